@@ -1,0 +1,129 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// ErrLimited is matched, through [errors.Is] and through *url.Error, by every
+// error that says: not sent, because of a limit. The error itself is a
+// *[LimitError].
+var ErrLimited = errors.New("throttle: not sent, because of a limit")
+
+// Never is the RetryAfter of a [LimitError] that waiting does not help: the
+// cost is above the limit, or the limit's next window is beyond all planning.
+const Never = time.Duration(math.MaxInt64)
+
+// A LimitError says which policy kept a request from being sent. Nothing was
+// spent on any budget. It matches [ErrLimited].
+type LimitError struct {
+	Policy     string        // the policy whose budget had no room in time
+	Limit      Limit         // its limit
+	RetryAfter time.Duration // when there would have been room; Never: not by waiting
+	Paused     bool          // the budget is closed by a penalty, not merely full
+
+	cost int           // set when the cost is above the limit
+	room time.Duration // how long the caller could have waited; negative: unknown
+	by   string        // what bounded the wait: "the deadline", "MaxWait"
+}
+
+// Error implements error. It names the policy and the limit, says whether the
+// caller waited or would have had to, and holds no key and no URL.
+func (e *LimitError) Error() string {
+	head := fmt.Sprintf("throttle: policy %q (%v): ", e.Policy, e.Limit)
+	switch {
+	case e.cost > 0:
+		return head + fmt.Sprintf("a cost of %d can never fit", e.cost)
+	case e.RetryAfter == Never:
+		return head + "no start can be planned"
+	}
+	why := "would wait "
+	if e.Paused {
+		why = "closed by a penalty, would wait "
+	}
+	text := head + why + brief(e.RetryAfter)
+	switch {
+	case e.by == "":
+		return text
+	case e.room <= 0:
+		return text + ", but may not wait at all"
+	default:
+		return text + fmt.Sprintf(", but %s %s", e.by, brief(e.room))
+	}
+}
+
+// Is reports whether target is [ErrLimited].
+func (e *LimitError) Is(target error) bool { return target == ErrLimited }
+
+// A StoreError says that the store could not be asked, so nobody knows whether
+// there was room; the request was not sent. Err is the store's own error.
+type StoreError struct{ Err error }
+
+// Error implements error.
+func (e *StoreError) Error() string {
+	return "throttle: the store could not be asked: " + strings.TrimPrefix(e.Err.Error(), "throttle: ")
+}
+
+// Unwrap returns the store's error.
+func (e *StoreError) Unwrap() error { return e.Err }
+
+// A ConfigError is one mistake in a configuration. [New], [NewLimiter] and
+// [Transport.SetPolicies] report all of them at once, joined with
+// [errors.Join]; use [errors.As] to look at the first.
+type ConfigError struct {
+	Policy string // the policy's name, or its place in the slice ("#3") while it has none; "" for Config itself
+	Field  string // the field of Policy or Config
+	Err    error  // what is wrong and what would help
+}
+
+// Error implements error.
+func (e *ConfigError) Error() string {
+	if e.Policy == "" {
+		return fmt.Sprintf("throttle: %s: %v", e.Field, e.Err)
+	}
+	return fmt.Sprintf("throttle: policy %q: %s: %v", e.Policy, e.Field, e.Err)
+}
+
+// Unwrap returns what is wrong.
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// gaveUpError is what a caller gets whose own context ended while it waited.
+type gaveUpError struct {
+	policy string
+	waited time.Duration
+	cause  error // context.Cause
+	err    error // ctx.Err(), so that errors.Is finds it whatever the cause
+}
+
+func (e *gaveUpError) Error() string {
+	if e.policy == "" {
+		return fmt.Sprintf("throttle: the caller gave up after %s: %v", brief(e.waited), e.cause)
+	}
+	return fmt.Sprintf("throttle: the caller gave up after waiting %s for policy %q: %v",
+		brief(e.waited), e.policy, e.cause)
+}
+
+func (e *gaveUpError) Unwrap() []error { return []error{e.cause, e.err} }
+
+// Timeout lets http.Client and net.Error users recognise a deadline.
+func (e *gaveUpError) Timeout() bool { return errors.Is(e.err, context.DeadlineExceeded) }
+
+// Temporary completes net.Error.
+func (e *gaveUpError) Temporary() bool { return e.Timeout() }
+
+// brief prints a duration as a person would say it: three digits are enough.
+func brief(d time.Duration) string {
+	switch {
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(time.Millisecond).String()
+	}
+	return d.String()
+}

@@ -1,0 +1,41 @@
+package throttle
+
+import "time"
+
+// An EventKind says what an [Event] is about.
+type EventKind uint8
+
+// The kinds of events. A request that is let through at once causes one
+// Started; one that is held causes a Waiting first, so that a long silence can
+// always be explained.
+const (
+	Waiting     EventKind = iota + 1 // the request is held: Wait says how long, Policy by which limit
+	Started                          // the request is handed on: Wait says how long it was held
+	Refused                          // the request was not sent: Err says why
+	GaveUp                           // the caller's context ended while the request was held
+	Stale                            // a grant was too old when it could be used and is taken anew
+	Late                             // the request was sent later than Jitter allows: Wait says by how much
+	Penalized                        // an answer closed the budget: Wait says for how long
+	Shadowed                         // a shadow policy would have held the request: Wait says how long
+	StoreFailed                      // the store could not be told something: Err says why
+)
+
+// String returns the kind's name in lower case.
+func (k EventKind) String() string {
+	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed"}
+	if int(k) < len(names) && k > 0 {
+		return names[k]
+	}
+	return "unknown"
+}
+
+// An Event tells [Config.Observe] what happened to one request. It holds no
+// URL, no token and no raw key, so it can be logged as it is.
+type Event struct {
+	Kind   EventKind
+	Policy string        // the policy that decided; "" if none did
+	Budget string        // that policy's budget, its key hashed; "" if none
+	Limit  Limit         // that policy's limit
+	Wait   time.Duration // see Kind
+	Err    error         // see Kind; nil for the others
+}

@@ -1,0 +1,86 @@
+package throttle
+
+import "time"
+
+// A Kind is the shape of a [Limit]. Users pick one by its constructor; stores
+// switch on it.
+type Kind uint8
+
+// The kinds of limits.
+const (
+	Sliding Kind = iota + 1 // SlidingWindow and PerSecond, PerMinute, PerHour
+	Aligned                 // FixedWindow and CalendarWindow: see Limit.Window
+	Paced                   // LeakyBucket
+)
+
+// A Unit is a period of the calendar.
+type Unit uint8
+
+// The units of a [CalendarWindow].
+const (
+	Day   Unit = iota + 1 // from midnight to midnight
+	Week                  // from Monday, as in ISO 8601
+	Month                 // from the 1st
+)
+
+// A Limit is a sentence that can be checked, such as "at most 20 starts in any
+// second". Make one with the constructors or with [ParseLimit]; print it with
+// [Limit.String]. The zero value is no limit and is refused by [New].
+type Limit struct {
+	kind Kind
+	unit Unit // Aligned to the calendar if not zero
+	n    int
+	per  time.Duration
+	loc  *time.Location
+}
+
+// SlidingWindow allows at most n starts in any interval of length per. It is
+// right against every upstream that counts n per interval, whatever kind of
+// window that upstream uses, because each of its windows is one interval.
+func SlidingWindow(n int, per time.Duration) Limit {
+	return Limit{kind: Sliding, n: n, per: per}
+}
+
+// PerSecond is [SlidingWindow](n, time.Second).
+func PerSecond(n int) Limit { return SlidingWindow(n, time.Second) }
+
+// PerMinute is [SlidingWindow](n, time.Minute).
+func PerMinute(n int) Limit { return SlidingWindow(n, time.Minute) }
+
+// PerHour is [SlidingWindow](n, time.Hour).
+func PerHour(n int) Limit { return SlidingWindow(n, time.Hour) }
+
+// FixedWindow allows at most n starts in each window of length per, aligned to
+// the Unix epoch by the store's clock. It uses a quota to the full where the
+// upstream resets at those moments, and passes up to 2n around an edge where it
+// does not: when in doubt, use [SlidingWindow].
+func FixedWindow(n int, per time.Duration) Limit {
+	return Limit{kind: Aligned, n: n, per: per}
+}
+
+// CalendarWindow allows at most n starts in each day, week or month of the
+// calendar in the time zone loc; nil means UTC. Days of 23 and 25 hours and
+// months of any length are counted as the calendar has them.
+func CalendarWindow(n int, unit Unit, loc *time.Location) Limit {
+	if loc == nil {
+		loc = time.UTC
+	}
+	return Limit{kind: Aligned, n: n, unit: unit, loc: loc}
+}
+
+// LeakyBucket spaces starts out: at least per/n lies between two of them, and
+// a start of cost c keeps the next one away c times as long. Nothing is saved
+// up in quiet moments.
+func LeakyBucket(n int, per time.Duration) Limit {
+	return Limit{kind: Paced, n: n, per: per}
+}
+
+// Kind returns the limit's shape.
+func (l Limit) Kind() Kind { return l.kind }
+
+// N returns how many starts, costs summed, the limit allows per window.
+func (l Limit) N() int { return l.n }
+
+// Per returns the length of the window; 0 for a CalendarWindow, whose windows
+// differ in length.
+func (l Limit) Per() time.Duration { return l.per }

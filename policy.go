@@ -1,0 +1,61 @@
+package throttle
+
+import (
+	"net/http"
+	"time"
+)
+
+// DefaultJitter is the Jitter of a [Policy] that does not set one: the time
+// that may pass between the grant of a start and the arrival of the request at
+// the upstream without the upstream ever counting too many.
+const DefaultJitter = 35 * time.Millisecond
+
+// MaxPenalty caps what any [Policy.Penalty] can close a budget for, so that no
+// answer, however wrong or hostile, stops a fleet for longer.
+const MaxPenalty = 24 * time.Hour
+
+// A Policy is one row of a provider's table of limits. A request obeys every
+// policy that it matches: there is no precedence. The zero value of each field
+// but Name and Limit is useful.
+type Policy struct {
+	// Name is unique among the policies that share a store. It is part of
+	// the store's keys and stands in errors, events and metrics.
+	Name string
+
+	// Match is a pattern "[METHOD ][HOST]/[PATH]", in the language of
+	// [http.ServeMux] with the differences listed in the package
+	// documentation. Defaults to "", which matches every request.
+	Match string
+
+	// Key splits the policy into one budget for each value it returns.
+	// Values are hashed before they leave the program. On a pattern with
+	// wildcards the request has them as path values. Defaults to nil: one
+	// budget for all.
+	Key func(*http.Request) string
+
+	// Limit is what each budget holds. Required.
+	Limit Limit
+
+	// Cost returns what the request costs; 0 makes it free under this
+	// policy. Defaults to nil: every request costs 1.
+	Cost func(*http.Request) int
+
+	// Penalty looks at an answer and returns for how long this budget must
+	// now stay closed, for the whole fleet; 0 for not at all. It may look
+	// at the body through [PeekBody] only. At most [MaxPenalty] counts.
+	// Defaults to nil: [RetryAfter].
+	Penalty func(*http.Response) time.Duration
+
+	// Jitter is the time that may pass between a grant and the arrival at
+	// the upstream: a limit of n per second leaves room for n per second
+	// and Jitter, and a grant that cannot be used within it is taken anew.
+	// Negative: none, so that starts are counted where they are granted and
+	// a grant may be used however late. Defaults to [DefaultJitter].
+	Jitter time.Duration
+
+	// Shadow makes the policy count and report, but never hold or refuse.
+	Shadow bool
+}
+
+// NoPenalty is a [Policy.Penalty] that never closes the budget.
+func NoPenalty(*http.Response) time.Duration { return 0 }

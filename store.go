@@ -1,0 +1,107 @@
+package throttle
+
+import (
+	"context"
+	"encoding/hex"
+	"time"
+)
+
+// A Store keeps budgets and books starts in them. memstore keeps them for one
+// process, redisstore for a fleet; package storetest is the contract that
+// every Store must pass. Most users only construct one.
+//
+// A Store decides by its own clock, and only durations and opaque keys cross
+// this interface: no caller's wall clock ever does. All methods are safe for
+// concurrent use.
+type Store interface {
+	// Book finds the earliest start at which every charge of the booking
+	// has room, books it in all of them in one atomic step and says how long
+	// it is until then. A refusal spends nothing. Book does not wait for the
+	// start; it waits for the store itself at most as long as ctx and
+	// b.MaxWait allow and then returns an error. An error means that nothing
+	// stays booked, or that it will be given back.
+	Book(ctx context.Context, b *Booking) (Grant, error)
+
+	// Cancel gives back a grant that was not used. It does not block for
+	// long and reports nothing: a store that cannot be reached keeps the
+	// place, which is safe.
+	Cancel(b *Booking, g Grant)
+
+	// Pause closes a budget for d, counted from now by the store's clock:
+	// no booking made from now on starts earlier. Of several pauses the
+	// latest end counts.
+	Pause(ctx context.Context, c Charge, d time.Duration) error
+
+	// Status describes one budget. It changes nothing.
+	Status(ctx context.Context, c Charge) (Status, error)
+}
+
+// A Budget names what one policy counts for one key. Budgets of one booking
+// share their Group, so that a store spread over several servers can keep
+// them together.
+type Budget struct {
+	Policy string   // the policy's name
+	Group  string   // policies that can match the same request share it
+	Key    [16]byte // a hash of the policy's name and the key: the key itself stays in the program
+}
+
+// String returns the policy's name and the hashed key, for logs and metrics.
+func (b Budget) String() string { return b.Policy + "/" + hex.EncodeToString(b.Key[:6]) }
+
+// A Charge is what one request costs one budget.
+type Charge struct {
+	Budget Budget
+	Limit  Limit
+	Cost   int           // at least 1 and at most Limit.N
+	Jitter time.Duration // resolved: 0 means none; see Policy.Jitter
+	Shadow bool          // counts, but neither holds nor refuses
+
+	// Over is set by Book for a Shadow charge: how much later the start
+	// would have been if the charge counted; 0 if not at all.
+	Over time.Duration
+}
+
+// A Booking asks for one start that all its charges have room for.
+type Booking struct {
+	Charges []Charge
+
+	// MaxWait is the longest wait that is of use; a start later than that
+	// is refused. Negative: any wait is. A Book that never waits has 0.
+	MaxWait time.Duration
+
+	// Lead asks for a start at least this far ahead: the caller has
+	// something to prepare, such as a connection.
+	Lead time.Duration
+
+	// Spread says that the start may be used up to this much later than
+	// the charges' Jitter covers, so the store must leave that much more
+	// room behind it.
+	Spread time.Duration
+
+	// Instead, if not zero, is the mark of an earlier grant for the same
+	// charges that was not used: it is given back in the same step.
+	Instead int64
+}
+
+// A Grant is the store's answer to a Booking.
+type Grant struct {
+	// OK says that the start is booked. Otherwise nothing was, and Wait
+	// says how long it would have been; Never if no wait helps.
+	OK   bool
+	Wait time.Duration // until the start, from the moment of the answer; 0: now
+
+	// Mark identifies the start for Cancel and Instead; opaque, not zero.
+	Mark int64
+
+	Held   int  // index of the charge that set the start, or -1 if none held it back
+	Paused bool // the charge at Held is closed by a penalty
+}
+
+// Status is what a budget looks like at one moment.
+type Status struct {
+	Limit   Limit
+	Used    int           // starts, costs summed, that count now and lie in the past
+	Waiting int           // starts booked for later
+	Wait    time.Duration // how long a request of cost 1 would wait if it came now
+	Paused  time.Duration // how long a penalty still closes the budget; 0: open
+}
