@@ -69,10 +69,6 @@ type Booking struct {
 	// is refused. Negative: any wait is. A Book that never waits has 0.
 	MaxWait time.Duration
 
-	// Lead asks for a start at least this far ahead: the caller has
-	// something to prepare, such as a connection.
-	Lead time.Duration
-
 	// Spread says that the start may be used up to this much later than
 	// the charges' Jitter covers, so the store must leave that much more
 	// room behind it.
@@ -88,7 +84,11 @@ type Grant struct {
 	// OK says that the start is booked. Otherwise nothing was, and Wait
 	// says how long it would have been; Never if no wait helps.
 	OK   bool
-	Wait time.Duration // until the start, from the moment of the answer; 0: now
+	Wait time.Duration // until the start, from when Book returns; 0: now
+
+	// Age is how long ago, at the most, the store decided when Book
+	// returns: the time that its answer may have been on the way.
+	Age time.Duration
 
 	// Mark identifies the start for Cancel and Instead; opaque, not zero.
 	Mark int64

@@ -1,0 +1,29 @@
+package throttle
+
+import "time"
+
+// Span returns the length in which a store counts a Sliding charge, and the
+// time that one unit of a Paced charge occupies, in whole microseconds.
+// It is 0 for an Aligned charge, whose windows come from [Limit.Window] and
+// whose starts keep out of the last Jitter of each.
+//
+// A sliding span is per and Jitter and a microsecond: two starts a span apart
+// are never in one closed interval of length per, nor are their arrivals if
+// neither is later than Jitter. A paced unit is (per + Jitter) / n, so that a
+// window of per at the upstream never holds more than n arrivals.
+func (c Charge) Span() time.Duration {
+	length := ceilMicro(c.Limit.per + c.Jitter)
+	switch c.Limit.kind {
+	case Sliding:
+		return length + time.Microsecond
+	case Paced:
+		n := time.Duration(c.Limit.n)
+		return ceilMicro((length + n - 1) / n)
+	}
+	return 0
+}
+
+// ceilMicro rounds up to whole microseconds, the unit of every store.
+func ceilMicro(d time.Duration) time.Duration {
+	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
+}

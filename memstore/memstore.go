@@ -1,0 +1,151 @@
+// Package memstore keeps budgets in the memory of one process. It is exact,
+// needs nothing, and keeps nothing for budgets that are idle. For programs
+// that run more than once, use redisstore: every process with a memstore of its
+// own has the whole limit to itself.
+package memstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A Store keeps budgets in memory. Make one with [New]. It is safe for
+// concurrent use; different budgets rarely share a lock. There is nothing to
+// close.
+type Store struct {
+	clock  clock
+	shards [shardCount]shard
+}
+
+// New returns an empty store. Its clock is the machine's, made monotonic.
+func New() *Store {
+	s := &Store{clock: clock{base: time.Now()}}
+	for i := range s.shards {
+		s.shards[i].rows = make(map[[16]byte]*row)
+	}
+	return s
+}
+
+// Book implements [throttle.Store].
+func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	var few [4]search
+	searches := few[:0]
+	if len(b.Charges) > len(few) {
+		searches = make([]search, 0, len(b.Charges))
+	}
+	held := s.lock(b.Charges)
+	defer s.unlock(held)
+
+	now := s.clock.now()
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		u := newRule(c, b.Spread)
+		r := s.shard(c.Budget).row(c.Budget.Key, now)
+		r.advance(now, &u)
+		if b.Instead != 0 {
+			r.remove(b.Instead, &u)
+		}
+		searches = append(searches, search{row: r, rule: u})
+	}
+
+	t, g := find(b.Charges, searches, now)
+	g.Wait = time.Duration(t-now) * time.Microsecond
+	if b.MaxWait >= 0 && g.Wait > b.MaxWait {
+		return g, nil
+	}
+	g.OK, g.Mark = true, t
+	for i := range searches {
+		c, q := &b.Charges[i], &searches[i]
+		if c.Shadow {
+			c.Over = time.Duration(q.earliest(t)-t) * time.Microsecond
+		}
+		q.row.book(t, &q.rule)
+	}
+	return g, nil
+}
+
+// find returns the earliest start not before t that has room in every budget
+// that counts. Each answer is a lower bound for the others, so the search ends
+// when a whole round moves nothing.
+func find(charges []throttle.Charge, searches []search, t int64) (int64, throttle.Grant) {
+	g := throttle.Grant{Held: -1}
+	for i, still := 0, 0; still < len(searches); i = (i + 1) % len(searches) {
+		still++
+		if charges[i].Shadow {
+			continue
+		}
+		if next := searches[i].earliest(t); next > t {
+			t, still, g.Held = next, 1, i
+			g.Paused = next == searches[i].row.paused
+		}
+	}
+	return t, g
+}
+
+// Cancel implements [throttle.Store].
+func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
+	if !g.OK {
+		return
+	}
+	held := s.lock(b.Charges)
+	defer s.unlock(held)
+
+	now := s.clock.now()
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		u := newRule(c, b.Spread)
+		r := s.shard(c.Budget).row(c.Budget.Key, now)
+		r.advance(now, &u)
+		r.remove(g.Mark, &u)
+	}
+}
+
+// Pause implements [throttle.Store].
+func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
+	sh := s.shard(c.Budget)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+
+	now := s.clock.now()
+	u := newRule(&c, 0)
+	r := sh.row(c.Budget.Key, now)
+	r.advance(now, &u)
+	r.paused = max(r.paused, now+micros(d))
+	return nil
+}
+
+// Status implements [throttle.Store].
+func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, error) {
+	sh := s.shard(c.Budget)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+
+	st := throttle.Status{Limit: c.Limit}
+	r, ok := sh.rows[c.Budget.Key]
+	if !ok {
+		return st, nil
+	}
+	now := s.clock.now()
+	c.Cost = 1
+	u := newRule(&c, 0)
+	r.advance(now, &u)
+	since := now - u.span
+	if u.kind == throttle.Aligned {
+		start, _ := u.window(now)
+		since = start - 1
+	}
+	for _, e := range r.entries {
+		switch {
+		case e.last > now:
+			st.Waiting += int(e.n)
+		case e.last > since:
+			st.Used += int(e.n)
+		}
+	}
+	q := search{row: r, rule: u}
+	st.Wait = time.Duration(q.earliest(now)-now) * time.Microsecond
+	st.Paused = time.Duration(max(0, r.paused-now)) * time.Microsecond
+	return st, nil
+}

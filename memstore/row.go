@@ -1,0 +1,179 @@
+package memstore
+
+import (
+	"slices"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+const (
+	// slots is into how many parts a window is cut when its limit is too
+	// large to keep every start by itself.
+	slots = 128
+
+	// maxEntries bounds a row, whatever the limit and the queue.
+	maxEntries = 192
+)
+
+// An entry says that n starts, costs summed, lie in [first, last].
+type entry struct{ first, last, n int64 }
+
+// A row is one budget: see docs/booking.md for what it promises. All times are
+// microseconds of the store's clock.
+type row struct {
+	entries []entry // sorted, disjoint
+	total   int64   // the sum of their n
+
+	seen   int64 // the latest time that anybody asked
+	born   int64 // nothing was booked before
+	span   int64 // entries are complete for this long back
+	most   int64 // no span holds more than this
+	until  int64 // span and most are needed until then: a caller has a smaller limit now
+	paused int64 // closed until then
+	frozen int64 // until then cancelled places stay taken
+}
+
+// expiry is when nothing in the row can matter any more.
+func (r *row) expiry() int64 {
+	end := max(r.paused, r.seen)
+	if k := len(r.entries); k > 0 {
+		end = max(end, r.entries[k-1].last+r.span)
+	}
+	return end
+}
+
+// advance brings the row to the time now and makes it fit for the rule.
+func (r *row) advance(now int64, u *rule) {
+	switch {
+	case r.seen == 0:
+		r.born, r.seen = now, now
+	case now < r.seen:
+		r.stepBack(now)
+	}
+	r.remember(now, u)
+	r.seen = now
+	r.prune(now)
+}
+
+// remember makes the row complete for as long back as the rule needs. History
+// that is not there is replaced by the most that there can have been, at the
+// latest moment it can have happened.
+func (r *row) remember(now int64, u *rule) {
+	back, keep, most := u.span, u.span, u.n
+	switch u.kind {
+	case throttle.Aligned:
+		start, end := u.window(now)
+		back, keep, most = now-start, end-start, 2*u.n
+	case throttle.Paced:
+		most = 1
+	}
+	if r.span > 0 {
+		horizon := r.seen - r.span
+		if missing := min(horizon-(now-back), horizon-r.born); missing > 0 {
+			spans := (missing + r.span - 1) / r.span
+			r.add(horizon, horizon, min(u.n, spans*r.most))
+		}
+		if u.kind == throttle.Paced && keep != r.span {
+			r.freeze() // blocks of another unit cannot be told apart
+		}
+	}
+	if now >= r.until {
+		r.span, r.most = 0, 0
+	}
+	if keep >= r.span {
+		r.until = now + keep
+	}
+	r.span, r.most = max(r.span, keep), max(r.most, most)
+}
+
+// prune drops the entries that no start to come can share an interval with.
+func (r *row) prune(now int64) {
+	k := 0
+	for k < len(r.entries) && r.entries[k].last+r.span <= now {
+		r.total -= r.entries[k].n
+		k++
+	}
+	if k > 0 {
+		r.entries = slices.Delete(r.entries, 0, k)
+	}
+}
+
+// stepBack moves the row to a clock that shows less than before, as if no time
+// had passed since. Entries still to come are widened to begin now: their
+// callers have slept for an unknown while.
+func (r *row) stepBack(now int64) {
+	shift := now - r.seen
+	for i := range r.entries {
+		r.entries[i].first += shift
+		r.entries[i].last += shift
+	}
+	for _, t := range []*int64{&r.born, &r.until, &r.paused, &r.frozen} {
+		if *t != 0 {
+			*t += shift
+		}
+	}
+	k := len(r.entries) - 1
+	if k < 0 || r.entries[k].last <= now {
+		return
+	}
+	for k > 0 && r.entries[k-1].last >= now {
+		r.join(k - 1)
+		k--
+	}
+	r.entries[k].first = min(r.entries[k].first, now)
+	r.freeze()
+}
+
+// freeze keeps cancelled places taken until everything booked so far is over.
+func (r *row) freeze() {
+	if k := len(r.entries); k > 0 {
+		r.frozen = max(r.frozen, r.entries[k-1].last+r.span)
+	}
+}
+
+// add counts n starts in [first, last], joining what they overlap.
+func (r *row) add(first, last, n int64) {
+	i := r.after(first)
+	r.total += n
+	if i == len(r.entries) || r.entries[i].first > last {
+		r.entries = slices.Insert(r.entries, i, entry{first, last, n})
+		return
+	}
+	for i+1 < len(r.entries) && r.entries[i+1].first <= last {
+		r.join(i)
+	}
+	e := &r.entries[i]
+	e.first, e.last, e.n = min(e.first, first), max(e.last, last), e.n+n
+}
+
+// after returns the index of the first entry that does not lie wholly before t.
+func (r *row) after(t int64) int {
+	i := len(r.entries)
+	for i > 0 && r.entries[i-1].last >= t {
+		i--
+	}
+	return i
+}
+
+// join makes one entry of i and i+1.
+func (r *row) join(i int) {
+	r.entries[i].last = r.entries[i+1].last
+	r.entries[i].n += r.entries[i+1].n
+	r.entries = slices.Delete(r.entries, i+1, i+2)
+}
+
+// bound joins the closest neighbours until the row is small enough, those
+// before tail first: the next booking is decided by what comes after it.
+func (r *row) bound(tail int64) {
+	for len(r.entries) > maxEntries {
+		best, width, inTail := -1, int64(0), true
+		for i := range len(r.entries) - 1 {
+			next := &r.entries[i+1]
+			w, late := next.last-r.entries[i].first, next.last > tail
+			if best < 0 || (inTail && !late) || (inTail == late && w < width) {
+				best, width, inTail = i, w, late
+			}
+		}
+		r.join(best)
+	}
+}

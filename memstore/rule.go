@@ -1,0 +1,49 @@
+package memstore
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A rule is a charge in microseconds.
+type rule struct {
+	limit  throttle.Limit
+	kind   throttle.Kind
+	n      int64
+	cost   int64
+	span   int64 // Sliding: the length that counts; Paced: what one unit occupies
+	jitter int64
+	spread int64 // see throttle.Booking
+}
+
+func newRule(c *throttle.Charge, spread time.Duration) rule {
+	return rule{
+		limit:  c.Limit,
+		kind:   c.Limit.Kind(),
+		n:      int64(c.Limit.N()),
+		cost:   int64(c.Cost),
+		span:   micros(c.Span()),
+		jitter: micros(c.Jitter),
+		spread: micros(spread),
+	}
+}
+
+// window returns the fixed or calendar window that holds t.
+func (u *rule) window(t int64) (start, end int64) {
+	s, e := u.limit.Window(time.UnixMicro(t))
+	return s.UnixMicro(), e.UnixMicro()
+}
+
+// length is the time that one booking at t occupies beyond its start.
+func (u *rule) length() int64 {
+	if u.kind == throttle.Paced {
+		return (u.cost-1)*u.span + u.spread
+	}
+	return u.spread
+}
+
+// micros rounds up: every promise that a store keeps is about more room.
+func micros(d time.Duration) int64 {
+	return int64((d + time.Microsecond - 1) / time.Microsecond)
+}

@@ -1,0 +1,103 @@
+package memstore
+
+import (
+	"container/heap"
+	"math/bits"
+	"sync"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// shardCount is a power of two well above the number of cores.
+const shardCount = 256
+
+// sweepMost bounds how many idle rows one call clears away, so that no caller
+// pays for a crowd that left.
+const sweepMost = 16
+
+// A shard holds the rows of the budgets whose hashed key falls to it, in the
+// order in which they may be forgotten.
+type shard struct {
+	mu   sync.Mutex
+	rows map[[16]byte]*row
+	due  dueHeap
+	_    [64]byte // no two locks on one cache line
+}
+
+// A due row is looked at again at a time; if it was used since, it is put back.
+type due struct {
+	at  int64
+	key [16]byte
+}
+
+func (s *Store) shard(b throttle.Budget) *shard { return &s.shards[b.Key[0]] }
+
+// row returns the budget's row, new if need be, after clearing away a few that
+// are idle. The shard must be locked.
+func (s *shard) row(key [16]byte, now int64) *row {
+	for n := 0; n < sweepMost && len(s.due) > 0 && s.due[0].at <= now; n++ {
+		first := &s.due[0]
+		r := s.rows[first.key]
+		if end := r.expiry(); end > now {
+			first.at = end
+			heap.Fix(&s.due, 0)
+		} else if first.key != key {
+			delete(s.rows, first.key)
+			heap.Pop(&s.due)
+		} else {
+			break // about to be used
+		}
+	}
+	r := s.rows[key]
+	if r == nil {
+		r = new(row)
+		s.rows[key] = r
+		heap.Push(&s.due, due{now + 1, key})
+	}
+	return r
+}
+
+// locked is the set of shards that one booking holds: a bit each.
+type locked [shardCount / 64]uint64
+
+// lock locks the shards of all charges, always in the same order.
+func (s *Store) lock(charges []throttle.Charge) (l locked) {
+	if len(charges) == 1 {
+		i := charges[0].Budget.Key[0]
+		l[i/64] = 1 << (i % 64)
+		s.shards[i].mu.Lock()
+		return l
+	}
+	for i := range charges {
+		k := charges[i].Budget.Key[0]
+		l[k/64] |= 1 << (k % 64)
+	}
+	for w, word := range l {
+		for ; word != 0; word &= word - 1 {
+			s.shards[w*64+bits.TrailingZeros64(word)].mu.Lock()
+		}
+	}
+	return l
+}
+
+func (s *Store) unlock(l locked) {
+	for w, word := range l {
+		for ; word != 0; word &= word - 1 {
+			s.shards[w*64+bits.TrailingZeros64(word)].mu.Unlock()
+		}
+	}
+}
+
+// dueHeap implements heap.Interface, the earliest first.
+type dueHeap []due
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *dueHeap) Push(x any)        { *h = append(*h, x.(due)) }
+func (h *dueHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}

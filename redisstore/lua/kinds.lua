@@ -1,0 +1,232 @@
+-- The kinds of limits: how each searches a row, books in it and gives back.
+-- A rule u has kind ('sliding', 'aligned', 'paced'), n, cost, span, jitter,
+-- spread, and for aligned windows their edges (see window).
+
+local SLOTS = 128 -- parts of a window that share an entry when n is larger
+
+-- rule reads one charge from ARGV, starting at i: kind, n, cost, span, jitter,
+-- shadow, edges. CHARGE is how many those are.
+local CHARGE = 7
+local function rule(i, spread)
+  local u = {kind = ARGV[i], n = tonumber(ARGV[i + 1]), cost = tonumber(ARGV[i + 2]),
+    span = tonumber(ARGV[i + 3]), jitter = tonumber(ARGV[i + 4]),
+    shadow = ARGV[i + 5] == '1', spread = spread}
+  u.length = spread
+  if u.kind == 'paced' then
+    u.length = spread + (u.cost - 1) * u.span
+  elseif u.kind == 'aligned' then
+    -- One number: windows of that length, from the epoch. Several: the edges
+    -- of successive calendar windows, in seconds.
+    u.edges = {}
+    for edge in string.gmatch(ARGV[i + 6], '%-?%d+') do
+      u.edges[#u.edges + 1] = tonumber(edge)
+    end
+  end
+  return u
+end
+
+-- window returns the window that holds t, or nil where the edges end.
+local function window(u, t)
+  local e = u.edges
+  if #e == 1 then
+    local start = floor(t / e[1]) * e[1]
+    return start, start + e[1]
+  end
+  for i = #e - 1, 1, -1 do
+    local start = e[i] * 1000000
+    if t >= start then
+      local stop = e[i + 1] * 1000000
+      if t < stop then
+        return start, stop
+      end
+      return nil
+    end
+  end
+  return nil
+end
+
+-- advance brings the row to the time now and makes it fit for the rule. It
+-- returns false if the rule's edges do not hold now.
+local function advance(r, now, u)
+  local back, keep, most = u.span, u.span, u.n
+  if u.kind == 'aligned' then
+    local start, stop = window(u, now)
+    if not start then
+      return false
+    end
+    back, keep, most = now - start, stop - start, 2 * u.n
+  elseif u.kind == 'paced' then
+    most = 1
+  end
+  if r.seen == 0 then
+    r.born, r.seen = now, now
+  elseif now < r.seen then
+    step_back(r, now)
+  end
+  remember(r, now, back, keep, most, u)
+  r.seen = now
+  prune(r, now)
+  return true
+end
+
+-- A search remembers how far it came: s.i is the entry it stands at, and for a
+-- sliding window s.j the first behind the run from i, whose sum is s.sum.
+-- Successive questions must not go back in time.
+local search = {}
+
+-- sliding sweeps the forbidden ranges of docs/booking.md: entry i and the
+-- shortest run from it that leaves no room forbid every start from which an
+-- interval of length span can touch the whole run.
+function search.sliding(s, t)
+  local r, u = s.row, s.rule
+  local F, L, N, size, span, room = r.F, r.L, r.N, r.size, u.span, u.n - u.cost
+  if r.total <= room then
+    return t
+  end
+  local i, j, sum = s.i, s.j, s.sum
+  while i <= size do
+    if L[i] + span > t then
+      while j <= size and sum <= room do
+        sum = sum + N[j]
+        j = j + 1
+      end
+      local far = F[j - 1]
+      if sum <= room or t + u.spread + span <= far then
+        break
+      end
+      if far - L[i] < span then
+        t = L[i] + span
+      end
+    end
+    if j > i then
+      sum = sum - N[i]
+    else
+      j = j + 1
+    end
+    i = i + 1
+  end
+  s.i, s.j, s.sum = i, j, sum
+  return t
+end
+
+-- aligned goes from window to window. It returns nil where the edges end.
+function search.aligned(s, t)
+  local r, u = s.row, s.rule
+  local tail, room = u.jitter + u.spread, u.n - u.cost
+  while true do
+    local start, stop = window(u, t)
+    if not start then
+      return nil, t
+    end
+    if t + tail < stop then
+      while s.i <= r.size and r.L[s.i] < start do
+        s.i = s.i + 1
+      end
+      local sum, j = 0, s.i
+      while j <= r.size and r.F[j] < stop do
+        sum = sum + r.N[j]
+        j = j + 1
+      end
+      if sum <= room then
+        return t
+      end
+      if r.N[s.i] > room and r.L[s.i] >= stop then
+        -- It fills every window that it touches.
+        local _, last = window(u, r.L[s.i])
+        if not last then
+          return nil, r.L[s.i]
+        end
+        stop = last
+      end
+    end
+    t = stop
+  end
+end
+
+-- paced looks for the first gap that is long enough.
+function search.paced(s, t)
+  local r, u = s.row, s.rule
+  while s.i <= r.size do
+    if r.L[s.i] + u.span > t then
+      if t + u.length + u.span <= r.F[s.i] then
+        break
+      end
+      t = r.L[s.i] + u.span
+    end
+    s.i = s.i + 1
+  end
+  return t
+end
+
+-- earliest returns the first start not before t that has room for the cost; or
+-- nil and the time up to which more edges are needed.
+local function earliest(s, t)
+  return search[s.rule.kind](s, max(t, s.row.paused))
+end
+
+-- share widens [first, last] to touch a neighbour that lies in the same slot
+-- [start, stop), so that both become one entry.
+local function share(r, i, first, last, start, stop)
+  if i > 1 and r.F[i - 1] >= start then
+    first = r.L[i - 1]
+  end
+  if i <= r.size and r.L[i] < stop and r.F[i] > last then
+    last = r.F[i]
+  end
+  return first, last
+end
+
+-- book counts the cost at t.
+local function book(r, t, u)
+  local first, last, i = t, t + u.length, after(r, t)
+  if u.kind == 'sliding' then
+    if u.n > SLOTS then
+      local width = ceil(u.span / SLOTS)
+      local start = floor(t / width) * width
+      first, last = share(r, i, first, last, start, start + width)
+    end
+  elseif u.kind == 'aligned' then
+    local start, stop = window(u, t)
+    first, last = share(r, i, first, last, start, stop)
+  else
+    -- Nothing fits between blocks closer than two units.
+    if i > 1 and first - r.L[i - 1] < 2 * u.span then
+      first = r.L[i - 1]
+    end
+    local k = after(r, last + 1)
+    if k <= r.size and r.F[k] - last < 2 * u.span then
+      last = r.F[k]
+    end
+  end
+  add(r, first, last, u.cost)
+  bound(r)
+end
+
+-- remove takes the booking at t back out.
+local function remove(r, t, u)
+  local i = after(r, t)
+  if i > r.size or r.F[i] > t or r.seen < r.frozen then
+    return
+  end
+  local first, last, all = r.F[i], r.L[i], r.N[i]
+  local n = min(u.cost, all)
+  if u.kind ~= 'paced' and n < all then
+    r.N[i] = all - n
+    r.total = r.total - n
+    return
+  end
+  delete(r, i)
+  r.total = r.total - all
+  if u.kind ~= 'paced' then
+    return
+  end
+  -- The block splits in two. Each half may have up to as many units as fit: how
+  -- many is only of interest to a limit of another kind.
+  local rest, stop = all - n, t + u.length + u.span
+  if first < t then
+    add(r, first, t - u.span, max(1, min(rest, floor((t - first) / u.span))))
+  end
+  if last >= stop then
+    add(r, stop, last, max(1, min(rest, floor((last - stop) / u.span) + 1)))
+  end
+end

@@ -1,0 +1,32 @@
+-- Describes one budget and changes nothing.
+--
+-- KEYS  1 the budget
+-- ARGV  1 the time in microseconds, or '' for the server's clock
+--       2… the charge, of cost 1: kind, n, cost, span, jitter, shadow, edges
+--
+-- Result: {1, used, waiting, wait, paused}, or {-1, now, the time that the
+-- calendar edges must reach}.
+
+local now = clock(ARGV[1])
+local u = rule(2, 0)
+local r = load(KEYS[1])
+if not advance(r, now, u) then
+  return {-1, now, now}
+end
+local since = now - u.span
+if u.kind == 'aligned' then
+  since = window(u, now) - 1
+end
+local used, waiting = 0, 0
+for i = 1, r.size do
+  if r.L[i] > now then
+    waiting = waiting + r.N[i]
+  elseif r.L[i] > since then
+    used = used + r.N[i]
+  end
+end
+local t, need = earliest({row = r, rule = u, i = 1, j = 1, sum = 0}, now)
+if not t then
+  return {-1, now, need}
+end
+return {1, used, waiting, t - now, max(0, r.paused - now)}

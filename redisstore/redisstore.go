@@ -1,0 +1,145 @@
+// Package redisstore keeps budgets in Redis, so that all processes that use the
+// same Redis and the same policy names share them. It works with standalone
+// servers, Sentinel and Cluster, and takes nothing but the client: there is no
+// set-up, no list of nodes, and nothing to close.
+//
+// A booking is one script call, decided by the server's clock. Each budget is
+// one key of at most 4 KB that expires when it is idle.
+package redisstore
+
+import (
+	"context"
+	"encoding/base64"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// DefaultNamespace is the Namespace of Options that do not set one.
+const DefaultNamespace = "throttle"
+
+// Options are all optional; nil means the defaults.
+type Options struct {
+	// Namespace begins every key. Programs share budgets only within one
+	// namespace. Defaults to [DefaultNamespace].
+	Namespace string
+}
+
+// A Store keeps budgets in Redis. It is safe for concurrent use.
+type Store struct {
+	client redis.UniversalClient
+	prefix string
+	now    func() string // the time for the scripts; "" lets them ask the server
+	skew   atomic.Int64  // the server's clock less ours, in microseconds: a guess for calendar edges
+}
+
+// New returns a store on client, which stays the caller's: throttle never
+// closes it. New sends nothing, so Redis need not be up.
+func New(client redis.UniversalClient, o *Options) *Store {
+	s := &Store{client: client, now: func() string { return "" }}
+	name := DefaultNamespace
+	if o != nil && o.Namespace != "" {
+		name = o.Namespace
+	}
+	// The version of the stored form is part of every key, so that programs
+	// with different forms never share a row.
+	s.prefix = escape.Replace(name) + ":1:{"
+	return s
+}
+
+// escape keeps names from ending a hash tag early.
+var escape = strings.NewReplacer("{", "%7B", "}", "%7D")
+
+// key returns the budget's key. Its hash tag is the group, so that the budgets
+// of one request lie in one slot of a cluster.
+func (s *Store) key(b *throttle.Budget) string {
+	return s.prefix + escape.Replace(b.Group) + "}:" + b.Policy + ":" +
+		base64.RawURLEncoding.EncodeToString(b.Key[:])
+}
+
+// Book implements [throttle.Store]. While Redis is away it tries again, with a
+// growing pause, for as long as ctx and b.MaxWait allow.
+func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	keys := s.keys(b.Charges)
+	var g throttle.Grant
+	err := s.retry(ctx, b.MaxWait, func(ctx context.Context, left time.Duration) error {
+		v, age, err := s.ask(ctx, scriptBook, keys, b.Charges, func(e edges) []any {
+			head := []any{s.now(), waitArg(left), micros(b.Spread), b.Instead}
+			return e.appendCharges(head, b.Charges)
+		}, func(v []int64) {
+			s.cancel(keys, b.Charges, v[2], b.Spread) // the caller has left
+		})
+		if err != nil {
+			return err
+		}
+		g = throttle.Grant{
+			OK:     v[0] == 1,
+			Wait:   time.Duration(v[1]) * time.Microsecond,
+			Age:    age,
+			Mark:   v[2],
+			Held:   int(v[3]) - 1,
+			Paused: v[4] == 1,
+		}
+		if g.OK {
+			for i := range b.Charges {
+				b.Charges[i].Over = time.Duration(v[5+i]) * time.Microsecond
+			}
+		}
+		return nil
+	})
+	return g, err
+}
+
+// Cancel implements [throttle.Store]. A Redis that does not answer soon is told
+// in the background.
+func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
+	if !g.OK {
+		return
+	}
+	charges := append([]throttle.Charge(nil), b.Charges...)
+	spread := b.Spread
+	s.cancel(s.keys(charges), charges, g.Mark, spread)
+}
+
+// Pause implements [throttle.Store].
+func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	charges := []throttle.Charge{c}
+	return s.retry(ctx, -1, func(ctx context.Context, _ time.Duration) error {
+		_, _, err := s.ask(ctx, scriptPause, s.keys(charges), charges, func(e edges) []any {
+			return e.appendCharges([]any{s.now(), micros(d)}, charges)
+		}, nil)
+		return err
+	})
+}
+
+// Status implements [throttle.Store].
+func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+	c.Cost = 1
+	charges := []throttle.Charge{c}
+	st := throttle.Status{Limit: c.Limit}
+	err := s.retry(ctx, -1, func(ctx context.Context, _ time.Duration) error {
+		v, _, err := s.ask(ctx, scriptStatus, s.keys(charges), charges, func(e edges) []any {
+			return e.appendCharges([]any{s.now()}, charges)
+		}, nil)
+		if err != nil {
+			return err
+		}
+		st.Used, st.Waiting = int(v[1]), int(v[2])
+		st.Wait = time.Duration(v[3]) * time.Microsecond
+		st.Paused = time.Duration(v[4]) * time.Microsecond
+		return nil
+	})
+	return st, err
+}
+
+func (s *Store) keys(charges []throttle.Charge) []string {
+	keys := make([]string, len(charges))
+	for i := range charges {
+		keys[i] = s.key(&charges[i].Budget)
+	}
+	return keys
+}
