@@ -12,23 +12,34 @@ import (
 type clock struct {
 	base  time.Time    // with its monotonic reading
 	ahead atomic.Int64 // how much the wall clock has gained since, in nanoseconds
+	next  atomic.Int64 // when, in nanoseconds since base, to compare the two again
 }
+
+// compareEvery is how often the wall clock, which is dearer to read, is looked
+// at.
+const compareEvery = int64(100 * time.Millisecond)
 
 // drift is the gain that is not worth following: the two clocks are read and
 // disciplined with small differences.
 const drift = int64(100 * time.Millisecond)
 
 func (c *clock) now() int64 {
-	t := time.Now()
-	elapsed := int64(t.Sub(c.base))
-	gain := t.UnixNano() - c.base.UnixNano() - elapsed
-	ahead := c.ahead.Load()
-	for gain > ahead+drift {
-		if c.ahead.CompareAndSwap(ahead, gain) {
-			ahead = gain
-			break
-		}
-		ahead = c.ahead.Load()
+	elapsed := int64(time.Since(c.base))
+	if elapsed >= c.next.Load() {
+		c.next.Store(elapsed + compareEvery)
+		c.compare()
 	}
-	return (c.base.UnixNano() + elapsed + ahead) / int64(time.Microsecond)
+	return (c.base.UnixNano() + elapsed + c.ahead.Load()) / int64(time.Microsecond)
+}
+
+// compare follows the wall clock if it is ahead.
+func (c *clock) compare() {
+	t := time.Now()
+	gain := t.UnixNano() - c.base.UnixNano() - int64(t.Sub(c.base))
+	for {
+		ahead := c.ahead.Load()
+		if gain <= ahead+drift || c.ahead.CompareAndSwap(ahead, gain) {
+			return
+		}
+	}
 }

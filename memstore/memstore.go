@@ -138,11 +138,16 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 	}
 	for _, e := range r.entries {
 		switch {
+		case u.kind == throttle.Paced && e.first <= now && e.last > now:
+			st.Waiting += int((e.last - now + u.span - 1) / u.span) // a block that has begun
 		case e.last > now:
 			st.Waiting += int(e.n)
 		case e.last > since:
 			st.Used += int(e.n)
 		}
+	}
+	if u.kind == throttle.Paced {
+		st.Used = min(st.Used, 1)
 	}
 	q := search{row: r, rule: u}
 	st.Wait = time.Duration(q.earliest(now)-now) * time.Microsecond

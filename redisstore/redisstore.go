@@ -10,6 +10,7 @@ package redisstore
 import (
 	"context"
 	"encoding/base64"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -64,14 +65,17 @@ func (s *Store) key(b *throttle.Budget) string {
 // Book implements [throttle.Store]. While Redis is away it tries again, with a
 // growing pause, for as long as ctx and b.MaxWait allow.
 func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	keys := s.keys(b.Charges)
+	// The booking is the caller's again when Book returns, even if the
+	// script is still on its way.
+	charges, spread := slices.Clone(b.Charges), b.Spread
+	keys := s.keys(charges)
 	var g throttle.Grant
 	err := s.retry(ctx, b.MaxWait, func(ctx context.Context, left time.Duration) error {
-		v, age, err := s.ask(ctx, scriptBook, keys, b.Charges, func(e edges) []any {
-			head := []any{s.now(), waitArg(left), micros(b.Spread), b.Instead}
-			return e.appendCharges(head, b.Charges)
+		v, age, err := s.ask(ctx, scriptBook, keys, charges, func(e edges) []any {
+			head := []any{s.now(), waitArg(left), micros(spread), b.Instead}
+			return e.appendCharges(head, charges)
 		}, func(v []int64) {
-			s.cancel(keys, b.Charges, v[2], b.Spread) // the caller has left
+			s.cancel(keys, charges, v[2], spread) // the caller has left
 		})
 		if err != nil {
 			return err
@@ -100,9 +104,8 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if !g.OK {
 		return
 	}
-	charges := append([]throttle.Charge(nil), b.Charges...)
-	spread := b.Spread
-	s.cancel(s.keys(charges), charges, g.Mark, spread)
+	charges := slices.Clone(b.Charges)
+	s.cancel(s.keys(charges), charges, g.Mark, b.Spread)
 }
 
 // Pause implements [throttle.Store].

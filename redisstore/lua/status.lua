@@ -19,11 +19,16 @@ if u.kind == 'aligned' then
 end
 local used, waiting = 0, 0
 for i = 1, r.size do
-  if r.L[i] > now then
+  if u.kind == 'paced' and r.F[i] <= now and r.L[i] > now then
+    waiting = waiting + ceil((r.L[i] - now) / u.span) -- a block that has begun
+  elseif r.L[i] > now then
     waiting = waiting + r.N[i]
   elseif r.L[i] > since then
     used = used + r.N[i]
   end
+end
+if u.kind == 'paced' then
+  used = min(used, 1)
 end
 local t, need = earliest({row = r, rule = u, i = 1, j = 1, sum = 0}, now)
 if not t then

@@ -1,0 +1,71 @@
+package throttle
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+)
+
+// dials remembers how long it takes each host's requests to get a connection,
+// so that a request whose start is still to come can be handed to the base that
+// much earlier and be ready in time. It is a guess that only saves quota: the
+// last look at the grant (journey.connected) keeps the promise.
+type dials struct {
+	hosts [64]atomic.Pointer[dialTime] // a host that comes later displaces one with the same hash
+}
+
+type dialTime struct {
+	host   string
+	usual  atomic.Int64 // nanoseconds
+	silent atomic.Bool  // the base does not tell of its connections
+}
+
+// longestDial bounds how early a request is handed to the base: it holds its
+// connection from then on.
+const longestDial = time.Second
+
+// dialMemory says how slowly a long dial is forgotten: each shorter one takes a
+// thirty-second off.
+const dialMemory = 32
+
+var dialSeed = maphash.MakeSeed()
+
+func (d *dials) of(host string) *atomic.Pointer[dialTime] {
+	return &d.hosts[maphash.String(dialSeed, host)%uint64(len(d.hosts))]
+}
+
+// usual returns how much earlier than its start a request to host should be
+// handed on; 0 if connections are at hand, or nothing is known.
+func (d *dials) usual(host string) time.Duration {
+	t := d.of(host).Load()
+	if t == nil || t.host != host || t.silent.Load() {
+		return 0
+	}
+	return time.Duration(t.usual.Load())
+}
+
+// took learns from one connection.
+func (d *dials) took(host string, took time.Duration) {
+	place := d.of(host)
+	t := place.Load()
+	if t == nil || t.host != host {
+		t = &dialTime{host: host}
+		place.Store(t)
+	}
+	usual := time.Duration(t.usual.Load())
+	next := max(min(took, longestDial), usual-usual/dialMemory)
+	if next < time.Millisecond {
+		next = 0
+	}
+	if next != usual {
+		t.usual.Store(int64(next))
+	}
+}
+
+// silent notes that a request to host was answered and the base never told of
+// a connection: nothing would stop it at its start if it were handed on early.
+func (d *dials) silent(host string) {
+	if t := d.of(host).Load(); t != nil && t.host == host {
+		t.silent.Store(true)
+	}
+}

@@ -1,0 +1,244 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// A hold is one caller on its way through its budgets: it books a start, sleeps
+// until then, and sees to it that the grant is used in time or given back.
+// Transport and Limiter are built on it.
+type hold struct {
+	store   Store
+	observe func(context.Context, Event)
+
+	booking Booking
+	maxWait time.Duration // as in Config
+	came    time.Time     // when the first start was asked for; zero: not yet
+	room    time.Duration // how long the caller could wait when it last asked; negative: for ever
+	roomBy  string        // what bounds that, for the error
+
+	grant Grant     // a place is held while its OK is true
+	due   time.Time // its start
+	stale time.Time // when it may not be used any more; zero: never
+}
+
+// errReplaced says that the policies changed during the wait.
+var errReplaced = errors.New("throttle: the policies changed")
+
+// take books a start and awaits it.
+func (h *hold) take(ctx context.Context, early time.Duration, replaced <-chan struct{}) error {
+	if err := h.book(ctx); err != nil {
+		return err
+	}
+	return h.await(ctx, early, replaced)
+}
+
+// await sleeps until early before the booked start. If that turns out to be too
+// late, it books another. It returns errReplaced, with the place still held,
+// when replaced is closed.
+func (h *hold) await(ctx context.Context, early time.Duration, replaced <-chan struct{}) error {
+	for {
+		if h.grant.Wait > 0 {
+			if err := h.sleep(ctx, h.due.Add(-early), replaced); err != nil {
+				return err
+			}
+		}
+		if !h.late() {
+			return nil
+		}
+		h.giveUp(ctx)
+		if err := h.book(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// book asks the store for a start that is not too far away, in place of the one
+// that is held, if any. After an error nothing is held.
+func (h *hold) book(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return h.left(ctx)
+	}
+	asked := time.Now()
+	if h.came.IsZero() {
+		h.came = asked
+	}
+	b := &h.booking
+	b.Instead = 0
+	if h.grant.OK {
+		b.Instead = h.grant.Mark
+	}
+	b.MaxWait = h.patience(ctx, asked)
+	g, err := h.store.Book(ctx, b)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return h.left(ctx)
+	case err != nil:
+		h.cancel()
+		return &StoreError{err}
+	}
+	h.grant = g
+	if !g.OK {
+		return h.refusal(g)
+	}
+	if h.due = asked; g.Wait > 0 || g.Age > 0 {
+		h.due = time.Now().Add(g.Wait)
+	}
+	h.stale = time.Time{}
+	if slack := usable(b.Charges); slack > 0 {
+		h.stale = h.due.Add(slack + b.Spread - g.Age)
+	}
+	h.tell(ctx, g)
+	return nil
+}
+
+// payable refuses a cost that no wait can make fit.
+func payable(charges []Charge) error {
+	for i := range charges {
+		c := &charges[i]
+		switch {
+		case c.Cost <= c.Limit.n:
+		case c.Shadow:
+			c.Cost = c.Limit.n // counted as far as it can be
+		default:
+			return &LimitError{Policy: c.Budget.Policy, Limit: c.Limit, RetryAfter: Never, cost: c.Cost}
+		}
+	}
+	return nil
+}
+
+// patience returns how long the caller can still wait; negative: for ever.
+func (h *hold) patience(ctx context.Context, now time.Time) time.Duration {
+	h.room, h.roomBy = -1, ""
+	if h.maxWait != 0 {
+		h.room, h.roomBy = max(0, h.maxWait-now.Sub(h.came)), "MaxWait is"
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		if d := max(0, deadline.Sub(now)); h.room < 0 || d < h.room {
+			h.room, h.roomBy = d, "the deadline is in"
+		}
+	}
+	return h.room
+}
+
+// waited is how long the caller has been held so far.
+func (h *hold) waited() time.Duration {
+	if h.came.IsZero() {
+		return 0
+	}
+	return time.Since(h.came)
+}
+
+// refusal turns a grant that was not given into the caller's error.
+func (h *hold) refusal(g Grant) error {
+	e := &LimitError{RetryAfter: g.Wait, Paused: g.Paused, room: h.room, by: h.roomBy}
+	if g.Held >= 0 {
+		c := &h.booking.Charges[g.Held]
+		e.Policy, e.Limit = c.Budget.Policy, c.Limit
+	}
+	return e
+}
+
+// onTheWay is the share of Jitter that is kept for the way from here to the
+// upstream: a seventh, 5 of the default 35 ms.
+const onTheWay = 7
+
+// usable returns how long after its start a grant can be used; 0: for ever.
+func usable(charges []Charge) time.Duration {
+	least := time.Duration(0)
+	for i := range charges {
+		if j := charges[i].Jitter; j > 0 && !charges[i].Shadow && (least == 0 || j < least) {
+			least = j
+		}
+	}
+	return least - least/onTheWay
+}
+
+// late reports whether the grant is too old to be used now.
+func (h *hold) late() bool {
+	return !h.stale.IsZero() && time.Now().After(h.stale)
+}
+
+// sleep waits until t. A caller that leaves gives its place back.
+func (h *hold) sleep(ctx context.Context, t time.Time, replaced <-chan struct{}) error {
+	d := time.Until(t)
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-replaced:
+		return errReplaced
+	case <-ctx.Done():
+		return h.left(ctx)
+	}
+}
+
+// giveUp readies the hold to book anew in place of a grant that came too late
+// to be used. If that was the store's slowness, the next one asks for more room
+// behind its start, so that slow stores are still safe, and still of use.
+func (h *hold) giveUp(ctx context.Context) {
+	h.event(ctx, Stale, time.Since(h.due), nil)
+	b := &h.booking
+	if h.grant.Age > usable(b.Charges)/2 {
+		h.cancel()
+		b.Spread = max(b.Spread, 2*h.grant.Age)
+	}
+}
+
+// cancel gives back the place that is held, if any.
+func (h *hold) cancel() {
+	if h.grant.OK {
+		h.store.Cancel(&h.booking, h.grant)
+		h.grant.OK = false
+	}
+}
+
+// left gives the place back and is the error of a caller whose context ended.
+func (h *hold) left(ctx context.Context) error {
+	h.cancel()
+	e := &gaveUpError{waited: h.waited(), cause: context.Cause(ctx), err: ctx.Err()}
+	if g := h.grant; g.Held >= 0 {
+		e.policy = h.booking.Charges[g.Held].Budget.Policy
+	}
+	return e
+}
+
+// tell reports that the caller is held, and what shadow policies think of it.
+func (h *hold) tell(ctx context.Context, g Grant) {
+	if h.observe == nil {
+		return
+	}
+	if g.Wait > 0 {
+		h.event(ctx, Waiting, g.Wait, nil)
+	}
+	for i := range h.booking.Charges {
+		if c := &h.booking.Charges[i]; c.Over > 0 {
+			h.observe(ctx, eventOf(Shadowed, c, c.Over, nil))
+		}
+	}
+}
+
+// event reports something about the budget that held the caller, if one did.
+func (h *hold) event(ctx context.Context, k EventKind, d time.Duration, err error) {
+	if h.observe == nil {
+		return
+	}
+	var limited *LimitError
+	e := Event{Kind: k, Wait: d, Err: err}
+	if i := h.grant.Held; i >= 0 {
+		e = eventOf(k, &h.booking.Charges[i], d, err)
+	} else if errors.As(err, &limited) {
+		e.Policy, e.Limit = limited.Policy, limited.Limit
+	}
+	h.observe(ctx, e)
+}
+
+func eventOf(k EventKind, c *Charge, d time.Duration, err error) Event {
+	return Event{Kind: k, Policy: c.Budget.Policy, Budget: c.Budget.String(), Limit: c.Limit, Wait: d, Err: err}
+}

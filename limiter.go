@@ -1,0 +1,111 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A Limiter is the engine of [Transport] for work that is not an HTTP request:
+// gRPC, SQL, a queue consumer. It is safe for concurrent use and has nothing to
+// close.
+type Limiter struct {
+	store  Store
+	charge Charge
+	holds  sync.Pool
+}
+
+// NewLimiter returns a limiter for the policy's limit. Of the policy it uses
+// Name, Limit, Jitter and Shadow: the key and the cost are arguments of
+// [Limiter.Acquire], and there is no request to match and no answer to learn
+// from. It reports every mistake at once.
+func NewLimiter(s Store, p Policy) (*Limiter, error) {
+	r, err := newRule(p, 0)
+	if s == nil {
+		err = errors.Join(&ConfigError{"", "Store", errors.New("is required")}, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &Limiter{store: s, charge: r.charge}
+	l.charge.Budget.Group = p.Name
+	if p.Match != "" {
+		l.charge.Budget.Group = r.pattern.group()
+	}
+	l.holds.New = func() any {
+		return &hold{booking: Booking{Charges: make([]Charge, 1)}}
+	}
+	return l, nil
+}
+
+// Acquire waits until the budget of key has room for cost and returns a permit.
+// It waits as long as ctx and [WithMaxWait] allow and returns at once, with a
+// *[LimitError], if that is not long enough. If ctx ends during the wait, the
+// place is given back and the error is the context's.
+func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, error) {
+	if err := l.acquire(ctx, key, cost, maxWait(ctx, 0)); err != nil {
+		return nil, err
+	}
+	return &Permit{}, nil
+}
+
+// TryAcquire is Acquire for callers that never wait for room.
+func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit, error) {
+	if err := l.acquire(ctx, key, cost, -1); err != nil {
+		return nil, err
+	}
+	return &Permit{}, nil
+}
+
+func (l *Limiter) acquire(ctx context.Context, key string, cost int, wait time.Duration) error {
+	h := l.holds.Get().(*hold)
+	defer l.holds.Put(h)
+	*h = hold{store: l.store, maxWait: wait, booking: Booking{Charges: h.booking.Charges}, grant: Grant{Held: -1}}
+	h.booking.Charges[0] = l.price(key, cost)
+	switch {
+	case cost < 0:
+		return &ConfigError{l.charge.Budget.Policy, "cost", errors.New("is negative; 0 is the least")}
+	case cost == 0:
+		return nil
+	}
+	if err := payable(h.booking.Charges); err != nil {
+		return err
+	}
+	return h.take(ctx, 0, nil)
+}
+
+// price returns the charge of one call.
+func (l *Limiter) price(key string, cost int) Charge {
+	c := l.charge
+	c.Cost = cost
+	if key != "" {
+		c.Budget.Key = budgetKey(c.Budget.Policy, key)
+	}
+	return c
+}
+
+// Pause closes the budget of key for d, for the whole fleet: no start granted
+// from now on lies before the end. Of several pauses the latest end counts.
+func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
+	if err := l.store.Pause(ctx, l.price(key, 1), d); err != nil {
+		return &StoreError{err}
+	}
+	return nil
+}
+
+// Status describes the budget of key and changes nothing.
+func (l *Limiter) Status(ctx context.Context, key string) (Status, error) {
+	st, err := l.store.Status(ctx, l.price(key, 1))
+	if err != nil {
+		return st, &StoreError{err}
+	}
+	return st, nil
+}
+
+// A Permit is leave to start one piece of work now.
+type Permit struct{}
+
+// Release says that the work is done. It does nothing for the limits that
+// count starts, and may be called more than once.
+func (p *Permit) Release() {}
