@@ -16,17 +16,13 @@ type dials struct {
 
 type dialTime struct {
 	host   string
-	usual  atomic.Int64 // nanoseconds
-	silent atomic.Bool  // the base does not tell of its connections
+	usual  recent
+	silent atomic.Bool // the base does not tell of its connections
 }
 
 // longestDial bounds how early a request is handed to the base: it holds its
 // connection from then on.
 const longestDial = time.Second
-
-// dialMemory says how slowly a long dial is forgotten: each shorter one takes a
-// thirty-second off.
-const dialMemory = 32
 
 var dialSeed = maphash.MakeSeed()
 
@@ -41,7 +37,7 @@ func (d *dials) usual(host string) time.Duration {
 	if t == nil || t.host != host || t.silent.Load() {
 		return 0
 	}
-	return time.Duration(t.usual.Load())
+	return t.usual.get()
 }
 
 // took learns from one connection.
@@ -52,14 +48,7 @@ func (d *dials) took(host string, took time.Duration) {
 		t = &dialTime{host: host}
 		place.Store(t)
 	}
-	usual := time.Duration(t.usual.Load())
-	next := max(min(took, longestDial), usual-usual/dialMemory)
-	if next < time.Millisecond {
-		next = 0
-	}
-	if next != usual {
-		t.usual.Store(int64(next))
-	}
+	t.usual.noteMost(min(took, longestDial))
 }
 
 // silent notes that a request to host was answered and the base never told of

@@ -11,6 +11,7 @@ import (
 // Transport and Limiter are built on it.
 type hold struct {
 	store   Store
+	lag     *recent // how long the store's answers take
 	observe func(context.Context, Event)
 
 	booking Booking
@@ -19,36 +20,43 @@ type hold struct {
 	room    time.Duration // how long the caller could wait when it last asked; negative: for ever
 	roomBy  string        // what bounds that, for the error
 
-	grant Grant     // a place is held while its OK is true
-	due   time.Time // its start
-	stale time.Time // when it may not be used any more; zero: never
+	grant  Grant         // a place is held while its OK is true
+	due    time.Time     // its start, or a little later: it is safe to use from then on
+	jitter time.Duration // the least among the charges that count; 0: none has any
 }
 
 // errReplaced says that the policies changed during the wait.
 var errReplaced = errors.New("throttle: the policies changed")
 
 // take books a start and awaits it.
-func (h *hold) take(ctx context.Context, early time.Duration, replaced <-chan struct{}) error {
+func (h *hold) take(ctx context.Context, w waiting) error {
 	if err := h.book(ctx); err != nil {
 		return err
 	}
-	return h.await(ctx, early, replaced)
+	return h.await(ctx, w)
 }
 
-// await sleeps until early before the booked start. If that turns out to be too
-// late, it books another. It returns errReplaced, with the place still held,
-// when replaced is closed.
-func (h *hold) await(ctx context.Context, early time.Duration, replaced <-chan struct{}) error {
+// waiting says how a booked start is awaited.
+type waiting struct {
+	early    time.Duration   // come back this much before the start
+	parts    time.Duration   // how many sevenths of Jitter the grant may be old
+	replaced <-chan struct{} // come back when it is closed
+}
+
+// await sleeps until the booked start. If the grant turns out to be too old, it
+// is given up and another one taken. Await returns errReplaced, with the place
+// still held, when the policies were replaced meanwhile.
+func (h *hold) await(ctx context.Context, w waiting) error {
 	for {
 		if h.grant.Wait > 0 {
-			if err := h.sleep(ctx, h.due.Add(-early), replaced); err != nil {
+			if err := h.sleep(ctx, h.due.Add(-w.early), w.replaced); err != nil {
 				return err
 			}
 		}
-		if !h.late() {
+		if h.late(w.parts) == 0 {
 			return nil
 		}
-		h.giveUp(ctx)
+		h.event(ctx, Stale, time.Since(h.due), nil)
 		if err := h.book(ctx); err != nil {
 			return err
 		}
@@ -66,6 +74,10 @@ func (h *hold) book(ctx context.Context) error {
 		h.came = asked
 	}
 	b := &h.booking
+	if s := h.spread(); s != b.Spread {
+		h.cancel() // Instead is for bookings of the same spread
+		b.Spread = s
+	}
 	b.Instead = 0
 	if h.grant.OK {
 		b.Instead = h.grant.Mark
@@ -85,13 +97,21 @@ func (h *hold) book(ctx context.Context) error {
 	}
 	if h.due = asked; g.Wait > 0 || g.Age > 0 {
 		h.due = time.Now().Add(g.Wait)
-	}
-	h.stale = time.Time{}
-	if slack := usable(b.Charges); slack > 0 {
-		h.stale = h.due.Add(slack + b.Spread - g.Age)
+		h.lag.noteMean(g.Age)
 	}
 	h.tell(ctx, g)
 	return nil
+}
+
+// spread asks for room behind the start where the store is so far away that its
+// answer alone would use up what a grant may age.
+func (h *hold) spread() time.Duration {
+	h.jitter = leastJitter(h.booking.Charges)
+	if h.jitter == 0 {
+		return 0
+	}
+	lag := h.lag.get()
+	return max(0, lag+lag/4-h.jitter*handOn/sevenths/2)
 }
 
 // payable refuses a cost that no wait can make fit.
@@ -141,24 +161,34 @@ func (h *hold) refusal(g Grant) error {
 	return e
 }
 
-// onTheWay is the share of Jitter that is kept for the way from here to the
-// upstream: a seventh, 5 of the default 35 ms.
-const onTheWay = 7
+// A grant may be used for so many sevenths of Jitter after its start. At the
+// last look, right before the request is written, all but one: 5 of the default
+// 35 ms are left for the way. Before that, two: the rest belongs to what comes
+// between, such as a base that cannot be looked into.
+const (
+	sevenths = 7
+	handOn   = 2
+	lastLook = 6
+)
 
-// usable returns how long after its start a grant can be used; 0: for ever.
-func usable(charges []Charge) time.Duration {
+func leastJitter(charges []Charge) time.Duration {
 	least := time.Duration(0)
 	for i := range charges {
 		if j := charges[i].Jitter; j > 0 && !charges[i].Shadow && (least == 0 || j < least) {
 			least = j
 		}
 	}
-	return least - least/onTheWay
+	return least
 }
 
-// late reports whether the grant is too old to be used now.
-func (h *hold) late() bool {
-	return !h.stale.IsZero() && time.Now().After(h.stale)
+// late returns how much too old the grant is to be used now, if some sevenths of
+// Jitter may have passed; 0 if it is not.
+func (h *hold) late(parts time.Duration) time.Duration {
+	if h.jitter == 0 {
+		return 0
+	}
+	age := time.Since(h.due) + h.grant.Age - h.booking.Spread
+	return max(0, age-h.jitter*parts/sevenths)
 }
 
 // sleep waits until t. A caller that leaves gives its place back.
@@ -176,18 +206,6 @@ func (h *hold) sleep(ctx context.Context, t time.Time, replaced <-chan struct{})
 		return errReplaced
 	case <-ctx.Done():
 		return h.left(ctx)
-	}
-}
-
-// giveUp readies the hold to book anew in place of a grant that came too late
-// to be used. If that was the store's slowness, the next one asks for more room
-// behind its start, so that slow stores are still safe, and still of use.
-func (h *hold) giveUp(ctx context.Context) {
-	h.event(ctx, Stale, time.Since(h.due), nil)
-	b := &h.booking
-	if h.grant.Age > usable(b.Charges)/2 {
-		h.cancel()
-		b.Spread = max(b.Spread, 2*h.grant.Age)
 	}
 }
 

@@ -34,7 +34,7 @@ type journey struct {
 // begin starts a request's journey.
 func (t *Transport) begin(req *http.Request) *journey {
 	j := &journey{t: t, req: req}
-	j.store, j.observe, j.grant.Held = t.store, t.observe, -1
+	j.store, j.lag, j.observe, j.grant.Held = t.store, &t.lag, t.observe, -1
 	j.maxWait = maxWait(req.Context(), t.maxWait)
 	return j
 }
@@ -53,16 +53,16 @@ func (j *journey) match() (err error) {
 // a little before if a connection is likely to be dialled first.
 func (j *journey) wait() error {
 	ctx := j.req.Context()
-	early := j.t.dials.usual(j.req.URL.Host)
-	err := j.take(ctx, early, j.table.replaced)
+	w := waiting{j.t.dials.usual(j.req.URL.Host), handOn, j.table.replaced}
+	err := j.take(ctx, w)
 	for err == errReplaced {
 		if err = j.rematch(); err != nil || len(j.rules) == 0 {
 			return err
 		}
-		if j.grant.OK {
-			err = j.await(ctx, early, j.table.replaced)
+		if w.replaced = j.table.replaced; j.grant.OK {
+			err = j.await(ctx, w)
 		} else {
-			err = j.take(ctx, early, j.table.replaced)
+			err = j.take(ctx, w)
 		}
 	}
 	return err
@@ -151,14 +151,14 @@ func (j *journey) connected(httptrace.GotConnInfo) {
 
 // depart returns when the request may be written.
 func (j *journey) depart() error {
-	ctx := j.req.Context()
+	ctx, w := j.req.Context(), waiting{parts: lastLook}
 	if j.written {
 		// The base tries again on another connection. What it wrote on the
 		// first may have arrived, so that grant is spent.
 		j.written, j.grant.OK = false, false
-		return j.take(ctx, 0, nil)
+		return j.take(ctx, w)
 	}
-	return j.await(ctx, 0, nil)
+	return j.await(ctx, w)
 }
 
 // wrote counts a request that left too late in spite of everything.
@@ -166,7 +166,7 @@ func (j *journey) wrote() {
 	j.last.Lock()
 	defer j.last.Unlock()
 	j.written = true
-	if j.late() {
-		j.event(j.req.Context(), Late, time.Since(j.due), nil)
+	if d := j.late(sevenths); d > 0 {
+		j.event(j.req.Context(), Late, d, nil)
 	}
 }

@@ -13,6 +13,7 @@ import (
 type Limiter struct {
 	store  Store
 	charge Charge
+	lag    recent
 	holds  sync.Pool
 }
 
@@ -61,7 +62,10 @@ func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit
 func (l *Limiter) acquire(ctx context.Context, key string, cost int, wait time.Duration) error {
 	h := l.holds.Get().(*hold)
 	defer l.holds.Put(h)
-	*h = hold{store: l.store, maxWait: wait, booking: Booking{Charges: h.booking.Charges}, grant: Grant{Held: -1}}
+	*h = hold{
+		store: l.store, lag: &l.lag, maxWait: wait,
+		booking: Booking{Charges: h.booking.Charges}, grant: Grant{Held: -1},
+	}
 	h.booking.Charges[0] = l.price(key, cost)
 	switch {
 	case cost < 0:
@@ -72,7 +76,7 @@ func (l *Limiter) acquire(ctx context.Context, key string, cost int, wait time.D
 	if err := payable(h.booking.Charges); err != nil {
 		return err
 	}
-	return h.take(ctx, 0, nil)
+	return h.take(ctx, waiting{parts: handOn})
 }
 
 // price returns the charge of one call.

@@ -75,7 +75,8 @@ type Booking struct {
 	Spread time.Duration
 
 	// Instead, if not zero, is the mark of an earlier grant for the same
-	// charges that was not used: it is given back in the same step.
+	// charges, with the same Spread, that was not used: it is given back
+	// in the same step, even if the booking is then refused.
 	Instead int64
 }
 

@@ -43,6 +43,7 @@ type Transport struct {
 	observe func(context.Context, Event)
 	table   atomic.Pointer[table]
 	dials   dials
+	lag     recent
 }
 
 // New returns a transport. It reports every mistake in the configuration at

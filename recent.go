@@ -1,0 +1,32 @@
+package throttle
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// A recent is what some duration was like lately; a guess that many goroutines
+// may improve at once.
+type recent struct{ nanos atomic.Int64 }
+
+func (r *recent) get() time.Duration { return time.Duration(r.nanos.Load()) }
+
+// noteMean moves it a quarter of the way to d, so that a single hiccup counts
+// for little.
+func (r *recent) noteMean(d time.Duration) {
+	old := r.get()
+	r.nanos.Store(int64(old + (d-old)/4))
+}
+
+// noteMost keeps the longest. Each shorter one takes a thirty-second off, until
+// less than a millisecond is left, which is not worth remembering.
+func (r *recent) noteMost(d time.Duration) {
+	old := r.get()
+	next := max(d, old-old/32)
+	if next < time.Millisecond {
+		next = 0
+	}
+	if next != old {
+		r.nanos.Store(int64(next))
+	}
+}
