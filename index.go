@@ -1,0 +1,196 @@
+package throttle
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// An index finds all patterns that match a request without trying each: the
+// host's labels lead down one tree, from the right, and the path's segments
+// down another. What a request costs grows with the patterns that it matches,
+// in part or in full, and not with those that it does not. An index is never
+// changed and safe for concurrent use.
+type index struct {
+	everywhere gates // of the patterns without a host
+	hosts      hostNode
+}
+
+// A hostNode stands for the labels that lead to it.
+type hostNode struct {
+	literal map[string]*hostNode
+	wild    *hostNode
+	exact   gates // of the hosts that end here
+	below   gates // of "*.": one or more labels follow
+}
+
+// A gate is what a request must have to be looked up in a tree of paths.
+type gate struct {
+	port   string // "": any
+	method string // "": any
+}
+
+type gates map[gate]*pathNode
+
+// A pathNode stands for the segments that lead to it. Its lists hold positions
+// of patterns.
+type pathNode struct {
+	literal map[string]*pathNode
+	wild    *pathNode
+	ends    [endSubtree + 1][]int32 // by how the pattern ends here
+}
+
+// newIndex returns an index of ps; match answers with positions in it.
+func newIndex(ps []*pattern) *index {
+	x := &index{everywhere: gates{}}
+	for i, p := range ps {
+		n := x.gates(p).grow(gate{p.port, p.method})
+		for _, s := range p.segs {
+			n = n.grow(s)
+		}
+		n.ends[p.end] = append(n.ends[p.end], int32(i))
+	}
+	return x
+}
+
+// gates returns the gates of the pattern's host, made if need be.
+func (x *index) gates(p *pattern) gates {
+	if len(p.labels) == 0 {
+		return x.everywhere
+	}
+	n := &x.hosts
+	for _, l := range p.labels {
+		n = n.grow(l)
+	}
+	g := &n.exact
+	if p.deep {
+		g = &n.below
+	}
+	if *g == nil {
+		*g = gates{}
+	}
+	return *g
+}
+
+func (n *hostNode) grow(l part) *hostNode {
+	if l.wild {
+		if n.wild == nil {
+			n.wild = &hostNode{}
+		}
+		return n.wild
+	}
+	if n.literal == nil {
+		n.literal = make(map[string]*hostNode)
+	}
+	return grow(n.literal, l.text)
+}
+
+func (n *pathNode) grow(s part) *pathNode {
+	if s.wild {
+		if n.wild == nil {
+			n.wild = &pathNode{}
+		}
+		return n.wild
+	}
+	if n.literal == nil {
+		n.literal = make(map[string]*pathNode)
+	}
+	return grow(n.literal, s.text)
+}
+
+func (g gates) grow(k gate) *pathNode { return grow(g, k) }
+
+// grow returns the node at k, made if need be.
+func grow[K comparable, N any](m map[K]*N, k K) *N {
+	if m[k] == nil {
+		m[k] = new(N)
+	}
+	return m[k]
+}
+
+// match appends to dst the positions of all patterns that match r, ascending.
+// It allocates only if dst has no room or the URL is very long.
+func (x *index) match(dst []int32, r *http.Request) []int32 {
+	var labels [8]string
+	var segs [16]string
+	t := look(r, labels[:0], segs[:0])
+	n := len(dst)
+	dst = x.everywhere.match(dst, &t)
+	dst = x.hosts.match(dst, &t, t.labels)
+	slices.Sort(dst[n:])
+	return dst
+}
+
+func (n *hostNode) match(dst []int32, t *target, labels []string) []int32 {
+	if len(labels) == 0 {
+		return n.exact.match(dst, t)
+	}
+	dst = n.below.match(dst, t)
+	if c := n.child(labels[0]); c != nil {
+		dst = c.match(dst, t, labels[1:])
+	}
+	if n.wild != nil {
+		dst = n.wild.match(dst, t, labels[1:])
+	}
+	return dst
+}
+
+func (n *hostNode) child(label string) *hostNode {
+	if !strings.ContainsFunc(label, upper) {
+		return n.literal[label]
+	}
+	var buf [64]byte // a label has at most 63 bytes
+	return n.literal[string(appendLower(buf[:0], label))]
+}
+
+// match looks behind every gate that the request passes. GET lets HEAD pass.
+func (g gates) match(dst []int32, t *target) []int32 {
+	if len(g) == 0 {
+		return dst
+	}
+	dst = g.matchMethod(dst, t, "")
+	dst = g.matchMethod(dst, t, t.method)
+	if t.method == http.MethodHead {
+		dst = g.matchMethod(dst, t, http.MethodGet)
+	}
+	return dst
+}
+
+func (g gates) matchMethod(dst []int32, t *target, method string) []int32 {
+	if n := g[gate{"", method}]; n != nil {
+		dst = n.match(dst, t, t.segs)
+	}
+	if t.port == "" {
+		return dst
+	}
+	if n := g[gate{t.port, method}]; n != nil {
+		dst = n.match(dst, t, t.segs)
+	}
+	return dst
+}
+
+func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {
+	if len(segs) == 0 {
+		if !t.slash {
+			return append(dst, n.ends[endHere]...)
+		}
+		dst = append(dst, n.ends[endSlash]...)
+		return append(dst, n.ends[endSubtree]...)
+	}
+	dst = append(dst, n.ends[endSubtree]...)
+	if c := n.child(t, segs[0]); c != nil {
+		dst = c.match(dst, t, segs[1:])
+	}
+	if n.wild != nil {
+		dst = n.wild.match(dst, t, segs[1:])
+	}
+	return dst
+}
+
+func (n *pathNode) child(t *target, seg string) *pathNode {
+	if !t.escaped || strings.IndexByte(seg, '%') < 0 {
+		return n.literal[seg]
+	}
+	var buf [128]byte
+	return n.literal[string(appendPlain(buf[:0], seg))]
+}
