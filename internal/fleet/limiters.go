@@ -1,0 +1,93 @@
+package fleet
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"sync"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/redis/go-redis/v9"
+)
+
+// A Member is what a process of the fleet gives to its limiter.
+type Member struct {
+	Config Config
+	Limit  throttle.Limit
+	Redis  *redis.Client     // counted; nil without Config.Redis
+	Base   http.RoundTripper // sends the request, held up by Config.Delay
+
+	events *events
+}
+
+// A Limiter wraps a member's Base so that the fleet keeps the limit. The key
+// of a request's budget is its header [KeyHeader].
+type Limiter func(Member) (http.RoundTripper, error)
+
+// KeyHeader holds the key of a request's budget.
+const KeyHeader = "X-Fleet-Key"
+
+// limiters are the ones that every program has, and those it adds.
+func limiters(more map[string]Limiter) map[string]Limiter {
+	all := map[string]Limiter{"": throttled, "acquire": acquired}
+	maps.Copy(all, more)
+	return all
+}
+
+// policy is the one row that the fleet obeys.
+func (m Member) policy() throttle.Policy {
+	p := throttle.Policy{Name: m.Config.Name, Limit: m.Limit, Jitter: m.Config.Jitter}
+	if m.Config.Keys > 1 {
+		p.Key = throttle.Header(KeyHeader)
+	}
+	return p
+}
+
+func (m Member) store() throttle.Store {
+	return recorder{redisstore.New(m.Redis, nil)}
+}
+
+// throttled is throttle's transport.
+func throttled(m Member) (http.RoundTripper, error) {
+	return throttle.New(throttle.Config{
+		Store: m.store(), Policies: []throttle.Policy{m.policy()},
+		Base: m.Base, Observe: m.events.observe,
+	})
+}
+
+// acquired is throttle's Limiter, asked before each request.
+func acquired(m Member) (http.RoundTripper, error) {
+	p := m.policy()
+	p.Key = nil // a Limiter is told the key
+	l, err := throttle.NewLimiter(m.store(), p)
+	if err != nil {
+		return nil, err
+	}
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		permit, err := l.Acquire(r.Context(), r.Header.Get(KeyHeader), 1)
+		if err != nil {
+			return nil, err
+		}
+		defer permit.Release()
+		return m.Base.RoundTrip(r)
+	}), nil
+}
+
+// events counts what a transport tells, by kind.
+type events struct {
+	mu    sync.Mutex
+	count map[string]int
+}
+
+func (e *events) observe(_ context.Context, ev throttle.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.count[ev.Kind.String()]++
+}
+
+func (e *events) total() map[string]int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.count)
+}

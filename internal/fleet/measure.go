@@ -1,0 +1,123 @@
+package fleet
+
+import (
+	"slices"
+	"time"
+)
+
+// A Sample is one call of one worker. Its times count from the Unix epoch.
+type Sample struct {
+	Worker string        `json:"w"`
+	Key    string        `json:"k,omitempty"` // calls of one key share a budget
+	Asked  time.Duration `json:"a"`           // when the worker asked
+	Served time.Duration `json:"s"`           // when it was let through or, if not OK, gave up
+	Start  time.Duration `json:"m,omitempty"` // the start by the store's clock; 0: the limiter has none
+	OK     bool          `json:"ok"`          // it was let through and answered
+}
+
+// start returns when the call counts as started.
+func (s Sample) start() time.Duration {
+	if s.Start != 0 {
+		return s.Start
+	}
+	return s.Served
+}
+
+// Worst returns the most of the given times that lie in any half-open interval
+// of length per.
+func Worst(at []time.Duration, per time.Duration) int {
+	at = slices.Sorted(slices.Values(at))
+	worst, first := 0, 0
+	for last := range at {
+		for at[last]-at[first] >= per {
+			first++
+		}
+		worst = max(worst, last-first+1)
+	}
+	return worst
+}
+
+// Used returns the share of a quota of n per `per` that the given starts use
+// between from and to. Starts come in bunches, so a bunch more or less at an
+// edge must not decide: Used is the mean over every interval that is `per`
+// shorter than the given one and lies in it.
+func Used(at []time.Duration, from, to time.Duration, n int, per time.Duration) float64 {
+	length := to - from - per
+	if length <= 0 {
+		return 0
+	}
+	var sum time.Duration // over all starts, of the intervals' beginnings that see it
+	for _, t := range at {
+		latest := min(t-from, per)
+		earliest := max(t-from-length, 0)
+		sum += max(latest-earliest, 0)
+	}
+	return float64(sum) / float64(length) / float64(n)
+}
+
+// Jain returns Jain's index of fairness over the workers' shares of the calls
+// let through: 1 if all got as much, 1/workers if one got everything.
+func Jain(samples []Sample) float64 {
+	share := map[string]float64{}
+	for _, s := range samples {
+		if s.OK {
+			share[s.Worker]++
+		} else {
+			share[s.Worker] += 0 // a worker that got nothing is a worker still
+		}
+	}
+	var sum, squares float64
+	for _, x := range share {
+		sum += x
+		squares += x * x
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(share)) * squares)
+}
+
+// Inversions returns, of the pairs where one call came while another of the
+// same key waited, the share that was served the other way round. Equal starts
+// are in order.
+func Inversions(samples []Sample) float64 {
+	served := slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return !s.OK })
+	slices.SortFunc(served, func(a, b Sample) int { return int(a.Asked - b.Asked) })
+	pairs, wrong := 0, 0
+	for i, a := range served {
+		for _, b := range served[i+1:] {
+			if b.Asked >= a.Served {
+				break
+			}
+			if a.Key != b.Key || a.Asked == b.Asked {
+				continue
+			}
+			pairs++
+			if b.start() < a.start() {
+				wrong++
+			}
+		}
+	}
+	if pairs == 0 {
+		return 0
+	}
+	return float64(wrong) / float64(pairs)
+}
+
+// Longest returns the longest wait, of those that were given up too.
+func Longest(samples []Sample) time.Duration {
+	var longest time.Duration
+	for _, s := range samples {
+		longest = max(longest, s.Served-s.Asked)
+	}
+	return longest
+}
+
+// times picks a time from each item.
+func times[T any](items []T, at func(T) time.Duration) []time.Duration {
+	picked := make([]time.Duration, len(items))
+	for i, item := range items {
+		picked[i] = at(item)
+	}
+	return picked
+}

@@ -1,0 +1,105 @@
+package fleet
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/redis/go-redis/v9"
+)
+
+// A call is what is noted of one request on its way. Its context carries it.
+type call struct {
+	start  atomic.Int64 // see Sample.Start
+	served atomic.Int64 // see Sample.Served
+}
+
+type callKey struct{}
+
+// noted returns the request's call, or one that nobody reads.
+func noted(ctx context.Context) *call {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c
+	}
+	return &call{}
+}
+
+// A recorder is a Store that notes in the request's call when its start is. It
+// relies on what redisstore and memstore do with [throttle.Grant.Mark]: it is
+// the start in microseconds of the store's clock. A later grant for the same
+// call replaces the earlier one, so a grant that was given back leaves nothing.
+type recorder struct{ throttle.Store }
+
+func (r recorder) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	g, err := r.Store.Book(ctx, b)
+	if err == nil && g.OK {
+		noted(ctx).start.Store(int64(time.Duration(g.Mark) * time.Microsecond))
+	}
+	return g, err
+}
+
+// Trips is a hook for a Redis client that counts round trips: a command is one,
+// and so is a pipeline. What a new connection says first does not count.
+type Trips struct{ n atomic.Int64 }
+
+// Count returns how many round trips there were.
+func (t *Trips) Count() int { return int(t.n.Load()) }
+
+// DialHook changes nothing.
+func (t *Trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook counts a command.
+func (t *Trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		t.count(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook counts a pipeline.
+func (t *Trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		t.count(cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+func (t *Trips) count(cmds ...redis.Cmder) {
+	for _, cmd := range cmds {
+		switch cmd.Name() {
+		case "hello", "auth", "select", "client":
+		default:
+			t.n.Add(1)
+			return
+		}
+	}
+}
+
+// roundTripper is a function that is an [http.RoundTripper].
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// begun is the program's only look at the wall clock, so that a step of it
+// during a run moves nothing.
+var begun = time.Now()
+
+// now returns the time since the Unix epoch.
+func now() time.Duration { return time.Duration(begun.UnixNano()) + time.Since(begun) }

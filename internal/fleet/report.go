@@ -1,0 +1,84 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A Report is what a run showed. Shares of the quota leave out the first two
+// seconds.
+type Report struct {
+	Config Config
+
+	Starts     int            // requests that were let through
+	Used       float64        // the share of the quota that they are
+	Worst      int            // the most starts of one budget in a window, by the store's clock
+	Trips      float64        // round trips to Redis for each start
+	Jain       float64        // fairness between workers, see Jain
+	Inversions float64        // pairs served the other way round, see Inversions
+	Longest    time.Duration  // the longest wait
+	Events     map[string]int // what throttle's transport told, by kind
+
+	Arrivals      int     // requests that the upstream saw
+	ArrivalsWorst int     // the most in a window
+	Bans          int     // how often it banned
+	Refused       int     // requests that met a ban
+	Useful        float64 // the share of the quota that was answered with 200
+}
+
+func report(c Config, limit throttle.Limit, begin time.Time, results []result) Report {
+	r := Report{Config: c, Events: map[string]int{}}
+	var samples []Sample
+	trips := 0
+	for _, one := range results {
+		samples = append(samples, one.Samples...)
+		trips += one.Trips
+		for kind, n := range one.Events {
+			r.Events[kind] += n
+		}
+	}
+	var all []time.Duration
+	starts := map[string][]time.Duration{}
+	for _, s := range samples {
+		if s.OK {
+			all = append(all, s.start())
+			starts[s.Key] = append(starts[s.Key], s.start())
+		}
+	}
+	for _, at := range starts {
+		r.Worst = max(r.Worst, Worst(at, limit.Per()))
+	}
+	from := time.Duration(begin.UnixNano())
+	r.Starts = len(all)
+	r.Used = Used(all, from+settle, from+c.Load, limit.N()*max(c.Keys, 1), limit.Per())
+	r.Trips = float64(trips) / float64(max(len(all), 1))
+	r.Jain, r.Inversions, r.Longest = Jain(samples), Inversions(samples), Longest(samples)
+	return r
+}
+
+// saw adds what the upstream saw.
+func (r *Report) saw(up *Upstream, begin time.Time) {
+	arrivals := up.Arrivals()
+	r.Arrivals = len(arrivals)
+	r.Refused = len(slices.DeleteFunc(arrivals, func(a Arrival) bool { return !a.Refused }))
+	r.ArrivalsWorst, r.Bans = up.Worst(), up.Bans()
+	r.Useful = up.Useful(begin.Add(settle), begin.Add(r.Config.Load))
+}
+
+const row = "| %-24s | %9s | %6d | %6.1f | %5d | %5.2f | %5.3f | %5.2f | %7s | %8d | %5d | %4d | %6.1f | %v |"
+
+// Header returns the table's head that fits [Report.String].
+func Header() string {
+	return "| run                      | limit     | starts | used % | worst | trips | Jain  | inv % | longest " +
+		"| arrivals | worst | bans | useful | events |\n" +
+		"|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
+}
+
+// String returns the report as one row of a table.
+func (r Report) String() string {
+	return fmt.Sprintf(row, r.Config.Name, r.Config.Limit, r.Starts, 100*r.Used, r.Worst, r.Trips, r.Jain,
+		100*r.Inversions, r.Longest.Round(time.Millisecond), r.Arrivals, r.ArrivalsWorst, r.Bans, 100*r.Useful, r.Events)
+}

@@ -1,0 +1,121 @@
+package fleet
+
+import (
+	"net/http"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+)
+
+// WorkerHeader names the worker that sent a request to an [Upstream].
+const WorkerHeader = "X-Fleet-Worker"
+
+// An Upstream is the API that a fleet must not annoy. It stamps each request on
+// arrival, and at the first one that makes more than n within per it refuses
+// everything for a while, without a hint for how long. It is safe for
+// concurrent use.
+type Upstream struct {
+	n     int
+	per   time.Duration
+	ban   time.Duration
+	epoch time.Time
+
+	mu       sync.Mutex
+	arrivals []Arrival     // in the order of their stamps
+	lifted   time.Duration // when the latest ban ends or ended
+	bans     int
+}
+
+// An Arrival is one request that reached an [Upstream].
+type Arrival struct {
+	At      time.Duration // since the Upstream was made
+	Worker  string        // from [WorkerHeader]
+	Refused bool          // it met a ban, or caused one
+}
+
+// NewUpstream returns an Upstream that allows n arrivals in any interval of
+// length per and bans for the given time.
+func NewUpstream(n int, per, ban time.Duration) *Upstream {
+	return &Upstream{n: n, per: per, ban: ban, epoch: time.Now()}
+}
+
+// ServeHTTP answers 200, or 403 during a ban.
+func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := time.Since(u.epoch) // first of all: whatever comes later takes time
+	if !u.admit(Arrival{At: at, Worker: r.Header.Get(WorkerHeader)}) {
+		w.WriteHeader(http.StatusForbidden)
+	}
+}
+
+func (u *Upstream) admit(a Arrival) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	// Two requests may be stamped in one order and get here in the other.
+	i := sort.Search(len(u.arrivals), func(i int) bool { return u.arrivals[i].At > a.At })
+	u.arrivals = slices.Insert(u.arrivals, i, a)
+	if a.At >= u.lifted && u.crowded(i) {
+		u.bans++
+		u.lifted = a.At + u.ban
+	}
+	u.arrivals[i].Refused = a.At < u.lifted
+	return !u.arrivals[i].Refused
+}
+
+// crowded reports whether arrival i made some interval hold too many. A ban
+// wipes the slate: what arrived before it ended counts no more.
+func (u *Upstream) crowded(i int) bool {
+	for last := max(i, u.n); last < len(u.arrivals); last++ {
+		first := last - u.n
+		if first > i {
+			return false
+		}
+		if u.arrivals[first].At >= u.lifted && u.arrivals[last].At-u.arrivals[first].At < u.per {
+			return true
+		}
+	}
+	return false
+}
+
+// Arrivals returns a copy of all arrivals so far, earliest first.
+func (u *Upstream) Arrivals() []Arrival {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.arrivals)
+}
+
+// Bans returns how many bans there were.
+func (u *Upstream) Bans() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.bans
+}
+
+// Worst returns the most arrivals, refused ones included, in any interval of
+// length per.
+func (u *Upstream) Worst() int {
+	return Worst(times(u.Arrivals(), func(a Arrival) time.Duration { return a.At }), u.per)
+}
+
+// Useful returns the share of the quota between from and to that was answered
+// with 200; see [Used].
+func (u *Upstream) Useful(from, to time.Time) float64 {
+	var answered []time.Duration
+	for _, a := range u.Arrivals() {
+		if !a.Refused {
+			answered = append(answered, a.At)
+		}
+	}
+	return Used(answered, from.Sub(u.epoch), to.Sub(u.epoch), u.n, u.per)
+}
+
+// PerWorker returns how many requests of each worker were answered with 200.
+func (u *Upstream) PerWorker() map[string]int {
+	count := map[string]int{}
+	for _, a := range u.Arrivals() {
+		if !a.Refused {
+			count[a.Worker]++
+		}
+	}
+	return count
+}

@@ -1,0 +1,115 @@
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// work lets all workers of a member go on for Config.Load. The first error of
+// one of them ends them all.
+func (o orders) work(ctx context.Context, transport http.RoundTripper) ([]Sample, error) {
+	// Cancelled, not given a deadline: a limiter that sees a deadline refuses
+	// what cannot be done in time, and the last window would look idle.
+	load, over := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(o.Config.Load, func() { over(context.Canceled) })
+	defer timer.Stop()
+
+	samples := make([][]Sample, o.Config.Workers)
+	var all sync.WaitGroup
+	for i := range samples {
+		all.Go(func() {
+			var err error
+			if samples[i], err = o.loop(load, i, &http.Client{Transport: transport}); err != nil {
+				over(err)
+			}
+		})
+	}
+	all.Wait()
+	if err := context.Cause(load); err != context.Canceled {
+		return nil, err
+	}
+	return slices.Concat(samples...), nil
+}
+
+// loop is one worker: it sends a request, waits for the answer and sends the
+// next until ctx ends.
+func (o orders) loop(ctx context.Context, i int, client *http.Client) ([]Sample, error) {
+	worker := fmt.Sprintf("%d/%d", o.Process, i)
+	var samples []Sample
+	for ctx.Err() == nil {
+		s := Sample{Worker: worker, Key: o.Config.key(i), Asked: now()}
+		c := &call{}
+		err := o.send(context.WithValue(ctx, callKey{}, c), client, s)
+		if s.OK = err == nil; s.OK {
+			s.Start, s.Served = time.Duration(c.start.Load()), time.Duration(c.served.Load())
+		} else if ctx.Err() == nil {
+			return nil, fmt.Errorf("worker %s: %w", worker, err)
+		} else {
+			s.Served = now()
+		}
+		samples = append(samples, s)
+	}
+	return samples, nil
+}
+
+// send sends one request and reads the answer, whatever it is.
+func (o orders) send(ctx context.Context, client *http.Client, s Sample) error {
+	url := o.URL
+	if url == "" {
+		url = "http://upstream.invalid/"
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set(WorkerHeader, s.Worker)
+	r.Header.Set(KeyHeader, s.Key)
+	resp, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// base returns what sends the requests.
+func (o orders) base() http.RoundTripper {
+	next := http.RoundTripper(roundTripper(answer))
+	if o.URL != "" {
+		next = o.dialer()
+	}
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		noted(r.Context()).served.Store(int64(now()))
+		if o.Config.Delay > 0 {
+			if err := sleep(r.Context(), rand.N(o.Config.Delay+1)); err != nil {
+				return nil, err
+			}
+		}
+		return next.RoundTrip(r)
+	})
+}
+
+// answer is an upstream that always has time.
+func answer(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+}
+
+// dialer returns a transport that trusts the upstream.
+func (o orders) dialer() *http.Transport {
+	t := &http.Transport{MaxIdleConnsPerHost: o.Config.Workers, DisableKeepAlives: o.Config.Handshake > 0}
+	if root, err := x509.ParseCertificate(o.Root); err == nil {
+		pool := x509.NewCertPool()
+		pool.AddCert(root)
+		t.TLSClientConfig = &tls.Config{RootCAs: pool}
+	}
+	return t
+}
