@@ -1,0 +1,109 @@
+package throttle
+
+import "time"
+
+// Window returns the window of a FixedWindow or CalendarWindow that holds t:
+// start belongs to it, end to the next. Windows follow each other without gap
+// or overlap. For the other kinds, and for limits that [New] refuses, both
+// times are zero.
+//
+// A day of the calendar begins at the first instant whose local date is that
+// day or a later one. That is midnight where midnight exists. It is the first
+// of two midnights where clocks are put back over one, so that a window never
+// returns, and a day that a zone leaves out has no window at all.
+func (l Limit) Window(t time.Time) (start, end time.Time) {
+	switch {
+	case l.kind != Aligned:
+		return time.Time{}, time.Time{}
+	case l.loc != nil:
+		return l.calendarWindow(t)
+	}
+	return l.fixedWindow(t)
+}
+
+func (l Limit) fixedWindow(t time.Time) (start, end time.Time) {
+	if l.per <= 0 || l.per%time.Microsecond != 0 {
+		return time.Time{}, time.Time{}
+	}
+	now, per := t.UnixMicro(), l.per.Microseconds()
+	into := now % per
+	if into < 0 { // before 1970
+		into += per
+	}
+	start = time.UnixMicro(now - into).UTC()
+	return start, start.Add(l.per)
+}
+
+func (l Limit) calendarWindow(t time.Time) (start, end time.Time) {
+	if !l.unit.known() {
+		return time.Time{}, time.Time{}
+	}
+	first := l.unit.firstDay(t.In(l.loc))
+	next := l.unit.following(first)
+	start, end = firstInstant(first, l.loc), firstInstant(next, l.loc)
+	for !t.Before(end) { // the clocks went back over midnight: t has its date again
+		next = l.unit.following(next)
+		start, end = end, firstInstant(next, l.loc)
+	}
+	return start, end
+}
+
+func (u Unit) known() bool { return Day <= u && u <= Month }
+
+// firstDay returns the date on which the unit that holds t's date begins. Here
+// and below a date is its midnight in UTC, where a day is always 24 hours.
+func (u Unit) firstDay(t time.Time) time.Time {
+	year, month, day := t.Date()
+	switch u {
+	case Week:
+		sinceMonday := (int(t.Weekday()) + 6) % 7
+		day -= sinceMonday
+	case Month:
+		day = 1
+	}
+	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+}
+
+// following returns the date on which the next unit begins.
+func (u Unit) following(date time.Time) time.Time {
+	switch u {
+	case Week:
+		return date.AddDate(0, 0, 7)
+	case Month:
+		return date.AddDate(0, 1, 0)
+	}
+	return date.AddDate(0, 0, 1)
+}
+
+// firstInstant returns the first instant at which clocks in loc show date or
+// later. [time.Date] does not say which instant it returns for a midnight that
+// is left out or comes twice, so this walks through the stretches of time
+// between two changes of the clocks.
+func firstInstant(date time.Time, loc *time.Location) time.Time {
+	at := date.AddDate(0, 0, -2).In(loc) // no clock is two days ahead of UTC
+	for {
+		start, end := zoneBounds(at)
+		_, offset := at.Zone()
+		midnight := date.Add(-time.Duration(offset) * time.Second).In(loc)
+		switch {
+		case !end.IsZero() && !midnight.Before(end):
+			at = end
+		case !start.IsZero() && midnight.Before(start):
+			return start
+		default:
+			return midnight
+		}
+	}
+}
+
+// zoneBounds is t.ZoneBounds, but its end lies after t. That of ZoneBounds does
+// not on the last day of a leap year (golang/go#81583, seen with Go 1.26), and a
+// walk from end to end would never arrive.
+func zoneBounds(t time.Time) (start, end time.Time) {
+	const day = 24 * time.Hour
+	start, end = t.ZoneBounds()
+	if !end.IsZero() && !end.After(t) {
+		end = t.Truncate(day).Add(day) // the year's end in UTC
+	}
+	return start, end
+}
