@@ -1,0 +1,72 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// What a limit can be made of. A store counts in microseconds, keeps a budget
+// as long as its window, and adds costs up in numbers that Lua holds exactly.
+const (
+	maxStarts = 1 << 40
+	minPeriod = time.Microsecond
+	maxPeriod = 366 * 24 * time.Hour
+)
+
+// validate reports everything that keeps l from being counted, for starts that
+// may arrive up to jitter after their grant.
+func (l Limit) validate(jitter time.Duration) error {
+	if l.kind == 0 {
+		return errors.New(`there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`)
+	}
+	return errors.Join(l.validateStarts(), l.validatePeriod(jitter))
+}
+
+func (l Limit) validateStarts() error {
+	switch {
+	case l.n < 1:
+		return fmt.Errorf("%d starts: allow at least 1", l.n)
+	case int64(l.n) > maxStarts:
+		return fmt.Errorf("%d starts: allow at most %d", l.n, int64(maxStarts))
+	}
+	return nil
+}
+
+func (l Limit) validatePeriod(jitter time.Duration) error {
+	switch {
+	case l.loc != nil:
+		if !l.unit.known() {
+			return fmt.Errorf("%s: use Day, Week or Month", l.unit.text())
+		}
+		return nil
+	case l.per <= 0:
+		return fmt.Errorf("a period of %v: use a positive one, such as time.Second", l.per)
+	case l.kind == Aligned:
+		return errors.Join(l.validateMicros(), l.validateRoom(jitter))
+	case l.per < minPeriod:
+		return fmt.Errorf("a period of %v: use at least %v", l.per, minPeriod)
+	case l.per > maxPeriod:
+		return fmt.Errorf("a period of %v: use at most %v, which is 366 days", l.per, maxPeriod)
+	}
+	return nil
+}
+
+// validateMicros keeps the edges of fixed windows at whole microseconds, where
+// every store finds them.
+func (l Limit) validateMicros() error {
+	if l.per%time.Microsecond != 0 {
+		return fmt.Errorf("a fixed window of %v: use whole microseconds", l.per)
+	}
+	return nil
+}
+
+// validateRoom refuses a window that has no moment for a start, because each
+// could arrive after the window's end.
+func (l Limit) validateRoom(jitter time.Duration) error {
+	if l.per <= jitter {
+		return fmt.Errorf("a fixed window of %v has no room for a start that may arrive %v late: "+
+			"use a longer window, or set Policy.Jitter to less than the window (negative for none)", l.per, jitter)
+	}
+	return nil
+}
