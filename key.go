@@ -1,0 +1,126 @@
+package throttle
+
+import (
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Header returns a [Policy.Key] that reads the first value of a header field;
+// "" if there is none.
+//
+// Values are hashed before they leave the program. Still, the id of an
+// application is a better key than its token: tokens change while the budget
+// behind them does not.
+func Header(name string) func(*http.Request) string {
+	name = textproto.CanonicalMIMEHeaderKey(name)
+	return func(r *http.Request) string {
+		if values := r.Header[name]; len(values) > 0 {
+			return values[0]
+		}
+		return ""
+	}
+}
+
+// Query returns a [Policy.Key] that reads the first value of a parameter in
+// the URL's query; "" if there is none. The body is not looked at.
+//
+// Values are hashed before they leave the program. Still, the id of an
+// application is a better key than its token: tokens change while the budget
+// behind them does not.
+func Query(name string) func(*http.Request) string {
+	return func(r *http.Request) string {
+		if r.URL == nil {
+			return ""
+		}
+		return queryValue(r.URL.RawQuery, name)
+	}
+}
+
+// PathValue returns a [Policy.Key] that reads what a wildcard of the policy's
+// pattern matched, in its host or in its path; "" if there is no such
+// wildcard.
+func PathValue(name string) func(*http.Request) string {
+	return func(r *http.Request) string { return r.PathValue(name) }
+}
+
+// Host is a [Policy.Key]: the URL's host in lower case, without a default port
+// and a trailing dot, and with any other port.
+func Host(r *http.Request) string {
+	if r.URL == nil {
+		return ""
+	}
+	host, port := splitPort(r.URL.Host)
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if port == ":" || port == ":80" && r.URL.Scheme == "http" || port == ":443" && r.URL.Scheme == "https" {
+		return host
+	}
+	return host + port
+}
+
+// Path is a [Policy.Key]: the URL's path, unescaped and cleaned, so that "/b",
+// "/b/" and "/a/../b" share a budget. An empty path is "/".
+func Path(r *http.Request) string {
+	if r.URL == nil {
+		return "/"
+	}
+	p := r.URL.Path
+	if !strings.HasPrefix(p, "/") {
+		p = "/" + p
+	}
+	return path.Clean(p)
+}
+
+// Method is a [Policy.Key]: the request's method; "" is GET, as for
+// [http.Client].
+func Method(r *http.Request) string {
+	if r.Method == "" {
+		return http.MethodGet
+	}
+	return r.Method
+}
+
+// Join returns a [Policy.Key] with one budget for each combination of the
+// values of fs. Different values never join to the same key, whatever they
+// hold, and neither do different numbers of values: Join() is "", and Join(f)
+// is not f's value but a key made of it.
+func Join(fs ...func(*http.Request) string) func(*http.Request) string {
+	fs = slices.Clone(fs)
+	return func(r *http.Request) string {
+		var stack [128]byte
+		key := stack[:0]
+		for _, f := range fs {
+			// The length in front says where the value ends, so no
+			// value can look like the next one.
+			value := f(r)
+			key = strconv.AppendInt(key, int64(len(value)), 10)
+			key = append(key, ':')
+			key = append(key, value...)
+		}
+		return string(key)
+	}
+}
+
+// queryValue is url.ParseQuery(query).Get(name), but takes apart no more than
+// it needs. Like ParseQuery it passes over pairs that are malformed.
+func queryValue(query, name string) string {
+	for query != "" {
+		var pair string
+		pair, query, _ = strings.Cut(query, "&")
+		if pair == "" || strings.Contains(pair, ";") {
+			continue
+		}
+		key, value, _ := strings.Cut(pair, "=")
+		if key, err := url.QueryUnescape(key); err != nil || key != name {
+			continue
+		}
+		if value, err := url.QueryUnescape(value); err == nil {
+			return value
+		}
+	}
+	return ""
+}
