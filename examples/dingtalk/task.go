@@ -1,0 +1,32 @@
+package main
+
+import "time"
+
+// A task is one call: the departments below one, or one page of its people.
+type task struct {
+	ID     int
+	Path   string // pathDepartments or pathPeople
+	Dept   int64
+	Cursor int64 `json:",omitempty"` // of a page of people
+	Tries  int   `json:",omitempty"` // how often it was tried before
+}
+
+// A result is what became of a task. Tasks and results are all that nodes and
+// the fleet tell each other, so a node can as well be a process of its own.
+type result struct {
+	Task        task
+	Node        int
+	Departments []int64  `json:",omitempty"`
+	People      []string `json:",omitempty"`
+	Next        int64    `json:",omitempty"` // the cursor of the next page; 0: none
+	Refusal     string   `json:",omitempty"` // the code of an answer that said no
+	Err         string   `json:",omitempty"` // why there is nothing else in here
+	Held        int      // how many calls the node's limits hold back now
+	Starts      []start  `json:",omitempty"` // the calls that this took
+}
+
+// A start is one call on its way to the upstream.
+type start struct {
+	Path string
+	At   time.Time
+}

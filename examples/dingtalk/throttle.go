@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// newClient returns a client whose calls keep within the policies, together
+// with every other program that uses the same store. This is all that a
+// program needs in order to be throttled.
+func newClient(store throttle.Store, rows []throttle.Policy, conns int,
+	observe func(context.Context, throttle.Event)) (*http.Client, error) {
+	t, err := throttle.New(throttle.Config{
+		Store:    store,
+		Policies: rows,
+		Base:     newBase(conns),
+		Observe:  observe,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: t}, nil // no Timeout: waiting for one's turn would count
+}
+
+// newBase keeps a connection for each worker. The default of two idle ones per
+// host would make most calls dial anew.
+func newBase(conns int) *http.Transport {
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.MaxIdleConnsPerHost = conns
+	base.ResponseHeaderTimeout = 30 * time.Second // instead of Timeout: counted from the moment of sending
+	return base
+}
