@@ -1,0 +1,207 @@
+package throttle_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+func TestParseLimit(t *testing.T) {
+	sliding, paced, fixed := throttle.SlidingWindow, throttle.LeakyBucket, throttle.FixedWindow
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		text  string
+		want  throttle.Limit
+		print string // "": as text
+	}{
+		{"40/s", throttle.PerSecond(40), ""},
+		{"20/m", throttle.PerMinute(20), ""},
+		{"5000/h", throttle.PerHour(5000), ""},
+		{"10000/20s", sliding(10000, 20*time.Second), ""},
+		{"40/1.05s", sliding(40, 1050*time.Millisecond), ""},
+		{"100/200ms", sliding(100, 200*time.Millisecond), ""},
+		{"7/1m30s", sliding(7, 90*time.Second), ""},
+		{"7/2m", sliding(7, 2*time.Minute), ""},
+		{"7/36h", sliding(7, 36*time.Hour), ""},
+		{"7/1h0m5s", sliding(7, time.Hour+5*time.Second), ""},
+		{"7/10m", sliding(7, 10*time.Minute), ""},
+		{"7/10h", sliding(7, 10*time.Hour), ""},
+		{"7/10s", sliding(7, 10*time.Second), ""},
+		{"7/1µs", sliding(7, time.Microsecond), ""},
+		{"1000/2d", sliding(1000, 2*day), "1000/48h"},
+		{"1000/1.5d", sliding(1000, 36*time.Hour), "1000/36h"},
+		{"1/1d", sliding(1, day), "1/24h"},
+		{"1/60s", throttle.PerMinute(1), "1/m"},
+		{"1/1s", throttle.PerSecond(1), "1/s"},
+		{"1099511627776/s", throttle.PerSecond(1 << 40), ""},
+
+		{"40/s paced", paced(40, time.Second), ""},
+		{"1/2d paced", paced(1, 2*day), "1/48h paced"},
+		{"100/m fixed", fixed(100, time.Minute), ""},
+		{"100/1d fixed", fixed(100, day), "100/24h fixed"},
+		{"100/400d fixed", fixed(100, 400*day), "100/9600h fixed"},
+
+		{" 40 / s ", throttle.PerSecond(40), "40/s"},
+		{"40/ s", throttle.PerSecond(40), "40/s"},
+		{"40 per s", throttle.PerSecond(40), "40/s"},
+		{"40 per second", throttle.PerSecond(40), "40/s"},
+		{"40/sec", throttle.PerSecond(40), "40/s"},
+		{"40\tper\n20\u00a0seconds", sliding(40, 20*time.Second), "40/20s"},
+		{"40/20sec paced", paced(40, 20*time.Second), "40/20s paced"},
+		{"40/20 s paced", paced(40, 20*time.Second), "40/20s paced"},
+		{"40/min", throttle.PerMinute(40), "40/m"},
+		{"40 per minute", throttle.PerMinute(40), "40/m"},
+		{"40 per 2 minutes", sliding(40, 2*time.Minute), "40/2m"},
+		{"40 per hour fixed", fixed(40, time.Hour), "40/h fixed"},
+		{"40 per 1.5 hours", sliding(40, 90*time.Minute), "40/1h30m"},
+		{"40 per 2 d", sliding(40, 2*day), "40/48h"},
+		{"0040/s", throttle.PerSecond(40), "40/s"},
+	} {
+		t.Run(c.text, func(t *testing.T) {
+			got, err := throttle.ParseLimit(c.text)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+			if c.print == "" {
+				c.print = c.text
+			}
+			require.Equal(t, c.print, got.String())
+		})
+	}
+}
+
+func TestParseLimitOfTheCalendar(t *testing.T) {
+	shanghai := zone(t, "Asia/Shanghai")
+	for _, c := range []struct {
+		text  string
+		want  throttle.Limit
+		print string // "": as text
+	}{
+		{"100/day", throttle.CalendarWindow(100, throttle.Day, nil), ""},
+		{"100/day UTC", throttle.CalendarWindow(100, throttle.Day, nil), "100/day"},
+		{"100/day +00:00", throttle.CalendarWindow(100, throttle.Day, nil), "100/day"},
+		{"7 per week Europe/Berlin", throttle.CalendarWindow(7, throttle.Week, zone(t, "Europe/Berlin")), "7/week Europe/Berlin"},
+		{"5000/month Asia/Shanghai", throttle.CalendarWindow(5000, throttle.Month, shanghai), ""},
+		{"5000/month +08:00", throttle.CalendarWindow(5000, throttle.Month, shanghai), ""},
+		{"5000/month Etc/GMT-8", throttle.CalendarWindow(5000, throttle.Month, shanghai), "5000/month +08:00"},
+		{"1/day -03:30", throttle.CalendarWindow(1, throttle.Day, time.FixedZone("", -12600)), ""},
+		{"1/day +00:19:32", throttle.CalendarWindow(1, throttle.Day, time.FixedZone("", 1172)), ""},
+	} {
+		t.Run(c.text, func(t *testing.T) {
+			got, err := throttle.ParseLimit(c.text)
+			require.NoError(t, err)
+			requireSameLimit(t, c.want, got)
+			if c.print == "" {
+				c.print = c.text
+			}
+			require.Equal(t, c.print, got.String())
+		})
+	}
+}
+
+// requireSameLimit compares limits by what they say. Two loads of one zone are
+// two pointers.
+func requireSameLimit(t *testing.T, want, got throttle.Limit) {
+	t.Helper()
+	require.Equal(t, want.Kind(), got.Kind())
+	require.Equal(t, want.N(), got.N())
+	require.Equal(t, want.Per(), got.Per())
+	for _, at := range []string{"2026-01-31T15:59:59Z", "2026-03-29T12:00:00Z", "2026-07-15T22:30:00Z", "2026-12-31T23:30:00Z"} {
+		start, end := want.Window(instant(t, at))
+		s, e := got.Window(instant(t, at))
+		require.Equal(t, start.UTC(), s.UTC())
+		require.Equal(t, end.UTC(), e.UTC())
+	}
+}
+
+func TestParseLimitErrors(t *testing.T) {
+	const understood = `; understood are "40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day" and "5000/month Asia/Shanghai"`
+	const zones = ` is not a known time zone: write it like Asia/Shanghai or +08:00, and import time/tzdata if this system has no zones`
+	for _, c := range []struct{ text, want string }{
+		{"", `the end at offset 0 is not a whole number of starts` + understood},
+		{"  ", `the end at offset 2 is not a whole number of starts` + understood},
+		{"no limit", `"no" at offset 0 is not a whole number of starts` + understood},
+		{"-1/s", `"-1/s" at offset 0 is not a whole number of starts` + understood},
+		{"+1/s", `"+1/s" at offset 0 is not a whole number of starts` + understood},
+		{"99999999999999999999/s", `99999999999999999999 at offset 0 is too large: allow at most 1099511627776 starts`},
+		{"40", `the end at offset 2 is not "/" or "per"` + understood},
+		{"10,000/s", `",000/s" at offset 2 is not "/" or "per"` + understood},
+		{"1.5/s", `".5/s" at offset 1 is not "/" or "per"` + understood},
+		{"20 in flight", `"in" at offset 3 is not "/" or "per"` + understood},
+		{"40/", `the end at offset 3 is not a period` + understood},
+		{"40/fortnight", `"fortnight" at offset 3 is not a period` + understood},
+		{"40/S", `"S" at offset 3 is not a period` + understood},
+		{"40/20", `"20" at offset 3 is not a period` + understood},
+		{"40/20 paced", `"20 paced" at offset 3 is not a period` + understood},
+		{"40/2 days", `"2 days" at offset 3 is not a period` + understood},
+		{"40/2month", `"2month" at offset 3 is not a period` + understood},
+		{"40/1.2.3s", `"1.2.3s" at offset 3 is not a period` + understood},
+		{"40/.s", `".s" at offset 3 is not a period` + understood},
+		{"40/ms", `"ms" at offset 3 is not a period` + understood},
+		{"40/999999999d", `"999999999d" at offset 3 is not a period` + understood},
+		{"40/200000d", `"200000d" at offset 3 is not a period` + understood},
+		{"40/d", `"d" at offset 3 is not clear (is it "day", by the calendar, or any "24h"?)` + understood},
+		{"2/s burst 40", `"40" at offset 10 is not the end of a limit` + understood},
+		{"2/s burst", `"burst" at offset 4 is not "paced", "fixed" or the end` + understood},
+		{"40/s Asia/Shanghai", `"Asia/Shanghai" at offset 5 is not "paced", "fixed" or the end` + understood},
+		{"40/s paced fixed", `"fixed" at offset 11 is not the end of a limit` + understood},
+		{"1/day Asia/Shanghai now", `"now" at offset 20 is not the end of a limit` + understood},
+		{"1/day asia", `"asia" at offset 6` + zones},
+		{"1/day fixed", `"fixed" at offset 6` + zones},
+		{"1/day +8", `"+8" at offset 6` + zones},
+		{"1/day ../../passwd", `"../../passwd" at offset 6` + zones},
+		{"0/s", "0 starts: allow at least 1"},
+		{"1/0s", "a period of 0s: use a positive one, such as time.Second"},
+		{"1/0", "a period of 0s: use a positive one, such as time.Second"},
+		{"1/-1s", "a period of -1s: use a positive one, such as time.Second"},
+		{"0/1ns", "0 starts: allow at least 1\na period of 1ns: use at least 1µs"},
+		{"1/400d", "a period of 9600h0m0s: use at most 8784h0m0s, which is 366 days"},
+		{"1/1500ns fixed", "a fixed window of 1.5µs: use whole microseconds"},
+	} {
+		t.Run(c.text, func(t *testing.T) {
+			got, err := throttle.ParseLimit(c.text)
+			require.EqualError(t, err, `throttle: limit "`+c.text+`": `+c.want)
+			require.Zero(t, got)
+		})
+	}
+}
+
+func TestLimitString(t *testing.T) {
+	require.Equal(t, "no limit", throttle.Limit{}.String())
+	require.Equal(t, "-1/0s", throttle.SlidingWindow(-1, 0).String())
+	require.Equal(t, "1/unit 9", throttle.CalendarWindow(1, 9, nil).String())
+	est := time.FixedZone("EST", 8*3600) // the name lies
+	require.Equal(t, "1/day +08:00", throttle.CalendarWindow(1, throttle.Day, est).String())
+}
+
+func TestLimitInJSON(t *testing.T) {
+	type config struct{ Each, All, None throttle.Limit }
+	const text = `{"Each":"40/s","All":"5000/month Asia/Shanghai","None":""}`
+	var c config
+	require.NoError(t, json.Unmarshal([]byte(text), &c))
+	require.Equal(t, throttle.PerSecond(40), c.Each)
+	requireSameLimit(t, throttle.CalendarWindow(5000, throttle.Month, zone(t, "Asia/Shanghai")), c.All)
+	require.Zero(t, c.None)
+
+	back, err := json.Marshal(c)
+	require.NoError(t, err)
+	require.Equal(t, text, string(back))
+}
+
+func TestUnmarshalLimit(t *testing.T) {
+	l := throttle.PerSecond(1)
+	require.EqualError(t, l.UnmarshalText([]byte("0/s")), `throttle: limit "0/s": 0 starts: allow at least 1`)
+	require.Equal(t, throttle.PerSecond(1), l, "an error changes nothing")
+	require.NoError(t, l.UnmarshalText(nil))
+	require.Zero(t, l)
+}
+
+func TestMarshalLimitThatCannotBeRead(t *testing.T) {
+	_, err := throttle.PerSecond(0).MarshalText()
+	require.EqualError(t, err, `throttle: limit "0/s": 0 starts: allow at least 1`)
+	_, err = throttle.CalendarWindow(1, throttle.Day, time.FixedZone("", 100*3600)).MarshalText()
+	require.ErrorContains(t, err, `"+100:00" at offset 6 is not a known time zone`)
+}
