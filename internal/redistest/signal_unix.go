@@ -1,0 +1,11 @@
+//go:build unix
+
+package redistest
+
+import "syscall"
+
+// The signals that stop a process from running and let it run on.
+const (
+	pauseSignal    = syscall.SIGSTOP
+	continueSignal = syscall.SIGCONT
+)
