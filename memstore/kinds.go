@@ -106,16 +106,8 @@ func (s *search) paced(t int64) int64 {
 // book counts the cost at t.
 func (r *row) book(t int64, u *rule) {
 	first, last := t, t+u.length()
-	switch i := r.after(t); u.kind {
-	case throttle.Sliding:
-		if u.n > slots {
-			width := (u.span + slots - 1) / slots
-			first, last = r.share(i, first, last, t/width*width, t/width*width+width)
-		}
-	case throttle.Aligned:
-		start, end := u.window(t)
-		first, last = r.share(i, first, last, start, end)
-	case throttle.Paced:
+	i := r.after(t)
+	if u.kind == throttle.Paced {
 		// Nothing fits between blocks closer than two units.
 		if i > 0 && first-r.entries[i-1].last < 2*u.span {
 			first = r.entries[i-1].last
@@ -123,6 +115,9 @@ func (r *row) book(t int64, u *rule) {
 		if k := r.after(last + 1); k < len(r.entries) && r.entries[k].first-last < 2*u.span {
 			last = r.entries[k].first
 		}
+	} else if u.n > slots {
+		start, end := u.slot(t)
+		first, last = r.share(i, first, last, start, end)
 	}
 	r.add(first, last, u.cost)
 	r.bound(r.entries[len(r.entries)-1].last - r.span)

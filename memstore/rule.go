@@ -35,6 +35,19 @@ func (u *rule) window(t int64) (start, end int64) {
 	return s.UnixMicro(), e.UnixMicro()
 }
 
+// slot returns the part of the time line around t in which starts may share an
+// entry.
+func (u *rule) slot(t int64) (start, end int64) {
+	base, span := int64(0), u.span
+	if u.kind == throttle.Aligned {
+		base, end = u.window(t)
+		span = end - base
+	}
+	width := (span + slots - 1) / slots
+	start = t - (t-base)%width
+	return start, start + width
+}
+
 // length is the time that one booking at t occupies beyond its start.
 func (u *rule) length() int64 {
 	if u.kind == throttle.Paced {

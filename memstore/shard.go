@@ -15,6 +15,10 @@ const shardCount = 256
 // pays for a crowd that left.
 const sweepMost = 16
 
+// idle is how many microseconds a row outlives what it holds, so that no call
+// clears away a row that it is using itself.
+const idle = 1_000_000
+
 // A shard holds the rows of the budgets whose hashed key falls to it, in the
 // order in which they may be forgotten.
 type shard struct {
@@ -37,22 +41,21 @@ func (s *Store) shard(b throttle.Budget) *shard { return &s.shards[b.Key[0]] }
 func (s *shard) row(key [16]byte, now int64) *row {
 	for n := 0; n < sweepMost && len(s.due) > 0 && s.due[0].at <= now; n++ {
 		first := &s.due[0]
-		r := s.rows[first.key]
-		if end := r.expiry(); end > now {
+		if end := s.rows[first.key].expiry() + idle; end > now {
 			first.at = end
 			heap.Fix(&s.due, 0)
-		} else if first.key != key {
+		} else if first.key == key {
+			break // about to be used
+		} else {
 			delete(s.rows, first.key)
 			heap.Pop(&s.due)
-		} else {
-			break // about to be used
 		}
 	}
 	r := s.rows[key]
 	if r == nil {
 		r = new(row)
 		s.rows[key] = r
-		heap.Push(&s.due, due{now + 1, key})
+		heap.Push(&s.due, due{now + idle, key})
 	}
 	return r
 }

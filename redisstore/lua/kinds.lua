@@ -45,6 +45,19 @@ local function window(u, t)
   return nil
 end
 
+-- slot returns the part of the time line around t in which starts may share an
+-- entry.
+local function slot(u, t)
+  local base, span = 0, u.span
+  if u.kind == 'aligned' then
+    local start, stop = window(u, t)
+    base, span = start, stop - start
+  end
+  local width = ceil(span / SLOTS)
+  local start = t - (t - base) % width
+  return start, start + width
+end
+
 -- advance brings the row to the time now and makes it fit for the rule. It
 -- returns false if the rule's edges do not hold now.
 local function advance(r, now, u)
@@ -179,16 +192,7 @@ end
 -- book counts the cost at t.
 local function book(r, t, u)
   local first, last, i = t, t + u.length, after(r, t)
-  if u.kind == 'sliding' then
-    if u.n > SLOTS then
-      local width = ceil(u.span / SLOTS)
-      local start = floor(t / width) * width
-      first, last = share(r, i, first, last, start, start + width)
-    end
-  elseif u.kind == 'aligned' then
-    local start, stop = window(u, t)
-    first, last = share(r, i, first, last, start, stop)
-  else
+  if u.kind == 'paced' then
     -- Nothing fits between blocks closer than two units.
     if i > 1 and first - r.L[i - 1] < 2 * u.span then
       first = r.L[i - 1]
@@ -197,6 +201,9 @@ local function book(r, t, u)
     if k <= r.size and r.F[k] - last < 2 * u.span then
       last = r.F[k]
     end
+  elseif u.n > SLOTS then
+    local start, stop = slot(u, t)
+    first, last = share(r, i, first, last, start, stop)
   end
   add(r, first, last, u.cost)
   bound(r)

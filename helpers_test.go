@@ -1,0 +1,142 @@
+package throttle_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// A base is a RoundTripper made of a function.
+type base func(*http.Request) (*http.Response, error)
+
+func (b base) RoundTrip(r *http.Request) (*http.Response, error) { return b(r) }
+
+// answer returns a base that answers every request alike.
+func answer(status int, body string, header ...string) base {
+	return func(r *http.Request) (*http.Response, error) {
+		h := make(http.Header)
+		for i := 0; i < len(header); i += 2 {
+			h.Set(header[i], header[i+1])
+		}
+		return &http.Response{
+			StatusCode: status, Header: h, Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
+		}, nil
+	}
+}
+
+// starts is a base that notes when each request came, from when it was made.
+type starts struct {
+	mu    sync.Mutex
+	begin time.Time
+	times []time.Duration
+	then  base
+}
+
+func newStarts() *starts { return &starts{begin: time.Now(), then: answer(200, "")} }
+
+func (s *starts) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	s.times = append(s.times, time.Since(s.begin))
+	s.mu.Unlock()
+	return s.then(r)
+}
+
+func (s *starts) seen() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]time.Duration(nil), s.times...)
+}
+
+// events collects what a transport observes.
+type events struct {
+	mu  sync.Mutex
+	all []throttle.Event
+}
+
+func (e *events) observe(_ context.Context, ev throttle.Event) {
+	e.mu.Lock()
+	e.all = append(e.all, ev)
+	e.mu.Unlock()
+}
+
+func (e *events) kinds() []throttle.EventKind {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	kinds := []throttle.EventKind{}
+	for _, ev := range e.all {
+		kinds = append(kinds, ev.Kind)
+	}
+	return kinds
+}
+
+// first returns the first event of a kind.
+func (e *events) first(t *testing.T, k throttle.EventKind) throttle.Event {
+	t.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, ev := range e.all {
+		if ev.Kind == k {
+			return ev
+		}
+	}
+	require.Failf(t, "no such event", "want %v, got %v", k, e.all)
+	return throttle.Event{}
+}
+
+// A watchedBody fails the test when it is read, and counts how often it is
+// closed.
+type watchedBody struct {
+	t      *testing.T
+	closed atomic.Int32
+}
+
+func (b *watchedBody) Read([]byte) (int, error) {
+	b.t.Error("P13: the body of a request that was not sent was read")
+	return 0, io.EOF
+}
+
+func (b *watchedBody) Close() error {
+	b.closed.Add(1)
+	return nil
+}
+
+// newTransport returns a transport on a memstore of its own.
+func newTransport(t *testing.T, b http.RoundTripper, policies ...throttle.Policy) *throttle.Transport {
+	t.Helper()
+	tr, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: b})
+	require.NoError(t, err)
+	return tr
+}
+
+func get(t *testing.T, url string) *http.Request {
+	t.Helper()
+	return must(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// send sends one request and closes the answer.
+func send(t *testing.T, tr http.RoundTripper, r *http.Request) error {
+	t.Helper()
+	resp, err := tr.RoundTrip(r)
+	if err == nil {
+		require.NoError(t, resp.Body.Close())
+	}
+	return err
+}

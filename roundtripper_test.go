@@ -1,0 +1,286 @@
+package throttle_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+var onePerHour = throttle.Policy{Name: "hourly", Limit: throttle.PerHour(1)}
+
+func TestP13_RequestIsNotChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var passed *http.Request
+		tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+			passed = r
+			return answer(200, "")(r)
+		}), throttle.Policy{
+			Name: "shop", Match: "{shop}.example.com/{id}", Key: throttle.PathValue("shop"),
+			Limit: throttle.PerSecond(1),
+		})
+		r := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://a.example.com/7?q=1", strings.NewReader("x")))
+		r.Header.Set("X-App", "a")
+		before := r.Clone(r.Context())
+		body := r.Body
+
+		resp, err := tr.RoundTrip(r)
+		require.NoError(t, err)
+		require.Same(t, r, resp.Request, "the answer names the caller's request")
+		require.NoError(t, resp.Body.Close())
+
+		require.Equal(t, before.URL, r.URL)
+		require.Equal(t, before.Header, r.Header)
+		require.Equal(t, before.Method, r.Method)
+		require.Empty(t, r.PathValue("shop"), "path values are for Key alone")
+		require.Same(t, t.Context(), r.Context())
+		require.Equal(t, body, r.Body)
+		require.Equal(t, body, passed.Body, "the body is handed on as it is")
+	})
+}
+
+func TestP13_BodyIsClosedOnceAndNotRead(t *testing.T) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	soon, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	broken := brokenStore{errors.New("down")}
+
+	for _, c := range []struct {
+		name   string
+		ctx    context.Context
+		store  throttle.Store
+		policy throttle.Policy
+		want   error
+	}{
+		{"refused", soon, memstore.New(), onePerHour, throttle.ErrLimited},
+		{"context ended", ended, memstore.New(), onePerHour, context.Canceled},
+		{"cost above the limit", context.Background(), memstore.New(), throttle.Policy{
+			Name: "p", Limit: throttle.PerHour(1), Cost: func(*http.Request) int { return 2 },
+		}, throttle.ErrLimited},
+		{"negative cost", context.Background(), memstore.New(), throttle.Policy{
+			Name: "p", Limit: throttle.PerHour(1), Cost: func(*http.Request) int { return -1 },
+		}, nil},
+		{"store broken", context.Background(), broken, onePerHour, broken.err},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tr, err := throttle.New(throttle.Config{Store: c.store, Policies: []throttle.Policy{c.policy}, Base: answer(200, "")})
+			require.NoError(t, err)
+			if c.name == "refused" {
+				require.NoError(t, send(t, tr, get(t, "http://example.com/")))
+			}
+			body := &watchedBody{t: t}
+			r := must(http.NewRequestWithContext(c.ctx, http.MethodPost, "http://example.com/", body))
+			resp, err := tr.RoundTrip(r)
+			require.Nil(t, resp)
+			require.Error(t, err)
+			if c.want != nil {
+				require.ErrorIs(t, err, c.want)
+			}
+			require.EqualValues(t, 1, body.closed.Load(), "closed exactly once")
+		})
+	}
+}
+
+func TestP13_BodyIsClosedOnceWhenTheWaitIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTransport(t, answer(200, ""), onePerHour)
+		require.NoError(t, send(t, tr, get(t, "http://example.com/")))
+		ctx, cancel := context.WithCancel(t.Context())
+		body := &watchedBody{t: t}
+		r := must(http.NewRequestWithContext(ctx, http.MethodPost, "http://example.com/", body))
+		time.AfterFunc(time.Minute, cancel)
+		_, err := tr.RoundTrip(r)
+		require.ErrorIs(t, err, context.Canceled)
+		require.EqualValues(t, 1, body.closed.Load())
+	})
+}
+
+func TestP13_ContextIsObeyed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTransport(t, answer(200, ""), onePerHour)
+		require.NoError(t, send(t, tr, get(t, "http://example.com/")))
+		reason := errors.New("the job was called off")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(3*time.Second, func() { cancel(reason) })
+		begin := time.Now()
+		err := send(t, tr, get(t, "http://example.com/").WithContext(ctx))
+		require.Equal(t, 3*time.Second, time.Since(begin), "at once")
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, reason)
+		require.NotErrorIs(t, err, throttle.ErrLimited)
+		require.EqualError(t, err, `throttle: the caller gave up after waiting 3s for policy "hourly": the job was called off`)
+	})
+}
+
+func TestP13_ClientTimeoutIsRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &http.Client{Timeout: 10 * time.Second, Transport: newTransport(t, answer(200, ""), onePerHour)}
+		resp, err := c.Do(get(t, "http://example.com/"))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		begin := time.Now()
+		_, err = c.Do(get(t, "http://example.com/"))
+		require.Zero(t, time.Since(begin), "a wait that cannot fit is not begun")
+		require.ErrorIs(t, err, throttle.ErrLimited)
+		var u *url.Error
+		require.ErrorAs(t, err, &u)
+		require.False(t, u.Timeout(), "nothing timed out: it was refused")
+	})
+}
+
+// closeCounter is a base that counts CloseIdleConnections.
+type closeCounter struct {
+	base
+	n int
+}
+
+func (c *closeCounter) CloseIdleConnections() { c.n++ }
+
+func TestP13_CloseIdleConnectionsIsPassedOn(t *testing.T) {
+	b := &closeCounter{base: answer(200, "")}
+	tr := newTransport(t, b, onePerHour)
+	(&http.Client{Transport: tr}).CloseIdleConnections()
+	require.Equal(t, 1, b.n)
+	require.Same(t, b, tr.Unwrap())
+	require.NotPanics(t, newTransport(t, answer(200, "")).CloseIdleConnections)
+}
+
+func TestP13_EveryRedirectHopIsCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStarts()
+		s.then = func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == "/end" {
+				return answer(200, "")(r)
+			}
+			return answer(302, "", "Location", "/end")(r)
+		}
+		tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerSecond(1), Jitter: -1})
+		resp, err := (&http.Client{Transport: tr}).Do(get(t, "http://example.com/"))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, []time.Duration{0, time.Second + time.Microsecond}, s.seen())
+	})
+}
+
+// TestP13_EveryRetryIsCharged: net/http itself sends a request again when a
+// kept connection turns out to be dead. Both may have arrived, so both count.
+func TestP13_EveryRetryIsCharged(t *testing.T) {
+	var arrivals atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if arrivals.Add(1) == 2 { // on the kept connection: read the request, then hang up
+			c, _, err := w.(http.Hijacker).Hijack()
+			if err == nil {
+				c.Close()
+			}
+		}
+	}))
+	defer srv.Close()
+	own := &http.Transport{}
+	defer own.CloseIdleConnections()
+	store := memstore.New()
+	p := throttle.Policy{Name: "p", Limit: throttle.PerHour(10)}
+	tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{p}, Base: own}))
+	for range 2 {
+		require.NoError(t, send(t, tr, get(t, srv.URL)))
+	}
+	require.EqualValues(t, 3, arrivals.Load())
+	st, err := store.Status(t.Context(), tr.Explain(get(t, srv.URL))[0])
+	require.NoError(t, err)
+	require.Equal(t, 3, st.Used, "one charge for each arrival")
+}
+
+func TestP13_StreamingBodiesKeepWorking(t *testing.T) {
+	more := make(chan string)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		for s := range more {
+			io.WriteString(w, s)
+			w.(http.Flusher).Flush()
+		}
+	}))
+	defer srv.Close()
+	tr := newTransport(t, &http.Transport{}, onePerHour)
+	defer tr.CloseIdleConnections()
+	resp, err := tr.RoundTrip(get(t, srv.URL))
+	require.NoError(t, err)
+	for _, want := range []string{"one", "two"} {
+		more <- want
+		got := make([]byte, 3)
+		_, err := io.ReadFull(resp.Body, got)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got))
+	}
+	close(more)
+	rest, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Empty(t, rest)
+	require.NoError(t, resp.Body.Close())
+}
+
+func TestP13_UpgradeKeepsItsWriter(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		line, _ := rw.ReadString('\n')
+		io.WriteString(c, line)
+	}))
+	defer srv.Close()
+	tr := newTransport(t, &http.Transport{}, onePerHour)
+	defer tr.CloseIdleConnections()
+	r := get(t, srv.URL)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "echo")
+	resp, err := tr.RoundTrip(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	conn, ok := resp.Body.(io.ReadWriteCloser)
+	require.True(t, ok, "the body of an upgraded connection must stay writable")
+	_, err = io.WriteString(conn, "hello\n")
+	require.NoError(t, err)
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "hello\n", line)
+}
+
+func TestP13_NeverAnAnswerAndAnError(t *testing.T) {
+	tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+		resp, _ := answer(500, "x")(r)
+		return resp, net.ErrClosed
+	}), onePerHour)
+	resp, err := tr.RoundTrip(get(t, "http://example.com/"))
+	require.Nil(t, resp)
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// A brokenStore fails always.
+type brokenStore struct{ err error }
+
+func (b brokenStore) Book(context.Context, *throttle.Booking) (throttle.Grant, error) {
+	return throttle.Grant{}, b.err
+}
+func (b brokenStore) Cancel(*throttle.Booking, throttle.Grant) {}
+func (b brokenStore) Pause(context.Context, throttle.Charge, time.Duration) error {
+	return b.err
+}
+func (b brokenStore) Status(context.Context, throttle.Charge) (throttle.Status, error) {
+	return throttle.Status{}, b.err
+}
