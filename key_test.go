@@ -1,0 +1,197 @@
+package throttle_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+func TestHeader(t *testing.T) {
+	r := &http.Request{}
+	require.Empty(t, throttle.Header("X-App")(r))
+	r.Header = http.Header{"X-App": {"a", "b"}, "X-None": {}}
+	require.Equal(t, "a", throttle.Header("x-app")(r))
+	require.Empty(t, throttle.Header("X-None")(r))
+}
+
+func TestQuery(t *testing.T) {
+	for _, c := range []struct{ query, want string }{
+		{"", ""},
+		{"app=1", "1"},
+		{"app=1&app=2", "1"},
+		{"apps=1", ""},
+		{"x=app&app=2", "2"},
+		{"app", ""},
+		{"&&app=a+b%20c", "a b c"},
+		{"%61pp=1", "1"},
+		{"app=1;x=2&app=3", "3"},
+		{"app=%zz&app=3", "3"},
+		{"app==", "="},
+	} {
+		r := &http.Request{URL: &url.URL{RawQuery: c.query}}
+		require.Equal(t, c.want, throttle.Query("app")(r), "%q", c.query)
+	}
+}
+
+func TestQueryDoesNotReadTheBody(t *testing.T) {
+	r := &http.Request{
+		Method: http.MethodPost,
+		URL:    &url.URL{RawQuery: "app=1"},
+		Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}},
+		Body:   io.NopCloser(iotest.ErrReader(errors.New("read"))),
+	}
+	require.Equal(t, "1", throttle.Query("app")(r))
+	require.Nil(t, r.Form)
+}
+
+func TestPathValue(t *testing.T) {
+	r := &http.Request{}
+	require.Empty(t, throttle.PathValue("shop")(r))
+	r.SetPathValue("shop", "tea")
+	require.Equal(t, "tea", throttle.PathValue("shop")(r))
+}
+
+func TestHost(t *testing.T) {
+	for _, c := range []struct{ url, want string }{
+		{"https://API.Example.com/", "api.example.com"},
+		{"https://api.example.com./", "api.example.com"},
+		{"https://api.example.com:443/", "api.example.com"},
+		{"https://api.example.com.:443/", "api.example.com"},
+		{"https://api.example.com:/", "api.example.com"},
+		{"http://api.example.com:80/", "api.example.com"},
+		{"http://api.example.com:443/", "api.example.com:443"},
+		{"https://api.example.com:80/", "api.example.com:80"},
+		{"https://api.example.com.:8443/", "api.example.com:8443"},
+		{"https://[2001:DB8::1]:443/", "[2001:db8::1]"},
+		{"https://[2001:DB8::1]/", "[2001:db8::1]"},
+		{"https://[::1]:8443/", "[::1]:8443"},
+		{"/relative", ""},
+	} {
+		u, err := url.Parse(c.url)
+		require.NoError(t, err)
+		require.Equal(t, c.want, throttle.Host(&http.Request{URL: u, Host: "other.example.com"}), "%s", c.url)
+	}
+}
+
+func TestPath(t *testing.T) {
+	for _, c := range []struct{ path, want string }{
+		{"", "/"}, {"/", "/"}, {"//", "/"}, {"*", "/*"},
+		{"/b", "/b"}, {"/b/", "/b"}, {"b", "/b"}, {"//b", "/b"},
+		{"/a/../b", "/b"}, {"/a/./b", "/a/b"}, {"/../b", "/b"}, {"..", "/"},
+		{"/B", "/B"}, {"/a b", "/a b"},
+	} {
+		require.Equal(t, c.want, throttle.Path(&http.Request{URL: &url.URL{Path: c.path}}), "%q", c.path)
+	}
+}
+
+func TestMethod(t *testing.T) {
+	require.Equal(t, "GET", throttle.Method(&http.Request{}))
+	require.Equal(t, "POST", throttle.Method(&http.Request{Method: "POST"}))
+}
+
+func TestKeysOfARequestWithoutURL(t *testing.T) {
+	r := &http.Request{}
+	require.Empty(t, throttle.Query("app")(r))
+	require.Empty(t, throttle.Host(r))
+	require.Equal(t, "/", throttle.Path(r))
+}
+
+func constant(s string) func(*http.Request) string {
+	return func(*http.Request) string { return s }
+}
+
+// joined is what Join makes of values.
+func joined(values ...string) string {
+	var fs []func(*http.Request) string
+	for _, v := range values {
+		fs = append(fs, constant(v))
+	}
+	return throttle.Join(fs...)(&http.Request{})
+}
+
+func TestJoin(t *testing.T) {
+	require.Empty(t, joined())
+	require.Equal(t, "0:", joined(""))
+	require.Equal(t, "3:app", joined("app"))
+	require.Equal(t, "3:app5:/path", joined("app", "/path"))
+	require.Equal(t, "200:"+strings.Repeat("x", 200), joined(strings.Repeat("x", 200)))
+}
+
+func TestJoinIsInjective(t *testing.T) {
+	seen := map[string][]string{}
+	parts := []string{"", "a", "b", "ab", ":", "1:a", "0:", "0:0:", "a\x00", "\x00", "/", "2:0:"}
+	note := func(values ...string) {
+		key := joined(values...)
+		require.NotContains(t, seen, key, "%q and %q", values, seen[key])
+		seen[key] = values
+	}
+	note()
+	for _, a := range parts {
+		note(a)
+		for _, b := range parts {
+			note(a, b)
+			for _, c := range parts {
+				note(a, b, c)
+			}
+		}
+	}
+	require.Len(t, seen, 1+12+12*12+12*12*12)
+}
+
+func TestJoinKeepsItsFunctions(t *testing.T) {
+	fs := []func(*http.Request) string{constant("a")}
+	key := throttle.Join(fs...)
+	fs[0] = constant("b")
+	require.Equal(t, "1:a", key(&http.Request{}))
+}
+
+// FuzzJoin cuts two texts into values at each newline.
+func FuzzJoin(f *testing.F) {
+	f.Add("a\nb", "ab")
+	f.Add("1:a", "a\n")
+	f.Add("0:", "\n")
+	f.Add("\n\n", "\n")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		va, vb := strings.Split(a, "\n"), strings.Split(b, "\n")
+		require.Equal(t, a == b, joined(va...) == joined(vb...))
+	})
+}
+
+// FuzzQuery compares with what net/url reads.
+func FuzzQuery(f *testing.F) {
+	f.Add("a=1&b=2", "b")
+	f.Add("%61=%zz&a=2;3&a=+", "a")
+	f.Add("=1&&a", "")
+	f.Fuzz(func(t *testing.T, query, name string) {
+		u := &url.URL{RawQuery: query}
+		require.Equal(t, u.Query().Get(name), throttle.Query(name)(&http.Request{URL: u}))
+	})
+}
+
+func BenchmarkKey(b *testing.B) {
+	u, err := url.Parse("https://oapi.dingtalk.com/topapi/user/get?lang=zh_CN&access_token=0123456789abcdef")
+	require.NoError(b, err)
+	r := &http.Request{URL: u, Header: http.Header{"X-App": {"ding0123456789"}}}
+	for name, key := range map[string]func(*http.Request) string{
+		"query": throttle.Query("access_token"),
+		"host":  throttle.Host,
+		"path":  throttle.Path,
+		"join":  throttle.Join(throttle.Header("X-App"), throttle.Path),
+	} {
+		b.Run(name, func(b *testing.B) {
+			require.NotEmpty(b, key(r))
+			b.ReportAllocs()
+			for b.Loop() {
+				key(r)
+			}
+		})
+	}
+}
