@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"sync"
@@ -44,23 +45,33 @@ func (m Member) policy() throttle.Policy {
 	return p
 }
 
-func (m Member) store() throttle.Store {
-	return recorder{redisstore.New(m.Redis, nil)}
+// store is the fleet's store, its grants recorded.
+func (m Member) store() (throttle.Store, error) {
+	if m.Redis == nil {
+		return nil, errors.New("throttle needs Config.Redis: a fleet shares its budgets")
+	}
+	return recorder{redisstore.New(m.Redis, nil)}, nil
 }
 
 // throttled is throttle's transport.
 func throttled(m Member) (http.RoundTripper, error) {
+	store, err := m.store()
+	if err != nil {
+		return nil, err
+	}
 	return throttle.New(throttle.Config{
-		Store: m.store(), Policies: []throttle.Policy{m.policy()},
+		Store: store, Policies: []throttle.Policy{m.policy()},
 		Base: m.Base, Observe: m.events.observe,
 	})
 }
 
 // acquired is throttle's Limiter, asked before each request.
 func acquired(m Member) (http.RoundTripper, error) {
-	p := m.policy()
-	p.Key = nil // a Limiter is told the key
-	l, err := throttle.NewLimiter(m.store(), p)
+	store, err := m.store()
+	if err != nil {
+		return nil, err
+	}
+	l, err := throttle.NewLimiter(store, m.policy())
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"cmp"
+	"iter"
 	"slices"
 	"time"
 )
@@ -10,6 +12,7 @@ type Sample struct {
 	Worker string        `json:"w"`
 	Key    string        `json:"k,omitempty"` // calls of one key share a budget
 	Asked  time.Duration `json:"a"`           // when the worker asked
+	Booked time.Duration `json:"b,omitempty"` // when it knew its start; 0: the limiter does not tell
 	Served time.Duration `json:"s"`           // when it was let through or, if not OK, gave up
 	Start  time.Duration `json:"m,omitempty"` // the start by the store's clock; 0: the limiter has none
 	OK     bool          `json:"ok"`          // it was let through and answered
@@ -79,29 +82,52 @@ func Jain(samples []Sample) float64 {
 
 // Inversions returns, of the pairs where one call came while another of the
 // same key waited, the share that was served the other way round. Equal starts
-// are in order.
+// are in order. Of two calls that come within a moment of each other, either
+// may get to the store first, so even a perfect queue has some.
 func Inversions(samples []Sample) float64 {
-	served := slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return !s.OK })
-	slices.SortFunc(served, func(a, b Sample) int { return int(a.Asked - b.Asked) })
 	pairs, wrong := 0, 0
-	for i, a := range served {
-		for _, b := range served[i+1:] {
-			if b.Asked >= a.Served {
-				break
-			}
-			if a.Key != b.Key || a.Asked == b.Asked {
-				continue
-			}
-			pairs++
-			if b.start() < a.start() {
-				wrong++
-			}
+	for a, b := range waitingPairs(samples) {
+		pairs++
+		if b.start() < a.start() {
+			wrong++
 		}
 	}
 	if pairs == 0 {
 		return 0
 	}
 	return float64(wrong) / float64(pairs)
+}
+
+// Overtaken returns how many pairs were served the other way round although the
+// first call knew its start before the second was made. A queue that is
+// first come, first served has none, however busy the machine is.
+func Overtaken(samples []Sample) int {
+	wrong := 0
+	for a, b := range waitingPairs(samples) {
+		if a.Booked != 0 && a.Booked < b.Asked && b.start() < a.start() {
+			wrong++
+		}
+	}
+	return wrong
+}
+
+// waitingPairs yields the pairs of calls of one key that were let through, of
+// which the second came while the first waited.
+func waitingPairs(samples []Sample) iter.Seq2[Sample, Sample] {
+	served := slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return !s.OK })
+	slices.SortFunc(served, func(a, b Sample) int { return cmp.Compare(a.Asked, b.Asked) })
+	return func(yield func(Sample, Sample) bool) {
+		for i, a := range served {
+			for _, b := range served[i+1:] {
+				if b.Asked >= a.Served {
+					break
+				}
+				if a.Key == b.Key && a.Asked < b.Asked && !yield(a, b) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Longest returns the longest wait, of those that were given up too.

@@ -94,6 +94,19 @@ func TestInversions(t *testing.T) {
 	}
 }
 
+func TestOvertaken(t *testing.T) {
+	first := Sample{Asked: 0, Booked: 3, Served: 10, Start: 10, OK: true}
+	call := func(asked, start time.Duration) Sample {
+		return Sample{Asked: asked, Booked: asked + 1, Served: start, Start: start, OK: true}
+	}
+	require.Equal(t, 0, Overtaken([]Sample{first, call(4, 10), call(5, 11)}))
+	require.Equal(t, 0, Overtaken([]Sample{first, call(3, 9)}), "the first did not know its start yet")
+	require.Equal(t, 2, Overtaken([]Sample{first, call(4, 9), call(5, 9)}))
+	untold := first
+	untold.Booked = 0
+	require.Equal(t, 0, Overtaken([]Sample{untold, call(4, 9)}))
+}
+
 func TestLongest(t *testing.T) {
 	require.Equal(t, 9*ms, Longest([]Sample{
 		{Asked: 1 * ms, Served: 4 * ms, OK: true},

@@ -25,7 +25,7 @@ type orders struct {
 // A result is what a member says in the end.
 type result struct {
 	Samples []Sample
-	Trips   int
+	Trips   int // to Redis, until the end of the load
 	Events  map[string]int
 }
 
@@ -84,9 +84,13 @@ func (o orders) serve(limiter Limiter, in io.Reader, out io.Writer) error {
 		_, err := lines.ReadString('\n')
 		orphaned(err)
 	}()
-	samples, err := o.work(ctx, transport)
+	var r result
+	r.Samples, err = o.work(ctx, transport, func() {
+		r.Trips = trips.Count() // what the end of the load causes is not its cost
+	})
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(out).Encode(result{samples, trips.Count(), m.events.total()})
+	r.Events = m.events.total()
+	return json.NewEncoder(out).Encode(r)
 }

@@ -12,6 +12,7 @@ import (
 
 // A call is what is noted of one request on its way. Its context carries it.
 type call struct {
+	booked atomic.Int64 // see Sample.Booked
 	start  atomic.Int64 // see Sample.Start
 	served atomic.Int64 // see Sample.Served
 }
@@ -35,7 +36,9 @@ type recorder struct{ throttle.Store }
 func (r recorder) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	g, err := r.Store.Book(ctx, b)
 	if err == nil && g.OK {
-		noted(ctx).start.Store(int64(time.Duration(g.Mark) * time.Microsecond))
+		c := noted(ctx)
+		c.booked.Store(int64(now()))
+		c.start.Store(int64(time.Duration(g.Mark) * time.Microsecond))
 	}
 	return g, err
 }

@@ -16,9 +16,10 @@ type Report struct {
 	Starts     int            // requests that were let through
 	Used       float64        // the share of the quota that they are
 	Worst      int            // the most starts of one budget in a window, by the store's clock
-	Trips      float64        // round trips to Redis for each start
+	Trips      float64        // round trips to Redis for each start, those still to come included
 	Jain       float64        // fairness between workers, see Jain
-	Inversions float64        // pairs served the other way round, see Inversions
+	Inversions float64        // the share of pairs served the other way round, see Inversions
+	Overtaken  int            // the pairs among them that had no excuse, see Overtaken
 	Longest    time.Duration  // the longest wait
 	Events     map[string]int // what throttle's transport told, by kind
 
@@ -42,20 +43,27 @@ func report(c Config, limit throttle.Limit, begin time.Time, results []result) R
 	}
 	var all []time.Duration
 	starts := map[string][]time.Duration{}
+	booked := 0
 	for _, s := range samples {
 		if s.OK {
 			all = append(all, s.start())
 			starts[s.Key] = append(starts[s.Key], s.start())
+		}
+		if s.OK || s.Start != 0 {
+			booked++
 		}
 	}
 	for _, at := range starts {
 		r.Worst = max(r.Worst, Worst(at, limit.Per()))
 	}
 	from := time.Duration(begin.UnixNano())
+	end := from + c.Load
 	r.Starts = len(all)
-	r.Used = Used(all, from+settle, from+c.Load, limit.N()*max(c.Keys, 1), limit.Per())
-	r.Trips = float64(trips) / float64(max(len(all), 1))
+	r.Used = Used(all, from+settle, end, limit.N()*max(c.Keys, 1), limit.Per())
+	r.Trips = float64(trips) / float64(max(booked, 1))
 	r.Jain, r.Inversions, r.Longest = Jain(samples), Inversions(samples), Longest(samples)
+	// From then on members leave, and others may have the places they give back.
+	r.Overtaken = Overtaken(slices.DeleteFunc(samples, func(s Sample) bool { return s.Booked >= end }))
 	return r
 }
 
@@ -68,17 +76,17 @@ func (r *Report) saw(up *Upstream, begin time.Time) {
 	r.Useful = up.Useful(begin.Add(settle), begin.Add(r.Config.Load))
 }
 
-const row = "| %-24s | %9s | %6d | %6.1f | %5d | %5.2f | %5.3f | %5.2f | %7s | %8d | %5d | %4d | %6.1f | %v |"
+const row = "| %-24s | %9s | %6d | %6.1f | %5d | %5.2f | %5.3f | %5.2f | %5d | %7s | %8d | %5d | %4d | %6.1f | %v |"
 
 // Header returns the table's head that fits [Report.String].
 func Header() string {
-	return "| run                      | limit     | starts | used % | worst | trips | Jain  | inv % | longest " +
+	return "| run                      | limit     | starts | used % | worst | trips | Jain  | inv % | overt | longest " +
 		"| arrivals | worst | bans | useful | events |\n" +
-		"|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
+		"|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"
 }
 
 // String returns the report as one row of a table.
 func (r Report) String() string {
 	return fmt.Sprintf(row, r.Config.Name, r.Config.Limit, r.Starts, 100*r.Used, r.Worst, r.Trips, r.Jain,
-		100*r.Inversions, r.Longest.Round(time.Millisecond), r.Arrivals, r.ArrivalsWorst, r.Bans, 100*r.Useful, r.Events)
+		100*r.Inversions, r.Overtaken, r.Longest.Round(time.Millisecond), r.Arrivals, r.ArrivalsWorst, r.Bans, 100*r.Useful, r.Events)
 }

@@ -13,13 +13,16 @@ import (
 	"time"
 )
 
-// work lets all workers of a member go on for Config.Load. The first error of
-// one of them ends them all.
-func (o orders) work(ctx context.Context, transport http.RoundTripper) ([]Sample, error) {
+// work lets all workers of a member go on for Config.Load, and calls ending
+// when that is over. The first error of a worker ends them all.
+func (o orders) work(ctx context.Context, transport http.RoundTripper, ending func()) ([]Sample, error) {
 	// Cancelled, not given a deadline: a limiter that sees a deadline refuses
 	// what cannot be done in time, and the last window would look idle.
 	load, over := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(o.Config.Load, func() { over(context.Canceled) })
+	timer := time.AfterFunc(o.Config.Load, func() {
+		ending()
+		over(context.Canceled)
+	})
 	defer timer.Stop()
 
 	samples := make([][]Sample, o.Config.Workers)
@@ -43,15 +46,20 @@ func (o orders) work(ctx context.Context, transport http.RoundTripper) ([]Sample
 // next until ctx ends.
 func (o orders) loop(ctx context.Context, i int, client *http.Client) ([]Sample, error) {
 	worker := fmt.Sprintf("%d/%d", o.Process, i)
+	if o.Config.Stagger > 0 && sleep(ctx, rand.N(o.Config.Stagger)) != nil {
+		return nil, nil // the load ended first
+	}
 	var samples []Sample
 	for ctx.Err() == nil {
 		s := Sample{Worker: worker, Key: o.Config.key(i), Asked: now()}
 		c := &call{}
 		err := o.send(context.WithValue(ctx, callKey{}, c), client, s)
-		if s.OK = err == nil; s.OK {
-			s.Start, s.Served = time.Duration(c.start.Load()), time.Duration(c.served.Load())
-		} else if ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil {
 			return nil, fmt.Errorf("worker %s: %w", worker, err)
+		}
+		s.Booked, s.Start = time.Duration(c.booked.Load()), time.Duration(c.start.Load())
+		if s.OK = err == nil; s.OK {
+			s.Served = time.Duration(c.served.Load())
 		} else {
 			s.Served = now()
 		}
