@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -265,39 +264,4 @@ func TestPeekBodyCloseDuringRead(t *testing.T) {
 	}()
 	require.NoError(t, resp.Body.Close())
 	require.ErrorIs(t, <-read, io.ErrClosedPipe)
-}
-
-func FuzzPeekBody(f *testing.F) {
-	f.Add("hello world", 3, int64(5), int64(8), 4, false)
-	f.Add("", 1, int64(1), int64(0), 1, true)
-	f.Add(strings.Repeat("x", 1000), 512, int64(600), int64(1<<40), 7, true)
-	f.Fuzz(func(t *testing.T, text string, piece int, first, second int64, buffer int, cut bool) {
-		body := &countedBody{text: text, piece: max(piece, 0)}
-		end := io.EOF
-		if cut {
-			body.err, end = errCut, errCut
-		}
-		resp := &http.Response{StatusCode: 200, Body: body}
-		for _, limit := range []int64{first, second} {
-			got, err := throttle.PeekBody(resp, limit)
-			if err != nil {
-				require.True(t, cut && text == "")
-			}
-			seen := min(int64(len(text)), max(limit, 0))
-			require.Equal(t, text[:seen], string(got))
-		}
-		require.LessOrEqual(t, int64(body.read), max(first, second, 0))
-
-		var all []byte
-		p := make([]byte, min(max(buffer, 1), 4096))
-		for {
-			n, err := resp.Body.Read(p)
-			all = append(all, p[:n]...)
-			if err != nil {
-				require.Equal(t, end, err)
-				break
-			}
-		}
-		require.Equal(t, text, string(all))
-	})
 }

@@ -13,8 +13,8 @@ const (
 	// say, in any form it can use, how long to stay away.
 	DefaultRetryAfter = time.Second
 
-	// MaxRetryAfter caps [RetryAfter]. Servers have sent days, and the time
-	// of day where seconds belong. A [Policy.Penalty] that knows better may
+	// MaxRetryAfter caps [RetryAfter]. Servers have sent days, and even a
+	// date's number where a delay belongs. A [Policy.Penalty] that knows better may
 	// return more, up to [MaxPenalty].
 	MaxRetryAfter = time.Hour
 )
