@@ -1,0 +1,56 @@
+# Each target covers every module of the repository.
+
+EACH = scripts/each-module.sh
+
+# How long each fuzz target runs.
+FUZZTIME ?= 30s
+export FUZZTIME
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+.PHONY: check
+check: lint test examples bench fuzz ## test, lint, examples, bench and fuzz
+
+.PHONY: redis
+redis: ## install redis-server unless it is there
+	@scripts/install-redis.sh
+
+.PHONY: test
+test: redis ## all tests, with the race detector and in random order
+	@$(EACH) go test -race -shuffle=on -count=1 ./...
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck
+	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not as gofmt has it: $$files"; exit 1; }
+	@$(EACH) go vet ./...
+	@# Its path, because -modfile and go.work do not go together.
+	@staticcheck=$$(GOWORK=off go tool -modfile=tools/go.mod -n staticcheck) && \
+		$(EACH) "$$staticcheck" ./...
+
+.PHONY: tidy
+tidy: ## fail if go.mod or go.sum is not tidy
+	@$(EACH) go mod tidy -diff
+
+.PHONY: examples
+examples: redis ## run the example, in memory and with a Redis of its own
+	go run ./examples/dingtalk
+	scripts/with-redis.sh sh -c 'go run ./examples/dingtalk -redis "$$REDIS_URL"'
+
+.PHONY: bench
+bench: redis ## each benchmark once, so that none rots
+	@$(EACH) go test -run '^$$' -bench . -benchtime 1x ./...
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME (30s)
+	@$(EACH) "$(CURDIR)/scripts/fuzz.sh"
+
+.PHONY: vuln
+vuln: ## look for known vulnerabilities
+	@$(EACH) go run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./...
+
+.PHONY: newest
+newest: redis ## the tests with the newest dependencies; changes go.mod
+	@$(EACH) go get -u -t ./...
+	@$(MAKE) test
