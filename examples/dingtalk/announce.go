@@ -14,8 +14,8 @@ func (c config) announce(w io.Writer, upstream *fake.Server) {
 	if upstream == nil {
 		fmt.Fprintf(w, "upstream   %s\n", host(c.oapi))
 	} else {
-		fmt.Fprintf(w, "upstream   a fake DingTalk on %s: %d people in %d departments\n",
-			host(c.oapi), upstream.Company().People(), upstream.Company().Departments())
+		fmt.Fprintf(w, "upstream   a fake DingTalk on %s: %s people in %d departments\n",
+			host(c.oapi), thousands(upstream.Company().People()), upstream.Company().Departments())
 	}
 	fmt.Fprintf(w, "limits     %d calls a second per app and API (%s edition), %s\n",
 		editions[c.edition], c.edition, c.addressRule())
@@ -53,4 +53,9 @@ func thousands(n int) string {
 }
 
 // seconds prints a duration with one digit behind the point.
-func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+func seconds(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}

@@ -125,7 +125,7 @@ func (a *api) send(ctx context.Context, method, path string, query url.Values, b
 		return withoutURL(path, err)
 	}
 	defer resp.Body.Close()
-	tripOf(ctx).arrived(path)
+	tripOf(ctx).answered(path)
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)

@@ -15,7 +15,7 @@ import (
 )
 
 // nodeMain is the program as one node of a fleet of processes.
-func nodeMain(number int, in io.Reader, out io.Writer) error {
+func nodeMain(in io.Reader, out io.Writer) error {
 	signal.Ignore(os.Interrupt) // a terminal sends it to every process; the parent decides
 	lines := json.NewDecoder(in)
 	var s setup
@@ -27,7 +27,7 @@ func nodeMain(number int, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer client.Close()
-	n, err := newNode(number, s, redisstore.New(client, nil))
+	n, err := newNode(s, redisstore.New(client, nil), newBase(s.Workers))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -8,6 +9,9 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
 )
 
 // A config is what the flags and the environment say.
@@ -18,6 +22,7 @@ type config struct {
 	unthrottled            bool
 	oapi, api              string // "": the fake
 	key, secret            string
+	jitter                 time.Duration
 	svg                    string
 }
 
@@ -39,15 +44,15 @@ func parse(args []string, out io.Writer) (config, error) {
 	f.StringVar(&base, "base", "", "`URL` for both hosts; defaults to the fake")
 	f.StringVar(&c.oapi, "oapi", "", "`URL` of the old host, such as https://oapi.dingtalk.com")
 	f.StringVar(&c.api, "api", "", "`URL` of the new host, such as https://api.dingtalk.com")
-	f.StringVar(&c.key, "appkey", os.Getenv("DINGTALK_APP_KEY"), "app key; defaults to $DINGTALK_APP_KEY")
+	f.StringVar(&c.key, "appkey", "", "app key; defaults to $DINGTALK_APP_KEY")
 	f.StringVar(&c.secret, "appsecret", "", "app secret; defaults to $DINGTALK_APP_SECRET, where nobody sees it")
+	f.DurationVar(&c.jitter, "jitter", throttle.DefaultJitter, "how long a call may be on its way; more on a busy machine or a far network")
 	f.StringVar(&c.svg, "svg", "dingtalk.svg", "`file` for the picture; empty for none")
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
-	if c.secret == "" {
-		c.secret = os.Getenv("DINGTALK_APP_SECRET")
-	}
+	c.key = cmp.Or(c.key, os.Getenv("DINGTALK_APP_KEY"))
+	c.secret = cmp.Or(c.secret, os.Getenv("DINGTALK_APP_SECRET"))
 	c.hosts(base)
 	if err := c.check(f.NArg()); err != nil {
 		fmt.Fprintln(out, "dingtalk:", err)
@@ -80,6 +85,7 @@ func (c *config) check(extra int) error {
 	}
 	add(extra > 0, "there are only flags, no arguments")
 	add(c.nodes < 1 || c.workers < 1 || c.people < 1, "-nodes, -workers and -people must be at least 1")
+	add(c.jitter <= 0, "-jitter must be positive")
 	add(editions[c.edition] == 0, "-edition is standard, professional or exclusive")
 	add(c.unthrottled && c.redis != "", "-unthrottled uses no store: leave -redis out")
 	add(c.unthrottled && c.real(), "-unthrottled is for the fake only: the real DingTalk would ban this address")
@@ -98,7 +104,7 @@ func (c *config) real() bool { return c.oapi != "" }
 // account says whose limits count.
 func (c *config) account() account {
 	return account{
-		App: c.key, Egress: "here", PerSecond: editions[c.edition],
+		App: c.key, Egress: "here", PerSecond: editions[c.edition], Jitter: c.jitter,
 		OAPI: host(c.oapi), API: host(c.api), Any: both(host(c.oapi), host(c.api)),
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -22,9 +21,8 @@ import (
 
 func main() {
 	if name, ok := os.LookupEnv(nodeVariable); ok {
-		number, _ := strconv.Atoi(name) // written by the parent
-		if err := nodeMain(number, os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintf(os.Stderr, "node %d: %v\n", number, err)
+		if err := nodeMain(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintf(os.Stderr, "node %s: %v\n", name, err)
 			os.Exit(exitFailed)
 		}
 		return
@@ -108,10 +106,7 @@ func (c config) retries() int {
 // members makes the fleet: nodes that share one store, or processes that share
 // one Redis.
 func (c config) members() ([]member, error) {
-	s := setup{
-		Account: c.account(), Base: c.oapi, Secret: c.secret,
-		Workers: c.workers, Redis: c.redis, Plain: c.unthrottled,
-	}
+	s := c.setup()
 	var store throttle.Store = memstore.New()
 	fleet := make([]member, c.nodes)
 	for i := range fleet {
@@ -119,13 +114,21 @@ func (c config) members() ([]member, error) {
 			fleet[i] = &process{number: i + 1, setup: s}
 			continue
 		}
-		n, err := newNode(i+1, s, store)
+		n, err := newNode(s, store, newBase(c.workers))
 		if err != nil {
 			return nil, err
 		}
 		fleet[i] = n
 	}
 	return fleet, nil
+}
+
+// setup is what every node has to know.
+func (c config) setup() setup {
+	return setup{
+		Account: c.account(), Base: c.oapi, Secret: c.secret,
+		Workers: c.workers, Redis: c.redis, Plain: c.unthrottled,
+	}
 }
 
 // pingRedis fails early, and in one place, if there is no Redis.

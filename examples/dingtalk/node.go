@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"sync"
-	"sync/atomic"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -22,23 +21,21 @@ type setup struct {
 
 // A node pulls: it takes tasks and returns results until there are no more.
 type node struct {
-	number  int
 	workers int
 	api     *api
-	held    atomic.Int64
 }
 
-// newNode makes a node of the fleet that shares the store.
-func newNode(number int, s setup, store throttle.Store) (*node, error) {
-	client := &http.Client{Transport: newBase(s.Workers)}
+// newNode makes a node of the fleet that shares the store. It sends its
+// requests through base.
+func newNode(s setup, store throttle.Store, base http.RoundTripper) (*node, error) {
+	client := &http.Client{Transport: base}
 	if !s.Plain {
 		var err error
-		if client, err = newClient(store, policies(s.Account), s.Workers, observe); err != nil {
+		if client, err = newClient(store, policies(s.Account), base, observe); err != nil {
 			return nil, err
 		}
 	}
 	return &node{
-		number:  number,
 		workers: s.Workers,
 		api:     &api{client: client, base: s.Base, key: s.Account.App, secret: s.Secret},
 	}, nil
@@ -73,9 +70,9 @@ func deliver(ctx context.Context, results chan<- result, r result) bool {
 
 // do makes the call.
 func (n *node) do(ctx context.Context, t task) result {
-	trip := &trip{held: &n.held}
+	trip := new(trip)
 	ctx = withTrip(ctx, trip)
-	r := result{Task: t, Node: n.number}
+	r := result{Task: t}
 	var err error
 	if t.Path == pathDepartments {
 		r.Departments, err = n.api.departments(ctx, t.Dept)
@@ -89,7 +86,6 @@ func (n *node) do(ctx context.Context, t task) result {
 			r.Refusal = refused.code
 		}
 	}
-	trip.free()
-	r.Starts, r.Held = trip.starts, int(n.held.Load())
+	r.Starts = trip.starts
 	return r
 }

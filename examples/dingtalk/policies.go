@@ -11,10 +11,11 @@ import (
 // An account says whose limits count. Hosts are those of the real DingTalk
 // unless the program talks to the fake.
 type account struct {
-	App       string // the application's id: the app key. Not the token, which changes
-	Egress    string // a name for the address that the nodes share
-	PerSecond int    // 20, 40 or 60: what the edition allows per app and API
-	PerMonth  int    // metered calls of the company in a month; 0: not counted here
+	App       string        // the application's id: the app key. Not the token, which changes
+	Egress    string        // a name for the address that the nodes share
+	PerSecond int           // 20, 40 or 60: what the edition allows per app and API
+	PerMonth  int           // metered calls of the company in a month; 0: not counted here
+	Jitter    time.Duration // how long a call may be on its way; 0: the library's default
 
 	OAPI, API, Any string // the old host, the new host and a pattern for both
 }
@@ -58,6 +59,9 @@ func policies(a account) []throttle.Policy {
 			Limit:   throttle.CalendarWindow(a.PerMonth, throttle.Month, time.FixedZone("UTC+8", 8*60*60)),
 			Penalty: closes{"90020": throttle.MaxPenalty, "ApiCountLimitForOrg": throttle.MaxPenalty}.penalty,
 		})
+	}
+	for i := range rows {
+		rows[i].Jitter = a.Jitter
 	}
 	return rows
 }

@@ -19,7 +19,6 @@ type pull struct {
 	people      map[string]int // user id: how often
 	departments int
 	starts      []start
-	held        map[int]int // by node
 	refused     map[string]int
 	failed      int    // calls that brought nothing and were not refused
 	lost        int    // tasks that were given up
@@ -33,7 +32,6 @@ func newPull(retries int) *pull {
 		todo:     make(map[string][]task),
 		inFlight: make(map[string]int),
 		people:   make(map[string]int),
-		held:     make(map[int]int),
 		refused:  make(map[string]int),
 	}
 	p.visit(rootDepartment)
@@ -87,7 +85,6 @@ func (p *pull) open() int {
 // settle takes a result in.
 func (p *pull) settle(r result, now time.Time) {
 	p.inFlight[r.Task.Path]--
-	p.held[r.Node] = r.Held
 	p.starts = append(p.starts, r.Starts...)
 	p.done = append(p.done, now)
 	if r.Err != "" {
@@ -132,14 +129,9 @@ func (p *pull) rate(now time.Time) int {
 	return len(p.done) - n
 }
 
-// waiting is how many calls the limits hold back.
-func (p *pull) waiting() int {
-	n := 0
-	for _, held := range p.held {
-		n += held
-	}
-	return n
-}
+// waiting is how many calls were handed to a node and wait for their turn, or
+// for an answer.
+func (p *pull) waiting() int { return p.inFlight[pathDepartments] + p.inFlight[pathPeople] }
 
 // refusals is how many answers said no because of a limit or for any other
 // reason, bans apart.

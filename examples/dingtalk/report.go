@@ -22,6 +22,7 @@ type report struct {
 	departments int
 	twice       int // people who came more than once
 	lost        int // calls that were given up
+	open        int // calls that were not made, or not answered
 	refused     map[string]int
 	bans        int
 	reason      string
@@ -39,7 +40,7 @@ type usage struct {
 
 func newReport(c config, p *pull, upstream *fake.Server, elapsed time.Duration, interrupted bool) *report {
 	r := &report{
-		config: c, people: len(p.people), departments: p.departments, lost: p.lost + p.open(),
+		config: c, people: len(p.people), departments: p.departments, lost: p.lost, open: p.open(),
 		refused: p.refused, reason: p.reason, elapsed: elapsed, interrupted: interrupted,
 	}
 	for _, times := range p.people {
@@ -166,7 +167,10 @@ func (r *report) losses() string {
 	if r.lost > 0 {
 		parts = append(parts, fmt.Sprintf("%d calls", r.lost))
 	}
-	if missing := r.total - r.people; missing > 0 {
+	if r.open > 0 {
+		parts = append(parts, fmt.Sprintf("%d calls not made", r.open))
+	}
+	if missing := r.total - r.people; missing > 0 && !r.interrupted {
 		parts = append(parts, thousands(missing)+" people")
 	}
 	if r.twice > 0 {

@@ -15,13 +15,11 @@ type task struct {
 // the fleet tell each other, so a node can as well be a process of its own.
 type result struct {
 	Task        task
-	Node        int
 	Departments []int64  `json:",omitempty"`
 	People      []string `json:",omitempty"`
 	Next        int64    `json:",omitempty"` // the cursor of the next page; 0: none
 	Refusal     string   `json:",omitempty"` // the code of an answer that said no
 	Err         string   `json:",omitempty"` // why there is nothing else in here
-	Held        int      // how many calls the node's limits hold back now
 	Starts      []start  `json:",omitempty"` // the calls that this took
 }
 

@@ -11,12 +11,12 @@ import (
 // newClient returns a client whose calls keep within the policies, together
 // with every other program that uses the same store. This is all that a
 // program needs in order to be throttled.
-func newClient(store throttle.Store, rows []throttle.Policy, conns int,
+func newClient(store throttle.Store, rows []throttle.Policy, base http.RoundTripper,
 	observe func(context.Context, throttle.Event)) (*http.Client, error) {
 	t, err := throttle.New(throttle.Config{
 		Store:    store,
 		Policies: rows,
-		Base:     newBase(conns),
+		Base:     base,
 		Observe:  observe,
 	})
 	if err != nil {

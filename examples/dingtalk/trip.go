@@ -8,13 +8,11 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A trip is what one task sees of the throttle: whether its request is held,
-// and when it started. It travels in the request's context.
+// A trip remembers when the requests of one task started, for an upstream that
+// does not count arrivals for us. It travels in the requests' context.
 type trip struct {
-	held    *atomic.Int64 // how many requests of the node are held
-	waiting atomic.Bool
-	started atomic.Pointer[time.Time]
-	starts  []start
+	started atomic.Pointer[time.Time] // the request under way
+	starts  []start                   // the requests that were answered
 }
 
 type tripKey struct{}
@@ -31,33 +29,16 @@ func tripOf(ctx context.Context) *trip {
 	return new(trip)
 }
 
-// observe follows a request through the throttle. A request may be held more
-// than once.
+// observe notes starts. Of several, when a connection broke, the last counts.
 func observe(ctx context.Context, e throttle.Event) {
-	t := tripOf(ctx)
-	switch e.Kind {
-	case throttle.Waiting:
-		if t.held != nil && t.waiting.CompareAndSwap(false, true) {
-			t.held.Add(1)
-		}
-	case throttle.Started:
+	if e.Kind == throttle.Started {
 		now := time.Now()
-		t.started.Store(&now)
-		t.free()
-	case throttle.Refused, throttle.GaveUp:
-		t.free()
+		tripOf(ctx).started.Store(&now)
 	}
 }
 
-// free takes the request out of those that are held.
-func (t *trip) free() {
-	if t.waiting.CompareAndSwap(true, false) {
-		t.held.Add(-1)
-	}
-}
-
-// arrived notes the request that was answered just now.
-func (t *trip) arrived(path string) {
+// answered notes the request that was answered just now.
+func (t *trip) answered(path string) {
 	if at := t.started.Swap(nil); at != nil {
 		t.starts = append(t.starts, start{path, *at})
 	}

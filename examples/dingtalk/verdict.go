@@ -10,7 +10,7 @@ import (
 
 // clean reports whether everything came and nothing was refused.
 func (r *report) clean() bool {
-	return r.lost == 0 && r.twice == 0 && len(r.refused) == 0 && r.bans == 0 &&
+	return r.lost == 0 && r.open == 0 && r.twice == 0 && len(r.refused) == 0 && r.bans == 0 &&
 		(r.total == 0 || r.people == r.total)
 }
 

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/examples/dingtalk/fake"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// A wire hands requests straight to the fake, in no time.
+type wire struct{ upstream *fake.Server }
+
+func (w wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	answer := httptest.NewRecorder()
+	r = r.Clone(r.Context())
+	r.RemoteAddr = "192.0.2.1:1"
+	w.upstream.ServeHTTP(answer, r)
+	return answer.Result(), nil
+}
+
+// fleetOf makes four nodes that share a store and a fake.
+func fleetOf(t *testing.T, c *config, o fake.Options) (*fake.Server, []member) {
+	t.Helper()
+	upstream := fake.New(o)
+	c.oapi, c.api = "http://fake", "http://fake"
+	c.key, c.secret = fake.DefaultAppKey, fake.DefaultAppSecret
+	c.nodes, c.workers = 4, 16
+	store := memstore.New()
+	var members []member
+	for range c.nodes {
+		n, err := newNode(c.setup(), store, wire{upstream})
+		require.NoError(t, err)
+		members = append(members, n)
+	}
+	return upstream, members
+}
+
+// pullAll runs a pull in virtual time and returns what it left behind.
+func pullAll(t *testing.T, ctx context.Context, c config, o fake.Options) (*pull, *report) {
+	t.Helper()
+	upstream, members := fleetOf(t, &c, o)
+	p, begin := newPull(c.retries()), time.Now()
+	err := run(ctx, p, members, func(*pull) {}, time.Second)
+	require.Equal(t, ctx.Err() != nil, errors.Is(err, context.Canceled), err)
+	return p, newReport(c, p, upstream, time.Since(begin), ctx.Err() != nil)
+}
+
+// requireEverybodyOnce compares the address book with the company.
+func requireEverybodyOnce(t *testing.T, p *pull, o fake.Options) {
+	t.Helper()
+	want := fake.New(o).Company()
+	var got []string
+	for id, times := range p.people {
+		require.Equal(t, 1, times, id)
+		got = append(got, id)
+	}
+	slices.Sort(got)
+	require.Equal(t, want.UserIDs(), got)
+	require.Equal(t, want.Departments(), p.departments)
+}
+
+func TestFleetKeepsWithinEveryLimit(t *testing.T) {
+	for edition, perSecond := range editions {
+		for name, o := range map[string]fake.Options{
+			"any second":          {},
+			"clock seconds":       {FixedSecond: true},
+			"refused calls count": {CountRefused: true},
+		} {
+			t.Run(edition+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					o.PerSecond = perSecond
+					p, r := pullAll(t, t.Context(), config{edition: edition}, o)
+					requireEverybodyOnce(t, p, o)
+					require.True(t, r.clean())
+					require.Equal(t, perSecond, r.most(), "nearly all, and never more")
+					require.Equal(t, exitDone, r.exitCode())
+					require.Empty(t, r.verdict())
+					for _, u := range r.apis[:2] {
+						require.GreaterOrEqual(t, u.quota(perSecond), 0.95, u.path)
+						require.LessOrEqual(t, u.quota(perSecond), 1.0, u.path)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestCrowdedAPIIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := fake.Options{PerAPI: 19} // one less than the app may
+		p, r := pullAll(t, t.Context(), config{edition: "standard"}, o)
+		requireEverybodyOnce(t, p, o)
+		require.Positive(t, r.refused["90002"])
+		require.Zero(t, r.lost)
+		require.Equal(t, exitFailed, r.exitCode(), "nothing is lost, but DingTalk said no")
+	})
+}
+
+func TestBanIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := fake.Options{Address: 150, AddressWindow: 20 * time.Second}
+		p, r := pullAll(t, t.Context(), config{edition: "standard"}, o)
+		requireEverybodyOnce(t, p, o)
+		require.Positive(t, r.bans)
+		require.Zero(t, r.lost)
+		require.Greater(t, r.elapsed, 5*time.Minute)
+		require.Equal(t, exitFailed, r.exitCode())
+	})
+}
+
+func TestPlainFleetIsBanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := config{edition: "standard", unthrottled: true, people: 3000}
+		_, r := pullAll(t, t.Context(), c, c.rules())
+		require.Equal(t, 1, r.bans)
+		require.Positive(t, r.refused["90018"])
+		require.Positive(t, r.refused[banned])
+		require.Positive(t, r.lost)
+		require.Less(t, r.people, 3000)
+		require.Greater(t, r.most(), 20)
+		require.Equal(t, exitFailed, r.exitCode())
+		require.Contains(t, r.verdict(), "Without the library")
+	})
+}
+
+func TestProgressKnowsWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := config{edition: "standard"}
+		_, members := fleetOf(t, &c, fake.Options{})
+		p := newPull(0)
+		var waiting, rates []int
+		require.NoError(t, run(t.Context(), p, members, func(p *pull) {
+			waiting = append(waiting, p.waiting())
+			rates = append(rates, p.rate(time.Now()))
+		}, 2500*time.Millisecond))
+		require.Equal(t, []int{64, 64, 0}, waiting, "every worker is held, until all is done")
+		require.Equal(t, []int{40, 40}, rates[:2], "twenty of each API")
+	})
+}
+
+func TestInterruptedFleetStopsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, interrupt := context.WithCancel(t.Context())
+		time.AfterFunc(2500*time.Millisecond, interrupt)
+		p, r := pullAll(t, ctx, config{edition: "standard"}, fake.Options{})
+		require.Equal(t, 2500*time.Millisecond, r.elapsed)
+		require.Positive(t, p.open())
+		require.Equal(t, exitInterrupted, r.exitCode())
+		require.Contains(t, r.verdict(), "Interrupted: ")
+	})
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/examples/dingtalk/fake"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+)
+
+// processes makes four nodes that are processes, and the fake that they pull
+// from.
+func processes(t *testing.T) (*fake.Server, []*process) {
+	t.Helper()
+	c := config{nodes: 4, workers: 16, people: 200, edition: "standard", redis: redistest.Single(t).URL()}
+	upstream, stop, err := serveFake(&c)
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	fleet := make([]*process, c.nodes)
+	for i := range fleet {
+		fleet[i] = &process{number: i + 1, setup: c.setup()}
+	}
+	return upstream, fleet
+}
+
+func members(fleet []*process) []member {
+	all := make([]member, len(fleet))
+	for i, p := range fleet {
+		all[i] = p
+	}
+	return all
+}
+
+func TestWorkOfADeadProcessIsDoneByTheOthers(t *testing.T) {
+	upstream, fleet := processes(t)
+	fleet[0].setup.Redis = "nonsense://" // it ends with the tasks that it was handed
+	p := newPull(3)
+	err := run(t.Context(), p, members(fleet), func(*pull) {}, time.Second)
+	require.EqualError(t, err, "node 1: exit status 1")
+	require.Len(t, p.people, 200)
+	require.Zero(t, p.lost)
+	require.Equal(t, upstream.Company().Departments(), p.departments)
+}
+
+func TestNoProcessIsLeft(t *testing.T) {
+	_, fleet := processes(t)
+	for _, p := range fleet {
+		p.setup.Redis = "nonsense://"
+	}
+	p := newPull(1000)
+	require.Error(t, run(t.Context(), p, members(fleet), func(*pull) {}, time.Second))
+	require.Empty(t, p.people)
+	require.Positive(t, p.open(), "what is left is reported, not waited for")
+}
+
+func TestInterruptedProcessesStop(t *testing.T) {
+	_, fleet := processes(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	err := run(ctx, newPull(3), members(fleet), func(*pull) {}, time.Second)
+	require.ErrorIs(t, err, context.Canceled)
+}
