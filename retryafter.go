@@ -13,9 +13,9 @@ const (
 	// say, in any form it can use, how long to stay away.
 	DefaultRetryAfter = time.Second
 
-	// MaxRetryAfter caps [RetryAfter]. Servers have sent days, and even a
-	// date's number where a delay belongs. A [Policy.Penalty] that knows better may
-	// return more, up to [MaxPenalty].
+	// MaxRetryAfter caps [RetryAfter]. Servers have sent days, and seconds
+	// since 1970 in place of a delay. A [Policy.Penalty] that knows better
+	// may return more, up to [MaxPenalty].
 	MaxRetryAfter = time.Hour
 )
 
@@ -23,8 +23,8 @@ const (
 // is no delay but a time in seconds since 1970.
 const epochSeconds = 10 * 365 * 24 * 60 * 60
 
-// latestEpoch, in the year 36812, keeps absurd numbers within what time.Unix and
-// a conversion to int64 can take.
+// latestEpoch, in the year 36812, keeps absurd numbers within what an int64
+// and time.Unix can take.
 const latestEpoch = 1 << 40
 
 // RetryAfter is the default [Policy.Penalty]: how long a 429 (Too Many
