@@ -1,0 +1,155 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// tb is the part of testing.TB that checks use, so that the suite can be run
+// against stores that must fail.
+type tb interface {
+	Helper()
+	Context() context.Context
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// promises are the headlines of failure messages, by the first part of a
+// check's name.
+var promises = map[string]string{
+	"P1":    "never more than the limit",
+	"P2":    "room for a late arrival at the upstream",
+	"P3":    "nearly all of the limit is used",
+	"P5":    "first come, first served",
+	"P6":    "all budgets or none",
+	"P7":    "cancelling gives back",
+	"P11":   "a penalty closes the budget",
+	"Store": "the comments of throttle.Store",
+}
+
+// A bench is one store under test, in its bubble. Times are counted from the
+// moment the bench was made.
+type bench struct {
+	tb
+	store   throttle.Store
+	zero    time.Time
+	promise string
+	gates   int // made by later
+}
+
+func newBench(t tb, s throttle.Store, name string) *bench {
+	number, _, _ := strings.Cut(name, "_")
+	return &bench{tb: t, store: s, zero: time.Now(), promise: number + " (" + promises[number] + ") broken: "}
+}
+
+// errorf reports what went wrong, with the promise that it breaks.
+func (b *bench) errorf(format string, args ...any) {
+	b.Helper()
+	b.Errorf(b.promise+format, args...)
+}
+
+// fatalf is errorf for a check that cannot go on.
+func (b *bench) fatalf(format string, args ...any) {
+	b.Helper()
+	b.Fatalf(b.promise+format, args...)
+}
+
+// now returns the time since the bench was made.
+func (b *bench) now() time.Duration { return time.Since(b.zero) }
+
+// at moves the clock to the given time.
+func (b *bench) at(t time.Duration) { time.Sleep(t - b.now()) }
+
+// book asks the store and fails the check on an error.
+func (b *bench) book(k throttle.Booking) (throttle.Booking, throttle.Grant) {
+	b.Helper()
+	k.Charges = slices.Clone(k.Charges)
+	g, err := b.store.Book(b.Context(), &k)
+	if err != nil {
+		b.fatalf("Book of %s at %v: %v", describe(k), b.now(), err)
+	}
+	return k, g
+}
+
+// start books however long it takes and compares the start.
+func (b *bench) start(want time.Duration, charges ...throttle.Charge) throttle.Grant {
+	b.Helper()
+	_, g := b.book(throttle.Booking{Charges: charges, MaxWait: -1})
+	b.isStart(g, want)
+	return g
+}
+
+// later books a start at a time to come, and leaves everything before it free:
+// the booking has to pass a gate that opens then.
+func (b *bench) later(at time.Duration, charges ...throttle.Charge) throttle.Grant {
+	b.Helper()
+	b.gates++
+	gate := charge(fmt.Sprint("gate ", b.gates), throttle.PerSecond(1))
+	b.pause(gate, at-b.now())
+	return b.start(at, append(slices.Clip(charges), gate)...)
+}
+
+// starts is start for several equal bookings in a row.
+func (b *bench) starts(times int, want time.Duration, charges ...throttle.Charge) {
+	b.Helper()
+	for range times {
+		b.start(want, charges...)
+	}
+}
+
+// isStart compares the start of a grant that was just given.
+func (b *bench) isStart(g throttle.Grant, want time.Duration) {
+	b.Helper()
+	switch got := b.now() + g.Wait; {
+	case !g.OK:
+		b.errorf("booked at %v: refused (would wait %v), want a start at %v", b.now(), g.Wait, want)
+	case got != want:
+		b.errorf("booked at %v: start at %v, want %v", b.now(), got, want)
+	case g.Mark == 0:
+		b.errorf("booked at %v: the grant has no mark", b.now())
+	}
+}
+
+// refused books without waiting and wants to be told when it would have been.
+func (b *bench) refused(want time.Duration, charges ...throttle.Charge) throttle.Grant {
+	b.Helper()
+	_, g := b.book(throttle.Booking{Charges: charges})
+	b.isRefused(g, want)
+	return g
+}
+
+// isRefused checks a refusal that was just given.
+func (b *bench) isRefused(g throttle.Grant, want time.Duration) {
+	b.Helper()
+	switch got := b.now() + g.Wait; {
+	case g.OK:
+		b.errorf("booked at %v: start at %v, want a refusal", b.now(), got)
+	case got != want:
+		b.errorf("refused at %v: told to come at %v, want %v", b.now(), got, want)
+	}
+}
+
+// pause closes a budget.
+func (b *bench) pause(c throttle.Charge, d time.Duration) {
+	b.Helper()
+	if err := b.store.Pause(b.Context(), c, d); err != nil {
+		b.fatalf("Pause(%v, %v) at %v: %v", c.Budget, d, b.now(), err)
+	}
+}
+
+// status compares the whole status of one budget; Limit is filled in.
+func (b *bench) status(c throttle.Charge, want throttle.Status) {
+	b.Helper()
+	got, err := b.store.Status(b.Context(), c)
+	if err != nil {
+		b.fatalf("Status(%v) at %v: %v", c.Budget, b.now(), err)
+	}
+	if want.Limit = c.Limit; got != want {
+		b.errorf("status at %v:\n got %+v\nwant %+v", b.now(), got, want)
+	}
+}

@@ -1,0 +1,103 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A broken store is an oracle of which one method was replaced.
+type broken struct {
+	*oracle
+	book   func(*oracle, *throttle.Booking) throttle.Grant
+	cancel func(*oracle, *throttle.Booking, throttle.Grant)
+	pause  func(*oracle, throttle.Charge, time.Duration)
+	status func(*oracle, throttle.Charge, *throttle.Status)
+}
+
+func (s broken) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	if s.book != nil {
+		return s.book(s.oracle, b), nil
+	}
+	return s.oracle.Book(ctx, b)
+}
+
+func (s broken) Cancel(b *throttle.Booking, g throttle.Grant) {
+	if s.cancel != nil {
+		s.cancel(s.oracle, b, g)
+		return
+	}
+	s.oracle.Cancel(b, g)
+}
+
+func (s broken) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	if s.pause != nil {
+		s.pause(s.oracle, c, d)
+		return nil
+	}
+	return s.oracle.Pause(ctx, c, d)
+}
+
+func (s broken) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+	st, err := s.oracle.Status(ctx, c)
+	if s.status != nil {
+		s.status(s.oracle, c, &st)
+	}
+	return st, err
+}
+
+// honest books as the oracle does.
+func honest(o *oracle, b *throttle.Booking) throttle.Grant {
+	g, _ := o.Book(context.Background(), b)
+	return g
+}
+
+// charging books with charges that are not what the caller said.
+func charging(change func(*throttle.Charge)) broken {
+	return broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		other := *b
+		other.Charges = slices.Clone(b.Charges)
+		for i := range other.Charges {
+			change(&other.Charges[i])
+		}
+		g := honest(o, &other)
+		for i := range b.Charges {
+			b.Charges[i].Over = other.Charges[i].Over
+		}
+		return g
+	}}
+}
+
+// asking books something that the caller did not ask for.
+func asking(change func(*throttle.Booking)) broken {
+	return broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		other := *b
+		change(&other)
+		return honest(o, &other)
+	}}
+}
+
+// saying answers something else than what was booked.
+func saying(change func(*throttle.Grant)) broken {
+	return broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		g := honest(o, b)
+		change(&g)
+		return g
+	}}
+}
+
+// resized returns a limit of the same kind; a calendar's stays as it is.
+func resized(l throttle.Limit, n int, per time.Duration) throttle.Limit {
+	switch {
+	case l.Per() == 0 || n < 1:
+		return l
+	case l.Kind() == throttle.Sliding:
+		return throttle.SlidingWindow(n, per)
+	case l.Kind() == throttle.Aligned:
+		return throttle.FixedWindow(n, per)
+	default:
+		return throttle.LeakyBucket(n, per)
+	}
+}

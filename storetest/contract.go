@@ -1,0 +1,60 @@
+// Package storetest is the contract that every [throttle.Store] must pass. It
+// runs in virtual time, so every answer is compared exactly. Only the standard
+// library is used: authors of other stores inherit nothing.
+//
+//	func TestContract(t *testing.T) {
+//		storetest.Run(t, func(t *testing.T) throttle.Store { return mystore.New() })
+//	}
+package storetest
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+const (
+	randomSeeds = 20
+	randomOps   = 500
+)
+
+// Run checks the store against every promise that a store can keep by itself;
+// the names of the subtests begin with the number of the promise. Each check
+// calls newStore inside its own testing/synctest bubble, with the bubble's t.
+// The store must be empty and must read the bubble's clock.
+func Run(t *testing.T, newStore func(*testing.T) throttle.Store) {
+	for _, c := range contract() {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, newStore(t), c.name)) })
+		})
+	}
+}
+
+// Random runs as many random operations on a store and compares every answer
+// with the definition of the limits, applied by brute force to the full
+// history. A failure names the seed. Run includes some seeds of it.
+func Random(t *testing.T, newStore func(*testing.T) throttle.Store, seed uint64, ops int) {
+	synctest.Test(t, func(t *testing.T) {
+		random(newBench(t, newStore(t), "P1_Random"), seed, ops)
+	})
+}
+
+// A check is one case of the contract. Its name begins with the promise.
+type check struct {
+	name string
+	run  func(*bench)
+}
+
+// contract lists every check.
+func contract() []check {
+	var all []check
+	for _, topic := range [][]check{
+		slidingChecks, largeChecks, alignedChecks, calendarChecks, pacedChecks, bookingChecks,
+		spreadChecks, shadowChecks, statusChecks, queueChecks, togetherChecks, cancelChecks,
+		insteadChecks, pauseChecks, changeChecks, crowdChecks, randomChecks(),
+	} {
+		all = append(all, topic...)
+	}
+	return all
+}

@@ -1,0 +1,97 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// isExact compares a grant with the earliest start that the definition gives.
+func (w *world) isExact(k throttle.Booking, g throttle.Grant, now, want int64) {
+	w.Helper()
+	wait := time.Duration(want-now) * tick
+	ok := k.MaxWait < 0 || wait <= k.MaxWait
+	if g.OK != ok || g.Wait != wait {
+		w.failf("%s: OK %t, Wait %v; want %t, %v", describe(k), g.OK, g.Wait, ok, wait)
+	}
+	w.isHolder(k, g, now, want)
+	if g.OK {
+		w.isOver(k, want)
+	}
+}
+
+// isHolder checks what the grant says about who held it back. Where several
+// charges rule out the moment before the start, any of them may be named.
+func (w *world) isHolder(k throttle.Booking, g throttle.Grant, now, start int64) {
+	w.Helper()
+	if start == now {
+		if g.Held != -1 || g.Paused {
+			w.failf("%s: nothing held it back, but Held is %d, Paused %t", describe(k), g.Held, g.Paused)
+		}
+		return
+	}
+	if g.Held < 0 || g.Held >= len(k.Charges) || k.Charges[g.Held].Shadow {
+		w.failf("%s: waits %v, but Held is %d", describe(k), g.Wait, g.Held)
+	}
+	q := w.truth.ask(k.Charges[g.Held], k.Spread, start-1)
+	switch {
+	case q.allows(start - 1):
+		w.failf("%s: Held is %d, which has room a moment before the start", describe(k), g.Held)
+	case g.Paused && q.closed <= now:
+		w.failf("%s: Paused, but charge %d is open", describe(k), g.Held)
+	case !g.Paused && q.closed == start && q.hasRoom(start-1):
+		w.failf("%s: not Paused, but only a penalty of charge %d held it back", describe(k), g.Held)
+	}
+}
+
+// isOver checks the Over of shadow charges: at least what the charge alone
+// would have added, at most what all together would have.
+func (w *world) isOver(k throttle.Booking, start int64) {
+	w.Helper()
+	var counted []throttle.Charge
+	for _, c := range k.Charges {
+		c.Shadow = false
+		counted = append(counted, c)
+	}
+	together := w.truth.earliest(counted, k.Spread, start)
+	for i, c := range k.Charges {
+		if !c.Shadow {
+			continue
+		}
+		alone := w.truth.earliest(counted[i:i+1], k.Spread, start)
+		if got := start + micros(c.Over); got < alone || got > together {
+			w.failf("%s: Over of charge %d is %v, want %v", describe(k), i, c.Over, time.Duration(alone-start)*tick)
+		}
+	}
+}
+
+// isLawful checks that a start breaks no limit and no penalty, and that a
+// refusal has a reason, where a store may be later than the definition.
+func (w *world) isLawful(k throttle.Booking, g throttle.Grant, now int64) {
+	w.Helper()
+	start := now + micros(g.Wait)
+	if fair := k.MaxWait < 0 || g.Wait <= k.MaxWait; g.OK != fair {
+		w.failf("%s: OK %t with a wait of %v", describe(k), g.OK, g.Wait)
+	}
+	for _, c := range k.Charges {
+		if !c.Shadow && !w.truth.ask(c, k.Spread, start).allows(start) {
+			w.failf("%s: %s does not allow a start after %v", describe(k), c.Budget.Policy, g.Wait)
+		}
+	}
+}
+
+// count checks that no interval of the history holds more than the limit.
+func (w *world) count() {
+	w.Helper()
+	if w.mood == changing {
+		return // each start was checked against the limit of its time
+	}
+	for _, c := range w.budgets {
+		if c.Shadow {
+			continue
+		}
+		if text := w.truth.excess(c); text != "" {
+			w.failf("%s", text)
+		}
+	}
+}

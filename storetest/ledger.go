@@ -1,0 +1,128 @@
+package storetest
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A ledger is the full history of some budgets: everything booked and not
+// given back, and every penalty. It answers by trying, so it is slow and easy
+// to believe.
+type ledger struct {
+	stays  map[[16]byte][]stay
+	closed map[[16]byte]int64 // until when a penalty lasts
+}
+
+func newLedger() *ledger {
+	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64)}
+}
+
+// earliest returns the first start, not before t, that every charge has room
+// for. Shadow charges are not asked.
+func (l *ledger) earliest(charges []throttle.Charge, spread time.Duration, t int64) int64 {
+	var questions []question
+	for _, c := range charges {
+		if !c.Shadow {
+			questions = append(questions, l.ask(c, spread, t))
+		}
+	}
+	for i := 0; i < len(questions); i++ {
+		if q := questions[i]; !q.allows(t) {
+			t = q.next(t)
+			i = -1 // the others are asked again
+		}
+	}
+	return t
+}
+
+// A question is a charge with all that can decide about its start.
+type question struct {
+	charge throttle.Charge
+	spread time.Duration
+	stays  []stay
+	closed int64
+}
+
+// ask prepares the question for starts from t on.
+func (l *ledger) ask(c throttle.Charge, spread time.Duration, t int64) question {
+	q := question{charge: c, spread: spread, closed: l.closed[c.Budget.Key]}
+	for _, s := range l.stays[c.Budget.Key] {
+		if over(c, s) > t {
+			q.stays = append(q.stays, s)
+		}
+	}
+	return q
+}
+
+// allows reports whether the charge could start at t.
+func (q question) allows(t int64) bool { return t >= q.closed && q.hasRoom(t) }
+
+// hasRoom reports whether the limit alone allows a start at t.
+func (q question) hasRoom(t int64) bool {
+	return fits(q.charge, q.stays, stayOf(q.charge, q.spread, t))
+}
+
+// next returns the first moment after t at which the charge may begin to fit:
+// a penalty ends, a window ends, or something booked no longer counts. There
+// is one, because t does not fit.
+func (q question) next(t int64) int64 {
+	if t < q.closed {
+		return q.closed
+	}
+	if q.charge.Limit.Kind() == throttle.Aligned {
+		_, to := window(q.charge.Limit, t)
+		return to
+	}
+	first := int64(math.MaxInt64)
+	for _, s := range q.stays {
+		if end := over(q.charge, s); end > t {
+			first = min(first, end)
+		}
+	}
+	return first
+}
+
+// over is when something booked has no more influence on later starts, other
+// than through its own window.
+func over(c throttle.Charge, s stay) int64 {
+	switch c.Limit.Kind() {
+	case throttle.Sliding:
+		return s.until + span(c)
+	case throttle.Aligned:
+		_, to := window(c.Limit, s.at)
+		return to
+	default:
+		return s.until + int64(s.cost)*pace(c)
+	}
+}
+
+// add books a start in every budget, shadow or not.
+func (l *ledger) add(k throttle.Booking, t int64) {
+	for _, c := range k.Charges {
+		key := c.Budget.Key
+		l.stays[key] = append(l.stays[key], stayOf(c, k.Spread, t))
+	}
+}
+
+// remove takes a booked start back out of every budget.
+func (l *ledger) remove(k throttle.Booking, t int64) {
+	for _, c := range k.Charges {
+		key := c.Budget.Key
+		if i := slices.Index(l.stays[key], stayOf(c, k.Spread, t)); i >= 0 {
+			l.stays[key] = slices.Delete(l.stays[key], i, i+1)
+		}
+	}
+}
+
+// pause closes a budget until t, if it is not closed for longer.
+func (l *ledger) pause(c throttle.Charge, t int64) {
+	l.closed[c.Budget.Key] = max(l.closed[c.Budget.Key], t)
+}
+
+// stayOf is what a charge would book at t.
+func stayOf(c throttle.Charge, spread time.Duration, t int64) stay {
+	return stay{at: t, until: t + micros(spread), cost: c.Cost}
+}

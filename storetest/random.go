@@ -1,0 +1,208 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+const (
+	// chapter is after how many operations the whole history is counted and
+	// what is long past is forgotten.
+	chapter = 500
+
+	// deepest is how many different starts may matter to one budget where
+	// answers are compared exactly.
+	deepest = 120
+
+	// memory is longer than any window of a random limit.
+	memory = 2 * 24 * time.Hour
+
+	// most is how many grants are remembered to be given back.
+	most = 40
+)
+
+// A mood says what a random run tries, and with it how much can be compared.
+type mood int
+
+const (
+	exact    mood = iota // small limits that stay: every answer is compared
+	spread               // starts that may be used later, and large limits: the rule is checked
+	changing             // limits that change: the rule is checked
+)
+
+// moodOf gives most seeds to the exact comparison.
+func moodOf(seed uint64) mood {
+	return []mood{exact, exact, spread, exact, changing}[seed%5]
+}
+
+// randomChecks are the random runs that belong to the contract.
+func randomChecks() []check {
+	var all []check
+	for seed := range uint64(randomSeeds) {
+		all = append(all, check{
+			fmt.Sprintf("P1_Random%d", seed),
+			func(b *bench) { random(b, seed, randomOps) },
+		})
+	}
+	return all
+}
+
+// random runs some operations, chosen by the seed, on the store.
+func random(b *bench, seed uint64, ops int) {
+	b.Helper()
+	w := newWorld(b, seed)
+	for w.op = range ops {
+		w.step()
+		if w.op%chapter == chapter-1 || w.op == ops-1 {
+			w.count()
+			w.truth.forget(w.clock() - micros(memory))
+		}
+	}
+}
+
+// A world is a store under random use, and the truth about it: what was really
+// granted, whether or not it should have been.
+type world struct {
+	*bench
+	rng     *rand.Rand
+	seed    uint64
+	op      int
+	mood    mood
+	truth   *ledger
+	budgets []throttle.Charge // with the limits that hold now
+	grants  []granted         // the latest ones
+}
+
+// granted is a start that can be given back.
+type granted struct {
+	booking throttle.Booking
+	grant   throttle.Grant
+	at      int64
+}
+
+func newWorld(b *bench, seed uint64) *world {
+	w := &world{
+		bench: b, seed: seed, mood: moodOf(seed), truth: newLedger(),
+		rng: rand.New(rand.NewPCG(seed, 1)),
+	}
+	for i := range 4 {
+		c := charge(fmt.Sprint("budget ", i), throttle.Limit{})
+		c.Limit, c.Jitter = w.limit()
+		c.Shadow = i == 3 && w.chance(30)
+		w.budgets = append(w.budgets, c)
+	}
+	return w
+}
+
+// step does one operation.
+func (w *world) step() {
+	w.Helper()
+	switch r := w.rng.IntN(100); {
+	case r < 55:
+		w.try(w.booking())
+	case r < 61:
+		w.replace()
+	case r < 73:
+		w.cancel()
+	case r < 75:
+		w.close()
+	case r < 80:
+		w.look()
+	case r < 83 && w.mood == changing:
+		c := &w.budgets[w.rng.IntN(len(w.budgets))]
+		c.Limit, c.Jitter = w.limit()
+	default:
+		w.advance()
+	}
+}
+
+// try books and compares the answer.
+func (w *world) try(k throttle.Booking) {
+	w.Helper()
+	w.keepShallow(k)
+	now := w.clock()
+	want := w.truth.earliest(k.Charges, k.Spread, now)
+	k, g := w.book(k)
+	at := now + micros(g.Wait)
+	if w.mood == exact {
+		w.isExact(k, g, now, want)
+	} else {
+		w.isLawful(k, g, now)
+	}
+	if g.OK {
+		w.truth.add(k, at)
+		w.grants = append(w.grants, granted{k, g, at})
+		w.grants = w.grants[max(0, len(w.grants)-most):]
+	}
+}
+
+// replace books again with Instead, as a caller whose start was not used.
+func (w *world) replace() {
+	w.Helper()
+	if old, ok := w.take(); ok {
+		w.truth.remove(old.booking, old.at)
+		k := old.booking
+		k.Instead, k.MaxWait = old.grant.Mark, w.patience(k)
+		w.try(k)
+	}
+}
+
+// cancel gives back one of the latest starts, past or to come.
+func (w *world) cancel() {
+	if old, ok := w.take(); ok {
+		w.truth.remove(old.booking, old.at)
+		w.store.Cancel(&old.booking, old.grant)
+	}
+}
+
+// take forgets one of the latest grants.
+func (w *world) take() (granted, bool) {
+	if len(w.grants) == 0 {
+		return granted{}, false
+	}
+	i := w.rng.IntN(len(w.grants))
+	old := w.grants[i]
+	w.grants = slices.Delete(w.grants, i, i+1)
+	return old, true
+}
+
+// close pauses a budget.
+func (w *world) close() {
+	w.Helper()
+	c, d := w.budgets[w.rng.IntN(len(w.budgets))], w.duration(2*sec)
+	w.pause(c, d)
+	w.truth.pause(c, w.clock()+micros(d))
+}
+
+// look compares a status.
+func (w *world) look() {
+	w.Helper()
+	c := w.budgets[w.rng.IntN(len(w.budgets))]
+	got, err := w.store.Status(w.Context(), c)
+	if err != nil {
+		w.failf("Status: %v", err)
+	}
+	if w.mood != exact {
+		return
+	}
+	want := w.truth.status(c, w.clock())
+	if c.Limit.Kind() == throttle.Paced {
+		want.Used, want.Waiting = got.Used, got.Waiting // say little where starts only keep their distance
+	}
+	if got != want {
+		w.failf("status of %s (%s):\n got %+v\nwant %+v", c.Budget.Policy, sentence(c), got, want)
+	}
+}
+
+// clock is the store's time in microseconds.
+func (w *world) clock() int64 { return time.Now().UnixMicro() }
+
+// failf ends the run and says how to repeat it.
+func (w *world) failf(format string, args ...any) {
+	w.Helper()
+	w.fatalf("seed %d, operation %d, at %v: "+format, append([]any{w.seed, w.op, w.now()}, args...)...)
+}

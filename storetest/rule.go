@@ -1,0 +1,97 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A stay is one booked start in one budget: it begins at some moment of
+// [at, until] in microseconds since the Unix epoch and costs so much.
+type stay struct {
+	at, until int64
+	cost      int
+}
+
+// fits is the definition of all limits: it reports whether the charge's limit
+// allows the start s next to the others, whatever order they came in.
+func fits(c throttle.Charge, others []stay, s stay) bool {
+	switch c.Limit.Kind() {
+	case throttle.Sliding:
+		return fitsSliding(c, others, s)
+	case throttle.Aligned:
+		return fitsAligned(c, others, s)
+	default:
+		return fitsPaced(c, others, s)
+	}
+}
+
+// fitsSliding: a start counts from its begin until a span after its end. What
+// counts at one moment is at most n, at every moment that s counts. The sum
+// can only rise where something begins to count, so only those are looked at.
+func fitsSliding(c throttle.Charge, others []stay, s stay) bool {
+	length := span(c)
+	if counting(others, s.at, length)+s.cost > c.Limit.N() {
+		return false
+	}
+	for _, o := range others {
+		if s.at < o.at && o.at < s.until+length && counting(others, o.at, length)+s.cost > c.Limit.N() {
+			return false
+		}
+	}
+	return true
+}
+
+// counting sums the costs that count at the moment t.
+func counting(stays []stay, t, length int64) (sum int) {
+	for _, o := range stays {
+		if o.at <= t && t < o.until+length {
+			sum += o.cost
+		}
+	}
+	return sum
+}
+
+// fitsAligned: at most n begin in a window, and none so late that it could
+// arrive in the next.
+func fitsAligned(c throttle.Charge, others []stay, s stay) bool {
+	from, to := window(c.Limit, s.at)
+	sum := s.cost
+	for _, o := range others {
+		if from <= o.at && o.at < to {
+			sum += o.cost
+		}
+	}
+	return s.until+micros(c.Jitter) < to && sum <= c.Limit.N()
+}
+
+// fitsPaced: each start occupies a block, and blocks do not overlap.
+func fitsPaced(c throttle.Charge, others []stay, s stay) bool {
+	unit := pace(c)
+	end := func(s stay) int64 { return s.until + int64(s.cost)*unit }
+	for _, o := range others {
+		if s.at < end(o) && o.at < end(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// span is how far apart two starts must be to never share a closed interval
+// of length per and jitter.
+func span(c throttle.Charge) int64 { return micros(c.Limit.Per()+c.Jitter) + 1 }
+
+// pace is how long a start of cost 1 keeps the next one away.
+func pace(c throttle.Charge) int64 {
+	n := int64(c.Limit.N())
+	return (micros(c.Limit.Per()+c.Jitter) + n - 1) / n
+}
+
+// window returns the first moment of the window that holds t, and of the next.
+func window(l throttle.Limit, t int64) (from, to int64) {
+	start, end := l.Window(time.UnixMicro(t))
+	return start.UnixMicro(), end.UnixMicro()
+}
+
+// micros rounds up to whole microseconds.
+func micros(d time.Duration) int64 { return int64((d + tick - 1) / tick) }

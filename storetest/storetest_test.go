@@ -1,0 +1,78 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// The oracle tries everything, which takes too long where a check is about
+// thousands of starts. Those are seen passing with memstore.
+func TestOraclePassesTheContract(t *testing.T) {
+	for _, c := range without(largeChecks) {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, newOracle(), c.name)) })
+		})
+	}
+}
+
+func TestMemstorePassesTheLargeChecks(t *testing.T) {
+	for _, c := range largeChecks {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, memstore.New(), c.name)) })
+		})
+	}
+}
+
+func TestOraclePassesARandomRun(t *testing.T) {
+	Random(t, func(*testing.T) throttle.Store { return newOracle() }, 100, 2000)
+}
+
+func TestChecksAreNamedForAPromise(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, c := range contract() {
+		require.NotContains(t, newBench(t, nil, c.name).promise, "()", c.name)
+		require.False(t, seen[c.name], "%s twice", c.name)
+		seen[c.name] = true
+	}
+}
+
+func TestEveryMutantIsCaughtByName(t *testing.T) {
+	named := without(slices.Concat(largeChecks, randomChecks()))
+	for _, m := range slices.Concat(bookingMutants, otherMutants) {
+		t.Run(m.name, func(t *testing.T) {
+			require.True(t, caught(t, named, m.prefix, m.store), "no check %s… failed", m.prefix)
+		})
+	}
+}
+
+func TestEveryMutantIsCaughtAtRandom(t *testing.T) {
+	for _, m := range slices.Concat(bookingMutants, otherMutants) {
+		t.Run(m.name, func(t *testing.T) {
+			require.Equal(t, m.blind == "", caught(t, randomChecks(), "P1_Random", m.store), m.blind)
+		})
+	}
+}
+
+func TestAStoppedClockIsCaught(t *testing.T) {
+	stopped := func() throttle.Store {
+		o, now := newOracle(), time.Now().UnixMicro()
+		o.clock = func() int64 { return now }
+		return o
+	}
+	require.True(t, caught(t, slidingChecks, "P1", stopped))
+	require.True(t, caught(t, randomChecks(), "P1", stopped))
+}
+
+// store makes a fresh store with the mutant's fault.
+func (m mutant) store() throttle.Store {
+	s := m.broken
+	s.oracle = newOracle()
+	return s
+}
