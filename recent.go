@@ -18,11 +18,11 @@ func (r *recent) noteMean(d time.Duration) {
 	r.nanos.Store(int64(old + (d-old)/4))
 }
 
-// noteMost keeps the longest. Each shorter one takes a thirty-second off, until
+// noteMost keeps the longest. Each shorter one takes a 256th off, until
 // less than a millisecond is left, which is not worth remembering.
 func (r *recent) noteMost(d time.Duration) {
 	old := r.get()
-	next := max(d, old-old/32)
+	next := max(d, old-old/256)
 	if next < time.Millisecond {
 		next = 0
 	}

@@ -92,13 +92,14 @@ func (s *search) aligned(t int64) int64 {
 func (s *search) paced(t int64) int64 {
 	unit, length := s.rule.span, s.rule.length()
 	for e := s.row.entries; s.i < len(e); s.i++ {
-		if e[s.i].last+unit <= t {
+		end := e[s.i].end(unit)
+		if end <= t {
 			continue
 		}
 		if t+length+unit <= e[s.i].first {
 			break
 		}
-		t = e[s.i].last + unit
+		t = end
 	}
 	return t
 }
@@ -108,12 +109,12 @@ func (r *row) book(t int64, u *rule) {
 	first, last := t, t+u.length()
 	i := r.after(t)
 	if u.kind == throttle.Paced {
-		// Nothing fits between blocks closer than two units.
-		if i > 0 && first-r.entries[i-1].last < 2*u.span {
-			first = r.entries[i-1].last
+		// Blocks without a gap between them become one.
+		if i > 0 && r.entries[i-1].last == first-u.span {
+			first -= u.span
 		}
-		if k := r.after(last + 1); k < len(r.entries) && r.entries[k].first-last < 2*u.span {
-			last = r.entries[k].first
+		if k := r.after(last + 1); k < len(r.entries) && r.entries[k].first == last+u.span {
+			last += u.span
 		}
 	} else if u.n > slots {
 		start, end := u.slot(t)
@@ -142,13 +143,13 @@ func (r *row) remove(t int64, u *rule) {
 	if i == len(r.entries) || r.entries[i].first > t || r.seen < r.frozen {
 		return
 	}
-	n := min(u.cost, r.entries[i].n)
-	if u.kind != throttle.Paced && n < r.entries[i].n {
-		r.entries[i].n -= n
-		r.total -= n
+	e := r.entries[i]
+	rest := max(0, e.n-u.cost)
+	if rest > 0 && (u.kind != throttle.Paced || e.overfull(u.span)) {
+		r.entries[i].n = rest
+		r.total -= u.cost
 		return
 	}
-	e := r.entries[i]
 	r.entries = slices.Delete(r.entries, i, i+1)
 	r.total -= e.n
 	if u.kind != throttle.Paced {
@@ -156,7 +157,7 @@ func (r *row) remove(t int64, u *rule) {
 	}
 	// The block splits in two. Each half may have up to as many units as
 	// fit: how many is only of interest to a limit of another kind.
-	rest, end := e.n-n, t+u.length()+u.span
+	end := t + u.length() + u.span
 	if e.first < t {
 		r.add(e.first, t-u.span, max(1, min(rest, (t-e.first)/u.span)))
 	}

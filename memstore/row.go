@@ -18,6 +18,18 @@ const (
 // An entry says that n starts, costs summed, lie in [first, last].
 type entry struct{ first, last, n int64 }
 
+// end is when the units of a block are over: at the earliest when each has had
+// its time, even if they were booked closer together than that.
+func (e *entry) end(unit int64) int64 {
+	return max(e.last+unit, e.first+e.n*unit)
+}
+
+// overfull reports whether a block has more units than time for them, so that
+// taking one out frees nothing.
+func (e *entry) overfull(unit int64) bool {
+	return e.first+e.n*unit > e.last+unit
+}
+
 // A row is one budget: see docs/booking.md for what it promises. All times are
 // microseconds of the store's clock.
 type row struct {
@@ -52,7 +64,7 @@ func (r *row) advance(now int64, u *rule) {
 	}
 	r.remember(now, u)
 	r.seen = now
-	r.prune(now)
+	r.prune(now, u)
 }
 
 // remember makes the row complete for as long back as the rule needs. History
@@ -87,9 +99,12 @@ func (r *row) remember(now int64, u *rule) {
 }
 
 // prune drops the entries that no start to come can share an interval with.
-func (r *row) prune(now int64) {
+func (r *row) prune(now int64, u *rule) {
 	k := 0
 	for k < len(r.entries) && r.entries[k].last+r.span <= now {
+		if u.kind == throttle.Paced && r.entries[k].end(u.span) > now {
+			break
+		}
 		r.total -= r.entries[k].n
 		k++
 	}

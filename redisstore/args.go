@@ -18,16 +18,6 @@ var kindNames = map[throttle.Kind]string{
 // scripts know no time zones. Both are microseconds of the server's clock.
 type edges struct{ now, until int64 }
 
-// appendCharges appends each charge as the scripts read it.
-func (e edges) appendCharges(args []any, charges []throttle.Charge) []any {
-	for i := range charges {
-		c := &charges[i]
-		args = append(args, kindNames[c.Limit.Kind()], c.Limit.N(), c.Cost,
-			micros(c.Span()), micros(c.Jitter), c.Shadow, e.of(c.Limit))
-	}
-	return args
-}
-
 // edgesAhead is how many windows beyond the needed ones are sent along, so that
 // a queue of a few windows costs no second call.
 const edgesAhead = 3
@@ -64,7 +54,7 @@ func micros(d time.Duration) int64 {
 // waitArg is the longest wait as the scripts read it; negative means any.
 func waitArg(d time.Duration) int64 {
 	if d < 0 {
-		return -1
+		return anyWait
 	}
 	return int64(d / time.Microsecond)
 }

@@ -34,6 +34,7 @@ type Options struct {
 type Store struct {
 	client redis.UniversalClient
 	prefix string
+	lanes  lanes
 	now    func() string // the time for the scripts; "" lets them ask the server
 	skew   atomic.Int64  // the server's clock less ours, in microseconds: a guess for calendar edges
 }
@@ -42,6 +43,7 @@ type Store struct {
 // closes it. New sends nothing, so Redis need not be up.
 func New(client redis.UniversalClient, o *Options) *Store {
 	s := &Store{client: client, now: func() string { return "" }}
+	s.lanes.queue = make(map[string][]*caller)
 	name := DefaultNamespace
 	if o != nil && o.Namespace != "" {
 		name = o.Namespace
@@ -65,38 +67,38 @@ func (s *Store) key(b *throttle.Budget) string {
 // Book implements [throttle.Store]. While Redis is away it tries again, with a
 // growing pause, for as long as ctx and b.MaxWait allow.
 func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	// The booking is the caller's again when Book returns, even if the
-	// script is still on its way.
-	charges, spread := slices.Clone(b.Charges), b.Spread
-	keys := s.keys(charges)
+	// The booking is the caller's again when Book returns, even if a call is
+	// still on its way.
+	charges := slices.Clone(b.Charges)
 	var g throttle.Grant
-	err := s.retry(ctx, b.MaxWait, func(ctx context.Context, left time.Duration) error {
-		v, age, err := s.ask(ctx, scriptBook, keys, charges, func(e edges) []any {
-			head := []any{s.now(), waitArg(left), micros(spread), b.Instead}
-			return e.appendCharges(head, charges)
-		}, func(v []int64) {
-			s.cancel(keys, charges, v[2], spread) // the caller has left
-		})
-		if err != nil {
+	err := retry(ctx, b.MaxWait, func(ctx context.Context, left time.Duration) error {
+		c := &caller{charges: charges, instead: b.Instead, maxWait: waitArg(left), spread: b.Spread}
+		if err := s.ask(ctx, c); err != nil {
 			return err
 		}
+		v := c.got
 		g = throttle.Grant{
 			OK:     v[0] == 1,
 			Wait:   time.Duration(v[1]) * time.Microsecond,
-			Age:    age,
+			Age:    time.Since(c.sent),
 			Mark:   v[2],
 			Held:   int(v[3]) - 1,
 			Paused: v[4] == 1,
 		}
-		if g.OK {
-			for i := range b.Charges {
-				b.Charges[i].Over = time.Duration(v[5+i]) * time.Microsecond
-			}
+		for i, over := range v[answerHead:] {
+			b.Charges[i].Over = time.Duration(over) * time.Microsecond
 		}
 		return nil
 	})
 	return g, err
 }
+
+// cancelSoon is how long a caller that leaves waits for its place to be given
+// back, so that who comes next finds it free; cancelLong is how long it is tried.
+const (
+	cancelSoon = 50 * time.Millisecond
+	cancelLong = 5 * time.Second
+)
 
 // Cancel implements [throttle.Store]. A Redis that does not answer soon is told
 // in the background.
@@ -104,30 +106,47 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if !g.OK {
 		return
 	}
-	charges := slices.Clone(b.Charges)
-	s.cancel(s.keys(charges), charges, g.Mark, b.Spread)
+	charges, spread := slices.Clone(b.Charges), b.Spread
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ctx, cancel := context.WithTimeout(context.Background(), cancelLong)
+		defer cancel()
+		// An error leaves the place taken, which is safe; nobody is there to
+		// be told.
+		_ = retry(ctx, -1, func(ctx context.Context, _ time.Duration) error {
+			return s.ask(ctx, &caller{charges: charges, instead: g.Mark, maxWait: giveBack, spread: spread})
+		})
+	}()
+	soon := time.NewTimer(cancelSoon)
+	defer soon.Stop()
+	select {
+	case <-done:
+	case <-soon.C:
+	}
 }
 
 // Pause implements [throttle.Store].
 func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
-	charges := []throttle.Charge{c}
-	return s.retry(ctx, -1, func(ctx context.Context, _ time.Duration) error {
-		_, _, err := s.ask(ctx, scriptPause, s.keys(charges), charges, func(e edges) []any {
-			return e.appendCharges([]any{s.now(), micros(d)}, charges)
-		}, nil)
+	return retry(ctx, -1, func(ctx context.Context, _ time.Duration) error {
+		_, err := await(ctx, func() ([]int64, error) {
+			return s.call(scriptPause, func(e edges) ([]string, []any) {
+				return []string{s.key(&c.Budget)}, e.appendRule([]any{s.now(), micros(d)}, &c)
+			})
+		})
 		return err
 	})
 }
 
 // Status implements [throttle.Store].
 func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	c.Cost = 1
-	charges := []throttle.Charge{c}
 	st := throttle.Status{Limit: c.Limit}
-	err := s.retry(ctx, -1, func(ctx context.Context, _ time.Duration) error {
-		v, _, err := s.ask(ctx, scriptStatus, s.keys(charges), charges, func(e edges) []any {
-			return e.appendCharges([]any{s.now()}, charges)
-		}, nil)
+	err := retry(ctx, -1, func(ctx context.Context, _ time.Duration) error {
+		v, err := await(ctx, func() ([]int64, error) {
+			return s.call(scriptStatus, func(e edges) ([]string, []any) {
+				return []string{s.key(&c.Budget)}, e.appendRule([]any{s.now()}, &c)
+			})
+		})
 		if err != nil {
 			return err
 		}
@@ -137,12 +156,4 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 		return nil
 	})
 	return st, err
-}
-
-func (s *Store) keys(charges []throttle.Charge) []string {
-	keys := make([]string, len(charges))
-	for i := range charges {
-		keys[i] = s.key(&charges[i].Budget)
-	}
-	return keys
 }

@@ -22,7 +22,7 @@ const patience = time.Second
 
 // retry calls f until it succeeds, fails for good, or the time is up: that of
 // ctx and, if maxWait is not negative, maxWait. It tells f what is left of it.
-func (s *Store) retry(ctx context.Context, maxWait time.Duration,
+func retry(ctx context.Context, maxWait time.Duration,
 	f func(ctx context.Context, left time.Duration) error,
 ) error {
 	start, left, bound := time.Now(), maxWait, ctx
@@ -60,7 +60,7 @@ func (s *Store) retry(ctx context.Context, maxWait time.Duration,
 // passing reports whether asking again may help. What the server itself says is
 // final, unless it says that it is not ready.
 func passing(err error) bool {
-	if errors.Is(err, redis.ErrClosed) || errors.Is(err, errFar) {
+	if errors.Is(err, redis.ErrClosed) || errors.Is(err, errFar) || errors.Is(err, errAnswer) {
 		return false
 	}
 	var said redis.Error

@@ -15,19 +15,15 @@ var kindsLua string
 //go:embed lua/book.lua
 var bookLua string
 
-//go:embed lua/cancel.lua
-var cancelLua string
-
 //go:embed lua/pause.lua
 var pauseLua string
 
 //go:embed lua/status.lua
 var statusLua string
 
-// Every script is the rows, the kinds and one of the four things to do.
+// Every script is the rows, the kinds and one of the three things to do.
 var (
 	scriptBook   = script(bookLua)
-	scriptCancel = script(cancelLua)
 	scriptPause  = script(pauseLua)
 	scriptStatus = script(statusLua)
 )

@@ -1,24 +1,21 @@
 -- The kinds of limits: how each searches a row, books in it and gives back.
--- A rule u has kind ('sliding', 'aligned', 'paced'), n, cost, span, jitter,
--- spread, and for aligned windows their edges (see window).
+-- A rule u has kind ('sliding', 'aligned', 'paced'), n, span, jitter, and for
+-- aligned windows their edges (see window). A search s is one charge under a
+-- rule: it has also cost, spread, shadow and the row.
 
 local SLOTS = 128 -- parts of a window that share an entry when n is larger
 
--- rule reads one charge from ARGV, starting at i: kind, n, cost, span, jitter,
--- shadow, edges. CHARGE is how many those are.
-local CHARGE = 7
-local function rule(i, spread)
-  local u = {kind = ARGV[i], n = tonumber(ARGV[i + 1]), cost = tonumber(ARGV[i + 2]),
-    span = tonumber(ARGV[i + 3]), jitter = tonumber(ARGV[i + 4]),
-    shadow = ARGV[i + 5] == '1', spread = spread}
-  u.length = spread
-  if u.kind == 'paced' then
-    u.length = spread + (u.cost - 1) * u.span
-  elseif u.kind == 'aligned' then
+-- rule reads one rule from ARGV, starting at i: kind, n, span, jitter, edges.
+-- RULE is how many those are.
+local RULE = 5
+local function rule(i)
+  local u = {kind = ARGV[i], n = tonumber(ARGV[i + 1]), span = tonumber(ARGV[i + 2]),
+    jitter = tonumber(ARGV[i + 3])}
+  if u.kind == 'aligned' then
     -- One number: windows of that length, from the epoch. Several: the edges
     -- of successive calendar windows, in seconds.
     u.edges = {}
-    for edge in string.gmatch(ARGV[i + 6], '%-?%d+') do
+    for edge in string.gmatch(ARGV[i + 4], '%-?%d+') do
       u.edges[#u.edges + 1] = tonumber(edge)
     end
   end
@@ -78,21 +75,30 @@ local function advance(r, now, u)
   end
   remember(r, now, back, keep, most, u)
   r.seen = now
-  prune(r, now)
+  prune(r, now, u)
   return true
 end
 
--- A search remembers how far it came: s.i is the entry it stands at, and for a
--- sliding window s.j the first behind the run from i, whose sum is s.sum.
--- Successive questions must not go back in time.
+-- search_for starts a search for a charge under rule u. It remembers how far it
+-- came: i is the entry it stands at, and for a sliding window j the first behind
+-- the run from i, whose sum is sum. Successive questions must not go back in time.
+local function search_for(u, cost, spread, shadow)
+  local length = spread -- what one booking occupies beyond its start
+  if u.kind == 'paced' then
+    length = length + (cost - 1) * u.span
+  end
+  return {kind = u.kind, n = u.n, span = u.span, jitter = u.jitter, edges = u.edges, row = u.row,
+    cost = cost, spread = spread, shadow = shadow, length = length, i = 1, j = 1, sum = 0}
+end
+
 local search = {}
 
 -- sliding sweeps the forbidden ranges of docs/booking.md: entry i and the
 -- shortest run from it that leaves no room forbid every start from which an
 -- interval of length span can touch the whole run.
 function search.sliding(s, t)
-  local r, u = s.row, s.rule
-  local F, L, N, size, span, room = r.F, r.L, r.N, r.size, u.span, u.n - u.cost
+  local r, span, room = s.row, s.span, s.n - s.cost
+  local F, L, N, size = r.F, r.L, r.N, r.size
   if r.total <= room then
     return t
   end
@@ -104,7 +110,7 @@ function search.sliding(s, t)
         j = j + 1
       end
       local far = F[j - 1]
-      if sum <= room or t + u.spread + span <= far then
+      if sum <= room or t + s.spread + span <= far then
         break
       end
       if far - L[i] < span then
@@ -124,10 +130,9 @@ end
 
 -- aligned goes from window to window. It returns nil where the edges end.
 function search.aligned(s, t)
-  local r, u = s.row, s.rule
-  local tail, room = u.jitter + u.spread, u.n - u.cost
+  local r, tail, room = s.row, s.jitter + s.spread, s.n - s.cost
   while true do
-    local start, stop = window(u, t)
+    local start, stop = window(s, t)
     if not start then
       return nil, t
     end
@@ -145,7 +150,7 @@ function search.aligned(s, t)
       end
       if r.N[s.i] > room and r.L[s.i] >= stop then
         -- It fills every window that it touches.
-        local _, last = window(u, r.L[s.i])
+        local _, last = window(s, r.L[s.i])
         if not last then
           return nil, r.L[s.i]
         end
@@ -158,13 +163,14 @@ end
 
 -- paced looks for the first gap that is long enough.
 function search.paced(s, t)
-  local r, u = s.row, s.rule
+  local r, span = s.row, s.span
   while s.i <= r.size do
-    if r.L[s.i] + u.span > t then
-      if t + u.length + u.span <= r.F[s.i] then
+    local stop = block_end(r, s.i, span)
+    if stop > t then
+      if t + s.length + span <= r.F[s.i] then
         break
       end
-      t = r.L[s.i] + u.span
+      t = stop
     end
     s.i = s.i + 1
   end
@@ -174,7 +180,7 @@ end
 -- earliest returns the first start not before t that has room for the cost; or
 -- nil and the time up to which more edges are needed.
 local function earliest(s, t)
-  return search[s.rule.kind](s, max(t, s.row.paused))
+  return search[s.kind](s, max(t, s.row.paused))
 end
 
 -- share widens [first, last] to touch a neighbour that lies in the same slot
@@ -189,51 +195,52 @@ local function share(r, i, first, last, start, stop)
   return first, last
 end
 
--- book counts the cost at t.
-local function book(r, t, u)
-  local first, last, i = t, t + u.length, after(r, t)
-  if u.kind == 'paced' then
-    -- Nothing fits between blocks closer than two units.
-    if i > 1 and first - r.L[i - 1] < 2 * u.span then
-      first = r.L[i - 1]
+-- book counts the cost of search s at t.
+local function book(r, t, s)
+  local first, last, i = t, t + s.length, after(r, t)
+  if s.kind == 'paced' then
+    -- Blocks without a gap between them become one.
+    if i > 1 and r.L[i - 1] == first - s.span then
+      first = first - s.span
     end
     local k = after(r, last + 1)
-    if k <= r.size and r.F[k] - last < 2 * u.span then
-      last = r.F[k]
+    if k <= r.size and r.F[k] == last + s.span then
+      last = last + s.span
     end
-  elseif u.n > SLOTS then
-    local start, stop = slot(u, t)
+  elseif s.n > SLOTS then
+    local start, stop = slot(s, t)
     first, last = share(r, i, first, last, start, stop)
   end
-  add(r, first, last, u.cost)
+  add(r, first, last, s.cost)
   bound(r)
 end
 
--- remove takes the booking at t back out.
-local function remove(r, t, u)
+-- remove takes the booking of search s at t back out.
+local function remove(r, t, s)
   local i = after(r, t)
   if i > r.size or r.F[i] > t or r.seen < r.frozen then
     return
   end
   local first, last, all = r.F[i], r.L[i], r.N[i]
-  local n = min(u.cost, all)
-  if u.kind ~= 'paced' and n < all then
-    r.N[i] = all - n
-    r.total = r.total - n
+  local rest = max(0, all - s.cost)
+  -- In a block with more units than time for them, taking one out frees nothing.
+  if rest > 0 and (s.kind ~= 'paced' or first + all * s.span > last + s.span) then
+    r.N[i] = rest
+    r.total = r.total - s.cost
     return
   end
   delete(r, i)
   r.total = r.total - all
-  if u.kind ~= 'paced' then
+  if s.kind ~= 'paced' then
     return
   end
   -- The block splits in two. Each half may have up to as many units as fit: how
   -- many is only of interest to a limit of another kind.
-  local rest, stop = all - n, t + u.length + u.span
+  local stop = t + s.length + s.span
   if first < t then
-    add(r, first, t - u.span, max(1, min(rest, floor((t - first) / u.span))))
+    add(r, first, t - s.span, max(1, min(rest, floor((t - first) / s.span))))
   end
   if last >= stop then
-    add(r, stop, last, max(1, min(rest, floor((last - stop) / u.span) + 1)))
+    add(r, stop, last, max(1, min(rest, floor((last - stop) / s.span) + 1)))
   end
 end

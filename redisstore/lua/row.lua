@@ -35,6 +35,7 @@ local function load(key)
   if not raw then
     return r
   end
+  r.stored = true
   local v = cmsgpack.unpack(raw)
   local seen = v[1]
   local function at(i)
@@ -190,10 +191,17 @@ local function remember(r, now, back, keep, most, u)
   r.span, r.most = max(r.span, keep), max(r.most, most)
 end
 
+-- block_end returns when the units of a paced block are over: at the earliest
+-- when each has had its time, even if they were booked closer together.
+local function block_end(r, i, unit)
+  return max(r.L[i] + unit, r.F[i] + r.N[i] * unit)
+end
+
 -- prune drops the entries that no start to come can share an interval with.
-local function prune(r, now)
+local function prune(r, now, u)
   local k = 0
-  while k < r.size and r.L[k + 1] + r.span <= now do
+  while k < r.size and r.L[k + 1] + r.span <= now
+    and not (u.kind == 'paced' and block_end(r, k + 1, u.span) > now) do
     k = k + 1
     r.total = r.total - r.N[k]
   end

@@ -2,14 +2,15 @@
 --
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
---       2… the charge, of cost 1: kind, n, cost, span, jitter, shadow, edges
+--       2… its rule: kind, n, span, jitter, edges
 --
 -- Result: {1, used, waiting, wait, paused}, or {-1, now, the time that the
 -- calendar edges must reach}.
 
 local now = clock(ARGV[1])
-local u = rule(2, 0)
+local u = rule(2)
 local r = load(KEYS[1])
+u.row = r
 if not advance(r, now, u) then
   return {-1, now, now}
 end
@@ -30,7 +31,7 @@ end
 if u.kind == 'paced' then
   used = min(used, 1)
 end
-local t, need = earliest({row = r, rule = u, i = 1, j = 1, sum = 0}, now)
+local t, need = earliest(search_for(u, 1, 0, false), now)
 if not t then
   return {-1, now, need}
 end
