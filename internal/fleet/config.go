@@ -21,7 +21,6 @@ type Config struct {
 	Workers   int           // in each process, each in a closed loop
 	Keys      int           // workers share this many budgets evenly; 0: one
 	Load      time.Duration // how long the workers go on
-	Stagger   time.Duration // each worker begins at a random moment within this time; 0: all at once
 
 	Delay     time.Duration // each request is held up to this long between grant and send
 	Ban       time.Duration // how long the upstream bans; 0: there is no upstream

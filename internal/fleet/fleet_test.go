@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// run lets a fleet of 4 processes with 16 workers each go for 40 a second.
+// run lets a fleet of 4 processes go for 40 a second.
 func run(t *testing.T, c Config) Report {
 	t.Helper()
 	c.Redis, c.Limit = redistest.Single(t).URL(), "40/s"
-	c.Processes, c.Workers = 4, 16
+	c.Processes = 4
 	r, err := Run(t.Context(), c)
 	require.NoError(t, err)
 	t.Log("\n" + Header() + "\n" + r.String())
@@ -21,7 +21,7 @@ func run(t *testing.T, c Config) Report {
 
 // The upstream counts arrivals, up to 30 ms after their grants, and bans.
 func TestP2_BanningUpstream(t *testing.T) {
-	r := run(t, Config{Name: "banning", Load: 12 * time.Second, Delay: 30 * ms, Ban: 5 * time.Second})
+	r := run(t, Config{Name: "banning", Workers: 16, Load: 12 * time.Second, Delay: 30 * ms, Ban: 5 * time.Second})
 	require.Zero(t, r.Bans)
 	require.LessOrEqual(t, r.ArrivalsWorst, 40)
 	require.LessOrEqual(t, r.Worst, 40)
@@ -31,7 +31,7 @@ func TestP2_BanningUpstream(t *testing.T) {
 // Nearly every request has to dial and to shake hands first, and that takes
 // many times longer than a grant may be old.
 func TestP2_SlowHandshakes(t *testing.T) {
-	r := run(t, Config{Name: "handshakes", Load: 12 * time.Second, Handshake: 300 * ms, Ban: 5 * time.Second})
+	r := run(t, Config{Name: "handshakes", Workers: 16, Load: 12 * time.Second, Handshake: 300 * ms, Ban: 5 * time.Second})
 	require.Zero(t, r.Bans)
 	require.LessOrEqual(t, r.ArrivalsWorst, 40)
 	require.LessOrEqual(t, r.Worst, 40)
@@ -42,7 +42,7 @@ func TestP2_SlowHandshakes(t *testing.T) {
 // workers begin at once, so they come back in bunches of 40: the hardest case
 // for a window, where no order among those that come together is fair or unfair.
 func TestP1_StoreClock(t *testing.T) {
-	r := run(t, Config{Name: "store clock", Load: 10 * time.Second, Jitter: -1})
+	r := run(t, Config{Name: "store clock", Workers: 16, Load: 10 * time.Second, Jitter: -1})
 	require.LessOrEqual(t, r.Worst, 40)
 	require.GreaterOrEqual(t, r.Used, 0.97)
 	require.LessOrEqual(t, r.Trips, 1.2)
@@ -50,13 +50,12 @@ func TestP1_StoreClock(t *testing.T) {
 	require.LessOrEqual(t, r.Longest, 2300*ms)
 }
 
-// Workers that begin one after the other are served one after the other, each
-// as often as the next, wherever they run.
+// With two windows' worth of workers, first come, first served means that each
+// is served in every other window, wherever it runs.
 func TestP5_FirstComeFirstServed(t *testing.T) {
-	r := run(t, Config{Name: "first come", Limiter: "acquire", Load: 12 * time.Second, Stagger: time.Second, Jitter: -1})
+	r := run(t, Config{Name: "first come", Limiter: "acquire", Workers: 20, Load: 10 * time.Second, Jitter: -1})
 	require.Zero(t, r.Overtaken)
 	require.LessOrEqual(t, r.Worst, 40)
-	require.LessOrEqual(t, r.Inversions, 0.02)
 	require.GreaterOrEqual(t, r.Jain, 0.98)
 	require.LessOrEqual(t, r.Longest, 2300*ms)
 }

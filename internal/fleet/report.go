@@ -8,8 +8,8 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A Report is what a run showed. Shares of the quota leave out the first two
-// seconds.
+// A Report is what a run showed. Shares of the quota and between workers leave
+// out the first two seconds.
 type Report struct {
 	Config Config
 
@@ -61,7 +61,8 @@ func report(c Config, limit throttle.Limit, begin time.Time, results []result) R
 	r.Starts = len(all)
 	r.Used = Used(all, from+settle, end, limit.N()*max(c.Keys, 1), limit.Per())
 	r.Trips = float64(trips) / float64(max(booked, 1))
-	r.Jain, r.Inversions, r.Longest = Jain(samples), Inversions(samples), Longest(samples)
+	r.Inversions, r.Longest = Inversions(samples), Longest(samples)
+	r.Jain = Jain(slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return s.Served < from+settle }))
 	// From then on members leave, and others may have the places they give back.
 	r.Overtaken = Overtaken(slices.DeleteFunc(samples, func(s Sample) bool { return s.Booked >= end }))
 	return r

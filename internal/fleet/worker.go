@@ -46,9 +46,6 @@ func (o orders) work(ctx context.Context, transport http.RoundTripper, ending fu
 // next until ctx ends.
 func (o orders) loop(ctx context.Context, i int, client *http.Client) ([]Sample, error) {
 	worker := fmt.Sprintf("%d/%d", o.Process, i)
-	if o.Config.Stagger > 0 && sleep(ctx, rand.N(o.Config.Stagger)) != nil {
-		return nil, nil // the load ended first
-	}
 	var samples []Sample
 	for ctx.Err() == nil {
 		s := Sample{Worker: worker, Key: o.Config.key(i), Asked: now()}
