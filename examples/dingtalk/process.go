@@ -25,6 +25,8 @@ type process struct {
 	number int
 	setup  setup
 
+	cmd *exec.Cmd
+
 	mu  sync.Mutex
 	out map[int]task // handed to the process and not yet returned
 }
@@ -32,7 +34,7 @@ type process struct {
 // serve implements member. Tasks that a process takes with it when it dies are
 // returned as failed, so that another node gets them.
 func (p *process) serve(ctx context.Context, tasks <-chan task, results chan<- result) error {
-	cmd, in, out, err := p.start(ctx)
+	in, out, err := p.start(ctx)
 	if err != nil {
 		return fmt.Errorf("node %d: %w", p.number, err)
 	}
@@ -56,7 +58,7 @@ func (p *process) serve(ctx context.Context, tasks <-chan task, results chan<- r
 	}
 	close(ended)
 	feeding.Wait()
-	err = cmd.Wait()
+	err = p.cmd.Wait()
 	for _, t := range p.out {
 		deliver(ctx, results, result{Task: t, Err: "its node ended"})
 	}
@@ -67,24 +69,24 @@ func (p *process) serve(ctx context.Context, tasks <-chan task, results chan<- r
 }
 
 // start starts this program again, as a node.
-func (p *process) start(ctx context.Context) (*exec.Cmd, io.WriteCloser, io.Reader, error) {
+func (p *process) start(ctx context.Context) (io.WriteCloser, io.Reader, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	cmd := exec.CommandContext(ctx, program)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", nodeVariable, p.number))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
+	p.cmd = exec.CommandContext(ctx, program)
+	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", nodeVariable, p.number))
+	p.cmd.Stderr = os.Stderr
+	in, err := p.cmd.StdinPipe()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	out, err := cmd.StdoutPipe()
+	out, err := p.cmd.StdoutPipe()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	cmd.Cancel, cmd.WaitDelay = in.Close, grace
-	return cmd, in, out, cmd.Start()
+	p.cmd.Cancel, p.cmd.WaitDelay = in.Close, grace
+	return in, out, p.cmd.Start()
 }
 
 // feed writes the setup and then tasks, never more than the process has workers

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -43,6 +45,31 @@ func TestWorkOfADeadProcessIsDoneByTheOthers(t *testing.T) {
 	require.Len(t, p.people, 200)
 	require.Zero(t, p.lost)
 	require.Equal(t, upstream.Company().Departments(), p.departments)
+}
+
+func TestKilledProcessGivesItsTasksBack(t *testing.T) {
+	_, fleet := processes(t)
+	calls, over := make(chan string), make(chan struct{})
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		calls <- "asked for the token"
+		<-over
+	}))
+	defer silent.Close()
+	defer close(over)
+	p := fleet[0]
+	p.setup.Base = silent.URL
+	tasks, results, served := make(chan task), make(chan result, 2), make(chan error, 1)
+	go func() { served <- p.serve(t.Context(), tasks, results) }()
+	tasks <- task{ID: 1, Path: pathPeople, Dept: 7}
+	tasks <- task{ID: 2, Path: pathDepartments, Dept: 8}
+	<-calls
+	require.NoError(t, p.cmd.Process.Kill())
+	require.ErrorContains(t, <-served, "node 1: ")
+	back := []result{<-results, <-results}
+	require.ElementsMatch(t, []result{
+		{Task: task{ID: 1, Path: pathPeople, Dept: 7}, Err: "its node ended"},
+		{Task: task{ID: 2, Path: pathDepartments, Dept: 8}, Err: "its node ended"},
+	}, back)
 }
 
 func TestNoProcessIsLeft(t *testing.T) {

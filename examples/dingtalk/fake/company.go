@@ -31,7 +31,7 @@ type person struct {
 }
 
 // newCompany builds a company. Every department has up to eleven below it, and
-// every fifteenth is so large that one page does not hold its people.
+// every twenty-fifth is so large that one page does not hold its people.
 func newCompany(people, departments int) *Company {
 	c := &Company{
 		departments: make(map[int64]*department),
@@ -56,10 +56,10 @@ func newCompany(people, departments int) *Company {
 	return c
 }
 
-// pick chooses a department; the large ones get about half of the people.
+// pick chooses a department; the large ones get about a third of the people.
 func pick(random *rand.Rand, departments int) int {
-	if large := departments / 15; large > 0 && random.IntN(2) == 0 {
-		return random.IntN(large)*15 + 7
+	if large := departments / 25; large > 0 && random.IntN(3) == 0 {
+		return random.IntN(large)*25 + 7
 	}
 	return random.IntN(departments)
 }

@@ -64,7 +64,6 @@ func (c *call) overAddress() bool {
 	if count < o.Address {
 		return false
 	}
-	*w = nil
 	c.bans++
 	c.banned[c.Address] = now.Add(o.BanFor)
 	return true
