@@ -23,6 +23,20 @@ func (c Charge) Span() time.Duration {
 	return 0
 }
 
+// smear bounds what pacing can cost: a full window of waiting starts leaves
+// within it, or within a quarter of a shorter window.
+const smear = 250 * time.Millisecond
+
+// pace is the Pace of a policy's charges. Without it all that waits for a window
+// would leave at one moment, come back at one moment, and be served in the order
+// in which the network happened to deliver it.
+func pace(l Limit) time.Duration {
+	if l.kind != Sliding || l.n < 1 {
+		return 0
+	}
+	return (min(l.per/4, smear) / time.Duration(l.n)).Truncate(time.Microsecond)
+}
+
 // ceilMicro rounds up to whole microseconds, the unit of every store.
 func ceilMicro(d time.Duration) time.Duration {
 	return (d + time.Microsecond - 1).Truncate(time.Microsecond)

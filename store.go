@@ -56,6 +56,12 @@ type Charge struct {
 	Jitter time.Duration // resolved: 0 means none; see Policy.Jitter
 	Shadow bool          // counts, but neither holds nor refuses
 
+	// Pace is for Sliding charges. If it is not 0 and the charge alone makes
+	// the request wait, the start keeps clear of all others still to come:
+	// each keeps the next one away for Pace times its cost (the costs of
+	// starts at one moment summed). So a queue does not leave in bursts.
+	Pace time.Duration
+
 	// Over is set by Book for a Shadow charge: how much later the start
 	// would have been if the charge counted; 0 if not at all.
 	Over time.Duration

@@ -62,6 +62,7 @@ func newRule(p Policy, i int) (rule, error) {
 	r := rule{Policy: p, charge: Charge{
 		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
+		Pace: pace(p.Limit),
 	}}
 	var err error
 	if r.pattern, err = parsePattern(p.Match); err != nil {

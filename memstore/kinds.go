@@ -13,6 +13,8 @@ type search struct {
 	rule rule
 	i, j int   // Sliding: the run of entries i … j-1
 	sum  int64 // its sum
+	k    int   // the entry that the pace stands at
+	wait int64 // Sliding: the earliest start by the limit alone; 0: not asked yet
 }
 
 // earliest returns the first start not before t that has room for the cost.
@@ -21,12 +23,53 @@ func (s *search) earliest(t int64) int64 {
 	t = max(t, s.row.paused)
 	switch s.rule.kind {
 	case throttle.Sliding:
-		return s.sliding(t)
+		return s.slidingPaced(t)
 	case throttle.Aligned:
 		return s.aligned(t)
 	default:
 		return s.paced(t)
 	}
+}
+
+// slidingPaced is sliding for a charge that may have a pace: it counts when the
+// limit alone, or a penalty, makes the request wait.
+func (s *search) slidingPaced(t int64) int64 {
+	now := s.row.seen
+	if s.wait == 0 {
+		s.wait = s.sliding(max(now, s.row.paused))
+	}
+	t = s.sliding(max(t, s.wait))
+	if s.rule.pace == 0 || s.wait == now {
+		return t
+	}
+	for {
+		clear := s.clear(t)
+		if clear == t {
+			return t
+		}
+		t = s.sliding(clear)
+	}
+}
+
+// clear returns the first moment not before t that is clear of all starts still
+// to come.
+func (s *search) clear(t int64) int64 {
+	pace := s.rule.pace
+	length := max(s.rule.spread+pace, s.rule.cost*pace)
+	for e := s.row.entries; s.k < len(e); s.k++ {
+		if e[s.k].last <= s.row.seen {
+			continue
+		}
+		end := e[s.k].end(pace)
+		if end <= t {
+			continue
+		}
+		if t+length <= e[s.k].first {
+			break
+		}
+		t = end
+	}
+	return t
 }
 
 // sliding sweeps the forbidden ranges of docs/booking.md: entry i and the

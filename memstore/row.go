@@ -178,14 +178,16 @@ func (r *row) join(i int) {
 }
 
 // bound joins the closest neighbours until the row is small enough, those
-// before tail first: the next booking is decided by what comes after it.
+// before tail first: the next booking is decided by what comes after it. What
+// has started is never joined with what has not, which may yet be cancelled.
 func (r *row) bound(tail int64) {
 	for len(r.entries) > maxEntries {
 		best, width, inTail := -1, int64(0), true
 		for i := range len(r.entries) - 1 {
-			next := &r.entries[i+1]
-			w, late := next.last-r.entries[i].first, next.last > tail
-			if best < 0 || (inTail && !late) || (inTail == late && w < width) {
+			e, next := &r.entries[i], &r.entries[i+1]
+			w, late := next.last-e.first, next.last > tail
+			alike := e.last > r.seen || next.last <= r.seen
+			if alike && (best < 0 || (inTail && !late) || (inTail == late && w < width)) {
 				best, width, inTail = i, w, late
 			}
 		}

@@ -14,6 +14,7 @@ type rule struct {
 	cost   int64
 	span   int64 // Sliding: the length that counts; Paced: what one unit occupies
 	jitter int64
+	pace   int64 // see throttle.Charge
 	spread int64 // see throttle.Booking
 }
 
@@ -25,6 +26,7 @@ func newRule(c *throttle.Charge, spread time.Duration) rule {
 		cost:   int64(c.Cost),
 		span:   micros(c.Span()),
 		jitter: micros(c.Jitter),
+		pace:   micros(c.Pace),
 		spread: micros(spread),
 	}
 }

@@ -84,7 +84,7 @@ func (s *Store) newBatch(callers []*caller, e edges) *batch {
 
 // appendRule appends what the scripts need to know of a charge but its cost.
 func (e edges) appendRule(args []any, c *throttle.Charge) []any {
-	return append(args, kindNames[c.Limit.Kind()], c.Limit.N(), micros(c.Span()), micros(c.Jitter), e.of(c.Limit))
+	return append(args, kindNames[c.Limit.Kind()], c.Limit.N(), micros(c.Span()), micros(c.Jitter), micros(c.Pace), e.of(c.Limit))
 }
 
 func flag(b bool) int {

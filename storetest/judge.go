@@ -33,7 +33,8 @@ func (w *world) isHolder(k throttle.Booking, g throttle.Grant, now, start int64)
 	if g.Held < 0 || g.Held >= len(k.Charges) || k.Charges[g.Held].Shadow {
 		w.failf("%s: waits %v, but Held is %d", describe(k), g.Wait, g.Held)
 	}
-	q := w.truth.ask(k.Charges[g.Held], k.Spread, start-1)
+	q := w.truth.ask(k.Charges[g.Held], k.Spread, now)
+	q.pacing(now)
 	switch {
 	case q.allows(start - 1):
 		w.failf("%s: Held is %d, which has room a moment before the start", describe(k), g.Held)

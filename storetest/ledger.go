@@ -26,7 +26,9 @@ func (l *ledger) earliest(charges []throttle.Charge, spread time.Duration, t int
 	var questions []question
 	for _, c := range charges {
 		if !c.Shadow {
-			questions = append(questions, l.ask(c, spread, t))
+			q := l.ask(c, spread, t)
+			q.pacing(t)
+			questions = append(questions, q)
 		}
 	}
 	for i := 0; i < len(questions); i++ {
@@ -44,6 +46,44 @@ type question struct {
 	spread time.Duration
 	stays  []stay
 	closed int64
+	clear  []stay // what a pace keeps clear of: empty if it does not count
+}
+
+// pacing sets what a start must keep clear of, if the charge has a pace and
+// alone makes a request of the moment now wait.
+func (q *question) pacing(now int64) {
+	if q.charge.Pace == 0 || q.charge.Limit.Kind() != throttle.Sliding || q.allows(now) {
+		return
+	}
+	for _, s := range q.stays {
+		if s.until > now {
+			q.clear = append(q.clear, s)
+		}
+	}
+}
+
+// isClear reports whether a start at t and all those to come keep each other's
+// distance.
+func (q question) isClear(t int64) bool {
+	unit := micros(q.charge.Pace)
+	end := func(s stay, sum int) int64 { return max(s.until+unit, s.at+int64(sum)*unit) }
+	s := stayOf(q.charge, q.spread, t)
+	for _, o := range q.clear {
+		if t < end(o, q.together(o.at)) && o.at < end(s, s.cost) {
+			return false
+		}
+	}
+	return true
+}
+
+// together is the cost of all that starts at one moment.
+func (q question) together(at int64) (sum int) {
+	for _, o := range q.clear {
+		if o.at == at {
+			sum += o.cost
+		}
+	}
+	return sum
 }
 
 // ask prepares the question for starts from t on.
@@ -62,7 +102,7 @@ func (q question) allows(t int64) bool { return t >= q.closed && q.hasRoom(t) }
 
 // hasRoom reports whether the limit alone allows a start at t.
 func (q question) hasRoom(t int64) bool {
-	return fits(q.charge, q.stays, stayOf(q.charge, q.spread, t))
+	return q.isClear(t) && fits(q.charge, q.stays, stayOf(q.charge, q.spread, t))
 }
 
 // next returns the first moment after t at which the charge may begin to fit:
@@ -77,6 +117,12 @@ func (q question) next(t int64) int64 {
 		return to
 	}
 	first := int64(math.MaxInt64)
+	for _, s := range q.clear {
+		unit := micros(q.charge.Pace)
+		if end := max(s.until+unit, s.at+int64(q.together(s.at))*unit); end > t {
+			first = min(first, end)
+		}
+	}
 	for _, s := range q.stays {
 		if end := over(q.charge, s); end > t {
 			first = min(first, end)

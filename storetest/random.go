@@ -92,7 +92,12 @@ func newWorld(b *bench, seed uint64) *world {
 	for i := range 4 {
 		c := charge(fmt.Sprint("budget ", i), throttle.Limit{})
 		c.Limit, c.Jitter = w.limit()
-		c.Shadow = i == 3 && w.chance(30)
+		// Shadow starts may overlap on a pace, and a store that joins their
+		// blocks may report a longer wait than there is.
+		c.Shadow = i == 3 && c.Limit.Kind() != throttle.Paced && w.chance(30)
+		if !c.Shadow && w.chance(40) {
+			c.Pace = time.Duration(w.rng.IntN(20000)) * tick
+		}
 		w.budgets = append(w.budgets, c)
 	}
 	return w
@@ -114,9 +119,23 @@ func (w *world) step() {
 		w.look()
 	case r < 83 && w.mood == changing:
 		c := &w.budgets[w.rng.IntN(len(w.budgets))]
-		c.Limit, c.Jitter = w.limit()
+		w.change(c)
 	default:
 		w.advance()
+	}
+}
+
+// change gives the budget another limit. Two things a store need not know: what
+// happened before the budget was idle for a whole window, since idle budgets are
+// forgotten; and, for a pace, what starts of other kinds would have cost it.
+func (w *world) change(c *throttle.Charge) {
+	now, idle := w.clock(), true
+	for _, s := range w.truth.stays[c.Budget.Key] {
+		idle = idle && over(*c, s) <= now
+	}
+	c.Limit, c.Jitter = w.limit()
+	if idle || c.Limit.Kind() == throttle.Paced {
+		delete(w.truth.stays, c.Budget.Key)
 	}
 }
 

@@ -1,21 +1,21 @@
 -- The kinds of limits: how each searches a row, books in it and gives back.
--- A rule u has kind ('sliding', 'aligned', 'paced'), n, span, jitter, and for
+-- A rule u has kind ('sliding', 'aligned', 'paced'), n, span, jitter, pace, and for
 -- aligned windows their edges (see window). A search s is one charge under a
 -- rule: it has also cost, spread, shadow and the row.
 
 local SLOTS = 128 -- parts of a window that share an entry when n is larger
 
--- rule reads one rule from ARGV, starting at i: kind, n, span, jitter, edges.
--- RULE is how many those are.
-local RULE = 5
+-- rule reads one rule from ARGV, starting at i: kind, n, span, jitter, pace,
+-- edges. RULE is how many those are.
+local RULE = 6
 local function rule(i)
   local u = {kind = ARGV[i], n = tonumber(ARGV[i + 1]), span = tonumber(ARGV[i + 2]),
-    jitter = tonumber(ARGV[i + 3])}
+    jitter = tonumber(ARGV[i + 3]), pace = tonumber(ARGV[i + 4])}
   if u.kind == 'aligned' then
     -- One number: windows of that length, from the epoch. Several: the edges
     -- of successive calendar windows, in seconds.
     u.edges = {}
-    for edge in string.gmatch(ARGV[i + 4], '%-?%d+') do
+    for edge in string.gmatch(ARGV[i + 5], '%-?%d+') do
       u.edges[#u.edges + 1] = tonumber(edge)
     end
   end
@@ -81,22 +81,22 @@ end
 
 -- search_for starts a search for a charge under rule u. It remembers how far it
 -- came: i is the entry it stands at, and for a sliding window j the first behind
--- the run from i, whose sum is sum. Successive questions must not go back in time.
+-- the run from i, whose sum is sum; k is where the pace stands. Successive
+-- questions must not go back in time.
 local function search_for(u, cost, spread, shadow)
   local length = spread -- what one booking occupies beyond its start
   if u.kind == 'paced' then
     length = length + (cost - 1) * u.span
   end
-  return {kind = u.kind, n = u.n, span = u.span, jitter = u.jitter, edges = u.edges, row = u.row,
-    cost = cost, spread = spread, shadow = shadow, length = length, i = 1, j = 1, sum = 0}
+  return {kind = u.kind, n = u.n, span = u.span, jitter = u.jitter, pace = u.pace, edges = u.edges,
+    row = u.row, cost = cost, spread = spread, shadow = shadow, length = length,
+    i = 1, j = 1, sum = 0, k = 1}
 end
 
-local search = {}
-
--- sliding sweeps the forbidden ranges of docs/booking.md: entry i and the
+-- sweep goes over the forbidden ranges of docs/booking.md: entry i and the
 -- shortest run from it that leaves no room forbid every start from which an
 -- interval of length span can touch the whole run.
-function search.sliding(s, t)
+local function sweep(s, t)
   local r, span, room = s.row, s.span, s.n - s.cost
   local F, L, N, size = r.F, r.L, r.N, r.size
   if r.total <= room then
@@ -126,6 +126,46 @@ function search.sliding(s, t)
   end
   s.i, s.j, s.sum = i, j, sum
   return t
+end
+
+-- clear returns the first moment not before t that is clear of all starts still
+-- to come.
+local function clear(s, t)
+  local r, pace = s.row, s.pace
+  local length = max(s.spread + pace, s.cost * pace)
+  while s.k <= r.size do
+    if r.L[s.k] > r.seen then
+      local stop = block_end(r, s.k, pace)
+      if stop > t then
+        if t + length <= r.F[s.k] then
+          break
+        end
+        t = stop
+      end
+    end
+    s.k = s.k + 1
+  end
+  return t
+end
+
+local search = {}
+
+-- sliding keeps the pace, if there is one, when the limit alone or a penalty
+-- makes the request wait.
+function search.sliding(s, t)
+  local now = s.row.seen
+  s.wait = s.wait or sweep(s, max(now, s.row.paused))
+  t = sweep(s, max(t, s.wait))
+  if s.pace == 0 or s.wait == now then
+    return t
+  end
+  while true do
+    local free = clear(s, t)
+    if free == t then
+      return t
+    end
+    t = sweep(s, free)
+  end
 end
 
 -- aligned goes from window to window. It returns nil where the edges end.

@@ -4,7 +4,7 @@
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 for how long, in microseconds
---       3… its rule: kind, n, span, jitter, edges
+--       3… its rule: kind, n, span, jitter, pace, edges
 --
 -- Result: {1}, or {-1, now, now} if calendar edges around now are needed.
 

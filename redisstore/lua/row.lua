@@ -120,7 +120,8 @@ local function add(r, first, last, n)
 end
 
 -- bound joins the closest neighbours until the row is small enough, those
--- before tail first: the next booking is decided by what comes after it.
+-- before tail first: the next booking is decided by what comes after it. What has
+-- started is never joined with what has not, which may yet be cancelled.
 local function bound(r)
   local F, L = r.F, r.L
   local tail = L[r.size] - r.span
@@ -128,7 +129,8 @@ local function bound(r)
     local best, width, in_tail
     for i = 1, r.size - 1 do
       local w, late = L[i + 1] - F[i], L[i + 1] > tail
-      if not best or (in_tail and not late) or (in_tail == late and w < width) then
+      local alike = L[i] > r.seen or L[i + 1] <= r.seen
+      if alike and (not best or (in_tail and not late) or (in_tail == late and w < width)) then
         best, width, in_tail = i, w, late
       end
     end

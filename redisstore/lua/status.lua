@@ -2,7 +2,7 @@
 --
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
---       2… its rule: kind, n, span, jitter, edges
+--       2… its rule: kind, n, span, jitter, pace, edges
 --
 -- Result: {1, used, waiting, wait, paused}, or {-1, now, the time that the
 -- calendar edges must reach}.
