@@ -37,10 +37,10 @@ type row struct {
 	total   int64   // the sum of their n
 
 	seen   int64 // the latest time that anybody asked
-	born   int64 // nothing was booked before
-	span   int64 // entries are complete for this long back
+	lost   int64 // no start later than this was forgotten; 0: none was
+	span   int64 // entries are kept for so long
 	most   int64 // no span holds more than this
-	until  int64 // span and most are needed until then: a caller has a smaller limit now
+	until  int64 // span and most are needed until then, even if a caller's limit is smaller
 	paused int64 // closed until then
 	frozen int64 // until then cancelled places stay taken
 }
@@ -56,10 +56,7 @@ func (r *row) expiry() int64 {
 
 // advance brings the row to the time now and makes it fit for the rule.
 func (r *row) advance(now int64, u *rule) {
-	switch {
-	case r.seen == 0:
-		r.born, r.seen = now, now
-	case now < r.seen:
+	if now < r.seen {
 		r.stepBack(now)
 	}
 	r.remember(now, u)
@@ -79,24 +76,27 @@ func (r *row) remember(now int64, u *rule) {
 	case throttle.Paced:
 		most = 1
 	}
-	if r.span > 0 {
-		horizon := r.seen - r.span
-		if missing := min(horizon-(now-back), horizon-r.born); missing > 0 {
-			spans := (missing + r.span - 1) / r.span
-			r.add(horizon, horizon, min(u.n, spans*r.most))
-		}
-		if u.kind == throttle.Paced && keep != r.span {
-			r.freeze() // blocks of another unit cannot be told apart
-		}
+	if missing := r.lost - (now - back); missing > 0 {
+		r.add(r.lost, r.lost, min(u.n, spans(missing, r.span)*r.most))
+		r.lost = now - back
+	}
+	if u.kind == throttle.Paced && keep != r.span && r.span > 0 {
+		r.freeze() // blocks of another unit cannot be told apart
 	}
 	if now >= r.until {
-		r.span, r.most = 0, 0
+		r.span, r.most = keep, most
+	} else if keep > r.span {
+		r.span, r.most = keep, max(spans(keep, r.span)*r.most, most)
+	} else {
+		r.most = max(r.most, most)
 	}
-	if keep >= r.span {
+	if keep == r.span {
 		r.until = now + keep
 	}
-	r.span, r.most = max(r.span, keep), max(r.most, most)
 }
+
+// spans is how many spans cover a length.
+func spans(length, span int64) int64 { return (length + span - 1) / span }
 
 // prune drops the entries that no start to come can share an interval with.
 func (r *row) prune(now int64, u *rule) {
@@ -105,6 +105,7 @@ func (r *row) prune(now int64, u *rule) {
 		if u.kind == throttle.Paced && r.entries[k].end(u.span) > now {
 			break
 		}
+		r.lost = max(r.lost, r.entries[k].last)
 		r.total -= r.entries[k].n
 		k++
 	}
@@ -122,7 +123,7 @@ func (r *row) stepBack(now int64) {
 		r.entries[i].first += shift
 		r.entries[i].last += shift
 	}
-	for _, t := range []*int64{&r.born, &r.until, &r.paused, &r.frozen} {
+	for _, t := range []*int64{&r.lost, &r.until, &r.paused, &r.frozen} {
 		if *t != 0 {
 			*t += shift
 		}

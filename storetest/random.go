@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -129,14 +130,22 @@ func (w *world) step() {
 // happened before the budget was idle for a whole window, since idle budgets are
 // forgotten; and, for a pace, what starts of other kinds would have cost it.
 func (w *world) change(c *throttle.Charge) {
-	now, idle := w.clock(), true
-	for _, s := range w.truth.stays[c.Budget.Key] {
-		idle = idle && over(*c, s) <= now
+	stays := w.truth.stays[c.Budget.Key]
+	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })
+	first, end := 0, int64(0)
+	for i, s := range stays {
+		if s.at > end {
+			first = i
+		}
+		end = max(end, over(*c, s))
 	}
-	c.Limit, c.Jitter = w.limit()
-	if idle || c.Limit.Kind() == throttle.Paced {
-		delete(w.truth.stays, c.Budget.Key)
+	if end <= w.clock() {
+		first = len(stays)
 	}
+	if c.Limit, c.Jitter = w.limit(); c.Limit.Kind() == throttle.Paced {
+		first = len(stays)
+	}
+	w.truth.stays[c.Budget.Key] = stays[first:]
 }
 
 // try books and compares the answer.
@@ -165,9 +174,25 @@ func (w *world) replace() {
 	if old, ok := w.take(); ok {
 		w.truth.remove(old.booking, old.at)
 		k := old.booking
+		if !w.current(k) {
+			w.store.Cancel(&k, old.grant) // Instead is for the same charges
+			return
+		}
 		k.Instead, k.MaxWait = old.grant.Mark, w.patience(k)
 		w.try(k)
 	}
+}
+
+// current reports whether the booking's limits still hold.
+func (w *world) current(k throttle.Booking) bool {
+	for _, c := range k.Charges {
+		for _, b := range w.budgets {
+			if b.Budget == c.Budget && b.Limit.String() != c.Limit.String() {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // cancel gives back one of the latest starts, past or to come.

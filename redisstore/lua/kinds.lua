@@ -68,9 +68,7 @@ local function advance(r, now, u)
   elseif u.kind == 'paced' then
     most = 1
   end
-  if r.seen == 0 then
-    r.born, r.seen = now, now
-  elseif now < r.seen then
+  if now < r.seen then
     step_back(r, now)
   end
   remember(r, now, back, keep, most, u)

@@ -5,7 +5,7 @@
 -- without loss until the year 2255.
 --
 -- Stored form, one string a budget: a MessagePack array
---   seen, born, span, most, until, paused, frozen, then for each entry
+--   seen, lost, span, most, until, paused, frozen, then for each entry
 --   first, last, n
 -- with times as distances: from seen in the header (0: none), first from the
 -- last before it (the first one from seen), last from first. Small numbers take
@@ -30,7 +30,7 @@ end
 local function load(key)
   local F, L, N = {}, {}, {}
   local r = {key = key, F = F, L = L, N = N, size = 0, total = 0, seen = 0,
-    born = 0, span = 0, most = 0, ['until'] = 0, paused = 0, frozen = 0}
+    lost = 0, span = 0, most = 0, ['until'] = 0, paused = 0, frozen = 0}
   local raw = redis.call('GET', key)
   if not raw then
     return r
@@ -42,7 +42,7 @@ local function load(key)
     return v[i] ~= 0 and seen + v[i] or 0
   end
   r.seen, r.span, r.most = seen, v[3], v[4]
-  r.born, r['until'], r.paused, r.frozen = seen + v[2], at(5), at(6), at(7)
+  r.lost, r['until'], r.paused, r.frozen = at(2), at(5), at(6), at(7)
   local prev, size, total = seen, 0, 0
   for i = HEADER + 1, #v, 3 do
     size = size + 1
@@ -62,7 +62,7 @@ local function save(r)
   local function from(t)
     return t ~= 0 and t - seen or 0
   end
-  local v = {seen, r.born - seen, r.span, r.most, from(r['until']), from(r.paused), from(r.frozen)}
+  local v = {seen, from(r.lost), r.span, r.most, from(r['until']), from(r.paused), from(r.frozen)}
   local prev, k, stop = seen, HEADER, max(seen, r.paused)
   for i = 1, r.size do
     v[k + 1], v[k + 2], v[k + 3] = F[i] - prev, L[i] - F[i], N[i]
@@ -153,7 +153,7 @@ local function step_back(r, now)
   for i = 1, r.size do
     F[i], L[i] = F[i] + shift, L[i] + shift
   end
-  for _, f in ipairs({'born', 'until', 'paused', 'frozen'}) do
+  for _, f in ipairs({'lost', 'until', 'paused', 'frozen'}) do
     if r[f] ~= 0 then
       r[f] = r[f] + shift
     end
@@ -174,23 +174,24 @@ end
 -- that is not there is replaced by the most that there can have been, at the
 -- latest moment it can have happened.
 local function remember(r, now, back, keep, most, u)
-  if r.span > 0 then
-    local horizon = r.seen - r.span
-    local missing = min(horizon - (now - back), horizon - r.born)
-    if missing > 0 then
-      add(r, horizon, horizon, min(u.n, ceil(missing / r.span) * r.most))
-    end
-    if u.kind == 'paced' and keep ~= r.span then
-      freeze(r) -- blocks of another unit cannot be told apart
-    end
+  local missing = r.lost - (now - back)
+  if missing > 0 then
+    add(r, r.lost, r.lost, min(u.n, ceil(missing / r.span) * r.most))
+    r.lost = now - back
+  end
+  if u.kind == 'paced' and keep ~= r.span and r.span > 0 then
+    freeze(r) -- blocks of another unit cannot be told apart
   end
   if now >= r['until'] then
-    r.span, r.most = 0, 0
+    r.span, r.most = keep, most
+  elseif keep > r.span then
+    r.span, r.most = keep, max(ceil(keep / r.span) * r.most, most)
+  else
+    r.most = max(r.most, most)
   end
-  if keep >= r.span then
+  if keep == r.span then
     r['until'] = now + keep
   end
-  r.span, r.most = max(r.span, keep), max(r.most, most)
 end
 
 -- block_end returns when the units of a paced block are over: at the earliest
@@ -205,6 +206,7 @@ local function prune(r, now, u)
   while k < r.size and r.L[k + 1] + r.span <= now
     and not (u.kind == 'paced' and block_end(r, k + 1, u.span) > now) do
     k = k + 1
+    r.lost = max(r.lost, r.L[k])
     r.total = r.total - r.N[k]
   end
   if k == 0 then
