@@ -164,6 +164,7 @@ func (r *row) book(t int64, u *rule) {
 		first, last = r.share(i, first, last, start, end)
 	}
 	r.add(first, last, u.cost)
+	r.until = max(r.until, last+r.span)
 	r.bound(r.entries[len(r.entries)-1].last - r.span)
 }
 

@@ -123,9 +123,9 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 	defer sh.mu.Unlock()
 
 	st := throttle.Status{Limit: c.Limit}
-	r, ok := sh.rows[c.Budget.Key]
-	if !ok {
-		return st, nil
+	r := sh.rows[c.Budget.Key]
+	if r == nil {
+		r = new(row) // not kept: asking is no use of a budget
 	}
 	now := s.clock.now()
 	c.Cost = 1

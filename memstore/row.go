@@ -72,7 +72,7 @@ func (r *row) remember(now int64, u *rule) {
 	switch u.kind {
 	case throttle.Aligned:
 		start, end := u.window(now)
-		back, keep, most = now-start, end-start, 2*u.n
+		back, keep, most = now-start+1, end-start, 2*u.n // its first moment counts
 	case throttle.Paced:
 		most = 1
 	}

@@ -146,6 +146,8 @@ func (w *world) change(c *throttle.Charge) {
 		first = len(stays)
 	}
 	w.truth.stays[c.Budget.Key] = stays[first:]
+	// A store hears of a limit when somebody asks under it.
+	w.try(throttle.Booking{Charges: []throttle.Charge{*c}})
 }
 
 // try books and compares the answer.

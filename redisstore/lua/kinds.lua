@@ -64,7 +64,7 @@ local function advance(r, now, u)
     if not start then
       return false
     end
-    back, keep, most = now - start, stop - start, 2 * u.n
+    back, keep, most = now - start + 1, stop - start, 2 * u.n -- its first moment counts
   elseif u.kind == 'paced' then
     most = 1
   end
@@ -250,6 +250,7 @@ local function book(r, t, s)
     first, last = share(r, i, first, last, start, stop)
   end
   add(r, first, last, s.cost)
+  r['until'] = max(r['until'], last + r.span)
   bound(r)
 end
 
