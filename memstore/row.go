@@ -91,7 +91,7 @@ func (r *row) remember(now int64, u *rule) {
 		r.most = max(r.most, most)
 	}
 	if keep == r.span {
-		r.until = now + keep
+		r.until = max(r.until, now+keep)
 	}
 }
 

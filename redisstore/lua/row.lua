@@ -190,7 +190,7 @@ local function remember(r, now, back, keep, most, u)
     r.most = max(r.most, most)
   end
   if keep == r.span then
-    r['until'] = now + keep
+    r['until'] = max(r['until'], now + keep)
   end
 end
 
