@@ -1,0 +1,116 @@
+// Package throttle keeps a fleet of programs within the limits of somebody
+// else's API. It wraps the transport of an [http.Client]: every request is
+// matched to policies, takes a place in budgets that all programs share, and is
+// held until there is room. Code that uses the client does not change.
+//
+// # The promise
+//
+// No interval of a window's length ever holds more requests than the limit, as
+// the upstream counts their arrivals, whatever the number of programs, their
+// clocks and the order of events. And nearly all of the quota is used: a caller
+// books the first start at which every budget has room, sleeps once, and goes.
+// Starts are booked in order of arrival. A caller that leaves gives its place
+// back.
+//
+// # The shortest program
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    memstore.New(),
+//		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
+//	}))}
+//
+// Each idea more is a line more: another row in Policies, a Match, a Key,
+// MaxWait to be refused instead of held, redisstore for a fleet, Observe,
+// Penalty, Cost, Shadow.
+//
+// # Policies
+//
+// A [Policy] is one row of a provider's table. All policies that match a request
+// apply, and its budgets are booked together at one start, or not at all: there
+// is no precedence to learn. [Transport.Explain] says which apply to a request,
+// and [Transport.SetPolicies] replaces them while the program runs.
+//
+// # Patterns
+//
+// Patterns are those of [http.ServeMux], "[METHOD ][HOST]/[PATH]", with these
+// differences. All that match apply: there is no precedence and no conflict.
+//
+//   - "" matches every request.
+//   - The host is the URL's, not the Host field's. Hosts are compared in lower
+//     case (A to Z only), without a trailing dot.
+//   - A host without a port matches every port; with a port, only that one,
+//     whether the URL writes it or its scheme implies it.
+//   - A host may begin with "*.", for one or more labels: "*.example.com/" does
+//     not match example.com itself.
+//   - A label may be a wildcard: "{shop}.myshopify.com/admin/". A Key reads its
+//     value, in lower case, with [PathValue].
+//   - A wildcard's name may stand once in a pattern, host included. IP addresses
+//     have no wildcards.
+//   - Nothing is redirected: "/a/" does not match "/a", and a path is compared in
+//     its clean form, so "/a/../b" is "/b". An empty path is "/".
+//   - "%2F" is part of a segment and never separates two.
+//   - A request without a method is a GET.
+//   - What could never match is refused, with its offset: a scheme, a query or
+//     fragment, an unclean path, a character that no host has.
+//
+// # Keys
+//
+// A [Policy] without a Key has one budget. With a Key it has one for each value:
+// [Header], [Query], [PathValue], [Host], [Path], [Method], any function of one's
+// own, or several with [Join]. Values are hashed before they leave the program.
+// Where an application is what is limited, its id is a better key than its
+// token, which changes.
+//
+// # Limits
+//
+// [SlidingWindow] (and [PerSecond], [PerMinute], [PerHour]) is right against every
+// upstream that counts n per interval, because each of its windows is one
+// interval. [FixedWindow] and [CalendarWindow] use a quota to the full where the
+// upstream resets at known moments. [LeakyBucket] spaces starts out. [ParseLimit]
+// reads them from text, such as "10000/20s" or "5000/month Asia/Shanghai".
+//
+// The upstream counts arrivals, not starts. [Policy.Jitter] is the time that may
+// pass between the two: the limit is kept for starts per window and Jitter
+// together, so the quota's share that can be used is per / (per + Jitter), 96.6 %
+// of a second by default. A grant that cannot be used within Jitter is given up
+// and taken anew. The last look is when the connection is there and nothing is
+// written yet, so a slow dial or handshake does no harm. It needs a base that
+// calls the hooks of net/http/httptrace, as [http.Transport] does; with another
+// base the last look is before it is called.
+//
+// # Waiting and being refused
+//
+// A request waits as long as its context allows, or at most [Config.MaxWait], or
+// what [WithMaxWait] says. A wait that cannot fit (http.Client.Timeout is a
+// deadline too) is refused at once and spends nothing. If the context ends
+// during the wait, the place is given back.
+//
+// # One process or a fleet
+//
+// memstore keeps budgets in one process, redisstore in Redis for all that share
+// it: a difference of one line. There is no list of nodes, nothing to register
+// and nothing to close. Programs share a budget if they share the store, its
+// namespace, the policy's name and the key.
+//
+// # Penalties
+//
+// After each answer every policy that the request matched is asked, by its
+// Penalty, for how long its budget must now stay closed. The default is
+// [RetryAfter], which understands 429 and 503. [PeekBody] looks at a body and
+// leaves no trace, for upstreams that refuse with 200. A penalty is stored, so
+// it holds for the whole fleet: no start booked afterwards lies before its end.
+// Of several the latest end counts, and none lasts longer than [MaxPenalty].
+//
+// # Errors
+//
+// [ErrLimited] is matched by every error that says: not sent, because of a limit.
+// The error is a *[LimitError] and names the policy. A *[StoreError] says that the
+// store could not be asked. A caller whose context ended gets the context's own
+// error. None of these holds a URL, a token or a key; http.Client adds the URL
+// to what it returns by itself.
+//
+// # Retries
+//
+// The transport belongs inside a retrier, so that every attempt is charged; the
+// other way round one permit pays for all of them. It never retries itself.
+package throttle

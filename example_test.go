@@ -1,0 +1,184 @@
+package throttle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// The shortest program: one process, one limit.
+func Example() {
+	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+		Store: memstore.New(),
+		Policies: []throttle.Policy{
+			{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)},
+		},
+		Base: offline, // leave it out to use http.DefaultTransport
+	}))}
+
+	resp, err := client.Get("https://api.example.com/users") // held until there is room
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status)
+	// Output: 200 OK
+}
+
+// A fleet shares its budgets through Redis. The difference is one line.
+func Example_fleet() {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	defer rdb.Close()
+
+	transport, err := throttle.New(throttle.Config{
+		Store:    redisstore.New(rdb, nil),
+		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
+	})
+	fmt.Println(transport != nil, err) // nothing is sent before the first request
+	// Output: true <nil>
+}
+
+// DingTalk's table, row by row: calls per application and API, per address, and
+// a robot's messages. A request obeys every row that it matches.
+func Example_dingTalk() {
+	app := func(*http.Request) string { return "my-app-key" } // an id, not the token: that changes
+
+	policies := []throttle.Policy{
+		{
+			Name: "app and API", Match: "oapi.dingtalk.com/",
+			Key: throttle.Join(app, throttle.Path), Limit: throttle.PerSecond(20),
+		},
+		{
+			Name: "address", Match: "*.dingtalk.com/",
+			Limit: throttle.SlidingWindow(10_000, 20*time.Second),
+		},
+		{
+			Name: "robot", Match: "POST oapi.dingtalk.com/robot/send",
+			Key: throttle.Query("access_token"), Limit: throttle.PerMinute(20),
+		},
+	}
+
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: offline}))
+	req, err := http.NewRequest(http.MethodPost, "https://oapi.dingtalk.com/robot/send?access_token=secret", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, charge := range transport.Explain(req) {
+		fmt.Println(charge.Budget.Policy, charge.Limit)
+	}
+	// Output:
+	// app and API 20/s
+	// address 10000/20s
+	// robot 20/m
+}
+
+// A caller that would rather be told than wait.
+func ExampleLimitError() {
+	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+		Store:    memstore.New(),
+		Policies: []throttle.Policy{{Name: "hourly", Limit: throttle.PerHour(1)}},
+		Base:     offline,
+		MaxWait:  -1, // never wait
+	}))}
+
+	for range 2 {
+		resp, err := client.Get("https://api.example.com/")
+		var limited *throttle.LimitError
+		switch {
+		case errors.As(err, &limited):
+			fmt.Println("refused by", limited.Policy, limited.RetryAfter > 59*time.Minute)
+		case err != nil:
+			fmt.Println(err)
+		default:
+			resp.Body.Close()
+			fmt.Println("sent")
+		}
+	}
+	// Output:
+	// sent
+	// refused by hourly true
+}
+
+// One request may wait longer, or shorter, than the others.
+func ExampleWithMaxWait() {
+	ctx := throttle.WithMaxWait(context.Background(), 2*time.Second)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/", nil)
+	fmt.Println(req != nil, err)
+	// Output: true <nil>
+}
+
+// Work that is not an HTTP request uses the same engine.
+func ExampleLimiter() {
+	limiter, err := throttle.NewLimiter(memstore.New(), throttle.Policy{Name: "mail", Limit: throttle.PerSecond(5)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	permit, err := limiter.Acquire(context.Background(), "example.com", 1)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer permit.Release()
+	fmt.Println("sending")
+	// Output: sending
+}
+
+// Limits change while the program runs. What was counted stays counted.
+func ExampleTransport_SetPolicies() {
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store:    memstore.New(),
+		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
+	}))
+	err := transport.SetPolicies([]throttle.Policy{{Name: "api", Limit: throttle.PerSecond(40)}})
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// Every mistake in a configuration is reported at once.
+func ExampleConfigError() {
+	_, err := throttle.New(throttle.Config{Policies: []throttle.Policy{
+		{Name: "api", Match: "https://api.example.com/", Limit: throttle.PerSecond(0)},
+	}})
+	fmt.Println(err)
+	// Output:
+	// throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet
+	// throttle: policy "api": Match: at offset 0: a pattern has no scheme: leave out "https://"
+	// throttle: policy "api": Limit: 0 starts: allow at least 1
+}
+
+// Observe is the library's only voice.
+func ExampleEvent() {
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store:    memstore.New(),
+		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
+		Base:     offline,
+		Observe: func(_ context.Context, e throttle.Event) {
+			fmt.Println(e.Kind, e.Wait >= 0)
+		},
+	}))
+	resp, err := (&http.Client{Transport: transport}).Get("https://api.example.com/")
+	if err == nil {
+		resp.Body.Close()
+	}
+	// Output: started true
+}
+
+// offline answers without a network.
+var offline = roundTripper(func(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: 200, Status: "200 OK", Body: http.NoBody, Request: r}, nil
+})
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
