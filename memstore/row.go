@@ -77,7 +77,7 @@ func (r *row) remember(now int64, u *rule) {
 		most = 1
 	}
 	if missing := r.lost - (now - back); missing > 0 {
-		r.add(r.lost, r.lost, min(u.n, spans(missing, r.span)*r.most))
+		r.add(r.lost, r.lost, spans(missing, r.span)*r.most)
 		r.lost = now - back
 	}
 	if u.kind == throttle.Paced && keep != r.span && r.span > 0 {

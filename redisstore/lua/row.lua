@@ -176,7 +176,7 @@ end
 local function remember(r, now, back, keep, most, u)
   local missing = r.lost - (now - back)
   if missing > 0 then
-    add(r, r.lost, r.lost, min(u.n, ceil(missing / r.span) * r.most))
+    add(r, r.lost, r.lost, ceil(missing / r.span) * r.most)
     r.lost = now - back
   end
   if u.kind == 'paced' and keep ~= r.span and r.span > 0 then
