@@ -13,6 +13,9 @@ const (
 
 	// maxEntries bounds a row, whatever the limit and the queue.
 	maxEntries = 192
+
+	// maxCount is the largest N of a limit, and so enough to fill any window.
+	maxCount = 1 << 40
 )
 
 // An entry says that n starts, costs summed, lie in [first, last].
@@ -77,7 +80,7 @@ func (r *row) remember(now int64, u *rule) {
 		most = 1
 	}
 	if missing := r.lost - (now - back); missing > 0 {
-		r.add(r.lost, r.lost, spans(missing, r.span)*r.most)
+		r.add(r.lost, r.lost, r.atMost(missing))
 		r.lost = now - back
 	}
 	if u.kind == throttle.Paced && keep != r.span && r.span > 0 {
@@ -86,7 +89,7 @@ func (r *row) remember(now int64, u *rule) {
 	if now >= r.until {
 		r.span, r.most = keep, most
 	} else if keep > r.span {
-		r.span, r.most = keep, max(spans(keep, r.span)*r.most, most)
+		r.span, r.most = keep, max(r.atMost(keep), most)
 	} else {
 		r.most = max(r.most, most)
 	}
@@ -95,8 +98,15 @@ func (r *row) remember(now int64, u *rule) {
 	}
 }
 
-// spans is how many spans cover a length.
-func spans(length, span int64) int64 { return (length + span - 1) / span }
+// atMost is the most that a length of time can have held: what each of the spans
+// that cover it can. Beyond maxCount it makes no difference.
+func (r *row) atMost(length int64) int64 {
+	spans := (length + r.span - 1) / r.span
+	if spans > maxCount/max(r.most, 1) {
+		return maxCount
+	}
+	return spans * r.most
+}
 
 // prune drops the entries that no start to come can share an interval with.
 func (r *row) prune(now int64, u *rule) {

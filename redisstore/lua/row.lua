@@ -12,6 +12,7 @@
 -- few bytes. The form's version is part of the key.
 
 local MAX_ENTRIES = 192 -- bounds a row, whatever the limit and the queue
+local MAX_COUNT = 2 ^ 40 -- the largest n of a limit, enough to fill any window
 local HEADER = 7
 local IDLE_MS = 1000 -- a key outlives what it holds by this much
 
@@ -170,13 +171,19 @@ local function step_back(r, now)
   freeze(r)
 end
 
+-- at_most is the most that a length of time can have held: what each of the spans
+-- that cover it can. Beyond MAX_COUNT it makes no difference.
+local function at_most(r, length)
+  return min(ceil(length / r.span) * r.most, MAX_COUNT)
+end
+
 -- remember makes the row complete for as long back as the rule needs. History
 -- that is not there is replaced by the most that there can have been, at the
 -- latest moment it can have happened.
 local function remember(r, now, back, keep, most, u)
   local missing = r.lost - (now - back)
   if missing > 0 then
-    add(r, r.lost, r.lost, ceil(missing / r.span) * r.most)
+    add(r, r.lost, r.lost, at_most(r, missing))
     r.lost = now - back
   end
   if u.kind == 'paced' and keep ~= r.span and r.span > 0 then
@@ -185,7 +192,7 @@ local function remember(r, now, back, keep, most, u)
   if now >= r['until'] then
     r.span, r.most = keep, most
   elseif keep > r.span then
-    r.span, r.most = keep, max(ceil(keep / r.span) * r.most, most)
+    r.span, r.most = keep, max(at_most(r, keep), most)
   else
     r.most = max(r.most, most)
   end
