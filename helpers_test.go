@@ -4,10 +4,12 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -139,4 +141,99 @@ func send(t *testing.T, tr http.RoundTripper, r *http.Request) error {
 		require.NoError(t, resp.Body.Close())
 	}
 	return err
+}
+
+// line sends n requests, each when the one before it is being held or is
+// through, so that who came first is known. It returns when all are through.
+func line(t *testing.T, tr http.RoundTripper, n int, url string) {
+	t.Helper()
+	var all sync.WaitGroup
+	for range n {
+		r := get(t, url)
+		all.Go(func() {
+			if err := send(t, tr, r); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+	}
+	all.Wait()
+}
+
+// most returns the most starts that lie in any closed interval of length per.
+func most(times []time.Duration, per time.Duration) int {
+	times = slices.Sorted(slices.Values(times))
+	top, first := 0, 0
+	for i, at := range times {
+		for at-times[first] > per {
+			first++
+		}
+		top = max(top, i-first+1)
+	}
+	return top
+}
+
+// A spyStore notes what is asked of a store, and may interfere.
+type spyStore struct {
+	throttle.Store
+	slow   time.Duration         // Book takes so long before the store decides
+	change func(*throttle.Grant) // called with each grant
+	pause  func(context.Context) error
+
+	mu       sync.Mutex
+	bookings []throttle.Booking
+	cancels  int
+}
+
+func newSpy() *spyStore { return &spyStore{Store: memstore.New()} }
+
+func (s *spyStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	s.mu.Lock()
+	noted := *b
+	noted.Charges = slices.Clone(b.Charges)
+	s.bookings = append(s.bookings, noted)
+	s.mu.Unlock()
+	time.Sleep(s.slow)
+	g, err := s.Store.Book(ctx, b)
+	if s.change != nil {
+		s.change(&g)
+	}
+	return g, err
+}
+
+func (s *spyStore) Cancel(b *throttle.Booking, g throttle.Grant) {
+	s.mu.Lock()
+	s.cancels++
+	s.mu.Unlock()
+	s.Store.Cancel(b, g)
+}
+
+func (s *spyStore) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	if s.pause != nil {
+		return s.pause(ctx)
+	}
+	return s.Store.Pause(ctx, c, d)
+}
+
+func (s *spyStore) booked() []throttle.Booking {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.bookings)
+}
+
+// cancelled returns how many places were given back.
+func (s *spyStore) cancelled() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cancels
+}
+
+// status describes the budget that the request would be charged to first.
+func status(t *testing.T, s throttle.Store, tr *throttle.Transport, r *http.Request) throttle.Status {
+	t.Helper()
+	charges := tr.Explain(r)
+	require.NotEmpty(t, charges)
+	st, err := s.Status(t.Context(), charges[0])
+	require.NoError(t, err)
+	return st
 }
