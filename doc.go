@@ -90,7 +90,10 @@
 // memstore keeps budgets in one process, redisstore in Redis for all that share
 // it: a difference of one line. There is no list of nodes, nothing to register
 // and nothing to close. Programs share a budget if they share the store, its
-// namespace, the policy's name and the key.
+// namespace, the policy's name and the key. In a Redis Cluster also the group
+// counts, the last two labels of the policy's host; a policy without a host
+// puts all policies of its table in one group, so add or remove one in all
+// programs at once.
 //
 // # Penalties
 //

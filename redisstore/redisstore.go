@@ -28,12 +28,20 @@ type Options struct {
 	// Namespace begins every key. Programs share budgets only within one
 	// namespace. Defaults to [DefaultNamespace].
 	Namespace string
+
+	// HashTags puts the budgets that one request can need into one slot of a
+	// Redis Cluster, by a hash tag that the policies' hosts give. It is always
+	// so with a cluster client or a ring; set it for a plain client that talks
+	// to a cluster through a proxy. All programs that share budgets must agree.
+	// Defaults to false.
+	HashTags bool
 }
 
 // A Store keeps budgets in Redis. It is safe for concurrent use.
 type Store struct {
 	client redis.UniversalClient
 	prefix string
+	tagged bool // see Options.HashTags
 	lanes  lanes
 	now    func() string // the time for the scripts; "" lets them ask the server
 	skew   atomic.Int64  // the server's clock less ours, in microseconds: a guess for calendar edges
@@ -50,18 +58,25 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	}
 	// The version of the stored form is part of every key, so that programs
 	// with different forms never share a row.
-	s.prefix = escape.Replace(name) + ":1:{"
+	s.prefix = escape.Replace(name) + ":1:"
+	_, single := client.(*redis.Client)
+	s.tagged = !single || o != nil && o.HashTags
 	return s
 }
 
 // escape keeps names from ending a hash tag early.
 var escape = strings.NewReplacer("{", "%7B", "}", "%7D")
 
-// key returns the budget's key. Its hash tag is the group, so that the budgets
-// of one request lie in one slot of a cluster.
+// key returns the budget's key. In a cluster its hash tag is the group, so that
+// the budgets of one request lie in one slot. The group depends on the other
+// policies, so it stays out of the key where it is not needed: a budget keeps
+// its state by policy and key, whatever happens to the table around it.
 func (s *Store) key(b *throttle.Budget) string {
-	return s.prefix + escape.Replace(b.Group) + "}:" + b.Policy + ":" +
-		base64.RawURLEncoding.EncodeToString(b.Key[:])
+	tag := ""
+	if s.tagged {
+		tag = "{" + escape.Replace(b.Group) + "}:"
+	}
+	return s.prefix + tag + escape.Replace(b.Policy) + ":" + base64.RawURLEncoding.EncodeToString(b.Key[:])
 }
 
 // Book implements [throttle.Store]. While Redis is away it tries again, with a
