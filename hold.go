@@ -162,13 +162,13 @@ func (h *hold) refusal(g Grant) error {
 }
 
 // A grant may be used for so many sevenths of Jitter after its start. At the
-// last look, right before the request is written, all but one: 5 of the default
-// 35 ms are left for the way. Before that, two: the rest belongs to what comes
+// last look, right before the request is written, four: 15 of the default 35 ms
+// are left for the way. Before that, two: the rest belongs to what comes
 // between, such as a base that cannot be looked into.
 const (
 	sevenths = 7
 	handOn   = 2
-	lastLook = 6
+	lastLook = 4
 )
 
 func leastJitter(charges []Charge) time.Duration {
