@@ -13,3 +13,13 @@ func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	s.now = func() string { return strconv.FormatInt(now(), 10) }
 	return s
 }
+
+// BatchMost is how many callers one call serves.
+const BatchMost = batchMost
+
+// Lanes returns how many groups have a goroutine that makes calls.
+func (s *Store) Lanes() int {
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	return len(s.lanes.queue)
+}

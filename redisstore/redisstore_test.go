@@ -2,7 +2,8 @@ package redisstore_test
 
 import (
 	"testing"
-	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
@@ -10,13 +11,12 @@ import (
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
-// virtual returns a store on an empty server whose scripts are told the time of
-// the bubble that it is made in.
+// TestContract runs the whole contract on a real server.
 func TestContract(t *testing.T) {
-	server := redistest.Single(t)
+	server := redistest.Shared(t)
 	storetest.Run(t, func(t *testing.T) throttle.Store {
 		client := server.Client(t)
-		client.FlushAll(t.Context())
-		return redisstore.NewAt(client, nil, func() int64 { return time.Now().UnixMicro() })
+		require.NoError(t, client.FlushDB(t.Context()).Err())
+		return redisstore.NewAt(client, nil, bubbleClock)
 	})
 }
