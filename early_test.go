@@ -1,6 +1,7 @@
 package throttle_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -96,7 +97,9 @@ func TestP2_ASlowStoreIsGivenRoom(t *testing.T) {
 		store.slow = 25 * ms
 		store.change = func(g *throttle.Grant) { g.Age = 25 * ms }
 		tr := must(throttle.New(throttle.Config{Store: store, Base: s, Policies: []throttle.Policy{onePerSecond}}))
-		line(t, tr, 1, home)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.NoError(t, send(t, tr, get(t, home).WithContext(ctx)))
 		require.Equal(t, []time.Duration{125 * ms}, s.seen(), "the fifth booking")
 
 		// 5/4 of what the answers took on average, less 5 of the 10 ms that

@@ -36,12 +36,20 @@ func newTLS(t *testing.T, http2 bool, h http.Handler, delays ...time.Duration) (
 // to 300 ms, which is more than a grant may age. Whatever the delays, the server
 // sees no more than the limit in any window.
 func TestP2_ColdStartOverTLS(t *testing.T) {
-	for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		http2  bool
+		delays []time.Duration
+	}{
+		{"a connection for each request", false, []time.Duration{0, 50 * ms, 300 * ms}},
+		{"one connection for all", true, []time.Duration{300 * ms}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			const n, per = 5, 250 * ms
 			arrivals := newStarts()
 			h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = arrivals.RoundTrip(r) })
-			srv, own := newTLS(t, http2, h, 0, 50*ms, 300*ms)
+			srv, own := newTLS(t, c.http2, h, c.delays...)
+			own.DisableKeepAlives = !c.http2
 			tr := newTransport(t, own, throttle.Policy{
 				Name: "p", Limit: throttle.SlidingWindow(n, per), Jitter: 250 * ms,
 			})
