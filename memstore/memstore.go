@@ -40,14 +40,11 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 
 	now := s.clock.now()
 	for i := range b.Charges {
-		c := &b.Charges[i]
-		u := newRule(c, b.Spread)
-		r := s.shard(c.Budget).row(c.Budget.Key, now)
-		r.advance(now, &u)
+		q := s.search(&b.Charges[i], b.Spread, now)
 		if b.Instead != 0 {
-			r.remove(b.Instead, &u)
+			q.row.remove(b.Instead, &q.rule)
 		}
-		searches = append(searches, search{row: r, rule: u})
+		searches = append(searches, q)
 	}
 
 	t, g := find(b.Charges, searches, now)
@@ -64,6 +61,13 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 		q.row.book(t, &q.rule)
 	}
 	return g, nil
+}
+
+// search readies a charge's row, whose shard is locked, for a search.
+func (s *Store) search(c *throttle.Charge, spread time.Duration, now int64) search {
+	q := search{row: s.shard(c.Budget).row(c.Budget.Key, now), rule: newRule(c, spread)}
+	q.row.advance(now, &q.rule)
+	return q
 }
 
 // find returns the earliest start not before t that has room in every budget
@@ -94,11 +98,8 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 
 	now := s.clock.now()
 	for i := range b.Charges {
-		c := &b.Charges[i]
-		u := newRule(c, b.Spread)
-		r := s.shard(c.Budget).row(c.Budget.Key, now)
-		r.advance(now, &u)
-		r.remove(g.Mark, &u)
+		q := s.search(&b.Charges[i], b.Spread, now)
+		q.row.remove(g.Mark, &q.rule)
 	}
 }
 
@@ -109,9 +110,7 @@ func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) err
 	defer sh.mu.Unlock()
 
 	now := s.clock.now()
-	u := newRule(&c, 0)
-	r := sh.row(c.Budget.Key, now)
-	r.advance(now, &u)
+	r := s.search(&c, 0, now).row
 	r.paused = max(r.paused, now+micros(d))
 	return nil
 }

@@ -6,22 +6,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed lua/row.lua
-var rowLua string
+// What every script begins with, in this order.
+var (
+	//go:embed lua/row.lua
+	rowLua string
+	//go:embed lua/rule.lua
+	ruleLua string
+	//go:embed lua/search.lua
+	searchLua string
+	//go:embed lua/place.lua
+	placeLua string
+)
 
-//go:embed lua/kinds.lua
-var kindsLua string
+// What each does with it.
+var (
+	//go:embed lua/book.lua
+	bookLua string
+	//go:embed lua/pause.lua
+	pauseLua string
+	//go:embed lua/status.lua
+	statusLua string
+)
 
-//go:embed lua/book.lua
-var bookLua string
-
-//go:embed lua/pause.lua
-var pauseLua string
-
-//go:embed lua/status.lua
-var statusLua string
-
-// Every script is the rows, the kinds and one of the three things to do.
 var (
 	scriptBook   = script(bookLua)
 	scriptPause  = script(pauseLua)
@@ -29,5 +35,5 @@ var (
 )
 
 func script(main string) *redis.Script {
-	return redis.NewScript(rowLua + kindsLua + main)
+	return redis.NewScript(rowLua + ruleLua + searchLua + placeLua + main)
 }

@@ -4,7 +4,7 @@
 -- KEYS  the budgets, all with the same hash tag
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 how many rules, then for each: the index of its key, and
---         kind, n, span, jitter, pace, edges (see kinds.lua)
+--         kind, n, span, jitter, pace, edges (see rule.lua)
 --       then for each caller:
 --         the mark of a start to give back first, or 0
 --         the longest wait that is of use, -1 for any, -2 to book nothing

@@ -1,5 +1,5 @@
 -- A row is one budget; docs/booking.md says what it promises, and memstore has
--- the same in Go. This file reads, ages and writes rows; kinds.lua searches them.
+-- the same in Go. This file reads, ages and writes rows; search.lua searches them.
 --
 -- All times are whole microseconds of the server's clock. They fit a Lua number
 -- without loss until the year 2255.

@@ -1,10 +1,6 @@
 package memstore
 
-import (
-	"slices"
-
-	"github.com/fleetthrottle/throttle"
-)
+import "github.com/fleetthrottle/throttle"
 
 // A search looks for the earliest start on one row. It remembers how far it
 // came, so that asking again for a later start costs only the rest of the way.
@@ -145,67 +141,4 @@ func (s *search) paced(t int64) int64 {
 		t = end
 	}
 	return t
-}
-
-// book counts the cost at t.
-func (r *row) book(t int64, u *rule) {
-	first, last := t, t+u.length()
-	i := r.after(t)
-	if u.kind == throttle.Paced {
-		// Blocks without a gap between them become one.
-		if i > 0 && r.entries[i-1].last == first-u.span {
-			first -= u.span
-		}
-		if k := r.after(last + 1); k < len(r.entries) && r.entries[k].first == last+u.span {
-			last += u.span
-		}
-	} else if u.n > slots {
-		start, end := u.slot(t)
-		first, last = r.share(i, first, last, start, end)
-	}
-	r.add(first, last, u.cost)
-	r.until = max(r.until, last+r.span)
-	r.bound(r.entries[len(r.entries)-1].last - r.span)
-}
-
-// share widens [first, last] to touch a neighbour that lies in the same slot
-// [start, end), so that both become one entry. The neighbours of a new start
-// are i-1 and i.
-func (r *row) share(i int, first, last, start, end int64) (int64, int64) {
-	if i > 0 && r.entries[i-1].first >= start {
-		first = r.entries[i-1].last
-	}
-	if i < len(r.entries) && r.entries[i].last < end && r.entries[i].first > last {
-		last = r.entries[i].first
-	}
-	return first, last
-}
-
-// remove takes the booking at t back out.
-func (r *row) remove(t int64, u *rule) {
-	i := r.after(t)
-	if i == len(r.entries) || r.entries[i].first > t || r.seen < r.frozen {
-		return
-	}
-	e := r.entries[i]
-	rest := max(0, e.n-u.cost)
-	if rest > 0 && (u.kind != throttle.Paced || e.overfull(u.span)) {
-		r.entries[i].n = rest
-		r.total -= u.cost
-		return
-	}
-	r.entries = slices.Delete(r.entries, i, i+1)
-	r.total -= e.n
-	if u.kind != throttle.Paced {
-		return
-	}
-	// The block splits in two. Each half may have up to as many units as
-	// fit: how many is only of interest to a limit of another kind.
-	end := t + u.length() + u.span
-	if e.first < t {
-		r.add(e.first, t-u.span, max(1, min(rest, (t-e.first)/u.span)))
-	}
-	if e.last >= end {
-		r.add(end, e.last, max(1, min(rest, (e.last-end)/u.span+1)))
-	}
 }

@@ -1,0 +1,146 @@
+-- A search s is one charge under a rule, looking for its earliest start: it has
+-- what the rule has, and cost, spread, shadow and the row.
+
+-- search_for starts a search for a charge under rule u. It remembers how far it
+-- came: i is the entry it stands at, and for a sliding window j the first behind
+-- the run from i, whose sum is sum; k is where the pace stands. Successive
+-- questions must not go back in time.
+local function search_for(u, cost, spread, shadow)
+  local length = spread -- what one booking occupies beyond its start
+  if u.kind == 'paced' then
+    length = length + (cost - 1) * u.span
+  end
+  return {kind = u.kind, n = u.n, span = u.span, jitter = u.jitter, pace = u.pace, edges = u.edges,
+    row = u.row, cost = cost, spread = spread, shadow = shadow, length = length,
+    i = 1, j = 1, sum = 0, k = 1}
+end
+
+-- sweep goes over the forbidden ranges of docs/booking.md: entry i and the
+-- shortest run from it that leaves no room forbid every start from which an
+-- interval of length span can touch the whole run.
+local function sweep(s, t)
+  local r, span, room = s.row, s.span, s.n - s.cost
+  local F, L, N, size = r.F, r.L, r.N, r.size
+  if r.total <= room then
+    return t
+  end
+  local i, j, sum = s.i, s.j, s.sum
+  while i <= size do
+    if L[i] + span > t then
+      while j <= size and sum <= room do
+        sum = sum + N[j]
+        j = j + 1
+      end
+      local far = F[j - 1]
+      if sum <= room or t + s.spread + span <= far then
+        break
+      end
+      if far - L[i] < span then
+        t = L[i] + span
+      end
+    end
+    if j > i then
+      sum = sum - N[i]
+    else
+      j = j + 1
+    end
+    i = i + 1
+  end
+  s.i, s.j, s.sum = i, j, sum
+  return t
+end
+
+-- clear returns the first moment not before t that is clear of all starts still
+-- to come.
+local function clear(s, t)
+  local r, pace = s.row, s.pace
+  local length = max(s.spread + pace, s.cost * pace)
+  while s.k <= r.size do
+    if r.L[s.k] > r.seen then
+      local stop = block_end(r, s.k, pace)
+      if stop > t then
+        if t + length <= r.F[s.k] then
+          break
+        end
+        t = stop
+      end
+    end
+    s.k = s.k + 1
+  end
+  return t
+end
+
+local search = {}
+
+-- sliding keeps the pace, if there is one, when the limit alone or a penalty
+-- makes the request wait.
+function search.sliding(s, t)
+  local now = s.row.seen
+  s.wait = s.wait or sweep(s, max(now, s.row.paused))
+  t = sweep(s, max(t, s.wait))
+  if s.pace == 0 or s.wait == now then
+    return t
+  end
+  while true do
+    local free = clear(s, t)
+    if free == t then
+      return t
+    end
+    t = sweep(s, free)
+  end
+end
+
+-- aligned goes from window to window. It returns nil where the edges end.
+function search.aligned(s, t)
+  local r, tail, room = s.row, s.jitter + s.spread, s.n - s.cost
+  while true do
+    local start, stop = window(s, t)
+    if not start then
+      return nil, t
+    end
+    if t + tail < stop then
+      while s.i <= r.size and r.L[s.i] < start do
+        s.i = s.i + 1
+      end
+      local sum, j = 0, s.i
+      while j <= r.size and r.F[j] < stop do
+        sum = sum + r.N[j]
+        j = j + 1
+      end
+      if sum <= room then
+        return t
+      end
+      if r.N[s.i] > room and r.L[s.i] >= stop then
+        -- It fills every window that it touches.
+        local _, last = window(s, r.L[s.i])
+        if not last then
+          return nil, r.L[s.i]
+        end
+        stop = last
+      end
+    end
+    t = stop
+  end
+end
+
+-- paced looks for the first gap that is long enough.
+function search.paced(s, t)
+  local r, span = s.row, s.span
+  while s.i <= r.size do
+    local stop = block_end(r, s.i, span)
+    if stop > t then
+      if t + s.length + span <= r.F[s.i] then
+        break
+      end
+      t = stop
+    end
+    s.i = s.i + 1
+  end
+  return t
+end
+
+-- earliest returns the first start not before t that has room for the cost; or
+-- nil and the time up to which more edges are needed.
+local function earliest(s, t)
+  return search[s.kind](s, max(t, s.row.paused))
+end
