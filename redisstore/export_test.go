@@ -4,6 +4,8 @@ import (
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
 )
 
 // NewAt returns a store whose scripts are told the time, so that they run in
@@ -14,8 +16,8 @@ func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	return s
 }
 
-// BatchMost is how many callers one call serves.
-const BatchMost = batchMost
+// Key returns the key of a budget on one server, in the default namespace.
+func Key(b throttle.Budget) string { return New(&redis.Client{}, nil).key(&b) }
 
 // Lanes returns how many groups have a goroutine that makes calls.
 func (s *Store) Lanes() int {
