@@ -79,15 +79,19 @@ func Must(t *Transport, err error) *Transport {
 // A request that is not sent fails with a *[LimitError], a *[StoreError] or the
 // context's own error, and has spent nothing.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL == nil {
+		return t.base.RoundTrip(req) // which says what is wrong with it
+	}
 	j := t.begin(req)
-	if err := j.match(); err != nil {
-		return nil, j.refuse(err)
+	err := j.match()
+	if err == nil && len(j.rules) > 0 {
+		err = j.wait()
 	}
-	if len(j.rules) == 0 {
+	switch {
+	case err != nil:
+		return nil, j.refuse(err)
+	case len(j.rules) == 0:
 		return t.base.RoundTrip(req)
-	}
-	if err := j.wait(); err != nil {
-		return nil, j.refuse(err)
 	}
 	resp, err := j.send()
 	if err != nil {
