@@ -183,6 +183,7 @@ type spyStore struct {
 	mu       sync.Mutex
 	bookings []throttle.Booking
 	cancels  int
+	pauses   int
 }
 
 func newSpy() *spyStore { return &spyStore{Store: memstore.New()} }
@@ -209,6 +210,9 @@ func (s *spyStore) Cancel(b *throttle.Booking, g throttle.Grant) {
 }
 
 func (s *spyStore) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	s.mu.Lock()
+	s.pauses++
+	s.mu.Unlock()
 	if s.pause != nil {
 		return s.pause(ctx)
 	}
@@ -226,6 +230,13 @@ func (s *spyStore) cancelled() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cancels
+}
+
+// paused returns how many penalties the store was told of.
+func (s *spyStore) paused() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pauses
 }
 
 // status describes the budget that the request would be charged to first.
