@@ -37,14 +37,11 @@ func always(d time.Duration) func(*http.Request) time.Duration {
 }
 
 func (d *dialer) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := d.handed.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
+	_, _ = d.handed.RoundTrip(r)
 	if err := d.connect(r); err != nil {
 		return nil, err
 	}
-	return resp, d.write(r)
+	return d.write(r)
 }
 
 // connect gets a connection and tells of it.
@@ -58,11 +55,10 @@ func (d *dialer) connect(r *http.Request) error {
 	return r.Context().Err()
 }
 
-// write writes the headers and tells of it.
-func (d *dialer) write(r *http.Request) error {
+// write writes the headers, tells of it and gets the answer.
+func (d *dialer) write(r *http.Request) (*http.Response, error) {
 	httptrace.ContextClientTrace(r.Context()).WroteHeaders()
-	_, err := d.written.RoundTrip(r)
-	return err
+	return d.written.RoundTrip(r)
 }
 
 // TestP2_AnAgedGrantIsTakenAnew: the store's answer was on the way for longer
@@ -186,9 +182,7 @@ func retried(d *dialer, write bool) base {
 			return nil, err
 		}
 		if write {
-			if err := d.write(r); err != nil {
-				return nil, err
-			}
+			_, _ = d.write(r) // no answer comes
 		}
 		return d.RoundTrip(r)
 	}

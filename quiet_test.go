@@ -1,0 +1,128 @@
+package throttle_test
+
+import (
+	"context"
+	"errors"
+	"log"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+const module = "github.com/fleetthrottle/throttle"
+
+// goList returns the lines that go list prints.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "go", append([]string{"list"}, args...)...)
+	c.Stderr = os.Stderr
+	out, err := c.Output()
+	require.NoError(t, err)
+	return strings.Fields(string(out))
+}
+
+// TestP15_OnlyTheStandardLibrary: a user of these packages links nothing else.
+func TestP15_OnlyTheStandardLibrary(t *testing.T) {
+	for pkg, want := range map[string][]string{
+		".":           {module},
+		"./memstore":  {module, module + "/memstore"},
+		"./storetest": {module, module + "/storetest"},
+	} {
+		require.Equal(t, want, goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg))
+	}
+}
+
+func TestP15_NothingThatLogsIsImported(t *testing.T) {
+	imports := goList(t, "-f", `{{join .Imports "\n"}}`, ".", "./memstore")
+	require.Contains(t, imports, "net/http")
+	require.NotContains(t, imports, "log")
+	require.NotContains(t, imports, "log/slog")
+	require.NotContains(t, imports, "os")
+}
+
+// TestP15_NothingIsLogged goes through everything that could be worth a line.
+func TestP15_NothingIsLogged(t *testing.T) {
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	require.NoError(t, err)
+	defer out.Close()
+	stdout, stderr, logger, slogger := os.Stdout, os.Stderr, log.Writer(), slog.Default()
+	os.Stdout, os.Stderr = out, out
+	slog.SetDefault(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	log.SetOutput(out)
+	defer func() {
+		os.Stdout, os.Stderr = stdout, stderr
+		slog.SetDefault(slogger)
+		log.SetOutput(logger)
+	}()
+
+	synctest.Test(t, func(t *testing.T) {
+		store := newSpy()
+		store.pause = func(context.Context) error { return errors.New("down") }
+		d := newDialer(always(100 * ms))
+		d.written.then = answer(429, "")
+		tr := must(throttle.New(throttle.Config{Store: store, Base: d, Policies: []throttle.Policy{onePerSecond}}))
+		line(t, tr, 3, home)
+		r := get(t, home)
+		require.ErrorIs(t, send(t, tr, r.WithContext(throttle.WithMaxWait(r.Context(), -1))), throttle.ErrLimited)
+		require.Error(t, tr.SetPolicies([]throttle.Policy{{}}))
+		require.NoError(t, tr.SetPolicies(nil))
+		tr = must(throttle.New(throttle.Config{Store: brokenStore{errors.New("down")}, Base: d, Policies: []throttle.Policy{onePerSecond}}))
+		require.Error(t, send(t, tr, get(t, home)))
+	})
+
+	text, err := os.ReadFile(out.Name())
+	require.NoError(t, err)
+	require.Empty(t, string(text))
+}
+
+// TestP15_IdleWithTheStore: when the work is done nothing is left running, and
+// no timer is set: a bubble with a goroutine in it would not end.
+func TestP15_IdleWithTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+			return answer(429, "", "Retry-After", "3600")(r)
+		}), onePerSecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
+		defer cancel()
+		require.NoError(t, send(t, tr, get(t, home)))
+		require.NoError(t, send(t, tr, get(t, home).WithContext(ctx)))
+		require.ErrorIs(t, send(t, tr, get(t, home).WithContext(throttle.WithMaxWait(t.Context(), -1))), throttle.ErrLimited)
+	})
+}
+
+// TestP15_TheAnswersContextIsReleased: whatever the caller does with the body,
+// nothing of the request is kept.
+func TestP15_TheAnswersContextIsReleased(t *testing.T) {
+	var inner context.Context
+	tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+		inner = r.Context()
+		return answer(200, "body")(r)
+	}), throttle.Policy{Name: "p", Limit: throttle.PerHour(100)})
+	for name, end := range map[string]func(*http.Response) error{
+		"closed": func(resp *http.Response) error { return resp.Body.Close() },
+		"read": func(resp *http.Response) error {
+			_, err := resp.Body.Read(make([]byte, 10))
+			require.NoError(t, err)
+			require.NoError(t, inner.Err(), "there may be more")
+			_, err = resp.Body.Read(make([]byte, 10))
+			require.Error(t, err)
+			return nil
+		},
+	} {
+		resp, err := tr.RoundTrip(get(t, home))
+		require.NoError(t, err)
+		require.NoError(t, inner.Err(), name)
+		require.NoError(t, end(resp))
+		require.ErrorIs(t, inner.Err(), context.Canceled, name)
+	}
+}
