@@ -40,6 +40,7 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 
 	now := s.clock.now()
 	for i := range b.Charges {
+		b.Charges[i].Over = 0 // it may be of an earlier Book
 		q := s.search(&b.Charges[i], b.Spread, now)
 		if b.Instead != 0 {
 			q.row.remove(b.Instead, &q.rule)

@@ -21,10 +21,10 @@ const (
 // An entry says that n starts, costs summed, lie in [first, last].
 type entry struct{ first, last, n int64 }
 
-// end is when the units of a block are over: at the earliest when each has had
-// its time, even if they were booked closer together than that.
-func (e *entry) end(unit int64) int64 {
-	return max(e.last+unit, e.first+e.n*unit)
+// end is when the units of a block are over: at the earliest when as many as one
+// start can have, most, had their time, even if they were booked closer together.
+func (e *entry) end(unit, most int64) int64 {
+	return max(e.last+unit, e.first+min(e.n, most)*unit)
 }
 
 // overfull reports whether a block has more units than time for them, so that
@@ -112,7 +112,7 @@ func (r *row) atMost(length int64) int64 {
 func (r *row) prune(now int64, u *rule) {
 	k := 0
 	for k < len(r.entries) && r.entries[k].last+r.span <= now {
-		if u.kind == throttle.Paced && r.entries[k].end(u.span) > now {
+		if u.kind == throttle.Paced && r.entries[k].end(u.span, u.n) > now {
 			break
 		}
 		r.lost = max(r.lost, r.entries[k].last)

@@ -56,7 +56,7 @@ func (s *search) clear(t int64) int64 {
 		if e[s.k].last <= s.row.seen {
 			continue
 		}
-		end := e[s.k].end(pace)
+		end := e[s.k].end(pace, s.rule.n)
 		if end <= t {
 			continue
 		}
@@ -131,7 +131,7 @@ func (s *search) aligned(t int64) int64 {
 func (s *search) paced(t int64) int64 {
 	unit, length := s.rule.span, s.rule.length()
 	for e := s.row.entries; s.i < len(e); s.i++ {
-		end := e[s.i].end(unit)
+		end := e[s.i].end(unit, s.rule.n)
 		if end <= t {
 			continue
 		}

@@ -202,16 +202,17 @@ local function remember(r, now, back, keep, most, u)
 end
 
 -- block_end returns when the units of a paced block are over: at the earliest
--- when each has had its time, even if they were booked closer together.
-local function block_end(r, i, unit)
-  return max(r.L[i] + unit, r.F[i] + r.N[i] * unit)
+-- when as many as one start can have, most, had their time, even if they were
+-- booked closer together.
+local function block_end(r, i, unit, most)
+  return max(r.L[i] + unit, r.F[i] + min(r.N[i], most) * unit)
 end
 
 -- prune drops the entries that no start to come can share an interval with.
 local function prune(r, now, u)
   local k = 0
   while k < r.size and r.L[k + 1] + r.span <= now
-    and not (u.kind == 'paced' and block_end(r, k + 1, u.span) > now) do
+    and not (u.kind == 'paced' and block_end(r, k + 1, u.span, u.n) > now) do
     k = k + 1
     r.lost = max(r.lost, r.L[k])
     r.total = r.total - r.N[k]

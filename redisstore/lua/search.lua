@@ -57,7 +57,7 @@ local function clear(s, t)
   local length = max(s.spread + pace, s.cost * pace)
   while s.k <= r.size do
     if r.L[s.k] > r.seen then
-      local stop = block_end(r, s.k, pace)
+      local stop = block_end(r, s.k, pace, s.n)
       if stop > t then
         if t + length <= r.F[s.k] then
           break
@@ -127,7 +127,7 @@ end
 function search.paced(s, t)
   local r, span = s.row, s.span
   while s.i <= r.size do
-    local stop = block_end(r, s.i, span)
+    local stop = block_end(r, s.i, span, s.n)
     if stop > t then
       if t + s.length + span <= r.F[s.i] then
         break
