@@ -6,6 +6,7 @@ package memstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -123,9 +124,10 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 	defer sh.mu.Unlock()
 
 	st := throttle.Status{Limit: c.Limit}
-	r := sh.rows[c.Budget.Key]
-	if r == nil {
-		r = new(row) // not kept: asking is no use of a budget
+	r := new(row) // a copy, because asking under another limit changes a row
+	if kept, ok := sh.rows[c.Budget.Key]; ok {
+		*r = *kept
+		r.entries = slices.Clone(kept.entries)
 	}
 	now := s.clock.now()
 	c.Cost = 1
