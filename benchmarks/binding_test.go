@@ -1,0 +1,108 @@
+package benchmarks
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/fleet"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// The limit that binds, who wants more, and for how long.
+const (
+	quota   = 40 // a second
+	workers = 64
+	quiet   = 900 * time.Millisecond // between the first start and all others
+	settled = time.Second            // what a full bucket gave before is not counted as use
+	load    = 5 * time.Second
+)
+
+// BenchmarkBinding is what the speed is worth: the most starts that are seen in
+// any second, of a limit that allows 40, and the share of it that is used
+// after the first second. One start is taken, and just before its second is
+// over everybody comes, which is what a limit meets after each quiet moment.
+func BenchmarkBinding(b *testing.B) {
+	limit := throttle.PerSecond(quota)
+	b.Run("local", func(b *testing.B) {
+		for b.Loop() {
+			l := newLimiter(b, memstore.New(), limit)
+			bucket := rate.NewLimiter(quota, quota)
+			bind(b, "throttle", func(ctx context.Context) error { return acquire(ctx, l, "") })
+			bind(b, "xtime", bucket.Wait)
+		}
+	})
+	b.Run("redis", func(b *testing.B) {
+		client := redistest.Single(b).Client(b)
+		for b.Loop() {
+			client.FlushDB(b.Context())
+			l := newLimiter(b, redisstore.New(client, nil), limit)
+			polled := redis_rate.NewLimiter(client)
+			bind(b, "throttle", func(ctx context.Context) error { return acquire(ctx, l, "") })
+			bind(b, "redis_rate", func(ctx context.Context) error { return poll(ctx, polled) })
+		}
+	})
+}
+
+// bind reports on one contestant. They come one after the other, so that one
+// that polls does not keep the others from waking in time.
+func bind(b *testing.B, name string, wait func(context.Context) error) {
+	b.Helper()
+	starts := takeAll(b.Context(), wait)
+	require.Greater(b, len(starts), quota, "premise: the limit binds")
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(fleet.Worst(starts, time.Second)), name+"-most/s")
+	b.ReportMetric(100*fleet.Used(starts, settled, load, quota, time.Second), name+"-used-%")
+}
+
+// takeAll lets the workers take as many starts as they get, and says when.
+func takeAll(ctx context.Context, wait func(context.Context) error) []time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, load)
+	defer cancel()
+	begin := time.Now()
+	var mu sync.Mutex
+	var starts []time.Duration
+	take := func() bool {
+		if wait(ctx) != nil {
+			return false // there is no more room before the end
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		starts = append(starts, time.Since(begin))
+		return true
+	}
+	take()
+	time.Sleep(time.Until(begin.Add(quiet)))
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for take() {
+			}
+		})
+	}
+	all.Wait()
+	return starts
+}
+
+// poll asks the peer until it says yes, and sleeps as long as it says.
+func poll(ctx context.Context, l *redis_rate.Limiter) error {
+	for {
+		r, err := l.Allow(ctx, "binding", redis_rate.PerSecond(quota))
+		if err != nil || r.Allowed == 1 {
+			return err
+		}
+		select {
+		case <-time.After(r.RetryAfter):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
