@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 )
 
@@ -111,7 +112,19 @@ func (h *hold) spread() time.Duration {
 		return 0
 	}
 	lag := h.lag.get()
-	return max(0, lag+lag/4-h.jitter*handOn/sevenths/2)
+	return min(max(0, lag+lag/4-h.jitter*handOn/sevenths/2), mostSpread(h.booking.Charges))
+}
+
+// mostSpread is the most that fits into the fixed windows among the charges. If
+// the store is slower than that, no grant can be proved to be in time.
+func mostSpread(charges []Charge) time.Duration {
+	most := time.Duration(math.MaxInt64)
+	for i := range charges {
+		if c := &charges[i]; c.Limit.kind == Aligned && c.Limit.per > 0 {
+			most = min(most, (c.Limit.per-c.Jitter)/2)
+		}
+	}
+	return most
 }
 
 // payable refuses a cost that no wait can make fit.

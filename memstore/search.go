@@ -106,7 +106,7 @@ func (s *search) aligned(t int64) int64 {
 	e := s.row.entries
 	for {
 		start, end := s.rule.window(t)
-		if t+tail >= end {
+		if t+min(tail, end-start-1) >= end { // a window shorter than tail still has a first moment
 			t = end
 			continue
 		}

@@ -98,7 +98,7 @@ function search.aligned(s, t)
     if not start then
       return nil, t
     end
-    if t + tail < stop then
+    if t + min(tail, stop - start - 1) < stop then -- a window shorter than tail still has a first moment
       while s.i <= r.size and r.L[s.i] < start do
         s.i = s.i + 1
       end
