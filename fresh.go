@@ -1,0 +1,59 @@
+package throttle
+
+import (
+	"math"
+	"time"
+)
+
+// A grant may be used for so many sevenths of Jitter after its start. At the
+// last look, right before the request is written, four: 15 of the default 35 ms
+// are left for the way. Before that, two: the rest belongs to what comes
+// between, such as a base that cannot be looked into.
+const (
+	sevenths = 7
+	handOn   = 2
+	lastLook = 4
+)
+
+func leastJitter(charges []Charge) time.Duration {
+	least := time.Duration(0)
+	for i := range charges {
+		if j := charges[i].Jitter; j > 0 && !charges[i].Shadow && (least == 0 || j < least) {
+			least = j
+		}
+	}
+	return least
+}
+
+// late returns how much too old the grant is to be used now, if some sevenths of
+// Jitter may have passed; 0 if it is not.
+func (h *hold) late(parts time.Duration) time.Duration {
+	if h.jitter == 0 {
+		return 0
+	}
+	age := time.Since(h.due) + h.grant.Age - h.booking.Spread
+	return max(0, age-h.jitter*parts/sevenths)
+}
+
+// spread asks for room behind the start where the store is so far away that its
+// answer alone would use up what a grant may age.
+func (h *hold) spread() time.Duration {
+	h.jitter = leastJitter(h.booking.Charges)
+	if h.jitter == 0 {
+		return 0
+	}
+	lag := h.lag.get()
+	return min(max(0, lag+lag/4-h.jitter*handOn/sevenths/2), mostSpread(h.booking.Charges))
+}
+
+// mostSpread is the most that fits into the fixed windows among the charges. If
+// the store is slower than that, no grant can be proved to be in time.
+func mostSpread(charges []Charge) time.Duration {
+	most := time.Duration(math.MaxInt64)
+	for i := range charges {
+		if c := &charges[i]; c.Limit.kind == Aligned && c.Limit.per > 0 {
+			most = min(most, (c.Limit.per-c.Jitter)/2)
+		}
+	}
+	return most
+}
