@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -46,14 +47,32 @@ func TestP2_AnEarlyConnectionWaitsForItsStart(t *testing.T) {
 	})
 }
 
+// TestP2_OtherHostsAreNotHandedOnEarly asks for so many hosts that some share a
+// place in the memory of what dialling takes.
 func TestP2_OtherHostsAreNotHandedOnEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDialer(always(200 * ms))
 		tr := newTransport(t, d, onePerSecond)
 		line(t, tr, 1, home)
 		d.dial = always(0)
-		line(t, tr, 1, "https://example.org/")
-		require.Equal(t, []time.Duration{0, 200*ms + spanOfOne}, d.handed.seen())
+		want := []time.Duration{0}
+		for i := range 500 {
+			line(t, tr, 1, fmt.Sprintf("https://%d.example.org/", i))
+			want = append(want, 200*ms+time.Duration(i+1)*spanOfOne)
+		}
+		require.Equal(t, want, d.handed.seen())
+	})
+}
+
+func TestP2_NoRequestIsHandedOnMoreThanASecondEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDialer(always(20 * time.Second))
+		tr := newTransport(t, d, throttle.Policy{Name: "p", Limit: throttle.PerMinute(1)})
+		line(t, tr, 2, home)
+		line(t, tr, 1, home)
+		third := d.handed.seen()[2]
+		written := d.written.seen()
+		require.Equal(t, written[1]+time.Minute+throttle.DefaultJitter+us-time.Second, third)
 	})
 }
 

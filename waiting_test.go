@@ -113,7 +113,7 @@ func TestP5_AQueueOnOneKeyDelaysNoOther(t *testing.T) {
 			}
 			return other.RoundTrip(r)
 		}),
-			throttle.Policy{Name: "wide", Limit: throttle.PerSecond(20), Jitter: -1},
+			throttle.Policy{Name: "wide", Limit: throttle.PerSecond(5), Jitter: -1},
 			throttle.Policy{Name: "narrow", Limit: throttle.PerSecond(1), Jitter: -1, Key: throttle.Path})
 		var queue sync.WaitGroup
 		queue.Go(func() { line(t, tr, 11, "https://example.com/slow") })
