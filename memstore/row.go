@@ -138,6 +138,7 @@ func (r *row) stepBack(now int64) {
 			*t += shift
 		}
 	}
+	r.freeze()
 	k := len(r.entries) - 1
 	if k < 0 || r.entries[k].last <= now {
 		return
@@ -147,7 +148,6 @@ func (r *row) stepBack(now int64) {
 		k--
 	}
 	r.entries[k].first = min(r.entries[k].first, now)
-	r.freeze()
 }
 
 // freeze keeps cancelled places taken until everything booked so far is over.

@@ -159,6 +159,7 @@ local function step_back(r, now)
       r[f] = r[f] + shift
     end
   end
+  freeze(r)
   local k = r.size
   if k == 0 or L[k] <= now then
     return
@@ -168,7 +169,6 @@ local function step_back(r, now)
     k = k - 1
   end
   F[k] = min(F[k], now)
-  freeze(r)
 end
 
 -- at_most is the most that a length of time can have held: what each of the spans
