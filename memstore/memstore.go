@@ -32,21 +32,21 @@ func New() *Store {
 // Book implements [throttle.Store].
 func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	var few [4]search
-	searches := few[:0]
+	searches := few[:min(len(b.Charges), len(few))]
 	if len(b.Charges) > len(few) {
-		searches = make([]search, 0, len(b.Charges))
+		searches = make([]search, len(b.Charges))
 	}
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
 
 	now := s.clock.now()
 	for i := range b.Charges {
-		b.Charges[i].Over = 0 // it may be of an earlier Book
-		q := s.search(&b.Charges[i], b.Spread, now)
+		c, q := &b.Charges[i], &searches[i]
+		c.Over = 0 // it may be of an earlier Book
+		s.ready(q, c, b.Spread, now)
 		if b.Instead != 0 {
 			q.row.remove(b.Instead, &q.rule)
 		}
-		searches = append(searches, q)
 	}
 
 	t, g := find(b.Charges, searches, now)
@@ -65,11 +65,12 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 	return g, nil
 }
 
-// search readies a charge's row, whose shard is locked, for a search.
-func (s *Store) search(c *throttle.Charge, spread time.Duration, now int64) search {
-	q := search{row: s.shard(c.Budget).row(c.Budget.Key, now), rule: newRule(c, spread)}
+// ready makes q a search of the charge's row, whose shard is locked. It fills in
+// what is there, because a search is large enough for a copy to be felt.
+func (s *Store) ready(q *search, c *throttle.Charge, spread time.Duration, now int64) {
+	q.row = s.shard(c.Budget).row(c.Budget.Key, now)
+	q.rule = newRule(c, spread)
 	q.row.advance(now, &q.rule)
-	return q
 }
 
 // find returns the earliest start not before t that has room in every budget
@@ -100,7 +101,8 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 
 	now := s.clock.now()
 	for i := range b.Charges {
-		q := s.search(&b.Charges[i], b.Spread, now)
+		var q search
+		s.ready(&q, &b.Charges[i], b.Spread, now)
 		q.row.remove(g.Mark, &q.rule)
 	}
 }
@@ -112,8 +114,9 @@ func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) err
 	defer sh.mu.Unlock()
 
 	now := s.clock.now()
-	r := s.search(&c, 0, now).row
-	r.paused = max(r.paused, now+micros(d))
+	var q search
+	s.ready(&q, &c, 0, now)
+	q.row.paused = max(q.row.paused, now+micros(d))
 	return nil
 }
 
