@@ -39,7 +39,7 @@ func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, e
 	at := o.ledger.earliest(b.Charges, b.Spread, now)
 	g := throttle.Grant{Wait: time.Duration(at-now) * tick, Held: -1}
 	if at > now {
-		g.Held, g.Paused = o.holder(b, at-1)
+		g.Held, g.Paused = o.holder(b, now, at-1)
 	}
 	if b.MaxWait >= 0 && g.Wait > b.MaxWait {
 		return g, nil
@@ -57,11 +57,12 @@ func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, e
 	return g, nil
 }
 
-// holder returns the charge that does not allow a start at t, and whether that
-// is because of a penalty.
-func (o *oracle) holder(b *throttle.Booking, t int64) (int, bool) {
+// holder returns the charge that does not allow a request of the moment now to
+// start at t, and whether that is because of a penalty.
+func (o *oracle) holder(b *throttle.Booking, now, t int64) (int, bool) {
 	for i, c := range b.Charges {
-		if !c.Shadow && !o.ledger.ask(c, b.Spread, t).allows(t) {
+		q := o.ledger.ask(c, b.Spread, now)
+		if q.pacing(now); !c.Shadow && !q.allows(t) {
 			return i, t < o.ledger.closed[c.Budget.Key]
 		}
 	}

@@ -17,6 +17,26 @@ var queueChecks = []check{
 		}
 	}},
 
+	{"P5_WaitingStartsKeepAPace", func(b *bench) {
+		c := charge("c", throttle.PerSecond(4))
+		c.Pace = 50 * ms
+		b.starts(4, 0, c) // none of these waits, so none is spaced
+		b.start(sec+tick, costing(c, 2))
+		b.start(sec+tick+100*ms, c) // twice as far behind a cost of 2
+		b.start(sec+tick+150*ms, c)
+		b.start(2*sec+2*tick, c) // the limit wants more than the pace
+	}},
+
+	{"P5_APaceIsForWhoItMakesWait", func(b *bench) {
+		slow, wide := charge("slow", throttle.PerSecond(1)), charge("wide", throttle.PerSecond(100))
+		wide.Pace = 50 * ms
+		other := charge("other", throttle.PerSecond(1))
+		b.start(0, slow, wide)
+		b.start(0, other, wide)
+		b.start(sec+tick, slow, wide)
+		b.start(sec+tick, other, wide) // the wide budget has room: it spaces nobody
+	}},
+
 	{"P5_CostlyIsNeverStarved", func(b *bench) {
 		ten := charge("ten", throttle.PerSecond(10))
 		b.starts(10, 0, ten)

@@ -114,11 +114,11 @@ func (w *world) step() {
 		w.replace()
 	case r < 73:
 		w.cancel()
-	case r < 75:
+	case r < 77:
 		w.close()
-	case r < 80:
+	case r < 82:
 		w.look()
-	case r < 83 && w.mood == changing:
+	case r < 85 && w.mood == changing:
 		c := &w.budgets[w.rng.IntN(len(w.budgets))]
 		w.change(c)
 	default:
