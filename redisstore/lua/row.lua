@@ -11,7 +11,7 @@
 -- last before it (the first one from seen), last from first. Small numbers take
 -- few bytes. The form's version is part of the key.
 
-local MAX_ENTRIES = 192 -- bounds a row, whatever the limit and the queue
+local MAX_ENTRIES = 152 -- bounds a row to 4 KB, whatever the limit and the queue
 local MAX_COUNT = 2 ^ 40 -- the largest n of a limit, enough to fill any window
 local HEADER = 7
 local IDLE_MS = 1000 -- a key outlives what it holds by this much
