@@ -16,8 +16,8 @@ func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	return s
 }
 
-// Key returns the key of a budget on one server, in the default namespace.
-func Key(b throttle.Budget) string { return New(&redis.Client{}, nil).key(&b) }
+// Key returns the key of a budget.
+func (s *Store) Key(b throttle.Budget) string { return s.key(&b) }
 
 // Lanes returns how many groups have a goroutine that makes calls.
 func (s *Store) Lanes() int {

@@ -144,7 +144,7 @@ func TestP5_SlowGroup(t *testing.T) {
 		slow := inGroup("slow", charge("slow", throttle.PerSecond(1)))
 		fast := inGroup("fast", charge("fast", throttle.PerSecond(1)))
 		s, tap := loaded(t, server.Client(t), func(cmd redis.Cmder) bool {
-			return slices.Contains(cmd.Args(), any(redisstore.Key(slow.Budget)))
+			return slices.Contains(cmd.Args(), any(redisstore.New(&redis.Client{}, nil).Key(slow.Budget)))
 		})
 		held := bookAside(t.Context(), s, booking(slow))
 		for i := range 3 {

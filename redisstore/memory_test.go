@@ -137,7 +137,7 @@ func TestP10_SizeDoesNotGrowWithN(t *testing.T) {
 					require.Equal(t, time.Duration(0), book(t, s, c))
 					time.Sleep(time.Minute / 980)
 				}
-				entries, err := client.StrLen(t.Context(), redisstore.Key(c.Budget)).Result()
+				entries, err := client.StrLen(t.Context(), s.Key(c.Budget)).Result()
 				require.NoError(t, err)
 				require.LessOrEqual(t, entries, int64(2000))
 			})
@@ -152,13 +152,13 @@ func TestP10_IdleKeysExpire(t *testing.T) {
 	s := redisstore.New(client, nil)
 	c := charge("brief", throttle.SlidingWindow(1, time.Microsecond))
 	book(t, s, c)
-	left, err := client.PTTL(t.Context(), redisstore.Key(c.Budget)).Result()
+	left, err := client.PTTL(t.Context(), s.Key(c.Budget)).Result()
 	require.NoError(t, err)
 	require.Positive(t, left)
 	require.LessOrEqual(t, left, 1001*time.Millisecond)
 
 	require.NoError(t, s.Pause(t.Context(), c, time.Hour))
-	left, err = client.PTTL(t.Context(), redisstore.Key(c.Budget)).Result()
+	left, err = client.PTTL(t.Context(), s.Key(c.Budget)).Result()
 	require.NoError(t, err)
 	require.Greater(t, left, time.Hour)
 }
