@@ -79,7 +79,7 @@ func TestTokensLiveTwoHours(t *testing.T) {
 		require.Equal(t, token, login(t, s, fake.DefaultAppKey, fake.DefaultAppSecret))
 		time.Sleep(2*time.Hour - 1)
 		require.Equal(t, "0", code(t, ask(s, "POST", listSub+token, "")))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		require.Equal(t, "40014", code(t, ask(s, "POST", listSub+token, "")))
 	})
 }
