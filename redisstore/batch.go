@@ -19,10 +19,11 @@ type batch struct {
 	asks  []any
 }
 
-// A ruleID tells rules apart. The zone of a calendar is in the limit's text.
+// A ruleID tells rules apart. A zone that was loaded twice makes two rules of
+// one, which does no harm.
 type ruleID struct {
 	key    [16]byte
-	limit  string
+	limit  throttle.Limit
 	jitter int64
 }
 
@@ -62,7 +63,7 @@ func (s *Store) newBatch(callers []*caller, e edges) *batch {
 		b.asks = append(b.asks, c.instead, c.maxWait, micros(c.spread), len(c.charges))
 		for i := range c.charges {
 			ch := &c.charges[i]
-			id := ruleID{ch.Budget.Key, ch.Limit.String(), micros(ch.Jitter)}
+			id := ruleID{ch.Budget.Key, ch.Limit, micros(ch.Jitter)}
 			rule, ok := rules[id]
 			if !ok {
 				key, ok := keys[ch.Budget.Key]
