@@ -32,10 +32,14 @@ func (c *clock) now() int64 {
 	return (c.base.UnixNano() + elapsed + c.ahead.Load()) / int64(time.Microsecond)
 }
 
-// compare follows the wall clock if it is ahead.
+// compare finds out what the wall clock has gained.
 func (c *clock) compare() {
 	t := time.Now()
-	gain := t.UnixNano() - c.base.UnixNano() - int64(t.Sub(c.base))
+	c.follow(t.UnixNano() - c.base.UnixNano() - int64(t.Sub(c.base)))
+}
+
+// follow goes ahead with the wall clock, if the gain is worth it.
+func (c *clock) follow(gain int64) {
 	for {
 		ahead := c.ahead.Load()
 		if gain <= ahead+drift || c.ahead.CompareAndSwap(ahead, gain) {

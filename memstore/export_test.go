@@ -1,0 +1,48 @@
+package memstore
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// MaxEntries bounds a row.
+const MaxEntries = maxEntries
+
+// Rows returns how many budgets are kept, and how many are in line to be
+// forgotten.
+func (s *Store) Rows() (kept, due int) {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		kept, due = kept+len(sh.rows), due+len(sh.due)
+		sh.mu.Unlock()
+	}
+	return kept, due
+}
+
+// Entries returns how many entries the budget's row has, and room for how many.
+func (s *Store) Entries(b throttle.Budget) (size, room int) {
+	r := s.shard(b).rows[b.Key]
+	return len(r.entries), cap(r.entries)
+}
+
+// Hold locks what the budget shares with others until release is called.
+func (s *Store) Hold(b throttle.Budget) (release func()) {
+	l := s.lock([]throttle.Charge{{Budget: b}})
+	return func() { s.unlock(l) }
+}
+
+// Shard returns which of the locks the budget falls to.
+func (s *Store) Shard(b throttle.Budget) int {
+	for i := range s.shards {
+		if s.shard(b) == &s.shards[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+// Gain tells the clock how much the wall clock has gained since the store was
+// made, as it does while a machine sleeps; a negative gain is a loss.
+func (s *Store) Gain(d time.Duration) { s.clock.follow(int64(d)) }

@@ -1,0 +1,132 @@
+package memstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// TestShards spreads budgets over the locks: no lock has more than twice its
+// share.
+func TestShards(t *testing.T) {
+	const shards, each = 256, 100
+	s := memstore.New()
+	count := make(map[int]int)
+	for i := range shards * each {
+		count[s.Shard(charge(fmt.Sprint("budget ", i), throttle.PerSecond(1)).Budget)]++
+	}
+	require.Len(t, count, shards)
+	for shard, n := range count {
+		require.Less(t, n, 2*each, "shard %d", shard)
+	}
+}
+
+// TestOthersAreNotHeldUp books, pauses and looks at budgets while the lock of
+// another one is held.
+func TestOthersAreNotHeldUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		slow, fast, also := charge("slow", throttle.PerSecond(1)), charge("fast", throttle.PerSecond(1)), charge("also", throttle.PerSecond(1))
+		require.NotEqual(t, s.Shard(slow.Budget), s.Shard(fast.Budget))
+		require.NotEqual(t, s.Shard(slow.Budget), s.Shard(also.Budget))
+		release := s.Hold(slow.Budget)
+		defer release()
+		require.Zero(t, book(t, s, fast, also))
+		require.NoError(t, s.Pause(t.Context(), fast, 0))
+		_, err := s.Status(t.Context(), also)
+		require.NoError(t, err)
+	})
+}
+
+// TestP6_NoDeadlock books the same budgets in every order at once, and counts.
+func TestP6_NoDeadlock(t *testing.T) {
+	const callers, each, n = 16, 200, 1000
+	s := memstore.New()
+	var all []throttle.Charge
+	for i := range 6 {
+		all = append(all, charge(fmt.Sprint("budget ", i), throttle.PerHour(n)))
+	}
+	var granted atomic.Int64
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 0))
+			for range each {
+				k := booking()
+				for _, j := range rng.Perm(len(all)) {
+					k.Charges = append(k.Charges, all[j])
+				}
+				k.MaxWait = 0
+				g, err := s.Book(t.Context(), k)
+				if err == nil && g.OK {
+					granted.Add(1)
+				}
+				_, _ = s.Status(t.Context(), k.Charges[0])
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, int64(n), granted.Load())
+}
+
+// TestP7_ConcurrentCancels gives every grant back, while others book. In the end
+// everything is free.
+func TestP7_ConcurrentCancels(t *testing.T) {
+	s := memstore.New()
+	c := charge("busy", throttle.PerHour(100))
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 100 {
+				k := booking(c)
+				g, err := s.Book(t.Context(), k)
+				if err == nil {
+					s.Cancel(k, g)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	st, err := s.Status(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, throttle.Status{Limit: c.Limit}, st)
+}
+
+// TestStatusKeepsNothing asks about budgets that nobody uses.
+func TestStatusKeepsNothing(t *testing.T) {
+	s := memstore.New()
+	for i := range 100 {
+		_, err := s.Status(t.Context(), charge(fmt.Sprint(i), throttle.PerSecond(1)))
+		require.NoError(t, err)
+	}
+	kept, due := s.Rows()
+	require.Zero(t, kept)
+	require.Zero(t, due)
+}
+
+// TestStatusChangesNothing asks under a limit that is not the budget's. The
+// budget goes on as if nobody had asked.
+func TestStatusChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c := charge("one", throttle.PerSecond(1))
+		k := booking(c)
+		require.Zero(t, book(t, s, c))
+		g, err := s.Book(t.Context(), k)
+		require.NoError(t, err)
+		c.Limit = throttle.LeakyBucket(1, time.Hour) // keeps cancelled places, if somebody books
+		_, err = s.Status(t.Context(), c)
+		require.NoError(t, err)
+		s.Cancel(k, g)
+		require.Equal(t, time.Second+time.Microsecond, book(t, s, k.Charges...))
+	})
+}
