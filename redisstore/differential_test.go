@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	differentialSeeds = 24
+	differentialSeeds = 16
 	differentialOps   = 250
 )
 
