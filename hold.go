@@ -84,11 +84,11 @@ func (h *hold) book(ctx context.Context) error {
 	}
 	b.MaxWait = h.patience(ctx, asked)
 	g, err := h.store.Book(ctx, b)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return h.left(ctx)
-	case err != nil:
-		h.cancel()
+	if err != nil {
+		h.grant.OK = false // given back or lost: it must not be given back twice
+		if ctx.Err() != nil {
+			return h.left(ctx)
+		}
 		return &StoreError{err}
 	}
 	h.grant = g

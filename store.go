@@ -22,9 +22,9 @@ type Store interface {
 	// stays booked, or that it will be given back.
 	Book(ctx context.Context, b *Booking) (Grant, error)
 
-	// Cancel gives back a grant that was not used. It does not block for
-	// long and reports nothing: a store that cannot be reached keeps the
-	// place, which is safe.
+	// Cancel gives back a grant that was not used, at most once. It does not
+	// block for long and reports nothing: a store that cannot be reached
+	// keeps the place, which is safe.
 	Cancel(b *Booking, g Grant)
 
 	// Pause closes a budget for d, counted from now by the store's clock:
@@ -82,7 +82,9 @@ type Booking struct {
 
 	// Instead, if not zero, is the mark of an earlier grant for the same
 	// charges, with the same Spread, that was not used: it is given back
-	// in the same step, even if the booking is then refused.
+	// in the same step, even if the booking is then refused. After an error
+	// it counts as given back: it may have been, and a start that is given
+	// back twice may be another's.
 	Instead int64
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // maxCalls bounds how often one call is made again with more calendar edges.
@@ -16,14 +14,13 @@ const maxCalls = 12
 // errFar means that no start could be planned within all those edges.
 var errFar = errors.New("redisstore: the start is more calendar windows away than can be planned")
 
-// call runs a script and returns its answer. It belongs to nobody's context:
-// how long it may take is up to the client's own timeouts.
-func (s *Store) call(script *redis.Script, args func(edges) ([]string, []any)) ([]int64, error) {
+// call runs a script and returns its answer.
+func (s *Store) call(p script, args func(edges) ([]string, []any)) ([]int64, error) {
 	now := time.Now().UnixMicro() + s.skew.Load()
 	e := edges{now, now}
 	for range maxCalls {
 		keys, argv := args(e)
-		v, err := script.Run(context.Background(), s.client, keys, argv...).Int64Slice()
+		v, err := p.run(s.client, keys, argv)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("redisstore: %w", err)

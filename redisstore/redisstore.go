@@ -84,10 +84,11 @@ func (s *Store) key(b *throttle.Budget) string {
 func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	// The booking is the caller's again when Book returns, even if a call is
 	// still on its way.
-	charges := slices.Clone(b.Charges)
+	charges, instead := slices.Clone(b.Charges), b.Instead
 	var g throttle.Grant
 	err := retry(ctx, b.MaxWait, func(ctx context.Context, left time.Duration) error {
-		c := &caller{charges: charges, instead: b.Instead, maxWait: waitArg(left), spread: b.Spread}
+		c := &caller{charges: charges, instead: instead, maxWait: waitArg(left), spread: b.Spread}
+		instead = 0 // if the answer is lost it may have been given back: never twice
 		if err := s.ask(ctx, c); err != nil {
 			return err
 		}
@@ -109,34 +110,25 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 }
 
 // cancelSoon is how long a caller that leaves waits for its place to be given
-// back, so that who comes next finds it free; cancelLong is how long it is tried.
-const (
-	cancelSoon = 50 * time.Millisecond
-	cancelLong = 5 * time.Second
-)
+// back, so that who comes next finds it free.
+const cancelSoon = 50 * time.Millisecond
 
 // Cancel implements [throttle.Store]. A Redis that does not answer soon is told
-// in the background.
+// in the background. It is told once: if that is lost, the place stays taken,
+// which is safe; a place that is given back twice may be another's.
 func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if !g.OK {
 		return
 	}
-	charges, spread := slices.Clone(b.Charges), b.Spread
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		ctx, cancel := context.WithTimeout(context.Background(), cancelLong)
-		defer cancel()
-		// An error leaves the place taken, which is safe; nobody is there to
-		// be told.
-		_ = retry(ctx, -1, func(ctx context.Context, _ time.Duration) error {
-			return s.ask(ctx, &caller{charges: charges, instead: g.Mark, maxWait: giveBack, spread: spread})
-		})
-	}()
+	c := &caller{
+		charges: slices.Clone(b.Charges), instead: g.Mark, maxWait: giveBack, spread: b.Spread,
+		done: make(chan struct{}),
+	}
+	s.join(c)
 	soon := time.NewTimer(cancelSoon)
 	defer soon.Stop()
 	select {
-	case <-done:
+	case <-c.done:
 	case <-soon.C:
 	}
 }

@@ -1,7 +1,10 @@
 package redisstore
 
 import (
+	"context"
+	"crypto/sha1"
 	_ "embed"
+	"encoding/hex"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -29,11 +32,47 @@ var (
 )
 
 var (
-	scriptBook   = script(bookLua)
-	scriptPause  = script(pauseLua)
-	scriptStatus = script(statusLua)
+	scriptBook   = newScript(bookLua)
+	scriptPause  = newScript(pauseLua)
+	scriptStatus = newScript(statusLua)
 )
 
-func script(main string) *redis.Script {
-	return redis.NewScript(rowLua + ruleLua + searchLua + placeLua + main)
+// A script is what Redis runs, and the name that it knows it by.
+type script struct{ source, hash string }
+
+func newScript(main string) script {
+	source := rowLua + ruleLua + searchLua + placeLua + main
+	sum := sha1.Sum([]byte(source)) // the name that EVALSHA wants
+	return script{source, hex.EncodeToString(sum[:])}
 }
+
+// run runs the script and returns its answer.
+func (p script) run(c redis.UniversalClient, keys []string, args []any) ([]int64, error) {
+	v, err := send(c, "evalsha", p.hash, keys, args)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return send(c, "eval", p.source, keys, args)
+	}
+	return v, err
+}
+
+// send sends one command. It belongs to nobody's context: how long it may take
+// is up to the client's own timeouts.
+func send(c redis.UniversalClient, name, script string, keys []string, args []any) ([]int64, error) {
+	words := append(make([]any, 0, 3+len(keys)+len(args)), name, script, len(keys))
+	for _, k := range keys {
+		words = append(words, k)
+	}
+	ctx := context.Background()
+	cmd := once{redis.NewCmd(ctx, append(words, args...)...)}
+	if err := c.Process(ctx, cmd); err != nil {
+		return nil, err
+	}
+	return cmd.Int64Slice()
+}
+
+// A once is a command that the client must not repeat by itself: a booking would
+// be charged twice, and a start that is given back twice may be another's.
+type once struct{ *redis.Cmd }
+
+// NoRetry tells the client so.
+func (once) NoRetry() bool { return true }
