@@ -17,9 +17,9 @@ type releasingBody struct {
 // release wraps the answer's body. The body of an upgraded connection stays an
 // io.ReadWriteCloser and is released when it is closed.
 func release(resp *http.Response, done func()) io.ReadCloser {
-	if resp.Body == nil {
+	if resp.Body == nil || resp.Body == http.NoBody {
 		done()
-		return nil
+		return resp.Body
 	}
 	b := &releasingBody{ReadCloser: resp.Body, done: done}
 	if w, ok := resp.Body.(io.ReadWriteCloser); ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ type journey struct {
 
 	handed time.Time // when the base got the request
 	abort  context.CancelCauseFunc
+	url    url.URL // of the request as it is sent; see stop
 
 	// The base calls the hooks of a trace from goroutines of its own.
 	last    sync.Mutex
@@ -108,8 +110,11 @@ func (j *journey) send() (*http.Response, error) {
 		GotConn:      j.connected,
 		WroteHeaders: j.wrote,
 	})
+	sent := j.req.WithContext(traced)
+	j.url = *j.req.URL
+	sent.URL = &j.url
 	j.handed = time.Now()
-	resp, err := j.t.base.RoundTrip(j.req.WithContext(traced))
+	resp, err := j.t.base.RoundTrip(sent)
 
 	j.last.Lock()
 	defer j.last.Unlock()
@@ -143,10 +148,18 @@ func (j *journey) connected(httptrace.GotConnInfo) {
 		j.t.dials.took(j.req.URL.Host, time.Since(j.handed))
 	}
 	if err := j.depart(); err != nil {
-		j.failed = err
 		j.event(j.req.Context(), outcome(err), j.waited(), err)
-		j.abort(err)
+		j.stop(err)
 	}
+}
+
+// stop keeps the request from being written. Ending its context is not enough:
+// HTTP/1 hands a request to the connection before it looks. What it then fails
+// on, before the first byte, is a URL that cannot be written.
+func (j *journey) stop(err error) {
+	j.failed = err
+	j.url.Opaque = "\x7f"
+	j.abort(err)
 }
 
 // depart returns when the request may be written.
@@ -166,7 +179,7 @@ func (j *journey) wrote() {
 	j.last.Lock()
 	defer j.last.Unlock()
 	j.written = true
-	if d := j.late(sevenths); d > 0 {
+	if d := j.late(sevenths); d > 0 && j.failed == nil {
 		j.event(j.req.Context(), Late, d, nil)
 	}
 }

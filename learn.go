@@ -11,25 +11,47 @@ import (
 // told of a penalty.
 const tellTime = time.Second
 
+// A penalty is what one policy read out of an answer.
+type penalty struct {
+	charge Charge
+	length time.Duration
+}
+
 // learn lets every policy of the request look at its answer, and closes the
-// budgets for which it means a penalty. The caller's context may have ended:
-// the fleet must know all the same.
+// budgets for which it means a penalty before the caller gets the answer.
 func (j *journey) learn(resp *http.Response) {
+	var penalties []penalty
 	for i, r := range j.rules {
-		d := min(r.Penalty(resp), MaxPenalty)
-		if d <= 0 {
-			continue
+		if d := min(r.Penalty(resp), MaxPenalty); d > 0 {
+			penalties = append(penalties, penalty{j.booking.Charges[i], d})
 		}
-		c := &j.booking.Charges[i]
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(j.req.Context()), tellTime)
-		kind := Penalized
-		err := j.store.Pause(ctx, *c, d)
+	}
+	if len(penalties) == 0 {
+		return
+	}
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		j.tellOf(penalties)
+	}()
+	select {
+	case <-told:
+	case <-j.req.Context().Done(): // the fleet must know all the same
+	}
+}
+
+// tellOf tells the store, and the observer, of penalties.
+func (j *journey) tellOf(penalties []penalty) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.req.Context()), tellTime)
+	defer cancel()
+	for i := range penalties {
+		p, kind := &penalties[i], Penalized
+		err := j.store.Pause(ctx, p.charge, p.length)
 		if err != nil {
 			kind, err = StoreFailed, &StoreError{err}
 		}
-		cancel()
 		if j.observe != nil {
-			j.observe(j.req.Context(), eventOf(kind, c, d, err))
+			j.observe(ctx, eventOf(kind, &p.charge, p.length, err))
 		}
 	}
 }

@@ -42,12 +42,12 @@ func (l Limit) validatePeriod(jitter time.Duration) error {
 		return nil
 	case l.per <= 0:
 		return fmt.Errorf("a period of %v: use a positive one, such as time.Second", l.per)
+	case l.per > maxPeriod:
+		return fmt.Errorf("a period of %v: use at most %v, which is 366 days", l.per, maxPeriod)
 	case l.kind == Aligned:
 		return errors.Join(l.validateMicros(), l.validateRoom(jitter))
 	case l.per < minPeriod:
 		return fmt.Errorf("a period of %v: use at least %v", l.per, minPeriod)
-	case l.per > maxPeriod:
-		return fmt.Errorf("a period of %v: use at most %v, which is 366 days", l.per, maxPeriod)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func TestValidateAccepts(t *testing.T) {
 		throttle.LeakyBucket(1, time.Microsecond),
 		throttle.LeakyBucket(1, 366*24*time.Hour),
 		throttle.FixedWindow(1, 35*time.Millisecond+time.Microsecond),
-		throttle.FixedWindow(1, 1000*24*time.Hour),
+		throttle.FixedWindow(1, 366*24*time.Hour),
 		throttle.CalendarWindow(1, throttle.Day, nil),
 		throttle.CalendarWindow(1, throttle.Week, time.UTC),
 		throttle.CalendarWindow(1, throttle.Month, time.Local),

@@ -43,7 +43,7 @@ func TestParseLimit(t *testing.T) {
 		{"1/2d paced", paced(1, 2*day), "1/48h paced"},
 		{"100/m fixed", fixed(100, time.Minute), ""},
 		{"100/1d fixed", fixed(100, day), "100/24h fixed"},
-		{"100/400d fixed", fixed(100, 400*day), "100/9600h fixed"},
+		{"100/300d fixed", fixed(100, 300*day), "100/7200h fixed"},
 
 		{" 40 / s ", throttle.PerSecond(40), "40/s"},
 		{"40/ s", throttle.PerSecond(40), "40/s"},

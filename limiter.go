@@ -90,9 +90,10 @@ func (l *Limiter) price(key string, cost int) Charge {
 }
 
 // Pause closes the budget of key for d, for the whole fleet: no start granted
-// from now on lies before the end. Of several pauses the latest end counts.
+// from now on lies before the end. Of several pauses the latest end counts, and
+// none is longer than [MaxPenalty].
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
-	if err := l.store.Pause(ctx, l.price(key, 1), d); err != nil {
+	if err := l.store.Pause(ctx, l.price(key, 1), min(d, MaxPenalty)); err != nil {
 		return &StoreError{err}
 	}
 	return nil

@@ -180,6 +180,7 @@ func TestP11_TheFleetIsToldAlthoughTheCallerLeft(t *testing.T) {
 				return answer(429, "")(r)
 			})}))
 		require.NoError(t, send(t, tr, get(t, home).WithContext(ctx)))
+		synctest.Wait() // the caller did not wait for it
 		require.Equal(t, 1, store.paused())
 	})
 }

@@ -88,6 +88,10 @@ type Booking struct {
 	Instead int64
 }
 
+// Farthest is the longest wait that a store books: a start further away than
+// that is refused, with a Wait of [Never].
+const Farthest = 100 * 365 * 24 * time.Hour
+
 // A Grant is the store's answer to a Booking.
 type Grant struct {
 	// OK says that the start is booked. Otherwise nothing was, and Wait

@@ -71,11 +71,17 @@ func newRule(p Policy, i int) (rule, error) {
 	if err := p.Limit.validate(r.charge.Jitter); err != nil {
 		errs = append(errs, &ConfigError{who, "Limit", err})
 	}
+	if p.Jitter > 0 && (p.Jitter < leastJitterSet || p.Jitter > maxPeriod) {
+		errs = append(errs, &ConfigError{who, "Jitter", fmt.Errorf("%v is not from %v to %v; negative means none", p.Jitter, leastJitterSet, maxPeriod)})
+	}
 	if r.Penalty == nil {
 		r.Penalty = RetryAfter
 	}
 	return r, errors.Join(errs...)
 }
+
+// leastJitterSet is the least Jitter that a machine can keep.
+const leastJitterSet = time.Millisecond
 
 // jitter resolves the field's zero value and its negative ones.
 func (p *Policy) jitter() time.Duration {

@@ -50,6 +50,10 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 	}
 
 	t, g := find(b.Charges, searches, now)
+	if t-now > micros(throttle.Farthest) {
+		g.Wait = throttle.Never
+		return g, nil
+	}
 	g.Wait = time.Duration(t-now) * time.Microsecond
 	if b.MaxWait >= 0 && g.Wait > b.MaxWait {
 		return g, nil

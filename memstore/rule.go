@@ -60,5 +60,9 @@ func (u *rule) length() int64 {
 
 // micros rounds up: every promise that a store keeps is about more room.
 func micros(d time.Duration) int64 {
-	return int64((d + time.Microsecond - 1) / time.Microsecond)
+	m := int64(d / time.Microsecond)
+	if d%time.Microsecond > 0 {
+		m++
+	}
+	return m
 }

@@ -48,7 +48,19 @@ func (e edges) of(l throttle.Limit) string {
 
 // micros rounds up: every promise that a store keeps is about more room.
 func micros(d time.Duration) int64 {
-	return int64((d + time.Microsecond - 1) / time.Microsecond)
+	m := int64(d / time.Microsecond)
+	if d%time.Microsecond > 0 {
+		m++
+	}
+	return m
+}
+
+// waitOf is a wait as the scripts answer it.
+func waitOf(micro int64) time.Duration {
+	if micro > micros(throttle.Farthest) {
+		return throttle.Never
+	}
+	return time.Duration(micro) * time.Microsecond
 }
 
 // waitArg is the longest wait as the scripts read it; negative means any.

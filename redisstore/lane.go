@@ -87,23 +87,41 @@ func (s *Store) serve(group string) {
 		}
 		sent := time.Now()
 		got, err := s.callBook(batch)
-		s.lanes.mu.Lock()
-		var unwanted []*caller
-		for i, c := range batch {
-			c.sent, c.err = sent, err
-			if err == nil {
-				c.got = got[i]
-			}
-			if c.left && err == nil && c.got[0] == 1 {
-				unwanted = append(unwanted, &caller{
-					charges: c.charges, spread: c.spread, instead: c.got[2], maxWait: giveBack,
-					done: make(chan struct{}),
-				})
-			}
-			close(c.done)
+		if err != nil && len(batch) > 1 && undone(err) {
+			s.serveSingly(group, batch)
+			continue
 		}
-		s.lanes.queue[group] = append(s.lanes.queue[group], unwanted...)
-		s.lanes.mu.Unlock()
+		s.deliver(group, batch, got, sent, err)
+	}
+}
+
+// serveSingly makes a call for each caller, because one of them has something
+// that cannot be served.
+func (s *Store) serveSingly(group string, batch []*caller) {
+	for i := range batch {
+		sent := time.Now()
+		got, err := s.callBook(batch[i : i+1])
+		s.deliver(group, batch[i:i+1], got, sent, err)
+	}
+}
+
+// deliver gives each caller its part of an answer. What was booked for a caller
+// that has left is given back by the next call.
+func (s *Store) deliver(group string, batch []*caller, got [][]int64, sent time.Time, err error) {
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	for i, c := range batch {
+		c.sent, c.err = sent, err
+		if err == nil {
+			c.got = got[i]
+		}
+		if c.left && err == nil && c.got[0] == 1 {
+			s.lanes.queue[group] = append(s.lanes.queue[group], &caller{
+				charges: c.charges, spread: c.spread, instead: c.got[2], maxWait: giveBack,
+				done: make(chan struct{}),
+			})
+		}
+		close(c.done)
 	}
 }
 

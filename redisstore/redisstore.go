@@ -95,7 +95,7 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 		v := c.got
 		g = throttle.Grant{
 			OK:     v[0] == 1,
-			Wait:   time.Duration(v[1]) * time.Microsecond,
+			Wait:   waitOf(v[1]),
 			Age:    time.Since(c.sent),
 			Mark:   v[2],
 			Held:   int(v[3]) - 1,

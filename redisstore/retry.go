@@ -16,9 +16,12 @@ const (
 	lastPause  = 500 * time.Millisecond
 )
 
-// patience is how long a caller that does not wait for room still waits for
-// Redis to answer.
-const patience = time.Second
+// A caller that does not wait for room still waits so long for Redis to answer;
+// one that waits, but not long, a little.
+const (
+	patience      = time.Second
+	leastPatience = 100 * time.Millisecond
+)
 
 // retry calls f until it succeeds, fails for good, or the time is up: that of
 // ctx and, if maxWait is not negative, maxWait. It tells f what is left of it.
@@ -28,7 +31,11 @@ func retry(ctx context.Context, maxWait time.Duration,
 	start, left, bound := time.Now(), maxWait, ctx
 	if maxWait >= 0 {
 		var cancel context.CancelFunc
-		bound, cancel = context.WithTimeout(ctx, max(maxWait, patience))
+		long := max(maxWait, leastPatience)
+		if maxWait == 0 {
+			long = patience
+		}
+		bound, cancel = context.WithTimeout(ctx, long)
 		defer cancel()
 	}
 	var last error
@@ -55,6 +62,13 @@ func retry(ctx context.Context, maxWait time.Duration,
 			left = max(0, maxWait-time.Since(start))
 		}
 	}
+}
+
+// undone reports whether a call failed before it did anything: a key held
+// something else, its row could not be read, or a start was too far away.
+func undone(err error) bool {
+	return errors.Is(err, errFar) || redis.HasErrorPrefix(errors.Unwrap(err), "WRONGTYPE") ||
+		redis.HasErrorPrefix(errors.Unwrap(err), "ERR ")
 }
 
 // passing reports whether asking again may help. What the server itself says is

@@ -18,6 +18,7 @@
 -- nothing was done: {-1, now, the time that they must reach}.
 
 local GIVE_BACK = -2
+local FARTHEST = 100 * 365 * 24 * 3600 * 1000000 -- throttle.Farthest
 
 local now = clock(ARGV[1])
 local rules, next_arg = {}, 3
@@ -91,7 +92,7 @@ while next_arg <= #ARGV do
     if not t then
       return {-1, now, held}
     end
-    local fits = max_wait < 0 or t - now <= max_wait
+    local fits = t - now <= FARTHEST and (max_wait < 0 or t - now <= max_wait)
     answer(fits and 1 or 0, t - now, t, held, paused)
     for _, s in ipairs(list) do
       if fits and s.shadow then
