@@ -6,13 +6,13 @@ import (
 )
 
 // A grant may be used for so many sevenths of Jitter after its start. At the
-// last look, right before the request is written, four: 15 of the default 35 ms
+// last look, right before the request is written, five: 10 of the default 35 ms
 // are left for the way. Before that, two: the rest belongs to what comes
 // between, such as a base that cannot be looked into.
 const (
 	sevenths = 7
 	handOn   = 2
-	lastLook = 4
+	lastLook = 5
 )
 
 func leastJitter(charges []Charge) time.Duration {

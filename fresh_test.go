@@ -158,12 +158,12 @@ func TestP2_ALateConnectionTakesAnotherStart(t *testing.T) {
 }
 
 // TestP2_TheLastLookLeavesRoomForTheWay: when it is written, a grant is at most
-// four sevenths of 35 ms old.
+// five sevenths of 35 ms old.
 func TestP2_TheLastLookLeavesRoomForTheWay(t *testing.T) {
 	for _, c := range []struct {
 		dial  time.Duration
 		books int
-	}{{20 * ms, 1}, {20*ms + us, 2}} {
+	}{{25 * ms, 1}, {25*ms + us, 2}} {
 		synctest.Test(t, func(t *testing.T) {
 			store, d := newSpy(), newDialer(always(c.dial))
 			tr := must(throttle.New(throttle.Config{Store: store, Base: d, Policies: []throttle.Policy{onePerSecond}}))
