@@ -44,6 +44,8 @@ func TestP9_StepBack(t *testing.T) {
 				require.Equal(t, 3*span, book(t, s, one), "the queue and a window")
 				time.Sleep(4 * span)
 				require.Equal(t, time.Duration(0), book(t, s, one), "the queue is over")
+				c.step(-step)
+				require.Equal(t, span, book(t, s, one), "what was forgotten is as long ago as before")
 			})
 		})
 	}
@@ -57,6 +59,22 @@ func TestP9_StepForward(t *testing.T) {
 		require.Equal(t, span-time.Microsecond, book(t, s, one))
 		c.step(time.Hour)
 		require.Equal(t, time.Duration(0), book(t, s, one))
+	})
+}
+
+// TestP9_GapAfterStepBack books a start that is far away, sleeps, and steps back.
+// Nobody knows how long the sleep was, so nobody starts before the far one, which
+// may be near by now.
+func TestP9_GapAfterStepBack(t *testing.T) {
+	onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
+		one, gate := charge("one", throttle.PerSecond(1)), charge("gate", throttle.PerSecond(1))
+		require.Equal(t, time.Duration(0), book(t, s, one))
+		time.Sleep(time.Second)
+		require.NoError(t, s.Pause(t.Context(), gate, 5*time.Second))
+		require.Equal(t, 5*time.Second, book(t, s, one, gate))
+		time.Sleep(3 * time.Second)
+		c.step(-time.Hour)
+		require.Equal(t, 5*time.Second+span, book(t, s, one))
 	})
 }
 
