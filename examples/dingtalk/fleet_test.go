@@ -88,7 +88,9 @@ func TestFleetKeepsWithinEveryLimit(t *testing.T) {
 					require.Equal(t, exitDone, r.exitCode())
 					require.Empty(t, r.verdict())
 					for _, u := range r.apis[:2] {
-						require.GreaterOrEqual(t, u.quota(perSecond), 0.95, u.path)
+						// Of 96.6 % that the jitter leaves, a short job loses up to a
+						// quarter of a second to the pace of those who wait.
+						require.GreaterOrEqual(t, u.quota(perSecond), 0.90, u.path)
 						require.LessOrEqual(t, u.quota(perSecond), 1.0, u.path)
 					}
 				})
