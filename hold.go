@@ -25,13 +25,20 @@ type hold struct {
 	jitter time.Duration // the least among the charges that count; 0: none has any
 }
 
+// now is time.Now for comparing with other moments of this process: it does not
+// read the wall clock, which is the dearer half.
+func now() time.Time { return born.Add(time.Since(born)) }
+
+var born = time.Now()
+
 // errReplaced says that the policies changed during the wait.
 var errReplaced = errors.New("throttle: the policies changed")
 
 // take books a start and awaits it.
 func (h *hold) take(ctx context.Context, w waiting) error {
-	if err := h.book(ctx); err != nil {
-		return err
+	err := h.book(ctx)
+	if err != nil || h.grant.Wait == 0 && h.grant.Age == 0 {
+		return err // granted in this very moment
 	}
 	return h.await(ctx, w)
 }
@@ -69,7 +76,7 @@ func (h *hold) book(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return h.left(ctx)
 	}
-	asked := time.Now()
+	asked := now()
 	if h.came.IsZero() {
 		h.came = asked
 	}
@@ -119,13 +126,13 @@ func payable(charges []Charge) error {
 }
 
 // patience returns how long the caller can still wait; negative: for ever.
-func (h *hold) patience(ctx context.Context, now time.Time) time.Duration {
+func (h *hold) patience(ctx context.Context, asked time.Time) time.Duration {
 	h.room, h.roomBy = -1, ""
 	if h.maxWait != 0 {
-		h.room, h.roomBy = max(0, h.maxWait-now.Sub(h.came)), "MaxWait is"
+		h.room, h.roomBy = max(0, h.maxWait-asked.Sub(h.came)), "MaxWait is"
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		if d := max(0, deadline.Sub(now)); h.room < 0 || d < h.room {
+		if d := max(0, time.Until(deadline)); h.room < 0 || d < h.room {
 			h.room, h.roomBy = d, "the deadline is in"
 		}
 	}

@@ -35,7 +35,7 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 		l.charge.Budget.Group = r.pattern.group()
 	}
 	l.holds.New = func() any {
-		return &hold{booking: Booking{Charges: make([]Charge, 1)}}
+		return &hold{store: s, lag: &l.lag, booking: Booking{Charges: make([]Charge, 1)}}
 	}
 	return l, nil
 }
@@ -62,11 +62,9 @@ func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit
 func (l *Limiter) acquire(ctx context.Context, key string, cost int, wait time.Duration) error {
 	h := l.holds.Get().(*hold)
 	defer l.holds.Put(h)
-	*h = hold{
-		store: l.store, lag: &l.lag, maxWait: wait,
-		booking: Booking{Charges: h.booking.Charges}, grant: Grant{Held: -1},
-	}
-	h.booking.Charges[0] = l.price(key, cost)
+	// The rest is set anew by each booking.
+	h.maxWait, h.came, h.grant = wait, time.Time{}, Grant{Held: -1}
+	l.price(&h.booking.Charges[0], key, cost)
 	switch {
 	case cost < 0:
 		return &ConfigError{l.charge.Budget.Policy, "cost", errors.New("is negative; 0 is the least")}
@@ -79,21 +77,22 @@ func (l *Limiter) acquire(ctx context.Context, key string, cost int, wait time.D
 	return h.take(ctx, waiting{parts: handOn})
 }
 
-// price returns the charge of one call.
-func (l *Limiter) price(key string, cost int) Charge {
-	c := l.charge
+// price sets c to the charge of one call.
+func (l *Limiter) price(c *Charge, key string, cost int) {
+	*c = l.charge
 	c.Cost = cost
 	if key != "" {
 		c.Budget.Key = budgetKey(c.Budget.Policy, key)
 	}
-	return c
 }
 
 // Pause closes the budget of key for d, for the whole fleet: no start granted
 // from now on lies before the end. Of several pauses the latest end counts, and
 // none is longer than [MaxPenalty].
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
-	if err := l.store.Pause(ctx, l.price(key, 1), min(d, MaxPenalty)); err != nil {
+	var c Charge
+	l.price(&c, key, 1)
+	if err := l.store.Pause(ctx, c, min(d, MaxPenalty)); err != nil {
 		return &StoreError{err}
 	}
 	return nil
@@ -101,7 +100,9 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error 
 
 // Status describes the budget of key and changes nothing.
 func (l *Limiter) Status(ctx context.Context, key string) (Status, error) {
-	st, err := l.store.Status(ctx, l.price(key, 1))
+	var c Charge
+	l.price(&c, key, 1)
+	st, err := l.store.Status(ctx, c)
 	if err != nil {
 		return st, &StoreError{err}
 	}

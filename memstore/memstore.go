@@ -31,7 +31,7 @@ func New() *Store {
 
 // Book implements [throttle.Store].
 func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	var few [4]search
+	var few [2]search
 	searches := few[:min(len(b.Charges), len(few))]
 	if len(b.Charges) > len(few) {
 		searches = make([]search, len(b.Charges))
@@ -82,14 +82,15 @@ func (s *Store) ready(q *search, c *throttle.Charge, spread time.Duration, now i
 // when a whole round moves nothing.
 func find(charges []throttle.Charge, searches []search, t int64) (int64, throttle.Grant) {
 	g := throttle.Grant{Held: -1}
-	for i, still := 0, 0; still < len(searches); i = (i + 1) % len(searches) {
-		still++
-		if charges[i].Shadow {
-			continue
-		}
-		if next := searches[i].earliest(t); next > t {
-			t, still, g.Held = next, 1, i
-			g.Paused = next == searches[i].row.paused
+	for still := 0; still < len(searches); {
+		for i := range searches {
+			if still++; charges[i].Shadow {
+				continue
+			}
+			if next := searches[i].earliest(t); next > t {
+				t, still, g.Held = next, 1, i
+				g.Paused = next == searches[i].row.paused
+			}
 		}
 	}
 	return t, g
