@@ -115,9 +115,9 @@ func payable(charges []Charge) error {
 	for i := range charges {
 		c := &charges[i]
 		switch {
-		case c.Cost <= c.Limit.n:
+		case c.Cost <= c.Limit.Capacity()-c.Reserve:
 		case c.Shadow:
-			c.Cost = c.Limit.n // counted as far as it can be
+			c.Cost = c.Limit.Capacity() - c.Reserve // counted as far as it can be
 		default:
 			return &LimitError{Policy: c.Budget.Policy, Limit: c.Limit, RetryAfter: Never, cost: c.Cost}
 		}

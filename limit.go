@@ -8,9 +8,11 @@ type Kind uint8
 
 // The kinds of limits.
 const (
-	Sliding Kind = iota + 1 // SlidingWindow and PerSecond, PerMinute, PerHour
-	Aligned                 // FixedWindow and CalendarWindow: see Limit.Window
-	Paced                   // LeakyBucket
+	Sliding  Kind = iota + 1 // SlidingWindow and PerSecond, PerMinute, PerHour
+	Aligned                  // FixedWindow and CalendarWindow: see Limit.Window
+	Paced                    // LeakyBucket
+	Bucket                   // TokenBucket
+	InFlight                 // Concurrency
 )
 
 // A Unit is a period of the calendar.
@@ -27,11 +29,12 @@ const (
 // second". Make one with the constructors or with [ParseLimit]; print it with
 // [Limit.String]. The zero value is no limit and is refused by [New].
 type Limit struct {
-	kind Kind
-	unit Unit // Aligned to the calendar if not zero
-	n    int
-	per  time.Duration
-	loc  *time.Location
+	kind  Kind
+	unit  Unit // Aligned to the calendar if not zero
+	n     int
+	per   time.Duration
+	burst int // Bucket only
+	loc   *time.Location
 }
 
 // SlidingWindow allows at most n starts in any interval of length per. It is
@@ -75,12 +78,39 @@ func LeakyBucket(n int, per time.Duration) Limit {
 	return Limit{kind: Paced, n: n, per: per}
 }
 
+// TokenBucket allows what a bucket of burst tokens allows that n tokens flow
+// into in each per, evenly: in any interval of length d at most burst and d·n/per
+// starts together. It is right where the upstream keeps such a bucket (Shopify,
+// Amazon's SP-API). Where the upstream counts windows it is wrong, because it
+// lets burst + n through in one: use [SlidingWindow] there.
+func TokenBucket(n int, per time.Duration, burst int) Limit {
+	return Limit{kind: Bucket, n: n, per: per, burst: burst}
+}
+
+// Concurrency allows at most n at any moment that have started and not ended. A
+// request ends when its answer's body is closed, at its end or has failed, when
+// the request fails, or when its context ends, whichever comes first; the
+// work of a [Limiter] ends with [Permit.Release]. What a process that died had in
+// flight ends within 30 seconds.
+func Concurrency(n int) Limit { return Limit{kind: InFlight, n: n} }
+
 // Kind returns the limit's shape.
 func (l Limit) Kind() Kind { return l.kind }
 
-// N returns how many starts, costs summed, the limit allows per window.
+// N returns how many starts, costs summed, the limit allows per window; for a
+// TokenBucket how many tokens flow in per Per, for Concurrency how many may be
+// in flight.
 func (l Limit) N() int { return l.n }
 
+// Capacity returns the largest cost that can ever fit: the burst of a
+// TokenBucket, N of every other limit.
+func (l Limit) Capacity() int {
+	if l.kind == Bucket {
+		return l.burst
+	}
+	return l.n
+}
+
 // Per returns the length of the window; 0 for a CalendarWindow, whose windows
-// differ in length.
+// differ in length, and for Concurrency.
 func (l Limit) Per() time.Duration { return l.per }

@@ -10,6 +10,7 @@ import (
 // as long as its window, and adds costs up in numbers that Lua holds exactly.
 const (
 	maxStarts = 1 << 40
+	maxBurst  = 1 << 32
 	minPeriod = time.Microsecond
 	maxPeriod = 366 * 24 * time.Hour
 )
@@ -20,7 +21,7 @@ func (l Limit) validate(jitter time.Duration) error {
 	if l.kind == 0 {
 		return errors.New(`there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`)
 	}
-	return errors.Join(l.validateStarts(), l.validatePeriod(jitter))
+	return errors.Join(l.validateStarts(), l.validatePeriod(jitter), l.validateBucket())
 }
 
 func (l Limit) validateStarts() error {
@@ -35,6 +36,8 @@ func (l Limit) validateStarts() error {
 
 func (l Limit) validatePeriod(jitter time.Duration) error {
 	switch {
+	case l.kind == InFlight:
+		return nil
 	case l.loc != nil:
 		if !l.unit.known() {
 			return fmt.Errorf("%s: use Day, Week or Month", l.unit.text())
@@ -67,6 +70,24 @@ func (l Limit) validateRoom(jitter time.Duration) error {
 	if l.per <= jitter {
 		return fmt.Errorf("a fixed window of %v has no room for a start that may arrive %v late: "+
 			"use a longer window, or set Policy.Jitter to less than the window (negative for none)", l.per, jitter)
+	}
+	return nil
+}
+
+// validateBucket refuses a bucket that no store can count: a token takes at
+// least a microsecond, the whole bucket at most the longest period.
+func (l Limit) validateBucket() error {
+	switch {
+	case l.kind != Bucket || l.n < 1 || l.per < minPeriod:
+		return nil
+	case l.burst < 1:
+		return fmt.Errorf("a burst of %d: allow at least 1", l.burst)
+	case int64(l.burst) > maxBurst:
+		return fmt.Errorf("a burst of %d: allow at most %d", l.burst, int64(maxBurst))
+	case int64(l.n) > int64(l.per/time.Microsecond):
+		return fmt.Errorf("%d tokens in %v: a bucket takes at most one each microsecond", l.n, l.per)
+	case float64(l.burst)*float64(l.per)/float64(l.n) > float64(maxPeriod):
+		return fmt.Errorf("a burst of %d that takes more than %v to fill: use a smaller one", l.burst, maxPeriod)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // limitForms stands in every error of ParseLimit about the form of a text.
-const limitForms = `"40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day" and "5000/month Asia/Shanghai"`
+const limitForms = `"40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", "5000/month Asia/Shanghai", "2/s burst 40" and "20 in flight"`
 
 // lengthNames maps the names of lengths to those that time.ParseDuration
 // knows. Days are not among them: see limitParser.length.
@@ -33,16 +33,23 @@ func (p *limitParser) limit() (Limit, error) {
 	if err != nil {
 		return Limit{}, err
 	}
-	if word, at := p.separator(); word != "/" && word != "per" {
-		return Limit{}, p.unexpected(at, `"/" or "per"`)
+	switch word, at := p.separator(); word {
+	case "/", "per":
+	case "in":
+		return p.inFlight(n)
+	default:
+		return Limit{}, p.unexpected(at, `"/", "per" or "in flight"`)
 	}
 	unit, per, err := p.period()
 	if err != nil {
 		return Limit{}, err
 	}
 	word, at := p.word()
-	if _, more := p.word(); more < len(p.text) {
-		return Limit{}, p.unexpected(more, "the end of a limit")
+	if word == "burst" && unit == 0 {
+		return p.bucket(n, per)
+	}
+	if err := p.end(); err != nil {
+		return Limit{}, err
 	}
 	if unit != 0 {
 		loc, err := parseZone(word)
@@ -60,7 +67,32 @@ func (p *limitParser) limit() (Limit, error) {
 	case "fixed":
 		return FixedWindow(n, per), nil
 	}
-	return Limit{}, p.unexpected(at, `"paced", "fixed" or the end`)
+	return Limit{}, p.unexpected(at, `"paced", "fixed", "burst" or the end`)
+}
+
+// bucket reads what follows "burst".
+func (p *limitParser) bucket(n int, per time.Duration) (Limit, error) {
+	burst, err := p.count()
+	if err == nil {
+		err = p.end()
+	}
+	return TokenBucket(n, per, burst), err
+}
+
+// inFlight reads what follows "in".
+func (p *limitParser) inFlight(n int) (Limit, error) {
+	if word, at := p.word(); word != "flight" {
+		return Limit{}, p.unexpected(at, `"flight"`)
+	}
+	return Concurrency(n), p.end()
+}
+
+// end reads nothing more.
+func (p *limitParser) end() error {
+	if _, more := p.word(); more < len(p.text) {
+		return p.unexpected(more, "the end of a limit")
+	}
+	return nil
 }
 
 // count reads how many starts are allowed.

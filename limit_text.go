@@ -17,6 +17,8 @@ import (
 //	100/day                   CalendarWindow in UTC; day, week or month
 //	5000/month Asia/Shanghai  CalendarWindow in a zone of the IANA database
 //	7/week +08:00             CalendarWindow at an offset from UTC
+//	2/s burst 40              TokenBucket
+//	20 in flight              Concurrency
 //
 // Spaces around the slash, "per" instead of it, and longer names of units
 // ("10000 per 20 seconds") are understood too. Words are in lower case.
@@ -45,6 +47,10 @@ func (l Limit) String() string {
 	}
 	text := strconv.Itoa(l.n) + "/"
 	switch {
+	case l.kind == InFlight:
+		return strconv.Itoa(l.n) + " in flight"
+	case l.kind == Bucket:
+		return text + periodText(l.per) + " burst " + strconv.Itoa(l.burst)
 	case l.loc != nil:
 		return strings.TrimSpace(text + l.unit.text() + " " + zoneText(l.loc))
 	case l.kind == Aligned:

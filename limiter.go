@@ -11,14 +11,15 @@ import (
 // gRPC, SQL, a queue consumer. It is safe for concurrent use and has nothing to
 // close.
 type Limiter struct {
-	store  Store
-	charge Charge
-	lag    recent
-	holds  sync.Pool
+	store    Store
+	charge   Charge
+	reserves reserves
+	lag      recent
+	holds    sync.Pool
 }
 
 // NewLimiter returns a limiter for the policy's limit. Of the policy it uses
-// Name, Limit, Jitter and Shadow: the key and the cost are arguments of
+// Name, Limit, Jitter, Headroom, Shadow and Scope: the key and the cost are arguments of
 // [Limiter.Acquire], and there is no request to match and no answer to learn
 // from. It reports every mistake at once.
 func NewLimiter(s Store, p Policy) (*Limiter, error) {
@@ -29,7 +30,7 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{store: s, charge: r.charge}
+	l := &Limiter{store: s, charge: r.charge, reserves: r.reserves}
 	l.charge.Budget.Group = p.Name
 	if p.Match != "" {
 		l.charge.Budget.Group = r.pattern.group()
@@ -64,7 +65,9 @@ func (l *Limiter) acquire(ctx context.Context, key string, cost int, wait time.D
 	defer l.holds.Put(h)
 	// The rest is set anew by each booking.
 	h.maxWait, h.came, h.grant = wait, time.Time{}, Grant{Held: -1}
-	l.price(&h.booking.Charges[0], key, cost)
+	c := &h.booking.Charges[0]
+	l.price(c, key, cost)
+	c.Reserve = l.reserves.of(priority(ctx))
 	switch {
 	case cost < 0:
 		return &ConfigError{l.charge.Budget.Policy, "cost", errors.New("is negative; 0 is the least")}

@@ -53,9 +53,36 @@ type Policy struct {
 	// a grant may be used however late. Defaults to [DefaultJitter].
 	Jitter time.Duration
 
+	// Headroom is the share of the limit, from 0 to below 1, that requests
+	// of a priority must leave free; see [WithPriority]. Map Low to 0.2, and
+	// low requests use at most four fifths of the limit, so that others find
+	// room at once. A request is never kept from the whole of an idle budget's
+	// last unit. Not for LeakyBucket, which has nothing to share out.
+	// Defaults to nil: nothing.
+	Headroom map[Priority]float64
+
 	// Shadow makes the policy count and report, but never hold or refuse.
 	Shadow bool
+
+	// Scope says who shares the budgets. Defaults to [Fleet].
+	Scope Scope
+
+	// Settle returns what the request truly cost, once the answer is there:
+	// tokens of a model, points of a query. The difference to Cost is
+	// charged, even above the limit, or given back. It may look at the body
+	// through [PeekBody] only. A negative result means that the answer does
+	// not say. Defaults to nil: Cost is the truth.
+	Settle func(*http.Response) int
 }
+
+// A Scope says who shares the budgets of a policy.
+type Scope uint8
+
+// The scopes.
+const (
+	Fleet Scope = iota // all programs that use the store together
+	Node               // each Store, so usually each process, has the limit for itself
+)
 
 // NoPenalty is a [Policy.Penalty] that never closes the budget.
 func NoPenalty(*http.Response) time.Duration { return 0 }

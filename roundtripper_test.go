@@ -277,7 +277,11 @@ type brokenStore struct{ err error }
 func (b brokenStore) Book(context.Context, *throttle.Booking) (throttle.Grant, error) {
 	return throttle.Grant{}, b.err
 }
-func (b brokenStore) Cancel(*throttle.Booking, throttle.Grant) {}
+func (b brokenStore) Cancel(*throttle.Booking, throttle.Grant)  {}
+func (b brokenStore) Release(*throttle.Booking, throttle.Grant) {}
+func (b brokenStore) Settle(context.Context, *throttle.Booking, throttle.Grant, []int) error {
+	return b.err
+}
 func (b brokenStore) Pause(context.Context, throttle.Charge, time.Duration) error {
 	return b.err
 }

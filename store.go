@@ -20,12 +20,34 @@ type Store interface {
 	// start; it waits for the store itself at most as long as ctx and
 	// b.MaxWait allow and then returns an error. An error means that nothing
 	// stays booked, or that it will be given back.
+	//
+	// InFlight charges are held from the start until Release. When they will
+	// have room nobody can know, so they are taken at the start or not at all:
+	//
+	//   - If the other charges make the booking wait, those are booked as
+	//     usual and the InFlight ones are not looked at. When the wait is over
+	//     the caller books again, with Instead.
+	//   - If there is no wait and they have no room, nothing is booked, and the
+	//     caller gets a place in line: see Grant.Ready.
 	Book(ctx context.Context, b *Booking) (Grant, error)
 
-	// Cancel gives back a grant that was not used, at most once. It does not
-	// block for long and reports nothing: a store that cannot be reached
-	// keeps the place, which is safe.
+	// Cancel gives back a grant that was not used, or a place in line, at most
+	// once. It does not block for long and reports nothing: a store that
+	// cannot be reached keeps the place, which is safe.
 	Cancel(b *Booking, g Grant)
+
+	// Release ends what a granted booking holds of its InFlight charges, at
+	// most once, and wakes who is first in line. The other charges stay
+	// booked. It does not block for long and reports nothing: what a store
+	// that cannot be reached was not told, it learns later or forgets within
+	// 30 seconds.
+	Release(b *Booking, g Grant)
+
+	// Settle changes what a granted start cost, to costs[i] for b.Charges[i],
+	// after the fact: more is booked at the start's own time even if there is
+	// no room, less is given back. InFlight charges, and starts that no longer
+	// count, stay as they are. Costs are not negative and at most MaxCost.
+	Settle(ctx context.Context, b *Booking, g Grant, costs []int) error
 
 	// Pause closes a budget for d, counted from now by the store's clock:
 	// no booking made from now on starts earlier. Of several pauses the
@@ -55,6 +77,12 @@ type Charge struct {
 	Cost   int           // at least 1 and at most Limit.N
 	Jitter time.Duration // resolved: 0 means none; see Policy.Jitter
 	Shadow bool          // counts, but neither holds nor refuses
+	Node   bool          // the budget is this Store's own and not the fleet's; see Policy.Scope
+
+	// Reserve is how much of the limit the start must leave free: it is
+	// booked as if the limit, or the burst of a Bucket, were so much smaller.
+	// Later starts may use what it left.
+	Reserve int
 
 	// Pace is for Sliding charges. If it is not 0 and the charge alone makes
 	// the request wait, the start keeps clear of all others still to come:
@@ -75,18 +103,25 @@ type Booking struct {
 	// is refused. Negative: any wait is. A Book that never waits has 0.
 	MaxWait time.Duration
 
+	// NotBefore is the least wait: no start earlier than that is booked.
+	NotBefore time.Duration
+
 	// Spread says that the start may be used up to this much later than
 	// the charges' Jitter covers, so the store must leave that much more
 	// room behind it.
 	Spread time.Duration
 
 	// Instead, if not zero, is the mark of an earlier grant for the same
-	// charges, with the same Spread, that was not used: it is given back
-	// in the same step, even if the booking is then refused. After an error
+	// charges, with the same Spread, that was not used, or of a place in line:
+	// it is given back in the same step, even if the booking is then refused.
+	// It is not for a grant that holds InFlight charges: Cancel that. After an error
 	// it counts as given back: it may have been, and a start that is given
 	// back twice may be another's.
 	Instead int64
 }
+
+// MaxCost is the most that Settle can book for one start.
+const MaxCost = 1 << 40
 
 // Farthest is the longest wait that a store books: a start further away than
 // that is refused, with a Wait of [Never].
@@ -105,6 +140,12 @@ type Grant struct {
 
 	// Mark identifies the start for Cancel and Instead; opaque, not zero.
 	Mark int64
+
+	// Ready is set, and OK is not, if only InFlight charges had no room and
+	// MaxWait is not 0: the caller has a place in line, by arrival, until it
+	// books again with Mark as Instead or cancels. Ready is closed when it is
+	// time to book again: room has been set aside for it.
+	Ready <-chan struct{}
 
 	Held   int  // index of the charge that set the start, or -1 if none held it back
 	Paused bool // the charge at Held is closed by a penalty

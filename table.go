@@ -20,8 +20,9 @@ type table struct {
 // A rule is a policy with everything that can be known before a request.
 type rule struct {
 	Policy
-	pattern *pattern
-	charge  Charge // all but the key and the cost; both too if the policy leaves them out
+	pattern  *pattern
+	charge   Charge // all but key, cost and reserve; those too if the policy leaves them out
+	reserves reserves
 }
 
 // newTable reports every mistake in the policies at once.
@@ -62,7 +63,7 @@ func newRule(p Policy, i int) (rule, error) {
 	r := rule{Policy: p, charge: Charge{
 		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
-		Pace: pace(p.Limit),
+		Pace: pace(p.Limit), Node: p.Scope == Node,
 	}}
 	var err error
 	if r.pattern, err = parsePattern(p.Match); err != nil {
@@ -73,6 +74,12 @@ func newRule(p Policy, i int) (rule, error) {
 	}
 	if p.Jitter > 0 && (p.Jitter < leastJitterSet || p.Jitter > maxPeriod) {
 		errs = append(errs, &ConfigError{who, "Jitter", fmt.Errorf("%v is not from %v to %v; negative means none", p.Jitter, leastJitterSet, maxPeriod)})
+	}
+	if r.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
+		errs = append(errs, &ConfigError{who, "Headroom", err})
+	}
+	if p.Scope > Node {
+		errs = append(errs, &ConfigError{who, "Scope", fmt.Errorf("%d is none: use Fleet or Node", p.Scope)})
 	}
 	if r.Penalty == nil {
 		r.Penalty = RetryAfter
@@ -118,6 +125,9 @@ func (t *table) match(charges []Charge, rules []*rule, req *http.Request) ([]Cha
 // price returns what the request costs under the rule's policy.
 func (r *rule) price(req *http.Request) (Charge, error) {
 	c := r.charge
+	if r.Headroom != nil {
+		c.Reserve = r.reserves.of(priority(req.Context()))
+	}
 	if r.Key == nil && r.Cost == nil {
 		return c, nil
 	}

@@ -112,6 +112,14 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	}
 }
 
+// Release implements [throttle.Store].
+func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {}
+
+// Settle implements [throttle.Store].
+func (s *Store) Settle(_ context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	return nil
+}
+
 // Pause implements [throttle.Store].
 func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
 	sh := s.shard(c.Budget)

@@ -133,6 +133,14 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	}
 }
 
+// Release implements [throttle.Store].
+func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {}
+
+// Settle implements [throttle.Store].
+func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	return nil
+}
+
 // Pause implements [throttle.Store].
 func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
 	return retry(ctx, -1, func(ctx context.Context, _ time.Duration) error {

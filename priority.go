@@ -1,0 +1,79 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// A Priority is how much a request matters. By itself it changes nothing; a
+// policy's Headroom says what requests of each priority must leave free.
+type Priority int8
+
+// The priorities.
+const (
+	Low    Priority = -1 // batch work
+	Normal Priority = 0  // the default
+	High   Priority = 1  // somebody is waiting for it
+)
+
+// String returns the priority's name in lower case.
+func (p Priority) String() string {
+	switch p {
+	case Low:
+		return "low"
+	case Normal:
+		return "normal"
+	case High:
+		return "high"
+	}
+	return fmt.Sprintf("priority %d", int8(p))
+}
+
+// priorityKey is the context key of WithPriority.
+type priorityKey struct{}
+
+// WithPriority returns a context whose requests have priority p. Requests of a
+// priority for which a policy has [Policy.Headroom] leave that share of its limit
+// free; they wait until there is more than that, and no longer: a place that they
+// have booked is never taken away by a request that matters more.
+func WithPriority(ctx context.Context, p Priority) context.Context {
+	return context.WithValue(ctx, priorityKey{}, p)
+}
+
+// priority returns the context's priority.
+func priority(ctx context.Context) Priority {
+	p, _ := ctx.Value(priorityKey{}).(Priority)
+	return p
+}
+
+// reserves is a policy's Headroom in units of its limit.
+type reserves [3]int
+
+// of returns what a request of priority p must leave free.
+func (r *reserves) of(p Priority) int {
+	if p < Low || p > High {
+		return 0
+	}
+	return r[p-Low]
+}
+
+// newReserves checks a policy's Headroom. A share is rounded up, but a request
+// may always use the last unit of an idle budget.
+func newReserves(headroom map[Priority]float64, l Limit) (r reserves, err error) {
+	var errs []error
+	for p, share := range headroom {
+		switch {
+		case p < Low || p > High:
+			errs = append(errs, fmt.Errorf("%v is no priority: use Low, Normal or High", p))
+		case math.IsNaN(share) || share < 0 || share >= 1:
+			errs = append(errs, fmt.Errorf("%v must leave %v free: use a share from 0 to below 1", p, share))
+		case share > 0 && l.kind == Paced:
+			errs = append(errs, errors.New("a leaky bucket spaces starts out and has no share to leave free: use a window or a token bucket"))
+		default:
+			r[p-Low] = min(int(math.Ceil(share*float64(l.Capacity()))), max(0, l.Capacity()-1))
+		}
+	}
+	return r, errors.Join(errs...)
+}
