@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"errors"
+	"math"
 	"net/http"
 	"testing"
 	"time"
@@ -71,6 +72,71 @@ func TestJitterOfAFixedWindow(t *testing.T) {
 		}})
 		require.NoError(t, err, jitter)
 	}
+}
+
+func TestHeadroomAndScopeThatCannotBe(t *testing.T) {
+	shares := func(p throttle.Priority, share float64) map[throttle.Priority]float64 {
+		return map[throttle.Priority]float64{p: share}
+	}
+	for _, c := range []struct {
+		policy throttle.Policy
+		want   string
+	}{
+		{throttle.Policy{Headroom: shares(throttle.Low, 1)}, `Headroom: low must leave 1 free: use a share from 0 to below 1`},
+		{throttle.Policy{Headroom: shares(throttle.High, -0.1)}, `Headroom: high must leave -0.1 free: use a share from 0 to below 1`},
+		{throttle.Policy{Headroom: shares(throttle.Normal, math.NaN())}, `Headroom: normal must leave NaN free: use a share from 0 to below 1`},
+		{throttle.Policy{Headroom: shares(2, 0.5)}, `Headroom: priority 2 is no priority: use Low, Normal or High`},
+		{throttle.Policy{Headroom: shares(throttle.Low, 0.5), Limit: throttle.LeakyBucket(1, time.Second)},
+			`Headroom: a leaky bucket spaces starts out and has no share to leave free: use a window or a token bucket`},
+		{throttle.Policy{Scope: 2}, `Scope: 2 is none: use Fleet or Node`},
+	} {
+		c.policy.Name = "p"
+		if c.policy.Limit == (throttle.Limit{}) {
+			c.policy.Limit = throttle.PerSecond(10)
+		}
+		_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{c.policy}})
+		require.EqualError(t, err, `throttle: policy "p": `+c.want)
+		_, err = throttle.NewLimiter(memstore.New(), c.policy)
+		require.EqualError(t, err, `throttle: policy "p": `+c.want)
+	}
+}
+
+func TestHeadroomInUnitsOfTheLimit(t *testing.T) {
+	for _, c := range []struct {
+		limit throttle.Limit
+		share float64
+		want  int
+	}{
+		{throttle.PerSecond(10), 0, 0},
+		{throttle.PerSecond(10), 0.2, 2},
+		{throttle.PerSecond(10), 0.21, 3}, // rounded up
+		{throttle.PerSecond(10), 0.99, 9}, // the last unit may be used
+		{throttle.PerSecond(1), 0.5, 0},
+		{throttle.TokenBucket(1, time.Minute, 20), 0.25, 5},
+		{throttle.FixedWindow(4, time.Minute), 0.5, 2},
+		{throttle.Concurrency(5), 0.5, 3},
+		{throttle.LeakyBucket(5, time.Second), 0, 0},
+	} {
+		tr := newTransport(t, answer(200, ""), throttle.Policy{
+			Name: "p", Limit: c.limit, Headroom: map[throttle.Priority]float64{throttle.Low: c.share},
+		})
+		r := get(t, home)
+		low := r.WithContext(throttle.WithPriority(t.Context(), throttle.Low))
+		require.Equal(t, c.want, tr.Explain(low)[0].Reserve, "%v of %v", c.share, c.limit)
+		for _, p := range []throttle.Priority{throttle.Normal, throttle.High, -128, 127} {
+			other := r.WithContext(throttle.WithPriority(t.Context(), p))
+			require.Zero(t, tr.Explain(other)[0].Reserve, "%v", p)
+		}
+	}
+}
+
+func TestScopeOfACharge(t *testing.T) {
+	tr := newTransport(t, answer(200, ""),
+		throttle.Policy{Name: "fleet", Limit: throttle.PerSecond(1)},
+		throttle.Policy{Name: "node", Limit: throttle.PerSecond(1), Scope: throttle.Node})
+	charges := tr.Explain(get(t, home))
+	require.False(t, charges[0].Node)
+	require.True(t, charges[1].Node)
 }
 
 func TestZeroConfigNeedsOnlyAStore(t *testing.T) {

@@ -23,6 +23,13 @@ func TestValidateAccepts(t *testing.T) {
 		throttle.CalendarWindow(1, throttle.Day, nil),
 		throttle.CalendarWindow(1, throttle.Week, time.UTC),
 		throttle.CalendarWindow(1, throttle.Month, time.Local),
+		throttle.TokenBucket(1, time.Microsecond, 1),
+		throttle.TokenBucket(1, time.Second, 1),
+		throttle.TokenBucket(1, 366*24*time.Hour, 1),
+		throttle.TokenBucket(366*24, 366*24*time.Hour, 366*24),
+		throttle.TokenBucket(1_000_000, time.Second, 1<<32),
+		throttle.Concurrency(1),
+		throttle.Concurrency(1 << 40),
 	} {
 		require.NoError(t, l.Validate(35*time.Millisecond), "%v", l)
 	}
@@ -57,6 +64,14 @@ func TestValidateRefuses(t *testing.T) {
 		{"fixed, as long as jitter", throttle.FixedWindow(1, jitter), "a fixed window of 35ms" + noRoom},
 		{"no unit", throttle.CalendarWindow(1, 0, nil), "unit 0: use Day, Week or Month"},
 		{"unknown unit", throttle.CalendarWindow(1, throttle.Month+1, nil), "unit 4: use Day, Week or Month"},
+		{"no burst", throttle.TokenBucket(1, time.Second, 0), "a burst of 0: allow at least 1"},
+		{"negative burst", throttle.TokenBucket(1, time.Second, -1), "a burst of -1: allow at least 1"},
+		{"large burst", throttle.TokenBucket(1000, time.Second, 1<<32+1), "a burst of 4294967297: allow at most 4294967296"},
+		{"no flow", throttle.TokenBucket(0, time.Second, 1), "0 starts: allow at least 1"},
+		{"bucket, no period", throttle.TokenBucket(1, 0, 0), "a period of 0s: use a positive one, such as time.Second"},
+		{"too fast", throttle.TokenBucket(1001, time.Millisecond, 5), "1001 tokens in 1ms: a bucket takes at most one each microsecond"},
+		{"too slow to fill", throttle.TokenBucket(1, 24*time.Hour, 367), "a burst of 367 that takes more than 8784h0m0s to fill: use a smaller one"},
+		{"nothing in flight", throttle.Concurrency(0), "0 starts: allow at least 1"},
 		{"all at once", throttle.FixedWindow(0, 1500*ns), "0 starts: allow at least 1\n" +
 			"a fixed window of 1.5µs: use whole microseconds\n" +
 			"a fixed window of 1.5µs" + noRoom},

@@ -11,7 +11,8 @@ import (
 )
 
 func TestParseLimit(t *testing.T) {
-	sliding, paced, fixed := throttle.SlidingWindow, throttle.LeakyBucket, throttle.FixedWindow
+	sliding, paced := throttle.SlidingWindow, throttle.LeakyBucket
+	fixed, bucket := throttle.FixedWindow, throttle.TokenBucket
 	const day = 24 * time.Hour
 	for _, c := range []struct {
 		text  string
@@ -44,6 +45,12 @@ func TestParseLimit(t *testing.T) {
 		{"100/m fixed", fixed(100, time.Minute), ""},
 		{"100/1d fixed", fixed(100, day), "100/24h fixed"},
 		{"100/300d fixed", fixed(100, 300*day), "100/7200h fixed"},
+
+		{"2/s burst 40", bucket(2, time.Second, 40), ""},
+		{"1/m burst 20", bucket(1, time.Minute, 20), ""},
+		{"2 per 1.5 seconds burst 7", bucket(2, 1500*time.Millisecond, 7), "2/1.5s burst 7"},
+		{"20 in flight", throttle.Concurrency(20), ""},
+		{" 20  in\tflight ", throttle.Concurrency(20), "20 in flight"},
 
 		{" 40 / s ", throttle.PerSecond(40), "40/s"},
 		{"40/ s", throttle.PerSecond(40), "40/s"},
@@ -109,6 +116,7 @@ func requireSameLimit(t *testing.T, want, got throttle.Limit) {
 	require.Equal(t, want.Kind(), got.Kind())
 	require.Equal(t, want.N(), got.N())
 	require.Equal(t, want.Per(), got.Per())
+	require.Equal(t, want.Capacity(), got.Capacity())
 	for _, at := range []string{"2026-01-31T15:59:59Z", "2026-03-29T12:00:00Z", "2026-07-15T22:30:00Z", "2026-12-31T23:30:00Z"} {
 		start, end := want.Window(instant(t, at))
 		s, e := got.Window(instant(t, at))
@@ -118,7 +126,8 @@ func requireSameLimit(t *testing.T, want, got throttle.Limit) {
 }
 
 func TestParseLimitErrors(t *testing.T) {
-	const understood = `; understood are "40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day" and "5000/month Asia/Shanghai"`
+	const understood = `; understood are "40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", ` +
+		`"5000/month Asia/Shanghai", "2/s burst 40" and "20 in flight"`
 	const zones = ` is not a known time zone: write it like Asia/Shanghai or +08:00, and import time/tzdata if this system has no zones`
 	for _, c := range []struct{ text, want string }{
 		{"", `the end at offset 0 is not a whole number of starts` + understood},
@@ -127,10 +136,13 @@ func TestParseLimitErrors(t *testing.T) {
 		{"-1/s", `"-1/s" at offset 0 is not a whole number of starts` + understood},
 		{"+1/s", `"+1/s" at offset 0 is not a whole number of starts` + understood},
 		{"99999999999999999999/s", `99999999999999999999 at offset 0 is too large: allow at most 1099511627776 starts`},
-		{"40", `the end at offset 2 is not "/" or "per"` + understood},
-		{"10,000/s", `",000/s" at offset 2 is not "/" or "per"` + understood},
-		{"1.5/s", `".5/s" at offset 1 is not "/" or "per"` + understood},
-		{"20 in flight", `"in" at offset 3 is not "/" or "per"` + understood},
+		{"40", `the end at offset 2 is not "/", "per" or "in flight"` + understood},
+		{"10,000/s", `",000/s" at offset 2 is not "/", "per" or "in flight"` + understood},
+		{"1.5/s", `".5/s" at offset 1 is not "/", "per" or "in flight"` + understood},
+		{"20 in", `the end at offset 5 is not "flight"` + understood},
+		{"20 in use", `"use" at offset 6 is not "flight"` + understood},
+		{"20 in flight paced", `"paced" at offset 13 is not the end of a limit` + understood},
+		{"20 flight", `"flight" at offset 3 is not "/", "per" or "in flight"` + understood},
 		{"40/", `the end at offset 3 is not a period` + understood},
 		{"40/fortnight", `"fortnight" at offset 3 is not a period` + understood},
 		{"40/S", `"S" at offset 3 is not a period` + understood},
@@ -144,9 +156,12 @@ func TestParseLimitErrors(t *testing.T) {
 		{"40/999999999d", `"999999999d" at offset 3 is not a period` + understood},
 		{"40/200000d", `"200000d" at offset 3 is not a period` + understood},
 		{"40/d", `"d" at offset 3 is not clear (is it "day", by the calendar, or any "24h"?)` + understood},
-		{"2/s burst 40", `"40" at offset 10 is not the end of a limit` + understood},
-		{"2/s burst", `"burst" at offset 4 is not "paced", "fixed" or the end` + understood},
-		{"40/s Asia/Shanghai", `"Asia/Shanghai" at offset 5 is not "paced", "fixed" or the end` + understood},
+		{"2/s burst", `the end at offset 9 is not a whole number of starts` + understood},
+		{"2/s burst 40/s", `"/s" at offset 12 is not the end of a limit` + understood},
+		{"2/s burst 40 paced", `"paced" at offset 13 is not the end of a limit` + understood},
+		{"2/s burst 99999999999999999999", `99999999999999999999 at offset 10 is too large: allow at most 1099511627776 starts`},
+		{"2/day burst 40", `"40" at offset 12 is not the end of a limit` + understood},
+		{"40/s Asia/Shanghai", `"Asia/Shanghai" at offset 5 is not "paced", "fixed", "burst" or the end` + understood},
 		{"40/s paced fixed", `"fixed" at offset 11 is not the end of a limit` + understood},
 		{"1/day Asia/Shanghai now", `"now" at offset 20 is not the end of a limit` + understood},
 		{"1/day asia", `"asia" at offset 6` + zones},
@@ -159,6 +174,9 @@ func TestParseLimitErrors(t *testing.T) {
 		{"1/-1s", "a period of -1s: use a positive one, such as time.Second"},
 		{"0/1ns", "0 starts: allow at least 1\na period of 1ns: use at least 1µs"},
 		{"1/400d", "a period of 9600h0m0s: use at most 8784h0m0s, which is 366 days"},
+		{"0 in flight", "0 starts: allow at least 1"},
+		{"2/s burst 0", "a burst of 0: allow at least 1"},
+		{"2/0s burst 4", "a period of 0s: use a positive one, such as time.Second"},
 		{"1/1500ns fixed", "a fixed window of 1.5µs: use whole microseconds"},
 	} {
 		t.Run(c.text, func(t *testing.T) {
