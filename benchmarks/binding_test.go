@@ -6,15 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/fleet"
-	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/memstore"
-	"github.com/fleetthrottle/throttle/redisstore"
 )
 
 // The limit that binds, who wants more, and for how long.
@@ -38,16 +35,6 @@ func BenchmarkBinding(b *testing.B) {
 			bucket := rate.NewLimiter(quota, quota)
 			bind(b, "throttle", func(ctx context.Context) error { return acquire(ctx, l, "") })
 			bind(b, "xtime", bucket.Wait)
-		}
-	})
-	b.Run("redis", func(b *testing.B) {
-		client := redistest.Single(b).Client(b)
-		for b.Loop() {
-			client.FlushDB(b.Context())
-			l := newLimiter(b, redisstore.New(client, nil), limit)
-			polled := redis_rate.NewLimiter(client)
-			bind(b, "throttle", func(ctx context.Context) error { return acquire(ctx, l, "") })
-			bind(b, "redis_rate", func(ctx context.Context) error { return poll(ctx, polled) })
 		}
 	})
 }
@@ -90,19 +77,4 @@ func takeAll(ctx context.Context, wait func(context.Context) error) []time.Durat
 	}
 	all.Wait()
 	return starts
-}
-
-// poll asks the peer until it says yes, and sleeps as long as it says.
-func poll(ctx context.Context, l *redis_rate.Limiter) error {
-	for {
-		r, err := l.Allow(ctx, "binding", redis_rate.PerSecond(quota))
-		if err != nil || r.Allowed == 1 {
-			return err
-		}
-		select {
-		case <-time.After(r.RetryAfter):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

@@ -36,11 +36,11 @@ func BenchmarkLocal(b *testing.B) {
 			requireIdle(b, l, "")
 		})
 		b.Run(fmt.Sprintf("%d-keys/%d-goroutines", manyKeys, goroutines), func(b *testing.B) {
-			keys := crowd(b)
+			keys := crowd()
 			key := func(i int) string { return keys[i%draws] }
 			l := newLimiter(b, memstore.New(), throttle.PerSecond(plenty))
-			buckets := perKey(newBucket)
-			leaks := perKey(func() ratelimit.Limiter { return ratelimit.New(plenty) })
+			buckets := perKey(func(string) *rate.Limiter { return newBucket() })
+			leaks := perKey(func(string) ratelimit.Limiter { return ratelimit.New(plenty) })
 			localRace(b, goroutines,
 				func(ctx context.Context, i int) error { return acquire(ctx, l, key(i)) },
 				func(ctx context.Context, i int) error { return buckets(key(i)).Wait(ctx) },

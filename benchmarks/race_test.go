@@ -14,13 +14,11 @@ import (
 
 // A contestant does the same work as the others of its race, in its own way.
 type contestant struct {
-	name   string
-	run    func(calls int) error     // makes so many calls
-	gauges map[string]func() float64 // what a call uses up: read before and after each round
+	name string
+	run  func(calls int) error // makes so many calls
 
 	allocs uint64
-	rounds []float64          // nanoseconds for a call, round by round
-	used   map[string]float64 // by gauge
+	rounds []float64 // nanoseconds for a call, round by round
 }
 
 // race gives all contestants a turn in each iteration, so that whatever else
@@ -40,7 +38,7 @@ func race(b *testing.B, calls int, all ...contestant) {
 	}
 	b.ReportMetric(0, "ns/op")
 	for i := range all {
-		all[i].report(b, calls)
+		all[i].report(b)
 		if i > 0 {
 			b.ReportMetric(ratio(&all[0], &all[i]), "x/"+all[i].name)
 		}
@@ -58,29 +56,19 @@ func (c *contestant) warmUp(b *testing.B, calls int) {
 	runtime.ReadMemStats(&after)
 	require.NoError(b, err, c.name)
 	c.allocs = (after.Mallocs - before.Mallocs) / uint64(calls)
-	c.used = make(map[string]float64)
 }
 
 func (c *contestant) round(b *testing.B, calls int) {
-	for unit, read := range c.gauges {
-		c.used[unit] -= read()
-	}
 	start := time.Now()
 	err := c.run(calls)
 	took := time.Since(start)
-	for unit, read := range c.gauges {
-		c.used[unit] += read()
-	}
 	require.NoError(b, err, c.name)
 	c.rounds = append(c.rounds, float64(took)/float64(calls))
 }
 
-func (c *contestant) report(b *testing.B, calls int) {
+func (c *contestant) report(b *testing.B) {
 	b.ReportMetric(median(c.rounds), c.name+"-ns/call")
 	b.ReportMetric(float64(c.allocs), c.name+"-allocs/call")
-	for unit, used := range c.used {
-		b.ReportMetric(used/float64(calls*len(c.rounds)), c.name+"-"+unit+"/call")
-	}
 }
 
 // ratio compares two contestants round by round.

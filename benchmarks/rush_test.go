@@ -1,0 +1,43 @@
+package benchmarks
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// straggling is how long calls that began in time may take after the load.
+const straggling = 5 * time.Second
+
+// rush lets all workers of a member take starts as fast as they can. All that
+// were taken count, and all the time that it took.
+func (o order) rush(a ask) (done, error) {
+	keys := []string{"key"}
+	if o.Crowd {
+		keys = crowd()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), o.Load+straggling)
+	defer cancel()
+	calls, errs := make([]int, o.Workers), make([]error, o.Workers)
+	begin := time.Now()
+	var all sync.WaitGroup
+	for w := range o.Workers {
+		at := (o.Process*o.Workers + w) * apart
+		all.Go(func() {
+			for time.Since(begin) < o.Load && errs[w] == nil {
+				errs[w] = a.take(ctx, keys[(at+calls[w])%len(keys)])
+				calls[w]++
+			}
+		})
+	}
+	all.Wait()
+	d := done{Took: time.Since(begin)}
+	for _, n := range calls {
+		d.Calls += n
+	}
+	return d, errors.Join(errs...)
+}
+
+// apart is how far from each other in the crowd two workers begin.
+const apart = 251
