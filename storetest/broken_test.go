@@ -97,6 +97,8 @@ func resized(l throttle.Limit, n int, per time.Duration) throttle.Limit {
 		return throttle.SlidingWindow(n, per)
 	case l.Kind() == throttle.Aligned:
 		return throttle.FixedWindow(n, per)
+	case l.Kind() == throttle.Bucket:
+		return throttle.TokenBucket(n, per, l.Capacity())
 	default:
 		return throttle.LeakyBucket(n, per)
 	}

@@ -34,6 +34,12 @@ func late(c throttle.Charge, jitter time.Duration) throttle.Charge {
 	return c
 }
 
+// leaving returns the charge as one that leaves so much of the limit free.
+func leaving(c throttle.Charge, reserve int) throttle.Charge {
+	c.Reserve = reserve
+	return c
+}
+
 // shadow returns the charge as one that only counts.
 func shadow(c throttle.Charge) throttle.Charge {
 	c.Shadow = true
@@ -45,6 +51,9 @@ func describe(k throttle.Booking) string {
 	var parts []string
 	for _, c := range k.Charges {
 		part := fmt.Sprintf("%s: %d of %s", c.Budget.Policy, c.Cost, sentence(c))
+		if c.Reserve > 0 {
+			part += fmt.Sprintf(", leaving %d", c.Reserve)
+		}
 		if c.Shadow {
 			part += ", shadow"
 		}
@@ -54,7 +63,7 @@ func describe(k throttle.Booking) string {
 	for _, f := range []struct {
 		name  string
 		value time.Duration
-	}{{"MaxWait", k.MaxWait}, {"Spread", k.Spread}} {
+	}{{"MaxWait", k.MaxWait}, {"NotBefore", k.NotBefore}, {"Spread", k.Spread}} {
 		if f.value != 0 {
 			text += fmt.Sprintf(" %s %v", f.name, f.value)
 		}
@@ -68,10 +77,16 @@ func describe(k throttle.Booking) string {
 // sentence prints a charge's limit without relying on its String method.
 func sentence(c throttle.Charge) string {
 	kind := map[throttle.Kind]string{
-		throttle.Sliding: "in any", throttle.Aligned: "in each window of", throttle.Paced: "paced over",
+		throttle.Sliding: "in any", throttle.Aligned: "in each window of",
+		throttle.Paced: "paced over", throttle.Bucket: "tokens per",
 	}[c.Limit.Kind()]
 	per := c.Limit.Per().String()
-	if c.Limit.Per() == 0 {
+	switch {
+	case c.Limit.Kind() == throttle.InFlight:
+		return fmt.Sprintf("%d in flight", c.Limit.N())
+	case c.Limit.Kind() == throttle.Bucket:
+		per += fmt.Sprintf(" up to %d", c.Limit.Capacity())
+	case c.Limit.Per() == 0:
 		per = "the calendar"
 	}
 	return fmt.Sprintf("%d %s %s + %v", c.Limit.N(), kind, per, c.Jitter)

@@ -50,8 +50,8 @@ type check struct {
 func contract() []check {
 	var all []check
 	for _, topic := range [][]check{
-		slidingChecks, largeChecks, alignedChecks, calendarChecks, pacedChecks, bookingChecks,
-		spreadChecks, shadowChecks, statusChecks, queueChecks, togetherChecks, cancelChecks,
+		slidingChecks, largeChecks, alignedChecks, calendarChecks, pacedChecks, bucketChecks,
+		reserveChecks, bookingChecks, spreadChecks, shadowChecks, statusChecks, queueChecks, togetherChecks, cancelChecks,
 		insteadChecks, pauseChecks, changeChecks, crowdChecks, randomChecks(),
 	} {
 		all = append(all, topic...)

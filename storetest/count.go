@@ -13,6 +13,9 @@ import (
 func (l *ledger) excess(c throttle.Charge) string {
 	stays := slices.Clone(l.stays[c.Budget.Key])
 	slices.SortFunc(stays, func(a, b stay) int { return int(a.at - b.at) })
+	if c.Limit.Kind() == throttle.Bucket {
+		return drained(c, stays)
+	}
 	for i, first := range stays {
 		switch most := together(c, stays, first); {
 		case c.Limit.Kind() == throttle.Paced && i > 0 && first.at < over(c, stays[i-1]):
@@ -21,6 +24,27 @@ func (l *ledger) excess(c throttle.Charge) string {
 		case c.Limit.Kind() != throttle.Paced && most > c.Limit.N():
 			return fmt.Sprintf("budget %s: %d starts count together, too many for %s",
 				c.Budget.Policy, most, sentence(c))
+		}
+	}
+	return ""
+}
+
+// drained lets each start in turn arrive as late as it may, and all that come
+// after it on time: the upstream's bucket, full before, must not run dry.
+func drained(c throttle.Charge, stays []stay) string {
+	tokens, each := c.Refill()
+	for _, first := range stays {
+		late := first.until + micros(c.Jitter)
+		level := int64(c.Limit.Capacity()) * each
+		for _, s := range stays {
+			if s.until < first.until {
+				continue
+			}
+			level -= int64(s.cost) * each
+			if flown := tokens * max(0, s.at-late); level+flown < 0 {
+				return fmt.Sprintf("budget %s: %d tokens are missing %d µs after another start, by %s",
+					c.Budget.Policy, -(level+flown)/each, s.at-first.until, sentence(c))
+			}
 		}
 	}
 	return ""

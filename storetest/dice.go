@@ -24,12 +24,14 @@ func (w *world) limit() (throttle.Limit, time.Duration) {
 		jitter = w.duration(per / 4)
 	}
 	switch r := w.rng.IntN(100); {
-	case r < 50:
+	case r < 45:
 		return throttle.SlidingWindow(n, per), jitter
-	case r < 70:
+	case r < 63:
 		return throttle.FixedWindow(n, per), jitter
-	case r < 90:
+	case r < 80:
 		return throttle.LeakyBucket(n, per), jitter
+	case r < 93:
+		return throttle.TokenBucket(n, per, w.burst(n)), jitter
 	case w.mood == changing:
 		return throttle.SlidingWindow(n, 10*per), jitter
 	default:
@@ -38,12 +40,27 @@ func (w *world) limit() (throttle.Limit, time.Duration) {
 	}
 }
 
+// burst is often small beside what flows in.
+func (w *world) burst(n int) int {
+	if w.chance(60) {
+		return 1 + w.rng.IntN(10)
+	}
+	return 1 + w.rng.IntN(n)
+}
+
 // booking returns a random booking of one to three budgets.
 func (w *world) booking() throttle.Booking {
 	var k throttle.Booking
 	for _, i := range w.rng.Perm(len(w.budgets))[:1+w.rng.IntN(3)] {
 		c := w.budgets[i]
-		k.Charges = append(k.Charges, costing(c, w.cost(c.Limit.N())))
+		c.Cost = w.cost(c.Limit.Capacity())
+		if c.Limit.Kind() != throttle.Paced && w.chance(20) {
+			c.Reserve = w.rng.IntN(c.Limit.Capacity() - c.Cost + 1)
+		}
+		k.Charges = append(k.Charges, c)
+	}
+	if w.chance(15) {
+		k.NotBefore = w.duration(sec)
 	}
 	if w.mood == spread && w.chance(50) {
 		k.Spread = w.duration(20 * ms)
@@ -68,7 +85,7 @@ func (w *world) cost(n int) int {
 
 // patience is a MaxWait, often one that is just enough or just not.
 func (w *world) patience(k throttle.Booking) time.Duration {
-	needed := w.truth.earliest(k.Charges, k.Spread, w.clock()) - w.clock()
+	needed := w.truth.earliest(k, w.clock()) - w.clock()
 	switch w.rng.IntN(6) {
 	case 0:
 		return 0

@@ -24,7 +24,7 @@ func (w *world) isExact(k throttle.Booking, g throttle.Grant, now, want int64) {
 // charges rule out the moment before the start, any of them may be named.
 func (w *world) isHolder(k throttle.Booking, g throttle.Grant, now, start int64) {
 	w.Helper()
-	if start == now {
+	if start == soonest(k, now) {
 		if g.Held != -1 || g.Paused {
 			w.failf("%s: nothing held it back, but Held is %d, Paused %t", describe(k), g.Held, g.Paused)
 		}
@@ -33,12 +33,11 @@ func (w *world) isHolder(k throttle.Booking, g throttle.Grant, now, start int64)
 	if g.Held < 0 || g.Held >= len(k.Charges) || k.Charges[g.Held].Shadow {
 		w.failf("%s: waits %v, but Held is %d", describe(k), g.Wait, g.Held)
 	}
-	q := w.truth.ask(k.Charges[g.Held], k.Spread, now)
-	q.pacing(now)
+	q := w.truth.ask(k.Charges[g.Held], k, now)
 	switch {
 	case q.allows(start - 1):
 		w.failf("%s: Held is %d, which has room a moment before the start", describe(k), g.Held)
-	case g.Paused && q.closed <= now:
+	case g.Paused && q.closed <= soonest(k, now):
 		w.failf("%s: Paused, but charge %d is open", describe(k), g.Held)
 	case !g.Paused && q.closed == start && q.hasRoom(start-1):
 		w.failf("%s: not Paused, but only a penalty of charge %d held it back", describe(k), g.Held)
@@ -49,17 +48,18 @@ func (w *world) isHolder(k throttle.Booking, g throttle.Grant, now, start int64)
 // would have added, at most what all together would have.
 func (w *world) isOver(k throttle.Booking, start int64) {
 	w.Helper()
-	var counted []throttle.Charge
+	counted := throttle.Booking{Spread: k.Spread}
 	for _, c := range k.Charges {
 		c.Shadow = false
-		counted = append(counted, c)
+		counted.Charges = append(counted.Charges, c)
 	}
-	together := w.truth.earliest(counted, k.Spread, start)
+	together := w.truth.earliest(counted, start)
 	for i, c := range k.Charges {
 		if !c.Shadow {
 			continue
 		}
-		alone := w.truth.earliest(counted[i:i+1], k.Spread, start)
+		only := throttle.Booking{Spread: k.Spread, Charges: counted.Charges[i : i+1]}
+		alone := w.truth.earliest(only, start)
 		if got := start + micros(c.Over); got < alone || got > together {
 			w.failf("%s: Over of charge %d is %v, want %v", describe(k), i, c.Over, time.Duration(alone-start)*tick)
 		}
@@ -74,8 +74,11 @@ func (w *world) isLawful(k throttle.Booking, g throttle.Grant, now int64) {
 	if fair := k.MaxWait < 0 || g.Wait <= k.MaxWait; g.OK != fair {
 		w.failf("%s: OK %t with a wait of %v", describe(k), g.OK, g.Wait)
 	}
+	if start < soonest(k, now) {
+		w.failf("%s: starts too soon, after %v", describe(k), g.Wait)
+	}
 	for _, c := range k.Charges {
-		if !c.Shadow && !w.truth.ask(c, k.Spread, start).allows(start) {
+		if !c.Shadow && !w.truth.ask(c, throttle.Booking{Spread: k.Spread}, start).allows(start) {
 			w.failf("%s: %s does not allow a start after %v", describe(k), c.Budget.Policy, g.Wait)
 		}
 	}

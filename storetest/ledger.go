@@ -20,17 +20,16 @@ func newLedger() *ledger {
 	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64)}
 }
 
-// earliest returns the first start, not before t, that every charge has room
-// for. Shadow charges are not asked.
-func (l *ledger) earliest(charges []throttle.Charge, spread time.Duration, t int64) int64 {
+// earliest returns the first start that every charge of a booking, made now, has
+// room for. Shadow charges are not asked.
+func (l *ledger) earliest(k throttle.Booking, now int64) int64 {
 	var questions []question
-	for _, c := range charges {
+	for _, c := range k.Charges {
 		if !c.Shadow {
-			q := l.ask(c, spread, t)
-			q.pacing(t)
-			questions = append(questions, q)
+			questions = append(questions, l.ask(c, k, now))
 		}
 	}
+	t := soonest(k, now)
 	for i := 0; i < len(questions); i++ {
 		if q := questions[i]; !q.allows(t) {
 			t = q.next(t)
@@ -39,6 +38,9 @@ func (l *ledger) earliest(charges []throttle.Charge, spread time.Duration, t int
 	}
 	return t
 }
+
+// soonest is the earliest start that a booking, made now, asks for.
+func soonest(k throttle.Booking, now int64) int64 { return now + micros(k.NotBefore) }
 
 // A question is a charge with all that can decide about its start.
 type question struct {
@@ -50,9 +52,9 @@ type question struct {
 }
 
 // pacing sets what a start must keep clear of, if the charge has a pace and
-// alone makes a request of the moment now wait.
-func (q *question) pacing(now int64) {
-	if q.charge.Pace == 0 || q.charge.Limit.Kind() != throttle.Sliding || q.allows(now) {
+// alone makes the request wait, longer than it wants to anyway.
+func (q *question) pacing(now, soonest int64) {
+	if q.charge.Pace == 0 || q.charge.Limit.Kind() != throttle.Sliding || q.allows(soonest) {
 		return
 	}
 	for _, s := range q.stays {
@@ -76,24 +78,27 @@ func (q question) isClear(t int64) bool {
 	return true
 }
 
-// together is the cost of all that starts at one moment.
+// together is the cost of all that starts at one moment; it never keeps the
+// next one away for longer than a full window does.
 func (q question) together(at int64) (sum int) {
 	for _, o := range q.clear {
 		if o.at == at {
 			sum += o.cost
 		}
 	}
-	return sum
+	return min(sum, q.charge.Limit.N())
 }
 
-// ask prepares the question for starts from t on.
-func (l *ledger) ask(c throttle.Charge, spread time.Duration, t int64) question {
-	q := question{charge: c, spread: spread, closed: l.closed[c.Budget.Key]}
+// ask prepares the question for a charge of a booking made now. A bucket is
+// asked with its whole history: what kept it from filling up may be long past.
+func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question {
+	q := question{charge: c, spread: k.Spread, closed: l.closed[c.Budget.Key]}
 	for _, s := range l.stays[c.Budget.Key] {
-		if over(c, s) > t {
+		if over(c, s) > now || c.Limit.Kind() == throttle.Bucket {
 			q.stays = append(q.stays, s)
 		}
 	}
+	q.pacing(now, soonest(k, now))
 	return q
 }
 
@@ -106,15 +111,18 @@ func (q question) hasRoom(t int64) bool {
 }
 
 // next returns the first moment after t at which the charge may begin to fit:
-// a penalty ends, a window ends, or something booked no longer counts. There
-// is one, because t does not fit.
+// a penalty ends, a window ends, a bucket has filled up, or something booked no
+// longer counts. There is one, because t does not fit.
 func (q question) next(t int64) int64 {
 	if t < q.closed {
 		return q.closed
 	}
-	if q.charge.Limit.Kind() == throttle.Aligned {
+	switch q.charge.Limit.Kind() {
+	case throttle.Aligned:
 		_, to := window(q.charge.Limit, t)
 		return to
+	case throttle.Bucket:
+		return nextBucket(q.charge, q.stays, stayOf(q.charge, q.spread, t))
 	}
 	first := int64(math.MaxInt64)
 	for _, s := range q.clear {
@@ -131,8 +139,9 @@ func (q question) next(t int64) int64 {
 	return first
 }
 
-// over is when something booked has no more influence on later starts, other
-// than through its own window.
+// over is when something booked no longer counts: it has no more influence on
+// later starts, other than through its own window, or through what it left in
+// a bucket.
 func over(c throttle.Charge, s stay) int64 {
 	switch c.Limit.Kind() {
 	case throttle.Sliding:
@@ -140,6 +149,8 @@ func over(c throttle.Charge, s stay) int64 {
 	case throttle.Aligned:
 		_, to := window(c.Limit, s.at)
 		return to
+	case throttle.Bucket:
+		return s.until + drain(c)
 	default:
 		return s.until + int64(s.cost)*pace(c)
 	}

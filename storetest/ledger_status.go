@@ -20,7 +20,7 @@ func (l *ledger) status(c throttle.Charge, now int64) throttle.Status {
 	}
 	one := []throttle.Charge{costing(c, 1)}
 	one[0].Shadow = false
-	st.Wait = time.Duration(l.earliest(one, 0, now)-now) * tick
+	st.Wait = time.Duration(l.earliest(throttle.Booking{Charges: one}, now)-now) * tick
 	st.Paused = time.Duration(max(0, l.closed[c.Budget.Key]-now)) * tick
 	return st
 }
@@ -29,9 +29,11 @@ func (l *ledger) status(c throttle.Charge, now int64) throttle.Status {
 // when the last of them does no more.
 func (l *ledger) depth(c throttle.Charge, now int64) (starts int, end int64) {
 	seen := make(map[int64]bool)
-	for _, s := range l.ask(c, 0, now).stays {
-		seen[s.at] = true
-		end = max(end, over(c, s))
+	for _, s := range l.stays[c.Budget.Key] {
+		if o := over(c, s); o > now {
+			seen[s.at] = true
+			end = max(end, o)
+		}
 	}
 	return len(seen), end
 }

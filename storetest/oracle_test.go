@@ -36,9 +36,9 @@ func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, e
 	defer o.mu.Unlock()
 	o.giveBack(b.Instead)
 	now := o.clock()
-	at := o.ledger.earliest(b.Charges, b.Spread, now)
+	at := o.ledger.earliest(*b, now)
 	g := throttle.Grant{Wait: time.Duration(at-now) * tick, Held: -1}
-	if at > now {
+	if at > soonest(*b, now) {
 		g.Held, g.Paused = o.holder(b, now, at-1)
 	}
 	if b.MaxWait >= 0 && g.Wait > b.MaxWait {
@@ -48,7 +48,8 @@ func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, e
 		if c := &b.Charges[i]; c.Shadow {
 			alone := *c
 			alone.Shadow = false
-			c.Over = time.Duration(o.ledger.earliest([]throttle.Charge{alone}, b.Spread, at)-at) * tick
+			k := throttle.Booking{Charges: []throttle.Charge{alone}, Spread: b.Spread}
+			c.Over = time.Duration(o.ledger.earliest(k, at)-at) * tick
 		}
 	}
 	g.OK, g.Mark = true, int64(len(o.booked)+1)
@@ -61,8 +62,7 @@ func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, e
 // start at t, and whether that is because of a penalty.
 func (o *oracle) holder(b *throttle.Booking, now, t int64) (int, bool) {
 	for i, c := range b.Charges {
-		q := o.ledger.ask(c, b.Spread, now)
-		if q.pacing(now); !c.Shadow && !q.allows(t) {
+		if !c.Shadow && !o.ledger.ask(c, *b, now).allows(t) {
 			return i, t < o.ledger.closed[c.Budget.Key]
 		}
 	}

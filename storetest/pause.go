@@ -11,6 +11,7 @@ var pauseChecks = []check{
 	{"P11_PauseClosesTheBudget", func(b *bench) {
 		for _, l := range []throttle.Limit{
 			throttle.PerSecond(2), throttle.FixedWindow(2, sec), throttle.SlidingWindow(500, sec),
+			throttle.TokenBucket(2, sec, 2),
 		} {
 			begin, c := b.now(), charge(sentence(throttle.Charge{Limit: l}), l)
 			b.pause(c, 5*sec)

@@ -155,7 +155,7 @@ func (w *world) try(k throttle.Booking) {
 	w.Helper()
 	w.keepShallow(k)
 	now := w.clock()
-	want := w.truth.earliest(k.Charges, k.Spread, now)
+	want := w.truth.earliest(k, now)
 	k, g := w.book(k)
 	at := now + micros(g.Wait)
 	if w.mood == exact {

@@ -13,16 +13,21 @@ type stay struct {
 	cost      int
 }
 
-// fits is the definition of all limits: it reports whether the charge's limit
-// allows the start s next to the others, whatever order they came in.
+// fits is the definition of all limits: it reports whether the charge's limit,
+// less its Reserve, allows the start s next to the others, whatever order they
+// came in.
 func fits(c throttle.Charge, others []stay, s stay) bool {
 	switch c.Limit.Kind() {
 	case throttle.Sliding:
 		return fitsSliding(c, others, s)
 	case throttle.Aligned:
 		return fitsAligned(c, others, s)
-	default:
+	case throttle.Paced:
 		return fitsPaced(c, others, s)
+	case throttle.Bucket:
+		return fitsBucket(c, others, s)
+	default:
+		return true // what is in flight is not booked for later: see line.go
 	}
 }
 
@@ -30,12 +35,12 @@ func fits(c throttle.Charge, others []stay, s stay) bool {
 // counts at one moment is at most n, at every moment that s counts. The sum
 // can only rise where something begins to count, so only those are looked at.
 func fitsSliding(c throttle.Charge, others []stay, s stay) bool {
-	length := span(c)
-	if counting(others, s.at, length)+s.cost > c.Limit.N() {
+	length, n := span(c), c.Limit.N()-c.Reserve
+	if counting(others, s.at, length)+s.cost > n {
 		return false
 	}
 	for _, o := range others {
-		if s.at < o.at && o.at < s.until+length && counting(others, o.at, length)+s.cost > c.Limit.N() {
+		if s.at < o.at && o.at < s.until+length && counting(others, o.at, length)+s.cost > n {
 			return false
 		}
 	}
@@ -62,7 +67,7 @@ func fitsAligned(c throttle.Charge, others []stay, s stay) bool {
 			sum += o.cost
 		}
 	}
-	return s.until+micros(c.Jitter) < to && sum <= c.Limit.N()
+	return s.until+micros(c.Jitter) < to && sum <= c.Limit.N()-c.Reserve
 }
 
 // fitsPaced: each start occupies a block, and blocks do not overlap.
@@ -80,6 +85,13 @@ func fitsPaced(c throttle.Charge, others []stay, s stay) bool {
 // span is how far apart two starts must be to never share a closed interval
 // of length per and jitter.
 func span(c throttle.Charge) int64 { return micros(c.Limit.Per()+c.Jitter) + 1 }
+
+// drain is how long a start counts in a bucket: as long as it takes to fill an
+// empty one, and the jitter.
+func drain(c throttle.Charge) int64 {
+	f := flowOf(c)
+	return (int64(c.Limit.Capacity())*f.micros+f.tokens-1)/f.tokens + f.jitter
+}
 
 // pace is how long a start of cost 1 keeps the next one away.
 func pace(c throttle.Charge) int64 {

@@ -38,6 +38,14 @@ var spreadChecks = []check{
 		b.start(230*ms, ten)
 	}},
 
+	{"P2_SpreadBucket", func(b *bench) {
+		one := charge("one", throttle.TokenBucket(1, sec, 1))
+		b.spread(300*ms, 0, one)
+		b.later(2500*ms, one)
+		b.spread(300*ms, 3500*ms, one) // from 1.3 s on it could be used until 1.6 s, too close to 2.5 s
+		b.spread(200*ms, 1300*ms, one)
+	}},
+
 	{"P7_SpreadIsGivenBack", func(b *bench) {
 		one := charge("one", throttle.PerSecond(1))
 		k, g := b.book(throttle.Booking{Charges: []throttle.Charge{one}, Spread: 300 * ms})

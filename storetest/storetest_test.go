@@ -43,9 +43,13 @@ func TestChecksAreNamedForAPromise(t *testing.T) {
 	}
 }
 
+func mutants() []mutant {
+	return slices.Concat(bookingMutants, bucketMutants, otherMutants)
+}
+
 func TestEveryMutantIsCaughtByName(t *testing.T) {
 	named := without(slices.Concat(largeChecks, randomChecks()))
-	for _, m := range slices.Concat(bookingMutants, otherMutants) {
+	for _, m := range mutants() {
 		t.Run(m.name, func(t *testing.T) {
 			require.True(t, caught(t, named, m.prefix, m.store), "no check %s… failed", m.prefix)
 		})
@@ -53,7 +57,7 @@ func TestEveryMutantIsCaughtByName(t *testing.T) {
 }
 
 func TestEveryMutantIsCaughtAtRandom(t *testing.T) {
-	for _, m := range slices.Concat(bookingMutants, otherMutants) {
+	for _, m := range mutants() {
 		t.Run(m.name, func(t *testing.T) {
 			require.Equal(t, m.blind == "", caught(t, randomChecks(), "P1_Random", m.store), m.blind)
 		})

@@ -1,0 +1,139 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Mutants of buckets, of what must stay free, and of the least wait.
+var bucketMutants = []mutant{
+	{"a token too many", "P1_Bucket", "", rebuilt(func(n int, per time.Duration, burst int) throttle.Limit {
+		return throttle.TokenBucket(n, per, burst+1)
+	})},
+	{"a token too few", "P1_Bucket", "", charging(func(c *throttle.Charge) {
+		if l := c.Limit; l.Kind() == throttle.Bucket {
+			c.Limit = throttle.TokenBucket(l.N(), l.Per(), max(c.Cost+c.Reserve, l.Capacity()-1))
+		}
+	})},
+	{"tokens flow too fast", "P1_Bucket", "", rebuilt(func(n int, per time.Duration, burst int) throttle.Limit {
+		return throttle.TokenBucket(n, per-tick, burst)
+	})},
+	{"tokens flow too slowly", "P1_Bucket", "", rebuilt(func(n int, per time.Duration, burst int) throttle.Limit {
+		return throttle.TokenBucket(n, per+tick, burst)
+	})},
+	{"bucket as sliding", "P1_Bucket", "", rebuilt(func(n int, per time.Duration, burst int) throttle.Limit {
+		return throttle.SlidingWindow(burst, per*time.Duration(burst)/time.Duration(n))
+	})},
+	{"bucket as paced", "P1_Bucket", "", rebuilt(func(n int, per time.Duration, _ int) throttle.Limit {
+		return throttle.LeakyBucket(n, per)
+	})},
+	{"jitter ignored by token buckets", "P2_Bucket", "", unjittered(throttle.Bucket)},
+	{"jitter taken from each token", "P2_Bucket", "", charging(func(c *throttle.Charge) {
+		if l := c.Limit; l.Kind() == throttle.Bucket {
+			c.Limit = throttle.TokenBucket(l.N(), l.Per()+c.Jitter*time.Duration(l.N()), l.Capacity())
+			c.Jitter = 0
+		}
+	})},
+	{"a bucket forgets its bursts", "P1_BucketRemembers", "", seeing(func(o *oracle, c throttle.Charge, s stay) bool {
+		return c.Limit.Kind() != throttle.Bucket || over(c, s) > o.clock()
+	})},
+	{"a bucket forgets its bursts and jitter", "P2_BucketRemembers", "", seeing(func(o *oracle, c throttle.Charge, s stay) bool {
+		return c.Limit.Kind() != throttle.Bucket || over(c, s) > o.clock()
+	})},
+	{"a bucket does not look ahead", "P1_BucketBefore", "", seeing(func(o *oracle, c throttle.Charge, s stay) bool {
+		return c.Limit.Kind() != throttle.Bucket || s.at <= o.clock()
+	})},
+	{"spread ignored by token buckets", "P2_SpreadBucket", "", asking(func(b *throttle.Booking) {
+		if slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return c.Limit.Kind() == throttle.Bucket }) {
+			b.Spread = 0
+		}
+	})},
+
+	{"reserve ignored by sliding windows", "P5_ReserveOfASliding", "", unreserved(throttle.Sliding)},
+	{"reserve ignored by windows", "P5_ReserveOfAFixed", "", unreserved(throttle.Aligned)},
+	{"reserve ignored by token buckets", "P5_ReserveOfABucket", "", unreserved(throttle.Bucket)},
+	{"reserve too small", "P5_Reserve", "", charging(func(c *throttle.Charge) { c.Reserve = max(0, c.Reserve-1) })},
+	{"reserve too large", "P5_Reserve", "", charging(func(c *throttle.Charge) {
+		if c.Reserve > 0 {
+			c.Reserve = min(c.Reserve+1, c.Limit.Capacity()-c.Cost)
+		}
+	})},
+	{"reserve is booked", "P5_ReserveIsNotRemembered", "", charging(func(c *throttle.Charge) {
+		c.Cost, c.Reserve = c.Cost+c.Reserve, 0
+	})},
+	{"reserve looks at what has started only", "P5_ReserveBefore", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		other := *b
+		other.Charges = slices.Clone(b.Charges)
+		for i, c := range b.Charges {
+			for _, s := range o.ledger.stays[c.Budget.Key] {
+				if s.at > o.clock() {
+					other.Charges[i].Reserve = 0
+				}
+			}
+		}
+		return honest(o, &other)
+	}}},
+
+	{"NotBefore ignored", "Store_NotBefore", "", asking(func(b *throttle.Booking) { b.NotBefore = 0 })},
+	{"NotBefore is added to the wait", "Store_NotBefore", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		other := *b
+		other.NotBefore = 0
+		wait := o.ledger.earliest(other, o.clock()) - o.clock()
+		other.NotBefore = b.NotBefore + tickTimes(wait)
+		return honest(o, &other)
+	}}},
+	{"NotBefore holds", "Store_NotBefore", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		g := honest(o, b)
+		if b.NotBefore > 0 && g.Wait == b.NotBefore {
+			g.Held = 0
+		}
+		return g
+	}}},
+	{"NotBefore does not count for MaxWait", "Store_NotBeforeAndMaxWait", "", asking(func(b *throttle.Booking) {
+		if b.MaxWait >= 0 {
+			b.MaxWait += b.NotBefore
+		}
+	})},
+}
+
+// rebuilt changes the limits of buckets.
+func rebuilt(change func(n int, per time.Duration, burst int) throttle.Limit) broken {
+	return charging(func(c *throttle.Charge) {
+		if l := c.Limit; l.Kind() == throttle.Bucket {
+			c.Limit = change(l.N(), l.Per(), l.Capacity())
+		}
+	})
+}
+
+func unreserved(kind throttle.Kind) broken {
+	return charging(func(c *throttle.Charge) {
+		if c.Limit.Kind() == kind {
+			c.Reserve = 0
+		}
+	})
+}
+
+// seeing books by a part of what was booked before.
+func seeing(counts func(*oracle, throttle.Charge, stay) bool) broken {
+	return broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		o.giveBack(b.Instead)
+		hidden := make(map[[16]byte][]stay)
+		for _, c := range b.Charges {
+			key := c.Budget.Key
+			o.ledger.stays[key] = slices.DeleteFunc(o.ledger.stays[key], func(s stay) bool {
+				if counts(o, c, s) {
+					return false
+				}
+				hidden[key] = append(hidden[key], s)
+				return true
+			})
+		}
+		g := honest(o, b)
+		for key, stays := range hidden {
+			o.ledger.stays[key] = append(o.ledger.stays[key], stays...)
+		}
+		return g
+	}}
+}
