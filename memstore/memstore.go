@@ -40,16 +40,18 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 	defer s.unlock(held)
 
 	now := s.clock.now()
+	from := now + micros(b.NotBefore)
 	for i := range b.Charges {
 		c, q := &b.Charges[i], &searches[i]
 		c.Over = 0 // it may be of an earlier Book
 		s.ready(q, c, b.Spread, now)
+		q.from = from
 		if b.Instead != 0 {
 			q.row.remove(b.Instead, &q.rule)
 		}
 	}
 
-	t, g := find(b.Charges, searches, now)
+	t, g := find(b.Charges, searches, from)
 	if t-now > micros(throttle.Farthest) {
 		g.Wait = throttle.Never
 		return g, nil
@@ -167,7 +169,7 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 	if u.kind == throttle.Paced {
 		st.Used = min(st.Used, 1)
 	}
-	q := search{row: r, rule: u}
+	q := search{row: r, rule: u, from: now}
 	st.Wait = time.Duration(q.earliest(now)-now) * time.Microsecond
 	st.Paused = time.Duration(max(0, r.paused-now)) * time.Microsecond
 	return st, nil

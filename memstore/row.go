@@ -47,6 +47,9 @@ type row struct {
 	until  int64 // span and most are needed until then, even if a caller's limit is smaller
 	paused int64 // closed until then
 	frozen int64 // until then cancelled places stay taken
+
+	level  int64 // Bucket: what was spent of it at lost, in units; see bucket.go
+	micros int64 // units of a token in level; 0: it was no bucket
 }
 
 // expiry is when nothing in the row can matter any more.
@@ -79,10 +82,13 @@ func (r *row) remember(now int64, u *rule) {
 		back, keep, most = now-start+1, end-start, 2*u.n // its first moment counts
 	case throttle.Paced:
 		most = 1
+	case throttle.Bucket:
+		most = 2 * u.n // a full one, and what flows in
+		r.recount(u)
 	}
 	if missing := r.lost - (now - back); missing > 0 {
 		r.add(r.lost, r.lost, r.atMost(missing))
-		r.lost = now - back
+		r.lost, r.level = now-back, 0
 	}
 	if u.kind == throttle.Paced && keep != r.span && r.span > 0 {
 		r.freeze() // blocks of another unit cannot be told apart
@@ -116,12 +122,10 @@ func (r *row) prune(now int64, u *rule) {
 		if u.kind == throttle.Paced && r.entries[k].end(u.span, u.n) > now {
 			break
 		}
-		r.lost = max(r.lost, r.entries[k].last)
-		r.total -= r.entries[k].n
 		k++
 	}
 	if k > 0 {
-		r.entries = slices.Delete(r.entries, 0, k)
+		r.forget(k, u)
 	}
 }
 

@@ -8,27 +8,35 @@ import (
 
 // A rule is a charge in microseconds.
 type rule struct {
-	limit  throttle.Limit
+	limit  *throttle.Limit
 	kind   throttle.Kind
-	n      int64
+	n      int64 // the largest cost that ever fits
 	cost   int64
-	span   int64 // Sliding: the length that counts; Paced: what one unit occupies
+	room   int64 // what may be there besides the cost and what must stay free
+	span   int64 // Sliding, Bucket: the length that counts; Paced: what one unit occupies
 	jitter int64
 	pace   int64 // see throttle.Charge
 	spread int64 // see throttle.Booking
+	tokens int64 // Bucket: so many flow in …
+	micros int64 // … in so many microseconds
 }
 
 func newRule(c *throttle.Charge, spread time.Duration) rule {
-	return rule{
-		limit:  c.Limit,
+	u := rule{
+		limit:  &c.Limit,
 		kind:   c.Limit.Kind(),
-		n:      int64(c.Limit.N()),
+		n:      int64(c.Limit.Capacity()),
 		cost:   int64(c.Cost),
+		room:   int64(c.Limit.Capacity() - c.Reserve - c.Cost),
 		span:   micros(c.Span()),
 		jitter: micros(c.Jitter),
 		pace:   micros(c.Pace),
 		spread: micros(spread),
 	}
+	if u.kind == throttle.Bucket {
+		u.tokens, u.micros = c.Refill()
+	}
+	return u
 }
 
 // window returns the fixed or calendar window that holds t.

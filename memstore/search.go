@@ -7,10 +7,13 @@ import "github.com/fleetthrottle/throttle"
 type search struct {
 	row  *row
 	rule rule
-	i, j int   // Sliding: the run of entries i … j-1
-	sum  int64 // its sum
-	k    int   // the entry that the pace stands at
-	wait int64 // Sliding: the earliest start by the limit alone; 0: not asked yet
+	from int64 // no start earlier than this was asked for
+
+	i, j  int   // Sliding, Bucket: the run of entries i … j-1
+	sum   int64 // its sum
+	k     int   // the entry that the pace stands at
+	wait  int64 // Sliding: the earliest start by the limit alone; 0: not asked yet
+	level level // Bucket: what was spent when the run begins
 }
 
 // earliest returns the first start not before t that has room for the cost.
@@ -22,20 +25,21 @@ func (s *search) earliest(t int64) int64 {
 		return s.slidingPaced(t)
 	case throttle.Aligned:
 		return s.aligned(t)
+	case throttle.Bucket:
+		return s.bucket(t)
 	default:
 		return s.paced(t)
 	}
 }
 
 // slidingPaced is sliding for a charge that may have a pace: it counts when the
-// limit alone, or a penalty, makes the request wait.
+// limit alone, or a penalty, makes the request wait longer than it asked to.
 func (s *search) slidingPaced(t int64) int64 {
-	now := s.row.seen
 	if s.wait == 0 {
-		s.wait = s.sliding(max(now, s.row.paused))
+		s.wait = s.sliding(max(s.from, s.row.paused))
 	}
 	t = s.sliding(max(t, s.wait))
-	if s.rule.pace == 0 || s.wait == now {
+	if s.rule.pace == 0 || s.wait == s.from {
 		return t
 	}
 	for {
@@ -72,7 +76,7 @@ func (s *search) clear(t int64) int64 {
 // shortest run from it that leaves no room forbid every start from which an
 // interval of length span can touch the whole run.
 func (s *search) sliding(t int64) int64 {
-	span, room := s.rule.span, s.rule.n-s.rule.cost
+	span, room := s.rule.span, s.rule.room
 	if s.row.total <= room {
 		return t
 	}
@@ -102,7 +106,7 @@ func (s *search) sliding(t int64) int64 {
 
 // aligned goes from window to window.
 func (s *search) aligned(t int64) int64 {
-	tail, room := s.rule.jitter+s.rule.spread, s.rule.n-s.rule.cost
+	tail, room := s.rule.jitter+s.rule.spread, s.rule.room
 	e := s.row.entries
 	for {
 		start, end := s.rule.window(t)

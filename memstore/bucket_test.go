@@ -1,0 +1,187 @@
+package memstore_test
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+const ms = time.Millisecond
+
+// TestP1_BucketUnderLoad keeps a bucket busy for hours, so that all but the
+// last moments are forgotten. Each start is the earliest that the whole history
+// allows.
+func TestP1_BucketUnderLoad(t *testing.T) {
+	for _, limit := range []throttle.Limit{
+		throttle.TokenBucket(2, time.Second, 40),
+		throttle.TokenBucket(7, time.Second, 3),
+		throttle.TokenBucket(1, time.Minute, 20),
+		throttle.TokenBucket(3, 10*time.Second, 100),
+	} {
+		for _, jitter := range []time.Duration{0, 35 * ms, 700 * ms} {
+			t.Run(limit.String()+" "+jitter.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := memstore.New()
+					c := charge("busy", limit)
+					c.Jitter = jitter
+					var h history
+					for range 2000 {
+						want := h.next(c)
+						require.Equal(t, want, book(t, s, c))
+						h.add(want, 1)
+						time.Sleep(want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestP3_LargeBucketUnderLoad lets starts share entries. That costs little, once.
+func TestP3_LargeBucketUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c := charge("large", throttle.TokenBucket(100, time.Second, 1000))
+		var h history
+		for range 6000 {
+			wait := book(t, s, c)
+			h.add(wait, 1)
+			time.Sleep(wait)
+		}
+		require.Zero(t, h.excess(c))
+		require.LessOrEqual(t, h.last(), 50*time.Second+c.Span()/128+time.Microsecond)
+	})
+}
+
+// TestP1_BucketForgetsNoLoad mixes costs, cancels and idle moments.
+func TestP1_BucketForgetsNoLoad(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 3))
+			s := memstore.New()
+			c := charge("busy", throttle.TokenBucket(1+rng.IntN(20), time.Second, 1+rng.IntN(10)))
+			c.Jitter = time.Duration(rng.IntN(100)) * ms
+			var h history
+			for range 500 {
+				time.Sleep(time.Duration(rng.IntN(300)) * ms)
+				c.Cost = 1 + rng.IntN(c.Limit.Capacity())
+				c.Reserve = rng.IntN(1 + c.Limit.Capacity() - c.Cost)
+				k := booking(c)
+				g, err := s.Book(t.Context(), k)
+				require.NoError(t, err)
+				if rng.IntN(4) == 0 {
+					s.Cancel(k, g)
+					continue
+				}
+				h.add(g.Wait, c.Cost)
+			}
+			require.Zero(t, h.excess(c), "seed %d", seed)
+		})
+	}
+}
+
+// TestP2_BucketJitter spends what flows in during the jitter never, however
+// long ago the bucket was full.
+func TestP2_BucketJitter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c := charge("late", throttle.TokenBucket(10, time.Second, 5))
+		c.Jitter = 100 * ms
+		for range 5 {
+			require.Zero(t, book(t, s, c))
+		}
+		begun := time.Now()
+		for i := range 100 {
+			time.Sleep(book(t, s, c))
+			require.Equal(t, 100*ms+time.Duration(i+1)*100*ms, time.Since(begun))
+		}
+	})
+}
+
+// TestBucketChanges counts what is spent under other numbers: of 20 tokens spent,
+// a tenth has flowed back.
+func TestBucketChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		slow, fast := charge("one", throttle.TokenBucket(1, time.Second, 20)), charge("one", throttle.TokenBucket(7, time.Second, 20))
+		for range 20 {
+			require.Zero(t, book(t, s, slow))
+		}
+		time.Sleep(2 * time.Second)
+		fast.Cost = 20
+		require.Equal(t, 857143*time.Microsecond, book(t, s, fast), "20 tokens need 20/7 s")
+		time.Sleep(time.Minute)
+		require.Zero(t, book(t, s, fast))
+	})
+}
+
+// TestBucketRoom lets a start that must leave something free wait for it, and
+// another take what it left.
+func TestBucketRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c := charge("shared", throttle.TokenBucket(10, time.Second, 10))
+		low := c
+		low.Reserve = 4
+		for range 6 {
+			require.Zero(t, book(t, s, low))
+		}
+		require.Equal(t, 100*ms, book(t, s, low))
+		for range 4 {
+			require.Zero(t, book(t, s, c))
+		}
+		require.Equal(t, 200*ms, book(t, s, c), "the booked start has what flows in until then")
+	})
+}
+
+// A history is all that was started in a bubble, in any order of booking.
+type history []past
+
+type past struct {
+	at   int64
+	cost int64
+}
+
+func (h *history) add(wait time.Duration, cost int) {
+	*h = append(*h, past{time.Now().Add(wait).UnixMicro(), int64(cost)})
+}
+
+// next is how long the charge waits, if it cost 1, after all those starts.
+func (h history) next(c throttle.Charge) (wait time.Duration) {
+	tokens, micros := c.Refill()
+	missing, now := int64(len(h)+1-c.Limit.Capacity()), time.Now().UnixMicro()
+	for i := 0; missing > 0; i, missing = i+1, missing-1 {
+		flow := (missing*micros + tokens - 1) / tokens
+		wait = max(wait, time.Duration(h[i].at-now+flow)*time.Microsecond+c.Jitter)
+	}
+	return wait
+}
+
+// last is how long after the first start the last one is.
+func (h history) last() time.Duration {
+	return time.Duration(h[len(h)-1].at-h[0].at) * time.Microsecond
+}
+
+// excess is by how many units, at the most, the costs of any run of starts pass
+// what the bucket allows in so long.
+func (h history) excess(c throttle.Charge) (most int64) {
+	byTime := slices.SortedFunc(slices.Values(h), func(a, b past) int { return cmp.Compare(a.at, b.at) })
+	tokens, micros := c.Refill()
+	burst, jitter := int64(c.Limit.Capacity()), c.Jitter.Microseconds()
+	for i := range byTime {
+		sum := int64(0)
+		for _, p := range byTime[i:] {
+			sum += p.cost
+			most = max(most, (sum-burst)*micros-tokens*max(0, p.at-byTime[i].at-jitter))
+		}
+	}
+	return most
+}
