@@ -75,7 +75,7 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 // what is there, because a search is large enough for a copy to be felt.
 func (s *Store) ready(q *search, c *throttle.Charge, spread time.Duration, now int64) {
 	q.row = s.shard(c.Budget).row(c.Budget.Key, now)
-	q.rule = newRule(c, spread)
+	q.rule.set(c, spread)
 	q.row.advance(now, &q.rule)
 }
 
@@ -149,8 +149,10 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 	}
 	now := s.clock.now()
 	c.Cost = 1
-	u := newRule(&c, 0)
-	r.advance(now, &u)
+	q := search{row: r, from: now}
+	u := &q.rule
+	u.set(&c, 0)
+	r.advance(now, u)
 	since := now - u.span
 	if u.kind == throttle.Aligned {
 		start, _ := u.window(now)
@@ -169,7 +171,6 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 	if u.kind == throttle.Paced {
 		st.Used = min(st.Used, 1)
 	}
-	q := search{row: r, rule: u, from: now}
 	st.Wait = time.Duration(q.earliest(now)-now) * time.Microsecond
 	st.Paused = time.Duration(max(0, r.paused-now)) * time.Microsecond
 	return st, nil

@@ -21,22 +21,17 @@ type rule struct {
 	micros int64 // … in so many microseconds
 }
 
-func newRule(c *throttle.Charge, spread time.Duration) rule {
-	u := rule{
-		limit:  &c.Limit,
-		kind:   c.Limit.Kind(),
-		n:      int64(c.Limit.Capacity()),
-		cost:   int64(c.Cost),
-		room:   int64(c.Limit.Capacity() - c.Reserve - c.Cost),
-		span:   micros(c.Span()),
-		jitter: micros(c.Jitter),
-		pace:   micros(c.Pace),
-		spread: micros(spread),
-	}
+// set makes u the rule of a charge. It fills in what is there, because a rule is
+// large enough for a copy to be felt.
+func (u *rule) set(c *throttle.Charge, spread time.Duration) {
+	u.limit, u.kind = &c.Limit, c.Limit.Kind()
+	u.n, u.cost = int64(c.Limit.Capacity()), int64(c.Cost)
+	u.room = u.n - u.cost - int64(c.Reserve)
+	u.span = micros(c.Span())
+	u.jitter, u.pace, u.spread = micros(c.Jitter), micros(c.Pace), micros(spread)
 	if u.kind == throttle.Bucket {
 		u.tokens, u.micros = c.Refill()
 	}
-	return u
 }
 
 // window returns the fixed or calendar window that holds t.
