@@ -115,6 +115,51 @@ var changeChecks = []check{
 		b.between(500*ms, sec, c)
 	}},
 
+	{"P1_ChangeToASmallerBucket", func(b *bench) {
+		c := charge("c", throttle.TokenBucket(1, sec, 10))
+		b.start(0, costing(c, 8))
+		c.Limit = throttle.TokenBucket(1, sec, 4)
+		b.between(sec, 5*sec, c)
+	}},
+
+	{"P1_ChangeToALargerBucketUnderLoad", func(b *bench) {
+		c := charge("c", throttle.TokenBucket(1, sec, 2))
+		b.starts(2, 0, c)
+		for i := range 20 {
+			b.start(time.Duration(i+1)*sec, c)
+			b.at(time.Duration(i+1) * sec)
+		}
+		c.Limit = throttle.TokenBucket(1, sec, 5)
+		b.between(20*sec, 25*sec, costing(c, 3)) // what was spent of two is not spent of five
+	}},
+
+	{"P1_ChangeToASlowerBucket", func(b *bench) {
+		c := charge("c", throttle.TokenBucket(10, sec, 10))
+		b.starts(10, 0, c)
+		for i := range 30 {
+			b.start(time.Duration(i+1)*100*ms, c)
+			b.at(time.Duration(i+1) * 100 * ms)
+		}
+		c.Limit = throttle.TokenBucket(1, sec, 10)
+		b.between(4*sec, 33*sec, c) // not even the last second fits
+	}},
+
+	{"P1_ChangeFromSlidingToBucket", func(b *bench) {
+		c := charge("c", throttle.PerSecond(10))
+		b.starts(6, 0, c)
+		c.Limit = throttle.TokenBucket(1, sec, 5)
+		b.between(sec, 2*sec, c)
+	}},
+
+	{"P1_ChangeFromBucketToSliding", func(b *bench) {
+		c := charge("c", throttle.TokenBucket(10, sec, 10))
+		b.starts(10, 0, c)
+		b.at(100 * ms)
+		b.start(100*ms, c)
+		c.Limit = throttle.PerSecond(10)
+		b.between(sec+tick, 2*sec+2*tick, c)
+	}},
+
 	{"P11_ChangeKeepsThePause", func(b *bench) {
 		c := charge("c", throttle.PerSecond(1))
 		b.pause(c, 5*sec)

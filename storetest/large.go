@@ -30,6 +30,16 @@ var largeChecks = []check{
 		b.queue(5000, 0, forty)
 	}},
 
+	{"P1_LargeBucket", func(b *bench) {
+		thousand := late(charge("thousand", throttle.TokenBucket(1000, sec, 1000)), 35*ms)
+		b.queue(5000, 0, thousand)
+	}},
+
+	{"P1_LongQueueForABucket", func(b *bench) {
+		twenty := charge("twenty", throttle.TokenBucket(20, time.Minute, 20))
+		b.queue(1000, ms, twenty)
+	}},
+
 	{"P3_SteadyDemand", func(b *bench) {
 		c := late(charge("steady", throttle.PerSecond(400)), 35*ms)
 		b.steady(20, 1700*tick, c)
@@ -89,10 +99,19 @@ func (b *bench) queue(waiters int, step time.Duration, c throttle.Charge) {
 	if text := history.excess(c); text != "" {
 		b.errorf("%s", text)
 	}
-	exact := time.Duration((waiters-1)/c.Limit.N())*tickTimes(span(c)) + time.Duration((waiters-1)%c.Limit.N())*step
+	exact := lastOf(waiters, step, c)
 	if last > exact+exact/100 {
 		b.errorf("%d waiters at %s: the last starts at %v, want at most 1%% after %v", waiters, sentence(c), last, exact)
 	}
+}
+
+// lastOf is when the last of so many waiters can start at the earliest.
+func lastOf(waiters int, step time.Duration, c throttle.Charge) time.Duration {
+	if c.Limit.Kind() == throttle.Bucket {
+		return tickTimes(flowOf(c).after(int64(waiters)))
+	}
+	n := c.Limit.N()
+	return time.Duration((waiters-1)/n)*tickTimes(span(c)) + time.Duration((waiters-1)%n)*step
 }
 
 // steady is one caller after another: each waits for its start and the next

@@ -40,6 +40,10 @@ func TestLargeMutantsAreCaught(t *testing.T) {
 		{"one too many in a burst", "P1_LargeBurst", misleading(more)},
 		{"one too many in a queue", "P1_LongQueueAtOnce", misleading(more)},
 		{"one too many in a window", "P1_LargeFixed", misleading(more)},
+		{"one too many in a bucket", "P1_LargeBucket", misleading(func(c *throttle.Charge) {
+			c.Limit = throttle.TokenBucket(c.Limit.N(), c.Limit.Per(), c.Limit.Capacity()+1)
+		})},
+		{"too late in a queue for a bucket", "P1_LongQueueForABucket", misleading(tooLate)},
 		{"too soon", "P1_LargeLimitEvenly", misleading(tooSoon)},
 		{"too soon in a queue", "P1_LongQueue", misleading(tooSoon)},
 		{"too late", "P1_LargeLimitEvenly", misleading(tooLate)},

@@ -164,11 +164,12 @@ func (l *ledger) add(k throttle.Booking, t int64) {
 	}
 }
 
-// remove takes a booked start back out of every budget.
-func (l *ledger) remove(k throttle.Booking, t int64) {
+// remove takes a booked start back out of every budget in which it still counts:
+// a bucket can no longer tell what it spent long ago.
+func (l *ledger) remove(k throttle.Booking, t, now int64) {
 	for _, c := range k.Charges {
-		key := c.Budget.Key
-		if i := slices.Index(l.stays[key], stayOf(c, k.Spread, t)); i >= 0 {
+		key, s := c.Budget.Key, stayOf(c, k.Spread, t)
+		if i := slices.Index(l.stays[key], s); i >= 0 && over(c, s) > now {
 			l.stays[key] = slices.Delete(l.stays[key], i, i+1)
 		}
 	}

@@ -34,7 +34,7 @@ var otherMutants = []mutant{
 	{"cancel of the first budget only", "P6_Cancel", "", broken{cancel: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
 		first := *b
 		first.Charges = b.Charges[:1]
-		o.ledger.remove(first, o.booked[g.Mark].at)
+		o.ledger.remove(first, o.booked[g.Mark].at, o.clock())
 	}}},
 	{"cancel of what is to come only", "P7_CancelAPast", "", broken{cancel: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
 		if o.booked[g.Mark].at > o.clock() {

@@ -92,7 +92,7 @@ var bookingMutants = []mutant{
 	{"budgets booked one by one", "P6", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
 		g := honest(o, b)
 		if g.OK && len(b.Charges) > 1 {
-			o.ledger.remove(*b, o.booked[g.Mark].at)
+			o.ledger.remove(*b, o.booked[g.Mark].at, o.clock())
 			for i := range b.Charges {
 				alone := *b
 				alone.Charges, alone.Instead = b.Charges[i:i+1], 0

@@ -72,7 +72,7 @@ func (o *oracle) holder(b *throttle.Booking, now, t int64) (int, bool) {
 // giveBack removes a grant; the mark stays used up.
 func (o *oracle) giveBack(mark int64) {
 	if e, ok := o.booked[mark]; ok {
-		o.ledger.remove(e.booking, e.at)
+		o.ledger.remove(e.booking, e.at, o.clock())
 		o.booked[mark] = entry{}
 	}
 }

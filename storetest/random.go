@@ -174,7 +174,7 @@ func (w *world) try(k throttle.Booking) {
 func (w *world) replace() {
 	w.Helper()
 	if old, ok := w.take(); ok {
-		w.truth.remove(old.booking, old.at)
+		w.remove(old)
 		k := old.booking
 		if !w.current(k) {
 			w.store.Cancel(&k, old.grant) // Instead is for the same charges
@@ -200,9 +200,19 @@ func (w *world) current(k throttle.Booking) bool {
 // cancel gives back one of the latest starts, past or to come.
 func (w *world) cancel() {
 	if old, ok := w.take(); ok {
-		w.truth.remove(old.booking, old.at)
+		w.remove(old)
 		w.store.Cancel(&old.booking, old.grant)
 	}
+}
+
+// remove takes a start out of the truth. Where limits change a store may still
+// know of one that no longer counts.
+func (w *world) remove(old granted) {
+	now := w.clock()
+	if w.mood == changing {
+		now = 0
+	}
+	w.truth.remove(old.booking, old.at, now)
 }
 
 // take forgets one of the latest grants.

@@ -38,6 +38,20 @@ var statusChecks = []check{
 		b.status(two, throttle.Status{})
 	}},
 
+	{"Store_StatusOfABucket", func(b *bench) {
+		three := charge("three", throttle.TokenBucket(1, sec, 3))
+		b.status(three, throttle.Status{})
+		b.starts(3, 0, three)
+		b.start(sec, three)
+		b.status(three, throttle.Status{Used: 3, Waiting: 1, Wait: 2 * sec})
+		b.at(1500 * ms)
+		b.status(three, throttle.Status{Used: 4, Wait: 500 * ms})
+		b.at(3 * sec)
+		b.status(three, throttle.Status{Used: 1}) // it takes three seconds to fill the bucket
+		b.at(4 * sec)
+		b.status(three, throttle.Status{})
+	}},
+
 	{"P11_StatusPaused", func(b *bench) {
 		one := charge("one", throttle.PerSecond(1))
 		b.start(0, one)
