@@ -3,48 +3,54 @@ package throttle
 import (
 	"io"
 	"net/http"
-	"sync"
 )
 
-// A releasing body calls done once when nobody needs the response's context any
-// more: at its end, at an error, or when it is closed.
-type releasingBody struct {
+// A watchedBody tells the journey when the answer is over: at its end, at an
+// error, or when it is closed.
+type watchedBody struct {
 	io.ReadCloser
-	done func()
-	once sync.Once
+	journey *journey
 }
 
-// release wraps the answer's body. The body of an upgraded connection stays an
-// io.ReadWriteCloser and is released when it is closed.
-func release(resp *http.Response, done func()) io.ReadCloser {
+// watch wraps the answer's body. The body of an upgraded connection stays an
+// io.ReadWriteCloser and is over when it is closed.
+func (j *journey) watch(resp *http.Response) {
 	if resp.Body == nil || resp.Body == http.NoBody {
-		done()
-		return resp.Body
+		j.end()
+		return
 	}
-	b := &releasingBody{ReadCloser: resp.Body, done: done}
 	if w, ok := resp.Body.(io.ReadWriteCloser); ok {
-		return &upgradedBody{ReadWriteCloser: w, releasing: b}
+		resp.Body = &upgradedBody{w, j}
+		return
 	}
-	return b
+	j.body = watchedBody{resp.Body, j}
+	resp.Body = &j.body
 }
 
-func (b *releasingBody) Read(p []byte) (int, error) {
+// Read implements io.Reader.
+func (b *watchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		b.once.Do(b.done)
+		b.journey.end()
 	}
 	return n, err
 }
 
-func (b *releasingBody) Close() error {
+// Close implements io.Closer.
+func (b *watchedBody) Close() error {
 	err := b.ReadCloser.Close()
-	b.once.Do(b.done)
+	b.journey.end()
 	return err
 }
 
 type upgradedBody struct {
 	io.ReadWriteCloser
-	releasing *releasingBody
+	journey *journey
 }
 
-func (b *upgradedBody) Close() error { return b.releasing.Close() }
+// Close implements io.Closer.
+func (b *upgradedBody) Close() error {
+	err := b.ReadWriteCloser.Close()
+	b.journey.end()
+	return err
+}

@@ -23,7 +23,7 @@ const Never = time.Duration(math.MaxInt64)
 type LimitError struct {
 	Policy     string        // the policy whose budget had no room in time
 	Limit      Limit         // its limit
-	RetryAfter time.Duration // when there would have been room; Never: not by waiting
+	RetryAfter time.Duration // when there would have been room; 0: nobody knows, as for Concurrency; Never: not by waiting
 	Paused     bool          // the budget is closed by a penalty, not merely full
 
 	cost int           // set when the cost is above the limit
@@ -41,11 +41,13 @@ func (e *LimitError) Error() string {
 	case e.RetryAfter == Never:
 		return head + "no start can be planned"
 	}
-	why := "would wait "
-	if e.Paused {
-		why = "closed by a penalty, would wait "
+	text := head + "would wait " + brief(e.RetryAfter)
+	switch {
+	case e.RetryAfter == 0:
+		text = head + "no room yet"
+	case e.Paused:
+		text = head + "closed by a penalty, would wait " + brief(e.RetryAfter)
 	}
-	text := head + why + brief(e.RetryAfter)
 	switch {
 	case e.by == "":
 		return text

@@ -9,7 +9,7 @@ type EventKind uint8
 // Started; one that is held causes a Waiting first, so that a long silence can
 // always be explained.
 const (
-	Waiting     EventKind = iota + 1 // the request is held: Wait says how long, Policy by which limit
+	Waiting     EventKind = iota + 1 // the request is held: Wait says how long (0: nobody knows), Policy by which limit
 	Started                          // the request is handed on: Wait says how long it was held
 	Refused                          // the request was not sent: Err says why
 	GaveUp                           // the caller's context ended while the request was held

@@ -15,14 +15,19 @@ const (
 	lastLook = 5
 )
 
-func leastJitter(charges []Charge) time.Duration {
-	least := time.Duration(0)
-	for i := range charges {
-		if j := charges[i].Jitter; j > 0 && !charges[i].Shadow && (least == 0 || j < least) {
-			least = j
+// measure looks at what the charges ask of a grant. What is in flight is held
+// and does not age.
+func (h *hold) measure() {
+	h.jitter, h.inFlight = 0, false
+	for i := range h.booking.Charges {
+		c := &h.booking.Charges[i]
+		switch j := c.Jitter; {
+		case c.Limit.kind == InFlight:
+			h.inFlight = true
+		case j > 0 && !c.Shadow && (h.jitter == 0 || j < h.jitter):
+			h.jitter = j
 		}
 	}
-	return least
 }
 
 // late returns how much too old the grant is to be used now, if some sevenths of
@@ -38,7 +43,6 @@ func (h *hold) late(parts time.Duration) time.Duration {
 // spread asks for room behind the start where the store is so far away that its
 // answer alone would use up what a grant may age.
 func (h *hold) spread() time.Duration {
-	h.jitter = leastJitter(h.booking.Charges)
 	if h.jitter == 0 {
 		return 0
 	}

@@ -20,9 +20,11 @@ type hold struct {
 	room    time.Duration // how long the caller could wait when it last asked; negative: for ever
 	roomBy  string        // what bounds that, for the error
 
-	grant  Grant         // a place is held while its OK is true
-	due    time.Time     // its start, or a little later: it is safe to use from then on
-	jitter time.Duration // the least among the charges that count; 0: none has any
+	grant    Grant         // a start while its OK is true, a place in line while it has Ready
+	due      time.Time     // its start, or a little later: it is safe to use from then on
+	jitter   time.Duration // the least among the charges that count; 0: none has any
+	inFlight bool          // some charges are InFlight
+	boarded  *boarding     // those, if they were taken after the start was booked
 }
 
 // now is time.Now for comparing with other moments of this process: it does not
@@ -37,7 +39,7 @@ var errReplaced = errors.New("throttle: the policies changed")
 // take books a start and awaits it.
 func (h *hold) take(ctx context.Context, w waiting) error {
 	err := h.book(ctx)
-	if err != nil || h.grant.Wait == 0 && h.grant.Age == 0 {
+	if err != nil || h.grant.OK && h.grant.Wait == 0 && h.grant.Age == 0 {
 		return err // granted in this very moment
 	}
 	return h.await(ctx, w)
@@ -50,28 +52,33 @@ type waiting struct {
 	replaced <-chan struct{} // come back when it is closed
 }
 
-// await sleeps until the booked start. If the grant turns out to be too old, it
-// is given up and another one taken. Await returns errReplaced, with the place
-// still held, when the policies were replaced meanwhile.
+// await sleeps until the booked start, or the caller's turn in line, and takes
+// what is InFlight. If the grant turns out to be too old, it is given up and
+// another one taken. Await returns errReplaced, with the place still held, when
+// the policies were replaced meanwhile.
 func (h *hold) await(ctx context.Context, w waiting) error {
 	for {
-		if h.grant.Wait > 0 {
-			if err := h.sleep(ctx, h.due.Add(-w.early), w.replaced); err != nil {
-				return err
-			}
-		}
-		if h.late(w.parts) == 0 {
+		err := h.sleep(ctx, w)
+		switch {
+		case err != nil:
+		case !h.grant.OK:
+			err = h.book(ctx)
+		case h.late(w.parts) > 0:
+			h.event(ctx, Stale, time.Since(h.due), nil)
+			err = h.book(ctx)
+		case h.aboard() || now().Before(h.due):
 			return nil
+		default:
+			err = h.board(ctx)
 		}
-		h.event(ctx, Stale, time.Since(h.due), nil)
-		if err := h.book(ctx); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// book asks the store for a start that is not too far away, in place of the one
-// that is held, if any. After an error nothing is held.
+// book asks the store for a start that is not too far away, in place of what is
+// held, if anything. After an error nothing is held.
 func (h *hold) book(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return h.left(ctx)
@@ -81,25 +88,26 @@ func (h *hold) book(ctx context.Context) error {
 		h.came = asked
 	}
 	b := &h.booking
+	h.measure()
+	h.disembark()
 	if s := h.spread(); s != b.Spread {
-		h.cancel() // Instead is for bookings of the same spread
+		if h.grant.OK {
+			h.cancel() // Instead is for bookings of the same spread
+		}
 		b.Spread = s
 	}
 	b.Instead = 0
-	if h.grant.OK {
+	if h.placed() {
 		b.Instead = h.grant.Mark
 	}
 	b.MaxWait = h.patience(ctx, asked)
 	g, err := h.store.Book(ctx, b)
 	if err != nil {
-		h.grant.OK = false // given back or lost: it must not be given back twice
-		if ctx.Err() != nil {
-			return h.left(ctx)
-		}
-		return &StoreError{err}
+		h.forget() // given back or lost: it must not be given back twice
+		return h.failure(ctx, err)
 	}
 	h.grant = g
-	if !g.OK {
+	if !h.placed() {
 		return h.refusal(g)
 	}
 	if h.due = asked; g.Wait > 0 || g.Age > 0 {
@@ -108,6 +116,14 @@ func (h *hold) book(ctx context.Context) error {
 	}
 	h.tell(ctx, g)
 	return nil
+}
+
+// failure is the error of a caller whom the store could not answer.
+func (h *hold) failure(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return h.left(ctx)
+	}
+	return &StoreError{err}
 }
 
 // payable refuses a cost that no wait can make fit.
@@ -157,9 +173,16 @@ func (h *hold) refusal(g Grant) error {
 	return e
 }
 
-// sleep waits until t. A caller that leaves gives its place back.
-func (h *hold) sleep(ctx context.Context, t time.Time, replaced <-chan struct{}) error {
-	d := time.Until(t)
+// sleep waits for what comes next: the start, a little before it if so wished,
+// or the caller's turn in line. A caller that leaves gives its place back.
+func (h *hold) sleep(ctx context.Context, w waiting) error {
+	if !h.grant.OK {
+		return h.lineUp(ctx, w.replaced)
+	}
+	if h.grant.Wait == 0 {
+		return nil
+	}
+	d := time.Until(h.due.Add(-w.early))
 	if d <= 0 {
 		return nil
 	}
@@ -168,20 +191,27 @@ func (h *hold) sleep(ctx context.Context, t time.Time, replaced <-chan struct{})
 	select {
 	case <-timer.C:
 		return nil
-	case <-replaced:
+	case <-w.replaced:
 		return errReplaced
 	case <-ctx.Done():
 		return h.left(ctx)
 	}
 }
 
-// cancel gives back the place that is held, if any.
+// placed reports whether a start is booked or a place in line is held.
+func (h *hold) placed() bool { return h.grant.OK || h.grant.Ready != nil }
+
+// cancel gives back what is held, if anything.
 func (h *hold) cancel() {
-	if h.grant.OK {
+	h.disembark()
+	if h.placed() {
 		h.store.Cancel(&h.booking, h.grant)
-		h.grant.OK = false
 	}
+	h.forget()
 }
+
+// forget is for a place that was used, given back or lost.
+func (h *hold) forget() { h.grant.OK, h.grant.Ready, h.boarded = false, nil, nil }
 
 // left gives the place back and is the error of a caller whose context ended.
 func (h *hold) left(ctx context.Context) error {
@@ -198,7 +228,7 @@ func (h *hold) tell(ctx context.Context, g Grant) {
 	if h.observe == nil {
 		return
 	}
-	if g.Wait > 0 {
+	if g.Wait > 0 || !g.OK {
 		h.event(ctx, Waiting, g.Wait, nil)
 	}
 	for i := range h.booking.Charges {

@@ -19,15 +19,23 @@ type journey struct {
 	table *table
 	rules []*rule // one for each charge of the booking
 
+	// What the base gets. All of it lies here, so that it is made at once;
+	// nothing is used again, because a base may keep it for longer than its
+	// answer.
+	sent   http.Request
+	line   lifeline
+	url    url.URL // see stop
+	trace  httptrace.ClientTrace
+	body   watchedBody
 	handed time.Time // when the base got the request
-	abort  context.CancelCauseFunc
-	url    url.URL // of the request as it is sent; see stop
 
 	// The base calls the hooks of a trace from goroutines of its own.
 	last    sync.Mutex
-	written bool  // the headers of the grant's request have left
-	traced  bool  // the base told of a connection
-	failed  error // why the last look stopped the request
+	written bool        // the headers of the grant's request have left
+	traced  bool        // the base told of a connection
+	failed  error       // why the last look stopped the request
+	over    bool        // nobody waits for the answer any more
+	unwatch func() bool // stops looking at the request's context
 
 	fewCharges [2]Charge
 	fewRules   [2]*rule
@@ -61,7 +69,7 @@ func (j *journey) wait() error {
 		if err = j.rematch(); err != nil || len(j.rules) == 0 {
 			return err
 		}
-		if w.replaced = j.table.replaced; j.grant.OK {
+		if w.replaced = j.table.replaced; j.placed() {
 			err = j.await(ctx, w)
 		} else {
 			err = j.take(ctx, w)
@@ -79,7 +87,9 @@ func (j *journey) rematch() error {
 	if err == nil && slices.EqualFunc(old.Charges, j.booking.Charges, sameCharge) {
 		return nil
 	}
-	j.store.Cancel(&old, j.grant)
+	if j.placed() {
+		j.store.Cancel(&old, j.grant)
+	}
 	j.grant = Grant{Held: -1}
 	return err
 }
@@ -87,7 +97,7 @@ func (j *journey) rematch() error {
 // sameCharge reports whether a place booked for a is as good as one for b.
 func sameCharge(a, b Charge) bool {
 	return a.Budget == b.Budget && a.Cost == b.Cost && a.Jitter == b.Jitter && a.Shadow == b.Shadow &&
-		a.Limit.String() == b.Limit.String()
+		a.Node == b.Node && a.Reserve == b.Reserve && a.Limit.String() == b.Limit.String()
 }
 
 // refuse ends a journey on which nothing was sent.
@@ -103,44 +113,74 @@ func (j *journey) refuse(err error) error {
 // the grant looked at once more when it is about to write: dialling may have
 // taken longer than the grant is good for.
 func (j *journey) send() (*http.Response, error) {
-	ctx, abort := context.WithCancelCause(j.req.Context())
-	j.abort = abort
-	j.event(ctx, Started, j.waited(), nil)
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn:      j.connected,
-		WroteHeaders: j.wrote,
-	})
-	sent := j.req.WithContext(traced)
-	j.url = *j.req.URL
-	sent.URL = &j.url
-	j.handed = time.Now()
-	resp, err := j.t.base.RoundTrip(sent)
+	j.event(j.req.Context(), Started, j.waited(), nil)
+	j.prepare()
+	j.handed = now()
+	resp, err := j.t.base.RoundTrip(&j.sent)
 
-	j.last.Lock()
-	defer j.last.Unlock()
-	if j.failed != nil {
-		err = j.failed
+	failed, traced := j.looked()
+	if failed != nil {
+		err = failed
 	}
 	if err != nil || resp == nil {
 		if resp != nil && resp.Body != nil {
 			resp.Body.Close()
 		}
-		abort(nil)
+		j.end()
 		return nil, err
 	}
-	if !j.traced {
+	if !traced {
 		j.t.dials.silent(j.req.URL.Host)
 	}
 	resp.Request = j.req
-	resp.Body = release(resp, func() { abort(nil) })
+	j.watch(resp)
 	return resp, nil
+}
+
+// prepare makes the request that the base gets.
+func (j *journey) prepare() {
+	ctx := j.req.Context()
+	j.line.parent = ctx
+	j.trace.GotConn, j.trace.WroteHeaders = j.connected, j.wrote
+	j.sent = *j.req.WithContext(httptrace.WithClientTrace(&j.line, &j.trace))
+	j.url = *j.req.URL
+	j.sent.URL = &j.url
+	if j.inFlight {
+		// Whoever puts another body around the answer's may never close it.
+		j.last.Lock()
+		j.unwatch = context.AfterFunc(ctx, j.end)
+		j.last.Unlock()
+	}
+}
+
+// looked returns what the last look found.
+func (j *journey) looked() (failed error, traced bool) {
+	j.last.Lock()
+	defer j.last.Unlock()
+	return j.failed, j.traced
+}
+
+// end is called, perhaps more than once, when the answer is over. It ends what
+// the request has in flight.
+func (j *journey) end() {
+	j.last.Lock()
+	defer j.last.Unlock()
+	if j.over {
+		return
+	}
+	j.over = true
+	j.line.end()
+	j.land()
+	if j.unwatch != nil {
+		j.unwatch()
+	}
 }
 
 // connected is the last look: the connection is there, nothing is written yet.
 func (j *journey) connected(httptrace.GotConnInfo) {
 	j.last.Lock()
 	defer j.last.Unlock()
-	if j.failed != nil {
+	if j.failed != nil || j.over {
 		return
 	}
 	if !j.traced {
@@ -159,7 +199,7 @@ func (j *journey) connected(httptrace.GotConnInfo) {
 func (j *journey) stop(err error) {
 	j.failed = err
 	j.url.Opaque = "\x7f"
-	j.abort(err)
+	j.line.cut(err)
 }
 
 // depart returns when the request may be written.
@@ -168,7 +208,9 @@ func (j *journey) depart() error {
 	if j.written {
 		// The base tries again on another connection. What it wrote on the
 		// first may have arrived, so that grant is spent.
-		j.written, j.grant.OK = false, false
+		j.written = false
+		j.land()
+		j.forget()
 		return j.take(ctx, w)
 	}
 	return j.await(ctx, w)

@@ -19,9 +19,9 @@ type Limiter struct {
 }
 
 // NewLimiter returns a limiter for the policy's limit. Of the policy it uses
-// Name, Limit, Jitter, Headroom, Shadow and Scope: the key and the cost are arguments of
-// [Limiter.Acquire], and there is no request to match and no answer to learn
-// from. It reports every mistake at once.
+// Name, Limit, Jitter, Headroom, Shadow and Scope: the key and the cost are
+// arguments of [Limiter.Acquire], and there is no request to match and no answer
+// to learn from. It reports every mistake at once.
 func NewLimiter(s Store, p Policy) (*Limiter, error) {
 	r, err := newRule(p, 0)
 	if s == nil {
@@ -45,39 +45,47 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 // It waits as long as ctx and [WithMaxWait] allow and returns at once, with a
 // *[LimitError], if that is not long enough. If ctx ends during the wait, the
 // place is given back and the error is the context's.
+//
+// A limit of [Concurrency] counts the work as in flight until [Permit.Release].
+// The permits of other limits may be dropped.
 func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, error) {
-	if err := l.acquire(ctx, key, cost, maxWait(ctx, 0)); err != nil {
-		return nil, err
-	}
-	return &Permit{}, nil
+	// Made here, and so little else that this is inlined: a permit that does
+	// not leave the caller's function is not allocated.
+	return l.acquire(ctx, new(Permit), key, cost)
 }
 
 // TryAcquire is Acquire for callers that never wait for room.
 func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit, error) {
-	if err := l.acquire(ctx, key, cost, -1); err != nil {
-		return nil, err
-	}
-	return &Permit{}, nil
+	return l.acquireWithin(ctx, new(Permit), key, cost, -1)
 }
 
-func (l *Limiter) acquire(ctx context.Context, key string, cost int, wait time.Duration) error {
+func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) (*Permit, error) {
+	return l.acquireWithin(ctx, p, key, cost, maxWait(ctx, 0))
+}
+
+// acquireWithin fills in and returns p.
+func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost int, wait time.Duration) (*Permit, error) {
 	h := l.holds.Get().(*hold)
 	defer l.holds.Put(h)
 	// The rest is set anew by each booking.
-	h.maxWait, h.came, h.grant = wait, time.Time{}, Grant{Held: -1}
+	h.maxWait, h.came, h.grant, h.boarded = wait, time.Time{}, Grant{Held: -1}, nil
 	c := &h.booking.Charges[0]
 	l.price(c, key, cost)
 	c.Reserve = l.reserves.of(priority(ctx))
 	switch {
 	case cost < 0:
-		return &ConfigError{l.charge.Budget.Policy, "cost", errors.New("is negative; 0 is the least")}
+		return nil, &ConfigError{l.charge.Budget.Policy, "cost", errors.New("is negative; 0 is the least")}
 	case cost == 0:
-		return nil
+		return p, nil
 	}
 	if err := payable(h.booking.Charges); err != nil {
-		return err
+		return nil, err
 	}
-	return h.take(ctx, waiting{parts: handOn})
+	if err := h.take(ctx, waiting{parts: handOn}); err != nil {
+		return nil, err
+	}
+	p.fill(l, h)
+	return p, nil
 }
 
 // price sets c to the charge of one call.
@@ -111,10 +119,3 @@ func (l *Limiter) Status(ctx context.Context, key string) (Status, error) {
 	}
 	return st, nil
 }
-
-// A Permit is leave to start one piece of work now.
-type Permit struct{}
-
-// Release says that the work is done. It does nothing for the limits that
-// count starts, and may be called more than once.
-func (p *Permit) Release() {}

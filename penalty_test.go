@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,9 +20,9 @@ import (
 // firstly is a base that answers its first request in one way and all others in
 // another.
 func firstly(first, others base) base {
-	n := 0
+	var n atomic.Int32
 	return func(r *http.Request) (*http.Response, error) {
-		if n++; n == 1 {
+		if n.Add(1) == 1 {
 			return first(r)
 		}
 		return others(r)

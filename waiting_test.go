@@ -83,9 +83,12 @@ func TestP4_OneBookingForEachGrant(t *testing.T) {
 
 func TestP5_FirstComeFirstServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var order []string
 		tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
-			order = append(order, r.URL.Path) // one per hour: never two at once
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, r.URL.Path)
 			return answer(200, "")(r)
 		}), onePerHour)
 		want := []string{"/a", "/b", "/c", "/d", "/e"}

@@ -1,0 +1,74 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// A Permit is leave to do one piece of work, which may start now.
+type Permit struct {
+	limiter *Limiter // nil: the work was free
+	key     [16]byte
+	cost    int // as it was settled last
+	reserve int
+	spread  time.Duration
+	grant   Grant
+	over    atomic.Bool
+}
+
+// fill makes the permit that of a hold that has taken its start.
+func (p *Permit) fill(l *Limiter, h *hold) {
+	c := &h.booking.Charges[0]
+	p.limiter, p.key, p.cost, p.reserve = l, c.Budget.Key, c.Cost, c.Reserve
+	p.spread, p.grant = h.booking.Spread, h.grant
+	if h.boarded != nil {
+		p.grant = h.boarded.grant // the only charge is InFlight
+	}
+}
+
+// booking returns what the permit was given for.
+func (p *Permit) booking() *Booking {
+	c := p.limiter.charge
+	c.Budget.Key, c.Cost, c.Reserve = p.key, p.cost, p.reserve
+	return &Booking{Charges: []Charge{c}, Spread: p.spread}
+}
+
+// Release says that the work is done. It ends what a limit of [Concurrency]
+// counts as in flight and does nothing for the limits that count starts. It may
+// be called more than once, by several goroutines.
+func (p *Permit) Release() {
+	if p.limiter == nil || p.over.Swap(true) {
+		return
+	}
+	if p.limiter.charge.Limit.kind == InFlight {
+		p.limiter.store.Release(p.booking(), p.grant)
+	}
+}
+
+// Settle changes the cost to what the work turned out to have cost, as often as
+// that becomes known better: the difference is charged, at the work's own start
+// and even above the limit, or given back. Work that was acquired at no cost
+// stays free, and what is in flight keeps its cost. After Release it does
+// nothing. It is not for use by several goroutines at once.
+func (p *Permit) Settle(ctx context.Context, cost int) error {
+	if p.limiter == nil || p.over.Load() || p.limiter.charge.Limit.kind == InFlight {
+		return nil
+	}
+	if cost < 0 {
+		return &ConfigError{p.limiter.charge.Budget.Policy, "cost", errors.New("is negative; 0 is the least")}
+	}
+	if cost = min(cost, MaxCost); cost == p.cost {
+		return nil
+	}
+	b, before := p.booking(), p.cost
+	p.cost = cost
+	if err := p.limiter.store.Settle(ctx, b, p.grant, []int{cost}); err != nil {
+		// Nobody knows which of the two is booked. The lesser one is: what
+		// would be given back too much may be another's.
+		p.cost = min(before, cost)
+		return &StoreError{err}
+	}
+	return nil
+}
