@@ -1,0 +1,118 @@
+-- A flight is one budget of requests in flight; docs/in-flight.md says what it
+-- promises and why. This file reads, states and writes flights; line.lua gives
+-- room.
+--
+-- Stored form, one string a budget: a MessagePack array
+--   seen, last, pause, age, lost, then for each node
+--   id, number, held, left, size, then for each of those who wait
+--   came, cost, reserve, behind
+-- pause, left (of the lease) and age are lengths of time at seen, in
+-- microseconds; last is a distance from seen, came one from last. A cost below 0
+-- is set aside. The form's version is part of the key.
+
+local LEASE = 22000000 -- a node that is silent for so long is gone
+local QUIET = 7000000 -- a flight that was lost gives no room for so long
+
+-- count returns what a node takes: what it holds and what is set aside for it.
+local function count(m)
+  local sum = m.held
+  for _, w in ipairs(m.line) do
+    if w.aside then
+      sum = sum + w.cost
+    end
+  end
+  return sum
+end
+
+-- load_flight reads the flight of a key; a key that is not there is an empty one.
+--
+--   last     when the last one came who had to wait: no two come together
+--   pause    how long the budget is closed
+--   age      since the key was made, at most QUIET
+--   lost     some node knew the flight before that
+--   nodes    those that hold or wait
+--   taken    costs held and set aside
+local function load_flight(key, now)
+  local f = {key = key, seen = now, last = 0, pause = 0, age = 0, nodes = {}, taken = 0}
+  local raw = redis.call('GET', key)
+  if not raw then
+    return f
+  end
+  local v = cmsgpack.unpack(raw)
+  local passed = max(0, now - v[1])
+  f.stored, f.last, f.pause, f.age, f.lost = true, v[1] + v[2], max(0, v[3] - passed), min(QUIET, v[4] + passed), v[5] == 1
+  local i = 6
+  while v[i] do
+    local m = {id = v[i], number = v[i + 1], held = v[i + 2], left = v[i + 3] - passed, line = {}}
+    local stop = i + 5 + 4 * v[i + 4]
+    for k = i + 5, stop - 4, 4 do
+      m.line[#m.line + 1] = {came = f.last + v[k], cost = math.abs(v[k + 1]), aside = v[k + 1] < 0,
+        reserve = v[k + 2], behind = v[k + 3], node = m}
+    end
+    i = stop
+    if m.left > 0 then
+      f.nodes[#f.nodes + 1] = m
+      f.taken = f.taken + count(m)
+    end
+  end
+  return f
+end
+
+-- state reads what the node says of itself and puts it in the place of what was
+-- known: n, the statement's number, held, whether the flight must know the node,
+-- how many wait, then came, cost, reserve and behind of each. It returns false if a
+-- later statement was made before.
+local function state(f, id)
+  local number, must, size
+  local m = {id = id, left = LEASE, line = {}}
+  f.n, number, m.held, must, size, here = struct.unpack('<ddddd', blob, here)
+  m.number = number
+  local aside, known = {}, false
+  for i = #f.nodes, 1, -1 do
+    local old = f.nodes[i]
+    if old.id == id then
+      if old.number > number then
+        return false
+      end
+      for _, w in ipairs(old.line) do
+        aside[w.came] = w.aside
+      end
+      f.taken, known = f.taken - count(old), true
+      table.remove(f.nodes, i)
+    end
+  end
+  if must == 1 and not known and f.age < QUIET then
+    f.lost = true
+  end
+  for i = 1, size do
+    local w = {node = m}
+    w.came, w.cost, w.reserve, w.behind, here = struct.unpack('<dddd', blob, here)
+    w.aside = aside[w.came]
+    m.line[i] = w
+  end
+  f.nodes[#f.nodes + 1], f.own = m, m
+  f.taken = f.taken + count(m)
+  return true
+end
+
+-- save_flight writes the flight, with an expiry after which nothing in it can
+-- matter.
+local function save_flight(f)
+  local v, left = {f.seen, f.last - f.seen, f.pause, f.age, f.lost and 1 or 0}, f.pause
+  for _, m in ipairs(f.nodes) do
+    if m.held > 0 or #m.line > 0 then
+      local k = #v
+      v[k + 1], v[k + 2], v[k + 3], v[k + 4], v[k + 5] = m.id, m.number, m.held, m.left, #m.line
+      for _, w in ipairs(m.line) do
+        k = #v
+        v[k + 1], v[k + 2], v[k + 3], v[k + 4] = w.came - f.last, w.aside and -w.cost or w.cost, w.reserve, w.behind
+      end
+      left = max(left, m.left)
+    end
+  end
+  if left > 0 then
+    redis.call('SET', f.key, cmsgpack.pack(v), 'PX', string.format('%.0f', ceil((left + IDLE) / 1000)))
+  elseif f.stored then
+    redis.call('DEL', f.key)
+  end
+end

@@ -1,0 +1,156 @@
+-- Giving room in a flight: to those who wait in line, in the order in which they
+-- came, and to those who ask.
+--
+-- A seat s is one charge that wants room: flight, cost, reserve and shadow.
+
+-- quiet reports whether nothing may be given, because not all nodes have said
+-- yet what they hold.
+local function quiet(f)
+  return f.lost and f.age < QUIET
+end
+
+-- stopped reports whether w waits for more than there is, so that nobody who
+-- came later is served. A reserve alone stops only its owner.
+local function stopped(f, w)
+  return not w.aside and f.taken + w.cost > f.n
+end
+
+-- hides reports whether somebody who is not in the record waits behind w and
+-- could go.
+local function hides(f, w)
+  return w.behind > 0 and f.taken + 1 + w.reserve <= f.n
+end
+
+-- set_aside gives the line what room there is.
+local function set_aside(f)
+  if f.taken >= f.n or quiet(f) then
+    return
+  end
+  local line = {}
+  for _, m in ipairs(f.nodes) do
+    for _, w in ipairs(m.line) do
+      line[#line + 1] = w
+    end
+  end
+  table.sort(line, function(a, b) return a.came < b.came end)
+  for _, w in ipairs(line) do
+    if stopped(f, w) then
+      return
+    end
+    if not w.aside and f.taken + w.cost <= f.n - w.reserve then
+      w.aside, w.fresh = true, true
+      f.taken = f.taken + w.cost
+    end
+    if hides(f, w) then
+      return
+    end
+  end
+end
+
+-- in_line returns the index of the own waiter who came then.
+local function in_line(f, came)
+  for i, w in ipairs(f.own.line) do
+    if w.came == came then
+      return i
+    end
+  end
+end
+
+-- has_room reports whether the seat can be taken now by one who came then, 0
+-- for just now.
+local function has_room(s, came)
+  local f = s.flight
+  if s.shadow then
+    return true
+  end
+  local i = came ~= 0 and in_line(f, came)
+  if i then
+    return f.own.line[i].aside
+  end
+  if quiet(f) or f.taken + s.cost > f.n - s.reserve then
+    return false
+  end
+  for _, m in ipairs(f.nodes) do
+    for _, w in ipairs(m.line) do
+      if (came == 0 or w.came < came) and (stopped(f, w) or hides(f, w)) then
+        return false
+      end
+    end
+  end
+  return true
+end
+
+-- leave takes the own waiter who came then out of the line.
+local function leave(f, came)
+  local i = in_line(f, came)
+  if i then
+    local w = table.remove(f.own.line, i)
+    if w.aside then
+      f.taken = f.taken - w.cost
+    end
+  end
+end
+
+-- take holds the seat.
+local function take(s)
+  local f = s.flight
+  f.own.held = f.own.held + s.cost
+  f.taken = f.taken + s.cost
+end
+
+-- line_up puts the seat in line, for one who came then or, if that is 0, now. It
+-- returns when: no two of a node wait under one name.
+local function line_up(s, came, now)
+  local f = s.flight
+  if came == 0 then
+    came = max(now, f.last + 1)
+  end
+  while in_line(f, came) do
+    came = came + 1
+  end
+  f.last = max(f.last, came)
+  table.insert(f.own.line, {came = came, cost = s.cost, reserve = s.reserve, behind = 0, node = f.own})
+  return came
+end
+
+-- board takes all seats, or none. It returns the place of the first that has no
+-- room, and, if its caller is patient, when that came to stand in line.
+local function board(seats, came, patient, now)
+  local missing
+  for _, s in ipairs(seats) do
+    if not has_room(s, came) then
+      missing = missing or s
+    end
+  end
+  for _, s in ipairs(seats) do
+    if came ~= 0 then
+      leave(s.flight, came)
+    end
+    if not missing then
+      take(s)
+    end
+  end
+  local stands = missing and patient and line_up(missing, came, now)
+  if came ~= 0 then
+    for _, s in ipairs(seats) do
+      set_aside(s.flight)
+    end
+  end
+  return missing and missing.place, stands
+end
+
+-- wake tells other nodes what was set aside for those who wait in them. Who may
+-- not publish is heard with their next call.
+local function wake(f, channel)
+  local names = {}
+  for _, m in ipairs(f.nodes) do
+    for _, w in ipairs(m.line) do
+      if w.fresh and m ~= f.own then
+        names[m.id] = (names[m.id] or '') .. string.format('%.0f ', w.came)
+      end
+    end
+  end
+  for id, came in pairs(names) do
+    redis.pcall('PUBLISH', channel .. id, came .. f.key)
+  end
+end
