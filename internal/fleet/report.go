@@ -22,6 +22,7 @@ type Report struct {
 	Overtaken  int            // the pairs among them that had no excuse, see Overtaken
 	Longest    time.Duration  // the longest wait
 	Events     map[string]int // what throttle's transport told, by kind
+	Samples    []Sample       // all calls of all workers
 
 	Arrivals      int     // requests that the upstream saw
 	ArrivalsWorst int     // the most in a window
@@ -63,6 +64,7 @@ func report(c Config, limit throttle.Limit, begin time.Time, results []result) R
 	r.Trips = float64(trips) / float64(max(booked, 1))
 	r.Inversions, r.Longest = Inversions(samples), Longest(samples)
 	r.Jain = Jain(slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return s.Served < from+settle }))
+	r.Samples = slices.Clone(samples)
 	// From then on members leave, and others may have the places they give back.
 	r.Overtaken = Overtaken(slices.DeleteFunc(samples, func(s Sample) bool { return s.Booked >= end }))
 	return r
