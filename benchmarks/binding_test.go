@@ -20,7 +20,6 @@ const (
 	workers = 64
 	quiet   = 900 * time.Millisecond // between the first start and all others
 	settled = time.Second            // what a full bucket gave before is not counted as use
-	load    = 5 * time.Second
 )
 
 // BenchmarkBinding is what the speed is worth: the most starts that are seen in
@@ -47,12 +46,12 @@ func bind(b *testing.B, name string, wait func(context.Context) error) {
 	require.Greater(b, len(starts), quota, "premise: the limit binds")
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(fleet.Worst(starts, time.Second)), name+"-most/s")
-	b.ReportMetric(100*fleet.Used(starts, settled, load, quota, time.Second), name+"-used-%")
+	b.ReportMetric(100*fleet.Used(starts, settled, *load, quota, time.Second), name+"-used-%")
 }
 
 // takeAll lets the workers take as many starts as they get, and says when.
 func takeAll(ctx context.Context, wait func(context.Context) error) []time.Duration {
-	ctx, cancel := context.WithTimeout(ctx, load)
+	ctx, cancel := context.WithTimeout(ctx, *load)
 	defer cancel()
 	begin := time.Now()
 	var mu sync.Mutex

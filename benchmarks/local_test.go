@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/failsafe-go/failsafe-go/ratelimiter"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/ratelimit"
 	"golang.org/x/time/rate"
@@ -21,6 +22,21 @@ const plenty = 1_000_000_000
 // does not count, few enough that all contestants meet the same machine.
 const localCalls = 20_000
 
+// locals are limiters of one process, ours apart: the others know no keys.
+var locals = []struct {
+	name string
+	open func() func(context.Context) error
+}{
+	{"xtime", func() func(context.Context) error { return rate.NewLimiter(plenty, plenty).Wait }},
+	{"uber", func() func(context.Context) error {
+		l := ratelimit.New(plenty)
+		return func(context.Context) error { l.Take(); return nil }
+	}},
+	{"failsafe", func() func(context.Context) error {
+		return ratelimiter.NewBursty[any](plenty, time.Second).AcquirePermit
+	}},
+}
+
 // BenchmarkLocal is a start that has room, in one process. The others keep a
 // token bucket, whose state is one number; throttle keeps the starts of a
 // sliding window, those who wait, and where they stand.
@@ -28,45 +44,48 @@ func BenchmarkLocal(b *testing.B) {
 	for _, goroutines := range []int{1, 2} {
 		b.Run(fmt.Sprintf("1-key/%d-goroutines", goroutines), func(b *testing.B) {
 			l := newLimiter(b, memstore.New(), throttle.PerSecond(plenty))
-			bucket, leaky := newBucket(), ratelimit.New(plenty)
-			localRace(b, goroutines,
-				func(ctx context.Context, _ int) error { return acquire(ctx, l, "") },
-				func(ctx context.Context, _ int) error { return bucket.Wait(ctx) },
-				func(context.Context, int) error { leaky.Take(); return nil })
+			calls := []call{func(ctx context.Context, _ int) error { return acquire(ctx, l, "") }}
+			for _, p := range locals {
+				take := p.open()
+				calls = append(calls, func(ctx context.Context, _ int) error { return take(ctx) })
+			}
+			localRace(b, goroutines, calls)
 			requireIdle(b, l, "")
 		})
 		b.Run(fmt.Sprintf("%d-keys/%d-goroutines", manyKeys, goroutines), func(b *testing.B) {
 			keys := crowd()
 			key := func(i int) string { return keys[i%draws] }
 			l := newLimiter(b, memstore.New(), throttle.PerSecond(plenty))
-			buckets := perKey(func(string) *rate.Limiter { return newBucket() })
-			leaks := perKey(func(string) ratelimit.Limiter { return ratelimit.New(plenty) })
-			localRace(b, goroutines,
-				func(ctx context.Context, i int) error { return acquire(ctx, l, key(i)) },
-				func(ctx context.Context, i int) error { return buckets(key(i)).Wait(ctx) },
-				func(_ context.Context, i int) error { leaks(key(i)).Take(); return nil })
+			calls := []call{func(ctx context.Context, i int) error { return acquire(ctx, l, key(i)) }}
+			for _, p := range locals {
+				take := perKey(func(string) func(context.Context) error { return p.open() })
+				calls = append(calls, func(ctx context.Context, i int) error { return take(key(i))(ctx) })
+			}
+			localRace(b, goroutines, calls)
 			requireIdle(b, l, "customer-0")
 		})
 	}
 }
 
-// localRace races the same kind of call, made by throttle, by
-// golang.org/x/time/rate and by go.uber.org/ratelimit.
-func localRace(b *testing.B, goroutines int, ours, xtime, uber func(context.Context, int) error) {
+// A call is the i-th start that somebody takes.
+type call func(ctx context.Context, i int) error
+
+// localRace races the same kind of call, made by throttle and by each of locals.
+func localRace(b *testing.B, goroutines int, calls []call) {
 	b.Helper()
-	ctx := b.Context()
-	many := func(call func(context.Context, int) error) func(int) error {
+	all := []contestant{{name: "throttle"}}
+	for _, p := range locals {
+		all = append(all, contestant{name: p.name})
+	}
+	for i, one := range calls {
 		at := 0 // rounds go on where the last one ended
-		return func(calls int) error {
+		all[i].run = func(calls int) error {
 			from := at
 			at += calls
-			return together(goroutines, calls, func(i int) error { return call(ctx, from+i) })
+			return together(goroutines, calls, func(i int) error { return one(b.Context(), from+i) })
 		}
 	}
-	race(b, localCalls,
-		contestant{name: "throttle", run: many(ours)},
-		contestant{name: "xtime", run: many(xtime)},
-		contestant{name: "uber", run: many(uber)})
+	race(b, localCalls, all...)
 }
 
 // acquire drops the permit: for limits that count starts it means nothing.
@@ -81,8 +100,6 @@ func newLimiter(b *testing.B, s throttle.Store, limit throttle.Limit) *throttle.
 	require.NoError(b, err)
 	return l
 }
-
-func newBucket() *rate.Limiter { return rate.NewLimiter(plenty, plenty) }
 
 // requireIdle checks that the limit was kept count of and was never near.
 func requireIdle(b *testing.B, l *throttle.Limiter, key string) {

@@ -17,6 +17,7 @@ import (
 const memberEnv = "THROTTLE_BENCHMARK_MEMBER"
 
 func TestMain(m *testing.M) {
+	fleet.Main(fleetLimiters())
 	if os.Getenv(memberEnv) == "" {
 		os.Exit(m.Run())
 	}

@@ -33,6 +33,12 @@ type ask func(ctx context.Context, key string) (time.Duration, error)
 var peers = []peer{
 	{"throttle", openThrottle},
 	{"redis_rate", openRedisRate},
+	{"sorted_set", openSortedSet},
+	{"mennanov", openMennanov},
+	{"mennanov_no_lock", openMennanovNoLock},
+	{"mennanov_sliding", openMennanovSliding},
+	{"throttled", openThrottled},
+	{"ulule", openUlule},
 }
 
 func findPeer(name string) (peer, bool) {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// straggling is how long calls that began in time may take after the load.
-const straggling = 5 * time.Second
+// straggling is how long calls that began in time may take after the load. Those
+// that take longer do not count.
+const straggling = time.Second
 
-// rush lets all workers of a member take starts as fast as they can. All that
-// were taken count, and all the time that it took.
+// rush lets all workers of a member take starts as fast as they can.
 func (o order) rush(a ask) (done, error) {
 	keys := []string{"key"}
 	if o.Crowd {
@@ -26,8 +26,13 @@ func (o order) rush(a ask) (done, error) {
 		at := (o.Process*o.Workers + w) * apart
 		all.Go(func() {
 			for time.Since(begin) < o.Load && errs[w] == nil {
-				errs[w] = a.take(ctx, keys[(at+calls[w])%len(keys)])
-				calls[w]++
+				err := a.take(ctx, keys[(at+calls[w])%len(keys)])
+				switch {
+				case err == nil:
+					calls[w]++
+				case ctx.Err() == nil:
+					errs[w] = err
+				}
 			}
 		})
 	}
