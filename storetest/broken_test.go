@@ -15,6 +15,7 @@ type broken struct {
 	cancel func(*oracle, *throttle.Booking, throttle.Grant)
 	pause  func(*oracle, throttle.Charge, time.Duration)
 	status func(*oracle, throttle.Charge, *throttle.Status)
+	settle func(*oracle, entry, []int)
 }
 
 func (s broken) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
@@ -46,6 +47,15 @@ func (s broken) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 		s.status(s.oracle, c, &st)
 	}
 	return st, err
+}
+
+func (s broken) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	if s.settle != nil {
+		s.settle(s.oracle, s.booked[g.Mark], slices.Clone(costs))
+		s.recost(g.Mark, costs)
+		return nil
+	}
+	return s.oracle.Settle(ctx, b, g, costs)
 }
 
 // honest books as the oracle does.

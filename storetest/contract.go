@@ -52,7 +52,7 @@ func contract() []check {
 	for _, topic := range [][]check{
 		slidingChecks, largeChecks, alignedChecks, calendarChecks, pacedChecks, bucketChecks,
 		reserveChecks, bookingChecks, spreadChecks, shadowChecks, statusChecks, queueChecks, togetherChecks, cancelChecks,
-		insteadChecks, pauseChecks, changeChecks, crowdChecks, randomChecks(),
+		insteadChecks, settleChecks, pauseChecks, changeChecks, crowdChecks, randomChecks(),
 	} {
 		all = append(all, topic...)
 	}

@@ -91,7 +91,7 @@ func (w *world) count() {
 		return // each start was checked against the limit of its time
 	}
 	for _, c := range w.budgets {
-		if c.Shadow {
+		if c.Shadow || w.above[c.Budget.Key] {
 			continue
 		}
 		if text := w.truth.excess(c); text != "" {

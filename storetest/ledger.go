@@ -175,6 +175,21 @@ func (l *ledger) remove(k throttle.Booking, t, now int64) {
 	}
 }
 
+// settle changes what a start booked at t cost in every budget in which it still
+// counts.
+func (l *ledger) settle(k throttle.Booking, t, now int64, costs []int) {
+	for i, c := range k.Charges {
+		stays, s := l.stays[c.Budget.Key], stayOf(c, k.Spread, t)
+		switch j := slices.Index(stays, s); {
+		case j < 0 || over(c, s) <= now:
+		case costs[i] == 0:
+			l.stays[c.Budget.Key] = slices.Delete(stays, j, j+1)
+		default:
+			stays[j].cost = costs[i]
+		}
+	}
+}
+
 // pause closes a budget until t, if it is not closed for longer.
 func (l *ledger) pause(c throttle.Charge, t int64) {
 	l.closed[c.Budget.Key] = max(l.closed[c.Budget.Key], t)

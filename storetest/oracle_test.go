@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,4 +104,22 @@ func (o *oracle) Status(_ context.Context, c throttle.Charge) (throttle.Status, 
 func (o *oracle) Release(*throttle.Booking, throttle.Grant) {}
 
 // Settle implements throttle.Store.
-func (o *oracle) Settle(context.Context, *throttle.Booking, throttle.Grant, []int) error { return nil }
+func (o *oracle) Settle(_ context.Context, _ *throttle.Booking, g throttle.Grant, costs []int) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e, ok := o.booked[g.Mark]; ok {
+		o.ledger.settle(e.booking, e.at, o.clock(), costs)
+		o.recost(g.Mark, costs)
+	}
+	return nil
+}
+
+// recost remembers what a grant turned out to cost.
+func (o *oracle) recost(mark int64, costs []int) {
+	e := o.booked[mark]
+	e.booking.Charges = slices.Clone(e.booking.Charges)
+	for i := range e.booking.Charges {
+		e.booking.Charges[i].Cost = costs[i]
+	}
+	o.booked[mark] = e
+}

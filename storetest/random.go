@@ -73,9 +73,11 @@ type world struct {
 	seed    uint64
 	op      int
 	mood    mood
+	settles bool // costs are known only later
 	truth   *ledger
 	budgets []throttle.Charge // with the limits that hold now
 	grants  []granted         // the latest ones
+	above   map[[16]byte]bool // some start turned out to cost more
 }
 
 // granted is a start that can be given back.
@@ -88,8 +90,9 @@ type granted struct {
 func newWorld(b *bench, seed uint64) *world {
 	w := &world{
 		bench: b, seed: seed, mood: moodOf(seed), truth: newLedger(),
-		rng: rand.New(rand.NewPCG(seed, 1)),
+		rng: rand.New(rand.NewPCG(seed, 1)), above: make(map[[16]byte]bool),
 	}
+	w.settles = w.chance(50)
 	for i := range 4 {
 		c := charge(fmt.Sprint("budget ", i), throttle.Limit{})
 		c.Limit, c.Jitter = w.limit()
@@ -121,6 +124,8 @@ func (w *world) step() {
 	case r < 85 && w.mood == changing:
 		c := &w.budgets[w.rng.IntN(len(w.budgets))]
 		w.change(c)
+	case r < 89 && w.settles:
+		w.late()
 	default:
 		w.advance()
 	}
