@@ -133,7 +133,8 @@ func (w *world) step() {
 
 // change gives the budget another limit. Two things a store need not know: what
 // happened before the budget was idle for a whole window, since idle budgets are
-// forgotten; and, for a pace, what starts of other kinds would have cost it.
+// forgotten; and, for a pace or a bucket, what starts under another limit would
+// have cost it.
 func (w *world) change(c *throttle.Charge) {
 	stays := w.truth.stays[c.Budget.Key]
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })
@@ -147,7 +148,8 @@ func (w *world) change(c *throttle.Charge) {
 	if end <= w.clock() {
 		first = len(stays)
 	}
-	if c.Limit, c.Jitter = w.limit(); c.Limit.Kind() == throttle.Paced {
+	c.Limit, c.Jitter = w.limit()
+	if k := c.Limit.Kind(); k == throttle.Paced || k == throttle.Bucket {
 		first = len(stays)
 	}
 	w.truth.stays[c.Budget.Key] = stays[first:]
