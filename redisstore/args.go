@@ -1,18 +1,10 @@
 package redisstore
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
-
-// kindNames are the kinds as the scripts know them.
-var kindNames = map[throttle.Kind]string{
-	throttle.Sliding: "sliding",
-	throttle.Aligned: "aligned",
-	throttle.Paced:   "paced",
-}
 
 // edges says for which time a script needs the edges of calendar windows: the
 // scripts know no time zones. Both are microseconds of the server's clock.
@@ -22,28 +14,43 @@ type edges struct{ now, until int64 }
 // a queue of a few windows costs no second call.
 const edgesAhead = 3
 
-// of returns the edges of the limit's windows: its length in microseconds for a
-// fixed window; for a calendar the edges themselves, in seconds, from the window
-// before now's (the guess may be a little off) to some after until.
-func (e edges) of(l throttle.Limit) string {
+// appendRule appends what the scripts need to know of a charge under a key but
+// its cost: see lua/rule.lua.
+func (e edges) appendRule(n numbers, key int, c *throttle.Charge) numbers {
+	tokens, flow := int64(0), int64(0)
+	if c.Limit.Kind() == throttle.Bucket {
+		tokens, flow = c.Refill()
+	}
+	n = n.add(int64(key), int64(c.Limit.Kind()), int64(c.Limit.Capacity()),
+		micros(c.Span()), micros(c.Jitter), micros(c.Pace), tokens, flow)
+	count := len(n)
+	n = n.add(0)
+	n = e.appendEdges(n, c.Limit)
+	copy(n[count:], numbers(nil).add(int64(n.from(count/8+1).size())))
+	return n
+}
+
+// appendEdges appends the edges of the limit's windows: the length of a fixed
+// one; for a calendar the edges themselves, from the window before now's (the
+// guess may be a little off) to some after until.
+func (e edges) appendEdges(n numbers, l throttle.Limit) numbers {
 	if l.Kind() != throttle.Aligned {
-		return ""
+		return n
 	}
 	if l.Per() > 0 {
-		return strconv.FormatInt(micros(l.Per()), 10)
+		return n.add(micros(l.Per()))
 	}
 	start, _ := l.Window(time.UnixMicro(e.now))
 	start, end := l.Window(start.Add(-1))
-	list := strconv.AppendInt(nil, start.Unix(), 10)
+	n = n.add(start.UnixMicro())
 	for past := 0; past <= edgesAhead; {
-		list = append(list, ' ')
-		list = strconv.AppendInt(list, end.Unix(), 10)
+		n = n.add(end.UnixMicro())
 		if end.UnixMicro() > e.until {
 			past++
 		}
 		_, end = l.Window(end)
 	}
-	return string(list)
+	return n
 }
 
 // micros rounds up: every promise that a store keeps is about more room.
@@ -60,7 +67,7 @@ func waitOf(micro int64) time.Duration {
 	if micro > micros(throttle.Farthest) {
 		return throttle.Never
 	}
-	return time.Duration(micro) * time.Microsecond
+	return time.Duration(max(0, micro)) * time.Microsecond
 }
 
 // waitArg is the longest wait as the scripts read it; negative means any.

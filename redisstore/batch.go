@@ -1,22 +1,57 @@
 package redisstore
 
 import (
-	"errors"
-	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
 
-// errAnswer means that something else than the script answered.
-var errAnswer = errors.New("redisstore: an answer that cannot be understood")
-
-// A batch is the arguments of one call of book.lua: keys and rules that several
-// callers share stand in it once.
+// A batch is one call of book.lua: keys and rules that several callers share
+// stand in it once, and so do neighbours that ask for the same.
 type batch struct {
-	keys  []string
-	rules []any
-	count int // of rules
-	asks  []any
+	callers []*caller
+	runs    []run
+	number  int64     // of the call, among all that this store makes
+	sent    time.Time // when it was sent for the first time
+}
+
+// A run is some equal neighbours: the callers from one index up to another.
+type run struct {
+	from, to int
+	maxWait  int64 // the least of theirs
+}
+
+// ample is a patience so long that a difference in it need not keep callers
+// apart: it is seen to when one of them is refused.
+const ample = int64(time.Minute / time.Microsecond)
+
+// newBatch puts equal neighbours together.
+func newBatch(callers []*caller, number int64) *batch {
+	b := &batch{callers: callers, number: number}
+	for i, c := range callers {
+		if k := len(b.runs) - 1; k >= 0 && callers[i-1].like(c) {
+			b.runs[k].to++
+			b.runs[k].maxWait = min(b.runs[k].maxWait, c.maxWait)
+		} else {
+			b.runs = append(b.runs, run{i, i + 1, c.maxWait})
+		}
+	}
+	return b
+}
+
+// like reports whether two callers ask for the same, or nearly.
+func (c *caller) like(d *caller) bool {
+	patient := c.maxWait == d.maxWait || c.maxWait > ample && d.maxWait > ample
+	return patient && c.maxWait >= anyWait && c.mark == 0 && d.mark == 0 && !c.alone && !d.alone &&
+		c.notBefore == d.notBefore && c.spread == d.spread && slices.EqualFunc(c.charges, d.charges, sameCharge)
+}
+
+// sameCharge reports whether two charges are the same to the scripts.
+func sameCharge(a, b throttle.Charge) bool {
+	a.Over, b.Over = 0, 0
+	return a == b
 }
 
 // A ruleID tells rules apart. A zone that was loaded twice makes two rules of
@@ -24,73 +59,59 @@ type batch struct {
 type ruleID struct {
 	key    [16]byte
 	limit  throttle.Limit
-	jitter int64
+	jitter time.Duration
 }
 
-// callBook serves the callers with one call and returns each one's part of the
-// answer.
-func (s *Store) callBook(callers []*caller) ([][]int64, error) {
-	v, err := s.call(scriptBook, func(e edges) ([]string, []any) {
-		b := s.newBatch(callers, e)
-		args := append(make([]any, 0, 2+len(b.rules)+len(b.asks)), s.now(), b.count)
-		return b.keys, append(append(args, b.rules...), b.asks...)
-	})
-	if err != nil {
-		return nil, err
-	}
-	parts := make([][]int64, len(callers))
-	for i, c := range callers {
-		n := answerHead
-		if c.maxWait != giveBack {
-			n += len(c.charges)
-		}
-		if len(v) < n {
-			return nil, fmt.Errorf("%w: %d numbers are missing", errAnswer, n-len(v))
-		}
-		parts[i], v = v[:n], v[n:]
-	}
-	return parts, nil
+// A form is a batch written down for book.lua.
+type form struct {
+	keys    []string           // first that of the record
+	budgets []*throttle.Charge // a charge for each of the other keys
+	keyOf   map[[16]byte]int
+	ruleOf  map[ruleID]int
+	known   numbers // what the program knows of each key
+	rules   numbers
+	asks    numbers
 }
 
-// answerHead is how many numbers stand before those for each charge.
-const answerHead = 5
-
-func (s *Store) newBatch(callers []*caller, e edges) *batch {
-	b := &batch{}
-	keys := make(map[[16]byte]int)
-	rules := make(map[ruleID]int)
-	for _, c := range callers {
-		b.asks = append(b.asks, c.instead, c.maxWait, micros(c.spread), len(c.charges))
+// write writes a batch down.
+func (s *Store) write(b *batch, e edges) *form {
+	f := &form{
+		keys:  []string{s.recordKey(b.callers[0].charges[0].Budget.Group)},
+		keyOf: make(map[[16]byte]int, 1), ruleOf: make(map[ruleID]int, 1),
+	}
+	now := time.Now()
+	for _, r := range b.runs {
+		c := b.callers[r.from]
+		f.asks = f.asks.add(int64(r.to-r.from), c.mark, r.maxWait, micros(c.notBefore), micros(c.spread), int64(len(c.charges)))
 		for i := range c.charges {
 			ch := &c.charges[i]
-			id := ruleID{ch.Budget.Key, ch.Limit, micros(ch.Jitter)}
-			rule, ok := rules[id]
-			if !ok {
-				key, ok := keys[ch.Budget.Key]
-				if !ok {
-					b.keys = append(b.keys, s.key(&ch.Budget))
-					key = len(b.keys)
-					keys[ch.Budget.Key] = key
-				}
-				b.count++
-				rule = b.count
-				rules[id] = rule
-				b.rules = e.appendRule(append(b.rules, key), ch)
-			}
-			b.asks = append(b.asks, rule, ch.Cost, flag(ch.Shadow))
+			f.asks = f.asks.add(int64(f.rule(s, e, ch, now)), int64(ch.Cost), int64(ch.Reserve), c.more(i))
 		}
 	}
-	return b
+	return f
 }
 
-// appendRule appends what the scripts need to know of a charge but its cost.
-func (e edges) appendRule(args []any, c *throttle.Charge) []any {
-	return append(args, kindNames[c.Limit.Kind()], c.Limit.N(), micros(c.Span()), micros(c.Jitter), micros(c.Pace), e.of(c.Limit))
-}
-
-func flag(b bool) int {
-	if b {
-		return 1
+// rule returns the index of a charge's rule, and writes it down if it is new.
+func (f *form) rule(s *Store, e edges, c *throttle.Charge, now time.Time) int {
+	id := ruleID{c.Budget.Key, c.Limit, c.Jitter}
+	if rule, ok := f.ruleOf[id]; ok {
+		return rule
 	}
-	return 0
+	key, ok := f.keyOf[c.Budget.Key]
+	if !ok {
+		f.keys, f.budgets = append(f.keys, s.key(&c.Budget)), append(f.budgets, c)
+		key = len(f.keys)
+		f.keyOf[c.Budget.Key] = key
+		f.known = s.memory.append(f.known, c.Budget.Key, now)
+	}
+	rule := len(f.ruleOf) + 1
+	f.ruleOf[id] = rule
+	f.rules = e.appendRule(f.rules, key, c)
+	return rule
+}
+
+// args joins the parts.
+func (f *form) args(number int64) numbers {
+	head := make(numbers, 0, 24).add(number, rand.Int64N(1<<53-1)+1, int64(len(f.ruleOf)))
+	return slices.Concat(head, f.known, f.rules, f.asks)
 }

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -14,45 +13,44 @@ const maxCalls = 12
 // errFar means that no start could be planned within all those edges.
 var errFar = errors.New("redisstore: the start is more calendar windows away than can be planned")
 
-// call runs a script and returns its answer.
-func (s *Store) call(p script, args func(edges) ([]string, []any)) ([]int64, error) {
+// errAnswer means that something else than the script answered.
+var errAnswer = errors.New("redisstore: an answer that cannot be understood")
+
+// errOvertaken means that a call arrived after a later one of its lane. It did
+// nothing.
+var errOvertaken = errors.New("redisstore: the call was overtaken by a later one")
+
+// How an answer begins; see lua/book.lua.
+const (
+	answerDone = iota
+	answerEdges
+	answerLate
+)
+
+// call runs a script and returns its answer: the server's time, then what it did.
+func (s *Store) call(p script, write func(edges) ([]string, numbers)) (numbers, error) {
 	now := time.Now().UnixMicro() + s.skew.Load()
 	e := edges{now, now}
 	for range maxCalls {
-		keys, argv := args(e)
-		v, err := p.run(s.client, keys, argv)
+		keys, n := write(e)
+		v, err := p.run(s.client, keys, s.now(), n)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("redisstore: %w", err)
-		case len(v) == 0:
-			return nil, errAnswer
-		case v[0] != -1:
-			return v, nil
-		case len(v) < 3:
+		case v.size() < 2 || len(v)%8 != 0:
 			return nil, errAnswer
 		}
-		s.skew.Store(v[1] - time.Now().UnixMicro())
-		e = edges{v[1], max(v[2], v[1]+2*(e.until-e.now))}
+		switch v.at(0) {
+		case answerDone:
+			return v.from(1), nil
+		case answerLate:
+			return nil, errOvertaken
+		}
+		if v.size() < 3 {
+			return nil, errAnswer
+		}
+		s.skew.Store(v.at(1) - time.Now().UnixMicro())
+		e = edges{v.at(1), max(v.at(2), v.at(1)+2*(e.until-e.now))}
 	}
 	return nil, errFar
-}
-
-// await runs f in a goroutine and waits for it as long as ctx allows: the
-// client does not promise to obey a context while a command is on its way.
-func await(ctx context.Context, f func() ([]int64, error)) ([]int64, error) {
-	type answer struct {
-		v   []int64
-		err error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		v, err := f()
-		answers <- answer{v, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.v, a.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }

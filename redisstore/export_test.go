@@ -23,5 +23,11 @@ func (s *Store) Key(b throttle.Budget) string { return s.key(&b) }
 func (s *Store) Lanes() int {
 	s.lanes.mu.Lock()
 	defer s.lanes.mu.Unlock()
-	return len(s.lanes.queue)
+	n := 0
+	for _, l := range s.lanes.all {
+		if l.moving {
+			n++
+		}
+	}
+	return n
 }

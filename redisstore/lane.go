@@ -2,67 +2,32 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
-
-	"github.com/fleetthrottle/throttle"
 )
 
 // batchMost bounds how many callers one script call serves, and with it how
 // long Redis is busy with one call.
 const batchMost = 128
 
-// A caller is one question on its way through a lane: a booking, or a start
-// that is given back.
-type caller struct {
-	charges []throttle.Charge
-	instead int64 // the mark to give back first, or 0
-	maxWait int64 // microseconds; see anyWait and giveBack
-	spread  time.Duration
-
-	done chan struct{} // closed when the fields below are set
-	got  []int64       // wait and so on, as book.lua answers
-	sent time.Time     // when the call that answered was sent
-	err  error
-	left bool // nobody waits for the answer; guarded by the lane's lock
-}
-
-// Values of caller.maxWait that are not a wait.
-const (
-	anyWait  = -1
-	giveBack = -2
-)
-
 // Lanes are the calls that a process makes, one at a time for each group of
 // budgets. Callers that come while a call is on its way wait for the next one,
 // which serves them all, in the order in which they came: this is group commit.
 // A call belongs to no caller, so one that leaves does not disturb the others.
-// A lane exists, and has a goroutine, only while somebody waits in it.
+// A lane has a goroutine only while somebody waits in it.
 type lanes struct {
 	mu    sync.Mutex
-	queue map[string][]*caller // by group; an empty queue is a call on its way
+	calls int64            // how many batches there were
+	all   map[string]*lane // by group
 }
 
-// ask sends the caller through its lane and returns its answer. If ctx ends
-// first, ask returns at once, and a start that is booked all the same is given
-// back.
-func (s *Store) ask(ctx context.Context, c *caller) error {
-	c.done = make(chan struct{})
-	s.join(c)
-	select {
-	case <-c.done:
-		return c.err
-	case <-ctx.Done():
-	}
-	s.lanes.mu.Lock()
-	defer s.lanes.mu.Unlock()
-	select {
-	case <-c.done:
-		return c.err
-	default:
-		c.left = true
-		return context.Cause(ctx)
-	}
+// A lane is one group's queue. It exists while it moves or has lost something.
+type lane struct {
+	queue  []*caller
+	moving bool
+	lost   *batch        // nobody waited for it when Redis did not answer; see next
+	left   chan struct{} // told when a caller leaves while the lane pauses
 }
 
 // join queues the caller, and starts the lane if it stands still.
@@ -71,78 +36,143 @@ func (s *Store) join(c *caller) {
 	l := &s.lanes
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	waiting, moving := l.queue[group]
-	l.queue[group] = append(waiting, c)
-	if !moving {
-		go s.serve(group)
+	own := l.all[group]
+	if own == nil {
+		own = &lane{left: make(chan struct{}, 1)}
+		l.all[group] = own
 	}
+	own.queue = append(own.queue, c)
+	if !own.moving {
+		own.moving = true
+		go s.serve(group, own)
+	}
+}
+
+// ask sends the caller through its lane. If ctx ends first, or the time is up,
+// ask returns at once, and a start that is booked all the same is given back.
+func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) error {
+	s.join(c)
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+	case <-timeUp:
+	}
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.err
+	default:
+	}
+	c.left = true
+	s.lanes.all[c.charges[0].Budget.Group].leave()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return noAnswer(c.err)
 }
 
 // serve makes one call after another until nobody waits in the lane.
-func (s *Store) serve(group string) {
+func (s *Store) serve(group string, l *lane) {
 	for {
-		batch := s.lanes.next(group)
-		if batch == nil {
+		b := s.lanes.next(group, l)
+		if b == nil {
 			return
 		}
-		sent := time.Now()
-		got, err := s.callBook(batch)
-		if err != nil && len(batch) > 1 && undone(err) {
-			s.serveSingly(group, batch)
-			continue
+		if !s.insist(l, b) {
+			return
 		}
-		s.deliver(group, batch, got, sent, err)
 	}
 }
 
-// serveSingly makes a call for each caller, because one of them has something
-// that cannot be served.
-func (s *Store) serveSingly(group string, batch []*caller) {
-	for i := range batch {
-		sent := time.Now()
-		got, err := s.callBook(batch[i : i+1])
-		s.deliver(group, batch[i:i+1], got, sent, err)
+// next returns the next call of the lane; nil ends it. A call of which nobody
+// knows what became of it goes first: what it may have booked is given back.
+func (l *lanes) next(group string, own *lane) *batch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var callers []*caller
+	queue := own.queue
+	for len(queue) > 0 && len(callers) < batchMost {
+		if c := queue[0]; !c.left {
+			callers = append(callers, c)
+		}
+		queue = queue[1:]
 	}
+	if len(callers) == 0 {
+		own.queue, own.moving = nil, false
+		if own.lost == nil {
+			delete(l.all, group)
+		}
+		return nil
+	}
+	if b := own.lost; b != nil {
+		own.lost = nil
+		if time.Since(b.sent) < recordTime {
+			return b
+		}
+	}
+	own.queue = queue
+	l.calls++
+	return newBatch(callers, l.calls)
 }
 
 // deliver gives each caller its part of an answer. What was booked for a caller
 // that has left is given back by the next call.
-func (s *Store) deliver(group string, batch []*caller, got [][]int64, sent time.Time, err error) {
-	s.lanes.mu.Lock()
-	defer s.lanes.mu.Unlock()
-	for i, c := range batch {
-		c.sent, c.err = sent, err
-		if err == nil {
-			c.got = got[i]
-		}
-		if c.left && err == nil && c.got[0] == 1 {
-			s.lanes.queue[group] = append(s.lanes.queue[group], &caller{
-				charges: c.charges, spread: c.spread, instead: c.got[2], maxWait: giveBack,
-				done: make(chan struct{}),
-			})
-		}
-		close(c.done)
-	}
-}
-
-// next takes the callers of the next call from the queue; nil ends the lane.
-func (l *lanes) next(group string) []*caller {
+func (l *lanes) deliver(own *lane, b *batch, got []outcome, sent time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var batch []*caller
-	queue := l.queue[group]
-	for len(queue) > 0 && len(batch) < batchMost {
-		if c := queue[0]; c.left {
-			close(c.done) // it left before it was served
-		} else {
-			batch = append(batch, c)
+	var back []*caller
+	for _, r := range b.runs {
+		for i := r.from; i < r.to; i++ {
+			c := b.callers[i]
+			c.sent, c.err = sent, err
+			if err == nil {
+				c.outcome = got[i]
+			}
+			switch {
+			case err == nil && c.left && c.outcome.booked:
+				own.queue = append(own.queue, c.undoing())
+			case err == nil && !c.left && c.refusedForOthers(r):
+				c.alone = true
+				back = append(back, c)
+			default:
+				c.done <- struct{}{}
+			}
 		}
-		queue = queue[1:]
 	}
-	if len(batch) == 0 {
-		delete(l.queue, group)
-		return nil
+	own.queue = append(back, own.queue...)
+}
+
+// refusedForOthers reports whether the caller would have been booked if it had
+// not shared a run with less patient ones.
+func (c *caller) refusedForOthers(r run) bool {
+	return c.maxWait > r.maxWait && !c.outcome.booked && c.outcome.wait <= c.maxWait
+}
+
+// failed notes why a call failed, and reports whether anybody waits in the lane.
+// If nobody does, the lane stops: the next caller will find out what became of
+// the call.
+func (l *lanes) failed(own *lane, b *batch, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range b.callers {
+		c.err = err
 	}
-	l.queue[group] = queue
-	return batch
+	if slices.ContainsFunc(b.callers, (*caller).waits) || slices.ContainsFunc(own.queue, (*caller).waits) {
+		return true
+	}
+	own.lost, own.moving = b, false
+	return false
+}
+
+// waits reports whether anybody waits for the caller's answer.
+func (c *caller) waits() bool { return !c.left && c.maxWait != giveBack }
+
+// leave wakes the lane, so that it need not make calls for nobody.
+func (own *lane) leave() {
+	select {
+	case own.left <- struct{}{}:
+	default:
+	}
 }

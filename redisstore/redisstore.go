@@ -9,9 +9,11 @@ package redisstore
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,26 +41,33 @@ type Options struct {
 
 // A Store keeps budgets in Redis. It is safe for concurrent use.
 type Store struct {
-	client redis.UniversalClient
-	prefix string
-	tagged bool // see Options.HashTags
-	lanes  lanes
-	now    func() string // the time for the scripts; "" lets them ask the server
-	skew   atomic.Int64  // the server's clock less ours, in microseconds: a guess for calendar edges
+	client  redis.UniversalClient
+	prefix  string
+	tagged  bool   // see Options.HashTags
+	node    string // this store among those that use the same Redis: random
+	lanes   lanes
+	memory  memory
+	callers sync.Pool
+	now     func() string // the time for the scripts; "" lets them ask the server
+	skew    atomic.Int64  // the server's clock less ours, in microseconds: a guess for calendar edges
 }
 
 // New returns a store on client, which stays the caller's: throttle never
 // closes it. New sends nothing, so Redis need not be up.
 func New(client redis.UniversalClient, o *Options) *Store {
 	s := &Store{client: client, now: func() string { return "" }}
-	s.lanes.queue = make(map[string][]*caller)
+	s.lanes.all = make(map[string]*lane)
+	s.memory.budgets = make(map[[16]byte]*recall)
+	id := make([]byte, 9)
+	rand.Read(id) // never fails
+	s.node = base64.RawURLEncoding.EncodeToString(id)
 	name := DefaultNamespace
 	if o != nil && o.Namespace != "" {
 		name = o.Namespace
 	}
 	// The version of the stored form is part of every key, so that programs
 	// with different forms never share a row.
-	s.prefix = escape.Replace(name) + ":1:"
+	s.prefix = escape.Replace(name) + ":2:"
 	_, single := client.(*redis.Client)
 	s.tagged = !single || o != nil && o.HashTags
 	return s
@@ -72,63 +81,59 @@ var escape = strings.NewReplacer("{", "%7B", "}", "%7D")
 // policies, so it stays out of the key where it is not needed: a budget keeps
 // its state by policy and key, whatever happens to the table around it.
 func (s *Store) key(b *throttle.Budget) string {
-	tag := ""
-	if s.tagged {
-		tag = "{" + escape.Replace(b.Group) + "}:"
+	return s.prefix + s.tag(b.Group) + escape.Replace(b.Policy) + ":" + base64.RawURLEncoding.EncodeToString(b.Key[:])
+}
+
+// recordKey returns the key under which Redis remembers the last call of this
+// store in a lane. No budget has it: those end in a hash of 22 letters.
+func (s *Store) recordKey(group string) string {
+	return s.prefix + s.tag(group) + "calls:" + s.node + ":" + escape.Replace(group)
+}
+
+// tag returns the hash tag of a group, where there is a cluster.
+func (s *Store) tag(group string) string {
+	if !s.tagged {
+		return ""
 	}
-	return s.prefix + tag + escape.Replace(b.Policy) + ":" + base64.RawURLEncoding.EncodeToString(b.Key[:])
+	return "{" + escape.Replace(group) + "}:"
 }
 
 // Book implements [throttle.Store]. While Redis is away it tries again, with a
 // growing pause, for as long as ctx and b.MaxWait allow.
 func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	// The booking is the caller's again when Book returns, even if a call is
-	// still on its way.
-	charges, instead := slices.Clone(b.Charges), b.Instead
-	var g throttle.Grant
-	err := retry(ctx, b.MaxWait, func(ctx context.Context, left time.Duration) error {
-		c := &caller{charges: charges, instead: instead, maxWait: waitArg(left), spread: b.Spread}
-		instead = 0 // if the answer is lost it may have been given back: never twice
-		if err := s.ask(ctx, c); err != nil {
-			return err
-		}
-		v := c.got
-		g = throttle.Grant{
-			OK:     v[0] == 1,
-			Wait:   waitOf(v[1]),
-			Age:    time.Since(c.sent),
-			Mark:   v[2],
-			Held:   int(v[3]) - 1,
-			Paused: v[4] == 1,
-		}
-		for i, over := range v[answerHead:] {
-			b.Charges[i].Over = time.Duration(over) * time.Microsecond
-		}
-		return nil
-	})
-	return g, err
+	var timeUp <-chan time.Time
+	if b.MaxWait >= 0 {
+		timer := time.NewTimer(patienceFor(b.MaxWait))
+		defer timer.Stop()
+		timeUp = timer.C
+	}
+	c := s.newCaller(b)
+	if err := s.ask(ctx, c, timeUp); err != nil {
+		return throttle.Grant{}, err
+	}
+	defer s.free(c)
+	return c.outcome.grant(b.Charges, time.Since(c.sent)), nil
 }
 
-// cancelSoon is how long a caller that leaves waits for its place to be given
+// undoSoon is how long a caller that leaves waits for its place to be given
 // back, so that who comes next finds it free.
-const cancelSoon = 50 * time.Millisecond
+const undoSoon = 50 * time.Millisecond
 
 // Cancel implements [throttle.Store]. A Redis that does not answer soon is told
-// in the background. It is told once: if that is lost, the place stays taken,
-// which is safe; a place that is given back twice may be another's.
+// in the background, for some seconds; after that the place stays taken, which
+// is safe.
 func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if !g.OK {
 		return
 	}
-	c := &caller{
-		charges: slices.Clone(b.Charges), instead: g.Mark, maxWait: giveBack, spread: b.Spread,
-		done: make(chan struct{}),
-	}
+	c := s.newCaller(b)
+	c.mark, c.maxWait = g.Mark, giveBack
 	s.join(c)
-	soon := time.NewTimer(cancelSoon)
+	soon := time.NewTimer(undoSoon)
 	defer soon.Stop()
 	select {
 	case <-c.done:
+		s.free(c)
 	case <-soon.C:
 	}
 }
@@ -138,37 +143,44 @@ func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {}
 
 // Settle implements [throttle.Store].
 func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	if !g.OK {
+		return nil
+	}
+	c := s.newCaller(b)
+	c.mark, c.maxWait, c.costs = g.Mark, changeCost, slices.Clone(costs)
+	if err := s.ask(ctx, c, nil); err != nil {
+		return err
+	}
+	s.free(c)
 	return nil
 }
 
 // Pause implements [throttle.Store].
 func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
-	return retry(ctx, -1, func(ctx context.Context, _ time.Duration) error {
-		_, err := await(ctx, func() ([]int64, error) {
-			return s.call(scriptPause, func(e edges) ([]string, []any) {
-				return []string{s.key(&c.Budget)}, e.appendRule([]any{s.now(), micros(d)}, &c)
-			})
+	_, err := retry(ctx, func() (numbers, error) {
+		return s.call(scriptPause, func(e edges) ([]string, numbers) {
+			return []string{s.key(&c.Budget)}, e.appendRule(numbers(nil).add(micros(d)), 1, &c)
 		})
-		return err
 	})
+	return err
 }
 
 // Status implements [throttle.Store].
 func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
 	st := throttle.Status{Limit: c.Limit}
-	err := retry(ctx, -1, func(ctx context.Context, _ time.Duration) error {
-		v, err := await(ctx, func() ([]int64, error) {
-			return s.call(scriptStatus, func(e edges) ([]string, []any) {
-				return []string{s.key(&c.Budget)}, e.appendRule([]any{s.now()}, &c)
-			})
+	v, err := retry(ctx, func() (numbers, error) {
+		return s.call(scriptStatus, func(e edges) ([]string, numbers) {
+			return []string{s.key(&c.Budget)}, e.appendRule(nil, 1, &c)
 		})
-		if err != nil {
-			return err
-		}
-		st.Used, st.Waiting = int(v[1]), int(v[2])
-		st.Wait = time.Duration(v[3]) * time.Microsecond
-		st.Paused = time.Duration(v[4]) * time.Microsecond
-		return nil
 	})
-	return st, err
+	if err != nil {
+		return st, err
+	}
+	if v.size() != 5 {
+		return st, errAnswer
+	}
+	st.Used, st.Waiting = int(v.at(1)), int(v.at(2))
+	st.Wait = time.Duration(v.at(3)) * time.Microsecond
+	st.Paused = time.Duration(v.at(4)) * time.Microsecond
+	return st, nil
 }

@@ -13,16 +13,24 @@ import (
 var (
 	//go:embed lua/row.lua
 	rowLua string
+	//go:embed lua/entries.lua
+	entriesLua string
 	//go:embed lua/rule.lua
 	ruleLua string
+	//go:embed lua/age.lua
+	ageLua string
+	//go:embed lua/bucket.lua
+	bucketLua string
 	//go:embed lua/search.lua
 	searchLua string
-	//go:embed lua/place.lua
-	placeLua string
 )
 
 // What each does with it.
 var (
+	//go:embed lua/place.lua
+	placeLua string
+	//go:embed lua/repair.lua
+	repairLua string
 	//go:embed lua/book.lua
 	bookLua string
 	//go:embed lua/pause.lua
@@ -32,7 +40,7 @@ var (
 )
 
 var (
-	scriptBook   = newScript(bookLua)
+	scriptBook   = newScript(placeLua + repairLua + bookLua)
 	scriptPause  = newScript(pauseLua)
 	scriptStatus = newScript(statusLua)
 )
@@ -41,37 +49,38 @@ var (
 type script struct{ source, hash string }
 
 func newScript(main string) script {
-	source := rowLua + ruleLua + searchLua + placeLua + main
+	source := rowLua + entriesLua + ruleLua + bucketLua + ageLua + searchLua + main
 	sum := sha1.Sum([]byte(source)) // the name that EVALSHA wants
 	return script{source, hex.EncodeToString(sum[:])}
 }
 
 // run runs the script and returns its answer.
-func (p script) run(c redis.UniversalClient, keys []string, args []any) ([]int64, error) {
-	v, err := send(c, "evalsha", p.hash, keys, args)
+func (p script) run(c redis.UniversalClient, keys []string, now string, n numbers) (numbers, error) {
+	v, err := send(c, "evalsha", p.hash, keys, now, n)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return send(c, "eval", p.source, keys, args)
+		return send(c, "eval", p.source, keys, now, n)
 	}
 	return v, err
 }
 
 // send sends one command. It belongs to nobody's context: how long it may take
 // is up to the client's own timeouts.
-func send(c redis.UniversalClient, name, script string, keys []string, args []any) ([]int64, error) {
-	words := append(make([]any, 0, 3+len(keys)+len(args)), name, script, len(keys))
+func send(c redis.UniversalClient, name, script string, keys []string, now string, n numbers) (numbers, error) {
+	words := append(make([]any, 0, 5+len(keys)), name, script, len(keys))
 	for _, k := range keys {
 		words = append(words, k)
 	}
 	ctx := context.Background()
-	cmd := once{redis.NewCmd(ctx, append(words, args...)...)}
+	cmd := once{redis.NewCmd(ctx, append(words, now, []byte(n))...)}
 	if err := c.Process(ctx, cmd); err != nil {
 		return nil, err
 	}
-	return cmd.Int64Slice()
+	text, err := cmd.Text()
+	return numbers(text), err
 }
 
-// A once is a command that the client must not repeat by itself: a booking would
-// be charged twice, and a start that is given back twice may be another's.
+// A once is a command that the client must not repeat by itself: the lane does,
+// because it knows how to ask what became of it.
 type once struct{ *redis.Cmd }
 
 // NoRetry tells the client so.

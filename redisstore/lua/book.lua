@@ -1,57 +1,91 @@
 -- Books starts for several callers, in their order, each in every budget that it
--- asks for or in none; and gives unused starts back.
+-- asks for or in none; gives unused starts back; and changes what starts cost.
 --
--- KEYS  the budgets, all with the same hash tag
+-- KEYS  1 the record of the program's last call in this lane (see docs/once.md)
+--       2… the budgets, all with the same hash tag
 -- ARGV  1 the time in microseconds, or '' for the server's clock
---       2 how many rules, then for each: the index of its key, and
---         kind, n, span, jitter, pace, edges (see rule.lua)
---       then for each caller:
---         the mark of a start to give back first, or 0
---         the longest wait that is of use, -1 for any, -2 to book nothing
---         spread (see throttle.Booking)
---         how many charges, then for each: the index of its rule, cost, shadow
+--       2 numbers, 8 bytes each:
+--         the number of this call in its lane; a random number, to begin lives
+--         with; how many rules
+--         for each budget: what the program knows of it (see repair.lua)
+--         for each rule: see rule.lua
+--         for each run of equal callers:
+--           how many callers
+--           the mark of a start to give back first, or 0
+--           the longest wait that is of use, -1 for any, -2 to book nothing, -3
+--             to change what the start cost
+--           the least wait, spread (see throttle.Booking), how many charges
+--           for each charge: the index of its rule, cost, reserve, and whether
+--             it is a shadow or, to change, the new cost
 --
--- Result, integers, for each caller one after the other:
---   {booked, wait, mark, held, paused, over…}, over one for each charge
--- held is the 1-based charge that set the start, 0 if none held it back. What
--- was refused has spent nothing. Or, if more calendar edges are needed and
--- nothing was done: {-1, now, the time that they must reach}.
+-- Result, numbers of 8 bytes each:
+--   0, now, what was done; or 1, now, the time that the calendar edges must
+--   reach, and nothing was done; or 2, now if a later call was made before.
+-- What was done: for each run, until it has no callers left:
+--   {how many, booked, start, held, paused, over…}, over one for each charge
+-- then for each budget: {birth, count, b1, n1, b2, n2, b3, n3, total, end of the
+-- last start}; see row.lua.
+-- held is the 1-based charge that set the start, 0 if none held it back. What was
+-- refused has spent nothing.
 
-local GIVE_BACK = -2
+local DONE, EDGES, LATE = 0, 1, 2
+local GIVE_BACK, SETTLE = -2, -3
 local FARTHEST = 100 * 365 * 24 * 3600 * 1000000 -- throttle.Farthest
+local RECORD_SECONDS = 60
 
 local now = clock(ARGV[1])
-local rules, next_arg = {}, 3
-local rows = {}
-for i = 1, tonumber(ARGV[2]) do
-  local key = tonumber(ARGV[next_arg])
-  local u = rule(next_arg + 1)
-  rows[key] = rows[key] or load(KEYS[key])
-  u.row = rows[key]
-  rules[i] = u
-  next_arg = next_arg + 1 + RULE
-  if not advance(u.row, now, u) then
-    return {-1, now, now}
+local call, seed, rule_count
+call, seed, rule_count, here = struct.unpack('<ddd', blob, here)
+local record = redis.call('GET', KEYS[1])
+if record then
+  local last = struct.unpack('<d', record)
+  if last == call then
+    return struct.pack('<dd', DONE, now) .. string.sub(record, 9)
+  elseif last > call then
+    return struct.pack('<dd', LATE, now)
   end
 end
 
--- searches reads one caller's charges from ARGV.
-local function searches(i, count, spread)
+local memories, rows, rules = {}, {}, {}
+for i = 2, #KEYS do
+  memories[i] = known()
+end
+for i = 1, rule_count do
+  local u = rule()
+  local r = rows[u.key]
+  local first = not r
+  if first then
+    r = load(KEYS[u.key])
+    rows[u.key] = r
+  end
+  if not advance(r, now, u) then
+    return struct.pack('<ddd', EDGES, now, now)
+  end
+  if first then
+    repair(r, memories[u.key], now, seed)
+  end
+  u.row = r
+  rules[i] = u
+end
+
+-- A caller's charges: searches, and what else is told of each.
+local function charges(count, from, spread)
   local list = {}
   for k = 1, count do
-    local u = rules[tonumber(ARGV[i])]
-    list[k] = search_for(u, tonumber(ARGV[i + 1]), spread, ARGV[i + 2] == '1')
-    i = i + 3
+    local index, cost, reserve, more
+    index, cost, reserve, more, here = struct.unpack('<dddd', blob, here)
+    list[k] = search_for(rules[index], cost, reserve, from, spread, more == 1)
+    list[k].each, list[k].more = cost, more
   end
-  return list, i
+  return list
 end
 
--- find returns the earliest start that has room in every budget that counts.
--- Each answer is a lower bound for the others, so the search ends when a whole
--- round moves nothing.
-local function find(list)
-  local t, held, paused, still, k = now, 0, 0, 0, 1
-  while still < #list do
+-- find returns the earliest start from t on that has room in every budget that
+-- counts. Each answer is a lower bound for the others, so the search ends when a
+-- whole round moves nothing.
+local function find(list, t)
+  local held, paused, still, k, size = 0, 0, 0, 1, #list
+  while still < size do
     local s = list[k]
     still = still + 1
     if not s.shadow then
@@ -64,58 +98,116 @@ local function find(list)
         paused = start == s.row.paused and 1 or 0
       end
     end
-    k = k % #list + 1
+    k = k % size + 1
   end
   return t, held, paused
 end
 
-local result = {}
+local out = {}
 local function answer(...)
-  for _, v in ipairs({...}) do
-    result[#result + 1] = v
-  end
+  out[#out + 1] = struct.pack('<' .. string.rep('d', select('#', ...)), ...)
 end
 
-while next_arg <= #ARGV do
-  local instead, max_wait, spread = tonumber(ARGV[next_arg]), tonumber(ARGV[next_arg + 1]), tonumber(ARGV[next_arg + 2])
-  local list
-  list, next_arg = searches(next_arg + 4, tonumber(ARGV[next_arg + 3]), spread)
-  if instead ~= 0 then
-    for _, s in ipairs(list) do
-      remove(s.row, instead, s)
+-- together weighs the charges for several callers at one moment, where those are
+-- the same as one who costs as much.
+local function together(list, many)
+  for _, s in ipairs(list) do
+    if s.kind == PACED or s.shadow or s.each * many > s.most then
+      return false
     end
   end
-  if max_wait == GIVE_BACK then
-    answer(0, 0, instead, 0, 0)
-  else
-    local t, held, paused = find(list)
-    if not t then
-      return {-1, now, held}
+  for _, s in ipairs(list) do
+    weigh(s, s.each * many)
+  end
+  return true
+end
+
+-- serve books one start for each of so many equal callers: all at the first
+-- moment if there is room for all, else one after the other. It returns the
+-- calendar edges that it needs, if it needs more.
+local function serve(list, callers, from, max_wait)
+  local many = callers
+  while callers > 0 do
+    local t, held, paused
+    if many > 1 and together(list, many) then
+      t, held, paused = find(list, from)
     end
-    local fits = t - now <= FARTHEST and (max_wait < 0 or t - now <= max_wait)
-    answer(fits and 1 or 0, t - now, t, held, paused)
+    if t ~= from then
+      many = 1
+      for _, s in ipairs(list) do
+        weigh(s, s.each)
+      end
+      t, held, paused = find(list, from)
+      if not t then
+        return held
+      end
+    end
+    if t - now > FARTHEST or (max_wait >= 0 and t - now > max_wait) then
+      answer(callers, 0, t, held, paused)
+      return
+    end
+    answer(many, 1, t, held, paused)
     for _, s in ipairs(list) do
-      if fits and s.shadow then
+      if s.shadow then
         local start, need = earliest(s, t)
         if not start then
-          return {-1, now, need}
+          return need
         end
         answer(start - t)
-      else
-        answer(0)
       end
     end
-    if fits then
-      for _, s in ipairs(list) do
-        book(s.row, t, s)
-      end
+    for _, s in ipairs(list) do
+      place(s.row, t, s)
+      s.row.count = s.row.count + s.cost
+    end
+    callers = callers - many
+  end
+end
+
+-- settle changes what the start at mark cost under s, if it still counts.
+local function settle(s, mark)
+  local r, excess = s.row, s.more - s.each
+  if r.seen < r.frozen then
+    if excess > 0 then
+      place(r, mark, weigh(s, excess))
+    end
+  elseif remove(r, mark, s) and s.more > 0 then
+    place(r, mark, weigh(s, s.more))
+  end
+  r.count = r.count + max(0, excess)
+end
+
+while here <= #blob do
+  local callers, mark, max_wait, least, spread, count
+  callers, mark, max_wait, least, spread, count, here = struct.unpack('<dddddd', blob, here)
+  local list = charges(count, now + least, spread)
+  for _, s in ipairs(list) do
+    if max_wait == SETTLE then
+      settle(s, mark)
+    elseif mark ~= 0 then
+      remove(s.row, mark, s)
+    end
+  end
+  if max_wait < -1 then
+    answer(callers, 0, mark, 0, 0)
+  else
+    local need = serve(list, callers, now + least, max_wait)
+    if need then
+      return struct.pack('<ddd', EDGES, now, need)
     end
   end
 end
 
-for _, r in pairs(rows) do
+for i = 2, #KEYS do
+  local r = rows[i]
   if r.stored or r.size > 0 then
+    if r.birth == 0 then
+      r.birth = seed
+    end
     save(r)
   end
+  answer(r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, latest(r))
 end
-return result
+local done = table.concat(out)
+redis.call('SET', KEYS[1], struct.pack('<d', call) .. done, 'EX', RECORD_SECONDS)
+return struct.pack('<dd', DONE, now) .. done

@@ -47,7 +47,7 @@ local function load_flight(key, now)
     local stop = i + 5 + 4 * v[i + 4]
     for k = i + 5, stop - 4, 4 do
       m.line[#m.line + 1] = {came = f.last + v[k], cost = math.abs(v[k + 1]), aside = v[k + 1] < 0,
-        reserve = v[k + 2], behind = v[k + 3], node = m}
+        reserve = v[k + 2], behind = v[k + 3]}
     end
     i = stop
     if m.left > 0 then
@@ -60,12 +60,12 @@ end
 
 -- state reads what the node says of itself and puts it in the place of what was
 -- known: n, the statement's number, held, whether the flight must know the node,
--- how many wait, then came, cost, reserve and behind of each. It returns false if a
+-- how many of its line are kept and are stated, then came, cost, reserve and behind of each. It returns false if a
 -- later statement was made before.
 local function state(f, id)
   local number, must, size
   local m = {id = id, left = LEASE, line = {}}
-  f.n, number, m.held, must, size, here = struct.unpack('<ddddd', blob, here)
+  f.n, number, m.held, must, m.most, size, here = struct.unpack('<dddddd', blob, here)
   m.number = number
   local aside, known = {}, false
   for i = #f.nodes, 1, -1 do
@@ -85,7 +85,7 @@ local function state(f, id)
     f.lost = true
   end
   for i = 1, size do
-    local w = {node = m}
+    local w = {}
     w.came, w.cost, w.reserve, w.behind, here = struct.unpack('<dddd', blob, here)
     w.aside = aside[w.came]
     m.line[i] = w
@@ -95,10 +95,28 @@ local function state(f, id)
   return true
 end
 
+-- shorten keeps of the own line what is set aside and the first of the others,
+-- for each reserve: the last of them says what is behind it.
+local function shorten(m)
+  local line, size, last = {}, {}, {}
+  for _, w in ipairs(m.line) do
+    local k = size[w.reserve] or 0
+    if w.aside then
+      line[#line + 1] = w
+    elseif k < m.most then
+      line[#line + 1], size[w.reserve], last[w.reserve] = w, k + 1, w
+    else
+      last[w.reserve].behind = last[w.reserve].behind + w.cost + w.behind
+    end
+  end
+  m.line = line
+end
+
 -- save_flight writes the flight, with an expiry after which nothing in it can
 -- matter.
 local function save_flight(f)
   local v, left = {f.seen, f.last - f.seen, f.pause, f.age, f.lost and 1 or 0}, f.pause
+  shorten(f.own)
   for _, m in ipairs(f.nodes) do
     if m.held > 0 or #m.line > 0 then
       local k = #v

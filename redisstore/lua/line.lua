@@ -10,9 +10,10 @@ local function quiet(f)
 end
 
 -- stopped reports whether w waits for more than there is, so that nobody who
--- came later is served. A reserve alone stops only its owner.
+-- came later is served. A reserve alone stops only its owner; and so does a cost
+-- that never fits, because the limit became smaller.
 local function stopped(f, w)
-  return not w.aside and f.taken + w.cost > f.n
+  return not w.aside and f.taken + w.cost > f.n and w.cost <= f.n - w.reserve
 end
 
 -- hides reports whether somebody who is not in the record waits behind w and
@@ -109,8 +110,19 @@ local function line_up(s, came, now)
     came = came + 1
   end
   f.last = max(f.last, came)
-  table.insert(f.own.line, {came = came, cost = s.cost, reserve = s.reserve, behind = 0, node = f.own})
+  local i = #f.own.line + 1
+  while i > 1 and f.own.line[i - 1].came > came do
+    i = i - 1
+  end
+  table.insert(f.own.line, i, {came = came, cost = s.cost, reserve = s.reserve, behind = 0})
   return came
+end
+
+-- step_out takes one who came then out of the lines of all seats.
+local function step_out(seats, came)
+  for _, s in ipairs(seats) do
+    leave(s.flight, came)
+  end
 end
 
 -- board takes all seats, or none. It returns the place of the first that has no
@@ -122,21 +134,14 @@ local function board(seats, came, patient, now)
       missing = missing or s
     end
   end
-  for _, s in ipairs(seats) do
-    if came ~= 0 then
-      leave(s.flight, came)
-    end
-    if not missing then
+  step_out(seats, came)
+  if not missing then
+    for _, s in ipairs(seats) do
       take(s)
     end
+    return
   end
-  local stands = missing and patient and line_up(missing, came, now)
-  if came ~= 0 then
-    for _, s in ipairs(seats) do
-      set_aside(s.flight)
-    end
-  end
-  return missing and missing.place, stands
+  return missing.place, patient and line_up(missing, came, now)
 end
 
 -- wake tells other nodes what was set aside for those who wait in them. Who may
@@ -146,11 +151,12 @@ local function wake(f, channel)
   for _, m in ipairs(f.nodes) do
     for _, w in ipairs(m.line) do
       if w.fresh and m ~= f.own then
-        names[m.id] = (names[m.id] or '') .. string.format('%.0f ', w.came)
+        names[m.id] = names[m.id] and names[m.id] .. ',' or ''
+        names[m.id] = names[m.id] .. string.format('%.0f', w.came)
       end
     end
   end
   for id, came in pairs(names) do
-    redis.pcall('PUBLISH', channel .. id, came .. f.key)
+    redis.pcall('PUBLISH', channel .. id, came .. ' ' .. f.key)
   end
 end

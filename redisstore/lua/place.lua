@@ -1,8 +1,9 @@
 -- Booking a place in a row for a search s, and taking it out again.
 
--- share widens [first, last] to touch a neighbour that lies in the same slot
--- [start, stop), so that both become one entry.
-local function share(r, i, first, last, start, stop)
+-- share widens [first, last] to touch a neighbour of the open row that lies in
+-- the same slot [start, stop), so that both become one entry.
+local function share(r, first, last, start, stop)
+  local i = after(r, first)
   if i > 1 and r.F[i - 1] >= start then
     first = r.L[i - 1]
   end
@@ -12,45 +13,63 @@ local function share(r, i, first, last, start, stop)
   return first, last
 end
 
--- book counts the cost of search s at t.
-local function book(r, t, s)
-  local first, last, i = t, t + s.length, after(r, t)
-  if s.kind == 'paced' then
-    -- Blocks without a gap between them become one.
-    if i > 1 and r.L[i - 1] == first - s.span then
-      first = first - s.span
-    end
-    local k = after(r, last + 1)
-    if k <= r.size and r.F[k] == last + s.span then
-      last = last + s.span
-    end
+-- fuse widens [first, last], the units of a paced start, to touch the blocks of
+-- the open row without a gap between.
+local function fuse(r, first, last, unit)
+  local i = after(r, first)
+  if i > 1 and r.L[i - 1] == first - unit then
+    first = first - unit
+  end
+  local k = after(r, last + 1)
+  if k <= r.size and r.F[k] == last + unit then
+    last = last + unit
+  end
+  return first, last
+end
+
+-- place counts the cost of search s at t.
+local function place(r, t, s)
+  local first, last = t, t + s.length
+  if s.kind == PACED then
+    open(r)
+    first, last = fuse(r, first, last, s.span)
   elseif s.n > SLOTS then
     local start, stop = slot(s, t)
-    first, last = share(r, i, first, last, start, stop)
+    if r.F or t <= r.last then
+      open(r)
+      first, last = share(r, first, last, start, stop)
+    elseif r.first >= start then
+      first = r.last
+    end
   end
   add(r, first, last, s.cost)
-  r['until'] = max(r['until'], last + r.span)
+  r.till = max(r.till, last + r.span)
   bound(r)
 end
 
--- remove takes the booking of search s at t back out.
+-- remove takes the booking of search s at t back out, and reports whether there
+-- was anything to take.
 local function remove(r, t, s)
+  if r.seen < r.frozen then
+    return false
+  end
+  open(r)
   local i = after(r, t)
-  if i > r.size or r.F[i] > t or r.seen < r.frozen then
-    return
+  if i > r.size or r.F[i] > t then
+    return false
   end
   local first, last, all = r.F[i], r.L[i], r.N[i]
   local rest = max(0, all - s.cost)
   -- In a block with more units than time for them, taking one out frees nothing.
-  if rest > 0 and (s.kind ~= 'paced' or first + all * s.span > last + s.span) then
+  if rest > 0 and (s.kind ~= PACED or first + all * s.span > last + s.span) then
     r.N[i] = rest
     r.total = r.total - s.cost
-    return
+    return true
   end
   delete(r, i)
   r.total = r.total - all
-  if s.kind ~= 'paced' then
-    return
+  if s.kind ~= PACED then
+    return true
   end
   -- The block splits in two. Each half may have up to as many units as fit: how
   -- many is only of interest to a limit of another kind.
@@ -61,4 +80,5 @@ local function remove(r, t, s)
   if last >= stop then
     add(r, stop, last, max(1, min(rest, floor((last - stop) / s.span) + 1)))
   end
+  return true
 end

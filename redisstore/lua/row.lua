@@ -1,228 +1,136 @@
 -- A row is one budget; docs/booking.md says what it promises, and memstore has
--- the same in Go. This file reads, ages and writes rows; search.lua searches them.
+-- the same in Go. This file reads and writes rows, entries.lua changes them,
+-- age.lua lets time pass, and search.lua looks for room.
 --
 -- All times are whole microseconds of the server's clock. They fit a Lua number
 -- without loss until the year 2255.
 --
--- Stored form, one string a budget: a MessagePack array
---   seen, lost, span, most, until, paused, frozen, then for each entry
---   first, last, n
--- with times as distances: from seen in the header (0: none), first from the
--- last before it (the first one from seen), last from first. Small numbers take
--- few bytes. The form's version is part of the key.
+-- Stored form, one string a budget: the head, a fixed number of numbers, then all
+-- entries but the last, in MessagePack: for each the distance of first from the
+-- last before it, the distance of last from first, and n. The last entry is in
+-- the head. So what happens at the ends of a row, which is nearly everything,
+-- reads and writes the head alone: a row is *open* while its entries are in the
+-- arrays F, L and N, and closed otherwise. The form's version is part of the key.
 
 local MAX_ENTRIES = 152 -- bounds a row to 4 KB, whatever the limit and the queue
 local MAX_COUNT = 2 ^ 40 -- the largest n of a limit, enough to fill any window
-local HEADER = 7
-local IDLE_MS = 1000 -- a key outlives what it holds by this much
+local MAX_APPENDED = 1600 -- Redis reserves as much again for a string that grows
+local TRIPLE = 27 -- the most bytes of an entry
+local IDLE = 1000000 -- a key outlives what it holds by this much
+local HEAD = '<' .. string.rep('d', 26)
+local HEAD_SIZE = 26 * 8
 
 local max, min, ceil, floor = math.max, math.min, math.ceil, math.floor
 
--- clock returns the time: the server's, unless a test passes its own.
+-- clock returns the time: the server's, unless a test passes its own. Then keys
+-- live longer, because their lifetime is still the server's.
 local function clock(given)
   if given ~= '' then
+    IDLE = IDLE + 60 * 1000000
     return tonumber(given)
   end
   local t = redis.call('TIME')
   return t[1] * 1000000 + t[2]
 end
 
--- load reads the row of a key; a key that is not there is an empty row.
+-- load reads the row of a key; a key that is not there is an empty row, open.
+--
+--   seen               the latest time that anybody asked
+--   lost               no start later than this was forgotten; 0: none was
+--   span, most, till   see remember
+--   paused, frozen     closed until then; cancelled places stay taken until then
+--   level, unit        see bucket.lua
+--   birth, count       this life of the row, and how many starts it had
+--   b1, n1 … b3, n3    the same of earlier lives; see repair.lua
+--   total, size        of the entries: the sum of n, and how many
+--   at, old            closed: where the first one begins, and its last
+--   before             closed: the last of the entry before the last one
+--   first, last, n     closed: the last entry
+--   expires            when the key does, as it is stored
 local function load(key)
-  local F, L, N = {}, {}, {}
-  local r = {key = key, F = F, L = L, N = N, size = 0, total = 0, seen = 0,
-    lost = 0, span = 0, most = 0, ['until'] = 0, paused = 0, frozen = 0}
-  local raw = redis.call('GET', key)
-  if not raw then
-    return r
+  local r = {key = key}
+  local raw = redis.call('GETRANGE', key, 0, HEAD_SIZE - 1)
+  if raw == '' then
+    raw = string.rep('\0', HEAD_SIZE)
+  else
+    r.stored = true
   end
-  r.stored = true
-  local v = cmsgpack.unpack(raw)
-  local seen = v[1]
-  local function at(i)
-    return v[i] ~= 0 and seen + v[i] or 0
+  r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit, r.birth, r.count,
+    r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires = struct.unpack(HEAD, raw)
+  r.pushed = ''
+  if r.size == 0 then
+    r.F, r.L, r.N = {}, {}, {}
   end
-  r.seen, r.span, r.most = seen, v[3], v[4]
-  r.lost, r['until'], r.paused, r.frozen = at(2), at(5), at(6), at(7)
-  local prev, size, total = seen, 0, 0
-  for i = HEADER + 1, #v, 3 do
-    size = size + 1
-    F[size] = prev + v[i]
-    prev = F[size] + v[i + 1]
-    L[size] = prev
-    N[size] = v[i + 2]
-    total = total + N[size]
-  end
-  r.size, r.total = size, total
   return r
+end
+
+-- open brings the entries into the arrays F, L and N.
+local function open(r)
+  if r.F then
+    return
+  end
+  local F, L, N, k = {}, {}, {}, 0
+  if r.size > 1 then
+    local v = {cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE + r.at, -1) .. r.pushed)}
+    local prev = r.old - v[2] - v[1]
+    for i = 1, #v, 3 do
+      k = k + 1
+      F[k] = prev + v[i]
+      prev = F[k] + v[i + 1]
+      L[k], N[k] = prev, v[i + 2]
+    end
+  end
+  F[k + 1], L[k + 1], N[k + 1] = r.first, r.last, r.n
+  r.F, r.L, r.N = F, L, N
+end
+
+-- latest returns the end of the last entry; 0 if there is none.
+local function latest(r)
+  if r.size == 0 then
+    return 0
+  end
+  return r.F and r.L[r.size] or r.last
+end
+
+local function head(r)
+  return struct.pack(HEAD, r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit,
+    r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires)
+end
+
+-- close brings the last entry of an open row back into the head, and returns
+-- the others.
+local function close(r)
+  local F, L, N, size, v = r.F, r.L, r.N, r.size, {}
+  local prev, k = F[1] or 0, 0
+  for i = 1, size - 1 do
+    v[k + 1], v[k + 2], v[k + 3] = F[i] - prev, L[i] - F[i], N[i]
+    prev, k = L[i], k + 3
+  end
+  r.at, r.old, r.before = 0, L[1] or 0, L[size - 1] or 0
+  r.first, r.last, r.n = F[size] or 0, L[size] or 0, N[size] or 0
+  return size > 1 and cmsgpack.pack(unpack(v)) or ''
 end
 
 -- save writes the row, with an expiry after which nothing in it can matter.
 local function save(r)
-  local seen, F, L, N = r.seen, r.F, r.L, r.N
-  local function from(t)
-    return t ~= 0 and t - seen or 0
+  local stop = max(r.seen, r.paused, r.size > 0 and latest(r) + r.span or 0)
+  local whole = r.F or (r.pushed ~= '' and redis.call('STRLEN', r.key) > MAX_APPENDED)
+  local renew = stop > r.expires or whole
+  if renew then
+    r.expires = stop + IDLE
   end
-  local v = {seen, from(r.lost), r.span, r.most, from(r['until']), from(r.paused), from(r.frozen)}
-  local prev, k, stop = seen, HEADER, max(seen, r.paused)
-  for i = 1, r.size do
-    v[k + 1], v[k + 2], v[k + 3] = F[i] - prev, L[i] - F[i], N[i]
-    prev, k = L[i], k + 3
-  end
-  if r.size > 0 then
-    stop = max(stop, prev + r.span)
-  end
-  redis.call('SET', r.key, cmsgpack.pack(v), 'PX',
-    string.format('%.0f', ceil((stop - seen) / 1000) + IDLE_MS))
-end
-
-local function insert(r, i, first, last, n)
-  table.insert(r.F, i, first)
-  table.insert(r.L, i, last)
-  table.insert(r.N, i, n)
-  r.size = r.size + 1
-end
-
-local function delete(r, i)
-  table.remove(r.F, i)
-  table.remove(r.L, i)
-  table.remove(r.N, i)
-  r.size = r.size - 1
-end
-
--- join makes one entry of i and i+1.
-local function join(r, i)
-  r.L[i] = r.L[i + 1]
-  r.N[i] = r.N[i] + r.N[i + 1]
-  delete(r, i + 1)
-end
-
--- after returns the index of the first entry that is not wholly before t.
-local function after(r, t)
-  local L, i = r.L, r.size + 1
-  while i > 1 and L[i - 1] >= t do
-    i = i - 1
-  end
-  return i
-end
-
--- add counts n starts in [first, last], joining what they overlap.
-local function add(r, first, last, n)
-  local i = after(r, first)
-  r.total = r.total + n
-  if i > r.size or r.F[i] > last then
-    insert(r, i, first, last, n)
+  local ms = string.format('%.0f', ceil((r.expires - r.seen) / 1000))
+  if whole then
+    open(r)
+    local body = close(r)
+    redis.call('SET', r.key, head(r) .. body, 'PX', ms)
     return
   end
-  while i < r.size and r.F[i + 1] <= last do
-    join(r, i)
+  redis.call('SETRANGE', r.key, 0, head(r))
+  if r.pushed ~= '' then
+    redis.call('APPEND', r.key, r.pushed)
   end
-  r.F[i], r.L[i], r.N[i] = min(r.F[i], first), max(r.L[i], last), r.N[i] + n
-end
-
--- bound joins the closest neighbours until the row is small enough, those
--- before tail first: the next booking is decided by what comes after it. What has
--- started is never joined with what has not, which may yet be cancelled.
-local function bound(r)
-  local F, L = r.F, r.L
-  local tail = L[r.size] - r.span
-  while r.size > MAX_ENTRIES do
-    local best, width, in_tail
-    for i = 1, r.size - 1 do
-      local w, late = L[i + 1] - F[i], L[i + 1] > tail
-      local alike = L[i] > r.seen or L[i + 1] <= r.seen
-      if alike and (not best or (in_tail and not late) or (in_tail == late and w < width)) then
-        best, width, in_tail = i, w, late
-      end
-    end
-    join(r, best)
+  if renew then
+    redis.call('PEXPIRE', r.key, ms)
   end
-end
-
--- freeze keeps cancelled places taken until everything booked so far is over.
-local function freeze(r)
-  if r.size > 0 then
-    r.frozen = max(r.frozen, r.L[r.size] + r.span)
-  end
-end
-
--- step_back moves the row to a clock that shows less than before, as if no time
--- had passed since. Entries still to come are widened to begin now: their
--- callers have slept for an unknown while.
-local function step_back(r, now)
-  local shift, F, L = now - r.seen, r.F, r.L
-  for i = 1, r.size do
-    F[i], L[i] = F[i] + shift, L[i] + shift
-  end
-  for _, f in ipairs({'lost', 'until', 'paused', 'frozen'}) do
-    if r[f] ~= 0 then
-      r[f] = r[f] + shift
-    end
-  end
-  freeze(r)
-  local k = r.size
-  if k == 0 or L[k] <= now then
-    return
-  end
-  while k > 1 and L[k - 1] >= now do
-    join(r, k - 1)
-    k = k - 1
-  end
-  F[k] = min(F[k], now)
-end
-
--- at_most is the most that a length of time can have held: what each of the spans
--- that cover it can. Beyond MAX_COUNT it makes no difference.
-local function at_most(r, length)
-  return min(ceil(length / r.span) * r.most, MAX_COUNT)
-end
-
--- remember makes the row complete for as long back as the rule needs. History
--- that is not there is replaced by the most that there can have been, at the
--- latest moment it can have happened.
-local function remember(r, now, back, keep, most, u)
-  local missing = r.lost - (now - back)
-  if missing > 0 then
-    add(r, r.lost, r.lost, at_most(r, missing))
-    r.lost = now - back
-  end
-  if u.kind == 'paced' and keep ~= r.span and r.span > 0 then
-    freeze(r) -- blocks of another unit cannot be told apart
-  end
-  if now >= r['until'] then
-    r.span, r.most = keep, most
-  elseif keep > r.span then
-    r.span, r.most = keep, max(at_most(r, keep), most)
-  else
-    r.most = max(r.most, most)
-  end
-  if keep == r.span then
-    r['until'] = max(r['until'], now + keep)
-  end
-end
-
--- block_end returns when the units of a paced block are over: at the earliest
--- when as many as one start can have, most, had their time, even if they were
--- booked closer together.
-local function block_end(r, i, unit, most)
-  return max(r.L[i] + unit, r.F[i] + min(r.N[i], most) * unit)
-end
-
--- prune drops the entries that no start to come can share an interval with.
-local function prune(r, now, u)
-  local k = 0
-  while k < r.size and r.L[k + 1] + r.span <= now
-    and not (u.kind == 'paced' and block_end(r, k + 1, u.span, u.n) > now) do
-    k = k + 1
-    r.lost = max(r.lost, r.L[k])
-    r.total = r.total - r.N[k]
-  end
-  if k == 0 then
-    return
-  end
-  local F, L, N, size = r.F, r.L, r.N, r.size
-  for i = 1, size do
-    F[i], L[i], N[i] = F[i + k], L[i + k], N[i + k]
-  end
-  r.size = size - k
 end

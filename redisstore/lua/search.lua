@@ -1,29 +1,36 @@
 -- A search s is one charge under a rule, looking for its earliest start: it has
--- what the rule has, and cost, spread, shadow and the row.
+-- what the rule has, and cost, reserve, spread, shadow and the row.
 
--- search_for starts a search for a charge under rule u. It remembers how far it
--- came: i is the entry it stands at, and for a sliding window j the first behind
--- the run from i, whose sum is sum; k is where the pace stands. Successive
--- questions must not go back in time.
-local function search_for(u, cost, spread, shadow)
-  local length = spread -- what one booking occupies beyond its start
-  if u.kind == 'paced' then
-    length = length + (cost - 1) * u.span
+-- weigh makes the search one for the cost. A search remembers how far it came: i
+-- is the entry it stands at, and for a sliding window j the first behind the run
+-- from i, whose sum is sum; k is where the pace stands. Successive questions must
+-- not go back in time.
+local function weigh(s, cost)
+  s.cost, s.room, s.length = cost, s.most - cost, s.spread
+  if s.kind == PACED then
+    s.length = s.spread + (cost - 1) * s.span -- what it occupies beyond its start
   end
-  return {kind = u.kind, n = u.n, span = u.span, jitter = u.jitter, pace = u.pace, edges = u.edges,
-    row = u.row, cost = cost, spread = spread, shadow = shadow, length = length,
-    i = 1, j = 1, sum = 0, k = 1}
+  s.i, s.j, s.sum, s.k, s.wait, s.at = 1, 1, 0, 1, nil, nil
+  return s
+end
+
+-- search_for starts a search for a charge under rule u, for starts from a time
+-- on.
+local function search_for(u, cost, reserve, from, spread, shadow)
+  return weigh({kind = u.kind, n = u.n, most = u.n - reserve, span = u.span, jitter = u.jitter,
+    pace = u.pace, tokens = u.tokens, micros = u.micros, edges = u.edges, row = u.row, from = from, spread = spread, shadow = shadow}, cost)
 end
 
 -- sweep goes over the forbidden ranges of docs/booking.md: entry i and the
 -- shortest run from it that leaves no room forbid every start from which an
 -- interval of length span can touch the whole run.
 local function sweep(s, t)
-  local r, span, room = s.row, s.span, s.n - s.cost
-  local F, L, N, size = r.F, r.L, r.N, r.size
+  local r, span, room = s.row, s.span, s.room
   if r.total <= room then
     return t
   end
+  open(r)
+  local F, L, N, size = r.F, r.L, r.N, r.size
   local i, j, sum = s.i, s.j, s.sum
   while i <= size do
     if L[i] + span > t then
@@ -54,6 +61,7 @@ end
 -- to come.
 local function clear(s, t)
   local r, pace = s.row, s.pace
+  open(r)
   local length = max(s.spread + pace, s.cost * pace)
   while s.k <= r.size do
     if r.L[s.k] > r.seen then
@@ -70,15 +78,12 @@ local function clear(s, t)
   return t
 end
 
-local search = {}
-
 -- sliding keeps the pace, if there is one, when the limit alone or a penalty
--- makes the request wait.
-function search.sliding(s, t)
-  local now = s.row.seen
-  s.wait = s.wait or sweep(s, max(now, s.row.paused))
+-- makes the request wait longer than it asked to.
+local function sliding(s, t)
+  s.wait = s.wait or sweep(s, max(s.from, s.row.paused))
   t = sweep(s, max(t, s.wait))
-  if s.pace == 0 or s.wait == now then
+  if s.pace == 0 or s.wait == s.from then
     return t
   end
   while true do
@@ -91,14 +96,18 @@ function search.sliding(s, t)
 end
 
 -- aligned goes from window to window. It returns nil where the edges end.
-function search.aligned(s, t)
-  local r, tail, room = s.row, s.jitter + s.spread, s.n - s.cost
+local function aligned(s, t)
+  local r, tail, room = s.row, s.jitter + s.spread, s.room
   while true do
     local start, stop = window(s, t)
     if not start then
       return nil, t
     end
     if t + min(tail, stop - start - 1) < stop then -- a window shorter than tail still has a first moment
+      if r.total <= room then
+        return t
+      end
+      open(r)
       while s.i <= r.size and r.L[s.i] < start do
         s.i = s.i + 1
       end
@@ -124,8 +133,9 @@ function search.aligned(s, t)
 end
 
 -- paced looks for the first gap that is long enough.
-function search.paced(s, t)
+local function paced(s, t)
   local r, span = s.row, s.span
+  open(r)
   while s.i <= r.size do
     local stop = block_end(r, s.i, span, s.n)
     if stop > t then
@@ -138,6 +148,8 @@ function search.paced(s, t)
   end
   return t
 end
+
+local search = {sliding, aligned, paced, bucket}
 
 -- earliest returns the first start not before t that has room for the cost; or
 -- nil and the time up to which more edges are needed.

@@ -2,25 +2,26 @@
 --
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
---       2… its rule: kind, n, span, jitter, pace, edges
+--       2 numbers, 8 bytes each: its rule
 --
--- Result: {1, used, waiting, wait, paused}, or {-1, now, the time that the
--- calendar edges must reach}.
+-- Result as of book.lua: 0, now, used, waiting, wait, paused; or 1, now, the time
+-- that the calendar edges must reach.
 
 local now = clock(ARGV[1])
-local u = rule(2)
+local u = rule()
 local r = load(KEYS[1])
 u.row = r
 if not advance(r, now, u) then
-  return {-1, now, now}
+  return struct.pack('<ddd', 1, now, now)
 end
+open(r)
 local since = now - u.span
-if u.kind == 'aligned' then
+if u.kind == ALIGNED then
   since = window(u, now) - 1
 end
 local used, waiting = 0, 0
 for i = 1, r.size do
-  if u.kind == 'paced' and r.F[i] <= now and r.L[i] > now then
+  if u.kind == PACED and r.F[i] <= now and r.L[i] > now then
     waiting = waiting + ceil((r.L[i] - now) / u.span) -- a block that has begun
   elseif r.L[i] > now then
     waiting = waiting + r.N[i]
@@ -28,11 +29,11 @@ for i = 1, r.size do
     used = used + r.N[i]
   end
 end
-if u.kind == 'paced' then
+if u.kind == PACED then
   used = min(used, 1)
 end
-local t, need = earliest(search_for(u, 1, 0, false), now)
+local t, need = earliest(search_for(u, 1, 0, now, 0, false), now)
 if not t then
-  return {-1, now, need}
+  return struct.pack('<ddd', 1, now, need)
 end
-return {1, used, waiting, t - now, max(0, r.paused - now)}
+return struct.pack('<dddddd', 0, now, used, waiting, t - now, max(0, r.paused - now))

@@ -1,0 +1,102 @@
+package redisstore
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// perRun and perBudget are how many numbers book.lua answers for some equal
+// callers of a run, those for their shadow charges left out, and for a budget.
+const (
+	perRun    = 5
+	perBudget = 2*lives + 2
+)
+
+// An outcome is what book.lua says of one caller.
+type outcome struct {
+	booked bool
+	wait   int64 // until the start, in microseconds
+	mark   int64
+	held   int
+	paused bool
+	over   numbers
+}
+
+// read takes the answer to a batch apart: an outcome for each caller. What it
+// says of the budgets is remembered.
+func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcome, error) {
+	now, v := v.at(0), v.from(1)
+	all := make([]outcome, 0, len(b.callers))
+	for _, r := range b.runs {
+		over := shadows(b.callers[r.from])
+		for len(all) < r.to {
+			if v.size() < perRun+over {
+				return nil, errAnswer
+			}
+			o := outcome{
+				booked: v.at(1) == 1, wait: v.at(2) - now, mark: v.at(2), held: int(v.at(3)) - 1, paused: v.at(4) == 1,
+			}
+			many := v.at(0)
+			v = v.from(perRun)
+			if o.booked {
+				o.over, v = v[:8*over], v.from(over)
+			}
+			if many < 1 || many > int64(r.to-len(all)) {
+				return nil, errAnswer
+			}
+			for range many {
+				all = append(all, o)
+			}
+		}
+	}
+	if v.size() != perBudget*len(f.budgets) {
+		return nil, errAnswer
+	}
+	for _, c := range f.budgets {
+		total, last := v.at(2*lives), v.at(2*lives+1)
+		ahead := time.Duration(max(0, last-now)) * time.Microsecond
+		s.memory.note(c.Budget.Key, v, total, received.Add(ahead), keep(c))
+		v = v.from(perBudget)
+	}
+	return all, nil
+}
+
+// shadows counts the charges for which an answer says more.
+func shadows(c *caller) (n int) {
+	if c.maxWait < anyWait {
+		return 0
+	}
+	for i := range c.charges {
+		if c.charges[i].Shadow {
+			n++
+		}
+	}
+	return n
+}
+
+// keep is for how long starts matter to a charge.
+func keep(c *throttle.Charge) time.Duration {
+	if c.Limit.Kind() != throttle.Aligned {
+		return c.Span()
+	}
+	start, end := c.Limit.Window(time.Now())
+	return end.Sub(start)
+}
+
+// grant is the outcome as callers know it. Shadow charges are told how much
+// later they would have started.
+func (o *outcome) grant(charges []throttle.Charge, age time.Duration) throttle.Grant {
+	over := o.over
+	for i := range charges {
+		c := &charges[i]
+		c.Over = 0
+		if c.Shadow && o.booked {
+			c.Over, over = time.Duration(over.at(0))*time.Microsecond, over.from(1)
+		}
+	}
+	if o.booked && o.wait < 0 {
+		age += time.Duration(-o.wait) * time.Microsecond // decided when the call was made for the first time
+	}
+	return throttle.Grant{OK: o.booked, Wait: waitOf(o.wait), Age: age, Mark: o.mark, Held: o.held, Paused: o.paused}
+}

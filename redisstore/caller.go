@@ -1,0 +1,71 @@
+package redisstore
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A caller is one question on its way through a lane: a booking, a start that
+// is given back, or one whose cost is changed.
+type caller struct {
+	charges   []throttle.Charge
+	costs     []int // the new ones, for changeCost
+	mark      int64 // of a start to give back first, or to change; 0: none
+	maxWait   int64 // microseconds; see anyWait and so on
+	notBefore time.Duration
+	spread    time.Duration
+	joined    time.Time
+	alone     bool // it must not share a run
+
+	done    chan struct{} // told once, when the fields below are set
+	outcome outcome
+	sent    time.Time // when the call that answered was sent
+	err     error     // why there is no outcome; while it waits, why there is none yet
+	left    bool      // nobody waits for the answer; guarded by the lanes' lock
+}
+
+// Values of caller.maxWait that are not a wait.
+const (
+	anyWait    = -1
+	giveBack   = -2
+	changeCost = -3
+)
+
+// newCaller returns a caller for a booking. The booking is its owner's again
+// when Book returns, even if a call is still on its way, so it is copied.
+func (s *Store) newCaller(b *throttle.Booking) *caller {
+	c, _ := s.callers.Get().(*caller)
+	if c == nil {
+		c = &caller{done: make(chan struct{}, 1)}
+	}
+	*c = caller{
+		done: c.done, charges: append(c.charges[:0], b.Charges...), mark: b.Instead,
+		maxWait: waitArg(b.MaxWait), notBefore: b.NotBefore, spread: b.Spread, joined: time.Now(),
+	}
+	return c
+}
+
+// free lets another question use c, whose answer was awaited.
+func (s *Store) free(c *caller) { s.callers.Put(c) }
+
+// more is the last thing that the script is told of a charge.
+func (c *caller) more(i int) int64 {
+	switch {
+	case c.maxWait == changeCost:
+		return int64(c.costs[i])
+	case c.charges[i].Shadow:
+		return 1
+	}
+	return 0
+}
+
+// undoing returns the caller that gives back what was booked for one that has
+// left.
+func (c *caller) undoing() *caller {
+	return &caller{
+		charges: slices.Clone(c.charges), mark: c.outcome.mark, maxWait: giveBack, spread: c.spread,
+		joined: time.Now(), done: make(chan struct{}, 1),
+	}
+}

@@ -1,0 +1,211 @@
+package redisstore_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// hourly is a budget of five an hour. Servers die and rise in real time, which is
+// short beside its window.
+var hourly = charge("hourly", throttle.PerHour(5))
+
+// A history is the starts that were granted, by the clock that all servers of a
+// test share.
+type history struct {
+	*testing.T
+	starts []int64
+}
+
+// book books by a store, however long the wait, and requires that an hour never
+// holds more than five starts.
+func (h *history) book(s throttle.Store) throttle.Grant {
+	h.Helper()
+	g, err := s.Book(h.Context(), booking(hourly))
+	require.NoError(h, err)
+	require.True(h, g.OK)
+	h.starts = append(h.starts, g.Mark)
+	slices.Sort(h.starts)
+	require.False(h, crowded(h.starts, g.Mark, 5, hourly.Span().Microseconds()), "starts at %v", h.starts)
+	return g
+}
+
+// TestP12_RestartedEmpty ends the server, with a queue booked ahead or none. Its
+// successor knows nothing, but the nodes do.
+func TestP12_RestartedEmpty(t *testing.T) {
+	for name, end := range map[string]func(*redistest.Server){
+		"stopped": (*redistest.Server).Stop, "killed": (*redistest.Server).Kill,
+	} {
+		for before, starts := range map[string]int{"full": 5, "queue": 13} {
+			t.Run(name+" "+before, func(t *testing.T) {
+				server := redistest.Single(t)
+				client := server.Client(t)
+				a, b := redisstore.New(client, nil), redisstore.New(server.Client(t), nil)
+				h := &history{T: t}
+				for range starts {
+					h.book(a)
+				}
+				for range 3 {
+					end(server)
+					server.Restart()
+					h.book(a) // who came last knows all
+					h.book(b)
+					a, b = b, a
+				}
+				requireSmall(t, client)
+			})
+		}
+	}
+}
+
+// TestP12_FlushedWithItsScripts has nothing left of what it knew.
+func TestP12_FlushedWithItsScripts(t *testing.T) {
+	client := redistest.Single(t).Client(t)
+	s := redisstore.New(client, nil)
+	h := &history{T: t}
+	for range 5 {
+		h.book(s)
+	}
+	require.NoError(t, client.FlushAll(t.Context()).Err())
+	require.NoError(t, client.ScriptFlush(t.Context()).Err())
+	tap := newTap(client, nil)
+	require.Greater(t, h.book(s).Wait, 59*time.Minute)
+	require.Equal(t, []string{"evalsha", "eval"}, tap.names())
+}
+
+// A couple is a master and its replica, and a way to them that a failover
+// changes.
+type couple struct {
+	*history
+	master, replica *redis.Client
+	promoted        *redistest.Server
+	proxy           *redistest.Proxy
+	store           *redisstore.Store
+}
+
+func newCouple(t *testing.T) *couple {
+	master := redistest.Single(t)
+	replica := redistest.Single(t, append([]string{"--replicaof"}, strings.Split(master.Addr, ":")...)...)
+	p := redistest.NewProxy(t, master)
+	return &couple{
+		history: &history{T: t}, master: master.Client(t), replica: replica.Client(t), promoted: replica,
+		proxy: p, store: redisstore.New(p.Client(t), nil),
+	}
+}
+
+// replicated waits until the replica has all that was written.
+func (c *couple) replicated() {
+	c.Helper()
+	n, err := c.master.Do(c.Context(), "WAIT", 1, 0).Int()
+	require.NoError(c, err)
+	require.Equal(c, 1, n)
+}
+
+// promote makes the replica a master of its own. What the old one writes from now
+// on is missing there.
+func (c *couple) promote() {
+	c.Helper()
+	require.NoError(c, c.replica.Do(c.Context(), "REPLICAOF", "NO", "ONE").Err())
+}
+
+// charged requires that a server has booked so many starts.
+func (c *couple) charged(client *redis.Client, want int) {
+	c.Helper()
+	st, err := redisstore.New(client, nil).Status(c.Context(), hourly)
+	require.NoError(c, err)
+	require.Equal(c, want, st.Used+st.Waiting)
+}
+
+// TestP12_StaleReplica fails over to a replica that misses the last starts.
+func TestP12_StaleReplica(t *testing.T) {
+	c := newCouple(t)
+	for range 3 {
+		require.Zero(t, c.book(c.store).Wait)
+	}
+	c.replicated()
+	c.promote()
+	for range 2 {
+		require.Zero(t, c.book(c.store).Wait)
+	}
+	c.charged(c.replica, 3)
+	c.proxy.Switch(c.promoted)
+	for range 7 {
+		require.Greater(t, c.book(c.store).Wait, 59*time.Minute)
+	}
+	requireSmall(t, c.replica)
+}
+
+// TestP8_FailoverInTheMiddle executes a call whose reply is lost with the master.
+// The replica has heard of it, or has not: the call counts once.
+func TestP8_FailoverInTheMiddle(t *testing.T) {
+	for name, heard := range map[string]bool{"heard": true, "not heard": false} {
+		t.Run(name, func(t *testing.T) {
+			c := newCouple(t)
+			for range 3 {
+				c.book(c.store)
+			}
+			c.replicated()
+			if !heard {
+				c.promote()
+			}
+			f := c.proxy.Disturb(redistest.HoldReply)
+			got := make(chan throttle.Grant)
+			go func() {
+				g, err := c.store.Book(c.Context(), booking(hourly))
+				if err != nil {
+					g.Wait = throttle.Never
+				}
+				got <- g
+			}()
+			f.Await(t)
+			c.charged(c.master, 4)
+			if heard {
+				c.replicated()
+				c.promote()
+			}
+			c.proxy.Switch(c.promoted)
+			g := <-got
+			require.Zero(t, g.Wait)
+			require.True(t, g.OK)
+			c.charged(c.replica, 4)
+			c.starts = append(c.starts, g.Mark)
+			require.Zero(t, c.book(c.store).Wait)
+			require.Positive(t, c.book(c.store).Wait)
+		})
+	}
+}
+
+// TestP12_SentinelPromotesAStaleReplica kills a master whose replica has lost it
+// before the last starts.
+func TestP12_SentinelPromotesAStaleReplica(t *testing.T) {
+	servers := redistest.Sentinel(t)
+	s := redisstore.New(servers.Client(t), nil)
+	h := &history{T: t}
+	for range 3 {
+		h.book(s)
+	}
+	master, replica := servers.Master.Client(t), servers.Replica.Client(t)
+	n, err := master.Do(t.Context(), "WAIT", 1, 0).Int()
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	// With a password that the master does not know the replica stays away.
+	require.NoError(t, replica.ConfigSet(t.Context(), "masterauth", "unknown").Err())
+	require.NoError(t, master.Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err())
+	for range 4 {
+		h.book(s)
+	}
+
+	servers.Failover()
+	for range 5 {
+		require.Positive(t, h.book(s).Wait)
+	}
+	requireSmall(t, servers.Master.Client(t))
+}

@@ -1,0 +1,63 @@
+package redisstore_test
+
+import (
+	"slices"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A ledger has every start that was granted and not given back, by the server's
+// clock, and judges them by the definition of the limit.
+type ledger struct {
+	limit throttle.Limit
+	at    map[int]int64
+	cost  map[int]int
+}
+
+// allows reports whether the limit allows the start id beside the known ones.
+func (l ledger) allows(known ids, id int) bool {
+	at := l.at[id]
+	var all []int64 // a start of cost c counts as c starts
+	for k := range known {
+		if t, ok := l.at[k]; ok {
+			all = append(all, slices.Repeat([]int64{t}, l.cost[k])...)
+		}
+	}
+	slices.Sort(all)
+	n, per := l.limit.N(), l.limit.Per().Microseconds()
+	switch l.limit.Kind() {
+	case throttle.Aligned:
+		in := func(t int64) bool { return t/per == at/per }
+		return len(all)-len(slices.DeleteFunc(all, in)) <= n
+	case throttle.Paced:
+		return !crowded(all, at, 1, (per+int64(n)-1)/int64(n))
+	case throttle.Bucket:
+		return !overflows(all, at, l.limit)
+	}
+	return !crowded(all, at, n, per+1)
+}
+
+// crowded reports whether more than n starts, at among them, lie within less than
+// span.
+func crowded(all []int64, at int64, n int, span int64) bool {
+	for i := n; i < len(all); i++ {
+		if all[i]-all[i-n] < span && all[i-n] <= at && at <= all[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// overflows reports whether some run of starts, at among them, is more than the
+// bucket held and what flowed in meanwhile.
+func overflows(all []int64, at int64, l throttle.Limit) bool {
+	n, per, burst := int64(l.N()), l.Per().Microseconds(), int64(l.Capacity())
+	for i, from := range all {
+		for j := i; j < len(all); j++ {
+			if from <= at && at <= all[j] && int64(j-i+1)*per > burst*per+n*(all[j]-from) {
+				return true
+			}
+		}
+	}
+	return false
+}

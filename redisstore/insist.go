@@ -1,0 +1,111 @@
+package redisstore
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// While Redis is away it is asked again after pauses that double between these
+// two.
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = 500 * time.Millisecond
+)
+
+// recordTime is for how long Redis remembers a call: see docs/once.md. A little
+// less than in lua/book.lua.
+const recordTime = 55 * time.Second
+
+// insist makes a call until it is known what became of it, or nobody wants to
+// know; then it returns false. A call that is made again has the same number, by
+// which Redis knows whether it was done already.
+func (s *Store) insist(l *lane, b *batch) bool {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		sent := time.Now()
+		if b.sent.IsZero() {
+			b.sent = sent
+		}
+		got, err := s.callBook(b)
+		switch {
+		case err != nil && len(b.callers) > 1 && undone(err):
+			return s.serveSingly(l, b)
+		case err == nil || !passing(err):
+			s.lanes.deliver(l, b, got, sent, err)
+			return true
+		case !s.lanes.failed(l, b, err):
+			return false
+		}
+		select {
+		case <-time.After(pause):
+		case <-l.left:
+		}
+		b.age()
+	}
+}
+
+// callBook makes the call once.
+func (s *Store) callBook(b *batch) ([]outcome, error) {
+	var f *form
+	v, err := s.call(scriptBook, func(e edges) ([]string, numbers) {
+		f = s.write(b, e)
+		return f.keys, f.args(b.number)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.read(b, f, v, time.Now())
+}
+
+// serveSingly makes a call for each caller, because one of them has something
+// that cannot be served.
+func (s *Store) serveSingly(l *lane, b *batch) bool {
+	for _, c := range b.callers {
+		s.lanes.mu.Lock()
+		s.lanes.calls++
+		single := newBatch([]*caller{c}, s.lanes.calls)
+		s.lanes.mu.Unlock()
+		if !s.insist(l, single) {
+			return false
+		}
+	}
+	return true
+}
+
+// age takes off what has passed of the patience of those who wait.
+func (b *batch) age() {
+	passed := micros(time.Since(b.sent))
+	for i := range b.runs {
+		r := &b.runs[i]
+		if r.maxWait > 0 {
+			r.maxWait = max(0, b.callers[r.from].maxWait-passed)
+		}
+	}
+}
+
+// undone reports whether a call failed before it did anything: a key held
+// something else, its row could not be read, or a start was too far away.
+func undone(err error) bool {
+	return errors.Is(err, errFar) || redis.HasErrorPrefix(errors.Unwrap(err), "WRONGTYPE") ||
+		redis.HasErrorPrefix(errors.Unwrap(err), "ERR ")
+}
+
+// passing reports whether asking again may help. What the server itself says is
+// final, unless it says that it is not ready.
+func passing(err error) bool {
+	if errors.Is(err, redis.ErrClosed) || errors.Is(err, errFar) || errors.Is(err, errAnswer) || errors.Is(err, errOvertaken) {
+		return false
+	}
+	var said redis.Error
+	if !errors.As(err, &said) {
+		return true
+	}
+	for _, p := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS"} {
+		if strings.HasPrefix(said.Error(), p) {
+			return true
+		}
+	}
+	return false
+}

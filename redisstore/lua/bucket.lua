@@ -1,0 +1,119 @@
+-- Token buckets. A level, at and spent, is what was spent of a bucket at some
+-- moment, in units that make all arithmetic whole: a token is u.micros units, and
+-- each microsecond u.tokens units flow back.
+
+-- filling is how much of the bucket n starts can have taken. By the rule that is
+-- never more than all of it, so entries that were joined need not count more.
+local function filling(u, n)
+  return min(n, u.n)
+end
+
+-- add_up returns the level at the end of an entry, with what it costs. Entries
+-- come in the order of time.
+local function add_up(at, spent, last, n, u)
+  return last, max(0, spent - (last - at) * u.tokens) + filling(u, n) * u.micros
+end
+
+-- due is when so many tokens more than the room have flowed in; 0 if none are
+-- missing. What flows in during the jitter does not count: an arrival may be so
+-- much later than the one before the level was reached.
+local function due(at, spent, excess, u)
+  local missing = spent + excess * u.micros
+  if missing <= 0 then
+    return 0
+  end
+  return at + u.jitter + ceil(missing / u.tokens)
+end
+
+-- recount makes the row's level one of the rule's units.
+local function recount(r, u)
+  if r.unit == u.micros then
+    return
+  end
+  if r.unit ~= 0 then
+    local whole = floor(r.level / r.unit)
+    r.level = whole >= u.n and u.n * u.micros
+      or whole * u.micros + ceil((r.level - whole * r.unit) * u.micros / r.unit)
+  end
+  r.unit = u.micros
+end
+
+-- forget counts an entry that leaves the row. A bucket remembers what was spent:
+-- one that is never left in peace for long enough to fill up owes it for ever.
+local function forget(r, last, n, u)
+  if u.kind == BUCKET then
+    local _
+    _, r.level = add_up(r.lost, r.level, last, n, u)
+  else
+    r.level, r.unit = 0, 0
+  end
+  r.lost = max(r.lost, last)
+end
+
+-- filled returns the first moment not before t at which the bucket has room for
+-- search s, for all that happened until then.
+local function filled(s, t)
+  local r = s.row
+  local F, L, N, size = r.F, r.L, r.N, r.size
+  while true do
+    while s.j <= size and F[s.j] <= t do
+      s.sum = s.sum + filling(s, N[s.j])
+      s.j = s.j + 1
+    end
+    while s.sum > s.room and s.i < s.j do
+      s.at, s.spent = add_up(s.at, s.spent, L[s.i], N[s.i], s)
+      s.sum = s.sum - filling(s, N[s.i])
+      s.i = s.i + 1
+    end
+    local start = due(s.at, s.spent, s.sum - s.room, s)
+    if start <= t then
+      return t
+    end
+    t = start
+  end
+end
+
+-- over returns the end of an entry to come up to which the bucket would be
+-- overdrawn by a start at t, or nil. No start before has room: it would be as
+-- much too early, or earlier still.
+local function over(s, t)
+  local r = s.row
+  local F, L, N = r.F, r.L, r.N
+  local i, at, spent, sum, own = s.i, s.at, s.spent, s.sum, 0
+  for k = s.j, r.size do
+    local n = filling(s, N[k])
+    sum, own = sum + n, own + n
+    while sum > s.room and i < s.j do
+      at, spent = add_up(at, spent, L[i], N[i], s)
+      sum = sum - filling(s, N[i])
+      i = i + 1
+    end
+    if due(at, spent, sum - s.room, s) > F[k] or due(t + s.spread, 0, own - s.room, s) > F[k] then
+      return L[k]
+    end
+  end
+  return nil
+end
+
+-- bucket looks for the first start that breaks the rule with no run of entries:
+-- none that ends with it, goes over it, or begins with it. Entries i … j-1 are
+-- those before t that together leave room, and sum is what they cost; in those
+-- before them, the level is what counts.
+local function bucket(s, t)
+  local r = s.row
+  if r.level == 0 and r.total <= s.room then
+    return t
+  end
+  open(r)
+  if not s.at then
+    s.at, s.spent = r.lost, r.level
+  end
+  while true do
+    t = filled(s, t)
+    local stop = over(s, t)
+    if not stop then
+      return t
+    end
+    t = stop
+  end
+end

@@ -1,0 +1,118 @@
+-- The entries of a row: adding, joining and dropping them.
+
+local function insert(r, i, first, last, n)
+  table.insert(r.F, i, first)
+  table.insert(r.L, i, last)
+  table.insert(r.N, i, n)
+  r.size = r.size + 1
+end
+
+local function delete(r, i)
+  table.remove(r.F, i)
+  table.remove(r.L, i)
+  table.remove(r.N, i)
+  r.size = r.size - 1
+end
+
+-- join makes one entry of i and i+1.
+local function join(r, i)
+  r.L[i] = r.L[i + 1]
+  r.N[i] = r.N[i] + r.N[i + 1]
+  delete(r, i + 1)
+end
+
+-- after returns the index of the first entry that is not wholly before t. The
+-- row is open.
+local function after(r, t)
+  local L, i = r.L, r.size + 1
+  while i > 1 and L[i - 1] >= t do
+    i = i - 1
+  end
+  return i
+end
+
+-- push counts n starts in [first, last], not before the last entry of a closed
+-- row begins.
+local function push(r, first, last, n)
+  r.total = r.total + n
+  if first <= r.last then
+    r.last, r.n = max(r.last, last), r.n + n
+  else
+    r.pushed = r.pushed .. cmsgpack.pack(r.first - r.before, r.last - r.first, r.n)
+    r.before, r.first, r.last, r.n, r.size = r.last, first, last, n, r.size + 1
+  end
+  if r.size == 1 then
+    r.old = r.last
+  end
+end
+
+-- add counts n starts in [first, last], joining what they overlap.
+local function add(r, first, last, n)
+  if not r.F then
+    if first >= r.first then
+      return push(r, first, last, n)
+    end
+    open(r)
+  end
+  local i = after(r, first)
+  r.total = r.total + n
+  if i > r.size or r.F[i] > last then
+    insert(r, i, first, last, n)
+    return
+  end
+  while i < r.size and r.F[i + 1] <= last do
+    join(r, i)
+  end
+  r.F[i], r.L[i], r.N[i] = min(r.F[i], first), max(r.L[i], last), r.N[i] + n
+end
+
+-- bound joins the closest neighbours until the row is small enough, those
+-- before tail first: the next booking is decided by what comes after it. What has
+-- started is never joined with what has not, which may yet be cancelled.
+local function bound(r)
+  if r.size <= MAX_ENTRIES then
+    return
+  end
+  open(r)
+  local F, L = r.F, r.L
+  local tail = L[r.size] - r.span
+  while r.size > MAX_ENTRIES do
+    local best, width, in_tail
+    for i = 1, r.size - 1 do
+      local w, late = L[i + 1] - F[i], L[i + 1] > tail
+      local alike = L[i] > r.seen or L[i + 1] <= r.seen
+      if alike and (not best or (in_tail and not late) or (in_tail == late and w < width)) then
+        best, width, in_tail = i, w, late
+      end
+    end
+    join(r, best)
+  end
+end
+
+-- drop forgets the first k entries of an open row.
+local function drop(r, k)
+  local F, L, N, size = r.F, r.L, r.N, r.size
+  for i = 1, k do
+    r.total = r.total - N[i]
+  end
+  for i = 1, size do
+    F[i], L[i], N[i] = F[i + k], L[i + k], N[i + k]
+  end
+  r.size = size - k
+end
+
+-- pop forgets the first entry of a closed row with more than one.
+local function pop(r)
+  local raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.at, HEAD_SIZE + r.at + 2 * TRIPLE - 1)
+  local stop, _, _, n = cmsgpack.unpack_limit(raw, 3, 0)
+  if stop < 0 then
+    stop = #raw
+  end
+  r.at, r.total, r.size = r.at + stop, r.total - n, r.size - 1
+  if r.size == 1 then
+    r.old = r.last
+  else
+    local _, gap, width = cmsgpack.unpack_limit(raw, 2, stop)
+    r.old = r.old + gap + width
+  end
+end

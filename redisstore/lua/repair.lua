@@ -1,0 +1,72 @@
+-- The fleet's memory of a budget, for a store that forgot; docs/state-loss.md
+-- says why it is enough.
+--
+-- A row lives from when its key is made until that is gone. It counts the starts
+-- of each life: birth and count are this one's, b1, n1 … those of the last few
+-- before, as far as anybody told. A program remembers the counts that it saw, and
+-- when the starts were. What it knows and the row does not is booked again.
+
+-- known reads what a program knows of one key: birth and count of four lives,
+-- this one first (0: none), and how many pairs of an age and a number of starts,
+-- the youngest first.
+local function known()
+  local k = {}
+  k[1], k[2], k[3], k[4], k[5], k[6], k[7], k[8], k.size, here = struct.unpack('<ddddddddd', blob, here)
+  k.from = here
+  here = here + 16 * k.size
+  return k
+end
+
+-- learn takes over the counts that k has and the row has not, and returns how
+-- many starts that is. A life of which the row has forgotten a part has ended: a
+-- new one, with the random number seed, begins.
+local function learn(r, k, seed)
+  local births, n = {}, {}
+  local function count(birth, starts)
+    if birth ~= 0 and not n[birth] then
+      births[#births + 1], n[birth] = birth, 0
+    end
+    local more = birth ~= 0 and max(0, starts - n[birth]) or 0
+    n[birth] = (n[birth] or 0) + more
+    return more
+  end
+  count(r.birth, r.count)
+  count(r.b1, r.n1)
+  count(r.b2, r.n2)
+  count(r.b3, r.n3)
+  local missing = 0
+  for i = 1, 7, 2 do
+    missing = missing + count(k[i], k[i + 1])
+  end
+  if missing == 0 then
+    return 0
+  end
+  if r.birth == 0 or n[r.birth] ~= r.count then
+    r.birth, r.count = seed, 0
+  elseif births[1] == r.birth then
+    table.remove(births, 1)
+  end
+  r.b1, r.b2, r.b3 = births[1] or 0, births[2] or 0, births[3] or 0
+  r.n1, r.n2, r.n3 = n[r.b1] or 0, n[r.b2] or 0, n[r.b3] or 0
+  return missing
+end
+
+-- repair books what the row lacks. Starts that may still be to come are taken
+-- to be anywhere from now until their age says.
+local function repair(r, k, now, seed)
+  if k[1] == 0 or (k[1] == r.birth and k[2] <= r.count and k[3] == r.b1 and k[4] <= r.n1) then
+    return -- nearly always
+  end
+  local missing, from = learn(r, k, seed), k.from
+  for _ = 1, k.size do
+    local age, n
+    age, n, from = struct.unpack('<dd', blob, from)
+    n = min(n, missing)
+    if n > 0 and age < r.span then
+      add(r, min(now, now - age), now - age, n)
+      r.till = max(r.till, now - age + r.span)
+    end
+    missing = missing - n
+  end
+  bound(r)
+end

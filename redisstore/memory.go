@@ -1,0 +1,127 @@
+package redisstore
+
+import (
+	"sync"
+	"time"
+)
+
+// A memory is what a program knows of the budgets that it used last: how many
+// starts there were and when. It is sent along with every booking, so that a
+// store that forgot them is told; see docs/state-loss.md.
+type memory struct {
+	mu      sync.Mutex
+	budgets map[[16]byte]*recall
+}
+
+const (
+	mostBudgets = 1 << 14 // how many budgets a program remembers
+	parts       = 8       // into how many parts a window is cut
+	lives       = 4       // how many lives of a row are counted; see lua/repair.lua
+)
+
+// A recall is one budget. Its zero value knows nothing.
+type recall struct {
+	lives  [lives]life // the present one first
+	starts []sample    // the oldest first
+	keep   time.Duration
+}
+
+// A life of a row begins when its key is made and ends when that is lost.
+type life struct{ birth, count int64 }
+
+// A sample says that n starts came to be known, and that none of them is later
+// than by.
+type sample struct {
+	by time.Time
+	n  int64
+}
+
+// append appends what is known of a budget to the arguments of a call.
+func (m *memory) append(n numbers, key [16]byte, now time.Time) numbers {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.budgets[key]
+	if r == nil || r.over(now) {
+		r = &nothing
+	}
+	for _, l := range r.lives {
+		n = n.add(l.birth, l.count)
+	}
+	n = n.add(int64(len(r.starts)))
+	for i := len(r.starts) - 1; i >= 0; i-- {
+		n = n.add(int64(now.Sub(r.starts[i].by)/time.Microsecond), r.starts[i].n)
+	}
+	return n
+}
+
+var nothing recall
+
+// over reports whether all starts are so long ago that none matters.
+func (r *recall) over(now time.Time) bool {
+	last := len(r.starts) - 1
+	return last < 0 || now.Sub(r.starts[last].by) > r.keep
+}
+
+// note remembers what an answer said of a budget that looks back by keep: its
+// lives, and that total starts count now, none later than by.
+func (m *memory) note(key [16]byte, v numbers, total int64, by time.Time, keep time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.budgets[key]
+	if r == nil {
+		m.makeRoom()
+		r = new(recall)
+		m.budgets[key] = r
+	}
+	now := [lives]life{}
+	for i := range now {
+		now[i] = life{v.at(2 * i), v.at(2*i + 1)}
+	}
+	added := min(total, r.unknown(now))
+	r.lives, r.keep = now, max(keep, r.keep)
+	if added > 0 {
+		r.add(sample{by, added})
+	}
+}
+
+// unknown counts the starts of lives that are news.
+func (r *recall) unknown(now [lives]life) (sum int64) {
+	for _, l := range now {
+		old := int64(0)
+		for _, mine := range r.lives {
+			if mine.birth == l.birth {
+				old = mine.count
+			}
+		}
+		sum += max(0, l.count-old)
+	}
+	return sum
+}
+
+// add remembers some starts, together with the last ones if those are of the
+// same part of the window.
+func (r *recall) add(s sample) {
+	last := len(r.starts) - 1
+	if last >= 0 && s.by.Before(r.starts[last].by) {
+		s.by = r.starts[last].by
+	}
+	if last > 0 && s.by.Sub(r.starts[last-1].by) < r.keep/parts {
+		r.starts[last] = sample{s.by, r.starts[last].n + s.n}
+		return
+	}
+	if len(r.starts) > parts {
+		r.starts = append(r.starts[:0], r.starts[1:]...)
+	}
+	r.starts = append(r.starts, s)
+}
+
+// makeRoom forgets some budget when there are too many.
+func (m *memory) makeRoom() {
+	if len(m.budgets) < mostBudgets {
+		return
+	}
+	for key := range m.budgets { // in random order
+		delete(m.budgets, key)
+		return
+	}
+}
