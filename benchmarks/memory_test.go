@@ -3,80 +3,91 @@ package benchmarks
 import (
 	"fmt"
 	"testing"
+	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
 // memoryStarts are more starts than a row keeps apart.
 const memoryStarts = 200
 
-// BenchmarkMemory is how many bytes Redis keeps for one budget: when one start
-// is counted, and at the worst, when so many wait that the row is full. Each
-// takes more than half of the quota, so that no two fit into one window. The
-// peer keeps one number, and nothing of who waits.
-func BenchmarkMemory(b *testing.B) {
-	client := redistest.Single(b).Client(b)
-	for _, of := range []struct {
-		limit throttle.Limit
-		peer  redis_rate.Limit
-	}{
-		{throttle.PerSecond(100), redis_rate.PerSecond(100)},
-		{throttle.PerMinute(10_000), redis_rate.PerMinute(10_000)},
-		{throttle.PerHour(1_000_000), redis_rate.PerHour(1_000_000)},
-	} {
-		b.Run(fmt.Sprintf("%d-per-%v", of.limit.N(), of.limit.Per()), func(b *testing.B) {
-			var one, full, peers int64
-			for b.Loop() {
-				client.FlushDB(b.Context())
-				charge := throttle.Charge{
-					Budget: throttle.Budget{Policy: "memory", Group: "memory", Key: [16]byte{1}},
-					Limit:  of.limit, Cost: 1, Jitter: throttle.DefaultJitter,
-				}
-				store := redisstore.New(client, nil)
-				book(b, store, charge)
-				one = bytesOfAll(b, client)
-				charge.Cost = of.limit.N()/2 + 1
-				for range memoryStarts {
-					book(b, store, charge)
-				}
-				full = bytesOfAll(b, client)
+// memoryLog is the largest limit for which a peer that keeps a log is measured.
+const memoryLog = 100_000
 
-				client.FlushDB(b.Context())
-				r, err := redis_rate.NewLimiter(client).AllowN(b.Context(), "memory", of.peer, of.limit.N())
-				require.NoError(b, err)
-				require.Equal(b, of.limit.N(), r.Allowed)
-				peers = bytesOfAll(b, client)
+// BenchmarkMemory is how many bytes Redis keeps for one budget. The peers keep
+// nothing of who waits; all but one of them keep a number or two, whatever was
+// taken, and that one a log of all starts.
+func BenchmarkMemory(b *testing.B) {
+	client := newServer(b).watch
+	for _, l := range []limit{
+		{100, time.Second}, {10_000, time.Minute}, {memoryLog, time.Hour}, {1_000_000, time.Hour},
+	} {
+		b.Run(fmt.Sprintf("%d-per-%v", l.N, l.Per), func(b *testing.B) {
+			bytes := func(name string, fill func(b *testing.B)) {
+				b.Run(name, func(b *testing.B) {
+					for b.Loop() {
+						require.NoError(b, client.FlushDB(b.Context()).Err())
+						fill(b)
+					}
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(bytesOfAll(b, client), "bytes")
+				})
 			}
-			require.LessOrEqual(b, full, int64(4096), "a budget takes at most 4 KB")
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(float64(one), "throttle-bytes-at-first")
-			b.ReportMetric(float64(full), "throttle-bytes-at-most")
-			b.ReportMetric(float64(peers), "redis_rate-bytes")
-			b.ReportMetric(float64(full)/float64(peers), "x/redis_rate")
+			bytes("throttle-one-start", func(b *testing.B) { bookStarts(b, client, l, 1, 1) })
+			// Each takes more than half of the quota, so no two fit into one
+			// window, and so many have to wait that the row is full.
+			bytes("throttle-full-row", func(b *testing.B) { bookStarts(b, client, l, memoryStarts, l.N/2+1) })
+			for _, p := range peers[base:] {
+				switch {
+				case p.name != "sorted_set":
+					bytes(p.name, func(b *testing.B) { takeStarts(b, client, p, l, 1) })
+				case l.N <= memoryLog:
+					bytes(p.name, func(b *testing.B) { takeStarts(b, client, p, l, l.N) })
+				}
+			}
 		})
 	}
 }
 
-func book(b *testing.B, s throttle.Store, c throttle.Charge) {
+// bookStarts books starts of throttle in one budget, without waiting for them.
+func bookStarts(b *testing.B, client *redis.Client, l limit, starts, cost int) {
 	b.Helper()
-	g, err := s.Book(b.Context(), &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1})
-	require.NoError(b, err)
-	require.True(b, g.OK, "premise: every start can be booked")
+	store := redisstore.New(client, nil)
+	for range starts {
+		g, err := store.Book(b.Context(), &throttle.Booking{MaxWait: -1, Charges: []throttle.Charge{{
+			Budget: throttle.Budget{Policy: "memory", Group: "memory", Key: [16]byte{1}},
+			Limit:  throttle.SlidingWindow(l.N, l.Per), Cost: cost, Jitter: throttle.DefaultJitter,
+		}}})
+		require.NoError(b, err)
+		require.True(b, g.OK, "premise: every start can be booked")
+	}
 }
 
-// bytesOfAll is what all keys take. There has to be one.
-func bytesOfAll(b *testing.B, client *redis.Client) int64 {
+// takeStarts takes starts of a peer.
+func takeStarts(b *testing.B, client *redis.Client, p peer, l limit, starts int) {
+	b.Helper()
+	a, err := p.open(client, l)
+	require.NoError(b, err)
+	share := min(starts, 50) // every limit above is a multiple of it
+	require.NoError(b, together(share, starts, func(int) error { return a.take(b.Context(), "key") }))
+}
+
+// bytesOfAll is what all keys take: those of one budget.
+func bytesOfAll(b *testing.B, client *redis.Client) float64 {
 	b.Helper()
 	keys, err := client.Keys(b.Context(), "*").Result()
 	require.NoError(b, err)
-	require.Len(b, keys, 1, "premise: a budget is one key")
-	bytes, err := client.MemoryUsage(b.Context(), keys[0], 0).Result()
-	require.NoError(b, err)
-	return bytes
+	require.NotEmpty(b, keys, "premise: there is a budget")
+	require.LessOrEqual(b, len(keys), 4, "premise: it is the only one")
+	var sum int64
+	for _, key := range keys {
+		bytes, err := client.MemoryUsage(b.Context(), key, 0).Result()
+		require.NoError(b, err)
+		sum += bytes
+	}
+	return float64(sum)
 }
