@@ -62,7 +62,7 @@ func (h *hold) index(b *Booking, i int) int {
 func (h *hold) lineUp(ctx context.Context, replaced <-chan struct{}) error {
 	var over <-chan time.Time
 	if h.maxWait > 0 {
-		timer := time.NewTimer(time.Until(h.came.Add(h.maxWait)))
+		timer := time.NewTimer(h.maxWait - h.waited())
 		defer timer.Stop()
 		over = timer.C
 	}
@@ -110,5 +110,4 @@ func (h *hold) land() {
 	if b, g, ok := h.flight(); ok {
 		h.store.Release(b, g)
 	}
-	h.inFlight, h.boarded = false, nil
 }

@@ -36,7 +36,7 @@ func (h *hold) late(parts time.Duration) time.Duration {
 	if h.jitter == 0 {
 		return 0
 	}
-	age := time.Since(h.due) + h.grant.Age - h.booking.Spread
+	age := now() - h.due + h.grant.Age - h.booking.Spread
 	return max(0, age-h.jitter*parts/sevenths)
 }
 

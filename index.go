@@ -30,7 +30,14 @@ type gate struct {
 	method string // "": any
 }
 
-type gates map[gate]*pathNode
+// gates are few: a method or a port more in the patterns of one host is one
+// more.
+type gates []gatePaths
+
+type gatePaths struct {
+	gate
+	paths *pathNode
+}
 
 // A pathNode stands for the segments that lead to it. Its lists hold positions
 // of patterns.
@@ -42,7 +49,7 @@ type pathNode struct {
 
 // newIndex returns an index of ps; match answers with positions in it.
 func newIndex(ps []*pattern) *index {
-	x := &index{everywhere: gates{}}
+	x := &index{}
 	for i, p := range ps {
 		n := x.gates(p).grow(gate{p.port, p.method})
 		for _, s := range p.segs {
@@ -53,23 +60,19 @@ func newIndex(ps []*pattern) *index {
 	return x
 }
 
-// gates returns the gates of the pattern's host, made if need be.
-func (x *index) gates(p *pattern) gates {
+// gates returns the gates of the pattern's host.
+func (x *index) gates(p *pattern) *gates {
 	if len(p.labels) == 0 {
-		return x.everywhere
+		return &x.everywhere
 	}
 	n := &x.hosts
 	for _, l := range p.labels {
 		n = n.grow(l)
 	}
-	g := &n.exact
 	if p.deep {
-		g = &n.below
+		return &n.below
 	}
-	if *g == nil {
-		*g = gates{}
-	}
-	return *g
+	return &n.exact
 }
 
 func (n *hostNode) grow(l part) *hostNode {
@@ -98,10 +101,20 @@ func (n *pathNode) grow(s part) *pathNode {
 	return grow(n.literal, s.text)
 }
 
-func (g gates) grow(k gate) *pathNode { return grow(g, k) }
+// grow returns the paths behind a gate, made if need be.
+func (g *gates) grow(k gate) *pathNode {
+	for i := range *g {
+		if (*g)[i].gate == k {
+			return (*g)[i].paths
+		}
+	}
+	n := new(pathNode)
+	*g = append(*g, gatePaths{k, n})
+	return n
+}
 
 // grow returns the node at k, made if need be.
-func grow[K comparable, N any](m map[K]*N, k K) *N {
+func grow[N any](m map[string]*N, k string) *N {
 	if m[k] == nil {
 		m[k] = new(N)
 	}
@@ -143,30 +156,22 @@ func (n *hostNode) child(label string) *hostNode {
 	return n.literal[string(appendLower(buf[:0], label))]
 }
 
-// match looks behind every gate that the request passes. GET lets HEAD pass.
+// match looks behind every gate that the request passes.
 func (g gates) match(dst []int32, t *target) []int32 {
-	if len(g) == 0 {
-		return dst
-	}
-	dst = g.matchMethod(dst, t, "")
-	dst = g.matchMethod(dst, t, t.method)
-	if t.method == http.MethodHead {
-		dst = g.matchMethod(dst, t, http.MethodGet)
+	for i := range g {
+		if g[i].lets(t) {
+			dst = g[i].paths.match(dst, t, t.segs)
+		}
 	}
 	return dst
 }
 
-func (g gates) matchMethod(dst []int32, t *target, method string) []int32 {
-	if n := g[gate{"", method}]; n != nil {
-		dst = n.match(dst, t, t.segs)
+// lets reports whether a request passes. GET lets HEAD pass.
+func (g *gate) lets(t *target) bool {
+	if g.port != "" && g.port != t.port {
+		return false
 	}
-	if t.port == "" {
-		return dst
-	}
-	if n := g[gate{t.port, method}]; n != nil {
-		dst = n.match(dst, t, t.segs)
-	}
-	return dst
+	return g.method == "" || g.method == t.method || g.method == http.MethodGet && t.method == http.MethodHead
 }
 
 func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {

@@ -27,7 +27,7 @@ type journey struct {
 	url    url.URL // see stop
 	trace  httptrace.ClientTrace
 	body   watchedBody
-	handed time.Time // when the base got the request
+	handed time.Duration // when the base got the request
 
 	// The base calls the hooks of a trace from goroutines of its own.
 	last    sync.Mutex
@@ -49,13 +49,14 @@ func (t *Transport) begin(req *http.Request) *journey {
 	return j
 }
 
-// match finds the budgets that the request has to pay.
-func (j *journey) match() (err error) {
-	j.table = j.t.table.Load()
-	j.booking.Charges, j.rules, err = j.table.match(j.fewCharges[:0], j.fewRules[:0], j.req)
+// price finds what the request has to pay.
+func (j *journey) price(t *table, matched []int32) (err error) {
+	j.table = t
+	j.booking.Charges, j.rules, err = t.price(j.fewCharges[:0], j.fewRules[:0], matched, j.req)
 	if err != nil {
 		return err
 	}
+	j.measure()
 	return payable(j.booking.Charges)
 }
 
@@ -63,16 +64,18 @@ func (j *journey) match() (err error) {
 // a little before if a connection is likely to be dialled first.
 func (j *journey) wait() error {
 	ctx := j.req.Context()
-	w := waiting{j.t.dials.usual(j.req.URL.Host), handOn, j.table.replaced}
-	err := j.take(ctx, w)
-	for err == errReplaced {
-		if err = j.rematch(); err != nil || len(j.rules) == 0 {
+	err := j.book(ctx)
+	for err == nil && !j.granted() {
+		early := j.t.dials.usual(j.req.URL.Host)
+		err = j.await(ctx, waiting{early, handOn, j.table.replaced})
+		if err != errReplaced {
 			return err
 		}
-		if w.replaced = j.table.replaced; j.placed() {
-			err = j.await(ctx, w)
-		} else {
-			err = j.take(ctx, w)
+		if err = j.rematch(); len(j.rules) == 0 {
+			return err
+		}
+		if err == nil && !j.placed() {
+			err = j.book(ctx)
 		}
 	}
 	return err
@@ -83,7 +86,9 @@ func (j *journey) wait() error {
 func (j *journey) rematch() error {
 	old := j.booking
 	old.Charges = slices.Clone(old.Charges)
-	err := j.match()
+	var few [fewPolicies]int32
+	next := j.t.table.Load()
+	err := j.price(next, next.index.match(few[:0], j.req))
 	if err == nil && slices.EqualFunc(old.Charges, j.booking.Charges, sameCharge) {
 		return nil
 	}
@@ -113,7 +118,9 @@ func (j *journey) refuse(err error) error {
 // the grant looked at once more when it is about to write: dialling may have
 // taken longer than the grant is good for.
 func (j *journey) send() (*http.Response, error) {
-	j.event(j.req.Context(), Started, j.waited(), nil)
+	if j.observe != nil {
+		j.event(j.req.Context(), Started, j.waited(), nil)
+	}
 	j.prepare()
 	j.handed = now()
 	resp, err := j.t.base.RoundTrip(&j.sent)
@@ -185,7 +192,7 @@ func (j *journey) connected(httptrace.GotConnInfo) {
 	}
 	if !j.traced {
 		j.traced = true
-		j.t.dials.took(j.req.URL.Host, time.Since(j.handed))
+		j.t.dials.took(j.req.URL.Host, now()-j.handed)
 	}
 	if err := j.depart(); err != nil {
 		j.event(j.req.Context(), outcome(err), j.waited(), err)

@@ -36,7 +36,9 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 		l.charge.Budget.Group = r.pattern.group()
 	}
 	l.holds.New = func() any {
-		return &hold{store: s, lag: &l.lag, booking: Booking{Charges: make([]Charge, 1)}}
+		h := &hold{store: s, lag: &l.lag, booking: Booking{Charges: []Charge{l.charge}}}
+		h.measure()
+		return h
 	}
 	return l, nil
 }
@@ -68,10 +70,12 @@ func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost
 	h := l.holds.Get().(*hold)
 	defer l.holds.Put(h)
 	// The rest is set anew by each booking.
-	h.maxWait, h.came, h.grant, h.boarded = wait, time.Time{}, Grant{Held: -1}, nil
+	h.maxWait, h.came, h.grant, h.boarded = wait, 0, Grant{Held: -1}, nil
 	c := &h.booking.Charges[0]
-	l.price(c, key, cost)
-	c.Reserve = l.reserves.of(priority(ctx))
+	c.Budget.Key, c.Cost = l.key(key), cost
+	if l.reserves != (reserves{}) {
+		c.Reserve = l.reserves.of(priority(ctx))
+	}
 	switch {
 	case cost < 0:
 		return nil, &ConfigError{l.charge.Budget.Policy, "cost", errors.New("is negative; 0 is the least")}
@@ -88,22 +92,26 @@ func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost
 	return p, nil
 }
 
-// price sets c to the charge of one call.
-func (l *Limiter) price(c *Charge, key string, cost int) {
-	*c = l.charge
-	c.Cost = cost
-	if key != "" {
-		c.Budget.Key = budgetKey(c.Budget.Policy, key)
+// key returns the key of a budget.
+func (l *Limiter) key(key string) [16]byte {
+	if key == "" {
+		return l.charge.Budget.Key
 	}
+	return budgetKey(l.charge.Budget.Policy, key)
+}
+
+// one returns a charge of cost 1.
+func (l *Limiter) one(key string) Charge {
+	c := l.charge
+	c.Budget.Key = l.key(key)
+	return c
 }
 
 // Pause closes the budget of key for d, for the whole fleet: no start granted
 // from now on lies before the end. Of several pauses the latest end counts, and
 // none is longer than [MaxPenalty].
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
-	var c Charge
-	l.price(&c, key, 1)
-	if err := l.store.Pause(ctx, c, min(d, MaxPenalty)); err != nil {
+	if err := l.store.Pause(ctx, l.one(key), min(d, MaxPenalty)); err != nil {
 		return &StoreError{err}
 	}
 	return nil
@@ -111,9 +119,7 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error 
 
 // Status describes the budget of key and changes nothing.
 func (l *Limiter) Status(ctx context.Context, key string) (Status, error) {
-	var c Charge
-	l.price(&c, key, 1)
-	st, err := l.store.Status(ctx, c)
+	st, err := l.store.Status(ctx, l.one(key))
 	if err != nil {
 		return st, &StoreError{err}
 	}

@@ -14,7 +14,8 @@ type Permit struct {
 	cost    int // as it was settled last
 	reserve int
 	spread  time.Duration
-	grant   Grant
+	mark    int64
+	wait    time.Duration
 	over    atomic.Bool
 }
 
@@ -22,11 +23,15 @@ type Permit struct {
 func (p *Permit) fill(l *Limiter, h *hold) {
 	c := &h.booking.Charges[0]
 	p.limiter, p.key, p.cost, p.reserve = l, c.Budget.Key, c.Cost, c.Reserve
-	p.spread, p.grant = h.booking.Spread, h.grant
+	g := &h.grant
 	if h.boarded != nil {
-		p.grant = h.boarded.grant // the only charge is InFlight
+		g = &h.boarded.grant // the only charge is InFlight
 	}
+	p.spread, p.mark, p.wait = h.booking.Spread, g.Mark, g.Wait
 }
+
+// grant returns what names the start.
+func (p *Permit) grant() Grant { return Grant{OK: true, Wait: p.wait, Mark: p.mark, Held: -1} }
 
 // booking returns what the permit was given for.
 func (p *Permit) booking() *Booking {
@@ -43,7 +48,7 @@ func (p *Permit) Release() {
 		return
 	}
 	if p.limiter.charge.Limit.kind == InFlight {
-		p.limiter.store.Release(p.booking(), p.grant)
+		p.limiter.store.Release(p.booking(), p.grant())
 	}
 }
 
@@ -64,7 +69,7 @@ func (p *Permit) Settle(ctx context.Context, cost int) error {
 	}
 	b, before := p.booking(), p.cost
 	p.cost = cost
-	if err := p.limiter.store.Settle(ctx, b, p.grant, []int{cost}); err != nil {
+	if err := p.limiter.store.Settle(ctx, b, p.grant(), []int{cost}); err != nil {
 		// Nobody knows which of the two is booked. The lesser one is: what
 		// would be given back too much may be another's.
 		p.cost = min(before, cost)

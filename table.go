@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -105,42 +106,48 @@ func (p *Policy) jitter() time.Duration {
 // to ask for more memory.
 const fewPolicies = 8
 
-// match appends what the request costs each policy that it matches, and the
-// rules in the same order. Policies under which it is free are left out.
-func (t *table) match(charges []Charge, rules []*rule, req *http.Request) ([]Charge, []*rule, error) {
+// match returns what the request costs each policy that it matches, and the rules
+// in the same order.
+func (t *table) match(req *http.Request) ([]Charge, []*rule, error) {
 	var few [fewPolicies]int32
-	for _, i := range t.index.match(few[:0], req) {
-		r := &t.rules[i]
-		c, err := r.price(req)
-		if err != nil {
-			return charges, rules, err
+	return t.price(nil, nil, t.index.match(few[:0], req), req)
+}
+
+// price appends what the request costs each policy at the positions in matched,
+// and the rules in the same order. Policies under which it is free are left out.
+func (t *table) price(charges []Charge, rules []*rule, matched []int32, req *http.Request) ([]Charge, []*rule, error) {
+	charges, rules = slices.Grow(charges, len(matched)), slices.Grow(rules, len(matched))
+	for _, i := range matched {
+		r, n := &t.rules[i], len(rules)
+		charges, rules = append(charges, r.charge), append(rules, r)
+		if err := r.price(&charges[n], req); err != nil {
+			return charges[:n], rules[:n], err
 		}
-		if c.Cost > 0 {
-			charges, rules = append(charges, c), append(rules, r)
+		if charges[n].Cost == 0 {
+			charges, rules = charges[:n], rules[:n]
 		}
 	}
 	return charges, rules, nil
 }
 
-// price returns what the request costs under the rule's policy.
-func (r *rule) price(req *http.Request) (Charge, error) {
-	c := r.charge
+// price makes c, the rule's charge, what the request costs under its policy.
+func (r *rule) price(c *Charge, req *http.Request) error {
 	if r.Headroom != nil {
 		c.Reserve = r.reserves.of(priority(req.Context()))
 	}
 	if r.Key == nil && r.Cost == nil {
-		return c, nil
+		return nil
 	}
 	req = r.pattern.bind(req)
 	if r.Cost != nil {
 		if c.Cost = r.Cost(req); c.Cost < 0 {
-			return c, &ConfigError{r.Name, "Cost", fmt.Errorf("returned %d; 0 is the least", c.Cost)}
+			return &ConfigError{r.Name, "Cost", fmt.Errorf("returned %d; 0 is the least", c.Cost)}
 		}
 	}
 	if r.Key != nil {
 		c.Budget.Key = budgetKey(r.Name, r.Key(req))
 	}
-	return c, nil
+	return nil
 }
 
 // budgetKey hashes a policy's name and a key, so that no two pairs share a

@@ -82,8 +82,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
 		return t.base.RoundTrip(req) // which says what is wrong with it
 	}
+	var few [fewPolicies]int32
+	table := t.table.Load()
+	matched := table.index.match(few[:0], req)
+	if len(matched) == 0 {
+		return t.base.RoundTrip(req)
+	}
 	j := t.begin(req)
-	err := j.match()
+	err := j.price(table, matched)
 	if err == nil && len(j.rules) > 0 {
 		err = j.wait()
 	}
@@ -120,7 +126,7 @@ func (t *Transport) SetPolicies(policies []Policy) error {
 // for each policy that it matches. It sends nothing and asks no store. Charges
 // whose policy cannot price the request are left out.
 func (t *Transport) Explain(req *http.Request) []Charge {
-	charges, _, _ := t.table.Load().match(nil, nil, req)
+	charges, _, _ := t.table.Load().match(req)
 	return charges
 }
 
