@@ -7,6 +7,7 @@ package memstore
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -16,8 +17,9 @@ import (
 // concurrent use; different budgets rarely share a lock. There is nothing to
 // close.
 type Store struct {
-	clock  clock
-	shards [shardCount]shard
+	clock    clock
+	arrivals atomic.Int64 // tickets made so far
+	shards   [shardCount]shard
 }
 
 // New returns an empty store. Its clock is the machine's, made monotonic.
@@ -30,7 +32,7 @@ func New() *Store {
 }
 
 // Book implements [throttle.Store].
-func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *Store) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, err error) {
 	var few [2]search
 	searches := few[:min(len(b.Charges), len(few))]
 	if len(b.Charges) > len(few) {
@@ -40,25 +42,34 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 	defer s.unlock(held)
 
 	now := s.clock.now()
-	from := now + micros(b.NotBefore)
 	for i := range b.Charges {
 		c, q := &b.Charges[i], &searches[i]
 		c.Over = 0 // it may be of an earlier Book
 		s.ready(q, c, b.Spread, now)
-		q.from = from
+		q.from = now + micros(b.NotBefore)
 		if b.Instead != 0 {
-			q.row.remove(b.Instead, &q.rule)
+			q.giveBack(b.Instead)
 		}
 	}
+	s.place(b, searches, now, &g)
+	if b.Instead < 0 {
+		for i := range searches {
+			searches[i].row.call()
+		}
+	}
+	return g, nil
+}
 
-	t, g := find(b.Charges, searches, from)
+// place books the earliest start, if it is of use.
+func (s *Store) place(b *throttle.Booking, searches []search, now int64, g *throttle.Grant) {
+	t := find(b.Charges, searches, now+micros(b.NotBefore), g)
 	if t-now > micros(throttle.Farthest) {
 		g.Wait = throttle.Never
-		return g, nil
+		return
 	}
 	g.Wait = time.Duration(t-now) * time.Microsecond
-	if b.MaxWait >= 0 && g.Wait > b.MaxWait {
-		return g, nil
+	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == now && !s.board(b, searches, g) {
+		return
 	}
 	g.OK, g.Mark = true, t
 	for i := range searches {
@@ -66,9 +77,13 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 		if c.Shadow {
 			c.Over = time.Duration(q.earliest(t)-t) * time.Microsecond
 		}
-		q.row.book(t, &q.rule)
+		switch {
+		case q.rule.kind != throttle.InFlight:
+			q.row.book(t, &q.rule)
+		case t == now:
+			q.row.flight.held += q.rule.cost
+		}
 	}
-	return g, nil
 }
 
 // ready makes q a search of the charge's row, whose shard is locked. It fills in
@@ -77,13 +92,16 @@ func (s *Store) ready(q *search, c *throttle.Charge, spread time.Duration, now i
 	q.row = s.shard(c.Budget).row(c.Budget.Key, now)
 	q.rule.set(c, spread)
 	q.row.advance(now, &q.rule)
+	if q.rule.kind == throttle.InFlight && q.row.flight == nil {
+		q.row.flight = new(flight)
+	}
 }
 
 // find returns the earliest start not before t that has room in every budget
-// that counts. Each answer is a lower bound for the others, so the search ends
-// when a whole round moves nothing.
-func find(charges []throttle.Charge, searches []search, t int64) (int64, throttle.Grant) {
-	g := throttle.Grant{Held: -1}
+// that counts, and notes who set it. Each answer is a lower bound for the others,
+// so the search ends when a whole round moves nothing.
+func find(charges []throttle.Charge, searches []search, t int64, g *throttle.Grant) int64 {
+	g.Held = -1
 	for still := 0; still < len(searches); {
 		for i := range searches {
 			if still++; charges[i].Shadow {
@@ -95,14 +113,46 @@ func find(charges []throttle.Charge, searches []search, t int64) (int64, throttl
 			}
 		}
 	}
-	return t, g
+	return t
 }
 
 // Cancel implements [throttle.Store].
 func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
-	if !g.OK {
+	if !g.OK && g.Ready == nil {
 		return
 	}
+	s.each(b, func(_ int, q *search) {
+		q.giveBack(g.Mark)
+		if g.OK && g.Wait == 0 {
+			q.release()
+		}
+		q.row.call()
+	})
+}
+
+// Release implements [throttle.Store].
+func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
+	if !g.OK || g.Wait > 0 || !slices.ContainsFunc(b.Charges, isInFlight) {
+		return
+	}
+	s.each(b, func(_ int, q *search) {
+		q.release()
+		q.row.call()
+	})
+}
+
+// Settle implements [throttle.Store].
+func (s *Store) Settle(_ context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	s.each(b, func(i int, q *search) {
+		if q.rule.kind != throttle.InFlight {
+			q.row.settle(g.Mark, &q.rule, int64(costs[i]))
+		}
+	})
+	return nil
+}
+
+// each does something for every charge of a booking, in one atomic step.
+func (s *Store) each(b *throttle.Booking, do func(i int, q *search)) {
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
 
@@ -110,16 +160,8 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	for i := range b.Charges {
 		var q search
 		s.ready(&q, &b.Charges[i], b.Spread, now)
-		q.row.remove(g.Mark, &q.rule)
+		do(i, &q)
 	}
-}
-
-// Release implements [throttle.Store].
-func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {}
-
-// Settle implements [throttle.Store].
-func (s *Store) Settle(_ context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
-	return nil
 }
 
 // Pause implements [throttle.Store].
@@ -133,45 +175,4 @@ func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) err
 	s.ready(&q, &c, 0, now)
 	q.row.paused = max(q.row.paused, now+micros(d))
 	return nil
-}
-
-// Status implements [throttle.Store].
-func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, error) {
-	sh := s.shard(c.Budget)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-
-	st := throttle.Status{Limit: c.Limit}
-	r := new(row) // a copy, because asking under another limit changes a row
-	if kept, ok := sh.rows[c.Budget.Key]; ok {
-		*r = *kept
-		r.entries = slices.Clone(kept.entries)
-	}
-	now := s.clock.now()
-	c.Cost = 1
-	q := search{row: r, from: now}
-	u := &q.rule
-	u.set(&c, 0)
-	r.advance(now, u)
-	since := now - u.span
-	if u.kind == throttle.Aligned {
-		start, _ := u.window(now)
-		since = start - 1
-	}
-	for _, e := range r.entries {
-		switch {
-		case u.kind == throttle.Paced && e.first <= now && e.last > now:
-			st.Waiting += int((e.last - now + u.span - 1) / u.span) // a block that has begun
-		case e.last > now:
-			st.Waiting += int(e.n)
-		case e.last > since:
-			st.Used += int(e.n)
-		}
-	}
-	if u.kind == throttle.Paced {
-		st.Used = min(st.Used, 1)
-	}
-	st.Wait = time.Duration(q.earliest(now)-now) * time.Microsecond
-	st.Paused = time.Duration(max(0, r.paused-now)) * time.Microsecond
-	return st, nil
 }

@@ -40,26 +40,61 @@ func (r *row) share(i int, first, last, start, end int64) (int64, int64) {
 	return first, last
 }
 
-// remove takes the booking at t back out.
-func (r *row) remove(t int64, u *rule) {
+// giveBack takes a start, or a place in line, out of the row. What runs keeps
+// what it has in flight.
+func (s *search) giveBack(mark int64) {
+	switch {
+	case s.rule.kind != throttle.InFlight:
+		s.row.remove(mark, &s.rule)
+	case mark < 0:
+		s.called = s.row.flight.leave(-mark)
+	}
+}
+
+// settle changes what the start at t cost, if it still counts. The room that it
+// did not take is not looked for: what was spent was spent.
+func (r *row) settle(t int64, u *rule, cost int64) {
+	if u.over(t) <= r.seen {
+		return
+	}
+	if !r.remove(t, u) {
+		cost -= u.cost
+	}
+	if u.kind == throttle.Paced {
+		cost = min(cost, micros(throttle.Farthest)/u.span) // a longer block means no more
+	}
+	if cost > 0 {
+		v := *u
+		v.cost = cost
+		r.book(t, &v)
+	}
+}
+
+// remove takes the booking at t back out, and reports whether it could.
+func (r *row) remove(t int64, u *rule) bool {
 	i := r.after(t)
 	if i == len(r.entries) || r.entries[i].first > t || r.seen < r.frozen {
-		return
+		return false
 	}
 	e := r.entries[i]
 	rest := max(0, e.n-u.cost)
 	if rest > 0 && (u.kind != throttle.Paced || e.overfull(u.span)) {
 		r.entries[i].n = rest
 		r.total -= u.cost
-		return
+		return true
 	}
 	r.entries = slices.Delete(r.entries, i, i+1)
 	r.total -= e.n
-	if u.kind != throttle.Paced {
-		return
+	if u.kind == throttle.Paced {
+		r.split(e, rest, t, u)
 	}
-	// The block splits in two. Each half may have up to as many units as
-	// fit: how many is only of interest to a limit of another kind.
+	return true
+}
+
+// split puts back what is left of a block that was taken out for the booking at
+// t: up to two halves, and as many units in each as fit. How many exactly is only
+// of interest to a limit of another kind.
+func (r *row) split(e entry, rest, t int64, u *rule) {
 	end := t + u.length() + u.span
 	if e.first < t {
 		r.add(e.first, t-u.span, max(1, min(rest, (t-e.first)/u.span)))

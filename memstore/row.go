@@ -50,10 +50,16 @@ type row struct {
 
 	level  int64 // Bucket: what was spent of it at lost, in units; see bucket.go
 	micros int64 // units of a token in level; 0: it was no bucket
+
+	flight *flight // InFlight: what runs and who waits; nil: nothing yet
 }
 
-// expiry is when nothing in the row can matter any more.
-func (r *row) expiry() int64 {
+// expiry is when nothing in the row can matter any more; while anything is in
+// flight, not yet.
+func (r *row) expiry(now int64) int64 {
+	if r.flight != nil && r.flight.busy() {
+		return now
+	}
 	end := max(r.paused, r.seen)
 	if k := len(r.entries); k > 0 {
 		end = max(end, r.entries[k-1].last+r.span)
@@ -75,6 +81,9 @@ func (r *row) advance(now int64, u *rule) {
 // that is not there is replaced by the most that there can have been, at the
 // latest moment it can have happened.
 func (r *row) remember(now int64, u *rule) {
+	if u.kind == throttle.InFlight {
+		return // it has no past
+	}
 	back, keep, most := u.span, u.span, u.n
 	switch u.kind {
 	case throttle.Aligned:

@@ -61,6 +61,15 @@ func (u *rule) length() int64 {
 	return u.spread
 }
 
+// over is when a booking at t no longer counts.
+func (u *rule) over(t int64) int64 {
+	if u.kind == throttle.Aligned {
+		_, end := u.window(t)
+		return end
+	}
+	return t + u.length() + u.span
+}
+
 // micros rounds up: every promise that a store keeps is about more room.
 func micros(d time.Duration) int64 {
 	m := int64(d / time.Microsecond)

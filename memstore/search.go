@@ -14,6 +14,8 @@ type search struct {
 	k     int   // the entry that the pace stands at
 	wait  int64 // Sliding: the earliest start by the limit alone; 0: not asked yet
 	level level // Bucket: what was spent when the run begins
+
+	called bool // InFlight: room was set aside, and is free again
 }
 
 // earliest returns the first start not before t that has room for the cost.
@@ -25,10 +27,12 @@ func (s *search) earliest(t int64) int64 {
 		return s.slidingPaced(t)
 	case throttle.Aligned:
 		return s.aligned(t)
+	case throttle.Paced:
+		return s.paced(t)
 	case throttle.Bucket:
 		return s.bucket(t)
 	default:
-		return s.paced(t)
+		return t // what is in flight opens at no known time
 	}
 }
 

@@ -41,7 +41,7 @@ func (s *Store) shard(b throttle.Budget) *shard { return &s.shards[b.Key[0]] }
 func (s *shard) row(key [16]byte, now int64) *row {
 	for n := 0; n < sweepMost && len(s.due) > 0 && s.due[0].at <= now; n++ {
 		first := &s.due[0]
-		if end := s.rows[first.key].expiry() + idle; end > now {
+		if end := s.rows[first.key].expiry(now) + idle; end > now {
 			first.at = end
 			heap.Fix(&s.due, 0)
 		} else if first.key == key {

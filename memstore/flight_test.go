@@ -1,0 +1,367 @@
+package memstore_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// A caller is one request on its way.
+type caller struct {
+	*testing.T
+	store *memstore.Store
+	k     *throttle.Booking
+	g     throttle.Grant
+}
+
+// arrive books for a new caller.
+func arrive(t *testing.T, s *memstore.Store, charges ...throttle.Charge) *caller {
+	t.Helper()
+	c := &caller{T: t, store: s, k: booking(charges...)}
+	c.book()
+	return c
+}
+
+func (c *caller) book() {
+	c.Helper()
+	g, err := c.store.Book(c.Context(), c.k)
+	require.NoError(c, err)
+	c.g = g
+}
+
+// again books with what the caller has.
+func (c *caller) again() {
+	c.Helper()
+	c.k.Instead = c.g.Mark
+	c.book()
+}
+
+func (c *caller) release() { c.store.Release(c.k, c.g) }
+func (c *caller) cancel()  { c.store.Cancel(c.k, c.g) }
+
+// runs requires a start now.
+func (c *caller) runs() {
+	c.Helper()
+	require.True(c, c.g.OK)
+	require.Zero(c, c.g.Wait)
+	require.Positive(c, c.g.Mark)
+	require.Nil(c, c.g.Ready)
+	require.Equal(c, -1, c.g.Held)
+}
+
+// inLine requires a place in the line of the charge held.
+func (c *caller) inLine(held int) {
+	c.Helper()
+	require.False(c, c.g.OK)
+	require.Zero(c, c.g.Wait)
+	require.Negative(c, c.g.Mark)
+	require.Equal(c, held, c.g.Held)
+	require.False(c, c.called())
+}
+
+// called reports whether it is the caller's turn.
+func (c *caller) called() bool {
+	select {
+	case <-c.g.Ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// inFlight requires what runs, and what waits.
+func inFlight(t *testing.T, s *memstore.Store, c throttle.Charge, used, waiting int) {
+	t.Helper()
+	st, err := s.Status(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, throttle.Status{Limit: c.Limit, Used: used, Waiting: waiting}, st)
+}
+
+func costing(c throttle.Charge, cost int) throttle.Charge {
+	c.Cost = cost
+	return c
+}
+
+func TestP1_InFlight(t *testing.T) {
+	s := memstore.New()
+	c := charge("pair", throttle.Concurrency(2))
+	inFlight(t, s, c, 0, 0)
+	first, second := arrive(t, s, c), arrive(t, s, c)
+	first.runs()
+	second.runs()
+	inFlight(t, s, c, 2, 0)
+	third := arrive(t, s, c)
+	third.inLine(0)
+	inFlight(t, s, c, 2, 1)
+	first.release()
+	require.True(t, third.called())
+	inFlight(t, s, c, 1, 1)
+	third.again()
+	third.runs()
+	inFlight(t, s, c, 2, 0)
+	second.release()
+	third.cancel()
+	inFlight(t, s, c, 0, 0)
+}
+
+// TestInFlightRefusal has no place in line for who does not wait.
+func TestInFlightRefusal(t *testing.T) {
+	s := memstore.New()
+	c, free := charge("one", throttle.Concurrency(1)), charge("free", throttle.Concurrency(1))
+	arrive(t, s, c).runs()
+	k := booking(free, c)
+	k.MaxWait = 0
+	g, err := s.Book(t.Context(), k)
+	require.NoError(t, err)
+	require.Equal(t, throttle.Grant{Held: 1}, g)
+	inFlight(t, s, c, 1, 0)
+	inFlight(t, s, free, 0, 0)
+}
+
+// TestP5_LineByArrival calls those in line in their order, as many as fit, and
+// lets nobody pass who came later.
+func TestP5_LineByArrival(t *testing.T) {
+	s := memstore.New()
+	c := charge("line", throttle.Concurrency(4))
+	running := arrive(t, s, costing(c, 3))
+	wide := arrive(t, s, costing(c, 4))
+	wide.inLine(0)
+	small := arrive(t, s, c)
+	small.inLine(0) // it would fit, but came later
+	last := arrive(t, s, costing(c, 3))
+	running.release()
+	require.True(t, wide.called())
+	require.False(t, small.called())
+	late := arrive(t, s, c)
+	late.inLine(0) // the room is set aside
+	wide.again()
+	wide.runs()
+	wide.release()
+	require.True(t, small.called())
+	require.True(t, last.called())
+	require.False(t, late.called())
+	last.again() // in any order
+	last.runs()
+	small.again()
+	small.runs()
+	inFlight(t, s, c, 4, 1)
+}
+
+// TestP7_LeavingTheLine frees what was set aside, and what stood in the way.
+func TestP7_LeavingTheLine(t *testing.T) {
+	s := memstore.New()
+	c := charge("line", throttle.Concurrency(2))
+	first, second := arrive(t, s, c), arrive(t, s, c)
+	wide, small, third := arrive(t, s, costing(c, 2)), arrive(t, s, c), arrive(t, s, c)
+	first.release()
+	require.False(t, small.called())
+	wide.cancel()
+	require.True(t, small.called())
+	require.False(t, third.called())
+	small.cancel()
+	require.True(t, third.called())
+	third.again()
+	third.runs()
+	second.release()
+	third.release()
+	inFlight(t, s, c, 0, 0)
+}
+
+// TestInFlightReserve lets those pass who need not leave as much free.
+func TestInFlightReserve(t *testing.T) {
+	s := memstore.New()
+	c := charge("shared", throttle.Concurrency(3))
+	low := c
+	low.Reserve = 1
+	first, second := arrive(t, s, low), arrive(t, s, low)
+	second.runs()
+	waits := arrive(t, s, low)
+	waits.inLine(0)
+	third := arrive(t, s, c)
+	third.runs()
+	normal := arrive(t, s, c)
+	normal.inLine(0)
+	third.release()
+	require.True(t, normal.called())
+	normal.again()
+	first.release()
+	require.False(t, waits.called())
+	normal.release()
+	require.True(t, waits.called())
+	waits.again()
+	waits.runs()
+}
+
+// TestP6_InFlightAndWindow takes neither where one has no room.
+func TestP6_InFlightAndWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		window, pair := charge("window", throttle.PerSecond(1)), charge("pair", throttle.Concurrency(2))
+		both := arrive(t, s, window, pair)
+		both.runs()
+
+		held := arrive(t, s, window, pair)
+		require.True(t, held.g.OK, "the window makes it wait")
+		require.Equal(t, time.Second+time.Microsecond, held.g.Wait)
+		inFlight(t, s, pair, 1, 0)
+		other := arrive(t, s, pair)
+		other.runs() // P5: what waits for the window holds nothing
+
+		time.Sleep(held.g.Wait)
+		held.again()
+		held.inLine(1)
+		arrive(t, s, window).runs() // nothing of the window was taken
+		other.release()
+		require.True(t, held.called())
+		held.again()
+		require.Equal(t, time.Second+time.Microsecond, held.g.Wait)
+		inFlight(t, s, pair, 1, 0)
+		arrive(t, s, pair).runs() // what was set aside is free
+		time.Sleep(held.g.Wait)
+		both.release()
+		held.again()
+		held.runs()
+		held.release()
+		inFlight(t, s, pair, 1, 0)
+	})
+}
+
+// TestP6_TwoInFlight takes both or none, and goes from one line to the other
+// without losing its place.
+func TestP6_TwoInFlight(t *testing.T) {
+	s := memstore.New()
+	a, b := charge("a", throttle.Concurrency(1)), charge("b", throttle.Concurrency(1))
+	inA, inB := arrive(t, s, a), arrive(t, s, b)
+	both := arrive(t, s, a, b)
+	both.inLine(0)
+	later := arrive(t, s, b)
+	later.inLine(0)
+	arrival := both.g.Mark
+
+	inA.release()
+	require.True(t, both.called())
+	both.again()
+	both.inLine(1)
+	require.Equal(t, arrival, both.g.Mark)
+	inFlight(t, s, a, 0, 0) // it keeps nobody out of a
+	require.False(t, later.called())
+
+	inB.release()
+	require.True(t, both.called())
+	require.False(t, later.called())
+	both.again()
+	both.runs()
+	inFlight(t, s, a, 1, 0)
+	inFlight(t, s, b, 1, 1)
+	both.release()
+	require.True(t, later.called())
+	inFlight(t, s, a, 0, 0)
+}
+
+// TestInFlightShadow counts, and neither holds nor refuses.
+func TestInFlightShadow(t *testing.T) {
+	s := memstore.New()
+	c := charge("shadow", throttle.Concurrency(1))
+	c.Shadow = true
+	first, second := arrive(t, s, c), arrive(t, s, c)
+	second.runs()
+	require.Zero(t, second.k.Charges[0].Over)
+	inFlight(t, s, c, 2, 0)
+	c.Shadow = false
+	arrive(t, s, c).inLine(0)
+	first.release()
+	inFlight(t, s, c, 1, 1)
+}
+
+// TestP11_InFlightPause makes all wait that are not yet running.
+func TestP11_InFlightPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c := charge("closed", throttle.Concurrency(1))
+		running := arrive(t, s, c)
+		require.NoError(t, s.Pause(t.Context(), c, time.Second))
+		waits := arrive(t, s, c)
+		require.True(t, waits.g.OK)
+		require.True(t, waits.g.Paused)
+		require.Equal(t, time.Second, waits.g.Wait)
+		waits.cancel()
+		time.Sleep(time.Second)
+		waits = arrive(t, s, c)
+		waits.inLine(0)
+		running.release()
+		require.True(t, waits.called())
+	})
+}
+
+// TestP10_InFlightIsForgotten when nothing runs and nobody waits, and not before.
+func TestP10_InFlightIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c, other := charge("long", throttle.Concurrency(1)), charge("other", throttle.PerSecond(1))
+		other.Budget.Key[0] = c.Budget.Key[0] // memstore forgets only what shares a shard
+		running := arrive(t, s, c)
+		for range 5 {
+			time.Sleep(time.Hour)
+			book(t, s, other)
+			inFlight(t, s, c, 1, 0)
+		}
+		running.release()
+		time.Sleep(time.Hour)
+		book(t, s, other)
+		kept, due := s.Rows()
+		require.Equal(t, 1, kept)
+		require.Equal(t, 1, due)
+	})
+}
+
+// TestP1_InFlightCrowd has many callers on two budgets. Never more run than may,
+// and all are served.
+func TestP1_InFlightCrowd(t *testing.T) {
+	const callers, each = 32, 50
+	s := memstore.New()
+	limits := []throttle.Charge{charge("wide", throttle.Concurrency(5)), charge("narrow", throttle.Concurrency(2))}
+	var running [2]atomic.Int64
+	var tooMany atomic.Int64
+	var wg sync.WaitGroup
+	for i := range callers {
+		charges := limits[:1+i%2]
+		wg.Go(func() {
+			for j := range each {
+				k := booking(charges...)
+				g, err := s.Book(t.Context(), k)
+				for ; err == nil && !g.OK; g, err = s.Book(t.Context(), k) {
+					if j%7 == 3 {
+						break // it gives up
+					}
+					<-g.Ready
+					k.Instead = g.Mark
+				}
+				if !g.OK {
+					s.Cancel(k, g)
+					continue
+				}
+				for n, c := range charges {
+					if running[n].Add(1) > int64(c.Limit.N()) {
+						tooMany.Add(1)
+					}
+				}
+				for n := range charges {
+					running[n].Add(-1)
+				}
+				s.Release(k, g)
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(t, tooMany.Load())
+	for _, c := range limits {
+		inFlight(t, s, c, 0, 0)
+	}
+}
