@@ -52,7 +52,8 @@ func contract() []check {
 	for _, topic := range [][]check{
 		slidingChecks, largeChecks, alignedChecks, calendarChecks, pacedChecks, bucketChecks,
 		reserveChecks, bookingChecks, spreadChecks, shadowChecks, statusChecks, queueChecks, togetherChecks, cancelChecks,
-		insteadChecks, settleChecks, pauseChecks, changeChecks, crowdChecks, randomChecks(),
+		insteadChecks, settleChecks, pauseChecks, changeChecks, crowdChecks,
+		inFlightChecks, lineChecks, mixedChecks, randomChecks(),
 	} {
 		all = append(all, topic...)
 	}

@@ -159,8 +159,9 @@ func over(c throttle.Charge, s stay) int64 {
 // add books a start in every budget, shadow or not.
 func (l *ledger) add(k throttle.Booking, t int64) {
 	for _, c := range k.Charges {
-		key := c.Budget.Key
-		l.stays[key] = append(l.stays[key], stayOf(c, k.Spread, t))
+		if key := c.Budget.Key; !inFlight(c) {
+			l.stays[key] = append(l.stays[key], stayOf(c, k.Spread, t))
+		}
 	}
 }
 

@@ -15,6 +15,8 @@ type oracle struct {
 	mu     sync.Mutex
 	ledger *ledger
 	booked map[int64]entry
+	lines  *lines
+	queued map[int64]*wait // those in line, by their marks
 	clock  func() int64
 }
 
@@ -27,6 +29,7 @@ type entry struct {
 func newOracle() *oracle {
 	return &oracle{
 		ledger: newLedger(), booked: make(map[int64]entry),
+		lines: newLines(), queued: make(map[int64]*wait),
 		clock: func() int64 { return time.Now().UnixMicro() },
 	}
 }
@@ -35,7 +38,9 @@ func newOracle() *oracle {
 func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	defer o.lines.call()
 	o.giveBack(b.Instead)
+	before := o.leave(b.Instead)
 	now := o.clock()
 	at := o.ledger.earliest(*b, now)
 	g := throttle.Grant{Wait: time.Duration(at-now) * tick, Held: -1}
@@ -44,6 +49,12 @@ func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, e
 	}
 	if b.MaxWait >= 0 && g.Wait > b.MaxWait {
 		return g, nil
+	}
+	if at == now {
+		if lacking := o.lines.lacking(*b, before); lacking != nil {
+			return o.lineUp(b, lacking[0], before), nil
+		}
+		o.lines.hold(*b)
 	}
 	for i := range b.Charges {
 		if c := &b.Charges[i]; c.Shadow {
@@ -70,6 +81,27 @@ func (o *oracle) holder(b *throttle.Booking, now, t int64) (int, bool) {
 	return -1, false
 }
 
+// lineUp is the answer to a booking for which one charge has no room now.
+func (o *oracle) lineUp(b *throttle.Booking, held int, before *wait) throttle.Grant {
+	g := throttle.Grant{Held: held}
+	if b.MaxWait != 0 {
+		w := o.lines.join(b.Charges[held], before)
+		g.Ready, g.Mark = w.ready, -w.arrival
+		o.queued[g.Mark] = w
+	}
+	return g
+}
+
+// leave ends the place in line that the mark stands for, if it is one.
+func (o *oracle) leave(mark int64) *wait {
+	w := o.queued[mark]
+	if w != nil {
+		o.lines.leave(w)
+		delete(o.queued, mark)
+	}
+	return w
+}
+
 // giveBack removes a grant; the mark stays used up.
 func (o *oracle) giveBack(mark int64) {
 	if e, ok := o.booked[mark]; ok {
@@ -79,10 +111,15 @@ func (o *oracle) giveBack(mark int64) {
 }
 
 // Cancel implements throttle.Store.
-func (o *oracle) Cancel(_ *throttle.Booking, g throttle.Grant) {
+func (o *oracle) Cancel(b *throttle.Booking, g throttle.Grant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.leave(g.Mark)
 	o.giveBack(g.Mark)
+	if g.OK && g.Wait == 0 {
+		o.lines.release(*b)
+	}
+	o.lines.call()
 }
 
 // Pause implements throttle.Store.
@@ -97,11 +134,22 @@ func (o *oracle) Pause(_ context.Context, c throttle.Charge, d time.Duration) er
 func (o *oracle) Status(_ context.Context, c throttle.Charge) (throttle.Status, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.ledger.status(c, o.clock()), nil
+	st := o.ledger.status(c, o.clock())
+	if inFlight(c) {
+		st.Used, st.Waiting = o.lines.at(c).status()
+	}
+	return st, nil
 }
 
 // Release implements throttle.Store.
-func (o *oracle) Release(*throttle.Booking, throttle.Grant) {}
+func (o *oracle) Release(b *throttle.Booking, g throttle.Grant) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if g.OK && g.Wait == 0 {
+		o.lines.release(*b)
+		o.lines.call()
+	}
+}
 
 // Settle implements throttle.Store.
 func (o *oracle) Settle(_ context.Context, _ *throttle.Booking, g throttle.Grant, costs []int) error {

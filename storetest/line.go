@@ -1,0 +1,141 @@
+package storetest
+
+import (
+	"slices"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A line is what one budget has in flight, and who waits there for room.
+type line struct {
+	held  int
+	waits []*wait // by arrival
+}
+
+// A wait is a place in a line.
+type wait struct {
+	arrival int64
+	charge  throttle.Charge
+	called  bool          // room is set aside for it
+	ready   chan struct{} // closed when it is called
+}
+
+// lines are the lines of all budgets: the definition of InFlight charges.
+type lines struct {
+	of      map[[16]byte]*line
+	arrived int64
+}
+
+func newLines() *lines { return &lines{of: make(map[[16]byte]*line)} }
+
+// inFlight reports whether the charge is for what is in flight.
+func inFlight(c throttle.Charge) bool { return c.Limit.Kind() == throttle.InFlight }
+
+// at returns the line of the charge's budget.
+func (l *lines) at(c throttle.Charge) *line {
+	if l.of[c.Budget.Key] == nil {
+		l.of[c.Budget.Key] = new(line)
+	}
+	return l.of[c.Budget.Key]
+}
+
+// taken is what is held and what is set aside.
+func (l *line) taken() int {
+	sum := l.held
+	for _, w := range l.waits {
+		if w.called {
+			sum += w.charge.Cost
+		}
+	}
+	return sum
+}
+
+// lets reports whether there is room for the charge of somebody who came then,
+// and nobody before that for whom it is kept. It is not kept for who only waits
+// for more to be free than the cost.
+func (l *line) lets(c throttle.Charge, arrival int64) bool {
+	for _, w := range l.waits {
+		if w.arrival < arrival && !w.called && l.taken()+w.charge.Cost > w.charge.Limit.N() {
+			return false
+		}
+	}
+	return l.fits(c)
+}
+
+// fits reports whether there is room for the charge.
+func (l *line) fits(c throttle.Charge) bool { return l.taken()+c.Cost <= c.Limit.N()-c.Reserve }
+
+// lacking returns the charges of a booking that do not let it start, if it came
+// now or has waited before.
+func (l *lines) lacking(k throttle.Booking, before *wait) (list []int) {
+	arrival := l.arrived + 1
+	if before != nil {
+		arrival = before.arrival
+	}
+	for i, c := range k.Charges {
+		if !inFlight(c) || c.Shadow {
+			continue
+		}
+		itsTurn := before != nil && before.called && before.charge.Budget == c.Budget
+		if at := l.at(c); !at.lets(c, arrival) && !(itsTurn && at.fits(c)) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// hold begins what a booking has in flight.
+func (l *lines) hold(k throttle.Booking) { l.change(k, 1) }
+
+// release ends it.
+func (l *lines) release(k throttle.Booking) { l.change(k, -1) }
+
+func (l *lines) change(k throttle.Booking, sign int) {
+	for _, c := range k.Charges {
+		if inFlight(c) {
+			l.at(c).held += sign * c.Cost
+		}
+	}
+}
+
+// join gives the charge a place in its budget's line: at the end, or where it
+// belongs by when it came.
+func (l *lines) join(c throttle.Charge, before *wait) *wait {
+	w := &wait{charge: c, ready: make(chan struct{})}
+	if before != nil {
+		w.arrival = before.arrival
+	} else {
+		l.arrived++
+		w.arrival = l.arrived
+	}
+	at := l.at(c)
+	at.waits = append(at.waits, w)
+	slices.SortFunc(at.waits, func(a, b *wait) int { return int(a.arrival - b.arrival) })
+	return w
+}
+
+// leave ends a place in line. What was set aside for it is free again.
+func (l *lines) leave(w *wait) {
+	at := l.at(w.charge)
+	at.waits = slices.DeleteFunc(at.waits, func(o *wait) bool { return o == w })
+}
+
+// call sets room aside for those who are first in line.
+func (l *lines) call() {
+	for _, at := range l.of {
+		for _, w := range at.waits {
+			if !w.called && at.lets(w.charge, w.arrival) {
+				w.called = true
+				close(w.ready)
+			}
+		}
+	}
+}
+
+// status returns what is in flight and what waits for it.
+func (l *line) status() (used, waiting int) {
+	for _, w := range l.waits {
+		waiting += w.charge.Cost
+	}
+	return l.held, waiting
+}
