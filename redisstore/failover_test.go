@@ -143,6 +143,28 @@ func TestP12_StaleReplica(t *testing.T) {
 	requireSmall(t, c.replica)
 }
 
+// TestP12_StaleReplicaSeemsUpToDate fails over to a replica that misses starts,
+// where a node that knows nothing of them books as many. All is as the other node
+// has seen it, if one only counts.
+func TestP12_StaleReplicaSeemsUpToDate(t *testing.T) {
+	c := newCouple(t)
+	other := redisstore.New(c.proxy.Client(t), nil)
+	seven := charge("seven", throttle.PerHour(7))
+	for _, s := range []throttle.Store{c.store, c.store, other} {
+		require.Zero(t, book(t, s, seven))
+	}
+	c.replicated()
+	c.promote()
+	for range 2 {
+		require.Zero(t, book(t, c.store, seven))
+	}
+	c.proxy.Switch(c.promoted)
+	for range 2 {
+		require.Zero(t, book(t, other, seven))
+	}
+	require.Greater(t, book(t, c.store, seven), 59*time.Minute)
+}
+
 // TestP8_FailoverInTheMiddle executes a call whose reply is lost with the master.
 // The replica has heard of it, or has not: the call counts once.
 func TestP8_FailoverInTheMiddle(t *testing.T) {

@@ -42,7 +42,7 @@ func (s *Store) insist(l *lane, b *batch) bool {
 		case <-time.After(pause):
 		case <-l.left:
 		}
-		b.age()
+		b.age(time.Since(sent))
 	}
 }
 
@@ -74,14 +74,18 @@ func (s *Store) serveSingly(l *lane, b *batch) bool {
 	return true
 }
 
-// age takes off what has passed of the patience of those who wait.
-func (b *batch) age() {
-	passed := micros(time.Since(b.sent))
-	for i := range b.runs {
-		r := &b.runs[i]
-		if r.maxWait > 0 {
-			r.maxWait = max(0, b.callers[r.from].maxWait-passed)
+// age takes what has passed off the patience of those who wait.
+func (b *batch) age(passed time.Duration) {
+	less := func(wait *int64) {
+		if *wait > 0 {
+			*wait = max(0, *wait-micros(passed))
 		}
+	}
+	for _, c := range b.callers {
+		less(&c.maxWait)
+	}
+	for i := range b.runs {
+		less(&b.runs[i].maxWait)
 	}
 }
 

@@ -166,8 +166,14 @@ func (l *lanes) failed(own *lane, b *batch, err error) bool {
 	return false
 }
 
-// waits reports whether anybody waits for the caller's answer.
-func (c *caller) waits() bool { return !c.left && c.maxWait != giveBack }
+// waits reports whether anybody waits for the caller's answer. For a start that
+// is given back that is so for a moment only.
+func (c *caller) waits() bool {
+	if c.maxWait == giveBack {
+		return time.Since(c.joined) < patience
+	}
+	return !c.left
+}
 
 // leave wakes the lane, so that it need not make calls for nobody.
 func (own *lane) leave() {

@@ -15,7 +15,7 @@ type memory struct {
 
 const (
 	mostBudgets = 1 << 14 // how many budgets a program remembers
-	parts       = 8       // into how many parts a window is cut
+	parts       = 8       // into how many parts a window is cut; as in lua/repair.lua
 	lives       = 4       // how many lives of a row are counted; see lua/repair.lua
 )
 

@@ -21,7 +21,7 @@ func TestP12_ABadKeyIsItsOwnTrouble(t *testing.T) {
 	require.NoError(t, err)
 	_, err = l.Acquire(t.Context(), "bad", 1)
 	require.NoError(t, err)
-	bad := client.Keys(t.Context(), "*").Val()
+	bad := client.Keys(t.Context(), "*:p:*").Val()
 	require.Len(t, bad, 1)
 	client.Del(t.Context(), bad[0])
 	require.NoError(t, client.LPush(t.Context(), bad[0], "x").Err())

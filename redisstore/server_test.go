@@ -121,7 +121,7 @@ func TestP12_ReplicaBecomesMaster(t *testing.T) {
 func TestP12_WrongPassword(t *testing.T) {
 	server := redistest.Single(t)
 	require.NoError(t, server.Client(t).ConfigSet(t.Context(), "requirepass", "right").Err())
-	for password, want := range map[string]string{"": "unauthenticated", "wrong": "WRONGPASS"} {
+	for password, want := range map[string]string{"": "NOAUTH", "wrong": "WRONGPASS"} {
 		o := server.Options()
 		o.Password = password
 		client := redis.NewClient(o)

@@ -23,8 +23,8 @@
 --   reach, and nothing was done; or 2, now if a later call was made before.
 -- What was done: for each run, until it has no callers left:
 --   {how many, booked, start, held, paused, over…}, over one for each charge
--- then for each budget: {birth, count, b1, n1, b2, n2, b3, n3, total, end of the
--- last start}; see row.lua.
+-- then for each budget: {birth, count, b1, n1, b2, n2, b3, n3, how many starts count
+-- now, the end of the last}; see row.lua.
 -- held is the 1-based charge that set the start, 0 if none held it back. What was
 -- refused has spent nothing.
 
@@ -62,7 +62,7 @@ for i = 1, rule_count do
     return struct.pack('<ddd', EDGES, now, now)
   end
   if first then
-    repair(r, memories[u.key], now, seed)
+    repair(r, memories[u.key], u, now, seed)
   end
   u.row = r
   rules[i] = u
@@ -206,7 +206,7 @@ for i = 2, #KEYS do
     end
     save(r)
   end
-  answer(r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, latest(r))
+  answer(r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, spent(r), latest(r))
 end
 local done = table.concat(out)
 redis.call('SET', KEYS[1], struct.pack('<d', call) .. done, 'EX', RECORD_SECONDS)

@@ -25,6 +25,11 @@ local function due(at, spent, excess, u)
   return at + u.jitter + ceil(missing / u.tokens)
 end
 
+-- spent returns how many starts may still matter in a row.
+local function spent(r)
+  return r.total + (r.unit > 0 and ceil(r.level / r.unit) or 0)
+end
+
 -- recount makes the row's level one of the rule's units.
 local function recount(r, u)
   if r.unit == u.micros then

@@ -6,6 +6,8 @@
 -- before, as far as anybody told. A program remembers the counts that it saw, and
 -- when the starts were. What it knows and the row does not is booked again.
 
+local SAMPLES = 8 -- who tells of more than so many has forgotten some
+
 -- known reads what a program knows of one key: birth and count of four lives,
 -- this one first (0: none), and how many pairs of an age and a number of starts,
 -- the youngest first.
@@ -51,22 +53,37 @@ local function learn(r, k, seed)
   return missing
 end
 
--- repair books what the row lacks. Starts that may still be to come are taken
--- to be anywhere from now until their age says.
-local function repair(r, k, now, seed)
+-- rebook counts n starts of which the latest may be an age ago. Those that may
+-- still be to come are taken to be anywhere from now until then.
+local function rebook(r, now, age, n)
+  add(r, min(now, now - age), now - age, n)
+  r.till = max(r.till, now - age + r.span)
+end
+
+-- repair books what the row lacks, and leaves cancelled places taken for a while:
+-- what is booked so is not as sharp as what was.
+local function repair(r, k, u, now, seed)
   if k[1] == 0 or (k[1] == r.birth and k[2] <= r.count and k[3] == r.b1 and k[4] <= r.n1) then
     return -- nearly always
   end
   local missing, from = learn(r, k, seed), k.from
+  if missing == 0 then
+    return
+  end
+  local lacking, all, youngest = missing, 0, nil
   for _ = 1, k.size do
     local age, n
     age, n, from = struct.unpack('<dd', blob, from)
-    n = min(n, missing)
-    if n > 0 and age < r.span then
-      add(r, min(now, now - age), now - age, n)
-      r.till = max(r.till, now - age + r.span)
+    youngest, all = youngest or age, all + n
+    if missing > 0 and age < r.span and u.kind ~= BUCKET then
+      rebook(r, now, age, min(n, missing))
     end
     missing = missing - n
   end
+  if u.kind == BUCKET and youngest < r.span then
+    -- What is older than a span still counts in a bucket, but never more than all of it.
+    rebook(r, now, youngest, min(k.size > SAMPLES and u.n or all, u.n, lacking))
+  end
+  freeze(r)
   bound(r)
 end
