@@ -58,7 +58,9 @@ func (r *row) settle(t int64, u *rule, cost int64) {
 		return
 	}
 	if !r.remove(t, u) {
-		cost -= u.cost
+		if cost -= u.cost; u.kind == throttle.Paced {
+			t += u.cost * u.span // behind what is there
+		}
 	}
 	if u.kind == throttle.Paced {
 		cost = min(cost, micros(throttle.Farthest)/u.span) // a longer block means no more

@@ -105,6 +105,24 @@ func TestSettleFrozen(t *testing.T) {
 	}
 }
 
+// TestSettleFrozenPace books what is more behind what is there.
+func TestSettleFrozenPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c := charge("changed", throttle.LeakyBucket(10, time.Second))
+		start := arrive(t, s, costing(c, 5))
+		c.Limit = throttle.LeakyBucket(5, time.Second)
+		next := booking(c)
+		next.MaxWait = 0
+		g, err := s.Book(t.Context(), next)
+		require.NoError(t, err)
+		require.Equal(t, throttle.Grant{Wait: time.Second}, g, "5 units of the new pace")
+		start.k.Charges[0].Limit = c.Limit
+		start.settle(7)
+		require.Equal(t, 1400*ms, book(t, s, c))
+	})
+}
+
 // TestSettleMixed changes each budget by its own cost, and nothing in flight.
 func TestSettleMixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
