@@ -71,7 +71,8 @@ type Policy struct {
 	// tokens of a model, points of a query. The difference to Cost is
 	// charged, even above the limit, or given back. It may look at the body
 	// through [PeekBody] only. A negative result means that the answer does
-	// not say. Defaults to nil: Cost is the truth.
+	// not say. A request whose Cost is 0 stays free, and what is in flight
+	// keeps its Cost. Defaults to nil: Cost is the truth.
 	Settle func(*http.Response) int
 }
 
