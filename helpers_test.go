@@ -179,11 +179,14 @@ type spyStore struct {
 	slow   time.Duration         // Book takes so long before the store decides
 	change func(*throttle.Grant) // called with each grant
 	pause  func(context.Context) error
+	settle func(context.Context) error
 
 	mu       sync.Mutex
 	bookings []throttle.Booking
 	cancels  int
+	releases int
 	pauses   int
+	settled  [][]int
 }
 
 func newSpy() *spyStore { return &spyStore{Store: memstore.New()} }
@@ -209,6 +212,23 @@ func (s *spyStore) Cancel(b *throttle.Booking, g throttle.Grant) {
 	s.Store.Cancel(b, g)
 }
 
+func (s *spyStore) Release(b *throttle.Booking, g throttle.Grant) {
+	s.mu.Lock()
+	s.releases++
+	s.mu.Unlock()
+	s.Store.Release(b, g)
+}
+
+func (s *spyStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	s.mu.Lock()
+	s.settled = append(s.settled, slices.Clone(costs))
+	s.mu.Unlock()
+	if s.settle != nil {
+		return s.settle(ctx)
+	}
+	return s.Store.Settle(ctx, b, g, costs)
+}
+
 func (s *spyStore) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
 	s.mu.Lock()
 	s.pauses++
@@ -230,6 +250,20 @@ func (s *spyStore) cancelled() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cancels
+}
+
+// released returns how often something in flight was ended.
+func (s *spyStore) released() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.releases
+}
+
+// settlements returns the costs that the store was told of later.
+func (s *spyStore) settlements() [][]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.settled)
 }
 
 // paused returns how many penalties the store was told of.
