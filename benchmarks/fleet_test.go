@@ -26,6 +26,10 @@ const (
 // patience is how long nobody should have to wait for a start.
 const patience = 5 * time.Second
 
+// hair is a second that is a little too short: what is above the limit in it is
+// not there because somebody woke late.
+const hair = 950 * time.Millisecond
+
 // BenchmarkFleet is a limit that binds: how much of it is used, how many starts
 // there are in any second, in what order they are and what they cost.
 func BenchmarkFleet(b *testing.B) {
@@ -86,13 +90,14 @@ func reportFleet(b *testing.B, r fleet.Report, quota int) {
 			starved++
 		}
 	}
-	require.Greater(b, len(starts), quota, "premise: the limit binds")
+	require.GreaterOrEqual(b, len(starts), quota, "premise: the limit was reached")
 	slices.Sort(waits)
 	begin := slices.MinFunc(r.Samples, func(a, b fleet.Sample) int { return int(a.Asked - b.Asked) }).Asked
 	used := fleet.Used(starts, begin+warmUp(), begin+*load, quota, time.Second)
 
 	b.ReportMetric(100*used, "used-%")
 	b.ReportMetric(float64(fleet.Worst(starts, time.Second)), "most/s")
+	b.ReportMetric(float64(fleet.Worst(starts, hair)), "most/0.95s")
 	b.ReportMetric(float64(r.Worst), "most-by-store/s")
 	b.ReportMetric(r.Trips, "trips/start")
 	b.ReportMetric(100*r.Inversions, "inversions-%")
