@@ -106,20 +106,58 @@ func TestP2_BucketJitter(t *testing.T) {
 	})
 }
 
-// TestBucketChanges counts what is spent under other numbers: of 20 tokens spent,
-// a tenth has flowed back.
+// TestBucketChanges counts under other numbers what was spent of a bucket, even
+// if the starts are forgotten: one that was empty for a minute gained a twentieth
+// of a token in each of the 21 seconds since the last that was forgotten.
 func TestBucketChanges(t *testing.T) {
+	for _, test := range []struct {
+		spent, burst int
+		want         time.Duration
+	}{
+		{20, 20, 18047620 * time.Microsecond}, // 18.95 tokens are missing
+		{19, 20, 17095239 * time.Microsecond}, // 17.95
+		{20, 10, 8523810 * time.Microsecond},  // 8.95: no more is spent than there can be
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := memstore.New()
+			c := charge("one", throttle.TokenBucket(1, time.Second, 20))
+			require.Zero(t, book(t, s, costing(c, test.spent)))
+			for range 60 {
+				time.Sleep(time.Second)
+				require.Zero(t, book(t, s, c))
+			}
+			c.Limit = throttle.TokenBucket(21, 20*time.Second, test.burst)
+			require.Equal(t, test.want, book(t, s, costing(c, test.burst)))
+		})
+	}
+}
+
+// TestBucketChangesALittle counts what was forgotten once, not as a level and as
+// a start.
+func TestBucketChangesALittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
-		slow, fast := charge("one", throttle.TokenBucket(1, time.Second, 20)), charge("one", throttle.TokenBucket(7, time.Second, 20))
-		for range 20 {
-			require.Zero(t, book(t, s, slow))
+		c := charge("one", throttle.TokenBucket(10, time.Second, 10))
+		require.Zero(t, book(t, s, costing(c, 10)))
+		for range 30 {
+			time.Sleep(100 * ms)
+			require.Zero(t, book(t, s, c))
 		}
-		time.Sleep(2 * time.Second)
-		fast.Cost = 20
-		require.Equal(t, 857143*time.Microsecond, book(t, s, fast), "20 tokens need 20/7 s")
-		time.Sleep(time.Minute)
-		require.Zero(t, book(t, s, fast))
+		c.Limit = throttle.TokenBucket(10, time.Second, 11)
+		require.Equal(t, 100*ms, book(t, s, c))
+	})
+}
+
+// TestBucketChangesToLonger takes a bucket whose past is unknown for an empty one.
+func TestBucketChangesToLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c := charge("one", throttle.TokenBucket(10, time.Second, 10))
+		require.Zero(t, book(t, s, costing(c, 10)))
+		time.Sleep(time.Second)
+		require.Zero(t, book(t, s, c)) // what is a second old is forgotten
+		c.Limit = throttle.TokenBucket(1, time.Second, 20)
+		require.Equal(t, time.Second, book(t, s, costing(c, 1)), "20 were spent a second ago, 1 now")
 	})
 }
 

@@ -210,6 +210,7 @@ func TestP6_InFlightAndWindow(t *testing.T) {
 		held := arrive(t, s, window, pair)
 		require.True(t, held.g.OK, "the window makes it wait")
 		require.Equal(t, time.Second+time.Microsecond, held.g.Wait)
+		held.release() // it has nothing yet
 		inFlight(t, s, pair, 1, 0)
 		other := arrive(t, s, pair)
 		other.runs() // P5: what waits for the window holds nothing
@@ -265,6 +266,25 @@ func TestP6_TwoInFlight(t *testing.T) {
 	inFlight(t, s, a, 0, 0)
 }
 
+// TestP5_CalledIsCalled gives the room to whom it was promised, although another,
+// who came earlier, joined the line meanwhile.
+func TestP5_CalledIsCalled(t *testing.T) {
+	s := memstore.New()
+	a, b := charge("a", throttle.Concurrency(1)), charge("b", throttle.Concurrency(2))
+	inA, inB := arrive(t, s, a), arrive(t, s, b)
+	arrive(t, s, b).runs()
+	both := arrive(t, s, a, costing(b, 2))
+	second := arrive(t, s, b)
+	second.inLine(0)
+	inB.release()
+	require.True(t, second.called())
+	inA.release()
+	both.again()
+	both.inLine(1)
+	second.again()
+	second.runs()
+}
+
 // TestInFlightShadow counts, and neither holds nor refuses.
 func TestInFlightShadow(t *testing.T) {
 	s := memstore.New()
@@ -312,7 +332,13 @@ func TestP10_InFlightIsForgotten(t *testing.T) {
 			book(t, s, other)
 			inFlight(t, s, c, 1, 0)
 		}
+		waits := arrive(t, s, c)
 		running.release()
+		require.True(t, waits.called())
+		time.Sleep(time.Hour)
+		book(t, s, other)
+		inFlight(t, s, c, 0, 1)
+		waits.cancel()
 		time.Sleep(time.Hour)
 		book(t, s, other)
 		kept, due := s.Rows()

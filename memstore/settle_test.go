@@ -123,6 +123,17 @@ func TestSettleFrozenPace(t *testing.T) {
 	})
 }
 
+// TestSettleTheMost closes a pace for as long as can be told.
+func TestSettleTheMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c := charge("one", throttle.LeakyBucket(1, time.Hour))
+		start := arrive(t, s, c)
+		start.settle(throttle.MaxCost)
+		require.Equal(t, throttle.Farthest, wait(t, s, c))
+	})
+}
+
 // TestSettleMixed changes each budget by its own cost, and nothing in flight.
 func TestSettleMixed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
