@@ -40,7 +40,8 @@ const (
 	row     = 26
 	thick   = 14
 	names   = 160 // for the contenders' names
-	texts   = 190 // for what is written behind the longest bar
+	letter  = 7   // about the width of one
+	gap     = 10  // before what is written behind a bar
 	between = 24  // two charts
 )
 
@@ -112,10 +113,11 @@ func (p picture) titled() bool { return p.charts[0].title != "" }
 
 // draw draws the chart's rows from the given corner on.
 func (c chart) draw(w *strings.Builder, x, y, width int) {
-	left, most := x+names, float64(width-names-texts)
-	if c.log {
-		most += 80 // what is written there is short
+	texts := gap
+	for _, b := range c.bars {
+		texts = max(texts, gap+letter*len([]rune(b.text)))
 	}
+	left, most := x+names, float64(width-names-texts)
 	for i, b := range c.bars {
 		top, mid := y+i*row+(row-thick)/2, y+i*row+row/2
 		write(w, x, mid+5, b.nameClass(), b.name)
@@ -126,7 +128,7 @@ func (c chart) draw(w *strings.Builder, x, y, width int) {
 			fmt.Fprintf(w, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d" rx="2"/>`+"\n",
 				b.class(), left, top, math.Max(length, 1), thick)
 		}
-		write(w, left+int(length)+10, mid+5, "value", b.text)
+		write(w, left+int(length)+gap, mid+5, "value", b.text)
 	}
 	if c.line > 0 {
 		at := float64(left) + c.scale(c.line)*most
