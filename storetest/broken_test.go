@@ -16,6 +16,8 @@ type broken struct {
 	pause  func(*oracle, throttle.Charge, time.Duration)
 	status func(*oracle, throttle.Charge, *throttle.Status)
 	settle func(*oracle, entry, []int)
+
+	release func(*oracle, *throttle.Booking, throttle.Grant)
 }
 
 func (s broken) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
@@ -56,6 +58,14 @@ func (s broken) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gran
 		return nil
 	}
 	return s.oracle.Settle(ctx, b, g, costs)
+}
+
+func (s broken) Release(b *throttle.Booking, g throttle.Grant) {
+	if s.release != nil {
+		s.release(s.oracle, b, g)
+		return
+	}
+	s.oracle.Release(b, g)
 }
 
 // honest books as the oracle does.

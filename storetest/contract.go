@@ -33,10 +33,14 @@ func Run(t *testing.T, newStore func(*testing.T) throttle.Store) {
 
 // Random runs as many random operations on a store and compares every answer
 // with the definition of the limits, applied by brute force to the full
-// history. A failure names the seed. Run includes some seeds of it.
+// history; and then as many on another store about what is in flight. A failure
+// names the seed. Run includes some seeds of it.
 func Random(t *testing.T, newStore func(*testing.T) throttle.Store, seed uint64, ops int) {
 	synctest.Test(t, func(t *testing.T) {
 		random(newBench(t, newStore(t), "P1_Random"), seed, ops)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		randomInFlight(newBench(t, newStore(t), "P1_RandomInFlight"), seed, ops)
 	})
 }
 

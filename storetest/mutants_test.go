@@ -113,6 +113,9 @@ var bookingMutants = []mutant{
 		return g
 	}}},
 	{"not atomic", "P1_Crowd", "it is alone with the store", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		if slices.ContainsFunc(b.Charges, inFlight) {
+			return honest(o, b)
+		}
 		o.mu.Lock()
 		o.giveBack(b.Instead)
 		seen := newOracle()

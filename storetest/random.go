@@ -47,6 +47,9 @@ func randomChecks() []check {
 		all = append(all, check{
 			fmt.Sprintf("P1_Random%d", seed),
 			func(b *bench) { random(b, seed, randomOps) },
+		}, check{
+			fmt.Sprintf("P1_RandomInFlight%d", seed),
+			func(b *bench) { randomInFlight(b, seed, randomOps) },
 		})
 	}
 	return all
@@ -223,15 +226,7 @@ func (w *world) remove(old granted) {
 }
 
 // take forgets one of the latest grants.
-func (w *world) take() (granted, bool) {
-	if len(w.grants) == 0 {
-		return granted{}, false
-	}
-	i := w.rng.IntN(len(w.grants))
-	old := w.grants[i]
-	w.grants = slices.Delete(w.grants, i, i+1)
-	return old, true
-}
+func (w *world) take() (granted, bool) { return takeOne(w.rng, &w.grants) }
 
 // close pauses a budget.
 func (w *world) close() {

@@ -44,7 +44,7 @@ func TestChecksAreNamedForAPromise(t *testing.T) {
 }
 
 func mutants() []mutant {
-	return slices.Concat(bookingMutants, bucketMutants, settleMutants, otherMutants)
+	return slices.Concat(bookingMutants, bucketMutants, settleMutants, inFlightMutants, otherMutants)
 }
 
 func TestEveryMutantIsCaughtByName(t *testing.T) {

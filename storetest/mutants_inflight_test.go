@@ -1,0 +1,218 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Mutants of what is in flight, and of the line.
+var inFlightMutants = []mutant{
+	{"one too many in flight", "P1_InFlight", "", flying(func(c *throttle.Charge) {
+		c.Limit = throttle.Concurrency(c.Limit.N() + 1)
+	})},
+	{"one too few in flight", "P1_InFlight", "", flying(func(c *throttle.Charge) {
+		c.Limit = throttle.Concurrency(max(c.Cost+c.Reserve, c.Limit.N()-1))
+	})},
+	{"reserve ignored in flight", "P5_InFlightReserve", "", unreserved(throttle.InFlight)},
+	{"costly ones are passed by", "P5_LineCostly", "", flying(func(c *throttle.Charge) {
+		c.Limit, c.Reserve = throttle.Concurrency(c.Limit.N()+100), c.Reserve+100
+	})},
+	{"a reserve stops the line", "P5_LineReserve", "", flying(func(c *throttle.Charge) {
+		c.Limit, c.Reserve = throttle.Concurrency(c.Limit.N()-c.Reserve), 0
+	})},
+	{"a shadow in flight does not count", "Store_InFlightShadow", "", flying(func(c *throttle.Charge) {
+		if c.Shadow {
+			c.Budget.Key = [16]byte{1}
+		}
+	})},
+	{"a shadow waits in line", "Store_InFlightShadow", "", flying(func(c *throttle.Charge) { c.Shadow = false })},
+
+	{"release frees nothing", "P1_InFlightUntil", "", broken{release: func(*oracle, *throttle.Booking, throttle.Grant) {}}},
+	{"release of 1 only", "P1_InFlightCosts", "", broken{release: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
+		one := *b
+		one.Charges = slices.Clone(b.Charges)
+		for i := range one.Charges {
+			one.Charges[i].Cost = 1
+		}
+		o.Release(&one, g)
+	}}},
+	{"release of the first budget only", "P6_InFlight", "", broken{release: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
+		first := *b
+		first.Charges = b.Charges[:1]
+		o.Release(&first, g)
+	}}},
+	{"release of what never began", "Store_InFlightReleaseOfNothing", "", broken{
+		release: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
+			g.Wait = 0
+			o.Release(b, g)
+		}}},
+	{"release gives back the start", "Store_InFlightReleaseKeeps", "", broken{
+		release: func(o *oracle, b *throttle.Booking, g throttle.Grant) { o.Cancel(b, g) }}},
+	{"release tells nobody", "P5_Line", "", broken{release: func(o *oracle, b *throttle.Booking, _ throttle.Grant) {
+		o.lines.release(*b)
+	}}},
+	{"release tells everybody", "P5_Line", "", broken{release: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
+		o.Release(b, g)
+		o.tell()
+	}}},
+	{"room is not set aside", "P5_Line", "", broken{release: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
+		o.Release(b, g)
+		for _, l := range o.lines.of {
+			l.waits = slices.DeleteFunc(l.waits, func(w *wait) bool { return w.called })
+		}
+	}}},
+	{"a hold that is cancelled goes on", "P7_InFlightCancel", "", broken{cancel: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
+		o.Cancel(b, g)
+		if g.OK && g.Wait == 0 {
+			o.lines.hold(*b)
+		}
+	}}},
+	{"a place in line cannot be cancelled", "P7_Line", "", broken{cancel: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
+		if g.OK {
+			o.Cancel(b, g)
+		}
+	}}},
+	{"who was called cannot cancel", "P7_LineCancelledPlace", "", broken{cancel: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
+		if w := o.queued[g.Mark]; w == nil || !w.called {
+			o.Cancel(b, g)
+		}
+	}}},
+	{"who leaves is not looked behind", "P7_LineWithout", "", broken{cancel: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
+		if g.OK {
+			o.Cancel(b, g)
+		} else {
+			o.leave(g.Mark)
+		}
+	}}},
+
+	{"last come, first served", "P5_LineInOrder", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		if o.lines.arrived == 0 {
+			o.lines.arrived = 1 << 40
+		}
+		o.lines.arrived -= 2
+		return honest(o, b)
+	}}},
+	{"who comes too early goes to the end", "P5_LineKeeps", "", newArrival(true)},
+	{"who is called and lines up again goes to the end", "P5_InFlightKeepsItsTurn", "", newArrival(false)},
+	{"who comes new passes the line", "P5_LineCostly", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		if b.Instead == 0 && !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool {
+			return inFlight(c) && !o.lines.at(c).fits(c)
+		}) {
+			o.lines.hold(*b)
+			o.booked[int64(len(o.booked)+1)] = entry{*b, o.clock()}
+			o.ledger.add(*b, o.clock())
+			return throttle.Grant{OK: true, Held: -1, Mark: int64(len(o.booked))}
+		}
+		return honest(o, b)
+	}}},
+	{"who does not wait lines up", "P1_InFlight", "", asking(func(b *throttle.Booking) {
+		if b.MaxWait == 0 && slices.ContainsFunc(b.Charges, inFlight) {
+			b.MaxWait = ms
+		}
+	})},
+	{"nobody lines up", "P5_Line", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		g := honest(o, b)
+		if g.Ready != nil {
+			o.leave(g.Mark)
+			g.Ready = nil
+		}
+		return g
+	}}},
+	{"a place in line has a wait", "P5_Line", "", saying(func(g *throttle.Grant) {
+		if g.Ready != nil {
+			g.Wait = sec
+		}
+	})},
+	{"in flight from the booking on", "P6_InFlightWithAWindow", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		g := honest(o, b)
+		if g.OK && g.Wait > 0 {
+			o.lines.hold(*b)
+		}
+		return g
+	}}},
+	{"windows are booked from the line", "P5_InFlightInANarrowLine", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		g := honest(o, b)
+		if g.Ready != nil {
+			o.ledger.add(*b, o.clock())
+		}
+		return g
+	}}},
+	{"taken one by one", "P6_InFlight", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		g := honest(o, b)
+		if !g.OK {
+			for _, c := range b.Charges {
+				if inFlight(c) && o.lines.at(c).fits(c) {
+					o.lines.at(c).held += c.Cost
+				}
+			}
+		}
+		return g
+	}}},
+	{"a window's wait stands in line", "P5_InFlightHeldByAWindow", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		g := honest(o, b)
+		if i := slices.IndexFunc(b.Charges, inFlight); i >= 0 && g.OK && g.Wait > 0 {
+			full := b.Charges[i]
+			full.Cost = full.Limit.N()
+			o.lines.at(full).held += full.Cost
+		}
+		return g
+	}}},
+	{"settle changes what is in flight", "Store_InFlightSettle", "", settling(func(o *oracle, e entry, costs []int) {
+		o.ledger.settle(e.booking, e.at, o.clock(), costs)
+		for i, c := range e.booking.Charges {
+			if inFlight(c) {
+				o.lines.at(c).held += costs[i] - c.Cost
+			}
+		}
+	})},
+	{"what is in flight ends by itself", "P1_InFlightUntil", "nothing runs for so long there", broken{
+		book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+			for mark, e := range o.booked {
+				if len(e.booking.Charges) == 1 && inFlight(e.booking.Charges[0]) && e.at+micros(30*sec) < o.clock() {
+					o.lines.release(e.booking)
+					delete(o.booked, mark)
+				}
+			}
+			return honest(o, b)
+		}}},
+	{"a pause does not close what is in flight", "P11_InFlight", "nothing is closed there", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+		if !inFlight(c) {
+			o.ledger.pause(c, o.clock()+micros(d))
+		}
+	}}},
+}
+
+// flying books with other charges for what is in flight. What is given back is
+// what was booked.
+func flying(change func(*throttle.Charge)) broken {
+	return charging(func(c *throttle.Charge) {
+		if inFlight(*c) {
+			change(c)
+		}
+	})
+}
+
+// newArrival forgets when somebody in line came.
+func newArrival(early bool) broken {
+	return broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		if w := o.queued[b.Instead]; w != nil && w.called != early {
+			o.lines.arrived++
+			w.arrival = o.lines.arrived
+		}
+		return honest(o, b)
+	}}
+}
+
+// tell tells all that they are called, although they are not.
+func (o *oracle) tell() {
+	for _, l := range o.lines.of {
+		for _, w := range l.waits {
+			if !w.called {
+				close(w.ready)
+				w.ready = make(chan struct{})
+			}
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// An apron is a store under random use of what is in flight, and the truth about
+// it. Time passes only while nobody is in line: there all that matters is the
+// order.
+type apron struct {
+	*bench
+	rng     *rand.Rand
+	seed    uint64
+	op      int
+	lines   *lines
+	ledger  *ledger
+	flights []throttle.Charge
+	windows []throttle.Charge
+	costly  bool // costs in flight differ; else reserves do
+	running []start
+	booked  []start // those that wait for a window
+	waiting []place
+}
+
+// A start is what was granted, and for when. What was settled is in use, and
+// not cancelled.
+type start struct {
+	ticket
+	at      int64
+	settled bool
+}
+
+// A place is one in line, in the store and in truth.
+type place struct {
+	ticket
+	wait *wait
+}
+
+// randomInFlight runs some operations, chosen by the seed, on the store.
+func randomInFlight(b *bench, seed uint64, ops int) {
+	b.Helper()
+	w := &apron{bench: b, seed: seed, lines: newLines(), ledger: newLedger(), rng: rand.New(rand.NewPCG(seed, 2))}
+	w.costly = w.chance(50)
+	for i := range 3 {
+		w.flights = append(w.flights, charge(fmt.Sprint("in flight ", i), throttle.Concurrency(1+w.rng.IntN(6))))
+	}
+	w.windows = []throttle.Charge{
+		charge("window", throttle.PerSecond(1+w.rng.IntN(20))),
+		charge("bucket", throttle.TokenBucket(1+w.rng.IntN(20), sec, 1+w.rng.IntN(20))),
+	}
+	for w.op = range ops {
+		w.step()
+		w.look()
+	}
+	w.leave()
+}
+
+// step does one operation.
+func (w *apron) step() {
+	w.Helper()
+	switch r := w.rng.IntN(100); {
+	case r < 45:
+		w.try(w.booking(), nil)
+	case r < 64:
+		w.end()
+	case r < 68:
+		w.settleOne()
+	case r < 74:
+		if p, ok := takeOne(w.rng, &w.waiting); ok {
+			w.giveUp(p)
+		}
+	case r < 80:
+		w.awaitOne()
+	case r < 82:
+		w.pass()
+	default:
+		w.comeBack()
+	}
+}
+
+// booking is for room in flight in one or two budgets, often with a window.
+func (w *apron) booking() throttle.Booking {
+	k := throttle.Booking{MaxWait: -1}
+	if w.chance(25) {
+		k.MaxWait = 0
+	}
+	for _, i := range w.rng.Perm(len(w.flights))[:1+w.rng.IntN(2)] {
+		c := w.flights[i]
+		if w.costly {
+			c.Cost = 1 + w.rng.IntN(c.Limit.N())
+		} else {
+			c.Reserve = w.rng.IntN(c.Limit.N())
+		}
+		c.Shadow = w.chance(5)
+		k.Charges = append(k.Charges, c)
+	}
+	if len(w.booked) < 30 && w.chance(30) {
+		c := w.windows[w.rng.IntN(len(w.windows))]
+		k.Charges = slices.Insert(k.Charges, w.rng.IntN(len(k.Charges)+1), c)
+	}
+	return k
+}
+
+// try books and compares the answer.
+func (w *apron) try(k throttle.Booking, before *wait) {
+	w.Helper()
+	now := w.clock()
+	at := w.ledger.earliest(k, now)
+	var lacking []int
+	if at == now {
+		lacking = w.lines.lacking(k, before)
+	}
+	k, g := w.book(k)
+	w.isAnswer(k, g, at-now, lacking)
+	s := start{ticket: ticket{k, g}, at: at}
+	switch {
+	case g.OK && at > now:
+		w.ledger.add(k, at)
+		w.booked = append(w.booked, s)
+	case g.OK:
+		w.ledger.add(k, at)
+		w.lines.hold(k)
+		w.running = append(w.running, s)
+	case g.Ready != nil:
+		w.waiting = append(w.waiting, place{s.ticket, w.lines.join(k.Charges[g.Held], before)})
+	}
+	w.lines.call()
+}
+
+// isAnswer compares a grant with the wait for a window, and with the charges for
+// which there is no room in flight.
+func (w *apron) isAnswer(k throttle.Booking, g throttle.Grant, wait int64, lacking []int) {
+	w.Helper()
+	ok := lacking == nil && (wait == 0 || k.MaxWait != 0)
+	lines := lacking != nil && k.MaxWait != 0
+	if g.OK != ok || g.Wait != tickTimes(wait) || (g.Ready != nil) != lines || g.Paused {
+		w.failf("%s: %+v, but the wait is %d µs and those without room are %v", describe(k), g, wait, lacking)
+	}
+	switch held := g.Held; {
+	case wait == 0 && lacking == nil && held != -1, lacking != nil && !slices.Contains(lacking, held),
+		wait > 0 && (held < 0 || inFlight(k.Charges[held])):
+		w.failf("%s: Held is %d, but the wait is %d µs and those without room are %v", describe(k), held, wait, lacking)
+	}
+}
+
+// look compares who is called, and now and then what is in flight.
+func (w *apron) look() {
+	w.Helper()
+	for _, p := range w.waiting {
+		if p.wait.called && !w.called(p.ticket) {
+			w.failf("%s has room and is not called", describe(p.booking))
+		}
+	}
+	for _, p := range w.waiting {
+		select {
+		case <-p.grant.Ready:
+			if !p.wait.called {
+				w.failf("%s is called, but it is not its turn", describe(p.booking))
+			}
+		default:
+		}
+	}
+	if w.chance(10) {
+		w.compare(w.flights[w.rng.IntN(len(w.flights))])
+	}
+}
+
+// compare compares a status.
+func (w *apron) compare(c throttle.Charge) {
+	w.Helper()
+	st, err := w.store.Status(w.Context(), c)
+	used, waiting := w.lines.at(c).status()
+	if err != nil || st.Used != used || st.Waiting != waiting || st.Paused != 0 {
+		w.failf("status of %s: %+v, %v; want %d used and %d waiting", c.Budget.Policy, st, err, used, waiting)
+	}
+}
+
+// clock is the store's time in microseconds.
+func (w *apron) clock() int64 { return time.Now().UnixMicro() }
+
+// chance is true in so many of a hundred cases.
+func (w *apron) chance(percent int) bool { return w.rng.IntN(100) < percent }
+
+// failf ends the run and says how to repeat it.
+func (w *apron) failf(format string, args ...any) {
+	w.Helper()
+	w.fatalf("seed %d, operation %d, in flight: "+format, append([]any{w.seed, w.op}, args...)...)
+}
