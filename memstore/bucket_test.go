@@ -61,6 +61,22 @@ func TestP3_LargeBucketUnderLoad(t *testing.T) {
 	})
 }
 
+// TestP3_DeepBucketQueue is a queue of thousands, in which neighbours are joined.
+// That breaks no rule, and nearly all that flows in is used.
+func TestP3_DeepBucketQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c := charge("deep", throttle.TokenBucket(10, time.Second, 20))
+		c.Jitter = 35 * ms
+		var h history
+		for range 3000 {
+			h.add(book(t, s, c), 1)
+		}
+		require.Zero(t, h.excess(c))
+		require.LessOrEqual(t, h.last(), 298*time.Second*101/100)
+	})
+}
+
 // TestP1_BucketForgetsNoLoad mixes costs, cancels and idle moments.
 func TestP1_BucketForgetsNoLoad(t *testing.T) {
 	for seed := range uint64(20) {

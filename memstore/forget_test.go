@@ -63,7 +63,10 @@ func TestP10_BusyBudgetsAreKept(t *testing.T) {
 
 // TestP10_RowsAreBounded has a queue of ten thousand.
 func TestP10_RowsAreBounded(t *testing.T) {
-	for _, limit := range []throttle.Limit{throttle.PerSecond(20), throttle.PerHour(1_000_000), throttle.LeakyBucket(7, time.Second)} {
+	for _, limit := range []throttle.Limit{
+		throttle.PerSecond(20), throttle.PerHour(1_000_000),
+		throttle.LeakyBucket(7, time.Second), throttle.TokenBucket(20, time.Second, 20), throttle.TokenBucket(20, time.Second, 1_000_000),
+	} {
 		t.Run(limit.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := memstore.New()
