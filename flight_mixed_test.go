@@ -39,6 +39,13 @@ func crowd(t *testing.T, tr http.RoundTripper, n int) *sync.WaitGroup {
 	return &all
 }
 
+// last returns the latest event.
+func (e *events) last() throttle.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.all[len(e.all)-1]
+}
+
 // TestP5_AStartIsKeptWhenWhatIsInFlightIsTaken: the store's answers take time.
 // Who comes to its start a moment late, and books what is in flight there, must
 // not lose the start to those behind it.
@@ -72,9 +79,10 @@ func TestP6_NoRoomInFlightAtTheStart(t *testing.T) {
 		}}))
 		all := crowd(t, tr, 2)
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		require.Equal(t, throttle.Status{Limit: throttle.PerSecond(1)}, status(t, store, tr, get(t, home)),
 			"the start that could not be used is free again")
-		e := seen.all[len(seen.all)-1]
+		e := seen.last()
 		require.Equal(t, throttle.Waiting, e.Kind)
 		require.Equal(t, "running", e.Policy)
 		require.Zero(t, e.Wait, "nobody knows")
@@ -88,12 +96,12 @@ func TestP6_NoRoomInFlightAtTheStart(t *testing.T) {
 // flight, and a line for room in flight takes no starts.
 func TestP5_NeitherKindBlocksTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		narrow, wide := newStarts(), newStarts()
+		narrow, wide := slowly(newStarts(), time.Second), slowly(newStarts(), time.Second)
 		s := base(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Path == "/narrow" {
-				return slowly(narrow, time.Second).RoundTrip(r)
+				return narrow.RoundTrip(r)
 			}
-			return slowly(wide, time.Second).RoundTrip(r)
+			return wide.RoundTrip(r)
 		})
 		tr := newTransport(t, s,
 			throttle.Policy{Name: "narrow", Match: "/narrow", Limit: throttle.PerMinute(1), Jitter: -1},

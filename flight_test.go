@@ -125,6 +125,7 @@ func TestP5_TheLineIsServedInOrder(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		running.Release()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, map[string]time.Duration{
 			"leaves": 2 * time.Second, "impatient": 3 * time.Second, "a": 5 * time.Second, "b": 15 * time.Second,
 		}, ends)

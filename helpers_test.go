@@ -180,6 +180,7 @@ type spyStore struct {
 	change func(*throttle.Grant) // called with each grant
 	pause  func(context.Context) error
 	settle func(context.Context) error
+	landed chan struct{} // told of each Release, if it listens
 
 	mu       sync.Mutex
 	bookings []throttle.Booking
@@ -217,6 +218,10 @@ func (s *spyStore) Release(b *throttle.Booking, g throttle.Grant) {
 	s.releases++
 	s.mu.Unlock()
 	s.Store.Release(b, g)
+	select {
+	case s.landed <- struct{}{}:
+	default:
+	}
 }
 
 func (s *spyStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
