@@ -98,6 +98,9 @@ func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question 
 			q.stays = append(q.stays, s)
 		}
 	}
+	if c.Limit.Kind() == throttle.Bucket {
+		q.stays = full(c, q.stays)
+	}
 	q.pacing(now, soonest(k, now))
 	return q
 }

@@ -39,11 +39,11 @@ type mark struct{ t, sum int64 }
 // fitsBucket: no interval in which s can be used holds more than the bucket and
 // what flows in during its length, less the jitter. The sums only change where
 // something can no longer be used, or begins, so only intervals between such
-// moments are looked at.
+// moments are looked at. The others are joined: see full.
 func fitsBucket(c throttle.Charge, others []stay, s stay) bool {
-	f, all := flowOf(c), full(c, others)
-	begins, ends := beginnings(all, s), endings(all, s)
-	total := int64(s.cost) + sum(all)
+	f := flowOf(c)
+	begins, ends := beginnings(others, s), endings(others, s)
+	total := int64(s.cost) + sum(others)
 	for _, a := range begins {
 		for _, b := range ends {
 			if a.t <= b.t && !f.holds(total-a.sum-b.sum, b.t-a.t) {
@@ -58,22 +58,21 @@ func fitsBucket(c throttle.Charge, others []stay, s stay) bool {
 // enough has flowed in since the begin of some interval, or something booked
 // begins or can no longer be used.
 func nextBucket(c throttle.Charge, others []stay, s stay) int64 {
-	f, all := flowOf(c), full(c, others)
-	next := int64(math.MaxInt64)
+	f, next := flowOf(c), int64(math.MaxInt64)
 	consider := func(t int64) {
 		if t > s.at {
 			next = min(next, t)
 		}
 	}
 	begun := int64(s.cost)
-	for _, o := range all {
+	for _, o := range others {
 		consider(o.at)
 		consider(o.until + 1)
 		if o.at <= s.at {
 			begun += int64(o.cost)
 		}
 	}
-	for _, a := range beginnings(all, s) {
+	for _, a := range beginnings(others, s) {
 		if cost := begun - a.sum; cost > f.room {
 			consider(a.t + f.after(cost))
 		}
@@ -125,17 +124,17 @@ func endings(all []stay, s stay) []mark {
 // full joins what begins at one moment: however much it came to cost, it takes
 // no more than a full bucket.
 func full(c throttle.Charge, stays []stay) []stay {
-	var joined []stay
-	at := make(map[[2]int64]int)
+	slices.SortFunc(stays, func(a, b stay) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.until, b.until))
+	})
+	joined := stays[:0]
 	for _, s := range stays {
-		key := [2]int64{s.at, s.until}
-		i, ok := at[key]
-		if !ok {
-			i = len(joined)
-			at[key] = i
+		last := len(joined) - 1
+		if last < 0 || joined[last].at != s.at || joined[last].until != s.until {
 			joined = append(joined, stay{s.at, s.until, 0})
+			last++
 		}
-		joined[i].cost = min(joined[i].cost+s.cost, c.Limit.Capacity())
+		joined[last].cost = min(joined[last].cost+s.cost, c.Limit.Capacity())
 	}
 	return joined
 }
