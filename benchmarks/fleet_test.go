@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	load     = flag.Duration("load", 2*time.Second, "how long each run of Fleet and Upstream is")
-	everyone = flag.Bool("everyone", false, "let all contenders run in Fleet and Upstream, and not only a few")
+	load     = flag.Duration("load", 1500*time.Millisecond, "how long each run with a limit that binds is")
+	everyone = flag.Bool("everyone", false, "put limits that bind on all contenders, and not only on a few")
 )
 
 // A fleet in which 64 wait, wherever they run.

@@ -25,7 +25,11 @@ part() {
 		echo "machine: $(getconf _NPROCESSORS_ONLN) cores"
 		echo "command: go test -run '^\$' -timeout 30m . $*"
 		go test -run '^$' -timeout 30m . "$@"
-	} >"$file.new"
+	} >"$file.new" || {
+		cat "$file.new" >&2
+		rm "$file.new"
+		exit 1
+	}
 	mv "$file.new" "$file"
 	echo "$file"
 }
@@ -34,7 +38,7 @@ for name in ${*:-local transport binding memory shared upstream fleet}; do
 	case $name in
 	local) part local -bench Local -benchtime 300ms -count 10 ;;
 	transport) part transport -bench Transport -benchtime 300ms -count 10 ;;
-	binding) part binding -bench Binding -benchtime 1x -load 5s ;;
+	binding) part binding -bench Binding -benchtime 1x -everyone -load "${LOAD:-5s}" ;;
 	memory) part memory -bench Memory -benchtime 1x ;;
 	shared) part shared -bench Shared -benchtime 1x -rounds "${ROUNDS:-4}" -turn "${TURN:-1s}" ;;
 	upstream) part upstream -bench Upstream -benchtime 1x -everyone -load "${LOAD:-12s}" ;;

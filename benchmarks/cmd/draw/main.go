@@ -7,8 +7,10 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 func main() {
@@ -30,7 +32,9 @@ func run(from, to string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return err
 	}
-	for name, p := range pictures(r) {
+	all := pictures(r)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		p := all[name]
 		if p.empty() {
 			fmt.Println(name, "is not drawn: there are no results")
 			continue
