@@ -31,3 +31,11 @@ func (s *Store) Lanes() int {
 	}
 	return n
 }
+
+// Cold makes all stores book without lua/hot.lua, until the returned function is
+// called.
+func Cold() (warm func()) {
+	hot := scriptBook
+	scriptBook = newScript("", placeLua+repairLua+bookLua)
+	return func() { scriptBook = hot }
+}

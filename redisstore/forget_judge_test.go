@@ -32,7 +32,7 @@ func (l ledger) allows(known ids, id int) bool {
 	case throttle.Paced:
 		return !crowded(all, at, 1, (per+int64(n)-1)/int64(n))
 	case throttle.Bucket:
-		return !overflows(all, at, l.limit)
+		return hasRoom(all, at, l.limit)
 	}
 	return !crowded(all, at, n, per+1)
 }
@@ -48,16 +48,16 @@ func crowded(all []int64, at int64, n int, span int64) bool {
 	return false
 }
 
-// overflows reports whether some run of starts, at among them, is more than the
-// bucket held and what flowed in meanwhile.
-func overflows(all []int64, at int64, l throttle.Limit) bool {
-	n, per, burst := int64(l.N()), l.Per().Microseconds(), int64(l.Capacity())
-	for i, from := range all {
-		for j := i; j < len(all); j++ {
-			if from <= at && at <= all[j] && int64(j-i+1)*per > burst*per+n*(all[j]-from) {
-				return true
-			}
+// hasRoom reports whether the start at, which is one of all, finds room in a bucket
+// that the others, where they were too many, have left full.
+func hasRoom(all []int64, at int64, l throttle.Limit) bool {
+	n, per := int64(l.N()), l.Per().Microseconds()
+	level, last, full := int64(0), all[0], int64(l.Capacity())*per
+	for i := 0; i < len(all) && all[i] <= at; i++ {
+		level = max(0, level-n*(all[i]-last)) + per
+		if last = all[i]; last < at {
+			level = min(level, full)
 		}
 	}
-	return false
+	return level <= full
 }

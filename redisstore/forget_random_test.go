@@ -147,6 +147,8 @@ func (f *forgetful) farthest() int64 {
 		d = f.charge.Limit.Per()
 	case throttle.Paced:
 		d *= time.Duration(f.charge.Limit.N())
+	case throttle.Bucket: // each node may have emptied one, unaware of the others
+		d *= time.Duration(len(f.nodes))
 	}
 	return d.Microseconds()
 }

@@ -27,6 +27,8 @@ var (
 
 // What each does with it.
 var (
+	//go:embed lua/hot.lua
+	hotLua string
 	//go:embed lua/place.lua
 	placeLua string
 	//go:embed lua/repair.lua
@@ -40,16 +42,16 @@ var (
 )
 
 var (
-	scriptBook   = newScript(placeLua + repairLua + bookLua)
-	scriptPause  = newScript(pauseLua)
-	scriptStatus = newScript(statusLua)
+	scriptBook   = newScript(hotLua, placeLua+repairLua+bookLua)
+	scriptPause  = newScript("", pauseLua)
+	scriptStatus = newScript("", statusLua)
 )
 
 // A script is what Redis runs, and the name that it knows it by.
 type script struct{ source, hash string }
 
-func newScript(main string) script {
-	source := rowLua + entriesLua + ruleLua + bucketLua + ageLua + searchLua + main
+func newScript(before, main string) script {
+	source := before + rowLua + entriesLua + ruleLua + bucketLua + ageLua + searchLua + main
 	sum := sha1.Sum([]byte(source)) // the name that EVALSHA wants
 	return script{source, hex.EncodeToString(sum[:])}
 }

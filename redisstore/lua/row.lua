@@ -106,7 +106,7 @@ local function close(r)
     v[k + 1], v[k + 2], v[k + 3] = F[i] - prev, L[i] - F[i], N[i]
     prev, k = L[i], k + 3
   end
-  r.at, r.old, r.before = 0, L[1] or 0, L[size - 1] or 0
+  r.at, r.old, r.before = 0, L[1] or 0, L[size - 1] or F[size] or 0
   r.first, r.last, r.n = F[size] or 0, L[size] or 0, N[size] or 0
   return size > 1 and cmsgpack.pack(unpack(v)) or ''
 end

@@ -1,0 +1,91 @@
+package redisstore_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// TestP4_HotIsTheSame does the same random things with and without the straight
+// way through a booking. The answers are the same, and so is what is stored, but
+// for the random births of its lives.
+func TestP4_HotIsTheSame(t *testing.T) {
+	server := redistest.Shared(t)
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			hot := play(t, server.Client(t), seed)
+			warm := redisstore.Cold()
+			defer warm()
+			require.Equal(t, hot, play(t, server.Client(t), seed))
+		})
+	}
+}
+
+// play does random things with a busy budget and returns all that came of it.
+func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
+	rng := rand.New(rand.NewPCG(seed, 5))
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := loaded(t, client, nil)
+		c := charge("busy", throttle.SlidingWindow(129+rng.IntN(20_000), time.Second))
+		c.Pace = time.Duration(rng.IntN(2)) * 10 * time.Microsecond
+		var last *throttle.Booking
+		var mark throttle.Grant
+		for op := range 600 {
+			switch r := rng.IntN(100); {
+			case r < 70:
+				k := booking(c)
+				k.Charges[0].Cost = 1 + rng.IntN(3)*rng.IntN(40)
+				k.Charges[0].Reserve = rng.IntN(2) * rng.IntN(50)
+				k.MaxWait = time.Duration(rng.IntN(3)-1) * 300 * time.Millisecond
+				g, err := s.Book(t.Context(), k)
+				require.NoError(t, err)
+				if seen = append(seen, fmt.Sprint(op, g)); g.OK {
+					last, mark = k, g
+				}
+			case r < 73 && last != nil:
+				s.Cancel(last, mark)
+				last = nil
+			case r < 75:
+				require.NoError(t, s.Pause(t.Context(), c, time.Duration(rng.IntN(20))*time.Millisecond))
+			case r < 76:
+				require.NoError(t, client.FlushDB(t.Context()).Err())
+			case r < 77:
+				c.Limit = throttle.SlidingWindow(129+rng.IntN(20_000), []time.Duration{time.Second, time.Second, 700 * time.Millisecond}[rng.IntN(3)])
+			case r < 79:
+				time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
+			default:
+				time.Sleep(time.Duration(rng.IntN(4000)) * time.Microsecond)
+			}
+			seen = append(seen, stored(t, client, s.Key(c.Budget)))
+		}
+	})
+	return seen
+}
+
+// stored returns the head of the row under a key, without its random births and
+// without where its entries stand and when the key expires, which may differ.
+func stored(t *testing.T, client *redis.Client, key string) string {
+	raw, err := client.Get(t.Context(), key).Bytes()
+	if err == redis.Nil {
+		return ""
+	}
+	require.NoError(t, err)
+	var head []float64
+	for i := range 26 {
+		if i != 9 && i != 11 && i != 13 && i != 15 && i != 19 && i != 21 && i != 25 {
+			head = append(head, math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:])))
+		}
+	}
+	return fmt.Sprintf("%.0f", head)
+}
