@@ -128,7 +128,7 @@ func (w *world) step() {
 		c := &w.budgets[w.rng.IntN(len(w.budgets))]
 		w.change(c)
 	case r < 89 && w.settles:
-		w.late()
+		w.settleOne()
 	default:
 		w.advance()
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// An apron is a store under random use of what is in flight, and the truth about
+// Traffic is a store under random use of what is in flight, and the truth about
 // it. Time passes only while nobody is in line: there all that matters is the
 // order.
-type apron struct {
+type traffic struct {
 	*bench
 	rng     *rand.Rand
 	seed    uint64
@@ -44,7 +44,7 @@ type place struct {
 // randomInFlight runs some operations, chosen by the seed, on the store.
 func randomInFlight(b *bench, seed uint64, ops int) {
 	b.Helper()
-	w := &apron{bench: b, seed: seed, lines: newLines(), ledger: newLedger(), rng: rand.New(rand.NewPCG(seed, 2))}
+	w := &traffic{bench: b, seed: seed, lines: newLines(), ledger: newLedger(), rng: rand.New(rand.NewPCG(seed, 2))}
 	w.costly = w.chance(50)
 	for i := range 3 {
 		w.flights = append(w.flights, charge(fmt.Sprint("in flight ", i), throttle.Concurrency(1+w.rng.IntN(6))))
@@ -61,7 +61,7 @@ func randomInFlight(b *bench, seed uint64, ops int) {
 }
 
 // step does one operation.
-func (w *apron) step() {
+func (w *traffic) step() {
 	w.Helper()
 	switch r := w.rng.IntN(100); {
 	case r < 45:
@@ -84,7 +84,7 @@ func (w *apron) step() {
 }
 
 // booking is for room in flight in one or two budgets, often with a window.
-func (w *apron) booking() throttle.Booking {
+func (w *traffic) booking() throttle.Booking {
 	k := throttle.Booking{MaxWait: -1}
 	if w.chance(25) {
 		k.MaxWait = 0
@@ -107,7 +107,7 @@ func (w *apron) booking() throttle.Booking {
 }
 
 // try books and compares the answer.
-func (w *apron) try(k throttle.Booking, before *wait) {
+func (w *traffic) try(k throttle.Booking, before *wait) {
 	w.Helper()
 	now := w.clock()
 	at := w.ledger.earliest(k, now)
@@ -134,7 +134,7 @@ func (w *apron) try(k throttle.Booking, before *wait) {
 
 // isAnswer compares a grant with the wait for a window, and with the charges for
 // which there is no room in flight.
-func (w *apron) isAnswer(k throttle.Booking, g throttle.Grant, wait int64, lacking []int) {
+func (w *traffic) isAnswer(k throttle.Booking, g throttle.Grant, wait int64, lacking []int) {
 	w.Helper()
 	ok := lacking == nil && (wait == 0 || k.MaxWait != 0)
 	lines := lacking != nil && k.MaxWait != 0
@@ -149,7 +149,7 @@ func (w *apron) isAnswer(k throttle.Booking, g throttle.Grant, wait int64, lacki
 }
 
 // look compares who is called, and now and then what is in flight.
-func (w *apron) look() {
+func (w *traffic) look() {
 	w.Helper()
 	for _, p := range w.waiting {
 		if p.wait.called && !w.called(p.ticket) {
@@ -171,7 +171,7 @@ func (w *apron) look() {
 }
 
 // compare compares a status.
-func (w *apron) compare(c throttle.Charge) {
+func (w *traffic) compare(c throttle.Charge) {
 	w.Helper()
 	st, err := w.store.Status(w.Context(), c)
 	used, waiting := w.lines.at(c).status()
@@ -181,13 +181,13 @@ func (w *apron) compare(c throttle.Charge) {
 }
 
 // clock is the store's time in microseconds.
-func (w *apron) clock() int64 { return time.Now().UnixMicro() }
+func (w *traffic) clock() int64 { return time.Now().UnixMicro() }
 
 // chance is true in so many of a hundred cases.
-func (w *apron) chance(percent int) bool { return w.rng.IntN(100) < percent }
+func (w *traffic) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
 // failf ends the run and says how to repeat it.
-func (w *apron) failf(format string, args ...any) {
+func (w *traffic) failf(format string, args ...any) {
 	w.Helper()
 	w.fatalf("seed %d, operation %d, in flight: "+format, append([]any{w.seed, w.op}, args...)...)
 }

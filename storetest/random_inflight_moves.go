@@ -9,7 +9,7 @@ import (
 )
 
 // end releases or cancels what is in flight.
-func (w *apron) end() {
+func (w *traffic) end() {
 	s, ok := takeOne(w.rng, &w.running)
 	if !ok {
 		return
@@ -25,7 +25,7 @@ func (w *apron) end() {
 }
 
 // settleOne settles what is in flight; the room that it has there stays as it is.
-func (w *apron) settleOne() {
+func (w *traffic) settleOne() {
 	w.Helper()
 	s, ok := takeOne(w.rng, &w.running)
 	if !ok {
@@ -45,7 +45,7 @@ func (w *apron) settleOne() {
 
 // awaitOne goes on with one that waits for a window: it books again when its
 // time has come, or earlier if somebody is in line. Some leave instead.
-func (w *apron) awaitOne() {
+func (w *traffic) awaitOne() {
 	w.Helper()
 	s, ok := takeOne(w.rng, &w.booked)
 	if !ok {
@@ -68,7 +68,7 @@ func (w *apron) awaitOne() {
 }
 
 // comeBack books again for one in line, more often than not one that is called.
-func (w *apron) comeBack() {
+func (w *traffic) comeBack() {
 	w.Helper()
 	p, ok := takeOne(w.rng, &w.waiting)
 	if !ok {
@@ -87,14 +87,14 @@ func (w *apron) comeBack() {
 }
 
 // giveUp cancels a place in line.
-func (w *apron) giveUp(p place) {
+func (w *traffic) giveUp(p place) {
 	w.lines.leave(p.wait)
 	w.cancels(p.ticket)
 	w.lines.call()
 }
 
 // pass lets time pass, after all have left the line.
-func (w *apron) pass() {
+func (w *traffic) pass() {
 	for _, p := range w.waiting {
 		w.giveUp(p)
 	}
@@ -103,7 +103,7 @@ func (w *apron) pass() {
 }
 
 // leave ends everything, and wants nothing to be left.
-func (w *apron) leave() {
+func (w *traffic) leave() {
 	w.Helper()
 	w.pass()
 	for _, s := range w.running {

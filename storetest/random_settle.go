@@ -6,9 +6,9 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// late settles one of the latest starts, past or to come, in the store and in
+// settleOne settles one of the latest starts, past or to come, in the store and in
 // the truth.
-func (w *world) late() {
+func (w *world) settleOne() {
 	w.Helper()
 	old, ok := w.take()
 	if !ok || !w.current(old.booking) {
