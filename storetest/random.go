@@ -100,8 +100,10 @@ func newWorld(b *bench, seed uint64) *world {
 		c := charge(fmt.Sprint("budget ", i), throttle.Limit{})
 		c.Limit, c.Jitter = w.limit()
 		// Shadow starts may overlap on a pace, and a store that joins their
-		// blocks may report a longer wait than there is.
-		c.Shadow = i == 3 && c.Limit.Kind() != throttle.Paced && w.chance(30)
+		// blocks may report a longer wait than there is. How far they
+		// overdraw a bucket, a store need not remember for long.
+		k := c.Limit.Kind()
+		c.Shadow = i == 3 && k != throttle.Paced && k != throttle.Bucket && w.chance(30)
 		if !c.Shadow && w.chance(40) {
 			c.Pace = time.Duration(w.rng.IntN(20000)) * tick
 		}

@@ -31,9 +31,9 @@ func (w *world) settleOne() {
 }
 
 // trueCost is what a start turns out to have cost: less, the same, or more, even
-// above the limit. Two things are not tried, because stores may be more careful
-// then: blocks of a pace that overlap, and, where starts share entries, more
-// than a full bucket.
+// above the limit of a window. A pace and a bucket are not overdrawn: there a
+// store may be more careful, or forget what is more than a full bucket once
+// nothing has happened for as long as it takes to fill it.
 func (w *world) trueCost(c throttle.Charge, g granted) int {
 	cost := w.rng.IntN(c.Cost + 1)
 	if w.chance(50) {
@@ -45,22 +45,23 @@ func (w *world) trueCost(c throttle.Charge, g granted) int {
 	if cost <= c.Cost {
 		return cost
 	}
-	s := stayOf(c, g.booking.Spread, g.at)
-	switch c.Limit.Kind() {
-	case throttle.Paced:
-		others := slices.Clone(w.truth.stays[c.Budget.Key])
-		if i := slices.Index(others, s); i >= 0 {
-			others = slices.Delete(others, i, i+1)
-		}
-		if s.cost = min(cost, c.Limit.N()); !fits(c, others, s) {
-			return c.Cost
-		}
-		return s.cost
-	case throttle.Bucket:
-		if w.mood != exact {
-			return c.Cost
-		}
+	if k := c.Limit.Kind(); k == throttle.Paced || k == throttle.Bucket {
+		return w.affordable(c, g, min(cost, c.Limit.Capacity()))
 	}
 	w.above[c.Budget.Key] = true
+	return cost
+}
+
+// affordable is the cost, if the limit allows that, or what was booked.
+func (w *world) affordable(c throttle.Charge, g granted, cost int) int {
+	s := stayOf(c, g.booking.Spread, g.at)
+	others := slices.Clone(w.truth.stays[c.Budget.Key])
+	if i := slices.Index(others, s); i >= 0 {
+		others = slices.Delete(others, i, i+1)
+	}
+	s.cost, c.Reserve = cost, 0
+	if !fits(c, others, s) {
+		return c.Cost
+	}
 	return cost
 }
