@@ -120,6 +120,25 @@ var mixedChecks = []check{
 		b.boards(late)
 	}},
 
+	{"P5_InFlightCalledGoesWhoeverComes", func(b *bench) {
+		a, c := charge("a", throttle.Concurrency(1)), charge("c", throttle.Concurrency(2))
+		first, second := b.holds(a), b.holds(c)
+		third := b.holds(c)
+		early := b.waits(0, a, costing(c, 2))
+		late := b.waits(0, c)
+		b.releases(second)
+		b.called(late)
+		b.releases(first)
+		b.called(early)
+		early = b.again(early)
+		b.isWaiting(early, 1) // before the other, which has its room already
+		late = b.boards(late)
+		b.releases(third)
+		b.notCalled(early)
+		b.releases(late)
+		b.boards(early)
+	}},
+
 	{"P7_InFlightGivenBackByARefusal", func(b *bench) {
 		one, window := charge("one", throttle.Concurrency(1)), charge("window", throttle.PerSecond(1))
 		held := b.holds(one)

@@ -96,6 +96,12 @@ var inFlightMutants = []mutant{
 	}}},
 	{"who comes too early goes to the end", "P5_LineKeeps", "", newArrival(true)},
 	{"who is called and lines up again goes to the end", "P5_InFlightKeepsItsTurn", "", newArrival(false)},
+	{"who is called stands in line again", "P5_InFlightCalled", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		if w := o.queued[b.Instead]; w != nil {
+			w.called = false
+		}
+		return honest(o, b)
+	}}},
 	{"who comes new passes the line", "P5_LineCostly", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
 		if b.Instead == 0 && !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool {
 			return inFlight(c) && !o.lines.at(c).fits(c)
