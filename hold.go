@@ -97,9 +97,9 @@ func (h *hold) book(ctx context.Context) error {
 		}
 		b.Spread = s
 	}
-	b.Instead = 0
+	b.Instead, b.InsteadNode = 0, 0
 	if h.placed() {
-		b.Instead = h.grant.Mark
+		b.Instead, b.InsteadNode = h.grant.Mark, h.grant.Node
 	}
 	b.MaxWait = h.patience(ctx, asked)
 	g, err := h.store.Book(ctx, b)

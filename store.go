@@ -111,6 +111,9 @@ type Booking struct {
 	// room behind it.
 	Spread time.Duration
 
+	// InsteadNode is Instead for Grant.Node.
+	InsteadNode int64
+
 	// Instead, if not zero, is the mark of an earlier grant for the same
 	// charges, with the same Spread, that was not used, or of a place in line:
 	// it is given back in the same step, even if the booking is then refused.
@@ -140,6 +143,9 @@ type Grant struct {
 
 	// Mark identifies the start for Cancel and Instead; opaque, not zero.
 	Mark int64
+
+	// Node is a second mark, for stores that keep Node charges apart.
+	Node int64
 
 	// Ready is set, and OK is not, if only InFlight charges had no room and
 	// MaxWait is not 0: the caller has a place in line, by arrival, until it

@@ -104,6 +104,25 @@ func TestP12_RefusedAfterALoss(t *testing.T) {
 	})
 }
 
+// TestP12_ForgottenAgainAndAgain loses everything many times within one window,
+// with a start between the losses.
+func TestP12_ForgottenAgainAndAgain(t *testing.T) {
+	forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
+		s, thirty := redisstore.NewAt(client, nil, bubbleClock), charge("thirty", throttle.PerMinute(30))
+		for range 20 {
+			require.Zero(t, book(t, s, thirty))
+		}
+		for range 10 {
+			forget()
+			require.Zero(t, book(t, s, thirty))
+			time.Sleep(time.Second)
+		}
+		forget()
+		require.GreaterOrEqual(t, book(t, s, thirty), 50*time.Second)
+		requireSmall(t, client)
+	})
+}
+
 // TestP12_OneNodeRepairsForAll has a node that knows everything and others that
 // know little. Once it has called, all know.
 func TestP12_OneNodeRepairsForAll(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"slices"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 )
 
 // DefaultNamespace is the Namespace of Options that do not set one.
@@ -44,8 +45,9 @@ type Store struct {
 	client  redis.UniversalClient
 	prefix  string
 	tagged  bool   // see Options.HashTags
-	node    string // this store among those that use the same Redis: random
+	id      string // this store among those that use the same Redis: random
 	lanes   lanes
+	node    func() *memstore.Store // budgets of this store alone
 	memory  memory
 	callers sync.Pool
 	now     func() string // the time for the scripts; "" lets them ask the server
@@ -56,11 +58,12 @@ type Store struct {
 // closes it. New sends nothing, so Redis need not be up.
 func New(client redis.UniversalClient, o *Options) *Store {
 	s := &Store{client: client, now: func() string { return "" }}
+	s.node = sync.OnceValue(memstore.New)
 	s.lanes.all = make(map[string]*lane)
 	s.memory.budgets = make(map[[16]byte]*recall)
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
-	s.node = base64.RawURLEncoding.EncodeToString(id)
+	s.id = base64.RawURLEncoding.EncodeToString(id)
 	name := DefaultNamespace
 	if o != nil && o.Namespace != "" {
 		name = o.Namespace
@@ -87,7 +90,7 @@ func (s *Store) key(b *throttle.Budget) string {
 // recordKey returns the key under which Redis remembers the last call of this
 // store in a lane. No budget has it: those end in a hash of 22 letters.
 func (s *Store) recordKey(group string) string {
-	return s.prefix + s.tag(group) + "calls:" + s.node + ":" + escape.Replace(group)
+	return s.prefix + s.tag(group) + "calls:" + s.id + ":" + escape.Replace(group)
 }
 
 // tag returns the hash tag of a group, where there is a cluster.
@@ -101,41 +104,19 @@ func (s *Store) tag(group string) string {
 // Book implements [throttle.Store]. While Redis is away it tries again, with a
 // growing pause, for as long as ctx and b.MaxWait allow.
 func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	var timeUp <-chan time.Time
-	if b.MaxWait >= 0 {
-		timer := time.NewTimer(patienceFor(b.MaxWait))
-		defer timer.Stop()
-		timeUp = timer.C
+	switch fleet, node := scopes(b.Charges); {
+	case !node:
+		return s.bookFleet(ctx, b)
+	case !fleet:
+		return s.node().Book(ctx, b)
 	}
-	c := s.newCaller(b)
-	if err := s.ask(ctx, c, timeUp); err != nil {
-		return throttle.Grant{}, err
-	}
-	defer s.free(c)
-	return c.outcome.grant(b.Charges, time.Since(c.sent)), nil
+	return s.bookBoth(ctx, b)
 }
 
-// undoSoon is how long a caller that leaves waits for its place to be given
-// back, so that who comes next finds it free.
-const undoSoon = 50 * time.Millisecond
-
 // Cancel implements [throttle.Store]. A Redis that does not answer soon is told
-// in the background, for some seconds; after that the place stays taken, which
-// is safe.
+// in the background, for a moment; after that the next caller tells it.
 func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
-	if !g.OK {
-		return
-	}
-	c := s.newCaller(b)
-	c.mark, c.maxWait = g.Mark, giveBack
-	s.join(c)
-	soon := time.NewTimer(undoSoon)
-	defer soon.Stop()
-	select {
-	case <-c.done:
-		s.free(c)
-	case <-soon.C:
-	}
+	s.each(b, g, s.cancelFleet, func(b *throttle.Booking, g throttle.Grant) { s.node().Cancel(b, g) })
 }
 
 // Release implements [throttle.Store].
@@ -143,20 +124,23 @@ func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {}
 
 // Settle implements [throttle.Store].
 func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
-	if !g.OK {
-		return nil
+	switch fleet, node := scopes(b.Charges); {
+	case !node:
+		return s.settleFleet(ctx, b, g, costs)
+	case !fleet:
+		return s.node().Settle(ctx, b, g, costs)
 	}
-	c := s.newCaller(b)
-	c.mark, c.maxWait, c.costs = g.Mark, changeCost, slices.Clone(costs)
-	if err := s.ask(ctx, c, nil); err != nil {
-		return err
-	}
-	s.free(c)
-	return nil
+	h := split(b)
+	return errors.Join(
+		s.node().Settle(ctx, &h.node, ofNode(g), pick(costs, h.inNode)),
+		s.settleFleet(ctx, &h.fleet, g, pick(costs, h.inFleet)))
 }
 
 // Pause implements [throttle.Store].
 func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	if c.Node {
+		return s.node().Pause(ctx, c, d)
+	}
 	_, err := retry(ctx, func() (numbers, error) {
 		return s.call(scriptPause, func(e edges) ([]string, numbers) {
 			return []string{s.key(&c.Budget)}, e.appendRule(numbers(nil).add(micros(d)), 1, &c)
@@ -167,6 +151,9 @@ func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 
 // Status implements [throttle.Store].
 func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+	if c.Node {
+		return s.node().Status(ctx, c)
+	}
 	st := throttle.Status{Limit: c.Limit}
 	v, err := retry(ctx, func() (numbers, error) {
 		return s.call(scriptStatus, func(e edges) ([]string, numbers) {

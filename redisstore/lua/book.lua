@@ -164,17 +164,35 @@ local function serve(list, callers, from, max_wait)
   end
 end
 
+-- counts reports whether the start at t still counts. A window whose edges are
+-- not at hand is long over.
+local function counts(s, t)
+  if s.kind == ALIGNED then
+    local _, stop = window(s, t)
+    return stop ~= nil and stop > now
+  end
+  return t + s.length + s.span > now
+end
+
 -- settle changes what the start at mark cost under s, if it still counts.
 local function settle(s, mark)
-  local r, excess = s.row, s.more - s.each
-  if r.seen < r.frozen then
-    if excess > 0 then
-      place(r, mark, weigh(s, excess))
-    end
-  elseif remove(r, mark, s) and s.more > 0 then
-    place(r, mark, weigh(s, s.more))
+  if not counts(s, mark) then
+    return
   end
-  r.count = r.count + max(0, excess)
+  local cost, t = s.more, mark
+  if not remove(s.row, mark, s) then
+    cost = cost - s.each
+    if s.kind == PACED then
+      t = t + s.each * s.span -- behind what is there
+    end
+  end
+  if s.kind == PACED then
+    cost = min(cost, ceil(FARTHEST / s.span)) -- a longer block means no more
+  end
+  if cost > 0 then
+    place(s.row, t, weigh(s, cost))
+  end
+  s.row.count = s.row.count + max(0, s.more - s.each)
 end
 
 while here <= #blob do

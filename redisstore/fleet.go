@@ -1,0 +1,60 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// bookFleet is Book for budgets in Redis.
+func (s *Store) bookFleet(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	var timeUp <-chan time.Time
+	if b.MaxWait >= 0 {
+		timer := time.NewTimer(patienceFor(b.MaxWait))
+		defer timer.Stop()
+		timeUp = timer.C
+	}
+	c := s.newCaller(b)
+	if err := s.ask(ctx, c, timeUp); err != nil {
+		return throttle.Grant{}, err
+	}
+	defer s.free(c)
+	return c.outcome.grant(b.Charges, time.Since(c.sent)), nil
+}
+
+// undoSoon is how long a caller that leaves waits for its place to be given
+// back, so that who comes next finds it free.
+const undoSoon = 50 * time.Millisecond
+
+// cancelFleet is Cancel for budgets in Redis.
+func (s *Store) cancelFleet(b *throttle.Booking, g throttle.Grant) {
+	if !g.OK || g.Mark == 0 {
+		return
+	}
+	c := s.newCaller(b)
+	c.mark, c.maxWait = g.Mark, giveBack
+	s.join(c)
+	soon := time.NewTimer(undoSoon)
+	defer soon.Stop()
+	select {
+	case <-c.done:
+		s.free(c)
+	case <-soon.C:
+	}
+}
+
+// settleFleet is Settle for budgets in Redis.
+func (s *Store) settleFleet(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	if !g.OK {
+		return nil
+	}
+	c := s.newCaller(b)
+	c.mark, c.maxWait, c.costs = g.Mark, changeCost, slices.Clone(costs)
+	if err := s.ask(ctx, c, nil); err != nil {
+		return err
+	}
+	s.free(c)
+	return nil
+}

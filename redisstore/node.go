@@ -1,0 +1,152 @@
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A request can need budgets of the fleet, in Redis, and budgets of this node
+// alone, in memory: the halves of its booking.
+type halves struct {
+	whole           *throttle.Booking
+	fleet, node     throttle.Booking
+	inFleet, inNode []int // where the charges of a half stand in the whole
+}
+
+// split takes a booking apart.
+func split(b *throttle.Booking) *halves {
+	h := &halves{whole: b, fleet: *b, node: *b}
+	h.fleet.Charges, h.node.Charges, h.node.Instead = nil, nil, b.InsteadNode
+	for i, c := range b.Charges {
+		if c.Node {
+			h.node.Charges, h.inNode = append(h.node.Charges, c), append(h.inNode, i)
+		} else {
+			h.fleet.Charges, h.inFleet = append(h.fleet.Charges, c), append(h.inFleet, i)
+		}
+	}
+	return h
+}
+
+// scopes reports whether charges are of the fleet, and of this node.
+func scopes(charges []throttle.Charge) (fleet, node bool) {
+	for i := range charges {
+		fleet, node = fleet || !charges[i].Node, node || charges[i].Node
+	}
+	return fleet, node
+}
+
+// ofNode is the node's half of a grant.
+func ofNode(g throttle.Grant) throttle.Grant {
+	g.Mark = g.Node
+	return g
+}
+
+// granted is a half's grant as one of the whole.
+func (h *halves) granted(g throttle.Grant, in []int) throttle.Grant {
+	if g.Held >= 0 {
+		g.Held = in[g.Held]
+	}
+	for k, i := range h.inFleet {
+		h.whole.Charges[i].Over = h.fleet.Charges[k].Over
+	}
+	for k, i := range h.inNode {
+		h.whole.Charges[i].Over = h.node.Charges[k].Over
+	}
+	return g
+}
+
+// each does something for the halves of a booking that was granted.
+func (s *Store) each(b *throttle.Booking, g throttle.Grant, fleet, node func(*throttle.Booking, throttle.Grant)) {
+	switch inFleet, inNode := scopes(b.Charges); {
+	case !inNode:
+		fleet(b, g)
+	case !inFleet:
+		node(b, g)
+	default:
+		h := split(b)
+		fleet(&h.fleet, g)
+		node(&h.node, ofNode(g))
+	}
+}
+
+// pick returns some of the costs.
+func pick(costs, which []int) []int {
+	picked := make([]int, len(which))
+	for k, i := range which {
+		picked[k] = costs[i]
+	}
+	return picked
+}
+
+// bookBoth books one start in both halves or in none. The node names a start,
+// the fleet answers with the first one from then on, and the node's start moves
+// there. If somebody else of this node was there first, all begins again from the
+// next start: that is the only case of more than one round trip.
+func (s *Store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	h, asked := split(b), time.Now()
+	for {
+		mine, err := s.node().Book(ctx, &h.node)
+		if err != nil || !mine.OK {
+			s.undo(&h.fleet, h.fleet.Instead)
+			mine.Mark, mine.Node = 0, mine.Mark
+			return h.granted(mine, h.inNode), err
+		}
+		h.fleet.NotBefore, h.fleet.MaxWait = mine.Wait, remaining(b.MaxWait, asked)
+		theirs, err := s.bookFleet(ctx, &h.fleet)
+		if err != nil || !theirs.OK {
+			s.node().Cancel(&h.node, mine)
+			return h.granted(theirs, h.inFleet), err
+		}
+		moved := s.move(ctx, h, mine, theirs.Wait, remaining(b.MaxWait, asked))
+		if !moved.OK || moved.Wait > theirs.Wait {
+			s.node().Cancel(&h.node, moved)
+			h.node.Instead, h.node.NotBefore, h.fleet.Instead = 0, theirs.Wait, theirs.Mark
+			continue
+		}
+		theirs.Node = moved.Mark
+		if theirs.Held < 0 && theirs.Wait > 0 {
+			theirs.Held, theirs.Paused = mine.Held, mine.Paused
+			return h.granted(theirs, h.inNode), nil
+		}
+		return h.granted(theirs, h.inFleet), nil
+	}
+}
+
+// move takes the node's start to another time, if there is room then.
+func (s *Store) move(ctx context.Context, h *halves, g throttle.Grant, wait, maxWait time.Duration) throttle.Grant {
+	h.node.Instead = g.Mark
+	if holds(h.node.Charges, g) {
+		s.node().Cancel(&h.node, g)
+		h.node.Instead = 0
+	}
+	h.node.NotBefore, h.node.MaxWait = wait, maxWait
+	moved, _ := s.node().Book(ctx, &h.node) // a memory does not fail
+	return moved
+}
+
+// undo gives back the fleet's half of a start, if there is one.
+func (s *Store) undo(b *throttle.Booking, mark int64) {
+	if mark != 0 {
+		s.cancelFleet(b, throttle.Grant{OK: mark > 0, Mark: mark})
+	}
+}
+
+// holds reports whether a grant holds InFlight charges.
+func holds(charges []throttle.Charge, g throttle.Grant) bool {
+	for i := range charges {
+		if charges[i].Limit.Kind() == throttle.InFlight {
+			return g.OK && g.Wait == 0
+		}
+	}
+	return false
+}
+
+// remaining is what is left of a longest wait.
+func remaining(maxWait time.Duration, since time.Time) time.Duration {
+	if maxWait <= 0 {
+		return maxWait
+	}
+	return max(0, maxWait-time.Since(since))
+}
