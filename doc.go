@@ -21,7 +21,7 @@
 //
 // Each idea more is a line more: another row in Policies, a Match, a Key,
 // MaxWait to be refused instead of held, redisstore for a fleet, Observe,
-// Penalty, Cost, Shadow.
+// Penalty, Cost, Settle, Headroom, Scope, Shadow.
 //
 // # Policies
 //
@@ -66,7 +66,8 @@
 // [SlidingWindow] (and [PerSecond], [PerMinute], [PerHour]) is right against every
 // upstream that counts n per interval, because each of its windows is one
 // interval. [FixedWindow] and [CalendarWindow] use a quota to the full where the
-// upstream resets at known moments. [LeakyBucket] spaces starts out. [ParseLimit]
+// upstream resets at known moments. [LeakyBucket] spaces starts out. [TokenBucket]
+// is right where the upstream keeps such a bucket, and only there. [ParseLimit]
 // reads them from text, such as "10000/20s" or "5000/month Asia/Shanghai".
 //
 // The upstream counts arrivals, not starts. [Policy.Jitter] is the time that may
@@ -77,6 +78,35 @@
 // written yet, so a slow dial or handshake does no harm. It needs a base that
 // calls the hooks of net/http/httptrace, as [http.Transport] does; with another
 // base the last look is before it is called.
+//
+// # Requests in flight
+//
+// [Concurrency] counts what has started and not ended, whatever its rate. A
+// request ends when the body of its answer is closed, at its end or has failed,
+// when the request fails, or when its context ends: whichever comes first. So a
+// body that is neither read to its end nor closed stays in flight until its
+// context ends, and without one that ends, for ever.
+//
+// When there will be room nobody can know. Callers stand in a line by arrival,
+// for the whole fleet, and are woken in that order; a refusal has a RetryAfter
+// of 0. A request that other policies hold takes nothing that is in flight until
+// its start has come. If there is no room then it gives the start back and gets
+// in line. What a process that died had in flight ends within 30 seconds.
+//
+// # Priorities
+//
+// [Policy.Headroom] is the share of a limit that requests of a priority must leave
+// free; [WithPriority] says which a request has. Low requests queue while others
+// find room at once, on the same budget. Nobody starves: a place that is booked is
+// never taken away again.
+//
+// # Costs
+//
+// [Policy.Cost] says what a request costs before it is sent, and [Policy.Settle]
+// what it has cost, once the answer is there: the tokens of a model, the points of
+// a query. The difference is charged at the request's own start, even above the
+// limit, so that later requests wait for it, or it is given back. For work that
+// is not HTTP that is [Permit.Settle].
 //
 // # Waiting and being refused
 //
@@ -94,6 +124,9 @@
 // counts, the last two labels of the policy's host; a policy without a host
 // puts all policies of its table in one group, so add or remove one in all
 // programs at once.
+//
+// A policy whose [Policy.Scope] is [Node] is kept by each store for itself, for
+// what one machine or one address may do.
 //
 // # Penalties
 //

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -80,6 +82,45 @@ func Example_dingTalk() {
 	// app and API 20/s
 	// address 10000/20s
 	// robot 20/m
+}
+
+// A model's API counts requests, and tokens that are known from the answer only.
+func Example_model() {
+	estimate := func(r *http.Request) int { return 100 + int(r.ContentLength)/4 }
+	usage := func(resp *http.Response) int {
+		n, err := strconv.Atoi(resp.Header.Get("X-Tokens-Used"))
+		if err != nil {
+			return -1 // it does not say
+		}
+		return n
+	}
+
+	policies := []throttle.Policy{
+		{
+			Name: "requests", Limit: throttle.TokenBucket(1, time.Second, 60),
+			Headroom: map[throttle.Priority]float64{throttle.Low: 0.25}, // batch work leaves a quarter free
+		},
+		{
+			Name: "tokens", Limit: throttle.PerMinute(90_000),
+			Cost: estimate, Settle: usage, // the difference is charged or given back
+		},
+		{Name: "at once", Limit: throttle.Concurrency(8), Scope: throttle.Node}, // each process for itself
+	}
+
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: offline}))
+	batch := throttle.WithPriority(context.Background(), throttle.Low)
+	req, err := http.NewRequestWithContext(batch, http.MethodPost, "https://api.example.com/v1/complete", strings.NewReader("Why?"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, charge := range transport.Explain(req) {
+		fmt.Println(charge.Budget.Policy, charge.Cost, "of", charge.Limit, "leaving", charge.Reserve)
+	}
+	// Output:
+	// requests 1 of 1/s burst 60 leaving 15
+	// tokens 101 of 90000/m leaving 0
+	// at once 1 of 8 in flight leaving 0
 }
 
 // A caller that would rather be told than wait.
