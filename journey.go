@@ -114,6 +114,25 @@ func (j *journey) refuse(err error) error {
 	return err
 }
 
+// run sends the request and learns from the answer. What it has in flight ends
+// here unless the caller gets the answer, also if the base or one of the policy's
+// functions panics.
+func (j *journey) run() (*http.Response, error) {
+	answered := false
+	defer func() {
+		if !answered {
+			j.end()
+		}
+	}()
+	resp, err := j.send()
+	if err != nil || resp == nil {
+		return nil, err
+	}
+	j.learn(resp)
+	answered = true
+	return resp, nil
+}
+
 // send hands the request to the base. A base that tells of its connections has
 // the grant looked at once more when it is about to write: dialling may have
 // taken longer than the grant is good for.
@@ -133,7 +152,6 @@ func (j *journey) send() (*http.Response, error) {
 		if resp != nil && resp.Body != nil {
 			resp.Body.Close()
 		}
-		j.end()
 		return nil, err
 	}
 	if !traced {

@@ -15,6 +15,7 @@ type Permit struct {
 	reserve int
 	spread  time.Duration
 	mark    int64
+	node    int64
 	wait    time.Duration
 	over    atomic.Bool
 }
@@ -27,11 +28,11 @@ func (p *Permit) fill(l *Limiter, h *hold) {
 	if h.boarded != nil {
 		g = &h.boarded.grant // the only charge is InFlight
 	}
-	p.spread, p.mark, p.wait = h.booking.Spread, g.Mark, g.Wait
+	p.spread, p.mark, p.node, p.wait = h.booking.Spread, g.Mark, g.Node, g.Wait
 }
 
 // grant returns what names the start.
-func (p *Permit) grant() Grant { return Grant{OK: true, Wait: p.wait, Mark: p.mark, Held: -1} }
+func (p *Permit) grant() Grant { return Grant{OK: true, Wait: p.wait, Mark: p.mark, Node: p.node, Held: -1} }
 
 // booking returns what the permit was given for.
 func (p *Permit) booking() *Booking {

@@ -99,12 +99,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case len(j.rules) == 0:
 		return t.base.RoundTrip(req)
 	}
-	resp, err := j.send()
-	if err != nil {
-		return nil, err
-	}
-	j.learn(resp)
-	return resp, nil
+	return j.run()
 }
 
 // SetPolicies replaces the policies, at once and for all requests to come.
