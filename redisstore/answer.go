@@ -16,6 +16,7 @@ const (
 // An outcome is what book.lua says of one caller.
 type outcome struct {
 	booked bool
+	holds  bool  // the seats in flights are taken
 	wait   int64 // until the start, in microseconds
 	mark   int64
 	held   int
@@ -35,7 +36,7 @@ func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcom
 				return nil, errAnswer
 			}
 			o := outcome{
-				booked: v.at(1) == 1, wait: v.at(2) - now, mark: v.at(2), held: int(v.at(3)) - 1, paused: v.at(4) == 1,
+				booked: v.at(1) >= 1, holds: v.at(1) == 2, wait: v.at(2) - now, mark: v.at(2), held: int(v.at(3)) - 1, paused: v.at(4) == 1,
 			}
 			many := v.at(0)
 			v = v.from(perRun)
@@ -50,7 +51,7 @@ func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcom
 			}
 		}
 	}
-	if v.size() != perBudget*len(f.budgets) {
+	if v.size() < perBudget*len(f.budgets) {
 		return nil, errAnswer
 	}
 	for _, c := range f.budgets {
@@ -58,6 +59,10 @@ func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcom
 		ahead := time.Duration(max(0, last-now)) * time.Microsecond
 		s.memory.note(c.Budget.Key, v, total, received.Add(ahead), keep(c))
 		v = v.from(perBudget)
+	}
+	b.heard, v = readFlights(v, len(f.flights))
+	if v.size() != 0 || len(b.heard) != len(f.flights) {
+		return nil, errAnswer
 	}
 	return all, nil
 }
@@ -68,7 +73,7 @@ func shadows(c *caller) (n int) {
 		return 0
 	}
 	for i := range c.charges {
-		if c.charges[i].Shadow {
+		if c.charges[i].Shadow && !flies(&c.charges[i]) {
 			n++
 		}
 	}
@@ -87,10 +92,16 @@ func keep(c *throttle.Charge) time.Duration {
 // grant is the outcome as callers know it. Shadow charges are told how much
 // later they would have started.
 func (o *outcome) grant(charges []throttle.Charge, age time.Duration) throttle.Grant {
-	over := o.over
+	over, wait := o.over, waitOf(o.wait)
 	for i := range charges {
 		c := &charges[i]
 		c.Over = 0
+		if flies(c) {
+			if o.booked && !o.holds {
+				wait = max(wait, time.Microsecond) // only who need not wait holds
+			}
+			continue
+		}
 		if c.Shadow && o.booked {
 			c.Over, over = time.Duration(over.at(0))*time.Microsecond, over.from(1)
 		}
@@ -98,5 +109,5 @@ func (o *outcome) grant(charges []throttle.Charge, age time.Duration) throttle.G
 	if o.booked && o.wait < 0 {
 		age += time.Duration(-o.wait) * time.Microsecond // decided when the call was made for the first time
 	}
-	return throttle.Grant{OK: o.booked, Wait: waitOf(o.wait), Age: age, Mark: o.mark, Held: o.held, Paused: o.paused}
+	return throttle.Grant{OK: o.booked, Wait: wait, Age: age, Mark: o.mark, Held: o.held, Paused: o.paused}
 }

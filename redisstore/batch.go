@@ -14,6 +14,8 @@ type batch struct {
 	callers []*caller
 	runs    []run
 	number  int64     // of the call, among all that this store makes
+	flights []*flight // those that it states; see takeFloors
+	heard   []heard   // what was answered of each
 	sent    time.Time // when it was sent for the first time
 }
 
@@ -65,11 +67,13 @@ type ruleID struct {
 // A form is a batch written down for book.lua.
 type form struct {
 	keys    []string           // first that of the record
-	budgets []*throttle.Charge // a charge for each of the other keys
+	budgets []*throttle.Charge // a charge for each of the next keys
+	flights []*flight          // of the keys after those
 	keyOf   map[[16]byte]int
 	ruleOf  map[ruleID]int
 	known   numbers // what the program knows of each key
 	rules   numbers
+	states  numbers // what it says of each flight
 	asks    numbers
 }
 
@@ -77,7 +81,7 @@ type form struct {
 func (s *Store) write(b *batch, e edges) *form {
 	f := &form{
 		keys:  []string{s.recordKey(b.callers[0].charges[0].Budget.Group)},
-		keyOf: make(map[[16]byte]int, 1), ruleOf: make(map[ruleID]int, 1),
+		keyOf: make(map[[16]byte]int, 1), ruleOf: make(map[ruleID]int, 1), flights: b.flights,
 	}
 	now := time.Now()
 	for _, r := range b.runs {
@@ -88,11 +92,22 @@ func (s *Store) write(b *batch, e edges) *form {
 			f.asks = f.asks.add(int64(f.rule(s, e, ch, now)), int64(ch.Cost), int64(ch.Reserve), c.more(i))
 		}
 	}
+	for _, fl := range b.flights {
+		f.keys, f.states = append(f.keys, fl.key), s.flights.state(f.states, fl)
+	}
 	return f
+}
+
+// flight returns the index of a charge's flight as the script has it.
+func (f *form) flight(c *throttle.Charge) int {
+	return -1 - slices.IndexFunc(f.flights, func(fl *flight) bool { return fl.charge.Budget.Key == c.Budget.Key })
 }
 
 // rule returns the index of a charge's rule, and writes it down if it is new.
 func (f *form) rule(s *Store, e edges, c *throttle.Charge, now time.Time) int {
+	if flies(c) {
+		return f.flight(c)
+	}
 	id := ruleID{c.Budget.Key, c.Limit, c.Jitter}
 	if rule, ok := f.ruleOf[id]; ok {
 		return rule
@@ -113,5 +128,5 @@ func (f *form) rule(s *Store, e edges, c *throttle.Charge, now time.Time) int {
 // args joins the parts.
 func (f *form) args(number int64) numbers {
 	head := make(numbers, 0, 24).add(number, rand.Int64N(1<<53-1)+1, int64(len(f.ruleOf)))
-	return slices.Concat(head, f.known, f.rules, f.asks)
+	return slices.Concat(head, f.known, f.rules, f.states, f.asks)
 }

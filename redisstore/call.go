@@ -28,12 +28,13 @@ const (
 )
 
 // call runs a script and returns its answer: the server's time, then what it did.
-func (s *Store) call(p script, write func(edges) ([]string, numbers)) (numbers, error) {
+// Some scripts are told more than the time and numbers.
+func (s *Store) call(p script, write func(edges) ([]string, numbers), more ...any) (numbers, error) {
 	now := time.Now().UnixMicro() + s.skew.Load()
 	e := edges{now, now}
 	for range maxCalls {
 		keys, n := write(e)
-		v, err := p.run(s.client, keys, s.now(), n)
+		v, err := p.run(s.client, keys, append([]any{s.now(), []byte(n)}, more...))
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("redisstore: %w", err)

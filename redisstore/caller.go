@@ -21,9 +21,10 @@ type caller struct {
 
 	done    chan struct{} // told once, when the fields below are set
 	outcome outcome
-	sent    time.Time // when the call that answered was sent
-	err     error     // why there is no outcome; while it waits, why there is none yet
-	left    bool      // nobody waits for the answer; guarded by the lanes' lock
+	ready   <-chan struct{} // the place in line; see throttle.Grant
+	sent    time.Time       // when the call that answered was sent
+	err     error           // why there is no outcome; while it waits, why there is none yet
+	left    bool            // nobody waits for the answer; guarded by the lanes' lock
 }
 
 // Values of caller.maxWait that are not a wait.
@@ -44,6 +45,7 @@ func (s *Store) newCaller(b *throttle.Booking) *caller {
 		done: c.done, charges: append(c.charges[:0], b.Charges...), mark: b.Instead,
 		maxWait: waitArg(b.MaxWait), notBefore: b.NotBefore, spread: b.Spread, joined: time.Now(),
 	}
+	c.alone = slices.ContainsFunc(c.charges, func(ch throttle.Charge) bool { return flies(&ch) })
 	return c
 }
 

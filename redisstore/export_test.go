@@ -13,6 +13,7 @@ import (
 func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	s := New(c, o)
 	s.now = func() string { return strconv.FormatInt(now(), 10) }
+	s.flights.ears.listen = s.hearAt
 	return s
 }
 
@@ -36,6 +37,6 @@ func (s *Store) Lanes() int {
 // called.
 func Cold() (warm func()) {
 	hot := scriptBook
-	scriptBook = newScript("", placeLua+repairLua+bookLua)
+	scriptBook = newScript("", bookParts())
 	return func() { scriptBook = hot }
 }

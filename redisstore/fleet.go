@@ -18,10 +18,13 @@ func (s *Store) bookFleet(ctx context.Context, b *throttle.Booking) (throttle.Gr
 	}
 	c := s.newCaller(b)
 	if err := s.ask(ctx, c, timeUp); err != nil {
+		s.lose(b)
 		return throttle.Grant{}, err
 	}
 	defer s.free(c)
-	return c.outcome.grant(b.Charges, time.Since(c.sent)), nil
+	g := c.outcome.grant(b.Charges, time.Since(c.sent))
+	g.Ready = c.ready
+	return g, nil
 }
 
 // undoSoon is how long a caller that leaves waits for its place to be given
@@ -30,11 +33,29 @@ const undoSoon = 50 * time.Millisecond
 
 // cancelFleet is Cancel for budgets in Redis.
 func (s *Store) cancelFleet(b *throttle.Booking, g throttle.Grant) {
-	if !g.OK || g.Mark == 0 {
+	if g.Mark == 0 || g.Mark > 0 && !g.OK {
 		return
 	}
+	s.giveUp(b.Charges, g.Mark, g.OK && g.Wait == 0)
 	c := s.newCaller(b)
 	c.mark, c.maxWait = g.Mark, giveBack
+	s.tell(c)
+}
+
+// releaseFleet is Release for budgets in Redis.
+func (s *Store) releaseFleet(b *throttle.Booking, g throttle.Grant) {
+	if !g.OK || g.Wait > 0 {
+		return
+	}
+	if ended := s.giveUp(b.Charges, 0, true); ended != nil {
+		c := stating(ended...)
+		c.joined = time.Now()
+		s.tell(c)
+	}
+}
+
+// tell makes a call that gives something back, and waits a little for it.
+func (s *Store) tell(c *caller) {
 	s.join(c)
 	soon := time.NewTimer(undoSoon)
 	defer soon.Stop()

@@ -23,6 +23,9 @@ const recordTime = 55 * time.Second
 // know; then it returns false. A call that is made again has the same number, by
 // which Redis knows whether it was done already.
 func (s *Store) insist(l *lane, b *batch) bool {
+	b.flights = s.takeFloors(b.callers)
+	answered := false
+	defer func() { s.leaveFloors(b.flights, answered) }()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		sent := time.Now()
 		if b.sent.IsZero() {
@@ -31,9 +34,13 @@ func (s *Store) insist(l *lane, b *batch) bool {
 		got, err := s.callBook(b)
 		switch {
 		case err != nil && len(b.callers) > 1 && undone(err):
+			s.leaveFloors(b.flights, false)
+			b.flights = nil
 			return s.serveSingly(l, b)
 		case err == nil || !passing(err):
-			s.lanes.deliver(l, b, got, sent, err)
+			answered = err == nil
+			s.deliver(l, b, got, sent, err)
+			s.flights.learn(b, err)
 			return true
 		case !s.lanes.failed(l, b, err):
 			return false
@@ -52,7 +59,7 @@ func (s *Store) callBook(b *batch) ([]outcome, error) {
 	v, err := s.call(scriptBook, func(e edges) ([]string, numbers) {
 		f = s.write(b, e)
 		return f.keys, f.args(b.number)
-	})
+	}, s.more(b)...)
 	if err != nil {
 		return nil, err
 	}

@@ -174,9 +174,9 @@ func growStack() (x byte) {
 
 // deliver gives each caller its part of an answer. What was booked for a caller
 // that has left is given back by the next call.
-func (l *lanes) deliver(own *lane, b *batch, got []outcome, sent time.Time, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err error) {
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
 	var back []*caller
 	for _, r := range b.runs {
 		for i := r.from; i < r.to; i++ {
@@ -185,8 +185,10 @@ func (l *lanes) deliver(own *lane, b *batch, got []outcome, sent time.Time, err 
 			if err == nil {
 				c.outcome = got[i]
 			}
+			s.note(c, b.flights)
 			switch {
-			case err == nil && c.left && c.outcome.booked:
+			case err == nil && c.left && (c.outcome.booked || c.ready != nil):
+				s.giveUp(c.charges, c.outcome.mark, c.outcome.holds)
 				own.queue = append(own.queue, c.undoing())
 			case err == nil && !c.left && c.refusedForOthers(r):
 				c.alone = true
@@ -202,7 +204,7 @@ func (l *lanes) deliver(own *lane, b *batch, got []outcome, sent time.Time, err 
 // refusedForOthers reports whether the caller would have been booked if it had
 // not shared a run with less patient ones.
 func (c *caller) refusedForOthers(r run) bool {
-	return c.maxWait > r.maxWait && !c.outcome.booked && c.outcome.wait <= c.maxWait
+	return c.maxWait > r.maxWait && !c.outcome.booked && c.ready == nil && c.outcome.wait <= c.maxWait
 }
 
 // failed notes why a call failed, and reports whether anybody waits in the lane.

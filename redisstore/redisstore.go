@@ -47,6 +47,7 @@ type Store struct {
 	tagged  bool   // see Options.HashTags
 	id      string // this store among those that use the same Redis: random
 	lanes   lanes
+	flights flights
 	node    func() *memstore.Store // budgets of this store alone
 	memory  memory
 	callers sync.Pool
@@ -60,6 +61,8 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s := &Store{client: client, now: func() string { return "" }}
 	s.node = sync.OnceValue(memstore.New)
 	s.lanes.all = make(map[string]*lane)
+	s.flights.all = make(map[string]*flight)
+	s.flights.ears.all, s.flights.ears.listen = make(map[string]*ear), s.hear
 	s.memory.budgets = make(map[[16]byte]*recall)
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
@@ -119,8 +122,11 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	s.each(b, g, s.cancelFleet, func(b *throttle.Booking, g throttle.Grant) { s.node().Cancel(b, g) })
 }
 
-// Release implements [throttle.Store].
-func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {}
+// Release implements [throttle.Store]. A Redis that does not answer soon is told
+// with the next call, or forgets.
+func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
+	s.each(b, g, s.releaseFleet, func(b *throttle.Booking, g throttle.Grant) { s.node().Release(b, g) })
+}
 
 // Settle implements [throttle.Store].
 func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
@@ -141,9 +147,13 @@ func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 	if c.Node {
 		return s.node().Pause(ctx, c, d)
 	}
+	p, key := scriptPause, s.key(&c.Budget)
+	if flies(&c) {
+		p, key = scriptFlightPause, s.flightKey(&c.Budget)
+	}
 	_, err := retry(ctx, func() (numbers, error) {
-		return s.call(scriptPause, func(e edges) ([]string, numbers) {
-			return []string{s.key(&c.Budget)}, e.appendRule(numbers(nil).add(micros(d)), 1, &c)
+		return s.call(p, func(e edges) ([]string, numbers) {
+			return []string{key}, e.appendRule(numbers(nil).add(micros(d)), 1, &c)
 		})
 	})
 	return err
@@ -155,9 +165,13 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 		return s.node().Status(ctx, c)
 	}
 	st := throttle.Status{Limit: c.Limit}
+	p, key := scriptStatus, s.key(&c.Budget)
+	if flies(&c) {
+		p, key = scriptFlightStatus, s.flightKey(&c.Budget)
+	}
 	v, err := retry(ctx, func() (numbers, error) {
-		return s.call(scriptStatus, func(e edges) ([]string, numbers) {
-			return []string{s.key(&c.Budget)}, e.appendRule(nil, 1, &c)
+		return s.call(p, func(e edges) ([]string, numbers) {
+			return []string{key}, e.appendRule(nil, 1, &c)
 		})
 	})
 	if err != nil {

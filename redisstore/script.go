@@ -33,19 +33,33 @@ var (
 	placeLua string
 	//go:embed lua/repair.lua
 	repairLua string
+	//go:embed lua/flight.lua
+	flightLua string
+	//go:embed lua/line.lua
+	lineLua string
 	//go:embed lua/book.lua
 	bookLua string
 	//go:embed lua/pause.lua
 	pauseLua string
 	//go:embed lua/status.lua
 	statusLua string
+	//go:embed lua/flight_pause.lua
+	flightPauseLua string
+	//go:embed lua/flight_status.lua
+	flightStatusLua string
 )
 
 var (
-	scriptBook   = newScript(hotLua, placeLua+repairLua+bookLua)
+	scriptBook   = newScript(hotLua, bookParts())
 	scriptPause  = newScript("", pauseLua)
 	scriptStatus = newScript("", statusLua)
+
+	scriptFlightPause  = newScript("", flightLua+flightPauseLua)
+	scriptFlightStatus = newScript("", flightLua+flightStatusLua)
 )
+
+// bookParts is what lua/book.lua is made of.
+func bookParts() string { return placeLua + repairLua + flightLua + lineLua + bookLua }
 
 // A script is what Redis runs, and the name that it knows it by.
 type script struct{ source, hash string }
@@ -57,23 +71,23 @@ func newScript(before, main string) script {
 }
 
 // run runs the script and returns its answer.
-func (p script) run(c redis.UniversalClient, keys []string, now string, n numbers) (numbers, error) {
-	v, err := send(c, "evalsha", p.hash, keys, now, n)
+func (p script) run(c redis.UniversalClient, keys []string, args []any) (numbers, error) {
+	v, err := send(c, "evalsha", p.hash, keys, args)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return send(c, "eval", p.source, keys, now, n)
+		return send(c, "eval", p.source, keys, args)
 	}
 	return v, err
 }
 
 // send sends one command. It belongs to nobody's context: how long it may take
 // is up to the client's own timeouts.
-func send(c redis.UniversalClient, name, script string, keys []string, now string, n numbers) (numbers, error) {
-	words := append(make([]any, 0, 5+len(keys)), name, script, len(keys))
+func send(c redis.UniversalClient, name, script string, keys []string, args []any) (numbers, error) {
+	words := append(make([]any, 0, 3+len(keys)+len(args)), name, script, len(keys))
 	for _, k := range keys {
 		words = append(words, k)
 	}
 	ctx := context.Background()
-	cmd := once{redis.NewCmd(ctx, append(words, now, []byte(n))...)}
+	cmd := once{redis.NewCmd(ctx, append(words, args...)...)}
 	if err := c.Process(ctx, cmd); err != nil {
 		return nil, err
 	}

@@ -2,21 +2,25 @@
 -- asks for or in none; gives unused starts back; and changes what starts cost.
 --
 -- KEYS  1 the record of the program's last call in this lane (see docs/once.md)
---       2… the budgets, all with the same hash tag
+--       2… the budgets, then the flights, all with the same hash tag
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each:
 --         the number of this call in its lane; a random number, to begin lives
 --         with; how many rules
 --         for each budget: what the program knows of it (see repair.lua)
 --         for each rule: see rule.lua
+--         for each flight: what the program states (see flight.lua)
 --         for each run of equal callers:
 --           how many callers
---           the mark of a start to give back first, or 0
+--           the mark of a start to give back first, or below 0 when the caller
+--             came to stand in line, or 0
 --           the longest wait that is of use, -1 for any, -2 to book nothing, -3
 --             to change what the start cost
 --           the least wait, spread (see throttle.Booking), how many charges
---           for each charge: the index of its rule, cost, reserve, and whether
---             it is a shadow or, to change, the new cost
+--           for each charge: the index of its rule, or below 0 of its flight, cost,
+--             reserve, and whether it is a shadow or, to change, the new cost
+--       3 to 5 only if there are flights: how many, the program's name, and what
+--         the channels of all programs begin with
 --
 -- Result, numbers of 8 bytes each:
 --   0, now, what was done; or 1, now, the time that the calendar edges must
@@ -24,7 +28,11 @@
 -- What was done: for each run, until it has no callers left:
 --   {how many, booked, start, held, paused, over…}, over one for each charge
 -- then for each budget: {birth, count, b1, n1, b2, n2, b3, n3, how many starts count
--- now, the end of the last}; see row.lua.
+-- now, the end of the last}; see row.lua;
+-- then for each flight: {how many programs it knows, how many in our line have
+-- room set aside, when each of them came…}.
+-- booked is 2 if seats in flights were taken with it. If only those had no room,
+-- start is below 0 and says when the caller came to stand in line.
 -- held is the 1-based charge that set the start, 0 if none held it back. What was
 -- refused has spent nothing.
 
@@ -36,6 +44,7 @@ local RECORD_SECONDS = 60
 local now = clock(ARGV[1])
 local call, seed, rule_count
 call, seed, rule_count, here = struct.unpack('<ddd', blob, here)
+local flight_count = tonumber(ARGV[3] or 0)
 local record = redis.call('GET', KEYS[1])
 if record then
   local last = struct.unpack('<d', record)
@@ -46,8 +55,9 @@ if record then
   end
 end
 
-local memories, rows, rules = {}, {}, {}
-for i = 2, #KEYS do
+local memories, rows, rules, flights = {}, {}, {}, {}
+local budgets = #KEYS - flight_count -- the last key of one
+for i = 2, budgets do
   memories[i] = known()
 end
 for i = 1, rule_count do
@@ -67,17 +77,30 @@ for i = 1, rule_count do
   u.row = r
   rules[i] = u
 end
+for i = 1, flight_count do
+  local f = load_flight(KEYS[budgets + i], now)
+  if not state(f, ARGV[4]) then
+    return struct.pack('<dd', LATE, now)
+  end
+  set_aside(f)
+  flights[i] = f
+end
 
--- A caller's charges: searches, and what else is told of each.
+-- A caller's charges: searches, and what else is told of each; and seats.
 local function charges(count, from, spread)
-  local list = {}
+  local list, seats = {}, {}
   for k = 1, count do
     local index, cost, reserve, more
     index, cost, reserve, more, here = struct.unpack('<dddd', blob, here)
-    list[k] = search_for(rules[index], cost, reserve, from, spread, more == 1)
-    list[k].each, list[k].more = cost, more
+    if index < 0 then
+      seats[#seats + 1] = {flight = flights[-index], cost = cost, reserve = reserve, shadow = more == 1, index = k}
+    else
+      local s = search_for(rules[index], cost, reserve, from, spread, more == 1)
+      s.each, s.more, s.index = cost, more, k
+      list[#list + 1] = s
+    end
   end
-  return list
+  return list, seats
 end
 
 -- find returns the earliest start from t on that has room in every budget that
@@ -94,7 +117,7 @@ local function find(list, t)
         return nil, need
       end
       if start > t then
-        t, still, held = start, 1, k
+        t, still, held = start, 1, s.index
         paused = start == s.row.paused and 1 or 0
       end
     end
@@ -125,8 +148,9 @@ end
 -- serve books one start for each of so many equal callers: all at the first
 -- moment if there is room for all, else one after the other. It returns the
 -- calendar edges that it needs, if it needs more.
-local function serve(list, callers, from, max_wait)
-  local many = callers
+local function serve(list, seats, callers, mark, from, max_wait)
+  local many, gate = callers, nil
+  from, gate = opening(seats, from, now)
   while callers > 0 do
     local t, held, paused
     if many > 1 and together(list, many) then
@@ -142,11 +166,26 @@ local function serve(list, callers, from, max_wait)
         return held
       end
     end
+    if held == 0 and gate then
+      held, paused = gate, 1
+    end
+    if mark < 0 and t > now then
+      step_out(seats, -mark)
+    end
     if t - now > FARTHEST or (max_wait >= 0 and t - now > max_wait) then
       answer(callers, 0, t, held, paused)
       return
     end
-    answer(many, 1, t, held, paused)
+    local booked = 1
+    if #seats > 0 and t == now then
+      local missing, came = board(seats, max(0, -mark), max_wait ~= 0, now)
+      if missing then
+        answer(callers, 0, came and -came or t, missing, 0)
+        return
+      end
+      booked = 2
+    end
+    answer(many, booked, t, held, paused)
     for _, s in ipairs(list) do
       if s.shadow then
         local start, need = earliest(s, t)
@@ -198,25 +237,25 @@ end
 while here <= #blob do
   local callers, mark, max_wait, least, spread, count
   callers, mark, max_wait, least, spread, count, here = struct.unpack('<dddddd', blob, here)
-  local list = charges(count, now + least, spread)
+  local list, seats = charges(count, now + least, spread)
   for _, s in ipairs(list) do
     if max_wait == SETTLE then
       settle(s, mark)
-    elseif mark ~= 0 then
+    elseif mark > 0 then
       remove(s.row, mark, s)
     end
   end
   if max_wait < -1 then
     answer(callers, 0, mark, 0, 0)
   else
-    local need = serve(list, callers, now + least, max_wait)
+    local need = serve(list, seats, callers, mark, now + least, max_wait)
     if need then
       return struct.pack('<ddd', EDGES, now, need)
     end
   end
 end
 
-for i = 2, #KEYS do
+for i = 2, budgets do
   local r = rows[i]
   if r.stored or r.size > 0 then
     if r.birth == 0 then
@@ -225,6 +264,15 @@ for i = 2, #KEYS do
     save(r)
   end
   answer(r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, spent(r), latest(r))
+end
+for _, f in ipairs(flights) do
+  wake(f, ARGV[5])
+  save_flight(f)
+  local list = ready(f)
+  answer(#f.nodes, #list)
+  for _, came in ipairs(list) do
+    answer(came)
+  end
 end
 local done = table.concat(out)
 redis.call('SET', KEYS[1], struct.pack('<d', call) .. done, 'EX', RECORD_SECONDS)

@@ -6,7 +6,7 @@
 --   seen, last, pause, age, lost, then for each node
 --   id, number, held, left, size, then for each of those who wait
 --   came, cost, reserve, behind
--- pause, left (of the lease) and age are lengths of time at seen, in
+-- pause, left (of the lease) and age are lengths of time as they were at seen, in
 -- microseconds; last is a distance from seen, came one from last. A cost below 0
 -- is set aside. The form's version is part of the key.
 
@@ -28,8 +28,8 @@ end
 --
 --   last     when the last one came who had to wait: no two come together
 --   pause    how long the budget is closed
---   age      since the key was made, at most QUIET
---   lost     some node knew the flight before that
+--   age      since the key was made, at most LEASE
+--   lost     some node heard of the flight before that
 --   nodes    those that hold or wait
 --   taken    costs held and set aside
 local function load_flight(key, now)
@@ -40,7 +40,7 @@ local function load_flight(key, now)
   end
   local v = cmsgpack.unpack(raw)
   local passed = max(0, now - v[1])
-  f.stored, f.last, f.pause, f.age, f.lost = true, v[1] + v[2], max(0, v[3] - passed), min(QUIET, v[4] + passed), v[5] == 1
+  f.stored, f.last, f.pause, f.age, f.lost = true, v[1] + v[2], max(0, v[3] - passed), min(LEASE, v[4] + passed), v[5] == 1
   local i = 6
   while v[i] do
     local m = {id = v[i], number = v[i + 1], held = v[i + 2], left = v[i + 3] - passed, line = {}}
@@ -58,16 +58,25 @@ local function load_flight(key, now)
   return f
 end
 
+-- newest is when the last one came who had to wait in any flight of the call. Nobody
+-- comes at the same time, so who changes lines keeps its turn.
+local newest = 0
+
 -- state reads what the node says of itself and puts it in the place of what was
--- known: n, the statement's number, held, whether the flight must know the node,
--- how many of its line are kept and are stated, then came, cost, reserve and behind of each. It returns false if a
--- later statement was made before.
+-- known: n, the statement's number, held, how long ago it heard of the flight or
+-- -1, when the last of its own came who had to wait anywhere, how many of its line
+-- are kept, how many are stated, then came, cost, reserve and behind of each. It
+-- returns false if a later statement was made before.
 local function state(f, id)
-  local number, must, size
+  local number, heard, last, size
   local m = {id = id, left = LEASE, line = {}}
-  f.n, number, m.held, must, m.most, size, here = struct.unpack('<dddddd', blob, here)
+  f.n, number, m.held, heard, last, m.most, size, here = struct.unpack('<ddddddd', blob, here)
   m.number = number
-  local aside, known = {}, false
+  if f.age < heard or not f.stored and heard >= 0 then
+    f.lost = true
+  end
+  newest = max(newest, last, f.last)
+  local aside = {}
   for i = #f.nodes, 1, -1 do
     local old = f.nodes[i]
     if old.id == id then
@@ -77,12 +86,9 @@ local function state(f, id)
       for _, w in ipairs(old.line) do
         aside[w.came] = w.aside
       end
-      f.taken, known = f.taken - count(old), true
+      f.taken = f.taken - count(old)
       table.remove(f.nodes, i)
     end
-  end
-  if must == 1 and not known and f.age < QUIET then
-    f.lost = true
   end
   for i = 1, size do
     local w = {}
@@ -113,10 +119,12 @@ local function shorten(m)
 end
 
 -- save_flight writes the flight, with an expiry after which nothing in it can
--- matter.
+-- matter. Until then even one that is empty is there for those who heard of it.
 local function save_flight(f)
-  local v, left = {f.seen, f.last - f.seen, f.pause, f.age, f.lost and 1 or 0}, f.pause
-  shorten(f.own)
+  local v = {f.seen, f.last - f.seen, f.pause, f.age, f.lost and 1 or 0}
+  if f.own then
+    shorten(f.own)
+  end
   for _, m in ipairs(f.nodes) do
     if m.held > 0 or #m.line > 0 then
       local k = #v
@@ -125,12 +133,8 @@ local function save_flight(f)
         k = #v
         v[k + 1], v[k + 2], v[k + 3], v[k + 4] = w.came - f.last, w.aside and -w.cost or w.cost, w.reserve, w.behind
       end
-      left = max(left, m.left)
     end
   end
-  if left > 0 then
-    redis.call('SET', f.key, cmsgpack.pack(v), 'PX', string.format('%.0f', ceil((left + IDLE) / 1000)))
-  elseif f.stored then
-    redis.call('DEL', f.key)
-  end
+  redis.call('SET', f.key, cmsgpack.pack(v), 'PX',
+    string.format('%.0f', ceil((max(f.pause, LEASE) + IDLE) / 1000)))
 end

@@ -66,7 +66,7 @@ local function has_room(s, came)
   end
   local i = came ~= 0 and in_line(f, came)
   if i then
-    return f.own.line[i].aside
+    return f.own.line[i].aside and f.taken <= f.n - s.reserve
   end
   if quiet(f) or f.taken + s.cost > f.n - s.reserve then
     return false
@@ -100,15 +100,16 @@ local function take(s)
 end
 
 -- line_up puts the seat in line, for one who came then or, if that is 0, now. It
--- returns when: no two of a node wait under one name.
+-- returns when: no two of a node wait in a flight under one name.
 local function line_up(s, came, now)
   local f = s.flight
   if came == 0 then
-    came = max(now, f.last + 1)
+    came = max(now, newest + 1)
   end
   while in_line(f, came) do
     came = came + 1
   end
+  newest = max(newest, came)
   f.last = max(f.last, came)
   local i = #f.own.line + 1
   while i > 1 and f.own.line[i - 1].came > came do
@@ -118,15 +119,34 @@ local function line_up(s, came, now)
   return came
 end
 
--- step_out takes one who came then out of the lines of all seats.
-local function step_out(seats, came)
+-- each calls a function of the flight of every seat.
+local function each(seats, call, came)
   for _, s in ipairs(seats) do
-    leave(s.flight, came)
+    call(s.flight, came)
   end
 end
 
--- board takes all seats, or none. It returns the place of the first that has no
--- room, and, if its caller is patient, when that came to stand in line.
+-- step_out takes one who came then out of the lines of all seats.
+local function step_out(seats, came)
+  each(seats, leave, came)
+  each(seats, set_aside)
+end
+
+-- opening returns the first moment not before t at which no pause closes a seat,
+-- and the index of the one that closes last.
+local function opening(seats, t, now)
+  local gate
+  for _, s in ipairs(seats) do
+    if not s.shadow and now + s.flight.pause > t then
+      t, gate = now + s.flight.pause, s.index
+    end
+  end
+  return t, gate
+end
+
+-- board takes all seats, or none, for one who came then. It returns the index of
+-- the first that has no room, and, if its caller is patient, when that came to
+-- stand in line.
 local function board(seats, came, patient, now)
   local missing
   for _, s in ipairs(seats) do
@@ -134,14 +154,28 @@ local function board(seats, came, patient, now)
       missing = missing or s
     end
   end
-  step_out(seats, came)
+  each(seats, leave, came)
+  local stands
   if not missing then
     for _, s in ipairs(seats) do
       take(s)
     end
-    return
+  elseif patient then
+    stands = line_up(missing, came, now)
   end
-  return missing.place, patient and line_up(missing, came, now)
+  each(seats, set_aside)
+  return missing and missing.index, stands
+end
+
+-- ready returns who in the own line has room set aside.
+local function ready(f)
+  local list = {}
+  for _, w in ipairs(f.own.line) do
+    if w.aside then
+      list[#list + 1] = w.came
+    end
+  end
+  return list
 end
 
 -- wake tells other nodes what was set aside for those who wait in them. Who may

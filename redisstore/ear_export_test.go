@@ -1,0 +1,64 @@
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// tick is how often a store in virtual time looks for messages.
+const tick = 5 * time.Millisecond
+
+// hearAt is the listen of a store in virtual time. A goroutine that waits for the
+// network keeps a bubble's clock from moving, so it asks now and then what has
+// come, and is a timer in between: a bubble may end while somebody waits.
+func (s *Store) hearAt(ctx context.Context, channel string) {
+	sub := s.client.Subscribe(context.Background(), channel)
+	var look func()
+	look = func() {
+		if ctx.Err() != nil || sub.Ping(ctx) != nil || !s.drain(ctx, sub, channel) {
+			sub.Close()
+			return
+		}
+		time.AfterFunc(tick, look)
+	}
+	look()
+}
+
+// drain reads all that came before the answer to a ping.
+func (s *Store) drain(ctx context.Context, sub *redis.PubSub, channel string) bool {
+	for {
+		m, err := sub.Receive(ctx)
+		if err != nil {
+			return false
+		}
+		switch m := m.(type) {
+		case *redis.Subscription:
+			s.listening(channel)
+		case *redis.Message:
+			s.hearMessage(m.Payload)
+		case *redis.Pong:
+			return true
+		}
+	}
+}
+
+// Ears returns how many subscriptions the store has.
+func (s *Store) Ears() int {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	return len(s.flights.ears.all)
+}
+
+// Flights returns how many flights the store knows.
+func (s *Store) Flights() int {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	return len(s.flights.all)
+}
+
+// FlightKey returns the key of a budget of requests in flight.
+func (s *Store) FlightKey(b throttle.Budget) string { return s.flightKey(&b) }

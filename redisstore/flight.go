@@ -1,0 +1,150 @@
+package redisstore
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A flight is what this store holds of one budget of requests in flight, and who
+// waits here for more; see docs/in-flight.md. It exists while there is either, or
+// a call that may change that.
+type flight struct {
+	floor sync.Mutex // held by the call that states the flight: there is one at a time
+
+	// The lock of the flights guards the rest.
+	key    string
+	charge throttle.Charge // one of the budget, as it was last seen
+	held   int             // by granted bookings that were not released
+	line   []*waiter       // in the order in which they came
+	most   int             // how many of the line are stated
+	told   time.Time       // when a call was answered for the last time
+	calls  int             // how many state the flight, or will soon
+	early  []int64         // who was called while a call was on its way
+	next   *time.Timer     // calls due
+}
+
+// A waiter is one place in line.
+type waiter struct {
+	came    int64 // by the server's clock: its name
+	cost    int
+	reserve int
+	ready   chan struct{} // the caller's Grant.Ready
+	woken   bool          // ready is closed
+}
+
+// flights are all of a store.
+type flights struct {
+	mu     sync.Mutex
+	all    map[string]*flight // by key
+	states int64              // how many statements were made
+	latest int64              // when the last waiter of this store came
+	ears   ears
+}
+
+const (
+	leaseTime  = 22 * time.Second // as in lua/flight.lua
+	leaseDoubt = time.Second      // near its end a lease may have ended
+	renewEvery = 6 * time.Second
+	renewAgain = time.Second // after a call that failed
+)
+
+const (
+	lineMost  = 8   // how many of a line are stated for each reserve
+	crowdMost = 200 // how many the whole fleet states, roughly
+)
+
+// flightKey returns the key of a budget of requests in flight. It ends unlike
+// that of any other form.
+func (s *Store) flightKey(b *throttle.Budget) string { return s.key(b) + ":flight" }
+
+// flies reports whether the charge is for requests in flight.
+func flies(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.InFlight }
+
+// takeFloors finds the flights that a call for these callers states, and waits
+// until no other call does. They are in the order of their keys, so that two calls
+// never wait for each other.
+func (s *Store) takeFloors(callers []*caller) []*flight {
+	var taken []*flight
+	s.flights.mu.Lock()
+	for _, c := range callers {
+		for i := range c.charges {
+			if ch := &c.charges[i]; flies(ch) {
+				taken = s.flights.use(taken, s.flightKey(&ch.Budget), ch)
+			}
+		}
+	}
+	s.flights.mu.Unlock()
+	slices.SortFunc(taken, func(a, b *flight) int {
+		if a.key < b.key {
+			return -1
+		}
+		return 1
+	})
+	for _, f := range taken {
+		f.floor.Lock()
+	}
+	return taken
+}
+
+// use appends the flight of that key, unless it is there already.
+func (fs *flights) use(to []*flight, key string, c *throttle.Charge) []*flight {
+	f := fs.all[key]
+	if f == nil {
+		f = &flight{key: key, most: lineMost}
+		fs.all[key] = f
+	}
+	if f.charge = *c; slices.Contains(to, f) {
+		return to
+	}
+	f.calls++
+	return append(to, f)
+}
+
+// leaveFloors ends what takeFloors began, and sees to it that what is held or waited for is
+// renewed.
+func (s *Store) leaveFloors(left []*flight, answered bool) {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	for _, f := range left {
+		f.calls--
+		f.early = f.early[:0]
+		f.floor.Unlock()
+		after := renewEvery
+		switch {
+		case !f.live():
+			after = leaseTime
+		case !answered:
+			after = renewAgain
+		}
+		if f.next == nil {
+			f.next = time.AfterFunc(after, func() { s.due(f) })
+		} else {
+			f.next.Reset(after)
+		}
+	}
+}
+
+// live reports whether the store holds something or waits.
+func (f *flight) live() bool { return f.held > 0 || len(f.line) > 0 }
+
+// due renews a flight, or forgets it, when there was no call for some time.
+func (s *Store) due(f *flight) {
+	s.flights.mu.Lock()
+	live, c := f.live(), f.charge
+	if !live && f.calls == 0 {
+		delete(s.flights.all, f.key)
+	}
+	s.flights.mu.Unlock()
+	if live {
+		s.join(stating(c))
+	}
+}
+
+// stating returns a caller that asks for nothing, so that its charges' flights
+// are stated. Nobody waits for it.
+func stating(charges ...throttle.Charge) *caller {
+	return &caller{charges: charges, maxWait: giveBack, done: make(chan struct{}, 1)}
+}

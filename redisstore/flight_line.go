@@ -1,0 +1,127 @@
+package redisstore
+
+import (
+	"slices"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// find returns the index in the line of who came then, or where it would be.
+func (f *flight) find(came int64) (int, bool) {
+	return slices.BinarySearchFunc(f.line, came, func(w *waiter, came int64) int {
+		switch {
+		case w.came < came:
+			return -1
+		case w.came > came:
+			return 1
+		}
+		return 0
+	})
+}
+
+// wake lets those who came then book again.
+func (f *flight) wake(came []int64) {
+	for _, name := range came {
+		if i, ok := f.find(name); ok && !f.line[i].woken {
+			f.line[i].woken = true
+			close(f.line[i].ready)
+		}
+	}
+}
+
+// called passes a message on to those who wait. It may come before the answer that
+// says who they are.
+func (fs *flights) called(key string, came []int64) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	f := fs.all[key]
+	if f == nil {
+		return
+	}
+	if f.calls > 0 {
+		f.early = append(f.early, came...)
+	}
+	f.wake(came)
+}
+
+// note keeps the books of what a call that stated the flights granted to the
+// caller: its old place in line is gone, and it holds what it asked for or stands
+// in line anew.
+func (s *Store) note(c *caller, stated []*flight) {
+	if len(stated) == 0 || c.maxWait < anyWait {
+		return
+	}
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	for i := range c.charges {
+		ch := &c.charges[i]
+		if !flies(ch) {
+			continue
+		}
+		f := s.flights.all[s.flightKey(&ch.Budget)]
+		s.step(f, c.mark)
+		switch {
+		case c.err != nil:
+		case c.outcome.holds:
+			f.held += ch.Cost
+		case c.outcome.mark < 0 && c.outcome.held == i:
+			c.ready = s.lineUp(f, ch, -c.outcome.mark)
+		}
+	}
+}
+
+// lineUp puts a charge in line and returns its Ready.
+func (s *Store) lineUp(f *flight, c *throttle.Charge, came int64) <-chan struct{} {
+	w := &waiter{came: came, cost: c.Cost, reserve: c.Reserve, ready: make(chan struct{})}
+	s.flights.latest = max(s.flights.latest, came)
+	i, _ := f.find(came)
+	f.line = slices.Insert(f.line, i, w)
+	s.prick(c.Budget.Group)
+	if slices.Contains(f.early, came) {
+		f.wake([]int64{came})
+	}
+	return w.ready
+}
+
+// step takes the place of that mark out of the line, if there is one.
+func (s *Store) step(f *flight, mark int64) {
+	if mark >= 0 {
+		return
+	}
+	if i, ok := f.find(-mark); ok {
+		f.line = slices.Delete(f.line, i, i+1)
+		s.rest(f.charge.Budget.Group)
+	}
+}
+
+// giveUp ends what the store has in flight for the charges: what is held, or the
+// place in line of that mark. The next call of each flight says so. It returns
+// the charges in question.
+func (s *Store) giveUp(charges []throttle.Charge, mark int64, holds bool) (flying []throttle.Charge) {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	for i := range charges {
+		ch := &charges[i]
+		if !flies(ch) {
+			continue
+		}
+		flying = append(flying, *ch)
+		f := s.flights.all[s.flightKey(&ch.Budget)]
+		if f == nil {
+			continue
+		}
+		if s.step(f, mark); holds {
+			f.held = max(0, f.held-ch.Cost)
+		}
+	}
+	return flying
+}
+
+// lose ends a place in line whose owner did not hear what became of it.
+func (s *Store) lose(b *throttle.Booking) {
+	if b.Instead < 0 {
+		if lost := s.giveUp(b.Charges, b.Instead, false); lost != nil {
+			s.join(stating(lost...))
+		}
+	}
+}

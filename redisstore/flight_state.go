@@ -1,0 +1,124 @@
+package redisstore
+
+import "time"
+
+// state appends what the store says of a flight to the arguments of a call: see
+// lua/flight.lua.
+func (fs *flights) state(n numbers, f *flight) numbers {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fs.states++
+	front := f.front()
+	n = n.add(int64(f.charge.Limit.N()), fs.states, int64(f.held), f.heardAgo(), fs.latest, int64(f.most), int64(len(front)))
+	for _, w := range front {
+		n = n.add(w.came, int64(w.cost), int64(w.reserve), int64(w.behind))
+	}
+	return n
+}
+
+// more is what a call is told that states flights: how many, who states them, and
+// what the channels of all begin with.
+func (s *Store) more(b *batch) []any {
+	if len(b.flights) == 0 {
+		return nil
+	}
+	return []any{len(b.flights), s.id, s.wakePrefix(b.flights[0].charge.Budget.Group)}
+}
+
+// heardAgo is how long ago Redis certainly had the flight, in microseconds, or -1
+// if it may have expired since. A bit is taken off, because clocks differ in pace.
+func (f *flight) heardAgo() int64 {
+	ago := time.Since(f.told)
+	if f.told.IsZero() || ago > leaseTime-leaseDoubt {
+		return -1
+	}
+	return int64((ago - ago/512) / time.Microsecond)
+}
+
+// A stated is a waiter that is stated, and the costs of those behind it that
+// are not.
+type stated struct {
+	*waiter
+	behind int
+}
+
+// front returns who is stated: all who were woken, and the first of the others.
+// Those that leave different amounts free do not hide each other.
+func (f *flight) front() []stated {
+	var front []stated
+	var ranks []rank
+	for _, w := range f.line {
+		r := rankOf(&ranks, w.reserve)
+		if !w.woken && r.count >= f.most {
+			front[r.last].behind += w.cost
+			continue
+		}
+		if !w.woken {
+			r.count, r.last = r.count+1, len(front)
+		}
+		front = append(front, stated{waiter: w})
+	}
+	return front
+}
+
+// A rank is those who leave the same amount free. There are as many as
+// priorities.
+type rank struct {
+	reserve int
+	count   int // of those stated
+	last    int // its index
+}
+
+// rankOf finds a rank, or adds it.
+func rankOf(ranks *[]rank, reserve int) *rank {
+	for i := range *ranks {
+		if r := &(*ranks)[i]; r.reserve == reserve {
+			return r
+		}
+	}
+	*ranks = append(*ranks, rank{reserve: reserve})
+	return &(*ranks)[len(*ranks)-1]
+}
+
+// A heard is what a call says of one flight.
+type heard struct {
+	crowd int
+	aside []int64 // who in our line has room set aside
+}
+
+// perFlight is how many numbers book.lua answers for a flight, those who have
+// room left out.
+const perFlight = 2
+
+// readFlights reads what an answer says of so many flights, and returns what
+// comes after it.
+func readFlights(v numbers, count int) (all []heard, rest numbers) {
+	for range count {
+		if v.size() < perFlight || v.size()-perFlight < int(v.at(1)) {
+			break
+		}
+		h := heard{crowd: int(v.at(0)), aside: make([]int64, v.at(1))}
+		v = v.from(perFlight)
+		for i := range h.aside {
+			h.aside[i] = v.at(i)
+		}
+		all, v = append(all, h), v.from(len(h.aside))
+	}
+	return all, v
+}
+
+// learn notes what a call said of its flights.
+func (fs *flights) learn(b *batch, err error) {
+	if err != nil {
+		return
+	}
+	received := time.Now()
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for i, f := range b.flights {
+		h := b.heard[i]
+		f.told = received
+		f.most = max(1, min(lineMost, crowdMost/max(1, h.crowd)))
+		f.wake(h.aside)
+	}
+}

@@ -1,0 +1,102 @@
+package redisstore_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// inFlight runs a test with two nodes in virtual time on an empty database.
+func inFlight(t *testing.T, test func(t *testing.T, a, b *redisstore.Store)) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		client := server.Client(t)
+		test(t, redisstore.NewAt(client, nil, bubbleClock), redisstore.NewAt(client, nil, bubbleClock))
+	})
+}
+
+// ask books and returns the booking, too.
+func ask(t *testing.T, s throttle.Store, k *throttle.Booking) throttle.Grant {
+	t.Helper()
+	g, err := s.Book(t.Context(), k)
+	require.NoError(t, err)
+	return g
+}
+
+// board books what must have room at once.
+func board(t *testing.T, s throttle.Store, charges ...throttle.Charge) (*throttle.Booking, throttle.Grant) {
+	t.Helper()
+	k := booking(charges...)
+	g := ask(t, s, k)
+	require.True(t, g.OK, "%+v", g)
+	require.Zero(t, g.Wait)
+	return k, g
+}
+
+// lineUp books what must not have room.
+func lineUp(t *testing.T, s throttle.Store, charges ...throttle.Charge) (*throttle.Booking, throttle.Grant) {
+	t.Helper()
+	k := booking(charges...)
+	g := ask(t, s, k)
+	require.False(t, g.OK)
+	require.NotNil(t, g.Ready)
+	require.Negative(t, g.Mark)
+	return k, g
+}
+
+// woken reports whether the place's turn comes within d.
+func woken(g throttle.Grant, d time.Duration) bool {
+	select {
+	case <-g.Ready:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// soon is how long a message takes in virtual time, at the most.
+const soon = 10 * time.Millisecond
+
+// again books with the place in line, which must have room.
+func again(t *testing.T, s throttle.Store, k *throttle.Booking, g throttle.Grant) throttle.Grant {
+	t.Helper()
+	k.Instead = g.Mark
+	g = ask(t, s, k)
+	k.Instead = 0
+	require.True(t, g.OK)
+	require.Zero(t, g.Wait)
+	return g
+}
+
+// TestInFlight_OrderAcrossNodes lets waiters of two nodes come in turn. They are
+// woken in that order, whoever ends.
+func TestInFlight_OrderAcrossNodes(t *testing.T) {
+	inFlight(t, func(t *testing.T, a, b *redisstore.Store) {
+		one := charge("one", throttle.Concurrency(1))
+		k, g := board(t, a, one)
+		nodes := []*redisstore.Store{b, a, b, b, a}
+		var ks []*throttle.Booking
+		var gs []throttle.Grant
+		for _, s := range nodes {
+			k, g := lineUp(t, s, one)
+			ks, gs = append(ks, k), append(gs, g)
+			time.Sleep(time.Millisecond)
+		}
+		var s throttle.Store = a
+		for i, next := range nodes {
+			require.False(t, woken(gs[i], time.Second), "%d before its turn", i)
+			s.Release(k, g)
+			require.True(t, woken(gs[i], soon), "%d", i)
+			s, k, g = next, ks[i], again(t, next, ks[i], gs[i])
+		}
+		s.Release(k, g)
+		time.Sleep(time.Minute)
+		require.Zero(t, a.Flights()+b.Flights()+a.Ears()+b.Ears())
+	})
+}
