@@ -7,6 +7,10 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
+// maxLevel is more than any bucket of a limit holds, and little enough to be
+// added to.
+const maxLevel = 1 << 52
+
 // A level is what was spent of a bucket at some moment. It is counted in units
 // that make all arithmetic whole: a token is rule.micros units, and each
 // microsecond rule.tokens units flow back.
@@ -37,18 +41,20 @@ func (l level) due(excess int64, u *rule) int64 {
 // never more than all of it, so entries that were joined need not count more.
 func (u *rule) filling(e *entry) int64 { return min(e.n, u.n) }
 
-// recount makes the row's level one of the rule's units.
+// recount makes the row's level one of the rule's units. A level of other units,
+// or one to which other limits added, is at most a full bucket.
 func (r *row) recount(u *rule) {
+	old := max(r.micros, -r.micros)
 	switch {
 	case r.micros == u.micros:
 		return
-	case r.micros == 0:
-	case r.level/r.micros >= u.n:
+	case old == 0:
+	case r.level/old >= u.n:
 		r.level = u.n * u.micros // a full bucket; the product below could be too large
 	default:
 		hi, lo := bits.Mul64(uint64(r.level), uint64(u.micros))
-		lo, carry := bits.Add64(lo, uint64(r.micros-1), 0)
-		quotient, _ := bits.Div64(hi+carry, lo, uint64(r.micros))
+		lo, carry := bits.Add64(lo, uint64(old-1), 0)
+		quotient, _ := bits.Div64(hi+carry, lo, uint64(old))
 		r.level = int64(quotient)
 	}
 	r.micros = u.micros
@@ -57,13 +63,15 @@ func (r *row) recount(u *rule) {
 // forget drops the first k entries. A bucket remembers what was spent: one that
 // is never left in peace for long enough to fill up owes it to them for ever.
 func (r *row) forget(k int, u *rule) {
-	if u.kind != throttle.Bucket {
-		r.level, r.micros = 0, 0
-	}
 	for i := range k {
 		e := &r.entries[i]
-		if u.kind == throttle.Bucket {
+		switch {
+		case u.kind == throttle.Bucket:
 			r.level = level{r.lost, r.level}.with(e, u).spent
+		case r.micros != 0:
+			// It may be a bucket again: until then nothing flows in.
+			r.micros = min(r.micros, -r.micros)
+			r.level = min(maxLevel, r.level+min(e.n, maxLevel/-r.micros)*-r.micros)
 		}
 		r.lost = max(r.lost, e.last)
 		r.total -= e.n

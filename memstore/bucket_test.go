@@ -148,6 +148,23 @@ func TestBucketChanges(t *testing.T) {
 	}
 }
 
+// TestBucketOwesInSpiteOfOthers asks under another kind of limit now and then, as
+// a fleet does whose programs are replaced one by one. The bucket stays empty.
+func TestBucketOwesInSpiteOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c := charge("one", throttle.TokenBucket(10, time.Second, 10))
+		other := charge("one", throttle.PerSecond(1000))
+		require.Zero(t, book(t, s, costing(c, 10)))
+		for range 50 {
+			require.Equal(t, 100*ms, book(t, s, c))
+			time.Sleep(100 * ms)
+			require.NoError(t, s.Pause(t.Context(), other, 0))
+		}
+		require.Equal(t, time.Second, book(t, s, costing(c, 10)))
+	})
+}
+
 // TestBucketChangesALittle counts what was forgotten once, not as a level and as
 // a start.
 func TestBucketChangesALittle(t *testing.T) {

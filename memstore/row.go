@@ -49,7 +49,7 @@ type row struct {
 	frozen int64 // until then cancelled places stay taken
 
 	level  int64 // Bucket: what was spent of it at lost, in units; see bucket.go
-	micros int64 // units of a token in level; 0: it was no bucket
+	micros int64 // units of a token in level; negative: other limits added to it; 0: it was no bucket
 
 	flight *flight // InFlight: what runs and who waits; nil: nothing yet
 }

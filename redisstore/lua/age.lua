@@ -75,7 +75,7 @@ local function prune(r, now, u)
   if r.size == 0 or (r.F and r.L[1] or r.old) + r.span > now then
     return
   end
-  if not r.F and r.size > 1 and u.kind < PACED and r.last + r.span > now then
+  if not r.F and r.size > 1 and u.kind < PACED and r.unit == 0 and r.last + r.span > now then
     for _ = 1, 4 do
       forget(r, r.old, 0, u)
       pop(r)

@@ -2,6 +2,8 @@
 -- moment, in units that make all arithmetic whole: a token is u.micros units, and
 -- each microsecond u.tokens units flow back.
 
+local MAX_LEVEL = 2 ^ 52 -- more than any bucket of a limit holds
+
 -- filling is how much of the bucket n starts can have taken. By the rule that is
 -- never more than all of it, so entries that were joined need not count more.
 local function filling(u, n)
@@ -27,18 +29,20 @@ end
 
 -- spent returns how many starts may still matter in a row.
 local function spent(r)
-  return r.total + (r.unit > 0 and ceil(r.level / r.unit) or 0)
+  return r.total + (r.unit ~= 0 and ceil(r.level / math.abs(r.unit)) or 0)
 end
 
--- recount makes the row's level one of the rule's units.
+-- recount makes the row's level one of the rule's units. A level of other units,
+-- or one to which other limits added, is at most a full bucket.
 local function recount(r, u)
   if r.unit == u.micros then
     return
   end
   if r.unit ~= 0 then
-    local whole = floor(r.level / r.unit)
+    local old = math.abs(r.unit)
+    local whole = floor(r.level / old)
     r.level = whole >= u.n and u.n * u.micros
-      or whole * u.micros + ceil((r.level - whole * r.unit) * u.micros / r.unit)
+      or whole * u.micros + ceil((r.level - whole * old) * u.micros / old)
   end
   r.unit = u.micros
 end
@@ -49,8 +53,10 @@ local function forget(r, last, n, u)
   if u.kind == BUCKET then
     local _
     _, r.level = add_up(r.lost, r.level, last, n, u)
-  else
-    r.level, r.unit = 0, 0
+  elseif r.unit ~= 0 then
+    -- It may be a bucket again: until then nothing flows in.
+    local unit = math.abs(r.unit)
+    r.unit, r.level = -unit, min(MAX_LEVEL, r.level + min(n, floor(MAX_LEVEL / unit)) * unit)
   end
   r.lost = max(r.lost, last)
 end
