@@ -25,9 +25,14 @@ type run struct {
 	maxWait  int64 // the least of theirs
 }
 
-// ample is a patience so long that a difference in it need not keep callers
-// apart: it is seen to when one of them is refused.
-const ample = int64(time.Minute / time.Microsecond)
+// ample is a patience so long that a difference in it, by up to half, need not
+// keep callers apart: it is seen to when one of them is refused.
+const ample = int64(100 * time.Millisecond / time.Microsecond)
+
+// alike reports whether callers of two patiences can share a run.
+func alike(a, b int64) bool {
+	return a == b || min(a, b) > ample && min(a, b) > max(a, b)/2
+}
 
 // newBatch puts equal neighbours together.
 func newBatch(callers []*caller, number int64) *batch {
@@ -45,8 +50,7 @@ func newBatch(callers []*caller, number int64) *batch {
 
 // like reports whether two callers ask for the same, or nearly.
 func (c *caller) like(d *caller) bool {
-	patient := c.maxWait == d.maxWait || c.maxWait > ample && d.maxWait > ample
-	return patient && c.maxWait >= anyWait && c.mark == 0 && d.mark == 0 && !c.alone && !d.alone &&
+	return alike(c.maxWait, d.maxWait) && c.maxWait >= anyWait && c.mark == 0 && d.mark == 0 && !c.alone && !d.alone &&
 		c.notBefore == d.notBefore && c.spread == d.spread && slices.EqualFunc(c.charges, d.charges, sameCharge)
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // tick is how often a store in virtual time looks for messages.
-const tick = 5 * time.Millisecond
+const tick = 50 * time.Millisecond
 
 // hearAt is the listen of a store in virtual time. A goroutine that waits for the
 // network keeps a bubble's clock from moving, so it asks now and then what has
@@ -45,6 +45,9 @@ func (s *Store) drain(ctx context.Context, sub *redis.PubSub, channel string) bo
 		}
 	}
 }
+
+// Deafen loses all messages to the store.
+func (s *Store) Deafen() { s.flights.ears.listen = func(context.Context, string) {} }
 
 // Ears returns how many subscriptions the store has.
 func (s *Store) Ears() int {

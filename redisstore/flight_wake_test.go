@@ -1,0 +1,137 @@
+package redisstore_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// TestInFlight_NobodyPolls lets fifty wait for a minute. All that is sent for them
+// is one renewal every six seconds.
+func TestInFlight_NobodyPolls(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, tap := loaded(t, server.Client(t), nil)
+		one := charge("one", throttle.Concurrency(1))
+		board(t, s, one)
+		for range 50 {
+			lineUp(t, s, one)
+		}
+		time.Sleep(soon)
+		scripts(tap)
+		time.Sleep(time.Minute)
+		require.Equal(t, 10, scripts(tap))
+	})
+}
+
+// scripts counts the script calls since the tap was last asked.
+func scripts(p *tap) (n int) {
+	for _, name := range p.names() {
+		if strings.HasPrefix(name, "eval") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestInFlight_LostMessages loses all messages: the next renewal says the same.
+func TestInFlight_LostMessages(t *testing.T) {
+	inFlight(t, func(t *testing.T, a, b *cuttable) {
+		one := charge("one", throttle.Concurrency(1))
+		a.Deafen()
+		k, g := board(t, b, one)
+		waiting, place := lineUp(t, a, one)
+		b.Release(k, g)
+		require.True(t, woken(place, 6*time.Second))
+		again(t, a, waiting, place)
+	})
+}
+
+// TestInFlight_MayNotPublish has a user without permission for channels. All works,
+// a little slower.
+func TestInFlight_MayNotPublish(t *testing.T) {
+	server := redistest.Single(t)
+	require.NoError(t, server.Client(t).Do(t.Context(),
+		"ACL", "SETUSER", "quiet", "on", ">secret", "~*", "+@all", "resetchannels").Err())
+	synctest.Test(t, func(t *testing.T) {
+		o := server.Options()
+		o.Username, o.Password = "quiet", "secret"
+		client := redis.NewClient(o)
+		defer client.Close()
+		a, b := redisstore.NewAt(client, nil, bubbleClock), redisstore.NewAt(client, nil, bubbleClock)
+		a.Deafen()
+		one := charge("one", throttle.Concurrency(1))
+		k, g := board(t, b, one)
+		waiting, place := lineUp(t, a, one)
+		b.Release(k, g)
+		require.True(t, woken(place, 6*time.Second))
+		again(t, a, waiting, place)
+	})
+}
+
+// TestInFlight_CutSubscription cuts the connection that messages come on, while
+// somebody waits, and lets room become free at once. The waiter is called when the
+// connection is there again, long before a renewal.
+func TestInFlight_CutSubscription(t *testing.T) {
+	server := redistest.Single(t)
+	client := server.Client(t)
+	a, b := redisstore.New(client, nil), redisstore.New(server.Client(t), nil)
+	one := charge("one", throttle.Concurrency(1))
+	k, g := board(t, b, one)
+	for range 3 {
+		waiting, place := lineUp(t, a, one)
+		subscribed(t, client)
+		require.NoError(t, client.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
+		b.Release(k, g)
+		start := time.Now()
+		<-place.Ready
+		require.Less(t, time.Since(start), 5*time.Second, "a renewal takes six")
+		g = again(t, a, waiting, place)
+		a.Release(waiting, g)
+		k, g = board(t, b, one)
+	}
+}
+
+// subscribed waits until somebody listens.
+func subscribed(t *testing.T, client *redis.Client) {
+	t.Helper()
+	for {
+		channels, err := client.PubSubChannels(t.Context(), "*").Result()
+		require.NoError(t, err)
+		if len(channels) > 0 {
+			return
+		}
+	}
+}
+
+// TestP15_NobodyListensWithoutNeed ends the subscription soon after the last
+// waiter has left.
+func TestP15_NobodyListensWithoutNeed(t *testing.T) {
+	server := redistest.Single(t)
+	client := server.Client(t)
+	s := redisstore.New(client, nil)
+	one := charge("one", throttle.Concurrency(1))
+	board(t, s, one)
+	require.Zero(t, s.Ears(), "who holds need not listen")
+	k, place := lineUp(t, s, one)
+	subscribed(t, client)
+	s.Cancel(k, place)
+	left := time.Now()
+	for {
+		channels, err := client.PubSubChannels(t.Context(), "*").Result()
+		require.NoError(t, err)
+		if len(channels) == 0 {
+			break
+		}
+	}
+	require.Less(t, time.Since(left), time.Second)
+	require.Zero(t, s.Ears())
+}
