@@ -49,12 +49,18 @@ func (s *Store) drain(ctx context.Context, sub *redis.PubSub, channel string) bo
 // Deafen loses all messages to the store.
 func (s *Store) Deafen() { s.flights.ears.listen = func(context.Context, string) {} }
 
+// NeverRenew lets leases run out.
+func (s *Store) NeverRenew() { s.flights.every = 24 * time.Hour }
+
 // Ears returns how many subscriptions the store has.
 func (s *Store) Ears() int {
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()
 	return len(s.flights.ears.all)
 }
+
+// Empty makes Redis forget all.
+func (s *Store) Empty(ctx context.Context) error { return s.client.FlushDB(ctx).Err() }
 
 // Flights returns how many flights the store knows.
 func (s *Store) Flights() int {

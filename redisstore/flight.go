@@ -41,6 +41,7 @@ type flights struct {
 	all    map[string]*flight // by key
 	states int64              // how many statements were made
 	latest int64              // when the last waiter of this store came
+	every  time.Duration      // renewEvery, unless a test wants none
 	ears   ears
 }
 
@@ -112,7 +113,7 @@ func (s *Store) leaveFloors(left []*flight, answered bool) {
 		f.calls--
 		f.early = f.early[:0]
 		f.floor.Unlock()
-		after := renewEvery
+		after := s.flights.every
 		switch {
 		case !f.live():
 			after = leaseTime

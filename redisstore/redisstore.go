@@ -61,7 +61,7 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s := &Store{client: client, now: func() string { return "" }}
 	s.node = sync.OnceValue(memstore.New)
 	s.lanes.all = make(map[string]*lane)
-	s.flights.all = make(map[string]*flight)
+	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
 	s.flights.ears.all, s.flights.ears.listen = make(map[string]*ear), s.hear
 	s.memory.budgets = make(map[[16]byte]*recall)
 	id := make([]byte, 9)
