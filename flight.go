@@ -26,6 +26,9 @@ func (h *hold) board(ctx context.Context) error {
 		Charges: slices.DeleteFunc(slices.Clone(h.booking.Charges), startsOnly),
 		MaxWait: h.patience(ctx, now()),
 	}}
+	if h.apart() {
+		b.booking.MaxWait = 0
+	}
 	g, err := h.store.Book(ctx, &b.booking)
 	if err != nil {
 		h.cancel()
@@ -39,6 +42,9 @@ func (h *hold) board(ctx context.Context) error {
 		h.store.Cancel(&b.booking, g)
 		return h.book(ctx)
 	}
+	if h.apart() {
+		return h.book(ctx)
+	}
 	h.cancel()
 	g.Held = h.index(&b.booking, g.Held)
 	if h.grant = g; !h.placed() {
@@ -46,6 +52,14 @@ func (h *hold) board(ctx context.Context) error {
 	}
 	h.tell(ctx, g)
 	return nil
+}
+
+// apart reports whether a store may keep the charges apart, some for the fleet
+// and some for the node. Then a place in line for a part of them is none for all:
+// who has no room books all anew.
+func (h *hold) apart() bool {
+	c := h.booking.Charges
+	return slices.ContainsFunc(c, func(other Charge) bool { return other.Node != c[0].Node })
 }
 
 // startsOnly reports whether a charge is for the start alone.

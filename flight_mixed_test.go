@@ -1,7 +1,9 @@
 package throttle_test
 
 import (
+	"context"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -92,6 +94,30 @@ func TestP6_NoRoomInFlightAtTheStart(t *testing.T) {
 	})
 }
 
+// TestP6_NoRoomOnTheNodeAtTheStart: a store may keep the two apart, so a place in
+// line is only ever for all.
+func TestP6_NoRoomOnTheNodeAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, s := newSpy(), slowly(newStarts(), 3500*ms)
+		tr := must(throttle.New(throttle.Config{Store: store, Base: s, Policies: []throttle.Policy{
+			{Name: "starts", Limit: throttle.PerSecond(1), Jitter: -1},
+			{Name: "running", Limit: throttle.Concurrency(1), Scope: throttle.Node},
+		}}))
+		crowd(t, tr, 2).Wait()
+		require.Equal(t, []time.Duration{0, 3500 * ms}, s.seen())
+		all := store.booked()
+		require.Len(t, all, 5)
+		require.Len(t, all[2].Charges, 1, "at the start, what is in flight")
+		require.Zero(t, all[2].MaxWait)
+		for _, b := range all[3:] {
+			require.Len(t, b.Charges, 2, "for both, a place in line and then the start")
+			require.NotZero(t, b.Instead)
+		}
+		require.Equal(t, 2, store.released())
+		require.Zero(t, store.cancelled())
+	})
+}
+
 // TestP5_NeitherKindBlocksTheOther: a queue for starts takes nothing that is in
 // flight, and a line for room in flight takes no starts.
 func TestP5_NeitherKindBlocksTheOther(t *testing.T) {
@@ -146,6 +172,26 @@ func TestP2_AStaleGrantThatHoldsIsTakenAnew(t *testing.T) {
 		starts, err := store.Status(t.Context(), tr.Explain(get(t, home))[1])
 		require.NoError(t, err)
 		require.Equal(t, 1, starts.Used)
+	})
+}
+
+// TestP6_AConnectionAfterTheEnd: when the caller has left, what was in flight has
+// ended, and nothing of it may be given back a second time.
+func TestP6_AConnectionAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSpy()
+		ctx, cancel := context.WithCancel(t.Context())
+		tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{atOnce(2), onePerSecond},
+			Base: base(func(r *http.Request) (*http.Response, error) {
+				cancel()
+				time.Sleep(time.Minute) // the grant would be stale
+				httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{})
+				return nil, r.Context().Err()
+			})}))
+		require.ErrorIs(t, send(t, tr, get(t, home).WithContext(ctx)), context.Canceled)
+		require.Equal(t, 1, store.released())
+		require.Zero(t, store.cancelled())
+		require.Zero(t, status(t, store, tr, get(t, home)).Used)
 	})
 }
 

@@ -32,7 +32,9 @@ func (p *Permit) fill(l *Limiter, h *hold) {
 }
 
 // grant returns what names the start.
-func (p *Permit) grant() Grant { return Grant{OK: true, Wait: p.wait, Mark: p.mark, Node: p.node, Held: -1} }
+func (p *Permit) grant() Grant {
+	return Grant{OK: true, Wait: p.wait, Mark: p.mark, Node: p.node, Held: -1}
+}
 
 // booking returns what the permit was given for.
 func (p *Permit) booking() *Booking {
