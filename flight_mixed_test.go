@@ -181,7 +181,7 @@ func TestP6_AConnectionAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSpy()
 		ctx, cancel := context.WithCancel(t.Context())
-		tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{atOnce(2), onePerSecond},
+		tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{atOnce(2), onePerHour},
 			Base: base(func(r *http.Request) (*http.Response, error) {
 				cancel()
 				time.Sleep(time.Minute) // the grant would be stale
