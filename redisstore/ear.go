@@ -75,18 +75,30 @@ func (s *Store) rest(group string) {
 // hear is the listen of ears that are not a test's.
 func (s *Store) hear(ctx context.Context, channel string) {
 	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
-		sub := s.client.Subscribe(ctx, channel)
-		stop := context.AfterFunc(ctx, func() { sub.Close() })
-		if s.follow(ctx, sub, channel) {
-			pause = firstPause
+		if sub := s.subscribe(ctx, channel); sub != nil {
+			stop := context.AfterFunc(ctx, func() { sub.Close() })
+			if s.follow(ctx, sub, channel) {
+				pause = firstPause
+			}
+			stop()
+			sub.Close()
 		}
-		stop()
-		sub.Close()
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
 	}
+}
+
+// subscribe returns nil where there is nobody to listen to: a ring panics when it
+// has no shard that answers.
+func (s *Store) subscribe(ctx context.Context, channel string) (sub *redis.PubSub) {
+	defer func() {
+		if recover() != nil {
+			sub = nil
+		}
+	}()
+	return s.client.Subscribe(ctx, channel)
 }
 
 // follow reads one connection until it fails, and reports whether it ever worked.

@@ -80,10 +80,17 @@ func refused(t *testing.T, s throttle.Store, charges ...throttle.Charge) {
 
 // woken reports whether the place's turn comes within d.
 func woken(g throttle.Grant, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
 	case <-g.Ready:
 		return true
-	case <-time.After(d):
+	case <-timer.C:
+	}
+	select {
+	case <-g.Ready:
+		return true
+	default:
 		return false
 	}
 }
