@@ -54,10 +54,10 @@ func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcom
 	if v.size() < perBudget*len(f.budgets) {
 		return nil, errAnswer
 	}
-	for _, c := range f.budgets {
+	for i, c := range f.budgets {
 		total, last := v.at(2*lives), v.at(2*lives+1)
 		ahead := time.Duration(max(0, last-now)) * time.Microsecond
-		s.memory.note(c.Budget.Key, v, total, received.Add(ahead), keep(c))
+		s.memory.note(f.keys[i+1], mention{c.Budget.Group, b.number, b.sent}, v, total, received.Add(ahead), keep(c))
 		v = v.from(perBudget)
 	}
 	b.heard, v = readFlights(v, len(f.flights))

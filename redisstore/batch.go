@@ -121,7 +121,7 @@ func (f *form) rule(s *Store, e edges, c *throttle.Charge, now time.Time) int {
 		f.keys, f.budgets = append(f.keys, s.key(&c.Budget)), append(f.budgets, c)
 		key = len(f.keys)
 		f.keyOf[c.Budget.Key] = key
-		f.known = s.memory.append(f.known, c.Budget.Key, now)
+		f.known = s.memory.append(f.known, f.keys[key-1], c.Budget.Group, now)
 	}
 	rule := len(f.ruleOf) + 1
 	f.ruleOf[id] = rule

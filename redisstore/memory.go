@@ -10,7 +10,7 @@ import (
 // store that forgot them is told; see docs/state-loss.md.
 type memory struct {
 	mu      sync.Mutex
-	budgets map[[16]byte]*recall
+	budgets map[string]*recall // by their keys in Redis
 }
 
 const (
@@ -24,6 +24,24 @@ type recall struct {
 	lives  [lives]life // the present one first
 	starts []sample    // the oldest first
 	keep   time.Duration
+	last   mention
+}
+
+// A mention is the last call whose answer spoke of a budget. As long as Redis
+// remembers calls, its record of the lane must be as new as that.
+type mention struct {
+	group  string
+	number int64
+	sent   time.Time
+}
+
+// in returns the number that the lane's record cannot be below; 0 if there may be
+// none.
+func (m mention) in(group string, now time.Time) int64 {
+	if m.group != group || now.Sub(m.sent) > recordTime {
+		return 0
+	}
+	return m.number
 }
 
 // A life of a row begins when its key is made and ends when that is lost.
@@ -37,13 +55,14 @@ type sample struct {
 }
 
 // append appends what is known of a budget to the arguments of a call.
-func (m *memory) append(n numbers, key [16]byte, now time.Time) numbers {
+func (m *memory) append(n numbers, key, group string, now time.Time) numbers {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.budgets[key]
 	if r == nil || r.over(now) {
 		r = &nothing
 	}
+	n = n.add(r.last.in(group, now))
 	for _, l := range r.lives {
 		n = n.add(l.birth, l.count)
 	}
@@ -64,7 +83,7 @@ func (r *recall) over(now time.Time) bool {
 
 // note remembers what an answer said of a budget that looks back by keep: its
 // lives, and that total starts count now, none later than by.
-func (m *memory) note(key [16]byte, v numbers, total int64, by time.Time, keep time.Duration) {
+func (m *memory) note(key string, in mention, v numbers, total int64, by time.Time, keep time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.budgets[key]
@@ -78,7 +97,7 @@ func (m *memory) note(key [16]byte, v numbers, total int64, by time.Time, keep t
 		now[i] = life{v.at(2 * i), v.at(2*i + 1)}
 	}
 	added := min(total, r.unknown(now))
-	r.lives, r.keep = now, max(keep, r.keep)
+	r.lives, r.keep, r.last = now, max(keep, r.keep), in
 	if added > 0 {
 		r.add(sample{by, added})
 	}

@@ -63,7 +63,7 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s.lanes.all = make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
 	s.flights.ears.all, s.flights.ears.listen = make(map[string]*ear), s.hear
-	s.memory.budgets = make(map[[16]byte]*recall)
+	s.memory.budgets = make(map[string]*recall)
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
 	s.id = base64.RawURLEncoding.EncodeToString(id)

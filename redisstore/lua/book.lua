@@ -46,8 +46,9 @@ local call, seed, rule_count
 call, seed, rule_count, here = struct.unpack('<ddd', blob, here)
 local flight_count = tonumber(ARGV[3] or 0)
 local record = redis.call('GET', KEYS[1])
+local last = 0
 if record then
-  local last = struct.unpack('<d', record)
+  last = struct.unpack('<d', record)
   if last == call then
     return struct.pack('<dd', DONE, now) .. string.sub(record, 9)
   elseif last > call then
@@ -72,7 +73,7 @@ for i = 1, rule_count do
     return struct.pack('<ddd', EDGES, now, now)
   end
   if first then
-    repair(r, memories[u.key], u, now, seed)
+    repair(r, memories[u.key], u, now, seed, last)
   end
   u.row = r
   rules[i] = u

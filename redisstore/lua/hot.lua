@@ -12,8 +12,8 @@ do
     now = tonumber(now)
   end
   local blob = ARGV[2]
-  local call, _, rules, b, count, b1, n1, _, _, _, _, samples = struct.unpack('<dddddddddddd', blob)
-  local here = 97 + 16 * samples
+  local call, _, rules, told, b, count, b1, n1, _, _, _, _, samples = struct.unpack('<ddddddddddddd', blob)
+  local here = 105 + 16 * samples
   if rules == 1 and #KEYS == 2 and #blob == here + 19 * 8 - 1 then
     local _, kind, n, span, _, _, _, _, _, callers, mark, max_wait, least, spread, _, _, cost, reserve, shadow =
       struct.unpack('<ddddddddddddddddddd', blob, here)
@@ -29,7 +29,8 @@ do
         and total + added <= n - reserve
         and (b == 0 or (b == birth and count <= counted and b1 == r1 and n1 <= m1)) then
         local record = redis.call('GET', KEYS[1])
-        if not record or struct.unpack('<d', record) < call then
+        local recorded = record and struct.unpack('<d', record) or 0
+        if recorded < call and recorded >= told then
           most = now >= till and n or math.max(most, n)
           total, rest, counted = total + added, rest + added, counted + added
           if size == 1 then

@@ -8,15 +8,15 @@
 
 local SAMPLES = 8 -- who tells of more than so many has forgotten some
 
--- known reads what a program knows of one key: birth and count of four lives,
--- this one first (0: none), and how many pairs of an age and a number of starts,
--- the youngest first.
+-- known passes over what a program knows of one key and returns where it stands:
+-- the call that it knows it from; birth and count of four lives, this one first
+-- (0: none); and how many pairs of an age and a number of starts, the youngest
+-- first.
 local function known()
-  local k = {}
-  k[1], k[2], k[3], k[4], k[5], k[6], k[7], k[8], k.size, here = struct.unpack('<ddddddddd', blob, here)
-  k.from = here
-  here = here + 16 * k.size
-  return k
+  local from = here
+  local size = struct.unpack('<d', blob, from + 72)
+  here = from + 80 + 16 * size
+  return from
 end
 
 -- learn takes over the counts that k has and the row has not, and returns how
@@ -37,7 +37,7 @@ local function learn(r, k, seed)
   count(r.b2, r.n2)
   count(r.b3, r.n3)
   local missing = 0
-  for i = 1, 7, 2 do
+  for i = 2, 8, 2 do
     missing = missing + count(k[i], k[i + 1])
   end
   if missing == 0 then
@@ -62,16 +62,25 @@ end
 
 -- repair books what the row lacks, and leaves cancelled places taken for a while:
 -- what is booked so is not as sharp as what was.
-local function repair(r, k, u, now, seed)
-  if k[1] == 0 or (k[1] == r.birth and k[2] <= r.count and k[3] == r.b1 and k[4] <= r.n1) then
+local function repair(r, from, u, now, seed, recorded)
+  local told, b0, n0, b1, n1 = struct.unpack('<ddddd', blob, from)
+  -- If the lane's record is older than what the program saw, so is the row, though
+  -- others may have counted on from there.
+  local stale, fresh = told > recorded, r.birth == 0
+  if b0 == 0 or (not stale and b0 == r.birth and n0 <= r.count and b1 == r.b1 and n1 <= r.n1) then
     return -- nearly always
   end
-  local missing, from = learn(r, k, seed), k.from
+  local k = {struct.unpack('<dddddddddd', blob, from)}
+  local missing, size, before = learn(r, k, seed), k[10], r.total
+  if fresh or stale then
+    missing = MAX_COUNT -- all, because more than the lives that are counted may be lost
+  end
   if missing == 0 then
     return
   end
+  from = from + 80
   local lacking, all, youngest = missing, 0, nil
-  for _ = 1, k.size do
+  for _ = 1, size do
     local age, n
     age, n, from = struct.unpack('<dd', blob, from)
     youngest, all = youngest or age, all + n
@@ -82,7 +91,17 @@ local function repair(r, k, u, now, seed)
   end
   if u.kind == BUCKET and youngest < r.span then
     -- What is older than a span still counts in a bucket, but never more than all of it.
-    rebook(r, now, youngest, min(k.size > SAMPLES and u.n or all, u.n, lacking))
+    local n = min(size > SAMPLES and u.n or all, u.n, lacking)
+    if stale then
+      -- One entry, which is never more than the whole bucket, whoever tells of it.
+      add(r, now - r.span, max(now, now - youngest), n)
+      r.till = max(r.till, now - youngest + r.span)
+    else
+      rebook(r, now, youngest, n)
+    end
+  end
+  if stale and not fresh then
+    r.count = r.count + max(0, r.total - before) -- so that others learn of them
   end
   freeze(r)
   bound(r)

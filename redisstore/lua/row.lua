@@ -48,16 +48,18 @@ end
 --   first, last, n     closed: the last entry
 --   expires            when the key does, as it is stored
 local function load(key)
-  local r = {key = key}
+  -- All fields at once: a table that grows is what costs most here.
+  local r = {key = key, stored = false, pushed = '', F = nil, L = nil, N = nil, seen = 0, lost = 0, span = 0, most = 0,
+    till = 0, paused = 0, frozen = 0, level = 0, unit = 0, birth = 0, count = 0, b1 = 0, n1 = 0, b2 = 0, n2 = 0,
+    b3 = 0, n3 = 0, total = 0, size = 0, at = 0, old = 0, before = 0, first = 0, last = 0, n = 0, expires = 0}
   local raw = redis.call('GETRANGE', key, 0, HEAD_SIZE - 1)
   if raw == '' then
-    raw = string.rep('\0', HEAD_SIZE)
-  else
-    r.stored = true
+    r.F, r.L, r.N = {}, {}, {}
+    return r
   end
+  r.stored = true
   r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit, r.birth, r.count,
     r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires = struct.unpack(HEAD, raw)
-  r.pushed = ''
   if r.size == 0 then
     r.F, r.L, r.N = {}, {}, {}
   end

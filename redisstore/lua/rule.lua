@@ -11,12 +11,13 @@ local blob, here = ARGV[2], 1
 -- rule reads one rule: the index of its key, kind, n, span, jitter, pace, the flow
 -- into a bucket, tokens in micros, and how many edges it has, then those.
 local function rule()
-  local u = {edges = {}}
+  local u = {key = 0, kind = 0, n = 0, span = 0, jitter = 0, pace = 0, tokens = 0, micros = 0, edges = false, row = false}
   local edges
   u.key, u.kind, u.n, u.span, u.jitter, u.pace, u.tokens, u.micros, edges, here =
     struct.unpack('<ddddddddd', blob, here)
   -- One edge: windows of that length, from the epoch. Several: the edges of
   -- successive calendar windows.
+  u.edges = edges > 0 and {}
   for i = 1, edges do
     u.edges[i], here = struct.unpack('<d', blob, here)
   end

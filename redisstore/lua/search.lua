@@ -10,7 +10,7 @@ local function weigh(s, cost)
   if s.kind == PACED then
     s.length = s.spread + (cost - 1) * s.span -- what it occupies beyond its start
   end
-  s.i, s.j, s.sum, s.k, s.wait, s.at = 1, 1, 0, 1, nil, nil
+  s.i, s.j, s.sum, s.k, s.wait, s.at = 1, 1, 0, 1, false, false
   return s
 end
 
@@ -18,7 +18,9 @@ end
 -- on.
 local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({kind = u.kind, n = u.n, most = u.n - reserve, span = u.span, jitter = u.jitter,
-    pace = u.pace, tokens = u.tokens, micros = u.micros, edges = u.edges, row = u.row, from = from, spread = spread, shadow = shadow}, cost)
+    pace = u.pace, tokens = u.tokens, micros = u.micros, edges = u.edges, row = u.row, from = from,
+    cost = 0, room = 0, length = 0, i = 1, j = 1, sum = 0, k = 1, wait = false, at = false, spent = 0,
+    each = cost, more = 0, index = 0, spread = spread, shadow = shadow}, cost)
 end
 
 -- sweep goes over the forbidden ranges of docs/booking.md: entry i and the
