@@ -204,20 +204,21 @@ local function serve(list, seats, callers, mark, from, max_wait)
   end
 end
 
--- counts reports whether the start at t still counts. A window whose edges are
--- not at hand is long over.
+-- counts reports whether the start at t still counts.
 local function counts(s, t)
   if s.kind == ALIGNED then
-    local _, stop = window(s, t)
-    return stop ~= nil and stop > now
+    return t >= window(s, now)
   end
   return t + s.length + s.span > now
 end
 
--- settle changes what the start at mark cost under s, if it still counts.
+-- settle changes what the start at mark cost under s, if it still counts. It
+-- returns false where the rule's edges end.
 local function settle(s, mark)
   if not counts(s, mark) then
-    return
+    return true
+  elseif s.kind == ALIGNED and not window(s, mark) then
+    return false
   end
   local cost, t = s.more, mark
   if not remove(s.row, mark, s) then
@@ -233,6 +234,7 @@ local function settle(s, mark)
     place(s.row, t, weigh(s, cost))
   end
   s.row.count = s.row.count + max(0, s.more - s.each)
+  return true
 end
 
 while here <= #blob do
@@ -241,7 +243,9 @@ while here <= #blob do
   local list, seats = charges(count, now + least, spread)
   for _, s in ipairs(list) do
     if max_wait == SETTLE then
-      settle(s, mark)
+      if not settle(s, mark) then
+        return struct.pack('<ddd', EDGES, now, mark)
+      end
     elseif mark > 0 then
       remove(s.row, mark, s)
     end
