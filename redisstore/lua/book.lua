@@ -40,6 +40,7 @@ local DONE, EDGES, LATE = 0, 1, 2
 local GIVE_BACK, SETTLE = -2, -3
 local FARTHEST = 100 * 365 * 24 * 3600 * 1000000 -- throttle.Farthest
 local RECORD_SECONDS = 60
+local FIVE = '<ddddd'
 
 local now = clock(ARGV[1])
 local call, seed, rule_count
@@ -128,8 +129,8 @@ local function find(list, t)
 end
 
 local out = {}
-local function answer(...)
-  out[#out + 1] = struct.pack('<' .. string.rep('d', select('#', ...)), ...)
+local function answer(format, ...)
+  out[#out + 1] = struct.pack(format, ...)
 end
 
 -- together weighs the charges for several callers at one moment, where those are
@@ -151,7 +152,9 @@ end
 -- calendar edges that it needs, if it needs more.
 local function serve(list, seats, callers, mark, from, max_wait)
   local many, gate = callers, nil
-  from, gate = opening(seats, from, now)
+  if #seats > 0 then
+    from, gate = opening(seats, from, now)
+  end
   while callers > 0 do
     local t, held, paused
     if many > 1 and together(list, many) then
@@ -174,26 +177,26 @@ local function serve(list, seats, callers, mark, from, max_wait)
       step_out(seats, -mark)
     end
     if t - now > FARTHEST or (max_wait >= 0 and t - now > max_wait) then
-      answer(callers, 0, t, held, paused)
+      answer(FIVE, callers, 0, t, held, paused)
       return
     end
     local booked = 1
     if #seats > 0 and t == now then
       local missing, came = board(seats, max(0, -mark), max_wait ~= 0, now)
       if missing then
-        answer(callers, 0, came and -came or t, missing, 0)
+        answer(FIVE, callers, 0, came and -came or t, missing, 0)
         return
       end
       booked = 2
     end
-    answer(many, booked, t, held, paused)
+    answer(FIVE, many, booked, t, held, paused)
     for _, s in ipairs(list) do
       if s.shadow then
         local start, need = earliest(s, t)
         if not start then
           return need
         end
-        answer(start - t)
+        answer('<d', start - t)
       end
     end
     for _, s in ipairs(list) do
@@ -251,7 +254,7 @@ while here <= #blob do
     end
   end
   if max_wait < -1 then
-    answer(callers, 0, mark, 0, 0)
+    answer(FIVE, callers, 0, mark, 0, 0)
   else
     local need = serve(list, seats, callers, mark, now + least, max_wait)
     if need then
@@ -268,15 +271,15 @@ for i = 2, budgets do
     end
     save(r)
   end
-  answer(r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, spent(r), latest(r))
+  answer('<dddddddddd', r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, spent(r), latest(r))
 end
 for _, f in ipairs(flights) do
   wake(f, ARGV[5])
   save_flight(f)
   local list = ready(f)
-  answer(#f.nodes, #list)
+  answer('<dd', #f.nodes, #list)
   for _, came in ipairs(list) do
-    answer(came)
+    answer('<d', came)
   end
 end
 local done = table.concat(out)

@@ -116,23 +116,24 @@ end
 -- save writes the row, with an expiry after which nothing in it can matter.
 local function save(r)
   local stop = max(r.seen, r.paused, r.size > 0 and latest(r) + r.span or 0)
-  local whole = r.F or (r.pushed ~= '' and redis.call('STRLEN', r.key) > MAX_APPENDED)
-  local renew = stop > r.expires or whole
+  if not r.F and r.pushed ~= '' and redis.call('APPEND', r.key, r.pushed) > MAX_APPENDED then
+    r.pushed = ''
+    open(r)
+  end
+  local renew = stop > r.expires or r.F
   if renew then
     r.expires = stop + IDLE
   end
-  local ms = string.format('%.0f', ceil((r.expires - r.seen) / 1000))
-  if whole then
-    open(r)
-    local body = close(r)
-    redis.call('SET', r.key, head(r) .. body, 'PX', ms)
-    return
-  end
-  redis.call('SETRANGE', r.key, 0, head(r))
-  if r.pushed ~= '' then
-    redis.call('APPEND', r.key, r.pushed)
+  if not r.F then
+    redis.call('SETRANGE', r.key, 0, head(r))
   end
   if renew then
-    redis.call('PEXPIRE', r.key, ms)
+    local ms = string.format('%.0f', ceil((r.expires - r.seen) / 1000))
+    if r.F then
+      local body = close(r)
+      redis.call('SET', r.key, head(r) .. body, 'PX', ms)
+    else
+      redis.call('PEXPIRE', r.key, ms)
+    end
   end
 end
