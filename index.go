@@ -149,7 +149,7 @@ func (n *hostNode) match(dst []int32, t *target, labels []string) []int32 {
 }
 
 func (n *hostNode) child(label string) *hostNode {
-	if !strings.ContainsFunc(label, upper) {
+	if !hasUpper(label) {
 		return n.literal[label]
 	}
 	var buf [64]byte // a label has at most 63 bytes

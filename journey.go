@@ -33,8 +33,8 @@ type journey struct {
 	last    sync.Mutex
 	written bool        // the headers of the grant's request have left
 	traced  bool        // the base told of a connection
-	failed  error       // why the last look stopped the request
 	over    bool        // nobody waits for the answer any more
+	failed  error       // why the last look stopped the request
 	unwatch func() bool // stops looking at the request's context
 
 	fewCharges [2]Charge

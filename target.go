@@ -230,4 +230,12 @@ func appendLower(dst []byte, s string) []byte {
 	return dst
 }
 
-func upper(c rune) bool { return 'A' <= c && c <= 'Z' }
+// hasUpper looks at bytes: runes cost too much for each label of each request.
+func hasUpper(s string) bool {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' {
+			return true
+		}
+	}
+	return false
+}
