@@ -104,7 +104,7 @@ func (s *Store) write(b *batch, e edges) *form {
 
 // flight returns the index of a charge's flight as the script has it.
 func (f *form) flight(c *throttle.Charge) int {
-	return -1 - slices.IndexFunc(f.flights, func(fl *flight) bool { return fl.charge.Budget.Key == c.Budget.Key })
+	return -1 - slices.IndexFunc(f.flights, func(fl *flight) bool { return fl.budget.Key == c.Budget.Key })
 }
 
 // rule returns the index of a charge's rule, and writes it down if it is new.

@@ -128,7 +128,7 @@ func (s *Store) listening(channel string) {
 	s.flights.mu.Lock()
 	var waiting []*flight
 	for _, f := range s.flights.all {
-		if len(f.line) > 0 && s.channel(f.charge.Budget.Group) == channel {
+		if len(f.line) > 0 && s.channel(f.budget.Group) == channel {
 			waiting = append(waiting, f)
 		}
 	}

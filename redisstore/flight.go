@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -9,18 +10,21 @@ import (
 )
 
 // A flight is what this store holds of one budget of requests in flight, and who
-// waits here for more; see docs/in-flight.md. It exists while there is either, or
-// a call that may change that.
+// waits here for more; see docs/in-flight.md. It exists while there is either, and
+// as long as Redis is sure to keep the budget after that.
 type flight struct {
-	floor sync.Mutex // held by the call that states the flight: there is one at a time
+	key    string
+	budget throttle.Budget
+	floor  sync.Mutex // held by the call that states the flight: there is one at a time
 
 	// The lock of the flights guards the rest.
-	key    string
 	charge throttle.Charge // one of the budget, as it was last seen
 	held   int             // by granted bookings that were not released
 	line   []*waiter       // in the order in which they came
 	most   int             // how many of the line are stated
-	told   time.Time       // when a call was answered for the last time
+	birth  int64           // of what Redis has: see lua/flight.lua
+	count  int64           // how often it was written, as far as we know
+	told   time.Time       // when we heard of that
 	calls  int             // how many state the flight, or will soon
 	early  []int64         // who was called while a call was on its way
 	next   *time.Timer     // calls due
@@ -54,7 +58,7 @@ const (
 
 const (
 	lineMost  = 8   // how many of a line are stated for each reserve
-	crowdMost = 200 // how many the whole fleet states, roughly
+	crowdMost = 150 // how many the whole fleet states, roughly
 )
 
 // flightKey returns the key of a budget of requests in flight. It ends unlike
@@ -78,12 +82,7 @@ func (s *Store) takeFloors(callers []*caller) []*flight {
 		}
 	}
 	s.flights.mu.Unlock()
-	slices.SortFunc(taken, func(a, b *flight) int {
-		if a.key < b.key {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(taken, func(a, b *flight) int { return cmp.Compare(a.key, b.key) })
 	for _, f := range taken {
 		f.floor.Lock()
 	}
@@ -94,7 +93,7 @@ func (s *Store) takeFloors(callers []*caller) []*flight {
 func (fs *flights) use(to []*flight, key string, c *throttle.Charge) []*flight {
 	f := fs.all[key]
 	if f == nil {
-		f = &flight{key: key, most: lineMost}
+		f = &flight{key: key, budget: c.Budget, most: lineMost}
 		fs.all[key] = f
 	}
 	if f.charge = *c; slices.Contains(to, f) {
@@ -104,8 +103,8 @@ func (fs *flights) use(to []*flight, key string, c *throttle.Charge) []*flight {
 	return append(to, f)
 }
 
-// leaveFloors ends what takeFloors began, and sees to it that what is held or waited for is
-// renewed.
+// leaveFloors ends what takeFloors began, and sees to it that what is held or
+// waited for is renewed.
 func (s *Store) leaveFloors(left []*flight, answered bool) {
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/fleetthrottle/throttle"
@@ -8,15 +9,7 @@ import (
 
 // find returns the index in the line of who came then, or where it would be.
 func (f *flight) find(came int64) (int, bool) {
-	return slices.BinarySearchFunc(f.line, came, func(w *waiter, came int64) int {
-		switch {
-		case w.came < came:
-			return -1
-		case w.came > came:
-			return 1
-		}
-		return 0
-	})
+	return slices.BinarySearchFunc(f.line, came, func(w *waiter, came int64) int { return cmp.Compare(w.came, came) })
 }
 
 // wake lets those who came then book again.
@@ -90,7 +83,7 @@ func (s *Store) step(f *flight, mark int64) {
 	}
 	if i, ok := f.find(-mark); ok {
 		f.line = slices.Delete(f.line, i, i+1)
-		s.rest(f.charge.Budget.Group)
+		s.rest(f.budget.Group)
 	}
 }
 

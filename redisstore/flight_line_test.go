@@ -107,6 +107,22 @@ func TestP5_InFlightReserveBehindMany(t *testing.T) {
 	})
 }
 
+// TestP5_InFlightLimitBecomesSmaller leaves one in line that asks for more than
+// there will ever be. It stops nobody.
+func TestP5_InFlightLimitBecomesSmaller(t *testing.T) {
+	inFlight(t, func(t *testing.T, a, b *cuttable) {
+		large, small := charge("budget", throttle.Concurrency(5)), charge("budget", throttle.Concurrency(2))
+		large.Cost = 4
+		k, g := board(t, b, small)
+		board(t, b, small)
+		lineUp(t, a, large)
+		waiting, place := lineUp(t, b, small)
+		b.Release(k, g)
+		require.True(t, woken(place, soon))
+		again(t, b, waiting, place)
+	})
+}
+
 // TestP10_InFlightMemory has large fleets that hold and wait. The key stays small
 // and expires.
 func TestP10_InFlightMemory(t *testing.T) {
@@ -125,15 +141,18 @@ func TestP10_InFlightMemory(t *testing.T) {
 					fleet = append(fleet, s)
 				}
 				key := fleet[0].FlightKey(big.Budget)
-				for range waiters {
+				for range 2 {
 					for _, s := range fleet {
-						lineUp(t, s, big)
+						for range waiters {
+							go s.Book(t.Context(), booking(big)) // a crowd that shares calls
+						}
+						synctest.Wait()
 					}
+					size, err := client.MemoryUsage(t.Context(), key).Result()
+					require.NoError(t, err)
+					require.LessOrEqual(t, size, int64(4096))
+					time.Sleep(10 * time.Second) // all have stated themselves again
 				}
-				time.Sleep(10 * time.Second) // all have stated themselves again
-				size, err := client.MemoryUsage(t.Context(), key).Result()
-				require.NoError(t, err)
-				require.LessOrEqual(t, size, int64(4096))
 				left, err := client.PTTL(t.Context(), key).Result()
 				require.NoError(t, err)
 				require.Positive(t, left)

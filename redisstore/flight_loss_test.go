@@ -64,6 +64,40 @@ func TestInFlight_ForgottenBeforeAStranger(t *testing.T) {
 	})
 }
 
+// TestInFlight_StaleReplica has Redis show what was some writes ago, as a replica
+// does that lags and takes over. That is found out by the first who asks.
+func TestInFlight_StaleReplica(t *testing.T) {
+	server := redistest.Shared(t)
+	for asks := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			nodes, client := nodesOf(t, server, 3), server.Client(t)
+			require.NoError(t, client.FlushDB(t.Context()).Err())
+			four := charge("four", throttle.Concurrency(4))
+			for _, n := range nodes {
+				k, g := board(t, n, four)
+				n.Release(k, g)
+			}
+			key := nodes[0].FlightKey(four.Budget)
+			stale, err := client.Dump(t.Context(), key).Result()
+			require.NoError(t, err)
+			board(t, nodes[1], four)
+			k, g := board(t, nodes[0], four)
+			board(t, nodes[1], four)
+			board(t, nodes[0], four)
+			refused(t, nodes[2], four)
+
+			require.NoError(t, client.FlushDB(t.Context()).Err())
+			require.NoError(t, client.Restore(t.Context(), key, time.Minute, stale).Err())
+			refused(t, nodes[asks], four)
+			time.Sleep(quiet + soon)
+			refused(t, nodes[asks], four)
+			nodes[0].Release(k, g)
+			board(t, nodes[asks], four)
+			refused(t, nodes[asks], four)
+		})
+	}
+}
+
 // TestInFlight_IdleIsNotForgotten lets a budget be idle for any time. Nobody takes
 // that for a loss.
 func TestInFlight_IdleIsNotForgotten(t *testing.T) {
@@ -130,6 +164,26 @@ func TestP8_InFlightOnce(t *testing.T) {
 			refused(t, b, two)
 		})
 	}
+}
+
+// TestP8_InFlightLateCall repeats a call long after the next ones, when Redis has
+// forgotten which calls there were. It changes nothing.
+func TestP8_InFlightLateCall(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		client := server.Client(t)
+		s, tap := loaded(t, client, nil)
+		two := charge("two", throttle.Concurrency(2))
+		board(t, s, two)
+		k, g := board(t, s, two)
+		late := tap.cmds[len(tap.cmds)-1]
+		s.Release(k, g)
+		require.NoError(t, client.Del(t.Context(), late.Args()[3].(string)).Err())
+		require.NoError(t, client.Do(t.Context(), late.Args()...).Err())
+		st, err := s.Status(t.Context(), two)
+		require.NoError(t, err)
+		require.Equal(t, 1, st.Used)
+	})
 }
 
 // TestP7_InFlightCallerLeaves ends the context of a caller whose call is on its way.

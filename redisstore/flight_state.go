@@ -9,7 +9,11 @@ func (fs *flights) state(n numbers, f *flight) numbers {
 	defer fs.mu.Unlock()
 	fs.states++
 	front := f.front()
-	n = n.add(int64(f.charge.Limit.N()), fs.states, int64(f.held), f.heardAgo(), fs.latest, int64(f.most), int64(len(front)))
+	birth, count := f.birth, f.count
+	if time.Since(f.told) > leaseTime-leaseDoubt {
+		birth, count = 0, 0 // it may have expired since
+	}
+	n = n.add(int64(f.charge.Limit.N()), fs.states, int64(f.held), birth, count, fs.latest, int64(f.most), int64(len(front)))
 	for _, w := range front {
 		n = n.add(w.came, int64(w.cost), int64(w.reserve), int64(w.behind))
 	}
@@ -22,17 +26,7 @@ func (s *Store) more(b *batch) []any {
 	if len(b.flights) == 0 {
 		return nil
 	}
-	return []any{len(b.flights), s.id, s.wakePrefix(b.flights[0].charge.Budget.Group)}
-}
-
-// heardAgo is how long ago Redis certainly had the flight, in microseconds, or -1
-// if it may have expired since. A bit is taken off, because clocks differ in pace.
-func (f *flight) heardAgo() int64 {
-	ago := time.Since(f.told)
-	if f.told.IsZero() || ago > leaseTime-leaseDoubt {
-		return -1
-	}
-	return int64((ago - ago/512) / time.Microsecond)
+	return []any{len(b.flights), s.id, s.wakePrefix(b.callers[0].charges[0].Budget.Group)}
 }
 
 // A stated is a waiter that is stated, and the costs of those behind it that
@@ -82,22 +76,24 @@ func rankOf(ranks *[]rank, reserve int) *rank {
 
 // A heard is what a call says of one flight.
 type heard struct {
-	crowd int
+	birth, count int64 // see lua/flight.lua
+
+	crowd int     // how many nodes hold or wait
 	aside []int64 // who in our line has room set aside
 }
 
 // perFlight is how many numbers book.lua answers for a flight, those who have
 // room left out.
-const perFlight = 2
+const perFlight = 4
 
 // readFlights reads what an answer says of so many flights, and returns what
 // comes after it.
 func readFlights(v numbers, count int) (all []heard, rest numbers) {
 	for range count {
-		if v.size() < perFlight || v.size()-perFlight < int(v.at(1)) {
+		if v.size() < perFlight || v.size()-perFlight < int(v.at(3)) {
 			break
 		}
-		h := heard{crowd: int(v.at(0)), aside: make([]int64, v.at(1))}
+		h := heard{birth: v.at(0), count: v.at(1), crowd: int(v.at(2)), aside: make([]int64, v.at(3))}
 		v = v.from(perFlight)
 		for i := range h.aside {
 			h.aside[i] = v.at(i)
@@ -117,7 +113,7 @@ func (fs *flights) learn(b *batch, err error) {
 	defer fs.mu.Unlock()
 	for i, f := range b.flights {
 		h := b.heard[i]
-		f.told = received
+		f.birth, f.count, f.told = h.birth, h.count, received
 		f.most = max(1, min(lineMost, crowdMost/max(1, h.crowd)))
 		f.wake(h.aside)
 	}

@@ -29,8 +29,8 @@
 --   {how many, booked, start, held, paused, over…}, over one for each charge
 -- then for each budget: {birth, count, b1, n1, b2, n2, b3, n3, how many starts count
 -- now, the end of the last}; see row.lua;
--- then for each flight: {how many programs it knows, how many in our line have
--- room set aside, when each of them came…}.
+-- then for each flight: {birth, count, how many programs it knows, how many in our
+-- line have room set aside, when each of them came…}.
 -- booked is 2 if seats in flights were taken with it. If only those had no room,
 -- start is below 0 and says when the caller came to stand in line.
 -- held is the 1-based charge that set the start, 0 if none held it back. What was
@@ -81,7 +81,7 @@ for i = 1, rule_count do
 end
 for i = 1, flight_count do
   local f = load_flight(KEYS[budgets + i], now)
-  if not state(f, ARGV[4]) then
+  if not state(f, ARGV[4], seed) then
     return struct.pack('<dd', LATE, now)
   end
   set_aside(f)
@@ -277,7 +277,7 @@ for _, f in ipairs(flights) do
   wake(f, ARGV[5])
   save_flight(f)
   local list = ready(f)
-  answer('<dd', #f.nodes, #list)
+  answer('<dddd', f.birth, f.count, #f.nodes, #list)
   for _, came in ipairs(list) do
     answer('<d', came)
   end

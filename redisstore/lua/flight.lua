@@ -3,7 +3,7 @@
 -- room.
 --
 -- Stored form, one string a budget: a MessagePack array
---   seen, last, pause, age, lost, then for each node
+--   birth, count, seen, last, pause, age, lost, then for each node
 --   id, number, held, left, size, then for each of those who wait
 --   came, cost, reserve, behind
 -- pause, left (of the lease) and age are lengths of time as they were at seen, in
@@ -26,22 +26,25 @@ end
 
 -- load_flight reads the flight of a key; a key that is not there is an empty one.
 --
+--   birth    names the life of the key: a random number
+--   count    how often it was written since
 --   last     when the last one came who had to wait: no two come together
 --   pause    how long the budget is closed
---   age      since the key was made, at most LEASE
---   lost     some node heard of the flight before that
+--   age      since the life began, at most QUIET
+--   lost     some node knew more of the life before
 --   nodes    those that hold or wait
 --   taken    costs held and set aside
 local function load_flight(key, now)
-  local f = {key = key, seen = now, last = 0, pause = 0, age = 0, nodes = {}, taken = 0}
+  local f = {key = key, birth = 0, count = 0, seen = now, last = 0, pause = 0, age = 0, nodes = {}, taken = 0}
   local raw = redis.call('GET', key)
   if not raw then
     return f
   end
   local v = cmsgpack.unpack(raw)
-  local passed = max(0, now - v[1])
-  f.stored, f.last, f.pause, f.age, f.lost = true, v[1] + v[2], max(0, v[3] - passed), min(LEASE, v[4] + passed), v[5] == 1
-  local i = 6
+  local passed = max(0, now - v[3])
+  f.birth, f.count, f.last = v[1], v[2], v[3] + v[4]
+  f.pause, f.age, f.lost = max(0, v[5] - passed), min(QUIET, v[6] + passed), v[7] == 1
+  local i = 8
   while v[i] do
     local m = {id = v[i], number = v[i + 1], held = v[i + 2], left = v[i + 3] - passed, line = {}}
     local stop = i + 5 + 4 * v[i + 4]
@@ -62,19 +65,28 @@ end
 -- comes at the same time, so who changes lines keeps its turn.
 local newest = 0
 
--- state reads what the node says of itself and puts it in the place of what was
--- known: n, the statement's number, held, how long ago it heard of the flight or
--- -1, when the last of its own came who had to wait anywhere, how many of its line
--- are kept, how many are stated, then came, cost, reserve and behind of each. It
--- returns false if a later statement was made before.
-local function state(f, id)
-  local number, heard, last, size
-  local m = {id = id, left = LEASE, line = {}}
-  f.n, number, m.held, heard, last, m.most, size, here = struct.unpack('<ddddddd', blob, here)
-  m.number = number
-  if f.age < heard or not f.stored and heard >= 0 then
+-- compare sees whether the flight is older than what a node knows of it: the last
+-- birth and count that it heard, or 0. Then a new life begins, or began.
+local function compare(f, birth, count, seed)
+  if birth ~= 0 and (birth ~= f.birth or count > f.count) then
     f.lost = true
   end
+  if f.birth == 0 or (birth == f.birth and count > f.count) then
+    f.birth, f.age = seed, 0
+  end
+end
+
+-- state reads what the node says of itself and puts it in the place of what was
+-- known: n, the statement's number, held, birth and count, when the last of its own
+-- came who had to wait anywhere, how many of its line are kept, how many are
+-- stated, then came, cost, reserve and behind of each. It returns false if a later
+-- statement was made before.
+local function state(f, id, seed)
+  local number, birth, writes, last, size
+  local m = {id = id, left = LEASE, line = {}}
+  f.n, number, m.held, birth, writes, last, m.most, size, here = struct.unpack('<dddddddd', blob, here)
+  m.number = number
+  compare(f, birth, writes, seed)
   newest = max(newest, last, f.last)
   local aside = {}
   for i = #f.nodes, 1, -1 do
@@ -121,7 +133,8 @@ end
 -- save_flight writes the flight, with an expiry after which nothing in it can
 -- matter. Until then even one that is empty is there for those who heard of it.
 local function save_flight(f)
-  local v = {f.seen, f.last - f.seen, f.pause, f.age, f.lost and 1 or 0}
+  f.count = f.count + 1
+  local v = {f.birth, f.count, f.seen, f.last - f.seen, f.pause, f.age, f.lost and 1 or 0}
   if f.own then
     shorten(f.own)
   end

@@ -8,6 +8,7 @@
 
 local now = clock(ARGV[1])
 local f = load_flight(KEYS[1], now)
-f.pause = max(f.pause, struct.unpack('<d', blob))
+compare(f, 0, 0, now)
+f.pause = max(f.pause, (struct.unpack('<d', blob)))
 save_flight(f)
 return struct.pack('<dd', 0, now)
