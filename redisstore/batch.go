@@ -36,6 +36,7 @@ func alike(a, b int64) bool {
 
 // newBatch puts equal neighbours together.
 func newBatch(callers []*caller, number int64) *batch {
+	callers = gather(callers)
 	b := &batch{callers: callers, number: number}
 	for i, c := range callers {
 		if k := len(b.runs) - 1; k >= 0 && callers[i-1].like(c) {
@@ -46,6 +47,26 @@ func newBatch(callers []*caller, number int64) *batch {
 		}
 	}
 	return b
+}
+
+// gather makes neighbours of callers that need the same budget, in their order.
+// If one needs several budgets, or gives something back, the order of all counts.
+func gather(callers []*caller) []*caller {
+	places := make(map[[16]byte]int)
+	var byBudget [][]*caller
+	for _, c := range callers {
+		if len(c.charges) > 1 || c.mark != 0 {
+			return callers
+		}
+		key := c.charges[0].Budget.Key
+		place, ok := places[key]
+		if !ok {
+			place = len(byBudget)
+			places[key], byBudget = place, append(byBudget, nil)
+		}
+		byBudget[place] = append(byBudget[place], c)
+	}
+	return slices.Concat(byBudget...)
 }
 
 // like reports whether two callers ask for the same, or nearly.

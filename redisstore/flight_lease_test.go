@@ -44,7 +44,7 @@ func TestInFlight_DeadNodeGivesBack(t *testing.T) {
 		b.cut()
 		died := time.Now()
 		require.True(t, woken(first, aged))
-		require.True(t, woken(second, 0))
+		require.True(t, woken(second, soon))
 		require.Greater(t, time.Since(died), 15*time.Second, "a lease outlives lost renewals")
 	})
 }

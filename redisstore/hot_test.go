@@ -73,6 +73,61 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 	return seen
 }
 
+// TestP4_HotCallsAreTheSame does the same with calls that serve many callers of
+// many budgets.
+func TestP4_HotCallsAreTheSame(t *testing.T) {
+	server := redistest.Shared(t)
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			hot := playMany(t, server.Client(t), seed)
+			warm := redisstore.Cold()
+			defer warm()
+			require.Equal(t, hot, playMany(t, server.Client(t), seed))
+		})
+	}
+}
+
+// playMany lets crowds come while a call is on its way.
+func playMany(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	synctest.Test(t, func(t *testing.T) {
+		s, tap := loaded(t, client, isScript)
+		var budgets []throttle.Charge
+		for i := range 12 {
+			n := []int{3, 40, 128, 129, 1000, 100_000}[rng.IntN(6)]
+			budgets = append(budgets, charge(fmt.Sprint("budget ", i), throttle.SlidingWindow(n, time.Second)))
+		}
+		for range 150 {
+			var all []**outcome
+			for range 1 + rng.IntN(20) {
+				k := booking(budgets[rng.IntN(len(budgets))])
+				k.Charges[0].Cost = 1 + rng.IntN(2)*rng.IntN(3)
+				k.MaxWait = time.Duration(rng.IntN(3)-1) * 700 * time.Millisecond
+				all = append(all, bookAside(t.Context(), s, k))
+			}
+			for *all[len(all)-1] == nil {
+				tap.pass <- struct{}{}
+				synctest.Wait()
+			}
+			for _, o := range all {
+				if *o == nil {
+					tap.pass <- struct{}{}
+					synctest.Wait()
+				}
+				require.NoError(t, (*o).err)
+				seen = append(seen, fmt.Sprint((*o).grant.OK, (*o).grant.Wait, (*o).grant.Mark, (*o).grant.Held))
+			}
+			tap.names()
+			for _, c := range budgets {
+				seen = append(seen, stored(t, client, s.Key(c.Budget)))
+			}
+			time.Sleep(time.Duration(rng.IntN(4)*rng.IntN(300_000)) * time.Microsecond)
+		}
+		close(tap.pass)
+	})
+	return seen
+}
+
 // stored returns the head of the row under a key, without its random births and
 // without where its entries stand and when the key expires, which may differ.
 func stored(t *testing.T, client *redis.Client, key string) string {
