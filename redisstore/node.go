@@ -114,8 +114,12 @@ func (s *Store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Gra
 	}
 }
 
-// move takes the node's start to another time, if there is room then.
+// move takes the node's start to a later time, if there is room then. A start that
+// need not move keeps what it holds: nobody in line may take it meanwhile.
 func (s *Store) move(ctx context.Context, h *halves, g throttle.Grant, wait, maxWait time.Duration) throttle.Grant {
+	if wait <= g.Wait {
+		return g
+	}
 	h.node.Instead = g.Mark
 	if holds(h.node.Charges, g) {
 		s.node().Cancel(&h.node, g)

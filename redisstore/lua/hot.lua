@@ -5,59 +5,73 @@
 -- be simple.
 
 local HOT_HEAD = '<dddddddddddddddddddddddddd'
+local max, ceil = math.max, math.ceil
 
--- hot_row returns the changed row of a key, and how to store it, or nil. told is
--- where the blob says what the program knows of it, u where its rule is, ask where
--- its callers are.
-local function hot_row(key, blob, told, u, ask, now, seed, recorded)
-  local index, kind, n, span, _, _, _, _, edges = struct.unpack('<ddddddddd', blob, u)
-  local callers, mark, max_wait, least, spread, charges, rule, cost, reserve, more =
+-- hot_row returns the changed head of a key's row and an entry to append to it, or
+-- nil; whether the row is nothing else; when it expires, in ms, if that changes;
+-- and what to answer. The blob says at told what the program knows of the key, at
+-- rule what its rule is, and at ask how many callers want what.
+local function hot_row(key, blob, told, rule, ask, now, seed, recorded, idle)
+  local index, kind, n, span, _, _, _, _, edges = struct.unpack('<ddddddddd', blob, rule)
+  local callers, mark, max_wait, least, spread, charges, use, cost, reserve, more =
     struct.unpack('<dddddddddd', blob, ask)
   if kind ~= 1 or edges ~= 0 or charges ~= 1 or mark ~= 0 or max_wait < -1 or least ~= 0 or spread ~= 0 or more ~= 0
-    or index ~= rule + 1 or KEYS[index] ~= key then
+    or index ~= use + 1 or KEYS[index] ~= key then
     return nil
   end
-  local call, b, c, b1, n1 = struct.unpack('<ddddd', blob, told)
-  local added, most, raw = callers * cost, n - reserve, redis.call('GETRANGE', key, 0, 207)
+  local call, b, c, s1, s2 = struct.unpack('<ddddd', blob, told)
+  local added, room, raw = callers * cost, n - reserve, redis.call('GETRANGE', key, 0, 207)
+  local seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
+    total, size, at, old, before, first, last, rest, expires
+  local whole, pushed, ms = false, '', nil
   if raw == '' then
-    if b ~= 0 or added > most then
+    if b ~= 0 or added > room then
       return nil
     end
-    return {callers = callers, whole = true, pushed = '', expires = now + span, now, 0, span, n, now + span, 0, 0, 0, 0,
-      seed, added, 0, 0, 0, 0, 0, 0, added, 1, 0, now, now, now, now, added}
-  end
-  local r = {struct.unpack(HOT_HEAD, raw)}
-  local seen, lost, birth, count, total, size, at, old, first, last =
-    r[1], r[2], r[10], r[11], r[18], r[19], r[20], r[21], r[23], r[24]
-  if now < seen or span ~= r[3] or lost > now - span or r[6] > now or r[9] ~= 0 or size == 0 or last >= now
-    or call > recorded or (b ~= 0 and (b ~= birth or c > count or b1 ~= r[12] or n1 > r[13])) then
-    return nil
-  end
-  r.callers, r.pushed, r.expires = callers, '', r[26]
-  r[1], r[4], r[5], r[11] = now, now >= r[5] and n or math.max(r[4], n), math.max(r[5], now + span), count + added
-  r[27] = nil -- where struct.unpack stopped
-  if last + span <= now then
-    if added > most then
+    lost, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3, last, expires =
+      0, 0, 0, 0, 0, 0, seed, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    whole = true
+  else
+    seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
+      total, size, at, old, before, first, last, rest, expires = struct.unpack(HOT_HEAD, raw)
+    if now < seen or span ~= old_span or lost > now - span or paused > now or unit ~= 0 or size == 0 or last >= now
+      or call > recorded or (b ~= 0 and (b ~= birth or c > count or s1 ~= b1 or s2 > n1)) then
       return nil
     end
-    r.whole, r[2], r[18], r[19], r[20], r[25] = true, last, added, 1, 0, added
-    r[21], r[22], r[23] = now, now, now
-  elseif old + span <= now or total + added > most then
+    whole = last + span <= now
+  end
+  if whole then
+    if added > room then
+      return nil
+    end
+    lost = max(lost, last)
+    total, size, at, old, before, first, rest = added, 1, 0, now, now, now, added
+  elseif old + span <= now or total + added > room then
     return nil
   else
-    r[18] = total + added
-    if n > 128 and first >= now - now % math.ceil(span / 128) then
-      r[25] = r[25] + added
-      r[21] = size == 1 and now or old
+    total = total + added
+    if n > 128 and first >= now - now % ceil(span / 128) then
+      rest = rest + added
+      if size == 1 then
+        old = now
+      end
     elseif at + 27 * size > 1600 then
       return nil
     else
-      r.pushed = cmsgpack.pack(first - r[22], last - first, r[25])
-      r[19], r[22], r[23], r[25] = size + 1, last, now, added
+      pushed = cmsgpack.pack(first - before, last - first, rest)
+      size, before, first, rest = size + 1, last, now, added
     end
   end
-  r[24] = now
-  return r
+  most = now >= till and n or max(most, n)
+  count = count + added
+  if whole or now + span > expires then
+    expires = now + span + idle
+    ms = string.format('%.0f', ceil((expires - now) / 1000))
+  end
+  return struct.pack(HOT_HEAD, now, lost, span, most, max(till, now + span), paused, frozen, level, unit, birth, count,
+    b1, n1, b2, n2, b3, n3, total, size, at, old, before, first, now, rest, expires), pushed, whole, ms,
+    struct.pack('<dddddddddd', birth, count, b1, n1, b2, n2, b3, n3, total, now),
+    struct.pack('<ddddd', callers, 1, now, 0, 0)
 end
 
 -- hot does a whole call, or returns nil.
@@ -71,43 +85,36 @@ local function hot(blob, now, idle)
   if recorded >= call then
     return nil
   end
-  local told, here = {}, 25
+  local told, rule = {}, 25
   for i = 1, rules do
-    told[i] = here
-    here = here + 80 + 16 * struct.unpack('<d', blob, here + 72)
+    told[i] = rule
+    rule = rule + 80 + 16 * struct.unpack('<d', blob, rule + 72)
   end
-  local asks = here + 72 * rules
-  if #blob ~= asks + 80 * rules - 1 then
+  local ask = rule + 72 * rules
+  if #blob ~= ask + 80 * rules - 1 then
     return nil
   end
-  local rows = {}
+  local head, pushed, whole, ms, out = {}, {}, {}, {}, {}
   for i = 1, rules do
-    local r = hot_row(KEYS[i + 1], blob, told[i], here + 72 * (i - 1), asks + 80 * (i - 1), now, seed, recorded)
-    if not r then
+    head[i], pushed[i], whole[i], ms[i], out[rules + i], out[i] = hot_row(KEYS[i + 1], blob, told[i],
+      rule + 72 * (i - 1), ask + 80 * (i - 1), now, seed, recorded, idle)
+    if not head[i] then
       return nil
     end
-    rows[i] = r
   end
-  local out = {}
   for i = 1, rules do
-    local r, key = rows[i], KEYS[i + 1]
-    local renew = r.whole or now + r[3] > r.expires
-    r[26] = renew and now + r[3] + idle or r.expires
-    local ms = renew and string.format('%.0f', math.ceil((r[26] - now) / 1000))
-    local head = struct.pack(HOT_HEAD, unpack(r, 1, 26))
-    if r.whole then
-      redis.call('SET', key, head, 'PX', ms)
+    local key = KEYS[i + 1]
+    if whole[i] then
+      redis.call('SET', key, head[i], 'PX', ms[i])
     else
-      redis.call('SETRANGE', key, 0, head)
-      if r.pushed ~= '' then
-        redis.call('APPEND', key, r.pushed)
+      redis.call('SETRANGE', key, 0, head[i])
+      if pushed[i] ~= '' then
+        redis.call('APPEND', key, pushed[i])
       end
-      if renew then
-        redis.call('PEXPIRE', key, ms)
+      if ms[i] then
+        redis.call('PEXPIRE', key, ms[i])
       end
     end
-    out[i] = struct.pack('<ddddd', r.callers, 1, now, 0, 0)
-    out[rules + i] = struct.pack('<dddddddddd', r[10], r[11], r[12], r[13], r[14], r[15], r[16], r[17], r[18], now)
   end
   local done = table.concat(out)
   redis.call('SET', KEYS[1], struct.pack('<d', call) .. done, 'EX', 60)
