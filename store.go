@@ -117,9 +117,10 @@ type Booking struct {
 	// Instead, if not zero, is the mark of an earlier grant for the same
 	// charges, with the same Spread, that was not used, or of a place in line:
 	// it is given back in the same step, even if the booking is then refused.
-	// It is not for a grant that holds InFlight charges: Cancel that. After an error
-	// it counts as given back: it may have been, and a start that is given
-	// back twice may be another's.
+	// The mark of a place in line is also good for a booking that adds or leaves
+	// out charges that are not InFlight. A grant that holds InFlight charges
+	// is cancelled, not replaced. After an error Instead counts as given back:
+	// it may have been, and a start that is given back twice may be another's.
 	Instead int64
 }
 
