@@ -53,26 +53,18 @@ func (c Charge) Refill() (tokens, micros int64) {
 // rounded: a row full of them still fits the numbers of every store.
 const maxBucket = 1 << 44
 
-// What pacing can cost is the time in which a full window of waiting starts
-// leaves: a quarter of a second, or steadyPace for each start if that is more,
-// and never more than most of a second or of the window.
-const (
-	smear      = 250 * time.Millisecond
-	steadyPace = 900 * time.Microsecond
-	mostSmear  = 900 * time.Millisecond
-)
+// smear bounds what pacing can cost: a full window of waiting starts leaves
+// within it, or within a quarter of a shorter window.
+const smear = 250 * time.Millisecond
 
 // pace is the Pace of a policy's charges. Without it all that waits for a window
 // would leave at one moment, come back at one moment, and be served in the order
-// in which the network happened to deliver it. Where a thousand leave in a second
-// they leave evenly, so that nobody waits for a whole window.
+// in which the network happened to deliver it.
 func pace(l Limit) time.Duration {
 	if l.kind != Sliding || l.n < 1 {
 		return 0
 	}
-	steady := steadyPace * time.Duration(min(l.n, int(mostSmear/steadyPace)))
-	long := max(min(l.per/4, smear), min(l.per*9/10, steady))
-	return (long / time.Duration(l.n)).Truncate(time.Microsecond)
+	return (min(l.per/4, smear) / time.Duration(l.n)).Truncate(time.Microsecond)
 }
 
 // ceilMicro rounds up to whole microseconds, the unit of every store.
