@@ -15,7 +15,7 @@ import (
 type flight struct {
 	key    string
 	budget throttle.Budget
-	floor  sync.Mutex // held by the call that states the flight: there is one at a time
+	floor  chan struct{} // full while a call states the flight: there is one at a time
 
 	// The lock of the flights guards the rest.
 	charge throttle.Charge // one of the budget, as it was last seen
@@ -84,7 +84,7 @@ func (s *Store) takeFloors(callers []*caller) []*flight {
 	s.flights.mu.Unlock()
 	slices.SortFunc(taken, func(a, b *flight) int { return cmp.Compare(a.key, b.key) })
 	for _, f := range taken {
-		f.floor.Lock()
+		f.floor <- struct{}{}
 	}
 	return taken
 }
@@ -93,7 +93,7 @@ func (s *Store) takeFloors(callers []*caller) []*flight {
 func (fs *flights) use(to []*flight, key string, c *throttle.Charge) []*flight {
 	f := fs.all[key]
 	if f == nil {
-		f = &flight{key: key, budget: c.Budget, most: lineMost}
+		f = &flight{key: key, budget: c.Budget, floor: make(chan struct{}, 1), most: lineMost}
 		fs.all[key] = f
 	}
 	if f.charge = *c; slices.Contains(to, f) {
@@ -111,7 +111,7 @@ func (s *Store) leaveFloors(left []*flight, answered bool) {
 	for _, f := range left {
 		f.calls--
 		f.early = f.early[:0]
-		f.floor.Unlock()
+		<-f.floor
 		after := s.flights.every
 		switch {
 		case !f.live():

@@ -66,6 +66,7 @@ func TestP5_InFlightWholeLineAtOnce(t *testing.T) {
 			s.k, s.g = lineUp(t, a, forty)
 			line = append(line, s)
 		}
+		time.Sleep(10 * time.Second) // long enough to state the line again
 		b.Release(k, g)
 		var order []int
 		for len(order) < 40 {

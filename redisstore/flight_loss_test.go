@@ -186,6 +186,47 @@ func TestP8_InFlightLateCall(t *testing.T) {
 	})
 }
 
+// TestP1_InFlightInTwoLanes uses one budget in two groups, as two tables of
+// policies do. A call that does not know yet what the other lane's was granted is
+// not made.
+func TestP1_InFlightInTwoLanes(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, tap := loaded(t, server.Client(t), isScript)
+		two := charge("two", throttle.Concurrency(2))
+		first := bookAside(t.Context(), s, booking(inGroup("x", two)))
+		synctest.Wait()
+		second := bookAside(t.Context(), s, booking(inGroup("y", two)))
+		synctest.Wait()
+		close(tap.pass)
+		synctest.Wait()
+		require.True(t, (*first).grant.OK)
+		require.True(t, (*second).grant.OK)
+		refused(t, redisstore.NewAt(server.Client(t), nil, bubbleClock), two)
+	})
+}
+
+// TestP7_InFlightWaiterLeavesWhileAway ends the context of one in line who books
+// again, while Redis is away. The place is gone with it.
+func TestP7_InFlightWaiterLeavesWhileAway(t *testing.T) {
+	inFlight(t, func(t *testing.T, a, b *cuttable) {
+		one := charge("one", throttle.Concurrency(1))
+		held, g := board(t, b, one)
+		k, place := lineUp(t, a, one)
+		_, next := lineUp(t, a, one)
+		b.Release(held, g)
+		require.True(t, woken(place, soon))
+		a.cut()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		k.Instead = place.Mark
+		_, err := a.Book(ctx, k)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		a.mend()
+		require.True(t, woken(next, 10*time.Second))
+	})
+}
+
 // TestP7_InFlightCallerLeaves ends the context of a caller whose call is on its way.
 // What it was given is given back.
 func TestP7_InFlightCallerLeaves(t *testing.T) {
