@@ -52,6 +52,9 @@ func newBatch(callers []*caller, number int64) *batch {
 // gather makes neighbours of callers that need the same budget, in their order.
 // If one needs several budgets, or gives something back, the order of all counts.
 func gather(callers []*caller) []*caller {
+	if len(callers) == 1 {
+		return callers
+	}
 	places := make(map[[16]byte]int)
 	var byBudget [][]*caller
 	for _, c := range callers {
@@ -108,6 +111,9 @@ func (s *Store) write(b *batch, e edges) *form {
 		keys:  []string{s.recordKey(b.callers[0].charges[0].Budget.Group)},
 		keyOf: make(map[[16]byte]int, 1), ruleOf: make(map[ruleID]int, 1), flights: b.flights,
 	}
+	// Room for one budget each; more is made if it is needed.
+	runs := len(b.runs)
+	f.known, f.rules, f.asks = make(numbers, 0, 256*runs), make(numbers, 0, 96*runs), make(numbers, 0, 96*runs)
 	now := time.Now()
 	for _, r := range b.runs {
 		c := b.callers[r.from]

@@ -9,9 +9,9 @@ local max, ceil = math.max, math.ceil
 
 -- hot_row returns the changed head of a key's row and an entry to append to it, or
 -- nil; whether the row is nothing else; when it expires, in ms, if that changes;
--- and what to answer. The blob says at told what the program knows of the key, at
+-- what to answer; and the call that the program knows the key from. The blob says at told what the program knows of the key, at
 -- rule what its rule is, and at ask how many callers want what.
-local function hot_row(key, blob, told, rule, ask, now, seed, recorded, idle)
+local function hot_row(key, blob, told, rule, ask, now, seed, idle)
   local index, kind, n, span, _, _, _, _, edges = struct.unpack('<ddddddddd', blob, rule)
   local callers, mark, max_wait, least, spread, charges, use, cost, reserve, more =
     struct.unpack('<dddddddddd', blob, ask)
@@ -35,7 +35,7 @@ local function hot_row(key, blob, told, rule, ask, now, seed, recorded, idle)
     seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
       total, size, at, old, before, first, last, rest, expires = struct.unpack(HOT_HEAD, raw)
     if now < seen or span ~= old_span or lost > now - span or paused > now or unit ~= 0 or size == 0 or last >= now
-      or call > recorded or (b ~= 0 and (b ~= birth or c > count or s1 ~= b1 or s2 > n1)) then
+      or (b ~= 0 and (b ~= birth or c > count or s1 ~= b1 or s2 > n1)) then
       return nil
     end
     whole = last + span <= now
@@ -71,18 +71,13 @@ local function hot_row(key, blob, told, rule, ask, now, seed, recorded, idle)
   return struct.pack(HOT_HEAD, now, lost, span, most, max(till, now + span), paused, frozen, level, unit, birth, count,
     b1, n1, b2, n2, b3, n3, total, size, at, old, before, first, now, rest, expires), pushed, whole, ms,
     struct.pack('<dddddddddd', birth, count, b1, n1, b2, n2, b3, n3, total, now),
-    struct.pack('<ddddd', callers, 1, now, 0, 0)
+    struct.pack('<ddddd', callers, 1, now, 0, 0), call
 end
 
 -- hot does a whole call, or returns nil.
 local function hot(blob, now, idle)
   local call, seed, rules = struct.unpack('<ddd', blob)
   if rules ~= #KEYS - 1 or ARGV[3] then
-    return nil
-  end
-  local record = redis.call('GET', KEYS[1])
-  local recorded = record and struct.unpack('<d', record) or 0
-  if recorded >= call then
     return nil
   end
   local told, rule = {}, 25
@@ -94,13 +89,26 @@ local function hot(blob, now, idle)
   if #blob ~= ask + 80 * rules - 1 then
     return nil
   end
-  local head, pushed, whole, ms, out = {}, {}, {}, {}, {}
+  local head, pushed, whole, ms, out, newest = {}, {}, {}, {}, {}, 0
   for i = 1, rules do
-    head[i], pushed[i], whole[i], ms[i], out[rules + i], out[i] = hot_row(KEYS[i + 1], blob, told[i],
-      rule + 72 * (i - 1), ask + 80 * (i - 1), now, seed, recorded, idle)
+    local last
+    head[i], pushed[i], whole[i], ms[i], out[rules + i], out[i], last = hot_row(KEYS[i + 1], blob, told[i],
+      rule + 72 * (i - 1), ask + 80 * (i - 1), now, seed, idle)
     if not head[i] then
       return nil
     end
+    newest = max(newest, last)
+  end
+  local done = table.concat(out)
+  local record = redis.call('SET', KEYS[1], struct.pack('<d', call) .. done, 'EX', 60, 'GET')
+  local recorded = record and struct.unpack('<d', record) or 0
+  if recorded >= call or recorded < newest then
+    if record then
+      redis.call('SET', KEYS[1], record, 'EX', 60)
+    else
+      redis.call('DEL', KEYS[1])
+    end
+    return nil
   end
   for i = 1, rules do
     local key = KEYS[i + 1]
@@ -116,8 +124,6 @@ local function hot(blob, now, idle)
       end
     end
   end
-  local done = table.concat(out)
-  redis.call('SET', KEYS[1], struct.pack('<d', call) .. done, 'EX', 60)
   return struct.pack('<dd', 0, now) .. done
 end
 
