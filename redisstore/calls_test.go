@@ -86,6 +86,7 @@ func TestP4_CallersShareCalls(t *testing.T) {
 					require.NoError(t, (*got).err)
 					require.Equal(t, time.Duration(i)*time.Second, (*got).grant.Wait, "caller %d", i)
 				}
+				synctest.Wait()
 				require.Zero(t, s.Lanes())
 			})
 		})

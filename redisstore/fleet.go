@@ -10,13 +10,13 @@ import (
 
 // bookFleet is Book for budgets in Redis.
 func (s *Store) bookFleet(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	c := s.newCaller(b)
 	var timeUp <-chan time.Time
-	if b.MaxWait >= 0 {
+	if end, ok := ctx.Deadline(); b.MaxWait >= 0 && (!ok || end.Sub(c.joined) > patienceFor(b.MaxWait)) {
 		timer := time.NewTimer(patienceFor(b.MaxWait))
 		defer timer.Stop()
 		timeUp = timer.C
 	}
-	c := s.newCaller(b)
 	if err := s.ask(ctx, c, timeUp); err != nil {
 		s.lose(b)
 		return throttle.Grant{}, err

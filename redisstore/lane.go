@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -112,6 +113,9 @@ func (s *Store) serve(group string, l *lane) {
 		if !s.insist(l, b) {
 			return
 		}
+		// Whoever was served may come again at once: let them, before the next
+		// call leaves without them.
+		runtime.Gosched()
 	}
 }
 

@@ -63,6 +63,7 @@ func TestP7_CallerLeavesOnTheWay(t *testing.T) {
 		require.Equal(t, time.Second+time.Microsecond, (*follower).grant.Wait)
 		require.Len(t, tap.names(), 2) // the place went back with the follower's call
 		require.Equal(t, time.Duration(0), book(t, s, one))
+		synctest.Wait()
 		require.Zero(t, s.Lanes())
 	})
 }
@@ -110,6 +111,7 @@ func TestP7_AllLeave(t *testing.T) {
 		synctest.Wait()
 		require.True(t, (*first).grant.OK)
 		require.Equal(t, []string{"evalsha"}, tap.names())
+		synctest.Wait()
 		require.Zero(t, s.Lanes())
 	})
 }
@@ -151,6 +153,7 @@ func TestP5_SlowGroup(t *testing.T) {
 			require.Equal(t, time.Duration(i)*(time.Second+time.Microsecond), book(t, s, fast))
 		}
 		require.Nil(t, *held)
+		synctest.Wait()
 		require.Equal(t, 1, s.Lanes())
 		close(tap.pass)
 		synctest.Wait()
