@@ -98,7 +98,8 @@ type form struct {
 	budgets []*throttle.Charge // a charge for each of the next keys
 	flights []*flight          // of the keys after those
 	keyOf   map[[16]byte]int
-	ruleOf  map[ruleID]int
+	ruleOf  map[ruleID]int // nil, like keyOf, if there is only one
+	count   int            // of rules
 	known   numbers // what the program knows of each key
 	rules   numbers
 	states  numbers // what it says of each flight
@@ -109,7 +110,10 @@ type form struct {
 func (s *Store) write(b *batch, e edges) *form {
 	f := &form{
 		keys:  []string{s.recordKey(b.callers[0].charges[0].Budget.Group)},
-		keyOf: make(map[[16]byte]int, 1), ruleOf: make(map[ruleID]int, 1), flights: b.flights,
+		flights: b.flights,
+	}
+	if len(b.runs) > 1 || len(b.callers[0].charges) > 1 {
+		f.keyOf, f.ruleOf = make(map[[16]byte]int), make(map[ruleID]int)
 	}
 	// Room for one budget each; more is made if it is needed.
 	runs := len(b.runs)
@@ -147,17 +151,21 @@ func (f *form) rule(s *Store, e edges, c *throttle.Charge, now time.Time) int {
 	if !ok {
 		f.keys, f.budgets = append(f.keys, s.key(&c.Budget)), append(f.budgets, c)
 		key = len(f.keys)
-		f.keyOf[c.Budget.Key] = key
+		if f.keyOf != nil {
+			f.keyOf[c.Budget.Key] = key
+		}
 		f.known = s.memory.append(f.known, f.keys[key-1], c.Budget.Group, now)
 	}
-	rule := len(f.ruleOf) + 1
-	f.ruleOf[id] = rule
+	f.count++
+	if f.ruleOf != nil {
+		f.ruleOf[id] = f.count
+	}
 	f.rules = e.appendRule(f.rules, key, c)
-	return rule
+	return f.count
 }
 
 // args joins the parts.
 func (f *form) args(number int64) numbers {
-	head := make(numbers, 0, 24).add(number, rand.Int64N(1<<53-1)+1, int64(len(f.ruleOf)))
+	head := make(numbers, 0, 24).add(number, rand.Int64N(1<<53-1)+1, int64(f.count))
 	return slices.Concat(head, f.known, f.rules, f.states, f.asks)
 }
