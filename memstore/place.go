@@ -18,7 +18,11 @@ func (r *row) book(t int64, u *rule) {
 		if k := r.after(last + 1); k < len(r.entries) && r.entries[k].first == last+u.span {
 			last += u.span
 		}
-	} else if u.n > slots {
+	} else if u.kind == throttle.Aligned {
+		start, end := u.window(t)
+		r.span = max(r.span, end-start) // months and days differ in length
+	}
+	if u.kind != throttle.Paced && u.n > slots {
 		start, end := u.slot(t)
 		first, last = r.share(i, first, last, start, end)
 	}

@@ -85,7 +85,9 @@ func keep(c *throttle.Charge) time.Duration {
 	if c.Limit.Kind() != throttle.Aligned {
 		return c.Span()
 	}
+	// Two windows, because the next one may be longer.
 	start, end := c.Limit.Window(time.Now())
+	_, end = c.Limit.Window(end)
 	return end.Sub(start)
 }
 

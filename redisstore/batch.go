@@ -36,30 +36,46 @@ func alike(a, b int64) bool {
 
 // newBatch puts equal neighbours together.
 func newBatch(callers []*caller, number int64) *batch {
-	callers = gather(callers)
-	b := &batch{callers: callers, number: number}
-	for i, c := range callers {
-		if k := len(b.runs) - 1; k >= 0 && callers[i-1].like(c) {
-			b.runs[k].to++
-			b.runs[k].maxWait = min(b.runs[k].maxWait, c.maxWait)
-		} else {
-			b.runs = append(b.runs, run{i, i + 1, c.maxWait})
+	b := &batch{number: number}
+	for _, queue := range gather(callers) {
+		runs := runsOf(queue, len(b.callers), alike)
+		if len(runs) > 1 {
+			// One that is refused for the patience of others asks again: those
+			// behind it must not pass meanwhile.
+			runs = runsOf(queue, len(b.callers), func(a, b int64) bool { return a == b })
 		}
+		b.callers, b.runs = append(b.callers, queue...), append(b.runs, runs...)
 	}
 	return b
 }
 
-// gather makes neighbours of callers that need the same budget, in their order.
-// If one needs several budgets, or gives something back, the order of all counts.
-func gather(callers []*caller) []*caller {
+// runsOf returns the runs of a queue that begins at the place at, of callers whose
+// patience is as alike as it must be.
+func runsOf(queue []*caller, at int, alike func(a, b int64) bool) []run {
+	var runs []run
+	for i, c := range queue {
+		if k := len(runs) - 1; k >= 0 && queue[i-1].like(c) && alike(queue[i-1].maxWait, c.maxWait) {
+			runs[k].to++
+			runs[k].maxWait = min(runs[k].maxWait, c.maxWait)
+		} else {
+			runs = append(runs, run{at + i, at + i + 1, c.maxWait})
+		}
+	}
+	return runs
+}
+
+// gather returns queues whose order among each other does not matter: one for
+// each budget. If a caller needs several, or gives something back, there is one
+// queue for all.
+func gather(callers []*caller) [][]*caller {
 	if len(callers) == 1 {
-		return callers
+		return [][]*caller{callers}
 	}
 	places := make(map[[16]byte]int)
 	var byBudget [][]*caller
 	for _, c := range callers {
 		if len(c.charges) > 1 || c.mark != 0 {
-			return callers
+			return [][]*caller{callers}
 		}
 		key := c.charges[0].Budget.Key
 		place, ok := places[key]
@@ -69,12 +85,12 @@ func gather(callers []*caller) []*caller {
 		}
 		byBudget[place] = append(byBudget[place], c)
 	}
-	return slices.Concat(byBudget...)
+	return byBudget
 }
 
-// like reports whether two callers ask for the same, or nearly.
+// like reports whether two callers ask for the same, but for their patience.
 func (c *caller) like(d *caller) bool {
-	return alike(c.maxWait, d.maxWait) && c.maxWait >= anyWait && c.mark == 0 && d.mark == 0 && !c.alone && !d.alone &&
+	return c.maxWait >= anyWait && c.mark == 0 && d.mark == 0 && !c.alone && !d.alone &&
 		c.notBefore == d.notBefore && c.spread == d.spread && slices.EqualFunc(c.charges, d.charges, sameCharge)
 }
 
@@ -100,7 +116,7 @@ type form struct {
 	keyOf   map[[16]byte]int
 	ruleOf  map[ruleID]int // nil, like keyOf, if there is only one
 	count   int            // of rules
-	known   numbers // what the program knows of each key
+	known   numbers        // what the program knows of each key
 	rules   numbers
 	states  numbers // what it says of each flight
 	asks    numbers
@@ -109,7 +125,7 @@ type form struct {
 // write writes a batch down.
 func (s *Store) write(b *batch, e edges) *form {
 	f := &form{
-		keys:  []string{s.recordKey(b.callers[0].charges[0].Budget.Group)},
+		keys:    []string{s.recordKey(b.callers[0].charges[0].Budget.Group)},
 		flights: b.flights,
 	}
 	if len(b.runs) > 1 || len(b.callers[0].charges) > 1 {

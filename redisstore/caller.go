@@ -18,6 +18,7 @@ type caller struct {
 	spread    time.Duration
 	joined    time.Time
 	alone     bool // it must not share a run
+	single    bool // nor a call
 
 	done    chan struct{} // told once, when the fields below are set
 	outcome outcome
@@ -63,11 +64,10 @@ func (c *caller) more(i int) int64 {
 	return 0
 }
 
-// undoing returns the caller that gives back what was booked for one that has
-// left.
-func (c *caller) undoing() *caller {
+// undoing returns the caller that gives back a start of one that has left.
+func (c *caller) undoing(mark int64) *caller {
 	return &caller{
-		charges: slices.Clone(c.charges), mark: c.outcome.mark, maxWait: giveBack, spread: c.spread,
+		charges: slices.Clone(c.charges), mark: mark, maxWait: giveBack, spread: c.spread,
 		joined: time.Now(), done: make(chan struct{}, 1),
 	}
 }

@@ -31,12 +31,15 @@ func (s *Store) insist(l *lane, b *batch) bool {
 		if b.sent.IsZero() {
 			b.sent = sent
 		}
+		if len(b.flights) > 0 && sent.Sub(b.sent) > leaseTime-leaseDoubt {
+			// What it took in flight is gone, whatever the record says.
+			b.number, b.sent = s.lanes.number(), sent
+		}
 		got, err := s.callBook(b)
 		switch {
 		case err != nil && len(b.callers) > 1 && undone(err):
-			s.leaveFloors(b.flights, false)
-			b.flights = nil
-			return s.serveSingly(l, b)
+			s.lanes.singly(l, b)
+			return true
 		case err == nil || !passing(err):
 			answered = err == nil
 			s.deliver(l, b, got, sent, err)
@@ -64,21 +67,6 @@ func (s *Store) callBook(b *batch) ([]outcome, error) {
 		return nil, err
 	}
 	return s.read(b, f, v, time.Now())
-}
-
-// serveSingly makes a call for each caller, because one of them has something
-// that cannot be served.
-func (s *Store) serveSingly(l *lane, b *batch) bool {
-	for _, c := range b.callers {
-		s.lanes.mu.Lock()
-		s.lanes.calls++
-		single := newBatch([]*caller{c}, s.lanes.calls)
-		s.lanes.mu.Unlock()
-		if !s.insist(l, single) {
-			return false
-		}
-	}
-	return true
 }
 
 // age takes what has passed off the patience of those who wait.

@@ -28,6 +28,7 @@ type lane struct {
 	queue  []*caller
 	moving bool
 	lost   *batch        // nobody waited for it when Redis did not answer; see next
+	gone   int           // how many callers left, at most so many of them in the queue
 	left   chan struct{} // told when a caller leaves while the lane pauses
 }
 
@@ -124,15 +125,8 @@ func (s *Store) serve(group string, l *lane) {
 func (l *lanes) next(group string, own *lane) *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var callers []*caller
-	queue := own.queue
-	for len(queue) > 0 && len(callers) < batchMost {
-		if c := queue[0]; !c.left {
-			callers = append(callers, c)
-		}
-		queue = queue[1:]
-	}
-	if len(callers) == 0 {
+	own.sweep()
+	if len(own.queue) == 0 {
 		own.queue = nil
 		l.stopped(group, own)
 		return nil
@@ -143,9 +137,53 @@ func (l *lanes) next(group string, own *lane) *batch {
 			return b
 		}
 	}
-	own.queue = queue
+	n := 1
+	for n < min(len(own.queue), batchMost) && !own.queue[0].single && !own.queue[n].single {
+		n++
+	}
+	callers := slices.Clone(own.queue[:n])
+	own.queue = own.queue[n:]
 	l.calls++
 	return newBatch(callers, l.calls)
+}
+
+// sweep takes those who left out of the queue. What they wanted to replace is
+// given back. The lanes are locked.
+func (own *lane) sweep() {
+	if own.gone == 0 {
+		return
+	}
+	own.gone = 0
+	var back []*caller
+	own.queue = slices.DeleteFunc(own.queue, func(c *caller) bool {
+		if c.left && c.mark > 0 && c.maxWait >= anyWait {
+			back = append(back, c.undoing(c.mark))
+		}
+		return c.left
+	})
+	own.queue = append(back, own.queue...)
+}
+
+// number returns the number of another call.
+func (l *lanes) number() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls++
+	return l.calls
+}
+
+// singly queues the callers of a batch again, first and each for a call of its own,
+// because one of them has something that cannot be served.
+func (l *lanes) singly(own *lane, b *batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range b.callers {
+		c.single = true
+		if c.left {
+			own.gone++
+		}
+	}
+	own.queue = append(slices.Clone(b.callers), own.queue...)
 }
 
 // stop ends a lane in which nobody waits, and reports whether it did.
@@ -193,7 +231,7 @@ func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err 
 			switch {
 			case err == nil && c.left && (c.outcome.booked || c.ready != nil):
 				s.giveUp(c.charges, c.outcome.mark, c.outcome.holds)
-				own.queue = append(own.queue, c.undoing())
+				own.queue = append(own.queue, c.undoing(c.outcome.mark))
 			case err == nil && !c.left && c.refusedForOthers(r):
 				c.alone = true
 				back = append(back, c)
@@ -236,8 +274,12 @@ func (c *caller) waits() bool {
 	return !c.left
 }
 
-// leave wakes the lane, so that it need not make calls for nobody.
+// leave wakes the lane, so that it need not make calls for nobody, and keeps a
+// queue that stands still from growing with those who come and go.
 func (own *lane) leave() {
+	if own.gone++; own.gone > 100 && own.gone > len(own.queue)/2 {
+		own.sweep()
+	}
 	select {
 	case own.left <- struct{}{}:
 	default:

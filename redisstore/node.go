@@ -87,6 +87,7 @@ func pick(costs, which []int) []int {
 func (s *Store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	h, asked := split(b), time.Now()
 	for {
+		named := time.Now()
 		mine, err := s.node().Book(ctx, &h.node)
 		if err != nil || !mine.OK {
 			s.undo(&h.fleet, h.fleet.Instead)
@@ -110,6 +111,9 @@ func (s *Store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Gra
 			continue
 		}
 		theirs.Node = moved.Mark
+		if moved.Mark == mine.Mark {
+			theirs.Age = max(theirs.Age, time.Since(named)) // it counts from when it was named
+		}
 		if theirs.Held < 0 && theirs.Wait > 0 {
 			theirs.Held, theirs.Paused = mine.Held, mine.Paused
 			return h.granted(theirs, h.inNode), nil
@@ -137,7 +141,8 @@ func (s *Store) move(ctx context.Context, h *halves, g throttle.Grant, wait, max
 // undo gives back the fleet's half of a start, if there is one.
 func (s *Store) undo(b *throttle.Booking, mark int64) {
 	if mark != 0 {
-		s.cancelFleet(b, throttle.Grant{OK: mark > 0, Mark: mark})
+		// What is replaced never holds InFlight charges: it had to wait.
+		s.cancelFleet(b, throttle.Grant{OK: mark > 0, Mark: mark, Wait: 1})
 	}
 }
 

@@ -33,7 +33,11 @@ local function place(r, t, s)
   if s.kind == PACED then
     open(r)
     first, last = fuse(r, first, last, s.span)
-  elseif s.n > SLOTS then
+  elseif s.kind == ALIGNED then
+    local start, stop = window(s, t)
+    r.span = max(r.span, stop - start) -- months and days differ in length
+  end
+  if s.kind ~= PACED and s.n > SLOTS then
     local start, stop = slot(s, t)
     if r.F or t <= r.last then
       open(r)

@@ -115,7 +115,9 @@ end
 
 -- save writes the row, with an expiry after which nothing in it can matter.
 local function save(r)
-  local stop = max(r.seen, r.paused, r.size > 0 and latest(r) + r.span or 0)
+  -- Programs remember starts for as long as till, also cancelled ones: as long the
+  -- row must be there, or they take it for lost.
+  local stop = max(r.seen, r.paused, r.till, r.size > 0 and latest(r) + r.span or 0)
   if not r.F and r.pushed ~= '' and redis.call('APPEND', r.key, r.pushed) > MAX_APPENDED then
     r.pushed = ''
     open(r)
