@@ -91,7 +91,8 @@ func TokenBucket(n int, per time.Duration, burst int) Limit {
 // request ends when its answer's body is closed, at its end or has failed, when
 // the request fails, or when its context ends, whichever comes first; the
 // work of a [Limiter] ends with [Permit.Release]. What a process that died had in
-// flight ends within 30 seconds.
+// flight ends within 30 seconds. An upstream may go on working at a request whose
+// context ended, and count it.
 func Concurrency(n int) Limit { return Limit{kind: InFlight, n: n} }
 
 // Kind returns the limit's shape.
