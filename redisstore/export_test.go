@@ -33,6 +33,17 @@ func (s *Store) Lanes() int {
 	return n
 }
 
+// Queued returns how many callers the lanes' queues keep.
+func (s *Store) Queued() int {
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	n := 0
+	for _, l := range s.lanes.all {
+		n += len(l.queue)
+	}
+	return n
+}
+
 // Cold makes all stores book without lua/hot.lua, until the returned function is
 // called.
 func Cold() (warm func()) {

@@ -1,0 +1,285 @@
+package redisstore_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// TestP7_LeavesTheQueueWithAStart comes with a start to give back, and leaves the
+// queue before the call. Nobody gave the start back then.
+func TestP7_LeavesTheQueueWithAStart(t *testing.T) {
+	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
+		k := booking(charge("one", throttle.PerHour(1)))
+		g := ask(t, s, k)
+		away := &says{}
+		away.set(errAway)
+		c.AddHook(away)
+		other := bookAside(t.Context(), s, booking(charge("other", throttle.PerSecond(1))))
+		ctx, cancel := context.WithCancel(t.Context())
+		k.Instead = g.Mark
+		left := bookAside(ctx, s, k)
+		cancel()
+		synctest.Wait()
+		require.ErrorIs(t, (*left).err, context.Canceled)
+
+		away.err.Store(nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.True(t, (*other).grant.OK)
+		require.Zero(t, book(t, s, k.Charges...))
+	})
+}
+
+// A scene is one call for three callers: one that will leave, one whose key holds
+// something else, and one that stays. The call fails for that key, so each gets a
+// call of its own, but Redis is away by then.
+type scene struct {
+	away               *says
+	leave, letGo       context.CancelFunc // of the first and the last caller
+	leaves, bad, stays **outcome
+}
+
+// onScene runs a test when the three wait, each for its own call.
+func onScene(t *testing.T, test func(t *testing.T, s *redisstore.Store, x *scene)) {
+	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
+		bad, good := charge("bad", throttle.PerHour(1)), charge("good", throttle.PerHour(2))
+		require.NoError(t, c.LPush(t.Context(), s.Key(bad.Budget), "x").Err())
+		x := &scene{away: &says{}}
+		x.away.set(errAway)
+		c.AddHook(x.away)
+		var seen atomic.Bool
+		c.AddHook(middle(func(cmd redis.Cmder, next func() error) error {
+			err := next()
+			if redis.HasErrorPrefix(err, "WRONGTYPE") && seen.CompareAndSwap(false, true) {
+				x.away.set(errAway)
+			}
+			return err
+		}))
+		first := bookAside(t.Context(), s, booking(charge("first", throttle.PerSecond(1))))
+		going, leave := context.WithCancel(t.Context())
+		staying, letGo := context.WithCancel(t.Context())
+		x.leave, x.letGo = leave, letGo
+		x.leaves = bookAside(going, s, booking(good))
+		x.bad = bookAside(t.Context(), s, booking(bad))
+		x.stays = bookAside(staying, s, booking(good))
+		x.away.err.Store(nil)
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		require.True(t, (*first).grant.OK)
+		require.True(t, seen.Load())
+		require.Nil(t, *x.bad)
+		test(t, s, x)
+	})
+}
+
+// TestP12_SinglyServesAll lets the first of three leave while each of them waits
+// for a call of its own. The lane stopped then, and the others hung.
+func TestP12_SinglyServesAll(t *testing.T) {
+	onScene(t, func(t *testing.T, s *redisstore.Store, x *scene) {
+		x.leave()
+		time.Sleep(time.Second)
+		x.away.err.Store(nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.ErrorIs(t, (*x.leaves).err, context.Canceled)
+		require.ErrorContains(t, (*x.bad).err, "WRONGTYPE")
+		require.NoError(t, (*x.stays).err)
+		require.Zero(t, (*x.stays).grant.Wait)
+		require.Zero(t, s.Lanes())
+	})
+}
+
+// TestP12_SinglyMayLeave lets the last of the three leave, too, after another
+// caller came. The lane had forgotten it by then, and leaving panicked.
+func TestP12_SinglyMayLeave(t *testing.T) {
+	onScene(t, func(t *testing.T, s *redisstore.Store, x *scene) {
+		x.leave()
+		time.Sleep(time.Second)
+		x.away.err.Store(nil)
+		require.Zero(t, book(t, s, charge("next", throttle.PerSecond(1))))
+		x.letGo()
+		synctest.Wait()
+		require.ErrorContains(t, (*x.bad).err, "WRONGTYPE")
+		require.NoError(t, (*x.stays).err)
+		require.Zero(t, (*x.stays).grant.Wait)
+		time.Sleep(time.Second)
+		require.Zero(t, s.Lanes())
+	})
+}
+
+// TestP12_ThoseWhoLeftAreForgotten lets callers come and go while Redis is away
+// and one patient caller waits. All stayed in the queue.
+func TestP12_ThoseWhoLeftAreForgotten(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, away := saying(t, server.Client(t), errAway)
+		one := charge("one", throttle.PerHour(10000))
+		patient := bookAside(t.Context(), s, booking(one))
+		for range 5 {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			for range 300 {
+				go s.Book(ctx, booking(one))
+			}
+			synctest.Wait()
+			require.GreaterOrEqual(t, s.Queued(), 300)
+			time.Sleep(time.Second)
+			cancel()
+			require.LessOrEqual(t, s.Queued(), 100, "so few are not worth the sweeping")
+		}
+		away.err.Store(nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.True(t, (*patient).grant.OK)
+		require.Zero(t, s.Queued())
+	})
+}
+
+// TestP5_PatienceOfANeighbour queues three callers of growing patience, the first
+// of which has too little. The second shared its refusal, and asked again behind
+// the third.
+func TestP5_PatienceOfANeighbour(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, tap := loaded(t, server.Client(t), isScript)
+		const window = 900 * time.Millisecond
+		c := charge("c", throttle.SlidingWindow(1, window))
+		got := []**outcome{bookAside(t.Context(), s, booking(c))}
+		for _, wait := range []time.Duration{800 * time.Millisecond, 1200 * time.Millisecond, -1} {
+			k := booking(c)
+			k.MaxWait = wait
+			got = append(got, bookAside(t.Context(), s, k))
+		}
+		close(tap.pass)
+		synctest.Wait()
+		for i, want := range []throttle.Grant{
+			{OK: true}, {Wait: window + time.Microsecond}, {OK: true, Wait: window + time.Microsecond},
+			{OK: true, Wait: 2 * (window + time.Microsecond)},
+		} {
+			require.NoError(t, (*got[i]).err)
+			require.Equal(t, want.OK, (*got[i]).grant.OK, "%d", i)
+			require.Equal(t, want.Wait, (*got[i]).grant.Wait, "%d", i)
+		}
+	})
+}
+
+// far runs a test with a store that is a millisecond away from Redis, and counts
+// its calls.
+func far(t *testing.T, test func(t *testing.T, s *redisstore.Store, calls *atomic.Int64)) {
+	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
+		var calls atomic.Int64
+		c.AddHook(middle(func(_ redis.Cmder, next func() error) error {
+			calls.Add(1)
+			time.Sleep(time.Millisecond)
+			return next()
+		}))
+		test(t, s, &calls)
+	})
+}
+
+// TestP5_NodeSeatGoesRound lets four callers fight for the only seat of a node,
+// each of which needs a budget of the fleet, too. They took it from each other
+// while they asked Redis, and nobody got through.
+func TestP5_NodeSeatGoesRound(t *testing.T) {
+	far(t, func(t *testing.T, s *redisstore.Store, _ *atomic.Int64) {
+		seat, wide := own(charge("seat", throttle.Concurrency(1))), charge("wide", throttle.PerSecond(100000))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var done atomic.Int64
+		var callers sync.WaitGroup
+		for range 4 {
+			callers.Go(func() {
+				for k := booking(seat, wide); ctx.Err() == nil; {
+					g, err := s.Book(ctx, k)
+					if err != nil {
+						return
+					}
+					k.Instead, k.InsteadNode = 0, 0
+					if g.OK && g.Wait == 0 {
+						done.Add(1)
+						time.Sleep(time.Millisecond)
+						s.Release(k, g)
+						continue
+					}
+					if g.OK {
+						time.Sleep(g.Wait)
+					} else {
+						select {
+						case <-g.Ready:
+						case <-ctx.Done():
+						}
+					}
+					k.Instead, k.InsteadNode = g.Mark, g.Node
+				}
+			})
+		}
+		callers.Wait()
+		require.Equal(t, int64(500), done.Load(), "a millisecond to ask, and one to fly")
+	})
+}
+
+// TestP6_NodeTakesNoFleetSeat books a seat of the fleet with a start of the node
+// that many want. When the node's start had gone to another, the fleet's seat
+// stayed taken.
+func TestP6_NodeTakesNoFleetSeat(t *testing.T) {
+	far(t, func(t *testing.T, s *redisstore.Store, _ *atomic.Int64) {
+		seats := charge("seats", throttle.Concurrency(50))
+		node := own(charge("node", throttle.SlidingWindow(1, 2*time.Millisecond)))
+		var waited atomic.Int64
+		var callers sync.WaitGroup
+		for range 8 {
+			callers.Go(func() {
+				for range 50 {
+					k := booking(seats, node)
+					g, err := s.Book(t.Context(), k)
+					if err != nil || !g.OK {
+						t.Errorf("refused: %v", err)
+						return
+					}
+					if g.Wait > 0 {
+						waited.Add(1)
+						s.Cancel(k, g)
+					} else {
+						s.Release(k, g)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		time.Sleep(time.Second)
+		require.Positive(t, waited.Load())
+		st, err := s.Status(t.Context(), seats)
+		require.NoError(t, err)
+		require.Zero(t, st.Used+st.Waiting)
+	})
+}
+
+// TestP4_NodeAndFleetInFewCalls lets 64 callers want one start of the node each.
+// Each gets the next one, and nobody asks Redis twice.
+func TestP4_NodeAndFleetInFewCalls(t *testing.T) {
+	far(t, func(t *testing.T, s *redisstore.Store, calls *atomic.Int64) {
+		const apart = 10 * time.Millisecond
+		all, node := charge("all", throttle.PerSecond(100000)), own(charge("node", throttle.SlidingWindow(1, apart)))
+		var got []**outcome
+		for range 64 {
+			got = append(got, bookAside(t.Context(), s, booking(all, node)))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for i, o := range got {
+			require.True(t, (*o).grant.OK)
+			require.Equal(t, time.Duration(i)*(apart+time.Microsecond), (*o).grant.Wait)
+		}
+		require.Equal(t, int64(2), calls.Load(), "the first, and all others together")
+	})
+}
