@@ -104,10 +104,6 @@ func (s *Store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Gra
 		if !moved.OK || moved.Wait > theirs.Wait {
 			s.node().Cancel(&h.node, moved)
 			h.node.Instead, h.node.NotBefore, h.fleet.Instead = 0, theirs.Wait, theirs.Mark
-			if holds(h.fleet.Charges, theirs) {
-				s.cancelFleet(&h.fleet, theirs)
-				h.fleet.Instead = 0
-			}
 			continue
 		}
 		theirs.Node = moved.Mark

@@ -4,7 +4,8 @@
 // set-up, no list of nodes, and nothing to close.
 //
 // A booking is one script call, decided by the server's clock. Each budget is
-// one key of at most 4 KB that expires when it is idle. It needs Redis 7.0 or later.
+// one key of at most 4 KB that expires when it is idle. It needs Redis 7.0 or
+// later.
 package redisstore
 
 import (
