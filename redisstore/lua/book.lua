@@ -37,7 +37,7 @@
 -- refused has spent nothing.
 
 local DONE, EDGES, LATE = 0, 1, 2
-local GIVE_BACK, SETTLE = -2, -3
+local SETTLE = -3
 local FARTHEST = 100 * 365 * 24 * 3600 * 1000000 -- throttle.Farthest
 local RECORD_SECONDS = 60
 local FIVE = '<ddddd'
