@@ -1,0 +1,43 @@
+// Package feedback reads what an upstream says about its limits: in the status,
+// in headers, in the body. A classifier is a small value that reads like the
+// vendor's table, and gives a [throttle.Policy] its Penalty, Quota or Settle:
+//
+//	Penalty: feedback.First(
+//		feedback.When{Status: []int{418, 429}}.Penalty(feedback.RetryAfter(time.Minute)),
+//		feedback.Codes{
+//			Fields: []string{"errcode"},
+//			Lasts: map[string]time.Duration{
+//				"90018":  time.Second,
+//				"130101": 10 * time.Minute,
+//			},
+//		}.Penalty,
+//	),
+//
+// # Parts
+//
+// [When] says which answers are looked at. How long they close the budget is
+// said by [For], [RetryAfter], [Codes], [Text], [Printed], [UntilMidnight] and
+// [UntilFirst]; what is left of the budget by [Headers], [RateLimit] and
+// [Amount], of which the first two close it too once nothing is left. [First],
+// [Longest] and [Least] put several together.
+//
+// # What cannot be read
+//
+// A value that cannot be read, or that names a moment in the past, is no answer:
+// never 0, which would be an invitation. A moment is compared with the answer's
+// own Date, so that no clock of this machine matters; only without Date is it
+// compared with the time here. No penalty is longer than [throttle.MaxPenalty].
+//
+// # Bodies
+//
+// A body is looked at through [throttle.PeekReader], so that its reader sees
+// every byte; at most 64 KB of it; and no further than it takes to decide. It is
+// never looked at if it is compressed, an event stream or in several parts.
+// Of the others, those are looked at that
+//
+//   - belong to an error (400 and above), or
+//   - say that they are no longer than what would be looked at, or
+//   - are JSON, HTML or XML, of which nobody can use one half.
+//
+// So an answer that streams is not held up, and a large file is not touched.
+package feedback

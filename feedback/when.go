@@ -1,0 +1,121 @@
+package feedback
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// When says which answers are looked at. All of its fields must hold; one that
+// is empty always does. Of several values in a field, one is enough.
+//
+// Texts are compared without regard to case, paths apart. A "*" at the beginning
+// or the end of one stands for anything.
+type When struct {
+	Status []int
+	Method []string          // of the request
+	Host   []string          // of the request, without the port: "api.example.com", "*.example.com"
+	Path   []string          // of the request: "/v1/orders", "/v1/*"
+	Media  []string          // Content-Type without parameters: "application/json", "text/*"
+	Header map[string]string // every one of these, by name: "true", "quota-*"; "" for any value
+}
+
+// Penalty returns p for these answers, and 0 for all others.
+func (w When) Penalty(p Penalty) Penalty {
+	return func(resp *http.Response) time.Duration {
+		if !w.holds(resp) {
+			return 0
+		}
+		return p(resp)
+	}
+}
+
+// Quota returns q for these answers; all others say nothing.
+func (w When) Quota(q Quota) Quota {
+	return func(resp *http.Response) (throttle.Quota, bool) {
+		if !w.holds(resp) {
+			return throttle.Quota{}, false
+		}
+		return q(resp)
+	}
+}
+
+// Settle returns s for these answers; all others say nothing.
+func (w When) Settle(s Settle) Settle {
+	return func(resp *http.Response) int {
+		if !w.holds(resp) {
+			return -1
+		}
+		return s(resp)
+	}
+}
+
+func (w When) holds(resp *http.Response) bool {
+	return (len(w.Status) == 0 || slices.Contains(w.Status, resp.StatusCode)) &&
+		anyLike(w.Media, mediaType(resp)) &&
+		w.header(resp.Header) &&
+		w.request(resp.Request)
+}
+
+func (w When) header(h http.Header) bool {
+	for name, want := range w.Header {
+		values := h.Values(name)
+		if want == "" && len(values) > 0 {
+			continue
+		}
+		if !slices.ContainsFunc(values, func(v string) bool { return like(want, v) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w When) request(req *http.Request) bool {
+	if len(w.Method) == 0 && len(w.Host) == 0 && len(w.Path) == 0 {
+		return true
+	}
+	if req == nil || req.URL == nil {
+		return false
+	}
+	method := req.Method
+	if method == "" {
+		method = http.MethodGet
+	}
+	return anyLike(w.Method, method) &&
+		anyLike(w.Host, strings.TrimSuffix(req.URL.Hostname(), ".")) &&
+		(len(w.Path) == 0 || slices.ContainsFunc(w.Path, func(p string) bool { return wild(p, req.URL.Path) }))
+}
+
+// mediaType returns the answer's Content-Type in lower case and without
+// parameters, which are often malformed.
+func mediaType(resp *http.Response) string {
+	media, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(media))
+}
+
+func anyLike(patterns []string, s string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return like(p, s) })
+}
+
+// like is wild without regard to case.
+func like(pattern, s string) bool {
+	return wild(strings.ToLower(pattern), strings.ToLower(strings.TrimSpace(s)))
+}
+
+// wild compares s with a text that may have a "*" at either end.
+func wild(pattern, s string) bool {
+	text, front := strings.CutPrefix(pattern, "*")
+	text, back := strings.CutSuffix(text, "*")
+	switch {
+	case front && back:
+		return strings.Contains(s, text)
+	case front:
+		return strings.HasSuffix(s, text)
+	case back:
+		return strings.HasPrefix(s, text)
+	}
+	return s == text
+}
