@@ -25,6 +25,9 @@ type hold struct {
 	jitter   time.Duration // the least among the charges that count; 0: none has any
 	inFlight bool          // some charges are InFlight
 	boarded  *boarding     // those, if they were taken after the start was booked
+	sure     time.Duration // when the store said last that the start may be used
+	watch    Watch         // over a start that is waited for; nil: none
+	news     chan struct{} // what the watch tells; nil: there was none yet
 }
 
 // now is the time since the process began. It costs half as much as time.Now,
@@ -55,19 +58,21 @@ type waiting struct {
 }
 
 // await sleeps until the booked start, or the caller's turn in line, and takes
-// what is InFlight. If the grant turns out to be too old, it is given up and
-// another one taken. Await returns errReplaced, with the place still held, when
+// what is InFlight. If the grant turns out to be too old, or a penalty closed a
+// budget meanwhile, it is given up and another one taken. Await returns errReplaced, with the place still held, when
 // the policies were replaced meanwhile.
 func (h *hold) await(ctx context.Context, w waiting) error {
 	for {
 		err := h.sleep(ctx, w)
 		switch {
-		case err != nil:
+		case err != nil && err != errDoubt:
 		case !h.grant.OK:
 			err = h.book(ctx)
 		case h.late(w.parts) > 0:
 			h.event(ctx, Stale, now()-h.due, nil)
 			err = h.book(ctx)
+		case err == errDoubt || h.unsure():
+			err = h.confirm(ctx)
 		case h.aboard() || now() < h.due:
 			return nil
 		default:
@@ -90,6 +95,7 @@ func (h *hold) book(ctx context.Context) error {
 		h.came = asked
 	}
 	b := &h.booking
+	h.stopWatch()
 	h.disembark()
 	if s := h.spread(); s != b.Spread {
 		if h.grant.OK {
@@ -107,7 +113,7 @@ func (h *hold) book(ctx context.Context) error {
 		h.forget() // given back or lost: it must not be given back twice
 		return h.failure(ctx, err)
 	}
-	h.grant = g
+	h.grant, h.sure = g, now()
 	if !h.placed() {
 		return h.refusal(g)
 	}
@@ -187,11 +193,20 @@ func (h *hold) sleep(ctx context.Context, w waiting) error {
 	if d <= 0 {
 		return nil
 	}
+	var end error
+	if d > fresh {
+		h.keepWatch()
+		if a := h.ahead(); a > 0 && d > fresh+a {
+			d, end = d-a, errDoubt
+		}
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
+		return end
+	case <-h.news:
+		return errDoubt
 	case <-w.replaced:
 		return errReplaced
 	case <-ctx.Done():
@@ -204,6 +219,7 @@ func (h *hold) placed() bool { return h.grant.OK || h.grant.Ready != nil }
 
 // cancel gives back what is held, if anything.
 func (h *hold) cancel() {
+	h.stopWatch()
 	h.disembark()
 	if h.placed() {
 		h.store.Cancel(&h.booking, h.grant)
@@ -212,7 +228,10 @@ func (h *hold) cancel() {
 }
 
 // forget is for a place that was used, given back or lost.
-func (h *hold) forget() { h.grant.OK, h.grant.Ready, h.boarded = false, nil, nil }
+func (h *hold) forget() {
+	h.stopWatch()
+	h.grant.OK, h.grant.Ready, h.boarded = false, nil, nil
+}
 
 // left gives the place back and is the error of a caller whose context ended.
 func (h *hold) left(ctx context.Context) error {

@@ -84,6 +84,7 @@ func (j *journey) wait() error {
 // rematch looks at the policies again, because they were replaced. A request
 // that they treat as before keeps its place; any other gives it back.
 func (j *journey) rematch() error {
+	j.stopWatch()
 	old := j.booking
 	old.Charges = slices.Clone(old.Charges)
 	var few [fewPolicies]int32
@@ -178,10 +179,11 @@ func (j *journey) prepare() {
 	}
 }
 
-// looked returns what the last look found.
+// looked ends the last look, and returns what it found.
 func (j *journey) looked() (failed error, traced bool) {
 	j.last.Lock()
 	defer j.last.Unlock()
+	j.stopWatch()
 	return j.failed, j.traced
 }
 
@@ -194,6 +196,7 @@ func (j *journey) end() {
 		return
 	}
 	j.over = true
+	j.stopWatch()
 	j.line.end()
 	j.land()
 	if j.unwatch != nil {

@@ -85,7 +85,9 @@ func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost
 	if err := payable(h.booking.Charges); err != nil {
 		return nil, err
 	}
-	if err := h.take(ctx, waiting{parts: handOn}); err != nil {
+	err := h.take(ctx, waiting{parts: handOn})
+	h.stopWatch()
+	if err != nil {
 		return nil, err
 	}
 	p.fill(l, h)
@@ -107,11 +109,20 @@ func (l *Limiter) one(key string) Charge {
 	return c
 }
 
-// Pause closes the budget of key for d, for the whole fleet: no start granted
-// from now on lies before the end. Of several pauses the latest end counts, and
-// none is longer than [MaxPenalty].
+// Pause closes the budget of key for d, for the whole fleet: nothing starts
+// before the end, whenever its start was booked. Of several pauses the latest end
+// counts, and none is longer than [MaxPenalty]. [Limiter.Resume] ends it early.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
 	if err := l.store.Pause(ctx, l.one(key), min(d, MaxPenalty)); err != nil {
+		return &StoreError{err}
+	}
+	return nil
+}
+
+// Resume opens the budget of key again, for the whole fleet, before its pauses
+// end: who waits for the end may start at once.
+func (l *Limiter) Resume(ctx context.Context, key string) error {
+	if err := l.store.Resume(ctx, l.one(key)); err != nil {
 		return &StoreError{err}
 	}
 	return nil

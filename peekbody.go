@@ -19,25 +19,41 @@ import (
 //
 // PeekBody waits until max bytes, the end or an error have come. An answer
 // that streams may let it wait for long: look only at answers that can be a
-// refusal, by their status, length or type.
+// refusal, by their status, length or type, or use [PeekReader].
 //
 // An error while reading belongs to the body's reader, who gets it after the
 // bytes that came before it. PeekBody returns it only if there are no bytes.
 func PeekBody(resp *http.Response, max int64) ([]byte, error) {
-	if resp.Body == nil || resp.Body == http.NoBody || max <= 0 || !legible(resp) {
+	if max <= 0 || !legible(resp) {
 		return nil, nil
 	}
+	return peekable(resp).peek(max)
+}
+
+// PeekReader returns a reader of the bytes that [PeekBody] would return, for
+// whoever may know enough before all of them have come: it waits for no byte
+// that is not asked of it. Behind them is io.EOF, or the error that came before.
+// It is of no use any more once the body itself is read or closed.
+func PeekReader(resp *http.Response, max int64) io.Reader {
+	if max <= 0 || !legible(resp) {
+		return http.NoBody
+	}
+	return io.LimitReader(&peekReader{body: peekable(resp)}, max)
+}
+
+// peekable puts a peekedBody around the answer's body, unless there is one.
+func peekable(resp *http.Response) *peekedBody {
 	body, ok := resp.Body.(*peekedBody)
 	if !ok {
 		body = &peekedBody{ReadCloser: resp.Body, closeOnce: sync.OnceValue(resp.Body.Close)}
 		resp.Body = body
 	}
-	return body.peek(max)
+	return body
 }
 
-// legible reports whether the body is plain bytes of a message.
+// legible reports whether there is a body, of plain bytes of a message.
 func legible(resp *http.Response) bool {
-	if resp.StatusCode == http.StatusSwitchingProtocols {
+	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
 		return false
 	}
 	coding := resp.Header.Get("Content-Encoding")
@@ -69,6 +85,40 @@ func (b *peekedBody) peek(max int64) ([]byte, error) {
 	}
 	n := min(max, int64(len(b.ahead)))
 	return b.ahead[:n:n], nil
+}
+
+// peekAt is one read of what is behind the first off bytes, which were peeked at
+// before.
+func (b *peekedBody) peekAt(p []byte, off int) (n int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if off < len(b.ahead) {
+		return copy(p, b.ahead[off:]), nil
+	}
+	if b.err == nil {
+		n, b.err = b.ReadCloser.Read(p)
+		b.ahead = append(b.ahead, p[:n]...)
+	}
+	if n > 0 {
+		return n, nil
+	}
+	return 0, b.err
+}
+
+// A peekReader reads a body from its next byte on, and leaves it there.
+type peekReader struct {
+	body *peekedBody
+	off  int
+}
+
+// Read implements io.Reader.
+func (r *peekReader) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := r.body.peekAt(p, r.off)
+	r.off += n
+	return n, err
 }
 
 // Read implements io.Reader: first what was read ahead.

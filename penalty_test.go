@@ -32,8 +32,13 @@ func firstly(first, others base) base {
 // TestP11_AnAnswerClosesTheBudget compares when the second request starts.
 func TestP11_AnAnswerClosesTheBudget(t *testing.T) {
 	const day = 24 * time.Hour
-	always := func(d time.Duration) func(*http.Response) time.Duration {
-		return func(*http.Response) time.Duration { return d }
+	teapot := func(d time.Duration) func(*http.Response) time.Duration {
+		return func(resp *http.Response) time.Duration {
+			if resp.StatusCode != 418 {
+				return 0
+			}
+			return d
+		}
 	}
 	for _, c := range []struct {
 		name    string
@@ -48,12 +53,12 @@ func TestP11_AnAnswerClosesTheBudget(t *testing.T) {
 		{"503 that does not say", answer(503, ""), nil, 0},
 		{"a date, by the answer's own clock", answer(429, "",
 			"Date", "Fri, 01 Mar 2030 10:00:00 GMT", "Retry-After", "Fri, 01 Mar 2030 10:00:30 GMT"), nil, 31 * time.Second},
-		{"own penalty", answer(418, ""), always(time.Minute), time.Minute},
-		{"capped", answer(200, ""), always(48 * time.Hour), day},
-		{"at the cap", answer(200, ""), always(throttle.MaxPenalty), day},
+		{"own penalty", answer(418, ""), teapot(time.Minute), time.Minute},
+		{"capped", answer(418, ""), teapot(48 * time.Hour), day},
+		{"at the cap", answer(418, ""), teapot(throttle.MaxPenalty), day},
 		{"capped at the default's own cap", answer(429, "", "Retry-After", "999999"), nil, throttle.MaxRetryAfter},
 		{"none", answer(429, "", "Retry-After", "5"), throttle.NoPenalty, 0},
-		{"negative", answer(429, "", "Retry-After", "5"), always(-time.Hour), 0},
+		{"negative", answer(429, "", "Retry-After", "5"), func(*http.Response) time.Duration { return -time.Hour }, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

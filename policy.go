@@ -46,6 +46,12 @@ type Policy struct {
 	// Defaults to nil: [RetryAfter].
 	Penalty func(*http.Response) time.Duration
 
+	// Quota looks at an answer and returns what the upstream says is left of
+	// this budget; ok is false if the answer does not speak of it. Less than
+	// the fleet believes is believed; more never is. It may look at the body
+	// through [PeekBody] only. Defaults to nil: no answer is asked.
+	Quota func(*http.Response) (q Quota, ok bool)
+
 	// Jitter is the time that may pass between a grant and the arrival at
 	// the upstream: a limit of n per second leaves room for n per second
 	// and Jitter, and a grant that cannot be used within it is taken anew.

@@ -285,6 +285,15 @@ func (b brokenStore) Settle(context.Context, *throttle.Booking, throttle.Grant, 
 func (b brokenStore) Pause(context.Context, throttle.Charge, time.Duration) error {
 	return b.err
 }
+func (b brokenStore) Resume(context.Context, throttle.Charge) error { return b.err }
+func (b brokenStore) Reconcile(context.Context, throttle.Charge, throttle.Quota) error {
+	return b.err
+}
+func (b brokenStore) Watch(*throttle.Booking, throttle.Grant, chan<- struct{}) throttle.Watch {
+	return b
+}
+func (b brokenStore) Confirm(context.Context) (bool, error) { return false, b.err }
+func (b brokenStore) Stop()                                 {}
 func (b brokenStore) Status(context.Context, throttle.Charge) (throttle.Status, error) {
 	return throttle.Status{}, b.err
 }

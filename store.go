@@ -50,12 +50,44 @@ type Store interface {
 	Settle(ctx context.Context, b *Booking, g Grant, costs []int) error
 
 	// Pause closes a budget for d, counted from now by the store's clock:
-	// no booking made from now on starts earlier. Of several pauses the
-	// latest end counts.
+	// no booking made from now on starts earlier, and every Watch says so of
+	// the starts booked before. Of several pauses the latest end counts. When
+	// it is over the budget fills up slowly: see docs/bans.md.
 	Pause(ctx context.Context, c Charge, d time.Duration) error
+
+	// Resume ends all pauses of a budget, and the slow start after them.
+	Resume(ctx context.Context, c Charge) error
+
+	// Reconcile lowers what is left of a budget to what its upstream says. It
+	// never makes more of it, and does nothing to Paced and InFlight charges.
+	Reconcile(ctx context.Context, c Charge, q Quota) error
+
+	// Watch sees to it that the caller of a granted booking learns of a pause
+	// before the start. The booking and its charges must not change until the
+	// watch is stopped.
+	Watch(b *Booking, g Grant, news chan<- struct{}) Watch
 
 	// Status describes one budget. It changes nothing.
 	Status(ctx context.Context, c Charge) (Status, error)
+}
+
+// A Watch is kept by a Store over one booked start, from the booking until the
+// start is used or given back.
+//
+// While it lasts the store sends on its news, without blocking, when the start
+// may have become useless; news comes at once where that is possible, may get
+// lost, and may be wrong.
+type Watch interface {
+	// Confirm reports whether the start may still be used. It may not if a
+	// budget was closed at the start's time by a pause that was stored before
+	// Confirm was called, and need not if a pause was lifted, so that there
+	// may be an earlier one: then the caller books again, with Instead. It
+	// waits for the store at most as long as ctx and the booking's MaxWait
+	// allow; an error says that nobody knows.
+	Confirm(ctx context.Context) (bool, error)
+
+	// Stop ends the watch. It may be called more than once.
+	Stop()
 }
 
 // A Budget names what one policy counts for one key. Budgets of one booking
@@ -147,6 +179,9 @@ type Grant struct {
 
 	// Node is a second mark, for stores that keep Node charges apart.
 	Node int64
+
+	// Stamp is what else the store wants to know of the grant in Watch.
+	Stamp int64
 
 	// Ready is set, and OK is not, if only InFlight charges had no room and
 	// MaxWait is not 0: the caller has a place in line, by arrival, until it

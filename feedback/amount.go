@@ -1,6 +1,7 @@
 package feedback
 
 import (
+	"math"
 	"net/http"
 	"time"
 
@@ -23,10 +24,30 @@ type Amount struct {
 
 // Settle is a [throttle.Policy.Settle]: the amount is what the request has cost.
 func (a Amount) Settle(resp *http.Response) int {
-	return -1
+	n, ok := a.read(resp)
+	if !ok {
+		return -1
+	}
+	return int(math.Ceil(n))
 }
 
-// Quota is a [throttle.Policy.Quota]: the amount is what is left.
+// Quota is a [throttle.Policy.Quota]: the amount is what is left. A 401 is never
+// believed, and neither is an answer out of a cache.
 func (a Amount) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
-	return throttle.Quota{}, false
+	if a.Per <= 0 || !speaks(resp) {
+		return throttle.Quota{}, false
+	}
+	n, ok := a.read(resp)
+	if !ok {
+		return throttle.Quota{}, false
+	}
+	return throttle.Quota{Left: int(n), Reset: min(a.Per, throttle.MaxPenalty)}, true
+}
+
+func (a Amount) read(resp *http.Response) (n float64, ok bool) {
+	_, ok = firstField(resp, a.Fields, atMost(a.Max, mostBytes), func(text string) (fits bool) {
+		n, fits = number(text)
+		return fits && n <= math.MaxInt32
+	})
+	return n, ok
 }

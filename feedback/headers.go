@@ -1,7 +1,10 @@
 package feedback
 
 import (
+	"math"
 	"net/http"
+	"net/textproto"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -17,7 +20,7 @@ import (
 // which by [When].
 type Headers struct {
 	// Remaining or, with Limit or Size, Used is the field that counts: "3",
-	// used and size as in "32/40", or a list of counts with the length of
+	// used and size as in "32/40", or a list of counts with the seconds of
 	// their windows, as in "20:1,100:120".
 	Remaining, Used, Limit string
 
@@ -43,12 +46,107 @@ type Headers struct {
 
 // Quota is a [throttle.Policy.Quota].
 func (h Headers) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
-	return throttle.Quota{}, false
+	left, counted := h.left(resp.Header)
+	reset, dated := h.reset(resp)
+	if !counted || !dated || !speaks(resp) {
+		return throttle.Quota{}, false
+	}
+	return throttle.Quota{Left: left, Reset: reset}, true
 }
 
 // Penalty is a [throttle.Policy.Penalty]: once nothing is left, the budget is
 // closed until there is more. If neither Remaining nor Used is set, Reset alone
 // closes it. An error's Retry-After, if it can be read, wins over Reset.
 func (h Headers) Penalty(resp *http.Response) time.Duration {
-	return 0
+	if h.Remaining != "" || h.Used != "" {
+		q, ok := h.Quota(resp)
+		return spent(resp, q, ok, textproto.CanonicalMIMEHeaderKey(h.Reset) != "Retry-After")
+	}
+	reset, dated := h.reset(resp)
+	return spent(resp, throttle.Quota{Reset: reset}, dated && speaks(resp), true)
+}
+
+// spent returns the penalty of a quota of which nothing is left. An error's
+// Retry-After wins, unless that is where the quota is from.
+func spent(resp *http.Response, q throttle.Quota, ok, retry bool) time.Duration {
+	if !ok || q.Left > 0 {
+		return 0
+	}
+	if d, stated := retryAfter(resp); stated && retry && resp.StatusCode >= 400 {
+		return d
+	}
+	return q.Reset
+}
+
+// speaks reports whether the answer can speak of the caller's budget.
+func speaks(resp *http.Response) bool {
+	age := strings.Trim(resp.Header.Get("Age"), "0 ")
+	return resp.StatusCode != http.StatusUnauthorized && age == ""
+}
+
+// left returns what is left.
+func (h Headers) left(header http.Header) (left int, ok bool) {
+	if h.Remaining != "" {
+		left, _, ok = h.count(header, h.Remaining)
+		return left, ok
+	}
+	used, size, ok := h.count(header, h.Used)
+	if n, _, stated := h.count(header, h.Limit); stated {
+		size = n
+	}
+	if size == 0 {
+		size = h.Size
+	}
+	return max(size-used, 0), ok && size > 0
+}
+
+// count reads "3", "32/40", or the member for Per of "20:1,100:120".
+func (h Headers) count(header http.Header, name string) (n, size int, ok bool) {
+	field := strings.Join(header.Values(name), ",")
+	if !strings.Contains(field, ":") {
+		first, second, both := strings.Cut(field, "/")
+		n, ok = whole(first)
+		if !both {
+			return n, 0, ok
+		}
+		size, sized := whole(second)
+		return n, size, ok && sized
+	}
+	for member := range strings.SplitSeq(field, ",") {
+		first, seconds, _ := strings.Cut(member, ":")
+		s, timed := number(seconds)
+		if !timed {
+			return 0, 0, false
+		}
+		if length(s, time.Second) == h.Per {
+			n, ok = whole(first)
+		}
+	}
+	return n, 0, ok
+}
+
+// whole reads a count, which may be written with a fraction.
+func whole(text string) (n int, ok bool) {
+	f, ok := number(text)
+	if !ok || f > math.MaxInt32 {
+		return 0, false
+	}
+	return int(f), true
+}
+
+// reset returns for how long what is left is all there is. A Reset that cannot
+// be read, or has passed, makes what is left untrue.
+func (h Headers) reset(resp *http.Response) (d time.Duration, ok bool) {
+	if field := resp.Header.Get(h.Reset); field != "" {
+		d, ok = h.As.orCommon()(field, sent(resp))
+		return min(d, throttle.MaxPenalty), ok && d > 0
+	}
+	if h.Per <= 0 {
+		return 0, false
+	}
+	d = h.Per
+	if h.Clock {
+		d -= time.Duration(sent(resp).UnixNano()) % h.Per
+	}
+	return min(d, h.Per, throttle.MaxPenalty), true
 }

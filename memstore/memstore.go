@@ -163,16 +163,3 @@ func (s *Store) each(b *throttle.Booking, do func(i int, q *search)) {
 		do(i, &q)
 	}
 }
-
-// Pause implements [throttle.Store].
-func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
-	sh := s.shard(c.Budget)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-
-	now := s.clock.now()
-	var q search
-	s.ready(&q, &c, 0, now)
-	q.row.paused = max(q.row.paused, now+micros(d))
-	return nil
-}

@@ -51,7 +51,8 @@ type row struct {
 	level  int64 // Bucket: what was spent of it at lost, in units; see bucket.go
 	micros int64 // units of a token in level; negative: other limits added to it; 0: it was no bucket
 
-	flight *flight // InFlight: what runs and who waits; nil: nothing yet
+	flight  *flight             // InFlight: what runs and who waits; nil: nothing yet
+	watches map[*watch]struct{} // who wants to know of pauses; see watch.go
 }
 
 // expiry is when nothing in the row can matter any more; while anything is in

@@ -23,7 +23,8 @@ type caller struct {
 	done    chan struct{} // told once, when the fields below are set
 	outcome outcome
 	ready   <-chan struct{} // the place in line; see throttle.Grant
-	sent    time.Time       // when the call that answered was sent
+	first   time.Time       // when the call was sent for the first time
+	sent    time.Time       // and when it was sent that answered
 	err     error           // why there is no outcome; while it waits, why there is none yet
 	left    bool            // nobody waits for the answer; guarded by the lanes' lock
 }

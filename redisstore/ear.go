@@ -6,29 +6,36 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // Ears are the subscriptions of a store, by channel: one while somebody waits in
-// line, and a little longer. With hash tags it is one for each tag, because those
-// may lie on servers that do not talk to each other.
+// line or for a start, and a little longer. With hash tags it is one for each tag,
+// because those may lie on servers that do not talk to each other.
 type ears struct {
+	mu     sync.Mutex
 	all    map[string]*ear
-	listen func(ctx context.Context, channel string)
+	listen func(ctx context.Context, e *ear)
 }
 
 // An ear is one subscription.
 type ear struct {
-	waiting int // how many stand in line
+	wake   string // the channel where this store is called when a waiter has room
+	pauses string // the channel where all stores hear of pauses
+
+	// The lock of the ears guards the rest.
+	waiting int // how many need it
 	idle    *time.Timer
 	stop    context.CancelFunc
+	proof   proof
 }
 
 const (
 	earLinger = 500 * time.Millisecond // the next one often comes soon
-	earPing   = 3 * time.Second        // a silent connection is tried after that
+	earSilent = time.Second            // a silent connection is tried after that
 )
 
 // channel returns where this store is called when a waiter of the group has room.
@@ -37,24 +44,27 @@ func (s *Store) channel(group string) string { return s.wakePrefix(group) + s.id
 // wakePrefix is what all stores' channels for a group begin with.
 func (s *Store) wakePrefix(group string) string { return s.prefix + s.tag(group) + "wake:" }
 
-// prick listens for one waiter more. The lock of the flights is held.
+// prick listens for one more.
 func (s *Store) prick(group string) {
+	s.ears.mu.Lock()
+	defer s.ears.mu.Unlock()
 	channel := s.channel(group)
-	e := s.flights.ears.all[channel]
+	e := s.ears.all[channel]
 	if e == nil {
 		var ctx context.Context
-		e = new(ear)
+		e = &ear{wake: channel, pauses: s.pauseChannel(group)}
 		ctx, e.stop = context.WithCancel(context.Background())
-		s.flights.ears.all[channel] = e
-		go s.flights.ears.listen(ctx, channel)
+		s.ears.all[channel] = e
+		go s.ears.listen(ctx, e)
 	}
 	e.waiting++
 }
 
-// rest listens for one waiter less. The lock of the flights is held.
+// rest listens for one less.
 func (s *Store) rest(group string) {
-	channel := s.channel(group)
-	e := s.flights.ears.all[channel]
+	s.ears.mu.Lock()
+	defer s.ears.mu.Unlock()
+	e := s.ears.all[s.channel(group)]
 	if e.waiting--; e.waiting > 0 {
 		return
 	}
@@ -63,23 +73,24 @@ func (s *Store) rest(group string) {
 		return
 	}
 	e.idle = time.AfterFunc(earLinger, func() {
-		s.flights.mu.Lock()
-		defer s.flights.mu.Unlock()
+		s.ears.mu.Lock()
+		defer s.ears.mu.Unlock()
 		if e.waiting == 0 {
-			delete(s.flights.ears.all, channel)
+			delete(s.ears.all, e.wake)
 			e.stop()
 		}
 	})
 }
 
 // hear is the listen of ears that are not a test's.
-func (s *Store) hear(ctx context.Context, channel string) {
+func (s *Store) hear(ctx context.Context, e *ear) {
 	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
-		if sub := s.subscribe(ctx, channel); sub != nil {
+		if sub := s.subscribe(ctx, e); sub != nil {
 			stop := context.AfterFunc(ctx, func() { sub.Close() })
-			if s.follow(ctx, sub, channel) {
+			if s.follow(ctx, sub, e) {
 				pause = firstPause
 			}
+			s.ears.deaf(e)
 			stop()
 			sub.Close()
 		}
@@ -92,32 +103,50 @@ func (s *Store) hear(ctx context.Context, channel string) {
 
 // subscribe returns nil where there is nobody to listen to: a ring panics when it
 // has no shard that answers.
-func (s *Store) subscribe(ctx context.Context, channel string) (sub *redis.PubSub) {
+func (s *Store) subscribe(ctx context.Context, e *ear) (sub *redis.PubSub) {
 	defer func() {
 		if recover() != nil {
 			sub = nil
 		}
 	}()
-	return s.client.Subscribe(ctx, channel)
+	return s.client.Subscribe(ctx, e.wake, e.pauses)
 }
 
 // follow reads one connection until it fails, and reports whether it ever worked.
-func (s *Store) follow(ctx context.Context, sub *redis.PubSub, channel string) (worked bool) {
-	for pinged := false; ; {
-		m, err := sub.ReceiveTimeout(ctx, earPing)
+// After a silence it says something by itself, and then asks for any answer.
+func (s *Store) follow(ctx context.Context, sub *redis.PubSub, e *ear) (worked bool) {
+	for silences := 0; ; {
+		m, err := sub.ReceiveTimeout(ctx, earSilent)
 		switch {
 		case err == nil:
-			worked, pinged = true, false
-		case !pinged && timedOut(err) && sub.Ping(ctx) == nil:
-			pinged = true
-		default:
+			worked, silences = true, 0
+			s.receive(m, e)
+		case !timedOut(err) || silences > 1 || silences == 1 && sub.Ping(ctx) != nil:
 			return worked
+		default:
+			silences++
 		}
-		switch m := m.(type) {
-		case *redis.Subscription:
-			s.listening(channel)
-		case *redis.Message:
-			s.hearMessage(m.Payload)
+		s.probe(ctx, e)
+	}
+}
+
+// receive takes what came on a connection.
+func (s *Store) receive(m any, e *ear) {
+	switch m := m.(type) {
+	case *redis.Subscription:
+		if m.Channel == e.wake {
+			s.listening(e.wake)
+		} else {
+			s.ears.listening(e)
+		}
+	case *redis.Message:
+		switch nanos, own := strings.CutPrefix(m.Payload, probeMark); {
+		case m.Channel == e.pauses:
+			s.hearPause(m.Payload)
+		case own:
+			s.ears.heard(e, nanos)
+		default:
+			s.hearCall(m.Payload)
 		}
 	}
 }
@@ -138,9 +167,9 @@ func (s *Store) listening(channel string) {
 	}
 }
 
-// hearMessage takes a message of lua/line.lua apart: who has room, and the key of
+// hearCall takes a message of lua/line.lua apart: who has room, and the key of
 // the flight.
-func (s *Store) hearMessage(text string) {
+func (s *Store) hearCall(text string) {
 	list, key, _ := strings.Cut(text, " ")
 	var came []int64
 	for name := range strings.SplitSeq(list, ",") {

@@ -13,7 +13,7 @@ import (
 func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	s := New(c, o)
 	s.now = func() string { return strconv.FormatInt(now(), 10) }
-	s.flights.ears.listen = s.hearAt
+	s.ears.listen = s.hearAt
 	return s
 }
 

@@ -23,7 +23,7 @@ func (s *Store) bookFleet(ctx context.Context, b *throttle.Booking) (throttle.Gr
 	}
 	defer s.free(c)
 	g := c.outcome.grant(b.Charges, time.Since(c.sent))
-	g.Ready = c.ready
+	g.Ready, g.Stamp = c.ready, int64(c.first.Sub(born))
 	return g, nil
 }
 

@@ -46,7 +46,6 @@ type flights struct {
 	states int64              // how many statements were made
 	latest int64              // when the last waiter of this store came
 	every  time.Duration      // renewEvery, unless a test wants none
-	ears   ears
 }
 
 const (

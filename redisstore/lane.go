@@ -223,7 +223,7 @@ func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err 
 	for _, r := range b.runs {
 		for i := r.from; i < r.to; i++ {
 			c := b.callers[i]
-			c.sent, c.err = sent, err
+			c.first, c.sent, c.err = b.sent, sent, err
 			if err == nil {
 				c.outcome = got[i]
 			}

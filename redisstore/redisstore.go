@@ -49,6 +49,9 @@ type Store struct {
 	id      string // this store among those that use the same Redis: random
 	lanes   lanes
 	flights flights
+	ears    ears
+	vigils  vigils
+	asks    asks
 	node    func() *memstore.Store // budgets of this store alone
 	memory  memory
 	callers sync.Pool
@@ -63,7 +66,8 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s.node = sync.OnceValue(memstore.New)
 	s.lanes.all = make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
-	s.flights.ears.all, s.flights.ears.listen = make(map[string]*ear), s.hear
+	s.ears.all, s.ears.listen = make(map[string]*ear), s.hear
+	s.vigils.all, s.asks.all = make(map[string]map[*vigil]struct{}), make(map[string]*asking)
 	s.memory.budgets = make(map[string]*recall)
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
@@ -141,23 +145,6 @@ func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gran
 	return errors.Join(
 		s.node().Settle(ctx, &h.node, ofNode(g), pick(costs, h.inNode)),
 		s.settleFleet(ctx, &h.fleet, g, pick(costs, h.inFleet)))
-}
-
-// Pause implements [throttle.Store].
-func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
-	if c.Node {
-		return s.node().Pause(ctx, c, d)
-	}
-	p, key := scriptPause, s.key(&c.Budget)
-	if flies(&c) {
-		p, key = scriptFlightPause, s.flightKey(&c.Budget)
-	}
-	_, err := retry(ctx, func() (numbers, error) {
-		return s.call(p, func(e edges) ([]string, numbers) {
-			return []string{key}, e.appendRule(numbers(nil).add(micros(d)), 1, &c)
-		})
-	})
-	return err
 }
 
 // Status implements [throttle.Store].

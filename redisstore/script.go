@@ -41,6 +41,8 @@ var (
 	bookLua string
 	//go:embed lua/pause.lua
 	pauseLua string
+	//go:embed lua/closed.lua
+	closedLua string
 	//go:embed lua/status.lua
 	statusLua string
 	//go:embed lua/flight_pause.lua
@@ -53,6 +55,7 @@ var (
 	scriptBook   = newScript(hotLua, bookParts())
 	scriptPause  = newScript("", pauseLua)
 	scriptStatus = newScript("", statusLua)
+	scriptClosed = script{closedLua, sha(closedLua)}
 
 	scriptFlightPause  = newScript("", flightLua+flightPauseLua)
 	scriptFlightStatus = newScript("", flightLua+flightStatusLua)
@@ -66,8 +69,13 @@ type script struct{ source, hash string }
 
 func newScript(before, main string) script {
 	source := before + rowLua + entriesLua + ruleLua + bucketLua + ageLua + searchLua + main
-	sum := sha1.Sum([]byte(source)) // the name that EVALSHA wants
-	return script{source, hex.EncodeToString(sum[:])}
+	return script{source, sha(source)}
+}
+
+// sha is the name that EVALSHA wants.
+func sha(source string) string {
+	sum := sha1.Sum([]byte(source))
+	return hex.EncodeToString(sum[:])
 }
 
 // run runs the script and returns its answer.

@@ -18,6 +18,7 @@ type oracle struct {
 	lines  *lines
 	queued map[int64]*wait // those in line, by their marks
 	clock  func() int64
+	vigils []*vigil
 }
 
 // An entry is one grant that was not given back.
@@ -127,6 +128,7 @@ func (o *oracle) Pause(_ context.Context, c throttle.Charge, d time.Duration) er
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ledger.pause(c, o.clock()+micros(d))
+	o.news(c, false)
 	return nil
 }
 

@@ -1,14 +1,22 @@
--- Closes one budget of requests in flight for a while. The latest end counts.
+-- Closes one budget of requests in flight for a while, or opens it again. Of
+-- several ends the latest counts. All programs that listen are told.
 --
 -- KEYS  1 the flight
 -- ARGV  1 the time in microseconds, or '' for the server's clock
---       2 numbers, 8 bytes each: for how long, in microseconds
+--       2 numbers, 8 bytes each: for how long, in microseconds, below 0 to open
+--       3 the channel of such news
 --
--- Result as of book.lua: 0, now.
+-- Result and news as of pause.lua.
 
 local now = clock(ARGV[1])
+local length = struct.unpack('<d', blob)
 local f = load_flight(KEYS[1], now)
 compare(f, 0, 0, now)
-f.pause = max(f.pause, (struct.unpack('<d', blob)))
+local old = f.pause
+f.pause = length < 0 and 0 or max(old, length)
 save_flight(f)
-return struct.pack('<dd', 0, now)
+local changed = f.pause > old or length < 0 and old > 0
+if changed then
+  redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', f.pause > 0 and now + f.pause or 0, f.pause, KEYS[1]))
+end
+return struct.pack('<dddd', 0, now, f.pause > 0 and now + f.pause or 0, changed and 1 or 0)

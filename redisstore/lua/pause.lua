@@ -1,11 +1,15 @@
--- Closes one budget for a while: no start booked from now on lies before the
--- end. The latest end counts.
+-- Closes one budget for a while, or opens it again. Of several ends the latest
+-- counts. All programs that listen are told.
 --
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
---       2 numbers, 8 bytes each: for how long, in microseconds; its rule
+--       2 numbers, 8 bytes each: for how long, in microseconds, below 0 to open;
+--         its rule
+--       3 the channel of such news
 --
--- Result as of book.lua: 0, now; or 1, now, now if edges around now are needed.
+-- Result as of book.lua: 0, now, the end of the pause, or 0, and whether that
+-- is new; or 1, now, now if edges around now are needed.
+-- News are the end, how long that is from now, and the key.
 
 local now = clock(ARGV[1])
 local length
@@ -14,6 +18,17 @@ local r = load(KEYS[1])
 if not advance(r, now, rule()) then
   return struct.pack('<ddd', 1, now, now)
 end
-r.paused = max(r.paused, now + length)
+local old = r.paused
+if length < 0 then
+  r.paused = 0
+else
+  r.paused = max(old, now + length)
+end
 save(r)
-return struct.pack('<dd', 0, now)
+local changed = r.paused > old or length < 0 and old > now
+if changed then
+  -- Who may not publish, or is not heard, does no harm: sleepers that were not told
+  -- that they can hear ask before they start.
+  redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', r.paused, max(0, r.paused - now), KEYS[1]))
+end
+return struct.pack('<dddd', 0, now, r.paused, changed and 1 or 0)

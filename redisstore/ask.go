@@ -1,0 +1,135 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Asks are the questions whether budgets are closed, by the server that knows:
+// that is, by channel. Who asks while a question is on its way shares the next
+// one.
+type asks struct {
+	mu  sync.Mutex
+	all map[string]*asking // those with a question on its way
+}
+
+// An asking is one server's: the question to come, nil if there is none.
+type asking struct{ next *question }
+
+// A question is about the budgets of one or more vigils.
+type question struct {
+	keys    map[string]closing // what is known of them when done is closed
+	waiting int                // how many want to know; guarded by the lock of the asks
+	ctx     context.Context    // ends when nobody does any more
+	stop    context.CancelFunc
+	done    chan struct{}
+	err     error
+}
+
+// askMost bounds for how many budgets one call asks.
+const askMost = 256
+
+var errUnsure = errors.New("redisstore: no word whether a penalty closes the start")
+
+// askClosed finds out whether the rows of a vigil are closed. Flights are not
+// asked for: their seats are taken when the start has come, and a pause refuses
+// them then.
+func (s *Store) askClosed(ctx context.Context, v *vigil) error {
+	if len(v.rows) == 0 {
+		return nil
+	}
+	var timeUp <-chan time.Time
+	if v.b.MaxWait >= 0 {
+		timer := time.NewTimer(patienceFor(v.b.MaxWait))
+		defer timer.Stop()
+		timeUp = timer.C
+	}
+	q := s.wonder(v)
+	defer s.asks.leave(q)
+	select {
+	case <-q.done:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timeUp:
+		return errors.Join(errUnsure, noAnswer(nil))
+	}
+	if q.err != nil {
+		return q.err
+	}
+	for _, key := range v.rows {
+		v.hear(q.keys[key])
+	}
+	return nil
+}
+
+// wonder joins the next question, and begins to ask if nobody does.
+func (s *Store) wonder(v *vigil) *question {
+	s.asks.mu.Lock()
+	defer s.asks.mu.Unlock()
+	channel := s.channel(v.group)
+	a := s.asks.all[channel]
+	if a == nil {
+		a = new(asking)
+		s.asks.all[channel] = a
+		go s.inquire(channel, a)
+	}
+	if a.next == nil {
+		a.next = &question{keys: make(map[string]closing), done: make(chan struct{})}
+		a.next.ctx, a.next.stop = context.WithCancel(context.Background())
+	}
+	for _, key := range v.rows {
+		a.next.keys[key] = closing{}
+	}
+	a.next.waiting++
+	return a.next
+}
+
+// leave ends the question if nobody else waits for it.
+func (as *asks) leave(q *question) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if q.waiting--; q.waiting == 0 {
+		q.stop()
+	}
+}
+
+// inquire asks one question after the other until there is none.
+func (s *Store) inquire(channel string, a *asking) {
+	for {
+		s.asks.mu.Lock()
+		q := a.next
+		a.next = nil
+		if q == nil {
+			delete(s.asks.all, channel)
+			s.asks.mu.Unlock()
+			return
+		}
+		s.asks.mu.Unlock()
+		q.err = s.answer(q)
+		close(q.done)
+	}
+}
+
+// answer asks Redis.
+func (s *Store) answer(q *question) error {
+	keys := slices.Collect(maps.Keys(q.keys))
+	for some := range slices.Chunk(keys, askMost) {
+		v, err := retry(q.ctx, func() (numbers, error) {
+			return s.call(scriptClosed, func(edges) ([]string, numbers) { return some, nil })
+		})
+		if err != nil {
+			return errors.Join(errUnsure, err)
+		}
+		if v.size() != 1+2*len(some) {
+			return errAnswer
+		}
+		for i, key := range some {
+			q.keys[key] = closing{v.at(1 + 2*i), time.Duration(v.at(2+2*i)) * time.Microsecond}
+		}
+	}
+	return nil
+}

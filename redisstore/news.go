@@ -1,0 +1,93 @@
+package redisstore
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// vigils are all of a store, and the news that may concern those to come.
+type vigils struct {
+	mu     sync.Mutex
+	all    map[string]map[*vigil]struct{} // by the keys of their budgets
+	recent []rumour                       // the oldest first
+}
+
+// A rumour is a pause that was heard of.
+type rumour struct {
+	key string
+	closing
+	at time.Time
+}
+
+// lateMost is how long the answer to a booking can take, at the most, and so how
+// much earlier than the answer the news of a pause can be that closes it again.
+const lateMost = time.Minute
+
+// add begins a vigil. What was heard before the answer to its booking came counts
+// too.
+func (vs *vigils) add(v *vigil) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	for _, key := range v.keys {
+		if vs.all[key] == nil {
+			vs.all[key] = make(map[*vigil]struct{})
+		}
+		vs.all[key][v] = struct{}{}
+	}
+	for i := len(vs.recent) - 1; i >= 0 && !vs.recent[i].at.Before(v.since); i-- {
+		if r := &vs.recent[i]; slices.Contains(v.keys, r.key) {
+			v.hear(closing{end: r.end})
+		}
+	}
+	v.tell()
+}
+
+// remove ends a vigil.
+func (vs *vigils) remove(v *vigil) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	for _, key := range v.keys {
+		if delete(vs.all[key], v); len(vs.all[key]) == 0 {
+			delete(vs.all, key)
+		}
+	}
+}
+
+// heard passes news of a budget on to all who watch it, the earliest start first,
+// so that they book anew in that order.
+func (vs *vigils) heard(key string, c closing) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	now := time.Now()
+	for len(vs.recent) > 0 && now.Sub(vs.recent[0].at) > lateMost {
+		vs.recent = vs.recent[1:]
+	}
+	vs.recent = append(vs.recent, rumour{key, c, now})
+	all := make([]*vigil, 0, len(vs.all[key]))
+	for v := range vs.all[key] {
+		all = append(all, v)
+	}
+	slices.SortFunc(all, func(a, b *vigil) int { return cmp.Compare(a.mark, b.mark) })
+	for _, v := range all {
+		if c.end == 0 {
+			v.lifted.Store(true)
+		}
+		v.hear(c)
+		v.tell()
+	}
+}
+
+// hearPause takes a message of lua/pause.lua apart.
+func (s *Store) hearPause(text string) {
+	end, rest, _ := strings.Cut(text, " ")
+	left, key, _ := strings.Cut(rest, " ")
+	e, err1 := strconv.ParseInt(end, 10, 64)
+	l, err2 := strconv.ParseInt(left, 10, 64)
+	if err1 == nil && err2 == nil {
+		s.vigils.heard(key, closing{e, time.Duration(l) * time.Microsecond})
+	}
+}

@@ -1,0 +1,60 @@
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Pause implements [throttle.Store]. While Redis is away it tries again as long
+// as ctx allows.
+func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	if c.Node {
+		return s.node().Pause(ctx, c, d)
+	}
+	return s.pause(ctx, c, max(0, d))
+}
+
+// Resume implements [throttle.Store].
+func (s *Store) Resume(ctx context.Context, c throttle.Charge) error {
+	if c.Node {
+		return s.node().Resume(ctx, c)
+	}
+	return s.pause(ctx, c, lift)
+}
+
+// lift, as the length of a pause, ends it.
+const lift = -time.Microsecond
+
+// pause closes or opens a budget. Who listens is told by the script, our own
+// callers at once.
+func (s *Store) pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	p, key := scriptPause, s.key(&c.Budget)
+	if flies(&c) {
+		p, key = scriptFlightPause, s.flightKey(&c.Budget)
+	}
+	asked := time.Now()
+	v, err := retry(ctx, func() (numbers, error) {
+		left := d
+		if d > 0 {
+			left = max(0, d-time.Since(asked)) // Redis may have been away
+		}
+		return s.call(p, func(e edges) ([]string, numbers) {
+			return []string{key}, e.appendRule(numbers(nil).add(micros(left)), 1, &c)
+		}, s.pauseChannel(c.Budget.Group))
+	})
+	if err != nil {
+		return err
+	}
+	if v.size() != 3 {
+		return errAnswer
+	}
+	if v.at(2) == 1 {
+		s.vigils.heard(key, closing{v.at(1), time.Duration(max(0, v.at(1)-v.at(0))) * time.Microsecond})
+	}
+	return nil
+}
+
+// pauseChannel is where all stores hear of pauses in a group.
+func (s *Store) pauseChannel(group string) string { return s.prefix + s.tag(group) + "pause" }

@@ -1,0 +1,135 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A vigil is the watch over one start: see docs/bans.md. Pauses are news that an
+// ear hears; where it cannot be sure to hear, the vigil asks.
+type vigil struct {
+	store  *Store
+	b      *throttle.Booking
+	group  string
+	keys   []string // of the budgets that count
+	rows   []string // those of them that are rows
+	mark   int64
+	due    time.Time // the start, or a little later
+	since  time.Time // all pauses stored before then are known
+	news   chan<- struct{}
+	ear    bool        // the start is so far away that it is worth listening
+	closed atomic.Bool // a pause closes the start
+	lifted atomic.Bool // a pause was lifted: there may be an earlier start
+	over   atomic.Bool
+}
+
+// earWorth is from how long a wait on a caller is worth a connection that
+// listens. For less it asks.
+const earWorth = 20 * time.Millisecond
+
+// Watch implements [throttle.Store].
+func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+	switch fleet, node := scopes(b.Charges); {
+	case !node:
+		return s.watch(b, g, news)
+	case !fleet:
+		return s.node().Watch(b, g, news)
+	}
+	h := split(b)
+	return both{s.watch(&h.fleet, g, news), s.node().Watch(&h.node, ofNode(g), news)}
+}
+
+// watch is Watch for budgets in Redis.
+func (s *Store) watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) *vigil {
+	asked := born.Add(time.Duration(g.Stamp))
+	v := &vigil{store: s, b: b, group: b.Charges[0].Budget.Group, mark: g.Mark, since: asked, due: asked.Add(g.Age + g.Wait), news: news}
+	for i := range b.Charges {
+		switch c := &b.Charges[i]; {
+		case c.Shadow:
+		case flies(c):
+			v.keys = append(v.keys, s.flightKey(&c.Budget))
+		default:
+			v.rows = append(v.rows, s.key(&c.Budget))
+		}
+	}
+	v.keys = append(v.keys, v.rows...)
+	if v.ear = time.Until(v.due) > earWorth; v.ear {
+		s.prick(v.group)
+	}
+	s.vigils.add(v)
+	return v
+}
+
+// Confirm implements [throttle.Watch].
+func (v *vigil) Confirm(ctx context.Context) (bool, error) {
+	if !v.useless() && !v.store.ears.covers(v.store.channel(v.group), v.since) {
+		asked := time.Now()
+		if err := v.store.askClosed(ctx, v); err != nil {
+			return false, err
+		}
+		v.since = asked
+	}
+	return !v.useless(), nil
+}
+
+func (v *vigil) useless() bool { return v.closed.Load() || v.lifted.Load() }
+
+// Stop implements [throttle.Watch].
+func (v *vigil) Stop() {
+	if v.over.Swap(true) {
+		return
+	}
+	v.store.vigils.remove(v)
+	if v.ear {
+		v.store.rest(v.group)
+	}
+}
+
+// A closing is the end of a pause, 0 for one that was lifted, and how long it is
+// until then.
+type closing struct {
+	end  int64 // by the server's clock
+	left time.Duration
+}
+
+// clockDoubt is from how much on the two of a closing disagree about a start
+// because the server's clock was set back after it was booked.
+const clockDoubt = time.Second
+
+// hear notes what a vigil's budget is like.
+func (v *vigil) hear(c closing) {
+	if c.end > v.mark || c.left > time.Until(v.due)+clockDoubt {
+		v.closed.Store(true)
+	}
+}
+
+// tell wakes the caller if there is a reason.
+func (v *vigil) tell() {
+	if !v.useless() {
+		return
+	}
+	select {
+	case v.news <- struct{}{}:
+	default: // it is told already
+	}
+}
+
+// both is the watch over a start in budgets of the fleet and of this node.
+type both struct{ fleet, node throttle.Watch }
+
+// Confirm implements [throttle.Watch].
+func (w both) Confirm(ctx context.Context) (bool, error) {
+	theirs, err1 := w.fleet.Confirm(ctx)
+	mine, err2 := w.node.Confirm(ctx)
+	return theirs && mine, errors.Join(err1, err2)
+}
+
+// Stop implements [throttle.Watch].
+func (w both) Stop() {
+	w.fleet.Stop()
+	w.node.Stop()
+}

@@ -1,0 +1,89 @@
+package storetest
+
+import (
+	"context"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A vigil is the oracle's watch over one start.
+type vigil struct {
+	o      *oracle
+	b      throttle.Booking
+	at     int64
+	news   chan<- struct{}
+	lifted bool
+}
+
+// Watch implements throttle.Store.
+func (o *oracle) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	v := &vigil{o: o, b: *b, at: o.booked[g.Mark].at, news: news}
+	o.vigils = append(o.vigils, v)
+	v.tell(false)
+	return v
+}
+
+// Confirm implements throttle.Watch.
+func (v *vigil) Confirm(context.Context) (bool, error) {
+	v.o.mu.Lock()
+	defer v.o.mu.Unlock()
+	return !v.lifted && !v.closed(), nil
+}
+
+// Stop implements throttle.Watch.
+func (v *vigil) Stop() {
+	v.o.mu.Lock()
+	defer v.o.mu.Unlock()
+	v.news = nil
+}
+
+// closed reports whether a penalty closes a budget at the start.
+func (v *vigil) closed() bool {
+	for _, c := range v.b.Charges {
+		if !c.Shadow && v.o.ledger.closed[c.Budget.Key] > v.at {
+			return true
+		}
+	}
+	return false
+}
+
+// tell tells the caller, if there is news.
+func (v *vigil) tell(lifted bool) {
+	if v.lifted = v.lifted || lifted; v.lifted || v.closed() {
+		select {
+		case v.news <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// news tells all who watch a budget.
+func (o *oracle) news(c throttle.Charge, lifted bool) {
+	for _, v := range o.vigils {
+		for _, own := range v.b.Charges {
+			if own.Budget.Key == c.Budget.Key {
+				v.tell(lifted)
+			}
+		}
+	}
+}
+
+// Resume implements throttle.Store.
+func (o *oracle) Resume(_ context.Context, c throttle.Charge) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	lifted := o.ledger.closed[c.Budget.Key] > o.clock()
+	delete(o.ledger.closed, c.Budget.Key)
+	o.news(c, lifted)
+	return nil
+}
+
+// Reconcile implements throttle.Store.
+func (o *oracle) Reconcile(_ context.Context, c throttle.Charge, q throttle.Quota) error {
+	if q.Left <= 0 {
+		return o.Pause(context.Background(), c, q.Reset)
+	}
+	return nil
+}
