@@ -21,6 +21,7 @@ type lesson struct {
 type penalty struct {
 	charge *Charge
 	length time.Duration
+	stored bool
 }
 
 // learn lets every policy of the request look at its answer. It closes the
@@ -38,6 +39,7 @@ func (j *journey) learn(resp *http.Response) {
 	}()
 	select {
 	case <-told:
+		j.mark(resp, l.penalties)
 	case <-j.req.Context().Done(): // the fleet must know all the same
 	}
 }
@@ -45,7 +47,7 @@ func (j *journey) learn(resp *http.Response) {
 func (j *journey) penalties(resp *http.Response) (all []penalty) {
 	for i, r := range j.rules {
 		if d := min(r.Penalty(resp), MaxPenalty); d > 0 {
-			all = append(all, penalty{&j.booking.Charges[i], d})
+			all = append(all, penalty{charge: &j.booking.Charges[i], length: d})
 		}
 	}
 	return all
@@ -83,8 +85,11 @@ func costsOf(charges []Charge) []int {
 func (j *journey) tellOf(l lesson) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.req.Context()), tellTime)
 	defer cancel()
-	for _, p := range l.penalties {
-		if err := j.store.Pause(ctx, *p.charge, p.length); err != nil {
+	for i := range l.penalties {
+		p := &l.penalties[i]
+		err := j.store.Pause(ctx, *p.charge, p.length)
+		p.stored = err == nil
+		if err != nil {
 			j.failedTo(ctx, p.charge, p.length, err)
 		} else if j.observe != nil {
 			j.observe(ctx, eventOf(Penalized, p.charge, p.length, nil))

@@ -1,0 +1,52 @@
+package throttle
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// PenaltyOf returns for how long an answer closes budgets of its request: the
+// longest [Policy.Penalty] that was read out of it and stored; 0 if none was. It
+// is for what retries: such an answer is a refusal, whatever its status, and
+// the wait belongs to the budget, where the next attempt is held anyway.
+// Policies in Shadow are not asked: they hold nobody.
+//
+// The answer must be the one that the [Transport] returned; its body may have
+// been wrapped since. Its Request is then a copy of the caller's own, which
+// differs in nothing but a value of its context.
+func PenaltyOf(resp *http.Response) time.Duration {
+	if resp == nil || resp.Request == nil {
+		return 0
+	}
+	if m, ok := resp.Request.Context().Value(markKey{}).(mark); ok && m.resp == resp {
+		return m.closes
+	}
+	return 0
+}
+
+// A mark is how an answer tells of its penalty. Bodies get wrapped by whoever
+// comes next, http.Client.Timeout for one, and headers are the upstream's; the
+// request stays. It names its answer, because a context is inherited by
+// requests whose own answers are no refusals.
+type mark struct {
+	resp   *http.Response
+	closes time.Duration
+}
+
+// markKey is the context key of a mark.
+type markKey struct{}
+
+// mark notes on an answer for how long it closes budgets that hold requests.
+func (j *journey) mark(resp *http.Response, penalties []penalty) {
+	var longest time.Duration
+	for _, p := range penalties {
+		if p.stored && !p.charge.Shadow {
+			longest = max(longest, p.length)
+		}
+	}
+	if longest > 0 {
+		ctx := context.WithValue(j.req.Context(), markKey{}, mark{resp, longest})
+		resp.Request = j.req.WithContext(ctx)
+	}
+}

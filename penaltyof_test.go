@@ -1,0 +1,107 @@
+package throttle_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// penalty returns a Policy.Penalty that is always d.
+func penalty(d time.Duration) func(*http.Response) time.Duration {
+	return func(*http.Response) time.Duration { return d }
+}
+
+func TestPenaltyOf(t *testing.T) {
+	policy := func(name string, d time.Duration) throttle.Policy {
+		return throttle.Policy{Name: name, Limit: throttle.PerSecond(9), Penalty: penalty(d)}
+	}
+	shadow := policy("shadow", time.Hour)
+	shadow.Shadow = true
+	elsewhere := policy("elsewhere", time.Hour)
+	elsewhere.Match = "elsewhere.example.com/"
+
+	for _, c := range []struct {
+		name     string
+		policies []throttle.Policy
+		want     time.Duration
+	}{
+		{"no policy", nil, 0},
+		{"none", []throttle.Policy{policy("a", 0)}, 0},
+		{"negative", []throttle.Policy{policy("a", -time.Hour)}, 0},
+		{"one", []throttle.Policy{policy("a", time.Minute)}, time.Minute},
+		{"the longest", []throttle.Policy{policy("a", 2), policy("b", time.Minute), policy("c", 3)}, time.Minute},
+		{"capped", []throttle.Policy{policy("a", 1000*time.Hour)}, throttle.MaxPenalty},
+		{"a shadow holds nobody", []throttle.Policy{shadow}, 0},
+		{"a shadow beside another", []throttle.Policy{shadow, policy("a", time.Minute)}, time.Minute},
+		{"not its policy", []throttle.Policy{elsewhere}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			resp, err := newTransport(t, answer(200, "body"), c.policies...).RoundTrip(get(t, home))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, c.want, throttle.PenaltyOf(resp))
+		})
+	}
+	require.Zero(t, throttle.PenaltyOf(nil))
+	require.Zero(t, throttle.PenaltyOf(new(http.Response)))
+}
+
+// TestPenaltyOf_ThroughHTTPClient: with a Timeout it wraps the body.
+func TestPenaltyOf_ThroughHTTPClient(t *testing.T) {
+	tr := newTransport(t, answer(429, "", "Retry-After", "7"), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+	client := http.Client{Transport: tr, Timeout: time.Minute}
+	resp, err := client.Do(get(t, home))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, 7*time.Second, throttle.PenaltyOf(resp))
+}
+
+// TestPenaltyOf_TheRequestIsTheCallers in all but its context's value.
+func TestPenaltyOf_TheRequestIsTheCallers(t *testing.T) {
+	tr := newTransport(t, answer(429, ""), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+	type key struct{}
+	r := get(t, home)
+	r = r.WithContext(context.WithValue(r.Context(), key{}, "caller's own"))
+	resp, err := tr.RoundTrip(r)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, "caller's own", resp.Request.Context().Value(key{}))
+	require.Equal(t, r, resp.Request.WithContext(r.Context()))
+	require.Same(t, r.URL, resp.Request.URL)
+}
+
+// TestPenaltyOf_IsOfOneAnswer: the request of a refused answer, sent again, does
+// not make the next answer a refusal.
+func TestPenaltyOf_IsOfOneAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTransport(t, firstly(answer(429, ""), answer(200, "")), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+		first, err := tr.RoundTrip(get(t, home))
+		require.NoError(t, err)
+		require.NoError(t, first.Body.Close())
+		second, err := tr.RoundTrip(first.Request)
+		require.NoError(t, err)
+		require.NoError(t, second.Body.Close())
+		require.Equal(t, time.Second, throttle.PenaltyOf(first))
+		require.Zero(t, throttle.PenaltyOf(second))
+	})
+}
+
+// TestPenaltyOf_WhatWasNotStored closes nothing.
+func TestPenaltyOf_WhatWasNotStored(t *testing.T) {
+	store := newSpy()
+	store.pause = func(context.Context) error { return errors.New("down") }
+	tr := must(throttle.New(throttle.Config{Store: store, Base: answer(429, ""),
+		Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(9)}}}))
+	resp, err := tr.RoundTrip(get(t, home))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Zero(t, throttle.PenaltyOf(resp))
+	require.Equal(t, 1, store.paused())
+}
