@@ -43,7 +43,7 @@ type Codes struct {
 func (c Codes) Penalty(resp *http.Response) time.Duration {
 	var usual time.Duration
 	_, found := firstField(resp, c.Fields, atMost(c.Max, mostBytes), func(text string) (known bool) {
-		if code, ok := group(c.Pattern, text); ok {
+		if code, ok := fieldGroup(c.Pattern, text); ok {
 			usual, known = c.lasts(code)
 		}
 		return known

@@ -39,5 +39,7 @@
 //   - say that they are no longer than what would be looked at, or
 //   - are JSON, HTML or XML, of which nobody can use one half.
 //
-// So an answer that streams is not held up, and a large file is not touched.
+// So an answer that streams is not held up, and a large file is not touched. A
+// stream that calls itself JSON is held until its first value has come: leave it
+// out by a [When].
 package feedback

@@ -104,7 +104,7 @@ func TestInFlight_CutSubscription(t *testing.T) {
 func listeners(t *testing.T, client *redis.Client, want int) {
 	t.Helper()
 	for {
-		channels, err := client.PubSubChannels(t.Context(), "*").Result()
+		channels, err := client.PubSubChannels(t.Context(), "*wake:*").Result()
 		require.NoError(t, err)
 		if len(channels) == want {
 			return

@@ -11,6 +11,7 @@ import (
 
 // vigils are all of a store, and the news that may concern those to come.
 type vigils struct {
+	worth  time.Duration // earWorth, unless a test wants to ask always
 	mu     sync.Mutex
 	all    map[string]map[*vigil]struct{} // by the keys of their budgets
 	recent []rumour                       // the oldest first

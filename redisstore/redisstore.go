@@ -67,7 +67,8 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s.lanes.all = make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
 	s.ears.all, s.ears.listen = make(map[string]*ear), s.hear
-	s.vigils.all, s.asks.all = make(map[string]map[*vigil]struct{}), make(map[string]*asking)
+	s.vigils.all, s.vigils.worth = make(map[string]map[*vigil]struct{}), earWorth
+	s.asks.all = make(map[string]*asking)
 	s.memory.budgets = make(map[string]*recall)
 	id := make([]byte, 9)
 	rand.Read(id) // never fails

@@ -57,7 +57,7 @@ func (s *Store) watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 		}
 	}
 	v.keys = append(v.keys, v.rows...)
-	if v.ear = time.Until(v.due) > earWorth; v.ear {
+	if v.ear = time.Until(v.due) > s.vigils.worth; v.ear {
 		s.prick(v.group)
 	}
 	s.vigils.add(v)
