@@ -1,7 +1,9 @@
 package feedback
 
 import (
+	"math"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -27,11 +29,105 @@ type RateLimit struct {
 
 // Quota is a [throttle.Policy.Quota].
 func (r RateLimit) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
-	return throttle.Quota{}, false
+	if !speaks(resp) {
+		return throttle.Quota{}, false
+	}
+	field := r.field(resp, "RateLimit")
+	if list, ok := parseList(field); ok && len(list) > 0 {
+		return r.least(list, r.policies(resp))
+	}
+	if r.Name != "" {
+		return throttle.Quota{}, false
+	}
+	if dict, ok := parseDictionary(field); ok && len(dict) > 0 {
+		return quotaOf(dict["remaining"].value, dict["reset"].value)
+	}
+	return Headers{
+		Remaining: r.Prefix + "RateLimit-Remaining",
+		Reset:     r.Prefix + "RateLimit-Reset",
+	}.Quota(resp)
 }
 
 // Penalty is a [throttle.Policy.Penalty]: once nothing is left, the budget is
 // closed until there is more. An error's Retry-After, if it can be read, wins.
 func (r RateLimit) Penalty(resp *http.Response) time.Duration {
-	return 0
+	q, ok := r.Quota(resp)
+	return spent(resp, q, ok, true)
+}
+
+// field joins the lines of a field.
+func (r RateLimit) field(resp *http.Response, name string) string {
+	return strings.Join(resp.Header.Values(r.Prefix+name), ",")
+}
+
+// least returns the member of the list with the least left, of those that count.
+func (r RateLimit) least(list []item, policies map[string]policy) (least throttle.Quota, found bool) {
+	for _, member := range list {
+		name, named := member.value.(string)
+		left, reset := member.params["r"], member.params["t"]
+		if !named || !countOrNone(left) || !countOrNone(reset) || !bytesOrNone(member.params["pk"]) {
+			return throttle.Quota{}, false
+		}
+		p := policies[name]
+		if r.Name != "" && r.Name != name || r.Name == "" && !p.countsRequests() {
+			continue
+		}
+		if reset == nil {
+			reset = p.window
+		}
+		if q, ok := quotaOf(left, reset); ok && (!found || tighter(q, least)) {
+			least, found = q, true
+		}
+	}
+	return least, found
+}
+
+// A policy is what RateLimit-Policy tells of one.
+type policy struct {
+	window any // int64, in seconds, or nil
+	unit   any // string, or nil
+}
+
+func (p policy) countsRequests() bool { return p.unit == nil || p.unit == "requests" }
+
+// policies returns what RateLimit-Policy tells, by name; nil if it is malformed.
+func (r RateLimit) policies(resp *http.Response) map[string]policy {
+	list, _ := parseList(r.field(resp, "RateLimit-Policy"))
+	policies := make(map[string]policy, len(list))
+	for _, member := range list {
+		name, named := member.value.(string)
+		window, unit := member.params["w"], member.params["qu"]
+		_, text := unit.(string)
+		if !named || !countOrNone(window) || unit != nil && !text {
+			return nil
+		}
+		policies[name] = policy{window, unit}
+	}
+	return policies
+}
+
+// quotaOf returns the quota of two Integers; of none if one is of another type,
+// negative, or tells of a time that is over.
+func quotaOf(left, reset any) (q throttle.Quota, ok bool) {
+	n, counted := left.(int64)
+	seconds, dated := reset.(int64)
+	if !counted || !dated || n < 0 || seconds <= 0 {
+		return throttle.Quota{}, false
+	}
+	return throttle.Quota{
+		Left:  int(min(n, math.MaxInt32)),
+		Reset: length(float64(seconds), time.Second),
+	}, true
+}
+
+// countOrNone reports whether a parameter is an Integer that is not negative, if
+// it is there.
+func countOrNone(param any) bool {
+	n, ok := param.(int64)
+	return param == nil || ok && n >= 0
+}
+
+func bytesOrNone(param any) bool {
+	_, ok := param.([]byte)
+	return param == nil || ok
 }

@@ -1,0 +1,130 @@
+package feedback
+
+import (
+	"bufio"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// firstField looks for fields in an answer's JSON body. The first of them that
+// is there decides: it returns its text, if that fits.
+//
+// It looks no further than it must: the first field ends the search where it
+// stands, and a body that cannot have the fields does so with its first byte.
+func firstField(resp *http.Response, fields []string, max int64, fits func(text string) bool) (text string, ok bool) {
+	s := search{fits: fits, best: len(fields)}
+	s.json.r = bufio.NewReaderSize(look(resp, max), 1024)
+	paths := make([]path, len(fields))
+	for i, field := range fields {
+		paths[i] = path{rank: i, rest: strings.Split(field, ".")}
+	}
+	s.json.bom()
+	if first := s.json.peek(); first == '{' || first == '[' && slices.ContainsFunc(paths, path.intoArray) {
+		s.value(paths)
+	}
+	return s.text, s.found
+}
+
+// A path leads to a field, segment by segment.
+type path struct {
+	rank int      // among the fields, of which the first is 0
+	rest []string // of the segments
+	many bool     // there was a "*": there can be more than one such field
+}
+
+func (p path) intoArray() bool { return p.rest[0] == "*" || digits(p.rest[0]) }
+
+// below returns the paths that lead on into a member or an element.
+func below(paths []path, name []byte) (on []path) {
+	for _, p := range paths {
+		if len(p.rest) == 0 {
+			continue
+		}
+		if all := p.rest[0] == "*"; all || p.rest[0] == string(name) {
+			on = append(on, path{p.rank, p.rest[1:], p.many || all})
+		}
+	}
+	return on
+}
+
+// A search walks through a JSON value and takes what is at the end of paths.
+// What is malformed or cut off ends it; what was found before that stays.
+type search struct {
+	json scanner
+	fits func(string) bool
+
+	best  int    // rank of the best field that is there
+	text  string // of that field
+	found bool   // it fits
+	over  bool   // nothing better can come
+}
+
+// value walks through the next value, and returns false at the end of the
+// search. Its recursion is as deep as the paths are long: what no path leads
+// into is skipped.
+func (s *search) value(paths []path) bool {
+	if len(paths) == 0 {
+		return s.json.skip()
+	}
+	switch s.json.peek() {
+	case '{':
+		return s.object(paths)
+	case '[':
+		return s.array(paths)
+	}
+	text, ok := s.json.scalar()
+	if !ok {
+		return false
+	}
+	for _, p := range paths {
+		if len(p.rest) == 0 {
+			s.take(p, strings.TrimSpace(text))
+		}
+	}
+	return !s.over
+}
+
+func (s *search) object(paths []path) bool {
+	s.json.byte()
+	for first := true; ; first = false {
+		more, ok := s.json.more('}', first)
+		if !more {
+			return ok
+		}
+		name, ok := s.json.name()
+		if !ok || !s.value(below(paths, name)) {
+			return false
+		}
+	}
+}
+
+func (s *search) array(paths []path) bool {
+	s.json.byte()
+	var index []byte
+	for i := int64(0); ; i++ {
+		more, ok := s.json.more(']', i == 0)
+		if !more {
+			return ok
+		}
+		index = strconv.AppendInt(index[:0], i, 10)
+		if !s.value(below(paths, index)) {
+			return false
+		}
+	}
+}
+
+// take is called with each text at the end of a path; that of null is "". Of a
+// name that is there twice the first counts.
+func (s *search) take(p path, text string) {
+	again := p.rank == s.best && (s.found || !p.many)
+	if text == "" || p.rank > s.best || again {
+		return
+	}
+	s.best, s.found = p.rank, s.fits(text)
+	if s.found {
+		s.text = text
+	}
+	s.over = p.rank == 0 && (s.found || !p.many)
+}

@@ -1,0 +1,52 @@
+package feedback
+
+import (
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// mostBytes is how much of any body is looked at.
+const mostBytes = 64 << 10
+
+// look returns a reader of an answer's body, of at most max bytes; of none if it
+// must not be looked at. The package documentation has the rule.
+func look(resp *http.Response, max int64) io.Reader {
+	if !looked(resp, max) {
+		return http.NoBody
+	}
+	return throttle.PeekReader(resp, max)
+}
+
+func looked(resp *http.Response, max int64) bool {
+	media := mediaType(resp)
+	switch {
+	case media == "text/event-stream" || media == "application/stream+json" || strings.HasPrefix(media, "multipart/"):
+		return false
+	case resp.StatusCode >= 400:
+		return true
+	case resp.ContentLength >= 0 && resp.ContentLength <= max:
+		return true
+	}
+	return document(media)
+}
+
+// document reports whether a media type is JSON, HTML or XML, of which nobody
+// can use one half. So nobody is made to wait by whoever waits for a part of it.
+func document(media string) bool {
+	_, subtype, _ := strings.Cut(media, "/")
+	if i := strings.LastIndexByte(subtype, '+'); i >= 0 {
+		subtype = subtype[i+1:]
+	}
+	return subtype == "json" || subtype == "html" || subtype == "xml"
+}
+
+// atMost returns max, or the default if it is not set, within mostBytes.
+func atMost(max, byDefault int64) int64 {
+	if max <= 0 {
+		max = byDefault
+	}
+	return min(max, mostBytes)
+}

@@ -1,0 +1,110 @@
+package feedback
+
+import (
+	"bufio"
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Text is a refusal that is known by a text in the body, JSON or not: the page
+// of a firewall. Give it a [When], and a pattern that begins with "^" if it can:
+// then no more is looked at than it takes to see that it does not match.
+type Text struct {
+	// Pattern must match. Nil matches nothing.
+	Pattern *regexp.Regexp
+
+	// Lasts is for how long the budget is closed then.
+	Lasts time.Duration
+
+	// End is asked about an answer that matches. If it says how long, that
+	// counts in place of Lasts. Defaults to nil.
+	End Penalty
+
+	// Max is how many bytes are looked at, at most 64 KB. Defaults to 4 KB.
+	Max int64
+}
+
+const textBytes = 4 << 10
+
+// Penalty is the [throttle.Policy.Penalty] of the text.
+func (t Text) Penalty(resp *http.Response) time.Duration {
+	if _, ok := bodyGroup(t.Pattern, resp, atMost(t.Max, textBytes)); !ok {
+		return 0
+	}
+	return ending(resp, t.End, t.Lasts)
+}
+
+// Printed is a penalty whose length stands in the body.
+type Printed struct {
+	// Fields say where, as in [Codes]. Defaults to nil: anywhere in the first
+	// 4 KB of the body, JSON or not, where Pattern matches.
+	Fields []string
+
+	// Pattern finds the length or the moment in the text: what its first
+	// group matches, or the whole pattern if it has no group. Defaults to
+	// nil: all of the text.
+	Pattern *regexp.Regexp
+
+	// As says how it is written. Defaults to nil: as [Headers.Reset].
+	As Dialect
+}
+
+// Penalty is the [throttle.Policy.Penalty] of what is printed; 0 if nothing is,
+// or nothing that can be read.
+func (p Printed) Penalty(resp *http.Response) (d time.Duration) {
+	date := sent(resp)
+	read := func(text string, ok bool) bool {
+		if ok {
+			d, ok = p.As.orCommon()(text, date)
+		}
+		return ok
+	}
+	var found bool
+	if len(p.Fields) == 0 {
+		found = read(bodyGroup(p.Pattern, resp, textBytes))
+	} else {
+		_, found = firstField(resp, p.Fields, mostBytes, func(text string) bool {
+			return read(fieldGroup(p.Pattern, text))
+		})
+	}
+	if !found {
+		return 0
+	}
+	return min(d, throttle.MaxPenalty)
+}
+
+// fieldGroup returns what the pattern's first group matches in a text, or the
+// whole pattern if it has no group. No pattern matches all of the text.
+func fieldGroup(pattern *regexp.Regexp, text string) (match string, ok bool) {
+	if pattern == nil {
+		return text, true
+	}
+	matches := pattern.FindStringSubmatch(text)
+	if matches == nil {
+		return "", false
+	}
+	return matches[min(1, len(matches)-1)], true
+}
+
+// bodyGroup returns what the pattern's first group matches in an answer's body,
+// or the whole pattern if it has no group. No pattern matches nothing.
+func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match string, ok bool) {
+	if pattern == nil {
+		return "", false
+	}
+	at := pattern.FindReaderSubmatchIndex(bufio.NewReaderSize(look(resp, max), 512))
+	if at == nil {
+		return "", false
+	}
+	if len(at) > 2 {
+		at = at[2:]
+	}
+	if at[0] < 0 { // a group that the match did without
+		return "", true
+	}
+	head, _ := throttle.PeekBody(resp, int64(at[1])) // these bytes are there
+	return string(head[at[0]:at[1]]), true
+}
