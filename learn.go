@@ -8,12 +8,17 @@ import (
 )
 
 // tellTime bounds how long an answer is kept from its caller while the store is
-// told what it means.
-const tellTime = time.Second
+// told what it means, and tellMost how long the store is told at all: one that
+// is away for longer learns of a penalty that still lasts from the next answer.
+const (
+	tellTime = time.Second
+	tellMost = 30 * time.Second
+)
 
 // A lesson is what the policies read out of an answer.
 type lesson struct {
 	penalties []penalty
+	quotas    []quota
 	costs     []int // of all charges; nil: they cost what was booked
 }
 
@@ -24,12 +29,19 @@ type penalty struct {
 	stored bool
 }
 
+// A quota is what is left of one budget.
+type quota struct {
+	charge *Charge
+	Quota
+}
+
 // learn lets every policy of the request look at its answer. It closes the
-// budgets for which the answer means a penalty, and settles costs that were only
-// estimated, before the caller gets the answer.
+// budgets for which the answer means a penalty, lowers those that have less left
+// than was believed, and settles costs that were only estimated, before the
+// caller gets the answer.
 func (j *journey) learn(resp *http.Response) {
-	l := lesson{j.penalties(resp), j.costs(resp)}
-	if l.penalties == nil && l.costs == nil {
+	l := lesson{j.penalties(resp), j.quotas(resp), j.costs(resp)}
+	if l.penalties == nil && l.quotas == nil && l.costs == nil {
 		return
 	}
 	told := make(chan struct{})
@@ -37,10 +49,13 @@ func (j *journey) learn(resp *http.Response) {
 		defer close(told)
 		j.tellOf(l)
 	}()
+	patience := time.NewTimer(tellTime)
+	defer patience.Stop()
 	select {
 	case <-told:
 		j.mark(resp, l.penalties)
-	case <-j.req.Context().Done(): // the fleet must know all the same
+	case <-patience.C: // the fleet must know all the same
+	case <-j.req.Context().Done():
 	}
 }
 
@@ -48,6 +63,19 @@ func (j *journey) penalties(resp *http.Response) (all []penalty) {
 	for i, r := range j.rules {
 		if d := min(r.Penalty(resp), MaxPenalty); d > 0 {
 			all = append(all, penalty{charge: &j.booking.Charges[i], length: d})
+		}
+	}
+	return all
+}
+
+func (j *journey) quotas(resp *http.Response) (all []quota) {
+	for i, r := range j.rules {
+		if r.Quota == nil {
+			continue
+		}
+		if q, ok := r.Quota(resp); ok && q.Reset > 0 {
+			q.Left, q.Reset = max(0, q.Left), min(q.Reset, MaxPenalty)
+			all = append(all, quota{&j.booking.Charges[i], q})
 		}
 	}
 	return all
@@ -81,18 +109,26 @@ func costsOf(charges []Charge) []int {
 	return costs
 }
 
-// tellOf tells the store, and the observer, of a lesson.
+// tellOf tells the store, and the observer, of a lesson. A penalty is worth
+// telling for as long as it lasts.
 func (j *journey) tellOf(l lesson) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.req.Context()), tellTime)
-	defer cancel()
 	for i := range l.penalties {
 		p := &l.penalties[i]
+		ctx, cancel := j.toTell(p.length)
 		err := j.store.Pause(ctx, *p.charge, p.length)
 		p.stored = err == nil
 		if err != nil {
 			j.failedTo(ctx, p.charge, p.length, err)
 		} else if j.observe != nil {
 			j.observe(ctx, eventOf(Penalized, p.charge, p.length, nil))
+		}
+		cancel()
+	}
+	ctx, cancel := j.toTell(tellTime)
+	defer cancel()
+	for _, q := range l.quotas {
+		if err := j.store.Reconcile(ctx, *q.charge, q.Quota); err != nil {
+			j.failedTo(ctx, q.charge, q.Reset, err)
 		}
 	}
 	if l.costs == nil {
@@ -105,6 +141,12 @@ func (j *journey) tellOf(l lesson) {
 			}
 		}
 	}
+}
+
+// toTell is the context of what the store is told: the caller's, but for its
+// end.
+func (j *journey) toTell(worth time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(j.req.Context()), min(max(worth, tellTime), tellMost))
 }
 
 // failedTo reports that the store could not be told something about a budget.

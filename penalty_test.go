@@ -219,6 +219,7 @@ func TestP11_AStoreThatCannotBeTold(t *testing.T) {
 				require.Equal(t, "slow down", string(body))
 				require.NoError(t, resp.Body.Close())
 
+				synctest.Wait() // the caller's patience ends when the telling does
 				require.Equal(t, []throttle.EventKind{throttle.Started, throttle.StoreFailed}, seen.kinds())
 				e := seen.first(t, throttle.StoreFailed)
 				var failed *throttle.StoreError
