@@ -1,0 +1,136 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// CheckRetry is a [retryablehttp.CheckRetry]. It repeats
+//
+//   - a request that was refused, by a 429 or by an answer that a policy's
+//     Penalty has recognised ([throttle.PenaltyOf]), whatever its method: who
+//     refuses does not act. An answer of 500 and above may come from half-done
+//     work, so it is no refusal in this sense;
+//   - a request that never had a connection, whatever its method;
+//   - an idempotent request that failed otherwise or was answered with 500 or
+//     above, 501 excepted. Idempotent are GET, HEAD, OPTIONS, TRACE, PUT and
+//     DELETE, and any request with the field Idempotency-Key or
+//     X-Idempotency-Key, even an empty one.
+//
+// It does not repeat
+//
+//   - what throttle itself did not send: a *[throttle.LimitError], a
+//     *[throttle.StoreError] and a *[throttle.ConfigError]. The wait was over
+//     or could not fit already;
+//   - anything once the context has ended;
+//   - a request whose body cannot be had again, because its GetBody is nil, so
+//     that nothing is ever repeated with an empty body;
+//   - a request that is not idempotent and was redirected: what redirected it
+//     may have acted on it;
+//   - an answer whose Retry-After is for this request alone to wait out, because
+//     no policy has closed a budget, and which asks for more than [LongestWait] or
+//     than the context allows. The caller gets that answer at once;
+//   - errors that stay: too many redirects, a certificate that is not trusted,
+//     an unknown scheme, a field that is not valid.
+//
+// It never returns an error, so the request's own reaches the caller. A client
+// that was not made by [NewClient] does not tell what request has failed; then
+// the method alone decides.
+func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	switch {
+	case ctx.Err() != nil:
+		return false, nil
+	case err != nil:
+		return failed(ctx, resp, err), nil
+	}
+	return answered(ctx, resp), nil
+}
+
+// answered decides about a request that has an answer.
+func answered(ctx context.Context, resp *http.Response) bool {
+	if throttle.PenaltyOf(resp) == 0 && !fits(ctx, throttle.RetryAfter(resp)) {
+		return false
+	}
+	refused := refused(resp)
+	again, _ := retryablehttp.DefaultRetryPolicy(ctx, resp, nil)
+	return (refused || again) && repeatable(resp.Request, refused)
+}
+
+// refused reports whether an answer says that nothing was done.
+func refused(resp *http.Response) bool {
+	return resp.StatusCode == http.StatusTooManyRequests ||
+		throttle.PenaltyOf(resp) > 0 && resp.StatusCode < http.StatusInternalServerError
+}
+
+// fits reports whether a caller can sleep for d by itself.
+func fits(ctx context.Context, d time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return d <= LongestWait && (!ok || d < time.Until(deadline))
+}
+
+// repeatable reports whether a request may be sent again after an attempt of
+// which nobody knows how far it came or, if it is untouched, of which it is
+// known that the service has not acted on it.
+func repeatable(r *http.Request, untouched bool) bool {
+	if r == nil {
+		return false
+	}
+	for r.Response != nil && r.Response.Request != nil { // the repeat begins before the redirects
+		r, untouched = r.Response.Request, false
+	}
+	renewable := r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
+	return renewable && (untouched || idempotent(r.Method) || keyed(r.Header))
+}
+
+func idempotent(method string) bool {
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return false
+}
+
+func keyed(h http.Header) bool {
+	_, key := h["Idempotency-Key"]
+	_, xkey := h["X-Idempotency-Key"]
+	return key || xkey
+}
+
+// failed decides about a request that has no answer, or one that a
+// ResponseHandler did not like.
+func failed(ctx context.Context, resp *http.Response, err error) bool {
+	if ours(err) {
+		return false
+	}
+	reason, ok := err.(*url.Error)
+	if !ok {
+		return resp != nil && repeatable(resp.Request, false)
+	}
+	if resp != nil { // CheckRedirect has stopped the request
+		return false
+	}
+	if again, _ := retryablehttp.DefaultRetryPolicy(ctx, nil, plain(reason)); !again {
+		return false
+	}
+	if f, ok := reason.Err.(*failure); ok {
+		return f.repeatable
+	}
+	return idempotent(strings.ToUpper(reason.Op))
+}
+
+// ours reports whether the throttle did not send the request, or its caller
+// called it off.
+func ours(err error) bool {
+	var store *throttle.StoreError
+	var config *throttle.ConfigError
+	return errors.Is(err, throttle.ErrLimited) || errors.Is(err, context.Canceled) ||
+		errors.As(err, &store) || errors.As(err, &config)
+}

@@ -1,0 +1,75 @@
+// Package retry pairs throttle with github.com/hashicorp/go-retryablehttp.
+//
+//	client := retry.NewClient(transport) // a *throttle.Transport
+//	resp, err := client.Get("https://api.example.com/orders")
+//
+// or, for code that wants an [http.Client]:
+//
+//	client := retry.NewClient(transport).StandardClient()
+//
+// # The right way round
+//
+// The throttle belongs inside the retrier, so that every attempt is charged:
+//
+//	retry.NewClient(throttle.Must(throttle.New(throttle.Config{…})))
+//
+// The wrong way round compiles just as well:
+//
+//	retrier := retryablehttp.NewClient()
+//	throttle.New(throttle.Config{Base: &retryablehttp.RoundTripper{Client: retrier}, …}) // wrong
+//
+// There one charge pays for five requests. The limit is passed fivefold just
+// when the upstream is in trouble; the retries are not spaced; and the throttle
+// sees only the last answer, so that four refusals teach the fleet nothing.
+//
+// # Waiting
+//
+// An answer by which a policy closes a budget closes it for the fleet. Its
+// request is repeated at once, and the repeat waits in the budget: in line, as
+// long as its context and MaxWait allow, and not at all, but refused with a
+// *[throttle.LimitError], if that is not long enough. Nothing sleeps beside the
+// budget. Where no policy speaks for a request [Backoff] obeys Retry-After for
+// this one caller, within reason.
+//
+// [http.Client].Timeout of the standard client, like the deadline of a context,
+// is for a request with all its repeats. HTTPClient.Timeout is for one attempt,
+// the wait for its budget included; it is better not set, and where it is an
+// idempotent request whose attempt ran out of time is sent again. There is no
+// other bound on the time that repeats may take.
+//
+// # What is repeated
+//
+// See [CheckRetry]. In short: a refusal always, because who refuses does not
+// act; what failed in any other way only if the request is idempotent or says so
+// with an Idempotency-Key. go-retryablehttp itself repeats a POST after any
+// failure, and so may do twice what was asked for once.
+//
+// A refusal is a 429, and any answer below 500 for which a policy's Penalty is
+// not 0, a 200 with a code in its body too. So a Penalty must be 0 for an answer
+// that has granted what was asked; how much that has left of a quota is for
+// [throttle.Policy.Quota] to say.
+//
+// # Bodies
+//
+// A request is repeated only if its body can be had again. Functions do that
+// without holding it in memory:
+//
+//	open := func() (io.Reader, error) { return os.Open(name) }
+//	r, err := retryablehttp.NewRequestWithContext(ctx, "PUT", url, retryablehttp.ReaderFunc(open))
+//
+// Any other reader is read into memory by go-retryablehttp before the first
+// attempt. Through the standard client a body needs a GetBody, as
+// [http.NewRequest] makes it for buffers, byte slices and strings; without one
+// the first answer is the last. Requests made around an [http.Request] by hand,
+// &retryablehttp.Request{Request: r}, are not for bodies: their body is sent
+// once and never renewed.
+//
+// Of an answer that is not the last at most 4 KB are read, to keep its
+// connection. The last one is the caller's, unread.
+//
+// # Errors
+//
+// Errors are those of [http.Client], a *url.Error around the cause, without
+// "giving up after" and with no more of the URL than its host. The standard
+// client, being an [http.Client], puts the URL in again.
+package retry
