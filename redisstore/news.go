@@ -15,6 +15,7 @@ type vigils struct {
 	mu     sync.Mutex
 	all    map[string]map[*vigil]struct{} // by the keys of their budgets
 	recent []rumour                       // the oldest first
+	from   time.Time                      // what came before then is forgotten
 }
 
 // A rumour is a pause that was heard of.
@@ -24,12 +25,15 @@ type rumour struct {
 	at time.Time
 }
 
-// lateMost is how long the answer to a booking can take, at the most, and so how
-// much earlier than the answer the news of a pause can be that closes it again.
-const lateMost = time.Minute
+// The news of a pause can come before the answer to the booking that it closes: as
+// long before as answers take, and not in greater numbers than these.
+const (
+	recentTime = time.Minute
+	recentMost = 1 << 12
+)
 
 // add begins a vigil. What was heard before the answer to its booking came counts
-// too.
+// too; if that is forgotten, the vigil must ask.
 func (vs *vigils) add(v *vigil) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -38,6 +42,9 @@ func (vs *vigils) add(v *vigil) {
 			vs.all[key] = make(map[*vigil]struct{})
 		}
 		vs.all[key][v] = struct{}{}
+	}
+	if v.since.Before(vs.from) {
+		v.since = time.Time{}
 	}
 	for i := len(vs.recent) - 1; i >= 0 && !vs.recent[i].at.Before(v.since); i-- {
 		if r := &vs.recent[i]; slices.Contains(v.keys, r.key) {
@@ -64,8 +71,8 @@ func (vs *vigils) heard(key string, c closing) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	now := time.Now()
-	for len(vs.recent) > 0 && now.Sub(vs.recent[0].at) > lateMost {
-		vs.recent = vs.recent[1:]
+	for len(vs.recent) > 0 && (now.Sub(vs.recent[0].at) > recentTime || len(vs.recent) >= recentMost) {
+		vs.from, vs.recent = vs.recent[0].at, vs.recent[1:]
 	}
 	vs.recent = append(vs.recent, rumour{key, c, now})
 	all := make([]*vigil, 0, len(vs.all[key]))
