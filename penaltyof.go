@@ -7,10 +7,10 @@ import (
 )
 
 // PenaltyOf returns for how long an answer closes budgets of its request: the
-// longest [Policy.Penalty] that was read out of it and stored; 0 if none was. It
-// is for what retries: such an answer is a refusal, whatever its status, and
-// the wait belongs to the budget, where the next attempt is held anyway.
-// Policies in Shadow are not asked: they hold nobody.
+// longest [Policy.Penalty] that was read out of it, and stored before the caller
+// got it; 0 if none was. It is for what retries: such an answer is a refusal,
+// whatever its status, and the wait belongs to the budget, where the next attempt
+// is held anyway. Policies in Shadow do not count: they hold nobody.
 //
 // The answer must be the one that the [Transport] returned; its body may have
 // been wrapped since. Its Request is then a copy of the caller's own, which
