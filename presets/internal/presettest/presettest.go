@@ -1,0 +1,163 @@
+// Package presettest tests a table of policies with answers of its upstream: what
+// each answer closes, and for how long.
+package presettest
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// Header is a message's header with one value for each field.
+type Header map[string]string
+
+// A Case is one answer of an upstream, and what the table must make of it.
+type Case struct {
+	Name string
+
+	// The request, such as "POST https://api.example.com/things": "GET " may
+	// be left out.
+	Request string
+	Sends   Header // its header
+	Body    string // its body
+
+	// The answer. Status defaults to 200. Date defaults to the time of the
+	// bubble, which begins at midnight UTC of 2000-01-01; "-" stands for none.
+	Status  int
+	Header  Header
+	Answers string // the body
+
+	// What must come of it, policy by policy. Nothing else may.
+	Closes map[string]time.Duration
+	Left   map[string]throttle.Quota // as the answer states it, whatever else is known
+	Costs  map[string]int            // where it is not what was booked
+}
+
+// Run plays each case in virtual time, with a store of its own: what the store is
+// told must be as the case has it, the next request like this one must start when
+// the last of the budgets opens, and the answer must come through untouched.
+func Run(t *testing.T, policies []throttle.Policy, cases []Case) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { c.play(t, policies) })
+		})
+	}
+}
+
+func (c Case) play(t *testing.T, policies []throttle.Policy) {
+	told := &ledger{Store: memstore.New()}
+	transport, err := throttle.New(throttle.Config{Store: told, Policies: policies, Base: c})
+	require.NoError(t, err)
+
+	c.send(t, transport)
+	require.Equal(t, orEmpty(c.Closes), orEmpty(told.closes), "which budgets are closed, and for how long")
+	require.Equal(t, orEmpty(c.Left), orEmpty(told.left), "what is left of which budgets")
+	require.Equal(t, orEmpty(c.Costs), orEmpty(told.costs), "what the request has cost")
+
+	var longest time.Duration
+	for _, d := range c.Closes {
+		longest = max(longest, d)
+	}
+	if longest > 0 {
+		begin := time.Now()
+		c.send(t, transport)
+		require.GreaterOrEqual(t, time.Since(begin), longest, "when the next request starts")
+	}
+}
+
+// send sends the request and fails unless the answer is what the upstream sent.
+func (c Case) send(t *testing.T, transport http.RoundTripper) {
+	t.Helper()
+	resp, err := transport.RoundTrip(c.request(t))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, c.Answers, string(body), "the body must come through untouched")
+}
+
+func (c Case) request(t *testing.T) *http.Request {
+	t.Helper()
+	r := Request(t, c.Request, strings.NewReader(c.Body))
+	c.Sends.fill(r.Header)
+	return r
+}
+
+// RoundTrip implements http.RoundTripper: the case is the upstream, too.
+func (c Case) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp := &http.Response{
+		StatusCode: c.Status, Header: make(http.Header), Request: r,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: io.NopCloser(strings.NewReader(c.Answers)), ContentLength: int64(len(c.Answers)),
+	}
+	if resp.StatusCode == 0 {
+		resp.StatusCode = http.StatusOK
+	}
+	resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	c.Header.fill(resp.Header)
+	if resp.Header.Get("Date") == "-" {
+		resp.Header.Del("Date")
+	}
+	return resp, nil
+}
+
+func (h Header) fill(header http.Header) {
+	for name, value := range h {
+		header.Set(name, value)
+	}
+}
+
+// orEmpty makes nil and empty maps equal.
+func orEmpty[V any](m map[string]V) map[string]V {
+	if m == nil {
+		return map[string]V{}
+	}
+	return m
+}
+
+// A ledger is a store that notes what it is told of an answer, by policy.
+type ledger struct {
+	throttle.Store
+	closes map[string]time.Duration
+	left   map[string]throttle.Quota
+	costs  map[string]int
+}
+
+// Pause implements [throttle.Store].
+func (l *ledger) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	note(&l.closes, c.Budget.Policy, d)
+	return l.Store.Pause(ctx, c, d)
+}
+
+// Reconcile implements [throttle.Store].
+func (l *ledger) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+	note(&l.left, c.Budget.Policy, q)
+	return l.Store.Reconcile(ctx, c, q)
+}
+
+// Settle implements [throttle.Store].
+func (l *ledger) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	for i, c := range b.Charges {
+		if costs[i] != c.Cost {
+			note(&l.costs, c.Budget.Policy, costs[i])
+		}
+	}
+	return l.Store.Settle(ctx, b, g, costs)
+}
+
+func note[V any](m *map[string]V, policy string, v V) {
+	if *m == nil {
+		*m = make(map[string]V)
+	}
+	(*m)[policy] = v
+}

@@ -1,0 +1,69 @@
+package presettest
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// LookedAt sends a request whose answer has a body without a stated length or an
+// end: begin, and then spaces for ever. It returns how many bytes of it were read
+// when the caller got the answer.
+func LookedAt(t *testing.T, policies []throttle.Policy, r *http.Request, status int, header Header, begin string) int {
+	t.Helper()
+	body := &endless{Reader: io.MultiReader(strings.NewReader(begin), spaces{})}
+	transport, err := throttle.New(throttle.Config{
+		Store: memstore.New(), Policies: policies,
+		Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			resp := &http.Response{
+				StatusCode: status, Header: make(http.Header), Request: r,
+				Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: body, ContentLength: -1,
+			}
+			header.fill(resp.Header)
+			return resp, nil
+		}),
+	})
+	require.NoError(t, err)
+	resp, err := transport.RoundTrip(r)
+	require.NoError(t, err)
+	read := body.read
+	head := make([]byte, len(begin))
+	_, err = io.ReadFull(resp.Body, head)
+	require.NoError(t, err)
+	require.Equal(t, begin, string(head), "the body must come through untouched")
+	require.NoError(t, resp.Body.Close())
+	return read
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// An endless body counts what is read of it.
+type endless struct {
+	io.Reader
+	read int
+}
+
+func (b *endless) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.read += n
+	return n, err
+}
+
+func (b *endless) Close() error { return nil }
+
+type spaces struct{}
+
+func (spaces) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
