@@ -46,6 +46,7 @@ func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcom
 			if many < 1 || many > int64(r.to-len(all)) {
 				return nil, errAnswer
 			}
+			s.noteHeld(b.callers[r.from].charges, &o, received)
 			for range many {
 				all = append(all, o)
 			}

@@ -20,13 +20,15 @@ func (fs *flights) state(n numbers, f *flight) numbers {
 	return n
 }
 
-// more is what a call is told that states flights: how many, who states them, and
-// what the channels of all begin with.
+// more is what a call is told that states flights, or that knows of pauses: how
+// many flights, who states them, what the channels of all begin with, and the
+// pauses.
 func (s *Store) more(b *batch) []any {
-	if len(b.flights) == 0 {
+	known := s.known(b.callers)
+	if len(b.flights) == 0 && len(known) == 0 {
 		return nil
 	}
-	return []any{len(b.flights), s.id, s.wakePrefix(b.callers[0].charges[0].Budget.Group)}
+	return append([]any{len(b.flights), s.id, s.wakePrefix(b.callers[0].charges[0].Budget.Group)}, known...)
 }
 
 // A stated is a waiter that is stated, and the costs of those behind it that

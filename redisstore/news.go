@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fleetthrottle/throttle"
 )
 
 // vigils are all of a store, and the news that may concern those to come.
@@ -96,6 +98,16 @@ func (s *Store) hearPause(text string) {
 	e, err1 := strconv.ParseInt(end, 10, 64)
 	l, err2 := strconv.ParseInt(left, 10, 64)
 	if err1 == nil && err2 == nil {
-		s.vigils.heard(key, closing{e, time.Duration(l) * time.Microsecond})
+		s.heardPause(key, closing{e, time.Duration(l) * time.Microsecond})
 	}
+}
+
+// heardPause remembers a pause and wakes whose start it closes.
+func (s *Store) heardPause(key string, c closing) {
+	if c.end == 0 {
+		s.closings.forget(key)
+	} else {
+		s.closings.note(key, time.Now().Add(min(c.left, throttle.MaxPenalty)))
+	}
+	s.vigils.heard(key, c)
 }

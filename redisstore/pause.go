@@ -51,7 +51,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 		return errAnswer
 	}
 	if v.at(2) == 1 {
-		s.vigils.heard(key, closing{v.at(1), time.Duration(max(0, v.at(1)-v.at(0))) * time.Microsecond})
+		s.heardPause(key, closing{v.at(1), time.Duration(max(0, v.at(1)-v.at(0))) * time.Microsecond})
 	}
 	return nil
 }

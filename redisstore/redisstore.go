@@ -43,20 +43,21 @@ type Options struct {
 
 // A Store keeps budgets in Redis. It is safe for concurrent use.
 type Store struct {
-	client  redis.UniversalClient
-	prefix  string
-	tagged  bool   // see Options.HashTags
-	id      string // this store among those that use the same Redis: random
-	lanes   lanes
-	flights flights
-	ears    ears
-	vigils  vigils
-	asks    asks
-	node    func() *memstore.Store // budgets of this store alone
-	memory  memory
-	callers sync.Pool
-	now     func() string // the time for the scripts; "" lets them ask the server
-	skew    atomic.Int64  // the server's clock less ours, in microseconds: a guess for calendar edges
+	client   redis.UniversalClient
+	prefix   string
+	tagged   bool   // see Options.HashTags
+	id       string // this store among those that use the same Redis: random
+	lanes    lanes
+	flights  flights
+	ears     ears
+	vigils   vigils
+	asks     asks
+	node     func() *memstore.Store // budgets of this store alone
+	memory   memory
+	closings closings
+	callers  sync.Pool
+	now      func() string // the time for the scripts; "" lets them ask the server
+	skew     atomic.Int64  // the server's clock less ours, in microseconds: a guess for calendar edges
 }
 
 // New returns a store on client, which stays the caller's: throttle never
@@ -69,7 +70,7 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s.ears.all, s.ears.listen = make(map[string]*ear), s.hear
 	s.vigils.all, s.vigils.worth = make(map[string]map[*vigil]struct{}), earWorth
 	s.asks.all = make(map[string]*asking)
-	s.memory.budgets = make(map[string]*recall)
+	s.memory.budgets, s.closings.until = make(map[string]*recall), make(map[string]time.Time)
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
 	s.id = base64.RawURLEncoding.EncodeToString(id)

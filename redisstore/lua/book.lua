@@ -19,8 +19,10 @@
 --           the least wait, spread (see throttle.Booking), how many charges
 --           for each charge: the index of its rule, or below 0 of its flight, cost,
 --             reserve, and whether it is a shadow or, to change, the new cost
---       3 to 5 only if there are flights: how many, the program's name, and what
---         the channels of all programs begin with
+--       3 to 5 only if there are flights or pauses: how many flights, the program's
+--         name, and what the channels of all programs begin with
+--       6… the key of a budget that the program knows to be closed, and for how
+--         long, in microseconds; and so on
 --
 -- Result, numbers of 8 bytes each:
 --   0, now, what was done; or 1, now, the time that the calendar edges must
@@ -57,10 +59,13 @@ if record then
   end
 end
 
-local memories, rows, rules, flights = {}, {}, {}, {}
+local memories, rows, rules, flights, closed = {}, {}, {}, {}, {}
 local budgets = #KEYS - flight_count -- the last key of one
 for i = 2, budgets do
   memories[i] = known()
+end
+for i = 6, #ARGV, 2 do
+  closed[ARGV[i]] = tonumber(ARGV[i + 1])
 end
 for i = 1, rule_count do
   local u = rule()
@@ -74,7 +79,11 @@ for i = 1, rule_count do
     return struct.pack('<ddd', EDGES, now, now)
   end
   if first then
-    repair(r, memories[u.key], u, now, seed, last)
+    local stale = repair(r, memories[u.key], u, now, seed, last)
+    if closed[r.key] and (stale or not r.stored) then
+      -- What the row still knows counts more: a pause may have been lifted.
+      r.paused = max(r.paused, now + closed[r.key])
+    end
   end
   u.row = r
   rules[i] = u

@@ -61,14 +61,15 @@ local function rebook(r, now, age, n)
 end
 
 -- repair books what the row lacks, and leaves cancelled places taken for a while:
--- what is booked so is not as sharp as what was.
+-- what is booked so is not as sharp as what was. It returns whether the row is
+-- older than what the program saw.
 local function repair(r, from, u, now, seed, recorded)
   local told, b0, n0, b1, n1 = struct.unpack('<ddddd', blob, from)
   -- If the lane's record is older than what the program saw, so is the row, though
   -- others may have counted on from there.
   local stale, fresh = told > recorded, r.birth == 0
   if b0 == 0 or (not stale and b0 == r.birth and n0 <= r.count and b1 == r.b1 and n1 <= r.n1) then
-    return -- nearly always
+    return false -- nearly always
   end
   local k = {struct.unpack('<dddddddddd', blob, from)}
   local missing, size, before = learn(r, k, seed), k[10], r.total
@@ -76,7 +77,7 @@ local function repair(r, from, u, now, seed, recorded)
     missing = MAX_COUNT -- all, because more than the lives that are counted may be lost
   end
   if missing == 0 then
-    return
+    return false
   end
   from = from + 80
   local lacking, all, youngest = missing, 0, nil
@@ -105,4 +106,5 @@ local function repair(r, from, u, now, seed, recorded)
   end
   freeze(r)
   bound(r)
+  return stale
 end
