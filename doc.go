@@ -132,10 +132,19 @@
 //
 // After each answer every policy that the request matched is asked, by its
 // Penalty, for how long its budget must now stay closed. The default is
-// [RetryAfter], which understands 429 and 503. [PeekBody] looks at a body and
-// leaves no trace, for upstreams that refuse with 200. A penalty is stored, so
-// it holds for the whole fleet: no start booked afterwards lies before its end.
-// Of several the latest end counts, and none lasts longer than [MaxPenalty].
+// [RetryAfter], which understands 429 and 503; package feedback has classifiers
+// for other statuses, headers and codes in bodies, and the packages in presets
+// have whole tables of them.
+//
+// A penalty is stored, so it holds for the whole fleet: nothing starts before its
+// end, and neither do those who were given a start before and sleep until then.
+// They book anew, or are refused if that cannot fit. Of several penalties the
+// latest end counts, and none lasts longer than [MaxPenalty]. After the end the
+// budget comes back slowly: an eighth of its limit in the first window, then a
+// quarter, then half. [Limiter.Pause] and [Limiter.Resume] do the same by hand.
+//
+// An upstream may also say what is left of a quota that others use too:
+// [Policy.Quota] lowers what the fleet believes to have, and never raises it.
 //
 // # Errors
 //
@@ -149,4 +158,7 @@
 //
 // The transport belongs inside a retrier, so that every attempt is charged; the
 // other way round one permit pays for all of them. It never retries itself.
+// Package retry is a retrier that knows of budgets: it repeats what was refused,
+// codes in a 200 included, and leaves the waiting to the store. [PenaltyOf] tells
+// other retriers what it knows.
 package throttle

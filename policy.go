@@ -41,9 +41,11 @@ type Policy struct {
 	Cost func(*http.Request) int
 
 	// Penalty looks at an answer and returns for how long this budget must
-	// now stay closed, for the whole fleet; 0 for not at all. It may look
-	// at the body through [PeekBody] only. At most [MaxPenalty] counts.
-	// Defaults to nil: [RetryAfter].
+	// now stay closed, for the whole fleet; 0 for not at all. More than 0
+	// says that the answer is a refusal, whatever its status, and that the
+	// request may be repeated; what a success says about the future is for
+	// Quota. It may look at the body through [PeekBody] only. At most
+	// [MaxPenalty] counts. Defaults to nil: [RetryAfter].
 	Penalty func(*http.Response) time.Duration
 
 	// Quota looks at an answer and returns what the upstream says is left of
