@@ -63,8 +63,8 @@ type Store interface {
 	Reconcile(ctx context.Context, c Charge, q Quota) error
 
 	// Watch sees to it that the caller of a granted booking learns of a pause
-	// before the start. The booking and its charges must not change until the
-	// watch is stopped.
+	// before the start. Of the booking only MaxWait may change until the watch
+	// is stopped.
 	Watch(b *Booking, g Grant, news chan<- struct{}) Watch
 
 	// Status describes one budget. It changes nothing.
@@ -79,9 +79,9 @@ type Store interface {
 // lost, and may be wrong.
 type Watch interface {
 	// Confirm reports whether the start may still be used. It may not if a
-	// budget was closed at the start's time by a pause that was stored before
-	// Confirm was called, and need not if a pause was lifted, so that there
-	// may be an earlier one: then the caller books again, with Instead. It
+	// pause that was stored before Confirm was called ends later than the
+	// start, and need not if a pause was lifted, so that there may be an
+	// earlier one: then the caller books again, with Instead. It
 	// waits for the store at most as long as ctx and the booking's MaxWait
 	// allow; an error says that nobody knows.
 	Confirm(ctx context.Context) (bool, error)

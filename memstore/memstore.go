@@ -71,11 +71,13 @@ func (s *Store) place(b *throttle.Booking, searches []search, now int64, g *thro
 	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == now && !s.board(b, searches, g) {
 		return
 	}
-	g.OK, g.Mark = true, t
+	g.OK, g.Mark, g.Stamp = true, t, 1
 	for i := range searches {
 		c, q := &b.Charges[i], &searches[i]
 		if c.Shadow {
 			c.Over = time.Duration(q.earliest(t)-t) * time.Microsecond
+		} else {
+			g.Stamp += q.row.lifts
 		}
 		switch {
 		case q.rule.kind != throttle.InFlight:

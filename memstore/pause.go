@@ -23,6 +23,7 @@ func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) err
 func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
 	s.change(&c, func(r *row, now int64) {
 		if r.paused > now {
+			r.lifts++
 			r.tell(math.MaxInt64, true)
 		}
 		r.paused = 0

@@ -51,6 +51,7 @@ type row struct {
 	level  int64 // Bucket: what was spent of it at lost, in units; see bucket.go
 	micros int64 // units of a token in level; negative: other limits added to it; 0: it was no bucket
 
+	lifts   int64               // how many pauses ended before their time
 	flight  *flight             // InFlight: what runs and who waits; nil: nothing yet
 	watches map[*watch]struct{} // who wants to know of pauses; see watch.go
 }

@@ -23,13 +23,17 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 	w := &watch{store: s, b: b, mark: g.Mark, news: news}
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
+	stamp := int64(1)
 	for i := range b.Charges {
 		if c := &b.Charges[i]; !c.Shadow {
 			r := s.shard(c.Budget).row(c.Budget.Key, s.clock.now())
 			r.watch(w)
+			stamp += r.lifts
 		}
 	}
-	if w.closed() {
+	// Who does not know the stamp has 0.
+	w.lifted.Store(g.Stamp != 0 && g.Stamp != stamp)
+	if w.lifted.Load() || w.closed() {
 		w.tell()
 	}
 	return w

@@ -35,11 +35,9 @@ const askMost = 256
 
 var errUnsure = errors.New("redisstore: no word whether a penalty closes the start")
 
-// askClosed finds out whether the rows of a vigil are closed. Flights are not
-// asked for: their seats are taken when the start has come, and a pause refuses
-// them then.
+// askClosed finds out whether the budgets of a vigil are closed.
 func (s *Store) askClosed(ctx context.Context, v *vigil) error {
-	if len(v.rows) == 0 {
+	if len(v.keys) == 0 {
 		return nil
 	}
 	var timeUp <-chan time.Time
@@ -60,7 +58,7 @@ func (s *Store) askClosed(ctx context.Context, v *vigil) error {
 	if q.err != nil {
 		return q.err
 	}
-	for _, key := range v.rows {
+	for _, key := range v.keys {
 		v.hear(q.keys[key])
 	}
 	return nil
@@ -81,7 +79,7 @@ func (s *Store) wonder(v *vigil) *question {
 		a.next = &question{keys: make(map[string]closing), done: make(chan struct{})}
 		a.next.ctx, a.next.stop = context.WithCancel(context.Background())
 	}
-	for _, key := range v.rows {
+	for _, key := range v.keys {
 		a.next.keys[key] = closing{}
 	}
 	a.next.waiting++

@@ -75,7 +75,9 @@ func (s *Store) rest(group string) {
 	e.idle = time.AfterFunc(earLinger, func() {
 		s.ears.mu.Lock()
 		defer s.ears.mu.Unlock()
-		if e.waiting == 0 {
+		// It may have been ended before, and another one may listen now: a timer
+		// that is set anew while this waits for the lock calls it twice.
+		if e.waiting == 0 && s.ears.all[e.wake] == e {
 			delete(s.ears.all, e.wake)
 			e.stop()
 		}

@@ -51,6 +51,9 @@ func (vs *vigils) add(v *vigil) {
 	for i := len(vs.recent) - 1; i >= 0 && !vs.recent[i].at.Before(v.since); i-- {
 		if r := &vs.recent[i]; slices.Contains(v.keys, r.key) {
 			v.hear(closing{end: r.end})
+			if r.end == 0 && r.at.After(v.since) {
+				v.lifted.Store(true)
+			}
 		}
 	}
 	v.tell()

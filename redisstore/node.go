@@ -37,9 +37,9 @@ func scopes(charges []throttle.Charge) (fleet, node bool) {
 	return fleet, node
 }
 
-// ofNode is the node's half of a grant.
+// ofNode is the node's half of a grant. The stamp is the fleet's.
 func ofNode(g throttle.Grant) throttle.Grant {
-	g.Mark = g.Node
+	g.Mark, g.Stamp = g.Node, 0
 	return g
 }
 

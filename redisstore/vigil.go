@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +15,6 @@ type vigil struct {
 	b      *throttle.Booking
 	group  string
 	keys   []string // of the budgets that count
-	rows   []string // those of them that are rows
 	mark   int64
 	due    time.Time // the start, or a little later
 	since  time.Time // all pauses stored before then are known
@@ -40,7 +38,7 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 		return s.node().Watch(b, g, news)
 	}
 	h := split(b)
-	return both{s.watch(&h.fleet, g, news), s.node().Watch(&h.node, ofNode(g), news)}
+	return both{h, s.watch(&h.fleet, g, news), s.node().Watch(&h.node, ofNode(g), news)}
 }
 
 // watch is Watch for budgets in Redis.
@@ -53,10 +51,9 @@ func (s *Store) watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 		case flies(c):
 			v.keys = append(v.keys, s.flightKey(&c.Budget))
 		default:
-			v.rows = append(v.rows, s.key(&c.Budget))
+			v.keys = append(v.keys, s.key(&c.Budget))
 		}
 	}
-	v.keys = append(v.keys, v.rows...)
 	if v.ear = time.Until(v.due) > s.vigils.worth; v.ear {
 		s.prick(v.group)
 	}
@@ -102,7 +99,7 @@ const clockDoubt = time.Second
 
 // hear notes what a vigil's budget is like.
 func (v *vigil) hear(c closing) {
-	if c.end > v.mark || c.left > time.Until(v.due)+clockDoubt {
+	if c.end > v.mark || c.left > max(0, time.Until(v.due)+clockDoubt) {
 		v.closed.Store(true)
 	}
 }
@@ -119,17 +116,23 @@ func (v *vigil) tell() {
 }
 
 // both is the watch over a start in budgets of the fleet and of this node.
-type both struct{ fleet, node throttle.Watch }
+type both struct {
+	*halves
+	theirs, mine throttle.Watch
+}
 
 // Confirm implements [throttle.Watch].
 func (w both) Confirm(ctx context.Context) (bool, error) {
-	theirs, err1 := w.fleet.Confirm(ctx)
-	mine, err2 := w.node.Confirm(ctx)
-	return theirs && mine, errors.Join(err1, err2)
+	w.fleet.MaxWait = w.whole.MaxWait
+	theirs, err := w.theirs.Confirm(ctx)
+	if err != nil || !theirs {
+		return false, err
+	}
+	return w.mine.Confirm(ctx)
 }
 
 // Stop implements [throttle.Watch].
 func (w both) Stop() {
-	w.fleet.Stop()
-	w.node.Stop()
+	w.theirs.Stop()
+	w.mine.Stop()
 }
