@@ -1,0 +1,147 @@
+// Package jira is Jira Cloud's table of limits.
+//
+// # Rows
+//
+//	jira-quota           65,000 points in each hour of UTC, for the app and all its tenants; or so many for each tenant
+//	jira-burst-GET       100 a second, for each tenant and endpoint
+//	jira-burst-POST      100 a second, for each tenant and endpoint
+//	jira-burst-PUT       50 a second, for each tenant and endpoint
+//	jira-burst-DELETE    50 a second, for each tenant and endpoint
+//	jira-issue-2s        20 writes to one issue in 2 seconds
+//	jira-issue-30s       100 writes to one issue in 30 seconds
+//
+// A write costs a point; a read costs one, and one more for each object in the
+// answer, two if it is a user. How many there will be is estimated by the query's
+// maxResults, and counted once the answer is there, if it is not too long.
+//
+// # What closes what
+//
+// A 429 says in RateLimit-Reason which limit it is about:
+//
+//	jira-quota-global-based, jira-quota-tenant-based   jira-quota
+//	jira-burst-based, none, or one that is new         jira-burst-…, of the method and endpoint
+//	jira-per-issue-on-write                            jira-issue-…
+//	status 503 with Retry-After                        jira-burst-…
+//
+// For as long as Retry-After says, else until X-RateLimit-Reset; else until the
+// next hour for the quota, and for a second for the others. Beta-RateLimit lowers
+// the quota if somebody else uses it.
+//
+// # Not covered
+//
+// The endpoints with burst limits of their own (5 to 500 a second): add a row for
+// those that allow less. PATCH, of which nothing is published. Calls with a
+// user's API token have no quota: leave that row out.
+//
+// # Sources
+//
+// Facts as of 2026-11, all official:
+// https://developer.atlassian.com/cloud/jira/platform/rate-limiting. Inferred:
+// the lengths without both fields; which segments of a path are ids (those with a
+// digit); how many objects an answer holds.
+package jira
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// Tier1 is the quota of an app for all its tenants together, in points an hour.
+const Tier1 = 65_000
+
+// Tier2 is the quota of an app for one tenant with so many users, in points an
+// hour. Some editions have more: see the source.
+func Tier2(users int) int { return min(100_000+10*users, 500_000) }
+
+// Where the API is.
+const (
+	Sites   = "{tenant}.atlassian.net/rest/"
+	Gateway = "api.atlassian.com/ex/jira/{tenant}/rest/" // OAuth 2.0
+)
+
+// Options are what an app's tier changes, and who is counted as one.
+type Options struct {
+	// Quota is the points an hour. Defaults to [Tier1].
+	Quota int
+
+	// PerTenant says that each tenant has that quota for itself, as in tier
+	// 2. Defaults to false: all share it.
+	PerTenant bool
+
+	// At is the pattern of the API's URLs, which must end with "/rest/" and
+	// name the tenant, as in the constants. Defaults to [Sites].
+	At string
+
+	// App tells apps apart. Defaults to nil: the program is one app.
+	App func(*http.Request) string
+
+	// Endpoint tells endpoints apart. Defaults to the path, without the
+	// segments that hold a digit.
+	Endpoint func(*http.Request) string
+
+	// Points estimates the cost of a request. Defaults to what the package
+	// documentation says.
+	Points func(*http.Request) int
+}
+
+// Policies returns Jira Cloud's table of limits.
+func Policies(o Options) []throttle.Policy {
+	o.Quota = cmp.Or(o.Quota, Tier1)
+	o.At = cmp.Or(o.At, Sites)
+	if o.App == nil {
+		o.App = throttle.Join()
+	}
+	if o.Endpoint == nil {
+		o.Endpoint = endpoint
+	}
+	if o.Points == nil {
+		o.Points = points
+	}
+	return []throttle.Policy{
+		o.quota(),
+		o.burst(http.MethodGet, 100),
+		o.burst(http.MethodPost, 100),
+		o.burst(http.MethodPut, 50),
+		o.burst(http.MethodDelete, 50),
+		o.issue("jira-issue-2s", throttle.SlidingWindow(20, 2*time.Second)),
+		o.issue("jira-issue-30s", throttle.SlidingWindow(100, 30*time.Second)),
+	}
+}
+
+var tenant = throttle.PathValue("tenant")
+
+func (o *Options) quota() throttle.Policy {
+	p := throttle.Policy{
+		Name: "jira-quota", Match: o.At, Key: o.App, Cost: o.cost, Settle: settle,
+		Limit: throttle.FixedWindow(o.Quota, time.Hour),
+		Penalty: refused(
+			feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Hour, Clock: true}.Penalty,
+			"jira-quota-global-based", "jira-quota-tenant-based",
+		),
+		Quota: feedback.RateLimit{Prefix: "Beta-"}.Quota,
+	}
+	if o.PerTenant {
+		p.Key = throttle.Join(o.App, tenant)
+	}
+	return p
+}
+
+func (o *Options) burst(method string, perSecond int) throttle.Policy {
+	return throttle.Policy{
+		Name: "jira-burst-" + method, Match: method + " " + o.At, Key: throttle.Join(o.App, tenant, o.Endpoint),
+		Limit:   throttle.PerSecond(perSecond),
+		Penalty: burstRefused,
+	}
+}
+
+func (o *Options) issue(name string, limit throttle.Limit) throttle.Policy {
+	return throttle.Policy{
+		Name: name, Match: o.At + "api/{version}/issue/{issue...}", Key: throttle.Join(tenant, issue), Cost: writes,
+		Limit:   limit,
+		Penalty: refused(soon, "jira-per-issue-on-write"),
+	}
+}
