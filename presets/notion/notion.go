@@ -1,0 +1,135 @@
+// Package notion is Notion's table of limits.
+//
+// # Rows
+//
+//	notion-connection   180 a minute for each connection, 600 with the Business and Enterprise plans
+//	notion-workspace    what a workspace's connections share: not published
+//	notion-endpoint     what some endpoints allow: not published
+//
+// A row whose limit is not published never holds a request by itself. It is
+// there to be closed.
+//
+// # What closes what
+//
+// A 429 says in its body, in additional_data.rate_limit_reason, which limit it
+// is about, and in Retry-After for how long. Without Retry-After it is a minute.
+//
+//	public_api_request_rate_limit         notion-connection
+//	public_api_space_request_rate_limit   notion-workspace
+//	public_api_endpoint_rate_limit        notion-endpoint
+//	public_api_request_blocked            notion-connection, for throttle.MaxPenalty
+//	any other reason, or none             notion-connection
+//	status 529, or 503, with Retry-After  notion-connection
+//
+// A blocked connection is not helped by waiting. Closing it means that callers
+// with a deadline are refused at once; once Notion has lifted the block,
+// [throttle.Limiter.Resume] opens it again.
+//
+// # Not covered
+//
+// The sizes of requests. Which endpoints have limits of their own. How far a 529
+// reaches: it is taken for the connection's.
+//
+// # Sources
+//
+// Facts as of 2026-11, all official:
+// https://developers.notion.com/reference/request-limits. Inferred: the lengths
+// without Retry-After, and that every second segment of a path is an id.
+package notion
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// What the plans allow each connection in a minute.
+const (
+	Standard   = 180
+	Business   = 600
+	Enterprise = 600
+)
+
+// unpublished stands for a limit that only answers know: more than anybody sends.
+var unpublished = throttle.PerMinute(1 << 30)
+
+// Options are what a workspace's plan changes, and who is counted as one.
+type Options struct {
+	// PerMinute is what the workspace's plan allows each connection in a
+	// minute. Defaults to [Standard].
+	PerMinute int
+
+	// Connection tells connections (integrations) apart. Defaults to their
+	// tokens: throttle.Header("Authorization").
+	Connection func(*http.Request) string
+
+	// Workspace tells workspaces apart. If several connections belong to
+	// one, they have to be told here to be stopped together. Defaults to
+	// Connection.
+	Workspace func(*http.Request) string
+}
+
+// Policies returns Notion's table of limits.
+func Policies(o Options) []throttle.Policy {
+	if o.PerMinute == 0 {
+		o.PerMinute = Standard
+	}
+	if o.Connection == nil {
+		o.Connection = throttle.Header("Authorization")
+	}
+	if o.Workspace == nil {
+		o.Workspace = o.Connection
+	}
+	return []throttle.Policy{
+		{
+			Name: "notion-connection", Match: "api.notion.com/", Key: o.Connection,
+			Limit: throttle.PerMinute(o.PerMinute), Penalty: connectionRefused,
+		},
+		{
+			Name: "notion-workspace", Match: "api.notion.com/", Key: o.Workspace,
+			Limit: unpublished, Penalty: refused("public_api_space_request_rate_limit"),
+		},
+		{
+			Name: "notion-endpoint", Match: "api.notion.com/", Key: throttle.Join(o.Connection, endpoint),
+			Limit: unpublished, Penalty: refused("public_api_endpoint_rate_limit"),
+		},
+	}
+}
+
+// reason is where a 429 says which limit it is about.
+var reason = []string{"additional_data.rate_limit_reason"}
+
+// refused is the penalty of the 429s of one reason.
+func refused(code string) feedback.Penalty {
+	return feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
+		Fields: reason,
+		Lasts:  map[string]time.Duration{code: time.Minute},
+		End:    feedback.RetryAfter(0),
+	}.Penalty)
+}
+
+// connectionRefused is the penalty of all other refusals.
+var connectionRefused = feedback.First(
+	feedback.When{Status: []int{429}}.Penalty(feedback.First(
+		feedback.Codes{Fields: reason, Lasts: map[string]time.Duration{
+			"public_api_space_request_rate_limit": feedback.No, // the workspace's
+			"public_api_endpoint_rate_limit":      feedback.No, // the endpoint's
+			"public_api_request_blocked":          throttle.MaxPenalty,
+		}}.Penalty,
+		feedback.RetryAfter(time.Minute),
+	)),
+	feedback.When{Status: []int{529, 503}}.Penalty(feedback.RetryAfter(0)),
+)
+
+// endpoint is a [throttle.Policy.Key]: the method, and the path without its ids,
+// as in "GET /v1/blocks/*/children".
+func endpoint(r *http.Request) string {
+	segments := strings.Split(throttle.Path(r), "/") // "", "v1", "blocks", id, "children"
+	for i := 3; i < len(segments); i += 2 {
+		segments[i] = "*"
+	}
+	return throttle.Method(r) + " " + strings.Join(segments, "/")
+}
