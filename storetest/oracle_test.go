@@ -18,7 +18,7 @@ type oracle struct {
 	lines  *lines
 	queued map[int64]*wait // those in line, by their marks
 	clock  func() int64
-	vigils []*vigil
+	watches
 }
 
 // An entry is one grant that was not given back.

@@ -2,9 +2,16 @@ package storetest
 
 import (
 	"context"
+	"slices"
 
 	"github.com/fleetthrottle/throttle"
 )
+
+// Watches are all of an oracle.
+type watches struct {
+	vigils []*vigil
+	lifted map[int64]bool // the marks of grants for which a pause was lifted since
+}
 
 // A vigil is the oracle's watch over one start.
 type vigil struct {
@@ -19,7 +26,7 @@ type vigil struct {
 func (o *oracle) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	v := &vigil{o: o, b: *b, at: o.booked[g.Mark].at, news: news}
+	v := &vigil{o: o, b: *b, at: o.booked[g.Mark].at, news: news, lifted: o.lifted[g.Mark]}
 	o.vigils = append(o.vigils, v)
 	v.tell(false)
 	return v
@@ -62,10 +69,8 @@ func (v *vigil) tell(lifted bool) {
 // news tells all who watch a budget.
 func (o *oracle) news(c throttle.Charge, lifted bool) {
 	for _, v := range o.vigils {
-		for _, own := range v.b.Charges {
-			if own.Budget.Key == c.Budget.Key {
-				v.tell(lifted)
-			}
+		if counts(v.b, c) {
+			v.tell(lifted)
 		}
 	}
 }
@@ -76,8 +81,30 @@ func (o *oracle) Resume(_ context.Context, c throttle.Charge) error {
 	defer o.mu.Unlock()
 	lifted := o.ledger.closed[c.Budget.Key] > o.clock()
 	delete(o.ledger.closed, c.Budget.Key)
+	if lifted {
+		o.lift(c)
+	}
 	o.news(c, lifted)
 	return nil
+}
+
+// lift notes for which grants a pause is lifted.
+func (o *oracle) lift(c throttle.Charge) {
+	if o.lifted == nil {
+		o.lifted = make(map[int64]bool)
+	}
+	for mark, e := range o.booked {
+		if counts(e.booking, c) {
+			o.lifted[mark] = true
+		}
+	}
+}
+
+// counts reports whether the budget of a charge is one that holds the booking.
+func counts(b throttle.Booking, c throttle.Charge) bool {
+	return slices.ContainsFunc(b.Charges, func(own throttle.Charge) bool {
+		return !own.Shadow && own.Budget.Key == c.Budget.Key
+	})
 }
 
 // Reconcile implements throttle.Store.

@@ -1,0 +1,226 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A careless store is an oracle whose watches break one promise.
+type careless struct {
+	*oracle
+	late   bool                        // what was known when a watch began is no news
+	watch  func(*vigil) throttle.Watch // what a watch that began is given out as
+	pause  func(*oracle, throttle.Charge, time.Duration)
+	resume func(*oracle, throttle.Charge)
+}
+
+func (s careless) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+	first := news
+	if s.late {
+		first = nil
+	}
+	v := s.oracle.Watch(b, g, first).(*vigil)
+	v.news = news
+	if s.watch != nil {
+		return s.watch(v)
+	}
+	return v
+}
+
+func (s careless) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	if s.pause != nil {
+		s.pause(s.oracle, c, d)
+		return nil
+	}
+	return s.oracle.Pause(ctx, c, d)
+}
+
+func (s careless) Resume(ctx context.Context, c throttle.Charge) error {
+	if s.resume != nil {
+		s.resume(s.oracle, c)
+		return nil
+	}
+	return s.oracle.Resume(ctx, c)
+}
+
+// A sloppy watch says and does something else than the honest one.
+type sloppy struct {
+	*vigil
+	confirm func(v *vigil, honest bool) bool
+	stop    func(v *vigil)
+}
+
+func (w sloppy) Confirm(ctx context.Context) (bool, error) {
+	ok, err := w.vigil.Confirm(ctx)
+	if w.confirm != nil {
+		ok = w.confirm(w.vigil, ok)
+	}
+	return ok, err
+}
+
+func (w sloppy) Stop() {
+	if w.stop != nil {
+		w.stop(w.vigil)
+		return
+	}
+	w.vigil.Stop()
+}
+
+// confirming answers something else.
+func confirming(confirm func(v *vigil, honest bool) bool) careless {
+	return careless{watch: func(v *vigil) throttle.Watch { return sloppy{vigil: v, confirm: confirm} }}
+}
+
+// stopping ends something else.
+func stopping(stop func(v *vigil)) careless {
+	return careless{watch: func(v *vigil) throttle.Watch { return sloppy{vigil: v, stop: stop} }}
+}
+
+// overlooking watches over some of the charges only.
+func overlooking(sees func(i int, b throttle.Booking) bool) careless {
+	return careless{watch: func(v *vigil) throttle.Watch {
+		all := v.b
+		v.b.Charges = nil
+		for i, c := range all.Charges {
+			if sees(i, all) {
+				v.b.Charges = append(v.b.Charges, c)
+			}
+		}
+		return v
+	}}
+}
+
+// silently does something while nobody is watched over.
+func silently(o *oracle, do func()) {
+	vigils := o.vigils
+	o.vigils = nil
+	do()
+	o.vigils = vigils
+}
+
+func pauseOf(o *oracle, c throttle.Charge, d time.Duration) { _ = o.Pause(context.Background(), c, d) }
+func resumeOf(o *oracle, c throttle.Charge)                 { _ = o.Resume(context.Background(), c) }
+
+// Mutants of watches, and of pauses that are lifted. The random runs know nothing
+// of either.
+var watchMutants = []struct {
+	name, prefix string
+	careless     careless
+}{
+	{"pauses are no news", "P11_WatchHears", careless{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+		silently(o, func() { pauseOf(o, c, d) })
+	}}},
+	{"confirms always", "P11_WatchHears", confirming(func(*vigil, bool) bool { return true })},
+	{"confirms never", "P11_WatchUpTo", confirming(func(*vigil, bool) bool { return false })},
+	{"doubts once", "P11_WatchHears", confirming(func(v *vigil, honest bool) bool {
+		said := v.at < 0
+		if !honest {
+			v.at = -1
+		}
+		return honest || said
+	})},
+	{"the end is closed", "P11_WatchUpTo", confirming(func(v *vigil, honest bool) bool {
+		return honest && v.o.ledger.closed[v.b.Charges[0].Budget.Key] != v.at
+	})},
+	{"the last pause counts", "P11_WatchAnother", careless{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+		delete(o.ledger.closed, c.Budget.Key)
+		pauseOf(o, c, d)
+	}}},
+	{"the first budget only", "P11_WatchOfSeveral", overlooking(func(i int, _ throttle.Booking) bool { return i == 0 })},
+	{"the last budget only", "P11_WatchOfSeveral", overlooking(func(i int, b throttle.Booking) bool { return i == len(b.Charges)-1 })},
+	{"shadows hold", "P11_WatchPasses", careless{watch: func(v *vigil) throttle.Watch {
+		v.b.Charges = slices.Clone(v.b.Charges)
+		for i := range v.b.Charges {
+			v.b.Charges[i].Shadow = false
+		}
+		return v
+	}}},
+	{"shadows do not close", "P11_WatchPasses", careless{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+		if !c.Shadow {
+			pauseOf(o, c, d)
+		}
+	}}},
+	{"only what is new", "P11_PauseBetween", careless{watch: func(v *vigil) throttle.Watch {
+		old := v.closed()
+		return sloppy{vigil: v, confirm: func(_ *vigil, honest bool) bool { return honest || old }}
+	}}},
+	{"no news at the beginning", "P11_PauseBetween", careless{late: true}},
+	{"starts that came are not watched", "P11_WatchAfter", confirming(func(v *vigil, honest bool) bool {
+		return honest || v.at < v.o.clock()
+	})},
+	{"what is of the node is not watched", "P11_WatchOfANode", overlooking(func(i int, b throttle.Booking) bool { return !b.Charges[i].Node })},
+	{"what is of the fleet is not watched", "P11_WatchOfANode", overlooking(func(i int, b throttle.Booking) bool {
+		return b.Charges[i].Node || !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return c.Node })
+	})},
+	{"what is in flight is not watched", "P11_WatchOfWhat", overlooking(func(i int, b throttle.Booking) bool { return !inFlight(b.Charges[i]) })},
+	{"what will be in flight is not watched", "P11_WatchOfAStart", overlooking(func(i int, b throttle.Booking) bool {
+		return !inFlight(b.Charges[i]) || len(b.Charges) == 1
+	})},
+	{"news block", "P11_News", careless{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+		silently(o, func() { pauseOf(o, c, d) })
+		for _, v := range o.vigils {
+			select {
+			case v.news <- struct{}{}:
+			case <-time.After(time.Minute):
+			}
+		}
+	}}},
+	{"stop ends nothing", "P11_WatchEnds", stopping(func(*vigil) {})},
+	{"stop ends all", "P11_WatchEnds", stopping(func(v *vigil) { v.o.vigils = nil })},
+
+	{"resume ignored", "P11_ResumeOpens", careless{resume: func(*oracle, throttle.Charge) {}}},
+	{"resume of what counts starts only", "P11_ResumeOpensWhat", careless{resume: func(o *oracle, c throttle.Charge) {
+		if !inFlight(c) {
+			resumeOf(o, c)
+		}
+	}}},
+	{"resume of all", "P11_ResumeOfOne", careless{resume: func(o *oracle, c throttle.Charge) {
+		clear(o.ledger.closed)
+		resumeOf(o, c)
+	}}},
+	{"a pause that was lifted comes back", "P11_ResumeThenPause", careless{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+		pauseOf(o, c, max(d, time.Minute))
+	}}},
+	{"resume is no news", "P11_ResumeLets", careless{resume: func(o *oracle, c throttle.Charge) {
+		silently(o, func() { resumeOf(o, c) })
+	}}},
+	{"resume moves nobody up", "P11_ResumeLets", confirming(func(v *vigil, honest bool) bool { return honest || !v.closed() })},
+	{"resume moves all up, for ever", "P11_ResumeLets", careless{resume: func(o *oracle, c throttle.Charge) {
+		resumeOf(o, c)
+		for mark := range int64(100) {
+			o.lifted[mark] = true
+		}
+	}}},
+	{"resume before the watch is forgotten", "P11_ResumeBetween", careless{resume: func(o *oracle, c throttle.Charge) {
+		resumeOf(o, c)
+		o.lifted = nil
+	}}},
+	{"resume of what is open is news", "P11_ResumeOfAnOpen", careless{resume: func(o *oracle, c throttle.Charge) {
+		resumeOf(o, c)
+		o.news(c, true)
+	}}},
+	{"resume of the fleet only", "P11_ResumeOfANode", careless{resume: func(o *oracle, c throttle.Charge) {
+		if !c.Node {
+			resumeOf(o, c)
+		}
+	}}},
+}
+
+func TestEveryCarelessWatchIsCaught(t *testing.T) {
+	for _, m := range watchMutants {
+		t.Run(m.name, func(t *testing.T) {
+			careful := func() throttle.Store {
+				s := m.careless
+				s.oracle = newOracle()
+				return s
+			}
+			require.True(t, caught(t, slices.Concat(watchChecks, resumeChecks), m.prefix, careful), "no check %s… failed", m.prefix)
+		})
+	}
+}
