@@ -54,7 +54,7 @@ const (
 )
 
 // unpublished stands for a limit that only answers know: more than anybody sends.
-var unpublished = throttle.PerMinute(1 << 30)
+var unpublished = throttle.PerMinute(1_000_000_000)
 
 // Options are what a workspace's plan changes, and who is counted as one.
 type Options struct {

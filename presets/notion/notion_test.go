@@ -165,6 +165,6 @@ func Example() {
 	}
 	// Output:
 	// notion-connection 600/m
-	// notion-workspace 1073741824/m
-	// notion-endpoint 1073741824/m
+	// notion-workspace 1000000000/m
+	// notion-endpoint 1000000000/m
 }
