@@ -1,0 +1,65 @@
+package openai
+
+import (
+	"net/http"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// usage is what a request has cost in the end.
+var usage = feedback.Amount{Fields: []string{"usage.total_tokens"}}
+
+// again is when to try again: "Please try again in 1m2.5s.".
+var again = feedback.Printed{
+	Fields:  []string{"error.message"},
+	Pattern: regexp.MustCompile(`try again in ((?:\d+(?:\.\d+)?(?:h|ms|m|s))+)`),
+}
+
+// wait is for how long a refusal closes its budget.
+var wait = feedback.First(feedback.RetryAfter(0), again.Penalty, feedback.For(time.Second))
+
+// tokensRefused is the penalty of the refusals that are about tokens.
+var tokensRefused = feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
+	Fields: []string{"error.type"},
+	Lasts:  map[string]time.Duration{"tokens": time.Second},
+	End:    wait,
+}.Penalty)
+
+// requestsRefused is the penalty of all other refusals.
+var requestsRefused = feedback.First(
+	feedback.When{Status: []int{429}}.Penalty(feedback.First(
+		feedback.Codes{
+			Fields: []string{"error.type"},
+			Lasts:  map[string]time.Duration{"tokens": feedback.No},
+		}.Penalty,
+		feedback.Codes{
+			Fields: []string{"error.code"},
+			Lasts:  map[string]time.Duration{"insufficient_quota": feedback.No},
+		}.Penalty,
+		wait,
+	)),
+	feedback.When{Status: []int{503}}.Penalty(feedback.RetryAfter(0)),
+)
+
+// left reads what is left of requests or tokens. The bucket fills all the time,
+// so that is not all there is until the reset, when it is full, but only until
+// as much has flowed in again.
+func left(what string) feedback.Quota {
+	fields := feedback.Headers{
+		Remaining: "x-ratelimit-remaining-" + what,
+		Reset:     "x-ratelimit-reset-" + what,
+	}
+	return func(resp *http.Response) (throttle.Quota, bool) {
+		q, ok := fields.Quota(resp)
+		size, err := strconv.Atoi(resp.Header.Get("x-ratelimit-limit-" + what))
+		if missing := size - q.Left; ok && err == nil && missing > 0 {
+			each := float64(q.Reset) / float64(missing)
+			q.Reset = min(q.Reset, time.Duration(each*float64(max(q.Left, 1))))
+		}
+		return q, ok
+	}
+}
