@@ -35,6 +35,7 @@ type Case struct {
 	Status  int
 	Header  Header
 	Answers string // the body
+	Chunked bool   // it does not tell its length
 
 	// What must come of it, policy by policy. Nothing else may.
 	Closes map[string]time.Duration
@@ -99,6 +100,9 @@ func (c Case) RoundTrip(r *http.Request) (*http.Response, error) {
 		StatusCode: c.Status, Header: make(http.Header), Request: r,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Body: io.NopCloser(strings.NewReader(c.Answers)), ContentLength: int64(len(c.Answers)),
+	}
+	if c.Chunked {
+		resp.ContentLength = -1
 	}
 	if resp.StatusCode == 0 {
 		resp.StatusCode = http.StatusOK

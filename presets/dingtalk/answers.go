@@ -1,0 +1,80 @@
+package dingtalk
+
+import (
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// beijing is the zone of every time that DingTalk prints, and of its months.
+var beijing = time.FixedZone("UTC+8", 8*60*60)
+
+// head is how much of a body is looked at. No refusal is longer.
+const head = 4 << 10
+
+// printed is the end that the old API prints into its messages, by the distance
+// to the answer's Date. Without Date it is of no use: whose clock would it be?
+var printed = feedback.When{Header: map[string]string{"Date": ""}}.Penalty(feedback.Printed{
+	Fields:  []string{"sub_msg", "errmsg"},
+	Pattern: regexp.MustCompile(`(?:处罚|限制)将在 *(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) *结束`),
+	As:      feedback.At(time.DateTime, beijing),
+}.Penalty)
+
+// forAbout closes the row for as long as the answer prints, or else as the codes
+// say.
+func (c codes) forAbout() feedback.Penalty { return c.penalty(printed) }
+
+// exactly closes the row for as long as the codes say.
+func (c codes) exactly() feedback.Penalty { return c.penalty(nil) }
+
+// forTheMonth closes the row until the 1st, or for the longest that is possible:
+// whoever tries then is refused again.
+func (c codes) forTheMonth() feedback.Penalty { return c.penalty(feedback.UntilFirst(beijing)) }
+
+var (
+	subcode  = regexp.MustCompile(`subcode=(\d+)`)
+	lastWord = regexp.MustCompile(`^(?:(?i)Forbidden\.AccessDenied\.)?(.*)$`)
+)
+
+// penalty finds the code where either family of the API has it: in "errcode" or,
+// if that is 88, in what is wrapped; or in "code". A ban has no code, whatever else
+// it may hold.
+func (c codes) penalty(end feedback.Penalty) feedback.Penalty {
+	in := func(pattern *regexp.Regexp, fields ...string) feedback.Penalty {
+		return feedback.Codes{Fields: fields, Pattern: pattern, Lasts: c, End: end, Max: head}.Penalty
+	}
+	coded := feedback.First(
+		in(lastWord, "errcode", "code"),
+		both(wrapped, feedback.First(in(nil, "sub_code"), in(subcode, "errmsg"))),
+	)
+	return func(resp *http.Response) time.Duration {
+		d := coded(resp)
+		if d > 0 && denied(resp) > 0 {
+			return 0
+		}
+		return d
+	}
+}
+
+// wrapped answers for what the old API sends in an envelope.
+var wrapped = field("errcode", "88", throttle.MaxPenalty)
+
+// field is a penalty for a top-level field of one value.
+func field(name, value string, d time.Duration) feedback.Penalty {
+	return feedback.Codes{
+		Fields: []string{name}, Lasts: map[string]time.Duration{value: d}, Max: head,
+	}.Penalty
+}
+
+// both returns the penalty p of answers for which if is one, too.
+func both(condition, p feedback.Penalty) feedback.Penalty {
+	return func(resp *http.Response) time.Duration {
+		if condition(resp) <= 0 {
+			return 0
+		}
+		return p(resp)
+	}
+}

@@ -1,0 +1,73 @@
+package dingtalk
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// banTime is how long an address stays banned, unless "wait" says longer.
+const banTime = 5 * time.Minute
+
+// denied is the ban as JSON, whatever the status and the media type:
+//
+//	{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"…"}
+//
+// It has no errcode, so callers that look for one take it for success.
+var denied = anyText(feedback.First(
+	field("punish", "deny", banTime),
+	both(field("status", "1111", banTime), field("source", "x5", banTime)),
+))
+
+// banned is how long an answer bans the address.
+func banned(host string) feedback.Penalty {
+	var apis feedback.When // documentation and logins of other hosts are pages
+	if host == everyHost {
+		apis.Host = []string{"oapi.dingtalk.com", "api.dingtalk.com"}
+	}
+	minutes := feedback.Printed{Fields: []string{"wait"}, As: feedback.After(time.Minute)}.Penalty
+	return feedback.First(
+		both(denied, feedback.Longest(feedback.For(banTime), anyText(minutes))),
+		apis.Penalty(page),
+	)
+}
+
+// page is the ban as HTML, where JSON was expected.
+func page(resp *http.Response) time.Duration {
+	switch {
+	case resp.StatusCode/100 == 3, resp.StatusCode >= 500:
+		return 0 // a redirect and an outage have pages of their own
+	case resp.Request != nil && strings.Contains(resp.Request.Header.Get("Accept"), "html"):
+		return 0
+	}
+	return anyPage(resp)
+}
+
+// anyPage leaves out what may be a file that somebody downloads.
+var anyPage = feedback.When{
+	Media: []string{"", "text/html", "text/plain", "application/json", "application/xhtml+xml"},
+}.Penalty(anyText(feedback.Text{Pattern: regexp.MustCompile(`^\x{feff}?\s*<`), Lasts: banTime}.Penalty))
+
+// anyText lets p see text, and what does not say what it is, as if it called
+// itself JSON. Package feedback spares such bodies if they do not tell their
+// length, because they may be streams; DingTalk has none, and a ban that is
+// missed costs five more minutes. A body that begins with neither "{" nor "<" is
+// left after its first bytes.
+func anyText(p feedback.Penalty) feedback.Penalty {
+	return func(resp *http.Response) time.Duration {
+		media, _, _ := strings.Cut(strings.ToLower(resp.Header.Get("Content-Type")), ";")
+		media = strings.TrimSpace(media)
+		if media == "text/event-stream" || media != "" && !strings.HasPrefix(media, "text/") {
+			return p(resp)
+		}
+		shown := *resp
+		shown.Header = http.Header{"Content-Type": {"application/json"}}
+		shown.Header["Content-Encoding"] = resp.Header["Content-Encoding"]
+		d := p(&shown)
+		resp.Body = shown.Body // with what was read ahead
+		return d
+	}
+}

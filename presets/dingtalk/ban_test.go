@@ -1,0 +1,95 @@
+package dingtalk_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
+	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+)
+
+const denied = `{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"24ce64f68ff5dc054dca012fc3931165"}`
+
+// TestBan: the address is closed on both hosts, whatever the answer calls itself.
+func TestBan(t *testing.T) {
+	ban := closed{"dingtalk-ip": 5 * time.Minute}
+	var cases []presettest.Case
+	for _, request := range []string{listSub, send, streamed, contact} {
+		for _, status := range []int{200, 403, 405, 429, 503} {
+			for _, media := range []string{"application/json", "text/html; charset=utf-8", "text/plain", "text/javascript", ""} {
+				for _, chunked := range []bool{false, true} {
+					cases = append(cases, presettest.Case{
+						Name: fmt.Sprint(request, status, media, chunked), Request: request, Status: status, Chunked: chunked,
+						Header: presettest.Header{"Content-Type": media}, Answers: denied, Closes: ban,
+					})
+				}
+			}
+		}
+	}
+	for name, body := range map[string]string{
+		"as documented":      `{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"xxx"}`,
+		"with a robot code":  `{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"9ff0e7e2346aabb5a8bcbb7c93c71636","errcode": 130101,"errmsg": "send too fast, exceed 20 times per minute"}`,
+		"with spaces":        " {\n \"punish\" : \"deny\" }",
+		"without punish":     `{"source":"x5","status":"1111"}`,
+		"with a shorter end": `{"punish":"deny","wait":1}`,
+	} {
+		cases = append(cases, presettest.Case{Name: name, Request: send, Answers: body, Closes: ban})
+	}
+	cases = append(cases, presettest.Case{
+		Name: "with a later end", Request: send, Answers: `{"punish":"deny","wait":"10"}`,
+		Closes: closed{"dingtalk-ip": 10 * time.Minute},
+	})
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), cases)
+}
+
+// TestBanAsAPage: HTML where JSON was expected is the ban.
+func TestBanAsAPage(t *testing.T) {
+	const page = "\r\n<!DOCTYPE html><html><body>deny</body></html>"
+	ban := closed{"dingtalk-ip": 5 * time.Minute}
+	asHTML := presettest.Header{"Content-Type": "text/html; charset=utf-8"}
+	wants := presettest.Header{"Accept": "text/html,application/xhtml+xml"}
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), []presettest.Case{
+		{Name: "old host", Request: listSub, Header: asHTML, Answers: page, Closes: ban},
+		{Name: "new host", Request: contact, Header: asHTML, Answers: page, Closes: ban},
+		{Name: "forbidden", Request: contact, Status: 403, Header: asHTML, Answers: page, Closes: ban},
+		{Name: "called JSON", Request: listSub, Header: asJSON, Answers: page, Closes: ban},
+		{Name: "called nothing", Request: listSub, Chunked: true, Answers: "\ufeff<html>" + denied + "</html>", Closes: ban},
+
+		{Name: "asked for", Request: listSub, Sends: wants, Header: asHTML, Answers: page},
+		{Name: "of another host", Request: "https://open.dingtalk.com/document", Header: asHTML, Answers: page},
+		{Name: "of a gateway", Request: listSub, Status: 502, Header: asHTML, Answers: page},
+		{Name: "of an outage", Request: contact, Status: 503, Header: asHTML, Answers: page},
+		{Name: "of a redirect", Request: contact, Status: 302, Header: asHTML, Answers: `<a href="/">Found</a>`},
+		{Name: "of a file", Request: contact, Header: presettest.Header{"Content-Type": "image/svg+xml"}, Answers: "<svg/>"},
+		{Name: "of a sheet", Request: contact, Header: presettest.Header{"Content-Type": "text/xml"}, Answers: "<sheet/>"},
+	})
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{Host: "127.0.0.1:8080"}), []presettest.Case{
+		{Name: "host of its own", Request: "http://127.0.0.1:8080/x", Header: asHTML, Answers: page, Closes: ban},
+	})
+}
+
+// TestBanOfOneAddress: a fleet behind another address goes on.
+func TestBanOfOneAddress(t *testing.T) {
+	here, there := dingtalk.Policies(dingtalk.Options{Address: "here"}), dingtalk.Policies(dingtalk.Options{Address: "there"})
+	budget := func(rows []policy, line string) string {
+		return presettest.Budget(t, rows, "dingtalk-ip", presettest.Request(t, line, nil))
+	}
+	require.Equal(t, budget(here, listSub), budget(here, contact), "both hosts share the address")
+	require.NotEqual(t, budget(here, listSub), budget(there, listSub))
+}
+
+// TestStreamsAreNotHeldUp: what cannot be a refusal is left after a look.
+func TestStreamsAreNotHeldUp(t *testing.T) {
+	rows := dingtalk.Policies(dingtalk.Options{})
+	look := func(media, begin string) int {
+		return presettest.LookedAt(t, rows, presettest.Request(t, contact, nil), 200, presettest.Header{"Content-Type": media}, begin)
+	}
+	require.Zero(t, look("text/event-stream", "data: {}\n\n"))
+	require.Zero(t, look("application/octet-stream", denied))
+	require.Zero(t, look("image/png", "\x89PNG"))
+	require.LessOrEqual(t, look("text/plain", "one\n"), 4<<10)
+	require.LessOrEqual(t, look("application/json", `{"result":[`), 64<<10)
+}

@@ -1,0 +1,138 @@
+package dingtalk
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// An Edition is what a company has bought. Numbers that are 0 are those of the
+// standard edition.
+type Edition struct {
+	PerSecond int // calls in a second, per application and API
+	PerMonth  int // metered calls of the whole company in a month; negative: not counted here
+}
+
+// The editions. The second numbers of the larger two are older than the standard
+// edition's, which has been halved since.
+var (
+	Standard     = Edition{PerSecond: 20, PerMonth: 5_000}
+	Professional = Edition{PerSecond: 40, PerMonth: 500_000}
+	Exclusive    = Edition{PerSecond: 60, PerMonth: 5_500_000} // 专属
+)
+
+// Options says whose limits count, and what they are. The zero value is one
+// application of one company with the standard edition, behind one address.
+type Options struct {
+	// Edition is what the company has bought. Defaults to Standard.
+	Edition Edition
+
+	// App is the application's id: its app key, or the suite key of an ISV.
+	// Not its token, which changes. Defaults to "": all programs that share
+	// the store are one application.
+	App string
+
+	// Company is the company's id, the corp id. Defaults to "": there is only
+	// one.
+	Company string
+
+	// Caller says whose a request is, for a program that calls for several
+	// applications or companies. Defaults to nil: App and Company.
+	Caller func(*http.Request) (app, company string)
+
+	// Address is any name for the address that the requests come from. All
+	// programs behind the same gateway or NAT use the same. Defaults to "":
+	// all programs that share the store are behind one address.
+	Address string
+
+	// IPLimit is how many calls may come from the address in 20 seconds; with
+	// neighbours who are not throttled, 8,000 is what the documentation takes
+	// for an alarm. Defaults to 10,000.
+	IPLimit int
+
+	// APIs are paths of the new host with parameters in them, such as
+	// "/v1.0/contact/users/{unionId}", because there a path is no API. They
+	// come before those that are known anyway: see the package documentation.
+	// Defaults to nil.
+	APIs []string
+
+	// Metered reports whether a request counts for the month. Defaults to
+	// what is known: attendance, approval, robots and notices.
+	Metered func(*http.Request) bool
+
+	// ISV is any name for a vendor whose application many companies use. It
+	// adds the rows of such applications, and the numbers that hold for one
+	// company's own do not count any more. Defaults to "": none.
+	ISV string
+
+	// PerSuite is how many calls in a second an ISV's application may make,
+	// per company and API. Defaults to 40.
+	PerSuite int
+
+	// Host is the host in the rows' patterns, for a gateway in between or a
+	// fake. Defaults to "*.dingtalk.com", for the old and the new one.
+	Host string
+
+	api func(*http.Request) string // made of APIs
+}
+
+// everyHost is the default of Options.Host.
+const everyHost = "*.dingtalk.com"
+
+// withDefaults fills in what was left out.
+func (o Options) withDefaults() Options {
+	o.Edition.PerSecond = cmp.Or(o.Edition.PerSecond, Standard.PerSecond)
+	o.Edition.PerMonth = cmp.Or(o.Edition.PerMonth, Standard.PerMonth)
+	o.IPLimit = cmp.Or(o.IPLimit, 10_000)
+	o.PerSuite = cmp.Or(o.PerSuite, 40)
+	o.Host = cmp.Or(o.Host, everyHost)
+	o.api = apis(o.APIs)
+	if o.Metered == nil {
+		o.Metered = metered
+	}
+	if o.Caller == nil {
+		app, company := o.App, o.Company
+		o.Caller = func(*http.Request) (string, string) { return app, company }
+	}
+	return o
+}
+
+// The parts of keys.
+func (o Options) address(*http.Request) string { return o.Address }
+func (o Options) isv(*http.Request) string     { return o.ISV }
+
+func (o Options) app(r *http.Request) string {
+	app, _ := o.Caller(r)
+	return app
+}
+
+func (o Options) company(r *http.Request) string {
+	_, company := o.Caller(r)
+	return company
+}
+
+// cost is a [throttle.Policy.Cost] under the monthly quota.
+func (o Options) cost(r *http.Request) int {
+	if o.Metered(r) {
+		return 1
+	}
+	return 0
+}
+
+// metered knows the families that are not on DingTalk's list of free ones. What
+// it does not know is free here: to count a free call would refuse good ones.
+func metered(r *http.Request) bool {
+	path := throttle.Path(r)
+	for _, family := range []string{
+		"/attendance/", "/topapi/attendance/",
+		"/topapi/process", "/v1.0/workflow/",
+		"/topapi/message/", "/v1.0/robot/",
+	} {
+		if strings.HasPrefix(path, family) {
+			return true
+		}
+	}
+	return false
+}

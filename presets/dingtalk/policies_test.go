@@ -1,0 +1,132 @@
+package dingtalk_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
+	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+)
+
+type policy = throttle.Policy
+
+func TestRequestsMeetTheirRows(t *testing.T) {
+	every := []string{"dingtalk-ip", "dingtalk-global", "dingtalk-api", "dingtalk-app", "dingtalk-company", "dingtalk-company-api"}
+	counted := append(every[:6:6], "dingtalk-month")
+	rows := dingtalk.Policies(dingtalk.Options{})
+	for line, want := range map[string][]string{
+		listSub:  every,
+		contact:  every,
+		column:   counted,
+		approval: counted,
+		"POST https://api.dingtalk.com/v1.0/robot/oToMessages/batchSend":              counted,
+		"POST https://oapi.dingtalk.com/topapi/message/corpconversation/asyncsend_v2": counted,
+		"POST https://oapi.dingtalk.com/attendance/list":                              counted,
+		"GET https://oapi.dingtalk.com/gettoken?appkey=a&appsecret=b":                 every,
+		"https://example.com/topapi/v2/department/listsub":                            nil,
+		send: append(every[:2:2], append([]string{"dingtalk-robot", "dingtalk-webhooks"}, every[2:]...)...),
+	} {
+		require.Equal(t, want, presettest.Rows(t, rows, presettest.Request(t, line, nil)), line)
+	}
+}
+
+// limits returns the limits of rows by name.
+func limits(rows []policy) map[string]throttle.Limit {
+	all := make(map[string]throttle.Limit)
+	for _, p := range rows {
+		all[p.Name] = p.Limit
+	}
+	return all
+}
+
+func TestNumbers(t *testing.T) {
+	beijing := time.FixedZone("UTC+8", 8*60*60)
+	month := func(n int) throttle.Limit { return throttle.CalendarWindow(n, throttle.Month, beijing) }
+	for _, c := range []struct {
+		options   dingtalk.Options
+		ip, month string
+		perSecond string
+	}{
+		{dingtalk.Options{}, "10000/20s", month(5_000).String(), "20/s"},
+		{dingtalk.Options{Edition: dingtalk.Standard}, "10000/20s", month(5_000).String(), "20/s"},
+		{dingtalk.Options{Edition: dingtalk.Professional}, "10000/20s", month(500_000).String(), "40/s"},
+		{dingtalk.Options{Edition: dingtalk.Exclusive, IPLimit: 8_000}, "8000/20s", month(5_500_000).String(), "60/s"},
+		{dingtalk.Options{Edition: dingtalk.Edition{PerMonth: 10_000}}, "10000/20s", month(10_000).String(), "20/s"},
+		{dingtalk.Options{Edition: dingtalk.Edition{PerMonth: -1}}, "10000/20s", "1000000/s", "20/s"},
+		{dingtalk.Options{ISV: "vendor"}, "10000/20s", "1000000/s", "1000000/s"},
+	} {
+		all := limits(dingtalk.Policies(c.options))
+		require.Equal(t, c.ip, all["dingtalk-ip"].String())
+		require.Equal(t, c.month, all["dingtalk-month"].String())
+		require.Equal(t, c.perSecond, all["dingtalk-api"].String())
+		require.Equal(t, "20/m", all["dingtalk-robot"].String())
+	}
+	require.Equal(t, "40/s", limits(dingtalk.Policies(dingtalk.Options{ISV: "vendor"}))["dingtalk-suite-company-api"].String())
+	require.Equal(t, "50/s", limits(dingtalk.Policies(dingtalk.Options{ISV: "vendor", PerSuite: 50}))["dingtalk-suite-company-api"].String())
+}
+
+// TestAPIs says which requests share the second of an API.
+func TestAPIs(t *testing.T) {
+	rows := dingtalk.Policies(dingtalk.Options{APIs: []string{"/v1.0/todo/users/{unionId}/tasks/{taskId}"}})
+	of := func(path string) string {
+		host := "https://oapi.dingtalk.com"
+		if path[:2] == "/v" {
+			host = "https://api.dingtalk.com"
+		}
+		return presettest.Budget(t, rows, "dingtalk-api", presettest.Request(t, host+path, nil))
+	}
+	for _, same := range [][2]string{
+		{"/topapi/v2/user/list", "/topapi/v2/user/list/?access_token=t"},
+		{"/v1.0/contact/users/me", "/v1.0/contact/users/z21?x=1"},
+		{"/v1.0/contact/users/me", "/v1.0/contact/users/a%2Fb"},
+		{"/v1.0/oauth2/ding1/token", "/v1.0/oauth2/ding2/token"},
+		{"/v1.0/todo/users/1/tasks/2", "/v1.0/todo/users/3/tasks/4"},
+		{"/v1.0/calendar/users/1/events", "/v1.0/calendar/users/2/events/3"},
+		{"/v1.0", "/v1.0/"},
+	} {
+		require.Equal(t, of(same[0]), of(same[1]), same)
+	}
+	for _, other := range [][2]string{
+		{"/topapi/v2/user/list", "/topapi/v2/user/get"},
+		{"/v1.0/contact/users/me", "/v1.0/contact/departments/1"},
+		{"/v1.0/oauth2/accessToken", "/v1.0/oauth2/ding2/token"},
+		{"/v1.0/todo/users/1/tasks/2", "/v1.0/todo/users/1/tasks"},
+		{"/v1.0/calendar/users/1/events", "/v2.0/calendar/users/1/events"},
+		{"/v1.0/calendar/users", "/v1.0/drive/spaces"},
+	} {
+		require.NotEqual(t, of(other[0]), of(other[1]), other)
+	}
+}
+
+// TestCallersHaveBudgetsOfTheirOwn says what parts two callers.
+func TestCallersHaveBudgetsOfTheirOwn(t *testing.T) {
+	parted := func(a, b dingtalk.Options) (names []string) {
+		r := presettest.Request(t, send, nil)
+		as, bs := dingtalk.Policies(a), dingtalk.Policies(b)
+		for _, name := range presettest.Rows(t, as, r) {
+			if presettest.Budget(t, as, name, r) != presettest.Budget(t, bs, name, r) {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	require.Equal(t, []string{"dingtalk-api", "dingtalk-app"},
+		parted(dingtalk.Options{App: "a"}, dingtalk.Options{App: "b"}))
+	require.Equal(t, []string{"dingtalk-webhooks", "dingtalk-company", "dingtalk-company-api"},
+		parted(dingtalk.Options{Company: "a"}, dingtalk.Options{Company: "b"}))
+	require.Equal(t, []string{"dingtalk-isv-company-api", "dingtalk-isv-company", "dingtalk-isv-api", "dingtalk-isv"},
+		parted(dingtalk.Options{ISV: "a"}, dingtalk.Options{ISV: "b"}))
+	caller := func(*http.Request) (app, company string) { return "a", "b" }
+	require.Empty(t, parted(dingtalk.Options{App: "a", Company: "b"}, dingtalk.Options{Caller: caller}))
+}
+
+// TestMeteredIsAQuestion: what counts for the month can be said.
+func TestMeteredIsAQuestion(t *testing.T) {
+	rows := dingtalk.Policies(dingtalk.Options{Metered: func(r *http.Request) bool { return r.URL.Host == "api.dingtalk.com" }})
+	require.Contains(t, presettest.Rows(t, rows, presettest.Request(t, contact, nil)), "dingtalk-month")
+	require.NotContains(t, presettest.Rows(t, rows, presettest.Request(t, column, nil)), "dingtalk-month")
+}
