@@ -1,0 +1,185 @@
+// Package feishu is the table of limits of Feishu's open platform (飞书), and of
+// Lark's: what one app may call, a custom bot may send and a tenant may use.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: feishu.Policies(feishu.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	row                limit            one budget for each        closed by
+//	feishu-api-second  the tier, 50/s   app, tenant and API        a refusal, below
+//	feishu-api-minute  the tier, 1000/m app, tenant and API
+//	feishu-bot-second  5/s              custom bot                 a refusal, and 11232
+//	feishu-bot-minute  100/m            custom bot
+//	feishu-month       PerMonth         tenant; left out if 0
+//
+// Both bounds of a tier hold. An API of [Options.APIs] has rows of its own, with
+// its name behind theirs: "feishu-api-second GET /open-apis/im/v1/chats".
+//
+// # Refusals
+//
+// A 429, and on some old APIs a 400 with the code 99991400, closes the API for
+// as many seconds as x-ogw-ratelimit-reset says; for a minute, the longest
+// window, if it does not say (inferred). It closes the shorter of the API's two
+// rows, which is enough to stop it and comes back sooner.
+//
+// 11232 means that the platform's bots are overloaded, which happens around full
+// and half hours: better send at another time. It closes the bot for a minute
+// (inferred).
+//
+// # Not covered
+//
+// The tiers of most APIs: each API's page names its own. The refusal of a tenant
+// that has used up its month: its code is not known. When the row itself is full,
+// it is so for the rest of the month, so who has a deadline is refused at once.
+// How a minute of Feishu's begins is not known either; a sliding window is right
+// for any.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: tiers, both bounds, bots, 11232, the headers and the code:
+//     https://open.larkoffice.com/document/ukTMukTMukTM/uUzN04SN3QjL1cDN.md
+//   - official: 400 on old APIs:
+//     https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control.md
+//   - official: the month, from June 2026:
+//     https://open.feishu.cn/document/platform-notices/platform-updates-/custom-app-api-call-limit.md
+//   - inferred: which row a refusal closes, and a minute where nothing is said.
+package feishu
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// BasicPerMonth is what all custom apps of a tenant on the basic plan may call
+// together in a month.
+const BasicPerMonth = 1_000_000
+
+// A Tier is what one app may call one API in one tenant. A bound of 0 is none.
+type Tier struct {
+	PerSecond int
+	PerMinute int
+}
+
+// Options are what differs between accounts. The zero value is one app in one
+// tenant of Feishu.
+type Options struct {
+	// Host is where the API is; Lark's is open.larksuite.com. Defaults to
+	// open.feishu.cn.
+	Host string
+
+	// App and Tenant return the ids of who is calling. Ids, not tokens: those
+	// change every two hours, and some are a user's. Default to nil: all
+	// requests are one app's, in one tenant.
+	App, Tenant func(*http.Request) string
+
+	// APIs are the tiers of single APIs, by method and path:
+	//
+	//	"GET /open-apis/contact/v3/users/{user_id}": {PerSecond: 50, PerMinute: 1000}
+	//
+	// Defaults to nil. All that are not listed share a budget if they share
+	// method, service and version: nobody can tell an API from a user's name in
+	// a path, and a budget for each user would be too many.
+	APIs map[string]Tier
+
+	// Tier is for APIs that are not listed. Defaults to 50 a second and 1,000
+	// a minute.
+	Tier Tier
+
+	// PerMonth is what a tenant may call in a month, such as [BasicPerMonth].
+	// Defaults to 0: not counted.
+	PerMonth int
+
+	// Metered says which requests the month counts; some APIs are free.
+	// Defaults to nil: all.
+	Metered func(*http.Request) bool
+}
+
+var (
+	beijing = time.FixedZone("UTC+8", 8*60*60)
+	bots    = Tier{PerSecond: 5, PerMinute: 100}
+)
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+
+	rows := tier("api", "", o.Tier, throttle.Policy{
+		Match: o.Host + "/open-apis/", Cost: o.unlisted,
+		Key:     throttle.Join(o.App, o.Tenant, throttle.Method, family),
+		Penalty: refused,
+	})
+	for _, api := range slices.Sorted(maps.Keys(o.APIs)) {
+		method, path := split(api)
+		rows = append(rows, tier("api", " "+api, o.APIs[api], throttle.Policy{
+			Match:   strings.TrimLeft(method+" "+o.Host+path, " "),
+			Key:     throttle.Join(o.App, o.Tenant),
+			Penalty: refused,
+		})...)
+	}
+	rows = append(rows, tier("bot", "", bots, throttle.Policy{
+		Match: "POST " + o.Host + botPath + "{bot}", Key: throttle.PathValue("bot"),
+		Penalty: feedback.First(refused, overloaded),
+	})...)
+	if o.PerMonth > 0 {
+		rows = append(rows, throttle.Policy{
+			Name: "feishu-month", Match: o.Host + "/open-apis/", Key: o.Tenant, Cost: o.metered,
+			Limit:   throttle.CalendarWindow(o.PerMonth, throttle.Month, beijing),
+			Penalty: throttle.NoPenalty,
+		})
+	}
+	return rows
+}
+
+// tier makes the rows of both bounds. One of them is enough to stop the API.
+func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy) {
+	for _, bound := range []struct {
+		name string
+		n    int
+		per  time.Duration
+	}{
+		{"second", t.PerSecond, time.Second},
+		{"minute", t.PerMinute, time.Minute},
+	} {
+		if bound.n > 0 {
+			row.Name = "feishu-" + name + "-" + bound.name + api
+			row.Limit = throttle.SlidingWindow(bound.n, bound.per)
+			rows = append(rows, row)
+			row.Penalty = throttle.NoPenalty
+		}
+	}
+	return rows
+}
+
+func (o Options) withDefaults() Options {
+	o.Host = cmp.Or(o.Host, "open.feishu.cn")
+	o.Tier = cmp.Or(o.Tier, Tier{PerSecond: 50, PerMinute: 1000})
+	if o.App == nil {
+		o.App = one
+	}
+	if o.Tenant == nil {
+		o.Tenant = one
+	}
+	return o
+}
+
+func one(*http.Request) string { return "" }
+
+func (o Options) metered(r *http.Request) int {
+	if o.Metered != nil && !o.Metered(r) {
+		return 0
+	}
+	return 1
+}

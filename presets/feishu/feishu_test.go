@@ -1,0 +1,137 @@
+package feishu_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/feishu"
+	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+)
+
+type (
+	closes = map[string]time.Duration
+	header = presettest.Header
+)
+
+const (
+	members = "https://open.feishu.cn/open-apis/contact/v3/users?page_size=50"
+	hook    = "POST https://open.feishu.cn/open-apis/bot/v2/hook/6a1d"
+	tooFast = `{"code":99991400,"msg":"request trigger frequency limit"}`
+)
+
+func TestRefusals(t *testing.T) {
+	presettest.Run(t, feishu.Policies(feishu.Options{PerMonth: feishu.BasicPerMonth}), []presettest.Case{
+		{
+			Name: "429", Request: members, Status: 429, Answers: tooFast,
+			Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "52"},
+			Closes: closes{"feishu-api-second": 52 * time.Second},
+		},
+		{
+			Name: "an old API's 400", Request: members, Status: 400, Answers: tooFast,
+			Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "1"},
+			Closes: closes{"feishu-api-second": time.Second},
+		},
+		{
+			Name: "429 that does not say", Request: members, Status: 429, Answers: tooFast,
+			Closes: closes{"feishu-api-second": time.Minute},
+		},
+		{
+			Name: "400 that does not say", Request: members, Status: 400, Answers: tooFast,
+			Closes: closes{"feishu-api-second": time.Minute},
+		},
+		{
+			Name: "a bot", Request: hook, Status: 429, Answers: tooFast,
+			Header: header{"x-ogw-ratelimit-limit": "5", "x-ogw-ratelimit-reset": "1"},
+			Closes: closes{"feishu-bot-second": time.Second},
+		},
+		{
+			Name: "all bots", Request: hook, Answers: `{"code":11232,"msg":"frequency limited"}`,
+			Closes: closes{"feishu-bot-second": time.Minute},
+		},
+	})
+}
+
+func TestNoRefusals(t *testing.T) {
+	presettest.Run(t, feishu.Policies(feishu.Options{PerMonth: feishu.BasicPerMonth}), []presettest.Case{
+		{Name: "success", Request: members, Answers: `{"code":0,"msg":"success","data":{"items":[]}}`},
+		{
+			Name: "success that tells of the limit", Request: members, Answers: `{"code":0,"msg":"success"}`,
+			Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "52"},
+		},
+		{
+			Name: "400 of another kind", Request: members, Status: 400, Answers: `{"code":99992402,"msg":"field validation failed"}`,
+			Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "52"},
+		},
+		{Name: "the code somewhere else", Request: members, Status: 400, Answers: `{"code":1,"msg":"99991400","data":{"code":99991400}}`},
+		{Name: "a token that is wrong", Request: members, Status: 401, Answers: `{"code":99991663,"msg":"Invalid access token"}`},
+		{Name: "no permission", Request: members, Status: 403, Answers: `{"code":99991672,"msg":"Access denied"}`},
+		{Name: "a gateway's page", Request: members, Status: 502, Header: header{"Content-Type": "text/html"}, Answers: "<html>99991400</html>"},
+		{Name: "the bots' code from an API", Request: members, Answers: `{"code":11232,"msg":"frequency limited"}`},
+		{Name: "a bot that is not there", Request: hook, Status: 400, Answers: `{"code":19001,"msg":"param invalid: incoming webhook access token invalid"}`},
+	})
+}
+
+// TestBodiesAreLeftAlone: an answer with status 200 is no refusal of an API, so
+// nothing is read ahead of its reader.
+func TestBodiesAreLeftAlone(t *testing.T) {
+	r := presettest.Request(t, members, nil)
+	read := presettest.LookedAt(t, feishu.Policies(feishu.Options{}), r, 200, header{"Content-Type": "application/json"}, `{"data":"`)
+	require.Zero(t, read)
+}
+
+func TestRows(t *testing.T) {
+	policies := feishu.Policies(feishu.Options{
+		PerMonth: 1000,
+		Metered: func(r *http.Request) bool {
+			return throttle.Path(r) != "/open-apis/auth/v3/tenant_access_token/internal"
+		},
+		APIs: map[string]feishu.Tier{
+			"GET /open-apis/contact/v3/users/{user_id}": {PerSecond: 20, PerMinute: 600},
+			"/open-apis/drive/v1/files/{file}/copy":     {PerMinute: 5},
+		},
+	})
+	for _, c := range []struct {
+		request string
+		want    []string
+	}{
+		{"https://open.feishu.cn/open-apis/contact/v3/users", []string{"feishu-api-second", "feishu-api-minute", "feishu-month"}},
+		{"https://open.feishu.cn/open-apis/contact/v3/users/ou_1", []string{
+			"feishu-api-second GET /open-apis/contact/v3/users/{user_id}",
+			"feishu-api-minute GET /open-apis/contact/v3/users/{user_id}", "feishu-month",
+		}},
+		{"DELETE https://open.feishu.cn/open-apis/contact/v3/users/ou_1", []string{"feishu-api-second", "feishu-api-minute", "feishu-month"}},
+		{"POST https://open.feishu.cn/open-apis/drive/v1/files/f/copy", []string{"feishu-api-minute /open-apis/drive/v1/files/{file}/copy", "feishu-month"}},
+		{"POST https://open.feishu.cn/open-apis/auth/v3/tenant_access_token/internal", []string{"feishu-api-second", "feishu-api-minute"}},
+		{hook, []string{"feishu-bot-second", "feishu-bot-minute", "feishu-month"}},
+		{"https://open.larksuite.com/open-apis/contact/v3/users", nil},
+	} {
+		require.Equal(t, c.want, presettest.Rows(t, policies, presettest.Request(t, c.request, nil)), c.request)
+	}
+}
+
+func TestBudgets(t *testing.T) {
+	tenant := throttle.Header("X-Tenant")
+	policies := feishu.Policies(feishu.Options{Host: "open.larksuite.com", Tenant: tenant, PerMonth: 1000})
+	budget := func(policy, line, tenant string) string {
+		r := presettest.Request(t, line, nil)
+		r.Header.Set("X-Tenant", tenant)
+		b := presettest.Budget(t, policies, policy, r)
+		require.NotEmpty(t, b)
+		return b
+	}
+	const api, month = "feishu-api-minute", "feishu-month"
+	one := budget(api, "https://open.larksuite.com/open-apis/contact/v3/users/ou_1", "a")
+	require.Equal(t, one, budget(api, "https://open.larksuite.com/open-apis/contact/v3/users/ou_2", "a"), "users share")
+	require.NotEqual(t, one, budget(api, "DELETE https://open.larksuite.com/open-apis/contact/v3/users/ou_1", "a"))
+	require.NotEqual(t, one, budget(api, "https://open.larksuite.com/open-apis/im/v1/chats", "a"))
+	require.NotEqual(t, one, budget(api, "https://open.larksuite.com/open-apis/contact/v3/users/ou_1", "b"))
+	require.Equal(t, budget(month, "https://open.larksuite.com/open-apis/im/v1/chats", "a"),
+		budget(month, "https://open.larksuite.com/open-apis/contact/v3/users", "a"), "APIs share the month")
+
+	bot := budget("feishu-bot-minute", "POST https://open.larksuite.com/open-apis/bot/v2/hook/one", "a")
+	require.NotEqual(t, bot, budget("feishu-bot-minute", "POST https://open.larksuite.com/open-apis/bot/v2/hook/two", "a"))
+}

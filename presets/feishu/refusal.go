@@ -1,0 +1,26 @@
+package feishu
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// What Feishu answers instead of an answer.
+var (
+	reset = feedback.Headers{Reset: "X-Ogw-Ratelimit-Reset"}.Penalty
+
+	refused = feedback.First(
+		feedback.When{Status: []int{429}}.Penalty(feedback.First(reset, feedback.For(time.Minute))),
+		feedback.When{Status: []int{400}}.Penalty(feedback.Codes{
+			Fields: []string{"code"},
+			Lasts:  map[string]time.Duration{"99991400": time.Minute},
+			End:    reset,
+		}.Penalty),
+	)
+
+	overloaded = feedback.Codes{
+		Fields: []string{"code"},
+		Lasts:  map[string]time.Duration{"11232": time.Minute},
+	}.Penalty
+)
