@@ -1,0 +1,198 @@
+// Package wecom is the table of limits of WeCom's server API (企业微信): what a
+// company, an address, an application and a group robot may call.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: wecom.Policies(wecom.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	row                   limit           one budget for each    45009 closes it for
+//	wecom-company-minute  10,000/m        company and API        a minute
+//	wecom-company-hour    150,000/h       company and API
+//	wecom-ip-minute       20,000/m        address and API
+//	wecom-ip-hour         600,000/h       address and API
+//	wecom-checkin         600/m           company                a minute
+//	wecom-approval        600/m           company                a minute
+//	wecom-ticket-company  400/h           company
+//	wecom-ticket-app      100/h           application            an hour
+//	wecom-app-day         200 × accounts  application            the rest of the day
+//	wecom-group-minute    20,000/m        company                a minute
+//	wecom-group-hour      300,000/h       company
+//	wecom-robot           20/m            robot                  a minute
+//
+// The two message rows count person-times: a message to 1,000 people costs
+// 1,000. Messages and robots do not count under company and address.
+//
+// # Refusals
+//
+// WeCom refuses with status 200 and an errcode. 45009 is for frequency: what
+// tripped a minute's limit is blocked for a minute, an hour's for an hour, a day's
+// for the day. The answer says neither which window nor whose budget. So it
+// closes the API for the company and for [Options.Blocked], and the address not
+// at all: of the budgets that it may speak of, the narrower (inferred). Where all
+// limits of an API have one window, that window counts.
+//
+// 45033 is for concurrency, and closes the API for the company for a second
+// (inferred).
+//
+// An application that has used up its day is closed for the rest of it, in
+// Beijing: who has a deadline before that is refused at once.
+//
+// # Not covered
+//
+// What is dropped without an error: more than 30 messages a minute or 1,000 an
+// hour to one member from one application, more than 200 a minute or 10,000 a day
+// to one member in groups. A [throttle.Limiter] with the member as key can hold
+// those back. Nor what is blocked for mistakes: ten wrong tokens in a minute on
+// kf/sync_msg (a minute), 2,000 wrong arguments in an hour on gettoken (an
+// hour). Nor debug=1, 5 a minute.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: limits, and how long each window blocks:
+//     https://developer.work.weixin.qq.com/document/path/90454
+//   - observed: 45009 and 45033 with status 200:
+//     https://developers.weixin.qq.com/community/develop/doc/000e843d6604b07015fcb500d51000,
+//     https://developers.weixin.qq.com/community/personal/oCJUswwTEpFaQkIr4eTAmGeBGfeQ
+//   - official (staff), on what is blocked for mistakes:
+//     https://developers.weixin.qq.com/community/enterprisewechat/doc/0006e047caca30ab50ec916195b800,
+//     https://developers.weixin.qq.com/community/enterprisewechat/doc/0000c80533033826589c94f6356400
+//   - observed, in public code: the robot's 20 a minute.
+//   - inferred: whose budget 45009 closes, and a second for 45033.
+package wecom
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// What a service provider may call from one address; set them as IPPerMinute
+// and IPPerHour.
+const (
+	ProviderIPPerMinute = 40_000
+	ProviderIPPerHour   = 1_200_000
+)
+
+// Options are what differs between accounts. The zero value is one company that
+// calls from one address with one application.
+type Options struct {
+	// Company returns the id of the company (corpid) that is called for. An
+	// id, not a token: that changes. Defaults to nil: all requests are for
+	// one.
+	Company func(*http.Request) string
+
+	// App returns the id of the application. Defaults to nil: all requests
+	// are one's.
+	App func(*http.Request) string
+
+	// Address returns a name for the address that the request leaves from.
+	// Defaults to nil: all leave from one.
+	Address func(*http.Request) string
+
+	// IPPerMinute and IPPerHour are what one address may call of one API.
+	// Default to 20,000 and 600,000.
+	IPPerMinute, IPPerHour int
+
+	// Accounts is how many members the company may have; 200 times as many
+	// people may be sent to in a day by one application. Defaults to 0: they
+	// are not counted, and only a refusal closes the day.
+	Accounts int
+
+	// People returns how many people a message goes to. Defaults to nil: one.
+	People func(*http.Request) int
+
+	// Blocked is for how long 45009 closes an API: time.Hour is right for who
+	// trips the hour. Defaults to a minute.
+	Blocked time.Duration
+}
+
+const (
+	host = "qyapi.weixin.qq.com"
+
+	appMessage   = "/cgi-bin/message/send"
+	groupMessage = "/cgi-bin/appchat/send"
+	robotMessage = "/cgi-bin/webhook/send"
+)
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	var (
+		none    = throttle.NoPenalty
+		company = throttle.Join(o.Company, throttle.Path)
+		address = throttle.Join(o.Address, throttle.Path)
+		app     = throttle.Join(o.Company, o.App)
+		blocked = refused(o.Blocked)
+	)
+	rows := []throttle.Policy{
+		{Name: "wecom-company-minute", Match: host + "/cgi-bin/", Key: company, Cost: o.base,
+			Limit: throttle.PerMinute(10_000), Penalty: blocked},
+		{Name: "wecom-company-hour", Match: host + "/cgi-bin/", Key: company, Cost: o.base,
+			Limit: throttle.PerHour(150_000), Penalty: none},
+		{Name: "wecom-ip-minute", Match: host + "/cgi-bin/", Key: address, Cost: o.base,
+			Limit: throttle.PerMinute(o.IPPerMinute), Penalty: none},
+		{Name: "wecom-ip-hour", Match: host + "/cgi-bin/", Key: address, Cost: o.base,
+			Limit: throttle.PerHour(o.IPPerHour), Penalty: none},
+
+		{Name: "wecom-checkin", Match: host + "/cgi-bin/{service}/getcheckindata", Key: o.Company,
+			Limit: throttle.PerMinute(600), Penalty: refused(time.Minute)},
+		{Name: "wecom-approval", Match: host + "/cgi-bin/{service}/getapprovaldata", Key: o.Company,
+			Limit: throttle.PerMinute(600), Penalty: refused(time.Minute)},
+		{Name: "wecom-ticket-company", Match: host + "/cgi-bin/get_jsapi_ticket", Key: o.Company,
+			Limit: throttle.PerHour(400), Penalty: none},
+		{Name: "wecom-ticket-app", Match: host + "/cgi-bin/get_jsapi_ticket", Key: app,
+			Limit: throttle.PerHour(100), Penalty: refused(time.Hour)},
+
+		{Name: "wecom-app-day", Match: "POST " + host + appMessage, Key: app, Cost: o.people,
+			Limit: throttle.CalendarWindow(o.perDay(), throttle.Day, beijing), Penalty: usedUp},
+		{Name: "wecom-group-minute", Match: "POST " + host + groupMessage, Key: o.Company, Cost: o.people,
+			Limit: throttle.PerMinute(20_000), Penalty: refused(time.Minute)},
+		{Name: "wecom-group-hour", Match: "POST " + host + groupMessage, Key: o.Company, Cost: o.people,
+			Limit: throttle.PerHour(300_000), Penalty: none},
+		{Name: "wecom-robot", Match: "POST " + host + robotMessage, Key: throttle.Query("key"),
+			Limit: throttle.PerMinute(20), Penalty: refused(time.Minute)},
+	}
+	return rows
+}
+
+func (o Options) withDefaults() Options {
+	for _, who := range []*func(*http.Request) string{&o.Company, &o.App, &o.Address} {
+		if *who == nil {
+			*who = func(*http.Request) string { return "" }
+		}
+	}
+	o.IPPerMinute = cmp.Or(o.IPPerMinute, 20_000)
+	o.IPPerHour = cmp.Or(o.IPPerHour, 600_000)
+	o.Blocked = cmp.Or(o.Blocked, time.Minute)
+	return o
+}
+
+// base is the cost under company and address, where messages do not count.
+func (o Options) base(r *http.Request) int {
+	switch throttle.Path(r) {
+	case appMessage, groupMessage, robotMessage:
+		return 0
+	}
+	return 1
+}
+
+func (o Options) people(r *http.Request) int {
+	if o.People == nil {
+		return 1
+	}
+	return o.People(r)
+}
+
+// uncounted is more than anybody sends to in a day: a row that only a refusal
+// closes.
+const uncounted = 1_000_000_000
+
+func (o Options) perDay() int { return cmp.Or(200*o.Accounts, uncounted) }

@@ -1,0 +1,153 @@
+package wecom_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+	"github.com/fleetthrottle/throttle/presets/wecom"
+)
+
+type (
+	closes = map[string]time.Duration
+	header = presettest.Header
+)
+
+const (
+	members   = "https://qyapi.weixin.qq.com/cgi-bin/user/list?access_token=t&department_id=1"
+	checkin   = "POST https://qyapi.weixin.qq.com/cgi-bin/checkin/getcheckindata?access_token=t"
+	approval  = "POST https://qyapi.weixin.qq.com/cgi-bin/corp/getapprovaldata?access_token=t"
+	ticket    = "https://qyapi.weixin.qq.com/cgi-bin/get_jsapi_ticket?access_token=t"
+	message   = "POST https://qyapi.weixin.qq.com/cgi-bin/message/send?access_token=t"
+	groupChat = "POST https://qyapi.weixin.qq.com/cgi-bin/appchat/send?access_token=t"
+	robot     = "POST https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=693a91f6"
+
+	tooOften = `{"errcode":45009,"errmsg":"api freq out of limit, hint: [1635043469_160_1ea1b1d99cd2c82ebf782c0c06a61af4], from ip: x.x.x.x, more info at https://open.work.weixin.qq.com/devtool/query?e=45009"}`
+	tooMany  = `{"errcode":45033,"errmsg":"api concurrency out of limit"}`
+)
+
+func TestRefusals(t *testing.T) {
+	presettest.Run(t, wecom.Policies(wecom.Options{}), []presettest.Case{
+		{Name: "frequency", Request: members, Answers: tooOften, Closes: closes{"wecom-company-minute": time.Minute}},
+		{Name: "concurrency", Request: members, Answers: tooMany, Closes: closes{"wecom-company-minute": time.Second}},
+		{
+			Name: "check-in", Request: checkin, Answers: tooOften,
+			Closes: closes{"wecom-company-minute": time.Minute, "wecom-checkin": time.Minute},
+		},
+		{
+			Name: "approval", Request: approval, Answers: tooOften,
+			Closes: closes{"wecom-company-minute": time.Minute, "wecom-approval": time.Minute},
+		},
+		{
+			Name: "a ticket", Request: ticket, Answers: tooOften,
+			Closes: closes{"wecom-company-minute": time.Minute, "wecom-ticket-app": time.Hour},
+		},
+		{
+			Name: "a message, at ten in Beijing", Request: message, Answers: tooOften,
+			Header: header{"Date": "Sat, 01 Jan 2000 02:00:00 GMT"},
+			Closes: closes{"wecom-app-day": 14 * time.Hour},
+		},
+		{
+			Name: "a message, at one in Beijing", Request: message, Answers: tooOften,
+			Header: header{"Date": "Fri, 31 Dec 1999 17:00:00 GMT"},
+			Closes: closes{"wecom-app-day": 23 * time.Hour},
+		},
+		{Name: "a group's message", Request: groupChat, Answers: tooOften, Closes: closes{"wecom-group-minute": time.Minute}},
+		{Name: "a robot", Request: robot, Answers: tooOften, Closes: closes{"wecom-robot": time.Minute}},
+	})
+	presettest.Run(t, wecom.Policies(wecom.Options{Blocked: time.Hour}), []presettest.Case{
+		{Name: "who trips the hour", Request: members, Answers: tooOften, Closes: closes{"wecom-company-minute": time.Hour}},
+	})
+}
+
+func TestNoRefusals(t *testing.T) {
+	presettest.Run(t, wecom.Policies(wecom.Options{}), []presettest.Case{
+		{Name: "success", Request: members, Answers: `{"errcode":0,"errmsg":"ok","userlist":[]}`},
+		{Name: "a token that is wrong", Request: members, Answers: `{"errcode":40014,"errmsg":"invalid access_token"}`},
+		{Name: "no permission", Request: members, Answers: `{"errcode":60011,"errmsg":"no privilege to access/modify contact/party/agent"}`},
+		{Name: "busy", Request: members, Answers: `{"errcode":-1,"errmsg":"system busy"}`},
+		{Name: "the code somewhere else", Request: members, Answers: `{"errcode":0,"errmsg":"45009","data":{"errcode":45009}}`},
+		{Name: "concurrency says nothing of a day", Request: message, Answers: tooMany},
+		{Name: "a page", Request: members, Status: 502, Header: header{"Content-Type": "text/html"}, Answers: "<html>45009</html>"},
+		{Name: "a file", Request: members, Header: header{"Content-Type": "image/jpeg"}, Answers: "\xff\xd8 45009"},
+	})
+}
+
+func TestBodiesAreLeftAlone(t *testing.T) {
+	policies := wecom.Policies(wecom.Options{})
+	r := presettest.Request(t, members, nil)
+	read := presettest.LookedAt(t, policies, r, 200, header{"Content-Type": "video/mp4"}, `{"errcode":45009}`)
+	require.Zero(t, read, "a file")
+	read = presettest.LookedAt(t, policies, r, 200, header{"Content-Type": "application/json"}, `{"errcode":0,"errmsg":"ok"}`)
+	require.LessOrEqual(t, read, 4<<10, "no more than what holds the code")
+}
+
+func TestCosts(t *testing.T) {
+	people := func(*http.Request) int { return 1000 }
+	policies := wecom.Policies(wecom.Options{Accounts: 10, People: people})
+	base := map[string]int{
+		"wecom-company-minute": 1, "wecom-company-hour": 1, "wecom-ip-minute": 1, "wecom-ip-hour": 1,
+	}
+	with := func(more map[string]int) map[string]int {
+		for name, cost := range base {
+			more[name] = cost
+		}
+		return more
+	}
+	for _, c := range []struct {
+		request string
+		want    map[string]int
+	}{
+		{members, base},
+		{checkin, with(map[string]int{"wecom-checkin": 1})},
+		{approval, with(map[string]int{"wecom-approval": 1})},
+		{ticket, with(map[string]int{"wecom-ticket-company": 1, "wecom-ticket-app": 1})},
+		{message, map[string]int{"wecom-app-day": 1000}},
+		{groupChat, map[string]int{"wecom-group-minute": 1000, "wecom-group-hour": 1000}},
+		{robot, map[string]int{"wecom-robot": 1}},
+	} {
+		require.Equal(t, c.want, presettest.Costs(t, policies, presettest.Request(t, c.request, nil)), c.request)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	limits := func(o wecom.Options) map[string]string {
+		all := make(map[string]string)
+		for _, p := range wecom.Policies(o) {
+			all[p.Name] = p.Limit.String()
+		}
+		return all
+	}
+	got := limits(wecom.Options{})
+	require.Equal(t, "20000/m", got["wecom-ip-minute"])
+	require.Equal(t, "600000/h", got["wecom-ip-hour"])
+	require.Equal(t, "1000000000/day +08:00", got["wecom-app-day"])
+
+	got = limits(wecom.Options{IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour, Accounts: 300})
+	require.Equal(t, "40000/m", got["wecom-ip-minute"])
+	require.Equal(t, "1200000/h", got["wecom-ip-hour"])
+	require.Equal(t, "60000/day +08:00", got["wecom-app-day"])
+}
+
+func TestBudgets(t *testing.T) {
+	policies := wecom.Policies(wecom.Options{Company: throttle.Header("X-Corp"), Address: throttle.Header("X-Address")})
+	budget := func(policy, line, corp, address string) string {
+		r := presettest.Request(t, line, nil)
+		r.Header.Set("X-Corp", corp)
+		r.Header.Set("X-Address", address)
+		b := presettest.Budget(t, policies, policy, r)
+		require.NotEmpty(t, b)
+		return b
+	}
+	company, ip := "wecom-company-minute", "wecom-ip-minute"
+	require.Equal(t, budget(company, members, "a", "1"), budget(company, members+"&fetch_child=1", "a", "2"))
+	require.NotEqual(t, budget(company, members, "a", "1"), budget(company, members, "b", "1"))
+	require.NotEqual(t, budget(company, members, "a", "1"), budget(company, checkin, "a", "1"))
+	require.Equal(t, budget(ip, members, "a", "1"), budget(ip, members, "b", "1"))
+	require.NotEqual(t, budget(ip, members, "a", "1"), budget(ip, members, "a", "2"))
+	require.NotEqual(t, budget("wecom-robot", robot, "", ""), budget("wecom-robot", robot+"7", "", ""))
+}
