@@ -1,0 +1,151 @@
+// Package github is the table of limits of GitHub's REST and GraphQL APIs: the
+// primary limit of an hour, and the secondary ones, of which GitHub does not tell
+// until they are passed.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: github.Policies(github.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	row                    limit          one budget for each    closed by
+//	github-primary         PerHour/h      account and resource   remaining 0
+//	github-in-flight       100 in flight  account                a secondary refusal
+//	github-points          900/m          account, REST          the same, to REST
+//	github-graphql-points  2,000/m        account, GraphQL       the same, to GraphQL
+//	github-content-minute  80/m           account, creations
+//	github-content-hour    500/h          account, creations
+//	github-oauth           2,000/h        token requests         429 and Retry-After
+//
+// REST: GET, HEAD and OPTIONS cost a point, all else five. GraphQL: a query costs
+// a point, a mutation five. A request body that cannot be looked at, because
+// its GetBody is nil, counts as a mutation.
+//
+// Resources are what GitHub counts apart under the primary limit: core, search,
+// code_search and graphql. Each answer tells what is left of its resource, which
+// lowers github-primary where the resource allows less, or where another program
+// of the same user calls too.
+//
+// # Refusals
+//
+// Both kinds come with 403 or 429, and a 403 may also be about permissions. In
+// GitHub's own order of trust: a Retry-After counts; else, if
+// x-ratelimit-remaining is 0, x-ratelimit-reset; else a minute. With nothing left
+// the refusal is primary. It is secondary if its message speaks of a
+// "secondary rate limit" (the wording around that has changed), and so is a
+// Retry-After, or a 429, while there is something left. A 403 with none of these
+// closes nothing.
+//
+// A secondary refusal closes all requests of the account, through
+// github-in-flight, because it does not say which of the limits it was, and going
+// on may get an integration banned.
+//
+// # Not covered
+//
+// 90 seconds of CPU in 60 seconds, which nobody can count from outside: space
+// costly queries out. Resources other than the four. The points that a
+// GraphQL query costs under the primary limit: it is counted as one, and the
+// headers correct it. Refusals of GraphQL with status 200: the headers close the
+// row then.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: limits, points, headers, refusals and their order of trust:
+//     https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api
+//   - official: the names of resources:
+//     https://docs.github.com/en/rest/rate-limit/rate-limit
+//   - observed: secondary refusals without any header:
+//     https://github.com/gofri/go-github-ratelimit/issues/29, and wordings that
+//     changed: issues 14 and 15 there.
+//   - inferred: which rows a refusal closes, and what creates content.
+package github
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// What the primary limit allows in an hour.
+const (
+	Anonymous  = 60     // an address without a token
+	User       = 5_000  // a user, over all tokens; an installation has up to 12,500
+	Enterprise = 15_000 // a user or an app of Enterprise Cloud
+	Actions    = 1_000  // the GITHUB_TOKEN of a workflow, for each repository
+)
+
+// Options are what differs between accounts. The zero value is one user with a
+// token.
+type Options struct {
+	// Account returns the id of who is calling: the user or the installation,
+	// or a name for the address of who has no token. An id, not a token: all
+	// tokens of a user share the limits. Defaults to nil: all requests are
+	// one's.
+	Account func(*http.Request) string
+
+	// PerHour is what the primary limit allows. Defaults to [User].
+	PerHour int
+
+	// Creates says which requests create content: issues, comments, commits,
+	// pull requests. Defaults to nil: each POST and PUT, and of GraphQL each
+	// mutation.
+	Creates func(*http.Request) bool
+}
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	return []throttle.Policy{
+		{
+			Name: "github-primary", Match: "api.github.com/", Key: throttle.Join(o.Account, resource),
+			Limit: throttle.PerHour(o.PerHour), Penalty: primary, Quota: left,
+		},
+		{
+			Name: "github-in-flight", Match: "api.github.com/", Key: o.Account,
+			Limit: throttle.Concurrency(100), Penalty: secondary,
+		},
+		{
+			Name: "github-points", Match: "api.github.com/", Key: o.Account, Cost: restPoints,
+			Limit: throttle.PerMinute(900), Penalty: secondary,
+		},
+		{
+			Name: "github-graphql-points", Match: "api.github.com/graphql", Key: o.Account, Cost: graphqlPoints,
+			Limit: throttle.PerMinute(2000), Penalty: secondary,
+		},
+		{
+			Name: "github-content-minute", Match: "api.github.com/", Key: o.Account, Cost: o.creations,
+			Limit: throttle.PerMinute(80), Penalty: throttle.NoPenalty,
+		},
+		{
+			Name: "github-content-hour", Match: "api.github.com/", Key: o.Account, Cost: o.creations,
+			Limit: throttle.PerHour(500), Penalty: throttle.NoPenalty,
+		},
+		{
+			Name: "github-oauth", Match: "POST github.com/login/oauth/access_token",
+			Limit: throttle.PerHour(2000), Penalty: throttle.RetryAfter,
+		},
+	}
+}
+
+func (o Options) withDefaults() Options {
+	if o.Account == nil {
+		o.Account = func(*http.Request) string { return "" }
+	}
+	if o.Creates == nil {
+		o.Creates = creates
+	}
+	o.PerHour = cmp.Or(o.PerHour, User)
+	return o
+}
+
+func (o Options) creations(r *http.Request) int {
+	if !o.Creates(r) {
+		return 0
+	}
+	return 1
+}

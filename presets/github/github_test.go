@@ -1,0 +1,182 @@
+package github_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/github"
+	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+)
+
+type (
+	closes = map[string]time.Duration
+	left   = map[string]throttle.Quota
+	header = presettest.Header
+)
+
+const (
+	issues  = "https://api.github.com/repos/octocat/hello/issues"
+	search  = "https://api.github.com/search/issues?q=is:open"
+	graphql = "POST https://api.github.com/graphql"
+
+	exceeded      = `{"message":"API rate limit exceeded for user ID 583231.","documentation_url":"https://docs.github.com/rest/overview/rate-limits-for-the-rest-api"}`
+	secondary     = `{"documentation_url":"https://docs.github.com/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits","message":"You have exceeded a secondary rate limit. Please wait a few minutes before you try again."}`
+	secondaryLong = `{"message":"You have exceeded a secondary rate limit and have been temporarily blocked from content creation. Please retry your request again later."}`
+	forbidden     = `{"message":"Resource not accessible by integration","documentation_url":"https://docs.github.com/rest/issues"}`
+)
+
+// The bubble of a case begins at the second 946684800. What is cut off the
+// seconds of a reset is added.
+func counted(resource, remaining string) header {
+	return header{
+		"x-ratelimit-limit": "5000", "x-ratelimit-remaining": remaining, "x-ratelimit-used": "1",
+		"x-ratelimit-reset": "946685700", "x-ratelimit-resource": resource,
+	}
+}
+
+func and(h header, name, value string) header {
+	h[name] = value
+	return h
+}
+
+const reset = 901 * time.Second
+
+func TestRefusals(t *testing.T) {
+	none := left{"github-primary": {Left: 0, Reset: reset}}
+	some := left{"github-primary": {Left: 4000, Reset: reset}}
+	primary := func(d time.Duration) closes { return closes{"github-primary": d} }
+	rest := func(d time.Duration) closes { return closes{"github-in-flight": d, "github-points": d} }
+
+	presettest.Run(t, github.Policies(github.Options{}), []presettest.Case{
+		{Name: "primary, 403", Request: issues, Status: 403, Header: counted("core", "0"), Answers: exceeded, Closes: primary(reset), Left: none},
+		{Name: "primary, 429", Request: issues, Status: 429, Header: counted("core", "0"), Answers: exceeded, Closes: primary(reset), Left: none},
+		{
+			Name: "primary that says when", Request: issues, Status: 429, Answers: exceeded,
+			Header: and(counted("core", "0"), "Retry-After", "7"), Closes: primary(7 * time.Second), Left: none,
+		},
+		{Name: "primary of the search", Request: search, Status: 403, Header: counted("search", "0"), Answers: exceeded, Closes: primary(reset), Left: none},
+		{Name: "secondary, 403", Request: issues, Status: 403, Header: counted("core", "4000"), Answers: secondary, Closes: rest(time.Minute), Left: some},
+		{Name: "secondary, 429", Request: issues, Status: 429, Header: counted("core", "4000"), Answers: secondary, Closes: rest(time.Minute), Left: some},
+		{
+			Name: "secondary that says when", Request: issues, Status: 403, Answers: secondary,
+			Header: and(counted("core", "4000"), "retry-after", "120"), Closes: rest(2 * time.Minute), Left: some,
+		},
+		{Name: "secondary without a header", Request: issues, Status: 403, Answers: secondary, Closes: rest(time.Minute)},
+		{Name: "secondary in other words", Request: "POST " + issues, Status: 403, Answers: secondaryLong, Closes: rest(time.Minute)},
+		{
+			Name: "secondary without a message", Request: issues, Status: 403,
+			Header: and(counted("core", "4000"), "retry-after", "30"), Closes: rest(30 * time.Second), Left: some,
+		},
+		{Name: "429 that says nothing", Request: issues, Status: 429, Closes: rest(time.Minute)},
+		{
+			Name: "secondary, GraphQL", Request: graphql, Body: `{"query":"query { viewer { login } }"}`, Status: 403, Answers: secondary,
+			Closes: closes{"github-in-flight": time.Minute, "github-graphql-points": time.Minute},
+		},
+		{
+			Name: "tokens", Request: "POST https://github.com/login/oauth/access_token", Status: 429,
+			Header: header{"Retry-After": "60"}, Closes: closes{"github-oauth": time.Minute},
+		},
+	})
+}
+
+func TestNoRefusals(t *testing.T) {
+	some := left{"github-primary": {Left: 4999, Reset: reset}}
+	presettest.Run(t, github.Policies(github.Options{}), []presettest.Case{
+		{Name: "success", Request: issues, Header: counted("core", "4999"), Answers: "[]", Left: some},
+		{Name: "no permission", Request: issues, Status: 403, Header: counted("core", "4999"), Answers: forbidden, Left: some},
+		{Name: "no permission, no header", Request: issues, Status: 403, Answers: forbidden},
+		{Name: "bad credentials", Request: issues, Status: 401, Header: counted("core", "0"), Answers: `{"message":"Bad credentials"}`},
+		{Name: "not found", Request: issues, Status: 404, Header: counted("core", "4999"), Answers: `{"message":"Not Found"}`, Left: some},
+		{Name: "another resource", Request: issues, Status: 403, Header: counted("code_scanning_upload", "0"), Answers: exceeded},
+		{Name: "an issue about it", Request: issues, Header: counted("core", "4999"), Answers: secondary, Left: some},
+		{
+			Name: "a permission that quotes it", Request: issues, Status: 403,
+			Answers: `{"message":"Forbidden","errors":[{"message":"secondary rate limit"}]}`,
+		},
+		{Name: "out of a cache", Request: issues, Header: and(counted("core", "0"), "Age", "60")},
+		{Name: "an outage that says when", Request: issues, Status: 503, Header: header{"Retry-After": "60"}},
+	})
+}
+
+// TestTheLastOne: the answer that says that nothing is left is no refusal, but
+// there is nothing left.
+func TestTheLastOne(t *testing.T) {
+	presettest.Run(t, github.Policies(github.Options{}), []presettest.Case{{
+		Name: "none left", Request: issues, Header: counted("core", "0"), Answers: "[]",
+		Left: left{"github-primary": {Left: 0, Reset: reset}},
+	}})
+}
+
+func TestBodiesAreLeftAlone(t *testing.T) {
+	r := presettest.Request(t, issues, nil)
+	read := presettest.LookedAt(t, github.Policies(github.Options{}), r, 200, header{"Content-Type": "application/json"}, `{"message":"`)
+	require.Zero(t, read)
+}
+
+func TestCosts(t *testing.T) {
+	policies := github.Policies(github.Options{})
+	rest := func(points int) map[string]int {
+		return map[string]int{"github-primary": 1, "github-in-flight": 1, "github-points": points}
+	}
+	gql := func(points int) map[string]int {
+		return map[string]int{"github-primary": 1, "github-in-flight": 1, "github-graphql-points": points}
+	}
+	creating := func(costs map[string]int) map[string]int {
+		costs["github-content-minute"], costs["github-content-hour"] = 1, 1
+		return costs
+	}
+	for _, c := range []struct {
+		request, body string
+		want          map[string]int
+	}{
+		{issues, "", rest(1)},
+		{"HEAD " + issues, "", rest(1)},
+		{"OPTIONS " + issues, "", rest(1)},
+		{"POST " + issues, "{}", creating(rest(5))},
+		{"PUT " + issues, "{}", creating(rest(5))},
+		{"PATCH " + issues, "{}", rest(5)},
+		{"DELETE " + issues, "", rest(5)},
+		{graphql, `{"query":"query { viewer { login } }"}`, gql(1)},
+		{graphql, `{"query":"mutation { addStar(input: {}) { clientMutationId } }"}`, creating(gql(5))},
+		{graphql, `{"query":"` + strings.Repeat(" ", 64<<10) + `"}`, creating(gql(5))},
+		{"POST https://github.com/login/oauth/access_token", "", map[string]int{"github-oauth": 1}},
+		{"https://github.com/octocat/hello", "", map[string]int{}},
+	} {
+		got := presettest.Costs(t, policies, presettest.Request(t, c.request, strings.NewReader(c.body)))
+		require.Equal(t, c.want, got, "%s %.60s", c.request, c.body)
+	}
+}
+
+// TestAQueryThatCannotBeLookedAt costs as much as a mutation.
+func TestAQueryThatCannotBeLookedAt(t *testing.T) {
+	r := presettest.Request(t, graphql, strings.NewReader(`{"query":"query { viewer { login } }"}`))
+	r.GetBody = nil
+	require.Equal(t, 5, presettest.Costs(t, github.Policies(github.Options{}), r)["github-graphql-points"])
+}
+
+func TestOptions(t *testing.T) {
+	policies := github.Policies(github.Options{
+		Account: throttle.Header("X-Installation"),
+		PerHour: github.Enterprise,
+		Creates: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/comments") },
+	})
+	require.Equal(t, "15000/h", policies[0].Limit.String())
+	require.NotContains(t, presettest.Rows(t, policies, presettest.Request(t, "POST "+issues, nil)), "github-content-hour")
+	require.Contains(t, presettest.Rows(t, policies, presettest.Request(t, "POST "+issues+"/1/comments", nil)), "github-content-hour")
+
+	budget := func(policy, line, installation string) string {
+		r := presettest.Request(t, line, nil)
+		r.Header.Set("X-Installation", installation)
+		b := presettest.Budget(t, policies, policy, r)
+		require.NotEmpty(t, b)
+		return b
+	}
+	require.NotEqual(t, budget("github-primary", issues, "1"), budget("github-primary", search, "1"), "resources")
+	require.NotEqual(t, budget("github-primary", issues, "1"), budget("github-primary", issues, "2"), "accounts")
+	require.Equal(t, budget("github-in-flight", issues, "1"), budget("github-in-flight", graphql, "1"), "REST and GraphQL together")
+}
