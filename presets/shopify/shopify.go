@@ -1,0 +1,139 @@
+// Package shopify is the table of limits of Shopify's Admin API: calls of REST
+// and points of GraphQL, for each app and store.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: shopify.Policies(shopify.Options{Plan: shopify.Advanced}),
+//	}))}
+//
+// # Rows
+//
+//	row              limit                one budget for each   closed by
+//	shopify-rest     2/s burst 40         app and store         429, Retry-After
+//	shopify-graphql  100/s burst 1000     app and store         THROTTLED: a second
+//
+// Both are the buckets that Shopify itself keeps. The store is the name in
+// {shop}.myshopify.com.
+//
+// A query costs what [Options.Estimate] says until its answer says what it has
+// cost; then the difference is charged or given back. Each answer also says how
+// full its bucket is, which lowers the budget if another program of the same app
+// calls too.
+//
+// # Refusals
+//
+// REST refuses with 429 and a Retry-After, which may be a decimal, "2.0". GraphQL
+// refuses with status 200 and errors whose extensions have the code THROTTLED,
+// and does not say for how long: a second, in which the bucket gets a second's
+// worth (inferred). There is no ban.
+//
+// # Not covered
+//
+// Other APIs of Shopify (Storefront, Partner), and limits of single resources. An
+// answer longer than 64 KB: its cost stands behind the data, where nobody looks,
+// so it stays the estimate.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: REST, the headers and the 429:
+//     https://shopify.dev/docs/api/admin-rest/usage/rate-limits
+//   - official: plans, points and their cost:
+//     https://shopify.dev/docs/api/usage/rate-limits
+//   - observed, in public code: the body of the 429, THROTTLED, throttleStatus.
+//   - inferred: the buckets' sizes, apart from the 40 of REST. The same pages also
+//     say "40 requests within 60 seconds", and of the largest stores once "20X"
+//     and once 40 calls a second.
+package shopify
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A Plan is what a store's plan allows one app.
+type Plan struct {
+	Calls       int // of REST, a second
+	CallBurst   int
+	Points      int // of GraphQL, a second
+	PointsBurst int
+}
+
+// The plans. Burst is what Shopify calls the bucket's size.
+var (
+	Standard   = Plan{Calls: 2, CallBurst: 40, Points: 100, PointsBurst: 1_000}
+	Advanced   = Plan{Calls: 4, CallBurst: 80, Points: 200, PointsBurst: 2_000}
+	Plus       = Plan{Calls: 20, CallBurst: 400, Points: 1_000, PointsBurst: 10_000}
+	Enterprise = Plan{Calls: 40, CallBurst: 800, Points: 2_000, PointsBurst: 20_000}
+)
+
+// Options are what differs between accounts. The zero value is one app in stores
+// of the standard plan.
+type Options struct {
+	// Plan of the stores. For stores of several plans make a table for each,
+	// with the store's own name in Match. Defaults to [Standard].
+	Plan Plan
+
+	// App returns the id of the app. Defaults to nil: all requests are one's.
+	App func(*http.Request) string
+
+	// Estimate returns what a query is likely to cost, in points: rather too
+	// much than too little. Defaults to nil: 100.
+	Estimate func(*http.Request) int
+}
+
+const (
+	rest    = "{shop}.myshopify.com/admin/"
+	graphql = "POST {shop}.myshopify.com/admin/api/{version}/graphql.json"
+)
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	appAndStore := throttle.Join(o.App, throttle.PathValue("shop"))
+	calls, points := o.Plan.calls(), o.Plan.points()
+	return []throttle.Policy{
+		{
+			Name: "shopify-rest", Match: rest, Key: appAndStore, Cost: restCalls,
+			Limit: calls, Penalty: tooMany, Quota: callsLeft(calls),
+		},
+		{
+			Name: "shopify-graphql", Match: graphql, Key: appAndStore, Cost: o.Estimate,
+			Limit: points, Penalty: throttled, Quota: pointsLeft, Settle: queryCost,
+		},
+	}
+}
+
+func (p Plan) calls() throttle.Limit {
+	return throttle.TokenBucket(p.Calls, time.Second, p.CallBurst)
+}
+
+func (p Plan) points() throttle.Limit {
+	return throttle.TokenBucket(p.Points, time.Second, p.PointsBurst)
+}
+
+func (o Options) withDefaults() Options {
+	if o.Plan == (Plan{}) {
+		o.Plan = Standard
+	}
+	if o.App == nil {
+		o.App = func(*http.Request) string { return "" }
+	}
+	if o.Estimate == nil {
+		o.Estimate = func(*http.Request) int { return 100 }
+	}
+	return o
+}
+
+// restCalls is the cost under the limit of REST, of which GraphQL is free.
+func restCalls(r *http.Request) int {
+	if strings.HasSuffix(throttle.Path(r), "/graphql.json") {
+		return 0
+	}
+	return 1
+}
