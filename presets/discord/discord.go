@@ -1,0 +1,104 @@
+// Package discord is the table of limits of Discord's HTTP API: the global one of
+// a bot, those of its routes, which Discord tells as it goes, and the ban of an
+// address that is refused too often.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: discord.Policies(discord.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	row              limit       one budget for each       closed by
+//	discord-global   50/s        bot                       429, global
+//	discord-route    as told     bot, method and route     429, user or shared
+//	discord-refused  10,000/10m  address                   429 that is a page of text
+//
+// A route is a path with its ids left out, apart from the first channel, guild or
+// webhook: by those Discord splits a bucket. Its limit "should not be hard
+// coded": each answer tells what is left, and until the first one the global
+// limit is all there is.
+//
+// discord-refused counts the answers 401, 403 and 429 (not those of the scope
+// shared), which is what gets an address banned. A request counts from its start
+// and is given back once its answer is another. That is one more call to
+// the store for each request; leave the row out if nothing else is wrong with
+// your token.
+//
+// # Refusals
+//
+// A 429 closes its budget for retry_after in its body, which has fractions of a
+// second, or for its Retry-After. It closes the bot if X-RateLimit-Global,
+// X-RateLimit-Scope or the body say that it is global, else the route.
+// Discord's own answers are JSON; a 429 that is text or HTML comes from Cloudflare
+// in front of it, speaks of the address, and closes that, for ten minutes if it
+// does not say (inferred).
+//
+// # Not covered
+//
+// Buckets that several routes share (X-RateLimit-Bucket): which do cannot be
+// known before. Versions of the API before 8, where retry_after was in
+// milliseconds.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: limits, headers, bodies, the ban:
+//     https://github.com/discord/discord-api-docs/blob/main/developers/topics/rate-limits.mdx
+//   - official (old): milliseconds:
+//     https://github.com/discord/discord-api-docs/blob/main/docs/topics/Rate_Limits.md
+//   - inferred: which segments of a path are ids, and how the ban looks.
+package discord
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Options are what differs between accounts. The zero value is one or more bots
+// at one address.
+type Options struct {
+	// Bot returns the id of the bot. Defaults to the Authorization, which is
+	// the bot's own, and "" for who has none.
+	Bot func(*http.Request) string
+
+	// Address returns a name for the address that the request leaves from.
+	// Defaults to nil: all leave from one.
+	Address func(*http.Request) string
+
+	// PerSecond is the global limit. Large bots are given more. Defaults to
+	// 50.
+	PerSecond int
+}
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	return []throttle.Policy{
+		{
+			Name: "discord-global", Match: "discord.com/api/", Key: o.Bot,
+			Limit: throttle.PerSecond(o.PerSecond), Penalty: global,
+		},
+		{
+			Name: "discord-route", Match: "discord.com/api/", Key: throttle.Join(o.Bot, throttle.Method, route),
+			Limit: throttle.PerSecond(o.PerSecond), Penalty: limited, Quota: left,
+		},
+		{
+			Name: "discord-refused", Match: "discord.com/api/", Key: o.Address,
+			Limit: throttle.SlidingWindow(10_000, 10*time.Minute), Penalty: banned, Settle: refusals,
+		},
+	}
+}
+
+func (o Options) withDefaults() Options {
+	if o.Bot == nil {
+		o.Bot = throttle.Header("Authorization")
+	}
+	o.PerSecond = cmp.Or(o.PerSecond, 50)
+	return o
+}

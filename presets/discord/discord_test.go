@@ -1,0 +1,144 @@
+package discord_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/discord"
+	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+)
+
+type (
+	closes = map[string]time.Duration
+	left   = map[string]throttle.Quota
+	costs  = map[string]int
+	header = presettest.Header
+)
+
+const (
+	messages = "POST https://discord.com/api/v10/channels/41771983423143937/messages"
+
+	limited = `{"message":"You are being rate limited.","retry_after":64.57,"global":false}`
+	global  = `{"message":"You are being rate limited.","retry_after":1.5,"global":true}`
+)
+
+// with returns the header of an answer in JSON.
+func with(fields ...string) header {
+	h := header{"Content-Type": "application/json"}
+	for i := 0; i < len(fields); i += 2 {
+		h[fields[i]] = fields[i+1]
+	}
+	return h
+}
+
+func TestRefusals(t *testing.T) {
+	route := func(d time.Duration) closes { return closes{"discord-route": d} }
+	bot := func(d time.Duration) closes { return closes{"discord-global": d} }
+	presettest.Run(t, discord.Policies(discord.Options{}), []presettest.Case{
+		{
+			Name: "a route", Request: messages, Status: 429, Answers: limited, Closes: route(64570 * time.Millisecond),
+			Header: with("Retry-After", "65", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0",
+				"X-RateLimit-Reset", "946684864.57", "X-RateLimit-Reset-After", "64.57",
+				"X-RateLimit-Bucket", "abcd1234", "X-RateLimit-Scope", "user"),
+			Left: left{"discord-route": {Left: 0, Reset: 64570 * time.Millisecond}},
+		},
+		{
+			Name: "a resource that others use too", Request: messages, Status: 429, Answers: limited,
+			Header: with("Retry-After", "65", "X-RateLimit-Scope", "shared"),
+			Closes: route(64570 * time.Millisecond), Costs: costs{"discord-refused": 0},
+		},
+		{Name: "a route, by the header", Request: messages, Status: 429, Header: with("Retry-After", "65"), Closes: route(65 * time.Second)},
+		{Name: "a route, not said for how long", Request: messages, Status: 429, Header: with(), Closes: route(time.Second)},
+		{Name: "no type", Request: messages, Status: 429, Answers: limited, Closes: route(64570 * time.Millisecond)},
+		{
+			Name: "the bot", Request: messages, Status: 429, Answers: global, Closes: bot(1500 * time.Millisecond),
+			Header: with("Retry-After", "2", "X-RateLimit-Global", "true", "X-RateLimit-Scope", "global"),
+		},
+		{
+			Name: "the bot, by its scope", Request: messages, Status: 429, Closes: bot(2 * time.Second),
+			Header: with("Retry-After", "2", "X-RateLimit-Scope", "global"),
+		},
+		{Name: "the bot, by the body", Request: messages, Status: 429, Answers: global, Header: with(), Closes: bot(1500 * time.Millisecond)},
+		{
+			Name: "the address", Request: messages, Status: 429, Answers: "<html>Access denied</html>",
+			Header: header{"Content-Type": "text/html; charset=UTF-8", "Retry-After": "3600"},
+			Closes: closes{"discord-refused": time.Hour},
+		},
+		{
+			Name: "the address, not said for how long", Request: messages, Status: 429, Answers: "error code: 1015",
+			Header: header{"Content-Type": "text/plain"}, Closes: closes{"discord-refused": 10 * time.Minute},
+		},
+	})
+}
+
+func TestNoRefusals(t *testing.T) {
+	back := costs{"discord-refused": 0}
+	presettest.Run(t, discord.Policies(discord.Options{}), []presettest.Case{
+		{
+			Name: "success", Request: messages, Answers: `{"id":"1"}`, Costs: back,
+			Header: with("X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "4", "X-RateLimit-Reset", "946684801", "X-RateLimit-Reset-After", "1.0"),
+			Left:   left{"discord-route": {Left: 4, Reset: time.Second}},
+		},
+		{Name: "a message about it", Request: messages, Answers: limited, Header: with(), Costs: back},
+		{Name: "no permission", Request: messages, Status: 403, Answers: `{"message":"Missing Permissions","code":50013}`, Header: with()},
+		{Name: "a token that is wrong", Request: messages, Status: 401, Answers: `{"message":"401: Unauthorized","code":0}`, Header: with()},
+		{Name: "a form that is wrong", Request: messages, Status: 400, Answers: `{"message":"Invalid Form Body","code":50035,"retry_after":5}`, Header: with(), Costs: back},
+		{
+			Name: "an outage", Request: messages, Status: 502, Answers: "<html>Bad gateway</html>",
+			Header: header{"Content-Type": "text/html", "Retry-After": "60"}, Costs: back,
+		},
+	})
+}
+
+func TestBodiesAreLeftAlone(t *testing.T) {
+	r := presettest.Request(t, messages, nil)
+	require.Zero(t, presettest.LookedAt(t, discord.Policies(discord.Options{}), r, 200, with(), `{"global":true,"retry_after":"`))
+}
+
+func TestRoutes(t *testing.T) {
+	const api = "https://discord.com/api/"
+	policies := discord.Policies(discord.Options{})
+	route := func(line string) string {
+		b := presettest.Budget(t, policies, "discord-route", presettest.Request(t, line, nil))
+		require.NotEmpty(t, b)
+		return b
+	}
+	for _, c := range []struct {
+		name, one, two string
+		same           bool
+	}{
+		{"messages of a channel", api + "v10/channels/1/messages/2", api + "v10/channels/1/messages/3", true},
+		{"versions", api + "v10/channels/1/messages", api + "channels/1/messages", true},
+		{"members of a guild", api + "v10/guilds/1/members/2", api + "v10/guilds/1/members/3", true},
+		{"emojis", api + "v10/channels/1/messages/2/reactions/%F0%9F%94%A5/@me", api + "v10/channels/1/messages/2/reactions/a:1/@me", true},
+		{"invites", api + "v10/invites/discord-developers", api + "v10/invites/0vCdhLbwjZZTWZLD", true},
+		{"users", api + "v10/users/1", api + "v10/users/2", true},
+		{"channels", api + "v10/channels/1/messages", api + "v10/channels/2/messages", false},
+		{"guilds", api + "v10/guilds/1/members", api + "v10/guilds/2/members", false},
+		{"webhooks", api + "v10/webhooks/1/a", api + "v10/webhooks/2/a", false},
+		{"methods", "POST " + api + "v10/channels/1/messages", "GET " + api + "v10/channels/1/messages", false},
+		{"what is in a channel", api + "v10/channels/1/messages", api + "v10/channels/1/pins", false},
+	} {
+		if c.same {
+			require.Equal(t, route(c.one), route(c.two), c.name)
+		} else {
+			require.NotEqual(t, route(c.one), route(c.two), c.name)
+		}
+	}
+}
+
+func TestBots(t *testing.T) {
+	policies := discord.Policies(discord.Options{PerSecond: 500})
+	require.Equal(t, "500/s", policies[0].Limit.String())
+	budget := func(policy, bot string) string {
+		r := presettest.Request(t, messages, nil)
+		r.Header.Set("Authorization", bot)
+		return presettest.Budget(t, policies, policy, r)
+	}
+	require.NotEqual(t, budget("discord-global", "Bot a"), budget("discord-global", "Bot b"))
+	require.NotEqual(t, budget("discord-route", "Bot a"), budget("discord-route", "Bot b"))
+	require.Equal(t, budget("discord-refused", "Bot a"), budget("discord-refused", "Bot b"), "they share the address")
+}
