@@ -1,0 +1,20 @@
+package slack
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// refused closes a method. Bodies of refusals are short; those of answers need
+// not be looked at for longer.
+var refused = feedback.First(
+	feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(time.Minute)),
+	feedback.Codes{
+		Fields: []string{"error"},
+		Lasts:  map[string]time.Duration{"ratelimited": time.Minute},
+		End:    feedback.RetryAfter(0),
+		Max:    1 << 10,
+	}.Penalty,
+)

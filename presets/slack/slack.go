@@ -1,0 +1,151 @@
+// Package slack is the table of limits of Slack's Web API: its tiers, for each
+// method, workspace and app, and messages, for each channel.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: slack.Policies(slack.Options{Methods: map[string]slack.Tier{"users.info": slack.Tier4}}),
+//	}))}
+//
+// # Rows
+//
+//	row            limit  one budget for each              closed by
+//	slack-tier-1   1/m    method, workspace and app        a refusal, below
+//	slack-tier-2   20/m   method, workspace and app        the same
+//	slack-tier-3   50/m   method, workspace and app        the same
+//	slack-tier-4   100/m  method, workspace and app        the same
+//	slack-message  1/s    channel, workspace and app       the same, of chat.postMessage
+//
+// A request is charged to the row of its method's tier. Slack promises the numbers
+// and a little more; how much more, and in which window, is not published.
+//
+// # Refusals
+//
+// A 429 closes the method for its Retry-After; some old methods refuse with status
+// 200 and the error "ratelimited" instead. For a minute, the tiers' window, if
+// neither says how long (inferred). Other methods, workspaces and apps go on.
+//
+// # Not covered
+//
+// The tiers of most methods: each method's page names its own, and
+// [Options.Methods] takes it. The bound on all messages of a workspace, which is
+// not published: if it refuses, that closes the channel only. Files, Events,
+// incoming webhooks.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: tiers, the 429, history outside the Marketplace:
+//     https://docs.slack.dev/apis/web-api/rate-limits
+//   - official: a message a second in a channel:
+//     https://api.slack.com/docs/rate-limits
+//   - official: who keeps tier 3 for history, until when:
+//     https://docs.slack.dev/reference/methods/conversations.replies
+//   - observed, in public code: "ratelimited" with status 200.
+//   - inferred: a minute where nothing is said.
+package slack
+
+import (
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A Tier is how often a method may be called.
+type Tier int
+
+// The tiers.
+const (
+	Tier1 Tier = 1 + iota // 1 a minute
+	Tier2                 // 20 a minute
+	Tier3                 // 50 a minute
+	Tier4                 // 100 a minute
+)
+
+var perMinute = map[Tier]int{Tier1: 1, Tier2: 20, Tier3: 50, Tier4: 100}
+
+// Options are what differs between accounts. The zero value is one internal app
+// in one workspace.
+type Options struct {
+	// Workspace and App return the ids of who is called, and by whom. Ids, not
+	// tokens: an app may have several in a workspace. Default to nil: all
+	// requests are one app's, in one workspace.
+	Workspace, App func(*http.Request) string
+
+	// Methods are the tiers of methods, by name: "users.info". Defaults to nil:
+	// conversations.history and conversations.replies are of tier 3.
+	Methods map[string]Tier
+
+	// Tier of the methods that are not listed. Defaults to [Tier2].
+	Tier Tier
+
+	// OutsideMarketplace says that the app is sold, and not there: then
+	// conversations.history and conversations.replies are of tier 1, since
+	// 2025-05-29, and for what was installed before that since 2026-03-03.
+	// Defaults to false.
+	OutsideMarketplace bool
+
+	// Channel returns the channel that a message goes to, which stands in the
+	// request's body. Defaults to nil: all messages share one channel's limit.
+	Channel func(*http.Request) string
+}
+
+const (
+	prefix      = "/api/"
+	postMessage = "chat.postMessage"
+)
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	var rows []throttle.Policy
+	for tier := Tier1; tier <= Tier4; tier++ {
+		rows = append(rows, throttle.Policy{
+			Name: "slack-tier-" + strconv.Itoa(int(tier)), Match: "slack.com" + prefix,
+			Key:   throttle.Join(o.Workspace, o.App, throttle.Path),
+			Cost:  func(r *http.Request) int { return o.cost(tier, r) },
+			Limit: throttle.PerMinute(perMinute[tier]), Penalty: refused,
+		})
+	}
+	return append(rows, throttle.Policy{
+		Name: "slack-message", Match: "slack.com" + prefix + postMessage,
+		Key:   throttle.Join(o.Workspace, o.App, o.Channel),
+		Limit: throttle.PerSecond(1), Penalty: refused,
+	})
+}
+
+func (o Options) withDefaults() Options {
+	for _, who := range []*func(*http.Request) string{&o.Workspace, &o.App, &o.Channel} {
+		if *who == nil {
+			*who = func(*http.Request) string { return "" }
+		}
+	}
+	if o.Tier == 0 {
+		o.Tier = Tier2
+	}
+	history := Tier3
+	if o.OutsideMarketplace {
+		history = Tier1
+	}
+	methods := map[string]Tier{"conversations.history": history, "conversations.replies": history}
+	maps.Copy(methods, o.Methods)
+	o.Methods = methods
+	return o
+}
+
+// cost is what a request costs under the row of a tier.
+func (o Options) cost(tier Tier, r *http.Request) int {
+	method := strings.TrimPrefix(throttle.Path(r), prefix)
+	of, listed := o.Methods[method]
+	if !listed {
+		of = o.Tier
+	}
+	if of != tier || method == postMessage {
+		return 0
+	}
+	return 1
+}
