@@ -58,21 +58,23 @@ func (h Headers) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
 // closed until there is more. If neither Remaining nor Used is set, Reset alone
 // closes it. An error's Retry-After, if it can be read, wins over Reset.
 func (h Headers) Penalty(resp *http.Response) time.Duration {
-	if h.Remaining != "" || h.Used != "" {
-		q, ok := h.Quota(resp)
-		return spent(resp, q, ok, textproto.CanonicalMIMEHeaderKey(h.Reset) != "Retry-After")
+	q, ok := h.Quota(resp)
+	if h.Remaining == "" && h.Used == "" {
+		q.Reset, ok = h.reset(resp)
 	}
-	reset, dated := h.reset(resp)
-	return spent(resp, throttle.Quota{Reset: reset}, dated && speaks(resp), true)
-}
-
-// spent returns the penalty of a quota of which nothing is left. An error's
-// Retry-After wins, unless that is where the quota is from.
-func spent(resp *http.Response, q throttle.Quota, ok, retry bool) time.Duration {
-	if !ok || q.Left > 0 {
+	if !ok || q.Left > 0 || !speaks(resp) {
 		return 0
 	}
-	if d, stated := retryAfter(resp); stated && retry && resp.StatusCode >= 400 {
+	if textproto.CanonicalMIMEHeaderKey(h.Reset) == "Retry-After" {
+		return q.Reset // in a dialect of its own
+	}
+	return untilMore(resp, q)
+}
+
+// untilMore returns for how long a quota of which nothing is left closes the
+// budget.
+func untilMore(resp *http.Response, q throttle.Quota) time.Duration {
+	if d, ok := retryAfter(resp); ok && resp.StatusCode >= 400 {
 		return d
 	}
 	return q.Reset

@@ -52,7 +52,10 @@ func (r RateLimit) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
 // closed until there is more. An error's Retry-After, if it can be read, wins.
 func (r RateLimit) Penalty(resp *http.Response) time.Duration {
 	q, ok := r.Quota(resp)
-	return spent(resp, q, ok, true)
+	if !ok || q.Left > 0 {
+		return 0
+	}
+	return untilMore(resp, q)
 }
 
 // field joins the lines of a field.

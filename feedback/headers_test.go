@@ -1,0 +1,226 @@
+package feedback_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+var (
+	common  = feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}
+	shopify = feedback.Headers{Used: "X-Shopify-Shop-Api-Call-Limit", Per: 500 * time.Millisecond}
+	riot    = feedback.Headers{Limit: "X-App-Rate-Limit", Used: "X-App-Rate-Limit-Count", Per: 2 * time.Minute}
+	binance = feedback.Headers{Used: "X-MBX-Used-Weight-1m", Size: 6000, Per: time.Minute, Clock: true}
+	openai  = feedback.Headers{Remaining: "x-ratelimit-remaining-tokens", Reset: "x-ratelimit-reset-tokens"}
+)
+
+// TestHeaderDialects has a case for each dialect of X-RateLimit that is known
+// to be in use.
+func TestHeaderDialects(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		headers feedback.Headers
+		fields  []string
+		want    *throttle.Quota
+	}{
+		{"GitHub: epoch", common,
+			[]string{"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1767323075"}, left(4999, 31*time.Second)},
+		{"Discord: decimal epoch", common,
+			[]string{"X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1767323075.123"}, left(1, 31123*time.Millisecond)},
+		{"Jira: ISO 8601", common,
+			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "2026-01-02T03:04:35Z"}, left(0, 31*time.Second)},
+		{"seconds", common,
+			[]string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30"}, left(9, 30*time.Second)},
+		{"epoch in milliseconds", common,
+			[]string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "1767323075000"}, left(9, 31*time.Second)},
+		{"lemlist: a date for people", common,
+			[]string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "Fri Jan 02 2026 03:04:35 GMT+0000 (UTC)"}, nil},
+		{"Discord: decimal seconds",
+			feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset-After"},
+			[]string{"X-RateLimit-Remaining", "1", "X-RateLimit-Reset-After", "64.57"}, left(1, 64570*time.Millisecond)},
+		{"OpenAI: a Go duration", openai,
+			[]string{"X-Ratelimit-Remaining-Tokens", "149984", "X-Ratelimit-Reset-Tokens", "6m0s"}, left(149984, 6*time.Minute)},
+		{"OpenAI: milliseconds", openai,
+			[]string{"X-Ratelimit-Remaining-Tokens", "149984", "X-Ratelimit-Reset-Tokens", "12ms"}, left(149984, 12*time.Millisecond)},
+		{"Anthropic: RFC 3339",
+			feedback.Headers{Remaining: "anthropic-ratelimit-requests-remaining", Reset: "anthropic-ratelimit-requests-reset"},
+			[]string{"Anthropic-Ratelimit-Requests-Remaining", "5", "Anthropic-Ratelimit-Requests-Reset", "2026-01-02T03:04:35Z"},
+			left(5, 31*time.Second)},
+		{"Shopify: used and size", shopify, []string{"X-Shopify-Shop-Api-Call-Limit", "32/40"}, left(8, 500*time.Millisecond)},
+		{"Shopify: full", shopify, []string{"X-Shopify-Shop-Api-Call-Limit", "40/40"}, left(0, 500*time.Millisecond)},
+		{"Shopify: more than full", shopify, []string{"X-Shopify-Shop-Api-Call-Limit", "41/40"}, left(0, 500*time.Millisecond)},
+		{"Riot: lists", riot,
+			[]string{"X-App-Rate-Limit", "20:1,100:120", "X-App-Rate-Limit-Count", "3:1,57:120"}, left(43, 2*time.Minute)},
+		{"Riot: in another order", riot,
+			[]string{"X-App-Rate-Limit", "20:1,100:120", "X-App-Rate-Limit-Count", "57:120, 3:1"}, left(43, 2*time.Minute)},
+		{"Riot: in two lines", riot,
+			[]string{"X-App-Rate-Limit", "20:1", "X-App-Rate-Limit", "100:120", "X-App-Rate-Limit-Count", "57:120"},
+			left(43, 2*time.Minute)},
+		{"Riot: another window", riot, []string{"X-App-Rate-Limit", "20:1", "X-App-Rate-Limit-Count", "3:1"}, nil},
+		{"Riot: no limit", riot, []string{"X-App-Rate-Limit-Count", "57:120"}, nil},
+		{"Binance: on the clock", binance, []string{"X-MBX-USED-WEIGHT-1M", "5990"}, left(10, 55*time.Second)},
+		{"used, of a limit", feedback.Headers{Limit: "L", Used: "U", Reset: "R"},
+			[]string{"L", "100", "U", "97", "R", "60"}, left(3, time.Minute)},
+		{"a limit that is told counts", feedback.Headers{Limit: "L", Used: "U", Size: 50, Per: time.Minute},
+			[]string{"L", "100", "U", "97"}, left(3, time.Minute)},
+		{"a limit that is not told", feedback.Headers{Limit: "L", Used: "U", Size: 99, Per: time.Minute},
+			[]string{"U", "97"}, left(2, time.Minute)},
+		{"milliseconds", feedback.Headers{Remaining: "N", Reset: "R", As: feedback.After(time.Millisecond)},
+			[]string{"N", "3", "R", "250"}, left(3, 250*time.Millisecond)},
+		{"a layout", feedback.Headers{Remaining: "N", Reset: "R",
+			As: feedback.At("2006-01-02 15:04:05", time.FixedZone("UTC+8", 8*60*60))},
+			[]string{"N", "3", "R", "2026-01-02 11:04:35"}, left(3, 31*time.Second)},
+		{"a layout in UTC", feedback.Headers{Remaining: "N", Reset: "R", As: feedback.At(time.DateTime, nil)},
+			[]string{"N", "3", "R", "2026-01-02 03:04:35"}, left(3, 31*time.Second)},
+		{"more than a day", common, []string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "900000"},
+			left(9, throttle.MaxPenalty)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			requireQuota(t, c.want, c.headers.Quota, answer(200, "", c.fields...))
+		})
+	}
+}
+
+func TestHeadersThatSayNothing(t *testing.T) {
+	for _, c := range []struct{ name, remaining, reset string }{
+		{"nothing", "", ""},
+		{"only what is left", "3", ""},
+		{"only when", "", "30"},
+		{"a word", "many", "30"},
+		{"negative", "-1", "30"},
+		{"infinite", "Inf", "30"},
+		{"exponent", "1e3", "30"},
+		{"more than counts", "3000000000", "30"},
+		{"two values", "3,4", "30"},
+		{"a list", "3:1", "30"},
+		{"half a pair", "3/", "30"},
+		{"half a list", "3:", "30"},
+		{"a reset that has passed", "3", "1767323044"},
+		{"a reset now", "3", "0"},
+		{"a reset that is negative", "3", "-30"},
+		{"a reset without sense", "3", "soon"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			resp := answer(429, "")
+			if c.remaining != "" {
+				resp.Header.Set("X-RateLimit-Remaining", c.remaining)
+			}
+			if c.reset != "" {
+				resp.Header.Set("X-RateLimit-Reset", c.reset)
+			}
+			requireQuota(t, nil, common.Quota, resp)
+			require.Zero(t, common.Penalty(resp))
+		})
+	}
+	t.Run("Per stands in for no Reset, but not for one without sense", func(t *testing.T) {
+		h := feedback.Headers{Remaining: "N", Reset: "R", Per: time.Minute}
+		requireQuota(t, left(3, time.Minute), h.Quota, answer(200, "", "N", "3"))
+		requireQuota(t, nil, h.Quota, answer(200, "", "N", "3", "R", "soon"))
+		requireQuota(t, nil, h.Quota, answer(200, "", "N", "3", "R", "1767323044"))
+	})
+	t.Run("no names", func(t *testing.T) {
+		requireQuota(t, nil, feedback.Headers{Per: time.Minute}.Quota, answer(200, "", "X-RateLimit-Remaining", "3"))
+	})
+	t.Run("trailers are not believed", func(t *testing.T) {
+		resp := answer(200, "")
+		resp.Trailer = answer(200, "", "X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "30").Header
+		requireQuota(t, nil, common.Quota, resp)
+	})
+}
+
+// TestAnswersThatDoNotSpeakOfTheBudget: a 401 speaks of somebody unknown, so
+// that one provider's client learned the wrong tier from it
+// (PostHog/posthog#67713), and a cache of somebody who asked before.
+func TestAnswersThatDoNotSpeakOfTheBudget(t *testing.T) {
+	fields := []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "RateLimit", `"default";r=0;t=30`}
+	for _, c := range []struct {
+		name   string
+		status int
+		age    string
+		speaks bool
+	}{
+		{"200", 200, "", true},
+		{"304", 304, "", true},
+		{"403", 403, "", true},
+		{"429", 429, "", true},
+		{"fresh", 200, "0", true},
+		{"401", 401, "", false},
+		{"out of a cache", 200, "12", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			resp := answer(c.status, "", fields...)
+			if c.age != "" {
+				resp.Header.Set("Age", c.age)
+			}
+			var quota *throttle.Quota
+			var penalty time.Duration
+			if c.speaks {
+				quota, penalty = left(0, 30*time.Second), 30*time.Second
+			}
+			requireQuota(t, quota, common.Quota, resp)
+			requireQuota(t, quota, feedback.RateLimit{}.Quota, resp)
+			require.Equal(t, penalty, common.Penalty(resp))
+			require.Equal(t, penalty, feedback.RateLimit{}.Penalty(resp))
+			require.Equal(t, penalty, feedback.Headers{Reset: "X-RateLimit-Reset"}.Penalty(resp))
+		})
+	}
+	t.Run("another resource", func(t *testing.T) {
+		core := feedback.When{Header: map[string]string{"X-RateLimit-Resource": "core"}}.Quota(common.Quota)
+		requireQuota(t, left(0, 30*time.Second), core, answer(200, "", append(fields, "X-RateLimit-Resource", "core")...))
+		requireQuota(t, nil, core, answer(200, "", append(fields, "X-RateLimit-Resource", "search")...))
+		requireQuota(t, nil, core, answer(403, "", fields...))
+	})
+}
+
+func TestPenaltiesOfHeaders(t *testing.T) {
+	feishu := feedback.Headers{Reset: "x-ogw-ratelimit-reset"}
+	old := feedback.Headers{Reset: "retry-after", As: feedback.After(time.Millisecond)}
+	for _, c := range []struct {
+		name    string
+		headers feedback.Headers
+		status  int
+		fields  []string
+		want    time.Duration
+	}{
+		{"GitHub: nothing left", common, 403,
+			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1767323075"}, 31 * time.Second},
+		{"GitHub: no permission", common, 403,
+			[]string{"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1767323075"}, 0},
+		{"the last one that was granted", common, 200,
+			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"}, 30 * time.Second},
+		{"Retry-After wins", common, 429,
+			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "Retry-After", "2"}, 2 * time.Second},
+		{"Retry-After of now wins", common, 429,
+			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "Retry-After", "0"}, 0},
+		{"Retry-After that cannot be read", common, 429,
+			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "Retry-After", "soon"}, 30 * time.Second},
+		{"Retry-After of a 202", common, 202,
+			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "Retry-After", "2"}, 30 * time.Second},
+		{"Feishu: reset alone", feishu, 429, []string{"X-Ogw-Ratelimit-Reset", "52"}, 52 * time.Second},
+		{"Feishu: no field", feishu, 429, nil, 0},
+		{"Discord before v8: Retry-After in milliseconds", old, 429, []string{"Retry-After", "64570"}, 64570 * time.Millisecond},
+		{"and of a 401", old, 401, []string{"Retry-After", "64570"}, 0},
+		{"the rest of the minute", binance, 429, []string{"X-MBX-USED-WEIGHT-1M", "6001"}, 55 * time.Second},
+		{"some left of the minute", binance, 200, []string{"X-MBX-USED-WEIGHT-1M", "5999"}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Equal(t, c.want, c.headers.Penalty(answer(c.status, "", c.fields...)))
+		})
+	}
+}
+
+func TestWindowsOnTheClock(t *testing.T) {
+	hourly := feedback.Headers{Remaining: "N", Per: time.Hour, Clock: true}
+	requireQuota(t, left(1, 55*time.Minute+55*time.Second), hourly.Quota, answer(200, "", "N", "1"))
+	requireQuota(t, left(1, time.Hour), hourly.Quota, answer(200, "", "N", "1", "Date", "Fri, 02 Jan 2026 04:00:00 GMT"))
+	requireQuota(t, left(1, time.Hour), hourly.Quota, answer(200, "", "N", "1", "Date", "Mon, 01 Jan 1900 00:30:00 GMT"))
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(20 * time.Minute)
+		requireQuota(t, left(1, 40*time.Minute), hourly.Quota, answer(200, "", "N", "1", "Date", ""))
+	})
+}
