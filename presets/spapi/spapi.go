@@ -1,0 +1,140 @@
+// Package spapi is the table of limits of Amazon's Selling Partner API.
+//
+// # Rows
+//
+// Each operation has a token bucket for each pair of selling partner and
+// application: so many requests flow in, so many are saved up in quiet times.
+// There is one row for each [Operation]; [Usage] has those whose usage plan is
+// known here:
+//
+//	spapi-getOrders                    1 a minute (0.0167 a second), burst 20
+//	spapi-getOrder                     1 in 2 seconds, burst 30
+//	spapi-getOrderItems                1 in 2 seconds, burst 30
+//	spapi-createRestrictedDataToken    1 a second, burst 10
+//	spapi-fulfillmentOutbound          2 a second, burst 30, for each of its operations
+//
+// Plans differ from partner to partner and may change: x-amzn-RateLimit-Limit
+// says how many requests a second flow in. Put what it says into an Operation of
+// one's own. Several buckets may count one operation, the first that is empty
+// refuses; so may rows.
+//
+// # What closes what
+//
+// A 429 (QuotaExceeded) closes the row of its operation, and no other, until the
+// next request has flowed in: at the rate of x-amzn-RateLimit-Limit if it is
+// there, or else of the row; Retry-After wins if it is there. There are no bans.
+//
+// # Not covered
+//
+// All other operations. A refusal by a limit that is shared with other
+// applications says the same as any.
+//
+// # Sources
+//
+// Facts as of 2026-11. Official: buckets, header and refusal
+// (https://developer-docs.amazon.com/sp-api/docs/usage-plans-and-rate-limits),
+// createRestrictedDataToken
+// (https://developer-docs.amazon.com/sp-api/docs/tokens-api-rate-limits),
+// fulfillment outbound
+// (https://developer-docs.amazon.com/sp-api/docs/fulfillment-outbound-api-rate-limits).
+// Observed: orders, the body. Inferred: how long a refusal lasts.
+package spapi
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// An Operation is a row of a usage plan.
+type Operation struct {
+	Name  string         // of the operation; the policy's has "spapi-" before it
+	Match string         // "METHOD /PATH", as in a throttle.Policy but without a host
+	Limit throttle.Limit // below one a second, make the period longer: TokenBucket(1, time.Minute, 20)
+
+	// Key tells several operations apart that have the same plan each.
+	// Defaults to nil: it is one.
+	Key func(*http.Request) string
+}
+
+// Usage returns the operations whose usage plan is known here.
+func Usage() []Operation {
+	return []Operation{
+		{
+			Name: "getOrders", Match: "GET /orders/v0/orders",
+			Limit: throttle.TokenBucket(1, time.Minute, 20),
+		},
+		{
+			Name: "getOrder", Match: "GET /orders/v0/orders/{order}",
+			Limit: throttle.TokenBucket(1, 2*time.Second, 30),
+		},
+		{
+			Name: "getOrderItems", Match: "GET /orders/v0/orders/{order}/orderItems",
+			Limit: throttle.TokenBucket(1, 2*time.Second, 30),
+		},
+		{
+			Name: "createRestrictedDataToken", Match: "POST /tokens/2021-03-01/restrictedDataToken",
+			Limit: throttle.TokenBucket(1, time.Second, 10),
+		},
+		{
+			Name: "fulfillmentOutbound", Match: "/fba/outbound/2020-07-01/{operation...}", Key: outbound,
+			Limit: throttle.TokenBucket(2, time.Second, 30),
+		},
+	}
+}
+
+// Options are what a usage plan changes, and who is counted as one.
+type Options struct {
+	// Operations are the rows. Defaults to [Usage].
+	Operations []Operation
+
+	// Account tells pairs of selling partner and application apart. Not by
+	// their tokens, which change every hour. Defaults to nil: the program is
+	// one.
+	Account func(*http.Request) string
+
+	// Host is a pattern of the API's hosts. Defaults to
+	// "{region}.amazon.com": sellingpartnerapi-eu.amazon.com and its like.
+	Host string
+}
+
+// Policies returns the table of limits of the operations.
+func Policies(o Options) []throttle.Policy {
+	if o.Operations == nil {
+		o.Operations = Usage()
+	}
+	o.Host = cmp.Or(o.Host, "{region}.amazon.com")
+	if o.Account == nil {
+		o.Account = throttle.Join()
+	}
+	rows := make([]throttle.Policy, len(o.Operations))
+	for i, op := range o.Operations {
+		rows[i] = op.policy(o)
+	}
+	return rows
+}
+
+func (op Operation) policy(o Options) throttle.Policy {
+	key := o.Account
+	if op.Key != nil {
+		key = throttle.Join(o.Account, op.Key)
+	}
+	method, path, _ := strings.Cut(op.Match, "/")
+	return throttle.Policy{
+		Name: "spapi-" + op.Name, Match: method + o.Host + "/" + path, Key: key,
+		Limit: op.Limit, Penalty: refused(op.Limit),
+	}
+}
+
+// outbound is the method, and the path without its ids: of
+// "fulfillmentOrders/{id}/cancel" every second segment is one.
+func outbound(r *http.Request) string {
+	segments := strings.Split(r.PathValue("operation"), "/")
+	for i := 1; i < len(segments); i += 2 {
+		segments[i] = "*"
+	}
+	return throttle.Method(r) + " " + strings.Join(segments, "/")
+}
