@@ -1,0 +1,44 @@
+package riot
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// unsaid is for how long a refusal counts that does not say so.
+const unsaid = 5 * time.Second
+
+// refused is the penalty of the 429s of one type.
+func refused(kind string) feedback.Penalty {
+	return feedback.When{
+		Status: []int{429},
+		Header: map[string]string{"X-Rate-Limit-Type": kind},
+	}.Penalty(feedback.RetryAfter(unsaid))
+}
+
+// serviceRefused is the penalty of all other refusals.
+var serviceRefused = feedback.First(
+	feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "application"}}.Penalty(feedback.For(feedback.No)),
+	feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "method"}}.Penalty(feedback.For(feedback.No)),
+	feedback.When{Status: []int{429}}.Penalty(feedback.RetryAfter(unsaid)),
+	feedback.When{Status: []int{503}}.Penalty(feedback.RetryAfter(0)),
+)
+
+// left reads what is left of an app's or a method's window: of "100:120" and
+// "57:120" it is 43, for 120 seconds at the most.
+func left(whose string, window time.Duration) feedback.Quota {
+	return feedback.Headers{
+		Limit: "X-" + whose + "-Rate-Limit",
+		Used:  "X-" + whose + "-Rate-Limit-Count",
+		Per:   window,
+	}.Quota
+}
+
+// leftOfMethod reads what is left of each window that methods are known to have.
+func leftOfMethod() (all []feedback.Quota) {
+	for _, seconds := range []time.Duration{1, 10, 60, 120, 600} {
+		all = append(all, left("Method", seconds*time.Second))
+	}
+	return all
+}

@@ -1,0 +1,41 @@
+package riot
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+var (
+	token  = throttle.Header("X-Riot-Token")
+	apiKey = throttle.Query("api_key")
+)
+
+// key is the default of [Options.Key].
+func key(r *http.Request) string {
+	if t := token(r); t != "" {
+		return t
+	}
+	return apiKey(r)
+}
+
+// method is the default of [Options.Method]:
+// "/lol/match/v5/matches/by-puuid/aB3-…/ids" is
+// "/lol/match/v5/matches/by-puuid/*/ids".
+func method(r *http.Request) string {
+	segments := strings.Split(throttle.Path(r), "/")
+	for i, s := range segments {
+		version := i == 3 // "", "lol", "match", "v5"
+		if !version && (strings.Trim(s, "abcdefghijklmnopqrstuvwxyz-") != "" || i > 0 && strings.HasPrefix(segments[i-1], "by-")) {
+			segments[i] = "*"
+		}
+	}
+	return throttle.Method(r) + " " + strings.Join(segments, "/")
+}
+
+// service is the first two segments of the path, as in "/lol/match".
+func service(r *http.Request) string {
+	segments := strings.SplitN(throttle.Path(r), "/", 4)
+	return strings.Join(segments[:min(3, len(segments))], "/")
+}

@@ -1,0 +1,122 @@
+// Package riot is the table of limits of the Riot Games API.
+//
+// # Rows
+//
+//	riot-app-1s, riot-app-120s   20 in 1 second and 100 in 120, for each key and region, with a development key
+//	riot-app-10s, riot-app-600s  500 in 10 seconds and 30,000 in 600, with a production key
+//	riot-method                  what a method allows each key in each region: it says itself
+//	riot-service                 what a service allows all of us in each region: not published
+//
+// The last two hold no request by themselves: they live on what answers say.
+//
+// # What closes what
+//
+// A 429 says in X-Rate-Limit-Type which limit it is about, and in Retry-After
+// for how long:
+//
+//	application                            riot-app-…
+//	method                                 riot-method
+//	service, none, or one that is new      riot-service
+//	status 503 with Retry-After            riot-service
+//
+// Without Retry-After, which is how the services underneath refuse, it is five
+// seconds. X-App-Rate-Limit-Count and X-Method-Rate-Limit-Count lower what is left
+// if somebody else uses the key.
+//
+// Keys that are refused again and again get blacklisted, says a client's
+// documentation. So do not retry without waiting.
+//
+// # Not covered
+//
+// Methods that do not count for the app's limit: here all do. When the windows
+// begin, which answers do not say, so all windows are taken for sliding ones.
+//
+// # Sources
+//
+// Facts as of 2026-11. Official, but from an old edition of the documentation:
+// limits, headers, refusals (https://hextechdocs.dev/rate-limiting), the numbers
+// of production keys also
+// https://github.com/api-evangelist/riot-games/blob/main/rate-limits/riot-games-rate-limits.yml.
+// Observed: fixed windows (the same page), the blacklist and the five seconds
+// (https://github.com/fightmegg/riot-rate-limiter/wiki/429-Reponses). Inferred:
+// which part of a path is the method.
+package riot
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// Development returns the limits of a development key.
+func Development() []throttle.Limit {
+	return []throttle.Limit{
+		throttle.SlidingWindow(20, time.Second),
+		throttle.SlidingWindow(100, 120*time.Second),
+	}
+}
+
+// Production returns the limits that a production key begins with.
+func Production() []throttle.Limit {
+	return []throttle.Limit{
+		throttle.SlidingWindow(500, 10*time.Second),
+		throttle.SlidingWindow(30_000, 600*time.Second),
+	}
+}
+
+// longest is the longest window that a method is known to have.
+const longest = 600 * time.Second
+
+// unpublished stands for a limit that only answers know: more than anybody sends.
+var unpublished = throttle.SlidingWindow(1_000_000_000, longest)
+
+// Options are what a key changes, and who is counted as one.
+type Options struct {
+	// App is what the key may do in each region, a limit for each window.
+	// Defaults to [Development].
+	App []throttle.Limit
+
+	// Key tells keys apart. Defaults to the header X-Riot-Token or, without
+	// it, the parameter api_key.
+	Key func(*http.Request) string
+
+	// Method tells methods apart. Defaults to the path, without what follows a
+	// segment that begins with "by-" and without segments that are not made
+	// of small letters.
+	Method func(*http.Request) string
+}
+
+// Policies returns the Riot Games API's table of limits.
+func Policies(o Options) []throttle.Policy {
+	if o.App == nil {
+		o.App = Development()
+	}
+	if o.Key == nil {
+		o.Key = key
+	}
+	if o.Method == nil {
+		o.Method = method
+	}
+	const match = "{region}.api.riotgames.com/"
+	region := throttle.PathValue("region")
+	var rows []throttle.Policy
+	for _, l := range o.App {
+		rows = append(rows, throttle.Policy{
+			Name: fmt.Sprintf("riot-app-%ds", l.Per()/time.Second), Match: match, Key: throttle.Join(o.Key, region),
+			Limit: l, Penalty: refused("application"), Quota: left("App", l.Per()),
+		})
+	}
+	return append(rows,
+		throttle.Policy{
+			Name: "riot-method", Match: match, Key: throttle.Join(o.Key, region, o.Method),
+			Limit: unpublished, Penalty: refused("method"), Quota: feedback.Least(leftOfMethod()...),
+		},
+		throttle.Policy{
+			Name: "riot-service", Match: match, Key: throttle.Join(region, service),
+			Limit: unpublished, Penalty: serviceRefused,
+		},
+	)
+}

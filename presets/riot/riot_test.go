@@ -1,0 +1,95 @@
+package riot_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+	"github.com/fleetthrottle/throttle/presets/riot"
+)
+
+const (
+	euw     = "https://euw1.api.riotgames.com"
+	matches = "https://europe.api.riotgames.com/lol/match/v5/matches/by-puuid/"
+	league  = euw + "/lol/league/v4/entries/RANKED_SOLO_5x5/GOLD/I"
+)
+
+func TestRows(t *testing.T) {
+	r := presettest.Request(t, league, nil)
+	require.Equal(t, []string{"riot-app-1s", "riot-app-120s", "riot-method", "riot-service"},
+		presettest.Rows(t, riot.Policies(riot.Options{}), r))
+	require.Equal(t, []string{"riot-app-10s", "riot-app-600s", "riot-method", "riot-service"},
+		presettest.Rows(t, riot.Policies(riot.Options{App: riot.Production()}), r))
+	require.Empty(t, presettest.Rows(t, riot.Policies(riot.Options{}), presettest.Request(t, "https://ddragon.leagueoflegends.com/", nil)))
+}
+
+func TestWhoSharesABudget(t *testing.T) {
+	for _, c := range []struct {
+		policy, a, b string
+		same         bool
+	}{
+		{"riot-app-1s", league, euw + "/lol/status/v4/platform-data", true},
+		{"riot-app-1s", league, "https://na1.api.riotgames.com/lol/status/v4/platform-data", false},
+		{"riot-app-1s", league + "?api_key=RGAPI-1", league + "?api_key=RGAPI-2", false},
+		{"riot-method", league, euw + "/lol/league/v4/entries/RANKED_FLEX_SR/IRON/II", true},
+		{"riot-method", matches + "aB3-x_Y/ids", matches + "abc/ids", true},
+		{"riot-method", matches + "aB3-x_Y/ids", matches + "aB3-x_Y", false},
+		{"riot-method", "https://europe.api.riotgames.com/lol/match/v5/matches/EUW1_1", "https://europe.api.riotgames.com/lol/match/v4/matches/EUW1_1", false},
+		{"riot-method", league, "https://na1.api.riotgames.com/lol/league/v4/entries/RANKED_SOLO_5x5/GOLD/I", false},
+		{"riot-method", league + "?api_key=RGAPI-1", league + "?api_key=RGAPI-2", false},
+		{"riot-service", league + "?api_key=RGAPI-1", euw + "/lol/league/v4/masterleagues/by-queue/X?api_key=RGAPI-2", true},
+		{"riot-service", league, euw + "/lol/status/v4/platform-data", false},
+		{"riot-service", euw, euw + "/", true},
+	} {
+		policies := riot.Policies(riot.Options{})
+		budget := presettest.Budget(t, policies, c.policy, presettest.Request(t, c.a, nil))
+		require.NotEmpty(t, budget)
+		require.Equal(t, c.same, budget == presettest.Budget(t, policies, c.policy, presettest.Request(t, c.b, nil)), "%+v", c)
+	}
+}
+
+func TestTokenComesFirst(t *testing.T) {
+	budget := func(token, query string) string {
+		r := presettest.Request(t, league+"?api_key="+query, nil)
+		r.Header.Set("X-Riot-Token", token)
+		return presettest.Budget(t, riot.Policies(riot.Options{}), "riot-method", r)
+	}
+	require.Equal(t, budget("RGAPI-1", "a"), budget("RGAPI-1", "b"))
+	require.NotEqual(t, budget("RGAPI-1", "a"), budget("RGAPI-2", "a"))
+	require.Equal(t, budget("", "RGAPI-1"), budget("RGAPI-1", ""))
+}
+
+func TestOwnOptions(t *testing.T) {
+	one := func(*http.Request) string { return "" }
+	policies := riot.Policies(riot.Options{
+		App: []throttle.Limit{throttle.PerMinute(3000)}, Key: one, Method: one,
+	})
+	require.Equal(t, "riot-app-60s", policies[0].Name)
+	a := presettest.Budget(t, policies, "riot-method", presettest.Request(t, league+"?api_key=a", nil))
+	require.Equal(t, a, presettest.Budget(t, policies, "riot-method", presettest.Request(t, euw+"/lol/status/v4/platform-data?api_key=b", nil)))
+}
+
+func Example() {
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store:    memstore.New(),
+		Policies: riot.Policies(riot.Options{App: riot.Production()}),
+	}))
+	r, err := http.NewRequest(http.MethodGet, "https://euw1.api.riotgames.com/lol/status/v4/platform-data", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, c := range transport.Explain(r) {
+		fmt.Println(c.Budget.Policy, c.Limit)
+	}
+	// Output:
+	// riot-app-10s 500/10s
+	// riot-app-600s 30000/10m
+	// riot-method 1000000000/10m
+	// riot-service 1000000000/10m
+}
