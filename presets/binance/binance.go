@@ -1,0 +1,101 @@
+// Package binance is the table of limits of Binance's spot API.
+//
+// # Rows
+//
+//	binance-ip   a weight of 6,000 a minute for each address, whatever the API key
+//
+// Requests have weights, which stand in the documentation of each: tell them with
+// [Options.Weight], or each counts for one. X-MBX-USED-WEIGHT-1M, which comes with
+// every answer, puts right what is too low, and tells of others at the address.
+//
+// # What closes what
+//
+//	429                     binance-ip
+//	418, the address is     binance-ip
+//	banned
+//	503 with Retry-After    binance-ip
+//
+// For as long as Retry-After says; else until the end that the message prints
+// ("IP banned until 1620286253180"); else for a minute, or two for a 418. Who goes
+// on after a 429 is banned, from 2 minutes up to 3 days. No penalty here is longer
+// than throttle.MaxPenalty, a day: then one request asks again, and is told anew.
+//
+// # Not covered
+//
+// The limits on orders, which are an account's. The other APIs, of futures (fapi)
+// and wallets (sapi), which count by themselves. WebSockets.
+//
+// # Sources
+//
+// Facts as of 2026-11. Official: limits, headers, refusals, bans
+// (https://developers.binance.com/docs/binance-spot-api-docs/rest-api/limits),
+// minutes of the clock
+// (https://developers.binance.com/docs/binance-spot-api-docs/websocket-api/rate-limits).
+// Observed: the message (https://github.com/rafa-guillermo/GAS-Binance-API-Test).
+// Inferred: how long a refusal lasts that does not say.
+package binance
+
+import (
+	"cmp"
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// Options are what Binance may change, and who is counted as one.
+type Options struct {
+	// PerMinute is the weight that an address may use in a minute. Defaults
+	// to 6,000.
+	PerMinute int
+
+	// Weight is what a request costs, as its documentation says. Defaults to
+	// 1.
+	Weight func(*http.Request) int
+
+	// Address is any name for the address that the requests come from. All
+	// programs behind the same gateway or NAT use the same. Defaults to "":
+	// all programs that share the store are behind one address.
+	Address string
+
+	// Host is a pattern of the API's hosts. Defaults to "{api}.binance.com":
+	// api.binance.com, api1.binance.com and so on.
+	Host string
+}
+
+// Policies returns the table of limits of Binance's spot API.
+func Policies(o Options) []throttle.Policy {
+	o.PerMinute = cmp.Or(o.PerMinute, 6000)
+	o.Host = cmp.Or(o.Host, "{api}.binance.com")
+	used := feedback.Headers{
+		Used: "X-MBX-USED-WEIGHT-1M", Size: o.PerMinute,
+		Per: time.Minute, Clock: true,
+	}
+	return []throttle.Policy{{
+		Name: "binance-ip", Match: o.Host + "/api/",
+		Key: func(*http.Request) string { return o.Address },
+		// The minutes are those of Binance's clock and not of the store's, so
+		// FixedWindow would pass too much around their edges.
+		Limit: throttle.PerMinute(o.PerMinute), Cost: o.Weight,
+		Penalty: refused, Quota: used.Quota,
+	}}
+}
+
+// bannedUntil is the end of a ban, in milliseconds since 1970.
+var bannedUntil = feedback.Printed{
+	Fields:  []string{"msg"},
+	Pattern: regexp.MustCompile(`banned until (\d+)`),
+}
+
+// refused is the penalty of the row.
+var refused = feedback.First(
+	feedback.When{Status: []int{418}}.Penalty(feedback.First(
+		feedback.RetryAfter(0), bannedUntil.Penalty, feedback.For(2*time.Minute),
+	)),
+	feedback.When{Status: []int{429}}.Penalty(feedback.First(
+		feedback.RetryAfter(0), bannedUntil.Penalty, feedback.For(time.Minute),
+	)),
+	feedback.When{Status: []int{503}}.Penalty(feedback.RetryAfter(0)),
+)
