@@ -92,7 +92,7 @@ func TestNewAnswers(t *testing.T) {
 	}{
 		{403, streamed, "Forbidden.AccessDenied.QpsLimitForApi", closed{"dingtalk-global": time.Second}},
 		{403, streamed, "Forbidden.AccessDenied.QpsLimitForAppkeyAndApi", api(time.Second)},
-		{403, streamed, "forbidden.accessdenied.qpslimitforappkeyandapi", api(time.Second)},
+		{403, streamed, "forbidden.accessdenied.qpslimitforapi", closed{"dingtalk-global": time.Second}},
 		{403, streamed, "QpsLimitForAppkeyAndApi", api(time.Second)},
 		{403, streamed, "Forbidden.AccessDenied.QpmLimitForAppkeyAndApi", api(time.Minute)},
 		{403, streamed, "Forbidden.AccessDenied.QpsLimitForSuitekeyAndOrgAndApi", api(time.Second)},
