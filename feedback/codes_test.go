@@ -1,0 +1,246 @@
+package feedback_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+type lasts = map[string]time.Duration
+
+// dingtalk is a table like DingTalk's.
+var dingtalk = feedback.Codes{
+	Fields: []string{"sub_code", "errcode", "code"},
+	Lasts: lasts{
+		"90018":         time.Second,
+		"90006":         time.Minute,
+		"-7":            3 * time.Second,
+		"true":          4 * time.Second,
+		"1.5":           5 * time.Second,
+		"*QpsLimitFor*": 6 * time.Second,
+		"*LimitForApi":  7 * time.Second,
+		"forbidden.*":   8 * time.Second,
+		"Forbidden.Yes": 2 * time.Second,
+		"none":          0,
+		"money":         feedback.No,
+		"for ever":      1000 * time.Hour,
+	},
+}
+
+func TestCodes(t *testing.T) {
+	for _, c := range []struct {
+		name, body string
+		want       time.Duration
+	}{
+		{"a number", `{"errcode":90018,"errmsg":"…"}`, time.Second},
+		{"a text", `{"errcode":"90018"}`, time.Second},
+		{"spaces", " {\r\n\t\"errcode\" : \" 90018 \" }\n", time.Second},
+		{"wrapped", `{"errcode":88,"sub_code":"90018","errmsg":"…"}`, time.Second},
+		{"wrapped, the other way round", `{"sub_code":90018,"errcode":88}`, time.Second},
+		{"the first field decides", `{"errcode":90018,"sub_code":"40014"}`, 0},
+		{"unless it is null", `{"errcode":90018,"sub_code":null}`, time.Second},
+		{"or empty", `{"errcode":90018,"sub_code":""}`, time.Second},
+		{"or an object", `{"errcode":90018,"sub_code":{"code":"90006"}}`, time.Second},
+		{"or a list", `{"errcode":90018,"sub_code":["90006"]}`, time.Second},
+		{"behind others", `{"a":{"errcode":1,"x":[1,{"y":"]}"}]},"b":[[],{}],"c":-1.5e3,"errcode":90018}`, time.Second},
+		{"negative", `{"errcode":-7}`, 3 * time.Second},
+		{"true", `{"errcode":true}`, 4 * time.Second},
+		{"decimal", `{"errcode":1.5}`, 5 * time.Second},
+		{"escapes", `{"err\u0063ode":"9001\u0038"}`, time.Second},
+		{"a quote in a name", `{"a\"b":1,"errcode":90018}`, time.Second},
+		{"a quote in a text", `{"a":"b\\","c":"\"","errcode":90018}`, time.Second},
+		{"a byte order mark", "\ufeff" + `{"errcode":90018}`, time.Second},
+		{"twice: the first counts", `{"errcode":90018,"errcode":0}`, time.Second},
+		{"twice: the first counts, though unknown", `{"errcode":0,"errcode":90018}`, 0},
+		{"cases", `{"code":"forbidden.accessdenied.QPSLIMITFORAPI"}`, 8 * time.Second},
+		{"the longest", `{"code":"X.QpsLimitForApi"}`, 7 * time.Second},
+		{"a part", `{"code":"X.QpsLimitForAppkeyAndApi"}`, 6 * time.Second},
+		{"the whole counts", `{"code":"Forbidden.Yes"}`, 2 * time.Second},
+		{"more than the cap", `{"code":"for ever"}`, throttle.MaxPenalty},
+		{"certainly no refusal", `{"code":"money"}`, feedback.No},
+		{"known to be nothing", `{"code":"none"}`, 0},
+
+		{"success", `{"errcode":0,"errmsg":"ok"}`, 0},
+		{"another code", `{"errcode":40014}`, 0},
+		{"longer", `{"errcode":900180}`, 0},
+		{"shorter", `{"errcode":9001}`, 0},
+		{"zeros", `{"errcode":"090018"}`, 0},
+		{"another number", `{"errcode":90018.0}`, 0},
+		{"another field", `{"error_code":90018}`, 0},
+		{"fields have cases", `{"ErrCode":90018}`, 0},
+		{"deeper", `{"error":{"errcode":90018}}`, 0},
+		{"in a list", `[{"errcode":90018}]`, 0},
+		{"in a text", `{"errmsg":"{\"errcode\":90018}"}`, 0},
+		{"no object", `"errcode"`, 0},
+		{"no JSON", `errcode 90018`, 0},
+		{"HTML", `<html>{"errcode":90018}`, 0},
+		{"nothing", ``, 0},
+		{"half a mark", "\ufeff"[:2], 0},
+		{"NUL", "\x00{\"errcode\":90018}", 0},
+
+		{"cut off behind the code", `{"errcode":90018,"result":[1,2`, time.Second},
+		{"cut off at its end", `{"errcode":90018,`, time.Second},
+		{"cut off in the code", `{"errcode":90018`, 0},
+		{"cut off in the text", `{"errcode":"90018`, 0},
+		{"cut off in an escape", `{"errcode":"90018\`, 0},
+		{"malformed behind the code", `{"errcode":90018,,}`, time.Second},
+		{"malformed before", `{,"errcode":90018}`, 0},
+		{"no comma", `{"a":1 "errcode":90018}`, 0},
+		{"no colon", `{"a" 1,"errcode":90018}`, 0},
+		{"no name", `{1:1,"errcode":90018}`, 0},
+		{"no value", `{"a":,"errcode":90018}`, 0},
+		{"too many brackets", `{"a":1}],"errcode":90018}`, 0},
+		{"a word", `{"errcode":money}`, 0},
+		{"a number without sense", `{"errcode":0090018}`, 0},
+		{"a line in a text", "{\"errcode\":\"money\n\"}", 0},
+		{"an escape without sense", `{"errcode":"\money"}`, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, status := range []int{200, 400, 403, 503} {
+				resp := jsonAnswer(status, c.body)
+				require.Equal(t, c.want, dingtalk.Penalty(resp))
+				requireBody(t, c.body, resp)
+			}
+		})
+	}
+}
+
+func TestCodesInDepth(t *testing.T) {
+	for _, c := range []struct {
+		name, field, body string
+		found             bool
+	}{
+		{"an object", "error.code", `{"error":{"type":"tokens","code":"X"}}`, true},
+		{"another object", "error.code", `{"code":"X","err":{"code":"X"}}`, false},
+		{"no object", "error.code", `{"error":"X"}`, false},
+		{"the object itself", "error", `{"error":{"error":"X"}}`, false},
+		{"an element", "errors.0.code", `{"errors":[{"code":"X"},{"code":"Y"}]}`, true},
+		{"another element", "errors.0.code", `{"errors":[{"code":"Y"},{"code":"X"}]}`, false},
+		{"the second element", "errors.1.code", `{"errors":[{"code":"Y"},{"code":"X"}]}`, true},
+		{"too few elements", "errors.1.code", `{"errors":[{"code":"X"}]}`, false},
+		{"any element", "errors.*.extensions.code", `{"errors":[{"extensions":{"code":"Y"}},{"extensions":{"code":"X"}}],"data":null}`, true},
+		{"none of the elements", "errors.*.extensions.code", `{"errors":[{"extensions":{"code":"Y"}},{}],"data":"X"}`, false},
+		{"no elements", "errors.*.extensions.code", `{"errors":[]}`, false},
+		{"any member", "*.code", `{"a":{"code":"Y"},"b":{"code":"X"}}`, true},
+		{"a list of errors", "0.code", `[{"code":"X"}]`, true},
+		{"any of a list", "*.code", `[{"code":"Y"},[],{"code":"X"}]`, true},
+		{"a text in a list", "errors.0", `{"errors":["X"]}`, true},
+		{"a number as a name", "0.code", `{"0":{"code":"X"}}`, true},
+		{"a list that is cut off", "*.code", `[{"code":"X"},`, true},
+		{"a comma too much", "*.code", `[1,,{"code":"X"}]`, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var want time.Duration
+			if c.found {
+				want = time.Second
+			}
+			codes := feedback.Codes{Fields: []string{c.field}, Lasts: lasts{"x": time.Second}}
+			require.Equal(t, want, codes.Penalty(jsonAnswer(200, c.body)))
+		})
+	}
+}
+
+func TestCodesWithinTheirField(t *testing.T) {
+	within := feedback.Codes{
+		Fields:  []string{"errmsg"},
+		Pattern: regexp.MustCompile(`subcode=(\d+)`),
+		Lasts:   lasts{"90002": time.Second},
+	}
+	for body, want := range map[string]time.Duration{
+		`{"errcode":88,"errmsg":"ding talk error[subcode=90002,submsg=…]"}`: time.Second,
+		`{"errcode":88,"errmsg":"ding talk error[subcode=40014,submsg=…]"}`: 0,
+		`{"errcode":88,"errmsg":"90002"}`:                                   0,
+	} {
+		require.Equal(t, want, within.Penalty(jsonAnswer(200, body)))
+	}
+	within.Pattern = regexp.MustCompile(`\d+`)
+	require.Equal(t, time.Second, within.Penalty(jsonAnswer(200, `{"errmsg":"code 90002."}`)))
+}
+
+func TestCodesWithAnEnd(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		code       string
+		said, want time.Duration
+	}{
+		{"it says", "90018", 5 * time.Minute, 5 * time.Minute},
+		{"shorter", "90006", time.Second, time.Second},
+		{"it does not say", "90018", 0, time.Second},
+		{"no", "90018", feedback.No, time.Second},
+		{"too long", "90018", 1000 * time.Hour, throttle.MaxPenalty},
+		{"a code that is known to be nothing", "none", time.Minute, time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			codes := dingtalk
+			codes.End = feedback.For(c.said)
+			require.Equal(t, c.want, codes.Penalty(jsonAnswer(200, `{"code":"`+c.code+`"}`)))
+		})
+	}
+	codes := dingtalk
+	codes.End = func(*http.Response) time.Duration {
+		t.Error("asked about no refusal")
+		return time.Minute
+	}
+	require.Zero(t, codes.Penalty(jsonAnswer(200, `{"errcode":0}`)))
+	require.Equal(t, feedback.No, codes.Penalty(jsonAnswer(200, `{"code":"money"}`)))
+}
+
+// TestCodesAreFoundInTheFirstBytes: a body may be longer than what is looked at.
+func TestCodesAreFoundInTheFirstBytes(t *testing.T) {
+	const head = `{"errcode":90018,`
+	long := head + `"result":"` + strings.Repeat("x", 100<<10) + `"}`
+	late := `{"result":"` + strings.Repeat("x", 64<<10) + `","errcode":90018}`
+	for _, c := range []struct {
+		name string
+		max  int64
+		body string
+		want time.Duration
+	}{
+		{"early", 0, long, time.Second},
+		{"late", 0, late, 0},
+		{"late, and more cannot be asked for", 1 << 30, late, 0},
+		{"just enough", int64(len(head)), long, time.Second},
+		{"the code might go on", int64(len(head) - 1), long, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			codes := dingtalk
+			codes.Max = c.max
+			resp := jsonAnswer(200, c.body)
+			require.Equal(t, c.want, codes.Penalty(resp))
+			requireBody(t, c.body, resp)
+		})
+	}
+}
+
+// TestHostileBodies: neither depth nor size makes more than one pass of what is
+// looked at.
+func TestHostileBodies(t *testing.T) {
+	for name, body := range map[string]string{
+		"deep lists":         strings.Repeat("[", 64<<10),
+		"deep objects":       strings.Repeat(`{"a":`, 16<<10),
+		"deep along a path":  strings.Repeat(`{"*":`, 16<<10),
+		"a long number":      `{"errcode":` + strings.Repeat("9", 100<<10) + "}",
+		"a long exponent":    `{"errcode":1e` + strings.Repeat("9", 1000) + "}",
+		"a long name":        `{"` + strings.Repeat("e", 100<<10) + `":1}`,
+		"only escapes":       `{"errcode":"` + strings.Repeat(`\\`, 50<<10) + `"}`,
+		"closing brackets":   "{" + strings.Repeat("]", 64<<10),
+		"commas":             "{" + strings.Repeat(",", 64<<10),
+		"spaces":             strings.Repeat(" ", 100<<10) + "{}",
+		"an endless literal": `{"errcode":` + strings.Repeat("true", 30<<10),
+	} {
+		t.Run(name, func(t *testing.T) {
+			codes := dingtalk
+			codes.Fields = []string{"*.*.code", "sub_code", "errcode"}
+			resp := jsonAnswer(200, body)
+			require.Zero(t, codes.Penalty(resp))
+			requireBody(t, body, resp)
+		})
+	}
+}

@@ -1,0 +1,151 @@
+package feedback_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+var beijing = time.FixedZone("Asia/Shanghai", 8*60*60)
+
+// printedEnd is how DingTalk prints the end of a refusal: node-dingtalk#32, and
+// in newer words in public code of 2026.
+var printedEnd = feedback.Printed{
+	Fields:  []string{"sub_msg", "errmsg"},
+	Pattern: regexp.MustCompile(`(?:处罚|限制)将在 *(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) *结束`),
+	As:      feedback.At(time.DateTime, beijing),
+}
+
+func TestPrinted(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		printed feedback.Printed
+		body    string
+		want    time.Duration
+	}{
+		{"DingTalk: an end", printedEnd,
+			`{"errcode":88,"sub_code":"90002","sub_msg":"…, 限制将在 2026-01-02 11:04:35 结束.","errmsg":"…"}`, 31 * time.Second},
+		{"DingTalk: an end in older words", printedEnd,
+			`{"errmsg":"…, 处罚将在 2026-01-02 11:04:06 结束.","errcode":90002}`, 2 * time.Second},
+		{"DingTalk: in escapes", printedEnd,
+			`{"errmsg":"\u9650\u5236\u5c06\u5728 2026-01-02 11:04:06 \u7ed3\u675f","errcode":90002}`, 2 * time.Second},
+		{"DingTalk: the same second", printedEnd, `{"errmsg":"限制将在 2026-01-02 11:04:05 结束"}`, time.Second},
+		{"DingTalk: an end that has passed", printedEnd, `{"errmsg":"限制将在 2026-01-02 11:04:04 结束"}`, 0},
+		{"DingTalk: far away", printedEnd, `{"errmsg":"限制将在 2036-01-02 11:04:04 结束"}`, throttle.MaxPenalty},
+		{"DingTalk: no date", printedEnd, `{"errmsg":"限制将在 2026-13-45 11:04:04 结束"}`, 0},
+		{"DingTalk: no end", printedEnd, `{"errmsg":"请求总次数超过 1200 次"}`, 0},
+		{"DingTalk: minutes", feedback.Printed{Fields: []string{"wait"}, As: feedback.After(time.Minute)},
+			`{"status":1111,"wait":5,"source":"x5","punish":"deny"}`, 5 * time.Minute},
+		{"Binance: epoch in milliseconds",
+			feedback.Printed{Fields: []string{"msg"}, Pattern: regexp.MustCompile(`banned until (\d+)`)},
+			`{"code":-1003,"msg":"Way too much request weight used; IP banned until 1767323075000. …"}`, 31 * time.Second},
+		{"Discord: seconds", feedback.Printed{Fields: []string{"retry_after"}},
+			`{"message":"You are being rate limited.","retry_after":64.57,"global":false}`, 64570 * time.Millisecond},
+		{"Discord before v8: milliseconds",
+			feedback.Printed{Fields: []string{"retry_after"}, As: feedback.After(time.Millisecond)},
+			`{"message":"You are being rate limited.","retry_after":6457,"global":false}`, 6457 * time.Millisecond},
+		{"OpenAI: a Go duration in a text",
+			feedback.Printed{Fields: []string{"error.message"}, Pattern: regexp.MustCompile(`try again in ([\dhms.]*[hms])`)},
+			`{"error":{"message":"Rate limit reached … Please try again in 1m1.724s. Visit …"}}`, 61724 * time.Millisecond},
+		{"anywhere", feedback.Printed{Pattern: regexp.MustCompile(`try again in (\d+)`)},
+			"<html>é\xff please try again in 30 seconds", 30 * time.Second},
+		{"all of what matches", feedback.Printed{Pattern: regexp.MustCompile(`\d+s`)}, "wait 30s", 30 * time.Second},
+		{"a group that is not there", feedback.Printed{Pattern: regexp.MustCompile(`wait(?: (\d+))?`)}, "wait", 0},
+		{"nowhere", feedback.Printed{Pattern: regexp.MustCompile(`try again in (\d+)`)}, "try again", 0},
+		{"no pattern", feedback.Printed{}, "30", 0},
+		{"negative", feedback.Printed{Fields: []string{"wait"}}, `{"wait":-5}`, 0},
+		{"an exponent", feedback.Printed{Fields: []string{"wait"}}, `{"wait":1e9}`, 0},
+		{"huge", feedback.Printed{Fields: []string{"wait"}, As: feedback.After(time.Hour)},
+			`{"wait":` + strings.Repeat("9", 300) + `}`, throttle.MaxPenalty},
+		{"more than huge", feedback.Printed{Fields: []string{"wait"}, As: feedback.After(time.Hour)},
+			`{"wait":` + strings.Repeat("9", 400) + `}`, 0},
+		{"a word", feedback.Printed{Fields: []string{"wait"}}, `{"wait":"soon"}`, 0},
+		{"the first that is there decides", feedback.Printed{Fields: []string{"wait", "ms"}}, `{"ms":5,"wait":"soon"}`, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			resp := answer(429, c.body)
+			require.Equal(t, c.want, c.printed.Penalty(resp))
+			requireBody(t, c.body, resp)
+		})
+	}
+}
+
+func TestPrintedEndsCodes(t *testing.T) {
+	codes := dingtalk
+	codes.End = printedEnd.Penalty
+	require.Equal(t, 31*time.Second, codes.Penalty(jsonAnswer(200, `{"errcode":90018,"errmsg":"限制将在 2026-01-02 11:04:35 结束"}`)))
+	require.Equal(t, time.Second, codes.Penalty(jsonAnswer(200, `{"errcode":90018,"errmsg":"限制"}`)))
+	require.Zero(t, codes.Penalty(jsonAnswer(200, `{"errcode":0,"errmsg":"限制将在 2026-01-02 11:04:35 结束"}`)))
+}
+
+func TestText(t *testing.T) {
+	page := feedback.Text{Pattern: regexp.MustCompile(`^\s*<`), Lasts: 5 * time.Minute}
+	for _, c := range []struct {
+		name string
+		text feedback.Text
+		body string
+		want time.Duration
+	}{
+		{"a page", page, "\r\n<!doctype html>", 5 * time.Minute},
+		{"JSON", page, `{"errmsg":"<html>"}`, 0},
+		{"nothing", page, "", 0},
+		{"within", feedback.Text{Pattern: regexp.MustCompile(`(?i)too many requests`), Lasts: time.Second},
+			"<h1>Too Many Requests</h1>", time.Second},
+		{"an end", feedback.Text{Pattern: regexp.MustCompile(`slow`), Lasts: time.Second,
+			End: feedback.Printed{Pattern: regexp.MustCompile(`in (\w+)`)}.Penalty}, "slow down, come back in 30s", 30 * time.Second},
+		{"no end", feedback.Text{Pattern: regexp.MustCompile(`slow`), Lasts: time.Second,
+			End: feedback.Printed{Pattern: regexp.MustCompile(`in (\w+)`)}.Penalty}, "slow down", time.Second},
+		{"behind the first bytes", feedback.Text{Pattern: regexp.MustCompile(`slow`), Lasts: time.Second},
+			strings.Repeat(" ", 4093) + "slow", 0},
+		{"at their end", feedback.Text{Pattern: regexp.MustCompile(`slow`), Lasts: time.Second},
+			strings.Repeat(" ", 4092) + "slow", time.Second},
+		{"within more", feedback.Text{Pattern: regexp.MustCompile(`slow`), Lasts: time.Second, Max: 5000},
+			strings.Repeat(" ", 4096) + "slow", time.Second},
+		{"no pattern", feedback.Text{Lasts: time.Second}, "slow", 0},
+		{"too long", feedback.Text{Pattern: regexp.MustCompile(`slow`), Lasts: 1000 * time.Hour}, "slow", throttle.MaxPenalty},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			resp := answer(200, c.body)
+			require.Equal(t, c.want, c.text.Penalty(resp))
+			requireBody(t, c.body, resp)
+		})
+	}
+}
+
+func TestAmount(t *testing.T) {
+	usage := feedback.Amount{Fields: []string{"usage.total_tokens", "cost"}, Per: time.Minute}
+	for _, c := range []struct {
+		name, body string
+		cost       int
+		left       *throttle.Quota
+	}{
+		{"a number", `{"id":"x","usage":{"prompt_tokens":3,"total_tokens":12}}`, 12, left(12, time.Minute)},
+		{"a text", `{"usage":{"total_tokens":"12"}}`, 12, left(12, time.Minute)},
+		{"a fraction", `{"usage":{"total_tokens":12.5}}`, 13, left(12, time.Minute)},
+		{"zero", `{"usage":{"total_tokens":0}}`, 0, left(0, time.Minute)},
+		{"the other field", `{"cost":7}`, 7, left(7, time.Minute)},
+		{"the first field decides", `{"cost":7,"usage":{"total_tokens":"many"}}`, -1, nil},
+		{"negative", `{"usage":{"total_tokens":-12}}`, -1, nil},
+		{"an exponent", `{"usage":{"total_tokens":1e3}}`, -1, nil},
+		{"huge", `{"usage":{"total_tokens":99999999999}}`, -1, nil},
+		{"null", `{"usage":null}`, -1, nil},
+		{"nothing", ``, -1, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			resp := jsonAnswer(200, c.body)
+			require.Equal(t, c.cost, usage.Settle(resp))
+			requireQuota(t, c.left, usage.Quota, resp)
+			requireBody(t, c.body, resp)
+		})
+	}
+	requireQuota(t, nil, usage.Quota, jsonAnswer(401, `{"cost":7}`))
+	requireQuota(t, nil, feedback.Amount{Fields: []string{"cost"}}.Quota, jsonAnswer(200, `{"cost":7}`))
+	usage.Max = 8
+	require.Equal(t, -1, usage.Settle(jsonAnswer(200, `{"cost":7}`)))
+}
