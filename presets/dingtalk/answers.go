@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
@@ -60,13 +59,11 @@ func (c codes) penalty(end feedback.Penalty) feedback.Penalty {
 }
 
 // wrapped answers for what the old API sends in an envelope.
-var wrapped = field("errcode", "88", throttle.MaxPenalty)
+var wrapped = field("errcode", "88")
 
-// field is a penalty for a top-level field of one value.
-func field(name, value string, d time.Duration) feedback.Penalty {
-	return feedback.Codes{
-		Fields: []string{name}, Lasts: map[string]time.Duration{value: d}, Max: head,
-	}.Penalty
+// field is a penalty for any time of answers with a field of that value.
+func field(name, value string) feedback.Penalty {
+	return feedback.Codes{Fields: []string{name}, Lasts: codes{value: time.Second}, Max: head}.Penalty
 }
 
 // both returns the penalty p of answers for which if is one, too.

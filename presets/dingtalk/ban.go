@@ -9,29 +9,27 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
-// banTime is how long an address stays banned, unless "wait" says longer.
-const banTime = 5 * time.Minute
-
 // denied is the ban as JSON, whatever the status and the media type:
 //
 //	{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"…"}
 //
 // It has no errcode, so callers that look for one take it for success.
 var denied = anyText(feedback.First(
-	field("punish", "deny", banTime),
-	both(field("status", "1111", banTime), field("source", "x5", banTime)),
+	field("punish", "deny"),
+	both(field("status", "1111"), field("source", "x5")),
 ))
 
-// banned is how long an answer bans the address.
-func banned(host string) feedback.Penalty {
+// banned closes the address of a banned answer, for as long as its "wait" says in
+// minutes, but not for less than [Options.Ban].
+func banned(o Options) feedback.Penalty {
 	var apis feedback.When // documentation and logins of other hosts are pages
-	if host == everyHost {
+	if o.Host == everyHost {
 		apis.Host = []string{"oapi.dingtalk.com", "api.dingtalk.com"}
 	}
 	minutes := feedback.Printed{Fields: []string{"wait"}, As: feedback.After(time.Minute)}.Penalty
 	return feedback.First(
-		both(denied, feedback.Longest(feedback.For(banTime), anyText(minutes))),
-		apis.Penalty(page),
+		both(denied, feedback.Longest(feedback.For(o.Ban), anyText(minutes))),
+		apis.Penalty(both(page, feedback.For(o.Ban))),
 	)
 }
 
@@ -49,7 +47,7 @@ func page(resp *http.Response) time.Duration {
 // anyPage leaves out what may be a file that somebody downloads.
 var anyPage = feedback.When{
 	Media: []string{"", "text/html", "text/plain", "application/json", "application/xhtml+xml"},
-}.Penalty(anyText(feedback.Text{Pattern: regexp.MustCompile(`^\x{feff}?\s*<`), Lasts: banTime}.Penalty))
+}.Penalty(anyText(feedback.Text{Pattern: regexp.MustCompile(`^\x{feff}?\s*<`), Lasts: time.Second}.Penalty))
 
 // anyText lets p see text, and what does not say what it is, as if it called
 // itself JSON. Package feedback spares such bodies if they do not tell their

@@ -71,6 +71,16 @@ func TestBanAsAPage(t *testing.T) {
 	})
 }
 
+// TestBanOfAFake: a fake need not ban for as long as the real one, but what an
+// answer says counts.
+func TestBanOfAFake(t *testing.T) {
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{Ban: 3 * time.Second}), []presettest.Case{
+		{Name: "short", Request: send, Answers: `{"punish":"deny","wait":0}`, Closes: closed{"dingtalk-ip": 3 * time.Second}},
+		{Name: "page", Request: send, Answers: `<html>`, Closes: closed{"dingtalk-ip": 3 * time.Second}},
+		{Name: "real", Request: send, Answers: denied, Closes: closed{"dingtalk-ip": 5 * time.Minute}},
+	})
+}
+
 // TestBanOfOneAddress: a fleet behind another address goes on.
 func TestBanOfOneAddress(t *testing.T) {
 	here, there := dingtalk.Policies(dingtalk.Options{Address: "here"}), dingtalk.Policies(dingtalk.Options{Address: "there"})

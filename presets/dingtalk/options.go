@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -52,6 +53,10 @@ type Options struct {
 	// for an alarm. Defaults to 10,000.
 	IPLimit int
 
+	// Ban is how long the address is taken to be banned, unless the answer says
+	// longer. Less is for a fake. Defaults to five minutes.
+	Ban time.Duration
+
 	// APIs are paths of the new host with parameters in them, such as
 	// "/v1.0/contact/users/{unionId}", because there a path is no API. They
 	// come before those that are known anyway: see the package documentation.
@@ -86,6 +91,7 @@ func (o Options) withDefaults() Options {
 	o.Edition.PerSecond = cmp.Or(o.Edition.PerSecond, Standard.PerSecond)
 	o.Edition.PerMonth = cmp.Or(o.Edition.PerMonth, Standard.PerMonth)
 	o.IPLimit = cmp.Or(o.IPLimit, 10_000)
+	o.Ban = cmp.Or(o.Ban, 5*time.Minute)
 	o.PerSuite = cmp.Or(o.PerSuite, 40)
 	o.Host = cmp.Or(o.Host, everyHost)
 	o.api = apis(o.APIs)

@@ -27,7 +27,7 @@ func shared(o Options) []throttle.Policy {
 		{
 			Name: "dingtalk-ip", Match: all, Key: o.address,
 			Limit:   throttle.SlidingWindow(o.IPLimit, 20*time.Second),
-			Penalty: feedback.First(banned(o.Host), addressCodes.forAbout()),
+			Penalty: feedback.First(banned(o), addressCodes.forAbout()),
 		},
 		{
 			Name: "dingtalk-global", Match: all, Key: o.api,

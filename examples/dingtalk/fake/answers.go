@@ -86,7 +86,7 @@ func (o Options) ban() answer {
 		UUID   string `json:"uuid"`
 	}
 	uuid := fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
-	return answer{status: o.BanStatus, body: deny{1111, 5, "x5", "deny", uuid}}
+	return answer{status: o.BanStatus, body: deny{1111, int(o.BanFor / time.Minute), "x5", "deny", uuid}}
 }
 
 // beijing is the zone of every time that DingTalk prints.

@@ -64,6 +64,7 @@ func (c *call) overAddress() bool {
 	if count < o.Address {
 		return false
 	}
+	*w = nil // a ban is longer than the window, however it is scaled
 	c.bans++
 	c.banned[c.Address] = now.Add(o.BanFor)
 	return true
