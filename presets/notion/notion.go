@@ -2,7 +2,7 @@
 //
 // # Rows
 //
-//	notion-connection   180 a minute for each connection, 600 with the Business and Enterprise plans
+//	notion-connection   180 a minute for each connection; 600 with the larger plans
 //	notion-workspace    what a workspace's connections share: not published
 //	notion-endpoint     what some endpoints allow: not published
 //
