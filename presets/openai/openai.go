@@ -22,11 +22,15 @@
 // # What closes what
 //
 //	429, error.type tokens               openai-tokens
-//	429, error.code insufficient_quota   nothing: it is about money, no wait helps, and others must not pay for it
+//	429, error.code insufficient_quota   nothing
 //	any other 429                        openai-requests
 //	503 with Retry-After                 openai-requests
 //
-// For as long as Retry-After says; else as the message says ("Please try again
+// insufficient_quota is about money and not about pace. Waiting does not help, and
+// a budget that is closed would still be closed when the bill is paid: so the
+// caller gets the answer, and the next one too.
+//
+// A refusal lasts as long as Retry-After says; else as the message says ("Please try again
 // in 41.724s"); else for a second.
 //
 // The x-ratelimit fields lower both budgets if somebody else uses the project.
