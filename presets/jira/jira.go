@@ -2,7 +2,8 @@
 //
 // # Rows
 //
-//	jira-quota           65,000 points in each hour of UTC, for the app and all its tenants; or so many for each tenant
+//	jira-quota           65,000 points in each hour of UTC, for all tenants of
+//	                     the app, or so many for each of them
 //	jira-burst-GET       100 a second, for each tenant and endpoint
 //	jira-burst-POST      100 a second, for each tenant and endpoint
 //	jira-burst-PUT       50 a second, for each tenant and endpoint
@@ -19,7 +20,7 @@
 // A 429 says in RateLimit-Reason which limit it is about:
 //
 //	jira-quota-global-based, jira-quota-tenant-based   jira-quota
-//	jira-burst-based, none, or one that is new         jira-burst-…, of the method and endpoint
+//	jira-burst-based, none, or one that is new         jira-burst-…
 //	jira-per-issue-on-write                            jira-issue-…
 //	status 503 with Retry-After                        jira-burst-…
 //

@@ -45,10 +45,7 @@ func settle(resp *http.Response) int {
 		resp.ContentLength > short || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
 		return -1
 	}
-	body, err := throttle.PeekBody(resp, short+1)
-	if err != nil || len(body) > short {
-		return -1
-	}
+	body, _ := throttle.PeekBody(resp, short) // its reader gets the error too
 	n, ok := objects(body)
 	if !ok {
 		return -1
@@ -58,7 +55,8 @@ func settle(resp *http.Response) int {
 
 const short = 64 << 10
 
-// objects counts those of a page, of a list, or the one that there is.
+// objects counts those of a page, of a list, or the one that there is; ok is
+// false if the body was cut off.
 func objects(body []byte) (n int, ok bool) {
 	var list []json.RawMessage
 	if json.Unmarshal(body, &list) == nil {

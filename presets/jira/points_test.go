@@ -1,12 +1,15 @@
 package jira_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/jira"
 )
@@ -45,6 +48,33 @@ func TestPointsOfAnswers(t *testing.T) {
 		{Name: "a failure", Request: many, Status: 400, Header: json, Answers: `{"errorMessages":["no"]}`},
 		{Name: "a write", Request: "POST " + site + "search", Header: json, Answers: `{"issues":[1,2,3]}`},
 	})
+}
+
+// A giant is an answer whose body must not be read.
+type giant struct{ *testing.T }
+
+func (g giant) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: g, ContentLength: 1 << 30, Request: r,
+	}, nil
+}
+
+func (g giant) Read([]byte) (int, error) {
+	g.Error("the body was read")
+	return 0, io.EOF
+}
+
+func (giant) Close() error { return nil }
+
+func TestLongAnswersAreLeftAlone(t *testing.T) {
+	transport, err := throttle.New(throttle.Config{
+		Store: memstore.New(), Policies: jira.Policies(jira.Options{}), Base: giant{t},
+	})
+	require.NoError(t, err)
+	resp, err := transport.RoundTrip(presettest.Request(t, site+"search/jql", nil))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
 }
 
 func TestStreamsAreLeftAlone(t *testing.T) {

@@ -78,6 +78,10 @@ func TestNoRefusals(t *testing.T) {
 			Header: header{"X-RateLimit-NearLimit": "true", "X-RateLimit-Reset": reset, "RateLimit-Reason": "jira-burst-based", "Date": date},
 		},
 		{
+			Name: "a reason to be careful", Request: write, Status: 204,
+			Header: header{"RateLimit-Reason": "jira-quota-global-based", "Retry-After": "9"},
+		},
+		{
 			Name: "not allowed", Request: write, Status: 403,
 			Header:  header{"Content-Type": "application/json", "X-RateLimit-Reset": reset, "Date": date},
 			Answers: `{"errorMessages":["You do not have permission to edit issues in this project."],"errors":{}}`,
