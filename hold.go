@@ -113,7 +113,7 @@ func (h *hold) book(ctx context.Context) error {
 		h.forget() // given back or lost: it must not be given back twice
 		return h.failure(ctx, err)
 	}
-	h.grant, h.sure = g, now()
+	h.grant, h.sure = g, now()-g.Age/2 // about when it was decided
 	if !h.placed() {
 		return h.refusal(g)
 	}

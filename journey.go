@@ -249,6 +249,7 @@ func (j *journey) wrote() {
 	j.last.Lock()
 	defer j.last.Unlock()
 	j.written = true
+	j.stopWatch()
 	if d := j.late(sevenths); d > 0 && j.failed == nil {
 		j.event(j.req.Context(), Late, d, nil)
 	}

@@ -190,7 +190,7 @@ type Grant struct {
 	Ready <-chan struct{}
 
 	Held   int  // index of the charge that set the start, or -1 if none held it back
-	Paused bool // the charge at Held is closed by a penalty
+	Paused bool // the charge at Held is closed by a penalty, if only for a part of the wait
 }
 
 // Status is what a budget looks like at one moment.

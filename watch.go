@@ -17,9 +17,10 @@ var errDoubt = errors.New("throttle: there may be a penalty")
 func (h *hold) unsure() bool { return now()-h.sure > fresh+h.ahead() }
 
 // ahead is how much before the start it is time to confirm it: as long as the
-// store takes to answer, if that matters.
+// store takes to answer, if that matters. What it took this caller counts too,
+// because the mean is long in forgetting that the store was away.
 func (h *hold) ahead() time.Duration {
-	if lag := h.lag.get(); lag > fresh {
+	if lag := min(h.lag.get(), h.grant.Age); lag > fresh {
 		return lag
 	}
 	return 0

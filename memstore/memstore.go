@@ -103,6 +103,7 @@ func (s *Store) ready(q *search, c *throttle.Charge, spread time.Duration, now i
 // that counts, and notes who set it. Each answer is a lower bound for the others,
 // so the search ends when a whole round moves nothing.
 func find(charges []throttle.Charge, searches []search, t int64, g *throttle.Grant) int64 {
+	from := t
 	g.Held = -1
 	for still := 0; still < len(searches); {
 		for i := range searches {
@@ -111,7 +112,7 @@ func find(charges []throttle.Charge, searches []search, t int64, g *throttle.Gra
 			}
 			if next := searches[i].earliest(t); next > t {
 				t, still, g.Held = next, 1, i
-				g.Paused = next == searches[i].row.paused
+				g.Paused = searches[i].row.paused > from
 			}
 		}
 	}

@@ -20,7 +20,8 @@ type outcome struct {
 	wait   int64 // until the start, in microseconds
 	mark   int64
 	held   int
-	paused bool
+	paused bool // the budget at held is closed
+	opens  bool // and opens at the start
 	over   numbers
 }
 
@@ -36,7 +37,8 @@ func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcom
 				return nil, errAnswer
 			}
 			o := outcome{
-				booked: v.at(1) >= 1, holds: v.at(1) == 2, wait: v.at(2) - now, mark: v.at(2), held: int(v.at(3)) - 1, paused: v.at(4) == 1,
+				booked: v.at(1) >= 1, holds: v.at(1) == 2, wait: v.at(2) - now, mark: v.at(2),
+				held: int(v.at(3)) - 1, paused: v.at(4) != 0, opens: v.at(4) == 1,
 			}
 			many := v.at(0)
 			v = v.from(perRun)

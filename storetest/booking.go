@@ -80,6 +80,7 @@ var bookingChecks = []check{
 		b.pause(c, 10*sec)
 		b.isHeld(b.refused(10*sec, a, c), 1, true)
 		b.isHeld(b.start(10*sec, c, a), 0, true)
+		b.isHeld(b.refused(11*sec+tick, c), 0, true) // behind others, but closed all the same
 		b.isHeld(b.start(0, a), -1, false)
 		b.at(10 * sec)
 		b.isHeld(b.refused(11*sec+tick, a), 0, false)

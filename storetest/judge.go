@@ -37,10 +37,8 @@ func (w *world) isHolder(k throttle.Booking, g throttle.Grant, now, start int64)
 	switch {
 	case q.allows(start - 1):
 		w.failf("%s: Held is %d, which has room a moment before the start", describe(k), g.Held)
-	case g.Paused && q.closed <= soonest(k, now):
-		w.failf("%s: Paused, but charge %d is open", describe(k), g.Held)
-	case !g.Paused && q.closed == start && q.hasRoom(start-1):
-		w.failf("%s: not Paused, but only a penalty of charge %d held it back", describe(k), g.Held)
+	case g.Paused != (q.closed > soonest(k, now)):
+		w.failf("%s: Paused %t, but charge %d is closed until %d", describe(k), g.Paused, g.Held, q.closed)
 	}
 }
 

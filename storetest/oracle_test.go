@@ -76,7 +76,7 @@ func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, e
 func (o *oracle) holder(b *throttle.Booking, now, t int64) (int, bool) {
 	for i, c := range b.Charges {
 		if !c.Shadow && !o.ledger.ask(c, *b, now).allows(t) {
-			return i, t < o.ledger.closed[c.Budget.Key]
+			return i, o.ledger.closed[c.Budget.Key] > soonest(*b, now)
 		}
 	}
 	return -1, false

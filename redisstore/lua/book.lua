@@ -28,7 +28,7 @@
 --   0, now, what was done; or 1, now, the time that the calendar edges must
 --   reach, and nothing was done; or 2, now if a later call was made before.
 -- What was done: for each run, until it has no callers left:
---   {how many, booked, start, held, paused, over…}, over one for each charge
+--   {how many, booked, start, held, paused (see ENDS), over…}, over one for each charge
 -- then for each budget: {birth, count, b1, n1, b2, n2, b3, n3, how many starts count
 -- now, the end of the last}; see row.lua;
 -- then for each flight: {birth, count, how many programs it knows, how many in our
@@ -114,11 +114,14 @@ local function charges(count, from, spread)
   return list, seats
 end
 
+-- What is said of a pause: the start is at its end, or later.
+local ENDS, CLOSED = 1, 2
+
 -- find returns the earliest start from t on that has room in every budget that
 -- counts. Each answer is a lower bound for the others, so the search ends when a
 -- whole round moves nothing.
 local function find(list, t)
-  local held, paused, still, k, size = 0, 0, 0, 1, #list
+  local from, held, paused, still, k, size = t, 0, 0, 0, 1, #list
   while still < size do
     local s = list[k]
     still = still + 1
@@ -129,7 +132,7 @@ local function find(list, t)
       end
       if start > t then
         t, still, held = start, 1, s.index
-        paused = start == s.row.paused and 1 or 0
+        paused = start == s.row.paused and ENDS or s.row.paused > from and CLOSED or 0
       end
     end
     k = k % size + 1
@@ -180,7 +183,7 @@ local function serve(list, seats, callers, mark, from, max_wait)
       end
     end
     if held == 0 and gate then
-      held, paused = gate, 1
+      held, paused = gate, ENDS
     end
     if mark < 0 and t > now then
       step_out(seats, -mark)
