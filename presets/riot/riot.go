@@ -2,10 +2,13 @@
 //
 // # Rows
 //
-//	riot-app-1s, riot-app-120s   20 in 1 second and 100 in 120, for each key and region, with a development key
-//	riot-app-10s, riot-app-600s  500 in 10 seconds and 30,000 in 600, with a production key
-//	riot-method                  what a method allows each key in each region: it says itself
-//	riot-service                 what a service allows all of us in each region: not published
+//	riot-app-1s    20 in 1 second, for each key and region
+//	riot-app-120s  100 in 120 seconds, for each key and region
+//	riot-method    what a method allows each key in each region: answers say it
+//	riot-service   what a service allows everybody in each region: not published
+//
+// That is with a development key. With a production key the first two are
+// riot-app-10s (500) and riot-app-600s (30,000).
 //
 // The last two hold no request by themselves: they live on what answers say.
 //

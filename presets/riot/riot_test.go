@@ -45,6 +45,8 @@ func TestWhoSharesABudget(t *testing.T) {
 		{"riot-service", league + "?api_key=RGAPI-1", euw + "/lol/league/v4/masterleagues/by-queue/X?api_key=RGAPI-2", true},
 		{"riot-service", league, euw + "/lol/status/v4/platform-data", false},
 		{"riot-service", euw, euw + "/", true},
+		{"riot-service", league, "https://na1.api.riotgames.com/lol/league/v4/entries/RANKED_SOLO_5x5/GOLD/I", false},
+		{"riot-method", league, "POST " + league, false},
 	} {
 		policies := riot.Policies(riot.Options{})
 		budget := presettest.Budget(t, policies, c.policy, presettest.Request(t, c.a, nil))
