@@ -11,8 +11,7 @@
 // # What closes what
 //
 //	429                     binance-ip
-//	418, the address is     binance-ip
-//	banned
+//	418, a ban              binance-ip
 //	503 with Retry-After    binance-ip
 //
 // For as long as Retry-After says; else until the end that the message prints
