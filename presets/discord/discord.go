@@ -21,9 +21,9 @@
 //
 // discord-refused counts the answers 401, 403 and 429 (not those of the scope
 // shared), which is what gets an address banned. A request counts from its start
-// and is given back once its answer is another. That is one more call to
-// the store for each request; leave the row out if nothing else is wrong with
-// your token.
+// and is given back once its answer is another, which takes one more call to the
+// store. Leave the row out where nobody else uses the address and nothing is ever
+// refused.
 //
 // # Refusals
 //

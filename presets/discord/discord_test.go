@@ -58,6 +58,10 @@ func TestRefusals(t *testing.T) {
 			Header: with("Retry-After", "2", "X-RateLimit-Global", "true", "X-RateLimit-Scope", "global"),
 		},
 		{
+			Name: "the bot, by the header", Request: messages, Status: 429, Closes: bot(2 * time.Second),
+			Header: with("Retry-After", "2", "X-RateLimit-Global", "true"),
+		},
+		{
 			Name: "the bot, by its scope", Request: messages, Status: 429, Closes: bot(2 * time.Second),
 			Header: with("Retry-After", "2", "X-RateLimit-Scope", "global"),
 		},
@@ -115,6 +119,7 @@ func TestRoutes(t *testing.T) {
 		{"members of a guild", api + "v10/guilds/1/members/2", api + "v10/guilds/1/members/3", true},
 		{"emojis", api + "v10/channels/1/messages/2/reactions/%F0%9F%94%A5/@me", api + "v10/channels/1/messages/2/reactions/a:1/@me", true},
 		{"invites", api + "v10/invites/discord-developers", api + "v10/invites/0vCdhLbwjZZTWZLD", true},
+		{"templates", api + "v10/guilds/templates/hgM48av5Q69A", api + "v10/guilds/templates/boostlevel", true},
 		{"users", api + "v10/users/1", api + "v10/users/2", true},
 		{"channels", api + "v10/channels/1/messages", api + "v10/channels/2/messages", false},
 		{"guilds", api + "v10/guilds/1/members", api + "v10/guilds/2/members", false},
@@ -130,15 +135,15 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-func TestBots(t *testing.T) {
-	policies := discord.Policies(discord.Options{PerSecond: 500})
-	require.Equal(t, "500/s", policies[0].Limit.String())
-	budget := func(policy, bot string) string {
-		r := presettest.Request(t, messages, nil)
-		r.Header.Set("Authorization", bot)
-		return presettest.Budget(t, policies, policy, r)
-	}
-	require.NotEqual(t, budget("discord-global", "Bot a"), budget("discord-global", "Bot b"))
-	require.NotEqual(t, budget("discord-route", "Bot a"), budget("discord-route", "Bot b"))
-	require.Equal(t, budget("discord-refused", "Bot a"), budget("discord-refused", "Bot b"), "they share the address")
+func TestLimits(t *testing.T) {
+	want := map[string]string{"discord-global": "50/s", "discord-route": "50/s", "discord-refused": "10000/10m"}
+	require.Equal(t, want, presettest.Limits(discord.Policies(discord.Options{})))
+	want["discord-global"], want["discord-route"] = "500/s", "500/s"
+	require.Equal(t, want, presettest.Limits(discord.Policies(discord.Options{PerSecond: 500})))
+}
+
+func TestBudgets(t *testing.T) {
+	bot, address := []string{"Authorization"}, []string{"Address"}
+	require.Equal(t, map[string][]string{"discord-global": bot, "discord-route": bot, "discord-refused": address},
+		presettest.Splits(t, discord.Policies(discord.Options{Address: throttle.Header("Address")}), messages, "Authorization", "Address"))
 }

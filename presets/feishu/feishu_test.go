@@ -103,6 +103,7 @@ func TestRows(t *testing.T) {
 			"feishu-api-second GET /open-apis/contact/v3/users/{user_id}",
 			"feishu-api-minute GET /open-apis/contact/v3/users/{user_id}", "feishu-month",
 		}},
+		{"https://open.feishu.cn/open-apis/contact/v3/users/ou_1/tags", []string{"feishu-api-second", "feishu-api-minute", "feishu-month"}},
 		{"DELETE https://open.feishu.cn/open-apis/contact/v3/users/ou_1", []string{"feishu-api-second", "feishu-api-minute", "feishu-month"}},
 		{"POST https://open.feishu.cn/open-apis/drive/v1/files/f/copy", []string{"feishu-api-minute /open-apis/drive/v1/files/{file}/copy", "feishu-month"}},
 		{"POST https://open.feishu.cn/open-apis/auth/v3/tenant_access_token/internal", []string{"feishu-api-second", "feishu-api-minute"}},
@@ -113,25 +114,54 @@ func TestRows(t *testing.T) {
 	}
 }
 
+func TestLimits(t *testing.T) {
+	require.Equal(t, map[string]string{
+		"feishu-api-second": "50/s",
+		"feishu-api-minute": "1000/m",
+		"feishu-bot-second": "5/s",
+		"feishu-bot-minute": "100/m",
+	}, presettest.Limits(feishu.Policies(feishu.Options{})))
+
+	limits := presettest.Limits(feishu.Policies(feishu.Options{
+		Tier:     feishu.Tier{PerMinute: 100},
+		PerMonth: feishu.BasicPerMonth,
+	}))
+	require.Equal(t, map[string]string{
+		"feishu-api-minute": "100/m",
+		"feishu-bot-second": "5/s",
+		"feishu-bot-minute": "100/m",
+		"feishu-month":      "1000000/month +08:00",
+	}, limits)
+}
+
 func TestBudgets(t *testing.T) {
-	tenant := throttle.Header("X-Tenant")
-	policies := feishu.Policies(feishu.Options{Host: "open.larksuite.com", Tenant: tenant, PerMonth: 1000})
-	budget := func(policy, line, tenant string) string {
-		r := presettest.Request(t, line, nil)
-		r.Header.Set("X-Tenant", tenant)
-		b := presettest.Budget(t, policies, policy, r)
+	policies := feishu.Policies(feishu.Options{
+		App: throttle.Header("App"), Tenant: throttle.Header("Tenant"), PerMonth: 1000,
+		APIs: map[string]feishu.Tier{"/open-apis/im/v1/chats": {PerSecond: 5}},
+	})
+	both, tenant := []string{"App", "Tenant"}, []string{"Tenant"}
+	require.Equal(t, map[string][]string{
+		"feishu-api-second": both, "feishu-api-minute": both, "feishu-month": tenant,
+	}, presettest.Splits(t, policies, members, "App", "Tenant"))
+	require.Equal(t, map[string][]string{
+		"feishu-api-second /open-apis/im/v1/chats": both, "feishu-month": tenant,
+	}, presettest.Splits(t, policies, "https://open.feishu.cn/open-apis/im/v1/chats", "App", "Tenant"))
+}
+
+func TestAPIs(t *testing.T) {
+	policies := feishu.Policies(feishu.Options{Host: "open.larksuite.com"})
+	budget := func(policy, request string) string {
+		b := presettest.Budget(t, policies, policy, presettest.Request(t, request, nil))
 		require.NotEmpty(t, b)
 		return b
 	}
-	const api, month = "feishu-api-minute", "feishu-month"
-	one := budget(api, "https://open.larksuite.com/open-apis/contact/v3/users/ou_1", "a")
-	require.Equal(t, one, budget(api, "https://open.larksuite.com/open-apis/contact/v3/users/ou_2", "a"), "users share")
-	require.NotEqual(t, one, budget(api, "DELETE https://open.larksuite.com/open-apis/contact/v3/users/ou_1", "a"))
-	require.NotEqual(t, one, budget(api, "https://open.larksuite.com/open-apis/im/v1/chats", "a"))
-	require.NotEqual(t, one, budget(api, "https://open.larksuite.com/open-apis/contact/v3/users/ou_1", "b"))
-	require.Equal(t, budget(month, "https://open.larksuite.com/open-apis/im/v1/chats", "a"),
-		budget(month, "https://open.larksuite.com/open-apis/contact/v3/users", "a"), "APIs share the month")
+	const user = "https://open.larksuite.com/open-apis/contact/v3/users/ou_1"
+	one := budget("feishu-api-minute", user)
+	require.Equal(t, one, budget("feishu-api-minute", user+"2"), "users")
+	require.NotEqual(t, one, budget("feishu-api-minute", "DELETE "+user), "methods")
+	require.NotEqual(t, one, budget("feishu-api-minute", "https://open.larksuite.com/open-apis/im/v1/chats"), "services")
+	require.NotEqual(t, one, budget("feishu-api-minute", "https://open.larksuite.com/open-apis/contact/v2/users"), "versions")
 
-	bot := budget("feishu-bot-minute", "POST https://open.larksuite.com/open-apis/bot/v2/hook/one", "a")
-	require.NotEqual(t, bot, budget("feishu-bot-minute", "POST https://open.larksuite.com/open-apis/bot/v2/hook/two", "a"))
+	const bot = "POST https://open.larksuite.com/open-apis/bot/v2/hook/"
+	require.NotEqual(t, budget("feishu-bot-minute", bot+"one"), budget("feishu-bot-minute", bot+"two"))
 }

@@ -27,6 +27,8 @@
 // lowers github-primary where the resource allows less, or where another program
 // of the same user calls too.
 //
+// A request is in flight until the body of its answer is closed.
+//
 // # Refusals
 //
 // Both kinds come with 403 or 429, and a 403 may also be about permissions. In

@@ -60,6 +60,10 @@ func TestRefusals(t *testing.T) {
 			Header: and(counted("core", "0"), "Retry-After", "7"), Closes: primary(7 * time.Second), Left: none,
 		},
 		{Name: "primary of the search", Request: search, Status: 403, Header: counted("search", "0"), Answers: exceeded, Closes: primary(reset), Left: none},
+		{
+			Name: "primary, of one resource", Request: issues, Status: 403, Answers: exceeded, Closes: primary(reset), Left: none,
+			Header: header{"x-ratelimit-remaining": "0", "x-ratelimit-reset": "946685700"},
+		},
 		{Name: "secondary, 403", Request: issues, Status: 403, Header: counted("core", "4000"), Answers: secondary, Closes: rest(time.Minute), Left: some},
 		{Name: "secondary, 429", Request: issues, Status: 429, Header: counted("core", "4000"), Answers: secondary, Closes: rest(time.Minute), Left: some},
 		{
@@ -159,24 +163,47 @@ func TestAQueryThatCannotBeLookedAt(t *testing.T) {
 	require.Equal(t, 5, presettest.Costs(t, github.Policies(github.Options{}), r)["github-graphql-points"])
 }
 
-func TestOptions(t *testing.T) {
+func TestLimits(t *testing.T) {
+	want := map[string]string{
+		"github-primary":        "5000/h",
+		"github-in-flight":      "100 in flight",
+		"github-points":         "900/m",
+		"github-graphql-points": "2000/m",
+		"github-content-minute": "80/m",
+		"github-content-hour":   "500/h",
+		"github-oauth":          "2000/h",
+	}
+	require.Equal(t, want, presettest.Limits(github.Policies(github.Options{})))
+	want["github-primary"] = "60/h"
+	require.Equal(t, want, presettest.Limits(github.Policies(github.Options{PerHour: github.Anonymous})))
+}
+
+func TestCreates(t *testing.T) {
 	policies := github.Policies(github.Options{
-		Account: throttle.Header("X-Installation"),
-		PerHour: github.Enterprise,
 		Creates: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/comments") },
 	})
-	require.Equal(t, "15000/h", policies[0].Limit.String())
 	require.NotContains(t, presettest.Rows(t, policies, presettest.Request(t, "POST "+issues, nil)), "github-content-hour")
 	require.Contains(t, presettest.Rows(t, policies, presettest.Request(t, "POST "+issues+"/1/comments", nil)), "github-content-hour")
+}
 
-	budget := func(policy, line, installation string) string {
-		r := presettest.Request(t, line, nil)
-		r.Header.Set("X-Installation", installation)
-		b := presettest.Budget(t, policies, policy, r)
-		require.NotEmpty(t, b)
-		return b
+func TestBudgets(t *testing.T) {
+	policies := github.Policies(github.Options{Account: throttle.Header("Account")})
+	account := []string{"Account"}
+	require.Equal(t, map[string][]string{
+		"github-primary": account, "github-in-flight": account, "github-points": account,
+		"github-content-minute": account, "github-content-hour": account,
+	}, presettest.Splits(t, policies, "POST "+issues, "Account"))
+	require.Equal(t, map[string][]string{
+		"github-primary": account, "github-in-flight": account, "github-graphql-points": account,
+	}, presettest.Splits(t, policies, graphql, "Account"))
+
+	budgets := func(policy string) map[string]bool {
+		all := make(map[string]bool)
+		for _, line := range []string{issues, graphql, search, "https://api.github.com/search/code?q=x"} {
+			all[presettest.Budget(t, policies, policy, presettest.Request(t, line, nil))] = true
+		}
+		return all
 	}
-	require.NotEqual(t, budget("github-primary", issues, "1"), budget("github-primary", search, "1"), "resources")
-	require.NotEqual(t, budget("github-primary", issues, "1"), budget("github-primary", issues, "2"), "accounts")
-	require.Equal(t, budget("github-in-flight", issues, "1"), budget("github-in-flight", graphql, "1"), "REST and GraphQL together")
+	require.Len(t, budgets("github-primary"), 4, "resources are counted apart")
+	require.Len(t, budgets("github-in-flight"), 1, "REST and GraphQL together")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// What a request costs in points, unless it is a query.
+// mutationPoints is what a request costs that may change something.
 const mutationPoints = 5
 
 // resource names what GitHub counts apart under the primary limit, as in

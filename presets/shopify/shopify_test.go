@@ -112,34 +112,37 @@ func TestOf64KBIsLookedAt(t *testing.T) {
 	require.LessOrEqual(t, read, 64<<10)
 }
 
-func TestOptions(t *testing.T) {
+func TestLimits(t *testing.T) {
+	for _, c := range []struct {
+		plan          shopify.Plan
+		calls, points string
+	}{
+		{shopify.Plan{}, "2/s burst 40", "100/s burst 1000"},
+		{shopify.Standard, "2/s burst 40", "100/s burst 1000"},
+		{shopify.Advanced, "4/s burst 80", "200/s burst 2000"},
+		{shopify.Plus, "20/s burst 400", "1000/s burst 10000"},
+		{shopify.Enterprise, "40/s burst 800", "2000/s burst 20000"},
+	} {
+		require.Equal(t, map[string]string{"shopify-rest": c.calls, "shopify-graphql": c.points},
+			presettest.Limits(shopify.Policies(shopify.Options{Plan: c.plan})))
+	}
+}
+
+func TestBudgets(t *testing.T) {
 	policies := shopify.Policies(shopify.Options{
-		Plan:     shopify.Plus,
-		App:      throttle.Header("X-App"),
+		App:      throttle.Header("App"),
 		Estimate: func(*http.Request) int { return 7 },
 	})
-	require.Equal(t, "20/s burst 400", policies[0].Limit.String())
-	require.Equal(t, "1000/s burst 10000", policies[1].Limit.String())
-	require.Equal(t, map[string]int{"shopify-graphql": 7}, presettest.Costs(t, policies, presettest.Request(t, graphql, nil)))
-	require.Equal(t, map[string]int{"shopify-rest": 1}, presettest.Costs(t, policies, presettest.Request(t, orders, nil)))
+	require.Equal(t, map[string][]string{"shopify-rest": {"App"}}, presettest.Splits(t, policies, orders, "App"))
+	require.Equal(t, map[string][]string{"shopify-graphql": {"App"}}, presettest.Splits(t, policies, graphql, "App"))
+	require.Equal(t, costs{"shopify-graphql": 7}, presettest.Costs(t, policies, presettest.Request(t, graphql, nil)))
+	require.Equal(t, costs{"shopify-rest": 1}, presettest.Costs(t, policies, presettest.Request(t, orders, nil)))
 
-	budget := func(line, app string) string {
-		r := presettest.Request(t, line, nil)
-		r.Header.Set("X-App", app)
-		b := presettest.Budget(t, policies, "shopify-rest", r)
+	store := func(url string) string {
+		b := presettest.Budget(t, policies, "shopify-rest", presettest.Request(t, url, nil))
 		require.NotEmpty(t, b)
 		return b
 	}
-	const other = "https://other.myshopify.com/admin/api/2026-10/orders.json"
-	require.Equal(t, budget(orders, "a"), budget("https://ACME.myshopify.com/admin/shop.json", "a"))
-	require.NotEqual(t, budget(orders, "a"), budget(other, "a"), "stores")
-	require.NotEqual(t, budget(orders, "a"), budget(orders, "b"), "apps")
-}
-
-// TestPlans: each plan is a table that the library takes.
-func TestPlans(t *testing.T) {
-	for _, p := range []shopify.Plan{shopify.Standard, shopify.Advanced, shopify.Plus, shopify.Enterprise} {
-		r := presettest.Request(t, graphql, nil)
-		require.Equal(t, []string{"shopify-graphql"}, presettest.Rows(t, shopify.Policies(shopify.Options{Plan: p}), r))
-	}
+	require.Equal(t, store(orders), store("https://ACME.myshopify.com/admin/shop.json"))
+	require.NotEqual(t, store(orders), store("https://other.myshopify.com/admin/shop.json"))
 }

@@ -82,10 +82,10 @@ type Options struct {
 	// Tier of the methods that are not listed. Defaults to [Tier2].
 	Tier Tier
 
-	// OutsideMarketplace says that the app is sold, and not there: then
-	// conversations.history and conversations.replies are of tier 1, since
-	// 2025-05-29, and for what was installed before that since 2026-03-03.
-	// Defaults to false.
+	// OutsideMarketplace says that the app is sold, but not in Slack's
+	// Marketplace. Then conversations.history and conversations.replies are of
+	// tier 1: since 2025-05-29, and since 2026-03-03 for what was installed
+	// before that. Defaults to false.
 	OutsideMarketplace bool
 
 	// Channel returns the channel that a message goes to, which stands in the

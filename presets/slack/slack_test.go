@@ -95,30 +95,25 @@ func TestTiers(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	var limits []string
-	for _, p := range slack.Policies(slack.Options{}) {
-		limits = append(limits, p.Name+" "+p.Limit.String())
-	}
-	require.Equal(t, []string{"slack-tier-1 1/m", "slack-tier-2 20/m", "slack-tier-3 50/m", "slack-tier-4 100/m", "slack-message 1/s"}, limits)
+	require.Equal(t, map[string]string{
+		"slack-tier-1":  "1/m",
+		"slack-tier-2":  "20/m",
+		"slack-tier-3":  "50/m",
+		"slack-tier-4":  "100/m",
+		"slack-message": "1/s",
+	}, presettest.Limits(slack.Policies(slack.Options{})))
 }
 
 func TestBudgets(t *testing.T) {
 	policies := slack.Policies(slack.Options{
-		Workspace: throttle.Header("X-Workspace"), App: throttle.Header("X-App"), Channel: throttle.Header("X-Channel"),
+		Workspace: throttle.Header("Workspace"), App: throttle.Header("App"), Channel: throttle.Header("Channel"),
 	})
-	budget := func(policy, line, workspace, app, channel string) string {
-		r := presettest.Request(t, line, nil)
-		r.Header.Set("X-Workspace", workspace)
-		r.Header.Set("X-App", app)
-		r.Header.Set("X-Channel", channel)
-		b := presettest.Budget(t, policies, policy, r)
-		require.NotEmpty(t, b)
-		return b
-	}
-	one := budget("slack-tier-2", users, "w", "a", "c")
-	require.Equal(t, one, budget("slack-tier-2", users+"?cursor=x", "w", "a", "d"))
-	require.NotEqual(t, one, budget("slack-tier-2", user, "w", "a", "c"), "methods")
-	require.NotEqual(t, one, budget("slack-tier-2", users, "x", "a", "c"), "workspaces")
-	require.NotEqual(t, one, budget("slack-tier-2", users, "w", "b", "c"), "apps")
-	require.NotEqual(t, budget("slack-message", message, "w", "a", "c"), budget("slack-message", message, "w", "a", "d"), "channels")
+	require.Equal(t, map[string][]string{"slack-tier-2": {"Workspace", "App"}},
+		presettest.Splits(t, policies, users, "Workspace", "App", "Channel"))
+	require.Equal(t, map[string][]string{"slack-message": {"Workspace", "App", "Channel"}},
+		presettest.Splits(t, policies, message, "Workspace", "App", "Channel"))
+
+	one := presettest.Budget(t, policies, "slack-tier-2", presettest.Request(t, users, nil))
+	require.Equal(t, one, presettest.Budget(t, policies, "slack-tier-2", presettest.Request(t, users+"?cursor=x", nil)))
+	require.NotEqual(t, one, presettest.Budget(t, policies, "slack-tier-2", presettest.Request(t, user, nil)), "methods")
 }

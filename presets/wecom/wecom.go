@@ -132,7 +132,7 @@ func Policies(o Options) []throttle.Policy {
 		app     = throttle.Join(o.Company, o.App)
 		blocked = refused(o.Blocked)
 	)
-	rows := []throttle.Policy{
+	return []throttle.Policy{
 		{Name: "wecom-company-minute", Match: host + "/cgi-bin/", Key: company, Cost: o.base,
 			Limit: throttle.PerMinute(10_000), Penalty: blocked},
 		{Name: "wecom-company-hour", Match: host + "/cgi-bin/", Key: company, Cost: o.base,
@@ -160,7 +160,6 @@ func Policies(o Options) []throttle.Policy {
 		{Name: "wecom-robot", Match: "POST " + host + robotMessage, Key: throttle.Query("key"),
 			Limit: throttle.PerMinute(20), Penalty: refused(time.Minute)},
 	}
-	return rows
 }
 
 func (o Options) withDefaults() Options {

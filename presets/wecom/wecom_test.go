@@ -115,39 +115,61 @@ func TestCosts(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	limits := func(o wecom.Options) map[string]string {
-		all := make(map[string]string)
-		for _, p := range wecom.Policies(o) {
-			all[p.Name] = p.Limit.String()
-		}
-		return all
+	want := map[string]string{
+		"wecom-company-minute": "10000/m", "wecom-company-hour": "150000/h",
+		"wecom-ip-minute": "20000/m", "wecom-ip-hour": "600000/h",
+		"wecom-checkin": "600/m", "wecom-approval": "600/m",
+		"wecom-ticket-company": "400/h", "wecom-ticket-app": "100/h",
+		"wecom-app-day":      "1000000000/day +08:00",
+		"wecom-group-minute": "20000/m", "wecom-group-hour": "300000/h",
+		"wecom-robot": "20/m",
 	}
-	got := limits(wecom.Options{})
-	require.Equal(t, "20000/m", got["wecom-ip-minute"])
-	require.Equal(t, "600000/h", got["wecom-ip-hour"])
-	require.Equal(t, "1000000000/day +08:00", got["wecom-app-day"])
+	require.Equal(t, want, presettest.Limits(wecom.Policies(wecom.Options{})))
 
-	got = limits(wecom.Options{IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour, Accounts: 300})
-	require.Equal(t, "40000/m", got["wecom-ip-minute"])
-	require.Equal(t, "1200000/h", got["wecom-ip-hour"])
-	require.Equal(t, "60000/day +08:00", got["wecom-app-day"])
+	want["wecom-ip-minute"], want["wecom-ip-hour"] = "40000/m", "1200000/h"
+	want["wecom-app-day"] = "60000/day +08:00"
+	require.Equal(t, want, presettest.Limits(wecom.Policies(wecom.Options{
+		IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour, Accounts: 300,
+	})))
 }
 
 func TestBudgets(t *testing.T) {
-	policies := wecom.Policies(wecom.Options{Company: throttle.Header("X-Corp"), Address: throttle.Header("X-Address")})
-	budget := func(policy, line, corp, address string) string {
-		r := presettest.Request(t, line, nil)
-		r.Header.Set("X-Corp", corp)
-		r.Header.Set("X-Address", address)
-		b := presettest.Budget(t, policies, policy, r)
+	policies := wecom.Policies(wecom.Options{
+		Company: throttle.Header("Company"), App: throttle.Header("App"), Address: throttle.Header("Address"),
+	})
+	company, app, address := []string{"Company"}, []string{"Company", "App"}, []string{"Address"}
+	for _, c := range []struct {
+		request string
+		want    map[string][]string
+	}{
+		{members, map[string][]string{}},
+		{checkin, map[string][]string{"wecom-checkin": company}},
+		{approval, map[string][]string{"wecom-approval": company}},
+		{ticket, map[string][]string{"wecom-ticket-company": company, "wecom-ticket-app": app}},
+	} {
+		c.want["wecom-company-minute"], c.want["wecom-company-hour"] = company, company
+		c.want["wecom-ip-minute"], c.want["wecom-ip-hour"] = address, address
+		require.Equal(t, c.want, presettest.Splits(t, policies, c.request, "Company", "App", "Address"), c.request)
+	}
+	for request, want := range map[string]map[string][]string{
+		message:   {"wecom-app-day": app},
+		groupChat: {"wecom-group-minute": company, "wecom-group-hour": company},
+	} {
+		require.Equal(t, want, presettest.Splits(t, policies, request, "Company", "App", "Address"), request)
+	}
+}
+
+func TestAPIs(t *testing.T) {
+	policies := wecom.Policies(wecom.Options{})
+	budget := func(policy, request string) string {
+		b := presettest.Budget(t, policies, policy, presettest.Request(t, request, nil))
 		require.NotEmpty(t, b)
 		return b
 	}
-	company, ip := "wecom-company-minute", "wecom-ip-minute"
-	require.Equal(t, budget(company, members, "a", "1"), budget(company, members+"&fetch_child=1", "a", "2"))
-	require.NotEqual(t, budget(company, members, "a", "1"), budget(company, members, "b", "1"))
-	require.NotEqual(t, budget(company, members, "a", "1"), budget(company, checkin, "a", "1"))
-	require.Equal(t, budget(ip, members, "a", "1"), budget(ip, members, "b", "1"))
-	require.NotEqual(t, budget(ip, members, "a", "1"), budget(ip, members, "a", "2"))
-	require.NotEqual(t, budget("wecom-robot", robot, "", ""), budget("wecom-robot", robot+"7", "", ""))
+	for _, row := range []string{"wecom-company-minute", "wecom-company-hour", "wecom-ip-minute", "wecom-ip-hour"} {
+		require.Equal(t, budget(row, members), budget(row, members+"&fetch_child=1"), row)
+		require.NotEqual(t, budget(row, members), budget(row, checkin), row)
+	}
+	require.Equal(t, budget("wecom-robot", robot), budget("wecom-robot", robot+"&debug=1"))
+	require.NotEqual(t, budget("wecom-robot", robot), budget("wecom-robot", robot+"7"))
 }
