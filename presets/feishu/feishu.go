@@ -47,6 +47,7 @@
 //     https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control.md
 //   - official: the month, from June 2026:
 //     https://open.feishu.cn/document/platform-notices/platform-updates-/custom-app-api-call-limit.md
+//   - observed, in public code: the path that custom bots are sent to.
 //   - inferred: which row a refusal closes, and a minute where nothing is said.
 package feishu
 
