@@ -13,7 +13,7 @@ func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) err
 	s.change(&c, func(r *row, now int64) {
 		if end := now + micros(d); end > r.paused {
 			r.paused = end
-			r.tell(end, false)
+			r.tell(0, end, false)
 		}
 	})
 	return nil
@@ -24,7 +24,7 @@ func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
 	s.change(&c, func(r *row, now int64) {
 		if r.paused > now {
 			r.lifts++
-			r.tell(math.MaxInt64, true)
+			r.tell(0, math.MaxInt64, true)
 		}
 		r.paused = 0
 	})

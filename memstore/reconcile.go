@@ -2,14 +2,117 @@ package memstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
 
-// Reconcile implements [throttle.Store].
-func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
-	if q.Left > 0 {
-		return nil
+// doubt is by how much a reset may be too late: upstreams give it in whole
+// seconds, and an answer travels for a while.
+const doubt = 2_000_000
+
+// Reconcile implements [throttle.Store]. See docs/booking.md.
+func (s *Store) Reconcile(_ context.Context, c throttle.Charge, q throttle.Quota) error {
+	left, reset := int64(max(0, q.Left)), micros(min(q.Reset, throttle.MaxPenalty))
+	one := throttle.Booking{Charges: []throttle.Charge{c}}
+	s.each(&one, func(_ int, f *search) {
+		switch u := &f.rule; {
+		case u.kind == throttle.Bucket:
+			f.row.reconcileBucket(u, left)
+		case reset > 0:
+			f.row.reconcile(u, left, reset)
+		}
+	})
+	return nil
+}
+
+// reconcile books what others have spent of a window, if less is left of it than
+// we believe: so that it is over when the window is.
+func (r *row) reconcile(u *rule, left, reset int64) {
+	var since, at, end int64 // the window, and when the others are taken to have spent
+	switch now := r.seen; u.kind {
+	case throttle.Sliding:
+		end = now + min(reset, u.span)
+		since, at = max(now, end-doubt)-u.span+1, end-u.span
+	case throttle.Aligned:
+		since, end = u.window(now)
+		at = now
+		if end-now > min(2*reset, micros(throttle.MaxPenalty)) {
+			return
+		}
+	default:
+		return
 	}
-	return s.Pause(ctx, c, q.Reset)
+	spent, coming := r.between(since, end)
+	if others := u.n - spent - left; others > 0 {
+		r.tell(r.lastOf(min(others, coming-left), end), end, true)
+		r.spend(at, u, others)
+	}
+}
+
+// reconcileBucket is reconcile for a bucket, which knows by itself when there will
+// be more. Less than what flows in within a second is not worth knowing.
+func (r *row) reconcileBucket(u *rule, left int64) {
+	others := r.tokensLeft(u) - left
+	if others > 0 && others > micros(time.Second)*u.tokens/u.micros {
+		until := r.seen + (others*u.micros+u.tokens-1)/u.tokens
+		r.tell(r.seen+1, until, true)
+		r.spend(r.seen, u, others)
+	}
+}
+
+// spend books what others have spent.
+func (r *row) spend(at int64, u *rule, n int64) {
+	v := *u
+	v.cost = n
+	r.book(at, &v)
+}
+
+// between sums what has started since a time, and what is to come before an end.
+func (r *row) between(since, end int64) (spent, coming int64) {
+	for _, e := range r.entries {
+		switch {
+		case e.last < since || e.first >= end:
+		case e.first <= r.seen:
+			spent += e.n
+		default:
+			coming += e.n
+		}
+	}
+	return spent, coming
+}
+
+// lastOf returns when the last starts before an end begin that cost so much
+// together, of those that are to come.
+func (r *row) lastOf(cost, end int64) int64 {
+	from := end
+	for i := len(r.entries) - 1; i >= 0 && cost > 0; i-- {
+		e := r.entries[i]
+		if e.first <= r.seen {
+			break
+		}
+		if e.first < end {
+			from = e.first
+			cost -= e.n
+		}
+	}
+	return from
+}
+
+// tokensLeft returns how many whole tokens of a bucket those leave that have
+// started.
+func (r *row) tokensLeft(u *rule) int64 {
+	l, late := level{r.lost, r.level}, int64(0)
+	flown := entry{last: r.seen - u.jitter} // until then; what flows in during the jitter does not count
+	for i := range r.entries {
+		switch e := &r.entries[i]; {
+		case e.first > r.seen:
+		case e.last > flown.last:
+			late += u.filling(e)
+		default:
+			l = l.with(e, u)
+		}
+	}
+	spent := l.with(&flown, u).spent + late*u.micros
+	return max(0, u.n-(spent+u.micros-1)/u.micros)
 }

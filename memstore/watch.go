@@ -15,7 +15,7 @@ type watch struct {
 	b      *throttle.Booking
 	mark   int64
 	news   chan<- struct{}
-	lifted atomic.Bool // a pause ended early: there may be an earlier start
+	lifted atomic.Bool // a pause ended early, or others have spent: it is booked anew
 }
 
 // Watch implements [throttle.Store].
@@ -88,12 +88,12 @@ func (r *row) watch(w *watch) {
 	r.watches[w] = struct{}{}
 }
 
-// tell tells all who watch starts before a time, the earliest first, so that they
-// book anew in that order.
-func (r *row) tell(before int64, lifted bool) {
+// tell tells all who watch starts from a time on, before another, the earliest
+// first, so that they book anew in that order.
+func (r *row) tell(from, before int64, lifted bool) {
 	var all []*watch
 	for w := range r.watches {
-		if w.mark < before {
+		if from <= w.mark && w.mark < before {
 			all = append(all, w)
 		}
 	}

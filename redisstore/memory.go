@@ -25,6 +25,7 @@ type recall struct {
 	starts []sample    // the oldest first
 	keep   time.Duration
 	last   mention
+	said   said // of what is left; see worth.go
 }
 
 // A mention is the last call whose answer spoke of a budget. As long as Redis

@@ -94,8 +94,12 @@ func (vs *vigils) heard(key string, c closing) {
 	}
 }
 
-// hearPause takes a message of lua/pause.lua apart.
+// hearPause takes a message of lua/pause.lua, or lua/reconcile.lua, apart.
 func (s *Store) hearPause(text string) {
+	if times, ok := strings.CutPrefix(text, anewMark); ok {
+		s.hearAnew(times)
+		return
+	}
 	end, rest, _ := strings.Cut(text, " ")
 	left, key, _ := strings.Cut(rest, " ")
 	e, err1 := strconv.ParseInt(end, 10, 64)

@@ -1,15 +1,84 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
 
-// Reconcile implements [throttle.Store].
+// Reconcile implements [throttle.Store]. What is not worth a call is not told.
+// While Redis is away it tries again as long as ctx allows.
 func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
-	if q.Left > 0 {
+	switch k := c.Limit.Kind(); {
+	case c.Node:
+		return s.node().Reconcile(ctx, c, q)
+	case k == throttle.Paced || k == throttle.InFlight || k != throttle.Bucket && q.Reset <= 0:
 		return nil
 	}
-	return s.Pause(ctx, c, q.Reset)
+	q.Left, q.Reset = max(0, q.Left), min(q.Reset, throttle.MaxPenalty)
+	key := s.key(&c.Budget)
+	birth, worth := s.memory.worth(key, &c, q, time.Now())
+	if s.frugal && !worth {
+		return nil
+	}
+	return s.reconcile(ctx, key, birth, &c, q)
+}
+
+// reconcile tells Redis. Who listens is told by the script, our own callers at
+// once.
+func (s *Store) reconcile(ctx context.Context, key string, birth int64, c *throttle.Charge, q throttle.Quota) error {
+	asked := time.Now()
+	v, err := retry(ctx, func() (numbers, error) {
+		reset := max(0, q.Reset-time.Since(asked)) // Redis may have been away
+		return s.call(scriptReconcile, func(e edges) ([]string, numbers) {
+			return []string{key}, e.appendRule(numbers(nil).add(int64(q.Left), micros(reset), birth), 1, c)
+		}, s.pauseChannel(c.Budget.Group))
+	})
+	if err != nil {
+		return err
+	}
+	if v.size() != 6 {
+		return errAnswer
+	}
+	s.memory.answered(key, c, q, v.from(1), time.Now())
+	s.vigils.anew(key, v.at(4), v.at(5))
+	return nil
+}
+
+// anewMark begins a message of lua/reconcile.lua. Those of lua/pause.lua begin with
+// a number.
+const anewMark = "anew "
+
+// hearAnew takes the rest of such a message apart.
+func (s *Store) hearAnew(text string) {
+	from, rest, _ := strings.Cut(text, " ")
+	until, key, _ := strings.Cut(rest, " ")
+	f, err1 := strconv.ParseInt(from, 10, 64)
+	u, err2 := strconv.ParseInt(until, 10, 64)
+	if err1 == nil && err2 == nil {
+		s.vigils.anew(key, f, u)
+	}
+}
+
+// anew wakes those whose starts lie between two times, the earliest first, so that
+// they book anew in that order.
+func (vs *vigils) anew(key string, from, until int64) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	var all []*vigil
+	for v := range vs.all[key] {
+		if from <= v.mark && v.mark < until {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b *vigil) int { return cmp.Compare(a.mark, b.mark) })
+	for _, v := range all {
+		v.lifted.Store(true)
+		v.tell()
+	}
 }

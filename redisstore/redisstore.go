@@ -56,6 +56,7 @@ type Store struct {
 	memory   memory
 	closings closings
 	callers  sync.Pool
+	frugal   bool          // what is not worth a call is not told: see worth.go
 	now      func() string // the time for the scripts; "" lets them ask the server
 	skew     atomic.Int64  // the server's clock less ours, in microseconds: a guess for calendar edges
 }
@@ -63,7 +64,7 @@ type Store struct {
 // New returns a store on client, which stays the caller's: throttle never
 // closes it. New sends nothing, so Redis need not be up.
 func New(client redis.UniversalClient, o *Options) *Store {
-	s := &Store{client: client, now: func() string { return "" }}
+	s := &Store{client: client, frugal: true, now: func() string { return "" }}
 	s.node = sync.OnceValue(memstore.New)
 	s.lanes.all = make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery

@@ -41,6 +41,8 @@ var (
 	bookLua string
 	//go:embed lua/pause.lua
 	pauseLua string
+	//go:embed lua/reconcile.lua
+	reconcileLua string
 	//go:embed lua/closed.lua
 	closedLua string
 	//go:embed lua/status.lua
@@ -52,10 +54,11 @@ var (
 )
 
 var (
-	scriptBook   = newScript(hotLua, bookParts())
-	scriptPause  = newScript("", pauseLua)
-	scriptStatus = newScript("", statusLua)
-	scriptClosed = script{closedLua, sha(closedLua)}
+	scriptBook      = newScript(hotLua, bookParts())
+	scriptPause     = newScript("", pauseLua)
+	scriptStatus    = newScript("", statusLua)
+	scriptReconcile = newScript("", placeLua+reconcileLua)
+	scriptClosed    = script{closedLua, sha(closedLua)}
 
 	scriptFlightPause  = newScript("", flightLua+flightPauseLua)
 	scriptFlightStatus = newScript("", flightLua+flightStatusLua)

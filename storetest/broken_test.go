@@ -16,6 +16,7 @@ type broken struct {
 	pause  func(*oracle, throttle.Charge, time.Duration)
 	status func(*oracle, throttle.Charge, *throttle.Status)
 	settle func(*oracle, entry, []int)
+	states func(*oracle, throttle.Charge, throttle.Quota)
 
 	release func(*oracle, *throttle.Booking, throttle.Grant)
 }

@@ -106,11 +106,3 @@ func counts(b throttle.Booking, c throttle.Charge) bool {
 		return !own.Shadow && own.Budget.Key == c.Budget.Key
 	})
 }
-
-// Reconcile implements throttle.Store.
-func (o *oracle) Reconcile(_ context.Context, c throttle.Charge, q throttle.Quota) error {
-	if q.Left <= 0 {
-		return o.Pause(context.Background(), c, q.Reset)
-	}
-	return nil
-}

@@ -131,6 +131,8 @@ func (w *world) step() {
 		w.change(c)
 	case r < 89 && w.settles:
 		w.settleOne()
+	case r < 92 && w.mood == exact:
+		w.state()
 	default:
 		w.advance()
 	}

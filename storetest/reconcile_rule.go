@@ -1,0 +1,120 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// doubt is by how much a reset may be too late: upstreams give it in whole
+// seconds, and an answer travels for a while.
+const doubt = 2 * sec
+
+// A statement is a Quota in a ledger's terms.
+type statement struct {
+	left  int64
+	since int64 // what could be used since then was spent of the same window
+	at    int64 // when others are taken to have spent what we do not know of
+	end   int64 // it says nothing of starts from then on
+}
+
+// statementOf returns what a Quota says, at the time now, of a charge that
+// counts windows; ok is false if it says nothing.
+func statementOf(c throttle.Charge, q throttle.Quota, now int64) (s statement, ok bool) {
+	reset := micros(min(q.Reset, throttle.MaxPenalty))
+	s.left = int64(max(0, q.Left))
+	switch c.Limit.Kind() {
+	case throttle.Sliding:
+		s.end = now + min(reset, span(c))
+		s.at = s.end - span(c)
+		s.since = max(now+1, s.end-micros(doubt)+1) - span(c)
+		return s, reset > 0
+	case throttle.Aligned:
+		s.since, s.end = window(c.Limit, now)
+		s.at = now
+		rest := s.end - now
+		return s, reset > 0 && rest <= 2*reset && rest <= micros(throttle.MaxPenalty)
+	}
+	return s, false
+}
+
+// reconcile books what others have spent, if the upstream says that less is left
+// than we believe. It returns between which times the booked starts lie that no
+// longer fit.
+func (l *ledger) reconcile(c throttle.Charge, q throttle.Quota, now int64) (from, until int64) {
+	if c.Limit.Kind() == throttle.Bucket {
+		return l.reconcileBucket(c, q, now)
+	}
+	s, ok := statementOf(c, q, now)
+	if !ok {
+		return 0, 0
+	}
+	return l.settleUp(c, s, now)
+}
+
+// settleUp is reconcile for a charge that counts windows.
+func (l *ledger) settleUp(c throttle.Charge, s statement, now int64) (from, until int64) {
+	spent, coming := int64(0), int64(0)
+	for _, o := range l.stays[c.Budget.Key] {
+		switch {
+		case o.at <= now && o.until >= s.since:
+			spent += int64(o.cost)
+		case now < o.at && o.at < s.end:
+			coming += int64(o.cost)
+		}
+	}
+	others := int64(c.Limit.N()) - spent - s.left
+	if others <= 0 {
+		return 0, 0
+	}
+	from = l.lastOf(c, now, s.end, min(others, coming-s.left))
+	l.spend(c, s.at, others)
+	return from, s.end
+}
+
+// spend books what others have spent.
+func (l *ledger) spend(c throttle.Charge, at, n int64) {
+	l.stays[c.Budget.Key] = append(l.stays[c.Budget.Key], stay{at, at, int(n)})
+}
+
+// lastOf returns when the last starts before an end begin that cost so much
+// together, of those that are to come.
+func (l *ledger) lastOf(c throttle.Charge, now, end, cost int64) int64 {
+	stays := slices.Clone(l.stays[c.Budget.Key])
+	slices.SortFunc(stays, func(a, b stay) int { return int(b.at - a.at) })
+	from := end
+	for i := 0; i < len(stays) && cost > 0; i++ {
+		if s := stays[i]; now < s.at && s.at < end {
+			from = s.at
+			cost -= int64(s.cost)
+		}
+	}
+	return from
+}
+
+// reconcileBucket: less than what flows in within a second is not worth knowing.
+// The starts to come that no longer fit are the first ones, for as long as it
+// takes until the difference has flowed in.
+func (l *ledger) reconcileBucket(c throttle.Charge, q throttle.Quota, now int64) (from, until int64) {
+	tokens, each := c.Refill()
+	others := l.tokens(c, now) - int64(max(0, q.Left))
+	if others <= 0 || others <= micros(time.Second)*tokens/each {
+		return 0, 0
+	}
+	l.spend(c, now, others)
+	return now + 1, now + (others*each+tokens-1)/tokens
+}
+
+// tokens returns the largest cost that could start now if nothing were to come.
+func (l *ledger) tokens(c throttle.Charge, now int64) int64 {
+	past := slices.DeleteFunc(slices.Clone(l.stays[c.Budget.Key]), func(s stay) bool { return s.at > now })
+	past = full(c, past)
+	c.Reserve = 0
+	for cost := c.Limit.Capacity(); cost > 0; cost-- {
+		if fits(c, past, stay{now, now, cost}) {
+			return int64(cost)
+		}
+	}
+	return 0
+}
