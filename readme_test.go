@@ -12,7 +12,7 @@ import (
 
 // TestReadmeCodeIsTakenFromTheExamples: whoever copies it copies what compiles.
 func TestReadmeCodeIsTakenFromTheExamples(t *testing.T) {
-	readme, examples := read(t, "README.md"), squeeze(read(t, "example_test.go"))
+	readme, examples := read(t, "README.md"), squeeze(read(t, "example_test.go")+read(t, "example_bans_test.go"))
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)
 	require.NotEmpty(t, blocks)
 	for _, b := range blocks {
