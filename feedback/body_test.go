@@ -1,6 +1,7 @@
 package feedback_test
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"regexp"
@@ -181,6 +182,8 @@ func TestAGigabyteIsLookedAtAndHandedOn(t *testing.T) {
 	require.Equal(t, int64(size), n)
 }
 
+var blank = bytes.Repeat([]byte(" "), 32<<10)
+
 // spaces are a body of so many of them.
 type spaces struct{ left int64 }
 
@@ -188,12 +191,9 @@ func (b *spaces) Read(p []byte) (int, error) {
 	if b.left == 0 {
 		return 0, io.EOF
 	}
-	p = p[:min(int64(len(p)), b.left)]
-	for i := range p {
-		p[i] = ' '
-	}
-	b.left -= int64(len(p))
-	return len(p), nil
+	n := copy(p[:min(int64(len(p)), b.left)], blank)
+	b.left -= int64(n)
+	return n, nil
 }
 
 func (b *spaces) Close() error { return nil }

@@ -17,8 +17,6 @@ import (
 // 1970, and years away from any clock.
 const date = "Fri, 02 Jan 2026 03:04:05 GMT"
 
-const epoch = 1767323045
-
 // answer makes an answer of a status, a body and, in pairs, fields. It has the
 // Date above unless a field says otherwise.
 func answer(status int, body string, fields ...string) *http.Response {

@@ -1,0 +1,93 @@
+package feedback_test
+
+import (
+	"compress/gzip"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// TestThroughTheTransport: what an upstream says closes the budget, and what
+// only looks like it does not, over a real connection.
+func TestThroughTheTransport(t *testing.T) {
+	release := make(chan struct{})
+	mux := http.NewServeMux()
+	serve := func(path, media string, write func(w http.ResponseWriter)) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", media)
+			write(w)
+		})
+	}
+	const refusal = `{"errcode":90018,"errmsg":"…"}`
+	serve("/refused", "application/json;charset=UTF-8", func(w http.ResponseWriter) { fmt.Fprint(w, refusal) })
+	serve("/money", "application/json", func(w http.ResponseWriter) { fmt.Fprint(w, `{"code":"money"}`) })
+	serve("/compressed", "application/json", func(w http.ResponseWriter) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		fmt.Fprint(z, refusal)
+		_ = z.Close() // to memory or to the client, who reads it
+	})
+	serve("/events", "text/event-stream", func(w http.ResponseWriter) {
+		fmt.Fprint(w, "data: "+refusal+"\n\n")
+		w.(http.Flusher).Flush()
+		<-release
+	})
+	serve("/pieces", "application/json", func(w http.ResponseWriter) {
+		fmt.Fprint(w, `{"sub_code":"90018",`)
+		w.(http.Flusher).Flush()
+		<-release
+		fmt.Fprint(w, `"errcode":88}`)
+	})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+
+	for _, c := range []struct {
+		name, path, want string
+		closed, waits    bool
+	}{
+		{"a code", "/refused", refusal, true, false},
+		{"a code that is decoded", "/compressed", refusal, true, false},
+		{"no refusal after all", "/money", `{"code":"money"}`, false, false},
+		{"events are not held up", "/events", "data: " + refusal + "\n\n", false, true},
+		{"a code is known before the end", "/pieces", `{"sub_code":"90018","errcode":88}`, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tr, err := throttle.New(throttle.Config{
+				Store: memstore.New(), MaxWait: -1,
+				Policies: []throttle.Policy{{
+					Name: "all", Limit: throttle.PerSecond(1000),
+					Penalty: feedback.Codes{
+						Fields: []string{"sub_code", "errcode", "code"},
+						Lasts:  lasts{"90018": time.Hour, "money": feedback.No},
+					}.Penalty,
+				}},
+			})
+			require.NoError(t, err)
+			client := &http.Client{Transport: tr}
+			defer client.CloseIdleConnections()
+
+			resp, err := client.Get(server.URL + c.path)
+			require.NoError(t, err)
+			next, err := client.Get(server.URL + "/money")
+			if c.closed {
+				require.ErrorIs(t, err, throttle.ErrLimited)
+			} else {
+				require.NoError(t, err)
+				require.NoError(t, next.Body.Close())
+			}
+			if c.waits { // and has not been answered to the end
+				release <- struct{}{}
+			}
+			requireBody(t, c.want, resp)
+			require.NoError(t, resp.Body.Close())
+		})
+	}
+}
