@@ -229,7 +229,6 @@ func (h *hold) cancel() {
 
 // forget is for a place that was used, given back or lost.
 func (h *hold) forget() {
-	h.stopWatch()
 	h.grant.OK, h.grant.Ready, h.boarded = false, nil, nil
 }
 

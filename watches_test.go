@@ -24,7 +24,7 @@ type watchSpy struct {
 	mu       sync.Mutex
 	begun    int
 	going    map[*spiedWatch]bool
-	confirms int
+	patience []time.Duration // of those who wanted a start confirmed
 }
 
 func newWatchSpy() *watchSpy {
@@ -35,7 +35,7 @@ func (s *watchSpy) Watch(b *throttle.Booking, g throttle.Grant, news chan<- stru
 	if s.deaf {
 		news = nil
 	}
-	w := &spiedWatch{s.spyStore.Watch(b, g, news), s}
+	w := &spiedWatch{s.spyStore.Watch(b, g, news), b, s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun++
@@ -47,7 +47,7 @@ func (s *watchSpy) Watch(b *throttle.Booking, g throttle.Grant, news chan<- stru
 func (s *watchSpy) asked() (confirms, begun int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.confirms, s.begun
+	return len(s.patience), s.begun
 }
 
 // allStopped wants that there were some watches and that none goes on.
@@ -61,12 +61,13 @@ func (s *watchSpy) allStopped(t *testing.T) {
 
 type spiedWatch struct {
 	throttle.Watch
-	spy *watchSpy
+	booking *throttle.Booking
+	spy     *watchSpy
 }
 
 func (w *spiedWatch) Confirm(ctx context.Context) (bool, error) {
 	w.spy.mu.Lock()
-	w.spy.confirms++
+	w.spy.patience = append(w.spy.patience, w.booking.MaxWait)
 	confirm := w.spy.confirm
 	w.spy.mu.Unlock()
 	if confirm != nil {
@@ -149,6 +150,20 @@ func TestP15_EveryWatchIsStopped(t *testing.T) {
 	}
 }
 
+// TestP15_TheWatchEndsWithTheAnswersHeaders where the base tells nothing, and not
+// with its body.
+func TestP15_TheWatchEndsWithTheAnswersHeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newWatchSpy()
+		tr := must(throttle.New(throttle.Config{Store: store, Base: answer(200, "long"), Policies: []throttle.Policy{twoPerSecond}}))
+		line(t, tr, 1, home)
+		resp, err := tr.RoundTrip(get(t, home))
+		require.NoError(t, err)
+		store.allStopped(t)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
 // TestP15_TheWatchEndsWithTheRequestsHeaders and not with its answer.
 func TestP15_TheWatchEndsWithTheRequestsHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -177,6 +192,10 @@ func TestP15_LimiterWatchesAreStopped(t *testing.T) {
 			all.Go(func() { _, _ = l.Acquire(ctx, "", 1) })
 			synctest.Wait()
 		}
+		time.Sleep(750 * ms)
+		store.mu.Lock()
+		require.Len(t, store.going, 2, "one need not wait, one has waited")
+		store.mu.Unlock()
 		require.NoError(t, l.Pause(t.Context(), "", time.Second))
 		synctest.Wait()
 		require.NoError(t, l.Pause(t.Context(), "", time.Hour))
@@ -201,6 +220,17 @@ func TestP11_WhoHearsNothingAsks(t *testing.T) {
 		require.Equal(t, []time.Duration{0, 500 * ms, 60600 * ms}, s.seen()[:3])
 		confirms, _ := store.asked()
 		require.Equal(t, 1+3+3, confirms, "each at its start, and three at their second")
+	})
+}
+
+// TestP11_ThePatienceOfWhoAsks is what is left of it.
+func TestP11_ThePatienceOfWhoAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newWatchSpy()
+		tr := must(throttle.New(throttle.Config{Store: store, Base: answer(200, ""), MaxWait: 10 * time.Second,
+			Policies: []throttle.Policy{twoPerSecond}}))
+		line(t, tr, 2, home)
+		require.Equal(t, []time.Duration{9500 * ms}, store.patience)
 	})
 }
 
