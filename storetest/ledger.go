@@ -13,11 +13,12 @@ import (
 // to believe.
 type ledger struct {
 	stays  map[[16]byte][]stay
-	closed map[[16]byte]int64 // until when a penalty lasts
+	closed map[[16]byte]int64 // until when a penalty lasts, or lasted
+	ramp   func(c throttle.Charge, stays []stay, closed int64) ramp
 }
 
 func newLedger() *ledger {
-	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64)}
+	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), ramp: rampOf}
 }
 
 // earliest returns the first start that every charge of a booking, made now, has
@@ -48,6 +49,7 @@ type question struct {
 	spread time.Duration
 	stays  []stay
 	closed int64
+	ramp   ramp   // after a penalty
 	clear  []stay // what a pace keeps clear of: empty if it does not count
 }
 
@@ -101,6 +103,7 @@ func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question 
 	if c.Limit.Kind() == throttle.Bucket {
 		q.stays = full(c, q.stays)
 	}
+	q.ramp = l.ramp(c, q.stays, q.closed)
 	q.pacing(now, soonest(k, now))
 	return q
 }
@@ -108,9 +111,11 @@ func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question 
 // allows reports whether the charge could start at t.
 func (q question) allows(t int64) bool { return t >= q.closed && q.hasRoom(t) }
 
-// hasRoom reports whether the limit alone allows a start at t.
+// hasRoom reports whether the limit alone allows a start at t, slow starts
+// included.
 func (q question) hasRoom(t int64) bool {
-	return q.isClear(t) && fits(q.charge, q.stays, stayOf(q.charge, q.spread, t))
+	s := stayOf(q.charge, q.spread, t)
+	return q.isClear(t) && fits(q.charge, q.stays, s) && q.ramp.allows(q.charge, s)
 }
 
 // next returns the first moment after t at which the charge may begin to fit:
@@ -125,7 +130,7 @@ func (q question) next(t int64) int64 {
 		_, to := window(q.charge.Limit, t)
 		return to
 	case throttle.Bucket:
-		return nextBucket(q.charge, q.stays, stayOf(q.charge, q.spread, t))
+		return q.nextBucket(stayOf(q.charge, q.spread, t))
 	}
 	first := int64(math.MaxInt64)
 	for _, s := range q.clear {
@@ -134,10 +139,19 @@ func (q question) next(t int64) int64 {
 			first = min(first, end)
 		}
 	}
-	for _, s := range q.stays {
+	for _, s := range slices.Concat(q.stays, q.ramp.stays) {
 		if end := over(q.charge, s); end > t {
 			first = min(first, end)
 		}
+	}
+	return first
+}
+
+// nextBucket is next for a bucket.
+func (q question) nextBucket(s stay) int64 {
+	first := nextBucket(q.charge, q.stays, s)
+	if q.ramp.begin <= s.at && s.at < q.ramp.end {
+		first = min(first, q.ramp.end, nextBucket(q.charge, q.ramp.stays, s))
 	}
 	return first
 }
@@ -194,9 +208,12 @@ func (l *ledger) settle(k throttle.Booking, t, now int64, costs []int) {
 	}
 }
 
-// pause closes a budget until t, if it is not closed for longer.
-func (l *ledger) pause(c throttle.Charge, t int64) {
-	l.closed[c.Budget.Key] = max(l.closed[c.Budget.Key], t)
+// pause closes a budget for a while, if it is not closed for longer. No time is
+// no penalty, after which nothing begins slowly.
+func (l *ledger) pause(c throttle.Charge, now int64, d time.Duration) {
+	if d > 0 {
+		l.closed[c.Budget.Key] = max(l.closed[c.Budget.Key], now+micros(d))
+	}
 }
 
 // stayOf is what a charge would book at t.

@@ -185,7 +185,7 @@ var inFlightMutants = []mutant{
 		}}},
 	{"a pause does not close what is in flight", "P11_InFlight", "nothing is closed there", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
 		if !inFlight(c) {
-			o.ledger.pause(c, o.clock()+micros(d))
+			o.ledger.pause(c, o.clock(), d)
 		}
 	}}},
 }

@@ -79,23 +79,23 @@ var otherMutants = []mutant{
 	}}},
 	{"first pause counts", "P11_Latest", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
 		if o.ledger.closed[c.Budget.Key] <= o.clock() {
-			o.ledger.pause(c, o.clock()+micros(d))
+			o.ledger.pause(c, o.clock(), d)
 		}
 	}}},
 	{"pauses add up", "P11_Latest", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
-		o.ledger.pause(c, max(o.clock(), o.ledger.closed[c.Budget.Key])+micros(d))
+		o.ledger.pause(c, max(o.clock(), o.ledger.closed[c.Budget.Key]), d)
 	}}},
 	{"pause a moment too short", "P11_Pause", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
-		o.ledger.pause(c, o.clock()+micros(d)-1)
+		o.ledger.pause(c, o.clock()-1, d)
 	}}},
 	{"pause of everybody", "P11_Other", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
 		for _, name := range []string{"a", "b", "budget 0", "budget 1", "budget 2", "budget 3"} {
-			o.ledger.pause(charge(name, c.Limit), o.clock()+micros(d))
+			o.ledger.pause(charge(name, c.Limit), o.clock(), d)
 		}
 	}}},
 	{"pause moves booked starts", "P11_Booked", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
 		end := o.clock() + micros(d)
-		o.ledger.pause(c, end)
+		o.ledger.pause(c, o.clock(), d)
 		for i, s := range o.ledger.stays[c.Budget.Key] {
 			if s.at > o.clock() && s.at < end {
 				o.ledger.stays[c.Budget.Key][i].at = end

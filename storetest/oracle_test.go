@@ -127,7 +127,7 @@ func (o *oracle) Cancel(b *throttle.Booking, g throttle.Grant) {
 func (o *oracle) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ledger.pause(c, o.clock()+micros(d))
+	o.ledger.pause(c, o.clock(), d)
 	o.news(c, false)
 	return nil
 }

@@ -10,8 +10,7 @@ import (
 var pauseChecks = []check{
 	{"P11_PauseClosesTheBudget", func(b *bench) {
 		for _, l := range []throttle.Limit{
-			throttle.PerSecond(2), throttle.FixedWindow(2, sec), throttle.SlidingWindow(500, sec),
-			throttle.TokenBucket(2, sec, 2),
+			throttle.PerSecond(9), throttle.FixedWindow(9, sec), throttle.SlidingWindow(500, sec),
 		} {
 			begin, c := b.now(), charge(sentence(throttle.Charge{Limit: l}), l)
 			b.pause(c, 5*sec)
@@ -24,12 +23,16 @@ var pauseChecks = []check{
 		}
 	}},
 
-	{"P11_PauseClosesAPacedBudget", func(b *bench) {
-		ten := charge("ten", throttle.LeakyBucket(10, sec))
-		b.pause(ten, 5*sec)
-		b.refused(5*sec, ten)
-		b.start(5*sec, ten)
-		b.start(5100*ms, ten)
+	{"P11_PauseClosesABudgetThatFlows", func(b *bench) {
+		for _, l := range []throttle.Limit{throttle.LeakyBucket(10, sec), throttle.TokenBucket(10, sec, 10)} {
+			begin, c := b.now(), charge(sentence(throttle.Charge{Limit: l}), l)
+			b.pause(c, 5*sec)
+			b.refused(begin+5*sec, c)
+			b.start(begin+5*sec, c)
+			b.at(begin + 5*sec - tick)
+			b.refused(begin+5100*ms, c)
+			b.start(begin+5100*ms, c)
+		}
 	}},
 
 	{"P11_LatestEndCounts", func(b *bench) {

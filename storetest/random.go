@@ -138,10 +138,10 @@ func (w *world) step() {
 	}
 }
 
-// change gives the budget another limit. Two things a store need not know: what
+// change gives the budget another limit. Three things a store need not know: what
 // happened before the budget was idle for a whole window, since idle budgets are
-// forgotten; and, for a pace or a bucket, what starts under another limit would
-// have cost it.
+// forgotten; penalties after which nothing is slow any more; and, for a pace or a
+// bucket, what starts under another limit would have cost it.
 func (w *world) change(c *throttle.Charge) {
 	stays := w.truth.stays[c.Budget.Key]
 	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.at, b.at) })
@@ -155,6 +155,9 @@ func (w *world) change(c *throttle.Charge) {
 	if end <= w.clock() {
 		first = len(stays)
 	}
+	if !w.slow(*c) {
+		delete(w.truth.closed, c.Budget.Key)
+	}
 	c.Limit, c.Jitter = w.limit()
 	if k := c.Limit.Kind(); k == throttle.Paced || k == throttle.Bucket {
 		first = len(stays)
@@ -162,6 +165,12 @@ func (w *world) change(c *throttle.Charge) {
 	w.truth.stays[c.Budget.Key] = stays[first:]
 	// A store hears of a limit when somebody asks under it.
 	w.try(throttle.Booking{Charges: []throttle.Charge{*c}})
+}
+
+// slow reports whether a penalty of the budget still counts.
+func (w *world) slow(c throttle.Charge) bool {
+	q := w.truth.ask(c, throttle.Booking{}, w.clock())
+	return max(q.closed, q.ramp.end) > w.clock()
 }
 
 // try books and compares the answer.
@@ -232,12 +241,14 @@ func (w *world) remove(old granted) {
 // take forgets one of the latest grants.
 func (w *world) take() (granted, bool) { return takeOne(w.rng, &w.grants) }
 
-// close pauses a budget.
+// close pauses a budget, often for less than its window, and sometimes for no time
+// at all.
 func (w *world) close() {
 	w.Helper()
-	c, d := w.budgets[w.rng.IntN(len(w.budgets))], w.duration(2*sec)
+	longest := []time.Duration{0, 100 * ms, 2 * sec, 2 * sec}[w.rng.IntN(4)]
+	c, d := w.budgets[w.rng.IntN(len(w.budgets))], w.duration(longest)
 	w.pause(c, d)
-	w.truth.pause(c, w.clock()+micros(d))
+	w.truth.pause(c, w.clock(), d)
 }
 
 // look compares a status.

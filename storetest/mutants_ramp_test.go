@@ -1,0 +1,153 @@
+package storetest
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Mutants of how budgets begin again after a penalty.
+var rampMutants = []mutant{
+	{"no slow start", "P11_SlowStart", "", ramping(unramped)},
+	{"no slow start of sliding windows", "P11_SlowStartSliding", "", rampingAllBut(throttle.Sliding)},
+	{"no slow start of windows", "P11_SlowStartAligned", "", rampingAllBut(throttle.Aligned)},
+	{"no slow start of buckets", "P11_SlowStartOfABucket", "", rampingAllBut(throttle.Bucket)},
+	{"the share stays the same", "P11_SlowStart", "", sharing(func(all []int) []int { return []int{all[0], all[0], all[0]} })},
+	{"the share doubles too early", "P11_SlowStart", "", sharing(func(all []int) []int { return all[1:] })},
+	{"the share doubles too late", "P11_SlowStart", "", sharing(func(all []int) []int { return slices.Concat(all[:1], all) })},
+	{"after the first share all", "P11_SlowStart", "", sharing(func(all []int) []int { return all[:1] })},
+	{"slow for ever", "P11_SlowStartIsOver", "", sharing(func(all []int) []int {
+		return slices.Concat(all, slices.Repeat(all[2:], 100))
+	})},
+	{"the share is rounded down", "P11_SlowStartWithJitter", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
+		if r := rampOf(c, stays, closed); r.end == 0 || c.Limit.Kind() == throttle.Bucket {
+			return r
+		}
+		n := c.Limit.N()
+		return rampOfWindows(c, stays, closed, []int{max(1, n/8), max(1, n/4), max(1, n/2)})
+	})},
+	{"a minute begins at once", "P11_SlowStartOfAMinute", "no window is that long there", ramping(
+		func(c throttle.Charge, stays []stay, closed int64) ramp {
+			if c.Limit.Per() >= time.Minute {
+				return ramp{}
+			}
+			return rampOf(c, stays, closed)
+		})},
+	{"all windows begin slowly", "P11_NoSlowStart", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
+		if k := c.Limit.Kind(); closed != 0 && (k == throttle.Sliding || k == throttle.Aligned) {
+			return rampOfWindows(c, stays, closed, shares(c.Limit.N()))
+		}
+		return rampOf(c, stays, closed)
+	})},
+	{"no penalty, but a slow start", "P11_NoPenalty", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+		o.ledger.closed[c.Budget.Key] = max(o.ledger.closed[c.Budget.Key], o.clock())
+		o.ledger.pause(c, o.clock(), d)
+	}}},
+	{"a slow start after the first end", "P11_SlowStartAfterTheLatest", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+		old, ok := o.ledger.closed[c.Budget.Key]
+		o.ledger.pause(c, o.clock(), d)
+		if ok {
+			o.ledger.begin(c, old)
+		}
+	}}},
+	{"a slow start when it is said", "P11_SlowStart", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+		o.ledger.pause(c, o.clock(), d)
+		o.ledger.begin(c, o.clock())
+	}}},
+	{"a slow start is booked", "P11_SlowStartKeepsThePace", "", rampingByBooking()},
+	{"a slow start is seen as booked", "P11_StatusOfASlowStart", "", rampingByBooking()},
+	{"what was spent before makes a bucket emptier", "P11_SlowStartOfAnEmpty", "few buckets are empty when a penalty ends there", ramping(
+		func(c throttle.Charge, stays []stay, closed int64) ramp {
+			r := rampOf(c, stays, closed)
+			for _, s := range stays {
+				if c.Limit.Kind() == throttle.Bucket && s.until < closed {
+					r.stays = append(r.stays, s)
+				}
+			}
+			return r
+		})},
+	{"a bucket comes back without a token", "P11_SlowStartOfABucket", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
+		r := rampOf(c, stays, closed)
+		if c.Limit.Kind() == throttle.Bucket {
+			r.stays = full(c, append(r.stays, stay{closed, closed, 1}))
+		}
+		return r
+	})},
+	{"a bucket never saves up again", "P11_SlowStartOfABucket", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
+		r := rampOf(c, stays, closed)
+		if c.Limit.Kind() == throttle.Bucket && r.end != 0 {
+			r.end = math.MaxInt64
+		}
+		return r
+	})},
+	{"what is booked has a share of its own", "P11_SlowStartBeside", "", ramping(func(c throttle.Charge, _ []stay, closed int64) ramp {
+		return rampOf(c, nil, closed)
+	})},
+	{"shadows do not begin slowly", "P11_SlowStartOfAShadow", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		if slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return c.Shadow }) {
+			o.ledger.ramp = unramped
+		}
+		defer func() { o.ledger.ramp = rampOf }()
+		return honest(o, b)
+	}}},
+	{"status does not see a slow start", "P11_StatusOfASlowStart", "", broken{status: func(o *oracle, c throttle.Charge, st *throttle.Status) {
+		o.ledger.ramp = unramped
+		defer func() { o.ledger.ramp = rampOf }()
+		*st, _ = o.Status(context.Background(), c)
+	}}},
+}
+
+// unramped is no slow start.
+func unramped(throttle.Charge, []stay, int64) ramp { return ramp{} }
+
+// ramping begins in another way.
+func ramping(other func(c throttle.Charge, stays []stay, closed int64) ramp) broken {
+	return broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+		o.ledger.ramp = other
+		o.ledger.pause(c, o.clock(), d)
+	}}
+}
+
+// rampingAllBut begins slowly where the limit is of another kind.
+func rampingAllBut(kind throttle.Kind) broken {
+	return ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
+		if c.Limit.Kind() == kind {
+			return ramp{}
+		}
+		return rampOf(c, stays, closed)
+	})
+}
+
+// sharing gives the first windows other shares.
+func sharing(other func(shares []int) []int) broken {
+	return ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
+		if r := rampOf(c, stays, closed); r.end == 0 || c.Limit.Kind() == throttle.Bucket {
+			return r
+		}
+		return rampOfWindows(c, stays, closed, other(shares(c.Limit.N())))
+	})
+}
+
+// rampingByBooking books what makes a start slow, once and for all.
+func rampingByBooking() broken {
+	return broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+		o.ledger.ramp = unramped
+		o.ledger.pause(c, o.clock(), d)
+		key := c.Budget.Key
+		o.ledger.stays[key] = append(o.ledger.stays[key], rampOf(c, nil, o.ledger.closed[key]).stays...)
+	}}
+}
+
+// begin makes the slow start of a budget begin at another time.
+func (l *ledger) begin(c throttle.Charge, at int64) {
+	before := l.ramp
+	l.ramp = func(other throttle.Charge, stays []stay, closed int64) ramp {
+		if other.Budget.Key == c.Budget.Key {
+			closed = at
+		}
+		return before(other, stays, closed)
+	}
+}

@@ -1,0 +1,195 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// rampChecks are about how budgets begin again after a penalty: with an eighth of
+// their limit, then a quarter, then a half, then all of it.
+var rampChecks = []check{
+	{"P11_SlowStartSliding", func(b *bench) {
+		forty := charge("forty", throttle.PerSecond(40))
+		b.pause(forty, 10*sec)
+		b.isHeld(b.start(10*sec, forty), 0, true)
+		b.starts(4, 10*sec, forty)
+		b.isHeld(b.refused(11*sec+tick, forty), 0, true)
+		b.starts(5, 11*sec+tick, forty)
+		b.at(10 * sec)
+		b.isHeld(b.refused(11*sec+tick, forty), 0, false) // slow, but not closed
+		b.starts(5, 11*sec+tick, forty)
+		b.starts(20, 12*sec+2*tick, forty)
+		b.starts(40, 13*sec+3*tick, forty)
+		b.start(14*sec+4*tick, forty)
+	}},
+
+	{"P11_SlowStartSlidingInBetween", func(b *bench) {
+		forty := charge("forty", throttle.PerSecond(40))
+		b.pause(forty, 10*sec)
+		b.at(10 * sec)
+		b.start(10*sec, forty)
+		b.at(10400 * ms)
+		b.starts(4, 10400*ms, forty)
+		b.starts(6, 11*sec+tick, forty)
+		b.starts(4, 11400*ms+tick, forty)
+		b.starts(16, 12*sec+2*tick, forty)
+		b.start(12400*ms+2*tick, forty)
+	}},
+
+	{"P11_SlowStartWithJitter", func(b *bench) {
+		nine := late(charge("nine", throttle.PerSecond(9)), 100*ms)
+		b.pause(nine, sec)
+		b.starts(2, sec, nine) // an eighth, rounded up
+		b.starts(3, 2100*ms+tick, nine)
+		b.starts(5, 3200*ms+2*tick, nine)
+		b.starts(9, 4300*ms+3*tick, nine)
+	}},
+
+	{"P11_SlowStartAligned", func(b *bench) {
+		forty := charge("forty", throttle.FixedWindow(40, sec))
+		b.pause(forty, 10300*ms)
+		b.starts(5, 10300*ms, forty)
+		b.starts(10, 11*sec, forty)
+		b.starts(20, 12*sec, forty)
+		b.starts(40, 13*sec, forty)
+		b.start(14*sec, forty)
+	}},
+
+	{"P11_SlowStartOfABucket", func(b *bench) {
+		five := charge("five", throttle.TokenBucket(10, sec, 5))
+		b.pause(five, 10*sec)
+		b.start(10*sec, five)
+		b.start(10100*ms, five)
+		b.start(10200*ms, five)
+		b.start(10300*ms, five)
+		b.start(10400*ms, five)
+		b.starts(5, 10500*ms, five) // it would be full
+		b.start(10600*ms, five)
+	}},
+
+	{"P11_SlowStartOfAnEmptyBucket", func(b *bench) {
+		ten := charge("ten", throttle.TokenBucket(10, sec, 10))
+		b.starts(10, 0, ten)
+		b.pause(ten, 300*ms)
+		b.start(300*ms, ten) // more than empty it cannot be
+		b.start(400*ms, ten)
+		b.start(500*ms, ten)
+	}},
+
+	{"P11_SlowStartOfSmallLimits", func(b *bench) {
+		one, two := charge("one", throttle.PerSecond(1)), charge("two", throttle.PerSecond(2))
+		token := charge("token", throttle.TokenBucket(1, sec, 1))
+		for _, c := range []throttle.Charge{one, two, token} {
+			b.pause(c, sec)
+			b.start(sec, c)
+		}
+		b.start(2*sec+tick, one)
+		b.start(2*sec+tick, two)
+		b.start(3*sec+2*tick, two)
+		b.starts(2, 4*sec+3*tick, two)
+		b.start(2*sec, token)
+	}},
+
+	{"P11_NoSlowStart", func(b *bench) {
+		for i, l := range []throttle.Limit{
+			throttle.PerHour(40), throttle.SlidingWindow(40, time.Minute+ms), throttle.FixedWindow(40, time.Hour),
+			throttle.CalendarWindow(40, throttle.Day, nil), throttle.CalendarWindow(40, throttle.Month, nil),
+		} {
+			c := charge(fmt.Sprint("long ", i), l)
+			b.pause(c, 10*sec)
+			b.starts(40, 10*sec, c)
+		}
+		paced, seats := charge("paced", throttle.LeakyBucket(10, sec)), charge("seats", throttle.Concurrency(2))
+		b.pause(paced, 10*sec)
+		for i := range 9 {
+			b.start(10*sec+time.Duration(i)*100*ms, paced)
+		}
+		b.pause(seats, 10*sec)
+		b.at(10 * sec)
+		b.holds(seats)
+		b.holds(seats)
+	}},
+
+	{"P11_SlowStartOfAMinute", func(b *bench) {
+		sliding, fixed := charge("sliding", throttle.PerMinute(40)), charge("fixed", throttle.FixedWindow(40, time.Minute))
+		b.pause(sliding, time.Minute)
+		b.starts(5, time.Minute, sliding)
+		b.start(2*time.Minute+tick, sliding)
+		b.pause(fixed, time.Minute)
+		b.starts(5, time.Minute, fixed)
+		b.start(2*time.Minute, fixed)
+	}},
+
+	{"P11_SlowStartIsOver", func(b *bench) {
+		sliding, fixed := charge("sliding", throttle.PerSecond(40)), charge("fixed", throttle.FixedWindow(40, sec))
+		bucket := charge("bucket", throttle.TokenBucket(10, sec, 20))
+		for _, c := range []throttle.Charge{sliding, fixed, bucket} {
+			b.pause(c, sec)
+		}
+		b.at(3 * sec)
+		b.starts(20, 3*sec, bucket)
+		b.at(4 * sec)
+		b.starts(40, 4*sec, fixed)
+		b.at(4*sec + 3*tick)
+		b.starts(40, 4*sec+3*tick, sliding)
+	}},
+
+	{"P11_SlowStartOutlivesIdleness", func(b *bench) {
+		sliding, fixed := charge("sliding", throttle.PerMinute(40)), charge("fixed", throttle.FixedWindow(40, time.Minute))
+		b.pause(sliding, sec)
+		b.pause(fixed, sec)
+		b.at(130 * sec)
+		for _, name := range []string{"sliding too", "fixed too"} {
+			b.start(130*sec, charge(name, sliding.Limit)) // a store may tidy up now
+		}
+		b.starts(20, 130*sec, sliding)
+		b.refused(181*sec+3*tick, sliding)
+		b.starts(20, 130*sec, fixed)
+		b.refused(180*sec, fixed)
+	}},
+
+	{"P11_SlowStartEndsWithResume", func(b *bench) {
+		for _, l := range []throttle.Limit{throttle.PerSecond(40), throttle.FixedWindow(40, sec), throttle.TokenBucket(40, sec, 40)} {
+			begin, c := b.now(), charge(sentence(throttle.Charge{Limit: l}), l)
+			b.pause(c, 10*sec)
+			b.at(begin + 3*sec)
+			b.resume(c)
+			b.starts(40, begin+3*sec, c)
+			b.at(begin + 8*sec)
+			b.pause(c, 2*sec)
+			b.at(begin + 10*sec)
+			b.start(begin+10*sec, c)
+			b.resume(c)
+			b.starts(39, begin+10*sec, c)
+			b.at(begin + 20*sec)
+		}
+	}},
+
+	{"P11_SlowStartAfterTheLatestEnd", func(b *bench) {
+		forty := charge("forty", throttle.PerSecond(40))
+		b.pause(forty, 2*sec)
+		b.pause(forty, 10*sec)
+		b.pause(forty, sec)
+		b.starts(5, 10*sec, forty)
+		b.starts(10, 11*sec+tick, forty)
+		b.at(12*sec + 500*ms)
+		b.starts(20, 12500*ms, forty)
+		b.pause(forty, 1500*ms) // again
+		b.starts(5, 14*sec, forty)
+		b.starts(10, 15*sec+tick, forty)
+	}},
+
+	{"P11_NoPenaltyNoSlowStart", func(b *bench) {
+		forty := charge("forty", throttle.PerSecond(40))
+		b.pause(forty, 0)
+		b.starts(40, 0, forty)
+		b.at(5 * sec)
+		b.pause(forty, sec)
+		b.at(30 * sec)
+		b.pause(forty, 0)
+		b.pause(forty, -sec)
+		b.starts(40, 30*sec, forty)
+	}},
+}

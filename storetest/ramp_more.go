@@ -1,0 +1,130 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// rampMoreChecks are about what a slow start has to do with other things.
+var rampMoreChecks = []check{
+	{"P11_SlowStartOfLargeCosts", func(b *bench) {
+		for cost, start := range map[int]time.Duration{5: 10 * sec, 10: 11*sec + tick, 20: 12*sec + 2*tick, 40: 13*sec + 3*tick} {
+			c := charge(fmt.Sprint("cost ", cost), throttle.PerSecond(40))
+			b.pause(c, 10*sec)
+			b.start(start, costing(c, cost))
+			if cost > 5 {
+				b.starts(5, 10*sec, c) // others need not wait for it
+			}
+		}
+		fixed, bucket := charge("fixed", throttle.FixedWindow(40, sec)), charge("bucket", throttle.TokenBucket(10, sec, 20))
+		b.pause(fixed, 10*sec)
+		b.start(12*sec, costing(fixed, 11))
+		b.start(13*sec, costing(fixed, 40))
+		b.pause(bucket, 10*sec)
+		b.start(11900*ms, costing(bucket, 20))
+	}},
+
+	{"P11_SlowStartWithAReserve", func(b *bench) {
+		forty, fixed := charge("forty", throttle.PerSecond(40)), charge("fixed", throttle.FixedWindow(40, sec))
+		bucket := charge("bucket", throttle.TokenBucket(10, sec, 20))
+		for _, c := range []throttle.Charge{forty, fixed, bucket} {
+			b.pause(c, 10*sec)
+		}
+		b.start(12*sec+2*tick, leaving(forty, 10))
+		b.start(13*sec+3*tick, leaving(forty, 39))
+		b.starts(5, 10*sec, forty)
+		b.start(11*sec, leaving(fixed, 9))
+		b.start(13*sec, leaving(fixed, 39))
+		b.start(10500*ms, leaving(bucket, 5))
+		b.start(10*sec, bucket)
+	}},
+
+	{"P11_SlowStartOfOneHoldsTheBooking", func(b *bench) {
+		wide, narrow := charge("wide", throttle.PerSecond(40)), charge("narrow", throttle.SlidingWindow(6, 3*sec))
+		b.pause(wide, 10*sec)
+		b.starts(5, 10*sec, narrow, wide)
+		b.isHeld(b.start(11*sec+tick, narrow, wide), 1, true)
+		b.isHeld(b.start(13*sec+tick, narrow, wide), 0, false)
+		b.starts(6, 0, narrow)
+	}},
+
+	{"P11_SlowStartBesideWhatIsBooked", func(b *bench) {
+		eight := charge("eight", throttle.PerSecond(8))
+		b.starts(8, 0, eight)
+		b.starts(8, sec+tick, eight)
+		b.pause(eight, sec) // these stay
+		b.starts(2, 2*sec+2*tick, eight)
+		b.starts(2, 3*sec+2*tick, eight)
+		b.starts(2, 3*sec+3*tick, eight)
+	}},
+
+	{"P11_SlowStartAfterAShortPenalty", func(b *bench) {
+		eight := charge("eight", throttle.PerSecond(8))
+		b.starts(3, 0, eight)
+		b.pause(eight, 500*ms)
+		b.start(sec+tick, eight) // the three count, too
+		b.start(1500*ms+tick, eight)
+	}},
+
+	{"P11_SlowStartGivenBack", func(b *bench) {
+		eight := charge("eight", throttle.PerSecond(8))
+		b.pause(eight, sec)
+		k, g := b.book(throttle.Booking{Charges: []throttle.Charge{eight}, MaxWait: -1})
+		b.isStart(g, sec)
+		b.start(2*sec+tick, eight)
+		b.store.Cancel(&k, g)
+		b.start(sec, eight)
+		b.start(2*sec+tick, eight)
+	}},
+
+	{"P11_SlowStartKeepsThePace", func(b *bench) {
+		eight := charge("eight", throttle.PerSecond(8))
+		eight.Pace = 10 * ms
+		b.pause(eight, 10*sec)
+		b.start(10*sec, eight)
+		b.start(11*sec+tick, eight)
+		b.start(11010*ms+tick, eight)
+		b.start(12*sec+2*tick, eight)
+		b.start(12010*ms+2*tick, eight)
+	}},
+
+	{"P11_SlowStartWithASpread", func(b *bench) {
+		eight := charge("eight", throttle.PerSecond(8))
+		b.pause(eight, sec)
+		b.at(1100 * ms)
+		b.spread(300*ms, 1100*ms, eight)
+		b.start(2*sec+tick, eight)
+		b.start(2400*ms+tick, eight)
+	}},
+
+	{"P11_SlowStartOfAShadow", func(b *bench) {
+		dark := shadow(charge("dark", throttle.PerSecond(40)))
+		b.pause(dark, 10*sec)
+		b.at(10 * sec)
+		for range 5 {
+			b.over(10*sec, 0, dark)
+		}
+		b.over(10*sec, sec+tick, dark)
+	}},
+
+	{"P11_SlowStartOfAnotherLimit", func(b *bench) {
+		b.pause(charge("c", throttle.PerSecond(8)), 10*sec)
+		b.starts(5, 10*sec, charge("c", throttle.PerSecond(40)))
+		b.start(10500*ms+tick, charge("c", throttle.SlidingWindow(33, 500*ms)))
+	}},
+
+	{"P11_StatusOfASlowStart", func(b *bench) {
+		forty, bucket := charge("forty", throttle.PerSecond(40)), charge("bucket", throttle.TokenBucket(10, sec, 20))
+		b.pause(forty, 10*sec)
+		b.pause(bucket, 10*sec)
+		b.start(10*sec, bucket)
+		b.starts(5, 10*sec, forty)
+		b.start(11*sec+tick, forty)
+		b.status(forty, throttle.Status{Waiting: 6, Wait: 11*sec + tick, Paused: 10 * sec})
+		b.status(bucket, throttle.Status{Waiting: 1, Wait: 10100 * ms, Paused: 10 * sec})
+		b.at(10 * sec)
+		b.status(forty, throttle.Status{Used: 5, Waiting: 1, Wait: sec + tick})
+	}},
+}
