@@ -11,7 +11,7 @@ import (
 // Pause implements [throttle.Store].
 func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
 	s.change(&c, func(r *row, now int64) {
-		if end := now + micros(d); end > r.paused {
+		if end := now + micros(d); d > 0 && end > r.paused {
 			r.paused = end
 			r.tell(0, end, false)
 		}

@@ -45,7 +45,7 @@ type row struct {
 	span   int64 // entries are kept for so long
 	most   int64 // no span holds more than this
 	until  int64 // span and most are needed until then, even if a caller's limit is smaller
-	paused int64 // closed until then
+	paused int64 // closed until then; kept for the slow start after it
 	frozen int64 // until then cancelled places stay taken
 
 	level  int64 // Bucket: what was spent of it at lost, in units; see bucket.go
@@ -62,7 +62,10 @@ func (r *row) expiry(now int64) int64 {
 	if r.flight != nil && r.flight.busy() {
 		return now
 	}
-	end := max(r.paused, r.seen)
+	end := r.seen
+	if r.paused > 0 {
+		end = max(end, r.paused+int64(len(steps))*r.span)
+	}
 	if k := len(r.entries); k > 0 {
 		end = max(end, r.entries[k-1].last+r.span)
 	}

@@ -16,6 +16,8 @@ type search struct {
 	level level // Bucket: what was spent when the run begins
 
 	called bool // InFlight: room was set aside, and is free again
+
+	ramp *search // of what a slow start keeps free; nil: not asked yet
 }
 
 // earliest returns the first start not before t that has room for the cost.
@@ -25,24 +27,54 @@ func (s *search) earliest(t int64) int64 {
 	switch s.rule.kind {
 	case throttle.Sliding:
 		return s.slidingPaced(t)
-	case throttle.Aligned:
-		return s.aligned(t)
 	case throttle.Paced:
 		return s.paced(t)
-	case throttle.Bucket:
-		return s.bucket(t)
-	default:
+	case throttle.InFlight:
 		return t // what is in flight opens at no known time
+	default:
+		return s.room(t)
 	}
 }
 
-// slidingPaced is sliding for a charge that may have a pace: it counts when the
+// room looks for the first start for which the limit has room: in the row and,
+// until a slow start is over, in its ramp.
+func (s *search) room(t int64) int64 {
+	t = s.booked(t)
+	if s.row.paused == 0 {
+		return t
+	}
+	for end := s.rule.rampEnd(s.row.paused); t < end; {
+		if s.ramp == nil {
+			s.ramp = s.newRamp()
+		}
+		next := s.ramp.booked(t)
+		if next == t {
+			break
+		}
+		t = s.booked(min(next, end))
+	}
+	return t
+}
+
+// booked looks for the first start that breaks the rule with nothing in the row.
+func (s *search) booked(t int64) int64 {
+	switch s.rule.kind {
+	case throttle.Sliding:
+		return s.sliding(t)
+	case throttle.Aligned:
+		return s.aligned(t)
+	default:
+		return s.bucket(t)
+	}
+}
+
+// slidingPaced is room for a charge that may have a pace: it counts when the
 // limit alone, or a penalty, makes the request wait longer than it asked to.
 func (s *search) slidingPaced(t int64) int64 {
 	if s.wait == 0 {
-		s.wait = s.sliding(max(s.from, s.row.paused))
+		s.wait = s.room(max(s.from, s.row.paused))
 	}
-	t = s.sliding(max(t, s.wait))
+	t = s.room(max(t, s.wait))
 	if s.rule.pace == 0 || s.wait == s.from {
 		return t
 	}
@@ -51,7 +83,7 @@ func (s *search) slidingPaced(t int64) int64 {
 		if clear == t {
 			return t
 		}
-		t = s.sliding(clear)
+		t = s.room(clear)
 	}
 }
 
