@@ -20,8 +20,7 @@ type outcome struct {
 	wait   int64 // until the start, in microseconds
 	mark   int64
 	held   int
-	paused bool // the budget at held is closed
-	opens  bool // and opens at the start
+	paused int64 // for how long the budget at held is closed, in microseconds
 	over   numbers
 }
 
@@ -38,7 +37,7 @@ func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcom
 			}
 			o := outcome{
 				booked: v.at(1) >= 1, holds: v.at(1) == 2, wait: v.at(2) - now, mark: v.at(2),
-				held: int(v.at(3)) - 1, paused: v.at(4) != 0, opens: v.at(4) == 1,
+				held: int(v.at(3)) - 1, paused: max(0, v.at(4)-now),
 			}
 			many := v.at(0)
 			v = v.from(perRun)
@@ -114,5 +113,5 @@ func (o *outcome) grant(charges []throttle.Charge, age time.Duration) throttle.G
 	if o.booked && o.wait < 0 {
 		age += time.Duration(-o.wait) * time.Microsecond // decided when the call was made for the first time
 	}
-	return throttle.Grant{OK: o.booked, Wait: wait, Age: age, Mark: o.mark, Held: o.held, Paused: o.paused}
+	return throttle.Grant{OK: o.booked, Wait: wait, Age: age, Mark: o.mark, Held: o.held, Paused: o.paused > 0}
 }

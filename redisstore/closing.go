@@ -82,7 +82,7 @@ func (s *Store) known(callers []*caller) (told []any) {
 
 // noteHeld remembers the pause that an answer speaks of.
 func (s *Store) noteHeld(charges []throttle.Charge, o *outcome, received time.Time) {
-	if o.opens && o.held >= 0 && o.held < len(charges) && !flies(&charges[o.held]) {
-		s.closings.note(s.key(&charges[o.held].Budget), received.Add(min(waitOf(o.wait), throttle.MaxPenalty)))
+	if o.paused > 0 && o.held >= 0 && o.held < len(charges) && !flies(&charges[o.held]) {
+		s.closings.note(s.key(&charges[o.held].Budget), received.Add(min(waitOf(o.paused), throttle.MaxPenalty)))
 	}
 }

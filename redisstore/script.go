@@ -21,6 +21,8 @@ var (
 	ageLua string
 	//go:embed lua/bucket.lua
 	bucketLua string
+	//go:embed lua/ramp.lua
+	rampLua string
 	//go:embed lua/search.lua
 	searchLua string
 )
@@ -71,7 +73,7 @@ func bookParts() string { return placeLua + repairLua + flightLua + lineLua + bo
 type script struct{ source, hash string }
 
 func newScript(before, main string) script {
-	source := before + rowLua + entriesLua + ruleLua + bucketLua + ageLua + searchLua + main
+	source := before + rowLua + entriesLua + ruleLua + bucketLua + ageLua + rampLua + searchLua + main
 	return script{source, sha(source)}
 }
 

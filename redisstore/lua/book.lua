@@ -28,15 +28,15 @@
 --   0, now, what was done; or 1, now, the time that the calendar edges must
 --   reach, and nothing was done; or 2, now if a later call was made before.
 -- What was done: for each run, until it has no callers left:
---   {how many, booked, start, held, paused (see ENDS), over…}, over one for each charge
+--   {how many, booked, start, held, paused, over…}, over one for each charge
 -- then for each budget: {birth, count, b1, n1, b2, n2, b3, n3, how many starts count
 -- now, the end of the last}; see row.lua;
 -- then for each flight: {birth, count, how many programs it knows, how many in our
 -- line have room set aside, when each of them came…}.
 -- booked is 2 if seats in flights were taken with it. If only those had no room,
 -- start is below 0 and says when the caller came to stand in line.
--- held is the 1-based charge that set the start, 0 if none held it back. What was
--- refused has spent nothing.
+-- held is the 1-based charge that set the start, 0 if none held it back, and paused
+-- the end of the pause that closes it, or 0. What was refused has spent nothing.
 
 local DONE, EDGES, LATE = 0, 1, 2
 local SETTLE = -3
@@ -114,9 +114,6 @@ local function charges(count, from, spread)
   return list, seats
 end
 
--- What is said of a pause: the start is at its end, or later.
-local ENDS, CLOSED = 1, 2
-
 -- find returns the earliest start from t on that has room in every budget that
 -- counts. Each answer is a lower bound for the others, so the search ends when a
 -- whole round moves nothing.
@@ -132,7 +129,7 @@ local function find(list, t)
       end
       if start > t then
         t, still, held = start, 1, s.index
-        paused = start == s.row.paused and ENDS or s.row.paused > from and CLOSED or 0
+        paused = s.row.paused > from and s.row.paused or 0
       end
     end
     k = k % size + 1
@@ -183,7 +180,7 @@ local function serve(list, seats, callers, mark, from, max_wait)
       end
     end
     if held == 0 and gate then
-      held, paused = gate, ENDS
+      held, paused = gate, from
     end
     if mark < 0 and t > now then
       step_out(seats, -mark)

@@ -21,7 +21,7 @@ end
 local old = r.paused
 if length < 0 then
   r.paused = 0
-else
+elseif length > 0 then
   r.paused = max(old, now + length)
 end
 save(r)

@@ -17,6 +17,7 @@ local MAX_COUNT = 2 ^ 40 -- the largest n of a limit, enough to fill any window
 local MAX_APPENDED = 1600 -- Redis reserves as much again for a string that grows
 local TRIPLE = 27 -- the most bytes of an entry
 local IDLE = 1000000 -- a key outlives what it holds by this much
+local STEPS = {8, 4, 2} -- after a penalty the first windows have an eighth, a quarter, a half of the limit
 local HEAD = '<' .. string.rep('d', 26)
 local HEAD_SIZE = 26 * 8
 
@@ -38,7 +39,8 @@ end
 --   seen               the latest time that anybody asked
 --   lost               no start later than this was forgotten; 0: none was
 --   span, most, till   see remember
---   paused, frozen     closed until then; cancelled places stay taken until then
+--   paused, frozen     closed until then, kept for ramp.lua; cancelled places stay
+--                      taken until then
 --   level, unit        see bucket.lua
 --   birth, count       this life of the row, and how many starts it had
 --   b1, n1 … b3, n3    the same of earlier lives; see repair.lua
@@ -117,7 +119,10 @@ end
 local function save(r)
   -- Programs remember starts for as long as till, also cancelled ones: as long the
   -- row must be there, or they take it for lost.
-  local stop = max(r.seen, r.paused, r.till, r.size > 0 and latest(r) + r.span or 0)
+  local stop = max(r.seen, r.till, r.size > 0 and latest(r) + r.span or 0)
+  if r.paused > 0 then
+    stop = max(stop, r.paused + #STEPS * r.span)
+  end
   if not r.F and r.pushed ~= '' and redis.call('APPEND', r.key, r.pushed) > MAX_APPENDED then
     r.pushed = ''
     open(r)

@@ -10,7 +10,7 @@ local function weigh(s, cost)
   if s.kind == PACED then
     s.length = s.spread + (cost - 1) * s.span -- what it occupies beyond its start
   end
-  s.i, s.j, s.sum, s.k, s.wait, s.at = 1, 1, 0, 1, false, false
+  s.i, s.j, s.sum, s.k, s.wait, s.at, s.ramp = 1, 1, 0, 1, false, false, false
   return s
 end
 
@@ -20,7 +20,7 @@ local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({kind = u.kind, n = u.n, most = u.n - reserve, span = u.span, jitter = u.jitter,
     pace = u.pace, tokens = u.tokens, micros = u.micros, edges = u.edges, row = u.row, from = from,
     cost = 0, room = 0, length = 0, i = 1, j = 1, sum = 0, k = 1, wait = false, at = false, spent = 0,
-    each = cost, more = 0, index = 0, spread = spread, shadow = shadow}, cost)
+    each = cost, more = 0, index = 0, spread = spread, shadow = shadow, ramp = false}, cost)
 end
 
 -- sweep goes over the forbidden ranges of docs/booking.md: entry i and the
@@ -80,23 +80,6 @@ local function clear(s, t)
   return t
 end
 
--- sliding keeps the pace, if there is one, when the limit alone or a penalty
--- makes the request wait longer than it asked to.
-local function sliding(s, t)
-  s.wait = s.wait or sweep(s, max(s.from, s.row.paused))
-  t = sweep(s, max(t, s.wait))
-  if s.pace == 0 or s.wait == s.from then
-    return t
-  end
-  while true do
-    local free = clear(s, t)
-    if free == t then
-      return t
-    end
-    t = sweep(s, free)
-  end
-end
-
 -- aligned goes from window to window. It returns nil where the edges end.
 local function aligned(s, t)
   local r, tail, room = s.row, s.jitter + s.spread, s.room
@@ -151,7 +134,49 @@ local function paced(s, t)
   return t
 end
 
-local search = {sliding, aligned, paced, bucket}
+local booked = {sweep, aligned, paced, bucket} -- looks for room beside what is in the row
+
+-- room looks for the first start for which the limit has room: in the row and,
+-- until a slow start is over, in its ramp. It returns nil where the edges end.
+local function room(s, t)
+  local look, need = booked[s.kind], nil
+  if s.row.paused == 0 then
+    return look(s, t)
+  end
+  t, need = look(s, t)
+  local stop = ramp_end(s, s.row.paused)
+  while t and t < stop do
+    if not s.ramp then
+      s.ramp = search_for(s, s.cost, s.n - s.most, s.from, s.spread, false)
+      s.ramp.row = (s.kind == BUCKET and bucket_ramp or window_ramp)(s)
+    end
+    local start = look(s.ramp, t)
+    if start == t then
+      break
+    end
+    t = look(s, min(start, stop))
+  end
+  return t, need
+end
+
+-- sliding keeps the pace, if there is one, when the limit alone or a penalty
+-- makes the request wait longer than it asked to.
+local function sliding(s, t)
+  s.wait = s.wait or room(s, max(s.from, s.row.paused))
+  t = room(s, max(t, s.wait))
+  if s.pace == 0 or s.wait == s.from then
+    return t
+  end
+  while true do
+    local free = clear(s, t)
+    if free == t then
+      return t
+    end
+    t = room(s, free)
+  end
+end
+
+local search = {sliding, room, paced, room}
 
 -- earliest returns the first start not before t that has room for the cost; or
 -- nil and the time up to which more edges are needed.
