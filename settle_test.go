@@ -205,6 +205,7 @@ func TestSettleFromAnAnswerWhenTheStoreFails(t *testing.T) {
 				begin := time.Now()
 				require.NoError(t, send(t, tr, get(t, home)))
 				require.Equal(t, c.took, time.Since(begin))
+				synctest.Wait() // the caller has not waited for what is observed
 				require.Equal(t, []throttle.EventKind{throttle.Started, throttle.StoreFailed}, seen.kinds())
 				e := seen.first(t, throttle.StoreFailed)
 				require.Equal(t, "tokens", e.Policy)
