@@ -109,6 +109,7 @@ func TestWhichBodiesAreLookedAt(t *testing.T) {
 		{"events, short", 200, 100, "text/event-stream", false},
 		{"events of an error", 429, unknown, "text/event-stream", false},
 		{"parts", 200, unknown, "multipart/mixed; boundary=x", false},
+		{"parts of an error", 429, 100, "multipart/mixed; boundary=x", false},
 		{"an error", 429, unknown, "text/plain", true},
 		{"an error without a type", 403, unknown, "", true},
 		{"a long error", 500, large, "application/octet-stream", true},

@@ -45,8 +45,10 @@ func TestCodes(t *testing.T) {
 		{"wrapped", `{"errcode":88,"sub_code":"90018","errmsg":"…"}`, time.Second},
 		{"wrapped, the other way round", `{"sub_code":90018,"errcode":88}`, time.Second},
 		{"the first field decides", `{"errcode":90018,"sub_code":"40014"}`, 0},
+		{"the second field decides", `{"errcode":0,"code":"Forbidden.Yes"}`, 0},
 		{"unless it is null", `{"errcode":90018,"sub_code":null}`, time.Second},
 		{"or empty", `{"errcode":90018,"sub_code":""}`, time.Second},
+		{"or blank", `{"errcode":90018,"sub_code":" "}`, time.Second},
 		{"or an object", `{"errcode":90018,"sub_code":{"code":"90006"}}`, time.Second},
 		{"or a list", `{"errcode":90018,"sub_code":["90006"]}`, time.Second},
 		{"behind others", `{"a":{"errcode":1,"x":[1,{"y":"]}"}]},"b":[[],{}],"c":-1.5e3,"errcode":90018}`, time.Second},
@@ -96,6 +98,8 @@ func TestCodes(t *testing.T) {
 		{"no colon", `{"a" 1,"errcode":90018}`, 0},
 		{"no name", `{1:1,"errcode":90018}`, 0},
 		{"no value", `{"a":,"errcode":90018}`, 0},
+		{"nothing but commas", `{"a":,,"errcode":90018}`, 0},
+		{"brackets the wrong way round", `{"a":][1,"errcode":90018}`, 0},
 		{"too many brackets", `{"a":1}],"errcode":90018}`, 0},
 		{"a word", `{"errcode":money}`, 0},
 		{"a number without sense", `{"errcode":0090018}`, 0},
@@ -144,6 +148,24 @@ func TestCodesInDepth(t *testing.T) {
 			codes := feedback.Codes{Fields: []string{c.field}, Lasts: lasts{"x": time.Second}}
 			require.Equal(t, want, codes.Penalty(jsonAnswer(200, c.body)))
 		})
+	}
+}
+
+// TestOneIsEnough: what comes after it takes nothing back.
+func TestOneIsEnough(t *testing.T) {
+	codes := feedback.Codes{
+		Fields: []string{"code", "errors.*.code"},
+		Lasts:  lasts{"X": time.Second, "Y": time.Minute},
+	}
+	for body, want := range map[string]time.Duration{
+		`{"errors":[{"code":"X"},{"code":"Z"}]}`:              time.Second,
+		`{"errors":[{"code":"Z"},{"code":"X"}]}`:              time.Second,
+		`{"errors":[{"code":"X"},{"code":"Y"}]}`:              time.Second,
+		`{"errors":[{"code":"X"}],"code":"Y"}`:                time.Minute,
+		`{"errors":[{"code":"X"}],"code":"Z"}`:                0,
+		`{"code":null,"errors":[{"code":null},{"code":"X"}]}`: time.Second,
+	} {
+		require.Equal(t, want, codes.Penalty(jsonAnswer(200, body)), body)
 	}
 }
 

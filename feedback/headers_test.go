@@ -1,6 +1,7 @@
 package feedback_test
 
 import (
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,12 @@ var (
 	binance = feedback.Headers{Used: "X-MBX-Used-Weight-1m", Size: 6000, Per: time.Minute, Clock: true}
 	openai  = feedback.Headers{Remaining: "x-ratelimit-remaining-tokens", Reset: "x-ratelimit-reset-tokens"}
 )
+
+// weeks is a dialect that keeps to no cap.
+func weeks(text string, _ time.Time) (time.Duration, bool) {
+	n, err := strconv.Atoi(text)
+	return time.Duration(n) * 7 * 24 * time.Hour, err == nil
+}
 
 // TestHeaderDialects has a case for each dialect of X-RateLimit that is known
 // to be in use.
@@ -77,6 +84,12 @@ func TestHeaderDialects(t *testing.T) {
 			[]string{"N", "3", "R", "2026-01-02 11:04:35"}, left(3, 31*time.Second)},
 		{"a layout in UTC", feedback.Headers{Remaining: "N", Reset: "R", As: feedback.At(time.DateTime, nil)},
 			[]string{"N", "3", "R", "2026-01-02 03:04:35"}, left(3, 31*time.Second)},
+		{"more than a day, in a dialect of its own", feedback.Headers{Remaining: "N", Reset: "R", As: weeks},
+			[]string{"N", "3", "R", "2"}, left(3, throttle.MaxPenalty)},
+		{"negative, in a dialect of its own", feedback.Headers{Remaining: "N", Reset: "R", As: weeks},
+			[]string{"N", "3", "R", "-2"}, nil},
+		{"a window of more than a day", feedback.Headers{Remaining: "N", Per: 100 * time.Hour},
+			[]string{"N", "3"}, left(3, throttle.MaxPenalty)},
 		{"more than a day", common, []string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "900000"},
 			left(9, throttle.MaxPenalty)},
 	} {

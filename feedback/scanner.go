@@ -51,8 +51,6 @@ func (s *scanner) bom() {
 // the first; ok is false if the text ends before the closing bracket does.
 func (s *scanner) more(closing byte, first bool) (more, ok bool) {
 	switch c := s.peek(); {
-	case c == 0:
-		return false, false
 	case c == closing:
 		s.byte()
 		return false, true

@@ -105,10 +105,7 @@ func (p *fieldParser) more(first bool) bool {
 	}
 	p.expect(",")
 	p.rest = strings.TrimLeft(p.rest, " \t")
-	if p.rest == "" { // a comma at the end, or a mistake before
-		p.fail()
-	}
-	return !p.failed
+	return !p.failed // at the end there is no member to parse: a mistake
 }
 
 // member parses an item or an inner list, with its parameters.

@@ -73,7 +73,7 @@ func (p Printed) Penalty(resp *http.Response) (d time.Duration) {
 	if !found {
 		return 0
 	}
-	return min(d, throttle.MaxPenalty)
+	return min(max(d, 0), throttle.MaxPenalty)
 }
 
 // fieldGroup returns what the pattern's first group matches in a text, or the

@@ -65,6 +65,8 @@ func TestPrinted(t *testing.T) {
 			`{"wait":` + strings.Repeat("9", 300) + `}`, throttle.MaxPenalty},
 		{"more than huge", feedback.Printed{Fields: []string{"wait"}, As: feedback.After(time.Hour)},
 			`{"wait":` + strings.Repeat("9", 400) + `}`, 0},
+		{"weeks", feedback.Printed{Fields: []string{"wait"}, As: weeks}, `{"wait":2}`, throttle.MaxPenalty},
+		{"weeks ago", feedback.Printed{Fields: []string{"wait"}, As: weeks}, `{"wait":-2}`, 0},
 		{"a word", feedback.Printed{Fields: []string{"wait"}}, `{"wait":"soon"}`, 0},
 		{"the first that is there decides", feedback.Printed{Fields: []string{"wait", "ms"}}, `{"ms":5,"wait":"soon"}`, 0},
 	} {
@@ -146,6 +148,8 @@ func TestAmount(t *testing.T) {
 	}
 	requireQuota(t, nil, usage.Quota, jsonAnswer(401, `{"cost":7}`))
 	requireQuota(t, nil, feedback.Amount{Fields: []string{"cost"}}.Quota, jsonAnswer(200, `{"cost":7}`))
+	requireQuota(t, left(7, throttle.MaxPenalty),
+		feedback.Amount{Fields: []string{"cost"}, Per: 100 * time.Hour}.Quota, jsonAnswer(200, `{"cost":7}`))
 	usage.Max = 8
 	require.Equal(t, -1, usage.Settle(jsonAnswer(200, `{"cost":7}`)))
 }

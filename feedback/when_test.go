@@ -75,6 +75,10 @@ func TestWhenTheRequestIsUnknown(t *testing.T) {
 	}
 	require.Equal(t, time.Second, feedback.When{}.Penalty(feedback.For(time.Second))(answer(429, "")))
 
+	unsent := answer(200, "")
+	unsent.Request = &http.Request{Method: "GET"}
+	require.Zero(t, feedback.When{Method: []string{"GET"}}.Penalty(feedback.For(time.Second))(unsent))
+
 	get := answer(200, "")
 	get.Request = httptest.NewRequest("GET", "/", nil)
 	get.Request.Method = "" // a client's GET
