@@ -163,10 +163,10 @@ func TestNotBefore(t *testing.T) {
 		k.NotBefore = 300 * ms
 		g, err := s.Book(t.Context(), k)
 		require.NoError(t, err)
-		require.Equal(t, throttle.Grant{OK: true, Wait: 300 * ms, Mark: g.Mark, Held: -1}, g)
+		require.Equal(t, throttle.Grant{OK: true, Wait: 300 * ms, Mark: g.Mark, Stamp: g.Stamp, Held: -1}, g)
 		g, err = s.Book(t.Context(), k)
 		require.NoError(t, err)
-		require.Equal(t, throttle.Grant{OK: true, Wait: 1300*ms + time.Microsecond, Mark: g.Mark}, g)
+		require.Equal(t, throttle.Grant{OK: true, Wait: 1300*ms + time.Microsecond, Mark: g.Mark, Stamp: g.Stamp}, g)
 		k.MaxWait = 299 * ms
 		k.Charges[0] = charge("free", throttle.PerSecond(1))
 		g, err = s.Book(t.Context(), k)
