@@ -1,7 +1,6 @@
 package feedback
 
 import (
-	"bufio"
 	"net/http"
 	"slices"
 	"strconv"
@@ -15,7 +14,7 @@ import (
 // stands, and a body that cannot have the fields does so with its first byte.
 func firstField(resp *http.Response, fields []string, max int64, fits func(text string) bool) (text string, ok bool) {
 	s := search{fits: fits, best: len(fields)}
-	s.json.r = bufio.NewReaderSize(look(resp, max), 1024)
+	s.json.r = look(resp, max)
 	paths := make([]path, len(fields))
 	for i, field := range fields {
 		paths[i] = path{rank: i, rest: strings.Split(field, ".")}

@@ -54,10 +54,14 @@ func (h Headers) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
 	return throttle.Quota{Left: left, Reset: reset}, true
 }
 
-// Penalty is a [throttle.Policy.Penalty]: once nothing is left, the budget is
-// closed until there is more. If neither Remaining nor Used is set, Reset alone
-// closes it. An error's Retry-After, if it can be read, wins over Reset.
+// Penalty is a [throttle.Policy.Penalty]: an error (400 and above) that says that
+// nothing is left closes the budget until there is more. If neither Remaining nor
+// Used is set, Reset alone closes it. Retry-After, if it can be read, wins over
+// Reset. A success is no refusal, even if it was the last: see Quota.
 func (h Headers) Penalty(resp *http.Response) time.Duration {
+	if resp.StatusCode < http.StatusBadRequest {
+		return 0
+	}
 	q, ok := h.Quota(resp)
 	if h.Remaining == "" && h.Used == "" {
 		q.Reset, ok = h.reset(resp)
@@ -74,7 +78,7 @@ func (h Headers) Penalty(resp *http.Response) time.Duration {
 // untilMore returns for how long a quota of which nothing is left closes the
 // budget.
 func untilMore(resp *http.Response, q throttle.Quota) time.Duration {
-	if d, ok := retryAfter(resp); ok && resp.StatusCode >= 400 {
+	if d, ok := retryAfter(resp); ok {
 		return d
 	}
 	return q.Reset

@@ -48,11 +48,12 @@ func (r RateLimit) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
 	}.Quota(resp)
 }
 
-// Penalty is a [throttle.Policy.Penalty]: once nothing is left, the budget is
-// closed until there is more. An error's Retry-After, if it can be read, wins.
+// Penalty is a [throttle.Policy.Penalty]: an error (400 and above) that says that
+// nothing is left closes the budget until there is more. Retry-After, if it can
+// be read, wins. A success is no refusal, even if it was the last: see Quota.
 func (r RateLimit) Penalty(resp *http.Response) time.Duration {
 	q, ok := r.Quota(resp)
-	if !ok || q.Left > 0 {
+	if !ok || q.Left > 0 || resp.StatusCode < http.StatusBadRequest {
 		return 0
 	}
 	return untilMore(resp, q)

@@ -1,49 +1,65 @@
 package feedback
 
 import (
-	"bufio"
 	"encoding/json"
+	"io"
 )
 
 // A scanner takes JSON apart as it comes. It allocates nothing for what is
 // skipped, and stops where the value ends: the decoder of the standard library
 // does neither.
 type scanner struct {
-	r   *bufio.Reader
-	buf []byte // the last string or literal that was read
+	r    io.Reader
+	in   []byte // was read from r
+	next int    // byte of in
+	buf  []byte // the last string or literal that was read
 }
 
-// byte reads one byte; it is 0, which JSON does not have, at the end.
+// scanBytes is how much is read at a time: more than most refusals have.
+const scanBytes = 2 << 10
+
+// byte reads one byte. The end is a 0, which JSON does not have, and stays.
 func (s *scanner) byte() byte {
-	c, err := s.r.ReadByte()
-	if err != nil {
-		return 0
+	if s.next == len(s.in) {
+		s.fill()
 	}
-	return c
+	s.next++
+	return s.in[s.next-1]
+}
+
+// back puts the last byte back.
+func (s *scanner) back() { s.next-- }
+
+// fill reads what has come, and waits only if that is nothing.
+func (s *scanner) fill() {
+	if s.in == nil {
+		s.in = make([]byte, scanBytes)
+	}
+	n, _ := io.ReadAtLeast(s.r, s.in[:scanBytes], 1)
+	if n == 0 {
+		s.in[0], n = 0, 1
+	}
+	s.in, s.next = s.in[:n], 0
 }
 
 // peek skips spaces and returns the next byte, which stays there.
 func (s *scanner) peek() byte {
 	for {
-		c, err := s.r.ReadByte()
-		if err != nil {
-			return 0
-		}
-		if !space(c) {
+		if c := s.byte(); !space(c) {
 			s.back()
 			return c
 		}
 	}
 }
 
-// back puts the last byte back. It cannot fail behind a ReadByte.
-func (s *scanner) back() { _ = s.r.UnreadByte() }
-
 // bom skips a byte order mark.
 func (s *scanner) bom() {
 	const mark = "\ufeff"
-	if s.peek() == mark[0] {
-		_, _ = s.r.Discard(len(mark))
+	if s.peek() != mark[0] {
+		return
+	}
+	for range len(mark) {
+		s.byte()
 	}
 }
 
