@@ -106,7 +106,7 @@ func (d *pair) book(k throttle.Booking) {
 	require.NoError(d, err)
 	r, err := d.red.Book(d.Context(), &got)
 	require.NoError(d, err)
-	r.Age, r.Stamp = 0, 0 // of no interest to a memory
+	r.Age, g.Stamp, r.Stamp = 0, 0, 0 // of no interest here
 	if !r.OK {
 		r.Mark = 0 // says nothing
 	}

@@ -19,6 +19,15 @@ func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	return s
 }
 
+// Frugal makes a store of NewAt leave out what is not worth a call, as others do.
+func (s *Store) Frugal() *Store {
+	s.frugal = true
+	return s
+}
+
+// IsReconcile reports whether a command runs lua/reconcile.lua.
+func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == scriptReconcile.hash }
+
 // Key returns the key of a budget.
 func (s *Store) Key(b throttle.Budget) string { return s.key(&b) }
 

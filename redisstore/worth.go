@@ -19,12 +19,20 @@ type said struct {
 	left  int64 // in the store's own belief
 	birth int64 // when the row was in this life
 	count int64 // and had counted so many starts
-	quiet time.Time
+
+	asked time.Time // when it was told
+	quiet time.Time // until then small differences are of no interest
 }
 
 const (
-	doubt     = 2 * time.Second // a reset may be so much too late, as in lua/reconcile.lua
-	leastWait = time.Second     // between two calls that changed nothing
+	doubt = 2 * time.Second // a reset may be so much too late, as in lua/reconcile.lua
+
+	// What is on its way when the store is told says much the same, and so do for a
+	// while the answers to others of the fleet whose starts we have not heard of.
+	burst     = 100 * time.Millisecond
+	leastCalm = time.Second
+	calmShare = 8  // of the time to the reset
+	small     = 16 // a part of the limit
 )
 
 // worth reports whether the store should be told, and which life of the row the
@@ -37,19 +45,18 @@ func (m *memory) worth(key string, c *throttle.Charge, q throttle.Quota, now tim
 		return 0, true
 	}
 	birth = r.lives[0].birth
-	left := int64(q.Left) + grace(c)
-	if now.Before(r.said.quiet) {
-		return birth, false
-	}
+	n, left := int64(c.Limit.Capacity()), int64(q.Left)+grace(c)
 	begin, end := windowOf(c, q, now)
-	if known, ok := r.believed(c, end, now); ok {
-		worth = left < known
-	} else {
-		n := int64(c.Limit.Capacity())
-		worth = left < max(n-r.since(begin), n/4)
+	known, ok := r.believed(c, end, now)
+	if !ok {
+		known = max(n-r.since(begin), n/4)
 	}
+	if now.Before(r.said.quiet) && q.Left > 0 {
+		known -= n / small
+	}
+	worth = left < known && now.Sub(r.said.asked) >= burst
 	if worth {
-		r.said.quiet = now.Add(leastWait) // the others of this moment say the same
+		r.said.asked = now
 	}
 	return birth, worth
 }
@@ -89,9 +96,9 @@ func (m *memory) answered(key string, c *throttle.Charge, q throttle.Quota, v nu
 		return
 	}
 	_, end := windowOf(c, q, now)
-	r.said = said{end: end, at: now, left: v.at(0), count: v.at(1), birth: v.at(2)}
+	r.said = said{end: end, at: now, left: v.at(0), count: v.at(1), birth: v.at(2), asked: r.said.asked}
 	if v.at(4) == 0 {
-		r.said.quiet = now.Add(max(leastWait, end.Sub(now)/8))
+		r.said.quiet = now.Add(max(leastCalm, end.Sub(now)/calmShare))
 	}
 }
 

@@ -1,0 +1,200 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// Windows are an upstream that counts what arrives in windows of the clock, and says
+// and, in whole seconds, for how long.
+type windows struct {
+	n, used           int
+	answered, refused int
+	per               time.Duration
+	window            time.Time
+}
+
+func (u *windows) request() throttle.Quota {
+	u.answered++
+	u.spend(1)
+	if u.used > u.n {
+		u.refused++
+	}
+	left, reset := u.n-u.used, time.Until(u.window.Add(u.per))
+	return throttle.Quota{Left: max(0, left), Reset: (reset + time.Second - 1).Truncate(time.Second)}
+}
+
+func (u *windows) spend(n int) {
+	if now := time.Now().Truncate(u.per); now != u.window {
+		u.used, u.window = 0, now
+	}
+	u.used += n
+}
+
+// A fleet is some stores that share a budget, and what they do at the upstream.
+type fleet struct {
+	*testing.T
+	windows
+	deaf   bool // nobody listens to what the upstream says
+	charge throttle.Charge
+	stores []*redisstore.Store
+	tap    *tap
+}
+
+func newFleet(t *testing.T, c *redis.Client, stores, n int, per time.Duration) *fleet {
+	f := &fleet{T: t, windows: windows{n: n, per: per}, charge: charge("shared", throttle.SlidingWindow(n, per))}
+	f.charge.Jitter = 20 * time.Millisecond
+	_, f.tap = loaded(t, c, nil)
+	for range stores {
+		f.stores = append(f.stores, redisstore.NewAt(c, nil, bubbleClock).Frugal())
+	}
+	return f
+}
+
+// send does one request of a store: books it, waits, lets it arrive, and tells the
+// store what was answered.
+func (f *fleet) send(ctx context.Context, s *redisstore.Store, travel time.Duration) {
+	for k := booking(f.charge); ; {
+		g, err := s.Book(ctx, k)
+		if err != nil {
+			return // the test is over
+		}
+		w := s.Watch(k, g, make(chan struct{}, 1))
+		time.Sleep(g.Wait)
+		ok, _ := w.Confirm(ctx)
+		if w.Stop(); ok {
+			break
+		}
+		k.Instead = g.Mark
+	}
+	time.Sleep(travel)
+	q := f.request()
+	time.Sleep(travel)
+	if !f.deaf {
+		require.NoError(f, s.Reconcile(ctx, f.charge, q))
+	}
+}
+
+// told returns how often a store told Redis what an answer said.
+func (f *fleet) told() int {
+	f.tap.mu.Lock()
+	defer f.tap.mu.Unlock()
+	n := 0
+	for _, cmd := range f.tap.cmds {
+		if isScript(cmd) && redisstore.IsReconcile(cmd) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestP4_TruthfulAnswers lets an upstream that nobody else uses say with every
+// answer what is left.
+func TestP4_TruthfulAnswers(t *testing.T) {
+	server := redistest.Shared(t)
+	for _, c := range []struct {
+		name     string
+		n        int
+		per, gap time.Duration
+		requests int
+		most     int
+	}{
+		{"a hundred at once", 100, time.Minute, 0, 100, 1},
+		{"a hundred in a minute", 100, time.Minute, 550 * time.Millisecond, 100, 1},
+		{"few", 100, time.Minute, 10 * time.Second, 100, 0},
+		{"half of it", 600, time.Minute, 200 * time.Millisecond, 900, 1},
+		{"all of it", 600, time.Minute, 101 * time.Millisecond, 1800, 3},
+		{"hours", 5000, time.Hour, 750 * time.Millisecond, 10000, 2},
+		{"seconds", 40, time.Second, 25 * time.Millisecond, 400, 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, server.Client(t), 1, c.n, c.per)
+				for range c.requests {
+					f.send(t.Context(), f.stores[0], 5*time.Millisecond)
+					time.Sleep(max(0, c.gap-10*time.Millisecond))
+				}
+				require.LessOrEqual(t, f.told(), c.most)
+				require.Zero(t, f.refused)
+			})
+		})
+	}
+}
+
+// TestP4_TruthfulAnswersToAFleet has several stores with many requests on their
+// way, which wait in a queue all the time. Each hears of starts of the others before
+// it knows of them.
+func TestP4_TruthfulAnswersToAFleet(t *testing.T) {
+	server := redistest.Shared(t)
+	for _, stores := range []int{1, 3, 10} {
+		t.Run(fmt.Sprint(stores), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, server.Client(t), stores, 100, 10*time.Second)
+				rng := rand.New(rand.NewPCG(uint64(stores), 4))
+				for i := range 20 {
+					s, travel := f.stores[i%stores], time.Duration(1+rng.IntN(10))*time.Millisecond
+					go func() {
+						for range 25 {
+							f.send(t.Context(), s, travel)
+						}
+					}()
+				}
+				time.Sleep(time.Minute)
+				require.Equal(t, 500, f.answered)
+				require.LessOrEqual(t, f.told(), 10*stores, "two for each window and store")
+				require.Zero(t, f.refused)
+			})
+		})
+	}
+}
+
+// TestP11_OthersAreNoticed has another team spend a part of each window, which no
+// store sees. The fleet wants more than all of it, and leaves the others theirs.
+func TestP11_OthersAreNoticed(t *testing.T) {
+	server := redistest.Shared(t)
+	for _, others := range []int{1, 10, 60, 90} {
+		for _, at := range []time.Duration{0, 17 * time.Second} {
+			t.Run(fmt.Sprint(others, " after ", at), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					heard, deaf := notice(t, server.Client(t), false, others, at), notice(t, server.Client(t), true, others, at)
+					require.GreaterOrEqual(t, deaf, 4*others, "nobody listens")
+					require.LessOrEqual(t, heard, 2*5, "two for each window: who finds out, and who was on the way")
+				})
+			})
+		}
+	}
+}
+
+// notice returns how many requests of a fleet were refused in five minutes.
+func notice(t *testing.T, c *redis.Client, deaf bool, others int, at time.Duration) int {
+	f := newFleet(t, c, 3, 100, time.Minute)
+	f.deaf = deaf
+	time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + at)))
+	done := make(chan bool)
+	go func() {
+		for i := 0; f.answered < 450; i++ {
+			f.send(t.Context(), f.stores[i%3], 5*time.Millisecond)
+			time.Sleep(200 * time.Millisecond)
+		}
+		close(done)
+	}()
+	for {
+		f.spend(others)
+		select {
+		case <-done:
+			return f.refused
+		case <-time.After(time.Minute):
+		}
+	}
+}
