@@ -173,7 +173,10 @@ func TestAnswersThatDoNotSpeakOfTheBudget(t *testing.T) {
 			var quota *throttle.Quota
 			var penalty time.Duration
 			if c.speaks {
-				quota, penalty = left(0, 30*time.Second), 30*time.Second
+				quota = left(0, 30*time.Second)
+			}
+			if c.speaks && c.status >= 400 {
+				penalty = 30 * time.Second
 			}
 			requireQuota(t, quota, common.Quota, resp)
 			requireQuota(t, quota, feedback.RateLimit{}.Quota, resp)
@@ -205,7 +208,7 @@ func TestPenaltiesOfHeaders(t *testing.T) {
 		{"GitHub: no permission", common, 403,
 			[]string{"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1767323075"}, 0},
 		{"the last one that was granted", common, 200,
-			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"}, 30 * time.Second},
+			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"}, 0},
 		{"Retry-After wins", common, 429,
 			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "Retry-After", "2"}, 2 * time.Second},
 		{"Retry-After of now wins", common, 429,
@@ -213,7 +216,7 @@ func TestPenaltiesOfHeaders(t *testing.T) {
 		{"Retry-After that cannot be read", common, 429,
 			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "Retry-After", "soon"}, 30 * time.Second},
 		{"Retry-After of a 202", common, 202,
-			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "Retry-After", "2"}, 30 * time.Second},
+			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "Retry-After", "2"}, 0},
 		{"Feishu: reset alone", feishu, 429, []string{"X-Ogw-Ratelimit-Reset", "52"}, 52 * time.Second},
 		{"Feishu: no field", feishu, 429, nil, 0},
 		{"Discord before v8: Retry-After in milliseconds", old, 429, []string{"Retry-After", "64570"}, 64570 * time.Millisecond},

@@ -124,12 +124,12 @@ func TestPenaltiesOfRateLimit(t *testing.T) {
 		want   time.Duration
 	}{
 		{"nothing left", 429, []string{"RateLimit", `"default";r=0;t=30`}, 30 * time.Second},
-		{"nothing left for the next", 200, []string{"RateLimit", `"default";r=0;t=30`}, 30 * time.Second},
+		{"nothing left for the next", 200, []string{"RateLimit", `"default";r=0;t=30`}, 0},
 		{"some left", 429, []string{"RateLimit", `"default";r=1;t=30`}, 0},
 		{"nothing said", 429, nil, 0},
 		{"Retry-After wins", 429, []string{"RateLimit", `"default";r=0;t=30`, "Retry-After", "2"}, 2 * time.Second},
 		{"longer, too", 503, []string{"RateLimit", `"default";r=0;t=30`, "Retry-After", "90"}, 90 * time.Second},
-		{"not where it says when to follow", 303, []string{"RateLimit", `"default";r=0;t=30`, "Retry-After", "90"}, 30 * time.Second},
+		{"not where it says when to follow", 303, []string{"RateLimit", `"default";r=0;t=30`, "Retry-After", "90"}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, c.want, feedback.RateLimit{}.Penalty(answer(c.status, "", c.fields...)))
