@@ -22,12 +22,11 @@ func (u *rule) rampEnd(begin int64) int64 {
 		return begin + u.span
 	case u.kind == throttle.Paced || per == 0 || per > longestRamped:
 		return begin
+	case u.kind == throttle.Aligned:
+		return begin - begin%micros(per) + int64(len(steps))*micros(per)
+	default:
+		return begin + int64(len(steps))*u.span
 	}
-	end := begin
-	for range steps {
-		end = u.step(end)
-	}
-	return end
 }
 
 // step returns when the step of a slow start is over that begins at t.

@@ -21,12 +21,10 @@ local function ramp_end(u, begin)
   elseif u.kind == PACED or u.kind == SLIDING and u.span - u.jitter - 1 > LONGEST_RAMPED
     or u.kind == ALIGNED and (#u.edges > 1 or u.edges[1] > LONGEST_RAMPED) then
     return begin
+  elseif u.kind == ALIGNED then
+    return begin - begin % u.edges[1] + #STEPS * u.edges[1]
   end
-  local stop = begin
-  for _ = 1, #STEPS do
-    stop = step(u, stop)
-  end
-  return stop
+  return begin + #STEPS * u.span
 end
 
 -- copied_from returns an open row with the entries of r from index i on.

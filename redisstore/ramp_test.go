@@ -1,0 +1,75 @@
+package redisstore_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// TestP11_SlowStartOfACrowd serves many callers with one call while a budget
+// begins slowly: they start as if each had come by itself.
+func TestP11_SlowStartOfACrowd(t *testing.T) {
+	const crowd = 80
+	server := redistest.Shared(t)
+	for _, limit := range []throttle.Limit{
+		throttle.PerSecond(40), throttle.PerSecond(1000), throttle.FixedWindow(40, time.Second), throttle.TokenBucket(40, time.Second, 40),
+	} {
+		for name, pause := range map[string]time.Duration{"closed": 10 * time.Second, "open again": 1500 * time.Millisecond} {
+			t.Run(limit.String()+" "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					client, same := server.Client(t), memstore.New()
+					c := charge("budget", limit)
+					s, _ := loaded(t, client, nil)
+					require.NoError(t, s.Pause(t.Context(), c, pause))
+					require.NoError(t, same.Pause(t.Context(), c, pause))
+					time.Sleep(2 * time.Second)
+
+					tap := newTap(client, isScript)
+					var all []**outcome
+					for range crowd {
+						all = append(all, bookAside(t.Context(), s, booking(c)))
+					}
+					close(tap.pass)
+					synctest.Wait()
+					require.Len(t, tap.names(), 2, "one for the first, one for all who came meanwhile")
+					var got, want []time.Duration
+					for _, o := range all {
+						require.NoError(t, (*o).err)
+						got, want = append(got, (*o).grant.Wait), append(want, book(t, same, c))
+					}
+					slices.Sort(got)
+					require.Equal(t, want, got)
+				})
+			})
+		}
+	}
+}
+
+// TestP11_KeysOutliveASlowStart looks at when the key of a budget expires, right
+// after the penalty and after a booking.
+func TestP11_KeysOutliveASlowStart(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	s := redisstore.New(client, nil)
+	for _, limit := range []throttle.Limit{throttle.PerMinute(40), throttle.FixedWindow(40, time.Minute), throttle.TokenBucket(1, time.Second, 180)} {
+		c := charge(limit.String(), limit)
+		require.NoError(t, s.Pause(t.Context(), c, time.Hour))
+		for range 2 {
+			left, err := client.PTTL(t.Context(), s.Key(c.Budget)).Result()
+			require.NoError(t, err)
+			require.Greater(t, left, time.Hour+2*time.Minute+50*time.Second) // some seconds of which are the machine's
+			b := booking(c)
+			b.MaxWait = 0
+			g, err := s.Book(t.Context(), b)
+			require.NoError(t, err)
+			require.False(t, g.OK)
+		}
+	}
+}
