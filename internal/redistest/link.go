@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // A link is one client's connection and the one to the server that belongs to
@@ -14,6 +15,7 @@ type link struct {
 	client, server net.Conn
 	calls, replies *bufio.Reader
 	over           <-chan struct{}
+	muted          *atomic.Bool // nothing gets to a subscriber
 }
 
 func (l *link) cut() {
@@ -108,10 +110,20 @@ func (l *link) stream(raw []byte) {
 	}
 	var both sync.WaitGroup
 	both.Go(func() {
-		_, _ = io.Copy(l.client, l.replies)
+		_, _ = io.Copy(unlessMuted{l}, l.replies)
 		l.cut()
 	})
 	_, _ = io.Copy(l.server, l.calls)
 	l.cut()
 	both.Wait()
+}
+
+// unlessMuted writes to the client of a link what is not to be lost.
+type unlessMuted struct{ *link }
+
+func (w unlessMuted) Write(b []byte) (int, error) {
+	if w.muted.Load() {
+		return len(b), nil
+	}
+	return w.client.Write(b)
 }

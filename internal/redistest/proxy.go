@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -19,6 +20,7 @@ type Proxy struct {
 	fresh    chan *Fault   // see supply
 	over     chan struct{} // closed when the test is over
 	running  sync.WaitGroup
+	muted    atomic.Bool // see Mute
 
 	mu     sync.Mutex
 	server *Server
@@ -80,6 +82,10 @@ func (p *Proxy) Switch(s *Server) {
 	}
 }
 
+// Mute loses all messages to subscribers from now on, and the answers to what they
+// say. Their connections stay open.
+func (p *Proxy) Mute() { p.muted.Store(true) }
+
 // supply makes faults. A channel that is made in a bubble must not be closed
 // from outside, so they are made here.
 func (p *Proxy) supply() {
@@ -125,7 +131,7 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	l := &link{
-		client: client, server: server, over: p.over,
+		client: client, server: server, over: p.over, muted: &p.muted,
 		calls: bufio.NewReader(client), replies: bufio.NewReader(server),
 	}
 	defer l.cut()

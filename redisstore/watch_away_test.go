@@ -1,0 +1,199 @@
+package redisstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// twice a second, so that a sleeper has half a second until its start.
+var twice = throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(2, time.Second), Jitter: -1}
+
+// A call is what somebody got who waited in the background.
+type call struct {
+	err error
+	at  time.Time
+}
+
+// acquire waits in the background.
+func acquire(ctx context.Context, l *throttle.Limiter) <-chan call {
+	got := make(chan call, 1)
+	go func() {
+		_, err := l.Acquire(ctx, "", 1)
+		got <- call{err, time.Now()}
+	}()
+	return got
+}
+
+// asleep returns two sleepers whose store hears nothing. The first has half a second
+// until its start, and 800 ms in all; the second has a second, and patience.
+func asleep(t *testing.T, client *redis.Client) (hasty, patient <-chan call) {
+	s := redisstore.New(client, nil)
+	s.Deafen()
+	l, err := throttle.NewLimiter(s, twice)
+	require.NoError(t, err)
+	_, err = l.Acquire(t.Context(), "", 1)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
+	t.Cleanup(cancel)
+	hasty = acquire(ctx, l)
+	waiting(t, l, 1)
+	patient = acquire(t.Context(), l)
+	waiting(t, l, 2)
+	return hasty, patient
+}
+
+// waiting returns when so many starts are booked for later.
+func waiting(t *testing.T, l *throttle.Limiter, n int) {
+	for {
+		st, err := l.Status(t.Context(), "")
+		require.NoError(t, err)
+		if st.Waiting >= n {
+			return
+		}
+	}
+}
+
+// TestP11_NobodyStartsWhileRedisIsAway, because nobody knows. Who has a deadline
+// obeys it, and who has none goes on when Redis is back.
+func TestP11_NobodyStartsWhileRedisIsAway(t *testing.T) {
+	for name, c := range map[string]struct{ away, back func(*redistest.Server) }{
+		"hangs":  {(*redistest.Server).Pause, (*redistest.Server).Continue},
+		"killed": {(*redistest.Server).Kill, (*redistest.Server).Restart},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Single(t)
+			hasty, patient := asleep(t, server.Client(t))
+			c.away(server)
+			got := <-hasty
+			require.ErrorIs(t, got.err, context.DeadlineExceeded)
+			require.Empty(t, patient)
+			back := time.Now()
+			c.back(server)
+			got = <-patient
+			require.NoError(t, got.err)
+			require.True(t, got.at.After(back))
+		})
+	}
+}
+
+// TestP11_ASilentConnection: nothing comes any more on what the store listens to,
+// and the connection is not cut. It notices by itself.
+func TestP11_ASilentConnection(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	proxy := redistest.NewProxy(t, server)
+	s := redisstore.New(proxy.Client(t), nil)
+	slow := throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, 3*time.Second), Jitter: -1}
+	l, err := throttle.NewLimiter(s, slow)
+	require.NoError(t, err)
+	_, err = l.Acquire(t.Context(), "", 1)
+	require.NoError(t, err)
+	begin := time.Now()
+	sleeper := acquire(t.Context(), l)
+	waiting(t, l, 1)
+	hears(s)
+	proxy.Mute()
+	for s.Hears("sleepers", time.Now()) {
+		time.Sleep(time.Millisecond)
+	}
+	other, err := throttle.NewLimiter(redisstore.New(server.Client(t), nil), slow)
+	require.NoError(t, err)
+	end := begin.Add(3200 * time.Millisecond)
+	require.NoError(t, other.Pause(t.Context(), "", time.Until(end)+time.Millisecond))
+	got := <-sleeper
+	require.NoError(t, got.err)
+	require.False(t, got.at.Before(end), "it slept until 3 s, and asked")
+}
+
+// TestP11_NewsComeAtOnce: a sleeper of another program learns that its deadline
+// cannot be kept, long before its start.
+func TestP11_NewsComeAtOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	s := redisstore.New(server.Client(t), nil)
+	hourly := throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, time.Hour), Jitter: -1}
+	l, err := throttle.NewLimiter(s, hourly)
+	require.NoError(t, err)
+	_, err = l.Acquire(t.Context(), "", 1)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
+	defer cancel()
+	sleeper := acquire(ctx, l)
+	waiting(t, l, 1)
+	hears(s)
+	other, err := throttle.NewLimiter(redisstore.New(server.Client(t), nil), hourly)
+	require.NoError(t, err)
+	require.NoError(t, other.Pause(t.Context(), "", 20*time.Hour))
+	got := <-sleeper
+	var limited *throttle.LimitError
+	require.ErrorAs(t, got.err, &limited)
+	require.True(t, limited.Paused)
+	waiting(t, l, 0)
+
+	long := acquire(t.Context(), l)
+	waiting(t, l, 1)
+	hears(s)
+	require.NoError(t, other.Resume(t.Context(), ""))
+	waiting(t, l, 1) // it takes the place that the first one left, in an hour
+	st, err := l.Status(t.Context(), "")
+	require.NoError(t, err)
+	require.Zero(t, st.Paused)
+	require.Empty(t, long)
+}
+
+// TestP11_AMixedStartHasItsPatience: half of it is asked for in Redis, which is away.
+func TestP11_AMixedStartHasItsPatience(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	s := redisstore.New(server.Client(t), nil)
+	node := charge("node", throttle.PerSecond(1))
+	node.Node = true
+	k := booking(charge("fleet", throttle.PerSecond(1)), node)
+	g, err := s.Book(t.Context(), k)
+	require.NoError(t, err)
+	w := s.Watch(k, g, nil)
+	defer w.Stop()
+	server.Pause()
+	k.MaxWait = time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err = w.Confirm(ctx)
+	require.Error(t, err)
+	require.NoError(t, ctx.Err(), "MaxWait ended it")
+	server.Continue()
+}
+
+// TestP15_NobodyListensWhenNobodySleeps: the subscription ends with the last one.
+func TestP15_NobodyListensWhenNobodySleeps(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	client := server.Client(t)
+	s := redisstore.New(client, nil)
+	l, err := throttle.NewLimiter(s, twice)
+	require.NoError(t, err)
+	_, err = l.Acquire(t.Context(), "", 1)
+	require.NoError(t, err)
+	require.Zero(t, s.Ears(), "who need not wait need not listen")
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	first := acquire(ctx, l)
+	waiting(t, l, 1)
+	last := acquire(ctx, l)
+	waiting(t, l, 2)
+	listeners(t, client, 1)
+	require.NoError(t, (<-first).err)
+	require.Equal(t, 1, s.Ears(), "for both of them")
+	leave()
+	<-last
+	listeners(t, client, 0)
+	require.Zero(t, s.Ears())
+}
