@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	Main(map[string]Limiter{"naive": naive})
+	Main(map[string]Limiter{"naive": naive, "banned": banned})
 	os.Exit(m.Run())
 }
 
