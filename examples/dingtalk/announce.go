@@ -12,13 +12,13 @@ import (
 // announce says what is about to happen.
 func (c config) announce(w io.Writer, upstream *fake.Server) {
 	if upstream == nil {
-		fmt.Fprintf(w, "upstream   %s\n", host(c.oapi))
+		fmt.Fprintf(w, "upstream   %s\n", host(c.base))
 	} else {
 		fmt.Fprintf(w, "upstream   a fake DingTalk on %s: %s people in %d departments\n",
-			host(c.oapi), thousands(upstream.Company().People()), upstream.Company().Departments())
+			host(c.base), thousands(upstream.Company().People()), upstream.Company().Departments())
 	}
 	fmt.Fprintf(w, "limits     %d calls a second per app and API (%s edition), %s\n",
-		editions[c.edition], c.edition, c.addressRule())
+		c.perSecond(), c.edition, c.addressRule())
 	fmt.Fprintf(w, "fleet      %d nodes × %d workers, %s\n\n", c.nodes, c.workers, c.sharing())
 }
 

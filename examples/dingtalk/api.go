@@ -23,11 +23,6 @@ const (
 // pageSize is how many people user/list returns at most.
 const pageSize = 100
 
-// A refusedError is an answer that says no.
-type refusedError struct{ code string }
-
-func (e *refusedError) Error() string { return "refused with " + e.code }
-
 // An api talks to DingTalk. It knows nothing of limits: its client does.
 type api struct {
 	client      *http.Client
@@ -120,18 +115,18 @@ func (a *api) send(ctx context.Context, method, path string, query url.Values, b
 		return fmt.Errorf("%s: the base URL is not one", path)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	tripOf(ctx).sends(path)
 	resp, err := a.client.Do(req)
 	if err != nil {
 		return withoutURL(path, err)
 	}
 	defer resp.Body.Close()
-	tripOf(ctx).answered(path)
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if code := refusal(resp.StatusCode, answer); code != "" {
-		return fmt.Errorf("%s: %w", path, &refusedError{code})
+		return fmt.Errorf("%s: refused with %s", path, code)
 	}
 	return json.Unmarshal(answer, out)
 }

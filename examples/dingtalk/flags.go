@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
 )
 
 // A config is what the flags and the environment say.
@@ -19,20 +20,22 @@ type config struct {
 	nodes, workers, people int
 	edition                string
 	redis                  string
-	unthrottled            bool
-	oapi, api              string // "": the fake
+	unthrottled, provoke   bool
+	ban                    time.Duration
+	base                   string // "": the fake
 	key, secret            string
 	jitter                 time.Duration
 	svg                    string
 }
 
-// editions says what each edition of DingTalk allows per second, app and API.
-var editions = map[string]int{"standard": 20, "professional": 40, "exclusive": 60}
+// editions says what each edition of DingTalk allows.
+var editions = map[string]dingtalk.Edition{
+	"standard": dingtalk.Standard, "professional": dingtalk.Professional, "exclusive": dingtalk.Exclusive,
+}
 
 // parse reads the command line. Errors are already told to out.
 func parse(args []string, out io.Writer) (config, error) {
 	var c config
-	var base string
 	f := flag.NewFlagSet("dingtalk", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.IntVar(&c.nodes, "nodes", 4, "nodes in the fleet")
@@ -41,9 +44,9 @@ func parse(args []string, out io.Writer) (config, error) {
 	f.StringVar(&c.edition, "edition", "standard", "standard, professional or exclusive: 20, 40 or 60 calls a second")
 	f.StringVar(&c.redis, "redis", "", "`URL` of a Redis; the nodes are then processes of their own")
 	f.BoolVar(&c.unthrottled, "unthrottled", false, "see what the fake does to a fleet without the library")
-	f.StringVar(&base, "base", "", "`URL` for both hosts; defaults to the fake")
-	f.StringVar(&c.oapi, "oapi", "", "`URL` of the old host, such as https://oapi.dingtalk.com")
-	f.StringVar(&c.api, "api", "", "`URL` of the new host, such as https://api.dingtalk.com")
+	f.BoolVar(&c.provoke, "provoke", false, "another program behind the same address gets it banned in the middle of the job")
+	f.DurationVar(&c.ban, "ban", 5*time.Minute, "how long that ban lasts")
+	f.StringVar(&c.base, "base", "", "`URL` of DingTalk's old host, such as https://oapi.dingtalk.com; defaults to the fake")
 	f.StringVar(&c.key, "appkey", "", "app key; defaults to $DINGTALK_APP_KEY")
 	f.StringVar(&c.secret, "appsecret", "", "app secret; defaults to $DINGTALK_APP_SECRET, where nobody sees it")
 	f.DurationVar(&c.jitter, "jitter", throttle.DefaultJitter, "how long a call may be on its way; more on a busy machine or a far network")
@@ -53,26 +56,12 @@ func parse(args []string, out io.Writer) (config, error) {
 	}
 	c.key = cmp.Or(c.key, os.Getenv("DINGTALK_APP_KEY"))
 	c.secret = cmp.Or(c.secret, os.Getenv("DINGTALK_APP_SECRET"))
-	c.hosts(base)
+	c.base = strings.TrimSuffix(c.base, "/")
 	if err := c.check(f.NArg()); err != nil {
 		fmt.Fprintln(out, "dingtalk:", err)
 		return c, err
 	}
 	return c, nil
-}
-
-// hosts fills in the URLs that were not given.
-func (c *config) hosts(base string) {
-	if c.oapi == "" {
-		c.oapi = base
-	}
-	if c.api == "" {
-		c.api = base
-	}
-	if c.api == "" && c.oapi != "" {
-		c.api = "https://api.dingtalk.com"
-	}
-	c.oapi, c.api = strings.TrimSuffix(c.oapi, "/"), strings.TrimSuffix(c.api, "/")
 }
 
 // check reports every mistake at once.
@@ -86,27 +75,30 @@ func (c *config) check(extra int) error {
 	add(extra > 0, "there are only flags, no arguments")
 	add(c.nodes < 1 || c.workers < 1 || c.people < 1, "-nodes, -workers and -people must be at least 1")
 	add(c.jitter <= 0, "-jitter must be positive")
-	add(editions[c.edition] == 0, "-edition is standard, professional or exclusive")
+	add(editions[c.edition].PerSecond == 0, "-edition is standard, professional or exclusive")
+	add(c.ban <= 0, "-ban must be positive")
 	add(c.unthrottled && c.redis != "", "-unthrottled uses no store: leave -redis out")
-	add(c.unthrottled && c.real(), "-unthrottled is for the fake only: the real DingTalk would ban this address")
-	add(c.api != "" && !c.real(), "-api needs -oapi: the address book is pulled from the old host")
+	add(c.unthrottled && c.provoke, "-unthrottled is banned without being provoked: leave -provoke out")
+	add((c.unthrottled || c.provoke) && c.real(), "-unthrottled and -provoke are for the fake only: the real DingTalk would ban this address")
 	add(c.real() && (c.key == "" || c.secret == ""), "a real DingTalk needs -appkey and -appsecret, or the environment")
-	for _, u := range []string{c.oapi, c.api} {
-		parsed, err := url.Parse(u)
-		add(err != nil || u != "" && parsed.Host == "", "-base, -oapi and -api are URLs such as https://oapi.dingtalk.com")
-	}
+	base, err := url.Parse(c.base)
+	add(err != nil || c.real() && base.Host == "", "-base is a URL such as https://oapi.dingtalk.com")
 	return errors.Join(errs...)
 }
 
 // real reports whether the upstream is not the fake.
-func (c *config) real() bool { return c.oapi != "" }
+func (c *config) real() bool { return c.base != "" }
+
+// perSecond is what the edition allows per app and API.
+func (c *config) perSecond() int { return editions[c.edition].PerSecond }
 
 // account says whose limits count.
 func (c *config) account() account {
-	return account{
-		App: c.key, Egress: "here", PerSecond: editions[c.edition], Jitter: c.jitter,
-		OAPI: host(c.oapi), API: host(c.api), Any: both(host(c.oapi), host(c.api)),
+	a := account{App: c.key, Egress: "here", Edition: editions[c.edition], Jitter: c.jitter}
+	if h := host(c.base); !strings.HasSuffix(h, ".dingtalk.com") {
+		a.Host, a.Ban = h, c.ban
 	}
+	return a
 }
 
 // host is the host of a URL, as patterns have it.
@@ -116,17 +108,4 @@ func host(u string) string {
 		return "" // check has told
 	}
 	return parsed.Host
-}
-
-// both is a pattern for the two hosts. Where it cannot be narrow it is wide:
-// too many calls counted for the address are safe, too few are not.
-func both(oapi, api string) string {
-	const domain = ".dingtalk.com"
-	switch {
-	case oapi == api:
-		return oapi
-	case strings.HasSuffix(oapi, domain) && strings.HasSuffix(api, domain):
-		return "*" + domain
-	}
-	return ""
 }

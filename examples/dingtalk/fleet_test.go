@@ -34,7 +34,7 @@ func (w wire) RoundTrip(r *http.Request) (*http.Response, error) {
 func fleetOf(t *testing.T, c *config, o fake.Options) (*fake.Server, []member) {
 	t.Helper()
 	upstream := fake.New(o)
-	c.oapi, c.api = "http://fake", "http://fake"
+	c.base = "http://fake"
 	c.key, c.secret = fake.DefaultAppKey, fake.DefaultAppSecret
 	c.nodes, c.workers = 4, 16
 	store := memstore.New()
@@ -51,7 +51,7 @@ func fleetOf(t *testing.T, c *config, o fake.Options) (*fake.Server, []member) {
 func pullAll(t *testing.T, ctx context.Context, c config, o fake.Options) (*pull, *report) {
 	t.Helper()
 	upstream, members := fleetOf(t, &c, o)
-	p, begin := newPull(c.retries()), time.Now()
+	p, begin := newPull(retries), time.Now()
 	err := run(ctx, p, members, func(*pull) {}, time.Second)
 	require.Equal(t, ctx.Err() != nil, errors.Is(err, context.Canceled), err)
 	return p, newReport(c, p, upstream, time.Since(begin), ctx.Err() != nil)
@@ -72,7 +72,8 @@ func requireEverybodyOnce(t *testing.T, p *pull, o fake.Options) {
 }
 
 func TestFleetKeepsWithinEveryLimit(t *testing.T) {
-	for edition, perSecond := range editions {
+	for edition, numbers := range editions {
+		perSecond := numbers.PerSecond
 		for name, o := range map[string]fake.Options{
 			"any second":          {},
 			"clock seconds":       {FixedSecond: true},
@@ -90,8 +91,8 @@ func TestFleetKeepsWithinEveryLimit(t *testing.T) {
 					for _, u := range r.apis[:2] {
 						// Of 96.6 % that the jitter leaves, a short job loses up to a
 						// quarter of a second to the pace of those who wait.
-						require.GreaterOrEqual(t, u.quota(perSecond), 0.90, u.path)
-						require.LessOrEqual(t, u.quota(perSecond), 1.0, u.path)
+						require.GreaterOrEqual(t, u.quota(perSecond, 0), 0.90, u.path)
+						require.LessOrEqual(t, u.quota(perSecond, 0), 1.0, u.path)
 					}
 				})
 			})
@@ -106,6 +107,7 @@ func TestCrowdedAPIIsTriedAgain(t *testing.T) {
 		requireEverybodyOnce(t, p, o)
 		require.Positive(t, r.refused["90002"])
 		require.Zero(t, r.lost)
+		require.Empty(t, r.reason, "the client itself has tried again")
 		require.Equal(t, exitFailed, r.exitCode(), "nothing is lost, but DingTalk said no")
 	})
 }
@@ -117,8 +119,46 @@ func TestBanIsWaitedFor(t *testing.T) {
 		requireEverybodyOnce(t, p, o)
 		require.Positive(t, r.bans)
 		require.Zero(t, r.lost)
+		require.Empty(t, r.reason, "the client itself has tried again")
 		require.Greater(t, r.elapsed, 5*time.Minute)
 		require.Equal(t, exitFailed, r.exitCode())
+	})
+}
+
+// TestProvokedFleetComesBack: an outsider trips the real rule.
+func TestProvokedFleetComesBack(t *testing.T) {
+	for _, ban := range []time.Duration{5 * time.Minute, 2 * time.Second} {
+		t.Run(ban.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := config{edition: "standard", people: 3000, provoke: true, ban: ban}
+				o := c.rules()
+				upstream, members := fleetOf(t, &c, o)
+				p, begin := newPull(retries), time.Now()
+				stop := letIn(t.Context(), newOutsider(c.base, wire{upstream}))
+				require.NoError(t, run(t.Context(), p, members, func(*pull) {}, time.Second))
+				stop()
+				r := newReport(c, p, upstream, time.Since(begin), false)
+				requireEverybodyOnce(t, p, o)
+				require.Equal(t, exitDone, r.exitCode())
+				require.Contains(t, r.verdict(), "nobody is missing")
+				require.Equal(t, 1, r.bans)
+				require.Equal(t, map[string]int{banned: r.ban.answered}, r.refused)
+				require.Less(t, r.ban.stopped, 50*time.Millisecond)
+				require.GreaterOrEqual(t, r.ban.silence(), ban-50*time.Millisecond)
+				require.LessOrEqual(t, r.most(), 20, "not one too many, afterwards either")
+				require.Greater(t, r.elapsed, ban)
+				require.Less(t, r.elapsed, ban+12*time.Second, "no more than the ban was lost")
+				require.Greater(t, r.apis[0].quota(20, r.ban.silence()), 0.8)
+			})
+		})
+	}
+}
+
+func TestOutsiderNeedsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, r := pullAll(t, t.Context(), config{edition: "standard", people: 100, provoke: true, ban: time.Second}, fake.Options{People: 100})
+		require.Equal(t, exitFailed, r.exitCode())
+		require.Contains(t, r.verdict(), "before the outsider")
 	})
 }
 

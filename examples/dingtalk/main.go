@@ -17,6 +17,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/examples/dingtalk/fake"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore"
 )
 
 func main() {
@@ -31,6 +32,9 @@ func main() {
 	defer stop()
 	os.Exit(program(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
+
+// retries is how often a task is handed out again whose node ended.
+const retries = 3
 
 // The exit codes.
 const (
@@ -67,24 +71,32 @@ func program(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // pull runs the whole job and returns its report.
 func (c config) pull(ctx context.Context, stdout, stderr io.Writer) (*report, error) {
-	if err := c.pingRedis(ctx); err != nil {
+	store, closeStore, err := c.store(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer closeStore()
 	var upstream *fake.Server
 	if !c.real() {
 		var stop func()
-		var err error
 		if upstream, stop, err = serveFake(&c); err != nil {
 			return nil, err
 		}
 		defer stop()
 	}
-	members, err := c.members()
+	members, err := c.members(store)
+	if err != nil {
+		return nil, err
+	}
+	gauge, err := newGauge(store, c.account())
 	if err != nil {
 		return nil, err
 	}
 	c.announce(stdout, upstream)
-	p, bar := newPull(c.retries()), newProgress(stderr, upstream)
+	if c.provoke {
+		defer letIn(ctx, newOutsider(c.base, newBase(outsiderCalls)))()
+	}
+	p, bar := newPull(retries), newProgress(stderr, upstream, gauge)
 	begin := time.Now()
 	err = run(ctx, p, members, bar.show, bar.every)
 	bar.end()
@@ -94,20 +106,10 @@ func (c config) pull(ctx context.Context, stdout, stderr io.Writer) (*report, er
 	return newReport(c, p, upstream, time.Since(begin), ctx.Err() != nil), nil
 }
 
-// retries is how often a failed call is tried again. A policy's penalty makes
-// the next try wait; without the library nothing would, so there is none.
-func (c config) retries() int {
-	if c.unthrottled {
-		return 0
-	}
-	return 3
-}
-
 // members makes the fleet: nodes that share one store, or processes that share
 // one Redis.
-func (c config) members() ([]member, error) {
+func (c config) members(store throttle.Store) ([]member, error) {
 	s := c.setup()
-	var store throttle.Store = memstore.New()
 	fleet := make([]member, c.nodes)
 	for i := range fleet {
 		if c.redis != "" {
@@ -126,25 +128,26 @@ func (c config) members() ([]member, error) {
 // setup is what every node has to know.
 func (c config) setup() setup {
 	return setup{
-		Account: c.account(), Base: c.oapi, Secret: c.secret,
+		Account: c.account(), Base: c.base, Secret: c.secret,
 		Workers: c.workers, Redis: c.redis, Plain: c.unthrottled,
 	}
 }
 
-// pingRedis fails early, and in one place, if there is no Redis.
-func (c config) pingRedis(ctx context.Context) error {
+// store returns where the budgets are. It fails early, and in one place, if there
+// is no Redis.
+func (c config) store(ctx context.Context) (throttle.Store, func(), error) {
 	if c.redis == "" {
-		return nil
+		return memstore.New(), func() {}, nil
 	}
 	client, err := dial(c.redis)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("no answer from Redis: %w", err)
+		client.Close()
+		return nil, nil, fmt.Errorf("no answer from Redis: %w", err)
 	}
-	return nil
+	return redisstore.New(client, nil), func() { client.Close() }, nil
 }

@@ -75,13 +75,31 @@ func TestProcessesShareRedis(t *testing.T) {
 	requireClean(t, string(out), "700")
 }
 
+// TestProvokedProcessesComeBack: the ban of a fleet of processes is scaled, the rule
+// that an outsider trips is the real one.
+func TestProvokedProcessesComeBack(t *testing.T) {
+	file, server := build(t), redistest.Single(t)
+	cmd := exec.CommandContext(t.Context(), file, "-provoke", "-ban", "1s", "-edition", "exclusive",
+		"-people", "5000", "-jitter", "1s", "-svg", "", "-redis", server.URL())
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, string(out))
+	require.Contains(t, string(out), "pulled     5,000 of 5,000 people in 250 departments\n")
+	require.Contains(t, string(out), "bans       1, answered to ")
+	require.Contains(t, string(out), "lost       0\n")
+	require.Contains(t, string(out), "nobody is missing")
+}
+
 func TestRealUpstreamHearsNoSecret(t *testing.T) {
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close() // every call fails, and every error holds its URL
+	// Every call fails for good, and every error holds its URL.
+	circle := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, r.URL.String(), http.StatusFound)
+	}))
+	defer circle.Close()
 	t.Setenv("DINGTALK_APP_KEY", "some-key")
 	t.Setenv("DINGTALK_APP_SECRET", "some-secret")
 	var out, errs strings.Builder
-	code := program(t.Context(), []string{"-base", gone.URL, "-svg", ""}, &out, &errs)
+	code := program(t.Context(), []string{"-base", circle.URL, "-svg", ""}, &out, &errs)
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, out.String(), "reason     /gettoken: ")
 	require.NotContains(t, out.String()+errs.String(), "some-")
@@ -93,10 +111,12 @@ func TestUsage(t *testing.T) {
 		{"-jitter -1s", "must be positive"},
 		{"-edition gold", "standard, professional or exclusive"},
 		{"-unthrottled -redis localhost:1", "leave -redis out"},
-		{"-unthrottled -oapi https://oapi.dingtalk.com", "for the fake only"},
-		{"-oapi https://oapi.dingtalk.com", "needs -appkey and -appsecret"},
-		{"-oapi oapi.dingtalk.com", "URLs such as"},
-		{"-api https://api.dingtalk.com", "-api needs -oapi"},
+		{"-unthrottled -base https://oapi.dingtalk.com", "for the fake only"},
+		{"-provoke -base https://oapi.dingtalk.com", "for the fake only"},
+		{"-provoke -unthrottled", "leave -provoke out"},
+		{"-provoke -ban 0", "-ban must be positive"},
+		{"-base https://oapi.dingtalk.com", "needs -appkey and -appsecret"},
+		{"-base oapi.dingtalk.com", "-base is a URL such as"},
 		{"stray", "only flags"},
 		{"-nonsense", "not defined"},
 	} {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync"
 
@@ -23,27 +22,29 @@ type setup struct {
 type node struct {
 	workers int
 	api     *api
+	base    http.RoundTripper
 }
 
 // newNode makes a node of the fleet that shares the store. It sends its
 // requests through base.
 func newNode(s setup, store throttle.Store, base http.RoundTripper) (*node, error) {
-	client := &http.Client{Transport: base}
+	client := &http.Client{Transport: witness{base}}
 	if !s.Plain {
 		var err error
-		if client, err = newClient(store, policies(s.Account), base, observe); err != nil {
+		if client, err = newClient(store, policies(s.Account), witness{base}, observe); err != nil {
 			return nil, err
 		}
 	}
 	return &node{
 		workers: s.Workers,
 		api:     &api{client: client, base: s.Base, key: s.Account.App, secret: s.Secret},
+		base:    base,
 	}, nil
 }
 
 // serve works until tasks is closed or the context ends.
 func (n *node) serve(ctx context.Context, tasks <-chan task, results chan<- result) error {
-	defer n.api.client.CloseIdleConnections()
+	defer (&http.Client{Transport: n.base}).CloseIdleConnections()
 	var workers sync.WaitGroup
 	for range n.workers {
 		workers.Go(func() {
@@ -81,11 +82,7 @@ func (n *node) do(ctx context.Context, t task) result {
 	}
 	if err != nil {
 		r.Err = err.Error()
-		var refused *refusedError
-		if errors.As(err, &refused) {
-			r.Refusal = refused.code
-		}
 	}
-	r.Starts = trip.starts
+	r.Starts, r.Refusals = trip.starts, trip.refusals
 	return r
 }

@@ -1,15 +1,15 @@
 package main
 
 import (
-	"io"
 	"net/http"
-	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/examples/dingtalk/fake"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -42,62 +42,55 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// realAccount is an account at the real DingTalk.
-func realAccount(perMonth int) account {
-	return account{
-		App: "app", Egress: "here", PerSecond: 20, PerMonth: perMonth,
-		OAPI: "oapi.dingtalk.com", API: "api.dingtalk.com", Any: "*.dingtalk.com",
-	}
-}
-
-func TestEachCodeClosesItsOwnRows(t *testing.T) {
-	closedBy := func(body string) map[string]time.Duration {
-		closed := make(map[string]time.Duration)
-		for _, row := range policies(realAccount(5000)) {
-			resp := &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(body))}
-			if d := row.Penalty(resp); d > 0 {
-				closed[row.Name] = d
-			}
-			left, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			require.Equal(t, body, string(left))
-		}
-		return closed
-	}
-	require.Empty(t, closedBy(`{"errcode":0}`))
-	require.Empty(t, closedBy(`{"errcode":88,"sub_code":"40014"}`))
-	require.Equal(t, map[string]time.Duration{"dingtalk-ip": 5 * time.Minute},
-		closedBy(`{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"…"}`))
-	require.Equal(t, map[string]time.Duration{"dingtalk-api": time.Second, "dingtalk-contact-users": time.Second},
-		closedBy(`{"errcode":88,"sub_code":"90018"}`))
-	require.Equal(t, map[string]time.Duration{"dingtalk-global": time.Second}, closedBy(`{"errcode":90002}`))
-	require.Equal(t, map[string]time.Duration{"dingtalk-robot": 10 * time.Minute}, closedBy(`{"errcode":660026}`))
-	require.Equal(t, map[string]time.Duration{"dingtalk-month": throttle.MaxPenalty}, closedBy(`{"errcode":90020}`))
-}
-
-func TestRequestsMeetTheirRows(t *testing.T) {
-	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies(realAccount(5000))})
+// rowsOf are the rows that a URL meets, and their limits.
+func rowsOf(t *testing.T, a account, url string) []string {
+	t.Helper()
+	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies(a)})
 	require.NoError(t, err)
-	for target, want := range map[string][]string{
-		"https://oapi.dingtalk.com/topapi/v2/user/list":            {"dingtalk-ip", "dingtalk-api", "dingtalk-global"},
-		"https://oapi.dingtalk.com/robot/send":                     {"dingtalk-ip", "dingtalk-api", "dingtalk-global", "dingtalk-robot"},
-		"https://oapi.dingtalk.com/topapi/attendance/getcolumnval": {"dingtalk-ip", "dingtalk-api", "dingtalk-global", "dingtalk-month"},
-		"https://api.dingtalk.com/v1.0/contact/users/x":            {"dingtalk-ip", "dingtalk-contact-users"},
-		"https://api.dingtalk.com/v1.0/workflow/processInstances":  {"dingtalk-ip", "dingtalk-month"},
-		"https://example.com/topapi/v2/user/list":                  nil,
-	} {
-		r, err := http.NewRequestWithContext(t.Context(), "POST", target, nil)
-		require.NoError(t, err)
-		var names []string
-		for _, charge := range transport.Explain(r) {
-			names = append(names, charge.Budget.Policy)
-		}
-		require.Equal(t, want, names, target)
+	r, err := http.NewRequestWithContext(t.Context(), "POST", url, nil)
+	require.NoError(t, err)
+	var rows []string
+	for _, c := range transport.Explain(r)[:3] {
+		rows = append(rows, c.Budget.Policy+" "+c.Limit.String()+" "+c.Jitter.String())
 	}
+	return rows
 }
 
-func TestPatternForBothHosts(t *testing.T) {
-	require.Equal(t, "127.0.0.1:80", both("127.0.0.1:80", "127.0.0.1:80"))
-	require.Equal(t, "*.dingtalk.com", both("oapi.dingtalk.com", "api.dingtalk.com"))
-	require.Equal(t, "", both("127.0.0.1:80", "api.dingtalk.com"))
+func TestAccountsHaveTheirNumbers(t *testing.T) {
+	real := config{base: "https://oapi.dingtalk.com", edition: "professional", jitter: time.Second}
+	require.Equal(t, []string{"dingtalk-ip 10000/20s 1s", "dingtalk-global 1000000/s 1s", "dingtalk-api 40/s 1s"},
+		rowsOf(t, real.account(), "https://oapi.dingtalk.com"+pathPeople))
+	local := config{base: "http://127.0.0.1:8080", edition: "exclusive"}
+	require.Equal(t, []string{"dingtalk-ip 10000/20s 35ms", "dingtalk-global 1000000/s 35ms", "dingtalk-api 60/s 35ms"},
+		rowsOf(t, local.account(), "http://127.0.0.1:8080"+pathPeople))
+}
+
+// TestGaugeReadsTheAddress: it asks for the budget that the client's requests book.
+func TestGaugeReadsTheAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, a := memstore.New(), account{Egress: "here", Host: "fake", Ban: time.Minute}
+		g, err := newGauge(store, a)
+		require.NoError(t, err)
+		require.Zero(t, g.closed(t.Context()))
+		upstream := fake.New(fake.Options{Address: 1, BanFor: time.Minute})
+		client, err := newClient(store, policies(a), wire{upstream}, nil)
+		require.NoError(t, err)
+		for range 2 { // the second is banned, and waits for the end
+			resp, err := client.Get("http://fake/gettoken")
+			require.NoError(t, err)
+			resp.Body.Close()
+		}
+		require.Equal(t, 1, upstream.Bans())
+		require.Zero(t, g.closed(t.Context()))
+		require.NoError(t, g.limiter.Pause(t.Context(), g.address, time.Hour))
+		require.Equal(t, time.Hour, g.closed(t.Context()))
+	})
+}
+
+// openAddress is a gauge of an address that nothing has closed.
+func openAddress(t *testing.T) *gauge {
+	t.Helper()
+	g, err := newGauge(memstore.New(), account{Host: "fake"})
+	require.NoError(t, err)
+	return g
 }

@@ -60,7 +60,7 @@ func (p *process) serve(ctx context.Context, tasks <-chan task, results chan<- r
 	feeding.Wait()
 	err = p.cmd.Wait()
 	for _, t := range p.out {
-		deliver(ctx, results, result{Task: t, Err: "its node ended"})
+		deliver(ctx, results, result{Task: t, Err: "its node ended", Returned: true})
 	}
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("node %d: %w", p.number, err)

@@ -47,6 +47,21 @@ func TestWorkOfADeadProcessIsDoneByTheOthers(t *testing.T) {
 	require.Equal(t, upstream.Company().Departments(), p.departments)
 }
 
+// TestWhatFailedIsNotHandedOutAgain: the client has tried it often enough.
+func TestWhatFailedIsNotHandedOutAgain(t *testing.T) {
+	p := newPull(1)
+	first, _ := p.next()
+	p.taken(first)
+	p.settle(result{Task: first, Err: "its node ended", Returned: true}, time.Now())
+	require.Zero(t, p.lost)
+	second, _ := p.next()
+	p.taken(second)
+	p.settle(result{Task: second, Err: "refused with 90018", Refusals: []string{"90018", "90018"}}, time.Now())
+	require.Equal(t, 1, p.lost)
+	require.Equal(t, 2, p.refused["90018"])
+	require.Equal(t, 1, p.open())
+}
+
 func TestKilledProcessGivesItsTasksBack(t *testing.T) {
 	_, fleet := processes(t)
 	calls, over := make(chan string), make(chan struct{})
@@ -67,8 +82,8 @@ func TestKilledProcessGivesItsTasksBack(t *testing.T) {
 	require.ErrorContains(t, <-served, "node 1: ")
 	back := []result{<-results, <-results}
 	require.ElementsMatch(t, []result{
-		{Task: task{ID: 1, Path: pathPeople, Dept: 7}, Err: "its node ended"},
-		{Task: task{ID: 2, Path: pathDepartments, Dept: 8}, Err: "its node ended"},
+		{Task: task{ID: 1, Path: pathPeople, Dept: 7}, Err: "its node ended", Returned: true},
+		{Task: task{ID: 2, Path: pathDepartments, Dept: 8}, Err: "its node ended", Returned: true},
 	}, back)
 }
 

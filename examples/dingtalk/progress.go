@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -17,10 +18,14 @@ type progress struct {
 	bar   bool
 	total int // people; 0: not known
 	every time.Duration
+	gauge *gauge
+
+	last  int // people in the line before
+	quiet int // lines that were left out since
 }
 
-func newProgress(w io.Writer, upstream *fake.Server) *progress {
-	p := &progress{w: w, every: time.Second}
+func newProgress(w io.Writer, upstream *fake.Server, g *gauge) *progress {
+	p := &progress{w: w, every: time.Second, gauge: g, last: -1}
 	if upstream != nil {
 		p.total = upstream.Company().People()
 	}
@@ -44,12 +49,27 @@ func isTerminal(w io.Writer) bool {
 func (p *progress) show(s *pull) {
 	line := fmt.Sprintf("%s  %2d calls/s  %2d waiting  %d refused  %d banned",
 		p.people(len(s.people)), s.rate(time.Now()), s.waiting(), s.refusals(), s.refused[banned])
+	if closed := p.gauge.closed(context.Background()); closed > 0 {
+		line += "  address closed for " + closed.Round(time.Second).String()
+	}
 	if p.bar {
 		const erase = "\r\x1b[K"
 		fmt.Fprint(p.w, erase, p.drawn(len(s.people)), line)
 		return
 	}
-	fmt.Fprintln(p.w, line)
+	if p.tells(len(s.people)) {
+		fmt.Fprintln(p.w, line)
+	}
+}
+
+// tells reports whether a line is worth it: where nothing comes, one in ten is.
+func (p *progress) tells(people int) bool {
+	if people == p.last && p.quiet < 9 {
+		p.quiet++
+		return false
+	}
+	p.last, p.quiet = people, 0
+	return true
 }
 
 // end leaves the last bar where it is.

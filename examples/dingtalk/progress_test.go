@@ -25,12 +25,26 @@ func halfway(people int) *pull {
 
 func TestProgressLine(t *testing.T) {
 	var out strings.Builder
-	newProgress(&out, fake.New(fake.Options{})).show(halfway(750))
+	newProgress(&out, fake.New(fake.Options{}), openAddress(t)).show(halfway(750))
 	require.Equal(t, "  750/3,000 people   1 calls/s  28 waiting  3 refused  4 banned\n", out.String())
 
 	out.Reset()
-	newProgress(&out, nil).show(halfway(1234))
+	newProgress(&out, nil, openAddress(t)).show(halfway(1234))
 	require.Equal(t, "1,234 people   1 calls/s  28 waiting  3 refused  4 banned\n", out.String())
+}
+
+// TestProgressIsQuietInABan: of lines in which nothing came, one in ten is printed.
+func TestProgressIsQuietInABan(t *testing.T) {
+	var out strings.Builder
+	p := newProgress(&out, nil, openAddress(t))
+	require.NoError(t, p.gauge.limiter.Pause(t.Context(), "", time.Hour))
+	for range 11 {
+		p.show(halfway(7))
+	}
+	const line = "7 people   1 calls/s  28 waiting  3 refused  4 banned  address closed for 1h0m0s\n"
+	require.Equal(t, line+line, out.String())
+	p.show(halfway(8))
+	require.Equal(t, 3, strings.Count(out.String(), "\n"), "something came")
 }
 
 func TestProgressBar(t *testing.T) {

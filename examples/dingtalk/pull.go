@@ -11,7 +11,7 @@ const rootDepartment = 1
 // A pull is the state of the whole job: what is still to be done, and what has
 // come in. One goroutine owns it.
 type pull struct {
-	retries int // how often a task that failed is tried again
+	retries int // how often a task that a node gave back is handed out again
 
 	todo        map[string][]task // by path
 	inFlight    map[string]int    // by path
@@ -20,7 +20,6 @@ type pull struct {
 	departments int
 	starts      []start
 	refused     map[string]int
-	failed      int    // calls that brought nothing and were not refused
 	lost        int    // tasks that were given up
 	reason      string // why the first one failed
 	done        []time.Time
@@ -87,6 +86,9 @@ func (p *pull) settle(r result, now time.Time) {
 	p.inFlight[r.Task.Path]--
 	p.starts = append(p.starts, r.Starts...)
 	p.done = append(p.done, now)
+	for _, code := range r.Refusals {
+		p.refused[code]++
+	}
 	if r.Err != "" {
 		p.fail(r)
 		return
@@ -102,17 +104,12 @@ func (p *pull) settle(r result, now time.Time) {
 	}
 }
 
-// fail tries the task again, or gives it up.
+// fail gives a task up, unless it was not done because its node ended.
 func (p *pull) fail(r result) {
 	if p.reason == "" {
 		p.reason = r.Err
 	}
-	if r.Refusal == "" {
-		p.failed++
-	} else {
-		p.refused[r.Refusal]++
-	}
-	if r.Task.Tries >= p.retries {
+	if !r.Returned || r.Task.Tries >= p.retries {
 		p.lost++
 		return
 	}

@@ -25,6 +25,7 @@ type report struct {
 	open        int // calls that were not made, or not answered
 	refused     map[string]int
 	bans        int
+	ban         *interruption // by the outsider; nil: none
 	reason      string
 	elapsed     time.Duration
 	interrupted bool
@@ -53,8 +54,12 @@ func newReport(c config, p *pull, upstream *fake.Server, elapsed time.Duration, 
 		r.apis = usages(sent(p.starts))
 		return r
 	}
+	log := upstream.Log()
 	r.total, r.bans = upstream.Company().People(), upstream.Bans()
-	r.apis = usages(upstream.Log())
+	if c.provoke {
+		r.ban = interruptionIn(log)
+	}
+	r.apis = usages(slices.DeleteFunc(log, isOutsiders))
 	return r
 }
 
@@ -90,15 +95,15 @@ func usages(log []fake.Arrival) []usage {
 }
 
 // quota is the shortest time in which the limit lets so many calls through, as
-// a share of the time that they took: 1 is a perfect fleet. It is 0 if there
-// were too few calls to tell.
-func (u usage) quota(perSecond int) float64 {
+// a share of the time that they took, but for the idle part of it: 1 is a perfect
+// fleet. It is 0 if there were too few calls to tell.
+func (u usage) quota(perSecond int, idle time.Duration) float64 {
 	n := len(u.served)
 	if n <= perSecond {
 		return 0
 	}
 	shortest := time.Duration((n-1)/perSecond) * time.Second
-	return float64(shortest) / float64(u.served[n-1].Sub(u.served[0]))
+	return float64(shortest) / float64(u.served[n-1].Sub(u.served[0])-idle)
 }
 
 // most is the largest number of arrivals in any second, at any API.
@@ -121,6 +126,9 @@ func (r *report) print(w io.Writer) {
 	r.table(w)
 	fmt.Fprintf(w, "\nrefused    %s\n", r.refusals())
 	fmt.Fprintf(w, "bans       %s\n", r.banned())
+	if r.ban != nil {
+		r.ban.print(w)
+	}
 	fmt.Fprintf(w, "lost       %s\n", r.losses())
 	if r.reason != "" {
 		fmt.Fprintf(w, "reason     %s\n", r.reason)
@@ -131,12 +139,12 @@ func (r *report) print(w io.Writer) {
 }
 
 func (r *report) table(w io.Writer) {
-	limit := editions[r.config.edition]
+	limit := r.config.perSecond()
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "API\tcalls\tmost in any second\tquota used")
 	for _, u := range r.apis {
 		used := "–"
-		if q := u.quota(limit); q > 0 {
+		if q := u.quota(limit, r.ban.silence()); q > 0 {
 			used = fmt.Sprintf("%.1f %%", 100*q)
 		}
 		fmt.Fprintf(t, "%s\t%d\t%d of %d\t%s\n", u.path, len(u.arrivals), fake.Most(u.arrivals, time.Second), limit, used)

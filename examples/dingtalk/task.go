@@ -18,9 +18,10 @@ type result struct {
 	Departments []int64  `json:",omitempty"`
 	People      []string `json:",omitempty"`
 	Next        int64    `json:",omitempty"` // the cursor of the next page; 0: none
-	Refusal     string   `json:",omitempty"` // the code of an answer that said no
-	Err         string   `json:",omitempty"` // why there is nothing else in here
+	Err         string   `json:",omitempty"` // why there is nothing of the above
+	Returned    bool     `json:",omitempty"` // it was not done: its node ended
 	Starts      []start  `json:",omitempty"` // the calls that this took
+	Refusals    []string `json:",omitempty"` // the codes of their answers that said no
 }
 
 // A start is one call on its way to the upstream.

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/retry"
 )
 
 // newClient returns a client whose calls keep within the policies, together
-// with every other program that uses the same store. This is all that a
-// program needs in order to be throttled.
+// with every other program that uses the same store, and that repeats what is
+// refused all the same. This is all that a program needs in order to be throttled.
 func newClient(store throttle.Store, rows []throttle.Policy, base http.RoundTripper,
 	observe func(context.Context, throttle.Event)) (*http.Client, error) {
 	t, err := throttle.New(throttle.Config{
@@ -22,7 +23,9 @@ func newClient(store throttle.Store, rows []throttle.Policy, base http.RoundTrip
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: t}, nil // no Timeout: waiting for one's turn would count
+	// The throttle is inside: each repeat is charged, and waits where its budget
+	// is closed. No Timeout: waiting for one's turn would count.
+	return retry.NewClient(t).StandardClient(), nil
 }
 
 // newBase keeps a connection for each worker. The default of two idle ones per

@@ -2,17 +2,22 @@ package main
 
 import (
 	"context"
-	"sync/atomic"
+	"net/http"
+	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
 
-// A trip remembers when the requests of one task started, for an upstream that
-// does not count arrivals for us. It travels in the requests' context.
+// A trip remembers what became of the requests of one task: when they started,
+// for an upstream that does not count arrivals for us, and what the answers were
+// that the caller never saw, because they were asked for again. It travels in the
+// requests' context.
 type trip struct {
-	started atomic.Pointer[time.Time] // the request under way
-	starts  []start                   // the requests that were answered
+	mu       sync.Mutex
+	path     string // of the request under way
+	starts   []start
+	refusals []string // the codes of answers that said no
 }
 
 type tripKey struct{}
@@ -29,17 +34,45 @@ func tripOf(ctx context.Context) *trip {
 	return new(trip)
 }
 
-// observe notes starts. Of several, when a connection broke, the last counts.
-func observe(ctx context.Context, e throttle.Event) {
-	if e.Kind == throttle.Started {
-		now := time.Now()
-		tripOf(ctx).started.Store(&now)
-	}
+// sends notes which request comes next.
+func (t *trip) sends(path string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.path = path
 }
 
-// answered notes the request that was answered just now.
-func (t *trip) answered(path string) {
-	if at := t.started.Swap(nil); at != nil {
-		t.starts = append(t.starts, start{path, *at})
+// observe notes starts.
+func observe(ctx context.Context, e throttle.Event) {
+	if e.Kind != throttle.Started {
+		return
+	}
+	t := tripOf(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.starts = append(t.starts, start{t.path, time.Now()})
+}
+
+// A witness sees every answer of its base, whether it is asked for again or not.
+type witness struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (w witness) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := w.RoundTripper.RoundTrip(r)
+	if err == nil {
+		tripOf(r.Context()).saw(resp)
+	}
+	return resp, err
+}
+
+// saw notes the code of an answer that says no.
+func (t *trip) saw(resp *http.Response) {
+	body, err := throttle.PeekBody(resp, 4096)
+	if err != nil {
+		return // the body's reader gets the error too
+	}
+	if code := refusal(resp.StatusCode, body); code != "" {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.refusals = append(t.refusals, code)
 	}
 }

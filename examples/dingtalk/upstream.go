@@ -18,8 +18,7 @@ func serveFake(c *config) (*fake.Server, func(), error) {
 	upstream := fake.New(c.rules())
 	server := &http.Server{Handler: upstream, ReadHeaderTimeout: time.Minute}
 	go server.Serve(listener) // returns when the server is closed
-	c.oapi = "http://" + listener.Addr().String()
-	c.api = c.oapi
+	c.base = "http://" + listener.Addr().String()
 	c.key, c.secret = fake.DefaultAppKey, fake.DefaultAppSecret
 	return upstream, func() { server.Close() }, nil
 }
@@ -28,9 +27,12 @@ func serveFake(c *config) (*fake.Server, func(), error) {
 // address is scaled, by a hundred in size and in time: the same 500 calls a
 // second, but a pull as short as this one meets it.
 func (c *config) rules() fake.Options {
-	o := fake.Options{People: c.people, PerSecond: editions[c.edition]}
+	o := fake.Options{People: c.people, PerSecond: c.perSecond()}
 	if c.unthrottled {
 		o.Address, o.AddressWindow, o.BanFor = 100, 200*time.Millisecond, 3*time.Second
+	}
+	if c.provoke {
+		o.BanFor = c.ban
 	}
 	return o
 }

@@ -15,6 +15,13 @@ type Chart struct {
 	Subtitle string
 	Limit    int // the line; what stands above it is drawn as too much
 	Series   []Series
+	Gap      Gap // is drawn short, so that a long silence leaves room for the rest
+}
+
+// A Gap is a time in which nothing happens. The zero value is none.
+type Gap struct {
+	From, To int // the first second of it, and the first after it
+	Name     string
 }
 
 // A Series is one row of bars, one for each second.
@@ -33,14 +40,17 @@ const (
 
 // Draw writes the picture.
 func (c Chart) Draw(w io.Writer) error {
-	p := &picture{seconds: c.seconds(), high: c.high()}
+	p := &picture{seconds: c.seconds(), high: c.high(), gap: c.Gap}
 	p.printf(head, width, height, width, height, escape(c.Title+". "+c.Subtitle))
 	p.text(left, 34, "title", "start", c.Title)
 	p.text(left, 56, "sub", "start", c.Subtitle)
 	p.axes()
-	wide := c.barWidth(plotWidth / float64(p.seconds))
+	p.silence()
+	wide := c.barWidth(p.slot())
 	for second := range p.seconds {
-		p.bars(c, second, wide)
+		if !p.gap.holds(second) {
+			p.bars(c, second, wide)
+		}
 	}
 	p.limit(c.Limit)
 	p.legend(c)
@@ -119,6 +129,7 @@ type picture struct {
 	strings.Builder
 	seconds int
 	high    float64
+	gap     Gap
 }
 
 func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p, format, args...) }

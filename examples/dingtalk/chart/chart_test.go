@@ -52,6 +52,23 @@ func TestBarsAboveTheLimit(t *testing.T) {
 	require.Equal(t, 2+1, classes["rect.over"])
 }
 
+func TestGapIsShort(t *testing.T) {
+	counts := make([]int, 310)
+	counts[0], counts[1], counts[305], counts[309] = 20, 7, 3, 20
+	text, classes := draw(t, chart.Chart{
+		Limit: 20, Gap: chart.Gap{From: 2, To: 305, Name: "banned"}, Series: []chart.Series{{"/a", counts}},
+	})
+	require.Equal(t, 4+1, classes["rect.s0"])
+	require.Equal(t, 1, classes["rect.gap"])
+	require.Contains(t, text, ">banned</text>")
+	for _, second := range []string{"1", "2", "306", "310"} {
+		require.Contains(t, text, `"tick" text-anchor="middle">`+second+"</text>")
+	}
+	require.NotContains(t, text, `"tick" text-anchor="middle">3</text>`)
+	// Seven seconds and the gap, which is as wide as four, share the 776 units.
+	require.Contains(t, text, `class="gap" x="197.1" y="108.0" width="282.2"`)
+}
+
 func TestNothingArrived(t *testing.T) {
 	_, classes := draw(t, chart.Chart{Limit: 20})
 	require.Equal(t, 1, classes["line.line"])

@@ -22,6 +22,7 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-seri
 .s2 { fill: #8250df; }
 .s3 { fill: #bf8700; }
 .over { fill: #cf222e; }
+.gap { fill: #cf222e; fill-opacity: 0.12; }
 @media (prefers-color-scheme: dark) {
 text { fill: #9198a1; }
 .back { fill: #0d1117; }
@@ -58,10 +59,11 @@ func (p *picture) axes() {
 	}
 	p.text(left, top-14, "axis", "start", "calls in each second")
 
-	every := int(math.Ceil(float64(p.seconds) / 20))
-	slot := plotWidth / float64(p.seconds)
-	for second := 0; second < p.seconds; second += every {
-		p.text(left+slot*(float64(second)+0.5), height-bottom+20, "tick", "middle", fmt.Sprint(second+1))
+	every := int(math.Ceil(p.slots() / 20))
+	for second := 0; second < p.seconds; second++ {
+		if p.labelled(second, every) {
+			p.text(p.x(second)+p.slot()/2, height-bottom+20, "tick", "middle", fmt.Sprint(second+1))
+		}
 	}
 	p.text(left+plotWidth/2, height-bottom+40, "axis", "middle", "second of the run")
 }
@@ -73,8 +75,7 @@ func (p *picture) rule(class string, y float64) {
 // bars draws one second: the series that have anything in it, side by side.
 func (p *picture) bars(c Chart, second int, wide float64) {
 	there := c.at(second)
-	slot := plotWidth / float64(p.seconds)
-	x := left + slot*(float64(second)+0.5) - wide*float64(len(there))/2
+	x := p.x(second) + p.slot()/2 - wide*float64(len(there))/2
 	for _, i := range there {
 		count := c.Series[i].Counts[second]
 		p.bar(fmt.Sprintf("s%d", i%colours), x, wide, 0, min(count, c.Limit))
