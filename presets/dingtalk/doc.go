@@ -9,34 +9,60 @@
 //
 // # Rows
 //
-// Whatever is closed is closed for the whole fleet. Where an answer of the old API
+//	row                   limit               one budget for each
+//	dingtalk-ip           10,000/20s          address
+//	dingtalk-api          20/s, 40/s or 60/s  application and API
+//	dingtalk-app                              application
+//	dingtalk-company                          company
+//	dingtalk-company-api                      company and API
+//	dingtalk-global                           API
+//	dingtalk-month        5,000/month         company, metered APIs
+//	dingtalk-robot        20/m                robot's token
+//	dingtalk-webhooks                         company, robots
+//
+// With [Options.ISV] there are more, because many companies use the application,
+// and of these rows and dingtalk-api only the first has a number:
+//
+//	dingtalk-suite-company-api  40/s  application, company and API
+//	dingtalk-suite-company            application and company
+//	dingtalk-isv                      vendor
+//	dingtalk-isv-api                  vendor and API
+//	dingtalk-isv-company              vendor and company
+//	dingtalk-isv-company-api          vendor, company and API
+//
+// # Refusals
+//
+// What is closed is closed for the whole fleet. Where an answer of the old API
 // prints the end, that counts in place of the time here; it is compared with the
 // answer's Date.
 //
-//	row                   budget per           limit               closed by, and for how long
-//	dingtalk-ip           address              10,000/20s          the ban: 5m or more; 90001: 1s; 90017: 1m
-//	dingtalk-api          application, API     20/s, 40/s, 60/s    90018, QpsLimitForAppkeyAndApi: 1s;
-//	                                                               90006, QpmLimitForAppkeyAndApi, 90012: 1m;
-//	                                                               codes of single products: 1s
-//	dingtalk-app          application                              90004: 1s; 90011: 1m
-//	dingtalk-company      company                                  90003: 1s
-//	dingtalk-company-api  company, API                             90005: 1m
-//	dingtalk-global       API                                      90002, QpsLimitForApi: 1s
-//	dingtalk-month        company, metered APIs 5,000/month        90020, ApiCountLimitForOrg: until the 1st
-//	dingtalk-robot        robot's token        20/m                130101, 410100, 660026: 10m
-//	dingtalk-webhooks     company's robots                         90030: until the 1st
+//	the ban, below                             dingtalk-ip           5m or more
+//	90001                                      dingtalk-ip           1s
+//	90002, QpsLimitForApi                      dingtalk-global       1s
+//	90003                                      dingtalk-company      1s
+//	90004                                      dingtalk-app          1s
+//	90005                                      dingtalk-company-api  1m
+//	90006, QpmLimitForAppkeyAndApi             dingtalk-api          1m
+//	90011 (suite)                              dingtalk-app          1m
+//	90012 (suite and API)                      dingtalk-api          1m
+//	90017                                      dingtalk-ip           1m
+//	90018, QpsLimitForAppkeyAndApi             dingtalk-api          1s
+//	90020, ApiCountLimitForOrg                 dingtalk-month        until the 1st
+//	90030                                      dingtalk-webhooks     until the 1st
+//	130101, 410100, 660026                     dingtalk-robot        10m
+//	qps.exceed.limit, request.overlimit,       dingtalk-api          1s
+//	oaplus.query.limit, send.too.fast and
+//	Yida's requestTooFast, tooManyVisitors
+//	90007 (vendor and company)                 -isv-company          1m
+//	90008 (the same and API)                   -isv-company-api      1m
+//	90009 (vendor)                             -isv                  1m
+//	90010 (vendor and API)                     -isv-api              1m
+//	90013 (suite and company)                  -suite-company        1m
+//	90014, QpmLimitForSuitekeyAndOrgAndApi     -suite-company-api    1m
+//	90019, QpsLimitForSuitekeyAndOrgAndApi     -suite-company-api    1s
 //
-// With [Options.ISV] there are more, because many companies use the application,
-// and of these only dingtalk-suite-company-api has a number. Without it their
-// codes close the row above whose budget is then the same.
-//
-//	dingtalk-suite-company-api  application, company, API  40/s  90019, QpsLimitForSuitekeyAndOrgAndApi: 1s;
-//	                                                             90014, QpmLimitForSuitekeyAndOrgAndApi: 1m
-//	dingtalk-suite-company      application, company             90013: 1m
-//	dingtalk-isv                vendor                           90009: 1m
-//	dingtalk-isv-api            vendor, API                      90010: 1m
-//	dingtalk-isv-company        vendor, company                  90007: 1m
-//	dingtalk-isv-company-api    vendor, company, API             90008: 1m
+// Without [Options.ISV] the codes of vendors and suites close the row whose budget
+// is then the same: the company's or the application's.
 //
 // Rows without a number let a million a second through; answers close them all the
 // same. All windows slide, because nobody knows which of DingTalk's are fixed.
