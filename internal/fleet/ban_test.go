@@ -109,7 +109,7 @@ func TestP11_AnswersStopAFleet(t *testing.T) {
 				upstream := Serve(up, 0)
 				defer upstream.Close()
 				c := Config{Name: "banned", Limiter: "banned", Redis: server.URL(), Limit: "20/s",
-					Processes: 3, Workers: 20, Load: 11 * time.Second}
+					Processes: 3, Workers: 20, Load: 15 * time.Second}
 				still := watchStalls(t)
 				_, results, err := orders{Config: c, URL: upstream.URL}.muster(t.Context())
 				stall := still()
