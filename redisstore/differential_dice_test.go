@@ -18,9 +18,7 @@ func (d *pair) limit() throttle.Limit {
 	if n < 100 {
 		per = min(per, time.Hour) // a crowd must not wait for centuries
 	}
-	switch d.rng.IntN(6) {
-	case 5:
-		return throttle.TokenBucket(min(n, int(per/time.Microsecond)), per, n)
+	switch d.rng.IntN(5) {
 	case 0, 1:
 		return throttle.SlidingWindow(n, per)
 	case 2:
