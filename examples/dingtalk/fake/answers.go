@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ type answer struct {
 	status int
 	body   any
 	html   string
+	media  string // what JSON calls itself; "": JSON
 }
 
 func (a answer) write(w http.ResponseWriter, date time.Time) {
@@ -25,7 +27,7 @@ func (a answer) write(w http.ResponseWriter, date time.Time) {
 		_, _ = w.Write([]byte(a.html)) // the caller is gone: nobody to tell
 		return
 	}
-	w.Header().Set("Content-Type", "application/json;charset=UTF-8")
+	w.Header().Set("Content-Type", cmp.Or(a.media, "application/json;charset=UTF-8"))
 	w.WriteHeader(a.status)
 	_ = json.NewEncoder(w).Encode(a.body) // the same
 }
@@ -80,13 +82,25 @@ func (o Options) ban() answer {
 	}
 	type deny struct {
 		Status int    `json:"status"`
-		Wait   int    `json:"wait"`
+		Wait   *int   `json:"wait,omitempty"`
 		Source string `json:"source"`
 		Punish string `json:"punish"`
 		UUID   string `json:"uuid"`
 	}
+	wait := new(int)
+	*wait = int(o.BanFor / time.Minute)
+	if o.BanNoWait {
+		wait = nil
+	}
 	uuid := fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
-	return answer{status: o.BanStatus, body: deny{1111, int(o.BanFor / time.Minute), "x5", "deny", uuid}}
+	return answer{status: o.BanStatus, media: o.BanMedia, body: deny{1111, wait, "x5", "deny", uuid}}
+}
+
+// robotTexts are what a closed robot says, by its code. The text of 410100 is not
+// known.
+var robotTexts = map[int]string{
+	130101: "send too fast, exceed 20 times per minute",
+	660026: "sending too many messages per minute",
 }
 
 // beijing is the zone of every time that DingTalk prints.

@@ -100,6 +100,11 @@ func TestThrottledBodies(t *testing.T) {
 	require.Equal(t, `{"errcode":660026,"errmsg":"sending too many messages per minute"}`,
 		text(ask(s, "POST", "/robot/send?access_token=robot-example", "")))
 
+	s = fake.New(fake.Options{RobotPerMinute: 1, RobotCode: 130101})
+	ask(s, "POST", "/robot/send?access_token=robot-example", "")
+	require.Equal(t, `{"errcode":130101,"errmsg":"send too fast, exceed 20 times per minute"}`,
+		text(ask(s, "POST", "/robot/send?access_token=robot-example", "")))
+
 	s, token := start(t, fake.Options{PerMonth: 1})
 	ask(s, "POST", "/topapi/attendance/getcolumnval"+token, "")
 	require.Equal(t, `{"errcode":90020,"errmsg":"您的企业本月api调用量已超过限制,调用量:2次,额度:1次,`+
@@ -131,6 +136,13 @@ func TestBanBodies(t *testing.T) {
 	w := banned(fake.Options{})
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Regexp(t, `^{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"[0-9a-f]{32}"}\n$`, w.Body)
+
+	w = banned(fake.Options{BanMedia: "text/html", BanNoWait: true})
+	require.Equal(t, "text/html", w.Header().Get("Content-Type"))
+	require.Regexp(t, `^{"status":1111,"source":"x5","punish":"deny","uuid":"[0-9a-f]{32}"}\n$`, w.Body)
+
+	w = banned(fake.Options{BanFor: 90 * time.Second})
+	require.Contains(t, w.Body.String(), `"wait":1,`)
 
 	w = banned(fake.Options{BanStatus: http.StatusForbidden, BanHTML: true})
 	require.Equal(t, http.StatusForbidden, w.Code)

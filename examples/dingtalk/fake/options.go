@@ -40,11 +40,15 @@ type Options struct {
 	AddressWindow time.Duration // Defaults to 20 s
 	BanFor        time.Duration // how long an address is then refused everything. Defaults to 5 minutes
 	BanStatus     int           // the HTTP status of a banned answer. Defaults to 200
+	FixedAddress  bool          // count AddressWindows of the clock. Defaults to any interval
 	BanHTML       bool          // a banned answer is an HTML page. Defaults to false: JSON
+	BanMedia      string        // what that JSON calls itself. Defaults to JSON
+	BanNoWait     bool          // it does not say how long. Defaults to false: in minutes
 	BanProlongs   bool          // a call during a ban starts the ban anew. Defaults to false
 
 	RobotPerMinute int           // messages in any minute per robot token. Defaults to 20
 	RobotClosed    time.Duration // how long the robot is then closed. Defaults to 10 minutes
+	RobotCode      int           // of that refusal. Defaults to 660026; 130101 and 410100 are known
 
 	PerMonth int // calls of the company to metered APIs in a month. Defaults to 5000
 
@@ -65,6 +69,7 @@ func (o Options) withDefaults() Options {
 	o.BanFor = cmp.Or(o.BanFor, 5*time.Minute)
 	o.BanStatus = cmp.Or(o.BanStatus, http.StatusOK)
 	o.RobotPerMinute = cmp.Or(o.RobotPerMinute, 20)
+	o.RobotCode = cmp.Or(o.RobotCode, 660026)
 	o.RobotClosed = cmp.Or(o.RobotClosed, 10*time.Minute)
 	o.PerMonth = cmp.Or(o.PerMonth, 5000)
 	return o

@@ -2,6 +2,7 @@ package fake
 
 import (
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -59,7 +60,11 @@ func (c *call) overAddress() bool {
 		return true
 	}
 	w := at(c.addresses, c.Address)
-	count := w.after(now.Add(-o.AddressWindow))
+	since := now.Add(-o.AddressWindow)
+	if o.FixedAddress {
+		since = now.Truncate(o.AddressWindow).Add(-1)
+	}
+	count := w.after(since)
 	w.add(now)
 	if count < o.Address {
 		return false
@@ -127,7 +132,7 @@ func (c *call) judgeRobot() *answer {
 		c.closed[robot] = now.Add(o.RobotClosed)
 	}
 	if now.Before(c.closed[robot]) {
-		return c.refuse("660026", plain(660026, "sending too many messages per minute"))
+		return c.refuse(strconv.Itoa(o.RobotCode), plain(o.RobotCode, robotTexts[o.RobotCode]))
 	}
 	if robot != o.Robot {
 		return c.refuse("300005", plain(300005, "token is not exist"))

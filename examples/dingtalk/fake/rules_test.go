@@ -174,3 +174,23 @@ func TestLogHoldsEveryArrival(t *testing.T) {
 		}
 	})
 }
+
+func TestAddressByTheClock(t *testing.T) {
+	bans := func(t *testing.T, o fake.Options) int {
+		o.Address = 2
+		s := fake.New(o)
+		time.Sleep(19 * time.Second)
+		for range 2 {
+			ask(s, "GET", "/gettoken", "")
+			ask(s, "GET", "/gettoken", "")
+			time.Sleep(2 * time.Second)
+		}
+		return s.Bans()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		require.Equal(t, 0, bans(t, fake.Options{FixedAddress: true}))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		require.Equal(t, 1, bans(t, fake.Options{}))
+	})
+}
