@@ -25,7 +25,9 @@
 // Resources are what GitHub counts apart under the primary limit: core, search,
 // code_search and graphql. Each answer tells what is left of its resource, which
 // lowers github-primary where the resource allows less, or where another program
-// of the same user calls too.
+// of the same user calls too. An x-ratelimit-limit for core that is less than a
+// tenth of PerHour, or more than ten times as much, speaks of another caller, and
+// is not believed: 60 is what an address has without a token.
 //
 // A request is in flight until the body of its answer is closed.
 //
@@ -38,6 +40,9 @@
 // "secondary rate limit" (the wording around that has changed), and so is a
 // Retry-After, or a 429, while there is something left. A 403 with none of these
 // closes nothing.
+//
+// An answer of another resource does not lower core, to which its request is
+// charged, but a refusal closes it: GitHub asks to stay away.
 //
 // A secondary refusal closes all requests of the account, through
 // github-in-flight, because it does not say which of the limits it was, and going
@@ -57,12 +62,12 @@
 //
 //   - official: limits, points, headers, refusals and their order of trust:
 //     https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api
-//   - official: the names of resources:
-//     https://docs.github.com/en/rest/rate-limit/rate-limit
 //   - observed: secondary refusals without any header:
 //     https://github.com/gofri/go-github-ratelimit/issues/29, and wordings that
 //     changed: issues 14 and 15 there.
-//   - inferred: which rows a refusal closes, and what creates content.
+//   - from common use: hosts and paths, the names of resources.
+//   - inferred: which rows a refusal closes, what creates content, and when an
+//     x-ratelimit-limit is another caller's.
 package github
 
 import (
@@ -70,6 +75,7 @@ import (
 	"net/http"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/paid"
 )
 
 // What the primary limit allows in an hour.
@@ -80,13 +86,14 @@ const (
 	Actions    = 1_000  // the GITHUB_TOKEN of a workflow, for each repository
 )
 
-// Options are what differs between accounts. The zero value is one user with a
-// token.
+// Options are what differs between accounts. The zero value is users with a token
+// each.
 type Options struct {
 	// Account returns the id of who is calling: the user or the installation,
-	// or a name for the address of who has no token. An id, not a token: all
-	// tokens of a user share the limits. Defaults to nil: all requests are
-	// one's.
+	// or a name for the address of who has no token. Tell it where a user has
+	// several tokens, which share the limits, or a token is replaced every
+	// hour, as an installation's is. Defaults to
+	// throttle.Header("Authorization").
 	Account func(*http.Request) string
 
 	// PerHour is what the primary limit allows. Defaults to [User].
@@ -105,7 +112,7 @@ func Policies(o Options) []throttle.Policy {
 	return []throttle.Policy{
 		{
 			Name: "github-primary", Match: "api.github.com/", Key: throttle.Join(o.Account, resource),
-			Limit: throttle.PerHour(o.PerHour), Penalty: primary, Quota: left,
+			Limit: throttle.PerHour(o.PerHour), Penalty: primary, Quota: o.left,
 		},
 		{
 			Name: "github-in-flight", Match: "api.github.com/", Key: o.Account,
@@ -113,7 +120,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "github-points", Match: "api.github.com/", Key: o.Account, Cost: restPoints,
-			Limit: throttle.PerMinute(900), Penalty: secondary,
+			Limit: throttle.PerMinute(900), Penalty: paid.Penalty(restPoints, secondary),
 		},
 		{
 			Name: "github-graphql-points", Match: "api.github.com/graphql", Key: o.Account, Cost: graphqlPoints,
@@ -136,7 +143,7 @@ func Policies(o Options) []throttle.Policy {
 
 func (o Options) withDefaults() Options {
 	if o.Account == nil {
-		o.Account = func(*http.Request) string { return "" }
+		o.Account = throttle.Header("Authorization")
 	}
 	if o.Creates == nil {
 		o.Creates = creates

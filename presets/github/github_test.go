@@ -64,6 +64,22 @@ func TestRefusals(t *testing.T) {
 			Name: "primary, of one resource", Request: issues, Status: 403, Answers: exceeded, Closes: primary(reset), Left: none,
 			Header: header{"x-ratelimit-remaining": "0", "x-ratelimit-reset": "946685700"},
 		},
+		{
+			Name: "primary, without its reset", Request: issues, Status: 403, Answers: exceeded, Closes: primary(2 * time.Minute),
+			Header: header{"x-ratelimit-remaining": "0", "retry-after": "120"},
+		},
+		{
+			Name: "primary that says nothing", Request: issues, Status: 403, Answers: exceeded, Closes: primary(time.Minute),
+			Header: header{"x-ratelimit-remaining": "0"},
+		},
+		{
+			Name: "primary of another resource", Request: issues, Status: 403, Header: counted("code_scanning_upload", "0"),
+			Answers: exceeded, Closes: primary(reset),
+		},
+		{
+			Name: "primary of another resource that says when", Request: issues, Status: 429, Answers: exceeded,
+			Header: and(counted("code_scanning_upload", "0"), "retry-after", "120"), Closes: primary(2 * time.Minute),
+		},
 		{Name: "secondary, 403", Request: issues, Status: 403, Header: counted("core", "4000"), Answers: secondary, Closes: rest(time.Minute), Left: some},
 		{Name: "secondary, 429", Request: issues, Status: 429, Header: counted("core", "4000"), Answers: secondary, Closes: rest(time.Minute), Left: some},
 		{
@@ -96,7 +112,7 @@ func TestNoRefusals(t *testing.T) {
 		{Name: "no permission, no header", Request: issues, Status: 403, Answers: forbidden},
 		{Name: "bad credentials", Request: issues, Status: 401, Header: counted("core", "0"), Answers: `{"message":"Bad credentials"}`},
 		{Name: "not found", Request: issues, Status: 404, Header: counted("core", "4999"), Answers: `{"message":"Not Found"}`, Left: some},
-		{Name: "another resource", Request: issues, Status: 403, Header: counted("code_scanning_upload", "0"), Answers: exceeded},
+		{Name: "another resource", Request: issues, Header: counted("code_scanning_upload", "0"), Answers: "{}"},
 		{Name: "an issue about it", Request: issues, Header: counted("core", "4999"), Answers: secondary, Left: some},
 		{
 			Name: "a permission that quotes it", Request: issues, Status: 403,
@@ -114,6 +130,25 @@ func TestTheLastOne(t *testing.T) {
 		Name: "none left", Request: issues, Header: counted("core", "0"), Answers: "[]",
 		Left: left{"github-primary": {Left: 0, Reset: reset}},
 	}})
+}
+
+// TestAnotherCaller: what is left of another caller's hour says nothing.
+func TestAnotherCaller(t *testing.T) {
+	said := func(limit, resource string) header {
+		return and(counted(resource, "7"), "x-ratelimit-limit", limit)
+	}
+	seven := left{"github-primary": {Left: 7, Reset: reset}}
+	presettest.Run(t, github.Policies(github.Options{}), []presettest.Case{
+		{Name: "without a token", Request: issues, Header: said("60", "core")},
+		{Name: "one of a workflow", Request: issues, Header: said("1000", "core"), Left: seven},
+		{Name: "one of an enterprise", Request: issues, Header: said("15000", "core"), Left: seven},
+		{Name: "nobody's", Request: issues, Header: said("", "core"), Left: seven},
+		{Name: "of a search", Request: search, Header: said("30", "search"), Left: seven},
+	})
+	presettest.Run(t, github.Policies(github.Options{PerHour: github.Anonymous}), []presettest.Case{
+		{Name: "with a token", Request: issues, Header: said("5000", "core")},
+		{Name: "the same", Request: issues, Header: said("60", "core"), Left: seven},
+	})
 }
 
 func TestBodiesAreLeftAlone(t *testing.T) {
@@ -196,6 +231,10 @@ func TestBudgets(t *testing.T) {
 	require.Equal(t, map[string][]string{
 		"github-primary": account, "github-in-flight": account, "github-graphql-points": account,
 	}, presettest.Splits(t, policies, graphql, "Account"))
+
+	require.Equal(t, map[string][]string{
+		"github-primary": {"Authorization"}, "github-in-flight": {"Authorization"}, "github-points": {"Authorization"},
+	}, presettest.Splits(t, github.Policies(github.Options{}), issues, "Authorization", "Account"))
 
 	budgets := func(policy string) map[string]bool {
 		all := make(map[string]bool)

@@ -3,6 +3,7 @@ package github
 import (
 	"net/http"
 	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -11,11 +12,15 @@ import (
 
 var (
 	refused = feedback.When{Status: []int{http.StatusForbidden, http.StatusTooManyRequests}}
+	spent   = feedback.When{Header: map[string]string{"X-RateLimit-Remaining": "0"}}
 
-	remaining = feedback.Headers{
-		Remaining: "X-RateLimit-Remaining",
-		Reset:     "X-RateLimit-Reset",
-	}
+	// primary closes a resource of which nothing is left, by GitHub's order of
+	// trust.
+	primary = refused.Penalty(spent.Penalty(feedback.First(
+		feedback.RetryAfter(0),
+		feedback.Headers{Reset: "X-RateLimit-Reset"}.Penalty,
+		feedback.For(time.Minute),
+	)))
 
 	// saysSecondary is the part of the message that has stayed the same.
 	saysSecondary = feedback.Codes{
@@ -28,31 +33,36 @@ var (
 	// secondary closes an account.
 	secondary = refused.Penalty(feedback.First(
 		saysSecondary,
-		feedback.When{Header: map[string]string{"X-RateLimit-Remaining": "0"}}.Penalty(feedback.For(feedback.No)),
+		spent.Penalty(feedback.For(feedback.No)),
 		feedback.When{Header: map[string]string{"Retry-After": ""}}.Penalty(feedback.RetryAfter(time.Minute)),
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.For(time.Minute)),
 	))
 )
 
-// primary closes a resource of which nothing is left.
-func primary(resp *http.Response) time.Duration {
-	if !own(resp) {
-		return 0
-	}
-	return refused.Penalty(remaining.Penalty)(resp)
+var remaining = feedback.Headers{
+	Remaining: "X-RateLimit-Remaining",
+	Reset:     "X-RateLimit-Reset",
 }
 
 // left is what is left of a resource.
-func left(resp *http.Response) (throttle.Quota, bool) {
-	if !own(resp) {
+func (o Options) left(resp *http.Response) (throttle.Quota, bool) {
+	if resp.Request == nil || !ofResource(resp) || !o.ofCaller(resp) {
 		return throttle.Quota{}, false
 	}
 	return remaining.Quota(resp)
 }
 
-// own reports whether an answer speaks of the resource whose budget its request
-// was charged to.
-func own(resp *http.Response) bool {
+// ofResource reports whether an answer speaks of the resource whose budget its
+// request was charged to.
+func ofResource(resp *http.Response) bool {
 	name := resp.Header.Get("X-RateLimit-Resource")
-	return name == "" || resp.Request != nil && name == resource(resp.Request)
+	return name == "" || name == resource(resp.Request)
+}
+
+// ofCaller reports whether an answer speaks of somebody who may have PerHour: 60
+// in place of 5,000 is what a caller without a token has. The other resources are
+// small for everybody.
+func (o Options) ofCaller(resp *http.Response) bool {
+	limit, err := strconv.Atoi(resp.Header.Get("X-RateLimit-Limit"))
+	return err != nil || resource(resp.Request) != "core" || limit >= o.PerHour/10 && limit/10 <= o.PerHour
 }

@@ -1,0 +1,30 @@
+package paid_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/paid"
+)
+
+// TestFreeRequests: what an answer to one says is another row's.
+func TestFreeRequests(t *testing.T) {
+	cost := func(r *http.Request) int { return len(r.Method) - len("GET") }
+	closes := paid.Penalty(cost, feedback.For(time.Second))
+	leaves := paid.Quota(cost, func(*http.Response) (throttle.Quota, bool) { return throttle.Quota{Left: 7}, true })
+
+	for method, costs := range map[string]bool{"GET": false, "POST": true} {
+		resp := &http.Response{Request: &http.Request{Method: method}}
+		require.Equal(t, costs, closes(resp) == time.Second, method)
+		_, ok := leaves(resp)
+		require.Equal(t, costs, ok, method)
+	}
+	require.Zero(t, closes(&http.Response{}))
+	_, ok := leaves(&http.Response{})
+	require.False(t, ok)
+}
