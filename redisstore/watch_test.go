@@ -167,6 +167,16 @@ func TestP11_SleepersOfAFleet(t *testing.T) {
 			c.sleep()
 			c.closes(ban)
 		},
+		"cut for good": func(t *testing.T) {
+			server := redistest.Single(t)
+			c := newCrowd(t, func() redis.UniversalClient { return as(t, server, "~*", "&*", "+@all") })
+			c.sleep()
+			for _, s := range c.stores {
+				hears(s)
+			}
+			as(t, server, "resetchannels") // which cuts who listens
+			c.closes(ban)
+		},
 		"forgotten at once": func(t *testing.T) {
 			server, c := single(t)
 			c.sleep()
