@@ -17,7 +17,7 @@ type journey struct {
 	t     *Transport
 	req   *http.Request
 	table *table
-	rules []*rule // one for each charge of the booking
+	bill  bill // its charges are those of the booking
 
 	// What the base gets. All of it lies here, so that it is made at once;
 	// nothing is used again, because a base may keep it for longer than its
@@ -52,8 +52,11 @@ func (t *Transport) begin(req *http.Request) *journey {
 // price finds what the request has to pay.
 func (j *journey) price(t *table, matched []int32) (err error) {
 	j.table = t
-	j.booking.Charges, j.rules, err = t.price(j.fewCharges[:0], j.fewRules[:0], matched, j.req)
-	if err != nil {
+	if j.bill.charges == nil {
+		j.bill.charges, j.bill.rules = j.fewCharges[:0], j.fewRules[:0]
+	}
+	err = j.bill.price(t, matched, j.req)
+	if j.booking.Charges = j.bill.charges; err != nil {
 		return err
 	}
 	j.measure()
@@ -71,7 +74,7 @@ func (j *journey) wait() error {
 		if err != errReplaced {
 			return err
 		}
-		if err = j.rematch(); len(j.rules) == 0 {
+		if err = j.rematch(); len(j.bill.rules) == 0 {
 			return err
 		}
 		if err == nil && !j.placed() {
@@ -113,6 +116,15 @@ func (j *journey) refuse(err error) error {
 	}
 	j.event(j.req.Context(), outcome(err), j.waited(), err)
 	return err
+}
+
+// pass sends a request that costs nothing.
+func (j *journey) pass() (*http.Response, error) {
+	resp, err := j.t.base.RoundTrip(j.req)
+	if err == nil && resp != nil && len(j.bill.free) > 0 {
+		j.learn(resp)
+	}
+	return resp, err
 }
 
 // run sends the request and learns from the answer. What it has in flight ends

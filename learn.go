@@ -59,23 +59,37 @@ func (j *journey) learn(resp *http.Response) {
 	}
 }
 
+// policies are all that the request matches, those too that it costs nothing.
+func (j *journey) policies(yield func(*rule, *Charge) bool) {
+	for i, r := range j.bill.rules {
+		if !yield(r, &j.booking.Charges[i]) {
+			return
+		}
+	}
+	for i := range j.bill.free {
+		if f := &j.bill.free[i]; !yield(f.rule, &f.charge) {
+			return
+		}
+	}
+}
+
 func (j *journey) penalties(resp *http.Response) (all []penalty) {
-	for i, r := range j.rules {
+	for r, c := range j.policies {
 		if d := min(r.Penalty(resp), MaxPenalty); d > 0 {
-			all = append(all, penalty{charge: &j.booking.Charges[i], length: d})
+			all = append(all, penalty{charge: c, length: d})
 		}
 	}
 	return all
 }
 
 func (j *journey) quotas(resp *http.Response) (all []quota) {
-	for i, r := range j.rules {
+	for r, c := range j.policies {
 		if r.Quota == nil {
 			continue
 		}
 		if q, ok := r.Quota(resp); ok && q.Reset > 0 {
 			q.Left, q.Reset = max(0, q.Left), min(q.Reset, MaxPenalty)
-			all = append(all, quota{&j.booking.Charges[i], q})
+			all = append(all, quota{c, q})
 		}
 	}
 	return all
@@ -84,7 +98,7 @@ func (j *journey) quotas(resp *http.Response) (all []quota) {
 // costs returns what the request has cost under each of its policies, or nil if
 // that is what was booked.
 func (j *journey) costs(resp *http.Response) (all []int) {
-	for i, r := range j.rules {
+	for i, r := range j.bill.rules {
 		c := &j.booking.Charges[i]
 		if r.Settle == nil || c.Limit.kind == InFlight {
 			continue

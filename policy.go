@@ -37,7 +37,8 @@ type Policy struct {
 	Limit Limit
 
 	// Cost returns what the request costs; 0 makes it free under this
-	// policy. Defaults to nil: every request costs 1.
+	// policy, which then only learns from its answer. Defaults to nil: every
+	// request costs 1.
 	Cost func(*http.Request) int
 
 	// Penalty looks at an answer and returns for how long this budget must

@@ -106,28 +106,49 @@ func (p *Policy) jitter() time.Duration {
 // to ask for more memory.
 const fewPolicies = 8
 
-// match returns what the request costs each policy that it matches, and the rules
-// in the same order.
-func (t *table) match(req *http.Request) ([]Charge, []*rule, error) {
-	var few [fewPolicies]int32
-	return t.price(nil, nil, t.index.match(few[:0], req), req)
+// A bill is what a request costs each policy that it matches.
+type bill struct {
+	charges []Charge
+	rules   []*rule    // in the same order
+	free    []freeRide // policies under which the request costs nothing
 }
 
-// price appends what the request costs each policy at the positions in matched,
-// and the rules in the same order. Policies under which it is free are left out.
-func (t *table) price(charges []Charge, rules []*rule, matched []int32, req *http.Request) ([]Charge, []*rule, error) {
-	charges, rules = slices.Grow(charges, len(matched)), slices.Grow(rules, len(matched))
+// A freeRide is a policy that does not hold a request, but learns from its
+// answer.
+type freeRide struct {
+	rule   *rule
+	charge Charge
+}
+
+// match returns what the request costs.
+func (t *table) match(req *http.Request) (b bill, err error) {
+	var few [fewPolicies]int32
+	err = b.price(t, t.index.match(few[:0], req), req)
+	return b, err
+}
+
+// price makes the bill what the request costs each policy at the positions in
+// matched.
+func (b *bill) price(t *table, matched []int32, req *http.Request) error {
+	b.charges, b.rules = slices.Grow(b.charges[:0], len(matched)), slices.Grow(b.rules[:0], len(matched))
+	b.free = b.free[:0]
 	for _, i := range matched {
-		r, n := &t.rules[i], len(rules)
-		charges, rules = append(charges, r.charge), append(rules, r)
-		if err := r.price(&charges[n], req); err != nil {
-			return charges[:n], rules[:n], err
+		r, n := &t.rules[i], len(b.rules)
+		b.charges, b.rules = append(b.charges, r.charge), append(b.rules, r)
+		c := &b.charges[n]
+		err := r.price(c, req)
+		if err == nil && c.Cost > 0 {
+			continue
 		}
-		if charges[n].Cost == 0 {
-			charges, rules = charges[:n], rules[:n]
+		if err == nil {
+			b.free = append(b.free, freeRide{r, *c})
+			b.free[len(b.free)-1].charge.Cost = 1 // as far as the store is told of it
+		}
+		if b.charges, b.rules = b.charges[:n], b.rules[:n]; err != nil {
+			return err
 		}
 	}
-	return charges, rules, nil
+	return nil
 }
 
 // price makes c, the rule's charge, what the request costs under its policy.

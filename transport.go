@@ -90,14 +90,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	j := t.begin(req)
 	err := j.price(table, matched)
-	if err == nil && len(j.rules) > 0 {
+	if err == nil && len(j.bill.rules) > 0 {
 		err = j.wait()
 	}
 	switch {
 	case err != nil:
 		return nil, j.refuse(err)
-	case len(j.rules) == 0:
-		return t.base.RoundTrip(req)
+	case len(j.bill.rules) == 0:
+		return j.pass()
 	}
 	return j.run()
 }
@@ -121,8 +121,8 @@ func (t *Transport) SetPolicies(policies []Policy) error {
 // for each policy that it matches. It sends nothing and asks no store. Charges
 // whose policy cannot price the request are left out.
 func (t *Transport) Explain(req *http.Request) []Charge {
-	charges, _, _ := t.table.Load().match(req)
-	return charges
+	b, _ := t.table.Load().match(req)
+	return b.charges
 }
 
 // CloseIdleConnections passes the call on to the base, if it understands it.
