@@ -62,7 +62,7 @@ func (i *interruption) silence() time.Duration {
 // counted from begin.
 func (i *interruption) gap(begin time.Time) chart.Gap {
 	second := func(t time.Time) int { return int(t.Sub(begin) / time.Second) }
-	g := chart.Gap{From: second(i.from.Add(i.stopped)) + 1, To: second(i.to), Name: "banned: silent for " + seconds(i.silence())}
+	g := chart.Gap{From: second(i.from.Add(i.stopped)) + 1, To: second(i.to), Name: "silent for " + seconds(i.silence())}
 	g.To = max(g.From, g.To) // less than a second is none
 	return g
 }

@@ -39,7 +39,7 @@ func TestInterruption(t *testing.T) {
 	require.Equal(t, &interruption{
 		outsiders: 2, answered: 2, from: log[4].At, stopped: 20 * time.Millisecond, to: log[6].At, back: 2,
 	}, i)
-	require.Equal(t, chart.Gap{From: 3, To: 62, Name: "banned: silent for 60.0 s"}, i.gap(begin))
+	require.Equal(t, chart.Gap{From: 3, To: 62, Name: "silent for 60.0 s"}, i.gap(begin))
 	var out strings.Builder
 	i.print(&out)
 	require.Equal(t, `outsider   2 calls from the same address, without the library
@@ -53,7 +53,7 @@ func TestInterruptionWithoutAnEnd(t *testing.T) {
 	begin := time.Unix(0, 0)
 	i := interruptionIn(banOfAMinute(begin)[:6])
 	require.Zero(t, i.back)
-	require.Equal(t, chart.Gap{From: 3, To: 3, Name: "banned: silent for 0 ms"}, i.gap(begin), "none")
+	require.Equal(t, chart.Gap{From: 3, To: 3, Name: "silent for 0 ms"}, i.gap(begin), "none")
 	require.Nil(t, interruptionIn(banOfAMinute(begin)[:4]), "nobody of ours met it")
 }
 
@@ -64,5 +64,5 @@ func TestPictureHasTheSilence(t *testing.T) {
 	require.NoError(t, r.picture(file))
 	svg, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Contains(t, string(svg), "banned: silent for 60.0 s")
+	require.Contains(t, string(svg), "silent for 60.0 s")
 }

@@ -167,7 +167,7 @@ func (r *report) banned() string {
 	if r.bans == 0 {
 		return "0"
 	}
-	return fmt.Sprintf("%d, answered to %d calls", r.bans, r.refused[banned])
+	return fmt.Sprintf("%d, answered to %s", r.bans, plural(r.refused[banned], "call"))
 }
 
 func (r *report) losses() string {

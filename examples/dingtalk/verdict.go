@@ -63,7 +63,7 @@ func (r *report) picture(path string) error {
 		c.Title += ", without the library"
 	}
 	if r.config.provoke {
-		c.Title += ", and somebody gets them banned"
+		c.Title += ", and a ban stops them"
 	}
 	begin := r.begin()
 	for _, u := range r.apis {
