@@ -18,8 +18,8 @@
 // [When] says which answers are looked at. How long they close the budget is
 // said by [For], [RetryAfter], [Codes], [Text], [Printed], [UntilMidnight] and
 // [UntilFirst]; what is left of the budget by [Headers], [RateLimit] and
-// [Amount], of which the first two close it too if an error says so. [First],
-// [Longest] and [Least] put several together.
+// [Amount], of which the first two close it too if a 403, 429 or 503 says so.
+// [First], [Longest] and [Least] put several together.
 //
 // # What cannot be read
 //

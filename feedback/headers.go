@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,10 @@ type Headers struct {
 	// Clock says that the windows begin when the time since 1970 is a
 	// multiple of Per: on the minute, on the hour of UTC.
 	Clock bool
+
+	// Status are those of answers that may be refusals, for Penalty. Defaults
+	// to 403, 429 and 503.
+	Status []int
 }
 
 // Quota is a [throttle.Policy.Quota].
@@ -54,12 +59,13 @@ func (h Headers) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
 	return throttle.Quota{Left: left, Reset: reset}, true
 }
 
-// Penalty is a [throttle.Policy.Penalty]: an error (400 and above) that says that
-// nothing is left closes the budget until there is more. If neither Remaining nor
-// Used is set, Reset alone closes it. Retry-After, if it can be read, wins over
-// Reset. A success is no refusal, even if it was the last: see Quota.
+// Penalty is a [throttle.Policy.Penalty]: an answer of one of Status that says
+// that nothing is left closes the budget until there is more. If neither
+// Remaining nor Used is set, Reset alone closes it. Retry-After, if it can be
+// read, wins over Reset. Any other answer is no refusal, even if it was the last
+// that was granted: see Quota.
 func (h Headers) Penalty(resp *http.Response) time.Duration {
-	if resp.StatusCode < http.StatusBadRequest {
+	if !mayRefuse(resp, h.Status) {
 		return 0
 	}
 	q, ok := h.Quota(resp)
@@ -73,6 +79,20 @@ func (h Headers) Penalty(resp *http.Response) time.Duration {
 		return q.Reset // in a dialect of its own
 	}
 	return untilMore(resp, q)
+}
+
+// mayRefuse reports whether an answer's status is one of those of refusals. A
+// request that fails for a reason of its own, say with a 400, may have used up
+// what was left like any other.
+func mayRefuse(resp *http.Response, status []int) bool {
+	if len(status) > 0 {
+		return slices.Contains(status, resp.StatusCode)
+	}
+	switch resp.StatusCode {
+	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return true
+	}
+	return false
 }
 
 // untilMore returns for how long a quota of which nothing is left closes the

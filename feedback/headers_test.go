@@ -1,6 +1,7 @@
 package feedback_test
 
 import (
+	"net/http"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -227,6 +228,36 @@ func TestPenaltiesOfHeaders(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			require.Equal(t, c.want, c.headers.Penalty(answer(c.status, "", c.fields...)))
 		})
+	}
+}
+
+// TestFailuresAreNoRefusals: what used up the last of a window may have failed
+// for a reason of its own, and must not be sent again for it. Status names
+// others that may be refusals.
+func TestFailuresAreNoRefusals(t *testing.T) {
+	fields := []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "RateLimit", `"default";r=0;t=30`}
+	statuses := func(status ...int) []func(*http.Response) time.Duration {
+		counts, reset := common, feedback.Headers{Reset: "X-RateLimit-Reset"}
+		counts.Status, reset.Status = status, status
+		return []func(*http.Response) time.Duration{
+			counts.Penalty, reset.Penalty, feedback.RateLimit{Status: status}.Penalty,
+		}
+	}
+	refusals := map[int]bool{403: true, 429: true, 503: true}
+	for status := 200; status < 600; status++ {
+		want, named := time.Duration(0), time.Duration(0)
+		if refusals[status] {
+			want = 30 * time.Second
+		}
+		if status == 400 {
+			named = 30 * time.Second
+		}
+		for _, penalty := range statuses() {
+			require.Equal(t, want, penalty(answer(status, "", fields...)), status)
+		}
+		for _, penalty := range statuses(400, 401) {
+			require.Equal(t, named, penalty(answer(status, "", fields...)), status)
+		}
 	}
 }
 

@@ -25,6 +25,10 @@ type RateLimit struct {
 
 	// Prefix of the fields' names, such as "Beta-". Defaults to "".
 	Prefix string
+
+	// Status are those of answers that may be refusals, for Penalty. Defaults
+	// to 403, 429 and 503.
+	Status []int
 }
 
 // Quota is a [throttle.Policy.Quota].
@@ -48,12 +52,13 @@ func (r RateLimit) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
 	}.Quota(resp)
 }
 
-// Penalty is a [throttle.Policy.Penalty]: an error (400 and above) that says that
-// nothing is left closes the budget until there is more. Retry-After, if it can
-// be read, wins. A success is no refusal, even if it was the last: see Quota.
+// Penalty is a [throttle.Policy.Penalty]: an answer of one of Status that says
+// that nothing is left closes the budget until there is more. Retry-After, if it
+// can be read, wins. Any other answer is no refusal, even if it was the last that
+// was granted: see Quota.
 func (r RateLimit) Penalty(resp *http.Response) time.Duration {
 	q, ok := r.Quota(resp)
-	if !ok || q.Left > 0 || resp.StatusCode < http.StatusBadRequest {
+	if !ok || q.Left > 0 || !mayRefuse(resp, r.Status) {
 		return 0
 	}
 	return untilMore(resp, q)
