@@ -38,16 +38,18 @@ var (
 	lastWord = regexp.MustCompile(`^(?:(?i)Forbidden\.AccessDenied\.)?(.*)$`)
 )
 
-// penalty finds the code where either family of the API has it: in "errcode" or,
-// if that is 88, in what is wrapped; or in "code". A ban has no code, whatever else
-// it may hold.
+// penalty finds the code where either family of the API has it: a number in
+// "errcode" or, if that is 88, in what is wrapped; a word in an error's "code",
+// which in a success is the name of something else. A ban has no code, whatever
+// else it may hold.
 func (c codes) penalty(end feedback.Penalty) feedback.Penalty {
-	in := func(pattern *regexp.Regexp, fields ...string) feedback.Penalty {
+	in := func(c codes, pattern *regexp.Regexp, fields ...string) feedback.Penalty {
 		return feedback.Codes{Fields: fields, Pattern: pattern, Lasts: c, End: end, Max: head}.Penalty
 	}
 	coded := feedback.First(
-		in(lastWord, "errcode", "code"),
-		both(wrapped, feedback.First(in(nil, "sub_code"), in(subcode, "errmsg"))),
+		in(c.numbers(), nil, "errcode"),
+		both(wrapped, feedback.First(in(c.numbers(), nil, "sub_code"), in(c.numbers(), subcode, "errmsg"))),
+		both(failed, in(c.words(), lastWord, "code")),
 	)
 	return func(resp *http.Response) time.Duration {
 		d := coded(resp)
@@ -56,6 +58,14 @@ func (c codes) penalty(end feedback.Penalty) feedback.Penalty {
 		}
 		return d
 	}
+}
+
+// failed answers for errors.
+func failed(resp *http.Response) time.Duration {
+	if resp.StatusCode < http.StatusBadRequest {
+		return 0
+	}
+	return time.Second
 }
 
 // wrapped answers for what the old API sends in an envelope.

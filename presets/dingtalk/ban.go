@@ -9,7 +9,7 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
-// denied is the ban as JSON, whatever the status and the media type:
+// denied is the ban as JSON, whatever the status:
 //
 //	{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"…"}
 //
@@ -33,12 +33,10 @@ func banned(o Options) feedback.Penalty {
 	)
 }
 
-// page is the ban as HTML, where JSON was expected.
+// page is the ban as HTML, where JSON was expected. Other statuses have pages of
+// their own, of gateways and proxies.
 func page(resp *http.Response) time.Duration {
-	switch {
-	case resp.StatusCode/100 == 3, resp.StatusCode >= 500:
-		return 0 // a redirect and an outage have pages of their own
-	case resp.Request != nil && strings.Contains(resp.Request.Header.Get("Accept"), "html"):
+	if resp.Request != nil && strings.Contains(resp.Request.Header.Get("Accept"), "html") {
 		return 0
 	}
 	return anyPage(resp)
@@ -46,7 +44,8 @@ func page(resp *http.Response) time.Duration {
 
 // anyPage leaves out what may be a file that somebody downloads.
 var anyPage = feedback.When{
-	Media: []string{"", "text/html", "text/plain", "application/json", "application/xhtml+xml"},
+	Status: []int{http.StatusOK, http.StatusForbidden},
+	Media:  []string{"", "text/html", "text/plain", "application/json", "application/xhtml+xml"},
 }.Penalty(anyText(feedback.Text{Pattern: regexp.MustCompile(`^\x{feff}?\s*<`), Lasts: time.Second}.Penalty))
 
 // anyText lets p see text, and what does not say what it is, as if it called
@@ -57,8 +56,10 @@ var anyPage = feedback.When{
 func anyText(p feedback.Penalty) feedback.Penalty {
 	return func(resp *http.Response) time.Duration {
 		media, _, _ := strings.Cut(strings.ToLower(resp.Header.Get("Content-Type")), ";")
-		media = strings.TrimSpace(media)
-		if media == "text/event-stream" || media != "" && !strings.HasPrefix(media, "text/") {
+		switch media = strings.TrimSpace(media); {
+		case media == "text/event-stream":
+			return p(resp)
+		case media != "" && media != "application/octet-stream" && !strings.HasPrefix(media, "text/"):
 			return p(resp)
 		}
 		shown := *resp

@@ -19,7 +19,7 @@ func TestBan(t *testing.T) {
 	var cases []presettest.Case
 	for _, request := range []string{listSub, send, streamed, contact} {
 		for _, status := range []int{200, 403, 405, 429, 503} {
-			for _, media := range []string{"application/json", "text/html; charset=utf-8", "text/plain", "text/javascript", ""} {
+			for _, media := range []string{"application/json", "text/html; charset=utf-8", "text/plain", "text/javascript", "application/octet-stream", ""} {
 				for _, chunked := range []bool{false, true} {
 					cases = append(cases, presettest.Case{
 						Name: fmt.Sprint(request, status, media, chunked), Request: request, Status: status, Chunked: chunked,
@@ -60,6 +60,10 @@ func TestBanAsAPage(t *testing.T) {
 
 		{Name: "asked for", Request: listSub, Sends: wants, Header: asHTML, Answers: page},
 		{Name: "of another host", Request: "https://open.dingtalk.com/document", Header: asHTML, Answers: page},
+		{Name: "of an upload", Request: "POST https://oapi.dingtalk.com/media/upload", Status: 413, Header: asHTML, Answers: page},
+		{Name: "of a bad request", Request: contact, Status: 400, Header: asHTML, Answers: page},
+		{Name: "of nothing", Request: contact, Status: 404, Header: asHTML, Answers: page},
+		{Name: "of a proxy", Request: contact, Status: 407, Header: asHTML, Answers: page},
 		{Name: "of a gateway", Request: listSub, Status: 502, Header: asHTML, Answers: page},
 		{Name: "of an outage", Request: contact, Status: 503, Header: asHTML, Answers: page},
 		{Name: "of a redirect", Request: contact, Status: 302, Header: asHTML, Answers: `<a href="/">Found</a>`},
@@ -98,8 +102,9 @@ func TestStreamsAreNotHeldUp(t *testing.T) {
 		return presettest.LookedAt(t, rows, presettest.Request(t, contact, nil), 200, presettest.Header{"Content-Type": media}, begin)
 	}
 	require.Zero(t, look("text/event-stream", "data: {}\n\n"))
-	require.Zero(t, look("application/octet-stream", denied))
 	require.Zero(t, look("image/png", "\x89PNG"))
+	require.Zero(t, look("application/zip", denied))
+	require.LessOrEqual(t, look("application/octet-stream", "PK"), 4<<10)
 	require.LessOrEqual(t, look("text/plain", "one\n"), 4<<10)
 	require.LessOrEqual(t, look("application/json", `{"result":[`), 64<<10)
 }

@@ -2,6 +2,7 @@ package dingtalk
 
 import (
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -19,6 +20,22 @@ func (c codes) and(others ...codes) codes {
 		maps.Copy(all, other)
 	}
 	return all
+}
+
+// numbers returns the codes of the old API.
+func (c codes) numbers() codes { return c.only(true) }
+
+// words returns the codes of the new API.
+func (c codes) words() codes { return c.only(false) }
+
+func (c codes) only(numbers bool) codes {
+	some := make(codes)
+	for code, lasts := range c {
+		if numbers == (strings.Trim(code, "0123456789") == "") {
+			some[code] = lasts
+		}
+	}
+	return some
 }
 
 // What each code closes, from DingTalk's lists of codes. How long is the unit of

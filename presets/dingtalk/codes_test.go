@@ -86,6 +86,9 @@ func TestWhatIsNoRefusal(t *testing.T) {
 		"success":                   `{"errcode":0,"errmsg":"ok","result":{"code":"90018"}}`,
 		"success of a robot's page": `{"errcode":"0","errmsg":"ok"}`,
 		"success of the new API":    `{"nick":"Employee 0001","unionId":"union000001"}`,
+		"success with a code":       `{"code":"90018","name":"Sales"}`,
+		"success with a number":     `{"result":{},"code":90020}`,
+		"success with a word":       `{"code":"QpsLimitForApi","name":"a rule of ours"}`,
 		"success with a sub_code":   `{"errcode":0,"sub_code":"90018","errmsg":"subcode=90018"}`,
 		"business, quoting":         `{"errcode":40035,"errmsg":"unknown text [subcode=90018]"}`,
 		"business, ending":          `{"errcode":40035,"errmsg":"限制将在 2000-01-01 09:00:00 结束"}`,
@@ -104,4 +107,13 @@ func TestWhatIsNoRefusal(t *testing.T) {
 		cases = append(cases, presettest.Case{Name: name, Request: column, Header: asJSON, Answers: body})
 	}
 	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), cases)
+}
+
+// TestAnErrorsOwnNumber: the new API has words, and a number in its "code" is not
+// one of the old one's.
+func TestAnErrorsOwnNumber(t *testing.T) {
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), []presettest.Case{
+		{Name: "text", Request: streamed, Status: 400, Header: asJSON, Answers: `{"code":"90018","message":"…"}`},
+		{Name: "number", Request: streamed, Status: 403, Header: asJSON, Answers: `{"code":90018,"message":"…"}`},
+	})
 }

@@ -75,9 +75,15 @@
 // More than 10,000 calls from one address in 20 seconds close everything to that
 // address for five minutes (official [1] [2]). The answer has no error code: it is
 // JSON with "punish" and "wait", which a program that looks for errcode takes for
-// success, or an HTML page. It is found whatever its status and media type. HTML
-// is taken for the ban on the two hosts of the API, unless it was asked for
-// (Accept) or comes with a redirect or a 5xx (inferred).
+// success, or an HTML page. Nobody says with which status and media type.
+//
+// The JSON is found with any status, in what calls itself JSON, text, HTML, XML,
+// application/octet-stream or nothing at all; in an answer of another type only if
+// it is an error or tells a length of up to 4 KB; never in an event stream or
+// behind a Content-Encoding that the client has not taken off. HTML is taken for the ban
+// with status 200 and 403, on the two hosts of the API, unless it was asked for
+// (Accept): with any other status it is likely to be a gateway's own page
+// (inferred).
 //
 // # APIs
 //
@@ -119,9 +125,10 @@
 //
 // Official: [1], in English [2], free APIs [3], months [4], codes [5], old codes
 // [6], robots' 20 messages and their ten minutes and 410100 (custom robot page of
-// [1]'s site). Observed: the larger editions [7], 40/s of a suite, 660026, 130101
-// [8], the printed end [9], 90030 [10]. Inferred: the zone of printed ends and of
-// months, what is metered, one minute and one second where nothing is printed.
+// [1]'s site). Observed: the larger editions [7], 130101 [8], the printed end [9],
+// 90030 [10]; in public code: 40/s of a suite, 90017 to 90019, 660026,
+// send.too.fast. Inferred: the zone of printed ends and of months, what is
+// metered, one minute and one second where nothing is printed.
 //
 //	[1]  https://open.dingtalk.com/document/development/how-to-process-api-throttling-on-the-dingtalk-server
 //	[2]  https://help.dingtalk.io/open/development/call-frequency-limit
