@@ -22,9 +22,12 @@ func refused(blocked time.Duration) feedback.Penalty {
 	}.Penalty
 }
 
-// usedUp is the penalty of a day that is over for who asked.
-var usedUp = feedback.Codes{
-	Fields: []string{"errcode"},
-	Lasts:  map[string]time.Duration{frequency: 24 * time.Hour},
-	End:    feedback.UntilMidnight(beijing),
-}.Penalty
+// usedUp is the penalty of a day, which 45009 says is over for who asked.
+var usedUp = feedback.First(
+	feedback.Codes{
+		Fields: []string{"errcode"},
+		Lasts:  map[string]time.Duration{frequency: 24 * time.Hour},
+		End:    feedback.UntilMidnight(beijing),
+	}.Penalty,
+	refused(0),
+)

@@ -34,7 +34,7 @@
 // at all: of the budgets that it may speak of, the narrower (inferred). Where all
 // limits of an API have one window, that window counts.
 //
-// 45033 is for concurrency, and closes the API for the company for a second
+// 45033 is for concurrency, and closes for a second what 45009 would have closed
 // (inferred).
 //
 // An application that has used up its day is closed for the rest of it, in
@@ -62,6 +62,7 @@
 //     https://developers.weixin.qq.com/community/enterprisewechat/doc/0006e047caca30ab50ec916195b800,
 //     https://developers.weixin.qq.com/community/enterprisewechat/doc/0000c80533033826589c94f6356400
 //   - observed, in public code: the robot's 20 a minute.
+//   - from common use: the host and the paths.
 //   - inferred: whose budget 45009 closes, and a second for 45033.
 package wecom
 
@@ -71,6 +72,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/paid"
 )
 
 // What a service provider may call from one address; set them as IPPerMinute
@@ -130,7 +132,7 @@ func Policies(o Options) []throttle.Policy {
 		company = throttle.Join(o.Company, throttle.Path)
 		address = throttle.Join(o.Address, throttle.Path)
 		app     = throttle.Join(o.Company, o.App)
-		blocked = refused(o.Blocked)
+		blocked = paid.Penalty(o.base, refused(o.Blocked))
 	)
 	return []throttle.Policy{
 		{Name: "wecom-company-minute", Match: host + "/cgi-bin/", Key: company, Cost: o.base,

@@ -56,6 +56,7 @@ func TestRefusals(t *testing.T) {
 			Header: header{"Date": "Fri, 31 Dec 1999 17:00:00 GMT"},
 			Closes: closes{"wecom-app-day": 23 * time.Hour},
 		},
+		{Name: "a message at once with others", Request: message, Answers: tooMany, Closes: closes{"wecom-app-day": time.Second}},
 		{Name: "a group's message", Request: groupChat, Answers: tooOften, Closes: closes{"wecom-group-minute": time.Minute}},
 		{Name: "a robot", Request: robot, Answers: tooOften, Closes: closes{"wecom-robot": time.Minute}},
 	})
@@ -71,7 +72,6 @@ func TestNoRefusals(t *testing.T) {
 		{Name: "no permission", Request: members, Answers: `{"errcode":60011,"errmsg":"no privilege to access/modify contact/party/agent"}`},
 		{Name: "busy", Request: members, Answers: `{"errcode":-1,"errmsg":"system busy"}`},
 		{Name: "the code somewhere else", Request: members, Answers: `{"errcode":0,"errmsg":"45009","data":{"errcode":45009}}`},
-		{Name: "concurrency says nothing of a day", Request: message, Answers: tooMany},
 		{Name: "a page", Request: members, Status: 502, Header: header{"Content-Type": "text/html"}, Answers: "<html>45009</html>"},
 		{Name: "a file", Request: members, Header: header{"Content-Type": "image/jpeg"}, Answers: "\xff\xd8 45009"},
 	})
