@@ -42,6 +42,7 @@
 //   - official: who keeps tier 3 for history, until when:
 //     https://docs.slack.dev/reference/methods/conversations.replies
 //   - observed, in public code: "ratelimited" with status 200.
+//   - from common use: the host and the paths.
 //   - inferred: a minute where nothing is said.
 package slack
 
@@ -52,6 +53,7 @@ import (
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/paid"
 )
 
 // A Tier is how often a method may be called.
@@ -104,11 +106,11 @@ func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	var rows []throttle.Policy
 	for tier := Tier1; tier <= Tier4; tier++ {
+		cost := func(r *http.Request) int { return o.cost(tier, r) }
 		rows = append(rows, throttle.Policy{
 			Name: "slack-tier-" + strconv.Itoa(int(tier)), Match: "slack.com" + prefix,
-			Key:   throttle.Join(o.Workspace, o.App, throttle.Path),
-			Cost:  func(r *http.Request) int { return o.cost(tier, r) },
-			Limit: throttle.PerMinute(perMinute[tier]), Penalty: refused,
+			Key: throttle.Join(o.Workspace, o.App, throttle.Path), Cost: cost,
+			Limit: throttle.PerMinute(perMinute[tier]), Penalty: paid.Penalty(cost, refused),
 		})
 	}
 	return append(rows, throttle.Policy{
