@@ -20,6 +20,10 @@
 // full its bucket is, which lowers the budget if another program of the same app
 // calls too.
 //
+// Stores of different plans need a [throttle.Transport] for each plan, because all
+// stores meet all rows of one. They may have the same Store: the budgets are
+// different ones.
+//
 // # Refusals
 //
 // REST refuses with 429 and a Retry-After, which may be a decimal, "2.0". GraphQL
@@ -42,6 +46,7 @@
 //   - official: plans, points and their cost:
 //     https://shopify.dev/docs/api/usage/rate-limits
 //   - observed, in public code: the body of the 429, THROTTLED, throttleStatus.
+//   - from common use: actualQueryCost, hosts and paths.
 //   - inferred: the buckets' sizes, apart from the 40 of REST. The same pages also
 //     say "40 requests within 60 seconds", and of the largest stores once "20X"
 //     and once 40 calls a second.
@@ -53,6 +58,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/paid"
 )
 
 // A Plan is what a store's plan allows one app.
@@ -74,8 +80,8 @@ var (
 // Options are what differs between accounts. The zero value is one app in stores
 // of the standard plan.
 type Options struct {
-	// Plan of the stores. For stores of several plans make a table for each,
-	// with the store's own name in Match. Defaults to [Standard].
+	// Plan of the stores. Stores of different plans need a transport for each
+	// plan: see the package documentation. Defaults to [Standard].
 	Plan Plan
 
 	// App returns the id of the app. Defaults to nil: all requests are one's.
@@ -100,7 +106,7 @@ func Policies(o Options) []throttle.Policy {
 	return []throttle.Policy{
 		{
 			Name: "shopify-rest", Match: rest, Key: appAndStore, Cost: restCalls,
-			Limit: calls, Penalty: tooMany, Quota: callsLeft(calls),
+			Limit: calls, Penalty: paid.Penalty(restCalls, tooMany), Quota: paid.Quota(restCalls, callsLeft(calls)),
 		},
 		{
 			Name: "shopify-graphql", Match: graphql, Key: appAndStore, Cost: o.Estimate,

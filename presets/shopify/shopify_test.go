@@ -3,11 +3,13 @@ package shopify_test
 import (
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/shopify"
 )
@@ -145,4 +147,35 @@ func TestBudgets(t *testing.T) {
 	}
 	require.Equal(t, store(orders), store("https://ACME.myshopify.com/admin/shop.json"))
 	require.NotEqual(t, store(orders), store("https://other.myshopify.com/admin/shop.json"))
+}
+
+// TestTwoPlans: stores of two plans, in two transports with one store.
+func TestTwoPlans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		burst := func(plan shopify.Plan, host string) (calls int) {
+			transport, err := throttle.New(throttle.Config{
+				Store: store, Policies: shopify.Policies(shopify.Options{Plan: plan}), Base: answers{}, MaxWait: -1,
+			})
+			require.NoError(t, err)
+			for {
+				resp, err := transport.RoundTrip(presettest.Request(t, "https://"+host+"/admin/shop.json", nil))
+				if err != nil {
+					require.ErrorIs(t, err, throttle.ErrLimited)
+					return calls
+				}
+				require.NoError(t, resp.Body.Close())
+				calls++
+			}
+		}
+		require.Equal(t, 40, burst(shopify.Standard, "small.myshopify.com"))
+		require.Equal(t, 400, burst(shopify.Plus, "large.myshopify.com"))
+	})
+}
+
+// answers is an upstream that says nothing.
+type answers struct{}
+
+func (answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody, Request: r}, nil
 }
