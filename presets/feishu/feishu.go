@@ -21,8 +21,8 @@
 // # Refusals
 //
 // A 429, and on some old APIs a 400 with the code 99991400, closes the API for
-// as many seconds as x-ogw-ratelimit-reset says; for a minute, the longest
-// window, if it does not say (inferred). It closes the shorter of the API's two
+// as many seconds as x-ogw-ratelimit-reset says, and for one if it says 0; for a
+// minute, the longest window, if it does not say (inferred). It closes the shorter of the API's two
 // rows, which is enough to stop it and comes back sooner.
 //
 // 11232 means that the platform's bots are overloaded, which happens around full
@@ -47,7 +47,7 @@
 //     https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control.md
 //   - official: the month, from June 2026:
 //     https://open.feishu.cn/document/platform-notices/platform-updates-/custom-app-api-call-limit.md
-//   - observed, in public code: the path that custom bots are sent to.
+//   - from common use: Lark's host, the path that custom bots are sent to.
 //   - inferred: which row a refusal closes, and a minute where nothing is said.
 package feishu
 
@@ -61,6 +61,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/paid"
 )
 
 // BasicPerMonth is what all custom apps of a tenant on the basic plan may call
@@ -120,7 +121,7 @@ func Policies(o Options) []throttle.Policy {
 	rows := tier("api", "", o.Tier, throttle.Policy{
 		Match: o.Host + "/open-apis/", Cost: o.unlisted,
 		Key:     throttle.Join(o.App, o.Tenant, throttle.Method, family),
-		Penalty: refused,
+		Penalty: paid.Penalty(o.unlisted, refused),
 	})
 	for _, api := range slices.Sorted(maps.Keys(o.APIs)) {
 		method, path := split(api)

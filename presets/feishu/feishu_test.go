@@ -36,6 +36,11 @@ func TestRefusals(t *testing.T) {
 			Closes: closes{"feishu-api-second": time.Second},
 		},
 		{
+			Name: "429 that is over", Request: members, Status: 429, Answers: tooFast,
+			Header: header{"x-ogw-ratelimit-reset": "0"},
+			Closes: closes{"feishu-api-second": time.Second},
+		},
+		{
 			Name: "429 that does not say", Request: members, Status: 429, Answers: tooFast,
 			Closes: closes{"feishu-api-second": time.Minute},
 		},

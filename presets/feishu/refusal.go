@@ -8,7 +8,10 @@ import (
 
 // What Feishu answers instead of an answer.
 var (
-	reset = feedback.Headers{Reset: "X-Ogw-Ratelimit-Reset"}.Penalty
+	reset = feedback.First(
+		feedback.When{Header: map[string]string{"X-Ogw-Ratelimit-Reset": "0"}}.Penalty(feedback.For(time.Second)),
+		feedback.Headers{Reset: "X-Ogw-Ratelimit-Reset", Status: []int{400, 429}}.Penalty,
+	)
 
 	refused = feedback.First(
 		feedback.When{Status: []int{429}}.Penalty(feedback.First(reset, feedback.For(time.Minute))),
