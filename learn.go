@@ -40,7 +40,9 @@ type quota struct {
 // than was believed, and settles costs that were only estimated, before the
 // caller gets the answer.
 func (j *journey) learn(resp *http.Response) {
-	l := lesson{j.penalties(resp), j.quotas(resp), j.costs(resp)}
+	penalties, no := j.penalties(resp)
+	l := lesson{penalties, j.quotas(resp), j.costs(resp)}
+	j.markDenial(resp, penalties, no)
 	if l.penalties == nil && l.quotas == nil && l.costs == nil {
 		return
 	}
@@ -53,7 +55,7 @@ func (j *journey) learn(resp *http.Response) {
 	defer patience.Stop()
 	select {
 	case <-told:
-		j.mark(resp, l.penalties)
+		j.markRefusal(resp, l.penalties)
 	case <-patience.C: // the fleet must know all the same
 	case <-j.req.Context().Done():
 	}
@@ -73,13 +75,17 @@ func (j *journey) policies(yield func(*rule, *Charge) bool) {
 	}
 }
 
-func (j *journey) penalties(resp *http.Response) (all []penalty) {
+// penalties returns what closes budgets, and a negative number if a policy says
+// that the answer is certainly no refusal.
+func (j *journey) penalties(resp *http.Response) (all []penalty, no time.Duration) {
 	for r, c := range j.policies {
 		if d := min(r.Penalty(resp), MaxPenalty); d > 0 {
 			all = append(all, penalty{charge: c, length: d})
+		} else if !c.Shadow {
+			no = min(no, d)
 		}
 	}
-	return all
+	return all, no
 }
 
 func (j *journey) quotas(resp *http.Response) (all []quota) {

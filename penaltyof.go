@@ -3,14 +3,19 @@ package throttle
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 )
 
-// PenaltyOf returns for how long an answer closes budgets of its request: the
-// longest [Policy.Penalty] that was read out of it, and stored before the caller
-// got it; 0 if none was. It is for what retries: such an answer is a refusal,
-// whatever its status, and the wait belongs to the budget, where the next attempt
-// is held anyway. Policies in Shadow do not count: they hold nobody.
+// PenaltyOf returns for how long an answer closes budgets that hold its request:
+// the longest [Policy.Penalty] that was read out of it, and stored before the
+// caller got it; 0 if none was. It is for what retries: such an answer is a
+// refusal, whatever its status, and the wait belongs to the budget, where the next
+// attempt is held anyway. Policies in Shadow, and those under which the request is
+// free, do not count: they do not hold it.
+//
+// It is negative, as the policy has it, if the answer is certainly no refusal: a
+// policy says so, and none that it is one.
 //
 // The answer must be the one that the [Transport] returned; its body may have
 // been wrapped since. Its Request is then a copy of the caller's own, which
@@ -37,16 +42,41 @@ type mark struct {
 // markKey is the context key of a mark.
 type markKey struct{}
 
-// mark notes on an answer for how long it closes budgets that hold requests.
-func (j *journey) mark(resp *http.Response, penalties []penalty) {
+// mark notes on an answer for how long it closes budgets.
+func (j *journey) mark(resp *http.Response, closes time.Duration) {
+	ctx := context.WithValue(j.req.Context(), markKey{}, mark{resp, closes})
+	resp.Request = j.req.WithContext(ctx)
+}
+
+// markRefusal marks an answer that has closed budgets by which its request is
+// held.
+func (j *journey) markRefusal(resp *http.Response, penalties []penalty) {
 	var longest time.Duration
 	for _, p := range penalties {
-		if p.stored && !p.charge.Shadow {
+		if p.stored && !p.charge.Shadow && j.pays(p.charge) {
 			longest = max(longest, p.length)
 		}
 	}
 	if longest > 0 {
-		ctx := context.WithValue(j.req.Context(), markKey{}, mark{resp, longest})
-		resp.Request = j.req.WithContext(ctx)
+		j.mark(resp, longest)
+	}
+}
+
+// pays reports whether a charge is one of those that were booked.
+func (j *journey) pays(c *Charge) bool {
+	for i := range j.booking.Charges {
+		if c == &j.booking.Charges[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// markDenial marks an answer that is certainly no refusal, unless a policy takes
+// it for one all the same.
+func (j *journey) markDenial(resp *http.Response, penalties []penalty, no time.Duration) {
+	closes := func(p penalty) bool { return !p.charge.Shadow }
+	if no < 0 && !slices.ContainsFunc(penalties, closes) {
+		j.mark(resp, no)
 	}
 }

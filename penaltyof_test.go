@@ -27,6 +27,11 @@ func TestPenaltyOf(t *testing.T) {
 	elsewhere := policy("elsewhere", time.Hour)
 	elsewhere.Match = "elsewhere.example.com/"
 
+	denying := policy("denying", -time.Hour)
+	denying.Shadow = true
+	free := policy("free", time.Hour)
+	free.Cost = func(*http.Request) int { return 0 }
+
 	for _, c := range []struct {
 		name     string
 		policies []throttle.Policy
@@ -34,7 +39,13 @@ func TestPenaltyOf(t *testing.T) {
 	}{
 		{"no policy", nil, 0},
 		{"none", []throttle.Policy{policy("a", 0)}, 0},
-		{"negative", []throttle.Policy{policy("a", -time.Hour)}, 0},
+		{"certainly none", []throttle.Policy{policy("a", -time.Hour)}, -time.Hour},
+		{"certainly none, and nothing else", []throttle.Policy{policy("a", 0), policy("b", -1), policy("c", -2)}, -2},
+		{"certainly none, says one", []throttle.Policy{policy("a", -time.Hour), policy("b", 3)}, 3},
+		{"certainly none beside a shadow", []throttle.Policy{policy("a", -1), shadow}, -1},
+		{"a shadow says that there is none", []throttle.Policy{denying}, 0},
+		{"it does not hold what is free", []throttle.Policy{free}, 0},
+		{"certainly none, but it closes what is free", []throttle.Policy{policy("a", -1), free}, 0},
 		{"one", []throttle.Policy{policy("a", time.Minute)}, time.Minute},
 		{"the longest", []throttle.Policy{policy("a", 2), policy("b", time.Minute), policy("c", 3)}, time.Minute},
 		{"capped", []throttle.Policy{policy("a", 1000*time.Hour)}, throttle.MaxPenalty},

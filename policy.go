@@ -45,8 +45,10 @@ type Policy struct {
 	// now stay closed, for the whole fleet; 0 for not at all. More than 0
 	// says that the answer is a refusal, whatever its status, and that the
 	// request may be repeated; what a success says about the future is for
-	// Quota. It may look at the body through [PeekBody] only. At most
-	// [MaxPenalty] counts. Defaults to nil: [RetryAfter].
+	// Quota. Less than 0 says that the answer is certainly no refusal, however
+	// much it looks like one, so that it is not repeated: see [PenaltyOf]. It
+	// may look at the body through [PeekBody] only. At most [MaxPenalty]
+	// counts. Defaults to nil: [RetryAfter].
 	Penalty func(*http.Response) time.Duration
 
 	// Quota looks at an answer and returns what the upstream says is left of

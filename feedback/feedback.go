@@ -21,7 +21,8 @@ type Settle = func(*http.Response) int
 
 // No is the penalty of an answer that is certainly no refusal, however much it
 // looks like one: a 429 because of money and not of pace, say. [First] asks
-// nobody else then. For a policy it is no penalty.
+// nobody else then. It closes nothing, and unless another policy takes the answer
+// for a refusal it is not repeated: see [throttle.PenaltyOf].
 const No time.Duration = -1
 
 // First returns a penalty that asks each in turn and stops at the first that is
