@@ -45,7 +45,7 @@ func (r *row) reconcile(u *rule, left, reset int64) {
 	}
 	spent, coming := r.between(since, end)
 	if others := u.n - spent - left; others > 0 {
-		r.tell(r.lastOf(min(others, coming-left), end), end, true)
+		r.tell(r.lastOf(coming-left, end), end, true)
 		r.spend(at, u, others)
 	}
 }

@@ -68,6 +68,15 @@ var reconcileMoreChecks = []check{
 		b.refused(60*sec+100*ms, slow)
 	}},
 
+	{"P11_ReconcileABucketWithAJitter", func(b *bench) {
+		c := late(charge("c", throttle.TokenBucket(1, time.Minute, 5)), 100*ms)
+		b.start(0, costing(c, 2))
+		b.at(60*sec + 50*ms)
+		b.states(c, 3, sec) // the fourth token may not have flowed in yet
+		b.start(60*sec+50*ms, costing(c, 3))
+		b.refused(60*sec+100*ms, c)
+	}},
+
 	{"P11_ReconcileWhatKnowsNoRest", func(b *bench) {
 		paced, flying := charge("paced", throttle.LeakyBucket(10, sec)), charge("flying", throttle.Concurrency(2))
 		b.states(paced, 0, time.Minute)

@@ -68,7 +68,7 @@ func (l *ledger) settleUp(c throttle.Charge, s statement, now int64) (from, unti
 	if others <= 0 {
 		return 0, 0
 	}
-	from = l.lastOf(c, now, s.end, min(others, coming-s.left))
+	from = l.lastOf(c, now, s.end, coming-s.left)
 	l.spend(c, s.at, others)
 	return from, s.end
 }

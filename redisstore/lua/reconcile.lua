@@ -106,7 +106,7 @@ local function window_left()
   if others <= 0 or u.kind == ALIGNED and finish - now > min(2 * reset, MAX_PENALTY) then
     return u.n - spent
   end
-  from, stop = last_of(min(others, coming - left), finish), finish
+  from, stop = last_of(coming - left, finish), finish
   spend(at, others)
   return left
 end
