@@ -12,18 +12,19 @@
 // # What closes what
 //
 // A 429 says in its body, in additional_data.rate_limit_reason, which limit it
-// is about, and in Retry-After for how long. Without Retry-After it is a minute.
+// is about, and in Retry-After for how long. Without Retry-After it is a minute,
+// and an hour if the connection is blocked.
 //
 //	public_api_request_rate_limit         notion-connection
 //	public_api_space_request_rate_limit   notion-workspace
 //	public_api_endpoint_rate_limit        notion-endpoint
-//	public_api_request_blocked            notion-connection, for throttle.MaxPenalty
+//	public_api_request_blocked            notion-connection
 //	any other reason, or none             notion-connection
 //	status 529, or 503, with Retry-After  notion-connection
 //
-// A blocked connection is not helped by waiting. Closing it means that callers
-// with a deadline are refused at once; once Notion has lifted the block,
-// [throttle.Limiter.Resume] opens it again.
+// A blocked connection is not helped by waiting, says Notion. Closing it means
+// that callers with a deadline are refused at once, and that one request an hour
+// looks whether it still is; [throttle.Limiter.Resume] opens it sooner.
 //
 // # Not covered
 //
@@ -32,9 +33,11 @@
 //
 // # Sources
 //
-// Facts as of 2026-11, all official:
-// https://developers.notion.com/reference/request-limits. Inferred: the lengths
-// without Retry-After, and that every second segment of a path is an id.
+// Facts as of 2026-11. Official: limits, refusals, reasons, 529
+// (https://developers.notion.com/reference/request-limits). From common use: the
+// host and the paths. Inferred: the lengths without Retry-After, that 529 and 503
+// may have one (RFC 9110), which row a reason that is new closes, and that every
+// second segment of a path is an id.
 package notion
 
 import (
@@ -114,11 +117,15 @@ func refused(code string) feedback.Penalty {
 // connectionRefused is the penalty of all other refusals.
 var connectionRefused = feedback.First(
 	feedback.When{Status: []int{429}}.Penalty(feedback.First(
-		feedback.Codes{Fields: reason, Lasts: map[string]time.Duration{
-			"public_api_space_request_rate_limit": feedback.No, // the workspace's
-			"public_api_endpoint_rate_limit":      feedback.No, // the endpoint's
-			"public_api_request_blocked":          throttle.MaxPenalty,
-		}}.Penalty,
+		feedback.Codes{
+			Fields: reason,
+			Lasts: map[string]time.Duration{
+				"public_api_space_request_rate_limit": feedback.No, // the workspace's
+				"public_api_endpoint_rate_limit":      feedback.No, // the endpoint's
+				"public_api_request_blocked":          time.Hour,
+			},
+			End: feedback.RetryAfter(0),
+		}.Penalty,
 		feedback.RetryAfter(time.Minute),
 	)),
 	feedback.When{Status: []int{529, 503}}.Penalty(feedback.RetryAfter(0)),

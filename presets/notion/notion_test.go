@@ -49,9 +49,14 @@ func TestRefusals(t *testing.T) {
 			Closes: closes{"notion-endpoint": 5 * time.Second},
 		},
 		{
-			Name: "blocked, whatever Retry-After says", Request: query, Status: 429,
-			Header: after("1"), Answers: limited("public_api_request_blocked"),
-			Closes: closes{"notion-connection": throttle.MaxPenalty},
+			Name: "blocked", Request: query, Status: 429,
+			Header: after("7"), Answers: limited("public_api_request_blocked"),
+			Closes: closes{"notion-connection": 7 * time.Second},
+		},
+		{
+			Name: "blocked, no Retry-After", Request: query, Status: 429,
+			Header: json, Answers: limited("public_api_request_blocked"),
+			Closes: closes{"notion-connection": time.Hour},
 		},
 		{
 			Name: "a new reason", Request: query, Status: 429,
