@@ -31,14 +31,15 @@
 // # Not covered
 //
 // The endpoints with burst limits of their own (5 to 500 a second): add a row for
-// those that allow less. PATCH, of which nothing is published. Calls with a
-// user's API token have no quota: leave that row out.
+// those that allow less. PATCH, of which nothing is published. Whether calls with
+// a user's API token have a quota is not known here: leave that row out if not.
 //
 // # Sources
 //
-// Facts as of 2026-11, all official:
-// https://developer.atlassian.com/cloud/jira/platform/rate-limiting. Inferred:
-// the lengths without both fields; which segments of a path are ids (those with a
+// Facts as of 2026-11. Official: limits, costs, refusals, fields
+// (https://developer.atlassian.com/cloud/jira/platform/rate-limiting). From common
+// use: hosts and paths. Inferred: the lengths without both fields; that a 503 may
+// have a Retry-After (RFC 9110); which segments of a path are ids (those with a
 // digit); how many objects an answer holds.
 package jira
 

@@ -45,7 +45,10 @@ func settle(resp *http.Response) int {
 		resp.ContentLength > short || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
 		return -1
 	}
-	body, _ := throttle.PeekBody(resp, short) // its reader gets the error too
+	var body json.RawMessage // read no further than to its end
+	if json.NewDecoder(throttle.PeekReader(resp, short)).Decode(&body) != nil {
+		return -1
+	}
 	n, ok := objects(body)
 	if !ok {
 		return -1
@@ -56,7 +59,7 @@ func settle(resp *http.Response) int {
 const short = 64 << 10
 
 // objects counts those of a page, of a list, or the one that there is; ok is
-// false if the body was cut off.
+// false if the body is neither.
 func objects(body []byte) (n int, ok bool) {
 	var list []json.RawMessage
 	if json.Unmarshal(body, &list) == nil {

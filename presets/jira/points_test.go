@@ -38,12 +38,14 @@ func TestPointsOfAnswers(t *testing.T) {
 	many := site + "search/jql?maxResults=50"
 	presettest.Run(t, jira.Policies(jira.Options{}), []presettest.Case{
 		{Name: "two", Request: many, Header: json, Answers: `{"issues":[{"id":"1"},{"id":"2"}],"isLast":true}`, Costs: map[string]int{"jira-quota": 3}},
+		{Name: "two, without a length", Request: many, Header: json, Chunked: true, Answers: `{"issues":[{"id":"1"},{"id":"2"}]}`, Costs: map[string]int{"jira-quota": 3}},
 		{Name: "none", Request: many, Header: json, Answers: `{"startAt":0,"issues":[]}`, Costs: map[string]int{"jira-quota": 1}},
 		{Name: "values", Request: site + "project/search", Header: json, Answers: `{"values":[1,2,3]}`, Costs: map[string]int{"jira-quota": 4}},
 		{Name: "users", Request: site + "users/search", Header: json, Answers: `[{"a":1},{"a":2}]`, Costs: map[string]int{"jira-quota": 5}},
 		{Name: "one", Request: site + "issue/ABC-1", Header: json, Answers: `{"id":"1","fields":{"issues":[1,2]}}`},
 		{Name: "long", Request: many, Header: json, Answers: `{"issues":["` + strings.Repeat("x", 64<<10) + `"]}`},
 		{Name: "cut off", Request: many, Header: json, Answers: `{"issues":[1,`},
+		{Name: "neither page nor list", Request: many, Header: json, Answers: `"two"`},
 		{Name: "no JSON", Request: many, Header: header{"Content-Type": "text/html"}, Answers: `[1]`},
 		{Name: "a failure", Request: many, Status: 400, Header: json, Answers: `{"errorMessages":["no"]}`},
 		{Name: "a write", Request: "POST " + site + "search", Header: json, Answers: `{"issues":[1,2,3]}`},
@@ -81,4 +83,13 @@ func TestStreamsAreLeftAlone(t *testing.T) {
 	r := presettest.Request(t, site+"attachment/content/10000", nil)
 	read := presettest.LookedAt(t, jira.Policies(jira.Options{}), r, 200, header{"Content-Type": "application/octet-stream"}, "PK")
 	require.Zero(t, read)
+}
+
+// TestSequencesAreNotHeldUp: whoever streams one value after the other is read to
+// the end of the first.
+func TestSequencesAreNotHeldUp(t *testing.T) {
+	const first = `{"issues":[]}`
+	r := presettest.Request(t, site+"events", nil)
+	read := presettest.LookedAt(t, jira.Policies(jira.Options{}), r, 200, header{"Content-Type": "application/json"}, first)
+	require.Equal(t, len(first), read)
 }
