@@ -37,7 +37,7 @@ var requestsRefused = feedback.First(
 			Lasts:  map[string]time.Duration{"tokens": feedback.No},
 		}.Penalty,
 		feedback.Codes{
-			Fields: []string{"error.code"},
+			Fields: []string{"error.code", "error.type"},
 			Lasts:  map[string]time.Duration{"insufficient_quota": feedback.No},
 		}.Penalty,
 		wait,

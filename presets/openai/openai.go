@@ -14,15 +14,20 @@
 // usage in the answer replaces the estimate, but does not undo what was reserved.
 // Refused requests count too.
 //
-// To know the model and the tokens asked for, the request's body is read, if it
-// is JSON, from a copy: that of [http.Request.GetBody], which requests made of a
-// byte slice, a string or a bytes.Buffer have. Without it all models share one
-// budget.
+// To know the model and the tokens asked for, the first 64 KB of the request's
+// body are read, if it is JSON, from a copy: that of [http.Request.GetBody], which
+// requests made of a byte slice, a string or a bytes.Buffer have. Without it all
+// models share one budget. What stands behind the 64 KB is not found: put "model"
+// and "max_tokens" before "messages", or set [Options.Model] and [Options.Cost].
+//
+// Models whose numbers differ need a [throttle.Transport] each, because a request
+// meets all rows of one. They may have the same Store: the budgets are different
+// ones.
 //
 // # What closes what
 //
 //	429, error.type tokens               openai-tokens
-//	429, error.code insufficient_quota   nothing
+//	429, insufficient_quota              nothing
 //	any other 429                        openai-requests
 //	503 with Retry-After                 openai-requests
 //
@@ -30,8 +35,8 @@
 // a budget that is closed would still be closed when the bill is paid: so the
 // caller gets the answer, and the next one too.
 //
-// A refusal lasts as long as Retry-After says; else as the message says ("Please try again
-// in 41.724s"); else for a second.
+// A refusal lasts as long as Retry-After says; else as the message says ("Please
+// try again in 41.724s"); else for a second.
 //
 // The x-ratelimit fields lower both budgets if somebody else uses the project.
 // Their reset tells when the bucket will be full, not when there is more, so
@@ -49,11 +54,12 @@
 // (https://developers.openai.com/api/docs/guides/rate-limits), that refused
 // requests count and that a minute may be enforced second by second
 // (https://help.openai.com/en/articles/5955604-how-can-i-so). Observed: the
-// message (https://gitlab.com/wally-the-wobot/wally/-/issues/62), the type
-// (https://github.com/Pythagora-io/gpt-pilot/pull/53), the meaning of reset
+// message (https://gitlab.com/wally-the-wobot/wally/-/issues/62), the meaning of
+// reset
 // (https://community.openai.com/t/how-to-get-rate-limit-reset-time-for-response-api/1268905),
-// insufficient_quota (https://github.com/langchain-ai/langchainjs/issues/1929).
-// Inferred: four bytes a token.
+// and in public code insufficient_quota. From common use: the host, the names of
+// fields in bodies, the type. Inferred: four bytes a token; that a 503 may have a
+// Retry-After (RFC 9110).
 package openai
 
 import (
@@ -70,7 +76,8 @@ const unpublished = 1_000_000_000
 // Options are what an account's tier changes, and who is counted as one.
 type Options struct {
 	// Requests is how many requests a minute each model allows. Models that
-	// differ need a table of their own: see Model. Defaults to 0: not told.
+	// differ need a transport of their own: see the package documentation.
+	// Defaults to 0: not told.
 	Requests int
 
 	// Tokens is how many tokens a minute each model allows. Defaults to 0:
@@ -105,7 +112,7 @@ func Policies(o Options) []throttle.Policy {
 		o.Project = throttle.Header("Authorization")
 	}
 	if o.Model == nil {
-		o.Model = func(r *http.Request) string { return ask(r).Model }
+		o.Model = model
 	}
 	if o.Cost == nil {
 		o.Cost = estimate
@@ -146,7 +153,7 @@ func (o *Options) settle(resp *http.Response) int {
 	if used < 0 || resp.Request == nil {
 		return used
 	}
-	return max(used, o.atMost(ask(resp.Request).reserved()))
+	return max(used, o.atMost(reserved(resp.Request)))
 }
 
 func (o *Options) atMost(tokens int) int { return min(tokens, cmp.Or(o.Tokens, unpublished)) }

@@ -64,7 +64,10 @@ func TestWhoSharesABudget(t *testing.T) {
 		{name: "another model", other: ask("sk-a", `{"model":"gpt-4.1"}`)},
 		{name: "another project", other: ask("sk-b", `{"model":"gpt-4o"}`)},
 		{name: "no model", other: ask("sk-a", `{}`)},
-		{name: "malformed", other: ask("sk-a", `{"model":"gpt-4o"`)},
+		{name: "no object", other: ask("sk-a", `["model","gpt-4o"]`)},
+		{name: "cut off before", other: ask("sk-a", `{"model":"gpt-4o`)},
+		{name: "cut off after", other: ask("sk-a", `{"model":"gpt-4o"`), same: true},
+		{name: "malformed after", other: ask("sk-a", `{"model":"gpt-4o","messages":]`), same: true},
 		{name: "a body that can be read but once", other: oneShot},
 		{name: "told so", options: all, other: ask("sk-b", `{"model":"gpt-4.1"}`), same: true},
 	} {

@@ -74,6 +74,10 @@ func TestNoRefusals(t *testing.T) {
 				"You exceeded your current quota, please check your plan and billing details."),
 		},
 		{
+			Name: "no money, without a code", Request: chat, Sends: sent, Body: short, Status: 429, Header: json,
+			Answers: `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":null}}`,
+		},
+		{
 			Name: "no such key", Request: chat, Sends: sent, Body: short, Status: 401,
 			Header:  header{"Content-Type": "application/json", "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"},
 			Answers: limited("invalid_request_error", "invalid_api_key", "Incorrect API key provided."),

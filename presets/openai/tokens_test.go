@@ -1,6 +1,7 @@
 package openai_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -32,6 +33,67 @@ func TestTokens(t *testing.T) {
 			require.Equal(t, c.want, presettest.Costs(t, policies, r)["openai-tokens"])
 		})
 	}
+}
+
+// TestLongBodies: no more than 64 KB are read, and those from a copy.
+func TestLongBodies(t *testing.T) {
+	picture := strings.Repeat("A", 20<<20)
+	for body, want := range map[string]struct {
+		model  string
+		tokens int
+	}{
+		`{"model":"m","max_tokens":9000000,"input":"` + picture + `"}`: {"m", 9_000_000},
+		`{"input":"` + picture + `","model":"m","max_tokens":9000000}`: {"", 5_242_891},
+	} {
+		var read int
+		r := presettest.Request(t, chat, unreadable{t})
+		r.Header.Set("Content-Type", "application/json")
+		r.ContentLength = int64(len(body))
+		r.GetBody = func() (io.ReadCloser, error) {
+			read = 0
+			return counted{strings.NewReader(body), &read}, nil
+		}
+		policies := openai.Policies(openai.Options{})
+		require.Equal(t, want.tokens, presettest.Costs(t, policies, r)["openai-tokens"])
+		require.LessOrEqual(t, read, 64<<10)
+
+		same := presettest.Request(t, chat, strings.NewReader(`{"model":"`+want.model+`"}`))
+		same.Header = r.Header
+		require.Equal(t, presettest.Budget(t, policies, "openai-tokens", same), presettest.Budget(t, policies, "openai-tokens", r))
+	}
+}
+
+// unreadable is a body that is the base's.
+type unreadable struct{ *testing.T }
+
+func (u unreadable) Read([]byte) (int, error) {
+	u.Error("the body was read")
+	return 0, io.EOF
+}
+
+type counted struct {
+	io.Reader
+	n *int
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	*c.n += n
+	return n, err
+}
+
+func (c counted) Close() error { return nil }
+
+// TestWithoutACopy: a body that can be read but once costs what its length says,
+// and one token at least.
+func TestWithoutACopy(t *testing.T) {
+	r := presettest.Request(t, chat, strings.NewReader(`{"max_tokens":300}`))
+	r.Header.Set("Content-Type", "application/json")
+	r.GetBody = nil
+	policies := openai.Policies(openai.Options{})
+	require.Equal(t, 4, presettest.Costs(t, policies, r)["openai-tokens"])
+	r.ContentLength = -1
+	require.Equal(t, 1, presettest.Costs(t, policies, r)["openai-tokens"])
 }
 
 func TestUploadsHaveNoTokens(t *testing.T) {
