@@ -32,22 +32,25 @@ func acquire(ctx context.Context, l *throttle.Limiter) <-chan call {
 	return got
 }
 
-// asleep returns two sleepers whose store hears nothing. The first has half a second
-// until its start, and 800 ms in all; the second has a second, and patience.
-func asleep(t *testing.T, client *redis.Client) (hasty, patient <-chan call) {
+// asleep returns three sleepers whose store hears nothing, with starts 250 ms apart:
+// one that leaves when it is told to, one that has 800 ms, and one that has patience.
+func asleep(t *testing.T, client *redis.Client) (leaver, hasty, patient <-chan call, leave context.CancelFunc) {
 	s := redisstore.New(client, nil)
 	s.Deafen()
-	l, err := throttle.NewLimiter(s, twice)
+	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(4, time.Second), Jitter: -1})
 	require.NoError(t, err)
 	_, err = l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
+	leaving, leave := context.WithCancel(t.Context())
+	short, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
 	t.Cleanup(cancel)
-	hasty = acquire(ctx, l)
+	leaver = acquire(leaving, l)
 	waiting(t, l, 1)
-	patient = acquire(t.Context(), l)
+	hasty = acquire(short, l)
 	waiting(t, l, 2)
-	return hasty, patient
+	patient = acquire(t.Context(), l)
+	waiting(t, l, 3)
+	return leaver, hasty, patient, leave
 }
 
 // waiting returns when so many starts are booked for later.
@@ -71,10 +74,13 @@ func TestP11_NobodyStartsWhileRedisIsAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Single(t)
-			hasty, patient := asleep(t, server.Client(t))
+			leaver, hasty, patient, leave := asleep(t, server.Client(t))
 			c.away(server)
 			got := <-hasty
 			require.ErrorIs(t, got.err, context.DeadlineExceeded)
+			require.Empty(t, leaver, "it has asked for long")
+			leave()
+			require.ErrorIs(t, (<-leaver).err, context.Canceled)
 			require.Empty(t, patient)
 			back := time.Now()
 			c.back(server)

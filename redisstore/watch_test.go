@@ -62,6 +62,17 @@ func newCrowd(t *testing.T, client func() redis.UniversalClient) *crowd {
 	return c
 }
 
+// listens has all stores hear of penalties before anybody falls asleep. Who books
+// earlier asks in any case.
+func (c *crowd) listens() *crowd {
+	for _, s := range c.stores {
+		s.Prick("sleepers")
+		c.Cleanup(func() { s.Rest("sleepers") })
+		hears(s)
+	}
+	return c
+}
+
 // sleep lets all fall asleep, and returns when their starts are booked.
 func (c *crowd) sleep() {
 	c.Helper()
@@ -132,18 +143,18 @@ func TestP11_SleepersOfAFleet(t *testing.T) {
 	for name, run := range map[string]func(t *testing.T){
 		"news": func(t *testing.T) {
 			_, c := single(t)
-			c.sleep()
+			c.listens().sleep()
 			c.closes(ban)
 		},
 		"cut just before": func(t *testing.T) {
 			server, c := single(t)
-			c.sleep()
+			c.listens().sleep()
 			require.NoError(t, server.Client(t).ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
 			c.closes(ban)
 		},
 		"cut all the time": func(t *testing.T) {
 			server, c := single(t)
-			c.sleep()
+			c.listens().sleep()
 			defer cutAlways(t, server)()
 			c.closes(ban)
 		},
@@ -170,25 +181,19 @@ func TestP11_SleepersOfAFleet(t *testing.T) {
 		"cut for good": func(t *testing.T) {
 			server := redistest.Single(t)
 			c := newCrowd(t, func() redis.UniversalClient { return as(t, server, "~*", "&*", "+@all") })
-			c.sleep()
-			for _, s := range c.stores {
-				hears(s)
-			}
+			c.listens().sleep()
 			as(t, server, "resetchannels") // which cuts who listens
 			c.closes(ban)
 		},
 		"forgotten at once": func(t *testing.T) {
 			server, c := single(t)
-			c.sleep()
-			for _, s := range c.stores {
-				hears(s)
-			}
+			c.listens().sleep()
 			go func() { _ = server.Client(t).FlushAll(t.Context()).Err() }()
 			c.closes(ban)
 		},
 		"a shorter one later": func(t *testing.T) {
 			_, c := single(t)
-			c.sleep()
+			c.listens().sleep()
 			c.all.Go(func() {
 				for range 20 {
 					if err := c.limiters[1].Pause(t.Context(), "", 10*time.Millisecond); err != nil {

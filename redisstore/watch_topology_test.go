@@ -16,7 +16,7 @@ func TestP11_SleepersOnACluster(t *testing.T) {
 	for name, cut := range map[string]bool{"news": false, "cut all the time": true} {
 		t.Run(name, func(t *testing.T) {
 			c := newCrowd(t, func() redis.UniversalClient { return servers.Client(t) })
-			c.sleep()
+			c.listens().sleep()
 			if cut {
 				for _, s := range servers.Servers {
 					defer cutAlways(t, s)()
@@ -34,7 +34,7 @@ func TestP11_SleepersOnACluster(t *testing.T) {
 func TestP11_SleepersOfAFailover(t *testing.T) {
 	servers := redistest.Sentinel(t)
 	c := newCrowd(t, func() redis.UniversalClient { return servers.Client(t) })
-	c.sleep()
+	c.listens().sleep()
 	master := servers.Master.Client(t)
 	const long = 3 * time.Second
 	c.all.Go(func() {
