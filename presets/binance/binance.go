@@ -31,7 +31,8 @@
 // minutes of the clock
 // (https://developers.binance.com/docs/binance-spot-api-docs/websocket-api/rate-limits).
 // Observed: the message (https://github.com/rafa-guillermo/GAS-Binance-API-Test).
-// Inferred: how long a refusal lasts that does not say.
+// From common use: the hosts, what is not covered. Inferred: how long a refusal
+// lasts that does not say, and that a 503 may have a Retry-After (RFC 9110).
 package binance
 
 import (

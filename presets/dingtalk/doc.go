@@ -80,10 +80,10 @@
 // The JSON is found with any status, in what calls itself JSON, text, HTML, XML,
 // application/octet-stream or nothing at all; in an answer of another type only if
 // it is an error or tells a length of up to 4 KB; never in an event stream or
-// behind a Content-Encoding that the client has not taken off. HTML is taken for the ban
-// with status 200 and 403, on the two hosts of the API, unless it was asked for
-// (Accept): with any other status it is likely to be a gateway's own page
-// (inferred).
+// behind a Content-Encoding that the client has not taken off. HTML is taken for
+// the ban with status 200 and 403, on the two hosts of the API, unless it was
+// asked for (Accept): with any other status it is likely to be a gateway's own
+// page (inferred).
 //
 // # APIs
 //
@@ -126,7 +126,7 @@
 // Official: [1], in English [2], free APIs [3], months [4], codes [5], old codes
 // [6], robots' 20 messages and their ten minutes and 410100 (custom robot page of
 // [1]'s site). Observed: the larger editions [7], 130101 [8], the printed end [9],
-// 90030 [10]; in public code: 40/s of a suite, 90017 to 90019, 660026,
+// 90030 [10]; in public code: 40/s of a suite, 90017, 90019, 660026,
 // send.too.fast. Inferred: the zone of printed ends and of months, what is
 // metered, one minute and one second where nothing is printed.
 //

@@ -48,6 +48,7 @@
 //     https://github.com/discord/discord-api-docs/blob/main/developers/topics/rate-limits.mdx
 //   - official (old): milliseconds:
 //     https://github.com/discord/discord-api-docs/blob/main/docs/topics/Rate_Limits.md
+//   - from common use: the host and the paths.
 //   - inferred: which segments of a path are ids, and how the ban looks.
 package discord
 
@@ -70,8 +71,7 @@ type Options struct {
 	// Defaults to nil: all leave from one.
 	Address func(*http.Request) string
 
-	// PerSecond is the global limit. Large bots are given more. Defaults to
-	// 50.
+	// PerSecond is the global limit. Defaults to 50.
 	PerSecond int
 }
 

@@ -40,9 +40,11 @@
 // limits, headers, refusals (https://hextechdocs.dev/rate-limiting), the numbers
 // of production keys also
 // https://github.com/api-evangelist/riot-games/blob/main/rate-limits/riot-games-rate-limits.yml.
-// Observed: fixed windows (the same page), the blacklist and the five seconds
-// (https://github.com/fightmegg/riot-rate-limiter/wiki/429-Reponses). Inferred:
-// which part of a path is the method.
+// Observed: fixed windows (the same page), the blacklist
+// (https://github.com/fightmegg/riot-rate-limiter/wiki/429-Reponses). From common
+// use: hosts and paths, where the key stands. Inferred: the five seconds, which
+// windows methods have, which part of a path is the method, and that a 503 may
+// have a Retry-After (RFC 9110).
 package riot
 
 import (

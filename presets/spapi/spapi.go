@@ -37,7 +37,9 @@
 // (https://developer-docs.amazon.com/sp-api/docs/tokens-api-rate-limits),
 // fulfillment outbound
 // (https://developer-docs.amazon.com/sp-api/docs/fulfillment-outbound-api-rate-limits).
-// Observed: orders, the body. Inferred: how long a refusal lasts.
+// Observed, in public code: orders, the body. From common use: hosts and paths.
+// Inferred: how long a refusal lasts, and that it or a 503 may have a Retry-After
+// (RFC 9110).
 package spapi
 
 import (
