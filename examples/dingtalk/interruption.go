@@ -52,10 +52,19 @@ func interruptionIn(log []fake.Arrival) *interruption {
 
 // silence is how long nobody called.
 func (i *interruption) silence() time.Duration {
-	if i == nil || i.to.IsZero() {
+	if i.to.IsZero() {
 		return 0
 	}
 	return i.to.Sub(i.from.Add(i.stopped))
+}
+
+// parts are the moments before and after the silence; all of them without one.
+func (i *interruption) parts(moments []time.Time) [][]time.Time {
+	if i == nil || i.to.IsZero() {
+		return [][]time.Time{moments}
+	}
+	n, _ := slices.BinarySearchFunc(moments, i.to, time.Time.Compare)
+	return [][]time.Time{moments[:n], moments[n:]}
 }
 
 // gap is the silence as the picture has it: the seconds in which nobody called,

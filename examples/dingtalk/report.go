@@ -95,15 +95,20 @@ func usages(log []fake.Arrival) []usage {
 }
 
 // quota is the shortest time in which the limit lets so many calls through, as
-// a share of the time that they took, but for the idle part of it: 1 is a perfect
-// fleet. It is 0 if there were too few calls to tell.
-func (u usage) quota(perSecond int, idle time.Duration) float64 {
-	n := len(u.served)
-	if n <= perSecond {
+// a share of the time that they took, a ban apart: 1 is a perfect fleet. It is 0
+// if there were too few calls to tell.
+func (u usage) quota(perSecond int, ban *interruption) float64 {
+	var shortest, took time.Duration
+	for _, part := range ban.parts(u.served) {
+		if n := len(part); n > perSecond {
+			shortest += time.Duration((n-1)/perSecond) * time.Second
+			took += part[n-1].Sub(part[0])
+		}
+	}
+	if took == 0 {
 		return 0
 	}
-	shortest := time.Duration((n-1)/perSecond) * time.Second
-	return float64(shortest) / float64(u.served[n-1].Sub(u.served[0])-idle)
+	return float64(shortest) / float64(took)
 }
 
 // most is the largest number of arrivals in any second, at any API.
@@ -144,7 +149,7 @@ func (r *report) table(w io.Writer) {
 	fmt.Fprintln(t, "API\tcalls\tmost in any second\tquota used")
 	for _, u := range r.apis {
 		used := "–"
-		if q := u.quota(limit, r.ban.silence()); q > 0 {
+		if q := u.quota(limit, r.ban); q > 0 {
 			used = fmt.Sprintf("%.1f %%", 100*q)
 		}
 		fmt.Fprintf(t, "%s\t%d\t%d of %d\t%s\n", u.path, len(u.arrivals), fake.Most(u.arrivals, time.Second), limit, used)
