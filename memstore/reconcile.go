@@ -83,15 +83,11 @@ func (r *row) between(since, end int64) (spent, coming int64) {
 }
 
 // lastOf returns when the last starts before an end begin that cost so much
-// together, of those that are to come.
+// together. So much is to come.
 func (r *row) lastOf(cost, end int64) int64 {
 	from := end
 	for i := len(r.entries) - 1; i >= 0 && cost > 0; i-- {
-		e := r.entries[i]
-		if e.first <= r.seen {
-			break
-		}
-		if e.first < end {
+		if e := r.entries[i]; e.first < end {
 			from = e.first
 			cost -= e.n
 		}

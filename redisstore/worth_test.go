@@ -92,7 +92,7 @@ func (f *fleet) told() int {
 	defer f.tap.mu.Unlock()
 	n := 0
 	for _, cmd := range f.tap.cmds {
-		if isScript(cmd) && redisstore.IsReconcile(cmd) {
+		if isReconcile(cmd) {
 			n++
 		}
 	}
@@ -175,6 +175,87 @@ func TestP11_OthersAreNoticed(t *testing.T) {
 		}
 	}
 }
+
+// TestP4_TruthfulBucket lets an upstream keep a bucket, and say with every answer how
+// many tokens are left: first nobody else takes any, then somebody does.
+func TestP4_TruthfulBucket(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, server.Client(t), 1, 0, time.Hour)
+		f.charge = charge("bucket", throttle.TokenBucket(2, time.Second, 40))
+		s, tokens, at := f.stores[0], 40.0, time.Now()
+		request := func(cost float64) throttle.Quota {
+			tokens = min(40, tokens+2*time.Since(at).Seconds()) - cost
+			at = time.Now()
+			require.GreaterOrEqual(t, tokens, -1e-6)
+			return throttle.Quota{Left: int(tokens + 1e-6)}
+		}
+		for i := range 300 {
+			time.Sleep(book(t, s, f.charge) + 10*time.Millisecond)
+			q := request(1)
+			time.Sleep(10 * time.Millisecond)
+			require.NoError(t, s.Reconcile(t.Context(), f.charge, q))
+			time.Sleep(time.Duration(i%7) * 100 * time.Millisecond)
+		}
+		truthful := f.told()
+		require.LessOrEqual(t, truthful, 6, "one for each time in which the bucket fills")
+		time.Sleep(time.Minute)
+		for range 30 {
+			request(10)
+			time.Sleep(book(t, s, f.charge) + 10*time.Millisecond)
+			require.NoError(t, s.Reconcile(t.Context(), f.charge, request(1)))
+			time.Sleep(5500 * time.Millisecond)
+		}
+		require.Greater(t, f.told(), truthful)
+	})
+}
+
+// TestP4_BucketsFill tells what others take, measured by what has flowed in since.
+func TestP4_BucketsFill(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, server.Client(t), 1, 0, time.Hour)
+		c, s := charge("bucket", throttle.TokenBucket(2, time.Second, 40)), f.stores[0]
+		book(t, s, c)
+		for i, step := range []struct{ left, told int }{
+			{39, 0}, {37, 0}, {19, 1}, // what flows in within a second is not worth a call
+			{29, 1}, {27, 1}, {26, 2},
+			{36, 2}, {34, 2}, {33, 3},
+		} {
+			if i > 0 && i%3 == 0 {
+				time.Sleep(5 * time.Second)
+			}
+			state(t, s, c, step.left, 0)
+			require.Equal(t, step.told, f.told(), "step %d", i)
+		}
+	})
+}
+
+// TestP4_ABurstIsToldOnce has many answers come at the same time from a budget that
+// others have spent.
+func TestP4_ABurstIsToldOnce(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, tap := loaded(t, server.Client(t), isReconcile)
+		s.Frugal()
+		c := charge("budget", throttle.PerMinute(100))
+		for range 64 {
+			book(t, s, c)
+		}
+		tap.names()
+		for left := range 30 {
+			go state(t, s, c, left, time.Minute)
+		}
+		synctest.Wait()
+		close(tap.pass)
+		synctest.Wait()
+		names := tap.names()
+		require.Equal(t, "evalsha", names[0])
+		require.LessOrEqual(t, len(names), 2, "once, and perhaps again with the script")
+	})
+}
+
+func isReconcile(cmd redis.Cmder) bool { return isScript(cmd) && redisstore.IsReconcile(cmd) }
 
 // notice returns how many requests of a fleet were refused in five minutes.
 func notice(t *testing.T, c *redis.Client, deaf bool, others int, at time.Duration) int {

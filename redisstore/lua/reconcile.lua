@@ -42,10 +42,10 @@ local function between(since, stop)
 end
 
 -- last_of returns when the last starts before an end begin that cost so much
--- together, of those that are to come.
+-- together. So much is to come.
 local function last_of(cost, stop)
   local from, i = stop, r.size
-  while i > 0 and cost > 0 and r.F[i] > now do
+  while i > 0 and cost > 0 do
     if r.F[i] < stop then
       from, cost = r.F[i], cost - r.N[i]
     end
