@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // beijing is the zone of every time that DingTalk prints, and of its months.
@@ -51,13 +52,13 @@ func (c codes) penalty(end feedback.Penalty) feedback.Penalty {
 		both(wrapped, feedback.First(in(c.numbers(), nil, "sub_code"), in(c.numbers(), subcode, "errmsg"))),
 		both(failed, in(c.words(), lastWord, "code")),
 	)
-	return func(resp *http.Response) time.Duration {
+	return own.Refusals(func(resp *http.Response) time.Duration {
 		d := coded(resp)
 		if d > 0 && denied(resp) > 0 {
 			return 0
 		}
 		return d
-	}
+	})
 }
 
 // failed answers for errors.

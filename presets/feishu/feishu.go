@@ -61,7 +61,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/presets/internal/paid"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // BasicPerMonth is what all custom apps of a tenant on the basic plan may call
@@ -121,7 +121,7 @@ func Policies(o Options) []throttle.Policy {
 	rows := tier("api", "", o.Tier, throttle.Policy{
 		Match: o.Host + "/open-apis/", Cost: o.unlisted,
 		Key:     throttle.Join(o.App, o.Tenant, throttle.Method, family),
-		Penalty: paid.Penalty(o.unlisted, refused),
+		Penalty: own.Penalty(o.unlisted, refused),
 	})
 	for _, api := range slices.Sorted(maps.Keys(o.APIs)) {
 		method, path := split(api)

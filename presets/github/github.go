@@ -75,7 +75,7 @@ import (
 	"net/http"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/presets/internal/paid"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // What the primary limit allows in an hour.
@@ -120,7 +120,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "github-points", Match: "api.github.com/", Key: o.Account, Cost: restPoints,
-			Limit: throttle.PerMinute(900), Penalty: paid.Penalty(restPoints, secondary),
+			Limit: throttle.PerMinute(900), Penalty: own.Penalty(restPoints, secondary),
 		},
 		{
 			Name: "github-graphql-points", Match: "api.github.com/graphql", Key: o.Account, Cost: graphqlPoints,

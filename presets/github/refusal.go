@@ -8,6 +8,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 var (
@@ -31,12 +32,12 @@ var (
 	}.Penalty
 
 	// secondary closes an account.
-	secondary = refused.Penalty(feedback.First(
+	secondary = own.Refusals(refused.Penalty(feedback.First(
 		saysSecondary,
 		spent.Penalty(feedback.For(feedback.No)),
 		feedback.When{Header: map[string]string{"Retry-After": ""}}.Penalty(feedback.RetryAfter(time.Minute)),
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.For(time.Minute)),
-	))
+	)))
 )
 
 var remaining = feedback.Headers{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // refused is the penalty of the 429s that give one of the reasons.
@@ -24,8 +25,8 @@ func reason(resp *http.Response) string { return resp.Header.Get("RateLimit-Reas
 var soon = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Second}.Penalty
 
 // burstRefused is the penalty of all refusals that no other row knows.
-var burstRefused = feedback.First(
+var burstRefused = own.Refusals(feedback.First(
 	refused(feedback.For(feedback.No), "jira-quota-global-based", "jira-quota-tenant-based", "jira-per-issue-on-write"),
 	feedback.When{Status: []int{429}}.Penalty(soon),
 	feedback.When{Status: []int{503}}.Penalty(feedback.RetryAfter(0)),
-)
+))

@@ -74,6 +74,10 @@ func TestNoRefusals(t *testing.T) {
 	presettest.Run(t, jira.Policies(jira.Options{}), []presettest.Case{
 		{Name: "written", Request: write, Status: 204},
 		{
+			Name: "a quota that is back", Request: write, Status: 429,
+			Header: header{"RateLimit-Reason": "jira-quota-global-based", "Retry-After": "0"},
+		},
+		{
 			Name: "near the limit", Request: write, Status: 204,
 			Header: header{"X-RateLimit-NearLimit": "true", "X-RateLimit-Reset": reset, "RateLimit-Reason": "jira-burst-based", "Date": date},
 		},

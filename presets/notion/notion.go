@@ -47,6 +47,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // What the plans allow each connection in a minute.
@@ -115,7 +116,7 @@ func refused(code string) feedback.Penalty {
 }
 
 // connectionRefused is the penalty of all other refusals.
-var connectionRefused = feedback.First(
+var connectionRefused = own.Refusals(feedback.First(
 	feedback.When{Status: []int{429}}.Penalty(feedback.First(
 		feedback.Codes{
 			Fields: reason,
@@ -129,7 +130,7 @@ var connectionRefused = feedback.First(
 		feedback.RetryAfter(time.Minute),
 	)),
 	feedback.When{Status: []int{529, 503}}.Penalty(feedback.RetryAfter(0)),
-)
+))
 
 // endpoint is a [throttle.Policy.Key]: the method, and the path without its ids,
 // as in "GET /v1/blocks/*/children".

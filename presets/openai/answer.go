@@ -8,6 +8,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // usage is what a request has cost in the end.
@@ -29,19 +30,22 @@ var tokensRefused = feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
 	End:    wait,
 }.Penalty)
 
+// noMoney knows the 429 that is no refusal: it stays one until the bill is paid.
+var noMoney = feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
+	Fields: []string{"error.code", "error.type"},
+	Lasts:  map[string]time.Duration{"insufficient_quota": feedback.No},
+}.Penalty)
+
 // requestsRefused is the penalty of all other refusals.
 var requestsRefused = feedback.First(
-	feedback.When{Status: []int{429}}.Penalty(feedback.First(
+	noMoney,
+	own.Refusals(feedback.When{Status: []int{429}}.Penalty(feedback.First(
 		feedback.Codes{
 			Fields: []string{"error.type"},
 			Lasts:  map[string]time.Duration{"tokens": feedback.No},
 		}.Penalty,
-		feedback.Codes{
-			Fields: []string{"error.code", "error.type"},
-			Lasts:  map[string]time.Duration{"insufficient_quota": feedback.No},
-		}.Penalty,
 		wait,
-	)),
+	))),
 	feedback.When{Status: []int{503}}.Penalty(feedback.RetryAfter(0)),
 )
 

@@ -69,12 +69,12 @@ func TestNoRefusals(t *testing.T) {
 	json := header{"Content-Type": "application/json"}
 	presettest.Run(t, openai.Policies(openai.Options{}), []presettest.Case{
 		{
-			Name: "no money", Request: chat, Sends: sent, Body: short, Status: 429, Header: json,
+			Name: "no money", NoRefusal: true, Request: chat, Sends: sent, Body: short, Status: 429, Header: json,
 			Answers: limited("insufficient_quota", "insufficient_quota",
 				"You exceeded your current quota, please check your plan and billing details."),
 		},
 		{
-			Name: "no money, without a code", Request: chat, Sends: sent, Body: short, Status: 429, Header: json,
+			Name: "no money, without a code", NoRefusal: true, Request: chat, Sends: sent, Body: short, Status: 429, Header: json,
 			Answers: `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":null}}`,
 		},
 		{

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // unsaid is for how long a refusal counts that does not say so.
@@ -18,12 +19,12 @@ func refused(kind string) feedback.Penalty {
 }
 
 // serviceRefused is the penalty of all other refusals.
-var serviceRefused = feedback.First(
+var serviceRefused = own.Refusals(feedback.First(
 	feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "application"}}.Penalty(feedback.For(feedback.No)),
 	feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "method"}}.Penalty(feedback.For(feedback.No)),
 	feedback.When{Status: []int{429}}.Penalty(feedback.RetryAfter(unsaid)),
 	feedback.When{Status: []int{503}}.Penalty(feedback.RetryAfter(0)),
-)
+))
 
 // left reads what is left of an app's or a method's window: of "100:120" and
 // "57:120" it is 43, for 120 seconds at the most.

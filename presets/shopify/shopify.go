@@ -58,7 +58,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/presets/internal/paid"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // A Plan is what a store's plan allows one app.
@@ -106,7 +106,7 @@ func Policies(o Options) []throttle.Policy {
 	return []throttle.Policy{
 		{
 			Name: "shopify-rest", Match: rest, Key: appAndStore, Cost: restCalls,
-			Limit: calls, Penalty: paid.Penalty(restCalls, tooMany), Quota: paid.Quota(restCalls, callsLeft(calls)),
+			Limit: calls, Penalty: own.Penalty(restCalls, tooMany), Quota: own.Quota(restCalls, callsLeft(calls)),
 		},
 		{
 			Name: "shopify-graphql", Match: graphql, Key: appAndStore, Cost: o.Estimate,

@@ -53,7 +53,7 @@ import (
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/presets/internal/paid"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // A Tier is how often a method may be called.
@@ -110,7 +110,7 @@ func Policies(o Options) []throttle.Policy {
 		rows = append(rows, throttle.Policy{
 			Name: "slack-tier-" + strconv.Itoa(int(tier)), Match: "slack.com" + prefix,
 			Key: throttle.Join(o.Workspace, o.App, throttle.Path), Cost: cost,
-			Limit: throttle.PerMinute(perMinute[tier]), Penalty: paid.Penalty(cost, refused),
+			Limit: throttle.PerMinute(perMinute[tier]), Penalty: own.Penalty(cost, refused),
 		})
 	}
 	return append(rows, throttle.Policy{

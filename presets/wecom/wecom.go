@@ -72,7 +72,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/presets/internal/paid"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // What a service provider may call from one address; set them as IPPerMinute
@@ -132,7 +132,7 @@ func Policies(o Options) []throttle.Policy {
 		company = throttle.Join(o.Company, throttle.Path)
 		address = throttle.Join(o.Address, throttle.Path)
 		app     = throttle.Join(o.Company, o.App)
-		blocked = paid.Penalty(o.base, refused(o.Blocked))
+		blocked = own.Penalty(o.base, refused(o.Blocked))
 	)
 	return []throttle.Policy{
 		{Name: "wecom-company-minute", Match: host + "/cgi-bin/", Key: company, Cost: o.base,

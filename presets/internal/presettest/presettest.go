@@ -41,6 +41,9 @@ type Case struct {
 	Closes map[string]time.Duration
 	Left   map[string]throttle.Quota // as the answer states it, whatever else is known
 	Costs  map[string]int            // where it is not what was booked
+
+	// NoRefusal says that the answer is certainly none, and so not repeated.
+	NoRefusal bool
 }
 
 // Run plays each case in virtual time, with a store of its own: what the store is
@@ -82,6 +85,7 @@ func (c Case) send(t *testing.T, transport http.RoundTripper) {
 	resp, err := transport.RoundTrip(c.request(t))
 	require.NoError(t, err)
 	defer resp.Body.Close()
+	require.Equal(t, c.NoRefusal, throttle.PenaltyOf(resp) < 0, "whether it is certainly no refusal")
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.Equal(t, c.Answers, string(body), "the body must come through untouched")

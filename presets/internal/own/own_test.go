@@ -1,4 +1,4 @@
-package paid_test
+package own_test
 
 import (
 	"net/http"
@@ -9,14 +9,14 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/presets/internal/paid"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // TestFreeRequests: what an answer to one says is another row's.
 func TestFreeRequests(t *testing.T) {
 	cost := func(r *http.Request) int { return len(r.Method) - len("GET") }
-	closes := paid.Penalty(cost, feedback.For(time.Second))
-	leaves := paid.Quota(cost, func(*http.Response) (throttle.Quota, bool) { return throttle.Quota{Left: 7}, true })
+	closes := own.Penalty(cost, feedback.For(time.Second))
+	leaves := own.Quota(cost, func(*http.Response) (throttle.Quota, bool) { return throttle.Quota{Left: 7}, true })
 
 	for method, costs := range map[string]bool{"GET": false, "POST": true} {
 		resp := &http.Response{Request: &http.Request{Method: method}}
@@ -27,4 +27,9 @@ func TestFreeRequests(t *testing.T) {
 	require.Zero(t, closes(&http.Response{}))
 	_, ok := leaves(&http.Response{})
 	require.False(t, ok)
+}
+
+func TestAnothersRefusal(t *testing.T) {
+	require.Zero(t, own.Refusals(feedback.For(feedback.No))(nil))
+	require.Equal(t, time.Second, own.Refusals(feedback.For(time.Second))(nil))
 }

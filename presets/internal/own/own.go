@@ -1,6 +1,6 @@
-// Package paid keeps the rows of a table from answering for requests that are
-// free under them: an upstream that refuses one of those speaks of another row.
-package paid
+// Package own keeps each row of a table to its own business: what an answer says
+// of another row is for that row to say.
+package own
 
 import (
 	"net/http"
@@ -11,7 +11,7 @@ import (
 )
 
 // Penalty returns p for the answers to requests that cost something, and 0 for
-// all others.
+// all others: an upstream that refuses one that is free speaks of another row.
 func Penalty(cost func(*http.Request) int, p feedback.Penalty) feedback.Penalty {
 	return func(resp *http.Response) time.Duration {
 		if resp.Request == nil || cost(resp.Request) == 0 {
@@ -30,4 +30,10 @@ func Quota(cost func(*http.Request) int, q feedback.Quota) feedback.Quota {
 		}
 		return q(resp)
 	}
+}
+
+// Refusals returns p, and 0 where p is [feedback.No]: what another row is closed by
+// is a refusal all the same, and may be repeated.
+func Refusals(p feedback.Penalty) feedback.Penalty {
+	return func(resp *http.Response) time.Duration { return max(0, p(resp)) }
 }
