@@ -20,13 +20,17 @@ const LongestWait = 5 * time.Minute
 // After anything else it is what the answer asks for, as [throttle.RetryAfter]
 // reads it and at most [LongestWait], and a random time on top: up to shortest
 // at first, up to twice as much after each further attempt, and never more than
-// longest. So callers that failed together do not come back together.
+// longest. So callers that failed together do not come back together. After an
+// answer, in a client of [NewClient], all of it ends before the context does.
 func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
 	if throttle.PenaltyOf(resp) > 0 {
 		return 0
 	}
-	stated := min(throttle.RetryAfter(resp), LongestWait)
-	return stated + random(ceiling(shortest, longest, attempt))
+	stated, more := min(throttle.RetryAfter(resp), LongestWait), ceiling(shortest, longest, attempt)
+	if room, bounded := room(resp); bounded {
+		more = min(more, room-stated)
+	}
+	return stated + random(more)
 }
 
 // ceiling doubles d as often as there were attempts before, up to longest.

@@ -35,11 +35,13 @@ import (
 //     that nothing is ever repeated with an empty body;
 //   - a request that is not idempotent and was redirected: what redirected it
 //     may have acted on it;
+//   - an answer of which a policy says that it is certainly no refusal
+//     ([throttle.PenaltyOf] is negative), whatever its status;
 //   - an answer whose Retry-After is for this request alone to wait out, because
 //     no policy has closed a budget, and which asks for more than [LongestWait] or
 //     than the context allows. The caller gets that answer at once;
-//   - errors that stay: too many redirects, a certificate that is not trusted,
-//     an unknown scheme, a field that is not valid.
+//   - errors that stay: too many redirects, one to nowhere, a certificate that
+//     is not trusted, an unknown scheme, a field that is not valid.
 //
 // It never returns an error, so the request's own reaches the caller. A client
 // that was not made by [NewClient] does not tell what request has failed; then
@@ -56,7 +58,9 @@ func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 
 // answered decides about a request that has an answer.
 func answered(ctx context.Context, resp *http.Response) bool {
-	if throttle.PenaltyOf(resp) == 0 && !fits(ctx, throttle.RetryAfter(resp)) {
+	penalty := throttle.PenaltyOf(resp)
+	tooLong := penalty == 0 && throttle.RetryAfter(resp) > LongestWait
+	if penalty < 0 || tooLong || !canWait(ctx, resp, 0) {
 		return false
 	}
 	refused := refused(resp)
@@ -70,10 +74,12 @@ func refused(resp *http.Response) bool {
 		throttle.PenaltyOf(resp) > 0 && resp.StatusCode < http.StatusInternalServerError
 }
 
-// fits reports whether a caller can sleep for d by itself.
-func fits(ctx context.Context, d time.Duration) bool {
-	deadline, ok := ctx.Deadline()
-	return d <= LongestWait && (!ok || d < time.Until(deadline))
+// canWait reports whether the context leaves time for what the answer asks for
+// and, on top, for d. A budget needs none: if it is closed for too long, the next
+// attempt learns that at once.
+func canWait(ctx context.Context, resp *http.Response, d time.Duration) bool {
+	deadline, bounded := ctx.Deadline()
+	return !bounded || throttle.PenaltyOf(resp) > 0 || throttle.RetryAfter(resp)+d < time.Until(deadline)
 }
 
 // repeatable reports whether a request may be sent again after an attempt of
@@ -110,20 +116,21 @@ func failed(ctx context.Context, resp *http.Response, err error) bool {
 	if ours(err) {
 		return false
 	}
-	reason, ok := err.(*url.Error)
+	attempt, ok := err.(*url.Error)
 	if !ok {
 		return resp != nil && repeatable(resp.Request, false)
 	}
 	if resp != nil { // CheckRedirect has stopped the request
 		return false
 	}
-	if again, _ := retryablehttp.DefaultRetryPolicy(ctx, nil, plain(reason)); !again {
+	shown := plain(attempt)
+	if again, _ := retryablehttp.DefaultRetryPolicy(ctx, nil, shown); !again || shown.Err == errLocation {
 		return false
 	}
-	if f, ok := reason.Err.(*failure); ok {
+	if f, ok := attempt.Err.(*failure); ok {
 		return f.repeatable
 	}
-	return idempotent(strings.ToUpper(reason.Op))
+	return idempotent(strings.ToUpper(attempt.Op))
 }
 
 // ours reports whether the throttle did not send the request, or its caller

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/stretchr/testify/require"
@@ -102,6 +103,32 @@ func TestCheckRetry(t *testing.T) {
 			}
 			require.Equal(t, []int{c.usual, c.ours, c.own}, []int{count(usual), count(retry.NewClient), count(own)})
 		})
+	}
+}
+
+// TestCertainlyNoRefusal: what a policy has denied is not repeated, whatever it
+// looks like, unless another policy takes it for a refusal.
+func TestCertainlyNoRefusal(t *testing.T) {
+	denying := throttle.Policy{
+		Name: "money", Limit: throttle.PerSecond(1000),
+		Penalty: func(*http.Response) time.Duration { return -1 },
+	}
+	for _, c := range []struct {
+		policies []throttle.Policy
+		want     int
+	}{
+		{[]throttle.Policy{denying}, 1},
+		{[]throttle.Policy{denying, recognised}, 1},
+		{[]throttle.Policy{denying, open}, 5},
+		{[]throttle.Policy{recognised}, 5},
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			synctest.Test(t, func(t *testing.T) {
+				up := newUpstream(answer(429, "no money", "Retry-After", "1"))
+				require.Equal(t, 429, status(t, retry.NewClient(newTransport(t, up, c.policies...)), request(t, method, home, nil)))
+				require.Len(t, up.seen(), c.want)
+			})
+		}
 	}
 }
 

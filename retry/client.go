@@ -1,10 +1,10 @@
 package retry
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -23,22 +23,36 @@ const (
 // NewClient returns a client whose every attempt passes through t and is
 // charged. It decides by [CheckRetry] and waits by [Backoff]; it logs nothing.
 //
+// It does not begin a wait for which the context leaves too little time: less
+// than the answer asks for and RetryWaitMin. Then the caller gets the answer, or
+// the error, at once.
+//
 // When it gives up, the caller gets what [http.Client] would return: the last
 // answer with its body unread, or the last error, in which the URL is cut down
-// to its host, because tokens stand in paths and queries. Never both.
+// to its host, because tokens stand in paths and queries. Never both. Another
+// ErrorHandler that hands on the last answer hands on a body that is closed a
+// moment after its first read.
 //
 // The client does not close idle connections: t may be shared, and one request
 // that failed must not cost the others theirs. Call t.CloseIdleConnections.
 func NewClient(t *throttle.Transport) *retryablehttp.Client {
-	return &retryablehttp.Client{
+	c := &retryablehttp.Client{
 		HTTPClient:   &http.Client{Transport: attempts{t}},
 		RetryMax:     DefaultRetryMax,
 		RetryWaitMin: DefaultRetryWaitMin,
 		RetryWaitMax: DefaultRetryWaitMax,
-		CheckRetry:   CheckRetry,
 		Backoff:      Backoff,
 		ErrorHandler: giveUp,
 	}
+	c.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
+		again, err := CheckRetry(ctx, resp, err)
+		again = again && canWait(ctx, resp, ceiling(c.RetryWaitMin, c.RetryWaitMax, 0))
+		if again && resp != nil {
+			spend(ctx, resp)
+		}
+		return again, err
+	}
+	return c
 }
 
 // attempts is the transport below the client. It tells CheckRetry of a failed
@@ -50,7 +64,7 @@ type attempts struct{ throttle *throttle.Transport }
 func (a attempts) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := a.throttle.RoundTrip(r)
 	if err != nil {
-		return nil, &failure{err, repeatable(r, unsent(err))}
+		return nil, &failure{reason(err), repeatable(r, unsent(err))}
 	}
 	return resp, nil
 }
@@ -77,30 +91,4 @@ func (f *failure) Unwrap() error { return f.error }
 func (f *failure) Timeout() bool {
 	var failed net.Error
 	return errors.As(f.error, &failed) && failed.Timeout()
-}
-
-// giveUp is the client's ErrorHandler.
-func giveUp(resp *http.Response, err error, _ int) (*http.Response, error) {
-	if err == nil {
-		return resp, nil
-	}
-	if resp != nil && resp.Body != nil {
-		resp.Body.Close()
-	}
-	if failed, ok := err.(*url.Error); ok { // not what a ResponseHandler has wrapped
-		return nil, plain(failed)
-	}
-	return nil, err
-}
-
-// plain returns the error as http.Client would, but for what may be secret.
-func plain(failed *url.Error) *url.Error {
-	e := &url.Error{Op: failed.Op, Err: failed.Err}
-	if u, err := url.Parse(failed.URL); err == nil {
-		e.URL = (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
-	}
-	if f, ok := failed.Err.(*failure); ok {
-		e.Err = f.error
-	}
-	return e
 }

@@ -81,6 +81,51 @@ func TestPitfall_Secrets(t *testing.T) {
 	})
 }
 
+// TestSecretsInTheReason: what http.Client prints of a Location that it cannot
+// follow, and a base of the URL it had. P14
+func TestSecretsInTheReason(t *testing.T) {
+	for _, c := range []struct {
+		base base
+		sent int
+		want string
+	}{
+		{
+			answer(302, "", "Location", "http://h/%zz?access_token=query-token"), 1,
+			`Get "http://api.example.com": failed to parse Location header`,
+		},
+		{
+			failing(&url.Error{Op: "Get", URL: secret, Err: errReset}), 5,
+			`Get "http://api.example.com": Get "http://api.example.com": connection reset`,
+		},
+		{
+			failing(&url.Error{Op: "parse", URL: "http://h/%zz?access_token=query-token", Err: url.EscapeError("%zz")}), 5,
+			`Get "http://api.example.com": parse "": invalid URL escape "%zz"`,
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			up := newUpstream(c.base)
+			_, err := retry.NewClient(newTransport(t, up)).Do(request(t, http.MethodGet, secret, nil))
+			require.EqualError(t, err, c.want)
+			require.Len(t, up.seen(), c.sent)
+		})
+	}
+}
+
+// TestSecretsInATimeout: http.Client makes a text of the error. P14
+func TestSecretsInATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := retry.NewClient(newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			time.Sleep(1) // until http.Client knows, too
+			return nil, &url.Error{Op: "Get", URL: secret, Err: r.Context().Err()}
+		})))
+		client.HTTPClient.Timeout = time.Second
+		_, err := client.Do(request(t, http.MethodPost, secret, nil))
+		require.ErrorContains(t, err, "Client.Timeout exceeded")
+		require.NotContains(t, err.Error(), "token")
+	})
+}
+
 // TestAnAttemptTimesOut: HTTPClient.Timeout is for one attempt. If that ends and
 // the context does not, an idempotent request is sent again.
 func TestAnAttemptTimesOut(t *testing.T) {

@@ -29,7 +29,8 @@
 // long as its context and MaxWait allow, and not at all, but refused with a
 // *[throttle.LimitError], if that is not long enough. Nothing sleeps beside the
 // budget. Where no policy speaks for a request [Backoff] obeys Retry-After for
-// this one caller, within reason.
+// this one caller, within reason. A wait that the context leaves no time for is
+// not begun: the caller gets the answer, which says more than that time is up.
 //
 // [http.Client].Timeout of the standard client, like the deadline of a context,
 // is for a request with all its repeats. HTTPClient.Timeout is for one attempt,
@@ -45,9 +46,10 @@
 // failure, and so may do twice what was asked for once.
 //
 // A refusal is a 429, and any answer below 500 for which a policy's Penalty is
-// not 0, a 200 with a code in its body too. So a Penalty must be 0 for an answer
-// that has granted what was asked; how much that has left of a quota is for
-// [throttle.Policy.Quota] to say.
+// more than 0, a 200 with a code in its body too. So a Penalty must be 0 for an
+// answer that has granted what was asked; how much that has left of a quota is
+// for [throttle.Policy.Quota] to say. A Penalty of less than 0 says that an answer
+// is certainly no refusal: then it is not repeated, even if it is a 429.
 //
 // # Bodies
 //
@@ -65,7 +67,7 @@
 // once and never renewed.
 //
 // Of an answer that is not the last at most 4 KB are read, to keep its
-// connection. The last one is the caller's, unread.
+// connection, and only for a moment. The last one is the caller's, unread.
 //
 // # Errors
 //

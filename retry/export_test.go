@@ -1,0 +1,4 @@
+package retry
+
+// DrainTime is for tests.
+const DrainTime = drainTime
