@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,23 +20,34 @@ import (
 // Windows are an upstream that counts what arrives in windows of the clock, and says
 // and, in whole seconds, for how long.
 type windows struct {
-	n, used           int
-	answered, refused int
-	per               time.Duration
-	window            time.Time
+	n   int
+	per time.Duration
+
+	mu                      sync.Mutex
+	used, answered, refused int
+	window                  time.Time
 }
 
+// request is one of the fleet's.
 func (u *windows) request() throttle.Quota {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	u.answered++
-	u.spend(1)
-	if u.used > u.n {
+	if u.take(1); u.used > u.n {
 		u.refused++
 	}
-	left, reset := u.n-u.used, time.Until(u.window.Add(u.per))
-	return throttle.Quota{Left: max(0, left), Reset: (reset + time.Second - 1).Truncate(time.Second)}
+	reset := time.Until(u.window.Add(u.per))
+	return throttle.Quota{Left: max(0, u.n-u.used), Reset: (reset + time.Second - 1).Truncate(time.Second)}
 }
 
+// spend is what others do.
 func (u *windows) spend(n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.take(n)
+}
+
+func (u *windows) take(n int) {
 	if now := time.Now().Truncate(u.per); now != u.window {
 		u.used, u.window = 0, now
 	}
@@ -45,7 +57,7 @@ func (u *windows) spend(n int) {
 // A fleet is some stores that share a budget, and what they do at the upstream.
 type fleet struct {
 	*testing.T
-	windows
+	*windows
 	deaf   bool // nobody listens to what the upstream says
 	charge throttle.Charge
 	stores []*redisstore.Store
@@ -53,7 +65,7 @@ type fleet struct {
 }
 
 func newFleet(t *testing.T, c *redis.Client, stores, n int, per time.Duration) *fleet {
-	f := &fleet{T: t, windows: windows{n: n, per: per}, charge: charge("shared", throttle.SlidingWindow(n, per))}
+	f := &fleet{T: t, windows: &windows{n: n, per: per}, charge: charge("shared", throttle.SlidingWindow(n, per))}
 	f.charge.Jitter = 20 * time.Millisecond
 	_, f.tap = loaded(t, c, nil)
 	for range stores {
@@ -142,15 +154,16 @@ func TestP4_TruthfulAnswersToAFleet(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet(t, server.Client(t), stores, 100, 10*time.Second)
 				rng := rand.New(rand.NewPCG(uint64(stores), 4))
+				var all sync.WaitGroup
 				for i := range 20 {
 					s, travel := f.stores[i%stores], time.Duration(1+rng.IntN(10))*time.Millisecond
-					go func() {
+					all.Go(func() {
 						for range 25 {
 							f.send(t.Context(), s, travel)
 						}
-					}()
+					})
 				}
-				time.Sleep(time.Minute)
+				all.Wait()
 				require.Equal(t, 500, f.answered)
 				require.LessOrEqual(t, f.told(), 5*stores, "one for each window and store")
 				require.Zero(t, f.refused)
@@ -264,7 +277,7 @@ func notice(t *testing.T, c *redis.Client, deaf bool, others int, at time.Durati
 	time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + at)))
 	done := make(chan bool)
 	go func() {
-		for i := 0; f.answered < 450; i++ {
+		for i := range 450 {
 			f.send(t.Context(), f.stores[i%3], 5*time.Millisecond)
 			time.Sleep(200 * time.Millisecond)
 		}
