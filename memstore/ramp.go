@@ -51,15 +51,18 @@ func (s *search) newRamp() *search {
 	return &search{row: r, rule: s.rule}
 }
 
-// windowRamp takes all but its share of each of the first windows.
+// windowRamp takes all but its share of each of the first windows. What it takes
+// is never joined with starts around it: it would reach as far as they do, and
+// close what lies between it and the next step.
 func (s *search) windowRamp() []entry {
 	u, begin := &s.rule, s.row.paused
-	r := row{entries: slices.Clone(s.row.entries)}
+	entries := slices.Clone(s.row.entries)
 	for _, part := range steps {
-		r.add(begin, begin, u.n-(u.n+part-1)/part)
+		i := (&row{entries: entries}).after(begin)
+		entries = slices.Insert(entries, i, entry{begin, begin, u.n - (u.n+part-1)/part})
 		begin = u.step(begin)
 	}
-	return r.entries
+	return entries
 }
 
 // bucketRamp takes all but a token of a bucket, whatever was spent of it before.

@@ -9,6 +9,19 @@ import (
 
 // rampMoreChecks are about what a slow start has to do with other things.
 var rampMoreChecks = []check{
+	// Limits this large keep starts of a 128th of their window together.
+	{"P11_SlowStartOfALargeLimit", func(b *bench) {
+		for i, l := range []throttle.Limit{throttle.SlidingWindow(10_000, 20*sec), throttle.FixedWindow(10_000, 20*sec)} {
+			c := charge(fmt.Sprint("large ", i), l)
+			b.pause(c, sec)
+			b.at(b.now() + sec)
+			for range 10 {
+				b.starts(50, b.now(), c)
+				b.at(b.now() + 5*ms)
+			}
+		}
+	}},
+
 	{"P11_SlowStartOfLargeCosts", func(b *bench) {
 		for cost, start := range map[int]time.Duration{5: 10 * sec, 10: 11*sec + tick, 20: 12*sec + 2*tick, 40: 13*sec + 3*tick} {
 			c := charge(fmt.Sprint("cost ", cost), throttle.PerSecond(40))

@@ -34,11 +34,13 @@ local function copied_from(r, i)
     size = r.size - i + 1, total = MAX_COUNT, lost = 0, level = 0} -- in any case more than there is room for
 end
 
--- window_ramp takes all but its share of each of the first windows.
+-- window_ramp takes all but its share of each of the first windows. What it takes
+-- is never joined with starts around it: it would reach as far as they do, and
+-- close what lies between it and the next step.
 local function window_ramp(s)
   local ramp, begin = copied_from(s.row, 1), s.row.paused
   for _, part in ipairs(STEPS) do
-    add(ramp, begin, begin, s.n - ceil(s.n / part))
+    insert(ramp, after(ramp, begin), begin, begin, s.n - ceil(s.n / part))
     begin = step(s, begin)
   end
   return ramp
