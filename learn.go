@@ -93,8 +93,9 @@ func (j *journey) quotas(resp *http.Response) (all []quota) {
 		if r.Quota == nil {
 			continue
 		}
-		if q, ok := r.Quota(resp); ok && q.Reset > 0 {
-			q.Left, q.Reset = max(0, q.Left), min(q.Reset, MaxPenalty)
+		// A bucket knows by itself when there will be more.
+		if q, ok := r.Quota(resp); ok && (q.Reset > 0 || c.Limit.kind == Bucket) {
+			q.Left, q.Reset = max(0, q.Left), min(max(0, q.Reset), MaxPenalty)
 			all = append(all, quota{c, q})
 		}
 	}

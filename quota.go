@@ -6,6 +6,10 @@ import "time"
 // hears of others who use the same budget: another team, a program that was not
 // told of throttle.
 type Quota struct {
-	Left  int           // what may still be spent; below 0 means 0
-	Reset time.Duration // for how long that is all there is
+	Left int // what may still be spent; below 0 means 0
+
+	// Reset is for how long that is all there is: until when nothing is given
+	// back, which is not when all of it is. A [TokenBucket] does not need it;
+	// for other limits 0 makes the statement void.
+	Reset time.Duration
 }

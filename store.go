@@ -60,6 +60,7 @@ type Store interface {
 
 	// Reconcile lowers what is left of a budget to what its upstream says. It
 	// never makes more of it, and does nothing to Paced and InFlight charges.
+	// A store may leave out what is not worth a call.
 	Reconcile(ctx context.Context, c Charge, q Quota) error
 
 	// Watch sees to it that the caller of a granted booking learns of a pause
