@@ -17,6 +17,6 @@ func TestContract(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) throttle.Store {
 		client := server.Client(t)
 		require.NoError(t, client.FlushDB(t.Context()).Err())
-		return redisstore.NewAt(client, nil, bubbleClock)
+		return atRest(t, redisstore.NewAt(client, nil, bubbleClock))
 	})
 }
