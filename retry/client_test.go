@@ -116,7 +116,7 @@ func TestSecretsInATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := retry.NewClient(newTransport(t, base(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
-			time.Sleep(1) // until http.Client knows, too
+			time.Sleep(time.Millisecond) // until http.Client knows, too
 			return nil, &url.Error{Op: "Get", URL: secret, Err: r.Context().Err()}
 		})))
 		client.HTTPClient.Timeout = time.Second
