@@ -59,8 +59,8 @@ type waiting struct {
 
 // await sleeps until the booked start, or the caller's turn in line, and takes
 // what is InFlight. If the grant turns out to be too old, or a penalty closed a
-// budget meanwhile, it is given up and another one taken. Await returns errReplaced, with the place still held, when
-// the policies were replaced meanwhile.
+// budget meanwhile, it is given up and another one taken. Await returns
+// errReplaced, with the place still held, when the policies were replaced.
 func (h *hold) await(ctx context.Context, w waiting) error {
 	for {
 		err := h.sleep(ctx, w)
