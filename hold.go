@@ -26,6 +26,7 @@ type hold struct {
 	inFlight bool          // some charges are InFlight
 	boarded  *boarding     // those, if they were taken after the start was booked
 	sure     time.Duration // when the store said last that the start may be used
+	asking   time.Duration // and how long it took to say so
 	watch    Watch         // over a start that is waited for; nil: none
 	news     chan struct{} // what the watch tells; nil: there was none yet
 }
@@ -113,7 +114,7 @@ func (h *hold) book(ctx context.Context) error {
 		h.forget() // given back or lost: it must not be given back twice
 		return h.failure(ctx, err)
 	}
-	h.grant, h.sure = g, now()-g.Age/2 // about when it was decided
+	h.grant, h.sure, h.asking = g, now()-g.Age/2, g.Age // about when it was decided
 	if !h.placed() {
 		return h.refusal(g)
 	}

@@ -147,16 +147,21 @@ func (j *journey) tellOf(l lesson) {
 	}
 	ctx, cancel := j.toTell(tellTime)
 	defer cancel()
-	for _, q := range l.quotas {
+	j.settle(ctx, l.costs)
+	for _, q := range l.quotas { // which know of the true costs
 		if err := j.store.Reconcile(ctx, *q.charge, q.Quota); err != nil {
 			j.failedTo(ctx, q.charge, q.Reset, err)
 		}
 	}
-	if l.costs == nil {
+}
+
+// settle tells the store what the request has cost; nil: what was booked.
+func (j *journey) settle(ctx context.Context, costs []int) {
+	if costs == nil {
 		return
 	}
-	if err := j.store.Settle(ctx, &j.booking, j.grant, l.costs); err != nil {
-		for i, cost := range l.costs {
+	if err := j.store.Settle(ctx, &j.booking, j.grant, costs); err != nil {
+		for i, cost := range costs {
 			if c := &j.booking.Charges[i]; c.Cost != cost {
 				j.failedTo(ctx, c, 0, err)
 			}

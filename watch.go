@@ -14,7 +14,7 @@ const fresh = 5 * time.Millisecond
 var errDoubt = errors.New("throttle: there may be a penalty")
 
 // unsure reports whether the start is to be confirmed before it is used.
-func (h *hold) unsure() bool { return now()-h.sure > fresh+h.ahead() }
+func (h *hold) unsure() bool { return now()-h.sure > fresh+min(h.ahead(), h.asking) }
 
 // ahead is how much before the start it is time to confirm it: as long as the
 // store takes to answer, if that matters. What it took this caller counts too,
@@ -29,15 +29,19 @@ func (h *hold) ahead() time.Duration {
 // confirm asks the store whether the start may still be used, and books another
 // one if not.
 func (h *hold) confirm(ctx context.Context) error {
-	h.booking.MaxWait = h.patience(ctx, now())
+	asked := now()
+	h.booking.MaxWait = h.patience(ctx, asked)
 	h.keepWatch()
 	ok, err := h.watch.Confirm(ctx)
 	h.sure = now()
+	h.asking = h.sure - asked
 	switch {
 	case err != nil:
 		h.cancel()
 		return h.failure(ctx, err)
-	case !ok:
+	case !ok, h.sure-max(asked, h.due) > DefaultJitter:
+		// Starts that were held up by the store would leave together. Whoever has
+		// no Jitter may be late by itself, but not for that.
 		return h.book(ctx)
 	}
 	return nil

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -35,7 +36,8 @@ const askMost = 256
 
 var errUnsure = errors.New("redisstore: no word whether a penalty closes the start")
 
-// askClosed finds out whether the budgets of a vigil are closed.
+// askClosed finds out whether the budgets of a vigil are closed. What it finds is
+// news to all who watch them.
 func (s *Store) askClosed(ctx context.Context, v *vigil) error {
 	if len(v.keys) == 0 {
 		return nil
@@ -53,15 +55,9 @@ func (s *Store) askClosed(ctx context.Context, v *vigil) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-timeUp:
-		return errors.Join(errUnsure, noAnswer(nil))
+		return fmt.Errorf("%w: %w", errUnsure, errNoAnswer)
 	}
-	if q.err != nil {
-		return q.err
-	}
-	for _, key := range v.keys {
-		v.hear(q.keys[key])
-	}
-	return nil
+	return q.err
 }
 
 // wonder joins the next question, and begins to ask if nobody does.
@@ -107,7 +103,10 @@ func (s *Store) inquire(channel string, a *asking) {
 			return
 		}
 		s.asks.mu.Unlock()
-		q.err = s.answer(q)
+		asked := time.Now()
+		if q.err = s.answer(q); q.err == nil {
+			s.vigils.answered(q.keys, asked)
+		}
 		close(q.done)
 	}
 }
@@ -120,7 +119,7 @@ func (s *Store) answer(q *question) error {
 			return s.call(scriptClosed, func(edges) ([]string, numbers) { return some, nil })
 		})
 		if err != nil {
-			return errors.Join(errUnsure, err)
+			return fmt.Errorf("%w: %w", errUnsure, err)
 		}
 		if v.size() != 1+2*len(some) {
 			return errAnswer

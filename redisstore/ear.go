@@ -118,7 +118,7 @@ func (s *Store) subscribe(ctx context.Context, e *ear) (sub *redis.PubSub) {
 // After a silence it says something by itself, and then asks for any answer.
 func (s *Store) follow(ctx context.Context, sub *redis.PubSub, e *ear) (worked bool) {
 	for silences := 0; ; {
-		m, err := sub.ReceiveTimeout(ctx, earSilent)
+		m, err := sub.ReceiveTimeout(ctx, s.ears.quiet(e))
 		switch {
 		case err == nil:
 			worked, silences = true, 0

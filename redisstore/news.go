@@ -34,8 +34,9 @@ const (
 	recentMost = 1 << 12
 )
 
-// add begins a vigil. What was heard before the answer to its booking came counts
-// too; if that is forgotten, the vigil must ask.
+// add begins a vigil. If something was heard of its budgets before the answer to
+// its booking came, or may have been and is forgotten, the vigil must ask: nobody
+// knows which of the two was later.
 func (vs *vigils) add(v *vigil) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -45,18 +46,43 @@ func (vs *vigils) add(v *vigil) {
 		}
 		vs.all[key][v] = struct{}{}
 	}
-	if v.since.Before(vs.from) {
-		v.since = time.Time{}
-	}
+	heard := v.since.Before(vs.from)
 	for i := len(vs.recent) - 1; i >= 0 && !vs.recent[i].at.Before(v.since); i-- {
 		if r := &vs.recent[i]; slices.Contains(v.keys, r.key) {
-			v.hear(closing{end: r.end})
+			heard = true
 			if r.end == 0 && r.at.After(v.since) {
 				v.lifted.Store(true)
 			}
 		}
 	}
-	v.tell()
+	if heard {
+		v.since = time.Time{}
+		v.tell()
+	}
+}
+
+// since returns when all pauses are known from that concern a vigil.
+func (vs *vigils) since(v *vigil) time.Time {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	return v.since
+}
+
+// answered passes on what was asked at that time of some budgets.
+func (vs *vigils) answered(found map[string]closing, asked time.Time) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	for key, c := range found {
+		for v := range vs.all[key] {
+			v.hear(c)
+			if !slices.ContainsFunc(v.keys, func(key string) bool { _, ok := found[key]; return !ok }) {
+				v.since = asked
+			}
+			if v.useless() {
+				v.tell()
+			}
+		}
+	}
 }
 
 // remove ends a vigil.
@@ -89,8 +115,9 @@ func (vs *vigils) heard(key string, c closing) {
 		if c.end == 0 {
 			v.lifted.Store(true)
 		}
-		v.hear(c)
-		v.tell()
+		if v.hear(c); v.useless() {
+			v.tell()
+		}
 	}
 }
 

@@ -19,8 +19,9 @@ type proof struct {
 
 const (
 	probeEvery = time.Second
-	probeMark  = "~"                // begins what an ear says to itself
-	trust      = 3 * probeEvery / 2 // for how long after the last proof an ear is believed to hear
+	leastQuiet = 50 * time.Millisecond
+	probeMark  = "~"            // begins what an ear says to itself
+	trust      = 2 * probeEvery // for how long after the last proof an ear is believed to hear
 )
 
 // born is what the times in what ears say are counted from.
@@ -69,6 +70,16 @@ func (es *ears) covers(channel string, since time.Time) bool {
 	}
 	p := &e.proof
 	return !p.since.IsZero() && !p.since.After(since) && time.Since(p.until) < trust
+}
+
+// quiet returns how long to listen before it is time to say something again.
+func (es *ears) quiet(e *ear) time.Duration {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if e.proof.subscribed.IsZero() || e.proof.saying {
+		return earSilent
+	}
+	return min(earSilent, max(leastQuiet, probeEvery-time.Since(e.proof.said)))
 }
 
 // probe says something, if it is time to. The call takes as long as the client

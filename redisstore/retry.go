@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -25,8 +26,13 @@ func patienceFor(maxWait time.Duration) time.Duration {
 // noAnswer is what a caller gets whose time is up; last is why the last call
 // failed, if one did.
 func noAnswer(last error) error {
-	return errors.Join(errors.New("redisstore: no answer in time"), last)
+	if last == nil {
+		return errNoAnswer
+	}
+	return fmt.Errorf("%w: %w", errNoAnswer, last)
 }
+
+var errNoAnswer = errors.New("redisstore: no answer in time")
 
 // retry calls f, which may be repeated without harm, until it succeeds, fails for
 // good, or ctx ends. The client does not promise to obey a context while a

@@ -16,8 +16,9 @@ type vigil struct {
 	group  string
 	keys   []string // of the budgets that count
 	mark   int64
-	due    time.Time // the start, or a little later
-	since  time.Time // all pauses stored before then are known
+	due    time.Time     // the start, or a little later
+	since  time.Time     // all pauses stored before then are known; guarded by the lock of the vigils
+	doubt  time.Duration // by how much due may be too late, and an end that is heard of
 	news   chan<- struct{}
 	ear    bool        // the start is so far away that it is worth listening
 	closed atomic.Bool // a pause closes the start
@@ -44,7 +45,7 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 // watch is Watch for budgets in Redis.
 func (s *Store) watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) *vigil {
 	asked := born.Add(time.Duration(g.Stamp))
-	v := &vigil{store: s, b: b, group: b.Charges[0].Budget.Group, mark: g.Mark, since: asked, due: asked.Add(g.Age + g.Wait), news: news}
+	v := &vigil{store: s, b: b, group: b.Charges[0].Budget.Group, mark: g.Mark, since: asked, due: asked.Add(g.Age + g.Wait), doubt: g.Age + clockDoubt, news: news}
 	for i := range b.Charges {
 		switch c := &b.Charges[i]; {
 		case c.Shadow:
@@ -63,12 +64,10 @@ func (s *Store) watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 
 // Confirm implements [throttle.Watch].
 func (v *vigil) Confirm(ctx context.Context) (bool, error) {
-	if !v.useless() && !v.store.ears.covers(v.store.channel(v.group), v.since) {
-		asked := time.Now()
+	if !v.useless() && !v.store.ears.covers(v.store.channel(v.group), v.store.vigils.since(v)) {
 		if err := v.store.askClosed(ctx, v); err != nil {
 			return false, err
 		}
-		v.since = asked
 	}
 	return !v.useless(), nil
 }
@@ -94,21 +93,19 @@ type closing struct {
 }
 
 // clockDoubt is from how much on the two of a closing disagree about a start
-// because the server's clock was set back after it was booked.
-const clockDoubt = time.Second
+// because the server's clock was set back after it was booked, and not because
+// they were on their way.
+const clockDoubt = 250 * time.Millisecond
 
 // hear notes what a vigil's budget is like.
 func (v *vigil) hear(c closing) {
-	if c.end > v.mark || c.left > max(0, time.Until(v.due)+clockDoubt) {
+	if c.end > v.mark || c.left > max(0, time.Until(v.due)+v.doubt) {
 		v.closed.Store(true)
 	}
 }
 
-// tell wakes the caller if there is a reason.
+// tell wakes the caller.
 func (v *vigil) tell() {
-	if !v.useless() {
-		return
-	}
 	select {
 	case v.news <- struct{}{}:
 	default: // it is told already
