@@ -37,5 +37,6 @@ type Event struct {
 	Budget string        // that policy's budget, its key hashed; "" if none
 	Limit  Limit         // that policy's limit
 	Wait   time.Duration // see Kind
+	Paused bool          // that budget is closed, by a penalty or by hand, and not merely full
 	Err    error         // see Kind; nil for the others
 }

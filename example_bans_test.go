@@ -71,6 +71,31 @@ func Example_feedback() {
 	// {"error":{"code":"banned"}} <nil>
 }
 
+// An operator closes a budget of a transport.
+func ExampleTransport_Limiter() {
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store: memstore.New(), Policies: dingtalk.Policies(dingtalk.Options{}), Base: offline,
+	}))
+	ctx := context.Background()
+
+	operator, err := transport.Limiter("dingtalk-ip") // a policy of the table
+	if err == nil {
+		err = operator.Pause(ctx, "", 10*time.Minute) // the key of a policy without a Key is ""
+	}
+	fmt.Println(err)
+
+	req, err := http.NewRequestWithContext(throttle.WithMaxWait(ctx, time.Minute), http.MethodGet, "https://oapi.dingtalk.com/user/get", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = transport.RoundTrip(req)
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// throttle: policy "dingtalk-ip" (10000/20s): closed by a penalty, would wait 10m0s, but MaxWait is 1m0s
+}
+
 // An operator closes a budget for the whole fleet, and opens it again.
 func ExampleLimiter_Pause() {
 	store, ctx := memstore.New(), context.Background()

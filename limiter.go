@@ -21,7 +21,8 @@ type Limiter struct {
 // NewLimiter returns a limiter for the policy's limit. Of the policy it uses
 // Name, Limit, Jitter, Headroom, Shadow and Scope: the key and the cost are
 // arguments of [Limiter.Acquire], and there is no request to match and no answer
-// to learn from. It reports every mistake at once.
+// to learn from. In a cluster Match says where the budgets lie. For those of a
+// [Transport] there is [Transport.Limiter]. It reports every mistake at once.
 func NewLimiter(s Store, p Policy) (*Limiter, error) {
 	r, err := newRule(p, 0)
 	if s == nil {
@@ -30,17 +31,22 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{store: s, charge: r.charge, reserves: r.reserves}
-	l.charge.Budget.Group = p.Name
+	r.charge.Budget.Group = p.Name
 	if p.Match != "" {
-		l.charge.Budget.Group = r.pattern.group()
+		r.charge.Budget.Group = r.pattern.group()
 	}
+	return limiterOf(s, &r), nil
+}
+
+// limiterOf returns a limiter for the rule's budgets.
+func limiterOf(s Store, r *rule) *Limiter {
+	l := &Limiter{store: s, charge: r.charge, reserves: r.reserves}
 	l.holds.New = func() any {
 		h := &hold{store: s, lag: &l.lag, booking: Booking{Charges: []Charge{l.charge}}}
 		h.measure()
 		return h
 	}
-	return l, nil
+	return l
 }
 
 // Acquire waits until the budget of key has room for cost and returns a permit.
@@ -111,7 +117,8 @@ func (l *Limiter) one(key string) Charge {
 
 // Pause closes the budget of key for d, for the whole fleet: nothing starts
 // before the end, whenever its start was booked. Of several pauses the latest end
-// counts, and none is longer than [MaxPenalty]. [Limiter.Resume] ends it early.
+// counts, and none is longer than [MaxPenalty]. [Limiter.Resume] ends it early. A
+// store that is away is asked again until ctx ends, so give it a deadline.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
 	if err := l.store.Pause(ctx, l.one(key), min(d, MaxPenalty)); err != nil {
 		return &StoreError{err}

@@ -48,7 +48,8 @@ type Policy struct {
 	// Quota. Less than 0 says that the answer is certainly no refusal, however
 	// much it looks like one, so that it is not repeated: see [PenaltyOf]. It
 	// may look at the body through [PeekBody] only. At most [MaxPenalty]
-	// counts. Defaults to nil: [RetryAfter].
+	// counts. Defaults to nil: [RetryAfter], whose place another takes: one
+	// that is to know 429 and 503, too, ends with it.
 	Penalty func(*http.Response) time.Duration
 
 	// Quota looks at an answer and returns what the upstream says is left of

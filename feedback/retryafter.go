@@ -12,8 +12,10 @@ import (
 // that [Headers] reads in a Reset. "0" is a legal value that means now: the
 // penalty is 0, and the policy's own limit alone paces what follows.
 //
-// It belongs in a [When]: with 3xx the field says when to follow, and with 202
-// when to ask again.
+// It belongs in a [When]. Without one every answer is a refusal, successes too, and
+// package retry would send each request again; with 3xx the field says when to
+// follow, and with 202 when to ask again. For 429 and 503 alone there is
+// [throttle.RetryAfter].
 func RetryAfter(fallback time.Duration) Penalty {
 	return func(resp *http.Response) time.Duration {
 		if d, ok := retryAfter(resp); ok {
