@@ -23,9 +23,11 @@ const (
 // NewClient returns a client whose every attempt passes through t and is
 // charged. It decides by [CheckRetry] and waits by [Backoff]; it logs nothing.
 //
-// It does not begin a wait for which the context leaves too little time: less
-// than the answer asks for and RetryWaitMin. Then the caller gets the answer, or
-// the error, at once.
+// It does not begin a wait of its own for which the context leaves too little
+// time: less than the answer asks for and RetryWaitMin. Then the caller gets the
+// answer, or the error, at once. Where a policy has closed the budget there is no
+// such wait: the repeat asks the budget, and if that does not fit, the caller gets
+// its *[throttle.LimitError] and the answer is dropped.
 //
 // When it gives up, the caller gets what [http.Client] would return: the last
 // answer with its body unread, or the last error, in which the URL is cut down

@@ -27,8 +27,8 @@
 // An answer by which a policy closes a budget closes it for the fleet. Its
 // request is repeated at once, and the repeat waits in the budget: in line, as
 // long as its context and MaxWait allow, and not at all, but refused with a
-// *[throttle.LimitError], if that is not long enough. Nothing sleeps beside the
-// budget. Where no policy speaks for a request [Backoff] obeys Retry-After for
+// *[throttle.LimitError], if that is not long enough; the upstream's answer is
+// dropped then. Nothing sleeps beside the budget. Where no policy speaks for a request [Backoff] obeys Retry-After for
 // this one caller, within reason. A wait that the context leaves no time for is
 // not begun: the caller gets the answer, which says more than that time is up.
 //
