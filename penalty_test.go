@@ -67,11 +67,11 @@ func TestP11_AnAnswerClosesTheBudget(t *testing.T) {
 				tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerSecond(100), Penalty: c.penalty})
 				line(t, tr, 1, home)
 				line(t, tr, 3, home)
-				pace := 2500 * us // lifts gently, once there is something to lift
+				probe, pace := 250*ms, 2500*us // lifts gently, once there is something to lift
 				if c.want == 0 {
-					pace = 0
+					probe, pace = 0, 0
 				}
-				require.Equal(t, []time.Duration{0, c.want, c.want + pace, c.want + 2*pace}, s.seen())
+				require.Equal(t, []time.Duration{0, c.want, c.want + probe, c.want + probe + pace}, s.seen())
 			})
 		})
 	}
@@ -165,7 +165,7 @@ func TestP11_APenaltyInTheBody(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		line(t, tr, 1, home)
 		line(t, tr, 1, home)
-		require.Equal(t, []time.Duration{0, 2 * time.Second, 2 * time.Second}, s.seen())
+		require.Equal(t, []time.Duration{0, 2 * time.Second, 2250 * ms}, s.seen())
 	})
 }
 

@@ -64,7 +64,7 @@ func (r *row) expiry(now int64) int64 {
 	}
 	end := r.seen
 	if r.paused > 0 {
-		end = max(end, r.paused+int64(len(steps))*r.span)
+		end = max(end, r.paused+max(probeTime, int64(len(steps))*r.span))
 	}
 	if k := len(r.entries); k > 0 {
 		end = max(end, r.entries[k-1].last+r.span)
@@ -129,10 +129,10 @@ func (r *row) atMost(length int64) int64 {
 	return spans * r.most
 }
 
-// prune drops the entries that no start to come can share an interval with.
+// prune drops the entries that matter to no start to come.
 func (r *row) prune(now int64, u *rule) {
 	k := 0
-	for k < len(r.entries) && r.entries[k].last+r.span <= now {
+	for k < len(r.entries) && r.isOver(&r.entries[k], now) {
 		if u.kind == throttle.Paced && r.entries[k].end(u.span, u.n) > now {
 			break
 		}

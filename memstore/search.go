@@ -37,12 +37,12 @@ func (s *search) earliest(t int64) int64 {
 }
 
 // room looks for the first start for which the limit has room: in the row and,
-// until a slow start is over, in its ramp.
+// after a penalty, behind the probe and in the ramp of the slow start.
 func (s *search) room(t int64) int64 {
-	t = s.booked(t)
 	if s.row.paused == 0 {
-		return t
+		return s.booked(t)
 	}
+	t = s.booked(s.row.behindProbe(t))
 	for end := s.rule.rampEnd(s.row.paused); t < end; {
 		if s.ramp == nil {
 			s.ramp = s.newRamp()

@@ -14,15 +14,15 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// TestP11_SlowStartOfACrowd serves many callers with one call while a budget
-// begins slowly: they start as if each had come by itself.
+// TestP11_SlowStartOfACrowd serves many callers with one call after a penalty, when
+// one goes first and then few: they start as if each had come by itself.
 func TestP11_SlowStartOfACrowd(t *testing.T) {
 	const crowd = 80
 	server := redistest.Shared(t)
 	for _, limit := range []throttle.Limit{
-		throttle.PerSecond(40), throttle.PerSecond(1000), throttle.FixedWindow(40, time.Second), throttle.TokenBucket(40, time.Second, 40),
+		throttle.PerSecond(40), throttle.PerSecond(1000), throttle.PerHour(1000), throttle.FixedWindow(40, time.Second), throttle.TokenBucket(40, time.Second, 40),
 	} {
-		for name, pause := range map[string]time.Duration{"closed": 10 * time.Second, "open again": 1500 * time.Millisecond} {
+		for name, pause := range map[string]time.Duration{"closed": 10 * time.Second, "open for one": 1900 * time.Millisecond, "open again": 1500 * time.Millisecond} {
 			t.Run(limit.String()+" "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					client, same := server.Client(t), memstore.New()

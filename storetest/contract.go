@@ -56,7 +56,7 @@ func contract() []check {
 	for _, topic := range [][]check{
 		slidingChecks, largeChecks, alignedChecks, calendarChecks, pacedChecks, bucketChecks,
 		reserveChecks, bookingChecks, spreadChecks, shadowChecks, statusChecks, queueChecks, togetherChecks, cancelChecks,
-		insteadChecks, settleChecks, pauseChecks, rampChecks, rampMoreChecks, watchChecks, resumeChecks, reconcileChecks, reconcileMoreChecks, changeChecks, crowdChecks,
+		insteadChecks, settleChecks, pauseChecks, probeChecks, rampChecks, rampMoreChecks, watchChecks, resumeChecks, reconcileChecks, reconcileMoreChecks, changeChecks, crowdChecks,
 		inFlightChecks, lineChecks, mixedChecks, randomChecks(),
 	} {
 		all = append(all, topic...)

@@ -15,10 +15,11 @@ type ledger struct {
 	stays  map[[16]byte][]stay
 	closed map[[16]byte]int64 // until when a penalty lasts, or lasted
 	ramp   func(c throttle.Charge, stays []stay, closed int64) ramp
+	gap    func(c throttle.Charge, stays []stay, closed int64) gap
 }
 
 func newLedger() *ledger {
-	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), ramp: rampOf}
+	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), ramp: rampOf, gap: gapOf}
 }
 
 // earliest returns the first start that every charge of a booking, made now, has
@@ -49,7 +50,8 @@ type question struct {
 	spread time.Duration
 	stays  []stay
 	closed int64
-	ramp   ramp   // after a penalty
+	gap    gap    // after a penalty
+	ramp   ramp   // the same
 	clear  []stay // what a pace keeps clear of: empty if it does not count
 }
 
@@ -103,6 +105,7 @@ func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question 
 	if c.Limit.Kind() == throttle.Bucket {
 		q.stays = full(c, q.stays)
 	}
+	q.gap = l.gap(c, l.stays[c.Budget.Key], q.closed)
 	q.ramp = l.ramp(c, q.stays, q.closed)
 	q.pacing(now, soonest(k, now))
 	return q
@@ -111,19 +114,22 @@ func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question 
 // allows reports whether the charge could start at t.
 func (q question) allows(t int64) bool { return t >= q.closed && q.hasRoom(t) }
 
-// hasRoom reports whether the limit alone allows a start at t, slow starts
-// included.
+// hasRoom reports whether the limit alone allows a start at t, probes and slow
+// starts included.
 func (q question) hasRoom(t int64) bool {
 	s := stayOf(q.charge, q.spread, t)
-	return q.isClear(t) && fits(q.charge, q.stays, s) && q.ramp.allows(q.charge, s)
+	return q.isClear(t) && q.gap.allows(s) && fits(q.charge, q.stays, s) && q.ramp.allows(q.charge, s)
 }
 
-// next returns the first moment after t at which the charge may begin to fit:
-// a penalty ends, a window ends, a bucket has filled up, or something booked no
-// longer counts. There is one, because t does not fit.
+// next returns the first moment after t at which the charge may begin to fit: a
+// penalty ends, or the gap after it, a window ends, a bucket has filled up, or
+// something booked no longer counts. There is one, because t does not fit.
 func (q question) next(t int64) int64 {
-	if t < q.closed {
+	switch {
+	case t < q.closed:
 		return q.closed
+	case !q.gap.allows(stay{at: t}):
+		return q.gap.end
 	}
 	switch q.charge.Limit.Kind() {
 	case throttle.Aligned:
@@ -182,12 +188,12 @@ func (l *ledger) add(k throttle.Booking, t int64) {
 	}
 }
 
-// remove takes a booked start back out of every budget in which it still counts:
-// a bucket can no longer tell what it spent long ago.
+// remove takes a booked start back out of every budget in which it still counts,
+// as a probe or for the limit: a bucket can no longer tell what it spent long ago.
 func (l *ledger) remove(k throttle.Booking, t, now int64) {
 	for _, c := range k.Charges {
 		key, s := c.Budget.Key, stayOf(c, k.Spread, t)
-		if i := slices.Index(l.stays[key], s); i >= 0 && over(c, s) > now {
+		if i := slices.Index(l.stays[key], s); i >= 0 && max(over(c, s), l.gap(c, []stay{s}, l.closed[key]).end) > now {
 			l.stays[key] = slices.Delete(l.stays[key], i, i+1)
 		}
 	}

@@ -7,21 +7,24 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// rampChecks are about how budgets begin again after a penalty: with an eighth of
-// their limit, then a quarter, then a half, then all of it.
+// rampChecks are about how budgets begin again after a penalty: with one start,
+// then an eighth of their limit, then a quarter, then a half, then all of it.
 var rampChecks = []check{
 	{"P11_SlowStartSliding", func(b *bench) {
 		forty := charge("forty", throttle.PerSecond(40))
 		b.pause(forty, 10*sec)
 		b.isHeld(b.start(10*sec, forty), 0, true)
-		b.starts(4, 10*sec, forty)
+		b.starts(4, 10250*ms, forty)
 		b.isHeld(b.refused(11*sec+tick, forty), 0, true)
 		b.starts(5, 11*sec+tick, forty)
 		b.at(10 * sec)
 		b.isHeld(b.refused(11*sec+tick, forty), 0, false) // slow, but not closed
-		b.starts(5, 11*sec+tick, forty)
-		b.starts(20, 12*sec+2*tick, forty)
-		b.starts(40, 13*sec+3*tick, forty)
+		b.start(11*sec+tick, forty)
+		b.starts(4, 11250*ms+tick, forty)
+		b.starts(16, 12*sec+2*tick, forty)
+		b.starts(4, 12250*ms+2*tick, forty)
+		b.starts(36, 13*sec+3*tick, forty)
+		b.starts(4, 13250*ms+3*tick, forty)
 		b.start(14*sec+4*tick, forty)
 	}},
 
@@ -41,16 +44,20 @@ var rampChecks = []check{
 	{"P11_SlowStartWithJitter", func(b *bench) {
 		nine := late(charge("nine", throttle.PerSecond(9)), 100*ms)
 		b.pause(nine, sec)
-		b.starts(2, sec, nine) // an eighth, rounded up
-		b.starts(3, 2100*ms+tick, nine)
-		b.starts(5, 3200*ms+2*tick, nine)
-		b.starts(9, 4300*ms+3*tick, nine)
+		b.start(sec, nine)
+		b.start(1250*ms, nine) // an eighth, rounded up
+		b.starts(2, 2100*ms+tick, nine)
+		b.start(2350*ms+tick, nine)
+		b.starts(4, 3200*ms+2*tick, nine)
+		b.start(3450*ms+2*tick, nine)
+		b.starts(8, 4300*ms+3*tick, nine)
 	}},
 
 	{"P11_SlowStartAligned", func(b *bench) {
 		forty := charge("forty", throttle.FixedWindow(40, sec))
 		b.pause(forty, 10300*ms)
-		b.starts(5, 10300*ms, forty)
+		b.start(10300*ms, forty)
+		b.starts(4, 10550*ms, forty)
 		b.starts(10, 11*sec, forty)
 		b.starts(20, 12*sec, forty)
 		b.starts(40, 13*sec, forty)
@@ -61,12 +68,11 @@ var rampChecks = []check{
 		five := charge("five", throttle.TokenBucket(10, sec, 5))
 		b.pause(five, 10*sec)
 		b.start(10*sec, five)
-		b.start(10100*ms, five)
-		b.start(10200*ms, five)
+		b.starts(2, 10250*ms, five)
 		b.start(10300*ms, five)
 		b.start(10400*ms, five)
-		b.starts(5, 10500*ms, five) // it would be full
-		b.start(10600*ms, five)
+		b.starts(3, 10500*ms, five) // it would be full
+		b.start(10550*ms, five)
 	}},
 
 	{"P11_SlowStartOfAnEmptyBucket", func(b *bench) {
@@ -74,8 +80,8 @@ var rampChecks = []check{
 		b.starts(10, 0, ten)
 		b.pause(ten, 300*ms)
 		b.start(300*ms, ten) // more than empty it cannot be
-		b.start(400*ms, ten)
-		b.start(500*ms, ten)
+		b.starts(2, 550*ms, ten)
+		b.start(600*ms, ten)
 	}},
 
 	{"P11_SlowStartOfSmallLimits", func(b *bench) {
@@ -99,7 +105,8 @@ var rampChecks = []check{
 		} {
 			c := charge(fmt.Sprint("long ", i), l)
 			b.pause(c, 10*sec)
-			b.starts(40, 10*sec, c)
+			b.start(10*sec, c)
+			b.starts(39, 10250*ms, c)
 		}
 		paced, seats := charge("paced", throttle.LeakyBucket(10, sec)), charge("seats", throttle.Concurrency(2))
 		b.pause(paced, 10*sec)
@@ -115,10 +122,12 @@ var rampChecks = []check{
 	{"P11_SlowStartOfAMinute", func(b *bench) {
 		sliding, fixed := charge("sliding", throttle.PerMinute(40)), charge("fixed", throttle.FixedWindow(40, time.Minute))
 		b.pause(sliding, time.Minute)
-		b.starts(5, time.Minute, sliding)
+		b.start(time.Minute, sliding)
+		b.starts(4, time.Minute+250*ms, sliding)
 		b.start(2*time.Minute+tick, sliding)
 		b.pause(fixed, time.Minute)
-		b.starts(5, time.Minute, fixed)
+		b.start(time.Minute, fixed)
+		b.starts(4, time.Minute+250*ms, fixed)
 		b.start(2*time.Minute, fixed)
 	}},
 
@@ -172,13 +181,15 @@ var rampChecks = []check{
 		b.pause(forty, 2*sec)
 		b.pause(forty, 10*sec)
 		b.pause(forty, sec)
-		b.starts(5, 10*sec, forty)
-		b.starts(10, 11*sec+tick, forty)
+		b.start(10*sec, forty)
+		b.starts(4, 10250*ms, forty)
+		b.starts(6, 11*sec+tick, forty)
 		b.at(12*sec + 500*ms)
 		b.starts(20, 12500*ms, forty)
 		b.pause(forty, 1500*ms) // again
-		b.starts(5, 14*sec, forty)
-		b.starts(10, 15*sec+tick, forty)
+		b.start(14*sec, forty)
+		b.starts(4, 14250*ms, forty)
+		b.starts(6, 15*sec+tick, forty)
 	}},
 
 	{"P11_NoPenaltyNoSlowStart", func(b *bench) {

@@ -15,6 +15,8 @@ var rampMoreChecks = []check{
 			c := charge(fmt.Sprint("large ", i), l)
 			b.pause(c, sec)
 			b.at(b.now() + sec)
+			b.start(b.now(), c)
+			b.at(b.now() + 250*ms)
 			for range 10 {
 				b.starts(50, b.now(), c)
 				b.at(b.now() + 5*ms)
@@ -28,7 +30,10 @@ var rampMoreChecks = []check{
 			b.pause(c, 10*sec)
 			b.start(start, costing(c, cost))
 			if cost > 5 {
-				b.starts(5, 10*sec, c) // others need not wait for it
+				b.start(10*sec, c) // others need not wait for it
+			}
+			if cost > 10 {
+				b.starts(4, 10250*ms, c)
 			}
 		}
 		fixed, bucket := charge("fixed", throttle.FixedWindow(40, sec)), charge("bucket", throttle.TokenBucket(10, sec, 20))
@@ -47,7 +52,8 @@ var rampMoreChecks = []check{
 		}
 		b.start(12*sec+2*tick, leaving(forty, 10))
 		b.start(13*sec+3*tick, leaving(forty, 39))
-		b.starts(5, 10*sec, forty)
+		b.start(10*sec, forty)
+		b.starts(4, 10250*ms, forty)
 		b.start(11*sec, leaving(fixed, 9))
 		b.start(13*sec, leaving(fixed, 39))
 		b.start(10500*ms, leaving(bucket, 5))
@@ -57,7 +63,8 @@ var rampMoreChecks = []check{
 	{"P11_SlowStartOfOneHoldsTheBooking", func(b *bench) {
 		wide, narrow := charge("wide", throttle.PerSecond(40)), charge("narrow", throttle.SlidingWindow(6, 3*sec))
 		b.pause(wide, 10*sec)
-		b.starts(5, 10*sec, narrow, wide)
+		b.start(10*sec, narrow, wide)
+		b.starts(4, 10250*ms, narrow, wide)
 		b.isHeld(b.start(11*sec+tick, narrow, wide), 1, true)
 		b.isHeld(b.start(13*sec+tick, narrow, wide), 0, false)
 		b.starts(6, 0, narrow)
@@ -116,15 +123,17 @@ var rampMoreChecks = []check{
 		dark := shadow(charge("dark", throttle.PerSecond(40)))
 		b.pause(dark, 10*sec)
 		b.at(10 * sec)
-		for range 5 {
-			b.over(10*sec, 0, dark)
+		b.over(10*sec, 0, dark)
+		for range 4 {
+			b.over(10*sec, 250*ms, dark)
 		}
 		b.over(10*sec, sec+tick, dark)
 	}},
 
 	{"P11_SlowStartOfAnotherLimit", func(b *bench) {
 		b.pause(charge("c", throttle.PerSecond(8)), 10*sec)
-		b.starts(5, 10*sec, charge("c", throttle.PerSecond(40)))
+		b.start(10*sec, charge("c", throttle.PerSecond(40)))
+		b.starts(4, 10250*ms, charge("c", throttle.PerSecond(40)))
 		b.start(10500*ms+tick, charge("c", throttle.SlidingWindow(33, 500*ms)))
 	}},
 
@@ -133,11 +142,12 @@ var rampMoreChecks = []check{
 		b.pause(forty, 10*sec)
 		b.pause(bucket, 10*sec)
 		b.start(10*sec, bucket)
-		b.starts(5, 10*sec, forty)
+		b.start(10*sec, forty)
+		b.starts(4, 10250*ms, forty)
 		b.start(11*sec+tick, forty)
 		b.status(forty, throttle.Status{Waiting: 6, Wait: 11*sec + tick, Paused: 10 * sec})
-		b.status(bucket, throttle.Status{Waiting: 1, Wait: 10100 * ms, Paused: 10 * sec})
+		b.status(bucket, throttle.Status{Waiting: 1, Wait: 10250 * ms, Paused: 10 * sec})
 		b.at(10 * sec)
-		b.status(forty, throttle.Status{Used: 5, Waiting: 1, Wait: sec + tick})
+		b.status(forty, throttle.Status{Used: 1, Waiting: 5, Wait: sec + tick})
 	}},
 }

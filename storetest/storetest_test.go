@@ -44,7 +44,7 @@ func TestChecksAreNamedForAPromise(t *testing.T) {
 }
 
 func mutants() []mutant {
-	return slices.Concat(bookingMutants, bucketMutants, settleMutants, inFlightMutants, reconcileMutants, otherMutants, rampMutants)
+	return slices.Concat(bookingMutants, bucketMutants, settleMutants, inFlightMutants, reconcileMutants, otherMutants, probeMutants, rampMutants)
 }
 
 func TestEveryMutantIsCaughtByName(t *testing.T) {

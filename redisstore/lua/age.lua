@@ -70,23 +70,29 @@ local function block_end(r, i, unit, most)
   return max(r.L[i] + unit, r.F[i] + min(r.N[i], most) * unit)
 end
 
--- prune drops the entries that no start to come can share an interval with.
+-- is_over reports whether no start to come can share an interval with an entry
+-- that ends at last, and none has to stay behind it.
+local function is_over(r, last, now)
+  return last + r.span <= now and (last < r.paused or now >= r.paused + PROBE_TIME)
+end
+
+-- prune drops the entries that matter to no start to come.
 local function prune(r, now, u)
-  if r.size == 0 or (r.F and r.L[1] or r.old) + r.span > now then
+  if r.size == 0 or not is_over(r, r.F and r.L[1] or r.old, now) then
     return
   end
   if not r.F and r.size > 1 and u.kind < PACED and r.unit == 0 and r.last + r.span > now then
     for _ = 1, 4 do
       forget(r, r.old, 0, u)
       pop(r)
-      if r.old + r.span > now then
+      if not is_over(r, r.old, now) then
         return
       end
     end
   end
   open(r)
   local k = 0
-  while k < r.size and r.L[k + 1] + r.span <= now
+  while k < r.size and is_over(r, r.L[k + 1], now)
     and not (u.kind == PACED and block_end(r, k + 1, u.span, u.n) > now) do
     k = k + 1
     forget(r, r.L[k], r.N[k], u)

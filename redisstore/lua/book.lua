@@ -142,11 +142,11 @@ local function answer(format, ...)
   out[#out + 1] = struct.pack(format, ...)
 end
 
--- together weighs the charges for several callers at one moment, where those are
--- the same as one who costs as much.
-local function together(list, many)
+-- together weighs the charges for several callers at the moment t, where those are
+-- the same as one who costs as much, and nobody has to go first after a penalty.
+local function together(list, many, t)
   for _, s in ipairs(list) do
-    if s.kind == PACED or s.shadow or s.each * many > s.most then
+    if s.kind == PACED or s.shadow or s.each * many > s.most or t < s.row.paused + PROBE_TIME then
       return false
     end
   end
@@ -166,7 +166,7 @@ local function serve(list, seats, callers, mark, from, max_wait)
   end
   while callers > 0 do
     local t, held, paused
-    if many > 1 and together(list, many) then
+    if many > 1 and together(list, many, from) then
       t, held, paused = find(list, from)
     end
     if t ~= from then

@@ -35,7 +35,7 @@ local function hot_row(key, blob, told, rule, ask, now, seed, idle)
     seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
       total, size, at, old, before, first, last, rest, expires = struct.unpack(HOT_HEAD, raw)
     if now < seen or span ~= old_span or lost > now - span or unit ~= 0 or size == 0 or last >= now
-      or (paused > 0 and paused + 3 * span > now) -- closed, or a slow start: see ramp.lua
+      or (paused > 0 and paused + max(3 * span, 250000) > now) -- closed, or a probe or a slow start: see search.lua
       or (b ~= 0 and (b ~= birth or c > count or s1 ~= b1 or s2 > n1)) then
       return nil
     end

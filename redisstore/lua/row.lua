@@ -18,6 +18,7 @@ local MAX_APPENDED = 1600 -- Redis reserves as much again for a string that grow
 local TRIPLE = 27 -- the most bytes of an entry
 local IDLE = 1000000 -- a key outlives what it holds by this much
 local STEPS = {8, 4, 2} -- after a penalty the first windows have an eighth, a quarter, a half of the limit
+local PROBE_TIME = 250000 -- after a penalty one start is alone for so long: its answer may say that there is another
 local HEAD = '<' .. string.rep('d', 26)
 local HEAD_SIZE = 26 * 8
 
@@ -121,7 +122,7 @@ local function save(r)
   -- row must be there, or they take it for lost.
   local stop = max(r.seen, r.till, r.size > 0 and latest(r) + r.span or 0)
   if r.paused > 0 then
-    stop = max(stop, r.paused + #STEPS * r.span)
+    stop = max(stop, r.paused + max(PROBE_TIME, #STEPS * r.span))
   end
   if not r.F and r.pushed ~= '' and redis.call('APPEND', r.key, r.pushed) > MAX_APPENDED then
     r.pushed = ''

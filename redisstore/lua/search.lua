@@ -136,14 +136,27 @@ end
 
 local booked = {sweep, aligned, paced, bucket} -- looks for room beside what is in the row
 
+-- behind_probe returns the first moment not before t that the first start after a
+-- penalty leaves to the others: t, if there is no such start yet.
+local function behind_probe(r, t)
+  local stop = r.paused + PROBE_TIME
+  if t >= stop then
+    return t
+  end
+  open(r)
+  local i = after(r, r.paused)
+  return i <= r.size and r.F[i] < stop and stop or t
+end
+
 -- room looks for the first start for which the limit has room: in the row and,
--- until a slow start is over, in its ramp. It returns nil where the edges end.
+-- after a penalty, behind the probe and in the ramp of the slow start. It returns
+-- nil where the edges end.
 local function room(s, t)
   local look, need = booked[s.kind], nil
   if s.row.paused == 0 then
     return look(s, t)
   end
-  t, need = look(s, t)
+  t, need = look(s, behind_probe(s.row, t))
   local stop = ramp_end(s, s.row.paused)
   while t and t < stop do
     if not s.ramp then
