@@ -95,6 +95,26 @@ func TestP11_SleepersHearOfAPenalty(t *testing.T) {
 	}
 }
 
+// TestP11_OneMeetsAPenaltyThatGoesOn: the upstream bans for six seconds, whatever
+// it says, and the limit is so large that an eighth of it lets all leave at once.
+func TestP11_OneMeetsAPenaltyThatGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, begin := newStarts(), time.Now()
+		s.then = func(r *http.Request) (*http.Response, error) {
+			if time.Since(begin) < 6*time.Second {
+				return answer(429, "", "Retry-After", "2")(r)
+			}
+			return answer(200, "")(r)
+		}
+		tr := newTransport(t, s, throttle.Policy{Name: "address", Limit: throttle.SlidingWindow(10_000, 20*time.Second)})
+		line(t, tr, 1, home)
+		fallAsleep(t, tr, 20, patiently(t)).all.Wait()
+		got := s.seen()
+		require.Len(t, got, 21)
+		require.Equal(t, []time.Duration{0, 2 * time.Second, 4 * time.Second, 6 * time.Second, 6250 * ms}, got[:5])
+	})
+}
+
 // TestP11_ACrowdWakesUp: all who sleep book anew, and each finds a start of its own.
 func TestP11_ACrowdWakesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -52,7 +52,8 @@ type Store interface {
 	// Pause closes a budget for d, counted from now by the store's clock:
 	// no booking made from now on starts earlier, and every Watch says so of
 	// the starts booked before. Of several pauses the latest end counts. When
-	// it is over the budget fills up slowly: see docs/bans.md.
+	// it is over one start goes first and the budget fills up slowly: see
+	// docs/bans.md.
 	Pause(ctx context.Context, c Charge, d time.Duration) error
 
 	// Resume ends all pauses of a budget, and the slow start after them.

@@ -61,7 +61,7 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 			case r < 76:
 				require.NoError(t, client.FlushDB(t.Context()).Err())
 			case r < 77:
-				c.Limit = throttle.SlidingWindow(129+rng.IntN(20_000), []time.Duration{time.Second, 700 * time.Millisecond, 20 * time.Millisecond}[rng.IntN(3)])
+				c.Limit = throttle.SlidingWindow(129+rng.IntN(20_000), []time.Duration{time.Second, time.Second, 700 * time.Millisecond}[rng.IntN(3)])
 			case r < 79:
 				time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
 			default:

@@ -33,13 +33,14 @@ func TestP11_SlowStartOfACrowd(t *testing.T) {
 					time.Sleep(2 * time.Second)
 
 					tap := newTap(client, isScript)
+					bookAside(t.Context(), s, booking(charge("another", limit)))
 					var all []**outcome
 					for range crowd {
 						all = append(all, bookAside(t.Context(), s, booking(c)))
 					}
 					close(tap.pass)
 					synctest.Wait()
-					require.Len(t, tap.names(), 2, "one for the first, one for all who came meanwhile")
+					require.Len(t, tap.names(), 2, "one for another budget, one for all who came meanwhile")
 					var got, want []time.Duration
 					for _, o := range all {
 						require.NoError(t, (*o).err)

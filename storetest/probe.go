@@ -58,16 +58,22 @@ var probeChecks = []check{
 		for _, l := range []throttle.Limit{
 			throttle.SlidingWindow(9, 10*ms), throttle.FixedWindow(9, 10*ms), throttle.TokenBucket(9, 10*ms, 9),
 		} {
-			begin, c := b.now(), charge(sentence(throttle.Charge{Limit: l}), l)
-			b.pause(c, 10*sec)
-			b.at(begin + 10*sec)
-			k, g := b.granted(begin+10*sec, c)
-			b.at(begin + 10200*ms)
-			b.start(begin+10200*ms, charge("too "+begin.String(), l)) // a store may tidy up now
-			b.refused(begin+10250*ms, c)
+			begin, alone := b.now(), charge("alone "+b.now().String(), l)
+			followed, other := charge("followed "+begin.String(), l), charge("other "+begin.String(), l)
+			for _, c := range []throttle.Charge{alone, followed} {
+				b.start(begin, c)
+				b.pause(c, 5*ms)
+			}
+			k, g := b.granted(begin+5*ms, alone)
+			b.start(begin+5*ms, followed)
+			b.start(begin+255*ms, followed)
+			b.at(begin + 200*ms)
+			b.start(begin+200*ms, other) // a store may tidy up now
+			b.refused(begin+255*ms, alone)
 			b.store.Cancel(&k, g)
-			b.start(begin+10200*ms, c)
-			b.starts(9, begin+10250*ms, c)
+			b.start(begin+200*ms, alone)
+			b.starts(9, begin+255*ms, alone)
+			b.starts(8, begin+255*ms, followed)
 		}
 	}},
 
