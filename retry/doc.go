@@ -28,9 +28,10 @@
 // request is repeated at once, and the repeat waits in the budget: in line, as
 // long as its context and MaxWait allow, and not at all, but refused with a
 // *[throttle.LimitError], if that is not long enough; the upstream's answer is
-// dropped then. Nothing sleeps beside the budget. Where no policy speaks for a request [Backoff] obeys Retry-After for
-// this one caller, within reason. A wait that the context leaves no time for is
-// not begun: the caller gets the answer, which says more than that time is up.
+// dropped then. Nothing sleeps beside the budget. Where no policy speaks for a
+// request [Backoff] obeys Retry-After for this one caller, within reason. A wait
+// that the context leaves no time for is not begun: the caller gets the answer,
+// which says more than that time is up.
 //
 // [http.Client].Timeout of the standard client, like the deadline of a context,
 // is for a request with all its repeats. HTTPClient.Timeout is for one attempt,
