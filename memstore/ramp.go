@@ -8,7 +8,7 @@ import (
 )
 
 // longestRamped is the longest window that begins slowly after a penalty.
-const longestRamped = time.Minute
+const longestRamped = 20 * time.Second
 
 // steps are the parts of a limit that the first windows have: an eighth, a
 // quarter, a half, and at least 1.

@@ -29,9 +29,9 @@ var rampMutants = []mutant{
 		n := c.Limit.N()
 		return rampOfWindows(c, stays, closed, []int{max(1, n/8), max(1, n/4), max(1, n/2)})
 	})},
-	{"a minute begins at once", "P11_SlowStartOfAMinute", "no window is that long there", ramping(
+	{"the longest window begins at once", "P11_SlowStartOfTheLongestWindow", "no window is that long there", ramping(
 		func(c throttle.Charge, stays []stay, closed int64) ramp {
-			if c.Limit.Per() >= time.Minute {
+			if c.Limit.Per() >= longestRamped {
 				return ramp{}
 			}
 			return rampOf(c, stays, closed)

@@ -100,7 +100,7 @@ var rampChecks = []check{
 
 	{"P11_NoSlowStart", func(b *bench) {
 		for i, l := range []throttle.Limit{
-			throttle.PerHour(40), throttle.SlidingWindow(40, time.Minute+ms), throttle.FixedWindow(40, time.Hour),
+			throttle.PerHour(40), throttle.SlidingWindow(40, 20*sec+ms), throttle.FixedWindow(40, time.Minute),
 			throttle.CalendarWindow(40, throttle.Day, nil), throttle.CalendarWindow(40, throttle.Month, nil),
 		} {
 			c := charge(fmt.Sprint("long ", i), l)
@@ -119,16 +119,16 @@ var rampChecks = []check{
 		b.holds(seats)
 	}},
 
-	{"P11_SlowStartOfAMinute", func(b *bench) {
-		sliding, fixed := charge("sliding", throttle.PerMinute(40)), charge("fixed", throttle.FixedWindow(40, time.Minute))
-		b.pause(sliding, time.Minute)
-		b.start(time.Minute, sliding)
-		b.starts(4, time.Minute+250*ms, sliding)
-		b.start(2*time.Minute+tick, sliding)
-		b.pause(fixed, time.Minute)
-		b.start(time.Minute, fixed)
-		b.starts(4, time.Minute+250*ms, fixed)
-		b.start(2*time.Minute, fixed)
+	{"P11_SlowStartOfTheLongestWindow", func(b *bench) {
+		sliding, fixed := charge("sliding", throttle.SlidingWindow(40, 20*sec)), charge("fixed", throttle.FixedWindow(40, 20*sec))
+		b.pause(sliding, 20*sec)
+		b.start(20*sec, sliding)
+		b.starts(4, 20250*ms, sliding)
+		b.start(40*sec+tick, sliding)
+		b.pause(fixed, 20*sec)
+		b.start(20*sec, fixed)
+		b.starts(4, 20250*ms, fixed)
+		b.start(40*sec, fixed)
 	}},
 
 	{"P11_SlowStartIsOver", func(b *bench) {
@@ -146,17 +146,17 @@ var rampChecks = []check{
 	}},
 
 	{"P11_SlowStartOutlivesIdleness", func(b *bench) {
-		sliding, fixed := charge("sliding", throttle.PerMinute(40)), charge("fixed", throttle.FixedWindow(40, time.Minute))
+		sliding, fixed := charge("sliding", throttle.SlidingWindow(40, 20*sec)), charge("fixed", throttle.FixedWindow(40, 20*sec))
 		b.pause(sliding, sec)
 		b.pause(fixed, sec)
-		b.at(130 * sec)
+		b.at(44 * sec)
 		for _, name := range []string{"sliding too", "fixed too"} {
-			b.start(130*sec, charge(name, sliding.Limit)) // a store may tidy up now
+			b.start(44*sec, charge(name, sliding.Limit)) // a store may tidy up now
 		}
-		b.starts(20, 130*sec, sliding)
-		b.refused(181*sec+3*tick, sliding)
-		b.starts(20, 130*sec, fixed)
-		b.refused(180*sec, fixed)
+		b.starts(20, 44*sec, sliding)
+		b.refused(61*sec+3*tick, sliding)
+		b.starts(20, 44*sec, fixed)
+		b.refused(60*sec, fixed)
 	}},
 
 	{"P11_SlowStartEndsWithResume", func(b *bench) {

@@ -15,7 +15,7 @@ type ramp struct {
 }
 
 // longestRamped is the longest window that begins slowly.
-const longestRamped = time.Minute
+const longestRamped = 20 * time.Second
 
 // rampOf returns the slow start after a penalty that ended at closed, 0 if there
 // was none, next to what was booked.

@@ -2,7 +2,7 @@
 -- what is booked, what is kept from being booked at first: see search.lua. That row
 -- lasts for one search, and the true one knows nothing of it.
 
-local LONGEST_RAMPED = 60 * 1000000 -- no longer window begins slowly
+local LONGEST_RAMPED = 20 * 1000000 -- no longer window begins slowly
 
 -- step returns when the step of a slow start is over that begins at t.
 local function step(u, t)
