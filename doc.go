@@ -140,9 +140,9 @@
 // end, and neither do those who were given a start before and sleep until then.
 // They book anew, or are refused if that cannot fit. Of several penalties the
 // latest end counts, and none lasts longer than [MaxPenalty]. After the end one
-// request goes first, a quarter of a second before the others, and the budget comes
-// back slowly: an eighth of its limit in the first window, then a quarter, then
-// half. [Limiter.Pause] and [Limiter.Resume] do the same by hand.
+// request goes first, a quarter of a second before the others, and a window of up
+// to 20 seconds comes back slowly: with an eighth of its limit at first, then a
+// quarter, then half. [Limiter.Pause] and [Limiter.Resume] do the same by hand.
 //
 // An upstream may also say what is left of a quota that others use too:
 // [Policy.Quota] lowers what the fleet believes to have, and never raises it.
