@@ -64,15 +64,18 @@ func TestP2_OtherHostsAreNotHandedOnEarly(t *testing.T) {
 	})
 }
 
+// TestP2_NoRequestIsHandedOnMoreThanASecondEarly but for those that came too late
+// so: they would again, and go to the end of the queue each time.
 func TestP2_NoRequestIsHandedOnMoreThanASecondEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDialer(always(20 * time.Second))
 		tr := newTransport(t, d, throttle.Policy{Name: "p", Limit: throttle.PerMinute(1)})
 		line(t, tr, 2, home)
 		line(t, tr, 1, home)
-		third := d.handed.seen()[2]
-		written := d.written.seen()
-		require.Equal(t, written[1]+time.Minute+throttle.DefaultJitter+us-time.Second, third)
+		// The second went to sleep when nothing was known of dials yet.
+		const span, dial = time.Minute + throttle.DefaultJitter + us, 20 * time.Second
+		require.Equal(t, []time.Duration{2 * span, 3 * span, 4*span - time.Second + dial}, d.written.seen())
+		require.Equal(t, []time.Duration{0, span, 2*span - dial, 3*span - dial, 4*span - time.Second}, d.handed.seen())
 	})
 }
 

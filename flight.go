@@ -73,12 +73,17 @@ func (h *hold) index(b *Booking, i int) int {
 }
 
 // lineUp waits for the caller's turn in line, whose end nobody can know.
-func (h *hold) lineUp(ctx context.Context, replaced <-chan struct{}) error {
-	var over <-chan time.Time
+func (h *hold) lineUp(ctx context.Context, w waiting) error {
+	var over, far <-chan time.Time
 	if h.maxWait > 0 {
 		timer := time.NewTimer(h.maxWait - h.waited())
 		defer timer.Stop()
 		over = timer.C
+	}
+	if w.inHand {
+		timer := time.NewTimer(w.until - now())
+		defer timer.Stop()
+		far = timer.C
 	}
 	select {
 	case <-h.grant.Ready:
@@ -87,8 +92,10 @@ func (h *hold) lineUp(ctx context.Context, replaced <-chan struct{}) error {
 		h.cancel()
 		h.room, h.roomBy = h.maxWait, "MaxWait is"
 		return h.refusal(h.grant)
-	case <-replaced:
+	case <-w.replaced:
 		return errReplaced
+	case <-far:
+		return errFar
 	case <-ctx.Done():
 		return h.left(ctx)
 	}

@@ -56,12 +56,15 @@ type waiting struct {
 	early    time.Duration   // come back this much before the start
 	parts    time.Duration   // how many sevenths of Jitter the grant may be old
 	replaced <-chan struct{} // come back when it is closed
+	inHand   bool            // with a connection in hand: do not wait beyond until
+	until    time.Duration
 }
 
 // await sleeps until the booked start, or the caller's turn in line, and takes
 // what is InFlight. If the grant turns out to be too old, or a penalty closed a
 // budget meanwhile, it is given up and another one taken. Await returns
-// errReplaced, with the place still held, when the policies were replaced.
+// errReplaced, with the place still held, when the policies were replaced, and
+// likewise errFar when the start is too far away.
 func (h *hold) await(ctx context.Context, w waiting) error {
 	for {
 		err := h.sleep(ctx, w)
@@ -185,7 +188,7 @@ func (h *hold) refusal(g Grant) error {
 // or the caller's turn in line. A caller that leaves gives its place back.
 func (h *hold) sleep(ctx context.Context, w waiting) error {
 	if !h.grant.OK {
-		return h.lineUp(ctx, w.replaced)
+		return h.lineUp(ctx, w)
 	}
 	if h.grant.Wait == 0 {
 		return nil
@@ -193,6 +196,9 @@ func (h *hold) sleep(ctx context.Context, w waiting) error {
 	d := h.due - w.early - now()
 	if d <= 0 {
 		return nil
+	}
+	if w.inHand && h.due > w.until {
+		return errFar
 	}
 	var end error
 	if d > fresh {

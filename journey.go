@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -19,6 +20,11 @@ type journey struct {
 	table *table
 	bill  bill // its charges are those of the booking
 
+	content  io.ReadCloser // the request's body
+	regained io.ReadCloser // the same, for another attempt
+	again    bool          // an attempt was given up before
+	dialled  time.Duration // how long its base took to get a connection
+
 	// What the base gets. All of it lies here, so that it is made at once;
 	// nothing is used again, because a base may keep it for longer than its
 	// answer.
@@ -26,6 +32,7 @@ type journey struct {
 	line   lifeline
 	url    url.URL // see stop
 	trace  httptrace.ClientTrace
+	shield shield
 	body   watchedBody
 	handed time.Duration // when the base got the request
 
@@ -33,6 +40,7 @@ type journey struct {
 	last    sync.Mutex
 	written bool        // the headers of the grant's request have left
 	traced  bool        // the base told of a connection
+	retried bool        // the base tries again what it has written before
 	over    bool        // nobody waits for the answer any more
 	failed  error       // why the last look stopped the request
 	unwatch func() bool // stops looking at the request's context
@@ -43,7 +51,7 @@ type journey struct {
 
 // begin starts a request's journey.
 func (t *Transport) begin(req *http.Request) *journey {
-	j := &journey{t: t, req: req}
+	j := &journey{t: t, req: req, content: req.Body}
 	j.store, j.lag, j.observe, j.grant.Held = t.store, &t.lag, t.observe, -1
 	j.maxWait = maxWait(req.Context(), t.maxWait)
 	return j
@@ -67,21 +75,20 @@ func (j *journey) price(t *table, matched []int32) (err error) {
 // a little before if a connection is likely to be dialled first.
 func (j *journey) wait() error {
 	ctx := j.req.Context()
-	err := j.book(ctx)
-	for err == nil && !j.granted() {
-		early := j.t.dials.usual(j.req.URL.Host)
-		err = j.await(ctx, waiting{early, handOn, j.table.replaced})
+	for {
+		if !j.placed() {
+			if err := j.book(ctx); err != nil || j.granted() {
+				return err
+			}
+		}
+		err := j.await(ctx, waiting{early: j.early(), parts: handOn, replaced: j.table.replaced})
 		if err != errReplaced {
 			return err
 		}
-		if err = j.rematch(); len(j.bill.rules) == 0 {
+		if err = j.rematch(); err != nil || len(j.bill.rules) == 0 {
 			return err
 		}
-		if err == nil && !j.placed() {
-			err = j.book(ctx)
-		}
 	}
-	return err
 }
 
 // rematch looks at the policies again, because they were replaced. A request
@@ -111,8 +118,8 @@ func sameCharge(a, b Charge) bool {
 
 // refuse ends a journey on which nothing was sent.
 func (j *journey) refuse(err error) error {
-	if j.req.Body != nil {
-		j.req.Body.Close()
+	if j.content != nil {
+		j.content.Close()
 	}
 	j.event(j.req.Context(), outcome(err), j.waited(), err)
 	return err
@@ -120,7 +127,15 @@ func (j *journey) refuse(err error) error {
 
 // pass sends a request that costs nothing.
 func (j *journey) pass() (*http.Response, error) {
-	resp, err := j.t.base.RoundTrip(j.req)
+	req := j.req
+	if j.again {
+		req = req.WithContext(req.Context())
+		req.Body = j.content
+	}
+	resp, err := j.t.base.RoundTrip(req)
+	if resp != nil && j.again {
+		resp.Request = j.req
+	}
 	if err == nil && resp != nil && len(j.bill.free) > 0 {
 		j.learn(resp)
 	}
@@ -129,20 +144,21 @@ func (j *journey) pass() (*http.Response, error) {
 
 // run sends the request and learns from the answer. What it has in flight ends
 // here unless the caller gets the answer, also if the base or one of the policy's
-// functions panics.
+// functions panics. After errFar the journey goes on as another.
 func (j *journey) run() (*http.Response, error) {
-	answered := false
+	goesOn := false
 	defer func() {
-		if !answered {
+		if !goesOn {
 			j.end()
 		}
 	}()
 	resp, err := j.send()
 	if err != nil || resp == nil {
+		goesOn = err == errFar
 		return nil, err
 	}
 	j.learn(resp)
-	answered = true
+	goesOn = true
 	return resp, nil
 }
 
@@ -157,7 +173,7 @@ func (j *journey) send() (*http.Response, error) {
 	j.handed = now()
 	resp, err := j.t.base.RoundTrip(&j.sent)
 
-	failed, traced := j.looked()
+	failed, traced := j.looked(resp != nil)
 	if failed != nil {
 		err = failed
 	}
@@ -183,20 +199,17 @@ func (j *journey) prepare() {
 	j.sent = *j.req.WithContext(httptrace.WithClientTrace(&j.line, &j.trace))
 	j.url = *j.req.URL
 	j.sent.URL = &j.url
+	j.sent.Body = j.content
+	if j.content != nil && j.content != http.NoBody && j.req.GetBody == nil {
+		j.shield.ReadCloser = j.content
+		j.sent.Body = &j.shield
+	}
 	if j.inFlight {
 		// Whoever puts another body around the answer's may never close it.
 		j.last.Lock()
 		j.unwatch = context.AfterFunc(ctx, j.end)
 		j.last.Unlock()
 	}
-}
-
-// looked ends the last look, and returns what it found.
-func (j *journey) looked() (failed error, traced bool) {
-	j.last.Lock()
-	defer j.last.Unlock()
-	j.stopWatch()
-	return j.failed, j.traced
 }
 
 // end is called, perhaps more than once, when the answer is over. It ends what
@@ -211,58 +224,10 @@ func (j *journey) end() {
 	j.stopWatch()
 	j.line.end()
 	j.land()
+	if j.failed == errFar {
+		j.drop()
+	}
 	if j.unwatch != nil {
 		j.unwatch()
-	}
-}
-
-// connected is the last look: the connection is there, nothing is written yet.
-func (j *journey) connected(httptrace.GotConnInfo) {
-	j.last.Lock()
-	defer j.last.Unlock()
-	if j.failed != nil || j.over {
-		return
-	}
-	if !j.traced {
-		j.traced = true
-		j.t.dials.took(j.req.URL.Host, now()-j.handed)
-	}
-	if err := j.depart(); err != nil {
-		j.event(j.req.Context(), outcome(err), j.waited(), err)
-		j.stop(err)
-	}
-}
-
-// stop keeps the request from being written. Ending its context is not enough:
-// HTTP/1 hands a request to the connection before it looks. What it then fails
-// on, before the first byte, is a URL that cannot be written.
-func (j *journey) stop(err error) {
-	j.failed = err
-	j.url.Opaque = "\x7f"
-	j.line.cut(err)
-}
-
-// depart returns when the request may be written.
-func (j *journey) depart() error {
-	ctx, w := j.req.Context(), waiting{parts: lastLook}
-	if j.written {
-		// The base tries again on another connection. What it wrote on the
-		// first may have arrived, so that grant is spent.
-		j.written = false
-		j.land()
-		j.forget()
-		return j.take(ctx, w)
-	}
-	return j.await(ctx, w)
-}
-
-// wrote counts a request that left too late in spite of everything.
-func (j *journey) wrote() {
-	j.last.Lock()
-	defer j.last.Unlock()
-	j.written = true
-	j.stopWatch()
-	if d := j.late(sevenths); d > 0 && j.failed == nil {
-		j.event(j.req.Context(), Late, d, nil)
 	}
 }

@@ -90,16 +90,22 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	j := t.begin(req)
 	err := j.price(table, matched)
-	if err == nil && len(j.bill.rules) > 0 {
-		err = j.wait()
+	for {
+		if err == nil && len(j.bill.rules) > 0 {
+			err = j.wait()
+		}
+		switch {
+		case err != nil:
+			return nil, j.refuse(err)
+		case len(j.bill.rules) == 0:
+			return j.pass()
+		}
+		resp, failed := j.run()
+		if failed != errFar {
+			return resp, failed
+		}
+		j = j.another()
 	}
-	switch {
-	case err != nil:
-		return nil, j.refuse(err)
-	case len(j.bill.rules) == 0:
-		return j.pass()
-	}
-	return j.run()
 }
 
 // SetPolicies replaces the policies, at once and for all requests to come.
