@@ -117,12 +117,13 @@ func (h *hold) book(ctx context.Context) error {
 		h.forget() // given back or lost: it must not be given back twice
 		return h.failure(ctx, err)
 	}
-	h.grant, h.sure, h.asking = g, now()-g.Age/2, g.Age // about when it was decided
+	h.grant, h.due, h.sure, h.asking = g, asked, asked, g.Age
 	if !h.placed() {
 		return h.refusal(g)
 	}
-	if h.due = asked; g.Wait > 0 || g.Age > 0 {
-		h.due = now() + g.Wait
+	if g.Wait > 0 || g.Age > 0 {
+		answered := now()
+		h.due, h.sure = answered+g.Wait, answered-g.Age/2 // about when it was decided
 		h.lag.noteMean(g.Age)
 	}
 	h.tell(ctx, g)

@@ -129,26 +129,25 @@ func (t *table) match(req *http.Request) (b bill, err error) {
 
 // price makes the bill what the request costs each policy at the positions in
 // matched.
-func (b *bill) price(t *table, matched []int32, req *http.Request) error {
-	b.charges, b.rules = slices.Grow(b.charges[:0], len(matched)), slices.Grow(b.rules[:0], len(matched))
+func (b *bill) price(t *table, matched []int32, req *http.Request) (err error) {
+	charges, rules := slices.Grow(b.charges[:0], len(matched)), slices.Grow(b.rules[:0], len(matched))
 	b.free = b.free[:0]
 	for _, i := range matched {
-		r, n := &t.rules[i], len(b.rules)
-		b.charges, b.rules = append(b.charges, r.charge), append(b.rules, r)
-		c := &b.charges[n]
-		err := r.price(c, req)
-		if err == nil && c.Cost > 0 {
+		r, n := &t.rules[i], len(rules)
+		charges, rules = append(charges, r.charge), append(rules, r)
+		c := &charges[n]
+		if err = r.price(c, req); err == nil && c.Cost > 0 {
 			continue
 		}
-		if err == nil {
-			b.free = append(b.free, freeRide{r, *c})
-			b.free[len(b.free)-1].charge.Cost = 1 // as far as the store is told of it
+		charges, rules = charges[:n], rules[:n]
+		if err != nil {
+			break
 		}
-		if b.charges, b.rules = b.charges[:n], b.rules[:n]; err != nil {
-			return err
-		}
+		c.Cost = 1 // as far as the store is told of it
+		b.free = append(b.free, freeRide{r, *c})
 	}
-	return nil
+	b.charges, b.rules = charges, rules
+	return err
 }
 
 // price makes c, the rule's charge, what the request costs under its policy.

@@ -45,7 +45,10 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 // watch is Watch for budgets in Redis.
 func (s *Store) watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) *vigil {
 	asked := born.Add(time.Duration(g.Stamp))
-	v := &vigil{store: s, b: b, group: b.Charges[0].Budget.Group, mark: g.Mark, since: asked, due: asked.Add(g.Age + g.Wait), doubt: g.Age + clockDoubt, news: news}
+	v := &vigil{
+		store: s, b: b, group: b.Charges[0].Budget.Group, news: news,
+		mark: g.Mark, since: asked, due: asked.Add(g.Age + g.Wait), doubt: g.Age + clockDoubt,
+	}
 	for i := range b.Charges {
 		switch c := &b.Charges[i]; {
 		case c.Shadow:
