@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"testing"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,7 +20,7 @@ type ClusterServers struct {
 // Cluster starts three masters, gives each a third of the hash slots, and
 // waits until all of them find the cluster in order. That takes two seconds,
 // because a master refuses to serve for so long after its start.
-func Cluster(t testing.TB) *ClusterServers {
+func Cluster(t TB) *ClusterServers {
 	t.Helper()
 	c := &ClusterServers{}
 	var met []*clusterNode
@@ -42,7 +41,7 @@ func Cluster(t testing.TB) *ClusterServers {
 }
 
 // Client returns a client of the cluster that is closed when t ends.
-func (c *ClusterServers) Client(t testing.TB) *redis.ClusterClient {
+func (c *ClusterServers) Client(t TB) *redis.ClusterClient {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs, PoolSize: poolSize})
 	closeAfter(t, client)
 	return client
@@ -57,7 +56,7 @@ type clusterNode struct {
 
 // startNode starts a master that holds no slots and knows nobody. By itself it
 // would put its bus 10,000 ports above its own, where somebody else may be.
-func startNode(t testing.TB) *clusterNode {
+func startNode(t TB) *clusterNode {
 	t.Helper()
 	bus, err := freePort()
 	if err != nil {
@@ -69,13 +68,13 @@ func startNode(t testing.TB) *clusterNode {
 
 // take makes the node the master of the slots from first to last. An epoch of
 // its own from the start saves it an argument with the others.
-func (n *clusterNode) take(t testing.TB, i, first, last int) {
+func (n *clusterNode) take(t TB, i, first, last int) {
 	t.Helper()
 	n.do(t, "CLUSTER", "ADDSLOTSRANGE", first, last)
 	n.do(t, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 }
 
-func (n *clusterNode) do(t testing.TB, args ...any) {
+func (n *clusterNode) do(t TB, args ...any) {
 	t.Helper()
 	if err := n.client.Do(context.Background(), args...).Err(); err != nil {
 		t.Fatalf("redistest: %v on %s: %v", args, n.Addr, err)
@@ -83,7 +82,7 @@ func (n *clusterNode) do(t testing.TB, args ...any) {
 }
 
 // awaitOK waits until the node knows all masters and serves.
-func (n *clusterNode) awaitOK(t testing.TB) {
+func (n *clusterNode) awaitOK(t TB) {
 	t.Helper()
 	err := poll(func() (bool, error) {
 		info, err := n.client.ClusterInfo(context.Background()).Result()

@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"strings"
-	"testing"
 	"time"
 )
 
@@ -32,21 +31,21 @@ func newFault() *Fault {
 
 // Await returns when the fault has caught its call: the call or its reply is
 // held, or is gone.
-func (f *Fault) Await(t testing.TB) {
+func (f *Fault) Await(t TB) {
 	t.Helper()
 	await(t, f.caught, "a call to disturb")
 }
 
 // Pass lets a call or reply go that is held, and returns when the server has
 // executed the call.
-func (f *Fault) Pass(t testing.TB) {
+func (f *Fault) Pass(t TB) {
 	t.Helper()
 	f.Await(t)
 	close(f.pass)
 	await(t, f.executed, "the server to execute a held call")
 }
 
-func await(t testing.TB, done <-chan struct{}, what string) {
+func await(t TB, done <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-done:

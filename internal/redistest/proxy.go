@@ -5,7 +5,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"testing"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -29,7 +28,7 @@ type Proxy struct {
 }
 
 // NewProxy starts a proxy before the server that ends when t does.
-func NewProxy(t testing.TB, s *Server) *Proxy {
+func NewProxy(t TB, s *Server) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -56,7 +55,7 @@ func (p *Proxy) Options() *redis.Options {
 
 // Client returns a client of the server behind the proxy that is closed when t
 // ends.
-func (p *Proxy) Client(t testing.TB) *redis.Client {
+func (p *Proxy) Client(t TB) *redis.Client {
 	c := redis.NewClient(p.Options())
 	closeAfter(t, c)
 	return c

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"testing"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -24,7 +23,7 @@ type SentinelServers struct {
 
 // Sentinel starts the three servers and waits until the replica follows the
 // master and the sentinel knows both, so that a failover would work.
-func Sentinel(t testing.TB) *SentinelServers {
+func Sentinel(t TB) *SentinelServers {
 	t.Helper()
 	s := &SentinelServers{Master: Single(t)}
 	s.Replica = Single(t, "--replicaof", "127.0.0.1", fmt.Sprint(s.Master.p.port))
@@ -40,7 +39,7 @@ func Sentinel(t testing.TB) *SentinelServers {
 
 // Client returns a client that asks the sentinel for the master. It is closed
 // when t ends.
-func (s *SentinelServers) Client(t testing.TB) redis.UniversalClient {
+func (s *SentinelServers) Client(t TB) redis.UniversalClient {
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName:    MasterName,
 		SentinelAddrs: []string{s.Sentinel.Addr},
@@ -63,7 +62,7 @@ func (s *SentinelServers) Failover() {
 
 // startSentinel starts a sentinel that gives the master up after a fifth of a
 // second. It needs a file, in which it keeps what it learns.
-func startSentinel(t testing.TB, master *Server) *Server {
+func startSentinel(t TB, master *Server) *Server {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "sentinel.conf")
@@ -87,7 +86,7 @@ sentinel failover-timeout %[1]s 3000
 
 // awaitCandidate waits until the sentinel has heard from the replica itself
 // that it follows the master; it would not promote it before.
-func (s *SentinelServers) awaitCandidate(t testing.TB) {
+func (s *SentinelServers) awaitCandidate(t TB) {
 	t.Helper()
 	c := redis.NewSentinelClient(&redis.Options{Addr: s.Sentinel.Addr})
 	defer c.Close()

@@ -3,7 +3,6 @@ package redistest
 import (
 	"fmt"
 	"os"
-	"testing"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -24,12 +23,12 @@ type Server struct {
 	// apart what logical databases do not: channels are common to all.
 	Namespace string
 
-	t testing.TB
+	t TB
 	p *process
 }
 
 // Single starts one server. Further arguments are passed on to it.
-func Single(t testing.TB, args ...string) *Server {
+func Single(t TB, args ...string) *Server {
 	t.Helper()
 	p, err := start(t.TempDir(), func(port int) []string {
 		return append(options(port), args...)
@@ -43,7 +42,7 @@ func Single(t testing.TB, args ...string) *Server {
 }
 
 // newServer returns the view that test t has of database db.
-func newServer(t testing.TB, p *process, db int) *Server {
+func newServer(t TB, p *process, db int) *Server {
 	return &Server{Addr: p.addr(), DB: db, Namespace: namespace(), t: t, p: p}
 }
 
@@ -73,7 +72,7 @@ func (s *Server) Options() *redis.Options {
 }
 
 // Client returns a client that is closed when t ends.
-func (s *Server) Client(t testing.TB) *redis.Client {
+func (s *Server) Client(t TB) *redis.Client {
 	c := redis.NewClient(s.Options())
 	closeAfter(t, c)
 	return c
@@ -118,7 +117,7 @@ func (s *Server) signal(sig os.Signal) {
 }
 
 // closeAfter closes a client when t ends.
-func closeAfter(t testing.TB, c redis.UniversalClient) {
+func closeAfter(t TB, c redis.UniversalClient) {
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Errorf("redistest: closing a client: %v", err)

@@ -49,7 +49,7 @@ func Main(m *testing.M) int {
 // tests of the binary share; that saves the start of one each. A test
 // that stops, pauses or flushes the whole server needs [Single] instead. The
 // package's TestMain must call [Main].
-func Shared(t testing.TB) *Server {
+func Shared(t TB) *Server {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
