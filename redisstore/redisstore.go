@@ -39,6 +39,11 @@ type Options struct {
 	// to a cluster through a proxy. All programs that share budgets must agree.
 	// Defaults to false.
 	HashTags bool
+
+	// Outage is what to do while Redis is away. Programs that share budgets
+	// should agree: one that does not share leaves no room for those that do.
+	// Defaults to [Wait].
+	Outage Outage
 }
 
 // A Store keeps budgets in Redis. It is safe for concurrent use.

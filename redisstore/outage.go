@@ -1,0 +1,36 @@
+package redisstore
+
+// An Outage says what a [Store] does with bookings while Redis is away. What is
+// guaranteed and what it costs is told in docs/outages.md.
+type Outage uint8
+
+const (
+	// Wait asks Redis again until it answers, with a growing pause, for as
+	// long as the caller's context and MaxWait allow. It is the default, and
+	// never passes a limit.
+	Wait Outage = iota
+
+	// Share gives each node an equal part of each limit, which it keeps by
+	// itself: the limit divided by the last known number of nodes in use. It
+	// begins some seconds and a window after Redis went away, and ends when
+	// Redis has answered for a second. The fleet passes no limit while all
+	// nodes have lost Redis, nor within half a minute if only some have. It
+	// costs a call a second. Limits that cannot be divided wait.
+	Share
+
+	// Open holds nothing back but what a known penalty closes. It begins some
+	// seconds after Redis went away. For limits that are only kept out of
+	// politeness.
+	Open
+)
+
+// String returns the mode's name in lower case.
+func (o Outage) String() string {
+	switch o {
+	case Share:
+		return "share"
+	case Open:
+		return "open"
+	}
+	return "wait"
+}
