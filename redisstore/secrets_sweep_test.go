@@ -1,0 +1,257 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/retry"
+)
+
+// sweepEnv makes the test binary the program that is swept.
+const sweepEnv = "THROTTLE_TEST_SWEEP"
+
+// TestP14_NoCanaryAnywhere runs a program that is full of secrets, in a process of
+// its own, so that all that it or the Redis client prints is heard as well.
+func TestP14_NoCanaryAnywhere(t *testing.T) {
+	if os.Getenv(sweepEnv) != "" {
+		sweepAll(t)
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestP14_NoCanaryAnywhere$", "-test.v")
+	cmd.Env = append(os.Environ(), sweepEnv+"=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: TestP14_NoCanaryAnywhere")
+	requireNoCanary(t, "what the process printed", string(out), theirSecrets, ownSecrets)
+}
+
+// A sweep is a program with secrets wherever there is a place for them.
+type sweep struct {
+	*testing.T
+	store    throttle.Store
+	told     witness // what throttle says: errors, events, what can be printed
+	observed []throttle.EventKind
+}
+
+func (s *sweep) observe(_ context.Context, e throttle.Event) {
+	s.told.mu.Lock()
+	s.observed = append(s.observed, e.Kind)
+	s.told.mu.Unlock()
+	var cause ownError
+	if errors.As(e.Err, &cause) {
+		e.Err = nil // what the program said itself
+	}
+	s.told.see(e, e.Err)
+}
+
+func sweepAll(t *testing.T) {
+	server := redistest.Single(t)
+	admin := server.Client(t)
+	require.NoError(t, admin.Ping(t.Context()).Err())
+	require.NoError(t, admin.ConfigSet(t.Context(), "requirepass", canaryPassword).Err())
+	tap := listenIn(t, server, canaryPassword)
+
+	o := server.Options()
+	o.Password, o.MaxRetries = canaryPassword, 1
+	client := redis.NewClient(o)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	s := &sweep{T: t, store: redisstore.New(client, nil)}
+	s.told.see(s.store, redisstore.Options{Namespace: "throttle"})
+
+	s.transports()
+	s.limiters()
+	s.retries()
+	s.presets()
+	s.strangers(server)
+	heard := tap.stop(t)
+
+	server.Kill()
+	s.away()
+	requireNoCanary(t, "what throttle told", s.told.seen(), theirSecrets)
+	for where, text := range heard {
+		requireNoCanary(t, where, text, theirSecrets, ownSecrets)
+	}
+	require.Contains(t, heard["keys"], "a canary's")
+	require.Contains(t, heard["MONITOR"], "local function") // the scripts themselves
+	require.Contains(t, heard["MONITOR"], "a canary's")
+	for _, k := range []throttle.EventKind{
+		throttle.Waiting, throttle.Started, throttle.Refused, throttle.GaveUp, throttle.Penalized, throttle.Shadowed,
+	} {
+		require.Contains(t, s.observed, k, "the sweep causes every kind of event that it can")
+	}
+}
+
+// request is full of canaries.
+func (s *sweep) request(ctx context.Context, query string) *http.Request {
+	u := &url.URL{
+		Scheme: "https", Host: "api.example.com", User: url.UserPassword(canaryUser, canaryInfo),
+		Path: "/hook/" + canaryPath, RawPath: "/hook/" + url.PathEscape(canaryPath),
+		RawQuery: url.Values{"access_token": {canaryQuery}}.Encode() + "&" + query, Fragment: canaryPath,
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), strings.NewReader(canaryBody))
+	require.NoError(s, err)
+	r.Header.Set("Authorization", "Bearer "+canaryHeader)
+	r.Header.Set("Cookie", "session="+canaryCookie)
+	return r
+}
+
+// An ownError is the program's own.
+type ownError string
+
+func (e ownError) Error() string { return string(e) }
+
+// secretUpstream answers as the query asks, always with a secret.
+var secretUpstream = roundTripFunc(func(r *http.Request) (*http.Response, error) {
+	status, header := http.StatusOK, http.Header{"Set-Cookie": {"session=" + canaryAnswer}, "X-Token": {canaryAnswer}}
+	switch r.URL.Query().Get("answer") {
+	case "ban":
+		status = http.StatusTooManyRequests
+		header.Set("Retry-After", "1")
+	case "failure":
+		return nil, ownError(canaryBase)
+	}
+	body := io.NopCloser(strings.NewReader(`{"errcode":0,"token":"` + canaryAnswer + `"}`))
+	return &http.Response{StatusCode: status, Header: header, Body: body, ContentLength: -1, Request: r}, nil
+})
+
+type roundTripFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// secretKey returns nearly all that is secret in a request.
+func secretKey(r *http.Request) string {
+	return canaryKey + r.URL.String() + r.Header.Get("Authorization") + r.Header.Get("Cookie")
+}
+
+// transport has a policy of every kind, each with another secret for a key.
+func (s *sweep) transport(store throttle.Store) *throttle.Transport {
+	join := throttle.Join(throttle.Query("access_token"), throttle.Header("Authorization"), throttle.Path, throttle.Header("Cookie"))
+	return throttle.Must(throttle.New(throttle.Config{
+		Store: store, Base: secretUpstream, Observe: s.observe,
+		Policies: []throttle.Policy{
+			{Name: "a canary's window", Key: throttle.Query("access_token"), Limit: throttle.PerSecond(2), Jitter: -1},
+			{Name: "a canary's hook", Match: "/hook/{id}", Key: throttle.PathValue("id"), Limit: throttle.PerMinute(99)},
+			{Name: "a canary's day", Key: throttle.Header("Authorization"), Limit: throttle.CalendarWindow(99, throttle.Day, nil)},
+			{Name: "a canary's hour", Key: secretKey, Limit: throttle.FixedWindow(99, time.Hour)},
+			{Name: "a canary's bucket", Key: join, Limit: throttle.TokenBucket(99, time.Second, 99)},
+			{Name: "a canary's seat", Key: throttle.Header("Cookie"), Limit: throttle.Concurrency(9)},
+			{Name: "a canary's shadow", Key: secretKey, Limit: throttle.PerMinute(1), Shadow: true},
+			{Name: "a canary's node", Key: secretKey, Limit: throttle.PerMinute(99), Scope: throttle.Node},
+			{
+				Name: "a canary's cost", Key: secretKey, Limit: throttle.PerMinute(99), Settle: func(*http.Response) int { return 3 },
+				Cost: func(r *http.Request) int { return 2 - 9*len(r.URL.Query()["bad"]) + 999*len(r.URL.Query()["huge"]) },
+				Quota: func(resp *http.Response) (throttle.Quota, bool) {
+					b, _ := throttle.PeekBody(resp, 99)
+					return throttle.Quota{Left: len(b), Reset: time.Minute}, true
+				},
+			},
+		},
+	}))
+}
+
+// send sends a request and shows the witness what throttle says of it.
+func (s *sweep) send(rt http.RoundTripper, r *http.Request) error {
+	resp, err := rt.RoundTrip(r)
+	if err == nil {
+		s.told.see(throttle.PenaltyOf(resp))
+		require.NoError(s, resp.Body.Close())
+		return nil
+	}
+	var mine ownError
+	if !errors.As(err, &mine) {
+		s.told.see(err)
+	}
+	return err
+}
+
+func (s *sweep) transports() {
+	tr := s.transport(s.store)
+	s.told.see(tr, *tr)
+	for _, c := range tr.Explain(s.request(s.Context(), "")) {
+		s.told.see(c, c.Budget, c.Limit, c.Limit.Kind())
+		st, err := s.store.Status(s.Context(), c)
+		require.NoError(s, err)
+		s.told.see(st)
+	}
+	for _, query := range []string{"", "answer=failure", "", "answer=ban"} { // the third one is held
+		if err := s.send(tr, s.request(s.Context(), query)); query != "answer=failure" {
+			require.NoError(s, err)
+		}
+	}
+	now := throttle.WithMaxWait(s.Context(), -1)
+	require.ErrorIs(s, s.send(tr, s.request(now, "")), throttle.ErrLimited)
+	soon, cancel := context.WithTimeout(s.Context(), 20*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(s, s.send(tr, s.request(soon, "")), throttle.ErrLimited)
+	require.Error(s, s.send(tr, s.request(now, "bad=1")))
+	require.ErrorIs(s, s.send(tr, s.request(now, "huge=1")), throttle.ErrLimited)
+
+	gone, leave := context.WithCancelCause(s.Context())
+	time.AfterFunc(20*time.Millisecond, func() { leave(ownError(canaryCause)) })
+	require.ErrorIs(s, s.send(tr, s.request(gone, "")), ownError(canaryCause))
+	s.panics()
+}
+
+// limiters have secrets for keys.
+func (s *sweep) limiters() {
+	l, err := throttle.NewLimiter(s.store, throttle.Policy{Name: "a canary's work", Limit: throttle.PerMinute(1)})
+	require.NoError(s, err)
+	p, err := l.Acquire(s.Context(), canaryLimiter, 1)
+	require.NoError(s, err)
+	require.NoError(s, p.Settle(s.Context(), 1))
+	s.told.see(l, p)
+	p.Release()
+	_, err = l.TryAcquire(s.Context(), canaryLimiter, 1)
+	require.ErrorIs(s, err, throttle.ErrLimited)
+	s.told.see(err)
+	_, err = l.Acquire(s.Context(), canaryLimiter, -1)
+	require.Error(s, err)
+	s.told.see(err)
+	require.NoError(s, l.Pause(s.Context(), canaryLimiter, time.Minute))
+	st, err := l.Status(s.Context(), canaryLimiter)
+	require.NoError(s, err)
+	s.told.see(st)
+	require.NoError(s, l.Resume(s.Context(), canaryLimiter))
+}
+
+// retries repeats, and gives up in every way. Its errors name the host alone, unlike
+// those of http.Client.
+func (s *sweep) retries() {
+	c := retry.NewClient(throttle.Must(throttle.New(throttle.Config{
+		Store: s.store, Base: secretUpstream, Observe: s.observe,
+		Policies: []throttle.Policy{{Name: "a canary's try", Key: secretKey, Limit: throttle.PerHour(9)}},
+	})))
+	c.RetryMax, c.RetryWaitMin, c.RetryWaitMax = 1, time.Millisecond, time.Millisecond
+	for _, query := range []string{"", "answer=ban", "answer=failure"} {
+		ctx := throttle.WithMaxWait(s.Context(), -1)
+		r, err := retryablehttp.FromRequest(s.request(ctx, query))
+		require.NoError(s, err)
+		resp, err := c.Do(r)
+		var mine ownError
+		switch {
+		case err == nil:
+			require.NoError(s, resp.Body.Close())
+		case errors.As(err, &mine):
+			var failed *url.Error
+			require.ErrorAs(s, err, &failed)
+			s.told.see(failed.URL)
+		default:
+			s.told.see(err)
+		}
+	}
+}
