@@ -18,8 +18,9 @@ type Store interface {
 	// has room, books it in all of them in one atomic step and says how long
 	// it is until then. A refusal spends nothing. Book does not wait for the
 	// start; it waits for the store itself at most as long as ctx and
-	// b.MaxWait allow and then returns an error. An error means that nothing
-	// stays booked, or that it will be given back.
+	// b.MaxWait allow and then returns an error, which says why the store did
+	// not answer, as far as that is known, and matches what ended ctx. An error
+	// means that nothing stays booked, or that it will be given back.
 	//
 	// InFlight charges are held from the start until Release. When they will
 	// have room nobody can know, so they are taken at the start or not at all:
@@ -144,6 +145,12 @@ type Booking struct {
 	// the charges' Jitter covers, so the store must leave that much more
 	// room behind it.
 	Spread time.Duration
+
+	// Away, if not nil, is told why the store does not answer while Book, or a
+	// Watch of the start, waits for it: as soon as the store is known to be in
+	// trouble, or has said nothing for a second, and not for each attempt. It is
+	// called before Book or Confirm returns, by one goroutine at a time.
+	Away func(error)
 
 	// InsteadNode is Instead for Grant.Node.
 	InsteadNode int64

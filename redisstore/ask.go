@@ -2,8 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -23,18 +21,21 @@ type asking struct{ next *question }
 
 // A question is about the budgets of one or more vigils.
 type question struct {
-	keys    map[string]closing // what is known of them when done is closed
-	waiting int                // how many want to know; guarded by the lock of the asks
-	ctx     context.Context    // ends when nobody does any more
-	stop    context.CancelFunc
-	done    chan struct{}
-	err     error
+	keys   map[string]closing // what is known of them when done is closed
+	ctx    context.Context    // ends when nobody wants to know any more
+	stop   context.CancelFunc
+	failed chan struct{} // closed when a call has failed
+	done   chan struct{}
+	err    error
+
+	// The lock of the asks guards the rest.
+	waiting int   // how many want to know
+	fails   int   // how many calls failed
+	last    error // why the last one did
 }
 
 // askMost bounds for how many budgets one call asks.
 const askMost = 256
-
-var errUnsure = errors.New("redisstore: no word whether a penalty closes the start")
 
 // askClosed finds out whether the budgets of a vigil are closed. What it finds is
 // news to all who watch them.
@@ -48,16 +49,17 @@ func (s *Store) askClosed(ctx context.Context, v *vigil) error {
 		defer timer.Stop()
 		timeUp = timer.C
 	}
+	since := time.Now()
 	q := s.wonder(v)
 	defer s.asks.leave(q)
-	select {
-	case <-q.done:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timeUp:
-		return fmt.Errorf("%w: %w", errUnsure, errNoAnswer)
+	var tell func()
+	if v.b.Away != nil {
+		tell = func() { v.b.Away(s.asks.trouble(q, since).yet(s.where())) }
 	}
-	return q.err
+	if answered(ctx, q.done, timeUp, q.failed, tell) {
+		return q.err
+	}
+	return s.asks.trouble(q, since).end(s.where(), context.Cause(ctx))
 }
 
 // wonder joins the next question, and begins to ask if nobody does.
@@ -72,7 +74,7 @@ func (s *Store) wonder(v *vigil) *question {
 		go s.inquire(channel, a)
 	}
 	if a.next == nil {
-		a.next = &question{keys: make(map[string]closing), done: make(chan struct{})}
+		a.next = &question{keys: make(map[string]closing), failed: make(chan struct{}), done: make(chan struct{})}
 		a.next.ctx, a.next.stop = context.WithCancel(context.Background())
 	}
 	for _, key := range v.keys {
@@ -89,6 +91,23 @@ func (as *asks) leave(q *question) {
 	if q.waiting--; q.waiting == 0 {
 		q.stop()
 	}
+}
+
+// trouble is why a question has no answer yet, for who waits since then.
+func (as *asks) trouble(q *question, since time.Time) trouble {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	return trouble{since, q.fails, q.last}
+}
+
+// fail notes why a call for a question failed.
+func (as *asks) fail(q *question, err error) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if q.fails++; q.fails == 1 {
+		close(q.failed)
+	}
+	q.last = err
 }
 
 // inquire asks one question after the other until there is none.
@@ -115,11 +134,11 @@ func (s *Store) inquire(channel string, a *asking) {
 func (s *Store) answer(q *question) error {
 	keys := slices.Collect(maps.Keys(q.keys))
 	for some := range slices.Chunk(keys, askMost) {
-		v, err := retry(q.ctx, func() (numbers, error) {
+		v, err := s.retry(q.ctx, func(err error) { s.asks.fail(q, err) }, func() (numbers, error) {
 			return s.call(scriptClosed, func(edges) ([]string, numbers) { return some, nil })
 		})
 		if err != nil {
-			return fmt.Errorf("%w: %w", errUnsure, err)
+			return err
 		}
 		if v.size() != 1+2*len(some) {
 			return errAnswer

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -37,7 +36,7 @@ func (s *Store) call(p script, write func(edges) ([]string, numbers), more ...an
 		v, err := p.run(s.client, keys, append([]any{s.now(), []byte(n)}, more...))
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("redisstore: %w", err)
+			return nil, s.failure(err)
 		case v.size() < 2 || len(v)%8 != 0:
 			return nil, errAnswer
 		}

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -20,12 +21,16 @@ type caller struct {
 	alone     bool // it must not share a run
 	single    bool // nor a call
 
+	away   func(error)   // as in throttle.Booking
+	failed chan struct{} // told when a call has failed, if away is there
+
 	done    chan struct{} // told once, when the fields below are set
 	outcome outcome
 	ready   <-chan struct{} // the place in line; see throttle.Grant
 	first   time.Time       // when the call was sent for the first time
 	sent    time.Time       // and when it was sent that answered
 	err     error           // why there is no outcome; while it waits, why there is none yet
+	fails   int             // how many calls failed while it waited
 	left    bool            // nobody waits for the answer; guarded by the lanes' lock
 }
 
@@ -46,6 +51,10 @@ func (s *Store) newCaller(b *throttle.Booking) *caller {
 	*c = caller{
 		done: c.done, charges: append(c.charges[:0], b.Charges...), mark: b.Instead,
 		maxWait: waitArg(b.MaxWait), notBefore: b.NotBefore, spread: b.Spread, joined: time.Now(),
+		away: b.Away,
+	}
+	if c.away != nil {
+		c.failed = make(chan struct{}, 1)
 	}
 	c.alone = slices.ContainsFunc(c.charges, func(ch throttle.Charge) bool { return flies(&ch) })
 	return c
@@ -53,6 +62,33 @@ func (s *Store) newCaller(b *throttle.Booking) *caller {
 
 // free lets another question use c, whose answer was awaited.
 func (s *Store) free(c *caller) { s.callers.Put(c) }
+
+// await returns true when the caller has its answer, false when it waits no
+// longer.
+func (s *Store) await(ctx context.Context, c *caller, timeUp <-chan time.Time) bool {
+	if c.away == nil {
+		return answered(ctx, c.done, timeUp, nil, nil)
+	}
+	return answered(ctx, c.done, timeUp, c.failed, func() {
+		s.lanes.mu.Lock()
+		why := c.trouble()
+		s.lanes.mu.Unlock()
+		c.away(why.yet(s.where()))
+	})
+}
+
+// fail notes why a call failed for which the caller waits. The lanes are locked.
+func (c *caller) fail(err error) {
+	c.err = err
+	c.fails++
+	select {
+	case c.failed <- struct{}{}:
+	default:
+	}
+}
+
+// trouble is why the caller has no answer yet. The lanes are locked.
+func (c *caller) trouble() trouble { return trouble{c.joined, c.fails, c.err} }
 
 // more is the last thing that the script is told of a charge.
 func (c *caller) more(i int) int64 {

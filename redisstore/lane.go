@@ -76,17 +76,14 @@ func (s *Store) enter(c *caller) *lane {
 // ask sends the caller through its lane. If ctx ends first, or the time is up,
 // ask returns at once, and a start that is booked all the same is given back.
 func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) error {
-	if ctx.Done() == nil && timeUp == nil {
+	if ctx.Done() == nil && timeUp == nil && c.away == nil {
 		s.lead(c)
 		<-c.done
 		return c.err
 	}
 	s.join(c)
-	select {
-	case <-c.done:
+	if s.await(ctx, c, timeUp) {
 		return c.err
-	case <-ctx.Done():
-	case <-timeUp:
 	}
 	s.lanes.mu.Lock()
 	defer s.lanes.mu.Unlock()
@@ -97,10 +94,7 @@ func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) err
 	}
 	c.left = true
 	s.lanes.all[c.charges[0].Budget.Group].leave()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return noAnswer(c.err)
+	return c.trouble().end(s.where(), context.Cause(ctx))
 }
 
 // serve makes one call after another until nobody waits in the lane.
@@ -256,7 +250,10 @@ func (l *lanes) failed(own *lane, b *batch, err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range b.callers {
-		c.err = err
+		c.fail(err)
+	}
+	for _, c := range own.queue {
+		c.fail(err)
 	}
 	if slices.ContainsFunc(b.callers, (*caller).waits) || slices.ContainsFunc(own.queue, (*caller).waits) {
 		return true

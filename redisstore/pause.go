@@ -35,7 +35,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 		p, key = scriptFlightPause, s.flightKey(&c.Budget)
 	}
 	asked := time.Now()
-	v, err := retry(ctx, func() (numbers, error) {
+	v, err := s.retry(ctx, nil, func() (numbers, error) {
 		left := d
 		if d > 0 {
 			left = max(0, d-time.Since(asked)) // Redis may have been away

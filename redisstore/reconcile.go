@@ -33,7 +33,7 @@ func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quo
 // once.
 func (s *Store) reconcile(ctx context.Context, key string, birth int64, c *throttle.Charge, q throttle.Quota) error {
 	asked := time.Now()
-	v, err := retry(ctx, func() (numbers, error) {
+	v, err := s.retry(ctx, nil, func() (numbers, error) {
 		reset := max(0, q.Reset-time.Since(asked)) // Redis may have been away
 		return s.call(scriptReconcile, func(e edges) ([]string, numbers) {
 			return []string{key}, e.appendRule(numbers(nil).add(int64(q.Left), micros(reset), birth), 1, c)

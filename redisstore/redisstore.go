@@ -165,7 +165,7 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 	if flies(&c) {
 		p, key = scriptFlightStatus, s.flightKey(&c.Budget)
 	}
-	v, err := retry(ctx, func() (numbers, error) {
+	v, err := s.retry(ctx, nil, func() (numbers, error) {
 		return s.call(p, func(e edges) ([]string, numbers) {
 			return []string{key}, e.appendRule(nil, 1, &c)
 		})

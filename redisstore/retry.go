@@ -2,8 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 )
 
@@ -23,25 +21,16 @@ func patienceFor(maxWait time.Duration) time.Duration {
 	return max(maxWait, leastPatience)
 }
 
-// noAnswer is what a caller gets whose time is up; last is why the last call
-// failed, if one did.
-func noAnswer(last error) error {
-	if last == nil {
-		return errNoAnswer
-	}
-	return fmt.Errorf("%w: %w", errNoAnswer, last)
-}
-
-var errNoAnswer = errors.New("redisstore: no answer in time")
-
 // retry calls f, which may be repeated without harm, until it succeeds, fails for
-// good, or ctx ends. The client does not promise to obey a context while a
-// command is on its way, so f has a goroutine of its own.
-func retry(ctx context.Context, f func() (numbers, error)) (numbers, error) {
+// good, or ctx ends. Failed, unless it is nil, is told of each failure after which
+// it goes on. The client does not promise to obey a context while a command is on
+// its way, so f has a goroutine of its own.
+func (s *Store) retry(ctx context.Context, failed func(error), f func() (numbers, error)) (numbers, error) {
 	type answer struct {
 		v   numbers
 		err error
 	}
+	why := trouble{since: time.Now()}
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		answers := make(chan answer, 1)
 		go func() {
@@ -53,14 +42,18 @@ func retry(ctx context.Context, f func() (numbers, error)) (numbers, error) {
 			if a.err == nil || !passing(a.err) {
 				return a.v, a.err
 			}
+			why.fails, why.last = why.fails+1, a.err
+			if failed != nil {
+				failed(a.err)
+			}
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, why.end(s.where(), context.Cause(ctx))
 		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, context.Cause(ctx)
+			return nil, why.end(s.where(), context.Cause(ctx))
 		case <-timer.C:
 		}
 	}

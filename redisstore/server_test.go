@@ -97,7 +97,7 @@ func TestP12_ServerHangs(t *testing.T) {
 	}
 	cancel(errLeft)
 	for range 10 {
-		require.Equal(t, errLeft, <-errs)
+		require.ErrorIs(t, <-errs, errLeft)
 	}
 	server.Continue()
 	require.Zero(t, book(t, s, ten))
