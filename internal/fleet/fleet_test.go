@@ -22,25 +22,12 @@ func run(t *testing.T, c Config) (Report, time.Duration) {
 	return r, stall
 }
 
-// watchStalls measures, until the returned function is called, by how much a
-// sleep of a millisecond comes back too late.
+// watchStalls measures the longest stall until the returned function is called.
 func watchStalls(t *testing.T) func() time.Duration {
 	t.Helper()
-	done, longest := make(chan struct{}), make(chan time.Duration)
-	go func() {
-		var most time.Duration
-		for {
-			begin := time.Now()
-			select {
-			case <-done:
-				longest <- most
-				return
-			case <-time.After(ms):
-				most = max(most, time.Since(begin)-ms)
-			}
-		}
-	}()
-	return func() time.Duration { close(done); return <-longest }
+	var longest time.Duration
+	stop := WatchStalls(0, func(s Stall) { longest = max(longest, s.Length()) })
+	return func() time.Duration { stop(); return longest }
 }
 
 // onTheWay is what a grant leaves of its jitter for the way to the upstream.

@@ -37,7 +37,7 @@ func (r recorder) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant
 	g, err := r.Store.Book(ctx, b)
 	if err == nil && g.OK {
 		c := noted(ctx)
-		c.booked.Store(int64(now()))
+		c.booked.Store(int64(Now()))
 		c.start.Store(int64(time.Duration(g.Mark) * time.Microsecond))
 	}
 	return g, err
@@ -104,5 +104,5 @@ func sleep(ctx context.Context, d time.Duration) error {
 // during a run moves nothing.
 var begun = time.Now()
 
-// now returns the time since the Unix epoch.
-func now() time.Duration { return time.Duration(begun.UnixNano()) + time.Since(begun) }
+// Now returns the time since the Unix epoch.
+func Now() time.Duration { return time.Duration(begun.UnixNano()) + time.Since(begun) }

@@ -84,6 +84,9 @@ func (u *Upstream) Arrivals() []Arrival {
 	return slices.Clone(u.arrivals)
 }
 
+// Epoch returns when the Upstream was made, since the Unix epoch.
+func (u *Upstream) Epoch() time.Duration { return time.Duration(u.epoch.UnixNano()) }
+
 // Bans returns how many bans there were.
 func (u *Upstream) Bans() int {
 	u.mu.Lock()

@@ -48,7 +48,7 @@ func (o orders) loop(ctx context.Context, i int, client *http.Client) ([]Sample,
 	worker := fmt.Sprintf("%d/%d", o.Process, i)
 	var samples []Sample
 	for ctx.Err() == nil {
-		s := Sample{Worker: worker, Key: o.Config.key(i), Asked: now()}
+		s := Sample{Worker: worker, Key: o.Config.key(i), Asked: Now()}
 		c := &call{}
 		err := o.send(context.WithValue(ctx, callKey{}, c), client, s)
 		if err != nil && ctx.Err() == nil {
@@ -58,7 +58,7 @@ func (o orders) loop(ctx context.Context, i int, client *http.Client) ([]Sample,
 		if s.OK = err == nil; s.OK {
 			s.Served = time.Duration(c.served.Load())
 		} else {
-			s.Served = now()
+			s.Served = Now()
 		}
 		samples = append(samples, s)
 	}
@@ -93,7 +93,7 @@ func (o orders) base() http.RoundTripper {
 		next = o.dialer()
 	}
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		noted(r.Context()).served.Store(int64(now()))
+		noted(r.Context()).served.Store(int64(Now()))
 		if o.Config.Delay > 0 {
 			if err := sleep(r.Context(), rand.N(o.Config.Delay+1)); err != nil {
 				return nil, err

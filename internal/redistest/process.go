@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -30,8 +29,8 @@ type process struct {
 	args []string
 
 	cmd  *exec.Cmd
-	log  *bytes.Buffer // what the server printed; complete once gone is closed
-	gone chan struct{} // closed when the process has ended and been reaped
+	log  *bytes.Buffer   // what the server printed; complete once gone is closed
+	gone <-chan struct{} // closed when the process has ended and been reaped
 }
 
 // start runs a server on a free port, with the arguments that args returns for
@@ -63,16 +62,15 @@ func (p *process) addr() string { return fmt.Sprintf("127.0.0.1:%d", p.port) }
 
 // run starts the process and waits until it answers.
 func (p *process) run() error {
-	p.log, p.gone = new(bytes.Buffer), make(chan struct{})
+	p.log = new(bytes.Buffer)
 	p.cmd = exec.Command(p.bin, p.args...)
 	p.cmd.Dir = p.dir
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	// A forked child of the server may hold the output open a little longer
 	// than the server lives; nobody needs what it says.
 	p.cmd.WaitDelay = time.Second
-	dieWithParent(p.cmd)
-
-	if err := p.spawn(); err != nil {
+	var err error
+	if p.gone, err = Spawn(p.cmd); err != nil {
 		return fmt.Errorf("redistest: starting %s: %w", p.bin, err)
 	}
 	if err := p.awaitAnswer(); err != nil {
@@ -83,27 +81,6 @@ func (p *process) run() error {
 		return fmt.Errorf("redistest: %s on %s: %w\n%s", p.bin, p.addr(), err, p.log)
 	}
 	return nil
-}
-
-// spawn starts the process in a goroutine that stays on its thread until the
-// process is gone. Linux sends the parent-death signal when the *thread* that
-// started the process ends, and the Go runtime ends threads as it likes:
-// without the lock a server could be killed in the middle of its test.
-func (p *process) spawn() error {
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		// How a server ended is of no interest: the tests end them all.
-		_ = p.cmd.Wait()
-		close(p.gone)
-	}()
-	return <-started
 }
 
 // awaitAnswer waits until the process answers on its port.
@@ -146,7 +123,7 @@ func (p *process) answers() bool {
 func (p *process) stop() {
 	// A paused process would receive the request only when it runs again.
 	// Errors say that it is gone already.
-	_ = p.cmd.Process.Signal(continueSignal)
+	_ = p.cmd.Process.Signal(ContinueSignal)
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.gone:

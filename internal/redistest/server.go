@@ -100,13 +100,13 @@ func (s *Server) Restart() {
 // so do Stop, Kill and Restart.
 func (s *Server) Pause() {
 	s.t.Helper()
-	s.signal(pauseSignal)
+	s.signal(PauseSignal)
 }
 
 // Continue lets a paused server run on.
 func (s *Server) Continue() {
 	s.t.Helper()
-	s.signal(continueSignal)
+	s.signal(ContinueSignal)
 }
 
 func (s *Server) signal(sig os.Signal) {

@@ -7,6 +7,6 @@ import "syscall"
 // Elsewhere no signal pauses a process. Sending these fails, and so does a
 // test that needs them.
 const (
-	pauseSignal    = syscall.Signal(-1)
-	continueSignal = syscall.Signal(-1)
+	PauseSignal    = syscall.Signal(-1)
+	ContinueSignal = syscall.Signal(-1)
 )

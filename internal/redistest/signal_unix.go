@@ -6,6 +6,6 @@ import "syscall"
 
 // The signals that stop a process from running and let it run on.
 const (
-	pauseSignal    = syscall.SIGSTOP
-	continueSignal = syscall.SIGCONT
+	PauseSignal    = syscall.SIGSTOP
+	ContinueSignal = syscall.SIGCONT
 )
