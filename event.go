@@ -6,23 +6,24 @@ import "time"
 type EventKind uint8
 
 // The kinds of events. A request that is let through at once causes one
-// Started; one that is held causes a Waiting first, so that a long silence can
-// always be explained.
+// Started; one that is held causes a Waiting first, and one whose store does not
+// answer a StoreFailed, so that a long silence can always be explained.
 const (
-	Waiting     EventKind = iota + 1 // the request is held: Wait says how long (0: nobody knows), Policy by which limit
-	Started                          // the request is handed on: Wait says how long it was held
-	Refused                          // the request was not sent: Err says why
-	GaveUp                           // the caller's context ended while the request was held
-	Stale                            // a grant was too old when it could be used and is taken anew
-	Late                             // the request was sent later than Jitter allows: Wait says by how much
-	Penalized                        // an answer closed the budget: Wait says for how long
-	Shadowed                         // a shadow policy would have held the request: Wait says how long
-	StoreFailed                      // the store could not be told something: Err says why
+	Waiting        EventKind = iota + 1 // the request is held: Wait says how long (0: nobody knows), Policy by which limit
+	Started                             // the request is handed on: Wait says how long it was held
+	Refused                             // the request was not sent: Err says why
+	GaveUp                              // the caller's context ended while the request was held
+	Stale                               // a grant was too old when it could be used and is taken anew
+	Late                                // the request was sent later than Jitter allows: Wait says by how much
+	Penalized                           // an answer closed the budget: Wait says for how long
+	Shadowed                            // a shadow policy would have held the request: Wait says how long
+	StoreFailed                         // the store could not be asked, and the request is held (Wait says for how long by now), or could not be told something: Err says why
+	FunctionFailed                      // a function of the program's own panicked or made no sense, and the request went on: Err says which
 )
 
 // String returns the kind's name in lower case.
 func (k EventKind) String() string {
-	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed"}
+	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed"}
 	if int(k) < len(names) && k > 0 {
 		return names[k]
 	}

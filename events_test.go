@@ -170,7 +170,8 @@ func TestEventKindString(t *testing.T) {
 	for k, want := range map[throttle.EventKind]string{
 		0: "unknown", throttle.Waiting: "waiting", throttle.Started: "started", throttle.Refused: "refused",
 		throttle.GaveUp: "gave up", throttle.Stale: "stale", throttle.Late: "late", throttle.Penalized: "penalized",
-		throttle.Shadowed: "shadowed", throttle.StoreFailed: "store failed", 10: "unknown", 255: "unknown",
+		throttle.Shadowed: "shadowed", throttle.StoreFailed: "store failed", throttle.FunctionFailed: "function failed",
+		11: "unknown", 255: "unknown",
 	} {
 		require.Equal(t, want, k.String())
 	}

@@ -194,25 +194,6 @@ func TestAnUpgradedConnectionIsInFlightUntilItIsClosed(t *testing.T) {
 	require.Equal(t, 1, u.store.released())
 }
 
-// TestAPanicEndsTheRequest: of a base, or of a policy's function, that somebody
-// further up recovers from.
-func TestAPanicEndsTheRequest(t *testing.T) {
-	store := newSpy()
-	broken := func(*http.Response) int { panic("broken") }
-	none := base(func(*http.Request) (*http.Response, error) { panic("broken") })
-	for _, c := range []struct {
-		base   base
-		settle func(*http.Response) int
-	}{{none, nil}, {answer(200, "some"), broken}} {
-		tr := must(throttle.New(throttle.Config{Store: store, Base: c.base, Policies: []throttle.Policy{
-			atOnce(1), {Name: "tokens", Limit: throttle.PerHour(100), Settle: c.settle},
-		}}))
-		require.PanicsWithValue(t, "broken", func() { _, _ = tr.RoundTrip(get(t, home)) })
-		require.Zero(t, status(t, store, tr, get(t, home)).Used)
-	}
-	require.Equal(t, 2, store.released())
-}
-
 // TestRefusedWhileInFlight: a refusal, and a wait that is given up, hold nothing.
 func TestRefusedWhileInFlight(t *testing.T) {
 	u := newUpstream(t, streams)

@@ -271,12 +271,15 @@ func (h *hold) event(ctx context.Context, k EventKind, d time.Duration, err erro
 		return
 	}
 	var limited *LimitError
+	var wrong *ConfigError
 	e := Event{Kind: k, Wait: d, Err: err}
 	if i := h.grant.Held; i >= 0 {
 		e = eventOf(k, &h.booking.Charges[i], d, err)
 		e.Paused = h.grant.Paused
 	} else if errors.As(err, &limited) {
 		e.Policy, e.Limit = limited.Policy, limited.Limit
+	} else if errors.As(err, &wrong) {
+		e.Policy = wrong.Policy
 	}
 	h.observe(ctx, e)
 }

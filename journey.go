@@ -64,6 +64,9 @@ func (j *journey) price(t *table, matched []int32) (err error) {
 		j.bill.charges, j.bill.rules = j.fewCharges[:0], j.fewRules[:0]
 	}
 	err = j.bill.price(t, matched, j.req)
+	for _, f := range j.bill.unpriced {
+		j.survived(f.rule, f.err)
+	}
 	if j.booking.Charges = j.bill.charges; err != nil {
 		return err
 	}
@@ -143,8 +146,8 @@ func (j *journey) pass() (*http.Response, error) {
 }
 
 // run sends the request and learns from the answer. What it has in flight ends
-// here unless the caller gets the answer, also if the base or one of the policy's
-// functions panics. After errFar the journey goes on as another.
+// here unless the caller gets the answer, also if the base panics. After errFar
+// the journey goes on as another.
 func (j *journey) run() (*http.Response, error) {
 	goesOn := false
 	defer func() {

@@ -79,8 +79,13 @@ func (j *journey) policies(yield func(*rule, *Charge) bool) {
 // that the answer is certainly no refusal.
 func (j *journey) penalties(resp *http.Response) (all []penalty, no time.Duration) {
 	for r, c := range j.policies {
-		if d := min(r.Penalty(resp), MaxPenalty); d > 0 {
-			all = append(all, penalty{charge: c, length: d})
+		d, err := r.penalty(resp)
+		if err != nil {
+			j.survived(r, err)
+			d = RetryAfter(resp) // rather than none
+		}
+		if d > 0 {
+			all = append(all, penalty{charge: c, length: min(d, MaxPenalty)})
 		} else if !c.Shadow {
 			no = min(no, d)
 		}
@@ -88,13 +93,18 @@ func (j *journey) penalties(resp *http.Response) (all []penalty, no time.Duratio
 	return all, no
 }
 
+// quotas returns what is said to be left of budgets.
 func (j *journey) quotas(resp *http.Response) (all []quota) {
 	for r, c := range j.policies {
 		if r.Quota == nil {
 			continue
 		}
+		q, ok, err := r.quota(resp)
+		if err != nil {
+			j.survived(r, err)
+		}
 		// A bucket knows by itself when there will be more.
-		if q, ok := r.Quota(resp); ok && (q.Reset > 0 || c.Limit.kind == Bucket) {
+		if ok && (q.Reset > 0 || c.Limit.kind == Bucket) {
 			q.Left, q.Reset = max(0, q.Left), min(max(0, q.Reset), MaxPenalty)
 			all = append(all, quota{c, q})
 		}
@@ -110,8 +120,12 @@ func (j *journey) costs(resp *http.Response) (all []int) {
 		if r.Settle == nil || c.Limit.kind == InFlight {
 			continue
 		}
-		cost := min(r.Settle(resp), MaxCost)
-		if cost < 0 || cost == c.Cost {
+		cost, err := r.settle(resp)
+		if err != nil {
+			j.survived(r, err)
+			continue
+		}
+		if cost = min(cost, mostSettled(c)); cost < 0 || cost == c.Cost {
 			continue
 		}
 		if all == nil {
@@ -120,6 +134,17 @@ func (j *journey) costs(resp *http.Response) (all []int) {
 		all[i] = cost
 	}
 	return all
+}
+
+// mostSettled is the most that an answer can make a start cost. What lets starts
+// through one by one is closed for as long as the cost says, and no answer closes
+// anything for longer than [MaxPenalty].
+func mostSettled(c *Charge) int {
+	if c.Limit.kind != Paced {
+		return MaxCost
+	}
+	most := float64(MaxPenalty) / float64(c.Limit.per) * float64(c.Limit.n)
+	return max(c.Cost, int(min(most, MaxCost)))
 }
 
 func costsOf(charges []Charge) []int {
@@ -179,6 +204,14 @@ func (j *journey) toTell(worth time.Duration) (context.Context, context.CancelFu
 func (j *journey) failedTo(ctx context.Context, c *Charge, d time.Duration, err error) {
 	if j.observe != nil {
 		j.observe(ctx, eventOf(StoreFailed, c, d, &StoreError{err}))
+	}
+}
+
+// survived reports a function of a policy that failed where the request, or its
+// answer, goes on all the same.
+func (j *journey) survived(r *rule, err error) {
+	if j.observe != nil {
+		j.observe(j.req.Context(), Event{Kind: FunctionFailed, Policy: r.Name, Limit: r.Limit, Err: err})
 	}
 }
 

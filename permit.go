@@ -67,10 +67,10 @@ func (p *Permit) Settle(ctx context.Context, cost int) error {
 	if cost < 0 {
 		return &ConfigError{p.limiter.charge.Budget.Policy, "cost", errors.New("is negative; 0 is the least")}
 	}
-	if cost = min(cost, MaxCost); cost == p.cost {
+	b, before := p.booking(), p.cost
+	if cost = min(cost, mostSettled(&b.Charges[0])); cost == before {
 		return nil
 	}
-	b, before := p.booking(), p.cost
 	p.cost = cost
 	if err := p.limiter.store.Settle(ctx, b, p.grant(), []int{cost}); err != nil {
 		// Nobody knows which of the two is booked. The lesser one is: what

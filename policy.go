@@ -29,16 +29,19 @@ type Policy struct {
 
 	// Key splits the policy into one budget for each value it returns.
 	// Values are hashed before they leave the program. On a pattern with
-	// wildcards the request has them as path values. Defaults to nil: one
-	// budget for all.
+	// wildcards the request has them as path values. If it panics the request
+	// is not sent and fails with a *[ConfigError] that names the type of the
+	// panic's value and its line, but not the value, which may be a secret.
+	// Defaults to nil: one budget for all.
 	Key func(*http.Request) string
 
 	// Limit is what each budget holds. Required.
 	Limit Limit
 
 	// Cost returns what the request costs; 0 makes it free under this
-	// policy, which then only learns from its answer. Defaults to nil: every
-	// request costs 1.
+	// policy, which then only learns from its answer. If it panics, or returns
+	// less than 0, the request is not sent and fails with a *[ConfigError].
+	// Defaults to nil: every request costs 1.
 	Cost func(*http.Request) int
 
 	// Penalty looks at an answer and returns for how long this budget must
@@ -48,7 +51,9 @@ type Policy struct {
 	// Quota. Less than 0 says that the answer is certainly no refusal, however
 	// much it looks like one, so that it is not repeated: see [PenaltyOf]. It
 	// may look at the body through [PeekBody] only. At most [MaxPenalty]
-	// counts. Defaults to nil: [RetryAfter], whose place another takes: one
+	// counts. If it panics the answer is read by [RetryAfter] and goes on to the
+	// caller, and [Config.Observe] is told, as for the other functions that look
+	// at answers. Defaults to nil: [RetryAfter], whose place another takes: one
 	// that is to know 429 and 503, too, ends with it.
 	Penalty func(*http.Response) time.Duration
 
@@ -73,7 +78,8 @@ type Policy struct {
 	// Defaults to nil: nothing.
 	Headroom map[Priority]float64
 
-	// Shadow makes the policy count and report, but never hold or refuse.
+	// Shadow makes the policy count and report, but never hold or refuse, not
+	// even if its Key or its Cost panics.
 	Shadow bool
 
 	// Scope says who shares the budgets. Defaults to [Fleet].
@@ -81,7 +87,8 @@ type Policy struct {
 
 	// Settle returns what the request truly cost, once the answer is there:
 	// tokens of a model, points of a query. The difference to Cost is
-	// charged, even above the limit, or given back. It may look at the body
+	// charged, even above the limit, or given back; under a LeakyBucket at most
+	// as much as closes it for [MaxPenalty]. It may look at the body
 	// through [PeekBody] only. A negative result means that the answer does
 	// not say. A request whose Cost is 0 stays free, and what is in flight
 	// keeps its Cost. Defaults to nil: Cost is the truth.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -226,4 +227,31 @@ func TestAPenaltyAndACostInOneAnswer(t *testing.T) {
 		require.Equal(t, 5, st.Used)
 		require.Equal(t, 30*time.Second, st.Paused)
 	})
+}
+
+// TestP11_NoAnswerClosesALeakyBucketForLongerThanABan, whatever it says that it
+// has cost.
+func TestP11_NoAnswerClosesALeakyBucketForLongerThanABan(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		says int
+		want time.Duration
+	}{
+		{"a little", 60, time.Hour},
+		{"a century", math.MaxInt, throttle.MaxPenalty},
+		{"nothing", 0, 0},
+		{"less than nothing", math.MinInt, time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New()
+				p := throttle.Policy{Name: "paced", Limit: throttle.LeakyBucket(60, time.Hour), Jitter: -1,
+					Settle: func(*http.Response) int { return c.says }}
+				tr := must(throttle.New(throttle.Config{Store: store, Base: answer(200, ""), Policies: []throttle.Policy{p}}))
+				require.NoError(t, send(t, tr, get(t, home)))
+				got := status(t, store, tr, get(t, home)).Wait
+				require.Equal(t, c.want, got.Truncate(time.Second))
+			})
+		})
+	}
 }

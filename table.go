@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -111,6 +112,14 @@ type bill struct {
 	charges []Charge
 	rules   []*rule    // in the same order
 	free    []freeRide // policies under which the request costs nothing
+
+	unpriced []failure // policies in Shadow, which never refuse
+}
+
+// A failure is a policy of which a function failed.
+type failure struct {
+	rule *rule
+	err  error
 }
 
 // A freeRide is a policy that does not hold a request, but learns from its
@@ -128,30 +137,36 @@ func (t *table) match(req *http.Request) (b bill, err error) {
 }
 
 // price makes the bill what the request costs each policy at the positions in
-// matched.
+// matched, but for those that cannot say. The error is that of the first of
+// them.
 func (b *bill) price(t *table, matched []int32, req *http.Request) (err error) {
 	charges, rules := slices.Grow(b.charges[:0], len(matched)), slices.Grow(b.rules[:0], len(matched))
-	b.free = b.free[:0]
+	b.free, b.unpriced = b.free[:0], nil
 	for _, i := range matched {
 		r, n := &t.rules[i], len(rules)
 		charges, rules = append(charges, r.charge), append(rules, r)
 		c := &charges[n]
-		if err = r.price(c, req); err == nil && c.Cost > 0 {
+		failed := r.price(c, req)
+		if failed == nil && c.Cost > 0 {
 			continue
 		}
 		charges, rules = charges[:n], rules[:n]
-		if err != nil {
-			break
+		switch {
+		case failed == nil:
+			c.Cost = 1 // as far as the store is told of it
+			b.free = append(b.free, freeRide{r, *c})
+		case r.Shadow:
+			b.unpriced = append(b.unpriced, failure{r, failed})
+		default:
+			err = cmp.Or(err, failed)
 		}
-		c.Cost = 1 // as far as the store is told of it
-		b.free = append(b.free, freeRide{r, *c})
 	}
 	b.charges, b.rules = charges, rules
 	return err
 }
 
 // price makes c, the rule's charge, what the request costs under its policy.
-func (r *rule) price(c *Charge, req *http.Request) error {
+func (r *rule) price(c *Charge, req *http.Request) (err error) {
 	if r.Headroom != nil {
 		c.Reserve = r.reserves.of(priority(req.Context()))
 	}
@@ -160,14 +175,14 @@ func (r *rule) price(c *Charge, req *http.Request) error {
 	}
 	req = r.pattern.bind(req)
 	if r.Cost != nil {
-		if c.Cost = r.Cost(req); c.Cost < 0 {
-			return &ConfigError{r.Name, "Cost", fmt.Errorf("returned %d; 0 is the least", c.Cost)}
+		if c.Cost, err = r.cost(req); err != nil {
+			return err
 		}
 	}
 	if r.Key != nil {
-		c.Budget.Key = budgetKey(r.Name, r.Key(req))
+		c.Budget.Key, err = r.key(req)
 	}
-	return nil
+	return err
 }
 
 // budgetKey hashes a policy's name and a key, so that no two pairs share a

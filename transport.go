@@ -28,8 +28,9 @@ type Config struct {
 	MaxWait time.Duration
 
 	// Observe is told what happens to each request. It is called on the
-	// request's way, by many goroutines, and must not block. Defaults to
-	// nil: nobody is told.
+	// request's way, by many goroutines, and must not block. A panic ends
+	// there, and Observe is told of it by a [FunctionFailed]. Defaults to nil:
+	// nobody is told.
 	Observe func(context.Context, Event)
 }
 
@@ -49,7 +50,7 @@ type Transport struct {
 // New returns a transport. It reports every mistake in the configuration at
 // once, each a *[ConfigError], and sends nothing.
 func New(c Config) (*Transport, error) {
-	t := &Transport{store: c.Store, base: c.Base, maxWait: c.MaxWait, observe: c.Observe}
+	t := &Transport{store: c.Store, base: c.Base, maxWait: c.MaxWait, observe: observer(c.Observe).surviving()}
 	if t.base == nil {
 		t.base = http.DefaultTransport
 	}
@@ -96,7 +97,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		switch {
 		case err != nil:
-			return nil, j.refuse(err)
+			return nil, j.refused(err)
 		case len(j.bill.rules) == 0:
 			return j.pass()
 		}
@@ -106,6 +107,15 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		j = j.another()
 	}
+}
+
+// refused is refuse, except for a policy's function that aborts its handler.
+func (j *journey) refused(err error) error {
+	err = j.refuse(err)
+	if aborts(err) {
+		panic(http.ErrAbortHandler)
+	}
+	return err
 }
 
 // SetPolicies replaces the policies, at once and for all requests to come.

@@ -1,0 +1,77 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// A mishap says that a function of the program's own panicked. It knows the type
+// of the value and not the value itself, which may hold a token, and in place of
+// the stack, which is gone, the line.
+type mishap struct {
+	kind   string
+	line   string // "file.go:7"
+	aborts bool   // the value was http.ErrAbortHandler
+}
+
+func (m *mishap) Error() string { return fmt.Sprintf("panicked with a %s at %s", m.kind, m.line) }
+
+// survive is deferred around a function of a policy, which it names: a panic
+// becomes an error.
+func survive(err *error, policy, field string) {
+	if v := recover(); v != nil {
+		*err = &ConfigError{policy, field, &mishap{fmt.Sprintf("%T", v), panicLine(), v == http.ErrAbortHandler}}
+	}
+}
+
+// aborts reports whether a function of a policy panicked to abort the HTTP
+// handler that it runs in: net/http wants to see that panic.
+func aborts(err error) bool {
+	m, ok := errors.AsType[*mishap](err)
+	return ok && m.aborts
+}
+
+// panicLine returns where the panic began that a deferred function has recovered.
+func panicLine() string {
+	var stack [32]uintptr
+	frames := runtime.CallersFrames(stack[:runtime.Callers(0, stack[:])])
+	panicked := false
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		switch inRuntime := strings.HasPrefix(f.Function, "runtime."); {
+		case f.Function == "runtime.gopanic":
+			panicked = true
+		case panicked && !inRuntime:
+			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
+		}
+	}
+	return "an unknown line"
+}
+
+// An observer is what is told of events: [Config.Observe], whose panics end
+// here. It is then told of that, if it listens at all.
+type observer func(context.Context, Event)
+
+// surviving returns the observer's function, or nil if there is none.
+func (o observer) surviving() func(context.Context, Event) {
+	if o == nil {
+		return nil
+	}
+	return func(ctx context.Context, e Event) {
+		if err := o.tell(ctx, e); err != nil {
+			_ = o.tell(ctx, Event{Kind: FunctionFailed, Policy: e.Policy, Budget: e.Budget, Limit: e.Limit, Err: err})
+		}
+	}
+}
+
+func (o observer) tell(ctx context.Context, e Event) (err error) {
+	defer survive(&err, e.Policy, "Observe")
+	o(ctx, e)
+	return nil
+}
