@@ -62,7 +62,9 @@ func (e *LimitError) Error() string {
 func (e *LimitError) Is(target error) bool { return target == ErrLimited }
 
 // A StoreError says that the store could not be asked, so nobody knows whether
-// there was room; the request was not sent. Err is the store's own error.
+// there was room; the request was not sent. Err is the store's own error. A caller
+// whose context ended while the store was away gets an error that matches both,
+// by [errors.As] and [errors.Is].
 type StoreError struct{ Err error }
 
 // Error implements error.
@@ -97,19 +99,30 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 type gaveUpError struct {
 	policy string
 	waited time.Duration
-	cause  error // context.Cause
-	err    error // ctx.Err(), so that errors.Is finds it whatever the cause
+	cause  error       // context.Cause
+	err    error       // ctx.Err(), so that errors.Is finds it whatever the cause
+	store  *StoreError // what was in its way; nil: nothing but the limit
 }
 
 func (e *gaveUpError) Error() string {
+	text := "throttle: the caller gave up after "
 	if e.policy == "" {
-		return fmt.Sprintf("throttle: the caller gave up after %s: %v", brief(e.waited), e.cause)
+		text += fmt.Sprintf("%s: %v", brief(e.waited), e.cause)
+	} else {
+		text += fmt.Sprintf("waiting %s for policy %q: %v", brief(e.waited), e.policy, e.cause)
 	}
-	return fmt.Sprintf("throttle: the caller gave up after waiting %s for policy %q: %v",
-		brief(e.waited), e.policy, e.cause)
+	if e.store != nil {
+		text += "; " + strings.TrimPrefix(e.store.Error(), "throttle: ")
+	}
+	return text
 }
 
-func (e *gaveUpError) Unwrap() []error { return []error{e.cause, e.err} }
+func (e *gaveUpError) Unwrap() []error {
+	if e.store == nil {
+		return []error{e.cause, e.err}
+	}
+	return []error{e.cause, e.err, e.store}
+}
 
 // Timeout lets http.Client and net.Error users recognise a deadline.
 func (e *gaveUpError) Timeout() bool { return errors.Is(e.err, context.DeadlineExceeded) }

@@ -17,7 +17,7 @@ const (
 	Late                                // the request was sent later than Jitter allows: Wait says by how much
 	Penalized                           // an answer closed the budget: Wait says for how long
 	Shadowed                            // a shadow policy would have held the request: Wait says how long
-	StoreFailed                         // the store could not be asked, and the request is held (Wait says for how long by now), or could not be told something: Err says why
+	StoreFailed                         // the store could not be asked yet (Wait says how long the request was held so far), or told something: Err says why
 	FunctionFailed                      // a function of the program's own panicked or made no sense, and the request went on: Err says which
 )
 

@@ -24,7 +24,7 @@ func (h *hold) aboard() bool { return !h.inFlight || h.grant.Wait == 0 || h.boar
 func (h *hold) board(ctx context.Context) error {
 	b := &boarding{booking: Booking{
 		Charges: slices.DeleteFunc(slices.Clone(h.booking.Charges), startsOnly),
-		MaxWait: h.patience(ctx, now()),
+		MaxWait: h.patience(ctx, now()), Away: h.away(ctx),
 	}}
 	if h.apart() {
 		b.booking.MaxWait = 0
@@ -34,6 +34,7 @@ func (h *hold) board(ctx context.Context) error {
 		h.cancel()
 		return h.failure(ctx, err)
 	}
+	h.outage = false
 	if g.OK && g.Wait == 0 {
 		b.grant, h.boarded = g, b
 		return nil

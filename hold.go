@@ -29,6 +29,7 @@ type hold struct {
 	asking   time.Duration // and how long it took to say so
 	watch    Watch         // over a start that is waited for; nil: none
 	news     chan struct{} // what the watch tells; nil: there was none yet
+	outage   bool          // the store is away, and observe knows
 }
 
 // now is the time since the process began. It costs half as much as time.Now,
@@ -112,11 +113,14 @@ func (h *hold) book(ctx context.Context) error {
 		b.Instead, b.InsteadNode = h.grant.Mark, h.grant.Node
 	}
 	b.MaxWait = h.patience(ctx, asked)
+	b.Away = h.away(ctx)
 	g, err := h.store.Book(ctx, b)
+	b.Away = nil
 	if err != nil {
 		h.forget() // given back or lost: it must not be given back twice
 		return h.failure(ctx, err)
 	}
+	h.outage = false
 	h.grant, h.due, h.sure, h.asking = g, asked, asked, g.Age
 	if !h.placed() {
 		return h.refusal(g)
@@ -128,14 +132,6 @@ func (h *hold) book(ctx context.Context) error {
 	}
 	h.tell(ctx, g)
 	return nil
-}
-
-// failure is the error of a caller whom the store could not answer.
-func (h *hold) failure(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return h.left(ctx)
-	}
-	return &StoreError{err}
 }
 
 // payable refuses a cost that no wait can make fit.
@@ -203,7 +199,7 @@ func (h *hold) sleep(ctx context.Context, w waiting) error {
 	}
 	var end error
 	if d > fresh {
-		h.keepWatch()
+		h.keepWatch(ctx)
 		if a := h.ahead(); a > 0 && d > fresh+a {
 			d, end = d-a, errDoubt
 		}
@@ -241,7 +237,7 @@ func (h *hold) forget() {
 }
 
 // left gives the place back and is the error of a caller whose context ended.
-func (h *hold) left(ctx context.Context) error {
+func (h *hold) left(ctx context.Context) *gaveUpError {
 	h.cancel()
 	e := &gaveUpError{waited: h.waited(), cause: context.Cause(ctx), err: ctx.Err()}
 	if g := h.grant; g.Held >= 0 {

@@ -31,7 +31,7 @@ func (h *hold) ahead() time.Duration {
 func (h *hold) confirm(ctx context.Context) error {
 	asked := now()
 	h.booking.MaxWait = h.patience(ctx, asked)
-	h.keepWatch()
+	h.keepWatch(ctx)
 	ok, err := h.watch.Confirm(ctx)
 	h.sure = now()
 	h.asking = h.sure - asked
@@ -44,14 +44,16 @@ func (h *hold) confirm(ctx context.Context) error {
 		// no Jitter may be late by itself, but not for that.
 		return h.book(ctx)
 	}
+	h.outage = false
 	return nil
 }
 
 // keepWatch has the store watch over the start from now on, at the latest.
-func (h *hold) keepWatch() {
+func (h *hold) keepWatch(ctx context.Context) {
 	if h.watch != nil {
 		return
 	}
+	h.booking.Away = h.away(ctx)
 	if h.news == nil {
 		h.news = make(chan struct{}, 1)
 	}
@@ -62,6 +64,6 @@ func (h *hold) keepWatch() {
 func (h *hold) stopWatch() {
 	if h.watch != nil {
 		h.watch.Stop()
-		h.watch = nil
+		h.watch, h.booking.Away = nil, nil
 	}
 }
