@@ -1,0 +1,100 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// pieces are what somebody would make a name of who wants another's key, slot or
+// channel. There is no '%' among them: see SECURITY.md.
+var pieces = []string{
+	"", "a", "b", ":", "::", ":2:", "2", "{", "}", "{a}", "{}:", "calls", "calls:", "wake", "wake:", "pause", ":pause",
+	"flight", ":flight", "throttle", "throttle:2:", "*", "?", "[a]", " ", "\n", "\r\n", "\x00", "\xff", "\xc3\x28", "ß",
+	"AAECAwQFBgcICQoLDA0ODw",
+}
+
+// forged returns a name of a few pieces.
+func forged(r *rand.Rand) (name string) {
+	for range r.IntN(5) {
+		name += pieces[r.IntN(len(pieces))]
+	}
+	return name
+}
+
+// TestP14_NamesCannotForgeKeys makes namespaces, groups, policies and keys of what
+// keys and channels are made of. No two things share a name in Redis, and in a
+// cluster nothing leaves its group's slot.
+func TestP14_NamesCannotForgeKeys(t *testing.T) {
+	const seed = 5
+	r := rand.New(rand.NewPCG(seed, seed))
+	keys, channels := make(map[string]string), make(map[string]string)
+	is := func(names map[string]string, name string, meaning ...any) {
+		what := fmt.Sprintf("%q", meaning)
+		if old, ok := names[name]; ok {
+			require.Equal(t, old, what, "%q stands for both", name)
+		}
+		names[name] = what
+	}
+	for range 20_000 {
+		ns, group, policy := forged(r), "g"+forged(r), "p"+forged(r)
+		tagged := r.IntN(2) == 0
+		s := redisstore.New(&redis.Client{}, &redisstore.Options{Namespace: ns, HashTags: tagged})
+		if ns == "" {
+			ns = redisstore.DefaultNamespace
+		}
+		b := throttle.Budget{Policy: policy, Group: group, Key: budgetKeyOf(t, policy, forged(r))}
+		if !tagged {
+			group = "" // it is not in the names
+		}
+		is(keys, s.Key(b), "budget", ns, tagged, group, policy, b.Key)
+		is(keys, s.FlightKey(b), "flight", ns, tagged, group, policy, b.Key)
+		is(keys, s.RecordKey(b.Group), "record", ns, tagged, b.Group, s.ID())
+		is(channels, s.PauseChannel(b.Group), "pauses", ns, tagged, group)
+		is(channels, s.WakeChannel(b.Group), "wake", ns, tagged, group, s.ID())
+		for _, name := range []string{s.Key(b), s.FlightKey(b), s.RecordKey(b.Group), s.PauseChannel(b.Group), s.WakeChannel(b.Group)} {
+			require.Equal(t, s.Tag(b.Group), hashTag(name), "%q", name)
+		}
+	}
+	require.Greater(t, len(keys), 40_000)
+}
+
+// budgetKeyOf is what a program makes of a policy's name and a key.
+func budgetKeyOf(t *testing.T, policy, key string) [16]byte {
+	t.Helper()
+	s := &noted{}
+	l, err := throttle.NewLimiter(s, throttle.Policy{Name: policy, Limit: throttle.PerSecond(1)})
+	require.NoError(t, err)
+	_, err = l.Status(t.Context(), key)
+	require.NoError(t, err)
+	return s.charge.Budget.Key
+}
+
+// hashTag is what a cluster takes the slot of.
+func hashTag(name string) string {
+	if _, rest, ok := strings.Cut(name, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return ""
+}
+
+// A noted store notes the charge that it is asked about.
+type noted struct {
+	throttle.Store
+	charge throttle.Charge
+}
+
+func (s *noted) Status(_ context.Context, c throttle.Charge) (throttle.Status, error) {
+	s.charge = c
+	return throttle.Status{}, nil
+}
