@@ -44,6 +44,16 @@ func (cs *closings) forget(key string) {
 	delete(cs.until, key)
 }
 
+// end returns when a pause ends; the zero time if none is known.
+func (cs *closings) end(key string) (until time.Time) {
+	if !cs.any.Load() {
+		return until
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.until[key]
+}
+
 // sweep forgets what is over. The closings are locked.
 func (cs *closings) sweep(now time.Time) {
 	for key, until := range cs.until {

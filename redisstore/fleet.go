@@ -8,8 +8,18 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// bookFleet is Book for budgets in Redis.
+// bookFleet is Book for budgets of the fleet, wherever those are now.
 func (s *Store) bookFleet(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	br := s.board(b.Charges[0].Budget.Group)
+	if br == nil {
+		return s.bookRedis(ctx, b)
+	}
+	defer br.leave()
+	return br.book(ctx, b)
+}
+
+// bookRedis is Book for budgets in Redis.
+func (s *Store) bookRedis(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	c := s.newCaller(b)
 	var timeUp <-chan time.Time
 	if end, ok := ctx.Deadline(); b.MaxWait >= 0 && (!ok || end.Sub(c.joined) > patienceFor(b.MaxWait)) {
@@ -31,9 +41,12 @@ func (s *Store) bookFleet(ctx context.Context, b *throttle.Booking) (throttle.Gr
 // back, so that who comes next finds it free.
 const undoSoon = 50 * time.Millisecond
 
-// cancelFleet is Cancel for budgets in Redis.
+// cancelFleet is Cancel for budgets of the fleet.
 func (s *Store) cancelFleet(b *throttle.Booking, g throttle.Grant) {
 	if g.Mark == 0 || g.Mark > 0 && !g.OK {
+		return
+	}
+	if s.ashore(b, g, func(isl *island, own *throttle.Booking, g throttle.Grant) { isl.local.Cancel(own, g) }) {
 		return
 	}
 	s.giveUp(b.Charges, g.Mark, g.OK && g.Wait == 0)
@@ -42,9 +55,9 @@ func (s *Store) cancelFleet(b *throttle.Booking, g throttle.Grant) {
 	s.tell(c)
 }
 
-// releaseFleet is Release for budgets in Redis.
+// releaseFleet is Release for budgets of the fleet. On an island nothing is held.
 func (s *Store) releaseFleet(b *throttle.Booking, g throttle.Grant) {
-	if !g.OK || g.Wait > 0 {
+	if !g.OK || g.Wait > 0 || g.Mark >= islandMark {
 		return
 	}
 	if ended := s.giveUp(b.Charges, 0, true); ended != nil {
@@ -66,9 +79,9 @@ func (s *Store) tell(c *caller) {
 	}
 }
 
-// settleFleet is Settle for budgets in Redis.
+// settleFleet is Settle for budgets of the fleet.
 func (s *Store) settleFleet(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
-	if !g.OK {
+	if !g.OK || s.ashore(b, g, func(isl *island, own *throttle.Booking, g throttle.Grant) { isl.settle(b, own, g, costs) }) {
 		return nil
 	}
 	c := s.newCaller(b)

@@ -135,6 +135,35 @@ func (r *recall) add(s sample) {
 	r.starts = append(r.starts, s)
 }
 
+// last returns when the last start of a budget is, as far as is known.
+func (m *memory) last(key string) (last time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.budgets[key]; r != nil && len(r.starts) > 0 {
+		last = r.starts[len(r.starts)-1].by
+	}
+	return last
+}
+
+// learn remembers starts of a life that no row knows of: see docs/outages.md.
+func (m *memory) learn(key string, l life, of *recall) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.budgets[key]
+	if r == nil {
+		m.makeRoom()
+		r = new(recall)
+		m.budgets[key] = r
+	}
+	if r.lives[0].birth != l.birth {
+		copy(r.lives[1:], r.lives[:])
+	}
+	r.lives[0], r.keep = l, max(r.keep, of.keep)
+	for _, s := range of.starts {
+		r.add(s)
+	}
+}
+
 // makeRoom forgets some budget when there are too many.
 func (m *memory) makeRoom() {
 	if len(m.budgets) < mostBudgets {

@@ -30,6 +30,9 @@ const lift = -time.Microsecond
 // pause closes or opens a budget. Who listens is told by the script, our own
 // callers at once.
 func (s *Store) pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	if isl := s.on(c.Budget.Group); isl != nil {
+		isl.pause(c, d)
+	}
 	p, key := scriptPause, s.key(&c.Budget)
 	if flies(&c) {
 		p, key = scriptFlightPause, s.flightKey(&c.Budget)

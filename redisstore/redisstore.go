@@ -58,6 +58,7 @@ type Store struct {
 	vigils   vigils
 	asks     asks
 	node     func() *memstore.Store // budgets of this store alone
+	bridges  bridges
 	memory   memory
 	closings closings
 	callers  sync.Pool
@@ -83,6 +84,9 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	name := DefaultNamespace
 	if o != nil && o.Namespace != "" {
 		name = o.Namespace
+	}
+	if o != nil && o.Outage <= Open {
+		s.bridges.mode, s.bridges.all = o.Outage, make(map[string]*bridge)
 	}
 	// The version of the stored form is part of every key, so that programs
 	// with different forms never share a row.
@@ -159,6 +163,11 @@ func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gran
 func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
 	if c.Node {
 		return s.node().Status(ctx, c)
+	}
+	if isl := s.on(c.Budget.Group); isl != nil {
+		if st, ok := isl.status(ctx, c); ok {
+			return st, nil
+		}
 	}
 	st := throttle.Status{Limit: c.Limit}
 	p, key := scriptStatus, s.key(&c.Budget)

@@ -47,6 +47,8 @@ var (
 	reconcileLua string
 	//go:embed lua/closed.lua
 	closedLua string
+	//go:embed lua/presence.lua
+	presenceLua string
 	//go:embed lua/status.lua
 	statusLua string
 	//go:embed lua/flight_pause.lua
@@ -61,6 +63,7 @@ var (
 	scriptStatus    = newScript("", statusLua)
 	scriptReconcile = newScript("", placeLua+reconcileLua)
 	scriptClosed    = script{closedLua, sha(closedLua)}
+	scriptPresence  = script{presenceLua, sha(presenceLua)}
 
 	scriptFlightPause  = newScript("", flightLua+flightPauseLua)
 	scriptFlightStatus = newScript("", flightLua+flightStatusLua)

@@ -12,6 +12,7 @@ import (
 // ear hears; where it cannot be sure to hear, the vigil asks.
 type vigil struct {
 	store  *Store
+	bridge *bridge
 	b      *throttle.Booking
 	group  string
 	keys   []string // of the budgets that count
@@ -34,19 +35,19 @@ const earWorth = 20 * time.Millisecond
 func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
 	switch fleet, node := scopes(b.Charges); {
 	case !node:
-		return s.watch(b, g, news)
+		return s.watchFleet(b, g, news)
 	case !fleet:
 		return s.node().Watch(b, g, news)
 	}
 	h := split(b)
-	return both{h, s.watch(&h.fleet, g, news), s.node().Watch(&h.node, ofNode(g), news)}
+	return both{h, s.watchFleet(&h.fleet, g, news), s.node().Watch(&h.node, ofNode(g), news)}
 }
 
 // watch is Watch for budgets in Redis.
-func (s *Store) watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) *vigil {
+func (s *Store) watch(br *bridge, b *throttle.Booking, g throttle.Grant, news chan<- struct{}) *vigil {
 	asked := born.Add(time.Duration(g.Stamp))
 	v := &vigil{
-		store: s, b: b, group: b.Charges[0].Budget.Group, news: news,
+		store: s, bridge: br, b: b, group: b.Charges[0].Budget.Group, news: news,
 		mark: g.Mark, since: asked, due: asked.Add(g.Age + g.Wait), doubt: g.Age + clockDoubt,
 	}
 	for i := range b.Charges {
@@ -68,7 +69,8 @@ func (s *Store) watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 // Confirm implements [throttle.Watch].
 func (v *vigil) Confirm(ctx context.Context) (bool, error) {
 	if !v.useless() && !v.store.ears.covers(v.store.channel(v.group), v.store.vigils.since(v)) {
-		if err := v.store.askClosed(ctx, v); err != nil {
+		good, err := v.bridge.confirm(ctx, func(ctx context.Context) error { return v.store.askClosed(ctx, v) })
+		if err != nil || !good {
 			return false, err
 		}
 	}
@@ -83,6 +85,7 @@ func (v *vigil) Stop() {
 		return
 	}
 	v.store.vigils.remove(v)
+	v.bridge.leave()
 	if v.ear {
 		v.store.rest(v.group)
 	}

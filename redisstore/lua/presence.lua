@@ -1,0 +1,86 @@
+-- Who uses a group of budgets, and which part of each limit is whose while Redis
+-- is away: see docs/outages.md.
+--
+-- KEYS  the group's presence
+-- ARGV  1 the time in microseconds, or '' for the server's clock
+--       2 numbers, 8 bytes each: what is said (see below), the time at which it
+--         should be here, or 0, and the least divisor
+--       3 the node's name
+--
+-- Result as of book.lua: 0, now, whether it counts as said, the node's divisor, or
+-- 0 if there is no part for it, and the divisors of those who are silent.
+--
+-- Stored form: a MessagePack array
+--   seen, clock, then for each node
+--   name, when it was heard of last, divisor
+-- clock is how long somebody was there: while nobody is, it stands still, and a
+-- server's clock that jumps does not matter.
+
+local LOOK, BEAT, BYE = 0, 1, 2
+local LATE = 1000000 -- what comes later may be from before an outage
+local SILENT = 2500000 -- who was not heard of for so long may be cut off
+local DEAD = 20000000 -- and for so long is gone
+local GAP = 2000000 -- the longest time between two beats in which somebody was there
+local KEPT_MS = 3600000
+
+local now = tonumber(ARGV[1])
+if not now then
+  local t = redis.call('TIME')
+  now = t[1] * 1000000 + t[2]
+end
+local what, due, least = struct.unpack('<ddd', ARGV[2])
+local me = ARGV[3]
+
+local raw = redis.call('GET', KEYS[1])
+local v = raw and cmsgpack.unpack(raw) or {now, 0}
+local passed = what == LOOK and 0 or math.max(0, math.min(GAP, now - v[1]))
+local seen, time = what == LOOK and v[1] or now, v[2] + passed
+local counts = what == BYE or what == BEAT and (due == 0 or now <= due + LATE)
+
+local nodes, mine = {seen, time}, nil
+local here, most, silent, parts = 0, least, {}, 0
+local function miss(divisor)
+  silent[#silent + 1] = divisor
+  parts = parts + 1 / divisor
+end
+for i = 3, #v, 3 do
+  local name, heard, divisor = v[i], v[i + 1], v[i + 2]
+  if name == me then
+    if not counts then
+      mine = {name, heard, divisor}
+    end
+  elseif time - heard <= DEAD then
+    nodes[#nodes + 1], nodes[#nodes + 2], nodes[#nodes + 3] = name, heard, divisor
+    if time - heard <= SILENT then
+      here, most = here + 1, math.max(most, divisor)
+    elseif divisor > 0 then
+      miss(divisor)
+    end
+  end
+end
+if what == BEAT then
+  here = here + 1
+end
+if time < DEAD then
+  -- The presence was lost not long ago, perhaps with nodes that have not come back.
+  for _ = here + #silent + 1, most do
+    miss(most)
+  end
+end
+local divisor = 0
+if parts < 1 - 1e-9 then
+  divisor = math.max(least, math.ceil(here / (1 - parts) - 1e-9))
+end
+if what == BEAT and counts then
+  mine = {me, time, divisor}
+end
+if mine then
+  nodes[#nodes + 1], nodes[#nodes + 2], nodes[#nodes + 3] = mine[1], mine[2], mine[3]
+end
+redis.call('SET', KEYS[1], cmsgpack.pack(nodes), 'PX', KEPT_MS)
+
+local out = {struct.pack('<dddd', 0, now, counts and 1 or 0, divisor)}
+for i, d in ipairs(silent) do
+  out[i + 1] = struct.pack('<d', d)
+end
+return table.concat(out)

@@ -1,0 +1,117 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// on returns the island that a group's callers are on; nil if there is none.
+func (s *Store) on(group string) *island {
+	if s.bridges.mode == Wait {
+		return nil
+	}
+	s.bridges.mu.Lock()
+	defer s.bridges.mu.Unlock()
+	if br := s.bridges.all[group]; br != nil {
+		return br.island
+	}
+	return nil
+}
+
+// ashore does something with a grant of an island, if that is still there, and
+// reports whether it is one.
+func (s *Store) ashore(b *throttle.Booking, g throttle.Grant, do func(*island, *throttle.Booking, throttle.Grant)) bool {
+	if g.Mark < islandMark {
+		return false
+	}
+	if isl := s.on(b.Charges[0].Budget.Group); isl != nil {
+		own, _, _ := isl.parts(b)
+		g.Mark -= islandMark
+		do(isl, &own, g)
+	}
+	return true
+}
+
+// settle changes what a start on the island cost.
+func (isl *island) settle(b, own *throttle.Booking, g throttle.Grant, costs []int) {
+	_ = isl.local.Settle(nil, own, g, costs) // a memory does not fail
+	isl.mu.Lock()
+	defer isl.mu.Unlock()
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		if more := costs[i] - c.Cost; more > 0 && c.Limit.Kind() != throttle.InFlight {
+			isl.add(c, int64(more), time.Now())
+		}
+	}
+}
+
+// pause closes a budget on the island, or opens it.
+func (isl *island) pause(c throttle.Charge, d time.Duration) {
+	part, ok := isl.part(c)
+	key := isl.store.key(&c.Budget)
+	switch {
+	case !ok:
+	case d < 0:
+		isl.store.closings.forget(key)
+		_ = isl.local.Resume(nil, part)
+	default:
+		isl.store.closings.note(key, time.Now().Add(d))
+		_ = isl.local.Pause(nil, part, d)
+	}
+}
+
+// status is Status on the island; ok is false if it has no part of the limit.
+func (isl *island) status(ctx context.Context, c throttle.Charge) (st throttle.Status, ok bool) {
+	part, ok := isl.part(c)
+	if ok {
+		st, _ = isl.local.Status(ctx, part)
+	}
+	return st, ok
+}
+
+// tellTime is how long Redis has to hear of the starts on an island.
+const tellTime = 2 * time.Second
+
+// tellStarts tells Redis what was started on the island, which is closed: as a
+// life of its budgets that it does not know. It reports whether it heard all.
+func (s *Store) tellStarts(isl *island) bool {
+	var told []*caller
+	for key, t := range isl.recent() {
+		s.memory.learn(key, life{isl.life, t.count}, &t.recall)
+		c := stating(t.charge)
+		c.joined = time.Now()
+		told = append(told, c)
+		s.join(c)
+	}
+	timer := time.NewTimer(tellTime)
+	defer timer.Stop()
+	for _, c := range told {
+		select {
+		case <-c.done:
+			if c.err != nil {
+				return false
+			}
+		case <-timer.C:
+			return false
+		}
+	}
+	return true
+}
+
+// recent returns what still matters of the starts on the island.
+func (isl *island) recent() map[string]*tally {
+	isl.mu.Lock()
+	defer isl.mu.Unlock()
+	now, all := time.Now(), make(map[string]*tally)
+	for key, t := range isl.starts {
+		if !t.recall.over(now) {
+			own := *t
+			own.recall.starts = slices.Clone(t.recall.starts)
+			all[key] = &own
+		}
+	}
+	return all
+}
