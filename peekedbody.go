@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -20,19 +21,28 @@ type peekedBody struct {
 	mu      sync.Mutex    // a body may be closed while it is read
 	ahead   []byte        // read from the body, but not by its reader
 	err     error         // came after ahead, io.EOF too; the reader gets it once
+	panics  any           // comes in the place of err
 	reading chan struct{} // closed when the read that is on its way has ended; nil: none is
+	empty   int           // how many reads ahead in a row have brought nothing
 	closed  bool
 }
 
-// readMost bounds one read ahead.
-const readMost = 4 << 10
+const (
+	readMost  = 4 << 10 // bounds one read ahead
+	emptyMost = 100     // as in package bufio
+)
+
+var (
+	errPanics = errors.New("throttle: the answer's body panicked")
+	errCount  = errors.New("throttle: the answer's body returned an impossible count from Read")
+)
 
 // fetch waits until more was read of the body than the first have bytes, and
 // reports whether that is so. It asks for want bytes.
 func (b *peekedBody) fetch(have, want int) bool {
 	for len(b.ahead) <= have && b.err == nil && !b.closed {
 		left := time.Until(b.until)
-		if left <= 0 {
+		if left <= 0 || b.empty >= emptyMost {
 			return false
 		}
 		if b.reading == nil {
@@ -45,16 +55,26 @@ func (b *peekedBody) fetch(have, want int) bool {
 }
 
 // read is one read ahead. It cannot be called off, so it has a goroutine of its
-// own: when it is late, what it brings is for the body's reader.
+// own: when it is late, what it brings is for the body's reader. So is a panic,
+// which nobody could recover from here.
 func (b *peekedBody) read(p []byte) {
-	n, err := b.ReadCloser.Read(p)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.closed {
-		b.ahead, b.err = append(b.ahead, p[:n]...), err
+	n, err := 0, errPanics
+	defer func() {
+		panics := recover()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.empty++; n > 0 {
+			b.empty = 0
+		}
+		if !b.closed {
+			b.ahead, b.err, b.panics = append(b.ahead, p[:n]...), err, panics
+		}
+		close(b.reading)
+		b.reading = nil
+	}()
+	if n, err = b.ReadCloser.Read(p); n < 0 || n > len(p) {
+		n, err = 0, errCount
 	}
-	close(b.reading)
-	b.reading = nil
 }
 
 // await waits for the read that is on its way, for so long at the most. The body
@@ -140,6 +160,8 @@ func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 		n = copy(p, b.ahead)
 		b.ahead = b.ahead[n:]
 		return n, nil, true
+	case b.panics != nil && len(p) > 0:
+		panic(b.panics)
 	case b.err != nil && len(p) > 0:
 		err, b.err = b.err, nil
 		return 0, err, true
@@ -153,6 +175,6 @@ func (b *peekedBody) Close() error {
 	err := b.closeOnce()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ahead, b.err, b.closed = nil, nil, true
+	b.ahead, b.err, b.panics, b.closed = nil, nil, nil, true
 	return err
 }
