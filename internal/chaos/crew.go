@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/fleet"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+)
+
+// A hand is a member seen from the program that started it.
+type hand struct {
+	orders
+	cmd  *exec.Cmd
+	gone <-chan struct{}
+	in   *json.Encoder
+	end  io.Closer // of in
+	errs strings.Builder
+
+	words chan word // all but calls and stalls; closed when the member is gone
+	held  []span    // when signals kept it from running
+	dead  bool      // killed on purpose
+
+	mu     sync.Mutex
+	calls  []call
+	stalls []fleet.Stall
+}
+
+// A span is a time, from the Unix epoch.
+type span struct{ from, to time.Duration }
+
+// hire starts a member and waits until its callers call.
+func hire(t redistest.TB, o orders) *hand {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hand{orders: o, cmd: exec.Command(self), words: make(chan word, 16)}
+	h.cmd.Env = append(os.Environ(), memberEnv+"=1")
+	h.cmd.Stderr = &h.errs
+	in, err := h.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.in, h.end = json.NewEncoder(in), in
+	read, write := io.Pipe()
+	h.cmd.Stdout = write
+	if h.gone, err = redistest.Spawn(h.cmd); err != nil {
+		t.Fatal(err)
+	}
+	go func() { <-h.gone; _ = write.Close() }()
+	go h.listen(json.NewDecoder(read))
+	t.Cleanup(h.kill)
+	if err := h.in.Encode(o); err != nil {
+		t.Fatalf("chaos: member %d: %v", o.Member, err)
+	}
+	h.await(t, func(w word) bool { return w.Ready })
+	return h
+}
+
+// listen keeps what the member says.
+func (h *hand) listen(lines *json.Decoder) {
+	defer close(h.words)
+	for {
+		var w word
+		if err := lines.Decode(&w); err != nil {
+			return
+		}
+		h.mu.Lock()
+		switch {
+		case w.Call != nil:
+			h.calls = append(h.calls, *w.Call)
+		case w.Stall != nil:
+			h.stalls = append(h.stalls, *w.Stall)
+		default:
+			h.mu.Unlock()
+			h.words <- w
+			continue
+		}
+		h.mu.Unlock()
+	}
+}
+
+// await returns the first word that is wanted.
+func (h *hand) await(t redistest.TB, wanted func(word) bool) word {
+	t.Helper()
+	slow := time.After(time.Minute)
+	for {
+		select {
+		case w, ok := <-h.words:
+			if !ok {
+				t.Fatalf("chaos: member %d ended: %s", h.Member, strings.TrimSpace(h.errs.String()))
+			}
+			if wanted(w) {
+				return w
+			}
+		case <-slow:
+			t.Fatalf("chaos: member %d does not answer", h.Member)
+		}
+	}
+}
+
+// tell gives an order and waits until it is obeyed.
+func (h *hand) tell(t redistest.TB, o order) {
+	t.Helper()
+	if err := h.in.Encode(o); err != nil {
+		t.Fatalf("chaos: member %d: %v", h.Member, err)
+	}
+	h.await(t, func(w word) bool { return w.Changed })
+}
+
+// rest lets the member's callers go and returns what is left.
+func (h *hand) rest(t redistest.TB) remains {
+	t.Helper()
+	if err := h.in.Encode(order{Rest: true}); err != nil {
+		t.Fatalf("chaos: member %d: %v", h.Member, err)
+	}
+	return *h.await(t, func(w word) bool { return w.Left != nil }).Left
+}
+
+// pause keeps the member from running for d.
+func (h *hand) pause(t redistest.TB, d time.Duration) {
+	t.Helper()
+	from := fleet.Now()
+	h.signal(t, redistest.PauseSignal)
+	time.Sleep(d)
+	h.signal(t, redistest.ContinueSignal)
+	h.held = append(h.held, span{from, fleet.Now() + 100*time.Millisecond})
+}
+
+func (h *hand) signal(t redistest.TB, sig os.Signal) {
+	t.Helper()
+	if err := h.cmd.Process.Signal(sig); err != nil {
+		t.Fatalf("chaos: %v for member %d: %v", sig, h.Member, err)
+	}
+}
+
+// kill ends the member without a word.
+func (h *hand) kill() {
+	h.dead = true
+	_ = h.cmd.Process.Kill() // an error says that it is gone already
+	<-h.gone
+}
+
+// said returns the calls and stalls that the member told of so far.
+func (h *hand) said() ([]call, []fleet.Stall) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.calls[:len(h.calls):len(h.calls)], h.stalls[:len(h.stalls):len(h.stalls)]
+}
+
+func (h *hand) String() string { return fmt.Sprint("member ", h.Member) }

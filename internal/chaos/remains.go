@@ -1,0 +1,46 @@
+package main
+
+import (
+	"maps"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// restTime is how long a member that rests may take until nothing of the
+// library runs any more.
+const restTime = 5 * time.Second
+
+// remains waits until nothing of the library runs, and tells what does.
+func (m *member) remains() remains {
+	m.base.CloseIdleConnections()
+	begin := time.Now()
+	for {
+		where := running()
+		after := time.Since(begin)
+		if len(where) > 0 && after < restTime {
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return remains{
+			Goroutines: len(where), After: after, Where: strings.Join(where, "\n\n"), Events: maps.Clone(m.events),
+		}
+	}
+}
+
+// running returns the stacks of goroutines that run the library's code, as
+// opposed to this program's and the client's.
+func running() []string {
+	text := make([]byte, 4<<20)
+	text = text[:runtime.Stack(text, true)]
+	var found []string
+	for stack := range strings.SplitSeq(string(text), "\n\n") {
+		if strings.Contains(stack, "fleetthrottle/throttle.") || strings.Contains(stack, "fleetthrottle/throttle/redisstore.") ||
+			strings.Contains(stack, "fleetthrottle/throttle/memstore.") {
+			found = append(found, stack)
+		}
+	}
+	return found
+}

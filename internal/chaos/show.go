@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/fleet"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+)
+
+// show plays faults before one fleet, and returns an account of each and what
+// was broken.
+func show(t redistest.TB, say io.Writer, where place, outage string, random *rand.Rand, faults []*fault) ([]*account, []string) {
+	s := open(t, say, where, outage, random)
+	for _, f := range faults {
+		s.play(f)
+	}
+	broken := s.close()
+	r := s.record()
+	var accounts []*account
+	for _, sc := range s.scenes {
+		a := r.account(sc)
+		accounts = append(accounts, a)
+		broken = append(broken, a.broken()...)
+		for _, text := range slices.Sorted(maps.Keys(a.texts)) {
+			s.tellf("%s: %d times %s", a.name, a.texts[text], text)
+		}
+	}
+	if s.killed > 0 && fleet.Now()-s.killed > leaseOver {
+		last := accounts[len(accounts)-1]
+		if last.flying < inFlight {
+			broken = append(broken, fmt.Sprintf("what a killed member had in flight did not come back: at most %d of %d", last.flying, inFlight))
+		}
+	}
+	return accounts, broken
+}
+
+// leaseOver is when what a killed member held is there again.
+const leaseOver = 30 * time.Second
+
+// close lets the fleet rest, and says who has something left that runs.
+func (s *stage) close() []string {
+	var broken []string
+	for _, h := range s.alive() {
+		left := h.rest(s)
+		s.tellf("member %d: %d goroutines left after %v, events %v", h.Member, left.Goroutines, left.After.Round(time.Millisecond), left.Events)
+		if left.Goroutines > 0 {
+			broken = append(broken, fmt.Sprintf("member %d has %d goroutines left", h.Member, left.Goroutines))
+			s.tellf("%s", left.Where)
+		}
+	}
+	s.still()
+	return broken
+}

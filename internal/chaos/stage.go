@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/fleet"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+)
+
+// What the upstream allows, and how large the fleet is.
+const (
+	window   = 40 // starts in a second
+	inFlight = 4
+	members  = 4
+)
+
+const (
+	warmUp = 2 * time.Second // until a new fleet has its connections
+	calm   = 3 * time.Second // before each fault, to compare with
+	after  = 5 * time.Second // after each fault
+)
+
+// A stage is a fleet at work with its store and its upstream.
+type stage struct {
+	redistest.TB
+	theatre
+	say    io.Writer // progress
+	random *rand.Rand
+	up     *upstream
+	crew   []*hand
+	orders orders
+	limits []limit
+	scene  *scene
+	scenes []*scene
+	killed time.Duration // when the last member was killed; 0: none
+
+	mu     sync.Mutex
+	stalls []fleet.Stall // of this program
+	still  func()
+}
+
+// A limit is what the sliding window may hold from a time on.
+type limit struct {
+	from time.Duration
+	n    int
+}
+
+// A scene is one fault: a calm time, the harm, and the time after it.
+type scene struct {
+	*fault
+	from, harm, back, end time.Duration // back is when the store, or what was hit, was in order again
+
+	hit    string        // the member that is hit; "": the fleet
+	extra  int           // starts that nobody alive can have known of
+	opens  time.Duration // when a penalty ended; 0: none
+	closed time.Duration // from when on it must have kept everybody away
+	forgot bool          // the store lost what it knew
+}
+
+// A theatre is where members find their store.
+type theatre struct {
+	single   *redistest.Server
+	sentinel *redistest.SentinelServers
+	cluster  *redistest.ClusterServers
+	wires    map[int]*wire // by member; only before a single server
+}
+
+// open starts servers, an upstream and a fleet, and lets it warm up.
+func open(t redistest.TB, say io.Writer, kind place, outage string, random *rand.Rand) *stage {
+	s := &stage{TB: t, say: say, random: random, up: newUpstream()}
+	t.Cleanup(s.up.server.Close)
+	s.limits = []limit{{0, window}}
+	s.orders = orders{Upstream: s.up.server.URL, Outage: outage, Window: window, InFlight: inFlight, Namespace: "chaos"}
+	s.tellf("starting %s and %d members", kind, members)
+	switch kind {
+	case onSentinel:
+		s.sentinel = redistest.Sentinel(t)
+		s.orders.Redis, s.orders.Master = []string{s.sentinel.Sentinel.Addr}, redistest.MasterName
+	case onCluster:
+		s.cluster = redistest.Cluster(t)
+		s.orders.Redis, s.orders.Cluster = s.cluster.Addrs, true
+	default:
+		s.single = redistest.Single(t)
+		s.wires = map[int]*wire{}
+	}
+	stop := fleet.WatchStalls(leastStall, func(st fleet.Stall) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stalls = append(s.stalls, st)
+	})
+	s.still = sync.OnceFunc(stop)
+	t.Cleanup(s.still)
+	for range members {
+		s.join()
+	}
+	time.Sleep(warmUp)
+	return s
+}
+
+// join adds a member.
+func (s *stage) join() *hand {
+	o := s.orders
+	o.Member = len(s.crew)
+	if s.single != nil {
+		w := newWire(s, s.single.Addr)
+		s.wires[o.Member] = w
+		o.Redis = []string{w.addr}
+	}
+	h := hire(s, o)
+	s.crew = append(s.crew, h)
+	return h
+}
+
+// play lets one fault happen.
+func (s *stage) play(f *fault) *scene {
+	s.tellf("%s: %s", f.name, f.what)
+	s.scene = &scene{fault: f, from: fleet.Now()}
+	time.Sleep(calm + s.between(0, time.Second))
+	f.play(s)
+	if s.scene.harm == 0 {
+		s.harm()
+	}
+	if s.scene.back == 0 {
+		s.back()
+	}
+	time.Sleep(max(after, f.linger) + max(0, s.scene.opens-fleet.Now()))
+	s.scene.end = fleet.Now()
+	s.scenes = append(s.scenes, s.scene)
+	return s.scene
+}
+
+// harm and back note when a fault begins and when it is over.
+func (s *stage) harm() { s.scene.harm = fleet.Now() }
+func (s *stage) back() { s.scene.back = fleet.Now() }
+
+// alive are the members that were not killed.
+func (s *stage) alive() []*hand {
+	var all []*hand
+	for _, h := range s.crew {
+		if !h.dead {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// any returns one of them.
+func (s *stage) any() *hand {
+	all := s.alive()
+	return all[s.random.IntN(len(all))]
+}
+
+// between returns a random time.
+func (s *stage) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(s.random.Int64N(int64(most-least)+1))
+}
+
+func (s *stage) tellf(format string, args ...any) {
+	fmt.Fprintf(s.say, format+"\n", args...)
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+const head = `| fault | arrivals | most in 1 s | quota before | during | after | longest gap | back after | late | most in flight | back after | errors | stall | |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|---|`
+
+// row is the account as a row of the table.
+func (a *account) row() string {
+	result := "kept"
+	if len(a.broken()) > 0 {
+		result = "**BROKEN**"
+	}
+	return fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s | %s | %s | %d of %d | %s | %s | %s | %s |",
+		a.name, a.arrivals, a.worst, percent(a.before), percent(a.during), percent(a.after),
+		brief(a.gap), brief(a.resumed), brief(a.late), a.flying, inFlight, brief(a.boarding),
+		counts(a.errors), brief(a.stall), result)
+}
+
+// String says how many came, and how many might.
+func (c crowd) String() string {
+	text := fmt.Sprintf("%d of %d", c.count, c.limit)
+	if c.extra > 0 {
+		text += fmt.Sprintf(" + %d lost", c.extra)
+	}
+	if c.excuse > 0 {
+		text += fmt.Sprintf(" + %d for a stall", c.excuse)
+	}
+	return text
+}
+
+func percent(share float64) string {
+	if share < 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
+}
+
+func brief(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "never"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	}
+	return fmt.Sprintf("%.1fs", d.Seconds())
+}
+
+func counts(of map[string]int) string {
+	var parts []string
+	for _, kind := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, fmt.Sprintf("%d %s", of[kind], kind))
+	}
+	return strings.Join(parts, ", ")
+}
