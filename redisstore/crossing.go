@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -150,18 +149,32 @@ func takeOver(b, own *throttle.Booking) {
 	}
 }
 
-// confirm asks whether a start in Redis is good, unless Redis is given up: then it
-// is not.
-func (br *bridge) confirm(ctx context.Context, ask func(context.Context) error) (good bool, err error) {
-	if br == nil {
-		err = ask(ctx)
-		return err == nil, err
+// confirm asks whether a start in Redis is good. It is not when Redis is given up,
+// nor, before that, on the word of a Redis that does not answer.
+func (br *bridge) confirm(ctx context.Context, b *throttle.Booking, ask func(context.Context) error) (bool, error) {
+	var timeUp <-chan time.Time
+	why := trouble{since: time.Now()}
+	for {
+		at := br.look()
+		switch {
+		case at.island != nil:
+			return false, nil
+		case at.ready:
+			within, stop := unless(ctx, at.up)
+			err := ask(within)
+			stop()
+			if err == nil || at.up.Err() == nil || ctx.Err() != nil {
+				return err == nil, err
+			}
+			return false, nil
+		}
+		if b.MaxWait >= 0 && timeUp == nil {
+			timer := time.NewTimer(patienceFor(b.MaxWait))
+			defer timer.Stop()
+			timeUp = timer.C
+		}
+		if why.last = at.why; !at.await(ctx, noTime, timeUp) {
+			return false, why.end(br.store.where(), context.Cause(ctx))
+		}
 	}
-	up := br.look().up
-	within, stop := unless(ctx, up)
-	defer stop()
-	if err = ask(within); err != nil && ctx.Err() == nil && errors.Is(context.Cause(up), errAlone) {
-		return false, nil
-	}
-	return err == nil, err
 }

@@ -14,7 +14,7 @@ const (
 	// itself: the limit divided by the last known number of nodes in use. It
 	// begins some seconds and a window after Redis went away, and ends when
 	// Redis has answered for a second. The fleet passes no limit while all
-	// nodes have lost Redis, nor within half a minute if only some have. It
+	// nodes have lost Redis, nor for 20 seconds if only some have. It
 	// costs a call a second. Limits that cannot be divided wait.
 	Share
 

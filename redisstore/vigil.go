@@ -68,13 +68,23 @@ func (s *Store) watch(br *bridge, b *throttle.Booking, g throttle.Grant, news ch
 
 // Confirm implements [throttle.Watch].
 func (v *vigil) Confirm(ctx context.Context) (bool, error) {
-	if !v.useless() && !v.store.ears.covers(v.store.channel(v.group), v.store.vigils.since(v)) {
-		good, err := v.bridge.confirm(ctx, func(ctx context.Context) error { return v.store.askClosed(ctx, v) })
-		if err != nil || !good {
-			return false, err
-		}
+	good, err := true, error(nil)
+	switch {
+	case v.useless():
+	case v.bridge == nil:
+		err = v.ask(ctx)
+	default:
+		good, err = v.bridge.confirm(ctx, v.b, v.ask)
 	}
-	return !v.useless(), nil
+	return err == nil && good && !v.useless(), err
+}
+
+// ask finds out whether the start is closed, if that is not sure.
+func (v *vigil) ask(ctx context.Context) error {
+	if v.store.ears.covers(v.store.channel(v.group), v.store.vigils.since(v)) {
+		return nil
+	}
+	return v.store.askClosed(ctx, v)
 }
 
 func (v *vigil) useless() bool { return v.closed.Load() || v.lifted.Load() }

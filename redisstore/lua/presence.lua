@@ -13,8 +13,9 @@
 -- Stored form: a MessagePack array
 --   seen, clock, then for each node
 --   name, when it was heard of last, divisor
--- clock is how long somebody was there: while nobody is, it stands still, and a
--- server's clock that jumps does not matter.
+-- clock is how long somebody was there. When nobody was for a while, however long,
+-- it goes on by just so much that all are silent, and nobody is forgotten for that;
+-- so it does when the server's clock jumps.
 
 local LOOK, BEAT, BYE = 0, 1, 2
 local LATE = 1000000 -- what comes later may be from before an outage
@@ -33,8 +34,11 @@ local me = ARGV[3]
 
 local raw = redis.call('GET', KEYS[1])
 local v = raw and cmsgpack.unpack(raw) or {now, 0}
-local passed = what == LOOK and 0 or math.max(0, math.min(GAP, now - v[1]))
-local seen, time = what == LOOK and v[1] or now, v[2] + passed
+local seen, time = v[1], v[2]
+if what ~= LOOK then
+  local passed = now - seen
+  seen, time = now, time + ((passed < 0 or passed > GAP) and SILENT + 1 or passed)
+end
 local counts = what == BYE or what == BEAT and (due == 0 or now <= due + LATE)
 
 local nodes, mine = {seen, time}, nil
