@@ -24,7 +24,9 @@ type flight struct {
 	most   int             // how many of the line are stated
 	birth  int64           // of what Redis has: see lua/flight.lua
 	count  int64           // how often it was written, as far as we know
+	sent   time.Time       // when we asked
 	told   time.Time       // when we heard of that
+	again  time.Duration   // when to ask again at the latest; 0: whenever
 	calls  int             // how many state the flight, or will soon
 	early  []int64         // who was called while a call was on its way
 	next   *time.Timer     // calls due
@@ -52,7 +54,8 @@ const (
 	leaseTime  = 22 * time.Second // as in lua/flight.lua
 	leaseDoubt = time.Second      // near its end a lease may have ended
 	renewEvery = 6 * time.Second
-	renewAgain = time.Second // after a call that failed
+	renewAgain = time.Second      // after a call that failed
+	renewSoon  = time.Millisecond // to see what should be over by now
 )
 
 const (
@@ -117,6 +120,8 @@ func (s *Store) leaveFloors(left []*flight, answered bool) {
 			after = leaseTime
 		case !answered:
 			after = renewAgain
+		case f.again > 0:
+			after = min(after, max(f.again, renewSoon))
 		}
 		if f.next == nil {
 			f.next = time.AfterFunc(after, func() { s.due(f) })

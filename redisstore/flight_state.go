@@ -10,10 +10,12 @@ func (fs *flights) state(n numbers, f *flight) numbers {
 	fs.states++
 	front := f.front()
 	birth, count := f.birth, f.count
-	if time.Since(f.told) > leaseTime-leaseDoubt {
+	now := time.Now()
+	if now.Sub(f.told) > leaseTime-leaseDoubt {
 		birth, count = 0, 0 // it may have expired since
 	}
-	n = n.add(int64(f.charge.Limit.N()), fs.states, int64(f.held), birth, count, fs.latest, int64(f.most), int64(len(front)))
+	n = n.add(int64(f.charge.Limit.N()), fs.states, int64(f.held), birth, count, ago(f.sent, now),
+		fs.latest, int64(f.most), int64(len(front)))
 	for _, w := range front {
 		n = n.add(w.came, int64(w.cost), int64(w.reserve), int64(w.behind))
 	}
@@ -80,8 +82,9 @@ func rankOf(ranks *[]rank, reserve int) *rank {
 type heard struct {
 	birth, count int64 // see lua/flight.lua
 
-	crowd int     // how many nodes hold or wait
-	aside []int64 // who in our line has room set aside
+	crowd int           // how many nodes hold or wait
+	aside []int64       // who in our line has room set aside
+	again time.Duration // when to ask again at the latest; 0: whenever
 }
 
 // perFlight is how many numbers book.lua answers for a flight, those who have
@@ -92,15 +95,21 @@ const perFlight = 4
 // comes after it.
 func readFlights(v numbers, count int) (all []heard, rest numbers) {
 	for range count {
-		if v.size() < perFlight || v.size()-perFlight < int(v.at(3)) {
+		if v.size() < perFlight {
 			break
 		}
-		h := heard{birth: v.at(0), count: v.at(1), crowd: int(v.at(2)), aside: make([]int64, v.at(3))}
-		v = v.from(perFlight)
-		for i := range h.aside {
-			h.aside[i] = v.at(i)
+		h, more := heard{birth: v.at(0), count: v.at(1), crowd: int(v.at(2))}, int(v.at(3))
+		if v = v.from(perFlight); more < 0 || more > v.size() {
+			break
 		}
-		all, v = append(all, h), v.from(len(h.aside))
+		for i := range more {
+			if came := v.at(i); came > 0 {
+				h.aside = append(h.aside, came)
+			} else {
+				h.again = time.Duration(-came) * time.Microsecond
+			}
+		}
+		all, v = append(all, h), v.from(more)
 	}
 	return all, v
 }
@@ -115,7 +124,7 @@ func (fs *flights) learn(b *batch, err error) {
 	defer fs.mu.Unlock()
 	for i, f := range b.flights {
 		h := b.heard[i]
-		f.birth, f.count, f.told = h.birth, h.count, received
+		f.birth, f.count, f.sent, f.told, f.again = h.birth, h.count, b.sent, received, h.again
 		f.most = max(1, min(lineMost, crowdMost/max(1, h.crowd)))
 		f.wake(h.aside)
 	}

@@ -1,5 +1,7 @@
 -- Time passing over a row, and what is known of times that it has forgotten.
 
+local STALL = 50000 -- by so much a call may be slower than the one before
+
 -- freeze keeps cancelled places taken until everything booked so far is over.
 local function freeze(r)
   if r.size > 0 then

@@ -8,10 +8,11 @@
 --   came, cost, reserve, behind
 -- pause, left (of the lease) and age are lengths of time as they were at seen, in
 -- microseconds; last is a distance from seen, came one from last. A cost below 0
--- is set aside. The form's version is part of the key.
+-- is set aside; a lease below 0 is on its respite. The form's version is part of
+-- the key.
 
 local LEASE = 22000000 -- a node that is silent for so long is gone
-local QUIET = 7000000 -- a flight that was lost gives no room for so long
+local QUIET = 7000000 -- nodes that live state themselves within so long
 
 -- count returns what a node takes: what it holds and what is set aside for it.
 local function count(m)
@@ -24,7 +25,27 @@ local function count(m)
   return sum
 end
 
--- load_flight reads the flight of a key; a key that is not there is an empty one.
+-- let_pass brings a flight to a time so long after it was written. If nobody wrote
+-- for longer than nodes that live are silent, then all are gone, or the clock was
+-- set forward: once, each lease has a respite, in which those that live will state
+-- themselves anew.
+local function let_pass(f, passed)
+  f.passed, f.nodes, f.taken = passed, {}, 0
+  f.pause, f.age = max(0, f.stored.pause - passed), min(QUIET, f.stored.age + passed)
+  for _, m in ipairs(f.stored.nodes) do
+    m.left, m.respite = math.abs(m.lease) - passed, m.lease < 0
+    if passed > QUIET and m.left < QUIET and not m.respite then
+      m.left, m.respite = QUIET, true
+    end
+    if m.left > 0 then
+      f.nodes[#f.nodes + 1] = m
+      f.taken = f.taken + count(m)
+    end
+  end
+end
+
+-- load_flight reads the flight of a key; a key that is not there is an empty one,
+-- and so is one that would be gone if the clock of keys were that of the script.
 --
 --   birth    names the life of the key: a random number
 --   count    how often it was written since
@@ -34,30 +55,30 @@ end
 --   lost     some node knew more of the life before
 --   nodes    those that hold or wait
 --   taken    costs held and set aside
+--   stored   what of it is as it was written
+--   passed   since then
 local function load_flight(key, now)
-  local f = {key = key, birth = 0, count = 0, seen = now, last = 0, pause = 0, age = 0, nodes = {}, taken = 0}
+  local f = {key = key, birth = 0, count = 0, seen = now, last = 0, stored = {pause = 0, age = 0, nodes = {}}}
   local raw = redis.call('GET', key)
-  if not raw then
+  local v = raw and cmsgpack.unpack(raw)
+  if not v or now - v[3] > max(v[5], LEASE) + KEPT then
+    let_pass(f, 0)
     return f
   end
-  local v = cmsgpack.unpack(raw)
-  local passed = max(0, now - v[3])
-  f.birth, f.count, f.last = v[1], v[2], v[3] + v[4]
-  f.pause, f.age, f.lost = max(0, v[5] - passed), min(QUIET, v[6] + passed), v[7] == 1
+  f.birth, f.count, f.last, f.lost = v[1], v[2], v[3] + v[4], v[7] == 1
+  f.stored.pause, f.stored.age = v[5], v[6]
   local i = 8
   while v[i] do
-    local m = {id = v[i], number = v[i + 1], held = v[i + 2], left = v[i + 3] - passed, line = {}}
+    local m = {id = v[i], number = v[i + 1], held = v[i + 2], lease = v[i + 3], line = {}}
     local stop = i + 5 + 4 * v[i + 4]
     for k = i + 5, stop - 4, 4 do
       m.line[#m.line + 1] = {came = f.last + v[k], cost = math.abs(v[k + 1]), aside = v[k + 1] < 0,
         reserve = v[k + 2], behind = v[k + 3]}
     end
     i = stop
-    if m.left > 0 then
-      f.nodes[#f.nodes + 1] = m
-      f.taken = f.taken + count(m)
-    end
+    f.stored.nodes[#f.stored.nodes + 1] = m
   end
+  let_pass(f, max(0, now - v[3]))
   return f
 end
 
@@ -77,15 +98,18 @@ local function compare(f, birth, count, seed)
 end
 
 -- state reads what the node says of itself and puts it in the place of what was
--- known: n, the statement's number, held, birth and count, when the last of its own
--- came who had to wait anywhere, how many of its line are kept, how many are
--- stated, then came, cost, reserve and behind of each. It returns false if a later
--- statement was made before.
+-- known: n, the statement's number, held, birth and count, and how long ago it asked
+-- for what it knows, or below 0, when the last of its own came who had to wait
+-- anywhere, how many of its line are kept, how many are stated, then came, cost,
+-- reserve and behind of each. It returns false if a later statement was made before.
 local function state(f, id, seed)
-  local number, birth, writes, last, size
+  local number, birth, writes, ago, last, size
   local m = {id = id, left = LEASE, line = {}}
-  f.n, number, m.held, birth, writes, last, m.most, size, here = struct.unpack('<dddddddd', blob, here)
+  f.n, number, m.held, birth, writes, ago, last, m.most, size, here = struct.unpack('<ddddddddd', blob, here)
   m.number = number
+  if ago >= 0 and birth == f.birth and writes <= f.count and f.passed > ago + STALL then
+    let_pass(f, ago) -- it was written since: the clock was set forward
+  end
   compare(f, birth, writes, seed)
   newest = max(newest, last, f.last)
   local aside = {}
@@ -141,7 +165,7 @@ local function save_flight(f)
   for _, m in ipairs(f.nodes) do
     if m.held > 0 or #m.line > 0 then
       local k = #v
-      v[k + 1], v[k + 2], v[k + 3], v[k + 4], v[k + 5] = m.id, m.number, m.held, m.left, #m.line
+      v[k + 1], v[k + 2], v[k + 3], v[k + 4], v[k + 5] = m.id, m.number, m.held, m.respite and -m.left or m.left, #m.line
       for _, w in ipairs(m.line) do
         k = #v
         v[k + 1], v[k + 2], v[k + 3], v[k + 4] = w.came - f.last, w.aside and -w.cost or w.cost, w.reserve, w.behind

@@ -167,13 +167,41 @@ local function board(seats, came, patient, now)
   return missing and missing.index, stands
 end
 
--- ready returns who in the own line has room set aside.
+-- change returns in how long there may be room without anybody's doing: when a
+-- flight that was lost is known again, or a lease ends; nil if nobody in the own line
+-- waits for that.
+local function change(f)
+  local soonest
+  local function at(left)
+    soonest = min(soonest or left, left)
+  end
+  for _, w in ipairs(f.own.line) do
+    if not w.aside then
+      if quiet(f) then
+        at(QUIET - f.age)
+      end
+      for _, m in ipairs(f.nodes) do
+        if m ~= f.own then
+          at(m.left)
+        end
+      end
+      return soonest
+    end
+  end
+end
+
+-- ready returns who in the own line has room set aside, and, below 0, in how long the
+-- node should ask again at the latest.
 local function ready(f)
   local list = {}
   for _, w in ipairs(f.own.line) do
     if w.aside then
       list[#list + 1] = w.came
     end
+  end
+  local left = change(f)
+  if left then
+    list[#list + 1] = -left
   end
   return list
 end
