@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"maps"
+	"math"
+	"regexp"
 	"slices"
 	"sort"
 	"strconv"
@@ -59,14 +61,15 @@ type account struct {
 
 	flying   int           // the most in flight
 	boarding time.Duration // from the return until something was in flight again; negative: never
+	unsure   time.Duration // when the next fault could put that off
 
-	calls    int
-	late     time.Duration // the most that a caller was late, without what the machine was
-	lateness time.Duration // and with it
-	failed   int           // callers that wait as long as it takes, and did not
-	errors   map[string]int
-	texts    map[string]int
-	stall    time.Duration
+	calls   int
+	late    time.Duration // the most that a caller came back after its deadline, without what the machine was late with
+	overdue time.Duration // the same of a MaxWait
+	failed  int           // callers that wait as long as it takes, and did not
+	errors  map[string]int
+	texts   map[string]int
+	stall   time.Duration
 }
 
 // account judges nothing, it counts.
@@ -119,11 +122,11 @@ func (r *record) used(at []time.Duration, from, to time.Duration) float64 {
 func (r *record) limit(from, to time.Duration) int {
 	most := 0
 	for i, l := range r.limits {
-		until := to
+		until := time.Duration(math.MaxInt64)
 		if i+1 < len(r.limits) {
 			until = r.limits[i+1].from
 		}
-		if l.from <= to && until >= from {
+		if l.from <= to && until > from {
 			most = max(most, l.n)
 		}
 	}
@@ -142,6 +145,7 @@ func (c crowd) excess() int { return c.count - c.limit - c.extra - c.excuse }
 // worst returns the window of the scene that had the most too many.
 func (r *record) worst(s *scene) crowd {
 	seen := r.between(s.from-time.Second, s.end)
+	extra := len(r.between(s.lost.from, s.lost.to))
 	var worst crowd
 	first := 0
 	for last := range seen {
@@ -153,7 +157,7 @@ func (r *record) worst(s *scene) crowd {
 			continue
 		}
 		from := seen[first].at
-		c := crowd{count: last - first + 1, limit: r.limit(from, to), extra: s.extra}
+		c := crowd{count: last - first + 1, limit: r.limit(from, to), extra: extra}
 		if c.count > c.limit+c.extra {
 			c.excuse = excuse(longest(r.stalls, from-100*time.Millisecond, to), c.limit)
 		}
@@ -187,9 +191,14 @@ func longest(stalls []fleet.Stall, from, to time.Duration) time.Duration {
 	return most
 }
 
+// pause is a time without an arrival after which a fleet that goes on has come
+// back to work: windows that wait for a second are no pause.
+const pause = 1500 * time.Millisecond
+
 // resumed returns how long after the return of what was hit the first request
-// came that others followed: half of what may come in a second, or a quarter of
-// its share if one member was hit.
+// came that others followed, without a pause until the end. Half of what may
+// come in a second are enough, or a quarter of its share if one member was hit.
+// A penalty lifts gently: there one is.
 func (r *record) resumed(s *scene) time.Duration {
 	begin := max(s.back, s.opens)
 	seen := r.between(begin, s.end)
@@ -198,8 +207,20 @@ func (r *record) resumed(s *scene) time.Duration {
 		seen = slices.DeleteFunc(slices.Clone(seen), func(a arrival) bool { return a.member != s.hit })
 		want = max(1, want/members/2)
 	}
-	for i := range seen {
-		if i+want <= len(seen) && seen[i+want-1].at-seen[i].at <= time.Second {
+	if s.opens > 0 {
+		want = 1
+	}
+	if len(seen) == 0 || s.end-seen[len(seen)-1].at > pause {
+		return -1
+	}
+	first := 0
+	for i := 1; i < len(seen); i++ {
+		if seen[i].at-seen[i-1].at > pause {
+			first = i
+		}
+	}
+	for i := first; i+want <= len(seen); i++ {
+		if seen[i+want-1].at-seen[i].at <= time.Second {
 			return seen[i].at - begin
 		}
 	}
@@ -216,10 +237,9 @@ func (r *record) inFlight(s *scene) (most int, boarding time.Duration) {
 	var edges []edge
 	boarding = -1
 	for _, f := range r.flights {
-		if f.to < s.from || f.from > s.end {
-			continue
+		if f.to >= s.from && f.from <= s.end {
+			edges = append(edges, edge{f.from, 1}, edge{f.to, -1})
 		}
-		edges = append(edges, edge{f.from, 1}, edge{f.to, -1})
 		if f.from >= s.back && (boarding < 0 || f.from-s.back < boarding) {
 			boarding = f.from - s.back
 		}
@@ -246,19 +266,25 @@ func (r *record) listen(a *account) {
 			}
 			a.errors[c.Err]++
 			if c.Text != "" {
-				a.texts[c.Text]++
+				a.texts[digits.ReplaceAllString(c.Text, "#")]++
 			}
 			if c.Kind == patient && c.Err != refused {
 				a.failed++
 			}
 			if c.By > 0 && c.Returned > c.By {
-				late := c.Returned - c.By
-				a.lateness = max(a.lateness, late)
-				a.late = max(a.late, late-stalled(r.naps[name], c.By, c.Returned))
+				late := c.Returned - c.By - stalled(r.naps[name], c.By, c.Returned)
+				if c.Kind == bounded {
+					a.overdue = max(a.overdue, late)
+				} else {
+					a.late = max(a.late, late)
+				}
 			}
 		}
 	}
 }
+
+// digits are what differs between errors that say the same.
+var digits = regexp.MustCompile(`[0-9]+(\.[0-9]+)*`)
 
 // stalled is for how much of a time a member did not run.
 func stalled(stalls []fleet.Stall, from, to time.Duration) time.Duration {

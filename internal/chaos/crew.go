@@ -125,16 +125,7 @@ func (h *hand) rest(t redistest.TB) remains {
 	return *h.await(t, func(w word) bool { return w.Left != nil }).Left
 }
 
-// pause keeps the member from running for d.
-func (h *hand) pause(t redistest.TB, d time.Duration) {
-	t.Helper()
-	from := fleet.Now()
-	h.signal(t, redistest.PauseSignal)
-	time.Sleep(d)
-	h.signal(t, redistest.ContinueSignal)
-	h.held = append(h.held, span{from, fleet.Now() + 100*time.Millisecond})
-}
-
+// signal sends a signal to the member.
 func (h *hand) signal(t redistest.TB, sig os.Signal) {
 	t.Helper()
 	if err := h.cmd.Process.Signal(sig); err != nil {

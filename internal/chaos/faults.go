@@ -1,9 +1,6 @@
 package main
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // A place is the kind of store that a fault needs.
 type place string
@@ -17,38 +14,47 @@ const (
 
 // A fault is something that happens to the fleet's store or to its members.
 type fault struct {
-	name   string
-	what   string
-	place  place
-	short  bool          // it is one of the most important
-	linger time.Duration // how long to look on afterwards, if longer than usual
-	play   func(*stage)
+	name  string
+	what  string
+	place place
+	short bool // it is one of the most important
+	play  func(*stage)
 }
 
-// faults are all of them, in the order in which they are played.
+// faults are all of them. The short form plays its part of them in this order:
+// where the store forgot, what is in flight comes back in the next ones.
 func faults() []*fault {
 	return []*fault{
-		{"kill", "Redis is killed and comes back empty", onSingle, true, 12 * time.Second, killed},
+		{"member-kill", "a member is killed, with starts booked and requests in flight", onSingle, true, killMember},
+		{"stop", "Redis is stopped, its connections stay open, and goes on", onSingle, true, stop},
+		{"flushall", "Redis is emptied", onSingle, true, flushAll},
+		{"half-open", "all connections are dead and nobody is told; new ones work", onSingle, true, halfOpen},
+		{"kill", "Redis is killed and comes back empty", onSingle, true, kill},
+		{"member-stop", "a member is stopped in the middle of its waits and goes on", onSingle, true, stopMember},
+		{"penalty", "an answer closes the budget while Redis is stopped", onSingle, true, penalty},
+		{"slow", "Redis answers after one to two seconds", onSingle, false, slowDown},
+		{"silence", "the network swallows everything for seconds, then delivers it", onSingle, false, silence},
+		{"script-flush", "Redis forgets its scripts, again and again", onSingle, false, flushScripts},
+		{"client-kill", "Redis cuts all connections, again and again", onSingle, false, killClients},
+		{"cut", "one member cannot reach Redis", onSingle, false, cut},
+		{"member-join", "a new member joins", onSingle, false, joinMember},
+		{"limits", "the limit is halved and doubled again, member by member", onSingle, false, changeLimits},
+		{"failover", "the master is killed, Sentinel promotes its replica", onSentinel, true, failover},
+		{"failover-lag", "the same, and the replica had stopped to follow a second before", onSentinel, false, failoverLag},
+		{"cluster-kill", "the master with the budgets is killed and comes back empty", onCluster, false, killShard},
+		{"cluster-stop", "the master with the budgets is stopped and goes on", onCluster, false, stopShard},
 	}
 }
 
-// forgetting is for how long nothing new is let in flight after the store has
-// lost what it knew: see docs/in-flight.md.
-const forgetting = 7 * time.Second
-
-func killed(s *stage) {
-	s.harm()
-	s.single.Kill()
-	time.Sleep(s.between(1500*time.Millisecond, 2500*time.Millisecond))
-	s.single.Restart()
-	s.back()
-	s.scene.forgot = true
-}
-
-// do sends a command to the server, past all wires.
-func (s *stage) do(args ...any) {
-	c := s.single.Client(s)
-	if err := c.Do(context.Background(), args...).Err(); err != nil {
-		s.Fatalf("chaos: %v: %v", args, err)
+// outage lets the time of an outage pass. The modes that do not wait begin after
+// some seconds only.
+func (s *stage) outage() {
+	switch {
+	case s.mode != "wait":
+		time.Sleep(s.between(12*time.Second, 15*time.Second))
+	case s.short:
+		time.Sleep(s.between(2500*time.Millisecond, 3500*time.Millisecond))
+	default:
+		time.Sleep(s.between(4*time.Second, 6*time.Second))
 	}
 }

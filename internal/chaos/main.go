@@ -60,47 +60,55 @@ type program struct {
 	seed   uint64
 }
 
-// play plays all that is asked for, each place with a fleet of its own.
+// rounds is how often the long form plays each fault.
+const rounds = 2
+
+// play plays all that is asked for.
 func (p *program) play() (accounts []*account, broken []string, err error) {
 	if _, err := outageOf(p.outage); err != nil {
 		return nil, nil, err
 	}
-	chosen := p.chosen()
-	if len(chosen) == 0 {
+	acts := p.acts()
+	if len(acts) == 0 {
 		return nil, nil, fmt.Errorf("chaos: no fault %q: see -list", p.only)
 	}
-	random := rand.New(rand.NewPCG(p.seed, 12))
 	fmt.Fprintf(p.say, "seed %d\n", p.seed)
-	for _, where := range []place{onSingle, onSentinel, onCluster} {
-		var here []*fault
-		for _, f := range chosen {
-			if f.place == where {
-				here = append(here, f)
+	how := script{say: p.say, mode: p.outage, short: !p.long, random: rand.New(rand.NewPCG(p.seed, 12))}
+	turns := 1
+	if p.long {
+		turns = rounds
+	}
+	for turn := range turns {
+		for _, act := range acts {
+			if turn > 0 {
+				how.random.Shuffle(len(act), func(i, j int) { act[i], act[j] = act[j], act[i] })
 			}
-		}
-		if len(here) == 0 {
-			continue
-		}
-		err := onBench(func(b *bench) {
-			a, br := show(b, p.say, where, p.outage, random, here)
-			accounts, broken = append(accounts, a...), append(broken, br...)
-		})
-		if err != nil {
-			return nil, nil, err
+			err := onBench(func(b *bench) {
+				a, br := show(b, how, act[0].place, act)
+				accounts, broken = append(accounts, a...), append(broken, br...)
+			})
+			if err != nil {
+				return nil, nil, err
+			}
 		}
 	}
 	return accounts, broken, nil
 }
 
-// chosen are the faults to play.
-func (p *program) chosen() []*fault {
-	var chosen []*fault
+// acts are the faults to play, by fleet. A sentinel's servers and a cluster are
+// not what they were after a fault, so each gets new ones.
+func (p *program) acts() [][]*fault {
+	var acts [][]*fault
 	for _, f := range faults() {
-		if p.only == f.name || p.only == "" && (p.long || f.short) {
-			chosen = append(chosen, f)
+		switch {
+		case p.only != f.name && (p.only != "" || !p.long && !f.short):
+		case f.place == onSingle && len(acts) > 0:
+			acts[0] = append(acts[0], f)
+		default:
+			acts = append(acts, []*fault{f})
 		}
 	}
-	return chosen
+	return acts
 }
 
 // report prints the table and the verdict.

@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -14,16 +12,20 @@ import (
 
 // show plays faults before one fleet, and returns an account of each and what
 // was broken.
-func show(t redistest.TB, say io.Writer, where place, outage string, random *rand.Rand, faults []*fault) ([]*account, []string) {
-	s := open(t, say, where, outage, random)
+func show(t redistest.TB, play script, where place, faults []*fault) ([]*account, []string) {
+	s := open(t, play, where)
 	for _, f := range faults {
 		s.play(f)
 	}
 	broken := s.close()
 	r := s.record()
 	var accounts []*account
-	for _, sc := range s.scenes {
+	for i, sc := range s.scenes {
 		a := r.account(sc)
+		a.unsure = sc.end
+		if i+1 < len(s.scenes) {
+			a.unsure = s.scenes[i+1].harm
+		}
 		accounts = append(accounts, a)
 		broken = append(broken, a.broken()...)
 		for _, text := range slices.Sorted(maps.Keys(a.texts)) {

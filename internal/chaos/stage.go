@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle/internal/fleet"
 	"github.com/fleetthrottle/throttle/internal/redistest"
@@ -19,17 +22,26 @@ const (
 )
 
 const (
-	warmUp = 2 * time.Second // until a new fleet has its connections
-	calm   = 3 * time.Second // before each fault, to compare with
-	after  = 5 * time.Second // after each fault
+	warmUp = 2 * time.Second  // until a new fleet has its connections
+	calm   = 2 * time.Second  // before each fault, to compare with
+	after  = 4 * time.Second  // after each fault
+	longer = 11 * time.Second // after a store forgot, until what is in flight must be back
 )
+
+// A script says how faults are played.
+type script struct {
+	say    io.Writer // progress
+	mode   string    // what the fleet does in an outage
+	short  bool      // times are short
+	random *rand.Rand
+}
 
 // A stage is a fleet at work with its store and its upstream.
 type stage struct {
 	redistest.TB
 	theatre
-	say    io.Writer // progress
-	random *rand.Rand
+	script
+	admin  *redis.Client // of the single server
 	up     *upstream
 	crew   []*hand
 	orders orders
@@ -55,9 +67,10 @@ type scene struct {
 	from, harm, back, end time.Duration // back is when the store, or what was hit, was in order again
 
 	hit    string        // the member that is hit; "": the fleet
-	extra  int           // starts that nobody alive can have known of
+	lost   span          // when starts were booked that the store forgot, and members may have, too
 	opens  time.Duration // when a penalty ended; 0: none
 	closed time.Duration // from when on it must have kept everybody away
+	rest   time.Duration // how long to look on, if longer than usual
 	forgot bool          // the store lost what it knew
 }
 
@@ -70,11 +83,11 @@ type theatre struct {
 }
 
 // open starts servers, an upstream and a fleet, and lets it warm up.
-func open(t redistest.TB, say io.Writer, kind place, outage string, random *rand.Rand) *stage {
-	s := &stage{TB: t, say: say, random: random, up: newUpstream()}
+func open(t redistest.TB, play script, kind place) *stage {
+	s := &stage{TB: t, script: play, up: newUpstream()}
 	t.Cleanup(s.up.server.Close)
 	s.limits = []limit{{0, window}}
-	s.orders = orders{Upstream: s.up.server.URL, Outage: outage, Window: window, InFlight: inFlight, Namespace: "chaos"}
+	s.orders = orders{Upstream: s.up.server.URL, Outage: play.mode, Window: window, InFlight: inFlight, Namespace: "chaos"}
 	s.tellf("starting %s and %d members", kind, members)
 	switch kind {
 	case onSentinel:
@@ -85,6 +98,7 @@ func open(t redistest.TB, say io.Writer, kind place, outage string, random *rand
 		s.orders.Redis, s.orders.Cluster = s.cluster.Addrs, true
 	default:
 		s.single = redistest.Single(t)
+		s.admin = s.single.Client(t)
 		s.wires = map[int]*wire{}
 	}
 	stop := fleet.WatchStalls(leastStall, func(st fleet.Stall) {
@@ -119,15 +133,13 @@ func (s *stage) join() *hand {
 func (s *stage) play(f *fault) *scene {
 	s.tellf("%s: %s", f.name, f.what)
 	s.scene = &scene{fault: f, from: fleet.Now()}
-	time.Sleep(calm + s.between(0, time.Second))
+	time.Sleep(calm + s.between(0, 500*time.Millisecond))
 	f.play(s)
-	if s.scene.harm == 0 {
-		s.harm()
+	rest := max(after, s.scene.rest)
+	if s.scene.forgot && !s.short {
+		rest = longer
 	}
-	if s.scene.back == 0 {
-		s.back()
-	}
-	time.Sleep(max(after, f.linger) + max(0, s.scene.opens-fleet.Now()))
+	time.Sleep(rest + max(0, s.scene.opens-fleet.Now()))
 	s.scene.end = fleet.Now()
 	s.scenes = append(s.scenes, s.scene)
 	return s.scene
@@ -136,6 +148,9 @@ func (s *stage) play(f *fault) *scene {
 // harm and back note when a fault begins and when it is over.
 func (s *stage) harm() { s.scene.harm = fleet.Now() }
 func (s *stage) back() { s.scene.back = fleet.Now() }
+
+// hit says that a fault is a member's alone.
+func (s *stage) hit(h *hand) { s.scene.hit = strconv.Itoa(h.Member) }
 
 // alive are the members that were not killed.
 func (s *stage) alive() []*hand {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-const head = `| fault | arrivals | most in 1 s | quota before | during | after | longest gap | back after | late | most in flight | back after | errors | stall | |
+const head = `| fault | arrivals | most in 1 s | quota before | during | after | longest gap | back after | late | MaxWait | most in flight | back after | errors | stall | |
 |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|---|`
 
 // row is the account as a row of the table.
@@ -17,9 +17,9 @@ func (a *account) row() string {
 	if len(a.broken()) > 0 {
 		result = "**BROKEN**"
 	}
-	return fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s | %s | %s | %d of %d | %s | %s | %s | %s |",
+	return fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %d of %d | %s | %s | %s | %s |",
 		a.name, a.arrivals, a.worst, percent(a.before), percent(a.during), percent(a.after),
-		brief(a.gap), brief(a.resumed), brief(a.late), a.flying, inFlight, brief(a.boarding),
+		brief(a.gap), brief(a.resumed), brief(a.late), brief(a.overdue), a.flying, inFlight, brief(a.boarding),
 		counts(a.errors), brief(a.stall), result)
 }
 
