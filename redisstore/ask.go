@@ -43,13 +43,13 @@ func (s *Store) askClosed(ctx context.Context, v *vigil) error {
 	if len(v.keys) == 0 {
 		return nil
 	}
+	since := time.Now()
 	var timeUp <-chan time.Time
-	if v.b.MaxWait >= 0 {
+	if end, ok := ctx.Deadline(); v.b.MaxWait >= 0 && (!ok || end.Sub(since) > patienceFor(v.b.MaxWait)) {
 		timer := time.NewTimer(patienceFor(v.b.MaxWait))
 		defer timer.Stop()
 		timeUp = timer.C
 	}
-	since := time.Now()
 	q := s.wonder(v)
 	defer s.asks.leave(q)
 	var tell func()

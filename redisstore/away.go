@@ -56,7 +56,7 @@ type awayError struct {
 
 // Error implements error. Why the caller waits no longer it knows best.
 func (e *awayError) Error() string {
-	text := "redisstore: no answer for " + e.took.Round(time.Millisecond).String()
+	text := "redisstore: no answer for " + brief(e.took).String()
 	switch {
 	case e.last != nil:
 		return text + fmt.Sprintf(" (failed calls: %d): ", e.fails) + strings.TrimPrefix(e.last.Error(), "redisstore: ")
@@ -64,6 +64,14 @@ func (e *awayError) Error() string {
 		return text + " from " + e.where
 	}
 	return text
+}
+
+// brief rounds a duration to what is worth reading.
+func brief(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(10 * time.Millisecond)
 }
 
 // Unwrap returns why the caller waits no longer, and why the last call failed.

@@ -1,0 +1,238 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// A word is what a store said while it was away.
+type word struct {
+	text  string
+	after time.Duration
+}
+
+// curious returns a booking whose owner wants to know why there is no answer, and
+// what it was told so far.
+func curious(charges ...throttle.Charge) (*throttle.Booking, func() []word) {
+	var mu sync.Mutex
+	var told []word
+	k, begin := booking(charges...), time.Now()
+	k.Away = func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, word{err.Error(), time.Since(begin)})
+	}
+	return k, func() []word {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(told)
+	}
+}
+
+// TestP12_WhoWaitsIsTold: once, as soon as a call fails while it waits, on its own
+// call or on the one before.
+func TestP12_WhoWaitsIsTold(t *testing.T) {
+	server := redistest.Shared(t)
+	refused := "redisstore: " + server.Addr + ": dial tcp: connection refused"
+	synctest.Test(t, func(t *testing.T) {
+		s, away := saying(t, server.Client(t), errAway)
+		one := charge("one", throttle.PerSecond(1))
+		first, told := curious(one)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		gone := bookAside(ctx, s, first)
+		require.Equal(t, []word{{refused, 0}}, told())
+		time.Sleep(20 * time.Millisecond) // calls at 0, 10, 30 ms
+
+		forEver, toldLater := curious(one)
+		served := bookAside(context.Background(), s, forEver)
+		require.Empty(t, toldLater())
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, []word{{refused, 10 * time.Millisecond}}, toldLater())
+
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.ErrorIs(t, (*gone).err, context.DeadlineExceeded)
+		require.ErrorIs(t, (*gone).err, errAway)
+		// At 0, 10, 30, 70, 150, 310, 630 ms, then every 500.
+		require.EqualError(t, (*gone).err, fmt.Sprintf("redisstore: no answer for 1m0s (failed calls: %d): %s: dial tcp: connection refused", 7+118, server.Addr))
+		away.err.Store(nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.NoError(t, (*served).err)
+		require.Len(t, told(), 1)
+		require.Len(t, toldLater(), 1)
+	})
+}
+
+// TestP12_WhoWaitsIsToldOfSilence: a call that is on its way for a second makes one
+// wonder, also who came when it was there already.
+func TestP12_WhoWaitsIsToldOfSilence(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, tap := loaded(t, server.Client(t), isScript)
+		one := charge("one", throttle.PerSecond(1))
+		silent := word{"redisstore: no answer for 1s from " + server.Addr, time.Second}
+		first, told := curious(one)
+		got := bookAside(context.Background(), s, first)
+		time.Sleep(500 * time.Millisecond)
+		second, toldLater := curious(one)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		gone := bookAside(ctx, s, second)
+		time.Sleep(499 * time.Millisecond)
+		require.Empty(t, told())
+		time.Sleep(501 * time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, []word{silent}, told())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []word{silent}, told())
+		require.Equal(t, []word{silent}, toldLater())
+		require.ErrorIs(t, (*gone).err, context.DeadlineExceeded)
+		require.EqualError(t, (*gone).err, "redisstore: no answer for 2s from "+server.Addr)
+		close(tap.pass)
+		synctest.Wait()
+		require.NoError(t, (*got).err)
+	})
+}
+
+// TestP12_WhoLeavesInTimeBlamesNobody: an answer that is not late is no trouble.
+func TestP12_WhoLeavesInTimeBlamesNobody(t *testing.T) {
+	server := redistest.Shared(t)
+	for after, want := range map[time.Duration]string{
+		49 * time.Millisecond: errLeft.Error(),
+		50 * time.Millisecond: "redisstore: no answer for 50ms from " + server.Addr,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, tap := loaded(t, server.Client(t), isScript)
+			one := charge("one", throttle.PerSecond(1))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(after, func() { cancel(errLeft) })
+			_, err := s.Book(ctx, booking(one))
+			require.ErrorIs(t, err, errLeft)
+			require.EqualError(t, err, want)
+
+			ctx, cancel = context.WithCancelCause(t.Context())
+			time.AfterFunc(after, func() { cancel(errLeft) })
+			err = s.Pause(ctx, one, time.Second)
+			require.ErrorIs(t, err, errLeft)
+			require.EqualError(t, err, want)
+			close(tap.pass)
+		})
+	}
+}
+
+// TestP12_WhoConfirmsIsTold: a start that cannot be confirmed is worth a word too.
+func TestP12_WhoConfirmsIsTold(t *testing.T) {
+	server := redistest.Shared(t)
+	confirm := func(t *testing.T, s *redisstore.Store, fault func()) ([]word, error) {
+		k, told := curious(charge("one", throttle.PerSecond(1)))
+		g, err := s.Book(t.Context(), k)
+		require.NoError(t, err)
+		w := s.Watch(k, g, nil)
+		defer w.Stop()
+		fault()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err = w.Confirm(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		return told(), err
+	}
+	t.Run("refused", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, away := saying(t, server.Client(t), errAway)
+			away.err.Store(nil)
+			told, err := confirm(t, s, func() { away.set(errAway) })
+			require.ErrorIs(t, err, errAway)
+			text := server.Addr + ": dial tcp: connection refused"
+			require.EqualError(t, err, fmt.Sprintf("redisstore: no answer for 3s (failed calls: %d): %s", 7+4, text))
+			require.Equal(t, []word{{"redisstore: " + text, 0}}, told)
+		})
+	})
+	t.Run("silent", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, tap := loaded(t, server.Client(t), nil)
+			told, err := confirm(t, s, func() { tap.hold = isScript })
+			require.EqualError(t, err, "redisstore: no answer for 3s from "+server.Addr)
+			require.Equal(t, []word{{"redisstore: no answer for 1s from " + server.Addr, time.Second}}, told)
+			close(tap.pass)
+		})
+	})
+}
+
+// TestP12_OnlyWhoWaitsIsTold: what was booked is no concern of what is told later.
+func TestP12_OnlyWhoWaitsIsTold(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, away := saying(t, server.Client(t), errAway)
+		away.err.Store(nil)
+		k, told := curious(charge("one", throttle.PerSecond(1)))
+		g, err := s.Book(t.Context(), k)
+		require.NoError(t, err)
+		away.set(errAway)
+		s.Cancel(k, g)
+		atRest(t, s)
+		require.Empty(t, told())
+	})
+}
+
+// TestP12_EveryErrorSaysWhy: whatever is asked of a store that is away.
+func TestP12_EveryErrorSaysWhy(t *testing.T) {
+	server := redistest.Shared(t)
+	one := charge("one", throttle.PerSecond(1))
+	ways := map[string]func(context.Context, *redisstore.Store) error{
+		"book": func(ctx context.Context, s *redisstore.Store) error {
+			_, err := s.Book(ctx, booking(one))
+			return err
+		},
+		"settle": func(ctx context.Context, s *redisstore.Store) error {
+			return s.Settle(ctx, booking(one), throttle.Grant{OK: true, Mark: 1}, []int{2})
+		},
+		"pause":  func(ctx context.Context, s *redisstore.Store) error { return s.Pause(ctx, one, time.Second) },
+		"resume": func(ctx context.Context, s *redisstore.Store) error { return s.Resume(ctx, one) },
+		"reconcile": func(ctx context.Context, s *redisstore.Store) error {
+			return s.Reconcile(ctx, one, throttle.Quota{Reset: time.Second})
+		},
+		"status": func(ctx context.Context, s *redisstore.Store) error {
+			_, err := s.Status(ctx, one)
+			return err
+		},
+	}
+	for name, try := range ways {
+		ask := func(t *testing.T, s *redisstore.Store, want string) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			begin := time.Now()
+			err := try(ctx, s)
+			require.Equal(t, time.Second, time.Since(begin))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.EqualError(t, err, "redisstore: no answer for 1s"+want)
+		}
+		t.Run(name+", refused", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := saying(t, server.Client(t), errAway)
+				ask(t, s, " (failed calls: 7): "+server.Addr+": dial tcp: connection refused")
+			})
+		})
+		t.Run(name+", silent", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, tap := loaded(t, server.Client(t), isScript)
+				ask(t, s, " from "+server.Addr)
+				close(tap.pass)
+			})
+		})
+	}
+}
