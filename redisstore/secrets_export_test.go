@@ -1,6 +1,9 @@
 package redisstore
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // ID returns what a store is called among those that use the same Redis.
 func (s *Store) ID() string { return s.id }
@@ -17,4 +20,11 @@ func (s *Store) WakeChannel(group string) string { return s.channel(group) }
 // Tag returns what stands between the braces of a group's hash tag.
 func (s *Store) Tag(group string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(s.tag(group), "{"), "}:")
+}
+
+// Closed returns for how long the store believes a key's budget to be closed.
+func (s *Store) Closed(key string) time.Duration {
+	s.closings.mu.Lock()
+	defer s.closings.mu.Unlock()
+	return time.Until(s.closings.until[key])
 }
