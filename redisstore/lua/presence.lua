@@ -37,7 +37,7 @@ local v = raw and cmsgpack.unpack(raw) or {now, 0}
 local seen, time = v[1], v[2]
 if what ~= LOOK then
   local passed = now - seen
-  seen, time = now, time + ((passed < 0 or passed > GAP) and SILENT + 1 or passed)
+  seen, time = now, time + (math.abs(passed) > GAP and SILENT + 1 or math.max(0, passed))
 end
 local counts = what == BYE or what == BEAT and (due == 0 or now <= due + LATE)
 

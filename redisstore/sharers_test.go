@@ -1,0 +1,207 @@
+package redisstore_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// Sharers are some nodes that start as much as they may, all under one limit, each
+// with a way of its own to the server.
+type sharers struct {
+	t      *testing.T
+	policy throttle.Policy
+	began  time.Time
+	ctx    context.Context
+	nodes  []*sharer
+
+	mu     sync.Mutex
+	starts []time.Time
+}
+
+// A sharer is one of them.
+type sharer struct {
+	store *redisstore.Store
+	way   *way
+	stop  context.CancelFunc
+	done  sync.WaitGroup
+}
+
+// A way is a node's connection. It can be gone, or say nothing: then what was sent
+// arrives when it is back, however late.
+type way struct {
+	tap
+	mu    sync.Mutex
+	err   error
+	stuck chan struct{}
+}
+
+// lateMost is how long a client waits for an answer.
+const lateMost = 3 * time.Second
+
+func (w *way) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		w.mu.Lock()
+		err, stuck := w.err, w.stuck
+		w.mu.Unlock()
+		if stuck != nil {
+			select {
+			case <-stuck:
+				return next(ctx, late(cmd))
+			case <-time.After(lateMost):
+			}
+			again := redis.NewCmd(ctx, cmd.Args()...)
+			go func() {
+				<-stuck
+				_ = next(ctx, late(again))
+			}()
+			err = os.ErrDeadlineExceeded
+		}
+		if err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// late gives a call the time at which it arrives.
+func late(cmd redis.Cmder) redis.Cmder {
+	if isScript(cmd) {
+		keys := cmd.Args()[2].(int)
+		cmd.Args()[3+keys] = strconv.FormatInt(bubbleClock(), 10)
+	}
+	return cmd
+}
+
+// set makes the way fail with err, or with no answer at all if silent is true.
+func (w *way) set(err error, silent bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stuck != nil {
+		close(w.stuck)
+	}
+	w.err, w.stuck = err, nil
+	if silent {
+		w.stuck = make(chan struct{})
+	}
+}
+
+// newSharers returns so many nodes that have not begun.
+func newSharers(t *testing.T, server *redistest.Server, size int, o *redisstore.Options, p throttle.Policy) *sharers {
+	c := &sharers{t: t, policy: p, began: time.Now(), ctx: t.Context()}
+	require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
+	for range size {
+		client := server.Client(t)
+		m := &sharer{way: &way{}, store: redisstore.NewAt(client, o, bubbleClock)}
+		client.AddHook(m.way)
+		c.nodes = append(c.nodes, m)
+	}
+	return c
+}
+
+// pull lets the nodes pull with so many callers each.
+func (c *sharers) pull(callers int, nodes ...*sharer) {
+	for _, m := range nodes {
+		ctx, stop := context.WithCancel(c.ctx)
+		m.stop = stop
+		l, err := throttle.NewLimiter(m.store, c.policy)
+		require.NoError(c.t, err)
+		for range callers {
+			m.done.Go(func() {
+				for {
+					if _, err := l.Acquire(ctx, "", 1); err != nil {
+						return
+					}
+					c.mu.Lock()
+					c.starts = append(c.starts, time.Now())
+					c.mu.Unlock()
+				}
+			})
+		}
+	}
+}
+
+// until lets time pass, to so long after the beginning.
+func (c *sharers) until(d time.Duration) { time.Sleep(time.Until(c.began.Add(d))) }
+
+// away takes the server from some nodes: they are refused, or hear nothing.
+func away(silent bool, nodes ...*sharer) {
+	for _, m := range nodes {
+		if silent {
+			m.way.set(nil, true)
+		} else {
+			m.way.set(errAway, false)
+		}
+	}
+}
+
+// back gives it back.
+func back(nodes ...*sharer) {
+	for _, m := range nodes {
+		m.way.set(nil, false)
+	}
+}
+
+// end ends the nodes and waits until they make no call any more.
+func (c *sharers) end() {
+	for _, m := range c.nodes {
+		m.stop()
+		m.done.Wait()
+		atRest(c.t, m.store)
+	}
+	time.Sleep(time.Minute)
+}
+
+// between counts the starts from one time up to another.
+func (c *sharers) between(from, to time.Duration) (n int) {
+	for _, s := range c.starts {
+		if d := s.Sub(c.began); d >= from && d < to {
+			n++
+		}
+	}
+	return n
+}
+
+// worst returns the most starts in a closed window.
+func (c *sharers) worst(per time.Duration) (most int, at time.Duration) {
+	slices.SortFunc(c.starts, time.Time.Compare)
+	first := 0
+	for i, s := range c.starts {
+		for s.Sub(c.starts[first]) > per {
+			first++
+		}
+		if n := i - first + 1; n > most {
+			most, at = n, s.Sub(c.began)
+		}
+	}
+	return most, at
+}
+
+// everySecond requires so many starts in each second from one up to another.
+func (c *sharers) everySecond(from, to time.Duration, least, most int) {
+	c.t.Helper()
+	for s := from; s < to; s += time.Second {
+		n := c.between(s, s+time.Second)
+		require.GreaterOrEqual(c.t, n, least, "at %v", s)
+		require.LessOrEqual(c.t, n, most, "at %v", s)
+	}
+}
+
+// never requires that no window ever held more than the limit.
+func (c *sharers) never() {
+	c.t.Helper()
+	most, at := c.worst(c.policy.Limit.Per())
+	require.LessOrEqual(c.t, most, c.policy.Limit.N(), "at %v", at)
+}
