@@ -47,6 +47,10 @@ bench: redis ## each benchmark once, so that none rots
 fuzz: ## each fuzz target for FUZZTIME (30s)
 	@$(EACH) "$(CURDIR)/scripts/fuzz.sh"
 
+.PHONY: mutants
+mutants: redis ## break each promise in many ways: the tests must notice
+	go run ./internal/mutants
+
 .PHONY: vuln
 vuln: ## look for known vulnerabilities
 	@$(EACH) go run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./...

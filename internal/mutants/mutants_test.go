@@ -1,0 +1,109 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// root is the module's folder.
+const root = "../.."
+
+func listed(t *testing.T) []mutation {
+	t.Helper()
+	all, err := list()
+	require.NoError(t, err)
+	return all
+}
+
+// TestTheListFits: whoever changes a line that is on the list changes the list.
+func TestTheListFits(t *testing.T) {
+	require.NoError(t, fits(listed(t), root))
+}
+
+func TestEveryPromiseIsBroken(t *testing.T) {
+	broken := make(map[string]int)
+	for _, m := range listed(t) {
+		broken[m.promise]++
+	}
+	require.Len(t, broken, 15)
+}
+
+const example = `# A comment.
+
+name: one
+promise: P1
+file: a/b.go
+what: it is wrong
+tests: -race ./a TestA|TestB
+- if a {
+- 	b()
++ if !a {
++ 	b()
+`
+
+func TestParse(t *testing.T) {
+	all, err := parse(example)
+	require.NoError(t, err)
+	require.Equal(t, []mutation{{
+		name: "one", promise: "P1", file: "a/b.go", what: "it is wrong",
+		tests: tests{true, "./a", "TestA|TestB"},
+		from:  "if a {\n\tb()", to: "if !a {\n\tb()",
+	}}, all)
+}
+
+func TestParseTellsOfMistakes(t *testing.T) {
+	for old, changed := range map[string]string{
+		"name: one\n":         "",
+		"file: a/b.go\n":      "",
+		"what: it is wrong\n": "",
+		"promise: P1":         "promise: P16",
+		"tests: ":             "test: ",
+		"-race ./a ":          "./a ",
+		"TestA|TestB":         "",
+		"TestA|":              "TestA(",
+		"+ if !a":             "+ if a",
+		"- if a {\n- ":        "+ ",
+	} {
+		text := strings.Replace(example, old, changed, 1)
+		require.NotEqual(t, example, text)
+		if _, err := parse(text); changed == "./a " {
+			require.NoError(t, err)
+		} else {
+			require.Error(t, err, "%q in place of %q", changed, old)
+		}
+	}
+}
+
+func TestApply(t *testing.T) {
+	m := mutation{name: "one", file: "f", from: "a", to: "b"}
+	text, err := m.apply("xay")
+	require.NoError(t, err)
+	require.Equal(t, "xby", text)
+	_, err = m.apply("xy")
+	require.EqualError(t, err, "one: f has the old text 0 times, not once")
+	_, err = m.apply("aa")
+	require.EqualError(t, err, "one: f has the old text 2 times, not once")
+}
+
+func TestPick(t *testing.T) {
+	all := []mutation{{name: "ear", promise: "P1"}, {name: "eye", promise: "P11"}}
+	require.Equal(t, all, pick(all, regexp.MustCompile("")))
+	require.Equal(t, all[1:], pick(all, regexp.MustCompile("^P11 ")))
+	require.Equal(t, all[:1], pick(all, regexp.MustCompile("ear")))
+}
+
+func TestNoticed(t *testing.T) {
+	for out, want := range map[string]string{
+		"=== RUN   TestA\n--- FAIL: TestA (0.1s)\nFAIL\n":                                                   "TestA",
+		"--- FAIL: TestA (0.1s)\n    --- FAIL: TestA/b (0s)\n    --- FAIL: TestA/c (0s)\n--- FAIL: TestD\n": "TestA/b",
+		"panic: test timed out after 1s\nrunning tests:\n\tTestB (1s)\n":                                    "TestB (hangs)",
+		"=== RUN   TestA\n--- PASS: TestA (0s)\n=== RUN   TestB\npanic: no\n":                               "TestB (crashes)",
+		"=== RUN   TestA\n--- PASS: TestA (0s)\nPASS\nP15 broken: goroutines outlive the tests:\n":          "TestMain (goroutines are left)",
+		"FAIL\n": "a crash",
+	} {
+		require.Equal(t, want, noticed(out))
+	}
+}

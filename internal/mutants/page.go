@@ -1,0 +1,71 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// pageFile is the page with the table, which stands between two marks.
+const (
+	pageFile   = "docs/mutants.md"
+	tableBegin = "<!-- The table is written by go run ./internal/mutants -write. -->\n"
+	tableEnd   = "<!-- End of the table. -->\n"
+)
+
+// table returns what became of every mutation, in Markdown, by promise.
+func table(all []mutation, kept map[string]record) string {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b mutation) int { return cmp.Compare(number(a.promise), number(b.promise)) })
+	count := make(map[verdict]int)
+	var rows strings.Builder
+	for _, m := range all {
+		r := kept[m.name]
+		count[r.verdict]++
+		end := "`" + r.by + "`"
+		if r.verdict != killed {
+			end = "explained: " + m.why
+		}
+		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", m.promise, m.file, m.what, end)
+	}
+	return fmt.Sprintf("%d mutations: %d killed, %d explained.\n\n| promise | in | what is broken | killed by |\n|---|---|---|---|\n%s",
+		len(all), count[killed], count[excused], rows.String())
+}
+
+// number is that of a promise.
+func number(promise string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(promise, "P")) // the list is checked
+	return n
+}
+
+// withTable returns the page with another table.
+func withTable(page, table string) (string, error) {
+	head, rest, begins := strings.Cut(page, tableBegin)
+	_, tail, ends := strings.Cut(rest, tableEnd)
+	if !begins || !ends {
+		return "", fmt.Errorf("%s has no marks around its table", pageFile)
+	}
+	return head + tableBegin + "\n" + table + "\n" + tableEnd + tail, nil
+}
+
+// writePage puts the table into its page.
+func writePage(root string, all []mutation) error {
+	path := filepath.Join(root, filepath.FromSlash(pageFile))
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	kept, err := records(root)
+	if err != nil {
+		return err
+	}
+	text, err := withTable(string(page), table(all, kept))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// recordFile keeps what was seen last of each mutation, a line each.
+const recordFile = "docs/measurements/mutants.txt"
+
+// A record is one line of it.
+type record struct {
+	id      string // of the change; see mutation.id
+	verdict verdict
+	by      string
+}
+
+// records returns what is kept, by name.
+func records(root string) (map[string]record, error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(recordFile)))
+	if os.IsNotExist(err) {
+		err = nil
+	}
+	kept := make(map[string]record)
+	for line := range strings.Lines(string(text)) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(f) != 5 {
+			return nil, fmt.Errorf("%s: a line of %d fields, not 5", recordFile, len(f))
+		}
+		kept[f[0]] = record{f[1], verdict(f[2]), f[4]}
+	}
+	return kept, err
+}
+
+// keep adds what was seen to the record, drops what the list has no more, and
+// writes the page anew.
+func keep(root string, all []mutation, seen []trial) error {
+	path := filepath.Join(root, filepath.FromSlash(recordFile))
+	old, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	lines := make(map[string]string)
+	for line := range strings.Lines(string(old)) {
+		name, _, _ := strings.Cut(line, "\t")
+		lines[name] = line
+	}
+	for _, r := range seen {
+		lines[r.name] = fmt.Sprintf("%s\t%s\t%s\t%.1fs\t%s\n", r.name, r.id(), r.verdict, r.took.Seconds(), r.by)
+	}
+	var b strings.Builder
+	for _, m := range all {
+		b.WriteString(lines[m.name])
+	}
+	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+		return err
+	}
+	return writePage(root, all)
+}

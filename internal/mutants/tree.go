@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// A tree is a copy of the module in which things can be broken.
+type tree struct{ dir string }
+
+// copyTree copies the module at root, without its history, to a new folder. The
+// owner removes it.
+func copyTree(root string) (t tree, err error) {
+	t.dir, err = os.MkdirTemp("", "mutants")
+	if err != nil {
+		return t, err
+	}
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.Name() == ".git" {
+			return filepath.SkipDir
+		}
+		return t.take(root, path, d)
+	})
+	return t, err
+}
+
+// take copies one file or makes one folder.
+func (t tree) take(root, path string, d fs.DirEntry) error {
+	rel, err := filepath.Rel(root, path)
+	if err != nil {
+		return err
+	}
+	info, err := d.Info()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // somebody works in the tree
+	}
+	switch {
+	case err != nil:
+		return err
+	case d.IsDir():
+		return os.MkdirAll(filepath.Join(t.dir, rel), 0o755)
+	case !info.Mode().IsRegular():
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(t.dir, rel), text, info.Mode().Perm())
+}
+
+// breakIt makes the change and returns what takes it back.
+func (t tree) breakIt(m mutation) (mend func() error, err error) {
+	path := filepath.Join(t.dir, filepath.FromSlash(m.file))
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	broken, err := m.apply(string(whole))
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return os.WriteFile(path, whole, 0o644) }, os.WriteFile(path, []byte(broken), 0o644)
+}
+
+func (t tree) remove() error { return os.RemoveAll(t.dir) }
