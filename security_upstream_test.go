@@ -1,0 +1,237 @@
+package throttle_test
+
+import (
+	"compress/gzip"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// A hostile upstream is one that says whatever makes a fleet stand still, read
+// without end, or do without what has nothing to do with it. SECURITY.md says what
+// it can do all the same.
+
+// lies are fields of an answer that would stop a fleet if they were believed.
+var lies = []http.Header{
+	{"Retry-After": {"3153600000"}}, // a century
+	{"Retry-After": {strings.Repeat("9", 4000)}},
+	{"Retry-After": {strings.Repeat("9", 400) + "." + strings.Repeat("9", 400)}},
+	{"Retry-After": {"1e300"}}, {"Retry-After": {"Inf"}}, {"Retry-After": {"NaN"}}, {"Retry-After": {"0x7fffffffffffffff"}},
+	{"Retry-After": {"-1"}}, {"Retry-After": {"-99999999999999999999"}}, {"Retry-After": {""}}, {"Retry-After": {"\x00"}},
+	{"Retry-After": {"Fri, 31 Dec 9999 23:59:59 GMT"}},
+	{"Retry-After": {"Fri, 31 Dec 9999 23:59:59 GMT"}, "Date": {"Mon, 01 Jan 0001 00:00:00 GMT"}},
+	{"Retry-After": {"Thu, 01 Jan 1970 00:00:00 GMT"}, "Date": {"Fri, 31 Dec 9999 23:59:59 GMT"}},
+	{"Retry-After": {"1", "3153600000"}}, {"Retry-After": {"3153600000", "1"}}, {"Retry-After": {"1, 3153600000"}},
+	{"Ratelimit": {`"a";r=0;t=3153600000`}, "Ratelimit-Policy": {`"a";q=9999999999;w=1`}},
+	{"Ratelimit": {`"a";r=-1;t=-1`}}, {"Ratelimit": {strings.Repeat(`"a";r=0;t=999999999999999,`, 999) + `"b"`}},
+	{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"9999999999999"}},
+	{"X-Ratelimit-Remaining": {"-1"}, "X-Ratelimit-Reset": {"1"}},
+	{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"Fri, 31 Dec 9999 23:59:59 GMT"}},
+}
+
+// TestP11_NoLieLastsLongerThanItsCap sends each lie with each status, to the
+// default penalty and to one that believes all it reads.
+func TestP11_NoLieLastsLongerThanItsCap(t *testing.T) {
+	believes := feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset", Status: []int{200, 302, 400, 403, 429, 500, 503}}
+	for _, c := range []struct {
+		name   string
+		policy throttle.Policy
+		most   time.Duration
+	}{
+		{"default", throttle.Policy{}, throttle.MaxRetryAfter},
+		{"headers", throttle.Policy{Penalty: believes.Penalty, Quota: believes.Quota}, throttle.MaxPenalty},
+		{"rate limit", throttle.Policy{Penalty: feedback.RateLimit{}.Penalty, Quota: feedback.RateLimit{}.Quota}, throttle.MaxPenalty},
+		{"a century", throttle.Policy{
+			Penalty: func(*http.Response) time.Duration { return math.MaxInt64 },
+			Quota: func(*http.Response) (throttle.Quota, bool) {
+				return throttle.Quota{Left: math.MinInt, Reset: math.MaxInt64}, true
+			},
+		}, throttle.MaxPenalty},
+		{"negative", throttle.Policy{
+			Penalty: func(*http.Response) time.Duration { return math.MinInt64 },
+			Quota: func(*http.Response) (throttle.Quota, bool) {
+				return throttle.Quota{Left: math.MaxInt, Reset: math.MinInt64}, true
+			},
+		}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for _, lie := range lies {
+					for _, code := range []int{200, 302, 400, 403, 429, 500, 503} {
+						store := memstore.New()
+						p := c.policy
+						p.Name, p.Limit = "one", throttle.PerSecond(9)
+						tr := throttle.Must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{p}, Base: lying(code, lie)}))
+						require.NoError(t, send(t, tr, get(t, home)))
+						st := status(t, store, tr, get(t, home))
+						require.LessOrEqual(t, st.Paused, c.most, "%d %v", code, lie)
+						require.LessOrEqual(t, st.Wait, c.most+time.Second, "%d %v", code, lie)
+						if code == 200 && c.name == "default" {
+							require.Zero(t, st.Paused, "a success closes nothing")
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// lying answers with that header.
+func lying(code int, h http.Header) base {
+	return func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: code, Header: h.Clone(), Body: io.NopCloser(strings.NewReader("{}")), ContentLength: 2, Request: r}, nil
+	}
+}
+
+// TestP11_NobodyElseIsClosed has an upstream ban one tenant for as long as it can:
+// other tenants, and other upstreams, are not held.
+func TestP11_NobodyElseIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New()
+		for1 := throttle.Join(throttle.Host, throttle.Header("X-Tenant"))
+		tr := throttle.Must(throttle.New(throttle.Config{
+			Store: store, MaxWait: -1,
+			Policies: []throttle.Policy{
+				{Name: "tenant", Key: for1, Limit: throttle.PerSecond(99)},
+				{Name: "evil", Match: "evil.example/", Limit: throttle.PerSecond(99), Penalty: throttle.NoPenalty},
+				{Name: "good", Match: "good.example/", Limit: throttle.PerSecond(99)},
+			},
+			Base: base(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Host == "evil.example" && r.Header.Get("X-Tenant") == "a" {
+					return lying(429, lies[0])(r)
+				}
+				return lying(200, nil)(r)
+			}),
+		}))
+		as := func(host, tenant string) error {
+			r := get(t, "https://"+host+"/")
+			r.Header.Set("X-Tenant", tenant)
+			return send(t, tr, r)
+		}
+		require.NoError(t, as("evil.example", "a"))
+		require.ErrorIs(t, as("evil.example", "a"), throttle.ErrLimited)
+		require.NoError(t, as("evil.example", "b"))
+		require.NoError(t, as("good.example", "a"))
+	})
+}
+
+// TestP11_ABanThatIsRenewed: an upstream that bans every request anew is asked
+// once for each ban and not more; throttle cannot tell that from a real one.
+func TestP11_ABanThatIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := newStarts()
+		up.then = answer(429, "", "Retry-After", "60")
+		tr := newTransport(t, up, throttle.Policy{Name: "one", Limit: throttle.PerSecond(9), Jitter: -1})
+		line(t, tr, 5, home)
+		require.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute, 3 * time.Minute, 4 * time.Minute}, up.seen())
+	})
+}
+
+// TestP13_RedirectLoops: every hop is charged, so a loop is as fast as the limit
+// and as long as http.Client lets it be.
+func TestP13_RedirectLoops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := newStarts()
+		up.then = answer(302, "", "Location", home)
+		c := &http.Client{Transport: newTransport(t, up, throttle.Policy{Name: "one", Limit: throttle.PerSecond(1), Jitter: -1})}
+		_, err := c.Do(get(t, home))
+		require.ErrorContains(t, err, "stopped after 10 redirects")
+		seen := up.seen()
+		require.Len(t, seen, 10)
+		require.Equal(t, 1, most(seen, time.Second-time.Nanosecond))
+	})
+}
+
+// A counting body has no end, and counts how much of it was read.
+type countingBody struct {
+	read  atomic.Int64
+	delay time.Duration // before each read
+}
+
+func (b *countingBody) Read(p []byte) (int, error) {
+	time.Sleep(b.delay)
+	b.read.Add(int64(len(p)))
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+func (b *countingBody) Close() error { return nil }
+
+// TestP11_NoBodyIsReadWithoutEnd: a body that never ends is looked at so far, and
+// one that comes slowly for so long.
+func TestP11_NoBodyIsReadWithoutEnd(t *testing.T) {
+	code := feedback.Codes{Fields: []string{"errcode"}, Lasts: map[string]time.Duration{"88": time.Minute}}
+	for _, c := range []struct {
+		name string
+		body *countingBody
+		most time.Duration
+	}{
+		{"endless", &countingBody{}, 0},
+		{"slow", &countingBody{delay: 300 * ms}, time.Second},
+		{"stalled", &countingBody{delay: time.Hour}, time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+					h := http.Header{"Content-Type": {"application/json"}}
+					return &http.Response{StatusCode: 200, Header: h, Body: c.body, ContentLength: -1, Request: r}, nil
+				}), throttle.Policy{Name: "one", Limit: throttle.PerSecond(9), Penalty: code.Penalty})
+				began := time.Now()
+				resp, err := tr.RoundTrip(get(t, home))
+				require.NoError(t, err)
+				require.LessOrEqual(t, time.Since(began), c.most)
+				require.NoError(t, resp.Body.Close())
+				time.Sleep(2 * time.Hour) // a read that is on its way cannot be called off
+				require.LessOrEqual(t, c.body.read.Load(), int64(64<<10+4<<10))
+			})
+		})
+	}
+}
+
+// TestP11_GzipBombs: what the base unpacks by itself is looked at so far and no
+// further; what it does not is not unpacked at all.
+func TestP11_GzipBombs(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Content-Type", "application/json")
+		bomb := gzip.NewWriter(w)
+		zeros := make([]byte, 1<<20)
+		for range 4 {
+			if _, err := bomb.Write(zeros); err != nil {
+				return
+			}
+		}
+	}))
+	defer upstream.Close()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	for _, coding := range []string{"", "gzip"} {
+		seen := -1
+		tr := newTransport(t, base, throttle.Policy{Name: "one", Limit: throttle.PerSecond(9), Penalty: func(resp *http.Response) time.Duration {
+			b, err := throttle.PeekBody(resp, 64<<10)
+			require.NoError(t, err)
+			seen = len(b)
+			return 0
+		}})
+		r := get(t, upstream.URL)
+		if coding != "" {
+			r.Header.Set("Accept-Encoding", coding) // so net/http leaves it packed
+		}
+		require.NoError(t, send(t, tr, r))
+		require.Equal(t, map[string]int{"": 64 << 10, "gzip": 0}[coding], seen)
+	}
+}
