@@ -25,48 +25,70 @@ type outcome struct {
 }
 
 // read takes the answer to a batch apart: an outcome for each caller. What it
-// says of the budgets is remembered.
+// says of the budgets is remembered, if all of it makes sense.
 func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcome, error) {
-	now, v := v.at(0), v.from(1)
-	all := make([]outcome, 0, len(b.callers))
+	now := v.at(0)
+	all, v := readOutcomes(b, v.from(1), now)
+	size := perBudget * len(f.budgets)
+	if all == nil || v.size() < size {
+		return nil, errAnswer
+	}
+	heard, rest := readFlights(v.from(size), len(f.flights))
+	if rest.size() != 0 || len(heard) != len(f.flights) {
+		return nil, errAnswer
+	}
+	b.heard = heard
 	for _, r := range b.runs {
-		over := shadows(b.callers[r.from])
+		for i := r.from; i < r.to; i++ {
+			if o := &all[i]; i == r.from || o.mark != all[i-1].mark {
+				s.noteHeld(b.callers[r.from].charges, o, received)
+			}
+		}
+	}
+	for i, c := range f.budgets {
+		total, ahead := v.at(2*lives), waitOf(v.at(2*lives+1)-now)
+		s.memory.note(f.keys[i+1], mention{c.Budget.Group, b.number, b.sent}, v, total, received.Add(min(ahead, throttle.Farthest)), keep(c))
+		v = v.from(perBudget)
+	}
+	return all, nil
+}
+
+// readOutcomes reads what an answer says of the callers, nil if that makes no
+// sense, and returns what comes after it.
+func readOutcomes(b *batch, v numbers, now int64) (all []outcome, rest numbers) {
+	all = make([]outcome, 0, len(b.callers))
+	for _, r := range b.runs {
+		c := b.callers[r.from]
+		over := shadows(c)
 		for len(all) < r.to {
 			if v.size() < perRun+over {
-				return nil, errAnswer
+				return nil, nil
 			}
 			o := outcome{
 				booked: v.at(1) >= 1, holds: v.at(1) == 2, wait: v.at(2) - now, mark: v.at(2),
 				held: int(v.at(3)) - 1, paused: max(0, v.at(4)-now),
 			}
 			many := v.at(0)
+			if many < 1 || many > int64(r.to-len(all)) || !o.sound(len(c.charges)) {
+				return nil, nil
+			}
 			v = v.from(perRun)
 			if o.booked {
 				o.over, v = v[:8*over], v.from(over)
 			}
-			if many < 1 || many > int64(r.to-len(all)) {
-				return nil, errAnswer
-			}
-			s.noteHeld(b.callers[r.from].charges, &o, received)
 			for range many {
 				all = append(all, o)
 			}
 		}
 	}
-	if v.size() < perBudget*len(f.budgets) {
-		return nil, errAnswer
-	}
-	for i, c := range f.budgets {
-		total, last := v.at(2*lives), v.at(2*lives+1)
-		ahead := time.Duration(max(0, last-now)) * time.Microsecond
-		s.memory.note(f.keys[i+1], mention{c.Budget.Group, b.number, b.sent}, v, total, received.Add(ahead), keep(c))
-		v = v.from(perBudget)
-	}
-	b.heard, v = readFlights(v, len(f.flights))
-	if v.size() != 0 || len(b.heard) != len(f.flights) {
-		return nil, errAnswer
-	}
-	return all, nil
+	return all, v
+}
+
+// sound reports whether an outcome can be that of so many charges: a start that
+// was booked lies after the epoch, and some call ago at most.
+func (o *outcome) sound(charges int) bool {
+	return o.held >= -1 && o.held < charges &&
+		(!o.booked || o.mark > 0 && o.wait > -micros(throttle.Farthest))
 }
 
 // shadows counts the charges for which an answer says more.
@@ -107,7 +129,7 @@ func (o *outcome) grant(charges []throttle.Charge, age time.Duration) throttle.G
 			continue
 		}
 		if c.Shadow && o.booked {
-			c.Over, over = time.Duration(over.at(0))*time.Microsecond, over.from(1)
+			c.Over, over = waitOf(over.at(0)), over.from(1)
 		}
 	}
 	if o.booked && o.wait < 0 {

@@ -144,7 +144,7 @@ func (s *Store) answer(q *question) error {
 			return errAnswer
 		}
 		for i, key := range some {
-			q.keys[key] = closing{v.at(1 + 2*i), time.Duration(v.at(2+2*i)) * time.Microsecond}
+			q.keys[key] = closing{v.at(1 + 2*i), waitOf(v.at(2 + 2*i))}
 		}
 	}
 	return nil

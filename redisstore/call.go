@@ -3,6 +3,8 @@ package redisstore
 import (
 	"errors"
 	"time"
+
+	"github.com/fleetthrottle/throttle"
 )
 
 // maxCalls bounds how often one call is made again with more calendar edges.
@@ -37,7 +39,7 @@ func (s *Store) call(p script, write func(edges) ([]string, numbers), more ...an
 		switch {
 		case err != nil:
 			return nil, s.failure(err)
-		case v.size() < 2 || len(v)%8 != 0:
+		case v.size() < 2 || !v.sound():
 			return nil, errAnswer
 		}
 		switch v.at(0) {
@@ -46,7 +48,7 @@ func (s *Store) call(p script, write func(edges) ([]string, numbers), more ...an
 		case answerLate:
 			return nil, errOvertaken
 		}
-		if v.size() < 3 {
+		if v.at(0) != answerEdges || v.size() != 3 || v.at(2)-v.at(1) > 2*micros(throttle.Farthest) {
 			return nil, errAnswer
 		}
 		s.skew.Store(v.at(1) - time.Now().UnixMicro())

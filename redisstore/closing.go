@@ -90,9 +90,9 @@ func (s *Store) known(callers []*caller) (told []any) {
 	return told
 }
 
-// noteHeld remembers the pause that an answer speaks of.
+// noteHeld remembers the pause that an outcome speaks of.
 func (s *Store) noteHeld(charges []throttle.Charge, o *outcome, received time.Time) {
-	if o.paused > 0 && o.held >= 0 && o.held < len(charges) && !flies(&charges[o.held]) {
+	if o.paused > 0 && o.held >= 0 && !flies(&charges[o.held]) {
 		s.closings.note(s.key(&charges[o.held].Budget), received.Add(min(waitOf(o.paused), throttle.MaxPenalty)))
 	}
 }

@@ -25,5 +25,20 @@ func (n numbers) at(i int) int64 {
 	return int64(math.Float64frombits(binary.LittleEndian.Uint64(n[8*i:])))
 }
 
+// mostNumber is more than a script ever says, and so little that sums and
+// differences fit.
+const mostNumber = 1 << 60
+
+// sound reports whether they are numbers at all, and small enough to reckon with.
+func (n numbers) sound() bool {
+	for i := range n.size() {
+		v := math.Float64frombits(binary.LittleEndian.Uint64(n[8*i:]))
+		if !(math.Abs(v) <= mostNumber) { // NaN is not either
+			return false
+		}
+	}
+	return len(n)%8 == 0
+}
+
 // from returns all but the first few.
 func (n numbers) from(i int) numbers { return n[8*i:] }

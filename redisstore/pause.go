@@ -13,7 +13,7 @@ func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 	if c.Node {
 		return s.node().Pause(ctx, c, d)
 	}
-	return s.pause(ctx, c, max(0, d))
+	return s.pause(ctx, c, max(0, min(d, throttle.Farthest)))
 }
 
 // Resume implements [throttle.Store].
@@ -54,7 +54,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 		return errAnswer
 	}
 	if v.at(2) == 1 {
-		s.heardPause(key, closing{v.at(1), time.Duration(max(0, v.at(1)-v.at(0))) * time.Microsecond})
+		s.heardPause(key, closing{v.at(1), waitOf(v.at(1) - v.at(0))})
 	}
 	return nil
 }

@@ -186,7 +186,7 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 		return st, errAnswer
 	}
 	st.Used, st.Waiting = int(v.at(1)), int(v.at(2))
-	st.Wait = time.Duration(v.at(3)) * time.Microsecond
-	st.Paused = time.Duration(v.at(4)) * time.Microsecond
+	st.Wait = waitOf(v.at(3))
+	st.Paused = waitOf(v.at(4))
 	return st, nil
 }

@@ -1,0 +1,151 @@
+package redisstore_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// A forger is a hook that answers scripts in the server's place, each with the
+// next part of a text.
+type forger struct{ rest []byte }
+
+func (*forger) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*forger) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (f *forger) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		cmd.(interface{ SetVal(any) }).SetVal(f.answer())
+		return nil
+	}
+}
+
+// forgedNumbers are what a byte above 239 stands for. A lesser one is itself, less
+// eight.
+var forgedNumbers = []float64{
+	math.NaN(), math.Inf(1), math.Inf(-1), 1 << 53, -(1 << 53), 1 << 62, 1 << 63, -(1 << 63), math.MaxFloat64, 0.5, -0.5, 1 << 31, 1e15,
+}
+
+// answer makes numbers of the text up to the next byte 255, and what 254 says is
+// not even numbers.
+func (f *forger) answer() string {
+	var out []byte
+	now := float64(time.Now().UnixMicro())
+	for len(f.rest) > 0 {
+		b := f.rest[0]
+		f.rest = f.rest[1:]
+		var v float64
+		switch {
+		case b == 255:
+			return string(out)
+		case b == 254:
+			out = append(out, 'x')
+			continue
+		case b == 253:
+			v = now
+		case b >= 240:
+			v = forgedNumbers[b-240]
+		case b >= 200:
+			v = now + float64(b-220)*1e5
+		default:
+			v = float64(b) - 8
+		}
+		out = binary.LittleEndian.AppendUint64(out, math.Float64bits(v))
+	}
+	return string(out)
+}
+
+// forge is the other way: small numbers, 253 for the time.
+func forge(numbers ...int) (text []byte) {
+	for _, n := range numbers {
+		if n < 200 {
+			n += 8
+		}
+		text = append(text, byte(n))
+	}
+	return append(text, 255)
+}
+
+// FuzzAnswers has a Redis that is broken or hostile: whatever scripts answer, no
+// method panics or takes much, and what it returns makes sense.
+func FuzzAnswers(f *testing.F) {
+	const now, soon = 253, 230
+	budget := []int{1, 1, 0, 0, 0, 0, 0, 0, 1, now}
+	granted := forge(append([]int{0, now, 1, 1, now, 0, 0}, budget...)...)
+	waits := forge(append([]int{0, now, 1, 1, soon, 1, soon}, budget...)...)
+	seats := forge(append([]int{0, now, 1, 2, now, 0, 0}, append(budget, 1, 1, 1, 0)...)...)
+	inLine := forge(append([]int{0, now, 1, 0, -1, 2, 0}, append(budget, 1, 1, 1, 1, 1)...)...)
+	edges, late := forge(1, now, soon), forge(2, now)
+	for kind := range uint8(6) {
+		for _, answers := range [][]byte{granted, waits, seats, inLine, edges, late, {}, {254}, {240, 240, 255}} {
+			f.Add(kind, append(append([]byte{}, answers...), answers...))
+		}
+		f.Add(kind, append(append([]byte{}, edges...), granted...))
+		f.Add(kind, append(append([]byte{}, waits...), forge(0, now, 0, 0, 0, 0, 0)...))
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, script []byte) {
+		synctest.Test(t, func(t *testing.T) { playAnswers(t, kind, script) })
+	})
+}
+
+// playAnswers asks all that can be asked.
+func playAnswers(t *testing.T, kind uint8, script []byte) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("nobody is there")
+	}})
+	defer client.Close()
+	client.AddHook(&forger{script})
+	s := redisstore.NewAt(client, nil, bubbleClock)
+	s.Deafen()
+	limit := [...]throttle.Limit{
+		throttle.PerSecond(3), throttle.CalendarWindow(3, throttle.Month, nil), throttle.TokenBucket(1, time.Second, 5),
+		throttle.LeakyBucket(3, time.Second), throttle.FixedWindow(3, time.Minute), throttle.PerSecond(3),
+	}[kind%6]
+	first := charge("first", limit)
+	shadow := charge("shadow", throttle.PerHour(3))
+	shadow.Shadow = true
+	charges := [][]throttle.Charge{{first}, {first, inGroup("first", charge("flight", throttle.Concurrency(2)))},
+		{first, inGroup("first", shadow)}}[kind/6%3]
+
+	b := &throttle.Booking{Charges: charges, MaxWait: time.Minute}
+	g, err := s.Book(t.Context(), b)
+	if err == nil {
+		require.GreaterOrEqual(t, g.Wait, time.Duration(0))
+		require.GreaterOrEqual(t, g.Age, time.Duration(0))
+		require.GreaterOrEqual(t, g.Held, -1)
+		require.Less(t, g.Held, len(charges))
+		news := make(chan struct{}, 1)
+		if g.OK {
+			w := s.Watch(b, g, news)
+			_, _ = w.Confirm(t.Context())
+			w.Stop()
+			_ = s.Settle(t.Context(), b, g, make([]int, len(charges)))
+		}
+		s.Release(b, g)
+		s.Cancel(b, g)
+	}
+	_ = s.Pause(t.Context(), first, math.MaxInt64)
+	_ = s.Resume(t.Context(), first)
+	_ = s.Reconcile(t.Context(), first, throttle.Quota{Left: math.MaxInt, Reset: math.MaxInt64})
+	for _, c := range charges {
+		if st, err := s.Status(t.Context(), c); err == nil {
+			require.GreaterOrEqual(t, st.Wait, time.Duration(0))
+			require.GreaterOrEqual(t, st.Paused, time.Duration(0))
+		}
+	}
+	_, _ = s.Book(t.Context(), b)
+}
