@@ -212,9 +212,10 @@ func TestP11_GzipBombs(t *testing.T) {
 		zeros := make([]byte, 1<<20)
 		for range 4 {
 			if _, err := bomb.Write(zeros); err != nil {
-				return
+				return // nobody reads any more
 			}
 		}
+		_ = bomb.Close() // nor need anybody
 	}))
 	defer upstream.Close()
 	base := &http.Transport{}
