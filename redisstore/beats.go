@@ -14,7 +14,8 @@ type beats struct {
 	why      error     // if it failed
 	told     presence  // the last answer to a beat
 	server   int64     // the server's clock at answered
-	largest  divisors
+	divisor  peak
+	nodes    peak
 }
 
 const (
@@ -25,19 +26,19 @@ const (
 	word      = 3 * time.Second         // for how long it is believed who is silent
 )
 
-// say notes that something is sent, and returns when it should be there by the
-// server's clock, and the least divisor.
-func (b *beats) say(what int64, now time.Time) (due int64, least int) {
+// say notes that something is sent, and returns it.
+func (b *beats) say(what int64, now time.Time) saying {
 	if b.waiting.IsZero() {
 		b.waiting = now
 	}
 	if what == sayBeat {
 		b.said = now
 	}
+	w := saying{what: what, divisor: b.divisor.get(), nodes: b.nodes.get()}
 	if b.server != 0 {
-		due = b.server + micros(now.Sub(b.answered))
+		w.due = b.server + micros(now.Sub(b.answered))
 	}
-	return due, b.largest.largest()
+	return w
 }
 
 // judge notes that an answer takes too long.
@@ -66,7 +67,8 @@ func (b *beats) heardOf(what int64, p presence, now time.Time) {
 		b.since = p.sent
 	}
 	b.heard, b.told = p.sent, p
-	b.largest.note(p.divisor, now)
+	b.divisor.note(p.divisor, now)
+	b.nodes.note(p.nodes, now)
 }
 
 // known reports whether all others count on this node.
@@ -76,6 +78,3 @@ func (b *beats) known() bool {
 
 // recent reports whether it is known who is silent.
 func (b *beats) recent(now time.Time) bool { return !b.heard.IsZero() && now.Sub(b.heard) < word }
-
-// divisor is that of the node's own share.
-func (b *beats) divisor() int { return b.largest.largest() }

@@ -27,6 +27,7 @@ type bridge struct {
 	timer   *time.Timer   // calls tick
 	calls   int           // how many are on their way
 	leaving bool          // and the last of them says goodbye
+	over    bool          // forgotten: there may be another one
 	beats   beats
 
 	up     context.Context // ends, with errAlone, when Redis is given up
@@ -97,7 +98,7 @@ func (br *bridge) tick() {
 	bs := &br.store.bridges
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
-	if br.leaving {
+	if br.leaving || br.over {
 		return
 	}
 	now, again := time.Now(), beatEvery
@@ -107,7 +108,7 @@ func (br *bridge) tick() {
 	}
 	br.beats.judge(now)
 	if br.island == nil && br.lost(now) {
-		br.island = newIsland(br.store, br.beats.divisor(), br.beats.said.Add(aloneAfter))
+		br.island = newIsland(br.store, br.beats.divisor.get(), br.beats.said.Add(aloneAfter))
 		br.sink(errAlone)
 		br.signal()
 	}
@@ -148,32 +149,37 @@ func (br *bridge) idle(now time.Time) bool {
 // goodbye ends the bridge. If somebody comes meanwhile it begins anew.
 func (br *bridge) goodbye() {
 	if br.beats.heard.IsZero() || br.island != nil {
-		delete(br.store.bridges.all, br.group)
+		br.forget()
 		return
 	}
 	br.leaving = true
 	br.send(sayBye)
 }
 
+func (br *bridge) forget() {
+	br.over = true
+	delete(br.store.bridges.all, br.group)
+}
+
 // send makes a call.
 func (br *bridge) send(what int64) {
 	br.calls++
-	due, least := br.beats.say(what, time.Now())
-	go br.call(what, due, least)
+	go br.call(br.beats.say(what, time.Now()))
 }
 
-func (br *bridge) call(what, due int64, least int) {
-	p, err := br.store.say(br.group, what, due, least)
+func (br *bridge) call(w saying) {
+	p, err := br.store.say(br.group, w)
 	bs := &br.store.bridges
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 	br.calls--
 	now := time.Now()
 	switch {
-	case what == sayBye:
+	case br.over:
+	case w.what == sayBye:
 		br.left(now)
 	case err == nil && now.Sub(p.sent) <= tooLong:
-		br.heard(what, p, now)
+		br.heard(w.what, p, now)
 	default:
 		br.beats.failed(err)
 		br.steady = time.Time{}
@@ -184,7 +190,7 @@ func (br *bridge) call(what, due int64, least int) {
 // left ends the bridge whose goodbye was said, unless it is used again.
 func (br *bridge) left(now time.Time) {
 	if br.users == 0 {
-		delete(br.store.bridges.all, br.group)
+		br.forget()
 		return
 	}
 	br.leaving, br.beats = false, beats{began: now}
@@ -213,12 +219,12 @@ func (br *bridge) comeBack() {
 	bs, isl := &br.store.bridges, br.island
 	told := isl.close() && br.store.tellStarts(isl)
 	bs.mu.Lock()
-	due, least := br.beats.say(sayBeat, time.Now())
+	beat := br.beats.say(sayBeat, time.Now())
 	bs.mu.Unlock()
 	var p presence
 	err := errAlone
 	if told {
-		p, err = br.store.say(br.group, sayBeat, due, least)
+		p, err = br.store.say(br.group, beat)
 	}
 	bs.mu.Lock()
 	defer bs.mu.Unlock()

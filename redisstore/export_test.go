@@ -62,3 +62,10 @@ func Cold() (warm func()) {
 	scriptBook = newScript("", bookParts())
 	return func() { scriptBook = hot }
 }
+
+// Bridges returns how many groups are in use, as far as Redis is told.
+func (s *Store) Bridges() int {
+	s.bridges.mu.Lock()
+	defer s.bridges.mu.Unlock()
+	return len(s.bridges.all)
+}

@@ -15,24 +15,32 @@ type presence struct {
 	now     int64 // the server's time, in microseconds
 	counts  bool  // what was said was not too late
 	divisor int   // of the node's share; 0: there is none
+	nodes   int
 	silent  []int // the divisors of those who may be alone with theirs
 }
 
-// say says something. It should be in Redis when the server's clock shows due; 0
-// is for any time. The divisor will be at least least.
-func (s *Store) say(group string, what, due int64, least int) (presence, error) {
+// A saying is what is said: that it should be in Redis when the server's clock
+// shows due, or at any time if that is 0; the least divisor; and how many nodes are
+// known.
+type saying struct {
+	what, due      int64
+	divisor, nodes int
+}
+
+// say says something.
+func (s *Store) say(group string, w saying) (presence, error) {
 	p := presence{sent: time.Now()}
 	v, err := s.call(scriptPresence, func(edges) ([]string, numbers) {
-		return []string{s.presenceKey(group)}, numbers(nil).add(what, due, int64(least))
+		return []string{s.presenceKey(group)}, numbers(nil).add(w.what, w.due, int64(w.divisor), int64(w.nodes))
 	}, s.id)
 	if err != nil {
 		return p, err
 	}
-	if v.size() < 3 {
+	if v.size() < 4 {
 		return p, errAnswer
 	}
-	p.now, p.counts, p.divisor = v.at(0), v.at(1) == 1, int(v.at(2))
-	for v = v.from(3); v.size() > 0; v = v.from(1) {
+	p.now, p.counts, p.divisor, p.nodes = v.at(0), v.at(1) == 1, int(v.at(2)), int(v.at(3))
+	for v = v.from(4); v.size() > 0; v = v.from(1) {
 		p.silent = append(p.silent, int(v.at(0)))
 	}
 	return p, nil
@@ -52,23 +60,21 @@ func share(n, divisor int) int {
 	return n / divisor
 }
 
-// A divisor is remembered for a while: the largest counts, so that a Redis that
-// forgot some nodes does not make the shares of the others larger.
-type divisors struct {
+// A peak is the largest number of late. Divisors and nodes are remembered so, that a
+// Redis that forgot some nodes does not make the shares of the others larger.
+type peak struct {
 	recent, before int
 	turned         time.Time // when recent began
 }
 
-// divisorTime is for how long at least.
-const divisorTime = 15 * time.Second
+// peakTime is for how long a number is remembered at least.
+const peakTime = 15 * time.Second
 
-// note remembers one; 0 means that there was no share.
-func (ds *divisors) note(d int, at time.Time) {
-	if at.Sub(ds.turned) > divisorTime {
-		ds.before, ds.recent, ds.turned = ds.recent, 0, at
+func (p *peak) note(n int, at time.Time) {
+	if at.Sub(p.turned) > peakTime {
+		p.before, p.recent, p.turned = p.recent, 0, at
 	}
-	ds.recent = max(ds.recent, d)
+	p.recent = max(p.recent, n)
 }
 
-// largest returns the largest; 0 if there is none.
-func (ds *divisors) largest() int { return max(ds.recent, ds.before) }
+func (p *peak) get() int { return max(p.recent, p.before) }

@@ -74,7 +74,9 @@ func TestP12_ShareRandom(t *testing.T) {
 	for seed := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 5))
-			c := newSharers(t, server, 2+r.IntN(5), share, forty)
+			// A start may be confirmed a little late: that is what Jitter is for.
+			late := throttle.Policy{Name: "late", Limit: throttle.PerSecond(40)}
+			c := newSharers(t, server, 2+r.IntN(5), share, late)
 			c.pull(1+r.IntN(12), c.nodes...)
 			for range 6 {
 				time.Sleep(8*time.Second + time.Duration(r.Int64N(int64(4*time.Second))))

@@ -42,7 +42,6 @@ type sharer struct {
 // arrives when it is back, however late.
 type way struct {
 	tap
-	mu    sync.Mutex
 	err   error
 	stuck chan struct{}
 }
@@ -53,6 +52,7 @@ const lateMost = 3 * time.Second
 func (w *way) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		w.mu.Lock()
+		w.cmds = append(w.cmds, cmd)
 		err, stuck := w.err, w.stuck
 		w.mu.Unlock()
 		if stuck != nil {
@@ -157,7 +157,9 @@ func back(nodes ...*sharer) {
 // end ends the nodes and waits until they make no call any more.
 func (c *sharers) end() {
 	for _, m := range c.nodes {
-		m.stop()
+		if m.stop != nil {
+			m.stop()
+		}
 		m.done.Wait()
 		atRest(c.t, m.store)
 	}

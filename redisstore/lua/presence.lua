@@ -4,15 +4,16 @@
 -- KEYS  the group's presence
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: what is said (see below), the time at which it
---         should be here, or 0, and the least divisor
+--         should be here, or 0, the least divisor, and how many nodes it knows of
 --       3 the node's name
 --
 -- Result as of book.lua: 0, now, whether it counts as said, the node's divisor, or
--- 0 if there is no part for it, and the divisors of those who are silent.
+-- 0 if there is no part for it, how many nodes there are, and the divisors of those
+-- who are silent.
 --
 -- Stored form: a MessagePack array
 --   seen, clock, then for each node
---   name, when it was heard of last, divisor
+--   name, when it was heard of last, divisor, how many it knew
 -- clock is how long somebody was there. When nobody was for a while, however long,
 -- it goes on by just so much that all are silent, and nobody is forgotten for that;
 -- so it does when the server's clock jumps.
@@ -29,7 +30,7 @@ if not now then
   local t = redis.call('TIME')
   now = t[1] * 1000000 + t[2]
 end
-local what, due, least = struct.unpack('<ddd', ARGV[2])
+local what, due, least, most = struct.unpack('<dddd', ARGV[2])
 local me = ARGV[3]
 
 local raw = redis.call('GET', KEYS[1])
@@ -42,21 +43,26 @@ end
 local counts = what == BYE or what == BEAT and (due == 0 or now <= due + LATE)
 
 local nodes, mine = {seen, time}, nil
-local here, most, silent, parts = 0, least, {}, 0
+local here, silent, parts = 0, {}, 0
+local function keep(...)
+  for _, x in ipairs({...}) do
+    nodes[#nodes + 1] = x
+  end
+end
 local function miss(divisor)
   silent[#silent + 1] = divisor
   parts = parts + 1 / divisor
 end
-for i = 3, #v, 3 do
-  local name, heard, divisor = v[i], v[i + 1], v[i + 2]
+for i = 3, #v, 4 do
+  local name, heard, divisor, knew = v[i], v[i + 1], v[i + 2], v[i + 3]
   if name == me then
     if not counts then
-      mine = {name, heard, divisor}
+      mine = {name, heard, divisor, knew}
     end
   elseif time - heard <= DEAD then
-    nodes[#nodes + 1], nodes[#nodes + 2], nodes[#nodes + 3] = name, heard, divisor
+    keep(name, heard, divisor, knew)
     if time - heard <= SILENT then
-      here, most = here + 1, math.max(most, divisor)
+      here, most = here + 1, math.max(most, knew)
     elseif divisor > 0 then
       miss(divisor)
     end
@@ -76,14 +82,14 @@ if parts < 1 - 1e-9 then
   divisor = math.max(least, math.ceil(here / (1 - parts) - 1e-9))
 end
 if what == BEAT and counts then
-  mine = {me, time, divisor}
+  mine = {me, time, divisor, here + #silent}
 end
 if mine then
-  nodes[#nodes + 1], nodes[#nodes + 2], nodes[#nodes + 3] = mine[1], mine[2], mine[3]
+  keep(unpack(mine))
 end
 redis.call('SET', KEYS[1], cmsgpack.pack(nodes), 'PX', KEPT_MS)
 
-local out = {struct.pack('<dddd', 0, now, counts and 1 or 0, divisor)}
+local out = {struct.pack('<ddddd', 0, now, counts and 1 or 0, divisor, here + #silent)}
 for i, d in ipairs(silent) do
   out[i + 1] = struct.pack('<d', d)
 end
