@@ -50,6 +50,7 @@ func (s *stage) record() *record {
 // An account is what a scene showed.
 type account struct {
 	*scene
+	open     bool // nothing is promised of the limit while Redis is away
 	arrivals int
 	worst    crowd
 	before   float64 // shares of the quota
@@ -63,13 +64,14 @@ type account struct {
 	boarding time.Duration // from the return until something was in flight again; negative: never
 	unsure   time.Duration // when the next fault could put that off
 
-	calls   int
-	late    time.Duration // the most that a caller came back after its deadline, without what the machine was late with
-	overdue time.Duration // the same of a MaxWait
-	failed  int           // callers that wait as long as it takes, and did not
-	errors  map[string]int
-	texts   map[string]int
-	stall   time.Duration
+	calls           int
+	late            time.Duration // the most that a caller came back after its deadline, without what the machine was late with
+	overdue         time.Duration // the same of a MaxWait
+	latest, longest call          // whose they were
+	failed          int           // callers that wait as long as it takes, and did not
+	errors          map[string]int
+	texts           map[string]int
+	stall           time.Duration
 }
 
 // account judges nothing, it counts.
@@ -273,10 +275,11 @@ func (r *record) listen(a *account) {
 			}
 			if c.By > 0 && c.Returned > c.By {
 				late := c.Returned - c.By - stalled(r.naps[name], c.By, c.Returned)
-				if c.Kind == bounded {
-					a.overdue = max(a.overdue, late)
-				} else {
-					a.late = max(a.late, late)
+				switch {
+				case c.Kind == bounded && late > a.overdue:
+					a.overdue, a.longest = late, c
+				case c.Kind == dated && late > a.late:
+					a.late, a.latest = late, c
 				}
 			}
 		}

@@ -15,6 +15,7 @@ func failover(s *stage) {
 	s.harm()
 	s.sentinel.Failover()
 	s.back()
+	s.scene.forgot = true // of what the master said last its replica may not have heard
 }
 
 // failoverLag promotes a replica that does not know of the last second. A
@@ -35,7 +36,7 @@ func failoverLag(s *stage) {
 	s.back()
 	// Whatever arrived since then was booked with the master alone, or may
 	// have been.
-	s.scene.lost = span{lagging, s.scene.back}
+	s.scene.lost, s.scene.forgot = span{lagging, s.scene.back}, true
 }
 
 // shard is the master that holds the budgets.

@@ -24,11 +24,14 @@ func silence(s *stage) {
 	s.back()
 }
 
+// readTimeout is how long a client of Redis waits for an answer by default.
+const readTimeout = 5 * time.Second
+
 func halfOpen(s *stage) {
 	s.harm()
 	s.eachWire((*wire).deafen)
 	s.back()
-	s.scene.rest = 8 * time.Second
+	s.scene.grace, s.scene.rest = readTimeout, 9*time.Second
 }
 
 func cut(s *stage) {

@@ -73,7 +73,7 @@ func (p *program) play() (accounts []*account, broken []string, err error) {
 		return nil, nil, fmt.Errorf("chaos: no fault %q: see -list", p.only)
 	}
 	fmt.Fprintf(p.say, "seed %d\n", p.seed)
-	how := script{say: p.say, mode: p.outage, short: !p.long, random: rand.New(rand.NewPCG(p.seed, 12))}
+	how := script{say: p.say, mode: p.outage, short: !p.long && p.only == "", random: rand.New(rand.NewPCG(p.seed, 12))}
 	turns := 1
 	if p.long {
 		turns = rounds

@@ -22,9 +22,12 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 	var accounts []*account
 	for i, sc := range s.scenes {
 		a := r.account(sc)
-		a.unsure = sc.end
+		a.open, a.unsure = play.mode == "open", sc.end
 		if i+1 < len(s.scenes) {
 			a.unsure = s.scenes[i+1].harm
+		}
+		if s.killed > 0 && sc.back < s.killed+leaseOver {
+			a.unsure = sc.back // a dead member may hold all there is
 		}
 		accounts = append(accounts, a)
 		broken = append(broken, a.broken()...)

@@ -19,8 +19,17 @@ func (a *account) row() string {
 	}
 	return fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %d of %d | %s | %s | %s | %s |",
 		a.name, a.arrivals, a.worst, percent(a.before), percent(a.during), percent(a.after),
-		brief(a.gap), brief(a.resumed), brief(a.late), brief(a.overdue), a.flying, inFlight, brief(a.boarding),
+		brief(a.gap), brief(a.resumed), brief(a.late), brief(a.overdue), a.flying, inFlight, a.boards(),
 		counts(a.errors), brief(a.stall), result)
+}
+
+// boards says when something was in flight again, if the scene was long enough to
+// see it.
+func (a *account) boards() string {
+	if !a.judged() {
+		return ""
+	}
+	return brief(a.boarding)
 }
 
 // String says how many came, and how many might.

@@ -8,9 +8,13 @@ import (
 // What is promised.
 const (
 	mostLate    = 100 * time.Millisecond // callers are back within that of their deadline
-	mostOverdue = 200 * time.Millisecond // or of a MaxWait, for which Redis gets at least 100 ms to answer
 	mostSilence = 3 * time.Second        // and the fleet is at work within that of the store's return
 )
+
+// mostOverdue is for how long a caller may be back after its MaxWait. That is
+// about room, not about Redis: who has nothing left of it and must ask again
+// waits a second for an answer, as does who may not wait at all.
+const mostOverdue = time.Second + mostLate
 
 // forgetting is for how long nothing new is let in flight after the store has
 // lost what it knew: see docs/in-flight.md.
@@ -25,7 +29,7 @@ func (a *account) broken() []string {
 	sayf := func(format string, args ...any) {
 		all = append(all, fmt.Sprintf("%s: ", a.name)+fmt.Sprintf(format, args...))
 	}
-	if n := a.worst.excess(); n > 0 {
+	if n := a.worst.excess(); n > 0 && !(a.open && a.back > a.harm) {
 		sayf("%d arrivals within a second, %d too many", a.worst.count, n)
 	}
 	if a.flying > inFlight {
@@ -35,24 +39,23 @@ func (a *account) broken() []string {
 		sayf("%d arrivals while a penalty lasted", a.trespass)
 	}
 	if a.late > mostLate {
-		sayf("a caller came back %v after its deadline", a.late.Round(time.Millisecond))
+		sayf("a caller came back %v after its deadline: %s", a.late.Round(time.Millisecond), a.latest)
 	}
-	if a.overdue > mostOverdue {
-		sayf("a caller came back %v after its MaxWait", a.overdue.Round(time.Millisecond))
+	if a.overdue > mostOverdue+a.stall {
+		sayf("a caller came back %v after its MaxWait: %s", a.overdue.Round(time.Millisecond), a.longest)
 	}
 	switch {
 	case a.resumed < 0:
 		sayf("the fleet did not go back to work")
-	case a.resumed > mostSilence+a.stall:
+	case a.resumed > mostSilence+a.grace+a.stall:
 		sayf("the fleet went back to work %v after the return", a.resumed.Round(time.Millisecond))
 	}
-	if by := a.boardingBy(); a.unsure > a.back+by {
-		switch {
-		case a.boarding < 0:
-			sayf("nothing was in flight any more")
-		case a.boarding > by:
-			sayf("nothing was in flight for %v after the return", a.boarding.Round(time.Millisecond))
-		}
+	switch {
+	case !a.judged():
+	case a.boarding < 0:
+		sayf("nothing was in flight any more")
+	case a.boarding > a.boardingBy():
+		sayf("nothing was in flight for %v after the return", a.boarding.Round(time.Millisecond))
 	}
 	if a.failed > 0 {
 		sayf("%d callers failed that wait as long as it takes", a.failed)
@@ -65,8 +68,14 @@ func (a *account) broken() []string {
 
 // boardingBy is how long after the return something must be in flight again.
 func (a *account) boardingBy() time.Duration {
+	by := mostSilence + a.grace + a.stall
 	if a.forgot {
-		return forgetting + mostSilence + a.stall
+		by += forgetting
 	}
-	return mostSilence + a.stall
+	return by
+}
+
+// judged reports whether the scene was long enough to see that, or it is seen.
+func (a *account) judged() bool {
+	return a.boarding >= 0 && a.boarding <= a.boardingBy() || a.unsure > a.back+a.boardingBy()
 }

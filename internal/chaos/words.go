@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/fleet"
@@ -43,6 +44,15 @@ type call struct {
 	By       time.Duration `json:",omitempty"` // its deadline; 0: none
 	Err      string        `json:",omitempty"` // what kind of error; "": it was served
 	Text     string        `json:",omitempty"` // the error itself, if nobody expects it
+}
+
+// String describes a call that failed.
+func (c call) String() string {
+	text := fmt.Sprintf("call %s, %s after %v", c.ID, c.Err, (c.Returned - c.Asked).Round(time.Millisecond))
+	if c.Text != "" {
+		text += ", " + c.Text
+	}
+	return text
 }
 
 // remains are what is left of a member that rests.
