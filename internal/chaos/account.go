@@ -3,49 +3,12 @@ package main
 import (
 	"cmp"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
-	"sort"
-	"strconv"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/fleet"
 )
-
-// A record is all that was seen of a fleet.
-type record struct {
-	arrivals []arrival
-	flights  []flight
-	calls    map[string][]call // by member
-	stalls   []fleet.Stall     // of the machine
-	naps     map[string][]fleet.Stall
-	limits   []limit
-}
-
-// record collects what the upstream and the members saw.
-func (s *stage) record() *record {
-	r := &record{arrivals: s.up.arrivals(), calls: map[string][]call{}, naps: map[string][]fleet.Stall{}, limits: s.limits}
-	byID := map[string]call{}
-	s.mu.Lock()
-	r.stalls = slices.Clone(s.stalls)
-	s.mu.Unlock()
-	for _, h := range s.crew {
-		name := strconv.Itoa(h.Member)
-		calls, stalls := h.said()
-		r.calls[name], r.naps[name] = calls, stalls
-		for _, c := range calls {
-			byID[c.ID] = c
-		}
-		for _, st := range stalls {
-			if !slices.ContainsFunc(h.held, func(sp span) bool { return st.From <= sp.to && st.To >= sp.from }) {
-				r.stalls = append(r.stalls, st)
-			}
-		}
-	}
-	r.flights = s.up.inFlight(byID)
-	return r
-}
 
 // An account is what a scene showed.
 type account struct {
@@ -95,102 +58,6 @@ func (r *record) account(s *scene) *account {
 	r.listen(a)
 	a.stall = longest(r.stalls, s.from, s.end)
 	return a
-}
-
-// between returns the arrivals in a time.
-func (r *record) between(from, to time.Duration) []arrival {
-	first := sort.Search(len(r.arrivals), func(i int) bool { return r.arrivals[i].at >= from })
-	last := sort.Search(len(r.arrivals), func(i int) bool { return r.arrivals[i].at > to })
-	return r.arrivals[first:max(first, last)]
-}
-
-func times(all []arrival) []time.Duration {
-	at := make([]time.Duration, len(all))
-	for i, a := range all {
-		at[i] = a.at
-	}
-	return at
-}
-
-// used returns the share of the quota; negative if the time is too short.
-func (r *record) used(at []time.Duration, from, to time.Duration) float64 {
-	if to-from < 1500*time.Millisecond {
-		return -1
-	}
-	return fleet.Used(at, from, to, r.limit(from, to), time.Second)
-}
-
-// limit returns the highest limit that was in force in a time.
-func (r *record) limit(from, to time.Duration) int {
-	most := 0
-	for i, l := range r.limits {
-		until := time.Duration(math.MaxInt64)
-		if i+1 < len(r.limits) {
-			until = r.limits[i+1].from
-		}
-		if l.from <= to && until > from {
-			most = max(most, l.n)
-		}
-	}
-	return most
-}
-
-// A crowd is a closed window of a second: what arrived in it, and what might.
-type crowd struct {
-	count, limit, extra int
-	excuse              int // what a stall of the machine may have moved into it
-}
-
-// excess is by how many it is too many; negative: so many more might come.
-func (c crowd) excess() int { return c.count - c.limit - c.extra - c.excuse }
-
-// worst returns the window of the scene that had the most too many.
-func (r *record) worst(s *scene) crowd {
-	seen := r.between(s.from-time.Second, s.end)
-	extra := len(r.between(s.lost.from, s.lost.to))
-	var worst crowd
-	first := 0
-	for last := range seen {
-		to := seen[last].at
-		for to-seen[first].at > time.Second {
-			first++
-		}
-		if to < s.from {
-			continue
-		}
-		from := seen[first].at
-		c := crowd{count: last - first + 1, limit: r.limit(from, to), extra: extra}
-		if c.count > c.limit+c.extra {
-			c.excuse = excuse(longest(r.stalls, from-100*time.Millisecond, to), c.limit)
-		}
-		if worst.count == 0 || cmp.Or(cmp.Compare(c.excess(), worst.excess()), cmp.Compare(c.count, worst.count)) > 0 {
-			worst = c
-		}
-	}
-	return worst
-}
-
-// onTheWay is what a grant leaves of its jitter for the way to the upstream.
-const onTheWay = 10 * time.Millisecond
-
-// excuse is how many arrivals may be counted in a wrong window because the
-// machine stood still: what arrived meanwhile was stamped when it went on.
-func excuse(stall time.Duration, n int) int {
-	if stall <= onTheWay {
-		return 0
-	}
-	return 1 + int(time.Duration(n)*stall/time.Second)
-}
-
-// longest returns the longest of the stalls that touch a time.
-func longest(stalls []fleet.Stall, from, to time.Duration) time.Duration {
-	var most time.Duration
-	for _, st := range stalls {
-		if st.From <= to && st.To >= from {
-			most = max(most, st.Length())
-		}
-	}
-	return most
 }
 
 // pause is a time without an arrival after which a fleet that goes on has come
