@@ -49,6 +49,20 @@ func Example_fleet() {
 	// Output: true <nil>
 }
 
+// While Redis is away each node keeps a share of the limits by itself.
+func Example_outage() {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	defer rdb.Close()
+
+	store := redisstore.New(rdb, &redisstore.Options{Outage: redisstore.Share})
+	transport, err := throttle.New(throttle.Config{
+		Store:    store,
+		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
+	})
+	fmt.Println(transport != nil, err)
+	// Output: true <nil>
+}
+
 // DingTalk's table, row by row: calls per application and API, per address, and
 // a robot's messages. A request obeys every row that it matches.
 func Example_dingTalk() {
