@@ -151,9 +151,21 @@
 //
 // [ErrLimited] is matched by every error that says: not sent, because of a limit.
 // The error is a *[LimitError] and names the policy. A *[StoreError] says that the
-// store could not be asked. A caller whose context ended gets the context's own
-// error. None of these holds a URL, a token or a key; http.Client adds the URL
-// to what it returns by itself.
+// store could not be asked, and why: what failed, at which address, for how long.
+// A caller whose context ended gets the context's own error; if the store was what
+// kept it, that error is a *[StoreError] too, for [errors.As]. None of these holds
+// a URL, a token, a password or a key; http.Client adds the URL to what it returns
+// by itself.
+//
+// # When the store is away
+//
+// A store that cannot be reached is asked again, for as long as the caller's
+// context and MaxWait allow, and nothing is sent meanwhile. [Config.Observe] gets a
+// [StoreFailed] for each request that waits for it, once an outage, as soon as a
+// call has failed or a second has passed without an answer. When the store is back
+// the request goes on with the usual events. Without a deadline and MaxWait a
+// request waits for ever, so set one of the two. redisstore.Options has other ways
+// to go on.
 //
 // # Retries
 //

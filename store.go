@@ -146,10 +146,10 @@ type Booking struct {
 	// room behind it.
 	Spread time.Duration
 
-	// Away, if not nil, is told why the store does not answer while Book, or a
-	// Watch of the start, waits for it: as soon as the store is known to be in
-	// trouble, or has said nothing for a second, and not for each attempt. It is
-	// called before Book or Confirm returns, by one goroutine at a time.
+	// Away, if not nil, is told why the store does not answer while Book, or the
+	// Confirm of a Watch, waits for it: as soon as a call has failed, or has not
+	// been answered for a second, and not for every attempt. It is called before
+	// Book or Confirm returns, by one goroutine at a time.
 	Away func(error)
 
 	// InsteadNode is Instead for Grant.Node.
