@@ -22,6 +22,10 @@ test: redis ## all tests, with the race detector and in random order
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
 	@$(EACH) go test -race -shuffle=on -count=1 -p 1 ./...
 
+.PHONY: chaos
+chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long breaks all that can be
+	go run ./internal/chaos $(CHAOS)
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck
 	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not as gofmt has it: $$files"; exit 1; }

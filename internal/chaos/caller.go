@@ -67,9 +67,10 @@ func (c *caller) work(ctx context.Context) {
 			return
 		}
 		c.tell(word{Call: &done})
+		rest(ctx, rand.N(100*time.Millisecond))
 		if done.Err != "" {
 			// Refused at once, it would ask at once again.
-			rest(ctx, 200*time.Millisecond+rand.N(200*time.Millisecond))
+			rest(ctx, 200*time.Millisecond)
 		}
 	}
 }

@@ -39,7 +39,8 @@ type refusal struct {
 }
 
 func newUpstream() *upstream {
-	u := &upstream{counts: fleet.NewUpstream(window, time.Second, 0)}
+	const never = -time.Hour // a ban that is over before it begins: it counts, and lets everybody pass
+	u := &upstream{counts: fleet.NewUpstream(window, time.Second, never)}
 	u.server = fleet.Serve(u, 0)
 	return u
 }

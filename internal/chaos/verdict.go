@@ -29,10 +29,11 @@ func (a *account) broken() []string {
 	sayf := func(format string, args ...any) {
 		all = append(all, fmt.Sprintf("%s: ", a.name)+fmt.Sprintf(format, args...))
 	}
-	if n := a.worst.excess(); n > 0 && !(a.open && a.back > a.harm) {
+	limited := !a.open || a.back-a.harm < time.Second // no outage, or one that is over at once
+	if n := a.worst.excess(); n > 0 && limited {
 		sayf("%d arrivals within a second, %d too many", a.worst.count, n)
 	}
-	if a.flying > inFlight {
+	if a.flying > inFlight && limited {
 		sayf("%d in flight, %d are allowed", a.flying, inFlight)
 	}
 	if a.trespass > 0 {
