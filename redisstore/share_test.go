@@ -67,8 +67,8 @@ func TestP12_ShareAlone(t *testing.T) {
 	}
 }
 
-// TestP12_ShareRandom takes Redis from some nodes or all, at random, gives it back
-// to one after the other, as it was or empty, and lets nodes end and begin.
+// TestP12_ShareRandom takes Redis from some nodes or all, at random, or makes it slow,
+// and gives it back to one after the other, as it was or empty.
 func TestP12_ShareRandom(t *testing.T) {
 	server := redistest.Shared(t)
 	for seed := range uint64(10) {
@@ -86,7 +86,11 @@ func TestP12_ShareRandom(t *testing.T) {
 				if !all {
 					hit = hit[:1+r.IntN(len(hit)-1)]
 				}
-				away(r.IntN(2) == 0, hit...)
+				if kind := r.IntN(3); kind < 2 {
+					away(kind == 0, hit...)
+				} else {
+					slowly(time.Duration(r.Int64N(int64(3*time.Second))), hit...)
+				}
 				time.Sleep(time.Duration(r.Int64N(int64(15 * time.Second))))
 				if all && r.IntN(2) == 0 {
 					// What each started last before, nobody else may know.

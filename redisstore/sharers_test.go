@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -44,6 +45,7 @@ type way struct {
 	tap
 	err   error
 	stuck chan struct{}
+	slow  time.Duration // how long calls and answers take at most
 }
 
 // lateMost is how long a client waits for an answer.
@@ -53,7 +55,7 @@ func (w *way) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		w.mu.Lock()
 		w.cmds = append(w.cmds, cmd)
-		err, stuck := w.err, w.stuck
+		err, stuck, slow := w.err, w.stuck, w.slow
 		w.mu.Unlock()
 		if stuck != nil {
 			select {
@@ -72,6 +74,11 @@ func (w *way) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			cmd.SetErr(err)
 			return err
 		}
+		if slow > 0 {
+			time.Sleep(rand.N(slow))
+			defer func() { time.Sleep(rand.N(slow)) }()
+			cmd = late(cmd)
+		}
 		return next(ctx, cmd)
 	}
 }
@@ -85,14 +92,15 @@ func late(cmd redis.Cmder) redis.Cmder {
 	return cmd
 }
 
-// set makes the way fail with err, or with no answer at all if silent is true.
-func (w *way) set(err error, silent bool) {
+// set makes the way fail with err, or with no answer at all if silent is true, or
+// makes it slow.
+func (w *way) set(err error, silent bool, slow time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stuck != nil {
 		close(w.stuck)
 	}
-	w.err, w.stuck = err, nil
+	w.err, w.stuck, w.slow = err, nil, slow
 	if silent {
 		w.stuck = make(chan struct{})
 	}
@@ -140,17 +148,24 @@ func (c *sharers) until(d time.Duration) { time.Sleep(time.Until(c.began.Add(d))
 func away(silent bool, nodes ...*sharer) {
 	for _, m := range nodes {
 		if silent {
-			m.way.set(nil, true)
+			m.way.set(nil, true, 0)
 		} else {
-			m.way.set(errAway, false)
+			m.way.set(errAway, false, 0)
 		}
+	}
+}
+
+// slowly lets calls take up to twice d.
+func slowly(d time.Duration, nodes ...*sharer) {
+	for _, m := range nodes {
+		m.way.set(nil, false, d)
 	}
 }
 
 // back gives it back.
 func back(nodes ...*sharer) {
 	for _, m := range nodes {
-		m.way.set(nil, false)
+		m.way.set(nil, false, 0)
 	}
 }
 
