@@ -53,7 +53,8 @@ func TestP11_NoLieLastsLongerThanItsCap(t *testing.T) {
 		{"default", throttle.Policy{}, throttle.MaxRetryAfter},
 		{"headers", throttle.Policy{Penalty: believes.Penalty, Quota: believes.Quota}, throttle.MaxPenalty},
 		{"rate limit", throttle.Policy{Penalty: feedback.RateLimit{}.Penalty, Quota: feedback.RateLimit{}.Quota}, throttle.MaxPenalty},
-		{"a century", throttle.Policy{
+		{"a century", throttle.Policy{Penalty: func(*http.Response) time.Duration { return 100 * 365 * 24 * time.Hour }}, throttle.MaxPenalty},
+		{"for ever", throttle.Policy{
 			Penalty: func(*http.Response) time.Duration { return math.MaxInt64 },
 			Quota: func(*http.Response) (throttle.Quota, bool) {
 				return throttle.Quota{Left: math.MinInt, Reset: math.MaxInt64}, true
@@ -86,6 +87,32 @@ func TestP11_NoLieLastsLongerThanItsCap(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestP11_AQuotaOfNothing: an upstream that says that nothing is left closes the
+// window of that limit, and only if it ends within a day.
+func TestP11_AQuotaOfNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			limit throttle.Limit
+			want  time.Duration
+		}{
+			{throttle.PerHour(9), time.Hour + time.Microsecond},
+			{throttle.SlidingWindow(9, 30*24*time.Hour), throttle.MaxPenalty + time.Microsecond},
+			{throttle.FixedWindow(9, time.Hour), time.Hour},
+			{throttle.CalendarWindow(9, throttle.Day, nil), 24 * time.Hour}, // bubbles begin at midnight
+			{throttle.CalendarWindow(9, throttle.Month, nil), 0},
+		} {
+			store := memstore.New()
+			p := throttle.Policy{Name: "one", Limit: c.limit, Jitter: -1, Penalty: throttle.NoPenalty}
+			p.Quota = func(*http.Response) (throttle.Quota, bool) {
+				return throttle.Quota{Left: 0, Reset: math.MaxInt64}, true
+			}
+			tr := throttle.Must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{p}, Base: lying(200, nil)}))
+			require.NoError(t, send(t, tr, get(t, home)))
+			require.Equal(t, c.want, status(t, store, tr, get(t, home)).Wait, "%v", c.limit)
+		}
+	})
 }
 
 // lying answers with that header.
