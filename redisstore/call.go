@@ -35,7 +35,7 @@ func (s *Store) call(p script, write func(edges) ([]string, numbers), more ...an
 	e := edges{now, now}
 	for range maxCalls {
 		keys, n := write(e)
-		v, err := p.run(s.client, keys, append([]any{s.now(), []byte(n)}, more...))
+		v, err := s.run(p, keys, append([]any{s.now(), []byte(n)}, more...))
 		switch {
 		case err != nil:
 			return nil, s.failure(err)

@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"errors"
+	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -84,27 +86,37 @@ func (b *batch) age(passed time.Duration) {
 	}
 }
 
-// undone reports whether a call failed before it did anything: a key held
+// undone reports whether a call failed for good before it did anything: a key held
 // something else, its row could not be read, or a start was too far away.
 func undone(err error) bool {
-	return errors.Is(err, errFar) || redis.HasErrorPrefix(errors.Unwrap(err), "WRONGTYPE") ||
-		redis.HasErrorPrefix(errors.Unwrap(err), "ERR ")
+	if errors.Is(err, errFar) {
+		return true
+	}
+	var said redis.Error
+	return errors.As(err, &said) && !passing(err) &&
+		(strings.HasPrefix(said.Error(), "WRONGTYPE ") || strings.HasPrefix(said.Error(), "ERR "))
+}
+
+// unready begins what a server says that may serve soon.
+var unready = []string{
+	"LOADING ", "BUSY ", "ERR max number of clients reached",
+	"READONLY ", "MASTERDOWN ", "NOREPLICAS ", // a failover goes on
+	"CLUSTERDOWN ", "TRYAGAIN ", "MOVED ", "ASK ", // or a cluster changes
+	"OOM ", "MISCONF ", // no memory or no disk for more
 }
 
 // passing reports whether asking again may help. What the server itself says is
 // final, unless it says that it is not ready.
 func passing(err error) bool {
-	if errors.Is(err, redis.ErrClosed) || errors.Is(err, errFar) || errors.Is(err, errAnswer) || errors.Is(err, errOvertaken) {
-		return false
-	}
-	var said redis.Error
-	if !errors.As(err, &said) {
-		return true
-	}
-	for _, p := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS"} {
-		if strings.HasPrefix(said.Error(), p) {
-			return true
+	for _, final := range []error{redis.ErrClosed, errFar, errAnswer, errOvertaken, errLone} {
+		if errors.Is(err, final) {
+			return false
 		}
 	}
-	return false
+	var away *net.OpError
+	var said redis.Error
+	if errors.As(err, &away) || !errors.As(err, &said) {
+		return true
+	}
+	return slices.ContainsFunc(unready, func(p string) bool { return strings.HasPrefix(said.Error(), p) })
 }

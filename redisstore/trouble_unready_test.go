@@ -1,0 +1,144 @@
+package redisstore_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// inTheEnd only keeps a failure from lasting for ever; docs/redis.md has what was
+// measured.
+const inTheEnd = 30 * time.Second
+
+// meanwhile has a caller wait while something is done, and returns its grant.
+func meanwhile(t *testing.T, s *redisstore.Store, do func()) throttle.Grant {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), inTheEnd)
+	defer cancel()
+	got := make(chan outcome)
+	go func() {
+		g, err := s.Book(ctx, booking(hourly))
+		got <- outcome{grant: g, err: err}
+	}()
+	do()
+	o := <-got
+	require.NoError(t, o.err)
+	require.True(t, o.grant.OK)
+	return o.grant
+}
+
+// do has the server do something.
+func do(t *testing.T, c redis.UniversalClient, args ...any) {
+	t.Helper()
+	require.NoError(t, c.Do(t.Context(), args...).Err(), "%v", args)
+}
+
+// refuses requires that a caller waits while the server says something, and gets
+// to know it: whether its patience ends, or its context.
+func refuses(t *testing.T, s *redisstore.Store, says string) {
+	t.Helper()
+	other := charge("other", throttle.PerHour(5))
+	k := booking(other)
+	k.MaxWait = 200 * time.Millisecond
+	_, err := s.Book(t.Context(), k)
+	require.ErrorContains(t, err, says)
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err = s.Book(ctx, booking(other))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, says)
+}
+
+// TestP12_AServerThatIsNotReady has a server say why it does not serve. Callers
+// wait, are told, and are served when it is over; what was booked still counts.
+func TestP12_AServerThatIsNotReady(t *testing.T) {
+	for _, trouble := range []struct {
+		says       string
+		begin, end func(t *testing.T, c *redis.Client)
+	}{
+		{"READONLY ", func(t *testing.T, c *redis.Client) {
+			master := redistest.Single(t)
+			// It does not let anybody in, so the replica keeps what it has.
+			do(t, master.Client(t), "CONFIG", "SET", "requirepass", "unknown")
+			do(t, c, append([]any{"REPLICAOF"}, words(strings.Split(master.Addr, ":"))...)...)
+		}, func(t *testing.T, c *redis.Client) { do(t, c, "REPLICAOF", "NO", "ONE") }},
+		{"NOREPLICAS ", func(t *testing.T, c *redis.Client) { do(t, c, "CONFIG", "SET", "min-replicas-to-write", 1) },
+			func(t *testing.T, c *redis.Client) { do(t, c, "CONFIG", "SET", "min-replicas-to-write", 0) }},
+		{"OOM ", func(t *testing.T, c *redis.Client) { do(t, c, "CONFIG", "SET", "maxmemory", 1) },
+			func(t *testing.T, c *redis.Client) { do(t, c, "CONFIG", "SET", "maxmemory", 0) }},
+		{"MISCONF ", func(t *testing.T, c *redis.Client) {
+			do(t, c, "CONFIG", "SET", "save", "3600 1000000")
+			// A directory has the name that the dump was to have.
+			dir := c.ConfigGet(t.Context(), "dir").Val()["dir"]
+			require.NoError(t, os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700))
+			_ = c.BgSave(t.Context()).Err()
+			for !strings.Contains(c.Info(t.Context(), "persistence").Val(), "rdb_last_bgsave_status:err") {
+				require.NoError(t, t.Context().Err())
+			}
+		}, func(t *testing.T, c *redis.Client) { do(t, c, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no") }},
+		{"BUSY ", func(t *testing.T, c *redis.Client) {
+			do(t, c, "CONFIG", "SET", "busy-reply-threshold", 1)
+			go c.Eval(context.Background(), "while true do end", nil)
+			for !redis.HasErrorPrefix(c.Get(t.Context(), "x").Err(), "BUSY") {
+				require.NoError(t, t.Context().Err())
+			}
+		}, func(t *testing.T, c *redis.Client) { require.NoError(t, c.ScriptKill(t.Context()).Err()) }},
+	} {
+		t.Run(trouble.says, func(t *testing.T) {
+			server := redistest.Single(t)
+			operator, s := server.Client(t), redisstore.New(server.Client(t), nil)
+			h := &history{T: t}
+			for range 4 {
+				require.Zero(t, h.book(s).Wait)
+			}
+			trouble.begin(t, operator)
+			refuses(t, s, trouble.says)
+			g := meanwhile(t, s, func() { trouble.end(t, operator) })
+			require.Zero(t, g.Wait)
+			h.starts = append(h.starts, g.Mark)
+			require.Positive(t, h.book(s).Wait)
+		})
+	}
+}
+
+// words are the words of a command.
+func words(all []string) (args []any) {
+	for _, w := range all {
+		args = append(args, w)
+	}
+	return args
+}
+
+// TestP12_AServerThatLoads restarts a server with much to load. Nobody starts
+// before it has its rows back.
+func TestP12_AServerThatLoads(t *testing.T) {
+	server := redistest.Single(t, "--key-load-delay", "200", "--loading-process-events-interval-bytes", "1024")
+	client := server.Client(t)
+	h := &history{T: t}
+	old := redisstore.New(client, nil)
+	for range 5 {
+		h.book(old)
+	}
+	do(t, client, "EVAL", "for i = 1, 10000 do redis.call('SET', i, i) end return 1", 0)
+	do(t, client, "SAVE")
+	server.Restart()
+
+	s := redisstore.New(server.Client(t), nil) // one that knows nothing
+	k := booking(hourly)
+	k.MaxWait = 0
+	_, err := s.Book(t.Context(), k)
+	require.ErrorContains(t, err, "LOADING ")
+	require.Positive(t, h.book(s).Wait)
+}
