@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -78,19 +79,25 @@ func (c *caller) work(ctx context.Context) {
 // call makes one call.
 func (c *caller) call(ctx context.Context, id string) call {
 	done := call{ID: id, Kind: c.patience, Asked: fleet.Now()}
+	var where atomic.Pointer[string]
 	switch wait := 300*time.Millisecond + rand.N(2700*time.Millisecond); c.patience {
 	case dated:
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
 		done.By = done.Asked + wait
+		defer time.AfterFunc(wait+mostLate, tracer(&where)).Stop()
 	case bounded:
 		ctx = throttle.WithMaxWait(ctx, wait)
 		done.By = done.Asked + wait
+		defer time.AfterFunc(wait+mostLate, tracer(&where)).Stop()
 	}
 	err := c.send(ctx, id)
 	done.Returned = fleet.Now()
 	done.Err, done.Text = kind(err)
+	if at := where.Load(); at != nil {
+		done.Where = *at
+	}
 	return done
 }
 

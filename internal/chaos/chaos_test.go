@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,7 +22,9 @@ func TestMain(m *testing.M) {
 // is kept. It takes a minute and a quarter: the rest is for the long form.
 func TestP12_Chaos(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 12))
-	for _, act := range (&program{}).acts() {
+	acts, err := (&program{}).acts()
+	require.NoError(t, err)
+	for _, act := range acts {
 		t.Run(string(act[0].place), func(t *testing.T) {
 			accounts, broken := show(t, script{say: t.Output(), mode: "wait", short: true, random: random}, act[0].place, act)
 			fmt.Fprintln(t.Output(), head)
@@ -30,5 +33,36 @@ func TestP12_Chaos(t *testing.T) {
 			}
 			require.Empty(t, broken)
 		})
+	}
+}
+
+func TestFlags(t *testing.T) {
+	names := func(p program) (names []string) {
+		acts, err := p.acts()
+		require.NoError(t, err)
+		for _, act := range acts {
+			for _, f := range act {
+				names = append(names, f.name)
+			}
+		}
+		return names
+	}
+	require.Len(t, names(program{long: true}), len(faults()))
+	require.Less(t, len(names(program{})), len(faults()))
+	require.Equal(t, []string{"slow", "kill"}, names(program{only: "slow,kill"}))
+
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"-list"}, 0, "member-kill"},
+		{[]string{"-fault", "none"}, 2, `chaos: no fault "none": see -list`},
+		{[]string{"-outage", "none"}, 2, `chaos: no outage mode "none"`},
+		{[]string{"-what"}, 2, "flag provided but not defined"},
+	} {
+		var out strings.Builder
+		require.Equal(t, c.code, run(c.args, &out, &out), c.args)
+		require.Contains(t, out.String(), c.want)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -25,8 +27,8 @@ func run(args []string, out, errs io.Writer) int {
 	p := program{say: errs}
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.BoolVar(&p.long, "long", false, "play all faults, twice, in random order; some ten minutes")
-	flags.StringVar(&p.only, "fault", "", "play only the fault of this `name`")
+	flags.BoolVar(&p.long, "long", false, "play all faults, twice, the second time in random order; nine minutes")
+	flags.StringVar(&p.only, "fault", "", "play only the faults of these `names`, separated by commas")
 	flags.StringVar(&p.outage, "outage", "wait", "what the fleet does while Redis is away: wait, share or open")
 	flags.Uint64Var(&p.seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "for the random times")
 	list := flags.Bool("list", false, "list the faults")
@@ -68,9 +70,9 @@ func (p *program) play() (accounts []*account, broken []string, err error) {
 	if _, err := outageOf(p.outage); err != nil {
 		return nil, nil, err
 	}
-	acts := p.acts()
-	if len(acts) == 0 {
-		return nil, nil, fmt.Errorf("chaos: no fault %q: see -list", p.only)
+	acts, err := p.acts()
+	if err != nil {
+		return nil, nil, err
 	}
 	fmt.Fprintf(p.say, "seed %d\n", p.seed)
 	how := script{say: p.say, mode: p.outage, short: !p.long && p.only == "", random: rand.New(rand.NewPCG(p.seed, 12))}
@@ -97,18 +99,37 @@ func (p *program) play() (accounts []*account, broken []string, err error) {
 
 // acts are the faults to play, by fleet. A sentinel's servers and a cluster are
 // not what they were after a fault, so each gets new ones.
-func (p *program) acts() [][]*fault {
-	var acts [][]*fault
-	for _, f := range faults() {
+func (p *program) acts() (acts [][]*fault, err error) {
+	chosen, err := p.chosen()
+	single := -1
+	for _, f := range chosen {
 		switch {
-		case p.only != f.name && (p.only != "" || !p.long && !f.short):
-		case f.place == onSingle && len(acts) > 0:
-			acts[0] = append(acts[0], f)
-		default:
-			acts = append(acts, []*fault{f})
+		case f.place == onSingle && single >= 0:
+			acts[single] = append(acts[single], f)
+			continue
+		case f.place == onSingle:
+			single = len(acts)
 		}
+		acts = append(acts, []*fault{f})
 	}
-	return acts
+	return acts, err
+}
+
+// chosen are the faults that the flags choose, in the order of -fault if that
+// names some.
+func (p *program) chosen() (chosen []*fault, err error) {
+	all := faults()
+	if p.only == "" {
+		return slices.DeleteFunc(all, func(f *fault) bool { return !p.long && !f.short }), nil
+	}
+	for name := range strings.SplitSeq(p.only, ",") {
+		i := slices.IndexFunc(all, func(f *fault) bool { return f.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("chaos: no fault %q: see -list", name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
 }
 
 // report prints the table and the verdict.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"iter"
 	"maps"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,14 +35,32 @@ func (m *member) remains() remains {
 // running returns the stacks of goroutines that run the library's code, as
 // opposed to this program's and the client's.
 func running() []string {
-	text := make([]byte, 4<<20)
-	text = text[:runtime.Stack(text, true)]
 	var found []string
-	for stack := range strings.SplitSeq(string(text), "\n\n") {
+	for stack := range stacks() {
 		if strings.Contains(stack, "fleetthrottle/throttle.") || strings.Contains(stack, "fleetthrottle/throttle/redisstore.") ||
 			strings.Contains(stack, "fleetthrottle/throttle/memstore.") {
 			found = append(found, stack)
 		}
 	}
 	return found
+}
+
+// stacks yields the stacks of all goroutines.
+func stacks() iter.Seq[string] {
+	text := make([]byte, 4<<20)
+	text = text[:runtime.Stack(text, true)]
+	return strings.SplitSeq(string(text), "\n\n")
+}
+
+// tracer returns a function that notes where the goroutine is that called tracer.
+func tracer(where *atomic.Pointer[string]) func() {
+	var head [64]byte
+	name, _, _ := strings.Cut(string(head[:runtime.Stack(head[:], false)]), "[") // "goroutine 7 "
+	return func() {
+		for stack := range stacks() {
+			if strings.HasPrefix(stack, name+"[") {
+				where.Store(&stack)
+			}
+		}
+	}
 }

@@ -31,6 +31,11 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 		}
 		accounts = append(accounts, a)
 		broken = append(broken, a.broken()...)
+		for _, c := range []call{a.latest, a.longest} {
+			if c.Where != "" {
+				s.tellf("%s: %v, was late here:\n%s", a.name, c, c.Where)
+			}
+		}
 		for _, text := range slices.Sorted(maps.Keys(a.texts)) {
 			s.tellf("%s: %d times %s", a.name, a.texts[text], text)
 		}

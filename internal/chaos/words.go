@@ -44,6 +44,7 @@ type call struct {
 	By       time.Duration `json:",omitempty"` // its deadline; 0: none
 	Err      string        `json:",omitempty"` // what kind of error; "": it was served
 	Text     string        `json:",omitempty"` // the error itself, if nobody expects it
+	Where    string        `json:",omitempty"` // where it was when it had been late for too long
 }
 
 // String describes a call that failed.
