@@ -65,16 +65,16 @@ func (r *record) account(s *scene) *account {
 const pause = 1500 * time.Millisecond
 
 // resumed returns how long after the return of what was hit the first request
-// came that others followed, without a pause until the end. Half of what may
-// come in a second are enough, or a quarter of its share if one member was hit.
-// A penalty lifts gently: there one is.
+// came that others followed, without a pause until the end. A fifth of what may
+// come in a second is enough, of a member's share if one was hit. A penalty lifts
+// gently: there one is.
 func (r *record) resumed(s *scene) time.Duration {
 	begin := max(s.back, s.opens)
 	seen := r.between(begin, s.end)
-	want := r.limit(begin, s.end) / 2
+	want := r.limit(begin, s.end) / 5
 	if s.hit != "" {
 		seen = slices.DeleteFunc(slices.Clone(seen), func(a arrival) bool { return a.member != s.hit })
-		want = max(1, want/members/2)
+		want = max(1, want/members)
 	}
 	if s.opens > 0 {
 		want = 1

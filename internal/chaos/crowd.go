@@ -33,7 +33,7 @@ func (r *record) worst(s *scene) crowd {
 		from := seen[first].at
 		c := crowd{count: last - first + 1, limit: r.limit(from, to), extra: extra}
 		if c.count > c.limit+c.extra {
-			c.excuse = excuse(longest(r.stalls, from-100*time.Millisecond, to), c.limit)
+			c.excuse = excuse(longest(r.stalls, from-100*time.Millisecond, to), window)
 		}
 		if worst.count == 0 || cmp.Or(cmp.Compare(c.excess(), worst.excess()), cmp.Compare(c.count, worst.count)) > 0 {
 			worst = c

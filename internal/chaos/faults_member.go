@@ -36,9 +36,10 @@ func joinMember(s *stage) {
 }
 
 // changeLimits halves the limit. While some members know of it and others do
-// not, the higher one counts, and so it does for what is on its way.
+// not, the higher one counts, and so it does for a moment more: for what is on its
+// way.
 func changeLimits(s *stage) {
-	const lower, onItsWay = window / 2, 50 * time.Millisecond
+	const lower, onItsWay = window / 2, 200 * time.Millisecond
 	s.roll(lower)
 	time.Sleep(onItsWay)
 	s.harm()

@@ -27,7 +27,8 @@ func run(args []string, out, errs io.Writer) int {
 	p := program{say: errs}
 	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.BoolVar(&p.long, "long", false, "play all faults, twice, the second time in random order; nine minutes")
+	flags.BoolVar(&p.long, "long", false, "play all faults; five minutes a round")
+	flags.IntVar(&p.rounds, "rounds", 2, "how often -long plays them, each time but the first in random order")
 	flags.StringVar(&p.only, "fault", "", "play only the faults of these `names`, separated by commas")
 	flags.StringVar(&p.outage, "outage", "wait", "what the fleet does while Redis is away: wait, share or open")
 	flags.Uint64Var(&p.seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "for the random times")
@@ -57,13 +58,11 @@ func run(args []string, out, errs io.Writer) int {
 type program struct {
 	say    io.Writer
 	long   bool
+	rounds int
 	only   string
 	outage string
 	seed   uint64
 }
-
-// rounds is how often the long form plays each fault.
-const rounds = 2
 
 // play plays all that is asked for.
 func (p *program) play() (accounts []*account, broken []string, err error) {
@@ -78,7 +77,7 @@ func (p *program) play() (accounts []*account, broken []string, err error) {
 	how := script{say: p.say, mode: p.outage, short: !p.long && p.only == "", random: rand.New(rand.NewPCG(p.seed, 12))}
 	turns := 1
 	if p.long {
-		turns = rounds
+		turns = p.rounds
 	}
 	for turn := range turns {
 		for _, act := range acts {
