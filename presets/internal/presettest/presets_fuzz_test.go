@@ -1,0 +1,136 @@
+package presettest_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
+	"github.com/fleetthrottle/throttle/presets/discord"
+	"github.com/fleetthrottle/throttle/presets/feishu"
+	"github.com/fleetthrottle/throttle/presets/github"
+	"github.com/fleetthrottle/throttle/presets/jira"
+	"github.com/fleetthrottle/throttle/presets/notion"
+	"github.com/fleetthrottle/throttle/presets/openai"
+	"github.com/fleetthrottle/throttle/presets/riot"
+	"github.com/fleetthrottle/throttle/presets/shopify"
+	"github.com/fleetthrottle/throttle/presets/slack"
+	"github.com/fleetthrottle/throttle/presets/spapi"
+	"github.com/fleetthrottle/throttle/presets/wecom"
+)
+
+// fuzzFields are the header fields that some preset reads, in requests or in
+// answers. What an answer has in all of them comes from one text, line by line.
+var fuzzFields = []string{
+	"Retry-After", "Date", "Content-Encoding", "Accept", "Authorization", "RateLimit", "RateLimit-Policy", "RateLimit-Reason",
+	"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Used", "X-RateLimit-Reset", "X-RateLimit-Reset-After",
+	"X-RateLimit-Scope", "X-RateLimit-Global", "X-RateLimit-Bucket", "X-RateLimit-Resource", "X-RateLimit-NearLimit",
+	"X-RateLimit-Limit-Tokens", "X-RateLimit-Remaining-Tokens", "X-RateLimit-Reset-Tokens",
+	"X-RateLimit-Limit-Requests", "X-RateLimit-Remaining-Requests", "X-RateLimit-Reset-Requests",
+	"X-App-Rate-Limit", "X-App-Rate-Limit-Count", "X-Method-Rate-Limit", "X-Method-Rate-Limit-Count", "X-Rate-Limit-Type",
+	"X-Ogw-RateLimit-Limit", "X-Ogw-RateLimit-Reset", "X-MBX-Used-Weight-1m", "X-Amzn-RateLimit-Limit",
+	"X-Shopify-Shop-Api-Call-Limit", "X-Riot-Token", "Content-Type",
+}
+
+// FuzzPresets shows every policy of every preset a request and its answer, whatever
+// they hold: no function panics, nothing is out of bounds, and both bodies are as
+// they were.
+func FuzzPresets(f *testing.F) {
+	tables := [][]throttle.Policy{
+		binance.Policies(binance.Options{}), dingtalk.Policies(dingtalk.Options{}), discord.Policies(discord.Options{}),
+		feishu.Policies(feishu.Options{}), github.Policies(github.Options{}), jira.Policies(jira.Options{}),
+		notion.Policies(notion.Options{}), openai.Policies(openai.Options{}), riot.Policies(riot.Options{}),
+		shopify.Policies(shopify.Options{}), slack.Policies(slack.Options{}), spapi.Policies(spapi.Options{}),
+		wecom.Policies(wecom.Options{}),
+	}
+	for _, seed := range []struct {
+		url, body string
+		status    int
+		fields    string
+		answer    string
+	}{
+		{"https://oapi.dingtalk.com/topapi/v2/user/get?access_token=x", `{"userid":"u"}`, 200, "", `{"errcode":88,"sub_code":"90018","sub_msg":"ban"}`},
+		{"https://api.dingtalk.com/v1.0/im/x", "", 403, "", `{"code":"Forbidden.AccessDenied.QpsLimitForAppkeyAndApi"}`},
+		{"https://open.feishu.cn/open-apis/im/v1/messages", "", 400, strings.Repeat("1\n", 30), `{"code":99991400}`},
+		{"https://qyapi.weixin.qq.com/cgi-bin/user/get?access_token=x", "", 200, "", `{"errcode":45009}`},
+		{"https://api.github.com/graphql", `{"query":"{a(first:100){b}}"}`, 403, "60\n0\n", `{"message":"secondary rate limit"}`},
+		{"https://discord.com/api/v10/channels/123/messages", "", 429, "1.5\n", `{"global":true,"retry_after":1e300}`},
+		{"https://s.myshopify.com/admin/api/2025-01/graphql.json", `{"query":""}`, 200, "",
+			`{"extensions":{"cost":{"actualQueryCost":1e400,"throttleStatus":{"maximumAvailable":-1,"currentlyAvailable":0,"restoreRate":0}}}}`},
+		{"https://api.openai.com/v1/chat/completions", `{"model":"m","max_tokens":99999999999999999999,"messages":[{"content":"x"}]}`,
+			429, strings.Repeat("6m0s\n", 30), `{"usage":{"total_tokens":9223372036854775807},"error":{"code":"rate_limit_exceeded"}}`},
+		{"https://euw1.api.riotgames.com/lol/x", "", 429, strings.Repeat("1:1,100:120\n", 30), ""},
+		{"https://slack.com/api/chat.postMessage", `{"channel":"C"}`, 200, "", `{"ok":false,"error":"ratelimited"}`},
+		{"https://sellingpartnerapi-na.amazon.com/orders/v0/orders/1", "", 429, strings.Repeat("0.0167\n", 34), `{"errors":[{"code":"QuotaExceeded"}]}`},
+		{"https://x.atlassian.net/rest/api/3/issue/1", "", 429, strings.Repeat("NaN\n", 34), ""},
+		{"https://api.binance.com/api/v3/order?limit=5000", "", 418, strings.Repeat("9223372036854775807\n", 34), `{"code":-1003}`},
+		{"https://api.notion.com/v1/pages/1", "", 529, strings.Repeat("-1\n", 34), `{"code":"rate_limited"}`},
+	} {
+		f.Add("POST", seed.url, seed.body, seed.status, seed.fields, seed.answer)
+		f.Add("GET", seed.url, seed.body, seed.status, seed.fields, seed.answer)
+	}
+	f.Fuzz(func(t *testing.T, method, url, body string, status int, fields, answer string) {
+		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+		if err != nil {
+			return
+		}
+		fill(r.Header, fields)
+		resp := &http.Response{StatusCode: status, Header: make(http.Header), Request: r,
+			Body: io.NopCloser(strings.NewReader(answer)), ContentLength: int64(len(answer))}
+		fill(resp.Header, fields)
+		for _, table := range tables {
+			for _, p := range table {
+				requireWithinBounds(t, &p, r, resp)
+			}
+		}
+		requireUntouched(t, body, r.Body)
+		requireUntouched(t, answer, resp.Body)
+	})
+}
+
+// fill gives each field a line of the text.
+func fill(h http.Header, text string) {
+	h.Set("Content-Type", "application/json")
+	for _, name := range fuzzFields {
+		var line string
+		if line, text, _ = strings.Cut(text, "\n"); line != "" {
+			h.Set(name, line)
+		}
+	}
+}
+
+func requireWithinBounds(t *testing.T, p *throttle.Policy, r *http.Request, resp *http.Response) {
+	t.Helper()
+	if p.Cost != nil {
+		require.GreaterOrEqual(t, p.Cost(r), 0, p.Name)
+	}
+	if p.Key != nil {
+		require.Equal(t, p.Key(r), p.Key(r), p.Name)
+	}
+	if p.Penalty != nil {
+		require.LessOrEqual(t, p.Penalty(resp), throttle.MaxPenalty, p.Name)
+	}
+	if p.Quota != nil {
+		if q, ok := p.Quota(resp); ok {
+			require.GreaterOrEqual(t, q.Left, 0, p.Name)
+			require.GreaterOrEqual(t, q.Reset, time.Duration(0), p.Name)
+			require.LessOrEqual(t, q.Reset, throttle.MaxPenalty, p.Name)
+		}
+	}
+	if p.Settle != nil {
+		require.LessOrEqual(t, p.Settle(resp), throttle.MaxCost, p.Name)
+	}
+}
+
+func requireUntouched(t *testing.T, want string, body io.Reader) {
+	t.Helper()
+	got, err := io.ReadAll(body)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got))
+}
