@@ -34,6 +34,7 @@ type mention struct {
 	group  string
 	number int64
 	sent   time.Time
+	at     int64 // the time that the answer told
 }
 
 // in returns the number that the lane's record cannot be below; 0 if there may be
@@ -60,10 +61,13 @@ func (m *memory) append(n numbers, key, group string, now time.Time) numbers {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.budgets[key]
-	if r == nil || r.over(now) {
+	if r == nil {
 		r = &nothing
 	}
-	n = n.add(r.last.in(group, now))
+	n = n.add(r.last.in(group, now), ago(r.last.sent, now), r.last.at)
+	if r.over(now) {
+		r = &nothing
+	}
 	for _, l := range r.lives {
 		n = n.add(l.birth, l.count)
 	}

@@ -9,12 +9,81 @@ local function freeze(r)
   end
 end
 
--- step_back moves the row to a clock that shows less than before, as if no time
--- had passed since. Entries still to come are widened to begin now: their
--- callers have slept for an unknown while.
-local function step_back(r, now)
+-- heard says for a key where in the blob it stands what the calling program heard of
+-- the row last: how long ago it asked, below 0 if it cannot tell, the time that it
+-- was told, and birth and count of the row.
+local heard = {}
+
+-- is_outdated reports whether the server forgot the call that the program knows the
+-- row from: then the row is that of a replica that lagged.
+local function is_outdated(from)
+  local record = redis.call('GETRANGE', KEYS[1], 0, 7)
+  return struct.unpack('<d', blob, from - 8) > (#record == 8 and struct.unpack('<d', record) or 0)
+end
+
+-- lead returns by how much too far a clock went since the row was seen, because it
+-- was set forward; 0 if it seems that it was not. Also returned is for how long
+-- callers may have slept meanwhile that nobody knows of.
+local function lead(r, now)
+  local from = heard[r.key]
+  if not from then
+    return 0
+  end
+  local ago, at, birth, count = struct.unpack('<dddd', blob, from)
+  if ago < 0 or at > r.seen and (birth ~= r.birth or count > r.count or is_outdated(from)) then
+    return 0
+  end
+  local passed, ahead = now - r.seen, now - at - ago
+  if at == r.seen then
+    return ahead > STALL and ahead or 0, 0
+  elseif passed > ago + STALL or (at < r.seen and ahead > STALL and passed >= ahead - STALL) then
+    return passed, ago -- others were there since: when, nobody knows
+  end
+  return 0
+end
+
+-- was_set reports whether the clock was set since the program heard of the row.
+local function was_set(r, now)
+  local ago, at = struct.unpack('<dd', blob, heard[r.key])
+  return ago >= 0 and math.abs(now - at - ago) > STALL
+end
+
+-- widen makes entries still to come begin up to so much earlier, but not before
+-- now.
+local function widen(r, now, by)
+  local F, L, i = r.F, r.L, r.size
+  while i > 0 and L[i] >= now do
+    F[i] = min(F[i], max(now, F[i] - by))
+    if i < r.size and F[i + 1] <= L[i] then
+      join(r, i)
+    end
+    i = i - 1
+  end
+end
+
+-- still_counts makes one entry, up to now, of those that are over but for the first
+-- few: where a window began that counted them, a clock that was set has forgotten.
+local function still_counts(r, now, few)
   open(r)
-  local shift, F, L = now - r.seen, r.F, r.L
+  local i = after(r, now) - 1
+  while i > few + 1 do
+    i = i - 1
+    join(r, i)
+  end
+  if i > few then
+    r.L[i] = now
+  end
+end
+
+-- step moves the row by the shift, to a clock that was set. The callers of entries
+-- still to come have slept for a while that is not known better than that it was
+-- not more than asleep.
+local function step(r, now, shift, asleep, u)
+  open(r)
+  local F, L, few = r.F, r.L, 0
+  if u.kind == ALIGNED then
+    few = after(r, window(u, r.seen) or r.seen - r.span) - 1
+  end
   for i = 1, r.size do
     F[i], L[i] = F[i] + shift, L[i] + shift
   end
@@ -24,15 +93,10 @@ local function step_back(r, now)
     end
   end
   freeze(r)
-  local k = r.size
-  if k == 0 or L[k] <= now then
-    return
+  if u.kind == ALIGNED then
+    still_counts(r, now, few)
   end
-  while k > 1 and L[k - 1] >= now do
-    join(r, k - 1)
-    k = k - 1
-  end
-  F[k] = min(F[k], now)
+  widen(r, now, asleep)
 end
 
 -- at_most is the most that a length of time can have held: what each of the spans
@@ -118,7 +182,12 @@ local function advance(r, now, u)
     most = 2 * u.n -- a full one, and what flows in
   end
   if now < r.seen then
-    step_back(r, now)
+    step(r, now, now - r.seen, math.huge, u)
+  else
+    local shift, asleep = lead(r, now)
+    if shift > 0 then
+      step(r, now, shift, asleep, u)
+    end
   end
   if u.kind == BUCKET then
     recount(r, u)

@@ -19,7 +19,7 @@ local function hot_row(key, blob, told, rule, ask, now, seed, idle)
     or index ~= use + 1 or KEYS[index] ~= key then
     return nil
   end
-  local call, b, c, s1, s2 = struct.unpack('<ddddd', blob, told)
+  local call, ago, heard, b, c, s1, s2 = struct.unpack('<ddddddd', blob, told)
   local added, room, raw = callers * cost, n - reserve, redis.call('GETRANGE', key, 0, 207)
   local seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
     total, size, at, old, before, first, last, rest, expires
@@ -34,7 +34,8 @@ local function hot_row(key, blob, told, rule, ask, now, seed, idle)
   else
     seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
       total, size, at, old, before, first, last, rest, expires = struct.unpack(HOT_HEAD, raw)
-    if now < seen or span ~= old_span or lost > now - span or unit ~= 0 or size == 0 or last >= now
+    if now < seen or (ago >= 0 and now - heard - ago > 50000) -- the clock was set: see age.lua
+      or span ~= old_span or lost > now - span or unit ~= 0 or size == 0 or last >= now
       or (paused > 0 and paused + max(3 * span, 250000) > now) -- closed, or a probe or a slow start: see search.lua
       or (b ~= 0 and (b ~= birth or c > count or s1 ~= b1 or s2 > n1)) then
       return nil
@@ -84,7 +85,7 @@ local function hot(blob, now, idle)
   local told, rule = {}, 25
   for i = 1, rules do
     told[i] = rule
-    rule = rule + 80 + 16 * struct.unpack('<d', blob, rule + 72)
+    rule = rule + 96 + 16 * struct.unpack('<d', blob, rule + 88)
   end
   local ask = rule + 72 * rules
   if #blob ~= ask + 80 * rules - 1 then

@@ -8,14 +8,18 @@
 
 local SAMPLES = 8 -- who tells of more than so many has forgotten some
 
--- known passes over what a program knows of one key and returns where it stands:
--- the call that it knows it from; birth and count of four lives, this one first
--- (0: none); and how many pairs of an age and a number of starts, the youngest
--- first.
+local passed_over = 1 -- how many keys
+
+-- known passes over what a program knows of the next key and returns where it
+-- stands: the call that it knows it from, how long ago that was made, and what time
+-- it was told, see heard; birth and count of four lives, this one first (0: none);
+-- and how many pairs of an age and a number of starts, the youngest first.
 local function known()
   local from = here
-  local size = struct.unpack('<d', blob, from + 72)
-  here = from + 80 + 16 * size
+  local size = struct.unpack('<d', blob, from + 88)
+  here = from + 96 + 16 * size
+  passed_over = passed_over + 1
+  heard[KEYS[passed_over]] = from + 8
   return from
 end
 
@@ -37,7 +41,7 @@ local function learn(r, k, seed)
   count(r.b2, r.n2)
   count(r.b3, r.n3)
   local missing = 0
-  for i = 2, 8, 2 do
+  for i = 4, 10, 2 do
     missing = missing + count(k[i], k[i + 1])
   end
   if missing == 0 then
@@ -64,22 +68,22 @@ end
 -- what is booked so is not as sharp as what was. It returns whether the row is
 -- older than what the program saw.
 local function repair(r, from, u, now, seed, recorded)
-  local told, b0, n0, b1, n1 = struct.unpack('<ddddd', blob, from)
+  local told, _, _, b0, n0, b1, n1 = struct.unpack('<ddddddd', blob, from)
   -- If the lane's record is older than what the program saw, so is the row, though
   -- others may have counted on from there.
   local stale, fresh = told > recorded, r.birth == 0
   if b0 == 0 or (not stale and b0 == r.birth and n0 <= r.count and b1 == r.b1 and n1 <= r.n1) then
     return false -- nearly always
   end
-  local k = {struct.unpack('<dddddddddd', blob, from)}
-  local missing, size, before = learn(r, k, seed), k[10], r.total
+  local k = {struct.unpack('<dddddddddddd', blob, from)}
+  local missing, size, before = learn(r, k, seed), k[12], r.total
   if fresh or stale then
     missing = MAX_COUNT -- all, because more than the lives that are counted may be lost
   end
   if missing == 0 then
     return false
   end
-  from = from + 80
+  from = from + 96
   local lacking, all, youngest = missing, 0, nil
   for _ = 1, size do
     local age, n
@@ -89,6 +93,9 @@ local function repair(r, from, u, now, seed, recorded)
       rebook(r, now, age, min(n, missing))
     end
     missing = missing - n
+  end
+  if u.kind == ALIGNED and was_set(r, now) then
+    still_counts(r, now, 0)
   end
   if u.kind == BUCKET and youngest < r.span then
     -- What is older than a span still counts in a bucket, but never more than all of it.
