@@ -207,7 +207,7 @@ func (br *bridge) heard(what int64, p presence, now time.Time) {
 		}
 		br.signal()
 	case br.steady.IsZero():
-		br.steady = p.sent
+		br.steady = now
 	case now.Sub(br.steady) > steadyFor && !br.coming:
 		br.coming = true
 		go br.comeBack()

@@ -22,6 +22,7 @@ const (
 // A recall is one budget. Its zero value knows nothing.
 type recall struct {
 	lives  [lives]life // the present one first
+	untold life        // of starts on an island; zero: Redis knows of all
 	starts []sample    // the oldest first
 	keep   time.Duration
 	last   mention
@@ -68,7 +69,12 @@ func (m *memory) append(n numbers, key, group string, now time.Time) numbers {
 	if r.over(now) {
 		r = &nothing
 	}
-	for _, l := range r.lives {
+	own := r.lives
+	if r.untold.birth != 0 {
+		own[0] = r.untold
+		copy(own[1:], r.lives[:])
+	}
+	for _, l := range own {
 		n = n.add(l.birth, l.count)
 	}
 	n = n.add(int64(len(r.starts)))
@@ -112,7 +118,7 @@ func (m *memory) note(key string, in mention, v numbers, total int64, by time.Ti
 func (r *recall) unknown(now [lives]life) (sum int64) {
 	for _, l := range now {
 		old := int64(0)
-		for _, mine := range r.lives {
+		for _, mine := range append(r.lives[:], r.untold) {
 			if mine.birth == l.birth {
 				old = mine.count
 			}
@@ -149,7 +155,8 @@ func (m *memory) last(key string) (last time.Time) {
 	return last
 }
 
-// learn remembers starts of a life that no row knows of: see docs/outages.md.
+// learn remembers starts of a life that no row knows of, until they were told: see
+// docs/outages.md.
 func (m *memory) learn(key string, l life, of *recall) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,12 +166,19 @@ func (m *memory) learn(key string, l life, of *recall) {
 		r = new(recall)
 		m.budgets[key] = r
 	}
-	if r.lives[0].birth != l.birth {
-		copy(r.lives[1:], r.lives[:])
-	}
-	r.lives[0], r.keep = l, max(r.keep, of.keep)
+	r.untold, r.keep = l, max(r.keep, of.keep)
 	for _, s := range of.starts {
 		r.add(s)
+	}
+}
+
+// told notes that Redis knows of them. An answer to an earlier call does not mean
+// that.
+func (m *memory) told(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.budgets[key]; r != nil {
+		r.untold = life{}
 	}
 }
 

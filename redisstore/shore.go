@@ -78,22 +78,23 @@ const tellTime = 2 * time.Second
 // tellStarts tells Redis what was started on the island, which is closed: as a
 // life of its budgets that it does not know. It reports whether it heard all.
 func (s *Store) tellStarts(isl *island) bool {
-	var told []*caller
+	told := make(map[string]*caller)
 	for key, t := range isl.recent() {
 		s.memory.learn(key, life{isl.life, t.count}, &t.recall)
 		c := stating(t.charge)
 		c.joined = time.Now()
-		told = append(told, c)
+		told[key] = c
 		s.join(c)
 	}
 	timer := time.NewTimer(tellTime)
 	defer timer.Stop()
-	for _, c := range told {
+	for key, c := range told {
 		select {
 		case <-c.done:
 			if c.err != nil {
 				return false
 			}
+			s.memory.told(key)
 		case <-timer.C:
 			return false
 		}
