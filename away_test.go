@@ -212,3 +212,23 @@ func TestP12_WhoLeavesInTimeBlamesNobody(t *testing.T) {
 		})
 	}
 }
+
+// TestP12_ASilenceAtTheStartIsExplained: the store goes away when the request has
+// waited for its start, and is to take its place among those in flight.
+func TestP12_ASilenceAtTheStartIsExplained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &events{}
+		tr := must(throttle.New(throttle.Config{
+			Store: absent([2]time.Duration{3 * ms, time.Second}), Base: answer(200, ""), Observe: seen.observe,
+			Policies: []throttle.Policy{
+				{Name: "p", Limit: throttle.LeakyBucket(1, 4*ms), Jitter: -1},
+				{Name: "in flight", Limit: throttle.Concurrency(5)},
+			},
+		}))
+		line(t, tr, 2, home)
+		failed := seen.first(t, throttle.StoreFailed)
+		require.Equal(t, "p", failed.Policy)
+		require.Equal(t, 4*ms, failed.Wait)
+		require.Equal(t, refused, failed.Err)
+	})
+}
