@@ -57,7 +57,9 @@ func (w *way) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		w.cmds = append(w.cmds, cmd)
 		err, stuck, slow := w.err, w.stuck, w.slow
 		w.mu.Unlock()
-		if stuck != nil {
+		if stuck != nil && !isScript(cmd) {
+			err = os.ErrDeadlineExceeded // whoever asks is not kept waiting
+		} else if stuck != nil {
 			select {
 			case <-stuck:
 				return next(ctx, late(cmd))
@@ -111,12 +113,22 @@ func newSharers(t *testing.T, server *redistest.Server, size int, o *redisstore.
 	c := &sharers{t: t, policy: p, began: time.Now(), ctx: t.Context()}
 	require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
 	for range size {
-		client := server.Client(t)
+		client := roomy(t, server)
 		m := &sharer{way: &way{}, store: redisstore.NewAt(client, o, bubbleClock)}
 		client.AddHook(m.way)
 		c.nodes = append(c.nodes, m)
 	}
 	return c
+}
+
+// roomy returns a client that never has to wait for a connection: it would with
+// timers that it shares with other bubbles.
+func roomy(t *testing.T, server *redistest.Server) *redis.Client {
+	o := server.Options()
+	o.PoolSize = 1000
+	client := redis.NewClient(o)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
 }
 
 // pull lets the nodes pull with so many callers each.
