@@ -141,7 +141,10 @@ func (r *record) listen(a *account) {
 				a.failed++
 			}
 			if c.By > 0 && c.Returned > c.By {
-				late := c.Returned - c.By - stalled(r.naps[name], c.By, c.Returned)
+				// A stall of another process says that threads of this one may
+				// have stood, too, without its own watch among them.
+				excuse := max(stalled(r.naps[name], c.By, c.Returned), longest(r.stalls, c.By, c.Returned))
+				late := c.Returned - c.By - excuse
 				switch {
 				case c.Kind == bounded && late > a.overdue:
 					a.overdue, a.longest = late, c
