@@ -44,8 +44,33 @@ local function let_pass(f, passed)
   end
 end
 
+-- read_flight takes what is stored apart, and returns when it was written. Whatever
+-- is no flight is an error.
+local function read_flight(key, raw)
+  local v = cmsgpack.unpack(raw)
+  for _, x in ipairs(v) do
+    assert(type(x) == 'string' or math.abs(x) <= MOST)
+  end
+  local f = {key = key, birth = v[1], count = v[2], last = v[3] + v[4], lost = v[7] == 1,
+    stored = {pause = v[5], age = v[6], nodes = {}}}
+  local i = 8
+  while v[i] do
+    local m, size = {id = v[i], number = v[i + 1], held = v[i + 2], lease = v[i + 3], line = {}}, v[i + 4]
+    assert(m.number + m.held + m.lease and size >= 0 and size == floor(size))
+    local stop = i + 5 + 4 * size
+    for k = i + 5, stop - 4, 4 do
+      m.line[#m.line + 1] = {came = f.last + v[k], cost = math.abs(v[k + 1]), aside = v[k + 1] < 0,
+        reserve = v[k + 2] + 0, behind = v[k + 3] + 0}
+    end
+    i = stop
+    f.stored.nodes[#f.stored.nodes + 1] = m
+  end
+  return f, v[3]
+end
+
 -- load_flight reads the flight of a key; a key that is not there is an empty one,
--- and so is one that would be gone if the clock of keys were that of the script.
+-- and so is one that holds something else, or would be gone if the clock of keys
+-- were that of the script.
 --
 --   birth    names the life of the key: a random number
 --   count    how often it was written since
@@ -58,30 +83,15 @@ end
 --   stored   what of it is as it was written
 --   passed   since then
 local function load_flight(key, now)
-  local f = {key = key, birth = 0, count = 0, seen = now, last = 0, stored = {pause = 0, age = 0, nodes = {}}}
   local raw = redis.call('GET', key)
-  local v = raw and cmsgpack.unpack(raw)
-  if not v or now - v[3] > max(v[5], LEASE) + KEPT then
-    let_pass(f, 0)
-    return f
+  local known, f, wrote = pcall(read_flight, key, raw or '')
+  if not known or now - wrote > max(f.stored.pause, LEASE) + KEPT then
+    f, wrote = {key = key, birth = 0, count = 0, last = 0, stored = {pause = 0, age = 0, nodes = {}}}, now
   end
-  f.birth, f.count, f.last, f.lost = v[1], v[2], v[3] + v[4], v[7] == 1
-  f.stored.pause, f.stored.age = v[5], v[6]
-  local i = 8
-  while v[i] do
-    local m = {id = v[i], number = v[i + 1], held = v[i + 2], lease = v[i + 3], line = {}}
-    local stop = i + 5 + 4 * v[i + 4]
-    for k = i + 5, stop - 4, 4 do
-      m.line[#m.line + 1] = {came = f.last + v[k], cost = math.abs(v[k + 1]), aside = v[k + 1] < 0,
-        reserve = v[k + 2], behind = v[k + 3]}
-    end
-    i = stop
-    f.stored.nodes[#f.stored.nodes + 1] = m
-  end
-  let_pass(f, max(0, now - v[3]))
+  f.seen = now
+  let_pass(f, max(0, now - wrote))
   return f
 end
-
 -- newest is when the last one came who had to wait in any flight of the call. Nobody
 -- comes at the same time, so who changes lines keeps its turn.
 local newest = 0

@@ -24,7 +24,9 @@ local function hot_row(key, blob, told, rule, ask, now, seed, idle)
   local seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
     total, size, at, old, before, first, last, rest, expires
   local whole, pushed, ms = false, '', nil
-  if raw == '' then
+  if raw ~= '' and #raw < 208 then
+    return nil
+  elseif raw == '' then
     if b ~= 0 or added > room then
       return nil
     end

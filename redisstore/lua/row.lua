@@ -22,6 +22,7 @@ local STEPS = {8, 4, 2} -- after a penalty the first windows have an eighth, a q
 local PROBE_TIME = 250000 -- after a penalty one start is alone for so long: its answer may say that there is another
 local HEAD = '<' .. string.rep('d', 26)
 local HEAD_SIZE = 26 * 8
+local MOST = 2 ^ 53 -- no time is beyond that
 
 local max, min, ceil, floor = math.max, math.min, math.ceil, math.floor
 
@@ -36,7 +37,22 @@ local function clock(given)
   return t[1] * 1000000 + t[2]
 end
 
--- load reads the row of a key; a key that is not there is an empty row, open.
+-- sound reports whether r can be a row that these scripts have written. With any
+-- other they might not end, and Redis serves nobody meanwhile.
+local function sound(r)
+  local fractions = r.seen % 1 + r.lost % 1 + r.span % 1 + r.most % 1 + r.till % 1 + r.paused % 1 + r.frozen % 1
+    + r.level % 1 + r.unit % 1 + r.birth % 1 + r.count % 1 + r.b1 % 1 + r.n1 % 1 + r.b2 % 1 + r.n2 % 1 + r.b3 % 1 + r.n3 % 1
+    + r.total % 1 + r.size % 1 + r.at % 1 + r.old % 1 + r.before % 1 + r.first % 1 + r.last % 1 + r.n % 1 + r.expires % 1
+  return fractions == 0 -- nor is any of them infinite, or no number
+    and r.size >= 0 and r.size <= 2 * MAX_ENTRIES and r.at >= 0 and r.at <= 2 * MAX_APPENDED
+    and min(r.span, r.most, r.level, r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.n) >= 0
+    and max(r.most, math.abs(r.unit), r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.n) <= 64 * MOST
+    and max(r.seen, r.lost, r.span, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires) <= MOST
+    and min(r.seen, r.lost, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires) >= -MOST
+    and r.level < MOST * MOST
+end
+
+-- empty returns a row of which nothing is known.
 --
 --   seen               the latest time that anybody asked
 --   lost               no start later than this was forgotten; 0: none was
@@ -51,30 +67,35 @@ end
 --   before             closed: the last of the entry before the last one
 --   first, last, n     closed: the last entry
 --   expires            when the key does, as it is stored
-local function load(key)
+local function empty(key)
   -- All fields at once: a table that grows is what costs most here.
-  local r = {key = key, stored = false, pushed = '', F = nil, L = nil, N = nil, seen = 0, lost = 0, span = 0, most = 0,
+  return {key = key, stored = false, pushed = '', F = nil, L = nil, N = nil, seen = 0, lost = 0, span = 0, most = 0,
     till = 0, paused = 0, frozen = 0, level = 0, unit = 0, birth = 0, count = 0, b1 = 0, n1 = 0, b2 = 0, n2 = 0,
     b3 = 0, n3 = 0, total = 0, size = 0, at = 0, old = 0, before = 0, first = 0, last = 0, n = 0, expires = 0}
-  local raw = redis.call('GETRANGE', key, 0, HEAD_SIZE - 1)
-  if raw == '' then
+end
+
+-- load reads the row of a key; a key that is not there is an empty row, open, and
+-- so is one that holds something else: its starts are lost.
+local function load(key)
+  local r, raw = empty(key), redis.call('GETRANGE', key, 0, HEAD_SIZE - 1)
+  if #raw < HEAD_SIZE then
     r.F, r.L, r.N = {}, {}, {}
     return r
   end
   r.stored = true
   r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit, r.birth, r.count,
     r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires = struct.unpack(HEAD, raw)
+  if not sound(r) then
+    r = empty(key)
+  end
   if r.size == 0 then
     r.F, r.L, r.N = {}, {}, {}
   end
   return r
 end
 
--- open brings the entries into the arrays F, L and N.
-local function open(r)
-  if r.F then
-    return
-  end
+-- entries returns all entries of a closed row but the last.
+local function entries(r)
   local F, L, N, k = {}, {}, {}, 0
   if r.size > 1 then
     local v = {cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE + r.at, -1) .. r.pushed)}
@@ -84,9 +105,26 @@ local function open(r)
       F[k] = prev + v[i]
       prev = F[k] + v[i + 1]
       L[k], N[k] = prev, v[i + 2]
+      assert(v[i] >= 0 and v[i + 1] >= 0 and v[i + 2] >= 0)
     end
+    assert(prev <= r.first)
   end
-  F[k + 1], L[k + 1], N[k + 1] = r.first, r.last, r.n
+  assert(k == r.size - 1)
+  return F, L, N
+end
+
+-- open brings the entries into the arrays F, L and N. Where there is something
+-- else, all starts are taken to have been with the last.
+local function open(r)
+  if r.F then
+    return
+  end
+  local known, F, L, N = pcall(entries, r)
+  if not known then
+    F, L, N, r.size, r.n = {}, {}, {}, 1, r.total
+  end
+  local k = r.size
+  F[k], L[k], N[k] = r.first, r.last, r.n
   r.F, r.L, r.N = F, L, N
 end
 
