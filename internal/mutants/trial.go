@@ -31,8 +31,8 @@ type trial struct {
 // some and whole are how long the tests that should notice may take, and all of
 // their package. A mutant that hangs for longer is noticed by that.
 const (
-	some  = 90 * time.Second
-	whole = 5 * time.Minute
+	some  = 3 * time.Minute
+	whole = 10 * time.Minute
 )
 
 // try breaks the tree and runs the tests that should notice. If they do not, it
