@@ -1,6 +1,7 @@
 package throttle_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -63,7 +64,8 @@ func (b *fuzzBase) answer(r *http.Request) *http.Response {
 	if s.next(4) > 0 {
 		resp.Header = http.Header{"Retry-After": {s.field}, "Date": {s.field}, "Content-Encoding": {[]string{"", "gzip"}[s.next(2)]}}
 	}
-	body := &fuzzAnswer{script: s}
+	ctx, end := context.WithCancel(r.Context())
+	body := &fuzzAnswer{s, ctx, end}
 	switch s.next(5) {
 	case 0:
 		resp.Body = http.NoBody

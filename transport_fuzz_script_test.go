@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,15 +164,21 @@ var (
 	errFuzzPanic = errors.New("the base panics")
 )
 
-// A fuzzAnswer is the body of an answer.
+// A fuzzAnswer is the body of an answer. A Read ends with the request's context and
+// when the body is closed, as net/http has it.
 type fuzzAnswer struct {
 	script *fuzzScript
-	closed atomic.Bool
+	ctx    context.Context
+	close  context.CancelFunc
 }
 
 // Read implements io.Reader.
 func (a *fuzzAnswer) Read(p []byte) (int, error) {
-	time.Sleep(a.script.moment())
+	select {
+	case <-time.After(a.script.moment()):
+	case <-a.ctx.Done():
+		return 0, errFuzzBase
+	}
 	switch a.script.next(6) {
 	case 1:
 		return 0, errFuzzBase
@@ -191,6 +196,6 @@ func (a *fuzzAnswer) Read(p []byte) (int, error) {
 
 // Close implements io.Closer.
 func (a *fuzzAnswer) Close() error {
-	a.closed.Store(true)
+	a.close()
 	return nil
 }
