@@ -35,7 +35,6 @@ type refusal struct {
 	after  string        // for its Retry-After
 	caught chan struct{} // closed when a request gets it
 	answer chan struct{} // closed when the answer may leave
-	told   time.Duration // when it left
 }
 
 func newUpstream() *upstream {
