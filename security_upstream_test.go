@@ -98,7 +98,7 @@ func TestP11_AQuotaOfNothing(t *testing.T) {
 			want  time.Duration
 		}{
 			{throttle.PerHour(9), time.Hour + time.Microsecond},
-			{throttle.SlidingWindow(9, 30*24*time.Hour), throttle.MaxPenalty + time.Microsecond},
+			{throttle.SlidingWindow(9, 30*24*time.Hour), throttle.MaxPenalty},
 			{throttle.FixedWindow(9, time.Hour), time.Hour},
 			{throttle.CalendarWindow(9, throttle.Day, nil), 24 * time.Hour}, // bubbles begin at midnight
 			{throttle.CalendarWindow(9, throttle.Month, nil), 0},

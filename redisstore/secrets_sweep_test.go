@@ -181,7 +181,7 @@ func (s *sweep) send(rt http.RoundTripper, r *http.Request) error {
 
 func (s *sweep) transports() {
 	tr := s.transport(s.store)
-	s.told.see(tr, *tr)
+	s.told.see(tr)
 	for _, c := range tr.Explain(s.request(s.Context(), "")) {
 		s.told.see(c, c.Budget, c.Limit, c.Limit.Kind())
 		st, err := s.store.Status(s.Context(), c)
