@@ -86,6 +86,7 @@ func TestP12_FlushedWithItsScripts(t *testing.T) {
 type couple struct {
 	*history
 	master, replica *redis.Client
+	server          *redistest.Server // the master
 	promoted        *redistest.Server
 	proxy           *redistest.Proxy
 	store           *redisstore.Store
@@ -96,23 +97,15 @@ func newCouple(t *testing.T) *couple {
 	replica := redistest.Single(t, append([]string{"--replicaof"}, strings.Split(master.Addr, ":")...)...)
 	p := redistest.NewProxy(t, master)
 	return &couple{
-		history: &history{T: t}, master: master.Client(t), replica: replica.Client(t), promoted: replica,
-		proxy: p, store: redisstore.New(p.Client(t), nil),
+		history: &history{T: t}, master: master.Client(t), replica: replica.Client(t),
+		server: master, promoted: replica, proxy: p, store: redisstore.New(p.Client(t), nil),
 	}
 }
 
 // replicated waits until the replica has all that was written.
 func (c *couple) replicated() {
 	c.Helper()
-	var n *redis.Cmd
-	// WAIT waits for what there was when its own connection was answered last.
-	_, err := c.master.Pipelined(c.Context(), func(p redis.Pipeliner) error {
-		p.Ping(c.Context())
-		n = p.Do(c.Context(), "WAIT", 1, 0)
-		return nil
-	})
-	require.NoError(c, err)
-	require.Equal(c, int64(1), n.Val())
+	c.server.Replicated(c)
 }
 
 // promote makes the replica a master of its own. What the old one writes from now

@@ -2,9 +2,8 @@ package redistest
 
 import (
 	"context"
+	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Replica starts a replica of one of the masters, and waits until it follows that
@@ -83,21 +82,30 @@ func (s *Server) await(t TB, what string, yes func() (bool, error)) {
 }
 
 // Replicated waits until a replica has all that was written to the server so far.
+// WAIT would not do: some servers take it to mean what its own connection wrote.
 func (s *Server) Replicated(t TB) {
 	t.Helper()
 	client := s.Client(t)
-	var wait *redis.Cmd
-	// WAIT waits for what the server had written when it last answered on the same
-	// connection.
-	_, err := client.Pipelined(context.Background(), func(p redis.Pipeliner) error {
-		p.Ping(context.Background())
-		wait = p.Do(context.Background(), "WAIT", 1, 0)
-		return nil
+	written := int64(-1)
+	s.await(t, "its replica", func() (bool, error) {
+		info, err := client.Info(context.Background(), "replication").Result()
+		if written < 0 {
+			written = number(info, "master_repl_offset:")
+		}
+		return number(info, "state=online,offset=") >= written, err
 	})
+}
+
+// number returns the number that comes after a word; -1 if there is none.
+func number(text, after string) int64 {
+	_, rest, found := strings.Cut(text, after)
+	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	if !found || end < 0 {
+		return -1
+	}
+	n, err := strconv.ParseInt(rest[:end], 10, 64)
 	if err != nil {
-		t.Fatalf("redistest: WAIT on %s: %v", s.Addr, err)
+		return -1
 	}
-	if n, err := wait.Int(); n < 1 || err != nil {
-		t.Fatalf("redistest: WAIT on %s: %d, %v", s.Addr, n, err)
-	}
+	return n
 }
