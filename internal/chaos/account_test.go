@@ -127,6 +127,28 @@ func TestStallsExcuse(t *testing.T) {
 	a = r.account(aScene())
 	require.Empty(t, a.broken())
 	require.Equal(t, 90*ms, a.late)
+
+	late.Where = "goroutine 7 [runnable]:\nsomewhere()"
+	r = steady()
+	r.calls["0"] = []call{late}
+	require.Empty(t, r.account(aScene()).broken())
+	late.Where = "goroutine 7 [select]:\nsomewhere()"
+	r.calls["0"] = []call{late}
+	require.Len(t, r.account(aScene()).broken(), 1)
+}
+
+// A machine that stood still for long says nothing of times, but all of counts.
+func TestBusyMachine(t *testing.T) {
+	r := steady()
+	r.stalls = []fleet.Stall{{From: 4 * time.Second, To: 4251 * ms}}
+	r.arrivals = r.between(0, 8*time.Second)
+	a := r.account(aScene())
+	require.Negative(t, a.resumed)
+	require.Empty(t, a.broken())
+	require.Contains(t, a.row(), "too busy to judge times")
+
+	r.stalls[0].To -= 2 * ms
+	require.Equal(t, []string{"test: the fleet did not go back to work"}, r.account(aScene()).broken())
 }
 
 // What no living member can have known of may come on top, once.

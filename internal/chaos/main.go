@@ -141,6 +141,15 @@ func (p *program) report(out io.Writer, accounts []*account, broken []string) {
 	for _, b := range broken {
 		fmt.Fprintln(out, "BROKEN:", b)
 	}
+	busy := 0
+	for _, a := range accounts {
+		if a.busy() {
+			busy++
+		}
+	}
+	if busy > 0 {
+		fmt.Fprintf(out, "In %d of %d scenes the machine was too busy to judge times.\n", busy, len(accounts))
+	}
 	if len(broken) == 0 {
 		fmt.Fprintf(out, "Every promise was kept. Outage mode %s, seed %d.\n", p.outage, p.seed)
 	}

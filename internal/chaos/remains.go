@@ -47,7 +47,7 @@ func running() []string {
 
 // stacks yields the stacks of all goroutines.
 func stacks() iter.Seq[string] {
-	text := make([]byte, 4<<20)
+	text := make([]byte, 256<<10)
 	text = text[:runtime.Stack(text, true)]
 	return strings.SplitSeq(string(text), "\n\n")
 }
@@ -63,4 +63,11 @@ func tracer(where *atomic.Pointer[string]) func() {
 			}
 		}
 	}
+}
+
+// kept reports whether a goroutine could run where it was traced, and was not let:
+// the machine, or the collector of garbage that it starves, kept it.
+func kept(where string) bool {
+	head, _, _ := strings.Cut(where, "\n")
+	return strings.Contains(head, "[runnable") || strings.Contains(head, "[running") || strings.Contains(head, "[GC assist")
 }

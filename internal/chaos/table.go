@@ -14,8 +14,11 @@ const head = `| fault | arrivals | most in 1 s | quota before | during | after |
 // row is the account as a row of the table.
 func (a *account) row() string {
 	result := "kept"
-	if len(a.broken()) > 0 {
+	switch {
+	case len(a.broken()) > 0:
 		result = "**BROKEN**"
+	case a.busy():
+		result = "kept; too busy to judge times"
 	}
 	return fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %d of %d | %s | %s | %s | %s |",
 		a.name, a.arrivals, a.worst, percent(a.before), percent(a.during), percent(a.after),

@@ -23,12 +23,28 @@ const forgetting = 7 * time.Second
 // refused is the kind of error of an answer of 429.
 const refused = "status 429"
 
-// broken says which promises a scene broke; nothing, if none.
+// mostStall is how long the machine may stand still in a scene whose times are
+// judged. One that stood for longer is too busy to tell how fast the fleet is.
+const mostStall = 250 * time.Millisecond
+
+func (a *account) busy() bool { return a.stall > mostStall }
+
+// broken says which promises a scene broke; nothing, if none. What is counted is
+// judged always, times only if the machine had time.
 func (a *account) broken() []string {
-	var all []string
-	sayf := func(format string, args ...any) {
-		all = append(all, fmt.Sprintf("%s: ", a.name)+fmt.Sprintf(format, args...))
+	all := a.passed()
+	if !a.busy() {
+		all = append(all, a.tooLate()...)
 	}
+	for i := range all {
+		all[i] = a.name + ": " + all[i]
+	}
+	return all
+}
+
+// passed says which limits were passed, and who failed.
+func (a *account) passed() (all []string) {
+	sayf := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	limited := !a.open || a.back-a.harm < time.Second // no outage, or one that is over at once
 	if n := a.worst.excess(); n > 0 && limited {
 		sayf("%d arrivals within a second, %d too many", a.worst.count, n)
@@ -39,6 +55,18 @@ func (a *account) broken() []string {
 	if a.trespass > 0 {
 		sayf("%d arrivals while a penalty lasted", a.trespass)
 	}
+	if a.failed > 0 {
+		sayf("%d callers failed that wait as long as it takes", a.failed)
+	}
+	if n := a.errors["other"]; n > 0 {
+		sayf("%d errors of no known kind", n)
+	}
+	return all
+}
+
+// tooLate says what took too long.
+func (a *account) tooLate() (all []string) {
+	sayf := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if a.late > mostLate {
 		sayf("a caller came back %v after its deadline: %s", a.late.Round(time.Millisecond), a.latest)
 	}
@@ -57,12 +85,6 @@ func (a *account) broken() []string {
 		sayf("nothing was in flight any more")
 	case a.boarding > a.boardingBy():
 		sayf("nothing was in flight for %v after the return", a.boarding.Round(time.Millisecond))
-	}
-	if a.failed > 0 {
-		sayf("%d callers failed that wait as long as it takes", a.failed)
-	}
-	if n := a.errors["other"]; n > 0 {
-		sayf("%d errors of no known kind", n)
 	}
 	return all
 }
