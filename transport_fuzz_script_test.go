@@ -56,7 +56,13 @@ var fuzzNames = []string{"second", "flight", "keyed", "paced", "bucket", "day", 
 
 // policies returns some of them.
 func (s *fuzzScript) policies() (some []throttle.Policy) {
-	duration := func(*http.Response) time.Duration { return time.Duration(s.number()) * time.Second }
+	duration := func(*http.Response) time.Duration {
+		n := time.Duration(s.number())
+		if n.Abs() > 1000 {
+			return n // centuries
+		}
+		return n * time.Second
+	}
 	everything := throttle.Join(throttle.Host, throttle.Path, throttle.Method, throttle.Header("X-Key"),
 		throttle.Query("access_token"), throttle.PathValue("x"))
 	all := []throttle.Policy{

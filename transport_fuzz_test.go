@@ -1,7 +1,9 @@
 package throttle_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"sync"
 	"testing"
@@ -28,6 +30,12 @@ func FuzzTransport(f *testing.F) {
 		f.Add(target, "", "", []byte(target))
 	}
 	f.Add("http://example.com/x", "BREW\r\n", "Fri, 31 Dec 9999 23:59:59 GMT", []byte("\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f"))
+	for policy := range fuzzNames { // each alone, and always the same decision
+		for decision := range byte(12) {
+			mask := binary.LittleEndian.AppendUint16(nil, 1<<policy)
+			f.Add("http://a.example.com/x", "GET", "1", append(mask, bytes.Repeat([]byte{decision}, 60)...))
+		}
+	}
 	f.Fuzz(func(t *testing.T, target, method, field string, script []byte) {
 		synctest.Test(t, func(t *testing.T) {
 			playTransport(t, &fuzzScript{field: field, rest: script}, target, method)
