@@ -40,7 +40,7 @@ func everything(t *testing.T, server *redistest.Server, rights []string) error {
 	}
 	for _, s := range stores {
 		for _, policy := range []throttle.Policy{
-			{Name: "window", Limit: throttle.PerSecond(500)},
+			{Name: "window", Limit: throttle.PerHour(100)},
 			{Name: "bucket", Limit: throttle.TokenBucket(100, time.Second, 200)},
 			{Name: "flight", Limit: throttle.Concurrency(2)},
 		} {
