@@ -22,8 +22,10 @@ local function is_outdated(from)
 end
 
 -- lead returns by how much too far a clock went since the row was seen, because it
--- was set forward; 0 if it seems that it was not. Also returned is for how long
--- callers may have slept meanwhile that nobody knows of.
+-- was set forward; 0 if it seems that it was not. Also returned is by how much
+-- callers may start earlier than the row will have it: they may have slept meanwhile,
+-- for a while that nobody knows; and perhaps the clock was not set, and a call was
+-- only slow.
 local function lead(r, now)
   local from = heard[r.key]
   if not from then
@@ -35,9 +37,9 @@ local function lead(r, now)
   end
   local passed, ahead = now - r.seen, now - at - ago
   if at == r.seen then
-    return ahead > STALL and ahead or 0, 0
+    return ahead > STALL and ahead or 0, ahead
   elseif passed > ago + STALL or (at < r.seen and ahead > STALL and passed >= ahead - STALL) then
-    return passed, ago -- others were there since: when, nobody knows
+    return passed, max(ago, passed) -- others were there since: when, nobody knows
   end
   return 0
 end
