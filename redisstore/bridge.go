@@ -42,7 +42,7 @@ const (
 	callsMost  = 4                // a call that hangs must not keep others from finding Redis back
 	aloneAfter = 5 * time.Second  // Share: after the last beat
 	openAfter  = 2 * time.Second  // Open: after the last answer
-	steadyFor  = time.Second
+	steadyFor  = 500 * time.Millisecond
 )
 
 // errAlone ends what waits for a Redis that is given up.

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -120,7 +121,7 @@ func (isl *island) book(b *throttle.Booking) (g throttle.Grant, opens time.Time,
 		return g, opens, false
 	}
 	isl.closeKnown(own.Charges)
-	g, _ = isl.local.Book(nil, &own) // a memory does not fail
+	g, _ = isl.local.Book(context.Background(), &own) // a memory does not fail
 	if takeOver(b, &own); !g.OK {
 		return g, opens, true
 	}
@@ -143,7 +144,7 @@ func (isl *island) closeKnown(charges []throttle.Charge) {
 		until := isl.store.closings.end(key)
 		if until.After(isl.paused[key]) {
 			isl.paused[key] = until
-			_ = isl.local.Pause(nil, *c, time.Until(until))
+			_ = isl.local.Pause(context.Background(), *c, time.Until(until))
 		}
 	}
 }

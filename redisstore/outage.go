@@ -13,7 +13,7 @@ const (
 	// Share gives each node an equal part of each limit, which it keeps by
 	// itself: the limit divided by the last known number of nodes in use. It
 	// begins some seconds and a window after Redis went away, and ends when
-	// Redis has answered for a second. The fleet passes no limit while all
+	// Redis has answered for half a second. The fleet passes no limit while all
 	// nodes have lost Redis, nor for 20 seconds if only some have. It
 	// costs a call a second. Limits that cannot be divided wait.
 	Share

@@ -195,6 +195,8 @@ func (c *sharers) end() {
 
 // between counts the starts from one time up to another.
 func (c *sharers) between(from, to time.Duration) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, s := range c.starts {
 		if d := s.Sub(c.began); d >= from && d < to {
 			n++

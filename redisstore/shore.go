@@ -37,7 +37,7 @@ func (s *Store) ashore(b *throttle.Booking, g throttle.Grant, do func(*island, *
 
 // settle changes what a start on the island cost.
 func (isl *island) settle(b, own *throttle.Booking, g throttle.Grant, costs []int) {
-	_ = isl.local.Settle(nil, own, g, costs) // a memory does not fail
+	_ = isl.local.Settle(context.Background(), own, g, costs) // a memory does not fail
 	isl.mu.Lock()
 	defer isl.mu.Unlock()
 	for i := range b.Charges {
@@ -56,10 +56,10 @@ func (isl *island) pause(c throttle.Charge, d time.Duration) {
 	case !ok:
 	case d < 0:
 		isl.store.closings.forget(key)
-		_ = isl.local.Resume(nil, part)
+		_ = isl.local.Resume(context.Background(), part)
 	default:
 		isl.store.closings.note(key, time.Now().Add(d))
-		_ = isl.local.Pause(nil, part, d)
+		_ = isl.local.Pause(context.Background(), part, d)
 	}
 }
 
