@@ -6,6 +6,13 @@ import "time"
 // something was.
 const slept = time.Second
 
+// By so much the times of two calls may differ though no clock was set: a little, and
+// one part in steady of what has passed between them. As in lua/age.lua.
+const (
+	stall  = 50 * time.Millisecond
+	steady = 1000
+)
+
 // ago is how long ago something was, in microseconds, as scripts are told it to see
 // whether their server's clock was set forward; see lua/age.lua. It is below 0 if
 // nobody can tell: it never was, or the computer slept meanwhile, which its

@@ -8,7 +8,10 @@ import (
 
 // edges says for which time a script needs the edges of calendar windows: the
 // scripts know no time zones. Both are microseconds of the server's clock.
-type edges struct{ now, until int64 }
+type edges struct {
+	now, until int64
+	told       bool // the server has just told now: else it is a guess
+}
 
 // edgesAhead is how many windows beyond the needed ones are sent along, so that
 // a queue of a few windows costs no second call.

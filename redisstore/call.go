@@ -32,7 +32,7 @@ const (
 // Some scripts are told more than the time and numbers.
 func (s *Store) call(p script, write func(edges) ([]string, numbers), more ...any) (numbers, error) {
 	now := time.Now().UnixMicro() + s.skew.Load()
-	e := edges{now, now}
+	e := edges{now: now, until: now}
 	for range maxCalls {
 		keys, n := write(e)
 		v, err := s.run(p, keys, append([]any{s.now(), []byte(n)}, more...))
@@ -52,7 +52,7 @@ func (s *Store) call(p script, write func(edges) ([]string, numbers), more ...an
 			return nil, errAnswer
 		}
 		s.skew.Store(v.at(1) - time.Now().UnixMicro())
-		e = edges{v.at(1), max(v.at(2), v.at(1)+2*(e.until-e.now))}
+		e = edges{now: v.at(1), until: max(v.at(2), v.at(1)+2*(e.until-e.now)), told: true}
 	}
 	return nil, errFar
 }

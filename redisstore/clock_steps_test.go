@@ -70,6 +70,7 @@ func TestP9_RandomSteps(t *testing.T) {
 					d.move()
 				}
 				time.Sleep(d.patience() + 2*d.length)
+				synctest.Wait()
 				d.starts.judge(t, limit, d.length, d.sets)
 				require.Zero(t, d.ask(1, 0).Wait, "everything is over")
 			})
@@ -100,12 +101,12 @@ func (d *dial) move() {
 	}
 }
 
-// set sets the clock, by at least a tenth of a second. A step back that ends before
+// set sets the clock, by more than clocks differ anyhow. A step back that ends before
 // anybody asks again is not seen, so somebody asks before it. One forward by which
 // keys expire loses them, so everybody has asked.
 func (d *dial) set() {
 	far := []time.Duration{200 * time.Millisecond, d.length, 5 * d.length, time.Hour, 24 * time.Hour}[d.rng.IntN(5)]
-	by := 100*time.Millisecond + time.Duration(d.rng.Int64N(int64(far))).Truncate(time.Microsecond)
+	by := 100*time.Millisecond + d.length/50 + time.Duration(d.rng.Int64N(int64(far))).Truncate(time.Microsecond)
 	synctest.Wait()
 	for i := range d.nodes {
 		if d.rng.IntN(2) == 0 {

@@ -47,6 +47,21 @@ func (m mention) in(group string, now time.Time) int64 {
 	return m.number
 }
 
+// witness says how long ago the answer was asked for, and the time that it told: by
+// that a script suspects that its clock was set forward. It may be only that the call
+// was slow, so it asks back. Then its clock just told can be compared with ours:
+// either the suspicion is true, and the time is given below 0, or nobody can tell.
+func (m mention) witness(now time.Time, e edges) (passed, at int64) {
+	passed, at = ago(m.sent, now), m.at
+	switch {
+	case !e.told || passed < 0:
+		return passed, at
+	case e.now-at > passed+micros(stall)+passed/steady:
+		return passed, -at
+	}
+	return -1, at
+}
+
 // A life of a row begins when its key is made and ends when that is lost.
 type life struct{ birth, count int64 }
 
@@ -58,14 +73,15 @@ type sample struct {
 }
 
 // append appends what is known of a budget to the arguments of a call.
-func (m *memory) append(n numbers, key, group string, now time.Time) numbers {
+func (m *memory) append(n numbers, key, group string, now time.Time, e edges) numbers {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.budgets[key]
 	if r == nil {
 		r = &nothing
 	}
-	n = n.add(r.last.in(group, now), ago(r.last.sent, now), r.last.at)
+	passed, at := r.last.witness(now, e)
+	n = n.add(r.last.in(group, now), passed, at)
 	if r.over(now) {
 		r = &nothing
 	}

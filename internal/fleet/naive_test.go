@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	Main(map[string]Limiter{"naive": naive, "banned": banned})
+	Main(map[string]Limiter{"naive": naive, "banned": banned, "wasteful": wasteful, "rolled": rolled})
 	os.Exit(m.Run())
 }
 

@@ -1,6 +1,7 @@
 -- Time passing over a row, and what is known of times that it has forgotten.
 
 local STALL = 50000 -- by so much a call may be slower than the one before
+local STEADY = 1000 -- and two clocks differ by one part in so many
 
 -- freeze keeps cancelled places taken until everything booked so far is over.
 local function freeze(r)
@@ -11,7 +12,8 @@ end
 
 -- heard says for a key where in the blob it stands what the calling program heard of
 -- the row last: how long ago it asked, below 0 if it cannot tell, the time that it
--- was told, and birth and count of the row.
+-- was told, below 0 if it knows that the clock was set forward since, and birth and
+-- count of the row.
 local heard = {}
 
 -- is_outdated reports whether the server forgot the call that the program knows the
@@ -23,23 +25,25 @@ end
 
 -- lead returns by how much too far a clock went since the row was seen, because it
 -- was set forward; 0 if it seems that it was not. Also returned is by how much
--- callers may start earlier than the row will have it: they may have slept meanwhile,
--- for a while that nobody knows; and perhaps the clock was not set, and a call was
--- only slow.
+-- callers may start earlier than the row will have it, because they slept meanwhile
+-- for a while that nobody knows, or because this call is slow, too; and whether the
+-- program knows that the clock was set: else it may be nothing but a slow call.
 local function lead(r, now)
   local from = heard[r.key]
   if not from then
     return 0
   end
   local ago, at, birth, count = struct.unpack('<dddd', blob, from)
+  local sure, slack = at < 0, STALL + ago / STEADY
+  at = math.abs(at)
   if ago < 0 or at > r.seen and (birth ~= r.birth or count > r.count or is_outdated(from)) then
     return 0
   end
   local passed, ahead = now - r.seen, now - at - ago
   if at == r.seen then
-    return ahead > STALL and ahead or 0, ahead
-  elseif passed > ago + STALL or (at < r.seen and ahead > STALL and passed >= ahead - STALL) then
-    return passed, max(ago, passed) -- others were there since: when, nobody knows
+    return ahead > slack and ahead or 0, ahead, sure
+  elseif passed > ago + slack or (at < r.seen and ahead > slack and passed >= ahead - slack) then
+    return passed, max(ago, passed), sure -- others were there since: when, nobody knows
   end
   return 0
 end
@@ -47,7 +51,7 @@ end
 -- was_set reports whether the clock was set since the program heard of the row.
 local function was_set(r, now)
   local ago, at = struct.unpack('<dd', blob, heard[r.key])
-  return ago >= 0 and math.abs(now - at - ago) > STALL
+  return ago >= 0 and math.abs(now - math.abs(at) - ago) > STALL
 end
 
 -- widen makes entries still to come begin up to so much earlier, but not before
@@ -78,8 +82,7 @@ local function still_counts(r, now, few)
 end
 
 -- step moves the row by the shift, to a clock that was set. The callers of entries
--- still to come have slept for a while that is not known better than that it was
--- not more than asleep.
+-- still to come may start earlier than that, by not more than asleep.
 local function step(r, now, shift, asleep, u)
   open(r)
   local F, L, few = r.F, r.L, 0
@@ -169,7 +172,8 @@ local function prune(r, now, u)
 end
 
 -- advance brings the row to the time now and makes it fit for the rule. It
--- returns false where the rule's edges end.
+-- returns false where the rule's edges end, or if the program must say first whether
+-- the clock was set.
 local function advance(r, now, u)
   local back, keep, most = u.span, u.span, u.n
   if u.kind == ALIGNED then
@@ -186,8 +190,10 @@ local function advance(r, now, u)
   if now < r.seen then
     step(r, now, now - r.seen, math.huge, u)
   else
-    local shift, asleep = lead(r, now)
-    if shift > 0 then
+    local shift, asleep, sure = lead(r, now)
+    if shift > 0 and not sure then
+      return false
+    elseif shift > 0 then
       step(r, now, shift, asleep, u)
     end
   end

@@ -36,7 +36,7 @@ local function hot_row(key, blob, told, rule, ask, now, seed, idle)
   else
     seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
       total, size, at, old, before, first, last, rest, expires = struct.unpack(HOT_HEAD, raw)
-    if now < seen or (ago >= 0 and now - heard - ago > 50000) -- the clock was set: see age.lua
+    if now < seen or (ago >= 0 and now - heard - ago > 50000 + ago / 1000) -- the clock was set: see age.lua
       or span ~= old_span or lost > now - span or unit ~= 0 or size == 0 or last >= now
       or (paused > 0 and paused + max(3 * span, 250000) > now) -- closed, or a probe or a slow start: see search.lua
       or (b ~= 0 and (b ~= birth or c > count or s1 ~= b1 or s2 > n1)) then
