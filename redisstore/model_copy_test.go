@@ -1,0 +1,149 @@
+package redisstore
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// copy returns a world that can be changed.
+func (w *modelWorld) copy(move string) *modelWorld {
+	v := *w
+	v.keys = maps.Clone(w.keys)
+	v.starts = slices.Clone(w.starts)
+	v.late = slices.Clone(w.late)
+	v.story = &modelStory{w.story, move}
+	v.nodes = make([]*modelNode, len(w.nodes))
+	for i, n := range w.nodes {
+		v.nodes[i] = n.copy()
+	}
+	return &v
+}
+
+func (n *modelNode) copy() *modelNode {
+	v := *n
+	v.memory = make(map[string]*recall, len(n.memory))
+	for key, r := range n.memory {
+		c := *r
+		c.starts = slices.Clone(r.starts)
+		v.memory[key] = &c
+	}
+	v.closed = maps.Clone(n.closed)
+	same := make(map[*caller]*caller)
+	v.now, v.lane = modelCopyBatch(n.now, same), modelCopyLane(n.lane, same)
+	v.jobs = make([]*modelJob, len(n.jobs))
+	for i, j := range n.jobs {
+		c := *j
+		c.c = modelCopyCaller(j.c, same)
+		v.jobs[i] = &c
+	}
+	return &v
+}
+
+func modelCopyCaller(c *caller, same map[*caller]*caller) *caller {
+	if c == nil {
+		return nil
+	}
+	if same[c] == nil {
+		v := *c
+		v.done = make(chan struct{}, 1)
+		same[c] = &v
+	}
+	return same[c]
+}
+
+func modelCopyCallers(all []*caller, same map[*caller]*caller) []*caller {
+	v := make([]*caller, len(all))
+	for i, c := range all {
+		v[i] = modelCopyCaller(c, same)
+	}
+	return v
+}
+
+func modelCopyBatch(b *batch, same map[*caller]*caller) *batch {
+	if b == nil {
+		return nil
+	}
+	v := *b
+	v.callers, v.runs = modelCopyCallers(b.callers, same), slices.Clone(b.runs)
+	return &v
+}
+
+func modelCopyLane(l *lane, same map[*caller]*caller) *lane {
+	if l == nil {
+		return nil
+	}
+	v := *l
+	v.queue, v.lost, v.left = modelCopyCallers(l.queue, same), modelCopyBatch(l.lost, same), make(chan struct{}, 1)
+	return &v
+}
+
+// pass lets time pass. The nodes' clocks stand still in the bubble, so what they
+// remember becomes older.
+func (w *modelWorld) pass(d time.Duration) {
+	w.clock, w.truth = w.clock+micros(d), w.truth+micros(d)
+	for _, n := range w.nodes {
+		n.age(d)
+	}
+	w.expire()
+}
+
+// expire drops the keys that are over.
+func (w *modelWorld) expire() {
+	over := func(_ string, k modelKey) bool { return k.expires <= w.clock }
+	maps.DeleteFunc(w.keys, over)
+	if w.replica != nil {
+		keys := maps.Clone(w.replica.keys)
+		maps.DeleteFunc(keys, over)
+		w.replica = &modelReplica{keys, w.replica.stored}
+	}
+}
+
+// age makes all that a node remembers older.
+func (n *modelNode) age(d time.Duration) {
+	older := func(t *time.Time) {
+		if !t.IsZero() {
+			*t = t.Add(-d)
+		}
+	}
+	for _, r := range n.memory {
+		older(&r.last.sent)
+		for i := range r.starts {
+			older(&r.starts[i].by)
+		}
+	}
+	for key, until := range n.closed {
+		n.closed[key] = until.Add(-d)
+	}
+	seen := make(map[*caller]bool)
+	callers := func(all []*caller) {
+		for _, c := range all {
+			if c != nil && !seen[c] {
+				seen[c] = true
+				older(&c.joined)
+				older(&c.first)
+				older(&c.sent)
+			}
+		}
+	}
+	for _, j := range n.jobs {
+		callers([]*caller{j.c})
+	}
+	if n.now != nil {
+		older(&n.now.sent)
+		callers(n.now.callers)
+	}
+	if n.lane != nil {
+		callers(n.lane.queue)
+		if n.lane.lost != nil {
+			older(&n.lane.lost.sent)
+			callers(n.lane.lost.callers)
+		}
+	}
+	if n.reply != nil {
+		r := *n.reply
+		older(&r.sent)
+		n.reply = &r
+	}
+	older(&n.asked)
+}

@@ -1,0 +1,111 @@
+package redisstore
+
+import "github.com/fleetthrottle/throttle"
+
+// done takes note of what Redis did in a call. It returns the starts that the answer
+// tells of, and how long ago that was done.
+func (m *model) done(w *modelWorld, args []any, p modelPlan, text string) (know modelStarts, age, backed int64) {
+	v := numbers(text)
+	if v.size() < 2 || v.at(0) != answerDone {
+		return 0, 0, w.backed
+	}
+	record := args[3].(string)
+	kept, recorded := w.keys[record]
+	fresh := kept.know == 0
+	if fresh {
+		w.stored |= p.know.of(p)
+	}
+	now := v.at(1)
+	v = v.from(2)
+	for _, r := range p.runs {
+		for i := r.from; i < r.to; v = v.from(perRun) {
+			for range v.at(0) {
+				m.served(w, p, p.asks[i], fresh, v.at(1) == 1, v.at(2), now)
+				i++
+			}
+		}
+	}
+	if fresh && recorded {
+		kept.know, kept.at, kept.backed = w.stored.of(p)|modelSome, w.truth, w.backed
+		w.keys[record] = kept
+	}
+	m.judgeRows(w)
+	m.judgeStarts(w)
+	if !recorded {
+		return w.stored.of(p), 0, w.backed
+	}
+	return kept.know, w.truth - kept.at, kept.backed
+}
+
+// served takes note of what Redis did for one caller.
+func (m *model) served(w *modelWorld, p modelPlan, q modelQuestion, fresh, ok bool, mark, now int64) {
+	j := w.job(p.name, q)
+	if fresh && q.mark > 0 {
+		w.takeOut(p.name, q)
+	}
+	at := w.truth + mark - now
+	if fresh && q.patient {
+		m.judgeWait(w, at)
+	}
+	switch {
+	case !ok:
+		return
+	case !fresh:
+		if j != nil && (j.start < 0 || w.starts[j.start].mark != mark) {
+			m.breaks(w, "P8: one caller is told of two starts")
+		}
+		return
+	case j != nil && j.start >= 0 && w.lost == 0:
+		m.breaks(w, "P8: one caller is booked twice")
+		return
+	}
+	st := modelStart{node: p.name, cost: q.charges[0].Cost, mark: mark, at: at, phase: modelVoid, inRow: true}
+	for i := range q.charges {
+		st.budgets = append(st.budgets, int(q.charges[i].Budget.Key[0]))
+	}
+	id := len(w.starts)
+	if j != nil {
+		if j.start >= 0 {
+			w.starts[j.start].phase = modelVoid // lost, before anybody heard of it
+		}
+		j.start = id
+		if st.phase = modelBooked; j.state == modelLeft {
+			st.phase = modelGiven
+		}
+	}
+	w.starts = append(w.starts, st)
+	w.stored = w.stored.with(id, st.budgets)
+	w.latest = max(w.latest, at)
+	m.numbers.starts++
+	m.judgeBooking(w, id)
+}
+
+// job is the one that a modelQuestion is of, if that still waits for it.
+func (w *modelWorld) job(node string, q modelQuestion) *modelJob {
+	for _, n := range w.nodes {
+		if n.name == node && q.job >= 0 && n.jobs[q.job].turn == q.turn {
+			return n.jobs[q.job]
+		}
+	}
+	return nil
+}
+
+// takeOut notes that a start was given back.
+func (w *modelWorld) takeOut(node string, q modelQuestion) {
+	for i := range w.starts {
+		st := &w.starts[i]
+		if st.inRow && st.node == node && st.mark == q.mark && st.phase == modelGiven && st.cost == q.charges[0].Cost {
+			st.inRow = false
+			return
+		}
+	}
+}
+
+// spanOf is how long a start matters to a budget.
+func (m *model) spanOf(k int) int64 {
+	c := throttle.Charge{Limit: m.limits[k], Jitter: m.jitter}
+	if c.Limit.Kind() == throttle.Aligned {
+		return micros(c.Limit.Per())
+	}
+	return micros(c.Span())
+}

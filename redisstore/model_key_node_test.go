@@ -1,0 +1,125 @@
+package redisstore
+
+// node writes what a node remembers, and what it does.
+func (k *modelWriter) node(n *modelNode) {
+	k.num(int64(n.next))
+	for b := range k.limits {
+		r := n.memory[k.key(b)]
+		if r == nil {
+			k.num(-2)
+			continue
+		}
+		for _, l := range r.lives {
+			k.birth(l.birth)
+			k.num(l.count)
+		}
+		k.num(int64(len(r.starts)), r.last.number-n.calls)
+		for _, s := range r.starts {
+			k.from(s.by)
+			k.num(s.n)
+		}
+		if until, ok := n.closed[k.key(b)]; ok {
+			k.from(until)
+		}
+	}
+	for _, j := range n.jobs {
+		k.num(int64(j.wish), int64(j.state))
+		k.start(j.start)
+	}
+	k.set(n.known)
+	if n.lane != nil {
+		k.num(-3)
+		k.callers(n, n.lane.queue)
+		k.batch(n, n.lane.lost)
+		k.batch(n, n.now)
+	}
+	if n.reply != nil && n.now != nil {
+		k.from(n.reply.sent)
+		k.set(n.reply.know)
+		v := numbers(n.reply.text)
+		k.num(v.at(0), v.at(1)-k.w.clock)
+		k.answer(v.from(2), n.now.runs)
+	}
+}
+
+func (k *modelWriter) callers(n *modelNode, all []*caller) {
+	k.num(int64(len(all)))
+	for _, c := range all {
+		which := int64(-1)
+		for i, j := range n.jobs {
+			if j.c == c {
+				which = int64(i)
+			}
+		}
+		mark := c.mark
+		if mark > 0 {
+			mark -= k.w.clock
+		}
+		flags := int64(0)
+		if c.left {
+			flags = 1
+		}
+		if c.alone {
+			flags += 2
+		}
+		k.num(which, mark, c.maxWait, flags)
+		k.from(c.joined)
+	}
+}
+
+func (k *modelWriter) batch(n *modelNode, b *batch) {
+	if b == nil {
+		k.num(-4)
+		return
+	}
+	k.num(b.number - n.calls)
+	k.from(b.sent)
+	k.callers(n, b.callers)
+	if b == n.now {
+		k.from(n.asked)
+	}
+}
+
+// plan writes what a late call is for.
+func (k *modelWriter) plan(p modelPlan) {
+	for i, n := range k.w.nodes {
+		if n.name == p.name {
+			k.num(int64(i), p.number-n.calls)
+		}
+	}
+	for _, q := range p.asks {
+		k.num(int64(q.job), int64(q.turn), q.mark-k.w.clock)
+	}
+	k.set(p.know)
+}
+
+// args writes what a late call tells: as it was when it was sent.
+func (k *modelWriter) args(args []any) {
+	blob := numbers(args[len(args)-1].([]byte))
+	if len(args) > 5+args[2].(int) {
+		for _, a := range args[5+args[2].(int):] {
+			switch a := a.(type) {
+			case string:
+				k.text(a)
+			case int64:
+				k.num(a)
+			}
+		}
+		blob = numbers(args[4+args[2].(int)].([]byte))
+	}
+	rest := blob.from(3) // without its number and its seed
+	for range args[2].(int) - 1 {
+		if rest.size() < 10 {
+			break
+		}
+		size := int(rest.at(9))
+		for i := range lives {
+			k.birth(rest.at(1 + 2*i))
+			k.num(rest.at(2 + 2*i))
+		}
+		k.num(int64(size))
+		k.text(string(rest[80 : 80+16*size]))
+		rest = rest.from(10 + 2*size)
+	}
+	k.num(int64(rest.size()))
+}

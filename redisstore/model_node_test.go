@@ -1,0 +1,242 @@
+package redisstore
+
+import (
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A model explores worlds. It has one store, which is each node in turn: what that
+// does without goroutines is what it does here.
+type model struct {
+	modelScope
+	wire    *modelWire
+	store   *Store
+	seen    map[[16]byte]struct{}
+	broken  error // the first promise that is
+	story   []string
+	numbers modelTally
+	stop    func() bool
+}
+
+// mount makes the store the node.
+func (m *model) mount(w *modelWorld, i int) (*Store, *modelNode) {
+	s, n := m.store, w.nodes[i]
+	s.id, s.lanes.calls, s.memory.budgets = n.name, n.calls, n.memory
+	s.lanes.all = make(map[string]*lane)
+	if n.lane != nil {
+		s.lanes.all[modelGroup] = n.lane
+	}
+	s.closings.until = n.closed
+	s.closings.any.Store(len(n.closed) > 0)
+	m.wire.world = w
+	return s, n
+}
+
+// unmount takes back what the store remembers.
+func (n *modelNode) unmount(s *Store) {
+	n.calls, n.lane, n.closed = s.lanes.calls, s.lanes.all[modelGroup], s.closings.until
+}
+
+// modelGroup is that of all budgets: each node has one lane.
+const modelGroup = "group"
+
+// charges are those of a wish.
+func (m *model) charges(h modelWish) (all []throttle.Charge) {
+	for _, k := range h.budgets {
+		all = append(all, throttle.Charge{Budget: modelBudgetOf(k), Limit: m.limits[k], Jitter: m.jitter, Cost: h.cost})
+	}
+	return all
+}
+
+// modelBudgetOf is the budget of that place in scope.limits.
+func modelBudgetOf(k int) throttle.Budget {
+	return throttle.Budget{Policy: string(rune('A' + k)), Group: modelGroup, Key: [16]byte{byte(k)}}
+}
+
+// ask queues a caller of a node.
+func (m *model) ask(w *modelWorld, i int, c *caller) {
+	s, n := m.mount(w, i)
+	if s.enter(c) != nil {
+		w.focus = i
+	}
+	n.unmount(s)
+}
+
+// begin has a node want what it wants next.
+func (m *model) begin(w *modelWorld, i int) {
+	n := w.nodes[i]
+	h := m.plans[i][n.next]
+	c := m.store.newCaller(&throttle.Booking{Charges: m.charges(h), MaxWait: h.maxWait})
+	n.jobs = append(n.jobs, &modelJob{wish: n.next, c: c, start: -1})
+	n.next++
+	m.ask(w, i, c)
+}
+
+// call has a node's lane make its call, or make it again.
+func (m *model) call(w *modelWorld, i int, f modelFate) {
+	s, n := m.mount(w, i)
+	defer n.unmount(s)
+	w.focus = i // for letters
+	defer func() { w.focus = -1 }()
+	if n.now == nil {
+		if n.now = s.lanes.next(modelGroup, n.lane); n.now == nil {
+			return
+		}
+	}
+	b, sent := n.now, time.Now()
+	if f == modelArrives {
+		sent = n.reply.sent
+	} else if !n.asked.IsZero() {
+		b.age(sent.Sub(n.asked))
+	}
+	if b.sent.IsZero() {
+		b.sent = sent
+	}
+	m.wire.fate, m.wire.plan, m.wire.reply = f, n.plan(b), ""
+	if f == modelArrives {
+		m.wire.reply, m.wire.know, m.wire.age, m.wire.backed = n.reply.text, n.reply.know, w.truth-n.reply.at, n.reply.backed
+	}
+	b.flights = s.takeFloors(b.callers)
+	got, err := s.callBook(b)
+	n.asked = sent
+	switch {
+	case f == modelSlow && errors.Is(err, modelErrAway):
+		n.reply = &modelReply{m.wire.reply, sent, m.wire.know, w.truth - m.wire.age, m.wire.backed}
+		return
+	case err == nil:
+		n.known |= m.wire.know
+		w.delay += m.wire.age
+		s.deliver(n.lane, b, got, sent, nil)
+		n.now, n.reply, n.asked = nil, nil, time.Time{}
+		m.hear(w, i)
+		if len(n.lane.queue) == 0 {
+			s.lanes.next(modelGroup, n.lane) // ends it
+		}
+	case !errors.Is(err, modelErrAway):
+		m.breaks(w, "P8: a call fails: %w", err)
+	case !s.lanes.failed(n.lane, b, err):
+		n.now, n.asked = nil, time.Time{}
+	}
+}
+
+// plan says what a batch is for.
+func (n *modelNode) plan(b *batch) modelPlan {
+	p := modelPlan{name: n.name, number: b.number, runs: b.runs, know: n.known}
+	for _, c := range b.callers {
+		q := modelQuestion{job: -1, charges: c.charges, mark: c.mark, patient: c.maxWait == anyWait}
+		for k, j := range n.jobs {
+			if j.c == c {
+				q.job, q.turn = k, j.turn
+			}
+		}
+		p.asks = append(p.asks, q)
+	}
+	return p
+}
+
+// hear has the callers of a node hear what was answered.
+func (m *model) hear(w *modelWorld, i int) {
+	s, n := m.store, w.nodes[i]
+	for _, j := range n.jobs {
+		if j.c == nil || j.state != modelWaits {
+			continue
+		}
+		select {
+		case <-j.c.done:
+		default:
+			continue
+		}
+		o := j.c.outcome
+		if !o.booked {
+			j.state, j.c = modelRefused, nil
+			continue
+		}
+		if modelGapBack && w.backed > m.wire.backed {
+			o.wait = min(o.wait, w.starts[max(0, j.start)].at-w.truth)
+		}
+		age := time.Since(j.c.sent) + time.Duration(max(0, -o.wait))*time.Microsecond
+		if j.start < 0 || w.starts[j.start].mark != o.mark {
+			m.breaks(w, "P8: node %d is told of a start that is not its own", i)
+			return
+		}
+		if age > m.jitter {
+			// Too old: it takes another one instead.
+			w.starts[j.start].phase = modelGiven
+			c := s.newCaller(&throttle.Booking{
+				Charges: m.charges(m.plans[i][j.wish]), MaxWait: m.plans[i][j.wish].maxWait, Instead: o.mark,
+			})
+			j.c, j.start, j.turn = c, -1, j.turn+1
+			s.enter(c)
+			continue
+		}
+		st := &w.starts[j.start]
+		st.phase, st.at = modelGranted, w.truth+max(0, o.wait)
+		w.latest = max(w.latest, st.at)
+		j.state, j.c = modelServes, nil
+	}
+}
+
+// leave has a caller of a node leave before it is answered.
+func (m *model) leave(w *modelWorld, i, k int) {
+	n := w.nodes[i]
+	j := n.jobs[k]
+	j.c.left, j.state = true, modelLeft
+	n.lane.leave()
+	if j.start >= 0 {
+		w.starts[j.start].phase = modelGiven
+	}
+}
+
+// cancel has a node give back a start.
+func (m *model) cancel(w *modelWorld, i, k int) {
+	j := w.nodes[i].jobs[k]
+	st := &w.starts[j.start]
+	st.phase, j.state = modelGiven, modelLeft
+	c := m.store.newCaller(&throttle.Booking{Charges: m.charges(m.plans[i][j.wish])})
+	c.mark, c.maxWait = st.mark, giveBack
+	m.ask(w, i, c)
+}
+
+// crash ends a node. Another one takes its place, which knows nothing.
+func (m *model) crash(w *modelWorld, i int) {
+	old := w.nodes[i]
+	for _, j := range old.jobs {
+		if j.start < 0 {
+			continue
+		}
+		if st := &w.starts[j.start]; st.phase == modelBooked || st.phase == modelGranted && st.at > w.truth {
+			st.phase = modelVoid
+		}
+	}
+	w.nodes[i] = modelNewNode(old.name + "'")
+	w.nodes[i].next = old.next
+}
+
+func modelNewNode(name string) *modelNode {
+	return &modelNode{name: name, memory: make(map[string]*recall), closed: make(map[string]time.Time)}
+}
+
+// deliver has a call arrive that was long on its way.
+func (m *model) deliver(w *modelWorld, k int) {
+	l := w.late[k]
+	w.late = append(w.late[:k:k], w.late[k+1:]...)
+	m.wire.world, m.wire.plan = w, l.plan
+	w.delay += w.truth - l.at
+	text, err := m.wire.run(m.wire.t.Context(), l.args)
+	if err != nil {
+		m.breaks(w, "P8: a late call fails: %w", err)
+		return
+	}
+	m.done(w, l.args, l.plan, text)
+}
+
+// forget takes the server back to what a modelReplica has, or to nothing.
+func (m *model) forget(w *modelWorld, r *modelReplica) {
+	w.pass(time.Microsecond) // no server loses anything and serves in no time
+	w.keys, w.stored = maps.Clone(r.keys), r.stored
+	w.lost++
+	w.expire()
+}
