@@ -9,7 +9,7 @@ time=${FUZZTIME:-30s}
 packages=$(go list ./...)
 for package in $packages; do
 	# Not in one pipe with grep: a package that does not build must be seen.
-	tests=$(go test -list '^Fuzz' "$package")
+	tests=$(go test -list '^Fuzz' "$package") || status=1
 	for target in $(echo "$tests" | grep '^Fuzz' || true); do
 		echo "-- $package $target for $time"
 		go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$package" || status=1
