@@ -38,24 +38,48 @@ const (
 // try breaks the tree and runs the tests that should notice. If they do not, it
 // runs all of their package.
 func (t tree) try(ctx context.Context, m mutation) (r trial, err error) {
-	r.mutation = m
 	begin := time.Now()
 	mend, err := t.breakIt(m)
 	if err != nil {
 		return r, err
 	}
+	r.mutation = m
 	defer func() {
 		r.took = time.Since(begin)
 		err = errors.Join(err, mend())
 	}()
 	r.verdict, r.by, err = t.test(ctx, m.tests, some)
 	if err == nil && r.verdict == survived {
-		r.verdict, r.by, err = t.test(ctx, m.tests.all(), whole)
+		r.verdict, r.by, err = t.tryAll(ctx, m.tests.all(), mend)
 	}
 	if r.verdict == survived && m.why != "" {
 		r.verdict = excused
 	}
 	return r, err
+}
+
+// tryAll runs all tests of a package. Nobody expected any of them to notice, so
+// the one that does must be red again, and green when the tree is mended: it may
+// only have been too slow.
+func (t tree) tryAll(ctx context.Context, all tests, mend func() error) (v verdict, by string, err error) {
+	v, by, err = t.test(ctx, all, whole)
+	if err != nil || v != killed {
+		return v, by, err
+	}
+	name, _, _ := strings.Cut(by, " ")
+	name, _, _ = strings.Cut(name, "/")
+	alone := tests{race: all.race, pkg: all.pkg, run: "^" + name + "$"}
+	again, _, err := t.test(ctx, alone, some)
+	if err != nil || again != killed {
+		return survived, "", err
+	}
+	if err := mend(); err != nil {
+		return "", "", err
+	}
+	if mended, _, err := t.test(ctx, alone, some); err != nil || mended != survived {
+		return survived, "", err
+	}
+	return killed, by, nil
 }
 
 // test runs some tests. It returns an error if there are none, or if go test could
