@@ -29,7 +29,9 @@ func (h *hold) board(ctx context.Context) error {
 	if h.apart() {
 		b.booking.MaxWait = 0
 	}
-	g, err := h.store.Book(ctx, &b.booking)
+	within, stop := h.within(ctx, &b.booking)
+	defer stop()
+	g, err := h.store.Book(within, &b.booking)
 	if err != nil {
 		h.cancel()
 		return h.failure(ctx, err)
@@ -77,7 +79,7 @@ func (h *hold) index(b *Booking, i int) int {
 func (h *hold) lineUp(ctx context.Context, w waiting) error {
 	var over, far <-chan time.Time
 	if h.maxWait > 0 {
-		timer := time.NewTimer(h.maxWait - h.waited())
+		timer := time.NewTimer(h.ends - now())
 		defer timer.Stop()
 		over = timer.C
 	}

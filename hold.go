@@ -17,6 +17,7 @@ type hold struct {
 	booking Booking
 	maxWait time.Duration // as in Config
 	came    time.Duration // when the first start was asked for; 0: not yet
+	ends    time.Duration // when MaxWait is spent
 	room    time.Duration // how long the caller could wait when it last asked; negative: for ever
 	roomBy  string        // what bounds that, for the error
 
@@ -97,9 +98,16 @@ func (h *hold) book(ctx context.Context) error {
 	}
 	asked := now()
 	if h.came == 0 {
-		h.came = asked
+		h.came, h.ends = asked, asked+max(0, h.maxWait)
 	}
 	b := &h.booking
+	b.MaxWait = h.patience(ctx, asked)
+	within, stop := h.within(ctx, b)
+	defer stop()
+	if within.Err() != nil {
+		h.cancel()
+		return h.failure(ctx, context.Cause(within))
+	}
 	h.stopWatch()
 	h.disembark()
 	if s := h.spread(); s != b.Spread {
@@ -112,9 +120,8 @@ func (h *hold) book(ctx context.Context) error {
 	if h.placed() {
 		b.Instead, b.InsteadNode = h.grant.Mark, h.grant.Node
 	}
-	b.MaxWait = h.patience(ctx, asked)
 	b.Away = h.away(ctx)
-	g, err := h.store.Book(ctx, b)
+	g, err := h.store.Book(within, b)
 	b.Away = nil
 	if err != nil {
 		h.forget() // given back or lost: it must not be given back twice
@@ -147,20 +154,6 @@ func payable(charges []Charge) error {
 		}
 	}
 	return nil
-}
-
-// patience returns how long the caller can still wait; negative: for ever.
-func (h *hold) patience(ctx context.Context, asked time.Duration) time.Duration {
-	h.room, h.roomBy = -1, ""
-	if h.maxWait != 0 {
-		h.room, h.roomBy = max(0, h.maxWait-(asked-h.came)), "MaxWait is"
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		if d := max(0, time.Until(deadline)); h.room < 0 || d < h.room {
-			h.room, h.roomBy = d, "the deadline is in"
-		}
-	}
-	return h.room
 }
 
 // waited is how long the caller has been held so far.

@@ -35,6 +35,7 @@ func (j *journey) stop(err error) {
 // be given up.
 func (j *journey) depart() error {
 	ctx, w := j.req.Context(), waiting{parts: lastLook}
+	j.excuse()
 	if j.written {
 		// The base tries again on another connection. What it wrote on the
 		// first may have arrived, so that grant is spent.

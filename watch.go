@@ -32,7 +32,9 @@ func (h *hold) confirm(ctx context.Context) error {
 	asked := now()
 	h.booking.MaxWait = h.patience(ctx, asked)
 	h.keepWatch(ctx)
-	ok, err := h.watch.Confirm(ctx)
+	within, stop := h.within(ctx, &h.booking)
+	defer stop()
+	ok, err := h.watch.Confirm(within)
 	h.sure = now()
 	h.asking = h.sure - asked
 	switch {

@@ -152,10 +152,11 @@ func holds(charges []throttle.Charge, g throttle.Grant) bool {
 	return false
 }
 
-// remaining is what is left of a longest wait.
+// remaining is what is left of a longest wait. One that is spent is not that of a
+// caller that never waits, for whom Redis may take longer.
 func remaining(maxWait time.Duration, since time.Time) time.Duration {
 	if maxWait <= 0 {
 		return maxWait
 	}
-	return max(0, maxWait-time.Since(since))
+	return max(1, maxWait-time.Since(since))
 }

@@ -8,13 +8,9 @@ import (
 // What is promised.
 const (
 	mostLate    = 100 * time.Millisecond // callers are back within that of their deadline
+	mostOverdue = 200 * time.Millisecond // or of a MaxWait: Redis gets 100 ms more to answer
 	mostSilence = 3 * time.Second        // and the fleet is at work within that of the store's return
 )
-
-// mostOverdue is for how long a caller may be back after its MaxWait. That is
-// about room, not about Redis: who has nothing left of it and must ask again
-// waits a second for an answer, as does who may not wait at all.
-const mostOverdue = time.Second + mostLate
 
 // forgetting is for how long nothing new is let in flight after the store has
 // lost what it knew: see docs/in-flight.md.

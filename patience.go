@@ -1,0 +1,48 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// spent is the patience of a caller whose MaxWait is over. It is not 0: for those
+// that never wait a store may take longer to answer.
+const spent = time.Nanosecond
+
+// overtime is for how long after that the store may still be asked. A start that
+// was given up may have another one right behind it.
+const overtime = 100 * time.Millisecond
+
+// errSpent says that overtime is over, too.
+var errSpent = errors.New("throttle: MaxWait is over")
+
+// patience returns how long the caller can still wait; negative: for ever.
+func (h *hold) patience(ctx context.Context, asked time.Duration) time.Duration {
+	h.room, h.roomBy = -1, ""
+	if h.maxWait != 0 {
+		h.room, h.roomBy = max(0, h.ends-asked), "MaxWait is"
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		if d := max(0, time.Until(deadline)); h.room < 0 || d < h.room {
+			h.room, h.roomBy = d, "the deadline is in"
+		}
+	}
+	if h.room == 0 && h.maxWait > 0 {
+		return spent
+	}
+	return h.room
+}
+
+// within returns the context in which the store is asked. It ends with overtime
+// if a store could go on for longer.
+func (h *hold) within(ctx context.Context, b *Booking) (context.Context, context.CancelFunc) {
+	if h.maxWait <= 0 || b.MaxWait > spent {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, h.ends+overtime-now(), errSpent)
+}
+
+// excuse lets the caller ask once more however long its base took to dial, or to
+// find out that it must try again: that was no wait for room.
+func (h *hold) excuse() { h.ends = max(h.ends, now()) }

@@ -1,0 +1,4 @@
+package throttle
+
+// ErrSpent is errSpent.
+var ErrSpent = errSpent

@@ -1,0 +1,81 @@
+package throttle_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A doubtStore takes long to confirm a start, and then says no. From its last
+// booking on it does not answer at all.
+type doubtStore struct {
+	*watchSpy
+	last int
+}
+
+func doubting(takes time.Duration, last int) *doubtStore {
+	s := &doubtStore{newWatchSpy(), last}
+	s.confirm = func(context.Context) (bool, error) {
+		time.Sleep(takes)
+		return false, nil
+	}
+	return s
+}
+
+func (s *doubtStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	g, err := s.watchSpy.Book(ctx, b)
+	if len(s.booked()) < s.last {
+		return g, err
+	}
+	<-ctx.Done()
+	return throttle.Grant{}, context.Cause(ctx)
+}
+
+// TestP12_ASpentMaxWaitIsNotNone: a store may take a second for a caller that never
+// waits. One that has waited long enough is back within 100 ms of its MaxWait.
+func TestP12_ASpentMaxWaitIsNotNone(t *testing.T) {
+	const maxWait = 2 * time.Second
+	over := &throttle.StoreError{Err: throttle.ErrSpent}
+	for _, c := range []struct {
+		name  string
+		takes time.Duration // to confirm a start a second and a little away
+		back  time.Duration
+	}{
+		{"at once", maxWait - spanOfOne, maxWait + 100*ms},
+		{"a little later", maxWait - spanOfOne + 30*ms, maxWait + 100*ms},
+		{"much later", 2 * time.Second, spanOfOne + 2*time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, s := doubting(c.takes, 3), newStarts()
+				tr := must(throttle.New(throttle.Config{
+					Store: store, Base: s, MaxWait: maxWait, Policies: []throttle.Policy{onePerSecond},
+				}))
+				line(t, tr, 1, home)
+				require.EqualError(t, send(t, tr, get(t, home)), over.Error())
+				require.Equal(t, c.back, time.Since(s.begin))
+				for _, b := range store.booked() {
+					require.NotZero(t, b.MaxWait)
+				}
+			})
+		})
+	}
+}
+
+// TestMaxWaitIsNotSpentOnDialling: a connection that takes longer than that makes
+// the first start useless. There is room for another one.
+func TestMaxWaitIsNotSpentOnDialling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, d := newSpy(), newDialer(always(2*time.Second))
+		tr := must(throttle.New(throttle.Config{
+			Store: store, Base: d, MaxWait: 500 * ms, Policies: []throttle.Policy{onePerSecond},
+		}))
+		require.NoError(t, send(t, tr, get(t, home)))
+		require.Len(t, store.booked(), 2)
+	})
+}
