@@ -22,7 +22,7 @@ func (m *model) breaks(w *modelWorld, format string, args ...any) {
 func (m *model) judgeRows(w *modelWorld) {
 	for name, k := range w.keys {
 		if k.expires == modelNever || k.expires <= w.clock {
-			m.breaks(w, "P10: the key %s has no expiry", name)
+			m.breaks(w, "P10: the key %s has no expiry, or it is over: %v", name, time.Duration(k.expires-w.clock)*time.Microsecond)
 		}
 		if len(k.value) > 4096 {
 			m.breaks(w, "P10: the key %s has %d bytes", name, len(k.value))
@@ -71,6 +71,9 @@ func (w *modelWorld) gaveBack() bool {
 // a paced row joins starts to blocks.
 func (m *model) judgeVague(w *modelWorld, k int, got, want map[int64]int64) {
 	least, most, sum := int64(0), int64(0), int64(0)
+	if w.delay > 0 {
+		most = int64(m.limits[k].Capacity()) // it is as if the row had been lost
+	}
 	for _, n := range want {
 		least += n
 	}
@@ -84,6 +87,19 @@ func (m *model) judgeVague(w *modelWorld, k int, got, want map[int64]int64) {
 	}
 	if sum < least || sum > most {
 		m.breaks(w, "P8: budget %d holds %d, but %d starts count, and %d were ever booked", k, sum, least, most)
+	}
+}
+
+// judgeGiven sees that a node which wants nothing more has given back what nobody
+// uses, or will with its next call.
+func (m *model) judgeGiven(w *modelWorld, n *modelNode) {
+	if w.lost > 0 || n.lane != nil && n.lane.lost != nil {
+		return
+	}
+	for _, st := range w.starts {
+		if st.node == n.name && st.phase == modelGiven && st.inRow {
+			m.breaks(w, "P7: a start of %s is not given back", n.name)
+		}
 	}
 }
 
@@ -162,9 +178,22 @@ func (m *model) judgeWait(w *modelWorld, at int64) {
 	if w.paused > 0 {
 		last = max(last, w.paused) + 3*m.longest()
 	}
-	if most := last + m.longest() + w.backed + w.delay; at > most {
+	if most := last + m.longest() + w.doubt(); at > most {
 		m.breaks(w, "P5: somebody waits %v longer than all others", time.Duration(at-most)*time.Microsecond)
 	}
+}
+
+// modelHush is for how long a row that was lost may leave room for what nobody has
+// told of yet.
+const modelHush = int64(250 * time.Millisecond / time.Microsecond)
+
+// doubt is how much later than it was a start may count.
+func (w *modelWorld) doubt() int64 {
+	sum := w.backed + w.delay
+	if w.lost > 0 {
+		sum += modelHush
+	}
+	return sum
 }
 
 // longest is for how long the longest budget is busy with its last start.

@@ -32,22 +32,13 @@ func (m *model) moves(w *modelWorld) (all []modelMove) {
 	}
 	if w.left.ticks > 0 && m.waitsForTime(w) {
 		for _, d := range m.ticks {
-			add(func(w *modelWorld) { w.tick(d) }, "%v pass", d)
+			add(func(w *modelWorld) { w.left.ticks--; w.pass(d) }, "%v pass", d)
 		}
 	}
 	if w.left.faults > 0 {
 		m.faults(w, m.ended(w), add)
 	}
 	return all
-}
-
-// tick lets time pass. What is held meanwhile is a late call then.
-func (w *modelWorld) tick(d time.Duration) {
-	w.left.ticks--
-	w.pass(d)
-	if modelGapLate {
-		w.late = nil
-	}
 }
 
 // waitsForTime reports whether anything can still change with time.
@@ -171,9 +162,10 @@ func (m *model) settle(w *modelWorld) {
 				m.breaks(w, "P5: a caller of node %d is never served", i)
 			}
 		}
+		m.judgeGiven(w, n)
 	}
 	last := w.copy("all is over")
-	over := max(0, last.latest-last.truth) + m.longest() + last.backed + last.delay
+	over := max(0, last.latest-last.truth) + m.longest() + last.doubt()
 	if last.paused > 0 {
 		over = max(over, last.paused-last.truth) + 3*m.longest()
 	}

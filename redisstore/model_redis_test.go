@@ -71,6 +71,10 @@ func (c *modelWire) Process(ctx context.Context, cmd redis.Cmder) error {
 		ask.SetErr(err)
 		return err
 	}
+	if v := numbers(text); v.size() > 0 && v.at(0) == answerEdges {
+		ask.SetVal(text) // the script asks back
+		return nil
+	}
 	if !c.quiet {
 		c.know, c.age, c.backed = c.done(c.world, args, c.plan, text)
 	}
@@ -212,7 +216,7 @@ func (w *modelWorld) expiry(was modelKey, life time.Duration) int64 {
 	switch {
 	case life < 0:
 		return modelNever
-	case life > modelSpare/2:
+	case life > modelSpare/2 && was.expires != 0:
 		return was.expires
 	}
 	return w.clock + micros((life + modelCoarse - 1).Truncate(modelCoarse))

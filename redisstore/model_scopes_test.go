@@ -16,7 +16,6 @@ const modelWindow = 10 * time.Second
 // What does not hold yet, and is left out as long as it is named here: see
 // docs/model.md.
 const (
-	modelGapLate = true // a call that was long on its way is taken for a clock that was set
 	modelGapBack = true // an answer is given again, in the old time, after the clock stepped back
 	modelGapKept = true // a place in a fixed window may stay taken
 )
@@ -108,7 +107,7 @@ func modelScopes(large bool) (all []modelScope) {
 	// What needs two faults, also in the small form: a replica that has counted on to
 	// what a node knows, one who leaves a call, and a place given back after a step.
 	lag := modelTrouble{"lag", modelChances{stale: 1}}
-	left := modelTrouble{"left", modelChances{lost: 1, leaves: 1}}
+	left := modelTrouble{"left", modelChances{lost: 1, slow: 1, leaves: 1}}
 	step := modelTrouble{"step", modelChances{cancels: 1, backs: 1}}
 	alone := modelPlans{"alone", [][]modelWish{{modelPlainWish, modelPlainWish, modelPlainWish}, {modelPlainWish}}}
 	return append(all,
