@@ -47,7 +47,9 @@ func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcom
 	}
 	for i, c := range f.budgets {
 		total, ahead := v.at(2*lives), waitOf(v.at(2*lives+1)-now)
-		s.memory.note(f.keys[i+1], mention{c.Budget.Group, b.number, b.sent, now}, v, total, received.Add(min(ahead, throttle.Farthest)), keep(c))
+		if s.memory.note(f.keys[i+1], mention{c.Budget.Group, b.number, b.sent, now}, v, total, received.Add(min(ahead, throttle.Farthest)), keep(c)) {
+			s.sayLost(c.Budget.Group, f.keys[i+1])
+		}
 		v = v.from(perBudget)
 	}
 	return all, nil

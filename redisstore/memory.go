@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,6 +28,7 @@ type recall struct {
 	keep   time.Duration
 	last   mention
 	said   said // of what is left; see worth.go
+	lost   time.Time
 }
 
 // A mention is the last call whose answer spoke of a budget. As long as Redis
@@ -109,8 +111,9 @@ func (r *recall) over(now time.Time) bool {
 }
 
 // note remembers what an answer said of a budget that looks back by keep: its
-// lives, and that total starts count now, none later than by.
-func (m *memory) note(key string, in mention, v numbers, total int64, by time.Time, keep time.Duration) {
+// lives, and that total starts count now, none later than by. It reports whether
+// Redis had lost it.
+func (m *memory) note(key string, in mention, v numbers, total int64, by time.Time, keep time.Duration) (lost bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.budgets[key]
@@ -123,11 +126,13 @@ func (m *memory) note(key string, in mention, v numbers, total int64, by time.Ti
 	for i := range now {
 		now[i] = life{v.at(2 * i), v.at(2*i + 1)}
 	}
+	lost = !r.over(time.Now()) && !slices.ContainsFunc(r.lives[:], func(l life) bool { return l.birth == now[0].birth })
 	added := min(total, r.unknown(now))
 	r.lives, r.keep, r.last = now, max(keep, r.keep), in
 	if added > 0 {
 		r.add(sample{by, added})
 	}
+	return lost
 }
 
 // unknown counts the starts of lives that are news.

@@ -121,10 +121,14 @@ func (vs *vigils) heard(key string, c closing) {
 	}
 }
 
-// hearPause takes a message of lua/pause.lua, or lua/reconcile.lua, apart.
+// hearPause takes a message of lua/pause.lua, lua/reconcile.lua, or sayLost, apart.
 func (s *Store) hearPause(text string) {
 	if times, ok := strings.CutPrefix(text, anewMark); ok {
 		s.hearAnew(times)
+		return
+	}
+	if key, ok := strings.CutPrefix(text, lostMark); ok {
+		s.hearLost(key)
 		return
 	}
 	end, rest, _ := strings.Cut(text, " ")

@@ -1,0 +1,60 @@
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A program whose callers all sleep makes no call, and what it booked last nobody
+// else may know. When Redis loses a budget, whoever finds that out says so, and the
+// others tell Redis at once what they remember; see docs/state-loss.md.
+
+// lostMark begins a message on the channel of pauses, before the key of the budget.
+const lostMark = "lost "
+
+// lostOnce is for how long one word about a budget is enough.
+const lostOnce = time.Second
+
+// sayLost tells the fleet that a budget was lost. The call takes as long as the
+// client lets it.
+func (s *Store) sayLost(group, key string) {
+	if s.memory.lost(key) {
+		// A word that gets lost does no more harm than none.
+		go func() { _ = s.client.Publish(context.Background(), s.pauseChannel(group), lostMark+key).Err() }()
+	}
+}
+
+// hearLost tells Redis what is remembered of a budget that somebody sleeps for.
+func (s *Store) hearLost(key string) {
+	if c, ok := s.vigils.charge(s, key); ok && s.memory.lost(key) {
+		s.join(stating(c))
+	}
+}
+
+// charge returns a charge of the budget with that key that somebody watches.
+func (vs *vigils) charge(s *Store, key string) (c throttle.Charge, ok bool) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	for v := range vs.all[key] {
+		for i := range v.b.Charges {
+			if c := v.b.Charges[i]; !c.Node && !flies(&c) && s.key(&c.Budget) == key {
+				return c, true
+			}
+		}
+	}
+	return c, false
+}
+
+// lost notes that a budget was lost, and reports whether that is news.
+func (m *memory) lost(key string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now, r := time.Now(), m.budgets[key]
+	if r == nil || now.Sub(r.lost) < lostOnce {
+		return false
+	}
+	r.lost = now
+	return true
+}
