@@ -38,7 +38,8 @@ func (s *Store) bookRedis(ctx context.Context, b *throttle.Booking) (throttle.Gr
 }
 
 // undoSoon is how long a caller that leaves waits for its place to be given
-// back, so that who comes next finds it free.
+// back, so that who comes next finds it free. For a Redis that has not answered
+// for so long it does not wait.
 const undoSoon = 50 * time.Millisecond
 
 // cancelFleet is Cancel for budgets of the fleet.
@@ -69,8 +70,12 @@ func (s *Store) releaseFleet(b *throttle.Booking, g throttle.Grant) {
 
 // tell makes a call that gives something back, and waits a little for it.
 func (s *Store) tell(c *caller) {
+	unheard := s.unheard()
 	s.join(c)
-	soon := time.NewTimer(undoSoon)
+	if unheard >= undoSoon {
+		return
+	}
+	soon := time.NewTimer(undoSoon - max(0, unheard))
 	defer soon.Stop()
 	select {
 	case <-c.done:

@@ -139,6 +139,55 @@ func TestP7_SlowCancel(t *testing.T) {
 	})
 }
 
+// TestP12_WhoLeavesDoesNotWaitForRedisThatIsAway: a caller whose place cannot be
+// given back soon, and that can know it, is not kept.
+func TestP12_WhoLeavesDoesNotWaitForRedisThatIsAway(t *testing.T) {
+	server := redistest.Shared(t)
+	one, other := charge("one", throttle.PerSecond(1)), inGroup("other", charge("other", throttle.PerSecond(1)))
+	t.Run("it fails", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, h := saying(t, server.Client(t), nil)
+			h.err.Store(nil)
+			k := booking(one)
+			g, err := s.Book(t.Context(), k)
+			require.NoError(t, err)
+			h.set(errAway)
+			waits := bookAside(t.Context(), s, booking(other))
+			synctest.Wait()
+
+			start := time.Now()
+			s.Cancel(k, g)
+			require.Zero(t, time.Since(start))
+			h.err.Store(nil)
+			time.Sleep(500 * time.Millisecond)
+			synctest.Wait()
+			require.NoError(t, (*waits).err)
+			require.Zero(t, book(t, s, one), "it was given back")
+		})
+	})
+	t.Run("it does not answer", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, tap := loaded(t, server.Client(t), isScript)
+			k := booking(one)
+			got := bookAside(t.Context(), s, k)
+			tap.pass <- struct{}{}
+			synctest.Wait()
+			waits := bookAside(t.Context(), s, booking(other))
+
+			for _, silent := range []time.Duration{20 * time.Millisecond, 50 * time.Millisecond} {
+				time.Sleep(silent)
+				start := time.Now()
+				s.Cancel(k, (*got).grant)
+				require.Equal(t, 50*time.Millisecond-silent, time.Since(start), "at most so long since it was asked")
+			}
+			close(tap.pass)
+			synctest.Wait()
+			require.NoError(t, (*waits).err)
+			require.Zero(t, book(t, s, one), "it was given back")
+		})
+	})
+}
+
 // TestP5_SlowGroup holds back the answer of one group. Another is served.
 func TestP5_SlowGroup(t *testing.T) {
 	server := redistest.Shared(t)

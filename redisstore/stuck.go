@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
 )
 
 // A connection can die without a word: a router forgets it, a cable is cut. The
@@ -22,18 +24,33 @@ const (
 // run runs a script and returns its answer. As long as Redis was heard within the
 // last second that takes no goroutine.
 func (s *Store) run(p script, keys []string, args []any) (v numbers, err error) {
-	if quiet := time.Now().UnixNano() - s.heardAt.Load(); 0 <= quiet && quiet < int64(stuckAfter) {
+	now := time.Now().UnixNano()
+	s.askedAt.CompareAndSwap(0, now)
+	if quiet := now - s.heardAt.Load(); 0 <= quiet && quiet < int64(stuckAfter) {
 		v, err = p.run(s.client, keys, args)
 	} else {
 		v, err = s.runAgain(p, keys, args)
 	}
 	if err == nil {
 		s.heardAt.Store(time.Now().UnixNano())
+		s.askedAt.Store(0)
 		return v, nil
 	}
 	s.heardAt.Store(0)
 	lookAround(s.client, err)
 	return nil, p.explain(s.client, err)
+}
+
+// unheard is for how long Redis has not answered what it was asked. If it failed
+// when it was heard of last, that is for ever.
+func (s *Store) unheard() time.Duration {
+	if s.heardAt.Load() == 0 {
+		return throttle.Farthest
+	}
+	if at := s.askedAt.Load(); at != 0 {
+		return time.Duration(time.Now().UnixNano() - at)
+	}
+	return 0
 }
 
 // runAgain is run for when there was no word from Redis.
