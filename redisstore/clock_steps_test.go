@@ -106,7 +106,7 @@ func (d *dial) move() {
 // keys expire loses them, so everybody has asked.
 func (d *dial) set() {
 	far := []time.Duration{200 * time.Millisecond, d.length, 5 * d.length, time.Hour, 24 * time.Hour}[d.rng.IntN(5)]
-	by := 100*time.Millisecond + d.length/50 + time.Duration(d.rng.Int64N(int64(far))).Truncate(time.Microsecond)
+	by := (100*time.Millisecond + d.length/50 + time.Duration(d.rng.Int64N(int64(far)))).Truncate(time.Microsecond)
 	synctest.Wait()
 	for i := range d.nodes {
 		if d.rng.IntN(2) == 0 {
