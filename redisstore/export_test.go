@@ -14,7 +14,7 @@ func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	s := New(c, o)
 	s.now = func() string { return strconv.FormatInt(now(), 10) }
 	s.ears.listen = s.hearAt
-	s.frugal = false
+	s.frugal, s.mute = false, true
 	s.vigils.worth = 1 << 62 // who listens in virtual time does so by the clock
 	return s
 }

@@ -20,7 +20,7 @@ const lostOnce = time.Second
 // sayLost tells the fleet that a budget was lost. The call takes as long as the
 // client lets it.
 func (s *Store) sayLost(group, key string) {
-	if s.memory.lost(key) {
+	if !s.mute && s.memory.lost(key) {
 		// A word that gets lost does no more harm than none.
 		go func() { _ = s.client.Publish(context.Background(), s.pauseChannel(group), lostMark+key).Err() }()
 	}

@@ -64,6 +64,7 @@ type Store struct {
 	closings closings
 	callers  sync.Pool
 	frugal   bool          // what is not worth a call is not told: see worth.go
+	mute     bool          // nobody is told what was lost: a test wants no calls in the background
 	now      func() string // the time for the scripts; "" lets them ask the server
 	skew     atomic.Int64  // the server's clock less ours, in microseconds: a guess for calendar edges
 	askedAt  atomic.Int64  // when it was first asked what it has not answered; 0: it answered since
