@@ -108,7 +108,7 @@ func TestP9_Slewing(t *testing.T) {
 			onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
 				const n = 10
 				var starts log
-				for range 6000 {
+				for range 2000 {
 					time.Sleep(10 * time.Millisecond)
 					c.step(10 * time.Millisecond / part)
 					if ask(t, s, &throttle.Booking{Charges: []throttle.Charge{charge("slewed", throttle.PerSecond(n))}}).OK {
@@ -120,7 +120,7 @@ func TestP9_Slewing(t *testing.T) {
 					per = time.Second
 				}
 				starts.judgeWindows(t, per, func(time.Time) int { return n })
-				require.Greater(t, len(starts.all), 60*n*85/100)
+				require.Greater(t, len(starts.all), 20*n*85/100)
 			})
 		})
 	}

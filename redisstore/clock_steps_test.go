@@ -47,7 +47,7 @@ func operations() int {
 	if n, err := strconv.Atoi(os.Getenv("THROTTLE_CLOCK_OPERATIONS")); err == nil {
 		return n
 	}
-	return 1200
+	return 900
 }
 
 // TestP9_RandomSteps lets callers of two nodes come, wait, start and give up, while
