@@ -134,7 +134,7 @@ func (w *modelWorld) uses(k int, count func(id int, st *modelStart) bool) (all [
 	return all
 }
 
-// modelUsed reports whether somebody uses a modelStart, or will if it hears of it.
+// modelUsed reports whether somebody uses a start, or will if it hears of it.
 func modelUsed(_ int, st *modelStart) bool {
 	return st.phase == modelBooked || st.phase == modelGranted
 }

@@ -79,8 +79,7 @@ func (m *model) begin(w *modelWorld, i int) {
 func (m *model) call(w *modelWorld, i int, f modelFate) {
 	s, n := m.mount(w, i)
 	defer n.unmount(s)
-	w.focus = i // for letters
-	defer func() { w.focus = -1 }()
+	w.focus = -1
 	if n.now == nil {
 		if n.now = s.lanes.next(modelGroup, n.lane); n.now == nil {
 			return
