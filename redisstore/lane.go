@@ -213,7 +213,7 @@ func growStack() (x byte) {
 func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err error) {
 	s.lanes.mu.Lock()
 	defer s.lanes.mu.Unlock()
-	var back []*caller
+	var undone, back []*caller
 	for _, r := range b.runs {
 		for i := r.from; i < r.to; i++ {
 			c := b.callers[i]
@@ -225,7 +225,7 @@ func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err 
 			switch {
 			case err == nil && c.left && (c.outcome.booked || c.ready != nil):
 				s.giveUp(c.charges, c.outcome.mark, c.outcome.holds)
-				own.queue = append(own.queue, c.undoing(c.outcome.mark))
+				undone = append(undone, c.undoing(c.outcome.mark))
 			case err == nil && !c.left && c.refusedForOthers(r):
 				c.alone = true
 				back = append(back, c)
@@ -234,7 +234,7 @@ func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err 
 			}
 		}
 	}
-	own.queue = append(back, own.queue...)
+	own.queue = slices.Concat(undone, back, own.queue)
 }
 
 // refusedForOthers reports whether the caller would have been booked if it had

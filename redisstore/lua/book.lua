@@ -274,7 +274,7 @@ end
 
 for i = 2, budgets do
   local r = rows[i]
-  if r.stored or r.size > 0 then
+  if r.stored or r.size > 0 or r.paused > 0 then
     if r.birth == 0 then
       r.birth = seed
     end
