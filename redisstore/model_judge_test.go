@@ -183,18 +183,8 @@ func (m *model) judgeWait(w *modelWorld, at int64) {
 	}
 }
 
-// modelHush is for how long a row that was lost may leave room for what nobody has
-// told of yet.
-const modelHush = int64(250 * time.Millisecond / time.Microsecond)
-
 // doubt is how much later than it was a start may count.
-func (w *modelWorld) doubt() int64 {
-	sum := w.backed + w.delay
-	if w.lost > 0 {
-		sum += modelHush
-	}
-	return sum
-}
+func (w *modelWorld) doubt() int64 { return w.backed + w.delay }
 
 // longest is for how long the longest budget is busy with its last start.
 func (m *model) longest() (most int64) {

@@ -128,7 +128,7 @@ func (m *model) faults(w *modelWorld, ended bool, add func(func(*modelWorld), st
 func (m *model) fails(w *modelWorld, i int) {
 	s, n := m.mount(w, i)
 	defer n.unmount(s)
-	if !s.lanes.failed(n.lane, n.now, modelErrAway) {
+	if !s.lanes.failed(n.lane, n.now, errModelAway) {
 		n.now, n.asked = nil, time.Time{}
 	}
 }

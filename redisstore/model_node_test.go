@@ -102,7 +102,7 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 	got, err := s.callBook(b)
 	n.asked = sent
 	switch {
-	case f == modelSlow && errors.Is(err, modelErrAway):
+	case f == modelSlow && errors.Is(err, errModelAway):
 		n.reply = &modelReply{m.wire.reply, sent, m.wire.know, w.truth - m.wire.age, m.wire.backed}
 		return
 	case err == nil:
@@ -114,7 +114,7 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 		if len(n.lane.queue) == 0 {
 			s.lanes.next(modelGroup, n.lane) // ends it
 		}
-	case !errors.Is(err, modelErrAway):
+	case !errors.Is(err, errModelAway):
 		m.breaks(w, "P8: a call fails: %w", err)
 	case !s.lanes.failed(n.lane, b, err):
 		n.now, n.asked = nil, time.Time{}

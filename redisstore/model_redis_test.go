@@ -50,8 +50,8 @@ const (
 	modelArrives           // it was done before, and here is the answer
 )
 
-// modelErrAway is what a node hears that does not get an answer.
-var modelErrAway = errors.New("away")
+// errModelAway is what a node hears that does not get an answer.
+var errModelAway = errors.New("away")
 
 // Process implements [redis.UniversalClient] for calls of scripts.
 func (c *modelWire) Process(ctx context.Context, cmd redis.Cmder) error {
@@ -90,8 +90,8 @@ func (c *modelWire) Process(ctx context.Context, cmd redis.Cmder) error {
 }
 
 func (c *modelWire) refuse(ask once) error {
-	ask.SetErr(modelErrAway)
-	return modelErrAway
+	ask.SetErr(errModelAway)
+	return errModelAway
 }
 
 // modelSpare is added to the lifetime of keys that are restored, so that one can
