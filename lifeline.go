@@ -64,12 +64,13 @@ func (l *lifeline) cut(err error) {
 	l.stop(err)
 }
 
-// end frees what was made.
+// end frees what was made. A parent that has ended does so by itself, and may be on
+// its way: who is faster decides what the error is.
 func (l *lifeline) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = true
-	if l.made != nil {
+	if l.made != nil && l.parent.Err() == nil {
 		l.stop(nil)
 	}
 }

@@ -71,3 +71,33 @@ func TestP15_AContextThatIsLookedAtLate(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// A slowContext has ended, and has not yet told those that were made of it.
+type slowContext struct {
+	context.Context
+	ended bool
+}
+
+func (c *slowContext) Done() <-chan struct{} { return nil }
+
+func (c *slowContext) Err() error {
+	if c.ended {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// TestP13_TheEndIsTheCallersOwn: a request whose deadline passes fails with that,
+// also if what it has in flight ends before its context is told.
+func TestP13_TheEndIsTheCallersOwn(t *testing.T) {
+	parent := &slowContext{Context: t.Context()}
+	sent, end := throttle.Lifeline(parent)
+	parent.ended = true
+	end()
+	require.NoError(t, sent.Err(), "its parent has the word")
+
+	other := &slowContext{Context: t.Context()}
+	sent, end = throttle.Lifeline(other)
+	end()
+	require.ErrorIs(t, sent.Err(), context.Canceled)
+}
