@@ -63,3 +63,32 @@ func TestP11_APauseThatComesLateEndsInTime(t *testing.T) {
 		require.Equal(t, time.Until(end), book(t, s, one))
 	})
 }
+
+// TestP8_WhatNobodyHeardOfIsGivenBack: the only one who wanted a start has left, and
+// nobody knows whether it was booked. The next one finds out.
+func TestP8_WhatNobodyHeardOfIsGivenBack(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		client := server.Client(t)
+		s, _ := loaded(t, client, nil)
+		h := &deaf{}
+		client.AddHook(h)
+		hourly := charge("hourly", throttle.PerHour(10))
+		h.lose.Store(1 << 40)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := s.Book(ctx, booking(hourly))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Zero(t, s.Lanes(), "nobody asks any more")
+		h.lose.Store(0)
+
+		require.Zero(t, book(t, s, hourly))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		st, err := s.Status(t.Context(), hourly)
+		require.NoError(t, err)
+		require.Equal(t, 1, st.Used)
+	})
+}
