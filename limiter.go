@@ -14,7 +14,7 @@ type Limiter struct {
 	store    Store
 	charge   Charge
 	reserves reserves
-	lag      recent
+	lag      lag
 	holds    sync.Pool
 }
 
