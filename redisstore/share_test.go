@@ -71,7 +71,7 @@ func TestP12_ShareAlone(t *testing.T) {
 // and gives it back to one after the other, as it was or empty.
 func TestP12_ShareRandom(t *testing.T) {
 	server := redistest.Shared(t)
-	for seed := range uint64(10) {
+	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 5))
 			// A start may be confirmed a little late: that is what Jitter is for.
