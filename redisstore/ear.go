@@ -42,7 +42,23 @@ const (
 func (s *Store) channel(group string) string { return s.wakePrefix(group) + s.id }
 
 // wakePrefix is what all stores' channels for a group begin with.
-func (s *Store) wakePrefix(group string) string { return s.prefix + s.tag(group) + "wake:" }
+func (s *Store) wakePrefix(group string) string { return s.channels(group) + "wake:" }
+
+// channels is what the names of a group's channels begin with. The logical
+// databases of one server share its channels, so those must tell them apart.
+func (s *Store) channels(group string) string {
+	var db int
+	switch c := s.client.(type) {
+	case *redis.Client:
+		db = c.Options().DB
+	case *redis.Ring:
+		db = c.Options().DB
+	}
+	if db == 0 {
+		return s.prefix + s.tag(group)
+	}
+	return s.prefix + "db" + strconv.Itoa(db) + ":" + s.tag(group)
+}
 
 // prick listens for one more.
 func (s *Store) prick(group string) {

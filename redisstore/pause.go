@@ -60,4 +60,4 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 }
 
 // pauseChannel is where all stores hear of pauses in a group.
-func (s *Store) pauseChannel(group string) string { return s.prefix + s.tag(group) + "pause" }
+func (s *Store) pauseChannel(group string) string { return s.channels(group) + "pause" }
