@@ -49,7 +49,7 @@ func (s *Store) say(group string, w saying) (presence, error) {
 // presenceKey returns the key under which Redis remembers who uses a group. It
 // ends unlike any other.
 func (s *Store) presenceKey(group string) string {
-	return s.prefix + s.tag(group) + "nodes:" + escape.Replace(group) + ":presence"
+	return s.prefix + s.tag(group) + "nodes:" + plain.Replace(group) + ":presence"
 }
 
 // share returns the part of n that goes with a divisor.

@@ -100,8 +100,11 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	return s
 }
 
-// escape keeps names from ending a hash tag early.
-var escape = strings.NewReplacer("{", "%7B", "}", "%7D")
+// escape keeps names from ending a hash tag early, and no two become one.
+var escape = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25")
+
+// plain is escape for what must not look like more than one part of a key.
+var plain = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25", ":", "%3A")
 
 // key returns the budget's key. In a cluster its hash tag is the group, so that
 // the budgets of one request lie in one slot. The group depends on the other
@@ -114,7 +117,7 @@ func (s *Store) key(b *throttle.Budget) string {
 // recordKey returns the key under which Redis remembers the last call of this
 // store in a lane. No budget has it: those end in a hash of 22 letters.
 func (s *Store) recordKey(group string) string {
-	return s.prefix + s.tag(group) + "calls:" + s.id + ":" + escape.Replace(group)
+	return s.prefix + s.tag(group) + "calls:" + s.id + ":" + plain.Replace(group)
 }
 
 // tag returns the hash tag of a group, where there is a cluster.

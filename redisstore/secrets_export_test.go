@@ -11,6 +11,9 @@ func (s *Store) ID() string { return s.id }
 // RecordKey returns the key of the record of a group's last call.
 func (s *Store) RecordKey(group string) string { return s.recordKey(group) }
 
+// PresenceKey returns the key of who uses a group.
+func (s *Store) PresenceKey(group string) string { return s.presenceKey(group) }
+
 // PauseChannel returns where all stores hear of pauses in a group.
 func (s *Store) PauseChannel(group string) string { return s.pauseChannel(group) }
 

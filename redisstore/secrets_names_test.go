@@ -15,11 +15,12 @@ import (
 )
 
 // pieces are what somebody would make a name of who wants another's key, slot or
-// channel. There is no '%' among them: see SECURITY.md.
+// channel.
 var pieces = []string{
 	"", "a", "b", ":", "::", ":2:", "2", "{", "}", "{a}", "{}:", "calls", "calls:", "wake", "wake:", "pause", ":pause",
 	"flight", ":flight", "throttle", "throttle:2:", "*", "?", "[a]", " ", "\n", "\r\n", "\x00", "\xff", "\xc3\x28", "ß",
 	"AAECAwQFBgcICQoLDA0ODw",
+	"%", "%7B", "%25", "%3A", "nodes", ":2:nodes:", ":presence", "db1", "db1:",
 }
 
 // forged returns a name of a few pieces.
@@ -44,12 +45,15 @@ func TestP14_NamesCannotForgeKeys(t *testing.T) {
 		}
 		names[name] = what
 	}
-	client := redis.NewClient(&redis.Options{}) // which dials nobody
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	var clients [3]*redis.Client // which dial nobody
+	for db := range clients {
+		clients[db] = redis.NewClient(&redis.Options{DB: db})
+		t.Cleanup(func() { require.NoError(t, clients[db].Close()) })
+	}
 	for range 20_000 {
 		ns, group, policy := forged(r), "g"+forged(r), "p"+forged(r)
-		tagged := r.IntN(2) == 0
-		s := redisstore.New(client, &redisstore.Options{Namespace: ns, HashTags: tagged})
+		tagged, db := r.IntN(2) == 0, r.IntN(len(clients))
+		s := redisstore.New(clients[db], &redisstore.Options{Namespace: ns, HashTags: tagged})
 		if ns == "" {
 			ns = redisstore.DefaultNamespace
 		}
@@ -60,13 +64,27 @@ func TestP14_NamesCannotForgeKeys(t *testing.T) {
 		is(keys, s.Key(b), "budget", ns, tagged, group, policy, b.Key)
 		is(keys, s.FlightKey(b), "flight", ns, tagged, group, policy, b.Key)
 		is(keys, s.RecordKey(b.Group), "record", ns, tagged, b.Group, s.ID())
-		is(channels, s.PauseChannel(b.Group), "pauses", ns, tagged, group)
-		is(channels, s.WakeChannel(b.Group), "wake", ns, tagged, group, s.ID())
-		for _, name := range []string{s.Key(b), s.FlightKey(b), s.RecordKey(b.Group), s.PauseChannel(b.Group), s.WakeChannel(b.Group)} {
+		is(keys, s.PresenceKey(b.Group), "presence", ns, tagged, b.Group)
+		is(channels, s.PauseChannel(b.Group), "pauses", ns, tagged, group, db)
+		is(channels, s.WakeChannel(b.Group), "wake", ns, tagged, group, db, s.ID())
+		for _, name := range []string{s.Key(b), s.FlightKey(b), s.RecordKey(b.Group), s.PresenceKey(b.Group), s.PauseChannel(b.Group), s.WakeChannel(b.Group)} {
 			require.Equal(t, s.Tag(b.Group), hashTag(name), "%q", name)
 		}
 	}
 	require.Greater(t, len(keys), 40_000)
+}
+
+// TestP14_NamesCannotHoldOthers: what looks like the end of one key is a part of
+// another's name.
+func TestP14_NamesCannotHoldOthers(t *testing.T) {
+	in := func(namespace string) *redisstore.Store {
+		return redisstore.New(&redis.Client{}, &redisstore.Options{Namespace: namespace})
+	}
+	require.Equal(t, "a:2:nodes:api.example.com:presence", in("a").PresenceKey("api.example.com"))
+	require.NotEqual(t, in("a").PresenceKey("x:2:nodes:y"), in("a:2:nodes:x").PresenceKey("y"))
+	require.NotEqual(t, in("{").PresenceKey("y"), in("%7B").PresenceKey("y"))
+	s := in("a")
+	require.True(t, strings.HasSuffix(s.RecordKey("x:2:calls:y"), s.ID()+":x%3A2%3Acalls%3Ay"))
 }
 
 // budgetKeyOf is what a program makes of a policy's name and a key.
