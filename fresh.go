@@ -1,6 +1,9 @@
 package throttle
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // A grant may be used for so many sevenths of Jitter after its start. At the
 // last look, right before the request is written, five: 10 of the default 35 ms
@@ -35,4 +38,26 @@ func (h *hold) late(parts time.Duration) time.Duration {
 	}
 	age := now() - h.due + h.grant.Age - h.booking.Spread
 	return max(0, age-h.jitter*parts/sevenths)
+}
+
+// spread asks for room behind the start where the store is so far away that its
+// answer alone would use up what a grant may age.
+func (h *hold) spread() time.Duration {
+	if h.jitter == 0 {
+		return 0
+	}
+	lag := h.lag.get()
+	return min(max(0, lag+lag/4-h.jitter*handOn/sevenths/2), mostSpread(h.booking.Charges))
+}
+
+// mostSpread is the most that fits into the fixed windows among the charges. If
+// the store is slower than that, no grant can be proved to be in time.
+func mostSpread(charges []Charge) time.Duration {
+	most := time.Duration(math.MaxInt64)
+	for i := range charges {
+		if c := &charges[i]; c.Limit.kind == Aligned && c.Limit.per > 0 {
+			most = min(most, (c.Limit.per-c.Jitter)/2)
+		}
+	}
+	return most
 }

@@ -11,7 +11,7 @@ import (
 // Transport and Limiter are built on it.
 type hold struct {
 	store   Store
-	lag     *lag // how long the store's answers take
+	lag     *recent // how long the store's answers take
 	observe func(context.Context, Event)
 
 	booking Booking
@@ -71,8 +71,8 @@ func (h *hold) await(ctx context.Context, w waiting) error {
 	for {
 		err := h.sleep(ctx, w)
 		switch {
-		case err != nil && err != errDoubt && err != errWide:
-		case !h.grant.OK || err == errWide:
+		case err != nil && err != errDoubt:
+		case !h.grant.OK:
 			err = h.book(ctx)
 		case h.late(w.parts) > 0:
 			h.event(ctx, Stale, now()-h.due, nil)
@@ -114,7 +114,7 @@ func (h *hold) book(ctx context.Context) error {
 		if h.grant.OK {
 			h.cancel() // Instead is for bookings of the same spread
 		}
-		h.widen(s)
+		b.Spread = s
 	}
 	b.Instead, b.InsteadNode = 0, 0
 	if h.placed() {
@@ -135,7 +135,7 @@ func (h *hold) book(ctx context.Context) error {
 	if g.Wait > 0 || g.Age > 0 {
 		answered := now()
 		h.due, h.sure = answered+g.Wait, answered-g.Age/2 // about when it was decided
-		h.lag.note(g.Age)
+		h.lag.noteMean(g.Age)
 	}
 	h.tell(ctx, g)
 	return nil
@@ -187,10 +187,6 @@ func (h *hold) sleep(ctx context.Context, w waiting) error {
 	if d <= 0 {
 		return nil
 	}
-	narrower := h.narrower()
-	if narrower != nil && h.spread() < h.booking.Spread/2 {
-		return errWide
-	}
 	if w.inHand && h.due > w.until {
 		return errFar
 	}
@@ -208,8 +204,6 @@ func (h *hold) sleep(ctx context.Context, w waiting) error {
 		return end
 	case <-h.news:
 		return errDoubt
-	case <-narrower:
-		return errWide
 	case <-w.replaced:
 		return errReplaced
 	case <-ctx.Done():

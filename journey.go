@@ -103,7 +103,6 @@ func (j *journey) rematch() error {
 	var few [fewPolicies]int32
 	next := j.t.table.Load()
 	err := j.price(next, next.index.match(few[:0], j.req))
-	j.widen(j.booking.Spread)
 	if err == nil && slices.EqualFunc(old.Charges, j.booking.Charges, sameCharge) {
 		return nil
 	}

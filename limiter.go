@@ -14,7 +14,7 @@ type Limiter struct {
 	store    Store
 	charge   Charge
 	reserves reserves
-	lag      lag
+	lag      recent
 	holds    sync.Pool
 }
 
