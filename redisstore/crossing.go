@@ -11,7 +11,7 @@ import (
 // book books where the callers are now: in Redis or on the island; between the
 // two it waits for either.
 func (br *bridge) book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	own, why := *b, trouble{since: time.Now()}
+	own, q := *b, quiet{store: br.store, away: b.Away, trouble: trouble{since: time.Now()}}
 	var timeUp <-chan time.Time
 	if b.MaxWait >= 0 {
 		timer := time.NewTimer(patienceFor(b.MaxWait))
@@ -40,18 +40,12 @@ func (br *bridge) book(ctx context.Context, b *throttle.Booking) (throttle.Grant
 				return g, err
 			}
 		}
-		own.MaxWait = remaining(b.MaxWait, why.since)
+		own.MaxWait = remaining(b.MaxWait, q.since)
 		if at.island == nil && at.up.Err() != nil {
 			continue // Redis was given up meanwhile
 		}
-		if at.why != nil && at.why != why.last {
-			why.fails, why.last = why.fails+1, at.why
-			if b.Away != nil {
-				b.Away(why.last)
-			}
-		}
-		if !at.await(ctx, opens, timeUp) {
-			return throttle.Grant{Held: -1}, why.end(br.store.where(), context.Cause(ctx))
+		if !q.await(ctx, &at, opens, timeUp) {
+			return throttle.Grant{Held: -1}, q.end(br.store.where(), context.Cause(ctx))
 		}
 	}
 }
@@ -153,7 +147,7 @@ func takeOver(b, own *throttle.Booking) {
 // nor, before that, on the word of a Redis that does not answer.
 func (br *bridge) confirm(ctx context.Context, b *throttle.Booking, ask func(context.Context) error) (bool, error) {
 	var timeUp <-chan time.Time
-	why := trouble{since: time.Now()}
+	q := quiet{store: br.store, away: b.Away, trouble: trouble{since: time.Now()}}
 	for {
 		at := br.look()
 		switch {
@@ -173,8 +167,8 @@ func (br *bridge) confirm(ctx context.Context, b *throttle.Booking, ask func(con
 			defer timer.Stop()
 			timeUp = timer.C
 		}
-		if why.last = at.why; !at.await(ctx, noTime, timeUp) {
-			return false, why.end(br.store.where(), context.Cause(ctx))
+		if !q.await(ctx, &at, noTime, timeUp) {
+			return false, q.end(br.store.where(), context.Cause(ctx))
 		}
 	}
 }
