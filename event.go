@@ -30,8 +30,10 @@ func (k EventKind) String() string {
 	return "unknown"
 }
 
-// An Event tells [Config.Observe] what happened to one request. It holds no
-// URL, no token and no raw key, so it can be logged as it is.
+// An Event tells [Config.Observe] what happened to one request. throttle puts no
+// URL, no token and no raw key into it, so it can be logged as it is, unless the
+// program itself says such things: the Err of a GaveUp holds the cause with which
+// the context was ended, see [context.WithCancelCause].
 type Event struct {
 	Kind   EventKind
 	Policy string        // the policy that decided; "" if none did

@@ -136,4 +136,5 @@ func TestP14_ACauseIsPassedOn(t *testing.T) {
 	err := send(t, tr, get(t, home).WithContext(ctx))
 	require.ErrorIs(t, err, cause)
 	require.ErrorIs(t, seen.first(t, throttle.GaveUp).Err, cause)
+	require.ErrorContains(t, seen.first(t, throttle.GaveUp).Err, "the program's own words", "see Event")
 }
