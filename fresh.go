@@ -41,13 +41,25 @@ func (h *hold) late(parts time.Duration) time.Duration {
 }
 
 // spread asks for room behind the start where the store is so far away that its
-// answer alone would use up what a grant may age.
+// answer alone would use up what a grant may age. Others may hear answers that
+// are faster than this caller's, whose budgets may be elsewhere: in the long run
+// it believes its own.
 func (h *hold) spread() time.Duration {
 	if h.jitter == 0 {
 		return 0
 	}
 	lag := h.lag.get()
+	if h.aged >= lately {
+		lag = max(lag, h.grant.Age)
+	}
 	return min(max(0, lag+lag/4-h.jitter*handOn/sevenths/2), mostSpread(h.booking.Charges))
+}
+
+// age counts the answers in a row that alone made the grant too old.
+func (h *hold) age() {
+	if h.aged++; h.grant.Age-h.booking.Spread <= h.jitter*handOn/sevenths {
+		h.aged = 0
+	}
 }
 
 // mostSpread is the most that fits into the fixed windows among the charges. If

@@ -11,7 +11,7 @@ import (
 // Transport and Limiter are built on it.
 type hold struct {
 	store   Store
-	lag     *recent // how long the store's answers take
+	lag     *lag // how long the store's answers take
 	observe func(context.Context, Event)
 
 	booking Booking
@@ -28,6 +28,7 @@ type hold struct {
 	boarded  *boarding     // those, if they were taken after the start was booked
 	sure     time.Duration // when the store said last that the start may be used
 	asking   time.Duration // and how long it took to say so
+	aged     int           // how many answers in a row were too old when they came
 	watch    Watch         // over a start that is waited for; nil: none
 	news     chan struct{} // what the watch tells; nil: there was none yet
 	outage   bool          // the store is away, and observe knows
@@ -128,6 +129,7 @@ func (h *hold) book(ctx context.Context) error {
 		return h.failure(ctx, err)
 	}
 	h.outage = false
+	h.lag.note(g.Age)
 	h.grant, h.due, h.sure, h.asking = g, asked, asked, g.Age
 	if !h.placed() {
 		return h.refusal(g)
@@ -135,7 +137,7 @@ func (h *hold) book(ctx context.Context) error {
 	if g.Wait > 0 || g.Age > 0 {
 		answered := now()
 		h.due, h.sure = answered+g.Wait, answered-g.Age/2 // about when it was decided
-		h.lag.noteMean(g.Age)
+		h.age()
 	}
 	h.tell(ctx, g)
 	return nil

@@ -14,7 +14,7 @@ type Limiter struct {
 	store    Store
 	charge   Charge
 	reserves reserves
-	lag      recent
+	lag      lag
 	holds    sync.Pool
 }
 
@@ -76,7 +76,7 @@ func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost
 	h := l.holds.Get().(*hold)
 	defer l.holds.Put(h)
 	// The rest is set anew by each booking.
-	h.maxWait, h.came, h.grant, h.boarded = wait, 0, Grant{Held: -1}, nil
+	h.maxWait, h.came, h.grant, h.boarded, h.aged = wait, 0, Grant{Held: -1}, nil, 0
 	c := &h.booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cost
 	if l.reserves != (reserves{}) {

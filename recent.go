@@ -11,13 +11,6 @@ type recent struct{ nanos atomic.Int64 }
 
 func (r *recent) get() time.Duration { return time.Duration(r.nanos.Load()) }
 
-// noteMean moves it a quarter of the way to d, so that a single hiccup counts
-// for little.
-func (r *recent) noteMean(d time.Duration) {
-	old := r.get()
-	r.nanos.Store(int64(old + (d-old)/4))
-}
-
 // noteMost keeps the longest. Each shorter one takes a 256th off, until
 // less than a millisecond is left, which is not worth remembering.
 func (r *recent) noteMost(d time.Duration) {

@@ -44,7 +44,7 @@ type Transport struct {
 	observe func(context.Context, Event)
 	table   atomic.Pointer[table]
 	dials   dials
-	lag     recent
+	lag     lag
 }
 
 // New returns a transport. It reports every mistake in the configuration at
