@@ -14,12 +14,8 @@ func slowDown(s *stage) {
 	s.outage()
 	s.eachWire((*wire).mend)
 	s.back()
-	s.scene.grace, s.scene.rest = farAway, 10*time.Second
+	s.scene.rest = 10 * time.Second // to see how much of the quota is used
 }
-
-// farAway is for how long members still leave room around starts, because grants
-// took so long.
-const farAway = 5 * time.Second
 
 func silence(s *stage) {
 	s.harm()
