@@ -24,3 +24,21 @@ func ago(then, now time.Time) int64 {
 	}
 	return micros(passed)
 }
+
+// moment says to which moment an answer belongs that was decided by an earlier copy of
+// its call, sent then: a time by the clock that it was decided by, which was not before
+// since, and not after the answer was received. That is the time now, as the server
+// tells it, unless its clock was set meanwhile: less has passed than nothing, or more
+// than since the copy was sent. Then nobody knows how long ago it was decided. If the
+// clock was set back by less than that, since is as much earlier, and who waits for a
+// start may find that it is too old.
+func moment(sent, received time.Time, decided, now int64) (at int64, since time.Time) {
+	passed, most := now-decided, ago(sent, received)
+	switch {
+	case passed < 0 || most >= 0 && passed > most+most/steady:
+		return decided, sent
+	case most < 0:
+		return now, sent
+	}
+	return now, sent.Add(time.Duration(passed) * time.Microsecond)
+}

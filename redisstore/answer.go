@@ -22,13 +22,22 @@ type outcome struct {
 	held   int
 	paused int64 // for how long the budget at held is closed, in microseconds
 	over   numbers
+	since  time.Time // wait is told from then at the earliest; zero: since the call was sent
 }
 
 // read takes the answer to a batch apart: an outcome for each caller. What it
 // says of the budgets is remembered, if all of it makes sense.
 func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcome, error) {
-	now := v.at(0)
-	all, v := readOutcomes(b, v.from(1), now)
+	if v.size() < 3 {
+		return nil, errAnswer
+	}
+	now, decided := v.at(0), v.at(1)
+	at, in, since := now, mention{"", b.number, b.sent, now, received}, time.Time{}
+	if decided != 0 { // by a copy that was made so much later than the first
+		in.sent, in.at, in.by = b.sent.Add(min(waitOf(v.at(2)), received.Sub(b.sent))), decided, time.Time{}
+		at, since = moment(in.sent, received, decided, now)
+	}
+	all, v := readOutcomes(b, v.from(3), at, since)
 	size := perBudget * len(f.budgets)
 	if all == nil || v.size() < size {
 		return nil, errAnswer
@@ -46,8 +55,9 @@ func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcom
 		}
 	}
 	for i, c := range f.budgets {
-		total, ahead := v.at(2*lives), waitOf(v.at(2*lives+1)-now)
-		if s.memory.note(f.keys[i+1], mention{c.Budget.Group, b.number, b.sent, now}, v, total, received.Add(min(ahead, throttle.Farthest)), keep(c)) {
+		total, by := v.at(2*lives), received.Add(between(v.at(2*lives+1), at))
+		in.group = c.Budget.Group
+		if s.memory.note(f.keys[i+1], in, v, total, by, keep(c)) {
 			s.sayLost(c.Budget.Group, f.keys[i+1])
 		}
 		v = v.from(perBudget)
@@ -55,9 +65,9 @@ func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcom
 	return all, nil
 }
 
-// readOutcomes reads what an answer says of the callers, nil if that makes no
-// sense, and returns what comes after it.
-func readOutcomes(b *batch, v numbers, now int64) (all []outcome, rest numbers) {
+// readOutcomes reads what an answer of that moment says of the callers, nil if that
+// makes no sense, and returns what comes after it.
+func readOutcomes(b *batch, v numbers, now int64, since time.Time) (all []outcome, rest numbers) {
 	all = make([]outcome, 0, len(b.callers))
 	for _, r := range b.runs {
 		c := b.callers[r.from]
@@ -69,6 +79,7 @@ func readOutcomes(b *batch, v numbers, now int64) (all []outcome, rest numbers) 
 			o := outcome{
 				booked: v.at(1) >= 1, holds: v.at(1) == 2, wait: v.at(2) - now, mark: v.at(2),
 				held: int(v.at(3)) - 1, paused: max(0, v.at(4)-now),
+				since: since,
 			}
 			many := v.at(0)
 			if many < 1 || many > int64(r.to-len(all)) || !o.sound(len(c.charges)) {
@@ -106,6 +117,12 @@ func shadows(c *caller) (n int) {
 	return n
 }
 
+// between is how much later one time is than another: at most by Farthest, and below 0
+// if it is earlier.
+func between(late, early int64) time.Duration {
+	return min(waitOf(late-early), throttle.Farthest) - min(waitOf(early-late), throttle.Farthest)
+}
+
 // keep is for how long starts matter to a charge.
 func keep(c *throttle.Charge) time.Duration {
 	if c.Limit.Kind() != throttle.Aligned {
@@ -133,6 +150,9 @@ func (o *outcome) grant(charges []throttle.Charge, age time.Duration) throttle.G
 		if c.Shadow && o.booked {
 			c.Over, over = waitOf(over.at(0)), over.from(1)
 		}
+	}
+	if !o.since.IsZero() {
+		age = max(age, time.Since(o.since))
 	}
 	if o.booked && o.wait < 0 {
 		age += time.Duration(-o.wait) * time.Microsecond // decided when the call was made for the first time

@@ -85,13 +85,14 @@ func forge(numbers ...int) (text []byte) {
 func FuzzAnswers(f *testing.F) {
 	const now, soon = 253, 230
 	budget := []int{1, 1, 0, 0, 0, 0, 0, 0, 1, now}
-	granted := forge(append([]int{0, now, 1, 1, now, 0, 0}, budget...)...)
-	waits := forge(append([]int{0, now, 1, 1, soon, 1, soon}, budget...)...)
-	seats := forge(append([]int{0, now, 1, 2, now, 0, 0}, append(budget, 1, 1, 1, 0)...)...)
-	inLine := forge(append([]int{0, now, 1, 0, -1, 2, 0}, append(budget, 1, 1, 1, 1, 1)...)...)
+	granted := forge(append([]int{0, now, 0, 0, 1, 1, now, 0, 0}, budget...)...)
+	again := forge(append([]int{0, now, soon, 1, 1, 1, now, 0, 0}, budget...)...)
+	waits := forge(append([]int{0, now, 0, 0, 1, 1, soon, 1, soon}, budget...)...)
+	seats := forge(append([]int{0, now, 0, 0, 1, 2, now, 0, 0}, append(budget, 1, 1, 1, 0)...)...)
+	inLine := forge(append([]int{0, now, 0, 0, 1, 0, -1, 2, 0}, append(budget, 1, 1, 1, 1, 1)...)...)
 	edges, late := forge(1, now, soon), forge(2, now)
 	for kind := range uint8(6) {
-		for _, answers := range [][]byte{granted, waits, seats, inLine, edges, late, {}, {254}, {240, 240, 255}} {
+		for _, answers := range [][]byte{granted, again, waits, seats, inLine, edges, late, {}, {254}, {240, 240, 255}} {
 			f.Add(kind, append(append([]byte{}, answers...), answers...))
 		}
 		f.Add(kind, append(append([]byte{}, edges...), granted...))

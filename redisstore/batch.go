@@ -180,8 +180,8 @@ func (f *form) rule(s *Store, e edges, c *throttle.Charge, now time.Time) int {
 	return f.count
 }
 
-// args joins the parts.
-func (f *form) args(number int64) numbers {
-	head := make(numbers, 0, 24).add(number, rand.Int64N(1<<53-1)+1, int64(f.count))
+// args joins the parts of a call that was made for the first time as long ago.
+func (f *form) args(number int64, ago time.Duration) numbers {
+	head := make(numbers, 0, 32).add(number, rand.Int64N(1<<53-1)+1, int64(f.count), micros(ago))
 	return slices.Concat(head, f.known, f.rules, f.states, f.asks)
 }

@@ -63,7 +63,7 @@ func (s *Store) callBook(b *batch) ([]outcome, error) {
 	var f *form
 	v, err := s.call(scriptBook, func(e edges) ([]string, numbers) {
 		f = s.write(b, e)
-		return f.keys, f.args(b.number)
+		return f.keys, f.args(b.number, time.Since(b.sent))
 	}, s.more(b)...)
 	if err != nil {
 		return nil, err

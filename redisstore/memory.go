@@ -37,7 +37,31 @@ type mention struct {
 	group  string
 	number int64
 	sent   time.Time
-	at     int64 // the time that the answer told
+	at     int64     // the time that the answer told
+	by     time.Time // when it was that time, at the latest
+}
+
+// again returns the mention of an answer that was given again, and received then. It
+// was decided as much later than the one before as it says. If there was none before,
+// it was decided when the copy of the call was sent that did it: if that was held up,
+// it will seem that the clock was set back since, which is the safe mistake.
+func (m mention) again(last mention, received time.Time) mention {
+	m.by = m.sent
+	if !last.by.IsZero() {
+		m.by = last.by.Add(between(m.at, last.at))
+	}
+	if m.by.After(received) {
+		m.by = received
+	}
+	return m
+}
+
+// least is how much time has passed at least since then, in microseconds.
+func (m mention) least(now time.Time) int64 {
+	if m.by.IsZero() {
+		return 0
+	}
+	return micros(max(0, now.Sub(m.by)))
 }
 
 // in returns the number that the lane's record cannot be below; 0 if there may be
@@ -83,6 +107,7 @@ func (m *memory) append(n numbers, key, group string, now time.Time, e edges) nu
 		r = &nothing
 	}
 	passed, at := r.last.witness(now, e)
+	least := r.last.least(now)
 	n = n.add(r.last.in(group, now), passed, at)
 	if r.over(now) {
 		r = &nothing
@@ -99,7 +124,7 @@ func (m *memory) append(n numbers, key, group string, now time.Time, e edges) nu
 	for i := len(r.starts) - 1; i >= 0; i-- {
 		n = n.add(int64(now.Sub(r.starts[i].by)/time.Microsecond), r.starts[i].n)
 	}
-	return n
+	return n.add(least)
 }
 
 var nothing recall
@@ -127,6 +152,9 @@ func (m *memory) note(key string, in mention, v numbers, total int64, by time.Ti
 		now[i] = life{v.at(2 * i), v.at(2*i + 1)}
 	}
 	lost = !r.over(time.Now()) && !slices.ContainsFunc(r.lives[:], func(l life) bool { return l.birth == now[0].birth })
+	if in.by.IsZero() {
+		in = in.again(r.last, time.Now())
+	}
 	added := min(total, r.unknown(now))
 	r.lives, r.keep, r.last = now, max(keep, r.keep), in
 	if added > 0 {

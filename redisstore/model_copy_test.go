@@ -108,6 +108,7 @@ func (n *modelNode) age(d time.Duration) {
 	}
 	for _, r := range n.memory {
 		older(&r.last.sent)
+		older(&r.last.by)
 		for i := range r.starts {
 			older(&r.starts[i].by)
 		}

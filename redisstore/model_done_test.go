@@ -3,11 +3,11 @@ package redisstore
 import "github.com/fleetthrottle/throttle"
 
 // done takes note of what Redis did in a call. It returns the starts that the answer
-// tells of, and how long ago that was done.
-func (m *model) done(w *modelWorld, args []any, p modelPlan, text string) (know modelStarts, age, backed int64) {
+// tells of, and how long ago that was done if nobody can tell.
+func (m *model) done(w *modelWorld, args []any, p modelPlan, text string) (know modelStarts, age int64) {
 	v := numbers(text)
-	if v.size() < 2 || v.at(0) != answerDone {
-		return 0, 0, w.backed
+	if v.size() < 4 || v.at(0) != answerDone {
+		return 0, 0
 	}
 	record := args[3].(string)
 	kept, recorded := w.keys[record]
@@ -15,8 +15,8 @@ func (m *model) done(w *modelWorld, args []any, p modelPlan, text string) (know 
 	if fresh {
 		w.stored |= p.know.of(p)
 	}
-	now := v.at(1)
-	v = v.from(2)
+	now, decided := v.at(1), v.at(2)
+	v = v.from(4)
 	for _, r := range p.runs {
 		for i := r.from; i < r.to; v = v.from(perRun) {
 			for range v.at(0) {
@@ -26,15 +26,18 @@ func (m *model) done(w *modelWorld, args []any, p modelPlan, text string) (know 
 		}
 	}
 	if fresh && recorded {
-		kept.know, kept.at, kept.backed = w.stored.of(p)|modelSome, w.truth, w.backed
+		kept.know, kept.at = w.stored.of(p)|modelSome, w.truth
 		w.keys[record] = kept
 	}
 	m.judgeRows(w)
 	m.judgeStarts(w)
 	if !recorded {
-		return w.stored.of(p), 0, w.backed
+		return w.stored.of(p), 0
 	}
-	return kept.know, w.truth - kept.at, kept.backed
+	if decided == 0 || now-decided == w.truth-kept.at {
+		return kept.know, 0
+	}
+	return kept.know, w.truth - kept.at // the clock was set meanwhile
 }
 
 // served takes note of what Redis did for one caller.

@@ -178,12 +178,13 @@ func (m *model) judgeWait(w *modelWorld, at int64) {
 	if w.paused > 0 {
 		last = max(last, w.paused) + 3*m.longest()
 	}
-	if most := last + m.longest() + w.doubt(); at > most {
+	if most := last + m.longest() + min(w.doubt(), w.truth-w.began+w.delay); at > most {
 		m.breaks(w, "P5: somebody waits %v longer than all others", time.Duration(at-most)*time.Microsecond)
 	}
 }
 
-// doubt is how much later than it was a start may count.
+// doubt is how much later than it was a start may count: when its row is seen next, it
+// is not known how long ago it was seen last.
 func (w *modelWorld) doubt() int64 { return w.backed + w.delay }
 
 // longest is for how long the longest budget is busy with its last start.

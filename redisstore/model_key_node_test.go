@@ -14,6 +14,11 @@ func (k *modelWriter) node(n *modelNode) {
 			k.num(l.count)
 		}
 		k.num(int64(len(r.starts)), r.last.number-n.calls)
+		if k.clockMatters() {
+			k.num(r.last.at - k.w.clock)
+			k.from(r.last.sent)
+			k.from(r.last.by)
+		}
 		for _, s := range r.starts {
 			k.from(s.by)
 			k.num(s.n)
@@ -37,10 +42,13 @@ func (k *modelWriter) node(n *modelNode) {
 		k.from(n.reply.sent)
 		k.set(n.reply.know)
 		v := numbers(n.reply.text)
-		k.num(v.at(0), v.at(1)-k.w.clock)
-		k.answer(v.from(2), n.now.runs)
+		k.num(v.at(0), v.at(1)-k.w.clock, v.at(2)-k.w.clock, v.at(3))
+		k.answer(v.from(4), n.now.runs)
 	}
 }
+
+// clockMatters reports whether the clock was set, or may be.
+func (k *modelWriter) clockMatters() bool { return k.w.backed > 0 || k.w.left.backs > 0 }
 
 func (k *modelWriter) callers(n *modelNode, all []*caller) {
 	k.num(int64(len(all)))
@@ -107,19 +115,20 @@ func (k *modelWriter) args(args []any) {
 		}
 		blob = numbers(args[4+args[2].(int)].([]byte))
 	}
-	rest := blob.from(3) // without its number and its seed
+	k.num(blob.at(3))
+	rest := blob.from(4) // without its number and its seed
 	for range args[2].(int) - 1 {
-		if rest.size() < 10 {
+		if rest.size() < 13 {
 			break
 		}
-		size := int(rest.at(9))
+		size := int(rest.at(11))
 		for i := range lives {
-			k.birth(rest.at(1 + 2*i))
-			k.num(rest.at(2 + 2*i))
+			k.birth(rest.at(3 + 2*i))
+			k.num(rest.at(4 + 2*i))
 		}
 		k.num(int64(size))
-		k.text(string(rest[80 : 80+16*size]))
-		rest = rest.from(10 + 2*size)
+		k.text(string(rest[96 : 96+16*size]))
+		rest = rest.from(13 + 2*size)
 	}
 	k.num(int64(rest.size()))
 }

@@ -156,9 +156,10 @@ func (k *modelWriter) keys(all map[string]modelKey) {
 			}
 			k.num(int64(i), v.at(0)-n.calls)
 			k.set(all[name].know)
-			k.num(all[name].backed)
 			if n.now != nil && v.at(0) == n.now.number {
-				k.answer(v.from(1), n.now.runs)
+				k.num(v.at(1) - k.w.clock)
+				k.num(v.at(2))
+				k.answer(v.from(3), n.now.runs)
 			}
 		}
 	}
@@ -180,7 +181,7 @@ func (k *modelWriter) row(raw string) {
 		t := int64(v)
 		switch {
 		case i == modelHeadAt, i >= modelHeadOld && i <= modelHeadFirst+2:
-		case i == modelHeadSeen && k.w.left.backs == 0:
+		case i == modelHeadSeen && !k.clockMatters():
 		case i == modelHeadLost && k.limits[0].Kind() != throttle.Bucket:
 			k.num(max(t-k.w.clock, -k.longest()-1))
 		case i == modelHeadFrozen:

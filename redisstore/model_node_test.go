@@ -96,14 +96,14 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 	}
 	m.wire.fate, m.wire.plan, m.wire.reply = f, n.plan(b), ""
 	if f == modelArrives {
-		m.wire.reply, m.wire.know, m.wire.age, m.wire.backed = n.reply.text, n.reply.know, w.truth-n.reply.at, n.reply.backed
+		m.wire.reply, m.wire.know, m.wire.age = n.reply.text, n.reply.know, w.truth-n.reply.at
 	}
 	b.flights = s.takeFloors(b.callers)
 	got, err := s.callBook(b)
 	n.asked = sent
 	switch {
 	case f == modelSlow && errors.Is(err, errModelAway):
-		n.reply = &modelReply{m.wire.reply, sent, m.wire.know, w.truth - m.wire.age, m.wire.backed}
+		n.reply = &modelReply{m.wire.reply, sent, m.wire.know, w.truth - m.wire.age}
 		return
 	case err == nil:
 		n.known |= m.wire.know
@@ -153,15 +153,12 @@ func (m *model) hear(w *modelWorld, i int) {
 			j.state, j.c = modelRefused, nil
 			continue
 		}
-		if modelGapBack && w.backed > m.wire.backed {
-			o.wait = min(o.wait, w.starts[max(0, j.start)].at-w.truth)
-		}
-		age := time.Since(j.c.sent) + time.Duration(max(0, -o.wait))*time.Microsecond
+		g := o.grant(j.c.charges, time.Since(j.c.sent))
 		if j.start < 0 || w.starts[j.start].mark != o.mark {
 			m.breaks(w, "P8: node %d is told of a start that is not its own", i)
 			return
 		}
-		if age > m.jitter {
+		if g.Age > m.jitter {
 			// Too old: it takes another one instead.
 			w.starts[j.start].phase = modelGiven
 			c := s.newCaller(&throttle.Booking{
@@ -172,7 +169,7 @@ func (m *model) hear(w *modelWorld, i int) {
 			continue
 		}
 		st := &w.starts[j.start]
-		st.phase, st.at = modelGranted, w.truth+max(0, o.wait)
+		st.phase, st.at = modelGranted, w.truth+micros(g.Wait)
 		w.latest = max(w.latest, st.at)
 		j.state, j.c = modelServes, nil
 	}

@@ -27,11 +27,9 @@ type modelWire struct {
 	reply string      // to be given to the next call
 	know  modelStarts // that it tells of
 	age   int64       // how long ago that was done
-
-	backed int64     // how far the clock had been set back by then
-	plan   modelPlan // of the call
-	quiet  bool      // it is no booking
-	done   func(w *modelWorld, args []any, p modelPlan, text string) (know modelStarts, age, backed int64)
+	plan  modelPlan   // of the call
+	quiet bool        // it is no booking
+	done  func(w *modelWorld, args []any, p modelPlan, text string) (know modelStarts, age int64)
 
 	there map[string]bool // the keys that the server may have
 	calls int             // how many scripts ran
@@ -76,7 +74,7 @@ func (c *modelWire) Process(ctx context.Context, cmd redis.Cmder) error {
 		return nil
 	}
 	if !c.quiet {
-		c.know, c.age, c.backed = c.done(c.world, args, c.plan, text)
+		c.know, c.age = c.done(c.world, args, c.plan, text)
 	}
 	switch c.fate {
 	case modelLost:
@@ -136,7 +134,7 @@ func (c *modelWire) seed(args []any) (name [16]byte) {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(c.world.keys)) {
 		k := c.world.keys[name]
-		fmt.Fprintf(h, "%s %d %d %d %d %d ", name, k.expires, k.know, k.at, k.backed, len(k.value))
+		fmt.Fprintf(h, "%s %d %d %d %d ", name, k.expires, k.know, k.at, len(k.value))
 		h.Write([]byte(k.value))
 	}
 	blob := slices.Clone(args[4+count].([]byte))
@@ -193,9 +191,9 @@ func (c *modelWire) really(ctx context.Context, args []any) (r modelResult, err 
 	r.keys = make(map[string]modelKey, len(names))
 	for name, v := range values {
 		if value, err := v.Result(); err == nil {
-			k := modelKey{value, w.expiry(w.keys[name], lives[name].Val()), 0, 0, 0}
+			k := modelKey{value, w.expiry(w.keys[name], lives[name].Val()), 0, 0}
 			if value == w.keys[name].value {
-				k.know, k.at, k.backed = w.keys[name].know, w.keys[name].at, w.keys[name].backed
+				k.know, k.at = w.keys[name].know, w.keys[name].at
 			}
 			r.keys[name] = k
 		}

@@ -51,7 +51,7 @@ func newModel(t *testing.T, c redis.UniversalClient, s modelScope, stop func() b
 // run explores all that can happen.
 func (m *model) run() {
 	day := time.Now().Truncate(24 * time.Hour).UnixMicro()
-	w := &modelWorld{clock: day, truth: day, left: m.most, focus: -1, latest: math.MinInt64 / 2}
+	w := &modelWorld{clock: day, truth: day, began: day, left: m.most, focus: -1, latest: math.MinInt64 / 2}
 	for i := range m.plans {
 		w.nodes = append(w.nodes, modelNewNode(fmt.Sprint("node", i)))
 	}

@@ -16,8 +16,8 @@ const modelWindow = 10 * time.Second
 // What does not hold yet, and is left out as long as it is named here: see
 // docs/model.md.
 const (
-	modelGapBack = true // an answer is given again, in the old time, after the clock stepped back
 	modelGapKept = true // a place in a fixed window may stay taken
+	modelGapMark = true // a mark from before a step points into a block of a leaky bucket
 )
 
 // The limits that are explored.
@@ -84,6 +84,9 @@ func modelScopes(large bool) (all []modelScope) {
 			if limits[0].Kind() == throttle.Aligned && k.most.backs > 0 {
 				return // what a window is nobody can say then
 			}
+			if modelGapMark && limits[0].Kind() == throttle.Paced && k.most.backs > 0 {
+				k.most.cancels, k.most.lost = 0, 0
+			}
 			if !large {
 				all = append(all, modelTroubled(limits, plans, k, 1, 1))
 				return
@@ -105,15 +108,18 @@ func modelScopes(large bool) (all []modelScope) {
 		}
 	}
 	// What needs two faults, also in the small form: a replica that has counted on to
-	// what a node knows, one who leaves a call, and a place given back after a step.
+	// what a node knows, one who leaves a call, a place given back after a step, and a
+	// call that is answered again after one.
 	lag := modelTrouble{"lag", modelChances{stale: 1}}
 	left := modelTrouble{"left", modelChances{lost: 1, slow: 1, leaves: 1}}
 	step := modelTrouble{"step", modelChances{cancels: 1, backs: 1}}
+	again := modelTrouble{"again", modelChances{lost: 1, backs: 1, flushes: 1}}
 	alone := modelPlans{"alone", [][]modelWish{{modelPlainWish, modelPlainWish, modelPlainWish}, {modelPlainWish}}}
 	return append(all,
 		modelTroubled([]throttle.Limit{modelThree}, alone, lag, 1, 1),
 		modelTroubled([]throttle.Limit{modelBucket}, pairs, left, 1, 2),
 		modelTroubled([]throttle.Limit{modelOne}, pairs, step, 1, 2),
+		modelTroubled([]throttle.Limit{modelOne}, pairs, again, 1, 3),
 		modelTroubled([]throttle.Limit{modelLeaky}, pairs, left, 1, 2),
 	)
 }

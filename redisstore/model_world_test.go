@@ -36,6 +36,7 @@ type modelChances struct {
 // way, and what happened upstream. It is never changed: moves are made in a copy.
 type modelWorld struct {
 	clock, truth int64 // the server's time, and the true one
+	began        int64
 	keys         map[string]modelKey
 	nodes        []*modelNode
 	late         []modelLetter
@@ -85,7 +86,6 @@ type modelKey struct {
 	expires int64
 	know    modelStarts // of a record: those that the server knew of when it wrote it,
 	at      int64       // and when that was, by the true time
-	backed  int64       // how far the clock had been set back by then
 }
 
 // A modelReplica is what Redis had when it stopped to listen to its master.
@@ -154,8 +154,6 @@ type modelReply struct {
 	sent time.Time
 	know modelStarts
 	at   int64 // when what it tells of was done, by the true time
-
-	backed int64 // how far the clock had been set back by then
 }
 
 // A modelLetter is a call that the network may still deliver.

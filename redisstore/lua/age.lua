@@ -16,6 +16,10 @@ end
 -- count of the row.
 local heard = {}
 
+-- least says for a key how much time has passed at least since the moment that the
+-- program was told.
+local least = {}
+
 -- is_outdated reports whether the server forgot the call that the program knows the
 -- row from: then the row is that of a replica that lagged.
 local function is_outdated(from)
@@ -46,6 +50,18 @@ local function lead(r, now)
     return passed, max(ago, passed), sure -- others were there since: when, nobody knows
   end
   return 0
+end
+
+-- fell_back reports whether the clock was set back since the program heard of the row,
+-- and the row does not know: less time seems to have passed than the program knows of.
+local function fell_back(r, now)
+  local from, passed = heard[r.key], least[r.key]
+  if not from then
+    return false
+  end
+  local _, at = struct.unpack('<dd', blob, from)
+  at = math.abs(at)
+  return at <= r.seen and now - at < passed - STALL - passed / STEADY
 end
 
 -- was_set reports whether the clock was set since the program heard of the row.
@@ -195,6 +211,8 @@ local function advance(r, now, u)
       return false
     elseif shift > 0 then
       step(r, now, shift, asleep, u)
+    elseif fell_back(r, now) then
+      step(r, now, 0, math.huge, u) -- what was booked seems to be later than it is: there are no gaps
     end
   end
   if u.kind == BUCKET then

@@ -6,7 +6,7 @@
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each:
 --         the number of this call in its lane; a random number, to begin lives
---         with; how many rules
+--         with; how many rules; how long ago the call was made for the first time
 --         for each budget: what the program knows of it (see repair.lua)
 --         for each rule: see rule.lua
 --         for each flight: what the program states (see flight.lua)
@@ -25,8 +25,9 @@
 --         long, in microseconds; and so on
 --
 -- Result, numbers of 8 bytes each:
---   0, now, what was done; or 1, now, the time that the calendar edges must
---   reach, and nothing was done; or 2, now if a later call was made before.
+--   0, now, 0, 0, what was done; if that was before, not 0, 0 but the time then and how
+--   long ago the call was first made then; or 1, now, the time that the calendar edges
+--   must reach, and nothing was done; or 2, now if a later call was made before.
 -- What was done: for each run, until it has no callers left:
 --   {how many, booked, start, held, paused, over…}, over one for each charge
 -- then for each budget: {birth, count, b1, n1, b2, n2, b3, n3, how many starts count
@@ -45,15 +46,15 @@ local RECORD_SECONDS = 60
 local FIVE = '<ddddd'
 
 local now = clock(ARGV[1])
-local call, seed, rule_count
-call, seed, rule_count, here = struct.unpack('<ddd', blob, here)
+local call, seed, rule_count, repeated
+call, seed, rule_count, repeated, here = struct.unpack('<dddd', blob, here)
 local flight_count = tonumber(ARGV[3] or 0)
 local record = redis.call('GET', KEYS[1])
 local last = 0
 if record then
   last = struct.unpack('<d', record)
   if last == call then
-    return struct.pack('<dd', DONE, now) .. string.sub(record, 9)
+    return struct.pack('<dd', DONE, now) .. string.sub(record, 9) -- in the time of then: the clock may have been set
   elseif last > call then
     return struct.pack('<dd', LATE, now)
   end
@@ -292,5 +293,5 @@ for _, f in ipairs(flights) do
   end
 end
 local done = table.concat(out)
-redis.call('SET', KEYS[1], struct.pack('<d', call) .. done, 'EX', RECORD_SECONDS)
-return struct.pack('<dd', DONE, now) .. done
+redis.call('SET', KEYS[1], struct.pack('<ddd', call, now, repeated) .. done, 'EX', RECORD_SECONDS)
+return struct.pack('<dddd', DONE, now, 0, 0) .. done

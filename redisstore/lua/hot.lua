@@ -80,14 +80,14 @@ end
 
 -- hot does a whole call, or returns nil.
 local function hot(blob, now, idle)
-  local call, seed, rules = struct.unpack('<ddd', blob)
+  local call, seed, rules, repeated = struct.unpack('<dddd', blob)
   if rules ~= #KEYS - 1 or ARGV[3] then
     return nil
   end
-  local told, rule = {}, 25
+  local told, rule = {}, 33
   for i = 1, rules do
     told[i] = rule
-    rule = rule + 96 + 16 * struct.unpack('<d', blob, rule + 88)
+    rule = rule + 104 + 16 * struct.unpack('<d', blob, rule + 88)
   end
   local ask = rule + 72 * rules
   if #blob ~= ask + 80 * rules - 1 then
@@ -104,7 +104,7 @@ local function hot(blob, now, idle)
     newest = max(newest, last)
   end
   local done = table.concat(out)
-  local record = redis.call('SET', KEYS[1], struct.pack('<d', call) .. done, 'EX', 60, 'GET')
+  local record = redis.call('SET', KEYS[1], struct.pack('<ddd', call, now, repeated) .. done, 'EX', 60, 'GET')
   local recorded = record and struct.unpack('<d', record) or 0
   if recorded >= call or recorded < newest then
     if record then
@@ -128,7 +128,7 @@ local function hot(blob, now, idle)
       end
     end
   end
-  return struct.pack('<dd', 0, now) .. done
+  return struct.pack('<dddd', 0, now, 0, 0) .. done
 end
 
 do

@@ -13,13 +13,15 @@ local passed_over = 1 -- how many keys
 -- known passes over what a program knows of the next key and returns where it
 -- stands: the call that it knows it from, how long ago that was made, and what time
 -- it was told, see heard; birth and count of four lives, this one first (0: none);
--- and how many pairs of an age and a number of starts, the youngest first.
+-- how many pairs of an age and a number of starts, the youngest first; and how much
+-- time has passed at least since then, see least.
 local function known()
   local from = here
   local size = struct.unpack('<d', blob, from + 88)
-  here = from + 96 + 16 * size
+  here = from + 104 + 16 * size
   passed_over = passed_over + 1
   heard[KEYS[passed_over]] = from + 8
+  least[KEYS[passed_over]] = struct.unpack('<d', blob, here - 8)
   return from
 end
 
