@@ -51,7 +51,7 @@ func (j *journey) learn(resp *http.Response) {
 		defer close(told)
 		j.tellOf(l)
 	}()
-	patience := time.NewTimer(tellTime)
+	patience := time.NewTimer(j.kept())
 	defer patience.Stop()
 	select {
 	case <-told:

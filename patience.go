@@ -43,6 +43,15 @@ func (h *hold) within(ctx context.Context, b *Booking) (context.Context, context
 	return context.WithTimeoutCause(ctx, h.ends+overtime-now(), errSpent)
 }
 
+// kept is how long an answer may be kept from its caller while the store is told
+// what it means: a MaxWait that is over is over for that, too.
+func (h *hold) kept() time.Duration {
+	if h.maxWait == 0 {
+		return tellTime
+	}
+	return min(tellTime, max(overtime, h.ends-now()))
+}
+
 // excuse lets the caller ask once more however long its base took to dial, or to
 // find out that it must try again: that was no wait for room.
 func (h *hold) excuse() { h.ends = max(h.ends, now()) }

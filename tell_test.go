@@ -15,19 +15,24 @@ import (
 )
 
 // TestP11_TheStoreIsToldForAsLongAsItMatters has a store that is away when an
-// answer carries a penalty. The caller gets the answer after a second; the store is
-// told for as long as the penalty lasts, but not for ever.
+// answer carries a penalty. The caller gets the answer after a second, or when its
+// MaxWait has been over for a moment; the store is told for as long as the penalty
+// lasts, but not for ever.
 func TestP11_TheStoreIsToldForAsLongAsItMatters(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		lasts     string
+		maxWait   time.Duration
 		back      time.Duration // when the store is there again
 		want, got time.Duration // how long it was told; when the caller got the answer
 	}{
-		{"soon back", "60", 300 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond},
-		{"back later", "60", 10 * time.Second, 10 * time.Second, time.Second},
-		{"back when it is over", "5", time.Hour, 5 * time.Second, time.Second},
-		{"back much later", "600", time.Hour, 30 * time.Second, time.Second},
+		{"soon back", "60", 0, 300 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond},
+		{"back later", "60", 0, 10 * time.Second, 10 * time.Second, time.Second},
+		{"back when it is over", "5", 0, time.Hour, 5 * time.Second, time.Second},
+		{"back much later", "600", 0, time.Hour, 30 * time.Second, time.Second},
+		{"who waits for long", "60", time.Minute, 10 * time.Second, 10 * time.Second, time.Second},
+		{"who waits for half a second", "60", 500 * time.Millisecond, 10 * time.Second, 10 * time.Second, 500 * time.Millisecond},
+		{"who never waits", "60", -1, 10 * time.Second, 10 * time.Second, 100 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -41,7 +46,7 @@ func TestP11_TheStoreIsToldForAsLongAsItMatters(t *testing.T) {
 					told <- time.Since(began)
 					return err
 				}
-				tr := must(throttle.New(throttle.Config{Store: store, Base: answer(429, "", "Retry-After", c.lasts),
+				tr := must(throttle.New(throttle.Config{Store: store, Base: answer(429, "", "Retry-After", c.lasts), MaxWait: c.maxWait,
 					Policies: []throttle.Policy{onePerHour}}))
 				require.NoError(t, send(t, tr, get(t, home)))
 				require.Equal(t, c.got, time.Since(began))
