@@ -140,7 +140,9 @@ func (r *record) listen(a *account) {
 			if c.Kind == patient && c.Err != refused {
 				a.failed++
 			}
-			if c.By > 0 && c.Returned > c.By && !kept(c.Where) {
+			// An answer of 429 took the upstream its time, of which MaxWait says nothing.
+			answered := c.Kind == bounded && c.Err == refused
+			if c.By > 0 && c.Returned > c.By && !answered && !kept(c.Where) {
 				// A stall of another process says that threads of this one may
 				// have stood, too, without its own watch among them.
 				excuse := max(stalled(r.naps[name], c.By, c.Returned), longest(r.stalls, c.By, c.Returned))
