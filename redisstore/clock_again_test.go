@@ -135,7 +135,8 @@ func TestP8_AnsweredByALaterCopy(t *testing.T) {
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)
-		require.NoError(t, client.FlushDB(t.Context()).Err())
+		s, _ := loaded(t, client, nil)
+		atRest(t, s)
 		back, lost := time.Now().Add(10*time.Second), false
 		client.AddHook(middle(func(cmd redis.Cmder, next func() error) error {
 			if !time.Now().Before(back) {
@@ -147,7 +148,6 @@ func TestP8_AnsweredByALaterCopy(t *testing.T) {
 			cmd.SetErr(errAway)
 			return errAway
 		}))
-		s := atRest(t, redisstore.NewAt(client, nil, bubbleClock))
 		far := booking(charge("one", throttle.PerSecond(1)))
 		far.NotBefore = time.Hour
 		g := ask(t, s, far)
