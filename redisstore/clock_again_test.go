@@ -25,6 +25,8 @@ func onAgain(t *testing.T, f func(t *testing.T, s *redisstore.Store, lose func(b
 	synctest.Test(t, func(t *testing.T) {
 		client, c := server.Client(t), &skewed{}
 		require.NoError(t, client.FlushDB(t.Context()).Err())
+		s := atRest(t, redisstore.NewAt(client, nil, c.now))
+		require.Zero(t, book(t, s, charge("first", throttle.PerSecond(1))), "the server knows the script then")
 		var loses func()
 		var back time.Time
 		client.AddHook(middle(func(cmd redis.Cmder, next func() error) error {
@@ -41,7 +43,7 @@ func onAgain(t *testing.T, f func(t *testing.T, s *redisstore.Store, lose func(b
 			cmd.SetErr(errAway)
 			return errAway
 		}))
-		f(t, atRest(t, redisstore.NewAt(client, nil, c.now)), func(by, away time.Duration) {
+		f(t, s, func(by, away time.Duration) {
 			loses = func() {
 				c.step(by)
 				back = time.Now().Add(away)

@@ -40,6 +40,8 @@ func TestP9_ACallThatWasHeldIsNoStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, way, calls := server.Client(t), &slowWay{}, 0
 		require.NoError(t, client.FlushDB(t.Context()).Err())
+		s := atRest(t, redisstore.NewAt(client, nil, way.now))
+		require.Zero(t, book(t, s, charge("first", throttle.PerSecond(1))), "the server knows the script then")
 		client.AddHook(way)
 		client.AddHook(middle(func(cmd redis.Cmder, next func() error) error {
 			err := next()
@@ -52,7 +54,6 @@ func TestP9_ACallThatWasHeldIsNoStep(t *testing.T) {
 			}
 			return err
 		}))
-		s := atRest(t, redisstore.NewAt(client, nil, way.now))
 		one := charge("one", throttle.PerMinute(1))
 		require.Zero(t, book(t, s, one))
 		way.by.Store(int64(500 * time.Millisecond))
