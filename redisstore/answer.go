@@ -17,6 +17,7 @@ const (
 type outcome struct {
 	booked bool
 	holds  bool  // the seats in flights are taken
+	again  bool  // nothing can be booked until wait is over: then ask again
 	wait   int64 // until the start, in microseconds
 	mark   int64
 	held   int
@@ -77,7 +78,7 @@ func readOutcomes(b *batch, v numbers, now int64, since time.Time) (all []outcom
 				return nil, nil
 			}
 			o := outcome{
-				booked: v.at(1) >= 1, holds: v.at(1) == 2, wait: v.at(2) - now, mark: v.at(2),
+				booked: v.at(1) == 1 || v.at(1) == 2, holds: v.at(1) == 2, again: v.at(1) == 3, wait: v.at(2) - now, mark: v.at(2),
 				held: int(v.at(3)) - 1, paused: max(0, v.at(4)-now),
 				since: since,
 			}

@@ -91,7 +91,16 @@ func gather(callers []*caller) [][]*caller {
 // like reports whether two callers ask for the same, but for their patience.
 func (c *caller) like(d *caller) bool {
 	return c.maxWait >= anyWait && c.mark == 0 && d.mark == 0 && !c.alone && !d.alone &&
-		c.notBefore == d.notBefore && c.spread == d.spread && slices.EqualFunc(c.charges, d.charges, sameCharge)
+		c.told == d.told && c.notBefore == d.notBefore && c.spread == d.spread && slices.EqualFunc(c.charges, d.charges, sameCharge)
+}
+
+// times is how many callers the run is, below 0 if those have given the others time to
+// tell.
+func (c *caller) times(r run) int64 {
+	if c.told {
+		return int64(r.from - r.to)
+	}
+	return int64(r.to - r.from)
 }
 
 // sameCharge reports whether two charges are the same to the scripts.
@@ -137,7 +146,7 @@ func (s *Store) write(b *batch, e edges) *form {
 	now := time.Now()
 	for _, r := range b.runs {
 		c := b.callers[r.from]
-		f.asks = f.asks.add(int64(r.to-r.from), c.mark, r.maxWait, micros(c.notBefore), micros(c.spread), int64(len(c.charges)))
+		f.asks = f.asks.add(c.times(r), c.mark, r.maxWait, micros(c.notBefore), micros(c.spread), int64(len(c.charges)))
 		for i := range c.charges {
 			ch := &c.charges[i]
 			f.asks = f.asks.add(int64(f.rule(s, e, ch, now)), int64(ch.Cost), int64(ch.Reserve), c.more(i))

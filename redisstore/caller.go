@@ -20,6 +20,7 @@ type caller struct {
 	joined    time.Time
 	alone     bool // it must not share a run
 	single    bool // nor a call
+	told      bool // it has given the others time to tell what was lost
 
 	away   func(error)   // as in throttle.Booking
 	failed chan struct{} // told when a call has failed, if away is there

@@ -78,7 +78,7 @@ func TestP12_FlushedWithItsScripts(t *testing.T) {
 	require.NoError(t, client.ScriptFlush(t.Context()).Err())
 	tap := newTap(client, nil)
 	require.Greater(t, h.book(s).Wait, 59*time.Minute)
-	require.Equal(t, []string{"evalsha", "eval"}, tap.names())
+	require.Equal(t, []string{"evalsha", "eval"}, tap.names()[:2])
 }
 
 // A couple is a master and its replica, and a way to them that a failover

@@ -18,9 +18,43 @@ func (s *Store) bookFleet(ctx context.Context, b *throttle.Booking) (throttle.Gr
 	return br.book(ctx, b)
 }
 
-// bookRedis is Book for budgets in Redis.
+// bookRedis is Book for budgets in Redis. Of one that was lost, the others are
+// given time to tell what they know, once, before the caller asks again: see
+// docs/state-loss.md.
 func (s *Store) bookRedis(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	since := time.Now()
+	g, again, err := s.bookOnce(ctx, b, false)
+	if err != nil || again == 0 {
+		return g, err
+	}
+	if err := rest(ctx, again); err != nil {
+		return throttle.Grant{Held: -1}, err
+	}
+	own := *b
+	own.Instead, own.MaxWait = 0, remaining(b.MaxWait, since)
+	own.NotBefore = max(0, b.NotBefore-time.Since(since))
+	// A budget that is lost again and again keeps nobody for ever.
+	g, _, err = s.bookOnce(ctx, &own, true)
+	return g, err
+}
+
+// rest waits for d.
+func rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// bookOnce asks once, however often the call has to be made for that. It returns
+// in how long to ask again, if nothing could be booked or refused.
+func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g throttle.Grant, again time.Duration, err error) {
 	c := s.newCaller(b)
+	c.told = told
 	var timeUp <-chan time.Time
 	if end, ok := ctx.Deadline(); b.MaxWait >= 0 && (!ok || end.Sub(c.joined) > patienceFor(b.MaxWait)) {
 		timer := time.NewTimer(patienceFor(b.MaxWait))
@@ -29,12 +63,15 @@ func (s *Store) bookRedis(ctx context.Context, b *throttle.Booking) (throttle.Gr
 	}
 	if err := s.ask(ctx, c, timeUp); err != nil {
 		s.lose(b)
-		return throttle.Grant{}, err
+		return throttle.Grant{}, 0, err
 	}
 	defer s.free(c)
-	g := c.outcome.grant(b.Charges, time.Since(c.sent))
+	if c.outcome.again {
+		return throttle.Grant{}, waitOf(max(1, c.outcome.wait)), nil
+	}
+	g = c.outcome.grant(b.Charges, time.Since(c.sent))
 	g.Ready, g.Stamp = c.ready, int64(c.first.Sub(born))
-	return g, nil
+	return g, 0, nil
 }
 
 // undoSoon is how long a caller that leaves waits for its place to be given

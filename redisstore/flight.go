@@ -53,7 +53,7 @@ type flights struct {
 const (
 	leaseTime  = 22 * time.Second // as in lua/flight.lua
 	leaseDoubt = time.Second      // near its end a lease may have ended
-	renewEvery = 6 * time.Second
+	renewEvery = 1500 * time.Millisecond
 	renewAgain = time.Second      // after a call that failed
 	renewSoon  = time.Millisecond // to see what should be over by now
 )

@@ -16,7 +16,7 @@ import (
 )
 
 // quiet is for how long a budget gives no room after it was lost.
-const quiet = 7 * time.Second
+const quiet = 2500 * time.Millisecond
 
 // TestInFlight_Forgotten empties Redis while two nodes hold all. Nobody gets room
 // until all is known again, whoever asks first.

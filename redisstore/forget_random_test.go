@@ -121,9 +121,9 @@ func (f *forgetful) book(node int) {
 	}
 	k := booking(c)
 	k.MaxWait = []time.Duration{0, 5 * time.Second, 25 * time.Second, -1}[f.rng.IntN(4)]
-	now := time.Now()
 	g, err := f.nodes[node].Book(f.Context(), k)
 	require.NoError(f, err)
+	now := time.Now()
 
 	maps.Copy(f.stored, f.known[node])
 	latest := max(f.latest, now.UnixMicro())

@@ -36,6 +36,7 @@ func atRest(t *testing.T, s *redisstore.Store) *redisstore.Store {
 		for s.Lanes() > 0 {
 			time.Sleep(time.Millisecond)
 		}
+		time.Sleep(time.Minute) // the client's own pauses
 	})
 	return s
 }
@@ -58,6 +59,18 @@ func book(t *testing.T, s throttle.Store, charges ...throttle.Charge) time.Durat
 	require.NoError(t, err)
 	require.True(t, g.OK)
 	return g.Wait
+}
+
+// telling is for how long nobody starts under a budget that was lost, or for a window
+// if that is less: so long the others have to tell what they know.
+const telling = time.Second
+
+// bookLost books after a loss, and returns in how long from now the start is.
+func bookLost(t *testing.T, s throttle.Store, charges ...throttle.Charge) time.Duration {
+	t.Helper()
+	asked := time.Now()
+	wait := book(t, s, charges...)
+	return time.Since(asked) + wait
 }
 
 // isScript reports whether a command runs a script.
@@ -119,7 +132,7 @@ func (p *tap) names() []string {
 func loaded(t *testing.T, c redis.UniversalClient, hold func(redis.Cmder) bool) (*redisstore.Store, *tap) {
 	t.Helper()
 	require.NoError(t, c.FlushDB(t.Context()).Err())
-	s := redisstore.NewAt(c, nil, bubbleClock)
+	s := atRest(t, redisstore.NewAt(c, nil, bubbleClock))
 	first := charge("first", throttle.PerSecond(1))
 	book(t, s, first)
 	require.NoError(t, s.Pause(t.Context(), first, 0))

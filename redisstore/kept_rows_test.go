@@ -86,7 +86,7 @@ func TestP12_PlacesInABucketThatForgot(t *testing.T) {
 		place(time.Second)
 		place(2 * time.Second)
 		old.restore(t, c)
-		place(3 * time.Second)
+		place(3*time.Second - telling)
 		for _, g := range places[5:] {
 			s.Cancel(k, g)
 		}

@@ -240,7 +240,7 @@ func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err 
 // refusedForOthers reports whether the caller would have been booked if it had
 // not shared a run with less patient ones.
 func (c *caller) refusedForOthers(r run) bool {
-	return c.maxWait > r.maxWait && !c.outcome.booked && c.ready == nil && c.outcome.wait <= c.maxWait
+	return c.maxWait > r.maxWait && !c.outcome.booked && !c.outcome.again && c.ready == nil && c.outcome.wait <= c.maxWait
 }
 
 // failed notes why a call failed, and reports whether anybody waits in the lane.

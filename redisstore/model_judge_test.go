@@ -53,17 +53,12 @@ func (m *model) judgeRows(w *modelWorld) {
 		}
 		maps.DeleteFunc(want, over)
 		maps.DeleteFunc(got, over)
-		if w.delay > 0 || m.limits[k].Kind() == throttle.Paced || modelGapKept && m.limits[k].Kind() == throttle.Aligned && w.gaveBack() {
+		if w.delay > 0 || m.limits[k].Kind() == throttle.Paced {
 			m.judgeVague(w, k, got, want)
 		} else if !maps.Equal(want, got) {
 			m.breaks(w, "P8: budget %d holds %v, but the starts are %v", k, modelSince(w, got), modelSince(w, want))
 		}
 	}
-}
-
-// gaveBack reports whether some start was taken out.
-func (w *modelWorld) gaveBack() bool {
-	return slices.ContainsFunc(w.starts, func(st modelStart) bool { return !st.inRow })
 }
 
 // judgeVague is less exact. A node that heard late of a start cannot tell that its

@@ -70,6 +70,9 @@ func (k *modelWriter) callers(n *modelNode, all []*caller) {
 		if c.alone {
 			flags += 2
 		}
+		if c.told {
+			flags += 4
+		}
 		k.num(which, mark, c.maxWait, flags)
 		k.from(c.joined)
 	}

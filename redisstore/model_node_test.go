@@ -149,6 +149,13 @@ func (m *model) hear(w *modelWorld, i int) {
 			continue
 		}
 		o := j.c.outcome
+		if o.again {
+			// Whatever the others do meanwhile is a move of its own.
+			j.c = s.newCaller(&throttle.Booking{Charges: m.charges(m.plans[i][j.wish]), MaxWait: m.plans[i][j.wish].maxWait})
+			j.c.told = true
+			s.enter(j.c)
+			continue
+		}
 		if !o.booked {
 			j.state, j.c = modelRefused, nil
 			continue

@@ -9,7 +9,7 @@ import (
 
 // A modelRow is one as lua/row.lua keeps it.
 type modelRow struct {
-	head    [26]float64
+	head    [27]float64
 	entries []modelEntry
 }
 
@@ -17,13 +17,13 @@ type modelEntry struct{ first, last, n int64 }
 
 // The fields of a head that the model looks at.
 const (
-	modelHeadSeen, modelHeadLost, modelHeadSpan, modelHeadTill, modelHeadPaused, modelHeadFrozen, modelHeadLevel = 0, 1, 2, 4, 5, 6, 7
-	modelHeadBirths, modelHeadSize, modelHeadAt, modelHeadOld, modelHeadBefore, modelHeadFirst, modelHeadExpires = 9, 18, 19, 20, 21, 22, 25
+	modelHeadSeen, modelHeadLost, modelHeadSpan, modelHeadTill, modelHeadPaused, modelHeadFrozen, modelHeadLevel                 = 0, 1, 2, 4, 5, 6, 7
+	modelHeadBirths, modelHeadSize, modelHeadAt, modelHeadOld, modelHeadBefore, modelHeadFirst, modelHeadExpires, modelHeadOpens = 9, 18, 19, 20, 21, 22, 25, 26
 )
 
 // modelReadRow takes a stored row apart.
 func modelReadRow(raw string) (r modelRow, err error) {
-	const size = 26 * 8
+	const size = 27 * 8
 	if len(raw) < size {
 		return r, fmt.Errorf("a row of %d bytes", len(raw))
 	}

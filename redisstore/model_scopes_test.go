@@ -15,10 +15,7 @@ const modelWindow = 10 * time.Second
 
 // What does not hold yet, and is left out as long as it is named here: see
 // docs/model.md.
-const (
-	modelGapKept = true // a place in a fixed window may stay taken
-	modelGapMark = true // a mark from before a step points into a block of a leaky bucket
-)
+const modelGapMark = true // a mark from before a step points into a block of a leaky bucket
 
 // The limits that are explored.
 var (

@@ -94,7 +94,7 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	}
 	// The version of the stored form is part of every key, so that programs
 	// with different forms never share a row.
-	s.prefix = escape.Replace(name) + ":2:"
+	s.prefix = escape.Replace(name) + ":3:"
 	_, single := client.(*redis.Client)
 	s.tagged = !single || o != nil && o.HashTags
 	return s

@@ -40,7 +40,8 @@ func TestP12_ShareWhileRedisIsAway(t *testing.T) {
 			c.never()
 			c.everySecond(0, 10*time.Second, 40, 40)
 			c.everySecond(10*time.Second, 15*time.Second, 0, 0)
-			c.everySecond(17*time.Second, 60*time.Second, 40, 40)
+			c.everySecond(17*time.Second, 40*time.Second, 40, 40)
+			c.everySecond(43*time.Second, 60*time.Second, 40, 40)
 		})
 	}
 }

@@ -79,9 +79,8 @@ func (w *way) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if slow > 0 {
 			time.Sleep(rand.N(slow))
 			defer func() { time.Sleep(rand.N(slow)) }()
-			cmd = late(cmd)
 		}
-		return next(ctx, cmd)
+		return next(ctx, late(cmd))
 	}
 }
 

@@ -11,26 +11,19 @@ import (
 
 // A connection can die without a word: a router forgets it, a cable is cut. The
 // client notices when its ReadTimeout is over, by default after five seconds, and
-// then takes the next one, which may be as dead. So while there is no word from
-// Redis, a call that has no answer for a second is made again on another
-// connection. The first answer counts. To the scripts it is no news that a call
-// comes twice, or late: see docs/once.md.
+// then takes the next one, which may be as dead. So a call that has no answer for a
+// second is made again on another connection. The first answer counts. To the
+// scripts it is no news that a call comes twice, or late: see docs/once.md.
 const (
 	stuckAfter = time.Second
 	shakeTime  = 20 * time.Millisecond // after it the dead connections are not in the pool
 	triesMost  = 8                     // at the same time, for one call
 )
 
-// run runs a script and returns its answer. As long as Redis was heard within the
-// last second that takes no goroutine.
-func (s *Store) run(p script, keys []string, args []any) (v numbers, err error) {
-	now := time.Now().UnixNano()
-	s.askedAt.CompareAndSwap(0, now)
-	if quiet := now - s.heardAt.Load(); 0 <= quiet && quiet < int64(stuckAfter) {
-		v, err = p.run(s.client, keys, args)
-	} else {
-		v, err = s.runAgain(p, keys, args)
-	}
+// run runs a script and returns its answer, from whichever connection it comes.
+func (s *Store) run(p script, keys []string, args []any) (numbers, error) {
+	s.askedAt.CompareAndSwap(0, time.Now().UnixNano())
+	v, err := s.race(p, keys, args)
 	if err == nil {
 		s.heardAt.Store(time.Now().UnixNano())
 		s.askedAt.Store(0)
@@ -53,14 +46,15 @@ func (s *Store) unheard() time.Duration {
 	return 0
 }
 
-// runAgain is run for when there was no word from Redis.
-func (s *Store) runAgain(p script, keys []string, args []any) (numbers, error) {
+// race makes a call, and makes it again while there is no answer.
+func (s *Store) race(p script, keys []string, args []any) (numbers, error) {
 	type answer struct {
 		v   numbers
 		err error
 	}
 	answers := make(chan answer, triesMost)
 	try := func() {
+		growStack()
 		v, err := p.run(s.client, keys, args)
 		answers <- answer{v, err}
 	}

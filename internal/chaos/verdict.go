@@ -14,7 +14,7 @@ const (
 
 // forgetting is for how long nothing new is let in flight after the store has
 // lost what it knew: see docs/in-flight.md.
-const forgetting = 7 * time.Second
+const forgetting = 2500 * time.Millisecond
 
 // refused is the kind of error of an answer of 429.
 const refused = "status 429"

@@ -108,7 +108,7 @@ local function step(r, now, shift, asleep, u)
   for i = 1, r.size do
     F[i], L[i] = F[i] + shift, L[i] + shift
   end
-  for _, f in ipairs({'lost', 'till', 'paused', 'frozen'}) do
+  for _, f in ipairs({'lost', 'till', 'paused', 'frozen', 'opens'}) do
     if r[f] ~= 0 then
       r[f] = r[f] + shift
     end

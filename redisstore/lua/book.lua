@@ -11,7 +11,7 @@
 --         for each rule: see rule.lua
 --         for each flight: what the program states (see flight.lua)
 --         for each run of equal callers:
---           how many callers
+--           how many callers, below 0 if those have given the others time to tell
 --           the mark of a start to give back first, or below 0 when the caller
 --             came to stand in line, or 0
 --           the longest wait that is of use, -1 for any, -2 to book nothing, -3
@@ -35,7 +35,8 @@
 -- then for each flight: {birth, count, how many programs it knows, how many in our
 -- line have room set aside, when each of them came…}.
 -- booked is 2 if seats in flights were taken with it. If only those had no room,
--- start is below 0 and says when the caller came to stand in line.
+-- start is below 0 and says when the caller came to stand in line. It is 3 if nothing
+-- can be booked before start, when it is known what was lost: then ask again.
 -- held is the 1-based charge that set the start, 0 if none held it back, and paused
 -- the end of the pause that closes it, or 0. What was refused has spent nothing.
 
@@ -161,7 +162,8 @@ end
 -- moment if there is room for all, else one after the other. It returns the
 -- calendar edges that it needs, if it needs more.
 local function serve(list, seats, callers, mark, from, max_wait)
-  local many, gate = callers, nil
+  local asks_again, many, gate = callers < 0, math.abs(callers), nil
+  callers = many
   if #seats > 0 then
     from, gate = opening(seats, from, now)
   end
@@ -188,6 +190,11 @@ local function serve(list, seats, callers, mark, from, max_wait)
     end
     if t - now > FARTHEST or (max_wait >= 0 and t - now > max_wait) then
       answer(FIVE, callers, 0, t, held, paused)
+      return
+    end
+    local opens = all_told(list)
+    if opens > now and not asks_again then
+      answer(FIVE, callers, 3, opens, held, paused)
       return
     end
     local booked = 1
@@ -217,18 +224,10 @@ local function serve(list, seats, callers, mark, from, max_wait)
   end
 end
 
--- counts reports whether the start at t still counts.
-local function counts(s, t)
-  if s.kind == ALIGNED then
-    return t >= window(s, now)
-  end
-  return t + s.length + s.span > now
-end
-
 -- settle changes what the start at mark cost under s, if it still counts. It
 -- returns false where the rule's edges end.
 local function settle(s, mark)
-  if not counts(s, mark) then
+  if not counts(s, mark, now) then
     return true
   elseif s.kind == ALIGNED and not window(s, mark) then
     return false
@@ -264,7 +263,7 @@ while here <= #blob do
     end
   end
   if max_wait < -1 then
-    answer(FIVE, callers, 0, mark, 0, 0)
+    answer(FIVE, math.abs(callers), 0, mark, 0, 0)
   else
     local need = serve(list, seats, callers, mark, now + least, max_wait)
     if need then

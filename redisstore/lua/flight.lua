@@ -12,7 +12,7 @@
 -- the key.
 
 local LEASE = 22000000 -- a node that is silent for so long is gone
-local QUIET = 7000000 -- nodes that live state themselves within so long
+local QUIET = 2500000 -- nodes that live state themselves within so long
 
 -- count returns what a node takes: what it holds and what is set aside for it.
 local function count(m)

@@ -4,7 +4,7 @@
 -- not as simple as that is left to it: nothing is written before all is known to
 -- be simple.
 
-local HOT_HEAD = '<dddddddddddddddddddddddddd'
+local HOT_HEAD = '<ddddddddddddddddddddddddddd'
 local max, ceil = math.max, math.ceil
 
 -- hot_row returns the changed head of a key's row and an entry to append to it, or
@@ -15,29 +15,29 @@ local function hot_row(key, blob, told, rule, ask, now, seed, idle)
   local index, kind, n, span, _, _, _, _, edges = struct.unpack('<ddddddddd', blob, rule)
   local callers, mark, max_wait, least, spread, charges, use, cost, reserve, more =
     struct.unpack('<dddddddddd', blob, ask)
-  if kind ~= 1 or edges ~= 0 or charges ~= 1 or mark ~= 0 or max_wait < -1 or least ~= 0 or spread ~= 0 or more ~= 0
+  if kind ~= 1 or edges ~= 0 or charges ~= 1 or callers < 0 or mark ~= 0 or max_wait < -1 or least ~= 0 or spread ~= 0 or more ~= 0
     or index ~= use + 1 or KEYS[index] ~= key then
     return nil
   end
   local call, ago, heard, b, c, s1, s2 = struct.unpack('<ddddddd', blob, told)
-  local added, room, raw = callers * cost, n - reserve, redis.call('GETRANGE', key, 0, 207)
+  local added, room, raw = callers * cost, n - reserve, redis.call('GETRANGE', key, 0, 215)
   local seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
-    total, size, at, old, before, first, last, rest, expires
+    total, size, at, old, before, first, last, rest, expires, opens
   local whole, pushed, ms = false, '', nil
-  if raw ~= '' and #raw < 208 then
+  if raw ~= '' and #raw < 216 then
     return nil
   elseif raw == '' then
     if b ~= 0 or added > room then
       return nil
     end
-    lost, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3, last, expires =
-      0, 0, 0, 0, 0, 0, seed, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    lost, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3, last, expires, opens =
+      0, 0, 0, 0, 0, 0, seed, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     whole = true
   else
     seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
-      total, size, at, old, before, first, last, rest, expires = struct.unpack(HOT_HEAD, raw)
+      total, size, at, old, before, first, last, rest, expires, opens = struct.unpack(HOT_HEAD, raw)
     if now < seen or (ago >= 0 and now - heard - ago > 50000 + ago / 1000) -- the clock was set: see age.lua
-      or span ~= old_span or lost > now - span or unit ~= 0 or size == 0 or last >= now
+      or span ~= old_span or lost > now - span or unit ~= 0 or size == 0 or last >= now or opens > now
       or (paused > 0 and paused + max(3 * span, 250000) > now) -- closed, or a probe or a slow start: see search.lua
       or (b ~= 0 and (b ~= birth or c > count or s1 ~= b1 or s2 > n1)) then
       return nil
@@ -73,7 +73,7 @@ local function hot_row(key, blob, told, rule, ask, now, seed, idle)
     ms = string.format('%.0f', ceil((expires - now) / 1000))
   end
   return struct.pack(HOT_HEAD, now, lost, span, most, max(till, now + span), paused, frozen, level, unit, birth, count,
-    b1, n1, b2, n2, b3, n3, total, size, at, old, before, first, now, rest, expires), pushed, whole, ms,
+    b1, n1, b2, n2, b3, n3, total, size, at, old, before, first, now, rest, expires, opens), pushed, whole, ms,
     struct.pack('<dddddddddd', birth, count, b1, n1, b2, n2, b3, n3, total, now),
     struct.pack('<ddddd', callers, 1, now, 0, 0), call
 end

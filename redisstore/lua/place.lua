@@ -86,3 +86,11 @@ local function remove(r, t, s)
   end
   return true
 end
+
+-- counts reports whether the start at t still counts.
+local function counts(s, t, now)
+  if s.kind == ALIGNED then
+    return t >= window(s, now)
+  end
+  return t + s.length + s.span > now
+end

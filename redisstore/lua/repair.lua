@@ -7,6 +7,8 @@
 -- when the starts were. What it knows and the row does not is booked again.
 
 local SAMPLES = 8 -- who tells of more than so many has forgotten some
+local TELLING = 1000000 -- so long the others have to tell what they know
+local RECORDED = 60000000 -- older records are not there: see book.lua
 
 local passed_over = 1 -- how many keys
 
@@ -66,15 +68,24 @@ local function rebook(r, now, age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
+-- is_first reports whether the program with the lives in k is the first to tell what
+-- was lost, of a row that had the birth and b1 before: nobody told of another life,
+-- and it does not know this one.
+local function is_first(r, k, birth, b1)
+  local knows = k[4] == birth or k[6] == birth or k[8] == birth or k[10] == birth
+  return r.birth ~= birth or (b1 == 0 and not knows)
+end
+
 -- repair books what the row lacks, and leaves cancelled places taken for a while:
--- what is booked so is not as sharp as what was. It returns whether the row is
--- older than what the program saw.
+-- what is booked so is not as sharp as what was. Who is the first to tell does not
+-- know what others booked last, so nobody starts before they had time to tell, too.
+-- It returns whether the row is older than what the program saw.
 local function repair(r, from, u, now, seed, recorded)
-  local told, _, _, b0, n0, b1, n1 = struct.unpack('<ddddddd', blob, from)
+  local told, _, _, b0, n0, t1, m1 = struct.unpack('<ddddddd', blob, from)
   -- If the lane's record is older than what the program saw, so is the row, though
   -- others may have counted on from there.
-  local stale, fresh = told > recorded, r.birth == 0
-  if b0 == 0 or (not stale and b0 == r.birth and n0 <= r.count and b1 == r.b1 and n1 <= r.n1) then
+  local stale, fresh, birth, b1 = told > recorded, r.birth == 0, r.birth, r.b1
+  if b0 == 0 or (not stale and b0 == r.birth and n0 <= r.count and t1 == r.b1 and m1 <= r.n1) then
     return false -- nearly always
   end
   local k = {struct.unpack('<dddddddddddd', blob, from)}
@@ -113,7 +124,24 @@ local function repair(r, from, u, now, seed, recorded)
   if stale and not fresh then
     r.count = r.count + max(0, r.total - before) -- so that others learn of them
   end
-  freeze(r)
-  bound(r)
+  if r.total > before then
+    freeze(r)
+    bound(r)
+    if is_first(r, k, birth, b1) or (stale and r.opens + RECORDED < now) then
+      r.opens = now + min(r.span, TELLING)
+    end
+  end
   return stale
+end
+
+-- all_told returns when the programs will have told what the rows that count have
+-- lost.
+local function all_told(list)
+  local opens = 0
+  for _, s in ipairs(list) do
+    if not s.shadow then
+      opens = max(opens, s.row.opens)
+    end
+  end
+  return opens
 end

@@ -20,8 +20,8 @@ local KEPT = 1000000 -- a key outlives what it holds by this much
 local IDLE = KEPT -- or by more, in tests: see clock
 local STEPS = {8, 4, 2} -- after a penalty the first windows have an eighth, a quarter, a half of the limit
 local PROBE_TIME = 250000 -- after a penalty one start is alone for so long: its answer may say that there is another
-local HEAD = '<' .. string.rep('d', 26)
-local HEAD_SIZE = 26 * 8
+local HEAD = '<' .. string.rep('d', 27)
+local HEAD_SIZE = 27 * 8
 local MOST = 2 ^ 53 -- no time is beyond that
 
 local max, min, ceil, floor = math.max, math.min, math.ceil, math.floor
@@ -42,13 +42,13 @@ end
 local function sound(r)
   local fractions = r.seen % 1 + r.lost % 1 + r.span % 1 + r.most % 1 + r.till % 1 + r.paused % 1 + r.frozen % 1
     + r.level % 1 + r.unit % 1 + r.birth % 1 + r.count % 1 + r.b1 % 1 + r.n1 % 1 + r.b2 % 1 + r.n2 % 1 + r.b3 % 1 + r.n3 % 1
-    + r.total % 1 + r.size % 1 + r.at % 1 + r.old % 1 + r.before % 1 + r.first % 1 + r.last % 1 + r.n % 1 + r.expires % 1
+    + r.total % 1 + r.size % 1 + r.at % 1 + r.old % 1 + r.before % 1 + r.first % 1 + r.last % 1 + r.n % 1 + r.expires % 1 + r.opens % 1
   return fractions == 0 -- nor is any of them infinite, or no number
     and r.size >= 0 and r.size <= 2 * MAX_ENTRIES and r.at >= 0 and r.at <= 2 * MAX_APPENDED
     and min(r.span, r.most, r.level, r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.n) >= 0
     and max(r.most, math.abs(r.unit), r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.n) <= 64 * MOST
-    and max(r.seen, r.lost, r.span, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires) <= MOST
-    and min(r.seen, r.lost, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires) >= -MOST
+    and max(r.seen, r.lost, r.span, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires, r.opens) <= MOST
+    and min(r.seen, r.lost, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires, r.opens) >= -MOST
     and r.level < MOST * MOST
 end
 
@@ -67,11 +67,13 @@ end
 --   before             closed: the last of the entry before the last one
 --   first, last, n     closed: the last entry
 --   expires            when the key does, as it is stored
+--   opens              no new start before that: see repair.lua
 local function empty(key)
   -- All fields at once: a table that grows is what costs most here.
   return {key = key, stored = false, pushed = '', F = nil, L = nil, N = nil, seen = 0, lost = 0, span = 0, most = 0,
     till = 0, paused = 0, frozen = 0, level = 0, unit = 0, birth = 0, count = 0, b1 = 0, n1 = 0, b2 = 0, n2 = 0,
-    b3 = 0, n3 = 0, total = 0, size = 0, at = 0, old = 0, before = 0, first = 0, last = 0, n = 0, expires = 0}
+    b3 = 0, n3 = 0, total = 0, size = 0, at = 0, old = 0, before = 0, first = 0, last = 0, n = 0, expires = 0,
+    opens = 0}
 end
 
 -- load reads the row of a key; a key that is not there is an empty row, open, and
@@ -84,7 +86,8 @@ local function load(key)
   end
   r.stored = true
   r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit, r.birth, r.count,
-    r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires = struct.unpack(HEAD, raw)
+    r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires,
+    r.opens = struct.unpack(HEAD, raw)
   if not sound(r) then
     r = empty(key)
   end
@@ -138,7 +141,8 @@ end
 
 local function head(r)
   return struct.pack(HEAD, r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit,
-    r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires)
+    r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires,
+    r.opens)
 end
 
 -- close brings the last entry of an open row back into the head, and returns

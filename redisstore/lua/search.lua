@@ -175,7 +175,7 @@ end
 -- sliding keeps the pace, if there is one, when the limit alone or a penalty
 -- makes the request wait longer than it asked to.
 local function sliding(s, t)
-  s.wait = s.wait or room(s, max(s.from, s.row.paused))
+  s.wait = s.wait or room(s, max(s.from, s.row.paused, s.row.opens))
   t = room(s, max(t, s.wait))
   if s.pace == 0 or s.wait == s.from then
     return t
@@ -194,5 +194,5 @@ local search = {sliding, room, paced, room}
 -- earliest returns the first start not before t that has room for the cost; or
 -- nil and the time up to which more edges are needed.
 local function earliest(s, t)
-  return search[s.kind](s, max(t, s.row.paused))
+  return search[s.kind](s, max(t, s.row.paused, s.row.opens))
 end

@@ -1,0 +1,102 @@
+package redisstore_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// TestP12_BusyFleetLosesAll empties Redis again and again under nodes that are all
+// busy. Whoever asks first does not know what the others booked since it asked last;
+// nobody starts before they have told. A second and a half later all of the limit is
+// used again.
+func TestP12_BusyFleetLosesAll(t *testing.T) {
+	server := redistest.Shared(t)
+	for seed := range uint64(6) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 12))
+			c := newSharers(t, server, 2+r.IntN(5), nil, forty)
+			c.pull(1+r.IntN(8), c.nodes...)
+			for at := 3 * time.Second; at < time.Minute; at += 5 * time.Second {
+				c.until(at + time.Duration(r.Int64N(int64(time.Second))))
+				require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
+			}
+			c.until(time.Minute)
+			c.end()
+			c.never()
+			for at := 8 * time.Second; at < time.Minute; at += 5 * time.Second {
+				c.everySecond(at-2*time.Second, at, 40, 40)
+			}
+		})
+	}
+}
+
+// TestP12_TellingTakesAWindowAtMost has the others tell for as long as a window, if that
+// is less than a second.
+func TestP12_TellingTakesAWindowAtMost(t *testing.T) {
+	for _, limit := range []throttle.Limit{
+		throttle.SlidingWindow(5, 200*time.Millisecond), throttle.FixedWindow(5, 200*time.Millisecond),
+		throttle.SlidingWindow(5, time.Minute), throttle.TokenBucket(5, time.Second, 5), throttle.LeakyBucket(5, time.Second),
+	} {
+		onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
+			c := charge("budget", limit)
+			book(t, s, c)
+			require.NoError(t, client.FlushDB(t.Context()).Err())
+			k := booking(c)
+			k.MaxWait = 0
+			g, err := s.Book(t.Context(), k)
+			require.NoError(t, err)
+			require.False(t, g.OK, "who cannot wait is refused")
+			require.Positive(t, g.Wait, limit)
+			require.LessOrEqual(t, bookLost(t, s, c), min(telling, windowLength(limit)), limit)
+		})
+	}
+}
+
+// TestP12_LostWithoutEnd loses a budget ten times a second, as a server may that has no
+// memory left for it. Its callers are kept for a while, and not for ever.
+func TestP12_LostWithoutEnd(t *testing.T) {
+	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() {
+			for ctx.Err() == nil {
+				time.Sleep(100 * time.Millisecond)
+				_ = client.FlushDB(t.Context()).Err()
+			}
+		}()
+		ten := charge("ten", throttle.PerSecond(10))
+		for range 20 {
+			require.LessOrEqual(t, bookLost(t, s, ten), 2*telling)
+		}
+	})
+}
+
+// TestP12_ToldOnce has nodes tell one after the other what they know of a loss. Only the
+// first makes others wait.
+func TestP12_ToldOnce(t *testing.T) {
+	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
+		nodes := []*redisstore.Store{s}
+		many := charge("many", throttle.PerMinute(100))
+		for range 5 {
+			nodes = append(nodes, redisstore.NewAt(client, nil, bubbleClock))
+		}
+		for _, s := range nodes {
+			require.Zero(t, book(t, s, many))
+		}
+		require.NoError(t, client.FlushDB(t.Context()).Err())
+		require.Equal(t, telling, bookLost(t, nodes[0], many))
+		for _, s := range nodes[1:] {
+			require.Zero(t, bookLost(t, s, many))
+		}
+	})
+}
