@@ -77,6 +77,7 @@ func TestP12_LostWithoutEnd(t *testing.T) {
 		many := charge("many", throttle.PerMinute(100))
 		for range 20 {
 			require.LessOrEqual(t, bookLost(t, s, many), 2*telling)
+			time.Sleep(150 * time.Millisecond)
 		}
 	})
 }
