@@ -138,6 +138,9 @@ func (h *hold) book(ctx context.Context) error {
 		answered := now()
 		h.due, h.sure = answered+g.Wait, answered-g.Age/2 // about when it was decided
 		h.age()
+		if err := h.outlasted(ctx, g); err != nil {
+			return err
+		}
 	}
 	h.tell(ctx, g)
 	return nil

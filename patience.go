@@ -43,6 +43,20 @@ func (h *hold) within(ctx context.Context, b *Booking) (context.Context, context
 	return context.WithTimeoutCause(ctx, h.ends+overtime-now(), errSpent)
 }
 
+// outlasted gives a start back that is too late, because the answer was: what fitted
+// into MaxWait when it was asked for fits no more.
+func (h *hold) outlasted(ctx context.Context, g Grant) error {
+	if !g.OK || h.maxWait <= 0 || h.due <= h.ends+overtime/2 {
+		return nil
+	}
+	h.room, h.roomBy = max(0, h.ends-now()), "MaxWait is"
+	h.cancel()
+	if g.Held < 0 {
+		return h.failure(ctx, errSpent)
+	}
+	return h.refusal(g)
+}
+
 // kept is how long an answer may be kept from its caller while the store is told
 // what it means: a MaxWait that is over is over for that, too.
 func (h *hold) kept() time.Duration {

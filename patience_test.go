@@ -79,3 +79,42 @@ func TestMaxWaitIsNotSpentOnDialling(t *testing.T) {
 		require.Len(t, store.booked(), 2)
 	})
 }
+
+// TestP12_ALateAnswerTakesItsPartOfMaxWait: a start fitted into MaxWait when the store
+// decided, but its answer took so long that it does not any more. The caller does not
+// sleep until then, and the next one finds the place free.
+func TestP12_ALateAnswerTakesItsPartOfMaxWait(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		maxWait time.Duration
+		refused bool
+	}{
+		{"too late", 1500 * ms, true},
+		{"just in time", 1700 * ms, false},
+		{"as long as it takes", 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, s := newSpy(), newStarts()
+				tr := must(throttle.New(throttle.Config{
+					Store: store, Base: s, MaxWait: c.maxWait, Policies: []throttle.Policy{onePerSecond},
+				}))
+				line(t, tr, 1, home)
+				store.change = func(g *throttle.Grant) {
+					if len(store.booked()) == 2 {
+						time.Sleep(600 * ms) // on its way
+						g.Age = 600 * ms
+					}
+				}
+				err := send(t, tr, get(t, home))
+				if !c.refused {
+					require.NoError(t, err)
+					return
+				}
+				require.EqualError(t, err, `throttle: policy "p" (1/s): would wait 1.04s, but MaxWait is 900ms`)
+				require.Equal(t, 600*ms, time.Since(s.begin))
+				require.Equal(t, 1, store.cancels)
+			})
+		})
+	}
+}

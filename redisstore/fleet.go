@@ -27,6 +27,9 @@ func (s *Store) bookRedis(ctx context.Context, b *throttle.Booking) (throttle.Gr
 	if err != nil || again == 0 {
 		return g, err
 	}
+	if b.MaxWait > 0 {
+		again = min(again, remaining(b.MaxWait, since)) // a slow answer took the rest of it
+	}
 	if err := rest(ctx, again); err != nil {
 		return throttle.Grant{Held: -1}, err
 	}

@@ -101,3 +101,43 @@ func TestP12_ToldOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestP12_ASlowCallIsNoLoss holds a call up until the row of its budget is over and its
+// key gone. What the program knew when it wrote the call is over, too: nothing was lost,
+// and nobody is kept.
+func TestP12_ASlowCallIsNoLoss(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := newSharers(t, server, 1, nil, forty)
+		s, one := c.nodes[0].store, charge("one", throttle.PerSecond(1))
+		book(t, s, one)
+		away(true, c.nodes...)
+		time.AfterFunc(2500*time.Millisecond, func() {
+			require.NoError(t, server.Client(t).FlushDB(t.Context()).Err()) // in production it has expired
+			back(c.nodes...)
+		})
+		require.Equal(t, 2500*time.Millisecond, bookLost(t, s, one))
+		c.end()
+	})
+}
+
+// TestP12_TellingIsNoExcuse: who has a MaxWait does not wait longer for others to tell,
+// though the answer that asked for it was slow.
+func TestP12_TellingIsNoExcuse(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := newSharers(t, server, 1, nil, forty)
+		s, many := c.nodes[0].store, charge("many", throttle.PerMinute(100))
+		book(t, s, many)
+		require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
+		away(true, c.nodes...)
+		time.AfterFunc(900*time.Millisecond, func() { back(c.nodes...) })
+		k, asked := booking(many), time.Now()
+		k.MaxWait = 1500 * time.Millisecond
+		g, err := s.Book(t.Context(), k)
+		require.NoError(t, err)
+		require.False(t, g.OK)
+		require.Equal(t, k.MaxWait, time.Since(asked))
+		c.end()
+	})
+}

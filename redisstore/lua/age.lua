@@ -40,6 +40,10 @@ local function lead(r, now)
   local ago, at, birth, count = struct.unpack('<dddd', blob, from)
   local sure, slack = at < 0, STALL + ago / STEADY
   at = math.abs(at)
+  if not r.stored then
+    -- What the program says is too old by what this call took: that may have outlived the row.
+    return (not sure and ago >= 0 and now - at - ago > slack) and 1 or 0, 0, sure
+  end
   if ago < 0 or at > r.seen and (birth ~= r.birth or count > r.count or is_outdated(from)) then
     return 0
   end
