@@ -13,6 +13,16 @@ type edges struct {
 	told       bool // the server has just told now: else it is a guess
 }
 
+// due is the time at which a call that is written now should be there, by the server's
+// clock; 0 if nobody knows that clock, or the server has told it just because a call
+// was late.
+func (e edges) due(s *Store) int64 {
+	if e.told || s.skew.Load() == 0 {
+		return 0
+	}
+	return e.now
+}
+
 // edgesAhead is how many windows beyond the needed ones are sent along, so that
 // a queue of a few windows costs no second call.
 const edgesAhead = 3

@@ -44,6 +44,7 @@ func (s *Store) call(p script, write func(edges) ([]string, numbers), more ...an
 		}
 		switch v.at(0) {
 		case answerDone:
+			s.skew.Store(v.at(1) - time.Now().UnixMicro())
 			return v.from(1), nil
 		case answerLate:
 			return nil, errOvertaken

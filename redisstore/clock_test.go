@@ -152,7 +152,7 @@ func TestP9_WrongLocalClock(t *testing.T) {
 	server := redistest.Shared(t)
 	shanghai := time.FixedZone("UTC+8", 8*60*60)
 	for by, calls := range map[time.Duration]int{
-		-1000 * time.Hour: 5, -25 * time.Hour: 4, 25 * time.Hour: 5, 1000 * time.Hour: 5,
+		-1000 * time.Hour: 5, -25 * time.Hour: 4, 25 * time.Hour: 4, 1000 * time.Hour: 5,
 	} {
 		t.Run(by.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

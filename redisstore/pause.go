@@ -39,12 +39,12 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 	}
 	asked := time.Now()
 	v, err := s.retry(ctx, nil, func() (numbers, error) {
-		left := d
-		if d > 0 {
-			left = max(0, d-time.Since(asked)) // Redis may have been away
-		}
 		return s.call(p, func(e edges) ([]string, numbers) {
-			return []string{key}, e.appendRule(numbers(nil).add(micros(left)), 1, &c)
+			left := d
+			if d > 0 {
+				left = max(0, d-time.Since(asked)) // Redis may have been away
+			}
+			return []string{key}, e.appendRule(numbers(nil).add(micros(left), e.due(s)), 1, &c)
 		}, s.pauseChannel(c.Budget.Group))
 	})
 	if err != nil {

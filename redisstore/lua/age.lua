@@ -3,6 +3,12 @@
 local STALL = 50000 -- by so much a call may be slower than the one before
 local STEADY = 1000 -- and two clocks differ by one part in so many
 
+-- is_late reports whether a call is here so long after it was due that what it says of
+-- lengths of time must be said again. Perhaps only the clock was set.
+local function is_late(now, due)
+  return due ~= 0 and now - due > STALL
+end
+
 -- freeze keeps cancelled places taken until everything booked so far is over.
 local function freeze(r)
   if r.size > 0 then

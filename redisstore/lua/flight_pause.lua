@@ -3,13 +3,17 @@
 --
 -- KEYS  1 the flight
 -- ARGV  1 the time in microseconds, or '' for the server's clock
---       2 numbers, 8 bytes each: for how long, in microseconds, below 0 to open
+--       2 numbers, 8 bytes each: for how long, in microseconds, below 0 to open;
+--         when the call should be here, or 0
 --       3 the channel of such news
 --
 -- Result and news as of pause.lua.
 
 local now = clock(ARGV[1])
-local length = struct.unpack('<d', blob)
+local length, due = struct.unpack('<dd', blob)
+if is_late(now, due) then
+  return struct.pack('<ddd', 1, now, now)
+end
 local f = load_flight(KEYS[1], now)
 compare(f, 0, 0, now)
 local old = f.pause

@@ -4,18 +4,19 @@
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: for how long, in microseconds, below 0 to open;
---         its rule
+--         when the call should be here, or 0; its rule
 --       3 the channel of such news
 --
 -- Result as of book.lua: 0, now, the end of the pause, or 0, and whether that
--- is new; or 1, now, now if edges around now are needed.
+-- is new; or 1, now, now if edges around now are needed, or the call is so late that
+-- the length is not true any more.
 -- News are the end, how long that is from now, and the key.
 
 local now = clock(ARGV[1])
-local length
-length, here = struct.unpack('<d', blob, here)
+local length, due
+length, due, here = struct.unpack('<dd', blob, here)
 local r = load(KEYS[1])
-if not advance(r, now, rule()) then
+if is_late(now, due) or not advance(r, now, rule()) then
   return struct.pack('<ddd', 1, now, now)
 end
 local old = r.paused
