@@ -17,7 +17,7 @@ type edges struct {
 // clock; 0 if nobody knows that clock, or the server has told it just because a call
 // was late.
 func (e edges) due(s *Store) int64 {
-	if e.told || s.skew.Load() == 0 {
+	if e.told || !s.clocked.Load() {
 		return 0
 	}
 	return e.now

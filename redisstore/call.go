@@ -42,9 +42,9 @@ func (s *Store) call(p script, write func(edges) ([]string, numbers), more ...an
 		case v.size() < 2 || !v.sound():
 			return nil, errAnswer
 		}
+		s.hearClock(v.at(1))
 		switch v.at(0) {
 		case answerDone:
-			s.skew.Store(v.at(1) - time.Now().UnixMicro())
 			return v.from(1), nil
 		case answerLate:
 			return nil, errOvertaken
@@ -52,8 +52,13 @@ func (s *Store) call(p script, write func(edges) ([]string, numbers), more ...an
 		if v.at(0) != answerEdges || v.size() != 3 || v.at(2)-v.at(1) > 2*micros(throttle.Farthest) {
 			return nil, errAnswer
 		}
-		s.skew.Store(v.at(1) - time.Now().UnixMicro())
 		e = edges{now: v.at(1), until: max(v.at(2), v.at(1)+2*(e.until-e.now)), told: true}
 	}
 	return nil, errFar
+}
+
+// hearClock notes the server's time.
+func (s *Store) hearClock(now int64) {
+	s.skew.Store(now - time.Now().UnixMicro())
+	s.clocked.Store(true)
 }

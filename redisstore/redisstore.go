@@ -66,7 +66,8 @@ type Store struct {
 	frugal   bool          // what is not worth a call is not told: see worth.go
 	mute     bool          // nobody is told what was lost: a test wants no calls in the background
 	now      func() string // the time for the scripts; "" lets them ask the server
-	skew     atomic.Int64  // the server's clock less ours, in microseconds: a guess, 0 before the first answer
+	skew     atomic.Int64  // the server's clock less ours, in microseconds: a guess
+	clocked  atomic.Bool   // skew was heard
 	askedAt  atomic.Int64  // when it was first asked what it has not answered; 0: it answered since
 	heardAt  atomic.Int64  // when Redis answered last, in nanoseconds; 0: it failed to since; see stuck.go
 }
