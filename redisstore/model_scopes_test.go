@@ -13,10 +13,6 @@ import (
 // all that is now is over.
 const modelWindow = 10 * time.Second
 
-// What does not hold yet, and is left out as long as it is named here: see
-// docs/model.md.
-const modelGapMark = true // a mark from before a step points into a block of a leaky bucket
-
 // The limits that are explored.
 var (
 	modelOne    = throttle.SlidingWindow(1, modelWindow)
@@ -80,9 +76,6 @@ func modelScopes(large bool) (all []modelScope) {
 		add := func(plans modelPlans, limits ...throttle.Limit) {
 			if limits[0].Kind() == throttle.Aligned && k.most.backs > 0 {
 				return // what a window is nobody can say then
-			}
-			if modelGapMark && limits[0].Kind() == throttle.Paced && k.most.backs > 0 {
-				k.most.cancels, k.most.lost = 0, 0
 			}
 			if !large {
 				all = append(all, modelTroubled(limits, plans, k, 1, 1))

@@ -9,10 +9,11 @@ local function is_late(now, due)
   return due ~= 0 and now - due > STALL
 end
 
--- freeze keeps cancelled places taken until everything booked so far is over.
-local function freeze(r)
+-- freeze keeps cancelled places taken until everything booked so far is over, and so
+-- much longer.
+local function freeze(r, longer)
   if r.size > 0 then
-    r.frozen = max(r.frozen, latest(r) + r.span)
+    r.frozen = max(r.frozen, latest(r) + r.span + (longer or 0))
   end
 end
 
@@ -118,12 +119,18 @@ local function step(r, now, shift, asleep, u)
   for i = 1, r.size do
     F[i], L[i] = F[i] + shift, L[i] + shift
   end
-  for _, f in ipairs({'lost', 'till', 'paused', 'frozen', 'opens'}) do
+  for _, f in ipairs({'lost', 'till', 'paused', 'opens'}) do
     if r[f] ~= 0 then
       r[f] = r[f] + shift
     end
   end
-  freeze(r)
+  -- Marks are times of the clock that they were booked by. They are over when it is later
+  -- than them by both clocks, or they would point to starts of others.
+  local block = u.kind == PACED and r.size > 0 and (min(r.N[r.size], u.n) - 1) * u.span or 0
+  if r.frozen ~= 0 then
+    r.frozen = r.frozen + max(0, shift)
+  end
+  freeze(r, max(0, -shift) + block)
   if u.kind == ALIGNED then
     still_counts(r, now, few)
   end

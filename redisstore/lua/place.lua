@@ -52,9 +52,10 @@ local function place(r, t, s)
 end
 
 -- remove takes the booking of search s at t back out, and reports whether there
--- was anything to take.
+-- was anything to take. A mark from before a step of the clock may lie in a block of
+-- later starts, however late it comes.
 local function remove(r, t, s)
-  if r.seen < r.frozen then
+  if r.seen < r.frozen or t <= r.frozen - r.span then
     return false
   end
   open(r)
