@@ -41,7 +41,6 @@ func TestP12_DeadConnections(t *testing.T) {
 		all.Wait()
 	}
 	tunnel.Freeze()
-	s.Unheard()
 	tunnel.Thaw()
 	ctx, cancel := context.WithTimeout(t.Context(), inTheEnd)
 	defer cancel()

@@ -25,14 +25,11 @@ func silence(s *stage) {
 	s.back()
 }
 
-// readTimeout is how long a client of Redis waits for an answer by default.
-const readTimeout = 5 * time.Second
-
 func halfOpen(s *stage) {
 	s.harm()
 	s.eachWire((*wire).deafen)
 	s.back()
-	s.scene.grace, s.scene.rest = readTimeout, 9*time.Second
+	s.scene.rest = 9 * time.Second
 }
 
 func cut(s *stage) {

@@ -71,7 +71,6 @@ type scene struct {
 	opens  time.Duration // when a penalty ended; 0: none
 	closed time.Duration // from when on it must have kept everybody away
 	rest   time.Duration // how long to look on, if longer than usual
-	grace  time.Duration // what it may take a client with its defaults to notice
 	forgot bool          // the store lost what it knew
 }
 

@@ -72,7 +72,7 @@ func (a *account) tooLate() (all []string) {
 	switch {
 	case a.resumed < 0:
 		sayf("the fleet did not go back to work")
-	case a.resumed > mostSilence+a.grace+a.stall:
+	case a.resumed > mostSilence+a.stall:
 		sayf("the fleet went back to work %v after the return", a.resumed.Round(time.Millisecond))
 	}
 	switch {
@@ -87,7 +87,7 @@ func (a *account) tooLate() (all []string) {
 
 // boardingBy is how long after the return something must be in flight again.
 func (a *account) boardingBy() time.Duration {
-	by := mostSilence + a.grace + a.stall
+	by := mostSilence + a.stall
 	if a.forgot {
 		by += forgetting
 	}
