@@ -17,8 +17,8 @@ var errDoubt = errors.New("throttle: there may be a penalty")
 func (h *hold) unsure() bool { return now()-h.sure > fresh+min(h.ahead(), h.asking) }
 
 // ahead is how much before the start it is time to confirm it: as long as the
-// store takes to answer, if that matters. What it took this caller counts too,
-// because the mean is long in forgetting that the store was away.
+// store takes to answer, if that matters. What it took this caller counts, too: what is
+// believed of the store may be of another time.
 func (h *hold) ahead() time.Duration {
 	if lag := min(h.lag.get(), h.grant.Age); lag > fresh {
 		return lag
