@@ -99,7 +99,7 @@ func (h *hold) book(ctx context.Context) error {
 	}
 	asked := now()
 	if h.came == 0 {
-		h.came, h.ends = asked, asked+max(0, h.maxWait)
+		h.came, h.ends = asked, asked+min(max(0, h.maxWait), Farthest)
 	}
 	b := &h.booking
 	b.MaxWait = h.patience(ctx, asked)

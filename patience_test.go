@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,6 +93,7 @@ func TestP12_ALateAnswerTakesItsPartOfMaxWait(t *testing.T) {
 		{"too late", 1500 * ms, true},
 		{"just in time", 1700 * ms, false},
 		{"as long as it takes", 0, false},
+		{"as long as can be", math.MaxInt64, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
