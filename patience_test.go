@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 )
 
 // A doubtStore takes long to confirm a start, and then says no. From its last
@@ -93,7 +94,6 @@ func TestP12_ALateAnswerTakesItsPartOfMaxWait(t *testing.T) {
 		{"too late", 1500 * ms, true},
 		{"just in time", 1700 * ms, false},
 		{"as long as it takes", 0, false},
-		{"as long as can be", math.MaxInt64, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -118,5 +118,17 @@ func TestP12_ALateAnswerTakesItsPartOfMaxWait(t *testing.T) {
 				require.Equal(t, 1, store.cancels)
 			})
 		})
+	}
+}
+
+// TestMaxWaitAsLongAsCanBe is not in a bubble, where the process began in the future
+// and nothing overflows.
+func TestMaxWaitAsLongAsCanBe(t *testing.T) {
+	tr := must(throttle.New(throttle.Config{
+		Store: memstore.New(), Base: newStarts(), MaxWait: math.MaxInt64,
+		Policies: []throttle.Policy{{Name: "p", Limit: throttle.SlidingWindow(1, 20*ms)}},
+	}))
+	for range 2 {
+		require.NoError(t, send(t, tr, get(t, home)))
 	}
 }
