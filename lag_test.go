@@ -99,7 +99,8 @@ func TestP3_CallersShareAHiccup(t *testing.T) {
 // are fast, as in a cluster with a node that is ill. Its caller gets through.
 func TestP3_ABudgetThatIsFarAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := must(throttle.New(throttle.Config{Store: farStore{memstore.New()}, Base: newStarts(), Policies: []throttle.Policy{
+		spy := newSpy()
+		tr := must(throttle.New(throttle.Config{Store: farStore{spy}, Base: newStarts(), Policies: []throttle.Policy{
 			{Name: "far", Match: "/far", Limit: throttle.PerSecond(1000)},
 			{Name: "near", Match: "/near", Limit: throttle.PerSecond(1000)},
 		}}))
@@ -116,6 +117,11 @@ func TestP3_ABudgetThatIsFarAway(t *testing.T) {
 		defer over()
 		require.NoError(t, send(t, tr, get(t, home+"far").WithContext(patient)))
 		require.Equal(t, 700*ms, time.Since(begin), "the seventh booking asks for enough room")
+		booked := slices.DeleteFunc(spy.booked(), func(b throttle.Booking) bool { return b.Charges[0].Budget.Policy != "far" })
+		require.Len(t, booked, 7)
+		require.NotZero(t, booked[5].Instead)
+		require.Zero(t, booked[6].Instead, "it was given back by then")
+		require.Equal(t, 1, spy.cancelled())
 		cancel()
 		near.Wait()
 	})
