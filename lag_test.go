@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 )
 
 // roomAfter returns how much room the next booking asks for when the store took
