@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 )
 
 func main() {
@@ -49,8 +51,9 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	seen, err := runAll(ctx, *root, chosen, min(max(1, *atOnce), 2), out)
-	if err == nil && *write {
-		err = keep(*root, all, seen)
+	if *write { // also if it was ended before its end
+		seen = slices.DeleteFunc(seen, func(r trial) bool { return r.verdict == "" })
+		err = errors.Join(err, keep(*root, all, seen))
 	}
 	if err != nil {
 		return err
