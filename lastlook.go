@@ -1,9 +1,12 @@
 package throttle
 
-import "net/http/httptrace"
+import (
+	"crypto/tls"
+	"net/http/httptrace"
+)
 
 // connected is the last look: the connection is there, nothing is written yet.
-func (j *journey) connected(httptrace.GotConnInfo) {
+func (j *journey) connected(info httptrace.GotConnInfo) {
 	j.last.Lock()
 	defer j.last.Unlock()
 	if j.failed != nil || j.over {
@@ -19,6 +22,7 @@ func (j *journey) connected(httptrace.GotConnInfo) {
 			j.event(j.req.Context(), outcome(err), j.waited(), err)
 		}
 		j.stop(err)
+		sever(info, j.req.URL.Scheme == "https")
 	}
 }
 
@@ -29,6 +33,18 @@ func (j *journey) stop(err error) {
 	j.failed = err
 	j.url.Opaque = "\x7f"
 	j.line.cut(err)
+}
+
+// sever closes a connection of HTTP/1, which carries nothing but this request: a base
+// that sends a clone of it has a URL of its own. One of HTTP/2 is shared, and there the
+// end of the context is enough.
+func sever(info httptrace.GotConnInfo, secure bool) {
+	switch c, ok := info.Conn.(*tls.Conn); {
+	case ok && c.ConnectionState().NegotiatedProtocol != "h2":
+		_ = c.NetConn().Close()
+	case !ok && !secure && info.Conn != nil:
+		_ = info.Conn.Close()
+	}
 }
 
 // depart returns when the request may be written, or errFar if the attempt is to

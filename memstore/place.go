@@ -79,7 +79,7 @@ func (r *row) settle(t int64, u *rule, cost int64) {
 // remove takes the booking at t back out, and reports whether it could.
 func (r *row) remove(t int64, u *rule) bool {
 	i := r.after(t)
-	if i == len(r.entries) || r.entries[i].first > t || r.seen < r.frozen {
+	if i == len(r.entries) || r.entries[i].first > t || t <= r.frozen {
 		return false
 	}
 	e := r.entries[i]

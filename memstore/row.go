@@ -46,7 +46,7 @@ type row struct {
 	most   int64 // no span holds more than this
 	until  int64 // span and most are needed until then, even if a caller's limit is smaller
 	paused int64 // closed until then; kept for the slow start after it
-	frozen int64 // until then cancelled places stay taken
+	frozen int64 // places up to then stay taken when they are cancelled
 
 	level  int64 // Bucket: what was spent of it at lost, in units; see bucket.go
 	micros int64 // units of a token in level; negative: other limits added to it; 0: it was no bucket
@@ -105,7 +105,7 @@ func (r *row) remember(now int64, u *rule) {
 		r.lost, r.level = now-back, 0
 	}
 	if u.kind == throttle.Paced && keep != r.span && r.span > 0 {
-		r.freeze() // blocks of another unit cannot be told apart
+		r.freeze(0) // blocks of another unit cannot be told apart
 	}
 	if now >= r.until {
 		r.span, r.most = keep, most
@@ -143,6 +143,9 @@ func (r *row) prune(now int64, u *rule) {
 	}
 }
 
+// marked is so far ahead as starts of a short limit are booked.
+const marked = 10_000_000
+
 // stepBack moves the row to a clock that shows less than before, as if no time
 // had passed since. Entries still to come are widened to begin now: their
 // callers have slept for an unknown while.
@@ -152,12 +155,14 @@ func (r *row) stepBack(now int64) {
 		r.entries[i].first += shift
 		r.entries[i].last += shift
 	}
-	for _, t := range []*int64{&r.lost, &r.until, &r.paused, &r.frozen} {
+	for _, t := range []*int64{&r.lost, &r.until, &r.paused} {
 		if *t != 0 {
 			*t += shift
 		}
 	}
-	r.freeze()
+	// Marks are times of the clock that they were booked by: those of before may point
+	// to starts of others, however late they come.
+	r.freeze(min(-shift, max(r.span, marked)))
 	k := len(r.entries) - 1
 	if k < 0 || r.entries[k].last <= now {
 		return
@@ -169,10 +174,11 @@ func (r *row) stepBack(now int64) {
 	r.entries[k].first = min(r.entries[k].first, now)
 }
 
-// freeze keeps cancelled places taken until everything booked so far is over.
-func (r *row) freeze() {
+// freeze keeps cancelled places taken of all that was booked so far: up to the last
+// start, or a mark that is so much later.
+func (r *row) freeze(later int64) {
 	if k := len(r.entries); k > 0 {
-		r.frozen = max(r.frozen, r.entries[k-1].last+r.span)
+		r.frozen = max(r.frozen, r.entries[k-1].last+later)
 	}
 }
 

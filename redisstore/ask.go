@@ -73,7 +73,7 @@ func (s *Store) wonder(v *vigil) *question {
 		s.asks.all[channel] = a
 		go s.inquire(channel, a)
 	}
-	if a.next == nil {
+	if a.next == nil || a.next.ctx.Err() != nil { // or nobody waits for it any more
 		a.next = &question{keys: make(map[string]closing), failed: make(chan struct{}), done: make(chan struct{})}
 		a.next.ctx, a.next.stop = context.WithCancel(context.Background())
 	}

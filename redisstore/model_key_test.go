@@ -184,7 +184,9 @@ func (k *modelWriter) row(raw string) {
 		case i == modelHeadSeen && !k.clockMatters():
 		case i == modelHeadLost && k.limits[0].Kind() != throttle.Bucket:
 			k.num(max(t-k.w.clock, -k.longest()-1))
-		case i == modelHeadFrozen, i == modelHeadOpens:
+		case i == modelHeadFrozen:
+			k.num(max(t-k.w.clock, -4*k.longest()))
+		case i == modelHeadOpens:
 			k.num(max(t-k.w.clock, 0))
 		case i == modelHeadPaused:
 			k.num(max(t-k.w.clock, -4*k.longest()))

@@ -141,3 +141,22 @@ func TestP12_TellingIsNoExcuse(t *testing.T) {
 		c.end()
 	})
 }
+
+// TestP7_PlacesAfterALoss are given back, though what was booked again is not.
+func TestP7_PlacesAfterALoss(t *testing.T) {
+	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
+		five := charge("five", throttle.PerMinute(5))
+		for range 5 {
+			require.Zero(t, book(t, s, five))
+		}
+		require.NoError(t, client.FlushDB(t.Context()).Err())
+		k := booking(five)
+		want := ask(t, s, k)
+		require.True(t, want.OK)
+		for range 100 {
+			s.Cancel(k, want)
+			got := ask(t, s, k)
+			require.Equal(t, want.Mark, got.Mark)
+		}
+	})
+}

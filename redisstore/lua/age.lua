@@ -1,6 +1,7 @@
 -- Time passing over a row, and what is known of times that it has forgotten.
 
 local STALL = 50000 -- by so much a call may be slower than the one before
+local MARKED = 10000000 -- so far ahead starts of a short limit are booked
 local STEADY = 1000 -- and two clocks differ by one part in so many
 
 -- is_late reports whether a call is here so long after it was due that what it says of
@@ -9,11 +10,11 @@ local function is_late(now, due)
   return due ~= 0 and now - due > STALL
 end
 
--- freeze keeps cancelled places taken until everything booked so far is over, and so
--- much longer.
-local function freeze(r, longer)
+-- freeze keeps cancelled places taken of all that was booked so far: up to the last
+-- start, or a mark that is so much later.
+local function freeze(r, later)
   if r.size > 0 then
-    r.frozen = max(r.frozen, latest(r) + r.span + (longer or 0))
+    r.frozen = max(r.frozen, latest(r) + (later or 0))
   end
 end
 
@@ -124,13 +125,9 @@ local function step(r, now, shift, asleep, u)
       r[f] = r[f] + shift
     end
   end
-  -- Marks are times of the clock that they were booked by. They are over when it is later
-  -- than them by both clocks, or they would point to starts of others.
-  local block = u.kind == PACED and r.size > 0 and (min(r.N[r.size], u.n) - 1) * u.span or 0
-  if r.frozen ~= 0 then
-    r.frozen = r.frozen + max(0, shift)
-  end
-  freeze(r, max(0, -shift) + block)
+  -- Marks are times of the clock that they were booked by: those of before may point to
+  -- starts of others, however late they come.
+  freeze(r, min(max(0, -shift), max(r.span, MARKED)))
   if u.kind == ALIGNED then
     still_counts(r, now, few)
   end

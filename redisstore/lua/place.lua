@@ -52,10 +52,9 @@ local function place(r, t, s)
 end
 
 -- remove takes the booking of search s at t back out, and reports whether there
--- was anything to take. A mark from before a step of the clock may lie in a block of
--- later starts, however late it comes.
+-- was anything to take.
 local function remove(r, t, s)
-  if r.seen < r.frozen or t <= r.frozen - r.span then
+  if t <= r.frozen then
     return false
   end
   open(r)

@@ -57,8 +57,8 @@ end
 --   seen               the latest time that anybody asked
 --   lost               no start later than this was forgotten; 0: none was
 --   span, most, till   see remember
---   paused, frozen     closed until then, kept for ramp.lua; cancelled places stay
---                      taken until then
+--   paused, frozen     closed until then, kept for ramp.lua; places up to then stay
+--                      taken when they are cancelled
 --   level, unit        see bucket.lua
 --   birth, count       this life of the row, and how many starts it had
 --   b1, n1 … b3, n3    the same of earlier lives; see repair.lua
