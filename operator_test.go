@@ -40,6 +40,19 @@ func TestP11_AnOperatorClosesAPolicysBudget(t *testing.T) {
 	})
 }
 
+// TestP11_AnOperatorsPauseIsCapped, as every other.
+func TestP11_AnOperatorsPauseIsCapped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTransport(t, newStarts(), throttle.Policy{Name: "p", Limit: throttle.PerHour(9)})
+		operator, err := tr.Limiter("p")
+		require.NoError(t, err)
+		require.NoError(t, operator.Pause(t.Context(), "", 100*365*24*time.Hour))
+		st, err := operator.Status(t.Context(), "")
+		require.NoError(t, err)
+		require.Equal(t, throttle.MaxPenalty, st.Paused)
+	})
+}
+
 // TestP11_EventsSayWhetherABudgetIsClosed or merely full.
 func TestP11_EventsSayWhetherABudgetIsClosed(t *testing.T) {
 	for name, closed := range map[string]bool{"closed": true, "full": false} {

@@ -25,15 +25,29 @@ func table(all []mutation, kept map[string]record) string {
 	var rows strings.Builder
 	for _, m := range all {
 		r := kept[m.name]
-		count[r.verdict]++
-		end := "`" + r.by + "`"
-		if r.verdict != killed {
-			end = "explained: " + m.why
+		if r.id != m.id() {
+			r.verdict = unseen
 		}
-		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", m.promise, m.file, m.what, end)
+		count[r.verdict]++
+		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", m.promise, m.file, m.what, end(m, r))
 	}
-	return fmt.Sprintf("%d mutations: %d killed, %d explained.\n\n| promise | in | what is broken | killed by |\n|---|---|---|---|\n%s",
-		len(all), count[killed], count[excused], rows.String())
+	return fmt.Sprintf("%d mutations: %d killed, %d explained, %d survived, %d not run yet as they are now.\n\n"+
+		"| promise | in | what is broken | killed by |\n|---|---|---|---|\n%s",
+		len(all), count[killed], count[excused], count[survived], count[unseen], rows.String())
+}
+
+// unseen is the verdict on what was not run, or has changed since.
+const unseen verdict = "not run yet"
+
+// end says what became of a mutation.
+func end(m mutation, r record) string {
+	switch r.verdict {
+	case killed:
+		return "`" + r.by + "`"
+	case excused:
+		return "explained: " + m.why
+	}
+	return string(r.verdict)
 }
 
 // number is that of a promise.
