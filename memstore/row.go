@@ -143,7 +143,8 @@ func (r *row) prune(now int64, u *rule) {
 	}
 }
 
-// marked is so far ahead as starts of a short limit are booked.
+// marked bounds for how far ahead marks of before a step are told from those after it,
+// in microseconds. Few queues of a short limit are longer, and more would keep places taken.
 const marked = 10_000_000
 
 // stepBack moves the row to a clock that shows less than before, as if no time

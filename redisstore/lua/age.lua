@@ -1,7 +1,7 @@
 -- Time passing over a row, and what is known of times that it has forgotten.
 
 local STALL = 50000 -- by so much a call may be slower than the one before
-local MARKED = 10000000 -- so far ahead starts of a short limit are booked
+local MARKED = 10000000 -- so far ahead marks of before a step are not believed; few queues of a short limit are longer
 local STEADY = 1000 -- and two clocks differ by one part in so many
 
 -- is_late reports whether a call is here so long after it was due that what it says of
