@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -69,14 +70,28 @@ func (j *journey) early() time.Duration {
 
 // drop is for a request that was to wait for another attempt and gets none,
 // because the base went on or panicked. It may have arrived: its start stays
-// booked.
+// booked, or one is booked for it.
 func (j *journey) drop() {
 	if !j.grant.OK {
+		turn := j.inLine()
 		j.cancel()
+		if turn {
+			j.owe()
+		}
 	}
 	if j.regained != nil {
 		j.regained.Close()
 		j.regained = nil
+	}
+}
+
+// owe books a start for what may have arrived, however far away it is.
+func (j *journey) owe() {
+	ctx, cancel := j.toTell(tellTime)
+	defer cancel()
+	b := Booking{Charges: slices.DeleteFunc(slices.Clone(j.booking.Charges), inFlightOnly), MaxWait: -1}
+	if _, err := j.store.Book(ctx, &b); err != nil {
+		j.failedTo(ctx, &b.Charges[0], 0, err)
 	}
 }
 

@@ -80,10 +80,23 @@ func TestP11_ALongBanIsNotWaitedForWithAConnection(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var bodies []string
 				store, d, seen, body := newWatchSpy(), newDialer(always(time.Second)), &events{}, newOnceBody()
-				tr := must(throttle.New(throttle.Config{Store: store, Base: orderly(d, &bodies), Observe: seen.observe,
+				var gaveUp []time.Duration
+				attempt := orderly(d, &bodies)
+				tr := must(throttle.New(throttle.Config{Store: store, Observe: seen.observe,
+					Base: base(func(r *http.Request) (*http.Response, error) {
+						resp, err := attempt(r)
+						if err != nil {
+							gaveUp = append(gaveUp, time.Since(d.handed.begin))
+						}
+						return resp, err
+					}),
 					Policies: []throttle.Policy{ninePerSecond}}))
 				_, err := banned(t, store, tr, post(t, home, body), c.ban)
 				require.NoError(t, err)
+				require.Len(t, gaveUp, len(c.handed)-1)
+				for _, at := range gaveUp {
+					require.Equal(t, time.Second, at, "at once when it is connected")
+				}
 				require.Equal(t, c.handed, d.handed.seen())
 				require.Equal(t, []time.Duration{300*ms + c.ban}, d.written.seen())
 				require.Equal(t, []string{"whole"}, bodies)

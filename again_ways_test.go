@@ -15,8 +15,17 @@ import (
 
 // TestP13_NewPoliciesWhileItWaitsForAnotherAttempt let it pass, with its body.
 func TestP13_NewPoliciesWhileItWaitsForAnotherAttempt(t *testing.T) {
-	for name, body := range map[string]io.Reader{"once": newOnceBody(), "with GetBody": strings.NewReader("whole")} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		body io.Reader
+		at   time.Duration
+	}{
+		{"once, in line", newOnceBody(), 20 * time.Second},
+		{"once, its start is near", newOnceBody(), 59100 * ms},
+		{"with GetBody, in line", strings.NewReader("whole"), 20 * time.Second},
+		{"with GetBody, its start is near", strings.NewReader("whole"), 59100 * ms},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var bodies []string
 				store, d := newWatchSpy(), newDialer(always(time.Second))
@@ -30,22 +39,26 @@ func TestP13_NewPoliciesWhileItWaitsForAnotherAttempt(t *testing.T) {
 						}
 						return send(r)
 					})}))
-				time.AfterFunc(20*time.Second, func() { _ = tr.SetPolicies(nil) })
-				r := post(t, home, body)
+				time.AfterFunc(c.at, func() { _ = tr.SetPolicies(nil) })
+				r := post(t, home, c.body)
 				own := r.Body
 				charge := tr.Explain(r)[0]
 				time.AfterFunc(300*ms, func() { _ = store.Pause(t.Context(), charge, time.Minute) })
 				begin := time.Now()
 				resp, err := tr.RoundTrip(r)
 				require.NoError(t, err)
-				require.Equal(t, 20*time.Second, time.Since(begin))
+				require.Equal(t, c.at, time.Since(begin))
 				require.Same(t, r, resp.Request)
 				require.Equal(t, own, r.Body, "the caller's request is as it was")
 				require.Equal(t, []string{"whole"}, bodies)
-				if b, ok := body.(*onceBody); ok {
+				if b, ok := c.body.(*onceBody); ok {
 					require.EqualValues(t, 1, b.closed.Load())
 				}
-				store.allStopped(t)
+				require.Empty(t, store.going, "no watch goes on")
+				require.Equal(t, c.at > 59*time.Second, store.begun == 1, "over a start, and not over a place in line")
+				st, err := store.Status(t.Context(), charge)
+				require.NoError(t, err)
+				require.Zero(t, st.Waiting, "its place is given back")
 			})
 		})
 	}

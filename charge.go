@@ -53,9 +53,14 @@ func (c Charge) Refill() (tokens, micros int64) {
 // rounded: a row full of them still fits the numbers of every store.
 const maxBucket = 1 << 44
 
-// smear bounds what pacing can cost: a full window of waiting starts leaves
-// within it, or within a quarter of a shorter window.
-const smear = 250 * time.Millisecond
+// Those who wait for a window leave evenly. A short one that is always in use flows:
+// its starts are nearly as far apart as the limit has it, and a store may place them a
+// little further apart while it is full. Of a longer one a short job's last requests must
+// not wait for all, so a full window leaves within a moment.
+const (
+	evenMost = 2 * time.Second
+	smear    = 250 * time.Millisecond
+)
 
 // pace is the Pace of a policy's charges. Without it all that waits for a window
 // would leave at one moment, come back at one moment, and be served in the order
@@ -64,7 +69,11 @@ func pace(l Limit) time.Duration {
 	if l.kind != Sliding || l.n < 1 {
 		return 0
 	}
-	return (min(l.per/4, smear) / time.Duration(l.n)).Truncate(time.Microsecond)
+	within := smear
+	if l.per <= evenMost {
+		within = l.per * 9 / 10
+	}
+	return (within / time.Duration(l.n)).Truncate(time.Microsecond)
 }
 
 // ceilMicro rounds up to whole microseconds, the unit of every store.

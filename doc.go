@@ -96,9 +96,19 @@
 // # Priorities
 //
 // [Policy.Headroom] is the share of a limit that requests of a priority must leave
-// free; [WithPriority] says which a request has. Low requests queue while others
-// find room at once, on the same budget. Nobody starves: a place that is booked is
-// never taken away again.
+// free; [WithPriority] says which a request has. Low requests wait while others
+// find room at once, on the same budget. Among those who wait in line High goes
+// before Normal, and Normal before Low, however long the others have waited; what
+// is booked, for the next second at most, is never taken away again.
+//
+// # Waiting
+//
+// Only the near future is booked: 750 ms, or a little more where the store is far away.
+// Whoever has to wait for longer stands in line, by arrival, for the whole fleet, and the
+// line moves: when others leave, a request turns out to have cost less, a limit is
+// raised, or a ban ends. A request that loses its start, because a connection took too
+// long or a penalty came, goes before all who came later. MaxWait and deadlines are
+// decided at once, by a guess of the wait: docs/line.md says how good it is.
 //
 // # Costs
 //
@@ -141,8 +151,8 @@
 // They book anew, or are refused if that cannot fit. Of several penalties the
 // latest end counts, and none lasts longer than [MaxPenalty]. After the end one
 // request goes first, a quarter of a second before the others, and a window of up
-// to 20 seconds comes back slowly: with an eighth of its limit at first, then a
-// quarter, then half. [Limiter.Pause] and [Limiter.Resume] do the same by hand.
+// to 20 seconds comes back slowly: with an eighth of its limit at first, then
+// half. [Limiter.Pause] and [Limiter.Resume] do the same by hand.
 //
 // An upstream may also say what is left of a quota that others use too:
 // [Policy.Quota] lowers what the fleet believes to have, and never raises it.

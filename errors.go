@@ -51,6 +51,8 @@ func (e *LimitError) Error() string {
 	switch {
 	case e.by == "":
 		return text
+	case e.by == over:
+		return text + ", but " + e.by
 	case e.room <= 0:
 		return text + ", but may not wait at all"
 	default:

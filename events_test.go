@@ -127,12 +127,14 @@ func TestEventsOfAStoreThatCannotBeAsked(t *testing.T) {
 
 func TestEventsOfAGrantThatIsTakenAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr, seen, about := watched(t, throttle.Config{Base: newDialer(always(100 * ms))})
-		line(t, tr, 2, home) // the second takes what is free before the first is connected
+		store := memstore.New()
+		tr, seen, about := watched(t, throttle.Config{Store: store, Base: newDialer(always(100 * ms))})
+		elsewhere(t, store, tr, 50*ms) // what is free before the first is connected
+		line(t, tr, 2, home)
 		require.Equal(t, []throttle.EventKind{
-			throttle.Started, throttle.Waiting, // both have their first grants
+			throttle.Started, throttle.Waiting, // the first has its grant, the second stands in line
 			throttle.Stale, throttle.Waiting, throttle.Started, // the first waits, connected; the second is handed on
-			throttle.Stale, throttle.Waiting, // its connection is late as well
+			throttle.Stale, // its connection is late as well, but nobody took its start
 		}, seen.kinds())
 		require.Equal(t, throttle.Event{Kind: throttle.Stale, Wait: 100 * ms}, seen.first(t, throttle.Stale))
 		require.Equal(t, event(about, throttle.Waiting, 2*spanOfOne-100*ms, nil), seen.all[3])

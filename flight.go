@@ -49,11 +49,11 @@ func (h *hold) board(ctx context.Context) error {
 		return h.book(ctx)
 	}
 	h.cancel()
-	g.Held = h.index(&b.booking, g.Held)
+	g.Held, g.Turn = h.index(&b.booking, g.Held), h.grant.Turn
 	if h.grant = g; !h.placed() {
 		return h.refusal(g)
 	}
-	h.tell(ctx, g)
+	h.tell(ctx, g, false)
 	return nil
 }
 
@@ -68,6 +68,9 @@ func (h *hold) apart() bool {
 // startsOnly reports whether a charge is for the start alone.
 func startsOnly(c Charge) bool { return c.Limit.kind != InFlight }
 
+// inFlightOnly reports whether a charge is for what runs.
+func inFlightOnly(c Charge) bool { return c.Limit.kind == InFlight }
+
 // index finds a charge of a boarding among all.
 func (h *hold) index(b *Booking, i int) int {
 	return slices.IndexFunc(h.booking.Charges, func(c Charge) bool {
@@ -75,9 +78,13 @@ func (h *hold) index(b *Booking, i int) int {
 	})
 }
 
-// lineUp waits for the caller's turn in line, whose end nobody can know.
+// lineUp waits for the caller's turn in line, whose end nobody can know. For one that
+// stands in line for a start there is a guess.
 func (h *hold) lineUp(ctx context.Context, w waiting) error {
 	var over, far <-chan time.Time
+	if w.inHand && h.inLine() && h.due > w.until {
+		return errFar
+	}
 	if h.maxWait > 0 {
 		timer := time.NewTimer(h.ends - now())
 		defer timer.Stop()
@@ -92,6 +99,9 @@ func (h *hold) lineUp(ctx context.Context, w waiting) error {
 	case <-h.grant.Ready:
 		return nil
 	case <-over:
+		if h.inLine() {
+			return nil // the store says how long it would be
+		}
 		h.cancel()
 		h.room, h.roomBy = h.maxWait, "MaxWait is"
 		return h.refusal(h.grant)

@@ -65,7 +65,7 @@ func TestP5_AStartIsKeptWhenWhatIsInFlightIsTaken(t *testing.T) {
 			came, came + spanOfOne + came, came + 2*spanOfOne + came, came + 3*spanOfOne + came, came + 4*spanOfOne + came,
 		}, s.seen())
 		require.Equal(t, s.seen()[4]+10*ms, time.Since(begin))
-		require.Len(t, store.booked(), 9, "two for each that waits")
+		require.Len(t, store.booked(), 1+3*4, "a place in line, a start and what is in flight for each that waits")
 		require.Zero(t, store.cancelled())
 		require.Equal(t, 5, store.released())
 	})
@@ -90,7 +90,7 @@ func TestP6_NoRoomInFlightAtTheStart(t *testing.T) {
 		require.Zero(t, e.Wait, "nobody knows")
 		all.Wait()
 		require.Equal(t, []time.Duration{0, 3500 * ms}, s.seen())
-		require.Len(t, store.booked(), 4, "one, and two more at the start and when room came")
+		require.Len(t, store.booked(), 1+3+1, "one; a place in line, a start and no room in flight; and when room came")
 	})
 }
 
@@ -106,10 +106,10 @@ func TestP6_NoRoomOnTheNodeAtTheStart(t *testing.T) {
 		crowd(t, tr, 2).Wait()
 		require.Equal(t, []time.Duration{0, 3500 * ms}, s.seen())
 		all := store.booked()
-		require.Len(t, all, 5)
-		require.Len(t, all[2].Charges, 1, "at the start, what is in flight")
-		require.Zero(t, all[2].MaxWait)
-		for _, b := range all[3:] {
+		require.Len(t, all, 6)
+		require.Len(t, all[3].Charges, 1, "at the start, what is in flight")
+		require.Zero(t, all[3].MaxWait)
+		for _, b := range all[4:] {
 			require.Len(t, b.Charges, 2, "for both, a place in line and then the start")
 			require.NotZero(t, b.Instead)
 		}

@@ -40,6 +40,13 @@ func (h *hold) late(parts time.Duration) time.Duration {
 	return max(0, age-h.jitter*parts/sevenths)
 }
 
+// spoilt reports whether the start, though it may be still to come, cannot be used in
+// time: the store's answer was on its way for too long to tell when it is. Then it is
+// taken anew at once, and not after the wait.
+func (h *hold) spoilt(parts time.Duration) bool {
+	return h.jitter > 0 && h.grant.Age-h.booking.Spread > h.jitter*parts/sevenths
+}
+
 // spread asks for room behind the start where the store is so far away that its
 // answer alone would use up what a grant may age. Others may hear answers that
 // are faster than this caller's, whose budgets may be elsewhere: in the long run
@@ -53,6 +60,18 @@ func (h *hold) spread() time.Duration {
 		lag = max(lag, h.grant.Age)
 	}
 	return min(max(0, lag+lag/4-h.jitter*handOn/sevenths/2), mostSpread(h.booking.Charges))
+}
+
+// keepPace lets starts flow evenly unless each needs much room behind it. Then they would
+// be as far apart as that room, and most of the limit would be lost: it is better used by
+// starts of one moment, which share their room.
+func (h *hold) keepPace() {
+	for i := range h.booking.Charges {
+		c := &h.booking.Charges[i]
+		if c.Pace = pace(c.Limit); h.booking.Spread > c.Pace/4 {
+			c.Pace = 0
+		}
+	}
 }
 
 // age counts the answers in a row that alone made the grant too old.

@@ -21,6 +21,9 @@ type hold struct {
 	room    time.Duration // how long the caller could wait when it last asked; negative: for ever
 	roomBy  string        // what bounds that, for the error
 
+	priority Priority      // among those who wait
+	returns  bool          // there was a start or a place before
+	lead     time.Duration // how much before its start it wants to be back
 	grant    Grant         // a start while its OK is true, a place in line while it has Ready
 	due      time.Duration // its start, or a little later: it is safe to use from then on
 	jitter   time.Duration // the least among the charges that count; 0: none has any
@@ -75,8 +78,8 @@ func (h *hold) await(ctx context.Context, w waiting) error {
 		case err != nil && err != errDoubt:
 		case !h.grant.OK:
 			err = h.book(ctx)
-		case h.late(w.parts) > 0:
-			h.event(ctx, Stale, now()-h.due, nil)
+		case h.late(w.parts) > 0 || h.spoilt(w.parts):
+			h.event(ctx, Stale, max(0, now()-h.due), nil)
 			err = h.book(ctx)
 		case err == errDoubt || h.unsure():
 			err = h.confirm(ctx)
@@ -116,12 +119,15 @@ func (h *hold) book(ctx context.Context) error {
 			h.cancel() // Instead is for bookings of the same spread
 		}
 		b.Spread = s
+		h.keepPace()
 	}
 	b.Instead, b.InsteadNode = 0, 0
 	if h.placed() {
 		b.Instead, b.InsteadNode = h.grant.Mark, h.grant.Node
 	}
+	b.Horizon, b.Priority, b.Turn, b.Returns = h.horizon(), h.priority, h.grant.Turn, h.returns
 	b.Away = h.away(ctx)
+	turn := h.inLine()
 	g, err := h.store.Book(within, b)
 	b.Away = nil
 	if err != nil {
@@ -130,6 +136,7 @@ func (h *hold) book(ctx context.Context) error {
 	}
 	h.outage = false
 	h.lag.note(g.Age)
+	h.returns = true
 	h.grant, h.due, h.sure, h.asking = g, asked, asked, g.Age
 	if !h.placed() {
 		return h.refusal(g)
@@ -142,7 +149,7 @@ func (h *hold) book(ctx context.Context) error {
 			return err
 		}
 	}
-	h.tell(ctx, g)
+	h.tell(ctx, g, turn && g.OK)
 	return nil
 }
 
@@ -185,7 +192,7 @@ func (h *hold) sleep(ctx context.Context, w waiting) error {
 	if !h.grant.OK {
 		return h.lineUp(ctx, w)
 	}
-	if h.grant.Wait == 0 {
+	if h.grant.Wait == 0 || h.spoilt(w.parts) {
 		return nil
 	}
 	d := h.due - w.early - now()
@@ -219,6 +226,11 @@ func (h *hold) sleep(ctx context.Context, w waiting) error {
 // placed reports whether a start is booked or a place in line is held.
 func (h *hold) placed() bool { return h.grant.OK || h.grant.Ready != nil }
 
+// inLine reports whether the place is in the line for a start.
+func (h *hold) inLine() bool {
+	return h.grant.Ready != nil && h.grant.Mark == 0 && h.grant.Node == 0
+}
+
 // cancel gives back what is held, if anything.
 func (h *hold) cancel() {
 	h.stopWatch()
@@ -244,12 +256,13 @@ func (h *hold) left(ctx context.Context) *gaveUpError {
 	return e
 }
 
-// tell reports that the caller is held, and what shadow policies think of it.
-func (h *hold) tell(ctx context.Context, g Grant) {
+// tell reports that the caller is held, unless it was told when it came to stand in
+// line, and what shadow policies think of it.
+func (h *hold) tell(ctx context.Context, g Grant, told bool) {
 	if h.observe == nil {
 		return
 	}
-	if g.Wait > 0 || !g.OK {
+	if !told && (g.Wait > 0 || !g.OK) {
 		h.event(ctx, Waiting, g.Wait, nil)
 	}
 	for i := range h.booking.Charges {

@@ -53,7 +53,7 @@ type journey struct {
 func (t *Transport) begin(req *http.Request) *journey {
 	j := &journey{t: t, req: req, content: req.Body}
 	j.store, j.lag, j.observe, j.grant.Held = t.store, &t.lag, t.observe, -1
-	j.maxWait = maxWait(req.Context(), t.maxWait)
+	j.maxWait, j.priority = maxWait(req.Context(), t.maxWait), priority(req.Context())
 	return j
 }
 
@@ -78,13 +78,14 @@ func (j *journey) price(t *table, matched []int32) (err error) {
 // a little before if a connection is likely to be dialled first.
 func (j *journey) wait() error {
 	ctx := j.req.Context()
+	j.lead = j.early()
 	for {
 		if !j.placed() {
 			if err := j.book(ctx); err != nil || j.granted() {
 				return err
 			}
 		}
-		err := j.await(ctx, waiting{early: j.early(), parts: handOn, replaced: j.table.replaced})
+		err := j.await(ctx, waiting{early: j.lead, parts: handOn, replaced: j.table.replaced})
 		if err != errReplaced {
 			return err
 		}
@@ -106,11 +107,21 @@ func (j *journey) rematch() error {
 	if err == nil && slices.EqualFunc(old.Charges, j.booking.Charges, sameCharge) {
 		return nil
 	}
+	moves := j.inLine() || slices.EqualFunc(old.Charges, j.booking.Charges, likeCharge)
+	if j.placed() && moves && err == nil && len(j.booking.Charges) > 0 {
+		return j.book(j.req.Context()) // so nobody passes while it changes places
+	}
 	if j.placed() {
 		j.store.Cancel(&old, j.grant)
 	}
-	j.grant = Grant{Held: -1}
+	j.grant = Grant{Held: -1, Turn: j.grant.Turn}
 	return err
+}
+
+// likeCharge reports whether a start that was booked for a can be given back by b.
+func likeCharge(a, b Charge) bool {
+	return a.Budget == b.Budget && a.Cost == b.Cost && a.Shadow == b.Shadow && a.Node == b.Node &&
+		a.Limit.kind == b.Limit.kind && a.Limit.kind != Paced
 }
 
 // sameCharge reports whether a place booked for a is as good as one for b.
@@ -174,7 +185,9 @@ func (j *journey) send() (*http.Response, error) {
 	}
 	j.prepare()
 	j.handed = now()
+	stop := j.expect()
 	resp, err := j.t.base.RoundTrip(&j.sent)
+	stop()
 
 	failed, traced := j.looked(resp != nil)
 	if failed != nil {

@@ -77,10 +77,11 @@ func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost
 	defer l.holds.Put(h)
 	// The rest is set anew by each booking.
 	h.maxWait, h.came, h.grant, h.boarded, h.aged = wait, 0, Grant{Held: -1}, nil, 0
+	h.priority, h.returns, h.lead = priority(ctx), false, 0
 	c := &h.booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cost
 	if l.reserves != (reserves{}) {
-		c.Reserve = l.reserves.of(priority(ctx))
+		c.Reserve = l.reserves.of(h.priority)
 	}
 	switch {
 	case cost < 0:

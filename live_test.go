@@ -36,10 +36,10 @@ func TestSetPoliciesReachesThoseWhoWait(t *testing.T) {
 		books int
 	}{
 		{"raised", throttle.PerMinute(1), []throttle.Policy{exactly(throttle.PerSecond(1))}, change, 3},
-		{"lowered", throttle.PerMinute(1), []throttle.Policy{exactly(throttle.PerHour(1))}, time.Hour + us, 3},
-		{"another kind", throttle.PerMinute(1), []throttle.Policy{exactly(throttle.FixedWindow(1, 30*time.Second))}, 30 * time.Second, 3},
-		{"unchanged", throttle.PerMinute(1), []throttle.Policy{exactly(throttle.PerMinute(1))}, time.Minute + us, 2},
-		{"spelled differently", throttle.PerMinute(1), []throttle.Policy{exactly(throttle.SlidingWindow(1, 60*time.Second))}, time.Minute + us, 2},
+		{"lowered", throttle.PerMinute(1), []throttle.Policy{exactly(throttle.PerHour(1))}, time.Hour + us, 4},
+		{"another kind", throttle.PerMinute(1), []throttle.Policy{exactly(throttle.FixedWindow(1, 30*time.Second))}, 30 * time.Second, 4},
+		{"unchanged", throttle.PerMinute(1), []throttle.Policy{exactly(throttle.PerMinute(1))}, time.Minute + us, 3},
+		{"spelled differently", throttle.PerMinute(1), []throttle.Policy{exactly(throttle.SlidingWindow(1, 60*time.Second))}, time.Minute + us, 3},
 		{"removed", throttle.PerMinute(1), nil, change, 2},
 		{"matches no more", throttle.PerMinute(1), []throttle.Policy{
 			{Name: "p", Match: "example.org/", Limit: throttle.PerMinute(1), Jitter: -1},
@@ -52,20 +52,32 @@ func TestSetPoliciesReachesThoseWhoWait(t *testing.T) {
 		}, change, 3},
 		{"another one beside it", throttle.PerMinute(1), []throttle.Policy{
 			exactly(throttle.PerMinute(1)), {Name: "q", Limit: throttle.PerHour(1)},
-		}, time.Minute + us, 3},
+		}, time.Minute + us, 4},
 		{"another one that it does not match", throttle.PerMinute(1), []throttle.Policy{
 			{Name: "q", Match: "example.org/", Limit: throttle.PerHour(1)}, exactly(throttle.PerMinute(1)),
-		}, time.Minute + us, 2},
+		}, time.Minute + us, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, s := newSpy(), newStarts()
 				tr := must(throttle.New(throttle.Config{Store: store, Base: s, Policies: []throttle.Policy{exactly(c.first)}}))
 				after(t, change, tr, c.next...)
+				waiting := func(d time.Duration) (n int) {
+					time.Sleep(d)
+					st, err := newLimiter(t, store, exactly(c.first)).Status(t.Context(), "")
+					require.NoError(t, err)
+					return st.Waiting
+				}
+				var before, then int
+				var look sync.WaitGroup
+				look.Go(func() { before, then = waiting(change-ms), waiting(2*ms) })
 				line(t, tr, 2, home)
+				look.Wait()
 				require.Equal(t, []time.Duration{0, c.want}, s.seen())
 				require.Len(t, store.booked(), c.books)
-				require.Equal(t, c.books == 3 || c.want == change, store.cancelled() == 1, "a place that is not used is given back")
+				require.Equal(t, 1, before)
+				require.Equal(t, c.want > change, then == 1, "a place that is not used is given back")
+				require.Zero(t, waiting(2*ms))
 			})
 		})
 	}
@@ -111,7 +123,7 @@ func TestSetPoliciesWithAMistakeChangesNothing(t *testing.T) {
 		require.ErrorAs(t, <-answered, &mistake)
 		require.Equal(t, "bad", mistake.Policy)
 		require.Equal(t, []time.Duration{0, time.Minute + us, 2*time.Minute + 2*us}, s.seen())
-		require.Len(t, store.booked(), 3)
+		require.Len(t, store.booked(), 1+2*2, "a place in line and then a start for each that waits")
 	})
 }
 

@@ -14,8 +14,11 @@ const spent = time.Nanosecond
 // was given up may have another one right behind it.
 const overtime = 100 * time.Millisecond
 
+// over bounds the wait of a caller that has waited for as long as it can.
+const over = "MaxWait is over"
+
 // errSpent says that overtime is over, too.
-var errSpent = errors.New("throttle: MaxWait is over")
+var errSpent = errors.New("throttle: " + over)
 
 // patience returns how long the caller can still wait; negative: for ever.
 func (h *hold) patience(ctx context.Context, asked time.Duration) time.Duration {
@@ -29,6 +32,9 @@ func (h *hold) patience(ctx context.Context, asked time.Duration) time.Duration 
 		}
 	}
 	if h.room == 0 && h.maxWait > 0 {
+		if h.roomBy == "MaxWait is" {
+			h.roomBy = over
+		}
 		return spent
 	}
 	return h.room
@@ -43,13 +49,24 @@ func (h *hold) within(ctx context.Context, b *Booking) (context.Context, context
 	return context.WithTimeoutCause(ctx, h.ends+overtime-now(), errSpent)
 }
 
-// outlasted gives a start back that is too late, because the answer was: what fitted
-// into MaxWait when it was asked for fits no more.
+// outlasted gives a start back that is too late: because the answer was, or because the
+// line took longer than it was to take. What fitted into MaxWait, or before the deadline,
+// when it was asked for fits no more.
 func (h *hold) outlasted(ctx context.Context, g Grant) error {
-	if !g.OK || h.maxWait <= 0 || h.due <= h.ends+overtime/2 {
+	if !g.OK {
 		return nil
 	}
-	h.room, h.roomBy = max(0, h.ends-now()), "MaxWait is"
+	deadline, ok := ctx.Deadline()
+	switch left := time.Until(deadline); {
+	case h.maxWait > 0 && h.due > h.ends+overtime/2:
+		if h.room, h.roomBy = h.ends-now(), "MaxWait is"; h.room <= 0 {
+			h.roomBy = over
+		}
+	case ok && g.Held >= 0 && left > 0 && g.Wait > left:
+		h.room, h.roomBy = left, "the deadline is in"
+	default:
+		return nil
+	}
 	h.cancel()
 	if g.Held < 0 {
 		return h.failure(ctx, errSpent)

@@ -54,7 +54,7 @@ func TestP12_ASpentMaxWaitIsNotNone(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store, s := doubting(c.takes, 3), newStarts()
+				store, s := doubting(c.takes, 4), newStarts() // after a place in line and its start
 				tr := must(throttle.New(throttle.Config{
 					Store: store, Base: s, MaxWait: maxWait, Policies: []throttle.Policy{onePerSecond},
 				}))
@@ -88,33 +88,39 @@ func TestMaxWaitIsNotSpentOnDialling(t *testing.T) {
 func TestP12_ALateAnswerTakesItsPartOfMaxWait(t *testing.T) {
 	for _, c := range []struct {
 		name    string
+		limit   throttle.Limit
+		late    int // the number of the booking
 		maxWait time.Duration
-		refused bool
+		at      time.Duration
+		refused string
 	}{
-		{"too late", 1500 * ms, true},
-		{"just in time", 1700 * ms, false},
-		{"as long as it takes", 0, false},
+		{"too late", throttle.SlidingWindow(1, 500*ms), 2, 1000 * ms, 600 * ms, `(1/500ms): would wait 535ms, but MaxWait is 400ms`},
+		{"just in time", throttle.SlidingWindow(1, 500*ms), 2, 1200 * ms, 0, ""},
+		{"too late, from the line", throttle.PerSecond(1), 3, 1500 * ms, 885*ms + us, `(1/s): would wait 750ms, but MaxWait is 615ms`},
+		{"just in time, from the line", throttle.PerSecond(1), 3, 1700 * ms, 0, ""},
+		{"a place in line that comes late", throttle.PerSecond(1), 2, 1500 * ms, 0, ""},
+		{"as long as it takes", throttle.PerSecond(1), 3, 0, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, s := newSpy(), newStarts()
 				tr := must(throttle.New(throttle.Config{
-					Store: store, Base: s, MaxWait: c.maxWait, Policies: []throttle.Policy{onePerSecond},
+					Store: store, Base: s, MaxWait: c.maxWait, Policies: []throttle.Policy{{Name: "p", Limit: c.limit}},
 				}))
 				line(t, tr, 1, home)
 				store.change = func(g *throttle.Grant) {
-					if len(store.booked()) == 2 {
+					if len(store.booked()) == c.late {
 						time.Sleep(600 * ms) // on its way
 						g.Age = 600 * ms
 					}
 				}
 				err := send(t, tr, get(t, home))
-				if !c.refused {
+				if c.refused == "" {
 					require.NoError(t, err)
 					return
 				}
-				require.EqualError(t, err, `throttle: policy "p" (1/s): would wait 1.04s, but MaxWait is 900ms`)
-				require.Equal(t, 600*ms, time.Since(s.begin))
+				require.EqualError(t, err, `throttle: policy "p" `+c.refused)
+				require.Equal(t, c.at, time.Since(s.begin))
 				require.Equal(t, 1, store.cancels)
 			})
 		})

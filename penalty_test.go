@@ -67,7 +67,7 @@ func TestP11_AnAnswerClosesTheBudget(t *testing.T) {
 				tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerSecond(100), Penalty: c.penalty})
 				line(t, tr, 1, home)
 				line(t, tr, 3, home)
-				probe, pace := 250*ms, 2500*us // lifts gently, once there is something to lift
+				probe, pace := 250*ms, 9*ms // lifts gently, once there is something to lift
 				if c.want == 0 {
 					probe, pace = 0, 0
 				}

@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// A Priority is how much a request matters. By itself it changes nothing; a
-// policy's Headroom says what requests of each priority must leave free.
+// A Priority is how much a request matters: who goes first among those in line, and with
+// a policy's Headroom what it must leave free for others.
 type Priority int8
 
 // The priorities.
@@ -34,10 +34,11 @@ func (p Priority) String() string {
 // priorityKey is the context key of WithPriority.
 type priorityKey struct{}
 
-// WithPriority returns a context whose requests have priority p. Requests of a
-// priority for which a policy has [Policy.Headroom] leave that share of its limit
-// free; they wait until there is more than that, and no longer: a place that they
-// have booked is never taken away by a request that matters more.
+// WithPriority returns a context whose requests have priority p. Among those who wait
+// in line for a start High goes before Normal, and Normal before Low. Requests of a
+// priority for which a policy has [Policy.Headroom] leave that share of its limit free,
+// also when nobody waits. A start that is booked, for the next second at most, is never
+// taken away by a request that matters more.
 func WithPriority(ctx context.Context, p Priority) context.Context {
 	return context.WithValue(ctx, priorityKey{}, p)
 }

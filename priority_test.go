@@ -31,8 +31,8 @@ func TestPriorityString(t *testing.T) {
 	}
 }
 
-// TestP5_LowRequestsLeaveRoom: others find it at once, and who waits is served
-// when there is more than that.
+// TestP5_LowRequestsLeaveRoom: others find it at once, and go first among those who
+// wait. Who must leave room is served when there is more than that.
 func TestP5_LowRequestsLeaveRoom(t *testing.T) {
 	second := time.Second + us
 	for _, c := range []struct {
@@ -41,12 +41,12 @@ func TestP5_LowRequestsLeaveRoom(t *testing.T) {
 		low   []time.Duration // of 5 that come first
 		high  []time.Duration // of 3 that come then
 	}{
-		{"sliding", throttle.PerSecond(4), []time.Duration{0, 0, second, second + 62500*us, 2 * second},
-			[]time.Duration{0, 0, second + 125*ms}},
+		{"sliding", throttle.PerSecond(4), []time.Duration{0, 0, second + 225*ms, 2 * second, 2*second + 225*ms},
+			[]time.Duration{0, 0, second}},
 		{"fixed", throttle.FixedWindow(4, time.Second),
-			[]time.Duration{0, 0, time.Second, time.Second, 2 * time.Second}, []time.Duration{0, 0, time.Second}},
+			[]time.Duration{0, 0, time.Second, 2 * time.Second, 2 * time.Second}, []time.Duration{0, 0, time.Second}},
 		{"bucket", throttle.TokenBucket(1, time.Second, 4),
-			[]time.Duration{0, 0, time.Second, 2 * time.Second, 3 * time.Second}, []time.Duration{0, 0, 4 * time.Second}},
+			[]time.Duration{0, 0, 4 * time.Second, 5 * time.Second, 6 * time.Second}, []time.Duration{0, 0, time.Second}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -141,6 +141,24 @@ type Booking struct {
 	// NotBefore is the least wait: no start earlier than that is booked.
 	NotBefore time.Duration
 
+	// Horizon is how far ahead a start is booked at the most. If the earliest
+	// start is later than that, or others who came before wait for a budget of the
+	// booking, the caller gets a place in line: see Grant.Ready. 0: every start is
+	// booked at once, and no line counts.
+	Horizon time.Duration
+
+	// Priority decides among those who wait in line; within one the first who came
+	// is the first served.
+	Priority Priority
+
+	// Turn is Grant.Turn of the last answer to the same caller. A caller that
+	// passes it on keeps its arrival, also if the limits of its charges changed.
+	Turn Turn
+
+	// Returns says that the caller has had a start or a place before, and gives it
+	// up or has lost it. Without a Turn, it goes before everybody in line.
+	Returns bool
+
 	// Spread says that the start may be used up to this much later than
 	// the charges' Jitter covers, so the store must leave that much more
 	// room behind it.
@@ -172,6 +190,10 @@ const MaxCost = 1 << 40
 // that is refused, with a Wait of [Never].
 const Farthest = 100 * 365 * 24 * time.Hour
 
+// A Turn is what a store remembers of a caller that waited: when it came to the
+// line of each budget that held it back. It is the store's own and opaque; nil: none.
+type Turn any
+
 // A Grant is the store's answer to a Booking.
 type Grant struct {
 	// OK says that the start is booked. Otherwise nothing was, and Wait
@@ -183,7 +205,8 @@ type Grant struct {
 	// returns: the time that its answer may have been on the way.
 	Age time.Duration
 
-	// Mark identifies the start for Cancel and Instead; opaque, not zero.
+	// Mark identifies the start for Cancel and Instead; opaque, and not zero but
+	// for a place in the line for a start, which Turn identifies.
 	Mark int64
 
 	// Node is a second mark, for stores that keep Node charges apart.
@@ -192,11 +215,15 @@ type Grant struct {
 	// Stamp is what else the store wants to know of the grant in Watch.
 	Stamp int64
 
-	// Ready is set, and OK is not, if only InFlight charges had no room and
-	// MaxWait is not 0: the caller has a place in line, by arrival, until it
-	// books again with Mark as Instead or cancels. Ready is closed when it is
-	// time to book again: room has been set aside for it.
+	// Ready is set, and OK is not, if MaxWait is not 0 and the caller has a
+	// place in line, by arrival, until it books again with Turn and with Mark as
+	// Instead, or cancels. Either only InFlight charges had no room, or the start
+	// is beyond the Horizon; then Wait is a guess of how long it will be. Ready
+	// is closed when it is time to book again.
 	Ready <-chan struct{}
+
+	// Turn is the caller's arrival, for Booking.Turn; nil if it did not wait in line.
+	Turn Turn
 
 	Held   int  // index of the charge that set the start, or -1 if none held it back
 	Paused bool // the charge at Held is closed by a penalty, if only for a part of the wait

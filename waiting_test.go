@@ -31,13 +31,13 @@ func TestP1_StartsAreExact(t *testing.T) {
 		want   []time.Duration
 	}{
 		{"sliding", throttle.PerSecond(2), -1, []time.Duration{
-			0, 0, 1000*ms + us, 1125*ms + us, 2000*ms + 2*us, 2125*ms + 2*us,
+			0, 0, 1000*ms + us, 1450*ms + us, 2000*ms + 2*us, 2450*ms + 2*us,
 		}},
 		{"sliding with jitter", throttle.PerSecond(2), 0, []time.Duration{
-			0, 0, 1035*ms + us, 1160*ms + us, 2070*ms + 2*us, 2195*ms + 2*us,
+			0, 0, 1035*ms + us, 1485*ms + us, 2070*ms + 2*us, 2520*ms + 2*us,
 		}},
 		{"sliding with much jitter", throttle.PerSecond(2), 500 * ms, []time.Duration{
-			0, 0, 1500*ms + us, 1625*ms + us, 3000*ms + 2*us, 3125*ms + 2*us,
+			0, 0, 1500*ms + us, 1950*ms + us, 3000*ms + 2*us, 3450*ms + 2*us,
 		}},
 		{"fixed", throttle.FixedWindow(2, time.Second), -1, []time.Duration{
 			0, 0, 1000 * ms, 1000 * ms, 2000 * ms, 2000 * ms,
@@ -70,15 +70,28 @@ func TestP1_NoWindowHoldsMore(t *testing.T) {
 	})
 }
 
+// TestP4_OneBookingForEachGrant, and one for each place in line, however long the wait.
 func TestP4_OneBookingForEachGrant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, s := newSpy(), newStarts()
-		tr := must(throttle.New(throttle.Config{Store: store, Base: s, Policies: []throttle.Policy{onePerHour}}))
-		line(t, tr, 50, home)
-		require.Equal(t, 49*(time.Hour+35*ms+us), s.seen()[49], "the last one waited for two days")
-		require.Len(t, store.booked(), 50)
-		require.Zero(t, store.cancelled())
-	})
+	for _, c := range []struct {
+		name  string
+		limit throttle.Limit
+		last  time.Duration
+		books int
+	}{
+		{"near", throttle.LeakyBucket(100, time.Second), 490 * ms, 50},
+		{"the last one waits for two days", throttle.LeakyBucket(1, time.Hour), 49 * time.Hour, 50 + 49},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, s := newSpy(), newStarts()
+				tr := must(throttle.New(throttle.Config{Store: store, Base: s, Policies: []throttle.Policy{exactly(c.limit)}}))
+				line(t, tr, 50, home)
+				require.Equal(t, c.last, s.seen()[49])
+				require.Len(t, store.booked(), c.books)
+				require.Zero(t, store.cancelled())
+			})
+		})
+	}
 }
 
 func TestP5_FirstComeFirstServed(t *testing.T) {
@@ -137,7 +150,7 @@ func TestP6_BooksAllBudgetsAtOneStart(t *testing.T) {
 		}}))
 		line(t, tr, 4, home)
 		require.Equal(t, []time.Duration{0, 0, time.Second + us, time.Minute + us}, s.seen())
-		require.Len(t, store.booked(), 4, "one step for both budgets")
+		require.Len(t, store.booked(), 4+2, "one step for both budgets, and a place in line for two")
 	})
 }
 

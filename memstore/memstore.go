@@ -19,6 +19,7 @@ import (
 type Store struct {
 	clock    clock
 	arrivals atomic.Int64 // tickets made so far
+	lines    lines
 	shards   [shardCount]shard
 }
 
@@ -33,6 +34,18 @@ func New() *Store {
 
 // Book implements [throttle.Store].
 func (s *Store) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, err error) {
+	if b.Turn == nil {
+		g, decided := s.bookNow(b)
+		if decided {
+			return g, nil
+		}
+	}
+	return s.queue(b), nil
+}
+
+// bookNow books for a caller that finds nobody in line. It returns false if there is
+// somebody, or the start is beyond the horizon: then nothing was done.
+func (s *Store) bookNow(b *throttle.Booking) (g throttle.Grant, decided bool) {
 	var few [2]search
 	searches := few[:min(len(b.Charges), len(few))]
 	if len(b.Charges) > len(few) {
@@ -46,23 +59,39 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, 
 		c, q := &b.Charges[i], &searches[i]
 		c.Over = 0 // it may be of an earlier Book
 		s.ready(q, c, b.Spread, now)
-		q.from = now + micros(b.NotBefore)
+		q.from, q.horizon = now+micros(b.NotBefore), micros(b.Horizon)
+		q.behind(b)
+	}
+	if b.Horizon > 0 && (b.Returns || b.Instead != 0 || inLine(searches)) {
+		return g, false
+	}
+	for i := range searches {
 		if b.Instead != 0 {
-			q.giveBack(b.Instead)
+			searches[i].giveBack(b.Instead)
 		}
 	}
-	s.place(b, searches, now, &g)
+	t := find(b.Charges, searches, now+micros(b.NotBefore), &g)
+	if isFar(b, t-now) {
+		return g, false
+	}
+	s.place(b, searches, now, t, &g)
 	if b.Instead < 0 {
 		for i := range searches {
 			searches[i].row.call()
 		}
 	}
-	return g, nil
+	return g, true
 }
 
-// place books the earliest start, if it is of use.
-func (s *Store) place(b *throttle.Booking, searches []search, now int64, g *throttle.Grant) {
-	t := find(b.Charges, searches, now+micros(b.NotBefore), g)
+// isFar reports whether a booking has to wait in line for a start that is so far away,
+// and may.
+func isFar(b *throttle.Booking, wait int64) bool {
+	return b.Horizon > 0 && wait > micros(b.Horizon+b.NotBefore) && b.MaxWait != 0 &&
+		(b.MaxWait < 0 || wait <= micros(b.MaxWait))
+}
+
+// place books the start at t, if it is of use.
+func (s *Store) place(b *throttle.Booking, searches []search, now, t int64, g *throttle.Grant) {
 	if t-now > micros(throttle.Farthest) {
 		g.Wait = throttle.Never
 		return
@@ -72,6 +101,13 @@ func (s *Store) place(b *throttle.Booking, searches []search, now int64, g *thro
 		return
 	}
 	g.OK, g.Mark, g.Stamp = true, t, 1
+	switch near := t-now <= micros(b.Horizon+b.NotBefore); {
+	case b.Horizon <= 0 || g.Held < 0:
+	case near:
+		searches[g.Held].row.keepBehind(class(b.Priority), t)
+	default:
+		pin(searches, t)
+	}
 	for i := range searches {
 		c, q := &b.Charges[i], &searches[i]
 		if c.Shadow {
@@ -92,6 +128,7 @@ func (s *Store) place(b *throttle.Booking, searches []search, now int64, g *thro
 // what is there, because a search is large enough for a copy to be felt.
 func (s *Store) ready(q *search, c *throttle.Charge, spread time.Duration, now int64) {
 	q.row = s.shard(c.Budget).row(c.Budget.Key, now)
+	q.row.key = c.Budget.Key
 	q.rule.set(c, spread)
 	q.row.advance(now, &q.rule)
 	if q.rule.kind == throttle.InFlight && q.row.flight == nil {
@@ -124,6 +161,14 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if !g.OK && g.Ready == nil {
 		return
 	}
+	if w, ok := g.Turn.(*waiter); ok {
+		s.lines.mu.Lock()
+		left := s.stepOut(w)
+		for _, r := range left {
+			s.serve(r)
+		}
+		s.lines.mu.Unlock()
+	}
 	s.each(b, func(_ int, q *search) {
 		q.giveBack(g.Mark)
 		if g.OK && g.Wait == 0 {
@@ -154,8 +199,14 @@ func (s *Store) Settle(_ context.Context, b *throttle.Booking, g throttle.Grant,
 	return nil
 }
 
-// each does something for every charge of a booking, in one atomic step.
+// each does something for every charge of a booking, in one atomic step. Then those are
+// served who waited for that.
 func (s *Store) each(b *throttle.Booking, do func(i int, q *search)) {
+	s.serveAll(s.change(b, do))
+}
+
+// change is each, and returns the rows in which somebody waits.
+func (s *Store) change(b *throttle.Booking, do func(i int, q *search)) (waiting []*row) {
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
 
@@ -164,5 +215,9 @@ func (s *Store) each(b *throttle.Booking, do func(i int, q *search)) {
 		var q search
 		s.ready(&q, &b.Charges[i], b.Spread, now)
 		do(i, &q)
+		if q.row.line != nil {
+			waiting = append(waiting, q.row)
+		}
 	}
+	return waiting
 }

@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -10,19 +11,46 @@ import (
 
 // Pause implements [throttle.Store].
 func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
-	s.change(&c, func(r *row, now int64) {
-		if end := now + micros(d); d > 0 && end > r.paused {
+	end := int64(0)
+	waiting := s.change(only(c), func(_ int, q *search) {
+		r := q.row
+		if end = r.seen + micros(d); d > 0 && end > r.paused {
 			r.paused = end
 			r.tell(0, end, false)
 		}
 	})
+	s.dismiss(waiting, end)
+	s.serveAll(waiting)
 	return nil
+}
+
+// dismiss has those in line book again who cannot wait until then, so that they are told.
+func (s *Store) dismiss(rows []*row, until int64) {
+	s.lines.mu.Lock()
+	defer s.lines.mu.Unlock()
+	for _, r := range rows {
+		if r.line == nil {
+			continue
+		}
+		for _, q := range r.line.queues {
+			for _, w := range slices.Clone(q) {
+				if w.ends >= until {
+					continue
+				}
+				held := s.lock(w.booking.Charges)
+				w.leave()
+				s.unlock(held)
+				close(w.ready)
+			}
+		}
+	}
 }
 
 // Resume implements [throttle.Store].
 func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
-	s.change(&c, func(r *row, now int64) {
-		if r.paused > now {
+	s.each(only(c), func(_ int, q *search) {
+		r := q.row
+		if r.paused > r.seen {
 			r.lifts++
 			r.tell(0, math.MaxInt64, true)
 		}
@@ -31,13 +59,7 @@ func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
 	return nil
 }
 
-// change does something to one budget.
-func (s *Store) change(c *throttle.Charge, do func(r *row, now int64)) {
-	sh := s.shard(c.Budget)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	now := s.clock.now()
-	var q search
-	s.ready(&q, c, 0, now)
-	do(q.row, now)
+// only is a booking of one charge.
+func only(c throttle.Charge) *throttle.Booking {
+	return &throttle.Booking{Charges: []throttle.Charge{c}}
 }

@@ -49,7 +49,9 @@ func (r *row) share(i int, first, last, start, end int64) (int64, int64) {
 func (s *search) giveBack(mark int64) {
 	switch {
 	case s.rule.kind != throttle.InFlight:
-		s.row.remove(mark, &s.rule)
+		if s.row.remove(mark, &s.rule) {
+			s.row.untail(mark)
+		}
 	case mark < 0:
 		s.called = s.row.flight.leave(-mark)
 	}
@@ -60,6 +62,9 @@ func (s *search) giveBack(mark int64) {
 func (r *row) settle(t int64, u *rule, cost int64) {
 	if u.over(t) <= r.seen {
 		return
+	}
+	if cost < u.cost {
+		r.untail(r.seen) // what is free now is for the next one
 	}
 	if !r.remove(t, u) {
 		if cost -= u.cost; u.kind == throttle.Paced {

@@ -11,8 +11,8 @@ import (
 const longestRamped = 20 * time.Second
 
 // steps are the parts of a limit that the first windows have: an eighth, a
-// quarter, a half, and at least 1.
-var steps = [...]int64{8, 4, 2}
+// half, and at least 1.
+var steps = [...]int64{8, 2}
 
 // rampEnd returns when the slow start is over that begins when a penalty ends. If
 // there is none, it is over then.

@@ -14,8 +14,7 @@ const doubt = 2_000_000
 // Reconcile implements [throttle.Store]. See docs/booking.md.
 func (s *Store) Reconcile(_ context.Context, c throttle.Charge, q throttle.Quota) error {
 	left, reset := int64(max(0, q.Left)), micros(min(q.Reset, throttle.MaxPenalty))
-	one := throttle.Booking{Charges: []throttle.Charge{c}}
-	s.each(&one, func(_ int, f *search) {
+	s.each(only(c), func(_ int, f *search) {
 		switch u := &f.rule; {
 		case u.kind == throttle.Bucket:
 			f.row.reconcileBucket(u, left)

@@ -11,9 +11,12 @@ const (
 	// large to keep every start by itself.
 	slots = 128
 
-	// maxEntries bounds a row, whatever the limit and the queue. In Redis each
-	// takes up to 23 bytes, 27 with the very largest n: so many fit 4 KB.
-	maxEntries = 152
+	// maxEntries and maxBytes, of the form in Redis, bound a row, whatever the limit
+	// and the queue. With the head, and the line of those who wait, so much takes no
+	// more than 4 KB there. A row of fewEntries always fits.
+	maxEntries = 224
+	maxBytes   = 2880
+	fewEntries = maxBytes / 27
 
 	// maxCount is the largest N of a limit, and so enough to fill any window.
 	maxCount = 1 << 40
@@ -37,6 +40,7 @@ func (e *entry) overfull(unit int64) bool {
 // A row is one budget: see docs/booking.md for what it promises. All times are
 // microseconds of the store's clock.
 type row struct {
+	key     [16]byte
 	entries []entry // sorted, disjoint
 	total   int64   // the sum of their n
 
@@ -52,14 +56,17 @@ type row struct {
 	micros int64 // units of a token in level; negative: other limits added to it; 0: it was no bucket
 
 	lifts   int64               // how many pauses ended before their time
+	line    *line               // those who wait for a start; nil: nobody does
+	tails   [classes]int64      // the last start that those of each priority waited for
+	pin     int64               // the last start that is, or was, beyond the horizon
 	flight  *flight             // InFlight: what runs and who waits; nil: nothing yet
 	watches map[*watch]struct{} // who wants to know of pauses; see watch.go
 }
 
-// expiry is when nothing in the row can matter any more; while anything is in
-// flight, not yet.
+// expiry is when nothing in the row can matter any more; while anybody waits, or
+// anything is in flight, not yet.
 func (r *row) expiry(now int64) int64 {
-	if r.flight != nil && r.flight.busy() {
+	if r.line != nil || r.flight != nil && r.flight.busy() {
 		return now
 	}
 	end := r.seen
@@ -214,11 +221,44 @@ func (r *row) join(i int) {
 	r.entries = slices.Delete(r.entries, i+1, i+2)
 }
 
+// packed is how many bytes a number takes in Redis.
+func packed(x int64) int {
+	switch {
+	case x < 1<<7:
+		return 1
+	case x < 1<<8:
+		return 2
+	case x < 1<<16:
+		return 3
+	case x < 1<<32:
+		return 5
+	}
+	return 9
+}
+
+// isSmall reports whether the row fits its bounds.
+func (r *row) isSmall() bool {
+	e := r.entries
+	k := len(e)
+	if k <= fewEntries || k > maxEntries {
+		return k <= fewEntries
+	}
+	if k*(2*packed(e[k-1].last-e[0].first)+packed(r.total)) <= maxBytes {
+		return true // even if each of its numbers were the largest
+	}
+	bytes, last := 0, e[0].first
+	for i := range e {
+		bytes += packed(e[i].first-last) + packed(e[i].last-e[i].first) + packed(e[i].n)
+		last = e[i].last
+	}
+	return bytes <= maxBytes
+}
+
 // bound joins the closest neighbours until the row is small enough, those
 // before tail first: the next booking is decided by what comes after it. What
 // has started is never joined with what has not, which may yet be cancelled.
 func (r *row) bound(tail int64) {
-	for len(r.entries) > maxEntries {
+	for !r.isSmall() {
 		best, width, inTail := -1, int64(0), true
 		for i := range len(r.entries) - 1 {
 			e, next := &r.entries[i], &r.entries[i+1]

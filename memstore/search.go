@@ -8,11 +8,15 @@ type search struct {
 	row  *row
 	rule rule
 	from int64 // no start earlier than this was asked for
+	tail int64 // nor is one allowed that is earlier: see behind
+
+	horizon int64 // see throttle.Booking
 
 	i, j  int   // Sliding, Bucket: the run of entries i … j-1
 	sum   int64 // its sum
 	k     int   // the entry that the pace stands at
 	wait  int64 // Sliding: the earliest start by the limit alone; 0: not asked yet
+	pace  int64 // Sliding: what one unit keeps clear of others; see even
 	level level // Bucket: what was spent when the run begins
 
 	called bool // InFlight: room was set aside, and is free again
@@ -23,7 +27,7 @@ type search struct {
 // earliest returns the first start not before t that has room for the cost.
 // Successive calls must not go back.
 func (s *search) earliest(t int64) int64 {
-	t = max(t, s.row.paused)
+	t = max(t, s.row.paused, s.tail)
 	switch s.rule.kind {
 	case throttle.Sliding:
 		return s.slidingPaced(t)
@@ -72,7 +76,10 @@ func (s *search) booked(t int64) int64 {
 // limit alone, or a penalty, makes the request wait longer than it asked to.
 func (s *search) slidingPaced(t int64) int64 {
 	if s.wait == 0 {
-		s.wait = s.room(max(s.from, s.row.paused))
+		s.wait = s.room(max(s.from, s.row.paused, s.tail))
+		if s.rule.pace > 0 && s.wait > s.from {
+			s.pace = s.even(s.wait)
+		}
 	}
 	t = s.room(max(t, s.wait))
 	if s.rule.pace == 0 || s.wait == s.from {
@@ -87,10 +94,31 @@ func (s *search) slidingPaced(t int64) int64 {
 	}
 }
 
+// even returns the pace of a start that must wait until t. A limit whose pace reaches over
+// its window, or for which somebody was always in line, is in steady use: then a full window
+// leaves as evenly as the limit lets it. The emptier the window behind all that is booked,
+// the closer are the starts, down to the charge's own pace: so room that was left is used
+// up, and what waits for no more than a third of a limit leaves at once.
+func (s *search) even(t int64) int64 {
+	r, u := s.row, &s.rule
+	if s.horizon <= 0 || 2*u.pace*u.n < u.span && !r.isBusy(u.span) {
+		return u.pace
+	}
+	sum, e := r.total, r.entries
+	if k := len(e); k > 0 {
+		t = max(t, e[k-1].last)
+	}
+	for i := 0; i < len(e) && e[i].last+u.span <= t; i++ {
+		sum -= e[i].n
+	}
+	full := u.span * 47 / 50 / u.n
+	return max(u.pace, full*(3*min(sum, u.n)-u.n)/(2*u.n))
+}
+
 // clear returns the first moment not before t that is clear of all starts still
 // to come.
 func (s *search) clear(t int64) int64 {
-	pace := s.rule.pace
+	pace := s.pace
 	length := max(s.rule.spread+pace, s.rule.cost*pace)
 	for e := s.row.entries; s.k < len(e); s.k++ {
 		if e[s.k].last <= s.row.seen {

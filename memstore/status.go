@@ -30,8 +30,9 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 		st.Used, st.Waiting = r.inFlight()
 	} else {
 		st.Used, st.Waiting = r.starts(now, &q.rule)
+		st.Waiting += r.waiting()
 	}
-	st.Wait = time.Duration(q.earliest(now)-now) * time.Microsecond
+	st.Wait = time.Duration(r.wait(&q)-now) * time.Microsecond
 	st.Paused = time.Duration(max(0, r.paused-now)) * time.Microsecond
 	return st, nil
 }
@@ -69,4 +70,24 @@ func (r *row) inFlight() (held, waiting int) {
 		waiting += int(w.cost)
 	}
 	return int(r.flight.held), waiting
+}
+
+// wait returns when one that comes now would start, behind those in line.
+func (r *row) wait(q *search) int64 {
+	turn := q.from
+	if sum := int64(r.waiting()); sum > 0 && q.rule.kind != throttle.InFlight {
+		turn = q.turn(sum + q.rule.cost)
+	}
+	q.behind(&throttle.Booking{Horizon: 1})
+	return max(turn, q.earliest(q.from))
+}
+
+// waiting sums the costs of those in line for a start.
+func (r *row) waiting() (sum int) {
+	if r.line != nil {
+		for _, cost := range r.line.costs {
+			sum += int(cost)
+		}
+	}
+	return sum
 }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -10,25 +11,36 @@ import (
 // callers of a run, those for their shadow charges left out, and for a budget.
 const (
 	perRun    = 5
-	perBudget = 2*lives + 2
+	perBudget = perRow + perLine
+	perRow    = 2*lives + 2
+	perLine   = 15
+	perTicket = 4
 )
 
 // An outcome is what book.lua says of one caller.
 type outcome struct {
-	booked bool
-	holds  bool  // the seats in flights are taken
-	again  bool  // nothing can be booked until wait is over: then ask again
-	wait   int64 // until the start, in microseconds
-	mark   int64
-	held   int
-	paused int64 // for how long the budget at held is closed, in microseconds
-	over   numbers
-	since  time.Time // wait is told from then at the earliest; zero: since the call was sent
+	booked  bool
+	holds   bool  // the seats in flights are taken
+	stands  bool  // it stands in line
+	again   bool  // nothing can be booked until wait is over: then ask again
+	wait    int64 // until the start, in microseconds
+	mark    int64
+	held    int
+	paused  int64 // for how long the budget at held is closed, in microseconds
+	over    numbers
+	tickets []toldTicket
+	since   time.Time // wait is told from then at the earliest; zero: since the call was sent
+}
+
+// A toldTicket is a ticket for the charge with that index.
+type toldTicket struct {
+	ticket
+	budgetIndex int
 }
 
 // read takes the answer to a batch apart: an outcome for each caller. What it
 // says of the budgets is remembered, if all of it makes sense.
-func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcome, error) {
+func (s *Store) read(b *batch, f *form, v numbers, sent, received time.Time) ([]outcome, error) {
 	if v.size() < 3 {
 		return nil, errAnswer
 	}
@@ -37,6 +49,9 @@ func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcom
 	if decided != 0 { // by a copy that was made so much later than the first
 		in.sent, in.at, in.by = b.sent.Add(min(waitOf(v.at(2)), received.Sub(b.sent))), decided, time.Time{}
 		at, since = moment(in.sent, received, decided, now)
+	}
+	if decided == 0 {
+		s.distances.hear(b.callers[0].charges[0].Budget.Group, now, sent, received)
 	}
 	all, v := readOutcomes(b, v.from(3), at, since)
 	size := perBudget * len(f.budgets)
@@ -61,6 +76,7 @@ func (s *Store) read(b *batch, f *form, v numbers, received time.Time) ([]outcom
 		if s.memory.note(f.keys[i+1], in, v, total, by, keep(c)) {
 			s.sayLost(c.Budget.Group, f.keys[i+1])
 		}
+		s.queues.answered(s, f.keys[i+1], readLine(v.from(perRow)))
 		v = v.from(perBudget)
 	}
 	return all, nil
@@ -78,7 +94,7 @@ func readOutcomes(b *batch, v numbers, now int64, since time.Time) (all []outcom
 				return nil, nil
 			}
 			o := outcome{
-				booked: v.at(1) == 1 || v.at(1) == 2, holds: v.at(1) == 2, again: v.at(1) == 3, wait: v.at(2) - now, mark: v.at(2),
+				booked: v.at(1) == 1 || v.at(1) == 2, holds: v.at(1) == 2, again: v.at(1) == 3, stands: v.at(1) == 4, wait: v.at(2) - now, mark: v.at(2),
 				held: int(v.at(3)) - 1, paused: max(0, v.at(4)-now),
 				since: since,
 			}
@@ -90,8 +106,14 @@ func readOutcomes(b *batch, v numbers, now int64, since time.Time) (all []outcom
 			if o.booked {
 				o.over, v = v[:8*over], v.from(over)
 			}
-			for range many {
-				all = append(all, o)
+			var last int64
+			if o.stands {
+				if last, v = o.readTickets(v, now, len(c.charges)); o.tickets == nil {
+					return nil, nil
+				}
+			}
+			for i := range many {
+				all = append(all, o.nth(c, i, many, last))
 			}
 		}
 	}
@@ -159,4 +181,51 @@ func (o *outcome) grant(charges []throttle.Charge, age time.Duration) throttle.G
 		age += time.Duration(-o.wait) * time.Microsecond // decided when the call was made for the first time
 	}
 	return throttle.Grant{OK: o.booked, Wait: wait, Age: age, Mark: o.mark, Held: o.held, Paused: o.paused > 0}
+}
+
+// readTickets reads when the last of some callers in line will have its turn, and the
+// tickets of the first. There are none if that makes no sense.
+func (o *outcome) readTickets(v numbers, now int64, charges int) (last int64, rest numbers) {
+	if v.size() < 2 || v.at(1) < 1 || v.at(1) > int64(charges) || v.size() < 2+perTicket*int(v.at(1)) {
+		return 0, nil
+	}
+	last, count := v.at(0)-now, v.at(1)
+	v = v.from(2)
+	tickets := make([]toldTicket, 0, count)
+	holds := false
+	for range count {
+		k := int(v.at(0)) - 1
+		if k < 0 || k >= charges {
+			return 0, nil
+		}
+		holds = holds || k == o.held
+		tickets = append(tickets, toldTicket{ticket{line: v.at(1), number: v.at(2), state: v.at(3)}, k})
+		v = v.from(perTicket)
+	}
+	if holds {
+		o.tickets = tickets
+	}
+	return last, v
+}
+
+// nth is the outcome of one of so many equal callers that were answered together.
+func (o outcome) nth(c *caller, i, many, last int64) outcome {
+	if !o.stands || many == 1 {
+		return o
+	}
+	o.wait += (last - o.wait) * i / (many - 1)
+	k := slices.IndexFunc(o.tickets, func(t toldTicket) bool { return t.budgetIndex == o.held })
+	o.tickets = []toldTicket{o.tickets[k]} // there is one: see readTickets
+	o.tickets[0].number += i * int64(c.charges[o.held].Cost)
+	return o
+}
+
+// readLine reads what an answer says of the line of one budget.
+func readLine(v numbers) lineNews {
+	n := lineNews{line: v.at(0), waiting: v.at(1), hurry: v.at(2)}
+	for k := range n.cuts {
+		n.cuts[k], n.joined[k] = v.at(3+k), v.at(6+k)
+		n.first[k], n.last[k] = waitOf(v.at(9+k)), waitOf(v.at(12+k))
+	}
+	return n
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"math"
 	"net"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +21,10 @@ import (
 
 // A forger is a hook that answers scripts in the server's place, each with the
 // next part of a text.
-type forger struct{ rest []byte }
+type forger struct {
+	rest  []byte
+	calls int
+}
 
 func (*forger) DialHook(next redis.DialHook) redis.DialHook { return next }
 
@@ -29,6 +34,10 @@ func (*forger) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 func (f *forger) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
+		if f.calls++; f.calls > 10_000 {
+			panic("a broken Redis is asked again and again")
+		}
+		time.Sleep(time.Millisecond) // meanwhile others may come, who share the next call
 		cmd.(interface{ SetVal(any) }).SetVal(f.answer())
 		return nil
 	}
@@ -84,18 +93,31 @@ func forge(numbers ...int) (text []byte) {
 // method panics or takes much, and what it returns makes sense.
 func FuzzAnswers(f *testing.F) {
 	const now, soon = 253, 230
-	budget := []int{1, 1, 0, 0, 0, 0, 0, 0, 1, now}
+	row := []int{1, 1, 0, 0, 0, 0, 0, 0, 1, now}
+	budget := append(row, make([]int, redisstore.PerLine)...)
+	line := make([]int, redisstore.PerLine)
+	copy(line, []int{7, 3, 1, 0, 2, 0, 0, 5, 0, 0, 100, 0, 0, 150, 0})
+	other := slices.Clone(line)
+	other[0], other[2] = 9, 2 // another line, and those whose turn it is are called
 	granted := forge(append([]int{0, now, 0, 0, 1, 1, now, 0, 0}, budget...)...)
 	again := forge(append([]int{0, now, soon, 1, 1, 1, now, 0, 0}, budget...)...)
 	waits := forge(append([]int{0, now, 0, 0, 1, 1, soon, 1, soon}, budget...)...)
 	seats := forge(append([]int{0, now, 0, 0, 1, 2, now, 0, 0}, append(budget, 1, 1, 1, 0)...)...)
 	inLine := forge(append([]int{0, now, 0, 0, 1, 0, -1, 2, 0}, append(budget, 1, 1, 1, 1, 1)...)...)
+	stands := forge(slices.Concat([]int{0, now, 0, 0, 1, 4, soon, 1, 0, soon, 1, 1, 7, 3, 0}, row, line)...)
+	called := forge(slices.Concat([]int{0, now, 0, 0, 1, 4, soon, 1, 0, soon, 1, 1, 7, 3, 1}, row, other)...)
+	crowd := forge(slices.Concat([]int{0, now, 0, 0, 2, 4, soon, 1, 0, soon + 5, 1, 1, 7, 3, 0}, row, line)...)
+	tickets := forge(slices.Concat([]int{0, now, 0, 0, 1, 4, soon, 1, 0, soon, 2, 1, 7, 3, 2, 2, 8, 0, 0}, row, line, row, other)...)
+	noTicket := forge(slices.Concat([]int{0, now, 0, 0, 1, 4, soon, 1, 0, soon, 0}, row, line)...)
+	notHis := forge(slices.Concat([]int{0, now, 0, 0, 1, 4, soon, 1, 0, soon, 1, 2, 7, 3, 0}, row, line)...)
 	edges, late := forge(1, now, soon), forge(2, now)
-	for kind := range uint8(6) {
-		for _, answers := range [][]byte{granted, again, waits, seats, inLine, edges, late, {}, {254}, {240, 240, 255}} {
+	for kind := range uint8(18) {
+		for _, answers := range [][]byte{granted, again, waits, seats, inLine, stands, called, crowd, tickets, noTicket, notHis, edges, late, {}, {254}, {240, 240, 255}} {
 			f.Add(kind, append(append([]byte{}, answers...), answers...))
 		}
 		f.Add(kind, append(append([]byte{}, edges...), granted...))
+		f.Add(kind, slices.Concat(stands, stands, granted, called))
+		f.Add(kind, slices.Concat(granted, crowd, stands, crowd))
 		f.Add(kind, append(append([]byte{}, waits...), forge(0, now, 0, 0, 0, 0, 0)...))
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, script []byte) {
@@ -109,7 +131,7 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 		return nil, errors.New("nobody is there")
 	}})
 	defer client.Close()
-	client.AddHook(&forger{script})
+	client.AddHook(&forger{rest: script})
 	s := redisstore.NewAt(client, nil, bubbleClock)
 	s.Deafen()
 	limit := [...]throttle.Limit{
@@ -122,6 +144,15 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 	charges := [][]throttle.Charge{{first}, {first, inGroup("first", charge("flight", throttle.Concurrency(2)))},
 		{first, inGroup("first", shadow)}}[kind/6%3]
 
+	var others sync.WaitGroup
+	defer func() {
+		for others.Wait(); s.Lanes() > 0; {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	for range 3 {
+		others.Go(func() { standAnswers(t, s, charges) })
+	}
 	b := &throttle.Booking{Charges: charges, MaxWait: time.Minute}
 	g, err := s.Book(t.Context(), b)
 	if err == nil {
@@ -149,4 +180,25 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 		}
 	}
 	_, _ = s.Book(t.Context(), b)
+}
+
+// standAnswers does what callers do that may stand in line.
+func standAnswers(t *testing.T, s *redisstore.Store, charges []throttle.Charge) {
+	b := &throttle.Booking{Charges: slices.Clone(charges), MaxWait: -1, Horizon: near}
+	for range 3 {
+		g, err := s.Book(t.Context(), b)
+		if err != nil {
+			break
+		}
+		if g.OK || g.Ready == nil {
+			s.Release(b, g)
+			return
+		}
+		select {
+		case <-g.Ready:
+		case <-time.After(time.Second):
+		}
+		b.Turn, b.Instead, b.Returns = g.Turn, g.Mark, true
+		defer s.Cancel(b, g)
+	}
 }

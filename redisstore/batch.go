@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -49,6 +50,46 @@ func newBatch(callers []*caller, number int64) *batch {
 	return b
 }
 
+// compareCallers sorts the callers of one call: those who give something back, those who
+// had a start or their turn, by how long they wait, and the others as they came.
+func compareCallers(a, b *caller) int {
+	if c := cmp.Compare(a.rank(), b.rank()); c != 0 || a.rank() == newcomer {
+		return c
+	}
+	return cmp.Compare(a.place(), b.place())
+}
+
+// The ranks of callers.
+const (
+	givesBack = iota
+	returner
+	inTurn
+	newcomer
+)
+
+func (c *caller) rank() int {
+	switch {
+	case c.maxWait < anyWait:
+		return givesBack
+	case c.returns:
+		return returner
+	case c.turn != nil:
+		return inTurn
+	}
+	return newcomer
+}
+
+// place is what the callers of one rank are sorted by.
+func (c *caller) place() int64 {
+	switch c.rank() {
+	case returner:
+		return c.mark
+	case inTurn:
+		return c.class<<56 + c.turn.number
+	}
+	return 0
+}
+
 // runsOf returns the runs of a queue that begins at the place at, of callers whose
 // patience is as alike as it must be.
 func runsOf(queue []*caller, at int, alike func(a, b int64) bool) []run {
@@ -74,7 +115,7 @@ func gather(callers []*caller) [][]*caller {
 	places := make(map[[16]byte]int)
 	var byBudget [][]*caller
 	for _, c := range callers {
-		if len(c.charges) > 1 || c.mark != 0 {
+		if len(c.charges) > 1 || c.mark != 0 || c.turn != nil {
 			return [][]*caller{callers}
 		}
 		key := c.charges[0].Budget.Key
@@ -90,7 +131,8 @@ func gather(callers []*caller) [][]*caller {
 
 // like reports whether two callers ask for the same, but for their patience.
 func (c *caller) like(d *caller) bool {
-	return c.maxWait >= anyWait && c.mark == 0 && d.mark == 0 && !c.alone && !d.alone &&
+	return c.maxWait >= anyWait && c.mark == 0 && d.mark == 0 && c.turn == nil && d.turn == nil &&
+		c.horizon == d.horizon && c.class == d.class && c.returns == d.returns && !c.alone && !d.alone &&
 		c.told == d.told && c.notBefore == d.notBefore && c.spread == d.spread && slices.EqualFunc(c.charges, d.charges, sameCharge)
 }
 
@@ -146,7 +188,9 @@ func (s *Store) write(b *batch, e edges) *form {
 	now := time.Now()
 	for _, r := range b.runs {
 		c := b.callers[r.from]
-		f.asks = f.asks.add(c.times(r), c.mark, r.maxWait, micros(c.notBefore), micros(c.spread), int64(len(c.charges)))
+		f.asks = f.asks.add(c.times(r), c.mark, r.maxWait, micros(c.notBefore), micros(c.spread),
+			micros(c.horizon), max(1, c.class), oneIf(c.returns), c.countTickets(), int64(len(c.charges)))
+		f.asks = c.appendTickets(f.asks)
 		for i := range c.charges {
 			ch := &c.charges[i]
 			f.asks = f.asks.add(int64(f.rule(s, e, ch, now)), int64(ch.Cost), int64(ch.Reserve), c.more(i))
@@ -156,6 +200,13 @@ func (s *Store) write(b *batch, e edges) *form {
 		f.keys, f.states = append(f.keys, fl.key), s.flights.state(f.states, fl)
 	}
 	return f
+}
+
+func oneIf(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // flight returns the index of a charge's flight as the script has it.

@@ -111,6 +111,7 @@ func (br *bridge) tick() {
 		br.island = newIsland(br.store, br.beats.divisor.get(), br.beats.said.Add(aloneAfter))
 		br.sink(errAlone)
 		br.signal()
+		br.store.queues.callAll(br.store, func(q *queue) bool { return q.group == br.group })
 	}
 	if br.beats.unsure || br.island != nil {
 		again = lookEvery
@@ -136,6 +137,9 @@ func (br *bridge) lost(now time.Time) bool {
 
 // idle reports whether nobody has used the group for a while.
 func (br *bridge) idle(now time.Time) bool {
+	if br.stands() {
+		br.used = now
+	}
 	if br.users > 0 || br.coming {
 		return false
 	}
@@ -144,6 +148,19 @@ func (br *bridge) idle(now time.Time) bool {
 		after = max(after, br.island.span())
 	}
 	return now.Sub(br.used) > after
+}
+
+// stands reports whether somebody of the group waits in line.
+func (br *bridge) stands() bool {
+	qs := &br.store.queues
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for _, q := range qs.all {
+		if q.group == br.group {
+			return true
+		}
+	}
+	return false
 }
 
 // goodbye ends the bridge. If somebody comes meanwhile it begins anew.

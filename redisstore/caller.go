@@ -21,6 +21,10 @@ type caller struct {
 	alone     bool // it must not share a run
 	single    bool // nor a call
 	told      bool // it has given the others time to tell what was lost
+	horizon   time.Duration
+	class     int64
+	returns   bool  // it goes first in lines where it has no ticket
+	turn      *turn // what it has in lines; nil: it was in none
 
 	away   func(error)   // as in throttle.Booking
 	failed chan struct{} // told when a call has failed, if away is there
@@ -40,6 +44,7 @@ const (
 	anyWait    = -1
 	giveBack   = -2
 	changeCost = -3
+	renewTurn  = -4 // who holds up a line says that it lives: see lua/queue.lua
 )
 
 // newCaller returns a caller for a booking. The booking is its owner's again
@@ -52,7 +57,11 @@ func (s *Store) newCaller(b *throttle.Booking) *caller {
 	*c = caller{
 		done: c.done, charges: append(c.charges[:0], b.Charges...), mark: b.Instead,
 		maxWait: waitArg(b.MaxWait), notBefore: b.NotBefore, spread: b.Spread, joined: time.Now(),
-		away: b.Away,
+		away: b.Away, horizon: b.Horizon, class: classOf(b.Priority),
+	}
+	if b.Horizon > 0 {
+		c.turn = s.turnOf(b)
+		c.returns = b.Returns && (c.turn == nil || c.turn.started)
 	}
 	if c.away != nil {
 		c.failed = make(chan struct{}, 1)

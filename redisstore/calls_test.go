@@ -110,7 +110,7 @@ func TestP4_SharedBudgetsTravelOnce(t *testing.T) {
 		require.Len(t, tap.cmds, 1)
 		args := tap.cmds[0].Args()
 		require.Equal(t, 3, args[2], "keys: the record of the last call, and two budgets")
-		told := args[len(args)-1].([]byte)
+		told := args[4+args[2].(int)].([]byte)
 		rules := math.Float64frombits(binary.LittleEndian.Uint64(told[16:]))
 		require.InDelta(t, 2, rules, 0)
 	})

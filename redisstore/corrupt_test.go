@@ -75,7 +75,7 @@ func spoil(t *testing.T, c redis.UniversalClient, key string, dice *rand.Rand) {
 	switch dice.IntN(3) {
 	case 0:
 		raw = slices.Grow(raw, 8)
-		at := min(8*dice.IntN(27), max(0, len(raw)-8))
+		at := min(8*dice.IntN(redisstore.HeadNumbers), max(0, len(raw)-8))
 		odd := forgedNumbers[dice.IntN(len(forgedNumbers))]
 		copy(raw[at:], binary.LittleEndian.AppendUint64(nil, math.Float64bits(odd)))
 	case 1:

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"regexp"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -15,6 +16,7 @@ func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	s.now = func() string { return strconv.FormatInt(now(), 10) }
 	s.ears.listen = s.hearAt
 	s.frugal, s.mute = false, true
+	s.queues.deaf = true
 	s.vigils.worth = 1 << 62 // who listens in virtual time does so by the clock
 	return s
 }
@@ -59,7 +61,7 @@ func (s *Store) Queued() int {
 // called.
 func Cold() (warm func()) {
 	hot := scriptBook
-	scriptBook = newScript("", bookParts())
+	scriptBook = newScript(regexp.MustCompile(`(?m)^local NO_LINE = .*\n`).FindString(hotLua), bookParts())
 	return func() { scriptBook = hot }
 }
 

@@ -10,6 +10,10 @@ import (
 
 // bookFleet is Book for budgets of the fleet, wherever those are now.
 func (s *Store) bookFleet(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	if t, ok := b.Turn.(*turn); ok {
+		s.queues.remove(s, t)
+		defer s.queues.came(t)
+	}
 	br := s.board(b.Charges[0].Budget.Group)
 	if br == nil {
 		return s.bookRedis(ctx, b)
@@ -66,15 +70,33 @@ func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g
 	}
 	if err := s.ask(ctx, c, timeUp); err != nil {
 		s.lose(b)
+		s.loseTurn(c)
 		return throttle.Grant{}, 0, err
 	}
 	defer s.free(c)
 	if c.outcome.again {
 		return throttle.Grant{}, waitOf(max(1, c.outcome.wait)), nil
 	}
-	g = c.outcome.grant(b.Charges, time.Since(c.sent))
+	took := time.Since(c.sent)
+	g = c.outcome.grant(b.Charges, took)
+	if g.OK && took > worthDistance && c.outcome.since.IsZero() {
+		s.place(&g, c)
+	}
 	g.Ready, g.Stamp = c.ready, int64(c.first.Sub(born))
+	c.waitTurn(&g)
 	return g, 0, nil
+}
+
+// place says when the start of a server that is not near is due, as its clock tells: that is
+// known better than from how long this answer was on its way.
+func (s *Store) place(g *throttle.Grant, c *caller) {
+	wait, doubt, known := s.distances.until(c.charges[0].Budget.Group, c.outcome.mark)
+	if late := max(0, -wait) + doubt; known && late < g.Age {
+		g.Age = late
+		if g.Wait > 0 {
+			g.Wait = max(time.Microsecond, wait)
+		}
+	}
 }
 
 // undoSoon is how long a caller that leaves waits for its place to be given
@@ -84,6 +106,9 @@ const undoSoon = 50 * time.Millisecond
 
 // cancelFleet is Cancel for budgets of the fleet.
 func (s *Store) cancelFleet(b *throttle.Booking, g throttle.Grant) {
+	if t, ok := g.Turn.(*turn); ok && !g.OK {
+		s.cancelTurn(t)
+	}
 	if g.Mark == 0 || g.Mark > 0 && !g.OK {
 		return
 	}

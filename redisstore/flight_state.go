@@ -22,15 +22,16 @@ func (fs *flights) state(n numbers, f *flight) numbers {
 	return n
 }
 
-// more is what a call is told that states flights, or that knows of pauses: how
-// many flights, who states them, what the channels of all begin with, and the
-// pauses.
+// more is what else a call is told: the channel of news; and if it states flights, or
+// knows of pauses, how many flights, who states them, what the channels of all begin
+// with, and the pauses.
 func (s *Store) more(b *batch) []any {
-	known := s.known(b.callers)
+	group := b.callers[0].charges[0].Budget.Group
+	more, known := []any{s.pauseChannel(group)}, s.known(b.callers)
 	if len(b.flights) == 0 && len(known) == 0 {
-		return nil
+		return more
 	}
-	return append([]any{len(b.flights), s.id, s.wakePrefix(b.callers[0].charges[0].Budget.Group)}, known...)
+	return append(append(more, len(b.flights), s.id, s.wakePrefix(group)), known...)
 }
 
 // A stated is a waiter that is stated, and the costs of those behind it that

@@ -61,6 +61,7 @@ func (s *Store) insist(l *lane, b *batch) bool {
 // callBook makes the call once.
 func (s *Store) callBook(b *batch) ([]outcome, error) {
 	var f *form
+	sent := time.Now()
 	v, err := s.call(scriptBook, func(e edges) ([]string, numbers) {
 		f = s.write(b, e)
 		return f.keys, f.args(b.number, time.Since(b.sent))
@@ -68,7 +69,7 @@ func (s *Store) callBook(b *batch) ([]outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.read(b, f, v, time.Now())
+	return s.read(b, f, v, sent, time.Now())
 }
 
 // age takes what has passed off the patience of those who wait.

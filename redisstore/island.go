@@ -78,6 +78,7 @@ func (isl *island) part(c throttle.Charge) (part throttle.Charge, ok bool) {
 // parts returns the booking as the island has it, and from when on it is good.
 func (isl *island) parts(b *throttle.Booking) (own throttle.Booking, opens time.Time, ok bool) {
 	own = *b
+	own.Horizon, own.Turn = 0, nil // nobody is called in a line of an island that ends
 	own.Charges = make([]throttle.Charge, len(b.Charges))
 	if own.Instead -= islandMark; own.Instead < 0 {
 		own.Instead = 0 // it was booked in Redis, and stays taken

@@ -12,6 +12,10 @@ import (
 // long Redis is busy with one call.
 const batchMost = 128
 
+// turnsMost bounds how many of them may come from a line, or to it again: each has an answer
+// of its own, and Redis keeps the answers to the last call.
+const turnsMost = 32
+
 // Lanes are the calls that a process makes, one at a time for each group of
 // budgets. Callers that come while a call is on its way wait for the next one,
 // which serves them all, in the order in which they came: this is group commit.
@@ -47,6 +51,7 @@ func (s *Store) lead(c *caller) {
 		return
 	}
 	group := c.charges[0].Budget.Group
+	s.queues.gather(group)
 	s.insist(own, s.lanes.next(group, own))
 	if !s.lanes.stop(group, own) {
 		go s.serve(group, own)
@@ -66,6 +71,7 @@ func (s *Store) enter(c *caller) *lane {
 		l.all[group] = own
 	}
 	own.queue = append(own.queue, c)
+	s.queues.came(c.turn)
 	if own.moving {
 		return nil
 	}
@@ -101,6 +107,7 @@ func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) err
 func (s *Store) serve(group string, l *lane) {
 	growStack()
 	for {
+		s.queues.gather(group)
 		b := s.lanes.next(group, l)
 		if b == nil {
 			return
@@ -131,8 +138,13 @@ func (l *lanes) next(group string, own *lane) *batch {
 			return b
 		}
 	}
+	slices.SortStableFunc(own.queue, compareCallers)
 	n := 1
+	turns := own.queue[0].turns()
 	for n < min(len(own.queue), batchMost) && !own.queue[0].single && !own.queue[n].single {
+		if turns += own.queue[n].turns(); turns > turnsMost {
+			break
+		}
 		n++
 	}
 	callers := slices.Clone(own.queue[:n])
@@ -150,8 +162,13 @@ func (own *lane) sweep() {
 	own.gone = 0
 	var back []*caller
 	own.queue = slices.DeleteFunc(own.queue, func(c *caller) bool {
-		if c.left && c.mark > 0 && c.maxWait >= anyWait {
-			back = append(back, c.undoing(c.mark))
+		if c.left && c.maxWait >= anyWait {
+			if c.mark > 0 {
+				back = append(back, c.undoing(c.mark))
+			}
+			if q := c.turn.quitting(); q != nil {
+				back = append(back, q)
+			}
 		}
 		return c.left
 	})
@@ -222,7 +239,12 @@ func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err 
 				c.outcome = got[i]
 			}
 			s.note(c, b.flights)
+			if err == nil {
+				s.stand(c)
+			}
 			switch {
+			case err == nil && c.left && c.outcome.stands:
+				undone = append(undone, c.turn.quitting())
 			case err == nil && c.left && (c.outcome.booked || c.ready != nil):
 				s.giveUp(c.charges, c.outcome.mark, c.outcome.holds)
 				undone = append(undone, c.undoing(c.outcome.mark))

@@ -28,6 +28,7 @@ func (s *Store) sayLost(group, key string) {
 
 // hearLost tells Redis what is remembered of a budget that somebody sleeps for.
 func (s *Store) hearLost(key string) {
+	s.queues.callAll(s, func(q *queue) bool { return q.key == key })
 	if c, ok := s.vigils.charge(s, key); ok && s.memory.lost(key) {
 		s.join(stating(c))
 	}

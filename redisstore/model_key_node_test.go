@@ -106,21 +106,19 @@ func (k *modelWriter) plan(p modelPlan) {
 
 // args writes what a late call tells: as it was when it was sent.
 func (k *modelWriter) args(args []any) {
-	blob := numbers(args[len(args)-1].([]byte))
-	if len(args) > 5+args[2].(int) {
-		for _, a := range args[5+args[2].(int):] {
-			switch a := a.(type) {
-			case string:
-				k.text(a)
-			case int64:
-				k.num(a)
-			}
+	count := args[2].(int)
+	for _, a := range args[5+count:] {
+		switch a := a.(type) {
+		case string:
+			k.text(a)
+		case int64:
+			k.num(a)
 		}
-		blob = numbers(args[4+args[2].(int)].([]byte))
 	}
+	blob := numbers(args[4+count].([]byte))
 	k.num(blob.at(3))
 	rest := blob.from(4) // without its number and its seed
-	for range args[2].(int) - 1 {
+	for range count - 1 {
 		if rest.size() < 13 {
 			break
 		}

@@ -9,7 +9,7 @@ import (
 
 // A modelRow is one as lua/row.lua keeps it.
 type modelRow struct {
-	head    [27]float64
+	head    [HeadNumbers]float64
 	entries []modelEntry
 }
 
@@ -19,11 +19,12 @@ type modelEntry struct{ first, last, n int64 }
 const (
 	modelHeadSeen, modelHeadLost, modelHeadSpan, modelHeadTill, modelHeadPaused, modelHeadFrozen, modelHeadLevel                 = 0, 1, 2, 4, 5, 6, 7
 	modelHeadBirths, modelHeadSize, modelHeadAt, modelHeadOld, modelHeadBefore, modelHeadFirst, modelHeadExpires, modelHeadOpens = 9, 18, 19, 20, 21, 22, 25, 26
+	modelHeadLined                                                                                                               = HeadNumbers - 1
 )
 
 // modelReadRow takes a stored row apart.
 func modelReadRow(raw string) (r modelRow, err error) {
-	const size = 27 * 8
+	const size = 8 * HeadNumbers
 	if len(raw) < size {
 		return r, fmt.Errorf("a row of %d bytes", len(raw))
 	}
@@ -34,7 +35,7 @@ func modelReadRow(raw string) (r modelRow, err error) {
 	if count == 0 {
 		return r, nil
 	}
-	body := raw[size+int(r.head[modelHeadAt]):]
+	body := raw[size+int(r.head[modelHeadLined]+r.head[modelHeadAt]):]
 	prev := int64(0)
 	for i := range 3 * (count - 1) {
 		var v int64

@@ -127,6 +127,10 @@ func (s *Store) hearPause(text string) {
 		s.hearAnew(times)
 		return
 	}
+	if come, ok := strings.CutPrefix(text, comeMark); ok {
+		s.hearCome(come)
+		return
+	}
 	if key, ok := strings.CutPrefix(text, lostMark); ok {
 		s.hearLost(key)
 		return
@@ -144,8 +148,11 @@ func (s *Store) hearPause(text string) {
 func (s *Store) heardPause(key string, c closing) {
 	if c.end == 0 {
 		s.closings.forget(key)
+		s.queues.ask(s, key)
 	} else {
-		s.closings.note(key, time.Now().Add(min(c.left, throttle.MaxPenalty)))
+		until := time.Now().Add(min(c.left, throttle.MaxPenalty))
+		s.closings.note(key, until)
+		s.queues.closed(s, key, until)
 	}
 	s.vigils.heard(key, c)
 }

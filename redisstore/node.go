@@ -19,6 +19,7 @@ type halves struct {
 func split(b *throttle.Booking) *halves {
 	h := &halves{whole: b, fleet: *b, node: *b}
 	h.fleet.Charges, h.node.Charges, h.node.Instead = nil, nil, b.InsteadNode
+	h.fleet.Turn, h.node.Turn = turnsOf(b.Turn)
 	for i, c := range b.Charges {
 		if c.Node {
 			h.node.Charges, h.inNode = append(h.node.Charges, c), append(h.inNode, i)
@@ -27,6 +28,17 @@ func split(b *throttle.Booking) *halves {
 		}
 	}
 	return h
+}
+
+// turns are the arrivals of one caller in the lines of both halves.
+type turns struct{ fleet, node throttle.Turn }
+
+// turnsOf takes them apart. That of one half is known to that half alone.
+func turnsOf(t throttle.Turn) (fleet, node throttle.Turn) {
+	if both, ok := t.(turns); ok {
+		return both.fleet, both.node
+	}
+	return t, t
 }
 
 // scopes reports whether charges are of the fleet, and of this node.
@@ -40,6 +52,13 @@ func scopes(charges []throttle.Charge) (fleet, node bool) {
 // ofNode is the node's half of a grant. The stamp is the fleet's.
 func ofNode(g throttle.Grant) throttle.Grant {
 	g.Mark, g.Stamp = g.Node, 0
+	_, g.Turn = turnsOf(g.Turn)
+	return g
+}
+
+// ofFleet is the fleet's half of a grant.
+func ofFleet(g throttle.Grant) throttle.Grant {
+	g.Turn, _ = turnsOf(g.Turn)
 	return g
 }
 
@@ -47,6 +66,9 @@ func ofNode(g throttle.Grant) throttle.Grant {
 func (h *halves) granted(g throttle.Grant, in []int) throttle.Grant {
 	if g.Held >= 0 {
 		g.Held = in[g.Held]
+	}
+	if h.fleet.Turn != nil || h.node.Turn != nil {
+		g.Turn = turns{h.fleet.Turn, h.node.Turn}
 	}
 	for k, i := range h.inFleet {
 		h.whole.Charges[i].Over = h.fleet.Charges[k].Over
@@ -66,7 +88,7 @@ func (s *Store) each(b *throttle.Booking, g throttle.Grant, fleet, node func(*th
 		node(b, g)
 	default:
 		h := split(b)
-		fleet(&h.fleet, g)
+		fleet(&h.fleet, ofFleet(g))
 		node(&h.node, ofNode(g))
 	}
 }
@@ -91,19 +113,24 @@ func (s *Store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Gra
 		mine, err := s.node().Book(ctx, &h.node)
 		if err != nil || !mine.OK {
 			s.undo(&h.fleet, h.fleet.Instead)
-			mine.Mark, mine.Node = 0, mine.Mark
+			s.stepAside(h.fleet.Turn)
+			h.node.Turn, mine.Mark, mine.Node = mine.Turn, 0, mine.Mark
 			return h.granted(mine, h.inNode), err
 		}
+		h.node.Turn = mine.Turn
 		h.fleet.NotBefore, h.fleet.MaxWait = mine.Wait, remaining(b.MaxWait, asked)
 		theirs, err := s.bookFleet(ctx, &h.fleet)
+		h.fleet.Turn = theirs.Turn
 		if err != nil || !theirs.OK {
 			s.node().Cancel(&h.node, mine)
 			return h.granted(theirs, h.inFleet), err
 		}
 		moved := s.move(ctx, h, mine, theirs.Wait, remaining(b.MaxWait, asked))
+		h.node.Turn = moved.Turn
 		if !moved.OK || moved.Wait > theirs.Wait {
 			s.node().Cancel(&h.node, moved)
 			h.node.Instead, h.node.NotBefore, h.fleet.Instead = 0, theirs.Wait, theirs.Mark
+			h.node.Returns, h.fleet.Returns = true, true
 			continue
 		}
 		theirs.Node = moved.Mark
@@ -132,6 +159,30 @@ func (s *Store) move(ctx context.Context, h *halves, g throttle.Grant, wait, max
 	h.node.NotBefore, h.node.MaxWait = wait, maxWait
 	moved, _ := s.node().Book(ctx, &h.node) // a memory does not fail
 	return moved
+}
+
+// stepAside leaves the fleet's lines for a caller that waits in one of the node, or was
+// refused there. It keeps its arrival in them.
+func (s *Store) stepAside(of throttle.Turn) {
+	t, ok := of.(*turn)
+	if !ok {
+		return
+	}
+	s.queues.remove(s, t)
+	s.queues.came(t)
+	s.lanes.mu.Lock()
+	tickets := t.tickets
+	c := t.quitting()
+	if c != nil {
+		for i := range tickets {
+			tickets[i].state = ticketHad
+		}
+		t.tickets = tickets
+	}
+	s.lanes.mu.Unlock()
+	if c != nil {
+		s.join(c)
+	}
 }
 
 // undo gives back the fleet's half of a start, if there is one.

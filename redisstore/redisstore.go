@@ -49,27 +49,29 @@ type Options struct {
 
 // A Store keeps budgets in Redis. It is safe for concurrent use.
 type Store struct {
-	client   redis.UniversalClient
-	prefix   string
-	tagged   bool   // see Options.HashTags
-	id       string // this store among those that use the same Redis: random
-	lanes    lanes
-	flights  flights
-	ears     ears
-	vigils   vigils
-	asks     asks
-	node     func() *memstore.Store // budgets of this store alone
-	bridges  bridges
-	memory   memory
-	closings closings
-	callers  sync.Pool
-	frugal   bool          // what is not worth a call is not told: see worth.go
-	mute     bool          // nobody is told what was lost: a test wants no calls in the background
-	now      func() string // the time for the scripts; "" lets them ask the server
-	skew     atomic.Int64  // the server's clock less ours, in microseconds: a guess
-	clocked  atomic.Bool   // skew was heard
-	askedAt  atomic.Int64  // when it was first asked what it has not answered; 0: it answered since
-	heardAt  atomic.Int64  // when Redis answered last, in nanoseconds; 0: it failed to since; see stuck.go
+	client    redis.UniversalClient
+	prefix    string
+	tagged    bool   // see Options.HashTags
+	id        string // this store among those that use the same Redis: random
+	lanes     lanes
+	flights   flights
+	queues    queues
+	distances distances
+	ears      ears
+	vigils    vigils
+	asks      asks
+	node      func() *memstore.Store // budgets of this store alone
+	bridges   bridges
+	memory    memory
+	closings  closings
+	callers   sync.Pool
+	frugal    bool          // what is not worth a call is not told: see worth.go
+	mute      bool          // nobody is told what was lost: a test wants no calls in the background
+	now       func() string // the time for the scripts; "" lets them ask the server
+	skew      atomic.Int64  // the server's clock less ours, in microseconds: a guess
+	clocked   atomic.Bool   // skew was heard
+	askedAt   atomic.Int64  // when it was first asked what it has not answered; 0: it answered since
+	heardAt   atomic.Int64  // when Redis answered last, in nanoseconds; 0: it failed to since; see stuck.go
 }
 
 // New returns a store on client, which stays the caller's: throttle never
@@ -79,6 +81,8 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s.node = sync.OnceValue(memstore.New)
 	s.lanes.all = make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
+	s.distances.all = make(map[string]*distance)
+	s.queues.all, s.queues.coming = make(map[string]*queue), make(map[string]int)
 	s.ears.all, s.ears.listen = make(map[string]*ear), s.hear
 	s.vigils.all, s.vigils.worth = make(map[string]map[*vigil]struct{}), earWorth
 	s.asks.all = make(map[string]*asking)
@@ -95,7 +99,7 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	}
 	// The version of the stored form is part of every key, so that programs
 	// with different forms never share a row.
-	s.prefix = escape.Replace(name) + ":3:"
+	s.prefix = escape.Replace(name) + ":4:"
 	_, single := client.(*redis.Client)
 	s.tagged = !single || o != nil && o.HashTags
 	return s

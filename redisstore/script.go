@@ -25,6 +25,10 @@ var (
 	rampLua string
 	//go:embed lua/search.lua
 	searchLua string
+	//go:embed lua/turn.lua
+	turnLua string
+	//go:embed lua/queue.lua
+	queueLua string
 )
 
 // What each does with it.
@@ -41,6 +45,10 @@ var (
 	lineLua string
 	//go:embed lua/book.lua
 	bookLua string
+	//go:embed lua/stand.lua
+	standLua string
+	//go:embed lua/serve.lua
+	serveLua string
 	//go:embed lua/pause.lua
 	pauseLua string
 	//go:embed lua/reconcile.lua
@@ -70,13 +78,15 @@ var (
 )
 
 // bookParts is what lua/book.lua is made of.
-func bookParts() string { return placeLua + repairLua + flightLua + lineLua + bookLua }
+func bookParts() string {
+	return placeLua + repairLua + flightLua + lineLua + bookLua + standLua + serveLua
+}
 
 // A script is what Redis runs, and the name that it knows it by.
 type script struct{ source, hash string }
 
 func newScript(before, main string) script {
-	source := before + rowLua + entriesLua + ruleLua + bucketLua + ageLua + rampLua + searchLua + main
+	source := before + rowLua + entriesLua + ruleLua + bucketLua + ageLua + rampLua + searchLua + turnLua + queueLua + main
 	return script{source, sha(source)}
 }
 

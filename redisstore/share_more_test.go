@@ -114,9 +114,11 @@ func TestP11_SharesAreClosedByPenalties(t *testing.T) {
 		c.until(12 * time.Second)
 		away(false, c.nodes...)
 		c.until(50 * time.Second)
-		// What Redis has booked for the end of the pause is nobody's share.
-		c.everySecond(10*time.Second, 36*time.Second, 0, 0)
-		c.everySecond(41*time.Second, 50*time.Second, 40, 40)
+		// Who stood in line in Redis waits for a start of its node's share: those
+		// begin slowly, each by itself.
+		c.everySecond(10*time.Second, 30*time.Second, 0, 0)
+		c.everySecond(30*time.Second, 32*time.Second, 4, 20)
+		c.everySecond(33*time.Second, 50*time.Second, 40, 40)
 
 		ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 		defer cancel()
@@ -200,5 +202,30 @@ func TestP12_Open(t *testing.T) {
 		time.Sleep(time.Hour)
 		acquire(1, time.Second)
 		atRest(t, c.nodes[0].store)
+	})
+}
+
+// TestP12_ShareOfThoseInLine: a node whose callers stand in line counts as one that uses
+// the budget, however long they make no call. So it has its share when Redis goes away.
+func TestP12_ShareOfThoseInLine(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := newSharers(t, server, 1, share, throttle.Policy{Name: "four", Limit: throttle.PerMinute(4), Jitter: -1})
+		node := c.nodes[0]
+		l, err := throttle.NewLimiter(node.store, c.policy)
+		require.NoError(t, err)
+		for range 4 {
+			_, err := l.Acquire(c.ctx, "", 1)
+			require.NoError(t, err)
+		}
+		waiter := acquire(c.ctx, l)
+		c.until(40 * time.Second)
+		require.Equal(t, 1, node.store.Standing())
+		require.Equal(t, 1, node.store.Bridges())
+		away(false, node)
+		require.NoError(t, (<-waiter).err)
+		require.InDelta(t, 106, time.Since(c.began).Seconds(), 1, "a window after Redis was given up")
+		back(node)
+		c.end()
 	})
 }

@@ -40,6 +40,7 @@ type bench struct {
 	zero    time.Time
 	promise string
 	gates   int // made by later
+	slack   Slack
 }
 
 func newBench(t tb, s throttle.Store, name string) *bench {

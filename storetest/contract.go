@@ -8,6 +8,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -15,7 +16,7 @@ import (
 )
 
 const (
-	randomSeeds = 20
+	randomSeeds = 25
 	randomOps   = 500
 )
 
@@ -23,10 +24,21 @@ const (
 // the names of the subtests begin with the number of the promise. Each check
 // calls newStore inside its own testing/synctest bubble, with the bubble's t.
 // The store must be empty and must read the bubble's clock.
-func Run(t *testing.T, newStore func(*testing.T) throttle.Store) {
+func Run(t *testing.T, newStore func(*testing.T) throttle.Store) { RunWithin(t, Slack{}, newStore) }
+
+// RunWithin is Run for a store whose lines are not exactly those of the perfect queue.
+func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Store) {
 	for _, c := range contract() {
+		if slices.Contains(slack.Not, c.name) {
+			t.Logf("%s is not run: the store does not pass it yet", c.name)
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, newStore(t), c.name)) })
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, newStore(t), c.name)
+				b.slack = slack
+				c.run(b)
+			})
 		})
 	}
 }
@@ -57,7 +69,7 @@ func contract() []check {
 		slidingChecks, largeChecks, alignedChecks, calendarChecks, pacedChecks, bucketChecks,
 		reserveChecks, bookingChecks, spreadChecks, shadowChecks, statusChecks, queueChecks, togetherChecks, cancelChecks,
 		insteadChecks, settleChecks, pauseChecks, probeChecks, rampChecks, rampMoreChecks, watchChecks, resumeChecks, reconcileChecks, reconcileMoreChecks, changeChecks, crowdChecks,
-		inFlightChecks, lineChecks, mixedChecks, randomChecks(),
+		inFlightChecks, lineChecks, mixedChecks, lineStartChecks(), randomLineChecks(), randomChecks(),
 	} {
 		all = append(all, topic...)
 	}

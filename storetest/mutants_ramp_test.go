@@ -15,19 +15,19 @@ var rampMutants = []mutant{
 	{"no slow start of sliding windows", "P11_SlowStartSliding", "", rampingAllBut(throttle.Sliding)},
 	{"no slow start of windows", "P11_SlowStartAligned", "", rampingAllBut(throttle.Aligned)},
 	{"no slow start of buckets", "P11_SlowStartOfABucket", "", rampingAllBut(throttle.Bucket)},
-	{"the share stays the same", "P11_SlowStart", "", sharing(func(all []int) []int { return []int{all[0], all[0], all[0]} })},
-	{"the share doubles too early", "P11_SlowStart", "", sharing(func(all []int) []int { return all[1:] })},
-	{"the share doubles too late", "P11_SlowStart", "", sharing(func(all []int) []int { return slices.Concat(all[:1], all) })},
+	{"the share stays the same", "P11_SlowStart", "", sharing(func(all []int) []int { return []int{all[0], all[0]} })},
+	{"the share grows too early", "P11_SlowStart", "", sharing(func(all []int) []int { return all[1:] })},
+	{"the share grows too late", "P11_SlowStart", "", sharing(func(all []int) []int { return slices.Concat(all[:1], all) })},
 	{"after the first share all", "P11_SlowStart", "", sharing(func(all []int) []int { return all[:1] })},
 	{"slow for ever", "P11_SlowStartIsOver", "", sharing(func(all []int) []int {
-		return slices.Concat(all, slices.Repeat(all[2:], 100))
+		return slices.Concat(all, slices.Repeat(all[1:], 100))
 	})},
 	{"the share is rounded down", "P11_SlowStartWithJitter", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
 		if r := rampOf(c, stays, closed); r.end == 0 || c.Limit.Kind() == throttle.Bucket {
 			return r
 		}
 		n := c.Limit.N()
-		return rampOfWindows(c, stays, closed, []int{max(1, n/8), max(1, n/4), max(1, n/2)})
+		return rampOfWindows(c, stays, closed, []int{max(1, n/8), max(1, n/2)})
 	})},
 	{"the longest window begins at once", "P11_SlowStartOfTheLongestWindow", "no window is that long there", ramping(
 		func(c throttle.Charge, stays []stay, closed int64) ramp {

@@ -8,7 +8,7 @@ import (
 )
 
 // rampChecks are about how budgets begin again after a penalty: with one start,
-// then an eighth of their limit, then a quarter, then a half, then all of it.
+// then an eighth of their limit, then a half, then all of it.
 var rampChecks = []check{
 	{"P11_SlowStartSliding", func(b *bench) {
 		forty := charge("forty", throttle.PerSecond(40))
@@ -16,16 +16,14 @@ var rampChecks = []check{
 		b.isHeld(b.start(10*sec, forty), 0, true)
 		b.starts(4, 10250*ms, forty)
 		b.isHeld(b.refused(11*sec+tick, forty), 0, true)
-		b.starts(5, 11*sec+tick, forty)
+		b.starts(15, 11*sec+tick, forty)
 		b.at(10 * sec)
 		b.isHeld(b.refused(11*sec+tick, forty), 0, false) // slow, but not closed
 		b.start(11*sec+tick, forty)
 		b.starts(4, 11250*ms+tick, forty)
-		b.starts(16, 12*sec+2*tick, forty)
+		b.starts(36, 12*sec+2*tick, forty)
 		b.starts(4, 12250*ms+2*tick, forty)
-		b.starts(36, 13*sec+3*tick, forty)
-		b.starts(4, 13250*ms+3*tick, forty)
-		b.start(14*sec+4*tick, forty)
+		b.start(13*sec+3*tick, forty)
 	}},
 
 	{"P11_SlowStartSlidingInBetween", func(b *bench) {
@@ -35,9 +33,9 @@ var rampChecks = []check{
 		b.start(10*sec, forty)
 		b.at(10400 * ms)
 		b.starts(4, 10400*ms, forty)
-		b.starts(6, 11*sec+tick, forty)
+		b.starts(16, 11*sec+tick, forty)
 		b.starts(4, 11400*ms+tick, forty)
-		b.starts(16, 12*sec+2*tick, forty)
+		b.starts(36, 12*sec+2*tick, forty)
 		b.start(12400*ms+2*tick, forty)
 	}},
 
@@ -46,11 +44,10 @@ var rampChecks = []check{
 		b.pause(nine, sec)
 		b.start(sec, nine)
 		b.start(1250*ms, nine) // an eighth, rounded up
-		b.starts(2, 2100*ms+tick, nine)
+		b.starts(4, 2100*ms+tick, nine)
 		b.start(2350*ms+tick, nine)
-		b.starts(4, 3200*ms+2*tick, nine)
+		b.starts(8, 3200*ms+2*tick, nine)
 		b.start(3450*ms+2*tick, nine)
-		b.starts(8, 4300*ms+3*tick, nine)
 	}},
 
 	{"P11_SlowStartAligned", func(b *bench) {
@@ -58,10 +55,9 @@ var rampChecks = []check{
 		b.pause(forty, 10300*ms)
 		b.start(10300*ms, forty)
 		b.starts(4, 10550*ms, forty)
-		b.starts(10, 11*sec, forty)
-		b.starts(20, 12*sec, forty)
-		b.starts(40, 13*sec, forty)
-		b.start(14*sec, forty)
+		b.starts(20, 11*sec, forty)
+		b.starts(40, 12*sec, forty)
+		b.start(13*sec, forty)
 	}},
 
 	{"P11_SlowStartOfABucket", func(b *bench) {
@@ -93,8 +89,7 @@ var rampChecks = []check{
 		}
 		b.start(2*sec+tick, one)
 		b.start(2*sec+tick, two)
-		b.start(3*sec+2*tick, two)
-		b.starts(2, 4*sec+3*tick, two)
+		b.starts(2, 3*sec+2*tick, two)
 		b.start(2*sec, token)
 	}},
 
@@ -139,24 +134,23 @@ var rampChecks = []check{
 		}
 		b.at(3 * sec)
 		b.starts(20, 3*sec, bucket)
-		b.at(4 * sec)
-		b.starts(40, 4*sec, fixed)
-		b.at(4*sec + 3*tick)
-		b.starts(40, 4*sec+3*tick, sliding)
+		b.starts(40, 3*sec, fixed)
+		b.at(3*sec + 2*tick)
+		b.starts(40, 3*sec+2*tick, sliding)
 	}},
 
 	{"P11_SlowStartOutlivesIdleness", func(b *bench) {
 		sliding, fixed := charge("sliding", throttle.SlidingWindow(40, 20*sec)), charge("fixed", throttle.FixedWindow(40, 20*sec))
 		b.pause(sliding, sec)
 		b.pause(fixed, sec)
-		b.at(44 * sec)
+		b.at(24 * sec)
 		for _, name := range []string{"sliding too", "fixed too"} {
-			b.start(44*sec, charge(name, sliding.Limit)) // a store may tidy up now
+			b.start(24*sec, charge(name, sliding.Limit)) // a store may tidy up now
 		}
-		b.starts(20, 44*sec, sliding)
-		b.refused(61*sec+3*tick, sliding)
-		b.starts(20, 44*sec, fixed)
-		b.refused(60*sec, fixed)
+		b.starts(20, 24*sec, sliding)
+		b.refused(41*sec+2*tick, sliding)
+		b.starts(20, 24*sec, fixed)
+		b.refused(40*sec, fixed)
 	}},
 
 	{"P11_SlowStartEndsWithResume", func(b *bench) {
@@ -183,13 +177,13 @@ var rampChecks = []check{
 		b.pause(forty, sec)
 		b.start(10*sec, forty)
 		b.starts(4, 10250*ms, forty)
-		b.starts(6, 11*sec+tick, forty)
-		b.at(12*sec + 500*ms)
-		b.starts(20, 12500*ms, forty)
-		b.pause(forty, 1500*ms) // again
+		b.starts(16, 11*sec+tick, forty)
+		b.at(11500 * ms)
+		b.starts(4, 11500*ms, forty)
+		b.pause(forty, 2500*ms) // again
 		b.start(14*sec, forty)
 		b.starts(4, 14250*ms, forty)
-		b.starts(6, 15*sec+tick, forty)
+		b.starts(16, 15*sec+tick, forty)
 	}},
 
 	{"P11_NoPenaltyNoSlowStart", func(b *bench) {

@@ -25,21 +25,21 @@ var rampMoreChecks = []check{
 	}},
 
 	{"P11_SlowStartOfLargeCosts", func(b *bench) {
-		for cost, start := range map[int]time.Duration{5: 10 * sec, 10: 11*sec + tick, 20: 12*sec + 2*tick, 40: 13*sec + 3*tick} {
+		for cost, start := range map[int]time.Duration{5: 10 * sec, 6: 11*sec + tick, 20: 11*sec + tick, 21: 12*sec + 2*tick, 40: 12*sec + 2*tick} {
 			c := charge(fmt.Sprint("cost ", cost), throttle.PerSecond(40))
 			b.pause(c, 10*sec)
 			b.start(start, costing(c, cost))
 			if cost > 5 {
 				b.start(10*sec, c) // others need not wait for it
 			}
-			if cost > 10 {
+			if cost > 20 {
 				b.starts(4, 10250*ms, c)
 			}
 		}
 		fixed, bucket := charge("fixed", throttle.FixedWindow(40, sec)), charge("bucket", throttle.TokenBucket(10, sec, 20))
 		b.pause(fixed, 10*sec)
-		b.start(12*sec, costing(fixed, 11))
-		b.start(13*sec, costing(fixed, 40))
+		b.start(11*sec, costing(fixed, 20))
+		b.start(12*sec, costing(fixed, 40))
 		b.pause(bucket, 10*sec)
 		b.start(11900*ms, costing(bucket, 20))
 	}},
@@ -50,12 +50,12 @@ var rampMoreChecks = []check{
 		for _, c := range []throttle.Charge{forty, fixed, bucket} {
 			b.pause(c, 10*sec)
 		}
-		b.start(12*sec+2*tick, leaving(forty, 10))
-		b.start(13*sec+3*tick, leaving(forty, 39))
+		b.start(11*sec+tick, leaving(forty, 19))
+		b.start(12*sec+2*tick, leaving(forty, 39))
 		b.start(10*sec, forty)
 		b.starts(4, 10250*ms, forty)
-		b.start(11*sec, leaving(fixed, 9))
-		b.start(13*sec, leaving(fixed, 39))
+		b.start(11*sec, leaving(fixed, 19))
+		b.start(12*sec, leaving(fixed, 39))
 		b.start(10500*ms, leaving(bucket, 5))
 		b.start(10*sec, bucket)
 	}},
@@ -75,9 +75,9 @@ var rampMoreChecks = []check{
 		b.starts(8, 0, eight)
 		b.starts(8, sec+tick, eight)
 		b.pause(eight, sec) // these stay
-		b.starts(2, 2*sec+2*tick, eight)
-		b.starts(2, 3*sec+2*tick, eight)
-		b.starts(2, 3*sec+3*tick, eight)
+		b.starts(4, 2*sec+2*tick, eight)
+		b.starts(4, 3*sec+2*tick, eight)
+		b.starts(4, 3*sec+3*tick, eight)
 	}},
 
 	{"P11_SlowStartAfterAShortPenalty", func(b *bench) {
@@ -85,7 +85,8 @@ var rampMoreChecks = []check{
 		b.starts(3, 0, eight)
 		b.pause(eight, 500*ms)
 		b.start(sec+tick, eight) // the three count, too
-		b.start(1500*ms+tick, eight)
+		b.starts(3, 1500*ms+tick, eight)
+		b.start(2*sec+2*tick, eight)
 	}},
 
 	{"P11_SlowStartGivenBack", func(b *bench) {
@@ -106,6 +107,8 @@ var rampMoreChecks = []check{
 		b.start(10*sec, eight)
 		b.start(11*sec+tick, eight)
 		b.start(11010*ms+tick, eight)
+		b.start(11020*ms+tick, eight)
+		b.start(11030*ms+tick, eight)
 		b.start(12*sec+2*tick, eight)
 		b.start(12010*ms+2*tick, eight)
 	}},
@@ -115,7 +118,7 @@ var rampMoreChecks = []check{
 		b.pause(eight, sec)
 		b.at(1100 * ms)
 		b.spread(300*ms, 1100*ms, eight)
-		b.start(2*sec+tick, eight)
+		b.starts(3, 2*sec+tick, eight)
 		b.start(2400*ms+tick, eight)
 	}},
 

@@ -33,8 +33,8 @@ func rampOf(c throttle.Charge, stays []stay, closed int64) ramp {
 	}
 }
 
-// shares are what the first windows have of a limit: an eighth, a quarter, a half.
-func shares(n int) []int { return []int{(n + 7) / 8, (n + 3) / 4, (n + 1) / 2} }
+// shares are what the first windows have of a limit: an eighth, a half.
+func shares(n int) []int { return []int{(n + 7) / 8, (n + 1) / 2} }
 
 // rampOfWindows: all but its share of each of the first windows counts as booked
 // when it begins.

@@ -71,13 +71,16 @@ func TestP2_SlowHandshakes(t *testing.T) {
 // Without jitter the store's clock alone counts, and the limit is used up. All
 // workers begin at once, so they come back in bunches of 40: the hardest case
 // for a window, where no order among those that come together is fair or unfair.
+// Who waits longer than starts are booked ahead makes one call to join the line and
+// one to come, both shared by many. Once it is busy the limit leaves evenly, so the
+// last of the first bunch waits a window longer than without that.
 func TestP1_StoreClock(t *testing.T) {
 	r, stall := run(t, Config{Name: "store clock", Workers: 16, Load: 10 * time.Second, Jitter: -1})
 	require.LessOrEqual(t, r.Worst, 40)
 	require.GreaterOrEqual(t, r.Used, 0.97)
-	require.LessOrEqual(t, r.Trips, 1.2)
+	require.LessOrEqual(t, r.Trips, 1.9)
 	require.Zero(t, r.Overtaken)
-	require.LessOrEqual(t, r.Longest, 2300*ms+stall)
+	require.LessOrEqual(t, r.Longest, 3100*ms+stall)
 }
 
 // With two windows' worth of workers, first come, first served means that each
@@ -87,5 +90,6 @@ func TestP5_FirstComeFirstServed(t *testing.T) {
 	require.Zero(t, r.Overtaken)
 	require.LessOrEqual(t, r.Worst, 40)
 	require.GreaterOrEqual(t, r.Jain, 0.98)
-	require.LessOrEqual(t, r.Longest, 2300*ms+stall)
+	require.GreaterOrEqual(t, r.Used, 0.97)
+	require.LessOrEqual(t, r.Longest, 3100*ms+stall)
 }

@@ -120,7 +120,7 @@ local function step(r, now, shift, asleep, u)
   for i = 1, r.size do
     F[i], L[i] = F[i] + shift, L[i] + shift
   end
-  for _, f in ipairs({'lost', 'till', 'paused', 'opens'}) do
+  for _, f in ipairs({'lost', 'till', 'paused', 'opens', 't1', 't2', 't3', 'pin'}) do
     if r[f] ~= 0 then
       r[f] = r[f] + shift
     end
@@ -182,11 +182,13 @@ local function prune(r, now, u)
   if r.size == 0 or not is_over(r, r.F and r.L[1] or r.old, now) then
     return
   end
-  if not r.F and r.size > 1 and u.kind < PACED and r.unit == 0 and r.last + r.span > now then
+  if not r.F and r.lined == 0 and r.size > 1 and u.kind < PACED and r.unit == 0 and r.last + r.span > now then
     for _ = 1, 4 do
       forget(r, r.old, 0, u)
       pop(r)
-      if not is_over(r, r.old, now) then
+      if r.F then
+        break
+      elseif not is_over(r, r.old, now) then
         return
       end
     end

@@ -15,13 +15,18 @@
 --           the mark of a start to give back first, or below 0 when the caller
 --             came to stand in line, or 0
 --           the longest wait that is of use, -1 for any, -2 to book nothing, -3
---             to change what the start cost
---           the least wait, spread (see throttle.Booking), how many charges
+--             to change what the start cost, -4 to say that it waits
+--             in line and will say so again within mark
+--           the least wait, spread, horizon (see throttle.Booking), 0 for none, its class,
+--             and 1 if it had a start before and came to stand in no line
+--           how many tickets it has, how many charges
+--           for each ticket: the charge, the line, the ticket, its state: see queue.lua
 --           for each charge: the index of its rule, or below 0 of its flight, cost,
 --             reserve, and whether it is a shadow or, to change, the new cost
---       3 to 5 only if there are flights or pauses: how many flights, the program's
+--       3 the channel of news
+--       4 to 6 only if there are flights or pauses: how many flights, the program's
 --         name, and what the channels of all programs begin with
---       6… the key of a budget that the program knows to be closed, and for how
+--       7… the key of a budget that the program knows to be closed, and for how
 --         long, in microseconds; and so on
 --
 -- Result, numbers of 8 bytes each:
@@ -31,17 +36,22 @@
 -- What was done: for each run, until it has no callers left:
 --   {how many, booked, start, held, paused, over…}, over one for each charge
 -- then for each budget: {birth, count, b1, n1, b2, n2, b3, n3, how many starts count
--- now, the end of the last}; see row.lua;
+-- now, the end of the last; the line, what waits in it, whether those should hurry whose
+-- turn it is, the three cuts, the next ticket of each class, and in how long the first and
+-- the last of each will have their turn}; see row.lua and queue.lua;
 -- then for each flight: {birth, count, how many programs it knows, how many in our
 -- line have room set aside, when each of them came…}.
 -- booked is 2 if seats in flights were taken with it. If only those had no room,
 -- start is below 0 and says when the caller came to stand in line. It is 3 if nothing
--- can be booked before start, when it is known what was lost: then ask again.
+-- can be booked before start, when it is known what was lost: then ask again. It is 4
+-- for those who stand in line: start is when the first may have its turn, and {when the
+-- last may, how many tickets it has, for each the charge, the line, the ticket, its
+-- state} follows.
 -- held is the 1-based charge that set the start, 0 if none held it back, and paused
 -- the end of the pause that closes it, or 0. What was refused has spent nothing.
 
 local DONE, EDGES, LATE = 0, 1, 2
-local SETTLE = -3
+local SETTLE, RENEW = -3, -4
 local FARTHEST = 100 * 365 * 24 * 3600 * 1000000 -- throttle.Farthest
 local RECORD_SECONDS = 60
 local FIVE = '<ddddd'
@@ -49,7 +59,7 @@ local FIVE = '<ddddd'
 local now = clock(ARGV[1])
 local call, seed, rule_count, repeated
 call, seed, rule_count, repeated, here = struct.unpack('<dddd', blob, here)
-local flight_count = tonumber(ARGV[3] or 0)
+local flight_count = tonumber(ARGV[4] or 0)
 local record = redis.call('GET', KEYS[1])
 local last = 0
 if record then
@@ -61,12 +71,12 @@ if record then
   end
 end
 
-local memories, rows, rules, flights, closed = {}, {}, {}, {}, {}
+local memories, rows, rules, rule_of, flights, closed = {}, {}, {}, {}, {}, {}
 local budgets = #KEYS - flight_count -- the last key of one
 for i = 2, budgets do
   memories[i] = known()
 end
-for i = 6, #ARGV, 2 do
+for i = 7, #ARGV, 2 do
   closed[ARGV[i]] = tonumber(ARGV[i + 1])
 end
 for i = 1, rule_count do
@@ -88,11 +98,11 @@ for i = 1, rule_count do
     end
   end
   u.row = r
-  rules[i] = u
+  rules[i], rule_of[u.key] = u, u
 end
 for i = 1, flight_count do
   local f = load_flight(KEYS[budgets + i], now)
-  if not state(f, ARGV[4], seed) then
+  if not state(f, ARGV[5], seed) then
     return struct.pack('<dd', LATE, now)
   end
   set_aside(f)
@@ -143,154 +153,3 @@ local out = {}
 local function answer(format, ...)
   out[#out + 1] = struct.pack(format, ...)
 end
-
--- together weighs the charges for several callers at the moment t, where those are
--- the same as one who costs as much, and nobody has to go first after a penalty.
-local function together(list, many, t)
-  for _, s in ipairs(list) do
-    if s.kind == PACED or s.shadow or s.each * many > s.most or t < s.row.paused + PROBE_TIME then
-      return false
-    end
-  end
-  for _, s in ipairs(list) do
-    weigh(s, s.each * many)
-  end
-  return true
-end
-
--- serve books one start for each of so many equal callers: all at the first
--- moment if there is room for all, else one after the other. It returns the
--- calendar edges that it needs, if it needs more.
-local function serve(list, seats, callers, mark, from, max_wait)
-  local asks_again, many, gate = callers < 0, math.abs(callers), nil
-  callers = many
-  if #seats > 0 then
-    from, gate = opening(seats, from, now)
-  end
-  while callers > 0 do
-    local t, held, paused
-    if many > 1 and together(list, many, from) then
-      t, held, paused = find(list, from)
-    end
-    if t ~= from then
-      many = 1
-      for _, s in ipairs(list) do
-        weigh(s, s.each)
-      end
-      t, held, paused = find(list, from)
-      if not t then
-        return held
-      end
-    end
-    if held == 0 and gate then
-      held, paused = gate, from
-    end
-    if mark < 0 and t > now then
-      step_out(seats, -mark)
-    end
-    if t - now > FARTHEST or (max_wait >= 0 and t - now > max_wait) then
-      answer(FIVE, callers, 0, t, held, paused)
-      return
-    end
-    local opens = all_told(list)
-    if opens > now and not asks_again then
-      answer(FIVE, callers, 3, opens, held, paused)
-      return
-    end
-    local booked = 1
-    if #seats > 0 and t == now then
-      local missing, came = board(seats, max(0, -mark), max_wait ~= 0, now)
-      if missing then
-        answer(FIVE, callers, 0, came and -came or t, missing, 0)
-        return
-      end
-      booked = 2
-    end
-    answer(FIVE, many, booked, t, held, paused)
-    for _, s in ipairs(list) do
-      if s.shadow then
-        local start, need = earliest(s, t)
-        if not start then
-          return need
-        end
-        answer('<d', start - t)
-      end
-    end
-    for _, s in ipairs(list) do
-      place(s.row, t, s)
-      s.row.count = s.row.count + s.cost
-    end
-    callers = callers - many
-  end
-end
-
--- settle changes what the start at mark cost under s, if it still counts. It
--- returns false where the rule's edges end.
-local function settle(s, mark)
-  if not counts(s, mark, now) then
-    return true
-  elseif s.kind == ALIGNED and not window(s, mark) then
-    return false
-  end
-  local cost, t = s.more, mark
-  if not remove(s.row, mark, s) then
-    cost = cost - s.each
-    if s.kind == PACED then
-      t = t + s.each * s.span -- behind what is there
-    end
-  end
-  if s.kind == PACED then
-    cost = min(cost, ceil(FARTHEST / s.span)) -- a longer block means no more
-  end
-  if cost > 0 then
-    place(s.row, t, weigh(s, cost))
-  end
-  s.row.count = s.row.count + max(0, s.more - s.each)
-  return true
-end
-
-while here <= #blob do
-  local callers, mark, max_wait, least, spread, count
-  callers, mark, max_wait, least, spread, count, here = struct.unpack('<dddddd', blob, here)
-  local list, seats = charges(count, now + least, spread)
-  for _, s in ipairs(list) do
-    if max_wait == SETTLE then
-      if not settle(s, mark) then
-        return struct.pack('<ddd', EDGES, now, mark)
-      end
-    elseif mark > 0 then
-      remove(s.row, mark, s)
-    end
-  end
-  if max_wait < -1 then
-    answer(FIVE, math.abs(callers), 0, mark, 0, 0)
-  else
-    local need = serve(list, seats, callers, mark, now + least, max_wait)
-    if need then
-      return struct.pack('<ddd', EDGES, now, need)
-    end
-  end
-end
-
-for i = 2, budgets do
-  local r = rows[i]
-  if r.stored or r.size > 0 or r.paused > 0 then
-    if r.birth == 0 then
-      r.birth = seed
-    end
-    save(r)
-  end
-  answer('<dddddddddd', r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, spent(r), latest(r))
-end
-for _, f in ipairs(flights) do
-  wake(f, ARGV[5])
-  save_flight(f)
-  local list = ready(f)
-  answer('<dddd', f.birth, f.count, #f.nodes, #list)
-  for _, came in ipairs(list) do
-    answer('<d', came)
-  end
-end
-local done = table.concat(out)
-redis.call('SET', KEYS[1], struct.pack('<ddd', call, now, repeated) .. done, 'EX', RECORD_SECONDS)
-return struct.pack('<dddd', DONE, now, 0, 0) .. done

@@ -66,17 +66,53 @@ local function add(r, first, last, n)
   r.F[i], r.L[i], r.N[i] = min(r.F[i], first), max(r.L[i], last), r.N[i] + n
 end
 
+local bound
+do
+-- packed is how many bytes a number takes.
+local function packed(x)
+  if x < 256 then
+    return x < 128 and 1 or 2
+  elseif x < 65536 then
+    return 3
+  end
+  return x < 4294967296 and 5 or 9
+end
+
+-- is_small reports whether a row fits its bounds. One that it does not need to look into
+-- stays closed.
+local function is_small(r)
+  local size = r.size
+  if size * TRIPLE <= MAX_BYTES or size > MAX_ENTRIES then
+    return size <= MAX_ENTRIES
+  elseif not r.F then
+    local stored = redis.call('STRLEN', r.key) - HEAD_SIZE - r.lined - r.at
+    if stored + #r.pushed + TRIPLE <= MAX_BYTES then
+      return true
+    end
+    open(r)
+  end
+  local F, L, N = r.F, r.L, r.N
+  if size * (2 * packed(L[size] - F[1]) + packed(r.total)) <= MAX_BYTES then
+    return true -- even if each of its numbers were the largest
+  end
+  local bytes, prev = 0, F[1]
+  for i = 1, size do
+    bytes, prev = bytes + packed(F[i] - prev) + packed(L[i] - F[i]) + packed(N[i]), L[i]
+  end
+  return bytes <= MAX_BYTES
+end
+
 -- bound joins the closest neighbours until the row is small enough, those
 -- before tail first: the next booking is decided by what comes after it. What has
 -- started is never joined with what has not, which may yet be cancelled.
-local function bound(r)
-  if r.size <= MAX_ENTRIES then
+function bound(r)
+  if is_small(r) then
     return
   end
   open(r)
   local F, L = r.F, r.L
   local tail = L[r.size] - r.span
-  while r.size > MAX_ENTRIES do
+  repeat
     local best, width, in_tail
     for i = 1, r.size - 1 do
       local w, late = L[i + 1] - F[i], L[i + 1] > tail
@@ -86,7 +122,8 @@ local function bound(r)
       end
     end
     join(r, best)
-  end
+  until is_small(r)
+end
 end
 
 -- drop forgets the first k entries of an open row.
@@ -103,8 +140,11 @@ end
 
 -- pop forgets the first entry of a closed row with more than one.
 local function pop(r)
-  local raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.at, HEAD_SIZE + r.at + 2 * TRIPLE - 1)
-  local stop, _, _, n = cmsgpack.unpack_limit(raw, 3, 0)
+  local raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.lined + r.at, HEAD_SIZE + r.lined + r.at + 2 * TRIPLE - 1)
+  local known, stop, _, _, n = pcall(cmsgpack.unpack_limit, raw, 3, 0)
+  if not known or type(n) ~= 'number' then
+    return open(r) -- which knows what to make of it
+  end
   if stop < 0 then
     stop = #raw
   end

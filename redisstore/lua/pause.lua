@@ -22,10 +22,11 @@ end
 local old = r.paused
 if length < 0 then
   r.paused = 0
+  queue.free(r)
 elseif length > 0 then
   r.paused = max(old, now + length)
 end
-save(r)
+save(r, queue.write(r))
 local changed = r.paused > old or length < 0 and old > now
 if changed then
   -- Who may not publish, or is not heard, does no harm: sleepers that were not told

@@ -120,7 +120,7 @@ elseif u.kind == BUCKET then
 elseif reset > 0 and u.kind < PACED then
   believed = window_left()
 end
-save(r)
+save(r, queue.write(r))
 if from < stop then
   redis.pcall('PUBLISH', ARGV[3], string.format(ANEW, from, stop, KEYS[1])) -- who does not hear it finds out from the upstream
 end

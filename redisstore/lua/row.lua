@@ -5,23 +5,25 @@
 -- All times are whole microseconds of the server's clock. They fit a Lua number
 -- without loss until the year 2255.
 --
--- Stored form, one string a budget: the head, a fixed number of numbers, then all
--- entries but the last, in MessagePack: for each the distance of first from the
+-- Stored form, one string a budget: the head, a fixed number of numbers, then the line
+-- of those who wait, if there is one, see queue.lua, then all entries but the last, in
+-- MessagePack: for each the distance of first from the
 -- last before it, the distance of last from first, and n. The last entry is in
 -- the head. So what happens at the ends of a row, which is nearly everything,
 -- reads and writes the head alone: a row is *open* while its entries are in the
 -- arrays F, L and N, and closed otherwise. The form's version is part of the key.
 
-local MAX_ENTRIES = 152 -- bounds a row to 4 KB, whatever the limit and the queue
+local MAX_ENTRIES, MAX_BYTES = 224, 2880 -- bound a row to 4 KB with its line: Redis reserves 3,584 of them, and some for the key
 local MAX_COUNT = 2 ^ 40 -- the largest n of a limit, enough to fill any window
 local MAX_APPENDED = 1600 -- Redis reserves as much again for a string that grows
 local TRIPLE = 27 -- the most bytes of an entry
 local KEPT = 1000000 -- a key outlives what it holds by this much
+local LINE_KEPT = 300000000 -- a line is kept for so long after the last call that it concerns
 local IDLE = KEPT -- or by more, in tests: see clock
-local STEPS = {8, 4, 2} -- after a penalty the first windows have an eighth, a quarter, a half of the limit
+local STEPS = {8, 2} -- after a penalty the first windows have an eighth, a half of the limit; hot.lua knows how many
 local PROBE_TIME = 250000 -- after a penalty one start is alone for so long: its answer may say that there is another
-local HEAD = '<' .. string.rep('d', 27)
-local HEAD_SIZE = 27 * 8
+local HEAD = '<' .. string.rep('d', 32)
+local HEAD_SIZE = 32 * 8
 local MOST = 2 ^ 53 -- no time is beyond that
 
 local max, min, ceil, floor = math.max, math.min, math.ceil, math.floor
@@ -43,7 +45,9 @@ local function sound(r)
   local fractions = r.seen % 1 + r.lost % 1 + r.span % 1 + r.most % 1 + r.till % 1 + r.paused % 1 + r.frozen % 1
     + r.level % 1 + r.unit % 1 + r.birth % 1 + r.count % 1 + r.b1 % 1 + r.n1 % 1 + r.b2 % 1 + r.n2 % 1 + r.b3 % 1 + r.n3 % 1
     + r.total % 1 + r.size % 1 + r.at % 1 + r.old % 1 + r.before % 1 + r.first % 1 + r.last % 1 + r.n % 1 + r.expires % 1 + r.opens % 1
+    + r.t1 % 1 + r.t2 % 1 + r.t3 % 1 + r.pin % 1 + r.lined % 1
   return fractions == 0 -- nor is any of them infinite, or no number
+    and r.lined >= 0 and r.lined <= 2 * MAX_APPENDED and max(r.t1, r.t2, r.t3, r.pin) <= MOST and min(r.t1, r.t2, r.t3, r.pin) >= -MOST
     and r.size >= 0 and r.size <= 2 * MAX_ENTRIES and r.at >= 0 and r.at <= 2 * MAX_APPENDED
     and min(r.span, r.most, r.level, r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.n) >= 0
     and max(r.most, math.abs(r.unit), r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.n) <= 64 * MOST
@@ -68,12 +72,16 @@ end
 --   first, last, n     closed: the last entry
 --   expires            when the key does, as it is stored
 --   opens              no new start before that: see repair.lua
+--   t1, t2, t3         the last start that those of each class waited for: see stand.lua
+--   pin                the last start that is, or was, beyond the horizon
+--   lined, queue       how many bytes the line has, as it is stored; the line, false if
+--                      there is none, nil if nobody looked
 local function empty(key)
   -- All fields at once: a table that grows is what costs most here.
   return {key = key, stored = false, pushed = '', F = nil, L = nil, N = nil, seen = 0, lost = 0, span = 0, most = 0,
     till = 0, paused = 0, frozen = 0, level = 0, unit = 0, birth = 0, count = 0, b1 = 0, n1 = 0, b2 = 0, n2 = 0,
     b3 = 0, n3 = 0, total = 0, size = 0, at = 0, old = 0, before = 0, first = 0, last = 0, n = 0, expires = 0,
-    opens = 0}
+    opens = 0, t1 = 0, t2 = 0, t3 = 0, pin = 0, lined = 0, queue = nil}
 end
 
 -- load reads the row of a key; a key that is not there is an empty row, open, and
@@ -87,7 +95,7 @@ local function load(key)
   r.stored = true
   r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit, r.birth, r.count,
     r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires,
-    r.opens = struct.unpack(HEAD, raw)
+    r.opens, r.t1, r.t2, r.t3, r.pin, r.lined = struct.unpack(HEAD, raw)
   if not sound(r) then
     r = empty(key)
   end
@@ -101,7 +109,7 @@ end
 local function entries(r)
   local F, L, N, k = {}, {}, {}, 0
   if r.size > 1 then
-    local v = {cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE + r.at, -1) .. r.pushed)}
+    local v = {cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE + r.lined + r.at, -1) .. r.pushed)}
     local prev = r.old - v[2] - v[1]
     for i = 1, #v, 3 do
       k = k + 1
@@ -142,7 +150,7 @@ end
 local function head(r)
   return struct.pack(HEAD, r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit,
     r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires,
-    r.opens)
+    r.opens, r.t1, r.t2, r.t3, r.pin, r.lined)
 end
 
 -- close brings the last entry of an open row back into the head, and returns
@@ -159,11 +167,18 @@ local function close(r)
   return size > 1 and cmsgpack.pack(unpack(v)) or ''
 end
 
--- save writes the row, with an expiry after which nothing in it can matter.
-local function save(r)
+-- save writes the row with a line, which is '' if there is none, with an expiry after which
+-- nothing in it can matter.
+local function save(r, line)
+  if line ~= '' or r.lined > 0 then
+    open(r)
+  end
   -- Programs remember starts for as long as till, also cancelled ones: as long the
   -- row must be there, or they take it for lost.
   local stop = max(r.seen, r.till, r.size > 0 and latest(r) + r.span or 0)
+  if line ~= '' then
+    stop = max(stop, r.seen + LINE_KEPT)
+  end
   if r.paused > 0 then
     stop = max(stop, r.paused + max(PROBE_TIME, #STEPS * r.span))
   end
@@ -182,7 +197,8 @@ local function save(r)
     local ms = string.format('%.0f', ceil((r.expires - r.seen) / 1000))
     if r.F then
       local body = close(r)
-      redis.call('SET', r.key, head(r) .. body, 'PX', ms)
+      r.lined = #line
+      redis.call('SET', r.key, head(r) .. line .. body, 'PX', ms)
     else
       redis.call('PEXPIRE', r.key, ms)
     end

@@ -1,10 +1,11 @@
 -- A search s is one charge under a rule, looking for its earliest start: it has
--- what the rule has, and cost, reserve, spread, shadow and the row.
+-- what the rule has, and cost, reserve, spread, shadow and the row. It keeps behind
+-- tail, a start that others waited for. Its horizon is that of its caller, 0 if it has none.
 
 -- weigh makes the search one for the cost. A search remembers how far it came: i
 -- is the entry it stands at, and for a sliding window j the first behind the run
--- from i, whose sum is sum; k is where the pace stands. Successive questions must
--- not go back in time.
+-- from i, whose sum is sum; k is where the pace stands, and gap is that pace. Successive
+-- questions must not go back in time.
 local function weigh(s, cost)
   s.cost, s.room, s.length = cost, s.most - cost, s.spread
   if s.kind == PACED then
@@ -20,7 +21,7 @@ local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({kind = u.kind, n = u.n, most = u.n - reserve, span = u.span, jitter = u.jitter,
     pace = u.pace, tokens = u.tokens, micros = u.micros, edges = u.edges, row = u.row, from = from,
     cost = 0, room = 0, length = 0, i = 1, j = 1, sum = 0, k = 1, wait = false, at = false, spent = 0,
-    each = cost, more = 0, index = 0, spread = spread, shadow = shadow, ramp = false}, cost)
+    each = cost, more = 0, index = 0, spread = spread, shadow = shadow, ramp = false, tail = 0, horizon = 0, gap = 0}, cost)
 end
 
 -- sweep goes over the forbidden ranges of docs/booking.md: entry i and the
@@ -56,27 +57,6 @@ local function sweep(s, t)
     i = i + 1
   end
   s.i, s.j, s.sum = i, j, sum
-  return t
-end
-
--- clear returns the first moment not before t that is clear of all starts still
--- to come.
-local function clear(s, t)
-  local r, pace = s.row, s.pace
-  open(r)
-  local length = max(s.spread + pace, s.cost * pace)
-  while s.k <= r.size do
-    if r.L[s.k] > r.seen then
-      local stop = block_end(r, s.k, pace, s.n)
-      if stop > t then
-        if t + length <= r.F[s.k] then
-          break
-        end
-        t = stop
-      end
-    end
-    s.k = s.k + 1
-  end
   return t
 end
 
@@ -172,10 +152,57 @@ local function room(s, t)
   return t, need
 end
 
+local sliding
+do
+-- even returns the pace of a start that must wait until t. A limit whose pace reaches over
+-- its window, or for which somebody was always in line for two, is in steady use: then a full
+-- window leaves as evenly as the limit lets it. The emptier the window behind all that is
+-- booked, the closer are the starts, down to the charge's own pace: so room that was left is
+-- used up, and what waits for no more than a third of a limit leaves at once.
+local function even(s, t)
+  local r, span, n = s.row, s.span, s.n
+  local q = r.queue
+  if s.horizon <= 0 or (2 * s.pace * n < span and not (q and q.began and r.seen - q.began >= 2 * span)) then
+    return s.pace
+  end
+  open(r)
+  local L, N, sum, i = r.L, r.N, r.total, 1
+  t = max(t, latest(r))
+  while i <= r.size and L[i] + span <= t do
+    sum, i = sum - N[i], i + 1
+  end
+  local full = floor(floor(span * 47 / 50) / n)
+  return max(s.pace, floor(full * (3 * min(sum, n) - n) / (2 * n)))
+end
+
+-- clear returns the first moment not before t that is clear of all starts still
+-- to come.
+local function clear(s, t)
+  local r, pace = s.row, s.gap
+  open(r)
+  local length = max(s.spread + pace, s.cost * pace)
+  while s.k <= r.size do
+    if r.L[s.k] > r.seen then
+      local stop = block_end(r, s.k, pace, s.n)
+      if stop > t then
+        if t + length <= r.F[s.k] then
+          break
+        end
+        t = stop
+      end
+    end
+    s.k = s.k + 1
+  end
+  return t
+end
+
 -- sliding keeps the pace, if there is one, when the limit alone or a penalty
 -- makes the request wait longer than it asked to.
-local function sliding(s, t)
-  s.wait = s.wait or room(s, max(s.from, s.row.paused, s.row.opens))
+function sliding(s, t)
+  if not s.wait then
+    s.wait = room(s, max(s.from, s.row.paused, s.row.opens, s.tail))
+    s.gap = s.pace > 0 and s.wait > s.from and even(s, s.wait) or 0
+  end
   t = room(s, max(t, s.wait))
   if s.pace == 0 or s.wait == s.from then
     return t
@@ -188,11 +215,12 @@ local function sliding(s, t)
     t = room(s, free)
   end
 end
+end
 
 local search = {sliding, room, paced, room}
 
 -- earliest returns the first start not before t that has room for the cost; or
 -- nil and the time up to which more edges are needed.
 local function earliest(s, t)
-  return search[s.kind](s, max(t, s.row.paused, s.row.opens))
+  return search[s.kind](s, max(t, s.row.paused, s.row.opens, s.tail))
 end

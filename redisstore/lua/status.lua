@@ -32,8 +32,14 @@ end
 if u.kind == PACED then
   used = min(used, 1)
 end
-local t, need = earliest(search_for(u, 1, 0, now, 0, false), now)
+local s = search_for(u, 1, 0, now, 0, false)
+s.tail = max(r.t1, r.t2, r.t3)
+local t, need = earliest(s, now)
 if not t then
   return struct.pack('<ddd', 1, now, need)
+end
+local line = queue.waiting(queue.of(r), queue.CLASSES)
+if line > 0 then
+  waiting, t = waiting + line, max(t, turn.at(search_for(u, 1, 0, now, 0, false), line + 1))
 end
 return struct.pack('<dddddd', 0, now, used, waiting, t - now, max(0, r.paused - now))

@@ -1,0 +1,48 @@
+package waits
+
+import "time"
+
+// What must be reached. Shares are of what the limit and its jitter allow, unless
+// they are said to be of the quota.
+const (
+	waitHigh     = time.Second            // of a High request behind thousands of Low ones
+	waitBeside   = 400 * time.Millisecond // p99, beside an API with thousands of waiters
+	usedSkewed   = 0.96                   // of what a perfect scheduler uses
+	waitSmall    = 800 * time.Millisecond // mean, of APIs below their own limit
+	usedLeaving  = 0.96                   // of what a perfect queue uses
+	timesLeaving = 2.0                    // the longest wait of a perfect queue
+	timesRaised  = 1.08                   // when a perfect queue's last visit starts
+	passedChange = 1500 * time.Millisecond
+
+	tokensHighLeast, tokensHighMost = 0.70, 1.05 // the estimate is ten times too high
+	tokensLowLeast, tokensLowMost   = 0.90, 1.10 // the estimate is too low
+	waitRecovered                   = 5 * time.Second
+
+	lateDisturbed = 4500 * time.Millisecond // after a ban of 2 s at most, or a slow dial
+	firstAfter    = 300 * time.Millisecond  // the first start after a short ban
+	nextAfterLong = 2 * time.Second         // the second start after a ban of more than a minute
+	startsHiccup  = 85                      // of 100 in 5 s
+	lateNext      = 200 * time.Millisecond  // the next caller, when all waiters have left
+
+	timesOpen  = 1.15 // the mean wait of a perfect queue, and
+	moreOpen   = 10 * time.Millisecond
+	passedOpen = 20 * time.Millisecond
+
+	passedNodes = 300 * time.Millisecond // in line at several nodes on Redis
+
+	usedFour, usedSix   = 0.85, 0.93 // of the quota, with so many connections
+	usedFlight          = 0.95
+	waitFlight          = 2400 * time.Millisecond
+	waitClosed          = 150 * time.Millisecond // p99
+	jainClosed          = 0.98
+	usedClosed          = 0.985
+	lastOfCrowd         = 10400 * time.Millisecond // of 10,000 at 1000/s
+	bytesOfCrowd        = 8192
+	usedNear40, usedFar = 0.88, 0.75 // with Redis 40 and 150 ms away
+
+	startsGeneration = 15 // of a process that is killed every 2 s
+	forgotten        = 3 * time.Second
+
+	usedFleet, tripsFleet, jainFleet = 0.99, 1.6, 0.98 // 4 processes of 16
+	tripsMany, busyMany              = 2.3, 0.08       // 60 of 4; of a processor of Redis
+)

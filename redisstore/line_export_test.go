@@ -1,0 +1,65 @@
+package redisstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// HeadNumbers is how many numbers a stored row begins with, and PerLine how many an
+// answer tells of a line.
+const (
+	HeadNumbers = 32
+	PerLine     = perLine
+)
+
+// TestHeadNumbers: tests that read and spoil rows know how they are stored.
+func TestHeadNumbers(t *testing.T) {
+	require.Contains(t, rowLua, "local HEAD_SIZE = 32 * 8\n")
+}
+
+// Standing returns how many callers of this store wait in lines.
+func (s *Store) Standing() (n int) {
+	s.queues.mu.Lock()
+	defer s.queues.mu.Unlock()
+	for _, q := range s.queues.all {
+		n += len(q.waiters)
+	}
+	return n
+}
+
+// Coming returns how many were called and are not there yet.
+func (s *Store) Coming() (n int) {
+	s.queues.mu.Lock()
+	defer s.queues.mu.Unlock()
+	for _, c := range s.queues.coming {
+		n += c
+	}
+	return n
+}
+
+// Lines returns in how many lines callers of this store wait.
+func (s *Store) Lines() int {
+	s.queues.mu.Lock()
+	defer s.queues.mu.Unlock()
+	return len(s.queues.all)
+}
+
+// Listen makes a store of NewAt hear whose turn it is, as others do.
+func (s *Store) Listen() *Store {
+	s.queues.deaf = false
+	return s
+}
+
+// Forget makes Redis forget a key.
+func (s *Store) Forget(ctx context.Context, key string) error { return s.client.Del(ctx, key).Err() }
+
+// ForgetScripts makes it forget all scripts.
+func (s *Store) ForgetScripts(ctx context.Context) error { return s.client.ScriptFlush(ctx).Err() }
+
+// Lifetime returns for how long a key lives.
+func (s *Store) Lifetime(ctx context.Context, key string) (time.Duration, error) {
+	return s.client.PTTL(ctx, key).Result()
+}

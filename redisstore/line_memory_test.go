@@ -1,0 +1,124 @@
+package redisstore_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// TestP10_LineOfManyNodes: sixty nodes have two thousand waiters of all priorities and of
+// different costs, some of whom leave, here and there. The budget is one small key, which
+// expires when the line is over.
+func TestP10_LineOfManyNodes(t *testing.T) {
+	server := redistest.Shared(t)
+	for i, limit := range []throttle.Limit{throttle.PerSecond(500), throttle.SlidingWindow(1_000_000, time.Hour), throttle.TokenBucket(20, time.Second, 100)} {
+		t.Run(limit.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := server.Client(t)
+				require.NoError(t, client.FlushDB(t.Context()).Err())
+				var nodes []*redisstore.Store
+				for range 60 {
+					nodes = append(nodes, atRest(t, redisstore.NewAt(client, nil, bubbleClock)))
+				}
+				dice := rand.New(rand.NewPCG(10, uint64(i)))
+				c := charge("budget", limit)
+				for range 300 { // a row that is full
+					c.Cost = max(1, limit.N()/310)
+					book(t, nodes[dice.IntN(60)], c)
+					time.Sleep(min(limit.Per(), time.Minute) / 500)
+				}
+				var all []*walker
+				for k := range 2000 {
+					c.Cost = 1 + dice.IntN(max(1, limit.N()/20))
+					all = append(all, walks(t, nodes[k%60], throttle.Priority(dice.IntN(3)-1), c))
+					if k%50 == 0 {
+						requireSmall(t, client)
+						time.Sleep(time.Duration(dice.IntN(20)) * time.Millisecond)
+					}
+				}
+				for k, w := range all {
+					if dice.IntN(4) == 0 || k > 1800 {
+						w.leaves()
+					}
+					if k%50 == 0 {
+						requireSmall(t, client)
+					}
+				}
+				requireSmall(t, client)
+				left, err := nodes[0].Lifetime(t.Context(), nodes[0].Key(c.Budget))
+				require.NoError(t, err)
+				require.Less(t, left, limit.Per()+10*time.Minute)
+				for _, w := range all {
+					w.leaves()
+				}
+				gone(t, nodes...)
+			})
+		})
+	}
+}
+
+// TestP12_LineThatIsGarbage: the line of a budget is something else. Then nobody waits
+// there, as far as Redis knows: all come back, and start.
+func TestP12_LineThatIsGarbage(t *testing.T) {
+	server := redistest.Shared(t)
+	dice := rand.New(rand.NewPCG(12, 1))
+	for i := range 60 {
+		synctest.Test(t, func(t *testing.T) {
+			client := server.Client(t)
+			require.NoError(t, client.FlushDB(t.Context()).Err())
+			var nodes []*cuttable
+			for range 2 {
+				nodes = append(nodes, &cuttable{Store: atRest(t, redisstore.NewAt(client, nil, bubbleClock).Listen())})
+			}
+			c := charge(fmt.Sprint("garbage ", i), throttle.PerSecond(5))
+			all := crowdOf(t, nodes, 30, time.Millisecond, c)
+			time.Sleep(time.Duration(dice.IntN(2000)) * time.Millisecond)
+			spoilLine(t, client, nodes[0].Key(c.Budget), dice)
+			starts := allStart(t, 5*time.Minute, all...)
+			require.Less(t, starts[29].Sub(all[0].came), 30*time.Second)
+			within(t, 5, time.Second, starts)
+			gone(t, nodes[0].Store, nodes[1].Store)
+		})
+	}
+}
+
+// spoilLine changes only the line in a row: some bytes, some numbers, or all of them.
+func spoilLine(t *testing.T, c *redis.Client, key string, dice *rand.Rand) {
+	t.Helper()
+	raw, err := c.Get(t.Context(), key).Bytes()
+	require.NoError(t, err)
+	const head = 8 * redisstore.HeadNumbers
+	size := int(math.Float64frombits(binary.LittleEndian.Uint64(raw[head-8:])))
+	require.Positive(t, size)
+	line := raw[head : head+size]
+	switch dice.IntN(4) {
+	case 0:
+		for range 1 + dice.IntN(4) {
+			line[dice.IntN(size)] = byte(dice.IntN(256))
+		}
+	case 1:
+		for i := range line {
+			line[i] = byte(dice.IntN(256))
+		}
+	case 2:
+		at := dice.IntN(size)
+		n := min(9, size-at)
+		odd := binary.BigEndian.AppendUint64([]byte{0xcb}, math.Float64bits(forgedNumbers[dice.IntN(len(forgedNumbers))]))
+		copy(line[at:at+n], odd[:n])
+	case 3:
+		raw = slices.Delete(raw, head, head+dice.IntN(size)) // what follows stands in its place
+	}
+	require.NoError(t, c.Set(t.Context(), key, raw, redis.KeepTTL).Err())
+}

@@ -1,0 +1,111 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// awaitMost is how long a test awaits what takes a message, on a machine that is busy.
+const awaitMost = 5 * time.Second
+
+// hourlyInLine returns two stores, a start of the first one that took all of an hour, and
+// a waiter in line at the second one, which hears.
+func hourlyInLine(t *testing.T, client func() redis.UniversalClient) (a, b *redisstore.Store, all *held, w *walker) {
+	a, b = redisstore.New(client(), nil), redisstore.New(client(), nil)
+	c := charge("hour", throttle.TokenBucket(1, time.Hour, 5))
+	k := booking(c)
+	k.Charges[0].Cost = 5
+	g, err := a.Book(t.Context(), k)
+	require.NoError(t, err)
+	require.True(t, g.OK)
+	w = walks(t, b, throttle.Normal, c)
+	require.NotNil(t, w.grant.Ready)
+	require.Equal(t, 1, b.Standing())
+	require.Eventually(t, func() bool { return b.Hears("group", time.Now().Add(-time.Millisecond)) }, awaitMost, time.Millisecond)
+	return a, b, &held{k, g}, w
+}
+
+// starts awaits that the walker does.
+func (w *walker) starts(t *testing.T) {
+	t.Helper()
+	select {
+	case <-w.over:
+		require.NoError(t, w.err)
+		require.False(t, w.start.IsZero())
+	case <-time.After(awaitMost):
+		require.FailNow(t, "it does not start", "%+v", w.grant)
+	}
+}
+
+// TestP3_LineAfterARefund: a start turns out to have cost less. Who waits in another node
+// is told, and starts at once.
+func TestP3_LineAfterARefund(t *testing.T) {
+	server := redistest.Shared(t)
+	a, b, all, w := hourlyInLine(t, func() redis.UniversalClient { return server.Client(t) })
+	require.NoError(t, a.Settle(t.Context(), all.booking, all.grant, []int{1}))
+	w.starts(t)
+	gone(t, a, b)
+}
+
+// TestP3_LineAfterACancel is the same for a start that is given back.
+func TestP3_LineAfterACancel(t *testing.T) {
+	server := redistest.Shared(t)
+	a, b, all, w := hourlyInLine(t, func() redis.UniversalClient { return server.Client(t) })
+	a.Cancel(all.booking, all.grant)
+	w.starts(t)
+	gone(t, a, b)
+}
+
+// TestP11_LineAfterAResume: a penalty of an hour is lifted. Who waits in line in two nodes
+// starts.
+func TestP11_LineAfterAResume(t *testing.T) {
+	server := redistest.Shared(t)
+	a, b := redisstore.New(server.Client(t), nil), redisstore.New(server.Client(t), nil)
+	c := charge("free", throttle.PerSecond(50))
+	require.NoError(t, a.Pause(t.Context(), c, time.Hour))
+	var all []*walker
+	for i := range 6 {
+		all = append(all, walks(t, []*redisstore.Store{a, b}[i%2], throttle.Normal, c))
+	}
+	require.Equal(t, 3, a.Standing())
+	require.Equal(t, 3, b.Standing())
+	for _, s := range []*redisstore.Store{a, b} {
+		require.Eventually(t, func() bool { return s.Hears("group", time.Now().Add(-time.Millisecond)) }, awaitMost, time.Millisecond)
+	}
+	require.NoError(t, b.Resume(t.Context(), c))
+	for _, w := range all {
+		w.starts(t)
+	}
+	gone(t, a, b)
+}
+
+// TestP5_LineOnACluster: with hash tags all of it is in one slot.
+func TestP5_LineOnACluster(t *testing.T) {
+	cluster := redistest.Cluster(t)
+	client := func() redis.UniversalClient { return cluster.Client(t) }
+	a, b, all, w := hourlyInLine(t, client)
+	a.Cancel(all.booking, all.grant)
+	w.starts(t)
+	gone(t, a, b)
+
+	nodes := []*redisstore.Store{a, b}
+	for group := range 3 {
+		c := inGroup(fmt.Sprint("api ", group), charge(fmt.Sprint("ten ", group), throttle.LeakyBucket(10, time.Second)))
+		var crowd []*walker
+		for i := range 20 {
+			crowd = append(crowd, walks(t, nodes[i%2], throttle.Normal, c))
+		}
+		starts := allStart(t, 30*time.Second, crowd...)
+		ordered(t, time.Second, starts)
+		require.Less(t, starts[19].Sub(crowd[0].came), 1900*time.Millisecond+awaitMost)
+	}
+	gone(t, a, b)
+}

@@ -1,0 +1,168 @@
+package redisstore_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// near is how far ahead starts are booked in these tests.
+const near = 750 * time.Millisecond
+
+// A walker is a caller that stands in line until it starts. It does as throttle does.
+type walker struct {
+	store   throttle.Store
+	booking throttle.Booking
+	grant   throttle.Grant
+	came    time.Time
+	start   time.Time // zero: it did not start
+	calls   int
+	err     error
+	leave   context.CancelFunc
+	dead    *atomic.Bool // of its node: then it does nothing more
+	over    chan struct{}
+}
+
+// walks books for a caller, and lets it go on by itself. The first answer is there when
+// it returns.
+func walks(t *testing.T, s throttle.Store, p throttle.Priority, charges ...throttle.Charge) *walker {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	w := &walker{
+		store: s, came: time.Now(), leave: leave, dead: new(atomic.Bool), over: make(chan struct{}),
+		booking: throttle.Booking{Charges: slices.Clone(charges), MaxWait: -1, Horizon: near, Priority: p},
+	}
+	w.book(ctx)
+	go w.run(ctx)
+	return w
+}
+
+func (w *walker) book(ctx context.Context) {
+	w.calls++
+	b := &w.booking
+	w.grant, w.err = w.store.Book(ctx, b)
+	b.Turn, b.Instead, b.Returns = w.grant.Turn, w.grant.Mark, true
+}
+
+// run waits for what comes next until the walker starts or leaves.
+func (w *walker) run(ctx context.Context) {
+	defer close(w.over)
+	for w.err == nil {
+		var due <-chan time.Time
+		if w.grant.OK {
+			due = time.After(w.grant.Wait)
+		}
+		select {
+		case <-due:
+			w.start = time.Now()
+			return
+		case <-w.grant.Ready:
+			if w.dead.Load() {
+				return
+			}
+			w.book(ctx)
+		case <-ctx.Done():
+			if !w.dead.Load() {
+				w.store.Cancel(&w.booking, w.grant)
+			}
+			return
+		}
+	}
+}
+
+// leaves ends the wait, and gives back what the walker has.
+func (w *walker) leaves() {
+	w.leave()
+	<-w.over
+}
+
+// inLines runs a test with some nodes in virtual time on an empty database. All of
+// them have a way to the server that can be cut.
+func inLines(t *testing.T, nodes int, test func(t *testing.T, nodes []*cuttable)) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
+		all := nodesOf(t, server, nodes)
+		for _, n := range all {
+			atRest(t, n.Listen())
+		}
+		test(t, all)
+	})
+}
+
+// crowdOf lets so many come, at a distance, to the nodes by turns.
+func crowdOf(t *testing.T, nodes []*cuttable, many int, distance time.Duration, charges ...throttle.Charge) (all []*walker) {
+	t.Helper()
+	for i := range many {
+		all = append(all, walks(t, nodes[i%len(nodes)], throttle.Normal, charges...))
+		time.Sleep(distance)
+	}
+	return all
+}
+
+// allStart waits until all have started, at most so long, and returns when, in the
+// order in which they came.
+func allStart(t *testing.T, most time.Duration, walkers ...*walker) (starts []time.Time) {
+	t.Helper()
+	end := time.After(most)
+	for i, w := range walkers {
+		select {
+		case <-w.over:
+		case <-end:
+			stuck := 0
+			for _, w := range walkers {
+				select {
+				case <-w.over:
+				default:
+					stuck++
+				}
+			}
+			require.FailNow(t, "P5: somebody hangs", "after %v %d of %d wait; the first is number %d, with %+v after %d calls",
+				most, stuck, len(walkers), i, w.grant, w.calls)
+		}
+		require.NoError(t, w.err)
+		require.False(t, w.start.IsZero(), "number %d does not start", i)
+		starts = append(starts, w.start)
+	}
+	return starts
+}
+
+// ordered requires that nobody starts earlier than so much before one who came earlier.
+func ordered(t *testing.T, slack time.Duration, starts []time.Time) {
+	t.Helper()
+	last := time.Time{}
+	for i, s := range starts {
+		require.GreaterOrEqual(t, s.Sub(last), -slack, "P5: number %d of %d", i, len(starts))
+		if s.After(last) {
+			last = s
+		}
+	}
+}
+
+// within requires that no closed window holds more than n.
+func within(t *testing.T, n int, per time.Duration, starts []time.Time) {
+	t.Helper()
+	sorted := slices.SortedFunc(slices.Values(starts), time.Time.Compare)
+	for i := range max(0, len(sorted)-n) {
+		require.Greater(t, sorted[i+n].Sub(sorted[i]), per, "P1: at %v", sorted[i].Sub(sorted[0]))
+	}
+}
+
+// gone requires that the stores keep nothing of those who waited.
+func gone(t *testing.T, nodes ...*redisstore.Store) {
+	t.Helper()
+	for _, s := range nodes {
+		require.Zero(t, s.Standing())
+		require.Zero(t, s.Lines())
+		require.Zero(t, s.Coming())
+	}
+}

@@ -1,0 +1,204 @@
+-- Callers that have to wait in line for a start; see queue.lua.
+--
+-- What a caller wants, w, is its class, its horizon, 0 if it stands in no line, its tickets
+-- by charge, and whether it goes first in lines where it has none.
+
+local read_tickets, line_up, quit, renew, started, keep_behind
+do
+local ASKED, ASKED_LAST = 1000000, 60000000 -- programs ask no sooner and no later: see queue.go
+local WAITS, COUNTED, PASSED, HAD = queue.WAITS, queue.COUNTED, queue.PASSED, queue.HAD
+
+-- read_tickets reads what a caller has: for each charge its place in the line, which may
+-- be another by now.
+function read_tickets(count)
+  local by_charge = {}
+  for _ = 1, count do
+    local index, w = 0, {}
+    index, w.id, w.ticket, w.state, here = struct.unpack('<dddd', blob, here)
+    by_charge[index] = w
+  end
+  return by_charge
+end
+
+-- ticket_of returns what a caller has in the line of a search, nil if nothing.
+local function ticket_of(want, s)
+  local w, q = want.tickets[s.index], queue.of(s.row)
+  return w and q and w.id == q.id and w or nil
+end
+
+-- held_by returns the search whose line a caller has to stand in, and when it will have its
+-- turn there; nil if nothing keeps it. One that had its turn in a row, and finds that another
+-- is near no more where it had its turn before, might never find both near. So it has the
+-- first start that is possible in both: one such start at a time in each row.
+local function held_by(list, want, from)
+  local held, turn_at
+  for _, s in ipairs(list) do
+    if not s.shadow then
+      if not s.row.called then
+        s.row.called = true
+        queue.call(s.row, s, now)
+      end
+      local q, w, ahead = queue.of(s.row), ticket_of(want, s), 0
+      if w then
+        ahead = queue.ahead(q, want.class, w.ticket)
+      elseif q then
+        ahead = queue.waiting(q, want.first and want.class - 1 or want.class)
+      end
+      local own = search_for(s, s.each, s.n - s.most, from, s.spread, false)
+      own.row, own.tail, own.horizon, own.pace = s.row, s.tail, want.horizon, s.pace
+      local t, need = earliest(own, from)
+      if not t then
+        return nil, nil, need
+      end
+      local before = ahead > 0 and ahead or (w and queue.before(q[want.class], w) or 0)
+      if before > 0 and (ahead > 0 or t - from > want.horizon) then
+        own = search_for(s, s.each, s.n - s.most, from, s.spread, false)
+        own.row = s.row
+        t = max(t, turn.at(own, before + s.each))
+      end
+      if t - from > want.horizon and q and not (want.first or w and w.state == HAD) then
+        t = max(t, q[want.class].furthest or 0) -- nobody is told to come before those who go first
+      end
+      local far = t - from > want.horizon
+      if far and w and w.state == PASSED then
+        far = s.row.pin > from + want.horizon
+      end
+      if (ahead > 0 or far) and not (turn_at and turn_at >= t) then
+        held, turn_at = s, t
+      end
+    end
+  end
+  return held, turn_at
+end
+
+-- stand puts callers in the line of a search, in which the first of them will have its
+-- turn then, and answers.
+local function stand(list, want, s, callers, turn_at, max_wait)
+  local t_last = turn_at
+  if callers > 1 then
+    local own = search_for(s, s.each, s.n - s.most, now, s.spread, false)
+    own.row = s.row
+    local q = queue.of(s.row)
+    t_last = max(t_last, turn.at(own, (q and queue.waiting(q, want.class) or 0) + s.each * callers))
+  end
+  if max_wait == 0 or (max_wait > 0 and turn_at - now > max_wait) then
+    answer(FIVE, callers, 0, turn_at, s.index, s.row.paused > now and s.row.paused or 0)
+    return 0
+  elseif max_wait > 0 and t_last - now > max_wait then
+    callers, t_last = 1, turn_at -- the others are asked one by one
+  end
+  for _, o in ipairs(list) do
+    local w, q = want.tickets[o.index], queue.of(o.row)
+    if w and q and w.id == q.id and o ~= s and w.ticket < q[want.class].cut then
+      queue.pass(q, want.class, w, o.each)
+    end
+  end
+  local q, w = queue.of(s.row), want.tickets[s.index]
+  if not (q and w and w.id == q.id) then
+    w = {state = WAITS}
+    if q and want.first then
+      w.id, w.ticket = q.id, -1
+    else
+      w.id, w.ticket = queue.join(s.row, want.class, s.each, callers, s.n - s.most, want.horizon, seed)
+      q = s.row.queue
+    end
+    want.tickets[s.index] = w
+  end
+  local c = q[want.class]
+  c.furthest = max(c.furthest or 0, turn_at)
+  if (w.ticket < 0 and w.state == WAITS) or w.state == HAD then
+    w.state = COUNTED
+    c.offered = c.offered + s.each
+    c.reserve, c.horizon = s.n - s.most, want.horizon
+    if c.since == 0 then
+      c.since = now
+    end
+  end
+  if w.ticket < c.cut then
+    if s.each > 1 then
+      queue.hold(c, now, min(max(ASKED, floor((turn_at - now) / 2)), ASKED_LAST))
+    end
+    c.stood = (c.stood or 0) + s.each
+  end
+  answer(FIVE, callers, 4, turn_at, s.index, s.row.paused > now and s.row.paused or 0)
+  local count, told = 0, {}
+  for k, t in pairs(want.tickets) do
+    count = count + 1
+    told[#told + 1] = struct.pack('<dddd', k, t.id, t.ticket, t.state)
+  end
+  answer('<dd', t_last, count)
+  out[#out + 1] = table.concat(told)
+  if want.fresh then
+    want.tickets = {} -- those of the next of them are others
+  end
+  return callers
+end
+
+-- quit ends what a caller has in lines: it starts, or leaves.
+function quit(list, want, starts)
+  for _, s in ipairs(list) do
+    local w, q = want.tickets[s.index], queue.of(s.row)
+    if w and q and w.id == q.id then
+      queue.quit(q, want.class, w, s.each, starts)
+      w.state = HAD
+    end
+  end
+end
+
+-- renew keeps the room of one whose turn has come and that waits for more, for so long.
+function renew(list, want, length)
+  for _, s in ipairs(list) do
+    local w = ticket_of(want, s)
+    if w and s.each > 1 and w.ticket < queue.of(s.row)[want.class].cut then
+      queue.hold(queue.of(s.row)[want.class], now, length)
+    end
+  end
+end
+
+-- started notes a start that was waited for: others of its class, and those of the lesser
+-- ones, keep behind it in the row that held it. One beyond the horizon is the only one.
+function started(list, want, held, t, from)
+  for _, s in ipairs(list) do
+    local f = 't' .. want.class
+    if t - from > want.horizon then
+      s.row.pin = t
+    elseif s.index == held then
+      s.row[f] = max(s.row[f], t)
+    end
+  end
+end
+
+-- keep_behind lets a caller keep behind the starts that others waited for, but where it had
+-- a start itself.
+function keep_behind(list, want)
+  for _, s in ipairs(list) do
+    local w, q = want.tickets[s.index], queue.of(s.row)
+    local had = want.first
+    if w and q and w.id == q.id then
+      had = w.state == HAD or w.ticket < 0
+    end
+    for k = 1, had and 0 or want.class do
+      s.tail = max(s.tail, s.row['t' .. k])
+    end
+    s.horizon = want.horizon
+  end
+end
+
+-- line_up puts callers in a line, if they have to stand in one, or refuses them. It returns
+-- how many it did that for, and the calendar edges that it needs, if it needs more.
+function line_up(list, want, seats, callers, mark, from, max_wait)
+  local s, turn_at, need = held_by(list, want, from)
+  if need or not s then
+    return 0, need
+  end
+  if mark < 0 then
+    step_out(seats, -mark)
+  end
+  local stood = stand(list, want, s, callers, turn_at, max_wait)
+  if stood == 0 then
+    quit(list, want)
+    return callers
+  end
+  return stood
+end
+end

@@ -1,0 +1,363 @@
+package redisstore
+
+import (
+	"cmp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// queues are the callers of this store that wait in line for a start, by the keys of the
+// budgets that hold them. Redis knows how much waits and whose turn it is, and nothing
+// of single callers: each is called here when its turn should have come.
+type queues struct {
+	mu     sync.Mutex
+	all    map[string]*queue
+	coming map[string]int // by group: how many were called and are not there yet
+	deaf   bool           // nobody listens for news: a test has a clock of its own
+}
+
+// A queue is the callers that wait in one line.
+type queue struct {
+	key, group string
+	charge     throttle.Charge // one of the budget, as it was last seen
+	line       int64
+	waiters    []*turn   // by class and ticket
+	cost       int64     // of all of them
+	waiting    int64     // in the whole line, as Redis said last
+	hurry      bool      // there is room that nobody takes
+	told       time.Time // when Redis said how the line stands, or was asked last
+	fresh      bool      // nobody has asked again since the first one came
+	timer      *time.Timer
+}
+
+const (
+	askSoon     = 250 * time.Millisecond // while there is room that nobody takes
+	askFirst    = 500 * time.Millisecond // a large part of the line that is new: others may have died
+	askLeast    = time.Second
+	askRarely   = 15 * time.Second
+	askLast     = time.Minute     // where the turn is far away
+	farAway     = 20              // where askRarely is too often, one in so many parts of half of the wait
+	largePart   = 8               // one in so many
+	evenMost    = 2 * time.Second // longer windows are not served evenly
+	leastToCome = 10 * time.Millisecond
+	comeLate    = 60 * time.Millisecond // after a start is within the horizon: the guess may be a little off
+	gatherMost  = 100
+	sharedCall  = 50 * time.Millisecond // so much too early a caller is called for the sake of one call
+)
+
+// add lets a caller wait, and returns its Ready.
+func (qs *queues) add(s *Store, t *turn, c *caller) <-chan struct{} {
+	o := &c.outcome
+	i := slices.IndexFunc(t.tickets, func(k ticket) bool { return k.budget == c.charges[o.held].Budget.Key })
+	ch := &c.charges[o.held]
+	key := s.key(&ch.Budget)
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.all[key]
+	if q == nil {
+		q = &queue{key: key, group: ch.Budget.Group, fresh: true, told: time.Now()}
+		qs.all[key] = q
+	}
+	q.line, q.charge = t.tickets[i].line, *ch
+	t.queue, t.number, t.cost, t.ready = q, t.tickets[i].number, int64(ch.Cost), make(chan struct{})
+	t.until = time.Time{}
+	if c.maxWait >= 0 {
+		t.until = time.Now().Add(time.Duration(c.maxWait) * time.Microsecond)
+	}
+	t.horizon, t.least = c.horizon, time.Now().Add(leastToCome)
+	t.come = latest(t.least, time.Now().Add(waitOf(o.wait)-c.horizon+comeLate))
+	at, _ := slices.BinarySearchFunc(q.waiters, t, compareTurns)
+	q.waiters = slices.Insert(q.waiters, at, t)
+	q.cost += t.cost
+	if !qs.deaf {
+		s.prick(q.group)
+	}
+	q.wind(s)
+	return t.ready
+}
+
+func compareTurns(a, b *turn) int {
+	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.number, b.number))
+}
+
+// remove ends a wait. The caller may have been called.
+func (qs *queues) remove(s *Store, t *turn) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := t.queue; q != nil {
+		q.remove(s, slices.Index(q.waiters, t))
+		q.wind(s)
+	}
+}
+
+// came notes that one who was called is there, or comes no more.
+func (qs *queues) came(t *turn) {
+	if t == nil {
+		return
+	}
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if !t.called {
+		return
+	}
+	t.called = false
+	group := t.charges[0].Budget.Group
+	if qs.coming[group]--; qs.coming[group] == 0 {
+		delete(qs.coming, group)
+	}
+}
+
+// gather lets those come who were called, so that they are served in the order of their
+// tickets. It waits for nobody who has something else to do.
+func (qs *queues) gather(group string) {
+	for range gatherMost {
+		qs.mu.Lock()
+		coming := qs.coming[group]
+		qs.mu.Unlock()
+		if coming == 0 {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// remove takes a waiter out. The queues are locked, as in all that follows but callDue.
+func (q *queue) remove(s *Store, i int) {
+	t := q.waiters[i]
+	q.waiters = slices.Delete(q.waiters, i, i+1)
+	q.cost -= t.cost
+	t.queue = nil
+	if !s.queues.deaf {
+		s.rest(q.group)
+	}
+}
+
+// wind sets the timer to when the next one is to be called.
+func (q *queue) wind(s *Store) {
+	if len(q.waiters) == 0 {
+		if q.timer != nil {
+			q.timer.Stop()
+		}
+		if s.queues.all[q.key] == q {
+			delete(s.queues.all, q.key)
+		}
+		return
+	}
+	next := q.asks()
+	for _, t := range q.waiters {
+		if t.come.Before(next) {
+			next = t.come
+		}
+	}
+	d := max(0, time.Until(next))
+	if q.timer == nil {
+		q.timer = time.AfterFunc(d, func() { s.callDue(q) })
+	} else {
+		q.timer.Reset(d)
+	}
+}
+
+// asks returns when the first waiter asks whether anything has changed, though its turn
+// has not come.
+func (q *queue) asks() time.Time {
+	large := q.cost*largePart >= q.waiting
+	switch left := q.waiters[0].come.Sub(q.told) / 2; {
+	case q.hurry:
+		return q.told.Add(askSoon)
+	case q.fresh && large:
+		return q.told.Add(askFirst)
+	default:
+		return q.told.Add(min(max(askLeast, left), max(askRarely, min(left/farAway, askLast))))
+	}
+}
+
+// callDue calls those whose turn should have come, or asks how the line stands.
+func (s *Store) callDue(q *queue) {
+	s.queues.mu.Lock()
+	defer s.queues.mu.Unlock()
+	if len(q.waiters) == 0 {
+		return
+	}
+	now := time.Now()
+	if !q.asks().After(now) {
+		q.ask(s)
+	}
+	var last [3]int64 // nobody is called before those of its class who came earlier
+	for _, t := range q.waiters {
+		if !t.come.After(now.Add(sharedCall)) {
+			last[t.class-1] = t.number + 1
+		}
+	}
+	q.call(s, func(t *turn) bool { return t.number < last[t.class-1] })
+}
+
+// ask makes a call that books nothing, so that Redis says how the line stands.
+func (q *queue) ask(s *Store) {
+	q.told, q.fresh = time.Now(), false
+	go s.renew(q.waiters[0], time.Until(q.asks()))
+}
+
+// renew asks how the line stands that a caller is the first of in this program, and says
+// that it will ask again.
+func (s *Store) renew(t *turn, again time.Duration) {
+	s.lanes.mu.Lock()
+	own := &turn{charges: t.charges, class: t.class, tickets: slices.Clone(t.tickets)}
+	s.lanes.mu.Unlock()
+	s.join(&caller{charges: own.charges, maxWait: renewTurn, mark: micros(again), turn: own, class: own.class, done: make(chan struct{}, 1)})
+}
+
+// call calls some.
+func (q *queue) call(s *Store, which func(*turn) bool) {
+	var called []*turn
+	for i := 0; i < len(q.waiters); {
+		if t := q.waiters[i]; which(t) {
+			t.called = true
+			s.queues.coming[q.group]++
+			called = append(called, t)
+			q.remove(s, i)
+		} else {
+			i++
+		}
+	}
+	for _, t := range called {
+		close(t.ready)
+	}
+	q.wind(s)
+}
+
+// callNow, as a hurry, says that those whose turn it is are called.
+const callNow = 2
+
+// lineNews is what Redis says of the line of one budget.
+type lineNews struct {
+	line, waiting int64 // 0: there is none
+	hurry         int64 // see lua/queue.lua
+	cuts          [3]int64
+	joined        [3]int64         // the next ticket of each class; only in answers
+	first, last   [3]time.Duration // in how long the first and the last of each will have their turn
+}
+
+// answered takes in what the answer to a call said of a line.
+func (qs *queues) answered(s *Store, key string, n lineNews) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.all[key]
+	if q == nil {
+		return
+	}
+	q.waiting, q.told, q.hurry = n.waiting, time.Now(), n.hurry > 0
+	q.move(n)
+	q.hear(s, n)
+}
+
+// move lets those come sooner whose turn is sooner than they were told, as far as one can
+// tell: what waits is served evenly, but that of a long window may be served at its end.
+func (q *queue) move(n lineNews) {
+	if n.line != q.line || q.charge.Limit.Kind() == throttle.Aligned {
+		return // those leave all at once when their window begins
+	}
+	late := comeLate
+	if per := q.charge.Limit.Per(); per > evenMost {
+		late += per
+	}
+	for _, t := range q.waiters {
+		k := t.class - 1
+		if all := n.joined[k] - n.cuts[k]; all > 0 && t.number >= n.cuts[k] {
+			part := float64(t.number+t.cost-n.cuts[k]) / float64(all)
+			wait := n.first[k] + time.Duration(part*float64(n.last[k]-n.first[k])).Truncate(time.Microsecond)
+			if come := q.told.Add(wait - t.horizon + late); come.Before(t.come) {
+				t.come = latest(come, t.least)
+			}
+		}
+	}
+}
+
+// heard takes in what was published.
+func (qs *queues) heard(s *Store, key string, n lineNews) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.all[key]; q != nil {
+		q.hear(s, n)
+	}
+}
+
+// hear calls those whose turn it is, if they are to hurry, and all if theirs is another
+// line than that of Redis.
+func (q *queue) hear(s *Store, n lineNews) {
+	switch {
+	case n.line != q.line:
+		q.call(s, func(*turn) bool { return true })
+	case n.hurry == callNow:
+		q.call(s, func(t *turn) bool { return t.number < n.cuts[t.class-1] })
+	default:
+		q.wind(s)
+	}
+}
+
+// ask asks how a line stands, because something may have changed.
+func (qs *queues) ask(s *Store, key string) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.all[key]; q != nil {
+		q.ask(s)
+		q.wind(s)
+	}
+}
+
+// closed lets those ask to whom no start is of use when a pause has ended, so that they are
+// told.
+func (qs *queues) closed(s *Store, key string, until time.Time) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if q := qs.all[key]; q != nil {
+		q.call(s, func(t *turn) bool { return !t.until.IsZero() && t.until.Before(until) })
+	}
+}
+
+// callAll lets all ask who wait in a group.
+func (qs *queues) callAll(s *Store, which func(*queue) bool) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for _, q := range qs.all {
+		if which(q) {
+			q.call(s, func(*turn) bool { return true })
+		}
+	}
+}
+
+// comeMark begins a message of lua/queue.lua.
+const comeMark = "come "
+
+// hearCome takes the rest of such a message apart.
+func (s *Store) hearCome(text string) {
+	parts := strings.SplitN(text, " ", 5)
+	if len(parts) != 5 {
+		return
+	}
+	n := lineNews{hurry: callNow}
+	for i, to := range []*int64{&n.line, &n.cuts[0], &n.cuts[1], &n.cuts[2]} {
+		v, err := strconv.ParseInt(parts[i], 10, 64)
+		if err != nil {
+			return
+		}
+		*to = v
+	}
+	s.queues.heard(s, parts[4], n)
+}
+
+// waitTurn is how a grant tells of a place in line.
+func (c *caller) waitTurn(g *throttle.Grant) {
+	if c.turn == nil {
+		return
+	}
+	g.Turn = c.turn
+	if c.outcome.stands {
+		g.Mark = 0
+	}
+}

@@ -1,0 +1,170 @@
+package storetest
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A visit is a caller that comes, waits for its start, and may leave before it.
+type visit struct {
+	at       time.Duration
+	booking  throttle.Booking
+	patience time.Duration // it leaves after so long; 0: never
+	settled  int           // what its first charge turns out to cost; below 0: it is not settled
+	delay    time.Duration // how long after its start that is known
+}
+
+// A turnEvent is something else that happens to a budget.
+type turnEvent struct {
+	at     time.Duration
+	charge throttle.Charge
+	pause  time.Duration // 0: all pauses end
+}
+
+// A plan is all that happens in one run.
+type plan struct {
+	budgets []throttle.Charge
+	visits  []visit // by time
+	events  []turnEvent
+	refunds bool // some cost less than they booked
+}
+
+// end is when the last of the plan has come.
+func (p *plan) end() (end time.Duration) {
+	for _, v := range p.visits {
+		end = max(end, v.at)
+	}
+	for _, e := range p.events {
+		end = max(end, e.at+e.pause)
+	}
+	return end
+}
+
+// A perfectQueue is the definition of the line. At each moment the first, by priority and
+// arrival, whose start is allowed by all its budgets begins; nobody passes one who waits
+// for the same budget. Nothing is booked ahead. It tries everything, so it is slow and
+// easy to believe.
+type perfectQueue struct {
+	ledger *ledger
+	zero   time.Time
+	plan   *plan
+	waits  []int // indices of visits, in the order in which they are served
+	starts []time.Duration
+	nexts  []perfectEvent
+}
+
+// A perfectEvent is what happens at some moment.
+type perfectEvent struct {
+	at time.Duration
+	do func()
+}
+
+// perfect returns when each visit of a plan begins, counted from zero; never: not at all.
+// Those in without do not come.
+func perfect(p *plan, zero time.Time, without map[int]bool) []time.Duration {
+	q := &perfectQueue{ledger: newLedger(), zero: zero, plan: p, starts: make([]time.Duration, len(p.visits))}
+	for i, v := range p.visits {
+		if q.starts[i] = never; without[i] {
+			continue
+		}
+		q.when(v.at, func() { q.comes(i) })
+		if v.patience > 0 {
+			q.when(v.at+v.patience, func() { q.leaves(i) })
+		}
+	}
+	for _, e := range p.events {
+		q.when(e.at, func() { q.happens(e) })
+	}
+	for now := time.Duration(0); ; {
+		for len(q.nexts) > 0 && q.nexts[0].at <= now {
+			do := q.nexts[0].do
+			q.nexts = q.nexts[1:]
+			do()
+		}
+		next := q.serve(now)
+		if len(q.nexts) > 0 {
+			next = min(next, q.nexts[0].at)
+		}
+		if next == throttle.Never {
+			return q.starts
+		}
+		now = next
+	}
+}
+
+// when notes what happens at a moment, behind what else does.
+func (q *perfectQueue) when(at time.Duration, do func()) {
+	i, _ := slices.BinarySearchFunc(q.nexts, at, func(e perfectEvent, at time.Duration) int { return cmp.Compare(e.at, at+1) })
+	q.nexts = slices.Insert(q.nexts, i, perfectEvent{at, do})
+}
+
+func (q *perfectQueue) comes(i int) {
+	first := slices.IndexFunc(q.waits, func(o int) bool {
+		return q.plan.visits[o].booking.Priority < q.plan.visits[i].booking.Priority
+	})
+	if first < 0 {
+		first = len(q.waits)
+	}
+	q.waits = slices.Insert(q.waits, first, i)
+}
+
+func (q *perfectQueue) leaves(i int) {
+	q.waits = slices.DeleteFunc(q.waits, func(o int) bool { return o == i })
+}
+
+func (q *perfectQueue) happens(e turnEvent) {
+	if e.pause == 0 {
+		delete(q.ledger.closed, e.charge.Budget.Key)
+		return
+	}
+	q.ledger.pause(e.charge, q.micro(e.at), e.pause)
+}
+
+// micro is a time of the run in microseconds.
+func (q *perfectQueue) micro(t time.Duration) int64 { return q.zero.Add(t).UnixMicro() }
+
+// serve begins all whose turn it is, and returns when the next one's may be.
+func (q *perfectQueue) serve(now time.Duration) (next time.Duration) {
+	next = throttle.Never
+	t := q.micro(now)
+	held := make(map[[16]byte]bool) // somebody waits for these
+	for _, i := range slices.Clone(q.waits) {
+		k := q.plan.visits[i].booking
+		k.NotBefore = 0
+		if slices.ContainsFunc(k.Charges, func(c throttle.Charge) bool { return held[c.Budget.Key] }) {
+			continue // behind another
+		}
+		if first := q.ledger.earliest(k, t); first > t {
+			next = min(next, now+tickTimes(first-t))
+			for _, c := range k.Charges {
+				if !q.ledger.ask(c, k, t).allows(t) {
+					held[c.Budget.Key] = true
+				}
+			}
+			continue
+		}
+		q.leaves(i)
+		q.begins(i, now)
+	}
+	return next
+}
+
+// begins notes a start.
+func (q *perfectQueue) begins(i int, now time.Duration) {
+	v := q.plan.visits[i]
+	q.starts[i] = now
+	q.ledger.add(v.booking, q.micro(now))
+	if v.settled < 0 {
+		return
+	}
+	costs := []int{v.settled}
+	for _, c := range v.booking.Charges[1:] {
+		costs = append(costs, c.Cost)
+	}
+	q.when(now+v.delay, func() {
+		q.ledger.settle(v.booking, q.micro(now), q.micro(now+v.delay), costs)
+	})
+}

@@ -1,0 +1,132 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// planner makes a random plan.
+type planner struct {
+	*rand.Rand
+	plan
+	leavers  int // so many of a hundred leave
+	settled  int // so many of a hundred cost less than they booked
+	headroom bool
+}
+
+// newPlan returns a random plan of so many visits.
+func newPlan(seed uint64, visits int) *plan {
+	p := &planner{Rand: rand.New(rand.NewPCG(seed, 2))}
+	p.leavers, p.headroom = []int{0, 30, 60}[p.IntN(3)], p.IntN(2) == 0
+	p.settled = []int{0, 0, 50}[p.IntN(3)]
+	p.refunds = p.settled > 0
+	for i := range 1 + p.IntN(3) {
+		p.budgets = append(p.budgets, p.budget(i))
+	}
+	load := []float64{0.6, 0.9, 1.2, 2}[p.IntN(4)]
+	gap := time.Duration(float64(p.perCost()) / load)
+	for t := time.Duration(0); len(p.visits) < visits; {
+		crowd := 1
+		if p.IntN(20) == 0 {
+			crowd = 1 + p.IntN(20)
+		}
+		for range min(crowd, visits-len(p.visits)) {
+			p.visits = append(p.visits, p.visit(t))
+			t += time.Duration(float64(gap) * p.ExpFloat64()).Truncate(tick)
+		}
+		if crowd > 1 && p.IntN(2) == 0 {
+			t += p.length(time.Second)
+		}
+	}
+	for range p.IntN(3) {
+		at := p.length(p.plan.end())
+		e := turnEvent{at, p.budgets[p.IntN(len(p.budgets))], p.length(2*sec) + ms}
+		p.events = append(p.events, e)
+		if p.IntN(2) == 0 {
+			p.events = append(p.events, turnEvent{at + p.length(e.pause), e.charge, 0})
+		}
+	}
+	slices.SortFunc(p.events, func(a, b turnEvent) int { return int(a.at - b.at) })
+	return &p.plan
+}
+
+// length is at most so long.
+func (p *planner) length(most time.Duration) time.Duration {
+	return time.Duration(p.Int64N(int64(most) + 1)).Truncate(tick)
+}
+
+// budget returns a random limit of some 2 to 50 a second.
+func (p *planner) budget(i int) throttle.Charge {
+	per := []time.Duration{200 * ms, 500 * ms, sec, sec + tick, 2 * sec, 5 * sec}[p.IntN(6)]
+	n := 1 + int(per/(20*ms+p.length(300*ms)))
+	c := charge(fmt.Sprint("line ", i), throttle.Limit{})
+	switch p.IntN(8) {
+	case 0, 1:
+		c.Limit = throttle.SlidingWindow(n, per)
+	case 2, 3:
+		c.Limit = throttle.SlidingWindow(n, per)
+		if c.Pace = per * 9 / 10; per > 2*sec {
+			c.Pace = 250 * ms // as throttle has it
+		}
+		c.Pace = (c.Pace / time.Duration(n)).Truncate(tick)
+	case 4:
+		c.Limit = throttle.FixedWindow(n, per)
+	case 5:
+		c.Limit = throttle.LeakyBucket(n, per)
+	default:
+		c.Limit = throttle.TokenBucket(n, per, 1+p.IntN(n))
+	}
+	if p.IntN(3) == 0 {
+		c.Jitter = p.length(per / 10)
+	}
+	return c
+}
+
+// perCost is how long a visit keeps the busiest of the budgets, about.
+func (p *planner) perCost() (d time.Duration) {
+	for _, c := range p.budgets {
+		d += c.Limit.Per() / time.Duration(c.Limit.N())
+	}
+	return d * 3 / 2 / time.Duration(len(p.budgets)*len(p.budgets))
+}
+
+// visit returns a random visit.
+func (p *planner) visit(at time.Duration) visit {
+	v := visit{at: at, settled: -1}
+	v.booking.Horizon, v.booking.MaxWait = horizon, -1
+	v.booking.Priority = []throttle.Priority{throttle.Normal, throttle.Normal, throttle.Normal, throttle.High, throttle.Low}[p.IntN(5)]
+	switch p.IntN(20) {
+	case 0, 1:
+		v.booking.MaxWait = p.length(5 * sec)
+	case 2:
+		v.booking.MaxWait = 0
+	}
+	few := 1
+	if p.IntN(4) == 0 {
+		few = 1 + p.IntN(len(p.budgets))
+	}
+	for _, i := range p.Perm(len(p.budgets))[:few] {
+		c, most := p.budgets[i], p.budgets[i].Limit.Capacity()
+		switch p.IntN(12) {
+		case 0:
+			c.Cost = 1 + p.IntN(most)
+		case 1, 2:
+			c.Cost = 1 + p.IntN(min(most, 3))
+		}
+		if p.headroom && v.booking.Priority == throttle.Low && c.Limit.Kind() != throttle.Paced {
+			c.Reserve = min(most/4, most-c.Cost)
+		}
+		v.booking.Charges = append(v.booking.Charges, c)
+	}
+	if p.IntN(100) < p.leavers {
+		v.patience = p.length(3*sec) + tick
+	}
+	if p.IntN(100) < p.settled {
+		v.settled, v.delay = p.IntN(v.booking.Charges[0].Cost+1), p.length(500*ms)
+	}
+	return v
+}
