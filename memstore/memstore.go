@@ -128,7 +128,6 @@ func (s *Store) place(b *throttle.Booking, searches []search, now, t int64, g *t
 // what is there, because a search is large enough for a copy to be felt.
 func (s *Store) ready(q *search, c *throttle.Charge, spread time.Duration, now int64) {
 	q.row = s.shard(c.Budget).row(c.Budget.Key, now)
-	q.row.key = c.Budget.Key
 	q.rule.set(c, spread)
 	q.row.advance(now, &q.rule)
 	if q.rule.kind == throttle.InFlight && q.row.flight == nil {

@@ -53,7 +53,7 @@ func (s *shard) row(key [16]byte, now int64) *row {
 	}
 	r := s.rows[key]
 	if r == nil {
-		r = new(row)
+		r = &row{key: key}
 		s.rows[key] = r
 		heap.Push(&s.due, due{now + idle, key})
 	}
