@@ -9,8 +9,8 @@ import (
 )
 
 // batchMost bounds how many callers one script call serves, and with it how
-// long Redis is busy with one call.
-const batchMost = 128
+// long Redis is busy with one call, and the record of its answers: 4 KB at most.
+const batchMost = 80
 
 // turnsMost bounds how many of them may come from a line, or to it again: each has an answer
 // of its own, and Redis keeps the answers to the last call.

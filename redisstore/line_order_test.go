@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -83,6 +84,7 @@ func TestP5_LineOfManyInOneCall(t *testing.T) {
 		for range 12 {
 			go func() {
 				own := *k
+				own.Charges = slices.Clone(k.Charges)
 				g, err := s.Book(t.Context(), &own)
 				require.NoError(t, err)
 				got <- &held{&own, g}

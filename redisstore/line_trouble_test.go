@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,11 +33,10 @@ func TestP7_LineOfADeadNode(t *testing.T) {
 							others = append(others, w)
 							continue
 						}
-						w.dead.Store(true)
+						w.dies()
 						if w.grant.OK {
 							used++
 						}
-						w.leave()
 					}
 					starts := allStart(t, 5*time.Minute, others...)
 					perfect := time.Duration(len(others)+used) * limit.Per() / time.Duration(limit.N())
@@ -121,8 +121,8 @@ func TestP9_LineWhileTheClockSteps(t *testing.T) {
 		t.Run(fmt.Sprint(steps), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
-				var set time.Duration
-				clock := func() int64 { return bubbleClock() + set.Microseconds() }
+				var set atomic.Int64
+				clock := func() int64 { return bubbleClock() + set.Load() }
 				var nodes []*cuttable
 				for range 2 {
 					nodes = append(nodes, &cuttable{Store: atRest(t, redisstore.NewAt(server.Client(t), nil, clock).Listen())})
@@ -131,7 +131,7 @@ func TestP9_LineWhileTheClockSteps(t *testing.T) {
 				begin := all[0].came
 				for _, step := range steps {
 					time.Sleep(1800 * time.Millisecond)
-					set += step
+					set.Add(step.Microseconds())
 				}
 				starts := allStart(t, 5*time.Minute, all...)
 				require.Less(t, starts[49].Sub(begin), 15*time.Second)

@@ -85,6 +85,12 @@ func (w *walker) leaves() {
 	<-w.over
 }
 
+// dies ends the wait, and nobody is told.
+func (w *walker) dies() {
+	w.dead.Store(true)
+	w.leaves()
+}
+
 // inLines runs a test with some nodes in virtual time on an empty database. All of
 // them have a way to the server that can be cut.
 func inLines(t *testing.T, nodes int, test func(t *testing.T, nodes []*cuttable)) {
