@@ -40,13 +40,17 @@ func (d *dials) usual(host string) time.Duration {
 	return t.usual.get()
 }
 
-// took learns from one connection.
-func (d *dials) took(host string, took time.Duration) {
+// took learns from one connection. Of one that was used before nothing had to be dialled:
+// a request that is handed on early only keeps it from others.
+func (d *dials) took(host string, took time.Duration, reused bool) {
 	place := d.of(host)
 	t := place.Load()
 	if t == nil || t.host != host {
 		t = &dialTime{host: host}
 		place.Store(t)
+	}
+	if reused {
+		took = 0
 	}
 	t.usual.noteMost(min(took, longestDial))
 }

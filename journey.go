@@ -185,9 +185,7 @@ func (j *journey) send() (*http.Response, error) {
 	}
 	j.prepare()
 	j.handed = now()
-	stop := j.expect()
 	resp, err := j.t.base.RoundTrip(&j.sent)
-	stop()
 
 	failed, traced := j.looked(resp != nil)
 	if failed != nil {

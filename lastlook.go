@@ -3,7 +3,6 @@ package throttle
 import (
 	"crypto/tls"
 	"net/http/httptrace"
-	"time"
 )
 
 // connected is the last look: the connection is there, nothing is written yet.
@@ -16,7 +15,7 @@ func (j *journey) connected(info httptrace.GotConnInfo) {
 	if !j.traced {
 		j.traced = true
 		j.dialled = now() - j.handed
-		j.t.dials.took(j.req.URL.Host, j.dialled)
+		j.t.dials.took(j.req.URL.Host, j.dialled, info.Reused)
 	}
 	if err := j.depart(); err != nil {
 		if err != errFar {
@@ -25,30 +24,6 @@ func (j *journey) connected(info httptrace.GotConnInfo) {
 		j.stop(err)
 		sever(info, j.req.URL.Scheme == "https")
 	}
-}
-
-// busyBase is how long connections of a base took lately that has too few of them.
-const busyBase = 200 * time.Millisecond
-
-// expect gives the start back when it is of no use any more and the base has no connection
-// yet: others can use it meanwhile. Only of a base whose connections take long, and that is
-// so known to tell of them: of any other nobody knows whether the request has left.
-func (j *journey) expect() (stop func() bool) {
-	if j.lead < busyBase || !j.grant.OK || j.jitter == 0 || j.inFlight {
-		return func() bool { return true }
-	}
-	left := j.due + j.booking.Spread - j.grant.Age + j.jitter*lastLook/sevenths - now()
-	timer := time.AfterFunc(max(0, left), func() {
-		if !j.last.TryLock() {
-			return // there is a connection, or the answer is over
-		}
-		defer j.last.Unlock()
-		if !j.traced && !j.over && j.failed == nil && j.grant.OK {
-			j.event(j.req.Context(), Stale, max(0, now()-j.due), nil)
-			j.cancel()
-		}
-	})
-	return timer.Stop
 }
 
 // stop keeps the request from being written. Ending its context is not enough:
@@ -85,11 +60,6 @@ func (j *journey) depart() error {
 		j.land()
 		j.forget()
 		return j.take(ctx, w)
-	}
-	if !j.placed() { // it came too late, and was given back
-		if err := j.book(ctx); err != nil || j.granted() {
-			return err
-		}
 	}
 	w.inHand, w.until = !j.retried, now()+handMost
 	err := j.await(ctx, w)
