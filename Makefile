@@ -20,7 +20,7 @@ redis: ## install redis-server unless it is there
 .PHONY: test
 test: redis ## all tests, with the race detector and in random order
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
-	@$(EACH) go test -race -shuffle=on -count=1 -p 1 -timeout 20m ./...
+	X
 
 .PHONY: chaos
 chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long breaks all that can be

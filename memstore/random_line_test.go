@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/storetest"
 )
@@ -15,7 +16,7 @@ import (
 // TestP5_LineAgainstThePerfectQueue compares twenty thousand more visits with the perfect
 // queue. When all are gone nothing is kept.
 func TestP5_LineAgainstThePerfectQueue(t *testing.T) {
-	for seed := range uint64(150) {
+	for seed := range uint64(soak.Most(150, 40)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			storetest.RandomLine(t, storetest.Slack{}, forgetful, 1000+seed, 150)
 		})

@@ -22,6 +22,7 @@ import (
 // A forger is a hook that answers scripts in the server's place, each with the
 // next part of a text.
 type forger struct {
+	mu    sync.Mutex // a call that takes long is repeated while it is on its way
 	rest  []byte
 	calls int
 }
@@ -34,10 +35,12 @@ func (*forger) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 func (f *forger) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
+		time.Sleep(time.Millisecond) // meanwhile others may come, who share the next call
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		if f.calls++; f.calls > 10_000 {
 			panic("a broken Redis is asked again and again")
 		}
-		time.Sleep(time.Millisecond) // meanwhile others may come, who share the next call
 		cmd.(interface{ SetVal(any) }).SetVal(f.answer())
 		return nil
 	}

@@ -69,7 +69,7 @@ func TestP4_OneCall(t *testing.T) {
 // its way, and counts the calls that serve them. All are served in their order.
 func TestP4_CallersShareCalls(t *testing.T) {
 	server := redistest.Shared(t)
-	for _, c := range []struct{ callers, calls int }{{1, 1}, {64, 1}, {128, 1}, {129, 2}, {300, 3}} {
+	for _, c := range []struct{ callers, calls int }{{1, 1}, {64, 1}, {80, 1}, {81, 2}, {200, 3}} {
 		t.Run(fmt.Sprint(c.callers), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, tap := loaded(t, server.Client(t), isScript)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -23,7 +24,7 @@ func TestP9_RandomStepsBack(t *testing.T) {
 		throttle.PerSecond(1), throttle.PerSecond(5), throttle.PerSecond(60), throttle.SlidingWindow(300, time.Second),
 		throttle.LeakyBucket(7, time.Second),
 	}
-	for seed := range uint64(15) {
+	for seed := range uint64(soak.Most(15, 4)) {
 		limit := limits[seed%uint64(len(limits))]
 		t.Run(fmt.Sprint(seed, " ", limit), func(t *testing.T) {
 			onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -53,7 +54,7 @@ func TestP12_RestartedEmpty(t *testing.T) {
 				for range starts {
 					h.book(a)
 				}
-				for range 3 {
+				for range soak.Most(3, 1) {
 					end(server)
 					server.Restart()
 					h.book(a) // who came last knows all

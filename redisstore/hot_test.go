@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -22,7 +23,7 @@ import (
 // for the random births of its lives.
 func TestP4_HotIsTheSame(t *testing.T) {
 	server := redistest.Shared(t)
-	for seed := range uint64(12) {
+	for seed := range uint64(soak.Most(12, 3)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			hot := play(t, server.Client(t), seed)
 			warm := redisstore.Cold()
@@ -77,7 +78,7 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 // many budgets.
 func TestP4_HotCallsAreTheSame(t *testing.T) {
 	server := redistest.Shared(t)
-	for seed := range uint64(8) {
+	for seed := range uint64(soak.Most(8, 2)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			hot := playMany(t, server.Client(t), seed)
 			warm := redisstore.Cold()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -40,7 +41,7 @@ func TestP10_LineOfManyNodes(t *testing.T) {
 					time.Sleep(min(limit.Per(), time.Minute) / 500)
 				}
 				var all []*walker
-				for k := range 2000 {
+				for k := range soak.Most(2000, 400) {
 					c.Cost = 1 + dice.IntN(max(1, limit.N()/20))
 					all = append(all, walks(t, nodes[k%60], throttle.Priority(dice.IntN(3)-1), c))
 					if k%50 == 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
 // modelTime is for how long the model is explored in the larger bounds of
@@ -27,6 +28,9 @@ func TestModel(t *testing.T) {
 	var all modelTally
 	scopes, end := modelScopes(*modelTime > 0), time.Now().Add(*modelTime)
 	for i, s := range scopes {
+		if i%soak.Most(1, 4) > 0 {
+			continue
+		}
 		t.Run(s.name, func(t *testing.T) {
 			var over atomic.Bool
 			if *modelTime > 0 {

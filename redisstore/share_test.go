@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -72,7 +73,7 @@ func TestP12_ShareAlone(t *testing.T) {
 // and gives it back to one after the other, as it was or empty.
 func TestP12_ShareRandom(t *testing.T) {
 	server := redistest.Shared(t)
-	for seed := range uint64(5) {
+	for seed := range uint64(soak.Most(5, 1)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 5))
 			// A start may be confirmed a little late: that is what Jitter is for.

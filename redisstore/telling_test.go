@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -20,8 +21,9 @@ import (
 // nobody starts before they have told. A second and a half later all of the limit is
 // used again.
 func TestP12_BusyFleetLosesAll(t *testing.T) {
+	soak.Only(t)
 	server := redistest.Shared(t)
-	for seed := range uint64(6) {
+	for seed := range uint64(soak.Most(6, 1)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 12))
 			c := newSharers(t, server, 2+r.IntN(5), nil, forty)

@@ -8,11 +8,13 @@
 package storetest
 
 import (
+	"regexp"
 	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
 const (
@@ -34,6 +36,9 @@ func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Sto
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
+			if c.isLong() {
+				soak.Only(t)
+			}
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, newStore(t), c.name)
 				b.slack = slack
@@ -60,6 +65,16 @@ func Random(t *testing.T, newStore func(*testing.T) throttle.Store, seed uint64,
 type check struct {
 	name string
 	run  func(*bench)
+}
+
+// laterSeed are the random runs but for ten of each kind.
+var laterSeed = regexp.MustCompile(`^P\d+_Random\D*\d\d$`)
+
+// isLong reports whether a check takes seconds on a store that is not in memory.
+func (c check) isLong() bool {
+	return slices.ContainsFunc(largeChecks, func(l check) bool { return l.name == c.name }) ||
+		slices.Contains([]string{"P5_LineOfCalendar", "P5_LineOfCostsCalendar", "P7_LineThousandLeave"}, c.name) ||
+		laterSeed.MatchString(c.name)
 }
 
 // contract lists every check.

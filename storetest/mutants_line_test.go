@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -196,13 +197,13 @@ var lineMutants = []lineMutant{
 }
 
 // losing never calls one in so many.
-func losing(one int) func() throttle.Store {
+func losing(one int64) func() throttle.Store {
 	return func() throttle.Store {
-		places := 0
+		var places atomic.Int64
 		return brokenLine{Store: memstore.New(), book: func(s throttle.Store, b *throttle.Booking) throttle.Grant {
 			g := plainBook(s, b)
 			if g.Ready != nil {
-				if places++; places%one == 0 {
+				if places.Add(1)%one == 0 {
 					g.Ready = make(chan struct{})
 				}
 			}

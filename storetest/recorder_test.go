@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -15,6 +16,7 @@ import (
 // A recorder is a tb that remembers the first failure.
 type recorder struct {
 	ctx     context.Context
+	mu      sync.Mutex
 	failure string
 }
 
@@ -22,6 +24,8 @@ func (r *recorder) Helper()                  {}
 func (r *recorder) Context() context.Context { return r.ctx }
 
 func (r *recorder) Errorf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.failure == "" {
 		r.failure = fmt.Sprintf(format, args...)
 	}

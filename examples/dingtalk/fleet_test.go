@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/examples/dingtalk/fake"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -72,6 +73,7 @@ func requireEverybodyOnce(t *testing.T, p *pull, o fake.Options) {
 }
 
 func TestFleetKeepsWithinEveryLimit(t *testing.T) {
+	soak.Only(t)
 	for edition, numbers := range editions {
 		perSecond := numbers.PerSecond
 		for name, o := range map[string]fake.Options{
@@ -128,6 +130,7 @@ func TestBanIsWaitedFor(t *testing.T) {
 // TestProvokedFleetComesBack: an outsider trips the real rule, whatever the ban then
 // looks like.
 func TestProvokedFleetComesBack(t *testing.T) {
+	soak.Only(t)
 	for name, change := range map[string]func(*fake.Options){
 		"as documented":    func(*fake.Options) {},
 		"short":            func(o *fake.Options) { o.BanFor = 2 * time.Second },

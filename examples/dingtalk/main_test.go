@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
 // TestMain lets the test binary be a node, as the program itself can.
@@ -78,6 +79,7 @@ func TestProcessesShareRedis(t *testing.T) {
 // TestProvokedProcessesComeBack: the ban of a fleet of processes is scaled, the rule
 // that an outsider trips is the real one.
 func TestProvokedProcessesComeBack(t *testing.T) {
+	soak.Only(t)
 	file, server := build(t), redistest.Single(t)
 	cmd := exec.CommandContext(t.Context(), file, "-provoke", "-ban", "1s", "-edition", "exclusive",
 		"-people", "5000", "-jitter", "1s", "-svg", "", "-redis", server.URL())

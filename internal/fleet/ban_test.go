@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -95,6 +96,7 @@ func banned(m Member) (http.RoundTripper, error) {
 // TestP11_AnswersStopAFleet lets three processes have sleepers up to three seconds
 // ahead when one of their answers carries a penalty.
 func TestP11_AnswersStopAFleet(t *testing.T) {
+	soak.Only(t)
 	for name, no := range map[string]func(http.ResponseWriter){"429": tooMany, "DingTalk's ban": deny} {
 		for how, cut := range map[string]bool{"": false, ", subscribers cut just before": true} {
 			t.Run(name+how, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/stretchr/testify/require"
 )
 
@@ -61,6 +62,7 @@ func TestP2_BanningUpstream(t *testing.T) {
 // Nearly every request has to dial and to shake hands first, and that takes
 // many times longer than a grant may be old.
 func TestP2_SlowHandshakes(t *testing.T) {
+	soak.Only(t)
 	r, stall := run(t, Config{Name: "handshakes", Workers: 16, Load: 12 * time.Second, Handshake: 300 * ms, Ban: 5 * time.Second})
 	checkArrivals(t, r, stall)
 	if r.Bans == 0 {
@@ -75,6 +77,7 @@ func TestP2_SlowHandshakes(t *testing.T) {
 // one to come, both shared by many. Once it is busy the limit leaves evenly, so the
 // last of the first bunch waits a window longer than without that.
 func TestP1_StoreClock(t *testing.T) {
+	soak.Only(t)
 	r, stall := run(t, Config{Name: "store clock", Workers: 16, Load: 10 * time.Second, Jitter: -1})
 	require.LessOrEqual(t, r.Worst, 40)
 	require.GreaterOrEqual(t, r.Used, 0.97)
@@ -86,6 +89,7 @@ func TestP1_StoreClock(t *testing.T) {
 // With two windows' worth of workers, first come, first served means that each
 // is served in every other window, wherever it runs.
 func TestP5_FirstComeFirstServed(t *testing.T) {
+	soak.Only(t)
 	r, stall := run(t, Config{Name: "first come", Limiter: "acquire", Workers: 20, Load: 10 * time.Second, Jitter: -1})
 	require.Zero(t, r.Overtaken)
 	require.LessOrEqual(t, r.Worst, 40)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/stretchr/testify/require"
 )
@@ -15,6 +16,7 @@ import (
 // each, of any cost, with queues of hours. No key grows beyond 4 KB, and none
 // stays for ever.
 func TestP10_Memory(t *testing.T) {
+	soak.Only(t)
 	limits := []string{"1000000/h", "5/s", "40/s", "10000/20s", "1000000/h fixed", "5000/month Asia/Shanghai", "40/s paced"}
 	client := redistest.Single(t).Client(t)
 	store := redisstore.New(client, nil)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
 func TestMain(m *testing.M) {
@@ -57,6 +59,7 @@ func naive(m Member) (http.RoundTripper, error) {
 // A bed that lets anything pass proves nothing: it must ban a naive fleet, see
 // each of its arrivals and count too many of them in a second.
 func TestRunCatchesANaiveFleet(t *testing.T) {
+	soak.Only(t)
 	r, err := Run(t.Context(), Config{
 		Name: "naive", Limiter: "naive", Limit: "40/s",
 		Processes: 2, Workers: 24, Load: 1500 * ms, Ban: 5 * time.Second,

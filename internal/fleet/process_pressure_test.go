@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
 // wasteful is throttle's transport in a process that makes much more garbage than it
@@ -28,6 +30,7 @@ func wasteful(m Member) (http.RoundTripper, error) {
 
 // TestP2_GarbageCollector has processes that collect garbage all the time.
 func TestP2_GarbageCollector(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	tr := troupeOf(t, "wasteful", 5*time.Second)
 	slack := tr.end()

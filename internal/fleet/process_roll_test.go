@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
 // When each process changes its limit, each at a moment of its own, and for how long
@@ -47,6 +48,7 @@ func rolled(m Member) (http.RoundTripper, error) {
 // While it is mixed the larger one counts, and a window after the last change the new
 // one.
 func TestP1_RollingChange(t *testing.T) {
+	soak.Only(t)
 	t.Parallel()
 	tr := troupeOf(t, "rolled", 8*time.Second)
 	slack := tr.end()

@@ -1,0 +1,22 @@
+// Package soak says how much a test does. A test run of a few minutes (go test -short, make
+// test) does all that finds mistakes soon; make soak does the rest: more seeds, larger
+// bounds, and what is measured in real time.
+package soak
+
+import "testing"
+
+// Only leaves the test to make soak.
+func Only(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes long, or measures: make soak")
+	}
+}
+
+// Most returns the first of two for make soak, and otherwise the second.
+func Most[T any](soak, quick T) T {
+	if testing.Short() {
+		return quick
+	}
+	return soak
+}
