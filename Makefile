@@ -18,9 +18,15 @@ redis: ## install redis-server unless it is there
 	@scripts/install-redis.sh
 
 .PHONY: test
-test: redis ## all tests, with the race detector and in random order
+test: redis ## every test, with the race detector and in random order; make soak does more of each
+	@$(EACH) go test -short -race -shuffle=on -count=1 -timeout 10m ./...
+
+.PHONY: soak
+soak: redis ## what is long or measured: all of the tests, the table of waits, chaos
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
-	X
+	@$(EACH) go test -race -shuffle=on -count=1 -p 1 -timeout 30m ./...
+	go test -count=1 -timeout 30m ./internal/waits -v -long
+	$(MAKE) chaos
 
 .PHONY: chaos
 chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long breaks all that can be

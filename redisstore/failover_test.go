@@ -42,6 +42,7 @@ func (h *history) book(s throttle.Store) throttle.Grant {
 // TestP12_RestartedEmpty ends the server, with a queue booked ahead or none. Its
 // successor knows nothing, but the nodes do.
 func TestP12_RestartedEmpty(t *testing.T) {
+	t.Parallel() // its servers are its own
 	for name, end := range map[string]func(*redistest.Server){
 		"stopped": (*redistest.Server).Stop, "killed": (*redistest.Server).Kill,
 	} {
@@ -208,6 +209,7 @@ func TestP8_FailoverInTheMiddle(t *testing.T) {
 // TestP12_SentinelPromotesAStaleReplica kills a master whose replica has lost it
 // before the last starts.
 func TestP12_SentinelPromotesAStaleReplica(t *testing.T) {
+	t.Parallel() // its servers are its own
 	servers := redistest.Sentinel(t)
 	s := redisstore.New(servers.Client(t), nil)
 	h := &history{T: t}

@@ -42,6 +42,7 @@ func TestInFlight_OnASingleServer(t *testing.T) {
 }
 
 func TestInFlight_OnACluster(t *testing.T) {
+	t.Parallel() // its servers are its own
 	servers := redistest.Cluster(t)
 	passOn(t, servers.Client(t), servers.Client(t))
 }

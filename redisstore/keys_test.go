@@ -109,6 +109,7 @@ func TestKeys(t *testing.T) {
 // TestP6_OneSlot asks a real cluster where the budgets of one booking lie. Groups
 // themselves are spread.
 func TestP6_OneSlot(t *testing.T) {
+	t.Parallel() // its servers are its own
 	servers := redistest.Cluster(t)
 	client := servers.Client(t)
 	s := redisstore.New(client, nil)

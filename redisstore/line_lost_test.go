@@ -61,8 +61,12 @@ func TestP8_LostLeave(t *testing.T) {
 		w.charged(7)
 		late()
 		w.charged(7)
-		w.stands(w.direct)
+		all[0] = w.stands(w.direct)
 		w.charged(8)
+		w.direct.Cancel(all[0].booking, all[0].grant)
+		w.direct.Cancel(all[1].booking, all[1].grant)
+		w.store.Cancel(all[2].booking, all[2].grant)
+		gone(t, w.store, w.direct)
 	})
 }
 

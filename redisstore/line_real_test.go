@@ -89,6 +89,7 @@ func TestP11_LineAfterAResume(t *testing.T) {
 
 // TestP5_LineOnACluster: with hash tags all of it is in one slot.
 func TestP5_LineOnACluster(t *testing.T) {
+	t.Parallel() // its servers are its own
 	cluster := redistest.Cluster(t)
 	client := func() redis.UniversalClient { return cluster.Client(t) }
 	a, b, all, w := hourlyInLine(t, client)

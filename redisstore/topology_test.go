@@ -26,6 +26,7 @@ func onTopology(t *testing.T, client redis.UniversalClient, empty func(t *testin
 }
 
 func TestP1_OnACluster(t *testing.T) {
+	t.Parallel() // its servers are its own
 	servers := redistest.Cluster(t)
 	onTopology(t, servers.Client(t), func(t *testing.T) {
 		for _, s := range servers.Servers {
@@ -35,6 +36,7 @@ func TestP1_OnACluster(t *testing.T) {
 }
 
 func TestP1_BehindASentinel(t *testing.T) {
+	t.Parallel() // its servers are its own
 	client := redistest.Sentinel(t).Client(t)
 	onTopology(t, client, func(t *testing.T) {
 		require.NoError(t, client.FlushAll(t.Context()).Err())

@@ -35,6 +35,7 @@ func newWard(t *testing.T) *ward {
 // TestP12_AReshard moves the slot of a budget in use to another master, keys and
 // all. Nobody notices, except who needs a new key meanwhile.
 func TestP12_AReshard(t *testing.T) {
+	t.Parallel() // its servers are its own
 	w := newWard(t)
 	other := redisstore.New(w.Client(t), nil)
 	w.book(w.store)
@@ -55,6 +56,7 @@ func TestP12_AReshard(t *testing.T) {
 
 // TestP12_AClusterFailsOver kills the master of a budget. Its replica takes over.
 func TestP12_AClusterFailsOver(t *testing.T) {
+	t.Parallel() // its servers are its own
 	w := newWard(t)
 	master := w.Servers[w.owner]
 	replica := w.Replica(t, master)
@@ -72,6 +74,7 @@ func TestP12_AClusterFailsOver(t *testing.T) {
 
 // TestP12_AClusterIsDown takes a slot away, be it another's: none is served.
 func TestP12_AClusterIsDown(t *testing.T) {
+	t.Parallel() // its servers are its own
 	w := newWard(t)
 	require.Zero(t, w.book(w.store).Wait)
 	const taken = 1

@@ -17,6 +17,7 @@ import (
 // TestP1_Evicted fills a server that makes room by throwing keys away, until those
 // of the budget are gone. The fleet remembers them.
 func TestP1_Evicted(t *testing.T) {
+	t.Parallel() // its servers are its own
 	policies := []string{
 		"allkeys-lru", "volatile-ttl",
 		"allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random",

@@ -15,6 +15,7 @@ import (
 // the only program that knew of them. An hour then holds so many more starts, and
 // not one more than that.
 func TestP12_LagIsTheBound(t *testing.T) {
+	t.Parallel() // its servers are its own
 	for missing := range soak.Most(4, 2) {
 		servers := redistest.Sentinel(t)
 		five := charge("five", throttle.PerHour(5))

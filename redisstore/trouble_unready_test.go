@@ -64,6 +64,7 @@ func refuses(t *testing.T, s *redisstore.Store, says string) {
 // TestP12_AServerThatIsNotReady has a server say why it does not serve. Callers
 // wait, are told, and are served when it is over; what was booked still counts.
 func TestP12_AServerThatIsNotReady(t *testing.T) {
+	t.Parallel() // its servers are its own
 	for _, trouble := range []struct {
 		says       string
 		begin, end func(t *testing.T, c *redis.Client)
@@ -124,6 +125,7 @@ func words(all []string) (args []any) {
 // TestP12_AServerThatLoads restarts a server with much to load. Nobody starts
 // before it has its rows back.
 func TestP12_AServerThatLoads(t *testing.T) {
+	t.Parallel() // its servers are its own
 	server := redistest.Single(t, "--key-load-delay", "200", "--loading-process-events-interval-bytes", "1024")
 	client := server.Client(t)
 	h := &history{T: t}

@@ -38,6 +38,7 @@ func instead(t *testing.T, serve func(net.Conn)) (addr string) {
 // TestTheWrongServer: whatever is asked in Redis' place, the error says where that
 // is and what it said, and keeps the password to itself.
 func TestTheWrongServer(t *testing.T) {
+	t.Parallel() // its servers are its own
 	const secret = "sesame-52"
 	server := redistest.Single(t)
 	do(t, server.Client(t), "CONFIG", "SET", "requirepass", secret)
