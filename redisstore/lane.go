@@ -82,6 +82,9 @@ func (s *Store) enter(c *caller) *lane {
 // ask sends the caller through its lane. If ctx ends first, or the time is up,
 // ask returns at once, and a start that is booked all the same is given back.
 func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) error {
+	if c.horizon > 0 {
+		s.queues.ride(s, c.charges)
+	}
 	if ctx.Done() == nil && timeUp == nil && c.away == nil {
 		s.lead(c)
 		<-c.done

@@ -35,7 +35,7 @@ func (s *Store) Coming() (n int) {
 	s.queues.mu.Lock()
 	defer s.queues.mu.Unlock()
 	for _, c := range s.queues.coming {
-		n += c
+		n += c.missing
 	}
 	return n
 }

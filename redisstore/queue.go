@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"cmp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +17,8 @@ import (
 type queues struct {
 	mu     sync.Mutex
 	all    map[string]*queue
-	coming map[string]int // by group: how many were called and are not there yet
-	deaf   bool           // nobody listens for news: a test has a clock of its own
+	coming map[string]*gathering // by group
+	deaf   bool                  // nobody listens for news: a test has a clock of its own
 }
 
 // A queue is the callers that wait in one line.
@@ -33,6 +32,7 @@ type queue struct {
 	hurry      bool      // there is room that nobody takes
 	told       time.Time // when Redis said how the line stands, or was asked last
 	fresh      bool      // nobody has asked again since the first one came
+	near       time.Time // the first time when one of them may come
 	timer      *time.Timer
 }
 
@@ -46,9 +46,8 @@ const (
 	largePart   = 8               // one in so many
 	evenMost    = 2 * time.Second // longer windows are not served evenly
 	leastToCome = 10 * time.Millisecond
-	comeLate    = 60 * time.Millisecond // after a start is within the horizon: the guess may be a little off
-	gatherMost  = 100
-	sharedCall  = 50 * time.Millisecond // so much too early a caller is called for the sake of one call
+	comeLate    = 60 * time.Millisecond  // after a start is within the horizon: the guess may be a little off
+	spareMost   = 300 * time.Millisecond // for so long a caller waits for a call that is made anyway
 )
 
 // add lets a caller wait, and returns its Ready.
@@ -71,7 +70,7 @@ func (qs *queues) add(s *Store, t *turn, c *caller) <-chan struct{} {
 		t.until = time.Now().Add(time.Duration(c.maxWait) * time.Microsecond)
 	}
 	t.horizon, t.least = c.horizon, time.Now().Add(leastToCome)
-	t.come = latest(t.least, time.Now().Add(waitOf(o.wait)-c.horizon+comeLate))
+	t.comes(time.Now().Add(waitOf(o.wait) - c.horizon + comeLate))
 	at, _ := slices.BinarySearchFunc(q.waiters, t, compareTurns)
 	q.waiters = slices.Insert(q.waiters, at, t)
 	q.cost += t.cost
@@ -93,37 +92,6 @@ func (qs *queues) remove(s *Store, t *turn) {
 	if q := t.queue; q != nil {
 		q.remove(s, slices.Index(q.waiters, t))
 		q.wind(s)
-	}
-}
-
-// came notes that one who was called is there, or comes no more.
-func (qs *queues) came(t *turn) {
-	if t == nil {
-		return
-	}
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	if !t.called {
-		return
-	}
-	t.called = false
-	group := t.charges[0].Budget.Group
-	if qs.coming[group]--; qs.coming[group] == 0 {
-		delete(qs.coming, group)
-	}
-}
-
-// gather lets those come who were called, so that they are served in the order of their
-// tickets. It waits for nobody who has something else to do.
-func (qs *queues) gather(group string) {
-	for range gatherMost {
-		qs.mu.Lock()
-		coming := qs.coming[group]
-		qs.mu.Unlock()
-		if coming == 0 {
-			return
-		}
-		runtime.Gosched()
 	}
 }
 
@@ -150,9 +118,13 @@ func (q *queue) wind(s *Store) {
 		return
 	}
 	next := q.asks()
+	q.near = next
 	for _, t := range q.waiters {
 		if t.come.Before(next) {
 			next = t.come
+		}
+		if t.near.Before(q.near) {
+			q.near = t.near
 		}
 	}
 	d := max(0, time.Until(next))
@@ -185,16 +157,41 @@ func (s *Store) callDue(q *queue) {
 		return
 	}
 	now := time.Now()
-	if !q.asks().After(now) {
+	if !q.asks().After(now) && q.near.After(now) {
 		q.ask(s)
 	}
+	q.callNear(s, now)
+}
+
+// callNear calls those whose start is within the horizon, as far as one can tell.
+func (q *queue) callNear(s *Store, now time.Time) {
 	var last [3]int64 // nobody is called before those of its class who came earlier
 	for _, t := range q.waiters {
-		if !t.come.After(now.Add(sharedCall)) {
+		if !t.near.After(now) {
 			last[t.class-1] = t.number + 1
 		}
 	}
-	q.call(s, func(t *turn) bool { return t.number < last[t.class-1] })
+	if last != [3]int64{} {
+		q.call(s, func(t *turn) bool { return t.number < last[t.class-1] })
+	} else {
+		q.wind(s)
+	}
+}
+
+// ride calls those whose start is within the horizon and who wait for the same budgets as a
+// caller: they share its call.
+func (qs *queues) ride(s *Store, charges []throttle.Charge) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if len(qs.all) == 0 {
+		return
+	}
+	now := time.Now()
+	for i := range charges {
+		if q := qs.all[s.key(&charges[i].Budget)]; q != nil && !q.near.After(now) {
+			q.callNear(s, now)
+		}
+	}
 }
 
 // ask makes a call that books nothing, so that Redis says how the line stands.
@@ -217,8 +214,7 @@ func (q *queue) call(s *Store, which func(*turn) bool) {
 	var called []*turn
 	for i := 0; i < len(q.waiters); {
 		if t := q.waiters[i]; which(t) {
-			t.called = true
-			s.queues.coming[q.group]++
+			s.queues.expect(t, q.group)
 			called = append(called, t)
 			q.remove(s, i)
 		} else {
@@ -271,8 +267,8 @@ func (q *queue) move(n lineNews) {
 		if all := n.joined[k] - n.cuts[k]; all > 0 && t.number >= n.cuts[k] {
 			part := float64(t.number+t.cost-n.cuts[k]) / float64(all)
 			wait := n.first[k] + time.Duration(part*float64(n.last[k]-n.first[k])).Truncate(time.Microsecond)
-			if come := q.told.Add(wait - t.horizon + late); come.Before(t.come) {
-				t.come = latest(come, t.least)
+			if near := q.told.Add(wait - t.horizon + late); near.Before(t.near) {
+				t.comes(near)
 			}
 		}
 	}

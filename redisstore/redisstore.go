@@ -82,7 +82,7 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s.lanes.all = make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
 	s.distances.all = make(map[string]*distance)
-	s.queues.all, s.queues.coming = make(map[string]*queue), make(map[string]int)
+	s.queues.all, s.queues.coming = make(map[string]*queue), make(map[string]*gathering)
 	s.ears.all, s.ears.listen = make(map[string]*ear), s.hear
 	s.vigils.all, s.vigils.worth = make(map[string]map[*vigil]struct{}), earWorth
 	s.asks.all = make(map[string]*asking)

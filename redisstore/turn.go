@@ -19,15 +19,22 @@ type turn struct {
 	stands  bool // Redis believes that it waits
 
 	// The lock of the queues guards the rest.
-	queue   *queue // where it waits to be called; nil: nowhere
-	number  int64  // its ticket there
-	cost    int64
-	ready   chan struct{}
-	come    time.Time // when to come
-	least   time.Time // and not before
-	until   time.Time // a start after that is of no use; zero: any is
-	horizon time.Duration
-	called  bool // and it is not there yet
+	queue    *queue // where it waits to be called; nil: nowhere
+	number   int64  // its ticket there
+	cost     int64
+	ready    chan struct{}
+	near     time.Time // when its start is within the horizon
+	come     time.Time // when to come at the latest
+	least    time.Time // and not before
+	until    time.Time // a start after that is of no use; zero: any is
+	horizon  time.Duration
+	expected *gathering // it was called, and is not there yet
+}
+
+// comes sets when to come. There is time for some answers of the store until the start.
+func (t *turn) comes(near time.Time) {
+	t.near = latest(near, t.least)
+	t.come = t.near.Add(max(0, min(spareMost, t.horizon/2-comeLate)))
 }
 
 // A ticket is a place in the line of one budget: see lua/queue.lua.

@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
 const (
@@ -36,8 +35,8 @@ func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Sto
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			if c.isLong() {
-				soak.Only(t)
+			if testing.Short() && c.isLong() {
+				t.Skip("takes long")
 			}
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, newStore(t), c.name)
