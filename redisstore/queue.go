@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,6 +37,8 @@ type queue struct {
 	timer      *time.Timer
 }
 
+const never = math.MinInt64 // before any ticket
+
 const (
 	askSoon     = 250 * time.Millisecond // while there is room that nobody takes
 	askFirst    = 500 * time.Millisecond // a large part of the line that is new: others may have died
@@ -47,7 +50,7 @@ const (
 	evenMost    = 2 * time.Second // longer windows are not served evenly
 	leastToCome = 10 * time.Millisecond
 	comeLate    = 60 * time.Millisecond  // after a start is within the horizon: the guess may be a little off
-	spareMost   = 300 * time.Millisecond // for so long a caller waits for a call that is made anyway
+	spareMost   = 50 * time.Millisecond // for so long a caller waits for a call that is made anyway
 )
 
 // add lets a caller wait, and returns its Ready.
@@ -118,7 +121,7 @@ func (q *queue) wind(s *Store) {
 		return
 	}
 	next := q.asks()
-	q.near = next
+	q.near = q.waiters[0].near
 	for _, t := range q.waiters {
 		if t.come.Before(next) {
 			next = t.come
@@ -165,17 +168,13 @@ func (s *Store) callDue(q *queue) {
 
 // callNear calls those whose start is within the horizon, as far as one can tell.
 func (q *queue) callNear(s *Store, now time.Time) {
-	var last [3]int64 // nobody is called before those of its class who came earlier
+	last := [3]int64{never, never, never} // nobody is called before those of its class who came earlier
 	for _, t := range q.waiters {
 		if !t.near.After(now) {
 			last[t.class-1] = t.number + 1
 		}
 	}
-	if last != [3]int64{} {
-		q.call(s, func(t *turn) bool { return t.number < last[t.class-1] })
-	} else {
-		q.wind(s)
-	}
+	q.call(s, func(t *turn) bool { return t.number < last[t.class-1] })
 }
 
 // ride calls those whose start is within the horizon and who wait for the same budgets as a
