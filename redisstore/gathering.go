@@ -6,6 +6,7 @@ import "time"
 // The lane waits for them, so that those who are called together are served together, in the
 // order of their tickets.
 type gathering struct {
+	group   string
 	missing int
 	over    chan struct{} // closed when nobody is missing
 }
@@ -17,7 +18,7 @@ const gatherMost = 5 * time.Millisecond
 func (qs *queues) expect(t *turn, group string) {
 	g := qs.coming[group]
 	if g == nil {
-		g = &gathering{over: make(chan struct{})}
+		g = &gathering{group: group, over: make(chan struct{})}
 		qs.coming[group] = g
 	}
 	g.missing++
@@ -38,14 +39,14 @@ func (qs *queues) came(t *turn) {
 	t.expected = nil
 	if g.missing--; g.missing == 0 {
 		close(g.over)
-		qs.endGathering(t.charges[0].Budget.Group, g)
+		qs.end(g)
 	}
 }
 
-// endGathering lets nobody wait for it any more.
-func (qs *queues) endGathering(group string, g *gathering) {
-	if qs.coming[group] == g {
-		delete(qs.coming, group)
+// end lets nobody wait for a gathering any more.
+func (qs *queues) end(g *gathering) {
+	if qs.coming[g.group] == g {
+		delete(qs.coming, g.group)
 	}
 }
 
@@ -64,6 +65,6 @@ func (qs *queues) gather(group string) {
 	case <-late.C:
 		qs.mu.Lock()
 		defer qs.mu.Unlock()
-		qs.endGathering(group, g)
+		qs.end(g)
 	}
 }

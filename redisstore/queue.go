@@ -50,7 +50,8 @@ const (
 	evenMost    = 2 * time.Second // longer windows are not served evenly
 	leastToCome = 10 * time.Millisecond
 	comeLate    = 60 * time.Millisecond  // after a start is within the horizon: the guess may be a little off
-	spareMost   = 50 * time.Millisecond // for so long a caller waits for a call that is made anyway
+	moveLeast   = 250 * time.Millisecond // a turn in a line of many that is sooner by less is not worth a call: they do not flow evenly
+	spareMost   = 30 * time.Millisecond  // for so long a caller waits for a call that is made anyway
 )
 
 // add lets a caller wait, and returns its Ready.
@@ -73,7 +74,11 @@ func (qs *queues) add(s *Store, t *turn, c *caller) <-chan struct{} {
 		t.until = time.Now().Add(time.Duration(c.maxWait) * time.Microsecond)
 	}
 	t.horizon, t.least = c.horizon, time.Now().Add(leastToCome)
-	t.comes(time.Now().Add(waitOf(o.wait) - c.horizon + comeLate))
+	late := comeLate
+	if t.calls++; t.calls > 1 {
+		late = 0 // else others come in time for its start, again and again
+	}
+	t.comes(time.Now().Add(waitOf(o.wait) - c.horizon + late))
 	at, _ := slices.BinarySearchFunc(q.waiters, t, compareTurns)
 	q.waiters = slices.Insert(q.waiters, at, t)
 	q.cost += t.cost
@@ -141,16 +146,21 @@ func (q *queue) wind(s *Store) {
 // asks returns when the first waiter asks whether anything has changed, though its turn
 // has not come.
 func (q *queue) asks() time.Time {
-	large := q.cost*largePart >= q.waiting
 	switch left := q.waiters[0].come.Sub(q.told) / 2; {
 	case q.hurry:
 		return q.told.Add(askSoon)
-	case q.fresh && large:
+	case q.fresh && q.isLarge():
 		return q.told.Add(askFirst)
+	case left < askLeast && !q.isLarge():
+		return q.waiters[0].come // soon enough
 	default:
 		return q.told.Add(min(max(askLeast, left), max(askRarely, min(left/farAway, askLast))))
 	}
 }
+
+// isLarge reports whether the program has a large part of all that waits: how the line moves
+// it has to find out by itself.
+func (q *queue) isLarge() bool { return q.cost*largePart >= q.waiting }
 
 // callDue calls those whose turn should have come, or asks how the line stands.
 func (s *Store) callDue(q *queue) {
@@ -257,7 +267,10 @@ func (q *queue) move(n lineNews) {
 	if n.line != q.line || q.charge.Limit.Kind() == throttle.Aligned {
 		return // those leave all at once when their window begins
 	}
-	late := comeLate
+	late, least := comeLate, time.Duration(0)
+	if !q.isLarge() {
+		least = moveLeast
+	}
 	if per := q.charge.Limit.Per(); per > evenMost {
 		late += per
 	}
@@ -266,7 +279,7 @@ func (q *queue) move(n lineNews) {
 		if all := n.joined[k] - n.cuts[k]; all > 0 && t.number >= n.cuts[k] {
 			part := float64(t.number+t.cost-n.cuts[k]) / float64(all)
 			wait := n.first[k] + time.Duration(part*float64(n.last[k]-n.first[k])).Truncate(time.Microsecond)
-			if near := q.told.Add(wait - t.horizon + late); near.Before(t.near) {
+			if near := q.told.Add(wait - t.horizon + late); near.Before(t.near.Add(-least)) {
 				t.comes(near)
 			}
 		}

@@ -26,6 +26,7 @@ type turn struct {
 	near     time.Time // when its start is within the horizon
 	come     time.Time // when to come at the latest
 	least    time.Time // and not before
+	calls    int       // how often it had to stand here
 	until    time.Time // a start after that is of no use; zero: any is
 	horizon  time.Duration
 	expected *gathering // it was called, and is not there yet
