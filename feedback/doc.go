@@ -25,8 +25,10 @@
 //
 // A value that cannot be read, or that names a moment in the past, is no answer:
 // never 0, which would be an invitation. A moment is compared with the answer's
-// own Date, so that no clock of this machine matters; only without Date is it
-// compared with the time here. No penalty is longer than [throttle.MaxPenalty].
+// own Date and with the clock of this machine, and the shorter time counts, so that
+// no single clock that is wrong closes a budget for hours. A moment in whole seconds
+// gets another one, which may have been cut off. No penalty is longer than
+// [throttle.MaxPenalty].
 //
 // # Bodies
 //

@@ -113,6 +113,9 @@ func speaks(resp *http.Response) bool {
 // left returns what is left.
 func (h Headers) left(header http.Header) (left int, ok bool) {
 	if h.Remaining != "" {
+		if overdrawn(header.Get(h.Remaining)) {
+			return 0, true
+		}
 		left, _, ok = h.count(header, h.Remaining)
 		return left, ok
 	}
@@ -124,6 +127,14 @@ func (h Headers) left(header http.Header) (left int, ok bool) {
 		size = h.Size
 	}
 	return max(size-used, 0), ok && size > 0
+}
+
+// overdrawn reports whether a rest is below 0, which some upstreams write when more
+// was spent than there was.
+func overdrawn(text string) bool {
+	text, below := strings.CutPrefix(strings.TrimSpace(text), "-")
+	_, ok := number(text)
+	return below && ok
 }
 
 // count reads "3", "32/40", or the member for Per of "20:1,100:120".
@@ -164,7 +175,7 @@ func whole(text string) (n int, ok bool) {
 // be read, or has passed, makes what is left untrue.
 func (h Headers) reset(resp *http.Response) (d time.Duration, ok bool) {
 	if field := resp.Header.Get(h.Reset); field != "" {
-		d, ok = h.As.orCommon()(field, sent(resp))
+		d, ok = h.As.read(resp, field)
 		return min(d, throttle.MaxPenalty), ok && d > 0
 	}
 	if h.Per <= 0 {

@@ -39,7 +39,7 @@ func TestHeaderDialects(t *testing.T) {
 		{"GitHub: epoch", common,
 			[]string{"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1767323075"}, left(4999, 31*time.Second)},
 		{"Discord: decimal epoch", common,
-			[]string{"X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1767323075.123"}, left(1, 31123*time.Millisecond)},
+			[]string{"X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1767323075.123"}, left(1, 30123*time.Millisecond)},
 		{"Jira: ISO 8601", common,
 			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "2026-01-02T03:04:35Z"}, left(0, 31*time.Second)},
 		{"seconds", common,
@@ -100,13 +100,21 @@ func TestHeaderDialects(t *testing.T) {
 	}
 }
 
+// TestLessThanNothing: a budget that is overdrawn has nothing left.
+func TestLessThanNothing(t *testing.T) {
+	resp := answer(429, "", "X-RateLimit-Remaining", "-3", "X-RateLimit-Reset", "30")
+	requireQuota(t, left(0, 30*time.Second), common.Quota, resp)
+	require.Equal(t, 30*time.Second, common.Penalty(resp))
+	requireQuota(t, nil, common.Quota, answer(429, "", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "30"))
+	requireQuota(t, nil, common.Quota, answer(429, "", "X-RateLimit-Remaining", "--3", "X-RateLimit-Reset", "30"))
+}
+
 func TestHeadersThatSayNothing(t *testing.T) {
 	for _, c := range []struct{ name, remaining, reset string }{
 		{"nothing", "", ""},
 		{"only what is left", "3", ""},
 		{"only when", "", "30"},
 		{"a word", "many", "30"},
-		{"negative", "-1", "30"},
 		{"infinite", "Inf", "30"},
 		{"exponent", "1e3", "30"},
 		{"more than counts", "3000000000", "30"},

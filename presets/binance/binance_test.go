@@ -51,7 +51,7 @@ func TestRefusals(t *testing.T) {
 		{
 			Name: "a ban, with the end that is printed", Request: depth, Status: 418,
 			Header: header{"Content-Type": json, "Date": date}, Answers: banned,
-			Closes: closes{"binance-ip": 174_180 * time.Millisecond},
+			Closes: closes{"binance-ip": 173_180 * time.Millisecond},
 		},
 		{
 			Name: "a ban, nobody knows for how long", Request: depth, Status: 418,

@@ -34,7 +34,7 @@
 //
 // What is closed is closed for the whole fleet. Where an answer of the old API
 // prints the end, that counts in place of the time here; it is compared with the
-// answer's Date.
+// answer's Date and with the clock of the machine, and the shorter time counts.
 //
 //	the ban, below                             dingtalk-ip           5m or more
 //	90001                                      dingtalk-ip           1s
