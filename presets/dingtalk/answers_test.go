@@ -131,6 +131,6 @@ func TestAnEndWhoseDateIsHoursLate(t *testing.T) {
 	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), []presettest.Case{{
 		Name: "three hours", Request: listSub, Header: presettest.Header{"Date": "Fri, 31 Dec 1999 21:00:00 GMT"},
 		Answers: `{"errcode":88,"sub_code":"90002","sub_msg":"` + text + `"}`,
-		Closes:  closes{"dingtalk-global": 3 * time.Second},
+		Closes:  closed{"dingtalk-global": 3 * time.Second},
 	}})
 }
