@@ -57,6 +57,13 @@ type Policy struct {
 	// that is to know 429 and 503, too, ends with it.
 	Penalty func(*http.Response) time.Duration
 
+	// Acted looks at an answer for which Penalty was more than 0, and reports
+	// whether a part of what was asked has been done all the same, as by a GraphQL
+	// mutation of which one field was refused. Then the budget is closed, and the
+	// request must not be repeated: see [PenaltyOf]. It may look at the body through
+	// [PeekBody] only. Defaults to nil: who refuses does not act.
+	Acted func(*http.Response) bool
+
 	// Quota looks at an answer and returns what the upstream says is left of
 	// this budget; ok is false if the answer does not speak of it. Less than
 	// the fleet believes is believed; more never is. It may look at the body

@@ -40,13 +40,16 @@ type handedKey struct{}
 // has whole seconds.
 const slow = time.Second
 
-// withStart tells the functions of policies when the request of a slow answer was
-// handed on, until the answer's Request is set again.
-func (j *journey) withStart(resp *http.Response) {
-	if took := j.took(); took > slow {
-		ctx := context.WithValue(j.req.Context(), handedKey{}, time.Now().Add(-took))
-		resp.Request = j.req.WithContext(ctx)
+// delay returns how long ago an answer was sent. If it took long it is given a Request
+// that tells the functions of policies when that was handed on.
+func (j *journey) delay(resp *http.Response) time.Duration {
+	took := j.took()
+	if took <= slow {
+		return 0
 	}
+	ctx := context.WithValue(j.req.Context(), handedKey{}, time.Now().Add(-took))
+	resp.Request = j.req.WithContext(ctx)
+	return time.Since(SentAt(resp))
 }
 
 // took is how long ago the request was handed to the base.
