@@ -87,6 +87,7 @@ func (j *journey) policies(yield func(*rule, *Charge) bool) {
 func (j *journey) penalties(resp *http.Response, late time.Duration) (all []penalty, no time.Duration) {
 	for r, c := range j.policies {
 		d, err := r.penalty(resp)
+		j.legible(r, c, resp)
 		if err != nil {
 			j.survived(r, err)
 			d = RetryAfter(resp) // rather than none
@@ -119,6 +120,7 @@ func (j *journey) quotas(resp *http.Response, late time.Duration) (all []quota) 
 			continue
 		}
 		q, ok, err := r.quota(resp)
+		j.legible(r, c, resp)
 		if err != nil {
 			j.survived(r, err)
 		}
@@ -145,6 +147,7 @@ func (j *journey) costs(resp *http.Response) (all []int) {
 			continue
 		}
 		cost, err := r.settle(resp)
+		j.legible(r, c, resp)
 		if err != nil {
 			j.survived(r, err)
 			continue

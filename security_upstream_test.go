@@ -223,8 +223,8 @@ func TestP11_NoBodyIsReadWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestP11_GzipBombs: what the base unpacks by itself is looked at so far and no
-// further; what it does not is not unpacked at all.
+// TestP11_GzipBombs: what the base unpacks by itself, and what it leaves packed, is
+// looked at so far and no further.
 func TestP11_GzipBombs(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
@@ -254,6 +254,6 @@ func TestP11_GzipBombs(t *testing.T) {
 			r.Header.Set("Accept-Encoding", coding) // so net/http leaves it packed
 		}
 		require.NoError(t, send(t, tr, r))
-		require.Equal(t, map[string]int{"": 64 << 10, "gzip": 0}[coding], seen)
+		require.Equal(t, 64<<10, seen)
 	}
 }

@@ -25,6 +25,7 @@ type rule struct {
 	pattern  *pattern
 	charge   Charge // all but key, cost and reserve; those too if the policy leaves them out
 	reserves reserves
+	memory   *ruleMemory
 }
 
 // newTable reports every mistake in the policies at once.
@@ -62,7 +63,7 @@ func newRule(p Policy, i int) (rule, error) {
 		who = fmt.Sprintf("#%d", i+1)
 		errs = append(errs, &ConfigError{who, "Name", errors.New("is missing; it names the policy in the store, in errors and in events")})
 	}
-	r := rule{Policy: p, charge: Charge{
+	r := rule{Policy: p, memory: new(ruleMemory), charge: Charge{
 		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
 		Pace: pace(p.Limit), Node: p.Scope == Node,

@@ -33,8 +33,10 @@
 // # Bodies
 //
 // A body is looked at through [throttle.PeekReader], so that its reader sees
-// every byte; at most 64 KB of it; and no further than it takes to decide. It is
-// never looked at if it is compressed, an event stream or in several parts.
+// every byte; at most 64 KB of it; and no further than it takes to decide. One in
+// gzip or deflate is decoded for that; an answer in br or zstd cannot be read, and
+// [throttle.Config.Observe] is told so once for each policy. A body is never looked at
+// if it is an event stream or in several parts.
 // Of the others, those are looked at that
 //
 //   - belong to an error (400 and above), or
