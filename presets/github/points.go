@@ -1,12 +1,11 @@
 package github
 
 import (
-	"bytes"
-	"io"
 	"net/http"
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/graphql"
 )
 
 // mutationPoints is what a request costs that may change something.
@@ -42,7 +41,7 @@ func restPoints(r *http.Request) int {
 
 // graphqlPoints is the cost under the points of GraphQL.
 func graphqlPoints(r *http.Request) int {
-	if mutates(r) {
+	if graphql.Mutates(r) {
 		return mutationPoints
 	}
 	return 1
@@ -51,27 +50,7 @@ func graphqlPoints(r *http.Request) int {
 // creates is what Options.Creates defaults to.
 func creates(r *http.Request) bool {
 	if isGraphQL(r) {
-		return mutates(r)
+		return graphql.Mutates(r)
 	}
 	return r.Method == http.MethodPost || r.Method == http.MethodPut
-}
-
-// longestQuery is how much of a query is looked at: one that is longer counts as
-// a mutation.
-const longestQuery = 64 << 10
-
-// mutates reports whether a GraphQL request may be a mutation. It looks at a
-// copy of the body. A query that only mentions the word costs too much, which is
-// safe.
-func mutates(r *http.Request) bool {
-	if r.GetBody == nil {
-		return r.Body != nil && r.Body != http.NoBody
-	}
-	body, err := r.GetBody()
-	if err != nil {
-		return true
-	}
-	defer body.Close()
-	text, err := io.ReadAll(io.LimitReader(body, longestQuery+1))
-	return err != nil || len(text) > longestQuery || bytes.Contains(text, []byte("mutation"))
 }
