@@ -11,10 +11,27 @@ import (
 // mutationPoints is what a request costs that may change something.
 const mutationPoints = 5
 
+// calls is the cost of a request: the hosts beside the API's are free.
+func (o Options) calls(r *http.Request) int {
+	if host := throttle.Host(r); o.Host == "" && host != "api.github.com" && host != "uploads.github.com" {
+		return 0
+	}
+	return 1
+}
+
+// path is the path of the API, as on api.github.com.
+func (o Options) path(r *http.Request) string {
+	path := throttle.Path(r)
+	if o.Host == "" {
+		return path
+	}
+	return "/" + strings.TrimPrefix(strings.TrimPrefix(path, "/api/"), "v3/")
+}
+
 // resource names what GitHub counts apart under the primary limit, as in
 // x-ratelimit-resource.
-func resource(r *http.Request) string {
-	switch path := throttle.Path(r); {
+func (o Options) resource(r *http.Request) string {
+	switch path := o.path(r); {
 	case path == "/graphql":
 		return "graphql"
 	case path == "/search/code":
@@ -25,11 +42,11 @@ func resource(r *http.Request) string {
 	return "core"
 }
 
-func isGraphQL(r *http.Request) bool { return resource(r) == "graphql" }
+func (o Options) isGraphQL(r *http.Request) bool { return o.resource(r) == "graphql" }
 
 // restPoints is the cost under the points of REST.
-func restPoints(r *http.Request) int {
-	if isGraphQL(r) {
+func (o Options) restPoints(r *http.Request) int {
+	if o.calls(r) == 0 || o.isGraphQL(r) {
 		return 0
 	}
 	switch throttle.Method(r) {
@@ -48,8 +65,8 @@ func graphqlPoints(r *http.Request) int {
 }
 
 // creates is what Options.Creates defaults to.
-func creates(r *http.Request) bool {
-	if isGraphQL(r) {
+func (o Options) creates(r *http.Request) bool {
+	if o.isGraphQL(r) {
 		return graphql.Mutates(r)
 	}
 	return r.Method == http.MethodPost || r.Method == http.MethodPut
