@@ -3,14 +3,7 @@ package throttle
 import (
 	"fmt"
 	"net/http"
-	"sync/atomic"
 )
-
-// A ruleMemory is what a rule remembers of answers, in this program.
-type ruleMemory struct {
-	illegible atomic.Bool  // Observe was told of an answer that could not be looked at
-	outages   atomic.Int32 // how many answers in a row were a 503
-}
 
 // codings are those that upstreams are known to use and nobody here can decode.
 // Others are not named: their name is the upstream's own text.

@@ -54,7 +54,11 @@ type Policy struct {
 	// counts. If it panics the answer is read by [RetryAfter] and goes on to the
 	// caller, and [Config.Observe] is told, as for the other functions that look
 	// at answers. Defaults to nil: [RetryAfter], whose place another takes: one
-	// that is to know 429 and 503, too, ends with it.
+	// that is to know 429 and 503, too, ends with it. By default a 503 counts only
+	// if ten answers in a row were one, because a single backend of many may say so;
+	// an explicit RetryAfter closes the budget with the first. A row that tenants
+	// share who have limits of their own wants [NoPenalty]: else the 429 of one
+	// closes it for all.
 	Penalty func(*http.Response) time.Duration
 
 	// Acted looks at an answer for which Penalty was more than 0, and reports
@@ -111,5 +115,7 @@ const (
 	Node               // each Store, so usually each process, has the limit for itself
 )
 
-// NoPenalty is a [Policy.Penalty] that never closes the budget.
+// NoPenalty is a [Policy.Penalty] that never closes the budget. It is for rows whose
+// limit is not what a refusal is about: one that many tenants share, where the row of
+// the tenant is closed; one for each process ([Node]); one in flight.
 func NoPenalty(*http.Response) time.Duration { return 0 }

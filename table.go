@@ -85,7 +85,7 @@ func newRule(p Policy, i int) (rule, error) {
 		errs = append(errs, &ConfigError{who, "Scope", fmt.Errorf("%d is none: use Fleet or Node", p.Scope)})
 	}
 	if r.Penalty == nil {
-		r.Penalty = RetryAfter
+		r.Penalty = r.memory.defaultPenalty
 	}
 	return r, errors.Join(errs...)
 }

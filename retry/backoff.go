@@ -30,8 +30,8 @@ func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) 
 	room, bounded := room(resp)
 	if penalty := throttle.PenaltyOf(resp); penalty > throttle.Unheld {
 		d := most/2 + random(most-most/2)
-		if bounded && d >= room { // the budget may open in time
-			d = random(room)
+		if bounded && d >= room-penalty { // for one more attempt there may be time
+			d = random(room - penalty)
 		}
 		if d <= penalty {
 			return 0
