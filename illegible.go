@@ -17,7 +17,7 @@ func (j *journey) legible(r *rule, c *Charge, resp *http.Response) {
 		return
 	}
 	coding := body.wanted()
-	if coding == "" || j.observe == nil || r.memory.illegible.Swap(true) {
+	if coding == "" || j.observe == nil || r.illegible.Swap(true) {
 		return
 	}
 	if !codings[coding] {

@@ -55,7 +55,7 @@ type Policy struct {
 	// caller, and [Config.Observe] is told, as for the other functions that look
 	// at answers. Defaults to nil: [RetryAfter], whose place another takes: one
 	// that is to know 429 and 503, too, ends with it. By default a 503 counts only
-	// if ten answers in a row were one, because a single backend of many may say so;
+	// as one of [OutageAnswers] in a row, because a single backend of many may say so;
 	// an explicit RetryAfter closes the budget with the first. A row that tenants
 	// share who have limits of their own wants [NoPenalty]: else the 429 of one
 	// closes it for all.

@@ -64,8 +64,7 @@ func TestRefusals(t *testing.T) {
 			Closes: closes{"binance-ip": throttle.MaxPenalty},
 		},
 		{
-			Name: "away, for a while", Request: depth, Status: 503, Header: header{"Retry-After": "7"},
-			Closes: closes{"binance-ip": 7 * time.Second},
+			Name: "away, for a while, says one backend", Request: depth, Status: 503, Header: header{"Retry-After": "7"},
 		},
 	})
 }

@@ -29,7 +29,7 @@
 //	429, error.type tokens               openai-tokens
 //	429, insufficient_quota              nothing
 //	any other 429                        openai-requests
-//	503 with Retry-After                 openai-requests
+//	503, ten in a row                    openai-requests
 //
 // insufficient_quota is about money and not about pace. Waiting does not help, and
 // a budget that is closed would still be closed when the bill is paid: so the

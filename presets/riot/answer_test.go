@@ -46,8 +46,7 @@ func TestRefusals(t *testing.T) {
 			Closes: closes{"riot-app-1s": 5 * time.Second, "riot-app-120s": 5 * time.Second},
 		},
 		{
-			Name: "away, for a while", Request: league, Status: 503, Header: header{"Retry-After": "7"},
-			Closes: closes{"riot-service": 7 * time.Second},
+			Name: "away, for a while, says one backend", Request: league, Status: 503, Header: header{"Retry-After": "7"},
 		},
 	})
 }
