@@ -52,5 +52,6 @@ func (j *journey) delay(resp *http.Response) time.Duration {
 	return time.Since(SentAt(resp))
 }
 
-// took is how long ago the request was handed to the base.
-func (j *journey) took() time.Duration { return now() - j.handed }
+// took is how long ago the request started: when it was handed to the base, or at its
+// booked start if that was handed on early, to dial.
+func (j *journey) took() time.Duration { return max(0, now()-max(j.handed, j.due)) }
