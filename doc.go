@@ -141,10 +141,11 @@
 // # Penalties
 //
 // After each answer every policy that the request matched is asked, by its
-// Penalty, for how long its budget must now stay closed. The default is
-// [RetryAfter], which understands 429 and 503; package feedback has classifiers
-// for other statuses, headers and codes in bodies, and the packages in presets
-// have whole tables of them.
+// Penalty, for how long its budget must now stay closed, counted from when the
+// answer was sent. The default is [RetryAfter], which understands 429 and 503, but a
+// 503 counts only as one of [OutageAnswers] in a row; package feedback has
+// classifiers for other statuses, headers and codes in bodies, and the packages in
+// presets have whole tables of them.
 //
 // A penalty is stored, so it holds for the whole fleet: nothing starts before its
 // end, and neither do those who were given a start before and sleep until then.

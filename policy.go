@@ -54,8 +54,19 @@ type Policy struct {
 	// counts. If it panics the answer is read by [RetryAfter] and goes on to the
 	// caller, and [Config.Observe] is told, as for the other functions that look
 	// at answers. Defaults to nil: [RetryAfter], whose place another takes: one
-	// that is to know 429 and 503, too, ends with it.
+	// that is to know 429 and 503, too, ends with it. By default a 503 counts only
+	// as one of [OutageAnswers] in a row, because a single backend of many may say so;
+	// an explicit RetryAfter closes the budget with the first. A row that tenants
+	// share who have limits of their own wants [NoPenalty]: else the 429 of one
+	// closes it for all.
 	Penalty func(*http.Response) time.Duration
+
+	// Acted looks at an answer for which Penalty was more than 0, and reports
+	// whether a part of what was asked has been done all the same, as by a GraphQL
+	// mutation of which one field was refused. Then the budget is closed, and the
+	// request must not be repeated: see [PenaltyOf]. It may look at the body through
+	// [PeekBody] only. Defaults to nil: who refuses does not act.
+	Acted func(*http.Response) bool
 
 	// Quota looks at an answer and returns what the upstream says is left of
 	// this budget; ok is false if the answer does not speak of it. Less than
@@ -104,5 +115,7 @@ const (
 	Node               // each Store, so usually each process, has the limit for itself
 )
 
-// NoPenalty is a [Policy.Penalty] that never closes the budget.
+// NoPenalty is a [Policy.Penalty] that never closes the budget. It is for rows whose
+// limit is not what a refusal is about: one that many tenants share, where the row of
+// the tenant is closed; one for each process ([Node]); one in flight.
 func NoPenalty(*http.Response) time.Duration { return 0 }

@@ -34,9 +34,10 @@ func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quo
 func (s *Store) reconcile(ctx context.Context, key string, birth int64, c *throttle.Charge, q throttle.Quota) error {
 	asked := time.Now()
 	v, err := s.retry(ctx, nil, func() (numbers, error) {
-		reset := max(0, q.Reset-time.Since(asked)) // Redis may have been away
+		ago := time.Since(asked) // Redis may have been away
 		return s.call(scriptReconcile, func(e edges) ([]string, numbers) {
-			return []string{key}, e.appendRule(numbers(nil).add(int64(q.Left), micros(reset), birth), 1, c)
+			said := numbers(nil).add(int64(q.Left), micros(max(0, q.Reset-ago)), micros(max(0, q.Age)), birth)
+			return []string{key}, e.appendRule(said, 1, c)
 		}, s.pauseChannel(c.Budget.Group))
 	})
 	if err != nil {

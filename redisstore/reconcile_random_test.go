@@ -54,6 +54,9 @@ func (d *pair) state() (moved int) {
 	if d.rng.IntN(2) == 0 {
 		q.Left = d.rng.IntN(1 + n/10)
 	}
+	if d.rng.IntN(2) == 0 {
+		q.Age = d.duration()
+	}
 	require.NoError(d, d.mem.Reconcile(d.Context(), c, q))
 	require.NoError(d, d.red.Reconcile(d.Context(), c, q))
 	for i, s := range sleepers {

@@ -16,7 +16,7 @@
 //	dingtalk-company                          company
 //	dingtalk-company-api                      company and API
 //	dingtalk-global                           API
-//	dingtalk-month        5,000/month         company, metered APIs
+//	dingtalk-month        the edition's       company, metered APIs
 //	dingtalk-robot        20/m                robot's token
 //	dingtalk-webhooks                         company, robots
 //
@@ -34,7 +34,7 @@
 //
 // What is closed is closed for the whole fleet. Where an answer of the old API
 // prints the end, that counts in place of the time here; it is compared with the
-// answer's Date.
+// answer's Date and with the clock of the machine, and the shorter time counts.
 //
 //	the ban, below                             dingtalk-ip           5m or more
 //	90001                                      dingtalk-ip           1s
@@ -104,7 +104,9 @@
 // upgrade (official [4]). The row closes until then, but never for longer than
 // [throttle.MaxPenalty]: once a day a request is sent and refused again. Callers
 // whose deadline or [throttle.Config.MaxWait] is earlier are refused at once.
-// [throttle.Limiter.Resume] opens the budget after an upgrade. Only what
+// [throttle.Limiter.Resume] opens the budget after an upgrade. The month is counted
+// here only if [Options.Edition] names the edition; then a call that is too many waits
+// until the 1st, and [throttle.Config.Observe] is told so at once. Only what
 // [Options.Metered] says counts, and other applications of the company count too:
 // what they spend is known when DingTalk says so.
 //

@@ -20,7 +20,8 @@
 //	public_api_endpoint_rate_limit        notion-endpoint
 //	public_api_request_blocked            notion-connection
 //	any other reason, or none             notion-connection
-//	status 529, or 503, with Retry-After  notion-connection
+//	status 529 with Retry-After           notion-connection
+//	status 503, ten in a row              notion-connection
 //
 // A blocked connection is not helped by waiting, says Notion. Closing it means
 // that callers with a deadline are refused at once, and that one request an hour
@@ -129,7 +130,8 @@ var connectionRefused = own.Refusals(feedback.First(
 		}.Penalty,
 		feedback.RetryAfter(time.Minute),
 	)),
-	feedback.When{Status: []int{529, 503}}.Penalty(feedback.RetryAfter(0)),
+	feedback.When{Status: []int{529}}.Penalty(feedback.RetryAfter(0)),
+	own.Outage(),
 ))
 
 // endpoint is a [throttle.Policy.Key]: the method, and the path without its ids,

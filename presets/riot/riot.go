@@ -20,7 +20,7 @@
 //	application                            riot-app-…
 //	method                                 riot-method
 //	service, none, or one that is new      riot-service
-//	status 503 with Retry-After            riot-service
+//	status 503, ten in a row               riot-service
 //
 // Without Retry-After, which is how the services underneath refuse, it is five
 // seconds. X-App-Rate-Limit-Count and X-Method-Rate-Limit-Count lower what is left
