@@ -12,6 +12,7 @@ import (
 // Pause implements [throttle.Store].
 func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
 	end := int64(0)
+	s.keep(c)
 	waiting := s.change(only(c), func(_ int, q *search) {
 		r := q.row
 		if end = r.seen + micros(d); d > 0 && end > r.paused {
@@ -54,7 +55,12 @@ func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
 			r.lifts++
 			r.tell(0, math.MaxInt64, true)
 		}
-		r.paused = 0
+		if q.rule.kind == throttle.Open {
+			r.forgetProbe()
+		}
+		if r.paused != 0 {
+			r.paused = 0
+		}
 	})
 	return nil
 }

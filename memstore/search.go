@@ -27,6 +27,9 @@ type search struct {
 // earliest returns the first start not before t that has room for the cost.
 // Successive calls must not go back.
 func (s *search) earliest(t int64) int64 {
+	if s.rule.kind == throttle.Open && s.row.isOpen() {
+		return t
+	}
 	t = max(t, s.row.paused, s.tail)
 	switch s.rule.kind {
 	case throttle.Sliding:
@@ -35,6 +38,8 @@ func (s *search) earliest(t int64) int64 {
 		return s.paced(t)
 	case throttle.InFlight:
 		return t // what is in flight opens at no known time
+	case throttle.Open:
+		return s.row.behindProbe(t)
 	default:
 		return s.room(t)
 	}

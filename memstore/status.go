@@ -51,7 +51,7 @@ func (r *row) starts(now int64, u *rule) (past, next int) {
 			next += int((e.last - now + u.span - 1) / u.span) // a block that has begun
 		case e.last > now:
 			next += int(e.n)
-		case e.last > since:
+		case e.last > since && u.kind != throttle.Open:
 			past += int(e.n)
 		}
 	}
