@@ -37,6 +37,7 @@ func TestUnlimitedCostsNothing(t *testing.T) {
 		require.Equal(t, 1, kept)
 		time.Sleep(time.Minute)
 		book(t, s, free)
+		time.Sleep(time.Minute)
 		other := charge("other", throttle.PerSecond(1))
 		other.Budget.Key[0] = free.Budget.Key[0] // what shares a shard tidies it up
 		book(t, s, other)
