@@ -214,7 +214,7 @@ func (r *row) untail(start int64) {
 // pin notes a start that several budgets have beyond the horizon.
 func pin(searches []search, start int64) {
 	for i := range searches {
-		if searches[i].row != &untouched {
+		if !searches[i].open {
 			searches[i].row.pin = start
 		}
 	}

@@ -116,6 +116,7 @@ func (s *Store) place(b *throttle.Booking, searches []search, now, t int64, g *t
 			g.Stamp += q.row.lifts
 		}
 		switch {
+		case q.open:
 		case q.rule.kind == throttle.Open:
 			q.row.bookProbe(t, &q.rule)
 		case q.rule.kind != throttle.InFlight:
@@ -131,12 +132,12 @@ func (s *Store) place(b *throttle.Booking, searches []search, now, t int64, g *t
 func (s *Store) ready(q *search, c *throttle.Charge, spread time.Duration, now int64) {
 	sh := s.shard(c.Budget)
 	q.rule.set(c, spread)
-	if q.rule.kind == throttle.Open && sh.rows[c.Budget.Key] == nil {
-		q.row = &untouched
+	if q.rule.kind == throttle.Open && q.passBy(sh.rows[c.Budget.Key], now) {
 		return
 	}
 	q.row = sh.row(c.Budget.Key, now)
 	q.row.advance(now, &q.rule)
+	q.open = q.rule.kind == throttle.Open && q.row.isOpen(now)
 	if q.rule.kind == throttle.InFlight && q.row.flight == nil {
 		q.row.flight = new(flight)
 	}

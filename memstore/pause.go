@@ -15,6 +15,7 @@ func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) err
 	s.keep(c)
 	waiting := s.change(only(c), func(_ int, q *search) {
 		r := q.row
+		q.wake(s.clock.now())
 		if end = r.seen + micros(d); d > 0 && end > r.paused {
 			r.paused = end
 			r.tell(0, end, false)
@@ -51,6 +52,10 @@ func (s *Store) dismiss(rows []*row, until int64) {
 func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
 	s.each(only(c), func(_ int, q *search) {
 		r := q.row
+		if r == &untouched {
+			return
+		}
+		q.wake(s.clock.now())
 		if r.paused > r.seen {
 			r.lifts++
 			r.tell(0, math.MaxInt64, true)
@@ -58,9 +63,7 @@ func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
 		if q.rule.kind == throttle.Open {
 			r.forgetProbe()
 		}
-		if r.paused != 0 {
-			r.paused = 0
-		}
+		r.paused = 0
 	})
 	return nil
 }

@@ -9,6 +9,7 @@ type search struct {
 	rule rule
 	from int64 // no start earlier than this was asked for
 	tail int64 // nor is one allowed that is earlier: see behind
+	open bool  // it is unlimited, and not shut: see unlimited.go
 
 	horizon int64 // see throttle.Booking
 
@@ -27,7 +28,7 @@ type search struct {
 // earliest returns the first start not before t that has room for the cost.
 // Successive calls must not go back.
 func (s *search) earliest(t int64) int64 {
-	if s.rule.kind == throttle.Open && s.row.isOpen() {
+	if s.open {
 		return t
 	}
 	t = max(t, s.row.paused, s.tail)

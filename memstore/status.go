@@ -24,6 +24,7 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 	q := search{row: r, from: now}
 	q.rule.set(&c, 0)
 	r.advance(now, &q.rule)
+	q.open = q.rule.kind == throttle.Open && r.isOpen(now)
 
 	st := throttle.Status{Limit: c.Limit}
 	if q.rule.kind == throttle.InFlight {
