@@ -7,6 +7,7 @@ import (
 	"net"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -185,6 +186,43 @@ func TestP8_LostWhileAGateIsShut(t *testing.T) {
 	}
 }
 
+// TestP12_LostWithWhatItKnew loses a call. Then its program closes an unlimited budget that
+// the call names as a gate, and the server forgets that. The program remembers.
+func TestP12_LostWithWhatItKnew(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		client := server.Client(t)
+		s, _ := loaded(t, client, nil)
+		row, st := free("row"), &stumble{}
+		client.AddHook(st)
+		st.then = func() {
+			require.NoError(t, s.Pause(t.Context(), row, time.Minute))
+			require.NoError(t, client.FlushDB(t.Context()).Err())
+		}
+		require.Greater(t, book(t, s, row), 59*time.Second)
+		require.Greater(t, book(t, atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock)), row), 59*time.Second)
+	})
+}
+
+// TestP12_UnlimitedOnAReplicaThatLags has a server forget the second penalty of an
+// unlimited budget, and the calls since the first one. Who was held by it remembers.
+func TestP12_UnlimitedOnAReplicaThatLags(t *testing.T) {
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		client := server.Client(t)
+		s, _ := loaded(t, client, nil)
+		row := free("row")
+		require.NoError(t, s.Pause(t.Context(), row, time.Millisecond))
+		was, err := client.Dump(t.Context(), s.Key(row.Budget)).Result()
+		require.NoError(t, err)
+		require.NoError(t, s.Pause(t.Context(), row, time.Hour))
+		require.Equal(t, time.Hour, book(t, s, row))
+		require.NoError(t, client.FlushDB(t.Context()).Err())
+		require.NoError(t, client.RestoreReplace(t.Context(), s.Key(row.Budget), time.Hour, was).Err())
+		require.GreaterOrEqual(t, book(t, s, row), time.Hour)
+	})
+}
+
 // TestP11_LiftedForThoseWhoDidNotHear closes an unlimited budget for an hour and opens it.
 // Redis remembers that for as long as a program may that did not hear of it.
 func TestP11_LiftedForThoseWhoDidNotHear(t *testing.T) {
@@ -218,6 +256,7 @@ func TestP12_UnlimitedIsToldWithOthers(t *testing.T) {
 	options := &redisstore.Options{Namespace: "told with others"}
 	waits, finds := redisstore.New(client, options), redisstore.New(server.Client(t), options)
 	row, one := free("row"), charge("one", throttle.PerMinute(1000))
+	tap := newTap(client, nil)
 	require.NoError(t, waits.Pause(t.Context(), row, time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -245,6 +284,15 @@ func TestP12_UnlimitedIsToldWithOthers(t *testing.T) {
 		}
 	})
 	book(t, finds, one)
+	calls := 0
+	require.Eventually(t, func() bool { // it asks once how its line stands, and then not for a minute
+		for _, name := range tap.names() {
+			if strings.HasPrefix(name, "eval") {
+				calls++
+			}
+		}
+		return calls >= 3
+	}, 10*time.Second, 10*time.Millisecond)
 	require.Eventually(t, func() bool { // until it listens
 		channels, err := client.PubSubChannels(t.Context(), "told with others*pause").Result()
 		return err == nil && len(channels) > 0
