@@ -131,7 +131,7 @@ var unlimitedChecks = []check{
 		b.start(0, row, one)
 		w, far := b.watches(sec+tick, one, row), b.watches(2*sec+2*tick, one, row)
 		b.at(500 * ms)
-		b.start(500*ms, free("other")) // a store may tidy up now
+		b.start(500*ms, free("other"))
 		b.pause(row, sec)
 		b.useless(w)
 		b.confirms(far, true)
@@ -151,7 +151,7 @@ var unlimitedChecks = []check{
 		b.start(0, row, one)
 		w := b.watches(time.Hour+tick, row, one)
 		b.at(10 * time.Minute)
-		b.start(b.now(), free("another")) // in the same shard, as it were
+		b.start(b.now(), charge("rest", throttle.PerSecond(1))) // a store may tidy up now
 		b.start(b.now(), row)
 		b.at(20 * time.Minute)
 		b.pause(row, 50*time.Minute)
