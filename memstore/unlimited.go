@@ -36,8 +36,13 @@ func (r *row) bookProbe(t int64, u *rule) {
 	}
 }
 
-// forgetProbe takes out of an unlimited budget's row all that is in it.
-func (r *row) forgetProbe() { r.entries, r.total = nil, 0 }
+// forgetProbe takes out of an unlimited budget's row all that is in it, unless it had
+// another limit lately, under which that counts.
+func (r *row) forgetProbe() {
+	if r.most == 0 {
+		r.entries, r.total = nil, 0
+	}
+}
 
 // keep makes the row of a budget that is about to be closed.
 func (s *Store) keep(c throttle.Charge) {

@@ -14,12 +14,15 @@ import (
 type ledger struct {
 	stays  map[[16]byte][]stay
 	closed map[[16]byte]int64 // until when a penalty lasts, or lasted
-	ramp   func(c throttle.Charge, stays []stay, closed int64) ramp
-	gap    func(c throttle.Charge, stays []stay, closed int64) gap
+
+	counted map[[16]byte]bool // some start was under a limit with a number
+
+	ramp func(c throttle.Charge, stays []stay, closed int64) ramp
+	gap  func(c throttle.Charge, stays []stay, closed int64) gap
 }
 
 func newLedger() *ledger {
-	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), ramp: rampOf, gap: gapOf}
+	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), counted: make(map[[16]byte]bool), ramp: rampOf, gap: gapOf}
 }
 
 // earliest returns the first start that every charge of a booking, made now, has
@@ -186,6 +189,7 @@ func (l *ledger) add(k throttle.Booking, t int64) {
 	for _, c := range k.Charges {
 		if key := c.Budget.Key; !inFlight(c) && (!isOpen(c) || l.isProbe(c, k.Spread, t)) {
 			l.stays[key] = append(l.stays[key], stayOf(c, k.Spread, t))
+			l.counted[key] = l.counted[key] || !isOpen(c)
 		}
 	}
 }

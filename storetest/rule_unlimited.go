@@ -21,10 +21,10 @@ func (l *ledger) isProbe(c throttle.Charge, spread time.Duration, t int64) bool 
 	return closed != 0 && g.holds(stayOf(c, spread, t))
 }
 
-// resume opens a budget.
+// resume opens a budget. What had another limit goes on counting under that.
 func (l *ledger) resume(c throttle.Charge) {
 	delete(l.closed, c.Budget.Key)
-	if isOpen(c) {
+	if isOpen(c) && !l.counted[c.Budget.Key] {
 		delete(l.stays, c.Budget.Key)
 	}
 }

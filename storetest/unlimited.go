@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing/synctest"
 	"time"
 
@@ -189,6 +190,10 @@ var unlimitedChecks = []check{
 		b.starts(2, 0, two) // those were not counted
 		b.refused(sec+tick, two)
 		b.start(0, row)
+		b.pause(row, time.Minute)
+		b.resume(row)
+		b.refused(sec+tick, two) // those two still count
+		b.start(0, row)
 		b.pause(row, 10*sec)
 		b.refused(10*sec, two)
 		b.refused(10*sec, row)
@@ -206,8 +211,7 @@ var unlimitedLineChecks = []check{
 		b.isInLine(line[0], 0, 10*sec)
 		b.hasWaiting(row, 20)
 		b.isTurnedAway(b.comes(throttle.Booking{Charges: []throttle.Charge{row}, MaxWait: 2 * sec}), 10*sec)
-		want := repeatedTimes(10*sec, 10250*ms, 19)
-		b.begin(line, want...)
+		b.oneGoesFirst(10*sec, line...)
 		b.hasWaiting(row, 0)
 	}},
 
@@ -248,15 +252,29 @@ var unlimitedLineChecks = []check{
 		line := b.lineUp(5, row, one)
 		b.at(4 * sec)
 		b.pause(row, 10*sec)
-		b.begin(line, repeatedTimes(14*sec, 14250*ms, 4)...)
+		b.oneGoesFirst(14*sec, line...)
 	}},
 }
 
-// repeatedTimes is one time, and so often another.
-func repeatedTimes(first, next time.Duration, times int) []time.Duration {
-	all := []time.Duration{first}
-	for range times {
-		all = append(all, next)
+// oneGoesFirst wants that one visitor begins then, the first one if the store keeps their
+// order, and the others a quarter of a second later.
+func (b *bench) oneGoesFirst(t time.Duration, visitors ...*visitor) {
+	b.Helper()
+	b.allOver(t+sec+b.slack.Start, visitors...)
+	var starts []time.Duration
+	for _, v := range visitors {
+		starts = append(starts, v.begun())
 	}
-	return all
+	if b.slack.Order > 0 {
+		slices.Sort(starts)
+	}
+	for i, start := range starts {
+		if i == 1 {
+			t += probeTime
+		}
+		if start < t || start > t+b.slack.Start {
+			b.errorf("visitor %d of %d begins at %v, want %v", i, len(visitors), start, t)
+			return
+		}
+	}
 }

@@ -25,10 +25,12 @@ if length < 0 then
   r.paused = 0
   queue.free(r)
   if u.free then
-    -- Its probe is forgotten. The row stays until then, to know better than a program
-    -- that did not hear that the pause was lifted.
-    open(r)
-    drop(r, r.size)
+    -- Its probe is forgotten, unless some program has a number for it and counts. The row
+    -- stays until then, to know better than one that did not hear that the pause was lifted.
+    if r.most == 0 then
+      open(r)
+      drop(r, r.size)
+    end
     r.till = max(r.till, old)
   end
 elseif length > 0 then
