@@ -67,7 +67,8 @@
 // upstream that counts n per interval, because each of its windows is one
 // interval. [FixedWindow] and [CalendarWindow] use a quota to the full where the
 // upstream resets at known moments. [LeakyBucket] spaces starts out. [TokenBucket]
-// is right where the upstream keeps such a bucket, and only there. [ParseLimit]
+// is right where the upstream keeps such a bucket, and only there. [Unlimited] is for
+// rows that have no number: it holds nothing until an answer closes it. [ParseLimit]
 // reads them from text, such as "10000/20s" or "5000/month Asia/Shanghai".
 //
 // The upstream counts arrivals, not starts. [Policy.Jitter] is the time that may

@@ -143,7 +143,7 @@ func (j *journey) quotas(resp *http.Response, late time.Duration) (all []quota) 
 func (j *journey) costs(resp *http.Response) (all []int) {
 	for i, r := range j.bill.rules {
 		c := &j.booking.Charges[i]
-		if r.Settle == nil || c.Limit.kind == InFlight {
+		if r.Settle == nil || !c.Limit.counts() {
 			continue
 		}
 		cost, err := r.settle(resp)

@@ -71,7 +71,8 @@ type Policy struct {
 	// Quota looks at an answer and returns what the upstream says is left of
 	// this budget; ok is false if the answer does not speak of it. Less than
 	// the fleet believes is believed; more never is. It may look at the body
-	// through [PeekBody] only. Defaults to nil: no answer is asked.
+	// through [PeekBody] only. Not for [Unlimited], which has no number to lower.
+	// Defaults to nil: no answer is asked.
 	Quota func(*http.Response) (q Quota, ok bool)
 
 	// Jitter is the time that may pass between a grant and the arrival at
@@ -85,7 +86,7 @@ type Policy struct {
 	// of a priority must leave free; see [WithPriority]. Map Low to 0.2, and
 	// low requests use at most four fifths of the limit, so that others find
 	// room at once. A request is never kept from the whole of an idle budget's
-	// last unit. Not for LeakyBucket, which has nothing to share out.
+	// last unit. Not for LeakyBucket and Unlimited, which have nothing to share out.
 	// Defaults to nil: nothing.
 	Headroom map[Priority]float64
 

@@ -83,6 +83,9 @@ func newRule(p Policy, i int) (rule, error) {
 	if r.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
 		errs = append(errs, &ConfigError{who, "Headroom", err})
 	}
+	if p.Limit.kind == Open && p.Quota != nil {
+		errs = append(errs, &ConfigError{who, "Quota", errors.New("an unlimited policy has no number that an answer could lower: set a limit with a number")})
+	}
 	if p.Scope > Node {
 		errs = append(errs, &ConfigError{who, "Scope", fmt.Errorf("%d is none: use Fleet or Node", p.Scope)})
 	}

@@ -64,8 +64,8 @@
 // Without [Options.ISV] the codes of vendors and suites close the row whose budget
 // is then the same: the company's or the application's.
 //
-// Rows without a number let a million a second through; answers close them all the
-// same. All windows slide, because nobody knows which of DingTalk's are fixed.
+// Rows without a number are unlimited: they hold nothing until an answer closes
+// them, and cost next to nothing. All windows slide, because nobody knows which of DingTalk's are fixed.
 // The numbers per minute that the documentation had until about 2023 (1,500 calls
 // of an application to an API) are not in it any more: their codes are obeyed, but
 // nothing is counted. Whoever wants to changes the Limit of the returned row.

@@ -6,8 +6,8 @@
 //	notion-workspace    what a workspace's connections share: not published
 //	notion-endpoint     what some endpoints allow: not published
 //
-// A row whose limit is not published never holds a request by itself. It is
-// there to be closed.
+// A row whose limit is not published is unlimited: it never holds a request by
+// itself. It is there to be closed.
 //
 // # What closes what
 //
@@ -58,9 +58,6 @@ const (
 	Enterprise = 600
 )
 
-// unpublished stands for a limit that only answers know: more than anybody sends.
-var unpublished = throttle.PerMinute(1_000_000_000)
-
 // Options are what a workspace's plan changes, and who is counted as one.
 type Options struct {
 	// PerMinute is what the workspace's plan allows each connection in a
@@ -95,11 +92,11 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "notion-workspace", Match: "api.notion.com/", Key: o.Workspace,
-			Limit: unpublished, Penalty: refused("public_api_space_request_rate_limit"),
+			Limit: throttle.Unlimited(), Penalty: refused("public_api_space_request_rate_limit"),
 		},
 		{
 			Name: "notion-endpoint", Match: "api.notion.com/", Key: throttle.Join(o.Connection, endpoint),
-			Limit: unpublished, Penalty: refused("public_api_endpoint_rate_limit"),
+			Limit: throttle.Unlimited(), Penalty: refused("public_api_endpoint_rate_limit"),
 		},
 	}
 }

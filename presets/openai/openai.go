@@ -70,7 +70,8 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// unpublished stands for a limit that only answers know: more than anybody sends.
+// unpublished is the number of rows until an answer says what is left of them: more than
+// anybody sends. It is a number, because what has none cannot be lowered.
 const unpublished = 1_000_000_000
 
 // Options are what an account's tier changes, and who is counted as one.
