@@ -87,5 +87,6 @@ func TestP15_NoGoroutineIsLeftOfALine(t *testing.T) {
 		w.leaves()
 	}
 	gone(t, s)
-	require.Eventually(t, func() bool { return s.Ears() == 0 && s.Lanes() == 0 && runtime.NumGoroutine() <= before }, awaitMost, 10*time.Millisecond)
+	// The condition has a goroutine of its own.
+	require.Eventually(t, func() bool { return s.Ears() == 0 && s.Lanes() == 0 && runtime.NumGoroutine() <= before+1 }, awaitMost, 10*time.Millisecond)
 }
