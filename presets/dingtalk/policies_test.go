@@ -75,8 +75,8 @@ func TestNumbers(t *testing.T) {
 		ip, month string
 		perSecond string
 	}{
-		{dingtalk.Options{}, "10000/20s", "1000000/s", "20/s"},
-		{dingtalk.Options{Edition: dingtalk.Edition{PerSecond: 30}}, "10000/20s", "1000000/s", "30/s"},
+		{dingtalk.Options{}, "10000/20s", "unlimited", "20/s"},
+		{dingtalk.Options{Edition: dingtalk.Edition{PerSecond: 30}}, "10000/20s", "unlimited", "30/s"},
 		{dingtalk.Options{Edition: dingtalk.Standard}, "10000/20s", month(5_000).String(), "20/s"},
 		{dingtalk.Options{Edition: dingtalk.Professional}, "10000/20s", month(500_000).String(), "40/s"},
 		{dingtalk.Options{Edition: dingtalk.Exclusive, IPLimit: 8_000}, "8000/20s", month(5_500_000).String(), "60/s"},
