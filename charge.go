@@ -5,7 +5,9 @@ import "time"
 // Span returns the length in which a store counts a Sliding charge, and the
 // time that one unit of a Paced charge occupies, in whole microseconds.
 // It is 0 for an Aligned charge, whose windows come from [Limit.Window] and
-// whose starts keep out of the last Jitter of each, and for an InFlight one.
+// whose starts keep out of the last Jitter of each, and for an InFlight one. For an
+// Open charge it is for how long one start goes first after a penalty: nothing else
+// counts there.
 //
 // A sliding span is per and Jitter and a microsecond: two starts a span apart
 // are never in one closed interval of length per, nor are their arrivals if
@@ -22,6 +24,8 @@ func (c Charge) Span() time.Duration {
 	case Bucket:
 		tokens, micros := c.Refill()
 		return time.Duration((int64(c.Limit.burst)*micros+tokens-1)/tokens)*time.Microsecond + ceilMicro(c.Jitter)
+	case Open:
+		return probeTime
 	}
 	return 0
 }
@@ -61,6 +65,9 @@ const (
 	evenMost = 2 * time.Second
 	smear    = 250 * time.Millisecond
 )
+
+// probeTime is for how long one start goes first after a penalty: see docs/bans.md.
+const probeTime = 250 * time.Millisecond
 
 // pace is the Pace of a policy's charges. Without it all that waits for a window
 // would leave at one moment, come back at one moment, and be served in the order

@@ -67,7 +67,8 @@
 // upstream that counts n per interval, because each of its windows is one
 // interval. [FixedWindow] and [CalendarWindow] use a quota to the full where the
 // upstream resets at known moments. [LeakyBucket] spaces starts out. [TokenBucket]
-// is right where the upstream keeps such a bucket, and only there. [ParseLimit]
+// is right where the upstream keeps such a bucket, and only there. [Unlimited] is for
+// rows that have no number: it holds nothing until an answer closes it. [ParseLimit]
 // reads them from text, such as "10000/20s" or "5000/month Asia/Shanghai".
 //
 // The upstream counts arrivals, not starts. [Policy.Jitter] is the time that may
@@ -141,10 +142,11 @@
 // # Penalties
 //
 // After each answer every policy that the request matched is asked, by its
-// Penalty, for how long its budget must now stay closed. The default is
-// [RetryAfter], which understands 429 and 503; package feedback has classifiers
-// for other statuses, headers and codes in bodies, and the packages in presets
-// have whole tables of them.
+// Penalty, for how long its budget must now stay closed, counted from when the
+// answer was sent. The default is [RetryAfter], which understands 429 and 503, but a
+// 503 counts only as one of [OutageAnswers] in a row; package feedback has
+// classifiers for other statuses, headers and codes in bodies, and the packages in
+// presets have whole tables of them.
 //
 // A penalty is stored, so it holds for the whole fleet: nothing starts before its
 // end, and neither do those who were given a start before and sleep until then.

@@ -19,11 +19,12 @@ const (
 	Shadowed                            // a shadow policy would have held the request: Wait says how long
 	StoreFailed                         // the store could not be asked yet (Wait says how long the request was held so far), or told something: Err says why
 	FunctionFailed                      // a function of the program's own panicked or made no sense, and the request went on: Err says which
+	Illegible                           // a function of the policy wanted to look at an answer in br, zstd or another coding that it cannot read, told once for each policy: Err says which
 )
 
 // String returns the kind's name in lower case.
 func (k EventKind) String() string {
-	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed"}
+	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible"}
 	if int(k) < len(names) && k > 0 {
 		return names[k]
 	}

@@ -29,6 +29,12 @@ func (r *rule) penalty(resp *http.Response) (d time.Duration, err error) {
 	return r.Penalty(resp), nil
 }
 
+// acted is what Acted returns.
+func (r *rule) acted(resp *http.Response) (acted bool, err error) {
+	defer survive(&err, r.Name, "Acted")
+	return r.Acted(resp), nil
+}
+
 // quota is what Quota returns.
 func (r *rule) quota(resp *http.Response) (q Quota, ok bool, err error) {
 	defer survive(&err, r.Name, "Quota")

@@ -72,6 +72,12 @@ func (e *events) observe(_ context.Context, ev throttle.Event) {
 	e.mu.Unlock()
 }
 
+func (e *events) told() []throttle.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.all)
+}
+
 func (e *events) kinds() []throttle.EventKind {
 	e.mu.Lock()
 	defer e.mu.Unlock()

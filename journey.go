@@ -146,6 +146,7 @@ func (j *journey) pass() (*http.Response, error) {
 		req = req.WithContext(req.Context())
 		req.Body = j.content
 	}
+	j.handed = now()
 	resp, err := j.t.base.RoundTrip(req)
 	if resp != nil && j.again {
 		resp.Request = j.req

@@ -1,18 +1,9 @@
 package throttle
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"time"
-)
-
-// tellTime bounds how long an answer is kept from its caller while the store is
-// told what it means, and tellMost how long the store is told at all: one that
-// is away for longer learns of a penalty that still lasts from the next answer.
-const (
-	tellTime = time.Second
-	tellMost = 30 * time.Second
 )
 
 // A lesson is what the policies read out of an answer.
@@ -22,11 +13,13 @@ type lesson struct {
 	costs     []int // of all charges; nil: they cost what was booked
 }
 
-// A penalty is for how long one budget must stay closed.
+// A penalty is for how long one budget must stay closed from now on; 0 or less if
+// the answer was on its way for so long that this is over.
 type penalty struct {
 	charge *Charge
 	length time.Duration
 	stored bool
+	acted  bool // the request has done a part of what was asked
 }
 
 // A quota is what is left of one budget.
@@ -40,9 +33,8 @@ type quota struct {
 // than was believed, and settles costs that were only estimated, before the
 // caller gets the answer.
 func (j *journey) learn(resp *http.Response) {
-	penalties, no := j.penalties(resp)
-	l := lesson{penalties, j.quotas(resp), j.costs(resp)}
-	j.markDenial(resp, penalties, no)
+	l, no := j.read(resp)
+	j.markDenial(resp, l.penalties, no)
 	if l.penalties == nil && l.quotas == nil && l.costs == nil {
 		return
 	}
@@ -55,10 +47,24 @@ func (j *journey) learn(resp *http.Response) {
 	defer patience.Stop()
 	select {
 	case <-told:
-		j.markRefusal(resp, l.penalties)
+		j.markRefusal(resp, l.penalties, true)
+		return
 	case <-patience.C: // the fleet must know all the same
 	case <-j.req.Context().Done():
 	}
+	j.markRefusal(resp, l.penalties, false)
+}
+
+// read lets the policies look at an answer. No is negative if one of them says that
+// it is certainly no refusal.
+func (j *journey) read(resp *http.Response) (l lesson, no time.Duration) {
+	req := resp.Request
+	late := j.delay(resp)
+	l.penalties, no = j.penalties(resp, late)
+	l.quotas = j.quotas(resp, late)
+	l.costs = j.costs(resp)
+	resp.Request = req
+	return l, no
 }
 
 // policies are all that the request matches, those too that it costs nothing.
@@ -76,16 +82,18 @@ func (j *journey) policies(yield func(*rule, *Charge) bool) {
 }
 
 // penalties returns what closes budgets, and a negative number if a policy says
-// that the answer is certainly no refusal.
-func (j *journey) penalties(resp *http.Response) (all []penalty, no time.Duration) {
+// that the answer is certainly no refusal. They count from when the answer was sent,
+// that long ago.
+func (j *journey) penalties(resp *http.Response, late time.Duration) (all []penalty, no time.Duration) {
 	for r, c := range j.policies {
 		d, err := r.penalty(resp)
+		j.legible(r, c, resp)
 		if err != nil {
 			j.survived(r, err)
 			d = RetryAfter(resp) // rather than none
 		}
 		if d > 0 {
-			all = append(all, penalty{charge: c, length: min(d, MaxPenalty)})
+			all = append(all, penalty{charge: c, length: min(d, MaxPenalty) - late, acted: j.acted(r, resp)})
 		} else if !c.Shadow {
 			no = min(no, d)
 		}
@@ -93,19 +101,37 @@ func (j *journey) penalties(resp *http.Response) (all []penalty, no time.Duratio
 	return all, no
 }
 
-// quotas returns what is said to be left of budgets.
-func (j *journey) quotas(resp *http.Response) (all []quota) {
+// acted reports whether a policy says of a refusal that a part was done all the same.
+func (j *journey) acted(r *rule, resp *http.Response) bool {
+	if r.Acted == nil {
+		return false
+	}
+	acted, err := r.acted(resp)
+	if err != nil {
+		j.survived(r, err)
+	}
+	return acted
+}
+
+// quotas returns what was said to be left of budgets, that long ago.
+func (j *journey) quotas(resp *http.Response, late time.Duration) (all []quota) {
 	for r, c := range j.policies {
 		if r.Quota == nil {
 			continue
 		}
 		q, ok, err := r.quota(resp)
+		j.legible(r, c, resp)
 		if err != nil {
 			j.survived(r, err)
 		}
-		// A bucket knows by itself when there will be more.
-		if ok && (q.Reset > 0 || c.Limit.kind == Bucket) {
-			q.Left, q.Reset = max(0, q.Left), min(max(0, q.Reset), MaxPenalty)
+		if !ok {
+			continue
+		}
+		// The answer knows of what has arrived before its own request, and perhaps of
+		// what came later: nobody can tell.
+		q.Left, q.Age = max(0, q.Left), max(0, j.took()-max(c.Jitter, DefaultJitter))
+		q.Reset = max(0, min(q.Reset, MaxPenalty)-late)
+		if q.Reset > 0 || c.Limit.kind == Bucket { // which knows by itself when there will be more
 			all = append(all, quota{c, q})
 		}
 	}
@@ -117,10 +143,11 @@ func (j *journey) quotas(resp *http.Response) (all []quota) {
 func (j *journey) costs(resp *http.Response) (all []int) {
 	for i, r := range j.bill.rules {
 		c := &j.booking.Charges[i]
-		if r.Settle == nil || c.Limit.kind == InFlight {
+		if r.Settle == nil || !c.Limit.counts() {
 			continue
 		}
 		cost, err := r.settle(resp)
+		j.legible(r, c, resp)
 		if err != nil {
 			j.survived(r, err)
 			continue
@@ -153,58 +180,6 @@ func costsOf(charges []Charge) []int {
 		costs[i] = charges[i].Cost
 	}
 	return costs
-}
-
-// tellOf tells the store, and the observer, of a lesson. A penalty is worth
-// telling for as long as it lasts.
-func (j *journey) tellOf(l lesson) {
-	for i := range l.penalties {
-		p := &l.penalties[i]
-		ctx, cancel := j.toTell(p.length)
-		err := j.store.Pause(ctx, *p.charge, p.length)
-		p.stored = err == nil
-		if err != nil {
-			j.failedTo(ctx, p.charge, p.length, err)
-		} else if j.observe != nil {
-			j.observe(ctx, eventOf(Penalized, p.charge, p.length, nil))
-		}
-		cancel()
-	}
-	ctx, cancel := j.toTell(tellTime)
-	defer cancel()
-	j.settle(ctx, l.costs)
-	for _, q := range l.quotas { // which know of the true costs
-		if err := j.store.Reconcile(ctx, *q.charge, q.Quota); err != nil {
-			j.failedTo(ctx, q.charge, q.Reset, err)
-		}
-	}
-}
-
-// settle tells the store what the request has cost; nil: what was booked.
-func (j *journey) settle(ctx context.Context, costs []int) {
-	if costs == nil {
-		return
-	}
-	if err := j.store.Settle(ctx, &j.booking, j.grant, costs); err != nil {
-		for i, cost := range costs {
-			if c := &j.booking.Charges[i]; c.Cost != cost {
-				j.failedTo(ctx, c, 0, err)
-			}
-		}
-	}
-}
-
-// toTell is the context of what the store is told: the caller's, but for its
-// end.
-func (j *journey) toTell(worth time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(j.req.Context()), min(max(worth, tellTime), tellMost))
-}
-
-// failedTo reports that the store could not be told something about a budget.
-func (j *journey) failedTo(ctx context.Context, c *Charge, d time.Duration, err error) {
-	if j.observe != nil {
-		j.observe(ctx, eventOf(StoreFailed, c, d, &StoreError{err}))
-	}
 }
 
 // survived reports a function of a policy that failed where the request, or its

@@ -13,6 +13,7 @@ const (
 	Paced                    // LeakyBucket
 	Bucket                   // TokenBucket
 	InFlight                 // Concurrency
+	Open                     // Unlimited
 )
 
 // A Unit is a period of the calendar.
@@ -95,23 +96,38 @@ func TokenBucket(n int, per time.Duration, burst int) Limit {
 // context ended, and count it.
 func Concurrency(n int) Limit { return Limit{kind: InFlight, n: n} }
 
+// Unlimited allows everything until something closes the budget: a penalty, or
+// [Limiter.Pause]. It is for a row of a provider's table that has no number, or
+// none that is known, and that refusals speak of all the same. A request that meets
+// such a row obeys its penalties as those of any other; while it is open the row
+// holds nothing, counts nothing and costs a store next to nothing. See
+// docs/unlimited.md.
+func Unlimited() Limit { return Limit{kind: Open} }
+
+// counts reports whether starts are counted, so that one may turn out to have cost
+// something else.
+func (l Limit) counts() bool { return l.kind != InFlight && l.kind != Open }
+
 // Kind returns the limit's shape.
 func (l Limit) Kind() Kind { return l.kind }
 
 // N returns how many starts, costs summed, the limit allows per window; for a
 // TokenBucket how many tokens flow in per Per, for Concurrency how many may be
-// in flight.
+// in flight. It is 0 for Unlimited, which has no number.
 func (l Limit) N() int { return l.n }
 
 // Capacity returns the largest cost that can ever fit: the burst of a
-// TokenBucket, N of every other limit.
+// TokenBucket, [MaxCost] under Unlimited, N of every other limit.
 func (l Limit) Capacity() int {
-	if l.kind == Bucket {
+	switch l.kind {
+	case Bucket:
 		return l.burst
+	case Open:
+		return MaxCost
 	}
 	return l.n
 }
 
 // Per returns the length of the window; 0 for a CalendarWindow, whose windows
-// differ in length, and for Concurrency.
+// differ in length, and for Concurrency and Unlimited, which have none.
 func (l Limit) Per() time.Duration { return l.per }

@@ -21,6 +21,9 @@ func (l Limit) validate(jitter time.Duration) error {
 	if l.kind == 0 {
 		return errors.New(`there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`)
 	}
+	if l.kind == Open {
+		return nil
+	}
 	return errors.Join(l.validateStarts(), l.validatePeriod(jitter), l.validateBucket())
 }
 

@@ -30,6 +30,7 @@ func TestValidateAccepts(t *testing.T) {
 		throttle.TokenBucket(1_000_000, time.Second, 1<<32),
 		throttle.Concurrency(1),
 		throttle.Concurrency(1 << 40),
+		throttle.Unlimited(),
 	} {
 		require.NoError(t, l.Validate(35*time.Millisecond), "%v", l)
 	}

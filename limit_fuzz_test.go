@@ -15,6 +15,7 @@ func FuzzParseLimit(f *testing.F) {
 		"7/week Europe/Berlin", "5000/month +08:00", "1/day -00:00:01", "20 in flight", "2/s burst 40", "0/s",
 		"1/m burst 20", "1/s burst 0", "1/day burst 2", "4294967296/366d burst 4294967296", "3 in", "0 in flight",
 		"1/1h0m0.5s", "1/9223372036854775807ns", "1/µs", "1/day Local",
+		"unlimited", " unlimited", "unlimited 3", "Unlimited", "unlimited/s", "1 unlimited",
 	} {
 		f.Add(text)
 	}
@@ -35,7 +36,7 @@ func FuzzParseLimit(f *testing.F) {
 // FuzzLimitString begins at the other end: what New accepts can be printed and
 // read.
 func FuzzLimitString(f *testing.F) {
-	for kind := range uint8(8) {
+	for kind := range uint8(9) {
 		f.Add(kind, 40, int64(time.Second), 8*3600)
 		f.Add(kind, 1, int64(time.Hour+time.Microsecond), -12601)
 	}
@@ -51,7 +52,8 @@ func FuzzLimitString(f *testing.F) {
 			throttle.CalendarWindow(n, throttle.Month, zone),
 			throttle.TokenBucket(n, time.Duration(per), burst),
 			throttle.Concurrency(n),
-		}[kind%8]
+			throttle.Unlimited(),
+		}[kind%9]
 		if l.Validate(0) != nil {
 			return
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // limitForms stands in every error of ParseLimit about the form of a text.
-const limitForms = `"40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", "5000/month Asia/Shanghai", "2/s burst 40" and "20 in flight"`
+const limitForms = `"40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight" and "unlimited"`
 
 // lengthNames maps the names of lengths to those that time.ParseDuration
 // knows. Days are not among them: see limitParser.length.
@@ -29,6 +29,10 @@ type limitParser struct {
 
 // limit reads the whole text.
 func (p *limitParser) limit() (Limit, error) {
+	if word, _ := p.word(); word == "unlimited" {
+		return Unlimited(), p.end()
+	}
+	p.pos = 0
 	n, err := p.count()
 	if err != nil {
 		return Limit{}, err

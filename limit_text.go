@@ -19,6 +19,7 @@ import (
 //	7/week +08:00             CalendarWindow at an offset from UTC
 //	2/s burst 40              TokenBucket
 //	20 in flight              Concurrency
+//	unlimited                 Unlimited
 //
 // Spaces around the slash, "per" instead of it, and longer names of units
 // ("10000 per 20 seconds") are understood too. Words are in lower case.
@@ -42,8 +43,11 @@ func ParseLimit(s string) (Limit, error) {
 // is "no limit". Reading it back gives the same limit if [New] accepts it and
 // its time zone has a name of the IANA database or a fixed offset.
 func (l Limit) String() string {
-	if l.kind == 0 {
+	switch l.kind {
+	case 0:
 		return "no limit"
+	case Open:
+		return "unlimited"
 	}
 	text := strconv.Itoa(l.n) + "/"
 	switch {

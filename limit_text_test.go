@@ -51,6 +51,8 @@ func TestParseLimit(t *testing.T) {
 		{"2 per 1.5 seconds burst 7", bucket(2, 1500*time.Millisecond, 7), "2/1.5s burst 7"},
 		{"20 in flight", throttle.Concurrency(20), ""},
 		{" 20  in\tflight ", throttle.Concurrency(20), "20 in flight"},
+		{"unlimited", throttle.Unlimited(), ""},
+		{"\tunlimited ", throttle.Unlimited(), "unlimited"},
 
 		{" 40 / s ", throttle.PerSecond(40), "40/s"},
 		{"40/ s", throttle.PerSecond(40), "40/s"},
@@ -127,7 +129,7 @@ func requireSameLimit(t *testing.T, want, got throttle.Limit) {
 
 func TestParseLimitErrors(t *testing.T) {
 	const understood = `; understood are "40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", ` +
-		`"5000/month Asia/Shanghai", "2/s burst 40" and "20 in flight"`
+		`"5000/month Asia/Shanghai", "2/s burst 40", "20 in flight" and "unlimited"`
 	const zones = ` is not a known time zone: write it like Asia/Shanghai or +08:00, and import time/tzdata if this system has no zones`
 	for _, c := range []struct{ text, want string }{
 		{"", `the end at offset 0 is not a whole number of starts` + understood},
@@ -141,6 +143,9 @@ func TestParseLimitErrors(t *testing.T) {
 		{"1.5/s", `".5/s" at offset 1 is not "/", "per" or "in flight"` + understood},
 		{"20 in", `the end at offset 5 is not "flight"` + understood},
 		{"20 in use", `"use" at offset 6 is not "flight"` + understood},
+		{"unlimited/s", `"unlimited/s" at offset 0 is not a whole number of starts` + understood},
+		{"unlimited 3", `"3" at offset 10 is not the end of a limit` + understood},
+		{"Unlimited", `"Unlimited" at offset 0 is not a whole number of starts` + understood},
 		{"20 in flight paced", `"paced" at offset 13 is not the end of a limit` + understood},
 		{"20 flight", `"flight" at offset 3 is not "/", "per" or "in flight"` + understood},
 		{"40/", `the end at offset 3 is not a period` + understood},

@@ -37,9 +37,6 @@ const (
 	endSubtree               // "/" or "{name...}": one slash and anything after it
 )
 
-// everyGroup is the group of patterns that can match requests to any host.
-const everyGroup = "*"
-
 // parsePattern parses "[METHOD ][HOST]/[PATH]", or "" which matches every
 // request. An error tells the byte at which the mistake is.
 func parsePattern(s string) (*pattern, error) {
@@ -186,53 +183,6 @@ func (p *pattern) parseWildcard(s string, off int) (name string, err error) {
 	}
 	p.names = append(p.names, name)
 	return name, nil
-}
-
-// group returns the last two labels of the pattern's host, or the whole of an
-// IP address. A wildcard among them cuts it short, down to everyGroup.
-func (p *pattern) group() string {
-	switch {
-	case len(p.labels) == 0 || p.labels[0].wild:
-		return everyGroup
-	case p.wholeZone() || len(p.labels) == 1:
-		return p.labels[0].text
-	}
-	zone := p.labels[1].text + "." + p.labels[0].text
-	if len(p.labels) == 4 && !p.wideHost() {
-		host := p.labels[3].text + "." + p.labels[2].text + "." + zone
-		if _, err := netip.ParseAddr(host); err == nil {
-			return host
-		}
-	}
-	return zone
-}
-
-// groups returns the group of each pattern. Two patterns that can match the
-// same request share it, and it is the pattern's own group() unless another
-// one reaches wider: "*.com/" draws in all of .com, and a pattern that can
-// match any last label draws in everything.
-func groups(ps []*pattern) []string {
-	wide := make(map[string]bool) // the groups that draw in others
-	for _, p := range ps {
-		if g := p.group(); g == everyGroup || p.wholeZone() {
-			wide[g] = true
-		}
-	}
-	gs := make([]string, len(ps))
-	for i, p := range ps {
-		switch gs[i] = p.group(); {
-		case wide[everyGroup]:
-			gs[i] = everyGroup
-		case wide[p.labels[0].text]:
-			gs[i] = p.labels[0].text
-		}
-	}
-	return gs
-}
-
-// wholeZone reports whether the host can end in any label before the last.
-func (p *pattern) wholeZone() bool {
-	return len(p.labels) == 1 && p.deep || len(p.labels) > 1 && p.labels[1].wild
 }
 
 // wideHost reports whether the pattern matches more than one host.

@@ -183,6 +183,12 @@ func TestGroups(t *testing.T) {
 		{"wildcard before last", []string{"x.a.com/", "x.{y}.com/", "b.org/"}, []string{"com", "com", "b.org"}},
 		{"below one label", []string{"svc.localhost/", "*.localhost/", "localhost/"},
 			[]string{"localhost", "localhost", "localhost"}},
+		{"below a registry of a country", []string{"open.a.com.cn/", "*.b.com.cn/", "c.co.uk/", "{x}.d.co.uk/", "com.cn/", "x.com.io.com/"},
+			[]string{"a.com.cn", "b.com.cn", "c.co.uk", "d.co.uk", "com.cn", "io.com"}},
+		{"all of a registry", []string{"a.com.cn/", "*.com.cn/", "b.net.cn/", "c.cn/", "com.cn/"}, []string{"com.cn", "com.cn", "b.net.cn", "c.cn", "com.cn"}},
+		{"a wildcard below a registry", []string{"a.com.cn/", "x.{y}.com.cn/", "b.net.cn/"}, []string{"com.cn", "com.cn", "b.net.cn"}},
+		{"all of a country", []string{"a.com.cn/", "*.cn/", "*.com.cn/", "a.co.uk/"}, []string{"cn", "cn", "cn", "a.co.uk"}},
+		{"a wildcard in the place of a registry", []string{"a.com.cn/", "a.{zone}.cn/", "b.cn/"}, []string{"cn", "cn", "cn"}},
 		{"address apart", []string{"1.2.3.4/", "3.4/", "*.com/"}, []string{"1.2.3.4", "3.4", "com"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -196,9 +202,10 @@ func TestGroups(t *testing.T) {
 func TestGroupsStayWhenUnrelatedPatternsCome(t *testing.T) {
 	ps := mustParse(t, "api.github.com/", "{shop}.myshopify.com/admin/", "*.cn/", "open.feishu.cn/", "10.0.0.1/")
 	alone := groups(ps)
-	more := mustParse(t, "slack.com/", "*.org/", "{x}.io/", "localhost/", "10.0.0.2/", "[::1]/", "*.dingtalk.net/")
+	more := mustParse(t, "slack.com/", "*.org/", "{x}.io/", "localhost/", "10.0.0.2/", "[::1]/", "*.dingtalk.net/", "*.com.tw/")
 	require.Equal(t, alone, groups(append(ps, more...))[:len(ps)])
 	for i, p := range ps[:3] {
-		require.Equal(t, alone[i], p.group())
+		own, _ := p.group()
+		require.Equal(t, alone[i], own)
 	}
 }

@@ -14,8 +14,14 @@ import (
 // for a code in the body, and several may look at the same answer. The bytes
 // must not be changed.
 //
+// A body in gzip or deflate, because the caller or its SDK has set Accept-Encoding,
+// is decoded for whoever looks: max counts decoded bytes, and of the body itself at
+// most 64 KB more than that are read ahead. Its reader gets it as it came. In any
+// other coding (br, zstd, several at once) nobody can look: then [Config.Observe] is
+// told once for each policy that wanted to, by an [Illegible].
+//
 // There is nothing to see, so that both results are nil, in an answer without
-// a body, in one that is still compressed, and in one that switches protocols
+// a body, in one that cannot be decoded, and in one that switches protocols
 // (101), whose body is a connection.
 //
 // PeekBody waits until max bytes, the end or an error have come, but all looks
@@ -27,10 +33,17 @@ import (
 // An error while reading belongs to the body's reader, who gets it after the
 // bytes that came before it. PeekBody returns it only if there are no bytes.
 func PeekBody(resp *http.Response, max int64) ([]byte, error) {
-	if max <= 0 || !legible(resp) {
+	if max <= 0 {
 		return nil, nil
 	}
-	return peekable(resp).peek(max)
+	switch body, coding := peekable(resp); {
+	case body == nil:
+		return nil, nil
+	case coding == "":
+		return body.peek(max)
+	default:
+		return body.decoded(coding).peek(max)
+	}
 }
 
 // PeekReader returns a reader of the bytes that [PeekBody] would return, for
@@ -39,27 +52,40 @@ func PeekBody(resp *http.Response, max int64) ([]byte, error) {
 // where a second was not enough, it is io.ErrNoProgress. It is of no use any more
 // once the body itself is read or closed.
 func PeekReader(resp *http.Response, max int64) io.Reader {
-	if max <= 0 || !legible(resp) {
+	if max <= 0 {
 		return http.NoBody
 	}
-	return io.LimitReader(&peekReader{body: peekable(resp)}, max)
+	switch body, coding := peekable(resp); {
+	case body == nil:
+		return http.NoBody
+	case coding == "":
+		return io.LimitReader(&peekReader{body: body}, max)
+	default:
+		return io.LimitReader(&decodedReader{d: body.decoded(coding), most: max}, max)
+	}
 }
 
-// peekable puts a peekedBody around the answer's body, unless there is one.
-func peekable(resp *http.Response) *peekedBody {
+// peekable puts a peekedBody around the answer's body, unless there is one, and
+// returns how it is coded; "" if it is plain. It returns nil if there is no body of
+// which anything can be seen.
+func peekable(resp *http.Response) (body *peekedBody, coding string) {
+	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
+		return nil, ""
+	}
 	body, ok := resp.Body.(*peekedBody)
 	if !ok {
 		body = &peekedBody{ReadCloser: resp.Body, closeOnce: sync.OnceValue(resp.Body.Close), until: time.Now().Add(lookTime)}
 		resp.Body = body
 	}
-	return body
-}
-
-// legible reports whether there is a body, of plain bytes of a message.
-func legible(resp *http.Response) bool {
-	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
-		return false
+	if !resp.Uncompressed {
+		coding = strings.ToLower(strings.TrimSpace(strings.Join(resp.Header["Content-Encoding"], ",")))
 	}
-	coding := resp.Header.Get("Content-Encoding")
-	return coding == "" || resp.Uncompressed || strings.EqualFold(coding, "identity")
+	switch coding {
+	case "", "identity":
+		return body, ""
+	case "gzip", "x-gzip", "deflate":
+		return body, coding
+	}
+	body.refuse(coding)
+	return nil, ""
 }

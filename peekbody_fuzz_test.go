@@ -45,3 +45,27 @@ func FuzzPeekBody(f *testing.F) {
 		require.Equal(t, text, string(all))
 	})
 }
+
+// FuzzPeekCompressed: whatever calls itself compressed, no more is read of it than was
+// asked for and a little, and its reader gets it as it came.
+func FuzzPeekCompressed(f *testing.F) {
+	for _, c := range codings {
+		f.Add(packed(f, "hello world", c.open), c.coding, int64(5), int64(80))
+	}
+	f.Add("\x1f\x8b\x08", "gzip", int64(1), int64(1))
+	f.Fuzz(func(t *testing.T, body, coding string, first, second int64) {
+		n := &counter{Reader: strings.NewReader(body)}
+		resp := coded(coding, n)
+		for _, limit := range []int64{first, second, first} {
+			limit = min(limit, 1<<20)
+			seen, _ := throttle.PeekBody(resp, limit)
+			require.LessOrEqual(t, int64(len(seen)), max(limit, 0))
+			again, _ := io.ReadAll(throttle.PeekReader(resp, limit))
+			require.Equal(t, string(seen), string(again))
+		}
+		require.LessOrEqual(t, int64(n.n), max(0, min(max(first, second), 1<<20))+64<<10+4<<10)
+		all, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, body, string(all))
+	})
+}

@@ -24,7 +24,11 @@ type peekedBody struct {
 	panics  any           // comes in the place of err
 	reading chan struct{} // closed when the read that is on its way has ended; nil: none is
 	empty   int           // how many reads ahead in a row have brought nothing
+	begun   bool          // its reader has begun
 	closed  bool
+
+	text    *decodedBody // what it says, if it is compressed and was looked at
+	refused string       // the coding in which somebody wanted to look, in vain
 }
 
 const (
@@ -149,6 +153,7 @@ func (b *peekedBody) Read(p []byte) (int, error) {
 func (b *peekedBody) readAhead(p []byte) (n int, err error, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.begun = b.begun || len(p) > 0
 	for b.reading != nil && len(b.ahead) == 0 && len(p) > 0 {
 		reading := b.reading
 		b.mu.Unlock()
@@ -177,4 +182,28 @@ func (b *peekedBody) Close() error {
 	defer b.mu.Unlock()
 	b.ahead, b.err, b.panics, b.closed = nil, nil, nil, true
 	return err
+}
+
+// isBegun reports whether the body's reader has begun.
+func (b *peekedBody) isBegun() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.begun
+}
+
+// refuse notes that somebody wanted to look at a body in a coding that nobody here
+// can read.
+func (b *peekedBody) refuse(coding string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused = coding
+}
+
+// wanted returns the coding in which somebody wanted to look, in vain, since it was
+// asked last; "" if nobody did.
+func (b *peekedBody) wanted() (coding string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	coding, b.refused = b.refused, ""
+	return coding
 }

@@ -49,7 +49,8 @@ func TestP11_AnAnswerClosesTheBudget(t *testing.T) {
 		{"200", answer(200, "", "Retry-After", "5"), nil, 0},
 		{"429", answer(429, "", "Retry-After", "5"), nil, 5 * time.Second},
 		{"429 that does not say", answer(429, ""), nil, throttle.DefaultRetryAfter},
-		{"503", answer(503, "", "Retry-After", "7"), nil, 7 * time.Second},
+		{"503 of one backend", answer(503, "", "Retry-After", "7"), nil, 0},
+		{"503, if one is enough", answer(503, "", "Retry-After", "7"), throttle.RetryAfter, 7 * time.Second},
 		{"503 that does not say", answer(503, ""), nil, 0},
 		{"a date, by the answer's own clock", answer(429, "",
 			"Date", "Fri, 01 Mar 2030 10:00:00 GMT", "Retry-After", "Fri, 01 Mar 2030 10:00:30 GMT"), nil, 31 * time.Second},
@@ -75,6 +76,55 @@ func TestP11_AnAnswerClosesTheBudget(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestP11_OutagesInARow: a 503 closes the budget when ten answers in a row were one,
+// and any other answer begins anew.
+func TestP11_OutagesInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down, store := true, memstore.New()
+		tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(100)}},
+			Base: base(func(r *http.Request) (*http.Response, error) {
+				if down {
+					return answer(503, "", "Retry-After", "5")(r)
+				}
+				return answer(404, "")(r)
+			})}))
+		closed := func() bool { return status(t, store, tr, get(t, home)).Paused > 0 }
+		for range 9 {
+			line(t, tr, 1, home)
+		}
+		down = false
+		line(t, tr, 1, home)
+		down = true
+		for range 9 {
+			line(t, tr, 1, home)
+			require.False(t, closed())
+		}
+		line(t, tr, 1, home)
+		require.True(t, closed())
+		line(t, tr, 1, home) // the probe
+		require.True(t, closed())
+	})
+}
+
+// TestP11_ABackendThatIsDown: behind a load balancer three answers in ten are a 503,
+// and the fleet goes on at nine tenths of its limit or more.
+func TestP11_ABackendThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, n := newStarts(), 0
+		s.then = func(r *http.Request) (*http.Response, error) {
+			if n++; n*7%10 < 3 {
+				return answer(503, "", "Retry-After", "5")(r)
+			}
+			return answer(200, "")(r)
+		}
+		tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerSecond(40), Jitter: -1})
+		for begin := time.Now(); time.Since(begin) < time.Minute; {
+			line(t, tr, 1, home)
+		}
+		require.Greater(t, len(s.seen()), 2160)
+	})
 }
 
 func TestP11_ThePenaltyIsObserved(t *testing.T) {

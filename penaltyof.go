@@ -7,15 +7,24 @@ import (
 	"time"
 )
 
+// Unheld is what [PenaltyOf] returns for a refusal that closes no budget: the store
+// could not be told, or the penalty was over when the answer came. Whoever repeats
+// its request must wait by himself.
+const Unheld time.Duration = 1
+
 // PenaltyOf returns for how long an answer closes budgets that hold its request:
-// the longest [Policy.Penalty] that was read out of it, and stored before the
-// caller got it; 0 if none was. It is for what retries: such an answer is a
-// refusal, whatever its status, and the wait belongs to the budget, where the next
-// attempt is held anyway. Policies in Shadow, and those under which the request is
-// free, do not count: they do not hold it.
+// what is left of the longest [Policy.Penalty] that was read out of it, or [Unheld];
+// 0 if none was. It is for what retries: such an answer is a refusal, whatever its
+// status, and the wait belongs to the budget, where the next attempt is held anyway.
+// Policies in Shadow, and those under which the request is free, do not count: they
+// do not hold it.
 //
-// It is negative, as the policy has it, if the answer is certainly no refusal: a
-// policy says so, and none that it is one.
+// It is negative if the request must not be repeated: the answer is certainly no
+// refusal, because a policy says so and none that it is one, or the upstream has
+// acted on a part of it, as [Policy.Acted] says.
+//
+// The caller gets the answer before a store has heard of it that is slow. Then the
+// penalty counts as stored: the store is still being told.
 //
 // The answer must be the one that the [Transport] returned; its body may have
 // been wrapped since. Its Request is then a copy of the caller's own, which
@@ -48,12 +57,20 @@ func (j *journey) mark(resp *http.Response, closes time.Duration) {
 	resp.Request = j.req.WithContext(ctx)
 }
 
-// markRefusal marks an answer that has closed budgets by which its request is
-// held.
-func (j *journey) markRefusal(resp *http.Response, penalties []penalty) {
+// markRefusal marks an answer that is a refusal to what the request has paid for. If
+// told, the store has heard of all penalties, or could not be told; else that goes on.
+func (j *journey) markRefusal(resp *http.Response, penalties []penalty, told bool) {
 	var longest time.Duration
-	for _, p := range penalties {
-		if p.stored && !p.charge.Shadow && j.pays(p.charge) {
+	for i := range penalties {
+		p := &penalties[i]
+		if p.charge.Shadow || !j.pays(p.charge) {
+			continue
+		}
+		if p.acted {
+			j.mark(resp, -1)
+			return
+		}
+		if longest = max(longest, Unheld); !told || p.stored {
 			longest = max(longest, p.length)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 )
 
 // penalty returns a Policy.Penalty that is always d.
@@ -104,7 +105,7 @@ func TestPenaltyOf_IsOfOneAnswer(t *testing.T) {
 	})
 }
 
-// TestPenaltyOf_WhatWasNotStored closes nothing.
+// TestPenaltyOf_WhatWasNotStored closes nothing, but is a refusal.
 func TestPenaltyOf_WhatWasNotStored(t *testing.T) {
 	store := newSpy()
 	store.pause = func(context.Context) error { return errors.New("down") }
@@ -113,6 +114,42 @@ func TestPenaltyOf_WhatWasNotStored(t *testing.T) {
 	resp, err := tr.RoundTrip(get(t, home))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	require.Zero(t, throttle.PenaltyOf(resp))
+	require.Equal(t, throttle.Unheld, throttle.PenaltyOf(resp))
 	require.Equal(t, 1, store.paused())
+}
+
+// TestPenaltyOf_WhatTheStoreHearsOfLate is a refusal all the same: who waits for a
+// store that takes ten seconds gets the answer after one.
+func TestPenaltyOf_WhatTheStoreHearsOfLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, back := newSpy(), make(chan struct{})
+		store.pause = func(context.Context) error { <-back; return nil }
+		tr := must(throttle.New(throttle.Config{Store: store, Base: answer(200, ""),
+			Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(9), Penalty: penalty(time.Minute)}}}))
+		begin := time.Now()
+		resp, err := tr.RoundTrip(get(t, home))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, time.Second, time.Since(begin))
+		require.Equal(t, time.Minute, throttle.PenaltyOf(resp))
+		close(back)
+		synctest.Wait()
+	})
+}
+
+// TestPenaltyOf_WhatWasDoneInPart closes the budget and must not be repeated.
+func TestPenaltyOf_WhatWasDoneInPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := throttle.Policy{Name: "p", Limit: throttle.PerSecond(9), Penalty: penalty(time.Minute),
+			Acted: func(resp *http.Response) bool { return resp.StatusCode == 200 }}
+		for status, closes := range map[int]time.Duration{200: -1, 400: time.Minute} {
+			store := memstore.New()
+			tr := must(throttle.New(throttle.Config{Store: store, Base: answer(status, ""), Policies: []throttle.Policy{p}}))
+			resp, err := tr.RoundTrip(get(t, home))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, closes, throttle.PenaltyOf(resp))
+			require.Equal(t, time.Minute, must(store.Status(t.Context(), tr.Explain(get(t, home))[0])).Paused)
+		}
+	})
 }

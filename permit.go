@@ -61,7 +61,7 @@ func (p *Permit) Release() {
 // stays free, and what is in flight keeps its cost. After Release it does
 // nothing. It is not for use by several goroutines at once.
 func (p *Permit) Settle(ctx context.Context, cost int) error {
-	if p.limiter == nil || p.over.Load() || p.limiter.charge.Limit.kind == InFlight {
+	if p.limiter == nil || p.over.Load() || !p.limiter.charge.Limit.counts() {
 		return nil
 	}
 	if cost < 0 {

@@ -54,13 +54,25 @@ type Policy struct {
 	// counts. If it panics the answer is read by [RetryAfter] and goes on to the
 	// caller, and [Config.Observe] is told, as for the other functions that look
 	// at answers. Defaults to nil: [RetryAfter], whose place another takes: one
-	// that is to know 429 and 503, too, ends with it.
+	// that is to know 429 and 503, too, ends with it. By default a 503 counts only
+	// as one of [OutageAnswers] in a row, because a single backend of many may say so;
+	// an explicit RetryAfter closes the budget with the first. A row that tenants
+	// share who have limits of their own wants [NoPenalty]: else the 429 of one
+	// closes it for all.
 	Penalty func(*http.Response) time.Duration
+
+	// Acted looks at an answer for which Penalty was more than 0, and reports
+	// whether a part of what was asked has been done all the same, as by a GraphQL
+	// mutation of which one field was refused. Then the budget is closed, and the
+	// request must not be repeated: see [PenaltyOf]. It may look at the body through
+	// [PeekBody] only. Defaults to nil: who refuses does not act.
+	Acted func(*http.Response) bool
 
 	// Quota looks at an answer and returns what the upstream says is left of
 	// this budget; ok is false if the answer does not speak of it. Less than
 	// the fleet believes is believed; more never is. It may look at the body
-	// through [PeekBody] only. Defaults to nil: no answer is asked.
+	// through [PeekBody] only. Not for [Unlimited], which has no number to lower.
+	// Defaults to nil: no answer is asked.
 	Quota func(*http.Response) (q Quota, ok bool)
 
 	// Jitter is the time that may pass between a grant and the arrival at
@@ -74,7 +86,7 @@ type Policy struct {
 	// of a priority must leave free; see [WithPriority]. Map Low to 0.2, and
 	// low requests use at most four fifths of the limit, so that others find
 	// room at once. A request is never kept from the whole of an idle budget's
-	// last unit. Not for LeakyBucket, which has nothing to share out.
+	// last unit. Not for LeakyBucket and Unlimited, which have nothing to share out.
 	// Defaults to nil: nothing.
 	Headroom map[Priority]float64
 
@@ -104,5 +116,7 @@ const (
 	Node               // each Store, so usually each process, has the limit for itself
 )
 
-// NoPenalty is a [Policy.Penalty] that never closes the budget.
+// NoPenalty is a [Policy.Penalty] that never closes the budget. It is for rows whose
+// limit is not what a refusal is about: one that many tenants share, where the row of
+// the tenant is closed; one for each process ([Node]); one in flight.
 func NoPenalty(*http.Response) time.Duration { return 0 }

@@ -1,11 +1,10 @@
 package throttle
 
 import (
-	"math"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/dialect"
 )
 
 const (
@@ -19,22 +18,15 @@ const (
 	MaxRetryAfter = time.Hour
 )
 
-// epochSeconds is the number of seconds, about ten years, above which a number
-// is no delay but a time in seconds since 1970.
-const epochSeconds = 10 * 365 * 24 * 60 * 60
-
-// latestEpoch, in the year 36812, keeps absurd numbers within what an int64
-// and time.Unix can take.
-const latestEpoch = 1 << 40
-
 // RetryAfter is the default [Policy.Penalty]: how long a 429 (Too Many
 // Requests) or 503 (Service Unavailable) asks to stay away in its Retry-After
 // field, at most [MaxRetryAfter]. Any other answer, and nil, is 0.
 //
-// The field may hold seconds, decimals too, or a date. A date is compared with
-// the answer's own Date, so that no clock of this machine matters; only an
-// answer without Date is compared with the time here. Both are cut to whole
-// seconds, so one second is added.
+// The field may hold seconds, decimals too; a date of HTTP or ISO 8601; seconds or
+// milliseconds since 1970; or a Go duration, "6m0s". A moment is compared with the
+// answer's own Date and with the clock of this machine, and the shorter time counts,
+// so that no single clock can close a budget for hours. What is written in whole
+// seconds gets another one, which may have been cut off.
 //
 // "0" is a legal value that means now: the result is 0, and the policy's own
 // limit alone paces what follows. A field that is missing, cannot be read, or
@@ -50,7 +42,7 @@ func RetryAfter(resp *http.Response) time.Duration {
 	if !limited && resp.StatusCode != http.StatusServiceUnavailable {
 		return 0
 	}
-	wait, ok := statedWait(resp.Header)
+	wait, ok := dialect.Read(dialect.Common, resp.Header.Get("Retry-After"), resp.Header, SentAt(resp))
 	switch {
 	case ok:
 		return min(wait, MaxRetryAfter)
@@ -59,46 +51,3 @@ func RetryAfter(resp *http.Response) time.Duration {
 	}
 	return 0
 }
-
-// statedWait returns the wait that a Retry-After field asks for. It is never
-// negative; ok is false if the field does not say.
-func statedWait(h http.Header) (wait time.Duration, ok bool) {
-	field := strings.TrimSpace(h.Get("Retry-After"))
-	if seconds, ok := parseSeconds(field); ok {
-		if seconds > epochSeconds {
-			return until(time.Unix(int64(min(seconds, latestEpoch)), 0), h)
-		}
-		return time.Duration(math.Ceil(seconds * float64(time.Second))), true
-	}
-	date, err := http.ParseTime(field)
-	if err != nil {
-		return 0, false
-	}
-	return until(date, h)
-}
-
-// parseSeconds reads "120" or "2.5". What else [strconv.ParseFloat] takes
-// (signs, exponents, hexadecimal, infinity) is no number of seconds.
-func parseSeconds(s string) (seconds float64, ok bool) {
-	whole, fraction, decimal := strings.Cut(s, ".")
-	if !digits(whole) || decimal && !digits(fraction) {
-		return 0, false
-	}
-	// The only error left is a number out of range, which is then infinite:
-	// right for what it says.
-	seconds, _ = strconv.ParseFloat(s, 64)
-	return seconds, true
-}
-
-// until returns the distance from an answer's Date, or from now, to a moment
-// given in whole seconds.
-func until(moment time.Time, h http.Header) (wait time.Duration, ok bool) {
-	now, err := http.ParseTime(h.Get("Date"))
-	if err != nil {
-		now = time.Now()
-	}
-	wait = moment.Add(time.Second).Sub(now)
-	return max(wait, 0), wait > 0
-}
-
-func digits(s string) bool { return s != "" && numeric(s) }

@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -53,13 +54,15 @@ func TestRetryAfter(t *testing.T) {
 		{"next year", "Sat, 02 Jan 2027 03:04:05 GMT", date, time.Hour},
 		{"year 9999", "Fri, 31 Dec 9999 23:59:59 GMT", date, time.Hour},
 		{"epoch", "1767323075", date, 31 * time.Second},
-		{"epoch with decimals", "1767323075.25", date, 31 * time.Second},
+		{"epoch with decimals", "1767323075.25", date, 30250 * time.Millisecond},
 		{"epoch in the past", "1767323044", date, unusable},
-		{"epoch in milliseconds", "1767323075000", date, time.Hour},
-		{"more than 64 bits", "99999999999999999999999", date, time.Hour},
-		{"more than a float", strings.Repeat("9", 400), date, time.Hour},
-		{"more than a float, decimal", strings.Repeat("9", 400) + ".5", date, time.Hour},
+		{"epoch in milliseconds", "1767323075250", date, 30250 * time.Millisecond},
+		{"a Go duration", "10s", date, 10 * time.Second},
+		{"ISO 8601", "2026-01-02T03:05:05Z", date, 61 * time.Second},
 
+		{"more than 64 bits", "99999999999999999999", date, unusable},
+		{"more than a float", strings.Repeat("9", 400), date, unusable},
+		{"more than a float, decimal", strings.Repeat("9", 400) + ".5", date, unusable},
 		{"none", "", date, unusable},
 		{"a word", "soon", date, unusable},
 		{"negative", "-1", date, unusable},
@@ -74,8 +77,6 @@ func TestRetryAfter(t *testing.T) {
 		{"nothing before the point", ".5", date, unusable},
 		{"nothing behind the point", "5.", date, unusable},
 		{"two points", "1.2.3", date, unusable},
-		{"a Go duration", "10s", date, unusable},
-		{"ISO 8601", "2026-01-02T03:05:05Z", date, unusable},
 		{"digits of another script", "٣", date, unusable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -83,8 +84,11 @@ func TestRetryAfter(t *testing.T) {
 			if c.want == unusable {
 				limited, outage = throttle.DefaultRetryAfter, 0
 			}
-			require.Equal(t, limited, throttle.RetryAfter(refusal(429, c.field, c.date)))
-			require.Equal(t, outage, throttle.RetryAfter(refusal(503, c.field, c.date)))
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Until(must(http.ParseTime(date)))) // both clocks are right
+				require.Equal(t, limited, throttle.RetryAfter(refusal(429, c.field, c.date)))
+				require.Equal(t, outage, throttle.RetryAfter(refusal(503, c.field, c.date)))
+			})
 		})
 	}
 }
@@ -101,6 +105,27 @@ func TestRetryAfterWithoutDate(t *testing.T) {
 			require.Zero(t, throttle.RetryAfter(refusal(503, at(-time.Minute), date)))
 		})
 	}
+}
+
+// TestRetryAfterByTwoClocks: the shorter time counts, unless it is over.
+func TestRetryAfterByTwoClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(600 * time.Millisecond)
+		date := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
+		millis := strconv.FormatInt(time.Now().Add(2*time.Second).UnixMilli(), 10)
+		for _, c := range []struct {
+			name        string
+			field, date string
+			want        time.Duration
+		}{
+			{"both right", millis, date(0), 2 * time.Second},
+			{"the upstream's is late", millis, date(-3 * time.Hour), 2 * time.Second},
+			{"ours is late", date(3*time.Hour + 2*time.Second), date(3 * time.Hour), 3 * time.Second},
+			{"ours is early", date(2*time.Second - 3*time.Hour), date(-3 * time.Hour), 3 * time.Second},
+		} {
+			require.Equal(t, c.want, throttle.RetryAfter(refusal(429, c.field, c.date)), c.name)
+		}
+	})
 }
 
 func TestRetryAfterOfOtherAnswers(t *testing.T) {

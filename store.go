@@ -46,8 +46,8 @@ type Store interface {
 
 	// Settle changes what a granted start cost, to costs[i] for b.Charges[i],
 	// after the fact: more is booked at the start's own time even if there is
-	// no room, less is given back. InFlight charges, and starts that no longer
-	// count, stay as they are. Costs are not negative and at most MaxCost.
+	// no room, less is given back. InFlight and Open charges, and starts that
+	// no longer count, stay as they are. Costs are not negative and at most MaxCost.
 	Settle(ctx context.Context, b *Booking, g Grant, costs []int) error
 
 	// Pause closes a budget for d, counted from now by the store's clock:
@@ -61,7 +61,7 @@ type Store interface {
 	Resume(ctx context.Context, c Charge) error
 
 	// Reconcile lowers what is left of a budget to what its upstream says. It
-	// never makes more of it, and does nothing to Paced and InFlight charges.
+	// never makes more of it, and does nothing to Paced, InFlight and Open charges.
 	// A store may leave out what is not worth a call.
 	Reconcile(ctx context.Context, c Charge, q Quota) error
 
@@ -109,7 +109,7 @@ func (b Budget) String() string { return b.Policy + "/" + hex.EncodeToString(b.K
 type Charge struct {
 	Budget Budget
 	Limit  Limit
-	Cost   int           // at least 1 and at most Limit.N
+	Cost   int           // at least 1 and at most Limit.Capacity
 	Jitter time.Duration // resolved: 0 means none; see Policy.Jitter
 	Shadow bool          // counts, but neither holds nor refuses
 	Node   bool          // the budget is this Store's own and not the fleet's; see Policy.Scope

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,6 +26,8 @@ type rule struct {
 	pattern  *pattern
 	charge   Charge // all but key, cost and reserve; those too if the policy leaves them out
 	reserves reserves
+
+	illegible *atomic.Bool // Observe was told of an answer that could not be looked at
 }
 
 // newTable reports every mistake in the policies at once.
@@ -62,7 +65,7 @@ func newRule(p Policy, i int) (rule, error) {
 		who = fmt.Sprintf("#%d", i+1)
 		errs = append(errs, &ConfigError{who, "Name", errors.New("is missing; it names the policy in the store, in errors and in events")})
 	}
-	r := rule{Policy: p, charge: Charge{
+	r := rule{Policy: p, illegible: new(atomic.Bool), charge: Charge{
 		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
 		Pace: pace(p.Limit), Node: p.Scope == Node,
@@ -80,11 +83,14 @@ func newRule(p Policy, i int) (rule, error) {
 	if r.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
 		errs = append(errs, &ConfigError{who, "Headroom", err})
 	}
+	if p.Limit.kind == Open && p.Quota != nil {
+		errs = append(errs, &ConfigError{who, "Quota", errors.New("an unlimited policy has no number that an answer could lower: set a limit with a number")})
+	}
 	if p.Scope > Node {
 		errs = append(errs, &ConfigError{who, "Scope", fmt.Errorf("%d is none: use Fleet or Node", p.Scope)})
 	}
 	if r.Penalty == nil {
-		r.Penalty = RetryAfter
+		r.Penalty = defaultPenalty()
 	}
 	return r, errors.Join(errs...)
 }

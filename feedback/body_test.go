@@ -143,7 +143,6 @@ func TestWhatIsNotAskedForIsNotTouched(t *testing.T) {
 		{"another status", feedback.When{Status: []int{403}}.Penalty(dingtalk.Penalty), jsonAnswer(200, "")},
 		{"another path", feedback.When{Path: []string{"/topapi/*"}}.Penalty(dingtalk.Penalty), jsonAnswer(200, "")},
 		{"another type", feedback.When{Media: []string{"text/html"}}.Penalty(dingtalk.Penalty), jsonAnswer(200, "")},
-		{"compressed", dingtalk.Penalty, answer(429, "", "Content-Type", "application/json", "Content-Encoding", "gzip")},
 		{"a connection", dingtalk.Penalty, answer(101, "", "Content-Type", "application/json")},
 	} {
 		t.Run(c.name, func(t *testing.T) {

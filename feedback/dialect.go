@@ -1,17 +1,18 @@
 package feedback
 
 import (
-	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/dialect"
 )
 
 // A Dialect reads for how long, or until when, from a text. The answer was sent
-// at that time; ok is false if the text does not say, or names the past.
+// at that time; ok is false if the text does not say, or names the past. It is asked
+// twice, with the time by the answer's Date and by the clock of this machine, and the
+// shorter result counts.
 type Dialect func(text string, sent time.Time) (d time.Duration, ok bool)
 
 // After returns the dialect of plain numbers of a unit: with [time.Millisecond],
@@ -24,8 +25,8 @@ func After(unit time.Duration) Dialect {
 }
 
 // At returns the dialect of moments in a layout of [time.Parse] and in a zone,
-// unless they tell theirs; nil is UTC. A second is added for what may be cut
-// off.
+// unless they tell theirs; nil is UTC. A moment in whole seconds gets another one,
+// which may have been cut off.
 func At(layout string, zone *time.Location) Dialect {
 	if zone == nil {
 		zone = time.UTC
@@ -35,85 +36,30 @@ func At(layout string, zone *time.Location) Dialect {
 		if err != nil {
 			return 0, false
 		}
-		return until(moment, sent)
+		return dialect.Until(moment, sent)
 	}
-}
-
-// Numbers above these are no lengths in seconds, but moments: ten years, and the
-// first of the milliseconds since 1970 that is not taken for seconds, in 1973.
-const (
-	epochSeconds = 10 * 365 * 24 * 60 * 60
-	epochMillis  = 1e11
-)
-
-// common is the dialect of whoever does not say: there is hardly a text that
-// means one thing in one dialect and another in the next.
-func common(text string, sent time.Time) (time.Duration, bool) {
-	text = strings.TrimSpace(text)
-	if n, ok := number(text); ok {
-		switch {
-		case n <= epochSeconds:
-			return length(n, time.Second), true
-		case n < epochMillis:
-			return until(time.UnixMilli(int64(n*1000)), sent)
-		default:
-			return until(time.UnixMilli(int64(min(n, math.MaxInt64/2))), sent)
-		}
-	}
-	if moment, err := http.ParseTime(text); err == nil {
-		return until(moment, sent)
-	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05Z0700"} {
-		if moment, err := time.Parse(layout, text); err == nil {
-			return until(moment, sent)
-		}
-	}
-	// A sign would be read too, but no upstream has a use for one.
-	d, err := time.ParseDuration(text)
-	return min(d, throttle.MaxPenalty), err == nil && !strings.ContainsAny(text, "+-")
-}
-
-// number reads "120" or "2.5". What else [strconv.ParseFloat] takes (signs,
-// exponents, hexadecimal, infinity) is no number here, and neither is one out of
-// its range.
-func number(text string) (n float64, ok bool) {
-	text = strings.TrimSpace(text)
-	whole, fraction, decimal := strings.Cut(text, ".")
-	if !digits(whole) || decimal && !digits(fraction) {
-		return 0, false
-	}
-	n, err := strconv.ParseFloat(text, 64)
-	return n, err == nil
-}
-
-func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
-
-// length returns n units, rounded up to what a Duration can tell, and at most
-// [throttle.MaxPenalty].
-func length(n float64, unit time.Duration) time.Duration {
-	return time.Duration(math.Ceil(min(n*float64(unit), float64(throttle.MaxPenalty))))
-}
-
-// lastYear is the last that a date is written with.
-const lastYear = 9999
-
-// until returns the distance to a moment, with a second for what its writer may
-// have cut off, and at most [throttle.MaxPenalty].
-func until(moment, sent time.Time) (d time.Duration, ok bool) {
-	if moment.UTC().Year() > lastYear {
-		return 0, false
-	}
-	d = moment.Add(time.Second).Sub(sent)
-	return min(d, throttle.MaxPenalty), d > 0
 }
 
 // orCommon is the dialect, or the common one if that is nil.
-func (d Dialect) orCommon() Dialect {
+func (d Dialect) orCommon() dialect.Reader {
 	if d == nil {
-		return common
+		return dialect.Common
 	}
-	return d
+	return dialect.Reader(d)
 }
+
+// read reads a text of an answer: see [dialect.Read].
+func (d Dialect) read(resp *http.Response, text string) (time.Duration, bool) {
+	return dialect.Read(d.orCommon(), text, resp.Header, throttle.SentAt(resp))
+}
+
+// number reads "120" or "2.5", and nothing else.
+func number(text string) (n float64, ok bool) { return dialect.Number(text) }
+
+func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// length returns n units, at most [throttle.MaxPenalty].
+func length(n float64, unit time.Duration) time.Duration { return dialect.Length(n, unit) }
 
 // sent returns when the answer was sent: its Date, or else now.
 func sent(resp *http.Response) time.Time {

@@ -25,14 +25,18 @@
 //
 // A value that cannot be read, or that names a moment in the past, is no answer:
 // never 0, which would be an invitation. A moment is compared with the answer's
-// own Date, so that no clock of this machine matters; only without Date is it
-// compared with the time here. No penalty is longer than [throttle.MaxPenalty].
+// own Date and with the clock of this machine, and the shorter time counts, so that
+// no single clock that is wrong closes a budget for hours. A moment in whole seconds
+// gets another one, which may have been cut off. No penalty is longer than
+// [throttle.MaxPenalty].
 //
 // # Bodies
 //
 // A body is looked at through [throttle.PeekReader], so that its reader sees
-// every byte; at most 64 KB of it; and no further than it takes to decide. It is
-// never looked at if it is compressed, an event stream or in several parts.
+// every byte; at most 64 KB of it; and no further than it takes to decide. One in
+// gzip or deflate is decoded for that; an answer in br or zstd cannot be read, and
+// [throttle.Config.Observe] is told so once for each policy. A body is never looked at
+// if it is an event stream or in several parts.
 // Of the others, those are looked at that
 //
 //   - belong to an error (400 and above), or

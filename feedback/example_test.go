@@ -70,15 +70,15 @@ func ExampleRateLimit() {
 	fmt.Println(quota(answer(200, "", "RateLimit", `"burst";r=9;t=1, "daily";r=120;t=3600`)))
 	fmt.Println(quota(answer(200, "", "RateLimit", `"burst";r=9;t=1`)))
 	// Output:
-	// {120 1h0m0s} true
-	// {0 0s} false
+	// {120 1h0m0s 0s} true
+	// {0 0s 0s} false
 }
 
 // Used and size of a bucket that has room for two more each second.
 func ExampleHeaders() {
 	quota := feedback.Headers{Used: "X-Shopify-Shop-Api-Call-Limit", Per: 500 * time.Millisecond}.Quota
 	fmt.Println(quota(answer(200, "", "X-Shopify-Shop-Api-Call-Limit", "32/40")))
-	// Output: {8 500ms} true
+	// Output: {8 500ms 0s} true
 }
 
 // A code that looks like a throttle and is none: waiting does not bring money.

@@ -37,7 +37,10 @@ type Headers struct {
 	As Dialect
 
 	// Per is the length of the budget's window. It finds the member of a list
-	// of counts, and stands in for a Reset that is not there.
+	// of counts, and stands in for a Reset that is not there: a refusal then
+	// closes the budget for so long. What is left of one counts for a second,
+	// or Per if that is less, unless there is Clock: nobody says when the window
+	// ends, and the next answer says it again.
 	Per time.Duration
 
 	// Clock says that the windows begin when the time since 1970 is a
@@ -51,8 +54,18 @@ type Headers struct {
 
 // Quota is a [throttle.Policy.Quota].
 func (h Headers) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
+	return h.quota(resp, unsaid)
+}
+
+// unsaid is for how long it is believed what is left, where nobody says how long it
+// is all there is. A store then takes all that the fleet has started within a window
+// for known to the upstream, and so books no more for others than they have spent.
+const unsaid = time.Second
+
+// quota has a Reset of at most so much where the answer has none.
+func (h Headers) quota(resp *http.Response, most time.Duration) (q throttle.Quota, ok bool) {
 	left, counted := h.left(resp.Header)
-	reset, dated := h.reset(resp)
+	reset, dated := h.reset(resp, most)
 	if !counted || !dated || !speaks(resp) {
 		return throttle.Quota{}, false
 	}
@@ -68,9 +81,9 @@ func (h Headers) Penalty(resp *http.Response) time.Duration {
 	if !mayRefuse(resp, h.Status) {
 		return 0
 	}
-	q, ok := h.Quota(resp)
+	q, ok := h.quota(resp, throttle.MaxPenalty)
 	if h.Remaining == "" && h.Used == "" {
-		q.Reset, ok = h.reset(resp)
+		q.Reset, ok = h.reset(resp, throttle.MaxPenalty)
 	}
 	if !ok || q.Left > 0 || !speaks(resp) {
 		return 0
@@ -113,6 +126,9 @@ func speaks(resp *http.Response) bool {
 // left returns what is left.
 func (h Headers) left(header http.Header) (left int, ok bool) {
 	if h.Remaining != "" {
+		if overdrawn(header.Get(h.Remaining)) {
+			return 0, true
+		}
 		left, _, ok = h.count(header, h.Remaining)
 		return left, ok
 	}
@@ -124,6 +140,14 @@ func (h Headers) left(header http.Header) (left int, ok bool) {
 		size = h.Size
 	}
 	return max(size-used, 0), ok && size > 0
+}
+
+// overdrawn reports whether a rest is below 0, which some upstreams write when more
+// was spent than there was.
+func overdrawn(text string) bool {
+	text, below := strings.CutPrefix(strings.TrimSpace(text), "-")
+	_, ok := number(text)
+	return below && ok
 }
 
 // count reads "3", "32/40", or the member for Per of "20:1,100:120".
@@ -160,19 +184,19 @@ func whole(text string) (n int, ok bool) {
 	return int(f), true
 }
 
-// reset returns for how long what is left is all there is. A Reset that cannot
-// be read, or has passed, makes what is left untrue.
-func (h Headers) reset(resp *http.Response) (d time.Duration, ok bool) {
+// reset returns for how long what is left is all there is; at most so much if only
+// Per says so. A Reset that cannot be read, or has passed, makes what is left untrue.
+func (h Headers) reset(resp *http.Response, most time.Duration) (d time.Duration, ok bool) {
 	if field := resp.Header.Get(h.Reset); field != "" {
-		d, ok = h.As.orCommon()(field, sent(resp))
+		d, ok = h.As.read(resp, field)
 		return min(d, throttle.MaxPenalty), ok && d > 0
 	}
-	if h.Per <= 0 {
+	switch {
+	case h.Per <= 0:
 		return 0, false
+	case h.Clock:
+		d = h.Per - time.Duration(sent(resp).UnixNano())%h.Per
+		return min(d, h.Per, throttle.MaxPenalty), true
 	}
-	d = h.Per
-	if h.Clock {
-		d -= time.Duration(sent(resp).UnixNano()) % h.Per
-	}
-	return min(d, h.Per, throttle.MaxPenalty), true
+	return min(h.Per, most), true
 }

@@ -39,7 +39,7 @@ func TestHeaderDialects(t *testing.T) {
 		{"GitHub: epoch", common,
 			[]string{"X-RateLimit-Remaining", "4999", "X-RateLimit-Reset", "1767323075"}, left(4999, 31*time.Second)},
 		{"Discord: decimal epoch", common,
-			[]string{"X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1767323075.123"}, left(1, 31123*time.Millisecond)},
+			[]string{"X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1767323075.123"}, left(1, 30123*time.Millisecond)},
 		{"Jira: ISO 8601", common,
 			[]string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "2026-01-02T03:04:35Z"}, left(0, 31*time.Second)},
 		{"seconds", common,
@@ -63,21 +63,21 @@ func TestHeaderDialects(t *testing.T) {
 		{"Shopify: full", shopify, []string{"X-Shopify-Shop-Api-Call-Limit", "40/40"}, left(0, 500*time.Millisecond)},
 		{"Shopify: more than full", shopify, []string{"X-Shopify-Shop-Api-Call-Limit", "41/40"}, left(0, 500*time.Millisecond)},
 		{"Riot: lists", riot,
-			[]string{"X-App-Rate-Limit", "20:1,100:120", "X-App-Rate-Limit-Count", "3:1,57:120"}, left(43, 2*time.Minute)},
+			[]string{"X-App-Rate-Limit", "20:1,100:120", "X-App-Rate-Limit-Count", "3:1,57:120"}, left(43, time.Second)},
 		{"Riot: in another order", riot,
-			[]string{"X-App-Rate-Limit", "20:1,100:120", "X-App-Rate-Limit-Count", "57:120, 3:1"}, left(43, 2*time.Minute)},
+			[]string{"X-App-Rate-Limit", "20:1,100:120", "X-App-Rate-Limit-Count", "57:120, 3:1"}, left(43, time.Second)},
 		{"Riot: in two lines", riot,
 			[]string{"X-App-Rate-Limit", "20:1", "X-App-Rate-Limit", "100:120", "X-App-Rate-Limit-Count", "57:120"},
-			left(43, 2*time.Minute)},
+			left(43, time.Second)},
 		{"Riot: another window", riot, []string{"X-App-Rate-Limit", "20:1", "X-App-Rate-Limit-Count", "3:1"}, nil},
 		{"Riot: no limit", riot, []string{"X-App-Rate-Limit-Count", "57:120"}, nil},
 		{"Binance: on the clock", binance, []string{"X-MBX-USED-WEIGHT-1M", "5990"}, left(10, 55*time.Second)},
 		{"used, of a limit", feedback.Headers{Limit: "L", Used: "U", Reset: "R"},
 			[]string{"L", "100", "U", "97", "R", "60"}, left(3, time.Minute)},
 		{"a limit that is told counts", feedback.Headers{Limit: "L", Used: "U", Size: 50, Per: time.Minute},
-			[]string{"L", "100", "U", "97"}, left(3, time.Minute)},
+			[]string{"L", "100", "U", "97"}, left(3, time.Second)},
 		{"a limit that is not told", feedback.Headers{Limit: "L", Used: "U", Size: 99, Per: time.Minute},
-			[]string{"U", "97"}, left(2, time.Minute)},
+			[]string{"U", "97"}, left(2, time.Second)},
 		{"milliseconds", feedback.Headers{Remaining: "N", Reset: "R", As: feedback.After(time.Millisecond)},
 			[]string{"N", "3", "R", "250"}, left(3, 250*time.Millisecond)},
 		{"a layout", feedback.Headers{Remaining: "N", Reset: "R",
@@ -90,7 +90,7 @@ func TestHeaderDialects(t *testing.T) {
 		{"negative, in a dialect of its own", feedback.Headers{Remaining: "N", Reset: "R", As: weeks},
 			[]string{"N", "3", "R", "-2"}, nil},
 		{"a window of more than a day", feedback.Headers{Remaining: "N", Per: 100 * time.Hour},
-			[]string{"N", "3"}, left(3, throttle.MaxPenalty)},
+			[]string{"N", "3"}, left(3, time.Second)},
 		{"more than a day", common, []string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "900000"},
 			left(9, throttle.MaxPenalty)},
 	} {
@@ -100,13 +100,21 @@ func TestHeaderDialects(t *testing.T) {
 	}
 }
 
+// TestLessThanNothing: a budget that is overdrawn has nothing left.
+func TestLessThanNothing(t *testing.T) {
+	resp := answer(429, "", "X-RateLimit-Remaining", "-3", "X-RateLimit-Reset", "30")
+	requireQuota(t, left(0, 30*time.Second), common.Quota, resp)
+	require.Equal(t, 30*time.Second, common.Penalty(resp))
+	requireQuota(t, nil, common.Quota, answer(429, "", "X-RateLimit-Remaining", "-", "X-RateLimit-Reset", "30"))
+	requireQuota(t, nil, common.Quota, answer(429, "", "X-RateLimit-Remaining", "--3", "X-RateLimit-Reset", "30"))
+}
+
 func TestHeadersThatSayNothing(t *testing.T) {
 	for _, c := range []struct{ name, remaining, reset string }{
 		{"nothing", "", ""},
 		{"only what is left", "3", ""},
 		{"only when", "", "30"},
 		{"a word", "many", "30"},
-		{"negative", "-1", "30"},
 		{"infinite", "Inf", "30"},
 		{"exponent", "1e3", "30"},
 		{"more than counts", "3000000000", "30"},
@@ -133,7 +141,8 @@ func TestHeadersThatSayNothing(t *testing.T) {
 	}
 	t.Run("Per stands in for no Reset, but not for one without sense", func(t *testing.T) {
 		h := feedback.Headers{Remaining: "N", Reset: "R", Per: time.Minute}
-		requireQuota(t, left(3, time.Minute), h.Quota, answer(200, "", "N", "3"))
+		requireQuota(t, left(3, time.Second), h.Quota, answer(200, "", "N", "3"))
+		require.Equal(t, time.Minute, h.Penalty(answer(429, "", "N", "0")), "a refusal lasts for the window")
 		requireQuota(t, nil, h.Quota, answer(200, "", "N", "3", "R", "soon"))
 		requireQuota(t, nil, h.Quota, answer(200, "", "N", "3", "R", "1767323044"))
 	})

@@ -15,6 +15,10 @@ import (
 // RateLimit-Remaining and RateLimit-Reset (up to -06). A field that is malformed
 // is ignored as a whole, as the draft demands.
 //
+// Where a policy of a list has no t, nobody says for how long what is left is all
+// there is. Then it counts for a second, or the window if that is less; a refusal
+// closes the budget for the window.
+//
 // A 401 is never believed, because it speaks of somebody unknown, and neither is
 // an answer out of a cache.
 type RateLimit struct {
@@ -33,12 +37,17 @@ type RateLimit struct {
 
 // Quota is a [throttle.Policy.Quota].
 func (r RateLimit) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
+	return r.quota(resp, unsaid)
+}
+
+// quota has a Reset of at most so much where the answer has none.
+func (r RateLimit) quota(resp *http.Response, most time.Duration) (q throttle.Quota, ok bool) {
 	if !speaks(resp) {
 		return throttle.Quota{}, false
 	}
 	field := r.field(resp, "RateLimit")
 	if list, ok := parseList(field); ok && len(list) > 0 {
-		return r.least(list, r.policies(resp))
+		return r.least(list, r.policies(resp), most)
 	}
 	if r.Name != "" {
 		return throttle.Quota{}, false
@@ -57,7 +66,7 @@ func (r RateLimit) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
 // can be read, wins. Any other answer is no refusal, even if it was the last that
 // was granted: see Quota.
 func (r RateLimit) Penalty(resp *http.Response) time.Duration {
-	q, ok := r.Quota(resp)
+	q, ok := r.quota(resp, throttle.MaxPenalty)
 	if !ok || q.Left > 0 || !mayRefuse(resp, r.Status) {
 		return 0
 	}
@@ -70,7 +79,7 @@ func (r RateLimit) field(resp *http.Response, name string) string {
 }
 
 // least returns the member of the list with the least left, of those that count.
-func (r RateLimit) least(list []item, policies map[string]policy) (least throttle.Quota, found bool) {
+func (r RateLimit) least(list []item, policies map[string]policy, most time.Duration) (least throttle.Quota, found bool) {
 	for _, member := range list {
 		name, named := member.value.(string)
 		left, reset := member.params["r"], member.params["t"]
@@ -81,10 +90,15 @@ func (r RateLimit) least(list []item, policies map[string]policy) (least throttl
 		if r.Name != "" && r.Name != name || r.Name == "" && !p.countsRequests() {
 			continue
 		}
-		if reset == nil {
+		said := reset != nil
+		if !said {
 			reset = p.window
 		}
-		if q, ok := quotaOf(left, reset); ok && (!found || tighter(q, least)) {
+		q, ok := quotaOf(left, reset)
+		if !said {
+			q.Reset = min(q.Reset, most)
+		}
+		if ok && (!found || tighter(q, least)) {
 			least, found = q, true
 		}
 	}

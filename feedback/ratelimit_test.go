@@ -34,7 +34,7 @@ func TestRateLimit(t *testing.T) {
 		{"more than a number of ours", "", []string{"RateLimit", `"default";r=999999999999999;t=30`}, left(1<<31-1, 30*s)},
 		{"a long time", "", []string{"RateLimit", `"default";r=1;t=999999999999999`}, left(1, throttle.MaxPenalty)},
 
-		{"the window stands in for t", "burst", append(daily, "RateLimit", `"burst";r=5`), left(5, time.Minute)},
+		{"without t nobody says for how long", "burst", append(daily, "RateLimit", `"burst";r=5`), left(5, time.Second)},
 		{"t is nearer than the window", "burst", append(daily, "RateLimit", `"burst";r=5;t=7`), left(5, 7*s)},
 		{"no t, no window", "other", append(daily, "RateLimit", `"other";r=5`), nil},
 		{"no t, and policies that are malformed", "burst",
@@ -81,7 +81,7 @@ func TestRateLimit(t *testing.T) {
 	t.Run("Atlassian: a prefix", func(t *testing.T) {
 		resp := answer(200, "", "Beta-RateLimit", `"global-app-quota";r=11000`,
 			"Beta-RateLimit-Policy", `"global-app-quota";q=65000;w=3600`)
-		requireQuota(t, left(11000, time.Hour), feedback.RateLimit{Prefix: "Beta-"}.Quota, resp)
+		requireQuota(t, left(11000, time.Second), feedback.RateLimit{Prefix: "Beta-"}.Quota, resp)
 		requireQuota(t, nil, feedback.RateLimit{}.Quota, resp)
 	})
 }
@@ -124,6 +124,7 @@ func TestPenaltiesOfRateLimit(t *testing.T) {
 		want   time.Duration
 	}{
 		{"nothing left", 429, []string{"RateLimit", `"default";r=0;t=30`}, 30 * time.Second},
+		{"without t, for the window", 429, []string{"RateLimit", `"default";r=0`, "RateLimit-Policy", `"default";q=9;w=60`}, time.Minute},
 		{"nothing left for the next", 200, []string{"RateLimit", `"default";r=0;t=30`}, 0},
 		{"some left", 429, []string{"RateLimit", `"default";r=1;t=30`}, 0},
 		{"nothing said", 429, nil, 0},

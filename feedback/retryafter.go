@@ -26,7 +26,7 @@ func RetryAfter(fallback time.Duration) Penalty {
 }
 
 func retryAfter(resp *http.Response) (d time.Duration, ok bool) {
-	return common(resp.Header.Get("Retry-After"), sent(resp))
+	return Dialect(nil).read(resp, resp.Header.Get("Retry-After"))
 }
 
 // UntilMidnight returns a penalty that ends with the day in a zone; nil is UTC.

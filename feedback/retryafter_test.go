@@ -2,6 +2,7 @@ package feedback_test
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -32,12 +33,12 @@ func TestRetryAfter(t *testing.T) {
 		{"RFC 850", "Friday, 02-Jan-26 03:04:35 GMT", 31 * time.Second},
 		{"asctime", "Fri Jan  2 03:04:35 2026", 31 * time.Second},
 		{"ISO 8601", "2026-01-02T03:04:35Z", 31 * time.Second},
-		{"ISO 8601, decimal", "2026-01-02T03:04:35.250Z", 31250 * time.Millisecond},
+		{"ISO 8601, decimal", "2026-01-02T03:04:35.250Z", 30250 * time.Millisecond},
 		{"ISO 8601, with a zone", "2026-01-02T11:04:35+08:00", 31 * time.Second},
 		{"ISO 8601, with a zone of four digits", "2026-01-02T11:04:35+0800", 31 * time.Second},
 		{"epoch", "1767323075", 31 * time.Second},
-		{"epoch, decimal", "1767323075.5", 31500 * time.Millisecond},
-		{"epoch, milliseconds", "1767323075250", 31250 * time.Millisecond},
+		{"epoch, decimal", "1767323075.5", 30500 * time.Millisecond},
+		{"epoch, milliseconds", "1767323075250", 30250 * time.Millisecond},
 		{"a Go duration", "6m0s", 6 * time.Minute},
 
 		{"the second of the answer", date, time.Second},
@@ -75,10 +76,15 @@ func TestRetryAfter(t *testing.T) {
 		{"ISO 8601 without a zone", "2026-01-02T03:04:35", none},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, status := range []int{403, 418, 429, 503, 529} {
-				resp := answer(status, "", "Retry-After", c.field)
-				require.Equal(t, c.want, feedback.RetryAfter(none)(resp), "%d", status)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				now, err := http.ParseTime(date)
+				require.NoError(t, err)
+				time.Sleep(time.Until(now)) // both clocks are right
+				for _, status := range []int{403, 418, 429, 503, 529} {
+					resp := answer(status, "", "Retry-After", c.field)
+					require.Equal(t, c.want, feedback.RetryAfter(none)(resp), "%d", status)
+				}
+			})
 		})
 	}
 	require.Equal(t, none, feedback.RetryAfter(none)(answer(429, "")), "no field")
@@ -86,8 +92,8 @@ func TestRetryAfter(t *testing.T) {
 	require.Equal(t, none, feedback.RetryAfter(none)(&http.Response{StatusCode: 429}), "no fields at all")
 }
 
-// TestClocks: a moment is compared with the answer's Date, and with the clock
-// here only if there is none.
+// TestClocks: a moment is compared with the answer's Date and with the clock here,
+// and the shorter time counts.
 func TestClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the clock begins in the year 2000
 		time.Sleep(300 * time.Millisecond)
@@ -97,6 +103,15 @@ func TestClocks(t *testing.T) {
 			require.Equal(t, 30700*time.Millisecond, feedback.RetryAfter(0)(resp))
 		}
 		require.Equal(t, 31*time.Second, feedback.RetryAfter(0)(answer(429, "", "Retry-After", "1767323075")))
+
+		// Its Date is three hours late.
+		date := time.Now().Add(-3 * time.Hour).UTC().Format(http.TimeFormat)
+		require.Equal(t, 30700*time.Millisecond, feedback.RetryAfter(0)(answer(429, "", "Date", date, "Retry-After", at)))
+
+		// Date is cut to seconds, and the end is not.
+		date = time.Now().UTC().Format(http.TimeFormat)
+		millis := strconv.FormatInt(time.Now().Add(2*time.Second).UnixMilli(), 10)
+		require.Equal(t, 2*time.Second, feedback.RetryAfter(0)(answer(429, "", "Date", date, "Retry-After", millis)))
 	})
 }
 

@@ -55,10 +55,9 @@ type Printed struct {
 // Penalty is the [throttle.Policy.Penalty] of what is printed; 0 if nothing is,
 // or nothing that can be read.
 func (p Printed) Penalty(resp *http.Response) (d time.Duration) {
-	date := sent(resp)
 	read := func(text string, ok bool) bool {
 		if ok {
-			d, ok = p.As.orCommon()(text, date)
+			d, ok = p.As.read(resp, text)
 		}
 		return ok
 	}

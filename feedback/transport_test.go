@@ -2,9 +2,12 @@ package feedback_test
 
 import (
 	"compress/gzip"
+	"compress/zlib"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +38,12 @@ func TestThroughTheTransport(t *testing.T) {
 		fmt.Fprint(z, refusal)
 		_ = z.Close() // to memory or to the client, who reads it
 	})
+	serve("/deflated", "application/json", func(w http.ResponseWriter) {
+		w.Header().Set("Content-Encoding", "deflate")
+		z := zlib.NewWriter(w)
+		fmt.Fprint(z, refusal)
+		_ = z.Close()
+	})
 	serve("/events", "text/event-stream", func(w http.ResponseWriter) {
 		fmt.Fprint(w, "data: "+refusal+"\n\n")
 		w.(http.Flusher).Flush()
@@ -52,12 +61,15 @@ func TestThroughTheTransport(t *testing.T) {
 	for _, c := range []struct {
 		name, path, want string
 		closed, waits    bool
+		accepts          string // by the caller, who then gets what is packed
 	}{
-		{"a code", "/refused", refusal, true, false},
-		{"a code that is decoded", "/compressed", refusal, true, false},
-		{"no refusal after all", "/money", `{"code":"money"}`, false, false},
-		{"events are not held up", "/events", "data: " + refusal + "\n\n", false, true},
-		{"a code is known before the end", "/pieces", `{"sub_code":"90018","errcode":88}`, true, true},
+		{"a code", "/refused", refusal, true, false, ""},
+		{"a code that is decoded", "/compressed", refusal, true, false, ""},
+		{"a code that stays packed", "/compressed", packed(refusal, gzip.NewWriter), true, false, "gzip"},
+		{"a code that is deflated", "/deflated", packed(refusal, zlib.NewWriter), true, false, "deflate"},
+		{"no refusal after all", "/money", `{"code":"money"}`, false, false, ""},
+		{"events are not held up", "/events", "data: " + refusal + "\n\n", false, true, ""},
+		{"a code is known before the end", "/pieces", `{"sub_code":"90018","errcode":88}`, true, true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tr, err := throttle.New(throttle.Config{
@@ -74,7 +86,12 @@ func TestThroughTheTransport(t *testing.T) {
 			client := &http.Client{Transport: tr}
 			defer client.CloseIdleConnections()
 
-			resp, err := client.Get(server.URL + c.path)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+c.path, nil)
+			require.NoError(t, err)
+			if c.accepts != "" {
+				req.Header.Set("Accept-Encoding", c.accepts)
+			}
+			resp, err := client.Do(req)
 			require.NoError(t, err)
 			next, err := client.Get(server.URL + "/money")
 			if c.closed {
@@ -90,4 +107,13 @@ func TestThroughTheTransport(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 		})
 	}
+}
+
+// packed returns a text as it is sent.
+func packed[W io.WriteCloser](text string, open func(io.Writer) W) string {
+	var b strings.Builder
+	w := open(&b)
+	fmt.Fprint(w, text)
+	_ = w.Close() // to memory
+	return b.String()
 }

@@ -74,6 +74,9 @@ func (w *waiter) came(key [16]byte, at int64) {
 func (w *waiter) cost(r *row) int64 {
 	for i := range w.booking.Charges {
 		if c := &w.booking.Charges[i]; c.Budget.Key == r.key {
+			if c.Limit.Kind() == throttle.Open {
+				return 1
+			}
 			return int64(c.Cost)
 		}
 	}
@@ -211,7 +214,9 @@ func (r *row) untail(start int64) {
 // pin notes a start that several budgets have beyond the horizon.
 func pin(searches []search, start int64) {
 	for i := range searches {
-		searches[i].row.pin = start
+		if !searches[i].open {
+			searches[i].row.pin = start
+		}
 	}
 }
 

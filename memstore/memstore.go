@@ -116,6 +116,9 @@ func (s *Store) place(b *throttle.Booking, searches []search, now, t int64, g *t
 			g.Stamp += q.row.lifts
 		}
 		switch {
+		case q.open:
+		case q.rule.kind == throttle.Open:
+			q.row.bookProbe(t, &q.rule)
 		case q.rule.kind != throttle.InFlight:
 			q.row.book(t, &q.rule)
 		case t == now:
@@ -127,9 +130,14 @@ func (s *Store) place(b *throttle.Booking, searches []search, now, t int64, g *t
 // ready makes q a search of the charge's row, whose shard is locked. It fills in
 // what is there, because a search is large enough for a copy to be felt.
 func (s *Store) ready(q *search, c *throttle.Charge, spread time.Duration, now int64) {
-	q.row = s.shard(c.Budget).row(c.Budget.Key, now)
+	sh := s.shard(c.Budget)
 	q.rule.set(c, spread)
+	if q.rule.kind == throttle.Open && q.passBy(sh.rows[c.Budget.Key], now) {
+		return
+	}
+	q.row = sh.row(c.Budget.Key, now)
 	q.row.advance(now, &q.rule)
+	q.open = q.rule.kind == throttle.Open && q.row.isOpen(now)
 	if q.rule.kind == throttle.InFlight && q.row.flight == nil {
 		q.row.flight = new(flight)
 	}
@@ -191,7 +199,7 @@ func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
 // Settle implements [throttle.Store].
 func (s *Store) Settle(_ context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
 	s.each(b, func(i int, q *search) {
-		if q.rule.kind != throttle.InFlight {
+		if q.rule.kind != throttle.InFlight && q.rule.kind != throttle.Open {
 			q.row.settle(g.Mark, &q.rule, int64(costs[i]))
 		}
 	})

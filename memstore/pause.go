@@ -12,8 +12,10 @@ import (
 // Pause implements [throttle.Store].
 func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
 	end := int64(0)
+	s.keep(c)
 	waiting := s.change(only(c), func(_ int, q *search) {
 		r := q.row
+		q.wake(s.clock.now())
 		if end = r.seen + micros(d); d > 0 && end > r.paused {
 			r.paused = end
 			r.tell(0, end, false)
@@ -50,9 +52,16 @@ func (s *Store) dismiss(rows []*row, until int64) {
 func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
 	s.each(only(c), func(_ int, q *search) {
 		r := q.row
+		if r == &untouched {
+			return
+		}
+		q.wake(s.clock.now())
 		if r.paused > r.seen {
 			r.lifts++
 			r.tell(0, math.MaxInt64, true)
+		}
+		if q.rule.kind == throttle.Open {
+			r.forgetProbe()
 		}
 		r.paused = 0
 	})

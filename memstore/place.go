@@ -48,6 +48,7 @@ func (r *row) share(i int, first, last, start, end int64) (int64, int64) {
 // what it has in flight.
 func (s *search) giveBack(mark int64) {
 	switch {
+	case s.open:
 	case s.rule.kind != throttle.InFlight:
 		if s.row.remove(mark, &s.rule) {
 			s.row.untail(mark)

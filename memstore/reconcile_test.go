@@ -36,6 +36,29 @@ func TestP10_Reconcile(t *testing.T) {
 	}
 }
 
+// TestP11_ReconcileWhatWasSoThen: what the fleet has started since an upstream said
+// what is left is spent of that, and neither is counted twice, whatever the order in
+// which old statements come.
+func TestP11_ReconcileWhatWasSoThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := memstore.New(), charge("budget", throttle.PerMinute(100))
+		begin := time.Now()
+		for range 30 { // one a second, and another program another one
+			_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{c}})
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+		}
+		for _, said := range []struct{ ago, others int }{{10, 19}, {3, 26}, {9, 26}, {1, 28}, {20, 28}, {2, 28}} {
+			left := 100 - 2*(30-said.ago)
+			q := throttle.Quota{Left: left, Reset: time.Minute - time.Since(begin), Age: time.Duration(said.ago) * time.Second}
+			require.NoError(t, s.Reconcile(t.Context(), c, q))
+			st, err := s.Status(t.Context(), c)
+			require.NoError(t, err)
+			require.Equal(t, 30+said.others, st.Used, "%d seconds ago", said.ago)
+		}
+	})
+}
+
 // TestP11_ReconcileAgainstTheDefinition compares more random statements with the
 // definition than the contract does.
 func TestP11_ReconcileAgainstTheDefinition(t *testing.T) {

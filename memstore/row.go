@@ -63,10 +63,10 @@ type row struct {
 	watches map[*watch]struct{} // who wants to know of pauses; see watch.go
 }
 
-// expiry is when nothing in the row can matter any more; while anybody waits, or
-// anything is in flight, not yet.
+// expiry is when nothing in the row can matter any more; while anybody waits or wants
+// to hear of pauses, or anything is in flight, not yet.
 func (r *row) expiry(now int64) int64 {
-	if r.line != nil || r.flight != nil && r.flight.busy() {
+	if r.line != nil || len(r.watches) > 0 || r.flight != nil && r.flight.busy() {
 		return now
 	}
 	end := r.seen
@@ -106,9 +106,13 @@ func (r *row) remember(now int64, u *rule) {
 	case throttle.Bucket:
 		most = 2 * u.n // a full one, and what flows in
 		r.recount(u)
+	case throttle.Open:
+		most = 0 // what starts is not counted
 	}
 	if missing := r.lost - (now - back); missing > 0 {
-		r.add(r.lost, r.lost, r.atMost(missing))
+		if n := r.atMost(missing); n > 0 {
+			r.add(r.lost, r.lost, n)
+		}
 		r.lost, r.level = now-back, 0
 	}
 	if u.kind == throttle.Paced && keep != r.span && r.span > 0 {

@@ -29,6 +29,9 @@ func (u *rule) set(c *throttle.Charge, spread time.Duration) {
 	u.room = u.n - u.cost - int64(c.Reserve)
 	u.span = micros(c.Span())
 	u.jitter, u.pace, u.spread = micros(c.Jitter), micros(c.Pace), micros(spread)
+	if u.kind == throttle.Open {
+		u.cost = 1 // what it costs means nothing
+	}
 	if u.kind == throttle.Bucket {
 		u.tokens, u.micros = c.Refill()
 	}

@@ -9,6 +9,7 @@ type search struct {
 	rule rule
 	from int64 // no start earlier than this was asked for
 	tail int64 // nor is one allowed that is earlier: see behind
+	open bool  // it is unlimited, and not shut: see unlimited.go
 
 	horizon int64 // see throttle.Booking
 
@@ -27,6 +28,9 @@ type search struct {
 // earliest returns the first start not before t that has room for the cost.
 // Successive calls must not go back.
 func (s *search) earliest(t int64) int64 {
+	if s.open {
+		return t
+	}
 	t = max(t, s.row.paused, s.tail)
 	switch s.rule.kind {
 	case throttle.Sliding:
@@ -35,6 +39,8 @@ func (s *search) earliest(t int64) int64 {
 		return s.paced(t)
 	case throttle.InFlight:
 		return t // what is in flight opens at no known time
+	case throttle.Open:
+		return s.row.behindProbe(t)
 	default:
 		return s.room(t)
 	}

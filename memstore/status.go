@@ -24,6 +24,7 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 	q := search{row: r, from: now}
 	q.rule.set(&c, 0)
 	r.advance(now, &q.rule)
+	q.open = q.rule.kind == throttle.Open && r.isOpen(now)
 
 	st := throttle.Status{Limit: c.Limit}
 	if q.rule.kind == throttle.InFlight {
@@ -51,7 +52,7 @@ func (r *row) starts(now int64, u *rule) (past, next int) {
 			next += int((e.last - now + u.span - 1) / u.span) // a block that has begun
 		case e.last > now:
 			next += int(e.n)
-		case e.last > since:
+		case e.last > since && u.kind != throttle.Open:
 			past += int(e.n)
 		}
 	}

@@ -73,6 +73,9 @@ func (s *Store) read(b *batch, f *form, v numbers, sent, received time.Time) ([]
 	for i, c := range f.budgets {
 		total, by := v.at(2*lives), received.Add(between(v.at(2*lives+1), at))
 		in.group = c.Budget.Group
+		if isFree(c) {
+			total = 0 // it has no starts
+		}
 		if s.memory.note(f.keys[i+1], in, v, total, by, keep(c)) {
 			s.sayLost(c.Budget.Group, f.keys[i+1])
 		}
@@ -88,7 +91,11 @@ func readOutcomes(b *batch, v numbers, now int64, since time.Time) (all []outcom
 	all = make([]outcome, 0, len(b.callers))
 	for _, r := range b.runs {
 		c := b.callers[r.from]
-		over := shadows(c)
+		at, count := b.written(c), len(c.charges)
+		if at != nil {
+			count = len(at)
+		}
+		over := b.shadows(c)
 		for len(all) < r.to {
 			if v.size() < perRun+over {
 				return nil, nil
@@ -99,7 +106,7 @@ func readOutcomes(b *batch, v numbers, now int64, since time.Time) (all []outcom
 				since: since,
 			}
 			many := v.at(0)
-			if many < 1 || many > int64(r.to-len(all)) || !o.sound(len(c.charges)) {
+			if many < 1 || many > int64(r.to-len(all)) || !o.sound(count) {
 				return nil, nil
 			}
 			v = v.from(perRun)
@@ -108,10 +115,11 @@ func readOutcomes(b *batch, v numbers, now int64, since time.Time) (all []outcom
 			}
 			var last int64
 			if o.stands {
-				if last, v = o.readTickets(v, now, len(c.charges)); o.tickets == nil {
+				if last, v = o.readTickets(v, now, count); o.tickets == nil {
 					return nil, nil
 				}
 			}
+			o.unfold(c, at)
 			for i := range many {
 				all = append(all, o.nth(c, i, many, last))
 			}
@@ -128,12 +136,12 @@ func (o *outcome) sound(charges int) bool {
 }
 
 // shadows counts the charges for which an answer says more.
-func shadows(c *caller) (n int) {
+func (b *batch) shadows(c *caller) (n int) {
 	if c.maxWait < anyWait {
 		return 0
 	}
 	for i := range c.charges {
-		if c.charges[i].Shadow && !flies(&c.charges[i]) {
+		if ch := &c.charges[i]; ch.Shadow && !flies(ch) && !b.leavesOut(c, ch) {
 			n++
 		}
 	}
@@ -216,7 +224,7 @@ func (o outcome) nth(c *caller, i, many, last int64) outcome {
 	o.wait += (last - o.wait) * i / (many - 1)
 	k := slices.IndexFunc(o.tickets, func(t toldTicket) bool { return t.budgetIndex == o.held })
 	o.tickets = []toldTicket{o.tickets[k]} // there is one: see readTickets
-	o.tickets[0].number += i * int64(c.charges[o.held].Cost)
+	o.tickets[0].number += i * costOf(&c.charges[o.held])
 	return o
 }
 

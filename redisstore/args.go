@@ -11,6 +11,8 @@ import (
 type edges struct {
 	now, until int64
 	told       bool // the server has just told now: else it is a guess
+
+	shut []string // the keys of gates that are shut, if that was answered: see gates.go
 }
 
 // due is the time at which a call that is written now should be there, by the server's

@@ -18,6 +18,9 @@ type batch struct {
 	flights []*flight // those that it states; see takeFloors
 	heard   []heard   // what was answered of each
 	sent    time.Time // when it was sent for the first time
+
+	sorted bool              // it is decided which unlimited budgets are rows:
+	rows   map[[16]byte]bool // these
 }
 
 // A run is some equal neighbours: the callers from one index up to another.
@@ -164,6 +167,7 @@ type form struct {
 	keys    []string           // first that of the record
 	budgets []*throttle.Charge // a charge for each of the next keys
 	flights []*flight          // of the keys after those
+	gates   []string           // the last keys
 	keyOf   map[[16]byte]int
 	ruleOf  map[ruleID]int // nil, like keyOf, if there is only one
 	count   int            // of rules
@@ -188,18 +192,38 @@ func (s *Store) write(b *batch, e edges) *form {
 	now := time.Now()
 	for _, r := range b.runs {
 		c := b.callers[r.from]
+		at, count := b.written(c), len(c.charges)
+		if at != nil {
+			count = len(at)
+		}
 		f.asks = f.asks.add(c.times(r), c.mark, r.maxWait, micros(c.notBefore), micros(c.spread),
-			micros(c.horizon), max(1, c.class), oneIf(c.returns), c.countTickets(), int64(len(c.charges)))
-		f.asks = c.appendTickets(f.asks)
+			micros(c.horizon), max(1, c.class), oneIf(c.returns), c.countTickets(), int64(count))
+		f.asks = c.appendTickets(f.asks, at)
 		for i := range c.charges {
 			ch := &c.charges[i]
-			f.asks = f.asks.add(int64(f.rule(s, e, ch, now)), int64(ch.Cost), int64(ch.Reserve), c.more(i))
+			if at != nil && b.leavesOut(c, ch) {
+				f.gate(s, c, ch)
+				continue
+			}
+			f.asks = f.asks.add(int64(f.rule(s, e, ch, now)), costOf(ch), int64(ch.Reserve), c.more(i))
 		}
 	}
 	for _, fl := range b.flights {
 		f.keys, f.states = append(f.keys, fl.key), s.flights.state(f.states, fl)
 	}
+	f.keys = append(f.keys, f.gates...)
 	return f
+}
+
+// gate writes down the key of an unlimited budget, if it is new, and of interest.
+func (f *form) gate(s *Store, c *caller, ch *throttle.Charge) {
+	if _, known := f.keyOf[ch.Budget.Key]; known || c.maxWait == changeCost {
+		return
+	}
+	f.gates = append(f.gates, s.key(&ch.Budget))
+	if f.keyOf != nil {
+		f.keyOf[ch.Budget.Key] = 0
+	}
 }
 
 func oneIf(b bool) int64 {
@@ -242,6 +266,6 @@ func (f *form) rule(s *Store, e edges, c *throttle.Charge, now time.Time) int {
 
 // args joins the parts of a call that was made for the first time as long ago.
 func (f *form) args(number int64, ago time.Duration) numbers {
-	head := make(numbers, 0, 32).add(number, rand.Int64N(1<<53-1)+1, int64(f.count), micros(ago))
+	head := make(numbers, 0, 40).add(number, rand.Int64N(1<<53-1)+1, int64(f.count), micros(ago), int64(len(f.gates)))
 	return slices.Concat(head, f.known, f.rules, f.states, f.asks)
 }

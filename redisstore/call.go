@@ -26,6 +26,7 @@ const (
 	answerDone = iota
 	answerEdges
 	answerLate
+	answerShut
 )
 
 // call runs a script and returns its answer: the server's time, then what it did.
@@ -48,11 +49,16 @@ func (s *Store) call(p script, write func(edges) ([]string, numbers), more ...an
 			return v.from(1), nil
 		case answerLate:
 			return nil, errOvertaken
+		case answerShut:
+			if e.shut = s.hearShut(keys, v.from(2)); e.shut == nil {
+				return nil, errAnswer
+			}
+			continue
 		}
 		if v.at(0) != answerEdges || v.size() != 3 || v.at(2)-v.at(1) > 2*micros(throttle.Farthest) {
 			return nil, errAnswer
 		}
-		e = edges{now: v.at(1), until: max(v.at(2), v.at(1)+2*(e.until-e.now)), told: true}
+		e = edges{now: v.at(1), until: max(v.at(2), v.at(1)+2*(e.until-e.now)), told: true, shut: e.shut}
 	}
 	return nil, errFar
 }

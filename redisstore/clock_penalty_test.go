@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,7 +49,8 @@ func afterSet(t *testing.T, limits []throttle.Limit, f func(t *testing.T, s *red
 // began. It does not end sooner than three seconds later, nor is it longer again than
 // it was.
 func TestP9_PenaltiesKeepTheirLength(t *testing.T) {
-	afterSet(t, stepLimits, func(t *testing.T, s *redisstore.Store, set func(), limit throttle.Limit, by time.Duration) {
+	limits := append(slices.Clone(stepLimits), throttle.Unlimited())
+	afterSet(t, limits, func(t *testing.T, s *redisstore.Store, set func(), limit throttle.Limit, by time.Duration) {
 		c := charge("closed", limit)
 		board(t, s, c)
 		require.NoError(t, s.Pause(t.Context(), c, 5*time.Second))

@@ -18,7 +18,9 @@ func (d *pair) limit() throttle.Limit {
 	if n < 100 {
 		per = min(per, time.Hour) // a crowd must not wait for centuries
 	}
-	switch d.rng.IntN(5) {
+	switch d.rng.IntN(6) {
+	case 5:
+		return throttle.Unlimited()
 	case 0, 1:
 		return throttle.SlidingWindow(n, per)
 	case 2:
@@ -52,7 +54,7 @@ func (d *pair) booking() throttle.Booking {
 	k := throttle.Booking{MaxWait: d.patience()}
 	for _, i := range d.rng.Perm(len(d.budgets))[:1+d.rng.IntN(4)] {
 		c := d.budgets[i]
-		switch n := c.Limit.N(); d.rng.IntN(6) {
+		switch n := min(c.Limit.Capacity(), 1<<30); d.rng.IntN(6) {
 		case 0:
 			c.Cost = 1 + d.rng.IntN(n)
 		case 1:

@@ -88,6 +88,8 @@ func (d *pair) step() {
 		d.cancel()
 	case r < 73:
 		d.pause()
+	case r < 74:
+		d.resume()
 	case r < 78:
 		d.status()
 	case r < 80:
@@ -161,6 +163,12 @@ func (d *pair) pause() {
 	c, long := d.budgets[d.rng.IntN(len(d.budgets))], d.duration()
 	require.NoError(d, d.mem.Pause(d.Context(), c, long))
 	require.NoError(d, d.red.Pause(d.Context(), c, long))
+}
+
+func (d *pair) resume() {
+	c := d.budgets[d.rng.IntN(len(d.budgets))]
+	require.NoError(d, d.mem.Resume(d.Context(), c))
+	require.NoError(d, d.red.Resume(d.Context(), c))
 }
 
 func (d *pair) status() {

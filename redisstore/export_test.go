@@ -61,7 +61,7 @@ func (s *Store) Queued() int {
 // called.
 func Cold() (warm func()) {
 	hot := scriptBook
-	scriptBook = newScript(regexp.MustCompile(`(?m)^local NO_LINE = .*\n`).FindString(hotLua), bookParts())
+	scriptBook = newScript(gatesLua+regexp.MustCompile(`(?m)^local NO_LINE = .*\n`).FindString(hotLua), bookParts())
 	return func() { scriptBook = hot }
 }
 

@@ -154,6 +154,9 @@ func (s *Store) settleFleet(ctx context.Context, b *throttle.Booking, g throttle
 	if !g.OK || s.ashore(b, g, func(isl *island, own *throttle.Booking, g throttle.Grant) { isl.settle(b, own, g, costs) }) {
 		return nil
 	}
+	if !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return !isFree(&c) }) {
+		return nil // nothing was counted
+	}
 	c := s.newCaller(b)
 	c.mark, c.maxWait, c.costs = g.Mark, changeCost, slices.Clone(costs)
 	if err := s.ask(ctx, c, nil); err != nil {

@@ -15,7 +15,7 @@ import (
 // by the program that stored the penalty, by one that was held by it, and by one
 // that knows nothing, after one that does.
 func TestP12_AForgottenPenalty(t *testing.T) {
-	for _, limit := range remembered {
+	for _, limit := range append(remembered[:len(remembered):len(remembered)], throttle.Unlimited()) {
 		for name, later := range map[string]time.Duration{"at once": 0, "later": 20 * time.Second} {
 			t.Run(limit.String()+" "+name, func(t *testing.T) {
 				forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {

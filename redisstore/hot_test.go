@@ -40,6 +40,7 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 		s, _ := loaded(t, client, nil)
 		c := charge("busy", throttle.SlidingWindow(129+rng.IntN(20_000), time.Second))
 		c.Pace = time.Duration(rng.IntN(2)) * 10 * time.Microsecond
+		gate := free("gate") // is open nearly always
 		var last *throttle.Booking
 		var mark throttle.Grant
 		for op := range 600 {
@@ -49,6 +50,12 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 				k.Charges[0].Cost = 1 + rng.IntN(3)*rng.IntN(40)
 				k.Charges[0].Reserve = rng.IntN(2) * rng.IntN(50)
 				k.MaxWait = time.Duration(rng.IntN(3)-1) * 300 * time.Millisecond
+				if rng.IntN(3) == 0 {
+					k.Charges = append([]throttle.Charge{gate}, k.Charges...)
+				}
+				if rng.IntN(9) == 0 {
+					k.Charges = []throttle.Charge{gate, free("other")}
+				}
 				g, err := s.Book(t.Context(), k)
 				require.NoError(t, err)
 				if seen = append(seen, fmt.Sprint(op, g)); g.OK {
@@ -58,7 +65,8 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 				s.Cancel(last, mark)
 				last = nil
 			case r < 75:
-				require.NoError(t, s.Pause(t.Context(), c, time.Duration(rng.IntN(20))*time.Millisecond))
+				closed := []throttle.Charge{c, gate}[rng.IntN(2)]
+				require.NoError(t, s.Pause(t.Context(), closed, time.Duration(rng.IntN(20))*time.Millisecond))
 			case r < 76:
 				require.NoError(t, client.FlushDB(t.Context()).Err())
 			case r < 77:

@@ -61,8 +61,10 @@ func (s *Store) insist(l *lane, b *batch) bool {
 // callBook makes the call once.
 func (s *Store) callBook(b *batch) ([]outcome, error) {
 	var f *form
-	sent := time.Now()
+	sent, again := time.Now(), false
 	v, err := s.call(scriptBook, func(e edges) ([]string, numbers) {
+		s.sort(b, again, e.shut)
+		again = true
 		f = s.write(b, e)
 		return f.keys, f.args(b.number, time.Since(b.sent))
 	}, s.more(b)...)

@@ -52,8 +52,11 @@ func newIsland(s *Store, divisor int, left time.Time) *island {
 func (isl *island) part(c throttle.Charge) (part throttle.Charge, ok bool) {
 	c.Over = 0
 	if isl.divisor == 0 {
-		c.Limit, c.Reserve, c.Pace, c.Jitter, c.Shadow = throttle.SlidingWindow(throttle.MaxCost, time.Second), 0, 0, 0, false
+		c.Limit, c.Reserve, c.Pace, c.Jitter, c.Shadow = throttle.Unlimited(), 0, 0, 0, false
 		return c, true
+	}
+	if isFree(&c) {
+		return c, true // there is nothing to share
 	}
 	n, d := c.Limit.N(), isl.divisor
 	limit := throttle.SlidingWindow(share(n, d), c.Limit.Per())
@@ -88,7 +91,7 @@ func (isl *island) parts(b *throttle.Booking) (own throttle.Booking, opens time.
 		if !ok {
 			return own, noTime, false
 		}
-		if own.Charges[i] = part; isl.divisor > 0 && !c.Shadow {
+		if own.Charges[i] = part; isl.divisor > 0 && !c.Shadow && !isFree(&c) {
 			opens = latest(opens, isl.opens(&c, &part))
 		}
 	}
@@ -154,7 +157,7 @@ func (isl *island) closeKnown(charges []throttle.Charge) {
 func (isl *island) count(charges []throttle.Charge, start time.Time) {
 	for i := range charges {
 		c := &charges[i]
-		if k := c.Limit.Kind(); k == throttle.InFlight {
+		if flies(c) || isFree(c) {
 			continue
 		}
 		isl.add(c, int64(c.Cost), start)

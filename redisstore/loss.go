@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -26,26 +27,25 @@ func (s *Store) sayLost(group, key string) {
 	}
 }
 
-// hearLost tells Redis what is remembered of a budget that somebody sleeps for.
+// hearLost tells Redis what is remembered of a budget that somebody sleeps for. Nobody
+// finds out that an unlimited one was lost, so who waits for the end of its penalty tells
+// of that whatever was lost.
 func (s *Store) hearLost(key string) {
-	s.queues.callAll(s, func(q *queue) bool { return q.key == key })
-	if c, ok := s.vigils.charge(s, key); ok && s.memory.lost(key) {
-		s.join(stating(c))
+	s.queues.callAll(s, func(q *queue) bool { return q.key == key || isFree(&q.charge) })
+	if all := s.vigils.charges(key); len(all) > 0 && s.memory.lost(key) {
+		s.join(stating(all...))
 	}
 }
 
-// charge returns a charge of the budget with that key that somebody watches.
-func (vs *vigils) charge(s *Store, key string) (c throttle.Charge, ok bool) {
+// charges returns those of a start that somebody watches, which needs the budget with that
+// key.
+func (vs *vigils) charges(key string) []throttle.Charge {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	for v := range vs.all[key] {
-		for i := range v.b.Charges {
-			if c := v.b.Charges[i]; !c.Node && !flies(&c) && s.key(&c.Budget) == key {
-				return c, true
-			}
-		}
+		return slices.DeleteFunc(slices.Clone(v.b.Charges), func(c throttle.Charge) bool { return c.Node || flies(&c) })
 	}
-	return c, false
+	return nil
 }
 
 // lost notes that a budget was lost, and reports whether that is news.

@@ -148,6 +148,7 @@ func (s *Store) hearPause(text string) {
 func (s *Store) heardPause(key string, c closing) {
 	if c.end == 0 {
 		s.closings.forget(key)
+		s.shut.forget(key)
 		s.queues.ask(s, key)
 	} else {
 		until := time.Now().Add(min(c.left, throttle.MaxPenalty))

@@ -53,6 +53,9 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 	if v.size() != 3 {
 		return errAnswer
 	}
+	if d < 0 {
+		s.shut.forget(key)
+	}
 	if v.at(2) == 1 {
 		s.heardPause(key, closing{v.at(1), waitOf(v.at(1) - v.at(0))})
 	}

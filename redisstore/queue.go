@@ -68,7 +68,7 @@ func (qs *queues) add(s *Store, t *turn, c *caller) <-chan struct{} {
 		qs.all[key] = q
 	}
 	q.line, q.charge = t.tickets[i].line, *ch
-	t.queue, t.number, t.cost, t.ready = q, t.tickets[i].number, int64(ch.Cost), make(chan struct{})
+	t.queue, t.number, t.cost, t.ready = q, t.tickets[i].number, costOf(ch), make(chan struct{})
 	t.until = time.Time{}
 	if c.maxWait >= 0 {
 		t.until = time.Now().Add(time.Duration(c.maxWait) * time.Microsecond)

@@ -17,7 +17,7 @@ func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quo
 	switch k := c.Limit.Kind(); {
 	case c.Node:
 		return s.node().Reconcile(ctx, c, q)
-	case k == throttle.Paced || k == throttle.InFlight || k != throttle.Bucket && q.Reset <= 0:
+	case k == throttle.Paced || k == throttle.InFlight || k == throttle.Open || k != throttle.Bucket && q.Reset <= 0:
 		return nil
 	}
 	q.Left, q.Reset = max(0, q.Left), min(q.Reset, throttle.MaxPenalty)
@@ -34,9 +34,10 @@ func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quo
 func (s *Store) reconcile(ctx context.Context, key string, birth int64, c *throttle.Charge, q throttle.Quota) error {
 	asked := time.Now()
 	v, err := s.retry(ctx, nil, func() (numbers, error) {
-		reset := max(0, q.Reset-time.Since(asked)) // Redis may have been away
+		ago := time.Since(asked) // Redis may have been away
 		return s.call(scriptReconcile, func(e edges) ([]string, numbers) {
-			return []string{key}, e.appendRule(numbers(nil).add(int64(q.Left), micros(reset), birth), 1, c)
+			said := numbers(nil).add(int64(q.Left), micros(max(0, q.Reset-ago)), micros(max(0, q.Age)), birth)
+			return []string{key}, e.appendRule(said, 1, c)
 		}, s.pauseChannel(c.Budget.Group))
 	})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 // says all the time what is left. Both stores let the same sleepers book anew.
 func TestP11_ReconcileAsMemstore(t *testing.T) {
 	server := redistest.Shared(t)
+	all := 0
 	for seed := range uint64(soak.Most(differentialSeeds, 4)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -38,10 +39,11 @@ func TestP11_ReconcileAsMemstore(t *testing.T) {
 						d.step()
 					}
 				}
-				require.NotZero(t, moved)
+				all += moved
 			})
 		})
 	}
+	require.Greater(t, all, soak.Most(differentialSeeds, 4))
 }
 
 // state tells both stores what an upstream says, compares which sleepers are to book
@@ -53,6 +55,9 @@ func (d *pair) state() (moved int) {
 	q := throttle.Quota{Left: d.rng.IntN(n+2) - 1, Reset: d.duration()}
 	if d.rng.IntN(2) == 0 {
 		q.Left = d.rng.IntN(1 + n/10)
+	}
+	if d.rng.IntN(2) == 0 {
+		q.Age = d.duration()
 	}
 	require.NoError(d, d.mem.Reconcile(d.Context(), c, q))
 	require.NoError(d, d.red.Reconcile(d.Context(), c, q))

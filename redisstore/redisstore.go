@@ -64,6 +64,7 @@ type Store struct {
 	bridges   bridges
 	memory    memory
 	closings  closings
+	shut      closings // gates that Redis said to be shut; see gates.go
 	callers   sync.Pool
 	frugal    bool          // what is not worth a call is not told: see worth.go
 	mute      bool          // nobody is told what was lost: a test wants no calls in the background
@@ -87,6 +88,7 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s.vigils.all, s.vigils.worth = make(map[string]map[*vigil]struct{}), earWorth
 	s.asks.all = make(map[string]*asking)
 	s.memory.budgets, s.closings.until = make(map[string]*recall), make(map[string]time.Time)
+	s.shut.until = make(map[string]time.Time)
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
 	s.id = base64.RawURLEncoding.EncodeToString(id)

@@ -33,6 +33,8 @@ var (
 
 // What each does with it.
 var (
+	//go:embed lua/gates.lua
+	gatesLua string
 	//go:embed lua/hot.lua
 	hotLua string
 	//go:embed lua/place.lua
@@ -66,7 +68,7 @@ var (
 )
 
 var (
-	scriptBook      = newScript(hotLua, bookParts())
+	scriptBook      = newScript(gatesLua+hotLua, bookParts())
 	scriptPause     = newScript("", pauseLua)
 	scriptStatus    = newScript("", statusLua)
 	scriptReconcile = newScript("", placeLua+reconcileLua)

@@ -42,7 +42,7 @@ func (isl *island) settle(b, own *throttle.Booking, g throttle.Grant, costs []in
 	defer isl.mu.Unlock()
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if more := costs[i] - c.Cost; more > 0 && c.Limit.Kind() != throttle.InFlight {
+		if more := costs[i] - c.Cost; more > 0 && !flies(c) && !isFree(c) {
 			isl.add(c, int64(more), time.Now())
 		}
 	}

@@ -120,13 +120,17 @@ func (s *Store) loseTurn(c *caller) {
 }
 
 // appendTickets appends the caller's tickets to the arguments of a call, each for the
-// charge that it belongs to.
-func (c *caller) appendTickets(n numbers) numbers {
+// charge that it belongs to. Of those that the call says something of, at says where they
+// stand; nil: of all.
+func (c *caller) appendTickets(n numbers, at []int) numbers {
 	if c.turn == nil {
 		return n
 	}
 	for _, t := range c.turn.tickets {
 		i := slices.IndexFunc(c.charges, func(ch throttle.Charge) bool { return ch.Budget.Key == t.budget })
+		if at != nil {
+			i = slices.Index(at, i)
+		}
 		n = n.add(int64(i)+1, t.line, t.number, t.state)
 	}
 	return n

@@ -36,7 +36,11 @@ func (m *memory) worth(key string, c *throttle.Charge, q throttle.Quota, now tim
 	if r == nil || r.over(now) {
 		return 0, true
 	}
-	worth = int64(q.Left)+grace(c) < r.believed(c, q, now) && now.Sub(r.said.asked) >= burst
+	left := int64(q.Left)
+	if q.Age > 0 && c.Limit.Kind() == throttle.Sliding {
+		left -= r.since(now.Add(-q.Age)) // not known to who said so
+	}
+	worth = left+grace(c) < r.believed(c, q, now) && now.Sub(r.said.asked) >= burst
 	if worth {
 		r.said.asked = now
 	}

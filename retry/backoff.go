@@ -12,10 +12,13 @@ import (
 // itself. It does not bound the wait for a budget that a penalty has closed.
 const LongestWait = 5 * time.Minute
 
-// Backoff is a [retryablehttp.Backoff]. After an answer by which a policy has
-// closed a budget it is 0: the next attempt waits in that budget, with the
-// whole fleet, as long as its context and MaxWait allow, and is refused at once
-// if that is not long enough.
+// Backoff is a [retryablehttp.Backoff]. After an answer by which a policy has closed
+// a budget the next attempt waits in that budget, with the whole fleet, as long as its
+// context and MaxWait allow, and is refused at once if that is not long enough. But a
+// refusal may be told to last for a moment, in a storm that lasts for seconds: so the
+// next attempt comes no earlier than after a back-off, from half of shortest to all of
+// it at first and twice as long after each further attempt, up to longest. What of
+// that is longer than the penalty is waited here.
 //
 // After anything else it is what the answer asks for, as [throttle.RetryAfter]
 // reads it and at most [LongestWait], and a random time on top: up to shortest
@@ -23,14 +26,23 @@ const LongestWait = 5 * time.Minute
 // longest. So callers that failed together do not come back together. After an
 // answer, in a client of [NewClient], all of it ends before the context does.
 func Backoff(shortest, longest time.Duration, attempt int, resp *http.Response) time.Duration {
-	if throttle.PenaltyOf(resp) > 0 {
-		return 0
+	most := ceiling(shortest, longest, attempt)
+	room, bounded := room(resp)
+	if penalty := throttle.PenaltyOf(resp); penalty > throttle.Unheld {
+		d := most/2 + random(most-most/2)
+		if bounded && d >= room-penalty { // for one more attempt there may be time
+			d = random(room - penalty)
+		}
+		if d <= penalty {
+			return 0
+		}
+		return d
 	}
-	stated, more := min(throttle.RetryAfter(resp), LongestWait), ceiling(shortest, longest, attempt)
-	if room, bounded := room(resp); bounded {
-		more = min(more, room-stated)
+	stated := min(throttle.RetryAfter(resp), LongestWait)
+	if bounded {
+		most = min(most, room-stated)
 	}
-	return stated + random(more)
+	return stated + random(most)
 }
 
 // ceiling doubles d as often as there were attempts before, up to longest.

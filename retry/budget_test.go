@@ -59,7 +59,9 @@ func TestPitfall_APrivateSleep(t *testing.T) {
 func TestPenaltyTakesAsLongAsItSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := newUpstream(answer(429, "", "Retry-After", "30"), answer(503, "", "Retry-After", "20"), answer(200, ""))
-		client := retry.NewClient(newTransport(t, up, open))
+		first := open
+		first.Penalty = throttle.RetryAfter
+		client := retry.NewClient(newTransport(t, up, first))
 		require.Equal(t, 200, status(t, client, get(t)))
 		require.Equal(t, []time.Duration{0, 30 * time.Second, 50 * time.Second}, up.seen())
 	})

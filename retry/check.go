@@ -35,8 +35,9 @@ import (
 //     that nothing is ever repeated with an empty body;
 //   - a request that is not idempotent and was redirected: what redirected it
 //     may have acted on it;
-//   - an answer of which a policy says that it is certainly no refusal
-//     ([throttle.PenaltyOf] is negative), whatever its status;
+//   - an answer of which a policy says that it is certainly no refusal, or that a
+//     part was done all the same ([throttle.PenaltyOf] is negative), whatever its
+//     status;
 //   - an answer whose Retry-After is for this request alone to wait out, because
 //     no policy has closed a budget, and which asks for more than [LongestWait] or
 //     than the context allows. The caller gets that answer at once;
@@ -59,7 +60,7 @@ func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 // answered decides about a request that has an answer.
 func answered(ctx context.Context, resp *http.Response) bool {
 	penalty := throttle.PenaltyOf(resp)
-	tooLong := penalty == 0 && throttle.RetryAfter(resp) > LongestWait
+	tooLong := penalty <= throttle.Unheld && throttle.RetryAfter(resp) > LongestWait
 	if penalty < 0 || tooLong || !canWait(ctx, resp, 0) {
 		return false
 	}
@@ -79,7 +80,7 @@ func refused(resp *http.Response) bool {
 // attempt learns that at once.
 func canWait(ctx context.Context, resp *http.Response, d time.Duration) bool {
 	deadline, bounded := ctx.Deadline()
-	return !bounded || throttle.PenaltyOf(resp) > 0 || throttle.RetryAfter(resp)+d < time.Until(deadline)
+	return !bounded || throttle.PenaltyOf(resp) > throttle.Unheld || throttle.RetryAfter(resp)+d < time.Until(deadline)
 }
 
 // repeatable reports whether a request may be sent again after an attempt of

@@ -28,7 +28,9 @@
 // request is repeated at once, and the repeat waits in the budget: in line, as
 // long as its context and MaxWait allow, and not at all, but refused with a
 // *[throttle.LimitError], if that is not long enough; the upstream's answer is
-// dropped then. Nothing sleeps beside the budget. Where no policy speaks for a
+// dropped then. A penalty that is shorter than a usual back-off is not trusted: then
+// [Backoff] waits beside the budget, so that five attempts outlast a storm of seven
+// seconds, whatever its refusals say. Where no policy speaks for a
 // request [Backoff] obeys Retry-After for this one caller, within reason. A wait
 // that the context leaves no time for is not begun: the caller gets the answer,
 // which says more than that time is up.
@@ -50,7 +52,8 @@
 // more than 0, a 200 with a code in its body too. So a Penalty must be 0 for an
 // answer that has granted what was asked; how much that has left of a quota is
 // for [throttle.Policy.Quota] to say. A Penalty of less than 0 says that an answer
-// is certainly no refusal: then it is not repeated, even if it is a 429.
+// is certainly no refusal: then it is not repeated, even if it is a 429. Nor is what
+// was done in part, as [throttle.Policy.Acted] says.
 //
 // # Bodies
 //

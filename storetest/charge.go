@@ -82,6 +82,8 @@ func sentence(c throttle.Charge) string {
 	}[c.Limit.Kind()]
 	per := c.Limit.Per().String()
 	switch {
+	case isOpen(c):
+		return "without a number"
 	case c.Limit.Kind() == throttle.InFlight:
 		return fmt.Sprintf("%d in flight", c.Limit.N())
 	case c.Limit.Kind() == throttle.Bucket:

@@ -11,6 +11,9 @@ import (
 // starts are judged one at a time. It returns a sentence about the first place
 // where the limit is broken, or "".
 func (l *ledger) excess(c throttle.Charge) string {
+	if isOpen(c) {
+		return ""
+	}
 	stays := slices.Clone(l.stays[c.Budget.Key])
 	slices.SortFunc(stays, func(a, b stay) int { return int(a.at - b.at) })
 	if c.Limit.Kind() == throttle.Bucket {

@@ -28,8 +28,10 @@ func (w *world) limit() (throttle.Limit, time.Duration) {
 		return throttle.SlidingWindow(n, per), jitter
 	case r < 63:
 		return throttle.FixedWindow(n, per), jitter
-	case r < 80:
+	case r < 76:
 		return throttle.LeakyBucket(n, per), jitter
+	case r < 83 && w.mood != changing:
+		return throttle.Unlimited(), jitter
 	case r < 93:
 		return throttle.TokenBucket(n, per, w.burst(n)), jitter
 	case w.mood == changing:

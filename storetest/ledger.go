@@ -14,12 +14,15 @@ import (
 type ledger struct {
 	stays  map[[16]byte][]stay
 	closed map[[16]byte]int64 // until when a penalty lasts, or lasted
-	ramp   func(c throttle.Charge, stays []stay, closed int64) ramp
-	gap    func(c throttle.Charge, stays []stay, closed int64) gap
+
+	counted map[[16]byte]bool // some start was under a limit with a number
+
+	ramp func(c throttle.Charge, stays []stay, closed int64) ramp
+	gap  func(c throttle.Charge, stays []stay, closed int64) gap
 }
 
 func newLedger() *ledger {
-	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), ramp: rampOf, gap: gapOf}
+	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), counted: make(map[[16]byte]bool), ramp: rampOf, gap: gapOf}
 }
 
 // earliest returns the first start that every charge of a booking, made now, has
@@ -174,6 +177,8 @@ func over(c throttle.Charge, s stay) int64 {
 		return to
 	case throttle.Bucket:
 		return s.until + drain(c)
+	case throttle.Open:
+		return s.until
 	default:
 		return s.until + int64(s.cost)*pace(c)
 	}
@@ -182,8 +187,9 @@ func over(c throttle.Charge, s stay) int64 {
 // add books a start in every budget, shadow or not.
 func (l *ledger) add(k throttle.Booking, t int64) {
 	for _, c := range k.Charges {
-		if key := c.Budget.Key; !inFlight(c) {
+		if key := c.Budget.Key; !inFlight(c) && (!isOpen(c) || l.isProbe(c, k.Spread, t)) {
 			l.stays[key] = append(l.stays[key], stayOf(c, k.Spread, t))
+			l.counted[key] = l.counted[key] || !isOpen(c)
 		}
 	}
 }
@@ -205,7 +211,7 @@ func (l *ledger) settle(k throttle.Booking, t, now int64, costs []int) {
 	for i, c := range k.Charges {
 		stays, s := l.stays[c.Budget.Key], stayOf(c, k.Spread, t)
 		switch j := slices.Index(stays, s); {
-		case j < 0 || over(c, s) <= now:
+		case j < 0 || over(c, s) <= now || isOpen(c):
 		case costs[i] == 0:
 			l.stays[c.Budget.Key] = slices.Delete(stays, j, j+1)
 		default:
@@ -222,7 +228,11 @@ func (l *ledger) pause(c throttle.Charge, now int64, d time.Duration) {
 	}
 }
 
-// stayOf is what a charge would book at t.
+// stayOf is what a charge would book at t. What an unlimited one costs means nothing.
 func stayOf(c throttle.Charge, spread time.Duration, t int64) stay {
-	return stay{at: t, until: t + micros(spread), cost: c.Cost}
+	s := stay{at: t, until: t + micros(spread), cost: c.Cost}
+	if isOpen(c) {
+		s.cost = 1
+	}
+	return s
 }

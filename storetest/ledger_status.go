@@ -14,7 +14,7 @@ func (l *ledger) status(c throttle.Charge, now int64) throttle.Status {
 		switch {
 		case s.at > now:
 			st.Waiting += s.cost
-		case over(c, s) > now:
+		case over(c, s) > now && !isOpen(c):
 			st.Used += s.cost
 		}
 	}

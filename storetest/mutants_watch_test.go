@@ -205,6 +205,17 @@ var watchMutants = []struct {
 		resumeOf(o, c)
 		o.news(c, true)
 	}}},
+	{"resume remembers who was to go first", "P11_UnlimitedIsResumed", careless{resume: func(o *oracle, c throttle.Charge) {
+		stays := o.ledger.stays[c.Budget.Key]
+		resumeOf(o, c)
+		o.ledger.stays[c.Budget.Key] = stays
+	}}},
+	{"resume of what has a number only", "P11_UnlimitedIsResumed", careless{resume: func(o *oracle, c throttle.Charge) {
+		if !isOpen(c) {
+			resumeOf(o, c)
+		}
+	}}},
+	{"what is unlimited is not watched", "P11_UnlimitedTells", overlooking(func(i int, b throttle.Booking) bool { return !isOpen(b.Charges[i]) })},
 	{"resume of the fleet only", "P11_ResumeOfANode", careless{resume: func(o *oracle, c throttle.Charge) {
 		if !c.Node {
 			resumeOf(o, c)
@@ -220,7 +231,7 @@ func TestEveryCarelessWatchIsCaught(t *testing.T) {
 				s.oracle = newOracle()
 				return s
 			}
-			require.True(t, caught(t, slices.Concat(watchChecks, resumeChecks), m.prefix, careful), "no check %s… failed", m.prefix)
+			require.True(t, caught(t, slices.Concat(watchChecks, resumeChecks, unlimitedChecks), m.prefix, careful), "no check %s… failed", m.prefix)
 		})
 	}
 }

@@ -80,7 +80,7 @@ func (o *oracle) Resume(_ context.Context, c throttle.Charge) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	lifted := o.ledger.closed[c.Budget.Key] > o.clock()
-	delete(o.ledger.closed, c.Budget.Key)
+	o.ledger.resume(c)
 	if lifted {
 		o.lift(c)
 	}

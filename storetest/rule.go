@@ -27,7 +27,7 @@ func fits(c throttle.Charge, others []stay, s stay) bool {
 	case throttle.Bucket:
 		return fitsBucket(c, others, s)
 	default:
-		return true // what is in flight is not booked for later: see line.go
+		return true // unlimited; and what is in flight is not booked for later: see line.go
 	}
 }
 

@@ -47,7 +47,7 @@ func TestChecksAreNamedForAPromise(t *testing.T) {
 }
 
 func mutants() []mutant {
-	return slices.Concat(bookingMutants, bucketMutants, settleMutants, inFlightMutants, reconcileMutants, otherMutants, probeMutants, rampMutants)
+	return slices.Concat(bookingMutants, bucketMutants, settleMutants, inFlightMutants, reconcileMutants, otherMutants, probeMutants, rampMutants, unlimitedMutants)
 }
 
 func TestEveryMutantIsCaughtByName(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 // lineStartChecks are about the lines of those who wait for a start that is beyond
 // the horizon.
 func lineStartChecks() []check {
-	return slices.Concat(waitChecks, waitKindChecks(), waitOrderChecks, waitBudgetChecks, waitChangeChecks, waitLeaveChecks)
+	return slices.Concat(waitChecks, waitKindChecks(), waitOrderChecks, waitBudgetChecks, waitChangeChecks, waitLeaveChecks, unlimitedLineChecks)
 }
 
 // waitChecks are about who gets a place in line.

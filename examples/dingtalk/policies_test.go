@@ -58,10 +58,10 @@ func rowsOf(t *testing.T, a account, url string) []string {
 
 func TestAccountsHaveTheirNumbers(t *testing.T) {
 	real := config{base: "https://oapi.dingtalk.com", edition: "professional", jitter: time.Second}
-	require.Equal(t, []string{"dingtalk-ip 10000/20s 1s", "dingtalk-global 1000000/s 1s", "dingtalk-api 40/s 1s"},
+	require.Equal(t, []string{"dingtalk-ip 10000/20s 1s", "dingtalk-global unlimited 1s", "dingtalk-api 40/s 1s"},
 		rowsOf(t, real.account(), "https://oapi.dingtalk.com"+pathPeople))
 	local := config{base: "http://127.0.0.1:8080", edition: "exclusive"}
-	require.Equal(t, []string{"dingtalk-ip 10000/20s 35ms", "dingtalk-global 1000000/s 35ms", "dingtalk-api 60/s 35ms"},
+	require.Equal(t, []string{"dingtalk-ip 10000/20s 35ms", "dingtalk-global unlimited 35ms", "dingtalk-api 60/s 35ms"},
 		rowsOf(t, local.account(), "http://127.0.0.1:8080"+pathPeople))
 }
 

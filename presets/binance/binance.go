@@ -12,7 +12,7 @@
 //
 //	429                     binance-ip
 //	418, a ban              binance-ip
-//	503 with Retry-After    binance-ip
+//	503, ten in a row       binance-ip
 //
 // For as long as Retry-After says; else until the end that the message prints
 // ("IP banned until 1620286253180"); else for a minute, or two for a 418. Who goes
@@ -43,6 +43,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // Options are what Binance may change, and who is counted as one.
@@ -97,5 +98,5 @@ var refused = feedback.First(
 	feedback.When{Status: []int{429}}.Penalty(feedback.First(
 		feedback.RetryAfter(0), bannedUntil.Penalty, feedback.For(time.Minute),
 	)),
-	feedback.When{Status: []int{503}}.Penalty(feedback.RetryAfter(0)),
+	own.Outage(),
 )

@@ -16,7 +16,8 @@ var beijing = time.FixedZone("UTC+8", 8*60*60)
 const head = 4 << 10
 
 // printed is the end that the old API prints into its messages, by the distance
-// to the answer's Date. Without Date it is of no use: whose clock would it be?
+// to the answer's Date or to the clock of this machine, whichever is shorter.
+// Without Date it is of no use: whose clock would it be?
 var printed = feedback.When{Header: map[string]string{"Date": ""}}.Penalty(feedback.Printed{
 	Fields:  []string{"sub_msg", "errmsg"},
 	Pattern: regexp.MustCompile(`(?:处罚|限制)将在 *(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) *结束`),

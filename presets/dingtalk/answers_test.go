@@ -123,3 +123,14 @@ func TestNewAnswers(t *testing.T) {
 	}
 	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), cases)
 }
+
+// TestAnEndWhoseDateIsHoursLate: the clock of this machine says that it is near.
+func TestAnEndWhoseDateIsHoursLate(t *testing.T) {
+	// Beijing's eight o'clock is the bubble's midnight.
+	const text = "从 2000-01-01 08:00:00 到 2000-01-01 08:00:01 请求总次数超过 20 次, 限制将在 2000-01-01 08:00:02 结束"
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), []presettest.Case{{
+		Name: "three hours", Request: listSub, Header: presettest.Header{"Date": "Fri, 31 Dec 1999 21:00:00 GMT"},
+		Answers: `{"errcode":88,"sub_code":"90002","sub_msg":"` + text + `"}`,
+		Closes:  closed{"dingtalk-global": 3 * time.Second},
+	}})
+}

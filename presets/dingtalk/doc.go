@@ -16,7 +16,7 @@
 //	dingtalk-company                          company
 //	dingtalk-company-api                      company and API
 //	dingtalk-global                           API
-//	dingtalk-month        5,000/month         company, metered APIs
+//	dingtalk-month        the edition's       company, metered APIs
 //	dingtalk-robot        20/m                robot's token
 //	dingtalk-webhooks                         company, robots
 //
@@ -34,7 +34,7 @@
 //
 // What is closed is closed for the whole fleet. Where an answer of the old API
 // prints the end, that counts in place of the time here; it is compared with the
-// answer's Date.
+// answer's Date and with the clock of the machine, and the shorter time counts.
 //
 //	the ban, below                             dingtalk-ip           5m or more
 //	90001                                      dingtalk-ip           1s
@@ -64,8 +64,8 @@
 // Without [Options.ISV] the codes of vendors and suites close the row whose budget
 // is then the same: the company's or the application's.
 //
-// Rows without a number let a million a second through; answers close them all the
-// same. All windows slide, because nobody knows which of DingTalk's are fixed.
+// Rows without a number are unlimited: they hold nothing until an answer closes
+// them, and cost next to nothing. All windows slide, because nobody knows which of DingTalk's are fixed.
 // The numbers per minute that the documentation had until about 2023 (1,500 calls
 // of an application to an API) are not in it any more: their codes are obeyed, but
 // nothing is counted. Whoever wants to changes the Limit of the returned row.
@@ -104,7 +104,9 @@
 // upgrade (official [4]). The row closes until then, but never for longer than
 // [throttle.MaxPenalty]: once a day a request is sent and refused again. Callers
 // whose deadline or [throttle.Config.MaxWait] is earlier are refused at once.
-// [throttle.Limiter.Resume] opens the budget after an upgrade. Only what
+// [throttle.Limiter.Resume] opens the budget after an upgrade. The month is counted
+// here only if [Options.Edition] names the edition; then a call that is too many waits
+// until the 1st, and [throttle.Config.Observe] is told so at once. Only what
 // [Options.Metered] says counts, and other applications of the company count too:
 // what they spend is known when DingTalk says so.
 //

@@ -24,11 +24,11 @@ func Example() {
 	}
 	// Output:
 	// dingtalk-ip 10000/20s
-	// dingtalk-global 1000000/s
+	// dingtalk-global unlimited
 	// dingtalk-robot 20/m
-	// dingtalk-webhooks 1000000/s
+	// dingtalk-webhooks unlimited
 	// dingtalk-api 40/s
-	// dingtalk-app 1000000/s
-	// dingtalk-company 1000000/s
-	// dingtalk-company-api 1000000/s
+	// dingtalk-app unlimited
+	// dingtalk-company unlimited
+	// dingtalk-company-api unlimited
 }

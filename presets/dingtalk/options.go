@@ -9,11 +9,10 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// An Edition is what a company has bought. Numbers that are 0 are those of the
-// standard edition.
+// An Edition is what a company has bought.
 type Edition struct {
-	PerSecond int // calls in a second, per application and API
-	PerMonth  int // metered calls of the whole company in a month; negative: not counted here
+	PerSecond int // calls in a second, per application and API; 0: those of the standard edition
+	PerMonth  int // metered calls of the whole company in a month; 0: not counted here
 }
 
 // The editions. The second numbers of the larger two are older than the standard
@@ -27,7 +26,10 @@ var (
 // Options says whose limits count, and what they are. The zero value is one
 // application of one company with the standard edition, behind one address.
 type Options struct {
-	// Edition is what the company has bought. Defaults to Standard.
+	// Edition is what the company has bought. Name it, Standard too, to have the
+	// month counted: what is beyond it waits until the 1st. Defaults to the zero
+	// Edition: the standard one's calls in a second, and no month but what answers
+	// say.
 	Edition Edition
 
 	// App is the application's id: its app key, or the suite key of an ISV.
@@ -89,7 +91,6 @@ const everyHost = "*.dingtalk.com"
 // withDefaults fills in what was left out.
 func (o Options) withDefaults() Options {
 	o.Edition.PerSecond = cmp.Or(o.Edition.PerSecond, Standard.PerSecond)
-	o.Edition.PerMonth = cmp.Or(o.Edition.PerMonth, Standard.PerMonth)
 	o.IPLimit = cmp.Or(o.IPLimit, 10_000)
 	o.Ban = cmp.Or(o.Ban, 5*time.Minute)
 	o.PerSuite = cmp.Or(o.PerSuite, 40)

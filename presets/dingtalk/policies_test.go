@@ -34,6 +34,30 @@ func TestRequestsMeetTheirRows(t *testing.T) {
 	}
 }
 
+// TestACallBooksOnlyLimitsThatExist counts the rows that have a number, of those that a call
+// meets. The others cost nothing until an answer closes them.
+func TestACallBooksOnlyLimitsThatExist(t *testing.T) {
+	for name, c := range map[string]struct {
+		options      dingtalk.Options
+		meets, books int
+	}{
+		"a company": {dingtalk.Options{}, 6, 2},
+		"a vendor":  {dingtalk.Options{ISV: "vendor"}, 12, 2},
+	} {
+		rows := dingtalk.Policies(c.options)
+		all, books := limits(rows), 0
+		meets := presettest.Rows(t, rows, presettest.Request(t, contact, nil))
+		for _, row := range meets {
+			if all[row].Kind() != throttle.Open {
+				books++
+				require.Less(t, all[row].N(), 1_000_000, row)
+			}
+		}
+		require.Len(t, meets, c.meets, name)
+		require.Equal(t, c.books, books, name)
+	}
+}
+
 // limits returns the limits of rows by name.
 func limits(rows []policy) map[string]throttle.Limit {
 	all := make(map[string]throttle.Limit)
@@ -51,13 +75,14 @@ func TestNumbers(t *testing.T) {
 		ip, month string
 		perSecond string
 	}{
-		{dingtalk.Options{}, "10000/20s", month(5_000).String(), "20/s"},
+		{dingtalk.Options{}, "10000/20s", "unlimited", "20/s"},
+		{dingtalk.Options{Edition: dingtalk.Edition{PerSecond: 30}}, "10000/20s", "unlimited", "30/s"},
 		{dingtalk.Options{Edition: dingtalk.Standard}, "10000/20s", month(5_000).String(), "20/s"},
 		{dingtalk.Options{Edition: dingtalk.Professional}, "10000/20s", month(500_000).String(), "40/s"},
 		{dingtalk.Options{Edition: dingtalk.Exclusive, IPLimit: 8_000}, "8000/20s", month(5_500_000).String(), "60/s"},
 		{dingtalk.Options{Edition: dingtalk.Edition{PerMonth: 10_000}}, "10000/20s", month(10_000).String(), "20/s"},
-		{dingtalk.Options{Edition: dingtalk.Edition{PerMonth: -1}}, "10000/20s", "1000000/s", "20/s"},
-		{dingtalk.Options{ISV: "vendor"}, "10000/20s", "1000000/s", "1000000/s"},
+		{dingtalk.Options{Edition: dingtalk.Edition{PerMonth: -1}}, "10000/20s", "unlimited", "20/s"},
+		{dingtalk.Options{ISV: "vendor"}, "10000/20s", "unlimited", "unlimited"},
 	} {
 		all := limits(dingtalk.Policies(c.options))
 		require.Equal(t, c.ip, all["dingtalk-ip"].String())

@@ -29,7 +29,11 @@
 // tenth of PerHour, or more than ten times as much, speaks of another caller, and
 // is not believed: 60 is what an address has without a token.
 //
-// A request is in flight until the body of its answer is closed.
+// A request is in flight until the body of its answer is closed. Uploads, to
+// uploads.github.com, are requests of REST like others.
+//
+// A 304 costs nothing under the primary limit if its request had an Authorization. One
+// that is added below the Transport is not seen.
 //
 // # Refusals
 //
@@ -44,6 +48,10 @@
 // An answer of another resource does not lower core, to which its request is
 // charged, but a refusal closes it: GitHub asks to stay away.
 //
+// GraphQL may refuse with status 200: its message then stands in the errors. If
+// there are data too, and the request may be a mutation, the account is closed but the
+// request is not repeated.
+//
 // A secondary refusal closes all requests of the account, through
 // github-in-flight, because it does not say which of the limits it was, and going
 // on may get an integration banned.
@@ -53,8 +61,8 @@
 // 90 seconds of CPU in 60 seconds, which nobody can count from outside: space
 // costly queries out. Resources other than the four. The points that a
 // GraphQL query costs under the primary limit: it is counted as one, and the
-// headers correct it. Refusals of GraphQL with status 200: the headers close the
-// row then.
+// headers correct it. Primary refusals of GraphQL with status 200: the headers
+// close the row then, and the request is not repeated.
 //
 // # Sources
 //
@@ -65,8 +73,12 @@
 //   - observed: secondary refusals without any header:
 //     https://github.com/gofri/go-github-ratelimit/issues/29, and wordings that
 //     changed: issues 14 and 15 there.
-//   - from common use: hosts and paths, the names of resources.
-//   - inferred: which rows a refusal closes, what creates content, and when an
+//   - official: what is unchanged is free, secondary refusals of GraphQL with status
+//     200 (the same page, and that on GraphQL's limits).
+//   - from common use: hosts and paths, also those of an Enterprise Server, and the
+//     names of resources.
+//   - inferred: where in a 200 the message stands, what uploads count for, which rows
+//     a refusal closes, what creates content, and when an
 //     x-ratelimit-limit is another caller's.
 package github
 
@@ -103,39 +115,48 @@ type Options struct {
 	// pull requests. Defaults to nil: each POST and PUT, and of GraphQL each
 	// mutation.
 	Creates func(*http.Request) bool
+
+	// Host is that of an Enterprise Server, "github.example.com", whose API lies
+	// below /api/ and which has budgets of its own. Its limits are what its
+	// administrator has set: tell PerHour. Defaults to "": github.com.
+	Host string
 }
 
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
+	all, queries, site := "{service}.github.com/", "api.github.com/graphql", "github.com"
+	if o.Host != "" {
+		all, queries, site = o.Host+"/api/", o.Host+"/api/graphql", o.Host
+	}
 	return []throttle.Policy{
 		{
-			Name: "github-primary", Match: "api.github.com/", Key: throttle.Join(o.Account, resource),
-			Limit: throttle.PerHour(o.PerHour), Penalty: primary, Quota: o.left,
+			Name: "github-primary", Match: all, Key: throttle.Join(o.Account, o.resource), Cost: o.calls,
+			Limit: throttle.PerHour(o.PerHour), Penalty: own.Penalty(o.calls, primary), Quota: own.Quota(o.calls, o.left), Settle: unchanged,
 		},
 		{
-			Name: "github-in-flight", Match: "api.github.com/", Key: o.Account,
-			Limit: throttle.Concurrency(100), Penalty: secondary,
+			Name: "github-in-flight", Match: all, Key: o.Account, Cost: o.calls,
+			Limit: throttle.Concurrency(100), Penalty: own.Penalty(o.calls, o.secondary()), Acted: o.acted,
 		},
 		{
-			Name: "github-points", Match: "api.github.com/", Key: o.Account, Cost: restPoints,
-			Limit: throttle.PerMinute(900), Penalty: own.Penalty(restPoints, secondary),
+			Name: "github-points", Match: all, Key: o.Account, Cost: o.restPoints,
+			Limit: throttle.PerMinute(900), Penalty: own.Penalty(o.restPoints, o.secondary()),
 		},
 		{
-			Name: "github-graphql-points", Match: "api.github.com/graphql", Key: o.Account, Cost: graphqlPoints,
-			Limit: throttle.PerMinute(2000), Penalty: secondary,
+			Name: "github-graphql-points", Match: queries, Key: o.Account, Cost: graphqlPoints,
+			Limit: throttle.PerMinute(2000), Penalty: o.secondary(), Acted: o.acted,
 		},
 		{
-			Name: "github-content-minute", Match: "api.github.com/", Key: o.Account, Cost: o.creations,
+			Name: "github-content-minute", Match: all, Key: o.Account, Cost: o.creations,
 			Limit: throttle.PerMinute(80), Penalty: throttle.NoPenalty,
 		},
 		{
-			Name: "github-content-hour", Match: "api.github.com/", Key: o.Account, Cost: o.creations,
+			Name: "github-content-hour", Match: all, Key: o.Account, Cost: o.creations,
 			Limit: throttle.PerHour(500), Penalty: throttle.NoPenalty,
 		},
 		{
-			Name: "github-oauth", Match: "POST github.com/login/oauth/access_token",
+			Name: "github-oauth", Match: "POST " + site + "/login/oauth/access_token",
 			Limit: throttle.PerHour(2000), Penalty: throttle.RetryAfter,
 		},
 	}
@@ -145,15 +166,18 @@ func (o Options) withDefaults() Options {
 	if o.Account == nil {
 		o.Account = throttle.Header("Authorization")
 	}
+	if host := o.Host; host != "" {
+		o.Account = throttle.Join(func(*http.Request) string { return host }, o.Account)
+	}
 	if o.Creates == nil {
-		o.Creates = creates
+		o.Creates = o.creates
 	}
 	o.PerHour = cmp.Or(o.PerHour, User)
 	return o
 }
 
 func (o Options) creations(r *http.Request) int {
-	if !o.Creates(r) {
+	if o.calls(r) == 0 || !o.Creates(r) {
 		return 0
 	}
 	return 1

@@ -2,6 +2,7 @@ package github_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,33 @@ func TestRefusals(t *testing.T) {
 			Closes: closes{"github-in-flight": time.Minute, "github-graphql-points": time.Minute},
 		},
 		{
+			Name: "secondary, GraphQL, in a success", Request: graphql, Body: `{"query":"query { viewer { login } }"}`,
+			Header: header{"Content-Type": "application/json", "Retry-After": "90"}, Answers: secondary,
+			Closes: closes{"github-in-flight": 90 * time.Second, "github-graphql-points": 90 * time.Second},
+		},
+		{
+			Name: "secondary, GraphQL, among the errors of a success", Request: graphql, Body: `{"query":"query { viewer { login } }"}`,
+			Header:  header{"Content-Type": "application/json"},
+			Answers: `{"data":null,"errors":[{"message":"Not found"},{"message":"You have exceeded a secondary rate limit."}]}`,
+			Closes:  closes{"github-in-flight": time.Minute, "github-graphql-points": time.Minute},
+		},
+		{
+			Name: "secondary, GraphQL, a query in part", Request: graphql, Body: `{"query":"query { viewer { login } }"}`,
+			Header:  header{"Content-Type": "application/json"},
+			Answers: `{"data":{"viewer":null},"errors":[{"message":"You have exceeded a secondary rate limit."}]}`,
+			Closes:  closes{"github-in-flight": time.Minute, "github-graphql-points": time.Minute},
+		},
+		{
+			Name: "secondary, GraphQL, a mutation in part", NoRefusal: true, Request: graphql, Body: `{"query":"mutation { a b }"}`,
+			Header:  header{"Content-Type": "application/json"},
+			Answers: `{"data":{"a":{},"b":null},"errors":[{"message":"You have exceeded a secondary rate limit."}]}`,
+			Closes:  closes{"github-in-flight": time.Minute, "github-graphql-points": time.Minute},
+		},
+		{
+			Name: "secondary, an upload", Request: "POST https://uploads.github.com/repos/octocat/hello/releases/1/assets?name=a", Status: 403,
+			Answers: secondary, Closes: rest(time.Minute),
+		},
+		{
 			Name: "tokens", Request: "POST https://github.com/login/oauth/access_token", Status: 429,
 			Header: header{"Retry-After": "60"}, Closes: closes{"github-oauth": time.Minute},
 		},
@@ -118,6 +146,9 @@ func TestNoRefusals(t *testing.T) {
 			Name: "a permission that quotes it", Request: issues, Status: 403,
 			Answers: `{"message":"Forbidden","errors":[{"message":"secondary rate limit"}]}`,
 		},
+		{Name: "a comment about it, by GraphQL", Request: graphql, Header: header{"Content-Type": "application/json"},
+			Answers: `{"data":{"message":"secondary rate limit","errors":[{"message":"secondary rate limit"}]}}`},
+		{Name: "another host's refusal", Request: "https://codeload.github.com/octocat/hello/zip/main", Status: 429, Answers: secondary},
 		{Name: "out of a cache", Request: issues, Header: and(counted("core", "0"), "Age", "60")},
 		{Name: "an outage that says when", Request: issues, Status: 503, Header: header{"Retry-After": "60"}},
 	})
@@ -130,6 +161,59 @@ func TestTheLastOne(t *testing.T) {
 		Name: "none left", Request: issues, Header: counted("core", "0"), Answers: "[]",
 		Left: left{"github-primary": {Left: 0, Reset: reset}},
 	}})
+}
+
+// TestUnchanged: a 304 is free under the primary limit for who has a token.
+func TestUnchanged(t *testing.T) {
+	conditional := header{"If-None-Match": `"a"`, "Authorization": "Bearer a"}
+	presettest.Run(t, github.Policies(github.Options{}), []presettest.Case{
+		{Name: "free", Request: issues, Sends: conditional, Status: 304, Costs: map[string]int{"github-primary": 0}},
+		{Name: "changed", Request: issues, Sends: conditional, Answers: "[]"},
+		{Name: "without a token", Request: issues, Sends: header{"If-None-Match": `"a"`}, Status: 304},
+	})
+}
+
+// TestHost: an Enterprise Server has the same API in another place.
+func TestHost(t *testing.T) {
+	policies := github.Policies(github.Options{Host: "github.example.com"})
+	all := []string{"github-primary", "github-in-flight"}
+	for line, more := range map[string][]string{
+		"https://github.example.com/api/v3/repos/octocat/hello/issues":      {"github-points"},
+		"POST https://github.example.com/api/v3/repos/o/h/issues":           {"github-points", "github-content-minute", "github-content-hour"},
+		"POST https://github.example.com/api/uploads/repos/o/h/releases/1":  {"github-points", "github-content-minute", "github-content-hour"},
+		"POST https://github.example.com/api/graphql":                       {"github-graphql-points"},
+		"POST https://github.example.com/login/oauth/access_token":          nil,
+		"https://github.example.com/octocat/hello":                          nil,
+		"https://api.github.com/repos/octocat/hello/issues":                 nil,
+		"https://elsewhere.github.example.com/api/v3/repos/octocat/hello/x": nil,
+	} {
+		var want []string
+		switch {
+		case strings.HasSuffix(line, "access_token"):
+			want = []string{"github-oauth"}
+		case more != nil:
+			want = slices.Concat(all, more)
+		}
+		require.Equal(t, want, presettest.Rows(t, policies, presettest.Request(t, line, nil)), line)
+	}
+	primary := func(o github.Options, line string) string {
+		return presettest.Budget(t, github.Policies(o), "github-primary", presettest.Request(t, line, nil))
+	}
+	server := github.Options{Host: "github.example.com"}
+	require.NotEqual(t, primary(server, "https://github.example.com/api/v3/user"), primary(server, "https://github.example.com/api/v3/search/issues?q=x"))
+	require.NotEqual(t, primary(server, "https://github.example.com/api/v3/user"), primary(github.Options{}, "https://api.github.com/user"))
+}
+
+// TestUploads are requests of REST.
+func TestUploads(t *testing.T) {
+	policies := github.Policies(github.Options{})
+	upload := presettest.Request(t, "POST https://uploads.github.com/repos/octocat/hello/releases/1/assets?name=a", nil)
+	require.Equal(t, map[string]int{
+		"github-primary": 1, "github-in-flight": 1, "github-points": 5, "github-content-minute": 1, "github-content-hour": 1,
+	}, presettest.Costs(t, policies, upload))
+	for _, row := range []string{"github-primary", "github-points"} {
+		require.Equal(t, presettest.Budget(t, policies, row, presettest.Request(t, issues, nil)), presettest.Budget(t, policies, row, upload))
+	}
 }
 
 // TestAnotherCaller: what is left of another caller's hour says nothing.
@@ -185,6 +269,7 @@ func TestCosts(t *testing.T) {
 		{graphql, `{"query":"` + strings.Repeat(" ", 64<<10) + `"}`, creating(gql(5))},
 		{"POST https://github.com/login/oauth/access_token", "", map[string]int{"github-oauth": 1}},
 		{"https://github.com/octocat/hello", "", map[string]int{}},
+		{"https://codeload.github.com/octocat/hello/zip/main", "", map[string]int{}},
 	} {
 		got := presettest.Costs(t, policies, presettest.Request(t, c.request, strings.NewReader(c.body)))
 		require.Equal(t, c.want, got, "%s %.60s", c.request, c.body)

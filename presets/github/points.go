@@ -1,21 +1,37 @@
 package github
 
 import (
-	"bytes"
-	"io"
 	"net/http"
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/graphql"
 )
 
 // mutationPoints is what a request costs that may change something.
 const mutationPoints = 5
 
+// calls is the cost of a request: the hosts beside the API's are free.
+func (o Options) calls(r *http.Request) int {
+	if host := throttle.Host(r); o.Host == "" && host != "api.github.com" && host != "uploads.github.com" {
+		return 0
+	}
+	return 1
+}
+
+// path is the path of the API, as on api.github.com.
+func (o Options) path(r *http.Request) string {
+	path := throttle.Path(r)
+	if o.Host == "" {
+		return path
+	}
+	return "/" + strings.TrimPrefix(strings.TrimPrefix(path, "/api/"), "v3/")
+}
+
 // resource names what GitHub counts apart under the primary limit, as in
 // x-ratelimit-resource.
-func resource(r *http.Request) string {
-	switch path := throttle.Path(r); {
+func (o Options) resource(r *http.Request) string {
+	switch path := o.path(r); {
 	case path == "/graphql":
 		return "graphql"
 	case path == "/search/code":
@@ -26,11 +42,11 @@ func resource(r *http.Request) string {
 	return "core"
 }
 
-func isGraphQL(r *http.Request) bool { return resource(r) == "graphql" }
+func (o Options) isGraphQL(r *http.Request) bool { return o.resource(r) == "graphql" }
 
 // restPoints is the cost under the points of REST.
-func restPoints(r *http.Request) int {
-	if isGraphQL(r) {
+func (o Options) restPoints(r *http.Request) int {
+	if o.calls(r) == 0 || o.isGraphQL(r) {
 		return 0
 	}
 	switch throttle.Method(r) {
@@ -42,36 +58,16 @@ func restPoints(r *http.Request) int {
 
 // graphqlPoints is the cost under the points of GraphQL.
 func graphqlPoints(r *http.Request) int {
-	if mutates(r) {
+	if graphql.Mutates(r) {
 		return mutationPoints
 	}
 	return 1
 }
 
 // creates is what Options.Creates defaults to.
-func creates(r *http.Request) bool {
-	if isGraphQL(r) {
-		return mutates(r)
+func (o Options) creates(r *http.Request) bool {
+	if o.isGraphQL(r) {
+		return graphql.Mutates(r)
 	}
 	return r.Method == http.MethodPost || r.Method == http.MethodPut
-}
-
-// longestQuery is how much of a query is looked at: one that is longer counts as
-// a mutation.
-const longestQuery = 64 << 10
-
-// mutates reports whether a GraphQL request may be a mutation. It looks at a
-// copy of the body. A query that only mentions the word costs too much, which is
-// safe.
-func mutates(r *http.Request) bool {
-	if r.GetBody == nil {
-		return r.Body != nil && r.Body != http.NoBody
-	}
-	body, err := r.GetBody()
-	if err != nil {
-		return true
-	}
-	defer body.Close()
-	text, err := io.ReadAll(io.LimitReader(body, longestQuery+1))
-	return err != nil || len(text) > longestQuery || bytes.Contains(text, []byte("mutation"))
 }

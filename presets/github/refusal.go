@@ -8,6 +8,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/graphql"
 	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
@@ -23,22 +24,55 @@ var (
 		feedback.For(time.Minute),
 	)))
 
-	// saysSecondary is the part of the message that has stayed the same.
-	saysSecondary = feedback.Codes{
-		Fields:  []string{"message"},
-		Pattern: regexp.MustCompile(`(?i)secondary rate limit`),
-		Lasts:   map[string]time.Duration{"secondary rate limit": time.Minute},
-		End:     feedback.RetryAfter(0),
-	}.Penalty
+	saysSecondary = ofMessage("message")
 
-	// secondary closes an account.
-	secondary = own.Refusals(refused.Penalty(feedback.First(
+	// refusedSecondary closes an account.
+	refusedSecondary = refused.Penalty(feedback.First(
 		saysSecondary,
 		spent.Penalty(feedback.For(feedback.No)),
 		feedback.When{Header: map[string]string{"Retry-After": ""}}.Penalty(feedback.RetryAfter(time.Minute)),
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.For(time.Minute)),
-	)))
+	))
+
+	// succeededSecondary does, too, for GraphQL.
+	succeededSecondary = feedback.When{Status: []int{http.StatusOK}}.Penalty(ofMessage("message", "errors.*.message"))
 )
+
+// ofMessage knows a secondary refusal by the part of its message that has stayed the
+// same.
+func ofMessage(fields ...string) feedback.Penalty {
+	return feedback.Codes{
+		Fields:  fields,
+		Pattern: regexp.MustCompile(`(?i)secondary rate limit`),
+		Lasts:   map[string]time.Duration{"secondary rate limit": time.Minute},
+		End:     feedback.RetryAfter(0),
+	}.Penalty
+}
+
+// secondary closes an account.
+func (o Options) secondary() feedback.Penalty {
+	return own.Refusals(func(resp *http.Response) time.Duration {
+		if resp.Request != nil && o.isGraphQL(resp.Request) {
+			if d := succeededSecondary(resp); d > 0 {
+				return d
+			}
+		}
+		return refusedSecondary(resp)
+	})
+}
+
+// acted reports whether a refused mutation was done in part.
+func (o Options) acted(resp *http.Response) bool {
+	return resp.Request != nil && o.isGraphQL(resp.Request) && graphql.Acted(resp)
+}
+
+// unchanged is the cost of an answer: what is unchanged is free for who has a token.
+func unchanged(resp *http.Response) int {
+	if resp.StatusCode == http.StatusNotModified && resp.Request != nil && resp.Request.Header.Get("Authorization") != "" {
+		return 0
+	}
+	return -1
+}
 
 var remaining = feedback.Headers{
 	Remaining: "X-RateLimit-Remaining",
@@ -47,7 +81,7 @@ var remaining = feedback.Headers{
 
 // left is what is left of a resource.
 func (o Options) left(resp *http.Response) (throttle.Quota, bool) {
-	if resp.Request == nil || !ofResource(resp) || !o.ofCaller(resp) {
+	if resp.Request == nil || !o.ofResource(resp) || !o.ofCaller(resp) {
 		return throttle.Quota{}, false
 	}
 	return remaining.Quota(resp)
@@ -55,9 +89,9 @@ func (o Options) left(resp *http.Response) (throttle.Quota, bool) {
 
 // ofResource reports whether an answer speaks of the resource whose budget its
 // request was charged to.
-func ofResource(resp *http.Response) bool {
+func (o Options) ofResource(resp *http.Response) bool {
 	name := resp.Header.Get("X-RateLimit-Resource")
-	return name == "" || name == resource(resp.Request)
+	return name == "" || name == o.resource(resp.Request)
 }
 
 // ofCaller reports whether an answer speaks of somebody who may have PerHour: 60
@@ -65,5 +99,5 @@ func ofResource(resp *http.Response) bool {
 // small for everybody.
 func (o Options) ofCaller(resp *http.Response) bool {
 	limit, err := strconv.Atoi(resp.Header.Get("X-RateLimit-Limit"))
-	return err != nil || resource(resp.Request) != "core" || limit >= o.PerHour/10 && limit/10 <= o.PerHour
+	return err != nil || o.resource(resp.Request) != "core" || limit >= o.PerHour/10 && limit/10 <= o.PerHour
 }

@@ -28,5 +28,5 @@ var soon = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Second}.Penalt
 var burstRefused = own.Refusals(feedback.First(
 	refused(feedback.For(feedback.No), "jira-quota-global-based", "jira-quota-tenant-based", "jira-per-issue-on-write"),
 	feedback.When{Status: []int{429}}.Penalty(soon),
-	feedback.When{Status: []int{503}}.Penalty(feedback.RetryAfter(0)),
+	own.Outage(),
 ))

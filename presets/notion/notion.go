@@ -6,8 +6,8 @@
 //	notion-workspace    what a workspace's connections share: not published
 //	notion-endpoint     what some endpoints allow: not published
 //
-// A row whose limit is not published never holds a request by itself. It is
-// there to be closed.
+// A row whose limit is not published is unlimited: it never holds a request by
+// itself. It is there to be closed.
 //
 // # What closes what
 //
@@ -20,7 +20,8 @@
 //	public_api_endpoint_rate_limit        notion-endpoint
 //	public_api_request_blocked            notion-connection
 //	any other reason, or none             notion-connection
-//	status 529, or 503, with Retry-After  notion-connection
+//	status 529 with Retry-After           notion-connection
+//	status 503, ten in a row              notion-connection
 //
 // A blocked connection is not helped by waiting, says Notion. Closing it means
 // that callers with a deadline are refused at once, and that one request an hour
@@ -57,9 +58,6 @@ const (
 	Enterprise = 600
 )
 
-// unpublished stands for a limit that only answers know: more than anybody sends.
-var unpublished = throttle.PerMinute(1_000_000_000)
-
 // Options are what a workspace's plan changes, and who is counted as one.
 type Options struct {
 	// PerMinute is what the workspace's plan allows each connection in a
@@ -94,11 +92,11 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "notion-workspace", Match: "api.notion.com/", Key: o.Workspace,
-			Limit: unpublished, Penalty: refused("public_api_space_request_rate_limit"),
+			Limit: throttle.Unlimited(), Penalty: refused("public_api_space_request_rate_limit"),
 		},
 		{
 			Name: "notion-endpoint", Match: "api.notion.com/", Key: throttle.Join(o.Connection, endpoint),
-			Limit: unpublished, Penalty: refused("public_api_endpoint_rate_limit"),
+			Limit: throttle.Unlimited(), Penalty: refused("public_api_endpoint_rate_limit"),
 		},
 	}
 }
@@ -129,7 +127,8 @@ var connectionRefused = own.Refusals(feedback.First(
 		}.Penalty,
 		feedback.RetryAfter(time.Minute),
 	)),
-	feedback.When{Status: []int{529, 503}}.Penalty(feedback.RetryAfter(0)),
+	feedback.When{Status: []int{529}}.Penalty(feedback.RetryAfter(0)),
+	own.Outage(),
 ))
 
 // endpoint is a [throttle.Policy.Key]: the method, and the path without its ids,

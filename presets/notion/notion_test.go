@@ -170,6 +170,6 @@ func Example() {
 	}
 	// Output:
 	// notion-connection 600/m
-	// notion-workspace 1000000000/m
-	// notion-endpoint 1000000000/m
+	// notion-workspace unlimited
+	// notion-endpoint unlimited
 }

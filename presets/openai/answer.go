@@ -46,7 +46,7 @@ var requestsRefused = feedback.First(
 		}.Penalty,
 		wait,
 	))),
-	feedback.When{Status: []int{503}}.Penalty(feedback.RetryAfter(0)),
+	own.Outage(),
 )
 
 // left reads what is left of requests or tokens. The bucket fills all the time,

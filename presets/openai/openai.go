@@ -14,11 +14,11 @@
 // usage in the answer replaces the estimate, but does not undo what was reserved.
 // Refused requests count too.
 //
-// To know the model and the tokens asked for, the first 64 KB of the request's
+// To know the model and the tokens asked for, the first 32 MB of the request's
 // body are read, if it is JSON, from a copy: that of [http.Request.GetBody], which
 // requests made of a byte slice, a string or a bytes.Buffer have. Without it all
-// models share one budget. What stands behind the 64 KB is not found: put "model"
-// and "max_tokens" before "messages", or set [Options.Model] and [Options.Cost].
+// models share one budget: set [Options.Model] and [Options.Cost] then. Where the
+// fields stand in the body does not matter.
 //
 // Models whose numbers differ need a [throttle.Transport] each, because a request
 // meets all rows of one. They may have the same Store: the budgets are different
@@ -29,7 +29,7 @@
 //	429, error.type tokens               openai-tokens
 //	429, insufficient_quota              nothing
 //	any other 429                        openai-requests
-//	503 with Retry-After                 openai-requests
+//	503, ten in a row                    openai-requests
 //
 // insufficient_quota is about money and not about pace. Waiting does not help, and
 // a budget that is closed would still be closed when the bill is paid: so the
@@ -70,7 +70,8 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// unpublished stands for a limit that only answers know: more than anybody sends.
+// unpublished is the number of rows until an answer says what is left of them: more than
+// anybody sends. It is a number, because what has none cannot be lowered.
 const unpublished = 1_000_000_000
 
 // Options are what an account's tier changes, and who is counted as one.

@@ -3,75 +3,58 @@ package openai
 import (
 	"encoding/json"
 	"io"
-	"iter"
 	"net/http"
 	"strings"
+
+	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
 )
 
-// head is how much of a request's body is looked at. What stands behind a long
-// conversation or a picture is not found.
-const head = 64 << 10
-
-// members yields those of the JSON object in the head of a request's body. It
-// reads a copy, and no further than it is asked to: the body itself is the base's.
-func members(r *http.Request) iter.Seq2[string, json.RawMessage] {
-	return func(yield func(string, json.RawMessage) bool) {
-		if r.GetBody == nil || !isJSON(r) {
-			return
-		}
-		body, err := r.GetBody()
-		if err != nil {
-			return
-		}
-		defer body.Close()
-
-		d := json.NewDecoder(io.LimitReader(body, head))
-		if begin, _ := d.Token(); begin != json.Delim('{') {
-			return
-		}
-		for d.More() {
-			var value json.RawMessage
-			name, _ := d.Token()
-			text, ok := name.(string)
-			if !ok || d.Decode(&value) != nil || !yield(text, value) {
-				return // OpenAI says what is wrong with it
-			}
-		}
+// asks yields the members of the JSON object in a request's body that are no objects
+// and no arrays. It reads a copy: the body itself is the base's.
+func asks(r *http.Request, yield func(name string, value []byte) bool) {
+	if !isJSON(r) {
+		return
 	}
+	reqbody.Look(r, func(body io.Reader) {
+		members(body, func(name, value []byte) bool { return yield(string(name), value) })
+	})
 }
 
 func isJSON(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
 }
 
-// model is the default of [Options.Model]; "" if the head does not say.
+// model is the default of [Options.Model]; "" if the body does not say. It may stand
+// behind the messages, and SDKs put it there.
 func model(r *http.Request) (name string) {
-	for field, value := range members(r) {
-		if field == "model" {
-			_ = json.Unmarshal(value, &name)
-			break
+	asks(r, func(field string, value []byte) bool {
+		if field != "model" {
+			return true
 		}
-	}
+		_ = json.Unmarshal(value, &name) // OpenAI says what is wrong with it
+		return false
+	})
 	return name
 }
 
-// reserved is how many tokens may be written, as far as the head says. The
+// reserved is how many tokens may be written, as far as the body says. The
 // endpoints have different names for the most.
 func reserved(r *http.Request) int {
 	most, n := 0, 1
-	for field, value := range members(r) {
+	asks(r, func(field string, value []byte) bool {
 		switch field {
 		case "max_tokens", "max_completion_tokens", "max_output_tokens":
 			most = max(most, number(value))
 		case "n":
 			n = max(n, number(value))
 		}
-	}
+		return true
+	})
 	return most * n
 }
 
 // number returns a count, and 0 for what is none.
-func number(value json.RawMessage) (n int) {
+func number(value []byte) (n int) {
 	if json.Unmarshal(value, &n) != nil {
 		return 0
 	}

@@ -1,6 +1,7 @@
 package openai_test
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/openai"
 )
@@ -35,33 +38,85 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestLongBodies: no more than 64 KB are read, and those from a copy.
+// TestLongBodies: the model and the tokens are found wherever they stand in 32 MB, and
+// no more than that is read, from a copy.
 func TestLongBodies(t *testing.T) {
-	picture := strings.Repeat("A", 20<<20)
-	for body, want := range map[string]struct {
+	picture, pictures := strings.Repeat("A", 20<<20), strings.Repeat("A", 40<<20)
+	talk := strings.Repeat(`{"role":"user","content":[{"text":"a \"quoted\" \\\\"}]},`, 20_000)
+	for name, c := range map[string]struct {
+		body   string
 		model  string
 		tokens int
 	}{
-		`{"model":"m","max_tokens":9000000,"input":"` + picture + `"}`: {"m", 9_000_000},
-		`{"input":"` + picture + `","model":"m","max_tokens":9000000}`: {"", 5_242_891},
+		"in front":            {`{"model":"m","max_tokens":9000000,"input":"` + picture + `"}`, "m", 9_000_000},
+		"behind a picture":    {`{"input":"` + picture + `","model":"m","max_tokens":9000000}`, "m", 9_000_000},
+		"behind the messages": {`{"messages":[` + talk + `{}], "model" : "m" ,"max_tokens":9000000}`, "m", 9_000_000},
+		"behind 32 MB":        {`{"input":"` + pictures + `","model":"m","max_tokens":9000000}`, "", 10_485_771},
 	} {
-		var read int
-		r := presettest.Request(t, chat, unreadable{t})
-		r.Header.Set("Content-Type", "application/json")
-		r.ContentLength = int64(len(body))
-		r.GetBody = func() (io.ReadCloser, error) {
-			read = 0
-			return counted{strings.NewReader(body), &read}, nil
-		}
-		policies := openai.Policies(openai.Options{})
-		require.Equal(t, want.tokens, presettest.Costs(t, policies, r)["openai-tokens"])
-		require.LessOrEqual(t, read, 64<<10)
+		t.Run(name, func(t *testing.T) {
+			var read int
+			r := presettest.Request(t, chat, unreadable{t})
+			r.Header.Set("Content-Type", "application/json")
+			r.ContentLength = int64(len(c.body))
+			r.GetBody = func() (io.ReadCloser, error) {
+				read = 0
+				return counted{strings.NewReader(c.body), &read}, nil
+			}
+			policies := openai.Policies(openai.Options{})
+			require.Equal(t, c.tokens, presettest.Costs(t, policies, r)["openai-tokens"])
+			require.LessOrEqual(t, read, 32<<20)
 
-		same := presettest.Request(t, chat, strings.NewReader(`{"model":"`+want.model+`"}`))
-		same.Header = r.Header
-		require.Equal(t, presettest.Budget(t, policies, "openai-tokens", same), presettest.Budget(t, policies, "openai-tokens", r))
+			same := presettest.Request(t, chat, strings.NewReader(`{"model":"`+c.model+`"}`))
+			same.Header = r.Header
+			require.Equal(t, presettest.Budget(t, policies, "openai-tokens", same), presettest.Budget(t, policies, "openai-tokens", r))
+		})
 	}
 }
+
+// TestEscapesAtTheEndOfABuffer: wherever backslashes and quotes are cut apart, what
+// stands behind them is found.
+func TestEscapesAtTheEndOfABuffer(t *testing.T) {
+	policies := openai.Policies(openai.Options{})
+	for _, text := range []string{`\\`, `\"`, `\\\"`, `\\\\`} {
+		for fill := 32<<10 - 20; fill < 32<<10; fill++ {
+			body := `{"a":"` + strings.Repeat("x", fill) + text + `","model":"\"","n":2,"max_tokens":50000}`
+			r := presettest.Request(t, chat, strings.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			require.Equal(t, 100_000, presettest.Costs(t, policies, r)["openai-tokens"], "%s at %d", text, fill)
+		}
+	}
+}
+
+// TestTheOneBody: an SDK's GetBody rewinds the body and returns it. It arrives whole.
+func TestTheOneBody(t *testing.T) {
+	const body = `{"messages":[{"role":"user","content":"hello"}],"model":"gpt-4o","max_tokens":300}`
+	one := bytes.NewReader([]byte(body))
+	r := presettest.Request(t, chat, nil)
+	r.Header.Set("Content-Type", "application/json")
+	r.GetBody = func() (io.ReadCloser, error) {
+		_, err := one.Seek(0, io.SeekStart)
+		return io.NopCloser(one), err
+	}
+	r.Body, r.ContentLength = io.NopCloser(one), int64(len(body))
+	arrived := ""
+	tr, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: openai.Policies(openai.Options{}),
+		Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			b, err := io.ReadAll(r.Body)
+			arrived = string(b)
+			const usage = `{"usage":{"total_tokens":21}}`
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(usage)), ContentLength: int64(len(usage))}, err
+		})})
+	require.NoError(t, err)
+	resp, err := tr.RoundTrip(r)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, body, arrived)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // unreadable is a body that is the base's.
 type unreadable struct{ *testing.T }

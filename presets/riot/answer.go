@@ -23,11 +23,11 @@ var serviceRefused = own.Refusals(feedback.First(
 	feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "application"}}.Penalty(feedback.For(feedback.No)),
 	feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "method"}}.Penalty(feedback.For(feedback.No)),
 	feedback.When{Status: []int{429}}.Penalty(feedback.RetryAfter(unsaid)),
-	feedback.When{Status: []int{503}}.Penalty(feedback.RetryAfter(0)),
+	own.Outage(),
 ))
 
 // left reads what is left of an app's or a method's window: of "100:120" and
-// "57:120" it is 43, for 120 seconds at the most.
+// "57:120" it is 43.
 func left(whose string, window time.Duration) feedback.Quota {
 	return feedback.Headers{
 		Limit: "X-" + whose + "-Rate-Limit",

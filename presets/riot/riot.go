@@ -10,7 +10,8 @@
 // That is with a development key. With a production key the first two are
 // riot-app-10s (500) and riot-app-600s (30,000).
 //
-// The last two hold no request by themselves: they live on what answers say.
+// The last two hold no request by themselves: they live on what answers say. Those
+// lower riot-method, which therefore has a number that nobody reaches, and close both.
 //
 // # What closes what
 //
@@ -20,7 +21,7 @@
 //	application                            riot-app-…
 //	method                                 riot-method
 //	service, none, or one that is new      riot-service
-//	status 503 with Retry-After            riot-service
+//	status 503, ten in a row               riot-service
 //
 // Without Retry-After, which is how the services underneath refuse, it is five
 // seconds. X-App-Rate-Limit-Count and X-Method-Rate-Limit-Count lower what is left
@@ -75,7 +76,8 @@ func Production() []throttle.Limit {
 // longest is the longest window that a method is known to have.
 const longest = 600 * time.Second
 
-// unpublished stands for a limit that only answers know: more than anybody sends.
+// unpublished is the limit of methods until an answer says what is left of theirs: more
+// than anybody sends. It is a number, because what has none cannot be lowered.
 var unpublished = throttle.SlidingWindow(1_000_000_000, longest)
 
 // Options are what a key changes, and who is counted as one.
@@ -121,7 +123,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		throttle.Policy{
 			Name: "riot-service", Match: match, Key: throttle.Join(region, service),
-			Limit: unpublished, Penalty: serviceRefused,
+			Limit: throttle.Unlimited(), Penalty: serviceRefused,
 		},
 	)
 }

@@ -93,5 +93,5 @@ func Example() {
 	// riot-app-10s 500/10s
 	// riot-app-600s 30000/10m
 	// riot-method 1000000000/10m
-	// riot-service 1000000000/10m
+	// riot-service unlimited
 }

@@ -29,7 +29,8 @@
 // REST refuses with 429 and a Retry-After, which may be a decimal, "2.0". GraphQL
 // refuses with status 200 and errors whose extensions have the code THROTTLED,
 // and does not say for how long: a second, in which the bucket gets a second's
-// worth (inferred). There is no ban.
+// worth (inferred). There is no ban. If such an answer has data too, and the request may be
+// a mutation, the budget is closed but the request is not repeated: a part was done.
 //
 // # Not covered
 //
@@ -58,6 +59,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	gql "github.com/fleetthrottle/throttle/presets/internal/graphql"
 	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
@@ -110,7 +112,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "shopify-graphql", Match: graphql, Key: appAndStore, Cost: o.Estimate,
-			Limit: points, Penalty: throttled, Quota: pointsLeft, Settle: queryCost,
+			Limit: points, Penalty: throttled, Acted: gql.Acted, Quota: pointsLeft, Settle: queryCost,
 		},
 	}
 }

@@ -62,6 +62,21 @@ func TestRefusals(t *testing.T) {
 			Closes:  closes{"shopify-graphql": time.Second},
 		},
 		{
+			Name: "a query in part", Request: graphql, Body: `{"query":"{ a b }"}`, Header: asJSON,
+			Answers: `{"data":{"a":{},"b":null},"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}]}`,
+			Closes:  closes{"shopify-graphql": time.Second},
+		},
+		{
+			Name: "a mutation in part is not repeated", NoRefusal: true, Request: graphql, Body: `{"query":"mutation { a b }"}`, Header: asJSON,
+			Answers: `{"data":{"a":{},"b":null},"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}]}`,
+			Closes:  closes{"shopify-graphql": time.Second},
+		},
+		{
+			Name: "a mutation that was not begun", Request: graphql, Body: `{"query":"mutation { a b }"}`, Header: asJSON,
+			Answers: `{"data":null,"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}]}`,
+			Closes:  closes{"shopify-graphql": time.Second},
+		},
+		{
 			Name: "GraphQL, 429", Request: graphql, Status: 429, Header: header{"Retry-After": "2.0"},
 			Closes: closes{"shopify-graphql": 2 * time.Second},
 		},

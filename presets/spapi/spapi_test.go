@@ -71,8 +71,7 @@ func TestRefusals(t *testing.T) {
 			Closes: closes{"spapi-getOrders": 5 * time.Second},
 		},
 		{
-			Name: "away, for a while", Request: orders, Status: 503, Header: header{"Retry-After": "5"},
-			Closes: closes{"spapi-getOrders": 5 * time.Second},
+			Name: "away, for a while, says one backend", Request: orders, Status: 503, Header: header{"Retry-After": "5"},
 		},
 	})
 }

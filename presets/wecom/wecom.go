@@ -154,7 +154,7 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.PerHour(100), Penalty: refused(time.Hour)},
 
 		{Name: "wecom-app-day", Match: "POST " + host + appMessage, Key: app, Cost: o.people,
-			Limit: throttle.CalendarWindow(o.perDay(), throttle.Day, beijing), Penalty: usedUp},
+			Limit: o.perDay(), Penalty: usedUp},
 		{Name: "wecom-group-minute", Match: "POST " + host + groupMessage, Key: o.Company, Cost: o.people,
 			Limit: throttle.PerMinute(20_000), Penalty: refused(time.Minute)},
 		{Name: "wecom-group-hour", Match: "POST " + host + groupMessage, Key: o.Company, Cost: o.people,
@@ -192,8 +192,10 @@ func (o Options) people(r *http.Request) int {
 	return o.People(r)
 }
 
-// uncounted is more than anybody sends to in a day: a row that only a refusal
-// closes.
-const uncounted = 1_000_000_000
-
-func (o Options) perDay() int { return cmp.Or(200*o.Accounts, uncounted) }
+// perDay is how many people an application may send to, if that is known.
+func (o Options) perDay() throttle.Limit {
+	if o.Accounts == 0 {
+		return throttle.Unlimited()
+	}
+	return throttle.CalendarWindow(200*o.Accounts, throttle.Day, beijing)
+}

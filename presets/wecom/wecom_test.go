@@ -120,7 +120,7 @@ func TestLimits(t *testing.T) {
 		"wecom-ip-minute": "20000/m", "wecom-ip-hour": "600000/h",
 		"wecom-checkin": "600/m", "wecom-approval": "600/m",
 		"wecom-ticket-company": "400/h", "wecom-ticket-app": "100/h",
-		"wecom-app-day":      "1000000000/day +08:00",
+		"wecom-app-day":      "unlimited",
 		"wecom-group-minute": "20000/m", "wecom-group-hour": "300000/h",
 		"wecom-robot": "20/m",
 	}

@@ -146,7 +146,10 @@ end
 local function remember(r, now, back, keep, most, u)
   local missing = r.lost - (now - back)
   if missing > 0 then
-    add(r, r.lost, r.lost, at_most(r, missing))
+    local n = at_most(r, missing)
+    if n > 0 then
+      add(r, r.lost, r.lost, n)
+    end
     r.lost, r.level = now - back, 0
   end
   if u.kind == PACED and keep ~= r.span and r.span > 0 then
@@ -218,6 +221,8 @@ local function advance(r, now, u)
     most = 1
   elseif u.kind == BUCKET then
     most = 2 * u.n -- a full one, and what flows in
+  elseif u.free then
+    most = 0 -- what starts is not counted
   end
   if now < r.seen then
     step(r, now, now - r.seen, math.huge, u)

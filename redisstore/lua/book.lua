@@ -2,11 +2,12 @@
 -- asks for or in none; gives unused starts back; and changes what starts cost.
 --
 -- KEYS  1 the record of the program's last call in this lane (see docs/once.md)
---       2… the budgets, then the flights, all with the same hash tag
+--       2… the budgets, then the flights, then the gates, all with the same hash tag
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each:
 --         the number of this call in its lane; a random number, to begin lives
---         with; how many rules; how long ago the call was made for the first time
+--         with; how many rules; how long ago the call was made for the first time;
+--         how many gates, see gates.lua
 --         for each budget: what the program knows of it (see repair.lua)
 --         for each rule: see rule.lua
 --         for each flight: what the program states (see flight.lua)
@@ -32,7 +33,9 @@
 -- Result, numbers of 8 bytes each:
 --   0, now, 0, 0, what was done; if that was before, not 0, 0 but the time then and how
 --   long ago the call was first made then; or 1, now, the time that the calendar edges
---   must reach, and nothing was done; or 2, now if a later call was made before.
+--   must reach, and nothing was done; or 2, now if a later call was made before; or 3,
+--   now, and for each gate that is shut the index of its key and for how long it is, and
+--   nothing was done.
 -- What was done: for each run, until it has no callers left:
 --   {how many, booked, start, held, paused, over…}, over one for each charge
 -- then for each budget: {birth, count, b1, n1, b2, n2, b3, n3, how many starts count
@@ -57,8 +60,8 @@ local RECORD_SECONDS = 60
 local FIVE = '<ddddd'
 
 local now = clock(ARGV[1])
-local call, seed, rule_count, repeated
-call, seed, rule_count, repeated, here = struct.unpack('<dddd', blob, here)
+local call, seed, rule_count, repeated, gate_count
+call, seed, rule_count, repeated, gate_count, here = struct.unpack('<ddddd', blob, here)
 local flight_count = tonumber(ARGV[4] or 0)
 local record = redis.call('GET', KEYS[1])
 local last = 0
@@ -72,7 +75,7 @@ if record then
 end
 
 local memories, rows, rules, rule_of, flights, closed = {}, {}, {}, {}, {}, {}
-local budgets = #KEYS - flight_count -- the last key of one
+local budgets = #KEYS - flight_count - gate_count -- the last key of one
 for i = 2, budgets do
   memories[i] = known()
 end

@@ -81,20 +81,26 @@ end
 
 -- hot does a whole call, or returns nil.
 local function hot(blob, now, idle)
-  local call, seed, rules, repeated = struct.unpack('<dddd', blob)
-  if rules ~= #KEYS - 1 or ARGV[4] then
+  local call, seed, rules, repeated, gates = struct.unpack('<ddddd', blob)
+  if rules ~= #KEYS - 1 - gates or ARGV[4] then
     return nil
   end
-  local told, rule = {}, 33
+  local told, rule = {}, 41
   for i = 1, rules do
     told[i] = rule
     rule = rule + 104 + 16 * struct.unpack('<d', blob, rule + 88)
   end
   local ask = rule + 72 * rules
-  if #blob ~= ask + 112 * rules - 1 then
+  local head, pushed, whole, ms, out, newest = {}, {}, {}, {}, {}, 0
+  if rules == 0 and #blob == ask + 79 then -- all that it has are gates, which are open
+    local callers, mark, max_wait, least, _, _, _, _, tickets = struct.unpack('<ddddddddd', blob, ask)
+    if callers < 0 or mark ~= 0 or max_wait < -1 or least ~= 0 or tickets ~= 0 then
+      return nil
+    end
+    out[1] = struct.pack('<ddddd', callers, 1, now, 0, 0)
+  elseif rules == 0 or #blob ~= ask + 112 * rules - 1 then
     return nil
   end
-  local head, pushed, whole, ms, out, newest = {}, {}, {}, {}, {}, 0
   for i = 1, rules do
     local last
     head[i], pushed[i], whole[i], ms[i], out[rules + i], out[i], last = hot_row(KEYS[i + 1], blob, told[i],

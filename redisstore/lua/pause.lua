@@ -16,17 +16,29 @@ local now = clock(ARGV[1])
 local length, due
 length, due, here = struct.unpack('<dd', blob, here)
 local r = load(KEYS[1])
-if is_late(now, due) or not advance(r, now, rule()) then
+local u = rule()
+if is_late(now, due) or not advance(r, now, u) then
   return struct.pack('<ddd', 1, now, now)
 end
 local old = r.paused
 if length < 0 then
   r.paused = 0
   queue.free(r)
+  if u.free then
+    -- Its probe is forgotten, unless some program has a number for it and counts. The row
+    -- stays until then, to know better than one that did not hear that the pause was lifted.
+    if r.most == 0 then
+      open(r)
+      drop(r, r.size)
+    end
+    r.till = max(r.till, old)
+  end
 elseif length > 0 then
   r.paused = max(old, now + length)
 end
-save(r, queue.write(r))
+if r.stored or r.paused > 0 then
+  save(r, queue.write(r))
+end
 local changed = r.paused > old or length < 0 and old > now
 if changed then
   -- Who may not publish, or is not heard, does no harm: sleepers that were not told

@@ -27,10 +27,17 @@ local function fuse(r, first, last, unit)
   return first, last
 end
 
--- place counts the cost of search s at t.
+-- place counts the cost of search s at t. Of an unlimited budget only the probe is
+-- counted.
 local function place(r, t, s)
   local first, last = t, t + s.length
-  if s.kind == PACED then
+  if s.free then
+    if r.paused > 0 and t < r.paused + PROBE_TIME and last >= r.paused then
+      add(r, first, last, 1)
+      bound(r)
+    end
+    return
+  elseif s.kind == PACED then
     open(r)
     first, last = fuse(r, first, last, s.span)
   elseif s.kind == ALIGNED then

@@ -2,9 +2,9 @@
 --
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
---       2 numbers, 8 bytes each: how much is left; for how long that is all there
---         is, in microseconds; the birth of the row that the program knows, or 0;
---         its rule
+--       2 numbers, 8 bytes each: how much was left; for how long that is all there
+--         is, and how long ago it was so, in microseconds; the birth of the row that
+--         the program knows, or 0; its rule
 --       3 the channel of news
 --
 -- Result as of book.lua: 0, now, what is left as we believe, how many starts the
@@ -17,8 +17,8 @@ local MAX_PENALTY = 24 * 3600 * 1000000 -- throttle.MaxPenalty
 local ANEW = 'anew %.0f %.0f %s'
 
 local now = clock(ARGV[1])
-local left, reset, known
-left, reset, known, here = struct.unpack('<ddd', blob, here)
+local left, reset, age, known
+left, reset, age, known, here = struct.unpack('<dddd', blob, here)
 local u = rule()
 local r = load(KEYS[1])
 if not advance(r, now, u) then
@@ -97,6 +97,9 @@ local function window_left()
   if u.kind == SLIDING then
     finish = now + min(reset, u.span)
     since, at = max(now, finish - DOUBT) - u.span + 1, finish - u.span
+    if age > 0 then -- what has started since was not known to who said so; what others spent lies at about at
+      left = max(0, left - (between(max(at + DOUBT, now - age) + 1, now + 1)))
+    end
   else
     since, finish = window(u, now)
     at = now

@@ -85,6 +85,9 @@ local function repair(r, from, u, now, seed, recorded)
   -- If the lane's record is older than what the program saw, so is the row, though
   -- others may have counted on from there.
   local stale, fresh, birth, b1 = told > recorded, r.birth == 0, r.birth, r.b1
+  if u.free then
+    return stale -- it has no starts
+  end
   if b0 == 0 or (not stale and b0 == r.birth and n0 <= r.count and t1 == r.b1 and m1 <= r.n1) then
     return false -- nearly always
   end

@@ -1,5 +1,6 @@
 -- A rule u is what a charge's limit says: kind, n, span, jitter, pace, and for
--- aligned windows their edges (see window).
+-- aligned windows their edges (see window). An unlimited one, of kind 6, has a number
+-- that nothing reaches, and is free: see free_now.
 
 local SLIDING, ALIGNED, PACED, BUCKET = 1, 2, 3, 4
 local SLOTS = 128 -- parts of a window that share an entry when n is larger
@@ -11,10 +12,11 @@ local blob, here = ARGV[2], 1
 -- rule reads one rule: the index of its key, kind, n, span, jitter, pace, the flow
 -- into a bucket, tokens in micros, and how many edges it has, then those.
 local function rule()
-  local u = {key = 0, kind = 0, n = 0, span = 0, jitter = 0, pace = 0, tokens = 0, micros = 0, edges = false, row = false}
+  local u = {key = 0, kind = 0, n = 0, span = 0, jitter = 0, pace = 0, tokens = 0, micros = 0, edges = false, row = false, free = false}
   local edges
   u.key, u.kind, u.n, u.span, u.jitter, u.pace, u.tokens, u.micros, edges, here =
     struct.unpack('<ddddddddd', blob, here)
+  u.free = u.kind == 6
   -- One edge: windows of that length, from the epoch. Several: the edges of
   -- successive calendar windows.
   u.edges = edges > 0 and {}

@@ -19,7 +19,7 @@ end
 -- on.
 local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({kind = u.kind, n = u.n, most = u.n - reserve, span = u.span, jitter = u.jitter,
-    pace = u.pace, tokens = u.tokens, micros = u.micros, edges = u.edges, row = u.row, from = from,
+    pace = u.pace, tokens = u.tokens, micros = u.micros, edges = u.edges, row = u.row, free = u.free, from = from,
     cost = 0, room = 0, length = 0, i = 1, j = 1, sum = 0, k = 1, wait = false, at = false, spent = 0,
     each = cost, more = 0, index = 0, spread = spread, shadow = shadow, ramp = false, tail = 0, horizon = 0, gap = 0}, cost)
 end
@@ -217,10 +217,15 @@ function sliding(s, t)
 end
 end
 
-local search = {sliding, room, paced, room}
+local search = {sliding, room, paced, room, false, function(s, t)
+  return s.row.paused > 0 and behind_probe(s.row, t) or t
+end}
 
 -- earliest returns the first start not before t that has room for the cost; or
 -- nil and the time up to which more edges are needed.
 local function earliest(s, t)
+  if s.free and s.row.paused + PROBE_TIME <= s.row.seen and s.row.opens <= s.row.seen then
+    return t -- unlimited, and not shut
+  end
   return search[s.kind](s, max(t, s.row.paused, s.row.opens, s.tail))
 end

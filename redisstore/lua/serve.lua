@@ -74,7 +74,7 @@ local function start(list, seats, callers, mark, from, max_wait, want)
   end
   for _, s in ipairs(list) do
     place(s.row, t, s)
-    s.row.count = s.row.count + s.cost
+    s.row.count = s.row.count + (s.free and 0 or s.cost)
   end
   if want.horizon > 0 then
     started(list, want, held, t, from)

@@ -88,6 +88,8 @@ function turn.at(s, rank)
     return aligned_turn(s, from, rank)
   elseif s.kind == BUCKET then
     return bucket_turn(s, from, rank)
+  elseif s.free then
+    return from
   end
   if r.size > 0 then
     from = max(from, block_end(r, r.size, s.span, s.n))
@@ -103,6 +105,8 @@ function turn.units(s, now, t)
   local from = max(now, r.paused, r.opens)
   if from > t then
     return 0
+  elseif s.free then
+    return MAX_COUNT
   elseif s.kind == PACED then
     local sum = 0
     for i = 1, r.size do

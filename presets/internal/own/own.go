@@ -37,3 +37,9 @@ func Quota(cost func(*http.Request) int, q feedback.Quota) feedback.Quota {
 func Refusals(p feedback.Penalty) feedback.Penalty {
 	return func(resp *http.Response) time.Duration { return max(0, p(resp)) }
 }
+
+// Outage returns a penalty that obeys the Retry-After of a 503, if many answers in a
+// row have one: see [throttle.InARow].
+func Outage() feedback.Penalty {
+	return throttle.InARow(throttle.OutageAnswers, feedback.When{Status: []int{http.StatusServiceUnavailable}}.Penalty(feedback.RetryAfter(0)))
+}

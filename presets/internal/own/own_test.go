@@ -33,3 +33,20 @@ func TestAnothersRefusal(t *testing.T) {
 	require.Zero(t, own.Refusals(feedback.For(feedback.No))(nil))
 	require.Equal(t, time.Second, own.Refusals(feedback.For(time.Second))(nil))
 }
+
+// TestOutage: one backend of many closes nothing.
+func TestOutage(t *testing.T) {
+	outage := own.Outage()
+	away := &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"7"}}}
+	for _, between := range []*http.Response{{StatusCode: 200}, {StatusCode: 503}} {
+		for range throttle.OutageAnswers - 1 {
+			require.Zero(t, outage(away))
+		}
+		require.Zero(t, outage(between))
+	}
+	for range throttle.OutageAnswers - 1 {
+		require.Zero(t, outage(away))
+	}
+	require.Equal(t, 7*time.Second, outage(away))
+	require.Equal(t, 7*time.Second, outage(away))
+}

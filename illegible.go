@@ -1,0 +1,28 @@
+package throttle
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// codings are those that upstreams are known to use and nobody here can decode.
+// Others are not named: their name is the upstream's own text.
+var codings = map[string]bool{"br": true, "zstd": true, "compress": true}
+
+// legible tells the observer, once for each policy, that a function of the policy
+// wanted to look at an answer in a coding that nobody here can read.
+func (j *journey) legible(r *rule, c *Charge, resp *http.Response) {
+	body, ok := resp.Body.(*peekedBody)
+	if !ok {
+		return
+	}
+	coding := body.wanted()
+	if coding == "" || j.observe == nil || r.illegible.Swap(true) {
+		return
+	}
+	if !codings[coding] {
+		coding = "an unknown coding"
+	}
+	err := fmt.Errorf("throttle: policy %q cannot look at answers in %s: let Accept-Encoding be unset, or gzip", r.Name, coding)
+	j.observe(j.req.Context(), eventOf(Illegible, c, 0, err))
+}

@@ -1,0 +1,115 @@
+// Package dialect reads for how long, or until when, out of what upstreams write
+// into fields and bodies. It is what Retry-After means to the whole library.
+package dialect
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Most is the longest that anything is read as: throttle.MaxPenalty.
+const Most = 24 * time.Hour
+
+// A Reader reads a text of an answer that was sent at that time; ok is false if
+// the text does not say, or names the past.
+type Reader func(text string, sent time.Time) (d time.Duration, ok bool)
+
+// doubtMost is the most that a moment counts for which has passed by the answer's
+// Date, but not by the clock of this machine.
+const doubtMost = 5 * time.Minute
+
+// Read reads a text of an answer with that header, which was sent at own by the
+// clock of this machine. A moment is compared with the answer's Date and with
+// own, and the shorter time counts: either clock may be wrong by hours, and both
+// would have to be for a budget to be closed for hours. What has passed by Date
+// is over, unless its end is near by our own clock.
+func Read(r Reader, text string, h http.Header, own time.Time) (d time.Duration, ok bool) {
+	d, ok = r(text, own)
+	date, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		return d, ok
+	}
+	byDate, dated := r(text, date)
+	switch {
+	case !ok:
+		return byDate, dated
+	case !dated:
+		return d, d <= doubtMost
+	}
+	return min(d, byDate), true
+}
+
+// Numbers above these are no lengths in seconds, but moments: ten years, and the
+// first of the milliseconds since 1970 that is not taken for seconds, in 1973.
+const (
+	epochSeconds = 10 * 365 * 24 * 60 * 60
+	epochMillis  = 1e11
+)
+
+// Common is the dialect of whoever does not say: there is hardly a text that
+// means one thing in one dialect and another in the next.
+func Common(text string, sent time.Time) (time.Duration, bool) {
+	text = strings.TrimSpace(text)
+	if n, ok := Number(text); ok {
+		switch {
+		case n <= epochSeconds:
+			return Length(n, time.Second), true
+		case n < epochMillis:
+			return Until(time.UnixMilli(int64(n*1000)), sent)
+		default:
+			return Until(time.UnixMilli(int64(min(n, math.MaxInt64/2))), sent)
+		}
+	}
+	if moment, err := http.ParseTime(text); err == nil {
+		return Until(moment, sent)
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05Z0700"} {
+		if moment, err := time.Parse(layout, text); err == nil {
+			return Until(moment, sent)
+		}
+	}
+	// A sign would be read too, but no upstream has a use for one.
+	d, err := time.ParseDuration(text)
+	return min(d, Most), err == nil && !strings.ContainsAny(text, "+-")
+}
+
+// Number reads "120" or "2.5". What else [strconv.ParseFloat] takes (signs,
+// exponents, hexadecimal, infinity) is no number here, and neither is one out of
+// its range.
+func Number(text string) (n float64, ok bool) {
+	text = strings.TrimSpace(text)
+	whole, fraction, decimal := strings.Cut(text, ".")
+	if !digits(whole) || decimal && !digits(fraction) {
+		return 0, false
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	return n, err == nil
+}
+
+func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// Length returns n units, rounded up to what a Duration can tell, and at most
+// [Most].
+func Length(n float64, unit time.Duration) time.Duration {
+	return time.Duration(math.Ceil(min(n*float64(unit), float64(Most))))
+}
+
+// lastYear is the last that a date is written with.
+const lastYear = 9999
+
+// Until returns the distance to a moment, at most [Most]. A moment in whole
+// seconds gets another one, which its writer may have cut off; one with a fraction
+// says all.
+func Until(moment, sent time.Time) (d time.Duration, ok bool) {
+	if moment.UTC().Year() > lastYear {
+		return 0, false
+	}
+	if moment.Nanosecond() == 0 {
+		moment = moment.Add(time.Second)
+	}
+	d = moment.Sub(sent)
+	return min(d, Most), d > 0
+}

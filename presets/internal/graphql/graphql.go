@@ -1,0 +1,37 @@
+// Package graphql tells presets what requests of GraphQL may do, and have done.
+package graphql
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
+)
+
+// longestQuery is how much of a query is looked at: one that is longer counts as
+// a mutation.
+const longestQuery = 64 << 10
+
+// Mutates reports whether a request may be a mutation. It looks at a copy of the
+// body; one of which there is no copy counts as a mutation. A query that only mentions
+// the word does, too, which is safe.
+func Mutates(r *http.Request) bool {
+	if r.GetBody == nil {
+		return r.Body != nil && r.Body != http.NoBody
+	}
+	mutates := true
+	reqbody.Look(r, func(body io.Reader) {
+		text, err := io.ReadAll(io.LimitReader(body, longestQuery+1))
+		mutates = err != nil || len(text) > longestQuery || bytes.Contains(text, []byte("mutation"))
+	})
+	return mutates
+}
+
+// Acted is a [throttle.Policy.Acted]: the request may be a mutation, and its answer
+// has data beside the errors. Then some of its fields were resolved, and repeating it
+// would do them again.
+func Acted(resp *http.Response) bool {
+	return feedback.Partly(resp) && (resp.Request == nil || Mutates(resp.Request))
+}

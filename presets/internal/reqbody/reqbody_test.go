@@ -1,0 +1,93 @@
+package reqbody_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
+)
+
+func request(t *testing.T, body io.Reader) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.example.com/", body)
+	require.NoError(t, err)
+	return r
+}
+
+// requireLook looks at half of a body, and then sends it.
+func requireLook(t *testing.T, r *http.Request) {
+	t.Helper()
+	for range 2 {
+		var seen []byte
+		require.True(t, reqbody.Look(r, func(body io.Reader) {
+			var err error
+			seen, err = io.ReadAll(io.LimitReader(body, 5))
+			require.NoError(t, err)
+		}))
+		require.Equal(t, "hello", string(seen))
+	}
+	sent, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	require.Equal(t, "hello world", string(sent))
+	require.NoError(t, r.Body.Close())
+}
+
+func TestLook(t *testing.T) { requireLook(t, request(t, strings.NewReader("hello world"))) }
+
+// TestLook_TheOneBody: GetBody rewinds it.
+func TestLook_TheOneBody(t *testing.T) {
+	for name, wrap := range map[string]func(io.Reader) io.ReadCloser{
+		"as it is":       io.NopCloser,
+		"in a new cover": func(r io.Reader) io.ReadCloser { return &cover{Reader: r} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, one := request(t, nil), bytes.NewReader([]byte("hello world"))
+			r.GetBody = func() (io.ReadCloser, error) {
+				_, err := one.Seek(0, io.SeekStart)
+				return wrap(one), err
+			}
+			r.Body = wrap(one)
+			requireLook(t, r)
+		})
+	}
+}
+
+// A cover counts how often it is closed.
+type cover struct {
+	io.Reader
+	closed int
+}
+
+func (c *cover) Close() error { c.closed++; return nil }
+
+// TestLook_Closes copies, but not the body that is to be sent.
+func TestLook_Closes(t *testing.T) {
+	r := request(t, nil)
+	one, copies := &cover{Reader: strings.NewReader("x")}, []*cover{}
+	r.Body = one
+	r.GetBody = func() (io.ReadCloser, error) { return one, nil }
+	require.True(t, reqbody.Look(r, func(io.Reader) {}))
+	require.Zero(t, one.closed)
+
+	r.GetBody = func() (io.ReadCloser, error) {
+		copies = append(copies, &cover{Reader: strings.NewReader("x")})
+		return copies[len(copies)-1], nil
+	}
+	require.True(t, reqbody.Look(r, func(io.Reader) {}))
+	for _, c := range copies {
+		require.Equal(t, 1, c.closed)
+	}
+}
+
+func TestLook_Nothing(t *testing.T) {
+	r := request(t, nil)
+	require.False(t, reqbody.Look(r, nil))
+	r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
+	require.False(t, reqbody.Look(r, nil))
+}
