@@ -36,7 +36,7 @@ func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Sto
 		}
 		t.Run(c.name, func(t *testing.T) {
 			if testing.Short() && c.isLong() {
-				t.Skip("takes long")
+				t.Skip("takes long: not with -short")
 			}
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, newStore(t), c.name)

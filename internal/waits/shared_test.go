@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -61,7 +62,7 @@ func skewed(t *testing.T) (rows []row) {
 	}
 	for seed := range inFull(4, 1) {
 		s := newStage(t)
-		end := inFull[time.Duration](120, 60) * time.Second
+		end := inFull(120, soak.Most[time.Duration](60, 20)) * time.Second
 		dice := dice(seed)
 		visits := poisson(1.2*wide.rate(), 0, end, dice)
 		for i := range visits {

@@ -27,46 +27,45 @@ func TestMain(m *testing.M) {
 type scenario struct {
 	name string
 	rows func(*testing.T) []row
-	long bool // it takes long with the race detector
 }
 
 // inMemory run on memstore, in virtual time.
 var inMemory = []scenario{
-	{name: "priority", rows: behindLow},
-	{name: "beside", rows: besideHot},
-	{name: "skewed", rows: skewed, long: true},
-	{name: "leave", rows: leaving, long: true},
-	{name: "left", rows: allLeft},
-	{name: "raise", rows: raised},
-	{name: "order", rows: keptOrder},
-	{name: "tokens", rows: tokens},
-	{name: "recovery", rows: recovery},
-	{name: "bans", rows: bans},
-	{name: "dials", rows: slowDials},
-	{name: "ends", rows: endsOfBans},
-	{name: "hiccup", rows: hiccup},
-	{name: "open", rows: openLoop, long: true},
-	{name: "connections", rows: connections},
-	{name: "flight", rows: inFlight},
-	{name: "closed", rows: closedLoop},
+	{"priority", behindLow},
+	{"beside", besideHot},
+	{"skewed", skewed},
+	{"leave", leaving},
+	{"left", allLeft},
+	{"raise", raised},
+	{"order", keptOrder},
+	{"tokens", tokens},
+	{"recovery", recovery},
+	{"bans", bans},
+	{"dials", slowDials},
+	{"ends", endsOfBans},
+	{"hiccup", hiccup},
+	{"open", openLoop},
+	{"connections", connections},
+	{"flight", inFlight},
+	{"closed", closedLoop},
 }
 
 // onRedis run on real servers, in real time.
 var onRedis = []scenario{
-	{name: "Redis priority", rows: redisBehindLow},
-	{name: "Redis left", rows: redisAllLeft},
-	{name: "Redis hiccup", rows: redisHiccup},
-	{name: "Redis order", rows: redisOrder},
-	{name: "Redis flight", rows: redisFlight},
-	{name: "Redis closed", rows: redisClosed},
-	{name: "far", rows: farRedis},
-	{name: "rush", rows: rush},
-	{name: "crash loop", rows: crashLoop},
-	{name: "fleet", rows: fleet},
-	{name: "many", rows: many},
+	{"Redis priority", redisBehindLow},
+	{"Redis left", redisAllLeft},
+	{"Redis hiccup", redisHiccup},
+	{"Redis order", redisOrder},
+	{"Redis flight", redisFlight},
+	{"Redis closed", redisClosed},
+	{"far", farRedis},
+	{"rush", rush},
+	{"crash loop", crashLoop},
+	{"fleet", fleet},
+	{"many", many},
 }
 
-// TestWaits measures all scenarios, and with -short those in virtual time. In real time,
+// TestWaits measures all scenarios, with -short only those in virtual time. In real time,
 // without -long, a figure that is missed says little about the engine, so none is judged.
 func TestWaits(t *testing.T) {
 	var all []row
@@ -83,16 +82,16 @@ func TestWaits(t *testing.T) {
 		})
 	}
 	for _, s := range inMemory {
-		if s.long && testing.Short() {
-			continue
-		}
 		run(s, true, func(t *testing.T) (rows []row) {
 			synctest.Test(t, func(t *testing.T) { rows = s.rows(t) })
 			return rows
 		})
 	}
-	for _, s := range onRedis[:soak.Most(len(onRedis), 0)] {
-		run(s, *long, s.rows)
+	for _, s := range onRedis {
+		run(s, *long, func(t *testing.T) []row {
+			soak.Only(t)
+			return s.rows(t)
+		})
 	}
 	t.Log("\n" + table(all))
 	if *out != "" {
