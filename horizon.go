@@ -8,7 +8,7 @@ import "time"
 const (
 	leastHorizon = 750 * time.Millisecond
 	mostHorizon  = 2 * time.Second
-	leadMargin   = 550 * time.Millisecond
+	leadMargin   = 250 * time.Millisecond
 	horizonTrips = 5 // answers of the store must fit into it so often
 )
 

@@ -103,7 +103,7 @@ func (qs *queues) remove(s *Store, t *turn) {
 	}
 }
 
-// remove takes a waiter out. The queues are locked, as in all that follows but callDue.
+// remove takes a waiter out. The queues are locked, as in all methods of a queue.
 func (q *queue) remove(s *Store, i int) {
 	t := q.waiters[i]
 	q.waiters = slices.Delete(q.waiters, i, i+1)
