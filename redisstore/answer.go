@@ -14,7 +14,7 @@ const (
 	perBudget = perRow + perLine
 	perRow    = 2*lives + 2
 	perLine   = 15
-	perTicket = 4
+	perTicket = 5
 )
 
 // An outcome is what book.lua says of one caller.
@@ -207,7 +207,7 @@ func (o *outcome) readTickets(v numbers, now int64, charges int) (last int64, re
 			return 0, nil
 		}
 		holds = holds || k == o.held
-		tickets = append(tickets, toldTicket{ticket{line: v.at(1), number: v.at(2), state: v.at(3)}, k})
+		tickets = append(tickets, toldTicket{ticket{line: v.at(1), number: v.at(2), state: v.at(3), round: v.at(4)}, k})
 		v = v.from(perTicket)
 	}
 	if holds {

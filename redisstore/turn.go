@@ -44,6 +44,7 @@ type ticket struct {
 	line   int64
 	number int64
 	state  int64
+	round  int64
 }
 
 // ticketHad is the state of a ticket whose owner had its start.
@@ -131,7 +132,7 @@ func (c *caller) appendTickets(n numbers, at []int) numbers {
 		if at != nil {
 			i = slices.Index(at, i)
 		}
-		n = n.add(int64(i)+1, t.line, t.number, t.state)
+		n = n.add(int64(i)+1, t.line, t.number, t.state, t.round)
 	}
 	return n
 }

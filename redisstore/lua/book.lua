@@ -21,7 +21,7 @@
 --           the least wait, spread, horizon (see throttle.Booking), 0 for none, its class,
 --             and 1 if it had a start before and came to stand in no line
 --           how many tickets it has, how many charges
---           for each ticket: the charge, the line, the ticket, its state: see queue.lua
+--           for each ticket: the charge, the line, the ticket, its state, its round: see queue.lua
 --           for each charge: the index of its rule, or below 0 of its flight, cost,
 --             reserve, and whether it is a shadow or, to change, the new cost
 --       3 the channel of news
@@ -49,7 +49,7 @@
 -- can be booked before start, when it is known what was lost: then ask again. It is 4
 -- for those who stand in line: start is when the first may have its turn, and {when the
 -- last may, how many tickets it has, for each the charge, the line, the ticket, its
--- state} follows.
+-- state, its round} follows.
 -- held is the 1-based charge that set the start, 0 if none held it back, and paused
 -- the end of the pause that closes it, or 0. What was refused has spent nothing.
 

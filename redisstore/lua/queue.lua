@@ -17,10 +17,11 @@
 --   told            the cut that was published last
 --   holds           until then one whose turn has come waits for more room than there is
 --   reserve, horizon  of the last one who came to stand in line
+--   round, lapsed   how often offers lapsed, and the cut when they did last
 --   holes           {from, to, cost}: of the tickets in between so much has left
 --
 -- The state of one who has a ticket: it waits; or its turn has come, and it is counted among
--- those offered; or it passed, and waits in another line; or it had a start.
+-- those offered in that round; or it passed, and waits in another line; or it had a start.
 
 local queue = {WAITS = 0, COUNTED = 1, PASSED = 2, HAD = 3, CLASSES = 3}
 do
@@ -39,10 +40,11 @@ local function read_queue(r)
   local q, i = {id = v[1], began = v[2]}, 3
   for k = 1, CLASSES do
     local c = {joined = v[i], cut = v[i] - v[i + 1], offered = v[i + 2], since = v[i + 3], step = v[i + 4],
-      told = v[i] - v[i + 5], reserve = v[i + 6], horizon = v[i + 7], holds = v[i + 8], holes = {}}
-    local size = v[i + 9]
+      told = v[i] - v[i + 5], reserve = v[i + 6], horizon = v[i + 7], holds = v[i + 8], round = v[i + 9],
+      lapsed = v[i] - v[i + 10], holes = {}}
+    local size = v[i + 11]
     assert(size >= 0 and size <= MOST_HOLES and c.cut <= c.joined and c.offered >= 0 and c.horizon >= 0)
-    i = i + 10
+    i = i + 12
     for h = 1, size do
       c.holes[h] = {c.joined - v[i], c.joined - v[i + 1], v[i + 2] + 0}
       assert(c.holes[h][1] < c.holes[h][2])
@@ -92,9 +94,9 @@ function queue.write(r)
   local v = {q.id, q.began}
   for k = 1, CLASSES do
     local c, i = q[k], #v
-    v[i + 1], v[i + 2], v[i + 3], v[i + 4], v[i + 5], v[i + 6], v[i + 7], v[i + 8], v[i + 9], v[i + 10] =
-      c.joined, c.joined - c.cut, c.offered, c.since, c.step, c.joined - c.told, c.reserve, c.horizon,
-      c.holds, #c.holes
+    v[i + 1], v[i + 2], v[i + 3], v[i + 4], v[i + 5], v[i + 6], v[i + 7], v[i + 8], v[i + 9], v[i + 10],
+      v[i + 11], v[i + 12] = c.joined, c.joined - c.cut, c.offered, c.since, c.step, c.joined - c.told, c.reserve,
+      c.horizon, c.holds, c.round, c.joined - c.lapsed, #c.holes
     for _, h in ipairs(c.holes) do
       i = #v
       v[i + 1], v[i + 2], v[i + 3] = c.joined - h[1], c.joined - h[2], h[3]
@@ -136,7 +138,8 @@ function queue.join(r, class, cost, many, reserve, horizon, seed)
     -- One that comes back soon after the last start that others waited for has been there.
     q = {id = seed, began = max(r.t1, r.t2, r.t3) > r.seen - r.span / 4 and r.seen - 2 * r.span or r.seen}
     for k = 1, CLASSES do
-      q[k] = {joined = 0, cut = 0, offered = 0, since = 0, step = 0, told = 0, reserve = 0, horizon = 0, holds = 0, holes = {}}
+      q[k] = {joined = 0, cut = 0, offered = 0, since = 0, step = 0, told = 0, reserve = 0, horizon = 0, holds = 0, round = 0,
+        lapsed = 0, holes = {}}
     end
     r.queue = q
   end
@@ -170,19 +173,35 @@ local function hole(c, ticket, cost)
   end
 end
 
+-- counts reports whether one with a ticket is counted among those offered.
+local function counts(c, w)
+  return w.state == COUNTED and w.round == c.round or w.state == WAITS and w.ticket >= c.lapsed and w.ticket < c.cut
+end
+
+-- count counts one whose turn has come and who waits for room.
+function queue.count(c, w, cost, now)
+  if counts(c, w) then
+    return
+  end
+  w.state, w.round, c.offered = COUNTED, c.round, c.offered + cost
+  if c.since == 0 then
+    c.since = now
+  end
+end
+
 -- quit ends what one with a ticket had in a line: it starts, or leaves.
 function queue.quit(q, class, w, cost, starts)
   local c = q[class]
   if not starts then
     q.event = true
   end
-  if w.state == COUNTED or (w.state == WAITS and w.ticket < c.cut) then
+  if counts(c, w) then
     local beyond = w.ticket < 0 and 0 or max(0, min(w.ticket + cost, c.joined) - max(c.cut, w.ticket))
     c.offered, c.cut = max(0, c.offered - cost + beyond), c.cut + beyond
     while c.holes[1] and c.holes[1][2] <= c.cut do
       table.remove(c.holes, 1)
     end
-  elseif w.state == WAITS then
+  elseif w.state == WAITS and w.ticket >= c.cut then
     hole(c, w.ticket, cost)
   end
   if starts then
@@ -201,8 +220,11 @@ end
 
 -- pass notes that one whose turn has come waits in another line.
 function queue.pass(q, class, w, cost)
+  local c = q[class]
+  if counts(c, w) then
+    c.offered = max(0, c.offered - cost)
+  end
   if w.state == COUNTED or w.state == WAITS then
-    q[class].offered = max(0, q[class].offered - cost)
     w.state = PASSED
   end
 end
@@ -260,6 +282,7 @@ function queue.call(r, u, now)
       if near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 3)) then
         c.step = max(2 * c.step, c.offered)
         amount, c.offered, c.since = max(amount + c.offered, c.step), 0, now
+        c.round, c.lapsed = c.round + 1, c.cut
       end
       if amount > 0 and c.cut < c.joined then
         c.offered, c.since = c.offered + move(c, amount), now

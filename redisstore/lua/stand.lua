@@ -6,7 +6,7 @@
 local read_tickets, line_up, quit, renew, started, keep_behind
 do
 local ASKED, ASKED_LAST = 1000000, 60000000 -- programs ask no sooner and no later: see queue.go
-local WAITS, COUNTED, PASSED, HAD = queue.WAITS, queue.COUNTED, queue.PASSED, queue.HAD
+local WAITS, PASSED, HAD = queue.WAITS, queue.PASSED, queue.HAD
 
 -- read_tickets reads what a caller has: for each charge its place in the line, which may
 -- be another by now.
@@ -14,7 +14,7 @@ function read_tickets(count)
   local by_charge = {}
   for _ = 1, count do
     local index, w = 0, {}
-    index, w.id, w.ticket, w.state, here = struct.unpack('<dddd', blob, here)
+    index, w.id, w.ticket, w.state, w.round, here = struct.unpack('<ddddd', blob, here)
     by_charge[index] = w
   end
   return by_charge
@@ -95,7 +95,7 @@ local function stand(list, want, s, callers, turn_at, max_wait)
   end
   local q, w = queue.of(s.row), want.tickets[s.index]
   if not (q and w and w.id == q.id) then
-    w = {state = WAITS}
+    w = {state = WAITS, round = 0}
     if q and want.first then
       w.id, w.ticket = q.id, -1
     else
@@ -106,13 +106,9 @@ local function stand(list, want, s, callers, turn_at, max_wait)
   end
   local c = q[want.class]
   c.furthest = max(c.furthest or 0, turn_at)
-  if (w.ticket < 0 and w.state == WAITS) or w.state == HAD then
-    w.state = COUNTED
-    c.offered = c.offered + s.each
+  if w.state == HAD or w.state ~= PASSED and w.ticket < c.cut then
+    queue.count(c, w, s.each, now)
     c.reserve, c.horizon = s.n - s.most, want.horizon
-    if c.since == 0 then
-      c.since = now
-    end
   end
   if w.ticket < c.cut then
     if s.each > 1 then
@@ -124,7 +120,7 @@ local function stand(list, want, s, callers, turn_at, max_wait)
   local count, told = 0, {}
   for k, t in pairs(want.tickets) do
     count = count + 1
-    told[#told + 1] = struct.pack('<dddd', k, t.id, t.ticket, t.state)
+    told[#told + 1] = struct.pack('<ddddd', k, t.id, t.ticket, t.state, t.round)
   end
   answer('<dd', t_last, count)
   out[#out + 1] = table.concat(told)
