@@ -51,7 +51,7 @@ const (
 	leastToCome = 10 * time.Millisecond
 	comeLate    = 60 * time.Millisecond  // after a start is within the horizon: the guess may be a little off
 	moveLeast   = 250 * time.Millisecond // a turn in a line of many that is sooner by less is not worth a call: they do not flow evenly
-	spareMost   = 30 * time.Millisecond  // for so long a caller waits for a call that is made anyway
+	spareMost   = 60 * time.Millisecond  // for so long a caller waits for a call that is made anyway
 )
 
 // add lets a caller wait, and returns its Ready.

@@ -133,6 +133,11 @@ func (v *visitor) stand() {
 		}
 		v.book()
 	case charges := <-v.changed:
+		if charges == nil {
+			v.b.errorf("at %v a visitor that is to give up its start has none", v.b.now())
+			v.ends(never)
+			return
+		}
 		v.booking.Charges = charges
 		v.book()
 	case <-v.left:

@@ -140,7 +140,7 @@ var waitOrderChecks = []check{
 		line := b.lineUp(50, ten)
 		b.at(2050 * ms)
 		synctest.Wait()
-		for i := 27; i >= 22; i-- {
+		for i := 26; i >= 22; i-- {
 			line[i].returns()
 		}
 		b.beginEach(line, 0, 100*ms)
