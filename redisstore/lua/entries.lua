@@ -138,21 +138,24 @@ local function drop(r, k)
   r.size = size - k
 end
 
+-- first_two reads how long the first entry of a closed row is as it is stored, its n, and the
+-- gap and the width of the second one, if there is one.
+local function first_two(raw, more)
+  local stop, _, _, n = cmsgpack.unpack_limit(raw, 3, 0)
+  if not more then
+    return stop < 0 and #raw or stop, n, 0, 0
+  end
+  local _, gap, width = cmsgpack.unpack_limit(raw, 2, stop)
+  return stop, n, gap, width
+end
+
 -- pop forgets the first entry of a closed row with more than one.
 local function pop(r)
   local raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.lined + r.at, HEAD_SIZE + r.lined + r.at + 2 * TRIPLE - 1)
-  local known, stop, _, _, n = pcall(cmsgpack.unpack_limit, raw, 3, 0)
-  if not known or type(n) ~= 'number' then
+  local known, stop, n, gap, width = pcall(first_two, raw, r.size > 2)
+  if not (known and type(n) == 'number' and type(gap) == 'number' and type(width) == 'number') then
     return open(r) -- which knows what to make of it
   end
-  if stop < 0 then
-    stop = #raw
-  end
   r.at, r.total, r.size = r.at + stop, r.total - n, r.size - 1
-  if r.size == 1 then
-    r.old = r.last
-  else
-    local _, gap, width = cmsgpack.unpack_limit(raw, 2, stop)
-    r.old = r.old + gap + width
-  end
+  r.old = r.size == 1 and r.last or r.old + gap + width
 end
