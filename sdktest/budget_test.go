@@ -8,7 +8,7 @@ type budget struct {
 	sum         int       // of recent
 	total       int
 	first, last time.Time
-	limit       limit
+	opened      time.Time // when the window began, if it is of that kind
 }
 
 type arrival struct {
@@ -25,17 +25,25 @@ func (u *upstream) budget(name string) *budget {
 	return b
 }
 
-// add counts an arrival and returns the sum of the window that ends with it: of the
-// last interval, or of the clock's window.
+// add counts an arrival and returns the sum of the window that it falls into; of a
+// sliding one, of the interval that ends with it.
 func (b *budget) add(now time.Time, l limit) int {
 	if l.cost == 0 {
 		return 0
 	}
-	from := now.Add(-l.per)
-	if l.clock {
-		from = now.Truncate(l.per).Add(-1)
+	var gone func(time.Time) bool
+	switch l.kind {
+	case sliding:
+		gone = func(at time.Time) bool { return !at.After(now.Add(-l.per)) }
+	case clock:
+		gone = func(at time.Time) bool { return at.Before(now.Truncate(l.per)) }
+	case opened:
+		if now.Sub(b.opened) >= l.per {
+			b.opened = now
+		}
+		gone = func(at time.Time) bool { return at.Before(b.opened) }
 	}
-	for len(b.recent) > 0 && !b.recent[0].at.After(from) {
+	for len(b.recent) > 0 && gone(b.recent[0].at) {
 		b.sum -= b.recent[0].cost
 		b.recent = b.recent[1:]
 	}
@@ -45,13 +53,6 @@ func (b *budget) add(now time.Time, l limit) int {
 		b.first = now
 	}
 	b.total += l.cost
-	b.last, b.limit = now, l
+	b.last = now
 	return b.sum
-}
-
-// used is the share of the limit that was used since the first arrival. The first
-// window's worth may come at once, and so counts for nothing.
-func (b *budget) used() float64 {
-	windows := b.last.Sub(b.first).Seconds() / b.limit.per.Seconds()
-	return float64(b.total-b.limit.n) / (float64(b.limit.n) * windows)
 }

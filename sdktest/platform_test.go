@@ -34,9 +34,19 @@ type limit struct {
 	budget string
 	n      int
 	per    time.Duration
-	clock  bool // in each window of the clock, and not in any interval
+	kind   kind
 	cost   int
+	inside bool // counts only what nothing else has refused
 }
+
+// A kind says which windows a limit is for.
+type kind int
+
+const (
+	sliding kind = iota // any interval
+	clock               // the windows of the clock
+	opened              // windows that begin with the first arrival after the last one
+)
 
 // A refusal is a form of refusing, and what that closes for how long.
 type refusal struct {
@@ -47,8 +57,8 @@ type refusal struct {
 	closes func(*call) string
 	lasts  time.Duration
 
-	// reply is the answer while the scope is closed, for left.
-	reply func(left time.Duration) reply
+	// reply is the answer to a call while the scope is closed, for left.
+	reply func(c *call, left time.Duration) reply
 }
 
 // A reply is an answer.

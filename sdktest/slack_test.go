@@ -73,13 +73,13 @@ func slackPlatform() platform {
 		refusals: []refusal{
 			{
 				name: "429", closes: scope, lasts: 30 * time.Second,
-				reply: func(left time.Duration) reply {
+				reply: func(_ *call, left time.Duration) reply {
 					return reply{429, map[string]string{"Retry-After": seconds(left)}, `{"ok":false,"error":"ratelimited"}`}
 				},
 			},
 			{
 				name: "an old method's 200", closes: scope, lasts: time.Minute,
-				reply: func(time.Duration) reply { return ok(`{"ok":false,"error":"ratelimited"}`) },
+				reply: func(*call, time.Duration) reply { return ok(`{"ok":false,"error":"ratelimited"}`) },
 			},
 		},
 		answer: func(c *call) reply {
@@ -105,19 +105,19 @@ func TestSlack(t *testing.T) {
 			}
 			return err
 		}
-		u.calls(0, 600, 12, post)
-		u.requireUsed("channel C0")
+		u.calls(0, 180, 12, post)
+		u.requireUsed("channel C0", 29*time.Second)
 
-		u.refuse(60)
-		u.calls(600, 600, 12, post)
-		u.calls(0, 600, 12, func(w, _ int) error {
+		u.refuse(40)
+		u.calls(180, 180, 12, post)
+		u.calls(0, 300, 12, func(w, _ int) error {
 			user, err := apps[w%programs].GetUserInfoContext(t.Context(), "U1")
 			if err == nil {
 				require.Equal(t, "U1", user.ID)
 			}
 			return err
 		})
-		for i := range 1200 {
+		for i := range 360 {
 			u.requireOnce(fmt.Sprint("message ", i))
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,8 @@ const most = 30 * time.Millisecond
 //
 // A caller breaks the rules if
 //
-//   - a window has more arrivals than its limit, refused ones included (over);
+//   - a window has more arrivals than its limit, refused ones included unless the
+//     limit says otherwise (over);
 //   - a request was written after the first answer that tells of a closing had
 //     been handed over, and arrives before its end (early). What was written before
 //     that was on its way, and is refused like the first.
@@ -63,7 +65,7 @@ func newUpstream(t *testing.T, p platform) *upstream {
 		times: make(map[string]int), effects: make(map[string]int),
 	}
 	u.server = &http.Server{Handler: u}
-	go func() { _ = u.server.Serve(u.wire) }()
+	go func() { _ = u.server.Serve(u.wire.listener()) }()
 	return u
 }
 
@@ -109,13 +111,26 @@ func (u *upstream) way() time.Duration {
 func (u *upstream) arrive(c *call, written time.Time) (reply, *closing) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	now := time.Now()
+	cl := u.closing(c, written)
 	u.arrivals++
 	for _, l := range u.limits(c) {
-		if sum := u.budget(l.budget).add(now, l); sum > l.n {
+		if l.inside && cl != nil {
+			continue
+		}
+		if sum := u.budget(l.budget).add(time.Now(), l); sum > l.n {
 			u.over = append(u.over, fmt.Sprintf("%s: %d of %d", l.budget, sum, l.n))
 		}
 	}
+	if cl == nil {
+		return u.answer(c), nil
+	}
+	u.refused++
+	return cl.reply(c, time.Until(cl.end)), cl
+}
+
+// closing is what refuses a call.
+func (u *upstream) closing(c *call, written time.Time) *closing {
+	now := time.Now()
 	for _, scope := range u.scopes(c) {
 		cl := u.closed[scope]
 		if cl == nil || !now.Before(cl.end) {
@@ -125,39 +140,28 @@ func (u *upstream) arrive(c *call, written time.Time) (reply, *closing) {
 			u.early = append(u.early, fmt.Sprintf("%s (%s): %v before the end, %v after it was told",
 				scope, cl.name, cl.end.Sub(now), written.Sub(cl.told)))
 		}
-		u.refused++
-		return cl.reply(cl.end.Sub(now)), cl
+		return cl
 	}
-	if cl := u.onPurpose(c, now); cl != nil {
-		u.refused++
-		return cl.reply(cl.lasts), cl
-	}
-	return u.answer(c), nil
+	return u.onPurpose(c, now)
 }
 
-// onPurpose is a closing if it is time for one: in the form that was used least.
+// onPurpose is a closing if it is time for one, in the form that was used least. If
+// that is none for this call, the next one gets it.
 func (u *upstream) onPurpose(c *call, now time.Time) *closing {
-	if u.every == 0 {
+	if u.every == 0 || len(u.refusals) == 0 {
 		return nil
 	}
 	if u.until--; u.until > 0 {
 		return nil
 	}
-	var form *refusal
-	var scope string
-	for i := range u.refusals {
-		f := &u.refusals[i]
-		s := f.closes(c)
-		if s != "" && (form == nil || u.times[f.name] < u.times[form.name]) {
-			form, scope = f, s
-		}
-	}
-	if form == nil {
-		return nil // the next one, then
+	form := slices.MinFunc(u.refusals, func(a, b refusal) int { return u.times[a.name] - u.times[b.name] })
+	scope := form.closes(c)
+	if scope == "" {
+		return nil
 	}
 	u.until = u.every
 	u.times[form.name]++
-	cl := &closing{refusal: *form, end: now.Add(form.lasts)}
+	cl := &closing{refusal: form, end: now.Add(form.lasts)}
 	u.closed[scope] = cl
 	return cl
 }
@@ -187,10 +191,15 @@ func send(w http.ResponseWriter, r *http.Request, a reply) {
 	}
 	w.Header().Set("Content-Encoding", "gzip")
 	w.WriteHeader(a.status)
-	z := gzip.NewWriter(w)
+	z := zippers.Get().(*gzip.Writer)
+	defer zippers.Put(z)
+	z.Reset(w)
 	_, _ = io.WriteString(z, a.body)
 	_ = z.Close()
 }
+
+// zippers are used again: a new one takes a megabyte.
+var zippers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
 
 // stop ends all connections.
 func (u *upstream) stop() {
