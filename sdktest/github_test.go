@@ -50,6 +50,7 @@ func githubPlatform() platform {
 		return ""
 	}
 	return platform{
+		http2: true,
 		limits: func(c *call) []limit {
 			writes := c.Method != http.MethodGet
 			switch {

@@ -68,6 +68,7 @@ func googlePlatform() platform {
 		}
 	}
 	return platform{
+		http2: true,
 		limits: func(c *call) []limit {
 			return []limit{
 				{budget: strings.Fields(scope(c))[2], n: 300, per: time.Minute, cost: 1},

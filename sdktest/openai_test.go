@@ -95,7 +95,7 @@ func TestOpenAI(t *testing.T) {
 		ask := func(w, i int) error {
 			text := fmt.Sprint("question ", i)
 			params := openaiapi.ChatCompletionNewParams{
-				Model:               openaiapi.ChatModelGPT4o,
+				Model:               "gpt-4o",
 				Messages:            []openaiapi.ChatCompletionMessageParamUnion{openaiapi.UserMessage(text)},
 				MaxCompletionTokens: openaiapi.Int(100),
 			}
@@ -140,7 +140,7 @@ func TestOpenAIMoney(t *testing.T) {
 		begin := time.Now()
 		for range 3 {
 			_, err := app.Chat.Completions.New(t.Context(), openaiapi.ChatCompletionNewParams{
-				Model:    openaiapi.ChatModelGPT4o,
+				Model:    "gpt-4o",
 				Messages: []openaiapi.ChatCompletionMessageParamUnion{openaiapi.UserMessage("question")},
 			})
 			var refused *openaiapi.Error

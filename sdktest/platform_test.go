@@ -9,6 +9,8 @@ import (
 
 // A platform is what a test says of its upstream.
 type platform struct {
+	http2 bool // it speaks HTTP/2
+
 	// limits are what a call counts for, whatever becomes of it.
 	limits func(*call) []limit
 

@@ -65,7 +65,7 @@ func newUpstream(t *testing.T, p platform) *upstream {
 		times: make(map[string]int), effects: make(map[string]int),
 	}
 	u.server = &http.Server{Handler: u}
-	go func() { _ = u.server.Serve(u.wire.listener()) }()
+	go func() { _ = u.server.Serve(u.wire.listener(u.http2)) }()
 	return u
 }
 
@@ -90,6 +90,9 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the caller has gone
+	}
+	if u.http2 != (r.ProtoMajor == 2) {
+		u.t.Errorf("a request of %s", r.Proto)
 	}
 	time.Sleep(u.way())
 	c := &call{r, body, u}

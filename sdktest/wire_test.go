@@ -44,8 +44,12 @@ func (w *wire) base() *http.Transport {
 }
 
 // listener is the other end.
-func (w *wire) listener() net.Listener {
-	return tls.NewListener(w, &tls.Config{Certificates: []tls.Certificate{certificate()}})
+func (w *wire) listener(http2 bool) net.Listener {
+	c := &tls.Config{Certificates: []tls.Certificate{certificate()}}
+	if http2 {
+		c.NextProtos = []string{"h2", "http/1.1"}
+	}
+	return tls.NewListener(w, c)
 }
 
 // certificate is one for all upstreams.
