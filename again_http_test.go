@@ -59,12 +59,15 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 // lost, and each body arrives whole.
 func TestP11_ABanWhileServersAreDialled(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		http2 bool
-		post  bool
+		name   string
+		http2  bool
+		post   bool
+		cloned bool
 	}{
-		{"HTTP/1, GET", false, false}, {"HTTP/1, POST", false, true},
-		{"HTTP/2, GET", true, false}, {"HTTP/2, POST", true, true},
+		{"HTTP/1, GET", false, false, false}, {"HTTP/1, POST", false, true, false},
+		{"HTTP/2, GET", true, false, false}, {"HTTP/2, POST", true, true, false},
+		{"HTTP/1, cloned GET", false, false, true}, {"HTTP/1, cloned POST", false, true, true},
+		{"HTTP/2, cloned GET", true, false, true}, {"HTTP/2, cloned POST", true, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -81,8 +84,12 @@ func TestP11_ABanWhileServersAreDialled(t *testing.T) {
 				own := srv.Client().Transport.(*http.Transport)
 				own.DialContext = net.dial
 				defer own.CloseIdleConnections()
+				var base http.RoundTripper = own
+				if c.cloned {
+					base = cloning{own}
+				}
 				store := memstore.New()
-				tr := must(throttle.New(throttle.Config{Store: store, Base: own, Policies: []throttle.Policy{ninePerSecond}}))
+				tr := must(throttle.New(throttle.Config{Store: store, Base: base, Policies: []throttle.Policy{ninePerSecond}}))
 
 				var all sync.WaitGroup
 				sent := make([]*onceBody, 3)

@@ -41,6 +41,7 @@ type journey struct {
 	written bool        // the headers of the grant's request have left
 	traced  bool        // the base told of a connection
 	retried bool        // the base tries again what it has written before
+	severed bool        // the connection was closed before anything was written
 	over    bool        // nobody waits for the answer any more
 	failed  error       // why the last look stopped the request
 	unwatch func() bool // stops looking at the request's context

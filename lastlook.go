@@ -10,6 +10,7 @@ func (j *journey) connected(info httptrace.GotConnInfo) {
 	j.last.Lock()
 	defer j.last.Unlock()
 	if j.failed != nil || j.over {
+		j.severed = false // this is another connection
 		return
 	}
 	if !j.traced {
@@ -22,7 +23,7 @@ func (j *journey) connected(info httptrace.GotConnInfo) {
 			j.event(j.req.Context(), outcome(err), j.waited(), err)
 		}
 		j.stop(err)
-		sever(info, j.req.URL.Scheme == "https")
+		j.severed = sever(info, j.req.URL.Scheme == "https")
 	}
 }
 
@@ -37,14 +38,18 @@ func (j *journey) stop(err error) {
 
 // sever closes a connection of HTTP/1, which carries nothing but this request: a base
 // that sends a clone of it has a URL of its own. One of HTTP/2 is shared, and there the
-// end of the context is enough.
-func sever(info httptrace.GotConnInfo, secure bool) {
+// end of the context is enough. It reports whether it closed the connection: then
+// nothing of the request can leave on it any more.
+func sever(info httptrace.GotConnInfo, secure bool) bool {
 	switch c, ok := info.Conn.(*tls.Conn); {
 	case ok && c.ConnectionState().NegotiatedProtocol != "h2":
 		_ = c.NetConn().Close()
 	case !ok && !secure && info.Conn != nil:
 		_ = info.Conn.Close()
+	default:
+		return false
 	}
+	return true
 }
 
 // depart returns when the request may be written, or errFar if the attempt is to
@@ -74,6 +79,9 @@ func (j *journey) depart() error {
 func (j *journey) wrote() {
 	j.last.Lock()
 	defer j.last.Unlock()
+	if j.severed {
+		return // into a buffer that goes nowhere: HTTP/1 says so before it flushes
+	}
 	j.written = true
 	j.stopWatch()
 	if d := j.late(sevenths); d > 0 && j.failed == nil {
