@@ -138,6 +138,8 @@ local function drop(r, k)
   r.size = size - k
 end
 
+local pop
+do
 -- first_two reads how long the first entry of a closed row is as it is stored, its n, and the
 -- gap and the width of the second one, if there is one.
 local function first_two(raw, more)
@@ -150,7 +152,7 @@ local function first_two(raw, more)
 end
 
 -- pop forgets the first entry of a closed row with more than one.
-local function pop(r)
+function pop(r)
   local raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.lined + r.at, HEAD_SIZE + r.lined + r.at + 2 * TRIPLE - 1)
   local known, stop, n, gap, width = pcall(first_two, raw, r.size > 2)
   if not (known and type(n) == 'number' and type(gap) == 'number' and type(width) == 'number') then
@@ -158,4 +160,5 @@ local function pop(r)
   end
   r.at, r.total, r.size = r.at + stop, r.total - n, r.size - 1
   r.old = r.size == 1 and r.last or r.old + gap + width
+end
 end

@@ -17,17 +17,18 @@
 --   told            the cut that was published last
 --   holds           until then one whose turn has come waits for more room than there is
 --   reserve, horizon  of the last one who came to stand in line
---   round, lapsed   how often offers lapsed, and the cut when they did last
+--   round, lapsed   when offers lapsed last, and the cut then
 --   holes           {from, to, cost}: of the tickets in between so much has left
 --
 -- The state of one who has a ticket: it waits; or its turn has come, and it is counted among
--- those offered in that round; or it passed, and waits in another line; or it had a start.
+-- those offered since the lapse that its round names; or it passed, and waits in another line; or it had a start.
 
 local queue = {WAITS = 0, COUNTED = 1, PASSED = 2, HAD = 3, CLASSES = 3}
 do
 local WAITS, COUNTED, PASSED, CLASSES = queue.WAITS, queue.COUNTED, queue.PASSED, queue.CLASSES
 local MOST_HOLES = 6
-local LAPSE = 250000 -- for so long, or a third of the horizon, an offer is good
+local LAPSE = 200000 -- for so long, or a quarter of the horizon, an offer is good: a little less than askSoon of queue.go
+local SUSPECT = 1000000 -- for so long after a lapse programs ask soon
 local SPARE, MOST_HELD = 1000000, 61000000
 local COME = 'come %.0f %.0f %.0f %.0f %s'
 
@@ -279,15 +280,16 @@ function queue.call(r, u, now)
       s.row = r
       local near = turn.units(s, now, now + floor(c.horizon / 3)) > 0 and now > c.holds
       local amount = turn.units(s, now, now + c.horizon) - taken - c.offered
-      if near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 3)) then
+      if near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4)) then
         c.step = max(2 * c.step, c.offered)
         amount, c.offered, c.since = max(amount + c.offered, c.step), 0, now
-        c.round, c.lapsed = c.round + 1, c.cut
+        c.round, c.lapsed = now, c.cut
       end
       if amount > 0 and c.cut < c.joined then
         c.offered, c.since = c.offered + move(c, amount), now
       end
-      hurry = hurry or near
+      -- Others may be gone as well as those whose offers lapsed.
+      hurry = hurry or near or (c.offered > 0 and now - c.round < SUSPECT)
       taken = taken + c.offered
       if left(c) > 0 then
         break
