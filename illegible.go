@@ -3,6 +3,8 @@ package throttle
 import (
 	"fmt"
 	"net/http"
+
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 // codings are those that upstreams are known to use and nobody here can decode.
@@ -12,11 +14,7 @@ var codings = map[string]bool{"br": true, "zstd": true, "compress": true}
 // legible tells the observer, once for each policy, that a function of the policy
 // wanted to look at an answer in a coding that nobody here can read.
 func (j *journey) legible(r *rule, c *Charge, resp *http.Response) {
-	body, ok := resp.Body.(*peekedBody)
-	if !ok {
-		return
-	}
-	coding := body.wanted()
+	coding := peek.Refused(resp)
 	if coding == "" || j.observe == nil || r.illegible.Swap(true) {
 		return
 	}

@@ -103,7 +103,7 @@ func (j *journey) rematch() error {
 	old.Charges = slices.Clone(old.Charges)
 	var few [fewPolicies]int32
 	next := j.t.table.Load()
-	err := j.price(next, next.index.match(few[:0], j.req))
+	err := j.price(next, next.index.Match(few[:0], j.req))
 	if err == nil && slices.EqualFunc(old.Charges, j.booking.Charges, sameCharge) {
 		return nil
 	}

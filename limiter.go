@@ -33,7 +33,7 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 	}
 	r.charge.Budget.Group = p.Name
 	if p.Match != "" {
-		r.charge.Budget.Group, _ = r.pattern.group()
+		r.charge.Budget.Group, _ = r.pattern.Group()
 	}
 	return limiterOf(s, &r), nil
 }

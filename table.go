@@ -10,20 +10,22 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/match"
 )
 
 // A table is a set of policies made ready for requests. It never changes;
 // SetPolicies puts another in its place.
 type table struct {
 	rules    []rule
-	index    *index
+	index    *match.Index
 	replaced chan struct{} // closed when another table takes over
 }
 
 // A rule is a policy with everything that can be known before a request.
 type rule struct {
 	Policy
-	pattern  *pattern
+	pattern  *match.Pattern
 	charge   Charge // all but key, cost and reserve; those too if the policy leaves them out
 	reserves reserves
 
@@ -33,7 +35,7 @@ type rule struct {
 // newTable reports every mistake in the policies at once.
 func newTable(policies []Policy) (*table, error) {
 	t := &table{rules: make([]rule, len(policies)), replaced: make(chan struct{})}
-	patterns := make([]*pattern, len(policies))
+	patterns := make([]*match.Pattern, len(policies))
 	seen := make(map[string]bool)
 	var errs []error
 	for i, p := range policies {
@@ -50,10 +52,10 @@ func newTable(policies []Policy) (*table, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	for i, g := range groups(patterns) {
+	for i, g := range match.Groups(patterns) {
 		t.rules[i].charge.Budget.Group = g
 	}
-	t.index = newIndex(patterns)
+	t.index = match.NewIndex(patterns)
 	return t, nil
 }
 
@@ -71,7 +73,7 @@ func newRule(p Policy, i int) (rule, error) {
 		Pace: pace(p.Limit), Node: p.Scope == Node,
 	}}
 	var err error
-	if r.pattern, err = parsePattern(p.Match); err != nil {
+	if r.pattern, err = match.Parse(p.Match); err != nil {
 		errs = append(errs, &ConfigError{who, "Match", err})
 	}
 	if err := p.Limit.validate(r.charge.Jitter); err != nil {
@@ -138,7 +140,7 @@ type freeRide struct {
 // match returns what the request costs.
 func (t *table) match(req *http.Request) (b bill, err error) {
 	var few [fewPolicies]int32
-	err = b.price(t, t.index.match(few[:0], req), req)
+	err = b.price(t, t.index.Match(few[:0], req), req)
 	return b, err
 }
 
@@ -179,7 +181,7 @@ func (r *rule) price(c *Charge, req *http.Request) (err error) {
 	if r.Key == nil && r.Cost == nil {
 		return nil
 	}
-	req = r.pattern.bind(req)
+	req = r.pattern.Bind(req)
 	if r.Cost != nil {
 		if c.Cost, err = r.cost(req); err != nil {
 			return err

@@ -85,7 +85,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	var few [fewPolicies]int32
 	table := t.table.Load()
-	matched := table.index.match(few[:0], req)
+	matched := table.index.Match(few[:0], req)
 	if len(matched) == 0 {
 		return t.base.RoundTrip(req)
 	}

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 // mostBytes is how much of any body is looked at.
@@ -17,7 +17,7 @@ func look(resp *http.Response, max int64) io.Reader {
 	if !looked(resp, max) {
 		return http.NoBody
 	}
-	return throttle.PeekReader(resp, max)
+	return peek.Reader(resp, max)
 }
 
 func looked(resp *http.Response, max int64) bool {

@@ -1,4 +1,4 @@
-package throttle
+package match
 
 import (
 	"net/http"
@@ -30,7 +30,7 @@ func look(r *http.Request, labels, segs []string) target {
 	if u == nil {
 		return t
 	}
-	host, port := splitPort(u.Host)
+	host, port := SplitPort(u.Host)
 	t.port = strings.TrimLeft(strings.TrimPrefix(port, ":"), "0")
 	switch {
 	case t.port != "":
@@ -54,11 +54,11 @@ func (t *target) plain(s string) string {
 	return plain(s)
 }
 
-// bind returns r as the functions of the pattern's policy should see it: with
+// Bind returns r as the functions of the pattern's policy should see it: with
 // the wildcards' values for [http.Request.PathValue]. That is a shallow copy,
 // or r itself if the pattern names no wildcard. A host's values are in lower
 // case, so that one shop has one budget however its name is written.
-func (p *pattern) bind(r *http.Request) *http.Request {
+func (p *Pattern) Bind(r *http.Request) *http.Request {
 	if len(p.names) == 0 {
 		return r
 	}
@@ -100,8 +100,8 @@ func withOwnPathValues(r *http.Request) *http.Request {
 	return c
 }
 
-// splitPort cuts ":port" off a host, which may be an IPv6 address in brackets.
-func splitPort(hostport string) (host, port string) {
+// SplitPort cuts ":port" off a host, which may be an IPv6 address in brackets.
+func SplitPort(hostport string) (host, port string) {
 	i := strings.LastIndexByte(hostport, ':')
 	if i < 0 || i < strings.LastIndexByte(hostport, ']') {
 		return hostport, ""

@@ -1,4 +1,4 @@
-package throttle
+package match
 
 import (
 	"fmt"
@@ -75,7 +75,7 @@ func compareWithServeMux(t *testing.T, text string, r *http.Request) (matched bo
 		return false
 	}
 	requireSameEscapedPath(t, r.URL)
-	p, err := parsePattern(text)
+	p, err := Parse(text)
 	if err == nil && (text == "" || p.port != "" || p.wideHost()) {
 		return false
 	}
@@ -91,10 +91,10 @@ func compareWithServeMux(t *testing.T, text string, r *http.Request) (matched bo
 	}
 	oracle.names = p.names
 	mux.ServeHTTP(httptest.NewRecorder(), inbound(t, r))
-	got := newIndex([]*pattern{p}).match(nil, r)
+	got := NewIndex([]*Pattern{p}).Match(nil, r)
 	require.Equal(t, oracle.matched, len(got) == 1, "%q and %s %s", text, r.Method, r.URL)
 	if oracle.matched {
-		bound := p.bind(r)
+		bound := p.Bind(r)
 		for i, name := range p.names {
 			require.Equal(t, oracle.values[i], bound.PathValue(name), "%q and %s: %s", text, r.URL, name)
 		}
@@ -182,7 +182,7 @@ func inbound(t *testing.T, r *http.Request) *http.Request {
 	if method == "" {
 		method = "GET"
 	}
-	host, _ := splitPort(r.URL.Host)
+	host, _ := SplitPort(r.URL.Host)
 	host = strings.TrimSuffix(string(appendLower(nil, host)), ".")
 	return &http.Request{Method: method, Host: host, URL: &url.URL{Path: unescaped, RawPath: clean}}
 }
@@ -218,7 +218,7 @@ func FuzzPattern(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := parsePattern(text)
+		p, err := Parse(text)
 		if err != nil {
 			digits, _, ok := strings.Cut(strings.TrimPrefix(err.Error(), "at offset "), ": ")
 			off, numErr := strconv.Atoi(digits)
@@ -226,17 +226,17 @@ func FuzzPattern(f *testing.F) {
 			return
 		}
 		r := witness(p)
-		require.Equal(t, []int32{0}, newIndex([]*pattern{p}).match(nil, r), "%q and %s", text, r.URL)
+		require.Equal(t, []int32{0}, NewIndex([]*Pattern{p}).Match(nil, r), "%q and %s", text, r.URL)
 		for _, name := range p.names {
-			require.Equal(t, "w", p.bind(r).PathValue(name), "%q: %s", text, name)
+			require.Equal(t, "w", p.Bind(r).PathValue(name), "%q: %s", text, name)
 		}
-		own, _ := p.group()
-		require.Equal(t, []string{own}, groups([]*pattern{p}))
+		own, _ := p.Group()
+		require.Equal(t, []string{own}, Groups([]*Pattern{p}))
 	})
 }
 
 // witness returns the request that p spells out, with "w" in each wildcard.
-func witness(p *pattern) *http.Request {
+func witness(p *Pattern) *http.Request {
 	host := "any.example"
 	for i, l := range p.labels {
 		switch {

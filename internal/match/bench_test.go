@@ -1,4 +1,4 @@
-package throttle
+package match
 
 import (
 	"fmt"
@@ -37,13 +37,13 @@ func BenchmarkMatch(b *testing.B) {
 				for i := range n {
 					texts = append(texts, shape.pattern(i))
 				}
-				x := newIndex(mustParse(b, texts...))
+				x := NewIndex(mustParse(b, texts...))
 				r := request(b, shape.method, shape.url)
-				dst := x.match(nil, r)
+				dst := x.Match(nil, r)
 				require.Len(b, dst, shape.want, "premise: so many patterns match")
 				b.ReportAllocs()
 				for b.Loop() {
-					dst = x.match(dst[:0], r)
+					dst = x.Match(dst[:0], r)
 				}
 				require.Len(b, dst, shape.want)
 			})
@@ -54,13 +54,13 @@ func BenchmarkMatch(b *testing.B) {
 // BenchmarkMatchOddSpelling is a request whose host, path and port must be
 // normalised on the way.
 func BenchmarkMatchOddSpelling(b *testing.B) {
-	x := newIndex(mustParse(b, "api.example.com:443/v1/a%2Fb"))
+	x := NewIndex(mustParse(b, "api.example.com:443/v1/a%2Fb"))
 	r := request(b, http.MethodGet, "https://API.Example.Com.//v0/../v1/./a%2fb")
-	dst := x.match(nil, r)
+	dst := x.Match(nil, r)
 	require.Len(b, dst, 1, "premise: the pattern matches")
 	b.ReportAllocs()
 	for b.Loop() {
-		dst = x.match(dst[:0], r)
+		dst = x.Match(dst[:0], r)
 	}
 }
 
@@ -71,13 +71,13 @@ func BenchmarkMatchNothing(b *testing.B) {
 	for i := range 10_000 {
 		texts = append(texts, fmt.Sprintf("api%d.example.com/", i))
 	}
-	x := newIndex(mustParse(b, texts...))
+	x := NewIndex(mustParse(b, texts...))
 	r := request(b, http.MethodGet, "https://elsewhere.org/v1/resource")
-	dst := x.match(nil, r)
+	dst := x.Match(nil, r)
 	require.Empty(b, dst, "premise: nothing matches")
 	b.ReportAllocs()
 	for b.Loop() {
-		dst = x.match(dst[:0], r)
+		dst = x.Match(dst[:0], r)
 	}
 }
 
@@ -85,9 +85,9 @@ func BenchmarkMatchNothing(b *testing.B) {
 func BenchmarkBind(b *testing.B) {
 	p := mustParse(b, "{shop}.myshopify.com/admin/")[0]
 	r := request(b, http.MethodGet, "https://acme.myshopify.com/admin/api")
-	require.Equal(b, "acme", p.bind(r).PathValue("shop"), "premise: there is a value")
+	require.Equal(b, "acme", p.Bind(r).PathValue("shop"), "premise: there is a value")
 	b.ReportAllocs()
 	for b.Loop() {
-		p.bind(r)
+		p.Bind(r)
 	}
 }

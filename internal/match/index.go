@@ -1,4 +1,4 @@
-package throttle
+package match
 
 import (
 	"net/http"
@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// An index finds all patterns that match a request without trying each: the
+// An Index finds all patterns that match a request without trying each: the
 // host's labels lead down one tree, from the right, and the path's segments
 // down another. What a request costs grows with the patterns that it matches,
-// in part or in full, and not with those that it does not. An index is never
+// in part or in full, and not with those that it does not. An Index is never
 // changed and safe for concurrent use.
-type index struct {
+type Index struct {
 	everywhere gates // of the patterns without a host
 	hosts      hostNode
 }
@@ -47,9 +47,9 @@ type pathNode struct {
 	ends    [endSubtree + 1][]int32 // by how the pattern ends here
 }
 
-// newIndex returns an index of ps; match answers with positions in it.
-func newIndex(ps []*pattern) *index {
-	x := &index{}
+// NewIndex returns an index of ps; Match answers with positions in it.
+func NewIndex(ps []*Pattern) *Index {
+	x := &Index{}
 	for i, p := range ps {
 		n := x.gates(p).grow(gate{p.port, p.method})
 		for _, s := range p.segs {
@@ -61,7 +61,7 @@ func newIndex(ps []*pattern) *index {
 }
 
 // gates returns the gates of the pattern's host.
-func (x *index) gates(p *pattern) *gates {
+func (x *Index) gates(p *Pattern) *gates {
 	if len(p.labels) == 0 {
 		return &x.everywhere
 	}
@@ -121,9 +121,9 @@ func grow[N any](m map[string]*N, k string) *N {
 	return m[k]
 }
 
-// match appends to dst the positions of all patterns that match r, ascending.
+// Match appends to dst the positions of all patterns that match r, ascending.
 // It allocates only if dst has no room or the URL is very long.
-func (x *index) match(dst []int32, r *http.Request) []int32 {
+func (x *Index) Match(dst []int32, r *http.Request) []int32 {
 	var labels [8]string
 	var segs [16]string
 	t := look(r, labels[:0], segs[:0])

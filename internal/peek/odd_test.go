@@ -1,4 +1,4 @@
-package throttle_test
+package peek_test
 
 import (
 	"io"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 // An oddBody reads as its function does.
@@ -22,7 +22,7 @@ func (b oddBody) Close() error               { return nil }
 // recover from it, as if nobody had looked.
 func TestPeekBodyOfABodyThatPanics(t *testing.T) {
 	resp := &http.Response{StatusCode: 200, Body: oddBody(func([]byte) (int, error) { panic(http.ErrAbortHandler) })}
-	got, err := throttle.PeekBody(resp, 8)
+	got, err := peek.Body(resp, 8)
 	require.EqualError(t, err, "throttle: the answer's body panicked")
 	require.Empty(t, got)
 	require.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = io.ReadAll(resp.Body) })
@@ -47,11 +47,11 @@ func TestPeekBodyOfABodyThatBreaksItsContract(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				resp := &http.Response{StatusCode: 200, Body: c.read}
-				got, err := throttle.PeekBody(resp, 8)
+				got, err := peek.Body(resp, 8)
 				require.Empty(t, got)
 				if c.want == "" {
 					require.NoError(t, err)
-					_, err = throttle.PeekReader(resp, 8).Read(make([]byte, 1))
+					_, err = peek.Reader(resp, 8).Read(make([]byte, 1))
 					require.Equal(t, io.ErrNoProgress, err)
 					n, err := resp.Body.Read(make([]byte, 1))
 					require.Zero(t, n)

@@ -1,4 +1,4 @@
-package throttle
+package match
 
 import (
 	"math/rand/v2"
@@ -61,12 +61,12 @@ func TestMatch(t *testing.T) {
 		{"broken escape", "/100%/x", []string{"/100%25/x"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			x := newIndex(mustParse(t, tt.pattern))
+			x := NewIndex(mustParse(t, tt.pattern))
 			for _, s := range tt.yes {
-				require.Equal(t, []int32{0}, x.match(nil, requestLine(t, s)), "%q should match %q", tt.pattern, s)
+				require.Equal(t, []int32{0}, x.Match(nil, requestLine(t, s)), "%q should match %q", tt.pattern, s)
 			}
 			for _, s := range tt.no {
-				require.Empty(t, x.match(nil, requestLine(t, s)), "%q should not match %q", tt.pattern, s)
+				require.Empty(t, x.Match(nil, requestLine(t, s)), "%q should not match %q", tt.pattern, s)
 			}
 		})
 	}
@@ -86,16 +86,16 @@ func requestLine(t testing.TB, s string) *http.Request {
 
 // The request goes to the URL's host, whatever the Host field says.
 func TestMatchLooksAtTheHostOfTheURL(t *testing.T) {
-	x := newIndex(mustParse(t, "a.com/", "b.com/"))
+	x := NewIndex(mustParse(t, "a.com/", "b.com/"))
 	r := request(t, "GET", "https://a.com/")
 	r.Host = "b.com"
-	require.Equal(t, []int32{0}, x.match(nil, r))
+	require.Equal(t, []int32{0}, x.Match(nil, r))
 }
 
 // No URL, however odd, may panic; what cannot be told apart matches as little
 // as it can.
 func TestMatchOddURLs(t *testing.T) {
-	x := newIndex(mustParse(t, "", "a.com/x/", "/{x}/{$}", "GET /x/y"))
+	x := NewIndex(mustParse(t, "", "a.com/x/", "/{x}/{$}", "GET /x/y"))
 	for _, tt := range []struct {
 		name string
 		r    *http.Request
@@ -118,25 +118,25 @@ func TestMatchOddURLs(t *testing.T) {
 		{"host of brackets", &http.Request{URL: &url.URL{Host: "]["}}, []int32{0}},
 		{"host of dots", &http.Request{URL: &url.URL{Host: "..."}}, []int32{0}},
 	} {
-		require.Equal(t, tt.want, x.match(nil, tt.r), tt.name)
+		require.Equal(t, tt.want, x.Match(nil, tt.r), tt.name)
 	}
 }
 
 func TestMatchAppendsInOrder(t *testing.T) {
-	x := newIndex(mustParse(t, "a.com/x", "b.com/", "/x", "GET a.com/{p}", "*.com/", "", "a.com:443/", "{h}.com/x", "a.com/x"))
-	got := x.match([]int32{9, 7}, request(t, "GET", "https://a.com/x"))
+	x := NewIndex(mustParse(t, "a.com/x", "b.com/", "/x", "GET a.com/{p}", "*.com/", "", "a.com:443/", "{h}.com/x", "a.com/x"))
+	got := x.Match([]int32{9, 7}, request(t, "GET", "https://a.com/x"))
 	require.Equal(t, []int32{9, 7, 0, 2, 3, 4, 5, 6, 7, 8}, got)
 }
 
 func TestMatchDoesNotAllocate(t *testing.T) {
-	x := newIndex(mustParse(t, "*.example.com/a%20b/", "{x}.example.com/{y}/c/", "/{r...}", "HEAD api.example.com/"))
+	x := NewIndex(mustParse(t, "*.example.com/a%20b/", "{x}.example.com/{y}/c/", "/{r...}", "HEAD api.example.com/"))
 	dst := make([]int32, 0, 4)
 	for _, raw := range []string{
 		"https://api.example.com/a%20b/c/d",
 		"https://API.EXAMPLE.COM.:443/a%20b/c/d/../e%2Ff//",
 	} {
 		r := request(t, "HEAD", raw)
-		require.Zero(t, testing.AllocsPerRun(100, func() { dst = x.match(dst[:0], r) }), raw)
+		require.Zero(t, testing.AllocsPerRun(100, func() { dst = x.Match(dst[:0], r) }), raw)
 		require.Equal(t, []int32{0, 1, 2, 3}, dst)
 	}
 }
@@ -264,7 +264,7 @@ func TestMatchAgainstDefinition(t *testing.T) {
 			texts[i] = m.pattern(table%2 == 0)
 		}
 		ps := mustParse(t, texts...)
-		x, gs := newIndex(ps), groups(ps)
+		x, gs := NewIndex(ps), Groups(ps)
 		for range 20 {
 			r := m.request(t)
 			var want []int32
@@ -273,7 +273,7 @@ func TestMatchAgainstDefinition(t *testing.T) {
 					want = append(want, int32(i))
 				}
 			}
-			require.Equal(t, want, x.match(nil, r), "seed %d: %s %s against %q", seed, r.Method, r.URL, texts)
+			require.Equal(t, want, x.Match(nil, r), "seed %d: %s %s against %q", seed, r.Method, r.URL, texts)
 			for _, i := range want {
 				require.Equal(t, gs[want[0]], gs[i], "seed %d: groups of %q and %q", seed, texts[want[0]], texts[i])
 			}

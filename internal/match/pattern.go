@@ -1,4 +1,7 @@
-package throttle
+// Package match holds the patterns of policies and finds those that match a
+// request. They are http.ServeMux patterns with the differences that the
+// documentation of package throttle lists.
+package match
 
 import (
 	"fmt"
@@ -9,9 +12,9 @@ import (
 	"unicode"
 )
 
-// A pattern is one parsed [Policy.Match]. It says what it matches, piece by
-// piece; [index] does the matching.
-type pattern struct {
+// A Pattern is one parsed Match of a policy. It says what it matches, piece by
+// piece; [Index] does the matching.
+type Pattern struct {
 	method string
 	labels []part // of the host, the last label first; none: every host
 	deep   bool   // the host began with "*.": one or more labels follow labels
@@ -37,10 +40,10 @@ const (
 	endSubtree               // "/" or "{name...}": one slash and anything after it
 )
 
-// parsePattern parses "[METHOD ][HOST]/[PATH]", or "" which matches every
+// Parse parses "[METHOD ][HOST]/[PATH]", or "" which matches every
 // request. An error tells the byte at which the mistake is.
-func parsePattern(s string) (*pattern, error) {
-	p := &pattern{}
+func Parse(s string) (*Pattern, error) {
+	p := &Pattern{}
 	if s == "" {
 		p.end = endSubtree
 		return p, nil
@@ -73,8 +76,8 @@ func parsePattern(s string) (*pattern, error) {
 }
 
 // parseHost parses a host that is not empty and begins at byte off.
-func (p *pattern) parseHost(host string, off int) error {
-	host, port := splitPort(host)
+func (p *Pattern) parseHost(host string, off int) error {
+	host, port := SplitPort(host)
 	if len(port) > 0 {
 		n, err := strconv.ParseUint(port[1:], 10, 16)
 		if err != nil || n == 0 {
@@ -113,7 +116,7 @@ func (p *pattern) parseHost(host string, off int) error {
 }
 
 // parseLabel parses one label of a host.
-func (p *pattern) parseLabel(label string, off int) (part, error) {
+func (p *Pattern) parseLabel(label string, off int) (part, error) {
 	if strings.HasPrefix(label, "{") {
 		name, err := p.parseWildcard(label, off)
 		return part{name, true}, err
@@ -131,7 +134,7 @@ func (p *pattern) parseLabel(label string, off int) (part, error) {
 }
 
 // parsePath parses a path, which begins with a slash.
-func (p *pattern) parsePath(path string, off int) error {
+func (p *Pattern) parsePath(path string, off int) error {
 	if i := strings.IndexAny(path, "?#"); i >= 0 {
 		return mistake(off+i, "only paths are matched: leave out the query, or write %%%02X for %[1]q", path[i])
 	}
@@ -167,7 +170,7 @@ func (p *pattern) parsePath(path string, off int) error {
 }
 
 // parseWildcard parses "{name}" and remembers the name.
-func (p *pattern) parseWildcard(s string, off int) (name string, err error) {
+func (p *Pattern) parseWildcard(s string, off int) (name string, err error) {
 	name, ok := strings.CutPrefix(s, "{")
 	if !ok || !strings.HasSuffix(name, "}") {
 		return "", mistake(off, "bad wildcard %q: it takes up a whole segment or label, as in {name}", s)
@@ -186,7 +189,7 @@ func (p *pattern) parseWildcard(s string, off int) (name string, err error) {
 }
 
 // wideHost reports whether the pattern matches more than one host.
-func (p *pattern) wideHost() bool {
+func (p *Pattern) wideHost() bool {
 	return p.deep || slices.ContainsFunc(p.labels, func(l part) bool { return l.wild })
 }
 

@@ -1,4 +1,4 @@
-package throttle
+package match
 
 import (
 	"maps"
@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func mustParse(t testing.TB, texts ...string) []*pattern {
+func mustParse(t testing.TB, texts ...string) []*Pattern {
 	t.Helper()
-	ps := make([]*pattern, len(texts))
+	ps := make([]*Pattern, len(texts))
 	for i, s := range texts {
-		p, err := parsePattern(s)
+		p, err := Parse(s)
 		require.NoError(t, err, "pattern %q", s)
 		ps[i] = p
 	}
@@ -78,7 +78,7 @@ func TestParsePatternErrors(t *testing.T) {
 		{"{x}.a.com/b/{x...}", `at offset 13: the wildcard name "x" stands twice`},
 		{"{x}.{x}.com/", `at offset 5: the wildcard name "x" stands twice`},
 	} {
-		_, err := parsePattern(tt.pattern)
+		_, err := Parse(tt.pattern)
 		require.EqualError(t, err, tt.want, "pattern %q", tt.pattern)
 	}
 }
@@ -101,8 +101,8 @@ func TestBind(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := mustParse(t, tt.pattern)[0]
 			r := request(t, "GET", tt.url)
-			require.Equal(t, []int32{0}, newIndex([]*pattern{p}).match(nil, r))
-			bound := p.bind(r)
+			require.Equal(t, []int32{0}, NewIndex([]*Pattern{p}).Match(nil, r))
+			bound := p.Bind(r)
 			got := map[string]string{}
 			for name := range maps.Keys(tt.want) {
 				got[name] = bound.PathValue(name)
@@ -114,7 +114,7 @@ func TestBind(t *testing.T) {
 
 func TestBindNeedsNoCopyWithoutNames(t *testing.T) {
 	r := request(t, "GET", "https://a.b.com/x/y")
-	require.Same(t, r, mustParse(t, "*.b.com/x/")[0].bind(r))
+	require.Same(t, r, mustParse(t, "*.b.com/x/")[0].Bind(r))
 }
 
 // A request that a server passes on carries the path values of its own mux.
@@ -130,7 +130,7 @@ func TestBindLeavesTheRequestAlone(t *testing.T) {
 		r.Form, r.PostForm = map[string][]string{"e": {"f"}}, map[string][]string{"g": {"h"}}
 		want := r.Clone(r.Context())
 
-		bound := p.bind(r)
+		bound := p.Bind(r)
 
 		require.Equal(t, want, r)
 		require.Equal(t, "before", r.PathValue("host"))
@@ -161,7 +161,7 @@ func TestBindLeavesTheRequestAlone(t *testing.T) {
 func TestBindOfAnotherRequest(t *testing.T) {
 	p := mustParse(t, "{a}.{b}.com/{c}/{d}/{e...}")[0]
 	for _, r := range []*http.Request{{}, request(t, "GET", "https://com/x"), request(t, "GET", "/")} {
-		require.Empty(t, p.bind(r).PathValue("a"))
+		require.Empty(t, p.Bind(r).PathValue("a"))
 	}
 }
 
@@ -192,7 +192,7 @@ func TestGroups(t *testing.T) {
 		{"address apart", []string{"1.2.3.4/", "3.4/", "*.com/"}, []string{"1.2.3.4", "3.4", "com"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, groups(mustParse(t, tt.patterns...)))
+			require.Equal(t, tt.want, Groups(mustParse(t, tt.patterns...)))
 		})
 	}
 }
@@ -201,11 +201,11 @@ func TestGroups(t *testing.T) {
 // make the fleet forget what it has used.
 func TestGroupsStayWhenUnrelatedPatternsCome(t *testing.T) {
 	ps := mustParse(t, "api.github.com/", "{shop}.myshopify.com/admin/", "*.cn/", "open.feishu.cn/", "10.0.0.1/")
-	alone := groups(ps)
+	alone := Groups(ps)
 	more := mustParse(t, "slack.com/", "*.org/", "{x}.io/", "localhost/", "10.0.0.2/", "[::1]/", "*.dingtalk.net/", "*.com.tw/")
-	require.Equal(t, alone, groups(append(ps, more...))[:len(ps)])
+	require.Equal(t, alone, Groups(append(ps, more...))[:len(ps)])
 	for i, p := range ps[:3] {
-		own, _ := p.group()
+		own, _ := p.Group()
 		require.Equal(t, alone[i], own)
 	}
 }

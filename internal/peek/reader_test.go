@@ -1,4 +1,4 @@
-package throttle_test
+package peek_test
 
 import (
 	"io"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 func TestPeekReader(t *testing.T) {
@@ -27,7 +27,7 @@ func TestPeekReader(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) {
 				body := &countedBody{text: "hello world", piece: piece}
 				resp := &http.Response{StatusCode: 200, Body: body}
-				require.NoError(t, iotest.TestReader(throttle.PeekReader(resp, c.max), []byte(c.want)))
+				require.NoError(t, iotest.TestReader(peek.Reader(resp, c.max), []byte(c.want)))
 				require.Len(t, c.want, body.read)
 				requirePeek(t, resp, c.max, c.want)
 				all, err := io.ReadAll(resp.Body)
@@ -43,7 +43,7 @@ func TestPeekReader(t *testing.T) {
 func TestPeekReaderWaitsForNothing(t *testing.T) {
 	body := &countedBody{text: "hello world", piece: 3}
 	resp := &http.Response{StatusCode: 200, Body: body}
-	r := throttle.PeekReader(resp, 100)
+	r := peek.Reader(resp, 100)
 	p := make([]byte, 100)
 	for i, want := range []string{"hel", "lo ", "wor"} {
 		n, err := r.Read(p)
@@ -56,7 +56,7 @@ func TestPeekReaderWaitsForNothing(t *testing.T) {
 	require.Zero(t, n)
 	require.Equal(t, 3, body.reads)
 
-	again := throttle.PeekReader(resp, 100)
+	again := peek.Reader(resp, 100)
 	n, err = again.Read(p)
 	require.NoError(t, err)
 	require.Equal(t, "hello wor", string(p[:n]), "what was read is used again")
@@ -71,7 +71,7 @@ func TestPeekReaderKeepsAnErrorForTheReader(t *testing.T) {
 			io.Closer
 		}{r, text}}
 		for range 2 {
-			got, err := io.ReadAll(throttle.PeekReader(resp, 100))
+			got, err := io.ReadAll(peek.Reader(resp, 100))
 			require.Equal(t, errCut, err)
 			require.Equal(t, "hello", string(got))
 		}
@@ -88,7 +88,7 @@ func TestPeekReaderWithNothingToSee(t *testing.T) {
 		{StatusCode: 101, Body: &countedBody{text: "hello"}},
 	} {
 		body := resp.Body
-		got, err := io.ReadAll(throttle.PeekReader(resp, 100))
+		got, err := io.ReadAll(peek.Reader(resp, 100))
 		require.NoError(t, err)
 		require.Empty(t, got)
 		require.Equal(t, body, resp.Body)

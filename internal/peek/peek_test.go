@@ -1,4 +1,4 @@
-package throttle_test
+package peek_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 var errCut = errors.New("connection cut")
@@ -58,7 +58,7 @@ func peeked(t *testing.T, body io.ReadCloser, max int64, want string) *http.Resp
 
 func requirePeek(t *testing.T, resp *http.Response, max int64, want string) {
 	t.Helper()
-	got, err := throttle.PeekBody(resp, max)
+	got, err := peek.Body(resp, max)
 	require.NoError(t, err)
 	require.Equal(t, want, string(got))
 }
@@ -124,7 +124,7 @@ func TestPeekBodyWithNothingToSee(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			body := c.resp.Body
-			got, err := throttle.PeekBody(&c.resp, 5)
+			got, err := peek.Body(&c.resp, 5)
 			require.NoError(t, err)
 			require.Nil(t, got)
 			require.Equal(t, body, c.resp.Body, "the body is the same, and a writer stays one")
@@ -176,9 +176,9 @@ func TestPeekBodySeesWhatTheReaderWillSee(t *testing.T) {
 
 func TestPeekBodyCanBeAppendedTo(t *testing.T) {
 	resp := &http.Response{StatusCode: 200, Body: &countedBody{text: "hello world"}}
-	_, err := throttle.PeekBody(resp, 11)
+	_, err := peek.Body(resp, 11)
 	require.NoError(t, err)
-	got, err := throttle.PeekBody(resp, 5)
+	got, err := peek.Body(resp, 5)
 	require.NoError(t, err)
 	_ = append(got, "!!!!!!"...)
 	all, err := io.ReadAll(resp.Body)
@@ -211,7 +211,7 @@ func TestPeekBodyOfNothingButAnError(t *testing.T) {
 	body := &countedBody{err: errCut}
 	resp := &http.Response{StatusCode: 200, Body: body}
 	for range 2 {
-		got, err := throttle.PeekBody(resp, 100)
+		got, err := peek.Body(resp, 100)
 		require.Equal(t, errCut, err)
 		require.Nil(t, got)
 	}
@@ -243,7 +243,7 @@ func TestPeekBodyNeverReadsBeyondMax(t *testing.T) {
 	resp := &http.Response{StatusCode: 200, Body: body}
 	for _, n := range []int64{1, 511, 512, 513, 4096, 65536, 1000} {
 		already := body.read
-		got, err := throttle.PeekBody(resp, n)
+		got, err := peek.Body(resp, n)
 		require.NoError(t, err)
 		require.Len(t, got, int(n))
 		require.Equal(t, max(already, n), body.read)

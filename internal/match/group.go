@@ -1,4 +1,4 @@
-package throttle
+package match
 
 import (
 	"net/netip"
@@ -8,20 +8,20 @@ import (
 // everyGroup is the group of patterns that can match requests to any host.
 const everyGroup = "*"
 
-// groups returns the group of each pattern. Two patterns that can match the
-// same request share it, and it is the pattern's own group() unless another
+// Groups returns the group of each pattern. Two patterns that can match the
+// same request share it, and it is the pattern's own Group unless another
 // one reaches wider: "*.com/" draws in all of .com, "*.com.cn/" all of .com.cn,
 // and a pattern that can match any last label draws in everything.
-func groups(ps []*pattern) []string {
+func Groups(ps []*Pattern) []string {
 	wide := make(map[string]bool) // the zones that draw in others
 	for _, p := range ps {
-		if g, whole := p.group(); whole {
+		if g, whole := p.Group(); whole {
 			wide[g] = true
 		}
 	}
 	gs := make([]string, len(ps))
 	for i, p := range ps {
-		gs[i], _ = p.group()
+		gs[i], _ = p.Group()
 		for _, zone := range p.zones() {
 			if wide[zone] {
 				gs[i] = zone
@@ -32,11 +32,11 @@ func groups(ps []*pattern) []string {
 	return gs
 }
 
-// group returns the part of the pattern's host that somebody has registered:
+// Group returns the part of the pattern's host that somebody has registered:
 // the label below its registry and the registry, as in "dingtalk.com" and
 // "example.com.cn", or the whole of an IP address. If the pattern can match many
 // such hosts it is all of the zone that they lie in, and whole is true.
-func (p *pattern) group() (g string, whole bool) {
+func (p *Pattern) Group() (g string, whole bool) {
 	zones := p.zones()
 	g = zones[len(zones)-1]
 	n := len(zones) - 1 // labels of the registry
@@ -59,7 +59,7 @@ func (p *pattern) group() (g string, whole bool) {
 
 // zones returns the zones around the pattern's hosts, the widest first: all, the
 // last label and, if that is a registry, the last two.
-func (p *pattern) zones() []string {
+func (p *Pattern) zones() []string {
 	zones := []string{everyGroup}
 	if len(p.labels) == 0 || p.labels[0].wild {
 		return zones
@@ -72,7 +72,7 @@ func (p *pattern) zones() []string {
 }
 
 // zone returns the last n labels, of which none is a wildcard.
-func (p *pattern) zone(n int) string {
+func (p *Pattern) zone(n int) string {
 	texts := make([]string, n)
 	for i, l := range p.labels[:n] {
 		texts[n-1-i] = l.text

@@ -1,4 +1,4 @@
-package throttle
+package peek
 
 import (
 	"errors"
@@ -199,9 +199,8 @@ func (b *peekedBody) refuse(coding string) {
 	b.refused = coding
 }
 
-// wanted returns the coding in which somebody wanted to look, in vain, since it was
-// asked last; "" if nobody did.
-func (b *peekedBody) wanted() (coding string) {
+// takeRefused returns what refuse noted since it was called last; "" if nothing.
+func (b *peekedBody) takeRefused() (coding string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	coding, b.refused = b.refused, ""

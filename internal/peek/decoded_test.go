@@ -1,4 +1,4 @@
-package throttle_test
+package peek_test
 
 import (
 	"bytes"
@@ -14,8 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 // packed returns a text in a coding.
@@ -59,17 +58,17 @@ func TestPeekBodyOfACompressedAnswer(t *testing.T) {
 			body := packed(t, text, c.open)
 			resp := coded(c.coding, strings.NewReader(body))
 			for _, most := range []int{5, 64 << 10, 3, 10 << 20, 1} {
-				got, err := throttle.PeekBody(resp, int64(most))
+				got, err := peek.Body(resp, int64(most))
 				require.NoError(t, err)
 				require.Equal(t, text[:min(most, len(text))], string(got))
-				read, err := io.ReadAll(throttle.PeekReader(resp, int64(most)))
+				read, err := io.ReadAll(peek.Reader(resp, int64(most)))
 				require.NoError(t, err)
 				require.Equal(t, string(got), string(read))
 			}
 			got, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
 			require.Equal(t, body, string(got), "bit by bit")
-			none, err := throttle.PeekBody(resp, 5)
+			none, err := peek.Body(resp, 5)
 			require.NoError(t, err)
 			require.Empty(t, none, "its beginning is gone")
 		})
@@ -89,7 +88,7 @@ func TestPeekBodyOfABrokenOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			resp := coded("gzip", strings.NewReader(body))
 			for range 2 {
-				seen, err := throttle.PeekBody(resp, 1<<10)
+				seen, err := peek.Body(resp, 1<<10)
 				require.False(t, err != nil && len(seen) > 0)
 				require.Equal(t, strings.Repeat("hello ", 200)[:len(seen)], string(seen))
 			}
@@ -116,7 +115,7 @@ func TestPeekBodyOfBombs(t *testing.T) {
 			n := &counter{Reader: body}
 			resp := coded("gzip", n)
 			for range 3 {
-				seen, _ := throttle.PeekBody(resp, most)
+				seen, _ := peek.Body(resp, most)
 				require.LessOrEqual(t, len(seen), most)
 			}
 			require.LessOrEqual(t, n.n, most+64<<10+4<<10)
@@ -152,14 +151,14 @@ func TestPeekBodyOfASlowCompressedAnswer(t *testing.T) {
 		r, w := io.Pipe()
 		go func() {
 			for _, c := range []byte(body) {
-				time.Sleep(200 * ms)
+				time.Sleep(200 * time.Millisecond)
 				_, _ = w.Write([]byte{c})
 			}
 			_ = w.Close()
 		}()
 		resp, begin := coded("gzip", r), time.Now()
 		for range 3 {
-			seen, err := throttle.PeekBody(resp, 100)
+			seen, err := peek.Body(resp, 100)
 			require.NoError(t, err)
 			require.Empty(t, seen)
 		}
@@ -170,34 +169,9 @@ func TestPeekBodyOfASlowCompressedAnswer(t *testing.T) {
 	})
 }
 
-// TestIllegibleAnswers: Observe is told once for each policy that wanted to look.
-func TestIllegibleAnswers(t *testing.T) {
-	looks := func(resp *http.Response) time.Duration {
-		seen, err := throttle.PeekBody(resp, 100)
-		if err != nil || len(seen) > 0 {
-			return time.Minute
-		}
-		return 0
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
 	}
-	for coding, says := range map[string]string{
-		"br": "br", " Zstd": "zstd", "gzip, gzip": "an unknown coding", "https://secret": "an unknown coding",
-	} {
-		t.Run(coding, func(t *testing.T) {
-			seen := &events{}
-			tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, "packed", "Content-Encoding", coding), Observe: seen.observe,
-				Policies: []throttle.Policy{
-					{Name: "looks", Limit: throttle.PerSecond(99), Penalty: looks, Settle: func(resp *http.Response) int { return int(looks(resp)) - 1 }},
-					{Name: "looks not", Limit: throttle.PerSecond(99)},
-				}}))
-			for range 3 {
-				resp := must(tr.RoundTrip(get(t, home)))
-				require.Equal(t, "packed", string(must(io.ReadAll(resp.Body))))
-				require.NoError(t, resp.Body.Close())
-			}
-			require.Equal(t, []throttle.EventKind{throttle.Started, throttle.Illegible, throttle.Started, throttle.Started}, seen.kinds())
-			e := seen.first(t, throttle.Illegible)
-			require.Equal(t, "looks", e.Policy)
-			require.EqualError(t, e.Err, `throttle: policy "looks" cannot look at answers in `+says+`: let Accept-Encoding be unset, or gzip`)
-		})
-	}
+	return v
 }

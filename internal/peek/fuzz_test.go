@@ -1,4 +1,4 @@
-package throttle_test
+package peek_test
 
 import (
 	"io"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 func FuzzPeekBody(f *testing.F) {
@@ -23,7 +23,7 @@ func FuzzPeekBody(f *testing.F) {
 		}
 		resp := &http.Response{StatusCode: 200, Body: body}
 		for _, limit := range []int64{first, second} {
-			got, err := throttle.PeekBody(resp, limit)
+			got, err := peek.Body(resp, limit)
 			if err != nil {
 				require.True(t, cut && text == "")
 			}
@@ -58,9 +58,9 @@ func FuzzPeekCompressed(f *testing.F) {
 		resp := coded(coding, n)
 		for _, limit := range []int64{first, second, first} {
 			limit = min(limit, 1<<20)
-			seen, _ := throttle.PeekBody(resp, limit)
+			seen, _ := peek.Body(resp, limit)
 			require.LessOrEqual(t, int64(len(seen)), max(limit, 0))
-			again, _ := io.ReadAll(throttle.PeekReader(resp, limit))
+			again, _ := io.ReadAll(peek.Reader(resp, limit))
 			require.Equal(t, string(seen), string(again))
 		}
 		require.LessOrEqual(t, int64(n.n), max(0, min(max(first, second), 1<<20))+64<<10+4<<10)
