@@ -62,8 +62,8 @@ const maxBucket = 1 << 44
 // little further apart while it is full. Of a longer one a short job's last requests must
 // not wait for all, so a full window leaves within a moment.
 const (
-	evenMost = 2 * time.Second
-	smear    = 250 * time.Millisecond
+	longestEven = 2 * time.Second
+	maxSpread   = 250 * time.Millisecond
 )
 
 // probeTime is for how long one start goes first after a penalty: see docs/bans.md.
@@ -76,8 +76,8 @@ func pace(l Limit) time.Duration {
 	if l.kind != Sliding || l.n < 1 {
 		return 0
 	}
-	within := smear
-	if l.per <= evenMost {
+	within := maxSpread
+	if l.per <= longestEven {
 		within = l.per * 9 / 10
 	}
 	return (within / time.Duration(l.n)).Truncate(time.Microsecond)

@@ -51,7 +51,7 @@ func (e *LimitError) Error() string {
 	switch {
 	case e.by == "":
 		return text
-	case e.by == over:
+	case e.by == maxWaitOver:
 		return text + ", but " + e.by
 	case e.room <= 0:
 		return text + ", but may not wait at all"

@@ -225,7 +225,7 @@ func TestP2_RefusedAtTheLastLook(t *testing.T) {
 		time.AfterFunc(50*ms, func() {
 			_, _ = store.Book(context.Background(), &throttle.Booking{Charges: charges, MaxWait: -1})
 		})
-		body := &watchedBody{t: t}
+		body := &responseBody{t: t}
 		r := must(http.NewRequestWithContext(t.Context(), http.MethodPost, home, body))
 		resp, err := tr.RoundTrip(r)
 		require.Nil(t, resp)

@@ -9,32 +9,32 @@ import (
 // A hold is one caller on its way through its budgets: it books a start, sleeps
 // until then, and sees to it that the grant is used in time or given back.
 // Transport and Limiter are built on it.
-type hold struct {
+type acquisition struct {
 	store   Store
-	lag     *lag // how long the store's answers take
+	rtt     *rttEstimator // how long the store's answers take
 	observe func(context.Context, Event)
 
-	booking Booking
-	maxWait time.Duration // as in Config
-	came    time.Duration // when the first start was asked for; 0: not yet
-	ends    time.Duration // when MaxWait is spent
-	room    time.Duration // how long the caller could wait when it last asked; negative: for ever
-	roomBy  string        // what bounds that, for the error
+	booking      Booking
+	maxWait      time.Duration // as in Config
+	arrivedAt    time.Duration // when the first start was asked for; 0: not yet
+	waitDeadline time.Duration // when MaxWait is spent
+	remaining    time.Duration // how long the caller could wait when it last asked; negative: for ever
+	remainingBy  string        // what bounds that, for the error
 
-	priority Priority      // among those who wait
-	returns  bool          // there was a start or a place before
-	lead     time.Duration // how much before its start it wants to be back
-	grant    Grant         // a start while its OK is true, a place in line while it has Ready
-	due      time.Duration // its start, or a little later: it is safe to use from then on
-	jitter   time.Duration // the least among the charges that count; 0: none has any
-	inFlight bool          // some charges are InFlight
-	boarded  *boarding     // those, if they were taken after the start was booked
-	sure     time.Duration // when the store said last that the start may be used
-	asking   time.Duration // and how long it took to say so
-	aged     int           // how many answers in a row were too old when they came
-	watch    Watch         // over a start that is waited for; nil: none
-	news     chan struct{} // what the watch tells; nil: there was none yet
-	outage   bool          // the store is away, and observe knows
+	priority       Priority      // among those who wait
+	returns        bool          // there was a start or a place before
+	lead           time.Duration // how much before its start it wants to be back
+	grant          Grant         // a start while its OK is true, a place in line while it has Ready
+	startAt        time.Duration // its start, or a little later: it is safe to use from then on
+	jitter         time.Duration // the least among the charges that count; 0: none has any
+	concurrent     bool          // some charges are InFlight
+	slots          *slotHold     // those, if they were taken after the start was booked
+	validatedAt    time.Duration // when the store said last that the start may be used
+	validateRTT    time.Duration // and how long it took to say so
+	staleStreak    int           // how many answers in a row were too old when they came
+	watch          Watch         // over a start that is waited for; nil: none
+	invalidated    chan struct{} // what the watch tells; nil: there was none yet
+	outageReported bool          // the store is away, and observe knows
 }
 
 // now is the time since the process began. It costs half as much as time.Now,
@@ -47,23 +47,23 @@ var born = time.Now()
 var errReplaced = errors.New("throttle: the policies changed")
 
 // take books a start and awaits it.
-func (h *hold) take(ctx context.Context, w waiting) error {
-	if err := h.book(ctx); err != nil || h.granted() {
+func (a *acquisition) acquire(ctx context.Context, w waitOptions) error {
+	if err := a.book(ctx); err != nil || a.granted() {
 		return err
 	}
-	return h.await(ctx, w)
+	return a.await(ctx, w)
 }
 
 // granted reports whether the start is this very moment.
-func (h *hold) granted() bool { return h.grant.OK && h.grant.Wait == 0 && h.grant.Age == 0 }
+func (a *acquisition) granted() bool { return a.grant.OK && a.grant.Wait == 0 && a.grant.Age == 0 }
 
 // waiting says how a booked start is awaited.
-type waiting struct {
-	early    time.Duration   // come back this much before the start
-	parts    time.Duration   // how many sevenths of Jitter the grant may be old
-	replaced <-chan struct{} // come back when it is closed
-	inHand   bool            // with a connection in hand: do not wait beyond until
-	until    time.Duration
+type waitOptions struct {
+	early           time.Duration   // come back this much before the start
+	jitterShare     time.Duration   // how many sevenths of Jitter the grant may be old
+	replaced        <-chan struct{} // come back when it is closed
+	withConnection  bool            // with a connection in hand: do not wait beyond until
+	connectionUntil time.Duration
 }
 
 // await sleeps until the booked start, or the caller's turn in line, and takes
@@ -71,22 +71,22 @@ type waiting struct {
 // budget meanwhile, it is given up and another one taken. Await returns
 // errReplaced, with the place still held, when the policies were replaced, and
 // likewise errFar when the start is too far away.
-func (h *hold) await(ctx context.Context, w waiting) error {
+func (a *acquisition) await(ctx context.Context, w waitOptions) error {
 	for {
-		err := h.sleep(ctx, w)
+		err := a.sleep(ctx, w)
 		switch {
-		case err != nil && err != errDoubt:
-		case !h.grant.OK:
-			err = h.book(ctx)
-		case h.late(w.parts) > 0 || h.spoilt(w.parts):
-			h.event(ctx, Stale, max(0, now()-h.due), nil)
-			err = h.book(ctx)
-		case err == errDoubt || h.unsure():
-			err = h.confirm(ctx)
-		case h.aboard() || now() < h.due:
+		case err != nil && err != errRevalidate:
+		case !a.grant.OK:
+			err = a.book(ctx)
+		case a.late(w.jitterShare) > 0 || a.unusable(w.jitterShare):
+			a.report(ctx, Stale, max(0, now()-a.startAt), nil)
+			err = a.book(ctx)
+		case err == errRevalidate || a.needsRevalidation():
+			err = a.revalidate(ctx)
+		case a.holdsSlots() || now() < a.startAt:
 			return nil
 		default:
-			err = h.board(ctx)
+			err = a.acquireSlots(ctx)
 		}
 		if err != nil {
 			return err
@@ -96,65 +96,65 @@ func (h *hold) await(ctx context.Context, w waiting) error {
 
 // book asks the store for a start that is not too far away, in place of what is
 // held, if anything. After an error nothing is held.
-func (h *hold) book(ctx context.Context) error {
+func (a *acquisition) book(ctx context.Context) error {
 	if ctx.Err() != nil {
-		return h.left(ctx)
+		return a.gaveUp(ctx)
 	}
 	asked := now()
-	if h.came == 0 {
-		h.came, h.ends = asked, asked+min(max(0, h.maxWait), Farthest)
+	if a.arrivedAt == 0 {
+		a.arrivedAt, a.waitDeadline = asked, asked+min(max(0, a.maxWait), Farthest)
 	}
-	b := &h.booking
-	b.MaxWait = h.patience(ctx, asked)
-	within, stop := h.within(ctx, b)
+	b := &a.booking
+	b.MaxWait = a.remainingWait(ctx, asked)
+	storeCtx, stop := a.storeContext(ctx, b)
 	defer stop()
-	if within.Err() != nil {
-		h.cancel()
-		return h.failure(ctx, context.Cause(within))
+	if storeCtx.Err() != nil {
+		a.cancel()
+		return a.storeFailure(ctx, context.Cause(storeCtx))
 	}
-	h.stopWatch()
-	h.disembark()
-	if s := h.spread(); s != b.Spread {
-		if h.grant.OK {
-			h.cancel() // Instead is for bookings of the same spread
+	a.stopWatch()
+	a.cancelSlots()
+	if s := a.spread(); s != b.Spread {
+		if a.grant.OK {
+			a.cancel() // Instead is for bookings of the same spread
 		}
 		b.Spread = s
-		h.keepPace()
+		a.adjustPace()
 	}
 	b.Instead, b.InsteadNode = 0, 0
-	if h.placed() {
-		b.Instead, b.InsteadNode = h.grant.Mark, h.grant.Node
+	if a.holdsPlace() {
+		b.Instead, b.InsteadNode = a.grant.Mark, a.grant.Node
 	}
-	b.Horizon, b.Priority, b.Turn, b.Returns = h.horizon(), h.priority, h.grant.Turn, h.returns
-	b.Away = h.away(ctx)
-	turn := h.inLine()
-	g, err := h.store.Book(within, b)
+	b.Horizon, b.Priority, b.Turn, b.Returns = a.horizon(), a.priority, a.grant.Turn, a.returns
+	b.Away = a.outageObserver(ctx)
+	turn := a.inLine()
+	g, err := a.store.Book(storeCtx, b)
 	b.Away = nil
 	if err != nil {
-		h.forget() // given back or lost: it must not be given back twice
-		return h.failure(ctx, err)
+		a.forget() // given back or lost: it must not be given back twice
+		return a.storeFailure(ctx, err)
 	}
-	h.outage = false
-	h.lag.note(g.Age)
-	h.returns = true
-	h.grant, h.due, h.sure, h.asking = g, asked, asked, g.Age
-	if !h.placed() {
-		return h.refusal(g)
+	a.outageReported = false
+	a.rtt.add(g.Age)
+	a.returns = true
+	a.grant, a.startAt, a.validatedAt, a.validateRTT = g, asked, asked, g.Age
+	if !a.holdsPlace() {
+		return a.refusal(g)
 	}
 	if g.Wait > 0 || g.Age > 0 {
 		answered := now()
-		h.due, h.sure = answered+g.Wait, answered-g.Age/2 // about when it was decided
-		h.age()
-		if err := h.outlasted(ctx, g); err != nil {
+		a.startAt, a.validatedAt = answered+g.Wait, answered-g.Age/2 // about when it was decided
+		a.countStale()
+		if err := a.exceedsMaxWait(ctx, g); err != nil {
 			return err
 		}
 	}
-	h.tell(ctx, g, turn && g.OK)
+	a.reportHeld(ctx, g, turn && g.OK)
 	return nil
 }
 
 // payable refuses a cost that no wait can make fit.
-func payable(charges []Charge) error {
+func checkCosts(charges []Charge) error {
 	for i := range charges {
 		c := &charges[i]
 		switch {
@@ -169,18 +169,18 @@ func payable(charges []Charge) error {
 }
 
 // waited is how long the caller has been held so far.
-func (h *hold) waited() time.Duration {
-	if h.came == 0 {
+func (a *acquisition) waited() time.Duration {
+	if a.arrivedAt == 0 {
 		return 0
 	}
-	return now() - h.came
+	return now() - a.arrivedAt
 }
 
 // refusal turns a grant that was not given into the caller's error.
-func (h *hold) refusal(g Grant) error {
-	e := &LimitError{RetryAfter: g.Wait, Paused: g.Paused, room: h.room, by: h.roomBy}
+func (a *acquisition) refusal(g Grant) error {
+	e := &LimitError{RetryAfter: g.Wait, Paused: g.Paused, room: a.remaining, by: a.remainingBy}
 	if g.Held >= 0 {
-		c := &h.booking.Charges[g.Held]
+		c := &a.booking.Charges[g.Held]
 		e.Policy, e.Limit = c.Budget.Policy, c.Limit
 	}
 	return e
@@ -188,25 +188,25 @@ func (h *hold) refusal(g Grant) error {
 
 // sleep waits for what comes next: the start, a little before it if so wished,
 // or the caller's turn in line. A caller that leaves gives its place back.
-func (h *hold) sleep(ctx context.Context, w waiting) error {
-	if !h.grant.OK {
-		return h.lineUp(ctx, w)
+func (a *acquisition) sleep(ctx context.Context, w waitOptions) error {
+	if !a.grant.OK {
+		return a.waitInLine(ctx, w)
 	}
-	if h.grant.Wait == 0 || h.spoilt(w.parts) {
+	if a.grant.Wait == 0 || a.unusable(w.jitterShare) {
 		return nil
 	}
-	d := h.due - w.early - now()
+	d := a.startAt - w.early - now()
 	if d <= 0 {
 		return nil
 	}
-	if w.inHand && h.due > w.until {
-		return errFar
+	if w.withConnection && a.startAt > w.connectionUntil {
+		return errDetach
 	}
 	var end error
-	if d > fresh {
-		h.keepWatch(ctx)
-		if a := h.ahead(); a > 0 && d > fresh+a {
-			d, end = d-a, errDoubt
+	if d > validFor {
+		a.startWatch(ctx)
+		if lead := a.revalidateLead(); lead > 0 && d > validFor+lead {
+			d, end = d-lead, errRevalidate
 		}
 	}
 	timer := time.NewTimer(d)
@@ -214,81 +214,81 @@ func (h *hold) sleep(ctx context.Context, w waiting) error {
 	select {
 	case <-timer.C:
 		return end
-	case <-h.news:
-		return errDoubt
+	case <-a.invalidated:
+		return errRevalidate
 	case <-w.replaced:
 		return errReplaced
 	case <-ctx.Done():
-		return h.left(ctx)
+		return a.gaveUp(ctx)
 	}
 }
 
 // placed reports whether a start is booked or a place in line is held.
-func (h *hold) placed() bool { return h.grant.OK || h.grant.Ready != nil }
+func (a *acquisition) holdsPlace() bool { return a.grant.OK || a.grant.Ready != nil }
 
 // inLine reports whether the place is in the line for a start.
-func (h *hold) inLine() bool {
-	return h.grant.Ready != nil && h.grant.Mark == 0 && h.grant.Node == 0
+func (a *acquisition) inLine() bool {
+	return a.grant.Ready != nil && a.grant.Mark == 0 && a.grant.Node == 0
 }
 
 // cancel gives back what is held, if anything.
-func (h *hold) cancel() {
-	h.stopWatch()
-	h.disembark()
-	if h.placed() {
-		h.store.Cancel(&h.booking, h.grant)
+func (a *acquisition) cancel() {
+	a.stopWatch()
+	a.cancelSlots()
+	if a.holdsPlace() {
+		a.store.Cancel(&a.booking, a.grant)
 	}
-	h.forget()
+	a.forget()
 }
 
 // forget is for a place that was used, given back or lost.
-func (h *hold) forget() {
-	h.grant.OK, h.grant.Ready, h.boarded = false, nil, nil
+func (a *acquisition) forget() {
+	a.grant.OK, a.grant.Ready, a.slots = false, nil, nil
 }
 
 // left gives the place back and is the error of a caller whose context ended.
-func (h *hold) left(ctx context.Context) *gaveUpError {
-	h.cancel()
-	e := &gaveUpError{waited: h.waited(), cause: context.Cause(ctx), err: ctx.Err()}
-	if g := h.grant; g.Held >= 0 {
-		e.policy = h.booking.Charges[g.Held].Budget.Policy
+func (a *acquisition) gaveUp(ctx context.Context) *gaveUpError {
+	a.cancel()
+	e := &gaveUpError{waited: a.waited(), cause: context.Cause(ctx), err: ctx.Err()}
+	if g := a.grant; g.Held >= 0 {
+		e.policy = a.booking.Charges[g.Held].Budget.Policy
 	}
 	return e
 }
 
 // tell reports that the caller is held, unless it was told when it came to stand in
 // line, and what shadow policies think of it.
-func (h *hold) tell(ctx context.Context, g Grant, told bool) {
-	if h.observe == nil {
+func (a *acquisition) reportHeld(ctx context.Context, g Grant, told bool) {
+	if a.observe == nil {
 		return
 	}
 	if !told && (g.Wait > 0 || !g.OK) {
-		h.event(ctx, Waiting, g.Wait, nil)
+		a.report(ctx, Waiting, g.Wait, nil)
 	}
-	for i := range h.booking.Charges {
-		if c := &h.booking.Charges[i]; c.Over > 0 {
-			h.observe(ctx, eventOf(Shadowed, c, c.Over, nil))
+	for i := range a.booking.Charges {
+		if c := &a.booking.Charges[i]; c.Over > 0 {
+			a.observe(ctx, eventOf(Shadowed, c, c.Over, nil))
 		}
 	}
 }
 
 // event reports something about the budget that held the caller, if one did.
-func (h *hold) event(ctx context.Context, k EventKind, d time.Duration, err error) {
-	if h.observe == nil {
+func (a *acquisition) report(ctx context.Context, k EventKind, d time.Duration, err error) {
+	if a.observe == nil {
 		return
 	}
 	var limited *LimitError
 	var wrong *ConfigError
 	e := Event{Kind: k, Wait: d, Err: err}
-	if i := h.grant.Held; i >= 0 {
-		e = eventOf(k, &h.booking.Charges[i], d, err)
-		e.Paused = h.grant.Paused
+	if i := a.grant.Held; i >= 0 {
+		e = eventOf(k, &a.booking.Charges[i], d, err)
+		e.Paused = a.grant.Paused
 	} else if errors.As(err, &limited) {
 		e.Policy, e.Limit = limited.Policy, limited.Limit
 	} else if errors.As(err, &wrong) {
 		e.Policy = wrong.Policy
 	}
-	h.observe(ctx, e)
+	a.observe(ctx, e)
 }
 
 func eventOf(k EventKind, c *Charge, d time.Duration, err error) Event {

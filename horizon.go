@@ -14,6 +14,6 @@ const (
 
 // horizon is how far ahead the next start is booked. A caller that wants to be back long
 // before it, because its connections take long, must know it then.
-func (h *hold) horizon() time.Duration {
-	return max(min(max(leastHorizon, horizonTrips*h.lag.get()), mostHorizon), h.lead+leadMargin)
+func (a *acquisition) horizon() time.Duration {
+	return max(min(max(leastHorizon, horizonTrips*a.rtt.get()), mostHorizon), a.lead+leadMargin)
 }

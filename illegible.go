@@ -13,14 +13,14 @@ var codings = map[string]bool{"br": true, "zstd": true, "compress": true}
 
 // legible tells the observer, once for each policy, that a function of the policy
 // wanted to look at an answer in a coding that nobody here can read.
-func (j *journey) legible(r *rule, c *Charge, resp *http.Response) {
+func (r *roundTrip) reportIllegible(p *compiledPolicy, c *Charge, resp *http.Response) {
 	coding := peek.Refused(resp)
-	if coding == "" || j.observe == nil || r.illegible.Swap(true) {
+	if coding == "" || r.observe == nil || p.illegibleReported.Swap(true) {
 		return
 	}
 	if !codings[coding] {
 		coding = "an unknown coding"
 	}
-	err := fmt.Errorf("throttle: policy %q cannot look at answers in %s: let Accept-Encoding be unset, or gzip", r.Name, coding)
-	j.observe(j.req.Context(), eventOf(Illegible, c, 0, err))
+	err := fmt.Errorf("throttle: policy %q cannot look at answers in %s: let Accept-Encoding be unset, or gzip", p.Name, coding)
+	r.observe(r.req.Context(), eventOf(Illegible, c, 0, err))
 }

@@ -14,50 +14,50 @@ import (
 // guess: too little costs a start that is taken anew, but too much costs quota,
 // and a queue of starts that were given much room lasts for longer than what
 // made them need it.
-type lag struct {
-	nanos atomic.Int64 // what is believed
+type rttEstimator struct {
+	believed atomic.Int64 // what is believed
 
-	mu   sync.Mutex
-	mean time.Duration
-	last [lately]time.Duration
-	seen int           // how many answers there were
-	came time.Duration // when the last of them did
+	mu      sync.Mutex
+	mean    time.Duration
+	samples [rttSamples]time.Duration
+	seen    int           // how many answers there were
+	lastAt  time.Duration // when the last of them did
 }
 
 const (
 	// lately is how many answers in a row must be slow before that is
 	// believed: a store that needs a second for each has been slow for so many
 	// seconds then.
-	lately = 6
+	rttSamples = 6
 
 	// muchMore is how many times the shortest of them is much more than it. What
 	// is less than DefaultJitter is not: it is no hiccup, and costs little.
-	muchMore = 4
+	outlierFactor = 4
 )
 
-func (l *lag) get() time.Duration { return time.Duration(l.nanos.Load()) }
+func (e *rttEstimator) get() time.Duration { return time.Duration(e.believed.Load()) }
 
 // note learns from an answer that came just now and was on its way for took.
 // Callers share answers, and a hiccup holds up all that are on their way. So an
 // answer that was on its way with the last one, for most of the time, tells
 // nothing new. Nor does one that took no time: it came from memory.
-func (l *lag) note(took time.Duration) {
+func (e *rttEstimator) add(took time.Duration) {
 	if took <= 0 {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	came := now()
-	if l.seen > 0 && came-took/2 < l.came {
+	if e.seen > 0 && came-took/2 < e.lastAt {
 		return
 	}
-	l.came = came
-	l.last[l.seen%lately] = took
-	l.seen++
-	most := max(muchMore*slices.Min(l.last[:min(l.seen, lately)]), DefaultJitter)
-	if took < l.mean {
-		l.mean = min(l.mean, most) // what was not believed is forgotten
+	e.lastAt = came
+	e.samples[e.seen%rttSamples] = took
+	e.seen++
+	most := max(outlierFactor*slices.Min(e.samples[:min(e.seen, rttSamples)]), DefaultJitter)
+	if took < e.mean {
+		e.mean = min(e.mean, most) // what was not believed is forgotten
 	}
-	l.mean += (took - l.mean) / 4
-	l.nanos.Store(int64(min(l.mean, most)))
+	e.mean += (took - e.mean) / 4
+	e.believed.Store(int64(min(e.mean, most)))
 }

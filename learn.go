@@ -7,7 +7,7 @@ import (
 )
 
 // A lesson is what the policies read out of an answer.
-type lesson struct {
+type feedback struct {
 	penalties []penalty
 	quotas    []quota
 	costs     []int // of all charges; nil: they cost what was booked
@@ -32,50 +32,50 @@ type quota struct {
 // budgets for which the answer means a penalty, lowers those that have less left
 // than was believed, and settles costs that were only estimated, before the
 // caller gets the answer.
-func (j *journey) learn(resp *http.Response) {
-	l, no := j.read(resp)
-	j.markDenial(resp, l.penalties, no)
+func (r *roundTrip) applyResponse(resp *http.Response) {
+	l, no := r.readFeedback(resp)
+	r.markDenial(resp, l.penalties, no)
 	if l.penalties == nil && l.quotas == nil && l.costs == nil {
 		return
 	}
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		j.tellOf(l)
+		r.reportFeedback(l)
 	}()
-	patience := time.NewTimer(j.kept())
+	patience := time.NewTimer(r.maxResponseDelay())
 	defer patience.Stop()
 	select {
 	case <-told:
-		j.markRefusal(resp, l.penalties, true)
+		r.markRefusal(resp, l.penalties, true)
 		return
 	case <-patience.C: // the fleet must know all the same
-	case <-j.req.Context().Done():
+	case <-r.req.Context().Done():
 	}
-	j.markRefusal(resp, l.penalties, false)
+	r.markRefusal(resp, l.penalties, false)
 }
 
 // read lets the policies look at an answer. No is negative if one of them says that
 // it is certainly no refusal.
-func (j *journey) read(resp *http.Response) (l lesson, no time.Duration) {
+func (r *roundTrip) readFeedback(resp *http.Response) (l feedback, no time.Duration) {
 	req := resp.Request
-	late := j.delay(resp)
-	l.penalties, no = j.penalties(resp, late)
-	l.quotas = j.quotas(resp, late)
-	l.costs = j.costs(resp)
+	late := r.responseDelay(resp)
+	l.penalties, no = r.readPenalties(resp, late)
+	l.quotas = r.readQuotas(resp, late)
+	l.costs = r.readCosts(resp)
 	resp.Request = req
 	return l, no
 }
 
 // policies are all that the request matches, those too that it costs nothing.
-func (j *journey) policies(yield func(*rule, *Charge) bool) {
-	for i, r := range j.bill.rules {
-		if !yield(r, &j.booking.Charges[i]) {
+func (r *roundTrip) eachPolicy(yield func(*compiledPolicy, *Charge) bool) {
+	for i, p := range r.quote.policies {
+		if !yield(p, &r.booking.Charges[i]) {
 			return
 		}
 	}
-	for i := range j.bill.free {
-		if f := &j.bill.free[i]; !yield(f.rule, &f.charge) {
+	for i := range r.quote.zeroCost {
+		if f := &r.quote.zeroCost[i]; !yield(f.policy, &f.charge) {
 			return
 		}
 	}
@@ -84,16 +84,16 @@ func (j *journey) policies(yield func(*rule, *Charge) bool) {
 // penalties returns what closes budgets, and a negative number if a policy says
 // that the answer is certainly no refusal. They count from when the answer was sent,
 // that long ago.
-func (j *journey) penalties(resp *http.Response, late time.Duration) (all []penalty, no time.Duration) {
-	for r, c := range j.policies {
-		d, err := r.penalty(resp)
-		j.legible(r, c, resp)
+func (r *roundTrip) readPenalties(resp *http.Response, late time.Duration) (all []penalty, no time.Duration) {
+	for p, c := range r.eachPolicy {
+		d, err := p.penalty(resp)
+		r.reportIllegible(p, c, resp)
 		if err != nil {
-			j.survived(r, err)
+			r.functionFailed(p, err)
 			d = RetryAfter(resp) // rather than none
 		}
 		if d > 0 {
-			all = append(all, penalty{charge: c, length: min(d, MaxPenalty) - late, acted: j.acted(r, resp)})
+			all = append(all, penalty{charge: c, length: min(d, MaxPenalty) - late, acted: r.hasActed(p, resp)})
 		} else if !c.Shadow {
 			no = min(no, d)
 		}
@@ -102,34 +102,34 @@ func (j *journey) penalties(resp *http.Response, late time.Duration) (all []pena
 }
 
 // acted reports whether a policy says of a refusal that a part was done all the same.
-func (j *journey) acted(r *rule, resp *http.Response) bool {
-	if r.Acted == nil {
+func (r *roundTrip) hasActed(p *compiledPolicy, resp *http.Response) bool {
+	if p.Acted == nil {
 		return false
 	}
-	acted, err := r.acted(resp)
+	acted, err := p.acted(resp)
 	if err != nil {
-		j.survived(r, err)
+		r.functionFailed(p, err)
 	}
 	return acted
 }
 
 // quotas returns what was said to be left of budgets, that long ago.
-func (j *journey) quotas(resp *http.Response, late time.Duration) (all []quota) {
-	for r, c := range j.policies {
-		if r.Quota == nil {
+func (r *roundTrip) readQuotas(resp *http.Response, late time.Duration) (all []quota) {
+	for p, c := range r.eachPolicy {
+		if p.Quota == nil {
 			continue
 		}
-		q, ok, err := r.quota(resp)
-		j.legible(r, c, resp)
+		q, ok, err := p.quota(resp)
+		r.reportIllegible(p, c, resp)
 		if err != nil {
-			j.survived(r, err)
+			r.functionFailed(p, err)
 		}
 		if !ok {
 			continue
 		}
 		// The answer knows of what has arrived before its own request, and perhaps of
 		// what came later: nobody can tell.
-		q.Left, q.Age = max(0, q.Left), max(0, j.took()-max(c.Jitter, DefaultJitter))
+		q.Left, q.Age = max(0, q.Left), max(0, r.elapsed()-max(c.Jitter, DefaultJitter))
 		q.Reset = max(0, min(q.Reset, MaxPenalty)-late)
 		if q.Reset > 0 || c.Limit.kind == Bucket { // which knows by itself when there will be more
 			all = append(all, quota{c, q})
@@ -140,23 +140,23 @@ func (j *journey) quotas(resp *http.Response, late time.Duration) (all []quota) 
 
 // costs returns what the request has cost under each of its policies, or nil if
 // that is what was booked.
-func (j *journey) costs(resp *http.Response) (all []int) {
-	for i, r := range j.bill.rules {
-		c := &j.booking.Charges[i]
-		if r.Settle == nil || !c.Limit.counts() {
+func (r *roundTrip) readCosts(resp *http.Response) (all []int) {
+	for i, p := range r.quote.policies {
+		c := &r.booking.Charges[i]
+		if p.Settle == nil || !c.Limit.counts() {
 			continue
 		}
-		cost, err := r.settle(resp)
-		j.legible(r, c, resp)
+		cost, err := p.settle(resp)
+		r.reportIllegible(p, c, resp)
 		if err != nil {
-			j.survived(r, err)
+			r.functionFailed(p, err)
 			continue
 		}
 		if cost = min(cost, mostSettled(c)); cost < 0 || cost == c.Cost {
 			continue
 		}
 		if all == nil {
-			all = costsOf(j.booking.Charges)
+			all = costsOf(r.booking.Charges)
 		}
 		all[i] = cost
 	}
@@ -184,14 +184,14 @@ func costsOf(charges []Charge) []int {
 
 // survived reports a function of a policy that failed where the request, or its
 // answer, goes on all the same.
-func (j *journey) survived(r *rule, err error) {
-	if j.observe != nil {
-		j.observe(j.req.Context(), Event{Kind: FunctionFailed, Policy: r.Name, Limit: r.Limit, Err: err})
+func (r *roundTrip) functionFailed(p *compiledPolicy, err error) {
+	if r.observe != nil {
+		r.observe(r.req.Context(), Event{Kind: FunctionFailed, Policy: p.Name, Limit: p.Limit, Err: err})
 	}
 }
 
 // outcome is the kind of event that an error makes.
-func outcome(err error) EventKind {
+func outcomeOf(err error) EventKind {
 	var gone *gaveUpError
 	if errors.As(err, &gone) {
 		return GaveUp

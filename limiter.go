@@ -14,8 +14,8 @@ type Limiter struct {
 	store    Store
 	charge   Charge
 	reserves reserves
-	lag      lag
-	holds    sync.Pool
+	rtt      rttEstimator
+	pool     sync.Pool
 }
 
 // NewLimiter returns a limiter for the policy's limit. Of the policy it uses
@@ -24,7 +24,7 @@ type Limiter struct {
 // to learn from. In a cluster Match says where the budgets lie. For those of a
 // [Transport] there is [Transport.Limiter]. It reports every mistake at once.
 func NewLimiter(s Store, p Policy) (*Limiter, error) {
-	r, err := newRule(p, 0)
+	r, err := compile(p, 0)
 	if s == nil {
 		err = errors.Join(&ConfigError{"", "Store", errors.New("is required")}, err)
 	}
@@ -39,12 +39,12 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 }
 
 // limiterOf returns a limiter for the rule's budgets.
-func limiterOf(s Store, r *rule) *Limiter {
+func limiterOf(s Store, r *compiledPolicy) *Limiter {
 	l := &Limiter{store: s, charge: r.charge, reserves: r.reserves}
-	l.holds.New = func() any {
-		h := &hold{store: s, lag: &l.lag, booking: Booking{Charges: []Charge{l.charge}}}
-		h.measure()
-		return h
+	l.pool.New = func() any {
+		a := &acquisition{store: s, rtt: &l.rtt, booking: Booking{Charges: []Charge{l.charge}}}
+		a.inspectCharges()
+		return a
 	}
 	return l
 }
@@ -73,15 +73,15 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 
 // acquireWithin fills in and returns p.
 func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost int, wait time.Duration) (*Permit, error) {
-	h := l.holds.Get().(*hold)
-	defer l.holds.Put(h)
+	a := l.pool.Get().(*acquisition)
+	defer l.pool.Put(a)
 	// The rest is set anew by each booking.
-	h.maxWait, h.came, h.grant, h.boarded, h.aged = wait, 0, Grant{Held: -1}, nil, 0
-	h.priority, h.returns, h.lead = priority(ctx), false, 0
-	c := &h.booking.Charges[0]
+	a.maxWait, a.arrivedAt, a.grant, a.slots, a.staleStreak = wait, 0, Grant{Held: -1}, nil, 0
+	a.priority, a.returns, a.lead = priority(ctx), false, 0
+	c := &a.booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cost
 	if l.reserves != (reserves{}) {
-		c.Reserve = l.reserves.of(h.priority)
+		c.Reserve = l.reserves.of(a.priority)
 	}
 	switch {
 	case cost < 0:
@@ -89,15 +89,15 @@ func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost
 	case cost == 0:
 		return p, nil
 	}
-	if err := payable(h.booking.Charges); err != nil {
+	if err := checkCosts(a.booking.Charges); err != nil {
 		return nil, err
 	}
-	err := h.take(ctx, waiting{parts: handOn})
-	h.stopWatch()
+	err := a.acquire(ctx, waitOptions{jitterShare: handoffShare})
+	a.stopWatch()
 	if err != nil {
 		return nil, err
 	}
-	p.fill(l, h)
+	p.fill(l, a)
 	return p, nil
 }
 

@@ -13,27 +13,27 @@ import (
 // A mishap says that a function of the program's own panicked. It knows the type
 // of the value and not the value itself, which may hold a token, and in place of
 // the stack, which is gone, the line.
-type mishap struct {
+type panicError struct {
 	kind   string
 	line   string // "file.go:7"
 	aborts bool   // the value was http.ErrAbortHandler
 }
 
-func (m *mishap) Error() string { return fmt.Sprintf("panicked with a %s at %s", m.kind, m.line) }
+func (e *panicError) Error() string { return fmt.Sprintf("panicked with a %s at %s", e.kind, e.line) }
 
 // survive is deferred around a function of a policy, which it names: a panic
 // becomes an error.
-func survive(err *error, policy, field string) {
+func recoverAs(err *error, policy, field string) {
 	if v := recover(); v != nil {
-		*err = &ConfigError{policy, field, &mishap{fmt.Sprintf("%T", v), panicLine(), v == http.ErrAbortHandler}}
+		*err = &ConfigError{policy, field, &panicError{fmt.Sprintf("%T", v), panicLine(), v == http.ErrAbortHandler}}
 	}
 }
 
 // aborts reports whether a function of a policy panicked to abort the HTTP
 // handler that it runs in: net/http wants to see that panic.
-func aborts(err error) bool {
-	m, ok := errors.AsType[*mishap](err)
-	return ok && m.aborts
+func abortsHandler(err error) bool {
+	e, ok := errors.AsType[*panicError](err)
+	return ok && e.aborts
 }
 
 // panicLine returns where the panic began that a deferred function has recovered.
@@ -59,19 +59,19 @@ func panicLine() string {
 type observer func(context.Context, Event)
 
 // surviving returns the observer's function, or nil if there is none.
-func (o observer) surviving() func(context.Context, Event) {
+func (o observer) guarded() func(context.Context, Event) {
 	if o == nil {
 		return nil
 	}
 	return func(ctx context.Context, e Event) {
-		if err := o.tell(ctx, e); err != nil {
-			_ = o.tell(ctx, Event{Kind: FunctionFailed, Policy: e.Policy, Budget: e.Budget, Limit: e.Limit, Err: err})
+		if err := o.call(ctx, e); err != nil {
+			_ = o.call(ctx, Event{Kind: FunctionFailed, Policy: e.Policy, Budget: e.Budget, Limit: e.Limit, Err: err})
 		}
 	}
 }
 
-func (o observer) tell(ctx context.Context, e Event) (err error) {
-	defer survive(&err, e.Policy, "Observe")
+func (o observer) call(ctx context.Context, e Event) (err error) {
+	defer recoverAs(&err, e.Policy, "Observe")
 	o(ctx, e)
 	return nil
 }

@@ -52,7 +52,7 @@ func TestP6_AFunctionThatPanicsRefusesTheRequest(t *testing.T) {
 					t.Error("sent")
 					return nil, errors.New("sent")
 				}), Policies: []throttle.Policy{oneInFlight, c.bad}}))
-			body := &watchedBody{t: t}
+			body := &responseBody{t: t}
 			r := must(http.NewRequestWithContext(t.Context(), http.MethodPost, home, body))
 			_, err := tr.RoundTrip(r)
 
@@ -114,7 +114,7 @@ func TestP7_APolicyThatPanicsAmongThoseWhoWait(t *testing.T) {
 func TestP13_AFunctionMayAbortItsHandler(t *testing.T) {
 	tr := newTransport(t, answer(200, ""), oneInFlight, throttle.Policy{Name: "bad", Limit: throttle.PerHour(1),
 		Key: func(*http.Request) string { panic(http.ErrAbortHandler) }})
-	body := &watchedBody{t: t}
+	body := &responseBody{t: t}
 	r := must(http.NewRequestWithContext(t.Context(), http.MethodPost, home, body))
 	require.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = tr.RoundTrip(r) })
 	require.EqualValues(t, 1, body.closed.Load())

@@ -9,7 +9,7 @@ import "errors"
 //
 // It is of the policies as they are now: after [Transport.SetPolicies] ask again.
 func (t *Transport) Limiter(policy string) (*Limiter, error) {
-	rules := t.table.Load().rules
+	rules := t.policies.Load().policies
 	for i := range rules {
 		if r := &rules[i]; r.Name == policy {
 			return limiterOf(t.store, r), nil

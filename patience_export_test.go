@@ -1,4 +1,4 @@
 package throttle
 
 // ErrSpent is errSpent.
-var ErrSpent = errSpent
+var ErrWaitOver = errWaitOver

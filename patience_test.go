@@ -42,7 +42,7 @@ func (s *doubtStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Gr
 // waits. One that has waited long enough is back within 100 ms of its MaxWait.
 func TestP12_ASpentMaxWaitIsNotNone(t *testing.T) {
 	const maxWait = 2 * time.Second
-	over := &throttle.StoreError{Err: throttle.ErrSpent}
+	over := &throttle.StoreError{Err: throttle.ErrWaitOver}
 	for _, c := range []struct {
 		name  string
 		takes time.Duration // to confirm a start a second and a little away

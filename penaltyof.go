@@ -52,22 +52,22 @@ type mark struct {
 type markKey struct{}
 
 // mark notes on an answer for how long it closes budgets.
-func (j *journey) mark(resp *http.Response, closes time.Duration) {
-	ctx := context.WithValue(j.req.Context(), markKey{}, mark{resp, closes})
-	resp.Request = j.req.WithContext(ctx)
+func (r *roundTrip) mark(resp *http.Response, closes time.Duration) {
+	ctx := context.WithValue(r.req.Context(), markKey{}, mark{resp, closes})
+	resp.Request = r.req.WithContext(ctx)
 }
 
 // markRefusal marks an answer that is a refusal to what the request has paid for. If
 // told, the store has heard of all penalties, or could not be told; else that goes on.
-func (j *journey) markRefusal(resp *http.Response, penalties []penalty, told bool) {
+func (r *roundTrip) markRefusal(resp *http.Response, penalties []penalty, told bool) {
 	var longest time.Duration
 	for i := range penalties {
 		p := &penalties[i]
-		if p.charge.Shadow || !j.pays(p.charge) {
+		if p.charge.Shadow || !r.isBooked(p.charge) {
 			continue
 		}
 		if p.acted {
-			j.mark(resp, -1)
+			r.mark(resp, -1)
 			return
 		}
 		if longest = max(longest, Unheld); !told || p.stored {
@@ -75,14 +75,14 @@ func (j *journey) markRefusal(resp *http.Response, penalties []penalty, told boo
 		}
 	}
 	if longest > 0 {
-		j.mark(resp, longest)
+		r.mark(resp, longest)
 	}
 }
 
 // pays reports whether a charge is one of those that were booked.
-func (j *journey) pays(c *Charge) bool {
-	for i := range j.booking.Charges {
-		if c == &j.booking.Charges[i] {
+func (r *roundTrip) isBooked(c *Charge) bool {
+	for i := range r.booking.Charges {
+		if c == &r.booking.Charges[i] {
 			return true
 		}
 	}
@@ -91,9 +91,9 @@ func (j *journey) pays(c *Charge) bool {
 
 // markDenial marks an answer that is certainly no refusal, unless a policy takes
 // it for one all the same.
-func (j *journey) markDenial(resp *http.Response, penalties []penalty, no time.Duration) {
+func (r *roundTrip) markDenial(resp *http.Response, penalties []penalty, no time.Duration) {
 	closes := func(p penalty) bool { return !p.charge.Shadow }
 	if no < 0 && !slices.ContainsFunc(penalties, closes) {
-		j.mark(resp, no)
+		r.mark(resp, no)
 	}
 }

@@ -9,26 +9,26 @@ import (
 
 // A Permit is leave to do one piece of work, which may start now.
 type Permit struct {
-	limiter *Limiter // nil: the work was free
-	key     [16]byte
-	cost    int // as it was settled last
-	reserve int
-	spread  time.Duration
-	mark    int64
-	node    int64
-	wait    time.Duration
-	over    atomic.Bool
+	limiter  *Limiter // nil: the work was free
+	key      [16]byte
+	cost     int // as it was settled last
+	reserve  int
+	spread   time.Duration
+	mark     int64
+	node     int64
+	wait     time.Duration
+	released atomic.Bool
 }
 
 // fill makes the permit that of a hold that has taken its start.
-func (p *Permit) fill(l *Limiter, h *hold) {
-	c := &h.booking.Charges[0]
+func (p *Permit) fill(l *Limiter, a *acquisition) {
+	c := &a.booking.Charges[0]
 	p.limiter, p.key, p.cost, p.reserve = l, c.Budget.Key, c.Cost, c.Reserve
-	g := &h.grant
-	if h.boarded != nil {
-		g = &h.boarded.grant // the only charge is InFlight
+	g := &a.grant
+	if a.slots != nil {
+		g = &a.slots.grant // the only charge is InFlight
 	}
-	p.spread, p.mark, p.node, p.wait = h.booking.Spread, g.Mark, g.Node, g.Wait
+	p.spread, p.mark, p.node, p.wait = a.booking.Spread, g.Mark, g.Node, g.Wait
 }
 
 // grant returns what names the start.
@@ -47,7 +47,7 @@ func (p *Permit) booking() *Booking {
 // counts as in flight and does nothing for the limits that count starts. It may
 // be called more than once, by several goroutines.
 func (p *Permit) Release() {
-	if p.limiter == nil || p.over.Swap(true) {
+	if p.limiter == nil || p.released.Swap(true) {
 		return
 	}
 	if p.limiter.charge.Limit.kind == InFlight {
@@ -61,7 +61,7 @@ func (p *Permit) Release() {
 // stays free, and what is in flight keeps its cost. After Release it does
 // nothing. It is not for use by several goroutines at once.
 func (p *Permit) Settle(ctx context.Context, cost int) error {
-	if p.limiter == nil || p.over.Load() || !p.limiter.charge.Limit.counts() {
+	if p.limiter == nil || p.released.Load() || !p.limiter.charge.Limit.counts() {
 		return nil
 	}
 	if cost < 0 {

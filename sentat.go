@@ -42,16 +42,16 @@ const slow = time.Second
 
 // delay returns how long ago an answer was sent. If it took long it is given a Request
 // that tells the functions of policies when that was handed on.
-func (j *journey) delay(resp *http.Response) time.Duration {
-	took := j.took()
+func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
+	took := r.elapsed()
 	if took <= slow {
 		return 0
 	}
-	ctx := context.WithValue(j.req.Context(), handedKey{}, time.Now().Add(-took))
-	resp.Request = j.req.WithContext(ctx)
+	ctx := context.WithValue(r.req.Context(), handedKey{}, time.Now().Add(-took))
+	resp.Request = r.req.WithContext(ctx)
 	return time.Since(SentAt(resp))
 }
 
 // took is how long ago the request started: when it was handed to the base, or at its
 // booked start if that was handed on early, to dial.
-func (j *journey) took() time.Duration { return max(0, now()-max(j.handed, j.due)) }
+func (r *roundTrip) elapsed() time.Duration { return max(0, now()-max(r.handedAt, r.startAt)) }

@@ -16,30 +16,30 @@ import (
 
 // A table is a set of policies made ready for requests. It never changes;
 // SetPolicies puts another in its place.
-type table struct {
-	rules    []rule
+type policySet struct {
+	policies []compiledPolicy
 	index    *match.Index
 	replaced chan struct{} // closed when another table takes over
 }
 
 // A rule is a policy with everything that can be known before a request.
-type rule struct {
+type compiledPolicy struct {
 	Policy
 	pattern  *match.Pattern
 	charge   Charge // all but key, cost and reserve; those too if the policy leaves them out
 	reserves reserves
 
-	illegible *atomic.Bool // Observe was told of an answer that could not be looked at
+	illegibleReported *atomic.Bool // Observe was told of an answer that could not be looked at
 }
 
 // newTable reports every mistake in the policies at once.
-func newTable(policies []Policy) (*table, error) {
-	t := &table{rules: make([]rule, len(policies)), replaced: make(chan struct{})}
+func newPolicySet(policies []Policy) (*policySet, error) {
+	s := &policySet{policies: make([]compiledPolicy, len(policies)), replaced: make(chan struct{})}
 	patterns := make([]*match.Pattern, len(policies))
 	seen := make(map[string]bool)
 	var errs []error
 	for i, p := range policies {
-		r, err := newRule(p, i)
+		c, err := compile(p, i)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -47,42 +47,42 @@ func newTable(policies []Policy) (*table, error) {
 			errs = append(errs, &ConfigError{p.Name, "Name", errors.New("two policies have it; it must be unique")})
 		}
 		seen[p.Name] = true
-		t.rules[i], patterns[i] = r, r.pattern
+		s.policies[i], patterns[i] = c, c.pattern
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
 	for i, g := range match.Groups(patterns) {
-		t.rules[i].charge.Budget.Group = g
+		s.policies[i].charge.Budget.Group = g
 	}
-	t.index = match.NewIndex(patterns)
-	return t, nil
+	s.index = match.NewIndex(patterns)
+	return s, nil
 }
 
 // newRule checks one policy; i is its place in the slice.
-func newRule(p Policy, i int) (rule, error) {
+func compile(p Policy, i int) (compiledPolicy, error) {
 	var errs []error
 	who := p.Name
 	if who == "" {
 		who = fmt.Sprintf("#%d", i+1)
 		errs = append(errs, &ConfigError{who, "Name", errors.New("is missing; it names the policy in the store, in errors and in events")})
 	}
-	r := rule{Policy: p, illegible: new(atomic.Bool), charge: Charge{
+	c := compiledPolicy{Policy: p, illegibleReported: new(atomic.Bool), charge: Charge{
 		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
 		Pace: pace(p.Limit), Node: p.Scope == Node,
 	}}
 	var err error
-	if r.pattern, err = match.Parse(p.Match); err != nil {
+	if c.pattern, err = match.Parse(p.Match); err != nil {
 		errs = append(errs, &ConfigError{who, "Match", err})
 	}
-	if err := p.Limit.validate(r.charge.Jitter); err != nil {
+	if err := p.Limit.validate(c.charge.Jitter); err != nil {
 		errs = append(errs, &ConfigError{who, "Limit", err})
 	}
 	if p.Jitter > 0 && (p.Jitter < leastJitterSet || p.Jitter > maxPeriod) {
 		errs = append(errs, &ConfigError{who, "Jitter", fmt.Errorf("%v is not from %v to %v; negative means none", p.Jitter, leastJitterSet, maxPeriod)})
 	}
-	if r.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
+	if c.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
 		errs = append(errs, &ConfigError{who, "Headroom", err})
 	}
 	if p.Limit.kind == Open && p.Quota != nil {
@@ -91,10 +91,10 @@ func newRule(p Policy, i int) (rule, error) {
 	if p.Scope > Node {
 		errs = append(errs, &ConfigError{who, "Scope", fmt.Errorf("%d is none: use Fleet or Node", p.Scope)})
 	}
-	if r.Penalty == nil {
-		r.Penalty = defaultPenalty()
+	if c.Penalty == nil {
+		c.Penalty = defaultPenalty()
 	}
-	return r, errors.Join(errs...)
+	return c, errors.Join(errs...)
 }
 
 // leastJitterSet is the least Jitter that a machine can keep.
@@ -116,79 +116,79 @@ func (p *Policy) jitter() time.Duration {
 const fewPolicies = 8
 
 // A bill is what a request costs each policy that it matches.
-type bill struct {
-	charges []Charge
-	rules   []*rule    // in the same order
-	free    []freeRide // policies under which the request costs nothing
+type quote struct {
+	charges  []Charge
+	policies []*compiledPolicy // in the same order
+	zeroCost []zeroCost        // policies under which the request costs nothing
 
-	unpriced []failure // policies in Shadow, which never refuse
+	unpriced []unpriced // policies in Shadow, which never refuse
 }
 
 // A failure is a policy of which a function failed.
-type failure struct {
-	rule *rule
-	err  error
+type unpriced struct {
+	policy *compiledPolicy
+	err    error
 }
 
 // A freeRide is a policy that does not hold a request, but learns from its
 // answer.
-type freeRide struct {
-	rule   *rule
+type zeroCost struct {
+	policy *compiledPolicy
 	charge Charge
 }
 
 // match returns what the request costs.
-func (t *table) match(req *http.Request) (b bill, err error) {
+func (s *policySet) quote(req *http.Request) (q quote, err error) {
 	var few [fewPolicies]int32
-	err = b.price(t, t.index.Match(few[:0], req), req)
-	return b, err
+	err = q.priceRequest(s, s.index.Match(few[:0], req), req)
+	return q, err
 }
 
 // price makes the bill what the request costs each policy at the positions in
 // matched, but for those that cannot say. The error is that of the first of
 // them.
-func (b *bill) price(t *table, matched []int32, req *http.Request) (err error) {
-	charges, rules := slices.Grow(b.charges[:0], len(matched)), slices.Grow(b.rules[:0], len(matched))
-	b.free, b.unpriced = b.free[:0], nil
+func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (err error) {
+	charges, policies := slices.Grow(q.charges[:0], len(matched)), slices.Grow(q.policies[:0], len(matched))
+	q.zeroCost, q.unpriced = q.zeroCost[:0], nil
 	for _, i := range matched {
-		r, n := &t.rules[i], len(rules)
-		charges, rules = append(charges, r.charge), append(rules, r)
+		p, n := &s.policies[i], len(policies)
+		charges, policies = append(charges, p.charge), append(policies, p)
 		c := &charges[n]
-		failed := r.price(c, req)
+		failed := p.price(c, req)
 		if failed == nil && c.Cost > 0 {
 			continue
 		}
-		charges, rules = charges[:n], rules[:n]
+		charges, policies = charges[:n], policies[:n]
 		switch {
 		case failed == nil:
 			c.Cost = 1 // as far as the store is told of it
-			b.free = append(b.free, freeRide{r, *c})
-		case r.Shadow:
-			b.unpriced = append(b.unpriced, failure{r, failed})
+			q.zeroCost = append(q.zeroCost, zeroCost{p, *c})
+		case p.Shadow:
+			q.unpriced = append(q.unpriced, unpriced{p, failed})
 		default:
 			err = cmp.Or(err, failed)
 		}
 	}
-	b.charges, b.rules = charges, rules
+	q.charges, q.policies = charges, policies
 	return err
 }
 
 // price makes c, the rule's charge, what the request costs under its policy.
-func (r *rule) price(c *Charge, req *http.Request) (err error) {
-	if r.Headroom != nil {
-		c.Reserve = r.reserves.of(priority(req.Context()))
+func (p *compiledPolicy) price(c *Charge, req *http.Request) (err error) {
+	if p.Headroom != nil {
+		c.Reserve = p.reserves.of(priority(req.Context()))
 	}
-	if r.Key == nil && r.Cost == nil {
+	if p.Key == nil && p.Cost == nil {
 		return nil
 	}
-	req = r.pattern.Bind(req)
-	if r.Cost != nil {
-		if c.Cost, err = r.cost(req); err != nil {
+	req = p.pattern.Bind(req)
+	if p.Cost != nil {
+		if c.Cost, err = p.cost(req); err != nil {
 			return err
 		}
 	}
-	if r.Key != nil {
-		c.Budget.Key, err = r.key(req)
+	if p.Key != nil {
+		c.Budget.Key, err = p.key(req)
 	}
 	return err
 }

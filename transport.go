@@ -38,19 +38,19 @@ type Config struct {
 // policies have room for it, then hands it to its base. It is safe for
 // concurrent use and has nothing to close.
 type Transport struct {
-	store   Store
-	base    http.RoundTripper
-	maxWait time.Duration
-	observe func(context.Context, Event)
-	table   atomic.Pointer[table]
-	dials   dials
-	lag     lag
+	store    Store
+	base     http.RoundTripper
+	maxWait  time.Duration
+	observe  func(context.Context, Event)
+	policies atomic.Pointer[policySet]
+	dials    dialEstimator
+	rtt      rttEstimator
 }
 
 // New returns a transport. It reports every mistake in the configuration at
 // once, each a *[ConfigError], and sends nothing.
 func New(c Config) (*Transport, error) {
-	t := &Transport{store: c.Store, base: c.Base, maxWait: c.MaxWait, observe: observer(c.Observe).surviving()}
+	t := &Transport{store: c.Store, base: c.Base, maxWait: c.MaxWait, observe: observer(c.Observe).guarded()}
 	if t.base == nil {
 		t.base = http.DefaultTransport
 	}
@@ -84,35 +84,35 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(req) // which says what is wrong with it
 	}
 	var few [fewPolicies]int32
-	table := t.table.Load()
+	table := t.policies.Load()
 	matched := table.index.Match(few[:0], req)
 	if len(matched) == 0 {
 		return t.base.RoundTrip(req)
 	}
-	j := t.begin(req)
-	err := j.price(table, matched)
+	r := t.newRoundTrip(req)
+	err := r.priceRequest(table, matched)
 	for {
-		if err == nil && len(j.bill.rules) > 0 {
-			err = j.wait()
+		if err == nil && len(r.quote.policies) > 0 {
+			err = r.acquireStart()
 		}
 		switch {
 		case err != nil:
-			return nil, j.refused(err)
-		case len(j.bill.rules) == 0:
-			return j.pass()
+			return nil, r.refuse(err)
+		case len(r.quote.policies) == 0:
+			return r.sendFree()
 		}
-		resp, failed := j.run()
-		if failed != errFar {
+		resp, failed := r.sendAndLearn()
+		if failed != errDetach {
 			return resp, failed
 		}
-		j = j.another()
+		r = r.nextAttempt()
 	}
 }
 
 // refused is refuse, except for a policy's function that aborts its handler.
-func (j *journey) refused(err error) error {
-	err = j.refuse(err)
-	if aborts(err) {
+func (r *roundTrip) refuse(err error) error {
+	err = r.giveUp(err)
+	if abortsHandler(err) {
 		panic(http.ErrAbortHandler)
 	}
 	return err
@@ -123,11 +123,11 @@ func (j *journey) refused(err error) error {
 // Requests that are waiting look at their policies again: if these changed, they
 // take a new place. In case of an error nothing changes.
 func (t *Transport) SetPolicies(policies []Policy) error {
-	next, err := newTable(policies)
+	next, err := newPolicySet(policies)
 	if err != nil {
 		return err
 	}
-	if last := t.table.Swap(next); last != nil {
+	if last := t.policies.Swap(next); last != nil {
 		close(last.replaced)
 	}
 	return nil
@@ -137,7 +137,7 @@ func (t *Transport) SetPolicies(policies []Policy) error {
 // for each policy that it matches. It sends nothing and asks no store. Charges
 // whose policy cannot price the request are left out.
 func (t *Transport) Explain(req *http.Request) []Charge {
-	b, _ := t.table.Load().match(req)
+	b, _ := t.policies.Load().quote(req)
 	return b.charges
 }
 
