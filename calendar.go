@@ -48,8 +48,6 @@ func (l Limit) calendarWindow(t time.Time) (start, end time.Time) {
 	return start, end
 }
 
-func (u Unit) known() bool { return Day <= u && u <= Month }
-
 // firstDay returns the date on which the unit that holds t's date begins. Here
 // and below a date is its midnight in UTC, where a day is always 24 hours.
 func (u Unit) firstDay(t time.Time) time.Time {

@@ -44,3 +44,8 @@ type Event struct {
 	Paused bool          // that budget is closed, by a penalty or by hand, and not merely full
 	Err    error         // see Kind; nil for the others
 }
+
+// eventOf returns an event about the budget of a charge.
+func eventOf(k EventKind, c *Charge, d time.Duration, err error) Event {
+	return Event{Kind: k, Policy: c.Budget.Policy, Budget: c.Budget.String(), Limit: c.Limit, Wait: d, Err: err}
+}

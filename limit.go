@@ -1,6 +1,9 @@
 package throttle
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // A Kind is the shape of a [Limit]. Users pick one by its constructor; stores
 // switch on it.
@@ -25,6 +28,21 @@ const (
 	Week                  // from Monday, as in ISO 8601
 	Month                 // from the 1st
 )
+
+func (u Unit) known() bool { return Day <= u && u <= Month }
+
+// text is the unit's name in a limit's text.
+func (u Unit) text() string {
+	switch u {
+	case Day:
+		return "day"
+	case Week:
+		return "week"
+	case Month:
+		return "month"
+	}
+	return fmt.Sprintf("unit %d", uint8(u))
+}
 
 // A Limit is a sentence that can be checked, such as "at most 20 starts in any
 // second". Make one with the constructors or with [ParseLimit]; print it with
@@ -103,6 +121,9 @@ func Concurrency(n int) Limit { return Limit{kind: InFlight, n: n} }
 // holds nothing, counts nothing and costs a store next to nothing. See
 // docs/unlimited.md.
 func Unlimited() Limit { return Limit{kind: Open} }
+
+// MaxCost is the most that Settle can book for one start.
+const MaxCost = 1 << 40
 
 // counts reports whether starts are counted, so that one may turn out to have cost
 // something else.

@@ -11,8 +11,7 @@ import (
 // gRPC, SQL, a queue consumer. It is safe for concurrent use and has nothing to
 // close.
 type Limiter struct {
-	store    Store
-	charge   Charge
+	meter
 	reserves reserves
 	rtt      rttEstimator
 	pool     sync.Pool
@@ -38,9 +37,25 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 	return limiterOf(s, &r), nil
 }
 
-// limiterOf returns a limiter for the rule's budgets.
+// Limiter returns a limiter for the budgets of one of the transport's policies:
+// to close and open them by hand, to look at them, or for other work that counts
+// against the same limit. The key of a budget is what the policy's Key returns for
+// a request that it is of, and "" for a policy without one.
+//
+// It is of the policies as they are now: after [Transport.SetPolicies] ask again.
+func (t *Transport) Limiter(policy string) (*Limiter, error) {
+	rules := t.policies.Load().policies
+	for i := range rules {
+		if r := &rules[i]; r.Name == policy {
+			return limiterOf(t.store, r), nil
+		}
+	}
+	return nil, &ConfigError{policy, "Name", errors.New("the transport has no such policy")}
+}
+
+// limiterOf returns a limiter for the policy's budgets.
 func limiterOf(s Store, r *compiledPolicy) *Limiter {
-	l := &Limiter{store: s, charge: r.charge, reserves: r.reserves}
+	l := &Limiter{meter: meter{s, r.charge}, reserves: r.reserves}
 	l.pool.New = func() any {
 		a := &acquisition{store: s, rtt: &l.rtt, booking: Booking{Charges: []Charge{l.charge}}}
 		a.inspectCharges()
@@ -97,7 +112,7 @@ func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost
 	if err != nil {
 		return nil, err
 	}
-	p.fill(l, a)
+	p.fill(&l.meter, a)
 	return p, nil
 }
 

@@ -183,9 +183,6 @@ type Booking struct {
 	Instead int64
 }
 
-// MaxCost is the most that Settle can book for one start.
-const MaxCost = 1 << 40
-
 // Farthest is the longest wait that a store books: a start further away than
 // that is refused, with a Wait of [Never].
 const Farthest = 100 * 365 * 24 * time.Hour

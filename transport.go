@@ -73,51 +73,6 @@ func Must(t *Transport, err error) *Transport {
 	return t
 }
 
-// RoundTrip holds the request until every policy that it matches has room for
-// it, sends it, and lets the policies learn from the answer. It does not retry
-// and does not change the request.
-//
-// A request that is not sent fails with a *[LimitError], a *[StoreError] or the
-// context's own error, and has spent nothing.
-func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL == nil {
-		return t.base.RoundTrip(req) // which says what is wrong with it
-	}
-	var few [fewPolicies]int32
-	table := t.policies.Load()
-	matched := table.index.Match(few[:0], req)
-	if len(matched) == 0 {
-		return t.base.RoundTrip(req)
-	}
-	r := t.newRoundTrip(req)
-	err := r.priceRequest(table, matched)
-	for {
-		if err == nil && len(r.quote.policies) > 0 {
-			err = r.acquireStart()
-		}
-		switch {
-		case err != nil:
-			return nil, r.refuse(err)
-		case len(r.quote.policies) == 0:
-			return r.sendFree()
-		}
-		resp, failed := r.sendAndLearn()
-		if failed != errDetach {
-			return resp, failed
-		}
-		r = r.nextAttempt()
-	}
-}
-
-// refused is refuse, except for a policy's function that aborts its handler.
-func (r *roundTrip) refuse(err error) error {
-	err = r.giveUp(err)
-	if abortsHandler(err) {
-		panic(http.ErrAbortHandler)
-	}
-	return err
-}
-
 // SetPolicies replaces the policies, at once and for all requests to come.
 // Budgets keep their state by policy name and key, so no limit starts afresh.
 // Requests that are waiting look at their policies again: if these changed, they
@@ -150,21 +105,3 @@ func (t *Transport) CloseIdleConnections() {
 
 // Unwrap returns the base.
 func (t *Transport) Unwrap() http.RoundTripper { return t.base }
-
-// maxWaitKey is the context key of WithMaxWait.
-type maxWaitKey struct{}
-
-// WithMaxWait returns a context whose requests are held at most d instead of
-// [Config.MaxWait], with the same meaning of 0 and of negative values. It also
-// bounds [Limiter.Acquire].
-func WithMaxWait(ctx context.Context, d time.Duration) context.Context {
-	return context.WithValue(ctx, maxWaitKey{}, d)
-}
-
-// maxWait returns the context's own bound or, if it has none, d.
-func maxWait(ctx context.Context, d time.Duration) time.Duration {
-	if own, ok := ctx.Value(maxWaitKey{}).(time.Duration); ok {
-		return own
-	}
-	return d
-}

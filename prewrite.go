@@ -5,7 +5,8 @@ import (
 	"net/http/httptrace"
 )
 
-// connected is the last look: the connection is there, nothing is written yet.
+// gotConn runs the pre-write check: there is a connection, and nothing is written to
+// it yet.
 func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -26,18 +27,19 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 	}
 }
 
-// stop keeps the request from being written. Ending its context is not enough:
-// HTTP/1 hands a request to the connection before it looks. What it then fails
-// on, before the first byte, is a URL that cannot be written.
+// abort keeps the request from being written. Ending its context is not enough:
+// HTTP/1 hands a request to the connection before it looks at the context. So the
+// URL becomes one that cannot be written, and the request fails before its first
+// byte.
 func (r *roundTrip) abort(err error) {
 	r.stopErr = err
 	r.sentURL.Opaque = "\x7f"
-	r.line.cut(err)
+	r.cancelSent(err)
 }
 
-// sever closes a connection of HTTP/1, which carries nothing but this request: a base
-// that sends a clone of it has a URL of its own. One of HTTP/2 is shared, and there the
-// end of the context is enough.
+// closeConn closes a connection of HTTP/1, which carries only this request: a base
+// that sends a clone of the request has a URL of its own. A connection of HTTP/2 is
+// shared, and there the end of the context is enough.
 func closeConn(info httptrace.GotConnInfo, secure bool) {
 	switch c, ok := info.Conn.(*tls.Conn); {
 	case ok && c.ConnectionState().NegotiatedProtocol != "h2":
@@ -47,12 +49,12 @@ func closeConn(info httptrace.GotConnInfo, secure bool) {
 	}
 }
 
-// depart returns when the request may be written, or errFar if the attempt is to
-// be given up.
+// preWriteCheck returns nil when the request may be written. It returns errDetach if
+// the connection is to be given back and another attempt made later.
 func (r *roundTrip) preWriteCheck() error {
 	ctx, w := r.req.Context(), waitOptions{jitterShare: preWriteShare}
 	r.extendDeadline()
-	r.lead = r.dialLead() // if it has to connect again
+	r.lead = r.dialLead() // for an attempt that must connect again
 	if r.wrote {
 		// The base tries again on another connection. What it wrote on the
 		// first may have arrived, so that grant is spent.
@@ -70,7 +72,7 @@ func (r *roundTrip) preWriteCheck() error {
 	return err
 }
 
-// wrote counts a request that left too late in spite of everything.
+// wroteHeaders reports a request that left too late in spite of the pre-write check.
 func (r *roundTrip) wroteHeaders() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,8 +83,9 @@ func (r *roundTrip) wroteHeaders() {
 	}
 }
 
-// looked ends the last look, and returns what it found.
-func (r *roundTrip) preWriteResult(answered bool) (failed error, traced bool) {
+// preWriteResult returns why the pre-write check stopped the request, nil if it did
+// not, and whether the base called it at all. No check runs after it.
+func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopWatch()

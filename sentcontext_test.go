@@ -90,14 +90,26 @@ func (c *slowContext) Err() error {
 // TestP13_TheEndIsTheCallersOwn: a request whose deadline passes fails with that,
 // also if what it has in flight ends before its context is told.
 func TestP13_TheEndIsTheCallersOwn(t *testing.T) {
-	parent := &slowContext{Context: t.Context()}
-	sent, end := throttle.Lifeline(parent)
-	parent.ended = true
-	end()
-	require.NoError(t, sent.Err(), "its parent has the word")
-
-	other := &slowContext{Context: t.Context()}
-	sent, end = throttle.Lifeline(other)
-	end()
-	require.ErrorIs(t, sent.Err(), context.Canceled)
+	for _, c := range []struct {
+		name  string
+		ended bool
+		want  error
+	}{
+		{"the caller's context has ended", true, nil}, // which has the word
+		{"it has not", false, context.Canceled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			parent := &slowContext{Context: t.Context()}
+			var sent context.Context
+			tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+				sent = r.Context()
+				return answer(200, "some")(r)
+			}), onePerHour)
+			resp, err := tr.RoundTrip(get(t, home).WithContext(parent))
+			require.NoError(t, err)
+			parent.ended = c.ended
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, c.want, sent.Err())
+		})
+	}
 }

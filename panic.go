@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// A mishap says that a function of the program's own panicked. It knows the type
-// of the value and not the value itself, which may hold a token, and in place of
-// the stack, which is gone, the line.
+// A panicError says that a function of the program's own panicked. It holds the type
+// of the value but not the value, which may hold a token, and, as the stack is gone,
+// the line.
 type panicError struct {
 	kind   string
 	line   string // "file.go:7"
@@ -21,7 +21,7 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panicked with a %s at %s", e.kind, e.line) }
 
-// survive is deferred around a function of a policy, which it names: a panic
+// recoverAs is deferred around a function of a policy, which it names: a panic
 // becomes an error.
 func recoverAs(err *error, policy, field string) {
 	if v := recover(); v != nil {
@@ -29,14 +29,15 @@ func recoverAs(err *error, policy, field string) {
 	}
 }
 
-// aborts reports whether a function of a policy panicked to abort the HTTP
+// abortsHandler reports whether a function of a policy panicked to abort the HTTP
 // handler that it runs in: net/http wants to see that panic.
 func abortsHandler(err error) bool {
 	e, ok := errors.AsType[*panicError](err)
 	return ok && e.aborts
 }
 
-// panicLine returns where the panic began that a deferred function has recovered.
+// panicLine returns where the panic began that a deferred function has recovered
+// from.
 func panicLine() string {
 	var stack [32]uintptr
 	frames := runtime.CallersFrames(stack[:runtime.Callers(0, stack[:])])
@@ -54,11 +55,11 @@ func panicLine() string {
 	return "an unknown line"
 }
 
-// An observer is what is told of events: [Config.Observe], whose panics end
-// here. It is then told of that, if it listens at all.
+// An observer is [Config.Observe]. Its panics end here, and it is then told of them.
 type observer func(context.Context, Event)
 
-// surviving returns the observer's function, or nil if there is none.
+// guarded returns a function that calls the observer and never panics; nil if there
+// is no observer.
 func (o observer) guarded() func(context.Context, Event) {
 	if o == nil {
 		return nil
