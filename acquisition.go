@@ -93,7 +93,7 @@ func (a *acquisition) report(ctx context.Context, k EventKind, d time.Duration, 
 	}
 	var limited *LimitError
 	var wrong *ConfigError
-	e := Event{Kind: k, Wait: d, Err: err}
+	e := Event{Kind: k, Duration: d, Err: err}
 	if i := a.grant.Held; i >= 0 {
 		e = eventOf(k, &a.booking.Charges[i], d, err)
 		e.Paused = a.grant.Paused

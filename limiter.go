@@ -143,7 +143,7 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error 
 }
 
 // Resume opens the budget of key again, for the whole fleet, before its pauses
-// end: who waits for the end may start at once.
+// end: waiters may start at once.
 func (l *Limiter) Resume(ctx context.Context, key string) error {
 	if err := l.store.Resume(ctx, l.one(key)); err != nil {
 		return &StoreError{err}

@@ -13,7 +13,7 @@ import (
 // must not be changed.
 //
 // A body in gzip or deflate, because the caller or its SDK has set Accept-Encoding,
-// is decoded for whoever looks: max counts decoded bytes, and of the body itself at
+// is decoded first: max counts decoded bytes, and of the body itself at
 // most 64 KB more than that are read ahead. Its reader gets it as it came. In any
 // other coding (br, zstd, several at once) nobody can look: then [Config.Observe] is
 // told once for each policy that wanted to, by an [Illegible].
@@ -23,10 +23,9 @@ import (
 // (101), whose body is a connection.
 //
 // PeekBody waits until max bytes, the end or an error have come, but all looks
-// at one answer together no longer than a second: who is slower is taken to have
-// said no more. An answer that streams is held up for so long: look only at
+// at one answer together no longer than a second: what comes later is not seen. An answer that streams is held up for so long: look only at
 // answers that can be a refusal, by their status, length or type.
 //
-// An error while reading belongs to the body's reader, who gets it after the
+// An error while reading belongs to the body's reader, which gets it after the
 // bytes that came before it. PeekBody returns it only if there are no bytes.
 func PeekBody(resp *http.Response, max int64) ([]byte, error) { return peek.Body(resp, max) }

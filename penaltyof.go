@@ -8,8 +8,8 @@ import (
 )
 
 // Unheld is what [PenaltyOf] returns for a refusal that closes no budget: the store
-// could not be told, or the penalty was over when the answer came. Whoever repeats
-// its request must wait by himself.
+// could not be told, or the penalty was over when the answer came. A caller that
+// repeats the request must wait by itself.
 const Unheld time.Duration = 1
 
 // PenaltyOf returns for how long an answer closes budgets that hold its request:

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// A Priority is how much a request matters: who goes first among those in line, and with
+// A Priority is how much a request matters: which of the waiters in line goes first, and with
 // a policy's Headroom what it must leave free for others.
 type Priority int8
 
@@ -34,8 +34,8 @@ func (p Priority) String() string {
 // priorityKey is the context key of WithPriority.
 type priorityKey struct{}
 
-// WithPriority returns a context whose requests have priority p. Among those who wait
-// in line for a start High goes before Normal, and Normal before Low. Requests of a
+// WithPriority returns a context whose requests have priority p. In the line
+// for a start High goes before Normal, and Normal before Low. Requests of a
 // priority for which a policy has [Policy.Headroom] leave that share of its limit free,
 // also when nobody waits. A start that is booked, for the next second at most, is never
 // taken away by a request that matters more.

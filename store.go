@@ -38,7 +38,7 @@ type Store interface {
 	Cancel(b *Booking, g Grant)
 
 	// Release ends what a granted booking holds of its InFlight charges, at
-	// most once, and wakes who is first in line. The other charges stay
+	// most once, and wakes the first waiter in line. The other charges stay
 	// booked. It does not block for long and reports nothing: what a store
 	// that cannot be reached was not told, it learns later or forgets within
 	// 30 seconds.
@@ -142,13 +142,13 @@ type Booking struct {
 	NotBefore time.Duration
 
 	// Horizon is how far ahead a start is booked at the most. If the earliest
-	// start is later than that, or others who came before wait for a budget of the
+	// start is later than that, or earlier callers wait for a budget of the
 	// booking, the caller gets a place in line: see Grant.Ready. 0: every start is
 	// booked at once, and no line counts.
 	Horizon time.Duration
 
-	// Priority decides among those who wait in line; within one the first who came
-	// is the first served.
+	// Priority decides among the waiters in line; within a priority the first to
+	// come is the first served.
 	Priority Priority
 
 	// Turn is Grant.Turn of the last answer to the same caller. A caller that

@@ -83,8 +83,8 @@ func playTransport(t *testing.T, s *fuzzScript, target, method string) {
 	var told witness
 	for _, e := range seen.all {
 		told.see(e.Kind, e.Policy, e.Budget, e.Err)
-		require.GreaterOrEqual(t, e.Wait, time.Duration(0))
-		require.True(t, e.Kind != throttle.Penalized || e.Wait <= throttle.MaxPenalty)
+		require.GreaterOrEqual(t, e.Duration, time.Duration(0))
+		require.True(t, e.Kind != throttle.Penalized || e.Duration <= throttle.MaxPenalty)
 	}
 	require.NotContains(t, told.String(), secretToken)
 }

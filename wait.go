@@ -10,10 +10,11 @@ import (
 var errReplaced = errors.New("throttle: the policies changed")
 
 var (
-	// errFar says that the start is too far away to wait for it with a
+	// errDetach says that the start is too far away to wait for it with a
 	// connection in hand. No caller sees it.
 	errDetach = errors.New("throttle: the start is far away")
 
+	// errSentAnyway is the error of a request that must not be sent again.
 	errSentAnyway = errors.New("throttle: the request may have been written though it was stopped")
 )
 

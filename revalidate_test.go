@@ -24,7 +24,7 @@ type watchSpy struct {
 	mu       sync.Mutex
 	begun    int
 	going    map[*spiedWatch]bool
-	patience []time.Duration // of those who wanted a start confirmed
+	maxWaits []time.Duration // of those who wanted a start confirmed
 }
 
 func newWatchSpy() *watchSpy {
@@ -47,7 +47,7 @@ func (s *watchSpy) Watch(b *throttle.Booking, g throttle.Grant, news chan<- stru
 func (s *watchSpy) asked() (confirms, begun int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.patience), s.begun
+	return len(s.maxWaits), s.begun
 }
 
 // allStopped wants that there were some watches and that none goes on.
@@ -67,7 +67,7 @@ type spiedWatch struct {
 
 func (w *spiedWatch) Confirm(ctx context.Context) (bool, error) {
 	w.spy.mu.Lock()
-	w.spy.patience = append(w.spy.patience, w.booking.MaxWait)
+	w.spy.maxWaits = append(w.spy.maxWaits, w.booking.MaxWait)
 	confirm := w.spy.confirm
 	w.spy.mu.Unlock()
 	if confirm != nil {
@@ -231,7 +231,7 @@ func TestP11_ThePatienceOfWhoAsks(t *testing.T) {
 		tr := must(throttle.New(throttle.Config{Store: store, Base: answer(200, ""), MaxWait: 10 * time.Second,
 			Policies: []throttle.Policy{twoPerSecond}}))
 		line(t, tr, 2, home)
-		require.Equal(t, []time.Duration{9500 * ms}, store.patience)
+		require.Equal(t, []time.Duration{9500 * ms}, store.maxWaits)
 	})
 }
 

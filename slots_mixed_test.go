@@ -87,7 +87,7 @@ func TestP6_NoRoomInFlightAtTheStart(t *testing.T) {
 		e := seen.last()
 		require.Equal(t, throttle.Waiting, e.Kind)
 		require.Equal(t, "running", e.Policy)
-		require.Zero(t, e.Wait, "nobody knows")
+		require.Zero(t, e.Duration, "nobody knows")
 		all.Wait()
 		require.Equal(t, []time.Duration{0, 3500 * ms}, s.seen())
 		require.Len(t, store.booked(), 1+3+1, "one; a place in line, a start and no room in flight; and when room came")

@@ -101,7 +101,7 @@ func TestP2_ASleepThatIsTooLong(t *testing.T) {
 				observe := func(ctx context.Context, e throttle.Event) {
 					seen.observe(ctx, e)
 					if e.Kind == throttle.Waiting {
-						time.Sleep(e.Wait + stop)
+						time.Sleep(e.Duration + stop)
 						stop = 0
 					}
 				}
@@ -115,7 +115,7 @@ func TestP2_ASleepThatIsTooLong(t *testing.T) {
 					return
 				}
 				require.Len(t, store.booked(), 3)
-				require.Equal(t, c.stop, seen.first(t, throttle.Stale).Wait)
+				require.Equal(t, c.stop, seen.first(t, throttle.Stale).Duration)
 
 				line(t, tr, 1, home)
 				require.Equal(t, span+c.stop+span, s.seen()[2], "counted where it was taken anew")

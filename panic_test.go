@@ -36,12 +36,12 @@ func TestP6_AFunctionThatPanicsRefusesTheRequest(t *testing.T) {
 		bad  throttle.Policy
 		want string
 	}{
-		{"key", throttle.Policy{Key: panicKey}, "Key: panicked with a throttle_test.secretPanic at mishap_test.go:24"},
-		{"cost", throttle.Policy{Cost: panicCost}, "Cost: panicked with a string at mishap_test.go:25"},
+		{"key", throttle.Policy{Key: panicKey}, "Key: panicked with a throttle_test.secretPanic at panic_test.go:24"},
+		{"cost", throttle.Policy{Cost: panicCost}, "Cost: panicked with a string at panic_test.go:25"},
 		{"runtime error", throttle.Policy{Cost: func(*http.Request) int { return none[3] }},
-			"Cost: panicked with a runtime.boundsError at mishap_test.go:41"},
+			"Cost: panicked with a runtime.boundsError at panic_test.go:41"},
 		{"nil", throttle.Policy{Key: func(*http.Request) string { panic(nil) }},
-			"Key: panicked with a *runtime.PanicNilError at mishap_test.go:43"},
+			"Key: panicked with a *runtime.PanicNilError at panic_test.go:43"},
 		{"negative cost", throttle.Policy{Cost: func(*http.Request) int { return -7 }}, "Cost: returned -7; 0 is the least"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestP12_AFunctionThatPanicsAtAnAnswer(t *testing.T) {
 				require.Equal(t, c.kinds, seen.kinds())
 				failed := seen.first(t, throttle.FunctionFailed)
 				require.Equal(t, "bad", failed.Policy)
-				require.ErrorContains(t, failed.Err, `throttle: policy "bad": `+c.field+": panicked with a string at mishap_test.go:")
+				require.ErrorContains(t, failed.Err, `throttle: policy "bad": `+c.field+": panicked with a string at panic_test.go:")
 				var told witness
 				told.see(failed)
 				require.NotContains(t, told.String(), secretToken)
@@ -209,7 +209,7 @@ func TestP15_AnObserverThatPanics(t *testing.T) {
 
 		require.Len(t, heard.all, 4) // Started, twice Penalized, Refused
 		for _, e := range heard.all {
-			require.ErrorContains(t, e.Err, "Observe: panicked with a string at mishap_test.go:")
+			require.ErrorContains(t, e.Err, "Observe: panicked with a string at panic_test.go:")
 			require.Equal(t, 1, strings.Count(e.Err.Error(), "throttle: "))
 		}
 	})

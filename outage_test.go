@@ -102,11 +102,11 @@ func TestP12_ASilenceIsExplained(t *testing.T) {
 		require.Equal(t, []time.Duration{3 * time.Second, 4*time.Second + spanOfOne}, s.seen())
 		require.Equal(t, []throttle.Event{
 			{Kind: throttle.StoreFailed, Err: refused},
-			{Kind: throttle.Started, Wait: 3 * time.Second},
+			{Kind: throttle.Started, Duration: 3 * time.Second},
 			{Kind: throttle.StoreFailed, Err: refused},
 			event(about, throttle.Waiting, spanOfOne-700*ms, nil),
 			event(about, throttle.StoreFailed, spanOfOne-500*ms, refused), // it cannot be confirmed
-			{Kind: throttle.Started, Wait: spanOfOne + 500*ms},
+			{Kind: throttle.Started, Duration: spanOfOne + 500*ms},
 		}, seen.all)
 	})
 }
@@ -228,7 +228,7 @@ func TestP12_ASilenceAtTheStartIsExplained(t *testing.T) {
 		line(t, tr, 2, home)
 		failed := seen.first(t, throttle.StoreFailed)
 		require.Equal(t, "p", failed.Policy)
-		require.Equal(t, 4*ms, failed.Wait)
+		require.Equal(t, 4*ms, failed.Duration)
 		require.Equal(t, refused, failed.Err)
 	})
 }
