@@ -51,7 +51,7 @@ func (r *roundTrip) rematch() error {
 // booking of b.
 func interchangeable(a, b Charge) bool {
 	return a.Budget == b.Budget && a.Cost == b.Cost && a.Shadow == b.Shadow && a.Node == b.Node &&
-		a.Limit.kind == b.Limit.kind && a.Limit.kind != Paced
+		a.Limit.kind == b.Limit.kind && a.Limit.kind != KindLeakyBucket
 }
 
 // equivalent reports whether a place booked for a is as good as one for b.

@@ -27,7 +27,7 @@ type acquisition struct {
 	grant          Grant         // a start while OK is true, a place in line while Ready is not nil
 	startAt        time.Duration // the booked start, or a little later: the grant may be used from then on
 	jitter         time.Duration // the smallest Jitter among the charges that count; 0: none has any
-	concurrent     bool          // some charges are InFlight: they need slots
+	concurrent     bool          // some charges are Concurrency: they need slots
 	slots          *slotHold     // the slots, if they were acquired after the start was booked
 	validatedAt    time.Duration // when the store last said that the start may be used
 	validateRTT    time.Duration // how long it took to say so
@@ -38,7 +38,7 @@ type acquisition struct {
 }
 
 // A slotHold is the second booking of a caller that had to wait for its start: of
-// its InFlight charges alone, made when the start has come. The first booking stays
+// its Concurrency charges alone, made when the start has come. The first booking stays
 // as it is. Rebooking it would move the start slightly later, where it collides with
 // the starts booked behind it, and send it to the end of the queue.
 type slotHold struct {
@@ -53,7 +53,7 @@ func (a *acquisition) inspectCharges() {
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
 		switch j := c.Jitter; {
-		case c.Limit.kind == InFlight:
+		case c.Limit.kind == KindConcurrency:
 			a.concurrent = true
 		case j > 0 && !c.Shadow && (a.jitter == 0 || j < a.jitter):
 			a.jitter = j

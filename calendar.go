@@ -13,7 +13,7 @@ import "time"
 // returns, and a day that a zone leaves out has no window at all.
 func (l Limit) Window(t time.Time) (start, end time.Time) {
 	switch {
-	case l.kind != Aligned:
+	case l.kind != KindFixedWindow:
 		return time.Time{}, time.Time{}
 	case l.loc != nil:
 		return l.calendarWindow(t)

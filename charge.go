@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Span returns the length in which a store counts a Sliding charge, and the
-// time that one unit of a Paced charge occupies, in whole microseconds.
-// It is 0 for an Aligned charge, whose windows come from [Limit.Window] and
-// whose starts keep out of the last Jitter of each, and for an InFlight one. For an
-// Open charge it is for how long one start goes first after a penalty: nothing else
+// Span returns the length in which a store counts a SlidingWindow charge, and the
+// time that one unit of a LeakyBucket charge occupies, in whole microseconds.
+// It is 0 for a FixedWindow charge, whose windows come from [Limit.Window] and
+// whose starts keep out of the last Jitter of each, and for a Concurrency one. For an
+// Unlimited charge it is for how long one start goes first after a penalty: nothing else
 // counts there.
 //
 // A sliding span is per and Jitter and a microsecond: two starts a span apart
@@ -20,21 +20,21 @@ import (
 func (c Charge) Span() time.Duration {
 	length := ceilMicro(c.Limit.per + c.Jitter)
 	switch c.Limit.kind {
-	case Sliding:
+	case KindSlidingWindow:
 		return length + time.Microsecond
-	case Paced:
+	case KindLeakyBucket:
 		n := time.Duration(c.Limit.n)
 		return ceilMicro((length + n - 1) / n)
-	case Bucket:
+	case KindTokenBucket:
 		tokens, micros := c.Refill()
 		return time.Duration((int64(c.Limit.burst)*micros+tokens-1)/tokens)*time.Microsecond + ceilMicro(c.Jitter)
-	case Open:
+	case KindUnlimited:
 		return probeTime
 	}
 	return 0
 }
 
-// Refill returns the flow into the bucket of a Bucket charge, in numbers that
+// Refill returns the flow into the bucket of a TokenBucket charge, in numbers that
 // stores can count with: so many tokens in so many microseconds. It is exact
 // where that is possible in small numbers, else a little slower, by less than
 // one part in a thousand.
@@ -77,7 +77,7 @@ const probeTime = 250 * time.Millisecond
 // leave at one moment, come back at one moment, and be served in the order in which
 // the network happened to deliver them.
 func pace(l Limit) time.Duration {
-	if l.kind != Sliding || l.n < 1 {
+	if l.kind != KindSlidingWindow || l.n < 1 {
 		return 0
 	}
 	within := maxSpread
@@ -96,7 +96,7 @@ func ceilMicro(d time.Duration) time.Duration {
 // starts through one by one is closed for as long as the cost says, and no response
 // closes anything for longer than [MaxPenalty].
 func mostSettled(c *Charge) int {
-	if c.Limit.kind != Paced {
+	if c.Limit.kind != KindLeakyBucket {
 		return MaxCost
 	}
 	most := float64(MaxPenalty) / float64(c.Limit.per) * float64(c.Limit.n)

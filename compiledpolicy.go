@@ -46,7 +46,7 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 	if c.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
 		errs = append(errs, &ConfigError{name, "Headroom", err})
 	}
-	if p.Limit.kind == Open && p.Quota != nil {
+	if p.Limit.kind == KindUnlimited && p.Quota != nil {
 		errs = append(errs, &ConfigError{name, "Quota", errors.New("an unlimited policy has no number that an answer could lower: set a limit with a number")})
 	}
 	if p.Scope > Node {

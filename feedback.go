@@ -107,7 +107,7 @@ func (r *roundTrip) readQuotas(resp *http.Response, late time.Duration) (all []q
 		// what came later: nobody can tell.
 		q.Left, q.Age = max(0, q.Left), max(0, r.elapsed()-max(c.Jitter, DefaultJitter))
 		q.Reset = max(0, min(q.Reset, MaxPenalty)-late)
-		if q.Reset > 0 || c.Limit.kind == Bucket { // which knows by itself when there will be more
+		if q.Reset > 0 || c.Limit.kind == KindTokenBucket { // which knows by itself when there will be more
 			all = append(all, quota{c, q})
 		}
 	}

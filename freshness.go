@@ -71,7 +71,7 @@ func (a *acquisition) countStale() {
 func spreadLimit(charges []Charge) time.Duration {
 	most := time.Duration(math.MaxInt64)
 	for i := range charges {
-		if c := &charges[i]; c.Limit.kind == Aligned && c.Limit.per > 0 {
+		if c := &charges[i]; c.Limit.kind == KindFixedWindow && c.Limit.per > 0 {
 			most = min(most, (c.Limit.per-c.Jitter)/2)
 		}
 	}

@@ -13,20 +13,20 @@ func (l Limit) String() string {
 	switch l.kind {
 	case 0:
 		return "no limit"
-	case Open:
+	case KindUnlimited:
 		return "unlimited"
 	}
 	text := strconv.Itoa(l.n) + "/"
 	switch {
-	case l.kind == InFlight:
+	case l.kind == KindConcurrency:
 		return strconv.Itoa(l.n) + " in flight"
-	case l.kind == Bucket:
+	case l.kind == KindTokenBucket:
 		return text + periodText(l.per) + " burst " + strconv.Itoa(l.burst)
 	case l.loc != nil:
 		return strings.TrimSpace(text + l.unit.text() + " " + zoneText(l.loc))
-	case l.kind == Aligned:
+	case l.kind == KindFixedWindow:
 		return text + periodText(l.per) + " fixed"
-	case l.kind == Paced:
+	case l.kind == KindLeakyBucket:
 		return text + periodText(l.per) + " paced"
 	}
 	return text + periodText(l.per)

@@ -32,7 +32,7 @@ func (p *Permit) fill(m *meter, a *acquisition) {
 	p.meter, p.key, p.cost, p.reserve = m, c.Budget.Key, c.Cost, c.Reserve
 	g := &a.grant
 	if a.slots != nil {
-		g = &a.slots.grant // the only charge is InFlight
+		g = &a.slots.grant // the only charge is Concurrency
 	}
 	p.spread, p.mark, p.node, p.wait = a.booking.Spread, g.Mark, g.Node, g.Wait
 }
@@ -56,7 +56,7 @@ func (p *Permit) Release() {
 	if p.meter == nil || p.released.Swap(true) {
 		return
 	}
-	if p.meter.charge.Limit.kind == InFlight {
+	if p.meter.charge.Limit.kind == KindConcurrency {
 		p.meter.store.Release(p.booking(), p.grant())
 	}
 }

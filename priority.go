@@ -70,9 +70,9 @@ func newReserves(headroom map[Priority]float64, l Limit) (r reserves, err error)
 			errs = append(errs, fmt.Errorf("%v is no priority: use Low, Normal or High", p))
 		case math.IsNaN(share) || share < 0 || share >= 1:
 			errs = append(errs, fmt.Errorf("%v must leave %v free: use a share from 0 to below 1", p, share))
-		case share > 0 && l.kind == Open:
+		case share > 0 && l.kind == KindUnlimited:
 			errs = append(errs, errors.New("an unlimited policy has nothing to share out: leave Headroom out, or set a limit with a number"))
-		case share > 0 && l.kind == Paced:
+		case share > 0 && l.kind == KindLeakyBucket:
 			errs = append(errs, errors.New("a leaky bucket spaces starts out and has no share to leave free: use a window or a token bucket"))
 		default:
 			r[p-Low] = min(int(math.Ceil(share*float64(l.Capacity()))), max(0, l.Capacity()-1))

@@ -87,7 +87,7 @@ func (r *roundTrip) lowerQuota(ctx context.Context, q quota) {
 		return
 	}
 	kind := c.Limit.kind
-	if q.Left > 0 || q.Reset <= resetDoubt || kind == Bucket || kind == InFlight || kind == Sliding && q.Reset <= c.Limit.per {
+	if q.Left > 0 || q.Reset <= resetDoubt || kind == KindTokenBucket || kind == KindConcurrency || kind == KindSlidingWindow && q.Reset <= c.Limit.per {
 		return
 	}
 	status, err := r.store.Status(ctx, *c)

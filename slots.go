@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// holdsSlots reports whether all InFlight charges have their slots. A grant without
+// holdsSlots reports whether all Concurrency charges have their slots. A grant without
 // a wait holds its own.
 func (a *acquisition) holdsSlots() bool { return !a.concurrent || a.grant.Wait == 0 || a.slots != nil }
 
@@ -56,10 +56,10 @@ func (a *acquisition) spansScopes() bool {
 }
 
 // countsStart reports whether a charge is for the start alone.
-func countsStart(c Charge) bool { return c.Limit.kind != InFlight }
+func countsStart(c Charge) bool { return c.Limit.kind != KindConcurrency }
 
 // countsSlot reports whether a charge is for a slot.
-func countsSlot(c Charge) bool { return c.Limit.kind == InFlight }
+func countsSlot(c Charge) bool { return c.Limit.kind == KindConcurrency }
 
 // chargeIndex finds a charge of a slotHold among all charges of the caller.
 func (a *acquisition) chargeIndex(b *Booking, i int) int {
