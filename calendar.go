@@ -13,7 +13,7 @@ import "time"
 // returns, and a day that a zone leaves out has no window at all.
 func (l Limit) Window(t time.Time) (start, end time.Time) {
 	switch {
-	case l.kind != Aligned:
+	case l.kind != KindFixedWindow:
 		return time.Time{}, time.Time{}
 	case l.loc != nil:
 		return l.calendarWindow(t)
@@ -47,8 +47,6 @@ func (l Limit) calendarWindow(t time.Time) (start, end time.Time) {
 	}
 	return start, end
 }
-
-func (u Unit) known() bool { return Day <= u && u <= Month }
 
 // firstDay returns the date on which the unit that holds t's date begins. Here
 // and below a date is its midnight in UTC, where a day is always 24 hours.

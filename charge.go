@@ -1,12 +1,16 @@
 package throttle
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"time"
+)
 
-// Span returns the length in which a store counts a Sliding charge, and the
-// time that one unit of a Paced charge occupies, in whole microseconds.
-// It is 0 for an Aligned charge, whose windows come from [Limit.Window] and
-// whose starts keep out of the last Jitter of each, and for an InFlight one. For an
-// Open charge it is for how long one start goes first after a penalty: nothing else
+// Span returns the length in which a store counts a SlidingWindow charge, and the
+// time that one unit of a LeakyBucket charge occupies, in whole microseconds.
+// It is 0 for a FixedWindow charge, whose windows come from [Limit.Window] and
+// whose starts keep out of the last Jitter of each, and for a Concurrency one. For an
+// Unlimited charge it is for how long one start goes first after a penalty: nothing else
 // counts there.
 //
 // A sliding span is per and Jitter and a microsecond: two starts a span apart
@@ -16,21 +20,21 @@ import "time"
 func (c Charge) Span() time.Duration {
 	length := ceilMicro(c.Limit.per + c.Jitter)
 	switch c.Limit.kind {
-	case Sliding:
+	case KindSlidingWindow:
 		return length + time.Microsecond
-	case Paced:
+	case KindLeakyBucket:
 		n := time.Duration(c.Limit.n)
 		return ceilMicro((length + n - 1) / n)
-	case Bucket:
+	case KindTokenBucket:
 		tokens, micros := c.Refill()
 		return time.Duration((int64(c.Limit.burst)*micros+tokens-1)/tokens)*time.Microsecond + ceilMicro(c.Jitter)
-	case Open:
+	case KindUnlimited:
 		return probeTime
 	}
 	return 0
 }
 
-// Refill returns the flow into the bucket of a Bucket charge, in numbers that
+// Refill returns the flow into the bucket of a TokenBucket charge, in numbers that
 // stores can count with: so many tokens in so many microseconds. It is exact
 // where that is possible in small numbers, else a little slower, by less than
 // one part in a thousand.
@@ -53,31 +57,31 @@ func (c Charge) Refill() (tokens, micros int64) {
 	return tokens, (per*tokens + n - 1) / n
 }
 
-// maxBucket is the largest burst times micros of a flow that need not be
-// rounded: a row full of them still fits the numbers of every store.
+// maxBucket is the largest burst times micros of a flow that is not rounded: a row
+// full of them still fits the numbers of every store.
 const maxBucket = 1 << 44
 
-// Those who wait for a window leave evenly. A short one that is always in use flows:
-// its starts are nearly as far apart as the limit has it, and a store may place them a
-// little further apart while it is full. Of a longer one a short job's last requests must
-// not wait for all, so a full window leaves within a moment.
+// The waiters of a window leave evenly. A short window that is always in use flows: its
+// starts are nearly as far apart as the limit has it, and a store may place them a little
+// further apart while it is full. In a longer window the last requests of a short job must
+// not wait for all of it, so a full window leaves within maxSpread.
 const (
-	evenMost = 2 * time.Second
-	smear    = 250 * time.Millisecond
+	longestEven = 2 * time.Second
+	maxSpread   = 250 * time.Millisecond
 )
 
 // probeTime is for how long one start goes first after a penalty: see docs/bans.md.
 const probeTime = 250 * time.Millisecond
 
-// pace is the Pace of a policy's charges. Without it all that waits for a window
-// would leave at one moment, come back at one moment, and be served in the order
-// in which the network happened to deliver it.
+// pace is the Pace of a policy's charges. Without it all waiters of a window would
+// leave at one moment, come back at one moment, and be served in the order in which
+// the network happened to deliver them.
 func pace(l Limit) time.Duration {
-	if l.kind != Sliding || l.n < 1 {
+	if l.kind != KindSlidingWindow || l.n < 1 {
 		return 0
 	}
-	within := smear
-	if l.per <= evenMost {
+	within := maxSpread
+	if l.per <= longestEven {
 		within = l.per * 9 / 10
 	}
 	return (within / time.Duration(l.n)).Truncate(time.Microsecond)
@@ -86,4 +90,50 @@ func pace(l Limit) time.Duration {
 // ceilMicro rounds up to whole microseconds, the unit of every store.
 func ceilMicro(d time.Duration) time.Duration {
 	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
+}
+
+// mostSettled is the most that a response can make a start cost. A limit that lets
+// starts through one by one is closed for as long as the cost says, and no response
+// closes anything for longer than [MaxPenalty].
+func mostSettled(c *Charge) int {
+	if c.Limit.kind != KindLeakyBucket {
+		return MaxCost
+	}
+	most := float64(MaxPenalty) / float64(c.Limit.per) * float64(c.Limit.n)
+	return max(c.Cost, int(min(most, MaxCost)))
+}
+
+// costsOf returns the costs of charges.
+func costsOf(charges []Charge) []int {
+	costs := make([]int, len(charges))
+	for i := range charges {
+		costs[i] = charges[i].Cost
+	}
+	return costs
+}
+
+// checkCosts refuses a cost above the limit: no wait can make it fit.
+func checkCosts(charges []Charge) error {
+	for i := range charges {
+		c := &charges[i]
+		switch {
+		case c.Cost <= c.Limit.Capacity()-c.Reserve:
+		case c.Shadow:
+			c.Cost = c.Limit.Capacity() - c.Reserve // counted as far as it can be
+		default:
+			return &LimitError{Policy: c.Budget.Policy, Limit: c.Limit, RetryAfter: Never, cost: c.Cost}
+		}
+	}
+	return nil
+}
+
+// budgetKey hashes a policy's name and a key, so that no two pairs share a
+// budget and the key itself stays here.
+func budgetKey(policy, key string) (k [16]byte) {
+	var room [192]byte
+	b := binary.AppendUvarint(room[:0], uint64(len(policy)))
+	b = append(append(b, policy...), key...)
+	sum := sha256.Sum256(b)
+	copy(k[:], sum[:])
+	return k
 }

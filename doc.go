@@ -75,10 +75,10 @@
 // pass between the two: the limit is kept for starts per window and Jitter
 // together, so the quota's share that can be used is per / (per + Jitter), 96.6 %
 // of a second by default. A grant that cannot be used within Jitter is given up
-// and taken anew. The last look is when the connection is there and nothing is
+// and taken anew. The last check is when there is a connection and nothing is
 // written yet, so a slow dial or handshake does no harm. It needs a base that
 // calls the hooks of net/http/httptrace, as [http.Transport] does; with another
-// base the last look is before it is called.
+// base the last check is before it is called.
 //
 // # Requests in flight
 //
@@ -98,17 +98,17 @@
 //
 // [Policy.Headroom] is the share of a limit that requests of a priority must leave
 // free; [WithPriority] says which a request has. Low requests wait while others
-// find room at once, on the same budget. Among those who wait in line High goes
-// before Normal, and Normal before Low, however long the others have waited; what
-// is booked, for the next second at most, is never taken away again.
+// find room at once, on the same budget. In line High goes before Normal, and Normal
+// before Low, however long the others have waited. A start that is booked, for the
+// next second at most, is never taken away again.
 //
 // # Waiting
 //
 // Only the near future is booked: 750 ms, or a little more where the store is far away.
-// Whoever has to wait for longer stands in line, by arrival, for the whole fleet, and the
-// line moves: when others leave, a request turns out to have cost less, a limit is
+// Requests that have to wait for longer stand in line, by arrival, for the whole fleet, and
+// the line moves: when others leave, a request turns out to have cost less, a limit is
 // raised, or a ban ends. A request that loses its start, because a connection took too
-// long or a penalty came, goes before all who came later. MaxWait and deadlines are
+// long or a penalty came, goes before all that came later. MaxWait and deadlines are
 // decided at once, by a guess of the wait: docs/line.md says how good it is.
 //
 // # Costs
@@ -149,8 +149,8 @@
 // presets have whole tables of them.
 //
 // A penalty is stored, so it holds for the whole fleet: nothing starts before its
-// end, and neither do those who were given a start before and sleep until then.
-// They book anew, or are refused if that cannot fit. Of several penalties the
+// end, and neither do requests that were given a start before and sleep until then.
+// They book again, or are refused if that cannot fit. Of several penalties the
 // latest end counts, and none lasts longer than [MaxPenalty]. After the end one
 // request goes first, a quarter of a second before the others, and a window of up
 // to 20 seconds comes back slowly: with an eighth of its limit at first, then

@@ -31,6 +31,9 @@ type LimitError struct {
 	by   string        // what bounded the wait: "the deadline", "MaxWait"
 }
 
+// maxWaitOver is what bounds the wait of a caller whose MaxWait is over.
+const maxWaitOver = "MaxWait is over"
+
 // Error implements error. It names the policy and the limit, says whether the
 // caller waited or would have had to, and holds no key and no URL.
 func (e *LimitError) Error() string {
@@ -51,7 +54,7 @@ func (e *LimitError) Error() string {
 	switch {
 	case e.by == "":
 		return text
-	case e.by == over:
+	case e.by == maxWaitOver:
 		return text + ", but " + e.by
 	case e.room <= 0:
 		return text + ", but may not wait at all"

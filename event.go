@@ -9,15 +9,15 @@ type EventKind uint8
 // Started; one that is held causes a Waiting first, and one whose store does not
 // answer a StoreFailed, so that a long silence can always be explained.
 const (
-	Waiting        EventKind = iota + 1 // the request is held: Wait says how long (0: nobody knows), Policy by which limit
-	Started                             // the request is handed on: Wait says how long it was held
+	Waiting        EventKind = iota + 1 // the request is held: Policy says by which limit
+	Started                             // the request is handed on
 	Refused                             // the request was not sent: Err says why
 	GaveUp                              // the caller's context ended while the request was held
 	Stale                               // a grant was too old when it could be used and is taken anew
-	Late                                // the request was sent later than Jitter allows: Wait says by how much
-	Penalized                           // an answer closed the budget: Wait says for how long
-	Shadowed                            // a shadow policy would have held the request: Wait says how long
-	StoreFailed                         // the store could not be asked yet (Wait says how long the request was held so far), or told something: Err says why
+	Late                                // the request was sent later than Jitter allows
+	Penalized                           // an answer closed the budget
+	Shadowed                            // a shadow policy would have held the request
+	StoreFailed                         // the store could not be asked yet, or not be told something: Err says why
 	FunctionFailed                      // a function of the program's own panicked or made no sense, and the request went on: Err says which
 	Illegible                           // a function of the policy wanted to look at an answer in br, zstd or another coding that it cannot read, told once for each policy: Err says which
 )
@@ -37,10 +37,28 @@ func (k EventKind) String() string {
 // the context was ended, see [context.WithCancelCause].
 type Event struct {
 	Kind   EventKind
-	Policy string        // the policy that decided; "" if none did
-	Budget string        // that policy's budget, its key hashed; "" if none
-	Limit  Limit         // that policy's limit
-	Wait   time.Duration // see Kind
-	Paused bool          // that budget is closed, by a penalty or by hand, and not merely full
-	Err    error         // see Kind; nil for the others
+	Policy string // the policy that decided; "" if none did
+	Budget string // that policy's budget, its key hashed; "" if none
+	Limit  Limit  // that policy's limit
+	Paused bool   // that budget is closed, by a penalty or by hand, and not merely full
+	Err    error  // see Kind; nil for the others
+
+	// Duration says how long something took, or will take:
+	//
+	//	Waiting            how long the request will be held; 0: nobody knows
+	//	Started            how long it was held
+	//	Refused, GaveUp    how long it was held
+	//	Stale              how long ago its start was
+	//	Late               how much later it was sent than Jitter allows
+	//	Penalized          for how long the budget is closed
+	//	Shadowed           how much later the request would have started
+	//	StoreFailed        how long it has been held; or the penalty, or the quota's
+	//	                   reset, that the store could not be told
+	//	others             0
+	Duration time.Duration
+}
+
+// eventOf returns an event about the budget of a charge.
+func eventOf(k EventKind, c *Charge, d time.Duration, err error) Event {
+	return Event{Kind: k, Policy: c.Budget.Policy, Budget: c.Budget.String(), Limit: c.Limit, Duration: d, Err: err}
 }

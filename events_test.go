@@ -33,7 +33,7 @@ func watched(t *testing.T, c throttle.Config) (*throttle.Transport, *events, thr
 
 // event completes what events about one budget have in common.
 func event(about throttle.Event, k throttle.EventKind, wait time.Duration, err error) throttle.Event {
-	about.Kind, about.Wait, about.Err = k, wait, err
+	about.Kind, about.Duration, about.Err = k, wait, err
 	return about
 }
 
@@ -136,12 +136,12 @@ func TestEventsOfAGrantThatIsTakenAnew(t *testing.T) {
 			throttle.Stale, throttle.Waiting, throttle.Started, // the first waits, connected; the second is handed on
 			throttle.Stale, // its connection is late as well, but nobody took its start
 		}, seen.kinds())
-		require.Equal(t, throttle.Event{Kind: throttle.Stale, Wait: 100 * ms}, seen.first(t, throttle.Stale))
+		require.Equal(t, throttle.Event{Kind: throttle.Stale, Duration: 100 * ms}, seen.first(t, throttle.Stale))
 		require.Equal(t, event(about, throttle.Waiting, 2*spanOfOne-100*ms, nil), seen.all[3])
 	})
 }
 
-// TestP2_LateSendsAreCounted: between the last look and the first byte nothing
+// TestP2_LateSendsAreCounted: between the pre-write check and the first byte nothing
 // can be helped any more, but it can be told.
 func TestP2_LateSendsAreCounted(t *testing.T) {
 	for _, c := range []struct {
@@ -162,7 +162,7 @@ func TestP2_LateSendsAreCounted(t *testing.T) {
 			require.NoError(t, send(t, tr, get(t, home)))
 			require.Equal(t, c.want, seen.kinds())
 			if len(c.want) > 1 {
-				require.Equal(t, 15*ms, seen.first(t, throttle.Late).Wait)
+				require.Equal(t, 15*ms, seen.first(t, throttle.Late).Duration)
 			}
 		})
 	}

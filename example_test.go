@@ -219,7 +219,7 @@ func ExampleEvent() {
 		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
 		Base:     offline,
 		Observe: func(_ context.Context, e throttle.Event) {
-			fmt.Println(e.Kind, e.Wait >= 0)
+			fmt.Println(e.Kind, e.Duration >= 0)
 		},
 	}))
 	resp, err := (&http.Client{Transport: transport}).Get("https://api.example.com/")

@@ -104,17 +104,17 @@ func (e *events) first(t *testing.T, k throttle.EventKind) throttle.Event {
 
 // A watchedBody fails the test when it is read, and counts how often it is
 // closed.
-type watchedBody struct {
+type responseBody struct {
 	t      *testing.T
 	closed atomic.Int32
 }
 
-func (b *watchedBody) Read([]byte) (int, error) {
+func (b *responseBody) Read([]byte) (int, error) {
 	b.t.Error("P13: the body of a request that was not sent was read")
 	return 0, io.EOF
 }
 
-func (b *watchedBody) Close() error {
+func (b *responseBody) Close() error {
 	b.closed.Add(1)
 	return nil
 }

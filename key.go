@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fleetthrottle/throttle/internal/match"
 )
 
 // Header returns a [Policy.Key] that reads the first value of a header field;
@@ -54,7 +56,7 @@ func Host(r *http.Request) string {
 	if r.URL == nil {
 		return ""
 	}
-	host, port := splitPort(r.URL.Host)
+	host, port := match.SplitPort(r.URL.Host)
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if port == ":" || port == ":80" && r.URL.Scheme == "http" || port == ":443" && r.URL.Scheme == "https" {
 		return host

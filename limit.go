@@ -1,6 +1,9 @@
 package throttle
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // A Kind is the shape of a [Limit]. Users pick one by its constructor; stores
 // switch on it.
@@ -8,12 +11,12 @@ type Kind uint8
 
 // The kinds of limits.
 const (
-	Sliding  Kind = iota + 1 // SlidingWindow and PerSecond, PerMinute, PerHour
-	Aligned                  // FixedWindow and CalendarWindow: see Limit.Window
-	Paced                    // LeakyBucket
-	Bucket                   // TokenBucket
-	InFlight                 // Concurrency
-	Open                     // Unlimited
+	KindSlidingWindow Kind = iota + 1 // SlidingWindow and PerSecond, PerMinute, PerHour
+	KindFixedWindow                   // FixedWindow and CalendarWindow: see Limit.Window
+	KindLeakyBucket                   // LeakyBucket
+	KindTokenBucket                   // TokenBucket
+	KindConcurrency                   // Concurrency
+	KindUnlimited                     // Unlimited
 )
 
 // A Unit is a period of the calendar.
@@ -26,15 +29,30 @@ const (
 	Month                 // from the 1st
 )
 
+func (u Unit) known() bool { return Day <= u && u <= Month }
+
+// text is the unit's name in a limit's text.
+func (u Unit) text() string {
+	switch u {
+	case Day:
+		return "day"
+	case Week:
+		return "week"
+	case Month:
+		return "month"
+	}
+	return fmt.Sprintf("unit %d", uint8(u))
+}
+
 // A Limit is a sentence that can be checked, such as "at most 20 starts in any
 // second". Make one with the constructors or with [ParseLimit]; print it with
 // [Limit.String]. The zero value is no limit and is refused by [New].
 type Limit struct {
 	kind  Kind
-	unit  Unit // Aligned to the calendar if not zero
+	unit  Unit // FixedWindow of the calendar if not zero
 	n     int
 	per   time.Duration
-	burst int // Bucket only
+	burst int // TokenBucket only
 	loc   *time.Location
 }
 
@@ -42,7 +60,7 @@ type Limit struct {
 // right against every upstream that counts n per interval, whatever kind of
 // window that upstream uses, because each of its windows is one interval.
 func SlidingWindow(n int, per time.Duration) Limit {
-	return Limit{kind: Sliding, n: n, per: per}
+	return Limit{kind: KindSlidingWindow, n: n, per: per}
 }
 
 // PerSecond is [SlidingWindow](n, time.Second).
@@ -59,7 +77,7 @@ func PerHour(n int) Limit { return SlidingWindow(n, time.Hour) }
 // upstream resets at those moments, and passes up to 2n around an edge where it
 // does not: when in doubt, use [SlidingWindow].
 func FixedWindow(n int, per time.Duration) Limit {
-	return Limit{kind: Aligned, n: n, per: per}
+	return Limit{kind: KindFixedWindow, n: n, per: per}
 }
 
 // CalendarWindow allows at most n starts in each day, week or month of the
@@ -69,14 +87,14 @@ func CalendarWindow(n int, unit Unit, loc *time.Location) Limit {
 	if loc == nil {
 		loc = time.UTC
 	}
-	return Limit{kind: Aligned, n: n, unit: unit, loc: loc}
+	return Limit{kind: KindFixedWindow, n: n, unit: unit, loc: loc}
 }
 
 // LeakyBucket spaces starts out: at least per/n lies between two of them, and
 // a start of cost c keeps the next one away c times as long. Nothing is saved
 // up in quiet moments.
 func LeakyBucket(n int, per time.Duration) Limit {
-	return Limit{kind: Paced, n: n, per: per}
+	return Limit{kind: KindLeakyBucket, n: n, per: per}
 }
 
 // TokenBucket allows what a bucket of burst tokens allows that n tokens flow
@@ -85,7 +103,7 @@ func LeakyBucket(n int, per time.Duration) Limit {
 // Amazon's SP-API). Where the upstream counts windows it is wrong, because it
 // lets burst + n through in one: use [SlidingWindow] there.
 func TokenBucket(n int, per time.Duration, burst int) Limit {
-	return Limit{kind: Bucket, n: n, per: per, burst: burst}
+	return Limit{kind: KindTokenBucket, n: n, per: per, burst: burst}
 }
 
 // Concurrency allows at most n at any moment that have started and not ended. A
@@ -94,7 +112,7 @@ func TokenBucket(n int, per time.Duration, burst int) Limit {
 // work of a [Limiter] ends with [Permit.Release]. What a process that died had in
 // flight ends within 30 seconds. An upstream may go on working at a request whose
 // context ended, and count it.
-func Concurrency(n int) Limit { return Limit{kind: InFlight, n: n} }
+func Concurrency(n int) Limit { return Limit{kind: KindConcurrency, n: n} }
 
 // Unlimited allows everything until something closes the budget: a penalty, or
 // [Limiter.Pause]. It is for a row of a provider's table that has no number, or
@@ -102,11 +120,14 @@ func Concurrency(n int) Limit { return Limit{kind: InFlight, n: n} }
 // such a row obeys its penalties as those of any other; while it is open the row
 // holds nothing, counts nothing and costs a store next to nothing. See
 // docs/unlimited.md.
-func Unlimited() Limit { return Limit{kind: Open} }
+func Unlimited() Limit { return Limit{kind: KindUnlimited} }
+
+// MaxCost is the most that Settle can book for one start.
+const MaxCost = 1 << 40
 
 // counts reports whether starts are counted, so that one may turn out to have cost
 // something else.
-func (l Limit) counts() bool { return l.kind != InFlight && l.kind != Open }
+func (l Limit) counts() bool { return l.kind != KindConcurrency && l.kind != KindUnlimited }
 
 // Kind returns the limit's shape.
 func (l Limit) Kind() Kind { return l.kind }
@@ -120,9 +141,9 @@ func (l Limit) N() int { return l.n }
 // TokenBucket, [MaxCost] under Unlimited, N of every other limit.
 func (l Limit) Capacity() int {
 	switch l.kind {
-	case Bucket:
+	case KindTokenBucket:
 		return l.burst
-	case Open:
+	case KindUnlimited:
 		return MaxCost
 	}
 	return l.n

@@ -21,7 +21,7 @@ func (l Limit) validate(jitter time.Duration) error {
 	if l.kind == 0 {
 		return errors.New(`there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`)
 	}
-	if l.kind == Open {
+	if l.kind == KindUnlimited {
 		return nil
 	}
 	return errors.Join(l.validateStarts(), l.validatePeriod(jitter), l.validateBucket())
@@ -39,7 +39,7 @@ func (l Limit) validateStarts() error {
 
 func (l Limit) validatePeriod(jitter time.Duration) error {
 	switch {
-	case l.kind == InFlight:
+	case l.kind == KindConcurrency:
 		return nil
 	case l.loc != nil:
 		if !l.unit.known() {
@@ -50,7 +50,7 @@ func (l Limit) validatePeriod(jitter time.Duration) error {
 		return fmt.Errorf("a period of %v: use a positive one, such as time.Second", l.per)
 	case l.per > maxPeriod:
 		return fmt.Errorf("a period of %v: use at most %v, which is 366 days", l.per, maxPeriod)
-	case l.kind == Aligned:
+	case l.kind == KindFixedWindow:
 		return errors.Join(l.validateMicros(), l.validateRoom(jitter))
 	case l.per < minPeriod:
 		return fmt.Errorf("a period of %v: use at least %v", l.per, minPeriod)
@@ -81,7 +81,7 @@ func (l Limit) validateRoom(jitter time.Duration) error {
 // least a microsecond, the whole bucket at most the longest period.
 func (l Limit) validateBucket() error {
 	switch {
-	case l.kind != Bucket || l.n < 1 || l.per < minPeriod:
+	case l.kind != KindTokenBucket || l.n < 1 || l.per < minPeriod:
 		return nil
 	case l.burst < 1:
 		return fmt.Errorf("a burst of %d: allow at least 1", l.burst)

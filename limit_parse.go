@@ -10,6 +10,67 @@ import (
 	"unicode"
 )
 
+// ParseLimit reads a limit the way people write it and [Limit.String] prints
+// it:
+//
+//	40/s                      SlidingWindow; s, m, h or any Go duration
+//	10000/20s                 the same; 2d is 48 hours
+//	40/s paced                LeakyBucket
+//	100/m fixed               FixedWindow
+//	100/day                   CalendarWindow in UTC; day, week or month
+//	5000/month Asia/Shanghai  CalendarWindow in a zone of the IANA database
+//	7/week +08:00             CalendarWindow at an offset from UTC
+//	2/s burst 40              TokenBucket
+//	20 in flight              Concurrency
+//	unlimited                 Unlimited
+//
+// Spaces around the slash, "per" instead of it, and longer names of units
+// ("10000 per 20 seconds") are understood too. Words are in lower case.
+//
+// A limit that ParseLimit returns passes all checks of [New] but the one that
+// compares it with [Policy.Jitter]. An error says what was found, where, and
+// which forms are understood.
+func ParseLimit(s string) (Limit, error) {
+	p := limitParser{text: s}
+	l, err := p.limit()
+	if err == nil {
+		err = l.validate(0)
+	}
+	if err != nil {
+		return Limit{}, fmt.Errorf("throttle: limit %q: %w", s, err)
+	}
+	return l, nil
+}
+
+// MarshalText implements [encoding.TextMarshaler] with the text of
+// [Limit.String]; the zero Limit is empty. A limit that could not be read back
+// is an error.
+func (l Limit) MarshalText() ([]byte, error) {
+	if l.kind == 0 {
+		return []byte{}, nil
+	}
+	text := l.String()
+	if _, err := ParseLimit(text); err != nil {
+		return nil, err
+	}
+	return []byte(text), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseLimit]; an
+// empty text is the zero Limit.
+func (l *Limit) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*l = Limit{}
+		return nil
+	}
+	parsed, err := ParseLimit(string(text))
+	if err != nil {
+		return err
+	}
+	*l = parsed
+	return nil
+}
+
 // limitForms stands in every error of ParseLimit about the form of a text.
 const limitForms = `"40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight" and "unlimited"`
 

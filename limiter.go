@@ -11,11 +11,10 @@ import (
 // gRPC, SQL, a queue consumer. It is safe for concurrent use and has nothing to
 // close.
 type Limiter struct {
-	store    Store
-	charge   Charge
+	meter
 	reserves reserves
-	lag      lag
-	holds    sync.Pool
+	rtt      rttEstimator
+	pool     sync.Pool
 }
 
 // NewLimiter returns a limiter for the policy's limit. Of the policy it uses
@@ -24,7 +23,7 @@ type Limiter struct {
 // to learn from. In a cluster Match says where the budgets lie. For those of a
 // [Transport] there is [Transport.Limiter]. It reports every mistake at once.
 func NewLimiter(s Store, p Policy) (*Limiter, error) {
-	r, err := newRule(p, 0)
+	r, err := compile(p, 0)
 	if s == nil {
 		err = errors.Join(&ConfigError{"", "Store", errors.New("is required")}, err)
 	}
@@ -33,18 +32,34 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 	}
 	r.charge.Budget.Group = p.Name
 	if p.Match != "" {
-		r.charge.Budget.Group, _ = r.pattern.group()
+		r.charge.Budget.Group, _ = r.pattern.Group()
 	}
 	return limiterOf(s, &r), nil
 }
 
-// limiterOf returns a limiter for the rule's budgets.
-func limiterOf(s Store, r *rule) *Limiter {
-	l := &Limiter{store: s, charge: r.charge, reserves: r.reserves}
-	l.holds.New = func() any {
-		h := &hold{store: s, lag: &l.lag, booking: Booking{Charges: []Charge{l.charge}}}
-		h.measure()
-		return h
+// Limiter returns a limiter for the budgets of one of the transport's policies:
+// to close and open them by hand, to look at them, or for other work that counts
+// against the same limit. The key of a budget is what the policy's Key returns for
+// a request that it is of, and "" for a policy without one.
+//
+// It is of the policies as they are now: after [Transport.SetPolicies] ask again.
+func (t *Transport) Limiter(policy string) (*Limiter, error) {
+	rules := t.policies.Load().policies
+	for i := range rules {
+		if r := &rules[i]; r.Name == policy {
+			return limiterOf(t.store, r), nil
+		}
+	}
+	return nil, &ConfigError{policy, "Name", errors.New("the transport has no such policy")}
+}
+
+// limiterOf returns a limiter for the policy's budgets.
+func limiterOf(s Store, r *compiledPolicy) *Limiter {
+	l := &Limiter{meter: meter{s, r.charge}, reserves: r.reserves}
+	l.pool.New = func() any {
+		a := &acquisition{store: s, rtt: &l.rtt, booking: Booking{Charges: []Charge{l.charge}}}
+		a.inspectCharges()
+		return a
 	}
 	return l
 }
@@ -73,15 +88,15 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) 
 
 // acquireWithin fills in and returns p.
 func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost int, wait time.Duration) (*Permit, error) {
-	h := l.holds.Get().(*hold)
-	defer l.holds.Put(h)
+	a := l.pool.Get().(*acquisition)
+	defer l.pool.Put(a)
 	// The rest is set anew by each booking.
-	h.maxWait, h.came, h.grant, h.boarded, h.aged = wait, 0, Grant{Held: -1}, nil, 0
-	h.priority, h.returns, h.lead = priority(ctx), false, 0
-	c := &h.booking.Charges[0]
+	a.maxWait, a.arrivedAt, a.grant, a.slots, a.staleStreak = wait, 0, Grant{Held: -1}, nil, 0
+	a.priority, a.returns, a.lead = priority(ctx), false, 0
+	c := &a.booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cost
 	if l.reserves != (reserves{}) {
-		c.Reserve = l.reserves.of(h.priority)
+		c.Reserve = l.reserves.of(a.priority)
 	}
 	switch {
 	case cost < 0:
@@ -89,15 +104,15 @@ func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost
 	case cost == 0:
 		return p, nil
 	}
-	if err := payable(h.booking.Charges); err != nil {
+	if err := checkCosts(a.booking.Charges); err != nil {
 		return nil, err
 	}
-	err := h.take(ctx, waiting{parts: handOn})
-	h.stopWatch()
+	err := a.acquire(ctx, waitOptions{jitterShare: handoffShare})
+	a.stopWatch()
 	if err != nil {
 		return nil, err
 	}
-	p.fill(l, h)
+	p.fill(&l.meter, a)
 	return p, nil
 }
 
@@ -128,7 +143,7 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error 
 }
 
 // Resume opens the budget of key again, for the whole fleet, before its pauses
-// end: who waits for the end may start at once.
+// end: waiters may start at once.
 func (l *Limiter) Resume(ctx context.Context, key string) error {
 	if err := l.store.Resume(ctx, l.one(key)); err != nil {
 		return &StoreError{err}

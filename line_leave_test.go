@@ -176,7 +176,7 @@ func TestP2_WhoComesLateFromTheLineTakesAnotherStart(t *testing.T) {
 				store, s := newSpy(), newStarts()
 				observe := func(_ context.Context, e throttle.Event) {
 					if e.Kind == throttle.Waiting && len(store.booked()) == 2 {
-						time.Sleep(e.Wait + late)
+						time.Sleep(e.Duration + late)
 					}
 				}
 				tr := must(throttle.New(throttle.Config{Store: store, Base: s, Observe: observe, Policies: []throttle.Policy{onePerSecond}}))

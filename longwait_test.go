@@ -30,7 +30,7 @@ func TestP13_ALongWaitIsTold(t *testing.T) {
 		require.Zero(t, time.Since(begin))
 		long := 0
 		for _, e := range seen.told() {
-			if e.Kind == throttle.Waiting && e.Policy == "month" && e.Wait > 30*24*time.Hour {
+			if e.Kind == throttle.Waiting && e.Policy == "month" && e.Duration > 30*24*time.Hour {
 				long++
 			}
 		}

@@ -136,7 +136,7 @@ func TestP11_ThePenaltyIsObserved(t *testing.T) {
 		require.Equal(t, []throttle.EventKind{throttle.Started, throttle.Penalized}, seen.kinds())
 		budget := tr.Explain(get(t, home))[0].Budget.String()
 		require.Equal(t, throttle.Event{
-			Kind: throttle.Penalized, Policy: "hourly", Budget: budget, Limit: throttle.PerHour(1), Wait: 5 * time.Minute,
+			Kind: throttle.Penalized, Policy: "hourly", Budget: budget, Limit: throttle.PerHour(1), Duration: 5 * time.Minute,
 		}, seen.first(t, throttle.Penalized))
 		require.Equal(t, 5*time.Minute, status(t, store, tr, get(t, home)).Paused)
 	})
@@ -269,14 +269,14 @@ func TestP11_AStoreThatCannotBeTold(t *testing.T) {
 				require.Equal(t, "slow down", string(body))
 				require.NoError(t, resp.Body.Close())
 
-				synctest.Wait() // the caller's patience ends when the telling does
+				synctest.Wait() // the caller waits until the store has been told
 				require.Equal(t, []throttle.EventKind{throttle.Started, throttle.StoreFailed}, seen.kinds())
 				e := seen.first(t, throttle.StoreFailed)
 				var failed *throttle.StoreError
 				require.ErrorAs(t, e.Err, &failed)
 				require.ErrorIs(t, e.Err, c.want)
 				require.Equal(t, "hourly", e.Policy)
-				require.Equal(t, time.Second, e.Wait, "what it should have been told")
+				require.Equal(t, time.Second, e.Duration, "what it should have been told")
 			})
 		})
 	}

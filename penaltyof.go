@@ -8,8 +8,8 @@ import (
 )
 
 // Unheld is what [PenaltyOf] returns for a refusal that closes no budget: the store
-// could not be told, or the penalty was over when the answer came. Whoever repeats
-// its request must wait by himself.
+// could not be told, or the penalty was over when the answer came. A caller that
+// repeats the request must wait by itself.
 const Unheld time.Duration = 1
 
 // PenaltyOf returns for how long an answer closes budgets that hold its request:
@@ -39,10 +39,10 @@ func PenaltyOf(resp *http.Response) time.Duration {
 	return 0
 }
 
-// A mark is how an answer tells of its penalty. Bodies get wrapped by whoever
-// comes next, http.Client.Timeout for one, and headers are the upstream's; the
-// request stays. It names its answer, because a context is inherited by
-// requests whose own answers are no refusals.
+// A mark is how a response carries its penalty to [PenaltyOf]. Later layers wrap
+// bodies, http.Client.Timeout for one, and headers are the upstream's; the request
+// stays. The mark names its response, because a context is inherited by requests
+// whose own responses are no refusals.
 type mark struct {
 	resp   *http.Response
 	closes time.Duration
@@ -51,23 +51,24 @@ type mark struct {
 // markKey is the context key of a mark.
 type markKey struct{}
 
-// mark notes on an answer for how long it closes budgets.
-func (j *journey) mark(resp *http.Response, closes time.Duration) {
-	ctx := context.WithValue(j.req.Context(), markKey{}, mark{resp, closes})
-	resp.Request = j.req.WithContext(ctx)
+// mark notes on a response for how long it closes budgets.
+func (r *roundTrip) mark(resp *http.Response, closes time.Duration) {
+	ctx := context.WithValue(r.req.Context(), markKey{}, mark{resp, closes})
+	resp.Request = r.req.WithContext(ctx)
 }
 
-// markRefusal marks an answer that is a refusal to what the request has paid for. If
-// told, the store has heard of all penalties, or could not be told; else that goes on.
-func (j *journey) markRefusal(resp *http.Response, penalties []penalty, told bool) {
+// markRefusal marks a response that is a refusal by a policy that the request has
+// paid. If told, the store has heard of all penalties, or could not be told; else
+// that goes on.
+func (r *roundTrip) markRefusal(resp *http.Response, penalties []penalty, told bool) {
 	var longest time.Duration
 	for i := range penalties {
 		p := &penalties[i]
-		if p.charge.Shadow || !j.pays(p.charge) {
+		if p.charge.Shadow || !r.isBooked(p.charge) {
 			continue
 		}
 		if p.acted {
-			j.mark(resp, -1)
+			r.mark(resp, -1)
 			return
 		}
 		if longest = max(longest, Unheld); !told || p.stored {
@@ -75,25 +76,25 @@ func (j *journey) markRefusal(resp *http.Response, penalties []penalty, told boo
 		}
 	}
 	if longest > 0 {
-		j.mark(resp, longest)
+		r.mark(resp, longest)
 	}
 }
 
-// pays reports whether a charge is one of those that were booked.
-func (j *journey) pays(c *Charge) bool {
-	for i := range j.booking.Charges {
-		if c == &j.booking.Charges[i] {
+// isBooked reports whether a charge is one of those that were booked.
+func (r *roundTrip) isBooked(c *Charge) bool {
+	for i := range r.booking.Charges {
+		if c == &r.booking.Charges[i] {
 			return true
 		}
 	}
 	return false
 }
 
-// markDenial marks an answer that is certainly no refusal, unless a policy takes
-// it for one all the same.
-func (j *journey) markDenial(resp *http.Response, penalties []penalty, no time.Duration) {
+// markDenial marks a response that is certainly no refusal, unless a policy takes it
+// for one all the same.
+func (r *roundTrip) markDenial(resp *http.Response, penalties []penalty, no time.Duration) {
 	closes := func(p penalty) bool { return !p.charge.Shadow }
 	if no < 0 && !slices.ContainsFunc(penalties, closes) {
-		j.mark(resp, no)
+		r.mark(resp, no)
 	}
 }

@@ -7,38 +7,44 @@ import (
 	"time"
 )
 
+// A meter is what a limiter and its permits share.
+type meter struct {
+	store  Store
+	charge Charge // without key, cost and reserve
+}
+
 // A Permit is leave to do one piece of work, which may start now.
 type Permit struct {
-	limiter *Limiter // nil: the work was free
-	key     [16]byte
-	cost    int // as it was settled last
-	reserve int
-	spread  time.Duration
-	mark    int64
-	node    int64
-	wait    time.Duration
-	over    atomic.Bool
+	meter    *meter // nil: the work was free
+	key      [16]byte
+	cost     int // as it was settled last
+	reserve  int
+	spread   time.Duration
+	mark     int64
+	node     int64
+	wait     time.Duration
+	released atomic.Bool
 }
 
-// fill makes the permit that of a hold that has taken its start.
-func (p *Permit) fill(l *Limiter, h *hold) {
-	c := &h.booking.Charges[0]
-	p.limiter, p.key, p.cost, p.reserve = l, c.Budget.Key, c.Cost, c.Reserve
-	g := &h.grant
-	if h.boarded != nil {
-		g = &h.boarded.grant // the only charge is InFlight
+// fill makes the permit that of an acquisition that has its start.
+func (p *Permit) fill(m *meter, a *acquisition) {
+	c := &a.booking.Charges[0]
+	p.meter, p.key, p.cost, p.reserve = m, c.Budget.Key, c.Cost, c.Reserve
+	g := &a.grant
+	if a.slots != nil {
+		g = &a.slots.grant // the only charge is Concurrency
 	}
-	p.spread, p.mark, p.node, p.wait = h.booking.Spread, g.Mark, g.Node, g.Wait
+	p.spread, p.mark, p.node, p.wait = a.booking.Spread, g.Mark, g.Node, g.Wait
 }
 
-// grant returns what names the start.
+// grant returns the grant of the start.
 func (p *Permit) grant() Grant {
 	return Grant{OK: true, Wait: p.wait, Mark: p.mark, Node: p.node, Held: -1}
 }
 
-// booking returns what the permit was given for.
+// booking returns the booking of the start.
 func (p *Permit) booking() *Booking {
-	c := p.limiter.charge
+	c := p.meter.charge
 	c.Budget.Key, c.Cost, c.Reserve = p.key, p.cost, p.reserve
 	return &Booking{Charges: []Charge{c}, Spread: p.spread}
 }
@@ -47,11 +53,11 @@ func (p *Permit) booking() *Booking {
 // counts as in flight and does nothing for the limits that count starts. It may
 // be called more than once, by several goroutines.
 func (p *Permit) Release() {
-	if p.limiter == nil || p.over.Swap(true) {
+	if p.meter == nil || p.released.Swap(true) {
 		return
 	}
-	if p.limiter.charge.Limit.kind == InFlight {
-		p.limiter.store.Release(p.booking(), p.grant())
+	if p.meter.charge.Limit.kind == KindConcurrency {
+		p.meter.store.Release(p.booking(), p.grant())
 	}
 }
 
@@ -61,18 +67,18 @@ func (p *Permit) Release() {
 // stays free, and what is in flight keeps its cost. After Release it does
 // nothing. It is not for use by several goroutines at once.
 func (p *Permit) Settle(ctx context.Context, cost int) error {
-	if p.limiter == nil || p.over.Load() || !p.limiter.charge.Limit.counts() {
+	if p.meter == nil || p.released.Load() || !p.meter.charge.Limit.counts() {
 		return nil
 	}
 	if cost < 0 {
-		return &ConfigError{p.limiter.charge.Budget.Policy, "cost", errors.New("is negative; 0 is the least")}
+		return &ConfigError{p.meter.charge.Budget.Policy, "cost", errors.New("is negative; 0 is the least")}
 	}
 	b, before := p.booking(), p.cost
 	if cost = min(cost, mostSettled(&b.Charges[0])); cost == before {
 		return nil
 	}
 	p.cost = cost
-	if err := p.limiter.store.Settle(ctx, b, p.grant(), []int{cost}); err != nil {
+	if err := p.meter.store.Settle(ctx, b, p.grant(), []int{cost}); err != nil {
 		// Nobody knows which of the two is booked. The lesser one is: what
 		// would be given back too much may be another's.
 		p.cost = min(before, cost)

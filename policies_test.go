@@ -126,7 +126,7 @@ func TestShadowCountsAndReportsButNeverHolds(t *testing.T) {
 		}, seen.kinds())
 		require.Equal(t, throttle.Event{
 			Kind: throttle.Shadowed, Policy: "shadow", Budget: tr.Explain(get(t, home))[0].Budget.String(),
-			Limit: throttle.PerHour(1), Wait: time.Hour + us - second,
+			Limit: throttle.PerHour(1), Duration: time.Hour + us - second,
 		}, seen.first(t, throttle.Shadowed), "how much later the start would have been")
 		require.Equal(t, "real", seen.first(t, throttle.Waiting).Policy)
 		require.Equal(t, 2, status(t, store, tr, get(t, home)).Used)

@@ -53,19 +53,19 @@ type Policy struct {
 	// may look at the body through [PeekBody] only. At most [MaxPenalty]
 	// counts. If it panics the answer is read by [RetryAfter] and goes on to the
 	// caller, and [Config.Observe] is told, as for the other functions that look
-	// at answers. Defaults to nil: [RetryAfter], whose place another takes: one
-	// that is to know 429 and 503, too, ends with it. By default a 503 counts only
+	// at answers. Defaults to [RetryAfter]. Your own function replaces it: call
+	// RetryAfter at its end to keep 429 and 503. By default a 503 counts only
 	// as one of [OutageAnswers] in a row, because a single backend of many may say so;
-	// an explicit RetryAfter closes the budget with the first. A row that tenants
-	// share who have limits of their own wants [NoPenalty]: else the 429 of one
-	// closes it for all.
+	// an explicit RetryAfter closes the budget with the first. A row shared by
+	// tenants that have limits of their own wants [NoPenalty]: otherwise the 429 of
+	// one closes it for all.
 	Penalty func(*http.Response) time.Duration
 
 	// Acted looks at an answer for which Penalty was more than 0, and reports
 	// whether a part of what was asked has been done all the same, as by a GraphQL
 	// mutation of which one field was refused. Then the budget is closed, and the
 	// request must not be repeated: see [PenaltyOf]. It may look at the body through
-	// [PeekBody] only. Defaults to nil: who refuses does not act.
+	// [PeekBody] only. Defaults to nil: an upstream that refuses has done nothing.
 	Acted func(*http.Response) bool
 
 	// Quota looks at an answer and returns what the upstream says is left of

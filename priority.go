@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// A Priority is how much a request matters: who goes first among those in line, and with
+// A Priority is how much a request matters: which of the waiters in line goes first, and with
 // a policy's Headroom what it must leave free for others.
 type Priority int8
 
@@ -34,8 +34,8 @@ func (p Priority) String() string {
 // priorityKey is the context key of WithPriority.
 type priorityKey struct{}
 
-// WithPriority returns a context whose requests have priority p. Among those who wait
-// in line for a start High goes before Normal, and Normal before Low. Requests of a
+// WithPriority returns a context whose requests have priority p. In the line
+// for a start High goes before Normal, and Normal before Low. Requests of a
 // priority for which a policy has [Policy.Headroom] leave that share of its limit free,
 // also when nobody waits. A start that is booked, for the next second at most, is never
 // taken away by a request that matters more.
@@ -70,9 +70,9 @@ func newReserves(headroom map[Priority]float64, l Limit) (r reserves, err error)
 			errs = append(errs, fmt.Errorf("%v is no priority: use Low, Normal or High", p))
 		case math.IsNaN(share) || share < 0 || share >= 1:
 			errs = append(errs, fmt.Errorf("%v must leave %v free: use a share from 0 to below 1", p, share))
-		case share > 0 && l.kind == Open:
+		case share > 0 && l.kind == KindUnlimited:
 			errs = append(errs, errors.New("an unlimited policy has nothing to share out: leave Headroom out, or set a limit with a number"))
-		case share > 0 && l.kind == Paced:
+		case share > 0 && l.kind == KindLeakyBucket:
 			errs = append(errs, errors.New("a leaky bucket spaces starts out and has no share to leave free: use a window or a token bucket"))
 		default:
 			r[p-Low] = min(int(math.Ceil(share*float64(l.Capacity()))), max(0, l.Capacity()-1))

@@ -3,7 +3,7 @@ package throttle
 import "time"
 
 // A Quota is what an upstream says is left of one budget. It is how the fleet
-// hears of others who use the same budget: another team, a program that was not
+// hears of others that use the same budget: another team, a program that was not
 // told of throttle.
 type Quota struct {
 	Left int // what may still be spent; below 0 means 0

@@ -60,5 +60,5 @@ func TestP11_NothingLeftIsNoRefusal(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	require.Zero(t, throttle.PenaltyOf(resp))
-	require.Equal(t, time.Hour, seen.first(t, throttle.Penalized).Wait)
+	require.Equal(t, time.Hour, seen.first(t, throttle.Penalized).Duration)
 }

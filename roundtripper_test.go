@@ -83,7 +83,7 @@ func TestP13_BodyIsClosedOnceAndNotRead(t *testing.T) {
 			if c.name == "refused" {
 				require.NoError(t, send(t, tr, get(t, "http://example.com/")))
 			}
-			body := &watchedBody{t: t}
+			body := &responseBody{t: t}
 			r := must(http.NewRequestWithContext(c.ctx, http.MethodPost, "http://example.com/", body))
 			resp, err := tr.RoundTrip(r)
 			require.Nil(t, resp)
@@ -101,7 +101,7 @@ func TestP13_BodyIsClosedOnceWhenTheWaitIsCancelled(t *testing.T) {
 		tr := newTransport(t, answer(200, ""), onePerHour)
 		require.NoError(t, send(t, tr, get(t, "http://example.com/")))
 		ctx, cancel := context.WithCancel(t.Context())
-		body := &watchedBody{t: t}
+		body := &responseBody{t: t}
 		r := must(http.NewRequestWithContext(ctx, http.MethodPost, "http://example.com/", body))
 		time.AfterFunc(time.Minute, cancel)
 		_, err := tr.RoundTrip(r)

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"context"
 	"net/http"
 	"time"
 )
@@ -39,19 +38,3 @@ type handedKey struct{}
 // slow is how long an answer takes at least for which its Date tells anything: Date
 // has whole seconds.
 const slow = time.Second
-
-// delay returns how long ago an answer was sent. If it took long it is given a Request
-// that tells the functions of policies when that was handed on.
-func (j *journey) delay(resp *http.Response) time.Duration {
-	took := j.took()
-	if took <= slow {
-		return 0
-	}
-	ctx := context.WithValue(j.req.Context(), handedKey{}, time.Now().Add(-took))
-	resp.Request = j.req.WithContext(ctx)
-	return time.Since(SentAt(resp))
-}
-
-// took is how long ago the request started: when it was handed to the base, or at its
-// booked start if that was handed on early, to dial.
-func (j *journey) took() time.Duration { return max(0, now()-max(j.handed, j.due)) }

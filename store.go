@@ -22,11 +22,11 @@ type Store interface {
 	// not answer, as far as that is known, and matches what ended ctx. An error
 	// means that nothing stays booked, or that it will be given back.
 	//
-	// InFlight charges are held from the start until Release. When they will
+	// Concurrency charges are held from the start until Release. When they will
 	// have room nobody can know, so they are taken at the start or not at all:
 	//
 	//   - If the other charges make the booking wait, those are booked as
-	//     usual and the InFlight ones are not looked at. When the wait is over
+	//     usual and the Concurrency ones are not looked at. When the wait is over
 	//     the caller books again, with Instead.
 	//   - If there is no wait and they have no room, nothing is booked, and the
 	//     caller gets a place in line: see Grant.Ready.
@@ -37,8 +37,8 @@ type Store interface {
 	// cannot be reached keeps the place, which is safe.
 	Cancel(b *Booking, g Grant)
 
-	// Release ends what a granted booking holds of its InFlight charges, at
-	// most once, and wakes who is first in line. The other charges stay
+	// Release ends what a granted booking holds of its Concurrency charges, at
+	// most once, and wakes the first waiter in line. The other charges stay
 	// booked. It does not block for long and reports nothing: what a store
 	// that cannot be reached was not told, it learns later or forgets within
 	// 30 seconds.
@@ -46,7 +46,7 @@ type Store interface {
 
 	// Settle changes what a granted start cost, to costs[i] for b.Charges[i],
 	// after the fact: more is booked at the start's own time even if there is
-	// no room, less is given back. InFlight and Open charges, and starts that
+	// no room, less is given back. Concurrency and Unlimited charges, and starts that
 	// no longer count, stay as they are. Costs are not negative and at most MaxCost.
 	Settle(ctx context.Context, b *Booking, g Grant, costs []int) error
 
@@ -61,7 +61,7 @@ type Store interface {
 	Resume(ctx context.Context, c Charge) error
 
 	// Reconcile lowers what is left of a budget to what its upstream says. It
-	// never makes more of it, and does nothing to Paced, InFlight and Open charges.
+	// never makes more of it, and does nothing to LeakyBucket, Concurrency and Unlimited charges.
 	// A store may leave out what is not worth a call.
 	Reconcile(ctx context.Context, c Charge, q Quota) error
 
@@ -115,11 +115,11 @@ type Charge struct {
 	Node   bool          // the budget is this Store's own and not the fleet's; see Policy.Scope
 
 	// Reserve is how much of the limit the start must leave free: it is
-	// booked as if the limit, or the burst of a Bucket, were so much smaller.
+	// booked as if the limit, or the burst of a TokenBucket, were so much smaller.
 	// Later starts may use what it left.
 	Reserve int
 
-	// Pace is for Sliding charges. If it is not 0 and the charge alone makes
+	// Pace is for SlidingWindow charges. If it is not 0 and the charge alone makes
 	// the request wait, the start keeps clear of all others still to come:
 	// each keeps the next one away for Pace times its cost (the costs of
 	// starts at one moment summed). So a queue does not leave in bursts.
@@ -142,13 +142,13 @@ type Booking struct {
 	NotBefore time.Duration
 
 	// Horizon is how far ahead a start is booked at the most. If the earliest
-	// start is later than that, or others who came before wait for a budget of the
+	// start is later than that, or earlier callers wait for a budget of the
 	// booking, the caller gets a place in line: see Grant.Ready. 0: every start is
 	// booked at once, and no line counts.
 	Horizon time.Duration
 
-	// Priority decides among those who wait in line; within one the first who came
-	// is the first served.
+	// Priority decides among the waiters in line; within a priority the first to
+	// come is the first served.
 	Priority Priority
 
 	// Turn is Grant.Turn of the last answer to the same caller. A caller that
@@ -177,14 +177,11 @@ type Booking struct {
 	// charges, with the same Spread, that was not used, or of a place in line:
 	// it is given back in the same step, even if the booking is then refused.
 	// The mark of a place in line is also good for a booking that adds or leaves
-	// out charges that are not InFlight. A grant that holds InFlight charges
+	// out charges that are not of Concurrency. A grant that holds Concurrency charges
 	// is cancelled, not replaced. After an error Instead counts as given back:
 	// it may have been, and a start that is given back twice may be another's.
 	Instead int64
 }
-
-// MaxCost is the most that Settle can book for one start.
-const MaxCost = 1 << 40
 
 // Farthest is the longest wait that a store books: a start further away than
 // that is refused, with a Wait of [Never].
@@ -217,7 +214,7 @@ type Grant struct {
 
 	// Ready is set, and OK is not, if MaxWait is not 0 and the caller has a
 	// place in line, by arrival, until it books again with Turn and with Mark as
-	// Instead, or cancels. Either only InFlight charges had no room, or the start
+	// Instead, or cancels. Either only Concurrency charges had no room, or the start
 	// is beyond the Horizon; then Wait is a guess of how long it will be. Ready
 	// is closed when it is time to book again.
 	Ready <-chan struct{}

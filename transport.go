@@ -38,19 +38,19 @@ type Config struct {
 // policies have room for it, then hands it to its base. It is safe for
 // concurrent use and has nothing to close.
 type Transport struct {
-	store   Store
-	base    http.RoundTripper
-	maxWait time.Duration
-	observe func(context.Context, Event)
-	table   atomic.Pointer[table]
-	dials   dials
-	lag     lag
+	store    Store
+	base     http.RoundTripper
+	maxWait  time.Duration
+	observe  func(context.Context, Event)
+	policies atomic.Pointer[policySet]
+	dials    dialEstimator
+	rtt      rttEstimator
 }
 
 // New returns a transport. It reports every mistake in the configuration at
 // once, each a *[ConfigError], and sends nothing.
 func New(c Config) (*Transport, error) {
-	t := &Transport{store: c.Store, base: c.Base, maxWait: c.MaxWait, observe: observer(c.Observe).surviving()}
+	t := &Transport{store: c.Store, base: c.Base, maxWait: c.MaxWait, observe: observer(c.Observe).guarded()}
 	if t.base == nil {
 		t.base = http.DefaultTransport
 	}
@@ -73,61 +73,16 @@ func Must(t *Transport, err error) *Transport {
 	return t
 }
 
-// RoundTrip holds the request until every policy that it matches has room for
-// it, sends it, and lets the policies learn from the answer. It does not retry
-// and does not change the request.
-//
-// A request that is not sent fails with a *[LimitError], a *[StoreError] or the
-// context's own error, and has spent nothing.
-func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL == nil {
-		return t.base.RoundTrip(req) // which says what is wrong with it
-	}
-	var few [fewPolicies]int32
-	table := t.table.Load()
-	matched := table.index.match(few[:0], req)
-	if len(matched) == 0 {
-		return t.base.RoundTrip(req)
-	}
-	j := t.begin(req)
-	err := j.price(table, matched)
-	for {
-		if err == nil && len(j.bill.rules) > 0 {
-			err = j.wait()
-		}
-		switch {
-		case err != nil:
-			return nil, j.refused(err)
-		case len(j.bill.rules) == 0:
-			return j.pass()
-		}
-		resp, failed := j.run()
-		if failed != errFar {
-			return resp, failed
-		}
-		j = j.another()
-	}
-}
-
-// refused is refuse, except for a policy's function that aborts its handler.
-func (j *journey) refused(err error) error {
-	err = j.refuse(err)
-	if aborts(err) {
-		panic(http.ErrAbortHandler)
-	}
-	return err
-}
-
 // SetPolicies replaces the policies, at once and for all requests to come.
 // Budgets keep their state by policy name and key, so no limit starts afresh.
 // Requests that are waiting look at their policies again: if these changed, they
 // take a new place. In case of an error nothing changes.
 func (t *Transport) SetPolicies(policies []Policy) error {
-	next, err := newTable(policies)
+	next, err := newPolicySet(policies)
 	if err != nil {
 		return err
 	}
-	if last := t.table.Swap(next); last != nil {
+	if last := t.policies.Swap(next); last != nil {
 		close(last.replaced)
 	}
 	return nil
@@ -137,7 +92,7 @@ func (t *Transport) SetPolicies(policies []Policy) error {
 // for each policy that it matches. It sends nothing and asks no store. Charges
 // whose policy cannot price the request are left out.
 func (t *Transport) Explain(req *http.Request) []Charge {
-	b, _ := t.table.Load().match(req)
+	b, _ := t.policies.Load().quote(req)
 	return b.charges
 }
 
@@ -150,21 +105,3 @@ func (t *Transport) CloseIdleConnections() {
 
 // Unwrap returns the base.
 func (t *Transport) Unwrap() http.RoundTripper { return t.base }
-
-// maxWaitKey is the context key of WithMaxWait.
-type maxWaitKey struct{}
-
-// WithMaxWait returns a context whose requests are held at most d instead of
-// [Config.MaxWait], with the same meaning of 0 and of negative values. It also
-// bounds [Limiter.Acquire].
-func WithMaxWait(ctx context.Context, d time.Duration) context.Context {
-	return context.WithValue(ctx, maxWaitKey{}, d)
-}
-
-// maxWait returns the context's own bound or, if it has none, d.
-func maxWait(ctx context.Context, d time.Duration) time.Duration {
-	if own, ok := ctx.Value(maxWaitKey{}).(time.Duration); ok {
-		return own
-	}
-	return d
-}

@@ -100,7 +100,7 @@ func (s *fuzzScript) policies() (some []throttle.Policy) {
 type fuzzRequest struct {
 	req     *http.Request
 	was     string
-	body    *watchedBody // nil: none
+	body    *responseBody // nil: none
 	cancel  context.CancelFunc
 	reads   time.Duration // after which the answer is read
 	forgets bool          // the answer is never closed
@@ -128,10 +128,10 @@ func (s *fuzzScript) request(t *testing.T, target, method string) *fuzzRequest {
 	case 1:
 		r.req.Body = http.NoBody
 	case 2:
-		r.body = &watchedBody{t: t}
+		r.body = &responseBody{t: t}
 		r.req.Body, r.req.ContentLength = r.body, -1
 	case 3:
-		r.body = &watchedBody{t: t}
+		r.body = &responseBody{t: t}
 		r.req.Body, r.req.ContentLength = r.body, 5
 		r.req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("not again") }
 	}

@@ -71,11 +71,11 @@ func playTransport(t *testing.T, s *fuzzScript, target, method string) {
 		for _, c := range tr.Explain(r.req) {
 			st, err := store.Status(t.Context(), c)
 			require.NoError(t, err)
-			if c.Limit.Kind() != throttle.Paced { // what a start costs there is yet to come
+			if c.Limit.Kind() != throttle.KindLeakyBucket { // what a start costs there is yet to come
 				require.Zero(t, st.Waiting, "P7: %s", c.Budget.Policy)
 			}
 			require.LessOrEqual(t, st.Paused, throttle.MaxPenalty)
-			if c.Limit.Kind() == throttle.InFlight {
+			if c.Limit.Kind() == throttle.KindConcurrency {
 				require.Zero(t, st.Used, "P13: in flight")
 			}
 		}
@@ -83,8 +83,8 @@ func playTransport(t *testing.T, s *fuzzScript, target, method string) {
 	var told witness
 	for _, e := range seen.all {
 		told.see(e.Kind, e.Policy, e.Budget, e.Err)
-		require.GreaterOrEqual(t, e.Wait, time.Duration(0))
-		require.True(t, e.Kind != throttle.Penalized || e.Wait <= throttle.MaxPenalty)
+		require.GreaterOrEqual(t, e.Duration, time.Duration(0))
+		require.True(t, e.Kind != throttle.Penalized || e.Duration <= throttle.MaxPenalty)
 	}
 	require.NotContains(t, told.String(), secretToken)
 }

@@ -27,7 +27,7 @@ type Codes struct {
 	// true and false are compared as texts, so that 88 and "88" are the same
 	// code, and without regard to case. A "*" at the beginning or the end of
 	// a code stands for anything; of those the longest counts, unless a code
-	// without one fits. [No] makes a code certainly no refusal.
+	// without one fits. [NotRefused] makes a code certainly no refusal.
 	Lasts map[string]time.Duration
 
 	// End is asked about an answer that has a code of the table. If it says

@@ -29,7 +29,7 @@ var dingtalk = feedback.Codes{
 		"forbidden.*":   8 * time.Second,
 		"Forbidden.Yes": 2 * time.Second,
 		"none":          0,
-		"money":         feedback.No,
+		"money":         feedback.NotRefused,
 		"for ever":      1000 * time.Hour,
 	},
 }
@@ -66,7 +66,7 @@ func TestCodes(t *testing.T) {
 		{"a part", `{"code":"X.QpsLimitForAppkeyAndApi"}`, 6 * time.Second},
 		{"the whole counts", `{"code":"Forbidden.Yes"}`, 2 * time.Second},
 		{"more than the cap", `{"code":"for ever"}`, throttle.MaxPenalty},
-		{"certainly no refusal", `{"code":"money"}`, feedback.No},
+		{"certainly no refusal", `{"code":"money"}`, feedback.NotRefused},
 		{"known to be nothing", `{"code":"none"}`, 0},
 
 		{"success", `{"errcode":0,"errmsg":"ok"}`, 0},
@@ -195,7 +195,7 @@ func TestCodesWithAnEnd(t *testing.T) {
 		{"it says", "90018", 5 * time.Minute, 5 * time.Minute},
 		{"shorter", "90006", time.Second, time.Second},
 		{"it does not say", "90018", 0, time.Second},
-		{"no", "90018", feedback.No, time.Second},
+		{"no", "90018", feedback.NotRefused, time.Second},
 		{"too long", "90018", 1000 * time.Hour, throttle.MaxPenalty},
 		{"a code that is known to be nothing", "none", time.Minute, time.Minute},
 	} {
@@ -211,7 +211,7 @@ func TestCodesWithAnEnd(t *testing.T) {
 		return time.Minute
 	}
 	require.Zero(t, codes.Penalty(jsonAnswer(200, `{"errcode":0}`)))
-	require.Equal(t, feedback.No, codes.Penalty(jsonAnswer(200, `{"code":"money"}`)))
+	require.Equal(t, feedback.NotRefused, codes.Penalty(jsonAnswer(200, `{"code":"money"}`)))
 }
 
 // TestCodesAreFoundInTheFirstBytes: a body may be longer than what is looked at.

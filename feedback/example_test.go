@@ -82,11 +82,11 @@ func ExampleHeaders() {
 }
 
 // A code that looks like a throttle and is none: waiting does not bring money.
-func ExampleNo() {
+func ExampleNotRefused() {
 	penalty := feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
 		feedback.Codes{
 			Fields: []string{"error.code"},
-			Lasts:  map[string]time.Duration{"insufficient_quota": feedback.No},
+			Lasts:  map[string]time.Duration{"insufficient_quota": feedback.NotRefused},
 		}.Penalty,
 		feedback.RetryAfter(time.Second),
 	))

@@ -8,7 +8,7 @@ import (
 )
 
 // A Penalty is a [throttle.Policy.Penalty]: for how long an answer closes the
-// budget; 0 for not at all, and [No] for certainly not.
+// budget; 0 for not at all, and [NotRefused] for certainly not.
 type Penalty = func(*http.Response) time.Duration
 
 // A Quota is a [throttle.Policy.Quota]: what an answer says is left of the
@@ -19,11 +19,11 @@ type Quota = func(*http.Response) (q throttle.Quota, ok bool)
 // cost; negative if it does not say.
 type Settle = func(*http.Response) int
 
-// No is the penalty of an answer that is certainly no refusal, however much it
+// NotRefused is the penalty of an answer that is certainly no refusal, however much it
 // looks like one: a 429 because of money and not of pace, say. [First] asks
 // nobody else then. It closes nothing, and unless another policy takes the answer
 // for a refusal it is not repeated: see [throttle.PenaltyOf].
-const No time.Duration = -1
+const NotRefused time.Duration = -1
 
 // First returns a penalty that asks each in turn and stops at the first that is
 // not 0.
@@ -38,7 +38,7 @@ func First(ps ...Penalty) Penalty {
 	}
 }
 
-// Longest returns a penalty that asks all and takes the longest. One [No] does
+// Longest returns a penalty that asks all and takes the longest. One [NotRefused] does
 // not silence the others.
 func Longest(ps ...Penalty) Penalty {
 	return func(resp *http.Response) (longest time.Duration) {

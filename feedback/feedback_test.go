@@ -12,7 +12,7 @@ import (
 )
 
 func TestPenaltiesTogether(t *testing.T) {
-	const no = feedback.No
+	const no = feedback.NotRefused
 	for _, c := range []struct {
 		name           string
 		said           []time.Duration
@@ -40,7 +40,7 @@ func TestPenaltiesTogether(t *testing.T) {
 func TestFirstAsksNobodyElse(t *testing.T) {
 	asked := 0
 	ask := func(*http.Response) time.Duration { asked++; return time.Second }
-	require.Equal(t, feedback.No, feedback.First(feedback.For(feedback.No), ask)(answer(200, "")))
+	require.Equal(t, feedback.NotRefused, feedback.First(feedback.For(feedback.NotRefused), ask)(answer(200, "")))
 	require.Zero(t, asked)
 	require.Equal(t, time.Second, feedback.First(ask, ask)(answer(200, "")))
 	require.Equal(t, 1, asked)

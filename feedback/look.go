@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 // mostBytes is how much of any body is looked at.
@@ -17,7 +17,7 @@ func look(resp *http.Response, max int64) io.Reader {
 	if !looked(resp, max) {
 		return http.NoBody
 	}
-	return throttle.PeekReader(resp, max)
+	return peek.Reader(resp, max)
 }
 
 func looked(resp *http.Response, max int64) bool {
@@ -34,7 +34,7 @@ func looked(resp *http.Response, max int64) bool {
 }
 
 // document reports whether a media type is JSON, HTML or XML, of which nobody
-// can use one half. So nobody is made to wait by whoever waits for a part of it.
+// can use one half. So waiting for a part of it delays no caller.
 func document(media string) bool {
 	_, subtype, _ := strings.Cut(media, "/")
 	if i := strings.LastIndexByte(subtype, '+'); i >= 0 {

@@ -78,7 +78,7 @@ func TestThroughTheTransport(t *testing.T) {
 					Name: "all", Limit: throttle.PerSecond(1000),
 					Penalty: feedback.Codes{
 						Fields: []string{"sub_code", "errcode", "code"},
-						Lasts:  lasts{"90018": time.Hour, "money": feedback.No},
+						Lasts:  lasts{"90018": time.Hour, "money": feedback.NotRefused},
 					}.Penalty,
 				}},
 			})

@@ -83,7 +83,7 @@ func TestP12_WhatAUserSees(t *testing.T) {
 			require.Len(t, told, 2)
 			require.Equal(t, throttle.StoreFailed, told[0].Kind)
 			require.Equal(t, failed+c.first, seen(told[0].Err))
-			require.Equal(t, throttle.Event{Kind: throttle.GaveUp, Wait: told[1].Wait, Err: err}, told[1])
+			require.Equal(t, throttle.Event{Kind: throttle.GaveUp, Duration: told[1].Duration, Err: err}, told[1])
 
 			_, err = l.Acquire(throttle.WithMaxWait(t.Context(), 2*time.Second), "", 1)
 			require.Equal(t, failed+c.last, seen(err))

@@ -16,9 +16,9 @@ import (
 // CheckRetry is a [retryablehttp.CheckRetry]. It repeats
 //
 //   - a request that was refused, by a 429 or by an answer that a policy's
-//     Penalty has recognised ([throttle.PenaltyOf]), whatever its method: who
-//     refuses does not act. An answer of 500 and above may come from half-done
-//     work, so it is no refusal in this sense;
+//     Penalty has recognised ([throttle.PenaltyOf]), whatever its method: an
+//     upstream that refuses does not act. An answer of 500 and above may come from
+//     half-done work, so it is no refusal in this sense;
 //   - a request that never had a connection, whatever its method;
 //   - an idempotent request that failed otherwise or was answered with 500 or
 //     above, 501 excepted. Idempotent are GET, HEAD, OPTIONS, TRACE, PUT and

@@ -43,9 +43,9 @@
 //
 // # What is repeated
 //
-// See [CheckRetry]. In short: a refusal always, because who refuses does not
-// act; what failed in any other way only if the request is idempotent or says so
-// with an Idempotency-Key. go-retryablehttp itself repeats a POST after any
+// See [CheckRetry]. In short: a refusal always, because an upstream that
+// refuses does not act; what failed in any other way only if the request is idempotent
+// or says so with an Idempotency-Key. go-retryablehttp itself repeats a POST after any
 // failure, and so may do twice what was asked for once.
 //
 // A refusal is a 429, and any answer below 500 for which a policy's Penalty is

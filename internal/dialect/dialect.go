@@ -49,7 +49,7 @@ const (
 	epochMillis  = 1e11
 )
 
-// Common is the dialect of whoever does not say: there is hardly a text that
+// Common is the dialect of upstreams of which nothing else is known. Hardly any text
 // means one thing in one dialect and another in the next.
 func Common(text string, sent time.Time) (time.Duration, bool) {
 	text = strings.TrimSpace(text)

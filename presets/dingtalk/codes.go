@@ -59,9 +59,9 @@ var (
 
 		// A limit that nobody has described closes the narrowest budget.
 		"*QpsLimitFor*": time.Second, "*QpmLimitFor*": time.Minute,
-		"QpsLimitForApi":                  feedback.No,
-		"QpsLimitForSuitekeyAndOrgAndApi": feedback.No,
-		"QpmLimitForSuitekeyAndOrgAndApi": feedback.No,
+		"QpsLimitForApi":                  feedback.NotRefused,
+		"QpsLimitForSuitekeyAndOrgAndApi": feedback.NotRefused,
+		"QpmLimitForSuitekeyAndOrgAndApi": feedback.NotRefused,
 	}
 
 	isvCodes             = codes{"90009": time.Minute}

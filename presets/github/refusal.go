@@ -29,7 +29,7 @@ var (
 	// refusedSecondary closes an account.
 	refusedSecondary = refused.Penalty(feedback.First(
 		saysSecondary,
-		spent.Penalty(feedback.For(feedback.No)),
+		spent.Penalty(feedback.For(feedback.NotRefused)),
 		feedback.When{Header: map[string]string{"Retry-After": ""}}.Penalty(feedback.RetryAfter(time.Minute)),
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.For(time.Minute)),
 	))

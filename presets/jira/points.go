@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 // A read without maxResults is taken for one of a single object. No answer has
@@ -46,7 +47,7 @@ func settle(resp *http.Response) int {
 		return -1
 	}
 	var body json.RawMessage // read no further than to its end
-	if json.NewDecoder(throttle.PeekReader(resp, short)).Decode(&body) != nil {
+	if json.NewDecoder(peek.Reader(resp, short)).Decode(&body) != nil {
 		return -1
 	}
 	n, ok := objects(body)

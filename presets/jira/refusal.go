@@ -26,7 +26,7 @@ var soon = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Second}.Penalt
 
 // burstRefused is the penalty of all refusals that no other row knows.
 var burstRefused = own.Refusals(feedback.First(
-	refused(feedback.For(feedback.No), "jira-quota-global-based", "jira-quota-tenant-based", "jira-per-issue-on-write"),
+	refused(feedback.For(feedback.NotRefused), "jira-quota-global-based", "jira-quota-tenant-based", "jira-per-issue-on-write"),
 	feedback.When{Status: []int{429}}.Penalty(soon),
 	own.Outage(),
 ))

@@ -119,8 +119,8 @@ var connectionRefused = own.Refusals(feedback.First(
 		feedback.Codes{
 			Fields: reason,
 			Lasts: map[string]time.Duration{
-				"public_api_space_request_rate_limit": feedback.No, // the workspace's
-				"public_api_endpoint_rate_limit":      feedback.No, // the endpoint's
+				"public_api_space_request_rate_limit": feedback.NotRefused, // the workspace's
+				"public_api_endpoint_rate_limit":      feedback.NotRefused, // the endpoint's
 				"public_api_request_blocked":          time.Hour,
 			},
 			End: feedback.RetryAfter(0),

@@ -33,7 +33,7 @@ var tokensRefused = feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
 // noMoney knows the 429 that is no refusal: it stays one until the bill is paid.
 var noMoney = feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
 	Fields: []string{"error.code", "error.type"},
-	Lasts:  map[string]time.Duration{"insufficient_quota": feedback.No},
+	Lasts:  map[string]time.Duration{"insufficient_quota": feedback.NotRefused},
 }.Penalty)
 
 // requestsRefused is the penalty of all other refusals.
@@ -42,7 +42,7 @@ var requestsRefused = feedback.First(
 	own.Refusals(feedback.When{Status: []int{429}}.Penalty(feedback.First(
 		feedback.Codes{
 			Fields: []string{"error.type"},
-			Lasts:  map[string]time.Duration{"tokens": feedback.No},
+			Lasts:  map[string]time.Duration{"tokens": feedback.NotRefused},
 		}.Penalty,
 		wait,
 	))),

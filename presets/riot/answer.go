@@ -20,8 +20,8 @@ func refused(kind string) feedback.Penalty {
 
 // serviceRefused is the penalty of all other refusals.
 var serviceRefused = own.Refusals(feedback.First(
-	feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "application"}}.Penalty(feedback.For(feedback.No)),
-	feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "method"}}.Penalty(feedback.For(feedback.No)),
+	feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "application"}}.Penalty(feedback.For(feedback.NotRefused)),
+	feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "method"}}.Penalty(feedback.For(feedback.NotRefused)),
 	feedback.When{Status: []int{429}}.Penalty(feedback.RetryAfter(unsaid)),
 	own.Outage(),
 ))

@@ -30,7 +30,7 @@ func TestFreeRequests(t *testing.T) {
 }
 
 func TestAnothersRefusal(t *testing.T) {
-	require.Zero(t, own.Refusals(feedback.For(feedback.No))(nil))
+	require.Zero(t, own.Refusals(feedback.For(feedback.NotRefused))(nil))
 	require.Equal(t, time.Second, own.Refusals(feedback.For(time.Second))(nil))
 }
 

@@ -1,0 +1,122 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// An acquisition is one caller that acquires a start: it books one, waits for it,
+// and uses the grant in time or gives it back. Transport and Limiter are built on
+// it.
+type acquisition struct {
+	store   Store
+	rtt     *rttEstimator // how long the store's answers take
+	observe func(context.Context, Event)
+
+	booking      Booking
+	maxWait      time.Duration // as in Config
+	arrivedAt    time.Duration // when the first start was asked for; 0: not yet
+	waitDeadline time.Duration // when MaxWait is over
+	remaining    time.Duration // how long the caller could still wait when it last asked; negative: for ever
+	remainingBy  string        // what bounds remaining, for the error
+
+	priority       Priority      // among the waiters
+	returns        bool          // the caller had a start or a place in line before
+	lead           time.Duration // how much before its start the caller wants to go on
+	grant          Grant         // a start while OK is true, a place in line while Ready is not nil
+	startAt        time.Duration // the booked start, or a little later: the grant may be used from then on
+	jitter         time.Duration // the smallest Jitter among the charges that count; 0: none has any
+	concurrent     bool          // some charges are Concurrency: they need slots
+	slots          *slotHold     // the slots, if they were acquired after the start was booked
+	validatedAt    time.Duration // when the store last said that the start may be used
+	validateRTT    time.Duration // how long it took to say so
+	staleStreak    int           // how many answers in a row were too old when they arrived
+	watch          Watch         // over a start that the caller waits for; nil: none
+	invalidated    chan struct{} // the watch sends on it when the start may be useless; nil: no watch yet
+	outageReported bool          // observe has been told that the store is away
+}
+
+// A slotHold is the second booking of a caller that had to wait for its start: of
+// its Concurrency charges alone, made when the start has come. The first booking stays
+// as it is. Rebooking it would move the start slightly later, where it collides with
+// the starts booked behind it, and send it to the end of the queue.
+type slotHold struct {
+	booking Booking
+	grant   Grant
+}
+
+// inspectCharges notes what the charges ask of a grant: the smallest Jitter, and
+// whether they need slots. A slot is held and does not age.
+func (a *acquisition) inspectCharges() {
+	a.jitter, a.concurrent = 0, false
+	for i := range a.booking.Charges {
+		c := &a.booking.Charges[i]
+		switch j := c.Jitter; {
+		case c.Limit.kind == KindConcurrency:
+			a.concurrent = true
+		case j > 0 && !c.Shadow && (a.jitter == 0 || j < a.jitter):
+			a.jitter = j
+		}
+	}
+}
+
+// granted reports whether the start is right now.
+func (a *acquisition) granted() bool { return a.grant.OK && a.grant.Wait == 0 && a.grant.Age == 0 }
+
+// holdsPlace reports whether a start is booked or a place in line is held.
+func (a *acquisition) holdsPlace() bool { return a.grant.OK || a.grant.Ready != nil }
+
+// inLine reports whether the place held is one in the line for a start.
+func (a *acquisition) inLine() bool {
+	return a.grant.Ready != nil && a.grant.Mark == 0 && a.grant.Node == 0
+}
+
+// forget drops a place that was used, given back or lost.
+func (a *acquisition) forget() {
+	a.grant.OK, a.grant.Ready, a.slots = false, nil, nil
+}
+
+// waited returns how long the caller has been held so far.
+func (a *acquisition) waited() time.Duration {
+	if a.arrivedAt == 0 {
+		return 0
+	}
+	return now() - a.arrivedAt
+}
+
+// report tells the observer of something that concerns the budget that held the
+// caller, if one did.
+func (a *acquisition) report(ctx context.Context, k EventKind, d time.Duration, err error) {
+	if a.observe == nil {
+		return
+	}
+	var limited *LimitError
+	var wrong *ConfigError
+	e := Event{Kind: k, Duration: d, Err: err}
+	if i := a.grant.Held; i >= 0 {
+		e = eventOf(k, &a.booking.Charges[i], d, err)
+		e.Paused = a.grant.Paused
+	} else if errors.As(err, &limited) {
+		e.Policy, e.Limit = limited.Policy, limited.Limit
+	} else if errors.As(err, &wrong) {
+		e.Policy = wrong.Policy
+	}
+	a.observe(ctx, e)
+}
+
+// reportHeld tells the observer that the caller is held, unless it was told so when
+// the caller got in line, and what shadow policies would have done.
+func (a *acquisition) reportHeld(ctx context.Context, g Grant, told bool) {
+	if a.observe == nil {
+		return
+	}
+	if !told && (g.Wait > 0 || !g.OK) {
+		a.report(ctx, Waiting, g.Wait, nil)
+	}
+	for i := range a.booking.Charges {
+		if c := &a.booking.Charges[i]; c.Over > 0 {
+			a.observe(ctx, eventOf(Shadowed, c, c.Over, nil))
+		}
+	}
+}

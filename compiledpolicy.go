@@ -1,0 +1,134 @@
+package throttle
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/match"
+)
+
+// A compiledPolicy is a policy with everything that can be known before a request.
+type compiledPolicy struct {
+	Policy
+	pattern  *match.Pattern
+	charge   Charge // complete but for the key, the cost and the reserve of a policy that sets them
+	reserves reserves
+
+	illegibleReported *atomic.Bool // Observe was told of a response that could not be read
+}
+
+// compile checks one policy; i is its place in the slice.
+func compile(p Policy, i int) (compiledPolicy, error) {
+	var errs []error
+	name := p.Name
+	if name == "" {
+		name = fmt.Sprintf("#%d", i+1)
+		errs = append(errs, &ConfigError{name, "Name", errors.New("is missing; it names the policy in the store, in errors and in events")})
+	}
+	c := compiledPolicy{Policy: p, illegibleReported: new(atomic.Bool), charge: Charge{
+		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
+		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
+		Pace: pace(p.Limit), Node: p.Scope == Node,
+	}}
+	var err error
+	if c.pattern, err = match.Parse(p.Match); err != nil {
+		errs = append(errs, &ConfigError{name, "Match", err})
+	}
+	if err := p.Limit.validate(c.charge.Jitter); err != nil {
+		errs = append(errs, &ConfigError{name, "Limit", err})
+	}
+	if p.Jitter > 0 && (p.Jitter < leastJitterSet || p.Jitter > maxPeriod) {
+		errs = append(errs, &ConfigError{name, "Jitter", fmt.Errorf("%v is not from %v to %v; negative means none", p.Jitter, leastJitterSet, maxPeriod)})
+	}
+	if c.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
+		errs = append(errs, &ConfigError{name, "Headroom", err})
+	}
+	if p.Limit.kind == KindUnlimited && p.Quota != nil {
+		errs = append(errs, &ConfigError{name, "Quota", errors.New("an unlimited policy has no number that an answer could lower: set a limit with a number")})
+	}
+	if p.Scope > Node {
+		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is none: use Fleet or Node", p.Scope)})
+	}
+	if c.Penalty == nil {
+		c.Penalty = defaultPenalty()
+	}
+	return c, errors.Join(errs...)
+}
+
+// leastJitterSet is the least Jitter that a machine can keep.
+const leastJitterSet = time.Millisecond
+
+// jitter resolves the field's zero value and its negative ones.
+func (p *Policy) jitter() time.Duration {
+	switch {
+	case p.Jitter < 0:
+		return 0
+	case p.Jitter == 0:
+		return DefaultJitter
+	}
+	return p.Jitter
+}
+
+// price sets the cost, the key and the reserve of c, which is the policy's charge,
+// to those of the request.
+func (p *compiledPolicy) price(c *Charge, req *http.Request) (err error) {
+	if p.Headroom != nil {
+		c.Reserve = p.reserves.of(priority(req.Context()))
+	}
+	if p.Key == nil && p.Cost == nil {
+		return nil
+	}
+	req = p.pattern.Bind(req)
+	if p.Cost != nil {
+		if c.Cost, err = p.cost(req); err != nil {
+			return err
+		}
+	}
+	if p.Key != nil {
+		c.Budget.Key, err = p.key(req)
+	}
+	return err
+}
+
+// cost calls Cost; a panic becomes an error.
+func (p *compiledPolicy) cost(req *http.Request) (cost int, err error) {
+	defer recoverAs(&err, p.Name, "Cost")
+	if cost = p.Cost(req); cost < 0 {
+		return 0, &ConfigError{p.Name, "Cost", fmt.Errorf("returned %d; 0 is the least", cost)}
+	}
+	return cost, nil
+}
+
+// key calls Key; a panic becomes an error. The key is hashed.
+func (p *compiledPolicy) key(req *http.Request) (key [16]byte, err error) {
+	defer recoverAs(&err, p.Name, "Key")
+	return budgetKey(p.Name, p.Key(req)), nil
+}
+
+// penalty calls Penalty; a panic becomes an error.
+func (p *compiledPolicy) penalty(resp *http.Response) (d time.Duration, err error) {
+	defer recoverAs(&err, p.Name, "Penalty")
+	return p.Penalty(resp), nil
+}
+
+// acted calls Acted; a panic becomes an error.
+func (p *compiledPolicy) acted(resp *http.Response) (acted bool, err error) {
+	defer recoverAs(&err, p.Name, "Acted")
+	return p.Acted(resp), nil
+}
+
+// quota calls Quota; a panic becomes an error.
+func (p *compiledPolicy) quota(resp *http.Response) (q Quota, ok bool, err error) {
+	defer recoverAs(&err, p.Name, "Quota")
+	q, ok = p.Quota(resp)
+	return q, ok, nil
+}
+
+// settle calls Settle; a panic becomes an error.
+func (p *compiledPolicy) settle(resp *http.Response) (cost int, err error) {
+	defer recoverAs(&err, p.Name, "Settle")
+	return p.Settle(resp), nil
+}

@@ -1,0 +1,66 @@
+package throttle
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+)
+
+// A dialEstimator estimates how long requests to each host take to get a connection,
+// so that a request can be handed to the base that much before its start and be
+// ready in time. The estimate only saves quota: the pre-write check keeps the
+// promise.
+type dialEstimator struct {
+	hosts [64]atomic.Pointer[hostDials] // a later host displaces one with the same hash
+}
+
+type hostDials struct {
+	host    string
+	longest decayingMax
+	silent  atomic.Bool // the base does not call the hooks of httptrace
+}
+
+// longestDial bounds how early a request is handed to the base, which holds a
+// connection for it from then on.
+const longestDial = time.Second
+
+var dialSeed = maphash.MakeSeed()
+
+func (e *dialEstimator) of(host string) *atomic.Pointer[hostDials] {
+	return &e.hosts[maphash.String(dialSeed, host)%uint64(len(e.hosts))]
+}
+
+// usual returns how much before its start a request to host should be handed to the
+// base; 0 if connections are idle, or nothing is known.
+func (e *dialEstimator) usual(host string) time.Duration {
+	t := e.of(host).Load()
+	if t == nil || t.host != host || t.silent.Load() {
+		return 0
+	}
+	return t.longest.get()
+}
+
+// add takes in how long one connection took. A connection that was used before took
+// no dialling: handing the request over early would only keep the connection from
+// others.
+func (e *dialEstimator) add(host string, took time.Duration, reused bool) {
+	place := e.of(host)
+	t := place.Load()
+	if t == nil || t.host != host {
+		t = &hostDials{host: host}
+		place.Store(t)
+	}
+	if reused {
+		took = 0
+	}
+	t.longest.add(min(took, longestDial))
+}
+
+// markSilent notes that a request to host was answered and the base called no hook
+// for a connection: then no pre-write check would stop a request that is handed over
+// early.
+func (e *dialEstimator) markSilent(host string) {
+	if t := e.of(host).Load(); t != nil && t.host == host {
+		t.silent.Store(true)
+	}
+}

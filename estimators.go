@@ -1,0 +1,81 @@
+package throttle
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A decayingMax is the longest of some recent durations. It is an estimate that many
+// goroutines may improve at once.
+type decayingMax struct{ nanos atomic.Int64 }
+
+func (m *decayingMax) get() time.Duration { return time.Duration(m.nanos.Load()) }
+
+// add keeps the longest. Each shorter one takes off a 256th, until less than a
+// millisecond is left, which is not worth keeping.
+func (m *decayingMax) add(d time.Duration) {
+	old := m.get()
+	next := max(d, old-old/256)
+	if next < time.Millisecond {
+		next = 0
+	}
+	if next != old {
+		m.nanos.Store(int64(next))
+	}
+}
+
+// A rttEstimator estimates how long a store's answers take: a mean, but not much
+// more than the shortest of the last few. So the mean is believed of a store that is
+// far away, and of one that is slow for long. A hiccup does not count, and the first
+// fast answer of a store that was slow is believed. It is an estimate: too little
+// costs a start that is booked again, but too much costs quota, and a queue of
+// starts that were given much room lasts for longer than what made them need it.
+type rttEstimator struct {
+	believed atomic.Int64 // the estimate
+
+	mu      sync.Mutex
+	mean    time.Duration
+	samples [rttSamples]time.Duration
+	seen    int           // how many answers have come
+	lastAt  time.Duration // when the last one came
+}
+
+const (
+	// rttSamples is how many answers in a row must be slow before that is
+	// believed: a store that needs a second for each has then been slow for as
+	// many seconds.
+	rttSamples = 6
+
+	// An answer that took outlierFactor times the shortest of them is an outlier,
+	// unless it took less than DefaultJitter, which costs little.
+	outlierFactor = 4
+)
+
+func (e *rttEstimator) get() time.Duration { return time.Duration(e.believed.Load()) }
+
+// add takes in an answer that came just now and took so long. Callers share answers,
+// and a hiccup delays all that are on their way. So an answer that was on its way
+// together with the last one, for most of the time, says nothing new. Neither does
+// one that took no time: it came from memory.
+func (e *rttEstimator) add(took time.Duration) {
+	if took <= 0 {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	came := now()
+	if e.seen > 0 && came-took/2 < e.lastAt {
+		return
+	}
+	e.lastAt = came
+	e.samples[e.seen%rttSamples] = took
+	e.seen++
+	most := max(outlierFactor*slices.Min(e.samples[:min(e.seen, rttSamples)]), DefaultJitter)
+	if took < e.mean {
+		e.mean = min(e.mean, most) // forget the part that was not believed
+	}
+	e.mean += (took - e.mean) / 4
+	e.believed.Store(int64(min(e.mean, most)))
+}

@@ -1,0 +1,158 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/peek"
+)
+
+// A feedback is what the policies read out of a response.
+type feedback struct {
+	penalties []penalty
+	quotas    []quota
+	costs     []int // of all charges; nil: they cost what was booked
+}
+
+// A penalty is for how long a budget must stay closed from now on; 0 or less if the
+// response took so long that the penalty is over.
+type penalty struct {
+	charge *Charge
+	length time.Duration
+	stored bool
+	acted  bool // the upstream has done a part of what was asked
+}
+
+// A quota is what is left of one budget.
+type quota struct {
+	charge *Charge
+	Quota
+}
+
+// readFeedback lets the policies look at a response. No is negative if one of them
+// says that it is certainly no refusal.
+func (r *roundTrip) readFeedback(resp *http.Response) (l feedback, no time.Duration) {
+	req := resp.Request
+	late := r.responseDelay(resp)
+	l.penalties, no = r.readPenalties(resp, late)
+	l.quotas = r.readQuotas(resp, late)
+	l.costs = r.readCosts(resp)
+	resp.Request = req
+	return l, no
+}
+
+// responseDelay returns how long ago a response was sent. A response that took long
+// gets a Request that tells the functions of policies when the request was handed
+// on.
+func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
+	took := r.elapsed()
+	if took <= slow {
+		return 0
+	}
+	ctx := context.WithValue(r.req.Context(), handedKey{}, time.Now().Add(-took))
+	resp.Request = r.req.WithContext(ctx)
+	return time.Since(SentAt(resp))
+}
+
+// readPenalties returns the penalties, and a negative number if a policy says that
+// the response is certainly no refusal. They count from when the response was sent,
+// that long ago.
+func (r *roundTrip) readPenalties(resp *http.Response, late time.Duration) (all []penalty, no time.Duration) {
+	for p, c := range r.eachPolicy {
+		d, err := p.penalty(resp)
+		r.reportIllegible(p, c, resp)
+		if err != nil {
+			r.functionFailed(p, err)
+			d = RetryAfter(resp) // rather than none
+		}
+		if d > 0 {
+			all = append(all, penalty{charge: c, length: min(d, MaxPenalty) - late, acted: r.hasActed(p, resp)})
+		} else if !c.Shadow {
+			no = min(no, d)
+		}
+	}
+	return all, no
+}
+
+// hasActed reports whether a policy says of a refusal that a part was done all the
+// same.
+func (r *roundTrip) hasActed(p *compiledPolicy, resp *http.Response) bool {
+	if p.Acted == nil {
+		return false
+	}
+	acted, err := p.acted(resp)
+	if err != nil {
+		r.functionFailed(p, err)
+	}
+	return acted
+}
+
+// readQuotas returns what the response says is left of budgets, that long ago.
+func (r *roundTrip) readQuotas(resp *http.Response, late time.Duration) (all []quota) {
+	for p, c := range r.eachPolicy {
+		if p.Quota == nil {
+			continue
+		}
+		q, ok, err := p.quota(resp)
+		r.reportIllegible(p, c, resp)
+		if err != nil {
+			r.functionFailed(p, err)
+		}
+		if !ok {
+			continue
+		}
+		// The answer knows of what has arrived before its own request, and perhaps of
+		// what came later: nobody can tell.
+		q.Left, q.Age = max(0, q.Left), max(0, r.elapsed()-max(c.Jitter, DefaultJitter))
+		q.Reset = max(0, min(q.Reset, MaxPenalty)-late)
+		if q.Reset > 0 || c.Limit.kind == KindTokenBucket { // which knows by itself when there will be more
+			all = append(all, quota{c, q})
+		}
+	}
+	return all
+}
+
+// readCosts returns what the request has cost under each of its policies, or nil if
+// that is what was booked.
+func (r *roundTrip) readCosts(resp *http.Response) (all []int) {
+	for i, p := range r.quote.policies {
+		c := &r.booking.Charges[i]
+		if p.Settle == nil || !c.Limit.counts() {
+			continue
+		}
+		cost, err := p.settle(resp)
+		r.reportIllegible(p, c, resp)
+		if err != nil {
+			r.functionFailed(p, err)
+			continue
+		}
+		if cost = min(cost, mostSettled(c)); cost < 0 || cost == c.Cost {
+			continue
+		}
+		if all == nil {
+			all = costsOf(r.booking.Charges)
+		}
+		all[i] = cost
+	}
+	return all
+}
+
+// codings are those that upstreams are known to use and that cannot be decoded here.
+// Others are not named in events: their name is the upstream's own text.
+var codings = map[string]bool{"br": true, "zstd": true, "compress": true}
+
+// reportIllegible tells the observer, once for each policy, that a function of the
+// policy wanted to look at a response in a coding that cannot be decoded.
+func (r *roundTrip) reportIllegible(p *compiledPolicy, c *Charge, resp *http.Response) {
+	coding := peek.Refused(resp)
+	if coding == "" || r.observe == nil || p.illegibleReported.Swap(true) {
+		return
+	}
+	if !codings[coding] {
+		coding = "an unknown coding"
+	}
+	err := fmt.Errorf("throttle: policy %q cannot look at answers in %s: let Accept-Encoding be unset, or gzip", p.Name, coding)
+	r.observe(r.req.Context(), eventOf(Illegible, c, 0, err))
+}

@@ -1,0 +1,103 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+)
+
+// cancel gives back the start, the place in line and the slots, if any are held.
+func (a *acquisition) cancel() {
+	a.stopWatch()
+	a.cancelSlots()
+	if a.holdsPlace() {
+		a.store.Cancel(&a.booking, a.grant)
+	}
+	a.forget()
+}
+
+// heldSlots returns the booking and the grant of the slots, if they are held.
+func (a *acquisition) heldSlots() (b *Booking, g Grant, ok bool) {
+	switch {
+	case a.slots != nil:
+		return &a.slots.booking, a.slots.grant, true
+	case a.concurrent && a.grant.OK && a.grant.Wait == 0:
+		return &a.booking, a.grant, true
+	}
+	return nil, Grant{}, false
+}
+
+// cancelSlots gives the slots back unused, and with them a start that was granted
+// together with them.
+func (a *acquisition) cancelSlots() {
+	b, g, ok := a.heldSlots()
+	if !ok {
+		return
+	}
+	a.store.Cancel(b, g)
+	if a.slots = nil; b == &a.booking {
+		a.grant.OK = false
+	}
+}
+
+// releaseSlots ends the use of the slots. The start stays booked: it was used.
+func (a *acquisition) releaseSlots() {
+	if b, g, ok := a.heldSlots(); ok {
+		a.store.Release(b, g)
+	}
+}
+
+// stopWatch ends the watch: the start is used or given back.
+func (a *acquisition) stopWatch() {
+	if a.watch != nil {
+		a.watch.Stop()
+		a.watch, a.booking.Away = nil, nil
+	}
+}
+
+// gaveUp gives the place back and returns the error of a caller whose context ended.
+func (a *acquisition) gaveUp(ctx context.Context) *gaveUpError {
+	a.cancel()
+	e := &gaveUpError{waited: a.waited(), cause: context.Cause(ctx), err: ctx.Err()}
+	if g := a.grant; g.Held >= 0 {
+		e.policy = a.booking.Charges[g.Held].Budget.Policy
+	}
+	return e
+}
+
+// refusal returns the error of a caller whose booking was refused.
+func (a *acquisition) refusal(g Grant) error {
+	e := &LimitError{RetryAfter: g.Wait, Paused: g.Paused, room: a.remaining, by: a.remainingBy}
+	if g.Held >= 0 {
+		c := &a.booking.Charges[g.Held]
+		e.Policy, e.Limit = c.Budget.Policy, c.Limit
+	}
+	return e
+}
+
+// storeFailure returns the error of a caller to which the store gave no answer. If
+// the caller's own context has ended, the error also says what kept the store, if
+// the store knows more than that the context has ended.
+func (a *acquisition) storeFailure(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return &StoreError{err}
+	}
+	e := a.gaveUp(ctx)
+	if !errors.Is(e.cause, err) && !errors.Is(e.err, err) {
+		e.store = &StoreError{err}
+	}
+	return e
+}
+
+// outageObserver returns the function that a store calls while it does not answer;
+// nil if there is no observer. An outage makes one event.
+func (a *acquisition) outageObserver(ctx context.Context) func(error) {
+	if a.observe == nil {
+		return nil
+	}
+	return func(err error) {
+		if !a.outageReported {
+			a.outageReported = true
+			a.report(ctx, StoreFailed, a.waited(), &StoreError{err})
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package layers_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/layers"
+)
+
+// root is the order of the files of package throttle, the lowest first, and the one
+// place where it is written. A file names only what it declares itself and what is
+// declared in the files before it.
+var root = slices.Concat(
+	[]string{"doc.go", "clock.go"},
+
+	// What is limited: values that can be checked and printed.
+	[]string{"limit.go", "calendar.go", "limit_check.go", "limit_text.go", "limit_parse.go"},
+	[]string{"priority.go", "quota.go", "errors.go"},
+
+	// What a store is asked, and what observers are told.
+	[]string{"store.go", "event.go", "panic.go"},
+
+	// A policy, and the functions for its fields.
+	[]string{"key.go", "peek.go", "sentat.go", "retryafter.go", "penalty.go", "policy.go", "charge.go"},
+
+	// Policies made ready, and what a request costs them.
+	[]string{"compiledpolicy.go", "policyset.go", "quote.go"},
+
+	// One caller's start: book, wait, revalidate.
+	[]string{"estimators.go", "acquisition.go", "maxwait.go", "freshness.go", "giveback.go"},
+	[]string{"book.go", "revalidate.go", "slots.go", "wait.go"},
+
+	// HTTP: a request's attempts, its response, its way through the transport.
+	[]string{"dialestimator.go", "transport.go", "revocablebody.go", "responsebody.go", "attempt.go", "acquirestart.go"},
+	[]string{"detach.go", "prewrite.go", "send.go", "feedback.go", "penaltyof.go", "response.go", "roundtrip.go"},
+
+	// Work that is not HTTP.
+	[]string{"permit.go", "limiter.go"},
+)
+
+// TestRoot: no file of package throttle refers to one above it.
+func TestRoot(t *testing.T) {
+	up, err := layers.Upward("../..", root)
+	require.NoError(t, err)
+	require.Empty(t, up)
+}
+
+// TestUpward: references to what stands above are found, and files that nobody has
+// put into a layer.
+func TestUpward(t *testing.T) {
+	up, err := layers.Upward("testdata/upward", []string{"low.go", "top.go"})
+	require.NoError(t, err)
+	require.Equal(t, []layers.Reference{{"low.go", "top.go", "field"}, {"low.go", "top.go", "high"}}, up)
+
+	up, err = layers.Upward("testdata/upward", []string{"top.go", "low.go"})
+	require.NoError(t, err)
+	require.Equal(t, []layers.Reference{{"top.go", "low.go", "Low"}}, up)
+
+	_, err = layers.Upward("testdata/upward", []string{"top.go", "gone.go"})
+	require.EqualError(t, err, "low.go has no layer\ngone.go does not exist")
+}

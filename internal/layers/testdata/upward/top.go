@@ -1,0 +1,5 @@
+package upward
+
+type thing struct{ field int }
+
+func high() thing { Low(); return thing{} }

@@ -1,0 +1,201 @@
+package match
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// An Index finds all patterns that match a request without trying each: the
+// host's labels lead down one tree, from the right, and the path's segments
+// down another. What a request costs grows with the patterns that it matches,
+// in part or in full, and not with those that it does not. An Index is never
+// changed and safe for concurrent use.
+type Index struct {
+	everywhere gates // of the patterns without a host
+	hosts      hostNode
+}
+
+// A hostNode stands for the labels that lead to it.
+type hostNode struct {
+	literal map[string]*hostNode
+	wild    *hostNode
+	exact   gates // of the hosts that end here
+	below   gates // of "*.": one or more labels follow
+}
+
+// A gate is what a request must have to be looked up in a tree of paths.
+type gate struct {
+	port   string // "": any
+	method string // "": any
+}
+
+// gates are few: a method or a port more in the patterns of one host is one
+// more.
+type gates []gatePaths
+
+type gatePaths struct {
+	gate
+	paths *pathNode
+}
+
+// A pathNode stands for the segments that lead to it. Its lists hold positions
+// of patterns.
+type pathNode struct {
+	literal map[string]*pathNode
+	wild    *pathNode
+	ends    [endSubtree + 1][]int32 // by how the pattern ends here
+}
+
+// NewIndex returns an index of ps; Match answers with positions in it.
+func NewIndex(ps []*Pattern) *Index {
+	x := &Index{}
+	for i, p := range ps {
+		n := x.gates(p).grow(gate{p.port, p.method})
+		for _, s := range p.segs {
+			n = n.grow(s)
+		}
+		n.ends[p.end] = append(n.ends[p.end], int32(i))
+	}
+	return x
+}
+
+// gates returns the gates of the pattern's host.
+func (x *Index) gates(p *Pattern) *gates {
+	if len(p.labels) == 0 {
+		return &x.everywhere
+	}
+	n := &x.hosts
+	for _, l := range p.labels {
+		n = n.grow(l)
+	}
+	if p.deep {
+		return &n.below
+	}
+	return &n.exact
+}
+
+func (n *hostNode) grow(l part) *hostNode {
+	if l.wild {
+		if n.wild == nil {
+			n.wild = &hostNode{}
+		}
+		return n.wild
+	}
+	if n.literal == nil {
+		n.literal = make(map[string]*hostNode)
+	}
+	return grow(n.literal, l.text)
+}
+
+func (n *pathNode) grow(s part) *pathNode {
+	if s.wild {
+		if n.wild == nil {
+			n.wild = &pathNode{}
+		}
+		return n.wild
+	}
+	if n.literal == nil {
+		n.literal = make(map[string]*pathNode)
+	}
+	return grow(n.literal, s.text)
+}
+
+// grow returns the paths behind a gate, made if need be.
+func (g *gates) grow(k gate) *pathNode {
+	for i := range *g {
+		if (*g)[i].gate == k {
+			return (*g)[i].paths
+		}
+	}
+	n := new(pathNode)
+	*g = append(*g, gatePaths{k, n})
+	return n
+}
+
+// grow returns the node at k, made if need be.
+func grow[N any](m map[string]*N, k string) *N {
+	if m[k] == nil {
+		m[k] = new(N)
+	}
+	return m[k]
+}
+
+// Match appends to dst the positions of all patterns that match r, ascending.
+// It allocates only if dst has no room or the URL is very long.
+func (x *Index) Match(dst []int32, r *http.Request) []int32 {
+	var labels [8]string
+	var segs [16]string
+	t := look(r, labels[:0], segs[:0])
+	n := len(dst)
+	dst = x.everywhere.match(dst, &t)
+	dst = x.hosts.match(dst, &t, t.labels)
+	slices.Sort(dst[n:])
+	return dst
+}
+
+func (n *hostNode) match(dst []int32, t *target, labels []string) []int32 {
+	if len(labels) == 0 {
+		return n.exact.match(dst, t)
+	}
+	dst = n.below.match(dst, t)
+	if c := n.child(labels[0]); c != nil {
+		dst = c.match(dst, t, labels[1:])
+	}
+	if n.wild != nil {
+		dst = n.wild.match(dst, t, labels[1:])
+	}
+	return dst
+}
+
+func (n *hostNode) child(label string) *hostNode {
+	if !hasUpper(label) {
+		return n.literal[label]
+	}
+	var buf [64]byte // a label has at most 63 bytes
+	return n.literal[string(appendLower(buf[:0], label))]
+}
+
+// match looks behind every gate that the request passes.
+func (g gates) match(dst []int32, t *target) []int32 {
+	for i := range g {
+		if g[i].lets(t) {
+			dst = g[i].paths.match(dst, t, t.segs)
+		}
+	}
+	return dst
+}
+
+// lets reports whether a request passes. GET lets HEAD pass.
+func (g *gate) lets(t *target) bool {
+	if g.port != "" && g.port != t.port {
+		return false
+	}
+	return g.method == "" || g.method == t.method || g.method == http.MethodGet && t.method == http.MethodHead
+}
+
+func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {
+	if len(segs) == 0 {
+		if !t.slash {
+			return append(dst, n.ends[endHere]...)
+		}
+		dst = append(dst, n.ends[endSlash]...)
+		return append(dst, n.ends[endSubtree]...)
+	}
+	dst = append(dst, n.ends[endSubtree]...)
+	if c := n.child(t, segs[0]); c != nil {
+		dst = c.match(dst, t, segs[1:])
+	}
+	if n.wild != nil {
+		dst = n.wild.match(dst, t, segs[1:])
+	}
+	return dst
+}
+
+func (n *pathNode) child(t *target, seg string) *pathNode {
+	if !t.escaped || strings.IndexByte(seg, '%') < 0 {
+		return n.literal[seg]
+	}
+	var buf [128]byte
+	return n.literal[string(appendPlain(buf[:0], seg))]
+}

@@ -1,0 +1,223 @@
+// Package match holds the patterns of policies and finds those that match a
+// request. They are http.ServeMux patterns with the differences that the
+// documentation of package throttle lists.
+package match
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// A Pattern is one parsed Match of a policy. It says what it matches, piece by
+// piece; [Index] does the matching.
+type Pattern struct {
+	method string
+	labels []part // of the host, the last label first; none: every host
+	deep   bool   // the host began with "*.": one or more labels follow labels
+	port   string // "": every port
+	segs   []part // of the path, unescaped
+	end    ending
+	rest   string   // the name of "{name...}", if it has one
+	names  []string // of all wildcards: empty for most patterns
+}
+
+// A part is a label of a host or a segment of a path.
+type part struct {
+	text string // the literal, or the wildcard's name
+	wild bool
+}
+
+// An ending says what a path may hold after the pattern's segments.
+type ending uint8
+
+const (
+	endHere    ending = iota // nothing
+	endSlash                 // "{$}": one slash
+	endSubtree               // "/" or "{name...}": one slash and anything after it
+)
+
+// Parse parses "[METHOD ][HOST]/[PATH]", or "" which matches every
+// request. An error tells the byte at which the mistake is.
+func Parse(s string) (*Pattern, error) {
+	p := &Pattern{}
+	if s == "" {
+		p.end = endSubtree
+		return p, nil
+	}
+	rest := s
+	if i := strings.IndexAny(s, " \t"); i >= 0 {
+		p.method, rest = s[:i], strings.TrimLeft(s[i:], " \t")
+	}
+	if strings.ContainsFunc(p.method, notToken) {
+		return nil, mistake(0, "invalid method %q (a space in a path is written %%20)", p.method)
+	}
+	start := len(s) - len(rest)
+	slash := strings.IndexByte(rest, '/')
+	if slash < 0 {
+		return nil, mistake(len(s), "no path: end the host with a slash, %q, to match all its paths", s+"/")
+	}
+	host, path := rest[:slash], rest[slash:]
+	if strings.HasSuffix(host, ":") && strings.HasPrefix(path, "//") {
+		return nil, mistake(start, "a pattern has no scheme: leave out %q", host+"//")
+	}
+	if host != "" {
+		if err := p.parseHost(host, start); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.parsePath(path, start+slash); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// parseHost parses a host that is not empty and begins at byte off.
+func (p *Pattern) parseHost(host string, off int) error {
+	host, port := SplitPort(host)
+	if len(port) > 0 {
+		n, err := strconv.ParseUint(port[1:], 10, 16)
+		if err != nil || n == 0 {
+			return mistake(off+len(host), "bad port %q", port)
+		}
+		p.port = strconv.FormatUint(n, 10)
+	}
+	if strings.HasPrefix(host, "[") {
+		addr, err := netip.ParseAddr(strings.TrimSuffix(host[1:], "]"))
+		if err != nil || !addr.Is6() || !strings.HasSuffix(host, "]") {
+			return mistake(off, "bad IPv6 address %q", host)
+		}
+		p.labels = []part{{text: string(appendLower(nil, host))}}
+		return nil
+	}
+	if i := strings.Index(host, "..."); i >= 0 {
+		return mistake(off+i, `"..." does not belong in a host: write "*." at its front for one or more labels`)
+	}
+	host = strings.TrimSuffix(host, ".")
+	if below, ok := strings.CutPrefix(host, "*."); ok {
+		p.deep, host, off = true, below, off+len("*.")
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		l, err := p.parseLabel(label, off)
+		if err != nil {
+			return err
+		}
+		p.labels = append(p.labels, l)
+		off += len(label) + len(".")
+	}
+	slices.Reverse(p.labels)
+	if last := p.labels[0]; p.wideHost() && !last.wild && numeric(last.text) {
+		return mistake(off-len(last.text)-len("."), "an IP address has no wildcards")
+	}
+	return nil
+}
+
+// parseLabel parses one label of a host.
+func (p *Pattern) parseLabel(label string, off int) (part, error) {
+	if strings.HasPrefix(label, "{") {
+		name, err := p.parseWildcard(label, off)
+		return part{name, true}, err
+	}
+	switch i := strings.IndexFunc(label, notInLabel); {
+	case label == "":
+		return part{}, mistake(off, "empty label in the host")
+	case label == "*":
+		return part{}, mistake(off, `"*" stands only at the front of a longer host, as in "*.example.com/"; `+
+			`leave the host out to match every host, or name the label, as in "{name}.example.com/"`)
+	case i >= 0:
+		return part{}, mistake(off+i, "%q does not belong in a host", label[i])
+	}
+	return part{text: string(appendLower(nil, label))}, nil
+}
+
+// parsePath parses a path, which begins with a slash.
+func (p *Pattern) parsePath(path string, off int) error {
+	if i := strings.IndexAny(path, "?#"); i >= 0 {
+		return mistake(off+i, "only paths are matched: leave out the query, or write %%%02X for %[1]q", path[i])
+	}
+	rest, off := path[1:], off+1
+	for more := true; more; {
+		var seg string
+		seg, rest, more = strings.Cut(rest, "/")
+		switch {
+		case !more && seg == "":
+			p.end = endSubtree
+		case seg == "" || seg == "." || seg == "..":
+			return mistake(off, "a segment %q matches nothing, because paths are cleaned first", seg)
+		case !strings.Contains(seg, "{"):
+			p.segs = append(p.segs, part{text: plain(seg)})
+		case !more && seg == "{$}":
+			p.end = endSlash
+		case !more && strings.HasSuffix(seg, "...}"):
+			name, err := p.parseWildcard(strings.TrimSuffix(seg, "...}")+"}", off)
+			if err != nil {
+				return err
+			}
+			p.end, p.rest = endSubtree, name
+		default:
+			name, err := p.parseWildcard(seg, off)
+			if err != nil {
+				return err
+			}
+			p.segs = append(p.segs, part{name, true})
+		}
+		off += len(seg) + len("/")
+	}
+	return nil
+}
+
+// parseWildcard parses "{name}" and remembers the name.
+func (p *Pattern) parseWildcard(s string, off int) (name string, err error) {
+	name, ok := strings.CutPrefix(s, "{")
+	if !ok || !strings.HasSuffix(name, "}") {
+		return "", mistake(off, "bad wildcard %q: it takes up a whole segment or label, as in {name}", s)
+	}
+	name = strings.TrimSuffix(name, "}")
+	switch {
+	case name == "$" || strings.HasSuffix(name, "..."):
+		return "", mistake(off, "%q stands only at the end of a path", s)
+	case !identifier(name):
+		return "", mistake(off+1, "bad wildcard name %q: it is a Go identifier", name)
+	case slices.Contains(p.names, name):
+		return "", mistake(off+1, "the wildcard name %q stands twice", name)
+	}
+	p.names = append(p.names, name)
+	return name, nil
+}
+
+// wideHost reports whether the pattern matches more than one host.
+func (p *Pattern) wideHost() bool {
+	return p.deep || slices.ContainsFunc(p.labels, func(l part) bool { return l.wild })
+}
+
+// mistake returns the error of the pattern's byte off.
+func mistake(off int, format string, args ...any) error {
+	return fmt.Errorf("at offset %d: %s", off, fmt.Sprintf(format, args...))
+}
+
+func notToken(c rune) bool {
+	return !alphanumeric(c) && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
+}
+
+// notInLabel lets names in any script pass: they are compared as they are.
+func notInLabel(c rune) bool {
+	return !alphanumeric(c) && c != '-' && c != '_' && c < 0x80
+}
+
+func alphanumeric(c rune) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+func numeric(s string) bool { return strings.Trim(s, "0123456789") == "" }
+
+func identifier(s string) bool {
+	for i, c := range s {
+		if !unicode.IsLetter(c) && c != '_' && (i == 0 || !unicode.IsDigit(c)) {
+			return false
+		}
+	}
+	return s != ""
+}

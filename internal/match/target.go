@@ -1,0 +1,241 @@
+package match
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// A target is what patterns see of a request.
+type target struct {
+	method  string
+	labels  []string // of the host, the last label first, in any case
+	port    string   // "" if unknown
+	segs    []string // of the cleaned path
+	slash   bool     // the cleaned path ends with a slash
+	escaped bool     // segs are percent-encoded
+}
+
+// look reads r. It appends to labels and segs, which may lie on the stack.
+//
+// The host is the URL's: that is where the connection goes and whose limits
+// count. The Host field may name another one, behind a gateway for example.
+func look(r *http.Request, labels, segs []string) target {
+	t := target{method: r.Method, segs: segs, slash: true}
+	if t.method == "" {
+		t.method = http.MethodGet // as for http.Client
+	}
+	u := r.URL
+	if u == nil {
+		return t
+	}
+	host, port := SplitPort(u.Host)
+	t.port = strings.TrimLeft(strings.TrimPrefix(port, ":"), "0")
+	switch {
+	case t.port != "":
+	case u.Scheme == "http":
+		t.port = "80"
+	case u.Scheme == "https":
+		t.port = "443"
+	}
+	t.labels = splitHost(labels, host)
+	path, escaped := pathOf(u)
+	t.escaped = escaped
+	t.segs, t.slash = splitPath(segs, path)
+	return t
+}
+
+// plain returns s, one or more segments of the path, unescaped.
+func (t *target) plain(s string) string {
+	if !t.escaped {
+		return s
+	}
+	return plain(s)
+}
+
+// Bind returns r as the functions of the pattern's policy should see it: with
+// the wildcards' values for [http.Request.PathValue]. That is a shallow copy,
+// or r itself if the pattern names no wildcard. A host's values are in lower
+// case, so that one shop has one budget however its name is written.
+func (p *Pattern) Bind(r *http.Request) *http.Request {
+	if len(p.names) == 0 {
+		return r
+	}
+	var labels [8]string
+	var segs [16]string
+	t := look(r, labels[:0], segs[:0])
+	bound := withOwnPathValues(r)
+	for i, l := range p.labels[:min(len(p.labels), len(t.labels))] {
+		if l.wild {
+			bound.SetPathValue(l.text, string(appendLower(nil, t.labels[i])))
+		}
+	}
+	n := min(len(p.segs), len(t.segs))
+	for i, s := range p.segs[:n] {
+		if s.wild {
+			bound.SetPathValue(s.text, t.plain(t.segs[i]))
+		}
+	}
+	if p.rest != "" {
+		rest := strings.Join(t.segs[n:], "/")
+		if rest != "" && t.slash {
+			rest += "/"
+		}
+		bound.SetPathValue(p.rest, t.plain(rest))
+	}
+	return bound
+}
+
+// withOwnPathValues returns a shallow copy of r whose path values can be set
+// without changing those of r, which has some when a server passes it on. Only
+// Clone parts the two, so what Clone would copy deeply is kept out of its way.
+func withOwnPathValues(r *http.Request) *http.Request {
+	bare := *r
+	bare.URL, bare.Header, bare.Trailer, bare.TransferEncoding = nil, nil, nil, nil
+	bare.Form, bare.PostForm, bare.MultipartForm = nil, nil, nil
+	c := bare.Clone(r.Context())
+	c.URL, c.Header, c.Trailer, c.TransferEncoding = r.URL, r.Header, r.Trailer, r.TransferEncoding
+	c.Form, c.PostForm, c.MultipartForm = r.Form, r.PostForm, r.MultipartForm
+	return c
+}
+
+// SplitPort cuts ":port" off a host, which may be an IPv6 address in brackets.
+func SplitPort(hostport string) (host, port string) {
+	i := strings.LastIndexByte(hostport, ':')
+	if i < 0 || i < strings.LastIndexByte(hostport, ']') {
+		return hostport, ""
+	}
+	return hostport[:i], hostport[i:]
+}
+
+// splitHost appends the labels of a host, the last one first. There are none
+// in a malformed host, which so matches only patterns without a host.
+func splitHost(labels []string, host string) []string {
+	if strings.HasPrefix(host, "[") {
+		return append(labels, host)
+	}
+	host = strings.TrimSuffix(host, ".")
+	for more := true; more; {
+		i := strings.LastIndexByte(host, '.')
+		label := host[i+1:]
+		if label == "" {
+			return nil
+		}
+		labels = append(labels, label)
+		host, more = host[:max(i, 0)], i >= 0
+	}
+	return labels
+}
+
+// splitPath appends the segments of a path, cleaned: "/a//b/./../c" is "/a/c".
+func splitPath(segs []string, path string) (_ []string, slash bool) {
+	slash = strings.HasSuffix(path, "/")
+	for more := true; more; {
+		var seg string
+		switch seg, path, more = strings.Cut(path, "/"); seg {
+		case "", ".":
+		case "..":
+			segs = segs[:max(len(segs)-1, 0)]
+		default:
+			segs = append(segs, seg)
+		}
+	}
+	return segs, slash || len(segs) == 0
+}
+
+// pathOf returns the path as it will be sent, or its unescaped form where both
+// have the same segments. It is [url.URL.EscapedPath] without allocations.
+func pathOf(u *url.URL) (path string, escaped bool) {
+	if u.Opaque != "" {
+		return opaquePath(u.Opaque), true
+	}
+	if u.RawPath != "" && spells(u.RawPath, u.Path) {
+		return u.RawPath, true
+	}
+	return u.Path, false
+}
+
+// opaquePath returns the path in the opaque part of a URL, which is sent in
+// the path's place: "/path" or "//host/path".
+func opaquePath(opaque string) string {
+	path, _, _ := strings.Cut(opaque, "?")
+	if after, ok := strings.CutPrefix(path, "//"); ok {
+		_, path, _ = strings.Cut(after, "/")
+		path = "/" + path
+	}
+	return path
+}
+
+// spells reports whether raw is a valid percent-encoding of path, as a URL's
+// RawPath should be: otherwise the RawPath is ignored when a request is sent.
+func spells(raw, path string) bool {
+	if strings.ContainsFunc(raw, notInRawPath) {
+		return false
+	}
+	for raw != "" {
+		c, n := unescape(raw)
+		if n == 0 || path == "" || path[0] != c {
+			return false
+		}
+		raw, path = raw[n:], path[1:]
+	}
+	return path == ""
+}
+
+func notInRawPath(c rune) bool {
+	return !alphanumeric(c) && !strings.ContainsRune("-_.~/!$&'()*+,;=:@[]%", c)
+}
+
+// unescape returns the first byte that s, not empty, stands for and how many
+// bytes spell it: none if s begins with a broken escape.
+func unescape(s string) (c byte, n int) {
+	if s[0] != '%' {
+		return s[0], 1
+	}
+	if len(s) < 3 {
+		return 0, 0
+	}
+	v, err := strconv.ParseUint(s[1:3], 16, 8)
+	if err != nil {
+		return 0, 0
+	}
+	return byte(v), 3
+}
+
+// appendPlain appends s unescaped, or as it is if it holds a broken escape.
+func appendPlain(dst []byte, s string) []byte {
+	start := len(dst)
+	for rest := s; rest != ""; {
+		c, n := unescape(rest)
+		if n == 0 {
+			return append(dst[:start], s...)
+		}
+		dst, rest = append(dst, c), rest[n:]
+	}
+	return dst
+}
+
+func plain(s string) string { return string(appendPlain(nil, s)) }
+
+// appendLower appends s with the letters A to Z in lower case.
+func appendLower(dst []byte, s string) []byte {
+	for i := range len(s) {
+		c := s[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// hasUpper looks at bytes: runes cost too much for each label of each request.
+func hasUpper(s string) bool {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' {
+			return true
+		}
+	}
+	return false
+}

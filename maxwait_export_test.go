@@ -1,0 +1,4 @@
+package throttle
+
+// ErrSpent is errSpent.
+var ErrWaitOver = errWaitOver

@@ -1,0 +1,114 @@
+package throttle
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// applyResponse lets every policy of the request look at its response, before the
+// caller gets it. It closes the budgets for which the response means a penalty,
+// lowers those that have less left than was believed, and settles costs that were
+// only estimated.
+func (r *roundTrip) applyResponse(resp *http.Response) {
+	l, no := r.readFeedback(resp)
+	r.markDenial(resp, l.penalties, no)
+	if l.penalties == nil && l.quotas == nil && l.costs == nil {
+		return
+	}
+	reported := make(chan struct{})
+	go func() {
+		defer close(reported)
+		r.reportFeedback(l)
+	}()
+	timer := time.NewTimer(r.maxResponseDelay())
+	defer timer.Stop()
+	select {
+	case <-reported:
+		r.markRefusal(resp, l.penalties, true)
+		return
+	case <-timer.C: // the fleet must know all the same
+	case <-r.req.Context().Done():
+	}
+	r.markRefusal(resp, l.penalties, false)
+}
+
+// maxResponseDelay is how long a response may be kept from its caller while the
+// store is told what it means. It respects a MaxWait that is over.
+func (r *roundTrip) maxResponseDelay() time.Duration {
+	if r.maxWait == 0 {
+		return reportWait
+	}
+	return min(reportWait, max(storeGrace, r.waitDeadline-now()))
+}
+
+// reportFeedback tells the store, and the observer, what a response means. A penalty
+// is worth telling for as long as it lasts.
+func (r *roundTrip) reportFeedback(l feedback) {
+	for i := range l.penalties {
+		if p := &l.penalties[i]; p.length > 0 {
+			ctx, cancel := r.reportContext(p.length)
+			p.stored = r.pauseBudget(ctx, p.charge, p.length)
+			cancel()
+		}
+	}
+	ctx, cancel := r.reportContext(reportWait)
+	defer cancel()
+	r.settleCosts(ctx, l.costs)
+	for _, q := range l.quotas { // which know of the true costs
+		r.lowerQuota(ctx, q)
+	}
+}
+
+// pauseBudget closes a budget, and reports whether the store knows.
+func (r *roundTrip) pauseBudget(ctx context.Context, c *Charge, d time.Duration) bool {
+	if err := r.store.Pause(ctx, *c, d); err != nil {
+		r.reportFailure(ctx, c, d, err)
+		return false
+	}
+	if r.observe != nil {
+		r.observe(ctx, eventOf(Penalized, c, d, nil))
+	}
+	return true
+}
+
+// resetDoubt is by how much a reset may be too late: upstreams give it in whole
+// seconds, and a response travels for a while.
+const resetDoubt = 2 * time.Second
+
+// lowerQuota tells the store what is left of a budget. A store counts within the
+// windows of the limit, and holds for no longer than one of its own. So a budget of
+// which nothing is left for longer than that is closed: for days, if the upstream
+// says so, or until a window ends that began at another time than ours.
+func (r *roundTrip) lowerQuota(ctx context.Context, q quota) {
+	c := q.charge
+	if err := r.store.Reconcile(ctx, *c, q.Quota); err != nil {
+		r.reportFailure(ctx, c, q.Reset, err)
+		return
+	}
+	kind := c.Limit.kind
+	if q.Left > 0 || q.Reset <= resetDoubt || kind == KindTokenBucket || kind == KindConcurrency || kind == KindSlidingWindow && q.Reset <= c.Limit.per {
+		return
+	}
+	status, err := r.store.Status(ctx, *c)
+	switch {
+	case err != nil:
+		r.reportFailure(ctx, c, q.Reset, err)
+	case status.Wait+resetDoubt < q.Reset:
+		r.pauseBudget(ctx, c, q.Reset)
+	}
+}
+
+// settleCosts tells the store what the request has cost; nil: what was booked.
+func (r *roundTrip) settleCosts(ctx context.Context, costs []int) {
+	if costs == nil {
+		return
+	}
+	if err := r.store.Settle(ctx, &r.booking, r.grant, costs); err != nil {
+		for i, cost := range costs {
+			if c := &r.booking.Charges[i]; c.Cost != cost {
+				r.reportFailure(ctx, c, 0, err)
+			}
+		}
+	}
+}

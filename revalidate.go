@@ -1,0 +1,66 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// validFor is how long an answer of the store about a start counts as current. A
+// penalty may take effect that much later.
+const validFor = 5 * time.Millisecond
+
+// errRevalidate says that a start may have become useless during the wait.
+var errRevalidate = errors.New("throttle: there may be a penalty")
+
+// needsRevalidation reports whether the store must confirm the start before it is
+// used.
+func (a *acquisition) needsRevalidation() bool {
+	return now()-a.validatedAt > validFor+min(a.revalidateLead(), a.validateRTT)
+}
+
+// revalidateLead is how much before the start the store is asked to confirm it: as
+// long as the store takes to answer, if that is more than validFor. What it took
+// this caller counts, too: the estimate may be of another time.
+func (a *acquisition) revalidateLead() time.Duration {
+	if lag := min(a.rtt.get(), a.grant.Age); lag > validFor {
+		return lag
+	}
+	return 0
+}
+
+// revalidate asks the store whether the start may still be used, and books another
+// one if not.
+func (a *acquisition) revalidate(ctx context.Context) error {
+	asked := now()
+	a.booking.MaxWait = a.remainingWait(ctx, asked)
+	a.startWatch(ctx)
+	storeCtx, stop := a.storeContext(ctx, &a.booking)
+	defer stop()
+	ok, err := a.watch.Confirm(storeCtx)
+	a.validatedAt = now()
+	a.validateRTT = a.validatedAt - asked
+	switch {
+	case err != nil:
+		a.cancel()
+		return a.storeFailure(ctx, err)
+	case !ok, a.validatedAt-max(asked, a.startAt) > DefaultJitter:
+		// Starts that were held up by the store would leave together. A caller
+		// without Jitter may be late by itself, but not for that.
+		return a.book(ctx)
+	}
+	a.outageReported = false
+	return nil
+}
+
+// startWatch makes the store watch over the start, unless it does already.
+func (a *acquisition) startWatch(ctx context.Context) {
+	if a.watch != nil {
+		return
+	}
+	a.booking.Away = a.outageObserver(ctx)
+	if a.invalidated == nil {
+		a.invalidated = make(chan struct{}, 1)
+	}
+	a.watch = a.store.Watch(&a.booking, a.grant, a.invalidated)
+}

@@ -1,0 +1,93 @@
+package throttle
+
+import "net/http"
+
+// RoundTrip holds the request until every policy that it matches has room for
+// it, sends it, and lets the policies learn from the answer. It does not retry
+// and does not change the request.
+//
+// A request that is not sent fails with a *[LimitError], a *[StoreError] or the
+// context's own error, and has spent nothing.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL == nil {
+		return t.base.RoundTrip(req) // which says what is wrong with it
+	}
+	var few [fewPolicies]int32
+	policies := t.policies.Load()
+	matched := policies.index.Match(few[:0], req)
+	if len(matched) == 0 {
+		return t.base.RoundTrip(req)
+	}
+
+	r := t.newRoundTrip(req)
+	err := r.priceRequest(policies, matched) // which budgets, which costs
+	for err == nil && !r.free() {
+		if err = r.acquireStart(); err != nil || r.free() { // book, wait, revalidate
+			break
+		}
+		resp, failed := r.sendAndLearn() // checks once more before the first byte
+		if failed != errDetach {
+			return resp, failed
+		}
+		r = r.nextAttempt() // the start is far away: the connection was given back
+	}
+	if err != nil {
+		return nil, r.refuse(err)
+	}
+	return r.sendFree()
+}
+
+// free reports whether no policy holds the request. That may change while it waits,
+// with the policies.
+func (r *roundTrip) free() bool { return len(r.quote.policies) == 0 }
+
+// refuse ends a request that is not sent, and returns err. If a policy's function
+// aborted its HTTP handler the panic goes on.
+func (r *roundTrip) refuse(err error) error {
+	if r.reqBody != nil {
+		r.reqBody.Close()
+	}
+	r.report(r.req.Context(), outcomeOf(err), r.waited(), err)
+	if abortsHandler(err) {
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+// sendFree sends a request that costs nothing.
+func (r *roundTrip) sendFree() (*http.Response, error) {
+	req := r.req
+	if r.detached {
+		req = req.WithContext(req.Context())
+		req.Body = r.reqBody
+	}
+	r.handedAt = now()
+	resp, err := r.t.base.RoundTrip(req)
+	if resp != nil && r.detached {
+		resp.Request = r.req
+	}
+	if err == nil && resp != nil && len(r.quote.zeroCost) > 0 {
+		r.applyResponse(resp)
+	}
+	return resp, err
+}
+
+// sendAndLearn sends the request and applies its response. The attempt ends here, also
+// if the base panics, unless the caller gets the response, whose end ends it, or another
+// attempt follows after errDetach.
+func (r *roundTrip) sendAndLearn() (*http.Response, error) {
+	goesOn := false
+	defer func() {
+		if !goesOn {
+			r.end()
+		}
+	}()
+	resp, err := r.send()
+	if err != nil || resp == nil {
+		goesOn = err == errDetach
+		return nil, err
+	}
+	r.applyResponse(resp)
+	goesOn = true
+	return resp, nil
+}

@@ -1,0 +1,115 @@
+package throttle_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// TestP13_TheBaseSeesTheCallersContext: its values, its deadline and its end, with
+// the cause; and so does whoever derives a context from it.
+func TestP13_TheBaseSeesTheCallersContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		reason := errors.New("called off")
+		root, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
+		ctx, stop := context.WithTimeout(root, time.Hour)
+		defer stop()
+		end := time.Now().Add(time.Hour)
+		tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+			seen := r.Context()
+			before := runtime.NumGoroutine()
+			derived, stop := context.WithCancel(seen)
+			defer stop()
+			require.LessOrEqual(t, runtime.NumGoroutine(), before, "the standard library knows it as one of its own")
+			for _, c := range []context.Context{seen, derived} {
+				require.Equal(t, "value", c.Value(key{}))
+				deadline, ok := c.Deadline()
+				require.True(t, ok)
+				require.Equal(t, end, deadline)
+				require.NoError(t, c.Err())
+			}
+			cancel(reason)
+			for _, c := range []context.Context{seen, derived} {
+				<-c.Done()
+				require.ErrorIs(t, c.Err(), context.Canceled)
+				require.Equal(t, reason, context.Cause(c))
+			}
+			return nil, seen.Err()
+		}), onePerHour)
+		require.ErrorIs(t, send(t, tr, get(t, home).WithContext(ctx)), context.Canceled)
+	})
+}
+
+// TestP15_AContextThatIsLookedAtLate: after the answer is over, and by many at once.
+func TestP15_AContextThatIsLookedAtLate(t *testing.T) {
+	var kept context.Context
+	tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+		kept = r.Context()
+		return answer(200, "some")(r)
+	}), throttle.Policy{Name: "p", Limit: throttle.PerHour(100)})
+	resp, err := tr.RoundTrip(get(t, home))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			<-kept.Done()
+			if !errors.Is(kept.Err(), context.Canceled) {
+				t.Error(kept.Err())
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A slowContext has ended, and has not yet told those that were made of it.
+type slowContext struct {
+	context.Context
+	ended bool
+}
+
+func (c *slowContext) Done() <-chan struct{} { return nil }
+
+func (c *slowContext) Err() error {
+	if c.ended {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// TestP13_TheEndIsTheCallersOwn: a request whose deadline passes fails with that,
+// also if what it has in flight ends before its context is told.
+func TestP13_TheEndIsTheCallersOwn(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		ended bool
+		want  error
+	}{
+		{"the caller's context has ended", true, nil}, // which has the word
+		{"it has not", false, context.Canceled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			parent := &slowContext{Context: t.Context()}
+			var sent context.Context
+			tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
+				sent = r.Context()
+				return answer(200, "some")(r)
+			}), onePerHour)
+			resp, err := tr.RoundTrip(get(t, home).WithContext(parent))
+			require.NoError(t, err)
+			parent.ended = c.ended
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, c.want, sent.Err())
+		})
+	}
+}

@@ -1,0 +1,137 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// errReplaced says that the policies changed during the wait.
+var errReplaced = errors.New("throttle: the policies changed")
+
+var (
+	// errDetach says that the start is too far away to wait for it with a
+	// connection in hand. No caller sees it.
+	errDetach = errors.New("throttle: the start is far away")
+
+	// errSentAnyway is the error of a request that must not be sent again.
+	errSentAnyway = errors.New("throttle: the request may have been written though it was stopped")
+)
+
+// A waitOptions says how a caller waits for its booked start.
+type waitOptions struct {
+	early           time.Duration   // return this much before the start
+	jitterShare     time.Duration   // the grant may be so many sevenths of Jitter old
+	replaced        <-chan struct{} // return when it is closed
+	withConnection  bool            // the caller holds a connection: do not wait beyond connectionUntil
+	connectionUntil time.Duration
+}
+
+// acquire books a start and waits for it.
+func (a *acquisition) acquire(ctx context.Context, w waitOptions) error {
+	if err := a.book(ctx); err != nil || a.granted() {
+		return err
+	}
+	return a.await(ctx, w)
+}
+
+// await sleeps until the booked start, or until the caller's turn in line, and
+// acquires the slots that it needs. If the grant turns out to be too old, or a
+// penalty has closed a budget meanwhile, it books another start. It returns
+// errReplaced, and still holds the place, when the policies were replaced, and
+// errDetach when the start is too far away to hold a connection until then.
+func (a *acquisition) await(ctx context.Context, w waitOptions) error {
+	for {
+		err := a.sleep(ctx, w)
+		switch {
+		case err != nil && err != errRevalidate:
+		case !a.grant.OK:
+			err = a.book(ctx)
+		case a.late(w.jitterShare) > 0 || a.unusable(w.jitterShare):
+			a.report(ctx, Stale, max(0, now()-a.startAt), nil)
+			err = a.book(ctx)
+		case err == errRevalidate || a.needsRevalidation():
+			err = a.revalidate(ctx)
+		case a.holdsSlots() || now() < a.startAt:
+			return nil
+		default:
+			err = a.acquireSlots(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// sleep waits for the next step: the start, or a little before it, or the caller's
+// turn in line. A caller whose context ends gives its place back.
+func (a *acquisition) sleep(ctx context.Context, w waitOptions) error {
+	if !a.grant.OK {
+		return a.waitInLine(ctx, w)
+	}
+	if a.grant.Wait == 0 || a.unusable(w.jitterShare) {
+		return nil
+	}
+	d := a.startAt - w.early - now()
+	if d <= 0 {
+		return nil
+	}
+	if w.withConnection && a.startAt > w.connectionUntil {
+		return errDetach
+	}
+	var end error
+	if d > validFor {
+		a.startWatch(ctx)
+		if lead := a.revalidateLead(); lead > 0 && d > validFor+lead {
+			d, end = d-lead, errRevalidate
+		}
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return end
+	case <-a.invalidated:
+		return errRevalidate
+	case <-w.replaced:
+		return errReplaced
+	case <-ctx.Done():
+		return a.gaveUp(ctx)
+	}
+}
+
+// waitInLine waits for the caller's turn in line. When that is nobody can know, but
+// in the line for a start there is an estimate.
+func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) error {
+	var waitOver, connectionOver <-chan time.Time
+	if w.withConnection && a.inLine() && a.startAt > w.connectionUntil {
+		return errDetach
+	}
+	if a.maxWait > 0 {
+		timer := time.NewTimer(a.waitDeadline - now())
+		defer timer.Stop()
+		waitOver = timer.C
+	}
+	if w.withConnection {
+		timer := time.NewTimer(w.connectionUntil - now())
+		defer timer.Stop()
+		connectionOver = timer.C
+	}
+	select {
+	case <-a.grant.Ready:
+		return nil
+	case <-waitOver:
+		if a.inLine() {
+			return nil // the store says how long it would be
+		}
+		a.cancel()
+		a.remaining, a.remainingBy = a.maxWait, "MaxWait is"
+		return a.refusal(a.grant)
+	case <-w.replaced:
+		return errReplaced
+	case <-connectionOver:
+		return errDetach
+	case <-ctx.Done():
+		return a.gaveUp(ctx)
+	}
+}
