@@ -28,7 +28,7 @@ var rampMutants = []mutant{
 		}
 		return shared(c, stays, p, func(n int) []int { return []int{max(1, n/8), max(1, n/2)} })
 	})},
-	{"the longest window begins at once", "P11_SlowStartOfTheLongestWindow", "no window is that long there", ramping(
+	{"the longest window begins at once", "P11_SlowStartOfTheLongestStep", "no window is that long there", ramping(
 		func(c throttle.Charge, stays []stay, p penalty) ramp {
 			if c.Limit.Per() >= longestStep {
 				return ramp{}
