@@ -19,7 +19,9 @@ func (j *journey) tellOf(l lesson) {
 	for i := range l.penalties {
 		if p := &l.penalties[i]; p.length > 0 {
 			ctx, cancel := j.toTell(p.length)
-			p.stored = j.shut(ctx, p.charge, p.length)
+			refused := *p.charge
+			refused.Refused = max(1, j.took())
+			p.stored = j.shut(ctx, &refused, p.length)
 			cancel()
 		}
 	}
