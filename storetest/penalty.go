@@ -147,7 +147,6 @@ var penaltyChecks = []check{
 			b.isClosed(c, 2*time.Minute, 1)
 			b.resume(c)
 			b.isClosed(c, 0, 0)
-			b.denied(c, time.Minute, 0)
 			b.denied(c, time.Minute, ms)
 			b.isClosed(c, time.Minute, 0)
 		}
