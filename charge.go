@@ -6,8 +6,8 @@ import "time"
 // time that one unit of a Paced charge occupies, in whole microseconds.
 // It is 0 for an Aligned charge, whose windows come from [Limit.Window] and
 // whose starts keep out of the last Jitter of each, and for an InFlight one. For an
-// Open charge it is for how long one start goes first after a penalty: nothing else
-// counts there.
+// Open charge it is for how long one start goes first after a penalty, at the least:
+// nothing else counts there.
 //
 // A sliding span is per and Jitter and a microsecond: two starts a span apart
 // are never in one closed interval of length per, nor are their arrivals if
@@ -66,7 +66,7 @@ const (
 	smear    = 250 * time.Millisecond
 )
 
-// probeTime is for how long one start goes first after a penalty: see docs/bans.md.
+// probeTime is for how long one start goes first after a penalty, at the least: see docs/bans.md.
 const probeTime = 250 * time.Millisecond
 
 // pace is the Pace of a policy's charges. Without it all that waits for a window
