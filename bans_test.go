@@ -150,6 +150,17 @@ func TestP11_ABanIsMetAgain(t *testing.T) {
 	}
 }
 
+// TestP11_AnOutageIsNoBan: an upstream that is down may be up again when it says so.
+func TestP11_AnOutageIsNoBan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStarts()
+		s.then = answer(503, "", "Retry-After", "60")
+		tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerSecond(10), Penalty: throttle.RetryAfter})
+		line(t, tr, 4, home)
+		require.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute, 3 * time.Minute}, s.seen())
+	})
+}
+
 // TestP11_AStormOfSeconds: half of all answers are refusals for a second. None of them closes
 // the budget for longer.
 func TestP11_AStormOfSeconds(t *testing.T) {

@@ -15,7 +15,7 @@ const (
 	GaveUp                              // the caller's context ended while the request was held
 	Stale                               // a grant was too old when it could be used and is taken anew
 	Late                                // the request was sent later than Jitter allows: Wait says by how much
-	Penalized                           // an answer closed the budget: Wait says for how long
+	Penalized                           // an answer closed the budget: Wait says for how long by what it said; one that was met again lasts longer, see Status
 	Shadowed                            // a shadow policy would have held the request: Wait says how long
 	StoreFailed                         // the store could not be asked yet (Wait says how long the request was held so far), or told something: Err says why
 	FunctionFailed                      // a function of the program's own panicked or made no sense, and the request went on: Err says which

@@ -20,6 +20,7 @@ type penalty struct {
 	length time.Duration
 	stored bool
 	acted  bool // the request has done a part of what was asked
+	outage bool // the upstream is down: it may be up again at any time, and bans nobody
 }
 
 // A quota is what is left of one budget.
@@ -93,7 +94,7 @@ func (j *journey) penalties(resp *http.Response, late time.Duration) (all []pena
 			d = RetryAfter(resp) // rather than none
 		}
 		if d > 0 {
-			all = append(all, penalty{charge: c, length: min(d, MaxPenalty) - late, acted: j.acted(r, resp)})
+			all = append(all, penalty{charge: c, length: min(d, MaxPenalty) - late, acted: j.acted(r, resp), outage: resp.StatusCode == http.StatusServiceUnavailable})
 		} else if !c.Shadow {
 			no = min(no, d)
 		}

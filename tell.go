@@ -20,7 +20,9 @@ func (j *journey) tellOf(l lesson) {
 		if p := &l.penalties[i]; p.length > 0 {
 			ctx, cancel := j.toTell(p.length)
 			refused := *p.charge
-			refused.Refused = max(1, j.took())
+			if !p.outage {
+				refused.Refused = max(1, j.took())
+			}
 			p.stored = j.shut(ctx, &refused, p.length)
 			cancel()
 		}
