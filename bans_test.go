@@ -35,8 +35,9 @@ func (u *banner) RoundTrip(r *http.Request) (*http.Response, error) {
 	} else {
 		u.served = append(u.served, now)
 	}
+	takes := u.takes
 	u.mu.Unlock()
-	time.Sleep(u.takes)
+	time.Sleep(takes)
 	if banned {
 		return answer(429, "", "Retry-After", u.says)(r)
 	}
