@@ -60,7 +60,7 @@ func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
 			r.lifts++
 			r.tell(0, math.MaxInt64, true)
 		}
-		if q.rule.kind == throttle.Open {
+		if q.rule.kind == throttle.KindUnlimited {
 			r.forgetProbe()
 		}
 		r.paused, r.last = 0, penalty{}

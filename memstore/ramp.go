@@ -21,15 +21,15 @@ var steps = [...]int64{8, 2}
 // are shorter than the window, that of as much as the window has for so long.
 func (u *rule) ramped(r *row) rule {
 	v, step, window := *u, r.last.step(), u.span
-	if u.kind == throttle.Aligned {
+	if u.kind == throttle.KindFixedWindow {
 		window = micros(u.limit.Per())
 	}
-	if u.kind == throttle.Bucket || step >= window || step == 0 {
+	if u.kind == throttle.KindTokenBucket || step >= window || step == 0 {
 		return v
 	}
 	parts := window / step
 	part := func(n int64) int64 { return (n + parts - 1) / parts }
-	v.kind, v.span, v.n = throttle.Sliding, step, part(u.n)
+	v.kind, v.span, v.n = throttle.KindSlidingWindow, step, part(u.n)
 	v.room = v.n - u.cost - part(u.n-u.cost-u.room)
 	return v
 }
@@ -38,13 +38,13 @@ func (u *rule) ramped(r *row) rule {
 // the penalty ends.
 func (u *rule) rampEnd(r *row) int64 {
 	switch per := u.limit.Per(); {
-	case u.kind == throttle.Bucket:
+	case u.kind == throttle.KindTokenBucket:
 		return r.paused + u.span
-	case u.kind == throttle.Paced || per == 0 || r.last.step() == 0:
+	case u.kind == throttle.KindLeakyBucket || per == 0 || r.last.step() == 0:
 		return r.paused
-	case u.kind == throttle.Aligned && r.last.step() >= micros(per):
+	case u.kind == throttle.KindFixedWindow && r.last.step() >= micros(per):
 		return r.paused - r.paused%micros(per) + int64(len(steps))*micros(per)
-	case u.kind == throttle.Aligned:
+	case u.kind == throttle.KindFixedWindow:
 		return r.paused + int64(len(steps))*r.last.step()
 	default:
 		return r.paused + int64(len(steps))*min(r.last.step(), u.span)
@@ -53,7 +53,7 @@ func (u *rule) rampEnd(r *row) int64 {
 
 // step returns when the step of a slow start is over that begins at t.
 func (u *rule) step(t int64) int64 {
-	if u.kind == throttle.Aligned {
+	if u.kind == throttle.KindFixedWindow {
 		_, end := u.window(t)
 		return end
 	}
@@ -65,7 +65,7 @@ func (u *rule) step(t int64) int64 {
 // one knows nothing of it.
 func (s *search) newRamp() *search {
 	ramp := &search{row: &row{total: maxCount}, rule: s.rule.ramped(s.row)} // in any case more than there is room for
-	if s.rule.kind == throttle.Bucket {
+	if s.rule.kind == throttle.KindTokenBucket {
 		ramp.row.entries = s.bucketRamp()
 	} else {
 		ramp.row.entries = s.windowRamp(&ramp.rule)

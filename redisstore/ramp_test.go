@@ -64,7 +64,7 @@ func TestP11_KeysOutliveABan(t *testing.T) {
 		c.Refused = time.Second
 		require.NoError(t, s.Pause(t.Context(), c, time.Minute))
 		key := s.Key(c.Budget)
-		if limit.Kind() == throttle.InFlight {
+		if limit.Kind() == throttle.KindConcurrency {
 			key = s.FlightKey(c.Budget)
 		}
 		left, err := client.PTTL(t.Context(), key).Result()

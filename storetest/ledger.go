@@ -64,7 +64,7 @@ type question struct {
 // pacing sets what a start must keep clear of, if the charge has a pace and
 // alone makes the request wait, longer than it wants to anyway.
 func (q *question) pacing(now, soonest int64) {
-	if q.charge.Pace == 0 || q.charge.Limit.Kind() != throttle.Sliding || q.allows(soonest) {
+	if q.charge.Pace == 0 || q.charge.Limit.Kind() != throttle.KindSlidingWindow || q.allows(soonest) {
 		return
 	}
 	for _, s := range q.stays {
@@ -104,11 +104,11 @@ func (q question) together(at int64) (sum int) {
 func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question {
 	q := question{charge: c, spread: k.Spread, closed: l.closed[c.Budget.Key]}
 	for _, s := range l.stays[c.Budget.Key] {
-		if over(c, s) > now || c.Limit.Kind() == throttle.Bucket {
+		if over(c, s) > now || c.Limit.Kind() == throttle.KindTokenBucket {
 			q.stays = append(q.stays, s)
 		}
 	}
-	if c.Limit.Kind() == throttle.Bucket {
+	if c.Limit.Kind() == throttle.KindTokenBucket {
 		q.stays = full(c, q.stays)
 	}
 	p := l.penalty(c.Budget.Key)
@@ -142,10 +142,10 @@ func (q question) next(t int64) int64 {
 		return q.gap.end
 	}
 	switch q.charge.Limit.Kind() {
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		_, to := window(q.charge.Limit, t)
 		return min(to, q.ramp.next(q.charge, t))
-	case throttle.Bucket:
+	case throttle.KindTokenBucket:
 		return q.nextBucket(stayOf(q.charge, q.spread, t))
 	}
 	first := q.ramp.next(q.charge, t)
@@ -177,14 +177,14 @@ func (q question) nextBucket(s stay) int64 {
 // a bucket.
 func over(c throttle.Charge, s stay) int64 {
 	switch c.Limit.Kind() {
-	case throttle.Sliding:
+	case throttle.KindSlidingWindow:
 		return s.until + span(c)
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		_, to := window(c.Limit, s.at)
 		return to
-	case throttle.Bucket:
+	case throttle.KindTokenBucket:
 		return s.until + drain(c)
-	case throttle.Open:
+	case throttle.KindUnlimited:
 		return s.until
 	default:
 		return s.until + int64(s.cost)*pace(c)

@@ -115,7 +115,7 @@ var penaltyMutants = []mutant{
 	})},
 	{"a step ends with its window", "P11_SlowStartOfStepsAcross", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
 		r := rampOf(c, stays, p)
-		if _, to := window(throttle.FixedWindow(1, max(tick, c.Limit.Per())), r.begin); r.step > 0 && c.Limit.Kind() == throttle.Aligned {
+		if _, to := window(throttle.FixedWindow(1, max(tick, c.Limit.Per())), r.begin); r.step > 0 && c.Limit.Kind() == throttle.KindFixedWindow {
 			r.end = min(r.end, to)
 		}
 		return r

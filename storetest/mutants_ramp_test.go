@@ -12,9 +12,9 @@ import (
 // Mutants of how budgets begin again after a penalty.
 var rampMutants = []mutant{
 	{"no slow start", "P11_SlowStart", "", ramping(unramped)},
-	{"no slow start of sliding windows", "P11_SlowStartSliding", "", rampingAllBut(throttle.Sliding)},
-	{"no slow start of windows", "P11_SlowStartAligned", "", rampingAllBut(throttle.Aligned)},
-	{"no slow start of buckets", "P11_SlowStartOfABucket", "", rampingAllBut(throttle.Bucket)},
+	{"no slow start of sliding windows", "P11_SlowStartSliding", "", rampingAllBut(throttle.KindSlidingWindow)},
+	{"no slow start of windows", "P11_SlowStartAligned", "", rampingAllBut(throttle.KindFixedWindow)},
+	{"no slow start of buckets", "P11_SlowStartOfABucket", "", rampingAllBut(throttle.KindTokenBucket)},
 	{"the share stays the same", "P11_SlowStart", "", sharing(func(all []int) []int { return []int{all[0], all[0]} })},
 	{"the share grows too early", "P11_SlowStart", "", sharing(func(all []int) []int { return all[1:] })},
 	{"the share grows too late", "P11_SlowStart", "", sharing(func(all []int) []int { return slices.Concat(all[:1], all) })},
@@ -23,7 +23,7 @@ var rampMutants = []mutant{
 		return slices.Concat(all, slices.Repeat(all[1:], 100))
 	})},
 	{"the share is rounded down", "P11_SlowStartWithJitter", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
-		if r := rampOf(c, stays, p); r.end == 0 || c.Limit.Kind() == throttle.Bucket {
+		if r := rampOf(c, stays, p); r.end == 0 || c.Limit.Kind() == throttle.KindTokenBucket {
 			return r
 		}
 		return shared(c, stays, p, func(n int) []int { return []int{max(1, n/8), max(1, n/2)} })
@@ -36,7 +36,7 @@ var rampMutants = []mutant{
 			return rampOf(c, stays, p)
 		})},
 	{"all windows begin slowly", "P11_NoSlowStart", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
-		if k := c.Limit.Kind(); p.end != 0 && (k == throttle.Sliding || k == throttle.Aligned) {
+		if k := c.Limit.Kind(); p.end != 0 && (k == throttle.KindSlidingWindow || k == throttle.KindFixedWindow) {
 			return rampOfWindows(c, stays, p.end, shares)
 		}
 		return rampOf(c, stays, p)
@@ -62,7 +62,7 @@ var rampMutants = []mutant{
 		func(c throttle.Charge, stays []stay, p penalty) ramp {
 			r := rampOf(c, stays, p)
 			for _, s := range stays {
-				if c.Limit.Kind() == throttle.Bucket && s.until < p.end {
+				if c.Limit.Kind() == throttle.KindTokenBucket && s.until < p.end {
 					r.stays = append(r.stays, s)
 				}
 			}
@@ -70,14 +70,14 @@ var rampMutants = []mutant{
 		})},
 	{"a bucket comes back without a token", "P11_SlowStartOfABucket", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
 		r := rampOf(c, stays, p)
-		if c.Limit.Kind() == throttle.Bucket {
+		if c.Limit.Kind() == throttle.KindTokenBucket {
 			r.stays = full(c, append(r.stays, stay{p.end, p.end, 1}))
 		}
 		return r
 	})},
 	{"a bucket never saves up again", "P11_SlowStartOfABucket", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
 		r := rampOf(c, stays, p)
-		if c.Limit.Kind() == throttle.Bucket && r.end != 0 {
+		if c.Limit.Kind() == throttle.KindTokenBucket && r.end != 0 {
 			r.end = math.MaxInt64
 		}
 		return r
@@ -123,7 +123,7 @@ func rampingAllBut(kind throttle.Kind) broken {
 // sharing gives the first windows other shares.
 func sharing(other func(shares []int) []int) broken {
 	return ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
-		if r := rampOf(c, stays, p); r.end == 0 || c.Limit.Kind() == throttle.Bucket {
+		if r := rampOf(c, stays, p); r.end == 0 || c.Limit.Kind() == throttle.KindTokenBucket {
 			return r
 		}
 		return shared(c, stays, p, func(n int) []int { return other(shares(n)) })
@@ -133,7 +133,7 @@ func sharing(other func(shares []int) []int) broken {
 // shared is the slow start of windows with other shares.
 func shared(c throttle.Charge, stays []stay, p penalty, shares func(n int) []int) ramp {
 	window := span(c)
-	if c.Limit.Kind() == throttle.Aligned {
+	if c.Limit.Kind() == throttle.KindFixedWindow {
 		window = micros(c.Limit.Per())
 	}
 	if p.step() < window {

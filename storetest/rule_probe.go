@@ -28,7 +28,7 @@ func probeOf(length, refused int64) int64 {
 // begins in it.
 func gapOf(c throttle.Charge, stays []stay, p penalty) gap {
 	g := gap{p.end, p.end + p.probe}
-	if p.end == 0 || c.Limit.Kind() == throttle.Paced || inFlight(c) || !slices.ContainsFunc(stays, g.holds) {
+	if p.end == 0 || c.Limit.Kind() == throttle.KindLeakyBucket || inFlight(c) || !slices.ContainsFunc(stays, g.holds) {
 		return gap{}
 	}
 	return g

@@ -28,13 +28,13 @@ func rampOf(c throttle.Charge, stays []stay, p penalty) ramp {
 	switch per := c.Limit.Per(); {
 	case p.end == 0:
 		return ramp{}
-	case c.Limit.Kind() == throttle.Bucket:
+	case c.Limit.Kind() == throttle.KindTokenBucket:
 		return rampOfBucket(c, stays, p.end)
-	case c.Limit.Kind() == throttle.Sliding && p.step() < span(c):
+	case c.Limit.Kind() == throttle.KindSlidingWindow && p.step() < span(c):
 		return rampOfSteps(c, since(stays, p.end-span(c)), p, span(c), shares)
-	case c.Limit.Kind() == throttle.Aligned && per > 0 && p.step() < micros(per):
+	case c.Limit.Kind() == throttle.KindFixedWindow && per > 0 && p.step() < micros(per):
 		return rampOfSteps(c, since(stays, p.end-micros(per)), p, micros(per), shares)
-	case c.Limit.Kind() == throttle.Sliding, c.Limit.Kind() == throttle.Aligned && per > 0:
+	case c.Limit.Kind() == throttle.KindSlidingWindow, c.Limit.Kind() == throttle.KindFixedWindow && per > 0:
 		return rampOfWindows(c, stays, p.end, shares)
 	default:
 		return ramp{}
