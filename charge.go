@@ -10,8 +10,8 @@ import (
 // time that one unit of a LeakyBucket charge occupies, in whole microseconds.
 // It is 0 for a FixedWindow charge, whose windows come from [Limit.Window] and
 // whose starts keep out of the last Jitter of each, and for a Concurrency one. For an
-// Unlimited charge it is for how long one start goes first after a penalty: nothing else
-// counts there.
+// Unlimited charge it is for how long one start goes first after a penalty, at the least:
+// nothing else counts there.
 //
 // A sliding span is per and Jitter and a microsecond: two starts a span apart
 // are never in one closed interval of length per, nor are their arrivals if
@@ -70,7 +70,7 @@ const (
 	maxSpread   = 250 * time.Millisecond
 )
 
-// probeTime is for how long one start goes first after a penalty: see docs/bans.md.
+// probeTime is for how long one start goes first after a penalty, at the least: see docs/bans.md.
 const probeTime = 250 * time.Millisecond
 
 // pace is the Pace of a policy's charges. Without it all waiters of a window would

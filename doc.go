@@ -152,9 +152,11 @@
 // end, and neither do requests that were given a start before and sleep until then.
 // They book again, or are refused if that cannot fit. Of several penalties the
 // latest end counts, and none lasts longer than [MaxPenalty]. After the end one
-// request goes first, a quarter of a second before the others, and a window of up
-// to 20 seconds comes back slowly: with an eighth of its limit at first, then
-// half. [Limiter.Pause] and [Limiter.Resume] do the same by hand.
+// request goes first, for about as long as its answer will take, and a window
+// comes back slowly, in no more time than the penalty lasted: with an eighth of its
+// limit at first, then half. A refusal that comes right after the end closes the
+// budget for twice as long as the last one, for an hour at most.
+// [Limiter.Pause] and [Limiter.Resume] do the same by hand.
 //
 // An upstream may also say what is left of a quota that others use too:
 // [Policy.Quota] lowers what the fleet believes to have, and never raises it.

@@ -15,7 +15,7 @@ const (
 	GaveUp                              // the caller's context ended while the request was held
 	Stale                               // a grant was too old when it could be used and is taken anew
 	Late                                // the request was sent later than Jitter allows
-	Penalized                           // an answer closed the budget
+	Penalized                           // an answer closed the budget; for longer than it says, if the ban was met again: see Status
 	Shadowed                            // a shadow policy would have held the request
 	StoreFailed                         // the store could not be asked yet, or not be told something: Err says why
 	FunctionFailed                      // a function of the program's own panicked or made no sense, and the request went on: Err says which

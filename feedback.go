@@ -23,6 +23,7 @@ type penalty struct {
 	length time.Duration
 	stored bool
 	acted  bool // the upstream has done a part of what was asked
+	outage bool // the upstream is down: it may be up again at any time, and bans nobody
 }
 
 // A quota is what is left of one budget.
@@ -68,7 +69,10 @@ func (r *roundTrip) readPenalties(resp *http.Response, late time.Duration) (all 
 			d = RetryAfter(resp) // rather than none
 		}
 		if d > 0 {
-			all = append(all, penalty{charge: c, length: min(d, MaxPenalty) - late, acted: r.hasActed(p, resp)})
+			all = append(all, penalty{
+				charge: c, length: min(d, MaxPenalty) - late, acted: r.hasActed(p, resp),
+				outage: resp.StatusCode == http.StatusServiceUnavailable,
+			})
 		} else if !c.Shadow {
 			no = min(no, d)
 		}

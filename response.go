@@ -48,7 +48,11 @@ func (r *roundTrip) reportFeedback(l feedback) {
 	for i := range l.penalties {
 		if p := &l.penalties[i]; p.length > 0 {
 			ctx, cancel := r.reportContext(p.length)
-			p.stored = r.pauseBudget(ctx, p.charge, p.length)
+			refused := *p.charge
+			if !p.outage {
+				refused.Refused = max(1, r.elapsed())
+			}
+			p.stored = r.pauseBudget(ctx, &refused, p.length)
 			cancel()
 		}
 	}

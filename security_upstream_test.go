@@ -149,14 +149,15 @@ func TestP11_NobodyElseIsClosed(t *testing.T) {
 }
 
 // TestP11_ABanThatIsRenewed: an upstream that bans every request anew is asked
-// once for each ban and not more; throttle cannot tell that from a real one.
+// once for each ban, and after twice as long each time; throttle cannot tell that from
+// a real one.
 func TestP11_ABanThatIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := newStarts()
 		up.then = answer(429, "", "Retry-After", "60")
 		tr := newTransport(t, up, throttle.Policy{Name: "one", Limit: throttle.PerSecond(9), Jitter: -1})
 		line(t, tr, 5, home)
-		require.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute, 3 * time.Minute, 4 * time.Minute}, up.seen())
+		require.Equal(t, []time.Duration{0, time.Minute, 3 * time.Minute, 7 * time.Minute, 15 * time.Minute}, up.seen())
 	})
 }
 

@@ -53,11 +53,13 @@ type Store interface {
 	// Pause closes a budget for d, counted from now by the store's clock:
 	// no booking made from now on starts earlier, and every Watch says so of
 	// the starts booked before. Of several pauses the latest end counts. When
-	// it is over one start goes first and the budget fills up slowly: see
-	// docs/bans.md.
+	// it is over one start goes first and the budget fills up slowly. A refusal,
+	// see Charge.Refused, that comes right after the end of the last one closes the
+	// budget for longer than d: see docs/bans.md.
 	Pause(ctx context.Context, c Charge, d time.Duration) error
 
-	// Resume ends all pauses of a budget, and the slow start after them.
+	// Resume ends all pauses of a budget, and the slow start after them, and forgets
+	// how long they were.
 	Resume(ctx context.Context, c Charge) error
 
 	// Reconcile lowers what is left of a budget to what its upstream says. It
@@ -124,6 +126,10 @@ type Charge struct {
 	// each keeps the next one away for Pace times its cost (the costs of
 	// starts at one moment summed). So a queue does not leave in bursts.
 	Pace time.Duration
+
+	// Refused is for Pause: how long ago the request was sent that was refused. 0: the
+	// pause is no refusal.
+	Refused time.Duration
 
 	// Over is set by Book for a Shadow charge: how much later the start
 	// would have been if the charge counted; 0 if not at all.
@@ -233,4 +239,8 @@ type Status struct {
 	Waiting int           // starts booked for later
 	Wait    time.Duration // how long a request of cost 1 would wait if it came now
 	Paused  time.Duration // how long a penalty still closes the budget; 0: open
+
+	// Repeated is how many times in a row the last penalty was met again right after
+	// its end, so that it lasts longer each time.
+	Repeated int
 }

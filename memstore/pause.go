@@ -16,8 +16,8 @@ func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) err
 	waiting := s.change(only(c), func(_ int, q *search) {
 		r := q.row
 		q.wake(s.clock.now())
-		if end = r.seen + micros(d); d > 0 && end > r.paused {
-			r.paused = end
+		if end = r.seen + micros(d); d > 0 && r.shut(micros(d), micros(c.Refused)) {
+			end = r.paused
 			r.tell(0, end, false)
 		}
 	})
@@ -63,7 +63,7 @@ func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
 		if q.rule.kind == throttle.KindUnlimited {
 			r.forgetProbe()
 		}
-		r.paused = 0
+		r.paused, r.last = 0, penalty{}
 	})
 	return nil
 }

@@ -1,13 +1,9 @@
 package memstore
 
-// probeTime is for how long one start is alone after a penalty: its answer may
-// say that there is another.
-const probeTime = 250_000
-
 // behindProbe returns the first moment not before t that the first start after
 // a penalty leaves to the others: t, if there is no such start yet.
 func (r *row) behindProbe(t int64) int64 {
-	end := r.paused + probeTime
+	end := r.paused + r.last.probe
 	if t >= end {
 		return t
 	}
@@ -20,5 +16,5 @@ func (r *row) behindProbe(t int64) int64 {
 // isOver reports whether no start to come can share an interval with an entry,
 // and none has to stay behind it.
 func (r *row) isOver(e *entry, now int64) bool {
-	return e.last+r.span <= now && (e.last < r.paused || now >= r.paused+probeTime)
+	return e.last+r.span <= now && (e.last < r.paused || now >= r.paused+r.last.probe)
 }

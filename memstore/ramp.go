@@ -7,25 +7,47 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// longestRamped is the longest window that begins slowly after a penalty.
-const longestRamped = 20 * time.Second
+// longestStep is the longest step of a slow start.
+const longestStep = int64(20 * time.Second / time.Microsecond)
 
-// steps are the parts of a limit that the first windows have: an eighth, a
+// steps are the parts of a limit that the steps of a slow start have: an eighth, a
 // half, and at least 1.
 var steps = [...]int64{8, 2}
 
-// rampEnd returns when the slow start is over that begins when a penalty ends. If
-// there is none, it is over then.
-func (u *rule) rampEnd(begin int64) int64 {
+// A slow start begins when a penalty ends. Its steps are as long as the window, if the
+// penalty was at least twice as long, and the window is not very long: see docs/bans.md.
+
+// ramped returns the rule that a slow start of the row keeps: its own, or, for steps that
+// are shorter than the window, that of as much as the window has for so long.
+func (u *rule) ramped(r *row) rule {
+	v, step, window := *u, r.last.step(), u.span
+	if u.kind == throttle.KindFixedWindow {
+		window = micros(u.limit.Per())
+	}
+	if u.kind == throttle.KindTokenBucket || step >= window || step == 0 {
+		return v
+	}
+	parts := window / step
+	part := func(n int64) int64 { return (n + parts - 1) / parts }
+	v.kind, v.span, v.n = throttle.KindSlidingWindow, step, part(u.n)
+	v.room = v.n - u.cost - part(u.n-u.cost-u.room)
+	return v
+}
+
+// rampEnd returns when the slow start of a row is over. If there is none, it is over when
+// the penalty ends.
+func (u *rule) rampEnd(r *row) int64 {
 	switch per := u.limit.Per(); {
 	case u.kind == throttle.KindTokenBucket:
-		return begin + u.span
-	case u.kind == throttle.KindLeakyBucket || per == 0 || per > longestRamped:
-		return begin
+		return r.paused + u.span
+	case u.kind == throttle.KindLeakyBucket || per == 0 || r.last.step() == 0:
+		return r.paused
+	case u.kind == throttle.KindFixedWindow && r.last.step() >= micros(per):
+		return r.paused - r.paused%micros(per) + int64(len(steps))*micros(per)
 	case u.kind == throttle.KindFixedWindow:
-		return begin - begin%micros(per) + int64(len(steps))*micros(per)
+		return r.paused + int64(len(steps))*r.last.step()
 	default:
-		return begin + int64(len(steps))*u.span
+		return r.paused + int64(len(steps))*min(r.last.step(), u.span)
 	}
 }
 
@@ -42,20 +64,20 @@ func (u *rule) step(t int64) int64 {
 // slow start keeps from being booked. That row lasts for one search, and the true
 // one knows nothing of it.
 func (s *search) newRamp() *search {
-	r := &row{total: maxCount} // in any case more than there is room for
+	ramp := &search{row: &row{total: maxCount}, rule: s.rule.ramped(s.row)} // in any case more than there is room for
 	if s.rule.kind == throttle.KindTokenBucket {
-		r.entries = s.bucketRamp()
+		ramp.row.entries = s.bucketRamp()
 	} else {
-		r.entries = s.windowRamp()
+		ramp.row.entries = s.windowRamp(&ramp.rule)
 	}
-	return &search{row: r, rule: s.rule}
+	return ramp
 }
 
-// windowRamp takes all but its share of each of the first windows. What it takes
+// windowRamp takes all but its share of each of the first steps. What it takes
 // is never joined with starts around it: it would reach as far as they do, and
 // close what lies between it and the next step.
-func (s *search) windowRamp() []entry {
-	u, begin := &s.rule, s.row.paused
+func (s *search) windowRamp(u *rule) []entry {
+	begin := s.row.paused
 	entries := slices.Clone(s.row.entries)
 	for _, part := range steps {
 		i := (&row{entries: entries}).after(begin)

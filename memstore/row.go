@@ -50,6 +50,7 @@ type row struct {
 	most   int64 // no span holds more than this
 	until  int64 // span and most are needed until then, even if a caller's limit is smaller
 	paused int64 // closed until then; kept for the slow start after it
+	last   penalty
 	frozen int64 // places up to then stay taken when they are cancelled
 
 	level  int64 // Bucket: what was spent of it at lost, in units; see bucket.go
@@ -71,7 +72,7 @@ func (r *row) expiry(now int64) int64 {
 	}
 	end := r.seen
 	if r.paused > 0 {
-		end = max(end, r.paused+max(probeTime, int64(len(steps))*r.span))
+		end = max(end, r.paused+max(r.last.probe, r.last.step(), int64(len(steps))*r.span))
 	}
 	if k := len(r.entries); k > 0 {
 		end = max(end, r.entries[k-1].last+r.span)

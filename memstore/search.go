@@ -53,7 +53,7 @@ func (s *search) room(t int64) int64 {
 		return s.booked(t)
 	}
 	t = s.booked(s.row.behindProbe(t))
-	for end := s.rule.rampEnd(s.row.paused); t < end; {
+	for end := s.rule.rampEnd(s.row); t < end; {
 		if s.ramp == nil {
 			s.ramp = s.newRamp()
 		}

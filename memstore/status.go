@@ -35,6 +35,7 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 	}
 	st.Wait = time.Duration(r.wait(&q)-now) * time.Microsecond
 	st.Paused = time.Duration(max(0, r.paused-now)) * time.Microsecond
+	st.Repeated = r.repeated(now)
 	return st, nil
 }
 

@@ -25,12 +25,12 @@ func (s *search) wake(now int64) {
 
 // isOpen reports whether an unlimited budget holds nothing: no penalty closes it, and
 // the time of the probe after the last one is over. See docs/unlimited.md.
-func (r *row) isOpen(now int64) bool { return r.paused == 0 || r.paused+probeTime <= now }
+func (r *row) isOpen(now int64) bool { return r.paused == 0 || r.paused+r.last.probe <= now }
 
 // bookProbe counts a start of an unlimited budget, if it goes first after a penalty.
 // All others are in no row.
 func (r *row) bookProbe(t int64, u *rule) {
-	if t < r.paused+probeTime && t+u.length() >= r.paused {
+	if t < r.paused+r.last.probe && t+u.length() >= r.paused {
 		r.add(t, t+u.length(), 1)
 		r.bound(t)
 	}

@@ -161,6 +161,9 @@ func (d *pair) take() (pairGrant, bool) {
 
 func (d *pair) pause() {
 	c, long := d.budgets[d.rng.IntN(len(d.budgets))], d.duration()
+	if d.rng.IntN(2) == 0 {
+		c.Refused = time.Microsecond + d.duration()
+	}
 	require.NoError(d, d.mem.Pause(d.Context(), c, long))
 	require.NoError(d, d.red.Pause(d.Context(), c, long))
 }

@@ -10,7 +10,8 @@ import (
 // leaves alone, as long as nobody has closed them. One that is shut stands in the call as
 // a row like any other. See docs/unlimited.md and lua/gates.lua.
 
-// probeTime is for how long a budget stays shut after a penalty, as in lua/row.lua.
+// probeTime is for how long a budget stays shut after a penalty at the least, as in lua/penalty.lua.
+// One that is shut for longer says so itself.
 const probeTime = 250 * time.Millisecond
 
 // isFree reports whether the charge is for an unlimited budget.

@@ -40,11 +40,14 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 	asked := time.Now()
 	v, err := s.retry(ctx, nil, func() (numbers, error) {
 		return s.call(p, func(e edges) ([]string, numbers) {
-			left := d
+			left, refused, passed := d, c.Refused, time.Since(asked) // Redis may have been away
 			if d > 0 {
-				left = max(0, d-time.Since(asked)) // Redis may have been away
+				left = max(0, d-passed)
 			}
-			return []string{key}, e.appendRule(numbers(nil).add(micros(left), e.due(s)), 1, &c)
+			if refused > 0 {
+				refused = min(refused, throttle.Farthest) + passed
+			}
+			return []string{key}, e.appendRule(numbers(nil).add(micros(left), e.due(s), micros(max(0, refused))), 1, &c)
 		}, s.pauseChannel(c.Budget.Group))
 	})
 	if err != nil {

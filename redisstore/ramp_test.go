@@ -54,6 +54,25 @@ func TestP11_SlowStartOfACrowd(t *testing.T) {
 	}
 }
 
+// TestP11_KeysOutliveABan: a ban that is met again is known for as long as that makes it
+// longer, however short the window.
+func TestP11_KeysOutliveABan(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	s := redisstore.New(client, nil)
+	for _, limit := range []throttle.Limit{throttle.PerSecond(40), throttle.LeakyBucket(40, time.Second), throttle.Concurrency(2), throttle.Unlimited()} {
+		c := charge(limit.String(), limit)
+		c.Refused = time.Second
+		require.NoError(t, s.Pause(t.Context(), c, time.Minute))
+		key := s.Key(c.Budget)
+		if limit.Kind() == throttle.KindConcurrency {
+			key = s.FlightKey(c.Budget)
+		}
+		left, err := client.PTTL(t.Context(), key).Result()
+		require.NoError(t, err)
+		require.Greater(t, left, time.Minute+15*time.Second) // some seconds of which are the machine's
+	}
+}
+
 // TestP11_KeysOutliveASlowStart looks at when the key of a budget expires, right
 // after the penalty and after a booking.
 func TestP11_KeysOutliveASlowStart(t *testing.T) {

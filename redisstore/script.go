@@ -13,6 +13,8 @@ import (
 var (
 	//go:embed lua/row.lua
 	rowLua string
+	//go:embed lua/penalty.lua
+	penaltyLua string
 	//go:embed lua/entries.lua
 	entriesLua string
 	//go:embed lua/rule.lua
@@ -88,7 +90,7 @@ func bookParts() string {
 type script struct{ source, hash string }
 
 func newScript(before, main string) script {
-	source := before + rowLua + entriesLua + ruleLua + bucketLua + ageLua + rampLua + searchLua + turnLua + queueLua + main
+	source := before + penaltyLua + rowLua + entriesLua + ruleLua + bucketLua + ageLua + rampLua + searchLua + turnLua + queueLua + main
 	return script{source, sha(source)}
 }
 

@@ -82,7 +82,7 @@ func contract() []check {
 	for _, topic := range [][]check{
 		slidingChecks, largeChecks, alignedChecks, calendarChecks, pacedChecks, bucketChecks,
 		reserveChecks, bookingChecks, spreadChecks, shadowChecks, statusChecks, queueChecks, togetherChecks, cancelChecks,
-		insteadChecks, settleChecks, pauseChecks, probeChecks, unlimitedChecks, rampChecks, rampMoreChecks, watchChecks, resumeChecks, reconcileChecks, reconcileMoreChecks, changeChecks, crowdChecks,
+		insteadChecks, settleChecks, pauseChecks, probeChecks, unlimitedChecks, rampChecks, rampMoreChecks, rampShortChecks, penaltyChecks, watchChecks, resumeChecks, reconcileChecks, reconcileMoreChecks, changeChecks, crowdChecks,
 		inFlightChecks, lineChecks, mixedChecks, lineStartChecks(), randomLineChecks(), randomChecks(),
 	} {
 		all = append(all, topic...)

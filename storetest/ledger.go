@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -14,15 +13,19 @@ import (
 type ledger struct {
 	stays  map[[16]byte][]stay
 	closed map[[16]byte]int64 // until when a penalty lasts, or lasted
+	bans   map[[16]byte]penalty
 
 	counted map[[16]byte]bool // some start was under a limit with a number
 
-	ramp func(c throttle.Charge, stays []stay, closed int64) ramp
-	gap  func(c throttle.Charge, stays []stay, closed int64) gap
+	ramp func(c throttle.Charge, stays []stay, p penalty) ramp
+	gap  func(c throttle.Charge, stays []stay, p penalty) gap
 }
 
 func newLedger() *ledger {
-	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), counted: make(map[[16]byte]bool), ramp: rampOf, gap: gapOf}
+	return &ledger{
+		stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), bans: make(map[[16]byte]penalty),
+		counted: make(map[[16]byte]bool), ramp: rampOf, gap: gapOf,
+	}
 }
 
 // earliest returns the first start that every charge of a booking, made now, has
@@ -108,8 +111,12 @@ func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question 
 	if c.Limit.Kind() == throttle.KindTokenBucket {
 		q.stays = full(c, q.stays)
 	}
-	q.gap = l.gap(c, l.stays[c.Budget.Key], q.closed)
-	q.ramp = l.ramp(c, q.stays, q.closed)
+	p := l.penalty(c.Budget.Key)
+	q.gap = l.gap(c, l.stays[c.Budget.Key], p)
+	q.ramp = l.ramp(c, q.stays, p)
+	if q.ramp.step > 0 { // which do not end with a window
+		q.ramp = l.ramp(c, l.stays[c.Budget.Key], p)
+	}
 	q.pacing(now, soonest(k, now))
 	return q
 }
@@ -137,18 +144,18 @@ func (q question) next(t int64) int64 {
 	switch q.charge.Limit.Kind() {
 	case throttle.KindFixedWindow:
 		_, to := window(q.charge.Limit, t)
-		return to
+		return min(to, q.ramp.next(q.charge, t))
 	case throttle.KindTokenBucket:
 		return q.nextBucket(stayOf(q.charge, q.spread, t))
 	}
-	first := int64(math.MaxInt64)
+	first := q.ramp.next(q.charge, t)
 	for _, s := range q.clear {
 		unit := micros(q.charge.Pace)
 		if end := max(s.until+unit, s.at+int64(q.together(s.at))*unit); end > t {
 			first = min(first, end)
 		}
 	}
-	for _, s := range slices.Concat(q.stays, q.ramp.stays) {
+	for _, s := range q.stays {
 		if end := over(q.charge, s); end > t {
 			first = min(first, end)
 		}
@@ -199,7 +206,9 @@ func (l *ledger) add(k throttle.Booking, t int64) {
 func (l *ledger) remove(k throttle.Booking, t, now int64) {
 	for _, c := range k.Charges {
 		key, s := c.Budget.Key, stayOf(c, k.Spread, t)
-		if i := slices.Index(l.stays[key], s); i >= 0 && max(over(c, s), l.gap(c, []stay{s}, l.closed[key]).end) > now {
+		p := l.penalty(key)
+		counts := max(over(c, s), l.gap(c, []stay{s}, p).end, l.ramp(c, nil, p).over(s)) > now
+		if i := slices.Index(l.stays[key], s); i >= 0 && counts {
 			l.stays[key] = slices.Delete(l.stays[key], i, i+1)
 		}
 	}
@@ -217,14 +226,6 @@ func (l *ledger) settle(k throttle.Booking, t, now int64, costs []int) {
 		default:
 			stays[j].cost = costs[i]
 		}
-	}
-}
-
-// pause closes a budget for a while, if it is not closed for longer. No time is
-// no penalty, after which nothing begins slowly.
-func (l *ledger) pause(c throttle.Charge, now int64, d time.Duration) {
-	if d > 0 {
-		l.closed[c.Budget.Key] = max(l.closed[c.Budget.Key], now+micros(d))
 	}
 }
 

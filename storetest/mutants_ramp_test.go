@@ -22,25 +22,24 @@ var rampMutants = []mutant{
 	{"slow for ever", "P11_SlowStartIsOver", "", sharing(func(all []int) []int {
 		return slices.Concat(all, slices.Repeat(all[1:], 100))
 	})},
-	{"the share is rounded down", "P11_SlowStartWithJitter", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
-		if r := rampOf(c, stays, closed); r.end == 0 || c.Limit.Kind() == throttle.KindTokenBucket {
+	{"the share is rounded down", "P11_SlowStartWithJitter", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
+		if r := rampOf(c, stays, p); r.end == 0 || c.Limit.Kind() == throttle.KindTokenBucket {
 			return r
 		}
-		n := c.Limit.N()
-		return rampOfWindows(c, stays, closed, []int{max(1, n/8), max(1, n/2)})
+		return shared(c, stays, p, func(n int) []int { return []int{max(1, n/8), max(1, n/2)} })
 	})},
-	{"the longest window begins at once", "P11_SlowStartOfTheLongestWindow", "no window is that long there", ramping(
-		func(c throttle.Charge, stays []stay, closed int64) ramp {
-			if c.Limit.Per() >= longestRamped {
+	{"the longest window begins at once", "P11_SlowStartOfTheLongestStep", "no window is that long there", ramping(
+		func(c throttle.Charge, stays []stay, p penalty) ramp {
+			if c.Limit.Per() >= longestStep {
 				return ramp{}
 			}
-			return rampOf(c, stays, closed)
+			return rampOf(c, stays, p)
 		})},
-	{"all windows begin slowly", "P11_NoSlowStart", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
-		if k := c.Limit.Kind(); closed != 0 && (k == throttle.KindSlidingWindow || k == throttle.KindFixedWindow) {
-			return rampOfWindows(c, stays, closed, shares(c.Limit.N()))
+	{"all windows begin slowly", "P11_NoSlowStart", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
+		if k := c.Limit.Kind(); p.end != 0 && (k == throttle.KindSlidingWindow || k == throttle.KindFixedWindow) {
+			return rampOfWindows(c, stays, p.end, shares)
 		}
-		return rampOf(c, stays, closed)
+		return rampOf(c, stays, p)
 	})},
 	{"no penalty, but a slow start", "P11_NoPenalty", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
 		o.ledger.closed[c.Budget.Key] = max(o.ledger.closed[c.Budget.Key], o.clock())
@@ -60,31 +59,31 @@ var rampMutants = []mutant{
 	{"a slow start is booked", "P11_SlowStartKeepsThePace", "", rampingByBooking()},
 	{"a slow start is seen as booked", "P11_StatusOfASlowStart", "", rampingByBooking()},
 	{"what was spent before makes a bucket emptier", "P11_SlowStartOfAnEmpty", "few buckets are empty when a penalty ends there", ramping(
-		func(c throttle.Charge, stays []stay, closed int64) ramp {
-			r := rampOf(c, stays, closed)
+		func(c throttle.Charge, stays []stay, p penalty) ramp {
+			r := rampOf(c, stays, p)
 			for _, s := range stays {
-				if c.Limit.Kind() == throttle.KindTokenBucket && s.until < closed {
+				if c.Limit.Kind() == throttle.KindTokenBucket && s.until < p.end {
 					r.stays = append(r.stays, s)
 				}
 			}
 			return r
 		})},
-	{"a bucket comes back without a token", "P11_SlowStartOfABucket", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
-		r := rampOf(c, stays, closed)
+	{"a bucket comes back without a token", "P11_SlowStartOfABucket", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
+		r := rampOf(c, stays, p)
 		if c.Limit.Kind() == throttle.KindTokenBucket {
-			r.stays = full(c, append(r.stays, stay{closed, closed, 1}))
+			r.stays = full(c, append(r.stays, stay{p.end, p.end, 1}))
 		}
 		return r
 	})},
-	{"a bucket never saves up again", "P11_SlowStartOfABucket", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
-		r := rampOf(c, stays, closed)
+	{"a bucket never saves up again", "P11_SlowStartOfABucket", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
+		r := rampOf(c, stays, p)
 		if c.Limit.Kind() == throttle.KindTokenBucket && r.end != 0 {
 			r.end = math.MaxInt64
 		}
 		return r
 	})},
-	{"what is booked has a share of its own", "P11_SlowStartBeside", "", ramping(func(c throttle.Charge, _ []stay, closed int64) ramp {
-		return rampOf(c, nil, closed)
+	{"what is booked has a share of its own", "P11_SlowStartBeside", "", ramping(func(c throttle.Charge, _ []stay, p penalty) ramp {
+		return rampOf(c, nil, p)
 	})},
 	{"shadows do not begin slowly", "P11_SlowStartOfAShadow", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
 		if slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return c.Shadow }) {
@@ -101,10 +100,10 @@ var rampMutants = []mutant{
 }
 
 // unramped is no slow start.
-func unramped(throttle.Charge, []stay, int64) ramp { return ramp{} }
+func unramped(throttle.Charge, []stay, penalty) ramp { return ramp{} }
 
 // ramping begins in another way.
-func ramping(other func(c throttle.Charge, stays []stay, closed int64) ramp) broken {
+func ramping(other func(c throttle.Charge, stays []stay, p penalty) ramp) broken {
 	return broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
 		o.ledger.ramp = other
 		o.ledger.pause(c, o.clock(), d)
@@ -113,22 +112,34 @@ func ramping(other func(c throttle.Charge, stays []stay, closed int64) ramp) bro
 
 // rampingAllBut begins slowly where the limit is of another kind.
 func rampingAllBut(kind throttle.Kind) broken {
-	return ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
+	return ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
 		if c.Limit.Kind() == kind {
 			return ramp{}
 		}
-		return rampOf(c, stays, closed)
+		return rampOf(c, stays, p)
 	})
 }
 
 // sharing gives the first windows other shares.
 func sharing(other func(shares []int) []int) broken {
-	return ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
-		if r := rampOf(c, stays, closed); r.end == 0 || c.Limit.Kind() == throttle.KindTokenBucket {
+	return ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {
+		if r := rampOf(c, stays, p); r.end == 0 || c.Limit.Kind() == throttle.KindTokenBucket {
 			return r
 		}
-		return rampOfWindows(c, stays, closed, other(shares(c.Limit.N())))
+		return shared(c, stays, p, func(n int) []int { return other(shares(n)) })
 	})
+}
+
+// shared is the slow start of windows with other shares.
+func shared(c throttle.Charge, stays []stay, p penalty, shares func(n int) []int) ramp {
+	window := span(c)
+	if c.Limit.Kind() == throttle.KindFixedWindow {
+		window = micros(c.Limit.Per())
+	}
+	if p.step() < window {
+		return rampOfSteps(c, since(stays, p.end-window), p, window, shares)
+	}
+	return rampOfWindows(c, stays, p.end, shares)
 }
 
 // rampingByBooking books what makes a start slow, once and for all.
@@ -137,17 +148,17 @@ func rampingByBooking() broken {
 		o.ledger.ramp = unramped
 		o.ledger.pause(c, o.clock(), d)
 		key := c.Budget.Key
-		o.ledger.stays[key] = append(o.ledger.stays[key], rampOf(c, nil, o.ledger.closed[key]).stays...)
+		o.ledger.stays[key] = append(o.ledger.stays[key], rampOf(c, nil, o.ledger.penalty(key)).stays...)
 	}}
 }
 
 // begin makes the slow start of a budget begin at another time.
 func (l *ledger) begin(c throttle.Charge, at int64) {
 	before := l.ramp
-	l.ramp = func(other throttle.Charge, stays []stay, closed int64) ramp {
+	l.ramp = func(other throttle.Charge, stays []stay, p penalty) ramp {
 		if other.Budget.Key == c.Budget.Key {
-			closed = at
+			p.end = at
 		}
-		return before(other, stays, closed)
+		return before(other, stays, p)
 	}
 }

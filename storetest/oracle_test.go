@@ -18,6 +18,7 @@ type oracle struct {
 	lines  *lines
 	queued map[int64]*wait // those in line, by their marks
 	clock  func() int64
+	before map[[16]byte]penalty // for mutants: what a Resume should forget
 	watches
 }
 
@@ -31,7 +32,8 @@ func newOracle() *oracle {
 	return &oracle{
 		ledger: newLedger(), booked: make(map[int64]entry),
 		lines: newLines(), queued: make(map[int64]*wait),
-		clock: func() int64 { return time.Now().UnixMicro() },
+		clock:  func() int64 { return time.Now().UnixMicro() },
+		before: make(map[[16]byte]penalty),
 	}
 }
 

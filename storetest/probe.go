@@ -6,13 +6,16 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
+// daily is a limit that has a probe and no slow start.
+var daily = throttle.CalendarWindow(40, throttle.Day, nil)
+
 // probeChecks are about the first start after a penalty: for a quarter of a second
 // nobody follows it, because its answer may be another penalty.
 var probeChecks = []check{
 	{"P11_ProbeGoesFirst", func(b *bench) {
 		for _, l := range []throttle.Limit{
-			throttle.PerSecond(40), throttle.SlidingWindow(10_000, 20*sec), throttle.PerHour(40),
-			throttle.FixedWindow(40, sec), throttle.FixedWindow(10_000, time.Hour),
+			throttle.PerSecond(40), throttle.SlidingWindow(10_000, 20*sec), throttle.PerHour(100_000),
+			throttle.FixedWindow(40, sec), throttle.FixedWindow(100_000, time.Hour),
 			throttle.CalendarWindow(40, throttle.Day, nil), throttle.CalendarWindow(40, throttle.Month, nil),
 			throttle.TokenBucket(40, sec, 40), throttle.TokenBucket(10_000, sec, 10_000),
 		} {
@@ -32,7 +35,7 @@ var probeChecks = []check{
 
 	// Those who come later are alone for the rest of the time.
 	{"P11_ProbeComesLater", func(b *bench) {
-		late, never := charge("late", throttle.PerSecond(40)), charge("never", throttle.PerHour(40))
+		late, never := charge("late", throttle.PerSecond(40)), charge("never", daily)
 		b.pause(late, 10*sec)
 		b.pause(never, 10*sec)
 		b.at(10100 * ms)
@@ -43,14 +46,14 @@ var probeChecks = []check{
 	}},
 
 	{"P11_ProbeOfAnyCost", func(b *bench) {
-		hour, forty := charge("hour", throttle.PerHour(40)), charge("forty", throttle.PerSecond(40))
+		hour, forty := charge("day", daily), charge("forty", throttle.PerSecond(40))
 		b.pause(hour, sec)
 		b.start(sec, costing(hour, 30))
 		b.start(1250*ms, leaving(hour, 9)) // a reserve neither helps nor hurts
-		b.pause(forty, sec)
-		b.start(2*sec+tick, costing(forty, 6)) // that will not be the first
-		b.start(sec, costing(forty, 4))
-		b.start(1250*ms, forty)
+		b.pause(forty, 3*sec)
+		b.start(4*sec+tick, costing(forty, 6)) // that will not be the first
+		b.start(3*sec, costing(forty, 4))
+		b.start(3250*ms, forty)
 	}},
 
 	// A probe counts for as long as it is alone, however short the window.
@@ -78,7 +81,7 @@ var probeChecks = []check{
 	}},
 
 	{"P11_ProbeGivenBack", func(b *bench) {
-		hour := charge("hour", throttle.PerHour(40))
+		hour := charge("day", daily)
 		b.pause(hour, 10*sec)
 		k, g := b.granted(10*sec, hour)
 		b.starts(2, 10250*ms, hour)
@@ -96,7 +99,7 @@ var probeChecks = []check{
 		for at, next := range map[time.Duration]time.Duration{
 			10*sec - tick: 10 * sec, 10 * sec: 10250 * ms, 10250*ms - tick: 10250 * ms, 10250 * ms: 10 * sec,
 		} {
-			c := charge(at.String(), throttle.PerHour(40))
+			c := charge(at.String(), daily)
 			b.later(at, c)
 			b.pause(c, 10*sec)
 			b.start(next, c)
@@ -105,7 +108,7 @@ var probeChecks = []check{
 	}},
 
 	{"P11_ProbeWithASpread", func(b *bench) {
-		before, after := charge("before", throttle.PerHour(40)), charge("after", throttle.PerHour(40))
+		before, after := charge("before", daily), charge("after", daily)
 		b.spread(300*ms, 0, before)
 		b.pause(before, 300*ms) // it may be used at that moment
 		b.start(550*ms, before)
@@ -116,7 +119,7 @@ var probeChecks = []check{
 	}},
 
 	{"P11_ProbeAfterTheLatestEnd", func(b *bench) {
-		hour := charge("hour", throttle.PerHour(40))
+		hour := charge("day", daily)
 		b.pause(hour, 10*sec)
 		b.pause(hour, sec)
 		b.start(10*sec, hour)
@@ -128,7 +131,7 @@ var probeChecks = []check{
 	}},
 
 	{"P11_ProbeOfSeveralBudgets", func(b *bench) {
-		a, c := charge("a", throttle.PerHour(40)), charge("c", throttle.PerHour(40))
+		a, c := charge("a", daily), charge("c", daily)
 		b.pause(a, 10*sec)
 		b.pause(c, 10200*ms)
 		b.isHeld(b.start(10200*ms, a, c), 1, true)
@@ -137,7 +140,7 @@ var probeChecks = []check{
 	}},
 
 	{"P11_ProbeOfAShadow", func(b *bench) {
-		dark := shadow(charge("dark", throttle.PerHour(40)))
+		dark := shadow(charge("dark", daily))
 		b.pause(dark, 10*sec)
 		b.at(10 * sec)
 		b.over(10*sec, 0, dark)
@@ -155,7 +158,7 @@ var probeChecks = []check{
 	}},
 
 	{"P11_ProbeIsSeenByStatus", func(b *bench) {
-		hour := charge("hour", throttle.PerHour(40))
+		hour := charge("day", daily)
 		b.pause(hour, 10*sec)
 		b.status(hour, throttle.Status{Wait: 10 * sec, Paused: 10 * sec})
 		b.start(10*sec, hour)
@@ -170,7 +173,7 @@ var probeChecks = []check{
 		b.start(sec, paced)
 		b.start(1025*ms, paced)
 		b.pause(seats, sec)
-		hour, day := charge("hour", throttle.PerHour(40)), charge("day", throttle.FixedWindow(40, 24*time.Hour))
+		hour, day := charge("hour", daily), charge("day", throttle.FixedWindow(40, 24*time.Hour))
 		b.pause(hour, time.Minute)
 		b.at(sec)
 		b.holds(seats)

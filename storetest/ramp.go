@@ -41,13 +41,13 @@ var rampChecks = []check{
 
 	{"P11_SlowStartWithJitter", func(b *bench) {
 		nine := late(charge("nine", throttle.PerSecond(9)), 100*ms)
-		b.pause(nine, sec)
-		b.start(sec, nine)
-		b.start(1250*ms, nine) // an eighth, rounded up
-		b.starts(4, 2100*ms+tick, nine)
-		b.start(2350*ms+tick, nine)
-		b.starts(8, 3200*ms+2*tick, nine)
-		b.start(3450*ms+2*tick, nine)
+		b.pause(nine, 3*sec)
+		b.start(3*sec, nine)
+		b.start(3250*ms, nine) // an eighth, rounded up
+		b.starts(4, 4100*ms+tick, nine)
+		b.start(4350*ms+tick, nine)
+		b.starts(8, 5200*ms+2*tick, nine)
+		b.start(5450*ms+2*tick, nine)
 	}},
 
 	{"P11_SlowStartAligned", func(b *bench) {
@@ -84,18 +84,17 @@ var rampChecks = []check{
 		one, two := charge("one", throttle.PerSecond(1)), charge("two", throttle.PerSecond(2))
 		token := charge("token", throttle.TokenBucket(1, sec, 1))
 		for _, c := range []throttle.Charge{one, two, token} {
-			b.pause(c, sec)
-			b.start(sec, c)
+			b.pause(c, 3*sec)
+			b.start(3*sec, c)
 		}
-		b.start(2*sec+tick, one)
-		b.start(2*sec+tick, two)
-		b.starts(2, 3*sec+2*tick, two)
-		b.start(2*sec, token)
+		b.start(4*sec+tick, one)
+		b.start(4*sec+tick, two)
+		b.starts(2, 5*sec+2*tick, two)
+		b.start(4*sec, token)
 	}},
 
 	{"P11_NoSlowStart", func(b *bench) {
 		for i, l := range []throttle.Limit{
-			throttle.PerHour(40), throttle.SlidingWindow(40, 20*sec+ms), throttle.FixedWindow(40, time.Minute),
 			throttle.CalendarWindow(40, throttle.Day, nil), throttle.CalendarWindow(40, throttle.Month, nil),
 		} {
 			c := charge(fmt.Sprint("long ", i), l)
@@ -114,16 +113,16 @@ var rampChecks = []check{
 		b.holds(seats)
 	}},
 
-	{"P11_SlowStartOfTheLongestWindow", func(b *bench) {
+	{"P11_SlowStartOfTheLongestStep", func(b *bench) {
 		sliding, fixed := charge("sliding", throttle.SlidingWindow(40, 20*sec)), charge("fixed", throttle.FixedWindow(40, 20*sec))
-		b.pause(sliding, 20*sec)
-		b.start(20*sec, sliding)
-		b.starts(4, 20250*ms, sliding)
-		b.start(40*sec+tick, sliding)
-		b.pause(fixed, 20*sec)
-		b.start(20*sec, fixed)
-		b.starts(4, 20250*ms, fixed)
+		b.pause(sliding, 40*sec)
+		b.start(40*sec, sliding)
+		b.starts(4, 40250*ms, sliding)
+		b.start(60*sec, sliding)
+		b.pause(fixed, 40*sec)
 		b.start(40*sec, fixed)
+		b.starts(4, 40250*ms, fixed)
+		b.start(60*sec, fixed)
 	}},
 
 	{"P11_SlowStartIsOver", func(b *bench) {
@@ -141,16 +140,16 @@ var rampChecks = []check{
 
 	{"P11_SlowStartOutlivesIdleness", func(b *bench) {
 		sliding, fixed := charge("sliding", throttle.SlidingWindow(40, 20*sec)), charge("fixed", throttle.FixedWindow(40, 20*sec))
-		b.pause(sliding, sec)
-		b.pause(fixed, sec)
-		b.at(24 * sec)
+		b.pause(sliding, 40*sec)
+		b.pause(fixed, 40*sec)
+		b.at(63 * sec)
 		for _, name := range []string{"sliding too", "fixed too"} {
-			b.start(24*sec, charge(name, sliding.Limit)) // a store may tidy up now
+			b.start(63*sec, charge(name, sliding.Limit)) // a store may tidy up now
 		}
-		b.starts(20, 24*sec, sliding)
-		b.refused(41*sec+2*tick, sliding)
-		b.starts(20, 24*sec, fixed)
-		b.refused(40*sec, fixed)
+		b.starts(20, 63*sec, sliding)
+		b.refused(80*sec, sliding)
+		b.starts(20, 63*sec, fixed)
+		b.refused(80*sec, fixed)
 	}},
 
 	{"P11_SlowStartEndsWithResume", func(b *bench) {

@@ -13,8 +13,8 @@ var rampMoreChecks = []check{
 	{"P11_SlowStartOfALargeLimit", func(b *bench) {
 		for i, l := range []throttle.Limit{throttle.SlidingWindow(10_000, 20*sec), throttle.FixedWindow(10_000, 20*sec)} {
 			c := charge(fmt.Sprint("large ", i), l)
-			b.pause(c, sec)
-			b.at(b.now() + sec)
+			b.pause(c, 40*sec)
+			b.at(b.now() + 40*sec)
 			b.start(b.now(), c)
 			b.at(b.now() + 250*ms)
 			for range 10 {
@@ -73,31 +73,34 @@ var rampMoreChecks = []check{
 	{"P11_SlowStartBesideWhatIsBooked", func(b *bench) {
 		eight := charge("eight", throttle.PerSecond(8))
 		b.starts(8, 0, eight)
-		b.starts(8, sec+tick, eight)
-		b.pause(eight, sec) // these stay
-		b.starts(4, 2*sec+2*tick, eight)
-		b.starts(4, 3*sec+2*tick, eight)
-		b.starts(4, 3*sec+3*tick, eight)
+		for range 8 {
+			b.later(3*sec+tick, eight)
+		}
+		b.pause(eight, 3*sec) // these stay
+		b.starts(4, 4*sec+2*tick, eight)
+		b.starts(4, 5*sec+2*tick, eight)
+		b.starts(4, 5*sec+3*tick, eight)
 	}},
 
 	{"P11_SlowStartAfterAShortPenalty", func(b *bench) {
 		eight := charge("eight", throttle.PerSecond(8))
 		b.starts(3, 0, eight)
 		b.pause(eight, 500*ms)
+		b.start(500*ms, eight)
+		b.start(750*ms, eight)
+		b.starts(3, sec, eight)
 		b.start(sec+tick, eight) // the three count, too
-		b.starts(3, 1500*ms+tick, eight)
-		b.start(2*sec+2*tick, eight)
 	}},
 
 	{"P11_SlowStartGivenBack", func(b *bench) {
 		eight := charge("eight", throttle.PerSecond(8))
-		b.pause(eight, sec)
+		b.pause(eight, 3*sec)
 		k, g := b.book(throttle.Booking{Charges: []throttle.Charge{eight}, MaxWait: -1})
-		b.isStart(g, sec)
-		b.start(2*sec+tick, eight)
+		b.isStart(g, 3*sec)
+		b.start(4*sec+tick, eight)
 		b.store.Cancel(&k, g)
-		b.start(sec, eight)
-		b.start(2*sec+tick, eight)
+		b.start(3*sec, eight)
+		b.start(4*sec+tick, eight)
 	}},
 
 	{"P11_SlowStartKeepsThePace", func(b *bench) {
@@ -115,11 +118,11 @@ var rampMoreChecks = []check{
 
 	{"P11_SlowStartWithASpread", func(b *bench) {
 		eight := charge("eight", throttle.PerSecond(8))
-		b.pause(eight, sec)
-		b.at(1100 * ms)
-		b.spread(300*ms, 1100*ms, eight)
-		b.starts(3, 2*sec+tick, eight)
-		b.start(2400*ms+tick, eight)
+		b.pause(eight, 3*sec)
+		b.at(3100 * ms)
+		b.spread(300*ms, 3100*ms, eight)
+		b.starts(3, 4*sec+tick, eight)
+		b.start(4400*ms+tick, eight)
 	}},
 
 	{"P11_SlowStartOfAShadow", func(b *bench) {

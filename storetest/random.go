@@ -157,6 +157,7 @@ func (w *world) change(c *throttle.Charge) {
 	}
 	if !w.slow(*c) {
 		delete(w.truth.closed, c.Budget.Key)
+		delete(w.truth.bans, c.Budget.Key)
 	}
 	c.Limit, c.Jitter = w.limit()
 	if k := c.Limit.Kind(); k == throttle.KindLeakyBucket || k == throttle.KindTokenBucket {
@@ -170,7 +171,7 @@ func (w *world) change(c *throttle.Charge) {
 // slow reports whether a penalty of the budget still counts.
 func (w *world) slow(c throttle.Charge) bool {
 	q := w.truth.ask(c, throttle.Booking{}, w.clock())
-	return max(q.closed, q.ramp.end) > w.clock()
+	return max(q.closed, q.ramp.end, w.truth.penalty(c.Budget.Key).forgotten()) > w.clock()
 }
 
 // try books and compares the answer.
@@ -245,8 +246,15 @@ func (w *world) take() (granted, bool) { return takeOne(w.rng, &w.grants) }
 // at all.
 func (w *world) close() {
 	w.Helper()
-	longest := []time.Duration{0, 100 * ms, 2 * sec, 2 * sec}[w.rng.IntN(4)]
+	longest := []time.Duration{0, 100 * ms, 2 * sec, 2 * sec, 5 * sec}[w.rng.IntN(5)]
 	c, d := w.budgets[w.rng.IntN(len(w.budgets))], w.duration(longest)
+	if w.chance(60) {
+		c.Refused = tick + w.duration(longest)
+	}
+	if w.chance(40) { // met again, perhaps
+		w.sleepUntil(w.truth.closed[c.Budget.Key] + int64(w.rng.IntN(2)))
+		c.Refused = tick + w.duration(50*ms)
+	}
 	w.pause(c, d)
 	w.truth.pause(c, w.clock(), d)
 }

@@ -35,7 +35,11 @@ func fits(c throttle.Charge, others []stay, s stay) bool {
 // counts at one moment is at most n, at every moment that s counts. The sum
 // can only rise where something begins to count, so only those are looked at.
 func fitsSliding(c throttle.Charge, others []stay, s stay) bool {
-	length, n := span(c), c.Limit.N()-c.Reserve
+	return fitsSpan(others, s, span(c), c.Limit.N()-c.Reserve)
+}
+
+// fitsSpan is fitsSliding for any length and number.
+func fitsSpan(others []stay, s stay, length int64, n int) bool {
 	if counting(others, s.at, length)+s.cost > n {
 		return false
 	}

@@ -11,14 +11,24 @@ import (
 // nobody else starts: the answer to that one, the probe, may be another penalty.
 type gap struct{ begin, end int64 }
 
-// probeTime is how long a probe has.
-const probeTime = 250 * time.Millisecond
+// A probe is alone for twice as long as the refusal took, within these bounds, and not
+// for longer than the penalty lasted unless that is less than the least.
+const (
+	probeTime   = 250 * time.Millisecond // the least
+	longestTime = 5 * time.Second
+)
 
-// gapOf returns the gap after a penalty that ended at closed, 0 if there was
-// none, next to what was booked: none until something begins in it.
-func gapOf(c throttle.Charge, stays []stay, closed int64) gap {
-	g := gap{closed, closed + micros(probeTime)}
-	if closed == 0 || c.Limit.Kind() == throttle.KindLeakyBucket || inFlight(c) || !slices.ContainsFunc(stays, g.holds) {
+// probeOf is for how long the probe after a penalty of such a length is alone, if its
+// refusal took so long; 0: it was no refusal.
+func probeOf(length, refused int64) int64 {
+	return max(micros(probeTime), min(2*refused, micros(longestTime), length))
+}
+
+// gapOf returns the gap after a penalty next to what was booked: none until something
+// begins in it.
+func gapOf(c throttle.Charge, stays []stay, p penalty) gap {
+	g := gap{p.end, p.end + p.probe}
+	if p.end == 0 || c.Limit.Kind() == throttle.KindLeakyBucket || inFlight(c) || !slices.ContainsFunc(stays, g.holds) {
 		return gap{}
 	}
 	return g

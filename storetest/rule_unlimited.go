@@ -16,14 +16,15 @@ func isOpen(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindUnli
 // that is known. That it was over long ago makes no difference, because time does not
 // go back.
 func (l *ledger) isProbe(c throttle.Charge, spread time.Duration, t int64) bool {
-	closed := l.closed[c.Budget.Key]
-	g := gap{closed, closed + micros(probeTime)}
-	return closed != 0 && g.holds(stayOf(c, spread, t))
+	p := l.penalty(c.Budget.Key)
+	g := gap{p.end, p.end + p.probe}
+	return p.end != 0 && g.holds(stayOf(c, spread, t))
 }
 
 // resume opens a budget. What had another limit goes on counting under that.
 func (l *ledger) resume(c throttle.Charge) {
 	delete(l.closed, c.Budget.Key)
+	delete(l.bans, c.Budget.Key)
 	if isOpen(c) && !l.counted[c.Budget.Key] {
 		delete(l.stays, c.Budget.Key)
 	}

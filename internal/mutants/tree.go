@@ -22,7 +22,10 @@ func copyTree(root string) (t tree, err error) {
 			return err
 		}
 		if d.Name() == ".git" {
-			return filepath.SkipDir
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil // of a second work tree it is a file
 		}
 		return t.take(root, path, d)
 	})

@@ -177,7 +177,7 @@ end
 -- is_over reports whether no start to come can share an interval with an entry
 -- that ends at last, and none has to stay behind it.
 local function is_over(r, last, now)
-  return last + r.span <= now and (last < r.paused or now >= r.paused + PROBE_TIME)
+  return last + r.span <= now and (last < r.paused or now >= r.paused + r.probe)
 end
 
 -- prune drops the entries that matter to no start to come.

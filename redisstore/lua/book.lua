@@ -97,7 +97,7 @@ for i = 1, rule_count do
     local stale = repair(r, memories[u.key], u, now, seed, last)
     if closed[r.key] and (stale or not r.stored) then
       -- What the row still knows counts more: a pause may have been lifted.
-      r.paused = max(r.paused, now + closed[r.key])
+      r.paused = now + penalty.shut(r, r.paused - now, closed[r.key], 0)
     end
   end
   u.row = r

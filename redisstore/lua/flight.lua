@@ -3,11 +3,11 @@
 -- room.
 --
 -- Stored form, one string a budget: a MessagePack array
---   birth, count, seen, last, pause, age, lost, then for each node
+--   birth, count, seen, last, ends, age, lost, ban, probe, times, then for each node
 --   id, number, held, left, size, then for each of those who wait
 --   came, cost, reserve, behind
--- pause, left (of the lease) and age are lengths of time as they were at seen, in
--- microseconds; last is a distance from seen, came one from last. A cost below 0
+-- ends, left (of the lease) and age are lengths of time as they were at seen, in
+-- microseconds, ends of the pause, below 0 since it is over; last is a distance from seen, came one from last. A cost below 0
 -- is set aside; a lease below 0 is on its respite. The form's version is part of
 -- the key.
 
@@ -31,7 +31,8 @@ end
 -- themselves anew.
 local function let_pass(f, passed)
   f.passed, f.nodes, f.taken = passed, {}, 0
-  f.pause, f.age = max(0, f.stored.pause - passed), min(QUIET, f.stored.age + passed)
+  f.ends = f.stored.ends - passed
+  f.pause, f.age = max(0, f.ends), min(QUIET, f.stored.age + passed)
   for _, m in ipairs(f.stored.nodes) do
     m.left, m.respite = math.abs(m.lease) - passed, m.lease < 0
     if passed > QUIET and m.left < QUIET and not m.respite then
@@ -51,9 +52,9 @@ local function read_flight(key, raw)
   for _, x in ipairs(v) do
     assert(type(x) == 'string' or math.abs(x) <= MOST)
   end
-  local f = {key = key, birth = v[1], count = v[2], last = v[3] + v[4], lost = v[7] == 1,
-    stored = {pause = v[5], age = v[6], nodes = {}}}
-  local i = 8
+  local f = {key = key, birth = v[1], count = v[2], last = v[3] + v[4], lost = v[7] == 1, ban = v[8] + 0, probe = v[9] + 0, times = v[10] + 0,
+    stored = {ends = v[5], age = v[6], nodes = {}}}
+  local i = 11
   while v[i] do
     local m, size = {id = v[i], number = v[i + 1], held = v[i + 2], lease = v[i + 3], line = {}}, v[i + 4]
     assert(m.number + m.held + m.lease and size >= 0 and size == floor(size))
@@ -75,7 +76,8 @@ end
 --   birth    names the life of the key: a random number
 --   count    how often it was written since
 --   last     when the last one came who had to wait: no two come together
---   pause    how long the budget is closed
+--   ends     how long the budget is closed, below 0 since that is over; pause: not below 0
+--   ban, probe, times   of the last penalty: see penalty.lua
 --   age      since the life began, at most QUIET
 --   lost     some node knew more of the life before
 --   nodes    those that hold or wait
@@ -85,8 +87,9 @@ end
 local function load_flight(key, now)
   local raw = redis.call('GET', key)
   local known, f, wrote = pcall(read_flight, key, raw or '')
-  if not known or now - wrote > max(f.stored.pause, LEASE) + KEPT then
-    f, wrote = {key = key, birth = 0, count = 0, last = 0, stored = {pause = 0, age = 0, nodes = {}}}, now
+  if not known or now - wrote > max(f.stored.ends + penalty.remembered(f), LEASE) + KEPT then
+    f, wrote = {key = key, birth = 0, count = 0, last = 0, ban = 0, probe = 0, times = 0,
+      stored = {ends = 0, age = 0, nodes = {}}}, now
   end
   f.seen = now
   let_pass(f, max(0, now - wrote))
@@ -168,7 +171,11 @@ end
 -- matter. Until then even one that is empty is there for those who heard of it.
 local function save_flight(f)
   f.count = f.count + 1
-  local v = {f.birth, f.count, f.seen, f.last - f.seen, f.pause, f.age, f.lost and 1 or 0}
+  if f.ends + penalty.remembered(f) <= 0 then
+    f.ends = 0 -- that is forgotten
+    penalty.forgive(f)
+  end
+  local v = {f.birth, f.count, f.seen, f.last - f.seen, f.ends, f.age, f.lost and 1 or 0, f.ban, f.probe, f.times}
   if f.own then
     shorten(f.own)
   end
@@ -183,5 +190,5 @@ local function save_flight(f)
     end
   end
   redis.call('SET', f.key, cmsgpack.pack(v), 'PX',
-    string.format('%.0f', ceil((max(f.pause, LEASE) + IDLE) / 1000)))
+    string.format('%.0f', ceil((max(f.ends + penalty.remembered(f), LEASE) + IDLE) / 1000)))
 end

@@ -4,20 +4,27 @@
 -- KEYS  1 the flight
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: for how long, in microseconds, below 0 to open;
---         when the call should be here, or 0
+--         when the call should be here, or 0; how long ago the request was sent that was
+--         refused, or 0
 --       3 the channel of such news
 --
 -- Result and news as of pause.lua.
 
 local now = clock(ARGV[1])
-local length, due = struct.unpack('<dd', blob)
+local length, due, refused = struct.unpack('<ddd', blob)
 if is_late(now, due) then
   return struct.pack('<ddd', 1, now, now)
 end
 local f = load_flight(KEYS[1], now)
 compare(f, 0, 0, now)
 local old = f.pause
-f.pause = length < 0 and 0 or max(old, length)
+if length < 0 then
+  f.ends = 0
+  penalty.forgive(f)
+elseif length > 0 then
+  f.ends = penalty.shut(f, f.ends, length, refused)
+end
+f.pause = max(0, f.ends)
 save_flight(f)
 local changed = f.pause > old or length < 0 and old > 0
 if changed then

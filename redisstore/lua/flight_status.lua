@@ -4,7 +4,7 @@
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 nothing
 --
--- Result as of book.lua: 0, now, used, waiting, wait, paused. When there will be
+-- Result as of book.lua: 0, now, used, waiting, wait, paused, repeated. When there will be
 -- room nobody knows, so a pause is all that there is to wait for.
 
 local now = clock(ARGV[1])
@@ -16,4 +16,4 @@ for _, m in ipairs(f.nodes) do
     waiting = waiting + w.cost + w.behind
   end
 end
-return struct.pack('<dddddd', 0, now, used, waiting, f.pause, f.pause)
+return struct.pack('<ddddddd', 0, now, used, waiting, f.pause, f.pause, penalty.repeated(f, f.ends))

@@ -4,8 +4,8 @@
 -- A call that was done before is answered below, whatever its gates are like now.
 
 do
-  local HEAD_OF_ROW, ROW_BEGINS = 32 * 8, '<' .. string.rep('d', 32)
-  local PROBE, LINE = 250000, 1000000 -- PROBE_TIME of row.lua; a line is looked at again after so long
+  local HEAD_OF_ROW, ROW_BEGINS = 35 * 8, '<' .. string.rep('d', 35) -- see row.lua
+  local LINE = 1000000 -- a line is looked at again after so long
 
   -- left returns for how long a gate stays shut, 0 if it is open. A clock that was set
   -- back, and a line of which somebody may still wait, are for the other scripts to settle.
@@ -20,8 +20,8 @@ do
       return 0
     end
     local v = {struct.unpack(ROW_BEGINS, raw)}
-    local seen, paused, opens, lined = v[1], v[6], v[27], v[32]
-    return math.max(paused + PROBE - now, opens - now, lined > 0 and LINE or 0, now < seen and 1 or 0)
+    local seen, paused, opens, lined, probe = v[1], v[6], v[27], v[32], v[34]
+    return math.max(paused + probe - now, opens - now, lined > 0 and LINE or 0, now < seen and 1 or 0)
   end
 
   local call, _, _, _, gates = struct.unpack('<ddddd', ARGV[2])

@@ -4,9 +4,9 @@
 -- not as simple as that is left to it: nothing is written before all is known to
 -- be simple.
 
-local HOT_HEAD = '<dddddddddddddddddddddddddddddddd'
+local HOT_HEAD = '<' .. string.rep('d', 35)
 local NO_LINE = string.rep('\0', 15 * 8) -- see book.lua
-local max, ceil = math.max, math.ceil
+local max, min, ceil = math.max, math.min, math.ceil
 
 -- hot_row returns the changed head of a key's row and an entry to append to it, or
 -- nil; whether the row is nothing else; when it expires, in ms, if that changes;
@@ -21,25 +21,26 @@ local function hot_row(key, blob, told, rule, ask, now, seed, idle)
     return nil
   end
   local call, ago, heard, b, c, s1, s2 = struct.unpack('<ddddddd', blob, told)
-  local added, room, raw = callers * cost, n - reserve, redis.call('GETRANGE', key, 0, 255)
+  local added, room, raw = callers * cost, n - reserve, redis.call('GETRANGE', key, 0, 279)
   local seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
-    total, size, at, old, before, first, last, rest, expires, opens, t1, t2, t3, pin, lined
+    total, size, at, old, before, first, last, rest, expires, opens, t1, t2, t3, pin, lined, ban, probe, times
   local whole, pushed, ms = false, '', nil
-  if raw ~= '' and #raw < 256 then
+  if raw ~= '' and #raw < 280 then
     return nil
   elseif raw == '' then
     if b ~= 0 or added > room then
       return nil
     end
-    lost, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3, last, expires, opens, t1, t2, t3, pin =
-      0, 0, 0, 0, 0, 0, seed, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    lost, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3, last, expires, opens, t1, t2, t3, pin,
+      ban, probe, times =
+      0, 0, 0, 0, 0, 0, seed, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     whole = true
   else
     seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
-      total, size, at, old, before, first, last, rest, expires, opens, t1, t2, t3, pin, lined = struct.unpack(HOT_HEAD, raw)
+      total, size, at, old, before, first, last, rest, expires, opens, t1, t2, t3, pin, lined, ban, probe, times = struct.unpack(HOT_HEAD, raw)
     if now < seen or (ago >= 0 and now - heard - ago > 50000 + ago / 1000) -- the clock was set: see age.lua
       or span ~= old_span or lost > now - span or unit ~= 0 or size == 0 or last >= now or opens > now or lined ~= 0
-      or (paused > 0 and paused + max(2 * span, 250000) > now) -- closed, or a probe or a slow start: PROBE_TIME and STEPS of row.lua
+      or (paused > 0 and paused + max(min(2 * span, ban), probe) > now) -- closed, or a probe or a slow start: STEPS of row.lua
       or (b ~= 0 and (b ~= birth or c > count or s1 ~= b1 or s2 > n1)) then
       return nil
     end
@@ -74,7 +75,7 @@ local function hot_row(key, blob, told, rule, ask, now, seed, idle)
     ms = string.format('%.0f', ceil((expires - now) / 1000))
   end
   return struct.pack(HOT_HEAD, now, lost, span, most, max(till, now + span), paused, frozen, level, unit, birth, count,
-    b1, n1, b2, n2, b3, n3, total, size, at, old, before, first, now, rest, expires, opens, t1, t2, t3, pin, 0), pushed, whole, ms,
+    b1, n1, b2, n2, b3, n3, total, size, at, old, before, first, now, rest, expires, opens, t1, t2, t3, pin, 0, ban, probe, times), pushed, whole, ms,
     struct.pack('<dddddddddd', birth, count, b1, n1, b2, n2, b3, n3, total, now) .. NO_LINE,
     struct.pack('<ddddd', callers, 1, now, 0, 0), call
 end

@@ -4,7 +4,8 @@
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: for how long, in microseconds, below 0 to open;
---         when the call should be here, or 0; its rule
+--         when the call should be here, or 0; how long ago the request was sent that was
+--         refused, or 0; its rule
 --       3 the channel of such news
 --
 -- Result as of book.lua: 0, now, the end of the pause, or 0, and whether that
@@ -13,8 +14,8 @@
 -- News are the end, how long that is from now, and the key.
 
 local now = clock(ARGV[1])
-local length, due
-length, due, here = struct.unpack('<dd', blob, here)
+local length, due, refused
+length, due, refused, here = struct.unpack('<ddd', blob, here)
 local r = load(KEYS[1])
 local u = rule()
 if is_late(now, due) or not advance(r, now, u) then
@@ -23,6 +24,7 @@ end
 local old = r.paused
 if length < 0 then
   r.paused = 0
+  penalty.forgive(r)
   queue.free(r)
   if u.free then
     -- Its probe is forgotten, unless some program has a number for it and counts. The row
@@ -34,7 +36,7 @@ if length < 0 then
     r.till = max(r.till, old)
   end
 elseif length > 0 then
-  r.paused = max(old, now + length)
+  r.paused = now + penalty.shut(r, old - now, length, refused)
 end
 if r.stored or r.paused > 0 then
   save(r, queue.write(r))

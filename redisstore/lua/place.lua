@@ -32,7 +32,7 @@ end
 local function place(r, t, s)
   local first, last = t, t + s.length
   if s.free then
-    if r.paused > 0 and t < r.paused + PROBE_TIME and last >= r.paused then
+    if r.paused > 0 and t < r.paused + r.probe and last >= r.paused then
       add(r, first, last, 1)
       bound(r)
     end

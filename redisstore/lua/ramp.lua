@@ -2,8 +2,8 @@
 -- what is booked, what is kept from being booked at first: see search.lua. That row
 -- lasts for one search, and the true one knows nothing of it.
 
-local LONGEST_RAMPED = 20 * 1000000 -- no longer window begins slowly
-
+local ramp_end, ramped
+do
 -- step returns when the step of a slow start is over that begins at t.
 local function step(u, t)
   if u.kind == ALIGNED then
@@ -13,18 +13,27 @@ local function step(u, t)
   return t + u.span
 end
 
--- ramp_end returns when the slow start is over that begins when a penalty ends. If
--- there is none, it is over then.
-local function ramp_end(u, begin)
+-- window_of returns how long a window is; nil if they differ in length.
+local function window_of(u)
+  if u.kind == ALIGNED then
+    return #u.edges == 1 and u.edges[1] or nil
+  end
+  return u.span
+end
+
+-- ramp_end returns when the slow start of a row is over. If there is none, it is over when
+-- the penalty ends. Its steps are as long as the window, if the penalty was at least twice
+-- as long, and the window is not very long.
+function ramp_end(u, r)
+  local begin, length, window = r.paused, penalty.step(r), window_of(u)
   if u.kind == BUCKET then
     return begin + u.span
-  elseif u.kind == PACED or u.kind == SLIDING and u.span - u.jitter - 1 > LONGEST_RAMPED
-    or u.kind == ALIGNED and (#u.edges > 1 or u.edges[1] > LONGEST_RAMPED) then
+  elseif u.kind == PACED or not window or length == 0 then
     return begin
-  elseif u.kind == ALIGNED then
-    return begin - begin % u.edges[1] + #STEPS * u.edges[1]
+  elseif u.kind == ALIGNED and length >= window then
+    return begin - begin % window + #STEPS * window
   end
-  return begin + #STEPS * u.span
+  return begin + #STEPS * min(length, window)
 end
 
 -- copied_from returns an open row with the entries of r from index i on.
@@ -34,14 +43,14 @@ local function copied_from(r, i)
     size = r.size - i + 1, total = MAX_COUNT, lost = 0, level = 0} -- in any case more than there is room for
 end
 
--- window_ramp takes all but its share of each of the first windows. What it takes
--- is never joined with starts around it: it would reach as far as they do, and
+-- window_ramp takes all but its share of each of the first steps, under rule u. What it
+-- takes is never joined with starts around it: it would reach as far as they do, and
 -- close what lies between it and the next step.
-local function window_ramp(s)
+local function window_ramp(s, u)
   local ramp, begin = copied_from(s.row, 1), s.row.paused
   for _, part in ipairs(STEPS) do
-    insert(ramp, after(ramp, begin), begin, begin, s.n - ceil(s.n / part))
-    begin = step(s, begin)
+    insert(ramp, after(ramp, begin), begin, begin, u.n - ceil(u.n / part))
+    begin = step(u, begin)
   end
   return ramp
 end
@@ -56,4 +65,18 @@ local function bucket_ramp(s)
   end
   insert(ramp, 1, begin, begin, s.n - 1)
   return ramp
+end
+
+-- ramped returns what the slow start of a search is a search for: by its own rule, or, for
+-- steps that are shorter than the window, by that of as much as the window has for so long.
+function ramped(s, r)
+  local length, window, reserve = penalty.step(r), window_of(s), s.n - s.most
+  local u = setmetatable({}, {__index = s})
+  if s.kind ~= BUCKET and length > 0 and length < window then
+    local parts = floor(window / length)
+    u.kind, u.span, u.edges, u.n, reserve = SLIDING, length, false, ceil(s.n / parts), ceil(reserve / parts)
+  end
+  u.row = s.kind == BUCKET and bucket_ramp(s) or window_ramp(s, u)
+  return u, s.cost, reserve, s.from, s.spread, false
+end
 end

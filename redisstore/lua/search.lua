@@ -41,7 +41,7 @@ local function sweep(s, t)
         sum = sum + N[j]
         j = j + 1
       end
-      local far = F[j - 1]
+      local far = F[max(j - 1, 1)] -- the ramp of a short step may have no room for the cost at all
       if sum <= room or t + s.spread + span <= far then
         break
       end
@@ -119,7 +119,7 @@ local booked = {sweep, aligned, paced, bucket} -- looks for room beside what is 
 -- behind_probe returns the first moment not before t that the first start after a
 -- penalty leaves to the others: t, if there is no such start yet.
 local function behind_probe(r, t)
-  local stop = r.paused + PROBE_TIME
+  local stop = r.paused + r.probe
   if t >= stop then
     return t
   end
@@ -137,13 +137,10 @@ local function room(s, t)
     return look(s, t)
   end
   t, need = look(s, behind_probe(s.row, t))
-  local stop = ramp_end(s, s.row.paused)
+  local stop = ramp_end(s, s.row)
   while t and t < stop do
-    if not s.ramp then
-      s.ramp = search_for(s, s.cost, s.n - s.most, s.from, s.spread, false)
-      s.ramp.row = (s.kind == BUCKET and bucket_ramp or window_ramp)(s)
-    end
-    local start = look(s.ramp, t)
+    s.ramp = s.ramp or search_for(ramped(s, s.row))
+    local start = booked[s.ramp.kind](s.ramp, t)
     if start == t then
       break
     end
@@ -224,7 +221,7 @@ end}
 -- earliest returns the first start not before t that has room for the cost; or
 -- nil and the time up to which more edges are needed.
 local function earliest(s, t)
-  if s.free and s.row.paused + PROBE_TIME <= s.row.seen and s.row.opens <= s.row.seen then
+  if s.free and s.row.paused + s.row.probe <= s.row.seen and s.row.opens <= s.row.seen then
     return t -- unlimited, and not shut
   end
   return search[s.kind](s, max(t, s.row.paused, s.row.opens, s.tail))

@@ -4,7 +4,7 @@
 -- the same as one who costs as much, and nobody has to go first after a penalty.
 local function together(list, many, t)
   for _, s in ipairs(list) do
-    if s.kind == PACED or s.shadow or s.each * many > s.most or t < s.row.paused + PROBE_TIME then
+    if s.kind == PACED or s.shadow or s.each * many > s.most or t < s.row.paused + s.row.probe then
       return false
     end
   end

@@ -4,8 +4,8 @@
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: its rule
 --
--- Result as of book.lua: 0, now, used, waiting, wait, paused; or 1, now, the time
--- that the calendar edges must reach.
+-- Result as of book.lua: 0, now, used, waiting, wait, paused, how often the penalty was met
+-- again; or 1, now, the time that the calendar edges must reach.
 
 local now = clock(ARGV[1])
 local u = rule()
@@ -42,4 +42,4 @@ local line = queue.waiting(queue.of(r), queue.CLASSES)
 if line > 0 then
   waiting, t = waiting + line, max(t, turn.at(search_for(u, 1, 0, now, 0, false), line + 1))
 end
-return struct.pack('<dddddd', 0, now, used, waiting, t - now, max(0, r.paused - now))
+return struct.pack('<ddddddd', 0, now, used, waiting, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now))

@@ -1,0 +1,204 @@
+package throttle_test
+
+import (
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// A banner is an upstream that answers late, and with a ban while it says so.
+type banner struct {
+	takes time.Duration
+	says  string                       // Retry-After of a ban
+	bans  func(now time.Duration) bool // whether a request that comes then is refused
+	begin time.Time
+
+	mu      sync.Mutex
+	refused []time.Duration // when requests came that were refused
+	served  []time.Duration
+}
+
+func (u *banner) RoundTrip(r *http.Request) (*http.Response, error) {
+	u.mu.Lock()
+	now := time.Since(u.begin)
+	banned := u.bans(now)
+	if banned {
+		u.refused = append(u.refused, now)
+	} else {
+		u.served = append(u.served, now)
+	}
+	takes := u.takes
+	u.mu.Unlock()
+	time.Sleep(takes)
+	if banned {
+		return answer(429, "", "Retry-After", u.says)(r)
+	}
+	return answer(200, "")(r)
+}
+
+// TestP11_AnswersSlowerThanTheProbe: answers take 300 ms, the upstream bans for 10 s
+// longer than it says, and a whole quota waits. One request meets that, and not all.
+func TestP11_AnswersSlowerThanTheProbe(t *testing.T) {
+	for _, takes := range []time.Duration{0, 300 * ms, 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			u := &banner{takes: takes, says: "60", begin: time.Now()}
+			u.bans = func(now time.Duration) bool { return now < 70*time.Second }
+			tr := newTransport(t, u, throttle.Policy{Name: "p", Limit: throttle.SlidingWindow(3000, time.Minute)})
+			line(t, tr, 1, home)
+			var all sync.WaitGroup
+			for range 3200 {
+				r := get(t, home)
+				all.Go(func() { require.NoError(t, send(t, tr, r)) })
+			}
+			all.Wait()
+			require.Equal(t, []time.Duration{0, 60*time.Second + takes}, u.refused)
+			require.Len(t, u.served, 3199)
+		})
+	}
+}
+
+// TestP11_AProbeThatIsSlow: the refusal of the probe takes longer than the first one
+// did. What the slow start lets through is all that is refused besides.
+func TestP11_AProbeThatIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &banner{says: "60", begin: time.Now()}
+		u.bans = func(now time.Duration) bool {
+			if now > 0 {
+				u.takes = time.Second
+			}
+			return now < 70*time.Second
+		}
+		tr := newTransport(t, u, throttle.Policy{Name: "p", Limit: throttle.SlidingWindow(3000, time.Minute)})
+		line(t, tr, 1, home)
+		var all sync.WaitGroup
+		for range 3200 {
+			r := get(t, home)
+			all.Go(func() { require.NoError(t, send(t, tr, r)) })
+		}
+		all.Wait()
+		require.LessOrEqual(t, len(u.refused), 126)
+	})
+}
+
+// TestP3_OneInAThousandIsRefused: of a limit of 800 in 20 s at least 85 % are used,
+// although each thousandth answer closes it for a second.
+func TestP3_OneInAThousandIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u, n := &banner{takes: 50 * ms, says: "1", begin: time.Now()}, 0
+		u.bans = func(time.Duration) bool { n++; return n%1000 == 0 }
+		tr := newTransport(t, u, throttle.Policy{Name: "p", Limit: throttle.SlidingWindow(800, 20*time.Second)})
+		const end = 6 * time.Minute
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				for time.Since(u.begin) < end {
+					require.NoError(t, send(t, tr, get(t, home)))
+				}
+			})
+		}
+		all.Wait()
+		steady := slices.DeleteFunc(slices.Clone(u.served), func(at time.Duration) bool { return at < time.Minute || at >= end })
+		used := float64(len(steady)) / (800.0 / 20 * 300)
+		t.Logf("%.1f %% used, %d refused", 100*used, len(u.refused))
+		require.Greater(t, used, 0.85)
+		require.Positive(t, len(u.refused))
+	})
+}
+
+// TestP11_ABanIsMetAgain: the upstream always says a minute, and bans anew whoever comes
+// within its true ban. The fleet asks as often as the logarithm of that, whichever of its
+// nodes does; and when it was quiet for a while it believes a minute again.
+func TestP11_ABanIsMetAgain(t *testing.T) {
+	for long, asks := range map[time.Duration]int{
+		90 * time.Second: 2, 3 * time.Minute: 3, 5 * time.Minute: 4, 10 * time.Minute: 5, 20 * time.Minute: 6, 40 * time.Minute: 7,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			u, until := &banner{takes: 100 * ms, says: "60", begin: time.Now()}, time.Second
+			u.bans = func(now time.Duration) bool {
+				if now < until {
+					until = now + long
+					return true
+				}
+				return false
+			}
+			store := memstore.New()
+			policy := throttle.Policy{Name: "p", Limit: throttle.PerSecond(10)}
+			var fleet [2]*throttle.Transport
+			for i := range fleet {
+				fleet[i] = must(throttle.New(throttle.Config{Store: store, Base: u, Policies: []throttle.Policy{policy}}))
+			}
+			for i := 0; len(u.served) == 0; i++ {
+				require.NoError(t, send(t, fleet[i%2], get(t, home)))
+			}
+			require.Len(t, u.refused, asks, "%v: %v", long, u.refused)
+			require.Equal(t, asks-1, status(t, store, fleet[0], get(t, home)).Repeated)
+
+			time.Sleep(20 * time.Second)
+			until = time.Since(u.begin) + time.Second
+			require.NoError(t, send(t, fleet[0], get(t, home)))
+			st := status(t, store, fleet[0], get(t, home))
+			require.Equal(t, time.Minute, st.Paused)
+			require.Zero(t, st.Repeated)
+		})
+	}
+}
+
+// TestP11_AnOutageIsNoBan: an upstream that is down may be up again when it says so.
+func TestP11_AnOutageIsNoBan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStarts()
+		s.then = answer(503, "", "Retry-After", "60")
+		tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerSecond(10), Penalty: throttle.RetryAfter})
+		line(t, tr, 4, home)
+		require.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute, 3 * time.Minute}, s.seen())
+	})
+}
+
+// TestP11_AStormOfSeconds: half of all answers are refusals for a second. None of them closes
+// the budget for longer.
+func TestP11_AStormOfSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u, n := &banner{takes: 20 * ms, says: "1", begin: time.Now()}, 0
+		u.bans = func(time.Duration) bool { n++; return n%2 == 0 }
+		store := memstore.New()
+		tr := must(throttle.New(throttle.Config{Store: store, Base: u, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(10)}}}))
+		for range 200 {
+			require.NoError(t, send(t, tr, get(t, home)))
+			require.LessOrEqual(t, status(t, store, tr, get(t, home)).Paused, time.Second)
+		}
+	})
+}
+
+// TestP11_LateRefusalsAreOneBan: refusals of requests that were sent before the ban was
+// known come one by one, some after its end. The ban that is met then is the second one.
+func TestP11_LateRefusalsAreOneBan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, takes := memstore.New(), []time.Duration{100 * ms, 5 * time.Second, 21 * time.Second}
+		var mu sync.Mutex
+		tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(10)}},
+			Base: base(func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				d := 100 * ms
+				if len(takes) > 0 {
+					d, takes = takes[0], takes[1:]
+				}
+				mu.Unlock()
+				time.Sleep(d)
+				return answer(429, "", "Retry-After", "20")(r)
+			})}))
+		line(t, tr, 3, home)
+		require.Equal(t, throttle.Status{Limit: throttle.PerSecond(10), Wait: 20 * time.Second, Paused: 20 * time.Second}, status(t, store, tr, get(t, home)))
+		require.NoError(t, send(t, tr, get(t, home)))
+		st := status(t, store, tr, get(t, home))
+		require.Equal(t, 40*time.Second, st.Paused)
+		require.Equal(t, 1, st.Repeated)
+	})
+}
