@@ -10,6 +10,7 @@
 --   id              a random number: tickets of another line are void
 --   began           when it was made
 --   event           something was given back, or somebody left, in this call
+--   suspect         offers lapsed lately, and there are others
 -- and for each class a table c
 --   joined, cut     the next ticket, and the first whose turn has not come
 --   offered, since  costs below the cut that did not come yet, and since when it stands
@@ -28,7 +29,7 @@ do
 local WAITS, COUNTED, PASSED, CLASSES = queue.WAITS, queue.COUNTED, queue.PASSED, queue.CLASSES
 local MOST_HOLES = 6
 local LAPSE = 200000 -- for so long, or a quarter of the horizon, an offer is good: a little less than askSoon of queue.go
-local SUSPECT = 1000000 -- for so long after a lapse programs ask soon
+local SUSPECT = 1000000 -- for so long after a lapse others may be found to be gone as well
 local SPARE, MOST_HELD = 1000000, 61000000
 local COME = 'come %.0f %.0f %.0f %.0f %s'
 
@@ -288,8 +289,8 @@ function queue.call(r, u, now)
       if amount > 0 and c.cut < c.joined then
         c.offered, c.since = c.offered + move(c, amount), now
       end
-      -- Others may be gone as well as those whose offers lapsed.
-      hurry = hurry or near or (c.offered > 0 and now - c.round < SUSPECT)
+      hurry = hurry or near
+      q.suspect = q.suspect or (c.offered > 0 and now - c.round < SUSPECT)
       taken = taken + c.offered
       if left(c) > 0 then
         break
@@ -316,7 +317,8 @@ end
 
 -- tell publishes whose turn it is, if they may not know: there is room so soon that nobody
 -- should sleep, or some have left, so that the guesses of the others are too late. It returns
--- whether there was anything new, and whether it is worth asking again soon.
+-- 2 if there was anything new, 1 if it is worth asking again soon, 3 if only for a program
+-- with a large part of the line, and else 0.
 function queue.tell(r, channel)
   local q = r.queue
   if not q then
@@ -328,7 +330,7 @@ function queue.tell(r, channel)
     gone = gone or #q[k].holes > 0
   end
   if not (q.hurry or q.event or gone) then
-    return 0
+    return q.suspect and 3 or 0
   elseif not news then
     return 1
   end
