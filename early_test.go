@@ -42,6 +42,20 @@ func TestP2_DiallingIsDoneByTheStart(t *testing.T) {
 	})
 }
 
+// TestP2_AConnectionInUseIsNoDial: a request that waited for a connection of others had
+// nothing to dial. If the next ones were handed on early for that, they would only keep
+// connections from each other.
+func TestP2_AConnectionInUseIsNoDial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, d := newSpy(), newDialer(always(200*ms))
+		d.reused = true
+		tr := must(throttle.New(throttle.Config{Store: store, Base: d, Policies: []throttle.Policy{onePerSecond}}))
+		line(t, tr, 1, home)
+		line(t, tr, 1, home)
+		require.Equal(t, []time.Duration{0, 200*ms + spanOfOne}, d.handed.seen(), "at its start, and not before")
+	})
+}
+
 func TestP2_AnEarlyConnectionWaitsForItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := []time.Duration{200 * ms, 0}

@@ -25,10 +25,11 @@ const spanOfOne = time.Second + throttle.DefaultJitter + us
 type dialer struct {
 	handed, written *starts
 	dial            func(*http.Request) time.Duration // how long each connection takes
+	reused          bool                              // its connections were used before
 }
 
 func newDialer(dial func(*http.Request) time.Duration) *dialer {
-	return &dialer{newStarts(), newStarts(), dial}
+	return &dialer{newStarts(), newStarts(), dial, false}
 }
 
 // always returns a dial that takes the same time for every request.
@@ -51,7 +52,7 @@ func (d *dialer) connect(r *http.Request) error {
 	case <-r.Context().Done():
 		return r.Context().Err()
 	}
-	httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{})
+	httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: d.reused})
 	return r.Context().Err()
 }
 
