@@ -20,11 +20,12 @@ const (
 	StoreFailed                         // the store could not be asked yet (Wait says how long the request was held so far), or told something: Err says why
 	FunctionFailed                      // a function of the program's own panicked or made no sense, and the request went on: Err says which
 	Illegible                           // a function of the policy wanted to look at an answer in br, zstd or another coding that it cannot read, told once for each policy: Err says which
+	Lowered                             // a refusal in spite of room lowered the ceiling of an Adaptive policy: From and To say how far
 )
 
 // String returns the kind's name in lower case.
 func (k EventKind) String() string {
-	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible"}
+	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible", "lowered"}
 	if int(k) < len(names) && k > 0 {
 		return names[k]
 	}
@@ -43,4 +44,6 @@ type Event struct {
 	Wait   time.Duration // see Kind
 	Paused bool          // that budget is closed, by a penalty or by hand, and not merely full
 	Err    error         // see Kind; nil for the others
+
+	From, To float64 // Lowered: how much of Limit.N the fleet used at most before, and uses now
 }

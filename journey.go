@@ -127,7 +127,7 @@ func likeCharge(a, b Charge) bool {
 // sameCharge reports whether a place booked for a is as good as one for b.
 func sameCharge(a, b Charge) bool {
 	return a.Budget == b.Budget && a.Cost == b.Cost && a.Jitter == b.Jitter && a.Shadow == b.Shadow &&
-		a.Node == b.Node && a.Reserve == b.Reserve && a.Limit.String() == b.Limit.String()
+		a.Node == b.Node && a.Adaptive == b.Adaptive && a.Reserve == b.Reserve && a.Limit.String() == b.Limit.String()
 }
 
 // refuse ends a journey on which nothing was sent.

@@ -57,7 +57,15 @@ type Store interface {
 	// docs/bans.md.
 	Pause(ctx context.Context, c Charge, d time.Duration) error
 
-	// Resume ends all pauses of a budget, and the slow start after them.
+	// Refuse closes a budget as Pause does, for 0 not at all, because the upstream
+	// refused the start of a grant. If the charge is Adaptive, and that start is
+	// evidence that the upstream allows less than the limit, it lowers the budget's
+	// ceiling. It returns the ceiling before and after: how much of Limit.N may be
+	// used. They are equal if nothing was learned. See docs/learning.md.
+	Refuse(ctx context.Context, c Charge, g Grant, d time.Duration) (from, to float64, err error)
+
+	// Resume ends all pauses of a budget, and the slow start after them, and forgets
+	// its ceiling.
 	Resume(ctx context.Context, c Charge) error
 
 	// Reconcile lowers what is left of a budget to what its upstream says. It
@@ -113,6 +121,11 @@ type Charge struct {
 	Jitter time.Duration // resolved: 0 means none; see Policy.Jitter
 	Shadow bool          // counts, but neither holds nor refuses
 	Node   bool          // the budget is this Store's own and not the fleet's; see Policy.Scope
+
+	// Adaptive says that the budget's ceiling counts, if it has one: starts are booked
+	// as if the limit were so much smaller, but a cost that is larger fits an idle
+	// budget. See Store.Refuse.
+	Adaptive bool
 
 	// Reserve is how much of the limit the start must leave free: it is
 	// booked as if the limit, or the burst of a Bucket, were so much smaller.
@@ -236,4 +249,9 @@ type Status struct {
 	Waiting int           // starts booked for later
 	Wait    time.Duration // how long a request of cost 1 would wait if it came now
 	Paused  time.Duration // how long a penalty still closes the budget; 0: open
+
+	// Ceiling is how much of Limit.N an Adaptive policy may use at most, as far as the
+	// fleet has learned, cut off after three decimals; 0 if the limit alone counts. It
+	// rises with time. Windows hold whole starts.
+	Ceiling float64
 }

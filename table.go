@@ -68,7 +68,7 @@ func newRule(p Policy, i int) (rule, error) {
 	r := rule{Policy: p, illegible: new(atomic.Bool), charge: Charge{
 		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
-		Pace: pace(p.Limit), Node: p.Scope == Node,
+		Pace: pace(p.Limit), Node: p.Scope == Node, Adaptive: p.Adaptive,
 	}}
 	var err error
 	if r.pattern, err = parsePattern(p.Match); err != nil {
@@ -85,6 +85,9 @@ func newRule(p Policy, i int) (rule, error) {
 	}
 	if p.Limit.kind == Open && p.Quota != nil {
 		errs = append(errs, &ConfigError{who, "Quota", errors.New("an unlimited policy has no number that an answer could lower: set a limit with a number")})
+	}
+	if p.Adaptive && !p.Limit.counts() {
+		errs = append(errs, &ConfigError{who, "Adaptive", errors.New("only a limit of starts can be lowered: not Concurrency, not Unlimited")})
 	}
 	if p.Scope > Node {
 		errs = append(errs, &ConfigError{who, "Scope", fmt.Errorf("%d is none: use Fleet or Node", p.Scope)})

@@ -16,12 +16,19 @@ const (
 // tellOf tells the store, and the observer, of a lesson. A penalty is worth
 // telling for as long as it lasts.
 func (j *journey) tellOf(l lesson) {
+	teaches := j.teaches(l)
 	for i := range l.penalties {
-		if p := &l.penalties[i]; p.length > 0 {
-			ctx, cancel := j.toTell(p.length)
-			p.stored = j.shut(ctx, p.charge, p.length)
-			cancel()
+		p := &l.penalties[i]
+		if p.length <= 0 && i != teaches {
+			continue
 		}
+		ctx, cancel := j.toTell(p.length)
+		if i == teaches {
+			p.stored = j.shutRefused(ctx, p.charge, max(0, p.length)) && p.length > 0
+		} else {
+			p.stored = j.shut(ctx, p.charge, p.length)
+		}
+		cancel()
 	}
 	ctx, cancel := j.toTell(tellTime)
 	defer cancel()

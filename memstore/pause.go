@@ -16,14 +16,20 @@ func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) err
 	waiting := s.change(only(c), func(_ int, q *search) {
 		r := q.row
 		q.wake(s.clock.now())
-		if end = r.seen + micros(d); d > 0 && end > r.paused {
-			r.paused = end
-			r.tell(0, end, false)
-		}
+		end = r.seen + micros(d)
+		r.shut(end)
 	})
 	s.dismiss(waiting, end)
 	s.serveAll(waiting)
 	return nil
+}
+
+// shut closes the row until an end, if it is not closed for longer.
+func (r *row) shut(end int64) {
+	if end > max(r.seen, r.paused) {
+		r.paused = end
+		r.tell(0, end, false)
+	}
 }
 
 // dismiss has those in line book again who cannot wait until then, so that they are told.
@@ -63,7 +69,7 @@ func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
 		if q.rule.kind == throttle.Open {
 			r.forgetProbe()
 		}
-		r.paused = 0
+		r.paused, r.ceiling = 0, ceiling{}
 	})
 	return nil
 }

@@ -59,7 +59,7 @@ func (s *search) windowRamp() []entry {
 	entries := slices.Clone(s.row.entries)
 	for _, part := range steps {
 		i := (&row{entries: entries}).after(begin)
-		entries = slices.Insert(entries, i, entry{begin, begin, u.n - (u.n+part-1)/part})
+		entries = slices.Insert(entries, i, entry{begin, begin, u.most - (u.most+part-1)/part})
 		begin = u.step(begin)
 	}
 	return entries
@@ -68,7 +68,7 @@ func (s *search) windowRamp() []entry {
 // bucketRamp takes all but a token of a bucket, whatever was spent of it before.
 func (s *search) bucketRamp() []entry {
 	begin := s.row.paused
-	entries := []entry{{begin, begin, s.rule.n - 1}}
+	entries := []entry{{begin, begin, s.rule.most - 1}}
 	for _, e := range s.row.entries[s.row.after(begin):] {
 		entries = append(entries, entry{max(e.first, begin), e.last, e.n})
 	}

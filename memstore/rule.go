@@ -19,6 +19,11 @@ type rule struct {
 	spread int64 // see throttle.Booking
 	tokens int64 // Bucket: so many flow in …
 	micros int64 // … in so many microseconds
+	most   int64 // n, or how much of it a ceiling allows
+	pad    int64 // Paced: by how much more a ceiling keeps units apart
+
+	learns int64   // see throttle.Charge.LearnsPer
+	rate   float64 // how much the limit allows in that time
 }
 
 // set makes u the rule of a charge. It fills in what is there, because a rule is
@@ -26,7 +31,7 @@ type rule struct {
 func (u *rule) set(c *throttle.Charge, spread time.Duration) {
 	u.limit, u.kind = &c.Limit, c.Limit.Kind()
 	u.n, u.cost = int64(c.Limit.Capacity()), int64(c.Cost)
-	u.room = u.n - u.cost - int64(c.Reserve)
+	u.room, u.most, u.pad = u.n-u.cost-int64(c.Reserve), u.n, 0
 	u.span = micros(c.Span())
 	u.jitter, u.pace, u.spread = micros(c.Jitter), micros(c.Pace), micros(spread)
 	if u.kind == throttle.Open {
@@ -34,6 +39,9 @@ func (u *rule) set(c *throttle.Charge, spread time.Duration) {
 	}
 	if u.kind == throttle.Bucket {
 		u.tokens, u.micros = c.Refill()
+	}
+	if u.learns = micros(c.LearnsPer()); u.learns > 0 {
+		u.rate = u.allows()
 	}
 }
 

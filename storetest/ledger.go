@@ -14,6 +14,7 @@ import (
 type ledger struct {
 	stays  map[[16]byte][]stay
 	closed map[[16]byte]int64 // until when a penalty lasts, or lasted
+	learnt map[[16]byte]ceiling
 
 	counted map[[16]byte]bool // some start was under a limit with a number
 
@@ -22,7 +23,7 @@ type ledger struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), counted: make(map[[16]byte]bool), ramp: rampOf, gap: gapOf}
+	return &ledger{stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), learnt: make(map[[16]byte]ceiling), counted: make(map[[16]byte]bool), ramp: rampOf, gap: gapOf}
 }
 
 // earliest returns the first start that every charge of a booking, made now, has
@@ -49,13 +50,14 @@ func soonest(k throttle.Booking, now int64) int64 { return now + micros(k.NotBef
 
 // A question is a charge with all that can decide about its start.
 type question struct {
-	charge throttle.Charge
+	charge throttle.Charge // as far as a ceiling allows
 	spread time.Duration
 	stays  []stay
 	closed int64
 	gap    gap    // after a penalty
 	ramp   ramp   // the same
 	clear  []stay // what a pace keeps clear of: empty if it does not count
+	whole  int    // the limit's own number
 }
 
 // pacing sets what a start must keep clear of, if the charge has a pace and
@@ -93,13 +95,14 @@ func (q question) together(at int64) (sum int) {
 			sum += o.cost
 		}
 	}
-	return min(sum, q.charge.Limit.N())
+	return min(sum, q.whole)
 }
 
 // ask prepares the question for a charge of a booking made now. A bucket is
 // asked with its whole history: what kept it from filling up may be long past.
 func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question {
-	q := question{charge: c, spread: k.Spread, closed: l.closed[c.Budget.Key]}
+	q := question{spread: k.Spread, closed: l.closed[c.Budget.Key], whole: c.Limit.N()}
+	q.charge = l.learnt[c.Budget.Key].lower(c, now)
 	for _, s := range l.stays[c.Budget.Key] {
 		if over(c, s) > now || c.Limit.Kind() == throttle.Bucket {
 			q.stays = append(q.stays, s)
@@ -109,7 +112,9 @@ func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question 
 		q.stays = full(c, q.stays)
 	}
 	q.gap = l.gap(c, l.stays[c.Budget.Key], q.closed)
-	q.ramp = l.ramp(c, q.stays, q.closed)
+	idle := costing(c, 0)
+	idle.Reserve = 0
+	q.ramp = l.ramp(l.learnt[c.Budget.Key].lower(idle, now), q.stays, q.closed)
 	q.pacing(now, soonest(k, now))
 	return q
 }

@@ -22,6 +22,7 @@ func (l *ledger) status(c throttle.Charge, now int64) throttle.Status {
 	one[0].Shadow = false
 	st.Wait = time.Duration(l.earliest(throttle.Booking{Charges: one}, now)-now) * tick
 	st.Paused = time.Duration(max(0, l.closed[c.Budget.Key]-now)) * tick
+	st.Ceiling = l.learnt[c.Budget.Key].shown(c, now)
 	return st
 }
 

@@ -132,6 +132,16 @@ func (o *oracle) Pause(_ context.Context, c throttle.Charge, d time.Duration) er
 	return nil
 }
 
+// Refuse implements throttle.Store.
+func (o *oracle) Refuse(_ context.Context, c throttle.Charge, g throttle.Grant, d time.Duration) (from, to float64, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	from, to = o.ledger.refuse(c, g.Mark, o.clock())
+	o.ledger.pause(c, o.clock(), d)
+	o.news(c, false)
+	return from, to, nil
+}
+
 // Status implements throttle.Store.
 func (o *oracle) Status(_ context.Context, c throttle.Charge) (throttle.Status, error) {
 	o.mu.Lock()

@@ -24,6 +24,7 @@ func (l *ledger) isProbe(c throttle.Charge, spread time.Duration, t int64) bool 
 // resume opens a budget. What had another limit goes on counting under that.
 func (l *ledger) resume(c throttle.Charge) {
 	delete(l.closed, c.Budget.Key)
+	delete(l.learnt, c.Budget.Key)
 	if isOpen(c) && !l.counted[c.Budget.Key] {
 		delete(l.stays, c.Budget.Key)
 	}

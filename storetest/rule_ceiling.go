@@ -1,0 +1,97 @@
+package storetest
+
+import (
+	"math"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A ceiling is the definition of what is learned: how much of a limit was refused, when,
+// and of a window of which length. The zero value is none.
+type ceiling struct {
+	top    float64
+	fell   int64
+	window time.Duration
+}
+
+// isOf reports whether the ceiling is about the charge's limit.
+func (l ceiling) isOf(c throttle.Charge) bool {
+	return l.top > 0 && c.LearnsPer() == l.window
+}
+
+// at is the height of the ceiling above the charge's budget: it begins an eighth below
+// its top, is back there after a minute and twelve windows, and rises on beyond; after
+// four times as long there is none.
+func (l ceiling) at(c throttle.Charge, now int64) float64 {
+	whole := allowed(c)
+	if !l.isOf(c) {
+		return whole
+	}
+	rising := micros(time.Minute + 12*l.window)
+	x := float64(now-l.fell-rising) / float64(rising)
+	if x >= 3 {
+		return whole
+	}
+	return min(whole, l.top+float64(l.top/8*x*x*x))
+}
+
+// shown is the ceiling in a Status.
+func (l ceiling) shown(c throttle.Charge, now int64) float64 {
+	if level := l.at(c, now); level < allowed(c) {
+		return thousandths(level)
+	}
+	return 0
+}
+
+// lower returns the charge with the limit that the ceiling leaves of it, but never less
+// than it costs.
+func (l ceiling) lower(c throttle.Charge, now int64) throttle.Charge {
+	level := l.at(c, now)
+	if !l.isOf(c) || level >= allowed(c) {
+		return c
+	}
+	n := max(1, int(level), c.Cost+c.Reserve)
+	if c.Limit.Kind() == throttle.Sliding {
+		c.Limit = throttle.SlidingWindow(n, c.Limit.Per())
+	} else {
+		c.Limit = throttle.FixedWindow(n, c.Limit.Per())
+	}
+	return c
+}
+
+// refuse is what a ledger learns from the refusal of a start: nothing, if it began before
+// the last lesson, or when a penalty lasted or in the time of a probe, or if the budget
+// was more than full.
+func (l *ledger) refuse(c throttle.Charge, at, now int64) (from, to float64) {
+	if c.LearnsPer() == 0 {
+		return 0, 0
+	}
+	old := l.learnt[c.Budget.Key]
+	from = old.at(c, now)
+	to = from
+	closed := l.closed[c.Budget.Key]
+	used := l.used(c, at)
+	if at > old.fell && (closed == 0 || at >= closed+micros(probeTime)) && used <= allowed(c) {
+		next := ceiling{max(1, min(from, max(1, used, from/2))), now, c.LearnsPer()}
+		l.learnt[c.Budget.Key] = next
+		to = min(from, next.at(c, now))
+	}
+	return thousandths(from), thousandths(to)
+}
+
+// used is how much of the limit a start found in use, itself included.
+func (l *ledger) used(c throttle.Charge, at int64) (sum float64) {
+	for _, s := range l.stays[c.Budget.Key] {
+		if s.at <= at && over(c, s) > at {
+			sum += float64(s.cost)
+		}
+	}
+	return sum
+}
+
+// allowed is how much the limit allows in the window that the charge learns by.
+func allowed(c throttle.Charge) float64 { return float64(c.Limit.N()) }
+
+// thousandths cuts a level off after three decimals.
+func thousandths(level float64) float64 { return math.Floor(level*1000) / 1000 }
