@@ -76,7 +76,7 @@ func TestP14_NoKeyOfACommandThatIsNotThere(t *testing.T) {
 	require.NoError(t, err)
 	_, err = l.Acquire(t.Context(), "tenant", 1)
 	require.EqualError(t, err, "throttle: the store could not be asked: redisstore: "+server.Addr+": ERR unknown command 'evalsha'")
-	require.NotContains(t, spelled(err), redisstore.DefaultNamespace+":4:")
+	require.NotContains(t, spelled(err), redisstore.DefaultNamespace+":5:")
 }
 
 // TestP14_AnAddressWithAPassword is a mistake, and no reason to print it.

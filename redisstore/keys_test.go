@@ -93,13 +93,13 @@ func TestKeys(t *testing.T) {
 		opts   *redisstore.Options
 		want   string
 	}{
-		{"plain", plain, nil, "throttle:4:app %7Band%7D API:" + hash},
-		{"no options", plain, &redisstore.Options{}, "throttle:4:app %7Band%7D API:" + hash},
-		{"namespace", plain, &redisstore.Options{Namespace: "{a}b"}, "%7Ba%7Db:4:app %7Band%7D API:" + hash},
-		{"percent", plain, &redisstore.Options{Namespace: "%7B:"}, "%257B::4:app %7Band%7D API:" + hash},
-		{"hash tags", plain, &redisstore.Options{HashTags: true}, "throttle:4:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
-		{"cluster", cluster, nil, "throttle:4:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
-		{"ring", ring, nil, "throttle:4:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
+		{"plain", plain, nil, "throttle:5:app %7Band%7D API:" + hash},
+		{"no options", plain, &redisstore.Options{}, "throttle:5:app %7Band%7D API:" + hash},
+		{"namespace", plain, &redisstore.Options{Namespace: "{a}b"}, "%7Ba%7Db:5:app %7Band%7D API:" + hash},
+		{"percent", plain, &redisstore.Options{Namespace: "%7B:"}, "%257B::5:app %7Band%7D API:" + hash},
+		{"hash tags", plain, &redisstore.Options{HashTags: true}, "throttle:5:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
+		{"cluster", cluster, nil, "throttle:5:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
+		{"ring", ring, nil, "throttle:5:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
 	} {
 		require.Equal(t, c.want, redisstore.New(c.client, c.opts).Key(b), c.name)
 	}

@@ -101,7 +101,7 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	}
 	// The version of the stored form is part of every key, so that programs
 	// with different forms never share a row.
-	s.prefix = escape.Replace(name) + ":4:"
+	s.prefix = escape.Replace(name) + ":5:"
 	_, single := client.(*redis.Client)
 	s.tagged = !single || o != nil && o.HashTags
 	return s
@@ -196,11 +196,14 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 	if err != nil {
 		return st, err
 	}
-	if v.size() != 5 {
+	if v.size() != 5 && v.size() != 6 {
 		return st, errAnswer
 	}
 	st.Used, st.Waiting = int(v.at(1)), int(v.at(2))
 	st.Wait = waitOf(v.at(3))
 	st.Paused = waitOf(v.at(4))
+	if v.size() == 6 { // not of what is in flight
+		st.Ceiling = thousandths(v.at(5))
+	}
 	return st, nil
 }

@@ -17,10 +17,10 @@ import (
 // pieces are what somebody would make a name of who wants another's key, slot or
 // channel.
 var pieces = []string{
-	"", "a", "b", ":", "::", ":4:", "2", "{", "}", "{a}", "{}:", "calls", "calls:", "wake", "wake:", "pause", ":pause",
-	"flight", ":flight", "throttle", "throttle:4:", "*", "?", "[a]", " ", "\n", "\r\n", "\x00", "\xff", "\xc3\x28", "ß",
+	"", "a", "b", ":", "::", ":5:", "2", "{", "}", "{a}", "{}:", "calls", "calls:", "wake", "wake:", "pause", ":pause",
+	"flight", ":flight", "throttle", "throttle:5:", "*", "?", "[a]", " ", "\n", "\r\n", "\x00", "\xff", "\xc3\x28", "ß",
 	"AAECAwQFBgcICQoLDA0ODw",
-	"%", "%7B", "%25", "%3A", "nodes", ":4:nodes:", ":presence", "db1", "db1:",
+	"%", "%7B", "%25", "%3A", "nodes", ":5:nodes:", ":presence", "db1", "db1:",
 }
 
 // forged returns a name of a few pieces.
@@ -80,11 +80,11 @@ func TestP14_NamesCannotHoldOthers(t *testing.T) {
 	in := func(namespace string) *redisstore.Store {
 		return redisstore.New(&redis.Client{}, &redisstore.Options{Namespace: namespace})
 	}
-	require.Equal(t, "a:4:nodes:api.example.com:presence", in("a").PresenceKey("api.example.com"))
-	require.NotEqual(t, in("a").PresenceKey("x:4:nodes:y"), in("a:4:nodes:x").PresenceKey("y"))
+	require.Equal(t, "a:5:nodes:api.example.com:presence", in("a").PresenceKey("api.example.com"))
+	require.NotEqual(t, in("a").PresenceKey("x:5:nodes:y"), in("a:5:nodes:x").PresenceKey("y"))
 	require.NotEqual(t, in("{").PresenceKey("y"), in("%7B").PresenceKey("y"))
 	s := in("a")
-	require.True(t, strings.HasSuffix(s.RecordKey("x:4:calls:y"), s.ID()+":x%3A4%3Acalls%3Ay"))
+	require.True(t, strings.HasSuffix(s.RecordKey("x:5:calls:y"), s.ID()+":x%3A5%3Acalls%3Ay"))
 }
 
 // budgetKeyOf is what a program makes of a policy's name and a key.

@@ -4,7 +4,7 @@
 -- A call that was done before is answered below, whatever its gates are like now.
 
 do
-  local HEAD_OF_ROW, ROW_BEGINS = 32 * 8, '<' .. string.rep('d', 32)
+  local HEAD_OF_ROW, ROW_BEGINS = 35 * 8, '<' .. string.rep('d', 35)
   local PROBE, LINE = 250000, 1000000 -- PROBE_TIME of row.lua; a line is looked at again after so long
 
   -- left returns for how long a gate stays shut, 0 if it is open. A clock that was set

@@ -40,7 +40,7 @@ end
 local function window_ramp(s)
   local ramp, begin = copied_from(s.row, 1), s.row.paused
   for _, part in ipairs(STEPS) do
-    insert(ramp, after(ramp, begin), begin, begin, s.n - ceil(s.n / part))
+    insert(ramp, after(ramp, begin), begin, begin, s.cap - ceil(s.cap / part))
     begin = step(s, begin)
   end
   return ramp
@@ -54,6 +54,6 @@ local function bucket_ramp(s)
   if ramp.size > 0 then
     ramp.F[1] = max(ramp.F[1], begin)
   end
-  insert(ramp, 1, begin, begin, s.n - 1)
+  insert(ramp, 1, begin, begin, s.cap - 1)
   return ramp
 end

@@ -4,7 +4,7 @@
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: its rule
 --
--- Result as of book.lua: 0, now, used, waiting, wait, paused; or 1, now, the time
+-- Result as of book.lua: 0, now, used, waiting, wait, paused, the ceiling in thousandths; or 1, now, the time
 -- that the calendar edges must reach.
 
 local now = clock(ARGV[1])
@@ -42,4 +42,5 @@ local line = queue.waiting(queue.of(r), queue.CLASSES)
 if line > 0 then
   waiting, t = waiting + line, max(t, turn.at(search_for(u, 1, 0, now, 0, false), line + 1))
 end
-return struct.pack('<dddddd', 0, now, used, waiting, t - now, max(0, r.paused - now))
+local top = ceiling.is_of(r, u) and floor(ceiling.at(r, now) * 1000) or 0
+return struct.pack('<ddddddd', 0, now, used, waiting, t - now, max(0, r.paused - now), top)
