@@ -136,7 +136,7 @@ func (o *oracle) Pause(_ context.Context, c throttle.Charge, d time.Duration) er
 func (o *oracle) Refuse(_ context.Context, c throttle.Charge, g throttle.Grant, d time.Duration) (from, to float64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	from, to = o.ledger.refuse(c, g.Mark, o.clock())
+	from, to = o.ledger.refuse(c, o.booked[g.Mark].at, o.clock())
 	o.ledger.pause(c, o.clock(), d)
 	o.news(c, false)
 	return from, to, nil

@@ -51,11 +51,19 @@ func (l ceiling) lower(c throttle.Charge, now int64) throttle.Charge {
 	if !l.isOf(c) || level >= allowed(c) {
 		return c
 	}
-	n := max(1, int(level), c.Cost+c.Reserve)
-	if c.Limit.Kind() == throttle.Sliding {
+	share := level / allowed(c)
+	n := max(1, int(float64(c.Limit.Capacity())*share), c.Cost+c.Reserve)
+	switch c.Limit.Kind() {
+	case throttle.Sliding:
 		c.Limit = throttle.SlidingWindow(n, c.Limit.Per())
-	} else {
+	case throttle.Aligned:
 		c.Limit = throttle.FixedWindow(n, c.Limit.Per())
+	case throttle.Paced: // units are so much longer
+		unit := time.Duration(float64(pace(c))/share) * tick
+		c.Limit = throttle.LeakyBucket(c.Limit.N(), time.Duration(c.Limit.N())*unit-c.Jitter)
+	case throttle.Bucket: // less flows into a smaller one
+		tokens, each := c.Refill()
+		c.Limit = throttle.TokenBucket(max(1, int(float64(tokens)*share)), time.Duration(each)*tick, n)
 	}
 	return c
 }
@@ -80,8 +88,12 @@ func (l *ledger) refuse(c throttle.Charge, at, now int64) (from, to float64) {
 	return thousandths(from), thousandths(to)
 }
 
-// used is how much of the limit a start found in use, itself included.
+// used is how much of the limit a start found in use, itself included; of a pace and a
+// bucket, of which only the rate is of interest, all.
 func (l *ledger) used(c throttle.Charge, at int64) (sum float64) {
+	if k := c.Limit.Kind(); k == throttle.Paced || k == throttle.Bucket {
+		return allowed(c)
+	}
 	for _, s := range l.stays[c.Budget.Key] {
 		if s.at <= at && over(c, s) > at {
 			sum += float64(s.cost)
@@ -91,7 +103,13 @@ func (l *ledger) used(c throttle.Charge, at int64) (sum float64) {
 }
 
 // allowed is how much the limit allows in the window that the charge learns by.
-func allowed(c throttle.Charge) float64 { return float64(c.Limit.N()) }
+func allowed(c throttle.Charge) float64 {
+	if c.Limit.Kind() != throttle.Bucket {
+		return float64(c.Limit.N())
+	}
+	tokens, each := c.Refill()
+	return float64(micros(c.LearnsPer())) * float64(tokens) / float64(each)
+}
 
 // thousandths cuts a level off after three decimals.
 func thousandths(level float64) float64 { return math.Floor(level*1000) / 1000 }

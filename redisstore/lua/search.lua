@@ -31,6 +31,8 @@ local function search_for(u, cost, reserve, from, spread, shadow)
     each = cost, more = 0, index = 0, spread = spread, shadow = shadow, ramp = false, tail = 0, horizon = 0, gap = 0}, cost)
 end
 
+local booked, paced -- look for room beside what is in the row
+do
 -- sweep goes over the forbidden ranges of docs/booking.md: entry i and the
 -- shortest run from it that leaves no room forbid every start from which an
 -- interval of length span can touch the whole run.
@@ -105,7 +107,7 @@ local function aligned(s, t)
 end
 
 -- paced looks for the first gap that is long enough.
-local function paced(s, t)
+function paced(s, t)
   local r, span = s.row, s.span
   open(r)
   while s.i <= r.size do
@@ -121,7 +123,8 @@ local function paced(s, t)
   return t
 end
 
-local booked = {sweep, aligned, paced, bucket} -- looks for room beside what is in the row
+booked = {sweep, aligned, paced, bucket}
+end
 
 -- behind_probe returns the first moment not before t that the first start after a
 -- penalty leaves to the others: t, if there is no such start yet.
