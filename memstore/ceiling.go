@@ -110,10 +110,19 @@ func (r *row) learn(mark int64, u *rule) (from, to float64) {
 	}
 	to = from
 	if level := r.used(mark, u); level > 0 && mark > r.ceiling.fell && (r.paused == 0 || mark >= r.paused+probeTime) {
-		r.ceiling = ceiling{max(1, min(from, max(level, from/2))), r.seen, u.learns}
+		r.ceiling = ceiling{max(1, min(from, believed(level, from))), r.seen, u.learns}
 		to = min(from, r.ceiling.at(r.seen))
 	}
 	return cutOff(from), cutOff(to)
+}
+
+// believed is what a refusal at a level of use says of an upstream that was believed to
+// allow more. At less than a half of that it may be about something else.
+func believed(level, from float64) float64 {
+	if level < from/2 {
+		return from * 3 / 4
+	}
+	return level
 }
 
 // used returns how much of the limit was in use when the start at mark came, itself

@@ -88,13 +88,13 @@ var adaptiveChecks = []check{
 	}},
 
 	{"P1_CeilingIsForgotten", func(b *bench) {
-		c := b.lowered("thousand", throttle.PerSecond(1000), 1, 1000, 437.5)
+		c := b.lowered("thousand", throttle.PerSecond(1000), 1, 1000, 656.25)
 		b.at(4*72*sec - tick)
 		b.starts(1000, 4*72*sec-tick, c)
 		b.at(5 * time.Minute)
 		b.status(c, throttle.Status{})
-		d := b.lowered("more", throttle.PerSecond(1000), 1, 1000, 437.5)
-		d2 := b.lowered("less", throttle.PerSecond(1000), 1, 1000, 437.5)
+		d := b.lowered("more", throttle.PerSecond(1000), 1, 1000, 656.25)
+		d2 := b.lowered("less", throttle.PerSecond(1000), 1, 1000, 656.25)
 		b.at(10 * time.Minute)
 		b.status(d, throttle.Status{})
 		b.starts(1000, 10*time.Minute, d2)
@@ -124,10 +124,10 @@ var adaptiveChecks = []check{
 		b.refuse(c, b.start(2010*ms, c), 0, 21.243, 21.243) // the probe: the ban lasts longer than was said
 	}},
 
-	{"P1_CeilingNeverBelowHalf", func(b *bench) {
-		c := b.lowered("forty", throttle.PerSecond(40), 2, 40, 17.5)
+	{"P1_CeilingAtLessThanHalf", func(b *bench) {
+		c := b.lowered("forty", throttle.PerSecond(40), 2, 40, 26.25)
 		b.at(1100 * ms)
-		b.refuse(c, b.start(1100*ms, c), 0, 17.612, 7.705)
+		b.refuse(c, b.start(1100*ms, c), 0, 26.419, 17.337)
 		one := b.lowered("one", throttle.PerSecond(1), 1, 1, 0.875)
 		b.start(2100*ms+tick, one)
 	}},
@@ -184,9 +184,9 @@ var adaptiveChecks = []check{
 
 	{"P11_RefuseCloses", func(b *bench) {
 		c := adaptive(charge("forty", throttle.PerSecond(40)))
-		b.refuse(c, b.start(0, c), 3*sec, 40, 17.5)
+		b.refuse(c, b.start(0, c), 3*sec, 40, 26.25)
 		b.isHeld(b.start(3*sec, c), 0, true)
-		b.starts(2, 3250*ms, c) // an eighth of what the ceiling leaves
+		b.starts(3, 3250*ms, c) // an eighth of what the ceiling leaves
 		b.start(4*sec+tick, c)
 	}},
 }

@@ -81,7 +81,10 @@ func (l *ledger) refuse(c throttle.Charge, at, now int64) (from, to float64) {
 	closed := l.closed[c.Budget.Key]
 	used := l.used(c, at)
 	if at > old.fell && (closed == 0 || at >= closed+micros(probeTime)) && used <= allowed(c) {
-		next := ceiling{max(1, min(from, max(1, used, from/2))), now, c.LearnsPer()}
+		if used = max(1, used); used < from/2 {
+			used = from * 3 / 4 // it may be about something else
+		}
+		next := ceiling{max(1, min(from, used)), now, c.LearnsPer()}
 		l.learnt[c.Budget.Key] = next
 		to = min(from, next.at(c, now))
 	}

@@ -98,7 +98,10 @@ function ceiling.learn(r, mark, u, now)
   local from = ceiling.is_of(r, u) and ceiling.at(r, now) or u.rate
   local to, level = from, used(r, mark, u)
   if level > 0 and mark > r.fell and (r.paused == 0 or mark >= r.paused + PROBE_TIME) then
-    r.top, r.fell, r.learns = max(1, min(from, max(level, from / 2))), now, u.learns
+    if level < from / 2 then
+      level = from * 3 / 4 -- it may be about something else
+    end
+    r.top, r.fell, r.learns = max(1, min(from, level)), now, u.learns
     to = min(from, ceiling.at(r, now))
   end
   return floor(from * 1000), floor(to * 1000)
