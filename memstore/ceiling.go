@@ -126,15 +126,22 @@ func believed(level, from float64) float64 {
 }
 
 // used returns how much of the limit was in use when the start at mark came, itself
-// included; 0 if that was more than all of it, so that a refusal is no surprise. Of a
-// pace and a bucket only the rate is of interest. Where a part of the window is
+// included; 0 if that was more than all of it, so that a refusal is no surprise, if it
+// has not begun, or in a fixed window that is long over. Of a pace and a bucket only the rate is of interest. Where a part of the window is
 // forgotten, it is taken to have been as full as the rest.
 func (r *row) used(mark int64, u *rule) float64 {
 	since := mark - u.span
+	if mark > r.seen {
+		return 0
+	}
 	switch u.kind {
 	case throttle.Bucket, throttle.Paced:
 		return u.rate
 	case throttle.Aligned:
+		last, _ := u.window(r.seen)
+		if before, _ := u.window(last - 1); mark < before {
+			return 0
+		}
 		since, _ = u.window(mark)
 		since--
 	}

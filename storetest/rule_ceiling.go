@@ -80,7 +80,7 @@ func (l *ledger) refuse(c throttle.Charge, at, now int64) (from, to float64) {
 	to = from
 	closed := l.closed[c.Budget.Key]
 	used := l.used(c, at)
-	if at > old.fell && (closed == 0 || at >= closed+micros(probeTime)) && used <= allowed(c) {
+	if at > old.fell && at <= now && (closed == 0 || at >= closed+micros(probeTime)) && used <= allowed(c) {
 		if used = max(1, used); used < from/2 {
 			used = from * 3 / 4 // it may be about something else
 		}

@@ -55,17 +55,20 @@ function ceiling.obey(r, now, u)
 end
 
 -- used returns how much of the limit was in use when the start at mark came, itself
--- included; 0 if that was more than all of it, so that a refusal is no surprise. Of a
--- pace and a bucket only the rate is of interest. Where a part of the window is
+-- included; 0 if that was more than all of it, so that a refusal is no surprise, if it
+-- has not begun, or in a fixed window that is long over. Of a pace and a bucket only the rate is of interest. Where a part of the window is
 -- forgotten, it is taken to have been as full as the rest.
 local function used(r, mark, u)
   local since = mark - u.span
-  if u.kind == BUCKET or u.kind == PACED then
+  if mark > r.seen then
+    return 0
+  elseif u.kind == BUCKET or u.kind == PACED then
     return u.rate
   elseif u.kind == ALIGNED then
+    local before = window(u, window(u, r.seen) - 1)
     since = window(u, mark)
-    if not since then
-      return 0 -- it is of a window that is long over
+    if not since or (before and mark < before) then
+      return 0
     end
     since = since - 1
   end
