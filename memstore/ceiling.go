@@ -48,7 +48,7 @@ func (c *ceiling) forgotten() int64 {
 // conversions keep every machine from rounding a product and a sum in one step, as
 // Redis does not.
 func (c *ceiling) at(now int64) float64 {
-	x := float64(now-c.fell-c.rising()) / float64(c.rising())
+	x := max(-1, float64(now-c.fell-c.rising())/float64(c.rising()))
 	return c.top + float64(c.top/fall*x*x*x)
 }
 

@@ -8,10 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// HeadNumbers is how many numbers a stored row begins with, and PerLine how many an
+// HeadNumbers is how many numbers a stored row begins with, HeadLined which of them is
+// the length of its line, and PerLine how many an
 // answer tells of a line.
 const (
 	HeadNumbers = 35
+	HeadLined   = 31
 	PerLine     = perLine
 )
 

@@ -101,7 +101,7 @@ func spoilLine(t *testing.T, c *redis.Client, key string, dice *rand.Rand) {
 	raw, err := c.Get(t.Context(), key).Bytes()
 	require.NoError(t, err)
 	const head = 8 * redisstore.HeadNumbers
-	size := int(math.Float64frombits(binary.LittleEndian.Uint64(raw[head-8:])))
+	size := int(math.Float64frombits(binary.LittleEndian.Uint64(raw[8*redisstore.HeadLined:])))
 	require.Positive(t, size)
 	line := raw[head : head+size]
 	switch dice.IntN(4) {

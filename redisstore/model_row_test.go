@@ -19,7 +19,7 @@ type modelEntry struct{ first, last, n int64 }
 const (
 	modelHeadSeen, modelHeadLost, modelHeadSpan, modelHeadTill, modelHeadPaused, modelHeadFrozen, modelHeadLevel                 = 0, 1, 2, 4, 5, 6, 7
 	modelHeadBirths, modelHeadSize, modelHeadAt, modelHeadOld, modelHeadBefore, modelHeadFirst, modelHeadExpires, modelHeadOpens = 9, 18, 19, 20, 21, 22, 25, 26
-	modelHeadLined                                                                                                               = HeadNumbers - 1
+	modelHeadLined                                                                                                               = HeadLined
 )
 
 // modelReadRow takes a stored row apart.

@@ -26,7 +26,7 @@ end
 
 -- at returns the height of the ceiling: a cubic that is flat around its top.
 function ceiling.at(r, now)
-  local x = (now - r.fell - rising(r)) / rising(r)
+  local x = max(-1, (now - r.fell - rising(r)) / rising(r))
   return r.top + r.top / FALL * x * x * x
 end
 

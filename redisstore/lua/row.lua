@@ -55,7 +55,7 @@ local function sound(r)
     and max(r.seen, r.lost, r.span, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires, r.opens) <= MOST
     and min(r.seen, r.lost, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires, r.opens) >= -MOST
     and r.level < MOST * MOST
-    and r.top >= 0 and r.top <= MOST and math.abs(r.fell) <= MOST and r.learns >= 0 and r.learns <= MOST
+    and (r.top == 0 or r.top >= 1) and r.top <= MOST and math.abs(r.fell) <= MOST and r.learns >= 0 and r.learns <= MOST
 end
 
 -- empty returns a row of which nothing is known.
