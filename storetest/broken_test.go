@@ -17,6 +17,7 @@ type broken struct {
 	status func(*oracle, throttle.Charge, *throttle.Status)
 	settle func(*oracle, entry, []int)
 	states func(*oracle, throttle.Charge, throttle.Quota)
+	refuse func(o *oracle, c throttle.Charge, at int64) (from, to float64)
 
 	release func(*oracle, *throttle.Booking, throttle.Grant)
 }
@@ -42,6 +43,14 @@ func (s broken) Pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 		return nil
 	}
 	return s.oracle.Pause(ctx, c, d)
+}
+
+func (s broken) Refuse(ctx context.Context, c throttle.Charge, g throttle.Grant, d time.Duration) (from, to float64, err error) {
+	if s.refuse == nil {
+		return s.oracle.Refuse(ctx, c, g, d)
+	}
+	from, to = s.refuse(s.oracle, c, s.booked[g.Mark].at)
+	return from, to, s.oracle.Pause(ctx, c, d)
 }
 
 func (s broken) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {

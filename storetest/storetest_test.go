@@ -45,7 +45,7 @@ func TestChecksAreNamedForAPromise(t *testing.T) {
 }
 
 func mutants() []mutant {
-	return slices.Concat(bookingMutants, bucketMutants, settleMutants, inFlightMutants, reconcileMutants, otherMutants, probeMutants, rampMutants, unlimitedMutants)
+	return slices.Concat(bookingMutants, bucketMutants, settleMutants, inFlightMutants, reconcileMutants, otherMutants, probeMutants, rampMutants, unlimitedMutants, adaptiveMutants)
 }
 
 func TestEveryMutantIsCaughtByName(t *testing.T) {
