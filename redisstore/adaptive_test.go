@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -13,9 +14,7 @@ import (
 
 // learned has one of two programs told of a refusal, and returns both, the charge, and the
 // start that was refused.
-func learned(t *testing.T) (one, other *redisstore.Store, c throttle.Charge, refused throttle.Grant) {
-	client := redistest.Shared(t).Client(t)
-	require.NoError(t, client.FlushDB(t.Context()).Err())
+func learned(t *testing.T, client *redis.Client) (one, other *redisstore.Store, c throttle.Charge, refused throttle.Grant) {
 	one, other = redisstore.New(client, nil), redisstore.New(client, nil)
 	c = charge("adaptive", throttle.PerMinute(40))
 	c.Adaptive = true
@@ -34,7 +33,7 @@ func learned(t *testing.T) (one, other *redisstore.Store, c throttle.Charge, ref
 // TestAdaptive_TheFleetShares: what one program learns, all obey, and a call that is made
 // again teaches nothing new.
 func TestAdaptive_TheFleetShares(t *testing.T) {
-	_, other, c, refused := learned(t)
+	_, other, c, refused := learned(t, redistest.Shared(t).Client(t))
 	st, err := other.Status(t.Context(), c)
 	require.NoError(t, err)
 	require.Equal(t, 21, int(st.Ceiling))
@@ -59,8 +58,8 @@ func TestAdaptive_TheFleetShares(t *testing.T) {
 
 // TestAdaptive_KeysOutliveWhatTheyHold: a row is kept until its ceiling means nothing.
 func TestAdaptive_KeysOutliveWhatTheyHold(t *testing.T) {
-	one, _, c, _ := learned(t)
 	client := redistest.Shared(t).Client(t)
+	one, _, c, _ := learned(t, client)
 	left, err := client.PTTL(t.Context(), one.Key(c.Budget)).Result()
 	require.NoError(t, err)
 	require.InDelta(t, 4*13*time.Minute, left, float64(time.Minute))
