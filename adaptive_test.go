@@ -94,7 +94,7 @@ func TestAdaptive_TheRightLimit(t *testing.T) {
 		t.Run(l.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := newStrict(l.N(), l.Per())
-				u.fixed = l.Kind() == throttle.Aligned
+				u.fixed = l.Kind() == throttle.KindFixedWindow
 				r := measure(t, u, throttle.Policy{Name: "p", Limit: l, Adaptive: true})
 				possible := float64(l.Per()) / float64(l.Per()+throttle.DefaultJitter) // see P3
 				require.GreaterOrEqual(t, r.used, 0.99*possible)

@@ -33,7 +33,7 @@ func TestP11_APenaltyWhileAConnectionIsDialled(t *testing.T) {
 				require.Equal(t, []time.Duration{60300 * ms}, d.written.seen())
 				st := status(t, store, tr, get(t, home))
 				require.Zero(t, st.Waiting)
-				if p.Limit.Kind() == throttle.InFlight {
+				if p.Limit.Kind() == throttle.KindConcurrency {
 					require.Zero(t, st.Used)
 				}
 			})

@@ -71,11 +71,11 @@ func playTransport(t *testing.T, s *fuzzScript, target, method string) {
 		for _, c := range tr.Explain(r.req) {
 			st, err := store.Status(t.Context(), c)
 			require.NoError(t, err)
-			if c.Limit.Kind() != throttle.Paced { // what a start costs there is yet to come
+			if c.Limit.Kind() != throttle.KindLeakyBucket { // what a start costs there is yet to come
 				require.Zero(t, st.Waiting, "P7: %s", c.Budget.Policy)
 			}
 			require.LessOrEqual(t, st.Paused, throttle.MaxPenalty)
-			if c.Limit.Kind() == throttle.InFlight {
+			if c.Limit.Kind() == throttle.KindConcurrency {
 				require.Zero(t, st.Used, "P13: in flight")
 			}
 		}

@@ -20,7 +20,7 @@ func unlimited(name string) throttle.Policy {
 
 func TestUnlimited(t *testing.T) {
 	l := throttle.Unlimited()
-	require.Equal(t, throttle.Open, l.Kind())
+	require.Equal(t, throttle.KindUnlimited, l.Kind())
 	require.Zero(t, l.N())
 	require.Zero(t, l.Per())
 	require.Equal(t, throttle.MaxCost, l.Capacity())

@@ -66,7 +66,7 @@ func (r *row) forget(k int, u *rule) {
 	for i := range k {
 		e := &r.entries[i]
 		switch {
-		case u.kind == throttle.Bucket:
+		case u.kind == throttle.KindTokenBucket:
 			r.level = level{r.lost, r.level}.with(e, u).spent
 		case r.micros != 0:
 			// It may be a bucket again: until then nothing flows in.

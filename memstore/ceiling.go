@@ -54,7 +54,7 @@ func (c *ceiling) at(now int64) float64 {
 
 // allows is how much the limit allows in the window that an adaptive charge learns by.
 func (u *rule) allows() float64 {
-	if u.kind == throttle.Bucket {
+	if u.kind == throttle.KindTokenBucket {
 		return float64(u.learns) * float64(u.tokens) / float64(u.micros)
 	}
 	return float64(u.n)
@@ -74,9 +74,9 @@ func (r *row) obey(now int64, u *rule) {
 	u.most = max(1, int64(float64(u.n)*share))
 	u.room = min(u.room, max(0, u.room-(u.n-u.most)))
 	switch u.kind {
-	case throttle.Bucket:
+	case throttle.KindTokenBucket:
 		u.tokens = max(1, int64(float64(u.tokens)*share))
-	case throttle.Paced:
+	case throttle.KindLeakyBucket:
 		u.pad = int64(float64(u.span)/share) - u.span
 	}
 }
@@ -135,9 +135,9 @@ func (r *row) used(mark int64, u *rule) float64 {
 		return 0
 	}
 	switch u.kind {
-	case throttle.Bucket, throttle.Paced:
+	case throttle.KindTokenBucket, throttle.KindLeakyBucket:
 		return u.rate
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		last, _ := u.window(r.seen)
 		if before, _ := u.window(last - 1); mark < before {
 			return 0

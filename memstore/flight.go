@@ -96,7 +96,7 @@ func (f *flight) call() {
 
 // release ends what runs.
 func (s *search) release() {
-	if s.rule.kind == throttle.InFlight {
+	if s.rule.kind == throttle.KindConcurrency {
 		s.row.flight.held -= s.rule.cost
 	}
 }
@@ -108,7 +108,7 @@ func (r *row) call() {
 	}
 }
 
-func isInFlight(c throttle.Charge) bool { return c.Limit.Kind() == throttle.InFlight }
+func isInFlight(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }
 
 // board reports whether all that is in flight has room for a booking. If not,
 // nothing is taken: the booking gets a place in the first line that it must
@@ -120,7 +120,7 @@ func (s *Store) board(b *throttle.Booking, searches []search, g *throttle.Grant)
 	}
 	for i := range searches {
 		q := &searches[i]
-		if q.rule.kind != throttle.InFlight || b.Charges[i].Shadow {
+		if q.rule.kind != throttle.KindConcurrency || b.Charges[i].Shadow {
 			continue
 		}
 		f := q.row.flight

@@ -74,7 +74,7 @@ func (w *waiter) came(key [16]byte, at int64) {
 func (w *waiter) cost(r *row) int64 {
 	for i := range w.booking.Charges {
 		if c := &w.booking.Charges[i]; c.Budget.Key == r.key {
-			if c.Limit.Kind() == throttle.Open {
+			if c.Limit.Kind() == throttle.KindUnlimited {
 				return 1
 			}
 			return int64(c.Cost)

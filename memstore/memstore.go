@@ -117,9 +117,9 @@ func (s *Store) place(b *throttle.Booking, searches []search, now, t int64, g *t
 		}
 		switch {
 		case q.open:
-		case q.rule.kind == throttle.Open:
+		case q.rule.kind == throttle.KindUnlimited:
 			q.row.bookProbe(t, &q.rule)
-		case q.rule.kind != throttle.InFlight:
+		case q.rule.kind != throttle.KindConcurrency:
 			q.row.book(t, &q.rule)
 		case t == now:
 			q.row.flight.held += q.rule.cost
@@ -132,13 +132,13 @@ func (s *Store) place(b *throttle.Booking, searches []search, now, t int64, g *t
 func (s *Store) ready(q *search, c *throttle.Charge, spread time.Duration, now int64) {
 	sh := s.shard(c.Budget)
 	q.rule.set(c, spread)
-	if q.rule.kind == throttle.Open && q.passBy(sh.rows[c.Budget.Key], now) {
+	if q.rule.kind == throttle.KindUnlimited && q.passBy(sh.rows[c.Budget.Key], now) {
 		return
 	}
 	q.row = sh.row(c.Budget.Key, now)
 	q.row.advance(now, &q.rule)
-	q.open = q.rule.kind == throttle.Open && q.row.isOpen(now)
-	if q.rule.kind == throttle.InFlight && q.row.flight == nil {
+	q.open = q.rule.kind == throttle.KindUnlimited && q.row.isOpen(now)
+	if q.rule.kind == throttle.KindConcurrency && q.row.flight == nil {
 		q.row.flight = new(flight)
 	}
 }
@@ -199,7 +199,7 @@ func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
 // Settle implements [throttle.Store].
 func (s *Store) Settle(_ context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
 	s.each(b, func(i int, q *search) {
-		if q.rule.kind != throttle.InFlight && q.rule.kind != throttle.Open {
+		if q.rule.kind != throttle.KindConcurrency && q.rule.kind != throttle.KindUnlimited {
 			q.row.settle(g.Mark, &q.rule, int64(costs[i]))
 		}
 	})

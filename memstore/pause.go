@@ -66,7 +66,7 @@ func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
 			r.lifts++
 			r.tell(0, math.MaxInt64, true)
 		}
-		if q.rule.kind == throttle.Open {
+		if q.rule.kind == throttle.KindUnlimited {
 			r.forgetProbe()
 		}
 		r.paused, r.ceiling = 0, ceiling{}

@@ -10,7 +10,7 @@ import (
 func (r *row) book(t int64, u *rule) {
 	first, last := t, t+u.length()
 	i := r.after(t)
-	if u.kind == throttle.Paced {
+	if u.kind == throttle.KindLeakyBucket {
 		// Blocks without a gap between them become one.
 		if i > 0 && r.entries[i-1].last == first-u.span {
 			first -= u.span
@@ -18,11 +18,11 @@ func (r *row) book(t int64, u *rule) {
 		if k := r.after(last + 1); k < len(r.entries) && r.entries[k].first == last+u.span {
 			last += u.span
 		}
-	} else if u.kind == throttle.Aligned {
+	} else if u.kind == throttle.KindFixedWindow {
 		start, end := u.window(t)
 		r.span = max(r.span, end-start) // months and days differ in length
 	}
-	if u.kind != throttle.Paced && u.n > slots {
+	if u.kind != throttle.KindLeakyBucket && u.n > slots {
 		start, end := u.slot(t)
 		first, last = r.share(i, first, last, start, end)
 	}
@@ -49,7 +49,7 @@ func (r *row) share(i int, first, last, start, end int64) (int64, int64) {
 func (s *search) giveBack(mark int64) {
 	switch {
 	case s.open:
-	case s.rule.kind != throttle.InFlight:
+	case s.rule.kind != throttle.KindConcurrency:
 		if s.row.remove(mark, &s.rule) {
 			s.row.untail(mark)
 		}
@@ -68,11 +68,11 @@ func (r *row) settle(t int64, u *rule, cost int64) {
 		r.untail(r.seen) // what is free now is for the next one
 	}
 	if !r.remove(t, u) {
-		if cost -= u.cost; u.kind == throttle.Paced {
+		if cost -= u.cost; u.kind == throttle.KindLeakyBucket {
 			t += u.cost * u.span // behind what is there
 		}
 	}
-	if u.kind == throttle.Paced {
+	if u.kind == throttle.KindLeakyBucket {
 		cost = min(cost, micros(throttle.Farthest)/u.span) // a longer block means no more
 	}
 	if cost > 0 {
@@ -90,14 +90,14 @@ func (r *row) remove(t int64, u *rule) bool {
 	}
 	e := r.entries[i]
 	rest := max(0, e.n-u.cost)
-	if rest > 0 && (u.kind != throttle.Paced || e.overfull(u.span)) {
+	if rest > 0 && (u.kind != throttle.KindLeakyBucket || e.overfull(u.span)) {
 		r.entries[i].n = rest
 		r.total -= u.cost
 		return true
 	}
 	r.entries = slices.Delete(r.entries, i, i+1)
 	r.total -= e.n
-	if u.kind == throttle.Paced {
+	if u.kind == throttle.KindLeakyBucket {
 		r.split(e, rest, t, u)
 	}
 	return true

@@ -198,7 +198,7 @@ func (w *waiter) hold(searches []search, now int64, turn *row) (at int, wait tim
 	near := w.booking.Horizon + w.booking.NotBefore
 	for i := range searches {
 		c, q := &w.booking.Charges[i], searches[i]
-		if c.Shadow || q.rule.kind == throttle.InFlight {
+		if c.Shadow || q.rule.kind == throttle.KindConcurrency {
 			continue
 		}
 		sum := int64(0)

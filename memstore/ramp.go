@@ -18,11 +18,11 @@ var steps = [...]int64{8, 2}
 // there is none, it is over then.
 func (u *rule) rampEnd(begin int64) int64 {
 	switch per := u.limit.Per(); {
-	case u.kind == throttle.Bucket:
+	case u.kind == throttle.KindTokenBucket:
 		return begin + u.span
-	case u.kind == throttle.Paced || per == 0 || per > longestRamped:
+	case u.kind == throttle.KindLeakyBucket || per == 0 || per > longestRamped:
 		return begin
-	case u.kind == throttle.Aligned:
+	case u.kind == throttle.KindFixedWindow:
 		return begin - begin%micros(per) + int64(len(steps))*micros(per)
 	default:
 		return begin + int64(len(steps))*u.span
@@ -31,7 +31,7 @@ func (u *rule) rampEnd(begin int64) int64 {
 
 // step returns when the step of a slow start is over that begins at t.
 func (u *rule) step(t int64) int64 {
-	if u.kind == throttle.Aligned {
+	if u.kind == throttle.KindFixedWindow {
 		_, end := u.window(t)
 		return end
 	}
@@ -43,7 +43,7 @@ func (u *rule) step(t int64) int64 {
 // one knows nothing of it.
 func (s *search) newRamp() *search {
 	r := &row{total: maxCount} // in any case more than there is room for
-	if s.rule.kind == throttle.Bucket {
+	if s.rule.kind == throttle.KindTokenBucket {
 		r.entries = s.bucketRamp()
 	} else {
 		r.entries = s.windowRamp()

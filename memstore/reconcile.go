@@ -16,7 +16,7 @@ func (s *Store) Reconcile(_ context.Context, c throttle.Charge, q throttle.Quota
 	left, reset, age := int64(max(0, q.Left)), micros(min(q.Reset, throttle.MaxPenalty)), micros(max(0, q.Age))
 	s.each(only(c), func(_ int, f *search) {
 		switch u := &f.rule; {
-		case u.kind == throttle.Bucket:
+		case u.kind == throttle.KindTokenBucket:
 			f.row.reconcileBucket(u, left)
 		case reset > 0:
 			f.row.reconcile(u, left, reset, age)
@@ -30,14 +30,14 @@ func (s *Store) Reconcile(_ context.Context, c throttle.Charge, q throttle.Quota
 func (r *row) reconcile(u *rule, left, reset, age int64) {
 	var since, at, end int64 // the window, and when the others are taken to have spent
 	switch now := r.seen; u.kind {
-	case throttle.Sliding:
+	case throttle.KindSlidingWindow:
 		end = now + min(reset, u.span)
 		since, at = max(now, end-doubt)-u.span+1, end-u.span
 		if age > 0 { // what has started since was not known to who said so; what others spent lies at about at
 			mine, _ := r.between(max(at+doubt, now-age)+1, now+1)
 			left = max(0, left-mine)
 		}
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		since, end = u.window(now)
 		at = now
 		if end-now > min(2*reset, micros(throttle.MaxPenalty)) {

@@ -95,20 +95,20 @@ func (r *row) advance(now int64, u *rule) {
 // that is not there is replaced by the most that there can have been, at the
 // latest moment it can have happened.
 func (r *row) remember(now int64, u *rule) {
-	if u.kind == throttle.InFlight {
+	if u.kind == throttle.KindConcurrency {
 		return // it has no past
 	}
 	back, keep, most := u.span, u.span, u.n
 	switch u.kind {
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		start, end := u.window(now)
 		back, keep, most = now-start+1, end-start, 2*u.n // its first moment counts
-	case throttle.Paced:
+	case throttle.KindLeakyBucket:
 		most = 1
-	case throttle.Bucket:
+	case throttle.KindTokenBucket:
 		most = 2 * u.n // a full one, and what flows in
 		r.recount(u)
-	case throttle.Open:
+	case throttle.KindUnlimited:
 		most = 0 // what starts is not counted
 	}
 	if missing := r.lost - (now - back); missing > 0 {
@@ -117,7 +117,7 @@ func (r *row) remember(now int64, u *rule) {
 		}
 		r.lost, r.level = now-back, 0
 	}
-	if u.kind == throttle.Paced && keep != r.span && r.span > 0 {
+	if u.kind == throttle.KindLeakyBucket && keep != r.span && r.span > 0 {
 		r.freeze(0) // blocks of another unit cannot be told apart
 	}
 	if now >= r.until {
@@ -146,7 +146,7 @@ func (r *row) atMost(length int64) int64 {
 func (r *row) prune(now int64, u *rule) {
 	k := 0
 	for k < len(r.entries) && r.isOver(&r.entries[k], now) {
-		if u.kind == throttle.Paced && r.entries[k].end(u.span+u.pad, u.n) > now {
+		if u.kind == throttle.KindLeakyBucket && r.entries[k].end(u.span+u.pad, u.n) > now {
 			break
 		}
 		k++

@@ -34,10 +34,10 @@ func (u *rule) set(c *throttle.Charge, spread time.Duration) {
 	u.room, u.most, u.pad = u.n-u.cost-int64(c.Reserve), u.n, 0
 	u.span = micros(c.Span())
 	u.jitter, u.pace, u.spread = micros(c.Jitter), micros(c.Pace), micros(spread)
-	if u.kind == throttle.Open {
+	if u.kind == throttle.KindUnlimited {
 		u.cost = 1 // what it costs means nothing
 	}
-	if u.kind == throttle.Bucket {
+	if u.kind == throttle.KindTokenBucket {
 		u.tokens, u.micros = c.Refill()
 	}
 	if u.learns = micros(c.LearnsPer()); u.learns > 0 {
@@ -55,7 +55,7 @@ func (u *rule) window(t int64) (start, end int64) {
 // entry.
 func (u *rule) slot(t int64) (start, end int64) {
 	base, span := int64(0), u.span
-	if u.kind == throttle.Aligned {
+	if u.kind == throttle.KindFixedWindow {
 		base, end = u.window(t)
 		span = end - base
 	}
@@ -66,7 +66,7 @@ func (u *rule) slot(t int64) (start, end int64) {
 
 // length is the time that one booking at t occupies beyond its start.
 func (u *rule) length() int64 {
-	if u.kind == throttle.Paced {
+	if u.kind == throttle.KindLeakyBucket {
 		return (u.cost-1)*u.span + u.spread
 	}
 	return u.spread
@@ -74,7 +74,7 @@ func (u *rule) length() int64 {
 
 // over is when a booking at t no longer counts.
 func (u *rule) over(t int64) int64 {
-	if u.kind == throttle.Aligned {
+	if u.kind == throttle.KindFixedWindow {
 		_, end := u.window(t)
 		return end
 	}

@@ -33,13 +33,13 @@ func (s *search) earliest(t int64) int64 {
 	}
 	t = max(t, s.row.paused, s.tail)
 	switch s.rule.kind {
-	case throttle.Sliding:
+	case throttle.KindSlidingWindow:
 		return s.slidingPaced(t)
-	case throttle.Paced:
+	case throttle.KindLeakyBucket:
 		return s.paced(t)
-	case throttle.InFlight:
+	case throttle.KindConcurrency:
 		return t // what is in flight opens at no known time
-	case throttle.Open:
+	case throttle.KindUnlimited:
 		return s.row.behindProbe(t)
 	default:
 		return s.room(t)
@@ -69,9 +69,9 @@ func (s *search) room(t int64) int64 {
 // booked looks for the first start that breaks the rule with nothing in the row.
 func (s *search) booked(t int64) int64 {
 	switch s.rule.kind {
-	case throttle.Sliding:
+	case throttle.KindSlidingWindow:
 		return s.sliding(t)
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		return s.aligned(t)
 	default:
 		return s.bucket(t)

@@ -24,10 +24,10 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 	q := search{row: r, from: now}
 	q.rule.set(&c, 0)
 	r.advance(now, &q.rule)
-	q.open = q.rule.kind == throttle.Open && r.isOpen(now)
+	q.open = q.rule.kind == throttle.KindUnlimited && r.isOpen(now)
 
 	st := throttle.Status{Limit: c.Limit}
-	if q.rule.kind == throttle.InFlight {
+	if q.rule.kind == throttle.KindConcurrency {
 		st.Used, st.Waiting = r.inFlight()
 	} else {
 		st.Used, st.Waiting = r.starts(now, &q.rule)
@@ -45,21 +45,21 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 // those to come.
 func (r *row) starts(now int64, u *rule) (past, next int) {
 	since := now - u.span
-	if u.kind == throttle.Aligned {
+	if u.kind == throttle.KindFixedWindow {
 		start, _ := u.window(now)
 		since = start - 1
 	}
 	for _, e := range r.entries {
 		switch {
-		case u.kind == throttle.Paced && e.first <= now && e.last > now:
+		case u.kind == throttle.KindLeakyBucket && e.first <= now && e.last > now:
 			next += int((e.last - now + u.span - 1) / u.span) // a block that has begun
 		case e.last > now:
 			next += int(e.n)
-		case e.last > since && u.kind != throttle.Open:
+		case e.last > since && u.kind != throttle.KindUnlimited:
 			past += int(e.n)
 		}
 	}
-	if u.kind == throttle.Paced {
+	if u.kind == throttle.KindLeakyBucket {
 		past = min(past, 1)
 	}
 	return past, next
@@ -79,7 +79,7 @@ func (r *row) inFlight() (held, waiting int) {
 // wait returns when one that comes now would start, behind those in line.
 func (r *row) wait(q *search) int64 {
 	turn := q.from
-	if sum := int64(r.waiting()); sum > 0 && q.rule.kind != throttle.InFlight {
+	if sum := int64(r.waiting()); sum > 0 && q.rule.kind != throttle.KindConcurrency {
 		turn = q.turn(sum + q.rule.cost)
 	}
 	q.behind(&throttle.Booking{Horizon: 1})

@@ -10,16 +10,16 @@ const farWindows = 64
 func (s *search) turn(rank int64) int64 {
 	from := max(s.from, s.row.paused)
 	switch s.rule.kind {
-	case throttle.Sliding:
+	case throttle.KindSlidingWindow:
 		return s.slidingTurn(from, rank)
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		return s.alignedTurn(from, rank)
-	case throttle.Paced:
+	case throttle.KindLeakyBucket:
 		if k := len(s.row.entries); k > 0 {
 			from = max(from, s.row.entries[k-1].end(s.rule.span+s.rule.pad, s.rule.n))
 		}
 		return from + (rank-s.rule.cost)*(s.rule.span+s.rule.pad)
-	case throttle.Bucket:
+	case throttle.KindTokenBucket:
 		v := search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
 		v.rule.room -= rank - s.rule.cost
 		return v.filled(from)

@@ -156,7 +156,7 @@ func between(late, early int64) time.Duration {
 
 // keep is for how long starts matter to a charge.
 func keep(c *throttle.Charge) time.Duration {
-	if c.Limit.Kind() != throttle.Aligned {
+	if c.Limit.Kind() != throttle.KindFixedWindow {
 		return c.Span()
 	}
 	// Two windows, because the next one may be longer.

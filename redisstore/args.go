@@ -33,7 +33,7 @@ const edgesAhead = 3
 // its cost: see lua/rule.lua.
 func (e edges) appendRule(n numbers, key int, c *throttle.Charge) numbers {
 	tokens, flow := int64(0), int64(0)
-	if c.Limit.Kind() == throttle.Bucket {
+	if c.Limit.Kind() == throttle.KindTokenBucket {
 		tokens, flow = c.Refill()
 	}
 	n = n.add(int64(key), int64(c.Limit.Kind()), int64(c.Limit.Capacity()),
@@ -49,7 +49,7 @@ func (e edges) appendRule(n numbers, key int, c *throttle.Charge) numbers {
 // one; for a calendar the edges themselves, from the window before now's (the
 // guess may be a little off) to some after until.
 func (e edges) appendEdges(n numbers, l throttle.Limit) numbers {
-	if l.Kind() != throttle.Aligned {
+	if l.Kind() != throttle.KindFixedWindow {
 		return n
 	}
 	if l.Per() > 0 {

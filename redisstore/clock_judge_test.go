@@ -16,9 +16,9 @@ import (
 func (l *log) judge(t *testing.T, limit throttle.Limit, length time.Duration, sets []time.Time) {
 	t.Helper()
 	switch limit.Kind() {
-	case throttle.Bucket:
+	case throttle.KindTokenBucket:
 		l.judgeBucket(t, limit)
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		l.judgeWindows(t, length-time.Microsecond, func(from time.Time) int {
 			windows := 2
 			for _, set := range sets {
@@ -28,7 +28,7 @@ func (l *log) judge(t *testing.T, limit throttle.Limit, length time.Duration, se
 			}
 			return windows * limit.N()
 		})
-	case throttle.Paced:
+	case throttle.KindLeakyBucket:
 		l.requireWithin(t, limit)
 	default:
 		l.judgeWindows(t, limit.Per(), func(time.Time) int { return limit.N() })

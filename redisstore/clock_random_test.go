@@ -110,7 +110,7 @@ func (l *log) requireWithin(t *testing.T, limit throttle.Limit) {
 		sum, unit := 0, limit.Per()/time.Duration(limit.N())
 		for _, next := range l.all[i+1:] {
 			gap := next.at.Sub(first.at)
-			if limit.Kind() == throttle.Paced {
+			if limit.Kind() == throttle.KindLeakyBucket {
 				require.GreaterOrEqual(t, gap, time.Duration(first.cost)*unit, "start %d at %v", i, first.at)
 				break
 			}
@@ -118,7 +118,7 @@ func (l *log) requireWithin(t *testing.T, limit throttle.Limit) {
 				sum += next.cost
 			}
 		}
-		if limit.Kind() != throttle.Paced {
+		if limit.Kind() != throttle.KindLeakyBucket {
 			require.LessOrEqual(t, first.cost+sum, limit.N(), "from start %d at %v", i, first.at)
 		}
 	}

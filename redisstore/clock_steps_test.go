@@ -81,7 +81,7 @@ func TestP9_RandomSteps(t *testing.T) {
 // windowLength is how long a window is in which the limit is used up, or filled.
 func windowLength(l throttle.Limit) time.Duration {
 	c := throttle.Charge{Limit: l}
-	if l.Kind() == throttle.Aligned {
+	if l.Kind() == throttle.KindFixedWindow {
 		begin, end := l.Window(time.UnixMicro(0))
 		return end.Sub(begin)
 	}
@@ -132,7 +132,7 @@ func (d *dial) set() {
 // patience is how long a caller may wait. Who waits for an edge of the clock sees it
 // where that was when it asked, so several such clocks make it more than judge knows.
 func (d *dial) patience() time.Duration {
-	if d.limit.Kind() == throttle.Aligned {
+	if d.limit.Kind() == throttle.KindFixedWindow {
 		return 0
 	}
 	return 3 * d.length

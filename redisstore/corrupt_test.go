@@ -36,7 +36,7 @@ func TestP12_AKeyThatHoldsGarbage(t *testing.T) {
 			limit := limits[i%len(limits)]
 			ch := charge(fmt.Sprint("garbage ", i), limit)
 			key := s.Key(ch.Budget)
-			if limit.Kind() == throttle.InFlight {
+			if limit.Kind() == throttle.KindConcurrency {
 				key = s.FlightKey(ch.Budget)
 			}
 			for range dice.IntN(6) {

@@ -123,7 +123,7 @@ func leaveRoom(own, b *throttle.Booking, silent []int) bool {
 	for i := range own.Charges {
 		c := &own.Charges[i]
 		switch c.Limit.Kind() {
-		case throttle.Paced, throttle.InFlight, throttle.Open:
+		case throttle.KindLeakyBucket, throttle.KindConcurrency, throttle.KindUnlimited:
 			continue // they have no shares
 		}
 		for _, d := range silent {

@@ -44,7 +44,7 @@ func (d *pair) adorn(c *throttle.Charge) {
 	if d.rng.IntN(2) == 0 {
 		c.Jitter = time.Duration(d.rng.IntN(10_000)) * time.Microsecond
 	}
-	if c.Limit.Kind() == throttle.Sliding && d.rng.IntN(2) == 0 {
+	if c.Limit.Kind() == throttle.KindSlidingWindow && d.rng.IntN(2) == 0 {
 		c.Pace = (min(c.Limit.Per(), time.Second) / 4 / time.Duration(c.Limit.N())).Truncate(time.Microsecond)
 	}
 }

@@ -68,7 +68,7 @@ const (
 func (s *Store) flightKey(b *throttle.Budget) string { return s.key(b) + ":flight" }
 
 // flies reports whether the charge is for requests in flight.
-func flies(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.InFlight }
+func flies(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }
 
 // takeFloors finds the flights that a call for these callers states, and waits
 // until no other call does. They are in the order of their keys, so that two calls

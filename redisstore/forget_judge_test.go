@@ -26,12 +26,12 @@ func (l ledger) allows(known ids, id int) bool {
 	slices.Sort(all)
 	n, per := l.limit.N(), l.limit.Per().Microseconds()
 	switch l.limit.Kind() {
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		in := func(t int64) bool { return t/per == at/per }
 		return len(all)-len(slices.DeleteFunc(all, in)) <= n
-	case throttle.Paced:
+	case throttle.KindLeakyBucket:
 		return !crowded(all, at, 1, (per+int64(n)-1)/int64(n))
-	case throttle.Bucket:
+	case throttle.KindTokenBucket:
 		return hasRoom(all, at, l.limit)
 	}
 	return !crowded(all, at, n, per+1)

@@ -114,7 +114,7 @@ func (f *forgetful) step() {
 // book books by one node and judges the start.
 func (f *forgetful) book(node int) {
 	c := f.charge
-	if most := c.Limit.Capacity(); c.Limit.Kind() != throttle.Paced {
+	if most := c.Limit.Capacity(); c.Limit.Kind() != throttle.KindLeakyBucket {
 		c.Cost = 1 + f.rng.IntN(min(3, most))
 		if most > 100 {
 			c.Cost = 1 + f.rng.IntN(most/10)
@@ -144,11 +144,11 @@ func (f *forgetful) book(node int) {
 func (f *forgetful) farthest() int64 {
 	d := f.charge.Span()
 	switch f.charge.Limit.Kind() {
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		d = f.charge.Limit.Per()
-	case throttle.Paced:
+	case throttle.KindLeakyBucket:
 		d *= time.Duration(f.charge.Limit.N())
-	case throttle.Bucket: // each node may have emptied one, unaware of the others
+	case throttle.KindTokenBucket: // each node may have emptied one, unaware of the others
 		d *= time.Duration(len(f.nodes))
 	}
 	return d.Microseconds()
@@ -194,7 +194,7 @@ func (f *forgetful) recovers() {
 	time.Sleep(time.Until(time.UnixMicro(f.latest)) + 3*f.charge.Span() + f.charge.Limit.Per())
 	time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) // the edge of a window
 	c := f.charge
-	if c.Limit.Kind() != throttle.Paced {
+	if c.Limit.Kind() != throttle.KindLeakyBucket {
 		c.Cost = c.Limit.Capacity()
 	}
 	require.Zero(f, book(f.T, f.nodes[0], c))

@@ -62,7 +62,7 @@ func TestP12_Forgotten(t *testing.T) {
 // window is how long a start counts under the limit, without jitter.
 func window(l throttle.Limit) time.Duration {
 	switch {
-	case l.Kind() == throttle.Bucket:
+	case l.Kind() == throttle.KindTokenBucket:
 		return time.Duration(l.Capacity()) * l.Per() / time.Duration(l.N())
 	case l.Per() == 0:
 		return 24 * time.Hour
@@ -187,7 +187,7 @@ func TestP12_NothingToRepair(t *testing.T) {
 				forget()
 				for range limit.Capacity() {
 					require.Zero(t, book(t, s, c))
-					if limit.Kind() == throttle.Paced {
+					if limit.Kind() == throttle.KindLeakyBucket {
 						time.Sleep(limit.Per() / time.Duration(limit.N()))
 					}
 				}

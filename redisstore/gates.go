@@ -14,7 +14,7 @@ import (
 const probeTime = 250 * time.Millisecond
 
 // isFree reports whether the charge is for an unlimited budget.
-func isFree(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.Open }
+func isFree(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.KindUnlimited }
 
 // costOf is what a charge costs its budget. What an unlimited one costs means nothing.
 func costOf(c *throttle.Charge) int64 {

@@ -61,11 +61,11 @@ func (isl *island) part(c throttle.Charge) (part throttle.Charge, ok bool) {
 	n, d := c.Limit.N(), isl.divisor
 	limit := throttle.SlidingWindow(share(n, d), c.Limit.Per())
 	switch c.Limit.Kind() {
-	case throttle.Paced, throttle.InFlight:
+	case throttle.KindLeakyBucket, throttle.KindConcurrency:
 		return c, c.Shadow
-	case throttle.Bucket:
+	case throttle.KindTokenBucket:
 		limit = throttle.TokenBucket(n, c.Limit.Per()*time.Duration(d), share(c.Limit.Capacity(), d))
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		if c.Limit.Per() == 0 {
 			limit = throttle.SlidingWindow(share(n, d), keep(&c))
 		}

@@ -21,7 +21,7 @@ func TestP5_LineAcrossNodes(t *testing.T) {
 			t.Run(fmt.Sprint(limit, " ", nodes), func(t *testing.T) {
 				inLines(t, nodes, func(t *testing.T, nodes []*cuttable) {
 					c := charge("twenty", limit)
-					if limit.Kind() == throttle.Sliding {
+					if limit.Kind() == throttle.KindSlidingWindow {
 						c.Pace = 47500 * time.Microsecond
 					}
 					begin := time.Now()
@@ -29,7 +29,7 @@ func TestP5_LineAcrossNodes(t *testing.T) {
 					starts := allStart(t, time.Minute, all...)
 					ordered(t, 300*time.Millisecond, starts)
 					require.Less(t, starts[len(starts)-1].Sub(begin), 11500*time.Millisecond, "P3: 20 of 200 could start in each second")
-					if limit.Kind() == throttle.Sliding {
+					if limit.Kind() == throttle.KindSlidingWindow {
 						within(t, 20, time.Second, starts)
 					}
 					for _, n := range nodes {

@@ -71,7 +71,7 @@ func TestP7_LineThatLeaves(t *testing.T) {
 				require.NoError(t, err)
 				require.LessOrEqual(t, st.Waiting, 5, "who left does not wait")
 				most := time.Second // a whole window may have started just now
-				if limit.Kind() != throttle.Sliding {
+				if limit.Kind() != throttle.KindSlidingWindow {
 					most = 200 * time.Millisecond
 				}
 				starts := allStart(t, time.Minute, behind, walks(t, nodes[1], throttle.Normal, c))

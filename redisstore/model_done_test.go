@@ -107,7 +107,7 @@ func (w *modelWorld) takeOut(node string, q modelQuestion) {
 // spanOf is how long a start matters to a budget.
 func (m *model) spanOf(k int) int64 {
 	c := throttle.Charge{Limit: m.limits[k], Jitter: m.jitter}
-	if c.Limit.Kind() == throttle.Aligned {
+	if c.Limit.Kind() == throttle.KindFixedWindow {
 		return micros(c.Limit.Per())
 	}
 	return micros(c.Span())

@@ -31,7 +31,7 @@ func (m *model) keyOf(w *modelWorld) (sum [16]byte) {
 	if w.paused > w.truth-4*m.longest() {
 		k.num(w.paused - w.truth)
 	}
-	if l := m.limits[0]; l.Kind() == throttle.Aligned {
+	if l := m.limits[0]; l.Kind() == throttle.KindFixedWindow {
 		k.num(w.clock % micros(l.Per()))
 	}
 	k.keys(w.keys)
@@ -182,7 +182,7 @@ func (k *modelWriter) row(raw string) {
 		switch {
 		case i == modelHeadAt, i >= modelHeadOld && i <= modelHeadFirst+2:
 		case i == modelHeadSeen && !k.clockMatters():
-		case i == modelHeadLost && k.limits[0].Kind() != throttle.Bucket:
+		case i == modelHeadLost && k.limits[0].Kind() != throttle.KindTokenBucket:
 			k.num(max(t-k.w.clock, -k.longest()-1))
 		case i == modelHeadFrozen:
 			k.num(max(t-k.w.clock, -4*k.longest()))

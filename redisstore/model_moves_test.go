@@ -171,7 +171,7 @@ func (m *model) settle(w *modelWorld) {
 	}
 	last.pass(time.Duration(over) * time.Microsecond)
 	for k, l := range m.limits {
-		if l.Kind() == throttle.Aligned {
+		if l.Kind() == throttle.KindFixedWindow {
 			per := micros(l.Per())
 			last.pass(time.Duration((per-last.truth%per)%per) * time.Microsecond)
 		}
@@ -179,7 +179,7 @@ func (m *model) settle(w *modelWorld) {
 		v.nodes = append(v.nodes, modelNewNode("last"))
 		i := len(v.nodes) - 1
 		m.plans = append(m.plans, []modelWish{{[]int{k}, l.Capacity(), -1}})
-		if l.Kind() == throttle.Paced {
+		if l.Kind() == throttle.KindLeakyBucket {
 			m.plans[i][0].cost = 1
 		}
 		m.begin(v, i)

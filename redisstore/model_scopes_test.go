@@ -59,7 +59,7 @@ func modelTroubled(l []throttle.Limit, p modelPlans, k modelTrouble, ticks, faul
 		limits: l, plans: p.wishes, most: k.most,
 		ticks: []time.Duration{modelWindow * 2 / 5, modelWindow + time.Microsecond},
 	}
-	if l[0].Kind() == throttle.Aligned {
+	if l[0].Kind() == throttle.KindFixedWindow {
 		s.ticks[1] = modelWindow
 	}
 	s.most.ticks, s.most.faults = ticks, faults
@@ -74,7 +74,7 @@ func modelScopes(large bool) (all []modelScope) {
 	both := modelPlans{"both", [][]modelWish{{modelBothWish, modelOtherWish}, {modelBothWish}}}
 	for _, k := range []modelTrouble{modelReplies, modelLosses, modelPlaces, modelClocks} {
 		add := func(plans modelPlans, limits ...throttle.Limit) {
-			if limits[0].Kind() == throttle.Aligned && k.most.backs > 0 {
+			if limits[0].Kind() == throttle.KindFixedWindow && k.most.backs > 0 {
 				return // what a window is nobody can say then
 			}
 			if !large {

@@ -196,7 +196,7 @@ func (s *Store) undo(b *throttle.Booking, mark int64) {
 // holds reports whether a grant holds InFlight charges.
 func holds(charges []throttle.Charge, g throttle.Grant) bool {
 	for i := range charges {
-		if charges[i].Limit.Kind() == throttle.InFlight {
+		if charges[i].Limit.Kind() == throttle.KindConcurrency {
 			return g.OK && g.Wait == 0
 		}
 	}

@@ -264,7 +264,7 @@ func (qs *queues) answered(s *Store, key string, n lineNews) {
 // move lets those come sooner whose turn is sooner than they were told, as far as one can
 // tell: what waits is served evenly, but that of a long window may be served at its end.
 func (q *queue) move(n lineNews) {
-	if n.line != q.line || q.charge.Limit.Kind() == throttle.Aligned {
+	if n.line != q.line || q.charge.Limit.Kind() == throttle.KindFixedWindow {
 		return // those leave all at once when their window begins
 	}
 	late, least := comeLate, time.Duration(0)

@@ -17,7 +17,7 @@ func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quo
 	switch k := c.Limit.Kind(); {
 	case c.Node:
 		return s.node().Reconcile(ctx, c, q)
-	case k == throttle.Paced || k == throttle.InFlight || k == throttle.Open || k != throttle.Bucket && q.Reset <= 0:
+	case k == throttle.KindLeakyBucket || k == throttle.KindConcurrency || k == throttle.KindUnlimited || k != throttle.KindTokenBucket && q.Reset <= 0:
 		return nil
 	}
 	q.Left, q.Reset = max(0, q.Left), min(q.Reset, throttle.MaxPenalty)

@@ -37,7 +37,7 @@ func (m *memory) worth(key string, c *throttle.Charge, q throttle.Quota, now tim
 		return 0, true
 	}
 	left := int64(q.Left)
-	if q.Age > 0 && c.Limit.Kind() == throttle.Sliding {
+	if q.Age > 0 && c.Limit.Kind() == throttle.KindSlidingWindow {
 		left -= r.since(now.Add(-q.Age)) // not known to who said so
 	}
 	worth = left+grace(c) < r.believed(c, q, now) && now.Sub(r.said.asked) >= burst
@@ -57,7 +57,7 @@ func (r *recall) believed(c *throttle.Charge, q throttle.Quota, now time.Time) i
 		return n - r.since(begin)
 	}
 	left := s.left - (r.lives[0].count - s.count)
-	if c.Limit.Kind() == throttle.Bucket {
+	if c.Limit.Kind() == throttle.KindTokenBucket {
 		left = min(n, left+flowing(c, now.Sub(s.at)))
 	}
 	return left
@@ -88,9 +88,9 @@ func (m *memory) answered(key string, c *throttle.Charge, q throttle.Quota, v nu
 // as spent of it; for a bucket, the time in which it fills up.
 func windowOf(c *throttle.Charge, q throttle.Quota, now time.Time) (begin, end time.Time) {
 	switch c.Limit.Kind() {
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		return c.Limit.Window(now)
-	case throttle.Bucket:
+	case throttle.KindTokenBucket:
 		return now.Add(-c.Span()), now.Add(c.Span())
 	}
 	end = now.Add(min(q.Reset, c.Span()))
@@ -100,7 +100,7 @@ func windowOf(c *throttle.Charge, q throttle.Quota, now time.Time) (begin, end t
 // grace is by how much a statement may fall short of what is believed: by what flows
 // into a bucket within a second.
 func grace(c *throttle.Charge) int64 {
-	if c.Limit.Kind() != throttle.Bucket {
+	if c.Limit.Kind() != throttle.KindTokenBucket {
 		return 0
 	}
 	return flowing(c, time.Second)

@@ -38,10 +38,10 @@ func adaptiveRandomChecks() []check {
 // adapt makes a budget one that learns. How what is left of a pace or a bucket is counted,
 // while the ceiling rises, is the store's own affair.
 func (w *world) adapt(c *throttle.Charge) {
-	for k := c.Limit.Kind(); k != throttle.Sliding && k != throttle.Aligned || c.Limit.Per() == 0; k = c.Limit.Kind() {
+	for k := c.Limit.Kind(); k != throttle.KindSlidingWindow && k != throttle.KindFixedWindow || c.Limit.Per() == 0; k = c.Limit.Kind() {
 		c.Limit, c.Jitter = w.limit()
 	}
-	if c.Limit.Kind() != throttle.Sliding {
+	if c.Limit.Kind() != throttle.KindSlidingWindow {
 		c.Pace = 0
 	}
 	c.Adaptive = !w.chance(10)

@@ -123,11 +123,11 @@ func resized(l throttle.Limit, n int, per time.Duration) throttle.Limit {
 	switch {
 	case l.Per() == 0 || n < 1:
 		return l
-	case l.Kind() == throttle.Sliding:
+	case l.Kind() == throttle.KindSlidingWindow:
 		return throttle.SlidingWindow(n, per)
-	case l.Kind() == throttle.Aligned:
+	case l.Kind() == throttle.KindFixedWindow:
 		return throttle.FixedWindow(n, per)
-	case l.Kind() == throttle.Bucket:
+	case l.Kind() == throttle.KindTokenBucket:
 		return throttle.TokenBucket(n, per, l.Capacity())
 	default:
 		return throttle.LeakyBucket(n, per)

@@ -77,16 +77,16 @@ func describe(k throttle.Booking) string {
 // sentence prints a charge's limit without relying on its String method.
 func sentence(c throttle.Charge) string {
 	kind := map[throttle.Kind]string{
-		throttle.Sliding: "in any", throttle.Aligned: "in each window of",
-		throttle.Paced: "paced over", throttle.Bucket: "tokens per",
+		throttle.KindSlidingWindow: "in any", throttle.KindFixedWindow: "in each window of",
+		throttle.KindLeakyBucket: "paced over", throttle.KindTokenBucket: "tokens per",
 	}[c.Limit.Kind()]
 	per := c.Limit.Per().String()
 	switch {
 	case isOpen(c):
 		return "without a number"
-	case c.Limit.Kind() == throttle.InFlight:
+	case c.Limit.Kind() == throttle.KindConcurrency:
 		return fmt.Sprintf("%d in flight", c.Limit.N())
-	case c.Limit.Kind() == throttle.Bucket:
+	case c.Limit.Kind() == throttle.KindTokenBucket:
 		per += fmt.Sprintf(" up to %d", c.Limit.Capacity())
 	case c.Limit.Per() == 0:
 		per = "the calendar"

@@ -16,15 +16,15 @@ func (l *ledger) excess(c throttle.Charge) string {
 	}
 	stays := slices.Clone(l.stays[c.Budget.Key])
 	slices.SortFunc(stays, func(a, b stay) int { return int(a.at - b.at) })
-	if c.Limit.Kind() == throttle.Bucket {
+	if c.Limit.Kind() == throttle.KindTokenBucket {
 		return drained(c, stays)
 	}
 	for i, first := range stays {
 		switch most := together(c, stays, first); {
-		case c.Limit.Kind() == throttle.Paced && i > 0 && first.at < over(c, stays[i-1]):
+		case c.Limit.Kind() == throttle.KindLeakyBucket && i > 0 && first.at < over(c, stays[i-1]):
 			return fmt.Sprintf("budget %s: two starts are %d µs apart, too close for %s",
 				c.Budget.Policy, first.at-stays[i-1].at, sentence(c))
-		case c.Limit.Kind() != throttle.Paced && most > c.Limit.N():
+		case c.Limit.Kind() != throttle.KindLeakyBucket && most > c.Limit.N():
 			return fmt.Sprintf("budget %s: %d starts count together, too many for %s",
 				c.Budget.Policy, most, sentence(c))
 		}
@@ -57,7 +57,7 @@ func drained(c throttle.Charge, stays []stay) string {
 // closed interval of length per and jitter that begins when its use ends.
 func together(c throttle.Charge, stays []stay, first stay) (sum int) {
 	from, last := first.until, first.until+int64((c.Limit.Per()+c.Jitter)/tick)
-	if c.Limit.Kind() == throttle.Aligned {
+	if c.Limit.Kind() == throttle.KindFixedWindow {
 		start, end := window(c.Limit, first.at)
 		from, last = start, end-1
 	}

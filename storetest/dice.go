@@ -56,7 +56,7 @@ func (w *world) booking() throttle.Booking {
 	for _, i := range w.rng.Perm(len(w.budgets))[:1+w.rng.IntN(3)] {
 		c := w.budgets[i]
 		c.Cost = w.cost(c.Limit.Capacity())
-		if c.Limit.Kind() != throttle.Paced && w.chance(20) {
+		if c.Limit.Kind() != throttle.KindLeakyBucket && w.chance(20) {
 			c.Reserve = w.rng.IntN(c.Limit.Capacity() - c.Cost + 1)
 		}
 		k.Charges = append(k.Charges, c)

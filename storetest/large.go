@@ -107,7 +107,7 @@ func (b *bench) queue(waiters int, step time.Duration, c throttle.Charge) {
 
 // lastOf is when the last of so many waiters can start at the earliest.
 func lastOf(waiters int, step time.Duration, c throttle.Charge) time.Duration {
-	if c.Limit.Kind() == throttle.Bucket {
+	if c.Limit.Kind() == throttle.KindTokenBucket {
 		return tickTimes(flowOf(c).after(int64(waiters)))
 	}
 	n := c.Limit.N()

@@ -63,7 +63,7 @@ type question struct {
 // pacing sets what a start must keep clear of, if the charge has a pace and
 // alone makes the request wait, longer than it wants to anyway.
 func (q *question) pacing(now, soonest int64) {
-	if q.charge.Pace == 0 || q.charge.Limit.Kind() != throttle.Sliding || q.allows(soonest) {
+	if q.charge.Pace == 0 || q.charge.Limit.Kind() != throttle.KindSlidingWindow || q.allows(soonest) {
 		return
 	}
 	for _, s := range q.stays {
@@ -104,11 +104,11 @@ func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question 
 	q := question{spread: k.Spread, closed: l.closed[c.Budget.Key], whole: c.Limit.N()}
 	q.charge = l.learnt[c.Budget.Key].lower(c, now)
 	for _, s := range l.stays[c.Budget.Key] {
-		if over(c, s) > now || c.Limit.Kind() == throttle.Bucket {
+		if over(c, s) > now || c.Limit.Kind() == throttle.KindTokenBucket {
 			q.stays = append(q.stays, s)
 		}
 	}
-	if c.Limit.Kind() == throttle.Bucket {
+	if c.Limit.Kind() == throttle.KindTokenBucket {
 		q.stays = full(c, q.stays)
 	}
 	q.gap = l.gap(c, l.stays[c.Budget.Key], q.closed)
@@ -140,10 +140,10 @@ func (q question) next(t int64) int64 {
 		return q.gap.end
 	}
 	switch q.charge.Limit.Kind() {
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		_, to := window(q.charge.Limit, t)
 		return to
-	case throttle.Bucket:
+	case throttle.KindTokenBucket:
 		return q.nextBucket(stayOf(q.charge, q.spread, t))
 	}
 	first := int64(math.MaxInt64)
@@ -175,14 +175,14 @@ func (q question) nextBucket(s stay) int64 {
 // a bucket.
 func over(c throttle.Charge, s stay) int64 {
 	switch c.Limit.Kind() {
-	case throttle.Sliding:
+	case throttle.KindSlidingWindow:
 		return s.until + span(c)
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		_, to := window(c.Limit, s.at)
 		return to
-	case throttle.Bucket:
+	case throttle.KindTokenBucket:
 		return s.until + drain(c)
-	case throttle.Open:
+	case throttle.KindUnlimited:
 		return s.until
 	default:
 		return s.until + int64(s.cost)*pace(c)

@@ -29,7 +29,7 @@ type lines struct {
 func newLines() *lines { return &lines{of: make(map[[16]byte]*line)} }
 
 // inFlight reports whether the charge is for what is in flight.
-func inFlight(c throttle.Charge) bool { return c.Limit.Kind() == throttle.InFlight }
+func inFlight(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }
 
 // at returns the line of the charge's budget.
 func (l *lines) at(c throttle.Charge) *line {

@@ -47,7 +47,7 @@ var adaptiveMutants = []mutant{
 	}}},
 	{"all obey", "P1_CeilingOnlyForThoseWhoLearn", neverRefused, broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
 		for i := range b.Charges {
-			b.Charges[i].Adaptive = b.Charges[i].Limit.Kind() != throttle.Open
+			b.Charges[i].Adaptive = b.Charges[i].Limit.Kind() != throttle.KindUnlimited
 		}
 		return honest(o, b)
 	}}},

@@ -13,7 +13,7 @@ var bucketMutants = []mutant{
 		return throttle.TokenBucket(n, per, burst+1)
 	})},
 	{"a token too few", "P1_Bucket", "", charging(func(c *throttle.Charge) {
-		if l := c.Limit; l.Kind() == throttle.Bucket {
+		if l := c.Limit; l.Kind() == throttle.KindTokenBucket {
 			c.Limit = throttle.TokenBucket(l.N(), l.Per(), max(c.Cost+c.Reserve, l.Capacity()-1))
 		}
 	})},
@@ -29,31 +29,31 @@ var bucketMutants = []mutant{
 	{"bucket as paced", "P1_Bucket", "", rebuilt(func(n int, per time.Duration, _ int) throttle.Limit {
 		return throttle.LeakyBucket(n, per)
 	})},
-	{"jitter ignored by token buckets", "P2_Bucket", "", unjittered(throttle.Bucket)},
+	{"jitter ignored by token buckets", "P2_Bucket", "", unjittered(throttle.KindTokenBucket)},
 	{"jitter taken from each token", "P2_Bucket", "", charging(func(c *throttle.Charge) {
-		if l := c.Limit; l.Kind() == throttle.Bucket {
+		if l := c.Limit; l.Kind() == throttle.KindTokenBucket {
 			c.Limit = throttle.TokenBucket(l.N(), l.Per()+c.Jitter*time.Duration(l.N()), l.Capacity())
 			c.Jitter = 0
 		}
 	})},
 	{"a bucket forgets its bursts", "P1_BucketRemembers", "", seeing(func(o *oracle, c throttle.Charge, s stay) bool {
-		return c.Limit.Kind() != throttle.Bucket || over(c, s) > o.clock()
+		return c.Limit.Kind() != throttle.KindTokenBucket || over(c, s) > o.clock()
 	})},
 	{"a bucket forgets its bursts and jitter", "P2_BucketRemembers", "", seeing(func(o *oracle, c throttle.Charge, s stay) bool {
-		return c.Limit.Kind() != throttle.Bucket || over(c, s) > o.clock()
+		return c.Limit.Kind() != throttle.KindTokenBucket || over(c, s) > o.clock()
 	})},
 	{"a bucket does not look ahead", "P1_BucketBefore", "", seeing(func(o *oracle, c throttle.Charge, s stay) bool {
-		return c.Limit.Kind() != throttle.Bucket || s.at <= o.clock()
+		return c.Limit.Kind() != throttle.KindTokenBucket || s.at <= o.clock()
 	})},
 	{"spread ignored by token buckets", "P2_SpreadBucket", "", asking(func(b *throttle.Booking) {
-		if slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return c.Limit.Kind() == throttle.Bucket }) {
+		if slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindTokenBucket }) {
 			b.Spread = 0
 		}
 	})},
 
-	{"reserve ignored by sliding windows", "P5_ReserveOfASliding", "", unreserved(throttle.Sliding)},
-	{"reserve ignored by windows", "P5_ReserveOfAFixed", "", unreserved(throttle.Aligned)},
-	{"reserve ignored by token buckets", "P5_ReserveOfABucket", "", unreserved(throttle.Bucket)},
+	{"reserve ignored by sliding windows", "P5_ReserveOfASliding", "", unreserved(throttle.KindSlidingWindow)},
+	{"reserve ignored by windows", "P5_ReserveOfAFixed", "", unreserved(throttle.KindFixedWindow)},
+	{"reserve ignored by token buckets", "P5_ReserveOfABucket", "", unreserved(throttle.KindTokenBucket)},
 	{"reserve too small", "P5_Reserve", "", charging(func(c *throttle.Charge) { c.Reserve = max(0, c.Reserve-1) })},
 	{"reserve too large", "P5_Reserve", "", charging(func(c *throttle.Charge) {
 		if c.Reserve > 0 {
@@ -101,7 +101,7 @@ var bucketMutants = []mutant{
 // rebuilt changes the limits of buckets.
 func rebuilt(change func(n int, per time.Duration, burst int) throttle.Limit) broken {
 	return charging(func(c *throttle.Charge) {
-		if l := c.Limit; l.Kind() == throttle.Bucket {
+		if l := c.Limit; l.Kind() == throttle.KindTokenBucket {
 			c.Limit = change(l.N(), l.Per(), l.Capacity())
 		}
 	})

@@ -15,7 +15,7 @@ var inFlightMutants = []mutant{
 	{"one too few in flight", "P1_InFlight", "", flying(func(c *throttle.Charge) {
 		c.Limit = throttle.Concurrency(max(c.Cost+c.Reserve, c.Limit.N()-1))
 	})},
-	{"reserve ignored in flight", "P5_InFlightReserve", "", unreserved(throttle.InFlight)},
+	{"reserve ignored in flight", "P5_InFlightReserve", "", unreserved(throttle.KindConcurrency)},
 	{"costly ones are passed by", "P5_LineCostly", "", flying(func(c *throttle.Charge) {
 		c.Limit, c.Reserve = throttle.Concurrency(c.Limit.N()+100), c.Reserve+100
 	})},

@@ -43,10 +43,10 @@ var probeMutants = []mutant{
 	{"a probe of slow starts only", "P11_ProbeGoesFirst", "", gappingWhere(func(c throttle.Charge, stays []stay, closed int64) bool {
 		return rampOf(c, stays, closed).end != 0
 	})},
-	{"no probe of buckets", "P11_ProbeGoesFirst", "", gappingAllBut(throttle.Bucket)},
-	{"no probe of windows", "P11_ProbeGoesFirst", "", gappingAllBut(throttle.Aligned)},
+	{"no probe of buckets", "P11_ProbeGoesFirst", "", gappingAllBut(throttle.KindTokenBucket)},
+	{"no probe of windows", "P11_ProbeGoesFirst", "", gappingAllBut(throttle.KindFixedWindow)},
 	{"a probe of what is paced", "P11_NoProbe", "", probing(func(c throttle.Charge, stays []stay, closed int64) gap {
-		if c.Limit.Kind() == throttle.Paced {
+		if c.Limit.Kind() == throttle.KindLeakyBucket {
 			c.Limit = throttle.PerSecond(1)
 		}
 		return gapOf(c, stays, closed)

@@ -12,9 +12,9 @@ import (
 // Mutants of how budgets begin again after a penalty.
 var rampMutants = []mutant{
 	{"no slow start", "P11_SlowStart", "", ramping(unramped)},
-	{"no slow start of sliding windows", "P11_SlowStartSliding", "", rampingAllBut(throttle.Sliding)},
-	{"no slow start of windows", "P11_SlowStartAligned", "", rampingAllBut(throttle.Aligned)},
-	{"no slow start of buckets", "P11_SlowStartOfABucket", "", rampingAllBut(throttle.Bucket)},
+	{"no slow start of sliding windows", "P11_SlowStartSliding", "", rampingAllBut(throttle.KindSlidingWindow)},
+	{"no slow start of windows", "P11_SlowStartAligned", "", rampingAllBut(throttle.KindFixedWindow)},
+	{"no slow start of buckets", "P11_SlowStartOfABucket", "", rampingAllBut(throttle.KindTokenBucket)},
 	{"the share stays the same", "P11_SlowStart", "", sharing(func(all []int) []int { return []int{all[0], all[0]} })},
 	{"the share grows too early", "P11_SlowStart", "", sharing(func(all []int) []int { return all[1:] })},
 	{"the share grows too late", "P11_SlowStart", "", sharing(func(all []int) []int { return slices.Concat(all[:1], all) })},
@@ -23,7 +23,7 @@ var rampMutants = []mutant{
 		return slices.Concat(all, slices.Repeat(all[1:], 100))
 	})},
 	{"the share is rounded down", "P11_SlowStartWithJitter", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
-		if r := rampOf(c, stays, closed); r.end == 0 || c.Limit.Kind() == throttle.Bucket {
+		if r := rampOf(c, stays, closed); r.end == 0 || c.Limit.Kind() == throttle.KindTokenBucket {
 			return r
 		}
 		n := c.Limit.N()
@@ -37,7 +37,7 @@ var rampMutants = []mutant{
 			return rampOf(c, stays, closed)
 		})},
 	{"all windows begin slowly", "P11_NoSlowStart", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
-		if k := c.Limit.Kind(); closed != 0 && (k == throttle.Sliding || k == throttle.Aligned) {
+		if k := c.Limit.Kind(); closed != 0 && (k == throttle.KindSlidingWindow || k == throttle.KindFixedWindow) {
 			return rampOfWindows(c, stays, closed, shares(c.Limit.N()))
 		}
 		return rampOf(c, stays, closed)
@@ -63,7 +63,7 @@ var rampMutants = []mutant{
 		func(c throttle.Charge, stays []stay, closed int64) ramp {
 			r := rampOf(c, stays, closed)
 			for _, s := range stays {
-				if c.Limit.Kind() == throttle.Bucket && s.until < closed {
+				if c.Limit.Kind() == throttle.KindTokenBucket && s.until < closed {
 					r.stays = append(r.stays, s)
 				}
 			}
@@ -71,14 +71,14 @@ var rampMutants = []mutant{
 		})},
 	{"a bucket comes back without a token", "P11_SlowStartOfABucket", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
 		r := rampOf(c, stays, closed)
-		if c.Limit.Kind() == throttle.Bucket {
+		if c.Limit.Kind() == throttle.KindTokenBucket {
 			r.stays = full(c, append(r.stays, stay{closed, closed, 1}))
 		}
 		return r
 	})},
 	{"a bucket never saves up again", "P11_SlowStartOfABucket", "", ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
 		r := rampOf(c, stays, closed)
-		if c.Limit.Kind() == throttle.Bucket && r.end != 0 {
+		if c.Limit.Kind() == throttle.KindTokenBucket && r.end != 0 {
 			r.end = math.MaxInt64
 		}
 		return r
@@ -124,7 +124,7 @@ func rampingAllBut(kind throttle.Kind) broken {
 // sharing gives the first windows other shares.
 func sharing(other func(shares []int) []int) broken {
 	return ramping(func(c throttle.Charge, stays []stay, closed int64) ramp {
-		if r := rampOf(c, stays, closed); r.end == 0 || c.Limit.Kind() == throttle.Bucket {
+		if r := rampOf(c, stays, closed); r.end == 0 || c.Limit.Kind() == throttle.KindTokenBucket {
 			return r
 		}
 		return rampOfWindows(c, stays, closed, other(shares(c.Limit.N())))

@@ -62,7 +62,7 @@ var reconcileMutants = []mutant{
 	})},
 	{"longer than a window", "P11_ReconcileNoLongerThanTheWindow", "", stating(func(o *oracle, c throttle.Charge, q throttle.Quota) {
 		o.ledger.reconcile(c, q, o.clock())
-		if c.Limit.Kind() == throttle.Sliding && q.Left < c.Limit.N() && micros(q.Reset) > span(c) {
+		if c.Limit.Kind() == throttle.KindSlidingWindow && q.Left < c.Limit.N() && micros(q.Reset) > span(c) {
 			o.ledger.spend(c, o.clock()+1, 1)
 		}
 	})},
@@ -77,13 +77,13 @@ var reconcileMutants = []mutant{
 		o.ledger.reconcile(c, q, o.clock())
 	})},
 	{"of any window", "P11_ReconcileAnother", "", stating(func(o *oracle, c throttle.Charge, q throttle.Quota) {
-		if c.Limit.Kind() == throttle.Aligned && q.Reset > 0 {
+		if c.Limit.Kind() == throttle.KindFixedWindow && q.Reset > 0 {
 			q.Reset = throttle.MaxPenalty
 		}
 		o.ledger.reconcile(c, q, o.clock())
 	})},
 	{"a bucket takes its own for others", "P11_ReconcileABucket", bucketsOnly, stating(func(o *oracle, c throttle.Charge, q throttle.Quota) {
-		if c.Limit.Kind() == throttle.Bucket {
+		if c.Limit.Kind() == throttle.KindTokenBucket {
 			o.ledger.spend(c, o.clock(), int64(max(0, c.Limit.Capacity()-max(0, q.Left))))
 			return
 		}

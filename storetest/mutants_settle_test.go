@@ -59,7 +59,7 @@ var settleMutants = []mutant{
 		settle: func(o *oracle, e entry, costs []int) {
 			o.ledger.settle(e.booking, e.at, o.clock(), costs)
 			for i, c := range e.booking.Charges {
-				if c.Limit.Kind() == throttle.Bucket && costs[i] > c.Limit.Capacity() {
+				if c.Limit.Kind() == throttle.KindTokenBucket && costs[i] > c.Limit.Capacity() {
 					k := throttle.Booking{Charges: []throttle.Charge{costing(c, c.Limit.Capacity())}}
 					o.ledger.add(k, e.at+1)
 				}

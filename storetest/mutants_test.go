@@ -27,40 +27,40 @@ var bookingMutants = []mutant{
 		c.Limit = resized(c.Limit, max(c.Cost, c.Limit.N()-1), c.Limit.Per())
 	})},
 	{"interval not closed", "P1_Sliding", "", charging(func(c *throttle.Charge) {
-		if c.Limit.Kind() == throttle.Sliding {
+		if c.Limit.Kind() == throttle.KindSlidingWindow {
 			c.Limit = throttle.SlidingWindow(c.Limit.N(), c.Limit.Per()-tick)
 		}
 	})},
 	{"interval too long", "P1_Sliding", "", charging(func(c *throttle.Charge) {
-		if c.Limit.Kind() == throttle.Sliding {
+		if c.Limit.Kind() == throttle.KindSlidingWindow {
 			c.Limit = throttle.SlidingWindow(c.Limit.N(), c.Limit.Per()+tick)
 		}
 	})},
 	{"sliding as fixed", "P1_Sliding", "", charging(func(c *throttle.Charge) {
-		if c.Limit.Kind() == throttle.Sliding {
+		if c.Limit.Kind() == throttle.KindSlidingWindow {
 			c.Limit = throttle.FixedWindow(c.Limit.N(), max(c.Limit.Per(), 2*c.Jitter+2*tick))
 		}
 	})},
 	{"fixed as sliding", "P1_Fixed", "", charging(func(c *throttle.Charge) {
-		if c.Limit.Kind() == throttle.Aligned && c.Limit.Per() > 0 {
+		if c.Limit.Kind() == throttle.KindFixedWindow && c.Limit.Per() > 0 {
 			c.Limit = throttle.SlidingWindow(c.Limit.N(), c.Limit.Per())
 		}
 	})},
 	{"calendar as sliding", "P1_Calendar", "", charging(func(c *throttle.Charge) {
-		if c.Limit.Kind() == throttle.Aligned && c.Limit.Per() == 0 {
+		if c.Limit.Kind() == throttle.KindFixedWindow && c.Limit.Per() == 0 {
 			c.Limit = throttle.SlidingWindow(c.Limit.N(), 24*time.Hour)
 		}
 	})},
 	{"paced as sliding", "P1_Paced", "", charging(func(c *throttle.Charge) {
-		if c.Limit.Kind() == throttle.Paced {
+		if c.Limit.Kind() == throttle.KindLeakyBucket {
 			c.Limit = throttle.SlidingWindow(c.Limit.N(), c.Limit.Per())
 		}
 	})},
 	{"cost ignored", "P1", "", charging(func(c *throttle.Charge) { c.Cost = 1 })},
 	{"booked twice", "P1", "", charging(func(c *throttle.Charge) { c.Cost = min(2*c.Cost, c.Limit.N()) })},
-	{"jitter ignored by sliding windows", "P2_Sliding", "", unjittered(throttle.Sliding)},
-	{"jitter ignored by windows", "P2_Fixed", "", unjittered(throttle.Aligned)},
-	{"jitter ignored by buckets", "P2_Paced", "", unjittered(throttle.Paced)},
+	{"jitter ignored by sliding windows", "P2_Sliding", "", unjittered(throttle.KindSlidingWindow)},
+	{"jitter ignored by windows", "P2_Fixed", "", unjittered(throttle.KindFixedWindow)},
+	{"jitter ignored by buckets", "P2_Paced", "", unjittered(throttle.KindLeakyBucket)},
 	{"spread ignored", "P2_Spread", "", asking(func(b *throttle.Booking) { b.Spread = 0 })},
 	{"MaxWait ignored", "Store_MaxWait", "", asking(func(b *throttle.Booking) { b.MaxWait = -1 })},
 	{"MaxWait not enough", "Store_MaxWait", "", asking(func(b *throttle.Booking) {

@@ -31,7 +31,7 @@ var unlimitedMutants = []mutant{
 			o.ledger.pause(c, o.clock(), d)
 		}
 	}}},
-	{"no probe of what is unlimited", "P11_UnlimitedHasAProbe", "", gappingAllBut(throttle.Open)},
+	{"no probe of what is unlimited", "P11_UnlimitedHasAProbe", "", gappingAllBut(throttle.KindUnlimited)},
 	{"a start of an open budget is kept", "P11_UnlimitedRemembersNothing", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
 		g := honest(o, b)
 		at := o.clock() + micros(g.Wait)

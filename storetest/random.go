@@ -103,7 +103,7 @@ func newWorld(b *bench, seed uint64) *world {
 		// blocks may report a longer wait than there is. How far they
 		// overdraw a bucket, a store need not remember for long.
 		k := c.Limit.Kind()
-		c.Shadow = i == 3 && k != throttle.Paced && k != throttle.Bucket && w.chance(30)
+		c.Shadow = i == 3 && k != throttle.KindLeakyBucket && k != throttle.KindTokenBucket && w.chance(30)
 		if !c.Shadow && w.chance(40) {
 			c.Pace = time.Duration(w.rng.IntN(20000)) * tick
 		}
@@ -159,7 +159,7 @@ func (w *world) change(c *throttle.Charge) {
 		delete(w.truth.closed, c.Budget.Key)
 	}
 	c.Limit, c.Jitter = w.limit()
-	if k := c.Limit.Kind(); k == throttle.Paced || k == throttle.Bucket {
+	if k := c.Limit.Kind(); k == throttle.KindLeakyBucket || k == throttle.KindTokenBucket {
 		first = len(stays)
 	}
 	w.truth.stays[c.Budget.Key] = stays[first:]
@@ -263,7 +263,7 @@ func (w *world) look() {
 		return
 	}
 	want := w.truth.status(c, w.clock())
-	if c.Limit.Kind() == throttle.Paced {
+	if c.Limit.Kind() == throttle.KindLeakyBucket {
 		want.Used, want.Waiting = got.Used, got.Waiting // say little where starts only keep their distance
 	}
 	if got != want {

@@ -117,7 +117,7 @@ func (p *planner) visit(at time.Duration) visit {
 		case 1, 2:
 			c.Cost = 1 + p.IntN(min(most, 3))
 		}
-		if p.headroom && v.booking.Priority == throttle.Low && c.Limit.Kind() != throttle.Paced {
+		if p.headroom && v.booking.Priority == throttle.Low && c.Limit.Kind() != throttle.KindLeakyBucket {
 			c.Reserve = min(most/4, most-c.Cost)
 		}
 		v.booking.Charges = append(v.booking.Charges, c)

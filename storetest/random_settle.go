@@ -45,7 +45,7 @@ func (w *world) trueCost(c throttle.Charge, g granted) int {
 	if cost <= c.Cost {
 		return cost
 	}
-	if k := c.Limit.Kind(); k == throttle.Paced || k == throttle.Bucket {
+	if k := c.Limit.Kind(); k == throttle.KindLeakyBucket || k == throttle.KindTokenBucket {
 		return w.affordable(c, g, min(cost, c.Limit.Capacity()))
 	}
 	w.above[c.Budget.Key] = true

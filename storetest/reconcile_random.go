@@ -13,7 +13,7 @@ func (w *world) state() {
 	w.Helper()
 	c, now := w.budgets[w.rng.IntN(len(w.budgets))], w.clock()
 	stays := w.truth.stays[c.Budget.Key]
-	if c.Limit.Kind() == throttle.Bucket && slices.ContainsFunc(stays, func(s stay) bool { return s.at > now }) {
+	if c.Limit.Kind() == throttle.KindTokenBucket && slices.ContainsFunc(stays, func(s stay) bool { return s.at > now }) {
 		return
 	}
 	q := throttle.Quota{Left: w.rng.IntN(c.Limit.Capacity()+2) - 1, Reset: w.duration(3 * sec)}

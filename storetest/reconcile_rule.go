@@ -25,12 +25,12 @@ func statementOf(c throttle.Charge, q throttle.Quota, now int64) (s statement, o
 	reset := micros(min(q.Reset, throttle.MaxPenalty))
 	s.left = int64(max(0, q.Left))
 	switch c.Limit.Kind() {
-	case throttle.Sliding:
+	case throttle.KindSlidingWindow:
 		s.end = now + min(reset, span(c))
 		s.at = s.end - span(c)
 		s.since = max(now+1, s.end-micros(doubt)+1) - span(c)
 		return s, reset > 0
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		s.since, s.end = window(c.Limit, now)
 		s.at = now
 		rest := s.end - now
@@ -43,7 +43,7 @@ func statementOf(c throttle.Charge, q throttle.Quota, now int64) (s statement, o
 // than we believe. It returns between which times the booked starts lie that no
 // longer fit.
 func (l *ledger) reconcile(c throttle.Charge, q throttle.Quota, now int64) (from, until int64) {
-	if c.Limit.Kind() == throttle.Bucket {
+	if c.Limit.Kind() == throttle.KindTokenBucket {
 		return l.reconcileBucket(c, q, now)
 	}
 	s, ok := statementOf(c, q, now)

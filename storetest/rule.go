@@ -18,13 +18,13 @@ type stay struct {
 // came in.
 func fits(c throttle.Charge, others []stay, s stay) bool {
 	switch c.Limit.Kind() {
-	case throttle.Sliding:
+	case throttle.KindSlidingWindow:
 		return fitsSliding(c, others, s)
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		return fitsAligned(c, others, s)
-	case throttle.Paced:
+	case throttle.KindLeakyBucket:
 		return fitsPaced(c, others, s)
-	case throttle.Bucket:
+	case throttle.KindTokenBucket:
 		return fitsBucket(c, others, s)
 	default:
 		return true // unlimited; and what is in flight is not booked for later: see line.go

@@ -54,14 +54,14 @@ func (l ceiling) lower(c throttle.Charge, now int64) throttle.Charge {
 	share := level / allowed(c)
 	n := max(1, int(float64(c.Limit.Capacity())*share), c.Cost+c.Reserve)
 	switch c.Limit.Kind() {
-	case throttle.Sliding:
+	case throttle.KindSlidingWindow:
 		c.Limit = throttle.SlidingWindow(n, c.Limit.Per())
-	case throttle.Aligned:
+	case throttle.KindFixedWindow:
 		c.Limit = throttle.FixedWindow(n, c.Limit.Per())
-	case throttle.Paced: // units are so much longer
+	case throttle.KindLeakyBucket: // units are so much longer
 		unit := time.Duration(float64(pace(c))/share) * tick
 		c.Limit = throttle.LeakyBucket(c.Limit.N(), time.Duration(c.Limit.N())*unit-c.Jitter)
-	case throttle.Bucket: // less flows into a smaller one
+	case throttle.KindTokenBucket: // less flows into a smaller one
 		tokens, each := c.Refill()
 		c.Limit = throttle.TokenBucket(max(1, int(float64(tokens)*share)), time.Duration(each)*tick, n)
 	}
@@ -94,7 +94,7 @@ func (l *ledger) refuse(c throttle.Charge, at, now int64) (from, to float64) {
 // used is how much of the limit a start found in use, itself included; of a pace and a
 // bucket, of which only the rate is of interest, all.
 func (l *ledger) used(c throttle.Charge, at int64) (sum float64) {
-	if k := c.Limit.Kind(); k == throttle.Paced || k == throttle.Bucket {
+	if k := c.Limit.Kind(); k == throttle.KindLeakyBucket || k == throttle.KindTokenBucket {
 		return allowed(c)
 	}
 	for _, s := range l.stays[c.Budget.Key] {
@@ -107,7 +107,7 @@ func (l *ledger) used(c throttle.Charge, at int64) (sum float64) {
 
 // allowed is how much the limit allows in the window that the charge learns by.
 func allowed(c throttle.Charge) float64 {
-	if c.Limit.Kind() != throttle.Bucket {
+	if c.Limit.Kind() != throttle.KindTokenBucket {
 		return float64(c.Limit.N())
 	}
 	tokens, each := c.Refill()

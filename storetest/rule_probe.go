@@ -18,7 +18,7 @@ const probeTime = 250 * time.Millisecond
 // none, next to what was booked: none until something begins in it.
 func gapOf(c throttle.Charge, stays []stay, closed int64) gap {
 	g := gap{closed, closed + micros(probeTime)}
-	if closed == 0 || c.Limit.Kind() == throttle.Paced || inFlight(c) || !slices.ContainsFunc(stays, g.holds) {
+	if closed == 0 || c.Limit.Kind() == throttle.KindLeakyBucket || inFlight(c) || !slices.ContainsFunc(stays, g.holds) {
 		return gap{}
 	}
 	return g

@@ -23,10 +23,10 @@ func rampOf(c throttle.Charge, stays []stay, closed int64) ramp {
 	switch per := c.Limit.Per(); {
 	case closed == 0:
 		return ramp{}
-	case c.Limit.Kind() == throttle.Bucket:
+	case c.Limit.Kind() == throttle.KindTokenBucket:
 		return rampOfBucket(c, stays, closed)
-	case c.Limit.Kind() == throttle.Sliding && per <= longestRamped,
-		c.Limit.Kind() == throttle.Aligned && 0 < per && per <= longestRamped:
+	case c.Limit.Kind() == throttle.KindSlidingWindow && per <= longestRamped,
+		c.Limit.Kind() == throttle.KindFixedWindow && 0 < per && per <= longestRamped:
 		return rampOfWindows(c, stays, closed, shares(c.Limit.N()))
 	default:
 		return ramp{}

@@ -10,7 +10,7 @@ import (
 // every start fits, and nothing is kept but probes, until the budget is resumed.
 
 // isOpen reports whether the charge's limit is Unlimited.
-func isOpen(c throttle.Charge) bool { return c.Limit.Kind() == throttle.Open }
+func isOpen(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindUnlimited }
 
 // isProbe reports whether a start of an unlimited budget goes first after a penalty
 // that is known. That it was over long ago makes no difference, because time does not

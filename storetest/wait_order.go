@@ -42,7 +42,7 @@ var waitOrderChecks = []check{
 			charge("sliding", throttle.PerSecond(20)), charge("fixed", throttle.FixedWindow(20, sec)),
 			charge("leaky", throttle.LeakyBucket(20, sec)), charge("bucket", throttle.TokenBucket(20, sec, 10)),
 		} {
-			if c.Limit.Kind() == throttle.Sliding {
+			if c.Limit.Kind() == throttle.KindSlidingWindow {
 				c.Pace = 47500 * tick
 			}
 			begin := b.now()

@@ -71,7 +71,7 @@ func nextAfterLeaving(t *testing.T, visits []visit, l *throttle.Limiter, at time
 	next := visit{came: s.now(), start: never}
 	require.NoError(t, s.limiter(l)(t.Context(), &next))
 	line := line{n: 5, span: time.Second + throttle.DefaultJitter}
-	if must(l.Status(t.Context(), "")).Limit.Kind() == throttle.Paced {
+	if must(l.Status(t.Context(), "")).Limit.Kind() == throttle.KindLeakyBucket {
 		line.n, line.span = 1, 200*ms
 	}
 	var starts []time.Duration

@@ -52,7 +52,7 @@ func behindLow(t *testing.T) (rows []row) {
 			s := newStage(t)
 			visits, end := thenHigh(crowd(lows), 20, time.Second, 730*ms)
 			s.play(visits, time.Hour, s.byPriority(batch(memstore.New(), l), 0))
-			if l.Kind() == throttle.Sliding {
+			if l.Kind() == throttle.KindSlidingWindow {
 				s.kept(visits, 20, time.Second)
 			}
 			lowsPerSecond := float64(len(between(only(visits, isLow), time.Second, end))) / (end - time.Second).Seconds()
