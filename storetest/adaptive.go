@@ -189,4 +189,23 @@ var adaptiveChecks = []check{
 		b.starts(3, 3250*ms, c) // an eighth of what the ceiling leaves
 		b.start(4*sec+tick, c)
 	}},
+
+	{"P11_SlowStartOfStepsBelowACeiling", func(b *bench) {
+		c := b.lowered("sixty", throttle.PerMinute(60), 30, 60, 26.25)
+		b.at(120 * sec) // the ceiling is 27 and a bit, and a sixth of that 5
+		b.pause(c, 20*sec)
+		b.start(140*sec, c)
+		b.starts(3, 150*sec, c)
+		b.starts(23, 160*sec, c)
+		b.start(200*sec+tick, c)
+	}},
+
+	{"P1_CeilingAndASlowProbe", func(b *bench) {
+		c := adaptive(charge("forty", throttle.PerSecond(40)))
+		b.denied(c, 10*sec, sec)
+		b.at(11 * sec)
+		b.refuse(c, b.start(11*sec, c), 0, 40, 40) // it had two seconds
+		b.at(12*sec + ms)
+		b.refuse(c, b.start(12*sec+ms, c), 0, 40, 26.25)
+	}},
 }

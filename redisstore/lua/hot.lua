@@ -21,11 +21,11 @@ local function hot_row(key, blob, told, rule, ask, now, seed, idle)
     return nil
   end
   local call, ago, heard, b, c, s1, s2 = struct.unpack('<ddddddd', blob, told)
-  local added, room, raw = callers * cost, n - reserve, redis.call('GETRANGE', key, 0, 279)
+  local added, room, raw = callers * cost, n - reserve, redis.call('GETRANGE', key, 0, 303)
   local seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
     total, size, at, old, before, first, last, rest, expires, opens, t1, t2, t3, pin, lined, ban, probe, times, top, fell, learns
   local whole, pushed, ms = false, '', nil
-  if raw ~= '' and #raw < 280 then
+  if raw ~= '' and #raw < 304 then
     return nil
   elseif raw == '' then
     if b ~= 0 or added > room then
