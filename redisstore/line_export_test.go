@@ -9,11 +9,10 @@ import (
 )
 
 // HeadNumbers is how many numbers a stored row begins with, HeadLined which of them is
-// the length of its line, and PerLine how many an
-// answer tells of a line.
+// the length of its line, and PerLine how many an answer tells of a line.
 const (
-	HeadNumbers = 35
-	HeadLined   = 31 // which of them is the length of the line
+	HeadNumbers = 38
+	HeadLined   = 31
 	PerLine     = perLine
 )
 
