@@ -57,5 +57,5 @@ func interchangeable(a, b Charge) bool {
 // equivalent reports whether a place booked for a is as good as one for b.
 func equivalent(a, b Charge) bool {
 	return a.Budget == b.Budget && a.Cost == b.Cost && a.Jitter == b.Jitter && a.Shadow == b.Shadow &&
-		a.Node == b.Node && a.Reserve == b.Reserve && a.Limit.String() == b.Limit.String()
+		a.Node == b.Node && a.Adaptive == b.Adaptive && a.Reserve == b.Reserve && a.Limit.String() == b.Limit.String()
 }

@@ -42,7 +42,19 @@ func (c Charge) Span() time.Duration {
 // A store sees to it that in any interval of length d the starts' costs sum to
 // at most burst + max(0, d - Jitter)·tokens/micros; then their arrivals, each
 // up to Jitter late, never exceed what the upstream's bucket holds.
+//
+// The numbers of an Adaptive charge are as much larger as fits, so that a part of the
+// flow is whole as well.
 func (c Charge) Refill() (tokens, micros int64) {
+	tokens, micros = c.refill()
+	if c.Adaptive {
+		grain := max(1, min(finest, maxBucket/(int64(c.Limit.burst)*micros)))
+		tokens, micros = tokens*grain, micros*grain
+	}
+	return tokens, micros
+}
+
+func (c Charge) refill() (tokens, micros int64) {
 	n, per := int64(c.Limit.n), int64(ceilMicro(c.Limit.per)/time.Microsecond)
 	for a, b := n, per; ; a, b = b, a%b {
 		if b == 0 {
@@ -60,6 +72,23 @@ func (c Charge) Refill() (tokens, micros int64) {
 // maxBucket is the largest burst times micros of a flow that is not rounded: a row
 // full of them still fits the numbers of every store.
 const maxBucket = 1 << 44
+
+// finest is by how much the numbers of an Adaptive flow are larger at the most.
+const finest = 1024
+
+// LearnsPer returns the length of time by which a store measures what an Adaptive charge
+// has learned: the limit's window, a month for 30 days; 0 if the charge learns nothing.
+func (c Charge) LearnsPer() time.Duration {
+	const day = 24 * time.Hour
+	switch l := c.Limit; {
+	case !c.Adaptive || !l.counts():
+		return 0
+	case l.unit != 0:
+		return [...]time.Duration{Day: day, Week: 7 * day, Month: 30 * day}[l.unit]
+	default:
+		return ceilMicro(l.per)
+	}
+}
 
 // The waiters of a window leave evenly. A short window that is always in use flows: its
 // starts are nearly as far apart as the limit has it, and a store may place them a little

@@ -31,7 +31,7 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 	c := compiledPolicy{Policy: p, illegibleReported: new(atomic.Bool), charge: Charge{
 		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
-		Pace: pace(p.Limit), Node: p.Scope == Node,
+		Pace: pace(p.Limit), Node: p.Scope == Node, Adaptive: p.Adaptive,
 	}}
 	var err error
 	if c.pattern, err = match.Parse(p.Match); err != nil {
@@ -48,6 +48,9 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 	}
 	if p.Limit.kind == KindUnlimited && p.Quota != nil {
 		errs = append(errs, &ConfigError{name, "Quota", errors.New("an unlimited policy has no number that an answer could lower: set a limit with a number")})
+	}
+	if p.Adaptive && !p.Limit.counts() {
+		errs = append(errs, &ConfigError{name, "Adaptive", errors.New("only a limit of starts can be lowered: not Concurrency, not Unlimited")})
 	}
 	if p.Scope > Node {
 		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is none: use Fleet or Node", p.Scope)})

@@ -119,6 +119,12 @@
 // limit, so that later requests wait for it, or it is given back. For work that
 // is not HTTP that is [Permit.Settle].
 //
+// # Tables that are wrong
+//
+// An upstream that allows less than its documentation says refuses again and again. With
+// [Policy.Adaptive] the fleet learns from such refusals how much is allowed, and looks
+// now and then whether it is more: docs/learning.md says how, and what it costs.
+//
 // # Waiting and being refused
 //
 // A request waits as long as its context allows, or at most [Config.MaxWait], or

@@ -20,11 +20,12 @@ const (
 	StoreFailed                         // the store could not be asked yet, or not be told something: Err says why
 	FunctionFailed                      // a function of the program's own panicked or made no sense, and the request went on: Err says which
 	Illegible                           // a function of the policy wanted to look at an answer in br, zstd or another coding that it cannot read, told once for each policy: Err says which
+	Lowered                             // a refusal in spite of room lowered the ceiling of an Adaptive policy: From and To say how far
 )
 
 // String returns the kind's name in lower case.
 func (k EventKind) String() string {
-	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible"}
+	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible", "lowered"}
 	if int(k) < len(names) && k > 0 {
 		return names[k]
 	}
@@ -56,6 +57,8 @@ type Event struct {
 	//	                   reset, that the store could not be told
 	//	others             0
 	Duration time.Duration
+
+	From, To float64 // Lowered: how much of Limit.N the fleet used at most before, and uses now
 }
 
 // eventOf returns an event about the budget of a charge.

@@ -173,7 +173,7 @@ func TestEventKindString(t *testing.T) {
 		0: "unknown", throttle.Waiting: "waiting", throttle.Started: "started", throttle.Refused: "refused",
 		throttle.GaveUp: "gave up", throttle.Stale: "stale", throttle.Late: "late", throttle.Penalized: "penalized",
 		throttle.Shadowed: "shadowed", throttle.StoreFailed: "store failed", throttle.FunctionFailed: "function failed",
-		throttle.Illegible: "illegible", 12: "unknown", 255: "unknown",
+		throttle.Illegible: "illegible", throttle.Lowered: "lowered", 13: "unknown", 255: "unknown",
 	} {
 		require.Equal(t, want, k.String())
 	}

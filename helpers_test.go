@@ -250,6 +250,16 @@ func (s *spyStore) Pause(ctx context.Context, c throttle.Charge, d time.Duration
 	return s.Store.Pause(ctx, c, d)
 }
 
+func (s *spyStore) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	s.mu.Lock()
+	s.pauses++
+	s.mu.Unlock()
+	if s.pause != nil {
+		return 0, 0, s.pause(ctx)
+	}
+	return s.Store.Refuse(ctx, c, r)
+}
+
 func (s *spyStore) booked() []throttle.Booking {
 	s.mu.Lock()
 	defer s.mu.Unlock()

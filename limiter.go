@@ -18,7 +18,8 @@ type Limiter struct {
 }
 
 // NewLimiter returns a limiter for the policy's limit. Of the policy it uses
-// Name, Limit, Jitter, Headroom, Shadow and Scope: the key and the cost are
+// Name, Limit, Jitter, Headroom, Shadow, Scope and Adaptive (it obeys what a [Transport]
+// learned, and learns nothing itself): the key and the cost are
 // arguments of [Limiter.Acquire], and there is no request to match and no answer
 // to learn from. In a cluster Match says where the budgets lie. For those of a
 // [Transport] there is [Transport.Limiter]. It reports every mistake at once.

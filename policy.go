@@ -75,6 +75,18 @@ type Policy struct {
 	// Defaults to nil: no answer is asked.
 	Quota func(*http.Response) (q Quota, ok bool)
 
+	// Adaptive makes the fleet learn how much of the limit the upstream truly
+	// allows. A refusal although the budget had room lowers a ceiling that all
+	// programs obey beside the limit; it rises again by itself, fast at first and
+	// slowly near the level that was refused, see docs/learning.md. It is for a
+	// limit that is documented wrongly, or shared with others whom nobody counts.
+	// Where the limit is right and nothing else is refused it changes nothing. An
+	// answer that Quota can read teaches nothing else: it says what is left. If
+	// an answer closes several such budgets, the fullest one learns. Not for
+	// [Concurrency] and [Unlimited], and a Shadow policy learns nothing.
+	// Defaults to false: only the limit counts.
+	Adaptive bool
+
 	// Jitter is the time that may pass between a grant and the arrival at
 	// the upstream: a limit of n per second leaves room for n per second
 	// and Jitter, and a grant that cannot be used within it is taken anew.

@@ -45,14 +45,11 @@ func (r *roundTrip) maxResponseDelay() time.Duration {
 // reportFeedback tells the store, and the observer, what a response means. A penalty
 // is worth telling for as long as it lasts.
 func (r *roundTrip) reportFeedback(l feedback) {
+	teaches := r.teaches(l)
 	for i := range l.penalties {
-		if p := &l.penalties[i]; p.length > 0 {
+		if p := &l.penalties[i]; p.length > 0 || i == teaches {
 			ctx, cancel := r.reportContext(p.length)
-			refused := *p.charge
-			if !p.outage {
-				refused.Refused = max(1, r.elapsed())
-			}
-			p.stored = r.pauseBudget(ctx, &refused, p.length)
+			p.stored = r.reportPenalty(ctx, p, i == teaches) && p.length > 0
 			cancel()
 		}
 	}
@@ -62,6 +59,36 @@ func (r *roundTrip) reportFeedback(l feedback) {
 	for _, q := range l.quotas { // which know of the true costs
 		r.lowerQuota(ctx, q)
 	}
+}
+
+// reportPenalty closes a budget, and lets it learn if the penalty teaches something. It
+// reports whether the store knows.
+func (r *roundTrip) reportPenalty(ctx context.Context, p *penalty, teaches bool) bool {
+	c := p.charge
+	if p.outage {
+		return r.pauseBudget(ctx, c, p.length)
+	}
+	refusal := Refusal{Length: max(0, p.length), Ago: r.elapsed()}
+	if teaches {
+		refusal.Start = r.grant
+	}
+	from, to, err := r.store.Refuse(ctx, *c, refusal)
+	if err != nil {
+		r.reportFailure(ctx, c, refusal.Length, err)
+		return false
+	}
+	if r.observe == nil {
+		return true
+	}
+	if p.length > 0 {
+		r.observe(ctx, eventOf(Penalized, c, p.length, nil))
+	}
+	if to < from {
+		e := eventOf(Lowered, c, 0, nil)
+		e.From, e.To = from, to
+		r.observe(ctx, e)
+	}
+	return true
 }
 
 // pauseBudget closes a budget, and reports whether the store knows.

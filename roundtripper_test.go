@@ -285,6 +285,9 @@ func (b brokenStore) Settle(context.Context, *throttle.Booking, throttle.Grant, 
 func (b brokenStore) Pause(context.Context, throttle.Charge, time.Duration) error {
 	return b.err
 }
+func (b brokenStore) Refuse(context.Context, throttle.Charge, throttle.Refusal) (from, to float64, err error) {
+	return 0, 0, b.err
+}
 func (b brokenStore) Resume(context.Context, throttle.Charge) error { return b.err }
 func (b brokenStore) Reconcile(context.Context, throttle.Charge, throttle.Quota) error {
 	return b.err

@@ -53,13 +53,20 @@ type Store interface {
 	// Pause closes a budget for d, counted from now by the store's clock:
 	// no booking made from now on starts earlier, and every Watch says so of
 	// the starts booked before. Of several pauses the latest end counts. When
-	// it is over one start goes first and the budget fills up slowly. A refusal,
-	// see Charge.Refused, that comes right after the end of the last one closes the
-	// budget for longer than d: see docs/bans.md.
+	// it is over one start goes first and the budget fills up slowly: see
+	// docs/bans.md.
 	Pause(ctx context.Context, c Charge, d time.Duration) error
 
+	// Refuse closes a budget as Pause does, because the upstream refused a request. A
+	// refusal that comes right after the end of the last one closes the budget for longer
+	// than it says: see docs/bans.md. If the charge is Adaptive, and the refused start is
+	// evidence that the upstream allows less than the limit, it lowers the budget's
+	// ceiling: see docs/learning.md. It returns the ceiling before and after, which is how
+	// much of Limit.N may be used. They are equal if nothing was learned.
+	Refuse(ctx context.Context, c Charge, r Refusal) (from, to float64, err error)
+
 	// Resume ends all pauses of a budget, and the slow start after them, and forgets
-	// how long they were.
+	// how long they were, and its ceiling.
 	Resume(ctx context.Context, c Charge) error
 
 	// Reconcile lowers what is left of a budget to what its upstream says. It
@@ -116,6 +123,11 @@ type Charge struct {
 	Shadow bool          // counts, but neither holds nor refuses
 	Node   bool          // the budget is this Store's own and not the fleet's; see Policy.Scope
 
+	// Adaptive says that the budget's ceiling counts, if it has one: starts are booked
+	// as if the limit were so much smaller, but a cost that is larger fits an idle
+	// budget. See Store.Refuse.
+	Adaptive bool
+
 	// Reserve is how much of the limit the start must leave free: it is
 	// booked as if the limit, or the burst of a TokenBucket, were so much smaller.
 	// Later starts may use what it left.
@@ -126,10 +138,6 @@ type Charge struct {
 	// each keeps the next one away for Pace times its cost (the costs of
 	// starts at one moment summed). So a queue does not leave in bursts.
 	Pace time.Duration
-
-	// Refused is for Pause: how long ago the request was sent that was refused. 0: the
-	// pause is no refusal.
-	Refused time.Duration
 
 	// Over is set by Book for a Shadow charge: how much later the start
 	// would have been if the charge counted; 0 if not at all.
@@ -232,6 +240,16 @@ type Grant struct {
 	Paused bool // the charge at Held is closed by a penalty, if only for a part of the wait
 }
 
+// A Refusal is an answer that said no.
+type Refusal struct {
+	Length time.Duration // for how long it closes the budget; 0: not at all
+	Ago    time.Duration // how long ago the refused request was sent
+
+	// Start is the grant of the refused start, for what its refusal teaches; without a
+	// Mark it teaches nothing.
+	Start Grant
+}
+
 // Status is what a budget looks like at one moment.
 type Status struct {
 	Limit   Limit
@@ -243,4 +261,9 @@ type Status struct {
 	// Repeated is how many times in a row the last penalty was met again right after
 	// its end, so that it lasts longer each time.
 	Repeated int
+
+	// Ceiling is how much of Limit.N an Adaptive policy may use at most, as far as the
+	// fleet has learned, cut off after three decimals; 0 if the limit alone counts. It
+	// rises with time. Windows hold whole starts.
+	Ceiling float64
 }

@@ -29,8 +29,8 @@ func (u *rule) ramped(r *row) rule {
 	}
 	parts := window / step
 	part := func(n int64) int64 { return (n + parts - 1) / parts }
-	v.kind, v.span, v.n = throttle.KindSlidingWindow, step, part(u.n)
-	v.room = v.n - u.cost - part(u.n-u.cost-u.room)
+	v.kind, v.span, v.n, v.most = throttle.KindSlidingWindow, step, part(u.n), part(u.most)
+	v.room = part(u.room+u.cost+u.free) - u.cost - part(u.free)
 	return v
 }
 
@@ -81,7 +81,7 @@ func (s *search) windowRamp(u *rule) []entry {
 	entries := slices.Clone(s.row.entries)
 	for _, part := range steps {
 		i := (&row{entries: entries}).after(begin)
-		entries = slices.Insert(entries, i, entry{begin, begin, u.n - (u.n+part-1)/part})
+		entries = slices.Insert(entries, i, entry{begin, begin, u.most - (u.most+part-1)/part})
 		begin = u.step(begin)
 	}
 	return entries
@@ -90,7 +90,7 @@ func (s *search) windowRamp(u *rule) []entry {
 // bucketRamp takes all but a token of a bucket, whatever was spent of it before.
 func (s *search) bucketRamp() []entry {
 	begin := s.row.paused
-	entries := []entry{{begin, begin, s.rule.n - 1}}
+	entries := []entry{{begin, begin, s.rule.most - 1}}
 	for _, e := range s.row.entries[s.row.after(begin):] {
 		entries = append(entries, entry{max(e.first, begin), e.last, e.n})
 	}

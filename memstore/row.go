@@ -56,6 +56,7 @@ type row struct {
 	level  int64 // Bucket: what was spent of it at lost, in units; see bucket.go
 	micros int64 // units of a token in level; negative: other limits added to it; 0: it was no bucket
 
+	ceiling ceiling             // what was learned of the upstream; zero: nothing
 	lifts   int64               // how many pauses ended before their time
 	line    *line               // those who wait for a start; nil: nobody does
 	tails   [classes]int64      // the last start that those of each priority waited for
@@ -70,7 +71,7 @@ func (r *row) expiry(now int64) int64 {
 	if r.line != nil || len(r.watches) > 0 || r.flight != nil && r.flight.busy() {
 		return now
 	}
-	end := r.seen
+	end := max(r.seen, r.ceiling.forgotten())
 	if r.paused > 0 {
 		end = max(end, r.paused+max(r.last.probe, r.last.step(), int64(len(steps))*r.span))
 	}
@@ -85,6 +86,7 @@ func (r *row) advance(now int64, u *rule) {
 	if now < r.seen {
 		r.stepBack(now)
 	}
+	r.obey(now, u)
 	r.remember(now, u)
 	r.seen = now
 	r.prune(now, u)
@@ -145,7 +147,7 @@ func (r *row) atMost(length int64) int64 {
 func (r *row) prune(now int64, u *rule) {
 	k := 0
 	for k < len(r.entries) && r.isOver(&r.entries[k], now) {
-		if u.kind == throttle.KindLeakyBucket && r.entries[k].end(u.span, u.n) > now {
+		if u.kind == throttle.KindLeakyBucket && r.entries[k].end(u.span+u.pad, u.n) > now {
 			break
 		}
 		k++
@@ -168,7 +170,7 @@ func (r *row) stepBack(now int64) {
 		r.entries[i].first += shift
 		r.entries[i].last += shift
 	}
-	for _, t := range []*int64{&r.lost, &r.until, &r.paused} {
+	for _, t := range []*int64{&r.lost, &r.until, &r.paused, &r.ceiling.fell} {
 		if *t != 0 {
 			*t += shift
 		}

@@ -12,6 +12,7 @@ type rule struct {
 	kind   throttle.Kind
 	n      int64 // the largest cost that ever fits
 	cost   int64
+	free   int64 // what must stay free
 	room   int64 // what may be there besides the cost and what must stay free
 	span   int64 // Sliding, Bucket: the length that counts; Paced: what one unit occupies
 	jitter int64
@@ -19,6 +20,11 @@ type rule struct {
 	spread int64 // see throttle.Booking
 	tokens int64 // Bucket: so many flow in …
 	micros int64 // … in so many microseconds
+	most   int64 // n, or how much of it a ceiling allows
+	pad    int64 // Paced: by how much more a ceiling keeps units apart
+
+	learns int64   // see throttle.Charge.LearnsPer
+	rate   float64 // how much the limit allows in that time
 }
 
 // set makes u the rule of a charge. It fills in what is there, because a rule is
@@ -26,7 +32,8 @@ type rule struct {
 func (u *rule) set(c *throttle.Charge, spread time.Duration) {
 	u.limit, u.kind = &c.Limit, c.Limit.Kind()
 	u.n, u.cost = int64(c.Limit.Capacity()), int64(c.Cost)
-	u.room = u.n - u.cost - int64(c.Reserve)
+	u.free, u.most, u.pad = int64(c.Reserve), u.n, 0
+	u.room = u.n - u.cost - u.free
 	u.span = micros(c.Span())
 	u.jitter, u.pace, u.spread = micros(c.Jitter), micros(c.Pace), micros(spread)
 	if u.kind == throttle.KindUnlimited {
@@ -34,6 +41,9 @@ func (u *rule) set(c *throttle.Charge, spread time.Duration) {
 	}
 	if u.kind == throttle.KindTokenBucket {
 		u.tokens, u.micros = c.Refill()
+	}
+	if u.learns = micros(c.LearnsPer()); u.learns > 0 {
+		u.rate = u.allows()
 	}
 }
 

@@ -107,7 +107,7 @@ func (s *search) slidingPaced(t int64) int64 {
 // up, and what waits for no more than a third of a limit leaves at once.
 func (s *search) even(t int64) int64 {
 	r, u := s.row, &s.rule
-	if s.horizon <= 0 || 2*u.pace*u.n < u.span && !r.isBusy(u.span) {
+	if s.horizon <= 0 || 2*u.pace*u.most < u.span && !r.isBusy(u.span) {
 		return u.pace
 	}
 	sum, e := r.total, r.entries
@@ -117,8 +117,8 @@ func (s *search) even(t int64) int64 {
 	for i := 0; i < len(e) && e[i].last+u.span <= t; i++ {
 		sum -= e[i].n
 	}
-	full := u.span * 47 / 50 / u.n
-	return max(u.pace, full*(3*min(sum, u.n)-u.n)/(2*u.n))
+	full := u.span * 47 / 50 / u.most
+	return max(u.pace, full*(3*min(sum, u.most)-u.most)/(2*u.most))
 }
 
 // clear returns the first moment not before t that is clear of all starts still
@@ -203,13 +203,13 @@ func (s *search) aligned(t int64) int64 {
 
 // paced looks for the first gap that is long enough.
 func (s *search) paced(t int64) int64 {
-	unit, length := s.rule.span, s.rule.length()
+	unit, length := s.rule.span+s.rule.pad, s.rule.length()+s.rule.cost*s.rule.pad
 	for e := s.row.entries; s.i < len(e); s.i++ {
 		end := e[s.i].end(unit, s.rule.n)
 		if end <= t {
 			continue
 		}
-		if t+length+unit <= e[s.i].first {
+		if t+length+s.rule.span <= e[s.i].first {
 			break
 		}
 		t = end

@@ -36,6 +36,9 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, e
 	st.Wait = time.Duration(r.wait(&q)-now) * time.Microsecond
 	st.Paused = time.Duration(max(0, r.paused-now)) * time.Microsecond
 	st.Repeated = r.repeated(now)
+	if r.ceiling.isOf(&q.rule) {
+		st.Ceiling = cutOff(r.ceiling.at(now))
+	}
 	return st, nil
 }
 

@@ -16,9 +16,9 @@ func (s *search) turn(rank int64) int64 {
 		return s.alignedTurn(from, rank)
 	case throttle.KindLeakyBucket:
 		if k := len(s.row.entries); k > 0 {
-			from = max(from, s.row.entries[k-1].end(s.rule.span, s.rule.n))
+			from = max(from, s.row.entries[k-1].end(s.rule.span+s.rule.pad, s.rule.n))
 		}
-		return from + (rank-s.rule.cost)*s.rule.span
+		return from + (rank-s.rule.cost)*(s.rule.span+s.rule.pad)
 	case throttle.KindTokenBucket:
 		v := search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
 		v.rule.room -= rank - s.rule.cost
@@ -27,13 +27,13 @@ func (s *search) turn(rank int64) int64 {
 	return from
 }
 
-// most is how much of the limit the charge may use.
-func (u *rule) most() int64 { return u.room + u.cost }
+// usable is how much of the limit the charge may use.
+func (u *rule) usable() int64 { return u.room + u.cost }
 
 // slidingTurn: room comes back as entries leave the window, and each window after that is
 // like the one before.
 func (s *search) slidingTurn(from, rank int64) int64 {
-	most, span := s.rule.most(), s.rule.span
+	most, span := s.rule.usable(), s.rule.span
 	cycles := (rank - 1) / most
 	missing := rank - cycles*most - most
 	t := from
@@ -56,7 +56,7 @@ func (s *search) slidingTurn(from, rank int64) int64 {
 
 // alignedTurn fills window after window.
 func (s *search) alignedTurn(from, rank int64) int64 {
-	most, t := s.rule.most(), from
+	most, t := s.rule.usable(), from
 	for range farWindows {
 		start, end := s.rule.window(t)
 		left := most

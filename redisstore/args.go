@@ -37,7 +37,7 @@ func (e edges) appendRule(n numbers, key int, c *throttle.Charge) numbers {
 		tokens, flow = c.Refill()
 	}
 	n = n.add(int64(key), int64(c.Limit.Kind()), int64(c.Limit.Capacity()),
-		micros(c.Span()), micros(c.Jitter), micros(c.Pace), tokens, flow)
+		micros(c.Span()), micros(c.Jitter), micros(c.Pace), tokens, flow, micros(c.LearnsPer()))
 	count := len(n)
 	n = n.add(0)
 	n = e.appendEdges(n, c.Limit)

@@ -162,7 +162,12 @@ func (d *pair) take() (pairGrant, bool) {
 func (d *pair) pause() {
 	c, long := d.budgets[d.rng.IntN(len(d.budgets))], d.duration()
 	if d.rng.IntN(2) == 0 {
-		c.Refused = time.Microsecond + d.duration()
+		r := throttle.Refusal{Length: long, Ago: d.duration()}
+		_, _, err := d.mem.Refuse(d.Context(), c, r)
+		require.NoError(d, err)
+		_, _, err = d.red.Refuse(d.Context(), c, r)
+		require.NoError(d, err)
+		return
 	}
 	require.NoError(d, d.mem.Pause(d.Context(), c, long))
 	require.NoError(d, d.red.Pause(d.Context(), c, long))

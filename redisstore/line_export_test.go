@@ -8,17 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// HeadNumbers is how many numbers a stored row begins with, and PerLine how many an
-// answer tells of a line.
+// HeadNumbers is how many numbers a stored row begins with, HeadLined which of them is
+// the length of its line, and PerLine how many an answer tells of a line.
 const (
-	HeadNumbers = 35
-	HeadLined   = 31 // which of them is the length of the line
+	HeadNumbers = 38
+	HeadLined   = 31
 	PerLine     = perLine
 )
 
 // TestHeadNumbers: tests that read and spoil rows know how they are stored.
 func TestHeadNumbers(t *testing.T) {
-	require.Contains(t, rowLua, "local HEAD_SIZE = 35 * 8 ")
+	require.Contains(t, rowLua, "local HEAD_SIZE = 38 * 8 ")
 }
 
 // Standing returns how many callers of this store wait in lines.

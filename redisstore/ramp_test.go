@@ -61,8 +61,8 @@ func TestP11_KeysOutliveABan(t *testing.T) {
 	s := redisstore.New(client, nil)
 	for _, limit := range []throttle.Limit{throttle.PerSecond(40), throttle.LeakyBucket(40, time.Second), throttle.Concurrency(2), throttle.Unlimited()} {
 		c := charge(limit.String(), limit)
-		c.Refused = time.Second
-		require.NoError(t, s.Pause(t.Context(), c, time.Minute))
+		_, _, err := s.Refuse(t.Context(), c, throttle.Refusal{Length: time.Minute, Ago: time.Second})
+		require.NoError(t, err)
 		key := s.Key(c.Budget)
 		if limit.Kind() == throttle.KindConcurrency {
 			key = s.FlightKey(c.Budget)

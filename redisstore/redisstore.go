@@ -197,12 +197,15 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 	if err != nil {
 		return st, err
 	}
-	if v.size() != 6 {
+	if v.size() != 7 && v.size() != 6 {
 		return st, errAnswer
 	}
 	st.Used, st.Waiting = int(v.at(1)), int(v.at(2))
 	st.Wait = waitOf(v.at(3))
 	st.Paused = waitOf(v.at(4))
 	st.Repeated = int(min(max(0, v.at(5)), math.MaxInt32))
+	if v.size() == 7 { // not of what is in flight
+		st.Ceiling = thousandths(v.at(6))
+	}
 	return st, nil
 }

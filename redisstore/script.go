@@ -19,6 +19,8 @@ var (
 	entriesLua string
 	//go:embed lua/rule.lua
 	ruleLua string
+	//go:embed lua/ceiling.lua
+	ceilingLua string
 	//go:embed lua/age.lua
 	ageLua string
 	//go:embed lua/bucket.lua
@@ -90,7 +92,7 @@ func bookParts() string {
 type script struct{ source, hash string }
 
 func newScript(before, main string) script {
-	source := before + penaltyLua + rowLua + entriesLua + ruleLua + bucketLua + ageLua + rampLua + searchLua + turnLua + queueLua + main
+	source := before + penaltyLua + rowLua + entriesLua + ruleLua + bucketLua + ceilingLua + ageLua + rampLua + searchLua + turnLua + queueLua + main
 	return script{source, sha(source)}
 }
 

@@ -135,6 +135,10 @@ func (deafStore) Pause(context.Context, throttle.Charge, time.Duration) error {
 	return errors.New("not now")
 }
 
+func (deafStore) Refuse(context.Context, throttle.Charge, throttle.Refusal) (from, to float64, err error) {
+	return 0, 0, errors.New("not now")
+}
+
 // TestPrivateWait_WhenThePenaltyWasNotStored: nothing is closed.
 func TestPrivateWait_WhenThePenaltyWasNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -104,6 +104,11 @@ func (s lateStore) Pause(ctx context.Context, c throttle.Charge, d time.Duration
 	return s.Store.Pause(ctx, c, d)
 }
 
+func (s lateStore) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	time.Sleep(10 * time.Second)
+	return s.Store.Refuse(ctx, c, r)
+}
+
 // TestARefusalThatTheStoreHearsOfLate is no success, though its status says so.
 func TestARefusalThatTheStoreHearsOfLate(t *testing.T) {
 	for name, store := range map[string]throttle.Store{"late": lateStore{memstore.New()}, "never": deafStore{memstore.New()}} {

@@ -13,10 +13,11 @@ type broken struct {
 	*oracle
 	book   func(*oracle, *throttle.Booking) throttle.Grant
 	cancel func(*oracle, *throttle.Booking, throttle.Grant)
-	pause  func(*oracle, throttle.Charge, time.Duration)
+	pause  func(o *oracle, c throttle.Charge, d, ago time.Duration) // for Refuse, too; ago 0: it is no refusal
 	status func(*oracle, throttle.Charge, *throttle.Status)
 	settle func(*oracle, entry, []int)
 	states func(*oracle, throttle.Charge, throttle.Quota)
+	refuse func(o *oracle, c throttle.Charge, at int64) (from, to float64)
 
 	release func(*oracle, *throttle.Booking, throttle.Grant)
 }
@@ -38,10 +39,27 @@ func (s broken) Cancel(b *throttle.Booking, g throttle.Grant) {
 
 func (s broken) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
 	if s.pause != nil {
-		s.pause(s.oracle, c, d)
+		s.pause(s.oracle, c, d, 0)
 		return nil
 	}
 	return s.oracle.Pause(ctx, c, d)
+}
+
+func (s broken) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	e, ok := s.booked[r.Start.Mark]
+	switch {
+	case ok && s.refuse != nil:
+		from, to = s.refuse(s.oracle, c, e.at)
+		r.Start = throttle.Grant{}
+		_, _, err = s.oracle.Refuse(ctx, c, r)
+		return from, to, err
+	case s.pause == nil:
+		return s.oracle.Refuse(ctx, c, r)
+	case ok:
+		from, to = s.ledger.learn(c, e.at, s.clock())
+	}
+	s.pause(s.oracle, c, r.Length, max(tick, r.Ago))
+	return from, to, nil
 }
 
 func (s broken) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {

@@ -82,8 +82,8 @@ func contract() []check {
 	for _, topic := range [][]check{
 		slidingChecks, largeChecks, alignedChecks, calendarChecks, pacedChecks, bucketChecks,
 		reserveChecks, bookingChecks, spreadChecks, shadowChecks, statusChecks, queueChecks, togetherChecks, cancelChecks,
-		insteadChecks, settleChecks, pauseChecks, probeChecks, unlimitedChecks, rampChecks, rampMoreChecks, rampShortChecks, penaltyChecks, watchChecks, resumeChecks, reconcileChecks, reconcileMoreChecks, changeChecks, crowdChecks,
-		inFlightChecks, lineChecks, mixedChecks, lineStartChecks(), randomLineChecks(), randomChecks(),
+		insteadChecks, settleChecks, pauseChecks, probeChecks, unlimitedChecks, rampChecks, rampMoreChecks, rampShortChecks, penaltyChecks, adaptiveChecks, watchChecks, resumeChecks, reconcileChecks, reconcileMoreChecks, changeChecks, crowdChecks,
+		inFlightChecks, lineChecks, mixedChecks, lineStartChecks(), randomLineChecks(), randomChecks(), adaptiveRandomChecks(),
 	} {
 		all = append(all, topic...)
 	}

@@ -14,6 +14,7 @@ type ledger struct {
 	stays  map[[16]byte][]stay
 	closed map[[16]byte]int64 // until when a penalty lasts, or lasted
 	bans   map[[16]byte]penalty
+	learnt map[[16]byte]ceiling
 
 	counted map[[16]byte]bool // some start was under a limit with a number
 
@@ -24,7 +25,7 @@ type ledger struct {
 func newLedger() *ledger {
 	return &ledger{
 		stays: make(map[[16]byte][]stay), closed: make(map[[16]byte]int64), bans: make(map[[16]byte]penalty),
-		counted: make(map[[16]byte]bool), ramp: rampOf, gap: gapOf,
+		learnt: make(map[[16]byte]ceiling), counted: make(map[[16]byte]bool), ramp: rampOf, gap: gapOf,
 	}
 }
 
@@ -52,13 +53,14 @@ func soonest(k throttle.Booking, now int64) int64 { return now + micros(k.NotBef
 
 // A question is a charge with all that can decide about its start.
 type question struct {
-	charge throttle.Charge
+	charge throttle.Charge // as far as a ceiling allows
 	spread time.Duration
 	stays  []stay
 	closed int64
 	gap    gap    // after a penalty
 	ramp   ramp   // the same
 	clear  []stay // what a pace keeps clear of: empty if it does not count
+	whole  int    // the limit's own number
 }
 
 // pacing sets what a start must keep clear of, if the charge has a pace and
@@ -96,13 +98,14 @@ func (q question) together(at int64) (sum int) {
 			sum += o.cost
 		}
 	}
-	return min(sum, q.charge.Limit.N())
+	return min(sum, q.whole)
 }
 
 // ask prepares the question for a charge of a booking made now. A bucket is
 // asked with its whole history: what kept it from filling up may be long past.
 func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question {
-	q := question{charge: c, spread: k.Spread, closed: l.closed[c.Budget.Key]}
+	q := question{spread: k.Spread, closed: l.closed[c.Budget.Key], whole: c.Limit.N()}
+	q.charge = l.learnt[c.Budget.Key].lower(c, now)
 	for _, s := range l.stays[c.Budget.Key] {
 		if over(c, s) > now || c.Limit.Kind() == throttle.KindTokenBucket {
 			q.stays = append(q.stays, s)
@@ -111,11 +114,14 @@ func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question 
 	if c.Limit.Kind() == throttle.KindTokenBucket {
 		q.stays = full(c, q.stays)
 	}
-	p := l.penalty(c.Budget.Key)
+	p, slow := l.penalty(c.Budget.Key), c
+	slow.Cost, slow.Reserve = 0, 0 // a slow start has parts of the ceiling, whatever the charge costs
+	slow.Limit = l.learnt[c.Budget.Key].lower(slow, now).Limit
+	slow.Cost, slow.Reserve = c.Cost, c.Reserve
 	q.gap = l.gap(c, l.stays[c.Budget.Key], p)
-	q.ramp = l.ramp(c, q.stays, p)
+	q.ramp = l.ramp(slow, q.stays, p)
 	if q.ramp.step > 0 { // which do not end with a window
-		q.ramp = l.ramp(c, l.stays[c.Budget.Key], p)
+		q.ramp = l.ramp(slow, l.stays[c.Budget.Key], p)
 	}
 	q.pacing(now, soonest(k, now))
 	return q

@@ -23,6 +23,7 @@ func (l *ledger) status(c throttle.Charge, now int64) throttle.Status {
 	st.Wait = time.Duration(l.earliest(throttle.Booking{Charges: one}, now)-now) * tick
 	st.Paused = time.Duration(max(0, l.closed[c.Budget.Key]-now)) * tick
 	st.Repeated = l.penalty(c.Budget.Key).repeated(now)
+	st.Ceiling = l.learnt[c.Budget.Key].shown(c, now)
 	return st
 }
 

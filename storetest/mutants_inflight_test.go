@@ -183,9 +183,9 @@ var inFlightMutants = []mutant{
 			}
 			return honest(o, b)
 		}}},
-	{"a pause does not close what is in flight", "P11_InFlight", "nothing is closed there", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	{"a pause does not close what is in flight", "P11_InFlight", "nothing is closed there", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		if !inFlight(c) {
-			o.ledger.pause(c, o.clock(), d)
+			o.ledger.shut(c, o.clock(), d, ago)
 		}
 	}}},
 }

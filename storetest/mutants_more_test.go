@@ -73,29 +73,29 @@ var otherMutants = []mutant{
 		return g
 	}}},
 
-	{"pause ignored", "P11_Pause", "", broken{pause: func(*oracle, throttle.Charge, time.Duration) {}}},
-	{"last pause counts", "P11_Latest", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	{"pause ignored", "P11_Pause", "", broken{pause: func(*oracle, throttle.Charge, time.Duration, time.Duration) {}}},
+	{"last pause counts", "P11_Latest", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		o.ledger.closed[c.Budget.Key] = o.clock() + micros(d)
 	}}},
-	{"first pause counts", "P11_Latest", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	{"first pause counts", "P11_Latest", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		if o.ledger.closed[c.Budget.Key] <= o.clock() {
-			o.ledger.pause(c, o.clock(), d)
+			o.ledger.shut(c, o.clock(), d, ago)
 		}
 	}}},
-	{"pauses add up", "P11_Latest", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
-		o.ledger.pause(c, max(o.clock(), o.ledger.closed[c.Budget.Key]), d)
+	{"pauses add up", "P11_Latest", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
+		o.ledger.shut(c, max(o.clock(), o.ledger.closed[c.Budget.Key]), d, ago)
 	}}},
-	{"pause a moment too short", "P11_Pause", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
-		o.ledger.pause(c, o.clock()-1, d)
+	{"pause a moment too short", "P11_Pause", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
+		o.ledger.shut(c, o.clock()-1, d, ago)
 	}}},
-	{"pause of everybody", "P11_Other", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	{"pause of everybody", "P11_Other", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		for _, name := range []string{"a", "b", "budget 0", "budget 1", "budget 2", "budget 3"} {
-			o.ledger.pause(charge(name, c.Limit), o.clock(), d)
+			o.ledger.shut(charge(name, c.Limit), o.clock(), d, ago)
 		}
 	}}},
-	{"pause moves booked starts", "P11_Booked", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	{"pause moves booked starts", "P11_Booked", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		end := o.clock() + micros(d)
-		o.ledger.pause(c, o.clock(), d)
+		o.ledger.shut(c, o.clock(), d, ago)
 		for i, s := range o.ledger.stays[c.Budget.Key] {
 			if s.at > o.clock() && s.at < end {
 				o.ledger.stays[c.Budget.Key][i].at = end

@@ -51,15 +51,14 @@ var penaltyMutants = []mutant{
 	{"a penalty is forgotten before its probe answers", "P11_PenaltyMetByASlow", "", remembering(func(p penalty, now int64) bool {
 		return now < p.end+p.step()
 	})},
-	{"an operator's pause is a refusal", "P11_PenaltyByHand", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
-		c.Refused = max(c.Refused, tick)
-		o.ledger.pause(c, o.clock(), d)
+	{"an operator's pause is a refusal", "P11_PenaltyByHand", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
+		o.ledger.shut(c, o.clock(), d, max(ago, tick))
 	}}},
-	{"a resumed penalty is remembered", "P11_PenaltyForgottenByResume", "nobody resumes there", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	{"a resumed penalty is remembered", "P11_PenaltyForgottenByResume", "nobody resumes there", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		key := c.Budget.Key
 		_, known := o.ledger.closed[key]
-		o.ledger.pause(c, o.clock(), d)
-		if last := o.before[key]; !known && last.times > 0 && c.Refused > 0 {
+		o.ledger.shut(c, o.clock(), d, ago)
+		if last := o.before[key]; !known && last.times > 0 && ago > 0 {
 			p := o.ledger.bans[key]
 			p.length, p.times = max(p.length, 2*last.length), last.times+1
 			p.end = o.clock() + p.length
@@ -125,12 +124,12 @@ var penaltyMutants = []mutant{
 
 // banning makes another penalty of the last one.
 func banning(then func(p penalty, now, length, refused int64) penalty) broken {
-	return broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	return broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		if d <= 0 {
 			return
 		}
 		key := c.Budget.Key
-		p := then(o.ledger.penalty(key), o.clock(), micros(d), micros(c.Refused))
+		p := then(o.ledger.penalty(key), o.clock(), micros(d), micros(ago))
 		o.ledger.bans[key], o.ledger.closed[key] = p, p.end
 	}}
 }

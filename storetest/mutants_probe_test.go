@@ -51,7 +51,7 @@ var probeMutants = []mutant{
 		}
 		return gapOf(c, stays, p)
 	})},
-	{"a probe after the first end", "P11_ProbeAfterTheLatest", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	{"a probe after the first end", "P11_ProbeAfterTheLatest", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		if old, ok := o.ledger.closed[c.Budget.Key]; ok && d > 0 {
 			o.ledger.gap = func(other throttle.Charge, stays []stay, p penalty) gap {
 				if other.Budget.Key == c.Budget.Key {
@@ -60,9 +60,9 @@ var probeMutants = []mutant{
 				return gapOf(other, stays, p)
 			}
 		}
-		o.ledger.pause(c, o.clock(), d)
+		o.ledger.shut(c, o.clock(), d, ago)
 	}}},
-	{"what was booked before is no probe", "P11_ProbeWasBookedBefore", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	{"what was booked before is no probe", "P11_ProbeWasBookedBefore", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		before := slices.Clone(o.ledger.stays[c.Budget.Key])
 		o.ledger.gap = func(other throttle.Charge, stays []stay, p penalty) gap {
 			if other.Budget.Key == c.Budget.Key {
@@ -70,15 +70,15 @@ var probeMutants = []mutant{
 			}
 			return gapOf(other, stays, p)
 		}
-		o.ledger.pause(c, o.clock(), d)
+		o.ledger.shut(c, o.clock(), d, ago)
 	}}},
 }
 
 // probing lets somebody else go first.
 func probing(other func(c throttle.Charge, stays []stay, p penalty) gap) broken {
-	return broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	return broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		o.ledger.gap = other
-		o.ledger.pause(c, o.clock(), d)
+		o.ledger.shut(c, o.clock(), d, ago)
 	}}
 }
 

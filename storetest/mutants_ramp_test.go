@@ -41,19 +41,19 @@ var rampMutants = []mutant{
 		}
 		return rampOf(c, stays, p)
 	})},
-	{"no penalty, but a slow start", "P11_NoPenalty", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	{"no penalty, but a slow start", "P11_NoPenalty", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		o.ledger.closed[c.Budget.Key] = max(o.ledger.closed[c.Budget.Key], o.clock())
-		o.ledger.pause(c, o.clock(), d)
+		o.ledger.shut(c, o.clock(), d, ago)
 	}}},
-	{"a slow start after the first end", "P11_SlowStartAfterTheLatest", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	{"a slow start after the first end", "P11_SlowStartAfterTheLatest", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		old, ok := o.ledger.closed[c.Budget.Key]
-		o.ledger.pause(c, o.clock(), d)
+		o.ledger.shut(c, o.clock(), d, ago)
 		if ok {
 			o.ledger.begin(c, old)
 		}
 	}}},
-	{"a slow start when it is said", "P11_SlowStart", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
-		o.ledger.pause(c, o.clock(), d)
+	{"a slow start when it is said", "P11_SlowStart", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
+		o.ledger.shut(c, o.clock(), d, ago)
 		o.ledger.begin(c, o.clock())
 	}}},
 	{"a slow start is booked", "P11_SlowStartKeepsThePace", "", rampingByBooking()},
@@ -104,9 +104,9 @@ func unramped(throttle.Charge, []stay, penalty) ramp { return ramp{} }
 
 // ramping begins in another way.
 func ramping(other func(c throttle.Charge, stays []stay, p penalty) ramp) broken {
-	return broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	return broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		o.ledger.ramp = other
-		o.ledger.pause(c, o.clock(), d)
+		o.ledger.shut(c, o.clock(), d, ago)
 	}}
 }
 
@@ -144,9 +144,9 @@ func shared(c throttle.Charge, stays []stay, p penalty, shares func(n int) []int
 
 // rampingByBooking books what makes a start slow, once and for all.
 func rampingByBooking() broken {
-	return broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	return broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		o.ledger.ramp = unramped
-		o.ledger.pause(c, o.clock(), d)
+		o.ledger.shut(c, o.clock(), d, ago)
 		key := c.Budget.Key
 		o.ledger.stays[key] = append(o.ledger.stays[key], rampOf(c, nil, o.ledger.penalty(key)).stays...)
 	}}

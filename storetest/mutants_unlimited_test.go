@@ -21,14 +21,14 @@ var unlimitedMutants = []mutant{
 			c.Limit, c.Cost, c.Reserve = throttle.PerSecond(throttle.MaxCost), 1, 0
 		}
 	})},
-	{"unlimited is never closed", "P11_UnlimitedIsClosed", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	{"unlimited is never closed", "P11_UnlimitedIsClosed", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		if !isOpen(c) {
-			o.ledger.pause(c, o.clock(), d)
+			o.ledger.shut(c, o.clock(), d, ago)
 		}
 	}}},
-	{"unlimited is closed once", "P11_UnlimitedIsClosed", "", broken{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
+	{"unlimited is closed once", "P11_UnlimitedIsClosed", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		if _, was := o.ledger.closed[c.Budget.Key]; !was || !isOpen(c) {
-			o.ledger.pause(c, o.clock(), d)
+			o.ledger.shut(c, o.clock(), d, ago)
 		}
 	}}},
 	{"no probe of what is unlimited", "P11_UnlimitedHasAProbe", "", gappingAllBut(throttle.KindUnlimited)},

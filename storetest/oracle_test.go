@@ -129,9 +129,21 @@ func (o *oracle) Cancel(b *throttle.Booking, g throttle.Grant) {
 func (o *oracle) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ledger.pause(c, o.clock(), d)
+	o.ledger.shut(c, o.clock(), d, 0)
 	o.news(c, false)
 	return nil
+}
+
+// Refuse implements throttle.Store.
+func (o *oracle) Refuse(_ context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e, ok := o.booked[r.Start.Mark]; ok {
+		from, to = o.ledger.learn(c, e.at, o.clock())
+	}
+	o.ledger.shut(c, o.clock(), r.Length, max(tick, r.Ago))
+	o.news(c, false)
+	return from, to, nil
 }
 
 // Status implements throttle.Store.

@@ -120,7 +120,7 @@ func (q *perfectQueue) happens(e turnEvent) {
 		delete(q.ledger.closed, e.charge.Budget.Key)
 		return
 	}
-	q.ledger.pause(e.charge, q.micro(e.at), e.pause)
+	q.ledger.shut(e.charge, q.micro(e.at), e.pause, 0)
 }
 
 // micro is a time of the run in microseconds.

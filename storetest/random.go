@@ -248,15 +248,20 @@ func (w *world) close() {
 	w.Helper()
 	longest := []time.Duration{0, 100 * ms, 2 * sec, 2 * sec, 5 * sec}[w.rng.IntN(5)]
 	c, d := w.budgets[w.rng.IntN(len(w.budgets))], w.duration(longest)
+	ago := time.Duration(0) // it is no refusal
 	if w.chance(60) {
-		c.Refused = tick + w.duration(longest)
+		ago = tick + w.duration(longest)
 	}
 	if w.chance(40) { // met again, perhaps
 		w.sleepUntil(w.truth.closed[c.Budget.Key] + int64(w.rng.IntN(2)))
-		c.Refused = tick + w.duration(50*ms)
+		ago = tick + w.duration(50*ms)
 	}
-	w.pause(c, d)
-	w.truth.pause(c, w.clock(), d)
+	if ago > 0 {
+		w.denied(c, d, ago)
+	} else {
+		w.pause(c, d)
+	}
+	w.truth.shut(c, w.clock(), d, ago)
 }
 
 // look compares a status.

@@ -33,7 +33,7 @@ func grown(length int64) int64 {
 	return min(length*(length/micros(sec)), hour)
 }
 
-// then returns the penalty that a Pause makes of this one. A refusal of a request that
+// then returns the penalty that another one makes of this. A refusal of a request that
 // started after the end, or in the last half of the penalty, because clocks of nodes
 // drift, met it again. One of a request that started before belongs to it, and comes late.
 func (p penalty) then(now, length, refused int64) penalty {
@@ -64,11 +64,12 @@ func (p penalty) repeated(now int64) int {
 	return int(max(0, p.times-1))
 }
 
-// pause closes a budget for a while, if it is not closed for longer. No time is
-// no penalty, after which nothing begins slowly.
-func (l *ledger) pause(c throttle.Charge, now int64, d time.Duration) {
+// shut closes a budget for a while, if it is not closed for longer, because a request was
+// refused that was sent so long ago; 0: none was. No time is no penalty, after which nothing
+// begins slowly.
+func (l *ledger) shut(c throttle.Charge, now int64, d, ago time.Duration) {
 	key := c.Budget.Key
-	next := l.penalty(key).then(now, micros(d), micros(c.Refused))
+	next := l.penalty(key).then(now, micros(d), micros(ago))
 	l.closed[key], l.bans[key] = next.end, next
 }
 

@@ -25,6 +25,7 @@ func (l *ledger) isProbe(c throttle.Charge, spread time.Duration, t int64) bool 
 func (l *ledger) resume(c throttle.Charge) {
 	delete(l.closed, c.Budget.Key)
 	delete(l.bans, c.Budget.Key)
+	delete(l.learnt, c.Budget.Key)
 	if isOpen(c) && !l.counted[c.Budget.Key] {
 		delete(l.stays, c.Budget.Key)
 	}

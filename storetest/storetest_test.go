@@ -45,11 +45,11 @@ func TestChecksAreNamedForAPromise(t *testing.T) {
 }
 
 func mutants() []mutant {
-	return slices.Concat(bookingMutants, bucketMutants, settleMutants, inFlightMutants, reconcileMutants, otherMutants, probeMutants, rampMutants, penaltyMutants, unlimitedMutants)
+	return slices.Concat(bookingMutants, bucketMutants, settleMutants, inFlightMutants, reconcileMutants, otherMutants, probeMutants, rampMutants, penaltyMutants, unlimitedMutants, adaptiveMutants)
 }
 
 func TestEveryMutantIsCaughtByName(t *testing.T) {
-	named := without(slices.Concat(largeChecks, lineStartChecks(), randomLineChecks(), randomChecks()))
+	named := without(slices.Concat(largeChecks, lineStartChecks(), randomLineChecks(), randomChecks(), adaptiveRandomChecks()))
 	for _, m := range mutants() {
 		t.Run(m.name, func(t *testing.T) {
 			require.True(t, caught(t, named, m.prefix, m.store), "no check %s… failed", m.prefix)

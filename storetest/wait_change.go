@@ -155,7 +155,7 @@ func (b *bench) nobodyIdle(c throttle.Charge, at, pause time.Duration, visitors 
 	b.Helper()
 	l, now := newLedger(), b.zero.Add(at).UnixMicro()
 	k := throttle.Booking{Charges: []throttle.Charge{c}}
-	l.pause(c, now, pause)
+	l.shut(c, now, pause, 0)
 	i := 0
 	for ; i < len(visitors) && visitors[i].begun() <= at; i++ {
 		l.add(k, b.zero.Add(visitors[i].begun()).UnixMicro())

@@ -34,7 +34,7 @@ var root = slices.Concat(
 
 	// HTTP: a request's attempts, its response, its way through the transport.
 	[]string{"dialestimator.go", "transport.go", "revocablebody.go", "responsebody.go", "attempt.go", "acquirestart.go"},
-	[]string{"detach.go", "prewrite.go", "send.go", "feedback.go", "penaltyof.go", "response.go", "roundtrip.go"},
+	[]string{"detach.go", "prewrite.go", "send.go", "feedback.go", "penaltyof.go", "adapt.go", "response.go", "roundtrip.go"},
 
 	// Work that is not HTTP.
 	[]string{"permit.go", "limiter.go"},

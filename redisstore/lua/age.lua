@@ -120,7 +120,7 @@ local function step(r, now, shift, asleep, u)
   for i = 1, r.size do
     F[i], L[i] = F[i] + shift, L[i] + shift
   end
-  for _, f in ipairs({'lost', 'till', 'paused', 'opens', 't1', 't2', 't3', 'pin'}) do
+  for _, f in ipairs({'lost', 'till', 'paused', 'opens', 't1', 't2', 't3', 'pin', 'fell'}) do
     if r[f] ~= 0 then
       r[f] = r[f] + shift
     end
@@ -199,7 +199,7 @@ local function prune(r, now, u)
   open(r)
   local k = 0
   while k < r.size and is_over(r, r.L[k + 1], now)
-    and not (u.kind == PACED and block_end(r, k + 1, u.span, u.n) > now) do
+    and not (u.kind == PACED and block_end(r, k + 1, u.span + u.pad, u.n) > now) do
     k = k + 1
     forget(r, r.L[k], r.N[k], u)
   end
@@ -235,6 +235,9 @@ local function advance(r, now, u)
     elseif fell_back(r, now) then
       step(r, now, 0, math.huge, u) -- what was booked seems to be later than it is: there are no gaps
     end
+  end
+  if r.top > 0 then
+    ceiling.obey(r, now, u)
   end
   if u.kind == BUCKET then
     recount(r, u)

@@ -84,6 +84,8 @@ local function filled(s, t)
   end
 end
 
+local bucket
+do
 -- over returns the end of an entry to come up to which the bucket would be
 -- overdrawn by a start at t, or nil. No start before has room: it would be as
 -- much too early, or earlier still.
@@ -110,7 +112,7 @@ end
 -- none that ends with it, goes over it, or begins with it. Entries i … j-1 are
 -- those before t that together leave room, and sum is what they cost; in those
 -- before them, the level is what counts.
-local function bucket(s, t)
+function bucket(s, t)
   local r = s.row
   if r.level == 0 and r.total <= s.room then
     return t
@@ -127,4 +129,5 @@ local function bucket(s, t)
     end
     t = stop
   end
+end
 end

@@ -5,7 +5,7 @@
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: for how long, in microseconds, below 0 to open;
 --         when the call should be here, or 0; how long ago the request was sent that was
---         refused, or 0
+--         refused, or 0; and more that is for pause.lua
 --       3 the channel of such news
 --
 -- Result and news as of pause.lua.

@@ -4,7 +4,7 @@
 -- A call that was done before is answered below, whatever its gates are like now.
 
 do
-  local HEAD_OF_ROW, ROW_BEGINS = 35 * 8, '<' .. string.rep('d', 35) -- see row.lua
+  local HEAD_OF_ROW, ROW_BEGINS = 38 * 8, '<' .. string.rep('d', 38) -- see row.lua
   local LINE = 1000000 -- a line is looked at again after so long
 
   -- left returns for how long a gate stays shut, 0 if it is open. A clock that was set

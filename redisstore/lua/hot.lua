@@ -4,7 +4,7 @@
 -- not as simple as that is left to it: nothing is written before all is known to
 -- be simple.
 
-local HOT_HEAD = '<' .. string.rep('d', 35)
+local HOT_HEAD = '<' .. string.rep('d', 38)
 local NO_LINE = string.rep('\0', 15 * 8) -- see book.lua
 local max, min, ceil = math.max, math.min, math.ceil
 
@@ -13,7 +13,7 @@ local max, min, ceil = math.max, math.min, math.ceil
 -- what to answer; and the call that the program knows the key from. The blob says at told what the program knows of the key, at
 -- rule what its rule is, and at ask how many callers want what.
 local function hot_row(key, blob, told, rule, ask, now, seed, idle)
-  local index, kind, n, span, _, _, _, _, edges = struct.unpack('<ddddddddd', blob, rule)
+  local index, kind, n, span, _, _, _, _, _, edges = struct.unpack('<dddddddddd', blob, rule)
   local callers, mark, max_wait, least, spread, _, _, goes_first, tickets, charges, use, cost, reserve, more =
     struct.unpack('<dddddddddddddd', blob, ask)
   if kind ~= 1 or edges ~= 0 or charges ~= 1 or callers < 0 or mark ~= 0 or max_wait < -1 or least ~= 0 or spread ~= 0 or more ~= 0 or goes_first ~= 0 or tickets ~= 0
@@ -21,25 +21,26 @@ local function hot_row(key, blob, told, rule, ask, now, seed, idle)
     return nil
   end
   local call, ago, heard, b, c, s1, s2 = struct.unpack('<ddddddd', blob, told)
-  local added, room, raw = callers * cost, n - reserve, redis.call('GETRANGE', key, 0, 279)
+  local added, room, raw = callers * cost, n - reserve, redis.call('GETRANGE', key, 0, 303)
   local seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
-    total, size, at, old, before, first, last, rest, expires, opens, t1, t2, t3, pin, lined, ban, probe, times
+    total, size, at, old, before, first, last, rest, expires, opens, t1, t2, t3, pin, lined, ban, probe, times, top, fell, learns
   local whole, pushed, ms = false, '', nil
-  if raw ~= '' and #raw < 280 then
+  if raw ~= '' and #raw < 304 then
     return nil
   elseif raw == '' then
     if b ~= 0 or added > room then
       return nil
     end
     lost, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3, last, expires, opens, t1, t2, t3, pin,
-      ban, probe, times =
-      0, 0, 0, 0, 0, 0, seed, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+      ban, probe, times, fell, learns =
+      0, 0, 0, 0, 0, 0, seed, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
     whole = true
   else
     seen, lost, old_span, most, till, paused, frozen, level, unit, birth, count, b1, n1, b2, n2, b3, n3,
-      total, size, at, old, before, first, last, rest, expires, opens, t1, t2, t3, pin, lined, ban, probe, times = struct.unpack(HOT_HEAD, raw)
+      total, size, at, old, before, first, last, rest, expires, opens, t1, t2, t3, pin, lined, ban, probe, times,
+      top, fell, learns = struct.unpack(HOT_HEAD, raw)
     if now < seen or (ago >= 0 and now - heard - ago > 50000 + ago / 1000) -- the clock was set: see age.lua
-      or span ~= old_span or lost > now - span or unit ~= 0 or size == 0 or last >= now or opens > now or lined ~= 0
+      or span ~= old_span or lost > now - span or unit ~= 0 or size == 0 or last >= now or opens > now or lined ~= 0 or top ~= 0
       or (paused > 0 and paused + max(min(2 * span, ban), probe) > now) -- closed, or a probe or a slow start: STEPS of row.lua
       or (b ~= 0 and (b ~= birth or c > count or s1 ~= b1 or s2 > n1)) then
       return nil
@@ -75,7 +76,8 @@ local function hot_row(key, blob, told, rule, ask, now, seed, idle)
     ms = string.format('%.0f', ceil((expires - now) / 1000))
   end
   return struct.pack(HOT_HEAD, now, lost, span, most, max(till, now + span), paused, frozen, level, unit, birth, count,
-    b1, n1, b2, n2, b3, n3, total, size, at, old, before, first, now, rest, expires, opens, t1, t2, t3, pin, 0, ban, probe, times), pushed, whole, ms,
+    b1, n1, b2, n2, b3, n3, total, size, at, old, before, first, now, rest, expires, opens, t1, t2, t3, pin, 0, ban, probe, times,
+    0, fell, learns), pushed, whole, ms,
     struct.pack('<dddddddddd', birth, count, b1, n1, b2, n2, b3, n3, total, now) .. NO_LINE,
     struct.pack('<ddddd', callers, 1, now, 0, 0), call
 end
@@ -91,7 +93,7 @@ local function hot(blob, now, idle)
     told[i] = rule
     rule = rule + 104 + 16 * struct.unpack('<d', blob, rule + 88)
   end
-  local ask = rule + 72 * rules
+  local ask = rule + 80 * rules
   local head, pushed, whole, ms, out, newest = {}, {}, {}, {}, {}, 0
   if rules == 0 and #blob == ask + 79 then -- all that it has are gates, which are open
     local callers, mark, max_wait, least, _, _, _, _, tickets = struct.unpack('<ddddddddd', blob, ask)
@@ -105,7 +107,7 @@ local function hot(blob, now, idle)
   for i = 1, rules do
     local last
     head[i], pushed[i], whole[i], ms[i], out[rules + i], out[i], last = hot_row(KEYS[i + 1], blob, told[i],
-      rule + 72 * (i - 1), ask + 112 * (i - 1), now, seed, idle)
+      rule + 80 * (i - 1), ask + 112 * (i - 1), now, seed, idle)
     if not head[i] then
       return nil
     end

@@ -5,26 +5,30 @@
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: for how long, in microseconds, below 0 to open;
 --         when the call should be here, or 0; how long ago the request was sent that was
---         refused, or 0; its rule
+--         refused, or 0; the mark of its start, for what that teaches, or 0; its rule
 --       3 the channel of such news
 --
--- Result as of book.lua: 0, now, the end of the pause, or 0, and whether that
--- is new; or 1, now, now if edges around now are needed, or the call is so late that
+-- Result as of book.lua: 0, now, the end of the pause, or 0, whether that
+-- is new, and the ceiling before and after, in thousandths; or 1, now, now if edges around now are needed, or the call is so late that
 -- the length is not true any more.
 -- News are the end, how long that is from now, and the key.
 
 local now = clock(ARGV[1])
-local length, due, refused
-length, due, refused, here = struct.unpack('<ddd', blob, here)
+local length, due, refused, mark
+length, due, refused, mark, here = struct.unpack('<dddd', blob, here)
 local r = load(KEYS[1])
 local u = rule()
 if is_late(now, due) or not advance(r, now, u) then
   return struct.pack('<ddd', 1, now, now)
 end
-local old = r.paused
+local old, from, to = r.paused, 0, 0
+if mark > 0 then
+  from, to = ceiling.learn(r, mark, u, now)
+end
 if length < 0 then
   r.paused = 0
   penalty.forgive(r)
+  ceiling.forget(r)
   queue.free(r)
   if u.free then
     -- Its probe is forgotten, unless some program has a number for it and counts. The row
@@ -38,7 +42,7 @@ if length < 0 then
 elseif length > 0 then
   r.paused = now + penalty.shut(r, old - now, length, refused)
 end
-if r.stored or r.paused > 0 then
+if r.stored or r.paused > 0 or r.top > 0 then
   save(r, queue.write(r))
 end
 local changed = r.paused > old or length < 0 and old > now
@@ -47,4 +51,4 @@ if changed then
   -- that they can hear ask before they start.
   redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', r.paused, max(0, r.paused - now), KEYS[1]))
 end
-return struct.pack('<dddd', 0, now, r.paused, changed and 1 or 0)
+return struct.pack('<dddddd', 0, now, r.paused, changed and 1 or 0, from, to)

@@ -49,7 +49,7 @@ end
 local function window_ramp(s, u)
   local ramp, begin = copied_from(s.row, 1), s.row.paused
   for _, part in ipairs(STEPS) do
-    insert(ramp, after(ramp, begin), begin, begin, u.n - ceil(u.n / part))
+    insert(ramp, after(ramp, begin), begin, begin, u.cap - ceil(u.cap / part))
     begin = step(u, begin)
   end
   return ramp
@@ -63,20 +63,24 @@ local function bucket_ramp(s)
   if ramp.size > 0 then
     ramp.F[1] = max(ramp.F[1], begin)
   end
-  insert(ramp, 1, begin, begin, s.n - 1)
+  insert(ramp, 1, begin, begin, s.cap - 1)
   return ramp
 end
 
 -- ramped returns what the slow start of a search is a search for: by its own rule, or, for
 -- steps that are shorter than the window, by that of as much as the window has for so long.
 function ramped(s, r)
-  local length, window, reserve = penalty.step(r), window_of(s), s.n - s.most
+  local length, window, reserve = penalty.step(r), window_of(s), s.reserve
   local u = setmetatable({}, {__index = s})
   if s.kind ~= BUCKET and length > 0 and length < window then
     local parts = floor(window / length)
-    u.kind, u.span, u.edges, u.n, reserve = SLIDING, length, false, ceil(s.n / parts), ceil(reserve / parts)
+    u.kind, u.span, u.edges, u.cap = SLIDING, length, false, ceil(s.cap / parts)
+    u.row = window_ramp(s, u)
+    u.n = ceil((s.room + s.cost + reserve) / parts) -- as much as a ceiling leaves
+    u.cap, reserve = u.n, ceil(reserve / parts)
+  else
+    u.row = s.kind == BUCKET and bucket_ramp(s) or window_ramp(s, u)
   end
-  u.row = s.kind == BUCKET and bucket_ramp(s) or window_ramp(s, u)
   return u, s.cost, reserve, s.from, s.spread, false
 end
 end

@@ -21,9 +21,11 @@ local KEPT = 1000000 -- a key outlives what it holds by this much
 local LINE_KEPT = 300000000 -- a line is kept for so long after the last call that it concerns
 local IDLE = KEPT -- or by more, in tests: see clock
 local STEPS = {8, 2} -- after a penalty the first windows have an eighth, a half of the limit; hot.lua knows how many
-local HEAD = '<' .. string.rep('d', 35)
-local HEAD_SIZE = 35 * 8 -- gates.lua and hot.lua know it
+local HEAD = '<' .. string.rep('d', 38)
+local HEAD_SIZE = 38 * 8 -- gates.lua and hot.lua know it
 local MOST = 2 ^ 53 -- no time is beyond that
+
+local ceiling = {} -- see ceiling.lua
 
 -- clock returns the time: the server's, unless a test passes its own. Then keys
 -- live longer, because their lifetime is still the server's.
@@ -43,7 +45,7 @@ local function sound(r)
     + r.level % 1 + r.unit % 1 + r.birth % 1 + r.count % 1 + r.b1 % 1 + r.n1 % 1 + r.b2 % 1 + r.n2 % 1 + r.b3 % 1 + r.n3 % 1
     + r.total % 1 + r.size % 1 + r.at % 1 + r.old % 1 + r.before % 1 + r.first % 1 + r.last % 1 + r.n % 1 + r.expires % 1 + r.opens % 1
     + r.t1 % 1 + r.t2 % 1 + r.t3 % 1 + r.pin % 1 + r.lined % 1
-    + r.ban % 1 + r.probe % 1 + r.times % 1
+    + r.ban % 1 + r.probe % 1 + r.times % 1 + r.fell % 1 + r.learns % 1
   return fractions == 0 -- nor is any of them infinite, or no number
     and r.lined >= 0 and r.lined <= 2 * MAX_APPENDED and max(r.t1, r.t2, r.t3, r.pin) <= MOST and min(r.t1, r.t2, r.t3, r.pin) >= -MOST
     and r.size >= 0 and r.size <= 2 * MAX_ENTRIES and r.at >= 0 and r.at <= 2 * MAX_APPENDED
@@ -53,6 +55,7 @@ local function sound(r)
     and min(r.seen, r.lost, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires, r.opens) >= -MOST
     and r.level < MOST * MOST
     and min(r.ban, r.probe, r.times) >= 0 and max(r.ban, r.probe, r.times) <= MOST
+    and (r.top == 0 or r.top >= 1) and r.top <= MOST and math.abs(r.fell) <= MOST and r.learns >= 0 and r.learns <= MOST
 end
 
 -- empty returns a row of which nothing is known.
@@ -73,6 +76,7 @@ end
 --   opens              no new start before that: see repair.lua
 --   t1, t2, t3         the last start that those of each class waited for: see stand.lua
 --   pin                the last start that is, or was, beyond the horizon
+--   top, fell, learns  what was learned of the upstream, top 0 if nothing: see ceiling.lua
 --   lined, queue       how many bytes the line has, as it is stored; the line, false if
 --                      there is none, nil if nobody looked
 --   ban, probe, times  of the last penalty: see penalty.lua
@@ -82,7 +86,7 @@ local function empty(key)
     till = 0, paused = 0, frozen = 0, level = 0, unit = 0, birth = 0, count = 0, b1 = 0, n1 = 0, b2 = 0, n2 = 0,
     b3 = 0, n3 = 0, total = 0, size = 0, at = 0, old = 0, before = 0, first = 0, last = 0, n = 0, expires = 0,
     opens = 0, t1 = 0, t2 = 0, t3 = 0, pin = 0, lined = 0, queue = nil,
-    ban = 0, probe = 0, times = 0}
+    ban = 0, probe = 0, times = 0, top = 0, fell = 0, learns = 0}
 end
 
 -- load reads the row of a key; a key that is not there is an empty row, open, and
@@ -97,7 +101,7 @@ local function load(key)
   r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit, r.birth, r.count,
     r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires,
     r.opens, r.t1, r.t2, r.t3, r.pin, r.lined,
-    r.ban, r.probe, r.times = struct.unpack(HEAD, raw)
+    r.ban, r.probe, r.times, r.top, r.fell, r.learns = struct.unpack(HEAD, raw)
   if not sound(r) then
     r = empty(key)
   end
@@ -153,7 +157,7 @@ local function head(r)
   return struct.pack(HEAD, r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit,
     r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires,
     r.opens, r.t1, r.t2, r.t3, r.pin, r.lined,
-    r.ban, r.probe, r.times)
+    r.ban, r.probe, r.times, r.top, r.fell, r.learns)
 end
 
 -- close brings the last entry of an open row back into the head, and returns
@@ -181,6 +185,9 @@ local function save(r, line)
   local stop = max(r.seen, r.till, r.size > 0 and latest(r) + r.span or 0)
   if line ~= '' then
     stop = max(stop, r.seen + LINE_KEPT)
+  end
+  if r.top > 0 then
+    stop = max(stop, ceiling.forgotten(r))
   end
   if r.paused > 0 then
     stop = max(stop, r.paused + max(penalty.remembered(r), #STEPS * r.span))

@@ -10,12 +10,14 @@ local SLOTS = 128 -- parts of a window that share an entry when n is larger
 local blob, here = ARGV[2], 1
 
 -- rule reads one rule: the index of its key, kind, n, span, jitter, pace, the flow
--- into a bucket, tokens in micros, and how many edges it has, then those.
+-- into a bucket, tokens in micros, the window that it learns by, 0 if it does not, and how
+-- many edges it has, then those.
 local function rule()
-  local u = {key = 0, kind = 0, n = 0, span = 0, jitter = 0, pace = 0, tokens = 0, micros = 0, edges = false, row = false, free = false}
+  local u = {key = 0, kind = 0, n = 0, span = 0, jitter = 0, pace = 0, tokens = 0, micros = 0, learns = 0, rate = 0, cap = 0, pad = 0, edges = false, row = false, free = false}
   local edges
-  u.key, u.kind, u.n, u.span, u.jitter, u.pace, u.tokens, u.micros, edges, here =
-    struct.unpack('<ddddddddd', blob, here)
+  u.key, u.kind, u.n, u.span, u.jitter, u.pace, u.tokens, u.micros, u.learns, edges, here =
+    struct.unpack('<dddddddddd', blob, here)
+  u.cap, u.rate = u.n, u.kind == BUCKET and u.learns * u.tokens / u.micros or u.n
   u.free = u.kind == 6
   -- One edge: windows of that length, from the epoch. Several: the edges of
   -- successive calendar windows.

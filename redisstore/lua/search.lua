@@ -8,6 +8,9 @@
 -- questions must not go back in time.
 local function weigh(s, cost)
   s.cost, s.room, s.length = cost, s.most - cost, s.spread
+  if s.cap < s.n then
+    s.room = max(s.room, min(0, s.n - s.reserve - cost)) -- what is dearer than a ceiling fits an idle budget
+  end
   if s.kind == PACED then
     s.length = s.spread + (cost - 1) * s.span -- what it occupies beyond its start
   end
@@ -18,12 +21,18 @@ end
 -- search_for starts a search for a charge under rule u, for starts from a time
 -- on.
 local function search_for(u, cost, reserve, from, spread, shadow)
-  return weigh({kind = u.kind, n = u.n, most = u.n - reserve, span = u.span, jitter = u.jitter,
+  local most = u.n - reserve
+  if u.cap < u.n then
+    most = min(most, max(1, u.cap - reserve))
+  end
+  return weigh({kind = u.kind, n = u.n, reserve = reserve, cap = u.cap, pad = u.pad, most = most, span = u.span, jitter = u.jitter,
     pace = u.pace, tokens = u.tokens, micros = u.micros, edges = u.edges, row = u.row, free = u.free, from = from,
     cost = 0, room = 0, length = 0, i = 1, j = 1, sum = 0, k = 1, wait = false, at = false, spent = 0,
     each = cost, more = 0, index = 0, spread = spread, shadow = shadow, ramp = false, tail = 0, horizon = 0, gap = 0}, cost)
 end
 
+local booked, paced -- look for room beside what is in the row
+do
 -- sweep goes over the forbidden ranges of docs/booking.md: entry i and the
 -- shortest run from it that leaves no room forbid every start from which an
 -- interval of length span can touch the whole run.
@@ -98,13 +107,13 @@ local function aligned(s, t)
 end
 
 -- paced looks for the first gap that is long enough.
-local function paced(s, t)
+function paced(s, t)
   local r, span = s.row, s.span
   open(r)
   while s.i <= r.size do
-    local stop = block_end(r, s.i, span, s.n)
+    local stop = block_end(r, s.i, span + s.pad, s.n)
     if stop > t then
-      if t + s.length + span <= r.F[s.i] then
+      if t + s.length + s.cost * s.pad + span <= r.F[s.i] then
         break
       end
       t = stop
@@ -114,7 +123,8 @@ local function paced(s, t)
   return t
 end
 
-local booked = {sweep, aligned, paced, bucket} -- looks for room beside what is in the row
+booked = {sweep, aligned, paced, bucket}
+end
 
 -- behind_probe returns the first moment not before t that the first start after a
 -- penalty leaves to the others: t, if there is no such start yet.
@@ -157,7 +167,7 @@ do
 -- booked, the closer are the starts, down to the charge's own pace: so room that was left is
 -- used up, and what waits for no more than a third of a limit leaves at once.
 local function even(s, t)
-  local r, span, n = s.row, s.span, s.n
+  local r, span, n = s.row, s.span, s.cap
   local q = r.queue
   if s.horizon <= 0 or (2 * s.pace * n < span and not (q and q.began and r.seen - q.began >= 2 * span)) then
     return s.pace

@@ -44,7 +44,7 @@ local function held_by(list, want, from)
       elseif q then
         ahead = queue.waiting(q, want.first and want.class - 1 or want.class)
       end
-      local own = search_for(s, s.each, s.n - s.most, from, s.spread, false)
+      local own = search_for(s, s.each, s.reserve, from, s.spread, false)
       own.row, own.tail, own.horizon, own.pace = s.row, s.tail, want.horizon, s.pace
       local t, need = earliest(own, from)
       if not t then
@@ -52,7 +52,7 @@ local function held_by(list, want, from)
       end
       local before = ahead > 0 and ahead or (w and queue.before(q[want.class], w) or 0)
       if before > 0 and (ahead > 0 or t - from > want.horizon) then
-        own = search_for(s, s.each, s.n - s.most, from, s.spread, false)
+        own = search_for(s, s.each, s.reserve, from, s.spread, false)
         own.row = s.row
         t = max(t, turn.at(own, before + s.each))
       end
@@ -76,7 +76,7 @@ end
 local function stand(list, want, s, callers, turn_at, max_wait)
   local t_last = turn_at
   if callers > 1 then
-    local own = search_for(s, s.each, s.n - s.most, now, s.spread, false)
+    local own = search_for(s, s.each, s.reserve, now, s.spread, false)
     own.row = s.row
     local q = queue.of(s.row)
     t_last = max(t_last, turn.at(own, (q and queue.waiting(q, want.class) or 0) + s.each * callers))
@@ -99,7 +99,7 @@ local function stand(list, want, s, callers, turn_at, max_wait)
     if q and want.first then
       w.id, w.ticket = q.id, -1
     else
-      w.id, w.ticket = queue.join(s.row, want.class, s.each, callers, s.n - s.most, want.horizon, seed)
+      w.id, w.ticket = queue.join(s.row, want.class, s.each, callers, s.reserve, want.horizon, seed)
       q = s.row.queue
     end
     want.tickets[s.index] = w
@@ -108,7 +108,7 @@ local function stand(list, want, s, callers, turn_at, max_wait)
   c.furthest = max(c.furthest or 0, turn_at)
   if w.state == HAD or w.state ~= PASSED and w.ticket < c.cut then
     queue.count(c, w, s.each, now)
-    c.reserve, c.horizon = s.n - s.most, want.horizon
+    c.reserve, c.horizon = s.reserve, want.horizon
   end
   if w.ticket < c.cut then
     if s.each > 1 then

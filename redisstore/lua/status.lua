@@ -5,7 +5,7 @@
 --       2 numbers, 8 bytes each: its rule
 --
 -- Result as of book.lua: 0, now, used, waiting, wait, paused, how often the penalty was met
--- again; or 1, now, the time that the calendar edges must reach.
+-- again, the ceiling in thousandths; or 1, now, the time that the calendar edges must reach.
 
 local now = clock(ARGV[1])
 local u = rule()
@@ -42,4 +42,5 @@ local line = queue.waiting(queue.of(r), queue.CLASSES)
 if line > 0 then
   waiting, t = waiting + line, max(t, turn.at(search_for(u, 1, 0, now, 0, false), line + 1))
 end
-return struct.pack('<ddddddd', 0, now, used, waiting, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now))
+local top = ceiling.is_of(r, u) and floor(ceiling.at(r, now) * 1000) or 0
+return struct.pack('<dddddddd', 0, now, used, waiting, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top)

@@ -36,7 +36,7 @@ local function paced_turn(s, from, rank)
       used = used + r.N[i]
     end
   end
-  local pace = s.pace * min(1, used / s.n)
+  local pace = s.pace * min(1, used / s.cap)
   return max(from, r.t1, r.t2, r.t3) + floor((rank - s.cost) * pace), pace
 end
 
@@ -71,7 +71,7 @@ end
 
 -- bucket: the level at the last entry before from, then what flows in.
 local function bucket_turn(s, from, rank)
-  local v = search_for(s, s.cost, s.n - s.most, s.from, 0, false)
+  local v = search_for(s, s.cost, s.reserve, s.from, 0, false)
   v.at, v.spent, v.room = s.row.lost, s.row.level, s.most - rank
   return filled(v, from)
 end
@@ -92,9 +92,9 @@ function turn.at(s, rank)
     return from
   end
   if r.size > 0 then
-    from = max(from, block_end(r, r.size, s.span, s.n))
+    from = max(from, block_end(r, r.size, s.span + s.pad, s.n))
   end
-  return from + (rank - s.cost) * s.span
+  return from + (rank - s.cost) * (s.span + s.pad)
 end
 
 -- units returns how much of the limit can start up to a time, which is not long from
@@ -108,12 +108,12 @@ function turn.units(s, now, t)
   elseif s.free then
     return MAX_COUNT
   elseif s.kind == PACED then
-    local sum = 0
+    local sum, unit = 0, s.span + s.pad
     for i = 1, r.size do
-      sum = sum + max(0, floor((min(r.F[i], t) - from) / s.span))
-      from = max(from, block_end(r, i, s.span, s.n))
+      sum = sum + max(0, floor((min(r.F[i], t) - from) / unit))
+      from = max(from, block_end(r, i, unit, s.n))
     end
-    return sum + max(0, floor((t - from) / s.span) + 1)
+    return sum + max(0, floor((t - from) / unit) + 1)
   elseif s.kind == BUCKET then
     local at, spent = r.lost, r.level
     for i = 1, r.size do

@@ -147,6 +147,12 @@ func (l *ledger) Pause(ctx context.Context, c throttle.Charge, d time.Duration) 
 	return l.Store.Pause(ctx, c, d)
 }
 
+// Refuse implements [throttle.Store].
+func (l *ledger) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	note(&l.closes, c.Budget.Policy, r.Length)
+	return l.Store.Refuse(ctx, c, r)
+}
+
 // Reconcile implements [throttle.Store].
 func (l *ledger) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
 	note(&l.left, c.Budget.Policy, q)

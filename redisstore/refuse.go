@@ -1,0 +1,24 @@
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Refuse implements [throttle.Store]. A start that no row knows, because it was taken from
+// a share while Redis was away, teaches nothing.
+func (s *Store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	if c.Node {
+		if r.Start.Node != 0 {
+			r.Start = ofNode(r.Start)
+		}
+		return s.node().Refuse(ctx, c, r)
+	}
+	if flies(&c) || r.Start.Mark < 0 || r.Start.Mark >= islandMark {
+		r.Start.Mark = 0
+	}
+	r.Length, r.Ago = max(0, min(r.Length, throttle.Farthest)), max(time.Microsecond, r.Ago)
+	return s.pause(ctx, c, r)
+}

@@ -1,0 +1,118 @@
+package storetest
+
+import (
+	"math"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A ceiling is the definition of what is learned: how much of a limit was refused, when,
+// and of a window of which length. The zero value is none.
+type ceiling struct {
+	top    float64
+	fell   int64
+	window time.Duration
+}
+
+// isOf reports whether the ceiling is about the charge's limit.
+func (l ceiling) isOf(c throttle.Charge) bool {
+	return l.top > 0 && c.LearnsPer() == l.window
+}
+
+// at is the height of the ceiling above the charge's budget: it begins an eighth below
+// its top, is back there after a minute and twelve windows, and rises on beyond; after
+// four times as long there is none.
+func (l ceiling) at(c throttle.Charge, now int64) float64 {
+	whole := allowed(c)
+	if !l.isOf(c) {
+		return whole
+	}
+	rising := micros(time.Minute + 12*l.window)
+	x := float64(now-l.fell-rising) / float64(rising)
+	if x >= 3 {
+		return whole
+	}
+	return min(whole, l.top+float64(l.top/8*x*x*x))
+}
+
+// shown is the ceiling in a Status.
+func (l ceiling) shown(c throttle.Charge, now int64) float64 {
+	if level := l.at(c, now); level < allowed(c) {
+		return thousandths(level)
+	}
+	return 0
+}
+
+// lower returns the charge with the limit that the ceiling leaves of it, but never less
+// than it costs.
+func (l ceiling) lower(c throttle.Charge, now int64) throttle.Charge {
+	level := l.at(c, now)
+	if !l.isOf(c) || level >= allowed(c) {
+		return c
+	}
+	share := level / allowed(c)
+	n := max(1, int(float64(c.Limit.Capacity())*share), c.Cost+c.Reserve)
+	switch c.Limit.Kind() {
+	case throttle.KindSlidingWindow:
+		c.Limit = throttle.SlidingWindow(n, c.Limit.Per())
+	case throttle.KindFixedWindow:
+		c.Limit = throttle.FixedWindow(n, c.Limit.Per())
+	case throttle.KindLeakyBucket: // units are so much longer
+		unit := time.Duration(float64(pace(c))/share) * tick
+		c.Limit = throttle.LeakyBucket(c.Limit.N(), time.Duration(c.Limit.N())*unit-c.Jitter)
+	case throttle.KindTokenBucket: // less flows into a smaller one
+		tokens, each := c.Refill()
+		c.Limit = throttle.TokenBucket(max(1, int(float64(tokens)*share)), time.Duration(each)*tick, n)
+	}
+	return c
+}
+
+// learn is what a ledger learns from the refusal of a start: nothing, if it began before
+// the last lesson, or when a penalty lasted or in the time of a probe, or if the budget
+// was more than full.
+func (l *ledger) learn(c throttle.Charge, at, now int64) (from, to float64) {
+	if c.LearnsPer() == 0 {
+		return 0, 0
+	}
+	old := l.learnt[c.Budget.Key]
+	from = old.at(c, now)
+	to = from
+	last := l.penalty(c.Budget.Key)
+	used := l.used(c, at)
+	if at > old.fell && at <= now && (last.end == 0 || at >= last.end+last.probe) && used <= allowed(c) {
+		if used = max(1, used); used < from/2 {
+			used = from * 3 / 4 // it may be about something else
+		}
+		next := ceiling{max(1, min(from, used)), now, c.LearnsPer()}
+		l.learnt[c.Budget.Key] = next
+		to = min(from, next.at(c, now))
+	}
+	return thousandths(from), thousandths(to)
+}
+
+// used is how much of the limit a start found in use, itself included; of a pace and a
+// bucket, of which only the rate is of interest, all.
+func (l *ledger) used(c throttle.Charge, at int64) (sum float64) {
+	if k := c.Limit.Kind(); k == throttle.KindLeakyBucket || k == throttle.KindTokenBucket {
+		return allowed(c)
+	}
+	for _, s := range l.stays[c.Budget.Key] {
+		if s.at <= at && over(c, s) > at {
+			sum += float64(s.cost)
+		}
+	}
+	return sum
+}
+
+// allowed is how much the limit allows in the window that the charge learns by.
+func allowed(c throttle.Charge) float64 {
+	if c.Limit.Kind() != throttle.KindTokenBucket {
+		return float64(c.Limit.N())
+	}
+	tokens, each := c.Refill()
+	return float64(micros(c.LearnsPer())) * float64(tokens) / float64(each)
+}
+
+// thousandths cuts a level off after three decimals.
+func thousandths(level float64) float64 { return math.Floor(level*1000) / 1000 }
