@@ -136,6 +136,7 @@ func watchStalls() func() time.Duration {
 // TestP11_SleepersOfAFleet stores a penalty while three programs sleep, and meddles
 // with how they hear of it.
 func TestP11_SleepersOfAFleet(t *testing.T) {
+	t.Parallel()
 	single := func(t *testing.T) (*redistest.Server, *crowd) {
 		server := redistest.Single(t)
 		return server, newCrowd(t, func() redis.UniversalClient { return server.Client(t) })
