@@ -24,8 +24,9 @@ ARITHMETIC = ./memstore ./storetest
 .PHONY: test
 test: redis ## every test, with the race detector and in random order; make soak does more of each
 	@# Most tests of redisstore await a server of their own, so more of them than
-	@# there are cores run side by side.
-	@$(EACH) go test -short -race -shuffle=on -count=1 -parallel 4 -timeout 10m ./...
+	@# there are cores run side by side. The detector would have each package sleep
+	@# for a second when it is done.
+	@GORACE=atexit_sleep_ms=100 $(EACH) go test -short -race -shuffle=on -count=1 -parallel 4 -timeout 10m ./...
 	go test -short -shuffle=on -count=1 -timeout 10m $(ARITHMETIC)
 
 .PHONY: soak
