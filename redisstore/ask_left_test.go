@@ -16,6 +16,7 @@ import (
 // TestP12_WhoLeavesTakesNobodyAlong: while a question is on its way somebody asks the
 // next one and leaves. Who comes then is not told that somebody's context ended.
 func TestP12_WhoLeavesTakesNobodyAlong(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		var slow atomic.Bool

@@ -37,6 +37,7 @@ func spelled(err error) string {
 // TestP14_WhatRedisSaysIsNoSecret: servers repeat what they do not understand, and
 // dialling repeats addresses.
 func TestP14_WhatRedisSaysIsNoSecret(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, c := range []struct {
 		says error
@@ -71,6 +72,7 @@ func TestP14_WhatRedisSaysIsNoSecret(t *testing.T) {
 
 // TestP14_NoKeyOfACommandThatIsNotThere: operators take commands away by name.
 func TestP14_NoKeyOfACommandThatIsNotThere(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t, "--rename-command", "EVALSHA", "")
 	l, err := throttle.NewLimiter(redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
 	require.NoError(t, err)
@@ -81,6 +83,7 @@ func TestP14_NoKeyOfACommandThatIsNotThere(t *testing.T) {
 
 // TestP14_AnAddressWithAPassword is a mistake, and no reason to print it.
 func TestP14_AnAddressWithAPassword(t *testing.T) {
+	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: "redis://me:pa55word@localhost:6379/0", DialerRetries: 1})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	l, err := throttle.NewLimiter(redisstore.New(client, nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
@@ -93,6 +96,7 @@ func TestP14_AnAddressWithAPassword(t *testing.T) {
 
 // TestP12_TheClientsDeadlineIsNotTheCallers, whose context is fine.
 func TestP12_TheClientsDeadlineIsNotTheCallers(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := saying(t, server.Client(t), fmt.Errorf("dial: %w", context.DeadlineExceeded))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -34,6 +35,7 @@ func plainly(text string) string {
 // TestP12_WhatAUserSees of a real server that is killed, and of one that hangs: in
 // errors, and in events while it waits.
 func TestP12_WhatAUserSees(t *testing.T) {
+	t.Parallel()
 	const (
 		gaveUp = "throttle: the caller gave up after SOME TIME: context deadline exceeded; the store could not be asked: "
 		failed = "throttle: the store could not be asked: "
@@ -101,7 +103,11 @@ func TestP15_NothingIsLeftOfAnOutage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Single(t)
-			s := redisstore.New(server.Client(t), nil)
+			o := server.Options()
+			o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
+			client := redis.NewClient(o)
+			defer client.Close()
+			s := redisstore.New(client, nil)
 			tr, err := throttle.New(throttle.Config{Store: s, Base: &upstream{}, Observe: func(context.Context, throttle.Event) {}, Policies: []throttle.Policy{
 				{Name: "path", Key: throttle.Path, Limit: throttle.PerHour(5)},
 				{Name: "at once", Limit: throttle.Concurrency(3)},

@@ -43,6 +43,7 @@ func curious(charges ...throttle.Charge) (*throttle.Booking, func() []word) {
 // TestP12_WhoWaitsIsTold: once, as soon as a call fails while it waits, on its own
 // call or on the one before.
 func TestP12_WhoWaitsIsTold(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	refused := "redisstore: " + server.Addr + ": dial tcp: connection refused"
 	synctest.Test(t, func(t *testing.T) {
@@ -80,6 +81,7 @@ func TestP12_WhoWaitsIsTold(t *testing.T) {
 // TestP12_WhoWaitsIsToldOfSilence: a call that is on its way for a second makes one
 // wonder, also who came when it was there already.
 func TestP12_WhoWaitsIsToldOfSilence(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)
@@ -111,6 +113,7 @@ func TestP12_WhoWaitsIsToldOfSilence(t *testing.T) {
 
 // TestP12_WhoLeavesInTimeBlamesNobody: an answer that is not late is no trouble.
 func TestP12_WhoLeavesInTimeBlamesNobody(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for after, want := range map[time.Duration]string{
 		49 * time.Millisecond: errLeft.Error(),
@@ -137,6 +140,7 @@ func TestP12_WhoLeavesInTimeBlamesNobody(t *testing.T) {
 
 // TestP12_WhoConfirmsIsTold: a start that cannot be confirmed is worth a word too.
 func TestP12_WhoConfirmsIsTold(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	confirm := func(t *testing.T, s *redisstore.Store, fault func()) ([]word, error) {
 		k, told := curious(charge("one", throttle.PerSecond(1)))
@@ -175,6 +179,7 @@ func TestP12_WhoConfirmsIsTold(t *testing.T) {
 
 // TestP12_OnlyWhoWaitsIsTold: what was booked is no concern of what is told later.
 func TestP12_OnlyWhoWaitsIsTold(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, away := saying(t, server.Client(t), errAway)
@@ -191,6 +196,7 @@ func TestP12_OnlyWhoWaitsIsTold(t *testing.T) {
 
 // TestP12_EveryErrorSaysWhy: whatever is asked of a store that is away.
 func TestP12_EveryErrorSaysWhy(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	one := charge("one", throttle.PerSecond(1))
 	ways := map[string]func(context.Context, *redisstore.Store) error{

@@ -16,6 +16,7 @@ import (
 
 // TestP4_OneCall makes every kind of booking alone, and counts.
 func TestP4_OneCall(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), nil)
@@ -68,6 +69,7 @@ func TestP4_OneCall(t *testing.T) {
 // TestP4_CallersShareCalls lets callers of one process come while a call is on
 // its way, and counts the calls that serve them. All are served in their order.
 func TestP4_CallersShareCalls(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, c := range []struct{ callers, calls int }{{1, 1}, {64, 1}, {80, 1}, {81, 2}, {200, 3}} {
 		t.Run(fmt.Sprint(c.callers), func(t *testing.T) {
@@ -96,6 +98,7 @@ func TestP4_CallersShareCalls(t *testing.T) {
 // TestP4_SharedBudgetsTravelOnce looks at the arguments: callers of the same
 // budgets send their keys and rules once.
 func TestP4_SharedBudgetsTravelOnce(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)

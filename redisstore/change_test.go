@@ -17,6 +17,7 @@ import (
 // may have been forgotten, a pace: a start may cost as long as one at full cost
 // would, but not a unit for each start that there was.
 func TestP1_FromWindowToPace(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	stores := map[string]func(t *testing.T) throttle.Store{
 		"memstore": func(*testing.T) throttle.Store { return memstore.New() },

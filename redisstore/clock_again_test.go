@@ -57,6 +57,7 @@ func onAgain(t *testing.T, f func(t *testing.T, s *redisstore.Store, lose func(b
 // the middle. The start is told for when it was, or, as far as nobody can know that,
 // no later than its age says; and nobody waits for longer than was booked.
 func TestP9_AnsweredAgainAfterAStep(t *testing.T) {
+	t.Parallel()
 	for _, by := range []time.Duration{
 		0, -time.Microsecond, -4 * time.Millisecond, -repeatsAfter, -time.Second, -time.Hour, time.Second, time.Hour,
 	} {
@@ -83,6 +84,7 @@ func TestP9_AnsweredAgainAfterAStep(t *testing.T) {
 // The program remembers the start for when it was. It was taken to be to come until
 // the old time, so that the budget was closed for an hour.
 func TestP9_RemembersWhatWasAnsweredAgain(t *testing.T) {
+	t.Parallel()
 	onAgain(t, func(t *testing.T, s *redisstore.Store, lose func(by, away time.Duration)) {
 		one := charge("one", throttle.PerSecond(1))
 		require.Zero(t, book(t, s, one))
@@ -100,6 +102,7 @@ func TestP9_RemembersWhatWasAnsweredAgain(t *testing.T) {
 // TestP11_RefusedAgainAfterAStepBack does the same to the answer that a budget is
 // closed. The program remembers that for as long as it was.
 func TestP11_RefusedAgainAfterAStepBack(t *testing.T) {
+	t.Parallel()
 	onAgain(t, func(t *testing.T, s *redisstore.Store, lose func(by, away time.Duration)) {
 		one := charge("one", throttle.PerSecond(1))
 		require.NoError(t, s.Pause(t.Context(), one, 5*time.Second))
@@ -117,6 +120,7 @@ func TestP11_RefusedAgainAfterAStepBack(t *testing.T) {
 // then Redis is away. What is heard in the end is remembered for when it was, so that
 // a row that is over by then is not taken for one that was lost.
 func TestP12_AnsweredAgainLate(t *testing.T) {
+	t.Parallel()
 	onAgain(t, func(t *testing.T, s *redisstore.Store, lose func(by, away time.Duration)) {
 		one := charge("one", throttle.PerSecond(1))
 		booked := time.Now()
@@ -134,6 +138,7 @@ func TestP12_AnsweredAgainLate(t *testing.T) {
 // first copy that arrives books the start, but its answer is lost. The one after it is
 // answered again: the start is as fresh as if it was told at once.
 func TestP8_AnsweredByALaterCopy(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)

@@ -13,6 +13,7 @@ import (
 // TestP9_WindowsGoOnCounting sets the clock from one fixed window into another. What
 // counted goes on counting until that one ends; what did not, does not again.
 func TestP9_WindowsGoOnCounting(t *testing.T) {
+	t.Parallel()
 	for _, by := range []time.Duration{4 * time.Second, -9 * time.Second, time.Hour + 4*time.Second, -time.Hour - 9*time.Second} {
 		t.Run(by.String(), func(t *testing.T) {
 			onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {

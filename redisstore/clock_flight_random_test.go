@@ -14,6 +14,7 @@ import (
 // server's clock steps forward and back. Never do more run than may, and at last
 // everybody is served.
 func TestP9_InFlightRandomSteps(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

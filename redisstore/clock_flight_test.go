@@ -34,6 +34,7 @@ func crewOnSkewed(t *testing.T, count int, f func(t *testing.T, nodes []*cuttabl
 // are held. Nobody is given one, whoever asks first; but a stranger who is the first
 // to ask when the key is gone cannot know.
 func TestP9_SeatsOutliveAStepForward(t *testing.T) {
+	t.Parallel()
 	const holder, knows, stranger = 0, 1, 2
 	steps := []time.Duration{time.Second, 10 * time.Second, 17 * time.Second, 22*time.Second + time.Millisecond, time.Minute, time.Hour}
 	for _, step := range steps {
@@ -67,6 +68,7 @@ func TestP9_SeatsOutliveAStepForward(t *testing.T) {
 
 // TestP9_SeatsOutliveSteps has the clock go to and fro all the time.
 func TestP9_SeatsOutliveSteps(t *testing.T) {
+	t.Parallel()
 	for _, step := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 21 * time.Second} {
 		t.Run(step.String(), func(t *testing.T) {
 			crewOnSkewed(t, 3, func(t *testing.T, nodes []*cuttable, c *skewed) {
@@ -89,6 +91,7 @@ func TestP9_SeatsOutliveSteps(t *testing.T) {
 // for a while. Half a minute after its death at the latest its room is free for who
 // asks, and for who waits.
 func TestInFlight_SilenceEndsLeases(t *testing.T) {
+	t.Parallel()
 	for silent := range 30 {
 		t.Run(fmt.Sprint(silent), func(t *testing.T) {
 			inFlight(t, func(t *testing.T, a, b *cuttable) {
@@ -111,6 +114,7 @@ func TestInFlight_SilenceEndsLeases(t *testing.T) {
 // TestInFlight_RespiteIsGivenOnce asks again and again, with long pauses: that does
 // not keep a dead node's lease alive.
 func TestInFlight_RespiteIsGivenOnce(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		one := charge("one", throttle.Concurrency(1))
 		board(t, b, one)
@@ -125,6 +129,7 @@ func TestInFlight_RespiteIsGivenOnce(t *testing.T) {
 // TestInFlight_WaitsNoLongerThanQuiet loses the budget. Who waits is served as soon as
 // all that live have stated themselves, not with the renewal after that.
 func TestInFlight_WaitsNoLongerThanQuiet(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		nodes := nodesOf(t, server, 2)
@@ -144,6 +149,7 @@ func TestInFlight_WaitsNoLongerThanQuiet(t *testing.T) {
 // TestInFlight_LeaseEndsForThoseWhoWait serves who waits when the lease of a dead node
 // ends, not with the next renewal.
 func TestInFlight_LeaseEndsForThoseWhoWait(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		one := charge("one", throttle.Concurrency(1))
 		board(t, b, one)

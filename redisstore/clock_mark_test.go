@@ -13,6 +13,7 @@ import (
 // TestP9_AMarkOfTheOldClock sets the clock back by 3 s. When the first start is over it is
 // given back: its mark lies in the middle of the second one, which stays.
 func TestP9_AMarkOfTheOldClock(t *testing.T) {
+	t.Parallel()
 	onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
 		two := charge("two", throttle.LeakyBucket(2, 10*time.Second))
 		k := booking(two)

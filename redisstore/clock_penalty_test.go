@@ -49,6 +49,7 @@ func afterSet(t *testing.T, limits []throttle.Limit, f func(t *testing.T, s *red
 // began. It does not end sooner than three seconds later, nor is it longer again than
 // it was.
 func TestP9_PenaltiesKeepTheirLength(t *testing.T) {
+	t.Parallel()
 	limits := append(slices.Clone(stepLimits), throttle.Unlimited())
 	afterSet(t, limits, func(t *testing.T, s *redisstore.Store, set func(), limit throttle.Limit, by time.Duration) {
 		c := charge("closed", limit)
@@ -70,6 +71,7 @@ func TestP9_PenaltiesKeepTheirLength(t *testing.T) {
 
 // TestP9_PenaltiesOfSeatsKeepTheirLength does so with a budget of requests in flight.
 func TestP9_PenaltiesOfSeatsKeepTheirLength(t *testing.T) {
+	t.Parallel()
 	for _, by := range settings[:5] { // by more a key expires, and a penalty with it
 		onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
 			two := charge("two", throttle.Concurrency(2))
@@ -90,6 +92,7 @@ func TestP9_PenaltiesOfSeatsKeepTheirLength(t *testing.T) {
 // TestP9_NobodyIsStuck sets the clock when a budget was just used up. Nothing starts at
 // once, and a window later at the latest something does.
 func TestP9_NobodyIsStuck(t *testing.T) {
+	t.Parallel()
 	afterSet(t, stepLimits, func(t *testing.T, s *redisstore.Store, set func(), limit throttle.Limit, _ time.Duration) {
 		c := charge("used up", limit)
 		for g := ask(t, s, &throttle.Booking{Charges: []throttle.Charge{c}}); g.OK; {
@@ -105,6 +108,7 @@ func TestP9_NobodyIsStuck(t *testing.T) {
 // TestP9_Slewing lets the clock run a tenth too fast or too slowly. Its windows are a
 // tenth shorter or longer, and no more than that.
 func TestP9_Slewing(t *testing.T) {
+	t.Parallel()
 	for _, part := range []time.Duration{10, -10} {
 		t.Run(fmt.Sprint(part), func(t *testing.T) {
 			onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {

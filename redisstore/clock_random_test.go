@@ -20,6 +20,7 @@ import (
 // their start or a while after, while the server's clock steps back again and
 // again. Their starts are judged by the bubble's time, which never does.
 func TestP9_RandomStepsBack(t *testing.T) {
+	t.Parallel()
 	limits := []throttle.Limit{
 		throttle.PerSecond(1), throttle.PerSecond(5), throttle.PerSecond(60), throttle.SlidingWindow(300, time.Second),
 		throttle.LeakyBucket(7, time.Second),

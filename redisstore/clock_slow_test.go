@@ -38,6 +38,7 @@ func (w *slowWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // as if its clock had been set forward. The program knows better: nothing moves, and
 // places that are cancelled are given back at once.
 func TestP9_ASlowCallIsNoStep(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client, way := server.Client(t), &slowWay{}
@@ -59,6 +60,7 @@ func TestP9_ASlowCallIsNoStep(t *testing.T) {
 // TestP9_AStepAfterASlowCall sets the clock forward while a call is held up. That is
 // found out all the same.
 func TestP9_AStepAfterASlowCall(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client, way := server.Client(t), &slowWay{}
@@ -81,6 +83,7 @@ func about(t *testing.T, want, got time.Duration) {
 // TestP9_ClocksDrift lets the server's clock be a little faster than ours, as all
 // clocks are. That is no step: nobody asks back, and a cancelled place is given back.
 func TestP9_ClocksDrift(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client, c := server.Client(t), &skewed{}

@@ -54,6 +54,7 @@ func operations() int {
 // the server's clock steps to and fro. Starts are judged by the bubble's time, which
 // never does; nobody waits for longer than for those before him and a window.
 func TestP9_RandomSteps(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for i, limit := range stepLimits {
 		t.Run(limit.String(), func(t *testing.T) {

@@ -32,6 +32,7 @@ func onSkewed(t *testing.T, f func(t *testing.T, s *redisstore.Store, c *skewed)
 const span = time.Second + time.Microsecond // of one per second
 
 func TestP9_StepBack(t *testing.T) {
+	t.Parallel()
 	for _, step := range []time.Duration{time.Microsecond, time.Second, time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {
 			onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
@@ -52,6 +53,7 @@ func TestP9_StepBack(t *testing.T) {
 }
 
 func TestP9_StepForward(t *testing.T) {
+	t.Parallel()
 	onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
 		one := charge("one", throttle.PerSecond(1))
 		require.Equal(t, time.Duration(0), book(t, s, one))
@@ -68,6 +70,7 @@ func TestP9_StepForward(t *testing.T) {
 // Nobody knows how long the sleep was, so nobody starts before the far one, which
 // may be near by now.
 func TestP9_GapAfterStepBack(t *testing.T) {
+	t.Parallel()
 	onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
 		one, gate := charge("one", throttle.PerSecond(1)), charge("gate", throttle.PerSecond(1))
 		require.Equal(t, time.Duration(0), book(t, s, one))
@@ -82,6 +85,7 @@ func TestP9_GapAfterStepBack(t *testing.T) {
 
 // TestP9_PenaltyStepsBack keeps a penalty as long as it was, not an hour longer.
 func TestP9_PenaltyStepsBack(t *testing.T) {
+	t.Parallel()
 	onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
 		one := charge("one", throttle.PerSecond(1))
 		require.NoError(t, s.Pause(t.Context(), one, time.Minute))
@@ -94,6 +98,7 @@ func TestP9_PenaltyStepsBack(t *testing.T) {
 // may point at another's start, so they stay taken until all that was booked
 // before the step is over.
 func TestP9_OldMarks(t *testing.T) {
+	t.Parallel()
 	onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
 		one := charge("one", throttle.PerSecond(1))
 		k := booking(one)
@@ -126,6 +131,7 @@ func TestP9_OldMarks(t *testing.T) {
 // TestP9_OldMarkOfPastStart gives back, after a step, a grant whose start is over
 // but was not used. Its mark lies among the starts of others by then.
 func TestP9_OldMarkOfPastStart(t *testing.T) {
+	t.Parallel()
 	onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
 		const ms = time.Millisecond
 		wide := charge("wide", throttle.PerSecond(200))
@@ -149,6 +155,7 @@ func TestP9_OldMarkOfPastStart(t *testing.T) {
 // server. Calendar windows are the server's, and the program learns its time
 // with one call more.
 func TestP9_WrongLocalClock(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	shanghai := time.FixedZone("UTC+8", 8*60*60)
 	for by, calls := range map[time.Duration]int{
@@ -180,6 +187,7 @@ func TestP9_WrongLocalClock(t *testing.T) {
 // TestP4_FarCalendarWindows queues for a hundred days: edges that reach twice as
 // far each time keep the calls few.
 func TestP4_FarCalendarWindows(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), nil)

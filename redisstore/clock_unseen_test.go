@@ -18,6 +18,7 @@ import (
 // last. But the program knows that more has passed: the far start is near by now, and
 // nobody starts before it.
 func TestP9_GapAfterAStepThatEnded(t *testing.T) {
+	t.Parallel()
 	onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
 		one, gate := charge("one", throttle.PerSecond(1)), charge("gate", throttle.PerSecond(1))
 		require.Zero(t, book(t, s, one))
@@ -36,6 +37,7 @@ func TestP9_GapAfterAStepThatEnded(t *testing.T) {
 // ago: as if the clock had been set back since. It was not, by what the program heard
 // before, so a place that is cancelled is given back at once.
 func TestP9_ACallThatWasHeldIsNoStep(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client, way, calls := server.Client(t), &slowWay{}, 0

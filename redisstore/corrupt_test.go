@@ -22,6 +22,7 @@ import (
 // part of what it should, is as one that Redis has lost, and no script runs on and
 // on. Some of these made a search that never ended.
 func TestP12_AKeyThatHoldsGarbage(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	limits := []throttle.Limit{
 		throttle.PerSecond(3), throttle.CalendarWindow(30, throttle.Day, nil), throttle.TokenBucket(1, time.Second, 5),

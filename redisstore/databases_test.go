@@ -14,6 +14,7 @@ import (
 // TestDatabasesAreApart pauses budgets in one database of a server. They are not
 // closed in another, where nobody may take that for news of its own.
 func TestDatabasesAreApart(t *testing.T) {
+	t.Parallel()
 	here, there := redistest.Shared(t), redistest.Shared(t)
 	require.Equal(t, here.Addr, there.Addr)
 	s, neighbour := redisstore.New(here.Client(t), nil), redisstore.New(here.Client(t), nil)

@@ -26,6 +26,7 @@ const (
 // TestP1_AsMemstore does the same random operations on both stores. They must
 // give the same answers, to the microsecond, in everything but Age.
 func TestP1_AsMemstore(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for seed := range uint64(soak.Most(differentialSeeds, 4)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

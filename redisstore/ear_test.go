@@ -14,6 +14,7 @@ import (
 // TestP15_AnEarEndsOnce has the last sleeper leave at the moment when its ear is
 // about to end, for many times: either may come first.
 func TestP15_AnEarEndsOnce(t *testing.T) {
+	t.Parallel()
 	client := redis.NewClient(&redis.Options{}) // nothing is sent
 	defer client.Close()
 	for range 50 {

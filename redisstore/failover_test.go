@@ -70,6 +70,7 @@ func TestP12_RestartedEmpty(t *testing.T) {
 
 // TestP12_FlushedWithItsScripts has nothing left of what it knew.
 func TestP12_FlushedWithItsScripts(t *testing.T) {
+	t.Parallel()
 	client := redistest.Single(t).Client(t)
 	s := redisstore.New(client, nil)
 	h := &history{T: t}
@@ -127,6 +128,7 @@ func (c *couple) charged(client *redis.Client, want int) {
 
 // TestP12_StaleReplica fails over to a replica that misses the last starts.
 func TestP12_StaleReplica(t *testing.T) {
+	t.Parallel()
 	c := newCouple(t)
 	for range 3 {
 		require.Zero(t, c.book(c.store).Wait)
@@ -148,6 +150,7 @@ func TestP12_StaleReplica(t *testing.T) {
 // where a node that knows nothing of them books as many. All is as the other node
 // has seen it, if one only counts.
 func TestP12_StaleReplicaSeemsUpToDate(t *testing.T) {
+	t.Parallel()
 	c := newCouple(t)
 	other := redisstore.New(c.proxy.Client(t), nil)
 	seven := charge("seven", throttle.PerHour(7))
@@ -169,6 +172,7 @@ func TestP12_StaleReplicaSeemsUpToDate(t *testing.T) {
 // TestP8_FailoverInTheMiddle executes a call whose reply is lost with the master.
 // The replica has heard of it, or has not: the call counts once.
 func TestP8_FailoverInTheMiddle(t *testing.T) {
+	t.Parallel()
 	for name, heard := range map[string]bool{"heard": true, "not heard": false} {
 		t.Run(name, func(t *testing.T) {
 			c := newCouple(t)

@@ -14,6 +14,7 @@ const aged = 30 * time.Second
 
 // TestInFlight_LeaseIsRenewed holds for long, and waits for long: neither is lost.
 func TestInFlight_LeaseIsRenewed(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		one := charge("one", throttle.Concurrency(1))
 		k, g := board(t, a, one)
@@ -32,6 +33,7 @@ func TestInFlight_LeaseIsRenewed(t *testing.T) {
 // TestInFlight_DeadNodeGivesBack lets a node die that holds, and one that waits
 // before another: half a minute later nothing is left of them.
 func TestInFlight_DeadNodeGivesBack(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		two := charge("two", throttle.Concurrency(2))
 		board(t, b, two)
@@ -51,6 +53,7 @@ func TestInFlight_DeadNodeGivesBack(t *testing.T) {
 
 // TestInFlight_LostRenewals cuts a node off for less than its lease.
 func TestInFlight_LostRenewals(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		one := charge("one", throttle.Concurrency(1))
 		k, g := board(t, b, one)
@@ -70,6 +73,7 @@ func TestInFlight_LostRenewals(t *testing.T) {
 // requests run. When it is back, they count again, and nobody gets room before
 // enough have ended.
 func TestInFlight_SuspendedNode(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		two := charge("two", throttle.Concurrency(2))
 		k1, g1 := board(t, b, two)
@@ -97,6 +101,7 @@ func TestInFlight_SuspendedNode(t *testing.T) {
 // TestInFlight_ReleasedWhileAway ends requests while Redis is away: the next
 // renewal of what still runs tells.
 func TestInFlight_ReleasedWhileAway(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		two := charge("two", throttle.Concurrency(2))
 		k, g := board(t, b, two)

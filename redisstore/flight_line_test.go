@@ -17,6 +17,7 @@ import (
 // TestP5_InFlightLongLines has many more waiters than a node states. All are
 // served in the order in which they came, some at a time, across the fleet.
 func TestP5_InFlightLongLines(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		five := charge("five", throttle.Concurrency(5))
 		var running []seat
@@ -55,6 +56,7 @@ func TestP5_InFlightLongLines(t *testing.T) {
 // TestP5_InFlightWholeLineAtOnce lets a large request end, so that many who wait
 // have room in one moment.
 func TestP5_InFlightWholeLineAtOnce(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		forty := charge("forty", throttle.Concurrency(40))
 		all := forty
@@ -88,6 +90,7 @@ func TestP5_InFlightWholeLineAtOnce(t *testing.T) {
 // TestP5_InFlightReserveBehindMany has many of low priority in line. One that
 // matters more finds the room that they must leave free.
 func TestP5_InFlightReserveBehindMany(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		high := charge("three", throttle.Concurrency(3))
 		low := high
@@ -111,6 +114,7 @@ func TestP5_InFlightReserveBehindMany(t *testing.T) {
 // TestP5_InFlightLimitBecomesSmaller leaves one in line that asks for more than
 // there will ever be. It stops nobody.
 func TestP5_InFlightLimitBecomesSmaller(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		large, small := charge("budget", throttle.Concurrency(5)), charge("budget", throttle.Concurrency(2))
 		large.Cost = 4
@@ -127,6 +131,7 @@ func TestP5_InFlightLimitBecomesSmaller(t *testing.T) {
 // TestP10_InFlightMemory has large fleets that hold and wait. The key stays small
 // and expires.
 func TestP10_InFlightMemory(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for nodes, waiters := range map[int]int{1: 300, 40: 30, 100: 5, 120: 0} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {

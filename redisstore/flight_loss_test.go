@@ -21,6 +21,7 @@ const quiet = 2500 * time.Millisecond
 // TestInFlight_Forgotten empties Redis while two nodes hold all. Nobody gets room
 // until all is known again, whoever asks first.
 func TestInFlight_Forgotten(t *testing.T) {
+	t.Parallel()
 	for name, first := range map[string]int{"by one that holds": 0, "by one that only asked": 2} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Shared(t)
@@ -50,6 +51,7 @@ func TestInFlight_Forgotten(t *testing.T) {
 // that was emptied, and knows nothing. It begins; but when one comes that remembers,
 // nothing more is given.
 func TestInFlight_ForgottenBeforeAStranger(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		two := charge("two", throttle.Concurrency(2))
 		k, g := board(t, a, two)
@@ -67,6 +69,7 @@ func TestInFlight_ForgottenBeforeAStranger(t *testing.T) {
 // TestInFlight_StaleReplica has Redis show what was some writes ago, as a replica
 // does that lags and takes over. That is found out by the first who asks.
 func TestInFlight_StaleReplica(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for asks := range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -101,6 +104,7 @@ func TestInFlight_StaleReplica(t *testing.T) {
 // TestInFlight_IdleIsNotForgotten lets a budget be idle for any time. Nobody takes
 // that for a loss.
 func TestInFlight_IdleIsNotForgotten(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		one := charge("one", throttle.Concurrency(1))
 		for i := range 45 {
@@ -135,6 +139,7 @@ func (h *deaf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // TestP8_InFlightOnce loses answers: of a call that takes room, of one that gives
 // it back, and of one that lines up. Each counts once.
 func TestP8_InFlightOnce(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for lost := range int64(4) {
 		synctest.Test(t, func(t *testing.T) {
@@ -169,6 +174,7 @@ func TestP8_InFlightOnce(t *testing.T) {
 // TestP8_InFlightLateCall repeats a call long after the next ones, when Redis has
 // forgotten which calls there were. It changes nothing.
 func TestP8_InFlightLateCall(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)
@@ -190,6 +196,7 @@ func TestP8_InFlightLateCall(t *testing.T) {
 // policies do. A call that does not know yet what the other lane's was granted is
 // not made.
 func TestP1_InFlightInTwoLanes(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)
@@ -209,6 +216,7 @@ func TestP1_InFlightInTwoLanes(t *testing.T) {
 // TestP7_InFlightWaiterLeavesWhileAway ends the context of one in line who books
 // again, while Redis is away. The place is gone with it.
 func TestP7_InFlightWaiterLeavesWhileAway(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		one := charge("one", throttle.Concurrency(1))
 		held, g := board(t, b, one)
@@ -230,6 +238,7 @@ func TestP7_InFlightWaiterLeavesWhileAway(t *testing.T) {
 // TestP7_InFlightCallerLeaves ends the context of a caller whose call is on its way.
 // What it was given is given back.
 func TestP7_InFlightCallerLeaves(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)

@@ -40,6 +40,7 @@ type seat struct {
 // for a moment, loses messages, and empties Redis now and then. Never do more run
 // than may, and at last everybody who waits for one budget is served.
 func TestP1_InFlightWhateverHappens(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for seed := range uint64(soak.Most(6, 2)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

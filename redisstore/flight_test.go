@@ -113,6 +113,7 @@ func again(t *testing.T, s throttle.Store, k *throttle.Booking, g throttle.Grant
 // TestInFlight_OrderAcrossNodes lets waiters of two nodes come in turn. They are
 // woken in that order, whoever ends.
 func TestInFlight_OrderAcrossNodes(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		one := charge("one", throttle.Concurrency(1))
 		k, g := board(t, a, one)

@@ -37,6 +37,7 @@ func passOn(t *testing.T, clients ...redis.UniversalClient) {
 }
 
 func TestInFlight_OnASingleServer(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
 	passOn(t, server.Client(t), server.Client(t))
 }
@@ -48,12 +49,14 @@ func TestInFlight_OnACluster(t *testing.T) {
 }
 
 func TestInFlight_BehindASentinel(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Sentinel(t)
 	passOn(t, servers.Client(t), servers.Client(t))
 }
 
 // TestInFlight_OnARing has shards that do not talk to each other.
 func TestInFlight_OnARing(t *testing.T) {
+	t.Parallel()
 	a, b := redistest.Single(t), redistest.Single(t)
 	ring := func() *redis.Ring {
 		r := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": a.Addr, "b": b.Addr}})

@@ -17,6 +17,7 @@ import (
 // TestInFlight_NobodyPolls lets fifty wait for a minute. All that is sent for them
 // is one renewal every second and a half.
 func TestInFlight_NobodyPolls(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), nil)
@@ -44,6 +45,7 @@ func scripts(p *tap) (n int) {
 
 // TestInFlight_LostMessages loses all messages: the next renewal says the same.
 func TestInFlight_LostMessages(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		one := charge("one", throttle.Concurrency(1))
 		a.Deafen()
@@ -58,6 +60,7 @@ func TestInFlight_LostMessages(t *testing.T) {
 // TestInFlight_MayNotPublish has a user without permission for channels. All works,
 // a little slower.
 func TestInFlight_MayNotPublish(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
 	require.NoError(t, server.Client(t).Do(t.Context(),
 		"ACL", "SETUSER", "quiet", "on", ">secret", "~*", "+@all", "resetchannels").Err())
@@ -81,6 +84,7 @@ func TestInFlight_MayNotPublish(t *testing.T) {
 // somebody waits, and lets room become free at once. The waiter is called when the
 // connection is there again, though nothing is renewed.
 func TestInFlight_CutSubscription(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
 	client := server.Client(t)
 	a, b := redisstore.New(client, nil), redisstore.New(server.Client(t), nil)
@@ -115,6 +119,7 @@ func listeners(t *testing.T, client *redis.Client, want int) {
 // TestP15_NobodyListensWithoutNeed ends the subscription after the last waiter has
 // left.
 func TestP15_NobodyListensWithoutNeed(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
 	client := server.Client(t)
 	s := redisstore.New(client, nil)
@@ -132,6 +137,7 @@ func TestP15_NobodyListensWithoutNeed(t *testing.T) {
 // TestP15_ListensForAMomentLonger ends the subscription within a second, and not
 // while waiters come and go.
 func TestP15_ListensForAMomentLonger(t *testing.T) {
+	t.Parallel()
 	inFlight(t, func(t *testing.T, a, b *cuttable) {
 		one := charge("one", throttle.Concurrency(1))
 		held, g := board(t, b, one)

@@ -15,6 +15,7 @@ import (
 // by the program that stored the penalty, by one that was held by it, and by one
 // that knows nothing, after one that does.
 func TestP12_AForgottenPenalty(t *testing.T) {
+	t.Parallel()
 	for _, limit := range append(remembered[:len(remembered):len(remembered)], throttle.Unlimited()) {
 		for name, later := range map[string]time.Duration{"at once": 0, "later": 20 * time.Second} {
 			t.Run(limit.String()+" "+name, func(t *testing.T) {
@@ -44,6 +45,7 @@ func TestP12_AForgottenPenalty(t *testing.T) {
 // TestP12_AForgottenPenaltyThatWasLifted stays lifted, and a row that is there is
 // not closed by who has not heard of that.
 func TestP12_AForgottenPenaltyThatWasLifted(t *testing.T) {
+	t.Parallel()
 	forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
 		operator, held := redisstore.NewAt(client, nil, bubbleClock), redisstore.NewAt(client, nil, bubbleClock)
 		c := charge("budget", throttle.PerMinute(5))

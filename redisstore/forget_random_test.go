@@ -26,6 +26,7 @@ const (
 // and again: everything, or what happened since some moment. Every start is held
 // against all starts that anybody knew who has called since.
 func TestP12_ManyLosses(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, limit := range []throttle.Limit{
 		throttle.SlidingWindow(5, 10*time.Second), throttle.SlidingWindow(300, 10*time.Second),

@@ -36,6 +36,7 @@ var remembered = []throttle.Limit{
 // window longer. One call finds the loss and repairs it, and when others had the time
 // to tell what they know the next one books.
 func TestP12_Forgotten(t *testing.T) {
+	t.Parallel()
 	for _, limit := range remembered {
 		for name, starts := range map[string]int{"one": 1, "full": limit.Capacity(), "queue": limit.Capacity()*5/2 + 2} {
 			t.Run(limit.String()+" "+name, func(t *testing.T) {
@@ -72,6 +73,7 @@ func window(l throttle.Limit) time.Duration {
 
 // TestP12_ForgottenByHalf loses one of two budgets of a request.
 func TestP12_ForgottenByHalf(t *testing.T) {
+	t.Parallel()
 	forgotten(t, func(t *testing.T, client *redis.Client, _ func()) {
 		s := redisstore.NewAt(client, nil, bubbleClock)
 		a, b := charge("a", throttle.PerMinute(2)), charge("b", throttle.PerHour(2))
@@ -86,6 +88,7 @@ func TestP12_ForgottenByHalf(t *testing.T) {
 
 // TestP12_RefusedAfterALoss is refused, not granted, by a store that forgot.
 func TestP12_RefusedAfterALoss(t *testing.T) {
+	t.Parallel()
 	forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
 		s := redisstore.NewAt(client, nil, bubbleClock)
 		k := booking(charge("five", throttle.PerMinute(5)))
@@ -108,6 +111,7 @@ func TestP12_RefusedAfterALoss(t *testing.T) {
 // TestP12_ForgottenAgainAndAgain loses everything many times within one window,
 // with a start between the losses.
 func TestP12_ForgottenAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
 		s, thirty := redisstore.NewAt(client, nil, bubbleClock), charge("thirty", throttle.PerMinute(30))
 		for range 20 {
@@ -126,6 +130,7 @@ func TestP12_ForgottenAgainAndAgain(t *testing.T) {
 // TestP12_OneNodeRepairsForAll has a node that knows everything and others that
 // know little. Once it has called, all know.
 func TestP12_OneNodeRepairsForAll(t *testing.T) {
+	t.Parallel()
 	forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
 		five := charge("five", throttle.PerMinute(5))
 		knows, old, fresh := redisstore.NewAt(client, nil, bubbleClock),
@@ -144,6 +149,7 @@ func TestP12_OneNodeRepairsForAll(t *testing.T) {
 // TestP12_EachNodeRepairsWhatItKnows asks the nodes in turn, each of which has
 // seen more than the one before. All that those who asked have seen counts.
 func TestP12_EachNodeRepairsWhatItKnows(t *testing.T) {
+	t.Parallel()
 	forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
 		nine := charge("nine", throttle.PerMinute(9))
 		var nodes []*redisstore.Store
@@ -175,6 +181,7 @@ func TestP12_EachNodeRepairsWhatItKnows(t *testing.T) {
 // TestP12_NothingToRepair has a node that was idle for longer than a window: what
 // it remembers is over.
 func TestP12_NothingToRepair(t *testing.T) {
+	t.Parallel()
 	for _, limit := range remembered {
 		t.Run(limit.String(), func(t *testing.T) {
 			forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
@@ -199,6 +206,7 @@ func TestP12_NothingToRepair(t *testing.T) {
 // TestP12_CancelAfterALoss gives places back that the server has forgotten. What
 // others hold stays theirs.
 func TestP12_CancelAfterALoss(t *testing.T) {
+	t.Parallel()
 	forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
 		s, other := redisstore.NewAt(client, nil, bubbleClock), redisstore.NewAt(client, nil, bubbleClock)
 		five := charge("five", throttle.PerMinute(5))

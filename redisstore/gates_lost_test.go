@@ -55,6 +55,7 @@ func (st *stumble) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 // is made again: by another program, or so that this one knows. One start is charged. It
 // counts as booked before the penalty if it was.
 func TestP8_LostWhileAGateIsShut(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, after := range []bool{false, true} {
 		for _, knows := range []bool{false, true} {
@@ -100,6 +101,7 @@ func TestP8_LostWhileAGateIsShut(t *testing.T) {
 // TestP12_LostWithWhatItKnew loses a call. Then its program closes an unlimited budget that
 // the call names as a gate, and the server forgets that. The program remembers.
 func TestP12_LostWithWhatItKnew(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)
@@ -118,6 +120,7 @@ func TestP12_LostWithWhatItKnew(t *testing.T) {
 // TestP12_UnlimitedOnAReplicaThatLags has a server forget the second penalty of an
 // unlimited budget, and the calls since the first one. Who was held by it remembers.
 func TestP12_UnlimitedOnAReplicaThatLags(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)
@@ -137,6 +140,7 @@ func TestP12_UnlimitedOnAReplicaThatLags(t *testing.T) {
 // TestP11_LiftedForThoseWhoDidNotHear closes an unlimited budget for an hour and opens it.
 // Redis remembers that for as long as a program may that did not hear of it.
 func TestP11_LiftedForThoseWhoDidNotHear(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)
@@ -161,6 +165,7 @@ func TestP11_LiftedForThoseWhoDidNotHear(t *testing.T) {
 // penalty. A program that knows nothing of that finds that another budget was lost: then
 // the one that waits tells of the penalty, before anybody starts.
 func TestP12_UnlimitedIsToldWithOthers(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	client := server.Client(t)
 	require.NoError(t, client.FlushDB(t.Context()).Err())

@@ -37,6 +37,7 @@ func commands(t *testing.T, c *redis.Client, names ...string) (counts []int) {
 // number, and counts what Redis does for that: one look at each, and nothing is written
 // but the record of the call and the row of the one.
 func TestP4_UnlimitedIsReadOnce(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)
@@ -74,6 +75,7 @@ func TestP4_UnlimitedIsReadOnce(t *testing.T) {
 // TestP4_UnlimitedCallsTwiceOnce books while an unlimited budget is closed. A program that
 // does not know that makes one call more, the first time.
 func TestP4_UnlimitedCallsTwiceOnce(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)

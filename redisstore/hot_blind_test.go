@@ -16,6 +16,7 @@ import (
 // TestP9_TheShortWaySeesAStepBack: the clock was set back since a row was seen, but
 // not to before its last start.
 func TestP9_TheShortWaySeesAStepBack(t *testing.T) {
+	t.Parallel()
 	onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
 		two := charge("two", throttle.PerMinute(2))
 		require.Zero(t, book(t, s, two))
@@ -30,6 +31,7 @@ func TestP9_TheShortWaySeesAStepBack(t *testing.T) {
 // TestP1_TheShortWaySeesThatHistoryIsMissing: a sliding window is as long as the
 // fixed one that the row was for, which needed less history.
 func TestP1_TheShortWaySeesThatHistoryIsMissing(t *testing.T) {
+	t.Parallel()
 	onEmpty(t, func(t *testing.T, _ *redis.Client, s *redisstore.Store) {
 		const ms = time.Millisecond
 		two := charge("two", throttle.SlidingWindow(2, 100*ms-time.Microsecond))
@@ -49,6 +51,7 @@ func TestP1_TheShortWaySeesThatHistoryIsMissing(t *testing.T) {
 // TestP10_TheShortWayProlongsALife: a budget is kept for as long as its last start
 // counts.
 func TestP10_TheShortWayProlongsALife(t *testing.T) {
+	t.Parallel()
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
 		ten := charge("ten", throttle.PerHour(10))
 		require.Zero(t, book(t, s, ten))
@@ -64,6 +67,7 @@ func TestP10_TheShortWayProlongsALife(t *testing.T) {
 // TestP12_TheShortWaySeesAnOldRow: the row is that of a replica that lagged, and no
 // record of calls is left that would say so.
 func TestP12_TheShortWaySeesAnOldRow(t *testing.T) {
+	t.Parallel()
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
 		ten := charge("ten", throttle.PerHour(10))
 		for range 3 {

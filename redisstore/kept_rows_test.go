@@ -38,6 +38,7 @@ func (b keptRows) restore(t *testing.T, c *redis.Client) {
 // TestP12_OthersLearnWhatOneHasRepaired: one node finds out that its starts are
 // lost and books them again. When all is lost the other node knows of them, too.
 func TestP12_OthersLearnWhatOneHasRepaired(t *testing.T) {
+	t.Parallel()
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
 		other, ten := redisstore.NewAt(c, nil, bubbleClock), charge("ten", throttle.PerHour(10))
 		require.Zero(t, book(t, s, ten))
@@ -69,6 +70,7 @@ func TestP12_OthersLearnWhatOneHasRepaired(t *testing.T) {
 // than all of it, though there were more starts. So none of them makes room when it
 // is given back.
 func TestP12_PlacesInABucketThatForgot(t *testing.T) {
+	t.Parallel()
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
 		k := booking(charge("bucket", throttle.TokenBucket(1, time.Second, 5)))
 		var places []throttle.Grant

@@ -27,6 +27,7 @@ func keys(t *testing.T, c redis.UniversalClient) []string {
 // TestP14_NoSecrets sends requests that are full of secrets and looks for them in
 // every command, in every key and in every value, also when the server fails.
 func TestP14_NoSecrets(t *testing.T) {
+	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	tap := newTap(client, nil)
 	secrets := []string{"tok-8821", "cust-4711", "dept-0815", "Bearer"}
@@ -81,6 +82,7 @@ func (ok) RoundTrip(r *http.Request) (*http.Response, error) {
 // TestKeys compares whole keys: the namespace, the version of the stored form,
 // the group where it is of use, the policy, and the hash.
 func TestKeys(t *testing.T) {
+	t.Parallel()
 	const hash = "AAECAwQFBgcICQoLDA0ODw"
 	b := throttle.Budget{Policy: "app {and} API", Group: "ding{talk}.com"}
 	for i := range b.Key {
@@ -136,6 +138,7 @@ func TestP6_OneSlot(t *testing.T) {
 
 // TestNamespace shares budgets within one namespace and keeps them apart else.
 func TestNamespace(t *testing.T) {
+	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	one := charge("one", throttle.PerHour(1))
 	in := func(name string) *redisstore.Store {
@@ -151,6 +154,7 @@ func TestNamespace(t *testing.T) {
 // TestTimesOf2200 needs all digits of a microsecond: the numbers are near those
 // that a Lua number cannot hold any more.
 func TestTimesOf2200(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2200, 2, 28, 23, 59, 59, 999_993_000, time.UTC)))

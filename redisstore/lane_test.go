@@ -41,6 +41,7 @@ func bookAside(ctx context.Context, s *redisstore.Store, k *throttle.Booking) **
 // TestP7_CallerLeavesOnTheWay cancels the caller that started the call. It comes
 // back at once, those behind it are served, and its place is given back.
 func TestP7_CallerLeavesOnTheWay(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)
@@ -71,6 +72,7 @@ func TestP7_CallerLeavesOnTheWay(t *testing.T) {
 // TestP7_CallerLeavesTheQueue cancels callers that wait for the next call. They
 // are not booked at all.
 func TestP7_CallerLeavesTheQueue(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)
@@ -97,6 +99,7 @@ func TestP7_CallerLeavesTheQueue(t *testing.T) {
 
 // TestP7_AllLeave leaves nobody in the lane: no call is made for them.
 func TestP7_AllLeave(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)
@@ -119,6 +122,7 @@ func TestP7_AllLeave(t *testing.T) {
 // TestP7_SlowCancel tells a Redis that does not answer of a cancelled place: the
 // caller goes on after 50 ms, and the place is free when Redis has heard.
 func TestP7_SlowCancel(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)
@@ -142,6 +146,7 @@ func TestP7_SlowCancel(t *testing.T) {
 // TestP12_WhoLeavesDoesNotWaitForRedisThatIsAway: a caller whose place cannot be
 // given back soon, and that can know it, is not kept.
 func TestP12_WhoLeavesDoesNotWaitForRedisThatIsAway(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	one, other := charge("one", throttle.PerSecond(1)), inGroup("other", charge("other", throttle.PerSecond(1)))
 	t.Run("it fails", func(t *testing.T) {
@@ -190,6 +195,7 @@ func TestP12_WhoLeavesDoesNotWaitForRedisThatIsAway(t *testing.T) {
 
 // TestP5_SlowGroup holds back the answer of one group. Another is served.
 func TestP5_SlowGroup(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		slow := inGroup("slow", charge("slow", throttle.PerSecond(1)))
@@ -213,6 +219,7 @@ func TestP5_SlowGroup(t *testing.T) {
 // TestP2_Age is how long the answer of the shared call was on its way, for all that
 // it served.
 func TestP2_Age(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)

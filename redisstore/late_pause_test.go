@@ -14,6 +14,7 @@ import (
 // TestP11_APenaltyThatIsStoredLate tells of a penalty while the server hears nothing.
 // When it does, it closes the budget for what is left.
 func TestP11_APenaltyThatIsStoredLate(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, limit := range []throttle.Limit{throttle.PerSecond(5), throttle.Concurrency(5)} {
 		synctest.Test(t, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 // of a call has left, and nobody came for a minute. Then Redis does not know any
 // more that the call was made, so it is not made again.
 func TestP8_NotAgainWhenTheRecordIsGone(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)
@@ -50,6 +51,7 @@ func TestP8_NotAgainWhenTheRecordIsGone(t *testing.T) {
 // TestP11_APauseThatComesLateEndsInTime: Redis was away when the penalty was
 // learnt. It ends when it would have ended anyway.
 func TestP11_APauseThatComesLateEndsInTime(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, h := saying(t, server.Client(t), errAway)
@@ -67,6 +69,7 @@ func TestP11_APauseThatComesLateEndsInTime(t *testing.T) {
 // TestP8_WhatNobodyHeardOfIsGivenBack: the only one who wanted a start has left, and
 // nobody knows whether it was booked. The next one finds out.
 func TestP8_WhatNobodyHeardOfIsGivenBack(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)

@@ -26,6 +26,7 @@ func (w *wire) stands(s throttle.Store) *held {
 // TestP8_LostPlaceInLine loses a call that joins the line. There is one ticket, which is
 // given back once.
 func TestP8_LostPlaceInLine(t *testing.T) {
+	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		for range 5 {
 			w.now(w.store)
@@ -50,6 +51,7 @@ func TestP8_LostPlaceInLine(t *testing.T) {
 // TestP8_LostLeave loses a call that leaves the line. One place is given back, and not
 // that of another.
 func TestP8_LostLeave(t *testing.T) {
+	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		for range 5 {
 			w.now(w.store)
@@ -72,6 +74,7 @@ func TestP8_LostLeave(t *testing.T) {
 
 // TestP8_LostComing loses a call of one who comes back to ask. It keeps its place.
 func TestP8_LostComing(t *testing.T) {
+	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		for range 5 {
 			w.now(w.store)
@@ -96,6 +99,7 @@ func TestP8_LostComing(t *testing.T) {
 // TestP8_LeavesBeforeThePlaceIsKnown: a caller leaves while the call that joins the line
 // is on its way, and lost. Nobody stands there for it.
 func TestP8_LeavesBeforeThePlaceIsKnown(t *testing.T) {
+	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		for range 5 {
 			w.now(w.store)

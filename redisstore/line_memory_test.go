@@ -23,6 +23,7 @@ import (
 // different costs, some of whom leave, here and there. The budget is one small key, which
 // expires when the line is over.
 func TestP10_LineOfManyNodes(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for i, limit := range []throttle.Limit{throttle.PerSecond(500), throttle.SlidingWindow(1_000_000, time.Hour), throttle.TokenBucket(20, time.Second, 100)} {
 		t.Run(limit.String(), func(t *testing.T) {
@@ -73,6 +74,7 @@ func TestP10_LineOfManyNodes(t *testing.T) {
 // TestP12_LineThatIsGarbage: the line of a budget is something else. Then nobody waits
 // there, as far as Redis knows: all come back, and start.
 func TestP12_LineThatIsGarbage(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	dice := rand.New(rand.NewPCG(12, 1))
 	for i := range 60 {

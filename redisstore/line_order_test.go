@@ -14,6 +14,7 @@ import (
 // TestP5_LineAcrossNodes: arrivals alternate between nodes. They start in the order in
 // which they came, as far as nodes know of each other, and nothing stays unused.
 func TestP5_LineAcrossNodes(t *testing.T) {
+	t.Parallel()
 	for _, limit := range []throttle.Limit{
 		throttle.LeakyBucket(20, time.Second), throttle.PerSecond(20), throttle.TokenBucket(20, time.Second, 20), throttle.FixedWindow(20, time.Second),
 	} {
@@ -44,6 +45,7 @@ func TestP5_LineAcrossNodes(t *testing.T) {
 // TestP5_LineOfPriorities: High goes before Normal, and that before Low, wherever they
 // stand.
 func TestP5_LineOfPriorities(t *testing.T) {
+	t.Parallel()
 	inLines(t, 3, func(t *testing.T, nodes []*cuttable) {
 		c := charge("ten", throttle.LeakyBucket(10, time.Second))
 		var low, normal, high []*walker
@@ -74,6 +76,7 @@ func TestP5_LineOfPriorities(t *testing.T) {
 // TestP5_LineOfManyInOneCall: those who share a call have a ticket each, also if only
 // some of them are patient enough for their turn.
 func TestP5_LineOfManyInOneCall(t *testing.T) {
+	t.Parallel()
 	inLines(t, 1, func(t *testing.T, nodes []*cuttable) {
 		s := nodes[0]
 		c := charge("one", throttle.LeakyBucket(1, time.Second))

@@ -16,6 +16,7 @@ import (
 // TestP15_NothingIsLeftOfALine: who left, or started, leaves no timer, no goroutine, no
 // subscription and nothing in the store behind.
 func TestP15_NothingIsLeftOfALine(t *testing.T) {
+	t.Parallel()
 	for _, leave := range []bool{true, false} {
 		inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
 			c := charge("ten", throttle.LeakyBucket(10, time.Second))
@@ -50,6 +51,7 @@ func TestP15_NothingIsLeftOfALine(t *testing.T) {
 // TestP4_LineMakesFewCalls: those who wait far from their turn make a call now and then,
 // however many they are.
 func TestP4_LineMakesFewCalls(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), nil)

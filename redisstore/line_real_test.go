@@ -48,6 +48,7 @@ func (w *walker) starts(t *testing.T) {
 // TestP3_LineAfterARefund: a start turns out to have cost less. Who waits in another node
 // is told, and starts at once.
 func TestP3_LineAfterARefund(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	a, b, all, w := hourlyInLine(t, func() redis.UniversalClient { return server.Client(t) })
 	require.NoError(t, a.Settle(t.Context(), all.booking, all.grant, []int{1}))
@@ -57,6 +58,7 @@ func TestP3_LineAfterARefund(t *testing.T) {
 
 // TestP3_LineAfterACancel is the same for a start that is given back.
 func TestP3_LineAfterACancel(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	a, b, all, w := hourlyInLine(t, func() redis.UniversalClient { return server.Client(t) })
 	a.Cancel(all.booking, all.grant)
@@ -67,6 +69,7 @@ func TestP3_LineAfterACancel(t *testing.T) {
 // TestP11_LineAfterAResume: a penalty of an hour is lifted. Who waits in line in two nodes
 // starts.
 func TestP11_LineAfterAResume(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	a, b := redisstore.New(server.Client(t), nil), redisstore.New(server.Client(t), nil)
 	c := charge("free", throttle.PerSecond(50))

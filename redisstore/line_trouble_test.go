@@ -17,6 +17,7 @@ import (
 // TestP7_LineOfADeadNode: a node dies, and all who stand in line there never come. The
 // others lose little, whatever the limit is like.
 func TestP7_LineOfADeadNode(t *testing.T) {
+	t.Parallel()
 	for _, limit := range []throttle.Limit{throttle.LeakyBucket(20, time.Second), throttle.PerSecond(20), throttle.PerSecond(4), throttle.TokenBucket(20, time.Second, 20)} {
 		for _, nodes := range []int{2, 4} {
 			t.Run(fmt.Sprint(limit, " ", nodes), func(t *testing.T) {
@@ -56,6 +57,7 @@ func TestP7_LineOfADeadNode(t *testing.T) {
 // TestP7_LineThatLeaves: a thousand wait in one node and leave. Who comes to another
 // node then starts at once.
 func TestP7_LineThatLeaves(t *testing.T) {
+	t.Parallel()
 	for _, limit := range []throttle.Limit{throttle.LeakyBucket(5, time.Second), throttle.PerSecond(5), throttle.TokenBucket(5, time.Second, 5)} {
 		t.Run(limit.String(), func(t *testing.T) {
 			inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
@@ -86,6 +88,7 @@ func TestP7_LineThatLeaves(t *testing.T) {
 // TestP12_ForgottenLine: the server forgets everything, or one key, or its scripts, while
 // fifty wait in two nodes. All of them start, and the limit holds.
 func TestP12_ForgottenLine(t *testing.T) {
+	t.Parallel()
 	c := charge("five", throttle.PerSecond(5))
 	for name, forget := range map[string]func(t *testing.T, n *cuttable){
 		"all":     func(t *testing.T, n *cuttable) { require.NoError(t, n.Empty(t.Context())) },
@@ -114,6 +117,7 @@ func TestP12_ForgottenLine(t *testing.T) {
 // TestP9_LineWhileTheClockSteps: the server's clock is set by a minute while fifty wait
 // in two nodes. Nobody hangs, and the limit holds.
 func TestP9_LineWhileTheClockSteps(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, steps := range [][]time.Duration{
 		{time.Minute}, {-time.Minute}, {time.Minute, -time.Minute}, {-time.Minute, time.Minute}, {-time.Second}, {time.Hour}, {-time.Hour},

@@ -14,6 +14,7 @@ import (
 // TestP12_SleepersTellWhatWasLost empties Redis while a program sleeps that alone
 // knows of its starts. Another one's call makes it tell, though it makes none.
 func TestP12_SleepersTellWhatWasLost(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	client := server.Client(t)
 	require.NoError(t, client.FlushDB(t.Context()).Err())

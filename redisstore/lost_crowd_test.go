@@ -15,6 +15,7 @@ import (
 // TestP8_LostBatch loses the answer of a call that serves many callers. Each gets
 // a start of its own, without a gap, and each is charged once.
 func TestP8_LostBatch(t *testing.T) {
+	t.Parallel()
 	const callers = 50
 	server := redistest.Shared(t)
 	proxy := redistest.NewProxy(t, server)
@@ -52,6 +53,7 @@ func TestP8_LostBatch(t *testing.T) {
 // TestP8_CrowdAfterLosses lets many callers come at once while answers are lost
 // in every way.
 func TestP8_CrowdAfterLosses(t *testing.T) {
+	t.Parallel()
 	const callers = 50
 	for name, change := range clients {
 		t.Run(name, func(t *testing.T) {

@@ -25,6 +25,7 @@ func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 // TestP8_LostInALimiter loses a call of Acquire in every way. One start is
 // charged, and the caller knows nothing of it.
 func TestP8_LostInALimiter(t *testing.T) {
+	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		l, err := throttle.NewLimiter(w.store, throttle.Policy{Name: "five", Limit: throttle.PerHour(5)})
 		require.NoError(w, err)
@@ -58,6 +59,7 @@ func TestP8_LostInALimiter(t *testing.T) {
 // TestP8_LostInATransport loses a call for a request with two policies. It is
 // sent once and charged once under both.
 func TestP8_LostInATransport(t *testing.T) {
+	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		policies := []throttle.Policy{
 			{Name: "five", Limit: throttle.PerHour(5)},
@@ -95,6 +97,7 @@ func TestP8_LostInATransport(t *testing.T) {
 
 // TestP11_LostPause loses the call that closes a budget. It is closed.
 func TestP11_LostPause(t *testing.T) {
+	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		w.now(w.store)
 		lose()
@@ -107,6 +110,7 @@ func TestP11_LostPause(t *testing.T) {
 // TestP8_NodesAreNotMistaken lets two stores, whose calls are counted alike, lose
 // answers in turn. The answer of one is never taken for the other's.
 func TestP8_NodesAreNotMistaken(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	proxy := redistest.NewProxy(t, server)
 	budget := charge("budget", throttle.PerHour(60))

@@ -13,6 +13,7 @@ import (
 // TestP8_LostBooking loses a call that books. The caller gets a start, and one
 // is charged.
 func TestP8_LostBooking(t *testing.T) {
+	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		w.now(w.store)
 		lose()
@@ -28,6 +29,7 @@ func TestP8_LostBooking(t *testing.T) {
 // TestP8_LostCancel loses a call that gives a place back. It is given back, and
 // once: the place that becomes free is taken by another, who keeps it.
 func TestP8_LostCancel(t *testing.T) {
+	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		for range 4 {
 			w.now(w.store)
@@ -45,6 +47,7 @@ func TestP8_LostCancel(t *testing.T) {
 
 // TestP8_LostReplacement loses a call that books a start instead of another.
 func TestP8_LostReplacement(t *testing.T) {
+	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		for range 4 {
 			w.now(w.store)
@@ -65,6 +68,7 @@ func TestP8_LostReplacement(t *testing.T) {
 
 // TestP8_LostSettlement loses a call that changes what a start cost.
 func TestP8_LostSettlement(t *testing.T) {
+	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		w.now(w.store)
 		h := w.now(w.store)
@@ -81,6 +85,7 @@ func TestP8_LostSettlement(t *testing.T) {
 // and lost. What was booked for it is given back, at the latest when the next one
 // comes.
 func TestP8_LeavesAfterALoss(t *testing.T) {
+	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		w.now(w.store)
 		ctx, cancel := context.WithCancelCause(w.Context())
@@ -106,6 +111,7 @@ func TestP8_LeavesAfterALoss(t *testing.T) {
 
 // TestP8_LostAgainAndAgain loses every answer for a while, whoever repeats.
 func TestP8_LostAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	w := newWire(t, func(*redis.Options) {}) // a client with nothing but defaults
 	for range 10 {
 		w.proxy.Disturb(redistest.CutAfter)
@@ -123,6 +129,7 @@ func TestP8_LostAgainAndAgain(t *testing.T) {
 // TestP8_LateCommandsInAnyOrder holds calls back, and each of their repeats. They
 // arrive when all are over, the newest first.
 func TestP8_LateCommandsInAnyOrder(t *testing.T) {
+	t.Parallel()
 	w := newWire(t, clients["does not repeat"])
 	var late []*redistest.Fault
 	for i := range 3 {

@@ -64,6 +64,7 @@ var uses = []use{
 // TestP10_Memory uses budgets of every kind in every way. No key is ever larger
 // than 4 KB or without an expiry.
 func TestP10_Memory(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	limits := []throttle.Limit{
 		throttle.PerSecond(20), throttle.PerHour(1_000_000), throttle.SlidingWindow(10_000, 20*time.Second),
@@ -101,6 +102,7 @@ func TestP10_Memory(t *testing.T) {
 
 // TestP10_TenThousandWaiters has a queue for each kind that is very deep.
 func TestP10_TenThousandWaiters(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, limit := range []throttle.Limit{throttle.PerSecond(20), throttle.PerHour(1000), throttle.LeakyBucket(7, time.Second)} {
 		t.Run(limit.String(), func(t *testing.T) {
@@ -128,6 +130,7 @@ func TestP10_TenThousandWaiters(t *testing.T) {
 // TestP10_SizeDoesNotGrowWithN fills windows of very different n in the same
 // hundred steps.
 func TestP10_SizeDoesNotGrowWithN(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, n := range []int{1000, 1_000_000, 1_000_000_000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -152,6 +155,7 @@ func TestP10_SizeDoesNotGrowWithN(t *testing.T) {
 // TestP10_IdleKeysExpire lets real time pass, but by so little that a row is
 // surely over: its window is a microsecond.
 func TestP10_IdleKeysExpire(t *testing.T) {
+	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	s := redisstore.New(client, nil)
 	c := charge("brief", throttle.SlidingWindow(1, time.Microsecond))

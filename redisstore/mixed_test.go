@@ -50,6 +50,7 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // of the fleet and a place in flight: of the fleet, or of the node alone. Both
 // limits are kept, and nothing stays held.
 func TestP6_WindowOfTheFleetAndConcurrency(t *testing.T) {
+	t.Parallel()
 	for _, scope := range []throttle.Scope{throttle.Fleet, throttle.Node} {
 		for _, took := range []time.Duration{100 * time.Millisecond, 700 * time.Millisecond} {
 			t.Run(fmt.Sprint(scope, took), func(t *testing.T) {

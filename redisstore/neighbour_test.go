@@ -16,6 +16,7 @@ import (
 // TestP12_ABadKeyIsItsOwnTrouble: somebody else's list stands at one budget's
 // key. Callers of other budgets that share its calls are served.
 func TestP12_ABadKeyIsItsOwnTrouble(t *testing.T) {
+	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	l, err := throttle.NewLimiter(redisstore.New(client, nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(1000)})
 	require.NoError(t, err)

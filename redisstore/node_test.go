@@ -24,6 +24,7 @@ func own(c throttle.Charge) throttle.Charge {
 // TestNode_KeepsItsOwn shares a limit between two nodes, and gives each another
 // for itself. The latter never reaches Redis.
 func TestNode_KeepsItsOwn(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)
@@ -45,6 +46,7 @@ func TestNode_KeepsItsOwn(t *testing.T) {
 
 // TestP6_NodeAndFleet books in both or in none, at one start, with one call.
 func TestP6_NodeAndFleet(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), nil)
@@ -79,6 +81,7 @@ func TestP6_NodeAndFleet(t *testing.T) {
 // TestP1_NodeAndFleetTogether lets many callers of two nodes book both, and
 // counts the starts of each budget.
 func TestP1_NodeAndFleetTogether(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

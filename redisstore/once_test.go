@@ -15,6 +15,7 @@ import (
 // TestP8_LeavesOnTheWay replaces a start and leaves before the answer comes. Both
 // the old place and the new one are given back, each once.
 func TestP8_LeavesOnTheWay(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)

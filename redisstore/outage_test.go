@@ -71,6 +71,7 @@ var passing = []error{
 // TestP12_ServiceResumes lets callers wait for a server that is not ready. They
 // are served soon after it is.
 func TestP12_ServiceResumes(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, err := range passing {
 		t.Run(err.Error(), func(t *testing.T) {
@@ -101,6 +102,7 @@ func TestP12_ServiceResumes(t *testing.T) {
 // TestP12_ContextIsObeyed ends the context of callers while the server is away,
 // and while it does not answer at all.
 func TestP12_ContextIsObeyed(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	const room = 333 * time.Millisecond
 	try := func(t *testing.T, s *redisstore.Store) {
@@ -135,6 +137,7 @@ func TestP12_ContextIsObeyed(t *testing.T) {
 // TestP12_NeverWaiting books without waiting for room: Redis is given a second.
 // A MaxWait bounds the whole, but a tenth of a second is always given.
 func TestP12_NeverWaiting(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for maxWait, want := range map[time.Duration]time.Duration{
 		0: time.Second, 10 * time.Millisecond: 100 * time.Millisecond, 5 * time.Second: 5 * time.Second,
@@ -157,6 +160,7 @@ func TestP12_NeverWaiting(t *testing.T) {
 // TestP12_WaitCountsAgainstMaxWait brings the server back while a caller still
 // has patience. What is left of it is not enough for the start.
 func TestP12_WaitCountsAgainstMaxWait(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, away := saying(t, server.Client(t), errAway)
@@ -178,6 +182,7 @@ func TestP12_WaitCountsAgainstMaxWait(t *testing.T) {
 
 // TestP12_FinalErrors are returned at once: asking again would not help.
 func TestP12_FinalErrors(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, err := range []error{
 		said("WRONGPASS invalid username-password pair or user is disabled."),

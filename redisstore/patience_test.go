@@ -14,6 +14,7 @@ import (
 // TestP4_PatienceNeedNotAgree lets callers of different patience share a call.
 // Each is booked, or refused, by its own, as if it had been alone.
 func TestP4_PatienceNeedNotAgree(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for name, patience := range map[string]func(i int) time.Duration{
 		"growing":   func(i int) time.Duration { return 4500*time.Millisecond + time.Duration(i)*500*time.Millisecond },

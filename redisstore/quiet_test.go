@@ -19,6 +19,7 @@ import (
 // is not believed any more and is not given up yet. Who books then, or confirms, is
 // told why there is no answer, once.
 func TestP12_WhoWaitsOnABridgeIsTold(t *testing.T) {
+	t.Parallel()
 	const believed, leaves = 3500 * time.Millisecond, 1400 * time.Millisecond
 	server := redistest.Shared(t)
 	refused := word{"redisstore: " + server.Addr + ": dial tcp: connection refused", 0}

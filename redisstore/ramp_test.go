@@ -17,6 +17,7 @@ import (
 // TestP11_SlowStartOfACrowd serves many callers with one call after a penalty, when
 // one goes first and then few: they start as if each had come by itself.
 func TestP11_SlowStartOfACrowd(t *testing.T) {
+	t.Parallel()
 	const crowd = 80
 	server := redistest.Shared(t)
 	for _, limit := range []throttle.Limit{
@@ -57,6 +58,7 @@ func TestP11_SlowStartOfACrowd(t *testing.T) {
 // TestP11_KeysOutliveABan: a ban that is met again is known for as long as that makes it
 // longer, however short the window.
 func TestP11_KeysOutliveABan(t *testing.T) {
+	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	s := redisstore.New(client, nil)
 	for _, limit := range []throttle.Limit{throttle.PerSecond(40), throttle.LeakyBucket(40, time.Second), throttle.Concurrency(2), throttle.Unlimited()} {
@@ -76,6 +78,7 @@ func TestP11_KeysOutliveABan(t *testing.T) {
 // TestP11_KeysOutliveASlowStart looks at when the key of a budget expires, right
 // after the penalty and after a booking.
 func TestP11_KeysOutliveASlowStart(t *testing.T) {
+	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	s := redisstore.New(client, nil)
 	for _, limit := range []throttle.Limit{throttle.SlidingWindow(40, 20*time.Second), throttle.FixedWindow(40, 20*time.Second), throttle.TokenBucket(1, time.Second, 60)} {

@@ -18,6 +18,7 @@ import (
 // TestP11_ReconcileAsMemstore is TestP1_AsMemstore for budgets of which an upstream
 // says all the time what is left. Both stores let the same sleepers book anew.
 func TestP11_ReconcileAsMemstore(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	all := 0
 	for seed := range uint64(soak.Most(differentialSeeds, 4)) {

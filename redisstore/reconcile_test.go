@@ -21,6 +21,7 @@ func state(t *testing.T, s throttle.Store, c throttle.Charge, left int, reset ti
 // TestP11_ReconcileReachesOthers has one program hear that little is left. Of the
 // sleepers of another those book anew that no longer fit, at once.
 func TestP11_ReconcileReachesOthers(t *testing.T) {
+	t.Parallel()
 	client := redistest.Single(t).Client(t)
 	a, b := redisstore.New(client, nil), redisstore.New(client, nil)
 	hourly := charge("a name with spaces", throttle.PerHour(10))
@@ -50,6 +51,7 @@ func TestP11_ReconcileReachesOthers(t *testing.T) {
 // has forgotten. Its own starts, which the next booking restores, are not taken for
 // those of others.
 func TestP9_ReconcileAfterALoss(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)
@@ -76,6 +78,7 @@ func TestP9_ReconcileAfterALoss(t *testing.T) {
 
 // TestP10_Reconcile hears of something else all the time.
 func TestP10_Reconcile(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, limit := range []throttle.Limit{
 		throttle.PerMinute(100), throttle.SlidingWindow(1<<40, time.Hour), throttle.FixedWindow(1_000_000, time.Minute),
@@ -101,6 +104,7 @@ func TestP10_Reconcile(t *testing.T) {
 
 // TestNode_Reconcile lowers what this node has, and no other.
 func TestNode_Reconcile(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		client := server.Client(t)
@@ -117,6 +121,7 @@ func TestNode_Reconcile(t *testing.T) {
 // TestP4_NothingToTell makes no call for limits that know of no rest, and without a
 // reset.
 func TestP4_NothingToTell(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), nil)

@@ -29,6 +29,7 @@ var lineSlack = storetest.Slack{
 
 // TestContract runs the whole contract on a real server.
 func TestContract(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	storetest.RunWithin(t, lineSlack, func(t *testing.T) throttle.Store {
 		client := server.Client(t)

@@ -19,6 +19,7 @@ import (
 // TestP7_LeavesTheQueueWithAStart comes with a start to give back, and leaves the
 // queue before the call. Nobody gave the start back then.
 func TestP7_LeavesTheQueueWithAStart(t *testing.T) {
+	t.Parallel()
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
 		k := booking(charge("one", throttle.PerHour(1)))
 		g := ask(t, s, k)
@@ -86,6 +87,7 @@ func onScene(t *testing.T, test func(t *testing.T, s *redisstore.Store, x *scene
 // TestP12_SinglyServesAll lets the first of three leave while each of them waits
 // for a call of its own. The lane stopped then, and the others hung.
 func TestP12_SinglyServesAll(t *testing.T) {
+	t.Parallel()
 	onScene(t, func(t *testing.T, s *redisstore.Store, x *scene) {
 		x.leave()
 		time.Sleep(time.Second)
@@ -103,6 +105,7 @@ func TestP12_SinglyServesAll(t *testing.T) {
 // TestP12_SinglyMayLeave lets the last of the three leave, too, after another
 // caller came. The lane had forgotten it by then, and leaving panicked.
 func TestP12_SinglyMayLeave(t *testing.T) {
+	t.Parallel()
 	onScene(t, func(t *testing.T, s *redisstore.Store, x *scene) {
 		x.leave()
 		time.Sleep(time.Second)
@@ -121,6 +124,7 @@ func TestP12_SinglyMayLeave(t *testing.T) {
 // TestP12_ThoseWhoLeftAreForgotten lets callers come and go while Redis is away
 // and one patient caller waits. All stayed in the queue.
 func TestP12_ThoseWhoLeftAreForgotten(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, away := saying(t, server.Client(t), errAway)
@@ -149,6 +153,7 @@ func TestP12_ThoseWhoLeftAreForgotten(t *testing.T) {
 // of which has too little. The second shared its refusal, and asked again behind
 // the third.
 func TestP5_PatienceOfANeighbour(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)
@@ -191,6 +196,7 @@ func far(t *testing.T, test func(t *testing.T, s *redisstore.Store, calls *atomi
 // each of which needs a budget of the fleet, too. They took it from each other
 // while they asked Redis, and nobody got through.
 func TestP5_NodeSeatGoesRound(t *testing.T) {
+	t.Parallel()
 	far(t, func(t *testing.T, s *redisstore.Store, _ *atomic.Int64) {
 		seat, wide := own(charge("seat", throttle.Concurrency(1))), charge("wide", throttle.PerSecond(100000))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -232,6 +238,7 @@ func TestP5_NodeSeatGoesRound(t *testing.T) {
 // that many want. When the node's start had gone to another, the fleet's seat
 // stayed taken.
 func TestP6_NodeTakesNoFleetSeat(t *testing.T) {
+	t.Parallel()
 	far(t, func(t *testing.T, s *redisstore.Store, _ *atomic.Int64) {
 		seats := charge("seats", throttle.Concurrency(50))
 		node := own(charge("node", throttle.SlidingWindow(1, 2*time.Millisecond)))
@@ -267,6 +274,7 @@ func TestP6_NodeTakesNoFleetSeat(t *testing.T) {
 // TestP4_NodeAndFleetInFewCalls lets 64 callers want one start of the node each.
 // Each gets the next one, and nobody asks Redis twice.
 func TestP4_NodeAndFleetInFewCalls(t *testing.T) {
+	t.Parallel()
 	far(t, func(t *testing.T, s *redisstore.Store, calls *atomic.Int64) {
 		const apart = 10 * time.Millisecond
 		all, node := charge("all", throttle.PerSecond(100000)), own(charge("node", throttle.SlidingWindow(1, apart)))

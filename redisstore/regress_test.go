@@ -67,6 +67,7 @@ func pass(t *testing.T, c *redis.Client, d time.Duration, keys ...string) {
 // Redis is blocked. The node named each at another time, but all would have begun
 // when the answers came, so the age of each tells how late it is.
 func TestP1_NodeCountsFromWhereItNamed(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)
@@ -93,6 +94,7 @@ func TestP1_NodeCountsFromWhereItNamed(t *testing.T) {
 // wait, because the node has no room for another. It holds nothing in flight, but
 // what somebody else of this program held was given back with it.
 func TestP1_UndoLeavesOthersInFlight(t *testing.T) {
+	t.Parallel()
 	onEmpty(t, func(t *testing.T, _ *redis.Client, s *redisstore.Store) {
 		flying, minute := charge("flying", throttle.Concurrency(1)), charge("minute", throttle.PerMinute(1))
 		node := own(charge("node", throttle.PerHour(1)))
@@ -115,6 +117,7 @@ func TestP1_UndoLeavesOthersInFlight(t *testing.T) {
 // TestP1_NextWindowIsLonger books into the next month, or day, which is longer
 // than this one. The key expired, and the program forgot, before that was over.
 func TestP1_NextWindowIsLonger(t *testing.T) {
+	t.Parallel()
 	ny, err := time.LoadLocation("America/New_York")
 	require.NoError(t, err)
 	for name, at := range map[string]struct {
@@ -152,6 +155,7 @@ func TestP1_NextWindowIsLonger(t *testing.T) {
 // can be reached again the lease is over and another flies, but the record of the
 // call still said yes.
 func TestP1_RecordOutlivesLease(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := server.Client(t)
@@ -188,6 +192,7 @@ func TestP1_RecordOutlivesLease(t *testing.T) {
 // TestP12_GivenBackIsNotLost gives starts back, all that a budget had. Its key
 // expired at once, and the program, which remembers them, took it for lost.
 func TestP12_GivenBackIsNotLost(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		limit     throttle.Limit
 		notBefore time.Duration
@@ -217,6 +222,7 @@ func TestP12_GivenBackIsNotLost(t *testing.T) {
 // TestP12_FreeIsNotLost settles the only start at nothing, which leaves the key
 // as empty as a start that was given back.
 func TestP12_FreeIsNotLost(t *testing.T) {
+	t.Parallel()
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
 		hundred := charge("hundred", throttle.PerHour(100))
 		k := booking(hundred)
@@ -232,6 +238,7 @@ func TestP12_FreeIsNotLost(t *testing.T) {
 // Each time it was repaired, wrongly, and from then on nothing could be given
 // back.
 func TestP7_GivenBackAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
 		ten := charge("ten", throttle.PerHour(10))
 		for range 4 {

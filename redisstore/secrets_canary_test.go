@@ -120,6 +120,7 @@ func (w *witness) seen() string {
 
 // TestCanariesAreHeard proves that the ear for canaries is not deaf.
 func TestCanariesAreHeard(t *testing.T) {
+	t.Parallel()
 	sum := sha256.Sum256([]byte(canaryKey))
 	for _, text := range []string{
 		"x" + canaryKey + "y", url.QueryEscape("a " + canaryKey), fmt.Sprintf("%x", "ab"+canaryKey), fmt.Sprintf("%X", canaryKey),

@@ -16,6 +16,7 @@ import (
 // TestP10_ACrowdOfKeys has somebody send another key with every request, some of
 // them huge: what each leaves behind is small, and gone soon after its window.
 func TestP10_ACrowdOfKeys(t *testing.T) {
+	t.Parallel()
 	const crowd = 1000
 	client := redistest.Shared(t).Client(t)
 	tr := throttle.Must(throttle.New(throttle.Config{

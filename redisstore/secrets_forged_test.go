@@ -39,6 +39,7 @@ func listening(t *testing.T, s *redisstore.Store, c throttle.Charge) (throttle.W
 // do that can stall a budget for as long as the longest penalty: nobody panics,
 // and no longer.
 func TestForgedMessages(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	client := server.Client(t)
 	s := redisstore.New(client, &redisstore.Options{Namespace: server.Namespace})

@@ -116,6 +116,7 @@ func numbersOf(r *rand.Rand, n int) string {
 // errors, or starts where there should be none, but never a panic, nor a wait that
 // the caller did not want.
 func TestImpostor(t *testing.T) {
+	t.Parallel()
 	const seed = 14
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, seed))

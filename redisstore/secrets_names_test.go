@@ -35,6 +35,7 @@ func forged(r *rand.Rand) (name string) {
 // keys and channels are made of. No two things share a name in Redis, and in a
 // cluster nothing leaves its group's slot.
 func TestP14_NamesCannotForgeKeys(t *testing.T) {
+	t.Parallel()
 	const seed = 5
 	r := rand.New(rand.NewPCG(seed, seed))
 	keys, channels := make(map[string]string), make(map[string]string)
@@ -77,6 +78,7 @@ func TestP14_NamesCannotForgeKeys(t *testing.T) {
 // TestP14_NamesCannotHoldOthers: what looks like the end of one key is a part of
 // another's name.
 func TestP14_NamesCannotHoldOthers(t *testing.T) {
+	t.Parallel()
 	in := func(namespace string) *redisstore.Store {
 		return redisstore.New(&redis.Client{}, &redisstore.Options{Namespace: namespace})
 	}

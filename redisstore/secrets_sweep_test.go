@@ -28,6 +28,7 @@ const sweepEnv = "THROTTLE_TEST_SWEEP"
 // TestP14_NoCanaryAnywhere runs a program that is full of secrets, in a process of
 // its own, so that all that it or the Redis client prints is heard as well.
 func TestP14_NoCanaryAnywhere(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(sweepEnv) != "" {
 		sweepAll(t)
 		return

@@ -16,6 +16,7 @@ import (
 // TestP9_TheServersClockIsReadInFull: a row begins with the time at which it was
 // seen last. Every script reads it from the server, to the microsecond.
 func TestP9_TheServersClockIsReadInFull(t *testing.T) {
+	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	s := redisstore.New(client, nil)
 	simple, large := charge("simple", throttle.PerHour(1)), charge("window", throttle.FixedWindow(1, time.Hour))

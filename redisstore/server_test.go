@@ -16,6 +16,7 @@ import (
 // TestP12_ScriptFlush lets the server forget the scripts. The next call brings
 // its script along, and the budget is as it was.
 func TestP12_ScriptFlush(t *testing.T) {
+	t.Parallel()
 	client := redistest.Single(t).Client(t)
 	s := redisstore.New(client, nil)
 	tap := newTap(client, nil)
@@ -46,6 +47,7 @@ func TestP12_ScriptFlush(t *testing.T) {
 // TestP12_ServerDies kills the server while callers wait for it. They are served
 // by its empty successor, each by its own turn, without being told of it.
 func TestP12_ServerDies(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
 	s := redisstore.New(server.Client(t), nil)
 	ten := charge("ten", throttle.SlidingWindow(10, time.Hour))
@@ -81,6 +83,7 @@ func TestP12_ServerDies(t *testing.T) {
 
 // TestP12_ServerHangs stops the server without closing its connections.
 func TestP12_ServerHangs(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
 	s := redisstore.New(server.Client(t), nil)
 	ten := charge("ten", throttle.SlidingWindow(10, time.Hour))
@@ -106,6 +109,7 @@ func TestP12_ServerHangs(t *testing.T) {
 // TestP12_ReplicaBecomesMaster books on a replica, which may not be written to,
 // until it is one no more.
 func TestP12_ReplicaBecomesMaster(t *testing.T) {
+	t.Parallel()
 	client := redistest.Single(t, "--replicaof", "127.0.0.1", "1").Client(t)
 	s := redisstore.New(client, nil)
 	one := charge("one", throttle.PerSecond(1))
@@ -119,6 +123,7 @@ func TestP12_ReplicaBecomesMaster(t *testing.T) {
 
 // TestP12_WrongPassword is told at once.
 func TestP12_WrongPassword(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
 	require.NoError(t, server.Client(t).ConfigSet(t.Context(), "requirepass", "right").Err())
 	for password, want := range map[string]string{"": "NOAUTH", "wrong": "WRONGPASS"} {

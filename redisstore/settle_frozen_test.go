@@ -15,6 +15,7 @@ import (
 // TestP6_SettleAfterAStepBack: where a start lies cannot be told any more, so it
 // stays. Only what it cost more than was booked is added.
 func TestP6_SettleAfterAStepBack(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct{ cost, sum int }{{1, 6}, {5, 6}, {7, 8}} {
 		onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
 			five := charge("five", throttle.PerHour(10))
@@ -36,6 +37,7 @@ func TestP6_SettleAfterAStepBack(t *testing.T) {
 // TestP11_TheLatestEndCountsInFlight: a second penalty that ends sooner changes
 // nothing.
 func TestP11_TheLatestEndCountsInFlight(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := redisstore.NewAt(server.Client(t), nil, bubbleClock)

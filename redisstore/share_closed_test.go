@@ -15,6 +15,7 @@ import (
 // nobody waits for its end. Who asks for a start of the node's share gets none
 // before.
 func TestP11_AShareBeginsClosed(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := newSharers(t, server, 1, share, forty)

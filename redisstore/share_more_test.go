@@ -27,6 +27,7 @@ func sharing(t *testing.T, p throttle.Policy, play func(*sharers)) {
 // TestP12_ShareOfTheDead lets a node end without a word, in the middle of its
 // work: its share is free after 20 seconds.
 func TestP12_ShareOfTheDead(t *testing.T) {
+	t.Parallel()
 	sharing(t, forty, func(c *sharers) {
 		c.pull(5, c.nodes...)
 		c.until(10 * time.Second)
@@ -41,6 +42,7 @@ func TestP12_ShareOfTheDead(t *testing.T) {
 // TestP12_ShareOfTheIdle lets a node stop working: it says goodbye, and nobody
 // leaves anything free for it.
 func TestP12_ShareOfTheIdle(t *testing.T) {
+	t.Parallel()
 	sharing(t, forty, func(c *sharers) {
 		c.pull(5, c.nodes...)
 		c.until(10 * time.Second)
@@ -54,6 +56,7 @@ func TestP12_ShareOfTheIdle(t *testing.T) {
 
 // TestP12_ShareIsForWhoWasThere lets a node begin during an outage. It waits.
 func TestP12_ShareIsForWhoWasThere(t *testing.T) {
+	t.Parallel()
 	sharing(t, forty, func(c *sharers) {
 		c.pull(5, c.nodes[:3]...)
 		c.until(10 * time.Second)
@@ -70,6 +73,7 @@ func TestP12_ShareIsForWhoWasThere(t *testing.T) {
 // TestP12_ShareOfOtherLimits shares what can be divided, and lets the rest wait
 // for Redis.
 func TestP12_ShareOfOtherLimits(t *testing.T) {
+	t.Parallel()
 	for _, v := range []struct {
 		limit throttle.Limit
 		least int // starts in each second of the outage
@@ -105,6 +109,7 @@ func TestP12_ShareOfOtherLimits(t *testing.T) {
 // TestP11_SharesAreClosedByPenalties pauses the budget before an outage, and once
 // more during it.
 func TestP11_SharesAreClosedByPenalties(t *testing.T) {
+	t.Parallel()
 	sharing(t, forty, func(c *sharers) {
 		c.pull(5, c.nodes...)
 		c.until(10 * time.Second)
@@ -135,6 +140,7 @@ func TestP11_SharesAreClosedByPenalties(t *testing.T) {
 
 // TestP15_SharingEnds: a store that nobody uses makes no call, and keeps nothing.
 func TestP15_SharingEnds(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := newSharers(t, server, 1, share, forty)
@@ -151,6 +157,7 @@ func TestP15_SharingEnds(t *testing.T) {
 
 // TestP4_WaitSaysNothing: only who shares makes calls besides those for bookings.
 func TestP4_WaitSaysNothing(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), nil)
@@ -163,6 +170,7 @@ func TestP4_WaitSaysNothing(t *testing.T) {
 // TestP12_Open lets everything pass while Redis is away, but for what a penalty
 // closes.
 func TestP12_Open(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		open := &redisstore.Options{Outage: redisstore.Open}
@@ -208,6 +216,7 @@ func TestP12_Open(t *testing.T) {
 // TestP12_ShareOfThoseInLine: a node whose callers stand in line counts as one that uses
 // the budget, however long they make no call. So it has its share when Redis goes away.
 func TestP12_ShareOfThoseInLine(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := newSharers(t, server, 1, share, throttle.Policy{Name: "four", Limit: throttle.PerMinute(4), Jitter: -1})

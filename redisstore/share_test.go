@@ -23,6 +23,7 @@ var forty = throttle.Policy{Name: "forty", Limit: throttle.PerSecond(40), Jitter
 // TestP12_ShareWhileRedisIsAway takes Redis from a whole fleet for half a minute,
 // and gives it back as it was, or empty. Share uses the limit to the full.
 func TestP12_ShareWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for i := range 4 {
 		silent, empty := i&1 > 0, i&2 > 0
@@ -50,6 +51,7 @@ func TestP12_ShareWhileRedisIsAway(t *testing.T) {
 // TestP12_ShareAlone cuts off one node of four, for as long as is promised. The
 // others leave its share free.
 func TestP12_ShareAlone(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, silent := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -72,6 +74,7 @@ func TestP12_ShareAlone(t *testing.T) {
 // TestP12_ShareRandom takes Redis from some nodes or all, at random, or makes it slow,
 // and gives it back to one after the other, as it was or empty.
 func TestP12_ShareRandom(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for seed := range uint64(soak.Most(5, 1)) {
 		synctest.Test(t, func(t *testing.T) {

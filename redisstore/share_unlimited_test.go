@@ -16,6 +16,7 @@ import (
 // which cannot be shared, and unlimited budgets. Those stay open, but for the one that
 // was closed before, as long as that lasts, and one that is closed meanwhile.
 func TestP12_UnlimitedNeedsNoShare(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, outage := range []redisstore.Outage{redisstore.Share, redisstore.Open} {
 		synctest.Test(t, func(t *testing.T) {

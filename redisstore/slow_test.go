@@ -70,6 +70,7 @@ func (c *counter) most(per time.Duration) (most int) {
 // TestP12_SlowForAWhile lets Redis take long for each answer, for some seconds.
 // Three seconds later nearly all of the quota is used again.
 func TestP12_SlowForAWhile(t *testing.T) {
+	t.Parallel()
 	const near, far = 300 * time.Microsecond, 1500 * time.Millisecond
 	const back, end = 11 * time.Second, 24 * time.Second
 	server := redistest.Shared(t)

@@ -14,6 +14,7 @@ import (
 // TestP2_EachHasItsOwnSpread: callers that share a call do not share the room
 // that one of them needs behind its start.
 func TestP2_EachHasItsOwnSpread(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)

@@ -45,6 +45,7 @@ func TestP12_BusyFleetLosesAll(t *testing.T) {
 // TestP12_TellingTakesAWindowAtMost has the others tell for as long as a window, if that
 // is less than a second.
 func TestP12_TellingTakesAWindowAtMost(t *testing.T) {
+	t.Parallel()
 	for _, limit := range []throttle.Limit{
 		throttle.SlidingWindow(5, 200*time.Millisecond), throttle.FixedWindow(5, 200*time.Millisecond),
 		throttle.SlidingWindow(5, time.Minute), throttle.TokenBucket(5, time.Second, 5), throttle.LeakyBucket(5, time.Second),
@@ -67,6 +68,7 @@ func TestP12_TellingTakesAWindowAtMost(t *testing.T) {
 // TestP12_LostWithoutEnd loses a budget ten times a second, as a server may that has no
 // memory left for it. Its callers are kept for a while, and not for ever.
 func TestP12_LostWithoutEnd(t *testing.T) {
+	t.Parallel()
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -87,6 +89,7 @@ func TestP12_LostWithoutEnd(t *testing.T) {
 // TestP12_ToldOnce has nodes tell one after the other what they know of a loss. Only the
 // first makes others wait.
 func TestP12_ToldOnce(t *testing.T) {
+	t.Parallel()
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
 		nodes := []*redisstore.Store{s}
 		many := charge("many", throttle.PerMinute(100))
@@ -108,6 +111,7 @@ func TestP12_ToldOnce(t *testing.T) {
 // key gone. What the program knew when it wrote the call is over, too: nothing was lost,
 // and nobody is kept.
 func TestP12_ASlowCallIsNoLoss(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := newSharers(t, server, 1, nil, forty)
@@ -126,6 +130,7 @@ func TestP12_ASlowCallIsNoLoss(t *testing.T) {
 // TestP12_TellingIsNoExcuse: who has a MaxWait does not wait longer for others to tell,
 // though the answer that asked for it was slow.
 func TestP12_TellingIsNoExcuse(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := newSharers(t, server, 1, nil, forty)
@@ -146,6 +151,7 @@ func TestP12_TellingIsNoExcuse(t *testing.T) {
 
 // TestP7_PlacesAfterALoss are given back, though what was booked again is not.
 func TestP7_PlacesAfterALoss(t *testing.T) {
+	t.Parallel()
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
 		five := charge("five", throttle.PerMinute(5))
 		for range 5 {

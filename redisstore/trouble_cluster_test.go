@@ -93,6 +93,7 @@ func TestP12_AClusterIsDown(t *testing.T) {
 
 // TestP12_AClusterNeedsItsClient: a client for one server says so at once.
 func TestP12_AClusterNeedsItsClient(t *testing.T) {
+	t.Parallel()
 	w := newWard(t)
 	plain := w.Servers[(w.owner+1)%3].Client(t)
 	for _, o := range []*redisstore.Options{nil, {HashTags: true}} {

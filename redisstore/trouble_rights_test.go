@@ -86,6 +86,7 @@ func exercise(ctx context.Context, s throttle.Store, policy throttle.Policy) err
 // error says which is missing; or, where the fleet only hears of things later,
 // everything does.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../docs/redis.md")
 	require.NoError(t, err)
 	require.Contains(t, string(page), strings.Join(rights, " "))

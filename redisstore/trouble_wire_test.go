@@ -20,6 +20,7 @@ import (
 // work, so the first call on a new one is answered, however many are dead: without
 // that each would take its ReadTimeout, a minute here.
 func TestP12_DeadConnections(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
 	tunnel := redistest.NewTunnel(t, server.Addr)
 	o := server.Options()
@@ -52,6 +53,7 @@ func TestP12_DeadConnections(t *testing.T) {
 // TestP12_Frozen has callers whose Redis is behind a network that loses all obey
 // their contexts. When it is back they are served, once.
 func TestP12_Frozen(t *testing.T) {
+	t.Parallel()
 	server := redistest.Single(t)
 	tunnel := redistest.NewTunnel(t, server.Addr)
 	o := server.Options()
@@ -73,6 +75,7 @@ func TestP12_Frozen(t *testing.T) {
 
 // TestTLS books over TLS, and says what is wrong where it is not to be had.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	server := redistest.TLS(t)
 	const secret = "sesame-52"
 	do(t, server.Client(t), "CONFIG", "SET", "requirepass", secret)
@@ -89,6 +92,7 @@ func TestTLS(t *testing.T) {
 		{"TLS here", server.TLSAddr, nil, server.TLSAddr + ": EOF"},
 	} {
 		t.Run(try.name, func(t *testing.T) {
+			t.Parallel()
 			client := redis.NewClient(&redis.Options{Addr: try.addr, TLSConfig: try.config, Password: secret})
 			defer client.Close()
 			k := booking(hourly)

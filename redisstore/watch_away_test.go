@@ -67,6 +67,7 @@ func waiting(t *testing.T, l *throttle.Limiter, n int) {
 // TestP11_NobodyStartsWhileRedisIsAway, because nobody knows. Who has a deadline
 // obeys it, and who has none goes on when Redis is back.
 func TestP11_NobodyStartsWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ away, back func(*redistest.Server) }{
 		"hangs":  {(*redistest.Server).Pause, (*redistest.Server).Continue},
 		"killed": {(*redistest.Server).Kill, (*redistest.Server).Restart},

@@ -134,7 +134,7 @@ func watchStalls() func() time.Duration {
 }
 
 // TestP11_SleepersOfAFleet stores a penalty while three programs sleep, and meddles
-// with how they hear of it.
+// with how they hear of it. It measures, so no other test runs beside it.
 func TestP11_SleepersOfAFleet(t *testing.T) {
 	single := func(t *testing.T) (*redistest.Server, *crowd) {
 		server := redistest.Single(t)

@@ -12,7 +12,6 @@ import (
 
 // TestP11_SleepersOnACluster, where each group has channels of its own.
 func TestP11_SleepersOnACluster(t *testing.T) {
-	t.Parallel() // its servers are its own
 	servers := redistest.Cluster(t)
 	for name, cut := range map[string]bool{"news": false, "cut all the time": true} {
 		t.Run(name, func(t *testing.T) {
@@ -33,7 +32,6 @@ func TestP11_SleepersOnACluster(t *testing.T) {
 
 // TestP11_SleepersOfAFailover: the replica has the penalty when the master dies.
 func TestP11_SleepersOfAFailover(t *testing.T) {
-	t.Parallel() // its servers are its own
 	servers := redistest.Sentinel(t)
 	c := newCrowd(t, func() redis.UniversalClient { return servers.Client(t) })
 	c.listens().sleep()

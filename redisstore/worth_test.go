@@ -114,6 +114,7 @@ func (f *fleet) told() int {
 // TestP4_TruthfulAnswers lets an upstream that nobody else uses say with every
 // answer what is left.
 func TestP4_TruthfulAnswers(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, c := range []struct {
 		name     string
@@ -148,6 +149,7 @@ func TestP4_TruthfulAnswers(t *testing.T) {
 // way, which wait in a queue all the time. Each hears of starts of the others before
 // it knows of them.
 func TestP4_TruthfulAnswersToAFleet(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, stores := range []int{1, 3, 10} {
 		t.Run(fmt.Sprint(stores), func(t *testing.T) {
@@ -175,6 +177,7 @@ func TestP4_TruthfulAnswersToAFleet(t *testing.T) {
 // TestP11_OthersAreNoticed has another team spend a part of each window, which no
 // store sees. The fleet wants more than all of it, and leaves the others theirs.
 func TestP11_OthersAreNoticed(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	for _, others := range []int{1, 10, 60, 90} {
 		for _, at := range []time.Duration{0, 17 * time.Second} {
@@ -192,6 +195,7 @@ func TestP11_OthersAreNoticed(t *testing.T) {
 // TestP4_TruthfulBucket lets an upstream keep a bucket, and say with every answer how
 // many tokens are left: first nobody else takes any, then somebody does.
 func TestP4_TruthfulBucket(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, server.Client(t), 1, 0, time.Hour)
@@ -225,6 +229,7 @@ func TestP4_TruthfulBucket(t *testing.T) {
 
 // TestP4_BucketsFill tells what others take, measured by what has flowed in since.
 func TestP4_BucketsFill(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, server.Client(t), 1, 0, time.Hour)
@@ -247,6 +252,7 @@ func TestP4_BucketsFill(t *testing.T) {
 // TestP4_ABurstIsToldOnce has many answers come at the same time from a budget that
 // others have spent.
 func TestP4_ABurstIsToldOnce(t *testing.T) {
+	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isReconcile)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -29,6 +30,7 @@ type hoarding struct{ throttle.Store }
 func (hoarding) Cancel(*throttle.Booking, throttle.Grant) {}
 
 func TestLargeMutantsAreCaught(t *testing.T) {
+	soak.Arithmetic(t)
 	more := func(c *throttle.Charge) { c.Limit = resized(c.Limit, c.Limit.N()+1, c.Limit.Per()) }
 	tooSoon := func(c *throttle.Charge) { c.Limit = resized(c.Limit, c.Limit.N(), c.Limit.Per()*98/100) }
 	tooLate := func(c *throttle.Charge) { c.Limit = resized(c.Limit, c.Limit.N(), c.Limit.Per()*102/100) }

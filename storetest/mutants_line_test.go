@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -243,6 +244,7 @@ func shuffling() func() throttle.Store {
 }
 
 func TestEveryMutantOfTheLineIsCaughtByName(t *testing.T) {
+	soak.Arithmetic(t)
 	for _, m := range lineMutants {
 		t.Run(m.name, func(t *testing.T) {
 			require.True(t, caught(t, lineStartChecks(), m.prefix, m.store), "no check %s… failed", m.prefix)
@@ -251,6 +253,7 @@ func TestEveryMutantOfTheLineIsCaughtByName(t *testing.T) {
 }
 
 func TestEveryMutantOfTheLineIsCaughtAtRandom(t *testing.T) {
+	soak.Arithmetic(t)
 	for _, m := range lineMutants {
 		if m.blind != "" {
 			continue

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -16,6 +17,7 @@ import (
 // thousands of starts, and it books every start at once. Those checks, and the ones
 // about lines, are seen passing with memstore.
 func TestOraclePassesTheContract(t *testing.T) {
+	soak.Arithmetic(t)
 	for _, c := range without(slices.Concat(largeChecks, lineStartChecks(), randomLineChecks())) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, newOracle(), c.name)) })
@@ -24,6 +26,7 @@ func TestOraclePassesTheContract(t *testing.T) {
 }
 
 func TestMemstorePassesTheLargeChecks(t *testing.T) {
+	soak.Arithmetic(t)
 	for _, c := range largeChecks {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, memstore.New(), c.name)) })
@@ -32,6 +35,7 @@ func TestMemstorePassesTheLargeChecks(t *testing.T) {
 }
 
 func TestOraclePassesARandomRun(t *testing.T) {
+	soak.Arithmetic(t)
 	Random(t, func(*testing.T) throttle.Store { return newOracle() }, 100, 2000)
 }
 
@@ -49,6 +53,7 @@ func mutants() []mutant {
 }
 
 func TestEveryMutantIsCaughtByName(t *testing.T) {
+	soak.Arithmetic(t)
 	named := without(slices.Concat(largeChecks, lineStartChecks(), randomLineChecks(), randomChecks(), adaptiveRandomChecks()))
 	for _, m := range mutants() {
 		t.Run(m.name, func(t *testing.T) {
@@ -58,6 +63,7 @@ func TestEveryMutantIsCaughtByName(t *testing.T) {
 }
 
 func TestEveryMutantIsCaughtAtRandom(t *testing.T) {
+	soak.Arithmetic(t)
 	for _, m := range mutants() {
 		if m.blind != "" {
 			continue

@@ -21,6 +21,21 @@ func TestSharedKeepsTestsApart(t *testing.T) {
 	require.Equal(t, redis.Nil, b.Client(t).Get(t.Context(), "key").Err())
 }
 
+func TestSharedServersBelongToOneTestAtATime(t *testing.T) {
+	first := redistest.Shared(t)
+	var second int
+	for range 2 {
+		t.Run("beside it", func(t *testing.T) {
+			s := redistest.Shared(t)
+			require.NotEqual(t, first.PID(), s.PID())
+			if second != 0 {
+				require.Equal(t, second, s.PID(), "it was free again")
+			}
+			second = s.PID()
+		})
+	}
+}
+
 func TestSharedDatabaseIsEmptyWhenUsedAgain(t *testing.T) {
 	first := redistest.Shared(t)
 	requireServes(t, first.Client(t))

@@ -20,3 +20,13 @@ func Most[T any](soak, quick T) T {
 	}
 	return soak
 }
+
+// Arithmetic is for a test that has no goroutines of interest: the race detector finds
+// nothing in it, and makes it six times as long. make test runs it without; so the
+// Makefile lists its package in ARITHMETIC.
+func Arithmetic(t *testing.T) {
+	t.Helper()
+	if testing.Short() && raced {
+		t.Skip("arithmetic: make test runs it without the race detector")
+	}
+}

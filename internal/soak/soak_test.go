@@ -1,0 +1,39 @@
+package soak
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestArithmeticIsRun looks up that make test runs the packages once more, without
+// the race detector, whose tests leave arithmetic out with it. Otherwise they would
+// not be run at all.
+func TestArithmeticIsRun(t *testing.T) {
+	root := os.DirFS("../..")
+	var want []string
+	require.NoError(t, fs.WalkDir(root, ".", func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, "_test.go") || path.Dir(name) == "internal/soak" {
+			return err
+		}
+		source, err := fs.ReadFile(root, name)
+		if dir := "./" + path.Dir(name); strings.Contains(string(source), "soak.Arithmetic(") && !slices.Contains(want, dir) {
+			want = append(want, dir)
+		}
+		return err
+	}))
+	makefile, err := fs.ReadFile(root, "Makefile")
+	require.NoError(t, err)
+	list := regexp.MustCompile(`(?m)^ARITHMETIC = (.*)$`).FindSubmatch(makefile)
+	require.NotNil(t, list)
+	require.ElementsMatch(t, want, strings.Fields(string(list[1])))
+	run := regexp.MustCompile(`(?m)^\t@?go test -short .*\$\(ARITHMETIC\)$`).FindString(string(makefile))
+	require.NotEmpty(t, run)
+	require.NotContains(t, run, "-race")
+}
