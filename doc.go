@@ -117,7 +117,7 @@
 // [Policy.Cost] says what a request costs before it is sent, and [Policy.Settle]
 // what it has cost, once the answer is there: the tokens of a model, the points of
 // a query. The difference is charged at the request's own start, even above the
-// limit, so that later requests wait for it, or it is given back. For work that
+// limit (docs/guarantees.md), so that later requests wait for it, or it is given back. For work that
 // is not HTTP that is [Permit.Settle].
 //
 // # Waiting and being refused
@@ -178,7 +178,7 @@
 // context and MaxWait allow, and nothing is sent meanwhile. [Config.Observe] gets a
 // [StoreFailed] for each request that waits for it, once an outage, as soon as a
 // call has failed or a second has passed without an answer. When the store is back
-// the request goes on with the usual events. Without a deadline and MaxWait a
+// the request goes on with the usual events. With neither a deadline nor MaxWait a
 // request waits for ever, so set one of the two. redisstore.Options has other ways
 // to go on.
 //
