@@ -5,21 +5,22 @@
 //
 // # The promise
 //
-// No interval of a window's length ever holds more requests than the limit, as
-// the upstream counts their arrivals, whatever the number of programs, their
-// clocks and the order of events. And nearly all of the quota is used: a caller
+// No interval of a window's length holds more requests than the limit, as the
+// upstream counts their arrivals, for any number of programs, with any clocks.
+// docs/guarantees.md says where that ends: a store that forgot starts that no living
+// program knows, for example. And nearly all of the quota is used: a caller
 // books the first start at which every budget has room, sleeps once, and goes.
 // Starts are booked in order of arrival. A caller that leaves gives its place
-// back.
+// back. docs/glossary.md explains the words.
 //
-// # The shortest program
+// # A short program
 //
 //	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
 //		Store:    memstore.New(),
 //		Policies: []throttle.Policy{{Name: "api", Limit: throttle.PerSecond(20)}},
 //	}))}
 //
-// Each idea more is a line more: another row in Policies, a Match, a Key,
+// Each further idea is one more line: another row in Policies, a Match, a Key,
 // MaxWait to be refused instead of held, redisstore for a fleet, Observe,
 // Penalty, Cost, Settle, Headroom, Scope, Shadow.
 //
@@ -82,17 +83,17 @@
 //
 // # Requests in flight
 //
-// [Concurrency] counts what has started and not ended, whatever its rate. A
-// request ends when the body of its answer is closed, at its end or has failed,
-// when the request fails, or when its context ends: whichever comes first. So a
-// body that is neither read to its end nor closed stays in flight until its
-// context ends, and without one that ends, for ever.
+// [Concurrency] counts requests that have started and not ended, whatever their
+// rate. A request ends when the body of its answer is closed, at its end or has
+// failed, when the request fails, or when its context ends: whichever comes first. So
+// a body that is neither read to its end nor closed stays in flight until its
+// context ends, and for ever if the context does not end.
 //
-// When there will be room nobody can know. Callers stand in a line by arrival,
-// for the whole fleet, and are woken in that order; a refusal has a RetryAfter
-// of 0. A request that other policies hold takes nothing that is in flight until
+// It is not known beforehand when there will be room. Callers stand in a line by
+// arrival, for the whole fleet, and are woken in that order; a refusal has a
+// RetryAfter of 0. A request that other policies hold takes no place in flight until
 // its start has come. If there is no room then it gives the start back and gets
-// in line. What a process that died had in flight ends within 30 seconds.
+// in line. The requests in flight of a process that died end within 30 seconds.
 //
 // # Priorities
 //
@@ -108,7 +109,7 @@
 // Requests that have to wait for longer stand in line, by arrival, for the whole fleet, and
 // the line moves: when others leave, a request turns out to have cost less, a limit is
 // raised, or a ban ends. A request that loses its start, because a connection took too
-// long or a penalty came, goes before all that came later. MaxWait and deadlines are
+// long or a penalty came, goes before all requests that came later. MaxWait and deadlines are
 // decided at once, by a guess of the wait: docs/line.md says how good it is.
 //
 // # Costs
@@ -116,7 +117,7 @@
 // [Policy.Cost] says what a request costs before it is sent, and [Policy.Settle]
 // what it has cost, once the answer is there: the tokens of a model, the points of
 // a query. The difference is charged at the request's own start, even above the
-// limit, so that later requests wait for it, or it is given back. For work that
+// limit (docs/guarantees.md), so that later requests wait for it, or it is given back. For work that
 // is not HTTP that is [Permit.Settle].
 //
 // # Tables that are wrong
@@ -162,10 +163,10 @@
 // comes back slowly, in no more time than the penalty lasted: with an eighth of its
 // limit at first, then half. A refusal that comes right after the end closes the
 // budget for twice as long as the last one, for an hour at most.
-// [Limiter.Pause] and [Limiter.Resume] do the same by hand.
+// An operator closes a budget with [Limiter.Pause] and opens it with [Limiter.Resume].
 //
 // An upstream may also say what is left of a quota that others use too:
-// [Policy.Quota] lowers what the fleet believes to have, and never raises it.
+// [Policy.Quota] lowers what the fleet believes to have left, and never raises it.
 //
 // # Errors
 //
@@ -183,7 +184,7 @@
 // context and MaxWait allow, and nothing is sent meanwhile. [Config.Observe] gets a
 // [StoreFailed] for each request that waits for it, once an outage, as soon as a
 // call has failed or a second has passed without an answer. When the store is back
-// the request goes on with the usual events. Without a deadline and MaxWait a
+// the request goes on with the usual events. With neither a deadline nor MaxWait a
 // request waits for ever, so set one of the two. redisstore.Options has other ways
 // to go on.
 //

@@ -71,16 +71,18 @@ func Example_feedback() {
 	// {"error":{"code":"banned"}} <nil>
 }
 
-// An operator closes a budget of a transport.
+// An operator pauses a budget of a transport. The key is what the policy's Key
+// returns: here the name of the address.
 func ExampleTransport_Limiter() {
+	policies := dingtalk.Policies(dingtalk.Options{Address: "office"})
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: memstore.New(), Policies: dingtalk.Policies(dingtalk.Options{}), Base: offline,
+		Store: memstore.New(), Policies: policies, Base: offline,
 	}))
 	ctx := context.Background()
 
 	operator, err := transport.Limiter("dingtalk-ip") // a policy of the table
 	if err == nil {
-		err = operator.Pause(ctx, "", 10*time.Minute) // the key of a policy without a Key is ""
+		err = operator.Pause(ctx, "office", 10*time.Minute) // for the whole fleet
 	}
 	fmt.Println(err)
 
@@ -96,7 +98,7 @@ func ExampleTransport_Limiter() {
 	// throttle: policy "dingtalk-ip" (10000/20s): closed by a penalty, would wait 10m0s, but MaxWait is 1m0s
 }
 
-// An operator closes a budget for the whole fleet, and opens it again.
+// An operator pauses a budget for the whole fleet, and resumes it.
 func ExampleLimiter_Pause() {
 	store, ctx := memstore.New(), context.Background()
 	operator, err := throttle.NewLimiter(store, throttle.Policy{Name: "api", Limit: throttle.PerSecond(20)})
@@ -105,7 +107,7 @@ func ExampleLimiter_Pause() {
 		return
 	}
 
-	err = operator.Pause(ctx, "", 10*time.Minute) // who sleeps until a start before then hears of it
+	err = operator.Pause(ctx, "", 10*time.Minute) // sleeping callers with a start before then hear of it
 	fmt.Println(err)
 
 	_, err = operator.TryAcquire(ctx, "", 1)

@@ -16,7 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// The shortest program: one process, one limit.
+// One process, one limit.
 func Example() {
 	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
 		Store: memstore.New(),
@@ -63,8 +63,8 @@ func Example_outage() {
 	// Output: true <nil>
 }
 
-// DingTalk's table, row by row: calls per application and API, per address, and
-// a robot's messages. A request obeys every row that it matches.
+// A table by hand: three of the rows of DingTalk's, which package dingtalk has in
+// full. A request obeys every row that it matches.
 func Example_dingTalk() {
 	app := func(*http.Request) string { return "my-app-key" } // an id, not the token: that changes
 

@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -10,21 +11,40 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeCodeIsTakenFromTheExamples: whoever copies it copies what compiles.
-func TestReadmeCodeIsTakenFromTheExamples(t *testing.T) {
-	readme, examples := read(t, "README.md"), squeeze(read(t, "example_test.go")+read(t, "example_bans_test.go"))
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)
-	require.NotEmpty(t, blocks)
-	for _, b := range blocks {
-		require.Contains(t, examples, squeeze(b[1]))
+// TestReadmeCodeCompiles: readers copy the code of README, so each block that is a
+// complete program passes go vet as it stands, and each other block is a part of an
+// example.
+func TestReadmeCodeCompiles(t *testing.T) {
+	examples := squeeze(read(t, "example_test.go") + read(t, "example_bans_test.go"))
+	programs := 0
+	for _, b := range regexp.MustCompile("(?ms)^```go\n(.*?)^```").FindAllStringSubmatch(read(t, "README.md"), -1) {
+		if strings.HasPrefix(b[1], "package main\n") {
+			programs++
+			require.NoError(t, vet(t, b[1]), b[1])
+		} else {
+			require.Contains(t, examples, squeeze(b[1]))
+		}
 	}
+	require.GreaterOrEqual(t, programs, 3)
+	require.Error(t, vet(t, "package main\n\nfunc main() { throttle.New() }\n"))
 }
 
-// TestReadmeLinksLead: every link leads to a file, and every test it names is there.
-func TestReadmeLinksLead(t *testing.T) {
+// vet runs go vet on a program that consists of one file. The file lies outside, so that
+// it is part of no package; its imports are those of this module.
+func vet(t *testing.T, program string) error {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
+	out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput()
+	t.Logf("%s", out)
+	return err
+}
+
+// TestReadmeLinksTests: every test that README names is in a file that it links.
+func TestReadmeLinksTests(t *testing.T) {
 	readme := read(t, "README.md")
 	var tests strings.Builder
-	for _, m := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(readme, -1) {
+	for _, m := range regexp.MustCompile(`\]\(([^)#:]+_test\.go)\)`).FindAllStringSubmatch(readme, -1) {
 		tests.WriteString(read(t, filepath.FromSlash(m[1])))
 	}
 	for _, name := range regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(readme, -1) {

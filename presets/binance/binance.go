@@ -15,8 +15,8 @@
 //	503, ten in a row       binance-ip
 //
 // For as long as Retry-After says; else until the end that the message prints
-// ("IP banned until 1620286253180"); else for a minute, or two for a 418. Who goes
-// on after a 429 is banned, from 2 minutes up to 3 days. No penalty here is longer
+// ("IP banned until 1620286253180"); else for a minute, or two for a 418. A
+// client that goes on after a 429 is banned, from 2 minutes up to 3 days. No penalty here is longer
 // than throttle.MaxPenalty, a day: then one request asks again, and is told anew.
 //
 // # Not covered
@@ -46,7 +46,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
-// Options are what Binance may change, and who is counted as one.
+// Options are what Binance may change, and whose requests are counted together.
 type Options struct {
 	// PerMinute is the weight that an address may use in a minute. Defaults
 	// to 6,000.

@@ -65,17 +65,18 @@
 // is then the same: the company's or the application's.
 //
 // Rows without a number are unlimited: they hold nothing until an answer closes
-// them, and cost next to nothing. All windows slide, because nobody knows which of DingTalk's are fixed.
+// them, and cost next to nothing. All windows slide, because it is not
+// known which of DingTalk's are fixed.
 // The numbers per minute that the documentation had until about 2023 (1,500 calls
 // of an application to an API) are not in it any more: their codes are obeyed, but
-// nothing is counted. Whoever wants to changes the Limit of the returned row.
+// nothing is counted. To count them change the Limit of the returned row.
 //
 // # The ban
 //
 // More than 10,000 calls from one address in 20 seconds close everything to that
 // address for five minutes (official [1] [2]). The answer has no error code: it is
 // JSON with "punish" and "wait", which a program that looks for errcode takes for
-// success, or an HTML page. Nobody says with which status and media type.
+// success, or an HTML page. Its status and media type are not documented.
 //
 // The JSON is found with any status, in what calls itself JSON, text, HTML, XML,
 // application/octet-stream or nothing at all; in an answer of another type only if

@@ -64,7 +64,7 @@ import (
 // at one address.
 type Options struct {
 	// Bot returns the id of the bot. Defaults to the Authorization, which is
-	// the bot's own, and "" for who has none.
+	// the bot's own, and "" for requests without one.
 	Bot func(*http.Request) string
 
 	// Address returns a name for the address that the request leaves from.

@@ -33,7 +33,7 @@
 //
 // The tiers of most APIs: each API's page names its own. The refusal of a tenant
 // that has used up its month: its code is not known. When the row itself is full,
-// it is so for the rest of the month, so who has a deadline is refused at once.
+// it is so for the rest of the month, so a request with a deadline is refused at once.
 // How a minute of Feishu's begins is not known either; a sliding window is right
 // for any.
 //
@@ -81,7 +81,7 @@ type Options struct {
 	// open.feishu.cn.
 	Host string
 
-	// App and Tenant return the ids of who is calling. Ids, not tokens: those
+	// App and Tenant return the ids of the caller. Ids, not tokens: those
 	// change every two hours, and some are a user's. Default to nil: all
 	// requests are one app's, in one tenant.
 	App, Tenant func(*http.Request) string

@@ -101,8 +101,8 @@ const (
 // Options are what differs between accounts. The zero value is users with a token
 // each.
 type Options struct {
-	// Account returns the id of who is calling: the user or the installation,
-	// or a name for the address of who has no token. Tell it where a user has
+	// Account returns the id of the caller: the user or the installation,
+	// or a name for the address of a caller without a token. Tell it where a user has
 	// several tokens, which share the limits, or a token is replaced every
 	// hour, as an installation's is. Defaults to
 	// throttle.Header("Authorization").

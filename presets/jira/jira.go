@@ -65,7 +65,7 @@ const (
 	Gateway = "api.atlassian.com/ex/jira/{tenant}/rest/" // OAuth 2.0
 )
 
-// Options are what an app's tier changes, and who is counted as one.
+// Options are what an app's tier changes, and whose requests are counted together.
 type Options struct {
 	// Quota is the points an hour. Defaults to [Tier1].
 	Quota int

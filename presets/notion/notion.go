@@ -58,7 +58,7 @@ const (
 	Enterprise = 600
 )
 
-// Options are what a workspace's plan changes, and who is counted as one.
+// Options are what a workspace's plan changes, and whose requests are counted together.
 type Options struct {
 	// PerMinute is what the workspace's plan allows each connection in a
 	// minute. Defaults to [Standard].

@@ -74,7 +74,7 @@ import (
 // anybody sends. It is a number, because what has none cannot be lowered.
 const unpublished = 1_000_000_000
 
-// Options are what an account's tier changes, and who is counted as one.
+// Options are what an account's tier changes, and whose requests are counted together.
 type Options struct {
 	// Requests is how many requests a minute each model allows. Models that
 	// differ need a transport of their own: see the package documentation.

@@ -80,7 +80,7 @@ const longest = 600 * time.Second
 // than anybody sends. It is a number, because what has none cannot be lowered.
 var unpublished = throttle.SlidingWindow(1_000_000_000, longest)
 
-// Options are what a key changes, and who is counted as one.
+// Options are what a key changes, and whose requests are counted together.
 type Options struct {
 	// App is what the key may do in each region, a limit for each window.
 	// Defaults to [Development].

@@ -39,7 +39,7 @@
 //     https://docs.slack.dev/apis/web-api/rate-limits
 //   - official: a message a second in a channel:
 //     https://api.slack.com/docs/rate-limits
-//   - official: who keeps tier 3 for history, until when:
+//   - official: which apps keep tier 3 for history, until when:
 //     https://docs.slack.dev/reference/methods/conversations.replies
 //   - observed, in public code: "ratelimited" with status 200.
 //   - from common use: the host and the paths.
@@ -72,7 +72,7 @@ var perMinute = map[Tier]int{Tier1: 1, Tier2: 20, Tier3: 50, Tier4: 100}
 // Options are what differs between accounts. The zero value is one internal app
 // in one workspace.
 type Options struct {
-	// Workspace and App return the ids of who is called, and by whom. Ids, not
+	// Workspace and App return the ids of the workspace that is called and of the app that calls. Ids, not
 	// tokens: an app may have several in a workspace. Default to nil: all
 	// requests are one app's, in one workspace.
 	Workspace, App func(*http.Request) string

@@ -88,7 +88,7 @@ func Usage() []Operation {
 	}
 }
 
-// Options are what a usage plan changes, and who is counted as one.
+// Options are what a usage plan changes, and whose requests are counted together.
 type Options struct {
 	// Operations are the rows. Defaults to [Usage].
 	Operations []Operation

@@ -38,7 +38,7 @@
 // (inferred).
 //
 // An application that has used up its day is closed for the rest of it, in
-// Beijing: who has a deadline before that is refused at once.
+// Beijing: a request with a deadline before that is refused at once.
 //
 // # Not covered
 //
@@ -110,8 +110,8 @@ type Options struct {
 	// People returns how many people a message goes to. Defaults to nil: one.
 	People func(*http.Request) int
 
-	// Blocked is for how long 45009 closes an API: time.Hour is right for who
-	// trips the hour. Defaults to a minute.
+	// Blocked is for how long 45009 closes an API: time.Hour is right for companies that
+	// trip the hour. Defaults to a minute.
 	Blocked time.Duration
 }
 
