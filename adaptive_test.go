@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -25,12 +26,12 @@ type run struct {
 	falls []throttle.Event
 }
 
-// measure uses an upstream for half an hour, or five minutes if windows are short, and
+// measure uses an upstream for half an hour, or five minutes if windows are short, or less with -short, and
 // leaves out what it takes to learn.
 func measure(t *testing.T, u *strict, p throttle.Policy) (r run) {
-	length, warm := 5*time.Minute, time.Minute
+	length, warm := soak.Most[time.Duration](5, 3)*time.Minute, time.Minute
 	if p.Limit.Per() > time.Second {
-		length, warm = 30*time.Minute, 5*time.Minute
+		length, warm = soak.Most[time.Duration](30, 10)*time.Minute, 5*time.Minute
 	}
 	var mu sync.Mutex
 	u.use(t, memstore.New(), p, 4, 12, length, func(_ context.Context, e throttle.Event) {
@@ -52,7 +53,7 @@ func measure(t *testing.T, u *strict, p throttle.Policy) (r run) {
 // TestAdaptive_LessThanTheLimit: an upstream that enforces less than the table says
 // refuses few requests, and nearly all that it allows is used.
 func TestAdaptive_LessThanTheLimit(t *testing.T) {
-	for _, c := range []struct {
+	for i, c := range []struct {
 		limit         throttle.Limit
 		n             int
 		fixed, polite bool
@@ -76,6 +77,9 @@ func TestAdaptive_LessThanTheLimit(t *testing.T) {
 		{throttle.TokenBucket(40, time.Second, 10), 20, false, true},
 		{throttle.LeakyBucket(40, time.Second), 20, false, false},
 	} {
+		if i%soak.Most(1, 3) > 0 {
+			continue
+		}
 		t.Run(fmt.Sprintf("%v, true %d, fixed %v, polite %v", c.limit, c.n, c.fixed, c.polite), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := newStrict(c.n, c.limit.Per())
@@ -90,7 +94,8 @@ func TestAdaptive_LessThanTheLimit(t *testing.T) {
 
 // TestAdaptive_TheRightLimit: where nothing is refused nothing is learned, and nothing lost.
 func TestAdaptive_TheRightLimit(t *testing.T) {
-	for _, l := range []throttle.Limit{throttle.PerSecond(40), throttle.PerMinute(600), throttle.FixedWindow(600, time.Minute), throttle.PerSecond(400)} {
+	limits := []throttle.Limit{throttle.PerSecond(40), throttle.FixedWindow(600, time.Minute), throttle.PerMinute(600), throttle.PerSecond(400)}
+	for _, l := range limits[:soak.Most(len(limits), 2)] {
 		t.Run(l.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				u := newStrict(l.N(), l.Per())
@@ -107,6 +112,7 @@ func TestAdaptive_TheRightLimit(t *testing.T) {
 
 // TestAdaptive_Strays shows what it costs if a right limit is not all that is refused for.
 func TestAdaptive_Strays(t *testing.T) {
+	soak.Only(t)
 	for _, part := range []float64{0.0001, 0.001, 0.01} {
 		for _, adaptive := range []bool{false, true} {
 			t.Run(fmt.Sprint(part, adaptive), func(t *testing.T) {

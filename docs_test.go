@@ -39,7 +39,11 @@ func TestDocsNameWhatExists(t *testing.T) {
 			t.Errorf("%s: there is no %s", page, name)
 		}
 		for _, m := range testName.FindAllStringSubmatch(text, -1) {
-			if !slices.Contains(tests, m[1]) {
+			// What ends with an underscore is the beginning of several.
+			known := func(name string) bool {
+				return name == m[1] || strings.HasSuffix(m[1], "_") && strings.HasPrefix(name, m[1])
+			}
+			if !slices.ContainsFunc(tests, known) {
 				t.Errorf("%s: there is no test %s", page, m[1])
 			}
 		}
