@@ -32,7 +32,7 @@ func Quota(cost func(*http.Request) int, q feedback.Quota) feedback.Quota {
 	}
 }
 
-// Refusals returns p, and 0 where p is [feedback.No]: what another row is closed by
+// Refusals returns p, and 0 where p is [feedback.NotRefused]: what another row is closed by
 // is a refusal all the same, and may be repeated.
 func Refusals(p feedback.Penalty) feedback.Penalty {
 	return func(resp *http.Response) time.Duration { return max(0, p(resp)) }
