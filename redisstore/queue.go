@@ -236,12 +236,8 @@ func (q *queue) call(s *Store, which func(*turn) bool) {
 	q.wind(s)
 }
 
-// What a hurry says; 0: nothing.
-const (
-	askAgain  = 1 // it is worth asking again soon
-	callNow   = 2 // those whose turn it is are called
-	suspected = 3 // as askAgain, for programs with a large part of the line
-)
+// callNow, as a hurry, says that those whose turn it is are called.
+const callNow = 2
 
 // lineNews is what Redis says of the line of one budget.
 type lineNews struct {
@@ -260,8 +256,7 @@ func (qs *queues) answered(s *Store, key string, n lineNews) {
 	if q == nil {
 		return
 	}
-	q.waiting, q.told = n.waiting, time.Now()
-	q.hurry = n.hurry == askAgain || n.hurry == callNow || n.hurry == suspected && q.isLarge()
+	q.waiting, q.told, q.hurry = n.waiting, time.Now(), n.hurry > 0
 	q.move(n)
 	q.hear(s, n)
 }

@@ -10,7 +10,6 @@
 --   id              a random number: tickets of another line are void
 --   began           when it was made
 --   event           something was given back, or somebody left, in this call
---   suspect         offers lapsed lately, and there are others
 -- and for each class a table c
 --   joined, cut     the next ticket, and the first whose turn has not come
 --   offered, since  costs below the cut that did not come yet, and since when it stands
@@ -29,7 +28,6 @@ do
 local WAITS, COUNTED, PASSED, CLASSES = queue.WAITS, queue.COUNTED, queue.PASSED, queue.CLASSES
 local MOST_HOLES = 6
 local LAPSE = 200000 -- for so long, or a quarter of the horizon, an offer is good: a little less than askSoon of queue.go
-local SUSPECT = 1000000 -- for so long after a lapse others may be found to be gone as well
 local SPARE, MOST_HELD = 1000000, 61000000
 local COME = 'come %.0f %.0f %.0f %.0f %s'
 
@@ -290,7 +288,6 @@ function queue.call(r, u, now)
         c.offered, c.since = c.offered + move(c, amount), now
       end
       hurry = hurry or near
-      q.suspect = q.suspect or (c.offered > 0 and now - c.round < SUSPECT)
       taken = taken + c.offered
       if left(c) > 0 then
         break
@@ -317,8 +314,7 @@ end
 
 -- tell publishes whose turn it is, if they may not know: there is room so soon that nobody
 -- should sleep, or some have left, so that the guesses of the others are too late. It returns
--- 2 if there was anything new, 1 if it is worth asking again soon, 3 if only for a program
--- with a large part of the line, and else 0.
+-- 2 if there was anything new, 1 if it is worth asking again soon, and else 0.
 function queue.tell(r, channel)
   local q = r.queue
   if not q then
@@ -330,7 +326,7 @@ function queue.tell(r, channel)
     gone = gone or #q[k].holes > 0
   end
   if not (q.hurry or q.event or gone) then
-    return q.suspect and 3 or 0
+    return 0
   elseif not news then
     return 1
   end
