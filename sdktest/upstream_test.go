@@ -131,6 +131,10 @@ func (u *upstream) arrive(c *call, written time.Time) (reply, *closing) {
 	return cl.reply(c, time.Until(cl.end)), cl
 }
 
+// wordAge is how old a word of the store may be on which a start is used: see
+// docs/bans.md.
+const wordAge = 5 * time.Millisecond
+
 // closing is what refuses a call.
 func (u *upstream) closing(c *call, written time.Time) *closing {
 	now := time.Now()
@@ -139,7 +143,7 @@ func (u *upstream) closing(c *call, written time.Time) *closing {
 		if cl == nil || !now.Before(cl.end) {
 			continue
 		}
-		if !cl.told.IsZero() && written.After(cl.told) {
+		if !cl.told.IsZero() && written.After(cl.told.Add(wordAge)) {
 			u.early = append(u.early, fmt.Sprintf("%s (%s): %v before the end, %v after it was told",
 				scope, cl.name, cl.end.Sub(now), written.Sub(cl.told)))
 		}
