@@ -10,6 +10,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // Reconcile implements [throttle.Store]. What is not worth a call is not told.
@@ -36,7 +37,7 @@ func (s *Store) reconcile(ctx context.Context, key string, generation int64, c *
 	asked := time.Now()
 	v, err := s.retry(ctx, nil, func() (numbers, error) {
 		ago := time.Since(asked) // Redis may have been away
-		return s.call(scriptReconcile, func(e edges) ([]string, numbers) {
+		return s.call(wire.Reconcile, func(e edges) ([]string, numbers) {
 			said := numbers(nil).add(int64(q.Left), micros(max(0, q.Reset-ago)), micros(max(0, q.Age)), generation)
 			return []string{key}, e.appendRule(said, 1, c)
 		}, s.pauseChannel(c.Budget.Group))

@@ -3,14 +3,12 @@ package history
 import (
 	"slices"
 	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-const (
-	// Generations is how many generations of a row are counted; see lua/repair.lua.
-	Generations = 4
-
-	parts = 8 // into how many parts a window is cut; as in lua/repair.lua
-)
+// Generations is how many generations of a row are counted.
+const Generations = wire.Lives
 
 // A Generation of a row begins when its key is made and ends when that is lost. ID is
 // random, and 0 if there was no such generation; Count is how many starts it had.
@@ -53,11 +51,11 @@ func (b *Budget) Add(s Sample) {
 	if last >= 0 && s.By.Before(b.Starts[last].By) {
 		s.By = b.Starts[last].By
 	}
-	if last > 0 && s.By.Sub(b.Starts[last-1].By) < b.Keep/parts {
+	if last > 0 && s.By.Sub(b.Starts[last-1].By) < b.Keep/wire.Parts {
 		b.Starts[last] = Sample{s.By, b.Starts[last].Count + s.Count}
 		return
 	}
-	if len(b.Starts) > parts {
+	if len(b.Starts) > wire.Parts {
 		b.Starts = append(b.Starts[:0], b.Starts[1:]...)
 	}
 	b.Starts = append(b.Starts, s)

@@ -4,22 +4,15 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// RecordTime is for how long Redis remembers a call: see docs/once.md. A little less
-// than in lua/book.lua.
-const RecordTime = 55 * time.Second
+// RecordTime is for how long Redis surely remembers a call: see docs/once.md.
+const RecordTime = wire.RecordTime - 5*time.Second
 
 // suspendThreshold is by how much the two clocks of a computer may differ about how
 // long ago something was. The monotonic one stands still while a computer is suspended.
 const suspendThreshold = time.Second
-
-// The times of two calls may differ by so much though no clock was set: a little, and
-// one part in steady of what has passed between them. As in lua/age.lua.
-const (
-	stall  = 50 * time.Millisecond
-	steady = 1000
-)
 
 // A Reply is the last call whose reply spoke of a budget. Times of the server are
 // microseconds of its clock.
@@ -76,7 +69,7 @@ func (r Reply) clockSample(now time.Time, serverTime int64) ClockSample {
 	}
 	if serverTime != 0 && s.ElapsedKnown {
 		passed := micros(s.Elapsed)
-		s.SetForward = serverTime-r.ServerTime > passed+micros(stall)+passed/steady
+		s.SetForward = serverTime-r.ServerTime > passed+micros(wire.Stall)+passed/wire.Steady
 		s.ElapsedKnown = s.SetForward
 	}
 	return s
@@ -101,7 +94,7 @@ func DecidedAt(sent, received time.Time, decided, now int64) (at int64, since ti
 	elapsed, known := Elapsed(sent, received)
 	most := micros(elapsed)
 	switch {
-	case passed < 0 || known && passed > most+most/steady:
+	case passed < 0 || known && passed > most+most/wire.Steady:
 		return decided, sent
 	case !known:
 		return now, sent

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // at is a time d after an arbitrary one.
@@ -72,7 +74,7 @@ func TestP1_SamplesAreNotTooEarly(t *testing.T) {
 	for i := range 100 {
 		now := at(time.Duration(i) * 100 * time.Millisecond)
 		b.Add(Sample{now, 1})
-		require.LessOrEqual(t, len(b.Starts), parts+1)
+		require.LessOrEqual(t, len(b.Starts), wire.Parts+1)
 		for d := time.Duration(0); d <= 7*time.Second; d += 50 * time.Millisecond {
 			begin := at(time.Duration(i)*100*time.Millisecond - d)
 			require.GreaterOrEqual(t, b.since(begin), min(int64(i), int64(d/(100*time.Millisecond)))+1, "since %v", d)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // An upstream may say with every response what is left. Nearly always the store knows
@@ -25,10 +26,8 @@ type quotaReply struct {
 	end   time.Time // of the window that it was about
 }
 
-const (
-	doubt = 2 * time.Second        // a reset may be so much too late, as in lua/reconcile.lua
-	burst = 100 * time.Millisecond // what responses say while the store is told is much the same
-)
+// burst is for how long responses say much the same: the store is being told.
+const burst = 100 * time.Millisecond
 
 // ReportsQuota is the filter of quota reports. It reports whether the store should be
 // told, and notes that it will be. The generation of the row that the node knows is 0
@@ -86,7 +85,7 @@ func windowOf(c *throttle.Charge, q throttle.Quota, now time.Time) (begin, end t
 		return now.Add(-c.Span()), now.Add(c.Span())
 	}
 	end = now.Add(min(q.Reset, c.Span()))
-	return end.Add(-c.Span() - doubt), end
+	return end.Add(-c.Span() - wire.Doubt), end
 }
 
 // tolerance is by how much a quota may fall short of the estimate: by what flows into a
