@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // While Redis is away it is asked again after pauses that double between these
@@ -62,7 +64,7 @@ func (s *Store) insist(l *lane, b *batch) bool {
 func (s *Store) callBook(b *batch) ([]outcome, error) {
 	var f *form
 	sent, again := time.Now(), false
-	v, err := s.call(scriptBook, func(e edges) ([]string, numbers) {
+	v, err := s.call(wire.Book, func(e edges) ([]string, numbers) {
 		s.sort(b, again, e.shut)
 		again = true
 		f = s.write(b, e)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // Reconcile implements [throttle.Store]. What is not worth a call is not told.
@@ -35,7 +36,7 @@ func (s *Store) reconcile(ctx context.Context, key string, birth int64, c *throt
 	asked := time.Now()
 	v, err := s.retry(ctx, nil, func() (numbers, error) {
 		ago := time.Since(asked) // Redis may have been away
-		return s.call(scriptReconcile, func(e edges) ([]string, numbers) {
+		return s.call(wire.Reconcile, func(e edges) ([]string, numbers) {
 			said := numbers(nil).add(int64(q.Left), micros(max(0, q.Reset-ago)), micros(max(0, q.Age)), birth)
 			return []string{key}, e.appendRule(said, 1, c)
 		}, s.pauseChannel(c.Budget.Group))

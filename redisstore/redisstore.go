@@ -24,6 +24,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // DefaultNamespace is the Namespace of Options that do not set one.
@@ -185,9 +186,9 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 		}
 	}
 	st := throttle.Status{Limit: c.Limit}
-	p, key := scriptStatus, s.key(&c.Budget)
+	p, key := wire.Status, s.key(&c.Budget)
 	if flies(&c) {
-		p, key = scriptFlightStatus, s.flightKey(&c.Budget)
+		p, key = wire.FlightStatus, s.flightKey(&c.Budget)
 	}
 	v, err := s.retry(ctx, nil, func() (numbers, error) {
 		return s.call(p, func(e edges) ([]string, numbers) {
