@@ -126,10 +126,10 @@ func ceilMicro(d time.Duration) time.Duration {
 // closes anything for longer than [MaxPenalty].
 func mostSettled(c *Charge) int {
 	if c.Limit.kind != KindLeakyBucket {
-		return MaxCost
+		return maxCost
 	}
 	most := float64(MaxPenalty) / float64(c.Limit.per) * float64(c.Limit.n)
-	return max(c.Cost, int(min(most, MaxCost)))
+	return max(c.Cost, int(min(most, maxCost)))
 }
 
 // costsOf returns the costs of charges.

@@ -90,9 +90,9 @@ func TestShadowNeverRefusesForItsFunctions(t *testing.T) {
 	require.Len(t, tr.Explain(r), 1)
 }
 
-// TestP7_APolicyThatPanicsAmongThoseWhoWait comes while a request waits, which
+// TestP7_APolicyThatPanicsAmongWaiters comes while a request waits, which
 // then gives its place back.
-func TestP7_APolicyThatPanicsAmongThoseWhoWait(t *testing.T) {
+func TestP7_APolicyThatPanicsAmongWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := throttle.Policy{Name: "good", Limit: throttle.PerHour(1)}
 		store := memstore.New()

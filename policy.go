@@ -79,7 +79,7 @@ type Policy struct {
 	// allows. A refusal although the budget had room lowers a ceiling that all
 	// programs obey beside the limit; it rises again by itself, fast at first and
 	// slowly near the level that was refused, see docs/learning.md. It is for a
-	// limit that is documented wrongly, or shared with others whom nobody counts.
+	// limit that is documented wrongly, or shared with programs that nobody counts.
 	// Where the limit is right and nothing else is refused it changes nothing. An
 	// answer that Quota can read teaches nothing else: it says what is left. If
 	// an answer closes several such budgets, the fullest one learns. Not for
@@ -106,7 +106,7 @@ type Policy struct {
 	// even if its Key or its Cost panics.
 	Shadow bool
 
-	// Scope says who shares the budgets. Defaults to [Fleet].
+	// Scope says which programs share the budgets. Defaults to [Fleet].
 	Scope Scope
 
 	// Settle returns what the request truly cost, once the answer is there:
@@ -119,7 +119,7 @@ type Policy struct {
 	Settle func(*http.Response) int
 }
 
-// A Scope says who shares the budgets of a policy.
+// A Scope says which programs share the budgets of a policy.
 type Scope uint8
 
 // The scopes.

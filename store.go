@@ -47,7 +47,7 @@ type Store interface {
 	// Settle changes what a granted start cost, to costs[i] for b.Charges[i],
 	// after the fact: more is booked at the start's own time even if there is
 	// no room, less is given back. Concurrency and Unlimited charges, and starts that
-	// no longer count, stay as they are. Costs are not negative and at most MaxCost.
+	// no longer count, stay as they are. Costs are not negative and at most 2^40.
 	Settle(ctx context.Context, b *Booking, g Grant, costs []int) error
 
 	// Pause closes a budget for d, counted from now by the store's clock:
