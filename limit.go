@@ -114,7 +114,7 @@ func TokenBucket(n int, per time.Duration, burst int) Limit {
 // context ended, and count it.
 func Concurrency(n int) Limit { return Limit{kind: KindConcurrency, n: n} }
 
-// Unlimited allows everything until something closes the budget: a penalty, or
+// Unlimited allows everything until something closes the budget: a penalty or
 // [Limiter.Pause]. It is for a row of a provider's table that has no number, or
 // none that is known, and that refusals speak of all the same. A request that meets
 // such a row obeys its penalties as those of any other; while it is open the row

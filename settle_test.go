@@ -72,7 +72,7 @@ func TestSettleOfWhatCannotBe(t *testing.T) {
 	p, err := newLimiter(t, store, onePerHour).Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
 	err = p.Settle(t.Context(), -1)
-	require.EqualError(t, err, `throttle: policy "hourly": cost: is negative; 0 is the least`)
+	require.EqualError(t, err, `throttle: policy "hourly": cost: is negative: use 0 or more`)
 	var mistake *throttle.ConfigError
 	require.ErrorAs(t, err, &mistake)
 	require.NoError(t, p.Settle(t.Context(), 1<<40+1))
