@@ -19,10 +19,6 @@ const (
 	lastPause  = 500 * time.Millisecond
 )
 
-// recordTime is for how long Redis remembers a call: see docs/once.md. A little
-// less than in lua/book.lua.
-const recordTime = 55 * time.Second
-
 // insist makes a call until it is known what became of it, or nobody wants to
 // know; then it returns false. A call that is made again has the same number, by
 // which Redis knows whether it was done already.

@@ -56,7 +56,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 		return 0, 0, errAnswer
 	}
 	if d < 0 {
-		s.shut.forget(key)
+		s.shut.Forget(key)
 	}
 	if v.at(2) == 1 {
 		s.heardPause(key, closing{v.at(1), waitOf(v.at(1) - v.at(0))})

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
 )
 
@@ -49,30 +50,30 @@ type Options struct {
 
 // A Store keeps budgets in Redis. It is safe for concurrent use.
 type Store struct {
-	budgets   throttle.Store // those of the fleet, in this store, and those of this node alone, in memory
-	client    redis.UniversalClient
-	prefix    string
-	tagged    bool   // see Options.HashTags
-	id        string // this store among those that use the same Redis: random
-	lanes     lanes
-	flights   flights
-	queues    queues
-	distances distances
-	ears      ears
-	vigils    vigils
-	asks      asks
-	bridges   bridges
-	memory    memory
-	closings  closings
-	shut      closings // gates that Redis said to be shut; see gates.go
-	callers   sync.Pool
-	frugal    bool          // what is not worth a call is not told: see worth.go
-	mute      bool          // nobody is told what was lost: a test wants no calls in the background
-	now       func() string // the time for the scripts; "" lets them ask the server
-	skew      atomic.Int64  // the server's clock less ours, in microseconds: a guess
-	clocked   atomic.Bool   // skew was heard
-	askedAt   atomic.Int64  // when it was first asked what it has not answered; 0: it answered since
-	heardAt   atomic.Int64  // when Redis answered last, in nanoseconds; 0: it failed to since; see stuck.go
+	budgets throttle.Store // those of the fleet, in this store, and those of this node alone, in memory
+	client  redis.UniversalClient
+	prefix  string
+	tagged  bool   // see Options.HashTags
+	id      string // this store among those that use the same Redis: random
+	lanes   lanes
+	flights flights
+	queues  queues
+	offsets *history.ClockOffsets
+	ears    ears
+	vigils  vigils
+	asks    asks
+	bridges bridges
+	history *history.History
+	pauses  *history.PauseEnds
+	shut    *history.PauseEnds // gates that Redis said to be shut; see gates.go
+	callers sync.Pool
+	frugal  bool          // what is not worth a call is not told: see worth.go
+	mute    bool          // nobody is told what was lost: a test wants no calls in the background
+	now     func() string // the time for the scripts; "" lets them ask the server
+	skew    atomic.Int64  // the server's clock less ours, in microseconds: a guess
+	clocked atomic.Bool   // skew was heard
+	askedAt atomic.Int64  // when it was first asked what it has not answered; 0: it answered since
+	heardAt atomic.Int64  // when Redis answered last, in nanoseconds; 0: it failed to since; see stuck.go
 }
 
 // New returns a store on client, which stays the caller's: throttle never
@@ -82,13 +83,12 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s.budgets = scoped.Compose(fleetStore{s}, memstore.New())
 	s.lanes.all = make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
-	s.distances.all = make(map[string]*distance)
+	s.history, s.offsets = history.New(), history.NewClockOffsets()
+	s.pauses, s.shut = history.RestorePauseEnds(nil), history.RestorePauseEnds(nil)
 	s.queues.all, s.queues.coming = make(map[string]*queue), make(map[string]*gathering)
 	s.ears.all, s.ears.listen = make(map[string]*ear), s.hear
 	s.vigils.all, s.vigils.worth = make(map[string]map[*vigil]struct{}), earWorth
 	s.asks.all = make(map[string]*asking)
-	s.memory.budgets, s.closings.until = make(map[string]*recall), make(map[string]time.Time)
-	s.shut.until = make(map[string]time.Time)
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
 	s.id = base64.RawURLEncoding.EncodeToString(id)
