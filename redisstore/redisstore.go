@@ -15,13 +15,13 @@ import (
 	"encoding/base64"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
 )
@@ -52,6 +52,7 @@ type Options struct {
 type Store struct {
 	budgets throttle.Store // those of the fleet, in this store, and those of this node alone, in memory
 	client  redis.UniversalClient
+	conn    *conn.Conn
 	prefix  string
 	tagged  bool   // see Options.HashTags
 	id      string // this store among those that use the same Redis: random
@@ -67,19 +68,14 @@ type Store struct {
 	pauses  *history.PauseEnds
 	shut    *history.PauseEnds // gates that Redis said to be shut; see gates.go
 	callers sync.Pool
-	frugal  bool          // what is not worth a call is not told: see worth.go
-	mute    bool          // nobody is told what was lost: a test wants no calls in the background
-	now     func() string // the time for the scripts; "" lets them ask the server
-	skew    atomic.Int64  // the server's clock less ours, in microseconds: a guess
-	clocked atomic.Bool   // skew was heard
-	askedAt atomic.Int64  // when it was first asked what it has not answered; 0: it answered since
-	heardAt atomic.Int64  // when Redis answered last, in nanoseconds; 0: it failed to since; see stuck.go
+	frugal  bool // what is not worth a call is not told: see worth.go
+	mute    bool // nobody is told what was lost: a test wants no calls in the background
 }
 
 // New returns a store on client, which stays the caller's: throttle never
 // closes it. New sends nothing, so Redis need not be up.
 func New(client redis.UniversalClient, o *Options) *Store {
-	s := &Store{client: client, frugal: true, now: func() string { return "" }}
+	s := &Store{client: client, conn: conn.New(client), frugal: true}
 	s.budgets = scoped.Compose(fleetStore{s}, memstore.New())
 	s.lanes.all = make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
@@ -102,8 +98,7 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	// The version of the stored form is part of every key, so that programs
 	// with different forms never share a row.
 	s.prefix = escape.Replace(name) + ":5:"
-	_, single := client.(*redis.Client)
-	s.tagged = !single || o != nil && o.HashTags
+	s.tagged = !s.conn.Single() || o != nil && o.HashTags
 	return s
 }
 

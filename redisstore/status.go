@@ -16,27 +16,29 @@ func (s fleetStore) Status(ctx context.Context, c throttle.Charge) (throttle.Sta
 		}
 	}
 	st := throttle.Status{Limit: c.Limit}
-	p, key := wire.Status, s.key(&c.Budget)
+	p, key := wire.StatusScript, s.key(&c.Budget)
 	if flies(&c) {
-		p, key = wire.FlightStatus, s.flightKey(&c.Budget)
+		p, key = wire.FlightStatusScript, s.flightKey(&c.Budget)
 	}
-	v, err := s.retry(ctx, nil, func() (numbers, error) {
-		return s.call(p, func(e edges) ([]string, numbers) {
-			return []string{key}, e.appendRule(nil, 1, &c)
+	var v wire.Frame
+	err := s.conn.Retry(ctx, nil, func() (err error) {
+		v, err = s.conn.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
+			return wire.Call{Script: p, Keys: []string{key}, Frame: b.AppendRule(nil, 1, &c)}
 		})
+		return err
 	})
 	if err != nil {
 		return st, err
 	}
-	if v.size() != 7 && v.size() != 6 {
-		return st, errAnswer
+	if v.Size() != 7 && v.Size() != 6 {
+		return st, wire.ErrReply
 	}
-	st.Used, st.Waiting = int(v.at(1)), int(v.at(2))
-	st.Wait = waitOf(v.at(3))
-	st.Paused = waitOf(v.at(4))
-	st.Repeated = int(min(max(0, v.at(5)), math.MaxInt32))
-	if v.size() == 7 { // not of what is in flight
-		st.Ceiling = thousandths(v.at(6))
+	st.Used, st.Waiting = int(v.At(1)), int(v.At(2))
+	st.Wait = wire.Wait(v.At(3))
+	st.Paused = wire.Wait(v.At(4))
+	st.Repeated = int(min(max(0, v.At(5)), math.MaxInt32))
+	if v.Size() == 7 { // not of what is in flight
+		st.Ceiling = thousandths(v.At(6))
 	}
 	return st, nil
 }
