@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 )
 
 // perRun and perBudget are how many numbers book.lua answers for some equal
@@ -12,7 +13,7 @@ import (
 const (
 	perRun    = 5
 	perBudget = perRow + perLine
-	perRow    = 2*lives + 2
+	perRow    = 2*history.Generations + 2
 	perLine   = 15
 	perTicket = 5
 )
@@ -45,13 +46,15 @@ func (s *Store) read(b *batch, f *form, v numbers, sent, received time.Time) ([]
 		return nil, errAnswer
 	}
 	now, decided := v.at(0), v.at(1)
-	at, in, since := now, mention{"", b.number, b.sent, now, received}, time.Time{}
+	group := b.callers[0].charges[0].Budget.Group
+	at, since := now, time.Time{}
+	last := history.Reply{Group: group, Number: b.number, Sent: b.sent, ServerTime: now, By: received}
 	if decided != 0 { // by a copy that was made so much later than the first
-		in.sent, in.at, in.by = b.sent.Add(min(waitOf(v.at(2)), received.Sub(b.sent))), decided, time.Time{}
-		at, since = moment(in.sent, received, decided, now)
+		last.Sent, last.ServerTime, last.By = b.sent.Add(min(waitOf(v.at(2)), received.Sub(b.sent))), decided, time.Time{}
+		at, since = history.DecidedAt(last.Sent, received, decided, now)
 	}
 	if decided == 0 {
-		s.distances.hear(b.callers[0].charges[0].Budget.Group, now, sent, received)
+		s.offsets.Observe(group, now, sent, received)
 	}
 	all, v := readOutcomes(b, v.from(3), at, since)
 	size := perBudget * len(f.budgets)
@@ -71,13 +74,8 @@ func (s *Store) read(b *batch, f *form, v numbers, sent, received time.Time) ([]
 		}
 	}
 	for i, c := range f.budgets {
-		total, by := v.at(2*lives), received.Add(between(v.at(2*lives+1), at))
-		in.group = c.Budget.Group
-		if isFree(c) {
-			total = 0 // it has no starts
-		}
-		if s.memory.note(f.keys[i+1], in, v, total, by, keep(c)) {
-			s.sayLost(c.Budget.Group, f.keys[i+1])
+		if s.history.Observe(f.keys[i+1], readKnown(v, c, last, at, received), received) {
+			s.announceLoss(group, f.keys[i+1])
 		}
 		s.queues.answered(s, f.keys[i+1], readLine(v.from(perRow)))
 		v = v.from(perBudget)
@@ -146,12 +144,6 @@ func (b *batch) shadows(c *caller) (n int) {
 		}
 	}
 	return n
-}
-
-// between is how much later one time is than another: at most by Farthest, and below 0
-// if it is earlier.
-func between(late, early int64) time.Duration {
-	return min(waitOf(late-early), throttle.Farthest) - min(waitOf(early-late), throttle.Farthest)
 }
 
 // keep is for how long starts matter to a charge.

@@ -25,6 +25,14 @@ func (e edges) due(s *Store) int64 {
 	return e.now
 }
 
+// heard is the server's time if it has just told it, else 0.
+func (e edges) heard() int64 {
+	if !e.told {
+		return 0
+	}
+	return e.now
+}
+
 // edgesAhead is how many windows beyond the needed ones are sent along, so that
 // a queue of a few windows costs no second call.
 const edgesAhead = 3

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // Asks are the questions whether budgets are closed, by the server that knows:
@@ -135,7 +137,7 @@ func (s *Store) answer(q *question) error {
 	keys := slices.Collect(maps.Keys(q.keys))
 	for some := range slices.Chunk(keys, askMost) {
 		v, err := s.retry(q.ctx, func(err error) { s.asks.fail(q, err) }, func() (numbers, error) {
-			return s.call(scriptClosed, func(edges) ([]string, numbers) { return some, nil })
+			return s.call(wire.Closed, func(edges) ([]string, numbers) { return some, nil })
 		})
 		if err != nil {
 			return err

@@ -254,7 +254,7 @@ func (f *form) rule(s *Store, e edges, c *throttle.Charge, now time.Time) int {
 		if f.keyOf != nil {
 			f.keyOf[c.Budget.Key] = key
 		}
-		f.known = s.memory.append(f.known, f.keys[key-1], c.Budget.Group, now, e)
+		f.known = f.known.addKnown(s.history.Known(f.keys[key-1], c.Budget.Group, now, e.heard()), now)
 	}
 	f.count++
 	if f.ruleOf != nil {

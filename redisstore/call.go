@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // maxCalls bounds how often one call is made again with more calendar edges.
@@ -31,7 +32,7 @@ const (
 
 // call runs a script and returns its answer: the server's time, then what it did.
 // Some scripts are told more than the time and numbers.
-func (s *Store) call(p script, write func(edges) ([]string, numbers), more ...any) (numbers, error) {
+func (s *Store) call(p wire.Script, write func(edges) ([]string, numbers), more ...any) (numbers, error) {
 	now := time.Now().UnixMicro() + s.skew.Load()
 	e := edges{now: now, until: now}
 	for range maxCalls {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // errLone means that the server is part of a cluster and the client is not for one.
@@ -15,7 +17,7 @@ var errLone = errors.New("the server is part of a cluster: it needs redis.NewClu
 
 // explain adds to an error of a server what would help, where its own words leave
 // that open.
-func (p script) explain(c redis.UniversalClient, err error) error {
+func explain(c redis.UniversalClient, p wire.Script, err error) error {
 	var said redis.Error
 	if !errors.As(err, &said) {
 		return err
@@ -31,7 +33,7 @@ func (p script) explain(c redis.UniversalClient, err error) error {
 	case errors.Is(err, redis.Nil):
 		return fmt.Errorf("%w (no Sentinel knows a master of that name)", err)
 	}
-	if denied := p.denied(text); denied != "" {
+	if denied := deniedBy(p, text); denied != "" {
 		return fmt.Errorf("%w (it needs +%s)", err, denied)
 	}
 	return err
@@ -44,15 +46,15 @@ var (
 	calling = regexp.MustCompile(`redis\.p?call\('(\w+)'`)
 )
 
-// denied returns the command that the user may not run within the script, if that
+// deniedBy returns the command that the user may not run within the script, if that
 // is what the server says.
-func (p script) denied(text string) string {
+func deniedBy(p wire.Script, text string) string {
 	at := refused.FindStringSubmatch(text)
 	if at == nil {
 		return ""
 	}
 	n, _ := strconv.Atoi(at[1])
-	lines := strings.Split(p.source, "\n")
+	lines := strings.Split(p.Source, "\n")
 	if n < 1 || n > len(lines) {
 		return ""
 	}

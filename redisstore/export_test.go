@@ -1,12 +1,15 @@
 package redisstore
 
 import (
+	"os"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // NewAt returns a store whose scripts are told the time, so that they run in
@@ -28,7 +31,7 @@ func (s *Store) Frugal() *Store {
 }
 
 // IsReconcile reports whether a command runs lua/reconcile.lua.
-func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == scriptReconcile.hash }
+func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == wire.Reconcile.Hash }
 
 // Key returns the key of a budget.
 func (s *Store) Key(b throttle.Budget) string { return s.key(&b) }
@@ -60,9 +63,14 @@ func (s *Store) Queued() int {
 // Cold makes all stores book without lua/hot.lua, until the returned function is
 // called.
 func Cold() (warm func()) {
-	hot := scriptBook
-	scriptBook = newScript(gatesLua+regexp.MustCompile(`(?m)^local NO_LINE = .*\n`).FindString(hotLua), bookParts())
-	return func() { scriptBook = hot }
+	hot := wire.Book
+	text, err := os.ReadFile("internal/wire/lua/hot.lua")
+	if err != nil || !strings.Contains(hot.Source, string(text)) {
+		panic("no hot.lua")
+	}
+	kept := regexp.MustCompile(`(?m)^local NO_LINE = .*\n`).FindString(string(text))
+	wire.Book = wire.FromSource(strings.Replace(hot.Source, string(text), kept, 1))
+	return func() { wire.Book = hot }
 }
 
 // Bridges returns how many groups are in use, as far as Redis is told.

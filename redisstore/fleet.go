@@ -79,7 +79,7 @@ func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g
 	}
 	took := time.Since(c.sent)
 	g = c.outcome.grant(b.Charges, took)
-	if g.OK && took > worthDistance && c.outcome.since.IsZero() {
+	if g.OK && took > nearServer && c.outcome.since.IsZero() {
 		s.place(&g, c)
 	}
 	g.Ready, g.Stamp = c.ready, int64(c.first.Sub(born))
@@ -87,10 +87,14 @@ func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g
 	return g, 0, nil
 }
 
+// nearServer is how long an answer may be on its way before the offset of the server's
+// clock is looked at.
+const nearServer = time.Millisecond
+
 // place says when the start of a server that is not near is due, as its clock tells: that is
 // known better than from how long this answer was on its way.
 func (s *Store) place(g *throttle.Grant, c *caller) {
-	wait, doubt, known := s.distances.until(c.charges[0].Budget.Group, c.outcome.mark)
+	wait, doubt, known := s.offsets.Until(c.charges[0].Budget.Group, c.outcome.mark, time.Now())
 	if late := max(0, -wait) + doubt; known && late < g.Age {
 		g.Age = late
 		if g.Wait > 0 {

@@ -1,6 +1,10 @@
 package redisstore
 
-import "time"
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+)
 
 // state appends what the store says of a flight to the arguments of a call: see
 // lua/flight.lua.
@@ -14,7 +18,7 @@ func (fs *flights) state(n numbers, f *flight) numbers {
 	if now.Sub(f.told) > leaseTime-leaseDoubt {
 		birth, count = 0, 0 // it may have expired since
 	}
-	n = n.add(int64(f.charge.Limit.N()), fs.states, int64(f.held), birth, count, ago(f.sent, now),
+	n = n.add(int64(f.charge.Limit.N()), fs.states, int64(f.held), birth, count, elapsedArg(history.Elapsed(f.sent, now)),
 		fs.latest, int64(f.most), int64(len(front)))
 	for _, w := range front {
 		n = n.add(w.came, int64(w.cost), int64(w.reserve), int64(w.behind))
@@ -27,7 +31,7 @@ func (fs *flights) state(n numbers, f *flight) numbers {
 // with, and the pauses.
 func (s *Store) more(b *batch) []any {
 	group := b.callers[0].charges[0].Budget.Group
-	more, known := []any{s.pauseChannel(group)}, s.known(b.callers)
+	more, known := []any{s.pauseChannel(group)}, s.knownPauses(b.callers)
 	if len(b.flights) == 0 && len(known) == 0 {
 		return more
 	}

@@ -27,11 +27,11 @@ func costOf(c *throttle.Charge) int64 {
 
 // isShut reports whether a budget is shut, as far as the program knows.
 func (s *Store) isShut(b *throttle.Budget) bool {
-	if !s.shut.any.Load() && !s.closings.any.Load() {
+	if s.shut.Empty() && s.pauses.Empty() {
 		return false
 	}
 	key, now := s.key(b), time.Now()
-	return s.shut.end(key).After(now) || s.closings.end(key).Add(probeTime).After(now)
+	return s.shut.End(key).After(now) || s.pauses.End(key).Add(probeTime).After(now)
 }
 
 // sort decides which unlimited budgets of a batch are rows: those that are shut, and those
@@ -119,7 +119,7 @@ func (s *Store) hearShut(keys []string, v numbers) (shut []string) {
 			return nil
 		}
 		shut = append(shut, keys[i])
-		s.shut.note(keys[i], now.Add(min(waitOf(v.at(1)), throttle.MaxPenalty)))
+		s.shut.Note(keys[i], now.Add(min(waitOf(v.at(1)), throttle.MaxPenalty)), now)
 	}
 	if v.size() != 0 {
 		return nil

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // While Redis is away it is asked again after pauses that double between these
@@ -16,10 +18,6 @@ const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 500 * time.Millisecond
 )
-
-// recordTime is for how long Redis remembers a call: see docs/once.md. A little
-// less than in lua/book.lua.
-const recordTime = 55 * time.Second
 
 // insist makes a call until it is known what became of it, or nobody wants to
 // know; then it returns false. A call that is made again has the same number, by
@@ -62,7 +60,7 @@ func (s *Store) insist(l *lane, b *batch) bool {
 func (s *Store) callBook(b *batch) ([]outcome, error) {
 	var f *form
 	sent, again := time.Now(), false
-	v, err := s.call(scriptBook, func(e edges) ([]string, numbers) {
+	v, err := s.call(wire.Book, func(e edges) ([]string, numbers) {
 		s.sort(b, again, e.shut)
 		again = true
 		f = s.write(b, e)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 )
 
 // batchMost bounds how many callers one script call serves, and with it how
@@ -137,7 +139,7 @@ func (l *lanes) next(group string, own *lane) *batch {
 	}
 	if b := own.lost; b != nil {
 		own.lost = nil
-		if time.Since(b.sent) < recordTime {
+		if time.Since(b.sent) < history.RecordTime {
 			return b
 		}
 	}

@@ -1,27 +1,29 @@
 package redisstore
 
+import "github.com/fleetthrottle/throttle/redisstore/internal/history"
+
 // node writes what a node remembers, and what it does.
 func (k *modelWriter) node(n *modelNode) {
 	k.num(int64(n.next))
 	for b := range k.limits {
-		r := n.memory[k.key(b)]
-		if r == nil {
+		r, ok := n.memory[k.key(b)]
+		if !ok {
 			k.num(-2)
 			continue
 		}
-		for _, l := range r.lives {
-			k.birth(l.birth)
-			k.num(l.count)
+		for _, g := range r.Generations {
+			k.birth(g.ID)
+			k.num(g.Count)
 		}
-		k.num(int64(len(r.starts)), r.last.number-n.calls)
+		k.num(int64(len(r.Starts)), r.Last.Number-n.calls)
 		if k.clockMatters() {
-			k.num(r.last.at - k.w.clock)
-			k.from(r.last.sent)
-			k.from(r.last.by)
+			k.num(r.Last.ServerTime - k.w.clock)
+			k.from(r.Last.Sent)
+			k.from(r.Last.By)
 		}
-		for _, s := range r.starts {
-			k.from(s.by)
-			k.num(s.n)
+		for _, s := range r.Starts {
+			k.from(s.By)
+			k.num(s.Count)
 		}
 		if until, ok := n.closed[k.key(b)]; ok {
 			k.from(until)
@@ -123,7 +125,7 @@ func (k *modelWriter) args(args []any) {
 			break
 		}
 		size := int(rest.at(11))
-		for i := range lives {
+		for i := range history.Generations {
 			k.birth(rest.at(3 + 2*i))
 			k.num(rest.at(4 + 2*i))
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 )
 
 // A modelWriter writes a world down such that two worlds which can have no different
@@ -212,7 +213,7 @@ func (k *modelWriter) answer(v numbers, runs []run) {
 		}
 	}
 	for ; v.size() >= perBudget; v = v.from(perBudget) {
-		for i := range lives {
+		for i := range history.Generations {
 			k.birth(v.at(2 * i))
 			k.num(v.at(2*i + 1))
 		}

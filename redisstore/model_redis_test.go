@@ -14,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A modelWire is the client of the model's store. It brings the server into the state
@@ -222,13 +224,13 @@ func (w *modelWorld) expiry(was modelKey, life time.Duration) int64 {
 
 // modelUnpadded is the script with keys that live as long as they should: the stores of
 // tests have them live longer, because they live in real time.
-func modelUnpadded(t *testing.T) script {
-	source := scriptBook.source
+func modelUnpadded(t *testing.T) wire.Script {
+	source := wire.Book.Source
 	for old, now := range map[string]string{
 		"IDLE = IDLE + 60 * 1000000": "IDLE = IDLE", "tonumber(ARGV[1]), 61000000": "tonumber(ARGV[1]), 1000000",
 	} {
 		require.Equal(t, 1, strings.Count(source, old))
 		source = strings.Replace(source, old, now, 1)
 	}
-	return script{source, sha(source)}
+	return wire.FromSource(source)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // Pause implements [throttle.Store]. While Redis is away it tries again as long
@@ -37,9 +38,9 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 	if isl := s.on(c.Budget.Group); isl != nil {
 		isl.pause(c, d)
 	}
-	p, key, size := scriptPause, s.key(&c.Budget), 5
+	p, key, size := wire.Pause, s.key(&c.Budget), 5
 	if flies(&c) {
-		p, key, size = scriptFlightPause, s.flightKey(&c.Budget), 3
+		p, key, size = wire.FlightPause, s.flightKey(&c.Budget), 3
 	}
 	asked := time.Now()
 	v, err := s.retry(ctx, nil, func() (numbers, error) {
@@ -62,7 +63,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 		return 0, 0, errAnswer
 	}
 	if d < 0 {
-		s.shut.forget(key)
+		s.shut.Forget(key)
 	}
 	if v.at(2) == 1 {
 		s.heardPause(key, closing{v.at(1), waitOf(v.at(1) - v.at(0))})

@@ -1,6 +1,10 @@
 package redisstore
 
-import "time"
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
 
 // What a node says of its presence in a group; see lua/presence.lua.
 const (
@@ -30,7 +34,7 @@ type saying struct {
 // say says something.
 func (s *Store) say(group string, w saying) (presence, error) {
 	p := presence{sent: time.Now()}
-	v, err := s.call(scriptPresence, func(edges) ([]string, numbers) {
+	v, err := s.call(wire.Presence, func(edges) ([]string, numbers) {
 		return []string{s.presenceKey(group)}, numbers(nil).add(w.what, w.due, int64(w.divisor), int64(w.nodes))
 	}, s.id)
 	if err != nil {

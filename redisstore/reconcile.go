@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // Reconcile implements [throttle.Store]. What is not worth a call is not told.
@@ -22,21 +24,21 @@ func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quo
 	}
 	q.Left, q.Reset = max(0, q.Left), min(q.Reset, throttle.MaxPenalty)
 	key := s.key(&c.Budget)
-	birth, worth := s.memory.worth(key, &c, q, time.Now())
-	if s.frugal && !worth {
+	generation, report := s.history.ReportsQuota(key, &c, q, time.Now())
+	if s.frugal && !report {
 		return nil
 	}
-	return s.reconcile(ctx, key, birth, &c, q)
+	return s.reconcile(ctx, key, generation, &c, q)
 }
 
 // reconcile tells Redis. Who listens is told by the script, our own callers at
 // once.
-func (s *Store) reconcile(ctx context.Context, key string, birth int64, c *throttle.Charge, q throttle.Quota) error {
+func (s *Store) reconcile(ctx context.Context, key string, generation int64, c *throttle.Charge, q throttle.Quota) error {
 	asked := time.Now()
 	v, err := s.retry(ctx, nil, func() (numbers, error) {
 		ago := time.Since(asked) // Redis may have been away
-		return s.call(scriptReconcile, func(e edges) ([]string, numbers) {
-			said := numbers(nil).add(int64(q.Left), micros(max(0, q.Reset-ago)), micros(max(0, q.Age)), birth)
+		return s.call(wire.Reconcile, func(e edges) ([]string, numbers) {
+			said := numbers(nil).add(int64(q.Left), micros(max(0, q.Reset-ago)), micros(max(0, q.Age)), generation)
 			return []string{key}, e.appendRule(said, 1, c)
 		}, s.pauseChannel(c.Budget.Group))
 	})
@@ -46,7 +48,8 @@ func (s *Store) reconcile(ctx context.Context, key string, birth int64, c *throt
 	if v.size() != 6 {
 		return errAnswer
 	}
-	s.memory.answered(key, c, q, v.from(1), time.Now())
+	known := history.QuotaReply{Left: v.at(1), Generation: history.Generation{ID: v.at(3), Count: v.at(2)}}
+	s.history.ObserveQuota(key, c, q, known, time.Now())
 	s.vigils.anew(key, v.at(4), v.at(5))
 	return nil
 }

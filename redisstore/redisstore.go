@@ -18,12 +18,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // DefaultNamespace is the Namespace of Options that do not set one.
@@ -50,30 +51,30 @@ type Options struct {
 
 // A Store keeps budgets in Redis. It is safe for concurrent use.
 type Store struct {
-	client    redis.UniversalClient
-	prefix    string
-	tagged    bool   // see Options.HashTags
-	id        string // this store among those that use the same Redis: random
-	lanes     lanes
-	flights   flights
-	queues    queues
-	distances distances
-	ears      ears
-	vigils    vigils
-	asks      asks
-	node      func() *memstore.Store // budgets of this store alone
-	bridges   bridges
-	memory    memory
-	closings  closings
-	shut      closings // gates that Redis said to be shut; see gates.go
-	callers   sync.Pool
-	frugal    bool          // what is not worth a call is not told: see worth.go
-	mute      bool          // nobody is told what was lost: a test wants no calls in the background
-	now       func() string // the time for the scripts; "" lets them ask the server
-	skew      atomic.Int64  // the server's clock less ours, in microseconds: a guess
-	clocked   atomic.Bool   // skew was heard
-	askedAt   atomic.Int64  // when it was first asked what it has not answered; 0: it answered since
-	heardAt   atomic.Int64  // when Redis answered last, in nanoseconds; 0: it failed to since; see stuck.go
+	client  redis.UniversalClient
+	prefix  string
+	tagged  bool   // see Options.HashTags
+	id      string // this store among those that use the same Redis: random
+	lanes   lanes
+	flights flights
+	queues  queues
+	offsets *history.ClockOffsets
+	ears    ears
+	vigils  vigils
+	asks    asks
+	node    func() *memstore.Store // budgets of this store alone
+	bridges bridges
+	history *history.History
+	pauses  *history.PauseEnds
+	shut    *history.PauseEnds // gates that Redis said to be shut; see gates.go
+	callers sync.Pool
+	frugal  bool          // what is not worth a call is not told: see worth.go
+	mute    bool          // nobody is told what was lost: a test wants no calls in the background
+	now     func() string // the time for the scripts; "" lets them ask the server
+	skew    atomic.Int64  // the server's clock less ours, in microseconds: a guess
+	clocked atomic.Bool   // skew was heard
+	askedAt atomic.Int64  // when it was first asked what it has not answered; 0: it answered since
+	heardAt atomic.Int64  // when Redis answered last, in nanoseconds; 0: it failed to since; see stuck.go
 }
 
 // New returns a store on client, which stays the caller's: throttle never
@@ -83,13 +84,12 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s.node = sync.OnceValue(memstore.New)
 	s.lanes.all = make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
-	s.distances.all = make(map[string]*distance)
+	s.history, s.offsets = history.New(), history.NewClockOffsets()
+	s.pauses, s.shut = history.RestorePauseEnds(nil), history.RestorePauseEnds(nil)
 	s.queues.all, s.queues.coming = make(map[string]*queue), make(map[string]*gathering)
 	s.ears.all, s.ears.listen = make(map[string]*ear), s.hear
 	s.vigils.all, s.vigils.worth = make(map[string]map[*vigil]struct{}), earWorth
 	s.asks.all = make(map[string]*asking)
-	s.memory.budgets, s.closings.until = make(map[string]*recall), make(map[string]time.Time)
-	s.shut.until = make(map[string]time.Time)
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
 	s.id = base64.RawURLEncoding.EncodeToString(id)
@@ -185,9 +185,9 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 		}
 	}
 	st := throttle.Status{Limit: c.Limit}
-	p, key := scriptStatus, s.key(&c.Budget)
+	p, key := wire.Status, s.key(&c.Budget)
 	if flies(&c) {
-		p, key = scriptFlightStatus, s.flightKey(&c.Budget)
+		p, key = wire.FlightStatus, s.flightKey(&c.Budget)
 	}
 	v, err := s.retry(ctx, nil, func() (numbers, error) {
 		return s.call(p, func(e edges) ([]string, numbers) {

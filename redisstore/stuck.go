@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A connection can die without a word: a router forgets it, a cable is cut. The
@@ -21,7 +22,7 @@ const (
 )
 
 // run runs a script and returns its answer, from whichever connection it comes.
-func (s *Store) run(p script, keys []string, args []any) (numbers, error) {
+func (s *Store) run(p wire.Script, keys []string, args []any) (numbers, error) {
 	s.askedAt.CompareAndSwap(0, time.Now().UnixNano())
 	v, err := s.race(p, keys, args)
 	if err == nil {
@@ -31,7 +32,7 @@ func (s *Store) run(p script, keys []string, args []any) (numbers, error) {
 	}
 	s.heardAt.Store(0)
 	lookAround(s.client, err)
-	return nil, p.explain(s.client, err)
+	return nil, explain(s.client, p, err)
 }
 
 // unheard is for how long Redis has not answered what it was asked. If it failed
@@ -47,7 +48,7 @@ func (s *Store) unheard() time.Duration {
 }
 
 // race makes a call, and makes it again while there is no answer.
-func (s *Store) race(p script, keys []string, args []any) (numbers, error) {
+func (s *Store) race(p wire.Script, keys []string, args []any) (numbers, error) {
 	type answer struct {
 		v   numbers
 		err error
@@ -55,7 +56,7 @@ func (s *Store) race(p script, keys []string, args []any) (numbers, error) {
 	answers := make(chan answer, triesMost)
 	try := func() {
 		growStack()
-		v, err := p.run(s.client, keys, args)
+		v, err := eval(s.client, p, keys, args)
 		answers <- answer{v, err}
 	}
 	go try()

@@ -131,8 +131,8 @@ func (u *upstream) arrive(c *call, written time.Time) (reply, *closing) {
 	return cl.reply(c, time.Until(cl.end)), cl
 }
 
-// wordAge is how old a word of the store may be on which a start is used: see
-// docs/bans.md.
+// wordAge is how old a word of the store may be on which a start is used: callers
+// with a start that is no further away sleep without a watch. See docs/bans.md.
 const wordAge = 5 * time.Millisecond
 
 // closing is what refuses a call.
