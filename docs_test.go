@@ -52,7 +52,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 
 // TestDocsCheckCanFail: the check sees a link, a file and a pattern that lead nowhere.
 func TestDocsCheckCanFail(t *testing.T) {
-	files := []string{"docs/line.md", "memstore/row.go", "memstore/row_test.go", "redisstore/lua/age.lua"}
+	files := []string{"docs/line.md", "memstore/row.go", "memstore/row_test.go", "redisstore/internal/wire/lua/age.lua"}
 	text := "[line](line.md#rule), [no](gone.md), [up](../memstore), [web](https://example.com/x.go); " +
 		"`row.go`, `memstore/row.go`, `lua/age.lua`, `row*.go`, `_test.go`, `ow.go`, `lua/row.go`, `gone*.lua`"
 	require.Equal(t, []string{"gone.md"}, brokenLinks("docs/page.md", text, files))

@@ -1,19 +1,21 @@
 package redisstore
 
 import (
+	"os"
 	"regexp"
-	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // NewAt returns a store whose scripts are told the time, so that they run in
 // virtual time against a real server.
 func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	s := New(c, o)
-	s.now = func() string { return strconv.FormatInt(now(), 10) }
+	s.conn.Now = now
 	s.ears.listen = s.hearAt
 	s.frugal, s.mute = false, true
 	s.queues.deaf = true
@@ -28,7 +30,7 @@ func (s *Store) Frugal() *Store {
 }
 
 // IsReconcile reports whether a command runs lua/reconcile.lua.
-func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == scriptReconcile.hash }
+func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == wire.ReconcileScript.Hash }
 
 // Key returns the key of a budget.
 func (s *Store) Key(b throttle.Budget) string { return s.key(&b) }
@@ -60,9 +62,14 @@ func (s *Store) Queued() int {
 // Cold makes all stores book without lua/hot.lua, until the returned function is
 // called.
 func Cold() (warm func()) {
-	hot := scriptBook
-	scriptBook = newScript(gatesLua+regexp.MustCompile(`(?m)^local NO_LINE = .*\n`).FindString(hotLua), bookParts())
-	return func() { scriptBook = hot }
+	hot := wire.BookScript
+	text, err := os.ReadFile("internal/wire/lua/hot.lua")
+	if err != nil || !strings.Contains(hot.Source, string(text)) {
+		panic("no hot.lua")
+	}
+	kept := regexp.MustCompile(`(?m)^local NO_LINE = .*\n`).FindString(string(text))
+	wire.BookScript = wire.FromSource(strings.Replace(hot.Source, string(text), kept, 1))
+	return func() { wire.BookScript = hot }
 }
 
 // Bridges returns how many groups are in use, as far as Redis is told.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // bookFleet is Book for budgets of the fleet, wherever those are now.
@@ -62,12 +64,8 @@ func rest(ctx context.Context, d time.Duration) error {
 func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g throttle.Grant, again time.Duration, err error) {
 	c := s.newCaller(b)
 	c.told = told
-	var timeUp <-chan time.Time
-	if end, ok := ctx.Deadline(); b.MaxWait >= 0 && (!ok || end.Sub(c.joined) > patienceFor(b.MaxWait)) {
-		timer := time.NewTimer(patienceFor(b.MaxWait))
-		defer timer.Stop()
-		timeUp = timer.C
-	}
+	timeUp, stop := conn.Timeout(ctx, b.MaxWait, c.joined)
+	defer stop()
 	if err := s.ask(ctx, c, timeUp); err != nil {
 		s.lose(b)
 		s.loseTurn(c)
@@ -75,11 +73,11 @@ func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g
 	}
 	defer s.free(c)
 	if c.outcome.again {
-		return throttle.Grant{}, waitOf(max(1, c.outcome.wait)), nil
+		return throttle.Grant{}, wire.Wait(max(1, c.outcome.wait)), nil
 	}
 	took := time.Since(c.sent)
 	g = c.outcome.grant(b.Charges, took)
-	if g.OK && took > worthDistance && c.outcome.since.IsZero() {
+	if g.OK && took > nearServer && c.outcome.since.IsZero() {
 		s.place(&g, c)
 	}
 	g.Ready, g.Stamp = c.ready, int64(c.first.Sub(born))
@@ -87,10 +85,14 @@ func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g
 	return g, 0, nil
 }
 
+// nearServer is how long an answer may be on its way before the offset of the server's
+// clock is looked at.
+const nearServer = time.Millisecond
+
 // place says when the start of a server that is not near is due, as its clock tells: that is
 // known better than from how long this answer was on its way.
 func (s *Store) place(g *throttle.Grant, c *caller) {
-	wait, doubt, known := s.distances.until(c.charges[0].Budget.Group, c.outcome.mark)
+	wait, doubt, known := s.offsets.Until(c.charges[0].Budget.Group, c.outcome.mark, time.Now())
 	if late := max(0, -wait) + doubt; known && late < g.Age {
 		g.Age = late
 		if g.Wait > 0 {
@@ -135,7 +137,7 @@ func (s *Store) releaseFleet(b *throttle.Booking, g throttle.Grant) {
 
 // tell makes a call that gives something back, and waits a little for it.
 func (s *Store) tell(c *caller) {
-	unheard := s.unheard()
+	unheard := s.conn.Unheard()
 	s.join(c)
 	if unheard >= undoSoon {
 		return

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // HeadNumbers is how many numbers a stored row begins with, HeadLined which of them is
@@ -18,7 +20,7 @@ const (
 
 // TestHeadNumbers: tests that read and spoil rows know how they are stored.
 func TestHeadNumbers(t *testing.T) {
-	require.Contains(t, rowLua, "local HEAD_SIZE = 38 * 8 ")
+	require.Contains(t, wire.BookScript.Source, "local HEAD_SIZE = 38 * 8 ")
 }
 
 // Standing returns how many callers of this store wait in lines.

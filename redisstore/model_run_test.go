@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A modelTally is what was explored.
@@ -39,8 +41,8 @@ func (n *modelTally) add(o modelTally) {
 func newModel(t *testing.T, c redis.UniversalClient, s modelScope, stop func() bool) *model {
 	m := &model{modelScope: s, seen: make(map[[16]byte]struct{}), stop: stop}
 	m.wire = &modelWire{UniversalClient: c, t: t, done: m.done, results: make(map[[16]byte]modelResult)}
-	for _, p := range []script{scriptBook, scriptPause} {
-		require.NoError(t, c.ScriptLoad(t.Context(), p.source).Err())
+	for _, p := range []wire.Script{wire.BookScript, wire.PauseScript} {
+		require.NoError(t, c.ScriptLoad(t.Context(), p.Source).Err())
 	}
 	require.NoError(t, c.FlushDB(t.Context()).Err())
 	m.store = NewAt(m.wire, nil, func() int64 { return m.wire.world.clock })

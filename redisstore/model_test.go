@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // modelTime is for how long the model is explored in the larger bounds of
@@ -22,9 +23,9 @@ var modelTime = flag.Duration("model", 0, "explore the model for so long, in lar
 // docs/model.md.
 func TestModel(t *testing.T) {
 	server := redistest.Shared(t)
-	padded := scriptBook
-	scriptBook = modelUnpadded(t)
-	defer func() { scriptBook = padded }()
+	padded := wire.BookScript
+	wire.BookScript = modelUnpadded(t)
+	defer func() { wire.BookScript = padded }()
 	var all modelTally
 	scopes, end := modelScopes(*modelTime > 0), time.Now().Add(*modelTime)
 	for i, s := range scopes {

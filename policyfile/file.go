@@ -1,0 +1,186 @@
+package policyfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// A File is what a file says. It does not change.
+type File struct {
+	// Policies are the rows of its presets, then its own, for
+	// [throttle.Config] or [throttle.Transport.SetPolicies].
+	Policies []throttle.Policy
+
+	// Tests are what its author expects of them: see [File.Check].
+	Tests []Test
+
+	name  string
+	text  []byte
+	holds map[string]hold
+}
+
+// Version is the version of the form that this package reads.
+const Version = 1
+
+// Parse reads a file. Name stands in errors, which are [Errors]: all mistakes at once, in
+// the order of the file. A file that parses is one whose policies [throttle.New] takes.
+func Parse(name string, text []byte) (*File, error) {
+	r := &reader{file: name}
+	n, ok := r.parse(text)
+	if !ok || !r.checkVersion(n) {
+		return nil, r.errs.sorted()
+	}
+	v, _ := root.read(r, n)
+	r.checkPolicies(&v)
+	r.checkTests(&v)
+	if err := r.errs.sorted(); err != nil {
+		return nil, err
+	}
+	f := &File{name: name, text: text, holds: v.holds(), Policies: v.policies()}
+	for _, t := range v.tests {
+		f.Tests = append(f.Tests, t.Test)
+	}
+	return f, nil
+}
+
+// Load reads the file at a path.
+func Load(path string) (*File, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("policyfile: %w", err)
+	}
+	return Parse(path, text)
+}
+
+// A document is the root of a file.
+type document struct {
+	version int
+	tables  []presetTable
+	rows    []row
+	tests   []placedTest
+}
+
+// A presetTable is the rows of a preset and where it is named.
+type presetTable struct {
+	rows presetRows
+	at   *yaml.Node
+}
+
+// policies returns all rows.
+func (d *document) policies() (all []throttle.Policy) {
+	for _, t := range d.tables {
+		all = append(all, t.rows...)
+	}
+	for _, p := range d.rows {
+		all = append(all, p.Policy)
+	}
+	return all
+}
+
+// root is the shape of a file.
+var root = shape[document]{read: documentFields.read, schema: func() schema {
+	s := documentFields.schema()
+	s["patternProperties"] = schema{"^x-": true}
+	s["$defs"] = schema{"penalty": penaltyKinds().schema(), "quota": quotaKinds().schema()}
+	return s
+}}
+
+var documentFields = record[document]{name: "the file", ignored: "x-", fields: []field[document]{
+	must(member("version", "of this form", number(1), func(d *document, v int) { d.version = v })),
+	partly("presets", "the tables of providers that the library knows", list(placed(presets)), func(d *document, v []presetTable) { d.tables = v }),
+	partly("policies", "rows of your own", list(policy.shape()), func(d *document, v []row) { d.rows = v }),
+	partly("tests", "requests, and which policies they must match", list(test.shape()), func(d *document, v []placedTest) { d.tests = v }),
+}}
+
+// placed returns the shape of a preset that knows its place.
+func placed(of shape[presetRows]) shape[presetTable] {
+	return shape[presetTable]{schema: of.schema, read: func(r *reader, n *yaml.Node) (presetTable, bool) {
+		rows, ok := of.read(r, n)
+		return presetTable{rows, n}, ok
+	}}
+}
+
+// checkVersion reports whether the file is of the version that this package reads. One of
+// another version is looked at no further: what it says may mean something else.
+func (r *reader) checkVersion(n *yaml.Node) bool {
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+		r.fail(n, "a file is a mapping that begins with \"version: %d\", and not %s", Version, kindOf(n))
+		return false
+	}
+	switch key, value := n.Content[0], n.Content[1]; {
+	case key.Value != "version":
+		r.fail(key, "a file begins with \"version: %d\"", Version)
+	case value.Value != fmt.Sprint(Version):
+		r.fail(value, "the version is %s; this program reads version %d", kindOf(value), Version)
+	default:
+		return true
+	}
+	return false
+}
+
+// checkPolicies lets throttle look at the policies that were read, and sees to it that no
+// two have the same name.
+func (r *reader) checkPolicies(d *document) {
+	first := make(map[string]*yaml.Node)
+	for _, t := range d.tables {
+		r.checkRows(t.at, nil, t.rows)
+		for _, p := range t.rows {
+			r.checkName(first, p.Name, t.at)
+		}
+	}
+	for _, p := range d.rows {
+		if p.at != nil {
+			r.checkRows(p.at, p.fields, []throttle.Policy{p.Policy})
+			r.checkName(first, p.Name, p.fields["name"])
+		}
+	}
+}
+
+// checkRows checks policies that stand at one place, one of them with these fields.
+func (r *reader) checkRows(at *yaml.Node, fields map[string]*yaml.Node, rows []throttle.Policy) {
+	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: rows})
+	for _, e := range configErrors(err) {
+		f := fields[strings.ToLower(e.Field)]
+		switch {
+		case e.Field == "Name" || e.Field == "Limit" && (f == nil || rows[0].Limit == (throttle.Limit{})):
+			// A field that is missing or has a mistake is known, and names are checked here.
+		case f != nil:
+			r.fail(f, "%v", e.Err)
+		default:
+			r.fail(at, "policy %q: %s: %v", e.Policy, strings.ToLower(e.Field), e.Err)
+		}
+	}
+}
+
+// checkName sees to it that no two policies have the same name.
+func (r *reader) checkName(first map[string]*yaml.Node, name string, at *yaml.Node) {
+	switch {
+	case name == "":
+	case first[name] != nil:
+		r.fail(at, "two policies have the name %q, the first in line %d; it must be unique", clip(name), first[name].Line)
+	default:
+		first[name] = at
+	}
+}
+
+// configErrors returns the mistakes that throttle found.
+func configErrors(err error) (all []*throttle.ConfigError) {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range many.Unwrap() {
+			all = append(all, configErrors(e)...)
+		}
+		return all
+	}
+	var one *throttle.ConfigError
+	if errors.As(err, &one) {
+		all = append(all, one)
+	}
+	return all
+}

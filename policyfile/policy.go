@@ -1,0 +1,94 @@
+package policyfile
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A row is a policy and where it stands.
+type row struct {
+	throttle.Policy
+	at     *yaml.Node
+	fields map[string]*yaml.Node // by name, with those of merge keys
+}
+
+// policy is one row of the file: the fields of [throttle.Policy].
+var policy = record[row]{name: "a policy", fields: []field[row]{
+	must(member("name", "unique; it is part of the store's keys, and stands in errors, events and metrics", text, func(p *row, v string) { p.Name = v })),
+	member("match", `"[METHOD ][HOST]/[PATH]"; every request if there is none`, text, func(p *row, v string) { p.Match = v }),
+	member("key", `one budget for each value: "{header.X-App}", "{query.access_token}", "{shop}" for a wildcard of match, several together`, key, func(p *row, v keyFunc) { p.Key = v }),
+	must(member("limit", `what each budget holds: "40/s", "10000/20s", "40/s paced", "100/m fixed", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight", "unlimited"`, limit, func(p *row, v throttle.Limit) { p.Limit = v })),
+	member("cost", `what a request costs: a number, or "{header.NAME}" for the number in a field of the request, 1 if it has none`, cost, func(p *row, v costFunc) { p.Cost = v }),
+	member("penalty", "which answers close the budget, and for how long; retry-after if there is none", penalties, func(p *row, v func(*http.Response) time.Duration) { p.Penalty = v }),
+	member("acted", "how an answer says that a part was done all the same", acted, func(p *row, v func(*http.Response) bool) { p.Acted = v }),
+	member("quota", "where an answer says what is left", quotas, func(p *row, v func(*http.Response) (throttle.Quota, bool)) { p.Quota = v }),
+	member("settle", "where an answer says what the request has cost", settle, func(p *row, v func(*http.Response) int) { p.Settle = v }),
+	member("adaptive", "learn how much of the limit the upstream truly allows", yes, func(p *row, v bool) { p.Adaptive = v }),
+	member("jitter", "the time that may pass between a grant and the arrival at the upstream; none for no time at all", jitter, func(p *row, v time.Duration) { p.Jitter = v }),
+	member("headroom", "the share of the limit that requests of a priority must leave free", headroom.shape(), func(p *row, v map[throttle.Priority]float64) { p.Headroom = v }),
+	member("shadow", "count and report, never hold or refuse", yes, func(p *row, v bool) { p.Shadow = v }),
+	member("scope", "fleet: all programs share it; node: each has it for itself", oneOf(word[throttle.Scope]{"fleet", throttle.Fleet}, word[throttle.Scope]{"node", throttle.Node}), func(p *row, v throttle.Scope) { p.Scope = v }),
+}, check: func(_ *reader, n *yaml.Node, members []keyed, p *row) bool {
+	p.at, p.fields = n, make(map[string]*yaml.Node)
+	for _, m := range members {
+		p.fields[m.name] = m.value
+	}
+	return true
+}}
+
+// A costFunc is a [throttle.Policy.Cost].
+type costFunc = func(*http.Request) int
+
+// cost is a number, or a template whose value is one.
+var cost = scalar(`a cost such as 5 or "{header.X-Cost}"`, schema{"type": []any{"integer", "string"}}, func(s string) (costFunc, error) {
+	if n, err := strconv.Atoi(s); err == nil {
+		if n < 0 {
+			return nil, fmt.Errorf("%q is below 0, which makes a request free", s)
+		}
+		return func(*http.Request) int { return n }, nil
+	}
+	value, err := parseKey(s)
+	if err != nil {
+		return nil, err
+	}
+	return func(req *http.Request) int {
+		if n, err := strconv.Atoi(value(req)); err == nil && n >= 0 {
+			return n
+		}
+		return 1
+	}, nil
+})
+
+// jitter is a duration, or none.
+var jitter = scalar(`a duration such as "50ms", or none`, schema{"anyOf": []any{lengthText, schema{"const": "none"}}}, func(s string) (time.Duration, error) {
+	if s == "none" {
+		return -1, nil
+	}
+	d, err := parseLength(s)
+	if err != nil {
+		err = fmt.Errorf("%w; for no time at all write none", err)
+	}
+	return d, err
+})
+
+// headroom is a share for each priority.
+var headroom = record[map[throttle.Priority]float64]{name: "headroom", fields: []field[map[throttle.Priority]float64]{
+	member("low", "a share such as 0.25", share, setShare(throttle.Low)),
+	member("normal", "a share such as 0.1", share, setShare(throttle.Normal)),
+	member("high", "a share such as 0.1", share, setShare(throttle.High)),
+}}
+
+func setShare(p throttle.Priority) func(*map[throttle.Priority]float64, float64) {
+	return func(m *map[throttle.Priority]float64, v float64) {
+		if *m == nil {
+			*m = make(map[throttle.Priority]float64)
+		}
+		(*m)[p] = v
+	}
+}

@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Constants that both sides need to know. The scripts have those of shared, by the
+// names there.
+const (
+	// RecordTime is for how long Redis remembers the last call of a lane: see docs/once.md.
+	RecordTime = 60 * time.Second
+
+	// Stall and Steady bound by how much the times of two calls may differ though no
+	// clock was set: a little, and one part in Steady of what has passed between them.
+	Stall  = 50 * time.Millisecond
+	Steady = 1000
+
+	// Parts is into how many parts a node cuts a window to remember its starts, and
+	// Lives how many lives of a row are counted; see docs/state-loss.md.
+	Parts = 8
+	Lives = 4
+
+	// Lease is for how long a node's requests in flight are believed without a new report.
+	Lease = 22 * time.Second
+
+	// Silent is after what time without a word a node may be cut off.
+	Silent = 2500 * time.Millisecond
+
+	// Doubt is by how much the reset of a quota may be told too late.
+	Doubt = 2 * time.Second
+
+	// LeastProbe is for how long a budget stays closed after a penalty at the least.
+	LeastProbe = 250 * time.Millisecond
+
+	// While room in a line is not taken, its waiters ask so soon; where a turn is
+	// far away they ask no sooner and no later than the other two.
+	AskSoon  = 250 * time.Millisecond
+	AskLeast = time.Second
+	AskLast  = time.Minute
+)
+
+// shared are the constants that scripts may use, in microseconds where they are
+// lengths of time.
+var shared = []struct {
+	name  string
+	value any
+}{
+	{"FARTHEST", throttle.Farthest},
+	{"MAX_PENALTY", throttle.MaxPenalty},
+	{"RECORD_TIME", RecordTime},
+	{"STALL", Stall},
+	{"STEADY", Steady},
+	{"PARTS", Parts},
+	{"LIVES", Lives},
+	{"LEASE", Lease},
+	{"SILENT", Silent},
+	{"DOUBT", Doubt},
+	{"LEAST_PROBE", LeastProbe},
+	{"ASK_SOON", AskSoon},
+	{"ASK_LEAST", AskLeast},
+	{"ASK_LAST", AskLast},
+
+	// The kinds of limits.
+	{"SLIDING_WINDOW", throttle.KindSlidingWindow},
+	{"FIXED_WINDOW", throttle.KindFixedWindow},
+	{"LEAKY_BUCKET", throttle.KindLeakyBucket},
+	{"TOKEN_BUCKET", throttle.KindTokenBucket},
+	{"CONCURRENCY", throttle.KindConcurrency},
+	{"UNLIMITED", throttle.KindUnlimited},
+}
+
+// prelude returns the constants of shared that a source uses, as Lua.
+func prelude(source string) string {
+	used := make(map[string]bool)
+	for _, word := range regexp.MustCompile(`\b[A-Z][A-Z_]+\b`).FindAllString(source, -1) {
+		used[word] = true
+	}
+	var s strings.Builder
+	for _, c := range shared {
+		if !used[c.name] {
+			continue
+		}
+		value := c.value
+		if d, ok := value.(time.Duration); ok {
+			value = d.Microseconds()
+		}
+		fmt.Fprintf(&s, "local %s = %d\n", c.name, value)
+	}
+	return s.String()
+}
