@@ -40,7 +40,7 @@ func (vs *vigils) charges(key string) []throttle.Charge {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	for v := range vs.all[key] {
-		return slices.DeleteFunc(slices.Clone(v.b.Charges), func(c throttle.Charge) bool { return c.Node || flies(&c) })
+		return slices.DeleteFunc(slices.Clone(v.b.Charges), func(c throttle.Charge) bool { return flies(&c) })
 	}
 	return nil
 }
