@@ -1,8 +1,8 @@
-package memstore
+package ledger
 
 // behindProbe returns the first moment not before t that the first start after
 // a penalty leaves to the others: t, if there is no such start yet.
-func (r *row) behindProbe(t int64) int64 {
+func (r *Row) behindProbe(t int64) int64 {
 	end := r.paused + r.last.probe
 	if t >= end {
 		return t
@@ -15,6 +15,6 @@ func (r *row) behindProbe(t int64) int64 {
 
 // isOver reports whether no start to come can share an interval with an entry,
 // and none has to stay behind it.
-func (r *row) isOver(e *entry, now int64) bool {
+func (r *Row) isOver(e *entry, now int64) bool {
 	return e.last+r.span <= now && (e.last < r.paused || now >= r.paused+r.last.probe)
 }

@@ -1,7 +1,6 @@
-package memstore
+package ledger
 
 import (
-	"context"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -11,23 +10,28 @@ import (
 // seconds, and an answer travels for a while.
 const doubt = 2_000_000
 
-// Reconcile implements [throttle.Store]. See docs/booking.md.
-func (s *Store) Reconcile(_ context.Context, c throttle.Charge, q throttle.Quota) error {
-	left, reset, age := int64(max(0, q.Left)), micros(min(q.Reset, throttle.MaxPenalty)), micros(max(0, q.Age))
-	s.each(only(c), func(_ int, f *search) {
-		switch u := &f.rule; {
-		case u.kind == throttle.KindTokenBucket:
-			f.row.reconcileBucket(u, left)
-		case reset > 0:
-			f.row.reconcile(u, left, reset, age)
-		}
-	})
-	return nil
+// Reconcile lowers what is left of the first charge's budget to what its upstream says.
+// See docs/booking.md.
+func (q *Request) Reconcile(of throttle.Quota) {
+	left, reset, age := int64(max(0, of.Left)), Micros(min(of.Reset, throttle.MaxPenalty)), Micros(max(0, of.Age))
+	s := &q.Searches[0]
+	var from, before int64
+	switch u := &s.rule; {
+	case u.kind == throttle.KindTokenBucket:
+		from, before = s.row.reconcileBucket(u, left)
+	case reset > 0:
+		from, before = s.row.reconcile(u, left, reset, age)
+	}
+	if from < before {
+		q.useless(0, from, before, true)
+	}
+	q.moved()
 }
 
 // reconcile books what others have spent of a window, if less is left of it than
-// we believe: so that it is over when the window is.
-func (r *row) reconcile(u *rule, left, reset, age int64) {
+// we believe: so that it is over when the window is. It returns which starts do not fit
+// any more.
+func (r *Row) reconcile(u *rule, left, reset, age int64) (from, before int64) {
 	var since, at, end int64 // the window, and when the others are taken to have spent
 	switch now := r.seen; u.kind {
 	case throttle.KindSlidingWindow:
@@ -40,39 +44,40 @@ func (r *row) reconcile(u *rule, left, reset, age int64) {
 	case throttle.KindFixedWindow:
 		since, end = u.window(now)
 		at = now
-		if end-now > min(2*reset, micros(throttle.MaxPenalty)) {
-			return
+		if end-now > min(2*reset, Micros(throttle.MaxPenalty)) {
+			return 0, 0
 		}
 	default:
-		return
+		return 0, 0
 	}
 	spent, coming := r.between(since, end)
 	if others := u.n - spent - left; others > 0 {
-		r.tell(r.lastOf(coming-left, end), end, true)
+		from, before = r.lastOf(coming-left, end), end
 		r.spend(at, u, others)
 	}
+	return from, before
 }
 
 // reconcileBucket is reconcile for a bucket, which knows by itself when there will
 // be more. Less than what flows in within a second is not worth knowing.
-func (r *row) reconcileBucket(u *rule, left int64) {
+func (r *Row) reconcileBucket(u *rule, left int64) (from, before int64) {
 	others := r.tokensLeft(u) - left
-	if others > 0 && others > micros(time.Second)*u.tokens/u.micros {
-		until := r.seen + (others*u.micros+u.tokens-1)/u.tokens
-		r.tell(r.seen+1, until, true)
+	if others > 0 && others > Micros(time.Second)*u.tokens/u.micros {
+		from, before = r.seen+1, r.seen+(others*u.micros+u.tokens-1)/u.tokens
 		r.spend(r.seen, u, others)
 	}
+	return from, before
 }
 
 // spend books what others have spent.
-func (r *row) spend(at int64, u *rule, n int64) {
+func (r *Row) spend(at int64, u *rule, n int64) {
 	v := *u
 	v.cost = n
 	r.book(at, &v)
 }
 
 // between sums what has started since a time, and what is to come before an end.
-func (r *row) between(since, end int64) (spent, coming int64) {
+func (r *Row) between(since, end int64) (spent, coming int64) {
 	for _, e := range r.entries {
 		switch {
 		case e.last < since || e.first >= end:
@@ -87,7 +92,7 @@ func (r *row) between(since, end int64) (spent, coming int64) {
 
 // lastOf returns when the last starts before an end begin that cost so much
 // together. So much is to come.
-func (r *row) lastOf(cost, end int64) int64 {
+func (r *Row) lastOf(cost, end int64) int64 {
 	from := end
 	for i := len(r.entries) - 1; i >= 0 && cost > 0; i-- {
 		if e := r.entries[i]; e.first < end {
@@ -100,7 +105,7 @@ func (r *row) lastOf(cost, end int64) int64 {
 
 // tokensLeft returns how many whole tokens of a bucket those leave that have
 // started.
-func (r *row) tokensLeft(u *rule) int64 {
+func (r *Row) tokensLeft(u *rule) int64 {
 	l, late := level{r.lost, r.level}, int64(0)
 	flown := entry{last: r.seen - u.jitter} // until then; what flows in during the jitter does not count
 	for i := range r.entries {

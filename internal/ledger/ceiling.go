@@ -1,4 +1,4 @@
-package memstore
+package ledger
 
 import (
 	"math"
@@ -15,16 +15,6 @@ const (
 	fall  = 8 // it falls by this part of that level
 	risen = 4 // after as many times as long it is forgotten
 )
-
-// A ceiling is what was learned of how much the upstream allows: the level of use that
-// was refused, when the ceiling fell from there, and the window that both are about. How
-// high it is at any moment follows from that, so that it rises without being written.
-// See docs/learning.md.
-type ceiling struct {
-	top    float64
-	fell   int64
-	window int64
-}
 
 // isOf reports whether there is a ceiling for a rule.
 func (c *ceiling) isOf(u *rule) bool {
@@ -59,7 +49,7 @@ func (u *rule) allows() float64 {
 }
 
 // obey lowers a rule to the row's ceiling, or forgets one that has risen to the limit.
-func (r *row) obey(now int64, u *rule) {
+func (r *Row) obey(now int64, u *rule) {
 	if !r.ceiling.isOf(u) {
 		return
 	}
@@ -84,7 +74,7 @@ func cutOff(level float64) float64 { return math.Floor(level*1000) / 1000 }
 
 // learn lowers the ceiling, if the refusal of the start at mark is evidence, and returns
 // how high it was and is.
-func (r *row) learn(mark int64, u *rule) (from, to float64) {
+func (r *Row) learn(mark int64, u *rule) (from, to float64) {
 	from = u.rate
 	if r.ceiling.isOf(u) {
 		from = r.ceiling.at(r.seen)
@@ -111,7 +101,7 @@ func believed(level, from float64) float64 {
 // has not begun, or in a fixed window that is long over. Of a pace and a bucket
 // only the rate is of interest. Where a part of the window is forgotten, it is taken to
 // have been as full as the rest.
-func (r *row) used(mark int64, u *rule) float64 {
+func (r *Row) used(mark int64, u *rule) float64 {
 	since := mark - u.span
 	if mark > r.seen {
 		return 0

@@ -1,4 +1,4 @@
-package memstore
+package ledger
 
 import "time"
 
@@ -12,24 +12,17 @@ const (
 	longestGrown = int64(time.Hour / time.Microsecond)
 )
 
-// A penalty is what a row remembers of the last one; see docs/bans.md.
-type penalty struct {
-	length int64 // for how long it closed the budget
-	probe  int64 // for how long the first start after it is alone
-	times  int64 // how often in a row it was met; 0: it was no refusal
-}
-
 // step is the longest step of the slow start after the penalty.
 func (p *penalty) step() int64 { return min(p.length/2, longestStep) }
 
 // forgotten is when a refusal has nothing to do with the last penalty any more.
-func (r *row) forgotten() int64 { return r.paused + max(r.last.step(), r.last.probe) }
+func (r *Row) forgotten() int64 { return r.paused + max(r.last.step(), r.last.probe) }
 
 // close closes the row for so long, because a request was refused that was sent so long
 // ago; 0: none was. A request that was sent after the last penalty met that again, or in
 // the last half of it, because clocks drift; one that was sent before belongs to it, and its
 // answer came late. It reports whether the row is closed for longer than before.
-func (r *row) close(length, refused int64) bool {
+func (r *Row) close(length, refused int64) bool {
 	now, old := r.seen, r.paused
 	if now >= r.forgotten() {
 		r.last = penalty{}
@@ -52,11 +45,11 @@ func (r *row) close(length, refused int64) bool {
 // has whole seconds.
 func grown(length int64) int64 {
 	length = min(length, longestGrown)
-	return min(length*(length/micros(time.Second)), longestGrown)
+	return min(length*(length/Micros(time.Second)), longestGrown)
 }
 
 // repeated is how often the last penalty was met again, while that is not forgotten.
-func (r *row) repeated(now int64) int {
+func (r *Row) repeated(now int64) int {
 	if now >= r.forgotten() {
 		return 0
 	}

@@ -1,4 +1,4 @@
-package memstore
+package ledger
 
 import (
 	"slices"
@@ -7,7 +7,7 @@ import (
 )
 
 // book counts the cost at t.
-func (r *row) book(t int64, u *rule) {
+func (r *Row) book(t int64, u *rule) {
 	first, last := t, t+u.length()
 	i := r.after(t)
 	if u.kind == throttle.KindLeakyBucket {
@@ -22,8 +22,8 @@ func (r *row) book(t int64, u *rule) {
 		start, end := u.window(t)
 		r.span = max(r.span, end-start) // months and days differ in length
 	}
-	if u.kind != throttle.KindLeakyBucket && u.n > slots {
-		start, end := u.slot(t)
+	if u.kind != throttle.KindLeakyBucket && u.n > windowParts {
+		start, end := u.part(t)
 		first, last = r.share(i, first, last, start, end)
 	}
 	r.add(first, last, u.cost)
@@ -34,7 +34,7 @@ func (r *row) book(t int64, u *rule) {
 // share widens [first, last] to touch a neighbour that lies in the same slot
 // [start, end), so that both become one entry. The neighbours of a new start
 // are i-1 and i.
-func (r *row) share(i int, first, last, start, end int64) (int64, int64) {
+func (r *Row) share(i int, first, last, start, end int64) (int64, int64) {
 	if i > 0 && r.entries[i-1].first >= start {
 		first = r.entries[i-1].last
 	}
@@ -46,21 +46,28 @@ func (r *row) share(i int, first, last, start, end int64) (int64, int64) {
 
 // giveBack takes a start, or a place in line, out of the row. What runs keeps
 // what it has in flight.
-func (s *search) giveBack(mark int64) {
+func (s *Search) giveBack(mark int64, by Node) {
 	switch {
-	case s.open:
+	case s.free:
 	case s.rule.kind != throttle.KindConcurrency:
 		if s.row.remove(mark, &s.rule) {
 			s.row.untail(mark)
 		}
 	case mark < 0:
-		s.called = s.row.flight.leave(-mark)
+		s.called = s.row.slots.leave(-mark, by.ID)
+	}
+}
+
+// release ends what a node holds.
+func (s *Search) release(by Node) {
+	if s.rule.kind == throttle.KindConcurrency {
+		s.row.release(s.rule.cost, by)
 	}
 }
 
 // settle changes what the start at t cost, if it still counts. The room that it
 // did not take is not looked for: what was spent was spent.
-func (r *row) settle(t int64, u *rule, cost int64) {
+func (r *Row) settle(t int64, u *rule, cost int64) {
 	if u.over(t) <= r.seen {
 		return
 	}
@@ -73,7 +80,7 @@ func (r *row) settle(t int64, u *rule, cost int64) {
 		}
 	}
 	if u.kind == throttle.KindLeakyBucket {
-		cost = min(cost, micros(throttle.Farthest)/u.span) // a longer block means no more
+		cost = min(cost, Micros(throttle.Farthest)/u.span) // a longer block means no more
 	}
 	if cost > 0 {
 		v := *u
@@ -83,7 +90,7 @@ func (r *row) settle(t int64, u *rule, cost int64) {
 }
 
 // remove takes the booking at t back out, and reports whether it could.
-func (r *row) remove(t int64, u *rule) bool {
+func (r *Row) remove(t int64, u *rule) bool {
 	i := r.after(t)
 	if i == len(r.entries) || r.entries[i].first > t || t <= r.frozen {
 		return false
@@ -106,7 +113,7 @@ func (r *row) remove(t int64, u *rule) bool {
 // split puts back what is left of a block that was taken out for the booking at
 // t: up to two halves, and as many units in each as fit. How many exactly is only
 // of interest to a limit of another kind.
-func (r *row) split(e entry, rest, t int64, u *rule) {
+func (r *Row) split(e entry, rest, t int64, u *rule) {
 	end := t + u.length() + u.span
 	if e.first < t {
 		r.add(e.first, t-u.span, max(1, min(rest, (t-e.first)/u.span)))

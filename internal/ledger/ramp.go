@@ -1,4 +1,4 @@
-package memstore
+package ledger
 
 import (
 	"slices"
@@ -19,10 +19,10 @@ var steps = [...]int64{8, 2}
 
 // ramped returns the rule that a slow start of the row keeps: its own, or, for steps that
 // are shorter than the window, that of as much as the window has for so long.
-func (u *rule) ramped(r *row) rule {
+func (u *rule) ramped(r *Row) rule {
 	v, step, window := *u, r.last.step(), u.span
 	if u.kind == throttle.KindFixedWindow {
-		window = micros(u.limit.Per())
+		window = Micros(u.limit.Per())
 	}
 	if u.kind == throttle.KindTokenBucket || step >= window || step == 0 {
 		return v
@@ -30,20 +30,20 @@ func (u *rule) ramped(r *row) rule {
 	parts := window / step
 	part := func(n int64) int64 { return (n + parts - 1) / parts }
 	v.kind, v.span, v.n, v.most = throttle.KindSlidingWindow, step, part(u.n), part(u.most)
-	v.room = part(u.room+u.cost+u.free) - u.cost - part(u.free)
+	v.room = part(u.room+u.cost+u.reserve) - u.cost - part(u.reserve)
 	return v
 }
 
 // rampEnd returns when the slow start of a row is over. If there is none, it is over when
 // the penalty ends.
-func (u *rule) rampEnd(r *row) int64 {
+func (u *rule) rampEnd(r *Row) int64 {
 	switch per := u.limit.Per(); {
 	case u.kind == throttle.KindTokenBucket:
 		return r.paused + u.span
 	case u.kind == throttle.KindLeakyBucket || per == 0 || r.last.step() == 0:
 		return r.paused
-	case u.kind == throttle.KindFixedWindow && r.last.step() >= micros(per):
-		return r.paused - r.paused%micros(per) + int64(len(steps))*micros(per)
+	case u.kind == throttle.KindFixedWindow && r.last.step() >= Micros(per):
+		return r.paused - r.paused%Micros(per) + int64(len(steps))*Micros(per)
 	case u.kind == throttle.KindFixedWindow:
 		return r.paused + int64(len(steps))*r.last.step()
 	default:
@@ -63,8 +63,8 @@ func (u *rule) step(t int64) int64 {
 // newRamp returns a search of a row that holds, besides what is booked, what a
 // slow start keeps from being booked. That row lasts for one search, and the true
 // one knows nothing of it.
-func (s *search) newRamp() *search {
-	ramp := &search{row: &row{total: maxCount}, rule: s.rule.ramped(s.row)} // in any case more than there is room for
+func (s *Search) newRamp() *Search {
+	ramp := &Search{row: &Row{total: maxCount}, rule: s.rule.ramped(s.row)} // in any case more than there is room for
 	if s.rule.kind == throttle.KindTokenBucket {
 		ramp.row.entries = s.bucketRamp()
 	} else {
@@ -76,11 +76,11 @@ func (s *search) newRamp() *search {
 // windowRamp takes all but its share of each of the first steps. What it takes
 // is never joined with starts around it: it would reach as far as they do, and
 // close what lies between it and the next step.
-func (s *search) windowRamp(u *rule) []entry {
+func (s *Search) windowRamp(u *rule) []entry {
 	begin := s.row.paused
 	entries := slices.Clone(s.row.entries)
 	for _, part := range steps {
-		i := (&row{entries: entries}).after(begin)
+		i := (&Row{entries: entries}).after(begin)
 		entries = slices.Insert(entries, i, entry{begin, begin, u.most - (u.most+part-1)/part})
 		begin = u.step(begin)
 	}
@@ -88,7 +88,7 @@ func (s *search) windowRamp(u *rule) []entry {
 }
 
 // bucketRamp takes all but a token of a bucket, whatever was spent of it before.
-func (s *search) bucketRamp() []entry {
+func (s *Search) bucketRamp() []entry {
 	begin := s.row.paused
 	entries := []entry{{begin, begin, s.rule.most - 1}}
 	for _, e := range s.row.entries[s.row.after(begin):] {

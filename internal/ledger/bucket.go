@@ -1,4 +1,4 @@
-package memstore
+package ledger
 
 import (
 	"math/bits"
@@ -10,11 +10,6 @@ import (
 // maxLevel is more than any bucket of a limit holds, and little enough to be
 // added to.
 const maxLevel = 1 << 52
-
-// A level is what was spent of a bucket at some moment. It is counted in units
-// that make all arithmetic whole: a token is rule.micros units, and each
-// microsecond rule.tokens units flow back.
-type level struct{ at, spent int64 }
 
 // with returns the level at the end of e, with what e costs. Entries come in
 // the order of time.
@@ -43,10 +38,10 @@ func (u *rule) filling(e *entry) int64 { return min(e.n, u.n) }
 
 // recount makes the row's level one of the rule's units. A level of other units,
 // or one to which other limits added, is at most a full bucket.
-func (r *row) recount(u *rule) {
-	old := max(r.micros, -r.micros)
+func (r *Row) recount(u *rule) {
+	old := max(r.unit, -r.unit)
 	switch {
-	case r.micros == u.micros:
+	case r.unit == u.micros:
 		return
 	case old == 0:
 	case r.level/old >= u.n:
@@ -57,21 +52,21 @@ func (r *row) recount(u *rule) {
 		quotient, _ := bits.Div64(hi+carry, lo, uint64(old))
 		r.level = int64(quotient)
 	}
-	r.micros = u.micros
+	r.unit = u.micros
 }
 
 // forget drops the first k entries. A bucket remembers what was spent: one that
 // is never left in peace for long enough to fill up owes it to them for ever.
-func (r *row) forget(k int, u *rule) {
+func (r *Row) forget(k int, u *rule) {
 	for i := range k {
 		e := &r.entries[i]
 		switch {
 		case u.kind == throttle.KindTokenBucket:
 			r.level = level{r.lost, r.level}.with(e, u).spent
-		case r.micros != 0:
+		case r.unit != 0:
 			// It may be a bucket again: until then nothing flows in.
-			r.micros = min(r.micros, -r.micros)
-			r.level = min(maxLevel, r.level+min(e.n, maxLevel/-r.micros)*-r.micros)
+			r.unit = min(r.unit, -r.unit)
+			r.level = min(maxLevel, r.level+min(e.n, maxLevel/-r.unit)*-r.unit)
 		}
 		r.lost = max(r.lost, e.last)
 		r.total -= e.n
@@ -83,7 +78,7 @@ func (r *row) forget(k int, u *rule) {
 // none that ends with it, goes over it, or begins with it. Entries i … j-1 are
 // those before t that together leave room, and sum is what they cost; in those
 // before them, level is what counts.
-func (s *search) bucket(t int64) int64 {
+func (s *Search) bucket(t int64) int64 {
 	r := s.row
 	if r.level == 0 && r.total <= s.rule.room {
 		return t
@@ -93,7 +88,7 @@ func (s *search) bucket(t int64) int64 {
 	}
 	for {
 		t = s.filled(t)
-		k := s.over(t)
+		k := s.overdrawn(t)
 		if k < 0 {
 			return t
 		}
@@ -103,7 +98,7 @@ func (s *search) bucket(t int64) int64 {
 
 // filled returns the first moment not before t at which the bucket has room,
 // for all that happened until then.
-func (s *search) filled(t int64) int64 {
+func (s *Search) filled(t int64) int64 {
 	e := s.row.entries
 	for {
 		for ; s.j < len(e) && e[s.j].first <= t; s.j++ {
@@ -121,10 +116,10 @@ func (s *search) filled(t int64) int64 {
 	}
 }
 
-// over returns an entry to come up to which the bucket would be overdrawn by a
+// overdrawn returns an entry to come up to which the bucket would be overdrawn by a
 // start at t, or -1. No start before the end of that entry has room: it would
 // be as much too early, or earlier still.
-func (s *search) over(t int64) int {
+func (s *Search) overdrawn(t int64) int {
 	u, e := &s.rule, s.row.entries
 	i, spent, sum, own := s.i, s.level, s.sum, int64(0)
 	start := level{at: t + u.spread}

@@ -1,15 +1,15 @@
-package memstore
+package ledger
 
 import "github.com/fleetthrottle/throttle"
 
-// A search looks for the earliest start on one row. It remembers how far it
+// A Search looks for the earliest start on one row. It remembers how far it
 // came, so that asking again for a later start costs only the rest of the way.
-type search struct {
-	row  *row
+type Search struct {
+	row  *Row
 	rule rule
 	from int64 // no start earlier than this was asked for
 	tail int64 // nor is one allowed that is earlier: see behind
-	open bool  // it is unlimited, and not shut: see unlimited.go
+	free bool  // it is unlimited, and not shut: see unlimited.go
 
 	horizon int64 // see throttle.Booking
 
@@ -20,15 +20,16 @@ type search struct {
 	pace  int64 // Sliding: what one unit keeps clear of others; see even
 	level level // Bucket: what was spent when the run begins
 
-	called bool // InFlight: room was set aside, and is free again
+	called bool  // Concurrency: room was set aside, and is free again
+	late   int64 // of a shadow: how much later its start would have been
 
-	ramp *search // of what a slow start keeps free; nil: not asked yet
+	ramp *Search // of what a slow start keeps free; nil: not asked yet
 }
 
 // earliest returns the first start not before t that has room for the cost.
 // Successive calls must not go back.
-func (s *search) earliest(t int64) int64 {
-	if s.open {
+func (s *Search) earliest(t int64) int64 {
+	if s.free {
 		return t
 	}
 	t = max(t, s.row.paused, s.tail)
@@ -48,7 +49,7 @@ func (s *search) earliest(t int64) int64 {
 
 // room looks for the first start for which the limit has room: in the row and,
 // after a penalty, behind the probe and in the ramp of the slow start.
-func (s *search) room(t int64) int64 {
+func (s *Search) room(t int64) int64 {
 	if s.row.paused == 0 {
 		return s.booked(t)
 	}
@@ -67,7 +68,7 @@ func (s *search) room(t int64) int64 {
 }
 
 // booked looks for the first start that breaks the rule with nothing in the row.
-func (s *search) booked(t int64) int64 {
+func (s *Search) booked(t int64) int64 {
 	switch s.rule.kind {
 	case throttle.KindSlidingWindow:
 		return s.sliding(t)
@@ -80,7 +81,7 @@ func (s *search) booked(t int64) int64 {
 
 // slidingPaced is room for a charge that may have a pace: it counts when the
 // limit alone, or a penalty, makes the request wait longer than it asked to.
-func (s *search) slidingPaced(t int64) int64 {
+func (s *Search) slidingPaced(t int64) int64 {
 	if s.wait == 0 {
 		s.wait = s.room(max(s.from, s.row.paused, s.tail))
 		if s.rule.pace > 0 && s.wait > s.from {
@@ -105,7 +106,7 @@ func (s *search) slidingPaced(t int64) int64 {
 // leaves as evenly as the limit lets it. The emptier the window behind all that is booked,
 // the closer are the starts, down to the charge's own pace: so room that was left is used
 // up, and what waits for no more than a third of a limit leaves at once.
-func (s *search) even(t int64) int64 {
+func (s *Search) even(t int64) int64 {
 	r, u := s.row, &s.rule
 	if s.horizon <= 0 || 2*u.pace*u.most < u.span && !r.isBusy(u.span) {
 		return u.pace
@@ -123,7 +124,7 @@ func (s *search) even(t int64) int64 {
 
 // clear returns the first moment not before t that is clear of all starts still
 // to come.
-func (s *search) clear(t int64) int64 {
+func (s *Search) clear(t int64) int64 {
 	pace := s.pace
 	length := max(s.rule.spread+pace, s.rule.cost*pace)
 	for e := s.row.entries; s.k < len(e); s.k++ {
@@ -145,7 +146,7 @@ func (s *search) clear(t int64) int64 {
 // sliding sweeps the forbidden ranges of docs/booking.md: entry i and the
 // shortest run from it that leaves no room forbid every start from which an
 // interval of length span can touch the whole run.
-func (s *search) sliding(t int64) int64 {
+func (s *Search) sliding(t int64) int64 {
 	span, room := s.rule.span, s.rule.room
 	if s.row.total <= room {
 		return t
@@ -175,7 +176,7 @@ func (s *search) sliding(t int64) int64 {
 }
 
 // aligned goes from window to window.
-func (s *search) aligned(t int64) int64 {
+func (s *Search) aligned(t int64) int64 {
 	tail, room := s.rule.jitter+s.rule.spread, s.rule.room
 	e := s.row.entries
 	for {
@@ -202,7 +203,7 @@ func (s *search) aligned(t int64) int64 {
 }
 
 // paced looks for the first gap that is long enough.
-func (s *search) paced(t int64) int64 {
+func (s *Search) paced(t int64) int64 {
 	unit, length := s.rule.span+s.rule.pad, s.rule.length()+s.rule.cost*s.rule.pad
 	for e := s.row.entries; s.i < len(e); s.i++ {
 		end := e[s.i].end(unit, s.rule.n)
@@ -215,4 +216,14 @@ func (s *search) paced(t int64) int64 {
 		t = end
 	}
 	return t
+}
+
+// behind makes a search keep behind the starts that others waited for.
+func (s *Search) behind(b *throttle.Booking) {
+	if b.Horizon <= 0 {
+		return
+	}
+	for _, start := range s.row.tails[:class(b.Priority)+1] {
+		s.tail = max(s.tail, start)
+	}
 }

@@ -1,4 +1,4 @@
-package memstore
+package ledger
 
 import (
 	"time"
@@ -8,20 +8,20 @@ import (
 
 // A rule is a charge in microseconds.
 type rule struct {
-	limit  *throttle.Limit
-	kind   throttle.Kind
-	n      int64 // the largest cost that ever fits
-	cost   int64
-	free   int64 // what must stay free
-	room   int64 // what may be there besides the cost and what must stay free
-	span   int64 // Sliding, Bucket: the length that counts; Paced: what one unit occupies
-	jitter int64
-	pace   int64 // see throttle.Charge
-	spread int64 // see throttle.Booking
-	tokens int64 // Bucket: so many flow in …
-	micros int64 // … in so many microseconds
-	most   int64 // n, or how much of it a ceiling allows
-	pad    int64 // Paced: by how much more a ceiling keeps units apart
+	limit   *throttle.Limit
+	kind    throttle.Kind
+	n       int64 // the largest cost that ever fits
+	cost    int64
+	reserve int64 // what must stay free
+	room    int64 // what may be there besides the cost and what must stay free
+	span    int64 // Sliding, Bucket: the length that counts; Paced: what one unit occupies
+	jitter  int64
+	pace    int64 // see throttle.Charge
+	spread  int64 // see throttle.Booking
+	tokens  int64 // Bucket: so many flow in …
+	micros  int64 // … in so many microseconds
+	most    int64 // n, or how much of it a ceiling allows
+	pad     int64 // Paced: by how much more a ceiling keeps units apart
 
 	learns int64   // see throttle.Charge.LearnsPer
 	rate   float64 // how much the limit allows in that time
@@ -32,17 +32,17 @@ type rule struct {
 func (u *rule) set(c *throttle.Charge, spread time.Duration) {
 	u.limit, u.kind = &c.Limit, c.Limit.Kind()
 	u.n, u.cost = int64(c.Limit.Capacity()), int64(c.Cost)
-	u.free, u.most, u.pad = int64(c.Reserve), u.n, 0
-	u.room = u.n - u.cost - u.free
-	u.span = micros(c.Span())
-	u.jitter, u.pace, u.spread = micros(c.Jitter), micros(c.Pace), micros(spread)
+	u.reserve, u.most, u.pad = int64(c.Reserve), u.n, 0
+	u.room = u.n - u.cost - u.reserve
+	u.span = Micros(c.Span())
+	u.jitter, u.pace, u.spread = Micros(c.Jitter), Micros(c.Pace), Micros(spread)
 	if u.kind == throttle.KindUnlimited {
 		u.cost = 1 // what it costs means nothing
 	}
 	if u.kind == throttle.KindTokenBucket {
 		u.tokens, u.micros = c.Refill()
 	}
-	if u.learns = micros(c.LearnsPer()); u.learns > 0 {
+	if u.learns = Micros(c.LearnsPer()); u.learns > 0 {
 		u.rate = u.allows()
 	}
 }
@@ -53,15 +53,15 @@ func (u *rule) window(t int64) (start, end int64) {
 	return s.UnixMicro(), e.UnixMicro()
 }
 
-// slot returns the part of the time line around t in which starts may share an
+// part returns the piece of the time line around t in which starts may share an
 // entry.
-func (u *rule) slot(t int64) (start, end int64) {
+func (u *rule) part(t int64) (start, end int64) {
 	base, span := int64(0), u.span
 	if u.kind == throttle.KindFixedWindow {
 		base, end = u.window(t)
 		span = end - base
 	}
-	width := (span + slots - 1) / slots
+	width := (span + windowParts - 1) / windowParts
 	start = t - (t-base)%width
 	return start, start + width
 }
@@ -83,8 +83,8 @@ func (u *rule) over(t int64) int64 {
 	return t + u.length() + u.span
 }
 
-// micros rounds up: every promise that a store keeps is about more room.
-func micros(d time.Duration) int64 {
+// Micros rounds up: every promise that a store keeps is about more room.
+func Micros(d time.Duration) int64 {
 	m := int64(d / time.Microsecond)
 	if d%time.Microsecond > 0 {
 		m++

@@ -1,4 +1,4 @@
-package memstore
+package ledger
 
 import "github.com/fleetthrottle/throttle"
 
@@ -7,7 +7,7 @@ const farWindows = 64
 
 // turn returns when one who has so much of the limit before it, its own cost included,
 // will start: if nothing changes, and nobody keeps a pace. The search has not begun.
-func (s *search) turn(rank int64) int64 {
+func (s *Search) turn(rank int64) int64 {
 	from := max(s.from, s.row.paused)
 	switch s.rule.kind {
 	case throttle.KindSlidingWindow:
@@ -20,7 +20,7 @@ func (s *search) turn(rank int64) int64 {
 		}
 		return from + (rank-s.rule.cost)*(s.rule.span+s.rule.pad)
 	case throttle.KindTokenBucket:
-		v := search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
+		v := Search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
 		v.rule.room -= rank - s.rule.cost
 		return v.filled(from)
 	}
@@ -32,7 +32,7 @@ func (u *rule) usable() int64 { return u.room + u.cost }
 
 // slidingTurn: room comes back as entries leave the window, and each window after that is
 // like the one before.
-func (s *search) slidingTurn(from, rank int64) int64 {
+func (s *Search) slidingTurn(from, rank int64) int64 {
 	most, span := s.rule.usable(), s.rule.span
 	cycles := (rank - 1) / most
 	missing := rank - cycles*most - most
@@ -55,7 +55,7 @@ func (s *search) slidingTurn(from, rank int64) int64 {
 }
 
 // alignedTurn fills window after window.
-func (s *search) alignedTurn(from, rank int64) int64 {
+func (s *Search) alignedTurn(from, rank int64) int64 {
 	most, t := s.rule.usable(), from
 	for range farWindows {
 		start, end := s.rule.window(t)
