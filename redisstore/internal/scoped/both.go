@@ -1,4 +1,4 @@
-package redisstore
+package scoped
 
 import (
 	"context"
@@ -41,14 +41,6 @@ func turnsOf(t throttle.Turn) (fleet, node throttle.Turn) {
 	return t, t
 }
 
-// scopes reports whether charges are of the fleet, and of this node.
-func scopes(charges []throttle.Charge) (fleet, node bool) {
-	for i := range charges {
-		fleet, node = fleet || !charges[i].Node, node || charges[i].Node
-	}
-	return fleet, node
-}
-
 // ofNode is the node's half of a grant. The stamp is the fleet's.
 func ofNode(g throttle.Grant) throttle.Grant {
 	g.Mark, g.Stamp = g.Node, 0
@@ -79,20 +71,6 @@ func (h *halves) granted(g throttle.Grant, in []int) throttle.Grant {
 	return g
 }
 
-// each does something for the halves of a booking that was granted.
-func (s *Store) each(b *throttle.Booking, g throttle.Grant, fleet, node func(*throttle.Booking, throttle.Grant)) {
-	switch inFleet, inNode := scopes(b.Charges); {
-	case !inNode:
-		fleet(b, g)
-	case !inFleet:
-		node(b, g)
-	default:
-		h := split(b)
-		fleet(&h.fleet, ofFleet(g))
-		node(&h.node, ofNode(g))
-	}
-}
-
 // pick returns some of the costs.
 func pick(costs, which []int) []int {
 	picked := make([]int, len(which))
@@ -106,29 +84,28 @@ func pick(costs, which []int) []int {
 // the fleet answers with the first one from then on, and the node's start moves
 // there. If somebody else of this node was there first, all begins again from the
 // next start: that is the only case of more than one round trip.
-func (s *Store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (s *store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	h, asked := split(b), time.Now()
 	for {
 		named := time.Now()
-		mine, err := s.node().Book(ctx, &h.node)
+		mine, err := s.node.Book(ctx, &h.node)
 		if err != nil || !mine.OK {
-			s.undo(&h.fleet, h.fleet.Instead)
-			s.stepAside(h.fleet.Turn)
+			s.leave(&h.fleet)
 			h.node.Turn, mine.Mark, mine.Node = mine.Turn, 0, mine.Mark
 			return h.granted(mine, h.inNode), err
 		}
 		h.node.Turn = mine.Turn
 		h.fleet.NotBefore, h.fleet.MaxWait = mine.Wait, remaining(b.MaxWait, asked)
-		theirs, err := s.bookFleet(ctx, &h.fleet)
+		theirs, err := s.fleet.Book(ctx, &h.fleet)
 		h.fleet.Turn = theirs.Turn
 		if err != nil || !theirs.OK {
-			s.node().Cancel(&h.node, mine)
+			s.node.Cancel(&h.node, mine)
 			return h.granted(theirs, h.inFleet), err
 		}
 		moved := s.move(ctx, h, mine, theirs.Wait, remaining(b.MaxWait, asked))
 		h.node.Turn = moved.Turn
 		if !moved.OK || moved.Wait > theirs.Wait {
-			s.node().Cancel(&h.node, moved)
+			s.node.Cancel(&h.node, moved)
 			h.node.Instead, h.node.NotBefore, h.fleet.Instead = 0, theirs.Wait, theirs.Mark
 			h.node.Returns, h.fleet.Returns = true, true
 			continue
@@ -147,53 +124,33 @@ func (s *Store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Gra
 
 // move takes the node's start to a later time, if there is room then. A start that
 // need not move keeps what it holds: nobody in line may take it meanwhile.
-func (s *Store) move(ctx context.Context, h *halves, g throttle.Grant, wait, maxWait time.Duration) throttle.Grant {
+func (s *store) move(ctx context.Context, h *halves, g throttle.Grant, wait, maxWait time.Duration) throttle.Grant {
 	if wait <= g.Wait {
 		return g
 	}
 	h.node.Instead = g.Mark
 	if holds(h.node.Charges, g) {
-		s.node().Cancel(&h.node, g)
+		s.node.Cancel(&h.node, g)
 		h.node.Instead = 0
 	}
 	h.node.NotBefore, h.node.MaxWait = wait, maxWait
-	moved, _ := s.node().Book(ctx, &h.node) // a memory does not fail
+	moved, _ := s.node.Book(ctx, &h.node) // memory does not fail
 	return moved
 }
 
-// stepAside leaves the fleet's lines for a caller that waits in one of the node, or was
-// refused there. It keeps its arrival in them.
-func (s *Store) stepAside(of throttle.Turn) {
-	t, ok := of.(*turn)
-	if !ok {
-		return
-	}
-	s.queues.remove(s, t)
-	s.queues.came(t)
-	s.lanes.mu.Lock()
-	tickets := t.tickets
-	c := t.quitting()
-	if c != nil {
-		for i := range tickets {
-			tickets[i].state = ticketHad
-		}
-		t.tickets = tickets
-	}
-	s.lanes.mu.Unlock()
-	if c != nil {
-		s.join(c)
+// leave gives back the fleet's half of a start, and its places in line, for a caller
+// that waits in a line of the node or was refused there. It keeps its arrival.
+func (s *store) leave(b *throttle.Booking) {
+	if b.Turn != nil || b.Instead != 0 {
+		// What is replaced never holds Concurrency charges: it had to wait.
+		s.fleet.Cancel(b, throttle.Grant{OK: b.Instead > 0, Mark: b.Instead, Wait: 1, Ready: never, Turn: b.Turn})
 	}
 }
 
-// undo gives back the fleet's half of a start, if there is one.
-func (s *Store) undo(b *throttle.Booking, mark int64) {
-	if mark != 0 {
-		// What is replaced never holds InFlight charges: it had to wait.
-		s.cancelFleet(b, throttle.Grant{OK: mark > 0, Mark: mark, Wait: 1})
-	}
-}
+// never is the Ready of a place in line that is given back.
+var never = make(chan struct{})
 
-// holds reports whether a grant holds InFlight charges.
+// holds reports whether a grant holds Concurrency charges.
 func holds(charges []throttle.Charge, g throttle.Grant) bool {
 	for i := range charges {
 		if charges[i].Limit.Kind() == throttle.KindConcurrency {
