@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,10 +19,11 @@ import (
 type policy = throttle.Policy
 
 func TestRequestsMeetTheirRows(t *testing.T) {
-	every := []string{"dingtalk-ip", "dingtalk-global", "dingtalk-api", "dingtalk-app", "dingtalk-company", "dingtalk-company-api"}
-	counted := append(every[:6:6], "dingtalk-month")
+	const apis = "dingtalk-api, dingtalk-app, dingtalk-company, dingtalk-company-api"
+	const every = "dingtalk-ip, dingtalk-global, " + apis
+	const counted = every + ", dingtalk-month"
 	rows := dingtalk.Policies(dingtalk.Options{})
-	for line, want := range map[string][]string{
+	for line, want := range map[string]string{
 		listSub:  every,
 		contact:  every,
 		column:   counted,
@@ -30,8 +32,8 @@ func TestRequestsMeetTheirRows(t *testing.T) {
 		"POST https://oapi.dingtalk.com/topapi/message/corpconversation/asyncsend_v2": counted,
 		"POST https://oapi.dingtalk.com/attendance/list":                              counted,
 		"GET https://oapi.dingtalk.com/gettoken?appkey=a&appsecret=b":                 every,
-		"https://example.com/topapi/v2/department/listsub":                            nil,
-		send: append(every[:2:2], append([]string{"dingtalk-robot", "dingtalk-webhooks"}, every[2:]...)...),
+		"https://example.com/topapi/v2/department/listsub":                            "",
+		send: "dingtalk-ip, dingtalk-global, dingtalk-robot, dingtalk-webhooks, " + apis,
 	} {
 		require.Equal(t, want, presettest.Rows(t, rows, presettest.Request(t, line)), line)
 	}
@@ -49,7 +51,7 @@ func TestACallBooksOnlyLimitsThatExist(t *testing.T) {
 	} {
 		rows := dingtalk.Policies(c.options)
 		all, books := limits(rows), 0
-		meets := presettest.Rows(t, rows, presettest.Request(t, contact))
+		meets := strings.Split(presettest.Rows(t, rows, presettest.Request(t, contact)), ", ")
 		for _, row := range meets {
 			if all[row].Kind() != throttle.KindUnlimited {
 				books++
@@ -132,21 +134,20 @@ func TestAPIs(t *testing.T) {
 
 // TestCallersHaveBudgetsOfTheirOwn says what parts two callers.
 func TestCallersHaveBudgetsOfTheirOwn(t *testing.T) {
-	parted := func(a, b dingtalk.Options) (names []string) {
+	parted := func(a, b dingtalk.Options) string {
 		r := presettest.Request(t, send)
 		as, bs := dingtalk.Policies(a), dingtalk.Policies(b)
-		for _, name := range presettest.Rows(t, as, r) {
+		var names []string
+		for _, name := range strings.Split(presettest.Rows(t, as, r), ", ") {
 			if presettest.Budget(t, as, name, r) != presettest.Budget(t, bs, name, r) {
 				names = append(names, name)
 			}
 		}
-		return names
+		return strings.Join(names, ", ")
 	}
-	require.Equal(t, []string{"dingtalk-api", "dingtalk-app"},
-		parted(dingtalk.Options{App: "a"}, dingtalk.Options{App: "b"}))
-	require.Equal(t, []string{"dingtalk-webhooks", "dingtalk-company", "dingtalk-company-api"},
-		parted(dingtalk.Options{Company: "a"}, dingtalk.Options{Company: "b"}))
-	require.Equal(t, []string{"dingtalk-isv-company-api", "dingtalk-isv-company", "dingtalk-isv-api", "dingtalk-isv"},
+	require.Equal(t, "dingtalk-api, dingtalk-app", parted(dingtalk.Options{App: "a"}, dingtalk.Options{App: "b"}))
+	require.Equal(t, "dingtalk-webhooks, dingtalk-company, dingtalk-company-api", parted(dingtalk.Options{Company: "a"}, dingtalk.Options{Company: "b"}))
+	require.Equal(t, "dingtalk-isv-company-api, dingtalk-isv-company, dingtalk-isv-api, dingtalk-isv",
 		parted(dingtalk.Options{ISV: "a"}, dingtalk.Options{ISV: "b"}))
 	caller := func(*http.Request) (app, company string) { return "a", "b" }
 	require.Empty(t, parted(dingtalk.Options{App: "a", Company: "b"}, dingtalk.Options{Caller: caller}))

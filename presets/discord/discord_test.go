@@ -100,15 +100,16 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	want := map[string]string{"discord-global": "50/s", "discord-route": "50/s", "discord-refused": "10000/10m"}
-	require.Equal(t, want, presettest.Limits(discord.Policies(discord.Options{})))
-	want["discord-global"], want["discord-route"] = "500/s", "500/s"
-	require.Equal(t, want, presettest.Limits(discord.Policies(discord.Options{PerSecond: 500})))
+	for n, want := range map[int]string{
+		0:   "discord-global 50/s, discord-route 50/s, discord-refused 10000/10m",
+		500: "discord-global 500/s, discord-route 500/s, discord-refused 10000/10m",
+	} {
+		require.Equal(t, want, presettest.Limits(discord.Policies(discord.Options{PerSecond: n})))
+	}
 }
 
 func TestBudgets(t *testing.T) {
-	bot, address := []string{"Authorization"}, []string{"Address"}
-	require.Equal(t, map[string][]string{"discord-global": bot, "discord-route": bot, "discord-refused": address},
+	require.Equal(t, "discord-global Authorization, discord-route Authorization, discord-refused Address",
 		presettest.Splits(t, discord.Policies(discord.Options{Address: throttle.Header("Address")}), messages, "Authorization", "Address"))
 }
 

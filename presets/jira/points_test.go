@@ -26,11 +26,10 @@ func TestPoints(t *testing.T) {
 		"DELETE " + site + "issue/ABC-1":                      1,
 		"PUT " + site + "issue/ABC-1/assignee?maxResults=100": 1,
 	} {
-		costs := presettest.Costs(t, jira.Policies(jira.Options{}), presettest.Request(t, request))
-		require.Equal(t, want, costs["jira-quota"], request)
+		require.Equal(t, want, presettest.Cost(t, jira.Policies(jira.Options{}), "jira-quota", presettest.Request(t, request)), request)
 	}
 	little := jira.Policies(jira.Options{Quota: 40, Points: func(*http.Request) int { return 41 }})
-	require.Equal(t, 40, presettest.Costs(t, little, presettest.Request(t, write))["jira-quota"])
+	require.Equal(t, 40, presettest.Cost(t, little, "jira-quota", presettest.Request(t, write)))
 }
 
 func TestPointsOfAnswers(t *testing.T) {
