@@ -111,16 +111,9 @@ func TestNoRefusals(t *testing.T) {
 		{Name: "a comment about it, by GraphQL", Request: graphql, Header: header{"Content-Type": "application/json"},
 			Answers: `{"data":{"message":"secondary rate limit","errors":[{"message":"secondary rate limit"}]}}`},
 		{Name: "another host's refusal", Request: "https://codeload.github.com/octocat/hello/zip/main", Status: 429, Answers: secondary},
+		{Name: "the last one, after which nothing is left", Header: counted("core", "0"), Answers: "[]", Left: "github-primary 0 15m1s"},
 		{Name: "out of a cache", Header: and(counted("core", "0"), "Age", "60")},
 		{Name: "an outage that says when", Status: 503, Header: header{"Retry-After": "60"}},
-	})
-}
-
-// TestTheLastOne: the answer that says that nothing is left is no refusal, but
-// there is nothing left.
-func TestTheLastOne(t *testing.T) {
-	presettest.Run(t, github.Policies(github.Options{}), presettest.Case{}, []presettest.Case{
-		{Name: "none left", Request: issues, Header: counted("core", "0"), Answers: "[]", Left: "github-primary 0 15m1s"},
 	})
 }
 

@@ -91,7 +91,7 @@ func TestTheOneBody(t *testing.T) {
 	r.Body, r.ContentLength = io.NopCloser(one), int64(len(body))
 	arrived := ""
 	tr, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: openai.Policies(openai.Options{}),
-		Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		Base: presettest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			b, err := io.ReadAll(r.Body)
 			arrived = string(b)
 			const usage = `{"usage":{"total_tokens":21}}`
@@ -104,10 +104,6 @@ func TestTheOneBody(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Equal(t, body, arrived)
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // unreadable is a body that is the base's.
 type unreadable struct{ *testing.T }

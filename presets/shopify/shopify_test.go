@@ -125,11 +125,14 @@ func TestBudgets(t *testing.T) {
 
 // TestTwoPlans: stores of two plans, in two transports with one store.
 func TestTwoPlans(t *testing.T) {
+	silent := presettest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody, Request: r}, nil
+	})
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		burst := func(plan shopify.Plan, host string) (calls int) {
 			transport, err := throttle.New(throttle.Config{
-				Store: store, Policies: shopify.Policies(shopify.Options{Plan: plan}), Base: answers{}, MaxWait: -1,
+				Store: store, Policies: shopify.Policies(shopify.Options{Plan: plan}), Base: silent, MaxWait: -1,
 			})
 			require.NoError(t, err)
 			for {
@@ -145,13 +148,6 @@ func TestTwoPlans(t *testing.T) {
 		require.Equal(t, 40, burst(shopify.Standard, "small.myshopify.com"))
 		require.Equal(t, 400, burst(shopify.Plus, "large.myshopify.com"))
 	})
-}
-
-// answers is an upstream that says nothing.
-type answers struct{}
-
-func (answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody, Request: r}, nil
 }
 
 // Each store has a bucket of its own.

@@ -64,10 +64,8 @@ func TestNoRefusals(t *testing.T) {
 
 func TestBodiesAreLeftAlone(t *testing.T) {
 	policies := wecom.Policies(wecom.Options{})
-	read := presettest.LookedAt(t, policies, members, 200, header{"Content-Type": "video/mp4"}, `{"errcode":45009}`)
-	require.Zero(t, read, "a file")
-	read = presettest.LookedAt(t, policies, members, 200, header{"Content-Type": "application/json"}, `{"errcode":0,"errmsg":"ok"}`)
-	require.LessOrEqual(t, read, 4<<10, "no more than what holds the code")
+	require.Zero(t, presettest.LookedAt(t, policies, members, 200, header{"Content-Type": "video/mp4"}, `{"errcode":45009}`), "a file")
+	require.LessOrEqual(t, presettest.LookedAt(t, policies, members, 200, header{"Content-Type": "application/json"}, `{"errcode":0,"errmsg":"ok"}`), 4<<10, "no more than what holds the code")
 }
 
 func TestCosts(t *testing.T) {
@@ -118,9 +116,7 @@ func TestBudgets(t *testing.T) {
 
 func TestAPIs(t *testing.T) {
 	policies := wecom.Policies(wecom.Options{})
-	budget := func(policy, request string) string {
-		return presettest.Budget(t, policies, policy, presettest.Request(t, request))
-	}
+	budget := func(policy, line string) string { return presettest.Budget(t, policies, policy, presettest.Request(t, line)) }
 	for _, row := range []string{"wecom-company-minute", "wecom-company-hour", "wecom-ip-minute", "wecom-ip-hour"} {
 		require.Equal(t, budget(row, members), budget(row, members+"&fetch_child=1"), row)
 		require.NotEqual(t, budget(row, members), budget(row, checkin), row)
