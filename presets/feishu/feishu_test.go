@@ -108,7 +108,9 @@ func TestBudgets(t *testing.T) {
 
 func TestAPIs(t *testing.T) {
 	policies := feishu.Policies(feishu.Options{Host: "open.larksuite.com"})
-	budget := func(policy, line string) string { return presettest.Budget(t, policies, policy, presettest.Request(t, line)) }
+	budget := func(policy, line string) string {
+		return presettest.Budget(t, policies, policy, presettest.Request(t, line))
+	}
 	const user = "https://open.larksuite.com/open-apis/contact/v3/users/ou_1"
 	one := budget("feishu-api-minute", user)
 	require.Equal(t, one, budget("feishu-api-minute", user+"2"), "users")

@@ -116,7 +116,9 @@ func TestBudgets(t *testing.T) {
 
 func TestAPIs(t *testing.T) {
 	policies := wecom.Policies(wecom.Options{})
-	budget := func(policy, line string) string { return presettest.Budget(t, policies, policy, presettest.Request(t, line)) }
+	budget := func(policy, line string) string {
+		return presettest.Budget(t, policies, policy, presettest.Request(t, line))
+	}
 	for _, row := range []string{"wecom-company-minute", "wecom-company-hour", "wecom-ip-minute", "wecom-ip-hour"} {
 		require.Equal(t, budget(row, members), budget(row, members+"&fetch_child=1"), row)
 		require.NotEqual(t, budget(row, members), budget(row, checkin), row)
