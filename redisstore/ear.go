@@ -185,7 +185,7 @@ func (s *Store) listening(channel string) {
 	}
 }
 
-// hearCall takes a message of lua/line.lua apart: who has room, and the key of
+// hearCall takes a message of lua/slots.lua apart: which waiters have room, and the key of
 // the flight.
 func (s *Store) hearCall(text string) {
 	list, key, _ := strings.Cut(text, " ")

@@ -1,8 +1,6 @@
 package redisstore
 
 import (
-	"os"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -60,17 +58,16 @@ func (s *Store) Queued() int {
 	return n
 }
 
-// Cold makes all stores book without lua/hot.lua, until the returned function is
-// called.
-func Cold() (warm func()) {
-	hot := wire.Book
-	text, err := os.ReadFile("internal/wire/lua/hot.lua")
-	if err != nil || !strings.Contains(hot.Source, string(text)) {
-		panic("no hot.lua")
+// LongWay makes all stores book without the short way of lua/short.lua, until the returned
+// function is called.
+func LongWay() (restore func()) {
+	book := wire.Book
+	const simple = "local simple = "
+	if strings.Count(book.Source, simple) != 1 {
+		panic("no short way")
 	}
-	kept := regexp.MustCompile(`(?m)^local NO_LINE = .*\n`).FindString(string(text))
-	wire.Book = wire.FromSource(strings.Replace(hot.Source, string(text), kept, 1))
-	return func() { wire.Book = hot }
+	wire.Book = wire.FromSource(strings.Replace(book.Source, simple, simple+"false and ", 1))
+	return func() { wire.Book = book }
 }
 
 // Bridges returns how many groups are in use, as far as Redis is told.

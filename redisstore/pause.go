@@ -40,7 +40,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 	}
 	p, key, size := wire.Pause, s.key(&c.Budget), 5
 	if flies(&c) {
-		p, key, size = wire.FlightPause, s.flightKey(&c.Budget), 3
+		p, key, size = wire.SlotsPause, s.flightKey(&c.Budget), 3
 	}
 	asked := time.Now()
 	v, err := s.retry(ctx, nil, func() (numbers, error) {

@@ -188,7 +188,7 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 	st := throttle.Status{Limit: c.Limit}
 	p, key := wire.Status, s.key(&c.Budget)
 	if flies(&c) {
-		p, key = wire.FlightStatus, s.flightKey(&c.Budget)
+		p, key = wire.SlotsStatus, s.flightKey(&c.Budget)
 	}
 	v, err := s.retry(ctx, nil, func() (numbers, error) {
 		return s.call(p, func(e edges) ([]string, numbers) {
