@@ -146,7 +146,7 @@ var headers = record[feedback.Headers]{name: "headers", fields: []field[feedback
 	member("per", "the length of the window", length, func(h *feedback.Headers, v time.Duration) { h.Per = v }),
 	member("clock", "windows begin on the minute, the hour and so on of UTC", yes, func(h *feedback.Headers, v bool) { h.Clock = v }),
 	member("status", "of answers that may be refusals; 403, 429 and 503 if there are none", list(number(100)), func(h *feedback.Headers, v []int) { h.Status = v }),
-}, check: func(r *reader, n *yaml.Node, h *feedback.Headers) bool {
+}, check: func(r *reader, n *yaml.Node, _ []keyed, h *feedback.Headers) bool {
 	if h.Remaining == "" && h.Used == "" && h.Reset == "" && len(r.errs) == 0 {
 		r.fail(n, "headers need remaining, used or reset")
 		return false
@@ -183,7 +183,7 @@ var dialect = record[dialectSpec]{name: "as", fields: []field[dialectSpec]{
 	member("after", "a number of this unit, such as 1ms", length, func(d *dialectSpec, v time.Duration) { d.after = v }),
 	member("at", `a moment in this layout of Go's time.Parse, such as "2006-01-02 15:04:05"`, text, func(d *dialectSpec, v string) { d.layout = v }),
 	member("zone", "the zone of such a moment; UTC if there is none", zone, func(d *dialectSpec, v *time.Location) { d.zone = v }),
-}, check: func(r *reader, n *yaml.Node, d *dialectSpec) bool {
+}, check: func(r *reader, n *yaml.Node, _ []keyed, d *dialectSpec) bool {
 	if (d.after > 0) == (d.layout != "") {
 		r.fail(n, "as needs either after or at")
 		return false

@@ -21,8 +21,12 @@ type File struct {
 	// Tests are what its author expects of them: see [File.Check].
 	Tests []Test
 
-	name string
-	text []byte
+	name  string
+	text  []byte
+	holds map[string]hold
+	lines map[string]int
+
+	tables int // how many rows are of presets
 }
 
 // Version is the version of the form that this package reads.
@@ -42,7 +46,8 @@ func Parse(name string, text []byte) (*File, error) {
 	if err := r.errs.sorted(); err != nil {
 		return nil, err
 	}
-	f := &File{name: name, text: text, Policies: v.policies()}
+	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), Policies: v.policies()}
+	f.tables = len(f.Policies) - len(v.rows)
 	for _, t := range v.tests {
 		f.Tests = append(f.Tests, t.Test)
 	}
@@ -57,6 +62,13 @@ func Load(path string) (*File, error) {
 	}
 	return Parse(path, text)
 }
+
+// Line returns the line in which a policy stands, or the preset that it is of; 0 if there
+// is none of that name.
+func (f *File) Line(policy string) int { return f.lines[policy] }
+
+// Own returns the rows that are the file's own, and not a preset's.
+func (f *File) Own() []throttle.Policy { return f.Policies[f.tables:] }
 
 // A document is the root of a file.
 type document struct {
@@ -79,6 +91,20 @@ func (d *document) policies() (all []throttle.Policy) {
 	}
 	for _, p := range d.rows {
 		all = append(all, p.Policy)
+	}
+	return all
+}
+
+// lines returns where each policy stands.
+func (d *document) lines() map[string]int {
+	all := make(map[string]int)
+	for _, t := range d.tables {
+		for _, p := range t.rows {
+			all[p.Name] = t.at.Line
+		}
+	}
+	for _, p := range d.rows {
+		all[p.Name] = p.at.Line
 	}
 	return all
 }
@@ -129,29 +155,30 @@ func (r *reader) checkVersion(n *yaml.Node) bool {
 func (r *reader) checkPolicies(d *document) {
 	first := make(map[string]*yaml.Node)
 	for _, t := range d.tables {
-		r.checkRows(t.at, t.rows)
+		r.checkRows(t.at, nil, t.rows)
 		for _, p := range t.rows {
 			r.checkName(first, p.Name, t.at)
 		}
 	}
 	for _, p := range d.rows {
 		if p.at != nil {
-			r.checkRows(p.at, []throttle.Policy{p.Policy})
-			r.checkName(first, p.Name, p.at)
+			r.checkRows(p.at, p.fields, []throttle.Policy{p.Policy})
+			r.checkName(first, p.Name, p.fields["name"])
 		}
 	}
 }
 
-// checkRows checks policies that stand at one place.
-func (r *reader) checkRows(at *yaml.Node, rows []throttle.Policy) {
+// checkRows checks policies that stand at one place, one of them with these fields.
+func (r *reader) checkRows(at *yaml.Node, fields map[string]*yaml.Node, rows []throttle.Policy) {
 	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: rows})
 	for _, e := range configErrors(err) {
-		f := fieldOf(at, strings.ToLower(e.Field))
+		f := fields[strings.ToLower(e.Field)]
 		switch {
 		case e.Field == "Name" || e.Field == "Limit" && (f == nil || rows[0].Limit == (throttle.Limit{})):
 			// A field that is missing or has a mistake is known, and names are checked here.
 		case f != nil:
-			r.fail(f, "%v", e.Err)
+			offset, text := placeOf(e.Err)
+			r.failIn(f, offset, "%s", text)
 		default:
 			r.fail(at, "policy %q: %s: %v", e.Policy, strings.ToLower(e.Field), e.Err)
 		}
@@ -160,9 +187,6 @@ func (r *reader) checkRows(at *yaml.Node, rows []throttle.Policy) {
 
 // checkName sees to it that no two policies have the same name.
 func (r *reader) checkName(first map[string]*yaml.Node, name string, at *yaml.Node) {
-	if f := fieldOf(at, "name"); f != nil {
-		at = f
-	}
 	switch {
 	case name == "":
 	case first[name] != nil:
@@ -185,20 +209,4 @@ func configErrors(err error) (all []*throttle.ConfigError) {
 		all = append(all, one)
 	}
 	return all
-}
-
-// fieldOf returns the value of a field of a mapping, nil if it has none.
-func fieldOf(n *yaml.Node, name string) *yaml.Node {
-	for n != nil && n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	if n == nil || n.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == name {
-			return n.Content[i+1]
-		}
-	}
-	return nil
 }

@@ -14,7 +14,8 @@ import (
 // A row is a policy and where it stands.
 type row struct {
 	throttle.Policy
-	at *yaml.Node
+	at     *yaml.Node
+	fields map[string]*yaml.Node // by name, with those of merge keys
 }
 
 // policy is one row of the file: the fields of [throttle.Policy].
@@ -33,8 +34,11 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	member("headroom", "the share of the limit that requests of a priority must leave free", headroom.shape(), func(p *row, v map[throttle.Priority]float64) { p.Headroom = v }),
 	member("shadow", "count and report, never hold or refuse", yes, func(p *row, v bool) { p.Shadow = v }),
 	member("scope", "fleet: all programs share it; node: each has it for itself", oneOf(word[throttle.Scope]{"fleet", throttle.Fleet}, word[throttle.Scope]{"node", throttle.Node}), func(p *row, v throttle.Scope) { p.Scope = v }),
-}, check: func(_ *reader, n *yaml.Node, p *row) bool {
-	p.at = n
+}, check: func(_ *reader, n *yaml.Node, members []keyed, p *row) bool {
+	p.at, p.fields = n, make(map[string]*yaml.Node)
+	for _, m := range members {
+		p.fields[m.name] = m.value
+	}
 	return true
 }}
 

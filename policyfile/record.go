@@ -15,8 +15,8 @@ import (
 type record[S any] struct {
 	name    string // "a policy", for errors
 	fields  []field[S]
-	ignored string                                   // keys that begin so are for anchors; "": none are
-	check   func(r *reader, n *yaml.Node, v *S) bool // after all fields, also if some have mistakes; nil: nothing is to be checked
+	ignored string                                                    // keys that begin so are for anchors; "": none are
+	check   func(r *reader, n *yaml.Node, members []keyed, v *S) bool // after all fields, also if some have mistakes; nil: nothing is to be checked
 }
 
 // A field is one key of a record.
@@ -90,7 +90,7 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 		}
 	}
 	if d.check != nil {
-		ok = d.check(r, n, &v) && ok
+		ok = d.check(r, n, members, &v) && ok
 	}
 	return v, ok
 }

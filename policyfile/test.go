@@ -52,7 +52,7 @@ var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 	}),
 	member("body", "of the request", text, func(t *placedTest, v string) { t.Body = v }),
 	must(expectations),
-}, check: func(_ *reader, n *yaml.Node, t *placedTest) bool {
+}, check: func(_ *reader, n *yaml.Node, _ []keyed, t *placedTest) bool {
 	t.at, t.Line = n, n.Line
 	return true
 }}

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -14,7 +13,7 @@ import (
 // virtual time against a real server.
 func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	s := New(c, o)
-	s.now = func() string { return strconv.FormatInt(now(), 10) }
+	s.conn.Now = now
 	s.ears.listen = s.hearAt
 	s.frugal, s.mute = false, true
 	s.queues.deaf = true
@@ -29,7 +28,7 @@ func (s *Store) Frugal() *Store {
 }
 
 // IsReconcile reports whether a command runs lua/reconcile.lua.
-func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == wire.Reconcile.Hash }
+func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == wire.ReconcileScript.Hash }
 
 // Key returns the key of a budget.
 func (s *Store) Key(b throttle.Budget) string { return s.key(&b) }
@@ -61,13 +60,13 @@ func (s *Store) Queued() int {
 // LongWay makes all stores book without the short way of lua/short.lua, until the returned
 // function is called.
 func LongWay() (restore func()) {
-	book := wire.Book
+	book := wire.BookScript
 	const simple = "local simple = "
 	if strings.Count(book.Source, simple) != 1 {
 		panic("no short way")
 	}
-	wire.Book = wire.FromSource(strings.Replace(book.Source, simple, simple+"false and ", 1))
-	return func() { wire.Book = book }
+	wire.BookScript = wire.FromSource(strings.Replace(book.Source, simple, simple+"false and ", 1))
+	return func() { wire.BookScript = book }
 }
 
 // Bridges returns how many groups are in use, as far as Redis is told.

@@ -6,12 +6,18 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// bookFleet is Book for budgets of the fleet, wherever those are now.
-func (s *Store) bookFleet(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+// A fleetStore keeps the budgets of the fleet, and knows nothing of those of this
+// node alone.
+type fleetStore struct{ *Store }
+
+// Book implements [throttle.Store].
+func (s fleetStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	if t, ok := b.Turn.(*turn); ok {
-		s.queues.remove(s, t)
+		s.queues.remove(s.Store, t)
 		defer s.queues.came(t)
 	}
 	br := s.board(b.Charges[0].Budget.Group)
@@ -62,12 +68,8 @@ func rest(ctx context.Context, d time.Duration) error {
 func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g throttle.Grant, again time.Duration, err error) {
 	c := s.newCaller(b)
 	c.told = told
-	var timeUp <-chan time.Time
-	if end, ok := ctx.Deadline(); b.MaxWait >= 0 && (!ok || end.Sub(c.joined) > patienceFor(b.MaxWait)) {
-		timer := time.NewTimer(patienceFor(b.MaxWait))
-		defer timer.Stop()
-		timeUp = timer.C
-	}
+	timeUp, stop := conn.Timeout(ctx, b.MaxWait, c.joined)
+	defer stop()
 	if err := s.ask(ctx, c, timeUp); err != nil {
 		s.lose(b)
 		s.loseTurn(c)
@@ -75,11 +77,11 @@ func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g
 	}
 	defer s.free(c)
 	if c.outcome.again {
-		return throttle.Grant{}, waitOf(max(1, c.outcome.wait)), nil
+		return throttle.Grant{}, wire.Wait(max(1, c.outcome.wait)), nil
 	}
 	took := time.Since(c.sent)
 	g = c.outcome.grant(b.Charges, took)
-	if g.OK && took > worthDistance && c.outcome.since.IsZero() {
+	if g.OK && took > nearServer && c.outcome.since.IsZero() {
 		s.place(&g, c)
 	}
 	g.Ready, g.Stamp = c.ready, int64(c.first.Sub(born))
@@ -87,10 +89,14 @@ func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g
 	return g, 0, nil
 }
 
+// nearServer is how long an answer may be on its way before the offset of the server's
+// clock is looked at.
+const nearServer = time.Millisecond
+
 // place says when the start of a server that is not near is due, as its clock tells: that is
 // known better than from how long this answer was on its way.
 func (s *Store) place(g *throttle.Grant, c *caller) {
-	wait, doubt, known := s.distances.until(c.charges[0].Budget.Group, c.outcome.mark)
+	wait, doubt, known := s.offsets.Until(c.charges[0].Budget.Group, c.outcome.mark, time.Now())
 	if late := max(0, -wait) + doubt; known && late < g.Age {
 		g.Age = late
 		if g.Wait > 0 {
@@ -104,8 +110,8 @@ func (s *Store) place(g *throttle.Grant, c *caller) {
 // for so long it does not wait.
 const undoSoon = 50 * time.Millisecond
 
-// cancelFleet is Cancel for budgets of the fleet.
-func (s *Store) cancelFleet(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements [throttle.Store].
+func (s fleetStore) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if t, ok := g.Turn.(*turn); ok && !g.OK {
 		s.cancelTurn(t)
 	}
@@ -121,8 +127,8 @@ func (s *Store) cancelFleet(b *throttle.Booking, g throttle.Grant) {
 	s.tell(c)
 }
 
-// releaseFleet is Release for budgets of the fleet. On an island nothing is held.
-func (s *Store) releaseFleet(b *throttle.Booking, g throttle.Grant) {
+// Release implements [throttle.Store]. On an island nothing is held.
+func (s fleetStore) Release(b *throttle.Booking, g throttle.Grant) {
 	if !g.OK || g.Wait > 0 || g.Mark >= islandMark {
 		return
 	}
@@ -135,7 +141,7 @@ func (s *Store) releaseFleet(b *throttle.Booking, g throttle.Grant) {
 
 // tell makes a call that gives something back, and waits a little for it.
 func (s *Store) tell(c *caller) {
-	unheard := s.unheard()
+	unheard := s.conn.Unheard()
 	s.join(c)
 	if unheard >= undoSoon {
 		return
@@ -149,8 +155,8 @@ func (s *Store) tell(c *caller) {
 	}
 }
 
-// settleFleet is Settle for budgets of the fleet.
-func (s *Store) settleFleet(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+// Settle implements [throttle.Store].
+func (s fleetStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
 	if !g.OK || s.ashore(b, g, func(isl *island, own *throttle.Booking, g throttle.Grant) { isl.settle(b, own, g, costs) }) {
 		return nil
 	}
@@ -164,4 +170,13 @@ func (s *Store) settleFleet(ctx context.Context, b *throttle.Booking, g throttle
 	}
 	s.free(c)
 	return nil
+}
+
+// remaining is what is left of a longest wait. One that is spent is not that of a
+// caller that never waits, for whom Redis may take longer.
+func remaining(maxWait time.Duration, since time.Time) time.Duration {
+	if maxWait <= 0 {
+		return maxWait
+	}
+	return max(1, maxWait-time.Since(since))
 }

@@ -8,16 +8,17 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 )
 
 // An island is where a node keeps its share of the limits by itself, in memory,
 // while Redis is away; with [Open] it keeps penalties only.
 type island struct {
-	store   *Store
-	divisor int       // of the share; 0: there are no limits
-	left    time.Time // from when on the others leave room
-	life    int64     // names this island's starts in the rows of Redis
-	local   *memstore.Store
+	store      *Store
+	divisor    int       // of the share; 0: there are no limits
+	left       time.Time // from when on the others leave room
+	generation int64     // of this island's starts in the rows of Redis
+	local      *memstore.Store
 
 	mu     sync.Mutex
 	closed bool // on the way back
@@ -30,7 +31,7 @@ type island struct {
 type tally struct {
 	charge throttle.Charge
 	count  int64
-	recall recall
+	starts history.Budget
 }
 
 // islandMark begins the marks of starts on an island. Those in Redis are times,
@@ -39,7 +40,7 @@ const islandMark = 1 << 62
 
 func newIsland(s *Store, divisor int, left time.Time) *island {
 	isl := &island{
-		store: s, left: left, life: 1 + rand.Int64N(1<<53-1), local: memstore.New(), divisor: divisor,
+		store: s, left: left, generation: 1 + rand.Int64N(1<<53-1), local: memstore.New(), divisor: divisor,
 		starts: make(map[string]*tally), stays: make(map[*stay]struct{}), paused: make(map[string]time.Time),
 	}
 	if s.bridges.mode == Open {
@@ -101,7 +102,7 @@ func (isl *island) parts(b *throttle.Booking) (own throttle.Booking, opens time.
 // opens returns when the share of a budget does: a window after the last start
 // that anybody can have booked in Redis.
 func (isl *island) opens(c, part *throttle.Charge) time.Time {
-	last := isl.store.memory.last(isl.store.key(&c.Budget)).Add(aloneAfter)
+	last := isl.store.history.LastStart(isl.store.key(&c.Budget)).Add(aloneAfter)
 	return latest(isl.left, last).Add(part.Span())
 }
 
@@ -145,7 +146,7 @@ func (isl *island) closeKnown(charges []throttle.Charge) {
 	for i := range charges {
 		c := &charges[i]
 		key := isl.store.key(&c.Budget)
-		until := isl.store.closings.end(key)
+		until := isl.store.pauses.End(key)
 		if until.After(isl.paused[key]) {
 			isl.paused[key] = until
 			_ = isl.local.Pause(context.Background(), *c, time.Until(until))
@@ -172,9 +173,9 @@ func (isl *island) add(c *throttle.Charge, cost int64, start time.Time) {
 		t = &tally{charge: *c}
 		isl.starts[key] = t
 	}
-	t.recall.keep = max(t.recall.keep, keep(c))
+	t.starts.Keep = max(t.starts.Keep, keep(c))
 	t.count += cost
-	t.recall.add(sample{start, cost})
+	t.starts.Add(history.Sample{By: start, Count: cost})
 }
 
 // span is the longest time for which its starts matter.
@@ -182,7 +183,7 @@ func (isl *island) span() (longest time.Duration) {
 	isl.mu.Lock()
 	defer isl.mu.Unlock()
 	for _, t := range isl.starts {
-		longest = max(longest, t.recall.keep)
+		longest = max(longest, t.starts.Keep)
 	}
 	return longest
 }

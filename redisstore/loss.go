@@ -15,15 +15,12 @@ import (
 // lostMark begins a message on the channel of pauses, before the key of the budget.
 const lostMark = "lost "
 
-// lostOnce is for how long one word about a budget is enough.
-const lostOnce = time.Second
-
-// sayLost tells the fleet that a budget was lost. The call takes as long as the
+// announceLoss tells the fleet that a budget was lost. The call takes as long as the
 // client lets it.
-func (s *Store) sayLost(group, key string) {
-	if !s.mute && s.memory.lost(key) {
+func (s *Store) announceLoss(group, key string) {
+	if !s.mute && s.history.NoteLoss(key, time.Now()) {
 		// A word that gets lost does no more harm than none.
-		go func() { _ = s.client.Publish(context.Background(), s.pauseChannel(group), lostMark+key).Err() }()
+		go func() { _ = s.conn.Publish(context.Background(), s.pauseChannel(group), lostMark+key) }()
 	}
 }
 
@@ -32,7 +29,7 @@ func (s *Store) sayLost(group, key string) {
 // of that whatever was lost.
 func (s *Store) hearLost(key string) {
 	s.queues.callAll(s, func(q *queue) bool { return q.key == key || isFree(&q.charge) })
-	if all := s.vigils.charges(key); len(all) > 0 && s.memory.lost(key) {
+	if all := s.vigils.charges(key); len(all) > 0 && s.history.NoteLoss(key, time.Now()) {
 		s.join(stating(all...))
 	}
 }
@@ -43,19 +40,7 @@ func (vs *vigils) charges(key string) []throttle.Charge {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
 	for v := range vs.all[key] {
-		return slices.DeleteFunc(slices.Clone(v.b.Charges), func(c throttle.Charge) bool { return c.Node || flies(&c) })
+		return slices.DeleteFunc(slices.Clone(v.b.Charges), func(c throttle.Charge) bool { return flies(&c) })
 	}
 	return nil
-}
-
-// lost notes that a budget was lost, and reports whether that is news.
-func (m *memory) lost(key string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now, r := time.Now(), m.budgets[key]
-	if r == nil || now.Sub(r.lost) < lostOnce {
-		return false
-	}
-	r.lost = now
-	return true
 }

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // copy returns a world that can be changed.
@@ -22,13 +24,6 @@ func (w *modelWorld) copy(move string) *modelWorld {
 
 func (n *modelNode) copy() *modelNode {
 	v := *n
-	v.memory = make(map[string]*recall, len(n.memory))
-	for key, r := range n.memory {
-		c := *r
-		c.starts = slices.Clone(r.starts)
-		v.memory[key] = &c
-	}
-	v.closed = maps.Clone(n.closed)
 	same := make(map[*caller]*caller)
 	v.now, v.lane = modelCopyBatch(n.now, same), modelCopyLane(n.lane, same)
 	v.jobs = make([]*modelJob, len(n.jobs))
@@ -81,7 +76,7 @@ func modelCopyLane(l *lane, same map[*caller]*caller) *lane {
 // pass lets time pass. The nodes' clocks stand still in the bubble, so what they
 // remember becomes older.
 func (w *modelWorld) pass(d time.Duration) {
-	w.clock, w.truth = w.clock+micros(d), w.truth+micros(d)
+	w.clock, w.truth = w.clock+wire.Micros(d), w.truth+wire.Micros(d)
 	for _, n := range w.nodes {
 		n.age(d)
 	}
@@ -106,15 +101,18 @@ func (n *modelNode) age(d time.Duration) {
 			*t = t.Add(-d)
 		}
 	}
-	for _, r := range n.memory {
-		older(&r.last.sent)
-		older(&r.last.by)
-		for i := range r.starts {
-			older(&r.starts[i].by)
+	n.memory, n.closed = maps.Clone(n.memory), maps.Clone(n.closed)
+	for key, b := range n.memory {
+		older(&b.Last.Sent)
+		older(&b.Last.By)
+		b.Starts = slices.Clone(b.Starts)
+		for i := range b.Starts {
+			older(&b.Starts[i].By)
 		}
+		n.memory[key] = b
 	}
-	for key, until := range n.closed {
-		n.closed[key] = until.Add(-d)
+	for key, end := range n.closed {
+		n.closed[key] = end.Add(-d)
 	}
 	seen := make(map[*caller]bool)
 	callers := func(all []*caller) {

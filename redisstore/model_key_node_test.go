@@ -1,27 +1,32 @@
 package redisstore
 
+import (
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
 // node writes what a node remembers, and what it does.
 func (k *modelWriter) node(n *modelNode) {
 	k.num(int64(n.next))
 	for b := range k.limits {
-		r := n.memory[k.key(b)]
-		if r == nil {
+		r, ok := n.memory[k.key(b)]
+		if !ok {
 			k.num(-2)
 			continue
 		}
-		for _, l := range r.lives {
-			k.birth(l.birth)
-			k.num(l.count)
+		for _, g := range r.Generations {
+			k.birth(g.ID)
+			k.num(g.Count)
 		}
-		k.num(int64(len(r.starts)), r.last.number-n.calls)
+		k.num(int64(len(r.Starts)), r.Last.Number-n.calls)
 		if k.clockMatters() {
-			k.num(r.last.at - k.w.clock)
-			k.from(r.last.sent)
-			k.from(r.last.by)
+			k.num(r.Last.ServerTime - k.w.clock)
+			k.from(r.Last.Sent)
+			k.from(r.Last.By)
 		}
-		for _, s := range r.starts {
-			k.from(s.by)
-			k.num(s.n)
+		for _, s := range r.Starts {
+			k.from(s.By)
+			k.num(s.Count)
 		}
 		if until, ok := n.closed[k.key(b)]; ok {
 			k.from(until)
@@ -41,9 +46,9 @@ func (k *modelWriter) node(n *modelNode) {
 	if n.reply != nil && n.now != nil {
 		k.from(n.reply.sent)
 		k.set(n.reply.know)
-		v := numbers(n.reply.text)
-		k.num(v.at(0), v.at(1)-k.w.clock, v.at(2)-k.w.clock, v.at(3))
-		k.answer(v.from(4), n.now.runs)
+		v := wire.Frame(n.reply.text)
+		k.num(v.At(0), v.At(1)-k.w.clock, v.At(2)-k.w.clock, v.At(3))
+		k.answer(v.From(4), n.now.runs)
 	}
 }
 
@@ -115,21 +120,21 @@ func (k *modelWriter) args(args []any) {
 			k.num(a)
 		}
 	}
-	blob := numbers(args[4+count].([]byte))
-	k.num(blob.at(3))
-	rest := blob.from(4) // without its number and its seed
+	blob := wire.Frame(args[4+count].([]byte))
+	k.num(blob.At(3))
+	rest := blob.From(4) // without its number and its seed
 	for range count - 1 {
-		if rest.size() < 13 {
+		if rest.Size() < 13 {
 			break
 		}
-		size := int(rest.at(11))
-		for i := range lives {
-			k.birth(rest.at(3 + 2*i))
-			k.num(rest.at(4 + 2*i))
+		size := int(rest.At(11))
+		for i := range history.Generations {
+			k.birth(rest.At(3 + 2*i))
+			k.num(rest.At(4 + 2*i))
 		}
 		k.num(int64(size))
 		k.text(string(rest[96 : 96+16*size]))
-		rest = rest.from(13 + 2*size)
+		rest = rest.From(13 + 2*size)
 	}
-	k.num(int64(rest.size()))
+	k.num(int64(rest.Size()))
 }

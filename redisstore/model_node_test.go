@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A model explores worlds. It has one store, which is each node in turn: what that
@@ -24,20 +26,20 @@ type model struct {
 // mount makes the store the node.
 func (m *model) mount(w *modelWorld, i int) (*Store, *modelNode) {
 	s, n := m.store, w.nodes[i]
-	s.id, s.lanes.calls, s.memory.budgets = n.name, n.calls, n.memory
+	s.id, s.lanes.calls, s.history = n.name, n.calls, history.Restore(n.memory)
 	s.lanes.all = make(map[string]*lane)
 	if n.lane != nil {
 		s.lanes.all[modelGroup] = n.lane
 	}
-	s.closings.until = n.closed
-	s.closings.any.Store(len(n.closed) > 0)
+	s.pauses = history.RestorePauseEnds(n.closed)
 	m.wire.world = w
 	return s, n
 }
 
 // unmount takes back what the store remembers.
 func (n *modelNode) unmount(s *Store) {
-	n.calls, n.lane, n.closed = s.lanes.calls, s.lanes.all[modelGroup], s.closings.until
+	n.calls, n.lane = s.lanes.calls, s.lanes.all[modelGroup]
+	n.memory, n.closed = s.history.Snapshot(), s.pauses.Snapshot()
 }
 
 // modelGroup is that of all budgets: each node has one lane.
@@ -176,7 +178,7 @@ func (m *model) hear(w *modelWorld, i int) {
 			continue
 		}
 		st := &w.starts[j.start]
-		st.phase, st.at = modelGranted, w.truth+micros(g.Wait)
+		st.phase, st.at = modelGranted, w.truth+wire.Micros(g.Wait)
 		w.latest = max(w.latest, st.at)
 		j.state, j.c = modelServes, nil
 	}
@@ -219,7 +221,7 @@ func (m *model) crash(w *modelWorld, i int) {
 }
 
 func modelNewNode(name string) *modelNode {
-	return &modelNode{name: name, memory: make(map[string]*recall), closed: make(map[string]time.Time)}
+	return &modelNode{name: name, memory: make(map[string]history.Budget), closed: make(map[string]time.Time)}
 }
 
 // deliver has a call arrive that was long on its way.

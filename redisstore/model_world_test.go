@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 )
 
 // A modelScope says what is explored: who wants what, and how often what may go
@@ -119,7 +120,7 @@ const (
 type modelNode struct {
 	name   string
 	calls  int64
-	memory map[string]*recall
+	memory map[string]history.Budget
 	closed map[string]time.Time
 	lane   *lane
 	now    *batch      // what the lane is about to send, again or for the first time

@@ -147,12 +147,13 @@ func (s *Store) hearPause(text string) {
 // heardPause remembers a pause and wakes whose start it closes.
 func (s *Store) heardPause(key string, c closing) {
 	if c.end == 0 {
-		s.closings.forget(key)
-		s.shut.forget(key)
+		s.pauses.Forget(key)
+		s.shut.Forget(key)
 		s.queues.ask(s, key)
 	} else {
-		until := time.Now().Add(min(c.left, throttle.MaxPenalty))
-		s.closings.note(key, until)
+		now := time.Now()
+		until := now.Add(min(c.left, throttle.MaxPenalty))
+		s.pauses.Note(key, until, now)
 		s.queues.closed(s, key, until)
 	}
 	s.vigils.heard(key, c)

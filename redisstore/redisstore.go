@@ -13,18 +13,17 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
-	"math"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
-	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
 )
 
 // DefaultNamespace is the Namespace of Options that do not set one.
@@ -51,46 +50,41 @@ type Options struct {
 
 // A Store keeps budgets in Redis. It is safe for concurrent use.
 type Store struct {
-	client    redis.UniversalClient
-	prefix    string
-	tagged    bool   // see Options.HashTags
-	id        string // this store among those that use the same Redis: random
-	lanes     lanes
-	flights   flights
-	queues    queues
-	distances distances
-	ears      ears
-	vigils    vigils
-	asks      asks
-	node      func() *memstore.Store // budgets of this store alone
-	bridges   bridges
-	memory    memory
-	closings  closings
-	shut      closings // gates that Redis said to be shut; see gates.go
-	callers   sync.Pool
-	frugal    bool          // what is not worth a call is not told: see worth.go
-	mute      bool          // nobody is told what was lost: a test wants no calls in the background
-	now       func() string // the time for the scripts; "" lets them ask the server
-	skew      atomic.Int64  // the server's clock less ours, in microseconds: a guess
-	clocked   atomic.Bool   // skew was heard
-	askedAt   atomic.Int64  // when it was first asked what it has not answered; 0: it answered since
-	heardAt   atomic.Int64  // when Redis answered last, in nanoseconds; 0: it failed to since; see stuck.go
+	budgets throttle.Store // those of the fleet, in this store, and those of this node alone, in memory
+	client  redis.UniversalClient
+	conn    *conn.Conn
+	prefix  string
+	tagged  bool   // see Options.HashTags
+	id      string // this store among those that use the same Redis: random
+	lanes   lanes
+	flights flights
+	queues  queues
+	offsets *history.ClockOffsets
+	ears    ears
+	vigils  vigils
+	asks    asks
+	bridges bridges
+	history *history.History
+	pauses  *history.PauseEnds
+	shut    *history.PauseEnds // gates that Redis said to be shut; see gates.go
+	callers sync.Pool
+	frugal  bool // what is not worth a call is not told: see worth.go
+	mute    bool // nobody is told what was lost: a test wants no calls in the background
 }
 
 // New returns a store on client, which stays the caller's: throttle never
 // closes it. New sends nothing, so Redis need not be up.
 func New(client redis.UniversalClient, o *Options) *Store {
-	s := &Store{client: client, frugal: true, now: func() string { return "" }}
-	s.node = sync.OnceValue(memstore.New)
+	s := &Store{client: client, conn: conn.New(client), frugal: true}
+	s.budgets = scoped.Compose(fleetStore{s}, memstore.New())
 	s.lanes.all = make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
-	s.distances.all = make(map[string]*distance)
+	s.history, s.offsets = history.New(), history.NewClockOffsets()
+	s.pauses, s.shut = history.RestorePauseEnds(nil), history.RestorePauseEnds(nil)
 	s.queues.all, s.queues.coming = make(map[string]*queue), make(map[string]*gathering)
 	s.ears.all, s.ears.listen = make(map[string]*ear), s.hear
 	s.vigils.all, s.vigils.worth = make(map[string]map[*vigil]struct{}), earWorth
 	s.asks.all = make(map[string]*asking)
-	s.memory.budgets, s.closings.until = make(map[string]*recall), make(map[string]time.Time)
-	s.shut.until = make(map[string]time.Time)
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
 	s.id = base64.RawURLEncoding.EncodeToString(id)
@@ -104,8 +98,7 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	// The version of the stored form is part of every key, so that programs
 	// with different forms never share a row.
 	s.prefix = escape.Replace(name) + ":5:"
-	_, single := client.(*redis.Client)
-	s.tagged = !single || o != nil && o.HashTags
+	s.tagged = !s.conn.Single() || o != nil && o.HashTags
 	return s
 }
 
@@ -140,73 +133,49 @@ func (s *Store) tag(group string) string {
 // Book implements [throttle.Store]. While Redis is away it tries again, with a
 // growing pause, for as long as ctx and b.MaxWait allow.
 func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	switch fleet, node := scopes(b.Charges); {
-	case !node:
-		return s.bookFleet(ctx, b)
-	case !fleet:
-		return s.node().Book(ctx, b)
-	}
-	return s.bookBoth(ctx, b)
+	return s.budgets.Book(ctx, b)
 }
 
 // Cancel implements [throttle.Store]. A Redis that does not answer soon is told
 // in the background, for a moment; after that the next caller tells it.
-func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
-	s.each(b, g, s.cancelFleet, func(b *throttle.Booking, g throttle.Grant) { s.node().Cancel(b, g) })
-}
+func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) { s.budgets.Cancel(b, g) }
 
 // Release implements [throttle.Store]. A Redis that does not answer soon is told
 // with the next call, or forgets.
-func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
-	s.each(b, g, s.releaseFleet, func(b *throttle.Booking, g throttle.Grant) { s.node().Release(b, g) })
-}
+func (s *Store) Release(b *throttle.Booking, g throttle.Grant) { s.budgets.Release(b, g) }
 
 // Settle implements [throttle.Store].
 func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
-	switch fleet, node := scopes(b.Charges); {
-	case !node:
-		return s.settleFleet(ctx, b, g, costs)
-	case !fleet:
-		return s.node().Settle(ctx, b, g, costs)
-	}
-	h := split(b)
-	return errors.Join(
-		s.node().Settle(ctx, &h.node, ofNode(g), pick(costs, h.inNode)),
-		s.settleFleet(ctx, &h.fleet, g, pick(costs, h.inFleet)))
+	return s.budgets.Settle(ctx, b, g, costs)
+}
+
+// Pause implements [throttle.Store]. While Redis is away it tries again as long
+// as ctx allows.
+func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	return s.budgets.Pause(ctx, c, d)
+}
+
+// Refuse implements [throttle.Store]. A start that no row knows, because it was taken from
+// a share while Redis was away, teaches nothing.
+func (s *Store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	return s.budgets.Refuse(ctx, c, r)
+}
+
+// Resume implements [throttle.Store].
+func (s *Store) Resume(ctx context.Context, c throttle.Charge) error { return s.budgets.Resume(ctx, c) }
+
+// Reconcile implements [throttle.Store]. What is not worth a call is not told.
+// While Redis is away it tries again as long as ctx allows.
+func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+	return s.budgets.Reconcile(ctx, c, q)
+}
+
+// Watch implements [throttle.Store].
+func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+	return s.budgets.Watch(b, g, news)
 }
 
 // Status implements [throttle.Store].
 func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	if c.Node {
-		return s.node().Status(ctx, c)
-	}
-	if isl := s.on(c.Budget.Group); isl != nil {
-		if st, ok := isl.status(ctx, c); ok {
-			return st, nil
-		}
-	}
-	st := throttle.Status{Limit: c.Limit}
-	p, key := wire.Status, s.key(&c.Budget)
-	if flies(&c) {
-		p, key = wire.SlotsStatus, s.flightKey(&c.Budget)
-	}
-	v, err := s.retry(ctx, nil, func() (numbers, error) {
-		return s.call(p, func(e edges) ([]string, numbers) {
-			return []string{key}, e.appendRule(nil, 1, &c)
-		})
-	})
-	if err != nil {
-		return st, err
-	}
-	if v.size() != 7 && v.size() != 6 {
-		return st, errAnswer
-	}
-	st.Used, st.Waiting = int(v.at(1)), int(v.at(2))
-	st.Wait = waitOf(v.at(3))
-	st.Paused = waitOf(v.at(4))
-	st.Repeated = int(min(max(0, v.at(5)), math.MaxInt32))
-	if v.size() == 7 { // not of what is in flight
-		st.Ceiling = thousandths(v.at(6))
-	}
-	return st, nil
+	return s.budgets.Status(ctx, c)
 }

@@ -27,7 +27,5 @@ func (s *Store) Tag(group string) string {
 
 // Closed returns for how long the store believes a key's budget to be closed.
 func (s *Store) Closed(key string) time.Duration {
-	s.closings.mu.Lock()
-	defer s.closings.mu.Unlock()
-	return time.Until(s.closings.until[key])
+	return time.Until(s.pauses.Snapshot()[key])
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 )
 
 // on returns the island that a group's callers are on; nil if there is none.
@@ -55,10 +56,11 @@ func (isl *island) pause(c throttle.Charge, d time.Duration) {
 	switch {
 	case !ok:
 	case d < 0:
-		isl.store.closings.forget(key)
+		isl.store.pauses.Forget(key)
 		_ = isl.local.Resume(context.Background(), part)
 	default:
-		isl.store.closings.note(key, time.Now().Add(d))
+		now := time.Now()
+		isl.store.pauses.Note(key, now.Add(d), now)
 		_ = isl.local.Pause(context.Background(), part, d)
 	}
 }
@@ -80,7 +82,7 @@ const tellTime = 2 * time.Second
 func (s *Store) tellStarts(isl *island) bool {
 	told := make(map[string]*caller)
 	for key, t := range isl.recent() {
-		s.memory.learn(key, life{isl.life, t.count}, &t.recall)
+		s.history.AddUnreported(key, history.Generation{ID: isl.generation, Count: t.count}, t.starts)
 		c := stating(t.charge)
 		c.joined = time.Now()
 		told[key] = c
@@ -94,7 +96,7 @@ func (s *Store) tellStarts(isl *island) bool {
 			if c.err != nil {
 				return false
 			}
-			s.memory.told(key)
+			s.history.MarkReported(key)
 		case <-timer.C:
 			return false
 		}
@@ -108,9 +110,9 @@ func (isl *island) recent() map[string]*tally {
 	defer isl.mu.Unlock()
 	now, all := time.Now(), make(map[string]*tally)
 	for key, t := range isl.starts {
-		if !t.recall.over(now) {
+		if !t.starts.Expired(now) {
 			own := *t
-			own.recall.starts = slices.Clone(t.recall.starts)
+			own.starts.Starts = slices.Clone(t.starts.Starts)
 			all[key] = &own
 		}
 	}

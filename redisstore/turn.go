@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A turn is what this store knows of a caller that waits in line for a start, or did:
@@ -97,11 +98,22 @@ func (t *turn) quitting() *caller {
 	}
 }
 
-// cancelTurn is Cancel for a place in line.
+// cancelTurn is Cancel for a place in line. A caller that comes back with its turn has
+// kept its arrival.
 func (s *Store) cancelTurn(t *turn) {
 	s.queues.remove(s, t)
 	s.queues.came(t)
-	if c := s.quitting(t); c != nil {
+	s.lanes.mu.Lock()
+	tickets := t.tickets
+	c := t.quitting()
+	if c != nil {
+		for i := range tickets {
+			tickets[i].state = ticketHad
+		}
+		t.tickets = tickets
+	}
+	s.lanes.mu.Unlock()
+	if c != nil {
 		s.tell(c)
 	}
 }
@@ -123,7 +135,7 @@ func (s *Store) loseTurn(c *caller) {
 // appendTickets appends the caller's tickets to the arguments of a call, each for the
 // charge that it belongs to. Of those that the call says something of, at says where they
 // stand; nil: of all.
-func (c *caller) appendTickets(n numbers, at []int) numbers {
+func (c *caller) appendTickets(n wire.Frame, at []int) wire.Frame {
 	if c.turn == nil {
 		return n
 	}
@@ -132,7 +144,7 @@ func (c *caller) appendTickets(n numbers, at []int) numbers {
 		if at != nil {
 			i = slices.Index(at, i)
 		}
-		n = n.add(int64(i)+1, t.line, t.number, t.state, t.round)
+		n = n.Add(int64(i)+1, t.line, t.number, t.state, t.round)
 	}
 	return n
 }

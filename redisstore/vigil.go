@@ -31,18 +31,6 @@ type vigil struct {
 // listens. For less it asks.
 const earWorth = 20 * time.Millisecond
 
-// Watch implements [throttle.Store].
-func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
-	switch fleet, node := scopes(b.Charges); {
-	case !node:
-		return s.watchFleet(b, g, news)
-	case !fleet:
-		return s.node().Watch(b, g, news)
-	}
-	h := split(b)
-	return both{h, s.watchFleet(&h.fleet, g, news), s.node().Watch(&h.node, ofNode(g), news)}
-}
-
 // watch is Watch for budgets in Redis.
 func (s *Store) watch(br *bridge, b *throttle.Booking, g throttle.Grant, news chan<- struct{}) *vigil {
 	asked := born.Add(time.Duration(g.Stamp))
@@ -126,26 +114,4 @@ func (v *vigil) tell() {
 	case v.news <- struct{}{}:
 	default: // it is told already
 	}
-}
-
-// both is the watch over a start in budgets of the fleet and of this node.
-type both struct {
-	*halves
-	theirs, mine throttle.Watch
-}
-
-// Confirm implements [throttle.Watch].
-func (w both) Confirm(ctx context.Context) (bool, error) {
-	w.fleet.MaxWait = w.whole.MaxWait
-	theirs, err := w.theirs.Confirm(ctx)
-	if err != nil || !theirs {
-		return false, err
-	}
-	return w.mine.Confirm(ctx)
-}
-
-// Stop implements [throttle.Watch].
-func (w both) Stop() {
-	w.theirs.Stop()
-	w.mine.Stop()
 }

@@ -23,16 +23,16 @@ var (
 
 // The scripts.
 var (
-	Book = FromSource(source(join(rows, "history", "book", "gates", "short")...) +
+	BookScript = FromSource(source(join(rows, "history", "book", "gates", "short")...) +
 		inner(source(join(engine, "place", "repair", "leases", "slots", "request", "line", "serve")...)))
-	Pause     = newScript(join(engine, "pause")...)
-	Status    = newScript(join(engine, "status")...)
-	Reconcile = newScript(join(engine, "place", "reconcile")...)
-	Closed    = newScript("leases", "closed")
-	Presence  = newScript("presence")
+	PauseScript     = newScript(join(engine, "pause")...)
+	StatusScript    = newScript(join(engine, "status")...)
+	ReconcileScript = newScript(join(engine, "place", "reconcile")...)
+	ClosedScript    = newScript("leases", "closed")
+	PresenceScript  = newScript("presence")
 
-	SlotsPause  = newScript(join(engine, "leases", "slots_pause")...)
-	SlotsStatus = newScript(join(engine, "leases", "slots_status")...)
+	SlotsPauseScript  = newScript(join(engine, "leases", "slots_pause")...)
+	SlotsStatusScript = newScript(join(engine, "leases", "slots_status")...)
 )
 
 // newScript returns the script that consists of rows and those files.

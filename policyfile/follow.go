@@ -1,0 +1,213 @@
+package policyfile
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// The defaults of a [Follow].
+const (
+	DefaultInterval = time.Second
+	DefaultGrace    = 30 * time.Second
+)
+
+// Options say how a file is followed. Apply and either Path or Read are required.
+type Options struct {
+	// Path is the file. It is read anew each time, through all links, so that editors
+	// that rename, ConfigMaps and network file systems need nothing special.
+	Path string
+
+	// Name stands in errors. Defaults to Path.
+	Name string
+
+	// Read returns the text, for one that is no file. Defaults to reading Path.
+	Read func(context.Context) ([]byte, error)
+
+	// Apply puts a version into force, as [throttle.Transport.SetPolicies] does with its
+	// policies. If it fails, the version before stays in force.
+	Apply func(*File) error
+
+	// Interval is how often the text is read. A new version counts when two reads in a
+	// row agree on it: half a file is a valid file, too. Defaults to [DefaultInterval].
+	Interval time.Duration
+
+	// Grace is how long a version waits that would no longer hold what the one in force
+	// holds: see [File.Loosens]. Negative: not at all. Defaults to [DefaultGrace].
+	Grace time.Duration
+
+	// Report is told of each change of the state, by one goroutine at a time. Defaults
+	// to nil: nobody is told.
+	Report func(State)
+}
+
+// A State is what a follower has seen, and what is in force.
+type State struct {
+	Seen    string    // the generation of the text as it was read last
+	InForce string    // the generation of the version in force
+	Since   time.Time // when it came into force
+	Err     error     // why what was seen is not in force; nil: it is, or waits
+
+	// Loosens says what the version that was seen would no longer hold, and Until when it
+	// comes into force all the same.
+	Loosens []string
+	Until   time.Time
+}
+
+// Generation names a text: the beginning of its SHA-256.
+func Generation(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:6])
+}
+
+// A Follower keeps a version in force. It is safe for concurrent use.
+type Follower struct {
+	o     Options
+	mu    sync.Mutex
+	state State
+	file  *File
+
+	// Of the goroutine that reads.
+	last    []byte // as it was read last
+	settled bool   // two reads agreed on it, and it was looked at
+	next    *File  // it, while it waits
+	wrong   error  // why it is not in force
+}
+
+// Follow reads a text, puts it into force, and does so with each new version until ctx
+// ends. A first version that cannot be read or applied is its error; a later one leaves
+// the version before in force, and [Follower.State] says why.
+func Follow(ctx context.Context, o Options) (*Follower, error) {
+	if o.Apply == nil || o.Path == "" && o.Read == nil {
+		return nil, fmt.Errorf("policyfile: Options needs Apply, and Path or Read")
+	}
+	if o.Read == nil {
+		o.Read = func(context.Context) ([]byte, error) { return os.ReadFile(o.Path) }
+	}
+	if o.Name == "" {
+		o.Name = o.Path
+	}
+	if o.Interval <= 0 {
+		o.Interval = DefaultInterval
+	}
+	if o.Grace == 0 {
+		o.Grace = DefaultGrace
+	}
+	f := &Follower{o: o}
+	text, err := o.Read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("policyfile: %w", err)
+	}
+	file, err := Parse(o.Name, text)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Apply(file); err != nil {
+		return nil, err
+	}
+	f.last, f.settled, f.file = text, true, file
+	f.state = State{Seen: Generation(text), InForce: Generation(text), Since: time.Now()}
+	go f.run(ctx)
+	return f, nil
+}
+
+// State returns what was seen and what is in force.
+func (f *Follower) State() State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state
+}
+
+// File returns the version in force.
+func (f *Follower) File() *File {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.file
+}
+
+func (f *Follower) run(ctx context.Context) {
+	ticker := time.NewTicker(f.o.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		text, err := f.o.Read(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		f.look(text, err, time.Now())
+	}
+}
+
+// look takes in what was read.
+func (f *Follower) look(text []byte, err error, now time.Time) {
+	old := f.State()
+	s := old
+	switch {
+	case err != nil: // it may be on its way from one place to another
+	case !bytes.Equal(text, f.last):
+		f.last, f.settled, f.next, f.wrong = bytes.Clone(text), false, nil, nil
+		s = State{Seen: Generation(text), InForce: old.InForce, Since: old.Since}
+	case !f.settled:
+		f.settled = true
+		f.consider(&s, now)
+	case f.next != nil && !now.Before(s.Until):
+		f.apply(&s, now)
+	}
+	if s.Err = f.wrong; err != nil {
+		s.Err = fmt.Errorf("policyfile: %w", err)
+	}
+	f.mu.Lock()
+	f.state = s
+	f.mu.Unlock()
+	if f.o.Report != nil && !equal(old, s) {
+		f.o.Report(s)
+	}
+}
+
+// consider puts a version on which two reads agreed into force, or lets it wait.
+func (f *Follower) consider(s *State, now time.Time) {
+	if s.Seen == s.InForce {
+		return // it was put back
+	}
+	if f.next, f.wrong = Parse(f.o.Name, f.last); f.wrong != nil {
+		return
+	}
+	if s.Loosens = f.next.Loosens(f.File()); len(s.Loosens) > 0 && f.o.Grace > 0 {
+		s.Until = now.Add(f.o.Grace)
+		return
+	}
+	f.apply(s, now)
+}
+
+// apply puts the version that waits into force.
+func (f *Follower) apply(s *State, now time.Time) {
+	next := f.next
+	f.next, s.Loosens, s.Until = nil, nil, time.Time{}
+	if f.wrong = f.o.Apply(next); f.wrong != nil {
+		return
+	}
+	s.InForce, s.Since = s.Seen, now
+	f.mu.Lock()
+	f.file = next
+	f.mu.Unlock()
+}
+
+// equal reports whether two states say the same.
+func equal(a, b State) bool {
+	text := func(err error) string {
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	return a.Seen == b.Seen && a.InForce == b.InForce && a.Until.Equal(b.Until) && text(a.Err) == text(b.Err)
+}

@@ -1,0 +1,125 @@
+package policyfile
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Format writes a table in Go as a file, as a beginning for one that has none. Functions
+// have no text: of those that a field can hold the ones are known that throttle names
+// itself, such as [throttle.Host] and [throttle.NoPenalty]. All others are errors, each a
+// *[throttle.ConfigError], because a row without its key or its penalty would be another
+// row.
+func Format(policies []throttle.Policy) ([]byte, error) {
+	var errs []error
+	rows := &yaml.Node{Kind: yaml.SequenceNode}
+	for _, p := range policies {
+		n, err := formatRow(p)
+		rows.Content, errs = append(rows.Content, n), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	file := mapping("version", plain(fmt.Sprint(Version)), "policies", rows)
+	text, err := yaml.Dump(file, yaml.WithIndent(2))
+	if err != nil {
+		return nil, fmt.Errorf("policyfile: %w", err)
+	}
+	if _, err := Parse("", text); err != nil {
+		return nil, err
+	}
+	return text, nil
+}
+
+// keyNames are the keys that have a name.
+var keyNames = map[uintptr]string{
+	pointer(throttle.Host): "{host}", pointer(throttle.Path): "{path}", pointer(throttle.Method): "{method}",
+}
+
+// penaltyNames are the penalties that have a name.
+var penaltyNames = map[uintptr]string{pointer(throttle.NoPenalty): "none", pointer(throttle.RetryAfter): "retry-after"}
+
+// pointer names a function that is no closure.
+func pointer(f any) uintptr {
+	if v := reflect.ValueOf(f); !v.IsNil() {
+		return v.Pointer()
+	}
+	return 0
+}
+
+// formatRow returns a policy as a mapping.
+func formatRow(p throttle.Policy) (*yaml.Node, error) {
+	var errs []error
+	n := mapping("name", quoted(p.Name))
+	put := func(name, value string) { n.Content = append(n.Content, mapping(name, plain(value)).Content...) }
+	function := func(field string, f any, names map[uintptr]string) {
+		at := pointer(f)
+		switch name, known := names[at]; {
+		case at == 0:
+		case known:
+			n.Content = append(n.Content, mapping(strings.ToLower(field), quoted(name)).Content...)
+		default:
+			errs = append(errs, &throttle.ConfigError{Policy: p.Name, Field: field, Err: errors.New("a function cannot be written into a file: write the field by hand")})
+		}
+	}
+	if p.Match != "" {
+		n.Content = append(n.Content, mapping("match", quoted(p.Match)).Content...)
+	}
+	function("Key", p.Key, keyNames)
+	put("limit", p.Limit.String())
+	function("Cost", p.Cost, nil)
+	function("Penalty", p.Penalty, penaltyNames)
+	function("Acted", p.Acted, nil)
+	function("Quota", p.Quota, nil)
+	function("Settle", p.Settle, nil)
+	switch {
+	case p.Jitter < 0:
+		put("jitter", "none")
+	case p.Jitter > 0:
+		put("jitter", p.Jitter.String())
+	}
+	if len(p.Headroom) > 0 {
+		shares := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+		for i, name := range []string{"low", "normal", "high"} {
+			if v, ok := p.Headroom[throttle.Low+throttle.Priority(i)]; ok {
+				shares.Content = append(shares.Content, mapping(name, plain(fmt.Sprint(v))).Content...)
+			}
+		}
+		n.Content = append(n.Content, plain("headroom"), shares)
+	}
+	if p.Adaptive {
+		put("adaptive", "true")
+	}
+	if p.Shadow {
+		put("shadow", "true")
+	}
+	if p.Scope == throttle.Node {
+		put("scope", "node")
+	}
+	return n, errors.Join(errs...)
+}
+
+// quoted returns a text, in quotes where YAML needs them.
+func quoted(value string) *yaml.Node {
+	n := new(yaml.Node)
+	n.SetString(value)
+	return n
+}
+
+// plain returns a value that needs no quotes.
+func plain(value string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: value} }
+
+// mapping returns a mapping of names and nodes.
+func mapping(pairs ...any) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	for i := 0; i < len(pairs); i += 2 {
+		n.Content = append(n.Content, plain(pairs[i].(string)), pairs[i+1].(*yaml.Node))
+	}
+	return n
+}

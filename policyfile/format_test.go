@@ -1,0 +1,64 @@
+package policyfile_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/policyfile"
+)
+
+func ExampleFormat() {
+	text, err := policyfile.Format([]throttle.Policy{
+		{Name: "api", Match: "api.example.com/", Key: throttle.Host, Limit: throttle.PerSecond(20)},
+		{Name: "machine", Limit: throttle.Concurrency(8), Penalty: throttle.NoPenalty, Scope: throttle.Node},
+	})
+	fmt.Printf("%s%v\n", text, err)
+	// Output:
+	// version: 1
+	// policies:
+	// - name: api
+	//   match: api.example.com/
+	//   key: '{host}'
+	//   limit: 20/s
+	// - name: machine
+	//   limit: 8 in flight
+	//   penalty: none
+	//   scope: node
+	// <nil>
+}
+
+// TestRoundTrip: a table in Go, written and read, is the same table.
+func TestRoundTrip(t *testing.T) {
+	zone, err := time.LoadLocation("Asia/Shanghai")
+	require.NoError(t, err)
+	table := []throttle.Policy{
+		{Name: "yes", Match: "GET {shop}.example.com/a/{id}", Limit: throttle.TokenBucket(2, time.Second, 40)},
+		{Name: "12: a # b", Limit: throttle.CalendarWindow(5000, throttle.Month, zone), Adaptive: true, Shadow: true},
+		{Name: "~", Limit: throttle.LeakyBucket(40, time.Second), Jitter: -1},
+		{Name: "d", Limit: throttle.FixedWindow(100, time.Minute), Jitter: 50 * time.Millisecond,
+			Headroom: map[throttle.Priority]float64{throttle.Low: 0.25, throttle.High: 0}},
+		{Name: "e", Limit: throttle.Concurrency(20), Scope: throttle.Node},
+		{Name: "f", Limit: throttle.Unlimited()},
+	}
+	text, err := policyfile.Format(table)
+	require.NoError(t, err)
+	f, err := policyfile.Parse("f", text)
+	require.NoError(t, err, "%s", text)
+	require.Equal(t, table, f.Policies, "%s", text)
+}
+
+// TestFormatFunctions: what a file cannot say is an error, all at once.
+func TestFormatFunctions(t *testing.T) {
+	_, err := policyfile.Format([]throttle.Policy{
+		{Name: "a", Limit: throttle.PerSecond(1), Key: func(*http.Request) string { return "" }, Cost: func(*http.Request) int { return 1 }},
+		{Name: "b", Limit: throttle.PerSecond(1), Penalty: func(*http.Response) time.Duration { return 0 }},
+	})
+	require.EqualError(t, err, `throttle: policy "a": Key: a function cannot be written into a file: write the field by hand
+throttle: policy "a": Cost: a function cannot be written into a file: write the field by hand
+throttle: policy "b": Penalty: a function cannot be written into a file: write the field by hand`)
+}

@@ -1,0 +1,97 @@
+package history
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// Generations is how many generations of a row are counted.
+const Generations = wire.Lives
+
+// A Generation of a row begins when its key is made and ends when that is lost. ID is
+// random, and 0 if there was no such generation; Count is how many starts it had.
+type Generation struct{ ID, Count int64 }
+
+// A Sample says that Count starts came to be known, and that none of them is later
+// than By.
+type Sample struct {
+	By    time.Time
+	Count int64
+}
+
+// A Budget is what a node knows of one budget. Its zero value knows nothing.
+type Budget struct {
+	Generations [Generations]Generation // the present one first
+	Unreported  Generation              // of starts that no row knows of; zero: there are none
+	Starts      []Sample                // the oldest first
+	Keep        time.Duration           // for how long they matter
+	Last        Reply
+	quota       quotaReply
+	lostAt      time.Time // when a loss was noted last
+}
+
+func (b *Budget) clone() *Budget {
+	c := *b
+	c.Starts = slices.Clone(b.Starts)
+	return &c
+}
+
+// Expired reports whether all starts are so long ago that none matters.
+func (b *Budget) Expired(now time.Time) bool {
+	last := len(b.Starts) - 1
+	return last < 0 || now.Sub(b.Starts[last].By) > b.Keep
+}
+
+// Add remembers some starts, together with the last ones if those are of the same part
+// of the window.
+func (b *Budget) Add(s Sample) {
+	last := len(b.Starts) - 1
+	if last >= 0 && s.By.Before(b.Starts[last].By) {
+		s.By = b.Starts[last].By
+	}
+	if last > 0 && s.By.Sub(b.Starts[last-1].By) < b.Keep/wire.Parts {
+		b.Starts[last] = Sample{s.By, b.Starts[last].Count + s.Count}
+		return
+	}
+	if len(b.Starts) > wire.Parts {
+		b.Starts = append(b.Starts[:0], b.Starts[1:]...)
+	}
+	b.Starts = append(b.Starts, s)
+}
+
+// since counts the starts that may have been since a time: not fewer than were known.
+func (b *Budget) since(t time.Time) (n int64) {
+	for _, s := range b.Starts {
+		if !s.By.Before(t) {
+			n += s.Count
+		}
+	}
+	return n
+}
+
+// reported returns the generations that Redis is told of: starts that no row knows of
+// come first.
+func (b *Budget) reported() [Generations]Generation {
+	if b.Unreported.ID == 0 {
+		return b.Generations
+	}
+	all := [Generations]Generation{b.Unreported}
+	copy(all[1:], b.Generations[:])
+	return all
+}
+
+// unknown counts the starts of generations that are news.
+func (b *Budget) unknown(now [Generations]Generation) (sum int64) {
+	for _, g := range now {
+		known := int64(0)
+		for _, own := range append(b.Generations[:], b.Unreported) {
+			if own.ID == g.ID {
+				known = own.Count
+			}
+		}
+		sum += max(0, g.Count-known)
+	}
+	return sum
+}

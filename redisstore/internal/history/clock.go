@@ -1,0 +1,119 @@
+package history
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// RecordTime is for how long Redis surely remembers a call: see docs/once.md.
+const RecordTime = wire.RecordTime - 5*time.Second
+
+// suspendThreshold is by how much the two clocks of a computer may differ about how
+// long ago something was. The monotonic one stands still while a computer is suspended.
+const suspendThreshold = time.Second
+
+// A Reply is the last call whose reply spoke of a budget. Times of the server are
+// microseconds of its clock.
+type Reply struct {
+	Group      string    // that the call was for
+	Number     int64     // of the call
+	Sent       time.Time // when the call was sent
+	ServerTime int64     // that the reply told; 0: there was no reply
+	By         time.Time // when it was that time, at the latest; zero in a repeated reply
+}
+
+// repeated returns a reply that was given again, and received then. It was decided as
+// much later than the one before as it says. If there was none before, it was decided
+// when the copy of the call was sent that did it: if that was held up, it will seem
+// that the clock was set back since, which is the safe mistake.
+func (r Reply) repeated(last Reply, received time.Time) Reply {
+	r.By = r.Sent
+	if !last.By.IsZero() {
+		r.By = last.By.Add(Between(last.ServerTime, r.ServerTime))
+	}
+	if r.By.After(received) {
+		r.By = received
+	}
+	return r
+}
+
+// record returns the number that the record of the group's last call cannot be below;
+// 0 if there may be none.
+func (r Reply) record(group string, now time.Time) int64 {
+	if r.Group != group || now.Sub(r.Sent) > RecordTime {
+		return 0
+	}
+	return r.Number
+}
+
+// A ClockSample is by what a script finds out that its server's clock was set.
+type ClockSample struct {
+	ServerTime   int64         // that the last reply told; 0: there was none
+	Elapsed      time.Duration // since that was asked for, at most
+	ElapsedKnown bool          // false: nobody can tell
+	SetForward   bool          // the server's clock was set forward since then
+	AtLeast      time.Duration // so much has passed at least since ServerTime
+}
+
+// clockSample returns the sample of a call. If a script suspects that its clock was
+// set forward it may be only that the call was slow, so it tells its time and asks
+// back. Then the clocks can be compared: either the suspicion is true, or nobody can
+// tell.
+func (r Reply) clockSample(now time.Time, serverTime int64) ClockSample {
+	s := ClockSample{ServerTime: r.ServerTime}
+	s.Elapsed, s.ElapsedKnown = Elapsed(r.Sent, now)
+	if !r.By.IsZero() {
+		s.AtLeast = max(0, now.Sub(r.By))
+	}
+	if serverTime != 0 && s.ElapsedKnown {
+		passed := micros(s.Elapsed)
+		s.SetForward = serverTime-r.ServerTime > passed+micros(wire.Stall)+passed/wire.Steady
+		s.ElapsedKnown = s.SetForward
+	}
+	return s
+}
+
+// Elapsed is how long ago something was. Nobody can tell if it never was, or if the
+// computer was suspended meanwhile.
+func Elapsed(then, now time.Time) (d time.Duration, known bool) {
+	d = now.Sub(then)
+	return d, !then.IsZero() && (now.Round(0).Sub(then.Round(0))-d).Abs() <= suspendThreshold
+}
+
+// DecidedAt says to which time of the server a reply belongs that was decided by an
+// earlier copy of its call, sent then: at was not before since, and not after the reply
+// was received. That is the time now, as the server tells it, unless its clock was set
+// meanwhile: less has passed than nothing, or more than since the copy was sent. Then
+// nobody knows how long ago it was decided. If the clock was set back by less than that,
+// since is as much earlier, and a caller that waits for a start may find that it is too
+// old.
+func DecidedAt(sent, received time.Time, decided, now int64) (at int64, since time.Time) {
+	passed := now - decided
+	elapsed, known := Elapsed(sent, received)
+	most := micros(elapsed)
+	switch {
+	case passed < 0 || known && passed > most+most/wire.Steady:
+		return decided, sent
+	case !known:
+		return now, sent
+	}
+	return now, sent.Add(time.Duration(passed) * time.Microsecond)
+}
+
+// Between is how long it is from one time of a server to another, below 0 if that is
+// earlier; both ways at most [throttle.Farthest].
+func Between(from, to int64) time.Duration {
+	most := micros(throttle.Farthest)
+	return time.Duration(min(max(-most, to-from), most)) * time.Microsecond
+}
+
+// micros rounds up: it is safe to believe that more time has passed.
+func micros(d time.Duration) int64 {
+	m := int64(d / time.Microsecond)
+	if d%time.Microsecond > 0 {
+		m++
+	}
+	return m
+}

@@ -1,0 +1,106 @@
+package history
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// at is a time d after an arbitrary one.
+func at(d time.Duration) time.Time { return origin.Add(d) }
+
+// observed is a reply's word of a budget with a window of ten seconds: the IDs of its
+// generations with their counts, and how many starts count now.
+func observed(now time.Duration, starts int64, generations ...Generation) Observation {
+	o := Observation{Reply: Reply{Group: "g", Number: 1, Sent: at(now), ServerTime: 1, By: at(now)}, Keep: 10 * time.Second}
+	copy(o.Generations[:], generations)
+	o.Starts = Sample{at(now), starts}
+	return o
+}
+
+// TestP10_ANodeForgets: what a node remembers of the budgets that it used, and of their
+// pauses, is bounded.
+func TestP10_ANodeForgets(t *testing.T) {
+	h, p := New(), RestorePauseEnds(nil)
+	for i := range MostBudgets + 100 {
+		h.Observe(fmt.Sprint(i), observed(0, 1), at(0))
+	}
+	require.Len(t, h.Snapshot(), MostBudgets)
+	for i := range MostPauses + 100 {
+		p.Note(fmt.Sprint(i), at(time.Hour), at(0))
+	}
+	require.Len(t, p.Snapshot(), MostPauses)
+	p.Note("later", at(2*time.Hour), at(time.Hour))
+	require.Len(t, p.Snapshot(), 1, "pauses that are over make room")
+}
+
+// TestP12_OnlyNewStartsAreAdded: starts of a generation that is known are added once,
+// whatever Redis lost and made anew.
+func TestP12_OnlyNewStartsAreAdded(t *testing.T) {
+	h := New()
+	total := func() (n int64) {
+		for _, s := range h.Known("k", "g", at(time.Second), 0).Starts {
+			n += s.Count
+		}
+		return n
+	}
+	require.False(t, h.Observe("k", observed(0, 3, Generation{1, 3}), at(0)))
+	require.False(t, h.Observe("k", observed(0, 5, Generation{1, 5}), at(0)))
+	require.EqualValues(t, 5, total())
+	require.True(t, h.Observe("k", observed(0, 6, Generation{2, 1}, Generation{1, 5}), at(0)), "it was lost")
+	require.EqualValues(t, 6, total())
+	require.False(t, h.Observe("k", observed(0, 6, Generation{1, 5}), at(0)), "a replica has the old one")
+	h.AddUnreported("k", Generation{9, 4}, Budget{Starts: []Sample{{at(0), 4}}})
+	require.EqualValues(t, 10, total())
+	require.Equal(t, [Generations]Generation{{9, 4}, {1, 5}}, h.Known("k", "g", at(time.Second), 0).Generations)
+	require.False(t, h.Observe("k", observed(0, 10, Generation{1, 5}, Generation{9, 4}), at(0)))
+	h.MarkReported("k")
+	require.EqualValues(t, 10, total(), "what was told is no news")
+
+	known := h.Known("k", "g", at(11*time.Second), 0)
+	require.Zero(t, known.Generations, "what does not matter is not told")
+	require.Empty(t, known.Starts)
+	require.False(t, h.Observe("k", observed(11*time.Second, 1, Generation{3, 1}), at(11*time.Second)), "nor lost")
+}
+
+// TestP1_SamplesAreNotTooEarly: however many starts there are, few samples say of all
+// that none is later than it is.
+func TestP1_SamplesAreNotTooEarly(t *testing.T) {
+	b := Budget{Keep: 8 * time.Second}
+	for i := range 100 {
+		now := at(time.Duration(i) * 100 * time.Millisecond)
+		b.Add(Sample{now, 1})
+		require.LessOrEqual(t, len(b.Starts), wire.Parts+1)
+		for d := time.Duration(0); d <= 7*time.Second; d += 50 * time.Millisecond {
+			begin := at(time.Duration(i)*100*time.Millisecond - d)
+			require.GreaterOrEqual(t, b.since(begin), min(int64(i), int64(d/(100*time.Millisecond)))+1, "since %v", d)
+		}
+	}
+	b.Add(Sample{at(0), 1})
+	require.Equal(t, at(9900*time.Millisecond), b.Starts[len(b.Starts)-1].By, "samples stay in order")
+}
+
+// TestP12_ALossIsAnnouncedOnce in a second, and only by nodes that remember the budget.
+func TestP12_ALossIsAnnouncedOnce(t *testing.T) {
+	h := New()
+	require.False(t, h.NoteLoss("k", at(0)))
+	h.Observe("k", observed(0, 1, Generation{1, 1}), at(0))
+	require.True(t, h.NoteLoss("k", at(0)))
+	require.False(t, h.NoteLoss("k", at(999*time.Millisecond)))
+	require.True(t, h.NoteLoss("k", at(time.Second)))
+}
+
+// TestRestore: what a snapshot holds stays as it was.
+func TestRestore(t *testing.T) {
+	h := New()
+	h.Observe("k", observed(0, 1, Generation{1, 1}), at(0))
+	kept := h.Snapshot()
+	other := Restore(kept)
+	require.Equal(t, kept, other.Snapshot())
+	other.Observe("k", observed(time.Second, 2, Generation{1, 2}), at(time.Second))
+	require.Equal(t, kept, h.Snapshot())
+}

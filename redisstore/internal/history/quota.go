@@ -1,0 +1,104 @@
+package history
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// An upstream may say with every response what is left. Nearly always the store knows
+// that already, and a second call for each request would be a high price for hearing it
+// again. So a node compares what it is told with what it knows without asking, and
+// tells the store only where others seem to have spent. See docs/booking.md.
+
+// A QuotaReply is what the store replied when it was told what is left of a budget.
+type QuotaReply struct {
+	Left       int64      // as the store has it
+	Generation Generation // of the row: its present one, and how many starts it had
+}
+
+// A quotaReply is the last one.
+type quotaReply struct {
+	QuotaReply
+	asked time.Time // when the store was told last
+	at    time.Time // when it replied
+	end   time.Time // of the window that it was about
+}
+
+// burst is for how long responses say much the same: the store is being told.
+const burst = 100 * time.Millisecond
+
+// ReportsQuota is the filter of quota reports. It reports whether the store should be
+// told, and notes that it will be. The generation of the row that the node knows is 0
+// if it knows none.
+func (h *History) ReportsQuota(key string, c *throttle.Charge, q throttle.Quota, now time.Time) (generation int64, report bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := h.budgets[key]
+	if b == nil || b.Expired(now) {
+		return 0, true
+	}
+	left := int64(q.Left)
+	if q.Age > 0 && c.Limit.Kind() == throttle.KindSlidingWindow {
+		left -= b.since(now.Add(-q.Age)) // the upstream did not know of these
+	}
+	report = left+tolerance(c) < b.estimatedLeft(c, q, now) && now.Sub(b.quota.asked) >= burst
+	if report {
+		b.quota.asked = now
+	}
+	return b.Generations[0].ID, report
+}
+
+// ObserveQuota remembers what the store replied to a report.
+func (h *History) ObserveQuota(key string, c *throttle.Charge, q throttle.Quota, r QuotaReply, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b := h.budgets[key]; b != nil {
+		_, end := windowOf(c, q, now)
+		b.quota = quotaReply{QuotaReply: r, asked: b.quota.asked, at: now, end: end}
+	}
+}
+
+// estimatedLeft is what is left as far as the node knows: what the store said of this
+// window less what was booked since, or else the limit less all that is known.
+func (b *Budget) estimatedLeft(c *throttle.Charge, q throttle.Quota, now time.Time) int64 {
+	n, last := int64(c.Limit.Capacity()), &b.quota
+	if last.Generation.ID != b.Generations[0].ID || !now.Before(last.end) {
+		begin, _ := windowOf(c, q, now)
+		return n - b.since(begin)
+	}
+	left := last.Left - (b.Generations[0].Count - last.Generation.Count)
+	if c.Limit.Kind() == throttle.KindTokenBucket {
+		left = min(n, left+refill(c, now.Sub(last.at)))
+	}
+	return left
+}
+
+// windowOf returns the window that a quota is about, with all that may count as spent
+// of it; for a bucket, the time in which it fills up.
+func windowOf(c *throttle.Charge, q throttle.Quota, now time.Time) (begin, end time.Time) {
+	switch c.Limit.Kind() {
+	case throttle.KindFixedWindow:
+		return c.Limit.Window(now)
+	case throttle.KindTokenBucket:
+		return now.Add(-c.Span()), now.Add(c.Span())
+	}
+	end = now.Add(min(q.Reset, c.Span()))
+	return end.Add(-c.Span() - wire.Doubt), end
+}
+
+// tolerance is by how much a quota may fall short of the estimate: by what flows into a
+// bucket within a second.
+func tolerance(c *throttle.Charge) int64 {
+	if c.Limit.Kind() != throttle.KindTokenBucket {
+		return 0
+	}
+	return refill(c, time.Second)
+}
+
+// refill is how much flows into a bucket.
+func refill(c *throttle.Charge, d time.Duration) int64 {
+	tokens, each := c.Refill()
+	return int64(float64(d/time.Microsecond) * float64(tokens) / float64(each))
+}
