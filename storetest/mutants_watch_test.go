@@ -56,8 +56,8 @@ type sloppy struct {
 	stop    func(v *oracleWatch)
 }
 
-func (w sloppy) Confirm(ctx context.Context) (bool, error) {
-	ok, err := w.oracleWatch.Confirm(ctx)
+func (w sloppy) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	ok, err := w.oracleWatch.Confirm(ctx, maxWait)
 	if w.confirm != nil {
 		ok = w.confirm(w.oracleWatch, ok)
 	}
