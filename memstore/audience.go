@@ -39,8 +39,8 @@ func (s *Store) audience(of throttle.Budget) *audience {
 // expiry is when nothing in the budget can matter any more; while somebody wants to hear
 // of it, not yet.
 func (b *budget) expiry(now int64) int64 {
-	end := b.Expiry(now)
-	if b.audience != nil && len(b.watches) > 0 {
+	end := b.Expiry()
+	if b.Busy() || b.audience != nil && len(b.watches) > 0 {
 		end = max(end, now)
 	}
 	return end

@@ -16,6 +16,12 @@ func (r *Row) advance(now int64, u *rule) {
 	if r.leases != nil {
 		r.expireLeases(now)
 	}
+	if r.queue != nil {
+		r.queue.forgetSilent(now)
+	}
+	if r.slots != nil && now-r.slots.asked > silence {
+		r.slots.beyond = 0
+	}
 }
 
 // remember makes the row complete for as long back as the rule needs. History
@@ -96,10 +102,19 @@ func (r *Row) stepBack(now int64) {
 		r.entries[i].first += shift
 		r.entries[i].last += shift
 	}
-	for _, t := range []*int64{&r.lost, &r.until, &r.paused, &r.ceiling.fell} {
+	for _, t := range r.times() {
 		if *t != 0 {
 			*t += shift
 		}
+	}
+	for i := range r.leases {
+		r.leases[i].until += shift
+	}
+	if l := r.queue; l != nil {
+		l.began, l.asked = l.began+shift, l.asked+shift
+	}
+	if s := r.slots; s != nil {
+		s.asked += shift
 	}
 	// Marks are times of the clock that they were booked by: those of before may point
 	// to starts of others, however late they come.

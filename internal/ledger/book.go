@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"math"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -28,6 +27,25 @@ func (q *Request) BookNow() (decided bool) {
 	}
 	q.book(t)
 	return true
+}
+
+// Book is BookNow, and Stand for a caller that must stand in line or comes from one: the
+// waiter has left what it had, see Leave.
+func (q *Request) Book(w *Waiter) {
+	if len(w.arrivals) == 0 && w.first == 0 && q.BookNow() {
+		return
+	}
+	w.Come(q.Booking)
+	for i := range q.Searches {
+		r := q.Searches[i].row
+		if r == &untouched {
+			r = nil
+		}
+		q.Searches[i] = Search{} // it may have looked ahead
+		q.Open(i, r)
+	}
+	*q.Grant = throttle.Grant{}
+	q.Stand(w)
 }
 
 // inLine reports whether somebody waits for a start in one of the budgets.
@@ -137,7 +155,7 @@ func (q *Request) pin(start int64) {
 // the booking gets a place in the first line that it must stand in, if it can wait.
 func (q *Request) haveSlots() bool {
 	b := q.Booking
-	arrival := int64(math.MaxInt64)
+	arrival := int64(newcomer)
 	if b.Instead < 0 {
 		arrival = -b.Instead
 	}
@@ -156,6 +174,7 @@ func (q *Request) haveSlots() bool {
 				arrival = q.Arrivals.next(q.Now)
 			}
 			s.row.lease(q.Node)
+			l.asked = q.Now
 			l.lineUp(&s.rule, arrival, q.Node.ID)
 			q.Grant.Mark, q.Waits = -arrival, true
 		}

@@ -36,7 +36,7 @@ func (r *Row) expireLeases(now int64) {
 			r.slots.held -= l.held
 			for _, w := range slices.Clone(r.slots.line) {
 				if w.node == l.node {
-					r.slots.leave(w.arrival, w.node)
+					r.slots.leave(w.arrival, w.node, 0)
 				}
 			}
 		}

@@ -29,6 +29,7 @@ func (q *Request) Dismiss(w *Waiter) {
 func (q *Request) stepOut(w *Waiter) {
 	if r := q.row(w.stand.key); r != nil && r.queue != nil {
 		r.queue.leave(w.stand.class, w.stand.place)
+		r.queue.asked = r.seen
 	}
 	w.stand = nil
 }

@@ -54,7 +54,8 @@ func (s *Search) giveBack(mark int64, by Node) {
 			s.row.untail(mark)
 		}
 	case mark < 0:
-		s.called = s.row.slots.leave(-mark, by.ID)
+		s.row.slots.asked = s.row.seen
+		s.called = s.row.slots.leave(-mark, by.ID, s.rule.cost)
 	}
 }
 

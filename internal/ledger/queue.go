@@ -40,6 +40,7 @@ func (r *Row) lineUp(class int, p place) place {
 	i, _ := l.find(class, p.arrival)
 	l.places[class] = slices.Insert(l.places[class], i, p)
 	l.costs[class] += p.cost
+	l.asked = r.seen
 	return p
 }
 
@@ -90,23 +91,15 @@ func (l *queue) head() (p place, ok bool) {
 	return place{}, false
 }
 
-// leave takes a place out of the line. One that is only counted is taken off the count.
+// leave takes a place out of the line. A waiter without one is taken off the count.
 func (l *queue) leave(class int, p place) {
 	if i, ok := l.find(class, p.arrival); ok {
 		l.places[class] = slices.Delete(l.places[class], i, i+1)
-		l.costs[class] -= p.cost
-		return
+	} else {
+		p.cost = min(p.cost, l.beyond[class])
+		l.beyond[class] -= p.cost
 	}
-	l.costs[class] -= min(p.cost, l.counted(class))
-}
-
-// counted sums the costs of the places that are only counted.
-func (l *queue) counted(class int) int64 {
-	sum := l.costs[class]
-	for _, p := range l.places[class] {
-		sum -= p.cost
-	}
-	return sum
+	l.costs[class] -= p.cost
 }
 
 // forget takes a node's places out of the line.
@@ -121,6 +114,18 @@ func (l *queue) forget(node int64) {
 		l.places[k] = slices.DeleteFunc(q, of)
 	}
 	l.called = slices.DeleteFunc(l.called, of)
+}
+
+// forgetSilent forgets the waiters that are only counted, if none of them has asked for
+// long.
+func (l *queue) forgetSilent(now int64) {
+	if now-l.asked <= silence {
+		return
+	}
+	for k := range l.beyond {
+		l.costs[k] -= l.beyond[k]
+		l.beyond[k] = 0
+	}
 }
 
 // empty reports whether the line need not be kept.

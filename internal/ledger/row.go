@@ -73,9 +73,11 @@ func class(p throttle.Priority) int {
 // A queue is the line of a budget for starts: see docs/line.md.
 type queue struct {
 	places [classes][]place // each by arrival
-	costs  [classes]int64   // of all places, also of those that are only counted
+	costs  [classes]int64   // of all waiters
+	beyond [classes]int64   // of those waiters that have no place, and are only counted
 	called []place          // of waiters that had their turn, and come for slots too
 	began  int64            // when there was nobody before it
+	asked  int64            // when a waiter came or left last
 }
 
 // A place is that of one waiter in a line.
@@ -88,9 +90,11 @@ type place struct {
 // slots is what a Concurrency budget has in flight, and the line for it. When there will
 // be room nobody knows, so waiters are told no time: they are called when it is there.
 type slots struct {
-	held  int64      // the costs of what runs
-	aside int64      // the costs of those who were called and did not come yet
-	line  []slotWait // by arrival
+	held   int64      // the costs of what runs
+	aside  int64      // the costs of those who were called and did not come yet
+	line   []slotWait // by arrival
+	beyond int64      // the costs of those waiters that have no place, and are only counted
+	asked  int64      // when a waiter came or left last
 }
 
 // A slotWait is a place in the line for slots.
@@ -131,4 +135,10 @@ func (r *Row) Clone() *Row {
 		c.slots = &l
 	}
 	return c
+}
+
+// times are those of the row's head that move with the clock; 0 is none. Frozen is about
+// marks, which do not, and seen is what they are compared with.
+func (r *Row) times() [8]*int64 {
+	return [...]*int64{&r.lost, &r.until, &r.paused, &r.ceiling.fell, &r.tails[0], &r.tails[1], &r.tails[2], &r.pin}
 }

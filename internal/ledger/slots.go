@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/fleetthrottle/throttle"
@@ -11,7 +12,7 @@ import (
 func (s *slots) taken() int64 { return s.held + s.aside }
 
 // busy reports whether there is anything to remember.
-func (s *slots) busy() bool { return s.held > 0 || len(s.line) > 0 }
+func (s *slots) busy() bool { return s.held > 0 || len(s.line) > 0 || s.beyond > 0 }
 
 // admits reports whether there is room for the rule's cost, and no waiter who came
 // before that arrival waits for it.
@@ -31,7 +32,7 @@ func (s *slots) blockedBehind(arrival int64) bool {
 			return true
 		}
 	}
-	return false
+	return s.beyond > 0 && arrival == newcomer
 }
 
 // lineUp puts a request in line.
@@ -41,10 +42,12 @@ func (s *slots) lineUp(u *rule, arrival, node int64) {
 }
 
 // leave takes a request out of the line, if it is in it, and reports whether it
-// was called. What was set aside for it is free again.
-func (s *slots) leave(arrival, node int64) (called bool) {
+// was called. What was set aside for it is free again. A waiter without a place is taken
+// off the count.
+func (s *slots) leave(arrival, node, cost int64) (called bool) {
 	i, ok := s.find(arrival, node)
 	if !ok {
+		s.beyond -= min(cost, s.beyond)
 		return false
 	}
 	w := s.line[i]
@@ -57,9 +60,26 @@ func (s *slots) leave(arrival, node int64) (called bool) {
 
 // find returns the place in line of a node's arrival.
 func (s *slots) find(arrival, node int64) (int, bool) {
-	return slices.BinarySearchFunc(s.line, arrival, func(w slotWait, a int64) int {
-		return cmp.Or(cmp.Compare(w.arrival, a), cmp.Compare(w.node, node))
+	return slices.BinarySearchFunc(s.line, place{arrival: arrival, node: node}, func(w slotWait, p place) int {
+		return comparePlaces(w.place, p)
 	})
+}
+
+// comparePlaces orders places by arrival.
+func comparePlaces(a, b place) int {
+	return cmp.Or(cmp.Compare(a.arrival, b.arrival), cmp.Compare(a.node, b.node))
+}
+
+// shorten leaves so many places in the line, and counts the other waiters. What was set
+// aside for one of them is free again: it finds it when it comes.
+func (s *slots) shorten(places int) {
+	for _, w := range s.line[min(len(s.line), places):] {
+		s.beyond += w.cost
+		if w.called {
+			s.aside -= w.cost
+		}
+	}
+	s.line = s.line[:min(len(s.line), places)]
 }
 
 // setAside sets room aside for the first in line, as far as it goes, and tells which.
@@ -94,5 +114,8 @@ func (r *Row) release(cost int64, by Node) {
 	}
 	r.slots.held -= cost
 }
+
+// newcomer is the arrival of a request that has waited nowhere: behind all others.
+const newcomer = math.MaxInt64
 
 func isConcurrency(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }

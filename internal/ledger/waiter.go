@@ -35,6 +35,13 @@ type stand struct {
 // inFront is an arrival before all others.
 const inFront = -1 << 62
 
+// Clone returns a copy, for a step that may fail.
+func (w *Waiter) Clone() Waiter {
+	c := *w
+	c.arrivals, c.passed = slices.Clone(w.arrivals), slices.Clone(w.passed)
+	return c
+}
+
 // Line returns the budget in whose line the waiter stands, and the arrival that names its
 // place.
 func (w *Waiter) Line() (key Key, arrival int64, ok bool) {
