@@ -177,9 +177,9 @@ func ceilingsOf(t *testing.T, s throttle.Store, tr *throttle.Transport, r *http.
 	return all
 }
 
-// TestAdaptive_WhoLearns: of several budgets that a refusal closes only the fullest does,
+// TestAdaptive_TheFullestLearns: of several budgets that a refusal closes only the fullest does,
 // and none of which the answer says what is left, that is a shadow, or that does not want to.
-func TestAdaptive_WhoLearns(t *testing.T) {
+func TestAdaptive_TheFullestLearns(t *testing.T) {
 	wide := throttle.Policy{Name: "wide", Limit: throttle.PerHour(5000), Adaptive: true}
 	narrow := throttle.Policy{Name: "narrow", Limit: throttle.PerSecond(8), Adaptive: true}
 	firm := throttle.Policy{Name: "firm", Limit: throttle.PerSecond(8)}

@@ -25,8 +25,8 @@ type roundTrip struct {
 	detached bool          // an attempt before this one gave its connection back
 	dialTook time.Duration // how long the base took to get a connection
 
-	// What the base gets. All of it lies here to be allocated at once, and none
-	// of it is used again: a base may keep it for longer than the response.
+	// What the base gets. It all lies here so that it is allocated at once. None of
+	// it is used again, because a base may keep it for longer than the response.
 	sent       http.Request
 	cancelSent context.CancelCauseFunc
 	sentURL    url.URL // see abort
@@ -41,7 +41,7 @@ type roundTrip struct {
 	connSeen      bool        // the base has called gotConn
 	connClosed    bool        // the connection was closed before anything was written
 	baseRetried   bool        // the base sends again what it has written before
-	ended         bool        // nobody waits for the response any more
+	ended         bool        // the response is over, or there is none
 	stopErr       error       // why the pre-write check stopped the request
 	stopAfterFunc func() bool // ends the watch over the request's context
 
@@ -121,9 +121,9 @@ func (r *roundTrip) functionFailed(p *compiledPolicy, err error) {
 	}
 }
 
-// reportWait bounds how long a response is kept from its caller while the store is
-// told what it means, and maxReport how long the store is told at all: one that is away
-// for longer learns of a penalty that still lasts from the next response.
+// reportWait bounds how long a response is kept from its caller while the store is told
+// what it means. maxReport bounds how long the report is tried at all: after a longer
+// outage the next response tells the store of a penalty that still lasts.
 const (
 	reportWait = time.Second
 	maxReport  = 30 * time.Second

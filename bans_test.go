@@ -113,9 +113,9 @@ func TestP3_OneInAThousandIsRefused(t *testing.T) {
 	})
 }
 
-// TestP11_ABanIsMetAgain: the upstream always says a minute, and bans anew whoever comes
-// within its true ban. The fleet asks as often as the logarithm of that, whichever of its
-// nodes does; and when it was quiet for a while it believes a minute again.
+// TestP11_ABanIsMetAgain: the upstream always says a minute, and bans anew each caller
+// that comes within its true ban. The fleet asks as often as the logarithm of that,
+// whichever of its nodes does; after a quiet time it believes a minute again.
 func TestP11_ABanIsMetAgain(t *testing.T) {
 	for long, asks := range map[time.Duration]int{
 		90 * time.Second: 2, 3 * time.Minute: 3, 5 * time.Minute: 4, 10 * time.Minute: 5, 20 * time.Minute: 6, 40 * time.Minute: 7,

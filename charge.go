@@ -8,10 +8,10 @@ import (
 
 // Span returns the length in which a store counts a SlidingWindow charge, and the
 // time that one unit of a LeakyBucket charge occupies, in whole microseconds.
-// It is 0 for a FixedWindow charge, whose windows come from [Limit.Window] and
-// whose starts keep out of the last Jitter of each, and for a Concurrency one. For an
-// Unlimited charge it is for how long one start goes first after a penalty, at the least:
-// nothing else counts there.
+// It is 0 for a Concurrency charge, and for a FixedWindow one, whose windows come from
+// [Limit.Window] and whose starts keep out of the last Jitter of each. For an Unlimited
+// charge it is how long, at the least, one start goes first after a penalty: nothing
+// else counts there.
 //
 // A sliding span is per and Jitter and a microsecond: two starts a span apart
 // are never in one closed interval of length per, nor are their arrivals if
@@ -43,8 +43,8 @@ func (c Charge) Span() time.Duration {
 // at most burst + max(0, d - Jitter)·tokens/micros; then their arrivals, each
 // up to Jitter late, never exceed what the upstream's bucket holds.
 //
-// The numbers of an Adaptive charge are as much larger as fits, so that a part of the
-// flow is whole as well.
+// The numbers of an Adaptive charge are larger by as much as stores can hold, so that a
+// part of the flow is a whole number, too.
 func (c Charge) Refill() (tokens, micros int64) {
 	tokens, micros = c.refill()
 	if c.Adaptive {
@@ -90,16 +90,16 @@ func (c Charge) LearnsPer() time.Duration {
 	}
 }
 
-// The waiters of a window leave evenly. A short window that is always in use flows: its
-// starts are nearly as far apart as the limit has it, and a store may place them a little
-// further apart while it is full. In a longer window the last requests of a short job must
-// not wait for all of it, so a full window leaves within maxSpread.
+// The waiters of a window leave evenly. In a short window that is always in use starts
+// are nearly per/n apart, and a store may place them a little further apart while it is
+// full. In a longer window the last requests of a short job must not wait for all of
+// it, so a full window leaves within maxSpread.
 const (
 	longestEven = 2 * time.Second
 	maxSpread   = 250 * time.Millisecond
 )
 
-// probeTime is for how long one start goes first after a penalty, at the least: see docs/bans.md.
+// probeTime is how long, at the least, one start goes first after a penalty: see docs/bans.md.
 const probeTime = 250 * time.Millisecond
 
 // pace is the Pace of a policy's charges. Without it all waiters of a window would
@@ -126,10 +126,10 @@ func ceilMicro(d time.Duration) time.Duration {
 // closes anything for longer than [MaxPenalty].
 func mostSettled(c *Charge) int {
 	if c.Limit.kind != KindLeakyBucket {
-		return MaxCost
+		return maxCost
 	}
 	most := float64(MaxPenalty) / float64(c.Limit.per) * float64(c.Limit.n)
-	return max(c.Cost, int(min(most, MaxCost)))
+	return max(c.Cost, int(min(most, maxCost)))
 }
 
 // costsOf returns the costs of charges.

@@ -26,7 +26,7 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 	name := p.Name
 	if name == "" {
 		name = fmt.Sprintf("#%d", i+1)
-		errs = append(errs, &ConfigError{name, "Name", errors.New("is missing; it names the policy in the store, in errors and in events")})
+		errs = append(errs, &ConfigError{name, "Name", errors.New("is missing: it names the policy in the store, in errors and in events")})
 	}
 	c := compiledPolicy{Policy: p, illegibleReported: new(atomic.Bool), charge: Charge{
 		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
@@ -41,7 +41,7 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 		errs = append(errs, &ConfigError{name, "Limit", err})
 	}
 	if p.Jitter > 0 && (p.Jitter < leastJitterSet || p.Jitter > maxPeriod) {
-		errs = append(errs, &ConfigError{name, "Jitter", fmt.Errorf("%v is not from %v to %v; negative means none", p.Jitter, leastJitterSet, maxPeriod)})
+		errs = append(errs, &ConfigError{name, "Jitter", fmt.Errorf("%v is out of range: use %v to %v, or a negative one for none", p.Jitter, leastJitterSet, maxPeriod)})
 	}
 	if c.reserves, err = newReserves(p.Headroom, p.Limit); err != nil {
 		errs = append(errs, &ConfigError{name, "Headroom", err})
@@ -50,10 +50,10 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 		errs = append(errs, &ConfigError{name, "Quota", errors.New("an unlimited policy has no number that an answer could lower: set a limit with a number")})
 	}
 	if p.Adaptive && !p.Limit.counts() {
-		errs = append(errs, &ConfigError{name, "Adaptive", errors.New("only a limit of starts can be lowered: not Concurrency, not Unlimited")})
+		errs = append(errs, &ConfigError{name, "Adaptive", errors.New("only a limit that counts starts can be learned: leave Adaptive out with Concurrency and Unlimited")})
 	}
 	if p.Scope > Node {
-		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is none: use Fleet or Node", p.Scope)})
+		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is no scope: use Fleet or Node", p.Scope)})
 	}
 	if c.Penalty == nil {
 		c.Penalty = defaultPenalty()
@@ -100,7 +100,7 @@ func (p *compiledPolicy) price(c *Charge, req *http.Request) (err error) {
 func (p *compiledPolicy) cost(req *http.Request) (cost int, err error) {
 	defer recoverAs(&err, p.Name, "Cost")
 	if cost = p.Cost(req); cost < 0 {
-		return 0, &ConfigError{p.Name, "Cost", fmt.Errorf("returned %d; 0 is the least", cost)}
+		return 0, &ConfigError{p.Name, "Cost", fmt.Errorf("returned %d: return 0 or more", cost)}
 	}
 	return cost, nil
 }

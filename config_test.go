@@ -40,12 +40,12 @@ func TestConfigReportsEveryMistakeAtOnce(t *testing.T) {
 	require.Nil(t, tr)
 	require.Equal(t, []string{
 		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet`,
-		`throttle: policy "#2": Name: is missing; it names the policy in the store, in errors and in events`,
+		`throttle: policy "#2": Name: is missing: it names the policy in the store, in errors and in events`,
 		`throttle: policy "pattern": Match: at offset 18: a segment "" matches nothing, because paths are cleaned first`,
 		`throttle: policy "none": Limit: there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`,
 		`throttle: policy "good": Match: at offset 11: no path: end the host with a slash, "example.com/", to match all its paths`,
 		`throttle: policy "good": Limit: 0 starts: allow at least 1`,
-		`throttle: policy "good": Name: two policies have it; it must be unique`,
+		`throttle: policy "good": Name: two policies have this name: give each its own`,
 		`throttle: policy "short": Limit: a fixed window of 20ms has no room for a start that may arrive 35ms late: ` +
 			`use a longer window, or set Policy.Jitter to less than the window (negative for none)`,
 	}, mistakes(err))
@@ -88,7 +88,7 @@ func TestHeadroomAndScopeThatCannotBe(t *testing.T) {
 		{throttle.Policy{Headroom: shares(2, 0.5)}, `Headroom: priority 2 is no priority: use Low, Normal or High`},
 		{throttle.Policy{Headroom: shares(throttle.Low, 0.5), Limit: throttle.LeakyBucket(1, time.Second)},
 			`Headroom: a leaky bucket spaces starts out and has no share to leave free: use a window or a token bucket`},
-		{throttle.Policy{Scope: 2}, `Scope: 2 is none: use Fleet or Node`},
+		{throttle.Policy{Scope: 2}, `Scope: 2 is no scope: use Fleet or Node`},
 	} {
 		c.policy.Name = "p"
 		if c.policy.Limit == (throttle.Limit{}) {
@@ -158,7 +158,7 @@ func TestNegativeCost(t *testing.T) {
 		{Name: "p", Limit: throttle.PerSecond(1), Cost: func(*http.Request) int { return -3 }},
 	}}))
 	err := send(t, tr, get(t, home))
-	require.EqualError(t, err, `throttle: policy "p": Cost: returned -3; 0 is the least`)
+	require.EqualError(t, err, `throttle: policy "p": Cost: returned -3: return 0 or more`)
 	var mistake *throttle.ConfigError
 	require.ErrorAs(t, err, &mistake)
 	require.Equal(t, "Cost", mistake.Field)
@@ -170,7 +170,7 @@ func TestNewLimiterReportsEveryMistakeAtOnce(t *testing.T) {
 	require.Nil(t, l)
 	require.Equal(t, []string{
 		`throttle: Store: is required`,
-		`throttle: policy "#1": Name: is missing; it names the policy in the store, in errors and in events`,
+		`throttle: policy "#1": Name: is missing: it names the policy in the store, in errors and in events`,
 		`throttle: policy "#1": Limit: there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`,
 	}, mistakes(err))
 }

@@ -11,8 +11,8 @@ import (
 // request that has to wait for longer waits without a connection.
 const maxConnectionHold = 4 * time.Second
 
-// rewindBody gets the request's body for another attempt, and reports whether there
-// can be one: not if the base has touched a body that can be had only once.
+// rewindBody gets the request's body for another attempt, and reports whether it can:
+// not if the base has touched a body that can be had only once.
 func (r *roundTrip) rewindBody() bool {
 	switch {
 	case r.reqBody == nil || r.reqBody == http.NoBody:

@@ -40,9 +40,8 @@ func (e *dialEstimator) usual(host string) time.Duration {
 	return t.longest.get()
 }
 
-// add takes in how long one connection took. A connection that was used before took
-// no dialling: handing the request over early would only keep the connection from
-// others.
+// add notes how long one connection took. A connection that was used before needed no
+// dialling: handing the request over early would only keep it from others.
 func (e *dialEstimator) add(host string, took time.Duration, reused bool) {
 	place := e.of(host)
 	t := place.Load()
@@ -56,9 +55,8 @@ func (e *dialEstimator) add(host string, took time.Duration, reused bool) {
 	t.longest.add(min(took, longestDial))
 }
 
-// markSilent notes that a request to host was answered and the base called no hook
-// for a connection: then no pre-write check would stop a request that is handed over
-// early.
+// markSilent notes that the base got an answer from host without calling the hook for
+// a connection. Then no pre-write check would stop a request that is handed over early.
 func (e *dialEstimator) markSilent(host string) {
 	if t := e.of(host).Load(); t != nil && t.host == host {
 		t.silent.Store(true)

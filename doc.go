@@ -6,12 +6,12 @@
 // # The promise
 //
 // No interval of a window's length holds more requests than the limit, as the
-// upstream counts their arrivals, for any number of programs, with any clocks.
-// docs/guarantees.md says where that ends: a store that forgot starts that no living
-// program knows, for example. And nearly all of the quota is used: a caller
-// books the first start at which every budget has room, sleeps once, and goes.
-// Starts are booked in order of arrival. A caller that leaves gives its place
-// back. docs/glossary.md explains the words.
+// upstream counts their arrivals. That holds for any number of programs, with any
+// clocks. docs/guarantees.md says where it ends, as when the store has lost starts
+// that no living program knows. And nearly all of the quota is used: a caller books
+// the first start at which every budget has room, sleeps once, and goes. Starts are
+// booked in order of arrival. A caller that leaves gives its place back.
+// docs/glossary.md explains the words.
 //
 // # A short program
 //
@@ -59,8 +59,8 @@
 // A [Policy] without a Key has one budget. With a Key it has one for each value:
 // [Header], [Query], [PathValue], [Host], [Path], [Method], any function of one's
 // own, or several with [Join]. Values are hashed before they leave the program.
-// Where an application is what is limited, its id is a better key than its
-// token, which changes.
+// If the limit is one for each application, its id is a better key than its token,
+// which changes.
 //
 // # Limits
 //
@@ -70,30 +70,30 @@
 // upstream resets at known moments. [LeakyBucket] spaces starts out. [TokenBucket]
 // is right where the upstream keeps such a bucket, and only there. [Unlimited] is for
 // rows that have no number: it holds nothing until an answer closes it. [ParseLimit]
-// reads them from text, such as "10000/20s" or "5000/month Asia/Shanghai".
+// reads limits from text, such as "10000/20s" or "5000/month Asia/Shanghai".
 //
 // The upstream counts arrivals, not starts. [Policy.Jitter] is the time that may
-// pass between the two: the limit is kept for starts per window and Jitter
-// together, so the quota's share that can be used is per / (per + Jitter), 96.6 %
-// of a second by default. A grant that cannot be used within Jitter is given up
-// and taken anew. The last check is when there is a connection and nothing is
-// written yet, so a slow dial or handshake does no harm. It needs a base that
-// calls the hooks of net/http/httptrace, as [http.Transport] does; with another
-// base the last check is before it is called.
+// pass between the two: a window and Jitter together hold at most the limit's number
+// of starts. So the share of the quota that can be used is per / (per + Jitter), 96.6 %
+// of a second by default. A grant that cannot be used within Jitter is given up, and
+// the caller books again. The grant is checked for the last time when the request has
+// a connection and nothing is written yet, so a slow dial or handshake does no harm.
+// That needs a base that calls the hooks of net/http/httptrace, as [http.Transport]
+// does; with another base the last check is before the base is called.
 //
 // # Requests in flight
 //
 // [Concurrency] counts requests that have started and not ended, whatever their
-// rate. A request ends when the body of its answer is closed, at its end or has
-// failed, when the request fails, or when its context ends: whichever comes first. So
-// a body that is neither read to its end nor closed stays in flight until its
-// context ends, and for ever if the context does not end.
+// rate. A request ends when the body of its answer is closed, read to its end or fails,
+// when the request itself fails, or when its context ends: whichever comes first. So
+// a request whose body is neither read to its end nor closed stays in flight until
+// its context ends, and for ever if the context does not end.
 //
-// It is not known beforehand when there will be room. Callers stand in a line by
+// When there will be room cannot be known beforehand. Callers stand in a line by
 // arrival, for the whole fleet, and are woken in that order; a refusal has a
-// RetryAfter of 0. A request that other policies hold takes no place in flight until
-// its start has come. If there is no room then it gives the start back and gets
-// in line. The requests in flight of a process that died end within 30 seconds.
+// RetryAfter of 0. A request that other policies hold takes no slot until its start
+// has come. If no slot is free then, it gives the start back and gets in line. The
+// requests in flight of a process that died end within 30 seconds.
 //
 // # Priorities
 //
@@ -106,64 +106,66 @@
 // # Waiting
 //
 // Only the near future is booked: 750 ms, or a little more where the store is far away.
-// Requests that have to wait for longer stand in line, by arrival, for the whole fleet, and
-// the line moves: when others leave, a request turns out to have cost less, a limit is
-// raised, or a ban ends. A request that loses its start, because a connection took too
-// long or a penalty came, goes before all requests that came later. MaxWait and deadlines are
-// decided at once, by a guess of the wait: docs/line.md says how good it is.
+// Requests that have to wait for longer stand in line, by arrival, for the whole fleet.
+// The line moves up when waiters leave, a request turns out to have cost less, a limit
+// is raised, or a ban ends. A request may lose its start, because a connection took too
+// long or a penalty came. Then it goes before all requests that came later. Whether a
+// wait fits MaxWait and the deadline is decided at once, by an estimate: docs/line.md
+// says how good it is.
 //
 // # Costs
 //
 // [Policy.Cost] says what a request costs before it is sent, and [Policy.Settle]
 // what it has cost, once the answer is there: the tokens of a model, the points of
-// a query. The difference is charged at the request's own start, even above the
-// limit (docs/guarantees.md), so that later requests wait for it, or it is given back. For work that
-// is not HTTP that is [Permit.Settle].
+// a query. If it cost less, the difference is given back. If it cost more, the
+// difference is charged at the request's own start, even above the limit
+// (docs/guarantees.md), and later requests wait for it. For work that is not HTTP use
+// [Permit.Settle].
 //
 // # Tables that are wrong
 //
 // An upstream that allows less than its documentation says refuses again and again. With
-// [Policy.Adaptive] the fleet learns from such refusals how much is allowed, and looks
+// [Policy.Adaptive] the fleet learns from such refusals how much is allowed, and tries
 // now and then whether it is more: docs/learning.md says how, and what it costs.
 //
 // # Waiting and being refused
 //
-// A request waits as long as its context allows, or at most [Config.MaxWait], or
-// what [WithMaxWait] says. A wait that cannot fit (http.Client.Timeout is a
-// deadline too) is refused at once and spends nothing. If the context ends
-// during the wait, the place is given back.
+// A request waits as long as its context allows, but at most [Config.MaxWait], or what
+// [WithMaxWait] says. If the wait cannot fit, the request is refused at once and spends
+// nothing (http.Client.Timeout is a deadline, too). If the context ends during the
+// wait, the place is given back.
 //
 // # One process or a fleet
 //
-// memstore keeps budgets in one process, redisstore in Redis for all that share
-// it: a difference of one line. There is no list of nodes, nothing to register
+// memstore keeps budgets in one process, redisstore in Redis for all programs that
+// share it: a difference of one line. There is no list of nodes, nothing to register
 // and nothing to close. Programs share a budget if they share the store, its
-// namespace, the policy's name and the key. In a Redis Cluster also the group
-// counts, the last two labels of the policy's host; a policy without a host
-// puts all policies of its table in one group, so add or remove one in all
+// namespace, the policy's name and the key. In a Redis Cluster they must also share
+// the group: the last two labels of the policy's host. A policy without a host puts
+// all policies of its table in one group, so add or remove such a policy in all
 // programs at once.
 //
-// A policy whose [Policy.Scope] is [Node] is kept by each store for itself, for
-// what one machine or one address may do.
+// With a [Policy.Scope] of [Node] each store has the limit for itself. It is for what
+// one machine or one address may do.
 //
 // # Penalties
 //
-// After each answer every policy that the request matched is asked, by its
-// Penalty, for how long its budget must now stay closed, counted from when the
-// answer was sent. The default is [RetryAfter], which understands 429 and 503, but a
-// 503 counts only as one of [OutageAnswers] in a row; package feedback has
-// classifiers for other statuses, headers and codes in bodies, and the packages in
-// presets have whole tables of them.
+// The Penalty of every policy that a request matched looks at the answer and says how
+// long the policy's budget must now stay closed, counted from when the answer was
+// sent. The default is [RetryAfter], which understands 429 and 503, but a 503 counts
+// only as one of [OutageAnswers] in a row. Package feedback has classifiers for other
+// statuses, headers and codes in bodies, and the packages in presets have whole tables
+// of them.
 //
-// A penalty is stored, so it holds for the whole fleet: nothing starts before its
-// end, and neither do requests that were given a start before and sleep until then.
-// They book again, or are refused if that cannot fit. Of several penalties the
-// latest end counts, and none lasts longer than [MaxPenalty]. After the end one
-// request goes first, for about as long as its answer will take, and a window
-// comes back slowly, in no more time than the penalty lasted: with an eighth of its
-// limit at first, then half. A refusal that comes right after the end closes the
-// budget for twice as long as the last one, for an hour at most.
-// An operator closes a budget with [Limiter.Pause] and opens it with [Limiter.Resume].
+// A penalty is stored, so it holds for the whole fleet: nothing starts before its end,
+// not even a request that already has a start. Such a request books again, or is
+// refused if it cannot wait so long. Of several penalties the latest end counts, and
+// none lasts longer than [MaxPenalty]. After the end one request goes first, alone for
+// about as long as its answer will take. Then a window comes back slowly: with an
+// eighth of its limit at first, then half, in no more time than the penalty lasted. A
+// refusal right after the end closes the budget for twice as long as the last one, for
+// an hour at most. An operator closes a budget with [Limiter.Pause] and opens it with
+// [Limiter.Resume].
 //
 // An upstream may also say what is left of a quota that others use too:
 // [Policy.Quota] lowers what the fleet believes to have left, and never raises it.
@@ -173,10 +175,10 @@
 // [ErrLimited] is matched by every error that says: not sent, because of a limit.
 // The error is a *[LimitError] and names the policy. A *[StoreError] says that the
 // store could not be asked, and why: what failed, at which address, for how long.
-// A caller whose context ended gets the context's own error; if the store was what
-// kept it, that error is a *[StoreError] too, for [errors.As]. None of these holds
-// a URL, a token, a password or a key; http.Client adds the URL to what it returns
-// by itself.
+// A caller whose context ended gets the context's own error; if it was waiting for the
+// store, that error is a *[StoreError] too, for [errors.As]. None of these holds a URL,
+// a token, a password or a key. http.Client itself adds the URL to the errors that it
+// returns.
 //
 // # When the store is away
 //

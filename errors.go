@@ -14,8 +14,8 @@ import (
 // *[LimitError].
 var ErrLimited = errors.New("throttle: not sent, because of a limit")
 
-// Never is the RetryAfter of a [LimitError] that waiting does not help: the
-// cost is above the limit, or the limit's next window is beyond all planning.
+// Never is the RetryAfter of a [LimitError] where no wait helps: the cost is above
+// the limit, or the limit's next window is further away than any start is booked.
 const Never = time.Duration(math.MaxInt64)
 
 // A LimitError says which policy kept a request from being sent. Nothing was
@@ -23,8 +23,8 @@ const Never = time.Duration(math.MaxInt64)
 type LimitError struct {
 	Policy     string        // the policy whose budget had no room in time
 	Limit      Limit         // its limit
-	RetryAfter time.Duration // when there would have been room; 0: nobody knows, as for Concurrency; Never: not by waiting
-	Paused     bool          // the budget is closed by a penalty, not merely full
+	RetryAfter time.Duration // when there would have been room; 0: unknown, as for Concurrency; Never: no wait helps
+	Paused     bool          // a penalty or a pause closes the budget; else it is full
 
 	cost int           // set when the cost is above the limit
 	room time.Duration // how long the caller could have waited; negative: unknown
@@ -42,7 +42,7 @@ func (e *LimitError) Error() string {
 	case e.cost > 0:
 		return head + fmt.Sprintf("a cost of %d can never fit", e.cost)
 	case e.RetryAfter == Never:
-		return head + "no start can be planned"
+		return head + "the next window is too far away to book a start in"
 	}
 	text := head + "would wait " + brief(e.RetryAfter)
 	switch {
@@ -66,10 +66,10 @@ func (e *LimitError) Error() string {
 // Is reports whether target is [ErrLimited].
 func (e *LimitError) Is(target error) bool { return target == ErrLimited }
 
-// A StoreError says that the store could not be asked, so nobody knows whether
+// A StoreError says that the store could not be asked, so it is unknown whether
 // there was room; the request was not sent. Err is the store's own error. A caller
-// whose context ended while the store was away gets an error that matches both,
-// by [errors.As] and [errors.Is].
+// whose context ended while the store was away gets an error that matches both, by
+// [errors.As] and [errors.Is].
 type StoreError struct{ Err error }
 
 // Error implements error.
@@ -106,7 +106,7 @@ type gaveUpError struct {
 	waited time.Duration
 	cause  error       // context.Cause
 	err    error       // ctx.Err(), so that errors.Is finds it whatever the cause
-	store  *StoreError // what was in its way; nil: nothing but the limit
+	store  *StoreError // what kept the store from answering; nil: the limit held the caller
 }
 
 func (e *gaveUpError) Error() string {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A decayingMax is the longest of some recent durations. It is an estimate that many
-// goroutines may improve at once.
+// A decayingMax is the longest of some recent durations. Many goroutines may update it
+// at once.
 type decayingMax struct{ nanos atomic.Int64 }
 
 func (m *decayingMax) get() time.Duration { return time.Duration(m.nanos.Load()) }
@@ -26,12 +26,12 @@ func (m *decayingMax) add(d time.Duration) {
 	}
 }
 
-// A rttEstimator estimates how long a store's answers take: a mean, but not much
-// more than the shortest of the last few. So the mean is believed of a store that is
-// far away, and of one that is slow for long. A hiccup does not count, and the first
-// fast answer of a store that was slow is believed. It is an estimate: too little
-// costs a start that is booked again, but too much costs quota, and a queue of
-// starts that were given much room lasts for longer than what made them need it.
+// A rttEstimator estimates how long a store's answers take: their mean, but not much
+// more than the shortest of the last few. So the mean counts for a store that is far
+// away, and for one that is slow for long; a hiccup does not count, and the first fast
+// answer ends a slow phase. An estimate that is too small costs a start that is booked
+// again. One that is too large costs quota: starts that were given much room stay
+// booked after the store is fast again.
 type rttEstimator struct {
 	believed atomic.Int64 // the estimate
 

@@ -5,9 +5,9 @@ import "time"
 // An EventKind says what an [Event] is about.
 type EventKind uint8
 
-// The kinds of events. A request that is let through at once causes one
-// Started; one that is held causes a Waiting first, and one whose store does not
-// answer a StoreFailed, so that a long silence can always be explained.
+// The kinds of events. A request that passes at once causes one Started. A request
+// that is held causes a Waiting first. If the store does not answer, it causes a
+// StoreFailed, so that events explain every long silence.
 const (
 	Waiting        EventKind = iota + 1 // the request is held: Policy says by which limit
 	Started                             // the request is handed on
@@ -15,12 +15,12 @@ const (
 	GaveUp                              // the caller's context ended while the request was held
 	Stale                               // a grant was too old when it could be used and is taken anew
 	Late                                // the request was sent later than Jitter allows
-	Penalized                           // an answer closed the budget; for longer than it says, if the ban was met again: see Status
+	Penalized                           // an answer closed the budget; for longer than it says if the last ban was met again: see Status
 	Shadowed                            // a shadow policy would have held the request
-	StoreFailed                         // the store could not be asked yet, or not be told something: Err says why
-	FunctionFailed                      // a function of the program's own panicked or made no sense, and the request went on: Err says which
-	Illegible                           // a function of the policy wanted to look at an answer in br, zstd or another coding that it cannot read, told once for each policy: Err says which
-	Lowered                             // a refusal in spite of room lowered the ceiling of an Adaptive policy: From and To say how far
+	StoreFailed                         // the store does not answer yet, or could not be told something: Err says why
+	FunctionFailed                      // a function of the program panicked or returned nonsense, and the request went on: Err says which
+	Illegible                           // an answer is in br, zstd or another coding that the policy cannot read; once for each policy: Err says which
+	Lowered                             // a refusal although the budget had room lowered the ceiling of an Adaptive policy: From and To say how far
 )
 
 // String returns the kind's name in lower case.
@@ -41,20 +41,20 @@ type Event struct {
 	Policy string // the policy that decided; "" if none did
 	Budget string // that policy's budget, its key hashed; "" if none
 	Limit  Limit  // that policy's limit
-	Paused bool   // that budget is closed, by a penalty or by hand, and not merely full
+	Paused bool   // that budget is closed, by a penalty or by hand; else it is full
 	Err    error  // see Kind; nil for the others
 
 	// Duration says how long something took, or will take:
 	//
-	//	Waiting            how long the request will be held; 0: nobody knows
+	//	Waiting            how long the request will be held; 0: unknown
 	//	Started            how long it was held
 	//	Refused, GaveUp    how long it was held
 	//	Stale              how long ago its start was
 	//	Late               how much later it was sent than Jitter allows
 	//	Penalized          for how long the budget is closed
 	//	Shadowed           how much later the request would have started
-	//	StoreFailed        how long it has been held; or the penalty, or the quota's
-	//	                   reset, that the store could not be told
+	//	StoreFailed        how long the request has been held; or, if the store could
+	//	                   not be told a penalty or a quota: its length, its reset
 	//	others             0
 	Duration time.Duration
 

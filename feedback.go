@@ -107,8 +107,8 @@ func (r *roundTrip) readQuotas(resp *http.Response, late time.Duration) (all []q
 		if !ok {
 			continue
 		}
-		// The answer knows of what has arrived before its own request, and perhaps of
-		// what came later: nobody can tell.
+		// The answer knows of what arrived before its own request. It may know of
+		// later arrivals, too: that cannot be told.
 		q.Left, q.Age = max(0, q.Left), max(0, r.elapsed()-max(c.Jitter, DefaultJitter))
 		q.Reset = max(0, min(q.Reset, MaxPenalty)-late)
 		if q.Reset > 0 || c.Limit.kind == KindTokenBucket { // which knows by itself when there will be more
@@ -157,6 +157,6 @@ func (r *roundTrip) reportIllegible(p *compiledPolicy, c *Charge, resp *http.Res
 	if !codings[coding] {
 		coding = "an unknown coding"
 	}
-	err := fmt.Errorf("throttle: policy %q cannot look at answers in %s: let Accept-Encoding be unset, or gzip", p.Name, coding)
+	err := fmt.Errorf("throttle: policy %q cannot read answers in %s: leave Accept-Encoding unset, or set it to gzip", p.Name, coding)
 	r.observe(r.req.Context(), eventOf(Illegible, c, 0, err))
 }

@@ -25,9 +25,9 @@ func (a *acquisition) late(jitterShare time.Duration) time.Duration {
 	return max(0, age-a.jitter*jitterShare/jitterShares)
 }
 
-// unusable reports whether the start, though it may be still to come, cannot be used
-// in time: the store's answer took so long that nobody can tell when the start is.
-// Then another is booked at once, and not after the wait.
+// unusable reports whether the start cannot be used in time, even if it is still to
+// come: the store's answer took so long that it is unknown when the start is. Then
+// another is booked at once, and not after the wait.
 func (a *acquisition) unusable(jitterShare time.Duration) bool {
 	return a.jitter > 0 && a.grant.Age-a.booking.Spread > a.jitter*jitterShare/jitterShares
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // TestP2_WhatTheStoreHoldsUpIsTakenAnew: a store that takes long to confirm starts
-// would let all that wait for it go at once. That counts also for those without
-// Jitter, who may be late by themselves.
+// would let all its waiters go at once. That holds also for policies without
+// Jitter, whose requests may be late by themselves.
 func TestP2_WhatTheStoreHoldsUpIsTakenAnew(t *testing.T) {
 	for _, c := range []struct {
 		name     string

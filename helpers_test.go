@@ -150,7 +150,7 @@ func send(t *testing.T, tr http.RoundTripper, r *http.Request) error {
 }
 
 // line sends n requests, each when the one before it is being held or is
-// through, so that who came first is known. It returns when all are through.
+// through, so that their order is known. It returns when all are through.
 func line(t *testing.T, tr http.RoundTripper, n int, url string) {
 	t.Helper()
 	var all sync.WaitGroup

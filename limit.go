@@ -114,7 +114,7 @@ func TokenBucket(n int, per time.Duration, burst int) Limit {
 // context ended, and count it.
 func Concurrency(n int) Limit { return Limit{kind: KindConcurrency, n: n} }
 
-// Unlimited allows everything until something closes the budget: a penalty, or
+// Unlimited allows everything until something closes the budget: a penalty or
 // [Limiter.Pause]. It is for a row of a provider's table that has no number, or
 // none that is known, and that refusals speak of all the same. A request that meets
 // such a row obeys its penalties as those of any other; while it is open the row
@@ -122,8 +122,8 @@ func Concurrency(n int) Limit { return Limit{kind: KindConcurrency, n: n} }
 // docs/unlimited.md.
 func Unlimited() Limit { return Limit{kind: KindUnlimited} }
 
-// MaxCost is the most that Settle can book for one start.
-const MaxCost = 1 << 40
+// maxCost is the most that Settle can book for one start.
+const maxCost = 1 << 40
 
 // counts reports whether starts are counted, so that one may turn out to have cost
 // something else.
@@ -138,13 +138,13 @@ func (l Limit) Kind() Kind { return l.kind }
 func (l Limit) N() int { return l.n }
 
 // Capacity returns the largest cost that can ever fit: the burst of a
-// TokenBucket, [MaxCost] under Unlimited, N of every other limit.
+// TokenBucket, 2^40 under Unlimited, N of every other limit.
 func (l Limit) Capacity() int {
 	switch l.kind {
 	case KindTokenBucket:
 		return l.burst
 	case KindUnlimited:
-		return MaxCost
+		return maxCost
 	}
 	return l.n
 }

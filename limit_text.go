@@ -55,7 +55,7 @@ func periodText(d time.Duration) string {
 
 // zoneText names a zone; "" is UTC. A zone whose offset never changes is
 // printed as that offset, because the name of a [time.FixedZone] is the
-// caller's invention and may be somebody else's zone.
+// caller's invention and may be the name of another zone.
 func zoneText(loc *time.Location) string {
 	epoch := time.Unix(0, 0).In(loc)
 	if start, end := epoch.ZoneBounds(); !start.IsZero() || !end.IsZero() {

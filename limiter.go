@@ -41,9 +41,9 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 // Limiter returns a limiter for the budgets of one of the transport's policies:
 // to close and open them by hand, to look at them, or for other work that counts
 // against the same limit. The key of a budget is what the policy's Key returns for
-// a request that it is of, and "" for a policy without one.
+// its requests, and "" for a policy without a Key.
 //
-// It is of the policies as they are now: after [Transport.SetPolicies] ask again.
+// It has the policies as they are now: after [Transport.SetPolicies] ask for another.
 func (t *Transport) Limiter(policy string) (*Limiter, error) {
 	rules := t.policies.Load().policies
 	for i := range rules {
@@ -51,7 +51,7 @@ func (t *Transport) Limiter(policy string) (*Limiter, error) {
 			return limiterOf(t.store, r), nil
 		}
 	}
-	return nil, &ConfigError{policy, "Name", errors.New("the transport has no such policy")}
+	return nil, &ConfigError{policy, "Name", errors.New("the transport has no policy of this name")}
 }
 
 // limiterOf returns a limiter for the policy's budgets.
@@ -101,7 +101,7 @@ func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost
 	}
 	switch {
 	case cost < 0:
-		return nil, &ConfigError{l.charge.Budget.Policy, "cost", errors.New("is negative; 0 is the least")}
+		return nil, &ConfigError{l.charge.Budget.Policy, "cost", errors.New("is negative: use 0 or more")}
 	case cost == 0:
 		return p, nil
 	}

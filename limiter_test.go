@@ -73,7 +73,7 @@ func TestAcquireOfWhatCannotBe(t *testing.T) {
 	for _, try := range []func(context.Context, string, int) (*throttle.Permit, error){l.Acquire, l.TryAcquire} {
 		p, err := try(t.Context(), "a", -1)
 		require.Nil(t, p)
-		require.EqualError(t, err, `throttle: policy "p": cost: is negative; 0 is the least`)
+		require.EqualError(t, err, `throttle: policy "p": cost: is negative: use 0 or more`)
 		var mistake *throttle.ConfigError
 		require.ErrorAs(t, err, &mistake)
 

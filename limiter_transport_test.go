@@ -36,7 +36,7 @@ func TestP11_AnOperatorClosesAPolicysBudget(t *testing.T) {
 		require.Equal(t, []time.Duration{0, 20 * time.Second}, s.seen())
 
 		_, err = tr.Limiter("paths")
-		require.EqualError(t, err, `throttle: policy "paths": Name: the transport has no such policy`)
+		require.EqualError(t, err, `throttle: policy "paths": Name: the transport has no policy of this name`)
 	})
 }
 

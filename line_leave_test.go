@@ -32,8 +32,8 @@ func TestP7_AThousandLeaversLeaveNothingTaken(t *testing.T) {
 	})
 }
 
-// TestP7_WhoLeavesTheLineMovesItUp by one place.
-func TestP7_WhoLeavesTheLineMovesItUp(t *testing.T) {
+// TestP7_LeavingTheLineMovesItUp by one place.
+func TestP7_LeavingTheLineMovesItUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, memstore.New(), exactly(throttle.PerMinute(1)))
 		queued(l, 1, t.Context()).all.Wait()
@@ -54,8 +54,8 @@ func TestP7_WhoLeavesTheLineMovesItUp(t *testing.T) {
 	})
 }
 
-// TestP7_ARefundMovesTheLineUp: work that cost less than was booked makes room for those
-// who wait, at once.
+// TestP7_ARefundMovesTheLineUp: work that cost less than was booked makes room for the
+// waiters at once.
 func TestP7_ARefundMovesTheLineUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, memstore.New(), exactly(throttle.PerMinute(100)))
@@ -83,8 +83,8 @@ func TestP7_ARefundMovesTheLineUp(t *testing.T) {
 	})
 }
 
-// TestMaxWaitInLine: ten wait, so the next one starts in eleven seconds. Whoever cannot
-// wait so long is told at once, and nobody else is.
+// TestMaxWaitInLine: ten wait, so the next one starts in eleven seconds. Only callers
+// that cannot wait so long are refused, at once.
 func TestMaxWaitInLine(t *testing.T) {
 	const wait = 11*time.Second + 11*us
 	for _, c := range []struct {
@@ -167,9 +167,9 @@ func TestMaxWaitOfALineThatSlips(t *testing.T) {
 	}
 }
 
-// TestP2_WhoComesLateFromTheLineTakesAnotherStart: the program was stopped while the
+// TestP2_ALateWaiterTakesAnotherStart: the program was stopped while the
 // caller stood in line. Its start is not used, and nobody believes that the store is slow.
-func TestP2_WhoComesLateFromTheLineTakesAnotherStart(t *testing.T) {
+func TestP2_ALateWaiterTakesAnotherStart(t *testing.T) {
 	for _, late := range []time.Duration{5*ms + us, 10*ms + us, time.Hour} {
 		t.Run(late.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

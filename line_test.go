@@ -63,7 +63,7 @@ func TestP5_HighPassesAThousandLow(t *testing.T) {
 				for range 5 {
 					require.NoError(t, acquired(l.TryAcquire(high, "", 1)))
 				}
-				require.LessOrEqual(t, took(t, l, high), time.Second, "and more of them go before those who wait")
+				require.LessOrEqual(t, took(t, l, high), time.Second, "and more of them go before the waiters")
 				cancel()
 				low.all.Wait()
 			})
@@ -71,7 +71,7 @@ func TestP5_HighPassesAThousandLow(t *testing.T) {
 	}
 }
 
-// TestP5_AStaleStartGoesNext and not behind the 200 who wait: somebody else has taken
+// TestP5_AStaleStartGoesNext and not behind the 200 waiters: another caller has taken
 // what it gave back.
 func TestP5_AStaleStartGoesNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestP5_StaleStartsKeepTheirOrder(t *testing.T) {
 		var mu sync.Mutex
 		var order []string
 		d := newDialer(nil)
-		d.dial = func(r *http.Request) time.Duration { // those who came first are connected first
+		d.dial = func(r *http.Request) time.Duration { // the first callers are connected first
 			i, _ := strconv.Atoi(r.URL.Path[1:])
 			return 100*ms + time.Duration(i)*ms
 		}
@@ -212,7 +212,7 @@ func TestP5_ARaisedLimitReachesThoseInLine(t *testing.T) {
 		at := s.seen()
 		require.Len(t, at, n)
 		near, _ := slices.BinarySearch(at, change+750*ms)
-		require.True(t, slices.IsSorted(order[near:]), "in order, but for those who had a start already")
+		require.True(t, slices.IsSorted(order[near:]), "in order, but for those that had a start already")
 		of := make([]time.Duration, n)
 		for i, caller := range order {
 			of[caller] = at[i]

@@ -26,7 +26,7 @@ func after(t *testing.T, d time.Duration, tr *throttle.Transport, policies ...th
 	})
 }
 
-func TestSetPoliciesReachesThoseWhoWait(t *testing.T) {
+func TestSetPoliciesReachesWaiters(t *testing.T) {
 	const change = 10 * time.Second
 	for _, c := range []struct {
 		name  string

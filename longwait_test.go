@@ -11,8 +11,8 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// TestP13_ALongWaitIsTold: whoever waits until the 1st, without a deadline, is heard of
-// before it has begun.
+// TestP13_ALongWaitIsTold: an event tells of a caller that waits until the 1st, without
+// a deadline, before its wait has begun.
 func TestP13_ALongWaitIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &events{}
@@ -23,7 +23,7 @@ func TestP13_ALongWaitIsTold(t *testing.T) {
 			}}))
 		line(t, tr, 3, home)
 		begin := time.Now()
-		for range 2 { // also for who stands in line behind another
+		for range 2 { // also for a waiter behind another
 			go func() { _ = send(t, tr, get(t, home)) }()
 			synctest.Wait()
 		}

@@ -123,9 +123,9 @@ func TestP12_NobodyAsks(t *testing.T) {
 	})
 }
 
-// TestP12_WhoGivesUpLearnsWhy: a caller that leaves while the store is away gets
+// TestP12_ACallerThatGivesUpLearnsWhy: a caller that leaves while the store is away gets
 // its context's error and the store's.
-func TestP12_WhoGivesUpLearnsWhy(t *testing.T) {
+func TestP12_ACallerThatGivesUpLearnsWhy(t *testing.T) {
 	const (
 		gaveUp  = "throttle: the caller gave up after 500ms: "
 		trouble = "the store could not be asked: redis: refused"
@@ -192,9 +192,9 @@ func TestP12_WhoGivesUpLearnsWhy(t *testing.T) {
 
 var errShutdown = errors.New("shutting down")
 
-// TestP12_WhoLeavesInTimeBlamesNobody: the store knows only that the context has
+// TestP12_LeavingInTimeBlamesNobody: the store knows only that the context has
 // ended.
-func TestP12_WhoLeavesInTimeBlamesNobody(t *testing.T) {
+func TestP12_LeavingInTimeBlamesNobody(t *testing.T) {
 	for _, says := range []error{errShutdown, context.Canceled} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newWatchSpy()

@@ -42,7 +42,7 @@ func TestP6_AFunctionThatPanicsRefusesTheRequest(t *testing.T) {
 			"Cost: panicked with a runtime.boundsError at panic_test.go:41"},
 		{"nil", throttle.Policy{Key: func(*http.Request) string { panic(nil) }},
 			"Key: panicked with a *runtime.PanicNilError at panic_test.go:43"},
-		{"negative cost", throttle.Policy{Cost: func(*http.Request) int { return -7 }}, "Cost: returned -7; 0 is the least"},
+		{"negative cost", throttle.Policy{Cost: func(*http.Request) int { return -7 }}, "Cost: returned -7: return 0 or more"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.bad.Name, c.bad.Limit = "bad", throttle.PerHour(1)
@@ -90,9 +90,9 @@ func TestShadowNeverRefusesForItsFunctions(t *testing.T) {
 	require.Len(t, tr.Explain(r), 1)
 }
 
-// TestP7_APolicyThatPanicsAmongThoseWhoWait comes while a request waits, which
+// TestP7_APolicyThatPanicsAmongWaiters comes while a request waits, which
 // then gives its place back.
-func TestP7_APolicyThatPanicsAmongThoseWhoWait(t *testing.T) {
+func TestP7_APolicyThatPanicsAmongWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := throttle.Policy{Name: "good", Limit: throttle.PerHour(1)}
 		store := memstore.New()

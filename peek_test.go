@@ -68,7 +68,7 @@ func TestIllegibleAnswers(t *testing.T) {
 			require.Equal(t, []throttle.EventKind{throttle.Started, throttle.Illegible, throttle.Started, throttle.Started}, seen.kinds())
 			e := seen.first(t, throttle.Illegible)
 			require.Equal(t, "looks", e.Policy)
-			require.EqualError(t, e.Err, `throttle: policy "looks" cannot look at answers in `+says+`: let Accept-Encoding be unset, or gzip`)
+			require.EqualError(t, e.Err, `throttle: policy "looks" cannot read answers in `+says+`: leave Accept-Encoding unset, or set it to gzip`)
 		})
 	}
 }

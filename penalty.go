@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// OutageAnswers is how many answers in a row are a 503 before that is the upstream's
-// word, and not that of one backend behind its load balancer: of a third of the
-// answers, ten in a row come once in 60,000.
+// OutageAnswers is how many answers in a row must be a 503 before the upstream counts
+// as down. Fewer may come from one backend behind its load balancer: if a third of
+// the answers are a 503, one run of ten comes in 60,000 answers.
 const OutageAnswers = 10
 
-// InARow returns a [Policy.Penalty] that is p's, but 0 until p was more than 0 for n
-// answers in a row. It is for refusals that one backend of many may send: until then
-// each is for its caller alone to wait out. It counts in this program, over all
-// answers that it is asked about, so it must be asked about the good ones too. It is
-// safe for concurrent use.
+// InARow returns a [Policy.Penalty] that is p's if p was more than 0 for the last n
+// answers, and 0 otherwise. It is for refusals that one backend of many may send: until
+// n of them came in a row only the caller of each waits. It counts the answers in this
+// program, so it must see the good ones too. It is safe for concurrent use.
 func InARow(n int, p func(*http.Response) time.Duration) func(*http.Response) time.Duration {
 	row := new(atomic.Int64)
 	return func(resp *http.Response) time.Duration {

@@ -12,23 +12,23 @@ import (
 // repeats the request must wait by itself.
 const Unheld time.Duration = 1
 
-// PenaltyOf returns for how long an answer closes budgets that hold its request:
-// what is left of the longest [Policy.Penalty] that was read out of it, or [Unheld];
-// 0 if none was. It is for what retries: such an answer is a refusal, whatever its
-// status, and the wait belongs to the budget, where the next attempt is held anyway.
-// Policies in Shadow, and those under which the request is free, do not count: they
+// PenaltyOf returns how long an answer closes the budgets that hold its request: what
+// is left of the longest [Policy.Penalty] that was read out of it, or [Unheld]; 0 if
+// there was none. It is for retriers: such an answer is a refusal, whatever its
+// status, and the retrier need not wait, because the budget holds the next attempt.
+// Policies in Shadow do not count, nor do those under which the request is free: they
 // do not hold it.
 //
-// It is negative if the request must not be repeated: the answer is certainly no
-// refusal, because a policy says so and none that it is one, or the upstream has
-// acted on a part of it, as [Policy.Acted] says.
+// It is negative if the request must not be repeated. Either the answer is certainly
+// no refusal: a policy says so, and no policy says that it is one. Or the upstream
+// has acted on a part of the request, as [Policy.Acted] says.
 //
-// The caller gets the answer before a store has heard of it that is slow. Then the
-// penalty counts as stored: the store is still being told.
+// If the store is slow the caller gets the answer before the store has heard of it.
+// Then the penalty counts as stored: the store is still being told.
 //
-// The answer must be the one that the [Transport] returned; its body may have
-// been wrapped since. Its Request is then a copy of the caller's own, which
-// differs in nothing but a value of its context.
+// The answer must be the one that the [Transport] returned; its body may have been
+// wrapped since. Its Request is then a copy of the caller's own: only its context has
+// one more value.
 func PenaltyOf(resp *http.Response) time.Duration {
 	if resp == nil || resp.Request == nil {
 		return 0
@@ -57,9 +57,9 @@ func (r *roundTrip) mark(resp *http.Response, closes time.Duration) {
 	resp.Request = r.req.WithContext(ctx)
 }
 
-// markRefusal marks a response that is a refusal by a policy that the request has
-// paid. If told, the store has heard of all penalties, or could not be told; else
-// that goes on.
+// markRefusal marks a response that a policy takes for a refusal, if the request has a
+// charge under it. told says that the store has heard of all penalties or could not be
+// told; otherwise the report still goes on.
 func (r *roundTrip) markRefusal(resp *http.Response, penalties []penalty, told bool) {
 	var longest time.Duration
 	for i := range penalties {

@@ -118,8 +118,8 @@ func TestPenaltyOf_WhatWasNotStored(t *testing.T) {
 	require.Equal(t, 1, store.paused())
 }
 
-// TestPenaltyOf_WhatTheStoreHearsOfLate is a refusal all the same: who waits for a
-// store that takes ten seconds gets the answer after one.
+// TestPenaltyOf_WhatTheStoreHearsOfLate is a refusal all the same: a caller gets
+// the answer after one second when the store takes ten.
 func TestPenaltyOf_WhatTheStoreHearsOfLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, back := newSpy(), make(chan struct{})

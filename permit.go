@@ -71,7 +71,7 @@ func (p *Permit) Settle(ctx context.Context, cost int) error {
 		return nil
 	}
 	if cost < 0 {
-		return &ConfigError{p.meter.charge.Budget.Policy, "cost", errors.New("is negative; 0 is the least")}
+		return &ConfigError{p.meter.charge.Budget.Policy, "cost", errors.New("is negative: use 0 or more")}
 	}
 	b, before := p.booking(), p.cost
 	if cost = min(cost, mostSettled(&b.Charges[0])); cost == before {
@@ -79,8 +79,8 @@ func (p *Permit) Settle(ctx context.Context, cost int) error {
 	}
 	p.cost = cost
 	if err := p.meter.store.Settle(ctx, b, p.grant(), []int{cost}); err != nil {
-		// Nobody knows which of the two is booked. The lesser one is: what
-		// would be given back too much may be another's.
+		// It is unknown which of the two is booked. The lesser one counts: giving
+		// back too much would give back another's.
 		p.cost = min(before, cost)
 		return &StoreError{err}
 	}

@@ -45,46 +45,51 @@ type Policy struct {
 	Cost func(*http.Request) int
 
 	// Penalty looks at an answer and returns for how long this budget must
-	// now stay closed, for the whole fleet; 0 for not at all. More than 0
-	// says that the answer is a refusal, whatever its status, and that the
-	// request may be repeated; what a success says about the future is for
-	// Quota. Less than 0 says that the answer is certainly no refusal, however
-	// much it looks like one, so that it is not repeated: see [PenaltyOf]. It
-	// may look at the body through [PeekBody] only. At most [MaxPenalty]
-	// counts. If it panics the answer is read by [RetryAfter] and goes on to the
-	// caller, and [Config.Observe] is told, as for the other functions that look
-	// at answers. Defaults to [RetryAfter]. Your own function replaces it: call
-	// RetryAfter at its end to keep 429 and 503. By default a 503 counts only
-	// as one of [OutageAnswers] in a row, because a single backend of many may say so;
-	// an explicit RetryAfter closes the budget with the first. A row shared by
-	// tenants that have limits of their own wants [NoPenalty]: otherwise the 429 of
-	// one closes it for all.
+	// now stay closed, for the whole fleet:
+	//
+	//	more than 0   The answer is a refusal, whatever its status: the budget
+	//	              closes, for [MaxPenalty] at most, and the request may be
+	//	              repeated.
+	//	0             Nothing closes.
+	//	less than 0   The answer is certainly no refusal, however much it looks
+	//	              like one, so it is not repeated: see [PenaltyOf].
+	//
+	// What a success says about the future is for Quota. Penalty may look at
+	// the body through [PeekBody] only. If it panics, [RetryAfter] reads the
+	// answer instead, the caller gets the answer, and [Config.Observe] is told;
+	// the same holds for the other functions that look at answers.
+	//
+	// A function of your own replaces the default: call RetryAfter at its end
+	// to keep 429 and 503. A row shared by tenants that have limits of their own
+	// wants [NoPenalty]: otherwise the 429 of one closes it for all. Defaults to
+	// [RetryAfter], but a 503 counts only as one of [OutageAnswers] in a row,
+	// because a single backend of many may send it.
 	Penalty func(*http.Response) time.Duration
 
-	// Acted looks at an answer for which Penalty was more than 0, and reports
-	// whether a part of what was asked has been done all the same, as by a GraphQL
-	// mutation of which one field was refused. Then the budget is closed, and the
-	// request must not be repeated: see [PenaltyOf]. It may look at the body through
-	// [PeekBody] only. Defaults to nil: an upstream that refuses has done nothing.
+	// Acted looks at an answer for which Penalty was more than 0. It reports
+	// whether the upstream did a part of what was asked, as with a GraphQL mutation
+	// of which one field was refused. Then the budget closes, and the request must
+	// not be repeated: see [PenaltyOf]. It may look at the body through [PeekBody]
+	// only. Defaults to nil: an upstream that refuses has done nothing.
 	Acted func(*http.Response) bool
 
 	// Quota looks at an answer and returns what the upstream says is left of
-	// this budget; ok is false if the answer does not speak of it. Less than
-	// the fleet believes is believed; more never is. It may look at the body
-	// through [PeekBody] only. Not for [Unlimited], which has no number to lower.
-	// Defaults to nil: no answer is asked.
+	// this budget; ok is false if the answer does not speak of it. It lowers
+	// what the fleet believes to have left, and never raises it. It may look at the
+	// body through [PeekBody] only. Not for [Unlimited], which has no number to
+	// lower. Defaults to nil: answers say nothing.
 	Quota func(*http.Response) (q Quota, ok bool)
 
 	// Adaptive makes the fleet learn how much of the limit the upstream truly
 	// allows. A refusal although the budget had room lowers a ceiling that all
-	// programs obey beside the limit; it rises again by itself, fast at first and
-	// slowly near the level that was refused, see docs/learning.md. It is for a
-	// limit that is documented wrongly, or shared with others whom nobody counts.
-	// Where the limit is right and nothing else is refused it changes nothing. An
-	// answer that Quota can read teaches nothing else: it says what is left. If
-	// an answer closes several such budgets, the fullest one learns. Not for
-	// [Concurrency] and [Unlimited], and a Shadow policy learns nothing.
-	// Defaults to false: only the limit counts.
+	// programs obey beside the limit. The ceiling rises again by itself, fast at
+	// first and slowly near the level that was refused: see docs/learning.md. It is
+	// for a limit that is documented wrongly, or shared with programs that do not use
+	// throttle. Where the limit is right, and nothing else is refused, it changes
+	// nothing. An answer that Quota can read teaches nothing: it says what is left.
+	// If an answer closes several such budgets, the fullest one learns. Not for
+	// [Concurrency] and [Unlimited], and a Shadow policy learns nothing. Defaults to
+	// false: only the limit counts.
 	Adaptive bool
 
 	// Jitter is the time that may pass between a grant and the arrival at
@@ -97,16 +102,16 @@ type Policy struct {
 	// Headroom is the share of the limit, from 0 to below 1, that requests
 	// of a priority must leave free; see [WithPriority]. Map Low to 0.2, and
 	// low requests use at most four fifths of the limit, so that others find
-	// room at once. A request is never kept from the whole of an idle budget's
-	// last unit. Not for LeakyBucket and Unlimited, which have nothing to share out.
-	// Defaults to nil: nothing.
+	// room at once. The last unit of an idle budget is for any request. Not for
+	// LeakyBucket and Unlimited, which have nothing to share out. Defaults to nil:
+	// nothing is left free.
 	Headroom map[Priority]float64
 
 	// Shadow makes the policy count and report, but never hold or refuse, not
 	// even if its Key or its Cost panics.
 	Shadow bool
 
-	// Scope says who shares the budgets. Defaults to [Fleet].
+	// Scope says which programs share the budgets. Defaults to [Fleet].
 	Scope Scope
 
 	// Settle returns what the request truly cost, once the answer is there:
@@ -119,7 +124,7 @@ type Policy struct {
 	Settle func(*http.Response) int
 }
 
-// A Scope says who shares the budgets of a policy.
+// A Scope says which programs share the budgets of a policy.
 type Scope uint8
 
 // The scopes.

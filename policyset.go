@@ -26,7 +26,7 @@ func newPolicySet(policies []Policy) (*policySet, error) {
 			errs = append(errs, err)
 		}
 		if p.Name != "" && seen[p.Name] {
-			errs = append(errs, &ConfigError{p.Name, "Name", errors.New("two policies have it; it must be unique")})
+			errs = append(errs, &ConfigError{p.Name, "Name", errors.New("two policies have this name: give each its own")})
 		}
 		seen[p.Name] = true
 		s.policies[i], patterns[i] = c, c.pattern

@@ -7,15 +7,15 @@ import (
 	"math"
 )
 
-// A Priority is how much a request matters: which of the waiters in line goes first, and with
-// a policy's Headroom what it must leave free for others.
+// A Priority is how much a request matters. It decides which of the waiters in line
+// goes first and, with a policy's Headroom, how much a request must leave free.
 type Priority int8
 
 // The priorities.
 const (
 	Low    Priority = -1 // batch work
 	Normal Priority = 0  // the default
-	High   Priority = 1  // somebody is waiting for it
+	High   Priority = 1  // a user is waiting for it
 )
 
 // String returns the priority's name in lower case.

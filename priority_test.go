@@ -31,8 +31,8 @@ func TestPriorityString(t *testing.T) {
 	}
 }
 
-// TestP5_LowRequestsLeaveRoom: others find it at once, and go first among those who
-// wait. Who must leave room is served when there is more than that.
+// TestP5_LowRequestsLeaveRoom: others find it at once, and go first among the
+// waiters. Low ones are served when there is more than they must leave.
 func TestP5_LowRequestsLeaveRoom(t *testing.T) {
 	second := time.Second + us
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestHeadroomOfALimiter(t *testing.T) {
 	})
 }
 
-// TestHeadroomThatChanges: those who wait look at it again.
+// TestHeadroomThatChanges: waiters look at it again.
 func TestHeadroomThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStarts()

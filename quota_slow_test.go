@@ -72,7 +72,7 @@ func TestP11_WhatIsLeftOfSlowAnswers(t *testing.T) {
 				}
 			})
 		}
-		all.Go(func() { // who is not told of throttle
+		all.Go(func() { // a program that was not told of throttle
 			for time.Now().Before(end) {
 				time.Sleep(200 * time.Millisecond)
 				up.take()

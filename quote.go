@@ -15,8 +15,7 @@ type quote struct {
 	unpriced []unpriced // policies in Shadow, which never refuse
 }
 
-// An unpriced is a policy that cannot say what a request costs, because a function
-// failed.
+// An unpriced policy cannot say what a request costs, because a function failed.
 type unpriced struct {
 	policy *compiledPolicy
 	err    error

@@ -42,8 +42,8 @@ func (r *roundTrip) maxResponseDelay() time.Duration {
 	return min(reportWait, max(storeGrace, r.waitDeadline-now()))
 }
 
-// reportFeedback tells the store, and the observer, what a response means. A penalty
-// is worth telling for as long as it lasts.
+// reportFeedback tells the store, and the observer, what a response means. It tries to
+// report a penalty for as long as the penalty lasts.
 func (r *roundTrip) reportFeedback(l feedback) {
 	teaches := r.teaches(l)
 	for i := range l.penalties {
@@ -103,14 +103,14 @@ func (r *roundTrip) pauseBudget(ctx context.Context, c *Charge, d time.Duration)
 	return true
 }
 
-// resetDoubt is by how much a reset may be too late: upstreams give it in whole
-// seconds, and a response travels for a while.
+// resetDoubt is how much too late a reset may be: upstreams state it in whole seconds,
+// and a response travels for a while.
 const resetDoubt = 2 * time.Second
 
 // lowerQuota tells the store what is left of a budget. A store counts within the
-// windows of the limit, and holds for no longer than one of its own. So a budget of
-// which nothing is left for longer than that is closed: for days, if the upstream
-// says so, or until a window ends that began at another time than ours.
+// limit's own windows, and holds requests for one window at most. If nothing is left
+// for longer than that, lowerQuota closes the budget: for days, if the upstream says
+// so, or until the end of a window that began at another time than the store's.
 func (r *roundTrip) lowerQuota(ctx context.Context, q quota) {
 	c := q.charge
 	if err := r.store.Reconcile(ctx, *c, q.Quota); err != nil {

@@ -30,9 +30,9 @@ func TestP11_TheStoreIsToldForAsLongAsItMatters(t *testing.T) {
 		{"back later", "60", 0, 10 * time.Second, 10 * time.Second, time.Second},
 		{"back when it is over", "5", 0, time.Hour, 5 * time.Second, time.Second},
 		{"back much later", "600", 0, time.Hour, 30 * time.Second, time.Second},
-		{"who waits for long", "60", time.Minute, 10 * time.Second, 10 * time.Second, time.Second},
-		{"who waits for half a second", "60", 500 * time.Millisecond, 10 * time.Second, 10 * time.Second, 500 * time.Millisecond},
-		{"who never waits", "60", -1, 10 * time.Second, 10 * time.Second, 100 * time.Millisecond},
+		{"a long MaxWait", "60", time.Minute, 10 * time.Second, 10 * time.Second, time.Second},
+		{"half a second", "60", 500 * time.Millisecond, 10 * time.Second, 10 * time.Second, 500 * time.Millisecond},
+		{"never waits", "60", -1, 10 * time.Second, 10 * time.Second, 100 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

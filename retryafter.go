@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// DefaultRetryAfter is what [RetryAfter] makes of a 429 that does not
-	// say, in any form it can use, how long to stay away.
+	// DefaultRetryAfter is what [RetryAfter] returns for a 429 that does not say,
+	// in any form that it can read, how long to stay away.
 	DefaultRetryAfter = time.Second
 
 	// MaxRetryAfter caps [RetryAfter]. Servers have sent days, and seconds
@@ -25,8 +25,8 @@ const (
 // The field may hold seconds, decimals too; a date of HTTP or ISO 8601; seconds or
 // milliseconds since 1970; or a Go duration, "6m0s". A moment is compared with the
 // answer's own Date and with the clock of this machine, and the shorter time counts,
-// so that no single clock can close a budget for hours. What is written in whole
-// seconds gets another one, which may have been cut off.
+// so that no single clock can close a budget for hours. A moment in whole seconds
+// gets another second, because a fraction may have been cut off.
 //
 // "0" is a legal value that means now: the result is 0, and the policy's own
 // limit alone paces what follows. A field that is missing, cannot be read, or

@@ -45,8 +45,8 @@ func (a *acquisition) revalidate(ctx context.Context) error {
 		a.cancel()
 		return a.storeFailure(ctx, err)
 	case !ok, a.validatedAt-max(asked, a.startAt) > DefaultJitter:
-		// Starts that were held up by the store would leave together. A caller
-		// without Jitter may be late by itself, but not for that.
+		// Starts that the store held up would leave together. A caller without
+		// Jitter may be late for reasons of its own, but not for this one.
 		return a.book(ctx)
 	}
 	a.outageReported = false

@@ -24,7 +24,7 @@ type watchSpy struct {
 	mu       sync.Mutex
 	begun    int
 	going    map[*spiedWatch]bool
-	maxWaits []time.Duration // of those who wanted a start confirmed
+	maxWaits []time.Duration // of callers that wanted a start confirmed
 }
 
 func newWatchSpy() *watchSpy {
@@ -208,8 +208,8 @@ func TestP15_LimiterWatchesAreStopped(t *testing.T) {
 	})
 }
 
-// TestP11_WhoHearsNothingAsks: the store's news are all lost.
-func TestP11_WhoHearsNothingAsks(t *testing.T) {
+// TestP11_ACallerWithoutNewsAsks: the store's news are all lost.
+func TestP11_ACallerWithoutNewsAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, s := newWatchSpy(), newStarts()
 		store.deaf = true
@@ -224,8 +224,8 @@ func TestP11_WhoHearsNothingAsks(t *testing.T) {
 	})
 }
 
-// TestP11_ThePatienceOfWhoAsks is what is left of it.
-func TestP11_ThePatienceOfWhoAsks(t *testing.T) {
+// TestP11_AskingKeepsMaxWait is what is left of it.
+func TestP11_AskingKeepsMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newWatchSpy()
 		tr := must(throttle.New(throttle.Config{Store: store, Base: answer(200, ""), MaxWait: 10 * time.Second,

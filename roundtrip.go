@@ -73,8 +73,8 @@ func (r *roundTrip) sendFree() (*http.Response, error) {
 }
 
 // sendAndLearn sends the request and applies its response. The attempt ends here, also
-// if the base panics, unless the caller gets the response, whose end ends it, or another
-// attempt follows after errDetach.
+// if the base panics, with two exceptions: if the caller gets the response, the attempt
+// ends with it, and after errDetach another attempt follows.
 func (r *roundTrip) sendAndLearn() (*http.Response, error) {
 	goesOn := false
 	defer func() {

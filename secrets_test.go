@@ -56,7 +56,7 @@ func TestP14_NoSecrets(t *testing.T) {
 		b.written.then = answer(429, "", "Retry-After", "1")
 		policies := []throttle.Policy{
 			{Name: "token", Limit: throttle.PerSecond(1), Key: throttle.Query("access_token")},
-			{Name: "who", Limit: throttle.PerSecond(1), Key: throttle.Header("Authorization"), Cost: func(r *http.Request) int { return cost(r) + 1 }},
+			{Name: "header", Limit: throttle.PerSecond(1), Key: throttle.Header("Authorization"), Cost: func(r *http.Request) int { return cost(r) + 1 }},
 			{Name: "hook", Match: "example.com/hook/{id}", Limit: throttle.PerMinute(1), Shadow: true,
 				Key: throttle.Join(throttle.PathValue("id"), throttle.Query("access_token"))},
 		}

@@ -22,8 +22,8 @@ var forgeries = []string{
 }
 
 // TestP14_TenantsCannotShareABudget has tenants take their keys from where they
-// can write what they like. Whoever writes something else has another budget,
-// under every policy, by one value or by two.
+// can write what they like. A tenant that writes something else has another
+// budget, under every policy, by one value or by two.
 func TestP14_TenantsCannotShareABudget(t *testing.T) {
 	from := map[string]func(*http.Request) string{
 		"header": throttle.Header("X-Tenant"),
@@ -52,9 +52,9 @@ func TestP14_TenantsCannotShareABudget(t *testing.T) {
 						continue // what is not one segment is no tenant
 					}
 					require.Len(t, charges, 1)
-					k, who := charges[0].Budget.Key, fmt.Sprintf("%q %q %q", name, a, b)
-					require.Empty(t, seen[k], who)
-					seen[k] = who
+					k, tenant := charges[0].Budget.Key, fmt.Sprintf("%q %q %q", name, a, b)
+					require.Empty(t, seen[k], tenant)
+					seen[k] = tenant
 				}
 			}
 		}
@@ -73,9 +73,9 @@ func tenantRequest(t *testing.T, a, b string) *http.Request {
 	return r
 }
 
-// TestP14_WhatCanBeGuessedCanBeFound: a key is hashed, but not kept secret. Who
-// reads Redis, or an event, and can guess a key knows when the guess is right. A
-// program that minds gives keys of its own that cannot be guessed.
+// TestP14_WhatCanBeGuessedCanBeFound: a key is hashed, but not kept secret. A
+// reader of Redis, or of an event, can check a guess. A program that minds gives
+// keys of its own that cannot be guessed.
 func TestP14_WhatCanBeGuessedCanBeFound(t *testing.T) {
 	seed := [32]byte{5}
 	pin := fmt.Sprintf("%04d", rand.New(rand.NewChaCha8(seed)).IntN(10_000))
@@ -88,7 +88,7 @@ func TestP14_WhatCanBeGuessedCanBeFound(t *testing.T) {
 		tr := newTransport(t, answer(200, ""), throttle.Policy{Name: name, Key: key, Limit: throttle.PerSecond(1)})
 		r := get(t, home)
 		r.Header.Set("X-Pin", pin)
-		read := tr.Explain(r)[0].Budget // by anybody who reads Redis
+		read := tr.Explain(r)[0].Budget // as any reader of Redis sees it
 		for n := range 10_000 {
 			guess := fmt.Sprintf("%04d", n)
 			sum := sha256.Sum256([]byte("\x03" + name + guess))
@@ -102,7 +102,7 @@ func TestP14_WhatCanBeGuessedCanBeFound(t *testing.T) {
 	require.Empty(t, find([]byte("a secret of the fleet's, from where its passwords are")))
 }
 
-// keyed makes another key of a key, which nobody can guess who has not the secret.
+// keyed makes another key of a key, which cannot be guessed without the secret.
 func keyed(secret []byte, key func(*http.Request) string) func(*http.Request) string {
 	return func(r *http.Request) string {
 		mac := hmac.New(sha256.New, secret)
@@ -112,8 +112,8 @@ func keyed(secret []byte, key func(*http.Request) string) func(*http.Request) st
 }
 
 // TestP14_TheFirstValueCounts: a parameter or field that stands twice has the key
-// of its first value, whatever the upstream makes of the others. So whoever writes
-// the URL chooses the budget.
+// of its first value, whatever the upstream makes of the others. So the writer
+// of the URL chooses the budget.
 func TestP14_TheFirstValueCounts(t *testing.T) {
 	r := get(t, "https://example.com/?k=a&k=b&%6b=c;k=d")
 	r.Header["X-Tenant"] = []string{"a", "b"}
@@ -122,8 +122,8 @@ func TestP14_TheFirstValueCounts(t *testing.T) {
 }
 
 // TestP14_ACauseIsPassedOn: what the program itself said when it ended a context
-// is in the error and the event of who gave up, because that is what the program
-// wants to read there.
+// is in the error and the event of the caller that gave up, because the program wants
+// to read it there.
 func TestP14_ACauseIsPassedOn(t *testing.T) {
 	cause := fmt.Errorf("the program's own words")
 	ctx, cancel := context.WithCancelCause(t.Context())

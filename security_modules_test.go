@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dependencies are all that this module may need, with their licences. Whoever adds
-// one adds it here, and says why in the commit.
+// dependencies are all that this module may need, with their licences. A change that
+// adds one adds it here, and its commit says why.
 var dependencies = map[string]string{
 	"github.com/redis/go-redis/v9":          "BSD-2-Clause", // redisstore
 	"github.com/hashicorp/go-retryablehttp": "MPL-2.0",      // retry

@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// SentAt returns when an answer was sent, by the clock of this machine and as far
-// as anybody can tell: now, unless the answer was long on its way. That is known of
-// an answer that a [Transport] shows to the functions of a policy, if it came more
-// than a second after its request was handed on: then its Date counts, with a second
-// for what Date cuts off, as long as that lies between the two. Any other Date is
-// that of another clock and says nothing.
+// SentAt estimates when an answer was sent, by the clock of this machine. Usually
+// that is now. It is earlier for an answer that a [Transport] shows to the functions
+// of a policy more than a second after its request was handed on: then the answer's
+// Date counts, plus the second that Date may cut off, if that lies between the two.
+// Any other Date comes from another clock and is ignored.
 //
-// What an answer says counts from then: the Transport takes the time that has
-// passed since off the result of a [Policy.Penalty]. So refusals that were decided
-// together and come late, one by one, all end together.
+// Penalties count from then: the Transport takes the time that has passed since off
+// the result of a [Policy.Penalty]. So refusals that were decided together and come
+// late, one by one, all end together.
 func SentAt(resp *http.Response) time.Time {
 	now := time.Now()
 	if resp == nil || resp.Request == nil {

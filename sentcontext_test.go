@@ -16,7 +16,7 @@ import (
 )
 
 // TestP13_TheBaseSeesTheCallersContext: its values, its deadline and its end, with
-// the cause; and so does whoever derives a context from it.
+// the cause; and so does code that derives a context from it.
 func TestP13_TheBaseSeesTheCallersContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}

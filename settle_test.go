@@ -72,15 +72,15 @@ func TestSettleOfWhatCannotBe(t *testing.T) {
 	p, err := newLimiter(t, store, onePerHour).Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
 	err = p.Settle(t.Context(), -1)
-	require.EqualError(t, err, `throttle: policy "hourly": cost: is negative; 0 is the least`)
+	require.EqualError(t, err, `throttle: policy "hourly": cost: is negative: use 0 or more`)
 	var mistake *throttle.ConfigError
 	require.ErrorAs(t, err, &mistake)
-	require.NoError(t, p.Settle(t.Context(), throttle.MaxCost+1))
-	require.Equal(t, [][]int{{throttle.MaxCost}}, store.settlements())
+	require.NoError(t, p.Settle(t.Context(), 1<<40+1))
+	require.Equal(t, [][]int{{1 << 40}}, store.settlements())
 }
 
-// TestP6_SettleThatMayHaveFailed: nobody knows what is booked, so whoever settles
-// again takes the lesser cost for booked: nothing of another's is given back.
+// TestP6_SettleThatMayHaveFailed: nobody knows what is booked, so the next
+// settlement takes the lesser cost for booked: nothing of another's is given back.
 func TestP6_SettleThatMayHaveFailed(t *testing.T) {
 	down := errors.New("down")
 	for _, c := range []struct {

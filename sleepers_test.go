@@ -30,8 +30,8 @@ type departure struct {
 	err error
 }
 
-// fallAsleep sends n requests, so that who came first is known. Each has the
-// context that ctx makes for it.
+// fallAsleep sends n requests, so that their order is known. Each has the context
+// that ctx makes for it.
 func fallAsleep(t *testing.T, tr http.RoundTripper, n int, ctx func(i int) context.Context) *sleepers {
 	s := &sleepers{t: t, tr: tr, left: make(map[int]departure)}
 	begin := time.Now()
@@ -116,7 +116,7 @@ func TestP11_OneMeetsAPenaltyThatGoesOn(t *testing.T) {
 	})
 }
 
-// TestP11_ACrowdWakesUp: all who sleep book anew, and each finds a start of its own.
+// TestP11_ACrowdWakesUp: all sleepers book anew, and each finds a start of its own.
 func TestP11_ACrowdWakesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
@@ -134,9 +134,9 @@ func TestP11_ACrowdWakesUp(t *testing.T) {
 	})
 }
 
-// TestP11_WhoCannotWaitSoLongIsToldAtOnce: the news come at 1 s, and nobody
+// TestP11_AWaitThatIsTooLongIsRefusedAtOnce: the news come at 1 s, and nobody
 // sleeps on for nothing.
-func TestP11_WhoCannotWaitSoLongIsToldAtOnce(t *testing.T) {
+func TestP11_AWaitThatIsTooLongIsRefusedAtOnce(t *testing.T) {
 	for name, bound := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, 30*time.Second)

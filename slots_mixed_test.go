@@ -49,7 +49,7 @@ func (e *events) last() throttle.Event {
 }
 
 // TestP5_AStartIsKeptWhenWhatIsInFlightIsTaken: the store's answers take time.
-// Who comes to its start a moment late, and books what is in flight there, must
+// A caller that comes to its start a moment late, and acquires its slots there, must
 // not lose the start to those behind it.
 func TestP5_AStartIsKeptWhenWhatIsInFlightIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -84,7 +84,7 @@ func TestReleaseDoesNothingForStarts(t *testing.T) {
 	require.Equal(t, 1, inFlight(t, l), "a start counts for its window")
 }
 
-// TestP5_TheLineIsServedInOrder: also past those who leave it.
+// TestP5_TheLineIsServedInOrder: also past waiters that leave it.
 func TestP5_TheLineIsServedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, memstore.New(), atOnce(1))
@@ -155,7 +155,7 @@ func TestRefusedBecauseOfWhatIsInFlight(t *testing.T) {
 		require.EqualError(t, err, `throttle: policy "p" (1 in flight): a cost of 2 can never fit`)
 		p.Release()
 		_, err = l.TryAcquire(t.Context(), "", 1)
-		require.NoError(t, err, "those who left hold nothing")
+		require.NoError(t, err, "waiters that left hold nothing")
 	})
 }
 

@@ -47,7 +47,7 @@ type Store interface {
 	// Settle changes what a granted start cost, to costs[i] for b.Charges[i],
 	// after the fact: more is booked at the start's own time even if there is
 	// no room, less is given back. Concurrency and Unlimited charges, and starts that
-	// no longer count, stay as they are. Costs are not negative and at most MaxCost.
+	// no longer count, stay as they are. Costs are not negative and at most 2^40.
 	Settle(ctx context.Context, b *Booking, g Grant, costs []int) error
 
 	// Pause closes a budget for d, counted from now by the store's clock:
@@ -69,9 +69,9 @@ type Store interface {
 	// how long they were, and its ceiling.
 	Resume(ctx context.Context, c Charge) error
 
-	// Reconcile lowers what is left of a budget to what its upstream says. It
-	// never makes more of it, and does nothing to LeakyBucket, Concurrency and Unlimited charges.
-	// A store may leave out what is not worth a call.
+	// Reconcile lowers what is left of a budget to what its upstream says. It never
+	// raises it, and does nothing to LeakyBucket, Concurrency and Unlimited charges. A
+	// store may skip a report that changes too little to be worth a call.
 	Reconcile(ctx context.Context, c Charge, q Quota) error
 
 	// Watch sees to it that the caller of a granted booking learns of a pause
@@ -86,16 +86,16 @@ type Store interface {
 // A Watch is kept by a Store over one booked start, from the booking until the
 // start is used or given back.
 //
-// While it lasts the store sends on its news, without blocking, when the start
-// may have become useless; news comes at once where that is possible, may get
-// lost, and may be wrong.
+// While it lasts the store sends on the news channel, without blocking, when the
+// start may have become useless. News comes at once where that is possible. It may
+// get lost, and it may be wrong: Confirm decides.
 type Watch interface {
-	// Confirm reports whether the start may still be used. It may not if a
-	// pause that was stored before Confirm was called ends later than the
-	// start, and need not if a pause was lifted, so that there may be an
-	// earlier one: then the caller books again, with Instead. It
-	// waits for the store at most as long as ctx and the booking's MaxWait
-	// allow; an error says that nobody knows.
+	// Confirm reports whether the start may still be used. It must return false if
+	// a pause that was stored before the call ends later than the start. It may return
+	// false if a pause was lifted, because there may be an earlier start now. After
+	// false the caller books again, with Instead. Confirm waits for the store at
+	// most as long as ctx and the booking's MaxWait allow; after an error the answer
+	// is unknown.
 	Confirm(ctx context.Context) (bool, error)
 
 	// Stop ends the watch. It may be called more than once.
@@ -170,7 +170,7 @@ type Booking struct {
 	Turn Turn
 
 	// Returns says that the caller has had a start or a place before, and gives it
-	// up or has lost it. Without a Turn, it goes before everybody in line.
+	// up or has lost it. Without a Turn, it goes before all waiters in line.
 	Returns bool
 
 	// Spread says that the start may be used up to this much later than
@@ -178,22 +178,21 @@ type Booking struct {
 	// room behind it.
 	Spread time.Duration
 
-	// Away, if not nil, is told why the store does not answer while Book, or the
-	// Confirm of a Watch, waits for it: as soon as a call has failed, or has not
-	// been answered for a second, and not for every attempt. It is called before
-	// Book or Confirm returns, by one goroutine at a time.
+	// Away, if not nil, is told why the store does not answer, while Book or the
+	// Confirm of a Watch waits for it: once, as soon as a call has failed or got no
+	// answer for a second. It is called before Book or Confirm returns, by one
+	// goroutine at a time.
 	Away func(error)
 
 	// InsteadNode is Instead for Grant.Node.
 	InsteadNode int64
 
-	// Instead, if not zero, is the mark of an earlier grant for the same
-	// charges, with the same Spread, that was not used, or of a place in line:
-	// it is given back in the same step, even if the booking is then refused.
-	// The mark of a place in line is also good for a booking that adds or leaves
-	// out charges that are not of Concurrency. A grant that holds Concurrency charges
-	// is cancelled, not replaced. After an error Instead counts as given back:
-	// it may have been, and a start that is given back twice may be another's.
+	// Instead, if not zero, is the mark of a place in line, or of an unused grant
+	// for the same charges with the same Spread. It is given back in the same step,
+	// even if the booking is then refused. A booking with the mark of a place in line
+	// may add or leave out charges other than Concurrency. A grant that holds
+	// Concurrency charges is cancelled, not replaced. After an error Instead counts
+	// as given back: it may have been, and a second time would give back another's.
 	Instead int64
 }
 

@@ -88,7 +88,7 @@ func (t *Transport) SetPolicies(policies []Policy) error {
 	return nil
 }
 
-// Explain returns what sending the request would cost, and whom: one charge
+// Explain returns what sending the request would cost which budgets: one charge
 // for each policy that it matches. It sends nothing and asks no store. Charges
 // whose policy cannot price the request are left out.
 func (t *Transport) Explain(req *http.Request) []Charge {

@@ -23,7 +23,7 @@ func TestUnlimited(t *testing.T) {
 	require.Equal(t, throttle.KindUnlimited, l.Kind())
 	require.Zero(t, l.N())
 	require.Zero(t, l.Per())
-	require.Equal(t, throttle.MaxCost, l.Capacity())
+	require.Equal(t, 1<<40, l.Capacity())
 	text, err := l.MarshalText()
 	require.NoError(t, err)
 	require.Equal(t, "unlimited", string(text))
@@ -46,7 +46,7 @@ func TestUnlimitedTakesNoNumbers(t *testing.T) {
 
 	p = unlimited("row")
 	p.Headroom = map[throttle.Priority]float64{throttle.High: 0}
-	p.Cost = func(*http.Request) int { return throttle.MaxCost }
+	p.Cost = func(*http.Request) int { return throttle.Unlimited().Capacity() }
 	p.Settle = func(*http.Response) int { return 3 }
 	p.Jitter, p.Shadow, p.Scope = time.Second, true, throttle.Node
 	_, err = throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
@@ -55,9 +55,9 @@ func TestUnlimitedTakesNoNumbers(t *testing.T) {
 
 func TestUnlimitedCostThatIsTooLarge(t *testing.T) {
 	l := newLimiter(t, memstore.New(), unlimited("row"))
-	_, err := l.Acquire(t.Context(), "", throttle.MaxCost)
+	_, err := l.Acquire(t.Context(), "", 1<<40)
 	require.NoError(t, err)
-	_, err = l.Acquire(t.Context(), "", throttle.MaxCost+1)
+	_, err = l.Acquire(t.Context(), "", 1<<40+1)
 	require.EqualError(t, err, `throttle: policy "row" (unlimited): a cost of 1099511627777 can never fit`)
 }
 

@@ -100,8 +100,8 @@ func (a *acquisition) sleep(ctx context.Context, w waitOptions) error {
 	}
 }
 
-// waitInLine waits for the caller's turn in line. When that is nobody can know, but
-// in the line for a start there is an estimate.
+// waitInLine waits for the caller's turn in line. When that is cannot be known, but in
+// the line for a start there is an estimate.
 func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) error {
 	var waitOver, connectionOver <-chan time.Time
 	if w.withConnection && a.inLine() && a.startAt > w.connectionUntil {

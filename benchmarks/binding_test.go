@@ -14,7 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// The limit that binds, who wants more, and for how long.
+// The limit that binds, how many callers want more, and for how long.
 const (
 	quota   = 40 // a second
 	workers = 64

@@ -39,7 +39,7 @@ var locals = []struct {
 
 // BenchmarkLocal is a start that has room, in one process. The others keep a
 // token bucket, whose state is one number; throttle keeps the starts of a
-// sliding window, those who wait, and where they stand.
+// sliding window, and the waiters with their places.
 func BenchmarkLocal(b *testing.B) {
 	for _, goroutines := range []int{1, 2} {
 		b.Run(fmt.Sprintf("1-key/%d-goroutines", goroutines), func(b *testing.B) {

@@ -19,8 +19,8 @@ const memoryStarts = 200
 const memoryLog = 100_000
 
 // BenchmarkMemory is how many bytes Redis keeps for one budget. The peers keep
-// nothing of who waits; all but one of them keep a number or two, whatever was
-// taken, and that one a log of all starts.
+// nothing about waiters. All but one of them keep a number or two, however much was
+// taken; that one keeps a log of all starts.
 func BenchmarkMemory(b *testing.B) {
 	client := newServer(b).watch
 	for _, l := range []limit{

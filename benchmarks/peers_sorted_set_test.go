@@ -18,7 +18,7 @@ var sortedSetSource string
 const pad = 3 * time.Millisecond
 
 // openSortedSet is a limiter in the manner of Redisson's RRateLimiter: a log of
-// starts by the callers' clocks, and callers who are told when the oldest ends.
+// starts by the callers' clocks, and callers that are told when the oldest ends.
 // It is kinder to Redis than the original, whose limit is in Redis too.
 func openSortedSet(c *redis.Client, l limit) (ask, error) {
 	script := redis.NewScript(sortedSetSource)

@@ -7,7 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/fleet"
 )
 
-// BenchmarkUpstream is an API that bans for five seconds whoever sends one
+// BenchmarkUpstream is an API that bans its callers for five seconds after one
 // request too many in any second. Each request is up to 30 ms on its way
 // there, so what is exact at the start need not be exact at the arrival.
 func BenchmarkUpstream(b *testing.B) {

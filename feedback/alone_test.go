@@ -34,8 +34,8 @@ func (u *minutes) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// TestUsedAlone: who has a limit for himself uses nearly all of it, although answers
-// do not say when there is more.
+// TestUsedAlone: a program that has a limit to itself uses nearly all of it, although
+// answers do not say when there is more.
 func TestUsedAlone(t *testing.T) {
 	for name, quota := range map[string]feedback.Quota{
 		"RateLimit without t":   feedback.RateLimit{}.Quota,

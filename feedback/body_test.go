@@ -13,8 +13,8 @@ import (
 	"github.com/fleetthrottle/throttle/feedback"
 )
 
-// A trickle is a body that comes in pieces. Whoever reads beyond the last would
-// have to wait.
+// A trickle is a body that comes in pieces. A reader that reads beyond the last
+// would have to wait.
 type trickle struct {
 	pieces []string
 	reads  int

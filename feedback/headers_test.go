@@ -158,7 +158,7 @@ func TestHeadersThatSayNothing(t *testing.T) {
 
 // TestAnswersThatDoNotSpeakOfTheBudget: a 401 speaks of somebody unknown, so
 // that one provider's client learned the wrong tier from it
-// (PostHog/posthog#67713), and a cache of somebody who asked before.
+// (PostHog/posthog#67713), and a cache of an earlier caller.
 func TestAnswersThatDoNotSpeakOfTheBudget(t *testing.T) {
 	fields := []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30", "RateLimit", `"default";r=0;t=30`}
 	for _, c := range []struct {

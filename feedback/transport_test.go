@@ -36,7 +36,7 @@ func TestThroughTheTransport(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		z := gzip.NewWriter(w)
 		fmt.Fprint(z, refusal)
-		_ = z.Close() // to memory or to the client, who reads it
+		_ = z.Close() // to memory or to the client, which reads it
 	})
 	serve("/deflated", "application/json", func(w http.ResponseWriter) {
 		w.Header().Set("Content-Encoding", "deflate")
@@ -61,7 +61,7 @@ func TestThroughTheTransport(t *testing.T) {
 	for _, c := range []struct {
 		name, path, want string
 		closed, waits    bool
-		accepts          string // by the caller, who then gets what is packed
+		accepts          string // set by the caller, which then gets the compressed body
 	}{
 		{"a code", "/refused", refusal, true, false, ""},
 		{"a code that is decoded", "/compressed", refusal, true, false, ""},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // perRun and perBudget are how many numbers book.lua answers for some equal
@@ -28,7 +29,7 @@ type outcome struct {
 	mark    int64
 	held    int
 	paused  int64 // for how long the budget at held is closed, in microseconds
-	over    numbers
+	over    wire.Frame
 	tickets []toldTicket
 	since   time.Time // wait is told from then at the earliest; zero: since the call was sent
 }
@@ -41,29 +42,29 @@ type toldTicket struct {
 
 // read takes the answer to a batch apart: an outcome for each caller. What it
 // says of the budgets is remembered, if all of it makes sense.
-func (s *Store) read(b *batch, f *form, v numbers, sent, received time.Time) ([]outcome, error) {
-	if v.size() < 3 {
-		return nil, errAnswer
+func (s *Store) read(b *batch, f *form, v wire.Frame, sent, received time.Time) ([]outcome, error) {
+	if v.Size() < 3 {
+		return nil, wire.ErrReply
 	}
-	now, decided := v.at(0), v.at(1)
+	now, decided := v.At(0), v.At(1)
 	group := b.callers[0].charges[0].Budget.Group
 	at, since := now, time.Time{}
 	last := history.Reply{Group: group, Number: b.number, Sent: b.sent, ServerTime: now, By: received}
 	if decided != 0 { // by a copy that was made so much later than the first
-		last.Sent, last.ServerTime, last.By = b.sent.Add(min(waitOf(v.at(2)), received.Sub(b.sent))), decided, time.Time{}
+		last.Sent, last.ServerTime, last.By = b.sent.Add(min(wire.Wait(v.At(2)), received.Sub(b.sent))), decided, time.Time{}
 		at, since = history.DecidedAt(last.Sent, received, decided, now)
 	}
 	if decided == 0 {
 		s.offsets.Observe(group, now, sent, received)
 	}
-	all, v := readOutcomes(b, v.from(3), at, since)
+	all, v := readOutcomes(b, v.From(3), at, since)
 	size := perBudget * len(f.budgets)
-	if all == nil || v.size() < size {
-		return nil, errAnswer
+	if all == nil || v.Size() < size {
+		return nil, wire.ErrReply
 	}
-	heard, rest := readFlights(v.from(size), len(f.flights))
-	if rest.size() != 0 || len(heard) != len(f.flights) {
-		return nil, errAnswer
+	heard, rest := readFlights(v.From(size), len(f.flights))
+	if rest.Size() != 0 || len(heard) != len(f.flights) {
+		return nil, wire.ErrReply
 	}
 	b.heard = heard
 	for _, r := range b.runs {
@@ -77,15 +78,15 @@ func (s *Store) read(b *batch, f *form, v numbers, sent, received time.Time) ([]
 		if s.history.Observe(f.keys[i+1], readKnown(v, c, last, at, received), received) {
 			s.announceLoss(group, f.keys[i+1])
 		}
-		s.queues.answered(s, f.keys[i+1], readLine(v.from(perRow)))
-		v = v.from(perBudget)
+		s.queues.answered(s, f.keys[i+1], readLine(v.From(perRow)))
+		v = v.From(perBudget)
 	}
 	return all, nil
 }
 
 // readOutcomes reads what an answer of that moment says of the callers, nil if that
 // makes no sense, and returns what comes after it.
-func readOutcomes(b *batch, v numbers, now int64, since time.Time) (all []outcome, rest numbers) {
+func readOutcomes(b *batch, v wire.Frame, now int64, since time.Time) (all []outcome, rest wire.Frame) {
 	all = make([]outcome, 0, len(b.callers))
 	for _, r := range b.runs {
 		c := b.callers[r.from]
@@ -95,21 +96,21 @@ func readOutcomes(b *batch, v numbers, now int64, since time.Time) (all []outcom
 		}
 		over := b.shadows(c)
 		for len(all) < r.to {
-			if v.size() < perRun+over {
+			if v.Size() < perRun+over {
 				return nil, nil
 			}
 			o := outcome{
-				booked: v.at(1) == 1 || v.at(1) == 2, holds: v.at(1) == 2, again: v.at(1) == 3, stands: v.at(1) == 4, wait: v.at(2) - now, mark: v.at(2),
-				held: int(v.at(3)) - 1, paused: max(0, v.at(4)-now),
+				booked: v.At(1) == 1 || v.At(1) == 2, holds: v.At(1) == 2, again: v.At(1) == 3, stands: v.At(1) == 4, wait: v.At(2) - now, mark: v.At(2),
+				held: int(v.At(3)) - 1, paused: max(0, v.At(4)-now),
 				since: since,
 			}
-			many := v.at(0)
+			many := v.At(0)
 			if many < 1 || many > int64(r.to-len(all)) || !o.sound(count) {
 				return nil, nil
 			}
-			v = v.from(perRun)
+			v = v.From(perRun)
 			if o.booked {
-				o.over, v = v[:8*over], v.from(over)
+				o.over, v = v[:8*over], v.From(over)
 			}
 			var last int64
 			if o.stands {
@@ -130,7 +131,7 @@ func readOutcomes(b *batch, v numbers, now int64, since time.Time) (all []outcom
 // was booked lies after the epoch, and some call ago at most.
 func (o *outcome) sound(charges int) bool {
 	return o.held >= -1 && o.held < charges &&
-		(!o.booked || o.mark > 0 && o.wait > -micros(throttle.Farthest))
+		(!o.booked || o.mark > 0 && o.wait > -wire.Micros(throttle.Farthest))
 }
 
 // shadows counts the charges for which an answer says more.
@@ -160,7 +161,7 @@ func keep(c *throttle.Charge) time.Duration {
 // grant is the outcome as callers know it. Shadow charges are told how much
 // later they would have started.
 func (o *outcome) grant(charges []throttle.Charge, age time.Duration) throttle.Grant {
-	over, wait := o.over, waitOf(o.wait)
+	over, wait := o.over, wire.Wait(o.wait)
 	for i := range charges {
 		c := &charges[i]
 		c.Over = 0
@@ -171,7 +172,7 @@ func (o *outcome) grant(charges []throttle.Charge, age time.Duration) throttle.G
 			continue
 		}
 		if c.Shadow && o.booked {
-			c.Over, over = waitOf(over.at(0)), over.from(1)
+			c.Over, over = wire.Wait(over.At(0)), over.From(1)
 		}
 	}
 	if !o.since.IsZero() {
@@ -185,22 +186,22 @@ func (o *outcome) grant(charges []throttle.Charge, age time.Duration) throttle.G
 
 // readTickets reads when the last of some callers in line will have its turn, and the
 // tickets of the first. There are none if that makes no sense.
-func (o *outcome) readTickets(v numbers, now int64, charges int) (last int64, rest numbers) {
-	if v.size() < 2 || v.at(1) < 1 || v.at(1) > int64(charges) || v.size() < 2+perTicket*int(v.at(1)) {
+func (o *outcome) readTickets(v wire.Frame, now int64, charges int) (last int64, rest wire.Frame) {
+	if v.Size() < 2 || v.At(1) < 1 || v.At(1) > int64(charges) || v.Size() < 2+perTicket*int(v.At(1)) {
 		return 0, nil
 	}
-	last, count := v.at(0)-now, v.at(1)
-	v = v.from(2)
+	last, count := v.At(0)-now, v.At(1)
+	v = v.From(2)
 	tickets := make([]toldTicket, 0, count)
 	holds := false
 	for range count {
-		k := int(v.at(0)) - 1
+		k := int(v.At(0)) - 1
 		if k < 0 || k >= charges {
 			return 0, nil
 		}
 		holds = holds || k == o.held
-		tickets = append(tickets, toldTicket{ticket{line: v.at(1), number: v.at(2), state: v.at(3), round: v.at(4)}, k})
-		v = v.from(perTicket)
+		tickets = append(tickets, toldTicket{ticket{line: v.At(1), number: v.At(2), state: v.At(3), round: v.At(4)}, k})
+		v = v.From(perTicket)
 	}
 	if holds {
 		o.tickets = tickets
@@ -221,11 +222,11 @@ func (o outcome) nth(c *caller, i, many, last int64) outcome {
 }
 
 // readLine reads what an answer says of the line of one budget.
-func readLine(v numbers) lineNews {
-	n := lineNews{line: v.at(0), waiting: v.at(1), hurry: v.at(2)}
+func readLine(v wire.Frame) lineNews {
+	n := lineNews{line: v.At(0), waiting: v.At(1), hurry: v.At(2)}
 	for k := range n.cuts {
-		n.cuts[k], n.joined[k] = v.at(3+k), v.at(6+k)
-		n.first[k], n.last[k] = waitOf(v.at(9+k)), waitOf(v.at(12+k))
+		n.cuts[k], n.joined[k] = v.At(3+k), v.At(6+k)
+		n.first[k], n.last[k] = wire.Wait(v.At(9+k)), wire.Wait(v.At(12+k))
 	}
 	return n
 }

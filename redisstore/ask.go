@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
@@ -46,22 +47,18 @@ func (s *Store) askClosed(ctx context.Context, v *vigil) error {
 		return nil
 	}
 	since := time.Now()
-	var timeUp <-chan time.Time
-	if end, ok := ctx.Deadline(); v.b.MaxWait >= 0 && (!ok || end.Sub(since) > patienceFor(v.b.MaxWait)) {
-		timer := time.NewTimer(patienceFor(v.b.MaxWait))
-		defer timer.Stop()
-		timeUp = timer.C
-	}
+	timeUp, stop := conn.Timeout(ctx, v.b.MaxWait, since)
+	defer stop()
 	q := s.wonder(v)
 	defer s.asks.leave(q)
 	var tell func()
 	if v.b.Away != nil {
-		tell = func() { v.b.Away(s.asks.trouble(q, since).yet(s.where())) }
+		tell = func() { v.b.Away(s.conn.Cause(s.asks.unavailability(q, since))) }
 	}
-	if answered(ctx, q.done, timeUp, q.failed, tell) {
+	if conn.Await(ctx, q.done, timeUp, q.failed, tell) {
 		return q.err
 	}
-	return s.asks.trouble(q, since).end(s.where(), context.Cause(ctx))
+	return s.conn.Unavailable(s.asks.unavailability(q, since), context.Cause(ctx))
 }
 
 // wonder joins the next question, and begins to ask if nobody does.
@@ -95,11 +92,11 @@ func (as *asks) leave(q *question) {
 	}
 }
 
-// trouble is why a question has no answer yet, for who waits since then.
-func (as *asks) trouble(q *question, since time.Time) trouble {
+// unavailability is why a question has no answer yet, for a caller that waits since then.
+func (as *asks) unavailability(q *question, since time.Time) conn.Unavailability {
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	return trouble{since, q.fails, q.last}
+	return conn.Unavailability{Since: since, Fails: q.fails, Last: q.last}
 }
 
 // fail notes why a call for a question failed.
@@ -136,17 +133,21 @@ func (s *Store) inquire(channel string, a *asking) {
 func (s *Store) answer(q *question) error {
 	keys := slices.Collect(maps.Keys(q.keys))
 	for some := range slices.Chunk(keys, askMost) {
-		v, err := s.retry(q.ctx, func(err error) { s.asks.fail(q, err) }, func() (numbers, error) {
-			return s.call(wire.Closed, func(edges) ([]string, numbers) { return some, nil })
+		var v wire.Frame
+		err := s.conn.Retry(q.ctx, func(err error) { s.asks.fail(q, err) }, func() (err error) {
+			v, err = s.conn.Call(q.ctx, func(wire.Boundaries, []wire.Gate) wire.Call {
+				return wire.Call{Script: wire.ClosedScript, Keys: some}
+			})
+			return err
 		})
 		if err != nil {
 			return err
 		}
-		if v.size() != 1+2*len(some) {
-			return errAnswer
+		if v.Size() != 1+2*len(some) {
+			return wire.ErrReply
 		}
 		for i, key := range some {
-			q.keys[key] = closing{v.at(1 + 2*i), waitOf(v.at(2 + 2*i))}
+			q.keys[key] = closing{v.At(1 + 2*i), wire.Wait(v.At(2 + 2*i))}
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A batch is one call of book.lua: keys and rules that several callers share
@@ -171,14 +172,14 @@ type form struct {
 	keyOf   map[[16]byte]int
 	ruleOf  map[ruleID]int // nil, like keyOf, if there is only one
 	count   int            // of rules
-	known   numbers        // what the program knows of each key
-	rules   numbers
-	states  numbers // what it says of each flight
-	asks    numbers
+	known   wire.Frame     // what the program knows of each key
+	rules   wire.Frame
+	states  wire.Frame // what it says of each flight
+	asks    wire.Frame
 }
 
 // write writes a batch down.
-func (s *Store) write(b *batch, e edges) *form {
+func (s *Store) write(b *batch, e wire.Boundaries) *form {
 	f := &form{
 		keys:    []string{s.recordKey(b.callers[0].charges[0].Budget.Group)},
 		flights: b.flights,
@@ -188,7 +189,7 @@ func (s *Store) write(b *batch, e edges) *form {
 	}
 	// Room for one budget each; more is made if it is needed.
 	runs := len(b.runs)
-	f.known, f.rules, f.asks = make(numbers, 0, 256*runs), make(numbers, 0, 96*runs), make(numbers, 0, 96*runs)
+	f.known, f.rules, f.asks = make(wire.Frame, 0, 256*runs), make(wire.Frame, 0, 96*runs), make(wire.Frame, 0, 96*runs)
 	now := time.Now()
 	for _, r := range b.runs {
 		c := b.callers[r.from]
@@ -196,8 +197,8 @@ func (s *Store) write(b *batch, e edges) *form {
 		if at != nil {
 			count = len(at)
 		}
-		f.asks = f.asks.add(c.times(r), c.mark, r.maxWait, micros(c.notBefore), micros(c.spread),
-			micros(c.horizon), max(1, c.class), oneIf(c.returns), c.countTickets(), int64(count))
+		f.asks = f.asks.Add(c.times(r), c.mark, r.maxWait, wire.Micros(c.notBefore), wire.Micros(c.spread),
+			wire.Micros(c.horizon), max(1, c.class), oneIf(c.returns), c.countTickets(), int64(count))
 		f.asks = c.appendTickets(f.asks, at)
 		for i := range c.charges {
 			ch := &c.charges[i]
@@ -205,7 +206,7 @@ func (s *Store) write(b *batch, e edges) *form {
 				f.gate(s, c, ch)
 				continue
 			}
-			f.asks = f.asks.add(int64(f.rule(s, e, ch, now)), costOf(ch), int64(ch.Reserve), c.more(i))
+			f.asks = f.asks.Add(int64(f.rule(s, e, ch, now)), costOf(ch), int64(ch.Reserve), c.more(i))
 		}
 	}
 	for _, fl := range b.flights {
@@ -239,7 +240,7 @@ func (f *form) flight(c *throttle.Charge) int {
 }
 
 // rule returns the index of a charge's rule, and writes it down if it is new.
-func (f *form) rule(s *Store, e edges, c *throttle.Charge, now time.Time) int {
+func (f *form) rule(s *Store, e wire.Boundaries, c *throttle.Charge, now time.Time) int {
 	if flies(c) {
 		return f.flight(c)
 	}
@@ -254,18 +255,18 @@ func (f *form) rule(s *Store, e edges, c *throttle.Charge, now time.Time) int {
 		if f.keyOf != nil {
 			f.keyOf[c.Budget.Key] = key
 		}
-		f.known = f.known.addKnown(s.history.Known(f.keys[key-1], c.Budget.Group, now, e.heard()), now)
+		f.known = appendKnown(f.known, s.history.Known(f.keys[key-1], c.Budget.Group, now, e.ServerTime()), now)
 	}
 	f.count++
 	if f.ruleOf != nil {
 		f.ruleOf[id] = f.count
 	}
-	f.rules = e.appendRule(f.rules, key, c)
+	f.rules = e.AppendRule(f.rules, key, c)
 	return f.count
 }
 
 // args joins the parts of a call that was made for the first time as long ago.
-func (f *form) args(number int64, ago time.Duration) numbers {
-	head := make(numbers, 0, 40).add(number, rand.Int64N(1<<53-1)+1, int64(f.count), micros(ago), int64(len(f.gates)))
+func (f *form) args(number int64, ago time.Duration) wire.Frame {
+	head := make(wire.Frame, 0, 40).Add(number, rand.Int64N(1<<53-1)+1, int64(f.count), wire.Micros(ago), int64(len(f.gates)))
 	return slices.Concat(head, f.known, f.rules, f.states, f.asks)
 }

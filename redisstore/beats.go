@@ -1,6 +1,10 @@
 package redisstore
 
-import "time"
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
 
 // Beats are what a node said of its presence in a group, and heard.
 type beats struct {
@@ -36,7 +40,7 @@ func (b *beats) say(what int64, now time.Time) saying {
 	}
 	w := saying{what: what, divisor: b.divisor.get(), nodes: b.nodes.get()}
 	if b.server != 0 {
-		w.due = b.server + micros(now.Sub(b.answered))
+		w.due = b.server + wire.Micros(now.Sub(b.answered))
 	}
 	return w
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 )
 
 // A caller is one question on its way through a lane: a booking, a start that
@@ -77,13 +78,13 @@ func (s *Store) free(c *caller) { s.callers.Put(c) }
 // longer.
 func (s *Store) await(ctx context.Context, c *caller, timeUp <-chan time.Time) bool {
 	if c.away == nil {
-		return answered(ctx, c.done, timeUp, nil, nil)
+		return conn.Await(ctx, c.done, timeUp, nil, nil)
 	}
-	return answered(ctx, c.done, timeUp, c.failed, func() {
+	return conn.Await(ctx, c.done, timeUp, c.failed, func() {
 		s.lanes.mu.Lock()
-		why := c.trouble()
+		why := c.unavailability()
 		s.lanes.mu.Unlock()
-		c.away(why.yet(s.where()))
+		c.away(s.conn.Cause(why))
 	})
 }
 
@@ -97,8 +98,10 @@ func (c *caller) fail(err error) {
 	}
 }
 
-// trouble is why the caller has no answer yet. The lanes are locked.
-func (c *caller) trouble() trouble { return trouble{c.joined, c.fails, c.err} }
+// unavailability is why the caller has no answer yet. The lanes are locked.
+func (c *caller) unavailability() conn.Unavailability {
+	return conn.Unavailability{Since: c.joined, Fails: c.fails, Last: c.err}
+}
 
 // more is the last thing that the script is told of a charge.
 func (c *caller) more(i int) int64 {
@@ -117,4 +120,12 @@ func (c *caller) undoing(mark int64) *caller {
 		charges: slices.Clone(c.charges), mark: mark, maxWait: giveBack, spread: c.spread,
 		joined: time.Now(), done: make(chan struct{}, 1),
 	}
+}
+
+// waitArg is the longest wait as the scripts read it; negative means any.
+func waitArg(d time.Duration) int64 {
+	if d < 0 {
+		return anyWait
+	}
+	return int64(d / time.Microsecond)
 }

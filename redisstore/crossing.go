@@ -6,18 +6,15 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 )
 
 // book books where the callers are now: in Redis or on the island; between the
 // two it waits for either.
 func (br *bridge) book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	own, q := *b, quiet{store: br.store, away: b.Away, trouble: trouble{since: time.Now()}}
-	var timeUp <-chan time.Time
-	if b.MaxWait >= 0 {
-		timer := time.NewTimer(patienceFor(b.MaxWait))
-		defer timer.Stop()
-		timeUp = timer.C
-	}
+	own, q := *b, quiet{store: br.store, away: b.Away, Unavailability: conn.Unavailability{Since: time.Now()}}
+	timeUp, stop := conn.Timeout(context.Background(), b.MaxWait, q.Since)
+	defer stop()
 	for {
 		at := br.look()
 		opens := noTime
@@ -40,12 +37,12 @@ func (br *bridge) book(ctx context.Context, b *throttle.Booking) (throttle.Grant
 				return g, err
 			}
 		}
-		own.MaxWait = remaining(b.MaxWait, q.since)
+		own.MaxWait = remaining(b.MaxWait, q.Since)
 		if at.island == nil && at.up.Err() != nil {
 			continue // Redis was given up meanwhile
 		}
 		if !q.await(ctx, &at, opens, timeUp) {
-			return throttle.Grant{Held: -1}, q.end(br.store.where(), context.Cause(ctx))
+			return throttle.Grant{Held: -1}, br.store.conn.Unavailable(q.Unavailability, context.Cause(ctx))
 		}
 	}
 }
@@ -147,7 +144,7 @@ func takeOver(b, own *throttle.Booking) {
 // nor, before that, on the word of a Redis that does not answer.
 func (br *bridge) confirm(ctx context.Context, b *throttle.Booking, ask func(context.Context) error) (bool, error) {
 	var timeUp <-chan time.Time
-	q := quiet{store: br.store, away: b.Away, trouble: trouble{since: time.Now()}}
+	q := quiet{store: br.store, away: b.Away, Unavailability: conn.Unavailability{Since: time.Now()}}
 	for {
 		at := br.look()
 		switch {
@@ -163,12 +160,12 @@ func (br *bridge) confirm(ctx context.Context, b *throttle.Booking, ask func(con
 			return false, nil
 		}
 		if b.MaxWait >= 0 && timeUp == nil {
-			timer := time.NewTimer(patienceFor(b.MaxWait))
-			defer timer.Stop()
-			timeUp = timer.C
+			up, stop := conn.Timeout(context.Background(), b.MaxWait, q.Since)
+			defer stop()
+			timeUp = up
 		}
 		if !q.await(ctx, &at, noTime, timeUp) {
-			return false, q.end(br.store.where(), context.Cause(ctx))
+			return false, br.store.conn.Unavailable(q.Unavailability, context.Cause(ctx))
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 )
 
 // Ears are the subscriptions of a store, by channel: one while somebody waits in
@@ -47,13 +49,7 @@ func (s *Store) wakePrefix(group string) string { return s.channels(group) + "wa
 // channels is what the names of a group's channels begin with. The logical
 // databases of one server share its channels, so those must tell them apart.
 func (s *Store) channels(group string) string {
-	var db int
-	switch c := s.client.(type) {
-	case *redis.Client:
-		db = c.Options().DB
-	case *redis.Ring:
-		db = c.Options().DB
-	}
+	db := s.conn.DB()
 	if db == 0 {
 		return s.prefix + s.tag(group)
 	}
@@ -102,32 +98,17 @@ func (s *Store) rest(group string) {
 
 // hear is the listen of ears that are not a test's.
 func (s *Store) hear(ctx context.Context, e *ear) {
-	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
-		if sub := s.subscribe(ctx, e); sub != nil {
+	for pauses := (conn.Backoff{}); ctx.Err() == nil; pauses.Wait(ctx, nil) {
+		if sub := s.conn.Subscribe(ctx, e.wake, e.pauses); sub != nil {
 			stop := context.AfterFunc(ctx, func() { sub.Close() })
 			if s.follow(ctx, sub, e) {
-				pause = firstPause
+				pauses = conn.Backoff{}
 			}
 			s.ears.deaf(e)
 			stop()
 			sub.Close()
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
 	}
-}
-
-// subscribe returns nil where there is nobody to listen to: a ring panics when it
-// has no shard that answers.
-func (s *Store) subscribe(ctx context.Context, e *ear) (sub *redis.PubSub) {
-	defer func() {
-		if recover() != nil {
-			sub = nil
-		}
-	}()
-	return s.client.Subscribe(ctx, e.wake, e.pauses)
 }
 
 // follow reads one connection until it fails, and reports whether it ever worked.

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -16,7 +15,7 @@ import (
 // virtual time against a real server.
 func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	s := New(c, o)
-	s.now = func() string { return strconv.FormatInt(now(), 10) }
+	s.conn.Now = now
 	s.ears.listen = s.hearAt
 	s.frugal, s.mute = false, true
 	s.queues.deaf = true
@@ -31,7 +30,7 @@ func (s *Store) Frugal() *Store {
 }
 
 // IsReconcile reports whether a command runs lua/reconcile.lua.
-func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == wire.Reconcile.Hash }
+func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == wire.ReconcileScript.Hash }
 
 // Key returns the key of a budget.
 func (s *Store) Key(b throttle.Budget) string { return s.key(&b) }
@@ -63,14 +62,14 @@ func (s *Store) Queued() int {
 // Cold makes all stores book without lua/hot.lua, until the returned function is
 // called.
 func Cold() (warm func()) {
-	hot := wire.Book
+	hot := wire.BookScript
 	text, err := os.ReadFile("internal/wire/lua/hot.lua")
 	if err != nil || !strings.Contains(hot.Source, string(text)) {
 		panic("no hot.lua")
 	}
 	kept := regexp.MustCompile(`(?m)^local NO_LINE = .*\n`).FindString(string(text))
-	wire.Book = wire.FromSource(strings.Replace(hot.Source, string(text), kept, 1))
-	return func() { wire.Book = hot }
+	wire.BookScript = wire.FromSource(strings.Replace(hot.Source, string(text), kept, 1))
+	return func() { wire.BookScript = hot }
 }
 
 // Bridges returns how many groups are in use, as far as Redis is told.

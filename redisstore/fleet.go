@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // bookFleet is Book for budgets of the fleet, wherever those are now.
@@ -62,12 +64,8 @@ func rest(ctx context.Context, d time.Duration) error {
 func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g throttle.Grant, again time.Duration, err error) {
 	c := s.newCaller(b)
 	c.told = told
-	var timeUp <-chan time.Time
-	if end, ok := ctx.Deadline(); b.MaxWait >= 0 && (!ok || end.Sub(c.joined) > patienceFor(b.MaxWait)) {
-		timer := time.NewTimer(patienceFor(b.MaxWait))
-		defer timer.Stop()
-		timeUp = timer.C
-	}
+	timeUp, stop := conn.Timeout(ctx, b.MaxWait, c.joined)
+	defer stop()
 	if err := s.ask(ctx, c, timeUp); err != nil {
 		s.lose(b)
 		s.loseTurn(c)
@@ -75,7 +73,7 @@ func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g
 	}
 	defer s.free(c)
 	if c.outcome.again {
-		return throttle.Grant{}, waitOf(max(1, c.outcome.wait)), nil
+		return throttle.Grant{}, wire.Wait(max(1, c.outcome.wait)), nil
 	}
 	took := time.Since(c.sent)
 	g = c.outcome.grant(b.Charges, took)
@@ -139,7 +137,7 @@ func (s *Store) releaseFleet(b *throttle.Booking, g throttle.Grant) {
 
 // tell makes a call that gives something back, and waits a little for it.
 func (s *Store) tell(c *caller) {
-	unheard := s.unheard()
+	unheard := s.conn.Unheard()
 	s.join(c)
 	if unheard >= undoSoon {
 		return

@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // state appends what the store says of a flight to the arguments of a call: see
 // lua/flight.lua.
-func (fs *flights) state(n numbers, f *flight) numbers {
+func (fs *flights) state(n wire.Frame, f *flight) wire.Frame {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	fs.states++
@@ -18,10 +19,10 @@ func (fs *flights) state(n numbers, f *flight) numbers {
 	if now.Sub(f.told) > leaseTime-leaseDoubt {
 		birth, count = 0, 0 // it may have expired since
 	}
-	n = n.add(int64(f.charge.Limit.N()), fs.states, int64(f.held), birth, count, elapsedArg(history.Elapsed(f.sent, now)),
+	n = n.Add(int64(f.charge.Limit.N()), fs.states, int64(f.held), birth, count, elapsedArg(history.Elapsed(f.sent, now)),
 		fs.latest, int64(f.most), int64(len(front)))
 	for _, w := range front {
-		n = n.add(w.came, int64(w.cost), int64(w.reserve), int64(w.behind))
+		n = n.Add(w.came, int64(w.cost), int64(w.reserve), int64(w.behind))
 	}
 	return n
 }
@@ -98,23 +99,23 @@ const perFlight = 4
 
 // readFlights reads what an answer says of so many flights, and returns what
 // comes after it.
-func readFlights(v numbers, count int) (all []heard, rest numbers) {
+func readFlights(v wire.Frame, count int) (all []heard, rest wire.Frame) {
 	for range count {
-		if v.size() < perFlight {
+		if v.Size() < perFlight {
 			break
 		}
-		h, more := heard{birth: v.at(0), count: v.at(1), crowd: int(v.at(2))}, int(v.at(3))
-		if v = v.from(perFlight); more < 0 || more > v.size() {
+		h, more := heard{birth: v.At(0), count: v.At(1), crowd: int(v.At(2))}, int(v.At(3))
+		if v = v.From(perFlight); more < 0 || more > v.Size() {
 			break
 		}
 		for i := range more {
-			if came := v.at(i); came > 0 {
+			if came := v.At(i); came > 0 {
 				h.aside = append(h.aside, came)
 			} else {
 				h.again = time.Duration(-came) * time.Microsecond
 			}
 		}
-		all, v = append(all, h), v.from(more)
+		all, v = append(all, h), v.From(more)
 	}
 	return all, v
 }

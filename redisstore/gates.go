@@ -1,9 +1,11 @@
 package redisstore
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A call names the unlimited budgets of its callers as gates: keys that Redis looks at and
@@ -38,7 +40,7 @@ func (s *Store) isShut(b *throttle.Budget) bool {
 // in whose line a caller has a place. What was decided stays, as long as a call may have
 // been done that was written so. Again says that the last one was not, because of those
 // that are shut.
-func (s *Store) sort(b *batch, again bool, shut []string) {
+func (s *Store) sort(b *batch, again bool, shut []wire.Gate) {
 	if b.sorted && !again {
 		return
 	}
@@ -59,17 +61,12 @@ func (s *Store) sort(b *batch, again bool, shut []string) {
 	}
 }
 
-func contains(keys []string, s *Store, b *throttle.Budget) bool {
-	if len(keys) == 0 {
+func contains(gates []wire.Gate, s *Store, b *throttle.Budget) bool {
+	if len(gates) == 0 {
 		return false
 	}
 	own := s.key(b)
-	for _, key := range keys {
-		if key == own {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(gates, func(g wire.Gate) bool { return g.Key == own })
 }
 
 // hasTicket reports whether the caller has a place in the line of a budget.
@@ -109,22 +106,12 @@ func (b *batch) written(c *caller) []int {
 	return at
 }
 
-// hearShut takes in which gates of a call are shut. It returns their keys, nil if that
-// makes no sense.
-func (s *Store) hearShut(keys []string, v numbers) (shut []string) {
+// hearShut takes in which gates of a call are shut.
+func (s *Store) hearShut(gates []wire.Gate) {
 	now := time.Now()
-	for ; v.size() >= 2; v = v.from(2) {
-		i := v.at(0) - 1
-		if i < 1 || i >= int64(len(keys)) {
-			return nil
-		}
-		shut = append(shut, keys[i])
-		s.shut.Note(keys[i], now.Add(min(waitOf(v.at(1)), throttle.MaxPenalty)), now)
+	for _, g := range gates {
+		s.shut.Note(g.Key, now.Add(min(wire.Wait(g.Left), throttle.MaxPenalty)), now)
 	}
-	if v.size() != 0 {
-		return nil
-	}
-	return shut
 }
 
 // unfold makes what a call said of some charges what it means for all, where those stand
@@ -139,15 +126,15 @@ func (o *outcome) unfold(c *caller, at []int) {
 	for i := range o.tickets {
 		o.tickets[i].budgetIndex = at[o.tickets[i].budgetIndex]
 	}
-	over, told := o.over, numbers(nil)
+	over, told := o.over, wire.Frame(nil)
 	for i := range c.charges {
 		ch := &c.charges[i]
 		switch {
 		case !o.booked || !ch.Shadow || flies(ch):
 		case len(at) > 0 && at[0] == i:
-			told, over = told.add(over.at(0)), over.from(1)
+			told, over = told.Add(over.At(0)), over.From(1)
 		default:
-			told = told.add(0) // it was open
+			told = told.Add(0) // it was open
 		}
 		if len(at) > 0 && at[0] == i {
 			at = at[1:]

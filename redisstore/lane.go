@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 )
 
@@ -105,12 +106,11 @@ func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) err
 	}
 	c.left = true
 	s.lanes.all[c.charges[0].Budget.Group].leave()
-	return c.trouble().end(s.where(), context.Cause(ctx))
+	return s.conn.Unavailable(c.unavailability(), context.Cause(ctx))
 }
 
 // serve makes one call after another until nobody waits in the lane.
 func (s *Store) serve(group string, l *lane) {
-	growStack()
 	for {
 		s.queues.gather(group)
 		b := s.lanes.next(group, l)
@@ -221,15 +221,6 @@ func (l *lanes) stopped(group string, own *lane) {
 	}
 }
 
-// growStack makes room on the stack for the client's deep calls at once, while
-// there is little to move: growing in steps cost a tenth of a call.
-//
-//go:noinline
-func growStack() (x byte) {
-	var room [8 << 10]byte
-	return room[len(room)-1]
-}
-
 // deliver gives each caller its part of an answer. What was booked for a caller
 // that has left is given back by the next call.
 func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err error) {
@@ -293,7 +284,7 @@ func (l *lanes) failed(own *lane, b *batch, err error) bool {
 // is given back that is so for a moment only.
 func (c *caller) waits() bool {
 	if c.maxWait == giveBack {
-		return time.Since(c.joined) < patience
+		return time.Since(c.joined) < conn.ReplyTime
 	}
 	return !c.left
 }

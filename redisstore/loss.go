@@ -20,7 +20,7 @@ const lostMark = "lost "
 func (s *Store) announceLoss(group, key string) {
 	if !s.mute && s.history.NoteLoss(key, time.Now()) {
 		// A word that gets lost does no more harm than none.
-		go func() { _ = s.client.Publish(context.Background(), s.pauseChannel(group), lostMark+key).Err() }()
+		go func() { _ = s.conn.Publish(context.Background(), s.pauseChannel(group), lostMark+key) }()
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // copy returns a world that can be changed.
@@ -74,7 +76,7 @@ func modelCopyLane(l *lane, same map[*caller]*caller) *lane {
 // pass lets time pass. The nodes' clocks stand still in the bubble, so what they
 // remember becomes older.
 func (w *modelWorld) pass(d time.Duration) {
-	w.clock, w.truth = w.clock+micros(d), w.truth+micros(d)
+	w.clock, w.truth = w.clock+wire.Micros(d), w.truth+wire.Micros(d)
 	for _, n := range w.nodes {
 		n.age(d)
 	}

@@ -1,12 +1,15 @@
 package redisstore
 
-import "github.com/fleetthrottle/throttle"
+import (
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
 
 // done takes note of what Redis did in a call. It returns the starts that the answer
 // tells of, and how long ago that was done if nobody can tell.
 func (m *model) done(w *modelWorld, args []any, p modelPlan, text string) (know modelStarts, age int64) {
-	v := numbers(text)
-	if v.size() < 4 || v.at(0) != answerDone {
+	v := wire.Frame(text)
+	if v.Size() < 4 || v.At(0) != int64(wire.Done) {
 		return 0, 0
 	}
 	record := args[3].(string)
@@ -15,12 +18,12 @@ func (m *model) done(w *modelWorld, args []any, p modelPlan, text string) (know 
 	if fresh {
 		w.stored |= p.know.of(p)
 	}
-	now, decided := v.at(1), v.at(2)
-	v = v.from(4)
+	now, decided := v.At(1), v.At(2)
+	v = v.From(4)
 	for _, r := range p.runs {
-		for i := r.from; i < r.to; v = v.from(perRun) {
-			for range v.at(0) {
-				m.served(w, p, p.asks[i], fresh, v.at(1) == 1, v.at(2), now)
+		for i := r.from; i < r.to; v = v.From(perRun) {
+			for range v.At(0) {
+				m.served(w, p, p.asks[i], fresh, v.At(1) == 1, v.At(2), now)
 				i++
 			}
 		}
@@ -108,7 +111,7 @@ func (w *modelWorld) takeOut(node string, q modelQuestion) {
 func (m *model) spanOf(k int) int64 {
 	c := throttle.Charge{Limit: m.limits[k], Jitter: m.jitter}
 	if c.Limit.Kind() == throttle.KindFixedWindow {
-		return micros(c.Limit.Per())
+		return wire.Micros(c.Limit.Per())
 	}
-	return micros(c.Span())
+	return wire.Micros(c.Span())
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // breaks notes that a promise is broken in a world.
@@ -201,7 +202,7 @@ func (m *model) longest() (most int64) {
 // that is not nil.
 func (m *model) excess(k int, all []modelUse, x *modelUse) (worst int64) {
 	l := m.limits[k]
-	n, per, jitter := int64(l.N()), micros(l.Per()), micros(m.jitter)
+	n, per, jitter := int64(l.N()), wire.Micros(l.Per()), wire.Micros(m.jitter)
 	switch l.Kind() {
 	case throttle.KindFixedWindow:
 		sums := make(map[int64]int64)

@@ -1,6 +1,9 @@
 package redisstore
 
-import "github.com/fleetthrottle/throttle/redisstore/internal/history"
+import (
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
 
 // node writes what a node remembers, and what it does.
 func (k *modelWriter) node(n *modelNode) {
@@ -43,9 +46,9 @@ func (k *modelWriter) node(n *modelNode) {
 	if n.reply != nil && n.now != nil {
 		k.from(n.reply.sent)
 		k.set(n.reply.know)
-		v := numbers(n.reply.text)
-		k.num(v.at(0), v.at(1)-k.w.clock, v.at(2)-k.w.clock, v.at(3))
-		k.answer(v.from(4), n.now.runs)
+		v := wire.Frame(n.reply.text)
+		k.num(v.At(0), v.At(1)-k.w.clock, v.At(2)-k.w.clock, v.At(3))
+		k.answer(v.From(4), n.now.runs)
 	}
 }
 
@@ -117,21 +120,21 @@ func (k *modelWriter) args(args []any) {
 			k.num(a)
 		}
 	}
-	blob := numbers(args[4+count].([]byte))
-	k.num(blob.at(3))
-	rest := blob.from(4) // without its number and its seed
+	blob := wire.Frame(args[4+count].([]byte))
+	k.num(blob.At(3))
+	rest := blob.From(4) // without its number and its seed
 	for range count - 1 {
-		if rest.size() < 13 {
+		if rest.Size() < 13 {
 			break
 		}
-		size := int(rest.at(11))
+		size := int(rest.At(11))
 		for i := range history.Generations {
-			k.birth(rest.at(3 + 2*i))
-			k.num(rest.at(4 + 2*i))
+			k.birth(rest.At(3 + 2*i))
+			k.num(rest.At(4 + 2*i))
 		}
 		k.num(int64(size))
 		k.text(string(rest[96 : 96+16*size]))
-		rest = rest.from(13 + 2*size)
+		rest = rest.From(13 + 2*size)
 	}
-	k.num(int64(rest.size()))
+	k.num(int64(rest.Size()))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A modelWriter writes a world down such that two worlds which can have no different
@@ -33,7 +34,7 @@ func (m *model) keyOf(w *modelWorld) (sum [16]byte) {
 		k.num(w.paused - w.truth)
 	}
 	if l := m.limits[0]; l.Kind() == throttle.KindFixedWindow {
-		k.num(w.clock % micros(l.Per()))
+		k.num(w.clock % wire.Micros(l.Per()))
 	}
 	k.keys(w.keys)
 	k.set(w.stored)
@@ -133,7 +134,7 @@ func (k *modelWriter) start(i int) { k.num(int64(slices.Index(k.order, i))) }
 func (k *modelWriter) from(t time.Time) {
 	d := int64(1)
 	if !t.IsZero() {
-		d = max(micros(t.Sub(k.now)), -3*k.longest())
+		d = max(wire.Micros(t.Sub(k.now)), -3*k.longest())
 	}
 	k.num(d)
 }
@@ -151,16 +152,16 @@ func (k *modelWriter) keys(all map[string]modelKey) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		for i, n := range k.w.nodes {
-			v := numbers(all[name].value)
-			if k.recordKeyOf(n.name) != name || v.size() < 1 {
+			v := wire.Frame(all[name].value)
+			if k.recordKeyOf(n.name) != name || v.Size() < 1 {
 				continue
 			}
-			k.num(int64(i), v.at(0)-n.calls)
+			k.num(int64(i), v.At(0)-n.calls)
 			k.set(all[name].know)
-			if n.now != nil && v.at(0) == n.now.number {
-				k.num(v.at(1) - k.w.clock)
-				k.num(v.at(2))
-				k.answer(v.from(3), n.now.runs)
+			if n.now != nil && v.At(0) == n.now.number {
+				k.num(v.At(1) - k.w.clock)
+				k.num(v.At(2))
+				k.answer(v.From(3), n.now.runs)
 			}
 		}
 	}
@@ -205,18 +206,18 @@ func (k *modelWriter) row(raw string) {
 }
 
 // answer writes what a record says.
-func (k *modelWriter) answer(v numbers, runs []run) {
+func (k *modelWriter) answer(v wire.Frame, runs []run) {
 	for _, r := range runs {
-		for i := r.from; i < r.to && v.size() >= perRun; v = v.from(perRun) {
-			k.num(v.at(0), v.at(1), v.at(2)-k.w.clock, v.at(3), v.at(4)-k.w.clock)
-			i += int(max(1, v.at(0)))
+		for i := r.from; i < r.to && v.Size() >= perRun; v = v.From(perRun) {
+			k.num(v.At(0), v.At(1), v.At(2)-k.w.clock, v.At(3), v.At(4)-k.w.clock)
+			i += int(max(1, v.At(0)))
 		}
 	}
-	for ; v.size() >= perBudget; v = v.from(perBudget) {
+	for ; v.Size() >= perBudget; v = v.From(perBudget) {
 		for i := range history.Generations {
-			k.birth(v.at(2 * i))
-			k.num(v.at(2*i + 1))
+			k.birth(v.At(2 * i))
+			k.num(v.At(2*i + 1))
 		}
-		k.num(v.at(8), v.at(9)-k.w.clock)
+		k.num(v.At(8), v.At(9)-k.w.clock)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A modelMove leads from one world to another.
@@ -145,12 +146,12 @@ func (m *model) pause(w *modelWorld, i int) {
 	if err := s.Pause(m.wire.t.Context(), m.charges(modelWish{budgets: []int{0}, cost: 1})[0], modelPauseTime); err != nil {
 		m.breaks(w, "P11: no pause: %w", err)
 	}
-	w.paused = w.truth + micros(modelPauseTime)
+	w.paused = w.truth + wire.Micros(modelPauseTime)
 }
 
 // back sets the server's clock back. What is over by then is not there again.
 func (m *model) back(w *modelWorld, d time.Duration) {
-	w.clock, w.backed = w.clock-micros(d), w.backed+micros(d)
+	w.clock, w.backed = w.clock-wire.Micros(d), w.backed+wire.Micros(d)
 }
 
 // settle ends a world: all are served, and when the last start is over the next
@@ -172,7 +173,7 @@ func (m *model) settle(w *modelWorld) {
 	last.pass(time.Duration(over) * time.Microsecond)
 	for k, l := range m.limits {
 		if l.Kind() == throttle.KindFixedWindow {
-			per := micros(l.Per())
+			per := wire.Micros(l.Per())
 			last.pass(time.Duration((per-last.truth%per)%per) * time.Microsecond)
 		}
 		v := last.copy("somebody new wants all")

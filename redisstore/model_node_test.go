@@ -7,6 +7,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A model explores worlds. It has one store, which is each node in turn: what that
@@ -177,7 +178,7 @@ func (m *model) hear(w *modelWorld, i int) {
 			continue
 		}
 		st := &w.starts[j.start]
-		st.phase, st.at = modelGranted, w.truth+micros(g.Wait)
+		st.phase, st.at = modelGranted, w.truth+wire.Micros(g.Wait)
 		w.latest = max(w.latest, st.at)
 		j.state, j.c = modelServes, nil
 	}

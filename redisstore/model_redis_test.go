@@ -39,6 +39,13 @@ type modelWire struct {
 	results map[[16]byte]modelResult
 }
 
+// A modelCommand is how the store calls a script.
+type modelCommand interface {
+	redis.Cmder
+	SetVal(any)
+	NoRetry() bool
+}
+
 // A modelFate is what becomes of a call.
 type modelFate byte
 
@@ -55,7 +62,7 @@ var errModelAway = errors.New("away")
 
 // Process implements [redis.UniversalClient] for calls of scripts.
 func (c *modelWire) Process(ctx context.Context, cmd redis.Cmder) error {
-	ask, ok := cmd.(once)
+	ask, ok := cmd.(modelCommand)
 	require.True(c.t, ok, "the store sends %v", cmd)
 	if c.fate == modelArrives {
 		ask.SetVal(c.reply)
@@ -71,7 +78,7 @@ func (c *modelWire) Process(ctx context.Context, cmd redis.Cmder) error {
 		ask.SetErr(err)
 		return err
 	}
-	if v := numbers(text); v.size() > 0 && v.at(0) == answerEdges {
+	if v := wire.Frame(text); v.Size() > 0 && v.At(0) == int64(wire.Edges) {
 		ask.SetVal(text) // the script asks back
 		return nil
 	}
@@ -89,7 +96,7 @@ func (c *modelWire) Process(ctx context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
-func (c *modelWire) refuse(ask once) error {
+func (c *modelWire) refuse(ask modelCommand) error {
 	ask.SetErr(errModelAway)
 	return errModelAway
 }
@@ -153,7 +160,7 @@ func (c *modelWire) seed(args []any) (name [16]byte) {
 	}
 	copy(name[:], h.Sum(nil))
 	if !c.quiet {
-		copy(blob[8:16], numbers(nil).add(int64(binary.LittleEndian.Uint64(name[:])>>12+1)))
+		copy(blob[8:16], wire.Frame(nil).Add(int64(binary.LittleEndian.Uint64(name[:])>>12+1)))
 	}
 	return name
 }
@@ -219,13 +226,13 @@ func (w *modelWorld) expiry(was modelKey, life time.Duration) int64 {
 	case life > modelSpare/2 && was.expires != 0:
 		return was.expires
 	}
-	return w.clock + micros((life + modelCoarse - 1).Truncate(modelCoarse))
+	return w.clock + wire.Micros((life + modelCoarse - 1).Truncate(modelCoarse))
 }
 
 // modelUnpadded is the script with keys that live as long as they should: the stores of
 // tests have them live longer, because they live in real time.
 func modelUnpadded(t *testing.T) wire.Script {
-	source := wire.Book.Source
+	source := wire.BookScript.Source
 	for old, now := range map[string]string{
 		"IDLE = IDLE + 60 * 1000000": "IDLE = IDLE", "tonumber(ARGV[1]), 61000000": "tonumber(ARGV[1]), 1000000",
 	} {

@@ -41,7 +41,7 @@ func (n *modelTally) add(o modelTally) {
 func newModel(t *testing.T, c redis.UniversalClient, s modelScope, stop func() bool) *model {
 	m := &model{modelScope: s, seen: make(map[[16]byte]struct{}), stop: stop}
 	m.wire = &modelWire{UniversalClient: c, t: t, done: m.done, results: make(map[[16]byte]modelResult)}
-	for _, p := range []wire.Script{wire.Book, wire.Pause} {
+	for _, p := range []wire.Script{wire.BookScript, wire.PauseScript} {
 		require.NoError(t, c.ScriptLoad(t.Context(), p.Source).Err())
 	}
 	require.NoError(t, c.FlushDB(t.Context()).Err())

@@ -23,9 +23,9 @@ var modelTime = flag.Duration("model", 0, "explore the model for so long, in lar
 // docs/model.md.
 func TestModel(t *testing.T) {
 	server := redistest.Shared(t)
-	padded := wire.Book
-	wire.Book = modelUnpadded(t)
-	defer func() { wire.Book = padded }()
+	padded := wire.BookScript
+	wire.BookScript = modelUnpadded(t)
+	defer func() { wire.BookScript = padded }()
 	var all modelTally
 	scopes, end := modelScopes(*modelTime > 0), time.Now().Add(*modelTime)
 	for i, s := range scopes {

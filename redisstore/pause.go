@@ -38,13 +38,14 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 	if isl := s.on(c.Budget.Group); isl != nil {
 		isl.pause(c, d)
 	}
-	p, key, size := wire.Pause, s.key(&c.Budget), 5
+	p, key, size := wire.PauseScript, s.key(&c.Budget), 5
 	if flies(&c) {
-		p, key, size = wire.FlightPause, s.flightKey(&c.Budget), 3
+		p, key, size = wire.FlightPauseScript, s.flightKey(&c.Budget), 3
 	}
 	asked := time.Now()
-	v, err := s.retry(ctx, nil, func() (numbers, error) {
-		return s.call(p, func(e edges) ([]string, numbers) {
+	var v wire.Frame
+	err = s.conn.Retry(ctx, nil, func() (err error) {
+		v, err = s.conn.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
 			left, ago, passed := d, r.Ago, time.Since(asked) // Redis may have been away
 			if d > 0 {
 				left = max(0, d-passed)
@@ -52,24 +53,25 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 			if ago > 0 {
 				ago = min(ago, throttle.Farthest) + passed
 			}
-			n := numbers(nil).add(micros(left), e.due(s), micros(ago), r.Start.Mark)
-			return []string{key}, e.appendRule(n, 1, &c)
-		}, s.pauseChannel(c.Budget.Group))
+			n := wire.Frame(nil).Add(wire.Micros(left), b.Due(), wire.Micros(ago), r.Start.Mark)
+			return wire.Call{Script: p, Keys: []string{key}, Frame: b.AppendRule(n, 1, &c), More: []any{s.pauseChannel(c.Budget.Group)}}
+		})
+		return err
 	})
 	if err != nil {
 		return 0, 0, err
 	}
-	if v.size() != size {
-		return 0, 0, errAnswer
+	if v.Size() != size {
+		return 0, 0, wire.ErrReply
 	}
 	if d < 0 {
 		s.shut.Forget(key)
 	}
-	if v.at(2) == 1 {
-		s.heardPause(key, closing{v.at(1), waitOf(v.at(1) - v.at(0))})
+	if v.At(2) == 1 {
+		s.heardPause(key, closing{v.At(1), wire.Wait(v.At(1) - v.At(0))})
 	}
 	if size == 5 {
-		from, to = thousandths(v.at(3)), thousandths(v.at(4))
+		from, to = thousandths(v.At(3)), thousandths(v.At(4))
 	}
 	return from, to, nil
 }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
@@ -34,18 +35,19 @@ type saying struct {
 // say says something.
 func (s *Store) say(group string, w saying) (presence, error) {
 	p := presence{sent: time.Now()}
-	v, err := s.call(wire.Presence, func(edges) ([]string, numbers) {
-		return []string{s.presenceKey(group)}, numbers(nil).add(w.what, w.due, int64(w.divisor), int64(w.nodes))
-	}, s.id)
+	v, err := s.conn.Call(context.Background(), func(wire.Boundaries, []wire.Gate) wire.Call {
+		said := wire.Frame(nil).Add(w.what, w.due, int64(w.divisor), int64(w.nodes))
+		return wire.Call{Script: wire.PresenceScript, Keys: []string{s.presenceKey(group)}, Frame: said, More: []any{s.id}}
+	})
 	if err != nil {
 		return p, err
 	}
-	if v.size() < 4 {
-		return p, errAnswer
+	if v.Size() < 4 {
+		return p, wire.ErrReply
 	}
-	p.now, p.counts, p.divisor, p.nodes = v.at(0), v.at(1) == 1, int(v.at(2)), int(v.at(3))
-	for v = v.from(4); v.size() > 0; v = v.from(1) {
-		p.silent = append(p.silent, int(v.at(0)))
+	p.now, p.counts, p.divisor, p.nodes = v.At(0), v.At(1) == 1, int(v.At(2)), int(v.At(3))
+	for v = v.From(4); v.Size() > 0; v = v.From(1) {
+		p.silent = append(p.silent, int(v.At(0)))
 	}
 	return p, nil
 }

@@ -94,7 +94,7 @@ func (s *Store) probe(ctx context.Context, e *ear) {
 	p.said, p.saying = now, true
 	go func() {
 		// Whether it worked is for the ear to say.
-		_ = s.client.Publish(ctx, e.wake, probeMark+strconv.FormatInt(int64(now.Sub(born)), 10)).Err()
+		_ = s.conn.Publish(ctx, e.wake, probeMark+strconv.FormatInt(int64(now.Sub(born)), 10))
 		s.ears.mu.Lock()
 		defer s.ears.mu.Unlock()
 		e.proof.saying = false

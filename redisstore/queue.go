@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // queues are the callers of this store that wait in line for a start, by the keys of the
@@ -78,7 +79,7 @@ func (qs *queues) add(s *Store, t *turn, c *caller) <-chan struct{} {
 	if t.calls++; t.calls > 1 {
 		late = 0 // else others come in time for its start, again and again
 	}
-	t.comes(time.Now().Add(waitOf(o.wait) - c.horizon + late))
+	t.comes(time.Now().Add(wire.Wait(o.wait) - c.horizon + late))
 	at, _ := slices.BinarySearchFunc(q.waiters, t, compareTurns)
 	q.waiters = slices.Insert(q.waiters, at, t)
 	q.cost += t.cost
@@ -215,7 +216,7 @@ func (s *Store) renew(t *turn, again time.Duration) {
 	s.lanes.mu.Lock()
 	own := &turn{charges: t.charges, class: t.class, tickets: slices.Clone(t.tickets)}
 	s.lanes.mu.Unlock()
-	s.join(&caller{charges: own.charges, maxWait: renewTurn, mark: micros(again), turn: own, class: own.class, done: make(chan struct{}, 1)})
+	s.join(&caller{charges: own.charges, maxWait: renewTurn, mark: wire.Micros(again), turn: own, class: own.class, done: make(chan struct{}, 1)})
 }
 
 // call calls some.

@@ -35,22 +35,24 @@ func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quo
 // once.
 func (s *Store) reconcile(ctx context.Context, key string, generation int64, c *throttle.Charge, q throttle.Quota) error {
 	asked := time.Now()
-	v, err := s.retry(ctx, nil, func() (numbers, error) {
-		ago := time.Since(asked) // Redis may have been away
-		return s.call(wire.Reconcile, func(e edges) ([]string, numbers) {
-			said := numbers(nil).add(int64(q.Left), micros(max(0, q.Reset-ago)), micros(max(0, q.Age)), generation)
-			return []string{key}, e.appendRule(said, 1, c)
-		}, s.pauseChannel(c.Budget.Group))
+	var v wire.Frame
+	err := s.conn.Retry(ctx, nil, func() (err error) {
+		v, err = s.conn.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
+			ago := time.Since(asked) // Redis may have been away
+			said := wire.Frame(nil).Add(int64(q.Left), wire.Micros(max(0, q.Reset-ago)), wire.Micros(max(0, q.Age)), generation)
+			return wire.Call{Script: wire.ReconcileScript, Keys: []string{key}, Frame: b.AppendRule(said, 1, c), More: []any{s.pauseChannel(c.Budget.Group)}}
+		})
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	if v.size() != 6 {
-		return errAnswer
+	if v.Size() != 6 {
+		return wire.ErrReply
 	}
-	known := history.QuotaReply{Left: v.at(1), Generation: history.Generation{ID: v.at(3), Count: v.at(2)}}
+	known := history.QuotaReply{Left: v.At(1), Generation: history.Generation{ID: v.At(3), Count: v.At(2)}}
 	s.history.ObserveQuota(key, c, q, known, time.Now())
-	s.vigils.anew(key, v.at(4), v.at(5))
+	s.vigils.anew(key, v.At(4), v.At(5))
 	return nil
 }
 

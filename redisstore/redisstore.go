@@ -17,12 +17,12 @@ import (
 	"math"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
@@ -52,6 +52,7 @@ type Options struct {
 // A Store keeps budgets in Redis. It is safe for concurrent use.
 type Store struct {
 	client  redis.UniversalClient
+	conn    *conn.Conn
 	prefix  string
 	tagged  bool   // see Options.HashTags
 	id      string // this store among those that use the same Redis: random
@@ -68,19 +69,14 @@ type Store struct {
 	pauses  *history.PauseEnds
 	shut    *history.PauseEnds // gates that Redis said to be shut; see gates.go
 	callers sync.Pool
-	frugal  bool          // what is not worth a call is not told: see worth.go
-	mute    bool          // nobody is told what was lost: a test wants no calls in the background
-	now     func() string // the time for the scripts; "" lets them ask the server
-	skew    atomic.Int64  // the server's clock less ours, in microseconds: a guess
-	clocked atomic.Bool   // skew was heard
-	askedAt atomic.Int64  // when it was first asked what it has not answered; 0: it answered since
-	heardAt atomic.Int64  // when Redis answered last, in nanoseconds; 0: it failed to since; see stuck.go
+	frugal  bool // what is not worth a call is not told: see worth.go
+	mute    bool // nobody is told what was lost: a test wants no calls in the background
 }
 
 // New returns a store on client, which stays the caller's: throttle never
 // closes it. New sends nothing, so Redis need not be up.
 func New(client redis.UniversalClient, o *Options) *Store {
-	s := &Store{client: client, frugal: true, now: func() string { return "" }}
+	s := &Store{client: client, conn: conn.New(client), frugal: true}
 	s.node = sync.OnceValue(memstore.New)
 	s.lanes.all = make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
@@ -103,8 +99,7 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	// The version of the stored form is part of every key, so that programs
 	// with different forms never share a row.
 	s.prefix = escape.Replace(name) + ":5:"
-	_, single := client.(*redis.Client)
-	s.tagged = !single || o != nil && o.HashTags
+	s.tagged = !s.conn.Single() || o != nil && o.HashTags
 	return s
 }
 
@@ -185,27 +180,29 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 		}
 	}
 	st := throttle.Status{Limit: c.Limit}
-	p, key := wire.Status, s.key(&c.Budget)
+	p, key := wire.StatusScript, s.key(&c.Budget)
 	if flies(&c) {
-		p, key = wire.FlightStatus, s.flightKey(&c.Budget)
+		p, key = wire.FlightStatusScript, s.flightKey(&c.Budget)
 	}
-	v, err := s.retry(ctx, nil, func() (numbers, error) {
-		return s.call(p, func(e edges) ([]string, numbers) {
-			return []string{key}, e.appendRule(nil, 1, &c)
+	var v wire.Frame
+	err := s.conn.Retry(ctx, nil, func() (err error) {
+		v, err = s.conn.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
+			return wire.Call{Script: p, Keys: []string{key}, Frame: b.AppendRule(nil, 1, &c)}
 		})
+		return err
 	})
 	if err != nil {
 		return st, err
 	}
-	if v.size() != 7 && v.size() != 6 {
-		return st, errAnswer
+	if v.Size() != 7 && v.Size() != 6 {
+		return st, wire.ErrReply
 	}
-	st.Used, st.Waiting = int(v.at(1)), int(v.at(2))
-	st.Wait = waitOf(v.at(3))
-	st.Paused = waitOf(v.at(4))
-	st.Repeated = int(min(max(0, v.at(5)), math.MaxInt32))
-	if v.size() == 7 { // not of what is in flight
-		st.Ceiling = thousandths(v.at(6))
+	st.Used, st.Waiting = int(v.At(1)), int(v.At(2))
+	st.Wait = wire.Wait(v.At(3))
+	st.Paused = wire.Wait(v.At(4))
+	st.Repeated = int(min(max(0, v.At(5)), math.MaxInt32))
+	if v.Size() == 7 { // not of what is in flight
+		st.Ceiling = thousandths(v.At(6))
 	}
 	return st, nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A turn is what this store knows of a caller that waits in line for a start, or did:
@@ -123,7 +124,7 @@ func (s *Store) loseTurn(c *caller) {
 // appendTickets appends the caller's tickets to the arguments of a call, each for the
 // charge that it belongs to. Of those that the call says something of, at says where they
 // stand; nil: of all.
-func (c *caller) appendTickets(n numbers, at []int) numbers {
+func (c *caller) appendTickets(n wire.Frame, at []int) wire.Frame {
 	if c.turn == nil {
 		return n
 	}
@@ -132,7 +133,7 @@ func (c *caller) appendTickets(n numbers, at []int) numbers {
 		if at != nil {
 			i = slices.Index(at, i)
 		}
-		n = n.add(int64(i)+1, t.line, t.number, t.state, t.round)
+		n = n.Add(int64(i)+1, t.line, t.number, t.state, t.round)
 	}
 	return n
 }

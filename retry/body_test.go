@@ -128,7 +128,7 @@ func long(status int) (base, *longBody) {
 	}, body
 }
 
-// TestARefusedBodyIsNotReadToItsEnd, whoever has looked at its beginning.
+// TestARefusedBodyIsNotReadToItsEnd, even if a classifier has looked at its beginning.
 func TestARefusedBodyIsNotReadToItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, body := long(429)

@@ -17,7 +17,7 @@ import (
 )
 
 // TestPitfall_APrivateSleep: ours waits for a penalty in the budget, in line, so
-// that whoever comes meanwhile is served after it. The default client sleeps
+// that callers that come meanwhile are served after it. The default client sleeps
 // beside it and finds that all others are before it.
 func TestPitfall_APrivateSleep(t *testing.T) {
 	for _, c := range []struct {

@@ -26,7 +26,7 @@ func TestNewClient_Defaults(t *testing.T) {
 	require.Zero(t, c.HTTPClient.Timeout)
 }
 
-// TestUnwrap: who looks for the throttle finds it.
+// TestUnwrap finds the throttle inside.
 func TestUnwrap(t *testing.T) {
 	tr := newTransport(t, answer(200, ""))
 	top, ok := retry.NewClient(tr).HTTPClient.Transport.(interface{ Unwrap() http.RoundTripper })
@@ -34,8 +34,8 @@ func TestUnwrap(t *testing.T) {
 	require.Same(t, tr, top.Unwrap())
 }
 
-// TestPitfall_IdleConnections: the default client closes those of everybody who
-// uses the same base, after each request that fails for good.
+// TestPitfall_IdleConnections: after each request that fails for good the default
+// client closes those of all users of the same base.
 func TestPitfall_IdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := newUpstream(answer(500, ""))

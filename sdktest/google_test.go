@@ -27,7 +27,7 @@ func recipeGoogle(ctx context.Context, store throttle.Store, base http.RoundTrip
 		}
 		return "write"
 	}
-	who := func(*http.Request) string { return user } // an id, not the token
+	account := func(*http.Request) string { return user } // an id, not the token
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store: store,
 		Policies: []throttle.Policy{
@@ -36,7 +36,7 @@ func recipeGoogle(ctx context.Context, store throttle.Store, base http.RoundTrip
 				Limit: throttle.PerMinute(300), Penalty: throttle.NoPenalty,
 			},
 			{
-				Name: "sheets-user", Match: "sheets.googleapis.com/", Key: throttle.Join(who, kind),
+				Name: "sheets-user", Match: "sheets.googleapis.com/", Key: throttle.Join(account, kind),
 				Limit: throttle.PerMinute(60), Penalty: googleRefused,
 			},
 		},

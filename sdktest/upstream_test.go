@@ -29,7 +29,7 @@ const most = 30 * time.Millisecond
 //     been handed over, and arrives before its end (early). What was written before
 //     that was on its way, and is refused like the first.
 //
-// Whoever keeps both is refused only on purpose.
+// A client that keeps both is refused only on purpose.
 type upstream struct {
 	platform
 	t      *testing.T

@@ -100,7 +100,7 @@ var adaptiveChecks = []check{
 		b.starts(1000, 10*time.Minute, d2)
 	}},
 
-	{"P1_CeilingOnlyForThoseWhoLearn", func(b *bench) {
+	{"P1_CeilingOnlyForAdaptive", func(b *bench) {
 		c := b.lowered("forty", throttle.PerSecond(40), 24, 40, 21)
 		firm := c
 		firm.Adaptive = false

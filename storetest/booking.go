@@ -95,7 +95,7 @@ func (b *bench) notBefore(d, want time.Duration, charges ...throttle.Charge) thr
 	return g
 }
 
-// isHeld compares what a grant says about who held it back.
+// isHeld compares which charge a grant says held it back.
 func (b *bench) isHeld(g throttle.Grant, held int, paused bool) {
 	b.Helper()
 	if g.Held != held || g.Paused != paused {

@@ -14,6 +14,9 @@ const (
 	sec  = time.Second
 )
 
+// maxCost is the most that Settle can be told.
+const maxCost = 1 << 40
+
 // charge returns a charge of 1 without jitter. The first letters of the name
 // become the key, so that budgets of different names differ everywhere.
 func charge(name string, l throttle.Limit) throttle.Charge {

@@ -9,8 +9,8 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// crowdChecks are about callers that come at the same time. Who comes first is
-// open, but the set of starts is not.
+// crowdChecks are about callers that come at the same time. Which of them
+// is first is open, but the set of starts is not.
 var crowdChecks = []check{
 	{"P1_CrowdOnOneBudget", func(b *bench) {
 		c := charge("c", throttle.PerSecond(20))

@@ -6,8 +6,8 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// Who is called, and in which order, is exact. When the caller hears of it is
-// not: a store may learn of room by a message.
+// Which waiters are called, and in which order, is exact. When the caller hears of
+// it is not: a store may learn of room by a message.
 
 // A ticket is a booking and what the store said to it: it holds, or waits in
 // line.

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// lineChecks are about who waits for room in flight.
+// lineChecks are about waiters for room in flight.
 var lineChecks = []check{
 	{"P5_LineInOrder", func(b *bench) {
 		one := charge("one", throttle.Concurrency(1))
@@ -42,7 +42,7 @@ var lineChecks = []check{
 		b.notCalled(line[3])
 	}},
 
-	{"P5_LineBehindWhoIsCalled", func(b *bench) {
+	{"P5_LineBehindACalledWaiter", func(b *bench) {
 		one := charge("one", throttle.Concurrency(1))
 		held, first := b.holds(one), b.waits(0, one)
 		b.releases(held)
@@ -81,14 +81,14 @@ var lineChecks = []check{
 		b.notCalled(patient)
 		b.releases(first)
 		b.notCalled(patient)
-		first = b.holds(two) // who comes later passes as well
+		first = b.holds(two) // a later caller passes as well
 		b.releases(first)
 		b.releases(second)
 		b.boards(patient) // served when there is room
 		b.holds(two)
 	}},
 
-	{"P5_LineKeepsWhoComesTooEarly", func(b *bench) {
+	{"P5_LineKeepsAWaiterThatComesTooEarly", func(b *bench) {
 		one := charge("one", throttle.Concurrency(1))
 		held, first, second := b.holds(one), b.waits(0, one), b.waits(0, one)
 		first = b.again(first)

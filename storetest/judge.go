@@ -20,7 +20,7 @@ func (w *world) isExact(k throttle.Booking, g throttle.Grant, now, want int64) {
 	}
 }
 
-// isHolder checks what the grant says about who held it back. Where several
+// isHolder checks which charge the grant says held it back. Where several
 // charges rule out the moment before the start, any of them may be named.
 func (w *world) isHolder(k throttle.Booking, g throttle.Grant, now, start int64) {
 	w.Helper()

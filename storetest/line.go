@@ -6,7 +6,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A line is what one budget has in flight, and who waits there for room.
+// A line is what one budget has in flight, and its waiters for room.
 type line struct {
 	held  int
 	waits []*wait // by arrival
@@ -50,9 +50,9 @@ func (l *line) taken() int {
 	return sum
 }
 
-// lets reports whether there is room for the charge of somebody who came then,
-// and nobody before that for whom it is kept. It is not kept for who only waits
-// for more to be free than the cost.
+// lets reports whether there is room for the charge of a caller with that arrival,
+// and no earlier waiter for which the room is kept. Room is not kept for a waiter
+// that only waits for more to be free than its cost.
 func (l *line) lets(c throttle.Charge, arrival int64) bool {
 	for _, w := range l.waits {
 		if w.arrival < arrival && !w.called && l.taken()+w.charge.Cost > w.charge.Limit.N() {
@@ -120,7 +120,7 @@ func (l *lines) leave(w *wait) {
 	at.waits = slices.DeleteFunc(at.waits, func(o *wait) bool { return o == w })
 }
 
-// call sets room aside for those who are first in line.
+// call sets room aside for the first in line.
 func (l *lines) call() {
 	for _, at := range l.of {
 		for _, w := range at.waits {

@@ -45,7 +45,7 @@ var adaptiveMutants = []mutant{
 		}
 		return honest(o, b)
 	}}},
-	{"all obey", "P1_CeilingOnlyForThoseWhoLearn", neverRefused, broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+	{"all obey", "P1_CeilingOnlyForAdaptive", neverRefused, broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
 		for i := range b.Charges {
 			b.Charges[i].Adaptive = b.Charges[i].Limit.Kind() != throttle.KindUnlimited
 		}

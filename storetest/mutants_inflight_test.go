@@ -74,12 +74,12 @@ var inFlightMutants = []mutant{
 			o.Cancel(b, g)
 		}
 	}}},
-	{"who was called cannot cancel", "P7_LineCancelledPlace", "", broken{cancel: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
+	{"a called waiter cannot cancel", "P7_LineCancelledPlace", "", broken{cancel: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
 		if w := o.queued[g.Mark]; w == nil || !w.called {
 			o.Cancel(b, g)
 		}
 	}}},
-	{"who leaves is not looked behind", "P7_LineWithout", "", broken{cancel: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
+	{"the waiter behind one that leaves is not called", "P7_LineWithout", "", broken{cancel: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
 		if g.OK {
 			o.Cancel(b, g)
 		} else {
@@ -94,15 +94,15 @@ var inFlightMutants = []mutant{
 		o.lines.arrived -= 2
 		return honest(o, b)
 	}}},
-	{"who comes too early goes to the end", "P5_LineKeeps", "", newArrival(true)},
-	{"who is called and lines up again goes to the end", "P5_InFlightKeepsItsTurn", "", newArrival(false)},
-	{"who is called stands in line again", "P5_InFlightCalled", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+	{"a waiter that comes too early goes to the end", "P5_LineKeeps", "", newArrival(true)},
+	{"a called waiter that lines up again goes to the end", "P5_InFlightKeepsItsTurn", "", newArrival(false)},
+	{"a called waiter stands in line again", "P5_InFlightCalled", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
 		if w := o.queued[b.Instead]; w != nil {
 			w.called = false
 		}
 		return honest(o, b)
 	}}},
-	{"who comes new passes the line", "P5_LineCostly", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+	{"a newcomer passes the line", "P5_LineCostly", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
 		if b.Instead == 0 && !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool {
 			return inFlight(c) && !o.lines.at(c).fits(c)
 		}) {
@@ -113,7 +113,7 @@ var inFlightMutants = []mutant{
 		}
 		return honest(o, b)
 	}}},
-	{"who does not wait lines up", "P1_InFlight", "", asking(func(b *throttle.Booking) {
+	{"a caller that does not wait lines up", "P1_InFlight", "", asking(func(b *throttle.Booking) {
 		if b.MaxWait == 0 && slices.ContainsFunc(b.Charges, inFlight) {
 			b.MaxWait = ms
 		}

@@ -126,7 +126,7 @@ var lineMutants = []lineMutant{
 	{"newcomers pass", "P5_Line", "", wanting(func(b *throttle.Booking) {
 		b.Returns = true
 	})},
-	{"refuses everybody who would stand in line", "Store_Horizon", "who is refused does not wait", brokenBy(brokenLine{
+	{"refuses every caller that would stand in line", "Store_Horizon", "a refused caller does not wait", brokenBy(brokenLine{
 		book: func(s throttle.Store, b *throttle.Booking) throttle.Grant {
 			g := plainBook(s, b)
 			if g.Ready != nil && b.MaxWait >= 0 {
@@ -136,7 +136,7 @@ var lineMutants = []lineMutant{
 			return g
 		},
 	})},
-	{"lines up who does not wait", "Store_HorizonAnd", "", wanting(func(b *throttle.Booking) {
+	{"lines up a caller that does not wait", "Store_HorizonAnd", "", wanting(func(b *throttle.Booking) {
 		if b.MaxWait == 0 {
 			b.MaxWait = -1
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// Mutants of who goes first after a penalty.
+// Mutants of the order after a penalty.
 var probeMutants = []mutant{
 	{"all go first", "P11_Probe", "", probing(func(throttle.Charge, []stay, penalty) gap { return gap{} })},
 	{"two go first", "P11_ProbeGoesFirst", "", probing(func(c throttle.Charge, stays []stay, p penalty) gap {

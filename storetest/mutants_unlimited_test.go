@@ -18,7 +18,7 @@ var unlimitedMutants = []mutant{
 	})},
 	{"unlimited is a window that nobody fills", "P11_UnlimitedRemembersNothing", "", charging(func(c *throttle.Charge) {
 		if isOpen(*c) {
-			c.Limit, c.Cost, c.Reserve = throttle.PerSecond(throttle.MaxCost), 1, 0
+			c.Limit, c.Cost, c.Reserve = throttle.PerSecond(maxCost), 1, 0
 		}
 	})},
 	{"unlimited is never closed", "P11_UnlimitedIsClosed", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {

@@ -205,7 +205,7 @@ var watchMutants = []struct {
 		resumeOf(o, c)
 		o.news(c, true)
 	}}},
-	{"resume remembers who was to go first", "P11_UnlimitedIsResumed", careless{resume: func(o *oracle, c throttle.Charge) {
+	{"resume remembers the start that was to go first", "P11_UnlimitedIsResumed", careless{resume: func(o *oracle, c throttle.Charge) {
 		stays := o.ledger.stays[c.Budget.Key]
 		resumeOf(o, c)
 		o.ledger.stays[c.Budget.Key] = stays

@@ -15,8 +15,8 @@ func (o *oracle) Reconcile(_ context.Context, c throttle.Charge, q throttle.Quot
 	return nil
 }
 
-// tellBetween tells all who watch starts from a time on, before another, that they
-// no longer fit.
+// tellBetween tells the watches of all starts from a time on, before another, that
+// they no longer fit.
 func (o *oracle) tellBetween(c throttle.Charge, from, until int64) {
 	for _, v := range o.vigils {
 		if counts(v.b, c) && from <= v.at && v.at < until {

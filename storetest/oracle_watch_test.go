@@ -66,7 +66,7 @@ func (v *vigil) tell(lifted bool) {
 	}
 }
 
-// news tells all who watch a budget.
+// news tells all watches of a budget.
 func (o *oracle) news(c throttle.Charge, lifted bool) {
 	for _, v := range o.vigils {
 		if counts(v.b, c) {

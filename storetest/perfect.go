@@ -44,7 +44,7 @@ func (p *plan) end() (end time.Duration) {
 }
 
 // A perfectQueue is the definition of the line. At each moment the first, by priority and
-// arrival, whose start is allowed by all its budgets begins; nobody passes one who waits
+// arrival, whose start is allowed by all its budgets begins; nobody passes a waiter
 // for the same budget. Nothing is booked ahead. It tries everything, so it is slow and
 // easy to believe.
 type perfectQueue struct {

@@ -33,7 +33,7 @@ var probeChecks = []check{
 		}
 	}},
 
-	// Those who come later are alone for the rest of the time.
+	// Later callers are alone for the rest of the time.
 	{"P11_ProbeComesLater", func(b *bench) {
 		late, never := charge("late", throttle.PerSecond(40)), charge("never", daily)
 		b.pause(late, 10*sec)

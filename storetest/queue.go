@@ -27,7 +27,7 @@ var queueChecks = []check{
 		b.start(2*sec+2*tick, c) // the limit wants more than the pace
 	}},
 
-	{"P5_APaceIsForWhoItMakesWait", func(b *bench) {
+	{"P5_APaceIsForItsOwnWaiters", func(b *bench) {
 		slow, wide := charge("slow", throttle.PerSecond(1)), charge("wide", throttle.PerSecond(100))
 		wide.Pace = 50 * ms
 		other := charge("other", throttle.PerSecond(1))

@@ -148,7 +148,7 @@ func (w *traffic) isAnswer(k throttle.Booking, g throttle.Grant, wait int64, lac
 	}
 }
 
-// look compares who is called, and now and then what is in flight.
+// look compares the called waiters, and now and then what is in flight.
 func (w *traffic) look() {
 	w.Helper()
 	for _, p := range w.waiting {

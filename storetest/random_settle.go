@@ -40,7 +40,7 @@ func (w *world) trueCost(c throttle.Charge, g granted) int {
 		cost = c.Cost + w.rng.IntN(c.Limit.Capacity()+1)
 	}
 	if w.chance(3) {
-		cost = throttle.MaxCost
+		cost = maxCost
 	}
 	if cost <= c.Cost {
 		return cost

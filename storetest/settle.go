@@ -138,7 +138,7 @@ var settleChecks = []check{
 		ten, window := charge("ten", throttle.PerSecond(10)), charge("window", throttle.FixedWindow(10, sec))
 		bucket := charge("bucket", throttle.TokenBucket(1, sec, 10))
 		k, g := b.granted(0, ten, window, bucket)
-		b.settle(k, g, throttle.MaxCost, throttle.MaxCost, throttle.MaxCost)
+		b.settle(k, g, maxCost, maxCost, maxCost)
 		b.start(sec, window)
 		b.start(sec+tick, ten)
 		b.start(sec, bucket) // no more than the bucket is spent, whatever is spent at one moment

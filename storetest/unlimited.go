@@ -16,8 +16,8 @@ var unlimitedChecks = []check{
 	{"P3_UnlimitedHoldsNothing", func(b *bench) {
 		row := free("row")
 		b.starts(300, 0, row)
-		b.start(0, costing(row, throttle.MaxCost))
-		b.start(0, costing(row, throttle.MaxCost))
+		b.start(0, costing(row, maxCost))
+		b.start(0, costing(row, maxCost))
 		b.start(0, leaving(costing(row, 7), 3))
 		b.status(row, throttle.Status{})
 		b.spread(300*ms, 0, row)
@@ -100,7 +100,7 @@ var unlimitedChecks = []check{
 		b.start(10*sec, row)
 		b.starts(100, 10250*ms, row)
 		b.at(10200 * ms)
-		b.pause(row, sec) // who was to start behind the first end is in no row
+		b.pause(row, sec) // a start that was to come behind the first end is in no row
 		b.start(11200*ms, row)
 		b.starts(2, 11450*ms, row)
 	}},
@@ -119,7 +119,7 @@ var unlimitedChecks = []check{
 		b.moves(next, 10*sec)
 		b.starts(3, 10*sec, row)
 		b.status(row, throttle.Status{})
-		b.pause(row, time.Hour-10*sec) // who was to go first is forgotten
+		b.pause(row, time.Hour-10*sec) // the start that was to go first is forgotten
 		b.start(time.Hour, row)
 		b.resume(row)
 		b.resume(row)
@@ -202,7 +202,7 @@ var unlimitedChecks = []check{
 	}},
 }
 
-// unlimitedLineChecks are about those who wait for a penalty of an unlimited budget.
+// unlimitedLineChecks are about waiters for the end of an unlimited budget's penalty.
 var unlimitedLineChecks = []check{
 	{"P11_UnlimitedLine", func(b *bench) {
 		row := free("row")

@@ -12,7 +12,7 @@ import (
 // A Slack is how far a store may be from the perfect queue. It is for stores
 // whose nodes share their lines by messages.
 type Slack struct {
-	Order time.Duration // how much a start may be before that of one who came earlier
+	Order time.Duration // how much a start may be before that of an earlier visitor
 	Start time.Duration // how much a start may be later than it could be
 
 	// Not names checks that the store does not pass yet. RunWithin logs them.

@@ -7,13 +7,13 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// lineStartChecks are about the lines of those who wait for a start that is beyond
-// the horizon.
+// lineStartChecks are about the lines of waiters for a start that is beyond the
+// horizon.
 func lineStartChecks() []check {
 	return slices.Concat(waitChecks, waitKindChecks(), waitOrderChecks, waitBudgetChecks, waitChangeChecks, waitLeaveChecks, unlimitedLineChecks)
 }
 
-// waitChecks are about who gets a place in line.
+// waitChecks are about which callers get a place in line.
 var waitChecks = []check{
 	{"Store_HorizonBooksWhatIsNear", func(b *bench) {
 		ten := charge("ten", throttle.LeakyBucket(10, sec))

@@ -112,8 +112,8 @@ func (v *visitor) waits() bool {
 	return !v.over
 }
 
-// fair returns when patient visitors begin who come now, one after another, and none
-// of whom may pass an earlier one: by the definition of the limits.
+// fair returns when patient visitors begin that come now, one after another, by the
+// definition of the limits. None may pass an earlier one.
 func (b *bench) fair(visits ...throttle.Charge) (starts []time.Duration) {
 	l, now, last := newLedger(), time.Now().UnixMicro(), int64(0)
 	for _, c := range visits {

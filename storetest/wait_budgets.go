@@ -10,7 +10,7 @@ import (
 
 // waitBudgetChecks are about lines for several budgets.
 var waitBudgetChecks = []check{
-	// Who waits for a narrow budget does not hold back others of the wide one.
+	// Waiters for a narrow budget do not hold back others of the wide one.
 	{"P5_LineNarrow", func(b *bench) {
 		narrow, wide := charge("narrow", throttle.LeakyBucket(1, sec)), charge("wide", throttle.LeakyBucket(10, sec))
 		slow := b.lineUp(5, narrow, wide)
@@ -104,7 +104,7 @@ var waitBudgetChecks = []check{
 		b.allOver(60*sec, both...)
 		b.inOrder(both...)
 		if last := both[2].begun(); last > 27*sec+b.slack.Start {
-			b.errorf("the last of those who need both begins at %v, want at most 27s", last)
+			b.errorf("the last that needs both begins at %v, want at most 27s", last)
 		}
 	}},
 

@@ -137,7 +137,7 @@ func (b *bench) relimit(before, after int) {
 		for i, v := range line[next:] {
 			for _, w := range line[next:][:i] {
 				if d := w.begun() - v.begun(); d > horizon+b.slack.Order {
-					b.errorf("one begins at %v, %v before one who came earlier", v.begun(), d)
+					b.errorf("one begins at %v, %v before an earlier one", v.begun(), d)
 					return
 				}
 			}

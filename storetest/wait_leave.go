@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// waitLeaveChecks are about those who leave the line: it moves up.
+// waitLeaveChecks are about waiters that leave the line: it moves up.
 var waitLeaveChecks = []check{
 	{"P7_LineThousandLeave", func(b *bench) {
 		c := charge("twenty", throttle.PerSecond(20))
@@ -76,8 +76,8 @@ var waitLeaveChecks = []check{
 		b.beginEach(slices.Concat(before, after), 0, 100*ms)
 	}},
 
-	// Who is called books again and has its start at once, however late it comes; one
-	// that it missed counts.
+	// A called waiter books again and has its start at once, however late it comes; a
+	// start that it missed counts.
 	{"P5_LineCalledAndLate", func(b *bench) {
 		ten := charge("ten", throttle.LeakyBucket(10, sec))
 		b.lineUp(10, ten)
@@ -94,7 +94,7 @@ var waitLeaveChecks = []check{
 		b.beginEach(after, 1100*ms, 100*ms)
 	}},
 
-	// Half of all leave, whoever: those who stay use everything.
+	// Any half of all leave: those that stay use everything.
 	{"P3_LineHalfLeaves", func(b *bench) {
 		ten := charge("ten", throttle.LeakyBucket(10, sec))
 		var stay []*visitor

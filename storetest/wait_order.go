@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// waitOrderChecks are about who goes before whom.
+// waitOrderChecks are about the order of waiters.
 var waitOrderChecks = []check{
 	// While some of a pace wait there is room, and the newcomer must not take it.
 	{"P5_LineNewcomersStayBehind", func(b *bench) {
@@ -115,7 +115,7 @@ var waitOrderChecks = []check{
 		b.inOrder(slices.Concat(costly, cheap)...)
 	}},
 
-	// Those who lost their start go before all who came later, in their order.
+	// Waiters that lost their start go before all later ones, in their order.
 	{"P5_LineReturns", func(b *bench) {
 		ten := charge("ten", throttle.LeakyBucket(10, sec))
 		var lost []ticket
@@ -134,7 +134,7 @@ var waitOrderChecks = []check{
 		b.beginEach(slices.Concat(line[:7], back, line[7:]), 500*ms, 100*ms)
 	}},
 
-	// Who had a place in line keeps its arrival when it wants another start.
+	// A caller that had a place in line keeps its arrival when it wants another start.
 	{"P5_LineReturnsWithATurn", func(b *bench) {
 		ten := charge("ten", throttle.LeakyBucket(10, sec))
 		line := b.lineUp(50, ten)

@@ -75,7 +75,7 @@ var watchChecks = []check{
 		b.pause(dark, time.Minute)
 		b.confirms(w, true)
 		b.confirms(only, true)
-		b.pause(shadow(one), time.Minute) // who closes it need not be held by it
+		b.pause(shadow(one), time.Minute) // a Shadow charge closes it, though it is not held by it
 		b.useless(w)
 	}},
 

@@ -92,7 +92,7 @@ func TestFleetKeepsWithinEveryLimit(t *testing.T) {
 					require.Empty(t, r.verdict())
 					for _, u := range r.apis[:2] {
 						// Of 96.6 % that the jitter leaves, a short job loses up to
-						// 0.95 s to the pace of those who wait.
+						// 0.95 s to the pace of the line.
 						require.GreaterOrEqual(t, u.quota(perSecond, nil), 0.90, u.path)
 						require.LessOrEqual(t, u.quota(perSecond, nil), 1.0, u.path)
 					}
@@ -204,7 +204,7 @@ func TestPlainFleetIsBanned(t *testing.T) {
 	})
 }
 
-func TestProgressKnowsWhoWaits(t *testing.T) {
+func TestProgressKnowsTheWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := config{edition: "standard"}
 		_, members := fleetOf(t, &c, fake.Options{})

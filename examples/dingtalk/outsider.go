@@ -69,7 +69,7 @@ func (o *outsider) call(ctx context.Context) {
 	}
 	resp, err := o.client.Do(req)
 	if err != nil {
-		return // somebody who does not care about limits does not care about errors
+		return // a program without limits ignores errors, too
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)

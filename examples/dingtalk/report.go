@@ -20,7 +20,7 @@ type report struct {
 	people      int
 	total       int // 0: not known
 	departments int
-	twice       int // people who came more than once
+	twice       int // people that came more than once
 	lost        int // calls that were given up
 	open        int // calls that were not made, or not answered
 	refused     map[string]int

@@ -29,7 +29,7 @@ func (r *report) exitCode() int {
 	return exitFailed
 }
 
-// verdict is one sentence for whoever reads nothing else; "" if all went well.
+// verdict sums the run up in one sentence; "" if all went well.
 func (r *report) verdict() string {
 	switch {
 	case r.interrupted:

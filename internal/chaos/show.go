@@ -52,7 +52,7 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 // leaseOver is when what a killed member held is there again.
 const leaseOver = 30 * time.Second
 
-// close lets the fleet rest, and says who has something left that runs.
+// close lets the fleet rest, and says which members have something left that runs.
 func (s *stage) close() []string {
 	var broken []string
 	for _, h := range s.alive() {

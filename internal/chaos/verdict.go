@@ -38,7 +38,7 @@ func (a *account) broken() []string {
 	return all
 }
 
-// passed says which limits were passed, and who failed.
+// passed says which limits were passed, and which callers failed.
 func (a *account) passed() (all []string) {
 	sayf := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	limited := !a.open || a.back-a.harm < time.Second // no outage, or one that is over at once

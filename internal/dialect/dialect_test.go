@@ -22,7 +22,7 @@ func TestRead(t *testing.T) {
 		{200, 3, 3},
 		{3, -200, 3},
 		{-200, 3, 3},
-		{-200, 6, none}, // who knows
+		{-200, 6, none}, // ambiguous
 		{-3, -3, none},
 	} {
 		moment := own.Add(c.byOwn * time.Minute)

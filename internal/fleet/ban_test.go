@@ -154,7 +154,7 @@ func (u *strict) check(t *testing.T, results []result, stall time.Duration) {
 			}
 		}
 	}
-	require.Len(t, sleepers, 3, "each process had some who slept")
+	require.Len(t, sleepers, 3, "each process had some sleepers")
 	for process, n := range sleepers {
 		require.Greater(t, n, 5, "process %s", process)
 	}

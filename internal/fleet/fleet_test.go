@@ -73,8 +73,8 @@ func TestP2_SlowHandshakes(t *testing.T) {
 // Without jitter the store's clock alone counts, and the limit is used up. All
 // workers begin at once, so they come back in bunches of 40: the hardest case
 // for a window, where no order among those that come together is fair or unfair.
-// Who waits longer than starts are booked ahead makes one call to join the line and
-// one to come, both shared by many. Once it is busy the limit leaves evenly, so the
+// A caller that waits longer than starts are booked ahead makes one call to join the
+// line and one to come, both shared by many. Once it is busy the limit leaves evenly, so the
 // last of the first bunch waits a window longer than without that.
 func TestP1_StoreClock(t *testing.T) {
 	soak.Only(t)

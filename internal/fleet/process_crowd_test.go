@@ -42,8 +42,8 @@ func TestP5_TenThousandWaiters(t *testing.T) {
 }
 
 // TestP7_AThousandCancellationsASecond lets callers come and leave at that rate for
-// two seconds, in a queue that never moves far enough for them. Who comes next is no
-// worse off.
+// two seconds, in a queue that never moves far enough for them. The next caller is
+// no worse off.
 func TestP7_AThousandCancellationsASecond(t *testing.T) {
 	store := recorder{redisstore.New(redistest.Single(t).Client(t), nil)}
 	l, err := throttle.NewLimiter(store, throttle.Policy{Name: "leavers", Limit: throttle.PerSecond(5), Jitter: -1})

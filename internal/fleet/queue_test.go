@@ -85,8 +85,8 @@ func TestP5_WideBudget(t *testing.T) {
 	callers.Wait()
 }
 
-// A queue of 200 seconds leaves. Nothing of it stays booked, and who comes next
-// waits for those at most that really started.
+// A queue of 200 seconds leaves. Nothing of it stays booked: the next
+// caller waits at most for the requests that really started.
 func TestP7_CancelledWaiters(t *testing.T) {
 	const waiters = 1000
 	store := spyOn(redisstore.New(redistest.Single(t).Client(t), nil), waiters+1)

@@ -18,7 +18,7 @@ func listed(t *testing.T) []mutation {
 	return all
 }
 
-// TestTheListFits: whoever changes a line that is on the list changes the list.
+// TestTheListFits: a change to a line that is on the list changes the list.
 func TestTheListFits(t *testing.T) {
 	require.NoError(t, fits(listed(t), root))
 }

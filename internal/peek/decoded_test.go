@@ -49,8 +49,8 @@ func coded(coding string, body io.Reader) *http.Response {
 	return &http.Response{StatusCode: 200, Header: http.Header{"Content-Encoding": {coding}}, Body: io.NopCloser(body)}
 }
 
-// TestPeekBodyOfACompressedAnswer: who looks sees the text, however often and however
-// much of it, and the reader gets every byte as it came.
+// TestPeekBodyOfACompressedAnswer: a classifier sees the text, however often it looks
+// and at however much of it, and the reader gets every byte as it came.
 func TestPeekBodyOfACompressedAnswer(t *testing.T) {
 	text := `{"errcode":88,` + strings.Repeat(`"more":"and more",`, 20_000) + `"end":1}`
 	for _, c := range codings {

@@ -18,7 +18,7 @@ type oddBody func([]byte) (int, error)
 func (b oddBody) Read(p []byte) (int, error) { return b(p) }
 func (b oddBody) Close() error               { return nil }
 
-// TestPeekBodyOfABodyThatPanics: the panic is for the body's reader, who may
+// TestPeekBodyOfABodyThatPanics: the panic reaches the body's reader, which may
 // recover from it, as if nobody had looked.
 func TestPeekBodyOfABodyThatPanics(t *testing.T) {
 	resp := &http.Response{StatusCode: 200, Body: oddBody(func([]byte) (int, error) { panic(http.ErrAbortHandler) })}

@@ -102,7 +102,7 @@ func (l *link) answer(reply []byte) bool {
 	return err == nil
 }
 
-// stream passes everything on, from the command raw on: whoever subscribes gets
+// stream passes everything on, from the command raw on: a subscriber gets
 // messages without asking.
 func (l *link) stream(raw []byte) {
 	if _, err := l.server.Write(raw); err != nil {

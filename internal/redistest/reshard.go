@@ -57,7 +57,7 @@ func (m *Move) Keys() {
 	}
 }
 
-// End moves what is left and tells all masters who has the slot now.
+// End moves what is left and tells all masters which of them has the slot now.
 func (m *Move) End() {
 	m.t.Helper()
 	m.Keys()

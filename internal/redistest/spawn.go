@@ -23,7 +23,7 @@ func Spawn(cmd *exec.Cmd) (<-chan struct{}, error) {
 		if err != nil {
 			return
 		}
-		// How it ended is of no interest: whoever started it ends it.
+		// How it ended does not matter: the code that started it ends it.
 		_ = cmd.Wait()
 		close(gone)
 	}()

@@ -15,7 +15,7 @@ import (
 )
 
 // loop lets callers ask again and again until a time, and returns what each of
-// them asked for. Who still waits then leaves.
+// them asked for. Callers that still wait then leave.
 func (s stage) loop(callers int, until time.Duration, ask ask) [][]visit {
 	ctx, over := context.WithCancel(s.t.Context())
 	defer over()

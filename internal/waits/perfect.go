@@ -42,8 +42,8 @@ func (l line) at(t time.Duration) (n int, until time.Duration) {
 }
 
 // perfect returns the visits as a perfect queue serves them: in order of arrival,
-// each as early as the line allows, and who leaves takes nothing. The visits are
-// sorted by arrival.
+// each as early as the line allows. A visit that leaves takes nothing. The visits
+// are sorted by arrival.
 func (l line) perfect(visits []visit) []visit {
 	served := slices.Clone(visits)
 	var starts []time.Duration

@@ -22,7 +22,7 @@ func TestPerfect(t *testing.T) {
 	require.False(t, visits[0].started(), "the visits are as they were")
 
 	visits[2].patience = second - 1
-	require.Equal(t, []time.Duration{0, 0, never, second, second}, startsOf(two.perfect(visits)), "who leaves takes nothing")
+	require.Equal(t, []time.Duration{0, 0, never, second, second}, startsOf(two.perfect(visits)), "a visit that leaves takes nothing")
 
 	raised := line{2, second, []change{{500 * ms, 4}, {2 * second, 1}}}
 	require.Equal(t, []time.Duration{0, 0, 500 * ms, 500 * ms, second, second, 1500 * ms, 1500 * ms, 2500 * ms, 3500 * ms},

@@ -38,7 +38,7 @@ func besideHot(t *testing.T) (rows []row) {
 		s.play(visits, end+2*time.Second, s.transport(newTransport(upstream{stage: s}, memstore.New(), policies...), paths...))
 		s.kept(visits, 100, time.Second)
 		beside := only(visits, func(v *visit) bool { return v.api > 0 })
-		// Who never started waits at least until the end.
+		// A visit that never started waits at least until the end.
 		for i := range visits {
 			if v := &visits[i]; v.api > 0 && !v.started() {
 				beside = append(beside, visit{came: v.came, start: s.now()})

@@ -44,7 +44,7 @@ func (s stage) at(d time.Duration, f func()) { time.AfterFunc(d-s.now(), f) }
 type ask func(context.Context, *visit) error
 
 // play lets each visit come at its time, and returns when all have started or
-// left. At the end those who still wait leave.
+// left. At the end those that still wait leave.
 func (s stage) play(visits []visit, end time.Duration, ask ask) {
 	ctx, over := context.WithCancel(s.t.Context())
 	defer over()
@@ -67,7 +67,7 @@ func (s stage) play(visits []visit, end time.Duration, ask ask) {
 }
 
 // let lets one visit wait, for as long as it has patience. If the limiter knows how
-// long that is, it refuses at once whom it cannot serve in time.
+// long that is, it refuses at once what it cannot serve in time.
 func (s stage) let(ctx context.Context, v *visit, ask ask) error {
 	switch {
 	case v.patience > 0 && v.says:

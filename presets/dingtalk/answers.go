@@ -31,8 +31,8 @@ func (c codes) forAbout() feedback.Penalty { return c.penalty(printed) }
 // exactly closes the row for as long as the codes say.
 func (c codes) exactly() feedback.Penalty { return c.penalty(nil) }
 
-// forTheMonth closes the row until the 1st, or for the longest that is possible:
-// whoever tries then is refused again.
+// forTheMonth closes the row until the 1st, or for the longest time that is possible:
+// a call after that is refused again.
 func (c codes) forTheMonth() feedback.Penalty { return c.penalty(feedback.UntilFirst(beijing)) }
 
 var (

@@ -51,7 +51,7 @@ type Options struct {
 	Address string
 
 	// IPLimit is how many calls may come from the address in 20 seconds; with
-	// neighbours who are not throttled, 8,000 is what the documentation takes
+	// neighbours that are not throttled, 8,000 is what the documentation takes
 	// for an alarm. Defaults to 10,000.
 	IPLimit int
 

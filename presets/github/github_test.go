@@ -163,7 +163,7 @@ func TestTheLastOne(t *testing.T) {
 	}})
 }
 
-// TestUnchanged: a 304 is free under the primary limit for who has a token.
+// TestUnchanged: with a token a 304 is free under the primary limit.
 func TestUnchanged(t *testing.T) {
 	conditional := header{"If-None-Match": `"a"`, "Authorization": "Bearer a"}
 	presettest.Run(t, github.Policies(github.Options{}), []presettest.Case{

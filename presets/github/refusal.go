@@ -66,7 +66,7 @@ func (o Options) acted(resp *http.Response) bool {
 	return resp.Request != nil && o.isGraphQL(resp.Request) && graphql.Acted(resp)
 }
 
-// unchanged is the cost of an answer: what is unchanged is free for who has a token.
+// unchanged is the cost of an answer: with a token a 304 is free.
 func unchanged(resp *http.Response) int {
 	if resp.StatusCode == http.StatusNotModified && resp.Request != nil && resp.Request.Header.Get("Authorization") != "" {
 		return 0
@@ -94,7 +94,7 @@ func (o Options) ofResource(resp *http.Response) bool {
 	return name == "" || name == o.resource(resp.Request)
 }
 
-// ofCaller reports whether an answer speaks of somebody who may have PerHour: 60
+// ofCaller reports whether an answer speaks of a caller that may have PerHour: 60
 // in place of 5,000 is what a caller without a token has. The other resources are
 // small for everybody.
 func (o Options) ofCaller(resp *http.Response) bool {

@@ -24,7 +24,7 @@ type (
 	closes = map[string]time.Duration
 )
 
-func TestWhoSharesABudget(t *testing.T) {
+func TestSharedBudgets(t *testing.T) {
 	for _, c := range []struct {
 		policy, a, b string
 		options      jira.Options

@@ -85,8 +85,8 @@ func TestStreamsAreLeftAlone(t *testing.T) {
 	require.Zero(t, read)
 }
 
-// TestSequencesAreNotHeldUp: whoever streams one value after the other is read to
-// the end of the first.
+// TestSequencesAreNotHeldUp: of a stream of values only the first is read to its
+// end.
 func TestSequencesAreNotHeldUp(t *testing.T) {
 	const first = `{"issues":[]}`
 	r := presettest.Request(t, site+"events", nil)

@@ -113,7 +113,7 @@ func TestStreamsAreLeftAlone(t *testing.T) {
 	require.Zero(t, presettest.LookedAt(t, notion.Policies(notion.Options{}), r, 200, header{"Content-Type": "application/json"}, "{"))
 }
 
-func TestWhoSharesABudget(t *testing.T) {
+func TestSharedBudgets(t *testing.T) {
 	with := func(method, path, token string) *http.Request {
 		r := presettest.Request(t, method+" https://api.notion.com"+path, nil)
 		r.Header.Set("Authorization", "Bearer "+token)

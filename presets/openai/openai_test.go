@@ -40,7 +40,7 @@ func TestRows(t *testing.T) {
 	require.Equal(t, []string{"openai-requests"}, presettest.Rows(t, elsewhere, presettest.Request(t, "https://llm.example.com/v1/models", nil)))
 }
 
-func TestWhoSharesABudget(t *testing.T) {
+func TestSharedBudgets(t *testing.T) {
 	ask := func(key, body string) *http.Request {
 		r := presettest.Request(t, chat, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json; charset=utf-8")

@@ -109,7 +109,7 @@ func TestWhatIsLeft(t *testing.T) {
 		"most":                           {said("60", "59", "1s"), throttle.Quota{Left: 59, Reset: time.Second}},
 		"of a day":                       {said("200", "199", "7m12s"), throttle.Quota{Left: 199, Reset: 432 * time.Second}},
 		"milliseconds":                   {said("5000", "4999", "12ms"), throttle.Quota{Left: 4999, Reset: 12 * time.Millisecond}},
-		"who does not tell the limit":    {said("", "3", "6m0s"), throttle.Quota{Left: 3, Reset: 6 * time.Minute}},
+		"a limit that is not told":       {said("", "3", "6m0s"), throttle.Quota{Left: 3, Reset: 6 * time.Minute}},
 		"a limit that cannot be so much": {said("2", "3", "1s"), throttle.Quota{Left: 3, Reset: time.Second}},
 	} {
 		presettest.Run(t, policies, []presettest.Case{{
@@ -131,7 +131,7 @@ func TestWhatIsLeft(t *testing.T) {
 			},
 		},
 		{Name: "all", Request: chat, Sends: sent, Body: short, Header: said("60", "60", "0s")},
-		{Name: "of whom", Request: chat, Sends: sent, Body: short, Header: said("60", "many", "soon")},
+		{Name: "unreadable", Request: chat, Sends: sent, Body: short, Header: said("60", "many", "soon")},
 	})
 }
 

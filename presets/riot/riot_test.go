@@ -28,7 +28,7 @@ func TestRows(t *testing.T) {
 	require.Empty(t, presettest.Rows(t, riot.Policies(riot.Options{}), presettest.Request(t, "https://ddragon.leagueoflegends.com/", nil)))
 }
 
-func TestWhoSharesABudget(t *testing.T) {
+func TestSharedBudgets(t *testing.T) {
 	for _, c := range []struct {
 		policy, a, b string
 		same         bool

@@ -121,9 +121,9 @@ func Policies(o Options) []throttle.Policy {
 }
 
 func (o Options) withDefaults() Options {
-	for _, who := range []*func(*http.Request) string{&o.Workspace, &o.App, &o.Channel} {
-		if *who == nil {
-			*who = func(*http.Request) string { return "" }
+	for _, key := range []*func(*http.Request) string{&o.Workspace, &o.App, &o.Channel} {
+		if *key == nil {
+			*key = func(*http.Request) string { return "" }
 		}
 	}
 	if o.Tier == 0 {

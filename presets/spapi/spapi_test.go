@@ -96,7 +96,7 @@ func TestStreamsAreLeftAlone(t *testing.T) {
 	require.Zero(t, presettest.LookedAt(t, spapi.Policies(spapi.Options{}), r, 429, header{"Content-Type": "application/json"}, "{"))
 }
 
-func TestWhoSharesABudget(t *testing.T) {
+func TestSharedBudgets(t *testing.T) {
 	shops := spapi.Options{Account: throttle.Header("X-Shop")}
 	for _, c := range []struct {
 		policy, a, b string

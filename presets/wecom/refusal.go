@@ -22,7 +22,7 @@ func refused(blocked time.Duration) feedback.Penalty {
 	}.Penalty
 }
 
-// usedUp is the penalty of a day, which 45009 says is over for who asked.
+// usedUp is the penalty of a day: 45009 says that the caller's quota is used up.
 var usedUp = feedback.First(
 	feedback.Codes{
 		Fields: []string{"errcode"},

@@ -165,9 +165,9 @@ func Policies(o Options) []throttle.Policy {
 }
 
 func (o Options) withDefaults() Options {
-	for _, who := range []*func(*http.Request) string{&o.Company, &o.App, &o.Address} {
-		if *who == nil {
-			*who = func(*http.Request) string { return "" }
+	for _, key := range []*func(*http.Request) string{&o.Company, &o.App, &o.Address} {
+		if *key == nil {
+			*key = func(*http.Request) string { return "" }
 		}
 	}
 	o.IPPerMinute = cmp.Or(o.IPPerMinute, 20_000)

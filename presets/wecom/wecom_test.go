@@ -61,7 +61,7 @@ func TestRefusals(t *testing.T) {
 		{Name: "a robot", Request: robot, Answers: tooOften, Closes: closes{"wecom-robot": time.Minute}},
 	})
 	presettest.Run(t, wecom.Policies(wecom.Options{Blocked: time.Hour}), []presettest.Case{
-		{Name: "who trips the hour", Request: members, Answers: tooOften, Closes: closes{"wecom-company-minute": time.Hour}},
+		{Name: "blocked for an hour", Request: members, Answers: tooOften, Closes: closes{"wecom-company-minute": time.Hour}},
 	})
 }
 

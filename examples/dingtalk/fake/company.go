@@ -9,8 +9,8 @@ import (
 // Root is the id of the department that every company has.
 const Root = 1
 
-// A Company is a made-up address book: a tree of departments, and people who
-// are each in exactly one of them. The same size gives the same company.
+// A Company is a made-up address book: a tree of departments, and people,
+// each in exactly one of them. The same size gives the same company.
 type Company struct {
 	departments map[int64]*department
 	people      map[string]*person // by user id

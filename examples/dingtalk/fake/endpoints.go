@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// An endpoint is one API: who calls it, whether it counts for the month, and
+// An endpoint is one API: its kind of caller, whether it counts for the month, and
 // what it answers.
 type endpoint struct {
 	login   bool // called with the app's secret, to get a token

@@ -22,15 +22,15 @@ var book = join(rows, "place", "repair", "flight", "line", "book", "stand", "ser
 
 // The scripts.
 var (
-	Book      = NewScript(join([]string{"gates", "hot"}, book...)...)
-	Pause     = NewScript(join(rows, "pause")...)
-	Status    = NewScript(join(rows, "status")...)
-	Reconcile = NewScript(join(rows, "place", "reconcile")...)
-	Closed    = NewScript("closed")
-	Presence  = NewScript("presence")
+	BookScript      = NewScript(join([]string{"gates", "hot"}, book...)...)
+	PauseScript     = NewScript(join(rows, "pause")...)
+	StatusScript    = NewScript(join(rows, "status")...)
+	ReconcileScript = NewScript(join(rows, "place", "reconcile")...)
+	ClosedScript    = NewScript("closed")
+	PresenceScript  = NewScript("presence")
 
-	FlightPause  = NewScript(join(rows, "flight", "flight_pause")...)
-	FlightStatus = NewScript(join(rows, "flight", "flight_status")...)
+	FlightPauseScript  = NewScript(join(rows, "flight", "flight_pause")...)
+	FlightStatusScript = NewScript(join(rows, "flight", "flight_status")...)
 )
 
 // A Script is what Redis runs, and the name by which EVALSHA finds it.

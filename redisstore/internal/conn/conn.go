@@ -1,0 +1,130 @@
+// Package conn calls scripts in Redis. It makes a call again that has no answer,
+// says what is wrong with a Redis that does not answer, and hides the client:
+// topology, script cache, and what is secret in its errors.
+package conn
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// A Conn is the way to one Redis, or one cluster.
+type Conn struct {
+	// Now tells the scripts the time in microseconds; nil lets them ask the server.
+	Now func() int64
+
+	client  redis.UniversalClient
+	skew    atomic.Int64 // the server's clock less ours, in microseconds: a guess
+	clocked atomic.Bool  // skew is known
+	askedAt atomic.Int64 // when it was first asked what it has not answered; 0: it answered since
+	heardAt atomic.Int64 // when Redis answered last, in nanoseconds; 0: it failed to since
+}
+
+// New returns a Conn that uses a client.
+func New(client redis.UniversalClient) *Conn { return &Conn{client: client} }
+
+// maxCalls bounds how often one call is made again with more boundaries of calendar
+// windows. Each time they reach at least twice as far.
+const maxCalls = 12
+
+// Call runs a script and returns its answer: the server's time, then what it did. It
+// builds the call anew as often as the script asks for more, and tells it which gates
+// the last one found shut. If ctx ends Call returns at once, but what it began goes on.
+func (c *Conn) Call(ctx context.Context, build func(wire.Boundaries, []wire.Gate) wire.Call) (wire.Frame, error) {
+	now := time.Now().UnixMicro() + c.skew.Load()
+	b := wire.Boundaries{Now: now, Until: now, Known: c.clocked.Load()}
+	var shut []wire.Gate
+	for range maxCalls {
+		call := build(b, shut)
+		reply, err := c.hedge(ctx, call)
+		if err != nil {
+			return nil, c.redacted(err)
+		}
+		head, done, err := wire.ReadHead(reply, call.Keys)
+		if err != nil {
+			return nil, err
+		}
+		c.skew.Store(head.Now - time.Now().UnixMicro())
+		c.clocked.Store(true)
+		shut = nil
+		switch head.Status {
+		case wire.Done:
+			return done, nil
+		case wire.Late:
+			return nil, ErrOvertaken
+		case wire.Shut:
+			shut = head.Gates
+		default:
+			b = b.Wider(head)
+		}
+	}
+	return nil, ErrFar
+}
+
+// now is the time for the scripts; "" lets them ask the server.
+func (c *Conn) now() any {
+	if c.Now == nil {
+		return ""
+	}
+	return c.Now()
+}
+
+// Unheard is for how long Redis has not answered what it was asked. If it failed
+// when it was heard of last, that is for ever.
+func (c *Conn) Unheard() time.Duration {
+	if c.heardAt.Load() == 0 {
+		return throttle.Farthest
+	}
+	if at := c.askedAt.Load(); at != 0 {
+		return time.Duration(time.Now().UnixNano() - at)
+	}
+	return 0
+}
+
+// Publish sends a message.
+func (c *Conn) Publish(ctx context.Context, channel, message string) error {
+	return c.client.Publish(ctx, channel, message).Err()
+}
+
+// Subscribe returns nil where there is nobody to listen to: a ring panics when it
+// has no shard that answers.
+func (c *Conn) Subscribe(ctx context.Context, channels ...string) (sub *redis.PubSub) {
+	defer func() {
+		if recover() != nil {
+			sub = nil
+		}
+	}()
+	return c.client.Subscribe(ctx, channels...)
+}
+
+// DB is the number of the logical database. Those of one server share its channels.
+func (c *Conn) DB() int {
+	switch c := c.client.(type) {
+	case *redis.Client:
+		return c.Options().DB
+	case *redis.Ring:
+		return c.Options().DB
+	}
+	return 0
+}
+
+// Single reports whether the client is for a server that is part of no cluster.
+func (c *Conn) Single() bool {
+	_, single := c.client.(*redis.Client)
+	return single
+}
+
+// where is the address of the server; "" if there may be several.
+func (c *Conn) where() string {
+	client, ok := c.client.(*redis.Client)
+	if !ok || client.Options().Addr == "FailoverClient" { // as go-redis calls those of Sentinel
+		return ""
+	}
+	return redact(client.Options().Addr)
+}

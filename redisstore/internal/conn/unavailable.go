@@ -1,0 +1,137 @@
+package conn
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	// overdue is how late a reply is to be named as the reason why a caller has
+	// none that has left.
+	overdue = 50 * time.Millisecond
+
+	// Silence is how long a caller waits without an answer before it is told why.
+	Silence = time.Second
+)
+
+// A caller that does not wait for room still waits so long for Redis to answer;
+// one that waits, but not long, a little.
+const (
+	ReplyTime      = time.Second
+	leastReplyTime = 100 * time.Millisecond
+)
+
+// Timeout returns a channel that is told when Redis has taken too long for a caller
+// that came at since and waits for room as long as maxWait; nil if the caller's context
+// ends earlier, or it waits as long as that lets it.
+func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeUp <-chan time.Time, stop func()) {
+	if maxWait < 0 {
+		return nil, func() {}
+	}
+	d := ReplyTime
+	if maxWait > 0 {
+		d = max(maxWait, leastReplyTime)
+	}
+	if end, ok := ctx.Deadline(); ok && end.Sub(since) <= d {
+		return nil, func() {}
+	}
+	timer := time.NewTimer(d)
+	return timer.C, func() { timer.Stop() }
+}
+
+// An Unavailability is what keeps a caller from having its answer.
+type Unavailability struct {
+	Since time.Time // when the caller began to wait
+	Fails int       // how many calls failed meanwhile
+	Last  error     // why the last one did; nil: none did
+}
+
+// Add notes that a call failed.
+func (u *Unavailability) Add(err error) { u.Fails, u.Last = u.Fails+1, err }
+
+// Unavailable is the error of a caller that waits no longer because its context ended,
+// or its time if ended is nil. One that leaves before anything is wrong learns
+// nothing new.
+func (c *Conn) Unavailable(u Unavailability, ended error) error {
+	took := time.Since(u.Since)
+	if ended != nil && u.Last == nil && took < overdue {
+		return ended
+	}
+	return &unavailableError{u, took, c.where(), ended}
+}
+
+// Cause is why a caller that goes on waiting has no answer.
+func (c *Conn) Cause(u Unavailability) error {
+	if u.Last != nil {
+		return u.Last
+	}
+	return c.Unavailable(u, nil)
+}
+
+// An unavailableError says that Redis did not answer in time, and why.
+type unavailableError struct {
+	Unavailability
+	took  time.Duration
+	where string
+	ended error
+}
+
+// Error implements error. Why the caller waits no longer it knows best.
+func (e *unavailableError) Error() string {
+	text := "redisstore: no answer for " + brief(e.took).String()
+	switch {
+	case e.Last != nil:
+		return text + fmt.Sprintf(" (failed calls: %d): ", e.Fails) + strings.TrimPrefix(e.Last.Error(), "redisstore: ")
+	case e.where != "":
+		return text + " from " + e.where
+	}
+	return text
+}
+
+// brief rounds a duration to what is worth reading.
+func brief(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(10 * time.Millisecond)
+}
+
+// Unwrap returns why the caller waits no longer, and why the last call failed.
+func (e *unavailableError) Unwrap() (all []error) {
+	for _, err := range []error{e.ended, e.Last} {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	return all
+}
+
+// Await returns true when done is told, and false when ctx ends or the time is up.
+// Tell, unless it is nil, is called once if there is no answer yet: when something
+// has failed, or after a second of silence.
+func Await(ctx context.Context, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
+	if tell != nil {
+		silent := time.NewTimer(Silence)
+		defer silent.Stop()
+		select {
+		case <-done:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-timeUp:
+			return false
+		case <-failed:
+		case <-silent.C:
+		}
+		tell()
+	}
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	case <-timeUp:
+	}
+	return false
+}
