@@ -3,6 +3,7 @@ package memstore
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -23,19 +24,6 @@ type audience struct {
 	timer   *time.Timer               // serves the line
 }
 
-// audience returns that of a budget, new if need be. The shard is locked.
-func (s *Store) audience(of throttle.Budget) *audience {
-	b := s.shard(of).budget(of.Key, s.clock.now())
-	if b.audience == nil {
-		b.audience = &audience{
-			watches: make(map[*watch]struct{}),
-			slots:   make(map[int64]chan<- struct{}),
-			line:    make(map[int64]*waiter),
-		}
-	}
-	return b.audience
-}
-
 // expiry is when nothing in the budget can matter any more; while somebody wants to hear
 // of it, not yet.
 func (b *budget) expiry(now int64) int64 {
@@ -44,6 +32,29 @@ func (b *budget) expiry(now int64) int64 {
 		end = max(end, now)
 	}
 	return end
+}
+
+// A waiter is a caller that waits, or waited, for a start.
+type waiter struct {
+	ledger.Waiter
+	booking throttle.Booking
+	ends    int64 // when its patience is over
+	ready   chan struct{}
+	grant   throttle.Grant // what was booked for it, if that is OK
+}
+
+// A watch wants to hear that a start became useless.
+type watch struct {
+	grant  throttle.Grant
+	news   chan<- struct{}
+	lifted atomic.Bool // a pause ended early, or others have spent: it is booked anew
+}
+
+func (w *watch) tell() {
+	select {
+	case w.news <- struct{}{}:
+	default: // it is told already
+	}
 }
 
 // call tells the waiter for slots that it is its turn.

@@ -3,25 +3,11 @@ package memstore
 import (
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
-
-// lines guards the waiters of all lines. It is taken before the locks of shards, and only
-// where somebody waits.
-type lines struct{ mu sync.Mutex }
-
-// A waiter is a caller that waits, or waited, for a start.
-type waiter struct {
-	ledger.Waiter
-	booking throttle.Booking
-	ends    int64 // when its patience is over
-	ready   chan struct{}
-	grant   throttle.Grant // what was booked for it, if that is OK
-}
 
 // punctual is by how many microseconds the caller of a start may be late. One that is
 // later takes another: its start is nearly as old as it may be, and nobody may believe that
@@ -160,14 +146,14 @@ func (s *Store) head(key ledger.Key) *waiter {
 	if b == nil {
 		return nil
 	}
-	at, ok := b.Head()
+	at, ok := b.Head(key)
 	if !ok {
 		if b.audience != nil && b.timer != nil {
 			b.timer.Stop()
 		}
 		return nil
 	}
-	return b.line[at]
+	return b.line[at.Arrival]
 }
 
 // lookAgain serves a line later.

@@ -119,6 +119,11 @@ func (r *Row) stepBack(now int64) {
 	// Marks are times of the clock that they were booked by: those of before may point
 	// to starts of others, however late they come.
 	r.freeze(min(-shift, max(r.span, marked)))
+	r.widenPending(now)
+}
+
+// widenPending has the entries to come begin now.
+func (r *Row) widenPending(now int64) {
 	k := len(r.entries) - 1
 	if k < 0 || r.entries[k].last <= now {
 		return

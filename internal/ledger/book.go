@@ -29,25 +29,6 @@ func (q *Request) BookNow() (decided bool) {
 	return true
 }
 
-// Book is BookNow, and Stand for a caller that must stand in line or comes from one: the
-// waiter has left what it had, see Leave.
-func (q *Request) Book(w *Waiter) {
-	if len(w.arrivals) == 0 && w.first == 0 && q.BookNow() {
-		return
-	}
-	w.Come(q.Booking)
-	for i := range q.Searches {
-		r := q.Searches[i].row
-		if r == &untouched {
-			r = nil
-		}
-		q.Searches[i] = Search{} // it may have looked ahead
-		q.Open(i, r)
-	}
-	*q.Grant = throttle.Grant{}
-	q.Stand(w)
-}
-
 // inLine reports whether somebody waits for a start in one of the budgets.
 func (q *Request) inLine() bool {
 	for i := range q.Searches {
@@ -171,7 +152,7 @@ func (q *Request) haveSlots() bool {
 		q.Grant.Held = i
 		if b.MaxWait != 0 {
 			if b.Instead >= 0 {
-				arrival = q.Arrivals.next(q.Now)
+				arrival = q.Arrivals.next(max(q.Now, l.newest()+1))
 			}
 			s.row.lease(q.Node)
 			l.asked = q.Now

@@ -1,8 +1,9 @@
 package ledger_test
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -10,169 +11,448 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/storetest"
 )
 
-// A table is the database of byteStores: it keeps every row as bytes, and steps on it are
-// done one after another. Of every third step the answer is lost, and of every fifth the
-// step itself.
-type table struct {
-	mu      sync.Mutex
-	t       testing.TB
-	rows    map[ledger.Key]stored
-	records map[int64][]byte // by node
-	stores  []*byteStore
-	steps   int
+// TestContract: a store that keeps every row as bytes between calls, and has lost steps and
+// lost answers, passes the whole contract.
+func TestContract(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) throttle.Store { return newTable(t, 1).stores[0] })
 }
 
-// stored is a row as bytes; nil for ever, or until it expires.
-type stored struct {
-	bytes   []byte
-	expires int64
-	busy    bool
+// TestContractOfTwoStores: so do two of them on one table, which take turns to be called. One
+// check is about callers that come to different lines at one microsecond: which of them
+// came first, two stores cannot know.
+func TestContractOfTwoStores(t *testing.T) {
+	storetest.RunWithin(t, storetest.Slack{Not: []string{"P5_InFlightKeepsItsTurnElsewhere"}}, func(t *testing.T) throttle.Store {
+		return &pair{stores: newTable(t, 2).stores}
+	})
 }
 
-var errLost = errors.New("the connection was cut")
-
-// step loads rows, decides, and saves them, if the record says that the call was not done
-// before. It returns which try of the call was done.
-func (t *table) step(node, call, try int64, keys []ledger.Key, decide func(now int64, rows map[ledger.Key]*ledger.Row)) (tried int64, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.steps++
-	var last ledger.Record
-	if b := t.records[node]; b != nil {
-		t.check(last.UnmarshalBinary(b))
-	}
-	if verdict := last.Begin(call, try); verdict == ledger.Late {
-		t.t.Errorf("the call %d is late", call)
-	} else if verdict == ledger.Done {
-		return last.Tried(), nil
-	}
-	now, rows := time.Now().UnixMicro(), make(map[ledger.Key]*ledger.Row)
-	for _, key := range keys {
-		rows[key] = t.load(key, now)
-	}
-	decide(now, rows)
-	if t.steps%5 == 0 {
-		return 0, errLost // before it is saved
-	}
-	for key, r := range rows {
-		t.save(key, r)
-	}
-	t.records[node], err = last.MarshalBinary()
-	t.check(err)
-	if t.steps%3 == 0 {
-		return 0, errLost
-	}
-	return try, nil
-}
-
-func (t *table) load(key ledger.Key, now int64) *ledger.Row {
-	r := new(ledger.Row)
-	if s, ok := t.rows[key]; ok && (s.busy || s.expires > now) {
-		t.check(r.UnmarshalBinary(s.bytes))
-	}
-	return r
-}
-
-func (t *table) save(key ledger.Key, r *ledger.Row) {
-	b, err := r.MarshalBinary()
-	t.check(err)
-	if len(b) > ledger.MaxBytes {
-		t.t.Errorf("a row of %d bytes", len(b))
-	}
-	t.rows[key] = stored{b, r.Expiry(), r.Busy()}
-}
-
-func (t *table) check(err error) {
-	if err != nil {
-		t.t.Errorf("%v", err)
-	}
-}
-
-// A byteStore is a store of one node on a table: what it keeps itself is what its callers
-// lose with it.
+// A byteStore is a store of one node on a table: what it keeps itself, its callers lose
+// with it.
 type byteStore struct {
 	table    *table
 	node     ledger.Node
 	arrivals ledger.Arrivals
 
-	calls sync.Mutex // makes one call after another
-	call  int64
-
 	mu      sync.Mutex
-	slots   map[ledger.Place]chan struct{}
+	call    int64 // how many calls it made
+	slots   map[ledger.Place]*slotWaiter
 	line    map[ledger.Place]*waiter
+	timers  map[ledger.Key]*time.Timer
 	watches map[*watch]struct{}
 }
 
 type waiter struct {
 	ledger.Waiter
 	booking throttle.Booking
-	ends    time.Time // zero: never
+	ends    int64 // when its patience is over
 	ready   chan struct{}
 	grant   throttle.Grant // what was booked for it, if that is OK
 }
 
-// newTable returns as many stores on one table.
-func newTable(t testing.TB, stores int) *table {
-	db := &table{t: t, rows: make(map[ledger.Key]stored), records: make(map[int64][]byte)}
-	for i := range stores {
-		s := &byteStore{
-			table: db, slots: make(map[ledger.Place]chan struct{}), line: make(map[ledger.Place]*waiter), watches: make(map[*watch]struct{}),
-		}
-		if stores > 1 {
-			s.node = ledger.Node{ID: int64(i + 1), Lease: int64(24 * time.Hour / time.Microsecond)}
-		}
-		db.stores = append(db.stores, s)
-	}
-	return db
+// A slotWaiter waits for the slots of a charge.
+type slotWaiter struct {
+	booking throttle.Booking
+	charge  int
+	ready   chan struct{}
 }
 
-// do decides on the rows of bookings in one step, for a waiter if there is one, and tells
-// the news.
-func (s *byteStore) do(w *waiter, decide func(w *ledger.Waiter, request func(*throttle.Booking) *ledger.Request), bookings ...*throttle.Booking) {
-	var keys []ledger.Key
+// A try of a call: its requests, and what became of the waiter.
+type try struct {
+	waiter   ledger.Waiter
+	requests []*ledger.Request
+}
+
+// last is the request whose answer counts.
+func (t *try) last() *ledger.Request { return t.requests[len(t.requests)-1] }
+
+// do decides on the rows of bookings in one step, one request for each, until an answer
+// comes, and collects the news. The store is locked.
+func (s *byteStore) do(news *[]ledger.News, w *waiter, decide func(w *ledger.Waiter, q ...*ledger.Request), bookings ...*throttle.Booking) *ledger.Request {
+	s.call++
+	var tries []*try
+	for {
+		one := new(try)
+		if w != nil {
+			one.waiter = w.Waiter.Clone()
+		}
+		tries = append(tries, one)
+		tried, err := s.table.step(s.node.ID, s.call, int64(len(tries)), keys(bookings), func(now int64, row func(ledger.Key) *ledger.Row) {
+			for _, b := range bookings {
+				var rows []*ledger.Row
+				for _, c := range b.Charges {
+					rows = append(rows, row(c.Budget.Key))
+				}
+				one.requests = append(one.requests, ledger.NewRequest(now, s.node, &s.arrivals, b, rows))
+			}
+			decide(&one.waiter, one.requests...)
+		})
+		if err != nil {
+			continue
+		}
+		one = tries[tried-1]
+		for _, q := range one.requests {
+			*news = append(*news, *q.News)
+		}
+		if w != nil {
+			s.moves(w, one.waiter)
+		}
+		return one.last()
+	}
+}
+
+// keys are those of the budgets of bookings.
+func keys(bookings []*throttle.Booking) (all []ledger.Key) {
 	for _, b := range bookings {
 		for _, c := range b.Charges {
-			keys = append(keys, c.Budget.Key)
+			all = append(all, c.Budget.Key)
 		}
 	}
-	type outcome struct {
-		waiter ledger.Waiter
-		news   []*ledger.News
-	}
-	tries := []outcome{{}}
-	var done outcome
-	s.calls.Lock()
-	for s.call++; ; {
-		o := outcome{}
-		if w != nil {
-			o.waiter = w.Clone()
-		}
-		tried, err := s.table.step(s.node.ID, s.call, int64(len(tries)), keys, func(now int64, rows map[ledger.Key]*ledger.Row) {
-			decide(&o.waiter, func(b *throttle.Booking) *ledger.Request {
-				var mine []*ledger.Row
-				for _, c := range b.Charges {
-					mine = append(mine, rows[c.Budget.Key])
-				}
-				q := ledger.NewRequest(now, s.node, &s.arrivals, b, mine)
-				o.news = append(o.news, q.News)
-				return q
-			})
-		})
-		if tries = append(tries, o); err == nil {
-			done = tries[tried]
-			break
-		}
-	}
-	s.calls.Unlock()
-	_ = done
+	return all
 }
 
-// slicesOf keeps the import of slices.
-var _ = slices.Clone[[]int]
+// moves notes where a waiter stands now.
+func (s *byteStore) moves(w *waiter, now ledger.Waiter) {
+	if key, at, waits := w.Line(); waits {
+		delete(s.line, ledger.Place{Key: key, Arrival: at, Node: s.node.ID})
+	}
+	w.Waiter = now
+	if key, at, waits := w.Line(); waits {
+		s.line[ledger.Place{Key: key, Arrival: at, Node: s.node.ID}] = w
+	}
+}
 
-type watch struct{}
+// Book implements [throttle.Store].
+func (s *byteStore) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, err error) {
+	s.locked(func(news *[]ledger.News) { g = s.book(news, b) })
+	return g, nil
+}
 
-var _ context.Context
+func (s *byteStore) book(news *[]ledger.News, b *throttle.Booking) throttle.Grant {
+	w, _ := b.Turn.(*waiter)
+	if w == nil {
+		w = new(waiter)
+	}
+	now := time.Now().UnixMicro()
+	if g := w.grant; g.OK && now-g.Mark <= 5_000 && slices.Equal(w.booking.Charges, b.Charges) {
+		w.grant = throttle.Grant{}
+		g.Wait = time.Duration(max(0, g.Mark-now)) * time.Microsecond
+		g.Age = time.Duration(max(0, now-g.Mark)) * time.Microsecond
+		return g
+	}
+	s.forget(b, b.Instead)
+	old, had := w.booking, w.grant
+	w.booking = *b
+	w.booking.Charges = slices.Clone(b.Charges)
+	w.grant = throttle.Grant{}
+	if w.ends = math.MaxInt64; b.MaxWait >= 0 {
+		w.ends = now + ledger.Micros(b.MaxWait)
+	}
+	stood := false
+	q := s.do(news, w, func(w *ledger.Waiter, q ...*ledger.Request) {
+		w.Come(b)
+		q[0].Leave(w)
+		if had.OK {
+			q[0].Cancel(throttle.Grant{Mark: had.Mark})
+		}
+		stood = q[1].Book(w)
+	}, &old, &w.booking)
+	for i := range b.Charges {
+		b.Charges[i].Over = q.Over(i)
+	}
+	g := s.answer(w, q)
+	if !stood {
+		g.Turn = nil
+	}
+	if q.Waits && g.Mark == 0 {
+		*news = append(*news, ledger.News{Moved: []ledger.Key{b.Charges[g.Held].Budget.Key}})
+	}
+	return g
+}
+
+// forget notes that a waiter for slots asks again, or leaves.
+func (s *byteStore) forget(b *throttle.Booking, mark int64) {
+	for _, c := range b.Charges {
+		delete(s.slots, ledger.Place{Key: c.Budget.Key, Arrival: -mark, Node: s.node.ID})
+	}
+}
+
+// answer completes the answer to a booking.
+func (s *byteStore) answer(w *waiter, q *ledger.Request) throttle.Grant {
+	g := *q.Grant
+	if q.Waits {
+		ready := make(chan struct{})
+		if g.Ready = ready; g.Mark != 0 {
+			at := ledger.Place{Key: q.Booking.Charges[g.Held].Budget.Key, Arrival: -g.Mark, Node: s.node.ID}
+			s.slots[at] = &slotWaiter{w.booking, g.Held, ready}
+		} else {
+			w.ready = ready
+		}
+	}
+	g.Turn, w.booking.Instead = w, 0
+	return g
+}
+
+// change does something for all charges of a booking.
+func (s *byteStore) change(b *throttle.Booking, do func(*ledger.Request)) {
+	s.locked(func(news *[]ledger.News) {
+		s.do(news, nil, func(_ *ledger.Waiter, q ...*ledger.Request) { do(q[0]) }, b)
+	})
+}
+
+// Cancel implements [throttle.Store].
+func (s *byteStore) Cancel(b *throttle.Booking, g throttle.Grant) {
+	if !g.OK && g.Ready == nil {
+		return
+	}
+	s.locked(func(news *[]ledger.News) {
+		s.forget(b, g.Mark)
+		w, _ := g.Turn.(*waiter)
+		if w == nil {
+			w = new(waiter)
+		}
+		booked := w.grant
+		w.grant = throttle.Grant{}
+		s.do(news, w, func(w *ledger.Waiter, q ...*ledger.Request) {
+			q[0].Leave(w)
+			if booked.OK {
+				q[0].Cancel(throttle.Grant{Mark: booked.Mark})
+			}
+			q[1].Cancel(g)
+		}, &w.booking, b)
+	})
+}
+
+// Release implements [throttle.Store].
+func (s *byteStore) Release(b *throttle.Booking, g throttle.Grant) {
+	if g.OK && g.Wait == 0 {
+		s.change(b, (*ledger.Request).Release)
+	}
+}
+
+// Settle implements [throttle.Store].
+func (s *byteStore) Settle(_ context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	s.change(b, func(q *ledger.Request) { q.Settle(g, costs) })
+	return nil
+}
+
+// Pause implements [throttle.Store].
+func (s *byteStore) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
+	s.change(only(c), func(q *ledger.Request) { q.Pause(d) })
+	return nil
+}
+
+// Refuse implements [throttle.Store].
+func (s *byteStore) Refuse(_ context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	s.change(only(c), func(q *ledger.Request) { from, to = q.Refuse(r) })
+	return from, to, nil
+}
+
+// Resume implements [throttle.Store].
+func (s *byteStore) Resume(_ context.Context, c throttle.Charge) error {
+	s.change(only(c), (*ledger.Request).Resume)
+	return nil
+}
+
+// Reconcile implements [throttle.Store].
+func (s *byteStore) Reconcile(_ context.Context, c throttle.Charge, of throttle.Quota) error {
+	s.change(only(c), func(q *ledger.Request) { q.Reconcile(of) })
+	return nil
+}
+
+// Status implements [throttle.Store].
+func (s *byteStore) Status(_ context.Context, c throttle.Charge) (st throttle.Status, err error) {
+	c.Cost = 1
+	s.table.read(func(now int64, row func(ledger.Key) *ledger.Row) {
+		st = ledger.NewRequest(now, s.node, nil, only(c), []*ledger.Row{row(c.Budget.Key)}).Status()
+	})
+	return st, nil
+}
+
+func only(c throttle.Charge) *throttle.Booking {
+	return &throttle.Booking{Charges: []throttle.Charge{c}}
+}
+
+// locked does something with what the store keeps itself, and then tells all stores the
+// news.
+func (s *byteStore) locked(do func(*[]ledger.News)) {
+	var news []ledger.News
+	s.mu.Lock()
+	do(&news)
+	s.mu.Unlock()
+	for _, n := range news {
+		for _, o := range s.table.stores {
+			o.hear(n)
+		}
+	}
+}
+
+// hear learns of what a request has changed.
+func (s *byteStore) hear(n ledger.News) {
+	s.locked(func(news *[]ledger.News) {
+		for _, p := range n.Called {
+			if w := s.slots[p]; w != nil {
+				close(w.ready)
+				delete(s.slots, p)
+			}
+		}
+		for _, u := range n.Useless {
+			s.warn(u)
+		}
+		for _, c := range n.Closed {
+			s.dismiss(news, c)
+		}
+		for _, key := range n.Moved {
+			s.serve(news, key)
+		}
+	})
+}
+
+// dismiss has those book again who cannot wait until a budget opens.
+func (s *byteStore) dismiss(news *[]ledger.News, c ledger.Closed) {
+	for p, w := range s.line {
+		if p.Key == c.Key && w.ends < c.Until {
+			s.do(news, w, func(w *ledger.Waiter, q ...*ledger.Request) { q[0].Dismiss(w) }, &w.booking)
+			close(w.ready)
+		}
+	}
+}
+
+// serve books for the head of a line, if it waits here and its start is within its
+// horizon; else it looks again when that is so.
+func (s *byteStore) serve(news *[]ledger.News, key ledger.Key) {
+	head, lost := s.table.line(key)
+	s.relist(news, key, lost)
+	w := s.line[head]
+	if w == nil {
+		return
+	}
+	later, called := time.Duration(0), false
+	q := s.do(news, w, func(w *ledger.Waiter, q ...*ledger.Request) {
+		if later = q[0].Due(w, key); later == 0 {
+			called = q[1].Serve(w, key)
+		}
+	}, &w.booking, &w.booking)
+	if later > 0 {
+		s.lookAgain(key, later)
+		return
+	}
+	s.served(news, w, q, called)
+	*news = append(*news, ledger.News{Moved: []ledger.Key{key}})
+}
+
+// relist has waiters of a line stand in it again that are only counted there, the first
+// ones first.
+func (s *byteStore) relist(news *[]ledger.News, key ledger.Key, lost func(ledger.Place) bool) {
+	if lost == nil {
+		return
+	}
+	var places []ledger.Place
+	for p := range s.line {
+		places = append(places, p)
+	}
+	for p := range s.slots {
+		places = append(places, p)
+	}
+	places = slices.DeleteFunc(places, func(p ledger.Place) bool { return p.Key != key || !lost(p) })
+	slices.SortFunc(places, func(a, b ledger.Place) int { return cmp.Compare(a.Arrival, b.Arrival) })
+	for _, p := range places[:min(len(places), 32)] {
+		if w := s.line[p]; w != nil {
+			s.served(news, w, s.do(news, w, func(w *ledger.Waiter, q ...*ledger.Request) { q[0].Again(w) }, &w.booking), false)
+		} else {
+			w := s.slots[p]
+			s.do(news, nil, func(_ *ledger.Waiter, q ...*ledger.Request) { q[0].Relist(w.charge, p.Arrival) }, &w.booking)
+		}
+	}
+}
+
+// served tells the caller of a waiter what was booked for it, if it does not wait.
+func (s *byteStore) served(news *[]ledger.News, w *waiter, q *ledger.Request, called bool) {
+	ready := w.ready
+	g := s.answer(w, q)
+	if next, _, waits := w.Line(); waits {
+		w.ready = ready // it waits elsewhere, and its caller does not know
+		*news = append(*news, ledger.News{Moved: []ledger.Key{next}})
+	} else {
+		if g.OK && !called {
+			w.grant = g
+		}
+		close(ready)
+	}
+}
+
+// lookAgain serves a line later.
+func (s *byteStore) lookAgain(key ledger.Key, later time.Duration) {
+	if t := s.timers[key]; t != nil {
+		t.Stop()
+	}
+	s.timers[key] = time.AfterFunc(later, func() { s.locked(func(news *[]ledger.News) { s.serve(news, key) }) })
+}
+
+// A watch is kept over one start.
+type watch struct {
+	store  *byteStore
+	b      *throttle.Booking
+	grant  throttle.Grant
+	news   chan<- struct{}
+	lifted bool
+}
+
+// Watch implements [throttle.Store].
+func (s *byteStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+	w := &watch{store: s, b: b, grant: g, news: news}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches[w] = struct{}{}
+	if !w.usable() {
+		w.tell()
+	}
+	return w
+}
+
+// warn tells those who watch a start that became useless, the earliest first.
+func (s *byteStore) warn(u ledger.Useless) {
+	var all []*watch
+	for w := range s.watches {
+		if u.From <= w.grant.Mark && w.grant.Mark < u.Before && slices.ContainsFunc(w.b.Charges, func(c throttle.Charge) bool {
+			return c.Budget.Key == u.Key && !c.Shadow
+		}) {
+			all = append(all, w)
+		}
+	}
+	slices.SortFunc(all, func(a, b *watch) int { return cmp.Compare(a.grant.Mark, b.grant.Mark) })
+	for _, w := range all {
+		w.lifted = w.lifted || u.Lifted
+		w.tell()
+	}
+}
+
+func (w *watch) tell() {
+	select {
+	case w.news <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watch) usable() (ok bool) {
+	w.store.table.read(func(_ int64, row func(ledger.Key) *ledger.Row) {
+		ok = !w.lifted && ledger.Usable(w.b, w.grant, func(i int) *ledger.Row { return row(w.b.Charges[i].Budget.Key) })
+	})
+	return ok
+}
+
+// Confirm implements [throttle.Watch].
+func (w *watch) Confirm(context.Context) (bool, error) {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	return w.usable(), nil
+}
+
+// Stop implements [throttle.Watch].
+func (w *watch) Stop() {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	delete(w.store.watches, w)
+}

@@ -5,6 +5,10 @@ import (
 	"math"
 )
 
+// maxNumber bounds the numbers of a row, so that no sum of a few overflows. It is more
+// than the microseconds from 1970 to 2250.
+const maxNumber = 1 << 53
+
 // A writer appends numbers to bytes: small ones take one byte.
 type writer struct{ b []byte }
 

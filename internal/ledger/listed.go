@@ -1,24 +1,16 @@
 package ledger
 
-import "time"
-
 // A row lists the first waiters of a line by their places, and counts the others, so that
 // it never grows. In memory nobody is cut off: only MarshalBinary does it.
 
-// Recall is how often a waiter without a place has to ask again, at the least. If none of
-// them does for three times as long, they are forgotten.
-const (
-	Recall  = time.Second
-	silence = 3 * int64(Recall/time.Microsecond)
-)
-
-// Lists reports whether the waiter, which stands in the row's line, has a place there.
-func (r *Row) Lists(w *Waiter) bool {
-	if r.queue == nil || w.stand == nil {
-		return false
+// Lists reports whether a waiter has its place in one of the row's lines.
+func (r *Row) Lists(at Place) bool {
+	if r.slots != nil {
+		if _, ok := r.slots.find(at.Arrival, at.Node); ok {
+			return true
+		}
 	}
-	_, ok := r.queue.find(w.stand.class, w.stand.place.arrival)
-	return ok
+	return r.queue != nil && r.queue.has(at.Arrival)
 }
 
 // Wants reports whether waiters without a place should ask again now: few are left that

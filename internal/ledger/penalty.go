@@ -10,6 +10,9 @@ const (
 
 	// longestGrown is the most that a penalty grows to because it was met again.
 	longestGrown = int64(time.Hour / time.Microsecond)
+
+	// longestStep is the longest step of a slow start.
+	longestStep = int64(20 * time.Second / time.Microsecond)
 )
 
 // step is the longest step of the slow start after the penalty.

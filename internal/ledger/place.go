@@ -69,7 +69,7 @@ func (s *Search) release(by Node) {
 // settle changes what the start at t cost, if it still counts. The room that it
 // did not take is not looked for: what was spent was spent.
 func (r *Row) settle(t int64, u *rule, cost int64) {
-	if u.over(t) <= r.seen {
+	if !u.counts(t, r.seen) {
 		return
 	}
 	if cost < u.cost {

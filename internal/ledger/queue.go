@@ -60,7 +60,8 @@ func (l *queue) has(arrival int64) bool {
 }
 
 // ahead returns the costs of those in line who go before a caller of a priority that
-// came then, and of the one that was called.
+// came then, and of the one that was called. Who of those that are only counted came before
+// a caller that was in line already is not known: it is taken to be none.
 func (l *queue) ahead(class int, arrival int64) (sum int64) {
 	for k := range class {
 		sum += l.costs[k]
@@ -68,9 +69,12 @@ func (l *queue) ahead(class int, arrival int64) (sum int64) {
 	for _, p := range l.called {
 		sum += p.cost
 	}
-	q := l.places[class]
-	if n := len(q); n == 0 || q[n-1].arrival < arrival {
+	if arrival == newcomer {
 		return sum + l.costs[class]
+	}
+	q := l.places[class]
+	if n := len(q); n > 0 && q[n-1].arrival < arrival {
+		return sum + l.costs[class] - l.beyond[class]
 	}
 	for _, p := range q {
 		if p.arrival >= arrival {
@@ -126,6 +130,19 @@ func (l *queue) forgetSilent(now int64) {
 		l.costs[k] -= l.beyond[k]
 		l.beyond[k] = 0
 	}
+}
+
+// newest is the latest arrival of all.
+func (l *queue) newest() (at int64) {
+	if l == nil {
+		return 0
+	}
+	for _, q := range l.places {
+		if len(q) > 0 {
+			at = max(at, q[len(q)-1].arrival)
+		}
+	}
+	return at
 }
 
 // empty reports whether the line need not be kept.

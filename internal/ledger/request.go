@@ -50,13 +50,6 @@ func (a *Arrivals) next(now int64) int64 {
 	}
 }
 
-// A Place names the place of a waiter in the line of a budget.
-type Place struct {
-	Key     Key
-	Arrival int64
-	Node    int64
-}
-
 // Useless are booked starts, From a time on, Before another, by their marks. Those that are
 // Lifted need not be kept: there may be an earlier start.
 type Useless struct {
@@ -74,7 +67,14 @@ type Closed struct {
 // Open makes the search of the i-th charge ready: r is its row, which may be nil for an Unlimited
 // charge that has none.
 func (q *Request) Open(i int, r *Row) {
+	live := 0
+	if r != nil {
+		live = len(r.leases)
+	}
 	q.Searches[i].open(&q.Booking.Charges[i], q.Booking.Spread, q.Now, r)
+	if r != nil && len(r.leases) < live {
+		q.setAside(i) // what a dead node held is free
+	}
 }
 
 func (s *Search) open(c *throttle.Charge, spread time.Duration, now int64, r *Row) {
@@ -123,7 +123,7 @@ func (q *Request) setAside(i int) {
 // moved tells of the lines of the request's rows.
 func (q *Request) moved() {
 	for i := range q.Searches {
-		if q.Searches[i].row.queue != nil {
+		if r := q.Searches[i].row; r.queue != nil || r.Wants() {
 			q.News.Moved = append(q.News.Moved, q.key(i))
 		}
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -62,6 +63,17 @@ type ceiling struct {
 	window int64
 }
 
+// maxPlaces is how many waiters a row lists in each line when it is bytes. The others are
+// counted.
+const maxPlaces = 128
+
+// Recall is how often a waiter without a place has to ask again, at the least. If none of
+// them does for three times as long, they are forgotten.
+const (
+	Recall  = time.Second
+	silence = 3 * int64(Recall/time.Microsecond)
+)
+
 // classes is how many priorities there are.
 const classes = 3
 
@@ -95,6 +107,13 @@ type slots struct {
 	line   []slotWait // by arrival
 	beyond int64      // the costs of those waiters that have no place, and are only counted
 	asked  int64      // when a waiter came or left last
+}
+
+// A Place names the place of a waiter in the line of a budget.
+type Place struct {
+	Key     Key
+	Arrival int64
+	Node    int64
 }
 
 // A slotWait is a place in the line for slots.

@@ -6,6 +6,10 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
+// windowParts is into how many parts a window is cut when its limit is too large to keep
+// every start by itself.
+const windowParts = 128
+
 // A rule is a charge in microseconds.
 type rule struct {
 	limit   *throttle.Limit
@@ -47,6 +51,14 @@ func (u *rule) set(c *throttle.Charge, spread time.Duration) {
 	}
 }
 
+// allows is how much the limit allows in the window that an adaptive charge learns by.
+func (u *rule) allows() float64 {
+	if u.kind == throttle.KindTokenBucket {
+		return float64(u.learns) * float64(u.tokens) / float64(u.micros)
+	}
+	return float64(u.n)
+}
+
 // window returns the fixed or calendar window that holds t.
 func (u *rule) window(t int64) (start, end int64) {
 	s, e := u.limit.Window(time.UnixMicro(t))
@@ -74,13 +86,13 @@ func (u *rule) length() int64 {
 	return u.spread
 }
 
-// over is when a booking at t no longer counts.
-func (u *rule) over(t int64) int64 {
+// counts reports whether a booking at t still counts.
+func (u *rule) counts(t, now int64) bool {
+	end := t + u.length() + u.span
 	if u.kind == throttle.KindFixedWindow {
-		_, end := u.window(t)
-		return end
+		_, end = u.window(t)
 	}
-	return t + u.length() + u.span
+	return now < end
 }
 
 // Micros rounds up: every promise that a store keeps is about more room.

@@ -35,6 +35,14 @@ func (s *slots) blockedBehind(arrival int64) bool {
 	return s.beyond > 0 && arrival == newcomer
 }
 
+// newest is the latest arrival of all.
+func (s *slots) newest() int64 {
+	if len(s.line) == 0 {
+		return 0
+	}
+	return s.line[len(s.line)-1].arrival
+}
+
 // lineUp puts a request in line.
 func (s *slots) lineUp(u *rule, arrival, node int64) {
 	i, _ := s.find(arrival, node)
@@ -96,23 +104,6 @@ func (s *slots) setAside(tell func(p place)) {
 			return
 		}
 	}
-}
-
-// hold counts slots as held by a node.
-func (r *Row) hold(cost int64, by Node) {
-	r.slots.held += cost
-	if l := r.lease(by); l != nil {
-		l.held += cost
-	}
-}
-
-// release ends what a node holds. Of a node whose lease has ended nothing is left to end.
-func (r *Row) release(cost int64, by Node) {
-	if l := r.lease(by); l != nil {
-		cost = min(cost, l.held)
-		l.held -= cost
-	}
-	r.slots.held -= cost
 }
 
 // newcomer is the arrival of a request that has waited nowhere: behind all others.
