@@ -20,7 +20,7 @@ const (
 
 // TestHeadNumbers: tests that read and spoil rows know how they are stored.
 func TestHeadNumbers(t *testing.T) {
-	require.Contains(t, wire.BookScript.Source, "local HEAD_SIZE = 38 * 8 ")
+	require.Contains(t, wire.BookScript.Source, "local HEAD_SIZE, HEAD_END = 38 * 8,")
 }
 
 // Standing returns how many callers of this store wait in lines.
@@ -54,6 +54,11 @@ func (s *Store) Lines() int {
 func (s *Store) Listen() *Store {
 	s.queues.deaf = false
 	return s
+}
+
+// Raw returns what is stored under a key.
+func (s *Store) Raw(ctx context.Context, key string) ([]byte, error) {
+	return s.client.Get(ctx, key).Bytes()
 }
 
 // Forget makes Redis forget a key.

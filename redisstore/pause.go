@@ -5,24 +5,18 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// Pause implements [throttle.Store]. While Redis is away it tries again as long
-// as ctx allows.
-func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
-	if c.Node {
-		return s.node().Pause(ctx, c, d)
-	}
+// Pause implements [throttle.Store].
+func (s fleetStore) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
 	_, _, err := s.pause(ctx, c, throttle.Refusal{Length: max(0, min(d, throttle.Farthest))})
 	return err
 }
 
 // Resume implements [throttle.Store].
-func (s *Store) Resume(ctx context.Context, c throttle.Charge) error {
-	if c.Node {
-		return s.node().Resume(ctx, c)
-	}
+func (s fleetStore) Resume(ctx context.Context, c throttle.Charge) error {
 	_, _, err := s.pause(ctx, c, throttle.Refusal{Length: lift})
 	return err
 }
@@ -40,7 +34,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 	}
 	p, key, size := wire.PauseScript, s.key(&c.Budget), 5
 	if flies(&c) {
-		p, key, size = wire.FlightPauseScript, s.flightKey(&c.Budget), 3
+		p, key, size = wire.SlotsPauseScript, s.flightKey(&c.Budget), 3
 	}
 	asked := time.Now()
 	var v wire.Frame
@@ -54,7 +48,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 				ago = min(ago, throttle.Farthest) + passed
 			}
 			n := wire.Frame(nil).Add(wire.Micros(left), b.Due(), wire.Micros(ago), r.Start.Mark)
-			return wire.Call{Script: p, Keys: []string{key}, Frame: b.AppendRule(n, 1, &c), More: []any{s.pauseChannel(c.Budget.Group)}}
+			return wire.Call{Script: p, Keys: []string{key}, Frame: b.AppendRule(n, 1, &c), More: []any{s.sharedChannel(c.Budget.Group)}}
 		})
 		return err
 	})
@@ -68,7 +62,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 		s.shut.Forget(key)
 	}
 	if v.At(2) == 1 {
-		s.heardPause(key, closing{v.At(1), wire.Wait(v.At(1) - v.At(0))})
+		s.paused(notify.Pause{Key: key, End: v.At(1), Left: wire.Wait(v.At(1) - v.At(0))})
 	}
 	if size == 5 {
 		from, to = thousandths(v.At(3)), thousandths(v.At(4))
@@ -78,6 +72,3 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 
 // thousandths is a level as the scripts answer it.
 func thousandths(n int64) float64 { return float64(n) / 1000 }
-
-// pauseChannel is where all stores hear of pauses in a group.
-func (s *Store) pauseChannel(group string) string { return s.channels(group) + "pause" }
