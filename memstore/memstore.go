@@ -28,9 +28,9 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 // somebody, or the start is beyond the horizon: then nothing was done.
 func (s *Store) bookNow(b *throttle.Booking) (g throttle.Grant, decided bool) {
 	var few [2]ledger.Search
-	var news ledger.News
-	q := ledger.Request{Booking: b, Arrivals: &s.arrivals, Grant: &g, News: &news, Searches: few[:min(len(b.Charges), len(few))]}
-	if len(b.Charges) > len(few) {
+	var q ledger.Request // filled in, because a literal would be copied
+	q.Booking, q.Arrivals, q.Grant = b, &s.arrivals, &g
+	if q.Searches = few[:min(len(b.Charges), len(few))]; len(b.Charges) > len(few) {
 		q.Searches = make([]ledger.Search, len(b.Charges))
 	}
 	held := s.lock(b.Charges)
@@ -39,7 +39,9 @@ func (s *Store) bookNow(b *throttle.Booking) (g throttle.Grant, decided bool) {
 	if !q.BookNow() {
 		return g, false
 	}
-	s.tell(&q)
+	if q.HasNews() {
+		s.tell(q.News())
+	}
 	s.standBy(&q)
 	return g, true
 }

@@ -89,13 +89,13 @@ func (s *Store) unlock(l locked) {
 // changeRows does something for all charges of a booking, in one atomic step, and tells the
 // watches and waiters that hear of it at once.
 func (s *Store) changeRows(b *throttle.Booking, do func(*ledger.Request)) ledger.News {
-	q := ledger.Request{Booking: b, Arrivals: &s.arrivals, Grant: new(throttle.Grant), News: new(ledger.News), Searches: make([]ledger.Search, len(b.Charges))}
+	q := ledger.Request{Booking: b, Arrivals: &s.arrivals, Grant: new(throttle.Grant), Searches: make([]ledger.Search, len(b.Charges))}
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
 	s.open(&q)
 	do(&q)
-	s.tell(&q)
-	return *q.News
+	s.tell(q.News())
+	return q.News()
 }
 
 // open makes a request ready. Its shards are locked.
@@ -111,7 +111,9 @@ func (s *Store) open(q *ledger.Request) {
 // charges, and makes the channel of a caller that waits for slots.
 func (s *Store) standBy(q *ledger.Request) {
 	for i := range q.Booking.Charges {
-		q.Booking.Charges[i].Over = q.Over(i)
+		if q.Booking.Charges[i].Shadow {
+			q.Booking.Charges[i].Over = q.Over(i)
+		}
 	}
 	if q.Waits && q.Grant.Mark != 0 {
 		ready := make(chan struct{})
@@ -122,11 +124,11 @@ func (s *Store) standBy(q *ledger.Request) {
 
 // tell tells those who hold a start, or wait for slots, what a request has changed for
 // them. Its shards are locked.
-func (s *Store) tell(q *ledger.Request) {
-	for _, p := range q.News.Called {
+func (s *Store) tell(n ledger.News) {
+	for _, p := range n.Called {
 		s.shards[p.Key[0]].budgets[p.Key].call(p.Arrival)
 	}
-	for _, u := range q.News.Useless {
+	for _, u := range n.Useless {
 		s.shards[u.Key[0]].budgets[u.Key].warn(u)
 	}
 }

@@ -13,9 +13,14 @@ func (r *Row) advance(now int64, u *rule) {
 	r.remember(now, u)
 	r.seen = now
 	r.prune(now, u)
-	if r.leases != nil {
-		r.expireLeases(now)
+	if r.queue != nil || r.slots != nil || r.leases != nil {
+		r.forgetDead(now)
 	}
+}
+
+// forgetDead forgets nodes and waiters of whom nothing was heard for too long.
+func (r *Row) forgetDead(now int64) {
+	r.expireLeases(now)
 	if r.queue != nil {
 		r.queue.forgetSilent(now)
 	}

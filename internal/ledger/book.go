@@ -42,7 +42,7 @@ func (q *Request) inLine() bool {
 // isFar reports whether a booking has to wait in line for a start that is so far away,
 // and may.
 func isFar(b *throttle.Booking, wait int64) bool {
-	return b.Horizon > 0 && wait > Micros(b.Horizon+b.NotBefore) && b.MaxWait != 0 &&
+	return wait > 0 && b.Horizon > 0 && wait > Micros(b.Horizon+b.NotBefore) && b.MaxWait != 0 &&
 		(b.MaxWait < 0 || wait <= Micros(b.MaxWait))
 }
 
@@ -93,13 +93,13 @@ func (q *Request) start(t int64) {
 		return
 	}
 	g.Wait = time.Duration(t-q.Now) * time.Microsecond
-	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && !q.haveSlots() {
+	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && q.needsSlots && !q.haveSlots() {
 		return
 	}
 	g.OK, g.Mark, g.Stamp = true, t, 1
-	switch near := t-q.Now <= Micros(b.Horizon+b.NotBefore); {
+	switch {
 	case b.Horizon <= 0 || g.Held < 0:
-	case near:
+	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
 		q.Searches[g.Held].row.keepBehind(class(b.Priority), t)
 	default:
 		q.pin(t)

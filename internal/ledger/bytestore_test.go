@@ -94,7 +94,7 @@ func (s *byteStore) do(news *[]ledger.News, w *waiter, decide func(w *ledger.Wai
 		}
 		one = tries[tried-1]
 		for _, q := range one.requests {
-			*news = append(*news, *q.News)
+			*news = append(*news, q.News())
 		}
 		if w != nil {
 			s.moves(w, one.waiter)

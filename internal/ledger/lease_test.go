@@ -64,7 +64,7 @@ func TestP7_ADeadNodeGivesBack(t *testing.T) {
 	d.now = begin + 4*second // that of node 1 has ended
 	q = d.request(3, one)
 	q.Renew()
-	require.Equal(t, []ledger.Place{{Key: one.Budget.Key, Arrival: -alive.Grant.Mark, Node: 3}}, q.News.Called)
+	require.Equal(t, []ledger.Place{{Key: one.Budget.Key, Arrival: -alive.Grant.Mark, Node: 3}}, q.News().Called)
 	require.Zero(t, d.status(one).Used)
 	d.request(1, one).Release() // it was dead and is back: nothing is freed twice
 	require.Zero(t, d.status(one).Used)

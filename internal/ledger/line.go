@@ -11,10 +11,10 @@ import (
 // gives up. The rows are those of the booking with which it came last.
 func (q *Request) Leave(w *Waiter) {
 	if w.stand != nil {
-		q.News.Moved = append(q.News.Moved, w.stand.key)
+		q.note().Moved = append(q.note().Moved, w.stand.key)
 		q.stepOut(w)
 	}
-	q.News.Moved = append(q.News.Moved, w.passed...)
+	q.note().Moved = append(q.note().Moved, w.passed...)
 	q.settle(w)
 }
 

@@ -34,7 +34,7 @@ func (q *Request) shut(length, refused int64) {
 		q.useless(0, 0, r.paused, false)
 	}
 	if q.moved(); r.queue != nil {
-		q.News.Closed = append(q.News.Closed, Closed{q.key(0), max(r.seen, r.paused)})
+		q.note().Closed = append(q.note().Closed, Closed{q.key(0), max(r.seen, r.paused)})
 	}
 }
 

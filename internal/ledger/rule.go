@@ -97,9 +97,9 @@ func (u *rule) counts(t, now int64) bool {
 
 // Micros rounds up: every promise that a store keeps is about more room.
 func Micros(d time.Duration) int64 {
-	m := int64(d / time.Microsecond)
-	if d%time.Microsecond > 0 {
+	m := d / time.Microsecond
+	if m*time.Microsecond < d {
 		m++
 	}
-	return m
+	return int64(m)
 }
