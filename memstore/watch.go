@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -10,13 +11,13 @@ import (
 // A watching is the watch over the start of a booking, until it is used or given back.
 type watching struct {
 	watch
-	store *Store
-	b     *throttle.Booking
+	store   *Store
+	charges []throttle.Charge
 }
 
 // Watch implements [throttle.Store].
 func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
-	w := &watching{watch: watch{grant: g, news: news}, store: s, b: b}
+	w := &watching{watch: watch{grant: g, news: news}, store: s, charges: b.Charges}
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
 	for i := range b.Charges {
@@ -31,17 +32,17 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 }
 
 // Confirm implements [throttle.Watch].
-func (w *watching) Confirm(context.Context) (bool, error) {
-	held := w.store.lock(w.b.Charges)
+func (w *watching) Confirm(context.Context, time.Duration) (bool, error) {
+	held := w.store.lock(w.charges)
 	defer w.store.unlock(held)
 	return w.usable(), nil
 }
 
 // Stop implements [throttle.Watch].
 func (w *watching) Stop() {
-	held := w.store.lock(w.b.Charges)
+	held := w.store.lock(w.charges)
 	defer w.store.unlock(held)
-	for i := range w.b.Charges {
+	for i := range w.charges {
 		if b := w.budget(i); b != nil && b.audience != nil {
 			delete(b.watches, &w.watch)
 		}
@@ -50,7 +51,7 @@ func (w *watching) Stop() {
 
 // usable reports whether the start may be used. The shards are locked.
 func (w *watching) usable() bool {
-	return !w.lifted.Load() && ledger.Usable(w.b, w.grant, func(i int) *ledger.Row {
+	return !w.lifted.Load() && ledger.Usable(w.charges, w.grant, func(i int) *ledger.Row {
 		if b := w.budget(i); b != nil {
 			return &b.Row
 		}
@@ -60,6 +61,6 @@ func (w *watching) usable() bool {
 
 // budget returns that of a charge; nil if there is none.
 func (w *watching) budget(i int) *budget {
-	b := &w.b.Charges[i].Budget
+	b := &w.charges[i].Budget
 	return w.store.shard(*b).budgets[b.Key]
 }

@@ -393,16 +393,16 @@ func (s *byteStore) lookAgain(key ledger.Key, later time.Duration) {
 
 // A watch is kept over one start.
 type watch struct {
-	store  *byteStore
-	b      *throttle.Booking
-	grant  throttle.Grant
-	news   chan<- struct{}
-	lifted bool
+	store   *byteStore
+	charges []throttle.Charge
+	grant   throttle.Grant
+	news    chan<- struct{}
+	lifted  bool
 }
 
 // Watch implements [throttle.Store].
 func (s *byteStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
-	w := &watch{store: s, b: b, grant: g, news: news}
+	w := &watch{store: s, charges: b.Charges, grant: g, news: news}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watches[w] = struct{}{}
@@ -416,7 +416,7 @@ func (s *byteStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- str
 func (s *byteStore) warn(u ledger.Useless) {
 	var all []*watch
 	for w := range s.watches {
-		if u.From <= w.grant.Mark && w.grant.Mark < u.Before && slices.ContainsFunc(w.b.Charges, func(c throttle.Charge) bool {
+		if u.From <= w.grant.Mark && w.grant.Mark < u.Before && slices.ContainsFunc(w.charges, func(c throttle.Charge) bool {
 			return c.Budget.Key == u.Key && !c.Shadow
 		}) {
 			all = append(all, w)
@@ -438,13 +438,13 @@ func (w *watch) tell() {
 
 func (w *watch) usable() (ok bool) {
 	w.store.table.read(func(_ int64, row func(ledger.Key) *ledger.Row) {
-		ok = !w.lifted && ledger.Usable(w.b, w.grant, func(i int) *ledger.Row { return row(w.b.Charges[i].Budget.Key) })
+		ok = !w.lifted && ledger.Usable(w.charges, w.grant, func(i int) *ledger.Row { return row(w.charges[i].Budget.Key) })
 	})
 	return ok
 }
 
 // Confirm implements [throttle.Watch].
-func (w *watch) Confirm(context.Context) (bool, error) {
+func (w *watch) Confirm(context.Context, time.Duration) (bool, error) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
 	return w.usable(), nil
