@@ -56,7 +56,7 @@ func (r *Row) remember(now int64, u *rule) {
 		r.lost, r.level = now-back, 0
 	}
 	if u.kind == throttle.KindLeakyBucket && keep != r.span && r.span > 0 {
-		r.freeze(0) // blocks of another unit cannot be told apart
+		r.pinUntil(0) // blocks of another unit cannot be told apart
 	}
 	if now >= r.until {
 		r.span, r.most = keep, most
@@ -123,7 +123,7 @@ func (r *Row) stepBack(now int64) {
 	}
 	// Marks are times of the clock that they were booked by: those of before may point
 	// to starts of others, however late they come.
-	r.freeze(min(-shift, max(r.span, marked)))
+	r.pinUntil(min(-shift, max(r.span, marked)))
 	r.widenPending(now)
 }
 
@@ -140,9 +140,9 @@ func (r *Row) widenPending(now int64) {
 	r.entries[k].first = min(r.entries[k].first, now)
 }
 
-// freeze keeps cancelled places taken of all that was booked so far: up to the last
+// pinUntil keeps cancelled places taken of all that was booked so far: up to the last
 // start, or a mark that is so much later.
-func (r *Row) freeze(later int64) {
+func (r *Row) pinUntil(later int64) {
 	if k := len(r.entries); k > 0 {
 		r.frozen = max(r.frozen, r.entries[k-1].last+later)
 	}

@@ -93,7 +93,7 @@ func (q *Request) start(t int64) {
 		return
 	}
 	g.Wait = time.Duration(t-q.Now) * time.Microsecond
-	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && q.needsSlots && !q.haveSlots() {
+	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && q.needsSlots && !q.acquire() {
 		return
 	}
 	g.OK, g.Mark, g.Stamp = true, t, 1
@@ -132,9 +132,9 @@ func (q *Request) pin(start int64) {
 	}
 }
 
-// haveSlots reports whether all Concurrency charges have room. If not, nothing is taken:
+// acquire reports whether all Concurrency charges have room. If not, nothing is taken:
 // the booking gets a place in the first line that it must stand in, if it can wait.
-func (q *Request) haveSlots() bool {
+func (q *Request) acquire() bool {
 	b := q.Booking
 	arrival := int64(newcomer)
 	if b.Instead < 0 {

@@ -11,7 +11,7 @@ func (s *Search) earliest(t int64) int64 {
 	t = max(t, s.row.paused, s.tail)
 	switch s.rule.kind {
 	case throttle.KindSlidingWindow:
-		return s.sliding(t)
+		return s.slidingPaced(t)
 	case throttle.KindLeakyBucket:
 		return s.paced(t)
 	case throttle.KindConcurrency:
@@ -47,7 +47,7 @@ func (s *Search) room(t int64) int64 {
 func (s *Search) booked(t int64) int64 {
 	switch s.rule.kind {
 	case throttle.KindSlidingWindow:
-		return s.sweep(t)
+		return s.sliding(t)
 	case throttle.KindFixedWindow:
 		return s.aligned(t)
 	default:
@@ -55,9 +55,9 @@ func (s *Search) booked(t int64) int64 {
 	}
 }
 
-// sliding is room for a charge that may have a pace: it counts when the
+// slidingPaced is room for a charge that may have a pace: it counts when the
 // limit alone, or a penalty, makes the request wait longer than it asked to.
-func (s *Search) sliding(t int64) int64 {
+func (s *Search) slidingPaced(t int64) int64 {
 	if s.wait == 0 {
 		s.wait = s.room(max(s.from, s.row.paused, s.tail))
 		if s.rule.pace > 0 && s.wait > s.from {
