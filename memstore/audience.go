@@ -10,22 +10,22 @@ import (
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
-// A budget is a row and those who want to hear of its changes.
+// A budget is a row, and the watches and waiters that hear of its changes.
 type budget struct {
 	ledger.Row
-	*audience // nil: nobody does
+	*audience // nil: there are none
 }
 
-// An audience is those who want to hear of the changes of a row.
+// An audience is the watches and waiters that hear of the changes of a row.
 type audience struct {
 	watches map[*watch]struct{}
-	slots   map[int64]chan<- struct{} // by arrival, of those who wait for slots
-	line    map[int64]*waiter         // by arrival, of those who wait for a start
+	slots   map[int64]chan<- struct{} // by arrival, of the waiters for slots
+	line    map[int64]*waiter         // by arrival, of the waiters for a start
 	timer   *time.Timer               // serves the line
 }
 
-// expiry is when nothing in the budget can matter any more; while somebody wants to hear
-// of it, not yet.
+// expiry is when nothing in the budget can matter any more; while it is watched, not
+// yet.
 func (b *budget) expiry(now int64) int64 {
 	end := b.Expiry()
 	if b.Busy() || b.audience != nil && len(b.watches) > 0 {

@@ -24,8 +24,8 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 	return s.queue(b), nil
 }
 
-// bookNow books for a caller that finds nobody in line. It returns false if there is
-// somebody, or the start is beyond the horizon: then nothing was done.
+// bookNow books for a caller that finds no waiters in line. It returns false if there are
+// some, or the start is beyond the horizon: then nothing was done.
 func (s *Store) bookNow(b *throttle.Booking) (g throttle.Grant, decided bool) {
 	var few [2]ledger.Search
 	var q ledger.Request // filled in, because a literal would be copied
@@ -119,8 +119,8 @@ func only(c throttle.Charge) *throttle.Booking {
 	return &throttle.Booking{Charges: []throttle.Charge{c}}
 }
 
-// change does something for all charges of a booking, in one atomic step, and tells those
-// who waited for that.
+// change does something for all charges of a booking, in one atomic step, and serves
+// the lines that moved.
 func (s *Store) change(b *throttle.Booking, do func(*ledger.Request)) {
 	if n := s.changeRows(b, do); len(n.Moved) > 0 {
 		s.lines.mu.Lock()

@@ -10,7 +10,7 @@ import (
 )
 
 // punctual is by how many microseconds the caller of a start may be late. One that is
-// later takes another: its start is nearly as old as it may be, and nobody may believe that
+// later takes another: its start is nearly as old as it may be, and no caller may believe that
 // the store is slow.
 const punctual = 5_000
 
@@ -180,7 +180,7 @@ func (s *Store) serveAll(keys []ledger.Key) {
 	}
 }
 
-// dismiss has those in line book again who cannot wait until their budget opens, so that
+// dismiss has the waiters book again that cannot wait until their budget opens, so that
 // they are told.
 func (s *Store) dismiss(closed []ledger.Closed) {
 	for _, c := range closed {
@@ -191,7 +191,7 @@ func (s *Store) dismiss(closed []ledger.Closed) {
 	}
 }
 
-// impatient returns those in the line of a budget who cannot wait until it opens.
+// impatient returns the waiters for a budget that cannot wait until it opens.
 func (s *Store) impatient(c ledger.Closed) (all []*waiter) {
 	sh := &s.shards[c.Key[0]]
 	sh.mu.Lock()

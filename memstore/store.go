@@ -29,7 +29,7 @@ func New() *Store {
 }
 
 // lines guards the waiters of all lines. It is taken before the locks of shards, and only
-// where somebody waits.
+// where callers wait.
 type lines struct{ mu sync.Mutex }
 
 func (s *Store) shard(b throttle.Budget) *shard { return &s.shards[b.Key[0]] }
@@ -122,8 +122,8 @@ func (s *Store) standBy(q *ledger.Request) {
 	}
 }
 
-// tell tells those who hold a start, or wait for slots, what a request has changed for
-// them. Its shards are locked.
+// tell tells watches, and waiters for slots, what a request has changed for them. Its
+// shards are locked.
 func (s *Store) tell(n ledger.News) {
 	for _, p := range n.Called {
 		s.shards[p.Key[0]].budgets[p.Key].call(p.Arrival)

@@ -18,7 +18,7 @@ func (r *Row) advance(now int64, u *rule) {
 	}
 }
 
-// forgetDead forgets nodes and waiters of whom nothing was heard for too long.
+// forgetDead forgets nodes and waiters that have been silent for too long.
 func (r *Row) forgetDead(now int64) {
 	r.expireLeases(now)
 	if r.queue != nil {

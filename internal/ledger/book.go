@@ -6,7 +6,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// BookNow books for a caller that finds nobody in line. It returns false if there are
+// BookNow books for a caller that finds no waiters in line. It returns false if there are
 // waiters, the caller comes from a line, or the start is beyond the horizon: then nothing
 // was done, and the caller stands in line.
 func (q *Request) BookNow() (decided bool) {
@@ -29,7 +29,7 @@ func (q *Request) BookNow() (decided bool) {
 	return true
 }
 
-// inLine reports whether somebody waits for a start in one of the budgets.
+// inLine reports whether a caller waits for a start in one of the budgets.
 func (q *Request) inLine() bool {
 	for i := range q.Searches {
 		if q.Searches[i].row.queue != nil {
@@ -57,7 +57,7 @@ func (q *Request) giveBackInstead() {
 }
 
 // find returns the earliest start not before t that has room in every budget
-// that counts, and notes who set it. Each answer is a lower bound for the others,
+// that counts, and notes which charge set it. Each answer is a lower bound for the others,
 // so the search ends when a whole round moves nothing.
 func (q *Request) find(t int64) int64 {
 	from, g := t, q.Grant
@@ -76,7 +76,7 @@ func (q *Request) find(t int64) int64 {
 	return t
 }
 
-// book books the start at t, and calls those for whom the caller makes room.
+// book books the start at t, and calls the waiters for which the caller makes room.
 func (q *Request) book(t int64) {
 	if q.start(t); q.Booking.Instead < 0 { // its slots may be another's
 		for i := range q.Searches {

@@ -11,12 +11,14 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
 // TestContract: a store that keeps every row as bytes between calls, and has lost steps and
 // lost answers, passes the whole contract.
 func TestContract(t *testing.T) {
+	soak.Arithmetic(t)
 	storetest.Run(t, func(t *testing.T) throttle.Store { return newTable(t, 1).stores[0] })
 }
 
@@ -24,6 +26,7 @@ func TestContract(t *testing.T) {
 // check is about callers that come to different lines at one microsecond: which of them
 // came first, two stores cannot know.
 func TestContractOfTwoStores(t *testing.T) {
+	soak.Arithmetic(t)
 	storetest.RunWithin(t, storetest.Slack{Not: []string{"P5_InFlightKeepsItsTurnElsewhere"}}, func(t *testing.T) throttle.Store {
 		return &pair{stores: newTable(t, 2).stores}
 	})

@@ -13,7 +13,7 @@
 //   - Truth. Every booked start that can still matter lies in an entry, and is counted there.
 //     Widening an entry, joining two and counting too many are always safe.
 //   - P1. No rule of docs/booking.md is broken by the row, judged by the limit of the caller
-//     that booked. Lines, leases and news decide who starts when, and never make room.
+//     that booked. Lines, leases and news decide which caller starts when, and never make room.
 //   - P6. A request books in all its rows or in none, at one time.
 //   - P10. A row's bytes are at most [MaxBytes]. It lists so many waiters as fit, and counts
 //     the others.

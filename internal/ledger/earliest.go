@@ -78,7 +78,7 @@ func (s *Search) slidingPaced(t int64) int64 {
 }
 
 // even returns the pace of a start that must wait until t. A limit whose pace reaches over
-// its window, or for which somebody was always in line, is in steady use: then a full window
+// its window, or that always had waiters, is in steady use: then a full window
 // leaves as evenly as the limit lets it. The emptier the window behind all that is booked,
 // the closer are the starts, down to the charge's own pace: so room that was left is used
 // up, and what waits for no more than a third of a limit leaves at once.

@@ -4,7 +4,7 @@ import "slices"
 
 const (
 	// MaxEntries and maxBytes, of the form in Redis, bound a row, whatever the limit
-	// and the queue. With the head, and the line of those who wait, so much takes no
+	// and the queue. With the head, and the line of waiters, so much takes no
 	// more than 4 KB there. A row of fewEntries always fits.
 	MaxEntries = 224
 	maxBytes   = 2880

@@ -163,7 +163,7 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 
 // Head returns the place of the waiter that is served next in the line of a budget; false if there
 // is none, or if one that was called has not come: it serves the line when it comes. A line
-// in which nobody waits is forgotten.
+// without waiters is forgotten.
 func (r *Row) Head(key Key) (at Place, ok bool) {
 	if r.queue == nil {
 		return Place{}, false

@@ -1,7 +1,7 @@
 package ledger
 
 // A row lists the first waiters of a line by their places, and counts the others, so that
-// it never grows. In memory nobody is cut off: only MarshalBinary does it.
+// it never grows. In memory a row lists all: only MarshalBinary cuts lines off.
 
 // Lists reports whether a waiter has its place in one of the row's lines.
 func (r *Row) Lists(at Place) bool {

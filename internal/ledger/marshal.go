@@ -31,7 +31,7 @@ func (r *Row) numbers() [8]*int64 {
 	}
 }
 
-// MarshalBinary returns the row in at most [MaxBytes]. Waiters for whom there is no room
+// MarshalBinary returns the row in at most [MaxBytes]. Waiters for which there is no room
 // are counted, and not listed: see [Row.Lists].
 func (r *Row) MarshalBinary() ([]byte, error) {
 	if r.queue == nil && r.slots == nil {

@@ -77,7 +77,7 @@ func (r *Row) settle(t int64, u *rule, cost int64) {
 	}
 	if !r.remove(t, u) {
 		if cost -= u.cost; u.kind == throttle.KindLeakyBucket {
-			t += u.cost * u.span // behind what is there
+			t += u.cost * u.span // behind the other units
 		}
 	}
 	if u.kind == throttle.KindLeakyBucket {

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// busySpans is for how many windows somebody must have been in line for a limit to be in
+// busySpans is for how many windows a line must have had waiters for a limit to be in
 // steady use. A job that asks for a little more than one window has no time for a line as old.
 const busySpans = 2
 
-// isBusy reports whether somebody was always in line.
+// isBusy reports whether the line has had waiters for so long.
 func (r *Row) isBusy(span int64) bool {
 	return r.queue != nil && r.seen-r.queue.began >= busySpans*span
 }
@@ -59,9 +59,9 @@ func (l *queue) has(arrival int64) bool {
 	return slices.ContainsFunc(l.called, func(p place) bool { return p.arrival == arrival })
 }
 
-// ahead returns the costs of those in line who go before a caller of a priority that
-// came then, and of the one that was called. Who of those that are only counted came before
-// a caller that was in line already is not known: it is taken to be none.
+// ahead returns the costs of the waiters that go before a caller of a class that came then,
+// and of those that were called. Waiters that are only counted go before a newcomer, and
+// are taken to have come later than all that had a place.
 func (l *queue) ahead(class int, arrival int64) (sum int64) {
 	for k := range class {
 		sum += l.costs[k]

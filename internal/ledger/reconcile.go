@@ -37,7 +37,7 @@ func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	case throttle.KindSlidingWindow:
 		end = now + min(reset, u.span)
 		since, at = max(now, end-doubt)-u.span+1, end-u.span
-		if age > 0 { // what has started since was not known to who said so; what others spent lies at about at
+		if age > 0 { // what has started since was not known to the upstream; what others spent lies at about at
 			mine, _ := r.between(max(at+doubt, now-age)+1, now+1)
 			left = max(0, left-mine)
 		}

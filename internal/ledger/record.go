@@ -18,7 +18,7 @@ type Verdict int
 const (
 	Do   Verdict = iota // it is to be done, and is recorded
 	Done                // it was done before, by the try that Tried returns
-	Late                // the caller has made other calls since: nobody waits for this one
+	Late                // the caller has made other calls since: no caller waits for this one
 )
 
 // Begin is called first for a try of a call, in the step that does it.

@@ -1,7 +1,7 @@
 package ledger
 
 // Renew makes the node believed to live for another lease in all rows, and calls waiters
-// for whom nodes that have died made room. A node does it in time while it holds slots or
+// for which nodes that have died made room. A node does it in time while it holds slots or
 // has waiters.
 func (q *Request) Renew() {
 	for i := range q.Searches {

@@ -11,7 +11,7 @@ import (
 type Key = [16]byte
 
 // A Row is one budget: see docs/booking.md for what it promises. The zero Row is a budget
-// that nobody has used. All times are microseconds of the store's clock.
+// that was never used. All times are microseconds of the store's clock.
 type Row struct {
 	entries []entry // sorted, disjoint
 	total   int64   // the sum of their n
@@ -34,7 +34,7 @@ type Row struct {
 	pin     int64          // the last start that is, or was, beyond the horizon
 
 	queue  *queue  // the waiters for a start; nil: none
-	slots  *slots  // Concurrency: what is in flight and who waits; nil: nothing yet
+	slots  *slots  // Concurrency: what is in flight and waits; nil: nothing yet
 	leases []lease // of the nodes that hold slots or wait, but for those without one
 }
 
@@ -88,7 +88,7 @@ type queue struct {
 	costs  [classes]int64   // of all waiters
 	beyond [classes]int64   // of those waiters that have no place, and are only counted
 	called []place          // of waiters that had their turn, and come for slots too
-	began  int64            // when there was nobody before it
+	began  int64            // since when it has had waiters
 	asked  int64            // when a waiter came or left last
 }
 
@@ -99,11 +99,11 @@ type place struct {
 	node    int64 // the node of the waiter; 0: one without a lease
 }
 
-// slots is what a Concurrency budget has in flight, and the line for it. When there will
-// be room nobody knows, so waiters are told no time: they are called when it is there.
+// slots is what a Concurrency budget has in flight, and the line for it. It is not known when there will
+// be room, so waiters are told no time: they are called when it is there.
 type slots struct {
 	held   int64      // the costs of what runs
-	aside  int64      // the costs of those who were called and did not come yet
+	aside  int64      // the costs of waiters that were called and have not come yet
 	line   []slotWait // by arrival
 	beyond int64      // the costs of those waiters that have no place, and are only counted
 	asked  int64      // when a waiter came or left last

@@ -31,7 +31,7 @@ type rule struct {
 	rate   float64 // how much the limit allows in that time
 }
 
-// set makes u the rule of a charge. It fills in what is there, because a rule is
+// set makes u the rule of a charge. It fills in the one given, because a rule is
 // large enough for a copy to be felt.
 func (u *rule) set(c *throttle.Charge, spread time.Duration) {
 	u.limit, u.kind = &c.Limit, c.Limit.Kind()

@@ -8,19 +8,19 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// taken is what nobody else can have.
+// taken is what no other request can have.
 func (s *slots) taken() int64 { return s.held + s.aside }
 
 // busy reports whether there is anything to remember.
 func (s *slots) busy() bool { return s.held > 0 || len(s.line) > 0 || s.beyond > 0 }
 
-// admits reports whether there is room for the rule's cost, and no waiter who came
+// admits reports whether there is room for the rule's cost, and no waiter that came
 // before that arrival waits for it.
 func (s *slots) admits(u *rule, arrival int64) bool {
 	return s.taken() <= u.room && !s.blockedBehind(arrival)
 }
 
-// blockedBehind reports whether a waiter who came before has no room. A waiter does not
+// blockedBehind reports whether a waiter that came before has no room. A waiter does not
 // block others if it only waits for more to be free than its cost.
 func (s *slots) blockedBehind(arrival int64) bool {
 	for i := range s.line {

@@ -61,7 +61,7 @@ func (w *Waiter) Keeps() bool { return w.stand != nil || w.passed != nil }
 func (w *Waiter) Come(b *throttle.Booking) {
 	called := w.IsCalled()
 	if w.stand != nil {
-		w.turn = w.stand.key // it comes before its turn, and must not pass those who had theirs
+		w.turn = w.stand.key // it comes before its turn, and must not pass those that had theirs
 	} else if b.Returns && !called {
 		w.lost = true
 	}
