@@ -136,7 +136,7 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 	defer client.Close()
 	client.AddHook(&forger{rest: script})
 	s := redisstore.NewAt(client, nil, bubbleClock)
-	s.Deafen()
+	s.Disconnect()
 	limit := [...]throttle.Limit{
 		throttle.PerSecond(3), throttle.CalendarWindow(3, throttle.Month, nil), throttle.TokenBucket(1, time.Second, 5),
 		throttle.LeakyBucket(3, time.Second), throttle.FixedWindow(3, time.Minute), throttle.PerSecond(3),

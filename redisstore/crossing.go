@@ -142,7 +142,7 @@ func takeOver(b, own *throttle.Booking) {
 
 // confirm asks whether a start in Redis is good. It is not when Redis is given up,
 // nor, before that, on the word of a Redis that does not answer.
-func (br *bridge) confirm(ctx context.Context, b *throttle.Booking, ask func(context.Context) error) (bool, error) {
+func (br *bridge) confirm(ctx context.Context, b *throttle.Booking, ask func(context.Context) (bool, error)) (bool, error) {
 	var timeUp <-chan time.Time
 	q := quiet{store: br.store, away: b.Away, Unavailability: conn.Unavailability{Since: time.Now()}}
 	for {
@@ -152,10 +152,10 @@ func (br *bridge) confirm(ctx context.Context, b *throttle.Booking, ask func(con
 			return false, nil
 		case at.ready:
 			within, stop := unless(ctx, at.up)
-			err := ask(within)
+			good, err := ask(within)
 			stop()
 			if err == nil || at.up.Err() == nil || ctx.Err() != nil {
-				return err == nil, err
+				return good, err
 			}
 			return false, nil
 		}

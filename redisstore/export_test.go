@@ -16,10 +16,10 @@ import (
 func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	s := New(c, o)
 	s.conn.Now = now
-	s.ears.listen = s.hearAt
+	s.subs.Listen = s.listenAt
 	s.frugal, s.mute = false, true
 	s.queues.deaf = true
-	s.vigils.worth = 1 << 62 // who listens in virtual time does so by the clock
+	s.watches.SubscribeFrom = 1 << 62 // who listens in virtual time does so by the clock
 	return s
 }
 

@@ -32,11 +32,11 @@ func (fs *flights) state(n wire.Frame, f *flight) wire.Frame {
 // with, and the pauses.
 func (s *Store) more(b *batch) []any {
 	group := b.callers[0].charges[0].Budget.Group
-	more, known := []any{s.pauseChannel(group)}, s.knownPauses(b.callers)
+	more, known := []any{s.sharedChannel(group)}, s.knownPauses(b.callers)
 	if len(b.flights) == 0 && len(known) == 0 {
 		return more
 	}
-	return append(append(more, len(b.flights), s.id, s.wakePrefix(group)), known...)
+	return append(append(more, len(b.flights), s.id, s.ownPrefix(group)), known...)
 }
 
 // A stated is a waiter that is stated, and the costs of those behind it that

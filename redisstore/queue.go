@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -84,7 +82,7 @@ func (qs *queues) add(s *Store, t *turn, c *caller) <-chan struct{} {
 	q.waiters = slices.Insert(q.waiters, at, t)
 	q.cost += t.cost
 	if !qs.deaf {
-		s.prick(q.group)
+		s.subs.Retain(s.channels(q.group))
 	}
 	q.wind(s)
 	return t.ready
@@ -111,7 +109,7 @@ func (q *queue) remove(s *Store, i int) {
 	q.cost -= t.cost
 	t.queue = nil
 	if !s.queues.deaf {
-		s.rest(q.group)
+		s.subs.Release(s.channels(q.group))
 	}
 }
 
@@ -338,26 +336,6 @@ func (qs *queues) callAll(s *Store, which func(*queue) bool) {
 			q.call(s, func(*turn) bool { return true })
 		}
 	}
-}
-
-// comeMark begins a message of lua/queue.lua.
-const comeMark = "come "
-
-// hearCome takes the rest of such a message apart.
-func (s *Store) hearCome(text string) {
-	parts := strings.SplitN(text, " ", 5)
-	if len(parts) != 5 {
-		return
-	}
-	n := lineNews{hurry: callNow}
-	for i, to := range []*int64{&n.line, &n.cuts[0], &n.cuts[1], &n.cuts[2]} {
-		v, err := strconv.ParseInt(parts[i], 10, 64)
-		if err != nil {
-			return
-		}
-		*to = v
-	}
-	s.queues.heard(s, parts[4], n)
 }
 
 // waitTurn is how a grant tells of a place in line.

@@ -24,6 +24,8 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
+	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
@@ -60,9 +62,8 @@ type Store struct {
 	flights flights
 	queues  queues
 	offsets *history.ClockOffsets
-	ears    ears
-	vigils  vigils
-	asks    asks
+	subs    *notify.Subscriptions
+	watches *watch.Watches
 	node    func() *memstore.Store // budgets of this store alone
 	bridges bridges
 	history *history.History
@@ -83,9 +84,8 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s.history, s.offsets = history.New(), history.NewClockOffsets()
 	s.pauses, s.shut = history.RestorePauseEnds(nil), history.RestorePauseEnds(nil)
 	s.queues.all, s.queues.coming = make(map[string]*queue), make(map[string]*gathering)
-	s.ears.all, s.ears.listen = make(map[string]*ear), s.hear
-	s.vigils.all, s.vigils.worth = make(map[string]map[*vigil]struct{}), earWorth
-	s.asks.all = make(map[string]*asking)
+	s.subs = notify.New(s.conn, s.receive)
+	s.watches = watch.New(s.conn, s.subs, s.askPauses)
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
 	s.id = base64.RawURLEncoding.EncodeToString(id)

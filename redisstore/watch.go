@@ -1,0 +1,111 @@
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
+	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// born is what the stamps of grants are counted from.
+var born = time.Now()
+
+// Watch implements [throttle.Store].
+func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+	switch fleet, node := scopes(b.Charges); {
+	case !node:
+		return s.watchFleet(b, g, news)
+	case !fleet:
+		return s.node().Watch(b, g, news)
+	}
+	h := split(b)
+	return both{h, s.watchFleet(&h.fleet, g, news), s.node().Watch(&h.node, ofNode(g), news)}
+}
+
+// A startWatch is the watch over a start in Redis.
+type startWatch struct {
+	*watch.Watch
+	bridge *bridge
+	b      *throttle.Booking
+}
+
+// watch is Watch for budgets in Redis.
+func (s *Store) watch(br *bridge, b *throttle.Booking, g throttle.Grant, news chan<- struct{}) *startWatch {
+	sent := born.Add(time.Duration(g.Stamp))
+	start := watch.Start{
+		Channels: s.channels(b.Charges[0].Budget.Group), Mark: g.Mark,
+		Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
+	}
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		key := s.key
+		if flies(c) {
+			key = s.flightKey
+		} else {
+			start.Charges = append(start.Charges, *c)
+		}
+		if !c.Shadow {
+			start.Keys = append(start.Keys, key(&c.Budget))
+		}
+	}
+	return &startWatch{s.watches.Add(start, news), br, b}
+}
+
+// Confirm implements [throttle.Watch].
+func (w *startWatch) Confirm(ctx context.Context) (bool, error) {
+	confirm := func(ctx context.Context) (bool, error) { return w.Watch.Confirm(ctx, w.b.MaxWait, w.b.Away) }
+	if w.bridge == nil || w.Void() {
+		return confirm(ctx)
+	}
+	return w.bridge.confirm(ctx, w.b, confirm)
+}
+
+// Stop implements [throttle.Watch].
+func (w *startWatch) Stop() {
+	if w.Watch.Stop() {
+		w.bridge.leave()
+	}
+}
+
+// askPauses asks Redis once for the pauses of some budgets.
+func (s *Store) askPauses(ctx context.Context, keys []string) ([]notify.Pause, error) {
+	v, err := s.conn.Call(ctx, func(wire.Boundaries, []wire.Gate) wire.Call {
+		return wire.Call{Script: wire.ClosedScript, Keys: keys}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if v.Size() != 1+2*len(keys) {
+		return nil, wire.ErrReply
+	}
+	found := make([]notify.Pause, len(keys))
+	for i, key := range keys {
+		found[i] = notify.Pause{Key: key, End: v.At(1 + 2*i), Left: wire.Wait(v.At(2 + 2*i))}
+	}
+	return found, nil
+}
+
+// both is the watch over a start in budgets of the fleet and of this node.
+type both struct {
+	*halves
+	theirs, mine throttle.Watch
+}
+
+// Confirm implements [throttle.Watch].
+func (w both) Confirm(ctx context.Context) (bool, error) {
+	w.fleet.MaxWait = w.whole.MaxWait
+	theirs, err := w.theirs.Confirm(ctx)
+	if err != nil || !theirs {
+		return false, err
+	}
+	return w.mine.Confirm(ctx)
+}
+
+// Stop implements [throttle.Watch].
+func (w both) Stop() {
+	w.theirs.Stop()
+	w.mine.Stop()
+}
