@@ -63,7 +63,7 @@ func rest(ctx context.Context, d time.Duration) error {
 // in how long to ask again, if nothing could be booked or refused.
 func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g throttle.Grant, again time.Duration, err error) {
 	c := s.newCaller(b)
-	c.told = told
+	c.Informed = told
 	timeUp, stop := conn.Timeout(ctx, b.MaxWait, c.joined)
 	defer stop()
 	if err := s.ask(ctx, c, timeUp); err != nil {
@@ -72,7 +72,7 @@ func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g
 		return throttle.Grant{}, 0, err
 	}
 	defer s.free(c)
-	if c.outcome.again {
+	if c.outcome.State == wire.Unsettled {
 		return throttle.Grant{}, wire.Wait(max(1, c.outcome.wait)), nil
 	}
 	took := time.Since(c.sent)
@@ -92,7 +92,7 @@ const nearServer = time.Millisecond
 // place says when the start of a server that is not near is due, as its clock tells: that is
 // known better than from how long this answer was on its way.
 func (s *Store) place(g *throttle.Grant, c *caller) {
-	wait, doubt, known := s.offsets.Until(c.charges[0].Budget.Group, c.outcome.mark, time.Now())
+	wait, doubt, known := s.offsets.Until(c.Charges[0].Budget.Group, c.outcome.At, time.Now())
 	if late := max(0, -wait) + doubt; known && late < g.Age {
 		g.Age = late
 		if g.Wait > 0 {
@@ -117,9 +117,10 @@ func (s *Store) cancelFleet(b *throttle.Booking, g throttle.Grant) {
 	if s.ashore(b, g, func(isl *island, own *throttle.Booking, g throttle.Grant) { isl.local.Cancel(own, g) }) {
 		return
 	}
-	s.giveUp(b.Charges, g.Mark, g.OK && g.Wait == 0)
+	s.giveUp(b.Charges, -g.Mark, g.OK && g.Wait == 0)
 	c := s.newCaller(b)
-	c.mark, c.maxWait = g.Mark, giveBack
+	c.Kind = wire.Cancel
+	c.has(g.Mark)
 	s.tell(c)
 }
 
@@ -156,11 +157,12 @@ func (s *Store) settleFleet(ctx context.Context, b *throttle.Booking, g throttle
 	if !g.OK || s.ashore(b, g, func(isl *island, own *throttle.Booking, g throttle.Grant) { isl.settle(b, own, g, costs) }) {
 		return nil
 	}
-	if !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return !isFree(&c) }) {
+	if !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return !wire.Unlimited(&c) }) {
 		return nil // nothing was counted
 	}
 	c := s.newCaller(b)
-	c.mark, c.maxWait, c.costs = g.Mark, changeCost, slices.Clone(costs)
+	c.Kind, c.Costs = wire.Settle, slices.Clone(costs)
+	c.has(g.Mark)
 	if err := s.ask(ctx, c, nil); err != nil {
 		return err
 	}

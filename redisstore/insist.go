@@ -50,19 +50,23 @@ func (s *Store) insist(l *lane, b *batch) bool {
 
 // callBook makes the call once.
 func (s *Store) callBook(b *batch) ([]outcome, error) {
-	var f *form
+	var call *wire.BookCall
 	sent, again := time.Now(), false
-	v, err := s.conn.Call(context.Background(), func(e wire.Boundaries, shut []wire.Gate) wire.Call {
+	f, err := s.conn.Call(context.Background(), func(e wire.Boundaries, shut []wire.Gate) wire.Call {
 		s.hearShut(shut)
 		s.sort(b, again, shut)
 		again = true
-		f = s.write(b, e)
-		return wire.Call{Script: wire.BookScript, Keys: f.keys, Frame: f.args(b.number, time.Since(b.sent)), More: s.more(b)}
+		call = s.request(b).Write(e, budgets{s})
+		return call.Call
 	})
 	if err != nil {
 		return nil, err
 	}
-	return s.read(b, f, v, sent, time.Now())
+	reply, err := call.Read(f)
+	if err != nil {
+		return nil, err
+	}
+	return s.observe(b, &reply, sent, time.Now()), nil
 }
 
 // age takes what has passed off the patience of those who wait.
@@ -73,7 +77,7 @@ func (b *batch) age(passed time.Duration) {
 		}
 	}
 	for _, c := range b.callers {
-		less(&c.maxWait)
+		less(&c.MaxWait)
 	}
 	for i := range b.runs {
 		less(&b.runs[i].maxWait)

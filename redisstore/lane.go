@@ -9,6 +9,7 @@ import (
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // batchMost bounds how many callers one script call serves, and with it how
@@ -42,7 +43,7 @@ type lane struct {
 // join queues the caller, and starts the lane if it stands still.
 func (s *Store) join(c *caller) {
 	if own := s.enter(c); own != nil {
-		go s.serve(c.charges[0].Budget.Group, own)
+		go s.serve(c.Charges[0].Budget.Group, own)
 	}
 }
 
@@ -53,7 +54,7 @@ func (s *Store) lead(c *caller) {
 	if own == nil {
 		return
 	}
-	group := c.charges[0].Budget.Group
+	group := c.Charges[0].Budget.Group
 	s.queues.gather(group)
 	s.insist(own, s.lanes.next(group, own))
 	if !s.lanes.stop(group, own) {
@@ -64,7 +65,7 @@ func (s *Store) lead(c *caller) {
 // enter queues the caller. It returns the lane if that stood still: then it must
 // be served.
 func (s *Store) enter(c *caller) *lane {
-	group := c.charges[0].Budget.Group
+	group := c.Charges[0].Budget.Group
 	l := &s.lanes
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,8 +86,8 @@ func (s *Store) enter(c *caller) *lane {
 // ask sends the caller through its lane. If ctx ends first, or the time is up,
 // ask returns at once, and a start that is booked all the same is given back.
 func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) error {
-	if c.horizon > 0 {
-		s.queues.ride(s, c.charges)
+	if c.Horizon > 0 {
+		s.queues.ride(s, c.Charges)
 	}
 	if ctx.Done() == nil && timeUp == nil && c.away == nil {
 		s.lead(c)
@@ -105,7 +106,7 @@ func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) err
 	default:
 	}
 	c.left = true
-	s.lanes.all[c.charges[0].Budget.Group].leave()
+	s.lanes.all[c.Charges[0].Budget.Group].leave()
 	return s.conn.Unavailable(c.unavailability(), context.Cause(ctx))
 }
 
@@ -167,9 +168,9 @@ func (own *lane) sweep() {
 	own.gone = 0
 	var back []*caller
 	own.queue = slices.DeleteFunc(own.queue, func(c *caller) bool {
-		if c.left && c.maxWait >= anyWait {
-			if c.mark > 0 {
-				back = append(back, c.undoing(c.mark))
+		if c.left && c.Kind == wire.Reserve {
+			if c.Start > 0 {
+				back = append(back, c.undoing(c.Start))
 			}
 			if q := c.turn.quitting(); q != nil {
 				back = append(back, q)
@@ -239,11 +240,11 @@ func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err 
 				s.stand(c)
 			}
 			switch {
-			case err == nil && c.left && c.outcome.stands:
+			case err == nil && c.left && c.outcome.State == wire.InLine:
 				undone = append(undone, c.turn.quitting())
-			case err == nil && c.left && (c.outcome.booked || c.ready != nil):
-				s.giveUp(c.charges, c.outcome.mark, c.outcome.holds)
-				undone = append(undone, c.undoing(c.outcome.mark))
+			case err == nil && c.left && (c.outcome.Booked() || c.ready != nil):
+				s.giveUp(c.Charges, c.outcome.Arrival, c.outcome.State == wire.Held)
+				undone = append(undone, c.undoing(c.outcome.Mark()))
 			case err == nil && !c.left && c.refusedForOthers(r):
 				c.alone = true
 				back = append(back, c)
@@ -258,7 +259,7 @@ func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err 
 // refusedForOthers reports whether the caller would have been booked if it had
 // not shared a run with less patient ones.
 func (c *caller) refusedForOthers(r run) bool {
-	return c.maxWait > r.maxWait && !c.outcome.booked && !c.outcome.again && c.ready == nil && c.outcome.wait <= c.maxWait
+	return c.MaxWait > r.maxWait && !c.outcome.Booked() && c.outcome.State != wire.Unsettled && c.ready == nil && c.outcome.wait <= c.MaxWait
 }
 
 // failed notes why a call failed, and reports whether anybody waits in the lane.
@@ -283,7 +284,7 @@ func (l *lanes) failed(own *lane, b *batch, err error) bool {
 // waits reports whether anybody waits for the caller's answer. For a start that
 // is given back that is so for a moment only.
 func (c *caller) waits() bool {
-	if c.maxWait == giveBack {
+	if c.Kind == wire.Cancel {
 		return time.Since(c.joined) < conn.ReplyTime
 	}
 	return !c.left

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A request can need budgets of the fleet, in Redis, and budgets of this node
@@ -175,7 +176,7 @@ func (s *Store) stepAside(of throttle.Turn) {
 	c := t.quitting()
 	if c != nil {
 		for i := range tickets {
-			tickets[i].state = ticketHad
+			tickets[i].State = wire.HadStart
 		}
 		t.tickets = tickets
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // Refuse implements [throttle.Store]. A start that no row knows, because it was taken from
@@ -16,7 +17,7 @@ func (s *Store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusa
 		}
 		return s.node().Refuse(ctx, c, r)
 	}
-	if flies(&c) || r.Start.Mark < 0 || r.Start.Mark >= islandMark {
+	if wire.Holds(&c) || r.Start.Mark < 0 || r.Start.Mark >= islandMark {
 		r.Start.Mark = 0
 	}
 	r.Length, r.Ago = max(0, min(r.Length, throttle.Farthest)), max(time.Microsecond, r.Ago)
