@@ -34,7 +34,7 @@ func TestP15_OnlyTheStandardLibrary(t *testing.T) {
 	own := slices.Clip([]string{module + "/internal/dialect", module + "/internal/match", module + "/internal/peek"})
 	for pkg, want := range map[string][]string{
 		".":           append(own, module),
-		"./memstore":  append(own, module, module+"/memstore"),
+		"./memstore":  append(own, module, module+"/internal/ledger", module+"/memstore"),
 		"./storetest": append(own, module, module+"/storetest"),
 	} {
 		require.Equal(t, want, goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg))

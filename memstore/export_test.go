@@ -4,10 +4,11 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
 // MaxEntries bounds a row.
-const MaxEntries = maxEntries
+const MaxEntries = ledger.MaxEntries
 
 // Rows returns how many budgets are kept, and how many are in line to be
 // forgotten.
@@ -15,7 +16,7 @@ func (s *Store) Rows() (kept, due int) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		kept, due = kept+len(sh.rows), due+len(sh.due)
+		kept, due = kept+len(sh.budgets), due+len(sh.due)
 		sh.mu.Unlock()
 	}
 	return kept, due
@@ -23,8 +24,7 @@ func (s *Store) Rows() (kept, due int) {
 
 // Entries returns how many entries the budget's row has, and room for how many.
 func (s *Store) Entries(b throttle.Budget) (size, room int) {
-	r := s.shard(b).rows[b.Key]
-	return len(r.entries), cap(r.entries)
+	return s.shard(b).budgets[b.Key].Size()
 }
 
 // Hold locks what the budget shares with others until release is called.

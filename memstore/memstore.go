@@ -7,10 +7,10 @@ package memstore
 import (
 	"context"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
 // A Store keeps budgets in memory. Make one with [New]. It is safe for
@@ -18,7 +18,7 @@ import (
 // close.
 type Store struct {
 	clock    clock
-	arrivals atomic.Int64 // tickets made so far
+	arrivals ledger.Arrivals
 	lines    lines
 	shards   [shardCount]shard
 }
@@ -27,13 +27,13 @@ type Store struct {
 func New() *Store {
 	s := &Store{clock: clock{base: time.Now()}}
 	for i := range s.shards {
-		s.shards[i].rows = make(map[[16]byte]*row)
+		s.shards[i].budgets = make(map[ledger.Key]*budget)
 	}
 	return s
 }
 
 // Book implements [throttle.Store].
-func (s *Store) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, err error) {
+func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	if b.Turn == nil {
 		g, decided := s.bookNow(b)
 		if decided {
@@ -46,121 +46,43 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, 
 // bookNow books for a caller that finds nobody in line. It returns false if there is
 // somebody, or the start is beyond the horizon: then nothing was done.
 func (s *Store) bookNow(b *throttle.Booking) (g throttle.Grant, decided bool) {
-	var few [2]search
-	searches := few[:min(len(b.Charges), len(few))]
+	var few [2]ledger.Search
+	var news ledger.News
+	q := ledger.Request{Booking: b, Arrivals: &s.arrivals, Grant: &g, News: &news, Searches: few[:min(len(b.Charges), len(few))]}
 	if len(b.Charges) > len(few) {
-		searches = make([]search, len(b.Charges))
+		q.Searches = make([]ledger.Search, len(b.Charges))
 	}
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
-
-	now := s.clock.now()
-	for i := range b.Charges {
-		c, q := &b.Charges[i], &searches[i]
-		c.Over = 0 // it may be of an earlier Book
-		s.ready(q, c, b.Spread, now)
-		q.from, q.horizon = now+micros(b.NotBefore), micros(b.Horizon)
-		q.behind(b)
-	}
-	if b.Horizon > 0 && (b.Returns || b.Instead != 0 || inLine(searches)) {
+	s.open(&q)
+	if !q.BookNow() {
 		return g, false
 	}
-	for i := range searches {
-		if b.Instead != 0 {
-			searches[i].giveBack(b.Instead)
-		}
-	}
-	t := find(b.Charges, searches, now+micros(b.NotBefore), &g)
-	if isFar(b, t-now) {
-		return g, false
-	}
-	s.place(b, searches, now, t, &g)
-	if b.Instead < 0 {
-		for i := range searches {
-			searches[i].row.call()
-		}
-	}
+	s.tell(&q)
+	s.standBy(&q)
 	return g, true
 }
 
-// isFar reports whether a booking has to wait in line for a start that is so far away,
-// and may.
-func isFar(b *throttle.Booking, wait int64) bool {
-	return b.Horizon > 0 && wait > micros(b.Horizon+b.NotBefore) && b.MaxWait != 0 &&
-		(b.MaxWait < 0 || wait <= micros(b.MaxWait))
-}
-
-// place books the start at t, if it is of use.
-func (s *Store) place(b *throttle.Booking, searches []search, now, t int64, g *throttle.Grant) {
-	if t-now > micros(throttle.Farthest) {
-		g.Wait = throttle.Never
-		return
-	}
-	g.Wait = time.Duration(t-now) * time.Microsecond
-	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == now && !s.board(b, searches, g) {
-		return
-	}
-	g.OK, g.Mark, g.Stamp = true, t, 1
-	switch near := t-now <= micros(b.Horizon+b.NotBefore); {
-	case b.Horizon <= 0 || g.Held < 0:
-	case near:
-		searches[g.Held].row.keepBehind(class(b.Priority), t)
-	default:
-		pin(searches, t)
-	}
-	for i := range searches {
-		c, q := &b.Charges[i], &searches[i]
-		if c.Shadow {
-			c.Over = time.Duration(q.earliest(t)-t) * time.Microsecond
-		} else {
-			g.Stamp += q.row.lifts
-		}
-		switch {
-		case q.open:
-		case q.rule.kind == throttle.KindUnlimited:
-			q.row.bookProbe(t, &q.rule)
-		case q.rule.kind != throttle.KindConcurrency:
-			q.row.book(t, &q.rule)
-		case t == now:
-			q.row.flight.held += q.rule.cost
-		}
+// open makes a request ready. Its shards are locked.
+func (s *Store) open(q *ledger.Request) {
+	q.Now = s.clock.now()
+	for i := range q.Booking.Charges {
+		c := &q.Booking.Charges[i]
+		q.Open(i, s.shard(c.Budget).row(c, q.Now))
 	}
 }
 
-// ready makes q a search of the charge's row, whose shard is locked. It fills in
-// what is there, because a search is large enough for a copy to be felt.
-func (s *Store) ready(q *search, c *throttle.Charge, spread time.Duration, now int64) {
-	sh := s.shard(c.Budget)
-	q.rule.set(c, spread)
-	if q.rule.kind == throttle.KindUnlimited && q.passBy(sh.rows[c.Budget.Key], now) {
-		return
+// standBy completes the answer to a booking: it says what was found out about shadow
+// charges, and makes the channel of a caller that waits for slots.
+func (s *Store) standBy(q *ledger.Request) {
+	for i := range q.Booking.Charges {
+		q.Booking.Charges[i].Over = q.Over(i)
 	}
-	q.row = sh.row(c.Budget.Key, now)
-	q.row.advance(now, &q.rule)
-	q.open = q.rule.kind == throttle.KindUnlimited && q.row.isOpen(now)
-	if q.rule.kind == throttle.KindConcurrency && q.row.flight == nil {
-		q.row.flight = new(flight)
+	if q.Waits && q.Grant.Mark != 0 {
+		ready := make(chan struct{})
+		s.audience(q.Booking.Charges[q.Grant.Held].Budget).slots[-q.Grant.Mark] = ready
+		q.Grant.Ready = ready
 	}
-}
-
-// find returns the earliest start not before t that has room in every budget
-// that counts, and notes who set it. Each answer is a lower bound for the others,
-// so the search ends when a whole round moves nothing.
-func find(charges []throttle.Charge, searches []search, t int64, g *throttle.Grant) int64 {
-	from := t
-	g.Held = -1
-	for still := 0; still < len(searches); {
-		for i := range searches {
-			if still++; charges[i].Shadow {
-				continue
-			}
-			if next := searches[i].earliest(t); next > t {
-				t, still, g.Held = next, 1, i
-				g.Paused = searches[i].row.paused > from
-			}
-		}
-	}
-	return t
 }
 
 // Cancel implements [throttle.Store].
@@ -170,61 +92,100 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	}
 	if w, ok := g.Turn.(*waiter); ok {
 		s.lines.mu.Lock()
-		left := s.stepOut(w)
-		for _, r := range left {
-			s.serve(r)
-		}
+		s.serveAll(s.leave(w))
 		s.lines.mu.Unlock()
 	}
-	s.each(b, func(_ int, q *search) {
-		q.giveBack(g.Mark)
-		if g.OK && g.Wait == 0 {
-			q.release()
-		}
-		q.row.call()
-	})
+	s.change(b, func(q *ledger.Request) { q.Cancel(g) })
 }
 
 // Release implements [throttle.Store].
 func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
-	if !g.OK || g.Wait > 0 || !slices.ContainsFunc(b.Charges, isInFlight) {
+	if !g.OK || g.Wait > 0 || !slices.ContainsFunc(b.Charges, isConcurrency) {
 		return
 	}
-	s.each(b, func(_ int, q *search) {
-		q.release()
-		q.row.call()
-	})
+	s.change(b, (*ledger.Request).Release)
 }
+
+func isConcurrency(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }
 
 // Settle implements [throttle.Store].
 func (s *Store) Settle(_ context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
-	s.each(b, func(i int, q *search) {
-		if q.rule.kind != throttle.KindConcurrency && q.rule.kind != throttle.KindUnlimited {
-			q.row.settle(g.Mark, &q.rule, int64(costs[i]))
-		}
-	})
+	s.change(b, func(q *ledger.Request) { q.Settle(g, costs) })
 	return nil
 }
 
-// each does something for every charge of a booking, in one atomic step. Then those are
-// served who waited for that.
-func (s *Store) each(b *throttle.Booking, do func(i int, q *search)) {
-	s.serveAll(s.change(b, do))
+// Pause implements [throttle.Store].
+func (s *Store) Pause(_ context.Context, c throttle.Charge, d time.Duration) error {
+	s.keep(c)
+	s.change(only(c), func(q *ledger.Request) { q.Pause(d) })
+	return nil
 }
 
-// change is each, and returns the rows in which somebody waits.
-func (s *Store) change(b *throttle.Booking, do func(i int, q *search)) (waiting []*row) {
+// Refuse implements [throttle.Store].
+func (s *Store) Refuse(_ context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	s.keep(c)
+	s.change(only(c), func(q *ledger.Request) { from, to = q.Refuse(r) })
+	return from, to, nil
+}
+
+// Resume implements [throttle.Store].
+func (s *Store) Resume(_ context.Context, c throttle.Charge) error {
+	s.change(only(c), (*ledger.Request).Resume)
+	return nil
+}
+
+// Reconcile implements [throttle.Store].
+func (s *Store) Reconcile(_ context.Context, c throttle.Charge, of throttle.Quota) error {
+	s.change(only(c), func(q *ledger.Request) { q.Reconcile(of) })
+	return nil
+}
+
+// Status implements [throttle.Store].
+func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, error) {
+	sh := s.shard(c.Budget)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var r *ledger.Row
+	if b := sh.budgets[c.Budget.Key]; b != nil {
+		r = &b.Row
+	}
+	c.Cost = 1
+	return ledger.NewRequest(s.clock.now(), ledger.Node{}, nil, only(c), []*ledger.Row{r.Clone()}).Status(), nil
+}
+
+// only is a booking of one charge.
+func only(c throttle.Charge) *throttle.Booking {
+	return &throttle.Booking{Charges: []throttle.Charge{c}}
+}
+
+// change does something for all charges of a booking, in one atomic step, and tells those
+// who waited for that.
+func (s *Store) change(b *throttle.Booking, do func(*ledger.Request)) {
+	if n := s.changeRows(b, do); len(n.Moved) > 0 {
+		s.lines.mu.Lock()
+		defer s.lines.mu.Unlock()
+		s.dismiss(n.Closed)
+		s.serveAll(n.Moved)
+	}
+}
+
+func (s *Store) changeRows(b *throttle.Booking, do func(*ledger.Request)) ledger.News {
+	q := ledger.Request{Booking: b, Arrivals: &s.arrivals, Grant: new(throttle.Grant), News: new(ledger.News), Searches: make([]ledger.Search, len(b.Charges))}
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
+	s.open(&q)
+	do(&q)
+	s.tell(&q)
+	return *q.News
+}
 
-	now := s.clock.now()
-	for i := range b.Charges {
-		var q search
-		s.ready(&q, &b.Charges[i], b.Spread, now)
-		do(i, &q)
-		if q.row.line != nil {
-			waiting = append(waiting, q.row)
-		}
+// tell tells those who hold a start, or wait for slots, what a request has changed for
+// them. Its shards are locked.
+func (s *Store) tell(q *ledger.Request) {
+	for _, p := range q.News.Called {
+		s.shards[p.Key[0]].budgets[p.Key].call(p.Arrival)
 	}
-	return waiting
+	for _, u := range q.News.Useless {
+		s.shards[u.Key[0]].budgets[u.Key].warn(u)
+	}
 }

@@ -7,27 +7,29 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
-// lines guards the lines of all rows. It is taken before the locks of shards, and only
+// lines guards the waiters of all lines. It is taken before the locks of shards, and only
 // where somebody waits.
-type lines struct {
-	mu       sync.Mutex
-	arrivals int64 // how many there were
+type lines struct{ mu sync.Mutex }
+
+// A waiter is a caller that waits, or waited, for a start.
+type waiter struct {
+	ledger.Waiter
+	booking throttle.Booking
+	ends    int64 // when its patience is over
+	ready   chan struct{}
+	grant   throttle.Grant // what was booked for it, if that is OK
 }
 
-// inLine reports whether somebody waits for one of the budgets. The shards are locked.
-func inLine(searches []search) bool {
-	for i := range searches {
-		if searches[i].row.line != nil {
-			return true
-		}
-	}
-	return false
-}
+// punctual is by how many microseconds the caller of a start may be late. One that is
+// later takes another: its start is nearly as old as it may be, and nobody may believe that
+// the store is slow.
+const punctual = 5_000
 
 // queue is Book for a caller that may have to wait in line, or comes from one.
-func (s *Store) queue(b *throttle.Booking) (g throttle.Grant) {
+func (s *Store) queue(b *throttle.Booking) throttle.Grant {
 	s.lines.mu.Lock()
 	defer s.lines.mu.Unlock()
 	w, _ := b.Turn.(*waiter)
@@ -37,40 +39,21 @@ func (s *Store) queue(b *throttle.Booking) (g throttle.Grant) {
 	if w.grant.OK && s.clock.now()-w.grant.Mark <= punctual && slices.EqualFunc(w.booking.Charges, b.Charges, sameCharge) {
 		return s.deliver(w, b)
 	}
-	called := len(w.passed) > 0 && w.row == nil
-	if w.row != nil {
-		w.turn = w.row // it comes before its turn, and must not pass those who had theirs
-	} else if b.Returns && !called {
-		w.lost = true
-	}
-	left := s.stepOut(w)
-	w.booking, w.class = *b, class(b.Priority)
+	w.Come(b)
+	left := s.leave(w)
+	w.booking = *b
 	w.booking.Charges = slices.Clone(b.Charges)
-	switch {
-	case !b.Returns || w.first != 0 || called:
-	case len(w.arrivals) > 0:
-		w.first = w.oldest()
-	default:
-		w.first = inFront + max(b.Instead, 0)
-	}
 	if w.ends = math.MaxInt64; b.MaxWait >= 0 {
-		w.ends = s.clock.now() + micros(b.MaxWait)
+		w.ends = s.clock.now() + ledger.Micros(b.MaxWait)
 	}
-	g = s.try(w, nil)
+	g := s.try(w, (*ledger.Request).Stand)
 	copyOver(b, &w.booking)
-	for _, r := range left {
-		s.serve(r)
-	}
-	if w.row != nil && w.row.line.head() == w {
-		s.serve(w.row)
+	s.serveAll(left)
+	if key, _, waits := w.Line(); waits && s.head(key) == w {
+		s.serve(key)
 	}
 	return g
 }
-
-// punctual is by how many microseconds the caller of a start may be late. One that is
-// later takes another: its start is nearly as old as it may be, and nobody may believe that
-// the store is slow.
-const punctual = 5_000
 
 // deliver hands over what was booked for a waiter.
 func (s *Store) deliver(w *waiter, b *throttle.Booking) throttle.Grant {
@@ -95,243 +78,142 @@ func sameCharge(a, b throttle.Charge) bool {
 	return a == b
 }
 
-// stepOut takes a waiter out of its line, and gives back what was booked for it. It
-// returns the rows in which there may be room now.
-func (s *Store) stepOut(w *waiter) (left []*row) {
-	if w.row == nil && !w.grant.OK && w.passed == nil {
+// leave takes a waiter out of its line, and gives back what was booked for it. It returns
+// the lines in which there may be room now.
+func (s *Store) leave(w *waiter) []ledger.Key {
+	if !w.Keeps() && !w.grant.OK {
 		return nil
 	}
-	held := s.lock(w.booking.Charges)
-	defer s.unlock(held)
-	if w.row != nil {
-		left = append(left, w.row)
-	}
-	left = append(left, w.passed...)
-	w.leave()
-	w.settle()
-	if w.grant.OK {
-		left = append(left, s.giveBack(&w.booking, w.grant.Mark)...)
-		w.grant = throttle.Grant{}
-	}
-	return left
+	return s.step(w, func(q *ledger.Request) {
+		q.Leave(&w.Waiter)
+		if w.grant.OK {
+			q.Cancel(throttle.Grant{Mark: w.grant.Mark})
+			w.grant = throttle.Grant{}
+		}
+	}).Moved
 }
 
-// giveBack takes a start, or a place in line for what is in flight, out of all rows. It
-// returns those in which somebody waits. The shards are locked.
-func (s *Store) giveBack(b *throttle.Booking, mark int64) (left []*row) {
-	now := s.clock.now()
-	for i := range b.Charges {
-		var q search
-		s.ready(&q, &b.Charges[i], b.Spread, now)
-		q.giveBack(mark)
-		if q.row.line != nil {
-			left = append(left, q.row)
+// step does something with the rows of a waiter's booking, and keeps account of the line
+// in which it stands.
+func (s *Store) step(w *waiter, do func(*ledger.Request)) ledger.News {
+	return s.changeRows(&w.booking, func(q *ledger.Request) {
+		if key, at, waits := w.Line(); waits {
+			delete(s.shards[key[0]].budgets[key].line, at)
 		}
-	}
-	return left
+		do(q)
+		if key, at, waits := w.Line(); waits {
+			s.audience(throttle.Budget{Key: key}).line[at] = w
+		}
+	})
 }
 
-// try books a start for a waiter that is in no line, or puts it in one. It gives back
-// what the booking replaces. If the waiter had its turn in a row just now, that is
-// told.
-func (s *Store) try(w *waiter, turn *row) (g throttle.Grant) {
-	b := &w.booking
-	held := s.lock(b.Charges)
-	defer s.unlock(held)
-	now := s.clock.now()
-	if turn != nil {
-		w.pass(turn)
-	}
-	searches := make([]search, len(b.Charges))
-	for i := range b.Charges {
-		c, q := &b.Charges[i], &searches[i]
-		c.Over = 0
-		s.ready(q, c, b.Spread, now)
-		q.from, q.horizon = now+micros(b.NotBefore), micros(b.Horizon)
-		if _, known := w.arrival(q.row.key); !w.lost && (!known || w.turn == q.row) {
-			q.behind(b)
+// try books a start for a waiter, or puts it in a line.
+func (s *Store) try(w *waiter, do func(*ledger.Request, *ledger.Waiter)) (g throttle.Grant) {
+	s.step(w, func(q *ledger.Request) {
+		do(q, &w.Waiter)
+		s.standBy(q)
+		g = *q.Grant
+		if q.Waits && g.Ready == nil {
+			w.ready = make(chan struct{})
+			g.Ready = w.ready
 		}
-		if b.Instead != 0 {
-			q.giveBack(b.Instead)
-		}
-	}
-	g.Held = -1
-	at, wait := w.hold(searches, now, turn)
-	switch patient := b.MaxWait < 0 || wait <= b.MaxWait; {
-	case at < 0:
-		s.place(b, searches, now, find(b.Charges, searches, now+micros(b.NotBefore), &g), &g)
-	case !patient || b.MaxWait == 0:
-		g.Held, g.Wait, g.Paused = at, wait, searches[at].row.paused > now
-	default:
-		r := searches[at].row
-		came, known := w.arrival(r.key)
-		if !known {
-			s.lines.arrivals++
-			came = s.lines.arrivals
-		}
-		w.came(r.key, came)
-		r.enqueue(w, came)
-		w.ready = make(chan struct{})
-		g.Held, g.Wait, g.Paused, g.Ready = at, wait, r.paused > now, w.ready
-	}
-	g.Turn = w
-	if b.Instead < 0 { // its room in flight may be another's
-		for i := range searches {
-			searches[i].row.call()
-		}
-	}
-	b.Instead = 0
-	if w.row == nil && (g.OK || g.Ready == nil) {
-		w.settle()
-	}
+	})
+	g.Turn, w.booking.Instead = w, 0
 	return g
 }
 
-// hold returns the charge whose line the waiter must stand in, below 0 for none, and how
-// long it will wait there, as far as one can tell.
-//
-// A waiter that had its turn in a row, and finds that another is not near any more where
-// it had its turn before, might never find both near. So it has the first start that is
-// possible in both: one such start at a time in each row.
-func (w *waiter) hold(searches []search, now int64, turn *row) (at int, wait time.Duration) {
-	at = -1
-	near := w.booking.Horizon + w.booking.NotBefore
-	for i := range searches {
-		c, q := &w.booking.Charges[i], searches[i]
-		if c.Shadow || q.rule.kind == throttle.KindConcurrency {
-			continue
-		}
-		sum := int64(0)
-		if l := q.row.line; l != nil {
-			came, known := w.arrival(q.row.key)
-			if !known {
-				came = 1 << 62
-			}
-			sum = l.ahead(w.class, q.row.key, came)
-			if l.called != nil {
-				sum += l.called.cost(q.row)
-			}
-		}
-		t := q.earliest(q.from)
-		if sum > 0 {
-			t = max(t, searches[i].turn(sum+q.rule.cost))
-		}
-		d := time.Duration(t-now) * time.Microsecond
-		far := d > near && q.row != turn
-		if far && slices.Contains(w.passed, q.row) {
-			far = q.row.pin > now+micros(near)
-		}
-		if (sum > 0 || far) && (at < 0 || d > wait) {
-			at, wait = i, d
-		}
-	}
-	return at, wait
-}
-
-// serve books for those at the head of a row's line, as far as starts are within their
-// horizon, and looks again when the next one is.
-func (s *Store) serve(r *row) {
-	for r.line != nil {
-		w := r.line.head()
+// serve books for those at the head of a line, as far as starts are within their horizon,
+// and looks again when the next one is.
+func (s *Store) serve(key ledger.Key) {
+	for {
+		w := s.head(key)
 		if w == nil {
-			s.close(r)
 			return
 		}
-		if r.line.called != nil {
-			return // it serves the line when it has come
-		}
-		if later := s.far(w, r); later > 0 {
-			if r.line.timer == nil {
-				r.line.timer = time.AfterFunc(later, func() { s.due(r) })
-			} else {
-				r.line.timer.Reset(later)
-			}
-			return
-		}
+		later, called := time.Duration(0), false
 		ready := w.ready
-		g := s.move(w, r)
-		if w.row != nil {
+		var g throttle.Grant
+		s.changeRows(&w.booking, func(q *ledger.Request) { later = q.Due(&w.Waiter, key) })
+		if later > 0 {
+			s.lookAgain(key, later)
+			return
+		}
+		g = s.try(w, func(q *ledger.Request, w *ledger.Waiter) { called = q.Serve(w, key) })
+		if next, _, waits := w.Line(); waits {
 			w.ready = ready // it waits elsewhere, and its caller does not know
-			if w.row.line.head() == w {
-				defer s.serve(w.row)
-			}
+			defer s.serve(next)
 			continue
 		}
-		if w.grant = g; !g.OK {
+		if w.grant = g; !g.OK || called {
 			w.grant = throttle.Grant{}
 		}
 		close(ready)
 	}
 }
 
-// move takes the first waiter out of a row's line and books for it, or lets it stand in
-// another. What is in flight it must take by itself.
-func (s *Store) move(w *waiter, r *row) (g throttle.Grant) {
-	held := s.lock(w.booking.Charges)
-	w.leave()
-	flies := slices.ContainsFunc(w.booking.Charges, isInFlight)
-	if flies {
-		w.pass(r)
-		r.line.called = w
-	}
-	s.unlock(held)
-	if flies {
-		return throttle.Grant{}
-	}
-	return s.try(w, r)
-}
-
-// far returns in how long the first start is within the horizon of the first waiter in a
-// row's line; 0 if it is.
-func (s *Store) far(w *waiter, r *row) time.Duration {
-	held := s.lock(w.booking.Charges)
-	defer s.unlock(held)
-	now := s.clock.now()
-	for i := range w.booking.Charges {
-		c := &w.booking.Charges[i]
-		if c.Budget.Key != r.key {
-			continue
-		}
-		var q search
-		s.ready(&q, c, w.booking.Spread, now)
-		q.from, q.horizon = now, micros(w.booking.Horizon)
-		if !w.lost {
-			q.behind(&w.booking)
-		}
-		return max(0, time.Duration(q.earliest(now)-now)*time.Microsecond-w.booking.Horizon)
-	}
-	return 0
-}
-
-// due serves a line when it is time.
-func (s *Store) due(r *row) {
-	s.lines.mu.Lock()
-	defer s.lines.mu.Unlock()
-	s.serve(r)
-}
-
-// close forgets a line in which nobody waits.
-func (s *Store) close(r *row) {
-	sh := &s.shards[r.key[0]]
+// head returns the waiter that is served next in a line; nil if there is none.
+func (s *Store) head(key ledger.Key) *waiter {
+	sh := &s.shards[key[0]]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if r.line.timer != nil {
-		r.line.timer.Stop()
-		r.line.timer = nil
+	b := sh.budgets[key]
+	if b == nil {
+		return nil
 	}
-	if r.line.empty() {
-		r.line = nil
+	at, ok := b.Head()
+	if !ok {
+		if b.audience != nil && b.timer != nil {
+			b.timer.Stop()
+		}
+		return nil
+	}
+	return b.line[at]
+}
+
+// lookAgain serves a line later.
+func (s *Store) lookAgain(key ledger.Key, later time.Duration) {
+	sh := &s.shards[key[0]]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	b := sh.budgets[key]
+	if b.timer == nil {
+		b.timer = time.AfterFunc(later, func() {
+			s.lines.mu.Lock()
+			defer s.lines.mu.Unlock()
+			s.serve(key)
+		})
+	} else {
+		b.timer.Reset(later)
 	}
 }
 
 // serveAll serves lines after something has changed in their rows.
-func (s *Store) serveAll(rows []*row) {
-	if len(rows) == 0 {
-		return
+func (s *Store) serveAll(keys []ledger.Key) {
+	for _, key := range keys {
+		s.serve(key)
 	}
-	s.lines.mu.Lock()
-	defer s.lines.mu.Unlock()
-	for _, r := range rows {
-		s.serve(r)
+}
+
+// dismiss has those in line book again who cannot wait until their budget opens, so that
+// they are told.
+func (s *Store) dismiss(closed []ledger.Closed) {
+	for _, c := range closed {
+		for _, w := range s.impatient(c) {
+			s.step(w, func(q *ledger.Request) { q.Dismiss(&w.Waiter) })
+			close(w.ready)
+		}
 	}
+}
+
+// impatient returns those in the line of a budget who cannot wait until it opens.
+func (s *Store) impatient(c ledger.Closed) (all []*waiter) {
+	sh := &s.shards[c.Key[0]]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, w := range sh.budgets[c.Key].line {
+		if w.ends < c.Until {
+			all = append(all, w)
+		}
+	}
+	return all
 }

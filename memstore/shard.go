@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
 // shardCount is a power of two well above the number of cores.
@@ -19,45 +20,64 @@ const sweepMost = 16
 // clears away a row that it is using itself.
 const idle = 1_000_000
 
-// A shard holds the rows of the budgets whose hashed key falls to it, in the
-// order in which they may be forgotten.
+// A shard holds the budgets whose hashed key falls to it, in the order in which they may
+// be forgotten.
 type shard struct {
-	mu   sync.Mutex
-	rows map[[16]byte]*row
-	due  dueHeap
-	_    [64]byte // no two locks on one cache line
+	mu      sync.Mutex
+	budgets map[ledger.Key]*budget
+	due     dueHeap
+	_       [64]byte // no two locks on one cache line
 }
 
 // A due row is looked at again at a time; if it was used since, it is put back.
 type due struct {
 	at  int64
-	key [16]byte
+	key ledger.Key
 }
 
 func (s *Store) shard(b throttle.Budget) *shard { return &s.shards[b.Key[0]] }
 
-// row returns the budget's row, new if need be, after clearing away a few that
-// are idle. The shard must be locked.
-func (s *shard) row(key [16]byte, now int64) *row {
+// row returns the row of a charge; nil for an unlimited budget that has none.
+func (s *shard) row(c *throttle.Charge, now int64) *ledger.Row {
+	if c.Limit.Kind() != throttle.KindUnlimited {
+		return &s.budget(c.Budget.Key, now).Row
+	}
+	if b := s.budgets[c.Budget.Key]; b != nil {
+		return &b.Row
+	}
+	return nil
+}
+
+// budget returns the budget of a key, new if need be, after clearing away a few that are
+// idle. The shard must be locked.
+func (s *shard) budget(key ledger.Key, now int64) *budget {
 	for n := 0; n < sweepMost && len(s.due) > 0 && s.due[0].at <= now; n++ {
 		first := &s.due[0]
-		if end := s.rows[first.key].expiry(now) + idle; end > now {
+		if end := s.budgets[first.key].expiry(now) + idle; end > now {
 			first.at = end
 			heap.Fix(&s.due, 0)
 		} else if first.key == key {
 			break // about to be used
 		} else {
-			delete(s.rows, first.key)
+			delete(s.budgets, first.key)
 			heap.Pop(&s.due)
 		}
 	}
-	r := s.rows[key]
-	if r == nil {
-		r = &row{key: key}
-		s.rows[key] = r
+	b := s.budgets[key]
+	if b == nil {
+		b = new(budget)
+		s.budgets[key] = b
 		heap.Push(&s.due, due{now + idle, key})
 	}
-	return r
+	return b
+}
+
+// keep makes the row of a budget that is about to be closed.
+func (s *Store) keep(c throttle.Charge) {
+	sh := s.shard(c.Budget)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.budget(c.Budget.Key, s.clock.now())
 }
 
 // locked is the set of shards that one booking holds: a bit each.

@@ -24,6 +24,9 @@ type File struct {
 	name  string
 	text  []byte
 	holds map[string]hold
+	lines map[string]int
+
+	tables int // how many rows are of presets
 }
 
 // Version is the version of the form that this package reads.
@@ -43,7 +46,8 @@ func Parse(name string, text []byte) (*File, error) {
 	if err := r.errs.sorted(); err != nil {
 		return nil, err
 	}
-	f := &File{name: name, text: text, holds: v.holds(), Policies: v.policies()}
+	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), Policies: v.policies()}
+	f.tables = len(f.Policies) - len(v.rows)
 	for _, t := range v.tests {
 		f.Tests = append(f.Tests, t.Test)
 	}
@@ -58,6 +62,13 @@ func Load(path string) (*File, error) {
 	}
 	return Parse(path, text)
 }
+
+// Line returns the line in which a policy stands, or the preset that it is of; 0 if there
+// is none of that name.
+func (f *File) Line(policy string) int { return f.lines[policy] }
+
+// Own returns the rows that are the file's own, and not a preset's.
+func (f *File) Own() []throttle.Policy { return f.Policies[f.tables:] }
 
 // A document is the root of a file.
 type document struct {
@@ -80,6 +91,20 @@ func (d *document) policies() (all []throttle.Policy) {
 	}
 	for _, p := range d.rows {
 		all = append(all, p.Policy)
+	}
+	return all
+}
+
+// lines returns where each policy stands.
+func (d *document) lines() map[string]int {
+	all := make(map[string]int)
+	for _, t := range d.tables {
+		for _, p := range t.rows {
+			all[p.Name] = t.at.Line
+		}
+	}
+	for _, p := range d.rows {
+		all[p.Name] = p.at.Line
 	}
 	return all
 }
@@ -152,7 +177,8 @@ func (r *reader) checkRows(at *yaml.Node, fields map[string]*yaml.Node, rows []t
 		case e.Field == "Name" || e.Field == "Limit" && (f == nil || rows[0].Limit == (throttle.Limit{})):
 			// A field that is missing or has a mistake is known, and names are checked here.
 		case f != nil:
-			r.fail(f, "%v", e.Err)
+			offset, text := placeOf(e.Err)
+			r.failIn(f, offset, "%s", text)
 		default:
 			r.fail(at, "policy %q: %s: %v", e.Policy, strings.ToLower(e.Field), e.Err)
 		}

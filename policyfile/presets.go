@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -129,6 +130,7 @@ type shadowed[O any] struct {
 
 // preset returns the option of that name: the table's own options, and shadow.
 func preset[O any](name string, policies func(O) []throttle.Policy, fields ...field[O]) option[presetRows] {
+	presetNames = append(presetNames, name)
 	all := []field[shadowed[O]]{
 		member("shadow", "all rows count and report, and never hold or refuse", yes, func(s *shadowed[O], v bool) { s.shadow = v }),
 	}
@@ -177,3 +179,8 @@ var operation = record[spapi.Operation]{name: "an operation", fields: []field[sp
 	must(member("limit", "such as 1/m burst 20", limit, func(o *spapi.Operation, v throttle.Limit) { o.Limit = v })),
 	member("key", "tells several operations apart that have the same plan each", key, func(o *spapi.Operation, v keyFunc) { o.Key = v }),
 }}
+
+var presetNames []string
+
+// Presets returns the names of the tables that a file can use.
+func Presets() []string { return slices.Clone(presetNames) }

@@ -10,10 +10,14 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// bookFleet is Book for budgets of the fleet, wherever those are now.
-func (s *Store) bookFleet(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+// A fleetStore keeps the budgets of the fleet, and knows nothing of those of this
+// node alone.
+type fleetStore struct{ *Store }
+
+// Book implements [throttle.Store].
+func (s fleetStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	if t, ok := b.Turn.(*turn); ok {
-		s.queues.remove(s, t)
+		s.queues.remove(s.Store, t)
 		defer s.queues.came(t)
 	}
 	br := s.board(b.Charges[0].Budget.Group)
@@ -106,8 +110,8 @@ func (s *Store) place(g *throttle.Grant, c *caller) {
 // for so long it does not wait.
 const undoSoon = 50 * time.Millisecond
 
-// cancelFleet is Cancel for budgets of the fleet.
-func (s *Store) cancelFleet(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements [throttle.Store].
+func (s fleetStore) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if t, ok := g.Turn.(*turn); ok && !g.OK {
 		s.cancelTurn(t)
 	}
@@ -124,8 +128,8 @@ func (s *Store) cancelFleet(b *throttle.Booking, g throttle.Grant) {
 	s.tell(c)
 }
 
-// releaseFleet is Release for budgets of the fleet. On an island nothing is held.
-func (s *Store) releaseFleet(b *throttle.Booking, g throttle.Grant) {
+// Release implements [throttle.Store]. On an island nothing is held.
+func (s fleetStore) Release(b *throttle.Booking, g throttle.Grant) {
 	if !g.OK || g.Wait > 0 || g.Mark >= islandMark {
 		return
 	}
@@ -152,8 +156,8 @@ func (s *Store) tell(c *caller) {
 	}
 }
 
-// settleFleet is Settle for budgets of the fleet.
-func (s *Store) settleFleet(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+// Settle implements [throttle.Store].
+func (s fleetStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
 	if !g.OK || s.ashore(b, g, func(isl *island, own *throttle.Booking, g throttle.Grant) { isl.settle(b, own, g, costs) }) {
 		return nil
 	}
@@ -168,4 +172,13 @@ func (s *Store) settleFleet(ctx context.Context, b *throttle.Booking, g throttle
 	}
 	s.free(c)
 	return nil
+}
+
+// remaining is what is left of a longest wait. One that is spent is not that of a
+// caller that never waits, for whom Redis may take longer.
+func remaining(maxWait time.Duration, since time.Time) time.Duration {
+	if maxWait <= 0 {
+		return maxWait
+	}
+	return max(1, maxWait-time.Since(since))
 }

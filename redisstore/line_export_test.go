@@ -63,6 +63,11 @@ func (s *Store) Listen() *Store {
 	return s
 }
 
+// Raw returns what is stored under a key.
+func (s *Store) Raw(ctx context.Context, key string) ([]byte, error) {
+	return s.client.Get(ctx, key).Bytes()
+}
+
 // Forget makes Redis forget a key.
 func (s *Store) Forget(ctx context.Context, key string) error { return s.client.Del(ctx, key).Err() }
 

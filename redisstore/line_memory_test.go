@@ -71,6 +71,36 @@ func TestP10_LineOfManyNodes(t *testing.T) {
 	}
 }
 
+// TestP10_AllHaveLeftTheLine: waiters of different costs leave in any order while the line
+// moves. When all have left, Redis thinks of nobody that it waits: the next caller would
+// have to wait until what is offered to nobody lapses.
+func TestP10_AllHaveLeftTheLine(t *testing.T) {
+	t.Parallel()
+	inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
+		dice := rand.New(rand.NewPCG(10, 11))
+		limits := []throttle.Limit{throttle.PerSecond(50), throttle.LeakyBucket(50, time.Second), throttle.TokenBucket(50, time.Second, 60)}
+		for i := range soak.Most(60, 12) {
+			c := charge(fmt.Sprint("left ", i), limits[i%len(limits)])
+			var all []*walker
+			for k := range 300 {
+				c.Cost = 1 + dice.IntN(1+i/3%3)
+				all = append(all, walks(t, nodes[k%2], throttle.Priority(dice.IntN(3)-1), c))
+			}
+			time.Sleep(time.Duration(dice.IntN(2000)) * time.Millisecond)
+			for k, leaver := range dice.Perm(len(all)) {
+				all[leaver].leaves()
+				if k%10 == 0 {
+					time.Sleep(2 * time.Millisecond)
+				}
+			}
+			raw, err := nodes[0].Raw(t.Context(), nodes[0].Key(c.Budget))
+			require.NoError(t, err)
+			require.Zero(t, sizeOfLine(raw), "%v, number %d", limits[i%len(limits)], i)
+			gone(t, nodes[0].Store, nodes[1].Store)
+		}
+	})
+}
+
 // TestP12_LineThatIsGarbage: the line of a budget is something else. Then nobody waits
 // there, as far as Redis knows: all come back, and start.
 func TestP12_LineThatIsGarbage(t *testing.T) {
@@ -97,13 +127,18 @@ func TestP12_LineThatIsGarbage(t *testing.T) {
 	}
 }
 
+// sizeOfLine returns how many bytes of a row are its line, 0 if nobody waits.
+func sizeOfLine(row []byte) int {
+	return int(math.Float64frombits(binary.LittleEndian.Uint64(row[8*redisstore.HeadLined:])))
+}
+
 // spoilLine changes only the line in a row: some bytes, some numbers, or all of them.
 func spoilLine(t *testing.T, c *redis.Client, key string, dice *rand.Rand) {
 	t.Helper()
 	raw, err := c.Get(t.Context(), key).Bytes()
 	require.NoError(t, err)
 	const head = 8 * redisstore.HeadNumbers
-	size := int(math.Float64frombits(binary.LittleEndian.Uint64(raw[8*redisstore.HeadLined:])))
+	size := sizeOfLine(raw)
 	require.Positive(t, size)
 	line := raw[head : head+size]
 	switch dice.IntN(4) {

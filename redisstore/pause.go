@@ -10,21 +10,14 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// Pause implements [throttle.Store]. While Redis is away it tries again as long
-// as ctx allows.
-func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
-	if c.Node {
-		return s.node().Pause(ctx, c, d)
-	}
+// Pause implements [throttle.Store].
+func (s fleetStore) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
 	_, _, err := s.pause(ctx, c, throttle.Refusal{Length: max(0, min(d, throttle.Farthest))})
 	return err
 }
 
 // Resume implements [throttle.Store].
-func (s *Store) Resume(ctx context.Context, c throttle.Charge) error {
-	if c.Node {
-		return s.node().Resume(ctx, c)
-	}
+func (s fleetStore) Resume(ctx context.Context, c throttle.Charge) error {
 	_, _, err := s.pause(ctx, c, throttle.Refusal{Length: lift})
 	return err
 }

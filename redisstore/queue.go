@@ -33,6 +33,7 @@ type queue struct {
 	told       time.Time // when Redis said how the line stands, or was asked last
 	fresh      bool      // nobody has asked again since the first one came
 	near       time.Time // the first time when one of them may come
+	next       time.Time // when the timer calls
 	timer      *time.Timer
 }
 
@@ -84,7 +85,12 @@ func (qs *queues) add(s *Store, t *turn, c *caller) <-chan struct{} {
 	if !qs.deaf {
 		s.subs.Retain(s.channels(q.group))
 	}
-	q.wind(s)
+	if len(q.waiters) == 1 {
+		q.wind(s)
+	} else { // of thousands that come at once, nobody looks at all
+		q.near = earliest(q.near, t.near)
+		q.windTo(s, earliest(q.next, earliest(t.come, q.asks())))
+	}
 	return t.ready
 }
 
@@ -97,8 +103,11 @@ func (qs *queues) remove(s *Store, t *turn) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if q := t.queue; q != nil {
-		q.remove(s, slices.Index(q.waiters, t))
-		q.wind(s)
+		at, _ := slices.BinarySearchFunc(q.waiters, t, compareTurns)
+		q.remove(s, at+slices.Index(q.waiters[at:], t))
+		if len(q.waiters) == 0 {
+			q.wind(s)
+		} // else the timer may be too early, and is wound then
 	}
 }
 
@@ -127,19 +136,27 @@ func (q *queue) wind(s *Store) {
 	next := q.asks()
 	q.near = q.waiters[0].near
 	for _, t := range q.waiters {
-		if t.come.Before(next) {
-			next = t.come
-		}
-		if t.near.Before(q.near) {
-			q.near = t.near
-		}
+		next, q.near = earliest(next, t.come), earliest(q.near, t.near)
 	}
+	q.windTo(s, next)
+}
+
+// windTo sets the timer to a time.
+func (q *queue) windTo(s *Store, next time.Time) {
+	q.next = next
 	d := max(0, time.Until(next))
 	if q.timer == nil {
 		q.timer = time.AfterFunc(d, func() { s.callDue(q) })
 	} else {
 		q.timer.Reset(d)
 	}
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // asks returns when the first waiter asks whether anything has changed, though its turn

@@ -12,13 +12,15 @@ import (
 )
 
 // Reconcile implements [throttle.Store]. What is not worth a call is not told.
-// While Redis is away it tries again as long as ctx allows.
-func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
-	switch k := c.Limit.Kind(); {
-	case c.Node:
-		return s.node().Reconcile(ctx, c, q)
-	case k == throttle.KindLeakyBucket || k == throttle.KindConcurrency || k == throttle.KindUnlimited || k != throttle.KindTokenBucket && q.Reset <= 0:
+func (s fleetStore) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+	switch c.Limit.Kind() {
+	case throttle.KindLeakyBucket, throttle.KindConcurrency, throttle.KindUnlimited:
 		return nil
+	case throttle.KindTokenBucket:
+	default:
+		if q.Reset <= 0 {
+			return nil
+		}
 	}
 	q.Left, q.Reset = max(0, q.Left), min(q.Reset, throttle.MaxPenalty)
 	key := s.key(&c.Budget)

@@ -13,9 +13,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -24,8 +24,8 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
+	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
 	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
-	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // DefaultNamespace is the Namespace of Options that do not set one.
@@ -52,6 +52,7 @@ type Options struct {
 
 // A Store keeps budgets in Redis. It is safe for concurrent use.
 type Store struct {
+	budgets throttle.Store // those of the fleet, in this store, and those of this node alone, in memory
 	client  redis.UniversalClient
 	conn    *conn.Conn
 	prefix  string
@@ -63,7 +64,6 @@ type Store struct {
 	offsets *history.ClockOffsets
 	subs    *notify.Subscriptions
 	watches *watch.Watches
-	node    func() *memstore.Store // budgets of this store alone
 	bridges bridges
 	history *history.History
 	pauses  *history.PauseEnds
@@ -77,7 +77,7 @@ type Store struct {
 // closes it. New sends nothing, so Redis need not be up.
 func New(client redis.UniversalClient, o *Options) *Store {
 	s := &Store{client: client, conn: conn.New(client), frugal: true}
-	s.node = sync.OnceValue(memstore.New)
+	s.budgets = scoped.Compose(fleetStore{s}, memstore.New())
 	s.lanes.all = make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
 	s.history, s.offsets = history.New(), history.NewClockOffsets()
@@ -133,52 +133,49 @@ func (s *Store) tag(group string) string {
 // Book implements [throttle.Store]. While Redis is away it tries again, with a
 // growing pause, for as long as ctx and b.MaxWait allow.
 func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	switch fleet, node := scopes(b.Charges); {
-	case !node:
-		return s.bookFleet(ctx, b)
-	case !fleet:
-		return s.node().Book(ctx, b)
-	}
-	return s.bookBoth(ctx, b)
+	return s.budgets.Book(ctx, b)
 }
 
 // Cancel implements [throttle.Store]. A Redis that does not answer soon is told
 // in the background, for a moment; after that the next caller tells it.
-func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
-	s.each(b, g, s.cancelFleet, func(b *throttle.Booking, g throttle.Grant) { s.node().Cancel(b, g) })
-}
+func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) { s.budgets.Cancel(b, g) }
 
 // Release implements [throttle.Store]. A Redis that does not answer soon is told
 // with the next call, or forgets.
-func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
-	s.each(b, g, s.releaseFleet, func(b *throttle.Booking, g throttle.Grant) { s.node().Release(b, g) })
-}
+func (s *Store) Release(b *throttle.Booking, g throttle.Grant) { s.budgets.Release(b, g) }
 
 // Settle implements [throttle.Store].
 func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
-	switch fleet, node := scopes(b.Charges); {
-	case !node:
-		return s.settleFleet(ctx, b, g, costs)
-	case !fleet:
-		return s.node().Settle(ctx, b, g, costs)
-	}
-	h := split(b)
-	return errors.Join(
-		s.node().Settle(ctx, &h.node, ofNode(g), pick(costs, h.inNode)),
-		s.settleFleet(ctx, &h.fleet, g, pick(costs, h.inFleet)))
+	return s.budgets.Settle(ctx, b, g, costs)
+}
+
+// Pause implements [throttle.Store]. While Redis is away it tries again as long
+// as ctx allows.
+func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	return s.budgets.Pause(ctx, c, d)
+}
+
+// Refuse implements [throttle.Store]. A start that no row knows, because it was taken from
+// a share while Redis was away, teaches nothing.
+func (s *Store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	return s.budgets.Refuse(ctx, c, r)
+}
+
+// Resume implements [throttle.Store].
+func (s *Store) Resume(ctx context.Context, c throttle.Charge) error { return s.budgets.Resume(ctx, c) }
+
+// Reconcile implements [throttle.Store]. What is not worth a call is not told.
+// While Redis is away it tries again as long as ctx allows.
+func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+	return s.budgets.Reconcile(ctx, c, q)
+}
+
+// Watch implements [throttle.Store].
+func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+	return s.budgets.Watch(b, g, news)
 }
 
 // Status implements [throttle.Store].
 func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	if c.Node {
-		return s.node().Status(ctx, c)
-	}
-	if isl := s.on(c.Budget.Group); isl != nil {
-		if st, ok := isl.status(ctx, c); ok {
-			return st, nil
-		}
-	}
-	return conn.Ask(ctx, s.conn, nil, func() wire.Request[throttle.Status] {
-		return wire.StatusRequest{Key: s.rowKey(&c), Charge: &c}
-	})
+	return s.budgets.Status(ctx, c)
 }

@@ -10,13 +10,7 @@ import (
 
 // Refuse implements [throttle.Store]. A start that no row knows, because it was taken from
 // a share while Redis was away, teaches nothing.
-func (s *Store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
-	if c.Node {
-		if r.Start.Node != 0 {
-			r.Start = ofNode(r.Start)
-		}
-		return s.node().Refuse(ctx, c, r)
-	}
+func (s fleetStore) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
 	if wire.Holds(&c) || r.Start.Mark < 0 || r.Start.Mark >= islandMark {
 		r.Start.Mark = 0
 	}

@@ -71,8 +71,8 @@ func (gone) Confirm(context.Context) (bool, error) { return false, nil }
 // Stop implements [throttle.Watch].
 func (gone) Stop() {}
 
-// watchFleet is Watch for budgets of the fleet, wherever the start is.
-func (s *Store) watchFleet(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+// Watch implements [throttle.Store].
+func (s fleetStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
 	br := s.board(b.Charges[0].Budget.Group)
 	if g.Mark < islandMark {
 		return s.watch(br, b, g, news)

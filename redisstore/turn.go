@@ -87,11 +87,22 @@ func (t *turn) quitting() *caller {
 	}
 }
 
-// cancelTurn is Cancel for a place in line.
+// cancelTurn is Cancel for a place in line. A caller that comes back with its turn has
+// kept its arrival.
 func (s *Store) cancelTurn(t *turn) {
 	s.queues.remove(s, t)
 	s.queues.came(t)
-	if c := s.quitting(t); c != nil {
+	s.lanes.mu.Lock()
+	tickets := t.tickets
+	c := t.quitting()
+	if c != nil {
+		for i := range tickets {
+			tickets[i].State = wire.HadStart
+		}
+		t.tickets = tickets
+	}
+	s.lanes.mu.Unlock()
+	if c != nil {
 		s.tell(c)
 	}
 }

@@ -14,18 +14,6 @@ import (
 // born is what the stamps of grants are counted from.
 var born = time.Now()
 
-// Watch implements [throttle.Store].
-func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
-	switch fleet, node := scopes(b.Charges); {
-	case !node:
-		return s.watchFleet(b, g, news)
-	case !fleet:
-		return s.node().Watch(b, g, news)
-	}
-	h := split(b)
-	return both{h, s.watchFleet(&h.fleet, g, news), s.node().Watch(&h.node, ofNode(g), news)}
-}
-
 // A startWatch is the watch over a start in Redis.
 type startWatch struct {
 	*watch.Watch
@@ -82,26 +70,4 @@ func (s *Store) askPauses(ctx context.Context, keys []string) ([]notify.Pause, e
 		found[i] = notify.Pause{Key: keys[i], End: e.End, Left: e.Left}
 	}
 	return found, nil
-}
-
-// both is the watch over a start in budgets of the fleet and of this node.
-type both struct {
-	*halves
-	theirs, mine throttle.Watch
-}
-
-// Confirm implements [throttle.Watch].
-func (w both) Confirm(ctx context.Context) (bool, error) {
-	w.fleet.MaxWait = w.whole.MaxWait
-	theirs, err := w.theirs.Confirm(ctx)
-	if err != nil || !theirs {
-		return false, err
-	}
-	return w.mine.Confirm(ctx)
-}
-
-// Stop implements [throttle.Watch].
-func (w both) Stop() {
-	w.theirs.Stop()
-	w.mine.Stop()
 }

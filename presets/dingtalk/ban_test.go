@@ -15,7 +15,7 @@ const denied = `{"status":1111,"wait":5,"source":"x5","punish":"deny","uuid":"24
 
 // TestBan: the address is closed on both hosts, whatever the answer calls itself.
 func TestBan(t *testing.T) {
-	ban := closed{"dingtalk-ip": 5 * time.Minute}
+	ban := "dingtalk-ip 5m"
 	var cases []presettest.Case
 	for _, request := range []string{listSub, send, streamed, contact} {
 		for _, status := range []int{200, 403, 405, 429, 503} {
@@ -40,37 +40,37 @@ func TestBan(t *testing.T) {
 	}
 	cases = append(cases, presettest.Case{
 		Name: "with a later end", Request: send, Answers: `{"punish":"deny","wait":"10"}`,
-		Closes: closed{"dingtalk-ip": 10 * time.Minute},
+		Closes: "dingtalk-ip 10m",
 	})
-	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), cases)
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), presettest.Case{}, cases)
 }
 
 // TestBanAsAPage: HTML where JSON was expected is the ban.
 func TestBanAsAPage(t *testing.T) {
 	const page = "\r\n<!DOCTYPE html><html><body>deny</body></html>"
-	ban := closed{"dingtalk-ip": 5 * time.Minute}
+	ban := "dingtalk-ip 5m"
 	asHTML := presettest.Header{"Content-Type": "text/html; charset=utf-8"}
 	wants := presettest.Header{"Accept": "text/html,application/xhtml+xml"}
-	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), []presettest.Case{
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), presettest.Case{Request: contact}, []presettest.Case{
 		{Name: "old host", Request: listSub, Header: asHTML, Answers: page, Closes: ban},
-		{Name: "new host", Request: contact, Header: asHTML, Answers: page, Closes: ban},
-		{Name: "forbidden", Request: contact, Status: 403, Header: asHTML, Answers: page, Closes: ban},
+		{Name: "new host", Header: asHTML, Answers: page, Closes: ban},
+		{Name: "forbidden", Status: 403, Header: asHTML, Answers: page, Closes: ban},
 		{Name: "called JSON", Request: listSub, Header: asJSON, Answers: page, Closes: ban},
 		{Name: "called nothing", Request: listSub, Chunked: true, Answers: "\ufeff<html>" + denied + "</html>", Closes: ban},
 
 		{Name: "asked for", Request: listSub, Sends: wants, Header: asHTML, Answers: page},
 		{Name: "of another host", Request: "https://open.dingtalk.com/document", Header: asHTML, Answers: page},
 		{Name: "of an upload", Request: "POST https://oapi.dingtalk.com/media/upload", Status: 413, Header: asHTML, Answers: page},
-		{Name: "of a bad request", Request: contact, Status: 400, Header: asHTML, Answers: page},
-		{Name: "of nothing", Request: contact, Status: 404, Header: asHTML, Answers: page},
-		{Name: "of a proxy", Request: contact, Status: 407, Header: asHTML, Answers: page},
+		{Name: "of a bad request", Status: 400, Header: asHTML, Answers: page},
+		{Name: "of nothing", Status: 404, Header: asHTML, Answers: page},
+		{Name: "of a proxy", Status: 407, Header: asHTML, Answers: page},
 		{Name: "of a gateway", Request: listSub, Status: 502, Header: asHTML, Answers: page},
-		{Name: "of an outage", Request: contact, Status: 503, Header: asHTML, Answers: page},
-		{Name: "of a redirect", Request: contact, Status: 302, Header: asHTML, Answers: `<a href="/">Found</a>`},
-		{Name: "of a file", Request: contact, Header: presettest.Header{"Content-Type": "image/svg+xml"}, Answers: "<svg/>"},
-		{Name: "of a sheet", Request: contact, Header: presettest.Header{"Content-Type": "text/xml"}, Answers: "<sheet/>"},
+		{Name: "of an outage", Status: 503, Header: asHTML, Answers: page},
+		{Name: "of a redirect", Status: 302, Header: asHTML, Answers: `<a href="/">Found</a>`},
+		{Name: "of a file", Header: presettest.Header{"Content-Type": "image/svg+xml"}, Answers: "<svg/>"},
+		{Name: "of a sheet", Header: presettest.Header{"Content-Type": "text/xml"}, Answers: "<sheet/>"},
 	})
-	presettest.Run(t, dingtalk.Policies(dingtalk.Options{Host: "127.0.0.1:8080"}), []presettest.Case{
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{Host: "127.0.0.1:8080"}), presettest.Case{}, []presettest.Case{
 		{Name: "host of its own", Request: "http://127.0.0.1:8080/x", Header: asHTML, Answers: page, Closes: ban},
 	})
 }
@@ -78,10 +78,10 @@ func TestBanAsAPage(t *testing.T) {
 // TestBanOfAFake: a fake need not ban for as long as the real one, but what an
 // answer says counts.
 func TestBanOfAFake(t *testing.T) {
-	presettest.Run(t, dingtalk.Policies(dingtalk.Options{Ban: 3 * time.Second}), []presettest.Case{
-		{Name: "short", Request: send, Answers: `{"punish":"deny","wait":0}`, Closes: closed{"dingtalk-ip": 3 * time.Second}},
-		{Name: "page", Request: send, Answers: `<html>`, Closes: closed{"dingtalk-ip": 3 * time.Second}},
-		{Name: "real", Request: send, Answers: denied, Closes: closed{"dingtalk-ip": 5 * time.Minute}},
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{Ban: 3 * time.Second}), presettest.Case{Request: send}, []presettest.Case{
+		{Name: "short", Answers: `{"punish":"deny","wait":0}`, Closes: "dingtalk-ip 3s"},
+		{Name: "page", Answers: `<html>`, Closes: "dingtalk-ip 3s"},
+		{Name: "real", Answers: denied, Closes: "dingtalk-ip 5m"},
 	})
 }
 
@@ -89,7 +89,7 @@ func TestBanOfAFake(t *testing.T) {
 func TestBanOfOneAddress(t *testing.T) {
 	here, there := dingtalk.Policies(dingtalk.Options{Address: "here"}), dingtalk.Policies(dingtalk.Options{Address: "there"})
 	budget := func(rows []policy, line string) string {
-		return presettest.Budget(t, rows, "dingtalk-ip", presettest.Request(t, line, nil))
+		return presettest.Budget(t, rows, "dingtalk-ip", presettest.Request(t, line))
 	}
 	require.Equal(t, budget(here, listSub), budget(here, contact), "both hosts share the address")
 	require.NotEqual(t, budget(here, listSub), budget(there, listSub))
@@ -99,7 +99,7 @@ func TestBanOfOneAddress(t *testing.T) {
 func TestStreamsAreNotHeldUp(t *testing.T) {
 	rows := dingtalk.Policies(dingtalk.Options{})
 	look := func(media, begin string) int {
-		return presettest.LookedAt(t, rows, presettest.Request(t, contact, nil), 200, presettest.Header{"Content-Type": media}, begin)
+		return presettest.LookedAt(t, rows, contact, 200, presettest.Header{"Content-Type": media}, begin)
 	}
 	require.Zero(t, look("text/event-stream", "data: {}\n\n"))
 	require.Zero(t, look("image/png", "\x89PNG"))

@@ -2,15 +2,13 @@ package dingtalk_test
 
 import (
 	"testing"
-	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
 
 // envelopes are the ways in which the old API sends a code.
-func envelopes(name, request, code string, closes closed) []presettest.Case {
+func envelopes(name, request, code, closes string) []presettest.Case {
 	var cases []presettest.Case
 	for form, body := range map[string]string{
 		"plain":             `{"errcode":` + code + `,"errmsg":"…"}`,
@@ -31,51 +29,46 @@ func envelopes(name, request, code string, closes closed) []presettest.Case {
 func TestEveryCodeClosesItsBudget(t *testing.T) {
 	own, vendors := dingtalk.Policies(dingtalk.Options{}), dingtalk.Policies(dingtalk.Options{ISV: "vendor"})
 	for _, c := range []struct {
-		code         string
-		lasts        time.Duration
-		own, vendors string
+		code, lasts, own, vendors string
 	}{
-		{"90001", time.Second, "dingtalk-ip", "dingtalk-ip"},
-		{"90002", time.Second, "dingtalk-global", "dingtalk-global"},
-		{"90003", time.Second, "dingtalk-company", "dingtalk-company"},
-		{"90004", time.Second, "dingtalk-app", "dingtalk-app"},
-		{"90005", time.Minute, "dingtalk-company-api", "dingtalk-company-api"},
-		{"90006", time.Minute, "dingtalk-api", "dingtalk-api"},
-		{"90007", time.Minute, "dingtalk-company", "dingtalk-isv-company"},
-		{"90008", time.Minute, "dingtalk-company-api", "dingtalk-isv-company-api"},
-		{"90009", time.Minute, "dingtalk-app", "dingtalk-isv"},
-		{"90010", time.Minute, "dingtalk-api", "dingtalk-isv-api"},
-		{"90011", time.Minute, "dingtalk-app", "dingtalk-app"},
-		{"90012", time.Minute, "dingtalk-api", "dingtalk-api"},
-		{"90013", time.Minute, "dingtalk-app", "dingtalk-suite-company"},
-		{"90014", time.Minute, "dingtalk-api", "dingtalk-suite-company-api"},
-		{"90017", time.Minute, "dingtalk-ip", "dingtalk-ip"},
-		{"90018", time.Second, "dingtalk-api", "dingtalk-api"},
-		{"90019", time.Second, "dingtalk-api", "dingtalk-suite-company-api"},
-		{"90020", throttle.MaxPenalty, "dingtalk-month", "dingtalk-month"},
+		{"90001", "1s", "dingtalk-ip", "dingtalk-ip"},
+		{"90002", "1s", "dingtalk-global", "dingtalk-global"},
+		{"90003", "1s", "dingtalk-company", "dingtalk-company"},
+		{"90004", "1s", "dingtalk-app", "dingtalk-app"},
+		{"90005", "1m", "dingtalk-company-api", "dingtalk-company-api"},
+		{"90006", "1m", "dingtalk-api", "dingtalk-api"},
+		{"90007", "1m", "dingtalk-company", "dingtalk-isv-company"},
+		{"90008", "1m", "dingtalk-company-api", "dingtalk-isv-company-api"},
+		{"90009", "1m", "dingtalk-app", "dingtalk-isv"},
+		{"90010", "1m", "dingtalk-api", "dingtalk-isv-api"},
+		{"90011", "1m", "dingtalk-app", "dingtalk-app"},
+		{"90012", "1m", "dingtalk-api", "dingtalk-api"},
+		{"90013", "1m", "dingtalk-app", "dingtalk-suite-company"},
+		{"90014", "1m", "dingtalk-api", "dingtalk-suite-company-api"},
+		{"90017", "1m", "dingtalk-ip", "dingtalk-ip"},
+		{"90018", "1s", "dingtalk-api", "dingtalk-api"},
+		{"90019", "1s", "dingtalk-api", "dingtalk-suite-company-api"},
+		{"90020", "24h", "dingtalk-month", "dingtalk-month"},
 	} {
-		presettest.Run(t, own, envelopes("", column, c.code, closed{c.own: c.lasts}))
-		presettest.Run(t, vendors, envelopes("vendor's ", column, c.code, closed{c.vendors: c.lasts}))
+		presettest.Run(t, own, presettest.Case{}, envelopes("", column, c.code, c.own+" "+c.lasts))
+		presettest.Run(t, vendors, presettest.Case{}, envelopes("vendor's ", column, c.code, c.vendors+" "+c.lasts))
 	}
 	for _, code := range []string{"130101", "410100", "660026"} {
-		presettest.Run(t, own, envelopes("", send, code, closed{"dingtalk-robot": 10 * time.Minute}))
+		presettest.Run(t, own, presettest.Case{}, envelopes("", send, code, "dingtalk-robot 10m"))
 	}
-	presettest.Run(t, own, envelopes("", send, "90030", closed{"dingtalk-webhooks": throttle.MaxPenalty}))
+	presettest.Run(t, own, presettest.Case{}, envelopes("", send, "90030", "dingtalk-webhooks 24h"))
 	for _, code := range []string{"0", "-1", "22", "404", "40014", "40096", "300005", "90021"} {
-		presettest.Run(t, own, envelopes("not ", column, code, nil))
+		presettest.Run(t, own, presettest.Case{}, envelopes("not ", column, code, ""))
 	}
 }
 
 // TestVendorsNewCodes: the codes of suites close rows of their own.
 func TestVendorsNewCodes(t *testing.T) {
-	for code, lasts := range map[string]time.Duration{
-		"QpsLimitForSuitekeyAndOrgAndApi": time.Second,
-		"QpmLimitForSuitekeyAndOrgAndApi": time.Minute,
-	} {
-		presettest.Run(t, dingtalk.Policies(dingtalk.Options{ISV: "vendor"}), []presettest.Case{{
-			Name: code, Request: streamed, Status: 403, Answers: `{"code":"Forbidden.AccessDenied.` + code + `"}`,
-			Closes: closed{"dingtalk-suite-company-api": lasts},
-		}})
+	for code, lasts := range map[string]string{"QpsLimitForSuitekeyAndOrgAndApi": "1s", "QpmLimitForSuitekeyAndOrgAndApi": "1m"} {
+		presettest.Run(t, dingtalk.Policies(dingtalk.Options{ISV: "vendor"}), presettest.Case{}, []presettest.Case{
+			{Name: code, Request: streamed, Status: 403, Answers: `{"code":"Forbidden.AccessDenied.` + code + `"}`,
+				Closes: "dingtalk-suite-company-api " + lasts},
+		})
 	}
 }
 
@@ -106,14 +99,14 @@ func TestWhatIsNoRefusal(t *testing.T) {
 	} {
 		cases = append(cases, presettest.Case{Name: name, Request: column, Header: asJSON, Answers: body})
 	}
-	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), cases)
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), presettest.Case{}, cases)
 }
 
 // TestAnErrorsOwnNumber: the new API has words, and a number in its "code" is not
 // one of the old one's.
 func TestAnErrorsOwnNumber(t *testing.T) {
-	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), []presettest.Case{
-		{Name: "text", Request: streamed, Status: 400, Header: asJSON, Answers: `{"code":"90018","message":"…"}`},
-		{Name: "number", Request: streamed, Status: 403, Header: asJSON, Answers: `{"code":90018,"message":"…"}`},
+	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), presettest.Case{Request: streamed}, []presettest.Case{
+		{Name: "text", Status: 400, Header: asJSON, Answers: `{"code":"90018","message":"…"}`},
+		{Name: "number", Status: 403, Header: asJSON, Answers: `{"code":90018,"message":"…"}`},
 	})
 }

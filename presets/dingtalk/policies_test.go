@@ -1,13 +1,16 @@
 package dingtalk_test
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
@@ -30,7 +33,7 @@ func TestRequestsMeetTheirRows(t *testing.T) {
 		"https://example.com/topapi/v2/department/listsub":                            nil,
 		send: append(every[:2:2], append([]string{"dingtalk-robot", "dingtalk-webhooks"}, every[2:]...)...),
 	} {
-		require.Equal(t, want, presettest.Rows(t, rows, presettest.Request(t, line, nil)), line)
+		require.Equal(t, want, presettest.Rows(t, rows, presettest.Request(t, line)), line)
 	}
 }
 
@@ -46,7 +49,7 @@ func TestACallBooksOnlyLimitsThatExist(t *testing.T) {
 	} {
 		rows := dingtalk.Policies(c.options)
 		all, books := limits(rows), 0
-		meets := presettest.Rows(t, rows, presettest.Request(t, contact, nil))
+		meets := presettest.Rows(t, rows, presettest.Request(t, contact))
 		for _, row := range meets {
 			if all[row].Kind() != throttle.KindUnlimited {
 				books++
@@ -102,7 +105,7 @@ func TestAPIs(t *testing.T) {
 		if path[:2] == "/v" {
 			host = "https://api.dingtalk.com"
 		}
-		return presettest.Budget(t, rows, "dingtalk-api", presettest.Request(t, host+path, nil))
+		return presettest.Budget(t, rows, "dingtalk-api", presettest.Request(t, host+path))
 	}
 	for _, same := range [][2]string{
 		{"/topapi/v2/user/list", "/topapi/v2/user/list/?access_token=t"},
@@ -130,7 +133,7 @@ func TestAPIs(t *testing.T) {
 // TestCallersHaveBudgetsOfTheirOwn says what parts two callers.
 func TestCallersHaveBudgetsOfTheirOwn(t *testing.T) {
 	parted := func(a, b dingtalk.Options) (names []string) {
-		r := presettest.Request(t, send, nil)
+		r := presettest.Request(t, send)
 		as, bs := dingtalk.Policies(a), dingtalk.Policies(b)
 		for _, name := range presettest.Rows(t, as, r) {
 			if presettest.Budget(t, as, name, r) != presettest.Budget(t, bs, name, r) {
@@ -152,6 +155,27 @@ func TestCallersHaveBudgetsOfTheirOwn(t *testing.T) {
 // TestMeteredIsAQuestion: what counts for the month can be said.
 func TestMeteredIsAQuestion(t *testing.T) {
 	rows := dingtalk.Policies(dingtalk.Options{Metered: func(r *http.Request) bool { return r.URL.Host == "api.dingtalk.com" }})
-	require.Contains(t, presettest.Rows(t, rows, presettest.Request(t, contact, nil)), "dingtalk-month")
-	require.NotContains(t, presettest.Rows(t, rows, presettest.Request(t, column, nil)), "dingtalk-month")
+	require.Contains(t, presettest.Rows(t, rows, presettest.Request(t, contact)), "dingtalk-month")
+	require.NotContains(t, presettest.Rows(t, rows, presettest.Request(t, column)), "dingtalk-month")
+}
+
+func Example() {
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store:    memstore.New(), // redisstore for a fleet
+		Policies: dingtalk.Policies(dingtalk.Options{App: "dingabc", Edition: dingtalk.Professional}),
+	}))
+
+	req := httptest.NewRequest(http.MethodPost, "https://oapi.dingtalk.com/robot/send?access_token=secret", nil)
+	for _, charge := range transport.Explain(req) {
+		fmt.Println(charge.Budget.Policy, charge.Limit)
+	}
+	// Output:
+	// dingtalk-ip 10000/20s
+	// dingtalk-global unlimited
+	// dingtalk-robot 20/m
+	// dingtalk-webhooks unlimited
+	// dingtalk-api 40/s
+	// dingtalk-app unlimited
+	// dingtalk-company unlimited
+	// dingtalk-company-api unlimited
 }

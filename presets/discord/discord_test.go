@@ -1,22 +1,20 @@
 package discord_test
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/discord"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
 
-type (
-	closes = map[string]time.Duration
-	left   = map[string]throttle.Quota
-	costs  = map[string]int
-	header = presettest.Header
-)
+type header = presettest.Header
 
 const (
 	messages = "POST https://discord.com/api/v10/channels/41771983423143937/messages"
@@ -35,81 +33,50 @@ func with(fields ...string) header {
 }
 
 func TestRefusals(t *testing.T) {
-	route := func(d time.Duration) closes { return closes{"discord-route": d} }
-	bot := func(d time.Duration) closes { return closes{"discord-global": d} }
-	presettest.Run(t, discord.Policies(discord.Options{}), []presettest.Case{
-		{
-			Name: "a route", Request: messages, Status: 429, Answers: limited, Closes: route(64570 * time.Millisecond),
-			Header: with("Retry-After", "65", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0",
-				"X-RateLimit-Reset", "946684864.57", "X-RateLimit-Reset-After", "64.57",
-				"X-RateLimit-Bucket", "abcd1234", "X-RateLimit-Scope", "user"),
-			Left: left{"discord-route": {Left: 0, Reset: 64570 * time.Millisecond}},
-		},
-		{
-			Name: "a resource that others use too", Request: messages, Status: 429, Answers: limited,
-			Header: with("Retry-After", "65", "X-RateLimit-Scope", "shared"),
-			Closes: route(64570 * time.Millisecond), Costs: costs{"discord-refused": 0},
-		},
-		{Name: "a route, by the header", Request: messages, Status: 429, Header: with("Retry-After", "65"), Closes: route(65 * time.Second)},
-		{Name: "a route, not said for how long", Request: messages, Status: 429, Header: with(), Closes: route(time.Second)},
-		{Name: "no type", Request: messages, Status: 429, Answers: limited, Closes: route(64570 * time.Millisecond)},
-		{
-			Name: "the bot", Request: messages, Status: 429, Answers: global, Closes: bot(1500 * time.Millisecond),
-			Header: with("Retry-After", "2", "X-RateLimit-Global", "true", "X-RateLimit-Scope", "global"),
-		},
-		{
-			Name: "the bot, by the header", Request: messages, Status: 429, Closes: bot(2 * time.Second),
-			Header: with("Retry-After", "2", "X-RateLimit-Global", "true"),
-		},
-		{
-			Name: "the bot, by its scope", Request: messages, Status: 429, Closes: bot(2 * time.Second),
-			Header: with("Retry-After", "2", "X-RateLimit-Scope", "global"),
-		},
-		{Name: "the bot, by the body", Request: messages, Status: 429, Answers: global, Header: with(), Closes: bot(1500 * time.Millisecond)},
-		{
-			Name: "the address", Request: messages, Status: 429, Answers: "<html>Access denied</html>",
-			Header: header{"Content-Type": "text/html; charset=UTF-8", "Retry-After": "3600"},
-			Closes: closes{"discord-refused": time.Hour},
-		},
-		{
-			Name: "the address, not said for how long", Request: messages, Status: 429, Answers: "error code: 1015",
-			Header: header{"Content-Type": "text/plain"}, Closes: closes{"discord-refused": 10 * time.Minute},
-		},
+	route := func(d string) string { return "discord-route " + d }
+	bot := func(d string) string { return "discord-global " + d }
+	presettest.Run(t, discord.Policies(discord.Options{}), presettest.Case{Request: messages, Status: 429}, []presettest.Case{
+		{Name: "a route", Answers: limited, Closes: route("1m4.57s"),
+			Header: with("Retry-After", "65", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "946684864.57", "X-RateLimit-Reset-After", "64.57", "X-RateLimit-Bucket", "abcd1234", "X-RateLimit-Scope", "user"),
+			Left:   "discord-route 0 1m4.57s"},
+		{Name: "a resource that others use too", Answers: limited, Header: with("Retry-After", "65", "X-RateLimit-Scope", "shared"),
+			Closes: route("1m4.57s"), Costs: "discord-refused 0"},
+		{Name: "a route, by the header", Header: with("Retry-After", "65"), Closes: route("1m5s")},
+		{Name: "a route, not said for how long", Header: with(), Closes: route("1s")},
+		{Name: "no type", Answers: limited, Closes: route("1m4.57s")},
+		{Name: "the bot", Answers: global, Closes: bot("1.5s"),
+			Header: with("Retry-After", "2", "X-RateLimit-Global", "true", "X-RateLimit-Scope", "global")},
+		{Name: "the bot, by the header", Closes: bot("2s"), Header: with("Retry-After", "2", "X-RateLimit-Global", "true")},
+		{Name: "the bot, by its scope", Closes: bot("2s"), Header: with("Retry-After", "2", "X-RateLimit-Scope", "global")},
+		{Name: "the bot, by the body", Answers: global, Header: with(), Closes: bot("1.5s")},
+		{Name: "the address", Answers: "<html>Access denied</html>",
+			Header: header{"Content-Type": "text/html; charset=UTF-8", "Retry-After": "3600"}, Closes: "discord-refused 1h"},
+		{Name: "the address, not said for how long", Answers: "error code: 1015", Header: header{"Content-Type": "text/plain"},
+			Closes: "discord-refused 10m"},
 	})
 }
 
 func TestNoRefusals(t *testing.T) {
-	back := costs{"discord-refused": 0}
-	presettest.Run(t, discord.Policies(discord.Options{}), []presettest.Case{
-		{
-			Name: "success", Request: messages, Answers: `{"id":"1"}`, Costs: back,
+	const back = "discord-refused 0"
+	presettest.Run(t, discord.Policies(discord.Options{}), presettest.Case{Request: messages, Header: with()}, []presettest.Case{
+		{Name: "success", Answers: `{"id":"1"}`, Costs: back,
 			Header: with("X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "4", "X-RateLimit-Reset", "946684801", "X-RateLimit-Reset-After", "1.0"),
-			Left:   left{"discord-route": {Left: 4, Reset: time.Second}},
-		},
-		{Name: "a message about it", Request: messages, Answers: limited, Header: with(), Costs: back},
-		{Name: "no permission", Request: messages, Status: 403, Answers: `{"message":"Missing Permissions","code":50013}`, Header: with()},
-		{Name: "a token that is wrong", Request: messages, Status: 401, Answers: `{"message":"401: Unauthorized","code":0}`, Header: with()},
-		{Name: "a form that is wrong", Request: messages, Status: 400, Answers: `{"message":"Invalid Form Body","code":50035,"retry_after":5}`, Header: with(), Costs: back},
-		{
-			Name: "an outage", Request: messages, Status: 502, Answers: "<html>Bad gateway</html>",
-			Header: header{"Content-Type": "text/html", "Retry-After": "60"}, Costs: back,
-		},
+			Left:   "discord-route 4 1s"},
+		{Name: "a message about it", Answers: limited, Costs: back},
+		{Name: "no permission", Status: 403, Answers: `{"message":"Missing Permissions","code":50013}`},
+		{Name: "a token that is wrong", Status: 401, Answers: `{"message":"401: Unauthorized","code":0}`},
+		{Name: "a form that is wrong", Status: 400, Answers: `{"message":"Invalid Form Body","code":50035,"retry_after":5}`, Costs: back},
+		{Name: "an outage", Status: 502, Answers: "<html>Bad gateway</html>", Header: header{"Content-Type": "text/html", "Retry-After": "60"},
+			Costs: back},
 	})
 }
 
 func TestBodiesAreLeftAlone(t *testing.T) {
-	r := presettest.Request(t, messages, nil)
-	require.Zero(t, presettest.LookedAt(t, discord.Policies(discord.Options{}), r, 200, with(), `{"global":true,"retry_after":"`))
+	require.Zero(t, presettest.LookedAt(t, discord.Policies(discord.Options{}), messages, 200, with(), `{"global":true,"retry_after":"`))
 }
 
 func TestRoutes(t *testing.T) {
 	const api = "https://discord.com/api/"
-	policies := discord.Policies(discord.Options{})
-	route := func(line string) string {
-		b := presettest.Budget(t, policies, "discord-route", presettest.Request(t, line, nil))
-		require.NotEmpty(t, b)
-		return b
-	}
 	for _, c := range []struct {
 		name, one, two string
 		same           bool
@@ -127,11 +94,8 @@ func TestRoutes(t *testing.T) {
 		{"methods", "POST " + api + "v10/channels/1/messages", "GET " + api + "v10/channels/1/messages", false},
 		{"what is in a channel", api + "v10/channels/1/messages", api + "v10/channels/1/pins", false},
 	} {
-		if c.same {
-			require.Equal(t, route(c.one), route(c.two), c.name)
-		} else {
-			require.NotEqual(t, route(c.one), route(c.two), c.name)
-		}
+		one, two := presettest.Request(t, c.one), presettest.Request(t, c.two)
+		require.Equal(t, c.same, presettest.Shared(t, discord.Policies(discord.Options{}), "discord-route", one, two), c.name)
 	}
 }
 
@@ -146,4 +110,19 @@ func TestBudgets(t *testing.T) {
 	bot, address := []string{"Authorization"}, []string{"Address"}
 	require.Equal(t, map[string][]string{"discord-global": bot, "discord-route": bot, "discord-refused": address},
 		presettest.Splits(t, discord.Policies(discord.Options{Address: throttle.Header("Address")}), messages, "Authorization", "Address"))
+}
+
+// A message is charged to the bot, to its route and, until it is answered, to what
+// may be refused.
+func Example() {
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: discord.Policies(discord.Options{})}))
+	req := httptest.NewRequest(http.MethodPost, "https://discord.com/api/v10/channels/41771983423143937/messages", nil)
+	req.Header.Set("Authorization", "Bot secret")
+	for _, charge := range transport.Explain(req) {
+		fmt.Println(charge.Budget.Policy, "=", charge.Limit)
+	}
+	// Output:
+	// discord-global = 50/s
+	// discord-route = 50/s
+	// discord-refused = 10000/10m
 }

@@ -1,21 +1,20 @@
 package feishu_test
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/feishu"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
 
-type (
-	closes = map[string]time.Duration
-	header = presettest.Header
-)
+type header = presettest.Header
 
 const (
 	members = "https://open.feishu.cn/open-apis/contact/v3/users?page_size=50"
@@ -24,68 +23,41 @@ const (
 )
 
 func TestRefusals(t *testing.T) {
-	presettest.Run(t, feishu.Policies(feishu.Options{PerMonth: feishu.BasicPerMonth}), []presettest.Case{
-		{
-			Name: "429", Request: members, Status: 429, Answers: tooFast,
-			Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "52"},
-			Closes: closes{"feishu-api-second": 52 * time.Second},
-		},
-		{
-			Name: "an old API's 400", Request: members, Status: 400, Answers: tooFast,
-			Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "1"},
-			Closes: closes{"feishu-api-second": time.Second},
-		},
-		{
-			Name: "429 that is over", Request: members, Status: 429, Answers: tooFast,
-			Header: header{"x-ogw-ratelimit-reset": "0"},
-			Closes: closes{"feishu-api-second": time.Second},
-		},
-		{
-			Name: "429 that does not say", Request: members, Status: 429, Answers: tooFast,
-			Closes: closes{"feishu-api-second": time.Minute},
-		},
-		{
-			Name: "400 that does not say", Request: members, Status: 400, Answers: tooFast,
-			Closes: closes{"feishu-api-second": time.Minute},
-		},
-		{
-			Name: "a bot", Request: hook, Status: 429, Answers: tooFast,
-			Header: header{"x-ogw-ratelimit-limit": "5", "x-ogw-ratelimit-reset": "1"},
-			Closes: closes{"feishu-bot-second": time.Second},
-		},
-		{
-			Name: "all bots", Request: hook, Answers: `{"code":11232,"msg":"frequency limited"}`,
-			Closes: closes{"feishu-bot-second": time.Minute},
-		},
+	presettest.Run(t, feishu.Policies(feishu.Options{PerMonth: feishu.BasicPerMonth}), presettest.Case{Request: members, Status: 429}, []presettest.Case{
+		{Name: "429", Answers: tooFast, Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "52"},
+			Closes: "feishu-api-second 52s"},
+		{Name: "an old API's 400", Status: 400, Answers: tooFast, Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "1"},
+			Closes: "feishu-api-second 1s"},
+		{Name: "429 that is over", Answers: tooFast, Header: header{"x-ogw-ratelimit-reset": "0"}, Closes: "feishu-api-second 1s"},
+		{Name: "429 that does not say", Answers: tooFast, Closes: "feishu-api-second 1m"},
+		{Name: "400 that does not say", Status: 400, Answers: tooFast, Closes: "feishu-api-second 1m"},
+		{Name: "a bot", Request: hook, Answers: tooFast, Header: header{"x-ogw-ratelimit-limit": "5", "x-ogw-ratelimit-reset": "1"},
+			Closes: "feishu-bot-second 1s"},
+		{Name: "all bots", Request: hook, Answers: `{"code":11232,"msg":"frequency limited"}`, Closes: "feishu-bot-second 1m", Status: 200},
 	})
 }
 
 func TestNoRefusals(t *testing.T) {
-	presettest.Run(t, feishu.Policies(feishu.Options{PerMonth: feishu.BasicPerMonth}), []presettest.Case{
-		{Name: "success", Request: members, Answers: `{"code":0,"msg":"success","data":{"items":[]}}`},
-		{
-			Name: "success that tells of the limit", Request: members, Answers: `{"code":0,"msg":"success"}`,
-			Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "52"},
-		},
-		{
-			Name: "400 of another kind", Request: members, Status: 400, Answers: `{"code":99992402,"msg":"field validation failed"}`,
-			Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "52"},
-		},
-		{Name: "the code somewhere else", Request: members, Status: 400, Answers: `{"code":1,"msg":"99991400","data":{"code":99991400}}`},
-		{Name: "a token that is wrong", Request: members, Status: 401, Answers: `{"code":99991663,"msg":"Invalid access token"}`},
-		{Name: "no permission", Request: members, Status: 403, Answers: `{"code":99991672,"msg":"Access denied"}`},
-		{Name: "a gateway's page", Request: members, Status: 502, Header: header{"Content-Type": "text/html"}, Answers: "<html>99991400</html>"},
-		{Name: "the bots' code from an API", Request: members, Answers: `{"code":11232,"msg":"frequency limited"}`},
-		{Name: "a bot that is not there", Request: hook, Status: 400, Answers: `{"code":19001,"msg":"param invalid: incoming webhook access token invalid"}`},
+	presettest.Run(t, feishu.Policies(feishu.Options{PerMonth: feishu.BasicPerMonth}), presettest.Case{Request: members}, []presettest.Case{
+		{Name: "success", Answers: `{"code":0,"msg":"success","data":{"items":[]}}`},
+		{Name: "success that tells of the limit", Answers: `{"code":0,"msg":"success"}`,
+			Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "52"}},
+		{Name: "400 of another kind", Status: 400, Answers: `{"code":99992402,"msg":"field validation failed"}`,
+			Header: header{"x-ogw-ratelimit-limit": "100", "x-ogw-ratelimit-reset": "52"}},
+		{Name: "the code somewhere else", Status: 400, Answers: `{"code":1,"msg":"99991400","data":{"code":99991400}}`},
+		{Name: "a token that is wrong", Status: 401, Answers: `{"code":99991663,"msg":"Invalid access token"}`},
+		{Name: "no permission", Status: 403, Answers: `{"code":99991672,"msg":"Access denied"}`},
+		{Name: "a gateway's page", Status: 502, Header: header{"Content-Type": "text/html"}, Answers: "<html>99991400</html>"},
+		{Name: "the bots' code from an API", Answers: `{"code":11232,"msg":"frequency limited"}`},
+		{Name: "a bot that is not there", Request: hook, Status: 400,
+			Answers: `{"code":19001,"msg":"param invalid: incoming webhook access token invalid"}`},
 	})
 }
 
 // TestBodiesAreLeftAlone: an answer with status 200 is no refusal of an API, so
 // nothing is read ahead of its reader.
 func TestBodiesAreLeftAlone(t *testing.T) {
-	r := presettest.Request(t, members, nil)
-	read := presettest.LookedAt(t, feishu.Policies(feishu.Options{}), r, 200, header{"Content-Type": "application/json"}, `{"data":"`)
-	require.Zero(t, read)
+	require.Zero(t, presettest.LookedAt(t, feishu.Policies(feishu.Options{}), members, 200, header{"Content-Type": "application/json"}, `{"data":"`))
 }
 
 func TestRows(t *testing.T) {
@@ -115,7 +87,7 @@ func TestRows(t *testing.T) {
 		{hook, []string{"feishu-bot-second", "feishu-bot-minute", "feishu-month"}},
 		{"https://open.larksuite.com/open-apis/contact/v3/users", nil},
 	} {
-		require.Equal(t, c.want, presettest.Rows(t, policies, presettest.Request(t, c.request, nil)), c.request)
+		require.Equal(t, c.want, presettest.Rows(t, policies, presettest.Request(t, c.request)), c.request)
 	}
 }
 
@@ -156,9 +128,7 @@ func TestBudgets(t *testing.T) {
 func TestAPIs(t *testing.T) {
 	policies := feishu.Policies(feishu.Options{Host: "open.larksuite.com"})
 	budget := func(policy, request string) string {
-		b := presettest.Budget(t, policies, policy, presettest.Request(t, request, nil))
-		require.NotEmpty(t, b)
-		return b
+		return presettest.Budget(t, policies, policy, presettest.Request(t, request))
 	}
 	const user = "https://open.larksuite.com/open-apis/contact/v3/users/ou_1"
 	one := budget("feishu-api-minute", user)
@@ -169,4 +139,30 @@ func TestAPIs(t *testing.T) {
 
 	const bot = "POST https://open.larksuite.com/open-apis/bot/v2/hook/"
 	require.NotEqual(t, budget("feishu-bot-minute", bot+"one"), budget("feishu-bot-minute", bot+"two"))
+}
+
+// An API whose tier is known has rows of its own.
+func Example() {
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store: memstore.New(),
+		Policies: feishu.Policies(feishu.Options{
+			APIs: map[string]feishu.Tier{
+				"GET /open-apis/contact/v3/users/{user_id}": {PerSecond: 20, PerMinute: 600},
+			},
+		}),
+	}))
+	for _, url := range []string{
+		"https://open.feishu.cn/open-apis/contact/v3/users/ou_7dab8a3d",
+		"https://open.feishu.cn/open-apis/im/v1/chats",
+	} {
+		req := httptest.NewRequest(http.MethodGet, url, nil)
+		for _, charge := range transport.Explain(req) {
+			fmt.Println(charge.Budget.Policy, "=", charge.Limit)
+		}
+	}
+	// Output:
+	// feishu-api-second GET /open-apis/contact/v3/users/{user_id} = 20/s
+	// feishu-api-minute GET /open-apis/contact/v3/users/{user_id} = 600/m
+	// feishu-api-second = 50/s
+	// feishu-api-minute = 1000/m
 }

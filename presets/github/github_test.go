@@ -1,7 +1,9 @@
 package github_test
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -10,15 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/github"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
 
-type (
-	closes = map[string]time.Duration
-	left   = map[string]throttle.Quota
-	header = presettest.Header
-)
+type header = presettest.Header
 
 const (
 	issues  = "https://api.github.com/repos/octocat/hello/issues"
@@ -48,128 +47,91 @@ func and(h header, name, value string) header {
 const reset = 901 * time.Second
 
 func TestRefusals(t *testing.T) {
-	none := left{"github-primary": {Left: 0, Reset: reset}}
-	some := left{"github-primary": {Left: 4000, Reset: reset}}
-	primary := func(d time.Duration) closes { return closes{"github-primary": d} }
-	rest := func(d time.Duration) closes { return closes{"github-in-flight": d, "github-points": d} }
+	none := "github-primary 0 15m1s"
+	some := "github-primary 4000 15m1s"
+	primary := func(d string) string { return "github-primary " + d }
+	rest := func(d string) string { return "github-in-flight " + d + ", github-points " + d }
 
-	presettest.Run(t, github.Policies(github.Options{}), []presettest.Case{
-		{Name: "primary, 403", Request: issues, Status: 403, Header: counted("core", "0"), Answers: exceeded, Closes: primary(reset), Left: none},
-		{Name: "primary, 429", Request: issues, Status: 429, Header: counted("core", "0"), Answers: exceeded, Closes: primary(reset), Left: none},
-		{
-			Name: "primary that says when", Request: issues, Status: 429, Answers: exceeded,
-			Header: and(counted("core", "0"), "Retry-After", "7"), Closes: primary(7 * time.Second), Left: none,
-		},
-		{Name: "primary of the search", Request: search, Status: 403, Header: counted("search", "0"), Answers: exceeded, Closes: primary(reset), Left: none},
-		{
-			Name: "primary, of one resource", Request: issues, Status: 403, Answers: exceeded, Closes: primary(reset), Left: none,
-			Header: header{"x-ratelimit-remaining": "0", "x-ratelimit-reset": "946685700"},
-		},
-		{
-			Name: "primary, without its reset", Request: issues, Status: 403, Answers: exceeded, Closes: primary(2 * time.Minute),
-			Header: header{"x-ratelimit-remaining": "0", "retry-after": "120"},
-		},
-		{
-			Name: "primary that says nothing", Request: issues, Status: 403, Answers: exceeded, Closes: primary(time.Minute),
-			Header: header{"x-ratelimit-remaining": "0"},
-		},
-		{
-			Name: "primary of another resource", Request: issues, Status: 403, Header: counted("code_scanning_upload", "0"),
-			Answers: exceeded, Closes: primary(reset),
-		},
-		{
-			Name: "primary of another resource that says when", Request: issues, Status: 429, Answers: exceeded,
-			Header: and(counted("code_scanning_upload", "0"), "retry-after", "120"), Closes: primary(2 * time.Minute),
-		},
-		{Name: "secondary, 403", Request: issues, Status: 403, Header: counted("core", "4000"), Answers: secondary, Closes: rest(time.Minute), Left: some},
-		{Name: "secondary, 429", Request: issues, Status: 429, Header: counted("core", "4000"), Answers: secondary, Closes: rest(time.Minute), Left: some},
-		{
-			Name: "secondary that says when", Request: issues, Status: 403, Answers: secondary,
-			Header: and(counted("core", "4000"), "retry-after", "120"), Closes: rest(2 * time.Minute), Left: some,
-		},
-		{Name: "secondary without a header", Request: issues, Status: 403, Answers: secondary, Closes: rest(time.Minute)},
-		{Name: "secondary in other words", Request: "POST " + issues, Status: 403, Answers: secondaryLong, Closes: rest(time.Minute)},
-		{
-			Name: "secondary without a message", Request: issues, Status: 403,
-			Header: and(counted("core", "4000"), "retry-after", "30"), Closes: rest(30 * time.Second), Left: some,
-		},
-		{Name: "429 that says nothing", Request: issues, Status: 429, Closes: rest(time.Minute)},
-		{
-			Name: "secondary, GraphQL", Request: graphql, Body: `{"query":"query { viewer { login } }"}`, Status: 403, Answers: secondary,
-			Closes: closes{"github-in-flight": time.Minute, "github-graphql-points": time.Minute},
-		},
-		{
-			Name: "secondary, GraphQL, in a success", Request: graphql, Body: `{"query":"query { viewer { login } }"}`,
+	presettest.Run(t, github.Policies(github.Options{}), presettest.Case{Request: issues, Status: 403}, []presettest.Case{
+		{Name: "primary, 403", Header: counted("core", "0"), Answers: exceeded, Closes: primary("15m1s"), Left: none},
+		{Name: "primary, 429", Status: 429, Header: counted("core", "0"), Answers: exceeded, Closes: primary("15m1s"), Left: none},
+		{Name: "primary that says when", Status: 429, Answers: exceeded, Header: and(counted("core", "0"), "Retry-After", "7"), Closes: primary("7s"),
+			Left: none},
+		{Name: "primary of the search", Request: search, Header: counted("search", "0"), Answers: exceeded, Closes: primary("15m1s"), Left: none},
+		{Name: "primary, of one resource", Answers: exceeded, Closes: primary("15m1s"), Left: none,
+			Header: header{"x-ratelimit-remaining": "0", "x-ratelimit-reset": "946685700"}},
+		{Name: "primary, without its reset", Answers: exceeded, Closes: primary("2m"),
+			Header: header{"x-ratelimit-remaining": "0", "retry-after": "120"}},
+		{Name: "primary that says nothing", Answers: exceeded, Closes: primary("1m"), Header: header{"x-ratelimit-remaining": "0"}},
+		{Name: "primary of another resource", Header: counted("code_scanning_upload", "0"), Answers: exceeded, Closes: primary("15m1s")},
+		{Name: "primary of another resource that says when", Status: 429, Answers: exceeded,
+			Header: and(counted("code_scanning_upload", "0"), "retry-after", "120"), Closes: primary("2m")},
+		{Name: "secondary, 403", Header: counted("core", "4000"), Answers: secondary, Closes: rest("1m"), Left: some},
+		{Name: "secondary, 429", Status: 429, Header: counted("core", "4000"), Answers: secondary, Closes: rest("1m"), Left: some},
+		{Name: "secondary that says when", Answers: secondary, Header: and(counted("core", "4000"), "retry-after", "120"), Closes: rest("2m"),
+			Left: some},
+		{Name: "secondary without a header", Answers: secondary, Closes: rest("1m")},
+		{Name: "secondary in other words", Request: "POST " + issues, Answers: secondaryLong, Closes: rest("1m")},
+		{Name: "secondary without a message", Header: and(counted("core", "4000"), "retry-after", "30"), Closes: rest("30s"), Left: some},
+		{Name: "429 that says nothing", Status: 429, Closes: rest("1m")},
+		{Name: "secondary, GraphQL", Request: graphql, Body: `{"query":"query { viewer { login } }"}`, Answers: secondary,
+			Closes: "github-in-flight 1m, github-graphql-points 1m"},
+		{Name: "secondary, GraphQL, in a success", Request: graphql, Body: `{"query":"query { viewer { login } }"}`,
 			Header: header{"Content-Type": "application/json", "Retry-After": "90"}, Answers: secondary,
-			Closes: closes{"github-in-flight": 90 * time.Second, "github-graphql-points": 90 * time.Second},
-		},
-		{
-			Name: "secondary, GraphQL, among the errors of a success", Request: graphql, Body: `{"query":"query { viewer { login } }"}`,
+			Closes: "github-in-flight 1m30s, github-graphql-points 1m30s", Status: 200},
+		{Name: "secondary, GraphQL, among the errors of a success", Request: graphql, Body: `{"query":"query { viewer { login } }"}`,
 			Header:  header{"Content-Type": "application/json"},
 			Answers: `{"data":null,"errors":[{"message":"Not found"},{"message":"You have exceeded a secondary rate limit."}]}`,
-			Closes:  closes{"github-in-flight": time.Minute, "github-graphql-points": time.Minute},
-		},
-		{
-			Name: "secondary, GraphQL, a query in part", Request: graphql, Body: `{"query":"query { viewer { login } }"}`,
+			Closes:  "github-in-flight 1m, github-graphql-points 1m", Status: 200},
+		{Name: "secondary, GraphQL, a query in part", Request: graphql, Body: `{"query":"query { viewer { login } }"}`,
 			Header:  header{"Content-Type": "application/json"},
 			Answers: `{"data":{"viewer":null},"errors":[{"message":"You have exceeded a secondary rate limit."}]}`,
-			Closes:  closes{"github-in-flight": time.Minute, "github-graphql-points": time.Minute},
-		},
-		{
-			Name: "secondary, GraphQL, a mutation in part", NoRefusal: true, Request: graphql, Body: `{"query":"mutation { a b }"}`,
+			Closes:  "github-in-flight 1m, github-graphql-points 1m", Status: 200},
+		{Name: "secondary, GraphQL, a mutation in part", NoRefusal: true, Request: graphql, Body: `{"query":"mutation { a b }"}`,
 			Header:  header{"Content-Type": "application/json"},
 			Answers: `{"data":{"a":{},"b":null},"errors":[{"message":"You have exceeded a secondary rate limit."}]}`,
-			Closes:  closes{"github-in-flight": time.Minute, "github-graphql-points": time.Minute},
-		},
-		{
-			Name: "secondary, an upload", Request: "POST https://uploads.github.com/repos/octocat/hello/releases/1/assets?name=a", Status: 403,
-			Answers: secondary, Closes: rest(time.Minute),
-		},
-		{
-			Name: "tokens", Request: "POST https://github.com/login/oauth/access_token", Status: 429,
-			Header: header{"Retry-After": "60"}, Closes: closes{"github-oauth": time.Minute},
-		},
+			Closes:  "github-in-flight 1m, github-graphql-points 1m", Status: 200},
+		{Name: "secondary, an upload", Request: "POST https://uploads.github.com/repos/octocat/hello/releases/1/assets?name=a", Answers: secondary,
+			Closes: rest("1m")},
+		{Name: "tokens", Request: "POST https://github.com/login/oauth/access_token", Status: 429, Header: header{"Retry-After": "60"},
+			Closes: "github-oauth 1m"},
 	})
 }
 
 func TestNoRefusals(t *testing.T) {
-	some := left{"github-primary": {Left: 4999, Reset: reset}}
-	presettest.Run(t, github.Policies(github.Options{}), []presettest.Case{
-		{Name: "success", Request: issues, Header: counted("core", "4999"), Answers: "[]", Left: some},
-		{Name: "no permission", Request: issues, Status: 403, Header: counted("core", "4999"), Answers: forbidden, Left: some},
-		{Name: "no permission, no header", Request: issues, Status: 403, Answers: forbidden},
-		{Name: "bad credentials", Request: issues, Status: 401, Header: counted("core", "0"), Answers: `{"message":"Bad credentials"}`},
-		{Name: "not found", Request: issues, Status: 404, Header: counted("core", "4999"), Answers: `{"message":"Not Found"}`, Left: some},
-		{Name: "another resource", Request: issues, Header: counted("code_scanning_upload", "0"), Answers: "{}"},
-		{Name: "an issue about it", Request: issues, Header: counted("core", "4999"), Answers: secondary, Left: some},
-		{
-			Name: "a permission that quotes it", Request: issues, Status: 403,
-			Answers: `{"message":"Forbidden","errors":[{"message":"secondary rate limit"}]}`,
-		},
+	some := "github-primary 4999 15m1s"
+	presettest.Run(t, github.Policies(github.Options{}), presettest.Case{Request: issues}, []presettest.Case{
+		{Name: "success", Header: counted("core", "4999"), Answers: "[]", Left: some},
+		{Name: "no permission", Status: 403, Header: counted("core", "4999"), Answers: forbidden, Left: some},
+		{Name: "no permission, no header", Status: 403, Answers: forbidden},
+		{Name: "bad credentials", Status: 401, Header: counted("core", "0"), Answers: `{"message":"Bad credentials"}`},
+		{Name: "not found", Status: 404, Header: counted("core", "4999"), Answers: `{"message":"Not Found"}`, Left: some},
+		{Name: "another resource", Header: counted("code_scanning_upload", "0"), Answers: "{}"},
+		{Name: "an issue about it", Header: counted("core", "4999"), Answers: secondary, Left: some},
+		{Name: "a permission that quotes it", Status: 403, Answers: `{"message":"Forbidden","errors":[{"message":"secondary rate limit"}]}`},
 		{Name: "a comment about it, by GraphQL", Request: graphql, Header: header{"Content-Type": "application/json"},
 			Answers: `{"data":{"message":"secondary rate limit","errors":[{"message":"secondary rate limit"}]}}`},
 		{Name: "another host's refusal", Request: "https://codeload.github.com/octocat/hello/zip/main", Status: 429, Answers: secondary},
-		{Name: "out of a cache", Request: issues, Header: and(counted("core", "0"), "Age", "60")},
-		{Name: "an outage that says when", Request: issues, Status: 503, Header: header{"Retry-After": "60"}},
+		{Name: "out of a cache", Header: and(counted("core", "0"), "Age", "60")},
+		{Name: "an outage that says when", Status: 503, Header: header{"Retry-After": "60"}},
 	})
 }
 
 // TestTheLastOne: the answer that says that nothing is left is no refusal, but
 // there is nothing left.
 func TestTheLastOne(t *testing.T) {
-	presettest.Run(t, github.Policies(github.Options{}), []presettest.Case{{
-		Name: "none left", Request: issues, Header: counted("core", "0"), Answers: "[]",
-		Left: left{"github-primary": {Left: 0, Reset: reset}},
-	}})
+	presettest.Run(t, github.Policies(github.Options{}), presettest.Case{}, []presettest.Case{
+		{Name: "none left", Request: issues, Header: counted("core", "0"), Answers: "[]", Left: "github-primary 0 15m1s"},
+	})
 }
 
 // TestUnchanged: with a token a 304 is free under the primary limit.
 func TestUnchanged(t *testing.T) {
 	conditional := header{"If-None-Match": `"a"`, "Authorization": "Bearer a"}
-	presettest.Run(t, github.Policies(github.Options{}), []presettest.Case{
-		{Name: "free", Request: issues, Sends: conditional, Status: 304, Costs: map[string]int{"github-primary": 0}},
-		{Name: "changed", Request: issues, Sends: conditional, Answers: "[]"},
-		{Name: "without a token", Request: issues, Sends: header{"If-None-Match": `"a"`}, Status: 304},
+	presettest.Run(t, github.Policies(github.Options{}), presettest.Case{Request: issues, Sends: conditional}, []presettest.Case{
+		{Name: "free", Status: 304, Costs: "github-primary 0"},
+		{Name: "changed", Answers: "[]"},
+		{Name: "without a token", Sends: header{"If-None-Match": `"a"`}, Status: 304},
 	})
 }
 
@@ -194,10 +156,10 @@ func TestHost(t *testing.T) {
 		case more != nil:
 			want = slices.Concat(all, more)
 		}
-		require.Equal(t, want, presettest.Rows(t, policies, presettest.Request(t, line, nil)), line)
+		require.Equal(t, want, presettest.Rows(t, policies, presettest.Request(t, line)), line)
 	}
 	primary := func(o github.Options, line string) string {
-		return presettest.Budget(t, github.Policies(o), "github-primary", presettest.Request(t, line, nil))
+		return presettest.Budget(t, github.Policies(o), "github-primary", presettest.Request(t, line))
 	}
 	server := github.Options{Host: "github.example.com"}
 	require.NotEqual(t, primary(server, "https://github.example.com/api/v3/user"), primary(server, "https://github.example.com/api/v3/search/issues?q=x"))
@@ -207,12 +169,12 @@ func TestHost(t *testing.T) {
 // TestUploads are requests of REST.
 func TestUploads(t *testing.T) {
 	policies := github.Policies(github.Options{})
-	upload := presettest.Request(t, "POST https://uploads.github.com/repos/octocat/hello/releases/1/assets?name=a", nil)
+	upload := presettest.Request(t, "POST https://uploads.github.com/repos/octocat/hello/releases/1/assets?name=a")
 	require.Equal(t, map[string]int{
 		"github-primary": 1, "github-in-flight": 1, "github-points": 5, "github-content-minute": 1, "github-content-hour": 1,
 	}, presettest.Costs(t, policies, upload))
 	for _, row := range []string{"github-primary", "github-points"} {
-		require.Equal(t, presettest.Budget(t, policies, row, presettest.Request(t, issues, nil)), presettest.Budget(t, policies, row, upload))
+		require.Equal(t, presettest.Budget(t, policies, row, presettest.Request(t, issues)), presettest.Budget(t, policies, row, upload))
 	}
 }
 
@@ -221,24 +183,22 @@ func TestAnotherCaller(t *testing.T) {
 	said := func(limit, resource string) header {
 		return and(counted(resource, "7"), "x-ratelimit-limit", limit)
 	}
-	seven := left{"github-primary": {Left: 7, Reset: reset}}
-	presettest.Run(t, github.Policies(github.Options{}), []presettest.Case{
-		{Name: "without a token", Request: issues, Header: said("60", "core")},
-		{Name: "one of a workflow", Request: issues, Header: said("1000", "core"), Left: seven},
-		{Name: "one of an enterprise", Request: issues, Header: said("15000", "core"), Left: seven},
-		{Name: "nobody's", Request: issues, Header: said("", "core"), Left: seven},
+	seven := "github-primary 7 15m1s"
+	presettest.Run(t, github.Policies(github.Options{}), presettest.Case{Request: issues}, []presettest.Case{
+		{Name: "without a token", Header: said("60", "core")},
+		{Name: "one of a workflow", Header: said("1000", "core"), Left: seven},
+		{Name: "one of an enterprise", Header: said("15000", "core"), Left: seven},
+		{Name: "nobody's", Header: said("", "core"), Left: seven},
 		{Name: "of a search", Request: search, Header: said("30", "search"), Left: seven},
 	})
-	presettest.Run(t, github.Policies(github.Options{PerHour: github.Anonymous}), []presettest.Case{
-		{Name: "with a token", Request: issues, Header: said("5000", "core")},
-		{Name: "the same", Request: issues, Header: said("60", "core"), Left: seven},
+	presettest.Run(t, github.Policies(github.Options{PerHour: github.Anonymous}), presettest.Case{Request: issues}, []presettest.Case{
+		{Name: "with a token", Header: said("5000", "core")},
+		{Name: "the same", Header: said("60", "core"), Left: seven},
 	})
 }
 
 func TestBodiesAreLeftAlone(t *testing.T) {
-	r := presettest.Request(t, issues, nil)
-	read := presettest.LookedAt(t, github.Policies(github.Options{}), r, 200, header{"Content-Type": "application/json"}, `{"message":"`)
-	require.Zero(t, read)
+	require.Zero(t, presettest.LookedAt(t, github.Policies(github.Options{}), issues, 200, header{"Content-Type": "application/json"}, `{"message":"`))
 }
 
 func TestCosts(t *testing.T) {
@@ -271,14 +231,14 @@ func TestCosts(t *testing.T) {
 		{"https://github.com/octocat/hello", "", map[string]int{}},
 		{"https://codeload.github.com/octocat/hello/zip/main", "", map[string]int{}},
 	} {
-		got := presettest.Costs(t, policies, presettest.Request(t, c.request, strings.NewReader(c.body)))
+		got := presettest.Costs(t, policies, presettest.Request(t, c.request, c.body))
 		require.Equal(t, c.want, got, "%s %.60s", c.request, c.body)
 	}
 }
 
 // TestAQueryThatCannotBeLookedAt costs as much as a mutation.
 func TestAQueryThatCannotBeLookedAt(t *testing.T) {
-	r := presettest.Request(t, graphql, strings.NewReader(`{"query":"query { viewer { login } }"}`))
+	r := presettest.Request(t, graphql, `{"query":"query { viewer { login } }"}`)
 	r.GetBody = nil
 	require.Equal(t, 5, presettest.Costs(t, github.Policies(github.Options{}), r)["github-graphql-points"])
 }
@@ -302,8 +262,8 @@ func TestCreates(t *testing.T) {
 	policies := github.Policies(github.Options{
 		Creates: func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/comments") },
 	})
-	require.NotContains(t, presettest.Rows(t, policies, presettest.Request(t, "POST "+issues, nil)), "github-content-hour")
-	require.Contains(t, presettest.Rows(t, policies, presettest.Request(t, "POST "+issues+"/1/comments", nil)), "github-content-hour")
+	require.NotContains(t, presettest.Rows(t, policies, presettest.Request(t, "POST "+issues)), "github-content-hour")
+	require.Contains(t, presettest.Rows(t, policies, presettest.Request(t, "POST "+issues+"/1/comments")), "github-content-hour")
 }
 
 func TestBudgets(t *testing.T) {
@@ -324,10 +284,25 @@ func TestBudgets(t *testing.T) {
 	budgets := func(policy string) map[string]bool {
 		all := make(map[string]bool)
 		for _, line := range []string{issues, graphql, search, "https://api.github.com/search/code?q=x"} {
-			all[presettest.Budget(t, policies, policy, presettest.Request(t, line, nil))] = true
+			all[presettest.Budget(t, policies, policy, presettest.Request(t, line))] = true
 		}
 		return all
 	}
 	require.Len(t, budgets("github-primary"), 4, "resources are counted apart")
 	require.Len(t, budgets("github-in-flight"), 1, "REST and GraphQL together")
+}
+
+// A comment costs five points, and counts as content.
+func Example() {
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: github.Policies(github.Options{PerHour: github.Enterprise})}))
+	req := httptest.NewRequest(http.MethodPost, "https://api.github.com/repos/octocat/hello/issues/1/comments", strings.NewReader(`{"body":"Thanks!"}`))
+	for _, charge := range transport.Explain(req) {
+		fmt.Println(charge.Budget.Policy, "costs", charge.Cost, "of", charge.Limit)
+	}
+	// Output:
+	// github-primary costs 1 of 15000/h
+	// github-in-flight costs 1 of 100 in flight
+	// github-points costs 5 of 900/m
+	// github-content-minute costs 1 of 80/m
+	// github-content-hour costs 1 of 500/h
 }

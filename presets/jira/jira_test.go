@@ -3,8 +3,8 @@ package jira_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,10 +19,7 @@ const (
 	write = "PUT " + site + "issue/ABC-1"
 )
 
-type (
-	header = presettest.Header
-	closes = map[string]time.Duration
-)
+type header = presettest.Header
 
 func TestSharedBudgets(t *testing.T) {
 	for _, c := range []struct {
@@ -39,11 +36,8 @@ func TestSharedBudgets(t *testing.T) {
 		{policy: "jira-issue-2s", a: write, b: "POST " + site + "issue/ABC-1/comment", same: true},
 		{policy: "jira-issue-2s", a: write, b: "PUT " + site + "issue/ABC-2"},
 	} {
-		policies := jira.Policies(c.options)
-		a := presettest.Budget(t, policies, c.policy, presettest.Request(t, c.a, nil))
-		b := presettest.Budget(t, policies, c.policy, presettest.Request(t, c.b, nil))
-		require.NotEmpty(t, a, "%+v", c)
-		require.Equal(t, c.same, a == b, "%+v", c)
+		a, b := presettest.Request(t, c.a), presettest.Request(t, c.b)
+		require.Equal(t, c.same, presettest.Shared(t, jira.Policies(c.options), c.policy, a, b), "%+v", c)
 	}
 }
 
@@ -55,25 +49,18 @@ func TestRows(t *testing.T) {
 		"DELETE " + site + "issue/10002":       {"jira-quota", "jira-burst-DELETE", "jira-issue-2s", "jira-issue-30s"},
 		"PUT " + site + "issue/ABC-1/assignee": {"jira-quota", "jira-burst-PUT", "jira-issue-2s", "jira-issue-30s"},
 	} {
-		require.Equal(t, want, presettest.Rows(t, jira.Policies(jira.Options{}), presettest.Request(t, request, nil)), request)
+		require.Equal(t, want, presettest.Rows(t, jira.Policies(jira.Options{}), presettest.Request(t, request)), request)
 	}
 	gateway := jira.Policies(jira.Options{At: jira.Gateway, Quota: jira.Tier2(300), PerTenant: true})
-	r := presettest.Request(t, "https://api.atlassian.com/ex/jira/11223344-a1b2-3b33-c444-def123456789/rest/api/3/issue/ABC-1", nil)
+	r := presettest.Request(t, "https://api.atlassian.com/ex/jira/11223344-a1b2-3b33-c444-def123456789/rest/api/3/issue/ABC-1")
 	require.Equal(t, []string{"jira-quota", "jira-burst-GET"}, presettest.Rows(t, gateway, r))
 	require.Equal(t, 103_000, gateway[0].Limit.N())
 	require.Equal(t, 500_000, jira.Tier2(1_000_000))
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{
-		Store:    memstore.New(),
-		Policies: jira.Policies(jira.Options{}),
-	}))
-	r, err := http.NewRequest(http.MethodPut, "https://acme.atlassian.net/rest/api/3/issue/ABC-1", nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: jira.Policies(jira.Options{})}))
+	r := httptest.NewRequest(http.MethodPut, "https://acme.atlassian.net/rest/api/3/issue/ABC-1", nil)
 	for _, c := range transport.Explain(r) {
 		fmt.Println(c.Budget.Policy, c.Limit)
 	}

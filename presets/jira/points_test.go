@@ -26,29 +26,29 @@ func TestPoints(t *testing.T) {
 		"DELETE " + site + "issue/ABC-1":                      1,
 		"PUT " + site + "issue/ABC-1/assignee?maxResults=100": 1,
 	} {
-		costs := presettest.Costs(t, jira.Policies(jira.Options{}), presettest.Request(t, request, nil))
+		costs := presettest.Costs(t, jira.Policies(jira.Options{}), presettest.Request(t, request))
 		require.Equal(t, want, costs["jira-quota"], request)
 	}
 	little := jira.Policies(jira.Options{Quota: 40, Points: func(*http.Request) int { return 41 }})
-	require.Equal(t, 40, presettest.Costs(t, little, presettest.Request(t, write, nil))["jira-quota"])
+	require.Equal(t, 40, presettest.Costs(t, little, presettest.Request(t, write))["jira-quota"])
 }
 
 func TestPointsOfAnswers(t *testing.T) {
 	json := header{"Content-Type": "application/json;charset=UTF-8"}
 	many := site + "search/jql?maxResults=50"
-	presettest.Run(t, jira.Policies(jira.Options{}), []presettest.Case{
-		{Name: "two", Request: many, Header: json, Answers: `{"issues":[{"id":"1"},{"id":"2"}],"isLast":true}`, Costs: map[string]int{"jira-quota": 3}},
-		{Name: "two, without a length", Request: many, Header: json, Chunked: true, Answers: `{"issues":[{"id":"1"},{"id":"2"}]}`, Costs: map[string]int{"jira-quota": 3}},
-		{Name: "none", Request: many, Header: json, Answers: `{"startAt":0,"issues":[]}`, Costs: map[string]int{"jira-quota": 1}},
-		{Name: "values", Request: site + "project/search", Header: json, Answers: `{"values":[1,2,3]}`, Costs: map[string]int{"jira-quota": 4}},
-		{Name: "users", Request: site + "users/search", Header: json, Answers: `[{"a":1},{"a":2}]`, Costs: map[string]int{"jira-quota": 5}},
-		{Name: "one", Request: site + "issue/ABC-1", Header: json, Answers: `{"id":"1","fields":{"issues":[1,2]}}`},
-		{Name: "long", Request: many, Header: json, Answers: `{"issues":["` + strings.Repeat("x", 64<<10) + `"]}`},
-		{Name: "cut off", Request: many, Header: json, Answers: `{"issues":[1,`},
-		{Name: "neither page nor list", Request: many, Header: json, Answers: `"two"`},
-		{Name: "no JSON", Request: many, Header: header{"Content-Type": "text/html"}, Answers: `[1]`},
-		{Name: "a failure", Request: many, Status: 400, Header: json, Answers: `{"errorMessages":["no"]}`},
-		{Name: "a write", Request: "POST " + site + "search", Header: json, Answers: `{"issues":[1,2,3]}`},
+	presettest.Run(t, jira.Policies(jira.Options{}), presettest.Case{Request: many, Header: json}, []presettest.Case{
+		{Name: "two", Answers: `{"issues":[{"id":"1"},{"id":"2"}],"isLast":true}`, Costs: "jira-quota 3"},
+		{Name: "two, without a length", Chunked: true, Answers: `{"issues":[{"id":"1"},{"id":"2"}]}`, Costs: "jira-quota 3"},
+		{Name: "none", Answers: `{"startAt":0,"issues":[]}`, Costs: "jira-quota 1"},
+		{Name: "values", Request: site + "project/search", Answers: `{"values":[1,2,3]}`, Costs: "jira-quota 4"},
+		{Name: "users", Request: site + "users/search", Answers: `[{"a":1},{"a":2}]`, Costs: "jira-quota 5"},
+		{Name: "one", Request: site + "issue/ABC-1", Answers: `{"id":"1","fields":{"issues":[1,2]}}`},
+		{Name: "long", Answers: `{"issues":["` + strings.Repeat("x", 64<<10) + `"]}`},
+		{Name: "cut off", Answers: `{"issues":[1,`},
+		{Name: "neither page nor list", Answers: `"two"`},
+		{Name: "no JSON", Header: header{"Content-Type": "text/html"}, Answers: `[1]`},
+		{Name: "a failure", Status: 400, Answers: `{"errorMessages":["no"]}`},
+		{Name: "a write", Request: "POST " + site + "search", Answers: `{"issues":[1,2,3]}`},
 	})
 }
 
@@ -74,22 +74,19 @@ func TestLongAnswersAreLeftAlone(t *testing.T) {
 		Store: memstore.New(), Policies: jira.Policies(jira.Options{}), Base: giant{t},
 	})
 	require.NoError(t, err)
-	resp, err := transport.RoundTrip(presettest.Request(t, site+"search/jql", nil))
+	resp, err := transport.RoundTrip(presettest.Request(t, site+"search/jql"))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 }
 
 func TestStreamsAreLeftAlone(t *testing.T) {
-	r := presettest.Request(t, site+"attachment/content/10000", nil)
-	read := presettest.LookedAt(t, jira.Policies(jira.Options{}), r, 200, header{"Content-Type": "application/octet-stream"}, "PK")
-	require.Zero(t, read)
+	require.Zero(t, presettest.LookedAt(t, jira.Policies(jira.Options{}), site+"attachment/content/10000", 200, header{"Content-Type": "application/octet-stream"}, "PK"))
 }
 
 // TestSequencesAreNotHeldUp: of a stream of values only the first is read to its
 // end.
 func TestSequencesAreNotHeldUp(t *testing.T) {
 	const first = `{"issues":[]}`
-	r := presettest.Request(t, site+"events", nil)
-	read := presettest.LookedAt(t, jira.Policies(jira.Options{}), r, 200, header{"Content-Type": "application/json"}, first)
+	read := presettest.LookedAt(t, jira.Policies(jira.Options{}), site+"events", 200, header{"Content-Type": "application/json"}, first)
 	require.Equal(t, len(first), read)
 }

@@ -3,8 +3,8 @@ package notion_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,10 +16,7 @@ import (
 
 const query = "POST https://api.notion.com/v1/databases/d9824bdc84454327be8b5b47500af6ce/query"
 
-type (
-	header = presettest.Header
-	closes = map[string]time.Duration
-)
+type header = presettest.Header
 
 // limited is the body of a 429 with a reason.
 func limited(reason string) string {
@@ -32,90 +29,43 @@ func TestRefusals(t *testing.T) {
 	after := func(seconds string) header {
 		return header{"Content-Type": json["Content-Type"], "Retry-After": seconds}
 	}
-	presettest.Run(t, notion.Policies(notion.Options{}), []presettest.Case{
-		{
-			Name: "the connection", Request: query, Status: 429,
-			Header: after("42"), Answers: limited("public_api_request_rate_limit"),
-			Closes: closes{"notion-connection": 42 * time.Second},
-		},
-		{
-			Name: "the workspace", Request: query, Status: 429,
-			Header: after("300"), Answers: limited("public_api_space_request_rate_limit"),
-			Closes: closes{"notion-workspace": 5 * time.Minute},
-		},
-		{
-			Name: "the endpoint", Request: query, Status: 429,
-			Header: after("5"), Answers: limited("public_api_endpoint_rate_limit"),
-			Closes: closes{"notion-endpoint": 5 * time.Second},
-		},
-		{
-			Name: "blocked", Request: query, Status: 429,
-			Header: after("7"), Answers: limited("public_api_request_blocked"),
-			Closes: closes{"notion-connection": 7 * time.Second},
-		},
-		{
-			Name: "blocked, no Retry-After", Request: query, Status: 429,
-			Header: json, Answers: limited("public_api_request_blocked"),
-			Closes: closes{"notion-connection": time.Hour},
-		},
-		{
-			Name: "a new reason", Request: query, Status: 429,
-			Header: after("9"), Answers: limited("public_api_moon_phase"),
-			Closes: closes{"notion-connection": 9 * time.Second},
-		},
-		{
-			Name: "no reason", Request: query, Status: 429, Header: after("3"),
-			Answers: `{"object":"error","status":429,"code":"rate_limited","message":"You have been rate limited."}`,
-			Closes:  closes{"notion-connection": 3 * time.Second},
-		},
-		{
-			Name: "no Retry-After", Request: query, Status: 429,
-			Header: json, Answers: limited("public_api_request_rate_limit"),
-			Closes: closes{"notion-connection": time.Minute},
-		},
-		{
-			Name: "the workspace, no Retry-After", Request: query, Status: 429,
-			Header: json, Answers: limited("public_api_space_request_rate_limit"),
-			Closes: closes{"notion-workspace": time.Minute},
-		},
-		{
-			Name: "overload", Request: query, Status: 529, Header: after("20"),
-			Answers: `{"object":"error","status":529,"code":"service_overload","message":"Notion is overloaded."}`,
-			Closes:  closes{"notion-connection": 20 * time.Second},
-		},
+	presettest.Run(t, notion.Policies(notion.Options{}), presettest.Case{Request: query, Status: 429, Header: json}, []presettest.Case{
+		{Name: "the connection", Header: after("42"), Answers: limited("public_api_request_rate_limit"), Closes: "notion-connection 42s"},
+		{Name: "the workspace", Header: after("300"), Answers: limited("public_api_space_request_rate_limit"), Closes: "notion-workspace 5m"},
+		{Name: "the endpoint", Header: after("5"), Answers: limited("public_api_endpoint_rate_limit"), Closes: "notion-endpoint 5s"},
+		{Name: "blocked", Header: after("7"), Answers: limited("public_api_request_blocked"), Closes: "notion-connection 7s"},
+		{Name: "blocked, no Retry-After", Answers: limited("public_api_request_blocked"), Closes: "notion-connection 1h"},
+		{Name: "a new reason", Header: after("9"), Answers: limited("public_api_moon_phase"), Closes: "notion-connection 9s"},
+		{Name: "no reason", Header: after("3"),
+			Answers: `{"object":"error","status":429,"code":"rate_limited","message":"You have been rate limited."}`, Closes: "notion-connection 3s"},
+		{Name: "no Retry-After", Answers: limited("public_api_request_rate_limit"), Closes: "notion-connection 1m"},
+		{Name: "the workspace, no Retry-After", Answers: limited("public_api_space_request_rate_limit"), Closes: "notion-workspace 1m"},
+		{Name: "overload", Status: 529, Header: after("20"),
+			Answers: `{"object":"error","status":529,"code":"service_overload","message":"Notion is overloaded."}`, Closes: "notion-connection 20s"},
 	})
 }
 
 func TestNoRefusals(t *testing.T) {
 	json := header{"Content-Type": "application/json; charset=utf-8"}
-	presettest.Run(t, notion.Policies(notion.Options{}), []presettest.Case{
-		{Name: "an answer that quotes a refusal", Request: query, Header: json, Answers: limited("public_api_request_blocked")},
-		{
-			Name: "not shared with the connection", Request: query, Status: 403, Header: json,
-			Answers: `{"object":"error","status":403,"code":"restricted_resource","message":"Insufficient permissions."}`,
-		},
-		{
-			Name: "no such token", Request: query, Status: 401, Header: json,
-			Answers: `{"object":"error","status":401,"code":"unauthorized","message":"API token is invalid."}`,
-		},
-		{
-			Name: "too long", Request: query, Status: 400, Header: json,
-			Answers: `{"object":"error","status":400,"code":"validation_error","message":"body failed validation"}`,
-		},
-		{Name: "overload, nobody knows for how long", Request: query, Status: 529, Header: json, Answers: `{"code":"service_overload"}`},
-		{Name: "a gateway's page", Request: query, Status: 502, Header: header{"Content-Type": "text/html", "Retry-After": "9"}, Answers: "<html>"},
+	presettest.Run(t, notion.Policies(notion.Options{}), presettest.Case{Request: query, Header: json}, []presettest.Case{
+		{Name: "an answer that quotes a refusal", Answers: limited("public_api_request_blocked")},
+		{Name: "not shared with the connection", Status: 403,
+			Answers: `{"object":"error","status":403,"code":"restricted_resource","message":"Insufficient permissions."}`},
+		{Name: "no such token", Status: 401, Answers: `{"object":"error","status":401,"code":"unauthorized","message":"API token is invalid."}`},
+		{Name: "too long", Status: 400, Answers: `{"object":"error","status":400,"code":"validation_error","message":"body failed validation"}`},
+		{Name: "overload, nobody knows for how long", Status: 529, Answers: `{"code":"service_overload"}`},
+		{Name: "a gateway's page", Status: 502, Header: header{"Content-Type": "text/html", "Retry-After": "9"}, Answers: "<html>"},
 		{Name: "another host", Request: "https://www.notion.com/", Status: 429, Header: header{"Retry-After": "9"}},
 	})
 }
 
 func TestStreamsAreLeftAlone(t *testing.T) {
-	r := presettest.Request(t, query, nil)
-	require.Zero(t, presettest.LookedAt(t, notion.Policies(notion.Options{}), r, 200, header{"Content-Type": "application/json"}, "{"))
+	require.Zero(t, presettest.LookedAt(t, notion.Policies(notion.Options{}), query, 200, header{"Content-Type": "application/json"}, "{"))
 }
 
 func TestSharedBudgets(t *testing.T) {
 	with := func(method, path, token string) *http.Request {
-		r := presettest.Request(t, method+" https://api.notion.com"+path, nil)
+		r := presettest.Request(t, method+" https://api.notion.com"+path)
 		r.Header.Set("Authorization", "Bearer "+token)
 		r.Header.Set("X-Workspace", "acme")
 		return r
@@ -137,12 +87,7 @@ func TestSharedBudgets(t *testing.T) {
 		{name: "another endpoint", policy: "notion-endpoint", other: with("GET", "/v1/blocks/c02fc1d3db8b45c5a222", "a")},
 		{name: "another's endpoint", policy: "notion-endpoint", other: with("GET", "/v1/blocks/c02fc1d3db8b45c5a222/children", "b")},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			policies := notion.Policies(c.options)
-			budget := presettest.Budget(t, policies, c.policy, one)
-			require.NotEmpty(t, budget)
-			require.Equal(t, c.same, budget == presettest.Budget(t, policies, c.policy, c.other))
-		})
+		require.Equal(t, c.same, presettest.Shared(t, notion.Policies(c.options), c.policy, one, c.other), c.name)
 	}
 }
 
@@ -156,15 +101,8 @@ func TestPlans(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{
-		Store:    memstore.New(),
-		Policies: notion.Policies(notion.Options{PerMinute: notion.Business}),
-	}))
-	r, err := http.NewRequest(http.MethodPost, "https://api.notion.com/v1/search", nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: notion.Policies(notion.Options{PerMinute: notion.Business})}))
+	r := httptest.NewRequest(http.MethodPost, "https://api.notion.com/v1/search", nil)
 	for _, c := range transport.Explain(r) {
 		fmt.Println(c.Budget.Policy, c.Limit)
 	}

@@ -29,12 +29,8 @@ func TestTokens(t *testing.T) {
 		{"nonsense", `{"max_tokens":-5,"n":-1,"max_output_tokens":1e99}`, 12},
 		{"absurd", `{"max_tokens":9223372036854775807,"n":9223372036854775807}`, 30_000},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			policies := openai.Policies(openai.Options{Tokens: 30_000})
-			r := presettest.Request(t, chat, strings.NewReader(c.body))
-			r.Header.Set("Content-Type", "application/json")
-			require.Equal(t, c.want, presettest.Costs(t, policies, r)["openai-tokens"])
-		})
+		costs := presettest.Costs(t, openai.Policies(openai.Options{Tokens: 30_000}), ask(t, c.body))
+		require.Equal(t, c.want, costs["openai-tokens"], c.name)
 	}
 }
 
@@ -55,8 +51,8 @@ func TestLongBodies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var read int
-			r := presettest.Request(t, chat, unreadable{t})
-			r.Header.Set("Content-Type", "application/json")
+			r := ask(t, "")
+			r.Body = io.NopCloser(unreadable{t})
 			r.ContentLength = int64(len(c.body))
 			r.GetBody = func() (io.ReadCloser, error) {
 				read = 0
@@ -66,9 +62,7 @@ func TestLongBodies(t *testing.T) {
 			require.Equal(t, c.tokens, presettest.Costs(t, policies, r)["openai-tokens"])
 			require.LessOrEqual(t, read, 32<<20)
 
-			same := presettest.Request(t, chat, strings.NewReader(`{"model":"`+c.model+`"}`))
-			same.Header = r.Header
-			require.Equal(t, presettest.Budget(t, policies, "openai-tokens", same), presettest.Budget(t, policies, "openai-tokens", r))
+			require.True(t, presettest.Shared(t, policies, "openai-tokens", r, ask(t, `{"model":"`+c.model+`"}`)))
 		})
 	}
 }
@@ -80,8 +74,7 @@ func TestEscapesAtTheEndOfABuffer(t *testing.T) {
 	for _, text := range []string{`\\`, `\"`, `\\\"`, `\\\\`} {
 		for fill := 32<<10 - 20; fill < 32<<10; fill++ {
 			body := `{"a":"` + strings.Repeat("x", fill) + text + `","model":"\"","n":2,"max_tokens":50000}`
-			r := presettest.Request(t, chat, strings.NewReader(body))
-			r.Header.Set("Content-Type", "application/json")
+			r := ask(t, body)
 			require.Equal(t, 100_000, presettest.Costs(t, policies, r)["openai-tokens"], "%s at %d", text, fill)
 		}
 	}
@@ -91,8 +84,7 @@ func TestEscapesAtTheEndOfABuffer(t *testing.T) {
 func TestTheOneBody(t *testing.T) {
 	const body = `{"messages":[{"role":"user","content":"hello"}],"model":"gpt-4o","max_tokens":300}`
 	one := bytes.NewReader([]byte(body))
-	r := presettest.Request(t, chat, nil)
-	r.Header.Set("Content-Type", "application/json")
+	r := ask(t, "")
 	r.GetBody = func() (io.ReadCloser, error) {
 		_, err := one.Seek(0, io.SeekStart)
 		return io.NopCloser(one), err
@@ -142,8 +134,7 @@ func (c counted) Close() error { return nil }
 // TestWithoutACopy: a body that can be read but once costs what its length says,
 // and one token at least.
 func TestWithoutACopy(t *testing.T) {
-	r := presettest.Request(t, chat, strings.NewReader(`{"max_tokens":300}`))
-	r.Header.Set("Content-Type", "application/json")
+	r := ask(t, `{"max_tokens":300}`)
 	r.GetBody = nil
 	policies := openai.Policies(openai.Options{})
 	require.Equal(t, 4, presettest.Costs(t, policies, r)["openai-tokens"])
@@ -152,7 +143,7 @@ func TestWithoutACopy(t *testing.T) {
 }
 
 func TestUploadsHaveNoTokens(t *testing.T) {
-	r := presettest.Request(t, "POST https://api.openai.com/v1/audio/transcriptions", strings.NewReader(strings.Repeat("x", 4000)))
+	r := presettest.Request(t, "POST https://api.openai.com/v1/audio/transcriptions", strings.Repeat("x", 4000))
 	r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
 	require.Equal(t, map[string]int{"openai-requests": 1}, presettest.Costs(t, openai.Policies(openai.Options{}), r))
 }
@@ -164,31 +155,17 @@ func TestUsage(t *testing.T) {
 			`"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":` + tokens + `}}`
 	}
 	long := `{"model":"gpt-4o","messages":"` + strings.Repeat("x", 370) + `"}` // 100 tokens
-	presettest.Run(t, openai.Policies(openai.Options{Tokens: 30_000}), []presettest.Case{
-		{
-			Name: "more", Request: chat, Sends: sent, Body: long,
-			Header: json, Answers: used("2100"), Costs: map[string]int{"openai-tokens": 2100},
-		},
-		{
-			Name: "less than estimated", Request: chat, Sends: sent, Body: long,
-			Header: json, Answers: used("21"), Costs: map[string]int{"openai-tokens": 21},
-		},
-		{
-			Name: "less than reserved", Request: chat, Sends: sent, Body: `{"max_tokens":300}`,
-			Header: json, Answers: used("21"),
-		},
-		{
-			Name: "a stream does not say", Request: chat, Sends: sent, Body: `{"stream":true,"max_tokens":300}`,
-			Header: header{"Content-Type": "text/event-stream"}, Answers: "data: " + used("2100"),
-		},
-		{
-			Name: "a refusal costs what was estimated", Request: chat, Sends: sent, Body: `{"max_tokens":300}`,
-			Status: 400, Header: json, Answers: `{"error":{"type":"invalid_request_error","code":null}}`,
-		},
+	presettest.Run(t, openai.Policies(openai.Options{Tokens: 30_000}), presettest.Case{Request: chat, Sends: sent, Body: `{"max_tokens":300}`, Header: json}, []presettest.Case{
+		{Name: "more", Body: long, Answers: used("2100"), Costs: "openai-tokens 2100"},
+		{Name: "less than estimated", Body: long, Answers: used("21"), Costs: "openai-tokens 21"},
+		{Name: "less than reserved", Answers: used("21")},
+		{Name: "a stream does not say", Body: `{"stream":true,"max_tokens":300}`, Header: header{"Content-Type": "text/event-stream"},
+			Answers: "data: " + used("2100")},
+		{Name: "a refusal costs what was estimated", Status: 400, Answers: `{"error":{"type":"invalid_request_error","code":null}}`},
 	})
 }
 
 func TestOwnEstimate(t *testing.T) {
 	policies := openai.Policies(openai.Options{Tokens: 100, Cost: func(*http.Request) int { return 101 }})
-	require.Equal(t, 100, presettest.Costs(t, policies, presettest.Request(t, chat, nil))["openai-tokens"])
+	require.Equal(t, 100, presettest.Costs(t, policies, presettest.Request(t, chat))["openai-tokens"])
 }

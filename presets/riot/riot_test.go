@@ -3,6 +3,7 @@ package riot_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,12 +21,12 @@ const (
 )
 
 func TestRows(t *testing.T) {
-	r := presettest.Request(t, league, nil)
+	r := presettest.Request(t, league)
 	require.Equal(t, []string{"riot-app-1s", "riot-app-120s", "riot-method", "riot-service"},
 		presettest.Rows(t, riot.Policies(riot.Options{}), r))
 	require.Equal(t, []string{"riot-app-10s", "riot-app-600s", "riot-method", "riot-service"},
 		presettest.Rows(t, riot.Policies(riot.Options{App: riot.Production()}), r))
-	require.Empty(t, presettest.Rows(t, riot.Policies(riot.Options{}), presettest.Request(t, "https://ddragon.leagueoflegends.com/", nil)))
+	require.Empty(t, presettest.Rows(t, riot.Policies(riot.Options{}), presettest.Request(t, "https://ddragon.leagueoflegends.com/")))
 }
 
 func TestSharedBudgets(t *testing.T) {
@@ -48,16 +49,14 @@ func TestSharedBudgets(t *testing.T) {
 		{"riot-service", league, "https://na1.api.riotgames.com/lol/league/v4/entries/RANKED_SOLO_5x5/GOLD/I", false},
 		{"riot-method", league, "POST " + league, false},
 	} {
-		policies := riot.Policies(riot.Options{})
-		budget := presettest.Budget(t, policies, c.policy, presettest.Request(t, c.a, nil))
-		require.NotEmpty(t, budget)
-		require.Equal(t, c.same, budget == presettest.Budget(t, policies, c.policy, presettest.Request(t, c.b, nil)), "%+v", c)
+		a, b := presettest.Request(t, c.a), presettest.Request(t, c.b)
+		require.Equal(t, c.same, presettest.Shared(t, riot.Policies(riot.Options{}), c.policy, a, b), "%+v", c)
 	}
 }
 
 func TestTokenComesFirst(t *testing.T) {
 	budget := func(token, query string) string {
-		r := presettest.Request(t, league+"?api_key="+query, nil)
+		r := presettest.Request(t, league+"?api_key="+query)
 		r.Header.Set("X-Riot-Token", token)
 		return presettest.Budget(t, riot.Policies(riot.Options{}), "riot-method", r)
 	}
@@ -72,20 +71,13 @@ func TestOwnOptions(t *testing.T) {
 		App: []throttle.Limit{throttle.PerMinute(3000)}, Key: one, Method: one,
 	})
 	require.Equal(t, "riot-app-60s", policies[0].Name)
-	a := presettest.Budget(t, policies, "riot-method", presettest.Request(t, league+"?api_key=a", nil))
-	require.Equal(t, a, presettest.Budget(t, policies, "riot-method", presettest.Request(t, euw+"/lol/status/v4/platform-data?api_key=b", nil)))
+	a, b := presettest.Request(t, league+"?api_key=a"), presettest.Request(t, euw+"/lol/status/v4/platform-data?api_key=b")
+	require.True(t, presettest.Shared(t, policies, "riot-method", a, b))
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{
-		Store:    memstore.New(),
-		Policies: riot.Policies(riot.Options{App: riot.Production()}),
-	}))
-	r, err := http.NewRequest(http.MethodGet, "https://euw1.api.riotgames.com/lol/status/v4/platform-data", nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: riot.Policies(riot.Options{App: riot.Production()})}))
+	r := httptest.NewRequest(http.MethodGet, "https://euw1.api.riotgames.com/lol/status/v4/platform-data", nil)
 	for _, c := range transport.Explain(r) {
 		fmt.Println(c.Budget.Policy, c.Limit)
 	}

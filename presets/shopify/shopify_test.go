@@ -1,10 +1,11 @@
 package shopify_test
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,12 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/shopify"
 )
 
-type (
-	closes = map[string]time.Duration
-	left   = map[string]throttle.Quota
-	costs  = map[string]int
-	header = presettest.Header
-)
+type header = presettest.Header
 
 const (
 	orders  = "https://acme.myshopify.com/admin/api/2026-10/orders.json"
@@ -34,70 +30,41 @@ var asJSON = header{"Content-Type": "application/json; charset=utf-8"}
 func calls(used string) header { return header{"X-Shopify-Shop-Api-Call-Limit": used} }
 
 func TestRefusals(t *testing.T) {
-	none := left{"shopify-rest": {Left: 0, Reset: 500 * time.Millisecond}}
+	none := "shopify-rest 0 500ms"
 	refused := func(retryAfter string) header {
 		return header{"X-Shopify-Shop-Api-Call-Limit": "40/40", "Retry-After": retryAfter}
 	}
-	presettest.Run(t, shopify.Policies(shopify.Options{}), []presettest.Case{
-		{
-			Name: "REST", Request: orders, Status: 429, Header: refused("2.0"), Answers: exceeded,
-			Closes: closes{"shopify-rest": 2 * time.Second}, Left: none,
-		},
-		{
-			Name: "REST, with a fraction", Request: orders, Status: 429, Header: refused("0.5"), Answers: exceeded,
-			Closes: closes{"shopify-rest": 500 * time.Millisecond}, Left: none,
-		},
-		{
-			Name: "REST that does not say", Request: orders, Status: 429, Answers: exceeded,
-			Closes: closes{"shopify-rest": time.Second},
-		},
-		{
-			Name: "GraphQL", Request: graphql, Header: asJSON, Answers: throttled,
-			Closes: closes{"shopify-graphql": time.Second},
-			Left:   left{"shopify-graphql": {Left: 298, Reset: time.Second}},
-		},
-		{
-			Name: "GraphQL among other errors", Request: graphql, Header: asJSON,
+	presettest.Run(t, shopify.Policies(shopify.Options{}), presettest.Case{Request: graphql}, []presettest.Case{
+		{Name: "REST", Request: orders, Status: 429, Header: refused("2.0"), Answers: exceeded, Closes: "shopify-rest 2s", Left: none},
+		{Name: "REST, with a fraction", Request: orders, Status: 429, Header: refused("0.5"), Answers: exceeded, Closes: "shopify-rest 500ms",
+			Left: none},
+		{Name: "REST that does not say", Request: orders, Status: 429, Answers: exceeded, Closes: "shopify-rest 1s"},
+		{Name: "GraphQL", Header: asJSON, Answers: throttled, Closes: "shopify-graphql 1s", Left: "shopify-graphql 298 1s"},
+		{Name: "GraphQL among other errors", Header: asJSON,
 			Answers: `{"errors":[{"message":"m","extensions":{"code":"OTHER"}},{"message":"Throttled","extensions":{"code":"THROTTLED"}}]}`,
-			Closes:  closes{"shopify-graphql": time.Second},
-		},
-		{
-			Name: "a query in part", Request: graphql, Body: `{"query":"{ a b }"}`, Header: asJSON,
-			Answers: `{"data":{"a":{},"b":null},"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}]}`,
-			Closes:  closes{"shopify-graphql": time.Second},
-		},
-		{
-			Name: "a mutation in part is not repeated", NoRefusal: true, Request: graphql, Body: `{"query":"mutation { a b }"}`, Header: asJSON,
-			Answers: `{"data":{"a":{},"b":null},"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}]}`,
-			Closes:  closes{"shopify-graphql": time.Second},
-		},
-		{
-			Name: "a mutation that was not begun", Request: graphql, Body: `{"query":"mutation { a b }"}`, Header: asJSON,
-			Answers: `{"data":null,"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}]}`,
-			Closes:  closes{"shopify-graphql": time.Second},
-		},
-		{
-			Name: "GraphQL, 429", Request: graphql, Status: 429, Header: header{"Retry-After": "2.0"},
-			Closes: closes{"shopify-graphql": 2 * time.Second},
-		},
+			Closes:  "shopify-graphql 1s"},
+		{Name: "a query in part", Body: `{"query":"{ a b }"}`, Header: asJSON,
+			Answers: `{"data":{"a":{},"b":null},"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}]}`, Closes: "shopify-graphql 1s"},
+		{Name: "a mutation in part is not repeated", NoRefusal: true, Body: `{"query":"mutation { a b }"}`, Header: asJSON,
+			Answers: `{"data":{"a":{},"b":null},"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}]}`, Closes: "shopify-graphql 1s"},
+		{Name: "a mutation that was not begun", Body: `{"query":"mutation { a b }"}`, Header: asJSON,
+			Answers: `{"data":null,"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}]}`, Closes: "shopify-graphql 1s"},
+		{Name: "GraphQL, 429", Status: 429, Header: header{"Retry-After": "2.0"}, Closes: "shopify-graphql 2s"},
 	})
 }
 
 func TestNoRefusals(t *testing.T) {
-	presettest.Run(t, shopify.Policies(shopify.Options{}), []presettest.Case{
-		{
-			Name: "success", Request: orders, Header: calls("32/40"), Answers: `{"orders":[]}`,
-			Left: left{"shopify-rest": {Left: 8, Reset: 500 * time.Millisecond}},
-		},
-		{Name: "no permission", Request: orders, Status: 403, Answers: `{"errors":"[API] This action requires merchant approval for read_orders scope."}`},
-		{Name: "a token that is wrong", Request: orders, Status: 401, Header: calls("40/40"), Answers: `{"errors":"[API] Invalid API key or access token"}`},
-		{Name: "a store that does not pay", Request: orders, Status: 402, Answers: `{"errors":"Unavailable Shop"}`},
-		{Name: "a query that is wrong", Request: graphql, Header: asJSON, Answers: `{"errors":[{"message":"Field 'x' doesn't exist","extensions":{"code":"undefinedField"}}]}`},
-		{
-			Name: "a query that costs too much ever", Request: graphql, Header: asJSON,
-			Answers: `{"errors":[{"message":"Query cost is 2003, which exceeds the single query max cost limit 1000","extensions":{"code":"MAX_COST_EXCEEDED"}}]}`,
-		},
-		{Name: "the code in the data", Request: graphql, Header: asJSON, Answers: `{"data":{"errors":[{"extensions":{"code":"THROTTLED"}}],"note":"THROTTLED"}}`},
+	presettest.Run(t, shopify.Policies(shopify.Options{}), presettest.Case{Request: orders}, []presettest.Case{
+		{Name: "success", Header: calls("32/40"), Answers: `{"orders":[]}`, Left: "shopify-rest 8 500ms"},
+		{Name: "no permission", Status: 403, Answers: `{"errors":"[API] This action requires merchant approval for read_orders scope."}`},
+		{Name: "a token that is wrong", Status: 401, Header: calls("40/40"), Answers: `{"errors":"[API] Invalid API key or access token"}`},
+		{Name: "a store that does not pay", Status: 402, Answers: `{"errors":"Unavailable Shop"}`},
+		{Name: "a query that is wrong", Request: graphql, Header: asJSON,
+			Answers: `{"errors":[{"message":"Field 'x' doesn't exist","extensions":{"code":"undefinedField"}}]}`},
+		{Name: "a query that costs too much ever", Request: graphql, Header: asJSON,
+			Answers: `{"errors":[{"message":"Query cost is 2003, which exceeds the single query max cost limit 1000","extensions":{"code":"MAX_COST_EXCEEDED"}}]}`},
+		{Name: "the code in the data", Request: graphql, Header: asJSON,
+			Answers: `{"data":{"errors":[{"extensions":{"code":"THROTTLED"}}],"note":"THROTTLED"}}`},
 	})
 }
 
@@ -106,27 +73,23 @@ func TestSettle(t *testing.T) {
 		return `{"data":{"shop":{"name":"acme"}},"extensions":{"cost":{"requestedQueryCost":101,"actualQueryCost":` + cost +
 			`,"throttleStatus":{"maximumAvailable":1000.0,"currentlyAvailable":954.5,"restoreRate":50.0}}}}`
 	}
-	available := left{"shopify-graphql": {Left: 954, Reset: time.Second}}
-	presettest.Run(t, shopify.Policies(shopify.Options{}), []presettest.Case{
-		{Name: "less", Request: graphql, Header: asJSON, Answers: answer("46"), Costs: costs{"shopify-graphql": 46}, Left: available},
-		{Name: "more", Request: graphql, Header: asJSON, Answers: answer("146"), Costs: costs{"shopify-graphql": 146}, Left: available},
-		{Name: "as estimated", Request: graphql, Header: asJSON, Answers: answer("100"), Left: available},
-		{Name: "no word of it", Request: graphql, Header: asJSON, Answers: `{"data":{}}`},
+	available := "shopify-graphql 954 1s"
+	presettest.Run(t, shopify.Policies(shopify.Options{}), presettest.Case{Request: graphql, Header: asJSON}, []presettest.Case{
+		{Name: "less", Answers: answer("46"), Costs: "shopify-graphql 46", Left: available},
+		{Name: "more", Answers: answer("146"), Costs: "shopify-graphql 146", Left: available},
+		{Name: "as estimated", Answers: answer("100"), Left: available},
+		{Name: "no word of it", Answers: `{"data":{}}`},
 	})
 }
 
 // TestRESTIsLeftAlone: nothing in the body of REST is looked at.
 func TestRESTIsLeftAlone(t *testing.T) {
-	r := presettest.Request(t, orders, nil)
-	read := presettest.LookedAt(t, shopify.Policies(shopify.Options{}), r, 200, asJSON, `{"orders":[`)
-	require.Zero(t, read)
+	require.Zero(t, presettest.LookedAt(t, shopify.Policies(shopify.Options{}), orders, 200, asJSON, `{"orders":[`))
 }
 
 // TestOf64KBIsLookedAt: a larger answer to a query does not wait for its end.
 func TestOf64KBIsLookedAt(t *testing.T) {
-	r := presettest.Request(t, graphql, nil)
-	read := presettest.LookedAt(t, shopify.Policies(shopify.Options{}), r, 200, asJSON, `{"data":`)
-	require.LessOrEqual(t, read, 64<<10)
+	require.LessOrEqual(t, presettest.LookedAt(t, shopify.Policies(shopify.Options{}), graphql, 200, asJSON, `{"data":`), 64<<10)
 }
 
 func TestLimits(t *testing.T) {
@@ -152,16 +115,13 @@ func TestBudgets(t *testing.T) {
 	})
 	require.Equal(t, map[string][]string{"shopify-rest": {"App"}}, presettest.Splits(t, policies, orders, "App"))
 	require.Equal(t, map[string][]string{"shopify-graphql": {"App"}}, presettest.Splits(t, policies, graphql, "App"))
-	require.Equal(t, costs{"shopify-graphql": 7}, presettest.Costs(t, policies, presettest.Request(t, graphql, nil)))
-	require.Equal(t, costs{"shopify-rest": 1}, presettest.Costs(t, policies, presettest.Request(t, orders, nil)))
+	require.Equal(t, map[string]int{"shopify-graphql": 7}, presettest.Costs(t, policies, presettest.Request(t, graphql)))
+	require.Equal(t, map[string]int{"shopify-rest": 1}, presettest.Costs(t, policies, presettest.Request(t, orders)))
 
-	store := func(url string) string {
-		b := presettest.Budget(t, policies, "shopify-rest", presettest.Request(t, url, nil))
-		require.NotEmpty(t, b)
-		return b
+	for host, same := range map[string]bool{"ACME": true, "other": false} {
+		other := presettest.Request(t, "https://"+host+".myshopify.com/admin/shop.json")
+		require.Equal(t, same, presettest.Shared(t, policies, "shopify-rest", presettest.Request(t, orders), other), host)
 	}
-	require.Equal(t, store(orders), store("https://ACME.myshopify.com/admin/shop.json"))
-	require.NotEqual(t, store(orders), store("https://other.myshopify.com/admin/shop.json"))
 }
 
 // TestTwoPlans: stores of two plans, in two transports with one store.
@@ -174,7 +134,7 @@ func TestTwoPlans(t *testing.T) {
 			})
 			require.NoError(t, err)
 			for {
-				resp, err := transport.RoundTrip(presettest.Request(t, "https://"+host+"/admin/shop.json", nil))
+				resp, err := transport.RoundTrip(presettest.Request(t, "https://"+host+"/admin/shop.json"))
 				if err != nil {
 					require.ErrorIs(t, err, throttle.ErrLimited)
 					return calls
@@ -193,4 +153,21 @@ type answers struct{}
 
 func (answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody, Request: r}, nil
+}
+
+// Each store has a bucket of its own.
+func Example() {
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: shopify.Policies(shopify.Options{Plan: shopify.Advanced})}))
+	for _, line := range []struct{ method, url string }{
+		{http.MethodGet, "https://acme.myshopify.com/admin/api/2026-10/orders.json"},
+		{http.MethodPost, "https://acme.myshopify.com/admin/api/2026-10/graphql.json"},
+	} {
+		req := httptest.NewRequest(line.method, line.url, nil)
+		for _, charge := range transport.Explain(req) {
+			fmt.Println(charge.Budget.Policy, "costs", charge.Cost, "of", charge.Limit)
+		}
+	}
+	// Output:
+	// shopify-rest costs 1 of 4/s burst 80
+	// shopify-graphql costs 100 of 200/s burst 2000
 }

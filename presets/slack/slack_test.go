@@ -1,20 +1,20 @@
 package slack_test
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/slack"
 )
 
-type (
-	closes = map[string]time.Duration
-	header = presettest.Header
-)
+type header = presettest.Header
 
 const (
 	users   = "https://slack.com/api/users.list"
@@ -27,45 +27,32 @@ const (
 )
 
 func TestRefusals(t *testing.T) {
-	presettest.Run(t, slack.Policies(slack.Options{}), []presettest.Case{
-		{
-			Name: "429", Request: users, Status: 429, Header: header{"Retry-After": "30"}, Answers: ratelimited,
-			Closes: closes{"slack-tier-2": 30 * time.Second},
-		},
-		{Name: "429 that does not say", Request: users, Status: 429, Closes: closes{"slack-tier-2": time.Minute}},
-		{Name: "an old method", Request: users, Answers: ratelimited, Closes: closes{"slack-tier-2": time.Minute}},
-		{
-			Name: "an old method that says when", Request: users, Answers: ratelimited, Header: header{"Retry-After": "10"},
-			Closes: closes{"slack-tier-2": 10 * time.Second},
-		},
-		{
-			Name: "history", Request: history, Status: 429, Header: header{"Retry-After": "30"},
-			Closes: closes{"slack-tier-3": 30 * time.Second},
-		},
-		{
-			Name: "a message", Request: message, Status: 429, Header: header{"Retry-After": "1"}, Answers: ratelimited,
-			Closes: closes{"slack-message": time.Second},
-		},
+	presettest.Run(t, slack.Policies(slack.Options{}), presettest.Case{Request: users}, []presettest.Case{
+		{Name: "429", Status: 429, Header: header{"Retry-After": "30"}, Answers: ratelimited, Closes: "slack-tier-2 30s"},
+		{Name: "429 that does not say", Status: 429, Closes: "slack-tier-2 1m"},
+		{Name: "an old method", Answers: ratelimited, Closes: "slack-tier-2 1m"},
+		{Name: "an old method that says when", Answers: ratelimited, Header: header{"Retry-After": "10"}, Closes: "slack-tier-2 10s"},
+		{Name: "history", Request: history, Status: 429, Header: header{"Retry-After": "30"}, Closes: "slack-tier-3 30s"},
+		{Name: "a message", Request: message, Status: 429, Header: header{"Retry-After": "1"}, Answers: ratelimited, Closes: "slack-message 1s"},
 	})
 }
 
 func TestNoRefusals(t *testing.T) {
-	presettest.Run(t, slack.Policies(slack.Options{}), []presettest.Case{
-		{Name: "success", Request: users, Answers: `{"ok":true,"members":[]}`},
-		{Name: "a token that is wrong", Request: users, Answers: `{"ok":false,"error":"invalid_auth"}`},
-		{Name: "no permission", Request: users, Answers: `{"ok":false,"error":"missing_scope","needed":"users:read"}`},
+	presettest.Run(t, slack.Policies(slack.Options{}), presettest.Case{Request: users}, []presettest.Case{
+		{Name: "success", Answers: `{"ok":true,"members":[]}`},
+		{Name: "a token that is wrong", Answers: `{"ok":false,"error":"invalid_auth"}`},
+		{Name: "no permission", Answers: `{"ok":false,"error":"missing_scope","needed":"users:read"}`},
 		{Name: "too much text", Request: message, Answers: `{"ok":false,"error":"msg_too_long"}`},
 		{Name: "a message about it", Request: history, Answers: `{"ok":true,"messages":[{"text":"ratelimited","error":"ratelimited"}]}`},
-		{Name: "an outage", Request: users, Status: 503, Header: header{"Content-Type": "text/html", "Retry-After": "60"}, Answers: "<html>ratelimited</html>"},
+		{Name: "an outage", Status: 503, Header: header{"Content-Type": "text/html", "Retry-After": "60"}, Answers: "<html>ratelimited</html>"},
 	})
 }
 
 func TestBodiesAreLeftAlone(t *testing.T) {
 	policies := slack.Policies(slack.Options{})
-	r := presettest.Request(t, users, nil)
-	read := presettest.LookedAt(t, policies, r, 200, header{"Content-Type": "application/json"}, `{"ok":true,"members":[`)
+	read := presettest.LookedAt(t, policies, users, 200, header{"Content-Type": "application/json"}, `{"ok":true,"members":[`)
 	require.LessOrEqual(t, read, 1<<10)
-	read = presettest.LookedAt(t, policies, r, 200, header{"Content-Type": "application/octet-stream"}, ratelimited)
+	read = presettest.LookedAt(t, policies, users, 200, header{"Content-Type": "application/octet-stream"}, ratelimited)
 	require.Zero(t, read)
 }
 
@@ -88,7 +75,7 @@ func TestTiers(t *testing.T) {
 		}},
 	} {
 		for line, row := range c.want {
-			rows := presettest.Rows(t, slack.Policies(c.options), presettest.Request(t, line, nil))
+			rows := presettest.Rows(t, slack.Policies(c.options), presettest.Request(t, line))
 			require.Equal(t, []string{row}, rows, "%s: %s", c.name, line)
 		}
 	}
@@ -113,7 +100,28 @@ func TestBudgets(t *testing.T) {
 	require.Equal(t, map[string][]string{"slack-message": {"Workspace", "App", "Channel"}},
 		presettest.Splits(t, policies, message, "Workspace", "App", "Channel"))
 
-	one := presettest.Budget(t, policies, "slack-tier-2", presettest.Request(t, users, nil))
-	require.Equal(t, one, presettest.Budget(t, policies, "slack-tier-2", presettest.Request(t, users+"?cursor=x", nil)))
-	require.NotEqual(t, one, presettest.Budget(t, policies, "slack-tier-2", presettest.Request(t, user, nil)), "methods")
+	for other, same := range map[string]bool{users + "?cursor=x": true, user: false} {
+		require.Equal(t, same, presettest.Shared(t, policies, "slack-tier-2", presettest.Request(t, users), presettest.Request(t, other)), other)
+	}
+}
+
+// A method is charged to the row of its tier.
+func Example() {
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store: memstore.New(),
+		Policies: slack.Policies(slack.Options{
+			Methods: map[string]slack.Tier{"users.info": slack.Tier4},
+		}),
+	}))
+	for _, method := range []string{"users.info", "users.list", "conversations.history", "chat.postMessage"} {
+		req := httptest.NewRequest(http.MethodPost, "https://slack.com/api/"+method, nil)
+		for _, charge := range transport.Explain(req) {
+			fmt.Println(method+":", charge.Budget.Policy, "=", charge.Limit)
+		}
+	}
+	// Output:
+	// users.info: slack-tier-4 = 100/m
+	// users.list: slack-tier-2 = 20/m
+	// conversations.history: slack-tier-3 = 50/m
+	// chat.postMessage: slack-message = 1/s
 }

@@ -1,21 +1,21 @@
 package wecom_test
 
 import (
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 	"github.com/fleetthrottle/throttle/presets/wecom"
 )
 
-type (
-	closes = map[string]time.Duration
-	header = presettest.Header
-)
+type header = presettest.Header
 
 const (
 	members   = "https://qyapi.weixin.qq.com/cgi-bin/user/list?access_token=t&department_id=1"
@@ -31,58 +31,42 @@ const (
 )
 
 func TestRefusals(t *testing.T) {
-	presettest.Run(t, wecom.Policies(wecom.Options{}), []presettest.Case{
-		{Name: "frequency", Request: members, Answers: tooOften, Closes: closes{"wecom-company-minute": time.Minute}},
-		{Name: "concurrency", Request: members, Answers: tooMany, Closes: closes{"wecom-company-minute": time.Second}},
-		{
-			Name: "check-in", Request: checkin, Answers: tooOften,
-			Closes: closes{"wecom-company-minute": time.Minute, "wecom-checkin": time.Minute},
-		},
-		{
-			Name: "approval", Request: approval, Answers: tooOften,
-			Closes: closes{"wecom-company-minute": time.Minute, "wecom-approval": time.Minute},
-		},
-		{
-			Name: "a ticket", Request: ticket, Answers: tooOften,
-			Closes: closes{"wecom-company-minute": time.Minute, "wecom-ticket-app": time.Hour},
-		},
-		{
-			Name: "a message, at ten in Beijing", Request: message, Answers: tooOften,
-			Header: header{"Date": "Sat, 01 Jan 2000 02:00:00 GMT"},
-			Closes: closes{"wecom-app-day": 14 * time.Hour},
-		},
-		{
-			Name: "a message, at one in Beijing", Request: message, Answers: tooOften,
-			Header: header{"Date": "Fri, 31 Dec 1999 17:00:00 GMT"},
-			Closes: closes{"wecom-app-day": 23 * time.Hour},
-		},
-		{Name: "a message at once with others", Request: message, Answers: tooMany, Closes: closes{"wecom-app-day": time.Second}},
-		{Name: "a group's message", Request: groupChat, Answers: tooOften, Closes: closes{"wecom-group-minute": time.Minute}},
-		{Name: "a robot", Request: robot, Answers: tooOften, Closes: closes{"wecom-robot": time.Minute}},
+	presettest.Run(t, wecom.Policies(wecom.Options{}), presettest.Case{Request: message}, []presettest.Case{
+		{Name: "frequency", Request: members, Answers: tooOften, Closes: "wecom-company-minute 1m"},
+		{Name: "concurrency", Request: members, Answers: tooMany, Closes: "wecom-company-minute 1s"},
+		{Name: "check-in", Request: checkin, Answers: tooOften, Closes: "wecom-company-minute 1m, wecom-checkin 1m"},
+		{Name: "approval", Request: approval, Answers: tooOften, Closes: "wecom-company-minute 1m, wecom-approval 1m"},
+		{Name: "a ticket", Request: ticket, Answers: tooOften, Closes: "wecom-company-minute 1m, wecom-ticket-app 1h"},
+		{Name: "a message, at ten in Beijing", Answers: tooOften, Header: header{"Date": "Sat, 01 Jan 2000 02:00:00 GMT"},
+			Closes: "wecom-app-day 14h"},
+		{Name: "a message, at one in Beijing", Answers: tooOften, Header: header{"Date": "Fri, 31 Dec 1999 17:00:00 GMT"},
+			Closes: "wecom-app-day 23h"},
+		{Name: "a message at once with others", Answers: tooMany, Closes: "wecom-app-day 1s"},
+		{Name: "a group's message", Request: groupChat, Answers: tooOften, Closes: "wecom-group-minute 1m"},
+		{Name: "a robot", Request: robot, Answers: tooOften, Closes: "wecom-robot 1m"},
 	})
-	presettest.Run(t, wecom.Policies(wecom.Options{Blocked: time.Hour}), []presettest.Case{
-		{Name: "blocked for an hour", Request: members, Answers: tooOften, Closes: closes{"wecom-company-minute": time.Hour}},
+	presettest.Run(t, wecom.Policies(wecom.Options{Blocked: time.Hour}), presettest.Case{}, []presettest.Case{
+		{Name: "blocked for an hour", Request: members, Answers: tooOften, Closes: "wecom-company-minute 1h"},
 	})
 }
 
 func TestNoRefusals(t *testing.T) {
-	presettest.Run(t, wecom.Policies(wecom.Options{}), []presettest.Case{
-		{Name: "success", Request: members, Answers: `{"errcode":0,"errmsg":"ok","userlist":[]}`},
-		{Name: "a token that is wrong", Request: members, Answers: `{"errcode":40014,"errmsg":"invalid access_token"}`},
-		{Name: "no permission", Request: members, Answers: `{"errcode":60011,"errmsg":"no privilege to access/modify contact/party/agent"}`},
-		{Name: "busy", Request: members, Answers: `{"errcode":-1,"errmsg":"system busy"}`},
-		{Name: "the code somewhere else", Request: members, Answers: `{"errcode":0,"errmsg":"45009","data":{"errcode":45009}}`},
-		{Name: "a page", Request: members, Status: 502, Header: header{"Content-Type": "text/html"}, Answers: "<html>45009</html>"},
-		{Name: "a file", Request: members, Header: header{"Content-Type": "image/jpeg"}, Answers: "\xff\xd8 45009"},
+	presettest.Run(t, wecom.Policies(wecom.Options{}), presettest.Case{Request: members}, []presettest.Case{
+		{Name: "success", Answers: `{"errcode":0,"errmsg":"ok","userlist":[]}`},
+		{Name: "a token that is wrong", Answers: `{"errcode":40014,"errmsg":"invalid access_token"}`},
+		{Name: "no permission", Answers: `{"errcode":60011,"errmsg":"no privilege to access/modify contact/party/agent"}`},
+		{Name: "busy", Answers: `{"errcode":-1,"errmsg":"system busy"}`},
+		{Name: "the code somewhere else", Answers: `{"errcode":0,"errmsg":"45009","data":{"errcode":45009}}`},
+		{Name: "a page", Status: 502, Header: header{"Content-Type": "text/html"}, Answers: "<html>45009</html>"},
+		{Name: "a file", Header: header{"Content-Type": "image/jpeg"}, Answers: "\xff\xd8 45009"},
 	})
 }
 
 func TestBodiesAreLeftAlone(t *testing.T) {
 	policies := wecom.Policies(wecom.Options{})
-	r := presettest.Request(t, members, nil)
-	read := presettest.LookedAt(t, policies, r, 200, header{"Content-Type": "video/mp4"}, `{"errcode":45009}`)
+	read := presettest.LookedAt(t, policies, members, 200, header{"Content-Type": "video/mp4"}, `{"errcode":45009}`)
 	require.Zero(t, read, "a file")
-	read = presettest.LookedAt(t, policies, r, 200, header{"Content-Type": "application/json"}, `{"errcode":0,"errmsg":"ok"}`)
+	read = presettest.LookedAt(t, policies, members, 200, header{"Content-Type": "application/json"}, `{"errcode":0,"errmsg":"ok"}`)
 	require.LessOrEqual(t, read, 4<<10, "no more than what holds the code")
 }
 
@@ -110,7 +94,7 @@ func TestCosts(t *testing.T) {
 		{groupChat, map[string]int{"wecom-group-minute": 1000, "wecom-group-hour": 1000}},
 		{robot, map[string]int{"wecom-robot": 1}},
 	} {
-		require.Equal(t, c.want, presettest.Costs(t, policies, presettest.Request(t, c.request, nil)), c.request)
+		require.Equal(t, c.want, presettest.Costs(t, policies, presettest.Request(t, c.request)), c.request)
 	}
 }
 
@@ -162,9 +146,7 @@ func TestBudgets(t *testing.T) {
 func TestAPIs(t *testing.T) {
 	policies := wecom.Policies(wecom.Options{})
 	budget := func(policy, request string) string {
-		b := presettest.Budget(t, policies, policy, presettest.Request(t, request, nil))
-		require.NotEmpty(t, b)
-		return b
+		return presettest.Budget(t, policies, policy, presettest.Request(t, request))
 	}
 	for _, row := range []string{"wecom-company-minute", "wecom-company-hour", "wecom-ip-minute", "wecom-ip-hour"} {
 		require.Equal(t, budget(row, members), budget(row, members+"&fetch_child=1"), row)
@@ -172,4 +154,27 @@ func TestAPIs(t *testing.T) {
 	}
 	require.Equal(t, budget("wecom-robot", robot), budget("wecom-robot", robot+"&debug=1"))
 	require.NotEqual(t, budget("wecom-robot", robot), budget("wecom-robot", robot+"7"))
+}
+
+// A service provider has larger limits for its address, and a budget for each
+// company that it calls for.
+func Example() {
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store: memstore.New(),
+		Policies: wecom.Policies(wecom.Options{
+			Company:     func(r *http.Request) string { return r.Header.Get("X-Corp") },
+			IPPerMinute: wecom.ProviderIPPerMinute,
+			IPPerHour:   wecom.ProviderIPPerHour,
+		}),
+	}))
+	req := httptest.NewRequest(http.MethodPost, "https://qyapi.weixin.qq.com/cgi-bin/checkin/getcheckindata?access_token=secret", nil)
+	for _, charge := range transport.Explain(req) {
+		fmt.Println(charge.Budget.Policy, "=", charge.Limit)
+	}
+	// Output:
+	// wecom-company-minute = 10000/m
+	// wecom-company-hour = 150000/h
+	// wecom-ip-minute = 40000/m
+	// wecom-ip-hour = 1200000/h
+	// wecom-checkin = 600/m
 }

@@ -3,9 +3,11 @@
 package presettest
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -37,10 +39,10 @@ type Case struct {
 	Answers string // the body
 	Chunked bool   // it does not tell its length
 
-	// What must come of it, policy by policy. Nothing else may.
-	Closes map[string]time.Duration
-	Left   map[string]throttle.Quota // as the answer states it, whatever else is known
-	Costs  map[string]int            // where it is not what was booked
+	// What must come of it, policy by policy, with ", " between two. Nothing else may.
+	Closes string // for how long: "github-primary 15m"
+	Left   string // how much, and until when, as the answer states it: "github-primary 4000 15m"
+	Costs  string // where it is not what was booked: "github-primary 0"
 
 	// NoRefusal says that the answer is certainly none, and so not repeated.
 	NoRefusal bool
@@ -48,10 +50,19 @@ type Case struct {
 
 // Run plays each case in virtual time, with a store of its own: what the store is
 // told must be as the case has it, the next request like this one must start when
-// the last of the budgets opens, and the answer must come through untouched.
-func Run(t *testing.T, policies []throttle.Policy, cases []Case) {
+// the last of the budgets opens, and the answer must come through untouched. A case
+// has the usual request and the usual answer where it does not say its own.
+func Run(t *testing.T, policies []throttle.Policy, usual Case, cases []Case) {
 	t.Helper()
 	for _, c := range cases {
+		c.Request, c.Body = cmp.Or(c.Request, usual.Request), cmp.Or(c.Body, usual.Body)
+		c.Status = cmp.Or(c.Status, usual.Status, http.StatusOK)
+		if c.Sends == nil {
+			c.Sends = usual.Sends
+		}
+		if c.Header == nil {
+			c.Header = usual.Header
+		}
 		t.Run(c.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.play(t, policies) })
 		})
@@ -59,18 +70,19 @@ func Run(t *testing.T, policies []throttle.Policy, cases []Case) {
 }
 
 func (c Case) play(t *testing.T, policies []throttle.Policy) {
-	told := &ledger{Store: memstore.New()}
+	told := newLedger(t)
 	transport, err := throttle.New(throttle.Config{Store: told, Policies: policies, Base: c})
 	require.NoError(t, err)
 
 	c.send(t, transport)
-	require.Equal(t, orEmpty(c.Closes), orEmpty(told.closes), "which budgets are closed, and for how long")
-	require.Equal(t, orEmpty(c.Left), orEmpty(told.left), "what is left of which budgets")
-	require.Equal(t, orEmpty(c.Costs), orEmpty(told.costs), "what the request has cost")
+	closes := listed(t, c.Closes)
+	require.Equal(t, closes, told.closes, "which budgets are closed, and for how long")
+	require.Equal(t, listed(t, c.Left), told.left, "what is left of which budgets")
+	require.Equal(t, listed(t, c.Costs), told.costs, "what the request has cost")
 
-	var longest time.Duration
-	for _, d := range c.Closes {
-		longest = max(longest, d)
+	longest := time.Duration(0)
+	for _, d := range closes {
+		longest = max(longest, d.lasts)
 	}
 	if longest > 0 {
 		begin := time.Now()
@@ -93,7 +105,7 @@ func (c Case) send(t *testing.T, transport http.RoundTripper) {
 
 func (c Case) request(t *testing.T) *http.Request {
 	t.Helper()
-	r := Request(t, c.Request, strings.NewReader(c.Body))
+	r := Request(t, c.Request, c.Body)
 	c.Sends.fill(r.Header)
 	return r
 }
@@ -107,9 +119,6 @@ func (c Case) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if c.Chunked {
 		resp.ContentLength = -1
-	}
-	if resp.StatusCode == 0 {
-		resp.StatusCode = http.StatusOK
 	}
 	resp.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	c.Header.fill(resp.Header)
@@ -125,37 +134,64 @@ func (h Header) fill(header http.Header) {
 	}
 }
 
-// orEmpty makes nil and empty maps equal.
-func orEmpty[V any](m map[string]V) map[string]V {
-	if m == nil {
-		return map[string]V{}
+// A statement is what a store is told of one policy's budget.
+type statement struct {
+	number int
+	lasts  time.Duration
+}
+
+// listed reads the statements of a case, by policy.
+func listed(t *testing.T, text string) map[string]statement {
+	t.Helper()
+	all := make(map[string]statement)
+	for part := range strings.SplitSeq(text, ", ") {
+		words := strings.Fields(part)
+		var s statement
+		for len(words) > 1 {
+			last := words[len(words)-1]
+			if n, err := strconv.Atoi(last); err == nil {
+				s.number = n
+			} else if d, err := time.ParseDuration(last); err == nil {
+				s.lasts = d
+			} else {
+				break
+			}
+			words = words[:len(words)-1]
+		}
+		if len(words) > 0 {
+			all[strings.Join(words, " ")] = s
+		}
 	}
-	return m
+	return all
 }
 
 // A ledger is a store that notes what it is told of an answer, by policy.
 type ledger struct {
 	throttle.Store
-	closes map[string]time.Duration
-	left   map[string]throttle.Quota
-	costs  map[string]int
+	t                   *testing.T
+	closes, left, costs map[string]statement
+}
+
+func newLedger(t *testing.T) *ledger {
+	return &ledger{memstore.New(), t, make(map[string]statement), make(map[string]statement), make(map[string]statement)}
 }
 
 // Pause implements [throttle.Store].
 func (l *ledger) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
-	note(&l.closes, c.Budget.Policy, d)
+	l.closes[c.Budget.Policy] = statement{lasts: d}
 	return l.Store.Pause(ctx, c, d)
 }
 
 // Refuse implements [throttle.Store].
 func (l *ledger) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
-	note(&l.closes, c.Budget.Policy, r.Length)
+	l.closes[c.Budget.Policy] = statement{lasts: r.Length}
 	return l.Store.Refuse(ctx, c, r)
 }
 
 // Reconcile implements [throttle.Store].
 func (l *ledger) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
-	note(&l.left, c.Budget.Policy, q)
+	require.Zero(l.t, q.Age)
+	l.left[c.Budget.Policy] = statement{q.Left, q.Reset}
 	return l.Store.Reconcile(ctx, c, q)
 }
 
@@ -163,15 +199,8 @@ func (l *ledger) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Qu
 func (l *ledger) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
 	for i, c := range b.Charges {
 		if costs[i] != c.Cost {
-			note(&l.costs, c.Budget.Policy, costs[i])
+			l.costs[c.Budget.Policy] = statement{number: costs[i]}
 		}
 	}
 	return l.Store.Settle(ctx, b, g, costs)
-}
-
-func note[V any](m *map[string]V, policy string, v V) {
-	if *m == nil {
-		*m = make(map[string]V)
-	}
-	(*m)[policy] = v
 }

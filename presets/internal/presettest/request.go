@@ -12,14 +12,19 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// Request makes a request of "METHOD URL"; the method may be left out.
-func Request(t *testing.T, line string, body io.Reader) *http.Request {
+// Request makes a request of "METHOD URL", where the method may be left out, and of
+// its body, if it has one.
+func Request(t *testing.T, line string, body ...string) *http.Request {
 	t.Helper()
 	method, url, ok := strings.Cut(line, " ")
 	if !ok {
 		method, url = http.MethodGet, line
 	}
-	r, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	var content io.Reader
+	if len(body) > 0 {
+		content = strings.NewReader(body[0])
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, url, content)
 	require.NoError(t, err)
 	return r
 }
@@ -44,8 +49,8 @@ func Rows(t *testing.T, policies []throttle.Policy, r *http.Request) []string {
 	return names
 }
 
-// Budget returns which budget of a policy a request meets; "" if none. It is the
-// same for two requests that share it.
+// Budget returns which budget of a policy a request meets: the same for two requests
+// that share it. It fails if the request does not meet the policy.
 func Budget(t *testing.T, policies []throttle.Policy, policy string, r *http.Request) string {
 	t.Helper()
 	for _, c := range explain(t, policies, r) {
@@ -53,7 +58,14 @@ func Budget(t *testing.T, policies []throttle.Policy, policy string, r *http.Req
 			return c.Budget.String()
 		}
 	}
+	require.Fail(t, "no budget", "%s %s does not meet %s", r.Method, r.URL, policy)
 	return ""
+}
+
+// Shared reports whether two requests share their budget of a policy.
+func Shared(t *testing.T, policies []throttle.Policy, policy string, a, b *http.Request) bool {
+	t.Helper()
+	return Budget(t, policies, policy, a) == Budget(t, policies, policy, b)
 }
 
 func explain(t *testing.T, policies []throttle.Policy, r *http.Request) []throttle.Charge {

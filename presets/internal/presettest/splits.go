@@ -12,9 +12,9 @@ import (
 func Splits(t *testing.T, policies []throttle.Policy, line string, fields ...string) map[string][]string {
 	t.Helper()
 	splits := make(map[string][]string)
-	plain := explain(t, policies, Request(t, line, nil))
+	plain := explain(t, policies, Request(t, line))
 	for _, field := range fields {
-		r := Request(t, line, nil)
+		r := Request(t, line)
 		r.Header.Set(field, "another")
 		for i, c := range explain(t, policies, r) {
 			name := c.Budget.Policy

@@ -15,7 +15,7 @@ import (
 // LookedAt sends a request whose answer has a body without a stated length or an
 // end: begin, and then spaces for ever. It returns how many bytes of it were read
 // when the caller got the answer.
-func LookedAt(t *testing.T, policies []throttle.Policy, r *http.Request, status int, header Header, begin string) int {
+func LookedAt(t *testing.T, policies []throttle.Policy, line string, status int, header Header, begin string) int {
 	t.Helper()
 	body := &endless{Reader: io.MultiReader(strings.NewReader(begin), spaces{})}
 	transport, err := throttle.New(throttle.Config{
@@ -30,7 +30,7 @@ func LookedAt(t *testing.T, policies []throttle.Policy, r *http.Request, status 
 		}),
 	})
 	require.NoError(t, err)
-	resp, err := transport.RoundTrip(r)
+	resp, err := transport.RoundTrip(Request(t, line))
 	require.NoError(t, err)
 	read := body.read
 	head := make([]byte, len(begin))

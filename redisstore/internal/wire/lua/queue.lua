@@ -173,19 +173,51 @@ local function hole(c, ticket, cost)
   end
 end
 
--- counts reports whether one with a ticket is counted among those offered.
-local function counts(c, w)
-  return w.state == COUNTED and w.round == c.round or w.state == WAITS and w.ticket >= c.lapsed and w.ticket < c.cut
+-- counted returns how much of the cost of one with a ticket counts among what is offered, or
+-- is left: all of it, but what lapsed.
+local function counted(c, w, cost)
+  if w.state == COUNTED and w.round == c.round then
+    return cost
+  elseif w.ticket < 0 or w.state ~= COUNTED and w.state ~= WAITS then
+    return 0
+  end
+  return max(0, min(cost, w.ticket + cost - c.lapsed))
 end
 
 -- count counts one whose turn has come and who waits for room.
 function queue.count(c, w, cost, now)
-  if counts(c, w) then
-    return
-  end
-  w.state, w.round, c.offered = COUNTED, c.round, c.offered + cost
-  if c.since == 0 then
+  local missing = cost - counted(c, w, cost)
+  w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
+  if missing > 0 and c.since == 0 then
     c.since = now
+  end
+end
+
+-- take_out takes one out of what is offered and of what is left. How much is there after that
+-- is known, but of holes that were joined nobody knows which tickets are gone. What is offered
+-- to one that is gone would be taken by nobody, and keep the others waiting until it lapses.
+-- So what was guessed too much is taken back.
+local function take_out(c, w, cost)
+  local there = max(0, left(c) + c.offered - counted(c, w, cost))
+  if w.ticket >= c.cut then
+    hole(c, w.ticket, cost)
+  else
+    local H, stop = c.holes, w.ticket < 0 and 0 or min(w.ticket + cost, c.joined)
+    c.offered = max(0, c.offered - counted(c, w, cost) + max(0, stop - c.cut))
+    c.cut = max(c.cut, stop)
+    while H[1] and H[1][2] <= c.cut do
+      table.remove(H, 1)
+    end
+    if H[1] and H[1][1] < c.cut then
+      H[1][1], H[1][3] = c.cut, min(H[1][3], H[1][2] - c.cut)
+    end
+  end
+  local more = max(0, left(c) + c.offered - there)
+  local nobody = min(more, c.offered)
+  c.offered, more = c.offered - nobody, more - nobody
+  for _, h in ipairs(c.holes) do
+    local gone = min(more, h[2] - h[1] - h[3])
+    h[3], more = h[3] + gone, more - gone
   end
 end
 
@@ -195,14 +227,8 @@ function queue.quit(q, class, w, cost, starts)
   if not starts then
     q.event = true
   end
-  if counts(c, w) then
-    local beyond = w.ticket < 0 and 0 or max(0, min(w.ticket + cost, c.joined) - max(c.cut, w.ticket))
-    c.offered, c.cut = max(0, c.offered - cost + beyond), c.cut + beyond
-    while c.holes[1] and c.holes[1][2] <= c.cut do
-      table.remove(c.holes, 1)
-    end
-  elseif w.state == WAITS and w.ticket >= c.cut then
-    hole(c, w.ticket, cost)
+  if counted(c, w, cost) > 0 then
+    take_out(c, w, cost)
   end
   if starts then
     c.step, c.holds = 0, 0
@@ -221,8 +247,8 @@ end
 -- pass notes that one whose turn has come waits in another line.
 function queue.pass(q, class, w, cost)
   local c = q[class]
-  if counts(c, w) then
-    c.offered = max(0, c.offered - cost)
+  if counted(c, w, cost) > 0 then
+    take_out(c, w, cost)
   end
   if w.state == COUNTED or w.state == WAITS then
     w.state = PASSED

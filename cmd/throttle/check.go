@@ -1,0 +1,142 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetthrottle/throttle/policyfile"
+)
+
+// A finding is one thing that check has to say.
+type finding struct {
+	Severity string `json:"severity"` // "error" or "warning"
+	File     string `json:"file"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Text     string `json:"text"`
+
+	excerpt string
+}
+
+// A checked is what check prints as JSON.
+type checked struct {
+	Version  int       `json:"version"`
+	Files    []tally   `json:"files"`
+	Findings []finding `json:"findings"`
+}
+
+// A tally says what a file holds.
+type tally struct {
+	File     string `json:"file"`
+	Policies int    `json:"policies"`
+	Tests    int    `json:"tests"`
+}
+
+func newCheck() *cobra.Command {
+	var nodes int
+	var strict bool
+	c := &cobra.Command{
+		Use:   "check FILE...",
+		Short: "Check files of policies, and run their tests",
+		Long: `Check reads files of policies, reports all mistakes at once, runs the tests in
+them, and warns of what cannot keep an upstream's limits. It exits with 1 if
+there are mistakes, or tests that fail.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, files []string) error {
+			all := checked{Version: outputVersion, Files: []tally{}, Findings: []finding{}}
+			for _, file := range files {
+				if err := all.check(file, nodes); err != nil {
+					return err
+				}
+			}
+			done, err := printJSON(c, all)
+			if !done {
+				all.print(c)
+			}
+			if err == nil && all.failed(strict) {
+				err = &exit{code: exitFound}
+			}
+			return err
+		},
+	}
+	c.Flags().IntVar(&nodes, "nodes", 0, "warn of limits that so many nodes cannot share while Redis is away")
+	c.Flags().BoolVar(&strict, "strict", false, "exit with 1 for warnings, too")
+	return c
+}
+
+// check checks one file. Its error is that of a file that cannot be read.
+func (all *checked) check(file string, nodes int) error {
+	f, err := policyfile.Load(file)
+	if err != nil {
+		return all.add("error", err)
+	}
+	all.Files = append(all.Files, tally{file, len(f.Policies), len(f.Tests)})
+	if err := all.add("error", f.Check()); err != nil {
+		return err
+	}
+	all.Findings = append(all.Findings, advice(file, f, nodes)...)
+	return nil
+}
+
+// add adds the mistakes that an error holds. It returns errors that are none.
+func (all *checked) add(severity string, err error) error {
+	var away *fs.PathError
+	if errors.As(err, &away) {
+		return &exit{exitUsage, away}
+	}
+	mistakes := policyfile.Mistakes(err)
+	if err != nil && mistakes == nil {
+		return err
+	}
+	for _, e := range mistakes {
+		all.Findings = append(all.Findings, finding{severity, e.File, e.Line, e.Column, e.Text, e.Excerpt()})
+	}
+	return nil
+}
+
+func (all *checked) failed(strict bool) bool {
+	for _, f := range all.Findings {
+		if strict || f.Severity == "error" {
+			return true
+		}
+	}
+	return false
+}
+
+// print prints what was found, as compilers do, and then what each good file holds.
+func (all *checked) print(c *cobra.Command) {
+	out := c.OutOrStdout()
+	for _, f := range all.Findings {
+		e := policyfile.Error{File: f.File, Line: f.Line, Column: f.Column, Text: f.Text}
+		if f.Severity == "warning" {
+			e.Text = "warning: " + e.Text
+		}
+		fmt.Fprintln(out, e.Error())
+		fmt.Fprint(out, f.excerpt)
+	}
+	for _, t := range all.Files {
+		fmt.Fprintf(out, "%s: %s, %s\n", t.File, count(t.Policies, "policy", "policies"), count(t.Tests, "test", "tests"))
+	}
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func newSchema() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON schema of a file of policies, for editors",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := c.OutOrStdout().Write(policyfile.Schema())
+			return err
+		},
+	}
+}

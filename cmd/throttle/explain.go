@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/policyfile"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// An explanation is what explain prints as JSON.
+type explanation struct {
+	Version  int         `json:"version"`
+	Request  string      `json:"request"`
+	Policies []explained `json:"policies"`
+}
+
+// An explained is one policy that a request matches.
+type explained struct {
+	Policy string `json:"policy"`
+	Limit  string `json:"limit"`
+	Cost   int    `json:"cost"`
+	Budget string `json:"budget"` // its key is hashed
+	Shadow bool   `json:"shadow,omitempty"`
+	Node   bool   `json:"node,omitempty"`
+	State  *state `json:"state,omitempty"`
+}
+
+// A state is what a budget is like now. Times are in milliseconds.
+type state struct {
+	Used     int     `json:"used"`
+	Waiting  int     `json:"waiting"`
+	Wait     int64   `json:"wait_ms"` // -1: no start can be planned
+	Paused   int64   `json:"paused_ms"`
+	Repeated int     `json:"repeated,omitempty"`
+	Ceiling  float64 `json:"ceiling,omitempty"`
+
+	status throttle.Status
+}
+
+func newExplain() *cobra.Command {
+	var headers []string
+	var address, namespace string
+	var timeout time.Duration
+	c := &cobra.Command{
+		Use:   "explain FILE METHOD URL",
+		Short: "Explain which policies a request matches, and what holds it now",
+		Long: `Explain says which policies of a file a request matches, what it costs, and
+which budgets it needs. Keys are hashed, as in Redis. With --redis it says what
+the budgets are like now, and when the request could start. It exits with 1 if
+that is not at once.`,
+		Args: cobra.ExactArgs(3),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := policyfile.Load(args[0])
+			if err != nil {
+				return &exit{exitUsage, err}
+			}
+			req, err := newRequest(args[1], args[2], headers)
+			if err != nil {
+				return err
+			}
+			store := throttle.Store(memstore.New())
+			if address != "" {
+				client, err := connect(address)
+				if err != nil {
+					return err
+				}
+				defer client.Close()
+				store = redisstore.New(client, &redisstore.Options{Namespace: namespace})
+			}
+			ctx, stop := context.WithTimeout(c.Context(), timeout)
+			defer stop()
+			e, err := explain(ctx, store, f, req, address != "")
+			if err != nil {
+				return err
+			}
+			done, err := printJSON(c, e)
+			if !done {
+				err = e.print(c)
+			}
+			if err == nil && e.held() {
+				err = &exit{code: exitFound}
+			}
+			return err
+		},
+	}
+	c.Flags().StringArrayVarP(&headers, "header", "H", nil, `a field of the request, such as "X-App: a"; may be repeated`)
+	c.Flags().StringVar(&address, "redis", "", "ask this Redis, such as redis://localhost:6379/0")
+	c.Flags().StringVar(&namespace, "namespace", redisstore.DefaultNamespace, "the namespace of the programs in Redis")
+	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long Redis may take")
+	return c
+}
+
+// newRequest returns the request that the arguments name.
+func newRequest(method, url string, headers []string) (*http.Request, error) {
+	req, err := http.NewRequest(method, url, nil)
+	if err != nil || req.URL.Host == "" {
+		return nil, fmt.Errorf("%q is no URL such as https://api.example.com/v1/orders", url)
+	}
+	for _, h := range headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return nil, fmt.Errorf("%q is no header such as \"X-App: a\"", h)
+		}
+		req.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	return req, nil
+}
+
+// connect returns a client for an address. It sends nothing yet.
+func connect(address string) (redis.UniversalClient, error) {
+	o, err := redis.ParseURL(address)
+	if err != nil {
+		return nil, fmt.Errorf("--redis: it is no address such as redis://localhost:6379/0")
+	}
+	return redis.NewClient(o), nil
+}
+
+// explain prices a request, and asks the store about its budgets if it is live.
+func explain(ctx context.Context, store throttle.Store, f *policyfile.File, req *http.Request, live bool) (explanation, error) {
+	e := explanation{Version: outputVersion, Request: req.Method + " " + req.URL.Host + req.URL.Path, Policies: []explained{}}
+	t, err := throttle.New(throttle.Config{Store: store, Policies: f.Policies})
+	if err != nil {
+		return e, err
+	}
+	for _, c := range t.Explain(req) {
+		x := explained{Policy: c.Budget.Policy, Limit: c.Limit.String(), Cost: c.Cost, Budget: c.Budget.String(), Shadow: c.Shadow, Node: c.Node}
+		if live && !c.Node {
+			st, err := store.Status(ctx, c)
+			if err != nil {
+				return e, &throttle.StoreError{Err: err}
+			}
+			x.State = &state{st.Used, st.Waiting, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, st}
+			if st.Wait == throttle.Never {
+				x.State.Wait = -1
+			}
+		}
+		e.Policies = append(e.Policies, x)
+	}
+	return e, nil
+}
+
+// held reports whether the request could not start at once.
+func (e *explanation) held() bool {
+	for _, x := range e.Policies {
+		if x.State != nil && !x.Shadow && x.State.status.Wait > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *explanation) print(c *cobra.Command) error {
+	out := c.OutOrStdout()
+	if len(e.Policies) == 0 {
+		fmt.Fprintf(out, "%s matches no policy: it passes\n", e.Request)
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "POLICY\tLIMIT\tCOST\tBUDGET\n")
+	for _, x := range e.Policies {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s", x.Policy, x.Limit, x.Cost, x.Budget)
+		if now := x.now(); now != "" {
+			fmt.Fprint(w, "\t"+now)
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}
+
+// now says in a few words what the budget is like.
+func (x *explained) now() string {
+	var words []string
+	switch s := x.State; {
+	case x.Node:
+		words = append(words, "each node's own")
+	case s != nil:
+		words = s.words()
+	}
+	if x.Shadow {
+		words = append(words, "only counts")
+	}
+	return strings.Join(words, ", ")
+}
+
+func (s *state) words() (words []string) {
+	st := s.status
+	switch n := st.Limit.Capacity(); {
+	case st.Limit.Kind() == throttle.KindUnlimited:
+	case st.Limit.Kind() == throttle.KindConcurrency:
+		words = append(words, fmt.Sprintf("%d of %d in flight", st.Used, n))
+	default:
+		words = append(words, fmt.Sprintf("%d of %d used", st.Used, n))
+	}
+	if st.Waiting > 0 {
+		words = append(words, fmt.Sprintf("%d wait", st.Waiting))
+	}
+	if st.Paused > 0 {
+		text := "closed for " + brief(st.Paused)
+		if st.Repeated > 0 {
+			text += fmt.Sprintf(" (met again %s)", count(st.Repeated, "time", "times"))
+		}
+		words = append(words, text)
+	}
+	if st.Ceiling > 0 {
+		words = append(words, fmt.Sprintf("learned ceiling %.1f", st.Ceiling))
+	}
+	switch {
+	case st.Wait == throttle.Never:
+		words = append(words, "no start can be planned")
+	case st.Wait > 0:
+		words = append(words, "next start in "+brief(st.Wait))
+	default:
+		words = append(words, "room now")
+	}
+	return words
+}
+
+// brief rounds a duration to what is worth reading.
+func brief(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// The exit codes. They are documented in README.
+const (
+	exitDone        = 0   // done, and nothing was found
+	exitFound       = 1   // something was found: a mistake, a test that fails, a request that would be refused
+	exitUsage       = 2   // wrong usage, or input that cannot be read
+	exitStore       = 3   // Redis could not be asked
+	exitInterrupted = 130 // as shells have it
+)
+
+// outputVersion is the version of what --json prints.
+const outputVersion = 1
+
+// An exit is an error with the code that the program ends with. Without a text it was
+// told already.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e *exit) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *exit) Unwrap() error { return e.err }
+
+// run runs the command line and returns the exit code. What was asked for goes to out,
+// all else to talk.
+func run(ctx context.Context, args []string, out, talk io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(talk)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if ctx.Err() != nil {
+		return exitInterrupted
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintln(talk, "throttle: "+text)
+	}
+	var e *exit
+	var store *throttle.StoreError
+	switch {
+	case errors.As(err, &e):
+		return e.code
+	case errors.As(err, &store):
+		return exitStore
+	}
+	return exitUsage
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "throttle",
+		Short:         "Check, explain and watch the limits of other people's APIs",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.PersistentFlags().Bool("json", false, "print JSON")
+	root.AddCommand(newCheck(), newExplain(), newSchema())
+	return root
+}
+
+// printJSON prints v if --json was said, and reports whether it was.
+func printJSON(c *cobra.Command, v any) (bool, error) {
+	if said, _ := c.Flags().GetBool("json"); !said {
+		return false, nil
+	}
+	e := json.NewEncoder(c.OutOrStdout())
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return true, e.Encode(v)
+}

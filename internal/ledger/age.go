@@ -1,0 +1,124 @@
+package ledger
+
+import (
+	"github.com/fleetthrottle/throttle"
+)
+
+// advance brings the row to the time now and makes it fit for the rule.
+func (r *Row) advance(now int64, u *rule) {
+	if now < r.seen {
+		r.stepBack(now)
+	}
+	r.obey(now, u)
+	r.remember(now, u)
+	r.seen = now
+	r.prune(now, u)
+	if r.leases != nil {
+		r.expireLeases(now)
+	}
+}
+
+// remember makes the row complete for as long back as the rule needs. History
+// that is not there is replaced by the most that there can have been, at the
+// latest moment it can have happened.
+func (r *Row) remember(now int64, u *rule) {
+	if u.kind == throttle.KindConcurrency {
+		return // it has no past
+	}
+	back, keep, most := u.span, u.span, u.n
+	switch u.kind {
+	case throttle.KindFixedWindow:
+		start, end := u.window(now)
+		back, keep, most = now-start+1, end-start, 2*u.n // its first moment counts
+	case throttle.KindLeakyBucket:
+		most = 1
+	case throttle.KindTokenBucket:
+		most = 2 * u.n // a full one, and what flows in
+		r.recount(u)
+	case throttle.KindUnlimited:
+		most = 0 // what starts is not counted
+	}
+	if missing := r.lost - (now - back); missing > 0 {
+		if n := r.atMost(missing); n > 0 {
+			r.add(r.lost, r.lost, n)
+		}
+		r.lost, r.level = now-back, 0
+	}
+	if u.kind == throttle.KindLeakyBucket && keep != r.span && r.span > 0 {
+		r.freeze(0) // blocks of another unit cannot be told apart
+	}
+	if now >= r.until {
+		r.span, r.most = keep, most
+	} else if keep > r.span {
+		r.span, r.most = keep, max(r.atMost(keep), most)
+	} else {
+		r.most = max(r.most, most)
+	}
+	if keep == r.span {
+		r.until = max(r.until, now+keep)
+	}
+}
+
+// atMost is the most that a length of time can have held: what each of the spans
+// that cover it can. Beyond maxCount it makes no difference.
+func (r *Row) atMost(length int64) int64 {
+	spans := (length + r.span - 1) / r.span
+	if spans > maxCount/max(r.most, 1) {
+		return maxCount
+	}
+	return spans * r.most
+}
+
+// prune drops the entries that matter to no start to come.
+func (r *Row) prune(now int64, u *rule) {
+	k := 0
+	for k < len(r.entries) && r.isOver(&r.entries[k], now) {
+		if u.kind == throttle.KindLeakyBucket && r.entries[k].end(u.span+u.pad, u.n) > now {
+			break
+		}
+		k++
+	}
+	if k > 0 {
+		r.forget(k, u)
+	}
+}
+
+// marked bounds for how far ahead marks of before a step are told from those after it,
+// in microseconds. Few queues of a short limit are longer, and more would keep places taken.
+const marked = 10_000_000
+
+// stepBack moves the row to a clock that shows less than before, as if no time
+// had passed since. Entries still to come are widened to begin now: their
+// callers have slept for an unknown while.
+func (r *Row) stepBack(now int64) {
+	shift := now - r.seen
+	for i := range r.entries {
+		r.entries[i].first += shift
+		r.entries[i].last += shift
+	}
+	for _, t := range []*int64{&r.lost, &r.until, &r.paused, &r.ceiling.fell} {
+		if *t != 0 {
+			*t += shift
+		}
+	}
+	// Marks are times of the clock that they were booked by: those of before may point
+	// to starts of others, however late they come.
+	r.freeze(min(-shift, max(r.span, marked)))
+	k := len(r.entries) - 1
+	if k < 0 || r.entries[k].last <= now {
+		return
+	}
+	for k > 0 && r.entries[k-1].last >= now {
+		r.join(k - 1)
+		k--
+	}
+	r.entries[k].first = min(r.entries[k].first, now)
+}
+
+// freeze keeps cancelled places taken of all that was booked so far: up to the last
+// start, or a mark that is so much later.
+func (r *Row) freeze(later int64) {
+	if k := len(r.entries); k > 0 {
+		r.frozen = max(r.frozen, r.entries[k-1].last+later)
+	}
+}

@@ -1,0 +1,219 @@
+package ledger
+
+import (
+	"math"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// BookNow books for a caller that finds nobody in line. It returns false if there are
+// waiters, the caller comes from a line, or the start is beyond the horizon: then nothing
+// was done, and the caller stands in line.
+func (q *Request) BookNow() (decided bool) {
+	b := q.Booking
+	from := q.Now + Micros(b.NotBefore)
+	for i := range q.Searches {
+		s := &q.Searches[i]
+		s.from, s.horizon = from, Micros(b.Horizon)
+		s.behind(b)
+	}
+	if b.Horizon > 0 && (b.Returns || b.Instead != 0 || q.inLine()) {
+		return false
+	}
+	q.giveBackInstead()
+	t := q.find(from)
+	if isFar(b, t-q.Now) {
+		return false
+	}
+	q.book(t)
+	return true
+}
+
+// inLine reports whether somebody waits for a start in one of the budgets.
+func (q *Request) inLine() bool {
+	for i := range q.Searches {
+		if q.Searches[i].row.queue != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// isFar reports whether a booking has to wait in line for a start that is so far away,
+// and may.
+func isFar(b *throttle.Booking, wait int64) bool {
+	return b.Horizon > 0 && wait > Micros(b.Horizon+b.NotBefore) && b.MaxWait != 0 &&
+		(b.MaxWait < 0 || wait <= Micros(b.MaxWait))
+}
+
+// giveBackInstead gives back what the booking replaces.
+func (q *Request) giveBackInstead() {
+	if q.Booking.Instead == 0 {
+		return
+	}
+	for i := range q.Searches {
+		q.Searches[i].giveBack(q.Booking.Instead, q.Node)
+	}
+}
+
+// find returns the earliest start not before t that has room in every budget
+// that counts, and notes who set it. Each answer is a lower bound for the others,
+// so the search ends when a whole round moves nothing.
+func (q *Request) find(t int64) int64 {
+	from, g := t, q.Grant
+	g.Held = -1
+	for still := 0; still < len(q.Searches); {
+		for i := range q.Searches {
+			if still++; q.Booking.Charges[i].Shadow {
+				continue
+			}
+			if next := q.Searches[i].earliest(t); next > t {
+				t, still, g.Held = next, 1, i
+				g.Paused = q.Searches[i].row.paused > from
+			}
+		}
+	}
+	return t
+}
+
+// book books the start at t, and calls those for whom the caller makes room.
+func (q *Request) book(t int64) {
+	if q.start(t); q.Booking.Instead < 0 { // its slots may be another's
+		for i := range q.Searches {
+			q.setAside(i)
+		}
+	}
+}
+
+// start books the start at t, if it is of use.
+func (q *Request) start(t int64) {
+	b, g := q.Booking, q.Grant
+	if t-q.Now > Micros(throttle.Farthest) {
+		g.Wait = throttle.Never
+		return
+	}
+	g.Wait = time.Duration(t-q.Now) * time.Microsecond
+	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && !q.haveSlots() {
+		return
+	}
+	g.OK, g.Mark, g.Stamp = true, t, 1
+	switch near := t-q.Now <= Micros(b.Horizon+b.NotBefore); {
+	case b.Horizon <= 0 || g.Held < 0:
+	case near:
+		q.Searches[g.Held].row.keepBehind(class(b.Priority), t)
+	default:
+		q.pin(t)
+	}
+	for i := range q.Searches {
+		c, s := &b.Charges[i], &q.Searches[i]
+		if c.Shadow {
+			s.late = s.earliest(t) - t
+		} else {
+			g.Stamp += s.row.lifts
+		}
+		switch {
+		case s.free:
+		case s.rule.kind == throttle.KindUnlimited:
+			s.row.bookProbe(t, &s.rule)
+		case s.rule.kind != throttle.KindConcurrency:
+			s.row.book(t, &s.rule)
+		case t == q.Now:
+			s.row.hold(s.rule.cost, q.Node)
+		}
+	}
+}
+
+// pin notes a start that several budgets have beyond the horizon.
+func (q *Request) pin(start int64) {
+	for i := range q.Searches {
+		if !q.Searches[i].free {
+			q.Searches[i].row.pin = start
+		}
+	}
+}
+
+// haveSlots reports whether all Concurrency charges have room. If not, nothing is taken:
+// the booking gets a place in the first line that it must stand in, if it can wait.
+func (q *Request) haveSlots() bool {
+	b := q.Booking
+	arrival := int64(math.MaxInt64)
+	if b.Instead < 0 {
+		arrival = -b.Instead
+	}
+	for i := range q.Searches {
+		s := &q.Searches[i]
+		if s.rule.kind != throttle.KindConcurrency || b.Charges[i].Shadow {
+			continue
+		}
+		l := s.row.slots
+		if s.called && l.taken() <= s.rule.room || l.admits(&s.rule, arrival) {
+			continue
+		}
+		q.Grant.Held = i
+		if b.MaxWait != 0 {
+			if b.Instead >= 0 {
+				arrival = q.Arrivals.next(q.Now)
+			}
+			s.row.lease(q.Node)
+			l.lineUp(&s.rule, arrival, q.Node.ID)
+			q.Grant.Mark, q.Waits = -arrival, true
+		}
+		return false
+	}
+	return true
+}
+
+// Over returns how much later the start would have been if the i-th charge, which is a
+// shadow, counted.
+func (q *Request) Over(i int) time.Duration {
+	return time.Duration(q.Searches[i].late) * time.Microsecond
+}
+
+// Cancel gives back a grant that was not used, or a place in line.
+func (q *Request) Cancel(g throttle.Grant) {
+	for i := range q.Searches {
+		s := &q.Searches[i]
+		s.giveBack(g.Mark, q.Node)
+		if g.OK && g.Wait == 0 {
+			s.release(q.Node)
+		}
+		q.setAside(i)
+	}
+	q.moved()
+}
+
+// Release ends what a granted booking holds of its Concurrency charges.
+func (q *Request) Release() {
+	for i := range q.Searches {
+		q.Searches[i].release(q.Node)
+		q.setAside(i)
+	}
+	q.moved()
+}
+
+// Settle changes what a granted start cost, to costs[i] for the i-th charge.
+func (q *Request) Settle(g throttle.Grant, costs []int) {
+	for i := range q.Searches {
+		s := &q.Searches[i]
+		if s.rule.kind != throttle.KindConcurrency && s.rule.kind != throttle.KindUnlimited {
+			s.row.settle(g.Mark, &s.rule, int64(costs[i]))
+		}
+	}
+	q.moved()
+}
+
+// Usable reports whether a booked start may be used: no budget is closed at its time, and
+// none was resumed since it was booked. A row that does not exist is nil.
+func Usable(b *throttle.Booking, g throttle.Grant, row func(i int) *Row) bool {
+	stamp := int64(1)
+	for i := range b.Charges {
+		if r := row(i); r != nil && !b.Charges[i].Shadow {
+			if r.paused > g.Mark {
+				return false
+			}
+			stamp += r.lifts
+		}
+	}
+	return g.Stamp == 0 || g.Stamp == stamp // a caller that does not know the stamp has 0
+}

@@ -1,0 +1,48 @@
+package ledger
+
+import "slices"
+
+// A Node is one of several stores that share rows: what it holds and waits for is kept as
+// long as it renews its lease. The zero Node has no lease: its slots and places stay until
+// it gives them back, so it must live as long as the rows.
+type Node struct {
+	ID    int64
+	Lease int64 // for how many microseconds it is believed to live
+}
+
+// lease returns the lease of a node, renewed; nil if the node has none.
+func (r *Row) lease(n Node) *lease {
+	if n.ID == 0 {
+		return nil
+	}
+	i := slices.IndexFunc(r.leases, func(l lease) bool { return l.node == n.ID })
+	if i < 0 {
+		i = len(r.leases)
+		r.leases = append(r.leases, lease{node: n.ID})
+	}
+	l := &r.leases[i]
+	l.until = max(l.until, r.seen+n.Lease)
+	return l
+}
+
+// expireLeases forgets what the nodes held and waited for whose leases have ended, and
+// nodes that have neither.
+func (r *Row) expireLeases(now int64) {
+	r.leases = slices.DeleteFunc(r.leases, func(l lease) bool {
+		if l.until > now {
+			return false
+		}
+		if r.slots != nil {
+			r.slots.held -= l.held
+			for _, w := range slices.Clone(r.slots.line) {
+				if w.node == l.node {
+					r.slots.leave(w.arrival, w.node)
+				}
+			}
+		}
+		if r.queue != nil {
+			r.queue.forget(l.node)
+		}
+		return true
+	})
+}

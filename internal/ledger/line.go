@@ -1,0 +1,183 @@
+package ledger
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Leave takes a waiter out of the line that it stands in, and ends its turns: it comes, or
+// gives up. The rows are those of the booking with which it came last.
+func (q *Request) Leave(w *Waiter) {
+	if w.stand != nil {
+		q.News.Moved = append(q.News.Moved, w.stand.key)
+		q.stepOut(w)
+	}
+	q.News.Moved = append(q.News.Moved, w.passed...)
+	q.settle(w)
+}
+
+// Dismiss takes a waiter out of the line that it stands in: it is to ask again.
+func (q *Request) Dismiss(w *Waiter) {
+	if w.stand != nil {
+		q.stepOut(w)
+	}
+}
+
+// stepOut takes a waiter out of its line.
+func (q *Request) stepOut(w *Waiter) {
+	if r := q.row(w.stand.key); r != nil && r.queue != nil {
+		r.queue.leave(w.stand.class, w.stand.place)
+	}
+	w.stand = nil
+}
+
+// settle ends the turns of a waiter: it is booked, or gives up.
+func (q *Request) settle(w *Waiter) {
+	for _, key := range w.passed {
+		if r := q.row(key); r != nil && r.queue != nil {
+			at, _ := w.arrival(key)
+			r.queue.called = slices.DeleteFunc(r.queue.called, func(p place) bool { return p.arrival == at })
+		}
+	}
+	w.passed = nil
+}
+
+// Stand books a start for a waiter that is in no line, or puts it in one. It gives back
+// what the booking replaces.
+func (q *Request) Stand(w *Waiter) { q.stand(w, Key{}) }
+
+// stand is Stand for a waiter that just had its turn in the row of a budget, if any.
+func (q *Request) stand(w *Waiter, turn Key) {
+	b, g := q.Booking, q.Grant
+	if turn != (Key{}) {
+		w.pass(turn)
+	}
+	for i := range q.Searches {
+		s := &q.Searches[i]
+		s.from, s.horizon = q.Now+Micros(b.NotBefore), Micros(b.Horizon)
+		if _, known := w.arrival(q.key(i)); !w.lost && (!known || w.turn == q.key(i)) {
+			s.behind(b)
+		}
+	}
+	q.giveBackInstead()
+	g.Held = -1
+	at, wait := q.hold(w, turn)
+	switch patient := b.MaxWait < 0 || wait <= b.MaxWait; {
+	case at < 0:
+		q.start(q.find(q.Now + Micros(b.NotBefore)))
+	case !patient || b.MaxWait == 0:
+		g.Held, g.Wait, g.Paused = at, wait, q.Searches[at].row.paused > q.Now
+	default:
+		q.lineUp(w, at)
+		g.Held, g.Wait, g.Paused = at, wait, q.Searches[at].row.paused > q.Now
+	}
+	if b.Instead < 0 { // its slots may be another's
+		for i := range q.Searches {
+			q.setAside(i)
+		}
+	}
+	if w.stand == nil && (g.OK || !q.Waits) {
+		q.settle(w)
+	}
+}
+
+// lineUp puts a waiter in the line of a charge.
+func (q *Request) lineUp(w *Waiter, i int) {
+	s, key := &q.Searches[i], q.key(i)
+	at, known := w.arrival(key)
+	if !known {
+		at = q.Arrivals.next(q.Now)
+	}
+	s.row.lease(q.Node)
+	w.stand = &stand{key, w.class, s.row.lineUp(w.class, place{at, s.rule.cost, q.Node.ID})}
+	w.came(key, w.stand.place.arrival)
+	q.Waits = true
+}
+
+// hold returns the charge whose line the waiter must stand in, below 0 for none, and how
+// long it will wait there, as far as one can tell.
+//
+// A waiter that had its turn in a row, and finds that another is not near any more where
+// it had its turn before, might never find both near. So it has the first start that is
+// possible in both: one such start at a time in each row.
+func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
+	at = -1
+	near := q.Booking.Horizon + q.Booking.NotBefore
+	for i := range q.Searches {
+		s, key := q.Searches[i], q.key(i) // a copy: what it finds for here is not for later
+		if q.Booking.Charges[i].Shadow || s.rule.kind == throttle.KindConcurrency {
+			continue
+		}
+		sum := int64(0)
+		if l := s.row.queue; l != nil {
+			came, known := w.arrival(key)
+			if !known {
+				came = 1 << 62
+			}
+			sum = l.ahead(w.class, came)
+		}
+		t := s.earliest(s.from)
+		if sum > 0 {
+			t = max(t, q.Searches[i].turn(sum+s.rule.cost))
+		}
+		d := time.Duration(t-q.Now) * time.Microsecond
+		far := d > near && key != turn
+		if far && slices.Contains(w.passed, key) {
+			far = s.row.pin > q.Now+Micros(near)
+		}
+		if (sum > 0 || far) && (at < 0 || d > wait) {
+			at, wait = i, d
+		}
+	}
+	return at, wait
+}
+
+// Head returns the place of the waiter that is served next in a row's line; false if there
+// is none, or if one that was called has not come: it serves the line when it comes. A line
+// in which nobody waits is forgotten.
+func (r *Row) Head() (arrival int64, ok bool) {
+	if r.queue == nil {
+		return 0, false
+	}
+	if r.queue.empty() {
+		r.queue = nil
+		return 0, false
+	}
+	p, ok := r.queue.head()
+	return p.arrival, ok && len(r.queue.called) == 0
+}
+
+// Due returns in how long the first start in a budget is within the horizon of the waiter
+// at the head of its line; 0 if it is.
+func (q *Request) Due(w *Waiter, key Key) time.Duration {
+	for i := range q.Searches {
+		if q.key(i) != key {
+			continue
+		}
+		s := q.Searches[i]
+		s.from, s.horizon = q.Now, Micros(q.Booking.Horizon)
+		if !w.lost {
+			s.behind(q.Booking)
+		}
+		return max(0, time.Duration(s.earliest(q.Now)-q.Now)*time.Microsecond-q.Booking.Horizon)
+	}
+	return 0
+}
+
+// Serve takes the waiter at the head of a line out of it and books for it, or lets it stand
+// in another. One that needs slots must take them by itself: it is called, and the line
+// stands still until it has come.
+func (q *Request) Serve(w *Waiter, key Key) (called bool) {
+	at := *w.stand
+	q.stepOut(w)
+	if !slices.ContainsFunc(q.Booking.Charges, isConcurrency) {
+		q.stand(w, key)
+		return false
+	}
+	w.pass(key)
+	r := q.row(key)
+	r.queue.called = append(r.queue.called, at.place)
+	return true
+}

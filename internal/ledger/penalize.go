@@ -1,0 +1,58 @@
+package ledger
+
+import (
+	"math"
+
+	"github.com/fleetthrottle/throttle"
+	"time"
+)
+
+// Pause closes the budget of the first charge.
+func (q *Request) Pause(d time.Duration) {
+	s := &q.Searches[0]
+	s.wake(q.Now)
+	q.shut(Micros(d), 0)
+}
+
+// Refuse closes the budget of the first charge because a request was refused, and returns
+// its ceiling before and after.
+func (q *Request) Refuse(f throttle.Refusal) (from, to float64) {
+	s := &q.Searches[0]
+	s.wake(q.Now)
+	if s.rule.learns > 0 && f.Start.Mark != 0 {
+		from, to = s.row.learn(f.Start.Mark, &s.rule)
+	}
+	q.shut(Micros(f.Length), max(1, Micros(f.Ago)))
+	return from, to
+}
+
+// shut closes the row for so long, if it is not closed for longer; no time is no penalty.
+// Refused is as of close.
+func (q *Request) shut(length, refused int64) {
+	r := q.Searches[0].row
+	if length > 0 && r.close(length, refused) {
+		q.useless(0, 0, r.paused, false)
+	}
+	if q.moved(); r.queue != nil {
+		q.News.Closed = append(q.News.Closed, Closed{q.key(0), max(r.seen, r.paused)})
+	}
+}
+
+// Resume ends all pauses of the first charge's budget, and forgets what was learned.
+func (q *Request) Resume() {
+	s := &q.Searches[0]
+	r := s.row
+	if r == &untouched {
+		return
+	}
+	s.wake(q.Now)
+	if r.paused > r.seen {
+		r.lifts++
+		q.useless(0, 0, math.MaxInt64, true)
+	}
+	if s.rule.kind == throttle.KindUnlimited {
+		r.forgetProbe()
+	}
+	r.paused, r.last, r.ceiling = 0, penalty{}, ceiling{}
+	q.moved()
+}

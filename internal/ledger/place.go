@@ -1,0 +1,124 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// book counts the cost at t.
+func (r *Row) book(t int64, u *rule) {
+	first, last := t, t+u.length()
+	i := r.after(t)
+	if u.kind == throttle.KindLeakyBucket {
+		// Blocks without a gap between them become one.
+		if i > 0 && r.entries[i-1].last == first-u.span {
+			first -= u.span
+		}
+		if k := r.after(last + 1); k < len(r.entries) && r.entries[k].first == last+u.span {
+			last += u.span
+		}
+	} else if u.kind == throttle.KindFixedWindow {
+		start, end := u.window(t)
+		r.span = max(r.span, end-start) // months and days differ in length
+	}
+	if u.kind != throttle.KindLeakyBucket && u.n > windowParts {
+		start, end := u.part(t)
+		first, last = r.share(i, first, last, start, end)
+	}
+	r.add(first, last, u.cost)
+	r.until = max(r.until, last+r.span)
+	r.bound(r.entries[len(r.entries)-1].last - r.span)
+}
+
+// share widens [first, last] to touch a neighbour that lies in the same slot
+// [start, end), so that both become one entry. The neighbours of a new start
+// are i-1 and i.
+func (r *Row) share(i int, first, last, start, end int64) (int64, int64) {
+	if i > 0 && r.entries[i-1].first >= start {
+		first = r.entries[i-1].last
+	}
+	if i < len(r.entries) && r.entries[i].last < end && r.entries[i].first > last {
+		last = r.entries[i].first
+	}
+	return first, last
+}
+
+// giveBack takes a start, or a place in line, out of the row. What runs keeps
+// what it has in flight.
+func (s *Search) giveBack(mark int64, by Node) {
+	switch {
+	case s.free:
+	case s.rule.kind != throttle.KindConcurrency:
+		if s.row.remove(mark, &s.rule) {
+			s.row.untail(mark)
+		}
+	case mark < 0:
+		s.called = s.row.slots.leave(-mark, by.ID)
+	}
+}
+
+// release ends what a node holds.
+func (s *Search) release(by Node) {
+	if s.rule.kind == throttle.KindConcurrency {
+		s.row.release(s.rule.cost, by)
+	}
+}
+
+// settle changes what the start at t cost, if it still counts. The room that it
+// did not take is not looked for: what was spent was spent.
+func (r *Row) settle(t int64, u *rule, cost int64) {
+	if u.over(t) <= r.seen {
+		return
+	}
+	if cost < u.cost {
+		r.untail(r.seen) // what is free now is for the next one
+	}
+	if !r.remove(t, u) {
+		if cost -= u.cost; u.kind == throttle.KindLeakyBucket {
+			t += u.cost * u.span // behind what is there
+		}
+	}
+	if u.kind == throttle.KindLeakyBucket {
+		cost = min(cost, Micros(throttle.Farthest)/u.span) // a longer block means no more
+	}
+	if cost > 0 {
+		v := *u
+		v.cost = cost
+		r.book(t, &v)
+	}
+}
+
+// remove takes the booking at t back out, and reports whether it could.
+func (r *Row) remove(t int64, u *rule) bool {
+	i := r.after(t)
+	if i == len(r.entries) || r.entries[i].first > t || t <= r.frozen {
+		return false
+	}
+	e := r.entries[i]
+	rest := max(0, e.n-u.cost)
+	if rest > 0 && (u.kind != throttle.KindLeakyBucket || e.overfull(u.span)) {
+		r.entries[i].n = rest
+		r.total -= u.cost
+		return true
+	}
+	r.entries = slices.Delete(r.entries, i, i+1)
+	r.total -= e.n
+	if u.kind == throttle.KindLeakyBucket {
+		r.split(e, rest, t, u)
+	}
+	return true
+}
+
+// split puts back what is left of a block that was taken out for the booking at
+// t: up to two halves, and as many units in each as fit. How many exactly is only
+// of interest to a limit of another kind.
+func (r *Row) split(e entry, rest, t int64, u *rule) {
+	end := t + u.length() + u.span
+	if e.first < t {
+		r.add(e.first, t-u.span, max(1, min(rest, (t-e.first)/u.span)))
+	}
+	if e.last >= end {
+		r.add(end, e.last, max(1, min(rest, (e.last-end)/u.span+1)))
+	}
+}

@@ -1,0 +1,98 @@
+package ledger
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// longestStep is the longest step of a slow start.
+const longestStep = int64(20 * time.Second / time.Microsecond)
+
+// steps are the parts of a limit that the steps of a slow start have: an eighth, a
+// half, and at least 1.
+var steps = [...]int64{8, 2}
+
+// A slow start begins when a penalty ends. Its steps are as long as the window, if the
+// penalty was at least twice as long, and the window is not very long: see docs/bans.md.
+
+// ramped returns the rule that a slow start of the row keeps: its own, or, for steps that
+// are shorter than the window, that of as much as the window has for so long.
+func (u *rule) ramped(r *Row) rule {
+	v, step, window := *u, r.last.step(), u.span
+	if u.kind == throttle.KindFixedWindow {
+		window = Micros(u.limit.Per())
+	}
+	if u.kind == throttle.KindTokenBucket || step >= window || step == 0 {
+		return v
+	}
+	parts := window / step
+	part := func(n int64) int64 { return (n + parts - 1) / parts }
+	v.kind, v.span, v.n, v.most = throttle.KindSlidingWindow, step, part(u.n), part(u.most)
+	v.room = part(u.room+u.cost+u.reserve) - u.cost - part(u.reserve)
+	return v
+}
+
+// rampEnd returns when the slow start of a row is over. If there is none, it is over when
+// the penalty ends.
+func (u *rule) rampEnd(r *Row) int64 {
+	switch per := u.limit.Per(); {
+	case u.kind == throttle.KindTokenBucket:
+		return r.paused + u.span
+	case u.kind == throttle.KindLeakyBucket || per == 0 || r.last.step() == 0:
+		return r.paused
+	case u.kind == throttle.KindFixedWindow && r.last.step() >= Micros(per):
+		return r.paused - r.paused%Micros(per) + int64(len(steps))*Micros(per)
+	case u.kind == throttle.KindFixedWindow:
+		return r.paused + int64(len(steps))*r.last.step()
+	default:
+		return r.paused + int64(len(steps))*min(r.last.step(), u.span)
+	}
+}
+
+// step returns when the step of a slow start is over that begins at t.
+func (u *rule) step(t int64) int64 {
+	if u.kind == throttle.KindFixedWindow {
+		_, end := u.window(t)
+		return end
+	}
+	return t + u.span
+}
+
+// newRamp returns a search of a row that holds, besides what is booked, what a
+// slow start keeps from being booked. That row lasts for one search, and the true
+// one knows nothing of it.
+func (s *Search) newRamp() *Search {
+	ramp := &Search{row: &Row{total: maxCount}, rule: s.rule.ramped(s.row)} // in any case more than there is room for
+	if s.rule.kind == throttle.KindTokenBucket {
+		ramp.row.entries = s.bucketRamp()
+	} else {
+		ramp.row.entries = s.windowRamp(&ramp.rule)
+	}
+	return ramp
+}
+
+// windowRamp takes all but its share of each of the first steps. What it takes
+// is never joined with starts around it: it would reach as far as they do, and
+// close what lies between it and the next step.
+func (s *Search) windowRamp(u *rule) []entry {
+	begin := s.row.paused
+	entries := slices.Clone(s.row.entries)
+	for _, part := range steps {
+		i := (&Row{entries: entries}).after(begin)
+		entries = slices.Insert(entries, i, entry{begin, begin, u.most - (u.most+part-1)/part})
+		begin = u.step(begin)
+	}
+	return entries
+}
+
+// bucketRamp takes all but a token of a bucket, whatever was spent of it before.
+func (s *Search) bucketRamp() []entry {
+	begin := s.row.paused
+	entries := []entry{{begin, begin, s.rule.most - 1}}
+	for _, e := range s.row.entries[s.row.after(begin):] {
+		entries = append(entries, entry{max(e.first, begin), e.last, e.n})
+	}
+	return entries
+}

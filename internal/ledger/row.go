@@ -1,0 +1,134 @@
+package ledger
+
+import (
+	"slices"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A Key names a budget: [throttle.Budget].Key.
+type Key = [16]byte
+
+// A Row is one budget: see docs/booking.md for what it promises. The zero Row is a budget
+// that nobody has used. All times are microseconds of the store's clock.
+type Row struct {
+	entries []entry // sorted, disjoint
+	total   int64   // the sum of their n
+
+	seen   int64 // the latest time that anybody asked
+	lost   int64 // no start later than this was forgotten; 0: none was
+	span   int64 // entries are kept for so long
+	most   int64 // no span holds more than this
+	until  int64 // span and most are needed until then, even if a caller's limit is smaller
+	paused int64 // closed until then; kept for the slow start after it
+	last   penalty
+	frozen int64 // starts up to then stay booked when they are cancelled
+
+	level int64 // TokenBucket: what was spent of it at lost, in units; see bucket.go
+	unit  int64 // units of a token in level; negative: other limits added to it; 0: it was no bucket
+
+	ceiling ceiling        // what was learned of the upstream; zero: nothing
+	lifts   int64          // how many pauses ended before their time
+	tails   [classes]int64 // the last start that waiters of each priority got
+	pin     int64          // the last start that is, or was, beyond the horizon
+
+	queue  *queue  // the waiters for a start; nil: none
+	slots  *slots  // Concurrency: what is in flight and who waits; nil: nothing yet
+	leases []lease // of the nodes that hold slots or wait, but for those without one
+}
+
+// An entry says that n starts, costs summed, lie in [first, last].
+type entry struct{ first, last, n int64 }
+
+// A level is what was spent of a bucket at some moment. It is counted in units
+// that make all arithmetic whole: a token is rule.micros units, and each
+// microsecond rule.tokens units flow back.
+type level struct{ at, spent int64 }
+
+// A penalty is what a row remembers of the last one; see docs/bans.md.
+type penalty struct {
+	length int64 // for how long it closed the budget
+	probe  int64 // for how long the first start after it is alone
+	times  int64 // how often in a row it was met; 0: it was no refusal
+}
+
+// A ceiling is what was learned of how much the upstream allows: the level of use that
+// was refused, when the ceiling fell from there, and the window that both are about. How
+// high it is at any moment follows from that, so that it rises without being written.
+// See docs/learning.md.
+type ceiling struct {
+	top    float64
+	fell   int64
+	window int64
+}
+
+// classes is how many priorities there are.
+const classes = 3
+
+// class returns the index of a priority; 0 goes first.
+func class(p throttle.Priority) int {
+	return int(throttle.High - max(throttle.Low, min(p, throttle.High)))
+}
+
+// A queue is the line of a budget for starts: see docs/line.md.
+type queue struct {
+	places [classes][]place // each by arrival
+	costs  [classes]int64   // of all places, also of those that are only counted
+	called []place          // of waiters that had their turn, and come for slots too
+	began  int64            // when there was nobody before it
+}
+
+// A place is that of one waiter in a line.
+type place struct {
+	arrival int64 // an order that follows the clock
+	cost    int64
+	node    int64 // the node of the waiter; 0: one without a lease
+}
+
+// slots is what a Concurrency budget has in flight, and the line for it. When there will
+// be room nobody knows, so waiters are told no time: they are called when it is there.
+type slots struct {
+	held  int64      // the costs of what runs
+	aside int64      // the costs of those who were called and did not come yet
+	line  []slotWait // by arrival
+}
+
+// A slotWait is a place in the line for slots.
+type slotWait struct {
+	place
+	room   int64 // what may be taken besides the cost and what must stay free
+	whole  int64 // what may be taken besides the cost
+	called bool
+}
+
+// A lease is for how long a node is believed to live.
+type lease struct {
+	node  int64
+	until int64
+	held  int64 // the costs of its slots
+}
+
+// Clone returns a copy of the row for Status, which changes it; a row that does not exist
+// is nil.
+func (r *Row) Clone() *Row {
+	c := new(Row)
+	if r == nil {
+		return c
+	}
+	*c = *r
+	c.entries, c.leases = slices.Clone(r.entries), slices.Clone(r.leases)
+	if r.queue != nil {
+		l := *r.queue
+		for k := range l.places {
+			l.places[k] = slices.Clone(l.places[k])
+		}
+		l.called = slices.Clone(l.called)
+		c.queue = &l
+	}
+	if r.slots != nil {
+		l := *r.slots
+		l.line = slices.Clone(l.line)
+		c.slots = &l
+	}
+	return c
+}

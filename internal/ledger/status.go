@@ -1,0 +1,75 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Status describes the budget of the only charge, which has a cost of 1, by a copy of its
+// row: see Row.Clone.
+func (q *Request) Status() throttle.Status {
+	s := &q.Searches[0]
+	s.wake(q.Now)
+	r := s.row
+	s.from = q.Now
+	st := throttle.Status{Limit: q.Booking.Charges[0].Limit}
+	if s.rule.kind == throttle.KindConcurrency {
+		st.Used, st.Waiting = r.inFlight()
+	} else {
+		st.Used, st.Waiting = r.starts(q.Now, &s.rule)
+		st.Waiting += int(r.waiting())
+	}
+	st.Wait = time.Duration(r.wait(s)-q.Now) * time.Microsecond
+	st.Paused = time.Duration(max(0, r.paused-q.Now)) * time.Microsecond
+	st.Repeated = r.repeated(q.Now)
+	if r.ceiling.isOf(&s.rule) {
+		st.Ceiling = cutOff(r.ceiling.at(q.Now))
+	}
+	return st
+}
+
+// starts sums the costs that count now: of starts that lie in the past, and of
+// those to come.
+func (r *Row) starts(now int64, u *rule) (past, next int) {
+	since := now - u.span
+	if u.kind == throttle.KindFixedWindow {
+		start, _ := u.window(now)
+		since = start - 1
+	}
+	for _, e := range r.entries {
+		switch {
+		case u.kind == throttle.KindLeakyBucket && e.first <= now && e.last > now:
+			next += int((e.last - now + u.span - 1) / u.span) // a block that has begun
+		case e.last > now:
+			next += int(e.n)
+		case e.last > since && u.kind != throttle.KindUnlimited:
+			past += int(e.n)
+		}
+	}
+	if u.kind == throttle.KindLeakyBucket {
+		past = min(past, 1)
+	}
+	return past, next
+}
+
+// inFlight sums the costs of what runs and of what waits in line.
+func (r *Row) inFlight() (held, waiting int) {
+	if r.slots == nil {
+		return 0, 0
+	}
+	for _, w := range r.slots.line {
+		waiting += int(w.cost)
+	}
+	return int(r.slots.held), waiting
+}
+
+// wait returns when one that comes now would start, behind those in line.
+func (r *Row) wait(q *Search) int64 {
+	turn := q.from
+	if sum := r.waiting(); sum > 0 && q.rule.kind != throttle.KindConcurrency {
+		turn = q.turn(sum + q.rule.cost)
+	}
+	q.behind(&throttle.Booking{Horizon: 1})
+	return max(turn, q.earliest(q.from))
+}

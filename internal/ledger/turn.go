@@ -1,0 +1,76 @@
+package ledger
+
+import "github.com/fleetthrottle/throttle"
+
+// farWindows is how many windows of a calendar are looked at one by one.
+const farWindows = 64
+
+// turn returns when one who has so much of the limit before it, its own cost included,
+// will start: if nothing changes, and nobody keeps a pace. The search has not begun.
+func (s *Search) turn(rank int64) int64 {
+	from := max(s.from, s.row.paused)
+	switch s.rule.kind {
+	case throttle.KindSlidingWindow:
+		return s.slidingTurn(from, rank)
+	case throttle.KindFixedWindow:
+		return s.alignedTurn(from, rank)
+	case throttle.KindLeakyBucket:
+		if k := len(s.row.entries); k > 0 {
+			from = max(from, s.row.entries[k-1].end(s.rule.span+s.rule.pad, s.rule.n))
+		}
+		return from + (rank-s.rule.cost)*(s.rule.span+s.rule.pad)
+	case throttle.KindTokenBucket:
+		v := Search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
+		v.rule.room -= rank - s.rule.cost
+		return v.filled(from)
+	}
+	return from
+}
+
+// usable is how much of the limit the charge may use.
+func (u *rule) usable() int64 { return u.room + u.cost }
+
+// slidingTurn: room comes back as entries leave the window, and each window after that is
+// like the one before.
+func (s *Search) slidingTurn(from, rank int64) int64 {
+	most, span := s.rule.usable(), s.rule.span
+	cycles := (rank - 1) / most
+	missing := rank - cycles*most - most
+	t := from
+	for _, e := range s.row.entries {
+		if e.last+span > from {
+			missing += e.n
+		}
+	}
+	for _, e := range s.row.entries {
+		if missing <= 0 {
+			break
+		}
+		if e.last+span > from {
+			t = e.last + span
+			missing -= e.n
+		}
+	}
+	return t + cycles*span
+}
+
+// alignedTurn fills window after window.
+func (s *Search) alignedTurn(from, rank int64) int64 {
+	most, t := s.rule.usable(), from
+	for range farWindows {
+		start, end := s.rule.window(t)
+		left := most
+		for _, e := range s.row.entries {
+			if e.last >= start && e.first < end {
+				left -= e.n
+			}
+		}
+		if rank <= left {
+			return t
+		}
+		rank -= max(0, left)
+		t = end
+	}
+	start, end := s.rule.window(t)
+	return t + (rank-1)/most*(end-start)
+}

@@ -1,0 +1,21 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// Status implements [throttle.Store].
+func (s fleetStore) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+	if isl := s.on(c.Budget.Group); isl != nil {
+		if st, ok := isl.status(ctx, c); ok {
+			return st, nil
+		}
+	}
+	return conn.Ask(ctx, s.conn, nil, func() wire.Request[throttle.Status] {
+		return wire.StatusRequest{Key: s.rowKey(&c), Charge: &c}
+	})
+}
