@@ -18,8 +18,8 @@ type caller struct {
 	alone  bool // it must not share a run
 	single bool // nor a call
 
-	away   func(error)   // as in throttle.Booking
-	failed chan struct{} // told when a call has failed, if away is there
+	observer func(error)   // of an outage
+	failed   chan struct{} // told when a call has failed, if there is an observer
 
 	done    chan struct{} // told once, when the fields below are set
 	outcome outcome
@@ -39,7 +39,7 @@ func (s *Store) newCaller(b *throttle.Booking) *caller {
 		c = &caller{done: make(chan struct{}, 1)}
 	}
 	*c = caller{
-		done: c.done, joined: time.Now(), away: b.Away,
+		done: c.done, joined: time.Now(),
 		Op: wire.Op{
 			Charges: append(c.Charges[:0], b.Charges...), MaxWait: waitArg(b.MaxWait),
 			NotBefore: b.NotBefore, Spread: b.Spread, Horizon: b.Horizon, Class: classOf(b.Priority),
@@ -49,9 +49,6 @@ func (s *Store) newCaller(b *throttle.Booking) *caller {
 	if b.Horizon > 0 {
 		c.turn = s.turnOf(b)
 		c.Returns = b.Returns && (c.turn == nil || c.turn.started)
-	}
-	if c.away != nil {
-		c.failed = make(chan struct{}, 1)
 	}
 	c.alone = slices.ContainsFunc(c.Charges, func(ch throttle.Charge) bool { return wire.Holds(&ch) })
 	return c
@@ -63,14 +60,14 @@ func (s *Store) free(c *caller) { s.callers.Put(c) }
 // await returns true when the caller has its answer, false when it waits no
 // longer.
 func (s *Store) await(ctx context.Context, c *caller, timeUp <-chan time.Time) bool {
-	if c.away == nil {
+	if c.observer == nil {
 		return conn.Await(ctx, c.done, timeUp, nil, nil)
 	}
 	return conn.Await(ctx, c.done, timeUp, c.failed, func() {
 		s.lanes.mu.Lock()
 		why := c.unavailability()
 		s.lanes.mu.Unlock()
-		c.away(s.conn.Cause(why))
+		c.observer(s.conn.Cause(why))
 	})
 }
 

@@ -23,7 +23,7 @@ type flight struct {
 	held   int             // by granted bookings that were not released
 	line   []*waiter       // in the order in which they came
 	most   int             // how many of the line are stated
-	birth  int64           // of what Redis has: see lua/flight.lua
+	birth  int64           // of what Redis has: see lua/leases.lua
 	count  int64           // how often it was written, as far as we know
 	sent   time.Time       // when we asked
 	told   time.Time       // when we heard of that

@@ -89,7 +89,7 @@ func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) err
 	if c.Horizon > 0 {
 		s.queues.ride(s, c.Charges)
 	}
-	if ctx.Done() == nil && timeUp == nil && c.away == nil {
+	if ctx.Done() == nil && timeUp == nil && c.observer == nil {
 		s.lead(c)
 		<-c.done
 		return c.err

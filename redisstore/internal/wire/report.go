@@ -3,7 +3,7 @@ package wire
 import "time"
 
 // A Report is what a node says of one budget of requests in flight: all that it holds,
-// and its waiters. See lua/flight.lua.
+// and its waiters. See lua/leases.lua.
 type Report struct {
 	Key          string
 	Budget       [16]byte

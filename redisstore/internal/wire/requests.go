@@ -24,7 +24,7 @@ type PauseRequest struct {
 	Start  int64         // of that request
 }
 
-// A PauseReply is what lua/pause.lua and lua/flight_pause.lua answer.
+// A PauseReply is what lua/pause.lua and lua/slots_pause.lua answer.
 type PauseReply struct {
 	Now, End int64 // the server's time, and when the pause ends; 0: there is none
 	Changed  bool
@@ -38,7 +38,7 @@ func (q PauseRequest) Call(b Boundaries) Call {
 		length = -1
 	}
 	if Holds(q.Charge) {
-		script = FlightPauseScript
+		script = SlotsPauseScript
 	}
 	f := Frame(nil).Add(length, b.Due(), Micros(q.Ago), q.Start)
 	return Call{script, []string{q.Key}, b.AppendRule(f, 1, q.Charge), []any{q.Shared}}
@@ -98,7 +98,7 @@ type StatusRequest struct {
 func (q StatusRequest) Call(b Boundaries) Call {
 	script := StatusScript
 	if Holds(q.Charge) {
-		script = FlightStatusScript
+		script = SlotsStatusScript
 	}
 	return Call{script, []string{q.Key}, b.AppendRule(nil, 1, q.Charge), nil}
 }
