@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -16,8 +17,29 @@ type outcome struct {
 	since  time.Time // wait counts from then at the earliest; zero: since the call was sent
 }
 
+// call makes the call of a batch once.
+func (s above) call(b *batch) ([]outcome, error) {
+	var call *wire.BookCall
+	sent, again := time.Now(), false
+	f, err := s.conn.Call(context.Background(), func(e wire.Boundaries, shut []wire.Gate) wire.Call {
+		s.hearShut(shut)
+		s.sort(b, again, shut)
+		again = true
+		call = s.request(b).Write(e, budgets{s.Store})
+		return call.Call
+	})
+	if err != nil {
+		return nil, err
+	}
+	reply, err := call.Read(f)
+	if err != nil {
+		return nil, err
+	}
+	return s.observe(b, &reply, sent, time.Now()), nil
+}
+
 // request is the call of a batch.
-func (s *Store) request(b *batch) *wire.BookRequest {
+func (s above) request(b *batch) *wire.BookRequest {
 	group := b.callers[0].Charges[0].Budget.Group
 	r := &wire.BookRequest{
 		Record: s.recordKey(group), Number: b.number, Age: time.Since(b.sent), Rows: b.rows,
@@ -40,7 +62,7 @@ func (s *Store) request(b *batch) *wire.BookRequest {
 }
 
 // observe takes in a reply to a batch, and returns an outcome for each caller.
-func (s *Store) observe(b *batch, p *wire.BookReply, sent, received time.Time) []outcome {
+func (s above) observe(b *batch, p *wire.BookReply, sent, received time.Time) []outcome {
 	group := b.callers[0].Charges[0].Budget.Group
 	at, since := p.Now, time.Time{}
 	last := history.Reply{Group: group, Number: b.number, Sent: b.sent, ServerTime: p.Now, By: received}
@@ -66,7 +88,7 @@ func (s *Store) observe(b *batch, p *wire.BookReply, sent, received time.Time) [
 		if s.history.Observe(r.Key, observation(r, last, at, received), received) {
 			s.announceLoss(group, r.Key)
 		}
-		s.queues.answered(s, r.Key, lineNews{r.Line.ID, r.Line.Waiting, r.Line.Hurry, r.Line.Cuts, r.Line.Joined, r.Line.First, r.Line.Last})
+		s.queues.answered(s.Store, r.Key, lineNews{r.Line.ID, r.Line.Waiting, r.Line.Hurry, r.Line.Cuts, r.Line.Joined, r.Line.First, r.Line.Last})
 	}
 	return all
 }

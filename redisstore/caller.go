@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -56,20 +55,6 @@ func (s *Store) newCaller(b *throttle.Booking) *caller {
 
 // free lets another question use c, whose answer was awaited.
 func (s *Store) free(c *caller) { s.callers.Put(c) }
-
-// await returns true when the caller has its answer, false when it waits no
-// longer.
-func (s *Store) await(ctx context.Context, c *caller, timeUp <-chan time.Time) bool {
-	if c.observer == nil {
-		return conn.Await(ctx, c.done, timeUp, nil, nil)
-	}
-	return conn.Await(ctx, c.done, timeUp, c.failed, func() {
-		s.lanes.mu.Lock()
-		why := c.unavailability()
-		s.lanes.mu.Unlock()
-		c.observer(s.conn.Cause(why))
-	})
-}
 
 // fail notes why a call failed for which the caller waits. The lanes are locked.
 func (c *caller) fail(err error) {

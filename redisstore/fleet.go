@@ -93,6 +93,14 @@ func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g
 	return g, 0, nil
 }
 
+// ask sends the caller through its lane. Callers whose turn is near share its call.
+func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) error {
+	if c.Horizon > 0 {
+		s.queues.ride(s, c.Charges)
+	}
+	return s.lanes.ask(ctx, c, timeUp)
+}
+
 // nearServer is how long an answer may be on its way before the offset of the server's
 // clock is looked at.
 const nearServer = time.Millisecond
@@ -147,7 +155,7 @@ func (s fleetStore) Release(b *throttle.Booking, g throttle.Grant) {
 // tell makes a call that gives something back, and waits a little for it.
 func (s *Store) tell(c *caller) {
 	unheard := s.conn.Unheard()
-	s.join(c)
+	s.lanes.join(c)
 	if unheard >= undoSoon {
 		return
 	}

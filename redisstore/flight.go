@@ -141,7 +141,7 @@ func (s *Store) due(f *flight) {
 	}
 	s.flights.mu.Unlock()
 	if live {
-		s.join(stating(c))
+		s.lanes.join(stating(c))
 	}
 }
 

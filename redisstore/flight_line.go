@@ -112,7 +112,7 @@ func (s *Store) giveUp(charges []throttle.Charge, arrival int64, holds bool) (fl
 func (s *Store) lose(b *throttle.Booking) {
 	if b.Instead < 0 {
 		if lost := s.giveUp(b.Charges, -b.Instead, false); lost != nil {
-			s.join(stating(lost...))
+			s.lanes.join(stating(lost...))
 		}
 	}
 }

@@ -73,10 +73,7 @@ func rankOf(ranks *[]rank, reserve int) *rank {
 }
 
 // learn notes what a call said of its flights.
-func (fs *flights) learn(b *batch, err error) {
-	if err != nil {
-		return
-	}
+func (fs *flights) learn(b *batch) {
 	received := time.Now()
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

@@ -61,7 +61,7 @@ func modelBudgetOf(k int) throttle.Budget {
 // ask queues a caller of a node.
 func (m *model) ask(w *modelWorld, i int, c *caller) {
 	s, n := m.mount(w, i)
-	if s.enter(c) != nil {
+	if s.lanes.enter(c) != nil {
 		w.focus = i
 	}
 	n.unmount(s)
@@ -101,7 +101,7 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 		m.wire.reply, m.wire.know, m.wire.age = n.reply.text, n.reply.know, w.truth-n.reply.at
 	}
 	b.flights = s.takeFloors(b.callers)
-	got, err := s.callBook(b)
+	got, err := above{s}.call(b)
 	n.asked = sent
 	switch {
 	case f == modelSlow && errors.Is(err, errModelAway):
@@ -110,7 +110,7 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 	case err == nil:
 		n.known |= m.wire.know
 		w.delay += m.wire.age
-		s.deliver(n.lane, b, got, sent, nil)
+		s.lanes.deliver(n.lane, b, got, sent, nil)
 		n.now, n.reply, n.asked = nil, nil, time.Time{}
 		m.hear(w, i)
 		if len(n.lane.queue) == 0 {
@@ -155,7 +155,7 @@ func (m *model) hear(w *modelWorld, i int) {
 			// Whatever the others do meanwhile is a move of its own.
 			j.c = s.newCaller(&throttle.Booking{Charges: m.charges(m.plans[i][j.wish]), MaxWait: m.plans[i][j.wish].maxWait})
 			j.c.Informed = true
-			s.enter(j.c)
+			s.lanes.enter(j.c)
 			continue
 		}
 		if !o.Booked() {
@@ -174,7 +174,7 @@ func (m *model) hear(w *modelWorld, i int) {
 				Charges: m.charges(m.plans[i][j.wish]), MaxWait: m.plans[i][j.wish].maxWait, Instead: o.At,
 			})
 			j.c, j.start, j.turn = c, -1, j.turn+1
-			s.enter(c)
+			s.lanes.enter(c)
 			continue
 		}
 		st := &w.starts[j.start]

@@ -79,6 +79,6 @@ func (s *Store) announceLoss(group, key string) {
 func (s *Store) lost(key string) {
 	s.queues.callAll(s, func(q *queue) bool { return q.key == key || wire.Unlimited(&q.charge) })
 	if all := s.watches.Charges(key); len(all) > 0 && s.history.NoteLoss(key, time.Now()) {
-		s.join(stating(all...))
+		s.lanes.join(stating(all...))
 	}
 }

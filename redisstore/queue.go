@@ -231,7 +231,7 @@ func (s *Store) renew(t *turn, again time.Duration) {
 	s.lanes.mu.Lock()
 	own := &turn{charges: t.charges, class: t.class, tickets: slices.Clone(t.tickets)}
 	s.lanes.mu.Unlock()
-	s.join(&caller{
+	s.lanes.join(&caller{
 		Op: wire.Op{Kind: wire.Renew, Charges: own.charges, Again: again, Class: own.class}, turn: own, done: make(chan struct{}, 1),
 	})
 }

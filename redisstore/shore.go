@@ -87,7 +87,7 @@ func (s *Store) tellStarts(isl *island) bool {
 		c := stating(t.charge)
 		c.joined = time.Now()
 		told[key] = c
-		s.join(c)
+		s.lanes.join(c)
 	}
 	timer := time.NewTimer(tellTime)
 	defer timer.Stop()

@@ -62,7 +62,7 @@ func sameBudget(a, b throttle.Charge) bool { return a.Budget == b.Budget && a.Co
 // quitLines leaves all lines that the turn stands in.
 func (s *Store) quitLines(t *turn) {
 	if c := s.quitting(t); c != nil {
-		s.join(c)
+		s.lanes.join(c)
 	}
 }
 
@@ -117,7 +117,7 @@ func (s *Store) loseTurn(c *caller) {
 	}
 	s.lanes.mu.Unlock()
 	if q != nil {
-		s.join(q)
+		s.lanes.join(q)
 	}
 }
 
