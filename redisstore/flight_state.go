@@ -8,7 +8,7 @@ import (
 )
 
 // state appends what the store says of a flight to the arguments of a call: see
-// lua/flight.lua.
+// lua/leases.lua.
 func (fs *flights) state(n wire.Frame, f *flight) wire.Frame {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -86,7 +86,7 @@ func rankOf(ranks *[]rank, reserve int) *rank {
 
 // A heard is what a call says of one flight.
 type heard struct {
-	birth, count int64 // see lua/flight.lua
+	birth, count int64 // see lua/leases.lua
 
 	crowd int           // how many nodes hold or wait
 	aside []int64       // who in our line has room set aside

@@ -34,7 +34,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 	}
 	p, key, size := wire.PauseScript, s.key(&c.Budget), 5
 	if flies(&c) {
-		p, key, size = wire.FlightPauseScript, s.flightKey(&c.Budget), 3
+		p, key, size = wire.SlotsPauseScript, s.flightKey(&c.Budget), 3
 	}
 	asked := time.Now()
 	var v wire.Frame

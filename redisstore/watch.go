@@ -17,7 +17,6 @@ var born = time.Now()
 type startWatch struct {
 	*watch.Watch
 	bridge *bridge
-	b      *throttle.Booking
 }
 
 // watch is Watch for budgets in Redis.
@@ -39,16 +38,15 @@ func (s *Store) watch(br *bridge, b *throttle.Booking, g throttle.Grant, news ch
 			start.Keys = append(start.Keys, key(&c.Budget))
 		}
 	}
-	return &startWatch{s.watches.Add(start, news), br, b}
+	return &startWatch{s.watches.Add(start, news), br}
 }
 
 // Confirm implements [throttle.Watch].
-func (w *startWatch) Confirm(ctx context.Context) (bool, error) {
-	confirm := func(ctx context.Context) (bool, error) { return w.Watch.Confirm(ctx, w.b.MaxWait, w.b.Away) }
+func (w *startWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	if w.bridge == nil || w.Void() {
-		return confirm(ctx)
+		return w.Watch.Confirm(ctx, maxWait)
 	}
-	return w.bridge.confirm(ctx, w.b, confirm)
+	return w.bridge.confirm(ctx, maxWait, func(ctx context.Context) (bool, error) { return w.Watch.Confirm(ctx, maxWait) })
 }
 
 // Stop implements [throttle.Watch].
