@@ -54,8 +54,9 @@ local function held_by(list, want, from)
       if before > 0 and (ahead > 0 or t - from > want.horizon) then
         t = max(t, turn.at(search_for(s, s.each, s.reserve, from, s.spread, false), before + s.each))
       end
-      if t - from > want.horizon and q and not (want.first or w and w.state == HAD) then
-        t = max(t, q[want.class].furthest or 0) -- none is told to come before one that goes first
+      local c = q and not (want.first or w and w.state == HAD) and q[want.class]
+      if c and (t - from > want.horizon or c.stood) then
+        t = max(t, c.furthest or 0) -- none starts, or is told to come, before one of this call that goes first
       end
       local far = t - from > want.horizon
       if far and w and w.state == PASSED then
