@@ -166,7 +166,7 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 		news := make(chan struct{}, 1)
 		if g.OK {
 			w := s.Watch(b, g, news)
-			_, _ = w.Confirm(t.Context())
+			_, _ = w.Confirm(t.Context(), -1)
 			w.Stop()
 			_ = s.Settle(t.Context(), b, g, make([]int, len(charges)))
 		}

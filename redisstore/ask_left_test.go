@@ -31,7 +31,7 @@ func TestP12_WhoLeavesTakesNobodyAlong(t *testing.T) {
 			go func() {
 				w := s.Watch(k, g, make(chan struct{}, 1))
 				defer w.Stop()
-				_, err := w.Confirm(ctx)
+				_, err := w.Confirm(ctx, -1)
 				answer <- err
 			}()
 			synctest.Wait()

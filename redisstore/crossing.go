@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 )
 
 // book books where the callers are now: in Redis or on the island; between the
 // two it waits for either.
 func (br *bridge) book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	own, q := *b, quiet{store: br.store, away: b.Away, Unavailability: conn.Unavailability{Since: time.Now()}}
+	own, q := *b, quiet{store: br.store, observer: outage.Observer(ctx), Unavailability: conn.Unavailability{Since: time.Now()}}
 	timeUp, stop := conn.Timeout(context.Background(), b.MaxWait, q.Since)
 	defer stop()
 	for {
@@ -142,9 +143,9 @@ func takeOver(b, own *throttle.Booking) {
 
 // confirm asks whether a start in Redis is good. It is not when Redis is given up,
 // nor, before that, on the word of a Redis that does not answer.
-func (br *bridge) confirm(ctx context.Context, b *throttle.Booking, ask func(context.Context) (bool, error)) (bool, error) {
+func (br *bridge) confirm(ctx context.Context, maxWait time.Duration, ask func(context.Context) (bool, error)) (bool, error) {
 	var timeUp <-chan time.Time
-	q := quiet{store: br.store, away: b.Away, Unavailability: conn.Unavailability{Since: time.Now()}}
+	q := quiet{store: br.store, observer: outage.Observer(ctx), Unavailability: conn.Unavailability{Since: time.Now()}}
 	for {
 		at := br.look()
 		switch {
@@ -159,8 +160,8 @@ func (br *bridge) confirm(ctx context.Context, b *throttle.Booking, ask func(con
 			}
 			return false, nil
 		}
-		if b.MaxWait >= 0 && timeUp == nil {
-			up, stop := conn.Timeout(context.Background(), b.MaxWait, q.Since)
+		if maxWait >= 0 && timeUp == nil {
+			up, stop := conn.Timeout(context.Background(), maxWait, q.Since)
 			defer stop()
 			timeUp = up
 		}

@@ -11,8 +11,8 @@ import (
 // said about it.
 type quiet struct {
 	conn.Unavailability
-	store *Store
-	away  func(error) // as in throttle.Booking; nil: nobody wants to know, or it was told
+	store    *Store
+	observer func(error) // of the outage; nil: there is none, or it was told
 }
 
 // await waits for a change of place, or for that time. It returns false if ctx ends
@@ -22,10 +22,10 @@ func (q *quiet) await(ctx context.Context, at *place, until time.Time, timeUp <-
 		q.Add(at.why)
 	}
 	switch silent := q.Since.Add(conn.Silence); {
-	case q.away == nil, at.ready && at.island == nil: // or Redis answers
+	case q.observer == nil, at.ready && at.island == nil: // or Redis answers
 	case q.Last != nil, !time.Now().Before(silent):
-		q.away(q.store.conn.Cause(q.Unavailability))
-		q.away = nil
+		q.observer(q.store.conn.Cause(q.Unavailability))
+		q.observer = nil
 	case silent.Before(until):
 		until = silent
 	}

@@ -29,7 +29,7 @@ func listening(t *testing.T, s *redisstore.Store, c throttle.Charge) (throttle.W
 		s.Cancel(b, g)
 	})
 	require.Eventually(t, func() bool {
-		ok, err := w.Confirm(t.Context())
+		ok, err := w.Confirm(t.Context(), -1)
 		return err == nil && ok && s.Complete(c.Budget.Group, time.Now())
 	}, 30*time.Second, time.Millisecond)
 	return w, news

@@ -31,8 +31,8 @@ func (br *bridge) stay(isl *island, b *throttle.Booking, g throttle.Grant, news 
 
 // Confirm implements [throttle.Watch]. A start that is confirmed is counted among
 // those that Redis will be told of.
-func (st *stay) Confirm(ctx context.Context) (bool, error) {
-	good, err := st.watch.Confirm(ctx)
+func (st *stay) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	good, err := st.watch.Confirm(ctx, maxWait)
 	st.isl.mu.Lock()
 	defer st.isl.mu.Unlock()
 	if err != nil || !good || st.isl.closed {
@@ -66,7 +66,7 @@ func (st *stay) tell() {
 type gone struct{}
 
 // Confirm implements [throttle.Watch].
-func (gone) Confirm(context.Context) (bool, error) { return false, nil }
+func (gone) Confirm(context.Context, time.Duration) (bool, error) { return false, nil }
 
 // Stop implements [throttle.Watch].
 func (gone) Stop() {}

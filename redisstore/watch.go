@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
@@ -17,7 +18,6 @@ var born = time.Now()
 type startWatch struct {
 	*watch.Watch
 	bridge *bridge
-	b      *throttle.Booking
 }
 
 // watch is Watch for budgets in Redis.
@@ -30,7 +30,7 @@ func (s *Store) watch(br *bridge, b *throttle.Booking, g throttle.Grant, news ch
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		key := s.key
-		if flies(c) {
+		if wire.Holds(c) {
 			key = s.flightKey
 		} else {
 			start.Charges = append(start.Charges, *c)
@@ -39,16 +39,15 @@ func (s *Store) watch(br *bridge, b *throttle.Booking, g throttle.Grant, news ch
 			start.Keys = append(start.Keys, key(&c.Budget))
 		}
 	}
-	return &startWatch{s.watches.Add(start, news), br, b}
+	return &startWatch{s.watches.Add(start, news), br}
 }
 
 // Confirm implements [throttle.Watch].
-func (w *startWatch) Confirm(ctx context.Context) (bool, error) {
-	confirm := func(ctx context.Context) (bool, error) { return w.Watch.Confirm(ctx, w.b.MaxWait, w.b.Away) }
+func (w *startWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	if w.bridge == nil || w.Void() {
-		return confirm(ctx)
+		return w.Watch.Confirm(ctx, maxWait)
 	}
-	return w.bridge.confirm(ctx, w.b, confirm)
+	return w.bridge.confirm(ctx, maxWait, func(ctx context.Context) (bool, error) { return w.Watch.Confirm(ctx, maxWait) })
 }
 
 // Stop implements [throttle.Watch].
@@ -60,18 +59,13 @@ func (w *startWatch) Stop() {
 
 // askPauses asks Redis once for the pauses of some budgets.
 func (s *Store) askPauses(ctx context.Context, keys []string) ([]notify.Pause, error) {
-	v, err := s.conn.Call(ctx, func(wire.Boundaries, []wire.Gate) wire.Call {
-		return wire.Call{Script: wire.ClosedScript, Keys: keys}
-	})
+	ends, err := conn.AskOnce(ctx, s.conn, func() wire.Request[[]wire.PauseEnd] { return wire.PausesRequest{Keys: keys} })
 	if err != nil {
 		return nil, err
 	}
-	if v.Size() != 1+2*len(keys) {
-		return nil, wire.ErrReply
-	}
 	found := make([]notify.Pause, len(keys))
-	for i, key := range keys {
-		found[i] = notify.Pause{Key: key, End: v.At(1 + 2*i), Left: wire.Wait(v.At(2 + 2*i))}
+	for i, e := range ends {
+		found[i] = notify.Pause{Key: keys[i], End: e.End, Left: e.Left}
 	}
 	return found, nil
 }

@@ -170,10 +170,9 @@ func TestP11_AMixedStartHasItsPatience(t *testing.T) {
 	w := s.Watch(k, g, nil)
 	defer w.Stop()
 	server.Pause()
-	k.MaxWait = time.Millisecond
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err = w.Confirm(ctx)
+	_, err = w.Confirm(ctx, time.Millisecond)
 	require.Error(t, err)
 	require.NoError(t, ctx.Err(), "MaxWait ended it")
 	server.Continue()

@@ -40,7 +40,7 @@ type Turns struct {
 }
 
 // Slots says for which of this node's waiters a concurrency limit has slots set aside;
-// of lua/line.lua. Waiters are named by their arrivals.
+// of lua/slots.lua. Waiters are named by their arrivals.
 type Slots struct {
 	Key      string
 	Arrivals []int64

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 )
@@ -33,15 +34,15 @@ type query struct {
 const maxKeys = 256
 
 // query asks for the pauses of a watch's budgets, and tells all who watch them.
-func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration, away func(error)) error {
+func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) error {
 	since := time.Now()
 	timeUp, stop := conn.Timeout(ctx, maxWait, since)
 	defer stop()
 	q := ws.joinQuery(w)
 	defer ws.leave(q)
 	var tell func()
-	if away != nil {
-		tell = func() { away(ws.conn.Cause(ws.unavailability(q, since))) }
+	if observer := outage.Observer(ctx); observer != nil {
+		tell = func() { observer(ws.conn.Cause(ws.unavailability(q, since))) }
 	}
 	if conn.Await(ctx, q.done, timeUp, q.failed, tell) {
 		return q.err

@@ -103,14 +103,13 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 func (w *Watch) Void() bool { return w.void.Load() }
 
 // Confirm reports whether the start may still be used. If that is not sure it asks
-// Redis, as long as ctx and maxWait allow. Away, unless it is nil, is told once why
-// there is no answer yet.
-func (w *Watch) Confirm(ctx context.Context, maxWait time.Duration, away func(error)) (bool, error) {
+// Redis, as long as ctx and maxWait allow.
+func (w *Watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	if w.Void() {
 		return false, nil
 	}
 	if len(w.Keys) > 0 && !w.owner.subs.CompleteSince(w.Channels.Own, w.knownSince()) {
-		if err := w.owner.query(ctx, w, maxWait, away); err != nil {
+		if err := w.owner.query(ctx, w, maxWait); err != nil {
 			return false, err
 		}
 	}

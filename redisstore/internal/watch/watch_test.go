@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 )
@@ -66,7 +67,7 @@ func pause(key string, d time.Duration) notify.Pause {
 
 func confirm(t *testing.T, w *Watch) bool {
 	t.Helper()
-	ok, err := w.Confirm(t.Context(), -1, nil)
+	ok, err := w.Confirm(t.Context(), -1)
 	require.NoError(t, err)
 	return ok
 }
@@ -185,7 +186,7 @@ func TestP4_QueriesAreShared(t *testing.T) {
 		confirms := func(key string) {
 			w := ws.Add(start(10*time.Millisecond, key), nil)
 			all.Go(func() {
-				ok, err := w.Confirm(t.Context(), -1, nil)
+				ok, err := w.Confirm(t.Context(), -1)
 				require.NoError(t, err)
 				require.True(t, ok)
 			})
@@ -195,7 +196,7 @@ func TestP4_QueriesAreShared(t *testing.T) {
 		leaver := ws.Add(start(10*time.Millisecond, "d"), nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		_, err := leaver.Confirm(ctx, -1, nil)
+		_, err := leaver.Confirm(ctx, -1)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		for _, key := range []string{"b", "c", "b"} {
 			confirms(key)
@@ -217,7 +218,7 @@ func TestP12_NoReply(t *testing.T) {
 		w := ws.Add(start(10*time.Millisecond, "k"), nil)
 		var told []error
 		began := time.Now()
-		_, err := w.Confirm(t.Context(), 3*time.Second, func(err error) { told = append(told, err) })
+		_, err := w.Confirm(outage.WithObserver(t.Context(), func(err error) { told = append(told, err) }), 3*time.Second)
 		require.ErrorIs(t, err, broken)
 		require.Equal(t, 3*time.Second, time.Since(began))
 		require.Equal(t, []error{broken}, told)
