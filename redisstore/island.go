@@ -9,6 +9,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // An island is where a node keeps its share of the limits by itself, in memory,
@@ -56,7 +57,7 @@ func (isl *island) part(c throttle.Charge) (part throttle.Charge, ok bool) {
 		c.Limit, c.Reserve, c.Pace, c.Jitter, c.Shadow = throttle.Unlimited(), 0, 0, 0, false
 		return c, true
 	}
-	if isFree(&c) {
+	if wire.Unlimited(&c) {
 		return c, true // there is nothing to share
 	}
 	n, d := c.Limit.N(), isl.divisor
@@ -92,7 +93,7 @@ func (isl *island) parts(b *throttle.Booking) (own throttle.Booking, opens time.
 		if !ok {
 			return own, noTime, false
 		}
-		if own.Charges[i] = part; isl.divisor > 0 && !c.Shadow && !isFree(&c) {
+		if own.Charges[i] = part; isl.divisor > 0 && !c.Shadow && !wire.Unlimited(&c) {
 			opens = latest(opens, isl.opens(&c, &part))
 		}
 	}
@@ -158,7 +159,7 @@ func (isl *island) closeKnown(charges []throttle.Charge) {
 func (isl *island) count(charges []throttle.Charge, start time.Time) {
 	for i := range charges {
 		c := &charges[i]
-		if flies(c) || isFree(c) {
+		if wire.Holds(c) || wire.Unlimited(c) {
 			continue
 		}
 		isl.add(c, int64(c.Cost), start)

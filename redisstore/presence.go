@@ -4,14 +4,15 @@ import (
 	"context"
 	"time"
 
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// What a node says of its presence in a group; see lua/presence.lua.
+// What a node says of its presence in a group.
 const (
-	sayLook = iota // nothing: how is it?
-	sayBeat        // I am here
-	sayBye         // I am not any more
+	sayLook = wire.Look
+	sayBeat = wire.Beat
+	sayBye  = wire.Leave
 )
 
 // A presence is what Redis answers to that.
@@ -34,22 +35,13 @@ type saying struct {
 
 // say says something.
 func (s *Store) say(group string, w saying) (presence, error) {
-	p := presence{sent: time.Now()}
-	v, err := s.conn.Call(context.Background(), func(wire.Boundaries, []wire.Gate) wire.Call {
-		said := wire.Frame(nil).Add(w.what, w.due, int64(w.divisor), int64(w.nodes))
-		return wire.Call{Script: wire.PresenceScript, Keys: []string{s.presenceKey(group)}, Frame: said, More: []any{s.id}}
+	sent := time.Now()
+	p, err := conn.AskOnce(context.Background(), s.conn, func() wire.Request[wire.PresenceReply] {
+		return wire.PresenceRequest{
+			Key: s.presenceKey(group), Node: s.id, What: w.what, Due: w.due, Divisor: w.divisor, Nodes: w.nodes,
+		}
 	})
-	if err != nil {
-		return p, err
-	}
-	if v.Size() < 4 {
-		return p, wire.ErrReply
-	}
-	p.now, p.counts, p.divisor, p.nodes = v.At(0), v.At(1) == 1, int(v.At(2)), int(v.At(3))
-	for v = v.From(4); v.Size() > 0; v = v.From(1) {
-		p.silent = append(p.silent, int(v.At(0)))
-	}
-	return p, nil
+	return presence{sent, p.Now, p.Counts, p.Divisor, p.Nodes, p.Silent}, err
 }
 
 // presenceKey returns the key under which Redis remembers who uses a group. It

@@ -78,7 +78,7 @@ type Store struct {
 func New(client redis.UniversalClient, o *Options) *Store {
 	s := &Store{client: client, conn: conn.New(client), frugal: true}
 	s.budgets = scoped.Compose(fleetStore{s}, memstore.New())
-	s.lanes.all = make(map[string]*lane)
+	s.lanes.conn, s.lanes.up, s.lanes.all = s.conn, above{s}, make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
 	s.history, s.offsets = history.New(), history.NewClockOffsets()
 	s.pauses, s.shut = history.RestorePauseEnds(nil), history.RestorePauseEnds(nil)

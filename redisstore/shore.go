@@ -7,6 +7,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // on returns the island that a group's callers are on; nil if there is none.
@@ -43,7 +44,7 @@ func (isl *island) settle(b, own *throttle.Booking, g throttle.Grant, costs []in
 	defer isl.mu.Unlock()
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if more := costs[i] - c.Cost; more > 0 && !flies(c) && !isFree(c) {
+		if more := costs[i] - c.Cost; more > 0 && !wire.Holds(c) && !wire.Unlimited(c) {
 			isl.add(c, int64(more), time.Now())
 		}
 	}
@@ -86,7 +87,7 @@ func (s *Store) tellStarts(isl *island) bool {
 		c := stating(t.charge)
 		c.joined = time.Now()
 		told[key] = c
-		s.join(c)
+		s.lanes.join(c)
 	}
 	timer := time.NewTimer(tellTime)
 	defer timer.Stop()

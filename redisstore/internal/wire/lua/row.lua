@@ -19,11 +19,11 @@ local MAX_APPENDED = 1600 -- Redis reserves as much again for a string that grow
 local TRIPLE = 27 -- the most bytes of an entry
 local LINE_KEPT = 300000000 -- a line is kept for so long after the last call that it concerns
 local STEPS = {8, 2} -- after a penalty the first windows have an eighth, a half of the limit
-local HEAD = '<' .. string.rep('d', 38)
+local HEAD = '<' .. string.rep('d', 38) -- the head: see read
 local HEAD_SIZE, HEAD_END = 38 * 8, '303' -- and where it ends, as Redis counts
 local MAX_NUMBER = 2 ^ 53 -- no time is beyond that
 
-local ceiling = {} -- see ceiling.lua
+local penalty, ceiling = {}, {} -- see penalty.lua and ceiling.lua
 
 -- stored returns the head of a key's row as it is stored; nil if there is none.
 local function stored(key)
@@ -137,21 +137,6 @@ local function latest(r)
     return 0
   end
   return r.F and r.L[r.size] or r.last
-end
-
--- push counts n starts in [first, last], not before the last entry of a closed
--- row begins.
-local function push(r, first, last, n)
-  r.total = r.total + n
-  if first <= r.last then
-    r.last, r.n = max(r.last, last), r.n + n
-  else
-    r.pushed = r.pushed .. cmsgpack.pack(r.first - r.before, r.last - r.first, r.n)
-    r.before, r.first, r.last, r.n, r.size = r.last, first, last, n, r.size + 1
-  end
-  if r.size == 1 then
-    r.old = r.last
-  end
 end
 
 local function head(r)
