@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -18,28 +17,12 @@ func (bs budgets) Key(b *throttle.Budget) string { return bs.s.key(b) }
 
 // Known implements [wire.Budgets].
 func (bs budgets) Known(budget *throttle.Budget, key string, b wire.Boundaries) wire.Known {
-	now := time.Now()
-	h := bs.s.history.Known(key, budget.Group, now, b.ServerTime())
-	k := wire.Known{
-		Record: h.Record, Elapsed: h.Clock.Elapsed, ElapsedKnown: h.Clock.ElapsedKnown,
-		ServerTime: h.Clock.ServerTime, SetForward: h.Clock.SetForward, AtLeast: h.Clock.AtLeast,
-		Starts: make([]wire.Sample, 0, len(h.Starts)),
-	}
-	for i, g := range h.Generations {
-		k.Generations[i] = wire.Generation(g)
-	}
-	for _, start := range slices.Backward(h.Starts) {
-		k.Starts = append(k.Starts, wire.Sample{Ago: now.Sub(start.By), Count: start.Count})
-	}
-	return k
+	return bs.s.history.Known(key, budget.Group, time.Now(), b.ServerTime())
 }
 
 // observation is what a reply that belongs to a time of the server says of a budget.
 func observation(b *wire.BudgetReply, last history.Reply, at int64, received time.Time) history.Observation {
-	o := history.Observation{Reply: last, Keep: keep(b.Charge)}
-	for i, g := range b.Generations {
-		o.Generations[i] = history.Generation(g)
-	}
+	o := history.Observation{Reply: last, Generations: b.Generations, Keep: keep(b.Charge)}
 	o.Starts = history.Sample{By: received.Add(history.Between(at, b.Last)), Count: b.Starts}
 	if wire.Unlimited(b.Charge) {
 		o.Starts.Count = 0 // it has no starts
@@ -48,14 +31,11 @@ func observation(b *wire.BudgetReply, last history.Reply, at int64, received tim
 }
 
 // knownPauses returns the callers' budgets that are paused, as far as the node knows.
-func (s *Store) knownPauses(callers []*caller) (known []wire.Pause) {
+func (s *Store) knownPauses(callers []*caller) []wire.Pause {
 	if s.pauses.Empty() {
 		return nil
 	}
-	for _, p := range s.pauses.Known(s.keysOf(callers), time.Now()) {
-		known = append(known, wire.Pause{Key: p.Key, Left: p.Left})
-	}
-	return known
+	return s.pauses.Known(s.keysOf(callers), time.Now())
 }
 
 // keysOf returns the keys of the callers' budgets.

@@ -44,7 +44,7 @@ func (s *Store) reconcile(ctx context.Context, key string, generation int64, c *
 	if err != nil {
 		return err
 	}
-	known := history.QuotaReply{Left: reply.Left, Generation: history.Generation(reply.Generation)}
+	known := history.QuotaReply{Left: reply.Left, Generation: reply.Generation}
 	s.history.ObserveQuota(key, c, q, known, time.Now())
 	s.watches.Invalidated(notify.Invalidation{Key: key, From: reply.From, Until: reply.Until})
 	return nil

@@ -69,7 +69,7 @@ type Store struct {
 	pauses  *history.PauseEnds
 	shut    *history.PauseEnds // gates that Redis said to be shut; see gates.go
 	callers sync.Pool
-	frugal  bool // what is not worth a call is not told: see worth.go
+	frugal  bool // what is not worth a call is not told: see internal/history
 	mute    bool // nobody is told what was lost: a test wants no calls in the background
 }
 

@@ -116,3 +116,37 @@ func TestP9_AClockThatStepsBack(t *testing.T) {
 }
 
 func first(q *ledger.Request, _ *ledger.Waiter) *ledger.Request { return q }
+
+// TestP5_NewcomersStayBehindCountedWaiters: waiters without a place go before newcomers, as
+// long as one of them may still ask.
+func TestP5_NewcomersStayBehindCountedWaiters(t *testing.T) {
+	one := charge(throttle.Concurrency(1))
+	d := newDesk()
+	held, _ := d.book(0, one)
+	var line []*ledger.Request
+	for range 200 {
+		q, _ := d.book(0, one)
+		line = append(line, q)
+	}
+	bytes, err := d.row.MarshalBinary()
+	require.NoError(t, err)
+	require.NoError(t, d.row.UnmarshalBinary(bytes))
+	for _, q := range line[:128] { // those that have places
+		d.request(0, one).Cancel(*q.Grant)
+	}
+	d.request(0, one).Release()
+	require.True(t, held.Grant.OK)
+	require.True(t, d.row.Wants())
+	q, _ := d.book(0, one)
+	require.False(t, q.Grant.OK)
+
+	again := d.request(0, one)
+	again.Relist(0, -line[130].Grant.Mark)
+	require.Equal(t, []ledger.Place{{Key: one.Budget.Key, Arrival: -line[130].Grant.Mark}}, again.News().Called)
+
+	d.request(0, one).Cancel(*line[130].Grant)
+	d.request(0, one).Cancel(*q.Grant)
+	d.now += 10 * second // none of the others has asked
+	q, _ = d.book(0, one)
+	require.True(t, q.Grant.OK)
+}

@@ -83,9 +83,6 @@ func comparePlaces(a, b place) int {
 func (s *slots) shorten(places int) {
 	for _, w := range s.line[min(len(s.line), places):] {
 		s.beyond += w.cost
-		if w.called {
-			s.aside -= w.cost
-		}
 	}
 	s.line = s.line[:min(len(s.line), places)]
 }

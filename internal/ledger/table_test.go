@@ -16,6 +16,10 @@ type table struct {
 	t      testing.TB
 	stores []*byteStore
 
+	// arrivals is a sequence of the database. Without one, stores would not know which of
+	// two callers came first that came to different lines within a microsecond.
+	arrivals ledger.Arrivals
+
 	mu      sync.Mutex
 	steps   int
 	rows    map[ledger.Key]stored
