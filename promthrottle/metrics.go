@@ -28,7 +28,7 @@ type Metrics struct {
 	shadows  *prometheus.HistogramVec
 	closed   *prometheus.GaugeVec
 
-	mu  sync.Mutex                         // of those who change it
+	mu  sync.Mutex                         // for changes of all
 	all atomic.Pointer[map[string]*series] // by policy
 }
 

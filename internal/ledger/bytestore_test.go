@@ -310,7 +310,7 @@ func (s *byteStore) hear(n ledger.News) {
 	})
 }
 
-// dismiss has those book again who cannot wait until a budget opens.
+// dismiss has callers book again that cannot wait until a budget opens.
 func (s *byteStore) dismiss(news *[]ledger.News, c ledger.Closed) {
 	for p, w := range s.line {
 		if p.Key == c.Key && w.ends < c.Until {
@@ -412,7 +412,7 @@ func (s *byteStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- str
 	return w
 }
 
-// warn tells those who watch a start that became useless, the earliest first.
+// warn tells the watchers of starts that became useless, the earliest first.
 func (s *byteStore) warn(u ledger.Useless) {
 	var all []*watch
 	for w := range s.watches {

@@ -91,7 +91,7 @@ func TestP7_ADeadNodeLeavesTheLine(t *testing.T) {
 	require.Equal(t, ledger.Place{Key: slow.Budget.Key, Arrival: at, Node: 2}, head)
 }
 
-// TestP9_AClockThatStepsBack: no time passes by it. Starts, penalties, leases and those who
+// TestP9_AClockThatStepsBack: no time passes by it. Starts, penalties, leases and callers that
 // keep behind others move with the clock.
 func TestP9_AClockThatStepsBack(t *testing.T) {
 	c, one := charge(throttle.PerSecond(1)), charge(throttle.Concurrency(1))
