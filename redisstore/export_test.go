@@ -72,9 +72,5 @@ func Cold() (warm func()) {
 	return func() { wire.BookScript = hot }
 }
 
-// Bridges returns how many groups are in use, as far as Redis is told.
-func (s *Store) Bridges() int {
-	s.bridges.mu.Lock()
-	defer s.bridges.mu.Unlock()
-	return len(s.bridges.all)
-}
+// Groups returns how many groups are in use, as far as Redis is told.
+func (s *Store) Groups() int { return s.fallback.Groups() }

@@ -28,9 +28,6 @@ const lift = -time.Microsecond
 // callers at once.
 func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
 	d := r.Length
-	if isl := s.on(c.Budget.Group); isl != nil {
-		isl.pause(c, d)
-	}
 	p, key, size := wire.PauseScript, s.key(&c.Budget), 5
 	if flies(&c) {
 		p, key, size = wire.FlightPauseScript, s.flightKey(&c.Budget), 3

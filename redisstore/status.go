@@ -10,11 +10,6 @@ import (
 
 // Status implements [throttle.Store].
 func (s fleetStore) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	if isl := s.on(c.Budget.Group); isl != nil {
-		if st, ok := isl.status(ctx, c); ok {
-			return st, nil
-		}
-	}
 	st := throttle.Status{Limit: c.Limit}
 	p, key := wire.StatusScript, s.key(&c.Budget)
 	if flies(&c) {

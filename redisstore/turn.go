@@ -39,6 +39,13 @@ func (t *turn) comes(near time.Time) {
 	t.come = t.near.Add(max(0, min(spareMost, t.horizon/2-comeLate)))
 }
 
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // A ticket is a place in the line of one budget: see lua/queue.lua.
 type ticket struct {
 	budget [16]byte

@@ -12,7 +12,6 @@ import (
 // ear hears; where it cannot be sure to hear, the vigil asks.
 type vigil struct {
 	store  *Store
-	bridge *bridge
 	b      *throttle.Booking
 	group  string
 	keys   []string // of the budgets that count
@@ -31,11 +30,11 @@ type vigil struct {
 // listens. For less it asks.
 const earWorth = 20 * time.Millisecond
 
-// watch is Watch for budgets in Redis.
-func (s *Store) watch(br *bridge, b *throttle.Booking, g throttle.Grant, news chan<- struct{}) *vigil {
+// Watch implements [throttle.Store].
+func (s fleetStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
 	asked := born.Add(time.Duration(g.Stamp))
 	v := &vigil{
-		store: s, bridge: br, b: b, group: b.Charges[0].Budget.Group, news: news,
+		store: s.Store, b: b, group: b.Charges[0].Budget.Group, news: news,
 		mark: g.Mark, since: asked, due: asked.Add(g.Age + g.Wait), doubt: g.Age + clockDoubt,
 	}
 	for i := range b.Charges {
@@ -56,15 +55,11 @@ func (s *Store) watch(br *bridge, b *throttle.Booking, g throttle.Grant, news ch
 
 // Confirm implements [throttle.Watch].
 func (v *vigil) Confirm(ctx context.Context) (bool, error) {
-	good, err := true, error(nil)
-	switch {
-	case v.useless():
-	case v.bridge == nil:
+	var err error
+	if !v.useless() {
 		err = v.ask(ctx)
-	default:
-		good, err = v.bridge.confirm(ctx, v.b, v.ask)
 	}
-	return err == nil && good && !v.useless(), err
+	return err == nil && !v.useless(), err
 }
 
 // ask finds out whether the start is closed, if that is not sure.
@@ -83,7 +78,6 @@ func (v *vigil) Stop() {
 		return
 	}
 	v.store.vigils.remove(v)
-	v.bridge.leave()
 	if v.ear {
 		v.store.rest(v.group)
 	}

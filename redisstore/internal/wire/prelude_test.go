@@ -22,7 +22,7 @@ func TestScripts(t *testing.T) {
 		text, err := files.ReadFile("lua/" + e.Name())
 		require.NoError(t, err)
 		found := false
-		for _, s := range []Script{BookScript, PauseScript, StatusScript, ReconcileScript, ClosedScript, PresenceScript, FlightPauseScript, FlightStatusScript} {
+		for _, s := range []Script{BookScript, PauseScript, StatusScript, ReconcileScript, ClosedScript, HeartbeatScript, FlightPauseScript, FlightStatusScript} {
 			found = found || strings.Contains(s.Source, string(text))
 		}
 		require.True(t, found, e.Name())

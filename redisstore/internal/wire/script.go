@@ -27,7 +27,7 @@ var (
 	StatusScript    = NewScript(join(rows, "status")...)
 	ReconcileScript = NewScript(join(rows, "place", "reconcile")...)
 	ClosedScript    = NewScript("closed")
-	PresenceScript  = NewScript("presence")
+	HeartbeatScript = NewScript("heartbeat")
 
 	FlightPauseScript  = NewScript(join(rows, "flight", "flight_pause")...)
 	FlightStatusScript = NewScript(join(rows, "flight", "flight_status")...)
