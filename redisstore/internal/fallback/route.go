@@ -77,7 +77,8 @@ func (s *Store) bookPrimary(ctx, up context.Context, b *throttle.Booking) (throt
 	}
 	g, err := s.primary.Book(ctx, b)
 	if err != nil {
-		b.Instead = 0 // see throttle.Booking
+		// See throttle.Booking. The place in line is the call's, which may go on.
+		b.Instead, b.Turn, b.Returns = 0, nil, b.Returns || b.Turn != nil
 	}
 	return g, err
 }
