@@ -91,18 +91,26 @@ func (a *acquisition) report(ctx context.Context, k EventKind, d time.Duration, 
 	if a.observe == nil {
 		return
 	}
-	var limited *LimitError
-	var wrong *ConfigError
 	e := Event{Kind: k, Duration: d, Err: err}
 	if i := a.grant.Held; i >= 0 {
 		e = eventOf(k, &a.booking.Charges[i], d, err)
 		e.Paused = a.grant.Paused
-	} else if errors.As(err, &limited) {
-		e.Policy, e.Limit = limited.Policy, limited.Limit
-	} else if errors.As(err, &wrong) {
-		e.Policy = wrong.Policy
+	} else if err != nil {
+		e.Policy, e.Limit = decidedBy(err)
 	}
 	a.observe(ctx, e)
+}
+
+// decidedBy returns the policy that an error names, and its limit.
+func decidedBy(err error) (policy string, l Limit) {
+	var limited *LimitError
+	var wrong *ConfigError
+	if errors.As(err, &limited) {
+		return limited.Policy, limited.Limit
+	} else if errors.As(err, &wrong) {
+		return wrong.Policy, Limit{}
+	}
+	return "", Limit{}
 }
 
 // reportHeld tells the observer that the caller is held, unless it was told so when

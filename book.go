@@ -17,7 +17,7 @@ func (a *acquisition) book(ctx context.Context) error {
 	}
 	b := &a.booking
 	b.MaxWait = a.remainingWait(ctx, asked)
-	storeCtx, stop := a.storeContext(ctx, b)
+	storeCtx, stop := a.storeContext(ctx, b.MaxWait)
 	defer stop()
 	if storeCtx.Err() != nil {
 		a.cancel()
@@ -37,10 +37,8 @@ func (a *acquisition) book(ctx context.Context) error {
 		b.Instead, b.InsteadNode = a.grant.Mark, a.grant.Node
 	}
 	b.Horizon, b.Priority, b.Turn, b.Returns = a.horizon(), a.priority, a.grant.Turn, a.returns
-	b.Away = a.outageObserver(ctx)
 	turn := a.inLine()
 	g, err := a.store.Book(storeCtx, b)
-	b.Away = nil
 	if err != nil {
 		a.forget() // given back or lost: it must not be given back twice
 		return a.storeFailure(ctx, err)

@@ -50,7 +50,7 @@ func (a *acquisition) releaseSlots() {
 func (a *acquisition) stopWatch() {
 	if a.watch != nil {
 		a.watch.Stop()
-		a.watch, a.booking.Away = nil, nil
+		a.watch = nil
 	}
 }
 
@@ -86,18 +86,4 @@ func (a *acquisition) storeFailure(ctx context.Context, err error) error {
 		e.store = &StoreError{err}
 	}
 	return e
-}
-
-// outageObserver returns the function that a store calls while it does not answer;
-// nil if there is no observer. An outage makes one event.
-func (a *acquisition) outageObserver(ctx context.Context) func(error) {
-	if a.observe == nil {
-		return nil
-	}
-	return func(err error) {
-		if !a.outageReported {
-			a.outageReported = true
-			a.report(ctx, StoreFailed, a.waited(), &StoreError{err})
-		}
-	}
 }

@@ -55,15 +55,6 @@ func (a *acquisition) remainingWait(ctx context.Context, asked time.Duration) ti
 	return a.remaining
 }
 
-// storeContext returns the context for asking the store. It ends with storeGrace if
-// the store could go on for longer.
-func (a *acquisition) storeContext(ctx context.Context, b *Booking) (context.Context, context.CancelFunc) {
-	if a.maxWait <= 0 || b.MaxWait > noWaitLeft {
-		return ctx, func() {}
-	}
-	return context.WithTimeoutCause(ctx, a.waitDeadline+storeGrace-now(), errWaitOver)
-}
-
 // extendDeadline lets the caller ask once more however long its base took to dial,
 // or to find out that it must try again: that was no wait for room.
 func (a *acquisition) extendDeadline() { a.waitDeadline = max(a.waitDeadline, now()) }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -24,7 +25,7 @@ type absentStore struct {
 	throttle.Store
 	begin time.Time
 	away  [][2]time.Duration // since begin
-	told  int                // how often Away was called
+	told  int                // how often an observer was told
 }
 
 // absent returns a store that is away from each first time until the second.
@@ -33,40 +34,39 @@ func absent(away ...[2]time.Duration) *absentStore {
 }
 
 func (s *absentStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	if err := s.await(ctx, b); err != nil {
+	if err := s.await(ctx, b.MaxWait); err != nil {
 		return throttle.Grant{}, err
 	}
 	return s.Store.Book(ctx, b)
 }
 
 func (s *absentStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
-	return absentWatch{s.Store.Watch(b, g, news), b, s}
+	return absentWatch{s.Store.Watch(b, g, news), s}
 }
 
 type absentWatch struct {
 	throttle.Watch
-	b     *throttle.Booking
 	store *absentStore
 }
 
-func (w absentWatch) Confirm(ctx context.Context) (bool, error) {
-	if err := w.store.await(ctx, w.b); err != nil {
+func (w absentWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	if err := w.store.await(ctx, maxWait); err != nil {
 		return false, err
 	}
-	return w.Watch.Confirm(ctx)
+	return w.Watch.Confirm(ctx, maxWait)
 }
 
-func (s *absentStore) await(ctx context.Context, b *throttle.Booking) error {
-	end := time.Now().Add(b.MaxWait)
+func (s *absentStore) await(ctx context.Context, maxWait time.Duration) error {
+	end := time.Now().Add(maxWait)
 	_, bounded := ctx.Deadline()
-	impatient := b.MaxWait >= 0 && !bounded
+	impatient := maxWait >= 0 && !bounded
 	for slices.ContainsFunc(s.away, func(a [2]time.Duration) bool {
 		now := time.Since(s.begin)
 		return a[0] <= now && now < a[1]
 	}) {
-		if b.Away != nil {
+		if observer := outage.Observer(ctx); observer != nil {
 			s.told++
-			b.Away(errRefused)
+			observer(errRefused)
 		}
 		select {
 		case <-ctx.Done():

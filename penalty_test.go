@@ -2,7 +2,6 @@ package throttle_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -243,20 +242,11 @@ func TestP11_TheFleetIsToldAlthoughTheCallerLeft(t *testing.T) {
 
 // TestP11_AStoreThatCannotBeTold: the answer reaches its caller all the same.
 func TestP11_AStoreThatCannotBeTold(t *testing.T) {
-	down := errors.New("down")
-	for _, c := range []struct {
-		name  string
-		pause func(context.Context) error
-		want  error
-		took  time.Duration
-	}{
-		{"fails", func(context.Context) error { return down }, down, 0},
-		{"hangs", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, context.DeadlineExceeded, time.Second},
-	} {
+	for _, c := range failures {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, seen := newSpy(), &events{}
-				store.pause = c.pause
+				store.pause = c.call
 				tr := must(throttle.New(throttle.Config{Store: store, Base: answer(429, "slow down"), Observe: seen.observe,
 					Policies: []throttle.Policy{onePerHour}}))
 				begin := time.Now()

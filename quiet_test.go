@@ -31,7 +31,7 @@ func goList(t *testing.T, args ...string) []string {
 
 // TestP15_OnlyTheStandardLibrary: a user of these packages links nothing else.
 func TestP15_OnlyTheStandardLibrary(t *testing.T) {
-	own := slices.Clip([]string{module + "/internal/dialect", module + "/internal/match", module + "/internal/peek"})
+	own := slices.Clip([]string{module + "/internal/dialect", module + "/internal/match", module + "/internal/outage", module + "/internal/peek"})
 	for pkg, want := range map[string][]string{
 		".":           append(own, module),
 		"./memstore":  append(own, module, module+"/internal/ledger", module+"/memstore"),

@@ -33,11 +33,11 @@ func (a *acquisition) revalidateLead() time.Duration {
 // one if not.
 func (a *acquisition) revalidate(ctx context.Context) error {
 	asked := now()
-	a.booking.MaxWait = a.remainingWait(ctx, asked)
+	maxWait := a.remainingWait(ctx, asked)
 	a.startWatch(ctx)
-	storeCtx, stop := a.storeContext(ctx, &a.booking)
+	storeCtx, stop := a.storeContext(ctx, maxWait)
 	defer stop()
-	ok, err := a.watch.Confirm(storeCtx)
+	ok, err := a.watch.Confirm(storeCtx, maxWait)
 	a.validatedAt = now()
 	a.validateRTT = a.validatedAt - asked
 	switch {
@@ -58,7 +58,6 @@ func (a *acquisition) startWatch(ctx context.Context) {
 	if a.watch != nil {
 		return
 	}
-	a.booking.Away = a.outageObserver(ctx)
 	if a.invalidated == nil {
 		a.invalidated = make(chan struct{}, 1)
 	}

@@ -65,15 +65,15 @@ type spiedWatch struct {
 	spy     *watchSpy
 }
 
-func (w *spiedWatch) Confirm(ctx context.Context) (bool, error) {
+func (w *spiedWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	w.spy.mu.Lock()
-	w.spy.maxWaits = append(w.spy.maxWaits, w.booking.MaxWait)
+	w.spy.maxWaits = append(w.spy.maxWaits, maxWait)
 	confirm := w.spy.confirm
 	w.spy.mu.Unlock()
 	if confirm != nil {
 		return confirm(ctx)
 	}
-	return w.Watch.Confirm(ctx)
+	return w.Watch.Confirm(ctx, maxWait)
 }
 
 func (w *spiedWatch) Stop() {

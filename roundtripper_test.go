@@ -295,8 +295,8 @@ func (b brokenStore) Reconcile(context.Context, throttle.Charge, throttle.Quota)
 func (b brokenStore) Watch(*throttle.Booking, throttle.Grant, chan<- struct{}) throttle.Watch {
 	return b
 }
-func (b brokenStore) Confirm(context.Context) (bool, error) { return false, b.err }
-func (b brokenStore) Stop()                                 {}
+func (b brokenStore) Confirm(context.Context, time.Duration) (bool, error) { return false, b.err }
+func (b brokenStore) Stop()                                                {}
 func (b brokenStore) Status(context.Context, throttle.Charge) (throttle.Status, error) {
 	return throttle.Status{}, b.err
 }

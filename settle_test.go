@@ -184,20 +184,11 @@ func TestP5_WhatACallTrulyCostHoldsTheNext(t *testing.T) {
 }
 
 func TestSettleFromAnAnswerWhenTheStoreFails(t *testing.T) {
-	down := errors.New("down")
-	for _, c := range []struct {
-		name   string
-		settle func(context.Context) error
-		want   error
-		took   time.Duration
-	}{
-		{"fails", func(context.Context) error { return down }, down, 0},
-		{"hangs", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, context.DeadlineExceeded, time.Second},
-	} {
+	for _, c := range failures {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, seen := newSpy(), &events{}
-				store.settle = c.settle
+				store.settle = c.call
 				tr := must(throttle.New(throttle.Config{Store: store, Base: answer(200, `{"tokens": 9}`), Observe: seen.observe,
 					Policies: []throttle.Policy{
 						{Name: "requests", Limit: throttle.PerMinute(60)},

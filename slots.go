@@ -14,12 +14,12 @@ func (a *acquisition) holdsSlots() bool { return !a.concurrent || a.grant.Wait =
 func (a *acquisition) acquireSlots(ctx context.Context) error {
 	b := &slotHold{booking: Booking{
 		Charges: slices.DeleteFunc(slices.Clone(a.booking.Charges), countsStart),
-		MaxWait: a.remainingWait(ctx, now()), Away: a.outageObserver(ctx),
+		MaxWait: a.remainingWait(ctx, now()),
 	}}
 	if a.spansScopes() {
 		b.booking.MaxWait = 0
 	}
-	storeCtx, stop := a.storeContext(ctx, &b.booking)
+	storeCtx, stop := a.storeContext(ctx, b.booking.MaxWait)
 	defer stop()
 	g, err := a.store.Book(storeCtx, &b.booking)
 	if err != nil {

@@ -75,8 +75,8 @@ type Store interface {
 	Reconcile(ctx context.Context, c Charge, q Quota) error
 
 	// Watch sees to it that the caller of a granted booking learns of a pause
-	// before the start. Of the booking only MaxWait may change until the watch
-	// is stopped.
+	// before the start. It keeps nothing of the booking but the Charges, which do
+	// not change until the watch is stopped.
 	Watch(b *Booking, g Grant, news chan<- struct{}) Watch
 
 	// Status describes one budget. It changes nothing.
@@ -94,9 +94,9 @@ type Watch interface {
 	// a pause that was stored before the call ends later than the start. It may return
 	// false if a pause was lifted, because there may be an earlier start now. After
 	// false the caller books again, with Instead. Confirm waits for the store at
-	// most as long as ctx and the booking's MaxWait allow; after an error the answer
-	// is unknown.
-	Confirm(ctx context.Context) (bool, error)
+	// most as long as ctx and maxWait allow, which means what Booking.MaxWait does;
+	// after an error the answer is unknown.
+	Confirm(ctx context.Context, maxWait time.Duration) (bool, error)
 
 	// Stop ends the watch. It may be called more than once.
 	Stop()
@@ -177,12 +177,6 @@ type Booking struct {
 	// the charges' Jitter covers, so the store must leave that much more
 	// room behind it.
 	Spread time.Duration
-
-	// Away, if not nil, is told why the store does not answer, while Book or the
-	// Confirm of a Watch waits for it: once, as soon as a call has failed or got no
-	// answer for a second. It is called before Book or Confirm returns, by one
-	// goroutine at a time.
-	Away func(error)
 
 	// InsteadNode is Instead for Grant.Node.
 	InsteadNode int64

@@ -136,7 +136,7 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 	defer client.Close()
 	client.AddHook(&forger{rest: script})
 	s := redisstore.NewAt(client, nil, bubbleClock)
-	s.Deafen()
+	s.Disconnect()
 	limit := [...]throttle.Limit{
 		throttle.PerSecond(3), throttle.CalendarWindow(3, throttle.Month, nil), throttle.TokenBucket(1, time.Second, 5),
 		throttle.LeakyBucket(3, time.Second), throttle.FixedWindow(3, time.Minute), throttle.PerSecond(3),
@@ -166,7 +166,7 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 		news := make(chan struct{}, 1)
 		if g.OK {
 			w := s.Watch(b, g, news)
-			_, _ = w.Confirm(t.Context())
+			_, _ = w.Confirm(t.Context(), -1)
 			w.Stop()
 			_ = s.Settle(t.Context(), b, g, make([]int, len(charges)))
 		}

@@ -23,7 +23,7 @@ func TestP12_WhoLeavesTakesNobodyAlong(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), func(cmd redis.Cmder) bool { return slow.Load() && isScript(cmd) })
 		one := charge("one", throttle.PerSecond(1))
 		book(t, s, one)
-		s.Deafen() // so it asks
+		s.Disconnect() // so it asks
 		k := booking(one)
 		g := ask(t, s, k)
 		confirm := func(ctx context.Context) <-chan error {
@@ -31,7 +31,7 @@ func TestP12_WhoLeavesTakesNobodyAlong(t *testing.T) {
 			go func() {
 				w := s.Watch(k, g, make(chan struct{}, 1))
 				defer w.Stop()
-				_, err := w.Confirm(ctx)
+				_, err := w.Confirm(ctx, -1)
 				answer <- err
 			}()
 			synctest.Wait()

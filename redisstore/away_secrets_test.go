@@ -53,10 +53,10 @@ func TestP14_WhatRedisSaysIsNoSecret(t *testing.T) {
 		t.Run(c.want, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, _ := saying(t, server.Client(t), c.says)
-				k, told := curious(charge("one", throttle.PerSecond(1)))
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				_, err := s.Book(ctx, k)
+				ctx, told := observed(ctx)
+				_, err := s.Book(ctx, booking(charge("one", throttle.PerSecond(1))))
 				require.ErrorContains(t, err, server.Addr+": "+c.want)
 				text := spelled(&throttle.StoreError{Err: err})
 				for _, w := range told() {

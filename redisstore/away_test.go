@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
@@ -22,18 +23,18 @@ type word struct {
 	after time.Duration
 }
 
-// curious returns a booking whose owner wants to know why there is no answer, and
-// what it was told so far.
-func curious(charges ...throttle.Charge) (*throttle.Booking, func() []word) {
+// observed returns a context whose owner observes why there is no answer, and what it was
+// told so far.
+func observed(ctx context.Context) (context.Context, func() []word) {
 	var mu sync.Mutex
 	var told []word
-	k, begin := booking(charges...), time.Now()
-	k.Away = func(err error) {
+	begin := time.Now()
+	ctx = outage.WithObserver(ctx, func(err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, word{err.Error(), time.Since(begin)})
-	}
-	return k, func() []word {
+	})
+	return ctx, func() []word {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(told)
@@ -49,15 +50,15 @@ func TestP12_WhoWaitsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, away := saying(t, server.Client(t), errAway)
 		one := charge("one", throttle.PerSecond(1))
-		first, told := curious(one)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		gone := bookAside(ctx, s, first)
+		ctx, told := observed(ctx)
+		gone := bookAside(ctx, s, booking(one))
 		require.Equal(t, []word{{refused, 0}}, told())
 		time.Sleep(20 * time.Millisecond) // calls at 0, 10, 30 ms
 
-		forEver, toldLater := curious(one)
-		served := bookAside(context.Background(), s, forEver)
+		forEver, toldLater := observed(context.Background())
+		served := bookAside(forEver, s, booking(one))
 		require.Empty(t, toldLater())
 		time.Sleep(10 * time.Millisecond)
 		synctest.Wait()
@@ -87,13 +88,13 @@ func TestP12_WhoWaitsIsToldOfSilence(t *testing.T) {
 		s, tap := loaded(t, server.Client(t), isScript)
 		one := charge("one", throttle.PerSecond(1))
 		silent := word{"redisstore: no answer for 1s from " + server.Addr, time.Second}
-		first, told := curious(one)
-		got := bookAside(context.Background(), s, first)
+		forEver, told := observed(context.Background())
+		got := bookAside(forEver, s, booking(one))
 		time.Sleep(500 * time.Millisecond)
-		second, toldLater := curious(one)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		gone := bookAside(ctx, s, second)
+		ctx, toldLater := observed(ctx)
+		gone := bookAside(ctx, s, booking(one))
 		time.Sleep(499 * time.Millisecond)
 		require.Empty(t, told())
 		time.Sleep(501 * time.Millisecond)
@@ -143,7 +144,7 @@ func TestP12_WhoConfirmsIsTold(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	confirm := func(t *testing.T, s *redisstore.Store, fault func()) ([]word, error) {
-		k, told := curious(charge("one", throttle.PerSecond(1)))
+		k := booking(charge("one", throttle.PerSecond(1)))
 		g, err := s.Book(t.Context(), k)
 		require.NoError(t, err)
 		w := s.Watch(k, g, nil)
@@ -151,7 +152,8 @@ func TestP12_WhoConfirmsIsTold(t *testing.T) {
 		fault()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		_, err = w.Confirm(ctx)
+		ctx, told := observed(ctx)
+		_, err = w.Confirm(ctx, -1)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		return told(), err
 	}
@@ -184,8 +186,9 @@ func TestP12_OnlyWhoWaitsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, away := saying(t, server.Client(t), errAway)
 		away.err.Store(nil)
-		k, told := curious(charge("one", throttle.PerSecond(1)))
-		g, err := s.Book(t.Context(), k)
+		k := booking(charge("one", throttle.PerSecond(1)))
+		ctx, told := observed(t.Context())
+		g, err := s.Book(ctx, k)
 		require.NoError(t, err)
 		away.set(errAway)
 		s.Cancel(k, g)

@@ -27,8 +27,8 @@ type caller struct {
 	returns   bool  // it goes first in lines where it has no ticket
 	turn      *turn // what it has in lines; nil: it was in none
 
-	away   func(error)   // as in throttle.Booking
-	failed chan struct{} // told when a call has failed, if away is there
+	observer func(error)   // of an outage
+	failed   chan struct{} // told when a call has failed, if there is an observer
 
 	done    chan struct{} // told once, when the fields below are set
 	outcome outcome
@@ -58,14 +58,11 @@ func (s *Store) newCaller(b *throttle.Booking) *caller {
 	*c = caller{
 		done: c.done, charges: append(c.charges[:0], b.Charges...), mark: b.Instead,
 		maxWait: waitArg(b.MaxWait), notBefore: b.NotBefore, spread: b.Spread, joined: time.Now(),
-		away: b.Away, horizon: b.Horizon, class: classOf(b.Priority),
+		horizon: b.Horizon, class: classOf(b.Priority),
 	}
 	if b.Horizon > 0 {
 		c.turn = s.turnOf(b)
 		c.returns = b.Returns && (c.turn == nil || c.turn.started)
-	}
-	if c.away != nil {
-		c.failed = make(chan struct{}, 1)
 	}
 	c.alone = slices.ContainsFunc(c.charges, func(ch throttle.Charge) bool { return flies(&ch) })
 	return c
@@ -77,14 +74,14 @@ func (s *Store) free(c *caller) { s.callers.Put(c) }
 // await returns true when the caller has its answer, false when it waits no
 // longer.
 func (s *Store) await(ctx context.Context, c *caller, timeUp <-chan time.Time) bool {
-	if c.away == nil {
+	if c.observer == nil {
 		return conn.Await(ctx, c.done, timeUp, nil, nil)
 	}
 	return conn.Await(ctx, c.done, timeUp, c.failed, func() {
 		s.lanes.mu.Lock()
 		why := c.unavailability()
 		s.lanes.mu.Unlock()
-		c.away(s.conn.Cause(why))
+		c.observer(s.conn.Cause(why))
 	})
 }
 

@@ -1,8 +1,6 @@
 package redisstore
 
 import (
-	"os"
-	"regexp"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -16,10 +14,10 @@ import (
 func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	s := New(c, o)
 	s.conn.Now = now
-	s.ears.listen = s.hearAt
+	s.subs.Listen = s.listenAt
 	s.frugal, s.mute = false, true
 	s.queues.deaf = true
-	s.vigils.worth = 1 << 62 // who listens in virtual time does so by the clock
+	s.watches.SubscribeFrom = 1 << 62 // who listens in virtual time does so by the clock
 	return s
 }
 
@@ -59,17 +57,16 @@ func (s *Store) Queued() int {
 	return n
 }
 
-// Cold makes all stores book without lua/hot.lua, until the returned function is
-// called.
-func Cold() (warm func()) {
-	hot := wire.BookScript
-	text, err := os.ReadFile("internal/wire/lua/hot.lua")
-	if err != nil || !strings.Contains(hot.Source, string(text)) {
-		panic("no hot.lua")
+// LongWay makes all stores book without the short way of lua/short.lua, until the returned
+// function is called.
+func LongWay() (restore func()) {
+	book := wire.BookScript
+	const simple = "local simple = "
+	if strings.Count(book.Source, simple) != 1 {
+		panic("no short way")
 	}
-	kept := regexp.MustCompile(`(?m)^local NO_LINE = .*\n`).FindString(string(text))
-	wire.BookScript = wire.FromSource(strings.Replace(hot.Source, string(text), kept, 1))
-	return func() { wire.BookScript = hot }
+	wire.BookScript = wire.FromSource(strings.Replace(book.Source, simple, simple+"false and ", 1))
+	return func() { wire.BookScript = book }
 }
 
 // Groups returns how many groups are in use, as far as Redis is told.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
@@ -58,6 +59,9 @@ func rest(ctx context.Context, d time.Duration) error {
 func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g throttle.Grant, again time.Duration, err error) {
 	c := s.newCaller(b)
 	c.told = told
+	if c.observer = outage.Observer(ctx); c.observer != nil {
+		c.failed = make(chan struct{}, 1)
+	}
 	timeUp, stop := conn.Timeout(ctx, b.MaxWait, c.joined)
 	defer stop()
 	if err := s.ask(ctx, c, timeUp); err != nil {

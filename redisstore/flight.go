@@ -22,7 +22,7 @@ type flight struct {
 	held   int             // by granted bookings that were not released
 	line   []*waiter       // in the order in which they came
 	most   int             // how many of the line are stated
-	birth  int64           // of what Redis has: see lua/flight.lua
+	birth  int64           // of what Redis has: see lua/leases.lua
 	count  int64           // how often it was written, as far as we know
 	sent   time.Time       // when we asked
 	told   time.Time       // when we heard of that
@@ -51,7 +51,7 @@ type flights struct {
 }
 
 const (
-	leaseTime  = 22 * time.Second // as in lua/flight.lua
+	leaseTime  = 22 * time.Second // as in lua/leases.lua
 	leaseDoubt = time.Second      // near its end a lease may have ended
 	renewEvery = 1500 * time.Millisecond
 	renewAgain = time.Second      // after a call that failed

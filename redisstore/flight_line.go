@@ -69,7 +69,7 @@ func (s *Store) lineUp(f *flight, c *throttle.Charge, came int64) <-chan struct{
 	s.flights.latest = max(s.flights.latest, came)
 	i, _ := f.find(came)
 	f.line = slices.Insert(f.line, i, w)
-	s.prick(c.Budget.Group)
+	s.subs.Retain(s.channels(c.Budget.Group))
 	if slices.Contains(f.early, came) {
 		f.wake([]int64{came})
 	}
@@ -83,7 +83,7 @@ func (s *Store) step(f *flight, mark int64) {
 	}
 	if i, ok := f.find(-mark); ok {
 		f.line = slices.Delete(f.line, i, i+1)
-		s.rest(f.budget.Group)
+		s.subs.Release(s.channels(f.budget.Group))
 	}
 }
 

@@ -142,7 +142,7 @@ func TestP10_InFlightMemory(t *testing.T) {
 				var fleet []*redisstore.Store
 				for range nodes {
 					s := redisstore.NewAt(client, nil, bubbleClock)
-					s.Deafen()
+					s.Disconnect()
 					board(t, s, big)
 					fleet = append(fleet, s)
 				}

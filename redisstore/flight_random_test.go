@@ -50,7 +50,7 @@ func TestP1_InFlightWhateverHappens(t *testing.T) {
 					client: server.Client(t), runs: make(map[string]int),
 				}
 				require.NoError(t, c.client.FlushDB(t.Context()).Err())
-				c.nodes[seed%3].Deafen()
+				c.nodes[seed%3].Disconnect()
 				for i := range 2 {
 					c.budgets = append(c.budgets, charge(fmt.Sprint("budget ", i), throttle.Concurrency(2+c.rng.IntN(4))))
 				}

@@ -8,7 +8,7 @@ import (
 )
 
 // state appends what the store says of a flight to the arguments of a call: see
-// lua/flight.lua.
+// lua/leases.lua.
 func (fs *flights) state(n wire.Frame, f *flight) wire.Frame {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -32,11 +32,11 @@ func (fs *flights) state(n wire.Frame, f *flight) wire.Frame {
 // with, and the pauses.
 func (s *Store) more(b *batch) []any {
 	group := b.callers[0].charges[0].Budget.Group
-	more, known := []any{s.pauseChannel(group)}, s.knownPauses(b.callers)
+	more, known := []any{s.sharedChannel(group)}, s.knownPauses(b.callers)
 	if len(b.flights) == 0 && len(known) == 0 {
 		return more
 	}
-	return append(append(more, len(b.flights), s.id, s.wakePrefix(group)), known...)
+	return append(append(more, len(b.flights), s.id, s.ownPrefix(group)), known...)
 }
 
 // A stated is a waiter that is stated, and the costs of those behind it that
@@ -86,7 +86,7 @@ func rankOf(ranks *[]rank, reserve int) *rank {
 
 // A heard is what a call says of one flight.
 type heard struct {
-	birth, count int64 // see lua/flight.lua
+	birth, count int64 // see lua/leases.lua
 
 	crowd int           // how many nodes hold or wait
 	aside []int64       // who in our line has room set aside

@@ -134,6 +134,6 @@ func TestInFlight_OrderAcrossNodes(t *testing.T) {
 		}
 		s.Release(k, g)
 		time.Sleep(time.Minute)
-		require.Zero(t, a.Flights()+b.Flights()+a.Ears()+b.Ears())
+		require.Zero(t, a.Flights()+b.Flights()+a.Subscriptions()+b.Subscriptions())
 	})
 }

@@ -33,7 +33,7 @@ func passOn(t *testing.T, clients ...redis.UniversalClient) {
 		nodes[0].Release(k, g)
 		board(t, nodes[1], c)
 	}
-	require.LessOrEqual(t, nodes[0].Ears(), 4)
+	require.LessOrEqual(t, nodes[0].Subscriptions(), 4)
 }
 
 func TestInFlight_OnASingleServer(t *testing.T) {

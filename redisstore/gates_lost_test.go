@@ -88,7 +88,7 @@ func TestP8_LostWhileAGateIsShut(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, 1, status.Used+status.Waiting)
 					w := s.Watch(k, g, nil)
-					good, err := w.Confirm(t.Context())
+					good, err := w.Confirm(t.Context(), -1)
 					require.NoError(t, err)
 					require.Equal(t, !after, good, "a start of before the penalty is of no use")
 					w.Stop()

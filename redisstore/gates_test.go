@@ -55,15 +55,15 @@ func TestP4_UnlimitedIsReadOnce(t *testing.T) {
 			}
 		}
 		for range 3 {
-			does([]int{5, 0, 1, 0, 0, 0, 0}, func() { require.Zero(t, book(t, s, all...)) })
+			does([]int{5, 1, 1, 0, 0, 0, 0}, func() { require.Zero(t, book(t, s, all...)) })
 		}
 		keys, err := client.Keys(t.Context(), "*").Result()
 		require.NoError(t, err)
 		require.Len(t, keys, 1, "the record")
 
-		does([]int{1, 0, 2, 0, 0, 0, 0}, func() { book(t, s, one) })
+		does([]int{1, 1, 2, 0, 0, 0, 0}, func() { book(t, s, one) })
 		time.Sleep(2 * time.Second)
-		does([]int{6, 0, 2, 0, 0, 0, 0}, func() { book(t, s, append(all, one)...) })
+		does([]int{6, 1, 2, 0, 0, 0, 0}, func() { book(t, s, append(all, one)...) })
 		require.NoError(t, s.Resume(t.Context(), all[0]))
 		require.NoError(t, s.Reconcile(t.Context(), all[0], throttle.Quota{Reset: time.Hour}))
 		keys, err = client.Keys(t.Context(), "*").Result()

@@ -88,7 +88,7 @@ func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) err
 	if c.horizon > 0 {
 		s.queues.ride(s, c.charges)
 	}
-	if ctx.Done() == nil && timeUp == nil && c.away == nil {
+	if ctx.Done() == nil && timeUp == nil && c.observer == nil {
 		s.lead(c)
 		<-c.done
 		return c.err

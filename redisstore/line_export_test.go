@@ -20,7 +20,7 @@ const (
 
 // TestHeadNumbers: tests that read and spoil rows know how they are stored.
 func TestHeadNumbers(t *testing.T) {
-	require.Contains(t, wire.BookScript.Source, "local HEAD_SIZE = 38 * 8 ")
+	require.Contains(t, wire.BookScript.Source, "local HEAD_SIZE, HEAD_END = 38 * 8,")
 }
 
 // Standing returns how many callers of this store wait in lines.

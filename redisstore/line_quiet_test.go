@@ -21,7 +21,7 @@ func TestP15_NothingIsLeftOfALine(t *testing.T) {
 		inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
 			c := charge("ten", throttle.LeakyBucket(10, time.Second))
 			all := crowdOf(t, nodes, 40, 0, c)
-			require.Positive(t, nodes[0].Ears())
+			require.Positive(t, nodes[0].Subscriptions())
 			require.Equal(t, 1, nodes[0].Lines())
 			time.Sleep(time.Second)
 			if leave {
@@ -34,7 +34,7 @@ func TestP15_NothingIsLeftOfALine(t *testing.T) {
 			gone(t, nodes[0].Store, nodes[1].Store)
 			time.Sleep(time.Second)
 			for _, n := range nodes {
-				require.Zero(t, n.Ears())
+				require.Zero(t, n.Subscriptions())
 				require.Zero(t, n.Lanes())
 				require.Zero(t, n.Queued())
 			}
@@ -84,11 +84,11 @@ func TestP15_NoGoroutineIsLeftOfALine(t *testing.T) {
 		all = append(all, walks(t, s, throttle.Normal, c))
 	}
 	require.Equal(t, 20, s.Standing())
-	require.Equal(t, 1, s.Ears())
+	require.Equal(t, 1, s.Subscriptions())
 	for _, w := range all {
 		w.leaves()
 	}
 	gone(t, s)
 	// The condition has a goroutine of its own.
-	require.Eventually(t, func() bool { return s.Ears() == 0 && s.Lanes() == 0 && runtime.NumGoroutine() <= before+1 }, awaitMost, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.Subscriptions() == 0 && s.Lanes() == 0 && runtime.NumGoroutine() <= before+1 }, awaitMost, 10*time.Millisecond)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
@@ -30,7 +31,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 	d := r.Length
 	p, key, size := wire.PauseScript, s.key(&c.Budget), 5
 	if flies(&c) {
-		p, key, size = wire.FlightPauseScript, s.flightKey(&c.Budget), 3
+		p, key, size = wire.SlotsPauseScript, s.flightKey(&c.Budget), 3
 	}
 	asked := time.Now()
 	var v wire.Frame
@@ -44,7 +45,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 				ago = min(ago, throttle.Farthest) + passed
 			}
 			n := wire.Frame(nil).Add(wire.Micros(left), b.Due(), wire.Micros(ago), r.Start.Mark)
-			return wire.Call{Script: p, Keys: []string{key}, Frame: b.AppendRule(n, 1, &c), More: []any{s.pauseChannel(c.Budget.Group)}}
+			return wire.Call{Script: p, Keys: []string{key}, Frame: b.AppendRule(n, 1, &c), More: []any{s.sharedChannel(c.Budget.Group)}}
 		})
 		return err
 	})
@@ -58,7 +59,7 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 		s.shut.Forget(key)
 	}
 	if v.At(2) == 1 {
-		s.heardPause(key, closing{v.At(1), wire.Wait(v.At(1) - v.At(0))})
+		s.paused(notify.Pause{Key: key, End: v.At(1), Left: wire.Wait(v.At(1) - v.At(0))})
 	}
 	if size == 5 {
 		from, to = thousandths(v.At(3)), thousandths(v.At(4))
@@ -68,6 +69,3 @@ func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal
 
 // thousandths is a level as the scripts answer it.
 func thousandths(n int64) float64 { return float64(n) / 1000 }
-
-// pauseChannel is where all stores hear of pauses in a group.
-func (s *Store) pauseChannel(group string) string { return s.channels(group) + "pause" }

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -35,6 +33,7 @@ type queue struct {
 	told       time.Time // when Redis said how the line stands, or was asked last
 	fresh      bool      // nobody has asked again since the first one came
 	near       time.Time // the first time when one of them may come
+	next       time.Time // when the timer calls
 	timer      *time.Timer
 }
 
@@ -84,9 +83,14 @@ func (qs *queues) add(s *Store, t *turn, c *caller) <-chan struct{} {
 	q.waiters = slices.Insert(q.waiters, at, t)
 	q.cost += t.cost
 	if !qs.deaf {
-		s.prick(q.group)
+		s.subs.Retain(s.channels(q.group))
 	}
-	q.wind(s)
+	if len(q.waiters) == 1 {
+		q.wind(s)
+	} else { // of thousands that come at once, nobody looks at all
+		q.near = earliest(q.near, t.near)
+		q.windTo(s, earliest(q.next, earliest(t.come, q.asks())))
+	}
 	return t.ready
 }
 
@@ -99,8 +103,11 @@ func (qs *queues) remove(s *Store, t *turn) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if q := t.queue; q != nil {
-		q.remove(s, slices.Index(q.waiters, t))
-		q.wind(s)
+		at, _ := slices.BinarySearchFunc(q.waiters, t, compareTurns)
+		q.remove(s, at+slices.Index(q.waiters[at:], t))
+		if len(q.waiters) == 0 {
+			q.wind(s)
+		} // else the timer may be too early, and is wound then
 	}
 }
 
@@ -111,7 +118,7 @@ func (q *queue) remove(s *Store, i int) {
 	q.cost -= t.cost
 	t.queue = nil
 	if !s.queues.deaf {
-		s.rest(q.group)
+		s.subs.Release(s.channels(q.group))
 	}
 }
 
@@ -129,19 +136,27 @@ func (q *queue) wind(s *Store) {
 	next := q.asks()
 	q.near = q.waiters[0].near
 	for _, t := range q.waiters {
-		if t.come.Before(next) {
-			next = t.come
-		}
-		if t.near.Before(q.near) {
-			q.near = t.near
-		}
+		next, q.near = earliest(next, t.come), earliest(q.near, t.near)
 	}
+	q.windTo(s, next)
+}
+
+// windTo sets the timer to a time.
+func (q *queue) windTo(s *Store, next time.Time) {
+	q.next = next
 	d := max(0, time.Until(next))
 	if q.timer == nil {
 		q.timer = time.AfterFunc(d, func() { s.callDue(q) })
 	} else {
 		q.timer.Reset(d)
 	}
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // asks returns when the first waiter asks whether anything has changed, though its turn
@@ -338,26 +353,6 @@ func (qs *queues) callAll(s *Store, which func(*queue) bool) {
 			q.call(s, func(*turn) bool { return true })
 		}
 	}
-}
-
-// comeMark begins a message of lua/queue.lua.
-const comeMark = "come "
-
-// hearCome takes the rest of such a message apart.
-func (s *Store) hearCome(text string) {
-	parts := strings.SplitN(text, " ", 5)
-	if len(parts) != 5 {
-		return
-	}
-	n := lineNews{hurry: callNow}
-	for i, to := range []*int64{&n.line, &n.cuts[0], &n.cuts[1], &n.cuts[2]} {
-		v, err := strconv.ParseInt(parts[i], 10, 64)
-		if err != nil {
-			return
-		}
-		*to = v
-	}
-	s.queues.heard(s, parts[4], n)
 }
 
 // waitTurn is how a grant tells of a place in line.

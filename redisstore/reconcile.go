@@ -1,15 +1,12 @@
 package redisstore
 
 import (
-	"cmp"
 	"context"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
@@ -42,7 +39,7 @@ func (s *Store) reconcile(ctx context.Context, key string, generation int64, c *
 		v, err = s.conn.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
 			ago := time.Since(asked) // Redis may have been away
 			said := wire.Frame(nil).Add(int64(q.Left), wire.Micros(max(0, q.Reset-ago)), wire.Micros(max(0, q.Age)), generation)
-			return wire.Call{Script: wire.ReconcileScript, Keys: []string{key}, Frame: b.AppendRule(said, 1, c), More: []any{s.pauseChannel(c.Budget.Group)}}
+			return wire.Call{Script: wire.ReconcileScript, Keys: []string{key}, Frame: b.AppendRule(said, 1, c), More: []any{s.sharedChannel(c.Budget.Group)}}
 		})
 		return err
 	})
@@ -54,39 +51,6 @@ func (s *Store) reconcile(ctx context.Context, key string, generation int64, c *
 	}
 	known := history.QuotaReply{Left: v.At(1), Generation: history.Generation{ID: v.At(3), Count: v.At(2)}}
 	s.history.ObserveQuota(key, c, q, known, time.Now())
-	s.vigils.anew(key, v.At(4), v.At(5))
+	s.watches.Invalidated(notify.Invalidation{Key: key, From: v.At(4), Until: v.At(5)})
 	return nil
-}
-
-// anewMark begins a message of lua/reconcile.lua. Those of lua/pause.lua begin with
-// a number.
-const anewMark = "anew "
-
-// hearAnew takes the rest of such a message apart.
-func (s *Store) hearAnew(text string) {
-	from, rest, _ := strings.Cut(text, " ")
-	until, key, _ := strings.Cut(rest, " ")
-	f, err1 := strconv.ParseInt(from, 10, 64)
-	u, err2 := strconv.ParseInt(until, 10, 64)
-	if err1 == nil && err2 == nil {
-		s.vigils.anew(key, f, u)
-	}
-}
-
-// anew wakes those whose starts lie between two times, the earliest first, so that
-// they book anew in that order.
-func (vs *vigils) anew(key string, from, until int64) {
-	vs.mu.Lock()
-	defer vs.mu.Unlock()
-	var all []*vigil
-	for v := range vs.all[key] {
-		if from <= v.mark && v.mark < until {
-			all = append(all, v)
-		}
-	}
-	slices.SortFunc(all, func(a, b *vigil) int { return cmp.Compare(a.mark, b.mark) })
-	for _, v := range all {
-		v.lifted.Store(true)
-		v.tell()
-	}
 }

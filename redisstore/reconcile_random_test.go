@@ -63,9 +63,9 @@ func (d *pair) state() (moved int) {
 	require.NoError(d, d.mem.Reconcile(d.Context(), c, q))
 	require.NoError(d, d.red.Reconcile(d.Context(), c, q))
 	for i, s := range sleepers {
-		want, err := s.mem.Confirm(d.Context())
+		want, err := s.mem.Confirm(d.Context(), -1)
 		require.NoError(d, err)
-		got, err := s.red.Confirm(d.Context())
+		got, err := s.red.Confirm(d.Context(), -1)
 		require.NoError(d, err)
 		require.Equal(d, want, got, "operation %d: sleeper %d of %+v", d.op, i, c)
 		if !got {

@@ -41,7 +41,7 @@ func TestP11_ReconcileReachesOthers(t *testing.T) {
 	<-news[1]
 	require.Empty(t, news[0])
 	for i, want := range []bool{true, false} {
-		ok, err := watches[i].Confirm(t.Context())
+		ok, err := watches[i].Confirm(t.Context(), -1)
 		require.NoError(t, err)
 		require.Equal(t, want, ok)
 	}

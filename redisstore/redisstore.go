@@ -24,7 +24,9 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/fallback"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
+	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
 )
 
 // DefaultNamespace is the Namespace of Options that do not set one.
@@ -62,9 +64,8 @@ type Store struct {
 	flights  flights
 	queues   queues
 	offsets  *history.ClockOffsets
-	ears     ears
-	vigils   vigils
-	asks     asks
+	subs     *notify.Subscriptions
+	watches  *watch.Watches
 	history  *history.History
 	pauses   *history.PauseEnds
 	shut     *history.PauseEnds // gates that Redis said to be shut; see gates.go
@@ -82,9 +83,8 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	s.history, s.offsets = history.New(), history.NewClockOffsets()
 	s.pauses, s.shut = history.RestorePauseEnds(nil), history.RestorePauseEnds(nil)
 	s.queues.all, s.queues.coming = make(map[string]*queue), make(map[string]*gathering)
-	s.ears.all, s.ears.listen = make(map[string]*ear), s.hear
-	s.vigils.all, s.vigils.worth = make(map[string]map[*vigil]struct{}), earWorth
-	s.asks.all = make(map[string]*asking)
+	s.subs = notify.New(s.conn, s.receive)
+	s.watches = watch.New(s.conn, s.subs, s.askPauses)
 	id := make([]byte, 9)
 	rand.Read(id) // never fails
 	s.id = base64.RawURLEncoding.EncodeToString(id)

@@ -15,10 +15,10 @@ func (s *Store) RecordKey(group string) string { return s.recordKey(group) }
 func (s *Store) HeartbeatKey(group string) string { return s.heartbeatKey(group) }
 
 // PauseChannel returns where all stores hear of pauses in a group.
-func (s *Store) PauseChannel(group string) string { return s.pauseChannel(group) }
+func (s *Store) PauseChannel(group string) string { return s.sharedChannel(group) }
 
 // WakeChannel returns where this store is called when a waiter has room.
-func (s *Store) WakeChannel(group string) string { return s.channel(group) }
+func (s *Store) WakeChannel(group string) string { return s.channels(group).Own }
 
 // Tag returns what stands between the braces of a group's hash tag.
 func (s *Store) Tag(group string) string {

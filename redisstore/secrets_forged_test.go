@@ -29,8 +29,8 @@ func listening(t *testing.T, s *redisstore.Store, c throttle.Charge) (throttle.W
 		s.Cancel(b, g)
 	})
 	require.Eventually(t, func() bool {
-		ok, err := w.Confirm(t.Context())
-		return err == nil && ok && s.Hears(c.Budget.Group, time.Now())
+		ok, err := w.Confirm(t.Context(), -1)
+		return err == nil && ok && s.Complete(c.Budget.Group, time.Now())
 	}, 30*time.Second, time.Millisecond)
 	return w, news
 }

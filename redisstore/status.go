@@ -13,7 +13,7 @@ func (s fleetStore) Status(ctx context.Context, c throttle.Charge) (throttle.Sta
 	st := throttle.Status{Limit: c.Limit}
 	p, key := wire.StatusScript, s.key(&c.Budget)
 	if flies(&c) {
-		p, key = wire.FlightStatusScript, s.flightKey(&c.Budget)
+		p, key = wire.SlotsStatusScript, s.flightKey(&c.Budget)
 	}
 	var v wire.Frame
 	err := s.conn.Retry(ctx, nil, func() (err error) {

@@ -36,7 +36,7 @@ func acquire(ctx context.Context, l *throttle.Limiter) <-chan call {
 // one that leaves when it is told to, one that has 800 ms, and one that has patience.
 func asleep(t *testing.T, client *redis.Client) (leaver, hasty, patient <-chan call, leave context.CancelFunc) {
 	s := redisstore.New(client, nil)
-	s.Deafen()
+	s.Disconnect()
 	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(4, time.Second), Jitter: -1})
 	require.NoError(t, err)
 	_, err = l.Acquire(t.Context(), "", 1)
@@ -109,7 +109,7 @@ func TestP11_ASilentConnection(t *testing.T) {
 	waiting(t, l, 1)
 	hears(s)
 	proxy.Mute()
-	for s.Hears("sleepers", time.Now()) {
+	for s.Complete("sleepers", time.Now()) {
 		time.Sleep(time.Millisecond)
 	}
 	other, err := throttle.NewLimiter(redisstore.New(server.Client(t), nil), slow)
@@ -170,10 +170,9 @@ func TestP11_AMixedStartHasItsPatience(t *testing.T) {
 	w := s.Watch(k, g, nil)
 	defer w.Stop()
 	server.Pause()
-	k.MaxWait = time.Millisecond
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err = w.Confirm(ctx)
+	_, err = w.Confirm(ctx, time.Millisecond)
 	require.Error(t, err)
 	require.NoError(t, ctx.Err(), "MaxWait ended it")
 	server.Continue()
@@ -189,7 +188,7 @@ func TestP15_NobodyListensWhenNobodySleeps(t *testing.T) {
 	require.NoError(t, err)
 	_, err = l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
-	require.Zero(t, s.Ears(), "who need not wait need not listen")
+	require.Zero(t, s.Subscriptions(), "who need not wait need not listen")
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	first := acquire(ctx, l)
@@ -198,9 +197,9 @@ func TestP15_NobodyListensWhenNobodySleeps(t *testing.T) {
 	waiting(t, l, 2)
 	listeners(t, client, 1)
 	require.NoError(t, (<-first).err)
-	require.Equal(t, 1, s.Ears(), "for both of them")
+	require.Equal(t, 1, s.Subscriptions(), "for both of them")
 	leave()
 	<-last
 	listeners(t, client, 0)
-	require.Zero(t, s.Ears())
+	require.Zero(t, s.Subscriptions())
 }

@@ -66,8 +66,8 @@ func newCrowd(t *testing.T, client func() redis.UniversalClient) *crowd {
 // earlier asks in any case.
 func (c *crowd) listens() *crowd {
 	for _, s := range c.stores {
-		s.Prick("sleepers")
-		c.Cleanup(func() { s.Rest("sleepers") })
+		s.Subscribe("sleepers")
+		c.Cleanup(func() { s.Unsubscribe("sleepers") })
 		hears(s)
 	}
 	return c
@@ -161,7 +161,7 @@ func TestP11_SleepersOfAFleet(t *testing.T) {
 		"nobody hears": func(t *testing.T) {
 			_, c := single(t)
 			for _, s := range c.stores {
-				s.Deafen()
+				s.Disconnect()
 			}
 			c.sleep()
 			c.closes(ban)
@@ -240,7 +240,7 @@ func as(t *testing.T, server *redistest.Server, rights ...any) redis.UniversalCl
 
 // hears waits until a store with sleepers is believed to hear of penalties.
 func hears(s *redisstore.Store) {
-	for !s.Hears("sleepers", time.Now()) {
+	for !s.Complete("sleepers", time.Now()) {
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -84,7 +84,7 @@ func (f *fleet) send(ctx context.Context, s *redisstore.Store, travel time.Durat
 		}
 		w := s.Watch(k, g, make(chan struct{}, 1))
 		time.Sleep(g.Wait)
-		ok, _ := w.Confirm(ctx)
+		ok, _ := w.Confirm(ctx, -1)
 		if w.Stop(); ok {
 			break
 		}

@@ -16,25 +16,28 @@ import (
 	"github.com/fleetthrottle/throttle/retry"
 )
 
+// shopPolicies is the table of an API that has no preset.
+var shopPolicies = []throttle.Policy{{
+	Name: "shop", Match: "api.example.com/", Limit: throttle.PerSecond(40),
+	Penalty: feedback.First(
+		feedback.Codes{
+			Fields: []string{"error.code"},
+			Lasts:  map[string]time.Duration{"too_fast": time.Second, "banned": 5 * time.Minute},
+		}.Penalty,
+		throttle.RetryAfter,
+	),
+}}
+
 func recipeResty(store throttle.Store, base http.RoundTripper) *resty.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
-		Store: store,
-		Policies: []throttle.Policy{{
-			Name: "shop", Match: "api.example.com/", Limit: throttle.PerSecond(40),
-			Penalty: feedback.First(
-				feedback.Codes{
-					Fields: []string{"error.code"},
-					Lasts:  map[string]time.Duration{"too_fast": time.Second, "banned": 5 * time.Minute},
-				}.Penalty,
-				throttle.RetryAfter,
-			),
-		}},
-		Base: base, // leave it out to use http.DefaultTransport
+		Store:    store,
+		Policies: shopPolicies,
+		Base:     base, // leave it out to use http.DefaultTransport
 	}))
 	return resty.NewWithClient(retry.NewClient(transport).StandardClient()) // and no SetRetryCount
 }
 
-// shopPlatform is an API of nobody's: 40 a second, and refusals of all kinds.
+// shopPlatform is an invented API: 40 a second, and refusals of all kinds.
 func shopPlatform() platform {
 	const key = "key"
 	return platform{
@@ -74,8 +77,7 @@ func TestResty(t *testing.T) {
 	play(t, shopPlatform(), func(t *testing.T, u *upstream) {
 		store := memstore.New()
 		shops := clients(func() *resty.Client { return recipeResty(store, u.base()) })
-		buy := func(w, i int) error {
-			id := fmt.Sprint("order-", i)
+		buyAll(u, func(w int, id string) error {
 			var made struct{ ID string }
 			resp, err := shops[w%programs].R().SetContext(t.Context()).
 				SetHeader("Accept-Encoding", "gzip"). // so that net/http does not decode the answer, and resty does
@@ -86,14 +88,20 @@ func TestResty(t *testing.T) {
 				require.Equal(t, id, made.ID)
 			}
 			return err
-		}
-		u.calls(0, 401, 24, buy)
-		u.requireUsed("key", 10*time.Second)
-
-		u.refuse(50)
-		u.calls(401, 399, 24, buy)
-		for i := range 800 {
-			u.requireOnce(fmt.Sprint("order-", i))
-		}
+		})
 	})
+}
+
+// buyAll places 800 orders, half of them while the shop refuses on purpose.
+func buyAll(u *upstream, buy func(w int, id string) error) {
+	order := func(i int) string { return fmt.Sprint("order-", i) }
+	place := func(w, i int) error { return buy(w, order(i)) }
+	u.calls(0, 401, 24, place)
+	u.requireUsed("key", 10*time.Second)
+
+	u.refuse(50)
+	u.calls(401, 399, 24, place)
+	for i := range 800 {
+		u.requireOnce(order(i))
+	}
 }

@@ -56,8 +56,8 @@ type sloppy struct {
 	stop    func(v *vigil)
 }
 
-func (w sloppy) Confirm(ctx context.Context) (bool, error) {
-	ok, err := w.vigil.Confirm(ctx)
+func (w sloppy) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	ok, err := w.vigil.Confirm(ctx, maxWait)
 	if w.confirm != nil {
 		ok = w.confirm(w.vigil, ok)
 	}

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -33,7 +34,7 @@ func (o *oracle) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct
 }
 
 // Confirm implements throttle.Watch.
-func (v *vigil) Confirm(context.Context) (bool, error) {
+func (v *vigil) Confirm(context.Context, time.Duration) (bool, error) {
 	v.o.mu.Lock()
 	defer v.o.mu.Unlock()
 	return !v.lifted && !v.closed(), nil

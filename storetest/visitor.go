@@ -176,7 +176,7 @@ func (v *visitor) watch() {
 			v.ends(never)
 			return
 		}
-		good, err := w.Confirm(v.b.Context())
+		good, err := w.Confirm(v.b.Context(), -1)
 		if err != nil && v.b.Context().Err() == nil {
 			v.b.errorf("Confirm at %v: %v", v.b.now(), err)
 		}

@@ -50,7 +50,7 @@ func (b *bench) told(w *watcher) {
 // confirms wants to know whether the start may be used.
 func (b *bench) confirms(w *watcher, want bool) {
 	b.Helper()
-	switch got, err := w.watch.Confirm(b.Context()); {
+	switch got, err := w.watch.Confirm(b.Context(), -1); {
 	case err != nil:
 		b.errorf("Confirm of %s at %v: %v", describe(w.booking), b.now(), err)
 	case got != want:

@@ -29,7 +29,7 @@ var root = slices.Concat(
 	[]string{"compiledpolicy.go", "policyset.go", "quote.go"},
 
 	// One caller's start: book, wait, revalidate.
-	[]string{"estimators.go", "acquisition.go", "maxwait.go", "freshness.go", "giveback.go"},
+	[]string{"estimators.go", "acquisition.go", "maxwait.go", "freshness.go", "giveback.go", "storecall.go"},
 	[]string{"book.go", "revalidate.go", "slots.go", "wait.go"},
 
 	// HTTP: a request's attempts, its response, its way through the transport.

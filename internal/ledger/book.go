@@ -205,10 +205,10 @@ func (q *Request) Settle(g throttle.Grant, costs []int) {
 
 // Usable reports whether a booked start may be used: no budget is closed at its time, and
 // none was resumed since it was booked. A row that does not exist is nil.
-func Usable(b *throttle.Booking, g throttle.Grant, row func(i int) *Row) bool {
+func Usable(charges []throttle.Charge, g throttle.Grant, row func(i int) *Row) bool {
 	stamp := int64(1)
-	for i := range b.Charges {
-		if r := row(i); r != nil && !b.Charges[i].Shadow {
+	for i := range charges {
+		if r := row(i); r != nil && !charges[i].Shadow {
 			if r.paused > g.Mark {
 				return false
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 )
 
@@ -11,11 +12,11 @@ import (
 type outageNotice struct {
 	conn.Unavailability
 	conn *conn.Conn
-	away func(error) // as in throttle.Booking; nil: nobody wants to know, or it was told
+	tell func(error) // the observer of the outage; nil: there is none, or it was told
 }
 
-func newOutageNotice(c *conn.Conn, away func(error)) *outageNotice {
-	return &outageNotice{Unavailability: conn.Unavailability{Since: time.Now()}, conn: c, away: away}
+func newOutageNotice(ctx context.Context, c *conn.Conn) *outageNotice {
+	return &outageNotice{Unavailability: conn.Unavailability{Since: time.Now()}, conn: c, tell: outage.Observer(ctx)}
 }
 
 // await waits until there may be another way, or for that time unless it is zero. It
@@ -24,11 +25,11 @@ func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, tim
 	if n.Fails, n.Last = 0, r.lastErr; n.Last != nil {
 		n.Fails = r.fails
 	}
-	if n.away != nil && (r.local != nil || !r.ready) {
+	if n.tell != nil && (r.local != nil || !r.ready) {
 		switch told := n.Since.Add(conn.Silence); {
 		case n.Last != nil, !time.Now().Before(told):
-			n.away(n.conn.Cause(n.Unavailability))
-			n.away = nil
+			n.tell(n.conn.Cause(n.Unavailability))
+			n.tell = nil
 		case until.IsZero() || told.Before(until):
 			until = told
 		}

@@ -34,7 +34,7 @@ func (g *group) route() route {
 func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	g := s.enter(b.Charges[0].Budget.Group)
 	defer g.leave()
-	own, n := *b, newOutageNotice(s.Conn, b.Away)
+	own, n := *b, newOutageNotice(ctx, s.Conn)
 	timeUp, stop := conn.Timeout(context.Background(), b.MaxWait, n.Since)
 	defer stop()
 	for {

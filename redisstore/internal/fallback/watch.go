@@ -14,9 +14,9 @@ func (s *Store) Watch(b *throttle.Booking, grant throttle.Grant, news chan<- str
 	g := s.enter(b.Charges[0].Budget.Group)
 	leave := sync.OnceFunc(g.leave)
 	if !isLocal(grant) {
-		return &primaryWatch{Watch: s.primary.Watch(b, grant, news), group: g, b: b, leave: leave}
+		return &primaryWatch{Watch: s.primary.Watch(b, grant, news), group: g, leave: leave}
 	}
-	w := &localWatch{leave: leave, b: b, news: news, grant: grant, start: time.Now().Add(grant.Wait)}
+	w := &localWatch{leave: leave, charges: b.Charges, news: news, grant: grant, start: time.Now().Add(grant.Wait)}
 	if w.share = s.local(g.name); w.share != nil {
 		own, _, _ := w.share.booking(b)
 		w.watch = w.share.store.Watch(&own, localGrant(grant), news)
@@ -31,15 +31,14 @@ func (s *Store) Watch(b *throttle.Booking, grant throttle.Grant, news chan<- str
 type primaryWatch struct {
 	throttle.Watch
 	group *group
-	b     *throttle.Booking
 	leave func()
 }
 
 // Confirm implements [throttle.Watch]. A start is no good when the primary is given up,
 // nor, before that, on the word of a primary that does not answer.
-func (w *primaryWatch) Confirm(ctx context.Context) (bool, error) {
-	n := newOutageNotice(w.group.store.Conn, w.b.Away)
-	timeUp, stop := conn.Timeout(context.Background(), w.b.MaxWait, n.Since)
+func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	n := newOutageNotice(ctx, w.group.store.Conn)
+	timeUp, stop := conn.Timeout(context.Background(), maxWait, n.Since)
 	defer stop()
 	for {
 		r := w.group.route()
@@ -48,7 +47,7 @@ func (w *primaryWatch) Confirm(ctx context.Context) (bool, error) {
 			return false, nil
 		case r.ready:
 			within, stop := whileUp(ctx, r.up)
-			good, err := w.Watch.Confirm(within)
+			good, err := w.Watch.Confirm(within, maxWait)
 			stop()
 			if err != nil && r.up.Err() != nil && ctx.Err() == nil {
 				return false, nil
@@ -70,29 +69,29 @@ func (w *primaryWatch) Stop() {
 // A localWatch is kept over a start on this node. It is no good any more when the
 // primary is back.
 type localWatch struct {
-	share *localShare    // nil: it is back
-	watch throttle.Watch // over penalties
-	leave func()
-	b     *throttle.Booking
-	grant throttle.Grant
-	start time.Time
-	news  chan<- struct{}
+	share   *localShare    // nil: it is back
+	watch   throttle.Watch // over penalties
+	leave   func()
+	charges []throttle.Charge
+	grant   throttle.Grant
+	start   time.Time
+	news    chan<- struct{}
 }
 
 // Confirm implements [throttle.Watch]. Starts that are confirmed are reported to the
 // primary.
-func (w *localWatch) Confirm(ctx context.Context) (bool, error) {
+func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	if w.share == nil {
 		return false, nil
 	}
-	good, err := w.watch.Confirm(ctx)
+	good, err := w.watch.Confirm(ctx, maxWait)
 	w.share.mu.Lock()
 	defer w.share.mu.Unlock()
 	if err != nil || !good || w.share.closed {
 		return false, err
 	}
 	if w.grant.Wait > unconfirmed {
-		w.share.count(w.b.Charges, latest(w.start, time.Now()))
+		w.share.count(w.charges, latest(w.start, time.Now()))
 	}
 	return true, nil
 }

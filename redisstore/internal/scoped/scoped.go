@@ -112,23 +112,21 @@ func (s *store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 		return one.Watch(b, g, news)
 	}
 	h := split(b)
-	return &watch{h, s.fleet.Watch(&h.fleet, ofFleet(g), news), s.node.Watch(&h.node, ofNode(g), news)}
+	return &watch{s.fleet.Watch(&h.fleet, ofFleet(g), news), s.node.Watch(&h.node, ofNode(g), news)}
 }
 
 // A watch is kept over a start in budgets of the fleet and of this node.
 type watch struct {
-	*halves
 	inFleet, inNode throttle.Watch
 }
 
 // Confirm implements [throttle.Watch].
-func (w *watch) Confirm(ctx context.Context) (bool, error) {
-	w.halves.fleet.MaxWait = w.whole.MaxWait
-	good, err := w.inFleet.Confirm(ctx)
+func (w *watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	good, err := w.inFleet.Confirm(ctx, maxWait)
 	if err != nil || !good {
 		return false, err
 	}
-	return w.inNode.Confirm(ctx)
+	return w.inNode.Confirm(ctx, maxWait)
 }
 
 // Stop implements [throttle.Watch].

@@ -13,38 +13,49 @@ import (
 //go:embed lua/*.lua
 var files embed.FS
 
-// rows is what every script about rows begins with.
-var rows = []string{"penalty", "row", "entries", "rule", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue"}
+// Each script consists of some files of lua/, one after the other.
+var (
+	rows = []string{"frame", "penalty", "row", "rule"} // what reads and writes rows
 
-// book is what the script of bookings consists of, behind the short way for calls
-// that are simple.
-var book = join(rows, "place", "repair", "flight", "line", "book", "stand", "serve")
+	// engine is what knows how they change.
+	engine = []string{"entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue"}
+)
 
 // The scripts.
 var (
-	BookScript      = NewScript(join([]string{"gates", "hot"}, book...)...)
-	PauseScript     = NewScript(join(rows, "pause")...)
-	StatusScript    = NewScript(join(rows, "status")...)
-	ReconcileScript = NewScript(join(rows, "place", "reconcile")...)
-	ClosedScript    = NewScript("closed")
-	HeartbeatScript = NewScript("heartbeat")
+	BookScript = FromSource(source(join(rows, "history", "book", "gates", "short")...) +
+		inner(source(join(engine, "place", "repair", "leases", "slots", "request", "line", "serve")...)))
+	PauseScript     = newScript(join(engine, "pause")...)
+	StatusScript    = newScript(join(engine, "status")...)
+	ReconcileScript = newScript(join(engine, "place", "reconcile")...)
+	ClosedScript    = newScript("leases", "closed")
+	HeartbeatScript = newScript("heartbeat")
 
-	FlightPauseScript  = NewScript(join(rows, "flight", "flight_pause")...)
-	FlightStatusScript = NewScript(join(rows, "flight", "flight_status")...)
+	SlotsPauseScript  = newScript(join(engine, "leases", "slots_pause")...)
+	SlotsStatusScript = newScript(join(engine, "leases", "slots_status")...)
 )
+
+// newScript returns the script that consists of rows and those files.
+func newScript(names ...string) Script {
+	return FromSource(source(rows...) + inner(source(names...)))
+}
+
+// inner makes a function of a source, which is run at once. Lua makes all functions of
+// a script in each call. In a function of its own it finds the variables around that at
+// once; else it looks for each in a list of all that functions use.
+func inner(source string) string { return "return (function()\n" + source + "end)()\n" }
 
 // A Script is what Redis runs, and the name by which EVALSHA finds it.
 type Script struct{ Source, Hash string }
 
-// NewScript returns the script that consists of some files of lua/, one after the
-// other, behind the constants that they use.
-func NewScript(names ...string) Script {
+// source joins some files of lua/, with the constants that they share with Go.
+func source(names ...string) string {
 	var s strings.Builder
 	for _, name := range names {
 		text, _ := files.ReadFile("lua/" + name + ".lua")
 		s.Write(text)
 	}
-	return FromSource(prelude(s.String()) + s.String())
+	return inline(s.String())
 }
 
 // FromSource returns the script of that text.

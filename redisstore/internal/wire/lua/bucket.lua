@@ -50,7 +50,7 @@ end
 -- forget counts an entry that leaves the row. A bucket remembers what was spent:
 -- one that is never left in peace for long enough to fill up owes it for ever.
 local function forget(r, last, n, u)
-  if u.kind == BUCKET then
+  if u.kind == TOKEN_BUCKET then
     local _
     _, r.level = add_up(r.lost, r.level, last, n, u)
   elseif r.unit ~= 0 then
@@ -86,10 +86,10 @@ end
 
 local bucket
 do
--- over returns the end of an entry to come up to which the bucket would be
+-- overdrawn returns the end of an entry to come up to which the bucket would be
 -- overdrawn by a start at t, or nil. No start before has room: it would be as
 -- much too early, or earlier still.
-local function over(s, t)
+local function overdrawn(s, t)
   local r = s.row
   local F, L, N = r.F, r.L, r.N
   local i, at, spent, sum, own = s.i, s.at, s.spent, s.sum, 0
@@ -123,7 +123,7 @@ function bucket(s, t)
   end
   while true do
     t = filled(s, t)
-    local stop = over(s, t)
+    local stop = overdrawn(s, t)
     if not stop then
       return t
     end

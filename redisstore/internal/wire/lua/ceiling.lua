@@ -47,9 +47,9 @@ function ceiling.obey(r, now, u)
   end
   local share = level / u.rate
   u.cap = max(1, floor(u.n * share))
-  if u.kind == BUCKET then
+  if u.kind == TOKEN_BUCKET then
     u.tokens = max(1, floor(u.tokens * share))
-  elseif u.kind == PACED then
+  elseif u.kind == LEAKY_BUCKET then
     u.pad = floor(u.span / share) - u.span
   end
 end
@@ -63,9 +63,9 @@ local function used(r, mark, u)
   local since = mark - u.span
   if mark > r.seen then
     return 0
-  elseif u.kind == BUCKET or u.kind == PACED then
+  elseif u.kind == TOKEN_BUCKET or u.kind == LEAKY_BUCKET then
     return u.rate
-  elseif u.kind == ALIGNED then
+  elseif u.kind == FIXED_WINDOW then
     local before = window(u, window(u, r.seen) - 1)
     since = window(u, mark)
     if not since or (before and mark < before) then

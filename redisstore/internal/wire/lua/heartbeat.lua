@@ -13,9 +13,9 @@
 -- that are suspected to have lost Redis.
 --
 -- Stored form: a MessagePack array
---   seen, clock, then for each node
+--   seen, age, then for each node
 --   name, when its last heartbeat was, divisor, how many nodes it knew of
--- clock is for how long there were heartbeats. After a time without any, however long,
+-- age is for how long there were heartbeats. After a time without any, however long,
 -- it goes on by just so much that all nodes are suspected, and none is forgotten for
 -- that; so it does when the server's clock jumps.
 
@@ -25,24 +25,20 @@ local DEAD = 20000000 -- a node without a heartbeat for so long is taken for dea
 local GAP = 2000000 -- the longest time between two heartbeats of a fleet that has Redis
 local KEPT_MS = 3600000
 
-local now = tonumber(ARGV[1])
-if not now then
-  local t = redis.call('TIME')
-  now = t[1] * 1000000 + t[2]
-end
-local kind, due, least, most = struct.unpack('<dddd', ARGV[2])
+local now = clock(ARGV[1])
+local kind, due, least, most = struct.unpack('<dddd', frame)
 local me = ARGV[3]
 
 local raw = redis.call('GET', KEYS[1])
 local v = raw and cmsgpack.unpack(raw) or {now, 0}
-local seen, clock = v[1], v[2]
+local seen, age = v[1], v[2]
 if kind ~= LOOK then
   local passed = now - seen
-  seen, clock = now, clock + (math.abs(passed) > GAP and SILENT + 1 or math.max(0, passed))
+  seen, age = now, age + (math.abs(passed) > GAP and SILENT + 1 or max(0, passed))
 end
 local counts = kind == LEAVE or kind == BEAT and (due == 0 or now <= due + LATE)
 
-local nodes, mine = {seen, clock}, nil
+local nodes, mine = {seen, age}, nil
 local beating, suspected, shares = 0, {}, 0
 local function keep(name, heard, divisor, knew)
   local n = #nodes
@@ -58,10 +54,10 @@ for i = 3, #v, 4 do
     if not counts then
       mine = {name, heard, divisor, knew}
     end
-  elseif clock - heard <= DEAD then
+  elseif age - heard <= DEAD then
     keep(name, heard, divisor, knew)
-    if clock - heard <= SILENT then
-      beating, most = beating + 1, math.max(most, knew)
+    if age - heard <= SILENT then
+      beating, most = beating + 1, max(most, knew)
     elseif divisor > 0 then
       suspect(divisor)
     end
@@ -70,7 +66,7 @@ end
 if kind == BEAT then
   beating = beating + 1
 end
-if clock < DEAD then
+if age < DEAD then
   -- The key was lost not long ago, perhaps with nodes that have not come back.
   for _ = beating + #suspected + 1, most do
     suspect(most)
@@ -78,10 +74,10 @@ if clock < DEAD then
 end
 local divisor = 0
 if shares < 1 - 1e-9 then
-  divisor = math.max(least, math.ceil(beating / (1 - shares) - 1e-9))
+  divisor = max(least, ceil(beating / (1 - shares) - 1e-9))
 end
 if kind == BEAT and counts then
-  mine = {me, clock, divisor, beating + #suspected}
+  mine = {me, age, divisor, beating + #suspected}
 end
 if mine then
   keep(unpack(mine))

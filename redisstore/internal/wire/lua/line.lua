@@ -1,224 +1,199 @@
--- Giving room in a flight: to those who wait in line, in the order in which they
--- came, and to those who ask.
+-- Callers that have to wait in line for a start; see queue.lua.
 --
--- A seat s is one charge that wants room: flight, cost, reserve and shadow.
+-- What a caller wants, w, is its class, its horizon, 0 if it stands in no line, its tickets
+-- by charge, and whether it goes first in lines where it has none.
 
--- quiet reports whether nothing may be given, because not all nodes have said
--- yet what they hold.
-local function quiet(f)
-  return f.lost and f.age < QUIET
+local read_tickets, stand, quit, renew, started, keep_behind
+do
+local WAITS, PASSED, HAD = queue.WAITS, queue.PASSED, queue.HAD
+
+-- read_tickets reads what a caller has: for each charge its place in the line, which may
+-- be another by now.
+function read_tickets(count)
+  local by_charge = {}
+  for _ = 1, count do
+    local index, w = 0, {}
+    index, w.id, w.ticket, w.state, w.round, cursor = struct.unpack('<ddddd', frame, cursor)
+    by_charge[index] = w
+  end
+  return by_charge
 end
 
--- stopped reports whether w waits for more than there is, so that nobody who
--- came later is served. A reserve alone stops only its owner; and so does a cost
--- that never fits, because the limit became smaller.
-local function stopped(f, w)
-  return not w.aside and f.taken + w.cost > f.n and w.cost <= f.n - w.reserve
+-- ticket_of returns what a caller has in the line of a search, nil if nothing.
+local function ticket_of(want, s)
+  local w, q = want.tickets[s.index], queue.of(s.row)
+  return w and q and w.id == q.id and w or nil
 end
 
--- hides reports whether somebody who is not in the record waits behind w and
--- could go.
-local function hides(f, w)
-  return w.behind > 0 and f.taken + 1 + w.reserve <= f.n
-end
-
--- set_aside gives the line what room there is.
-local function set_aside(f)
-  if f.taken >= f.n or quiet(f) then
-    return
-  end
-  local line = {}
-  for _, m in ipairs(f.nodes) do
-    for _, w in ipairs(m.line) do
-      line[#line + 1] = w
-    end
-  end
-  table.sort(line, function(a, b) return a.came < b.came end)
-  for _, w in ipairs(line) do
-    if stopped(f, w) then
-      return
-    end
-    if not w.aside and f.taken + w.cost <= f.n - w.reserve then
-      w.aside, w.fresh = true, true
-      f.taken = f.taken + w.cost
-    end
-    if hides(f, w) then
-      return
-    end
-  end
-end
-
--- in_line returns the index of the own waiter who came then.
-local function in_line(f, came)
-  for i, w in ipairs(f.own.line) do
-    if w.came == came then
-      return i
-    end
-  end
-end
-
--- has_room reports whether the seat can be taken now by one who came then, 0
--- for just now.
-local function has_room(s, came)
-  local f = s.flight
-  if s.shadow then
-    return true
-  end
-  local i = came ~= 0 and in_line(f, came)
-  if i then
-    return f.own.line[i].aside and f.taken <= f.n - s.reserve
-  end
-  if quiet(f) or f.taken + s.cost > f.n - s.reserve then
-    return false
-  end
-  for _, m in ipairs(f.nodes) do
-    for _, w in ipairs(m.line) do
-      if (came == 0 or w.came < came) and (stopped(f, w) or hides(f, w)) then
-        return false
+-- held_by returns the search whose line a caller has to stand in, and when it will have its
+-- turn there; nil if nothing keeps it. One that had its turn in a row, and finds that another
+-- is near no more where it had its turn before, might never find both near. So it has the
+-- first start that is possible in both: one such start at a time in each row.
+local function held_by(list, want, from)
+  local held, turn_at
+  for _, s in ipairs(list) do
+    if not s.shadow then
+      if not s.row.called then
+        s.row.called = true
+        queue.call(s.row, s, now)
+      end
+      local q, w, ahead = queue.of(s.row), ticket_of(want, s), 0
+      if w then
+        ahead = queue.ahead(q, want.class, w.ticket)
+      elseif q then
+        ahead = queue.waiting(q, want.first and want.class - 1 or want.class)
+      end
+      local own = search_for(s, s.each, s.reserve, from, s.spread, false)
+      own.row, own.tail, own.horizon, own.pace = s.row, s.tail, want.horizon, s.pace
+      local t, need = earliest(own, from)
+      if not t then
+        return nil, nil, need
+      end
+      local before = ahead > 0 and ahead or (w and queue.before(q[want.class], w) or 0)
+      if before > 0 and (ahead > 0 or t - from > want.horizon) then
+        own = search_for(s, s.each, s.reserve, from, s.spread, false)
+        own.row = s.row
+        t = max(t, turn.at(own, before + s.each))
+      end
+      if t - from > want.horizon and q and not (want.first or w and w.state == HAD) then
+        t = max(t, q[want.class].furthest or 0) -- none is told to come before one that goes first
+      end
+      local far = t - from > want.horizon
+      if far and w and w.state == PASSED then
+        far = s.row.pin > from + want.horizon
+      end
+      if (ahead > 0 or far) and not (turn_at and turn_at >= t) then
+        held, turn_at = s, t
       end
     end
   end
-  return true
+  return held, turn_at
 end
 
--- leave takes the own waiter who came then out of the line.
-local function leave(f, came)
-  local i = in_line(f, came)
-  if i then
-    local w = table.remove(f.own.line, i)
-    if w.aside then
-      f.taken = f.taken - w.cost
+-- line_up puts callers in the line of a search, in which the first of them will have its
+-- turn then, and answers.
+local function line_up(list, want, s, callers, turn_at, max_wait)
+  local t_last = turn_at
+  if callers > 1 then
+    local own = search_for(s, s.each, s.reserve, now, s.spread, false)
+    own.row = s.row
+    local q = queue.of(s.row)
+    t_last = max(t_last, turn.at(own, (q and queue.waiting(q, want.class) or 0) + s.each * callers))
+  end
+  if max_wait == 0 or (max_wait > 0 and turn_at - now > max_wait) then
+    answer(FIVE, callers, 0, turn_at, s.index, s.row.paused > now and s.row.paused or 0)
+    return 0
+  elseif max_wait > 0 and t_last - now > max_wait then
+    callers, t_last = 1, turn_at -- the others are asked one by one
+  end
+  for _, o in ipairs(list) do
+    local w, q = want.tickets[o.index], queue.of(o.row)
+    if w and q and w.id == q.id and o ~= s and w.ticket < q[want.class].cut then
+      queue.pass(q, want.class, w, o.each)
+    end
+  end
+  local q, w = queue.of(s.row), want.tickets[s.index]
+  if not (q and w and w.id == q.id) then
+    w = {state = WAITS, round = 0}
+    if q and want.first then
+      w.id, w.ticket = q.id, -1
+    else
+      w.id, w.ticket = queue.line_up(s.row, want.class, s.each, callers, s.reserve, want.horizon, seed)
+      q = s.row.queue
+    end
+    want.tickets[s.index] = w
+  end
+  local c = q[want.class]
+  c.furthest = max(c.furthest or 0, turn_at)
+  if w.state == HAD or w.state ~= PASSED and w.ticket < c.cut then
+    queue.count(c, w, s.each, now)
+    c.reserve, c.horizon = s.reserve, want.horizon
+  end
+  if w.ticket < c.cut then
+    if s.each > 1 then
+      queue.hold(c, now, min(max(ASK_LEAST, floor((turn_at - now) / 2)), ASK_LAST))
+    end
+    c.stood = (c.stood or 0) + s.each
+  end
+  answer(FIVE, callers, 4, turn_at, s.index, s.row.paused > now and s.row.paused or 0)
+  local count, told = 0, {}
+  for k, t in pairs(want.tickets) do
+    count = count + 1
+    told[#told + 1] = struct.pack('<ddddd', k, t.id, t.ticket, t.state, t.round)
+  end
+  answer('<dd', t_last, count)
+  out[#out + 1] = table.concat(told)
+  if want.fresh then
+    want.tickets = {} -- the next of them has others
+  end
+  return callers
+end
+
+-- quit ends what a caller has in lines: it starts, or leaves.
+function quit(list, want, starts)
+  for _, s in ipairs(list) do
+    local w, q = want.tickets[s.index], queue.of(s.row)
+    if w and q and w.id == q.id then
+      queue.quit(q, want.class, w, s.each, starts)
+      w.state = HAD
     end
   end
 end
 
--- take holds the seat.
-local function take(s)
-  local f = s.flight
-  f.own.held = f.own.held + s.cost
-  f.taken = f.taken + s.cost
-end
-
--- line_up puts the seat in line, for one who came then or, if that is 0, now. It
--- returns when: no two of a node wait in a flight under one name.
-local function line_up(s, came, now)
-  local f = s.flight
-  if came == 0 then
-    came = max(now, newest + 1)
-  end
-  while in_line(f, came) do
-    came = came + 1
-  end
-  newest = max(newest, came)
-  f.last = max(f.last, came)
-  local i = #f.own.line + 1
-  while i > 1 and f.own.line[i - 1].came > came do
-    i = i - 1
-  end
-  table.insert(f.own.line, i, {came = came, cost = s.cost, reserve = s.reserve, behind = 0})
-  return came
-end
-
--- each calls a function of the flight of every seat.
-local function each(seats, call, came)
-  for _, s in ipairs(seats) do
-    call(s.flight, came)
-  end
-end
-
--- step_out takes one who came then out of the lines of all seats.
-local function step_out(seats, came)
-  each(seats, leave, came)
-  each(seats, set_aside)
-end
-
--- opening returns the first moment not before t at which no pause closes a seat,
--- and the index of the one that closes last.
-local function opening(seats, t, now)
-  local gate
-  for _, s in ipairs(seats) do
-    if not s.shadow and now + s.flight.pause > t then
-      t, gate = now + s.flight.pause, s.index
-    end
-  end
-  return t, gate
-end
-
--- board takes all seats, or none, for one who came then. It returns the index of
--- the first that has no room, and, if its caller is patient, when that came to
--- stand in line.
-local function board(seats, came, patient, now)
-  local missing
-  for _, s in ipairs(seats) do
-    if not has_room(s, came) then
-      missing = missing or s
-    end
-  end
-  each(seats, leave, came)
-  local stands
-  if not missing then
-    for _, s in ipairs(seats) do
-      take(s)
-    end
-  elseif patient then
-    stands = line_up(missing, came, now)
-  end
-  each(seats, set_aside)
-  return missing and missing.index, stands
-end
-
--- change returns in how long there may be room without anybody's doing: when a
--- flight that was lost is known again, or a lease ends; nil if nobody in the own line
--- waits for that.
-local function change(f)
-  local soonest
-  local function at(left)
-    soonest = min(soonest or left, left)
-  end
-  for _, w in ipairs(f.own.line) do
-    if not w.aside then
-      if quiet(f) then
-        at(QUIET - f.age)
-      end
-      for _, m in ipairs(f.nodes) do
-        if m ~= f.own then
-          at(m.left)
-        end
-      end
-      return soonest
+-- renew keeps the room of one whose turn has come and that waits for more, for so long.
+function renew(list, want, length)
+  for _, s in ipairs(list) do
+    local w = ticket_of(want, s)
+    if w and s.each > 1 and w.ticket < queue.of(s.row)[want.class].cut then
+      queue.hold(queue.of(s.row)[want.class], now, length)
     end
   end
 end
 
--- ready returns who in the own line has room set aside, and, below 0, in how long the
--- node should ask again at the latest.
-local function ready(f)
-  local list = {}
-  for _, w in ipairs(f.own.line) do
-    if w.aside then
-      list[#list + 1] = w.came
+-- started notes a start that was waited for: others of its class, and those of the lesser
+-- ones, keep behind it in the row that held it. One beyond the horizon is the only one.
+function started(list, want, held, t, from)
+  for _, s in ipairs(list) do
+    local f = 't' .. want.class
+    if t - from > want.horizon then
+      s.row.pin = t
+    elseif s.index == held then
+      s.row[f] = max(s.row[f], t)
     end
   end
-  local left = change(f)
-  if left then
-    list[#list + 1] = -left
-  end
-  return list
 end
 
--- wake tells other nodes what was set aside for those who wait in them. Who may
--- not publish is heard with their next call.
-local function wake(f, channel)
-  local names = {}
-  for _, m in ipairs(f.nodes) do
-    for _, w in ipairs(m.line) do
-      if w.fresh and m ~= f.own then
-        names[m.id] = names[m.id] and names[m.id] .. ',' or ''
-        names[m.id] = names[m.id] .. string.format('%.0f', w.came)
-      end
+-- keep_behind lets a caller keep behind the starts that others waited for, but where it had
+-- a start itself.
+function keep_behind(list, want)
+  for _, s in ipairs(list) do
+    local w, q = want.tickets[s.index], queue.of(s.row)
+    local had = want.first
+    if w and q and w.id == q.id then
+      had = w.state == HAD or w.ticket < 0
     end
+    for k = 1, had and 0 or want.class do
+      s.tail = max(s.tail, s.row['t' .. k])
+    end
+    s.horizon = want.horizon
   end
-  for id, came in pairs(names) do
-    redis.pcall('PUBLISH', channel .. id, came .. ' ' .. f.key)
+end
+
+-- stand puts callers in a line, if they have to stand in one, or refuses them. It returns
+-- how many it did that for, and the calendar edges that it needs, if it needs more.
+function stand(list, want, claims, callers, mark, from, max_wait)
+  local s, turn_at, need = held_by(list, want, from)
+  if need or not s then
+    return 0, need
   end
+  if mark < 0 then
+    leave_line(claims, -mark)
+  end
+  local stood = line_up(list, want, s, callers, turn_at, max_wait)
+  if stood == 0 then
+    quit(list, want)
+    return callers
+  end
+  return stood
+end
 end

@@ -15,9 +15,9 @@
 
 local now = clock(ARGV[1])
 local length, due, refused, mark
-length, due, refused, mark, here = struct.unpack('<dddd', blob, here)
+length, due, refused, mark, cursor = struct.unpack('<dddd', frame, cursor)
 local r = load(KEYS[1])
-local u = rule()
+local u = read_rule()
 if is_late(now, due) or not advance(r, now, u) then
   return struct.pack('<ddd', 1, now, now)
 end
@@ -31,7 +31,7 @@ if length < 0 then
   ceiling.forget(r)
   queue.free(r)
   if u.free then
-    -- Its probe is forgotten, unless some program has a number for it and counts. The row
+    -- Its probe is forgotten, unless a program has a number for it and counts. The row
     -- stays until then, to know better than one that did not hear that the pause was lifted.
     if r.most == 0 then
       open(r)
@@ -47,8 +47,8 @@ if r.stored or r.paused > 0 or r.top > 0 then
 end
 local changed = r.paused > old or length < 0 and old > now
 if changed then
-  -- Who may not publish, or is not heard, does no harm: sleepers that were not told
-  -- that they can hear ask before they start.
+  -- A program that may not publish, or is not heard, does no harm: sleepers that were not
+  -- told that they can hear ask before they start.
   redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', r.paused, max(0, r.paused - now), KEYS[1]))
 end
 return struct.pack('<dddddd', 0, now, r.paused, changed and 1 or 0, from, to)

@@ -1,12 +1,10 @@
--- What a row, or a flight, remembers of its last penalty, and what the next one makes of
+-- What a row, or a budget of slots, remembers of its last penalty, and what the next one makes of
 -- that: ban, for how long it closed the budget; probe, for how long the first start after
 -- it is alone; times, how often in a row it was met, 0 if it was no refusal. See docs/bans.md.
 
-local max, min, ceil, floor = math.max, math.min, math.ceil, math.floor
-
 local penalty = {}
 do
-local LEAST_PROBE, LONGEST_PROBE = 250000, 5000000 -- the answer of a probe may say that there is another penalty
+local LONGEST_PROBE = 5000000 -- the answer of a probe may say that there is another penalty
 local LONGEST_STEP = 20 * 1000000 -- of a slow start
 local LONGEST_GROWN = 3600 * 1000000 -- no penalty grows beyond that because it was met again
 

@@ -27,9 +27,9 @@ local function fuse(r, first, last, unit)
   return first, last
 end
 
--- place counts the cost of search s at t. Of an unlimited budget only the probe is
+-- book counts the cost of search s at t. Of an unlimited budget only the probe is
 -- counted.
-local function place(r, t, s)
+local function book(r, t, s)
   local first, last = t, t + s.length
   if s.free then
     if r.paused > 0 and t < r.paused + r.probe and last >= r.paused then
@@ -37,15 +37,15 @@ local function place(r, t, s)
       bound(r)
     end
     return
-  elseif s.kind == PACED then
+  elseif s.kind == LEAKY_BUCKET then
     open(r)
     first, last = fuse(r, first, last, s.span)
-  elseif s.kind == ALIGNED then
+  elseif s.kind == FIXED_WINDOW then
     local start, stop = window(s, t)
     r.span = max(r.span, stop - start) -- months and days differ in length
   end
-  if s.kind ~= PACED and s.n > SLOTS then
-    local start, stop = slot(s, t)
+  if s.kind ~= LEAKY_BUCKET and s.n > WINDOW_PARTS then
+    local start, stop = part(s, t)
     if r.F or t <= r.last then
       open(r)
       first, last = share(r, first, last, start, stop)
@@ -72,14 +72,14 @@ local function remove(r, t, s)
   local first, last, all = r.F[i], r.L[i], r.N[i]
   local rest = max(0, all - s.cost)
   -- In a block with more units than time for them, taking one out frees nothing.
-  if rest > 0 and (s.kind ~= PACED or first + all * s.span > last + s.span) then
+  if rest > 0 and (s.kind ~= LEAKY_BUCKET or first + all * s.span > last + s.span) then
     r.N[i] = rest
     r.total = r.total - s.cost
     return true
   end
   delete(r, i)
   r.total = r.total - all
-  if s.kind ~= PACED then
+  if s.kind ~= LEAKY_BUCKET then
     return true
   end
   -- The block splits in two. Each half may have up to as many units as fit: how
@@ -96,7 +96,7 @@ end
 
 -- counts reports whether the start at t still counts.
 local function counts(s, t, now)
-  if s.kind == ALIGNED then
+  if s.kind == FIXED_WINDOW then
     return t >= window(s, now)
   end
   return t + s.length + s.span > now

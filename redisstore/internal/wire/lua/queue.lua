@@ -1,33 +1,33 @@
--- The line of those who wait for a start in a row; docs/line.md says what it promises
--- and why. Who waits is known to the programs. A row knows how much waits, and whose
--- turn it is.
+-- The line of waiters for a start in a row; docs/line.md says what it promises and why. The
+-- programs know their waiters. A row knows how much waits, and whose turn it is.
 --
--- Each priority is a class, 1 for High to 3 for Low. A class counts the costs of all who
--- came to stand in line; the count as it was when one came is its ticket. The cut goes
--- up as room comes, and those whose tickets are below it may come.
+-- Each priority is a class, 1 for High to 3 for Low. A class counts the costs of all
+-- waiters that joined; the count before one is its ticket. The cut goes up as room comes, and
+-- waiters with tickets below it may come.
 --
 -- A line q is
 --   id              a random number: tickets of another line are void
 --   began           when it was made
---   event           something was given back, or somebody left, in this call
+--   event           something was given back, or a waiter left, in this call
 -- and for each class a table c
 --   joined, cut     the next ticket, and the first whose turn has not come
 --   offered, since  costs below the cut that did not come yet, and since when it stands
---   step            how far the cut went last because nobody came
+--   step            how far the cut went last because no waiter came
 --   told            the cut that was published last
---   holds           until then one whose turn has come waits for more room than there is
---   reserve, horizon  of the last one who came to stand in line
+--   holds           until then a waiter whose turn has come waits for more room than there is
+--   reserve, horizon  of the last waiter that joined
 --   round, lapsed   when offers lapsed last, and the cut then
 --   holes           {from, to, cost}: of the tickets in between so much has left
 --
--- The state of one who has a ticket: it waits; or its turn has come, and it is counted among
--- those offered since the lapse that its round names; or it passed, and waits in another line; or it had a start.
+-- The state of a ticket: its owner waits; or its turn has come, and it is counted among the
+-- offers since the lapse that its round names; or it passed, and waits in another line; or it
+-- had a start.
 
 local queue = {WAITS = 0, COUNTED = 1, PASSED = 2, HAD = 3, CLASSES = 3}
 do
 local WAITS, COUNTED, PASSED, CLASSES = queue.WAITS, queue.COUNTED, queue.PASSED, queue.CLASSES
 local MOST_HOLES = 6
-local LAPSE = 200000 -- for so long, or a quarter of the horizon, an offer is good: a little less than askSoon of queue.go
+local LAPSE = ASK_SOON * 4 / 5 -- for so long, or a quarter of the horizon, an offer is good
 local SPARE, MOST_HELD = 1000000, 61000000
 local COME = 'come %.0f %.0f %.0f %.0f %s'
 
@@ -35,7 +35,7 @@ local COME = 'come %.0f %.0f %.0f %.0f %s'
 local function read_queue(r)
   local v = cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE, HEAD_SIZE + r.lined - 1))
   for _, x in ipairs(v) do
-    assert(x % 1 == 0 and math.abs(x) <= MOST)
+    assert(x % 1 == 0 and math.abs(x) <= MAX_NUMBER)
   end
   local q, i = {id = v[1], began = v[2]}, 3
   for k = 1, CLASSES do
@@ -85,7 +85,7 @@ function queue.waiting(q, class)
   return sum
 end
 
--- write returns a line as it is stored; '' if nobody waits.
+-- write returns a line as it is stored; '' if there are no waiters.
 function queue.write(r)
   local q = queue.of(r)
   if not q or queue.waiting(q, CLASSES) <= 0 then
@@ -105,7 +105,7 @@ function queue.write(r)
   return cmsgpack.pack(v)
 end
 
--- ahead returns what goes before one who has a ticket in a class.
+-- ahead returns what goes before a ticket of a class.
 function queue.ahead(q, class, ticket)
   local c, sum = q[class], queue.waiting(q, class - 1)
   if ticket < c.cut then
@@ -121,8 +121,8 @@ function queue.ahead(q, class, ticket)
   return sum
 end
 
--- before returns what of those whose turn has come goes before one of them, as far as one
--- can tell: they are served in the order of their tickets.
+-- before returns what goes before a waiter whose turn has come, as far as one can tell: they
+-- are served in the order of their tickets.
 function queue.before(c, w)
   local stood = c.stood or 0
   if w.ticket < 0 or w.state == queue.HAD then
@@ -131,8 +131,8 @@ function queue.before(c, w)
   return max(stood, w.ticket - c.cut + c.offered)
 end
 
--- join lets so many of equal cost stand in line, and returns the ticket of the first.
-function queue.join(r, class, cost, many, reserve, horizon, seed)
+-- line_up lets so many of equal cost stand in line, and returns the ticket of the first.
+function queue.line_up(r, class, cost, many, reserve, horizon, seed)
   local q = queue.of(r)
   if not q then
     -- One that comes back soon after the last start that others waited for has been there.
@@ -162,7 +162,7 @@ local function hole(c, ticket, cost)
   end
   table.insert(H, i, {from, to, min(gone, to - from)})
   while #H > MOST_HOLES do
-    local best, gap = 1, MOST
+    local best, gap = 1, MAX_NUMBER
     for k = 1, #H - 1 do
       if H[k + 1][1] - H[k][2] < gap then
         best, gap = k, H[k + 1][1] - H[k][2]
@@ -173,8 +173,8 @@ local function hole(c, ticket, cost)
   end
 end
 
--- counted returns how much of the cost of one with a ticket counts among what is offered, or
--- is left: all of it, but what lapsed.
+-- counted returns how much of a ticket's cost counts among what is offered, or is left: all
+-- of it, but what lapsed.
 local function counted(c, w, cost)
   if w.state == COUNTED and w.round == c.round then
     return cost
@@ -184,7 +184,7 @@ local function counted(c, w, cost)
   return max(0, min(cost, w.ticket + cost - c.lapsed))
 end
 
--- count counts one whose turn has come and who waits for room.
+-- count counts a waiter whose turn has come and that waits for room.
 function queue.count(c, w, cost, now)
   local missing = cost - counted(c, w, cost)
   w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
@@ -193,10 +193,10 @@ function queue.count(c, w, cost, now)
   end
 end
 
--- take_out takes one out of what is offered and of what is left. How much is there after that
--- is known, but of holes that were joined nobody knows which tickets are gone. What is offered
--- to one that is gone would be taken by nobody, and keep the others waiting until it lapses.
--- So what was guessed too much is taken back.
+-- take_out takes a ticket out of what is offered and of what is left. How much there is after
+-- that is known, but not which tickets are gone where holes were joined. What is offered to a
+-- waiter that is gone is never taken, and keeps the others waiting until it lapses. So what was
+-- guessed too much is taken back.
 local function take_out(c, w, cost)
   local there = max(0, left(c) + c.offered - counted(c, w, cost))
   if w.ticket >= c.cut then
@@ -213,8 +213,8 @@ local function take_out(c, w, cost)
     end
   end
   local more = max(0, left(c) + c.offered - there)
-  local nobody = min(more, c.offered)
-  c.offered, more = c.offered - nobody, more - nobody
+  local lost = min(more, c.offered)
+  c.offered, more = c.offered - lost, more - lost
   for _, h in ipairs(c.holes) do
     local gone = min(more, h[2] - h[1] - h[3])
     h[3], more = h[3] + gone, more - gone
@@ -238,13 +238,13 @@ function queue.quit(q, class, w, cost, starts)
   end
 end
 
--- hold keeps room for one whose turn has come and who waits for more than there is. Its
+-- hold keeps room for a waiter whose turn has come and that waits for more than there is. Its
 -- program says again that it lives within that length.
 function queue.hold(c, now, length)
   c.holds = max(c.holds, now + length + SPARE)
 end
 
--- pass notes that one whose turn has come waits in another line.
+-- pass notes that a waiter whose turn has come waits in another line.
 function queue.pass(q, class, w, cost)
   local c = q[class]
   if counted(c, w, cost) > 0 then
@@ -255,7 +255,7 @@ function queue.pass(q, class, w, cost)
   end
 end
 
--- free notes that there may be room for one whose turn has come.
+-- free notes that there may be room for a waiter whose turn has come.
 function queue.free(r)
   local q = queue.of(r)
   for k = 1, q and CLASSES or 0 do
@@ -287,9 +287,9 @@ local function move(c, amount)
   return passed
 end
 
--- call offers what room there is within the horizon, High first. Of those who did not
--- come in time nobody knows whether they will: then the cut goes further each time, and
--- they may still come.
+-- call offers what room there is within the horizon, High first. Waiters
+-- that did not come in time may never come: then the cut goes further each time, and they
+-- may still come.
 function queue.call(r, u, now)
   local q = queue.of(r)
   if not q then
@@ -323,8 +323,8 @@ function queue.call(r, u, now)
   q.hurry = hurry
 end
 
--- turns returns in how long the first one of each class to whom nothing is offered will have
--- its turn, and the last; 0 if there is none.
+-- turns returns in how long the first waiter of each class without an offer will have its
+-- turn, and the last; 0 if there is none.
 function queue.turns(r, u, now)
   local q, first, last = r.queue, {0, 0, 0}, {0, 0, 0}
   for k = 1, CLASSES do
@@ -338,7 +338,7 @@ function queue.turns(r, u, now)
   return first, last
 end
 
--- tell publishes whose turn it is, if they may not know: there is room so soon that nobody
+-- tell publishes whose turn it is, if waiters may not know: there is room so soon that none
 -- should sleep, or some have left, so that the guesses of the others are too late. It returns
 -- 2 if there was anything new, 1 if it is worth asking again soon, and else 0.
 function queue.tell(r, channel)

@@ -6,7 +6,7 @@ local ramp_end, ramped
 do
 -- step returns when the step of a slow start is over that begins at t.
 local function step(u, t)
-  if u.kind == ALIGNED then
+  if u.kind == FIXED_WINDOW then
     local _, stop = window(u, t)
     return stop
   end
@@ -15,7 +15,7 @@ end
 
 -- window_of returns how long a window is; nil if they differ in length.
 local function window_of(u)
-  if u.kind == ALIGNED then
+  if u.kind == FIXED_WINDOW then
     return #u.edges == 1 and u.edges[1] or nil
   end
   return u.span
@@ -26,11 +26,11 @@ end
 -- as long, and the window is not very long.
 function ramp_end(u, r)
   local begin, length, window = r.paused, penalty.step(r), window_of(u)
-  if u.kind == BUCKET then
+  if u.kind == TOKEN_BUCKET then
     return begin + u.span
-  elseif u.kind == PACED or not window or length == 0 then
+  elseif u.kind == LEAKY_BUCKET or not window or length == 0 then
     return begin
-  elseif u.kind == ALIGNED and length >= window then
+  elseif u.kind == FIXED_WINDOW and length >= window then
     return begin - begin % window + #STEPS * window
   end
   return begin + #STEPS * min(length, window)
@@ -72,14 +72,14 @@ end
 function ramped(s, r)
   local length, window, reserve = penalty.step(r), window_of(s), s.reserve
   local u = setmetatable({}, {__index = s})
-  if s.kind ~= BUCKET and length > 0 and length < window then
+  if s.kind ~= TOKEN_BUCKET and length > 0 and length < window then
     local parts = floor(window / length)
-    u.kind, u.span, u.edges, u.cap = SLIDING, length, false, ceil(s.cap / parts)
+    u.kind, u.span, u.edges, u.cap = SLIDING_WINDOW, length, false, ceil(s.cap / parts)
     u.row = window_ramp(s, u)
     u.n = ceil((s.room + s.cost + reserve) / parts) -- as much as a ceiling leaves
     u.cap, reserve = u.n, ceil(reserve / parts)
   else
-    u.row = s.kind == BUCKET and bucket_ramp(s) or window_ramp(s, u)
+    u.row = s.kind == TOKEN_BUCKET and bucket_ramp(s) or window_ramp(s, u)
   end
   return u, s.cost, reserve, s.from, s.spread, false
 end

@@ -3,23 +3,21 @@
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: how much was left; for how long that is all there
---         is, and how long ago it was so, in microseconds; the birth of the row that
+--         is, and how long ago it was so, in microseconds; the generation of the row that
 --         the program knows, or 0; its rule
 --       3 the channel of news
 --
 -- Result as of book.lua: 0, now, what is left as we believe, how many starts the
--- row counts, its birth, and between which times starts must be booked anew; or 1,
+-- row counts, its generation, and between which times starts must be booked anew; or 1,
 -- now, now if edges around now are needed.
 -- News are ANEW, those two times, and the key.
 
-local DOUBT = 2000000 -- a reset may be so much too late
-local MAX_PENALTY = 24 * 3600 * 1000000 -- throttle.MaxPenalty
 local ANEW = 'anew %.0f %.0f %s'
 
 local now = clock(ARGV[1])
 local left, reset, age, known
-left, reset, age, known, here = struct.unpack('<dddd', blob, here)
-local u = rule()
+left, reset, age, known, cursor = struct.unpack('<dddd', frame, cursor)
+local u = read_rule()
 local r = load(KEYS[1])
 if not advance(r, now, u) then
   return struct.pack('<ddd', 1, now, now)
@@ -74,7 +72,7 @@ end
 local from, stop = 0, 0
 local function spend(at, others)
   u.row = r
-  place(r, at, search_for(u, others, 0, now, 0, false))
+  book(r, at, search_for(u, others, 0, now, 0, false))
 end
 
 -- bucket_left returns what is left of a bucket, which knows by itself when there
@@ -94,10 +92,10 @@ end
 -- of it so that it is over when the window is.
 local function window_left()
   local since, at, finish
-  if u.kind == SLIDING then
+  if u.kind == SLIDING_WINDOW then
     finish = now + min(reset, u.span)
     since, at = max(now, finish - DOUBT) - u.span + 1, finish - u.span
-    if age > 0 then -- what has started since was not known to who said so; what others spent lies at about at
+    if age > 0 then -- the upstream did not know what has started since; what others spent lies at about at
       left = max(0, left - (between(max(at + DOUBT, now - age) + 1, now + 1)))
     end
   else
@@ -106,7 +104,7 @@ local function window_left()
   end
   local spent, coming = between(since, finish)
   local others = u.n - spent - left
-  if others <= 0 or u.kind == ALIGNED and finish - now > min(2 * reset, MAX_PENALTY) then
+  if others <= 0 or u.kind == FIXED_WINDOW and finish - now > min(2 * reset, MAX_PENALTY) then
     return u.n - spent
   end
   from, stop = last_of(coming - left, finish), finish
@@ -115,16 +113,16 @@ local function window_left()
 end
 
 local believed = 0
-if known ~= 0 and known ~= r.birth and known ~= r.b1 then
+if known ~= 0 and known ~= r.generation and known ~= r.g1 then
   -- The row is not the one that the program knows: the next booking repairs it, and
   -- what we spent ourselves must not count as spent by others until then.
-elseif u.kind == BUCKET then
+elseif u.kind == TOKEN_BUCKET then
   believed = bucket_left()
-elseif reset > 0 and u.kind < PACED then
+elseif reset > 0 and u.kind < LEAKY_BUCKET then
   believed = window_left()
 end
 save(r, queue.write(r))
 if from < stop then
-  redis.pcall('PUBLISH', ARGV[3], string.format(ANEW, from, stop, KEYS[1])) -- who does not hear it finds out from the upstream
+  redis.pcall('PUBLISH', ARGV[3], string.format(ANEW, from, stop, KEYS[1])) -- a program that does not hear it finds out from the upstream
 end
-return struct.pack('<ddddddd', 0, now, believed, r.count, r.birth, from, stop)
+return struct.pack('<ddddddd', 0, now, believed, r.count, r.generation, from, stop)

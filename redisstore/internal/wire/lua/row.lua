@@ -6,7 +6,7 @@
 -- without loss until the year 2255.
 --
 -- Stored form, one string a budget: the head, a fixed number of numbers, then the line
--- of those who wait, if there is one, see queue.lua, then all entries but the last, in
+-- of waiters, if there is one, see queue.lua, then all entries but the last, in
 -- MessagePack: for each the distance of first from the
 -- last before it, the distance of last from first, and n. The last entry is in
 -- the head. So what happens at the ends of a row, which is nearly everything,
@@ -17,48 +17,21 @@ local MAX_ENTRIES, MAX_BYTES = 224, 2880 -- bound a row to 4 KB with its line: R
 local MAX_COUNT = 2 ^ 40 -- the largest n of a limit, enough to fill any window
 local MAX_APPENDED = 1600 -- Redis reserves as much again for a string that grows
 local TRIPLE = 27 -- the most bytes of an entry
-local KEPT = 1000000 -- a key outlives what it holds by this much
 local LINE_KEPT = 300000000 -- a line is kept for so long after the last call that it concerns
-local IDLE = KEPT -- or by more, in tests: see clock
-local STEPS = {8, 2} -- after a penalty the first windows have an eighth, a half of the limit; hot.lua knows how many
+local STEPS = {8, 2} -- after a penalty the first windows have an eighth, a half of the limit
 local HEAD = '<' .. string.rep('d', 38)
-local HEAD_SIZE = 38 * 8 -- gates.lua and hot.lua know it
-local MOST = 2 ^ 53 -- no time is beyond that
+local HEAD_SIZE, HEAD_END = 38 * 8, '303' -- and where it ends, as Redis counts
+local MAX_NUMBER = 2 ^ 53 -- no time is beyond that
 
 local ceiling = {} -- see ceiling.lua
 
--- clock returns the time: the server's, unless a test passes its own. Then keys
--- live longer, because their lifetime is still the server's.
-local function clock(given)
-  if given ~= '' then
-    IDLE = IDLE + 60 * 1000000
-    return tonumber(given)
-  end
-  local t = redis.call('TIME')
-  return t[1] * 1000000 + t[2]
+-- stored returns the head of a key's row as it is stored; nil if there is none.
+local function stored(key)
+  local head = redis.call('GETRANGE', key, '0', HEAD_END)
+  return #head == HEAD_SIZE and head or nil
 end
 
--- sound reports whether r can be a row that these scripts have written. With any
--- other they might not end, and Redis serves nobody meanwhile.
-local function sound(r)
-  local fractions = r.seen % 1 + r.lost % 1 + r.span % 1 + r.most % 1 + r.till % 1 + r.paused % 1 + r.frozen % 1
-    + r.level % 1 + r.unit % 1 + r.birth % 1 + r.count % 1 + r.b1 % 1 + r.n1 % 1 + r.b2 % 1 + r.n2 % 1 + r.b3 % 1 + r.n3 % 1
-    + r.total % 1 + r.size % 1 + r.at % 1 + r.old % 1 + r.before % 1 + r.first % 1 + r.last % 1 + r.n % 1 + r.expires % 1 + r.opens % 1
-    + r.t1 % 1 + r.t2 % 1 + r.t3 % 1 + r.pin % 1 + r.lined % 1
-    + r.ban % 1 + r.probe % 1 + r.times % 1 + r.fell % 1 + r.learns % 1
-  return fractions == 0 -- nor is any of them infinite, or no number
-    and r.lined >= 0 and r.lined <= 2 * MAX_APPENDED and max(r.t1, r.t2, r.t3, r.pin) <= MOST and min(r.t1, r.t2, r.t3, r.pin) >= -MOST
-    and r.size >= 0 and r.size <= 2 * MAX_ENTRIES and r.at >= 0 and r.at <= 2 * MAX_APPENDED
-    and min(r.span, r.most, r.level, r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.n) >= 0
-    and max(r.most, math.abs(r.unit), r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.n) <= 64 * MOST
-    and max(r.seen, r.lost, r.span, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires, r.opens) <= MOST
-    and min(r.seen, r.lost, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires, r.opens) >= -MOST
-    and r.level < MOST * MOST
-    and min(r.ban, r.probe, r.times) >= 0 and max(r.ban, r.probe, r.times) <= MOST
-    and (r.top == 0 or r.top >= 1) and r.top <= MOST and math.abs(r.fell) <= MOST and r.learns >= 0 and r.learns <= MOST
-end
-
--- empty returns a row of which nothing is known.
+-- read returns the row of a key with that head; without one it is empty, and open.
 --
 --   seen               the latest time that anybody asked
 --   lost               no start later than this was forgotten; 0: none was
@@ -66,49 +39,62 @@ end
 --   paused, frozen     closed until then, kept for ramp.lua; places up to then stay
 --                      taken when they are cancelled
 --   level, unit        see bucket.lua
---   birth, count       this life of the row, and how many starts it had
---   b1, n1 … b3, n3    the same of earlier lives; see repair.lua
+--   generation, count       this one of the row, and how many starts it had
+--   g1, n1 … g3, n3    the same of earlier ones; see repair.lua
 --   total, size        of the entries: the sum of n, and how many
 --   at, old            closed: where the first one begins, and its last
 --   before             closed: the last of the entry before the last one
 --   first, last, n     closed: the last entry
 --   expires            when the key does, as it is stored
 --   opens              no new start before that: see repair.lua
---   t1, t2, t3         the last start that those of each class waited for: see stand.lua
+--   t1, t2, t3         the last start that those of each class waited for: see line.lua
 --   pin                the last start that is, or was, beyond the horizon
 --   top, fell, learns  what was learned of the upstream, top 0 if nothing: see ceiling.lua
+--   history            what the calling program knows of the row, false if nothing
 --   lined, queue       how many bytes the line has, as it is stored; the line, false if
---                      there is none, nil if nobody looked
+--                      there is none, nil before queue.of looked
 --   ban, probe, times  of the last penalty: see penalty.lua
-local function empty(key)
+local function read(key, head)
+  local seen, lost, span, most, till, paused, frozen, level, unit, generation, count, g1, n1, g2, n2, g3, n3,
+    total, size, at, old, before, first, last, n, expires, opens, t1, t2, t3, pin, lined,
+    ban, probe, times, top, fell, learns = struct.unpack(HEAD, head or string.rep('\0', HEAD_SIZE))
   -- All fields at once: a table that grows is what costs most here.
-  return {key = key, stored = false, pushed = '', F = nil, L = nil, N = nil, seen = 0, lost = 0, span = 0, most = 0,
-    till = 0, paused = 0, frozen = 0, level = 0, unit = 0, birth = 0, count = 0, b1 = 0, n1 = 0, b2 = 0, n2 = 0,
-    b3 = 0, n3 = 0, total = 0, size = 0, at = 0, old = 0, before = 0, first = 0, last = 0, n = 0, expires = 0,
-    opens = 0, t1 = 0, t2 = 0, t3 = 0, pin = 0, lined = 0, queue = nil,
-    ban = 0, probe = 0, times = 0, top = 0, fell = 0, learns = 0}
-end
-
--- load reads the row of a key; a key that is not there is an empty row, open, and
--- so is one that holds something else: its starts are lost.
-local function load(key)
-  local r, raw = empty(key), redis.call('GETRANGE', key, 0, HEAD_SIZE - 1)
-  if #raw < HEAD_SIZE then
-    r.F, r.L, r.N = {}, {}, {}
-    return r
-  end
-  r.stored = true
-  r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit, r.birth, r.count,
-    r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires,
-    r.opens, r.t1, r.t2, r.t3, r.pin, r.lined,
-    r.ban, r.probe, r.times, r.top, r.fell, r.learns = struct.unpack(HEAD, raw)
-  if not sound(r) then
-    r = empty(key)
-  end
-  if r.size == 0 then
+  local r = {key = key, stored = head ~= nil, history = false, pushed = '', seen = seen, lost = lost, span = span, most = most,
+    till = till, paused = paused, frozen = frozen, level = level, unit = unit, generation = generation, count = count,
+    g1 = g1, n1 = n1, g2 = g2, n2 = n2, g3 = g3, n3 = n3, total = total, size = size, at = at, old = old,
+    before = before, first = first, last = last, n = n, expires = expires, opens = opens, t1 = t1, t2 = t2, t3 = t3,
+    pin = pin, lined = lined, ban = ban, probe = probe, times = times, top = top, fell = fell, learns = learns}
+  if size == 0 then
     r.F, r.L, r.N = {}, {}, {}
   end
   return r
+end
+
+-- is_sound reports whether r can be a row that these scripts have written. With any
+-- other they might not end, and Redis would serve no other client meanwhile.
+local function is_sound(r)
+  local fractions = r.seen % 1 + r.lost % 1 + r.span % 1 + r.most % 1 + r.till % 1 + r.paused % 1 + r.frozen % 1
+    + r.level % 1 + r.unit % 1 + r.generation % 1 + r.count % 1 + r.g1 % 1 + r.n1 % 1 + r.g2 % 1 + r.n2 % 1 + r.g3 % 1 + r.n3 % 1
+    + r.total % 1 + r.size % 1 + r.at % 1 + r.old % 1 + r.before % 1 + r.first % 1 + r.last % 1 + r.n % 1 + r.expires % 1 + r.opens % 1
+    + r.t1 % 1 + r.t2 % 1 + r.t3 % 1 + r.pin % 1 + r.lined % 1
+    + r.ban % 1 + r.probe % 1 + r.times % 1 + r.fell % 1 + r.learns % 1
+  return fractions == 0 -- nor is any of them infinite, or no number
+    and r.lined >= 0 and r.lined <= 2 * MAX_APPENDED and max(r.t1, r.t2, r.t3, r.pin) <= MAX_NUMBER and min(r.t1, r.t2, r.t3, r.pin) >= -MAX_NUMBER
+    and r.size >= 0 and r.size <= 2 * MAX_ENTRIES and r.at >= 0 and r.at <= 2 * MAX_APPENDED
+    and min(r.span, r.most, r.level, r.generation, r.count, r.g1, r.n1, r.g2, r.n2, r.g3, r.n3, r.total, r.n) >= 0
+    and max(r.most, math.abs(r.unit), r.generation, r.count, r.g1, r.n1, r.g2, r.n2, r.g3, r.n3, r.total, r.n) <= 64 * MAX_NUMBER
+    and max(r.seen, r.lost, r.span, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires, r.opens) <= MAX_NUMBER
+    and min(r.seen, r.lost, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires, r.opens) >= -MAX_NUMBER
+    and r.level < MAX_NUMBER * MAX_NUMBER
+    and min(r.ban, r.probe, r.times) >= 0 and max(r.ban, r.probe, r.times) <= MAX_NUMBER
+    and (r.top == 0 or r.top >= 1) and r.top <= MAX_NUMBER and math.abs(r.fell) <= MAX_NUMBER and r.learns >= 0 and r.learns <= MAX_NUMBER
+end
+
+-- load reads the row of a key. A key that holds something else is an empty row: its
+-- starts are lost.
+local function load(key)
+  local r = read(key, stored(key))
+  return is_sound(r) and r or read(key)
 end
 
 -- entries returns all entries of a closed row but the last.
@@ -153,9 +139,24 @@ local function latest(r)
   return r.F and r.L[r.size] or r.last
 end
 
+-- push counts n starts in [first, last], not before the last entry of a closed
+-- row begins.
+local function push(r, first, last, n)
+  r.total = r.total + n
+  if first <= r.last then
+    r.last, r.n = max(r.last, last), r.n + n
+  else
+    r.pushed = r.pushed .. cmsgpack.pack(r.first - r.before, r.last - r.first, r.n)
+    r.before, r.first, r.last, r.n, r.size = r.last, first, last, n, r.size + 1
+  end
+  if r.size == 1 then
+    r.old = r.last
+  end
+end
+
 local function head(r)
   return struct.pack(HEAD, r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit,
-    r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires,
+    r.generation, r.count, r.g1, r.n1, r.g2, r.n2, r.g3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires,
     r.opens, r.t1, r.t2, r.t3, r.pin, r.lined,
     r.ban, r.probe, r.times, r.top, r.fell, r.learns)
 end
@@ -201,7 +202,7 @@ local function save(r, line)
     r.expires = stop + IDLE
   end
   if not r.F then
-    redis.call('SETRANGE', r.key, 0, head(r))
+    redis.call('SETRANGE', r.key, '0', head(r))
   end
   if renew then
     local ms = string.format('%.0f', ceil((r.expires - r.seen) / 1000))

@@ -11,7 +11,7 @@ local function weigh(s, cost)
   if s.cap < s.n then
     s.room = max(s.room, min(0, s.n - s.reserve - cost)) -- what is dearer than a ceiling fits an idle budget
   end
-  if s.kind == PACED then
+  if s.kind == LEAKY_BUCKET then
     s.length = s.spread + (cost - 1) * s.span -- what it occupies beyond its start
   end
   s.i, s.j, s.sum, s.k, s.wait, s.at, s.ramp = 1, 1, 0, 1, false, false, false
@@ -33,10 +33,10 @@ end
 
 local booked, paced -- look for room beside what is in the row
 do
--- sweep goes over the forbidden ranges of docs/booking.md: entry i and the
+-- sliding goes over the forbidden ranges of docs/booking.md: entry i and the
 -- shortest run from it that leaves no room forbid every start from which an
 -- interval of length span can touch the whole run.
-local function sweep(s, t)
+local function sliding(s, t)
   local r, span, room = s.row, s.span, s.room
   if r.total <= room then
     return t
@@ -123,7 +123,7 @@ function paced(s, t)
   return t
 end
 
-booked = {sweep, aligned, paced, bucket}
+booked = {sliding, aligned, paced, bucket}
 end
 
 -- behind_probe returns the first moment not before t that the first start after a
@@ -159,10 +159,10 @@ local function room(s, t)
   return t, need
 end
 
-local sliding
+local sliding_paced
 do
 -- even returns the pace of a start that must wait until t. A limit whose pace reaches over
--- its window, or for which somebody was always in line for two, is in steady use: then a full
+-- its window, or that always had waiters for two, is in steady use: then a full
 -- window leaves as evenly as the limit lets it. The emptier the window behind all that is
 -- booked, the closer are the starts, down to the charge's own pace: so room that was left is
 -- used up, and what waits for no more than a third of a limit leaves at once.
@@ -203,9 +203,9 @@ local function clear(s, t)
   return t
 end
 
--- sliding keeps the pace, if there is one, when the limit alone or a penalty
+-- sliding_paced keeps the pace, if there is one, when the limit alone or a penalty
 -- makes the request wait longer than it asked to.
-function sliding(s, t)
+function sliding_paced(s, t)
   if not s.wait then
     s.wait = room(s, max(s.from, s.row.paused, s.row.opens, s.tail))
     s.gap = s.pace > 0 and s.wait > s.from and even(s, s.wait) or 0
@@ -224,7 +224,7 @@ function sliding(s, t)
 end
 end
 
-local search = {sliding, room, paced, room, false, function(s, t)
+local search = {sliding_paced, room, paced, room, false, function(s, t)
   return s.row.paused > 0 and behind_probe(s.row, t) or t
 end}
 

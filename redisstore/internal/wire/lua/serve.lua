@@ -1,10 +1,12 @@
 -- Serving one caller after the other, and what is left to do then.
 
--- together weighs the charges for several callers at the moment t, where those are
--- the same as one who costs as much, and nobody has to go first after a penalty.
+local SETTLE, RENEW = -3, -4 -- longest waits that mean something else: see book.lua
+
+-- together weighs the charges for several callers at the moment t, where they are the same
+-- as one that costs as much, and none has to go first after a penalty.
 local function together(list, many, t)
   for _, s in ipairs(list) do
-    if s.kind == PACED or s.shadow or s.each * many > s.most or t < s.row.paused + s.row.probe then
+    if s.kind == LEAKY_BUCKET or s.shadow or s.each * many > s.most or t < s.row.paused + s.row.probe then
       return false
     end
   end
@@ -17,10 +19,10 @@ end
 -- start books starts for so many equal callers: for all at the first moment if there is
 -- room for all, else for one. It returns for how many, or for how many it answered that
 -- they are refused, and the calendar edges that it needs, if it needs more.
-local function start(list, seats, callers, mark, from, max_wait, want)
+local function start(list, claims, callers, mark, from, max_wait, want)
   local gate, t, held, paused
-  if #seats > 0 then
-    from, gate = opening(seats, from, now)
+  if #claims > 0 then
+    from, gate = first_open(claims, from, now)
   end
   if want.together and callers > 1 and together(list, callers, from) then
     t, held, paused = find(list, from)
@@ -40,7 +42,7 @@ local function start(list, seats, callers, mark, from, max_wait, want)
     held, paused = gate, from
   end
   if mark < 0 and t > now then
-    step_out(seats, -mark)
+    leave_line(claims, -mark)
   end
   if t - now > FARTHEST or (max_wait >= 0 and t - now > max_wait) then
     quit(list, want)
@@ -53,11 +55,11 @@ local function start(list, seats, callers, mark, from, max_wait, want)
     return callers
   end
   local booked = 1
-  if #seats > 0 and t == now then
-    local missing, came = board(seats, max(0, -mark), max_wait ~= 0, now)
+  if #claims > 0 and t == now then
+    local missing, arrival = acquire(claims, max(0, -mark), max_wait ~= 0, now)
     if missing then
       quit(list, want)
-      answer(FIVE, callers, 0, came and -came or t, missing, 0)
+      answer(FIVE, callers, 0, arrival and -arrival or t, missing, 0)
       return callers
     end
     booked = 2
@@ -73,7 +75,7 @@ local function start(list, seats, callers, mark, from, max_wait, want)
     end
   end
   for _, s in ipairs(list) do
-    place(s.row, t, s)
+    book(s.row, t, s)
     s.row.count = s.row.count + (s.free and 0 or s.cost)
   end
   if want.horizon > 0 then
@@ -83,10 +85,10 @@ local function start(list, seats, callers, mark, from, max_wait, want)
   return many
 end
 
--- serve books for equal callers, one start each, or lets those stand in line whose start
--- is beyond their horizon, or who would pass others. It returns the calendar edges that it
+-- serve books for equal callers, one start each, or puts them in line if their start is
+-- beyond their horizon, or if they would pass others. It returns the calendar edges that it
 -- needs, if it needs more.
-local function serve(list, seats, callers, mark, from, max_wait, want)
+local function serve(list, claims, callers, mark, from, max_wait, want)
   want.together, want.fresh = callers > 1, not next(want.tickets)
   if want.horizon > 0 then
     keep_behind(list, want)
@@ -94,10 +96,10 @@ local function serve(list, seats, callers, mark, from, max_wait, want)
   while callers > 0 do
     local served, need = 0, nil
     if want.horizon > 0 then
-      served, need = line_up(list, want, seats, callers, mark, from, max_wait)
+      served, need = stand(list, want, claims, callers, mark, from, max_wait)
     end
     if served == 0 and not need then
-      served, need = start(list, seats, callers, mark, from, max_wait, want)
+      served, need = start(list, claims, callers, mark, from, max_wait, want)
     end
     if need then
       return need
@@ -120,7 +122,7 @@ end
 local function settle(s, mark)
   if not counts(s, mark, now) then
     return true
-  elseif s.kind == ALIGNED and not window(s, mark) then
+  elseif s.kind == FIXED_WINDOW and not window(s, mark) then
     return false
   end
   local cost, t = s.more, mark
@@ -129,27 +131,27 @@ local function settle(s, mark)
   end
   if not remove(s.row, mark, s) then
     cost = cost - s.each
-    if s.kind == PACED then
+    if s.kind == LEAKY_BUCKET then
       t = t + s.each * s.span -- behind what is there
     end
   end
-  if s.kind == PACED then
+  if s.kind == LEAKY_BUCKET then
     cost = min(cost, ceil(FARTHEST / s.span)) -- a longer block means no more
   end
   if cost > 0 then
-    place(s.row, t, weigh(s, cost))
+    book(s.row, t, weigh(s, cost))
   end
   s.row.count = s.row.count + max(0, s.more - s.each)
   return true
 end
 
-while here <= #blob do
+while cursor <= #frame do
   local callers, mark, max_wait, least, spread, horizon, class, first, tickets, count
-  callers, mark, max_wait, least, spread, horizon, class, first, tickets, count, here =
-    struct.unpack('<dddddddddd', blob, here)
+  callers, mark, max_wait, least, spread, horizon, class, first, tickets, count, cursor =
+    struct.unpack('<dddddddddd', frame, cursor)
   local want = {horizon = horizon, class = class, first = first == 1, tickets = read_tickets(tickets),
     asks_again = callers < 0}
-  local list, seats = charges(count, now + least, spread)
+  local list, claims = charges(count, now + least, spread)
   for _, s in ipairs(list) do
     if max_wait == SETTLE then
       if not settle(s, mark) then
@@ -166,7 +168,7 @@ while here <= #blob do
     quit(list, want)
     answer(FIVE, math.abs(callers), 0, mark, 0, 0)
   else
-    local need = serve(list, seats, math.abs(callers), mark, now + least, max_wait, want)
+    local need = serve(list, claims, math.abs(callers), mark, now + least, max_wait, want)
     if need then
       return struct.pack('<ddd', EDGES, now, need)
     end
@@ -178,12 +180,12 @@ for i = 2, budgets do
   queue.call(r, rule_of[i], now)
   local hurry = queue.tell(r, ARGV[3])
   if r.stored or r.size > 0 or r.paused > 0 then
-    if r.birth == 0 then
-      r.birth = seed
+    if r.generation == 0 then
+      r.generation = seed
     end
     save(r, queue.write(r))
   end
-  answer('<dddddddddd', r.birth, r.count, r.b1, r.n1, r.b2, r.n2, r.b3, r.n3, spent(r), latest(r))
+  answer_row(r, spent(r), latest(r))
   local q = r.lined > 0 and r.queue
   if q then
     local first, last = queue.turns(r, rule_of[i], now)
@@ -193,15 +195,13 @@ for i = 2, budgets do
     out[#out + 1] = NO_LINE
   end
 end
-for _, f in ipairs(flights) do
-  wake(f, ARGV[6])
-  save_flight(f)
-  local list = ready(f)
-  answer('<dddd', f.birth, f.count, #f.nodes, #list)
-  for _, came in ipairs(list) do
-    answer('<d', came)
+for _, slots in ipairs(all_slots) do
+  tell_called(slots, ARGV[6])
+  save_slots(slots)
+  local list = ready(slots)
+  answer('<dddd', slots.generation, slots.count, #slots.nodes, #list)
+  for _, arrival in ipairs(list) do
+    answer('<d', arrival)
   end
 end
-local done = table.concat(out)
-redis.call('SET', KEYS[1], struct.pack('<ddd', call, now, repeated) .. done, 'EX', RECORD_SECONDS)
-return struct.pack('<dddd', DONE, now, 0, 0) .. done
+return finish()

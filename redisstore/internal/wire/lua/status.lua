@@ -8,7 +8,7 @@
 -- again, the ceiling in thousandths; or 1, now, the time that the calendar edges must reach.
 
 local now = clock(ARGV[1])
-local u = rule()
+local u = read_rule()
 local r = load(KEYS[1])
 u.row = r
 if not advance(r, now, u) then
@@ -16,12 +16,12 @@ if not advance(r, now, u) then
 end
 open(r)
 local since = now - u.span
-if u.kind == ALIGNED then
+if u.kind == FIXED_WINDOW then
   since = window(u, now) - 1
 end
 local used, waiting = 0, 0
 for i = 1, r.size do
-  if u.kind == PACED and r.F[i] <= now and r.L[i] > now then
+  if u.kind == LEAKY_BUCKET and r.F[i] <= now and r.L[i] > now then
     waiting = waiting + ceil((r.L[i] - now) / u.span) -- a block that has begun
   elseif r.L[i] > now then
     waiting = waiting + r.N[i]
@@ -29,7 +29,7 @@ for i = 1, r.size do
     used = used + r.N[i]
   end
 end
-if u.kind == PACED then
+if u.kind == LEAKY_BUCKET then
   used = min(used, 1)
 end
 local s = search_for(u, 1, 0, now, 0, false)

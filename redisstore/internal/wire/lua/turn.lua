@@ -1,5 +1,5 @@
--- When those who wait in line will have their turn, as far as one can tell: if nothing
--- changes, and nobody keeps a pace. A turn is asked of a search s that has not begun.
+-- When waiters will have their turn, as far as one can tell: if nothing changes, and no
+-- start keeps a pace. A turn is asked of a search s that has not begun.
 
 local turn = {}
 do
@@ -76,17 +76,17 @@ local function bucket_turn(s, from, rank)
   return filled(v, from)
 end
 
--- at returns when one starts who has so much of the limit before it, its own cost
+-- at returns when a waiter starts with so much of the limit before it, its own cost
 -- included.
 function turn.at(s, rank)
   local r = s.row
   open(r)
   local from = max(s.from, r.paused, r.opens)
-  if s.kind == SLIDING then
+  if s.kind == SLIDING_WINDOW then
     return max(sliding_turn(s, from, rank), (paced_turn(s, from, rank)))
-  elseif s.kind == ALIGNED then
+  elseif s.kind == FIXED_WINDOW then
     return aligned_turn(s, from, rank)
-  elseif s.kind == BUCKET then
+  elseif s.kind == TOKEN_BUCKET then
     return bucket_turn(s, from, rank)
   elseif s.free then
     return from
@@ -107,21 +107,21 @@ function turn.units(s, now, t)
     return 0
   elseif s.free then
     return MAX_COUNT
-  elseif s.kind == PACED then
+  elseif s.kind == LEAKY_BUCKET then
     local sum, unit = 0, s.span + s.pad
     for i = 1, r.size do
       sum = sum + max(0, floor((min(r.F[i], t) - from) / unit))
       from = max(from, block_end(r, i, unit, s.n))
     end
     return sum + max(0, floor((t - from) / unit) + 1)
-  elseif s.kind == BUCKET then
+  elseif s.kind == TOKEN_BUCKET then
     local at, spent = r.lost, r.level
     for i = 1, r.size do
       at, spent = add_up(at, spent, r.L[i], r.N[i], s)
     end
     spent = max(0, spent - max(0, t - s.jitter - at) * s.tokens)
     return max(0, floor((s.most * s.micros - spent) / s.micros))
-  elseif s.kind == ALIGNED then
+  elseif s.kind == FIXED_WINDOW then
     local sum = 0
     for _ = 1, FAR_WINDOWS do
       local start, stop = window(s, from)

@@ -18,17 +18,17 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// TestP4_HotIsTheSame does the same random things with and without the straight
+// TestP4_ShortIsTheSame does the same random things with and without the straight
 // way through a booking. The answers are the same, and so is what is stored, but
 // for the random births of its lives.
-func TestP4_HotIsTheSame(t *testing.T) {
+func TestP4_ShortIsTheSame(t *testing.T) {
 	server := redistest.Shared(t)
 	for seed := range uint64(soak.Most(12, 3)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			hot := play(t, server.Client(t), seed)
-			warm := redisstore.Cold()
-			defer warm()
-			require.Equal(t, hot, play(t, server.Client(t), seed))
+			short := play(t, server.Client(t), seed)
+			restore := redisstore.LongWay()
+			defer restore()
+			require.Equal(t, short, play(t, server.Client(t), seed))
 		})
 	}
 }
@@ -82,16 +82,16 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 	return seen
 }
 
-// TestP4_HotCallsAreTheSame does the same with calls that serve many callers of
+// TestP4_ShortCallsAreTheSame does the same with calls that serve many callers of
 // many budgets.
-func TestP4_HotCallsAreTheSame(t *testing.T) {
+func TestP4_ShortCallsAreTheSame(t *testing.T) {
 	server := redistest.Shared(t)
 	for seed := range uint64(soak.Most(8, 2)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			hot := playMany(t, server.Client(t), seed)
-			warm := redisstore.Cold()
-			defer warm()
-			require.Equal(t, hot, playMany(t, server.Client(t), seed))
+			short := playMany(t, server.Client(t), seed)
+			restore := redisstore.LongWay()
+			defer restore()
+			require.Equal(t, short, playMany(t, server.Client(t), seed))
 		})
 	}
 }

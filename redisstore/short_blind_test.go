@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// These tests are about what lua/hot.lua must leave to the scripts behind it.
+// These tests are about what lua/short.lua must leave to the scripts behind it.
 
 // TestP9_TheShortWaySeesAStepBack: the clock was set back since a row was seen, but
 // not to before its last start.

@@ -1,7 +1,7 @@
 -- Closes one budget of requests in flight for a while, or opens it again. Of
 -- several ends the latest counts. All programs that listen are told.
 --
--- KEYS  1 the flight
+-- KEYS  1 the budget of slots
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: for how long, in microseconds, below 0 to open;
 --         when the call should be here, or 0; how long ago the request was sent that was
@@ -11,23 +11,23 @@
 -- Result and news as of pause.lua.
 
 local now = clock(ARGV[1])
-local length, due, refused = struct.unpack('<ddd', blob)
+local length, due, refused = struct.unpack('<ddd', frame)
 if is_late(now, due) then
   return struct.pack('<ddd', 1, now, now)
 end
-local f = load_flight(KEYS[1], now)
-compare(f, 0, 0, now)
-local old = f.pause
+local slots = load_slots(KEYS[1], now)
+check_generation(slots, 0, 0, now)
+local old = slots.pause
 if length < 0 then
-  f.ends = 0
-  penalty.forgive(f)
+  slots.ends = 0
+  penalty.forgive(slots)
 elseif length > 0 then
-  f.ends = penalty.shut(f, f.ends, length, refused)
+  slots.ends = penalty.shut(slots, slots.ends, length, refused)
 end
-f.pause = max(0, f.ends)
-save_flight(f)
-local changed = f.pause > old or length < 0 and old > 0
+slots.pause = max(0, slots.ends)
+save_slots(slots)
+local changed = slots.pause > old or length < 0 and old > 0
 if changed then
-  redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', f.pause > 0 and now + f.pause or 0, f.pause, KEYS[1]))
+  redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', slots.pause > 0 and now + slots.pause or 0, slots.pause, KEYS[1]))
 end
-return struct.pack('<dddd', 0, now, f.pause > 0 and now + f.pause or 0, changed and 1 or 0)
+return struct.pack('<dddd', 0, now, slots.pause > 0 and now + slots.pause or 0, changed and 1 or 0)

@@ -1,0 +1,31 @@
+// Package leaks finds goroutines that outlive the tests of a package (P15).
+package leaks
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"testing"
+	"time"
+)
+
+// Main runs the tests and returns the code to exit with: it is not 0 if a goroutine
+// outlives the tests. Connections that a test closed need a moment to notice. Fuzzing
+// itself listens for signals and leaves a goroutine behind.
+func Main(m *testing.M) int {
+	before := runtime.NumGoroutine()
+	code := m.Run()
+	if flag.Lookup("test.fuzz").Value.String() != "" {
+		return code
+	}
+	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			fmt.Fprintln(os.Stderr, "P15: goroutines outlived the tests:")
+			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+			return 1
+		}
+	}
+	return code
+}

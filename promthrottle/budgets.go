@@ -1,0 +1,101 @@
+package promthrottle
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// askTime is how long the store may take to say what all budgets are like.
+const askTime = 2 * time.Second
+
+// A budgets collector asks the store, at each scrape, what budgets are like.
+type budgets struct {
+	names  []string
+	limits map[string]*throttle.Limiter
+
+	up, limit, used, waiting, wait, paused, ceiling *prometheus.Desc
+}
+
+// Budgets returns a collector of what the budgets of a transport's policies are like: of
+// those without a Key, because keys are no labels. Each scrape asks the store once for
+// each of them, so let few programs of a fleet have it. It is of the policies as they are
+// now.
+func Budgets(t *throttle.Transport, policies []throttle.Policy) prometheus.Collector {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"policy"}, nil)
+	}
+	b := &budgets{
+		limits:  make(map[string]*throttle.Limiter),
+		up:      prometheus.NewDesc("throttle_store_up", "Whether the store answered when it was asked what budgets are like.", nil, nil),
+		limit:   desc("throttle_limit", "How much the limit allows: in a window, in flight, or in a burst."),
+		used:    desc("throttle_used", "How much of the limit is used now."),
+		waiting: desc("throttle_waiting", "How many requests of the fleet wait for this budget."),
+		wait:    desc("throttle_next_start_seconds", "How long a request would wait if it came now; +Inf if no start can be planned."),
+		paused:  desc("throttle_paused_seconds", "For how long the budget is still closed, by a penalty or by hand."),
+		ceiling: desc("throttle_ceiling", "How much of the limit the fleet has learned to use, 0 if the limit alone counts."),
+	}
+	for _, p := range policies {
+		if p.Key != nil {
+			continue
+		}
+		if l, err := t.Limiter(p.Name); err == nil {
+			b.names, b.limits[p.Name] = append(b.names, p.Name), l
+		}
+	}
+	return b
+}
+
+// Describe implements [prometheus.Collector].
+func (b *budgets) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{b.up, b.limit, b.used, b.waiting, b.wait, b.paused, b.ceiling} {
+		to <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (b *budgets) Collect(to chan<- prometheus.Metric) {
+	ctx, stop := context.WithTimeout(context.Background(), askTime)
+	defer stop()
+	var asked sync.WaitGroup
+	var mu sync.Mutex
+	up := 1.0
+	for _, name := range b.names {
+		asked.Go(func() {
+			st, err := b.limits[name].Status(ctx, "")
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				up = 0
+				return
+			}
+			b.send(to, name, st)
+		})
+	}
+	asked.Wait()
+	to <- prometheus.MustNewConstMetric(b.up, prometheus.GaugeValue, up)
+}
+
+// send sends what one budget is like.
+func (b *budgets) send(to chan<- prometheus.Metric, policy string, st throttle.Status) {
+	gauge := func(d *prometheus.Desc, v float64) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, policy)
+	}
+	if st.Limit.Kind() != throttle.KindUnlimited {
+		gauge(b.limit, float64(st.Limit.Capacity()))
+		gauge(b.used, float64(st.Used))
+	}
+	wait := st.Wait.Seconds()
+	if st.Wait == throttle.Never {
+		wait = math.Inf(1)
+	}
+	gauge(b.wait, wait)
+	gauge(b.waiting, float64(st.Waiting))
+	gauge(b.paused, st.Paused.Seconds())
+	gauge(b.ceiling, st.Ceiling)
+}

@@ -1,0 +1,202 @@
+package promthrottle
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Other is the label of policies that are not in the table, and None that of requests that
+// no policy held.
+const (
+	Other = "other"
+	None  = ""
+)
+
+// Metrics are what happens to requests. They are a [prometheus.Collector], and safe for
+// concurrent use.
+type Metrics struct {
+	requests *prometheus.CounterVec
+	waits    *prometheus.HistogramVec
+	events   *prometheus.CounterVec
+	shadows  *prometheus.HistogramVec
+	closed   *prometheus.GaugeVec
+
+	mu  sync.Mutex                         // of those who change it
+	all atomic.Pointer[map[string]*series] // by policy
+}
+
+// New returns metrics for a table of policies.
+func New(policies []throttle.Policy) *Metrics {
+	m := &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "throttle_requests_total",
+			Help: "Requests by what became of them, and by the policy that held them last; none if none did.",
+		}, []string{"policy", "result"}),
+		waits: prometheus.NewHistogramVec(histogram("throttle_wait_seconds",
+			"How long requests were held, whatever became of them."), []string{"policy"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "throttle_events_total",
+			Help: "Other events, by kind and policy.",
+		}, []string{"policy", "kind"}),
+		shadows: prometheus.NewHistogramVec(histogram("throttle_shadow_wait_seconds",
+			"How much longer requests would have been held by policies in shadow mode."), []string{"policy"}),
+		closed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "throttle_closed_until_timestamp_seconds",
+			Help: "When the last penalty that this program stored ends, since 1970; 0 if there was none.",
+		}, []string{"policy"}),
+	}
+	m.all.Store(new(map[string]*series))
+	m.SetPolicies(policies)
+	return m
+}
+
+// histogram returns the options of a histogram of waits: classic buckets from 5 ms to ten
+// minutes, because those that clients choose by default end at 10 s; and a native one.
+func histogram(name, help string) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{
+		Name: name, Help: help,
+		Buckets:                         []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
+		NativeHistogramBucketFactor:     1.1,
+		NativeHistogramMaxBucketNumber:  160,
+		NativeHistogramMinResetDuration: time.Hour,
+	}
+}
+
+// SetPolicies makes the series of a new table. Those of policies that are gone stay, as
+// long as the program runs.
+func (m *Metrics) SetPolicies(policies []throttle.Policy) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := maps.Clone(*m.all.Load())
+	if next == nil {
+		next = make(map[string]*series)
+	}
+	names := []string{None, Other}
+	for _, p := range policies {
+		names = append(names, p.Name)
+	}
+	for _, name := range names {
+		if next[name] == nil {
+			next[name] = m.newSeries(name)
+		}
+	}
+	m.all.Store(&next)
+}
+
+// A series is all that belongs to one policy, bound beforehand: events come on the
+// request's way.
+type series struct {
+	started, refused, gaveUp prometheus.Counter
+	wait, shadow             prometheus.Observer
+	events                   [len(kinds)]prometheus.Counter // by kind; nil for those of requests
+	closed                   prometheus.Gauge
+
+	mu    sync.Mutex
+	until float64
+}
+
+// kinds are the labels of the kinds of events that are not what becomes of a request.
+var kinds = [...]string{
+	throttle.Waiting:        "waiting",
+	throttle.Stale:          "stale",
+	throttle.Late:           "late",
+	throttle.Penalized:      "penalized",
+	throttle.Shadowed:       "shadowed",
+	throttle.StoreFailed:    "store_failed",
+	throttle.FunctionFailed: "function_failed",
+	throttle.Illegible:      "illegible",
+	throttle.Lowered:        "lowered",
+}
+
+// labelOf is the label of a policy: that of requests that none held must not be empty,
+// because Prometheus takes an empty label for none.
+func labelOf(policy string) string {
+	if policy == None {
+		return "none"
+	}
+	return policy
+}
+
+func (m *Metrics) newSeries(policy string) *series {
+	label := labelOf(policy)
+	s := &series{
+		started: m.requests.WithLabelValues(label, "started"),
+		refused: m.requests.WithLabelValues(label, "refused"),
+		gaveUp:  m.requests.WithLabelValues(label, "gave_up"),
+		wait:    m.waits.WithLabelValues(label),
+		shadow:  m.shadows.WithLabelValues(label),
+		closed:  m.closed.WithLabelValues(label),
+	}
+	for kind, name := range kinds {
+		if name != "" {
+			s.events[kind] = m.events.WithLabelValues(label, name)
+		}
+	}
+	return s
+}
+
+// Observe counts an event. It is meant for [throttle.Config.Observe], and allocates
+// nothing.
+func (m *Metrics) Observe(_ context.Context, e throttle.Event) {
+	all := *m.all.Load()
+	s := all[e.Policy]
+	if s == nil {
+		s = all[Other]
+	}
+	switch e.Kind {
+	case throttle.Started:
+		s.started.Inc()
+		s.wait.Observe(e.Duration.Seconds())
+	case throttle.Refused:
+		s.refused.Inc()
+		s.wait.Observe(e.Duration.Seconds())
+	case throttle.GaveUp:
+		s.gaveUp.Inc()
+		s.wait.Observe(e.Duration.Seconds())
+	default:
+		s.other(&e)
+	}
+}
+
+// other counts an event that is not what became of a request.
+func (s *series) other(e *throttle.Event) {
+	if int(e.Kind) >= len(s.events) || s.events[e.Kind] == nil {
+		return // of a version that this one does not know
+	}
+	s.events[e.Kind].Inc()
+	switch e.Kind {
+	case throttle.Shadowed:
+		s.shadow.Observe(e.Duration.Seconds())
+	case throttle.Penalized:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		until := float64(time.Now().Add(e.Duration).UnixMilli()) / 1000
+		s.until = max(s.until, until)
+		s.closed.Set(s.until)
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, c := range m.collectors() {
+		c.Describe(to)
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	for _, c := range m.collectors() {
+		c.Collect(to)
+	}
+}
+
+func (m *Metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.waits, m.events, m.shadows, m.closed}
+}

@@ -1,0 +1,161 @@
+package promthrottle_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/promthrottle"
+)
+
+// table has a limit that fills at once, and one that only counts.
+var table = []throttle.Policy{
+	{Name: "calls", Match: "example.com/", Limit: throttle.SlidingWindow(2, time.Minute), Jitter: -1},
+	{Name: "trial", Match: "example.com/", Limit: throttle.SlidingWindow(1, time.Minute), Jitter: -1, Shadow: true},
+	{Name: "apps", Match: "example.com/", Limit: throttle.PerSecond(100), Key: throttle.Host},
+}
+
+// A fake answers 200, or what the request's header X-Answer says.
+type fake struct{}
+
+func (fake) RoundTrip(req *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	if req.Header.Get("X-Answer") == "429" {
+		w.Header().Set("Retry-After", "30")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	return w.Result(), nil
+}
+
+// get sends a request.
+func get(t *throttle.Transport, ctx context.Context, answer string) error {
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://example.com/", nil)
+	req.Header.Set("X-Answer", answer)
+	resp, err := t.RoundTrip(req)
+	if err == nil {
+		resp.Body.Close()
+	}
+	return err
+}
+
+// TestMetrics: what becomes of requests is counted, by the policy that held them.
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := promthrottle.New(table)
+		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table, Base: fake{}, Observe: m.Observe}))
+		ctx := t.Context()
+		require.NoError(t, get(transport, ctx, ""))
+		require.NoError(t, get(transport, ctx, ""))
+		require.ErrorIs(t, get(transport, throttle.WithMaxWait(ctx, -1), ""), throttle.ErrLimited)
+		require.NoError(t, get(transport, ctx, "429")) // after a minute
+		leaves, cancel := context.WithTimeoutCause(ctx, time.Hour, errors.New("enough"))
+		defer cancel()
+		go func() { time.Sleep(time.Second); cancel() }()
+		require.Error(t, get(transport, leaves, ""))
+
+		require.NoError(t, testutil.CollectAndCompare(m, strings.NewReader(`
+# HELP throttle_requests_total Requests by what became of them, and by the policy that held them last; none if none did.
+# TYPE throttle_requests_total counter
+throttle_requests_total{policy="apps",result="gave_up"} 0
+throttle_requests_total{policy="apps",result="refused"} 0
+throttle_requests_total{policy="apps",result="started"} 0
+throttle_requests_total{policy="calls",result="gave_up"} 1
+throttle_requests_total{policy="calls",result="refused"} 1
+throttle_requests_total{policy="calls",result="started"} 1
+throttle_requests_total{policy="none",result="gave_up"} 0
+throttle_requests_total{policy="none",result="refused"} 0
+throttle_requests_total{policy="none",result="started"} 2
+throttle_requests_total{policy="other",result="gave_up"} 0
+throttle_requests_total{policy="other",result="refused"} 0
+throttle_requests_total{policy="other",result="started"} 0
+throttle_requests_total{policy="trial",result="gave_up"} 0
+throttle_requests_total{policy="trial",result="refused"} 0
+throttle_requests_total{policy="trial",result="started"} 0
+`), "throttle_requests_total"))
+
+		wait := histogramOf(t, m, "throttle_wait_seconds", "calls")
+		require.Equal(t, uint64(3), wait.GetSampleCount())
+		require.InDelta(t, 61, wait.GetSampleSum(), 0.1) // a minute, and the second of the one that left
+		require.NotEmpty(t, wait.GetBucket())
+		require.NotNil(t, wait.Schema, "no native histogram")
+		require.Positive(t, histogramOf(t, m, "throttle_shadow_wait_seconds", "trial").GetSampleCount())
+		until := gauge(t, m, "throttle_closed_until_timestamp_seconds", "calls")
+		require.InDelta(t, float64(time.Now().Unix()+29), until, 1.1)
+	})
+}
+
+// TestSeriesAreBounded: a policy that is not in the table is another one, and a new table
+// adds its own.
+func TestSeriesAreBounded(t *testing.T) {
+	m := promthrottle.New(table)
+	series := testutil.CollectAndCount(m)
+	for _, policy := range []string{"made-up", "another"} {
+		m.Observe(t.Context(), throttle.Event{Kind: throttle.Stale, Policy: policy})
+	}
+	m.Observe(t.Context(), throttle.Event{Kind: 200, Policy: "calls"})
+	require.Equal(t, series, testutil.CollectAndCount(m))
+	m.SetPolicies([]throttle.Policy{{Name: "fresh"}})
+	require.Equal(t, series/(len(table)+2)*(len(table)+3), testutil.CollectAndCount(m))
+}
+
+// TestLint: names and units are as Prometheus wants them.
+func TestLint(t *testing.T) {
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table}))
+	for _, c := range []prometheus.Collector{promthrottle.New(table), promthrottle.Budgets(transport, table)} {
+		problems, err := testutil.CollectAndLint(c)
+		require.NoError(t, err)
+		require.Empty(t, problems)
+	}
+}
+
+// TestObserveAllocatesNothing, because it is on the way of each request.
+func TestObserveAllocatesNothing(t *testing.T) {
+	m := promthrottle.New(table)
+	for _, e := range []throttle.Event{
+		{Kind: throttle.Started}, {Kind: throttle.Started, Policy: "calls", Duration: time.Second},
+		{Kind: throttle.Waiting, Policy: "calls"}, {Kind: throttle.Stale, Policy: "nobody's"},
+	} {
+		m.Observe(t.Context(), e)
+		require.Zero(t, testing.AllocsPerRun(100, func() { m.Observe(t.Context(), e) }), "%v", e.Kind)
+	}
+}
+
+// find returns the metric of a policy.
+func find(t *testing.T, c prometheus.Collector, name, policy string) *dto.Metric {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	require.NoError(t, r.Register(c))
+	families, err := r.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && (len(m.GetLabel()) == 0 || m.GetLabel()[0].GetValue() == policy) {
+				return m
+			}
+		}
+	}
+	require.Fail(t, "no such metric", "%s of %s", name, policy)
+	return nil
+}
+
+func histogramOf(t *testing.T, c prometheus.Collector, name, policy string) *dto.Histogram {
+	t.Helper()
+	return find(t, c, name, policy).GetHistogram()
+}
+
+func gauge(t *testing.T, c prometheus.Collector, name, policy string) float64 {
+	t.Helper()
+	return find(t, c, name, policy).GetGauge().GetValue()
+}

@@ -1,0 +1,118 @@
+package notify
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Message is what a subscription received: one of the types below. The scripts
+// publish most of them, and nodes the others.
+type Message any
+
+// Subscribed says that messages on a channel are received from now on. Earlier ones
+// may be lost.
+type Subscribed struct{ Channel string }
+
+// A Pause says until when a budget is paused, of lua/pause.lua.
+type Pause struct {
+	Key  string
+	End  int64         // by the server's clock, in microseconds; 0: the pause was lifted
+	Left time.Duration // until then
+}
+
+// Lifted reports whether the pause was lifted.
+func (p Pause) Lifted() bool { return p.End == 0 }
+
+// An Invalidation says that the starts of a budget are void from one time of the
+// server's clock until another, of lua/reconcile.lua.
+type Invalidation struct {
+	Key         string
+	From, Until int64
+}
+
+// Turns says whose turn it is in the line of a budget: those whose tickets are below
+// the cut of their class; of lua/queue.lua.
+type Turns struct {
+	Key  string
+	Line int64
+	Cuts [3]int64
+}
+
+// Slots says for which of this node's waiters a concurrency limit has slots set aside;
+// of lua/slots.lua. Waiters are named by their arrivals.
+type Slots struct {
+	Key      string
+	Arrivals []int64
+}
+
+// A Loss says that Redis lost a budget. The node that finds out publishes it.
+type Loss struct{ Key string }
+
+// A beat is what a subscription publishes to itself, at a time since origin.
+type beat time.Duration
+
+// What the messages begin with; those of a Pause begin with a number.
+const (
+	invalidationMark = "anew "
+	turnsMark        = "come "
+	lossMark         = "lost "
+	beatMark         = "~"
+)
+
+// String returns the message as it is published.
+func (l Loss) String() string { return lossMark + l.Key }
+
+// String returns the message as it is published.
+func (b beat) String() string { return beatMark + strconv.FormatInt(int64(b), 10) }
+
+// parseShared takes a message apart that all nodes receive; nil if it makes no sense.
+func parseShared(text string) Message {
+	if rest, ok := strings.CutPrefix(text, invalidationMark); ok {
+		if n, key := numbers(rest, 2); n != nil {
+			return Invalidation{key, n[0], n[1]}
+		}
+	} else if rest, ok := strings.CutPrefix(text, turnsMark); ok {
+		if n, key := numbers(rest, 4); n != nil {
+			return Turns{key, n[0], [3]int64(n[1:])}
+		}
+	} else if key, ok := strings.CutPrefix(text, lossMark); ok {
+		return Loss{key}
+	} else if n, key := numbers(text, 2); n != nil {
+		return Pause{key, n[0], time.Duration(n[1]) * time.Microsecond}
+	}
+	return nil
+}
+
+// parseOwn takes a message apart that only this node receives; nil if it makes no sense.
+func parseOwn(text string) Message {
+	if nanos, ok := strings.CutPrefix(text, beatMark); ok {
+		n, err := strconv.ParseInt(nanos, 10, 64)
+		if err != nil {
+			return nil
+		}
+		return beat(n)
+	}
+	list, key, _ := strings.Cut(text, " ")
+	s := Slots{Key: key}
+	for name := range strings.SplitSeq(list, ",") {
+		if at, err := strconv.ParseInt(name, 10, 64); err == nil {
+			s.Arrivals = append(s.Arrivals, at)
+		}
+	}
+	return s
+}
+
+// numbers returns so many numbers that a text begins with, and what follows them; nil
+// if there are fewer.
+func numbers(text string, count int) (n []int64, rest string) {
+	for range count {
+		number, more, ok := strings.Cut(text, " ")
+		v, err := strconv.ParseInt(number, 10, 64)
+		if !ok || err != nil {
+			return nil, ""
+		}
+		n, text = append(n, v), more
+	}
+	return n, text
+}

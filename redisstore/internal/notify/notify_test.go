@@ -1,0 +1,144 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// A fakeConn keeps what is published.
+type fakeConn struct{ published chan string }
+
+func (c fakeConn) Publish(_ context.Context, _, message string) error {
+	c.published <- message
+	return nil
+}
+
+// Subscribe finds nobody to listen to.
+func (fakeConn) Subscribe(context.Context, ...string) *redis.PubSub { return nil }
+
+var channels = Channels{Own: "own", Shared: "shared"}
+
+// listening returns subscriptions whose connection is the test: it is told of each.
+func listening(receive func(Message)) (s *Subscriptions, c fakeConn, subs <-chan *Subscription) {
+	c = fakeConn{make(chan string, 100)}
+	s = New(c, receive)
+	began := make(chan *Subscription, 10)
+	s.Listen = func(_ context.Context, sub *Subscription) { began <- sub }
+	return s, c, began
+}
+
+// TestP15_ASubscriptionEndsOnce: the last user leaves at the moment when the
+// subscription is about to end, for many times: either may come first.
+func TestP15_ASubscriptionEndsOnce(t *testing.T) {
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			s, _, _ := listening(nil)
+			s.Retain(channels)
+			s.Release(channels)
+			time.Sleep(100 * time.Millisecond)
+			s.Retain(channels)
+			time.Sleep(400 * time.Millisecond)
+			s.Release(channels)
+			synctest.Wait()
+			time.Sleep(100 * time.Millisecond)
+			s.Retain(channels)
+			time.Sleep(time.Minute)
+			require.Equal(t, 1, s.Len())
+			s.Release(channels)
+			time.Sleep(time.Minute)
+			require.Zero(t, s.Len())
+		})
+	}
+}
+
+// TestP15_NobodyToListenTo: a subscription ends though it never had a connection.
+func TestP15_NobodyToListenTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(fakeConn{}, nil)
+		s.Retain(channels)
+		time.Sleep(time.Minute)
+		s.Release(channels)
+		time.Sleep(linger)
+		synctest.Wait()
+		require.Zero(t, s.Len())
+	})
+}
+
+// TestP11_Heartbeat: a subscription is believed to be complete since the first beat that
+// came back on its connection, until none has for two seconds.
+func TestP11_Heartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c, subs := listening(func(Message) {})
+		s.Retain(channels)
+		sub := <-subs
+		echo := func() {
+			sub.beat(t.Context())
+			synctest.Wait()
+			sub.Deliver(&redis.Message{Channel: "own", Payload: <-c.published})
+		}
+		sub.beat(t.Context())
+		synctest.Wait()
+		require.Empty(t, c.published, "nothing is received yet")
+		early := beat(time.Since(origin)).String()
+		time.Sleep(time.Second)
+		sub.Deliver(&redis.Subscription{Channel: "shared"})
+		sub.Deliver(&redis.Message{Channel: "own", Payload: early})
+		require.False(t, s.CompleteSince("own", time.Now()), "it was sent before")
+
+		began := time.Now()
+		echo()
+		require.True(t, s.CompleteSince("own", began))
+		require.False(t, s.CompleteSince("own", began.Add(-1)))
+		require.False(t, s.CompleteSince("other", began))
+		sub.beat(t.Context())
+		synctest.Wait()
+		require.Empty(t, c.published, "one a second")
+		require.Equal(t, beatEvery, sub.quiet())
+		time.Sleep(beatEvery)
+		echo()
+		time.Sleep(validFor - 1)
+		require.True(t, s.CompleteSince("own", began))
+		time.Sleep(1)
+		require.False(t, s.CompleteSince("own", began), "no beat came back")
+		echo()
+		require.True(t, s.CompleteSince("own", began))
+		sub.disconnected()
+		require.False(t, s.CompleteSince("own", time.Now()))
+		sub.Deliver(&redis.Subscription{Channel: "shared"})
+		time.Sleep(beatEvery)
+		echo()
+		require.False(t, s.CompleteSince("own", began), "something may have been lost between two connections")
+		s.Release(channels)
+	})
+}
+
+// TestDeliver: what is received is passed on, but for beats and for what makes no sense.
+func TestDeliver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []Message
+		s, _, subs := listening(func(m Message) { got = append(got, m) })
+		s.Retain(channels)
+		sub := <-subs
+		for _, m := range []any{
+			&redis.Subscription{Channel: "own"}, &redis.Message{Channel: "shared", Payload: "lost k"},
+			&redis.Message{Channel: "own", Payload: "5 k"}, &redis.Message{Channel: "own", Payload: "~5"},
+			&redis.Message{Channel: "shared", Payload: strings.Repeat("x", 10)}, &redis.Pong{},
+		} {
+			sub.Deliver(m)
+		}
+		require.Equal(t, []Message{Subscribed{"own"}, Loss{"k"}, Slots{"k", []int64{5}}}, got)
+		s.Release(channels)
+	})
+}
+
+func TestTimedOut(t *testing.T) {
+	require.False(t, timedOut(errors.New("EOF")))
+	require.True(t, timedOut(context.DeadlineExceeded))
+}

@@ -1,0 +1,73 @@
+-- What a call asks for: its rows, its rules, and the charges of each caller.
+
+local rule_of, all_slots = {}, {}
+for i = 2, budgets do
+  local r = rows[i]
+  if not is_sound(r) then
+    rows[i] = read(r.key)
+    rows[i].history = r.history
+  end
+end
+for _, u in ipairs(rules) do
+  local r = rows[u.key]
+  u.row = r
+  if not advance(r, now, u) then
+    return struct.pack('<ddd', EDGES, now, now)
+  end
+  if not rule_of[u.key] then
+    local stale = repair(r, u, now, seed)
+    if closed[r.key] and (stale or not r.stored) then
+      -- What the row still knows counts more: a pause may have been lifted.
+      r.paused = now + penalty.shut(r, r.paused - now, closed[r.key], 0)
+    end
+  end
+  rule_of[u.key] = u
+end
+for i = 1, slots_count do
+  local slots = load_slots(KEYS[budgets + i], now)
+  if not report(slots, ARGV[5], seed) then
+    return struct.pack('<dd', LATE, now)
+  end
+  set_aside(slots)
+  all_slots[i] = slots
+end
+
+-- charges returns a caller's charges: a search for each, or a claim of slots.
+local function charges(count, from, spread)
+  local list, claims = {}, {}
+  for k = 1, count do
+    local index, cost, reserve, more
+    index, cost, reserve, more, cursor = struct.unpack('<dddd', frame, cursor)
+    if index < 0 then
+      claims[#claims + 1] = {slots = all_slots[-index], cost = cost, reserve = reserve, shadow = more == 1, index = k}
+    else
+      local s = search_for(rules[index], cost, reserve, from, spread, more == 1)
+      s.each, s.more, s.index = cost, more, k
+      list[#list + 1] = s
+    end
+  end
+  return list, claims
+end
+
+-- find returns the earliest start from t on that has room in every budget that
+-- counts. Each answer is a lower bound for the others, so the search ends when a
+-- whole round moves nothing.
+local function find(list, t)
+  local from, held, paused, still, k, size = t, 0, 0, 0, 1, #list
+  while still < size do
+    local s = list[k]
+    still = still + 1
+    if not s.shadow then
+      local start, need = earliest(s, t)
+      if not start then
+        return nil, need
+      end
+      if start > t then
+        t, still, held = start, 1, s.index
+        paused = s.row.paused > from and s.row.paused or 0
+      end
+    end
+    k = k % size + 1
+  end
+  return t, held, paused
+end
