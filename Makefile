@@ -19,7 +19,7 @@ redis: ## install redis-server unless it is there
 
 # Packages with arithmetic that has no goroutines: internal/soak leaves it out of the
 # runs of make test with the race detector.
-ARITHMETIC = ./memstore ./storetest
+ARITHMETIC = ./internal/ledger ./memstore ./storetest
 
 .PHONY: test
 test: redis ## every test, with the race detector and in random order; make soak does more of each

@@ -33,7 +33,7 @@ func (m *decayingMax) add(d time.Duration) {
 // again. One that is too large costs quota: starts that were given much room stay
 // booked after the store is fast again.
 type rttEstimator struct {
-	believed atomic.Int64 // the estimate
+	estimate atomic.Int64 // the estimate
 
 	mu      sync.Mutex
 	mean    time.Duration
@@ -53,7 +53,7 @@ const (
 	outlierFactor = 4
 )
 
-func (e *rttEstimator) get() time.Duration { return time.Duration(e.believed.Load()) }
+func (e *rttEstimator) get() time.Duration { return time.Duration(e.estimate.Load()) }
 
 // add takes in an answer that came just now and took so long. Callers share answers,
 // and a hiccup delays all that are on their way. So an answer that was on its way
@@ -77,5 +77,5 @@ func (e *rttEstimator) add(took time.Duration) {
 		e.mean = min(e.mean, most) // forget the part that was not believed
 	}
 	e.mean += (took - e.mean) / 4
-	e.believed.Store(int64(min(e.mean, most)))
+	e.estimate.Store(int64(min(e.mean, most)))
 }

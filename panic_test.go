@@ -67,7 +67,7 @@ func TestP6_AFunctionThatPanicsRefusesTheRequest(t *testing.T) {
 			require.Equal(t, "bad", seen.all[0].Policy)
 
 			require.Len(t, tr.Explain(r), 1, "what has a price is explained")
-			var told witness
+			var told recording
 			told.see(err, seen.all[0])
 			require.NotContains(t, told.String(), secretToken)
 		})
@@ -173,7 +173,7 @@ func TestP12_AFunctionThatPanicsAtAnAnswer(t *testing.T) {
 				failed := seen.first(t, throttle.FunctionFailed)
 				require.Equal(t, "bad", failed.Policy)
 				require.ErrorContains(t, failed.Err, `throttle: policy "bad": `+c.field+": panicked with a string at panic_test.go:")
-				var told witness
+				var told recording
 				told.see(failed)
 				require.NotContains(t, told.String(), secretToken)
 				if !free {

@@ -14,11 +14,11 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A watchSpy counts the watches of a store, and may be deaf to news or answer
+// A watchSpy counts the watches of a store, and may hear no news or answer
 // for it.
 type watchSpy struct {
 	*spyStore
-	deaf    bool
+	noNews  bool
 	confirm func(context.Context) (bool, error)
 
 	mu       sync.Mutex
@@ -32,7 +32,7 @@ func newWatchSpy() *watchSpy {
 }
 
 func (s *watchSpy) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
-	if s.deaf {
+	if s.noNews {
 		news = nil
 	}
 	w := &spiedWatch{s.spyStore.Watch(b, g, news), b, s}
@@ -212,7 +212,7 @@ func TestP15_LimiterWatchesAreStopped(t *testing.T) {
 func TestP11_ACallerWithoutNewsAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, s := newWatchSpy(), newStarts()
-		store.deaf = true
+		store.noNews = true
 		tr := must(throttle.New(throttle.Config{Store: store, Base: s, Policies: []throttle.Policy{twoPerSecond}}))
 		asleep := fallAsleep(t, tr, 5, patiently(t))
 		time.Sleep(600 * ms)

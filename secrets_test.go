@@ -30,10 +30,10 @@ func secretRequest(ctx context.Context, query string) *http.Request {
 	return r
 }
 
-// A witness keeps everything that leaves the library, in all its spellings.
-type witness struct{ strings.Builder }
+// A recording keeps everything that leaves the library, in all its spellings.
+type recording struct{ strings.Builder }
 
-func (w *witness) see(values ...any) {
+func (w *recording) see(values ...any) {
 	for _, v := range values {
 		fmt.Fprintf(w, "%v\n%+v\n%#v\n", v, v, v)
 		if b, err := json.Marshal(v); err == nil {
@@ -49,7 +49,7 @@ func (w *witness) see(values ...any) {
 
 func TestP14_NoSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told witness
+		var told recording
 		seen, store := &events{}, newSpy()
 		store.pause = func(context.Context) error { return errors.New("down") }
 		b := newDialer(always(100 * ms))

@@ -22,8 +22,8 @@ type Store interface {
 	// not answer, as far as that is known, and matches what ended ctx. An error
 	// means that nothing stays booked, or that it will be given back.
 	//
-	// Concurrency charges are held from the start until Release. When they will
-	// have room nobody can know, so they are taken at the start or not at all:
+	// Concurrency charges are held from the start until Release. When they will have
+	// room cannot be known beforehand, so they are taken at the start or not at all:
 	//
 	//   - If the other charges make the booking wait, those are booked as
 	//     usual and the Concurrency ones are not looked at. When the wait is over
@@ -39,9 +39,8 @@ type Store interface {
 
 	// Release ends what a granted booking holds of its Concurrency charges, at
 	// most once, and wakes the first waiter in line. The other charges stay
-	// booked. It does not block for long and reports nothing: what a store
-	// that cannot be reached was not told, it learns later or forgets within
-	// 30 seconds.
+	// booked. It does not block for long and reports nothing: a store that cannot be
+	// reached learns of it later, or forgets the charges within 30 seconds.
 	Release(b *Booking, g Grant)
 
 	// Settle changes what a granted start cost, to costs[i] for b.Charges[i],

@@ -80,7 +80,7 @@ func playTransport(t *testing.T, s *fuzzScript, target, method string) {
 			}
 		}
 	}
-	var told witness
+	var told recording
 	for _, e := range seen.all {
 		told.see(e.Kind, e.Policy, e.Budget, e.Err)
 		require.GreaterOrEqual(t, e.Duration, time.Duration(0))
@@ -124,7 +124,7 @@ func (r *fuzzRequest) check(t *testing.T) {
 	if r.err == nil || errors.Is(r.err, errFuzzBase) {
 		return
 	}
-	var told witness
+	var told recording
 	told.see(r.err)
 	require.NotContains(t, told.String(), secretToken)
 	var limited *throttle.LimitError

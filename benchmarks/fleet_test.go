@@ -23,8 +23,8 @@ const (
 	perProcess = 16
 )
 
-// patience is how long nobody should have to wait for a start.
-const patience = 5 * time.Second
+// starvedAfter is how long nobody should have to wait for a start.
+const starvedAfter = 5 * time.Second
 
 // hair is a second that is a little too short: what is above the limit in it is
 // not there because somebody woke late.
@@ -86,7 +86,7 @@ func reportFleet(b *testing.B, r fleet.Report, quota int) {
 		waits = append(waits, s.Served-s.Asked)
 		if s.OK {
 			starts = append(starts, s.Served)
-		} else if s.Served-s.Asked > patience {
+		} else if s.Served-s.Asked > starvedAfter {
 			starved++
 		}
 	}

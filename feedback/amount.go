@@ -33,8 +33,8 @@ func (a Amount) Settle(resp *http.Response) int {
 	return int(math.Ceil(n))
 }
 
-// Quota is a [throttle.Policy.Quota]: the amount is what is left. A 401 is never
-// believed, and neither is an answer out of a cache.
+// Quota is a [throttle.Policy.Quota]: the amount is what is left. A 401 and an
+// answer out of a cache are ignored.
 func (a Amount) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
 	if a.Per <= 0 || !speaks(resp) {
 		return throttle.Quota{}, false

@@ -23,12 +23,12 @@
 //
 // # What cannot be read
 //
-// A value that cannot be read, or that names a moment in the past, is no answer:
-// never 0, which would be an invitation. A moment is compared with the answer's
-// own Date and with the clock of this machine, and the shorter time counts, so that
-// no single clock that is wrong closes a budget for hours. A moment in whole seconds
-// gets another one, which may have been cut off. No penalty is longer than
-// [throttle.MaxPenalty].
+// A value that cannot be read, or that names a moment in the past, counts as
+// missing. It never counts as 0, which would allow the next request. A moment is
+// compared with the answer's own Date and with the clock of this machine, and the
+// shorter time counts, so that no single wrong clock closes a budget for hours. A
+// moment in whole seconds gets another second, because a fraction may have been cut
+// off. No penalty is longer than [throttle.MaxPenalty].
 //
 // # Bodies
 //

@@ -16,9 +16,8 @@ import (
 //
 //	feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}
 //
-// A 401 is never believed, because it speaks of somebody unknown, and neither is
-// an answer out of a cache. If one header tells of several budgets in turn, say
-// which by [When].
+// A 401 is ignored, because it speaks of an unknown caller, and so is an answer out
+// of a cache. If one header tells of several budgets in turn, say which by [When].
 type Headers struct {
 	// Remaining or, with Limit or Size, Used is the field that counts: "3",
 	// used and size as in "32/40", or a list of counts with the seconds of
@@ -36,11 +35,11 @@ type Headers struct {
 	// As says how Reset is written if it is none of these.
 	As Dialect
 
-	// Per is the length of the budget's window. It finds the member of a list
-	// of counts, and stands in for a Reset that is not there: a refusal then
-	// closes the budget for so long. What is left of one counts for a second,
-	// or Per if that is less, unless there is Clock: nobody says when the window
-	// ends, and the next answer says it again.
+	// Per is the length of the budget's window. It finds the member of a list of
+	// counts, and stands in for a Reset that is not there: a refusal then closes
+	// the budget for so long. Without Clock it is unknown when the window ends. So
+	// what is left counts for a second, or for Per if that is less, until the next
+	// answer says it again.
 	Per time.Duration
 
 	// Clock says that the windows begin when the time since 1970 is a

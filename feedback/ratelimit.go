@@ -15,12 +15,12 @@ import (
 // RateLimit-Remaining and RateLimit-Reset (up to -06). A field that is malformed
 // is ignored as a whole, as the draft demands.
 //
-// Where a policy of a list has no t, nobody says for how long what is left is all
-// there is. Then it counts for a second, or the window if that is less; a refusal
-// closes the budget for the window.
+// If a policy of a list has no t, it is unknown when there is more. Then what is
+// left counts for a second, or for the window if that is less, and a refusal closes
+// the budget for the window.
 //
-// A 401 is never believed, because it speaks of somebody unknown, and neither is
-// an answer out of a cache.
+// A 401 is ignored, because it speaks of an unknown caller, and so is an answer out
+// of a cache.
 type RateLimit struct {
 	// Name of the upstream's policy. Defaults to "": of all that count
 	// requests, the one with the least left; and older drafts, which have no

@@ -3,47 +3,58 @@ package memstore
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
-// A budget is a row and those who want to hear of its changes.
+// A budget is a row, and the watches and waiters that hear of its changes.
 type budget struct {
 	ledger.Row
-	*audience // nil: nobody does
+	*audience // nil: there are none
 }
 
-// An audience is those who want to hear of the changes of a row.
+// An audience is the watches and waiters that hear of the changes of a row.
 type audience struct {
 	watches map[*watch]struct{}
-	slots   map[int64]chan<- struct{} // by arrival, of those who wait for slots
-	line    map[int64]*waiter         // by arrival, of those who wait for a start
+	slots   map[int64]chan<- struct{} // by arrival, of the waiters for slots
+	line    map[int64]*waiter         // by arrival, of the waiters for a start
 	timer   *time.Timer               // serves the line
 }
 
-// audience returns that of a budget, new if need be. The shard is locked.
-func (s *Store) audience(of throttle.Budget) *audience {
-	b := s.shard(of).budget(of.Key, s.clock.now())
-	if b.audience == nil {
-		b.audience = &audience{
-			watches: make(map[*watch]struct{}),
-			slots:   make(map[int64]chan<- struct{}),
-			line:    make(map[int64]*waiter),
-		}
-	}
-	return b.audience
-}
-
-// expiry is when nothing in the budget can matter any more; while somebody wants to hear
-// of it, not yet.
+// expiry is when nothing in the budget can matter any more; while it is watched, not
+// yet.
 func (b *budget) expiry(now int64) int64 {
-	end := b.Expiry(now)
-	if b.audience != nil && len(b.watches) > 0 {
+	end := b.Expiry()
+	if b.Busy() || b.audience != nil && len(b.watches) > 0 {
 		end = max(end, now)
 	}
 	return end
+}
+
+// A waiter is a caller that waits, or waited, for a start.
+type waiter struct {
+	ledger.Waiter
+	booking throttle.Booking
+	ends    int64 // when its patience is over
+	ready   chan struct{}
+	grant   throttle.Grant // what was booked for it, if that is OK
+}
+
+// A watch wants to hear that a start became useless.
+type watch struct {
+	grant  throttle.Grant
+	news   chan<- struct{}
+	lifted atomic.Bool // a pause ended early, or others have spent: it is booked anew
+}
+
+func (w *watch) tell() {
+	select {
+	case w.news <- struct{}{}:
+	default: // it is told already
+	}
 }
 
 // call tells the waiter for slots that it is its turn.

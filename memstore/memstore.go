@@ -13,25 +13,6 @@ import (
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
-// A Store keeps budgets in memory. Make one with [New]. It is safe for
-// concurrent use; different budgets rarely share a lock. There is nothing to
-// close.
-type Store struct {
-	clock    clock
-	arrivals ledger.Arrivals
-	lines    lines
-	shards   [shardCount]shard
-}
-
-// New returns an empty store. Its clock is the machine's, made monotonic.
-func New() *Store {
-	s := &Store{clock: clock{base: time.Now()}}
-	for i := range s.shards {
-		s.shards[i].budgets = make(map[ledger.Key]*budget)
-	}
-	return s
-}
-
 // Book implements [throttle.Store].
 func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	if b.Turn == nil {
@@ -43,13 +24,13 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 	return s.queue(b), nil
 }
 
-// bookNow books for a caller that finds nobody in line. It returns false if there is
-// somebody, or the start is beyond the horizon: then nothing was done.
+// bookNow books for a caller that finds no waiters in line. It returns false if there are
+// some, or the start is beyond the horizon: then nothing was done.
 func (s *Store) bookNow(b *throttle.Booking) (g throttle.Grant, decided bool) {
 	var few [2]ledger.Search
-	var news ledger.News
-	q := ledger.Request{Booking: b, Arrivals: &s.arrivals, Grant: &g, News: &news, Searches: few[:min(len(b.Charges), len(few))]}
-	if len(b.Charges) > len(few) {
+	var q ledger.Request // filled in, because a literal would be copied
+	q.Booking, q.Arrivals, q.Grant = b, &s.arrivals, &g
+	if q.Searches = few[:min(len(b.Charges), len(few))]; len(b.Charges) > len(few) {
 		q.Searches = make([]ledger.Search, len(b.Charges))
 	}
 	held := s.lock(b.Charges)
@@ -58,31 +39,11 @@ func (s *Store) bookNow(b *throttle.Booking) (g throttle.Grant, decided bool) {
 	if !q.BookNow() {
 		return g, false
 	}
-	s.tell(&q)
+	if q.HasNews() {
+		s.tell(q.News())
+	}
 	s.standBy(&q)
 	return g, true
-}
-
-// open makes a request ready. Its shards are locked.
-func (s *Store) open(q *ledger.Request) {
-	q.Now = s.clock.now()
-	for i := range q.Booking.Charges {
-		c := &q.Booking.Charges[i]
-		q.Open(i, s.shard(c.Budget).row(c, q.Now))
-	}
-}
-
-// standBy completes the answer to a booking: it says what was found out about shadow
-// charges, and makes the channel of a caller that waits for slots.
-func (s *Store) standBy(q *ledger.Request) {
-	for i := range q.Booking.Charges {
-		q.Booking.Charges[i].Over = q.Over(i)
-	}
-	if q.Waits && q.Grant.Mark != 0 {
-		ready := make(chan struct{})
-		s.audience(q.Booking.Charges[q.Grant.Held].Budget).slots[-q.Grant.Mark] = ready
-		q.Grant.Ready = ready
-	}
 }
 
 // Cancel implements [throttle.Store].
@@ -158,34 +119,13 @@ func only(c throttle.Charge) *throttle.Booking {
 	return &throttle.Booking{Charges: []throttle.Charge{c}}
 }
 
-// change does something for all charges of a booking, in one atomic step, and tells those
-// who waited for that.
+// change does something for all charges of a booking, in one atomic step, and serves
+// the lines that moved.
 func (s *Store) change(b *throttle.Booking, do func(*ledger.Request)) {
 	if n := s.changeRows(b, do); len(n.Moved) > 0 {
 		s.lines.mu.Lock()
 		defer s.lines.mu.Unlock()
 		s.dismiss(n.Closed)
 		s.serveAll(n.Moved)
-	}
-}
-
-func (s *Store) changeRows(b *throttle.Booking, do func(*ledger.Request)) ledger.News {
-	q := ledger.Request{Booking: b, Arrivals: &s.arrivals, Grant: new(throttle.Grant), News: new(ledger.News), Searches: make([]ledger.Search, len(b.Charges))}
-	held := s.lock(b.Charges)
-	defer s.unlock(held)
-	s.open(&q)
-	do(&q)
-	s.tell(&q)
-	return *q.News
-}
-
-// tell tells those who hold a start, or wait for slots, what a request has changed for
-// them. Its shards are locked.
-func (s *Store) tell(q *ledger.Request) {
-	for _, p := range q.News.Called {
-		s.shards[p.Key[0]].budgets[p.Key].call(p.Arrival)
-	}
-	for _, u := range q.News.Useless {
-		s.shards[u.Key[0]].budgets[u.Key].warn(u)
 	}
 }

@@ -3,28 +3,14 @@ package memstore
 import (
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
-// lines guards the waiters of all lines. It is taken before the locks of shards, and only
-// where somebody waits.
-type lines struct{ mu sync.Mutex }
-
-// A waiter is a caller that waits, or waited, for a start.
-type waiter struct {
-	ledger.Waiter
-	booking throttle.Booking
-	ends    int64 // when its patience is over
-	ready   chan struct{}
-	grant   throttle.Grant // what was booked for it, if that is OK
-}
-
 // punctual is by how many microseconds the caller of a start may be late. One that is
-// later takes another: its start is nearly as old as it may be, and nobody may believe that
+// later takes another: its start is nearly as old as it may be, and no caller may believe that
 // the store is slow.
 const punctual = 5_000
 
@@ -160,14 +146,14 @@ func (s *Store) head(key ledger.Key) *waiter {
 	if b == nil {
 		return nil
 	}
-	at, ok := b.Head()
+	at, ok := b.Head(key)
 	if !ok {
 		if b.audience != nil && b.timer != nil {
 			b.timer.Stop()
 		}
 		return nil
 	}
-	return b.line[at]
+	return b.line[at.Arrival]
 }
 
 // lookAgain serves a line later.
@@ -194,7 +180,7 @@ func (s *Store) serveAll(keys []ledger.Key) {
 	}
 }
 
-// dismiss has those in line book again who cannot wait until their budget opens, so that
+// dismiss has the waiters book again that cannot wait until their budget opens, so that
 // they are told.
 func (s *Store) dismiss(closed []ledger.Closed) {
 	for _, c := range closed {
@@ -205,7 +191,7 @@ func (s *Store) dismiss(closed []ledger.Closed) {
 	}
 }
 
-// impatient returns those in the line of a budget who cannot wait until it opens.
+// impatient returns the waiters for a budget that cannot wait until it opens.
 func (s *Store) impatient(c ledger.Closed) (all []*waiter) {
 	sh := &s.shards[c.Key[0]]
 	sh.mu.Lock()

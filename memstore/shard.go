@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"container/heap"
-	"math/bits"
 	"sync"
 
 	"github.com/fleetthrottle/throttle"
@@ -34,8 +33,6 @@ type due struct {
 	at  int64
 	key ledger.Key
 }
-
-func (s *Store) shard(b throttle.Budget) *shard { return &s.shards[b.Key[0]] }
 
 // row returns the row of a charge; nil for an unlimited budget that has none.
 func (s *shard) row(c *throttle.Charge, now int64) *ledger.Row {
@@ -70,45 +67,6 @@ func (s *shard) budget(key ledger.Key, now int64) *budget {
 		heap.Push(&s.due, due{now + idle, key})
 	}
 	return b
-}
-
-// keep makes the row of a budget that is about to be closed.
-func (s *Store) keep(c throttle.Charge) {
-	sh := s.shard(c.Budget)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	sh.budget(c.Budget.Key, s.clock.now())
-}
-
-// locked is the set of shards that one booking holds: a bit each.
-type locked [shardCount / 64]uint64
-
-// lock locks the shards of all charges, always in the same order.
-func (s *Store) lock(charges []throttle.Charge) (l locked) {
-	if len(charges) == 1 {
-		i := charges[0].Budget.Key[0]
-		l[i/64] = 1 << (i % 64)
-		s.shards[i].mu.Lock()
-		return l
-	}
-	for i := range charges {
-		k := charges[i].Budget.Key[0]
-		l[k/64] |= 1 << (k % 64)
-	}
-	for w, word := range l {
-		for ; word != 0; word &= word - 1 {
-			s.shards[w*64+bits.TrailingZeros64(word)].mu.Lock()
-		}
-	}
-	return l
-}
-
-func (s *Store) unlock(l locked) {
-	for w, word := range l {
-		for ; word != 0; word &= word - 1 {
-			s.shards[w*64+bits.TrailingZeros64(word)].mu.Unlock()
-		}
-	}
 }
 
 // dueHeap implements heap.Interface, the earliest first.

@@ -2,30 +2,27 @@ package memstore
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
-// A watch is kept over one start until it is used or given back.
-type watch struct {
+// A watching is the watch over the start of a booking, until it is used or given back.
+type watching struct {
+	watch
 	store   *Store
 	charges []throttle.Charge
-	grant   throttle.Grant
-	news    chan<- struct{}
-	lifted  atomic.Bool // a pause ended early, or others have spent: it is booked anew
 }
 
 // Watch implements [throttle.Store].
 func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
-	w := &watch{store: s, charges: b.Charges, grant: g, news: news}
+	w := &watching{watch: watch{grant: g, news: news}, store: s, charges: b.Charges}
 	held := s.lock(b.Charges)
 	defer s.unlock(held)
 	for i := range b.Charges {
 		if c := &b.Charges[i]; !c.Shadow {
-			s.audience(c.Budget).watches[w] = struct{}{}
+			s.audience(c.Budget).watches[&w.watch] = struct{}{}
 		}
 	}
 	if !w.usable() {
@@ -35,25 +32,25 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 }
 
 // Confirm implements [throttle.Watch].
-func (w *watch) Confirm(context.Context, time.Duration) (bool, error) {
+func (w *watching) Confirm(context.Context, time.Duration) (bool, error) {
 	held := w.store.lock(w.charges)
 	defer w.store.unlock(held)
 	return w.usable(), nil
 }
 
 // Stop implements [throttle.Watch].
-func (w *watch) Stop() {
+func (w *watching) Stop() {
 	held := w.store.lock(w.charges)
 	defer w.store.unlock(held)
 	for i := range w.charges {
 		if b := w.budget(i); b != nil && b.audience != nil {
-			delete(b.watches, w)
+			delete(b.watches, &w.watch)
 		}
 	}
 }
 
 // usable reports whether the start may be used. The shards are locked.
-func (w *watch) usable() bool {
+func (w *watching) usable() bool {
 	return !w.lifted.Load() && ledger.Usable(w.charges, w.grant, func(i int) *ledger.Row {
 		if b := w.budget(i); b != nil {
 			return &b.Row
@@ -63,14 +60,7 @@ func (w *watch) usable() bool {
 }
 
 // budget returns that of a charge; nil if there is none.
-func (w *watch) budget(i int) *budget {
+func (w *watching) budget(i int) *budget {
 	b := &w.charges[i].Budget
 	return w.store.shard(*b).budgets[b.Key]
-}
-
-func (w *watch) tell() {
-	select {
-	case w.news <- struct{}{}:
-	default: // it is told already
-	}
 }

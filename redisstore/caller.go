@@ -1,31 +1,21 @@
 package redisstore
 
 import (
-	"context"
 	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// A caller is one question on its way through a lane: a booking, a start that
-// is given back, or one whose cost is changed.
+// A caller is one operation on its way through a lane.
 type caller struct {
-	charges   []throttle.Charge
-	costs     []int // the new ones, for changeCost
-	mark      int64 // of a start to give back first, or to change; 0: none
-	maxWait   int64 // microseconds; see anyWait and so on
-	notBefore time.Duration
-	spread    time.Duration
-	joined    time.Time
-	alone     bool // it must not share a run
-	single    bool // nor a call
-	told      bool // it has given the others time to tell what was lost
-	horizon   time.Duration
-	class     int64
-	returns   bool  // it goes first in lines where it has no ticket
-	turn      *turn // what it has in lines; nil: it was in none
+	wire.Op
+	turn   *turn // what it has in lines; nil: it was in none
+	joined time.Time
+	alone  bool // it must not share a run
+	single bool // nor a call
 
 	observer func(error)   // of an outage
 	failed   chan struct{} // told when a call has failed, if there is an observer
@@ -40,14 +30,6 @@ type caller struct {
 	left    bool            // nobody waits for the answer; guarded by the lanes' lock
 }
 
-// Values of caller.maxWait that are not a wait.
-const (
-	anyWait    = -1
-	giveBack   = -2
-	changeCost = -3
-	renewTurn  = -4 // who holds up a line says that it lives: see lua/queue.lua
-)
-
 // newCaller returns a caller for a booking. The booking is its owner's again
 // when Book returns, even if a call is still on its way, so it is copied.
 func (s *Store) newCaller(b *throttle.Booking) *caller {
@@ -56,34 +38,23 @@ func (s *Store) newCaller(b *throttle.Booking) *caller {
 		c = &caller{done: make(chan struct{}, 1)}
 	}
 	*c = caller{
-		done: c.done, charges: append(c.charges[:0], b.Charges...), mark: b.Instead,
-		maxWait: waitArg(b.MaxWait), notBefore: b.NotBefore, spread: b.Spread, joined: time.Now(),
-		horizon: b.Horizon, class: classOf(b.Priority),
+		done: c.done, joined: time.Now(),
+		Op: wire.Op{
+			Charges: append(c.Charges[:0], b.Charges...), MaxWait: waitArg(b.MaxWait),
+			NotBefore: b.NotBefore, Spread: b.Spread, Horizon: b.Horizon, Class: classOf(b.Priority),
+		},
 	}
+	c.has(b.Instead)
 	if b.Horizon > 0 {
 		c.turn = s.turnOf(b)
-		c.returns = b.Returns && (c.turn == nil || c.turn.started)
+		c.Returns = b.Returns && (c.turn == nil || c.turn.started)
 	}
-	c.alone = slices.ContainsFunc(c.charges, func(ch throttle.Charge) bool { return flies(&ch) })
+	c.alone = slices.ContainsFunc(c.Charges, func(ch throttle.Charge) bool { return wire.Holds(&ch) })
 	return c
 }
 
 // free lets another question use c, whose answer was awaited.
 func (s *Store) free(c *caller) { s.callers.Put(c) }
-
-// await returns true when the caller has its answer, false when it waits no
-// longer.
-func (s *Store) await(ctx context.Context, c *caller, timeUp <-chan time.Time) bool {
-	if c.observer == nil {
-		return conn.Await(ctx, c.done, timeUp, nil, nil)
-	}
-	return conn.Await(ctx, c.done, timeUp, c.failed, func() {
-		s.lanes.mu.Lock()
-		why := c.unavailability()
-		s.lanes.mu.Unlock()
-		c.observer(s.conn.Cause(why))
-	})
-}
 
 // fail notes why a call failed for which the caller waits. The lanes are locked.
 func (c *caller) fail(err error) {
@@ -100,29 +71,25 @@ func (c *caller) unavailability() conn.Unavailability {
 	return conn.Unavailability{Since: c.joined, Fails: c.fails, Last: c.err}
 }
 
-// more is the last thing that the script is told of a charge.
-func (c *caller) more(i int) int64 {
-	switch {
-	case c.maxWait == changeCost:
-		return int64(c.costs[i])
-	case c.charges[i].Shadow:
-		return 1
-	}
-	return 0
-}
-
-// undoing returns the caller that gives back a start of one that has left.
+// undoing returns the caller that gives back a start, or a place in line, of one that
+// has left.
 func (c *caller) undoing(mark int64) *caller {
-	return &caller{
-		charges: slices.Clone(c.charges), mark: mark, maxWait: giveBack, spread: c.spread,
+	back := &caller{
+		Op:     wire.Op{Kind: wire.Cancel, Charges: slices.Clone(c.Charges), Spread: c.Spread},
 		joined: time.Now(), done: make(chan struct{}, 1),
 	}
+	back.has(mark)
+	return back
 }
 
-// waitArg is the longest wait as the scripts read it; negative means any.
+// has says what the caller has: the start, or the place in line for concurrency, that
+// a grant's Mark names.
+func (c *caller) has(mark int64) { c.Start, c.Arrival = max(0, mark), max(0, -mark) }
+
+// waitArg is the longest wait in microseconds; negative means any.
 func waitArg(d time.Duration) int64 {
 	if d < 0 {
-		return anyWait
+		return wire.AnyWait
 	}
 	return int64(d / time.Microsecond)
 }

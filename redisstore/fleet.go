@@ -58,7 +58,7 @@ func rest(ctx context.Context, d time.Duration) error {
 // in how long to ask again, if nothing could be booked or refused.
 func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g throttle.Grant, again time.Duration, err error) {
 	c := s.newCaller(b)
-	c.told = told
+	c.Informed = told
 	if c.observer = outage.Observer(ctx); c.observer != nil {
 		c.failed = make(chan struct{}, 1)
 	}
@@ -70,7 +70,7 @@ func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g
 		return throttle.Grant{}, 0, err
 	}
 	defer s.free(c)
-	if c.outcome.again {
+	if c.outcome.State == wire.Unsettled {
 		return throttle.Grant{}, wire.Wait(max(1, c.outcome.wait)), nil
 	}
 	took := time.Since(c.sent)
@@ -83,6 +83,14 @@ func (s *Store) bookOnce(ctx context.Context, b *throttle.Booking, told bool) (g
 	return g, 0, nil
 }
 
+// ask sends the caller through its lane. Callers whose turn is near share its call.
+func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) error {
+	if c.Horizon > 0 {
+		s.queues.ride(s, c.Charges)
+	}
+	return s.lanes.ask(ctx, c, timeUp)
+}
+
 // nearServer is how long an answer may be on its way before the offset of the server's
 // clock is looked at.
 const nearServer = time.Millisecond
@@ -90,7 +98,7 @@ const nearServer = time.Millisecond
 // place says when the start of a server that is not near is due, as its clock tells: that is
 // known better than from how long this answer was on its way.
 func (s *Store) place(g *throttle.Grant, c *caller) {
-	wait, doubt, known := s.offsets.Until(c.charges[0].Budget.Group, c.outcome.mark, time.Now())
+	wait, doubt, known := s.offsets.Until(c.Charges[0].Budget.Group, c.outcome.At, time.Now())
 	if late := max(0, -wait) + doubt; known && late < g.Age {
 		g.Age = late
 		if g.Wait > 0 {
@@ -112,9 +120,10 @@ func (s fleetStore) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if g.Mark == 0 || g.Mark > 0 && !g.OK {
 		return
 	}
-	s.giveUp(b.Charges, g.Mark, g.OK && g.Wait == 0)
+	s.giveUp(b.Charges, -g.Mark, g.OK && g.Wait == 0)
 	c := s.newCaller(b)
-	c.mark, c.maxWait = g.Mark, giveBack
+	c.Kind = wire.Cancel
+	c.has(g.Mark)
 	s.tell(c)
 }
 
@@ -133,7 +142,7 @@ func (s fleetStore) Release(b *throttle.Booking, g throttle.Grant) {
 // tell makes a call that gives something back, and waits a little for it.
 func (s *Store) tell(c *caller) {
 	unheard := s.conn.Unheard()
-	s.join(c)
+	s.lanes.join(c)
 	if unheard >= undoSoon {
 		return
 	}
@@ -151,11 +160,12 @@ func (s fleetStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.
 	if !g.OK {
 		return nil
 	}
-	if !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return !isFree(&c) }) {
+	if !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return !wire.Unlimited(&c) }) {
 		return nil // nothing was counted
 	}
 	c := s.newCaller(b)
-	c.mark, c.maxWait, c.costs = g.Mark, changeCost, slices.Clone(costs)
+	c.Kind, c.Costs = wire.Settle, slices.Clone(costs)
+	c.has(g.Mark)
 	if err := s.ask(ctx, c, nil); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A flight is what this store holds of one budget of requests in flight, and who
@@ -51,8 +52,8 @@ type flights struct {
 }
 
 const (
-	leaseTime  = 22 * time.Second // as in lua/leases.lua
-	leaseDoubt = time.Second      // near its end a lease may have ended
+	leaseTime  = wire.Lease
+	leaseDoubt = time.Second // near its end a lease may have ended
 	renewEvery = 1500 * time.Millisecond
 	renewAgain = time.Second      // after a call that failed
 	renewSoon  = time.Millisecond // to see what should be over by now
@@ -67,9 +68,6 @@ const (
 // that of any other form.
 func (s *Store) flightKey(b *throttle.Budget) string { return s.key(b) + ":flight" }
 
-// flies reports whether the charge is for requests in flight.
-func flies(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }
-
 // takeFloors finds the flights that a call for these callers states, and waits
 // until no other call does. They are in the order of their keys, so that two calls
 // never wait for each other.
@@ -77,8 +75,8 @@ func (s *Store) takeFloors(callers []*caller) []*flight {
 	var taken []*flight
 	s.flights.mu.Lock()
 	for _, c := range callers {
-		for i := range c.charges {
-			if ch := &c.charges[i]; flies(ch) {
+		for i := range c.Charges {
+			if ch := &c.Charges[i]; wire.Holds(ch) {
 				taken = s.flights.use(taken, s.flightKey(&ch.Budget), ch)
 			}
 		}
@@ -143,12 +141,12 @@ func (s *Store) due(f *flight) {
 	}
 	s.flights.mu.Unlock()
 	if live {
-		s.join(stating(c))
+		s.lanes.join(stating(c))
 	}
 }
 
 // stating returns a caller that asks for nothing, so that its charges' flights
 // are stated. Nobody waits for it.
 func stating(charges ...throttle.Charge) *caller {
-	return &caller{charges: charges, maxWait: giveBack, done: make(chan struct{}, 1)}
+	return &caller{Op: wire.Op{Kind: wire.Cancel, Charges: charges}, done: make(chan struct{}, 1)}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // find returns the index in the line of who came then, or where it would be.
@@ -41,24 +42,24 @@ func (fs *flights) called(key string, came []int64) {
 // caller: its old place in line is gone, and it holds what it asked for or stands
 // in line anew.
 func (s *Store) note(c *caller, stated []*flight) {
-	if len(stated) == 0 || c.maxWait < anyWait {
+	if len(stated) == 0 || c.Kind != wire.Reserve {
 		return
 	}
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()
-	for i := range c.charges {
-		ch := &c.charges[i]
-		if !flies(ch) {
+	for i := range c.Charges {
+		ch := &c.Charges[i]
+		if !wire.Holds(ch) {
 			continue
 		}
 		f := s.flights.all[s.flightKey(&ch.Budget)]
-		s.step(f, c.mark)
+		s.step(f, c.Arrival)
 		switch {
 		case c.err != nil:
-		case c.outcome.holds:
+		case c.outcome.State == wire.Held:
 			f.held += ch.Cost
-		case c.outcome.mark < 0 && c.outcome.held == i:
-			c.ready = s.lineUp(f, ch, -c.outcome.mark)
+		case c.outcome.State == wire.Waiting && c.outcome.Charge == i:
+			c.ready = s.lineUp(f, ch, c.outcome.Arrival)
 		}
 	}
 }
@@ -76,26 +77,23 @@ func (s *Store) lineUp(f *flight, c *throttle.Charge, came int64) <-chan struct{
 	return w.ready
 }
 
-// step takes the place of that mark out of the line, if there is one.
-func (s *Store) step(f *flight, mark int64) {
-	if mark >= 0 {
-		return
-	}
-	if i, ok := f.find(-mark); ok {
+// step takes the waiter that came then out of the line, if there is one.
+func (s *Store) step(f *flight, arrival int64) {
+	if i, ok := f.find(arrival); ok {
 		f.line = slices.Delete(f.line, i, i+1)
 		s.subs.Release(s.channels(f.budget.Group))
 	}
 }
 
 // giveUp ends what the store has in flight for the charges: what is held, or the
-// place in line of that mark. The next call of each flight says so. It returns
+// place in line of the waiter that came then. The next call of each flight says so. It returns
 // the charges in question.
-func (s *Store) giveUp(charges []throttle.Charge, mark int64, holds bool) (flying []throttle.Charge) {
+func (s *Store) giveUp(charges []throttle.Charge, arrival int64, holds bool) (flying []throttle.Charge) {
 	s.flights.mu.Lock()
 	defer s.flights.mu.Unlock()
 	for i := range charges {
 		ch := &charges[i]
-		if !flies(ch) {
+		if !wire.Holds(ch) {
 			continue
 		}
 		flying = append(flying, *ch)
@@ -103,7 +101,7 @@ func (s *Store) giveUp(charges []throttle.Charge, mark int64, holds bool) (flyin
 		if f == nil {
 			continue
 		}
-		if s.step(f, mark); holds {
+		if s.step(f, arrival); holds {
 			f.held = max(0, f.held-ch.Cost)
 		}
 	}
@@ -113,8 +111,8 @@ func (s *Store) giveUp(charges []throttle.Charge, mark int64, holds bool) (flyin
 // lose ends a place in line whose owner did not hear what became of it.
 func (s *Store) lose(b *throttle.Booking) {
 	if b.Instead < 0 {
-		if lost := s.giveUp(b.Charges, b.Instead, false); lost != nil {
-			s.join(stating(lost...))
+		if lost := s.giveUp(b.Charges, -b.Instead, false); lost != nil {
+			s.lanes.join(stating(lost...))
 		}
 	}
 }

@@ -7,36 +7,24 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// state appends what the store says of a flight to the arguments of a call: see
-// lua/leases.lua.
-func (fs *flights) state(n wire.Frame, f *flight) wire.Frame {
+// report is what the store says of a flight.
+func (fs *flights) report(f *flight) wire.Report {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	fs.states++
-	front := f.front()
-	birth, count := f.birth, f.count
 	now := time.Now()
+	r := wire.Report{
+		Key: f.key, Budget: f.budget.Key, Limit: f.charge.Limit.N(), Sequence: fs.states, Held: f.held,
+		Generation: wire.Generation{ID: f.birth, Count: f.count}, Latest: fs.latest, Most: f.most,
+	}
 	if now.Sub(f.told) > leaseTime-leaseDoubt {
-		birth, count = 0, 0 // it may have expired since
+		r.Generation = wire.Generation{} // it may have expired since
 	}
-	n = n.Add(int64(f.charge.Limit.N()), fs.states, int64(f.held), birth, count, elapsedArg(history.Elapsed(f.sent, now)),
-		fs.latest, int64(f.most), int64(len(front)))
-	for _, w := range front {
-		n = n.Add(w.came, int64(w.cost), int64(w.reserve), int64(w.behind))
+	r.Elapsed, r.ElapsedKnown = history.Elapsed(f.sent, now)
+	for _, w := range f.front() {
+		r.Waiters = append(r.Waiters, wire.Waiter{Arrival: w.came, Cost: w.cost, Reserve: w.reserve, Behind: w.behind})
 	}
-	return n
-}
-
-// more is what else a call is told: the channel of news; and if it states flights, or
-// knows of pauses, how many flights, who states them, what the channels of all begin
-// with, and the pauses.
-func (s *Store) more(b *batch) []any {
-	group := b.callers[0].charges[0].Budget.Group
-	more, known := []any{s.sharedChannel(group)}, s.knownPauses(b.callers)
-	if len(b.flights) == 0 && len(known) == 0 {
-		return more
-	}
-	return append(append(more, len(b.flights), s.id, s.ownPrefix(group)), known...)
+	return r
 }
 
 // A stated is a waiter that is stated, and the costs of those behind it that
@@ -84,54 +72,15 @@ func rankOf(ranks *[]rank, reserve int) *rank {
 	return &(*ranks)[len(*ranks)-1]
 }
 
-// A heard is what a call says of one flight.
-type heard struct {
-	birth, count int64 // see lua/leases.lua
-
-	crowd int           // how many nodes hold or wait
-	aside []int64       // who in our line has room set aside
-	again time.Duration // when to ask again at the latest; 0: whenever
-}
-
-// perFlight is how many numbers book.lua answers for a flight, those who have
-// room left out.
-const perFlight = 4
-
-// readFlights reads what an answer says of so many flights, and returns what
-// comes after it.
-func readFlights(v wire.Frame, count int) (all []heard, rest wire.Frame) {
-	for range count {
-		if v.Size() < perFlight {
-			break
-		}
-		h, more := heard{birth: v.At(0), count: v.At(1), crowd: int(v.At(2))}, int(v.At(3))
-		if v = v.From(perFlight); more < 0 || more > v.Size() {
-			break
-		}
-		for i := range more {
-			if came := v.At(i); came > 0 {
-				h.aside = append(h.aside, came)
-			} else {
-				h.again = time.Duration(-came) * time.Microsecond
-			}
-		}
-		all, v = append(all, h), v.From(more)
-	}
-	return all, v
-}
-
 // learn notes what a call said of its flights.
-func (fs *flights) learn(b *batch, err error) {
-	if err != nil {
-		return
-	}
+func (fs *flights) learn(b *batch) {
 	received := time.Now()
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for i, f := range b.flights {
-		h := b.heard[i]
-		f.birth, f.count, f.sent, f.told, f.again = h.birth, h.count, b.sent, received, h.again
-		f.most = max(1, min(lineMost, crowdMost/max(1, h.crowd)))
-		f.wake(h.aside)
+		r := &b.reports[i]
+		f.birth, f.count, f.sent, f.told, f.again = r.Generation.ID, r.Generation.Count, b.sent, received, r.Again
+		f.most = max(1, min(lineMost, crowdMost/max(1, r.Nodes)))
+		f.wake(r.Granted)
 	}
 }

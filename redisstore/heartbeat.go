@@ -11,25 +11,13 @@ import (
 )
 
 // Heartbeat implements [fallback.Primary]; see lua/heartbeat.lua.
-func (s fleetStore) Heartbeat(ctx context.Context, group string, h fallback.Heartbeat) (r fallback.Reply, err error) {
-	v, err := s.conn.Call(ctx, func(wire.Boundaries, []wire.Gate) wire.Call {
-		said := wire.Frame(nil).Add(int64(h.Kind), h.Due, int64(h.Divisor), int64(h.Nodes))
-		return wire.Call{Script: wire.HeartbeatScript, Keys: []string{s.heartbeatKey(group)}, Frame: said, More: []any{s.id}}
-	})
-	if err != nil {
-		return r, err
-	}
-	if v.Size() < 4 {
-		return r, wire.ErrReply
-	}
-	r.Now, r.Counts, r.Divisor, r.Nodes = v.At(0), v.At(1) == 1, int(v.At(2)), int(v.At(3))
-	for v = v.From(4); v.Size() > 0; v = v.From(1) {
-		if v.At(0) < 1 {
-			return r, wire.ErrReply
+func (s fleetStore) Heartbeat(ctx context.Context, group string, h fallback.Heartbeat) (fallback.Reply, error) {
+	r, err := conn.AskOnce(ctx, s.conn, func() wire.Request[wire.PresenceReply] {
+		return wire.PresenceRequest{
+			Key: s.heartbeatKey(group), Node: s.id, What: int64(h.Kind), Due: h.Due, Divisor: h.Divisor, Nodes: h.Nodes,
 		}
-		r.Suspected = append(r.Suspected, int(v.At(0)))
-	}
-	return r, nil
+	})
+	return fallback.Reply{Now: r.Now, Counts: r.Counts, Divisor: r.Divisor, Nodes: r.Nodes, Suspected: r.Silent}, err
 }
 
 // heartbeatKey returns the key under which Redis remembers which nodes use a group. It
@@ -52,7 +40,7 @@ func (s fleetStore) Report(ctx context.Context, charges []throttle.Charge) error
 			c := stating(charge)
 			c.joined = time.Now()
 			told[key] = c
-			s.join(c)
+			s.lanes.join(c)
 		}
 	}
 	for key, c := range told {

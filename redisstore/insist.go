@@ -11,14 +11,14 @@ import (
 // insist makes a call until it is known what became of it, or nobody wants to
 // know; then it returns false. A call that is made again has the same number, by
 // which Redis knows whether it was done already.
-func (s *Store) insist(l *lane, b *batch) bool {
-	b.flights = s.takeFloors(b.callers)
+func (l *lanes) insist(own *lane, b *batch) bool {
+	l.up.begin(b)
 	answered, left := false, false
-	defer func() { s.leaveFloors(b.flights, answered) }()
+	defer func() { l.up.end(b, answered) }()
 	var got []outcome
 	var sent time.Time
-	err := conn.Retry(context.Background(), l.left, func(err error) bool {
-		left = !s.lanes.failed(l, b, err)
+	err := conn.Retry(context.Background(), own.left, func(err error) bool {
+		left = !l.failed(own, b, err)
 		return !left
 	}, func() (err error) {
 		if !sent.IsZero() {
@@ -30,39 +30,21 @@ func (s *Store) insist(l *lane, b *batch) bool {
 		}
 		if len(b.flights) > 0 && sent.Sub(b.sent) > leaseTime-leaseDoubt {
 			// What it took in flight is gone, whatever the record says.
-			b.number, b.sent = s.lanes.number(), sent
+			b.number, b.sent = l.number(), sent
 		}
-		got, err = s.callBook(b)
+		got, err = l.up.call(b)
 		return err
 	})
 	switch {
 	case left:
 		return false
 	case err != nil && len(b.callers) > 1 && conn.Unexecuted(err):
-		s.lanes.singly(l, b)
+		l.singly(own, b)
 	default:
 		answered = err == nil
-		s.deliver(l, b, got, sent, err)
-		s.flights.learn(b, err)
+		l.deliver(own, b, got, sent, err)
 	}
 	return true
-}
-
-// callBook makes the call once.
-func (s *Store) callBook(b *batch) ([]outcome, error) {
-	var f *form
-	sent, again := time.Now(), false
-	v, err := s.conn.Call(context.Background(), func(e wire.Boundaries, shut []wire.Gate) wire.Call {
-		s.hearShut(shut)
-		s.sort(b, again, shut)
-		again = true
-		f = s.write(b, e)
-		return wire.Call{Script: wire.BookScript, Keys: f.keys, Frame: f.args(b.number, time.Since(b.sent)), More: s.more(b)}
-	})
-	if err != nil {
-		return nil, err
-	}
-	return s.read(b, f, v, sent, time.Now())
 }
 
 // age takes what has passed off the patience of those who wait.
@@ -73,7 +55,7 @@ func (b *batch) age(passed time.Duration) {
 		}
 	}
 	for _, c := range b.callers {
-		less(&c.maxWait)
+		less(&c.MaxWait)
 	}
 	for i := range b.runs {
 		less(&b.runs[i].maxWait)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // batchMost bounds how many callers one script call serves, and with it how
@@ -25,9 +26,30 @@ const turnsMost = 32
 // A call belongs to no caller, so one that leaves does not disturb the others.
 // A lane has a goroutine only while somebody waits in it.
 type lanes struct {
+	conn *conn.Conn
+	up   upper
+
 	mu    sync.Mutex
 	calls int64            // how many batches there were
 	all   map[string]*lane // by group
+}
+
+// An upper is what lanes need of the layers above them, which know who waits for what.
+// They call the methods that say so while they are locked.
+type upper interface {
+	// gather waits for callers that were called and are on their way to a lane.
+	gather(group string)
+	// arrived notes that a caller is there. The lanes are locked.
+	arrived(c *caller)
+	// begin has a batch report what is in flight, until end.
+	begin(b *batch)
+	end(b *batch, answered bool)
+	// call makes the call of a batch once, and returns an outcome for each caller.
+	call(b *batch) ([]outcome, error)
+	// settle notes what became of a caller. The lanes are locked.
+	settle(c *caller, b *batch)
+	// giveUp ends what a caller that has left holds or waits for. The lanes are locked.
+	giveUp(c *caller)
 }
 
 // A lane is one group's queue. It exists while it moves or has lost something.
@@ -40,32 +62,16 @@ type lane struct {
 }
 
 // join queues the caller, and starts the lane if it stands still.
-func (s *Store) join(c *caller) {
-	if own := s.enter(c); own != nil {
-		go s.serve(c.charges[0].Budget.Group, own)
-	}
-}
-
-// lead is join for a caller that cannot leave: if the lane stands still, the
-// caller makes the call by itself, which saves a goroutine.
-func (s *Store) lead(c *caller) {
-	own := s.enter(c)
-	if own == nil {
-		return
-	}
-	group := c.charges[0].Budget.Group
-	s.queues.gather(group)
-	s.insist(own, s.lanes.next(group, own))
-	if !s.lanes.stop(group, own) {
-		go s.serve(group, own)
+func (l *lanes) join(c *caller) {
+	if own := l.enter(c); own != nil {
+		go l.serve(c.Charges[0].Budget.Group, own)
 	}
 }
 
 // enter queues the caller. It returns the lane if that stood still: then it must
 // be served.
-func (s *Store) enter(c *caller) *lane {
-	group := c.charges[0].Budget.Group
-	l := &s.lanes
+func (l *lanes) enter(c *caller) *lane {
+	group := c.Charges[0].Budget.Group
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := l.all[group]
@@ -74,7 +80,7 @@ func (s *Store) enter(c *caller) *lane {
 		l.all[group] = own
 	}
 	own.queue = append(own.queue, c)
-	s.queues.came(c.turn)
+	l.up.arrived(c)
 	if own.moving {
 		return nil
 	}
@@ -84,43 +90,46 @@ func (s *Store) enter(c *caller) *lane {
 
 // ask sends the caller through its lane. If ctx ends first, or the time is up,
 // ask returns at once, and a start that is booked all the same is given back.
-func (s *Store) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) error {
-	if c.horizon > 0 {
-		s.queues.ride(s, c.charges)
-	}
-	if ctx.Done() == nil && timeUp == nil && c.observer == nil {
-		s.lead(c)
-		<-c.done
+func (l *lanes) ask(ctx context.Context, c *caller, timeUp <-chan time.Time) error {
+	l.join(c)
+	if l.await(ctx, c, timeUp) {
 		return c.err
 	}
-	s.join(c)
-	if s.await(ctx, c, timeUp) {
-		return c.err
-	}
-	s.lanes.mu.Lock()
-	defer s.lanes.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	select {
 	case <-c.done:
 		return c.err
 	default:
 	}
 	c.left = true
-	s.lanes.all[c.charges[0].Budget.Group].leave()
-	return s.conn.Unavailable(c.unavailability(), context.Cause(ctx))
+	l.all[c.Charges[0].Budget.Group].leave()
+	return l.conn.Unavailable(c.unavailability(), context.Cause(ctx))
+}
+
+// await returns true when the caller has its answer, false when it waits no
+// longer.
+func (l *lanes) await(ctx context.Context, c *caller, timeUp <-chan time.Time) bool {
+	if c.observer == nil {
+		return conn.Await(ctx, c.done, timeUp, nil, nil)
+	}
+	return conn.Await(ctx, c.done, timeUp, c.failed, func() {
+		l.mu.Lock()
+		why := c.unavailability()
+		l.mu.Unlock()
+		c.observer(l.conn.Cause(why))
+	})
 }
 
 // serve makes one call after another until nobody waits in the lane.
-func (s *Store) serve(group string, l *lane) {
+func (l *lanes) serve(group string, own *lane) {
 	for {
-		s.queues.gather(group)
-		b := s.lanes.next(group, l)
-		if b == nil {
+		l.up.gather(group)
+		b := l.next(group, own)
+		if b == nil || !l.insist(own, b) {
 			return
 		}
-		if !s.insist(l, b) {
-			return
-		}
-		// Whoever was served may come again at once: let them, before the next
+		// Callers that were served may come again at once: let them, before the next
 		// call leaves without them.
 		runtime.Gosched()
 	}
@@ -167,9 +176,9 @@ func (own *lane) sweep() {
 	own.gone = 0
 	var back []*caller
 	own.queue = slices.DeleteFunc(own.queue, func(c *caller) bool {
-		if c.left && c.maxWait >= anyWait {
-			if c.mark > 0 {
-				back = append(back, c.undoing(c.mark))
+		if c.left && c.Kind == wire.Reserve {
+			if c.Start > 0 {
+				back = append(back, c.undoing(c.Start))
 			}
 			if q := c.turn.quitting(); q != nil {
 				back = append(back, q)
@@ -202,17 +211,6 @@ func (l *lanes) singly(own *lane, b *batch) {
 	own.queue = append(slices.Clone(b.callers), own.queue...)
 }
 
-// stop ends a lane in which nobody waits, and reports whether it did.
-func (l *lanes) stop(group string, own *lane) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(own.queue) > 0 {
-		return false
-	}
-	l.stopped(group, own)
-	return true
-}
-
 // stopped notes that a lane stands still. The lanes are locked.
 func (l *lanes) stopped(group string, own *lane) {
 	own.moving = false
@@ -223,9 +221,9 @@ func (l *lanes) stopped(group string, own *lane) {
 
 // deliver gives each caller its part of an answer. What was booked for a caller
 // that has left is given back by the next call.
-func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err error) {
-	s.lanes.mu.Lock()
-	defer s.lanes.mu.Unlock()
+func (l *lanes) deliver(own *lane, b *batch, got []outcome, sent time.Time, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var undone, back []*caller
 	for _, r := range b.runs {
 		for i := r.from; i < r.to; i++ {
@@ -234,16 +232,13 @@ func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err 
 			if err == nil {
 				c.outcome = got[i]
 			}
-			s.note(c, b.flights)
-			if err == nil {
-				s.stand(c)
-			}
+			l.up.settle(c, b)
 			switch {
-			case err == nil && c.left && c.outcome.stands:
+			case err == nil && c.left && c.outcome.State == wire.InLine:
 				undone = append(undone, c.turn.quitting())
-			case err == nil && c.left && (c.outcome.booked || c.ready != nil):
-				s.giveUp(c.charges, c.outcome.mark, c.outcome.holds)
-				undone = append(undone, c.undoing(c.outcome.mark))
+			case err == nil && c.left && (c.outcome.Booked() || c.ready != nil):
+				l.up.giveUp(c)
+				undone = append(undone, c.undoing(c.outcome.Mark()))
 			case err == nil && !c.left && c.refusedForOthers(r):
 				c.alone = true
 				back = append(back, c)
@@ -258,7 +253,7 @@ func (s *Store) deliver(own *lane, b *batch, got []outcome, sent time.Time, err 
 // refusedForOthers reports whether the caller would have been booked if it had
 // not shared a run with less patient ones.
 func (c *caller) refusedForOthers(r run) bool {
-	return c.maxWait > r.maxWait && !c.outcome.booked && !c.outcome.again && c.ready == nil && c.outcome.wait <= c.maxWait
+	return c.MaxWait > r.maxWait && !c.outcome.Booked() && c.outcome.State != wire.Unsettled && c.ready == nil && c.outcome.wait <= c.MaxWait
 }
 
 // failed notes why a call failed, and reports whether anybody waits in the lane.
@@ -283,7 +278,7 @@ func (l *lanes) failed(own *lane, b *batch, err error) bool {
 // waits reports whether anybody waits for the caller's answer. For a start that
 // is given back that is so for a moment only.
 func (c *caller) waits() bool {
-	if c.maxWait == giveBack {
+	if c.Kind == wire.Cancel {
 		return time.Since(c.joined) < conn.ReplyTime
 	}
 	return !c.left

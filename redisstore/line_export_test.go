@@ -15,7 +15,14 @@ import (
 const (
 	HeadNumbers = 38
 	HeadLined   = 31
-	PerLine     = perLine
+	PerLine     = 15
+)
+
+// perRun and perBudget are how many numbers an answer tells of an operation, and of a
+// budget.
+const (
+	perRun    = 5
+	perBudget = 2*wire.Lives + 2 + PerLine
 )
 
 // TestHeadNumbers: tests that read and spoil rows know how they are stored.

@@ -64,7 +64,7 @@ func (k *modelWriter) callers(n *modelNode, all []*caller) {
 				which = int64(i)
 			}
 		}
-		mark := c.mark
+		mark := c.Start - c.Arrival
 		if mark > 0 {
 			mark -= k.w.clock
 		}
@@ -75,10 +75,10 @@ func (k *modelWriter) callers(n *modelNode, all []*caller) {
 		if c.alone {
 			flags += 2
 		}
-		if c.told {
+		if c.Informed {
 			flags += 4
 		}
-		k.num(which, mark, c.maxWait, flags)
+		k.num(which, mark, int64(c.Kind), c.MaxWait, flags)
 		k.from(c.joined)
 	}
 }

@@ -61,7 +61,7 @@ func modelBudgetOf(k int) throttle.Budget {
 // ask queues a caller of a node.
 func (m *model) ask(w *modelWorld, i int, c *caller) {
 	s, n := m.mount(w, i)
-	if s.enter(c) != nil {
+	if s.lanes.enter(c) != nil {
 		w.focus = i
 	}
 	n.unmount(s)
@@ -101,7 +101,7 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 		m.wire.reply, m.wire.know, m.wire.age = n.reply.text, n.reply.know, w.truth-n.reply.at
 	}
 	b.flights = s.takeFloors(b.callers)
-	got, err := s.callBook(b)
+	got, err := above{s}.call(b)
 	n.asked = sent
 	switch {
 	case f == modelSlow && errors.Is(err, errModelAway):
@@ -110,7 +110,7 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 	case err == nil:
 		n.known |= m.wire.know
 		w.delay += m.wire.age
-		s.deliver(n.lane, b, got, sent, nil)
+		s.lanes.deliver(n.lane, b, got, sent, nil)
 		n.now, n.reply, n.asked = nil, nil, time.Time{}
 		m.hear(w, i)
 		if len(n.lane.queue) == 0 {
@@ -127,7 +127,7 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 func (n *modelNode) plan(b *batch) modelPlan {
 	p := modelPlan{name: n.name, number: b.number, runs: b.runs, know: n.known}
 	for _, c := range b.callers {
-		q := modelQuestion{job: -1, charges: c.charges, mark: c.mark, patient: c.maxWait == anyWait}
+		q := modelQuestion{job: -1, charges: c.Charges, mark: c.Start, patient: c.Kind == wire.Reserve && c.MaxWait == wire.AnyWait}
 		for k, j := range n.jobs {
 			if j.c == c {
 				q.job, q.turn = k, j.turn
@@ -151,19 +151,19 @@ func (m *model) hear(w *modelWorld, i int) {
 			continue
 		}
 		o := j.c.outcome
-		if o.again {
+		if o.State == wire.Unsettled {
 			// Whatever the others do meanwhile is a move of its own.
 			j.c = s.newCaller(&throttle.Booking{Charges: m.charges(m.plans[i][j.wish]), MaxWait: m.plans[i][j.wish].maxWait})
-			j.c.told = true
-			s.enter(j.c)
+			j.c.Informed = true
+			s.lanes.enter(j.c)
 			continue
 		}
-		if !o.booked {
+		if !o.Booked() {
 			j.state, j.c = modelRefused, nil
 			continue
 		}
-		g := o.grant(j.c.charges, time.Since(j.c.sent))
-		if j.start < 0 || w.starts[j.start].mark != o.mark {
+		g := o.grant(j.c.Charges, time.Since(j.c.sent))
+		if j.start < 0 || w.starts[j.start].mark != o.At {
 			m.breaks(w, "P8: node %d is told of a start that is not its own", i)
 			return
 		}
@@ -171,10 +171,10 @@ func (m *model) hear(w *modelWorld, i int) {
 			// Too old: it takes another one instead.
 			w.starts[j.start].phase = modelGiven
 			c := s.newCaller(&throttle.Booking{
-				Charges: m.charges(m.plans[i][j.wish]), MaxWait: m.plans[i][j.wish].maxWait, Instead: o.mark,
+				Charges: m.charges(m.plans[i][j.wish]), MaxWait: m.plans[i][j.wish].maxWait, Instead: o.At,
 			})
 			j.c, j.start, j.turn = c, -1, j.turn+1
-			s.enter(c)
+			s.lanes.enter(c)
 			continue
 		}
 		st := &w.starts[j.start]
@@ -201,7 +201,7 @@ func (m *model) cancel(w *modelWorld, i, k int) {
 	st := &w.starts[j.start]
 	st.phase, j.state = modelGiven, modelLeft
 	c := m.store.newCaller(&throttle.Booking{Charges: m.charges(m.plans[i][j.wish])})
-	c.mark, c.maxWait = st.mark, giveBack
+	c.Kind, c.Start = wire.Cancel, st.mark
 	m.ask(w, i, c)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // receive takes in what the scripts and other nodes published.
@@ -76,8 +77,8 @@ func (s *Store) announceLoss(group, key string) {
 // out that an unlimited one was lost, so waiters for the end of its penalty tell of that
 // whatever was lost.
 func (s *Store) lost(key string) {
-	s.queues.callAll(s, func(q *queue) bool { return q.key == key || isFree(&q.charge) })
+	s.queues.callAll(s, func(q *queue) bool { return q.key == key || wire.Unlimited(&q.charge) })
 	if all := s.watches.Charges(key); len(all) > 0 && s.history.NoteLoss(key, time.Now()) {
-		s.join(stating(all...))
+		s.lanes.join(stating(all...))
 	}
 }

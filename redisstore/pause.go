@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
@@ -29,43 +30,35 @@ const lift = -time.Microsecond
 // callers at once.
 func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
 	d := r.Length
-	p, key, size := wire.PauseScript, s.key(&c.Budget), 5
-	if flies(&c) {
-		p, key, size = wire.SlotsPauseScript, s.flightKey(&c.Budget), 3
-	}
+	key := s.rowKey(&c)
 	asked := time.Now()
-	var v wire.Frame
-	err = s.conn.Retry(ctx, nil, func() (err error) {
-		v, err = s.conn.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
-			left, ago, passed := d, r.Ago, time.Since(asked) // Redis may have been away
-			if d > 0 {
-				left = max(0, d-passed)
-			}
-			if ago > 0 {
-				ago = min(ago, throttle.Farthest) + passed
-			}
-			n := wire.Frame(nil).Add(wire.Micros(left), b.Due(), wire.Micros(ago), r.Start.Mark)
-			return wire.Call{Script: p, Keys: []string{key}, Frame: b.AppendRule(n, 1, &c), More: []any{s.sharedChannel(c.Budget.Group)}}
-		})
-		return err
+	reply, err := conn.Ask(ctx, s.conn, nil, func() wire.Request[wire.PauseReply] {
+		q := wire.PauseRequest{
+			Key: key, Charge: &c, Shared: s.sharedChannel(c.Budget.Group), Lift: d < 0, Ago: r.Ago, Start: r.Start.Mark,
+		}
+		passed := time.Since(asked) // Redis may have been away
+		q.Length = max(0, d-passed)
+		if q.Ago > 0 {
+			q.Ago = min(q.Ago, throttle.Farthest) + passed
+		}
+		return q
 	})
 	if err != nil {
 		return 0, 0, err
 	}
-	if v.Size() != size {
-		return 0, 0, wire.ErrReply
-	}
 	if d < 0 {
 		s.shut.Forget(key)
 	}
-	if v.At(2) == 1 {
-		s.paused(notify.Pause{Key: key, End: v.At(1), Left: wire.Wait(v.At(1) - v.At(0))})
+	if reply.Changed {
+		s.paused(notify.Pause{Key: key, End: reply.End, Left: wire.Wait(reply.End - reply.Now)})
 	}
-	if size == 5 {
-		from, to = thousandths(v.At(3)), thousandths(v.At(4))
-	}
-	return from, to, nil
+	return reply.From, reply.To, nil
 }
 
-// thousandths is a level as the scripts answer it.
-func thousandths(n int64) float64 { return float64(n) / 1000 }
+// rowKey returns the key of the row, or of the leases, of a charge's budget.
+func (s *Store) rowKey(c *throttle.Charge) string {
+	if wire.Holds(c) {
+		return s.flightKey(&c.Budget)
+	}
+	return s.key(&c.Budget)
+}

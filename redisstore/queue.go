@@ -57,8 +57,8 @@ const (
 // add lets a caller wait, and returns its Ready.
 func (qs *queues) add(s *Store, t *turn, c *caller) <-chan struct{} {
 	o := &c.outcome
-	i := slices.IndexFunc(t.tickets, func(k ticket) bool { return k.budget == c.charges[o.held].Budget.Key })
-	ch := &c.charges[o.held]
+	i := slices.IndexFunc(t.tickets, func(k wire.Ticket) bool { return k.Budget == c.Charges[o.Charge].Budget.Key })
+	ch := &c.Charges[o.Charge]
 	key := s.key(&ch.Budget)
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -67,18 +67,18 @@ func (qs *queues) add(s *Store, t *turn, c *caller) <-chan struct{} {
 		q = &queue{key: key, group: ch.Budget.Group, fresh: true, told: time.Now()}
 		qs.all[key] = q
 	}
-	q.line, q.charge = t.tickets[i].line, *ch
-	t.queue, t.number, t.cost, t.ready = q, t.tickets[i].number, costOf(ch), make(chan struct{})
+	q.line, q.charge = t.tickets[i].Line, *ch
+	t.queue, t.number, t.cost, t.ready = q, t.tickets[i].Number, wire.Cost(ch), make(chan struct{})
 	t.until = time.Time{}
-	if c.maxWait >= 0 {
-		t.until = time.Now().Add(time.Duration(c.maxWait) * time.Microsecond)
+	if c.MaxWait >= 0 {
+		t.until = time.Now().Add(time.Duration(c.MaxWait) * time.Microsecond)
 	}
-	t.horizon, t.least = c.horizon, time.Now().Add(leastToCome)
+	t.horizon, t.least = c.Horizon, time.Now().Add(leastToCome)
 	late := comeLate
 	if t.calls++; t.calls > 1 {
 		late = 0 // else others come in time for its start, again and again
 	}
-	t.comes(time.Now().Add(wire.Wait(o.wait) - c.horizon + late))
+	t.comes(time.Now().Add(wire.Wait(o.wait) - c.Horizon + late))
 	at, _ := slices.BinarySearchFunc(q.waiters, t, compareTurns)
 	q.waiters = slices.Insert(q.waiters, at, t)
 	q.cost += t.cost
@@ -231,7 +231,9 @@ func (s *Store) renew(t *turn, again time.Duration) {
 	s.lanes.mu.Lock()
 	own := &turn{charges: t.charges, class: t.class, tickets: slices.Clone(t.tickets)}
 	s.lanes.mu.Unlock()
-	s.join(&caller{charges: own.charges, maxWait: renewTurn, mark: wire.Micros(again), turn: own, class: own.class, done: make(chan struct{}, 1)})
+	s.lanes.join(&caller{
+		Op: wire.Op{Kind: wire.Renew, Charges: own.charges, Again: again, Class: own.class}, turn: own, done: make(chan struct{}, 1),
+	})
 }
 
 // call calls some.
@@ -361,7 +363,7 @@ func (c *caller) waitTurn(g *throttle.Grant) {
 		return
 	}
 	g.Turn = c.turn
-	if c.outcome.stands {
+	if c.outcome.State == wire.InLine {
 		g.Mark = 0
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
@@ -34,23 +35,17 @@ func (s fleetStore) Reconcile(ctx context.Context, c throttle.Charge, q throttle
 // once.
 func (s *Store) reconcile(ctx context.Context, key string, generation int64, c *throttle.Charge, q throttle.Quota) error {
 	asked := time.Now()
-	var v wire.Frame
-	err := s.conn.Retry(ctx, nil, func() (err error) {
-		v, err = s.conn.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
-			ago := time.Since(asked) // Redis may have been away
-			said := wire.Frame(nil).Add(int64(q.Left), wire.Micros(max(0, q.Reset-ago)), wire.Micros(max(0, q.Age)), generation)
-			return wire.Call{Script: wire.ReconcileScript, Keys: []string{key}, Frame: b.AppendRule(said, 1, c), More: []any{s.sharedChannel(c.Budget.Group)}}
-		})
-		return err
+	reply, err := conn.Ask(ctx, s.conn, nil, func() wire.Request[wire.ReconcileReply] {
+		return wire.ReconcileRequest{
+			Key: key, Charge: c, Shared: s.sharedChannel(c.Budget.Group), Left: q.Left,
+			Reset: q.Reset - time.Since(asked), Age: q.Age, Generation: generation, // Redis may have been away
+		}
 	})
 	if err != nil {
 		return err
 	}
-	if v.Size() != 6 {
-		return wire.ErrReply
-	}
-	known := history.QuotaReply{Left: v.At(1), Generation: history.Generation{ID: v.At(3), Count: v.At(2)}}
+	known := history.QuotaReply{Left: reply.Left, Generation: reply.Generation}
 	s.history.ObserveQuota(key, c, q, known, time.Now())
-	s.watches.Invalidated(notify.Invalidation{Key: key, From: v.At(4), Until: v.At(5)})
+	s.watches.Invalidated(notify.Invalidation{Key: key, From: reply.From, Until: reply.Until})
 	return nil
 }

@@ -70,7 +70,7 @@ type Store struct {
 	pauses   *history.PauseEnds
 	shut     *history.PauseEnds // gates that Redis said to be shut; see gates.go
 	callers  sync.Pool
-	frugal   bool // what is not worth a call is not told: see worth.go
+	frugal   bool // what is not worth a call is not told: see internal/history
 	mute     bool // nobody is told what was lost: a test wants no calls in the background
 }
 
@@ -78,7 +78,7 @@ type Store struct {
 // closes it. New sends nothing, so Redis need not be up.
 func New(client redis.UniversalClient, o *Options) *Store {
 	s := &Store{client: client, conn: conn.New(client), frugal: true}
-	s.lanes.all = make(map[string]*lane)
+	s.lanes.conn, s.lanes.up, s.lanes.all = s.conn, above{s}, make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
 	s.history, s.offsets = history.New(), history.NewClockOffsets()
 	s.pauses, s.shut = history.RestorePauseEnds(nil), history.RestorePauseEnds(nil)

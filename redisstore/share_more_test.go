@@ -238,3 +238,26 @@ func TestP12_ShareOfThoseInLine(t *testing.T) {
 		c.end()
 	})
 }
+
+// TestP12_ShareAfterStartsFarAhead: a share begins a window after the last start that was
+// booked in Redis, however far ahead that is.
+func TestP12_ShareAfterStartsFarAhead(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := newSharers(t, server, 1, share, forty)
+		node, one := c.nodes[0], charge("one", throttle.PerSecond(1))
+		for range 21 {
+			book(t, node.store, one)
+		}
+		c.until(4 * time.Second)
+		away(false, node)
+		wait := book(t, node.store, one)
+		require.GreaterOrEqual(t, time.Since(c.began)+wait, 26*time.Second, "20 s, 5 s and a window")
+		require.Less(t, time.Since(c.began)+wait, 28*time.Second)
+		wait = book(t, node.store, one)
+		require.Less(t, time.Since(c.began)+wait, 29*time.Second, "it stays open")
+		back(node)
+		c.end()
+	})
+}

@@ -16,7 +16,7 @@ type turn struct {
 	started bool // it had a start: where it has no ticket it goes before all others
 
 	// The lock of the lanes guards the next two.
-	tickets []ticket
+	tickets []wire.Ticket
 	stands  bool // Redis believes that it waits
 
 	// The lock of the queues guards the rest.
@@ -46,18 +46,6 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// A ticket is a place in the line of one budget: see lua/queue.lua.
-type ticket struct {
-	budget [16]byte
-	line   int64
-	number int64
-	state  int64
-	round  int64
-}
-
-// ticketHad is the state of a ticket whose owner had its start.
-const ticketHad = 3
-
 // classOf is the class of a priority: see lua/queue.lua.
 func classOf(p throttle.Priority) int64 {
 	return int64(throttle.High-max(throttle.Low, min(p, throttle.High))) + 1
@@ -81,7 +69,7 @@ func sameBudget(a, b throttle.Charge) bool { return a.Budget == b.Budget && a.Co
 // quitLines leaves all lines that the turn stands in.
 func (s *Store) quitLines(t *turn) {
 	if c := s.quitting(t); c != nil {
-		s.join(c)
+		s.lanes.join(c)
 	}
 }
 
@@ -101,7 +89,8 @@ func (t *turn) quitting() *caller {
 	left := &turn{charges: t.charges, class: t.class, tickets: slices.Clone(t.tickets)}
 	t.tickets = nil
 	return &caller{
-		charges: t.charges, maxWait: giveBack, turn: left, class: t.class, joined: time.Now(), done: make(chan struct{}, 1),
+		Op:   wire.Op{Kind: wire.Cancel, Charges: t.charges, Class: t.class},
+		turn: left, joined: time.Now(), done: make(chan struct{}, 1),
 	}
 }
 
@@ -115,7 +104,7 @@ func (s *Store) cancelTurn(t *turn) {
 	c := t.quitting()
 	if c != nil {
 		for i := range tickets {
-			tickets[i].state = ticketHad
+			tickets[i].State = wire.HadStart
 		}
 		t.tickets = tickets
 	}
@@ -135,25 +124,8 @@ func (s *Store) loseTurn(c *caller) {
 	}
 	s.lanes.mu.Unlock()
 	if q != nil {
-		s.join(q)
+		s.lanes.join(q)
 	}
-}
-
-// appendTickets appends the caller's tickets to the arguments of a call, each for the
-// charge that it belongs to. Of those that the call says something of, at says where they
-// stand; nil: of all.
-func (c *caller) appendTickets(n wire.Frame, at []int) wire.Frame {
-	if c.turn == nil {
-		return n
-	}
-	for _, t := range c.turn.tickets {
-		i := slices.IndexFunc(c.charges, func(ch throttle.Charge) bool { return ch.Budget.Key == t.budget })
-		if at != nil {
-			i = slices.Index(at, i)
-		}
-		n = n.Add(int64(i)+1, t.line, t.number, t.state, t.round)
-	}
-	return n
 }
 
 // turns is 1 for a caller that has been in line.
@@ -164,38 +136,26 @@ func (c *caller) turns() int {
 	return 1
 }
 
-// countTickets returns how many those are.
-func (c *caller) countTickets() int64 {
-	if c.turn == nil {
-		return 0
-	}
-	return int64(len(c.turn.tickets))
-}
-
 // stand notes what a call said of a caller's places in line. The lanes are locked.
 func (s *Store) stand(c *caller) {
 	t, o := c.turn, &c.outcome
 	switch {
-	case c.maxWait < anyWait || o.again:
+	case c.Kind != wire.Reserve || o.State == wire.Unsettled:
 		return
-	case !o.stands && t == nil:
+	case o.State != wire.InLine && t == nil:
 		return
-	case !o.stands:
-		t.stands, t.started = false, t.started || o.booked
+	case o.State != wire.InLine:
+		t.stands, t.started = false, t.started || o.Booked()
 		for i := range t.tickets {
-			t.tickets[i].state = ticketHad
+			t.tickets[i].State = wire.HadStart
 		}
 		return
 	case t == nil:
 		t = new(turn)
 		c.turn = t
 	}
-	t.charges, t.class, t.stands = slices.Clone(c.charges), c.class, true
-	t.tickets = t.tickets[:0]
-	for _, told := range o.tickets {
-		told.budget = c.charges[told.budgetIndex].Budget.Key
-		t.tickets = append(t.tickets, told.ticket)
-	}
+	t.charges, t.class, t.stands = slices.Clone(c.Charges), c.Class, true
+	t.tickets = o.Tickets
 	if !c.left {
 		c.ready = s.queues.add(s, t, c)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
@@ -29,7 +30,7 @@ func (s fleetStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- str
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		key := s.key
-		if flies(c) {
+		if wire.Holds(c) {
 			key = s.flightKey
 		} else {
 			start.Charges = append(start.Charges, *c)
@@ -43,18 +44,13 @@ func (s fleetStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- str
 
 // askPauses asks Redis once for the pauses of some budgets.
 func (s *Store) askPauses(ctx context.Context, keys []string) ([]notify.Pause, error) {
-	v, err := s.conn.Call(ctx, func(wire.Boundaries, []wire.Gate) wire.Call {
-		return wire.Call{Script: wire.ClosedScript, Keys: keys}
-	})
+	ends, err := conn.AskOnce(ctx, s.conn, func() wire.Request[[]wire.PauseEnd] { return wire.PausesRequest{Keys: keys} })
 	if err != nil {
 		return nil, err
 	}
-	if v.Size() != 1+2*len(keys) {
-		return nil, wire.ErrReply
-	}
 	found := make([]notify.Pause, len(keys))
-	for i, key := range keys {
-		found[i] = notify.Pause{Key: key, End: v.At(1 + 2*i), Left: wire.Wait(v.At(2 + 2*i))}
+	for i, e := range ends {
+		found[i] = notify.Pause{Key: keys[i], End: e.End, Left: e.Left}
 	}
 	return found, nil
 }

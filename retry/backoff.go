@@ -12,13 +12,13 @@ import (
 // itself. It does not bound the wait for a budget that a penalty has closed.
 const LongestWait = 5 * time.Minute
 
-// Backoff is a [retryablehttp.Backoff]. After an answer by which a policy has closed
-// a budget the next attempt waits in that budget, with the whole fleet, as long as its
-// context and MaxWait allow, and is refused at once if that is not long enough. But a
-// refusal may be told to last for a moment, in a storm that lasts for seconds: so the
-// next attempt comes no earlier than after a back-off, from half of shortest to all of
-// it at first and twice as long after each further attempt, up to longest. What of
-// that is longer than the penalty is waited here.
+// Backoff is a [retryablehttp.Backoff]. After an answer by which a policy has
+// closed a budget the next attempt waits in that budget, with the whole fleet, as
+// long as its context and MaxWait allow, and is refused at once if that is not long
+// enough. But a refusal may name a moment while the upstream is overloaded for
+// seconds. So the next attempt comes no earlier than after a back-off: from half of
+// shortest to all of it at first, and twice as long after each further attempt, up
+// to longest. If that is longer than the penalty, the rest of it is waited here.
 //
 // After anything else it is what the answer asks for, as [throttle.RetryAfter]
 // reads it and at most [LongestWait], and a random time on top: up to shortest

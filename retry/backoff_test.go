@@ -104,9 +104,9 @@ func TestPitfall_RetryAfter(t *testing.T) {
 // TestPrivateWait: where no policy closes a budget, Retry-After is obeyed by the
 // caller alone.
 func TestPrivateWait(t *testing.T) {
-	shadow, deaf := open, open
+	shadow, noPenalty := open, open
 	shadow.Shadow = true
-	deaf.Penalty = throttle.NoPenalty
+	noPenalty.Penalty = throttle.NoPenalty
 	other := open
 	other.Match = "other.example.com/"
 	for _, c := range []struct {
@@ -115,7 +115,7 @@ func TestPrivateWait(t *testing.T) {
 	}{
 		{"no policy", nil},
 		{"another's policy", []throttle.Policy{other}},
-		{"a policy that sees no penalty", []throttle.Policy{deaf}},
+		{"a policy that sees no penalty", []throttle.Policy{noPenalty}},
 		{"a shadow", []throttle.Policy{shadow}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

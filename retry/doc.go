@@ -24,29 +24,29 @@
 //
 // # Waiting
 //
-// An answer by which a policy closes a budget closes it for the fleet. Its
-// request is repeated at once, and the repeat waits in the budget: in line, as
-// long as its context and MaxWait allow, and not at all, but refused with a
-// *[throttle.LimitError], if that is not long enough; the upstream's answer is
-// dropped then. A penalty that is shorter than a usual back-off is not trusted: then
-// [Backoff] waits beside the budget, so that five attempts outlast a storm of seven
-// seconds, whatever its refusals say. Where no policy speaks for a
-// request [Backoff] obeys Retry-After for this one caller, within reason. A wait
-// that the context leaves no time for is not begun: the caller gets the answer,
-// which says more than that time is up.
+// An answer by which a policy closes a budget closes it for the fleet. Its request
+// is repeated at once, and the repeat waits in line for the budget, as long as its
+// context and MaxWait allow. If that is not long enough, it is refused at once with
+// a *[throttle.LimitError], and the upstream's answer is dropped. A penalty that is
+// shorter than a usual back-off is not trusted: then [Backoff] waits beside the
+// budget, so that five attempts outlast a storm of seven seconds, whatever its
+// refusals say. Where no policy speaks for a request [Backoff] obeys Retry-After
+// for this one caller, within reason. If the context leaves no time for a wait, it
+// is not begun: the caller gets the answer, which says more than an error about the
+// context.
 //
-// [http.Client].Timeout of the standard client, like the deadline of a context,
-// is for a request with all its repeats. HTTPClient.Timeout is for one attempt,
-// the wait for its budget included; it is better not set, and where it is an
-// idempotent request whose attempt ran out of time is sent again. There is no
-// other bound on the time that repeats may take.
+// [http.Client].Timeout of the standard client, like the deadline of a context, is
+// for a request with all its repeats. HTTPClient.Timeout is for one attempt, the
+// wait for its budget included; it is better not set. Where it is set, an
+// idempotent request whose attempt ran out of time is sent again. There is no other
+// bound on the time that repeats may take.
 //
 // # What is repeated
 //
-// See [CheckRetry]. In short: a refusal always, because an upstream that
-// refuses does not act; what failed in any other way only if the request is idempotent
-// or says so with an Idempotency-Key. go-retryablehttp itself repeats a POST after any
-// failure, and so may do twice what was asked for once.
+// See [CheckRetry]. In short: a refusal always, because an upstream that refuses
+// does not act; what failed in any other way only if the request is idempotent or
+// says so with an Idempotency-Key. go-retryablehttp itself repeats a POST after any
+// failure, and so the upstream may do twice what was asked for once.
 //
 // A refusal is a 429, and any answer below 500 for which a policy's Penalty is
 // more than 0, a 200 with a code in its body too. So a Penalty must be 0 for an

@@ -78,7 +78,7 @@ func (b *bench) crowd(all [][]throttle.Charge) []time.Duration {
 			k := throttle.Booking{Charges: slices.Clone(charges), MaxWait: -1}
 			g, err := b.store.Book(b.Context(), &k)
 			if err == nil && !g.OK {
-				err = fmt.Errorf("a caller of any patience was refused")
+				err = fmt.Errorf("a caller with any MaxWait was refused")
 			}
 			starts[i], errs[i] = b.now()+g.Wait, err
 		})

@@ -67,7 +67,7 @@ func (w *world) booking() throttle.Booking {
 	if w.mood == spread && w.chance(50) {
 		k.Spread = w.duration(20 * ms)
 	}
-	k.MaxWait = w.patience(k)
+	k.MaxWait = w.maxWait(k)
 	return k
 }
 
@@ -85,8 +85,8 @@ func (w *world) cost(n int) int {
 	}
 }
 
-// patience is a MaxWait, often one that is just enough or just not.
-func (w *world) patience(k throttle.Booking) time.Duration {
+// maxWait returns a MaxWait, often one that is just enough or just not.
+func (w *world) maxWait(k throttle.Booking) time.Duration {
 	needed := w.truth.earliest(k, w.clock()) - w.clock()
 	switch w.rng.IntN(6) {
 	case 0:

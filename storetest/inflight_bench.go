@@ -80,12 +80,12 @@ func (b *bench) isFull(held int, charges ...throttle.Charge) {
 // called waits until the place in line is called, and reports whether it was.
 func (b *bench) called(k ticket) bool {
 	b.Helper()
-	patience := time.NewTimer(time.Minute)
-	defer patience.Stop()
+	maxWait := time.NewTimer(time.Minute)
+	defer maxWait.Stop()
 	select {
 	case <-k.grant.Ready:
 		return true
-	case <-patience.C:
+	case <-maxWait.C:
 		b.errorf("there is room at %v, and the first in line is not called", b.now())
 		return false
 	}

@@ -90,7 +90,7 @@ func (b *bench) queue(waiters int, step time.Duration, c throttle.Charge) {
 		b.at(time.Duration(i) * step)
 		k, g := b.book(throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1})
 		if !g.OK {
-			b.fatalf("waiter %d of any patience was refused", i)
+			b.fatalf("waiter %d with any MaxWait was refused", i)
 		}
 		start := b.now() + g.Wait
 		history.add(k, b.zero.Add(start).UnixMicro())
@@ -123,7 +123,7 @@ func (b *bench) steady(spans int, pause time.Duration, c throttle.Charge) {
 	for {
 		k, g := b.book(throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1})
 		if !g.OK {
-			b.fatalf("a caller of any patience was refused")
+			b.fatalf("a caller with any MaxWait was refused")
 		}
 		if b.at(b.now() + g.Wait); b.now() >= end {
 			break

@@ -14,8 +14,8 @@ import (
 // A careless store is an oracle whose watches break one promise.
 type careless struct {
 	*oracle
-	late   bool                        // what was known when a watch began is no news
-	watch  func(*vigil) throttle.Watch // what a watch that began is given out as
+	late   bool                              // what was known when a watch began is no news
+	watch  func(*oracleWatch) throttle.Watch // what a watch that began is given out as
 	pause  func(*oracle, throttle.Charge, time.Duration)
 	resume func(*oracle, throttle.Charge)
 }
@@ -25,7 +25,7 @@ func (s careless) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struc
 	if s.late {
 		first = nil
 	}
-	v := s.oracle.Watch(b, g, first).(*vigil)
+	v := s.oracle.Watch(b, g, first).(*oracleWatch)
 	v.news = news
 	if s.watch != nil {
 		return s.watch(v)
@@ -51,40 +51,40 @@ func (s careless) Resume(ctx context.Context, c throttle.Charge) error {
 
 // A sloppy watch says and does something else than the honest one.
 type sloppy struct {
-	*vigil
-	confirm func(v *vigil, honest bool) bool
-	stop    func(v *vigil)
+	*oracleWatch
+	confirm func(v *oracleWatch, honest bool) bool
+	stop    func(v *oracleWatch)
 }
 
 func (w sloppy) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
-	ok, err := w.vigil.Confirm(ctx, maxWait)
+	ok, err := w.oracleWatch.Confirm(ctx, maxWait)
 	if w.confirm != nil {
-		ok = w.confirm(w.vigil, ok)
+		ok = w.confirm(w.oracleWatch, ok)
 	}
 	return ok, err
 }
 
 func (w sloppy) Stop() {
 	if w.stop != nil {
-		w.stop(w.vigil)
+		w.stop(w.oracleWatch)
 		return
 	}
-	w.vigil.Stop()
+	w.oracleWatch.Stop()
 }
 
 // confirming answers something else.
-func confirming(confirm func(v *vigil, honest bool) bool) careless {
-	return careless{watch: func(v *vigil) throttle.Watch { return sloppy{vigil: v, confirm: confirm} }}
+func confirming(confirm func(v *oracleWatch, honest bool) bool) careless {
+	return careless{watch: func(v *oracleWatch) throttle.Watch { return sloppy{oracleWatch: v, confirm: confirm} }}
 }
 
 // stopping ends something else.
-func stopping(stop func(v *vigil)) careless {
-	return careless{watch: func(v *vigil) throttle.Watch { return sloppy{vigil: v, stop: stop} }}
+func stopping(stop func(v *oracleWatch)) careless {
+	return careless{watch: func(v *oracleWatch) throttle.Watch { return sloppy{oracleWatch: v, stop: stop} }}
 }
 
 // overlooking watches over some of the charges only.
 func overlooking(sees func(i int, b throttle.Booking) bool) careless {
-	return careless{watch: func(v *vigil) throttle.Watch {
+	return careless{watch: func(v *oracleWatch) throttle.Watch {
 		all := v.b
 		v.b.Charges = nil
 		for i, c := range all.Charges {
@@ -98,10 +98,10 @@ func overlooking(sees func(i int, b throttle.Booking) bool) careless {
 
 // silently does something while nobody is watched over.
 func silently(o *oracle, do func()) {
-	vigils := o.vigils
-	o.vigils = nil
+	watched := o.watched
+	o.watched = nil
 	do()
-	o.vigils = vigils
+	o.watched = watched
 }
 
 func pauseOf(o *oracle, c throttle.Charge, d time.Duration) { _ = o.Pause(context.Background(), c, d) }
@@ -116,16 +116,16 @@ var watchMutants = []struct {
 	{"pauses are no news", "P11_WatchHears", careless{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
 		silently(o, func() { pauseOf(o, c, d) })
 	}}},
-	{"confirms always", "P11_WatchHears", confirming(func(*vigil, bool) bool { return true })},
-	{"confirms never", "P11_WatchUpTo", confirming(func(*vigil, bool) bool { return false })},
-	{"doubts once", "P11_WatchHears", confirming(func(v *vigil, honest bool) bool {
+	{"confirms always", "P11_WatchHears", confirming(func(*oracleWatch, bool) bool { return true })},
+	{"confirms never", "P11_WatchUpTo", confirming(func(*oracleWatch, bool) bool { return false })},
+	{"doubts once", "P11_WatchHears", confirming(func(v *oracleWatch, honest bool) bool {
 		said := v.at < 0
 		if !honest {
 			v.at = -1
 		}
 		return honest || said
 	})},
-	{"the end is closed", "P11_WatchUpTo", confirming(func(v *vigil, honest bool) bool {
+	{"the end is closed", "P11_WatchUpTo", confirming(func(v *oracleWatch, honest bool) bool {
 		return honest && v.o.ledger.closed[v.b.Charges[0].Budget.Key] != v.at
 	})},
 	{"the last pause counts", "P11_WatchAnother", careless{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
@@ -134,7 +134,7 @@ var watchMutants = []struct {
 	}}},
 	{"the first budget only", "P11_WatchOfSeveral", overlooking(func(i int, _ throttle.Booking) bool { return i == 0 })},
 	{"the last budget only", "P11_WatchOfSeveral", overlooking(func(i int, b throttle.Booking) bool { return i == len(b.Charges)-1 })},
-	{"shadows hold", "P11_WatchPasses", careless{watch: func(v *vigil) throttle.Watch {
+	{"shadows hold", "P11_WatchPasses", careless{watch: func(v *oracleWatch) throttle.Watch {
 		v.b.Charges = slices.Clone(v.b.Charges)
 		for i := range v.b.Charges {
 			v.b.Charges[i].Shadow = false
@@ -146,12 +146,12 @@ var watchMutants = []struct {
 			pauseOf(o, c, d)
 		}
 	}}},
-	{"only what is new", "P11_PauseBetween", careless{watch: func(v *vigil) throttle.Watch {
+	{"only what is new", "P11_PauseBetween", careless{watch: func(v *oracleWatch) throttle.Watch {
 		old := v.closed()
-		return sloppy{vigil: v, confirm: func(_ *vigil, honest bool) bool { return honest || old }}
+		return sloppy{oracleWatch: v, confirm: func(_ *oracleWatch, honest bool) bool { return honest || old }}
 	}}},
 	{"no news at the beginning", "P11_PauseBetween", careless{late: true}},
-	{"starts that came are not watched", "P11_WatchAfter", confirming(func(v *vigil, honest bool) bool {
+	{"starts that came are not watched", "P11_WatchAfter", confirming(func(v *oracleWatch, honest bool) bool {
 		return honest || v.at < v.o.clock()
 	})},
 	{"what is of the node is not watched", "P11_WatchOfANode", overlooking(func(i int, b throttle.Booking) bool { return !b.Charges[i].Node })},
@@ -164,15 +164,15 @@ var watchMutants = []struct {
 	})},
 	{"news block", "P11_News", careless{pause: func(o *oracle, c throttle.Charge, d time.Duration) {
 		silently(o, func() { pauseOf(o, c, d) })
-		for _, v := range o.vigils {
+		for _, v := range o.watched {
 			select {
 			case v.news <- struct{}{}:
 			case <-time.After(time.Minute):
 			}
 		}
 	}}},
-	{"stop ends nothing", "P11_WatchEnds", stopping(func(*vigil) {})},
-	{"stop ends all", "P11_WatchEnds", stopping(func(v *vigil) { v.o.vigils = nil })},
+	{"stop ends nothing", "P11_WatchEnds", stopping(func(*oracleWatch) {})},
+	{"stop ends all", "P11_WatchEnds", stopping(func(v *oracleWatch) { v.o.watched = nil })},
 
 	{"resume ignored", "P11_ResumeOpens", careless{resume: func(*oracle, throttle.Charge) {}}},
 	{"resume of what counts starts only", "P11_ResumeOpensWhat", careless{resume: func(o *oracle, c throttle.Charge) {
@@ -190,7 +190,7 @@ var watchMutants = []struct {
 	{"resume is no news", "P11_ResumeLets", careless{resume: func(o *oracle, c throttle.Charge) {
 		silently(o, func() { resumeOf(o, c) })
 	}}},
-	{"resume moves nobody up", "P11_ResumeLets", confirming(func(v *vigil, honest bool) bool { return honest || !v.closed() })},
+	{"resume moves nobody up", "P11_ResumeLets", confirming(func(v *oracleWatch, honest bool) bool { return honest || !v.closed() })},
 	{"resume moves all up, for ever", "P11_ResumeLets", careless{resume: func(o *oracle, c throttle.Charge) {
 		resumeOf(o, c)
 		for mark := range int64(100) {

@@ -18,7 +18,7 @@ func (o *oracle) Reconcile(_ context.Context, c throttle.Charge, q throttle.Quot
 // tellBetween tells the watches of all starts from a time on, before another, that
 // they no longer fit.
 func (o *oracle) tellBetween(c throttle.Charge, from, until int64) {
-	for _, v := range o.vigils {
+	for _, v := range o.watched {
 		if counts(v.b, c) && from <= v.at && v.at < until {
 			v.tell(true)
 		}

@@ -10,12 +10,12 @@ import (
 
 // Watches are all of an oracle.
 type watches struct {
-	vigils []*vigil
-	lifted map[int64]bool // the marks of grants for which a pause was lifted since
+	watched []*oracleWatch
+	lifted  map[int64]bool // the marks of grants for which a pause was lifted since
 }
 
-// A vigil is the oracle's watch over one start.
-type vigil struct {
+// An oracleWatch is the oracle's watch over one start.
+type oracleWatch struct {
 	o      *oracle
 	b      throttle.Booking
 	at     int64
@@ -27,28 +27,28 @@ type vigil struct {
 func (o *oracle) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	v := &vigil{o: o, b: *b, at: o.booked[g.Mark].at, news: news, lifted: o.lifted[g.Mark]}
-	o.vigils = append(o.vigils, v)
+	v := &oracleWatch{o: o, b: *b, at: o.booked[g.Mark].at, news: news, lifted: o.lifted[g.Mark]}
+	o.watched = append(o.watched, v)
 	v.tell(false)
 	return v
 }
 
 // Confirm implements throttle.Watch.
-func (v *vigil) Confirm(context.Context, time.Duration) (bool, error) {
+func (v *oracleWatch) Confirm(context.Context, time.Duration) (bool, error) {
 	v.o.mu.Lock()
 	defer v.o.mu.Unlock()
 	return !v.lifted && !v.closed(), nil
 }
 
 // Stop implements throttle.Watch.
-func (v *vigil) Stop() {
+func (v *oracleWatch) Stop() {
 	v.o.mu.Lock()
 	defer v.o.mu.Unlock()
 	v.news = nil
 }
 
 // closed reports whether a penalty closes a budget at the start.
-func (v *vigil) closed() bool {
+func (v *oracleWatch) closed() bool {
 	for _, c := range v.b.Charges {
 		if !c.Shadow && v.o.ledger.closed[c.Budget.Key] > v.at {
 			return true
@@ -58,7 +58,7 @@ func (v *vigil) closed() bool {
 }
 
 // tell tells the caller, if there is news.
-func (v *vigil) tell(lifted bool) {
+func (v *oracleWatch) tell(lifted bool) {
 	if v.lifted = v.lifted || lifted; v.lifted || v.closed() {
 		select {
 		case v.news <- struct{}{}:
@@ -69,7 +69,7 @@ func (v *vigil) tell(lifted bool) {
 
 // news tells all watches of a budget.
 func (o *oracle) news(c throttle.Charge, lifted bool) {
-	for _, v := range o.vigils {
+	for _, v := range o.watched {
 		if counts(v.b, c) {
 			v.tell(lifted)
 		}

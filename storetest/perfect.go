@@ -10,11 +10,11 @@ import (
 
 // A visit is a caller that comes, waits for its start, and may leave before it.
 type visit struct {
-	at       time.Duration
-	booking  throttle.Booking
-	patience time.Duration // it leaves after so long; 0: never
-	settled  int           // what its first charge turns out to cost; below 0: it is not settled
-	delay    time.Duration // how long after its start that is known
+	at      time.Duration
+	booking throttle.Booking
+	maxWait time.Duration // it leaves after so long; 0: never
+	settled int           // what its first charge turns out to cost; below 0: it is not settled
+	delay   time.Duration // how long after its start that is known
 }
 
 // A turnEvent is something else that happens to a budget.
@@ -71,8 +71,8 @@ func perfect(p *plan, zero time.Time, without map[int]bool) []time.Duration {
 			continue
 		}
 		q.when(v.at, func() { q.comes(i) })
-		if v.patience > 0 {
-			q.when(v.at+v.patience, func() { q.leaves(i) })
+		if v.maxWait > 0 {
+			q.when(v.at+v.maxWait, func() { q.leaves(i) })
 		}
 	}
 	for _, e := range p.events {

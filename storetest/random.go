@@ -204,7 +204,7 @@ func (w *world) replace() {
 			w.store.Cancel(&k, old.grant) // Instead is for the same charges
 			return
 		}
-		k.Instead, k.MaxWait = old.grant.Mark, w.patience(k)
+		k.Instead, k.MaxWait = old.grant.Mark, w.maxWait(k)
 		w.try(k)
 	}
 }

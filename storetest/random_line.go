@@ -107,8 +107,8 @@ func (r *lineRun) carryOut() {
 func (r *lineRun) visits(v visit) *visitor {
 	r.Helper()
 	w := r.comes(v.booking)
-	if v.patience > 0 {
-		time.AfterFunc(v.patience, func() { close(w.left) })
+	if v.maxWait > 0 {
+		time.AfterFunc(v.maxWait, func() { close(w.left) })
 	}
 	if v.settled >= 0 {
 		costs := []int{v.settled}

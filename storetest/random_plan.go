@@ -123,7 +123,7 @@ func (p *planner) visit(at time.Duration) visit {
 		v.booking.Charges = append(v.booking.Charges, c)
 	}
 	if p.IntN(100) < p.leavers {
-		v.patience = p.length(3*sec) + tick
+		v.maxWait = p.length(3*sec) + tick
 	}
 	if p.IntN(100) < p.settled {
 		v.settled, v.delay = p.IntN(v.booking.Charges[0].Cost+1), p.length(500*ms)

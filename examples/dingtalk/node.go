@@ -28,10 +28,10 @@ type node struct {
 // newNode makes a node of the fleet that shares the store. It sends its
 // requests through base.
 func newNode(s setup, store throttle.Store, base http.RoundTripper) (*node, error) {
-	client := &http.Client{Transport: witness{base}}
+	client := &http.Client{Transport: tripObserver{base}}
 	if !s.Plain {
 		var err error
-		if client, err = newClient(store, policies(s.Account), witness{base}, observe); err != nil {
+		if client, err = newClient(store, policies(s.Account), tripObserver{base}, observe); err != nil {
 			return nil, err
 		}
 	}

@@ -52,11 +52,11 @@ func observe(ctx context.Context, e throttle.Event) {
 	t.starts = append(t.starts, start{t.path, time.Now()})
 }
 
-// A witness sees every answer of its base, whether it is asked for again or not.
-type witness struct{ http.RoundTripper }
+// A tripObserver sees every answer of its base, whether it is asked for again or not.
+type tripObserver struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (w witness) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w tripObserver) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := w.RoundTripper.RoundTrip(r)
 	if err == nil {
 		tripOf(r.Context()).saw(resp)

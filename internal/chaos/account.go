@@ -23,9 +23,9 @@ type account struct {
 	resumed  time.Duration // from the return of what was hit until the fleet, or the member, was at work again; negative: never
 	trespass int           // arrivals while a penalty lasted
 
-	flying   int           // the most in flight
-	boarding time.Duration // from the return until something was in flight again; negative: never
-	unsure   time.Duration // when the next fault could put that off
+	flying        int           // the most in flight
+	inFlightAfter time.Duration // from the return until something was in flight again; negative: never
+	unsure        time.Duration // when the next fault could put that off
 
 	calls           int
 	late            time.Duration // the most that a caller came back after its deadline, without what the machine was late with
@@ -54,7 +54,7 @@ func (r *record) account(s *scene) *account {
 	if s.opens > 0 {
 		a.trespass = len(r.between(s.closed, s.opens))
 	}
-	a.flying, a.boarding = r.inFlight(s)
+	a.flying, a.inFlightAfter = r.inFlight(s)
 	r.listen(a)
 	a.stall = longest(r.stalls, s.from, s.end)
 	return a
@@ -98,19 +98,19 @@ func (r *record) resumed(s *scene) time.Duration {
 
 // inFlight returns the most that were in flight, and how long after the return
 // of what was hit something was again.
-func (r *record) inFlight(s *scene) (most int, boarding time.Duration) {
+func (r *record) inFlight(s *scene) (most int, inFlightAfter time.Duration) {
 	type edge struct {
 		at time.Duration
 		up int
 	}
 	var edges []edge
-	boarding = -1
+	inFlightAfter = -1
 	for _, f := range r.flights {
 		if f.to >= s.from && f.from <= s.end {
 			edges = append(edges, edge{f.from, 1}, edge{f.to, -1})
 		}
-		if f.from >= s.back && (boarding < 0 || f.from-s.back < boarding) {
-			boarding = f.from - s.back
+		if f.from >= s.back && (inFlightAfter < 0 || f.from-s.back < inFlightAfter) {
+			inFlightAfter = f.from - s.back
 		}
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.up, b.up)) })
@@ -119,7 +119,7 @@ func (r *record) inFlight(s *scene) (most int, boarding time.Duration) {
 		now += e.up
 		most = max(most, now)
 	}
-	return most, boarding
+	return most, inFlightAfter
 }
 
 // listen counts what callers tell.

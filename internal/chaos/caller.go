@@ -14,20 +14,20 @@ import (
 	"github.com/fleetthrottle/throttle/internal/fleet"
 )
 
-// A patience is how long a caller waits.
-type patience int
+// A callerKind says how long a caller waits.
+type callerKind int
 
 const (
-	patient patience = iota // as long as it takes
-	dated                   // until the deadline of its context
-	bounded                 // for a MaxWait
+	patient callerKind = iota // as long as it takes
+	dated                     // until the deadline of its context
+	bounded                   // for a MaxWait
 )
 
 // A role is what a caller does again and again.
 type role struct {
-	path     string
-	patience patience
-	callers  int // in each member
+	path    string
+	kind    callerKind
+	callers int // in each member
 }
 
 // The paths say which limits a request obeys.
@@ -78,9 +78,9 @@ func (c *caller) work(ctx context.Context) {
 
 // call makes one call.
 func (c *caller) call(ctx context.Context, id string) call {
-	done := call{ID: id, Kind: c.patience, Asked: fleet.Now()}
+	done := call{ID: id, Kind: c.kind, Asked: fleet.Now()}
 	var where atomic.Pointer[string]
-	switch wait := 300*time.Millisecond + rand.N(2700*time.Millisecond); c.patience {
+	switch wait := 300*time.Millisecond + rand.N(2700*time.Millisecond); c.kind {
 	case dated:
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, wait)

@@ -36,7 +36,7 @@ func cut(s *stage) {
 	h := s.any()
 	s.hit(h)
 	s.harm()
-	s.wires[h.Member].sever()
+	s.wires[h.Member].disconnect()
 	s.outage()
 	s.wires[h.Member].mend()
 	s.back()

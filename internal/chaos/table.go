@@ -32,7 +32,7 @@ func (a *account) boards() string {
 	if !a.judged() {
 		return ""
 	}
-	return brief(a.boarding)
+	return brief(a.inFlightAfter)
 }
 
 // String says how many came, and how many might.

@@ -77,16 +77,16 @@ func (a *account) tooLate() (all []string) {
 	}
 	switch {
 	case !a.judged():
-	case a.boarding < 0:
+	case a.inFlightAfter < 0:
 		sayf("nothing was in flight any more")
-	case a.boarding > a.boardingBy():
-		sayf("nothing was in flight for %v after the return", a.boarding.Round(time.Millisecond))
+	case a.inFlightAfter > a.inFlightBy():
+		sayf("nothing was in flight for %v after the return", a.inFlightAfter.Round(time.Millisecond))
 	}
 	return all
 }
 
-// boardingBy is how long after the return something must be in flight again.
-func (a *account) boardingBy() time.Duration {
+// inFlightBy is how long after the return something must be in flight again.
+func (a *account) inFlightBy() time.Duration {
 	by := mostSilence + a.stall
 	if a.forgot {
 		by += forgetting
@@ -96,5 +96,5 @@ func (a *account) boardingBy() time.Duration {
 
 // judged reports whether the scene was long enough to see that, or it is seen.
 func (a *account) judged() bool {
-	return a.boarding >= 0 && a.boarding <= a.boardingBy() || a.unsure > a.back+a.boardingBy()
+	return a.inFlightAfter >= 0 && a.inFlightAfter <= a.inFlightBy() || a.unsure > a.back+a.inFlightBy()
 }

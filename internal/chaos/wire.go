@@ -27,7 +27,7 @@ type wire struct {
 // A link is one connection.
 type link struct {
 	member, server net.Conn
-	deaf           atomic.Bool   // what either side says is lost
+	blackhole      atomic.Bool   // what either side says is lost
 	over           chan struct{} // closed when it has ended
 	once           sync.Once
 }
@@ -52,7 +52,7 @@ func newWire(t redistest.TB, server string) *wire {
 	w.running.Go(w.accept)
 	t.Cleanup(func() {
 		_ = l.Close()
-		w.sever()
+		w.disconnect()
 		w.running.Wait()
 	})
 	return w
@@ -65,8 +65,8 @@ func (w *wire) slow(d time.Duration) {
 	w.delay = d
 }
 
-// sever ends all connections, and refuses new ones until mend is called.
-func (w *wire) sever() {
+// disconnect ends all connections, and refuses new ones until mend is called.
+func (w *wire) disconnect() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.cut = true
@@ -81,7 +81,7 @@ func (w *wire) deafen() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for l := range w.links {
-		l.deaf.Store(true)
+		l.blackhole.Store(true)
 	}
 }
 
@@ -92,7 +92,7 @@ func (w *wire) hold() {
 	w.open = make(chan struct{})
 }
 
-// mend ends what sever, hold and slow did.
+// mend ends what disconnect, hold and slow did.
 func (w *wire) mend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -171,7 +171,7 @@ func (w *wire) carry(l *link, from, to net.Conn, delayed bool) {
 		if !w.await(l, p.due) {
 			return
 		}
-		if l.deaf.Load() {
+		if l.blackhole.Load() {
 			continue
 		}
 		if _, err := to.Write(p.bytes); err != nil {

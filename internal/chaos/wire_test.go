@@ -81,7 +81,7 @@ func TestWire(t *testing.T) {
 	fresh.pong()
 	require.GreaterOrEqual(t, time.Since(begin), 20*time.Millisecond)
 
-	w.sever()
+	w.disconnect()
 	_, err := fresh.replies.ReadByte()
 	require.Error(t, err)
 	cut := dial(t, w)

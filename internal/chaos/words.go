@@ -38,7 +38,7 @@ type word struct {
 // A call is what one caller did. Its times count from the Unix epoch.
 type call struct {
 	ID       string
-	Kind     patience
+	Kind     callerKind
 	Asked    time.Duration
 	Returned time.Duration
 	By       time.Duration `json:",omitempty"` // its deadline; 0: none

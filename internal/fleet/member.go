@@ -14,7 +14,7 @@ import (
 // memberEnv holds a member's orders.
 const memberEnv = "THROTTLE_FLEET_MEMBER"
 
-// orders are what a member is told at its birth.
+// orders are what a member is told when it starts.
 type orders struct {
 	Config  Config
 	Process int

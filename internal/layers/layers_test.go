@@ -40,6 +40,27 @@ var root = slices.Concat(
 	[]string{"permit.go", "limiter.go"},
 )
 
+// ledger is the order of the files of package ledger.
+var ledger = slices.Concat(
+	// What a row keeps, and what a charge asks of it.
+	[]string{"doc.go", "row.go", "rule.go", "entries.go", "penalty.go", "probe.go", "ceiling.go"},
+
+	// The lines, and the nodes that stand in them.
+	[]string{"slots.go", "queue.go", "lease.go", "listed.go"},
+
+	// A search for a start in one row.
+	[]string{"search.go", "bucket.go", "age.go", "unlimited.go", "place.go", "ramp.go", "earliest.go", "turn.go"},
+
+	// Rows and records as bytes.
+	[]string{"expiry.go", "codec.go", "marshal.go", "unmarshal.go", "record.go"},
+
+	// What one request does to several rows.
+	[]string{"waiter.go", "request.go", "book.go", "line.go", "penalize.go", "reconcile.go", "renew.go", "status.go"},
+)
+
+// memstore is the order of the files of package memstore.
+var memstore = []string{"clock.go", "audience.go", "shard.go", "store.go", "watch.go", "queue.go", "memstore.go"}
+
 // TestRoot: no file of package throttle refers to one above it.
 func TestRoot(t *testing.T) {
 	up, err := layers.Upward("../..", root)
@@ -60,4 +81,18 @@ func TestUpward(t *testing.T) {
 
 	_, err = layers.Upward("testdata/upward", []string{"top.go", "gone.go"})
 	require.EqualError(t, err, "low.go has no layer\ngone.go does not exist")
+}
+
+// TestLedger: no file of package ledger refers to one above it.
+func TestLedger(t *testing.T) {
+	up, err := layers.Upward("../ledger", ledger)
+	require.NoError(t, err)
+	require.Empty(t, up)
+}
+
+// TestMemstore: no file of package memstore refers to one above it.
+func TestMemstore(t *testing.T) {
+	up, err := layers.Upward("../../memstore", memstore)
+	require.NoError(t, err)
+	require.Empty(t, up)
 }

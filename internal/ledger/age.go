@@ -13,8 +13,19 @@ func (r *Row) advance(now int64, u *rule) {
 	r.remember(now, u)
 	r.seen = now
 	r.prune(now, u)
-	if r.leases != nil {
-		r.expireLeases(now)
+	if r.queue != nil || r.slots != nil || r.leases != nil {
+		r.forgetDead(now)
+	}
+}
+
+// forgetDead forgets nodes and waiters that have been silent for too long.
+func (r *Row) forgetDead(now int64) {
+	r.expireLeases(now)
+	if r.queue != nil {
+		r.queue.forgetSilent(now)
+	}
+	if r.slots != nil && now-r.slots.asked > silence {
+		r.slots.beyond = 0
 	}
 }
 
@@ -45,7 +56,7 @@ func (r *Row) remember(now int64, u *rule) {
 		r.lost, r.level = now-back, 0
 	}
 	if u.kind == throttle.KindLeakyBucket && keep != r.span && r.span > 0 {
-		r.freeze(0) // blocks of another unit cannot be told apart
+		r.pinUntil(0) // blocks of another unit cannot be told apart
 	}
 	if now >= r.until {
 		r.span, r.most = keep, most
@@ -96,14 +107,28 @@ func (r *Row) stepBack(now int64) {
 		r.entries[i].first += shift
 		r.entries[i].last += shift
 	}
-	for _, t := range []*int64{&r.lost, &r.until, &r.paused, &r.ceiling.fell} {
+	for _, t := range r.times() {
 		if *t != 0 {
 			*t += shift
 		}
 	}
+	for i := range r.leases {
+		r.leases[i].until += shift
+	}
+	if l := r.queue; l != nil {
+		l.began, l.asked = l.began+shift, l.asked+shift
+	}
+	if s := r.slots; s != nil {
+		s.asked += shift
+	}
 	// Marks are times of the clock that they were booked by: those of before may point
 	// to starts of others, however late they come.
-	r.freeze(min(-shift, max(r.span, marked)))
+	r.pinUntil(min(-shift, max(r.span, marked)))
+	r.widenPending(now)
+}
+
+// widenPending has the entries to come begin now.
+func (r *Row) widenPending(now int64) {
 	k := len(r.entries) - 1
 	if k < 0 || r.entries[k].last <= now {
 		return
@@ -115,9 +140,9 @@ func (r *Row) stepBack(now int64) {
 	r.entries[k].first = min(r.entries[k].first, now)
 }
 
-// freeze keeps cancelled places taken of all that was booked so far: up to the last
+// pinUntil keeps cancelled places taken of all that was booked so far: up to the last
 // start, or a mark that is so much later.
-func (r *Row) freeze(later int64) {
+func (r *Row) pinUntil(later int64) {
 	if k := len(r.entries); k > 0 {
 		r.frozen = max(r.frozen, r.entries[k-1].last+later)
 	}

@@ -1,13 +1,12 @@
 package ledger
 
 import (
-	"math"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
 
-// BookNow books for a caller that finds nobody in line. It returns false if there are
+// BookNow books for a caller that finds no waiters in line. It returns false if there are
 // waiters, the caller comes from a line, or the start is beyond the horizon: then nothing
 // was done, and the caller stands in line.
 func (q *Request) BookNow() (decided bool) {
@@ -30,7 +29,7 @@ func (q *Request) BookNow() (decided bool) {
 	return true
 }
 
-// inLine reports whether somebody waits for a start in one of the budgets.
+// inLine reports whether a caller waits for a start in one of the budgets.
 func (q *Request) inLine() bool {
 	for i := range q.Searches {
 		if q.Searches[i].row.queue != nil {
@@ -43,7 +42,7 @@ func (q *Request) inLine() bool {
 // isFar reports whether a booking has to wait in line for a start that is so far away,
 // and may.
 func isFar(b *throttle.Booking, wait int64) bool {
-	return b.Horizon > 0 && wait > Micros(b.Horizon+b.NotBefore) && b.MaxWait != 0 &&
+	return wait > 0 && b.Horizon > 0 && wait > Micros(b.Horizon+b.NotBefore) && b.MaxWait != 0 &&
 		(b.MaxWait < 0 || wait <= Micros(b.MaxWait))
 }
 
@@ -58,7 +57,7 @@ func (q *Request) giveBackInstead() {
 }
 
 // find returns the earliest start not before t that has room in every budget
-// that counts, and notes who set it. Each answer is a lower bound for the others,
+// that counts, and notes which charge set it. Each answer is a lower bound for the others,
 // so the search ends when a whole round moves nothing.
 func (q *Request) find(t int64) int64 {
 	from, g := t, q.Grant
@@ -77,7 +76,7 @@ func (q *Request) find(t int64) int64 {
 	return t
 }
 
-// book books the start at t, and calls those for whom the caller makes room.
+// book books the start at t, and calls the waiters for which the caller makes room.
 func (q *Request) book(t int64) {
 	if q.start(t); q.Booking.Instead < 0 { // its slots may be another's
 		for i := range q.Searches {
@@ -94,13 +93,13 @@ func (q *Request) start(t int64) {
 		return
 	}
 	g.Wait = time.Duration(t-q.Now) * time.Microsecond
-	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && !q.haveSlots() {
+	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && q.needsSlots && !q.acquire() {
 		return
 	}
 	g.OK, g.Mark, g.Stamp = true, t, 1
-	switch near := t-q.Now <= Micros(b.Horizon+b.NotBefore); {
+	switch {
 	case b.Horizon <= 0 || g.Held < 0:
-	case near:
+	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
 		q.Searches[g.Held].row.keepBehind(class(b.Priority), t)
 	default:
 		q.pin(t)
@@ -133,11 +132,11 @@ func (q *Request) pin(start int64) {
 	}
 }
 
-// haveSlots reports whether all Concurrency charges have room. If not, nothing is taken:
+// acquire reports whether all Concurrency charges have room. If not, nothing is taken:
 // the booking gets a place in the first line that it must stand in, if it can wait.
-func (q *Request) haveSlots() bool {
+func (q *Request) acquire() bool {
 	b := q.Booking
-	arrival := int64(math.MaxInt64)
+	arrival := int64(newcomer)
 	if b.Instead < 0 {
 		arrival = -b.Instead
 	}
@@ -153,9 +152,10 @@ func (q *Request) haveSlots() bool {
 		q.Grant.Held = i
 		if b.MaxWait != 0 {
 			if b.Instead >= 0 {
-				arrival = q.Arrivals.next(q.Now)
+				arrival = q.Arrivals.next(max(q.Now, l.newest()+1))
 			}
 			s.row.lease(q.Node)
+			l.asked = q.Now
 			l.lineUp(&s.rule, arrival, q.Node.ID)
 			q.Grant.Mark, q.Waits = -arrival, true
 		}

@@ -11,9 +11,9 @@ import (
 // added to.
 const maxLevel = 1 << 52
 
-// with returns the level at the end of e, with what e costs. Entries come in
+// addUp returns the level at the end of e, with what e costs. Entries come in
 // the order of time.
-func (l level) with(e *entry, u *rule) level {
+func (l level) addUp(e *entry, u *rule) level {
 	left := int64(0)
 	if elapsed := e.last - l.at; elapsed <= l.spent/u.tokens {
 		left = l.spent - elapsed*u.tokens
@@ -62,7 +62,7 @@ func (r *Row) forget(k int, u *rule) {
 		e := &r.entries[i]
 		switch {
 		case u.kind == throttle.KindTokenBucket:
-			r.level = level{r.lost, r.level}.with(e, u).spent
+			r.level = level{r.lost, r.level}.addUp(e, u).spent
 		case r.unit != 0:
 			// It may be a bucket again: until then nothing flows in.
 			r.unit = min(r.unit, -r.unit)
@@ -105,7 +105,7 @@ func (s *Search) filled(t int64) int64 {
 			s.sum += s.rule.filling(&e[s.j])
 		}
 		for ; s.sum > s.rule.room && s.i < s.j; s.i++ {
-			s.level = s.level.with(&e[s.i], &s.rule)
+			s.level = s.level.addUp(&e[s.i], &s.rule)
 			s.sum -= s.rule.filling(&e[s.i])
 		}
 		due := s.level.due(s.sum-s.rule.room, &s.rule)
@@ -127,7 +127,7 @@ func (s *Search) overdrawn(t int64) int {
 		sum += u.filling(&e[k])
 		own += u.filling(&e[k])
 		for ; sum > u.room && i < s.j; i++ {
-			spent = spent.with(&e[i], u)
+			spent = spent.addUp(&e[i], u)
 			sum -= u.filling(&e[i])
 		}
 		if spent.due(sum-u.room, u) > e[k].first || start.due(own-u.room, u) > e[k].first {

@@ -40,14 +40,6 @@ func (c *ceiling) at(now int64) float64 {
 	return c.top + float64(c.top/fall*x*x*x)
 }
 
-// allows is how much the limit allows in the window that an adaptive charge learns by.
-func (u *rule) allows() float64 {
-	if u.kind == throttle.KindTokenBucket {
-		return float64(u.learns) * float64(u.tokens) / float64(u.micros)
-	}
-	return float64(u.n)
-}
-
 // obey lowers a rule to the row's ceiling, or forgets one that has risen to the limit.
 func (r *Row) obey(now int64, u *rule) {
 	if !r.ceiling.isOf(u) {

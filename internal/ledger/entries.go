@@ -3,12 +3,8 @@ package ledger
 import "slices"
 
 const (
-	// windowParts is into how many parts a window is cut when its limit is too
-	// large to keep every start by itself.
-	windowParts = 128
-
 	// MaxEntries and maxBytes, of the form in Redis, bound a row, whatever the limit
-	// and the queue. With the head, and the line of those who wait, so much takes no
+	// and the queue. With the head, and the line of waiters, so much takes no
 	// more than 4 KB there. A row of fewEntries always fits.
 	MaxEntries = 224
 	maxBytes   = 2880

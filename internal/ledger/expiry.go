@@ -1,12 +1,13 @@
 package ledger
 
-// Expiry is when nothing in the row can matter any more. While a node holds slots or waits
-// that is when its lease ends; for one without a lease it is not yet.
-func (r *Row) Expiry(now int64) int64 {
+// Busy reports whether anything is in flight, or a caller waits. What nodes without a
+// lease hold and wait for is kept for as long as they live.
+func (r *Row) Busy() bool { return r.queue != nil || r.slots != nil && r.slots.busy() }
+
+// Expiry is when nothing in the row can matter any more, but for what nodes without a lease
+// hold and wait for.
+func (r *Row) Expiry() int64 {
 	end := max(r.seen, r.ceiling.forgotten())
-	if r.queue != nil || r.slots != nil && r.slots.busy() {
-		end = max(end, now)
-	}
 	for i := range r.leases {
 		end = max(end, r.leases[i].until)
 	}

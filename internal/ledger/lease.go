@@ -36,7 +36,7 @@ func (r *Row) expireLeases(now int64) {
 			r.slots.held -= l.held
 			for _, w := range slices.Clone(r.slots.line) {
 				if w.node == l.node {
-					r.slots.leave(w.arrival, w.node)
+					r.slots.leave(w.arrival, w.node, 0)
 				}
 			}
 		}
@@ -45,4 +45,27 @@ func (r *Row) expireLeases(now int64) {
 		}
 		return true
 	})
+}
+
+// hold counts slots as held by a node.
+func (r *Row) hold(cost int64, by Node) {
+	r.slots.held += cost
+	if l := r.lease(by); l != nil {
+		l.held += cost
+	}
+}
+
+// release ends what a node holds, and no more: of a node whose lease has ended nothing is
+// left.
+func (r *Row) release(cost int64, by Node) {
+	mine := r.slots.held
+	if l := r.lease(by); l != nil {
+		mine = l.held
+		l.held -= min(cost, mine)
+	} else {
+		for _, l := range r.leases {
+			mine -= l.held
+		}
+	}
+	r.slots.held -= min(cost, mine)
 }

@@ -11,11 +11,17 @@ import (
 // gives up. The rows are those of the booking with which it came last.
 func (q *Request) Leave(w *Waiter) {
 	if w.stand != nil {
-		q.News.Moved = append(q.News.Moved, w.stand.key)
+		q.note().Moved = append(q.note().Moved, w.stand.key)
 		q.stepOut(w)
 	}
-	q.News.Moved = append(q.News.Moved, w.passed...)
+	q.note().Moved = append(q.note().Moved, w.passed...)
 	q.settle(w)
+}
+
+// Again is Stand for a waiter that stands in line, but may have lost its place: see Row.Lists.
+func (q *Request) Again(w *Waiter) {
+	q.Dismiss(w)
+	q.Stand(w)
 }
 
 // Dismiss takes a waiter out of the line that it stands in: it is to ask again.
@@ -29,6 +35,7 @@ func (q *Request) Dismiss(w *Waiter) {
 func (q *Request) stepOut(w *Waiter) {
 	if r := q.row(w.stand.key); r != nil && r.queue != nil {
 		r.queue.leave(w.stand.class, w.stand.place)
+		r.queue.asked = r.seen
 	}
 	w.stand = nil
 }
@@ -42,6 +49,26 @@ func (q *Request) settle(w *Waiter) {
 		}
 	}
 	w.passed = nil
+}
+
+// Book is BookNow for a caller that comes for the first time, and else Stand. The waiter has
+// come (see Waiter.Come), and left what it had (see Leave). It reports whether the waiter is
+// the caller's Turn.
+func (q *Request) Book(w *Waiter) (turn bool) {
+	if q.Booking.Turn == nil && q.BookNow() {
+		return false
+	}
+	for i := range q.Searches {
+		r := q.Searches[i].row
+		if r == &untouched {
+			r = nil
+		}
+		q.Searches[i] = Search{} // it may have looked ahead
+		q.Open(i, r)
+	}
+	*q.Grant = throttle.Grant{}
+	q.Stand(w)
+	return true
 }
 
 // Stand books a start for a waiter that is in no line, or puts it in one. It gives back
@@ -88,7 +115,7 @@ func (q *Request) lineUp(w *Waiter, i int) {
 	s, key := &q.Searches[i], q.key(i)
 	at, known := w.arrival(key)
 	if !known {
-		at = q.Arrivals.next(q.Now)
+		at = q.Arrivals.next(max(q.Now, s.row.queue.newest()+1))
 	}
 	s.row.lease(q.Node)
 	w.stand = &stand{key, w.class, s.row.lineUp(w.class, place{at, s.rule.cost, q.Node.ID})}
@@ -114,7 +141,7 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 		if l := s.row.queue; l != nil {
 			came, known := w.arrival(key)
 			if !known {
-				came = 1 << 62
+				came = newcomer
 			}
 			sum = l.ahead(w.class, came)
 		}
@@ -134,19 +161,19 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 	return at, wait
 }
 
-// Head returns the place of the waiter that is served next in a row's line; false if there
+// Head returns the place of the waiter that is served next in the line of a budget; false if there
 // is none, or if one that was called has not come: it serves the line when it comes. A line
-// in which nobody waits is forgotten.
-func (r *Row) Head() (arrival int64, ok bool) {
+// without waiters is forgotten.
+func (r *Row) Head(key Key) (at Place, ok bool) {
 	if r.queue == nil {
-		return 0, false
+		return Place{}, false
 	}
 	if r.queue.empty() {
 		r.queue = nil
-		return 0, false
+		return Place{}, false
 	}
 	p, ok := r.queue.head()
-	return p.arrival, ok && len(r.queue.called) == 0
+	return Place{key, p.arrival, p.node}, ok && len(r.queue.called) == 0
 }
 
 // Due returns in how long the first start in a budget is within the horizon of the waiter

@@ -11,7 +11,7 @@ import (
 func (q *Request) Pause(d time.Duration) {
 	s := &q.Searches[0]
 	s.wake(q.Now)
-	q.shut(Micros(d), 0)
+	q.penalize(Micros(d), 0)
 }
 
 // Refuse closes the budget of the first charge because a request was refused, and returns
@@ -22,19 +22,19 @@ func (q *Request) Refuse(f throttle.Refusal) (from, to float64) {
 	if s.rule.learns > 0 && f.Start.Mark != 0 {
 		from, to = s.row.learn(f.Start.Mark, &s.rule)
 	}
-	q.shut(Micros(f.Length), max(1, Micros(f.Ago)))
+	q.penalize(Micros(f.Length), max(1, Micros(f.Ago)))
 	return from, to
 }
 
-// shut closes the row for so long, if it is not closed for longer; no time is no penalty.
-// Refused is as of close.
-func (q *Request) shut(length, refused int64) {
+// penalize closes the row for so long, if it is not closed for longer; no time is no penalty.
+// Refused is as of shut.
+func (q *Request) penalize(length, refused int64) {
 	r := q.Searches[0].row
-	if length > 0 && r.close(length, refused) {
+	if length > 0 && r.shut(length, refused) {
 		q.useless(0, 0, r.paused, false)
 	}
 	if q.moved(); r.queue != nil {
-		q.News.Closed = append(q.News.Closed, Closed{q.key(0), max(r.seen, r.paused)})
+		q.note().Closed = append(q.note().Closed, Closed{q.key(0), max(r.seen, r.paused)})
 	}
 }
 

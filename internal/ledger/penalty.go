@@ -10,6 +10,9 @@ const (
 
 	// longestGrown is the most that a penalty grows to because it was met again.
 	longestGrown = int64(time.Hour / time.Microsecond)
+
+	// longestStep is the longest step of a slow start.
+	longestStep = int64(20 * time.Second / time.Microsecond)
 )
 
 // step is the longest step of the slow start after the penalty.
@@ -18,11 +21,11 @@ func (p *penalty) step() int64 { return min(p.length/2, longestStep) }
 // forgotten is when a refusal has nothing to do with the last penalty any more.
 func (r *Row) forgotten() int64 { return r.paused + max(r.last.step(), r.last.probe) }
 
-// close closes the row for so long, because a request was refused that was sent so long
+// shut closes the row for so long, because a request was refused that was sent so long
 // ago; 0: none was. A request that was sent after the last penalty met that again, or in
 // the last half of it, because clocks drift; one that was sent before belongs to it, and its
 // answer came late. It reports whether the row is closed for longer than before.
-func (r *Row) close(length, refused int64) bool {
+func (r *Row) shut(length, refused int64) bool {
 	now, old := r.seen, r.paused
 	if now >= r.forgotten() {
 		r.last = penalty{}

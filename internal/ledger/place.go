@@ -54,7 +54,8 @@ func (s *Search) giveBack(mark int64, by Node) {
 			s.row.untail(mark)
 		}
 	case mark < 0:
-		s.called = s.row.slots.leave(-mark, by.ID)
+		s.row.slots.asked = s.row.seen
+		s.called = s.row.slots.leave(-mark, by.ID, s.rule.cost)
 	}
 }
 
@@ -68,7 +69,7 @@ func (s *Search) release(by Node) {
 // settle changes what the start at t cost, if it still counts. The room that it
 // did not take is not looked for: what was spent was spent.
 func (r *Row) settle(t int64, u *rule, cost int64) {
-	if u.over(t) <= r.seen {
+	if !u.counts(t, r.seen) {
 		return
 	}
 	if cost < u.cost {
@@ -76,7 +77,7 @@ func (r *Row) settle(t int64, u *rule, cost int64) {
 	}
 	if !r.remove(t, u) {
 		if cost -= u.cost; u.kind == throttle.KindLeakyBucket {
-			t += u.cost * u.span // behind what is there
+			t += u.cost * u.span // behind the other units
 		}
 	}
 	if u.kind == throttle.KindLeakyBucket {

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// busySpans is for how many windows somebody must have been in line for a limit to be in
+// busySpans is for how many windows a line must have had waiters for a limit to be in
 // steady use. A job that asks for a little more than one window has no time for a line as old.
 const busySpans = 2
 
-// isBusy reports whether somebody was always in line.
+// isBusy reports whether the line has had waiters for so long.
 func (r *Row) isBusy(span int64) bool {
 	return r.queue != nil && r.seen-r.queue.began >= busySpans*span
 }
@@ -40,6 +40,7 @@ func (r *Row) lineUp(class int, p place) place {
 	i, _ := l.find(class, p.arrival)
 	l.places[class] = slices.Insert(l.places[class], i, p)
 	l.costs[class] += p.cost
+	l.asked = r.seen
 	return p
 }
 
@@ -58,8 +59,9 @@ func (l *queue) has(arrival int64) bool {
 	return slices.ContainsFunc(l.called, func(p place) bool { return p.arrival == arrival })
 }
 
-// ahead returns the costs of those in line who go before a caller of a priority that
-// came then, and of the one that was called.
+// ahead returns the costs of the waiters that go before a caller of a class that came then,
+// and of those that were called. Waiters that are only counted go before a newcomer, and
+// are taken to have come later than all that had a place.
 func (l *queue) ahead(class int, arrival int64) (sum int64) {
 	for k := range class {
 		sum += l.costs[k]
@@ -67,9 +69,12 @@ func (l *queue) ahead(class int, arrival int64) (sum int64) {
 	for _, p := range l.called {
 		sum += p.cost
 	}
-	q := l.places[class]
-	if n := len(q); n == 0 || q[n-1].arrival < arrival {
+	if arrival == newcomer {
 		return sum + l.costs[class]
+	}
+	q := l.places[class]
+	if n := len(q); n > 0 && q[n-1].arrival < arrival {
+		return sum + l.costs[class] - l.beyond[class]
 	}
 	for _, p := range q {
 		if p.arrival >= arrival {
@@ -90,23 +95,15 @@ func (l *queue) head() (p place, ok bool) {
 	return place{}, false
 }
 
-// leave takes a place out of the line. One that is only counted is taken off the count.
+// leave takes a place out of the line. A waiter without one is taken off the count.
 func (l *queue) leave(class int, p place) {
 	if i, ok := l.find(class, p.arrival); ok {
 		l.places[class] = slices.Delete(l.places[class], i, i+1)
-		l.costs[class] -= p.cost
-		return
+	} else {
+		p.cost = min(p.cost, l.beyond[class])
+		l.beyond[class] -= p.cost
 	}
-	l.costs[class] -= min(p.cost, l.counted(class))
-}
-
-// counted sums the costs of the places that are only counted.
-func (l *queue) counted(class int) int64 {
-	sum := l.costs[class]
-	for _, p := range l.places[class] {
-		sum -= p.cost
-	}
-	return sum
+	l.costs[class] -= p.cost
 }
 
 // forget takes a node's places out of the line.
@@ -121,6 +118,31 @@ func (l *queue) forget(node int64) {
 		l.places[k] = slices.DeleteFunc(q, of)
 	}
 	l.called = slices.DeleteFunc(l.called, of)
+}
+
+// forgetSilent forgets the waiters that are only counted, if none of them has asked for
+// long.
+func (l *queue) forgetSilent(now int64) {
+	if now-l.asked <= silence {
+		return
+	}
+	for k := range l.beyond {
+		l.costs[k] -= l.beyond[k]
+		l.beyond[k] = 0
+	}
+}
+
+// newest is the latest arrival of all.
+func (l *queue) newest() (at int64) {
+	if l == nil {
+		return 0
+	}
+	for _, q := range l.places {
+		if len(q) > 0 {
+			at = max(at, q[len(q)-1].arrival)
+		}
+	}
+	return at
 }
 
 // empty reports whether the line need not be kept.

@@ -2,13 +2,9 @@ package ledger
 
 import (
 	"slices"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
-
-// longestStep is the longest step of a slow start.
-const longestStep = int64(20 * time.Second / time.Microsecond)
 
 // steps are the parts of a limit that the steps of a slow start have: an eighth, a
 // half, and at least 1.

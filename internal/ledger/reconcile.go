@@ -18,9 +18,9 @@ func (q *Request) Reconcile(of throttle.Quota) {
 	var from, before int64
 	switch u := &s.rule; {
 	case u.kind == throttle.KindTokenBucket:
-		from, before = s.row.reconcileBucket(u, left)
+		from, before = s.row.bucketLeft(u, left)
 	case reset > 0:
-		from, before = s.row.reconcile(u, left, reset, age)
+		from, before = s.row.windowLeft(u, left, reset, age)
 	}
 	if from < before {
 		q.useless(0, from, before, true)
@@ -28,16 +28,16 @@ func (q *Request) Reconcile(of throttle.Quota) {
 	q.moved()
 }
 
-// reconcile books what others have spent of a window, if less is left of it than
+// windowLeft books what others have spent of a window, if less is left of it than
 // we believe: so that it is over when the window is. It returns which starts do not fit
 // any more.
-func (r *Row) reconcile(u *rule, left, reset, age int64) (from, before int64) {
+func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	var since, at, end int64 // the window, and when the others are taken to have spent
 	switch now := r.seen; u.kind {
 	case throttle.KindSlidingWindow:
 		end = now + min(reset, u.span)
 		since, at = max(now, end-doubt)-u.span+1, end-u.span
-		if age > 0 { // what has started since was not known to who said so; what others spent lies at about at
+		if age > 0 { // what has started since was not known to the upstream; what others spent lies at about at
 			mine, _ := r.between(max(at+doubt, now-age)+1, now+1)
 			left = max(0, left-mine)
 		}
@@ -58,9 +58,9 @@ func (r *Row) reconcile(u *rule, left, reset, age int64) (from, before int64) {
 	return from, before
 }
 
-// reconcileBucket is reconcile for a bucket, which knows by itself when there will
+// bucketLeft is windowLeft for a bucket, which knows by itself when there will
 // be more. Less than what flows in within a second is not worth knowing.
-func (r *Row) reconcileBucket(u *rule, left int64) (from, before int64) {
+func (r *Row) bucketLeft(u *rule, left int64) (from, before int64) {
 	others := r.tokensLeft(u) - left
 	if others > 0 && others > Micros(time.Second)*u.tokens/u.micros {
 		from, before = r.seen+1, r.seen+(others*u.micros+u.tokens-1)/u.tokens
@@ -114,9 +114,9 @@ func (r *Row) tokensLeft(u *rule) int64 {
 		case e.last > flown.last:
 			late += u.filling(e)
 		default:
-			l = l.with(e, u)
+			l = l.addUp(e, u)
 		}
 	}
-	spent := l.with(&flown, u).spent + late*u.micros
+	spent := l.addUp(&flown, u).spent + late*u.micros
 	return max(0, u.n-(spent+u.micros-1)/u.micros)
 }

@@ -2,14 +2,13 @@ package ledger
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
 
 // A Request is one step: a booking, and the rows of its charges. The store fills in the
 // first fields, opens each search with its row, and calls one method, which changes the rows
-// and leaves its answer in the last fields. Two charges must not have one budget.
+// and leaves its answer in the last fields. Charges of one budget have the same row.
 type Request struct {
 	Now      int64 // microseconds of the store's clock
 	Node     Node
@@ -25,7 +24,9 @@ type Request struct {
 	// Waiter stands in.
 	Waits bool
 
-	News *News
+	news *News // nil: none
+
+	needsSlots bool // a charge is one of Concurrency
 }
 
 // News is what a request has changed for others. Its lists are in the order in which
@@ -50,13 +51,6 @@ func (a *Arrivals) next(now int64) int64 {
 	}
 }
 
-// A Place names the place of a waiter in the line of a budget.
-type Place struct {
-	Key     Key
-	Arrival int64
-	Node    int64
-}
-
 // Useless are booked starts, From a time on, Before another, by their marks. Those that are
 // Lifted need not be kept: there may be an earlier start.
 type Useless struct {
@@ -74,30 +68,54 @@ type Closed struct {
 // Open makes the search of the i-th charge ready: r is its row, which may be nil for an Unlimited
 // charge that has none.
 func (q *Request) Open(i int, r *Row) {
-	q.Searches[i].open(&q.Booking.Charges[i], q.Booking.Spread, q.Now, r)
-}
-
-func (s *Search) open(c *throttle.Charge, spread time.Duration, now int64, r *Row) {
-	s.rule.set(c, spread)
-	if s.rule.kind == throttle.KindUnlimited && s.passBy(r, now) {
+	s := &q.Searches[i]
+	s.rule.set(&q.Booking.Charges[i], q.Booking.Spread)
+	if s.rule.kind == throttle.KindUnlimited && s.passBy(r, q.Now) {
 		return
 	}
+	live := len(r.leases)
 	s.row = r
-	r.advance(now, &s.rule)
-	s.free = s.rule.kind == throttle.KindUnlimited && r.isOpen(now)
-	if s.rule.kind == throttle.KindConcurrency && r.slots == nil {
-		r.slots = new(slots)
+	r.advance(q.Now, &s.rule)
+	switch s.rule.kind {
+	case throttle.KindUnlimited:
+		s.free = r.isOpen(q.Now)
+	case throttle.KindConcurrency:
+		if q.needsSlots = true; r.slots == nil {
+			r.slots = new(slots)
+		}
+	}
+	if len(r.leases) < live {
+		q.setAside(i) // what a dead node held is free
 	}
 }
 
 // NewRequest returns a request for a booking whose rows are given in the order of its
 // charges.
 func NewRequest(now int64, by Node, a *Arrivals, b *throttle.Booking, rows []*Row) *Request {
-	q := &Request{Now: now, Node: by, Arrivals: a, Booking: b, Searches: make([]Search, len(rows)), Grant: new(throttle.Grant), News: new(News)}
+	q := &Request{Now: now, Node: by, Arrivals: a, Booking: b, Searches: make([]Search, len(rows)), Grant: new(throttle.Grant)}
 	for i, r := range rows {
 		q.Open(i, r)
 	}
 	return q
+}
+
+// News returns what the request has changed for others.
+func (q *Request) News() News {
+	if q.news == nil {
+		return News{}
+	}
+	return *q.news
+}
+
+// HasNews reports whether there are any.
+func (q *Request) HasNews() bool { return q.news != nil }
+
+// note returns the news, to be added to.
+func (q *Request) note() *News {
+	if q.news == nil {
+		q.news = new(News)
+	}
+	return q.news
 }
 
 // key is the budget of the i-th charge.
@@ -116,20 +134,20 @@ func (q *Request) row(key Key) *Row {
 // setAside calls waiters for slots, as far as there is room in the i-th charge's row.
 func (q *Request) setAside(i int) {
 	if s := q.Searches[i].row.slots; s != nil {
-		s.setAside(func(p place) { q.News.Called = append(q.News.Called, Place{q.key(i), p.arrival, p.node}) })
+		s.setAside(func(p place) { q.note().Called = append(q.note().Called, Place{q.key(i), p.arrival, p.node}) })
 	}
 }
 
 // moved tells of the lines of the request's rows.
 func (q *Request) moved() {
 	for i := range q.Searches {
-		if q.Searches[i].row.queue != nil {
-			q.News.Moved = append(q.News.Moved, q.key(i))
+		if r := q.Searches[i].row; r.queue != nil || r.Wants() {
+			q.note().Moved = append(q.note().Moved, q.key(i))
 		}
 	}
 }
 
 // useless tells of starts in the i-th charge's row.
 func (q *Request) useless(i int, from, before int64, lifted bool) {
-	q.News.Useless = append(q.News.Useless, Useless{q.key(i), from, before, lifted})
+	q.note().Useless = append(q.note().Useless, Useless{q.key(i), from, before, lifted})
 }

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -10,7 +11,7 @@ import (
 type Key = [16]byte
 
 // A Row is one budget: see docs/booking.md for what it promises. The zero Row is a budget
-// that nobody has used. All times are microseconds of the store's clock.
+// that was never used. All times are microseconds of the store's clock.
 type Row struct {
 	entries []entry // sorted, disjoint
 	total   int64   // the sum of their n
@@ -33,7 +34,7 @@ type Row struct {
 	pin     int64          // the last start that is, or was, beyond the horizon
 
 	queue  *queue  // the waiters for a start; nil: none
-	slots  *slots  // Concurrency: what is in flight and who waits; nil: nothing yet
+	slots  *slots  // Concurrency: what is in flight and waits; nil: nothing yet
 	leases []lease // of the nodes that hold slots or wait, but for those without one
 }
 
@@ -62,6 +63,17 @@ type ceiling struct {
 	window int64
 }
 
+// maxPlaces is how many waiters a row lists in each line when it is bytes. The others are
+// counted.
+const maxPlaces = 128
+
+// Recall is how often a waiter without a place has to ask again, at the least. If none of
+// them does for three times as long, they are forgotten.
+const (
+	Recall  = time.Second
+	silence = 3 * int64(Recall/time.Microsecond)
+)
+
 // classes is how many priorities there are.
 const classes = 3
 
@@ -73,9 +85,11 @@ func class(p throttle.Priority) int {
 // A queue is the line of a budget for starts: see docs/line.md.
 type queue struct {
 	places [classes][]place // each by arrival
-	costs  [classes]int64   // of all places, also of those that are only counted
+	costs  [classes]int64   // of all waiters
+	beyond [classes]int64   // of those waiters that have no place, and are only counted
 	called []place          // of waiters that had their turn, and come for slots too
-	began  int64            // when there was nobody before it
+	began  int64            // since when it has had waiters
+	asked  int64            // when a waiter came or left last
 }
 
 // A place is that of one waiter in a line.
@@ -85,12 +99,21 @@ type place struct {
 	node    int64 // the node of the waiter; 0: one without a lease
 }
 
-// slots is what a Concurrency budget has in flight, and the line for it. When there will
-// be room nobody knows, so waiters are told no time: they are called when it is there.
+// slots is what a Concurrency budget has in flight, and the line for it. It is not known when there will
+// be room, so waiters are told no time: they are called when it is there.
 type slots struct {
-	held  int64      // the costs of what runs
-	aside int64      // the costs of those who were called and did not come yet
-	line  []slotWait // by arrival
+	held   int64      // the costs of what runs
+	aside  int64      // the costs of waiters that were called and have not come yet
+	line   []slotWait // by arrival
+	beyond int64      // the costs of those waiters that have no place, and are only counted
+	asked  int64      // when a waiter came or left last
+}
+
+// A Place names the place of a waiter in the line of a budget.
+type Place struct {
+	Key     Key
+	Arrival int64
+	Node    int64
 }
 
 // A slotWait is a place in the line for slots.
@@ -131,4 +154,10 @@ func (r *Row) Clone() *Row {
 		c.slots = &l
 	}
 	return c
+}
+
+// times are those of the row's head that move with the clock; 0 is none. Frozen is about
+// marks, which do not, and seen is what they are compared with.
+func (r *Row) times() [8]*int64 {
+	return [...]*int64{&r.lost, &r.until, &r.paused, &r.ceiling.fell, &r.tails[0], &r.tails[1], &r.tails[2], &r.pin}
 }

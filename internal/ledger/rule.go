@@ -6,6 +6,10 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
+// windowParts is into how many parts a window is cut when its limit is too large to keep
+// every start by itself.
+const windowParts = 128
+
 // A rule is a charge in microseconds.
 type rule struct {
 	limit   *throttle.Limit
@@ -27,7 +31,7 @@ type rule struct {
 	rate   float64 // how much the limit allows in that time
 }
 
-// set makes u the rule of a charge. It fills in what is there, because a rule is
+// set makes u the rule of a charge. It fills in the one given, because a rule is
 // large enough for a copy to be felt.
 func (u *rule) set(c *throttle.Charge, spread time.Duration) {
 	u.limit, u.kind = &c.Limit, c.Limit.Kind()
@@ -45,6 +49,14 @@ func (u *rule) set(c *throttle.Charge, spread time.Duration) {
 	if u.learns = Micros(c.LearnsPer()); u.learns > 0 {
 		u.rate = u.allows()
 	}
+}
+
+// allows is how much the limit allows in the window that an adaptive charge learns by.
+func (u *rule) allows() float64 {
+	if u.kind == throttle.KindTokenBucket {
+		return float64(u.learns) * float64(u.tokens) / float64(u.micros)
+	}
+	return float64(u.n)
 }
 
 // window returns the fixed or calendar window that holds t.
@@ -74,20 +86,20 @@ func (u *rule) length() int64 {
 	return u.spread
 }
 
-// over is when a booking at t no longer counts.
-func (u *rule) over(t int64) int64 {
+// counts reports whether a booking at t still counts.
+func (u *rule) counts(t, now int64) bool {
+	end := t + u.length() + u.span
 	if u.kind == throttle.KindFixedWindow {
-		_, end := u.window(t)
-		return end
+		_, end = u.window(t)
 	}
-	return t + u.length() + u.span
+	return now < end
 }
 
 // Micros rounds up: every promise that a store keeps is about more room.
 func Micros(d time.Duration) int64 {
-	m := int64(d / time.Microsecond)
-	if d%time.Microsecond > 0 {
+	m := d / time.Microsecond
+	if m*time.Microsecond < d {
 		m++
 	}
-	return m
+	return int64(m)
 }

@@ -2,24 +2,25 @@ package ledger
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/fleetthrottle/throttle"
 )
 
-// taken is what nobody else can have.
+// taken is what no other request can have.
 func (s *slots) taken() int64 { return s.held + s.aside }
 
 // busy reports whether there is anything to remember.
-func (s *slots) busy() bool { return s.held > 0 || len(s.line) > 0 }
+func (s *slots) busy() bool { return s.held > 0 || len(s.line) > 0 || s.beyond > 0 }
 
-// admits reports whether there is room for the rule's cost, and no waiter who came
+// admits reports whether there is room for the rule's cost, and no waiter that came
 // before that arrival waits for it.
 func (s *slots) admits(u *rule, arrival int64) bool {
 	return s.taken() <= u.room && !s.blockedBehind(arrival)
 }
 
-// blockedBehind reports whether a waiter who came before has no room. A waiter does not
+// blockedBehind reports whether a waiter that came before has no room. A waiter does not
 // block others if it only waits for more to be free than its cost.
 func (s *slots) blockedBehind(arrival int64) bool {
 	for i := range s.line {
@@ -31,7 +32,15 @@ func (s *slots) blockedBehind(arrival int64) bool {
 			return true
 		}
 	}
-	return false
+	return s.beyond > 0 && arrival == newcomer
+}
+
+// newest is the latest arrival of all.
+func (s *slots) newest() int64 {
+	if len(s.line) == 0 {
+		return 0
+	}
+	return s.line[len(s.line)-1].arrival
 }
 
 // lineUp puts a request in line.
@@ -41,10 +50,12 @@ func (s *slots) lineUp(u *rule, arrival, node int64) {
 }
 
 // leave takes a request out of the line, if it is in it, and reports whether it
-// was called. What was set aside for it is free again.
-func (s *slots) leave(arrival, node int64) (called bool) {
+// was called. What was set aside for it is free again. A waiter without a place is taken
+// off the count.
+func (s *slots) leave(arrival, node, cost int64) (called bool) {
 	i, ok := s.find(arrival, node)
 	if !ok {
+		s.beyond -= min(cost, s.beyond)
 		return false
 	}
 	w := s.line[i]
@@ -57,9 +68,23 @@ func (s *slots) leave(arrival, node int64) (called bool) {
 
 // find returns the place in line of a node's arrival.
 func (s *slots) find(arrival, node int64) (int, bool) {
-	return slices.BinarySearchFunc(s.line, arrival, func(w slotWait, a int64) int {
-		return cmp.Or(cmp.Compare(w.arrival, a), cmp.Compare(w.node, node))
+	return slices.BinarySearchFunc(s.line, place{arrival: arrival, node: node}, func(w slotWait, p place) int {
+		return comparePlaces(w.place, p)
 	})
+}
+
+// comparePlaces orders places by arrival.
+func comparePlaces(a, b place) int {
+	return cmp.Or(cmp.Compare(a.arrival, b.arrival), cmp.Compare(a.node, b.node))
+}
+
+// shorten leaves so many places in the line, and counts the other waiters. What was set
+// aside for one of them is free again: it finds it when it comes.
+func (s *slots) shorten(places int) {
+	for _, w := range s.line[min(len(s.line), places):] {
+		s.beyond += w.cost
+	}
+	s.line = s.line[:min(len(s.line), places)]
 }
 
 // setAside sets room aside for the first in line, as far as it goes, and tells which.
@@ -78,21 +103,7 @@ func (s *slots) setAside(tell func(p place)) {
 	}
 }
 
-// hold counts slots as held by a node.
-func (r *Row) hold(cost int64, by Node) {
-	r.slots.held += cost
-	if l := r.lease(by); l != nil {
-		l.held += cost
-	}
-}
-
-// release ends what a node holds. Of a node whose lease has ended nothing is left to end.
-func (r *Row) release(cost int64, by Node) {
-	if l := r.lease(by); l != nil {
-		cost = min(cost, l.held)
-		l.held -= cost
-	}
-	r.slots.held -= cost
-}
+// newcomer is the arrival of a request that has waited nowhere: behind all others.
+const newcomer = math.MaxInt64
 
 func isConcurrency(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }

@@ -61,7 +61,7 @@ func (r *Row) inFlight() (held, waiting int) {
 	for _, w := range r.slots.line {
 		waiting += int(w.cost)
 	}
-	return int(r.slots.held), waiting
+	return int(r.slots.held), waiting + int(r.slots.beyond)
 }
 
 // wait returns when one that comes now would start, behind those in line.

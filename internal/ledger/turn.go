@@ -5,8 +5,8 @@ import "github.com/fleetthrottle/throttle"
 // farWindows is how many windows of a calendar are looked at one by one.
 const farWindows = 64
 
-// turn returns when one who has so much of the limit before it, its own cost included,
-// will start: if nothing changes, and nobody keeps a pace. The search has not begun.
+// turn returns when a caller with so much of the limit before it, its own cost included,
+// will start: if nothing changes, and without a pace. The search has not begun.
 func (s *Search) turn(rank int64) int64 {
 	from := max(s.from, s.row.paused)
 	switch s.rule.kind {

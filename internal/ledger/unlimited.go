@@ -1,6 +1,6 @@
 package ledger
 
-// untouched stands for the row of an unlimited budget that nobody has closed: there is
+// untouched stands for the row of an unlimited budget that was not closed: there is
 // none. It is never written to.
 var untouched Row
 

@@ -35,6 +35,13 @@ type stand struct {
 // inFront is an arrival before all others.
 const inFront = -1 << 62
 
+// Clone returns a copy, for a step that may fail.
+func (w *Waiter) Clone() Waiter {
+	c := *w
+	c.arrivals, c.passed = slices.Clone(w.arrivals), slices.Clone(w.passed)
+	return c
+}
+
 // Line returns the budget in whose line the waiter stands, and the arrival that names its
 // place.
 func (w *Waiter) Line() (key Key, arrival int64, ok bool) {
@@ -54,7 +61,7 @@ func (w *Waiter) Keeps() bool { return w.stand != nil || w.passed != nil }
 func (w *Waiter) Come(b *throttle.Booking) {
 	called := w.IsCalled()
 	if w.stand != nil {
-		w.turn = w.stand.key // it comes before its turn, and must not pass those who had theirs
+		w.turn = w.stand.key // it comes before its turn, and must not pass those that had theirs
 	} else if b.Returns && !called {
 		w.lost = true
 	}

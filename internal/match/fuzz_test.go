@@ -225,7 +225,7 @@ func FuzzPattern(f *testing.F) {
 			require.True(t, ok && numErr == nil && 0 <= off && off <= len(text), "%q: %v", text, err)
 			return
 		}
-		r := witness(p)
+		r := exampleOf(p)
 		require.Equal(t, []int32{0}, NewIndex([]*Pattern{p}).Match(nil, r), "%q and %s", text, r.URL)
 		for _, name := range p.names {
 			require.Equal(t, "w", p.Bind(r).PathValue(name), "%q: %s", text, name)
@@ -235,8 +235,8 @@ func FuzzPattern(f *testing.F) {
 	})
 }
 
-// witness returns the request that p spells out, with "w" in each wildcard.
-func witness(p *Pattern) *http.Request {
+// exampleOf returns the request that p spells out, with "w" in each wildcard.
+func exampleOf(p *Pattern) *http.Request {
 	host := "any.example"
 	for i, l := range p.labels {
 		switch {

@@ -3,7 +3,7 @@
 // tests should be red; docs/mutants.md tells what became of each.
 //
 //	go run ./internal/mutants                      all of them
-//	go run ./internal/mutants -run 'P11|ear' -list some of them, only named
+//	go run ./internal/mutants -run 'P11|lease' -list some of them, only named
 //	go run ./internal/mutants -write               and keep what was seen
 //
 // It works in a copy of the tree, so nothing is ever broken where it is run. It

@@ -39,7 +39,7 @@ func list() (all []mutation, err error) {
 	return all, errors.Join(errs...)
 }
 
-// pick returns those whose promise and name match, as in "P11 ear-deaf".
+// pick returns those whose promise and name match, as in "P11 lease-ends".
 func pick(all []mutation, pattern *regexp.Regexp) (some []mutation) {
 	for _, m := range all {
 		if pattern.MatchString(m.promise + " " + m.name) {

@@ -24,7 +24,7 @@ func main() {
 // program is main without the process around it.
 func program(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
-	run := flags.String("run", "", "only those whose promise and name match, as in 'P11 ear-deaf'")
+	run := flags.String("run", "", "only those whose promise and name match, as in 'P11 lease-ends'")
 	only := flags.Bool("list", false, "name them and do nothing")
 	write := flags.Bool("write", false, "keep what was seen: "+recordFile+" and the table of "+pageFile)
 	root := flags.String("root", ".", "the module's folder")

@@ -49,8 +49,8 @@ func await(t TB, done <-chan struct{}, what string) {
 	t.Helper()
 	select {
 	case <-done:
-	case <-time.After(patience):
-		t.Fatalf("redistest: waited %v for %s", patience, what)
+	case <-time.After(longestWait):
+		t.Fatalf("redistest: waited %v for %s", longestWait, what)
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 // have.
 var errInUse = errors.New("redistest: address already in use")
 
-// patience bounds every wait for a condition. It is only ever used up by
+// longestWait bounds every wait for a condition. It is only ever used up by
 // something that is broken, so it is long enough for a very busy machine.
-const patience = 30 * time.Second
+const longestWait = 30 * time.Second
 
 // A process is one server, and after a restart its successor on the same port.
 type process struct {
@@ -127,7 +127,7 @@ func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.gone:
-	case <-time.After(patience):
+	case <-time.After(longestWait):
 		p.kill()
 	}
 }
@@ -154,10 +154,10 @@ func binary() (string, error) {
 		"or name another program in REDIS_SERVER", strings.Join(names, " or "))
 }
 
-// poll asks until the answer is yes or an error, and loses its patience in the
+// poll asks until the answer is yes or an error, and gives up in the
 // end.
 func poll(done func() (bool, error)) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(longestWait)
 	for {
 		switch yes, err := done(); {
 		case err != nil:
@@ -165,7 +165,7 @@ func poll(done func() (bool, error)) error {
 		case yes:
 			return nil
 		case time.Now().After(deadline):
-			return fmt.Errorf("not so after %v", patience)
+			return fmt.Errorf("not so after %v", longestWait)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

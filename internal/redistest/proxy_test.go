@@ -46,8 +46,8 @@ func (b bystander) ran(want int64) {
 
 func (b bystander) call() error { return b.client.Eval(b.t.Context(), count, nil).Err() }
 
-// aside makes a call in the background.
-func (b bystander) aside() <-chan error {
+// inBackground makes a call in the background.
+func (b bystander) inBackground() <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- b.call() }()
 	return done
@@ -136,7 +136,7 @@ func TestProxySwallows(t *testing.T) {
 func TestProxyHoldsReplies(t *testing.T) {
 	b := watch(t, redistest.Shared(t))
 	f := b.proxy.Disturb(redistest.HoldReply)
-	first := b.aside()
+	first := b.inBackground()
 	f.Await(t)
 	b.ran(1)
 	require.NoError(t, b.call(), "on another connection")
@@ -158,7 +158,7 @@ func TestProxyHoldsCalls(t *testing.T) {
 	b.ran(2)
 
 	f = b.proxy.Disturb(redistest.HoldCall)
-	waits := b.aside()
+	waits := b.inBackground()
 	f.Await(t)
 	b.ran(2)
 	f.Pass(t)
@@ -182,7 +182,7 @@ func TestProxySwitches(t *testing.T) {
 	require.NoError(t, b.call())
 	other := redistest.Single(t)
 	held := b.proxy.Disturb(redistest.HoldReply)
-	first := b.aside()
+	first := b.inBackground()
 	held.Await(t)
 	b.proxy.Switch(other)
 	require.Error(t, <-first)

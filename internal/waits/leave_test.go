@@ -29,7 +29,7 @@ func leavers(t *testing.T, n int, share float64, least, most time.Duration, says
 	visits := poisson(1.5*line.rate(), 0, end, dice)
 	for i := range visits {
 		if v := &visits[i]; dice.Float64() < share {
-			v.patience, v.says = least+time.Duration(dice.Int64N(int64(most-least))), says
+			v.maxWait, v.says = least+time.Duration(dice.Int64N(int64(most-least))), says
 		}
 	}
 	best := line.perfect(visits)

@@ -50,7 +50,7 @@ func (l line) perfect(visits []visit) []visit {
 	for i := range served {
 		v := &served[i]
 		v.start, v.err = l.next(starts, v.came), nil
-		if v.patience > 0 && v.start > v.came+v.patience {
+		if v.maxWait > 0 && v.start > v.came+v.maxWait {
 			v.start = never
 			continue
 		}

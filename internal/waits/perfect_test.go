@@ -21,7 +21,7 @@ func TestPerfect(t *testing.T) {
 	require.Equal(t, []time.Duration{0, 0, second, second, 2 * second}, startsOf(two.perfect(visits)))
 	require.False(t, visits[0].started(), "the visits are as they were")
 
-	visits[2].patience = second - 1
+	visits[2].maxWait = second - 1
 	require.Equal(t, []time.Duration{0, 0, never, second, second}, startsOf(two.perfect(visits)), "a visit that leaves takes nothing")
 
 	raised := line{2, second, []change{{500 * ms, 4}, {2 * second, 1}}}

@@ -66,19 +66,19 @@ func (s stage) play(visits []visit, end time.Duration, ask ask) {
 	}
 }
 
-// let lets one visit wait, for as long as it has patience. If the limiter knows how
+// let lets one visit wait, at most for its maxWait. If the limiter knows how
 // long that is, it refuses at once what it cannot serve in time.
 func (s stage) let(ctx context.Context, v *visit, ask ask) error {
 	switch {
-	case v.patience > 0 && v.says:
+	case v.maxWait > 0 && v.says:
 		var leave context.CancelFunc
-		ctx, leave = context.WithTimeout(ctx, v.patience)
+		ctx, leave = context.WithTimeout(ctx, v.maxWait)
 		defer leave()
-	case v.patience > 0:
+	case v.maxWait > 0:
 		var leave context.CancelFunc
 		ctx, leave = context.WithCancel(ctx)
 		defer leave()
-		defer time.AfterFunc(v.patience, leave).Stop()
+		defer time.AfterFunc(v.maxWait, leave).Stop()
 	}
 	return ask(ctx, v)
 }

@@ -10,12 +10,12 @@ import (
 // A visit is one request of a scenario. Its times count from the scenario's
 // begin.
 type visit struct {
-	came     time.Duration
-	patience time.Duration // it leaves when it has waited so long; 0: never
-	says     bool          // the limiter knows how long that is
-	start    time.Duration // never: it did not start
-	api      int           // which of several it asks for
-	err      error         // why it did not start
+	came    time.Duration
+	maxWait time.Duration // it leaves when it has waited so long; 0: never
+	says    bool          // the limiter knows how long that is
+	start   time.Duration // never: it did not start
+	api     int           // which of several it asks for
+	err     error         // why it did not start
 }
 
 // never is the start of a visit that did not start.

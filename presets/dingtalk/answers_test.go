@@ -30,6 +30,8 @@ func TestOldAnswers(t *testing.T) {
 		`处罚将在 2018-12-09 15:01:11 结束.]"}`
 	const crowdedIn2019 = `{"errmsg":"您的服务器调用钉钉开放平台当前接口的所有请求都被暂时禁用了, apiPath(/user/list), ` +
 		`从 2019-02-13 20:40:04 到 2019-02-13 20:40:04 请求总次数超过了 300 次, 处罚将在 2019-02-13 20:40:05 结束.","errcode":90002}`
+	// Beijing's eight o'clock is the bubble's midnight.
+	const near = "从 2000-01-01 08:00:00 到 2000-01-01 08:00:01 请求总次数超过 20 次, 限制将在 2000-01-01 08:00:02 结束"
 	global := "dingtalk-global 2s" // a second, and what Date has lost
 	usually := "dingtalk-global 1s"
 	robot := "dingtalk-robot 10m"
@@ -47,6 +49,9 @@ func TestOldAnswers(t *testing.T) {
 			Answers: crowdedIn2018, Closes: global},
 		{Name: "not wrapped", Request: userList, Header: presettest.Header{"Date": "Wed, 13 Feb 2019 12:40:04 GMT"}, Answers: crowdedIn2019,
 			Closes: global},
+		{Name: "an end whose Date is hours late: the clock of this machine says that it is near", Request: listSub,
+			Header:  presettest.Header{"Date": "Fri, 31 Dec 1999 21:00:00 GMT"},
+			Answers: `{"errcode":88,"sub_code":"90002","sub_msg":"` + near + `"}`, Closes: "dingtalk-global 3s"},
 		{Name: "a month", Request: column, Header: presettest.Header{"Date": "Mon, 30 Nov 2026 15:00:00 GMT"},
 			Answers: `{"errcode":90020,"errmsg":"您的企业本月api调用量已超过限制,调用量:10001次,额度:10000次,请登录开发者后台-资源管理-查看用量明细"}`,
 			Closes:  "dingtalk-month 1h"},
@@ -99,14 +104,4 @@ func TestNewAnswers(t *testing.T) {
 		})
 	}
 	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), presettest.Case{}, cases)
-}
-
-// TestAnEndWhoseDateIsHoursLate: the clock of this machine says that it is near.
-func TestAnEndWhoseDateIsHoursLate(t *testing.T) {
-	// Beijing's eight o'clock is the bubble's midnight.
-	const text = "从 2000-01-01 08:00:00 到 2000-01-01 08:00:01 请求总次数超过 20 次, 限制将在 2000-01-01 08:00:02 结束"
-	presettest.Run(t, dingtalk.Policies(dingtalk.Options{}), presettest.Case{}, []presettest.Case{
-		{Name: "three hours", Request: listSub, Header: presettest.Header{"Date": "Fri, 31 Dec 1999 21:00:00 GMT"},
-			Answers: `{"errcode":88,"sub_code":"90002","sub_msg":"` + text + `"}`, Closes: "dingtalk-global 3s"},
-	})
 }

@@ -23,32 +23,23 @@ const (
 	global  = `{"message":"You are being rate limited.","retry_after":1.5,"global":true}`
 )
 
-// with returns the header of an answer in JSON.
-func with(fields ...string) header {
-	h := header{"Content-Type": "application/json"}
-	for i := 0; i < len(fields); i += 2 {
-		h[fields[i]] = fields[i+1]
-	}
-	return h
-}
-
 func TestRefusals(t *testing.T) {
 	route := func(d string) string { return "discord-route " + d }
 	bot := func(d string) string { return "discord-global " + d }
 	presettest.Run(t, discord.Policies(discord.Options{}), presettest.Case{Request: messages, Status: 429}, []presettest.Case{
 		{Name: "a route", Answers: limited, Closes: route("1m4.57s"),
-			Header: with("Retry-After", "65", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "946684864.57", "X-RateLimit-Reset-After", "64.57", "X-RateLimit-Bucket", "abcd1234", "X-RateLimit-Scope", "user"),
+			Header: presettest.JSON("Retry-After", "65", "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "946684864.57", "X-RateLimit-Reset-After", "64.57", "X-RateLimit-Bucket", "abcd1234", "X-RateLimit-Scope", "user"),
 			Left:   "discord-route 0 1m4.57s"},
-		{Name: "a resource that others use too", Answers: limited, Header: with("Retry-After", "65", "X-RateLimit-Scope", "shared"),
+		{Name: "a resource that others use too", Answers: limited, Header: presettest.JSON("Retry-After", "65", "X-RateLimit-Scope", "shared"),
 			Closes: route("1m4.57s"), Costs: "discord-refused 0"},
-		{Name: "a route, by the header", Header: with("Retry-After", "65"), Closes: route("1m5s")},
-		{Name: "a route, not said for how long", Header: with(), Closes: route("1s")},
+		{Name: "a route, by the header", Header: presettest.JSON("Retry-After", "65"), Closes: route("1m5s")},
+		{Name: "a route, not said for how long", Header: presettest.JSON(), Closes: route("1s")},
 		{Name: "no type", Answers: limited, Closes: route("1m4.57s")},
 		{Name: "the bot", Answers: global, Closes: bot("1.5s"),
-			Header: with("Retry-After", "2", "X-RateLimit-Global", "true", "X-RateLimit-Scope", "global")},
-		{Name: "the bot, by the header", Closes: bot("2s"), Header: with("Retry-After", "2", "X-RateLimit-Global", "true")},
-		{Name: "the bot, by its scope", Closes: bot("2s"), Header: with("Retry-After", "2", "X-RateLimit-Scope", "global")},
-		{Name: "the bot, by the body", Answers: global, Header: with(), Closes: bot("1.5s")},
+			Header: presettest.JSON("Retry-After", "2", "X-RateLimit-Global", "true", "X-RateLimit-Scope", "global")},
+		{Name: "the bot, by the header", Closes: bot("2s"), Header: presettest.JSON("Retry-After", "2", "X-RateLimit-Global", "true")},
+		{Name: "the bot, by its scope", Closes: bot("2s"), Header: presettest.JSON("Retry-After", "2", "X-RateLimit-Scope", "global")},
+		{Name: "the bot, by the body", Answers: global, Header: presettest.JSON(), Closes: bot("1.5s")},
 		{Name: "the address", Answers: "<html>Access denied</html>",
 			Header: header{"Content-Type": "text/html; charset=UTF-8", "Retry-After": "3600"}, Closes: "discord-refused 1h"},
 		{Name: "the address, not said for how long", Answers: "error code: 1015", Header: header{"Content-Type": "text/plain"},
@@ -58,9 +49,9 @@ func TestRefusals(t *testing.T) {
 
 func TestNoRefusals(t *testing.T) {
 	const back = "discord-refused 0"
-	presettest.Run(t, discord.Policies(discord.Options{}), presettest.Case{Request: messages, Header: with()}, []presettest.Case{
+	presettest.Run(t, discord.Policies(discord.Options{}), presettest.Case{Request: messages, Header: presettest.JSON()}, []presettest.Case{
 		{Name: "success", Answers: `{"id":"1"}`, Costs: back,
-			Header: with("X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "4", "X-RateLimit-Reset", "946684801", "X-RateLimit-Reset-After", "1.0"),
+			Header: presettest.JSON("X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "4", "X-RateLimit-Reset", "946684801", "X-RateLimit-Reset-After", "1.0"),
 			Left:   "discord-route 4 1s"},
 		{Name: "a message about it", Answers: limited, Costs: back},
 		{Name: "no permission", Status: 403, Answers: `{"message":"Missing Permissions","code":50013}`},
@@ -72,7 +63,7 @@ func TestNoRefusals(t *testing.T) {
 }
 
 func TestBodiesAreLeftAlone(t *testing.T) {
-	require.Zero(t, presettest.LookedAt(t, discord.Policies(discord.Options{}), messages, 200, with(), `{"global":true,"retry_after":"`))
+	require.Zero(t, presettest.LookedAt(t, discord.Policies(discord.Options{}), messages, 200, presettest.JSON(), `{"global":true,"retry_after":"`))
 }
 
 func TestRoutes(t *testing.T) {
@@ -100,15 +91,16 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	want := map[string]string{"discord-global": "50/s", "discord-route": "50/s", "discord-refused": "10000/10m"}
-	require.Equal(t, want, presettest.Limits(discord.Policies(discord.Options{})))
-	want["discord-global"], want["discord-route"] = "500/s", "500/s"
-	require.Equal(t, want, presettest.Limits(discord.Policies(discord.Options{PerSecond: 500})))
+	for n, want := range map[int]string{
+		0:   "discord-global 50/s, discord-route 50/s, discord-refused 10000/10m",
+		500: "discord-global 500/s, discord-route 500/s, discord-refused 10000/10m",
+	} {
+		require.Equal(t, want, presettest.Limits(discord.Policies(discord.Options{PerSecond: n})))
+	}
 }
 
 func TestBudgets(t *testing.T) {
-	bot, address := []string{"Authorization"}, []string{"Address"}
-	require.Equal(t, map[string][]string{"discord-global": bot, "discord-route": bot, "discord-refused": address},
+	require.Equal(t, "discord-global Authorization, discord-route Authorization, discord-refused Address",
 		presettest.Splits(t, discord.Policies(discord.Options{Address: throttle.Header("Address")}), messages, "Authorization", "Address"))
 }
 

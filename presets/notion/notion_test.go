@@ -25,10 +25,8 @@ func limited(reason string) string {
 }
 
 func TestRefusals(t *testing.T) {
-	json := header{"Content-Type": "application/json; charset=utf-8"}
-	after := func(seconds string) header {
-		return header{"Content-Type": json["Content-Type"], "Retry-After": seconds}
-	}
+	json := presettest.JSON()
+	after := func(seconds string) header { return presettest.JSON("Retry-After", seconds) }
 	presettest.Run(t, notion.Policies(notion.Options{}), presettest.Case{Request: query, Status: 429, Header: json}, []presettest.Case{
 		{Name: "the connection", Header: after("42"), Answers: limited("public_api_request_rate_limit"), Closes: "notion-connection 42s"},
 		{Name: "the workspace", Header: after("300"), Answers: limited("public_api_space_request_rate_limit"), Closes: "notion-workspace 5m"},

@@ -22,10 +22,8 @@ const (
 
 func TestRows(t *testing.T) {
 	r := presettest.Request(t, league)
-	require.Equal(t, []string{"riot-app-1s", "riot-app-120s", "riot-method", "riot-service"},
-		presettest.Rows(t, riot.Policies(riot.Options{}), r))
-	require.Equal(t, []string{"riot-app-10s", "riot-app-600s", "riot-method", "riot-service"},
-		presettest.Rows(t, riot.Policies(riot.Options{App: riot.Production()}), r))
+	require.Equal(t, "riot-app-1s, riot-app-120s, riot-method, riot-service", presettest.Rows(t, riot.Policies(riot.Options{}), r))
+	require.Equal(t, "riot-app-10s, riot-app-600s, riot-method, riot-service", presettest.Rows(t, riot.Policies(riot.Options{App: riot.Production()}), r))
 	require.Empty(t, presettest.Rows(t, riot.Policies(riot.Options{}), presettest.Request(t, "https://ddragon.leagueoflegends.com/")))
 }
 

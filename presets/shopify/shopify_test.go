@@ -94,17 +94,16 @@ func TestOf64KBIsLookedAt(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	for _, c := range []struct {
-		plan          shopify.Plan
-		calls, points string
+		plan shopify.Plan
+		want string
 	}{
-		{shopify.Plan{}, "2/s burst 40", "100/s burst 1000"},
-		{shopify.Standard, "2/s burst 40", "100/s burst 1000"},
-		{shopify.Advanced, "4/s burst 80", "200/s burst 2000"},
-		{shopify.Plus, "20/s burst 400", "1000/s burst 10000"},
-		{shopify.Enterprise, "40/s burst 800", "2000/s burst 20000"},
+		{shopify.Plan{}, "shopify-rest 2/s burst 40, shopify-graphql 100/s burst 1000"},
+		{shopify.Standard, "shopify-rest 2/s burst 40, shopify-graphql 100/s burst 1000"},
+		{shopify.Advanced, "shopify-rest 4/s burst 80, shopify-graphql 200/s burst 2000"},
+		{shopify.Plus, "shopify-rest 20/s burst 400, shopify-graphql 1000/s burst 10000"},
+		{shopify.Enterprise, "shopify-rest 40/s burst 800, shopify-graphql 2000/s burst 20000"},
 	} {
-		require.Equal(t, map[string]string{"shopify-rest": c.calls, "shopify-graphql": c.points},
-			presettest.Limits(shopify.Policies(shopify.Options{Plan: c.plan})))
+		require.Equal(t, c.want, presettest.Limits(shopify.Policies(shopify.Options{Plan: c.plan})))
 	}
 }
 
@@ -113,10 +112,10 @@ func TestBudgets(t *testing.T) {
 		App:      throttle.Header("App"),
 		Estimate: func(*http.Request) int { return 7 },
 	})
-	require.Equal(t, map[string][]string{"shopify-rest": {"App"}}, presettest.Splits(t, policies, orders, "App"))
-	require.Equal(t, map[string][]string{"shopify-graphql": {"App"}}, presettest.Splits(t, policies, graphql, "App"))
-	require.Equal(t, map[string]int{"shopify-graphql": 7}, presettest.Costs(t, policies, presettest.Request(t, graphql)))
-	require.Equal(t, map[string]int{"shopify-rest": 1}, presettest.Costs(t, policies, presettest.Request(t, orders)))
+	require.Equal(t, "shopify-rest App", presettest.Splits(t, policies, orders, "App"))
+	require.Equal(t, "shopify-graphql App", presettest.Splits(t, policies, graphql, "App"))
+	require.Equal(t, "shopify-graphql 7", presettest.Costs(t, policies, presettest.Request(t, graphql)))
+	require.Equal(t, "shopify-rest 1", presettest.Costs(t, policies, presettest.Request(t, orders)))
 
 	for host, same := range map[string]bool{"ACME": true, "other": false} {
 		other := presettest.Request(t, "https://"+host+".myshopify.com/admin/shop.json")
@@ -126,11 +125,14 @@ func TestBudgets(t *testing.T) {
 
 // TestTwoPlans: stores of two plans, in two transports with one store.
 func TestTwoPlans(t *testing.T) {
+	silent := presettest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody, Request: r}, nil
+	})
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New()
 		burst := func(plan shopify.Plan, host string) (calls int) {
 			transport, err := throttle.New(throttle.Config{
-				Store: store, Policies: shopify.Policies(shopify.Options{Plan: plan}), Base: answers{}, MaxWait: -1,
+				Store: store, Policies: shopify.Policies(shopify.Options{Plan: plan}), Base: silent, MaxWait: -1,
 			})
 			require.NoError(t, err)
 			for {
@@ -146,13 +148,6 @@ func TestTwoPlans(t *testing.T) {
 		require.Equal(t, 40, burst(shopify.Standard, "small.myshopify.com"))
 		require.Equal(t, 400, burst(shopify.Plus, "large.myshopify.com"))
 	})
-}
-
-// answers is an upstream that says nothing.
-type answers struct{}
-
-func (answers) RoundTrip(r *http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody, Request: r}, nil
 }
 
 // Each store has a bucket of its own.

@@ -26,10 +26,7 @@ type header = presettest.Header
 const exceeded = `{"errors":[{"code":"QuotaExceeded","message":"You exceeded your quota for the requested resource.","details":""}]}`
 
 func TestRefusals(t *testing.T) {
-	said := func(rate string) header {
-		return header{"Content-Type": "application/json", "x-amzn-RateLimit-Limit": rate}
-	}
-	json := header{"Content-Type": "application/json"}
+	json, said := presettest.JSON(), func(rate string) header { return presettest.JSON("x-amzn-RateLimit-Limit", rate) }
 	presettest.Run(t, spapi.Policies(spapi.Options{}), presettest.Case{Request: orders, Status: 429, Header: json}, []presettest.Case{
 		{Name: "getOrders", Answers: exceeded, Closes: "spapi-getOrders 1m"},
 		{Name: "getOrders, at the rate that it says", Header: said("0.0167"), Answers: exceeded, Closes: "spapi-getOrders 59.880239521s"},
@@ -90,7 +87,7 @@ func TestOwnOperations(t *testing.T) {
 		Host: "sandbox.sellingpartnerapi-na.amazon.com",
 	})
 	feed := presettest.Request(t, "POST https://sandbox.sellingpartnerapi-na.amazon.com/feeds/2021-06-30/feeds")
-	require.Equal(t, []string{"spapi-createFeed"}, presettest.Rows(t, policies, feed))
+	require.Equal(t, "spapi-createFeed", presettest.Rows(t, policies, feed))
 	require.Empty(t, presettest.Rows(t, policies, presettest.Request(t, orders)))
 }
 

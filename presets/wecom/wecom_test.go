@@ -64,80 +64,51 @@ func TestNoRefusals(t *testing.T) {
 
 func TestBodiesAreLeftAlone(t *testing.T) {
 	policies := wecom.Policies(wecom.Options{})
-	read := presettest.LookedAt(t, policies, members, 200, header{"Content-Type": "video/mp4"}, `{"errcode":45009}`)
-	require.Zero(t, read, "a file")
-	read = presettest.LookedAt(t, policies, members, 200, header{"Content-Type": "application/json"}, `{"errcode":0,"errmsg":"ok"}`)
-	require.LessOrEqual(t, read, 4<<10, "no more than what holds the code")
+	require.Zero(t, presettest.LookedAt(t, policies, members, 200, header{"Content-Type": "video/mp4"}, `{"errcode":45009}`), "a file")
+	require.LessOrEqual(t, presettest.LookedAt(t, policies, members, 200, header{"Content-Type": "application/json"}, `{"errcode":0,"errmsg":"ok"}`), 4<<10, "no more than what holds the code")
 }
 
 func TestCosts(t *testing.T) {
 	people := func(*http.Request) int { return 1000 }
 	policies := wecom.Policies(wecom.Options{Accounts: 10, People: people})
-	base := map[string]int{
-		"wecom-company-minute": 1, "wecom-company-hour": 1, "wecom-ip-minute": 1, "wecom-ip-hour": 1,
-	}
-	with := func(more map[string]int) map[string]int {
-		for name, cost := range base {
-			more[name] = cost
-		}
-		return more
-	}
-	for _, c := range []struct {
-		request string
-		want    map[string]int
-	}{
-		{members, base},
-		{checkin, with(map[string]int{"wecom-checkin": 1})},
-		{approval, with(map[string]int{"wecom-approval": 1})},
-		{ticket, with(map[string]int{"wecom-ticket-company": 1, "wecom-ticket-app": 1})},
-		{message, map[string]int{"wecom-app-day": 1000}},
-		{groupChat, map[string]int{"wecom-group-minute": 1000, "wecom-group-hour": 1000}},
-		{robot, map[string]int{"wecom-robot": 1}},
+	const base = "wecom-company-minute 1, wecom-company-hour 1, wecom-ip-minute 1, wecom-ip-hour 1"
+	for request, want := range map[string]string{
+		members:   base,
+		checkin:   base + ", wecom-checkin 1",
+		approval:  base + ", wecom-approval 1",
+		ticket:    base + ", wecom-ticket-company 1, wecom-ticket-app 1",
+		message:   "wecom-app-day 1000",
+		groupChat: "wecom-group-minute 1000, wecom-group-hour 1000",
+		robot:     "wecom-robot 1",
 	} {
-		require.Equal(t, c.want, presettest.Costs(t, policies, presettest.Request(t, c.request)), c.request)
+		require.Equal(t, want, presettest.Costs(t, policies, presettest.Request(t, request)), request)
 	}
 }
 
 func TestLimits(t *testing.T) {
-	want := map[string]string{
-		"wecom-company-minute": "10000/m", "wecom-company-hour": "150000/h",
-		"wecom-ip-minute": "20000/m", "wecom-ip-hour": "600000/h",
-		"wecom-checkin": "600/m", "wecom-approval": "600/m",
-		"wecom-ticket-company": "400/h", "wecom-ticket-app": "100/h",
-		"wecom-app-day":      "unlimited",
-		"wecom-group-minute": "20000/m", "wecom-group-hour": "300000/h",
-		"wecom-robot": "20/m",
-	}
-	require.Equal(t, want, presettest.Limits(wecom.Policies(wecom.Options{})))
-
-	want["wecom-ip-minute"], want["wecom-ip-hour"] = "40000/m", "1200000/h"
-	want["wecom-app-day"] = "60000/day +08:00"
-	require.Equal(t, want, presettest.Limits(wecom.Policies(wecom.Options{
-		IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour, Accounts: 300,
-	})))
+	const company = "wecom-company-minute 10000/m, wecom-company-hour 150000/h"
+	const narrow = "wecom-checkin 600/m, wecom-approval 600/m, wecom-ticket-company 400/h, wecom-ticket-app 100/h"
+	const messages = "wecom-group-minute 20000/m, wecom-group-hour 300000/h, wecom-robot 20/m"
+	require.Equal(t, company+", wecom-ip-minute 20000/m, wecom-ip-hour 600000/h, "+narrow+", wecom-app-day unlimited, "+messages,
+		presettest.Limits(wecom.Policies(wecom.Options{})))
+	require.Equal(t, company+", wecom-ip-minute 40000/m, wecom-ip-hour 1200000/h, "+narrow+", wecom-app-day 60000/day +08:00, "+messages,
+		presettest.Limits(wecom.Policies(wecom.Options{
+			IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour, Accounts: 300,
+		})))
 }
 
 func TestBudgets(t *testing.T) {
 	policies := wecom.Policies(wecom.Options{
 		Company: throttle.Header("Company"), App: throttle.Header("App"), Address: throttle.Header("Address"),
 	})
-	company, app, address := []string{"Company"}, []string{"Company", "App"}, []string{"Address"}
-	for _, c := range []struct {
-		request string
-		want    map[string][]string
-	}{
-		{members, map[string][]string{}},
-		{checkin, map[string][]string{"wecom-checkin": company}},
-		{approval, map[string][]string{"wecom-approval": company}},
-		{ticket, map[string][]string{"wecom-ticket-company": company, "wecom-ticket-app": app}},
-	} {
-		c.want["wecom-company-minute"], c.want["wecom-company-hour"] = company, company
-		c.want["wecom-ip-minute"], c.want["wecom-ip-hour"] = address, address
-		require.Equal(t, c.want, presettest.Splits(t, policies, c.request, "Company", "App", "Address"), c.request)
-	}
-	for request, want := range map[string]map[string][]string{
-		message:   {"wecom-app-day": app},
-		groupChat: {"wecom-group-minute": company, "wecom-group-hour": company},
+	const base = "wecom-company-minute Company, wecom-company-hour Company, wecom-ip-minute Address, wecom-ip-hour Address"
+	for request, want := range map[string]string{
+		members:   base,
+		checkin:   base + ", wecom-checkin Company",
+		approval:  base + ", wecom-approval Company",
+		ticket:    base + ", wecom-ticket-company Company, wecom-ticket-app Company App",
+		message:   "wecom-app-day Company App",
+		groupChat: "wecom-group-minute Company, wecom-group-hour Company",
 	} {
 		require.Equal(t, want, presettest.Splits(t, policies, request, "Company", "App", "Address"), request)
 	}
@@ -145,8 +116,8 @@ func TestBudgets(t *testing.T) {
 
 func TestAPIs(t *testing.T) {
 	policies := wecom.Policies(wecom.Options{})
-	budget := func(policy, request string) string {
-		return presettest.Budget(t, policies, policy, presettest.Request(t, request))
+	budget := func(policy, line string) string {
+		return presettest.Budget(t, policies, policy, presettest.Request(t, line))
 	}
 	for _, row := range []string{"wecom-company-minute", "wecom-company-hour", "wecom-ip-minute", "wecom-ip-hour"} {
 		require.Equal(t, budget(row, members), budget(row, members+"&fetch_child=1"), row)

@@ -22,6 +22,16 @@ import (
 // Header is a message's header with one value for each field.
 type Header map[string]string
 
+// JSON returns the header of a message in JSON, with more fields: names and values in
+// turn.
+func JSON(more ...string) Header {
+	h := Header{"Content-Type": "application/json; charset=utf-8"}
+	for i := 0; i < len(more); i += 2 {
+		h[more[i]] = more[i+1]
+	}
+	return h
+}
+
 // A Case is one answer of an upstream, and what the table must make of it.
 type Case struct {
 	Name string

@@ -1,6 +1,7 @@
 package presettest
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -29,24 +30,27 @@ func Request(t *testing.T, line string, body ...string) *http.Request {
 	return r
 }
 
-// Costs returns what a request costs each of the policies that it meets.
-func Costs(t *testing.T, policies []throttle.Policy, r *http.Request) map[string]int {
+// Rows lists the policies that a request meets, in their order.
+func Rows(t *testing.T, policies []throttle.Policy, r *http.Request) string {
 	t.Helper()
-	costs := make(map[string]int)
-	for _, c := range explain(t, policies, r) {
-		costs[c.Budget.Policy] = c.Cost
-	}
-	return costs
+	return list(explain(t, policies, r), func(c throttle.Charge) string { return c.Budget.Policy })
 }
 
-// Rows returns the names of the policies that a request meets, in their order.
-func Rows(t *testing.T, policies []throttle.Policy, r *http.Request) []string {
+// Costs lists the policies that a request meets and what it costs them: "a 1, b 5".
+func Costs(t *testing.T, policies []throttle.Policy, r *http.Request) string {
 	t.Helper()
-	var names []string
+	return list(explain(t, policies, r), func(c throttle.Charge) string { return fmt.Sprint(c.Budget.Policy, " ", c.Cost) })
+}
+
+// Cost returns what a request costs one policy; 0 if it does not meet it.
+func Cost(t *testing.T, policies []throttle.Policy, policy string, r *http.Request) int {
+	t.Helper()
 	for _, c := range explain(t, policies, r) {
-		names = append(names, c.Budget.Policy)
+		if c.Budget.Policy == policy {
+			return c.Cost
+		}
 	}
-	return names
+	return 0
 }
 
 // Budget returns which budget of a policy a request meets: the same for two requests
@@ -73,4 +77,15 @@ func explain(t *testing.T, policies []throttle.Policy, r *http.Request) []thrott
 	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies})
 	require.NoError(t, err)
 	return transport.Explain(r)
+}
+
+// list prints what is said of each value, but for what is empty.
+func list[T any](all []T, say func(T) string) string {
+	var texts []string
+	for _, v := range all {
+		if text := say(v); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, ", ")
 }

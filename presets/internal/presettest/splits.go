@@ -6,31 +6,30 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// Splits returns for each policy that a request meets which fields of the
-// request's header split it: with another value the request meets another budget.
-// Policies that none of them splits are left out.
-func Splits(t *testing.T, policies []throttle.Policy, line string, fields ...string) map[string][]string {
+// Splits lists the policies that a request meets, each with the fields of the
+// request's header that split it: "a App Tenant, b Tenant". With another value in one
+// of these the request meets another budget. Policies that none splits are left out.
+func Splits(t *testing.T, policies []throttle.Policy, line string, fields ...string) string {
 	t.Helper()
-	splits := make(map[string][]string)
 	plain := explain(t, policies, Request(t, line))
+	split := make([]string, len(plain))
 	for _, field := range fields {
 		r := Request(t, line)
 		r.Header.Set(field, "another")
 		for i, c := range explain(t, policies, r) {
-			name := c.Budget.Policy
-			if c.Budget.Key != plain[i].Budget.Key {
-				splits[name] = append(splits[name], field)
+			if c.Budget.Key == plain[i].Budget.Key {
+				continue
 			}
+			if split[i] == "" {
+				split[i] = c.Budget.Policy
+			}
+			split[i] += " " + field
 		}
 	}
-	return splits
+	return list(split, func(text string) string { return text })
 }
 
-// Limits returns what each policy allows, as in the table of the package.
-func Limits(policies []throttle.Policy) map[string]string {
-	limits := make(map[string]string)
-	for _, p := range policies {
-		limits[p.Name] = p.Limit.String()
-	}
-	return limits
+// Limits lists what each policy allows, as in the table of the package.
+func Limits(policies []throttle.Policy) string {
+	return list(policies, func(p throttle.Policy) string { return p.Name + " " + p.Limit.String() })
 }

@@ -3,6 +3,7 @@ package presettest
 import (
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -12,20 +13,23 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// LookedAt sends a request whose answer has a body without a stated length or an
-// end: begin, and then spaces for ever. It returns how many bytes of it were read
-// when the caller got the answer.
+// LookedAt sends a request whose answer has a body without an end: begin, and then
+// spaces for ever. Its length is not stated, unless the header has a Content-Length.
+// LookedAt returns how many bytes of it were read when the caller got the answer.
 func LookedAt(t *testing.T, policies []throttle.Policy, line string, status int, header Header, begin string) int {
 	t.Helper()
 	body := &endless{Reader: io.MultiReader(strings.NewReader(begin), spaces{})}
 	transport, err := throttle.New(throttle.Config{
 		Store: memstore.New(), Policies: policies,
-		Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		Base: RoundTripper(func(r *http.Request) (*http.Response, error) {
 			resp := &http.Response{
 				StatusCode: status, Header: make(http.Header), Request: r,
 				Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: body, ContentLength: -1,
 			}
 			header.fill(resp.Header)
+			if n, err := strconv.ParseInt(header["Content-Length"], 10, 64); err == nil {
+				resp.ContentLength = n
+			}
 			return resp, nil
 		}),
 	})
@@ -41,9 +45,11 @@ func LookedAt(t *testing.T, policies []throttle.Policy, line string, status int,
 	return read
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
+// A RoundTripper is an upstream made of a function.
+type RoundTripper func(*http.Request) (*http.Response, error)
 
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+// RoundTrip implements [http.RoundTripper].
+func (f RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // An endless body counts what is read of it.
 type endless struct {

@@ -3,6 +3,8 @@ package conn
 import (
 	"context"
 	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A Backoff is the pauses between attempts to reach a Redis that is away: they
@@ -59,4 +61,28 @@ func (c *Conn) Retry(ctx context.Context, failed func(error), f func() error) er
 		return c.Unavailable(u, context.Cause(ctx))
 	}
 	return err
+}
+
+// Ask makes the call of a request, as often as it takes, and reads its reply. The
+// request is made anew each time: what it says of lengths of time may have changed.
+// Failed and ctx are as in [Conn.Retry].
+func Ask[R any](ctx context.Context, c *Conn, failed func(error), request func() wire.Request[R]) (reply R, err error) {
+	err = c.Retry(ctx, failed, func() (err error) {
+		reply, err = AskOnce(ctx, c, request)
+		return err
+	})
+	return reply, err
+}
+
+// AskOnce is Ask without another attempt.
+func AskOnce[R any](ctx context.Context, c *Conn, request func() wire.Request[R]) (reply R, err error) {
+	var q wire.Request[R]
+	f, err := c.Call(ctx, func(b wire.Boundaries, _ []wire.Gate) wire.Call {
+		q = request()
+		return q.Call(b)
+	})
+	if err != nil {
+		return reply, err
+	}
+	return q.Read(f)
 }

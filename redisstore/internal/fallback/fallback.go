@@ -80,7 +80,7 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if !isLocal(g) {
 		s.primary.Cancel(b, g)
 	} else if l := s.local(b.Charges[0].Budget.Group); l != nil {
-		own, _, _ := l.booking(b)
+		own, _ := l.booking(b)
 		l.store.Cancel(&own, localGrant(g))
 	}
 }

@@ -17,11 +17,10 @@ type Heartbeat struct {
 // A Kind is what a heartbeat says.
 type Kind int64
 
-// The numbers are those of lua/heartbeat.lua.
 const (
-	Look  Kind = iota // nothing: it only asks
-	Beat              // the node uses the group
-	Leave             // it does not any more
+	Look  Kind = wire.Look  // nothing: it only asks
+	Beat  Kind = wire.Beat  // the node uses the group
+	Leave Kind = wire.Leave // it does not any more
 )
 
 // A Reply is what the primary answers.

@@ -20,6 +20,7 @@ type localShare struct {
 	mu      sync.Mutex
 	closed  bool                       // the primary is back
 	from    time.Time                  // since when the others leave room
+	opened  map[string]time.Time       // budgets whose shares have begun, see opens
 	started map[string]throttle.Charge // what was used here
 	paused  map[string]time.Time       // penalties that the store knows
 	watches map[*localWatch]struct{}
@@ -31,8 +32,8 @@ func newLocalShare(s *Store, divisor int, from time.Time, started map[string]thr
 		divisor = 0
 	}
 	return &localShare{
-		of: s, divisor: divisor, from: from, store: s.Local(), paused: make(map[string]time.Time),
-		started: started, watches: make(map[*localWatch]struct{}),
+		of: s, divisor: divisor, from: from, store: s.Local(), opened: make(map[string]time.Time),
+		paused: make(map[string]time.Time), started: started, watches: make(map[*localWatch]struct{}),
 	}
 }
 
@@ -83,9 +84,9 @@ func (l *localShare) charge(c throttle.Charge) (part throttle.Charge, ok bool) {
 // share returns the part of n that goes with a divisor.
 func share(n, divisor int) int { return n / divisor }
 
-// booking returns the booking as the local store has it, and from when on it is good;
-// ok is false if a charge has no part.
-func (l *localShare) booking(b *throttle.Booking) (own throttle.Booking, opens time.Time, ok bool) {
+// booking returns the booking as the local store has it; ok is false if a charge has no
+// part.
+func (l *localShare) booking(b *throttle.Booking) (own throttle.Booking, ok bool) {
 	own = *b
 	own.Horizon, own.Turn = 0, nil // a local store ends, and nobody wakes those in its lines
 	own.Instead = max(0, own.Instead-localMark)
@@ -93,24 +94,43 @@ func (l *localShare) booking(b *throttle.Booking) (own throttle.Booking, opens t
 	for i := range b.Charges {
 		part, ok := l.charge(b.Charges[i])
 		if !ok {
-			return own, opens, false
+			return own, false
 		}
-		if own.Charges[i] = part; l.divisor > 0 && !part.Shadow && isShared(&part) {
-			opens = latest(opens, l.from.Add(part.Span()))
-		}
+		own.Charges[i] = part
 	}
-	return own, opens, true
+	return own, true
+}
+
+// opens returns when the share of a budget does: a window after the last start that any
+// node can have booked in the primary. Those may be far ahead. The share is locked.
+func (l *localShare) opens(part *throttle.Charge, now time.Time) time.Time {
+	if l.divisor == 0 || part.Shadow || !isShared(part) {
+		return time.Time{}
+	}
+	key := l.of.primary.Key(part)
+	last, opened := l.opened[key]
+	if !opened {
+		last = latest(l.from, l.of.History.LastStart(key).Add(shareWait))
+	}
+	at := last.Add(part.Span())
+	if !at.After(now) {
+		l.opened[key] = last // from now on the history has starts of this share too
+	}
+	return at
 }
 
 // book books on this node, or returns when that will be possible: at the zero time it is
 // not known when.
 func (l *localShare) book(b *throttle.Booking) (g throttle.Grant, opens time.Time, booked bool) {
-	own, opens, ok := l.booking(b)
+	own, ok := l.booking(b)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	if !ok || l.closed {
 		return g, time.Time{}, false
+	}
+	for i := range own.Charges {
+		opens = latest(opens, l.opens(&own.Charges[i], now))
 	}
 	if opens.After(now) {
 		return g, opens, false
@@ -161,7 +181,7 @@ func (l *localShare) add(c *throttle.Charge, cost int, start time.Time) {
 
 // settle changes what a start on this node cost.
 func (l *localShare) settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
-	own, _, _ := l.booking(b)
+	own, _ := l.booking(b)
 	err := l.store.Settle(ctx, &own, localGrant(g), costs)
 	l.mu.Lock()
 	defer l.mu.Unlock()

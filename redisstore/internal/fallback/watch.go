@@ -18,7 +18,7 @@ func (s *Store) Watch(b *throttle.Booking, grant throttle.Grant, news chan<- str
 	}
 	w := &localWatch{leave: leave, charges: b.Charges, news: news, grant: grant, start: time.Now().Add(grant.Wait)}
 	if w.share = s.local(g.name); w.share != nil {
-		own, _, _ := w.share.booking(b)
+		own, _ := w.share.booking(b)
 		w.watch = w.share.store.Watch(&own, localGrant(grant), news)
 		w.share.mu.Lock()
 		w.share.watches[w] = struct{}{}

@@ -10,9 +10,8 @@ import (
 // Generations is how many generations of a row are counted.
 const Generations = wire.Lives
 
-// A Generation of a row begins when its key is made and ends when that is lost. ID is
-// random, and 0 if there was no such generation; Count is how many starts it had.
-type Generation struct{ ID, Count int64 }
+// A Generation of a row, whose ID is 0 if there was none.
+type Generation = wire.Generation
 
 // A Sample says that Count starts came to be known, and that none of them is later
 // than By.

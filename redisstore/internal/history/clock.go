@@ -48,21 +48,12 @@ func (r Reply) record(group string, now time.Time) int64 {
 	return r.Number
 }
 
-// A ClockSample is by what a script finds out that its server's clock was set.
-type ClockSample struct {
-	ServerTime   int64         // that the last reply told; 0: there was none
-	Elapsed      time.Duration // since that was asked for, at most
-	ElapsedKnown bool          // false: nobody can tell
-	SetForward   bool          // the server's clock was set forward since then
-	AtLeast      time.Duration // so much has passed at least since ServerTime
-}
-
-// clockSample returns the sample of a call. If a script suspects that its clock was
-// set forward it may be only that the call was slow, so it tells its time and asks
-// back. Then the clocks can be compared: either the suspicion is true, or nobody can
-// tell.
-func (r Reply) clockSample(now time.Time, serverTime int64) ClockSample {
-	s := ClockSample{ServerTime: r.ServerTime}
+// clockSample is by what a script finds out that its server's clock was set. If it
+// suspects that its clock was set forward it may be only that the call was slow, so it
+// tells its time and asks back. Then the clocks can be compared: either the suspicion is
+// true, or nobody can tell.
+func (r Reply) clockSample(now time.Time, serverTime int64) wire.Known {
+	s := wire.Known{ServerTime: r.ServerTime}
 	s.Elapsed, s.ElapsedKnown = Elapsed(r.Sent, now)
 	if !r.By.IsZero() {
 		s.AtLeast = max(0, now.Sub(r.By))

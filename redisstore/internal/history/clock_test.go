@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 func TestElapsed(t *testing.T) {
@@ -24,12 +25,12 @@ func TestP9_ClockSample(t *testing.T) {
 	now := at(10 * time.Second)
 	for name, c := range map[string]struct {
 		server int64
-		want   ClockSample
+		want   wire.Known
 	}{
-		"not told":       {0, ClockSample{100 * s, 10 * time.Second, true, false, 9 * time.Second}},
-		"as expected":    {110 * s, ClockSample{100 * s, 10 * time.Second, false, false, 9 * time.Second}},
-		"a little later": {110*s + 60_000, ClockSample{100 * s, 10 * time.Second, false, false, 9 * time.Second}},
-		"set forward":    {110*s + 60_001, ClockSample{100 * s, 10 * time.Second, true, true, 9 * time.Second}},
+		"not told":       {0, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, ElapsedKnown: true, SetForward: false, AtLeast: 9 * time.Second}},
+		"as expected":    {110 * s, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, ElapsedKnown: false, SetForward: false, AtLeast: 9 * time.Second}},
+		"a little later": {110*s + 60_000, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, ElapsedKnown: false, SetForward: false, AtLeast: 9 * time.Second}},
+		"set forward":    {110*s + 60_001, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, ElapsedKnown: true, SetForward: true, AtLeast: 9 * time.Second}},
 	} {
 		require.Equal(t, c.want, last.clockSample(now, c.server), name)
 	}

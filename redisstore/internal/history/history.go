@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // MostBudgets bounds how many budgets a node remembers.
@@ -45,26 +47,22 @@ func (h *History) Snapshot() map[string]Budget {
 	return all
 }
 
-// Known is what Redis is told of a budget with every booking, in case it lost it.
-type Known struct {
-	Record      int64 // as [Reply.record]
-	Clock       ClockSample
-	Generations [Generations]Generation
-	Starts      []Sample // the oldest first
-}
-
-// Known returns what the node knows of a budget that a call for the group is about.
-// The server may have just told its time; else serverTime is 0.
-func (h *History) Known(key, group string, now time.Time, serverTime int64) Known {
+// Known returns what Redis is told of a budget with every booking for the group, in case
+// it lost it. The server may have just told its time; else serverTime is 0.
+func (h *History) Known(key, group string, now time.Time, serverTime int64) wire.Known {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b := h.budgets[key]
 	if b == nil {
-		return Known{}
+		return wire.Known{}
 	}
-	k := Known{Record: b.Last.record(group, now), Clock: b.Last.clockSample(now, serverTime)}
+	k := b.Last.clockSample(now, serverTime)
+	k.Record = b.Last.record(group, now)
 	if !b.Expired(now) {
-		k.Generations, k.Starts = b.reported(), slices.Clone(b.Starts)
+		k.Generations, k.Starts = b.reported(), make([]wire.Sample, 0, len(b.Starts))
+		for _, s := range slices.Backward(b.Starts) {
+			k.Starts = append(k.Starts, wire.Sample{Ago: now.Sub(s.By), Count: s.Count})
+		}
 	}
 	return k
 }
@@ -93,6 +91,17 @@ func (h *History) Observe(key string, o Observation, now time.Time) (lost bool) 
 		b.Add(Sample{o.Starts.By, added})
 	}
 	return lost
+}
+
+// LastStart returns when the last start of a budget is, as far as is known; the zero
+// time if there is none.
+func (h *History) LastStart(key string) (last time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b := h.budgets[key]; b != nil && len(b.Starts) > 0 {
+		last = b.Starts[len(b.Starts)-1].By
+	}
+	return last
 }
 
 // AddUnreported remembers starts of which Redis does not know, none of them later than

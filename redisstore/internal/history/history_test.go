@@ -13,6 +13,8 @@ import (
 // at is a time d after an arbitrary one.
 func at(d time.Duration) time.Time { return origin.Add(d) }
 
+func gen(id, count int64) Generation { return Generation{ID: id, Count: count} }
+
 // observed is a reply's word of a budget with a window of ten seconds: the IDs of its
 // generations with their counts, and how many starts count now.
 func observed(now time.Duration, starts int64, generations ...Generation) Observation {
@@ -48,20 +50,20 @@ func TestP12_OnlyNewStartsAreAdded(t *testing.T) {
 		}
 		return n
 	}
-	require.False(t, h.Observe("k", observed(0, 3, Generation{1, 3}), at(0)))
-	require.False(t, h.Observe("k", observed(0, 5, Generation{1, 5}), at(0)))
+	require.False(t, h.Observe("k", observed(0, 3, gen(1, 3)), at(0)))
+	require.False(t, h.Observe("k", observed(0, 5, gen(1, 5)), at(0)))
 	require.EqualValues(t, 5, total())
-	require.True(t, h.Observe("k", observed(0, 6, Generation{2, 1}, Generation{1, 5}), at(0)), "it was lost")
+	require.True(t, h.Observe("k", observed(0, 6, gen(2, 1), gen(1, 5)), at(0)), "it was lost")
 	require.EqualValues(t, 6, total())
-	require.False(t, h.Observe("k", observed(0, 6, Generation{1, 5}), at(0)), "a replica has the old one")
+	require.False(t, h.Observe("k", observed(0, 6, gen(1, 5)), at(0)), "a replica has the old one")
 	h.AddUnreported("k", Sample{at(0), 3}, time.Second)
 	h.AddUnreported("k", Sample{at(0), 1}, time.Second)
 	require.EqualValues(t, 10, total())
 	own := h.Known("k", "g", at(time.Second), 0).Generations[0]
 	require.EqualValues(t, 4, own.Count)
-	require.Equal(t, [Generations]Generation{own, {1, 5}}, h.Known("k", "g", at(time.Second), 0).Generations)
+	require.Equal(t, [Generations]Generation{own, gen(1, 5)}, h.Known("k", "g", at(time.Second), 0).Generations)
 	require.True(t, h.HasUnreported("k", at(0)))
-	require.False(t, h.Observe("k", observed(0, 10, Generation{1, 5}, own), at(0)))
+	require.False(t, h.Observe("k", observed(0, 10, gen(1, 5), own), at(0)))
 	h.MarkReported("k")
 	require.False(t, h.HasUnreported("k", at(0)))
 	require.EqualValues(t, 10, total(), "what was told is no news")
@@ -69,7 +71,7 @@ func TestP12_OnlyNewStartsAreAdded(t *testing.T) {
 	known := h.Known("k", "g", at(11*time.Second), 0)
 	require.Zero(t, known.Generations, "what does not matter is not told")
 	require.Empty(t, known.Starts)
-	require.False(t, h.Observe("k", observed(11*time.Second, 1, Generation{3, 1}), at(11*time.Second)), "nor lost")
+	require.False(t, h.Observe("k", observed(11*time.Second, 1, gen(3, 1)), at(11*time.Second)), "nor lost")
 }
 
 // TestP1_SamplesAreNotTooEarly: however many starts there are, few samples say of all
@@ -93,7 +95,7 @@ func TestP1_SamplesAreNotTooEarly(t *testing.T) {
 func TestP12_ALossIsAnnouncedOnce(t *testing.T) {
 	h := New()
 	require.False(t, h.NoteLoss("k", at(0)))
-	h.Observe("k", observed(0, 1, Generation{1, 1}), at(0))
+	h.Observe("k", observed(0, 1, gen(1, 1)), at(0))
 	require.True(t, h.NoteLoss("k", at(0)))
 	require.False(t, h.NoteLoss("k", at(999*time.Millisecond)))
 	require.True(t, h.NoteLoss("k", at(time.Second)))
@@ -102,10 +104,10 @@ func TestP12_ALossIsAnnouncedOnce(t *testing.T) {
 // TestRestore: what a snapshot holds stays as it was.
 func TestRestore(t *testing.T) {
 	h := New()
-	h.Observe("k", observed(0, 1, Generation{1, 1}), at(0))
+	h.Observe("k", observed(0, 1, gen(1, 1)), at(0))
 	kept := h.Snapshot()
 	other := Restore(kept)
 	require.Equal(t, kept, other.Snapshot())
-	other.Observe("k", observed(time.Second, 2, Generation{1, 2}), at(time.Second))
+	other.Observe("k", observed(time.Second, 2, gen(1, 2)), at(time.Second))
 	require.Equal(t, kept, h.Snapshot())
 }

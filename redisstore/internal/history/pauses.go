@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // PauseEnds are when the pauses end that a node knows of, by the keys of their
@@ -70,14 +72,8 @@ func (p *PauseEnds) End(key string) (end time.Time) {
 // Empty reports whether no pause is known. It is cheap.
 func (p *PauseEnds) Empty() bool { return !p.any.Load() }
 
-// A Pause is how long a budget stays paused.
-type Pause struct {
-	Key  string
-	Left time.Duration
-}
-
 // Known returns the pauses of some budgets that are not over.
-func (p *PauseEnds) Known(keys iter.Seq[string], now time.Time) (all []Pause) {
+func (p *PauseEnds) Known(keys iter.Seq[string], now time.Time) (all []wire.Pause) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sweep(now); len(p.ends) == 0 {
@@ -87,7 +83,7 @@ func (p *PauseEnds) Known(keys iter.Seq[string], now time.Time) (all []Pause) {
 	for key := range keys {
 		if end, ok := p.ends[key]; ok && !seen[key] {
 			seen[key] = true
-			all = append(all, Pause{key, end.Sub(now)})
+			all = append(all, wire.Pause{Key: key, Left: end.Sub(now)})
 		}
 	}
 	return all

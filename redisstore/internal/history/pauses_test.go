@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // TestP11_TheLatestEndCounts, until a pause is lifted or over.
@@ -21,7 +23,7 @@ func TestP11_TheLatestEndCounts(t *testing.T) {
 	require.Zero(t, p.End("over"))
 
 	keys := slices.Values([]string{"k", "unknown", "other", "k"})
-	require.Equal(t, []Pause{{"k", 58 * time.Second}}, p.Known(keys, at(2*time.Second)))
+	require.Equal(t, []wire.Pause{{Key: "k", Left: 58 * time.Second}}, p.Known(keys, at(2*time.Second)))
 	require.Len(t, p.Snapshot(), 1, "what is over is forgotten")
 	p.Forget("k")
 	require.Empty(t, p.Known(keys, at(2*time.Second)))

@@ -18,7 +18,7 @@ func TestP4_ReportsQuota(t *testing.T) {
 		return report
 	}
 	require.True(t, said(100, 0), "nothing is known")
-	o := observed(0, 10, Generation{5, 10})
+	o := observed(0, 10, gen(5, 10))
 	o.Keep = time.Minute
 	h.Observe("k", o, at(0))
 	require.False(t, said(95, time.Second), "the upstream has not counted all")
@@ -30,10 +30,10 @@ func TestP4_ReportsQuota(t *testing.T) {
 	require.True(t, said(79, time.Second+burst))
 
 	q := throttle.Quota{Left: 80, Reset: time.Minute}
-	h.ObserveQuota("k", c, q, QuotaReply{Left: 80, Generation: Generation{5, 10}}, at(2*time.Second))
+	h.ObserveQuota("k", c, q, QuotaReply{Left: 80, Generation: gen(5, 10)}, at(2*time.Second))
 	require.False(t, said(80, 3*time.Second), "the store knows")
 	require.True(t, said(79, 3*time.Second))
-	o = observed(4*time.Second, 15, Generation{5, 15})
+	o = observed(4*time.Second, 15, gen(5, 15))
 	h.Observe("k", o, at(4*time.Second))
 	require.False(t, said(75, 5*time.Second), "five were booked since")
 	require.True(t, said(74, 5*time.Second))
@@ -47,7 +47,7 @@ func TestP4_ReportsQuota(t *testing.T) {
 func TestP4_ReportsQuotaOfABucket(t *testing.T) {
 	h := New()
 	c := &throttle.Charge{Limit: throttle.TokenBucket(2, time.Second, 40), Cost: 1}
-	o := observed(0, 1, Generation{5, 1})
+	o := observed(0, 1, gen(5, 1))
 	o.Keep = c.Span()
 	h.Observe("k", o, at(0))
 	for _, step := range []struct {
@@ -57,7 +57,7 @@ func TestP4_ReportsQuotaOfABucket(t *testing.T) {
 		_, report := h.ReportsQuota("k", c, throttle.Quota{Left: step.left}, at(0))
 		require.Equal(t, step.report, report, step.left)
 	}
-	h.ObserveQuota("k", c, throttle.Quota{}, QuotaReply{Left: 20, Generation: Generation{5, 1}}, at(0))
+	h.ObserveQuota("k", c, throttle.Quota{}, QuotaReply{Left: 20, Generation: gen(5, 1)}, at(0))
 	_, report := h.ReportsQuota("k", c, throttle.Quota{Left: 28}, at(5*time.Second))
 	require.False(t, report, "ten have flowed in")
 	_, report = h.ReportsQuota("k", c, throttle.Quota{Left: 27}, at(5*time.Second))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -74,13 +75,22 @@ var shared = []struct {
 	{"UNLIMITED", throttle.KindUnlimited},
 }
 
+// head is what a stored row begins with: see lua/row.lua. Scripts know where
+// these numbers stand as ROW_SEEN and so on.
+var head = []string{"SEEN", "LOST", "SPAN", "MOST", "TILL", "PAUSED", "FROZEN", "LEVEL", "UNIT", "GENERATION", "COUNT",
+	"G1", "N1", "G2", "N2", "G3", "N3", "TOTAL", "SIZE", "AT", "OLD", "BEFORE", "FIRST", "LAST", "N", "EXPIRES",
+	"OPENS", "T1", "T2", "T3", "PIN", "LINED", "BAN", "PROBE", "TIMES", "TOP", "FELL", "LEARNS"}
+
 // word is what may be the name of a constant.
-var word = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
+var word = regexp.MustCompile(`\b[A-Z][A-Z_0-9]*\b`)
 
 // inline writes the constants of shared into a source, in the place of their names: a
 // script may have 200 locals, and each that a function uses costs time in every call.
 func inline(source string) string {
 	values := make(map[string]string)
+	for i, name := range head {
+		values["ROW_"+name] = strconv.Itoa(i + 1)
+	}
 	for _, c := range shared {
 		value := c.value
 		if d, ok := value.(time.Duration); ok {

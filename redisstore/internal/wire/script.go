@@ -15,20 +15,20 @@ var files embed.FS
 
 // Each script consists of some files of lua/, one after the other.
 var (
-	rows = []string{"frame", "penalty", "row", "rule"} // what reads and writes rows
+	rows = []string{"frame", "row", "rule"} // what reads and writes rows
 
 	// engine is what knows how they change.
-	engine = []string{"entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue"}
+	engine = []string{"penalty", "entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue"}
 )
 
 // The scripts.
 var (
-	BookScript = FromSource(source(join(rows, "history", "book", "gates", "short")...) +
-		inner(source(join(engine, "place", "repair", "leases", "slots", "request", "line", "serve")...)))
+	BookScript = FromSource(source(join(rows, "book", "gates", "short")...) +
+		inner(source(join(engine, "place", "history", "repair", "leases", "slots", "request", "line", "serve")...)))
 	PauseScript     = newScript(join(engine, "pause")...)
 	StatusScript    = newScript(join(engine, "status")...)
 	ReconcileScript = newScript(join(engine, "place", "reconcile")...)
-	ClosedScript    = newScript("leases", "closed")
+	ClosedScript    = newScript("penalty", "leases", "closed")
 	HeartbeatScript = newScript("heartbeat")
 
 	SlotsPauseScript  = newScript(join(engine, "leases", "slots_pause")...)

@@ -81,12 +81,6 @@ local function answer(format, ...)
   out[#out + 1] = struct.pack(format, ...)
 end
 
--- answer_row answers what there is to say of a row of which so many starts count, but
--- for its line.
-local function answer_row(r, used, last)
-  answer('<dddddddddd', r.generation, r.count, r.g1, r.n1, r.g2, r.n2, r.g3, r.n3, used, last)
-end
-
 local NO_LINE = string.rep('\0', 15 * 8)
 
 -- finish records what was done, and returns the answer.

@@ -31,6 +31,21 @@ local function after(r, t)
   return i
 end
 
+-- push counts n starts in [first, last], not before the last entry of a closed
+-- row begins.
+local function push(r, first, last, n)
+  r.total = r.total + n
+  if first <= r.last then
+    r.last, r.n = max(r.last, last), r.n + n
+  else
+    r.pushed = r.pushed .. cmsgpack.pack(r.first - r.before, r.last - r.first, r.n)
+    r.before, r.first, r.last, r.n, r.size = r.last, first, last, n, r.size + 1
+  end
+  if r.size == 1 then
+    r.old = r.last
+  end
+end
+
 -- add counts n starts in [first, last], joining what they overlap.
 local function add(r, first, last, n)
   if not r.F then

@@ -113,10 +113,9 @@ end
 -- many are reported, then arrival, cost, reserve and behind of each. It returns false if
 -- a later report came before.
 local function report(slots, id, seed)
-  local number, generation, writes, ago, last, size
+  local generation, writes, ago, last, size
   local m = {id = id, left = LEASE, line = {}}
-  slots.n, number, m.held, generation, writes, ago, last, m.most, size, cursor = struct.unpack('<ddddddddd', frame, cursor)
-  m.number = number
+  slots.n, m.number, m.held, generation, writes, ago, last, m.most, size, cursor = struct.unpack('<ddddddddd', frame, cursor)
   if ago >= 0 and generation == slots.generation and writes <= slots.count and slots.passed > ago + STALL then
     elapse(slots, ago) -- it was written since: the clock was set forward
   end
@@ -126,7 +125,7 @@ local function report(slots, id, seed)
   for i = #slots.nodes, 1, -1 do
     local old = slots.nodes[i]
     if old.id == id then
-      if old.number > number then
+      if old.number > m.number then
         return false
       end
       for _, w in ipairs(old.line) do

@@ -19,10 +19,10 @@ function read_tickets(count)
   return by_charge
 end
 
--- ticket_of returns what a caller has in the line of a search, nil if nothing.
+-- ticket_of returns what a caller has in the line of a search, nil if nothing, and that line.
 local function ticket_of(want, s)
   local w, q = want.tickets[s.index], queue.of(s.row)
-  return w and q and w.id == q.id and w or nil
+  return w and q and w.id == q.id and w or nil, q
 end
 
 -- held_by returns the search whose line a caller has to stand in, and when it will have its
@@ -37,26 +37,26 @@ local function held_by(list, want, from)
         s.row.called = true
         queue.call(s.row, s, now)
       end
-      local q, w, ahead = queue.of(s.row), ticket_of(want, s), 0
+      local w, q = ticket_of(want, s)
+      local ahead = 0
       if w then
         ahead = queue.ahead(q, want.class, w.ticket)
       elseif q then
         ahead = queue.waiting(q, want.first and want.class - 1 or want.class)
       end
       local own = search_for(s, s.each, s.reserve, from, s.spread, false)
-      own.row, own.tail, own.horizon, own.pace = s.row, s.tail, want.horizon, s.pace
+      own.tail, own.horizon = s.tail, want.horizon
       local t, need = earliest(own, from)
       if not t then
         return nil, nil, need
       end
       local before = ahead > 0 and ahead or (w and queue.before(q[want.class], w) or 0)
       if before > 0 and (ahead > 0 or t - from > want.horizon) then
-        own = search_for(s, s.each, s.reserve, from, s.spread, false)
-        own.row = s.row
-        t = max(t, turn.at(own, before + s.each))
+        t = max(t, turn.at(search_for(s, s.each, s.reserve, from, s.spread, false), before + s.each))
       end
-      if t - from > want.horizon and q and not (want.first or w and w.state == HAD) then
-        t = max(t, q[want.class].furthest or 0) -- none is told to come before one that goes first
+      local c = q and not (want.first or w and w.state == HAD) and q[want.class]
+      if c and (t - from > want.horizon or c.stood) then
+        t = max(t, c.furthest or 0) -- none starts, or is told to come, before one of this call that goes first
       end
       local far = t - from > want.horizon
       if far and w and w.state == PASSED then
@@ -75,10 +75,8 @@ end
 local function line_up(list, want, s, callers, turn_at, max_wait)
   local t_last = turn_at
   if callers > 1 then
-    local own = search_for(s, s.each, s.reserve, now, s.spread, false)
-    own.row = s.row
-    local q = queue.of(s.row)
-    t_last = max(t_last, turn.at(own, (q and queue.waiting(q, want.class) or 0) + s.each * callers))
+    local rank = queue.waiting(queue.of(s.row), want.class) + s.each * callers
+    t_last = max(t_last, turn.at(search_for(s, s.each, s.reserve, now, s.spread, false), rank))
   end
   if max_wait == 0 or (max_wait > 0 and turn_at - now > max_wait) then
     answer(FIVE, callers, 0, turn_at, s.index, s.row.paused > now and s.row.paused or 0)
@@ -87,13 +85,13 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     callers, t_last = 1, turn_at -- the others are asked one by one
   end
   for _, o in ipairs(list) do
-    local w, q = want.tickets[o.index], queue.of(o.row)
-    if w and q and w.id == q.id and o ~= s and w.ticket < q[want.class].cut then
+    local w, q = ticket_of(want, o)
+    if w and o ~= s and w.ticket < q[want.class].cut then
       queue.pass(q, want.class, w, o.each)
     end
   end
-  local q, w = queue.of(s.row), want.tickets[s.index]
-  if not (q and w and w.id == q.id) then
+  local w, q = ticket_of(want, s)
+  if not w then
     w = {state = WAITS, round = 0}
     if q and want.first then
       w.id, w.ticket = q.id, -1
@@ -132,8 +130,8 @@ end
 -- quit ends what a caller has in lines: it starts, or leaves.
 function quit(list, want, starts)
   for _, s in ipairs(list) do
-    local w, q = want.tickets[s.index], queue.of(s.row)
-    if w and q and w.id == q.id then
+    local w, q = ticket_of(want, s)
+    if w then
       queue.quit(q, want.class, w, s.each, starts)
       w.state = HAD
     end
@@ -143,9 +141,9 @@ end
 -- renew keeps the room of one whose turn has come and that waits for more, for so long.
 function renew(list, want, length)
   for _, s in ipairs(list) do
-    local w = ticket_of(want, s)
-    if w and s.each > 1 and w.ticket < queue.of(s.row)[want.class].cut then
-      queue.hold(queue.of(s.row)[want.class], now, length)
+    local w, q = ticket_of(want, s)
+    if w and s.each > 1 and w.ticket < q[want.class].cut then
+      queue.hold(q[want.class], now, length)
     end
   end
 end
@@ -167,9 +165,8 @@ end
 -- a start itself.
 function keep_behind(list, want)
   for _, s in ipairs(list) do
-    local w, q = want.tickets[s.index], queue.of(s.row)
-    local had = want.first
-    if w and q and w.id == q.id then
+    local w, had = ticket_of(want, s), want.first
+    if w then
       had = w.state == HAD or w.ticket < 0
     end
     for k = 1, had and 0 or want.class do

@@ -2,7 +2,6 @@
 -- that: ban, for how long it closed the budget; probe, for how long the first start after
 -- it is alone; times, how often in a row it was met, 0 if it was no refusal. See docs/bans.md.
 
-local penalty = {}
 do
 local LONGEST_PROBE = 5000000 -- the answer of a probe may say that there is another penalty
 local LONGEST_STEP = 20 * 1000000 -- of a slow start

@@ -302,7 +302,6 @@ function queue.call(r, u, now)
     c.since, c.holds = min(c.since, now), min(c.holds, now + MOST_HELD)
     if left(c) > 0 or c.offered > 0 then
       local s = search_for(u, 1, min(c.reserve, u.n - 1), now, 0, false)
-      s.row = r
       local near = turn.units(s, now, now + floor(c.horizon / 3)) > 0 and now > c.holds
       local amount = turn.units(s, now, now + c.horizon) - taken - c.offered
       if near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4)) then
@@ -331,7 +330,6 @@ function queue.turns(r, u, now)
     local waits = left(q[k])
     if waits > 0 then
       local s, all = search_for(u, 1, min(q[k].reserve, u.n - 1), now, 0, false), queue.waiting(q, k)
-      s.row = r
       first[k], last[k] = turn.at(s, all - waits + 1) - now, turn.at(s, all) - now
     end
   end

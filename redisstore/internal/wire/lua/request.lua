@@ -1,16 +1,17 @@
 -- What a call asks for: its rows, its rules, and the charges of each caller.
 
-local rule_of, all_slots = {}, {}
+local rows, rules, rule_of, all_slots, histories = {}, {}, {}, {}, {}
 for i = 2, budgets do
-  local r = rows[i]
-  if not is_sound(r) then
-    rows[i] = read(r.key)
-    rows[i].history = r.history
-  end
+  histories[i] = read_history(recorded)
 end
-for _, u in ipairs(rules) do
+for i = 1, rule_count do
+  local u = read_rule()
   local r = rows[u.key]
-  u.row = r
+  if not r then
+    r = load(KEYS[u.key])
+    r.history, rows[u.key] = histories[u.key], r
+  end
+  u.row, rules[i] = r, u
   if not advance(r, now, u) then
     return struct.pack('<ddd', EDGES, now, now)
   end

@@ -6,10 +6,9 @@
 -- without loss until the year 2255.
 --
 -- Stored form, one string a budget: the head, a fixed number of numbers, then the line
--- of waiters, if there is one, see queue.lua, then all entries but the last, in
--- MessagePack: for each the distance of first from the
--- last before it, the distance of last from first, and n. The last entry is in
--- the head. So what happens at the ends of a row, which is nearly everything,
+-- of waiters, if there is one, see queue.lua, then all entries but the last, in MessagePack:
+-- for each the distance of first from the last before it, the distance of last from first,
+-- and n. The last entry is in the head. So what happens at the ends of a row, which is nearly everything,
 -- reads and writes the head alone: a row is *open* while its entries are in the
 -- arrays F, L and N, and closed otherwise. The form's version is part of the key.
 
@@ -19,11 +18,11 @@ local MAX_APPENDED = 1600 -- Redis reserves as much again for a string that grow
 local TRIPLE = 27 -- the most bytes of an entry
 local LINE_KEPT = 300000000 -- a line is kept for so long after the last call that it concerns
 local STEPS = {8, 2} -- after a penalty the first windows have an eighth, a half of the limit
-local HEAD = '<' .. string.rep('d', 38)
+local HEAD = '<' .. string.rep('d', 38) -- the head: see read
 local HEAD_SIZE, HEAD_END = 38 * 8, '303' -- and where it ends, as Redis counts
 local MAX_NUMBER = 2 ^ 53 -- no time is beyond that
 
-local ceiling = {} -- see ceiling.lua
+local penalty, ceiling = {}, {} -- see penalty.lua and ceiling.lua
 
 -- stored returns the head of a key's row as it is stored; nil if there is none.
 local function stored(key)
@@ -33,13 +32,13 @@ end
 
 -- read returns the row of a key with that head; without one it is empty, and open.
 --
---   seen               the latest time that anybody asked
+--   seen               the latest time that a program asked
 --   lost               no start later than this was forgotten; 0: none was
 --   span, most, till   see remember
 --   paused, frozen     closed until then, kept for ramp.lua; places up to then stay
 --                      taken when they are cancelled
 --   level, unit        see bucket.lua
---   generation, count       this one of the row, and how many starts it had
+--   generation, count  this one of the row, and how many starts it had
 --   g1, n1 … g3, n3    the same of earlier ones; see repair.lua
 --   total, size        of the entries: the sum of n, and how many
 --   at, old            closed: where the first one begins, and its last
@@ -47,7 +46,7 @@ end
 --   first, last, n     closed: the last entry
 --   expires            when the key does, as it is stored
 --   opens              no new start before that: see repair.lua
---   t1, t2, t3         the last start that those of each class waited for: see line.lua
+--   t1, t2, t3         the last start that waiters of each class waited for: see line.lua
 --   pin                the last start that is, or was, beyond the horizon
 --   top, fell, learns  what was learned of the upstream, top 0 if nothing: see ceiling.lua
 --   history            what the calling program knows of the row, false if nothing
@@ -137,21 +136,6 @@ local function latest(r)
     return 0
   end
   return r.F and r.L[r.size] or r.last
-end
-
--- push counts n starts in [first, last], not before the last entry of a closed
--- row begins.
-local function push(r, first, last, n)
-  r.total = r.total + n
-  if first <= r.last then
-    r.last, r.n = max(r.last, last), r.n + n
-  else
-    r.pushed = r.pushed .. cmsgpack.pack(r.first - r.before, r.last - r.first, r.n)
-    r.before, r.first, r.last, r.n, r.size = r.last, first, last, n, r.size + 1
-  end
-  if r.size == 1 then
-    r.old = r.last
-  end
 end
 
 local function head(r)

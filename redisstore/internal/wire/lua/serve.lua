@@ -185,7 +185,7 @@ for i = 2, budgets do
     end
     save(r, queue.write(r))
   end
-  answer_row(r, spent(r), latest(r))
+  answer('<dddddddddd', r.generation, r.count, r.g1, r.n1, r.g2, r.n2, r.g3, r.n3, spent(r), latest(r))
   local q = r.lined > 0 and r.queue
   if q then
     local first, last = queue.turns(r, rule_of[i], now)

@@ -1,0 +1,115 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// maxNumber bounds the numbers of a row, so that no sum of a few overflows. It is more
+// than the microseconds from 1970 to 2250.
+const maxNumber = 1 << 53
+
+// A writer appends numbers to bytes: small ones take one byte.
+type writer struct{ b []byte }
+
+func (w *writer) number(x int64) { w.b = binary.AppendUvarint(w.b, uint64(x)) }
+func (w *writer) signed(x int64) { w.b = binary.AppendVarint(w.b, x) }
+func (w *writer) float(x float64) {
+	w.b = binary.BigEndian.AppendUint64(w.b, math.Float64bits(x))
+}
+
+// time writes a time by its distance to now; 0 is none.
+func (w *writer) time(t, now int64) {
+	if w.flag(t != 0); t != 0 {
+		w.signed(t - now)
+	}
+}
+
+func (w *writer) flag(x bool) {
+	if x {
+		w.b = append(w.b, 1)
+	} else {
+		w.b = append(w.b, 0)
+	}
+}
+
+// A reader takes from bytes what a writer has written. After a failure it returns zeros.
+type reader struct {
+	b      []byte
+	failed bool
+}
+
+// took moves the reader on, unless it failed.
+func (r *reader) took(n int, ok bool) bool {
+	if r.failed = r.failed || n <= 0 || n > len(r.b) || !ok; r.failed {
+		return false
+	}
+	r.b = r.b[n:]
+	return true
+}
+
+// number reads one from 0 to maxNumber.
+func (r *reader) number() int64 {
+	x, n := binary.Uvarint(r.b)
+	if !r.took(n, x <= maxNumber) {
+		return 0
+	}
+	return int64(x)
+}
+
+// signed reads one from -maxNumber to maxNumber.
+func (r *reader) signed() int64 {
+	x, n := binary.Varint(r.b)
+	if !r.took(n, -maxNumber <= x && x <= maxNumber) {
+		return 0
+	}
+	return x
+}
+
+// wrapped reads any number.
+func (r *reader) wrapped() int64 {
+	x, n := binary.Varint(r.b)
+	if !r.took(n, true) {
+		return 0
+	}
+	return x
+}
+
+// count reads a number that is at most that.
+func (r *reader) count(most int) int {
+	x := r.number()
+	if x > int64(most) {
+		r.failed = true
+	}
+	if r.failed {
+		return 0
+	}
+	return int(x)
+}
+
+func (r *reader) float() float64 {
+	if len(r.b) < 8 {
+		r.failed = true
+		return 0
+	}
+	x := math.Float64frombits(binary.BigEndian.Uint64(r.b))
+	r.b = r.b[8:]
+	return x
+}
+
+func (r *reader) flag() bool {
+	if len(r.b) == 0 || r.b[0] > 1 {
+		r.failed = true
+		return false
+	}
+	x := r.b[0] == 1
+	r.b = r.b[1:]
+	return x
+}
+
+func (r *reader) time(now int64) int64 {
+	if !r.flag() {
+		return 0
+	}
+	return now + r.signed()
+}

@@ -1,0 +1,130 @@
+package ledger
+
+import "github.com/fleetthrottle/throttle"
+
+// earliest returns the first start not before t that has room for the cost.
+// Successive calls must not go back.
+func (s *Search) earliest(t int64) int64 {
+	if s.free {
+		return t
+	}
+	t = max(t, s.row.paused, s.tail)
+	switch s.rule.kind {
+	case throttle.KindSlidingWindow:
+		return s.slidingPaced(t)
+	case throttle.KindLeakyBucket:
+		return s.paced(t)
+	case throttle.KindConcurrency:
+		return t // what is in flight opens at no known time
+	case throttle.KindUnlimited:
+		return s.row.behindProbe(t)
+	default:
+		return s.room(t)
+	}
+}
+
+// room looks for the first start for which the limit has room: in the row and,
+// after a penalty, behind the probe and in the ramp of the slow start.
+func (s *Search) room(t int64) int64 {
+	if s.row.paused == 0 {
+		return s.booked(t)
+	}
+	t = s.booked(s.row.behindProbe(t))
+	for end := s.rule.rampEnd(s.row); t < end; {
+		if s.ramp == nil {
+			s.ramp = s.newRamp()
+		}
+		next := s.ramp.booked(t)
+		if next == t {
+			break
+		}
+		t = s.booked(min(next, end))
+	}
+	return t
+}
+
+// booked looks for the first start that breaks the rule with nothing in the row.
+func (s *Search) booked(t int64) int64 {
+	switch s.rule.kind {
+	case throttle.KindSlidingWindow:
+		return s.sliding(t)
+	case throttle.KindFixedWindow:
+		return s.aligned(t)
+	default:
+		return s.bucket(t)
+	}
+}
+
+// slidingPaced is room for a charge that may have a pace: it counts when the
+// limit alone, or a penalty, makes the request wait longer than it asked to.
+func (s *Search) slidingPaced(t int64) int64 {
+	if s.wait == 0 {
+		s.wait = s.room(max(s.from, s.row.paused, s.tail))
+		if s.rule.pace > 0 && s.wait > s.from {
+			s.pace = s.even(s.wait)
+		}
+	}
+	t = s.room(max(t, s.wait))
+	if s.rule.pace == 0 || s.wait == s.from {
+		return t
+	}
+	for {
+		clear := s.clear(t)
+		if clear == t {
+			return t
+		}
+		t = s.room(clear)
+	}
+}
+
+// even returns the pace of a start that must wait until t. A limit whose pace reaches over
+// its window, or that always had waiters, is in steady use: then a full window
+// leaves as evenly as the limit lets it. The emptier the window behind all that is booked,
+// the closer are the starts, down to the charge's own pace: so room that was left is used
+// up, and what waits for no more than a third of a limit leaves at once.
+func (s *Search) even(t int64) int64 {
+	r, u := s.row, &s.rule
+	if s.horizon <= 0 || 2*u.pace*u.most < u.span && !r.isBusy(u.span) {
+		return u.pace
+	}
+	sum, e := r.total, r.entries
+	if k := len(e); k > 0 {
+		t = max(t, e[k-1].last)
+	}
+	for i := 0; i < len(e) && e[i].last+u.span <= t; i++ {
+		sum -= e[i].n
+	}
+	full := u.span * 47 / 50 / u.most
+	return max(u.pace, full*(3*min(sum, u.most)-u.most)/(2*u.most))
+}
+
+// clear returns the first moment not before t that is clear of all starts still
+// to come.
+func (s *Search) clear(t int64) int64 {
+	pace := s.pace
+	length := max(s.rule.spread+pace, s.rule.cost*pace)
+	for e := s.row.entries; s.k < len(e); s.k++ {
+		if e[s.k].last <= s.row.seen {
+			continue
+		}
+		end := e[s.k].end(pace, s.rule.n)
+		if end <= t {
+			continue
+		}
+		if t+length <= e[s.k].first {
+			break
+		}
+		t = end
+	}
+	return t
+}
+
+// behind makes a search keep behind the starts that others waited for.
+func (s *Search) behind(b *throttle.Booking) {
+	if b.Horizon <= 0 {
+		return
+	}
+	for _, start := range s.row.tails[:class(b.Priority)+1] {
+		s.tail = max(s.tail, start)
+	}
+}

@@ -1,0 +1,27 @@
+package ledger
+
+// A row lists the first waiters of a line by their places, and counts the others, so that
+// it never grows. In memory a row lists all: only MarshalBinary cuts lines off.
+
+// Lists reports whether a waiter has its place in one of the row's lines.
+func (r *Row) Lists(at Place) bool {
+	if r.slots != nil {
+		if _, ok := r.slots.find(at.Arrival, at.Node); ok {
+			return true
+		}
+	}
+	return r.queue != nil && r.queue.has(at.Arrival)
+}
+
+// Wants reports whether waiters without a place should ask again now: few are left that
+// have one.
+func (r *Row) Wants() bool {
+	if r.queue != nil && r.queue.beyond != [classes]int64{} {
+		listed := 0
+		for _, q := range r.queue.places {
+			listed += len(q)
+		}
+		return listed < maxPlaces/2
+	}
+	return r.slots != nil && r.slots.beyond > 0 && len(r.slots.line) < maxPlaces/2
+}

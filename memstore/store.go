@@ -1,0 +1,134 @@
+package memstore
+
+import (
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
+)
+
+// A Store keeps budgets in memory. Make one with [New]. It is safe for
+// concurrent use; different budgets rarely share a lock. There is nothing to
+// close.
+type Store struct {
+	clock    clock
+	arrivals ledger.Arrivals
+	lines    lines
+	shards   [shardCount]shard
+}
+
+// New returns an empty store. Its clock is the machine's, made monotonic.
+func New() *Store {
+	s := &Store{clock: clock{base: time.Now()}}
+	for i := range s.shards {
+		s.shards[i].budgets = make(map[ledger.Key]*budget)
+	}
+	return s
+}
+
+// lines guards the waiters of all lines. It is taken before the locks of shards, and only
+// where callers wait.
+type lines struct{ mu sync.Mutex }
+
+func (s *Store) shard(b throttle.Budget) *shard { return &s.shards[b.Key[0]] }
+
+// keep makes the row of a budget that is about to be closed.
+func (s *Store) keep(c throttle.Charge) {
+	sh := s.shard(c.Budget)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.budget(c.Budget.Key, s.clock.now())
+}
+
+// audience returns that of a budget, new if need be. The shard is locked.
+func (s *Store) audience(of throttle.Budget) *audience {
+	b := s.shard(of).budget(of.Key, s.clock.now())
+	if b.audience == nil {
+		b.audience = &audience{
+			watches: make(map[*watch]struct{}),
+			slots:   make(map[int64]chan<- struct{}),
+			line:    make(map[int64]*waiter),
+		}
+	}
+	return b.audience
+}
+
+// locked is the set of shards that one booking holds: a bit each.
+type locked [shardCount / 64]uint64
+
+// lock locks the shards of all charges, always in the same order.
+func (s *Store) lock(charges []throttle.Charge) (l locked) {
+	if len(charges) == 1 {
+		i := charges[0].Budget.Key[0]
+		l[i/64] = 1 << (i % 64)
+		s.shards[i].mu.Lock()
+		return l
+	}
+	for i := range charges {
+		k := charges[i].Budget.Key[0]
+		l[k/64] |= 1 << (k % 64)
+	}
+	for w, word := range l {
+		for ; word != 0; word &= word - 1 {
+			s.shards[w*64+bits.TrailingZeros64(word)].mu.Lock()
+		}
+	}
+	return l
+}
+
+func (s *Store) unlock(l locked) {
+	for w, word := range l {
+		for ; word != 0; word &= word - 1 {
+			s.shards[w*64+bits.TrailingZeros64(word)].mu.Unlock()
+		}
+	}
+}
+
+// changeRows does something for all charges of a booking, in one atomic step, and tells the
+// watches and waiters that hear of it at once.
+func (s *Store) changeRows(b *throttle.Booking, do func(*ledger.Request)) ledger.News {
+	q := ledger.Request{Booking: b, Arrivals: &s.arrivals, Grant: new(throttle.Grant), Searches: make([]ledger.Search, len(b.Charges))}
+	held := s.lock(b.Charges)
+	defer s.unlock(held)
+	s.open(&q)
+	do(&q)
+	s.tell(q.News())
+	return q.News()
+}
+
+// open makes a request ready. Its shards are locked.
+func (s *Store) open(q *ledger.Request) {
+	q.Now = s.clock.now()
+	for i := range q.Booking.Charges {
+		c := &q.Booking.Charges[i]
+		q.Open(i, s.shard(c.Budget).row(c, q.Now))
+	}
+}
+
+// standBy completes the answer to a booking: it says what was found out about shadow
+// charges, and makes the channel of a caller that waits for slots.
+func (s *Store) standBy(q *ledger.Request) {
+	for i := range q.Booking.Charges {
+		if q.Booking.Charges[i].Shadow {
+			q.Booking.Charges[i].Over = q.Over(i)
+		}
+	}
+	if q.Waits && q.Grant.Mark != 0 {
+		ready := make(chan struct{})
+		s.audience(q.Booking.Charges[q.Grant.Held].Budget).slots[-q.Grant.Mark] = ready
+		q.Grant.Ready = ready
+	}
+}
+
+// tell tells watches, and waiters for slots, what a request has changed for them. Its
+// shards are locked.
+func (s *Store) tell(n ledger.News) {
+	for _, p := range n.Called {
+		s.shards[p.Key[0]].budgets[p.Key].call(p.Arrival)
+	}
+	for _, u := range n.Useless {
+		s.shards[u.Key[0]].budgets[u.Key].warn(u)
+	}
+}

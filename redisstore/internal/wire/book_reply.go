@@ -1,0 +1,200 @@
+package wire
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A BookReply is what lua/book.lua answers. Times of the server are microseconds of
+// its clock.
+type BookReply struct {
+	Now       int64         // the server's time
+	DecidedAt int64         // the time then, if an earlier copy of the call was done; else 0
+	CopyAge   time.Duration // how much later than the first that copy was sent
+	Outcomes  []Outcome     // one for each caller
+	Budgets   []BudgetReply // one for each row
+	Reports   []ReportReply // one for each report
+}
+
+// A State says what became of an operation.
+type State int64
+
+const (
+	Refused   State = iota // nothing was booked; also of operations that book nothing
+	Booked                 // a start was booked
+	Held                   // the same, and it holds what is in flight
+	Unsettled              // nothing can be booked before At, when it is known what was lost
+	InLine                 // the callers stand in lines for starts: At is when they may have their turn
+	Waiting                // the callers stand in line for concurrency, since Arrival
+)
+
+// An Outcome is what became of one caller's part of an operation.
+type Outcome struct {
+	State
+	At          int64   // the start, or when there would have been one
+	Arrival     int64   // by which the caller is known in the line for concurrency
+	Charge      int     // the index of the charge that kept it; -1: none
+	PausedUntil int64   // the end of that charge's pause, or 0
+	Delays      []int64 // of each charge that is a shadow, in microseconds, how much later it would have started; nil: there are none
+	Tickets     []Ticket
+}
+
+// Booked reports whether there is a start.
+func (o *Outcome) Booked() bool { return o.State == Booked || o.State == Held }
+
+// Mark names the start, or the place in line for concurrency.
+func (o *Outcome) Mark() int64 {
+	if o.State == Waiting {
+		return -o.Arrival
+	}
+	return o.At
+}
+
+// A BudgetReply is what a call says of one row.
+type BudgetReply struct {
+	Key         string
+	Charge      *throttle.Charge  // one of those that are about it
+	Generations [Lives]Generation // the present one first
+	Starts      int64             // that count now
+	Last        int64             // the end of the last
+	Line        Line
+}
+
+// A Line is what a call says of the line of one budget; see lua/queue.lua.
+type Line struct {
+	ID, Waiting int64 // 0: there is none
+	Hurry       int64
+	Cuts        [3]int64
+	Joined      [3]int64         // the next ticket of each class
+	First, Last [3]time.Duration // in how long the first and the last of each will have their turn
+}
+
+// Read reads the reply to the call.
+func (c *BookCall) Read(f Frame) (BookReply, error) {
+	r := &reader{rest: f}
+	p := BookReply{Now: r.next(), DecidedAt: r.next(), CopyAge: Wait(r.next())}
+	p.Outcomes = make([]Outcome, 0, len(c.request.Ops))
+	for i := range c.request.Ops {
+		o := &c.request.Ops[i]
+		for left := o.Callers; left > 0 && !r.failed; {
+			n := len(p.Outcomes)
+			p.Outcomes = r.outcomes(p.Outcomes, c.request, o, left)
+			left -= len(p.Outcomes) - n
+		}
+	}
+	for i, ch := range c.rows {
+		p.Budgets = append(p.Budgets, BudgetReply{Key: c.Keys[i+1], Charge: ch})
+		r.budget(&p.Budgets[i])
+	}
+	for range c.request.Reports {
+		p.Reports = append(p.Reports, r.report())
+	}
+	for i := range p.Outcomes {
+		o := &p.Outcomes[i]
+		r.check(!o.Booked() || o.At > max(0, p.Now, p.DecidedAt)-Micros(throttle.Farthest))
+	}
+	return p, r.end()
+}
+
+// outcomes appends the next outcomes, of some of the callers that are left of an
+// operation.
+func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outcome {
+	at := q.written(op)
+	callers := r.next()
+	o := Outcome{State: State(r.next()), At: r.next(), Charge: int(r.next()) - 1, PausedUntil: r.next()}
+	r.check(callers >= 1 && callers <= int64(left) && o.State <= InLine && o.State >= Refused &&
+		o.Charge >= -1 && o.Charge < at.size(op) && (!o.Booked() || o.At > 0))
+	if r.failed {
+		return to
+	}
+	if o.Charge >= 0 {
+		o.Charge = at.charge(o.Charge)
+	}
+	last := o.At
+	switch {
+	case o.Booked():
+		r.delays(&o, q, op)
+	case o.State == InLine:
+		last = r.tickets(&o, op, at)
+	case o.At < 0:
+		o.State, o.Arrival = Waiting, -o.At
+	}
+	for i := range callers {
+		to = append(to, o.of(op, i, callers, last))
+	}
+	return to
+}
+
+// delays reads by how much shadows are late. One whose gate is open is not.
+func (r *reader) delays(o *Outcome, q *BookRequest, op *Op) {
+	for i := range op.Charges {
+		ch := &op.Charges[i]
+		if !ch.Shadow || Holds(ch) || op.Kind != Reserve {
+			continue
+		}
+		if o.Delays == nil {
+			o.Delays = make([]int64, len(op.Charges))
+		}
+		if !q.leavesOut(op, ch) {
+			o.Delays[i] = r.next()
+		}
+	}
+}
+
+// tickets reads the tickets of the first of some callers in line. It returns when the
+// last of them may have its turn.
+func (r *reader) tickets(o *Outcome, op *Op, at written) (last int64) {
+	last = r.next()
+	n := r.count()
+	r.check(n >= 1 && n <= at.size(op))
+	found := false
+	for range n {
+		i := int(r.next()) - 1
+		r.check(i >= 0 && i < at.size(op))
+		if r.failed {
+			return 0
+		}
+		i = at.charge(i)
+		found = found || i == o.Charge
+		o.Tickets = append(o.Tickets, Ticket{
+			Budget: op.Charges[i].Budget.Key, Line: r.next(), Number: r.next(), State: TicketState(r.next()), Round: r.next(),
+		})
+	}
+	r.check(found)
+	return last
+}
+
+// of returns the outcome of one of some callers that were answered together. Those in
+// line have one ticket each, one behind the other.
+func (o Outcome) of(op *Op, i, callers, last int64) Outcome {
+	if o.State != InLine || callers == 1 {
+		return o
+	}
+	o.At += (last - o.At) * i / (callers - 1)
+	ch := &op.Charges[o.Charge]
+	k := slices.IndexFunc(o.Tickets, func(t Ticket) bool { return t.Budget == ch.Budget.Key })
+	o.Tickets = []Ticket{o.Tickets[max(0, k)]}
+	o.Tickets[0].Number += i * Cost(ch)
+	return o
+}
+
+func (r *reader) budget(b *BudgetReply) {
+	for i := range b.Generations {
+		b.Generations[i] = r.generation()
+	}
+	b.Starts, b.Last = r.next(), r.next()
+	l := &b.Line
+	l.ID, l.Waiting, l.Hurry = r.next(), r.next(), r.next()
+	for _, to := range []*[3]int64{&l.Cuts, &l.Joined} {
+		for k := range to {
+			to[k] = r.next()
+		}
+	}
+	for _, to := range []*[3]time.Duration{&l.First, &l.Last} {
+		for k := range to {
+			to[k] = Wait(r.next())
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package wire_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// update writes the golden frames anew.
+var update = flag.Bool("update", false, "write testdata anew")
+
+// budgets knows the same of every budget.
+type budgets struct{}
+
+func (budgets) Key(b *throttle.Budget) string { return "key:" + b.Policy }
+
+func (budgets) Known(*throttle.Budget, string, wire.Boundaries) wire.Known {
+	return wire.Known{
+		Record: 6, Elapsed: 250 * time.Millisecond, ElapsedKnown: true, ServerTime: 900_000, AtLeast: time.Millisecond,
+		Generations: [wire.Lives]wire.Generation{{ID: 77, Count: 12}, {ID: 66, Count: 3}},
+		Starts:      []wire.Sample{{Ago: time.Second, Count: 5}, {Ago: 2 * time.Second, Count: 7}},
+	}
+}
+
+// charge is for a budget of that name.
+func charge(name string, l throttle.Limit) throttle.Charge {
+	c := throttle.Charge{Limit: l, Jitter: 10 * time.Millisecond, Cost: 2}
+	c.Budget.Policy, c.Budget.Group = name, "group"
+	copy(c.Budget.Key[:], name)
+	return c
+}
+
+// requests are calls of each kind of operation, limit and state.
+func requests() map[string]wire.BookRequest {
+	window, bucket := charge("window", throttle.PerSecond(20)), charge("bucket", throttle.TokenBucket(5, time.Second, 9))
+	month := charge("month", throttle.CalendarWindow(100, throttle.Month, time.UTC))
+	slots, free := charge("slots", throttle.Concurrency(3)), charge("free", throttle.Unlimited())
+	shadow := charge("shadow", throttle.PerHour(3))
+	shadow.Shadow = true
+	ticket := wire.Ticket{Budget: window.Budget.Key, Line: 4, Number: 31, State: wire.HadStart, Round: 2}
+	report := wire.Report{
+		Key: "key:slots:flight", Budget: slots.Budget.Key, Limit: 3, Sequence: 8, Held: 1,
+		Generation: wire.Generation{ID: 55, Count: 4}, Latest: 800_000, Most: 8,
+		Waiters: []wire.Waiter{{Arrival: 700_000, Cost: 1, Reserve: 2, Behind: 3}},
+	}
+	of := func(ops ...wire.Op) wire.BookRequest {
+		for i := range ops {
+			ops[i].Callers = max(1, ops[i].Callers)
+		}
+		return wire.BookRequest{Record: "record", Number: 7, Ops: ops, Shared: "shared", Node: "node", Own: "own:"}
+	}
+	all := map[string]wire.BookRequest{
+		"reserve":       of(wire.Op{Charges: []throttle.Charge{window}, MaxWait: 1_000_000, Horizon: time.Second, Class: 2}),
+		"reserve_many":  of(wire.Op{Charges: []throttle.Charge{window}, MaxWait: wire.AnyWait, Callers: 5}, wire.Op{Charges: []throttle.Charge{window, bucket}, NotBefore: time.Second, Spread: time.Millisecond}),
+		"reserve_again": of(wire.Op{Charges: []throttle.Charge{window}, Start: 1_100_000, Returns: true, Informed: true}),
+		"calendar":      of(wire.Op{Charges: []throttle.Charge{month}}),
+		"shadow":        of(wire.Op{Charges: []throttle.Charge{window, shadow}}),
+		"tickets":       of(wire.Op{Charges: []throttle.Charge{free, window}, Tickets: []wire.Ticket{ticket}}),
+		"cancel":        of(wire.Op{Kind: wire.Cancel, Charges: []throttle.Charge{window}, Start: 1_100_000}),
+		"settle":        of(wire.Op{Kind: wire.Settle, Charges: []throttle.Charge{free, window}, Costs: []int{1, 4}, Start: 1_100_000}),
+		"renew":         of(wire.Op{Kind: wire.Renew, Charges: []throttle.Charge{window}, Tickets: []wire.Ticket{ticket}, Again: time.Second}),
+	}
+	held := of(wire.Op{Charges: []throttle.Charge{window, slots}, Arrival: 700_000})
+	held.Reports = []wire.Report{report}
+	held.Pauses = []wire.Pause{{Key: "key:window", Left: time.Minute}}
+	shut := of(wire.Op{Charges: []throttle.Charge{free, window}})
+	shut.Rows = map[[16]byte]bool{free.Budget.Key: true}
+	late := of(wire.Op{Charges: []throttle.Charge{window}})
+	late.Age = 3 * time.Second
+	all["concurrency"], all["gate_shut"], all["repeated"] = held, shut, late
+	return all
+}
+
+// boundaries are those of a call in January 1970.
+var boundaries = wire.Boundaries{Now: 1_000_000, Until: 1_000_000, Known: true}
+
+// numbers are what a frame says.
+func numbers(f wire.Frame) (all []int64) {
+	for i := range f.Size() {
+		all = append(all, f.At(i))
+	}
+	return all
+}
+
+// golden compares what is written as JSON with a file of testdata.
+func golden(t *testing.T, name string, v any) {
+	t.Helper()
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	file := filepath.Join("testdata", name+".json")
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(file, append(text, '\n'), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.JSONEq(t, string(want), string(text))
+}
+
+// A told is what a script is told. The seed is random, and left out.
+type told struct {
+	Keys  []string
+	Frame []int64
+	More  []any
+}
+
+func tell(c wire.Call, seed int) told {
+	f := numbers(c.Frame)
+	if seed >= 0 {
+		f[seed] = 0
+	}
+	return told{c.Keys, f, c.More}
+}
+
+// TestBookFrames: what the script of bookings is told does not change unnoticed.
+func TestBookFrames(t *testing.T) {
+	for name, q := range requests() {
+		t.Run(name, func(t *testing.T) { golden(t, "book_"+name, tell(q.Write(boundaries, budgets{}).Call, 1)) })
+	}
+}
+
+// TestFrames: the same for the other scripts.
+func TestFrames(t *testing.T) {
+	window, slots := charge("window", throttle.PerSecond(20)), charge("slots", throttle.Concurrency(3))
+	for name, c := range map[string]wire.Call{
+		"pause":     wire.PauseRequest{Key: "key", Charge: &window, Shared: "shared", Length: time.Second, Ago: time.Millisecond, Start: 5}.Call(boundaries),
+		"resume":    wire.PauseRequest{Key: "key", Charge: &slots, Shared: "shared", Lift: true}.Call(boundaries),
+		"reconcile": wire.ReconcileRequest{Key: "key", Charge: &window, Shared: "shared", Left: 3, Reset: time.Second, Age: 5, Generation: 77}.Call(boundaries),
+		"status":    wire.StatusRequest{Key: "key", Charge: &window}.Call(boundaries),
+		"pauses":    wire.PausesRequest{Keys: []string{"a", "b"}}.Call(boundaries),
+		"presence":  wire.PresenceRequest{Key: "key", Node: "node", What: wire.Beat, Due: 5, Divisor: 2, Nodes: 3}.Call(boundaries),
+	} {
+		t.Run(name, func(t *testing.T) { golden(t, name, tell(c, -1)) })
+	}
+}
+
+// line is what a reply says of a line.
+var line = []int64{9, 5, 1, 1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60}
+
+// budget is what it says of a row.
+var budget = append([]int64{77, 12, 66, 3, 0, 0, 0, 0, 4, 1_200_000}, line...)
+
+// replies are what the script may answer to each of the requests.
+func replies() map[string][]int64 {
+	begin := []int64{1_000_000, 0, 0}
+	return map[string][]int64{
+		"reserve":       slices.Concat(begin, []int64{1, 4, 3_000_000, 1, 0, 4_000_000, 1, 1, 9, 3, 0, 0}, budget),
+		"reserve_many":  slices.Concat(begin, []int64{2, 1, 1_000_000, 0, 0, 3, 0, 2_000_000, 1, 1_900_000, 1, 3, 1_500_000, 0, 0}, budget, budget),
+		"reserve_again": slices.Concat(begin, []int64{1, 1, 1_200_000, 1, 0}, budget),
+		"calendar":      slices.Concat(begin, []int64{1, 0, 9_000_000, 1, 0}, budget),
+		"shadow":        slices.Concat(begin, []int64{1, 1, 1_000_000, 0, 0, 500}, budget, budget),
+		"tickets":       slices.Concat(begin, []int64{1, 4, 3_000_000, 1, 0, 3_000_000, 1, 1, 4, 31, 2, 2}, budget),
+		"cancel":        slices.Concat(begin, []int64{1, 0, 1_100_000, 0, 0}, budget),
+		"settle":        slices.Concat(begin, []int64{1, 0, 1_100_000, 0, 0}, budget),
+		"renew":         slices.Concat(begin, []int64{1, 0, 1_000_000, 0, 0}, budget),
+		"concurrency":   slices.Concat(begin, []int64{1, 0, -700_000, 2, 0}, budget, []int64{55, 5, 2, 2, 700_000, -250}),
+		"gate_shut":     slices.Concat(begin, []int64{1, 0, 5_000_000, 1, 5_000_000}, budget, budget),
+		"repeated":      slices.Concat([]int64{4_000_000, 1_000_000, 2_000}, []int64{1, 1, 1_000_000, 0, 0}, budget),
+	}
+}
+
+// TestBookReplies: nor does what its answers mean. None of them makes sense without
+// its end.
+func TestBookReplies(t *testing.T) {
+	answers := replies()
+	for name, q := range requests() {
+		t.Run(name, func(t *testing.T) {
+			call := q.Write(boundaries, budgets{})
+			f := wire.Frame(nil).Add(answers[name]...)
+			reply, err := call.Read(f)
+			require.NoError(t, err)
+			for i := range reply.Budgets {
+				require.NotNil(t, reply.Budgets[i].Charge)
+				reply.Budgets[i].Charge = nil
+			}
+			golden(t, "reply_"+name, reply)
+			for n := range f.Size() {
+				_, err := call.Read(f[:8*n])
+				require.ErrorIs(t, err, wire.ErrReply, "%d of %d numbers", n, f.Size())
+			}
+			_, err = call.Read(f.Add(0))
+			require.ErrorIs(t, err, wire.ErrReply)
+		})
+	}
+}
+
+// FuzzReplies: whatever is answered, what is read makes sense.
+func FuzzReplies(f *testing.F) {
+	all := requests()
+	names := make([]string, 0, len(all))
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	answers := replies()
+	for i, name := range names {
+		f.Add(uint8(i), string(wire.Frame(nil).Add(append([]int64{0}, answers[name]...)...)))
+		f.Add(uint8(i), string(wire.Frame(nil).Add(1, 5, 9)))
+		f.Add(uint8(i), string(wire.Frame(nil).Add(3, 5, 2, 9)))
+	}
+	window := charge("window", throttle.PerSecond(20))
+	f.Fuzz(func(t *testing.T, kind uint8, text string) {
+		q := all[names[int(kind)%len(names)]]
+		call := q.Write(boundaries, budgets{})
+		head, frame, err := wire.ReadHead(text, call.Keys)
+		if err != nil {
+			return
+		}
+		for _, g := range head.Gates {
+			require.Contains(t, call.Keys, g.Key)
+		}
+		if head.Status != wire.Done {
+			return
+		}
+		if st, err := (wire.StatusRequest{Key: "key", Charge: &window}).Read(frame); err == nil {
+			require.GreaterOrEqual(t, st.Wait, time.Duration(0))
+			require.GreaterOrEqual(t, st.Paused, time.Duration(0))
+			require.GreaterOrEqual(t, st.Repeated, 0)
+		}
+		_, _ = wire.PauseRequest{Charge: &window}.Read(frame)
+		_, _ = wire.ReconcileRequest{}.Read(frame)
+		_, _ = wire.PausesRequest{Keys: []string{"a", "b"}}.Read(frame)
+		_, _ = wire.PresenceRequest{}.Read(frame)
+		reply, err := call.Read(frame)
+		if err != nil {
+			return
+		}
+		var callers []wire.Op
+		for _, o := range q.Ops {
+			callers = append(callers, slices.Repeat([]wire.Op{o}, o.Callers)...)
+		}
+		require.Len(t, reply.Outcomes, len(callers))
+		require.Len(t, reply.Reports, len(q.Reports))
+		for i, o := range reply.Outcomes {
+			charges := callers[i].Charges
+			require.True(t, o.Charge >= -1 && o.Charge < len(charges))
+			require.Equal(t, o.State == wire.InLine, len(o.Tickets) > 0)
+			require.True(t, o.Delays == nil || len(o.Delays) == len(charges))
+			require.True(t, !o.Booked() || o.At > 0)
+			for _, k := range o.Tickets {
+				require.True(t, slices.ContainsFunc(charges, func(c throttle.Charge) bool { return c.Budget.Key == k.Budget }))
+			}
+		}
+	})
+}

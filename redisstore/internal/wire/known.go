@@ -1,0 +1,49 @@
+package wire
+
+import "time"
+
+// A Generation of a row begins when its key is made and ends when that is lost. It has
+// a random name, and counts the starts in it.
+type Generation struct{ ID, Count int64 }
+
+// Known is what a node knows of a budget, in case Redis forgot it: see lua/repair.lua.
+type Known struct {
+	Record       int64             // the number that the record of calls cannot be below; 0: there may be none
+	Elapsed      time.Duration     // since the last call that spoke of the budget was sent
+	ElapsedKnown bool              // false: nobody can tell
+	ServerTime   int64             // the time that its reply told
+	SetForward   bool              // the server's clock was surely set forward since
+	AtLeast      time.Duration     // that has passed since that moment
+	Generations  [Lives]Generation // the present one first
+	Starts       []Sample          // the latest first
+}
+
+// A Sample says that some starts were not later than so long ago.
+type Sample struct {
+	Ago   time.Duration
+	Count int64
+}
+
+func (k *Known) append(f Frame) Frame {
+	at := k.ServerTime
+	if k.SetForward {
+		at = -at
+	}
+	f = f.Add(k.Record, elapsed(k.Elapsed, k.ElapsedKnown), at)
+	for _, g := range k.Generations {
+		f = f.Add(g.ID, g.Count)
+	}
+	f = f.Add(int64(len(k.Starts)))
+	for _, s := range k.Starts {
+		f = f.Add(int64(s.Ago/time.Microsecond), s.Count)
+	}
+	return f.Add(Micros(k.AtLeast))
+}
+
+// elapsed is a time that has passed; below 0 if nobody can tell how long it was.
+func elapsed(d time.Duration, known bool) int64 {
+	if !known {
+		return -1
+	}
+	return Micros(d)
+}

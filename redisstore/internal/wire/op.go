@@ -1,0 +1,117 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A Kind is what an operation of a booking call does.
+type Kind uint8
+
+const (
+	Reserve Kind = iota // books a start, or gets into line
+	Cancel              // gives back a start, or leaves lines; or does nothing, so that reports go along
+	Settle              // changes what a start cost
+	Renew               // says that a waiter is still there
+)
+
+// An Op is one operation, for one caller or for several that want the same.
+type Op struct {
+	Kind    Kind
+	Callers int
+	Charges []throttle.Charge
+	Costs   []int // Settle: the true costs
+
+	// What the callers have: a start, which Reserve replaces, or the arrival in a line
+	// for concurrency, which it continues. 0: nothing.
+	Start, Arrival int64
+
+	MaxWait   int64 // the longest wait that is of use, in microseconds; see AnyWait
+	NotBefore time.Duration
+	Spread    time.Duration
+	Horizon   time.Duration // 0: the callers stand in no line
+	Class     int64
+	Tickets   []Ticket      // in lines for starts
+	Returns   bool          // they go first in lines where they have no ticket
+	Informed  bool          // they have given the others time to tell what was lost
+	Again     time.Duration // Renew: in how long the waiter will say so again
+}
+
+// AnyWait is the MaxWait of callers that wait as long as they have to.
+const AnyWait = -1
+
+// maxWait is the field that says what an operation does: one that books has a
+// longest wait there.
+func (o *Op) maxWait() int64 {
+	switch o.Kind {
+	case Cancel:
+		return -2
+	case Settle:
+		return -3
+	case Renew:
+		return -4
+	}
+	return max(AnyWait, o.MaxWait)
+}
+
+// mark is the field for what the callers have.
+func (o *Op) mark() int64 {
+	switch {
+	case o.Kind == Renew:
+		return Micros(o.Again)
+	case o.Arrival > 0:
+		return -o.Arrival
+	}
+	return o.Start
+}
+
+// callers is how many they are, below 0 if they have given the others time to tell.
+func (o *Op) callers() int64 {
+	if o.Informed {
+		return -int64(o.Callers)
+	}
+	return int64(o.Callers)
+}
+
+// more is the last thing that the script is told of a charge.
+func (o *Op) more(i int) int64 {
+	switch {
+	case o.Kind == Settle:
+		return int64(o.Costs[i])
+	case o.Charges[i].Shadow:
+		return 1
+	}
+	return 0
+}
+
+// Holds reports whether the charge is for requests in flight.
+func Holds(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }
+
+// Unlimited reports whether the charge is for an unlimited budget. Those are gates:
+// keys that Redis looks at and leaves alone, as long as they are open. One that is shut
+// is a row like any other. See docs/unlimited.md and lua/gates.lua.
+func Unlimited(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.KindUnlimited }
+
+// Cost is what a charge costs its budget. What an unlimited one costs means nothing.
+func Cost(c *throttle.Charge) int64 {
+	if Unlimited(c) {
+		return 1
+	}
+	return int64(c.Cost)
+}
+
+// A Ticket is a place in the line of one budget: see lua/queue.lua.
+type Ticket struct {
+	Budget [16]byte
+	Line   int64
+	Number int64
+	State  TicketState
+	Round  int64
+}
+
+// A TicketState says what became of a ticket. Only the scripts know all states.
+type TicketState int64
+
+// HadStart is the state of a ticket whose owner had its start.
+const HadStart TicketState = 3

@@ -1,0 +1,185 @@
+package wire
+
+import (
+	"math"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A Request is a call that is no booking, and can read its reply.
+type Request[R any] interface {
+	Call(Boundaries) Call
+	Read(Frame) (R, error)
+}
+
+// A PauseRequest closes a budget, or opens it.
+type PauseRequest struct {
+	Key    string
+	Charge *throttle.Charge
+	Shared string        // the channel where all nodes hear of a group
+	Length time.Duration // for how long it is closed
+	Lift   bool          // it is opened
+	Ago    time.Duration // since the request was sent that was refused; 0: none was
+	Start  int64         // of that request
+}
+
+// A PauseReply is what lua/pause.lua and lua/slots_pause.lua answer.
+type PauseReply struct {
+	Now, End int64 // the server's time, and when the pause ends; 0: there is none
+	Changed  bool
+	From, To float64 // the ceiling before and after
+}
+
+// Call implements [Request].
+func (q PauseRequest) Call(b Boundaries) Call {
+	length, script := Micros(q.Length), PauseScript
+	if q.Lift {
+		length = -1
+	}
+	if Holds(q.Charge) {
+		script = SlotsPauseScript
+	}
+	f := Frame(nil).Add(length, b.Due(), Micros(q.Ago), q.Start)
+	return Call{script, []string{q.Key}, b.AppendRule(f, 1, q.Charge), []any{q.Shared}}
+}
+
+// Read implements [Request].
+func (q PauseRequest) Read(f Frame) (PauseReply, error) {
+	r := &reader{rest: f}
+	p := PauseReply{Now: r.next(), End: r.next(), Changed: r.next() == 1}
+	if !Holds(q.Charge) {
+		p.From, p.To = thousandths(r.next()), thousandths(r.next())
+	}
+	return p, r.end()
+}
+
+// thousandths is a level as the scripts answer it.
+func thousandths(n int64) float64 { return float64(n) / 1000 }
+
+// A ReconcileRequest says what the upstream says is left of a budget.
+type ReconcileRequest struct {
+	Key        string
+	Charge     *throttle.Charge
+	Shared     string // the channel where all nodes hear of a group
+	Left       int
+	Reset, Age time.Duration
+	Generation int64 // of the row that the node knows; 0: none
+}
+
+// A ReconcileReply is what lua/reconcile.lua answers.
+type ReconcileReply struct {
+	Left        int64
+	Generation  Generation
+	From, Until int64 // starts in between have become void
+}
+
+// Call implements [Request].
+func (q ReconcileRequest) Call(b Boundaries) Call {
+	f := Frame(nil).Add(int64(q.Left), Micros(max(0, q.Reset)), Micros(max(0, q.Age)), q.Generation)
+	return Call{ReconcileScript, []string{q.Key}, b.AppendRule(f, 1, q.Charge), []any{q.Shared}}
+}
+
+// Read implements [Request].
+func (q ReconcileRequest) Read(f Frame) (p ReconcileReply, err error) {
+	r := &reader{rest: f}
+	_ = r.next() // the time
+	p.Left, p.Generation.Count, p.Generation.ID, p.From, p.Until = r.next(), r.next(), r.next(), r.next(), r.next()
+	return p, r.end()
+}
+
+// A StatusRequest asks what a budget is like.
+type StatusRequest struct {
+	Key    string
+	Charge *throttle.Charge
+}
+
+// Call implements [Request].
+func (q StatusRequest) Call(b Boundaries) Call {
+	script := StatusScript
+	if Holds(q.Charge) {
+		script = SlotsStatusScript
+	}
+	return Call{script, []string{q.Key}, b.AppendRule(nil, 1, q.Charge), nil}
+}
+
+// Read implements [Request].
+func (q StatusRequest) Read(f Frame) (throttle.Status, error) {
+	r := &reader{rest: f}
+	_ = r.next() // the time
+	st := throttle.Status{
+		Limit: q.Charge.Limit, Used: int(r.next()), Waiting: int(r.next()), Wait: Wait(r.next()), Paused: Wait(r.next()),
+		Repeated: int(min(max(0, r.next()), math.MaxInt32)),
+	}
+	if !Holds(q.Charge) {
+		st.Ceiling = thousandths(r.next())
+	}
+	return st, r.end()
+}
+
+// A PausesRequest asks until when budgets are closed.
+type PausesRequest struct{ Keys []string }
+
+// A PauseEnd is the end of a pause, 0 if there is none, and how long it is until then.
+type PauseEnd struct {
+	End  int64
+	Left time.Duration
+}
+
+// Call implements [Request].
+func (q PausesRequest) Call(Boundaries) Call { return Call{Script: ClosedScript, Keys: q.Keys} }
+
+// Read implements [Request]. There is one end for each key.
+func (q PausesRequest) Read(f Frame) ([]PauseEnd, error) {
+	r := &reader{rest: f}
+	_ = r.next() // the time
+	ends := make([]PauseEnd, len(q.Keys))
+	for i := range ends {
+		ends[i] = PauseEnd{r.next(), Wait(r.next())}
+	}
+	return ends, r.end()
+}
+
+// What a node says of its presence in a group; see lua/heartbeat.lua.
+const (
+	Look  = iota // nothing: how is it?
+	Beat         // I am here
+	Leave        // I am not any more
+)
+
+// A PresenceRequest says that a node uses a group, or asks which others do.
+type PresenceRequest struct {
+	Key     string
+	Node    string // the node's name
+	What    int64
+	Due     int64 // by the server's clock, when it should be in Redis; 0: at any time
+	Divisor int   // the least of the node's share
+	Nodes   int   // how many are known
+}
+
+// A PresenceReply is what Redis answers to that.
+type PresenceReply struct {
+	Now     int64 // the server's time, in microseconds
+	Counts  bool  // what was said was not too late
+	Divisor int   // of the node's share; 0: there is none
+	Nodes   int
+	Silent  []int // the divisors of those that may be alone with theirs
+}
+
+// Call implements [Request].
+func (q PresenceRequest) Call(Boundaries) Call {
+	f := Frame(nil).Add(q.What, q.Due, int64(q.Divisor), int64(q.Nodes))
+	return Call{HeartbeatScript, []string{q.Key}, f, []any{q.Node}}
+}
+
+// Read implements [Request].
+func (q PresenceRequest) Read(f Frame) (PresenceReply, error) {
+	r := &reader{rest: f}
+	p := PresenceReply{Now: r.next(), Counts: r.next() == 1, Divisor: int(r.next()), Nodes: int(r.next())}
+	for len(r.rest) > 0 {
+		d := r.next()
+		r.check(d >= 1) // shares are divided by it
+		p.Silent = append(p.Silent, int(d))
+	}
+	return p, r.end()
+}
