@@ -162,17 +162,18 @@ func TestP2_ALateConnectionTakesAnotherStart(t *testing.T) {
 }
 
 // TestP2_TheLastLookLeavesRoomForTheWay: when it is written, a grant is at most
-// five sevenths of 35 ms old.
+// five sevenths of 35 ms old. The time that the store's answer was on its way counts.
 func TestP2_TheLastLookLeavesRoomForTheWay(t *testing.T) {
 	for _, c := range []struct {
-		dial  time.Duration
-		books int
-	}{{25 * ms, 1}, {25*ms + us, 2}} {
+		dial, age time.Duration
+		books     int
+	}{{25 * ms, 0, 1}, {25*ms + us, 0, 2}, {17 * ms, 8 * ms, 1}, {17*ms + us, 8 * ms, 2}} {
 		synctest.Test(t, func(t *testing.T) {
 			store, d := newSpy(), newDialer(always(c.dial))
+			store.change = func(g *throttle.Grant) { g.Age = c.age }
 			tr := must(throttle.New(throttle.Config{Store: store, Base: d, Policies: []throttle.Policy{onePerSecond}}))
 			require.NoError(t, send(t, tr, get(t, home)))
-			require.Len(t, store.booked(), c.books, c.dial)
+			require.Len(t, store.booked(), c.books, "%+v", c)
 			require.Equal(t, []time.Duration{c.dial}, d.written.seen())
 			require.Equal(t, 1, status(t, store, tr, get(t, home)).Used)
 		})

@@ -40,76 +40,76 @@ type reader struct {
 }
 
 // took moves the reader on, unless it failed.
-func (r *reader) took(n int, ok bool) bool {
-	if r.failed = r.failed || n <= 0 || n > len(r.b) || !ok; r.failed {
+func (rd *reader) took(n int, ok bool) bool {
+	if rd.failed = rd.failed || n <= 0 || n > len(rd.b) || !ok; rd.failed {
 		return false
 	}
-	r.b = r.b[n:]
+	rd.b = rd.b[n:]
 	return true
 }
 
 // number reads one from 0 to maxNumber.
-func (r *reader) number() int64 {
-	x, n := binary.Uvarint(r.b)
-	if !r.took(n, x <= maxNumber) {
+func (rd *reader) number() int64 {
+	x, n := binary.Uvarint(rd.b)
+	if !rd.took(n, x <= maxNumber) {
 		return 0
 	}
 	return int64(x)
 }
 
 // signed reads one from -maxNumber to maxNumber.
-func (r *reader) signed() int64 {
-	x, n := binary.Varint(r.b)
-	if !r.took(n, -maxNumber <= x && x <= maxNumber) {
+func (rd *reader) signed() int64 {
+	x, n := binary.Varint(rd.b)
+	if !rd.took(n, -maxNumber <= x && x <= maxNumber) {
 		return 0
 	}
 	return x
 }
 
 // wrapped reads any number.
-func (r *reader) wrapped() int64 {
-	x, n := binary.Varint(r.b)
-	if !r.took(n, true) {
+func (rd *reader) wrapped() int64 {
+	x, n := binary.Varint(rd.b)
+	if !rd.took(n, true) {
 		return 0
 	}
 	return x
 }
 
 // count reads a number that is at most that.
-func (r *reader) count(most int) int {
-	x := r.number()
+func (rd *reader) count(most int) int {
+	x := rd.number()
 	if x > int64(most) {
-		r.failed = true
+		rd.failed = true
 	}
-	if r.failed {
+	if rd.failed {
 		return 0
 	}
 	return int(x)
 }
 
-func (r *reader) float() float64 {
-	if len(r.b) < 8 {
-		r.failed = true
+func (rd *reader) float() float64 {
+	if len(rd.b) < 8 {
+		rd.failed = true
 		return 0
 	}
-	x := math.Float64frombits(binary.BigEndian.Uint64(r.b))
-	r.b = r.b[8:]
+	x := math.Float64frombits(binary.BigEndian.Uint64(rd.b))
+	rd.b = rd.b[8:]
 	return x
 }
 
-func (r *reader) flag() bool {
-	if len(r.b) == 0 || r.b[0] > 1 {
-		r.failed = true
+func (rd *reader) flag() bool {
+	if len(rd.b) == 0 || rd.b[0] > 1 {
+		rd.failed = true
 		return false
 	}
-	x := r.b[0] == 1
-	r.b = r.b[1:]
+	x := rd.b[0] == 1
+	rd.b = rd.b[1:]
 	return x
 }
 
-func (r *reader) time(now int64) int64 {
-	if !r.flag() {
+func (rd *reader) time(now int64) int64 {
+	if !rd.flag() {
 		return 0
 	}
-	return now + r.signed()
+	return now + rd.signed()
 }

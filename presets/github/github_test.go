@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,8 +41,6 @@ func and(h header, name, value string) header {
 	h[name] = value
 	return h
 }
-
-const reset = 901 * time.Second
 
 func TestRefusals(t *testing.T) {
 	none := "github-primary 0 15m1s"
