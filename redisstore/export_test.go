@@ -69,9 +69,5 @@ func LongWay() (restore func()) {
 	return func() { wire.BookScript = book }
 }
 
-// Bridges returns how many groups are in use, as far as Redis is told.
-func (s *Store) Bridges() int {
-	s.bridges.mu.Lock()
-	defer s.bridges.mu.Unlock()
-	return len(s.bridges.all)
-}
+// Groups returns how many groups are in use, as far as Redis is told.
+func (s *Store) Groups() int { return s.fallback.Groups() }

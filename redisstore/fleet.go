@@ -15,24 +15,14 @@ import (
 // node alone.
 type fleetStore struct{ *Store }
 
-// Book implements [throttle.Store].
+// Book implements [throttle.Store]. Of a budget that was lost, the others are given
+// time to tell what they know, once, before the caller asks again: see
+// docs/state-loss.md.
 func (s fleetStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	if t, ok := b.Turn.(*turn); ok {
 		s.queues.remove(s.Store, t)
 		defer s.queues.came(t)
 	}
-	br := s.board(b.Charges[0].Budget.Group)
-	if br == nil {
-		return s.bookRedis(ctx, b)
-	}
-	defer br.leave()
-	return br.book(ctx, b)
-}
-
-// bookRedis is Book for budgets in Redis. Of one that was lost, the others are
-// given time to tell what they know, once, before the caller asks again: see
-// docs/state-loss.md.
-func (s *Store) bookRedis(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	since := time.Now()
 	g, again, err := s.bookOnce(ctx, b, false)
 	if err != nil || again == 0 {
@@ -130,9 +120,6 @@ func (s fleetStore) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if g.Mark == 0 || g.Mark > 0 && !g.OK {
 		return
 	}
-	if s.ashore(b, g, func(isl *island, own *throttle.Booking, g throttle.Grant) { isl.local.Cancel(own, g) }) {
-		return
-	}
 	s.giveUp(b.Charges, -g.Mark, g.OK && g.Wait == 0)
 	c := s.newCaller(b)
 	c.Kind = wire.Cancel
@@ -140,9 +127,9 @@ func (s fleetStore) Cancel(b *throttle.Booking, g throttle.Grant) {
 	s.tell(c)
 }
 
-// Release implements [throttle.Store]. On an island nothing is held.
+// Release implements [throttle.Store].
 func (s fleetStore) Release(b *throttle.Booking, g throttle.Grant) {
-	if !g.OK || g.Wait > 0 || g.Mark >= islandMark {
+	if !g.OK || g.Wait > 0 {
 		return
 	}
 	if ended := s.giveUp(b.Charges, 0, true); ended != nil {
@@ -170,7 +157,7 @@ func (s *Store) tell(c *caller) {
 
 // Settle implements [throttle.Store].
 func (s fleetStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
-	if !g.OK || s.ashore(b, g, func(isl *island, own *throttle.Booking, g throttle.Grant) { isl.settle(b, own, g, costs) }) {
+	if !g.OK {
 		return nil
 	}
 	if !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return !wire.Unlimited(&c) }) {

@@ -18,10 +18,10 @@ const (
 	// costs a call a second. Limits that cannot be divided wait.
 	Share
 
-	// Open holds nothing back but what a known penalty closes. It begins some
+	// FailOpen holds nothing back but what a known penalty closes. It begins some
 	// seconds after Redis went away. For limits that are only kept out of
 	// politeness.
-	Open
+	FailOpen
 )
 
 // String returns the mode's name in lower case.
@@ -29,8 +29,8 @@ func (o Outage) String() string {
 	switch o {
 	case Share:
 		return "share"
-	case Open:
-		return "open"
+	case FailOpen:
+		return "failopen"
 	}
 	return "wait"
 }

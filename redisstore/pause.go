@@ -30,9 +30,6 @@ const lift = -time.Microsecond
 // callers at once.
 func (s *Store) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
 	d := r.Length
-	if isl := s.on(c.Budget.Group); isl != nil {
-		isl.pause(c, d)
-	}
 	key := s.rowKey(&c)
 	asked := time.Now()
 	reply, err := conn.Ask(ctx, s.conn, nil, func() wire.Request[wire.PauseReply] {

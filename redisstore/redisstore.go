@@ -22,6 +22,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/fallback"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
@@ -52,32 +53,31 @@ type Options struct {
 
 // A Store keeps budgets in Redis. It is safe for concurrent use.
 type Store struct {
-	budgets throttle.Store // those of the fleet, in this store, and those of this node alone, in memory
-	client  redis.UniversalClient
-	conn    *conn.Conn
-	prefix  string
-	tagged  bool   // see Options.HashTags
-	id      string // this store among those that use the same Redis: random
-	lanes   lanes
-	flights flights
-	queues  queues
-	offsets *history.ClockOffsets
-	subs    *notify.Subscriptions
-	watches *watch.Watches
-	bridges bridges
-	history *history.History
-	pauses  *history.PauseEnds
-	shut    *history.PauseEnds // gates that Redis said to be shut; see gates.go
-	callers sync.Pool
-	frugal  bool // what is not worth a call is not told: see internal/history
-	mute    bool // nobody is told what was lost: a test wants no calls in the background
+	budgets  throttle.Store  // those of the fleet, in this store, and those of this node alone, in memory
+	fallback *fallback.Store // what budgets goes through while Redis is away; nil: callers wait
+	client   redis.UniversalClient
+	conn     *conn.Conn
+	prefix   string
+	tagged   bool   // see Options.HashTags
+	id       string // this store among those that use the same Redis: random
+	lanes    lanes
+	flights  flights
+	queues   queues
+	offsets  *history.ClockOffsets
+	subs     *notify.Subscriptions
+	watches  *watch.Watches
+	history  *history.History
+	pauses   *history.PauseEnds
+	shut     *history.PauseEnds // gates that Redis said to be shut; see gates.go
+	callers  sync.Pool
+	frugal   bool // what is not worth a call is not told: see internal/history
+	mute     bool // nobody is told what was lost: a test wants no calls in the background
 }
 
 // New returns a store on client, which stays the caller's: throttle never
 // closes it. New sends nothing, so Redis need not be up.
 func New(client redis.UniversalClient, o *Options) *Store {
 	s := &Store{client: client, conn: conn.New(client), frugal: true}
-	s.budgets = scoped.Compose(fleetStore{s}, memstore.New())
 	s.lanes.conn, s.lanes.up, s.lanes.all = s.conn, above{s}, make(map[string]*lane)
 	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
 	s.history, s.offsets = history.New(), history.NewClockOffsets()
@@ -92,13 +92,19 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	if o != nil && o.Namespace != "" {
 		name = o.Namespace
 	}
-	if o != nil && o.Outage <= Open {
-		s.bridges.mode, s.bridges.all = o.Outage, make(map[string]*bridge)
-	}
 	// The version of the stored form is part of every key, so that programs
 	// with different forms never share a row.
 	s.prefix = escape.Replace(name) + ":5:"
 	s.tagged = !s.conn.Single() || o != nil && o.HashTags
+	fleet := throttle.Store(fleetStore{s})
+	if o != nil && (o.Outage == Share || o.Outage == FailOpen) {
+		s.fallback = fallback.New(fleetStore{s}, fallback.Options{
+			FailOpen: o.Outage == FailOpen, Conn: s.conn, History: s.history, Pauses: s.pauses,
+			Local: func() throttle.Store { return memstore.New() },
+		})
+		fleet = s.fallback
+	}
+	s.budgets = scoped.Compose(fleet, memstore.New())
 	return s
 }
 

@@ -11,8 +11,8 @@ func (s *Store) ID() string { return s.id }
 // RecordKey returns the key of the record of a group's last call.
 func (s *Store) RecordKey(group string) string { return s.recordKey(group) }
 
-// PresenceKey returns the key of who uses a group.
-func (s *Store) PresenceKey(group string) string { return s.presenceKey(group) }
+// HeartbeatKey returns the key of who uses a group.
+func (s *Store) HeartbeatKey(group string) string { return s.heartbeatKey(group) }
 
 // PauseChannel returns where all stores hear of pauses in a group.
 func (s *Store) PauseChannel(group string) string { return s.sharedChannel(group) }

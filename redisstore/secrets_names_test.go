@@ -65,10 +65,10 @@ func TestP14_NamesCannotForgeKeys(t *testing.T) {
 		is(keys, s.Key(b), "budget", ns, tagged, group, policy, b.Key)
 		is(keys, s.FlightKey(b), "flight", ns, tagged, group, policy, b.Key)
 		is(keys, s.RecordKey(b.Group), "record", ns, tagged, b.Group, s.ID())
-		is(keys, s.PresenceKey(b.Group), "presence", ns, tagged, b.Group)
+		is(keys, s.HeartbeatKey(b.Group), "presence", ns, tagged, b.Group)
 		is(channels, s.PauseChannel(b.Group), "pauses", ns, tagged, group, db)
 		is(channels, s.WakeChannel(b.Group), "wake", ns, tagged, group, db, s.ID())
-		for _, name := range []string{s.Key(b), s.FlightKey(b), s.RecordKey(b.Group), s.PresenceKey(b.Group), s.PauseChannel(b.Group), s.WakeChannel(b.Group)} {
+		for _, name := range []string{s.Key(b), s.FlightKey(b), s.RecordKey(b.Group), s.HeartbeatKey(b.Group), s.PauseChannel(b.Group), s.WakeChannel(b.Group)} {
 			require.Equal(t, s.Tag(b.Group), hashTag(name), "%q", name)
 		}
 	}
@@ -82,9 +82,9 @@ func TestP14_NamesCannotHoldOthers(t *testing.T) {
 	in := func(namespace string) *redisstore.Store {
 		return redisstore.New(&redis.Client{}, &redisstore.Options{Namespace: namespace})
 	}
-	require.Equal(t, "a:5:nodes:api.example.com:presence", in("a").PresenceKey("api.example.com"))
-	require.NotEqual(t, in("a").PresenceKey("x:5:nodes:y"), in("a:5:nodes:x").PresenceKey("y"))
-	require.NotEqual(t, in("{").PresenceKey("y"), in("%7B").PresenceKey("y"))
+	require.Equal(t, "a:5:nodes:api.example.com:presence", in("a").HeartbeatKey("api.example.com"))
+	require.NotEqual(t, in("a").HeartbeatKey("x:5:nodes:y"), in("a:5:nodes:x").HeartbeatKey("y"))
+	require.NotEqual(t, in("{").HeartbeatKey("y"), in("%7B").HeartbeatKey("y"))
 	s := in("a")
 	require.True(t, strings.HasSuffix(s.RecordKey("x:5:calls:y"), s.ID()+":x%3A5%3Acalls%3Ay"))
 }

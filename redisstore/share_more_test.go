@@ -48,7 +48,7 @@ func TestP12_ShareOfTheIdle(t *testing.T) {
 		c.until(10 * time.Second)
 		c.nodes[0].stop()
 		c.until(40 * time.Second)
-		require.Equal(t, 0, c.nodes[0].store.Bridges())
+		require.Equal(t, 0, c.nodes[0].store.Groups())
 		c.everySecond(11*time.Second, 40*time.Second, 40, 40)
 		away(false, c.nodes[0])
 	})
@@ -146,9 +146,9 @@ func TestP15_SharingEnds(t *testing.T) {
 		c := newSharers(t, server, 1, share, forty)
 		node := c.nodes[0]
 		book(t, node.store, charge("one", throttle.PerSecond(1)))
-		require.Equal(t, 1, node.store.Bridges())
+		require.Equal(t, 1, node.store.Groups())
 		time.Sleep(12 * time.Second)
-		require.Equal(t, 0, node.store.Bridges())
+		require.Equal(t, 0, node.store.Groups())
 		node.way.names()
 		time.Sleep(time.Hour)
 		require.Empty(t, node.way.names())
@@ -173,7 +173,7 @@ func TestP12_Open(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {
-		open := &redisstore.Options{Outage: redisstore.Open}
+		open := &redisstore.Options{Outage: redisstore.FailOpen}
 		c := newSharers(t, server, 1, open, throttle.Policy{Name: "slow", Limit: throttle.PerHour(1)})
 		l, err := throttle.NewLimiter(c.nodes[0].store, c.policy)
 		require.NoError(t, err)
@@ -230,10 +230,33 @@ func TestP12_ShareOfThoseInLine(t *testing.T) {
 		waiter := acquire(c.ctx, l)
 		c.until(40 * time.Second)
 		require.Equal(t, 1, node.store.Standing())
-		require.Equal(t, 1, node.store.Bridges())
+		require.Equal(t, 1, node.store.Groups())
 		away(false, node)
 		require.NoError(t, (<-waiter).err)
 		require.InDelta(t, 106, time.Since(c.began).Seconds(), 1, "a window after Redis was given up")
+		back(node)
+		c.end()
+	})
+}
+
+// TestP12_ShareAfterStartsFarAhead: a share begins a window after the last start that was
+// booked in Redis, however far ahead that is.
+func TestP12_ShareAfterStartsFarAhead(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := newSharers(t, server, 1, share, forty)
+		node, one := c.nodes[0], charge("one", throttle.PerSecond(1))
+		for range 21 {
+			book(t, node.store, one)
+		}
+		c.until(4 * time.Second)
+		away(false, node)
+		wait := book(t, node.store, one)
+		require.GreaterOrEqual(t, time.Since(c.began)+wait, 26*time.Second, "20 s, 5 s and a window")
+		require.Less(t, time.Since(c.began)+wait, 28*time.Second)
+		wait = book(t, node.store, one)
+		require.Less(t, time.Since(c.began)+wait, 29*time.Second, "it stays open")
 		back(node)
 		c.end()
 	})

@@ -18,7 +18,7 @@ import (
 func TestP12_UnlimitedNeedsNoShare(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
-	for _, outage := range []redisstore.Outage{redisstore.Share, redisstore.Open} {
+	for _, outage := range []redisstore.Outage{redisstore.Share, redisstore.FailOpen} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newSharers(t, server, 2, &redisstore.Options{Outage: outage}, throttle.Policy{Name: "forty", Limit: throttle.PerSecond(40), Jitter: -1})
 			s := c.nodes[0].store

@@ -10,11 +10,6 @@ import (
 
 // Status implements [throttle.Store].
 func (s fleetStore) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	if isl := s.on(c.Budget.Group); isl != nil {
-		if st, ok := isl.status(ctx, c); ok {
-			return st, nil
-		}
-	}
 	return conn.Ask(ctx, s.conn, nil, func() wire.Request[throttle.Status] {
 		return wire.StatusRequest{Key: s.rowKey(&c), Charge: &c}
 	})

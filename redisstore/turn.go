@@ -39,6 +39,13 @@ func (t *turn) comes(near time.Time) {
 	t.come = t.near.Add(max(0, min(spareMost, t.horizon/2-comeLate)))
 }
 
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // classOf is the class of a priority: see lua/queue.lua.
 func classOf(p throttle.Priority) int64 {
 	return int64(throttle.High-max(throttle.Low, min(p, throttle.High))) + 1

@@ -15,13 +15,13 @@ import (
 var born = time.Now()
 
 // A startWatch is the watch over a start in Redis.
-type startWatch struct {
-	*watch.Watch
-	bridge *bridge
-}
+type startWatch struct{ *watch.Watch }
 
-// watch is Watch for budgets in Redis.
-func (s *Store) watch(br *bridge, b *throttle.Booking, g throttle.Grant, news chan<- struct{}) *startWatch {
+// Stop implements [throttle.Watch].
+func (w startWatch) Stop() { w.Watch.Stop() }
+
+// Watch implements [throttle.Store].
+func (s fleetStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
 	sent := born.Add(time.Duration(g.Stamp))
 	start := watch.Start{
 		Channels: s.channels(b.Charges[0].Budget.Group), Mark: g.Mark,
@@ -39,22 +39,7 @@ func (s *Store) watch(br *bridge, b *throttle.Booking, g throttle.Grant, news ch
 			start.Keys = append(start.Keys, key(&c.Budget))
 		}
 	}
-	return &startWatch{s.watches.Add(start, news), br}
-}
-
-// Confirm implements [throttle.Watch].
-func (w *startWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
-	if w.bridge == nil || w.Void() {
-		return w.Watch.Confirm(ctx, maxWait)
-	}
-	return w.bridge.confirm(ctx, maxWait, func(ctx context.Context) (bool, error) { return w.Watch.Confirm(ctx, maxWait) })
-}
-
-// Stop implements [throttle.Watch].
-func (w *startWatch) Stop() {
-	if w.Watch.Stop() {
-		w.bridge.leave()
-	}
+	return startWatch{s.watches.Add(start, news)}
 }
 
 // askPauses asks Redis once for the pauses of some budgets.

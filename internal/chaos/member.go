@@ -141,7 +141,7 @@ func (m *member) engage(ctx context.Context) *sync.WaitGroup {
 
 // outageOf reads the name of a mode.
 func outageOf(name string) (redisstore.Outage, error) {
-	for _, o := range []redisstore.Outage{redisstore.Wait, redisstore.Share, redisstore.Open} {
+	for _, o := range []redisstore.Outage{redisstore.Wait, redisstore.Share, redisstore.FailOpen} {
 		if o.String() == name {
 			return o, nil
 		}

@@ -22,7 +22,7 @@ func show(t redistest.TB, play script, where place, faults []*fault) ([]*account
 	var accounts []*account
 	for i, sc := range s.scenes {
 		a := r.account(sc)
-		a.open, a.unsure = play.mode == "open", sc.end
+		a.open, a.unsure = play.mode == "failopen", sc.end
 		if i+1 < len(s.scenes) {
 			a.unsure = s.scenes[i+1].harm
 		}

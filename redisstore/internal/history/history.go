@@ -7,6 +7,7 @@ package history
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -103,16 +104,27 @@ func (h *History) LastStart(key string) (last time.Time) {
 	return last
 }
 
-// AddUnreported remembers starts that no row knows of, as a generation of their own,
-// until MarkReported: see docs/outages.md.
-func (h *History) AddUnreported(key string, g Generation, starts Budget) {
+// AddUnreported remembers starts of which Redis does not know, none of them later than
+// those of the sample, as a generation of their own until MarkReported: see
+// docs/outages.md.
+func (h *History) AddUnreported(key string, starts Sample, keep time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	b := h.budget(key)
-	b.Unreported, b.Keep = g, max(b.Keep, starts.Keep)
-	for _, s := range starts.Starts {
-		b.Add(s)
+	if b.Unreported.ID == 0 {
+		b.Unreported.ID = 1 + rand.Int64N(1<<53-1)
 	}
+	b.Unreported.Count += starts.Count
+	b.Keep = max(b.Keep, keep)
+	b.Add(starts)
+}
+
+// HasUnreported reports whether there are such starts that matter.
+func (h *History) HasUnreported(key string, now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b := h.budgets[key]
+	return b != nil && b.Unreported.ID != 0 && !b.Expired(now)
 }
 
 // MarkReported notes that Redis was told of a budget's unreported starts. A reply to

@@ -20,7 +20,7 @@ func TestScripts(t *testing.T) {
 		text, err := files.ReadFile("lua/" + e.Name())
 		require.NoError(t, err)
 		found := false
-		for _, s := range []Script{BookScript, PauseScript, StatusScript, ReconcileScript, ClosedScript, PresenceScript, SlotsPauseScript, SlotsStatusScript} {
+		for _, s := range []Script{BookScript, PauseScript, StatusScript, ReconcileScript, ClosedScript, HeartbeatScript, SlotsPauseScript, SlotsStatusScript} {
 			found = found || strings.Contains(s.Source, inline(string(text)))
 		}
 		require.True(t, found, e.Name())

@@ -140,7 +140,7 @@ func (q PausesRequest) Read(f Frame) ([]PauseEnd, error) {
 	return ends, r.end()
 }
 
-// What a node says of its presence in a group; see lua/presence.lua.
+// What a node says of its presence in a group; see lua/heartbeat.lua.
 const (
 	Look  = iota // nothing: how is it?
 	Beat         // I am here
@@ -169,7 +169,7 @@ type PresenceReply struct {
 // Call implements [Request].
 func (q PresenceRequest) Call(Boundaries) Call {
 	f := Frame(nil).Add(q.What, q.Due, int64(q.Divisor), int64(q.Nodes))
-	return Call{PresenceScript, []string{q.Key}, f, []any{q.Node}}
+	return Call{HeartbeatScript, []string{q.Key}, f, []any{q.Node}}
 }
 
 // Read implements [Request].
@@ -177,7 +177,9 @@ func (q PresenceRequest) Read(f Frame) (PresenceReply, error) {
 	r := &reader{rest: f}
 	p := PresenceReply{Now: r.next(), Counts: r.next() == 1, Divisor: int(r.next()), Nodes: int(r.next())}
 	for len(r.rest) > 0 {
-		p.Silent = append(p.Silent, int(r.next()))
+		d := r.next()
+		r.check(d >= 1) // shares are divided by it
+		p.Silent = append(p.Silent, int(d))
 	}
 	return p, r.end()
 }

@@ -29,7 +29,7 @@ var (
 	StatusScript    = newScript(join(engine, "status")...)
 	ReconcileScript = newScript(join(engine, "place", "reconcile")...)
 	ClosedScript    = newScript("penalty", "leases", "closed")
-	PresenceScript  = newScript("presence")
+	HeartbeatScript = newScript("heartbeat")
 
 	SlotsPauseScript  = newScript(join(engine, "leases", "slots_pause")...)
 	SlotsStatusScript = newScript(join(engine, "leases", "slots_status")...)

@@ -1,0 +1,204 @@
+package fallback
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A group is budgets that one request can need together, while they are in use and a
+// little longer. The store's lock guards all of it.
+type group struct {
+	store  *Store
+	name   string
+	users  int           // calls that book, and watches
+	used   time.Time     // when there was one last
+	change chan struct{} // closed, and made anew, when callers may go another way
+	beats  heartbeats
+
+	up     context.Context // ends, with errAway, when the primary is given up
+	giveUp context.CancelCauseFunc
+	local  *localShare // where callers are then
+	steady time.Time   // since when the primary answers again
+}
+
+const (
+	linger     = 10 * time.Second       // for how long a group counts as used that is not
+	steadyFor  = 500 * time.Millisecond // how long the primary has to answer until it is back
+	reportTime = 2 * time.Second
+)
+
+// enter says that the group is used until leave.
+func (s *Store) enter(name string) *group {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.groups[name]
+	if g == nil {
+		g = &group{store: s, name: name, change: make(chan struct{}), beats: heartbeats{began: time.Now()}}
+		g.reached()
+		s.groups[name] = g
+		time.AfterFunc(0, g.run)
+	}
+	g.users++
+	return g
+}
+
+// leave ends what enter began.
+func (g *group) leave() {
+	g.store.mu.Lock()
+	defer g.store.mu.Unlock()
+	g.users--
+	g.used = time.Now()
+}
+
+// reached sends callers to the primary. The store is locked.
+func (g *group) reached() {
+	g.local, g.steady = nil, time.Time{}
+	g.up, g.giveUp = context.WithCancelCause(context.Background())
+}
+
+// signal lets all callers look where to go. The store is locked.
+func (g *group) signal() {
+	close(g.change)
+	g.change = make(chan struct{})
+}
+
+// run sends a heartbeat, and one after the other until the group is idle.
+func (g *group) run() {
+	kind, over := g.next()
+	if over {
+		return
+	}
+	if wait, over := g.beat(kind); !over {
+		time.AfterFunc(wait, g.run)
+	}
+}
+
+// next returns what to send. Over says that the group is forgotten.
+func (g *group) next() (k Kind, over bool) {
+	g.store.mu.Lock()
+	defer g.store.mu.Unlock()
+	switch idle := g.idle(time.Now()); {
+	case idle && (g.local != nil || g.beats.heard.IsZero()):
+		delete(g.store.groups, g.name)
+		return Leave, true
+	case idle:
+		return Leave, false
+	case g.local != nil || g.beats.fails > 0:
+		return Look, false
+	}
+	return Beat, false
+}
+
+// idle reports whether nobody has used the group for a while, and no start on this node
+// counts any more.
+func (g *group) idle(now time.Time) bool {
+	if g.store.primary.InLine(g.name) {
+		g.used = now
+	}
+	after := linger
+	if g.local != nil {
+		after = max(after, g.local.keep())
+	}
+	return g.users == 0 && now.Sub(g.used) > after
+}
+
+// beat sends a heartbeat and does what the answer says. It returns when to send the next.
+func (g *group) beat(k Kind) (wait time.Duration, over bool) {
+	r, sent, err := g.send(k)
+	g.store.mu.Lock()
+	defer g.store.mu.Unlock()
+	now := time.Now()
+	switch {
+	case k == Leave && g.users == 0:
+		delete(g.store.groups, g.name)
+		return 0, true
+	case k == Leave: // used again
+		g.beats = heartbeats{began: now}
+		return 0, false
+	case err != nil:
+		g.steady = time.Time{}
+		return g.missed(now), false
+	}
+	g.beats.note(k, r, sent, now)
+	switch {
+	case g.local == nil:
+		if g.signal(); k == Look || !r.Counts {
+			return 0, false // and now a heartbeat
+		}
+		return beatEvery - now.Sub(sent), false
+	case g.steady.IsZero():
+		g.steady = now
+	case now.Sub(g.steady) > steadyFor:
+		g.comeBack()
+	}
+	return lookEvery, false
+}
+
+// send sends one. What is not answered in time was not.
+func (g *group) send(k Kind) (r Reply, sent time.Time, err error) {
+	g.store.mu.Lock()
+	sent = time.Now()
+	h, end := g.beats.next(k, sent), sent.Add(replyTime)
+	if at, sure := g.beats.lostAt(g.store.FailOpen); sure && g.local == nil && at.After(sent) && at.Before(end) {
+		end = at
+	}
+	g.store.mu.Unlock()
+	ctx, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	r, err = g.store.primary.Heartbeat(ctx, g.name, h)
+	if err == nil {
+		return r, sent, nil
+	}
+	g.store.mu.Lock()
+	defer g.store.mu.Unlock()
+	if g.beats.fails++; ctx.Err() == nil {
+		g.beats.lastErr = err
+	}
+	return r, sent, err
+}
+
+// missed gives the primary up when it has not answered for so long. It returns when to ask
+// again. The store is locked.
+func (g *group) missed(now time.Time) time.Duration {
+	at, sure := g.beats.lostAt(g.store.FailOpen)
+	switch {
+	case g.local != nil || !sure:
+	case at.After(now):
+		return min(lookEvery, at.Sub(now))
+	default:
+		g.local = newLocalShare(g.store, g.beats.divisor.get(), at, make(map[string]throttle.Charge))
+		g.giveUp(errAway)
+		g.signal()
+		g.store.primary.WakeLine(g.name)
+	}
+	return lookEvery
+}
+
+// comeBack tells the primary of the starts on this node, and sends callers there. The
+// store is locked, but not meanwhile.
+func (g *group) comeBack() {
+	started := g.local.close()
+	g.store.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), reportTime)
+	defer cancel()
+	var r Reply
+	var sent time.Time
+	err := g.store.primary.Report(ctx, slices.Collect(maps.Values(started)))
+	if err == nil {
+		r, sent, err = g.send(Beat)
+	}
+	g.store.mu.Lock()
+	if err == nil && r.Counts {
+		g.reached()
+		g.beats.note(Beat, r, sent, time.Now())
+	} else {
+		// The heartbeat may have been heard, and then the others left no room for a while.
+		g.local = newLocalShare(g.store, g.beats.divisor.get(), g.beats.sent.Add(shareWait), started)
+		g.steady = time.Time{}
+	}
+	g.signal()
+}

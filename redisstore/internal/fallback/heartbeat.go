@@ -1,0 +1,125 @@
+package fallback
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// A Heartbeat is what a node says of itself in a group.
+type Heartbeat struct {
+	Kind    Kind
+	Due     int64 // when it should be there, by the primary's clock in microseconds; 0: at any time
+	Divisor int   // of the node's share, at least
+	Nodes   int   // how many it knows of
+}
+
+// A Kind is what a heartbeat says.
+type Kind int64
+
+const (
+	Look  Kind = wire.Look  // nothing: it only asks
+	Beat  Kind = wire.Beat  // the node uses the group
+	Leave Kind = wire.Leave // it does not any more
+)
+
+// A Reply is what the primary answers.
+type Reply struct {
+	Now       int64 // by its clock, in microseconds
+	Counts    bool  // the heartbeat was not too late
+	Divisor   int   // of the node's share; 0: it has none
+	Nodes     int   // how many there are
+	Suspected []int // the divisors of nodes that may be using their shares
+}
+
+const (
+	beatEvery = time.Second
+	lookEvery = 250 * time.Millisecond
+	replyTime = time.Second     // a primary that takes longer is away
+	knownFor  = wire.Silent     // after it the others count on a node, or suspect it
+	believed  = 3 * time.Second // how long a reply says which nodes are suspected
+	shareWait = 5 * time.Second // from the last heartbeat until all others leave room
+	openWait  = 2 * time.Second // from the last answer until FailOpen begins
+)
+
+// Heartbeats are what a node has sent and was answered.
+type heartbeats struct {
+	began    time.Time
+	since    time.Time // the first of those that were answered without a gap
+	sent     time.Time // the last one, answered or not
+	heard    time.Time // when the last one was sent that was answered
+	answered time.Time // when there was an answer to anything
+	now      int64     // by the primary's clock, then
+	last     Reply     // to a heartbeat that counts
+	divisor  largest
+	nodes    largest
+
+	fails   int   // how many in a row were not answered
+	lastErr error // of a call that failed meanwhile
+}
+
+// next returns what is sent now.
+func (h *heartbeats) next(k Kind, now time.Time) Heartbeat {
+	b := Heartbeat{Kind: k, Divisor: h.divisor.get(), Nodes: h.nodes.get()}
+	if k == Beat {
+		h.sent = now
+	}
+	if h.now != 0 {
+		b.Due = h.now + now.Sub(h.answered).Microseconds()
+	}
+	return b
+}
+
+// note takes an answer to what was sent then.
+func (h *heartbeats) note(k Kind, r Reply, sent, now time.Time) {
+	h.answered, h.now, h.fails, h.lastErr = now, r.Now, 0, nil
+	if k != Beat || !r.Counts {
+		return
+	}
+	if h.since.IsZero() || sent.Sub(h.heard) > knownFor {
+		h.since = sent
+	}
+	h.heard, h.last = sent, r
+	h.divisor.note(r.Divisor, now)
+	h.nodes.note(r.Nodes, now)
+}
+
+// lostAt returns when the primary is to be given up if it does not answer; false if
+// the node has no share that all others count on.
+func (h *heartbeats) lostAt(failOpen bool) (time.Time, bool) {
+	if failOpen {
+		return latest(h.began, h.answered).Add(openWait), true
+	}
+	return h.sent.Add(shareWait), h.last.Divisor > 0 && h.heard.Sub(h.since) > knownFor
+}
+
+// recent reports whether it is known which nodes are suspected.
+func (h *heartbeats) recent(now time.Time) bool {
+	return !h.heard.IsZero() && now.Sub(h.heard) < believed
+}
+
+// A largest is the largest number of late. A primary that forgot some nodes does not
+// make the shares of the others larger at once.
+type largest struct {
+	recent, before int
+	turned         time.Time // when recent began
+}
+
+// largestFor is for how long a number is remembered at least.
+const largestFor = 15 * time.Second
+
+func (l *largest) note(n int, now time.Time) {
+	if now.Sub(l.turned) > largestFor {
+		l.before, l.recent, l.turned = l.recent, 0, now
+	}
+	l.recent = max(l.recent, n)
+}
+
+func (l *largest) get() int { return max(l.recent, l.before) }
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,216 @@
+package fallback
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+)
+
+// A localShare is a node's share of a group's limits, kept in a store of its own while
+// the primary is away; with FailOpen there are no limits.
+type localShare struct {
+	of      *Store
+	divisor int // a limit n has a share of n/divisor; 0: there are no limits
+	store   throttle.Store
+
+	mu      sync.Mutex
+	closed  bool                       // the primary is back
+	from    time.Time                  // since when the others leave room
+	opened  map[string]time.Time       // budgets whose shares have begun, see opens
+	started map[string]throttle.Charge // what was used here
+	paused  map[string]time.Time       // penalties that the store knows
+	watches map[*localWatch]struct{}
+}
+
+// newLocalShare returns one that nobody has used, but for what was started before.
+func newLocalShare(s *Store, divisor int, from time.Time, started map[string]throttle.Charge) *localShare {
+	if s.FailOpen {
+		divisor = 0
+	}
+	return &localShare{
+		of: s, divisor: divisor, from: from, store: s.Local(), opened: make(map[string]time.Time),
+		paused: make(map[string]time.Time), started: started, watches: make(map[*localWatch]struct{}),
+	}
+}
+
+// localMark begins the marks of starts on this node. Those of the primary are times, and
+// much less.
+const localMark = 1 << 62
+
+func isLocal(g throttle.Grant) bool { return g.Mark >= localMark }
+
+// localGrant returns the grant as the local store knows it.
+func localGrant(g throttle.Grant) throttle.Grant {
+	g.Mark -= localMark
+	return g
+}
+
+// isShared reports whether a charge's budget has shares: where none is held back there
+// is nothing to share out.
+func isShared(c *throttle.Charge) bool {
+	switch c.Limit.Kind() {
+	case throttle.KindLeakyBucket, throttle.KindConcurrency, throttle.KindUnlimited:
+		return false
+	}
+	return true
+}
+
+// charge returns the node's part of a charge; ok is false if it has none.
+func (l *localShare) charge(c throttle.Charge) (part throttle.Charge, ok bool) {
+	c.Over = 0
+	switch n, d := c.Limit.N(), l.divisor; {
+	case d == 0:
+		c.Limit, c.Reserve, c.Pace, c.Jitter, c.Shadow = throttle.Unlimited(), 0, 0, 0, false
+		return c, true
+	case c.Limit.Kind() == throttle.KindUnlimited:
+		return c, true
+	case !isShared(&c), c.Cost > share(c.Limit.Capacity(), d)-(c.Reserve+d-1)/d:
+		return c, c.Shadow
+	case c.Limit.Kind() == throttle.KindTokenBucket:
+		c.Limit = throttle.TokenBucket(n, c.Limit.Per()*time.Duration(d), share(c.Limit.Capacity(), d))
+	case c.Limit.Per() == 0: // of a calendar
+		c.Limit = throttle.SlidingWindow(share(n, d), l.of.primary.Keep(&c))
+	default:
+		c.Limit = throttle.SlidingWindow(share(n, d), c.Limit.Per())
+	}
+	c.Reserve = (c.Reserve + l.divisor - 1) / l.divisor
+	return c, true
+}
+
+// share returns the part of n that goes with a divisor.
+func share(n, divisor int) int { return n / divisor }
+
+// booking returns the booking as the local store has it; ok is false if a charge has no
+// part.
+func (l *localShare) booking(b *throttle.Booking) (own throttle.Booking, ok bool) {
+	own = *b
+	own.Horizon, own.Turn = 0, nil // a local store ends, and nobody wakes those in its lines
+	own.Instead = max(0, own.Instead-localMark)
+	own.Charges = make([]throttle.Charge, len(b.Charges))
+	for i := range b.Charges {
+		part, ok := l.charge(b.Charges[i])
+		if !ok {
+			return own, false
+		}
+		own.Charges[i] = part
+	}
+	return own, true
+}
+
+// opens returns when the share of a budget does: a window after the last start that any
+// node can have booked in the primary. Those may be far ahead. The share is locked.
+func (l *localShare) opens(part *throttle.Charge, now time.Time) time.Time {
+	if l.divisor == 0 || part.Shadow || !isShared(part) {
+		return time.Time{}
+	}
+	key := l.of.primary.Key(part)
+	last, opened := l.opened[key]
+	if !opened {
+		last = latest(l.from, l.of.History.LastStart(key).Add(shareWait))
+	}
+	at := last.Add(part.Span())
+	if !at.After(now) {
+		l.opened[key] = last // from now on the history has starts of this share too
+	}
+	return at
+}
+
+// book books on this node, or returns when that will be possible: at the zero time it is
+// not known when.
+func (l *localShare) book(b *throttle.Booking) (g throttle.Grant, opens time.Time, booked bool) {
+	own, ok := l.booking(b)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !ok || l.closed {
+		return g, time.Time{}, false
+	}
+	for i := range own.Charges {
+		opens = latest(opens, l.opens(&own.Charges[i], now))
+	}
+	if opens.After(now) {
+		return g, opens, false
+	}
+	l.pauseKnown(own.Charges, now)
+	g, _ = l.store.Book(context.Background(), &own) // memory does not fail
+	copyOver(b, &own)
+	if !g.OK {
+		return g, opens, true
+	}
+	if g.Wait <= unconfirmed {
+		l.count(b.Charges, now.Add(g.Wait))
+	}
+	g.Mark += localMark
+	return g, opens, true
+}
+
+// unconfirmed is how long a start may be ahead that is used without being confirmed.
+const unconfirmed = 50 * time.Millisecond
+
+// pauseKnown closes what the node knows to be closed. The share is locked.
+func (l *localShare) pauseKnown(charges []throttle.Charge, now time.Time) {
+	for i := range charges {
+		key := l.of.primary.Key(&charges[i])
+		if end := l.of.Pauses.End(key); end.After(l.paused[key]) {
+			l.paused[key] = end
+			_ = l.store.Pause(context.Background(), charges[i], end.Sub(now))
+		}
+	}
+}
+
+// count notes starts that are used. The share is locked.
+func (l *localShare) count(charges []throttle.Charge, start time.Time) {
+	for i := range charges {
+		l.add(&charges[i], charges[i].Cost, start)
+	}
+}
+
+// add notes that so much of a budget is used. The share is locked.
+func (l *localShare) add(c *throttle.Charge, cost int, start time.Time) {
+	if k := c.Limit.Kind(); k == throttle.KindConcurrency || k == throttle.KindUnlimited {
+		return
+	}
+	key := l.of.primary.Key(c)
+	l.started[key] = *c
+	l.of.History.AddUnreported(key, history.Sample{By: start, Count: int64(cost)}, l.of.primary.Keep(c))
+}
+
+// settle changes what a start on this node cost.
+func (l *localShare) settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	own, _ := l.booking(b)
+	err := l.store.Settle(ctx, &own, localGrant(g), costs)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range b.Charges {
+		if more := costs[i] - b.Charges[i].Cost; more > 0 {
+			l.add(&b.Charges[i], more, time.Now())
+		}
+	}
+	return err
+}
+
+// keep is for how long starts on this node matter.
+func (l *localShare) keep() (longest time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.started {
+		longest = max(longest, l.of.primary.Keep(&c))
+	}
+	return longest
+}
+
+// close ends what can be booked, wakes all sleepers, and returns a charge of each budget
+// that was used, by its key.
+func (l *localShare) close() map[string]throttle.Charge {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for w := range l.watches {
+		w.tell()
+	}
+	return maps.Clone(l.started)
+}

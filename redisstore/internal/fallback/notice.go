@@ -1,0 +1,57 @@
+package fallback
+
+import (
+	"context"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+)
+
+// An outageNotice tells a caller, once, why it waits.
+type outageNotice struct {
+	conn.Unavailability
+	conn *conn.Conn
+	tell func(error) // the observer of the outage; nil: there is none, or it was told
+}
+
+func newOutageNotice(ctx context.Context, c *conn.Conn) *outageNotice {
+	return &outageNotice{Unavailability: conn.Unavailability{Since: time.Now()}, conn: c, tell: outage.Observer(ctx)}
+}
+
+// await waits until there may be another way, or for that time unless it is zero. It
+// returns false if ctx ends first, or the time is up.
+func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, timeUp <-chan time.Time) bool {
+	if n.Fails, n.Last = 0, r.lastErr; n.Last != nil {
+		n.Fails = r.fails
+	}
+	if n.tell != nil && (r.local != nil || !r.ready) {
+		switch told := n.Since.Add(conn.Silence); {
+		case n.Last != nil, !time.Now().Before(told):
+			n.tell(n.conn.Cause(n.Unavailability))
+			n.tell = nil
+		case until.IsZero() || told.Before(until):
+			until = told
+		}
+	}
+	var timer <-chan time.Time
+	if !until.IsZero() {
+		t := time.NewTimer(time.Until(until))
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-r.change:
+	case <-timer:
+	case <-timeUp:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// end is the error of a caller that waits no longer.
+func (n *outageNotice) end(ctx context.Context) error {
+	return n.conn.Unavailable(n.Unavailability, context.Cause(ctx))
+}

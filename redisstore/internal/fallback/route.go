@@ -1,0 +1,129 @@
+package fallback
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+)
+
+// A route is where a group's callers go.
+type route struct {
+	local     *localShare     // not nil: to the store of this node
+	ready     bool            // else to the primary
+	up        context.Context // ends when that is given up
+	suspected []int           // the divisors of nodes that room is left for
+	fails     int             // how many heartbeats in a row were not answered,
+	lastErr   error           // and why
+	change    <-chan struct{} // closed when there may be another way
+}
+
+func (g *group) route() route {
+	g.store.mu.Lock()
+	defer g.store.mu.Unlock()
+	r := route{local: g.local, up: g.up, change: g.change, ready: g.store.FailOpen, fails: g.beats.fails, lastErr: g.beats.lastErr}
+	if !r.ready && g.beats.recent(time.Now()) {
+		r.ready, r.suspected = true, g.beats.last.Suspected
+	}
+	return r
+}
+
+// Book implements [throttle.Store]. While the primary is suspected to be away callers wait.
+func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	g := s.enter(b.Charges[0].Budget.Group)
+	defer g.leave()
+	own, n := *b, newOutageNotice(ctx, s.Conn)
+	timeUp, stop := conn.Timeout(context.Background(), b.MaxWait, n.Since)
+	defer stop()
+	for {
+		r := g.route()
+		var opens time.Time
+		switch {
+		case r.local != nil:
+			s.leaveLine(&own)
+			own.Charges = b.Charges
+			grant, from, booked := r.local.book(&own)
+			if booked {
+				return grant, nil
+			}
+			opens = from
+		case r.ready && leaveRoom(&own, b, r.suspected):
+			grant, err := s.bookPrimary(ctx, r.up, &own)
+			if err == nil || r.up.Err() == nil || ctx.Err() != nil {
+				copyOver(b, &own)
+				return grant, err
+			}
+		}
+		if b.MaxWait > 0 {
+			own.MaxWait = max(1, b.MaxWait-time.Since(n.Since)) // 0 is that of a caller that never waits
+		}
+		if r.local == nil && r.up.Err() != nil {
+			continue // given up meanwhile
+		}
+		if !n.await(ctx, &r, opens, timeUp) {
+			return throttle.Grant{Held: -1}, n.end(ctx)
+		}
+	}
+}
+
+// bookPrimary books in the primary, as long as that is not given up.
+func (s *Store) bookPrimary(ctx, up context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	ctx, stop := whileUp(ctx, up)
+	defer stop()
+	if b.Instead >= localMark {
+		b.Instead = 0 // the local store is no more
+	}
+	g, err := s.primary.Book(ctx, b)
+	if err != nil {
+		// See throttle.Booking. The place in line is the call's, which may go on.
+		b.Instead, b.Turn, b.Returns = 0, nil, b.Returns || b.Turn != nil
+	}
+	return g, err
+}
+
+// leaveLine gives back a place in the primary's lines. The caller keeps its arrival.
+func (s *Store) leaveLine(b *throttle.Booking) {
+	if b.Instead < 0 || b.Turn != nil {
+		s.primary.Cancel(b, throttle.Grant{Mark: min(0, b.Instead), Turn: b.Turn, Held: -1})
+		b.Instead = max(0, b.Instead)
+	}
+}
+
+// whileUp returns a context that ends with ctx, or when the primary is given up.
+func whileUp(ctx, up context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(up, func() { cancel(errAway) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// leaveRoom makes own, a copy of b, leave free what suspected nodes may use. It reports
+// whether there is any room then.
+func leaveRoom(own, b *throttle.Booking, suspected []int) bool {
+	own.Charges = b.Charges
+	if len(suspected) == 0 {
+		return true
+	}
+	own.Charges = slices.Clone(b.Charges)
+	for i := range own.Charges {
+		c := &own.Charges[i]
+		if !isShared(c) {
+			continue
+		}
+		for _, d := range suspected {
+			c.Reserve += share(c.Limit.Capacity(), d)
+		}
+		if !c.Shadow && c.Cost > c.Limit.Capacity()-c.Reserve {
+			return false
+		}
+	}
+	return true
+}
+
+// copyOver lets the caller know what was found out about shadow charges.
+func copyOver(b, own *throttle.Booking) {
+	for i := range b.Charges {
+		b.Charges[i].Over = own.Charges[i].Over
+	}
+}

@@ -1,0 +1,116 @@
+package fallback
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+)
+
+// Watch implements [throttle.Store].
+func (s *Store) Watch(b *throttle.Booking, grant throttle.Grant, news chan<- struct{}) throttle.Watch {
+	g := s.enter(b.Charges[0].Budget.Group)
+	leave := sync.OnceFunc(g.leave)
+	if !isLocal(grant) {
+		return &primaryWatch{Watch: s.primary.Watch(b, grant, news), group: g, leave: leave}
+	}
+	w := &localWatch{leave: leave, charges: b.Charges, news: news, grant: grant, start: time.Now().Add(grant.Wait)}
+	if w.share = s.local(g.name); w.share != nil {
+		own, _ := w.share.booking(b)
+		w.watch = w.share.store.Watch(&own, localGrant(grant), news)
+		w.share.mu.Lock()
+		w.share.watches[w] = struct{}{}
+		w.share.mu.Unlock()
+	}
+	return w
+}
+
+// A primaryWatch is kept over a start in the primary.
+type primaryWatch struct {
+	throttle.Watch
+	group *group
+	leave func()
+}
+
+// Confirm implements [throttle.Watch]. A start is no good when the primary is given up,
+// nor, before that, on the word of a primary that does not answer.
+func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	n := newOutageNotice(ctx, w.group.store.Conn)
+	timeUp, stop := conn.Timeout(context.Background(), maxWait, n.Since)
+	defer stop()
+	for {
+		r := w.group.route()
+		switch {
+		case r.local != nil:
+			return false, nil
+		case r.ready:
+			within, stop := whileUp(ctx, r.up)
+			good, err := w.Watch.Confirm(within, maxWait)
+			stop()
+			if err != nil && r.up.Err() != nil && ctx.Err() == nil {
+				return false, nil
+			}
+			return good, err
+		}
+		if !n.await(ctx, &r, time.Time{}, timeUp) {
+			return false, n.end(ctx)
+		}
+	}
+}
+
+// Stop implements [throttle.Watch].
+func (w *primaryWatch) Stop() {
+	w.Watch.Stop()
+	w.leave()
+}
+
+// A localWatch is kept over a start on this node. It is no good any more when the
+// primary is back.
+type localWatch struct {
+	share   *localShare    // nil: it is back
+	watch   throttle.Watch // over penalties
+	leave   func()
+	charges []throttle.Charge
+	grant   throttle.Grant
+	start   time.Time
+	news    chan<- struct{}
+}
+
+// Confirm implements [throttle.Watch]. Starts that are confirmed are reported to the
+// primary.
+func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	if w.share == nil {
+		return false, nil
+	}
+	good, err := w.watch.Confirm(ctx, maxWait)
+	w.share.mu.Lock()
+	defer w.share.mu.Unlock()
+	if err != nil || !good || w.share.closed {
+		return false, err
+	}
+	if w.grant.Wait > unconfirmed {
+		w.share.count(w.charges, latest(w.start, time.Now()))
+	}
+	return true, nil
+}
+
+// Stop implements [throttle.Watch].
+func (w *localWatch) Stop() {
+	if w.share != nil {
+		w.watch.Stop()
+		w.share.mu.Lock()
+		delete(w.share.watches, w)
+		w.share.mu.Unlock()
+	}
+	w.leave()
+}
+
+// tell wakes the caller.
+func (w *localWatch) tell() {
+	select {
+	case w.news <- struct{}{}:
+	default: // it is told already
+	}
+}

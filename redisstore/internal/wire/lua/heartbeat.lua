@@ -1,0 +1,91 @@
+-- Heartbeats of the nodes that use a group of budgets, and which share of each limit
+-- is whose while Redis is away: see docs/outages.md.
+--
+-- KEYS  the group's heartbeats
+-- ARGV  1 the time in microseconds, or '' for the server's clock
+--       2 numbers, 8 bytes each: the kind of heartbeat (see below), the time at which
+--         it should be here, or 0, the least divisor, and how many
+--         nodes it knows of
+--       3 the node's name
+--
+-- Result as of book.lua: 0, now, whether the heartbeat counts, the node's divisor, or
+-- 0 if there is no share for it, how many nodes there are, and the divisors of those
+-- that are suspected to have lost Redis.
+--
+-- Stored form: a MessagePack array
+--   seen, age, then for each node
+--   name, when its last heartbeat was, divisor, how many nodes it knew of
+-- age is for how long there were heartbeats. After a time without any, however long,
+-- it goes on by just so much that all nodes are suspected, and none is forgotten for
+-- that; so it does when the server's clock jumps.
+
+local LOOK, BEAT, LEAVE = 0, 1, 2
+local LATE = 1000000 -- what comes later may be from before an outage
+local DEAD = 20000000 -- a node without a heartbeat for so long is taken for dead
+local GAP = 2000000 -- the longest time between two heartbeats of a fleet that has Redis
+local KEPT_MS = 3600000
+
+local now = clock(ARGV[1])
+local kind, due, least, most = struct.unpack('<dddd', frame)
+local me = ARGV[3]
+
+local raw = redis.call('GET', KEYS[1])
+local v = raw and cmsgpack.unpack(raw) or {now, 0}
+local seen, age = v[1], v[2]
+if kind ~= LOOK then
+  local passed = now - seen
+  seen, age = now, age + (math.abs(passed) > GAP and SILENT + 1 or max(0, passed))
+end
+local counts = kind == LEAVE or kind == BEAT and (due == 0 or now <= due + LATE)
+
+local nodes, mine = {seen, age}, nil
+local beating, suspected, shares = 0, {}, 0
+local function keep(name, heard, divisor, knew)
+  local n = #nodes
+  nodes[n + 1], nodes[n + 2], nodes[n + 3], nodes[n + 4] = name, heard, divisor, knew
+end
+local function suspect(divisor)
+  suspected[#suspected + 1] = divisor
+  shares = shares + 1 / divisor
+end
+for i = 3, #v, 4 do
+  local name, heard, divisor, knew = v[i], v[i + 1], v[i + 2], v[i + 3]
+  if name == me then
+    if not counts then
+      mine = {name, heard, divisor, knew}
+    end
+  elseif age - heard <= DEAD then
+    keep(name, heard, divisor, knew)
+    if age - heard <= SILENT then
+      beating, most = beating + 1, max(most, knew)
+    elseif divisor > 0 then
+      suspect(divisor)
+    end
+  end
+end
+if kind == BEAT then
+  beating = beating + 1
+end
+if age < DEAD then
+  -- The key was lost not long ago, perhaps with nodes that have not come back.
+  for _ = beating + #suspected + 1, most do
+    suspect(most)
+  end
+end
+local divisor = 0
+if shares < 1 - 1e-9 then
+  divisor = max(least, ceil(beating / (1 - shares) - 1e-9))
+end
+if kind == BEAT and counts then
+  mine = {me, age, divisor, beating + #suspected}
+end
+if mine then
+  keep(unpack(mine))
+end
+redis.call('SET', KEYS[1], cmsgpack.pack(nodes), 'PX', KEPT_MS)
+
+local out = {struct.pack('<ddddd', 0, now, counts and 1 or 0, divisor, beating + #suspected)}
+for i, d in ipairs(suspected) do
+  out[i + 1] = struct.pack('<d', d)
+end
+return table.concat(out)
