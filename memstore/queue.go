@@ -118,13 +118,16 @@ func (s *Store) serve(key ledger.Key) {
 		}
 		later, called := time.Duration(0), false
 		ready := w.ready
-		var g throttle.Grant
-		s.changeRows(&w.booking, func(q *ledger.Request) { later = q.Due(&w.Waiter, key) })
+		g := s.try(w, func(q *ledger.Request, w *ledger.Waiter) {
+			// In one step: a penalty between the two would have it booked far behind its end.
+			if later = q.Due(w, key); later == 0 {
+				called = q.Serve(w, key)
+			}
+		})
 		if later > 0 {
 			s.lookAgain(key, later)
 			return
 		}
-		g = s.try(w, func(q *ledger.Request, w *ledger.Waiter) { called = q.Serve(w, key) })
 		if next, _, waits := w.Line(); waits {
 			w.ready = ready // it waits elsewhere, and its caller does not know
 			defer s.serve(next)
