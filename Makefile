@@ -17,6 +17,10 @@ check: lint test examples bench fuzz ## test, lint, examples, bench and fuzz
 redis: ## install redis-server unless it is there
 	@scripts/install-redis.sh
 
+.PHONY: prometheus
+prometheus: ## install prometheus, for make soak, unless it is there
+	@scripts/install-prometheus.sh
+
 # Packages with arithmetic that has no goroutines: internal/soak leaves it out of the
 # runs of make test with the race detector.
 ARITHMETIC = ./internal/ledger ./memstore ./storetest
@@ -25,12 +29,12 @@ ARITHMETIC = ./internal/ledger ./memstore ./storetest
 test: redis ## every test, with the race detector and in random order; make soak does more of each
 	@# Most tests of redisstore await a server of their own, so more of them than
 	@# there are cores run side by side. The detector would have each package sleep
-	@# for a second when it is done.
-	@GORACE=atexit_sleep_ms=100 $(EACH) go test -short -race -shuffle=on -count=1 -parallel 4 -timeout 10m ./...
+	@# for a second when it is done. They wait for most of the time: two modules at once.
+	@GORACE=atexit_sleep_ms=100 JOBS=2 $(EACH) go test -short -race -shuffle=on -count=1 -parallel 4 -timeout 10m ./...
 	go test -short -shuffle=on -count=1 -timeout 10m $(ARITHMETIC)
 
 .PHONY: soak
-soak: redis ## what is long or measured: all of the tests, the table of waits, chaos
+soak: redis prometheus ## what is long or measured: all of the tests, the table of waits, chaos
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
 	@$(EACH) go test -race -shuffle=on -count=1 -p 1 -timeout 30m ./...
 	go test -count=1 -timeout 30m ./internal/waits -v -long
@@ -67,7 +71,7 @@ fuzz: ## each fuzz target for FUZZTIME (30s)
 
 .PHONY: mutants
 mutants: redis ## break each promise in many ways: the tests must notice
-	go run ./internal/mutants
+	go run ./internal/mutants -p 2
 
 .PHONY: deps
 deps: ## fail if a dependency is not what go.sum says; needs no network

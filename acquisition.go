@@ -1,8 +1,7 @@
 package throttle
 
 import (
-	"context"
-	"errors"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,9 +9,8 @@ import (
 // and uses the grant in time or gives it back. Transport and Limiter are built on
 // it.
 type acquisition struct {
-	store   Store
-	rtt     *rttEstimator // how long the store's answers take
-	observe func(context.Context, Event)
+	*engine
+	observed observedContext // of the call of the store
 
 	booking      Booking
 	maxWait      time.Duration // as in Config
@@ -35,6 +33,9 @@ type acquisition struct {
 	watch          Watch         // over a start that the caller waits for; nil: none
 	invalidated    chan struct{} // the watch sends on it when the start may be useless; nil: no watch yet
 	outageReported bool          // observe has been told that the store is away
+	hold           Hold          // what held the caller last
+	queue          *atomic.Int64 // counts the caller among those that a policy holds; nil: none
+	noticeAt       time.Duration // when the observer is told that the caller still waits; 0: never
 }
 
 // A slotHold is the second booking of a caller that had to wait for its start: of
@@ -69,7 +70,7 @@ func (a *acquisition) holdsPlace() bool { return a.grant.OK || a.grant.Ready != 
 
 // inLine reports whether the place held is one in the line for a start.
 func (a *acquisition) inLine() bool {
-	return a.grant.Ready != nil && a.grant.Mark == 0 && a.grant.Node == 0
+	return a.grant.Ready != nil && a.grant.Handle == Handle{}
 }
 
 // forget drops a place that was used, given back or lost.
@@ -83,48 +84,4 @@ func (a *acquisition) waited() time.Duration {
 		return 0
 	}
 	return now() - a.arrivedAt
-}
-
-// report tells the observer of something that concerns the budget that held the
-// caller, if one did.
-func (a *acquisition) report(ctx context.Context, k EventKind, d time.Duration, err error) {
-	if a.observe == nil {
-		return
-	}
-	e := Event{Kind: k, Duration: d, Err: err}
-	if i := a.grant.Held; i >= 0 {
-		e = eventOf(k, &a.booking.Charges[i], d, err)
-		e.Paused = a.grant.Paused
-	} else if err != nil {
-		e.Policy, e.Limit = decidedBy(err)
-	}
-	a.observe(ctx, e)
-}
-
-// decidedBy returns the policy that an error names, and its limit.
-func decidedBy(err error) (policy string, l Limit) {
-	var limited *LimitError
-	var wrong *ConfigError
-	if errors.As(err, &limited) {
-		return limited.Policy, limited.Limit
-	} else if errors.As(err, &wrong) {
-		return wrong.Policy, Limit{}
-	}
-	return "", Limit{}
-}
-
-// reportHeld tells the observer that the caller is held, unless it was told so when
-// the caller got in line, and what shadow policies would have done.
-func (a *acquisition) reportHeld(ctx context.Context, g Grant, told bool) {
-	if a.observe == nil {
-		return
-	}
-	if !told && (g.Wait > 0 || !g.OK) {
-		a.report(ctx, Waiting, g.Wait, nil)
-	}
-	for i := range a.booking.Charges {
-		if c := &a.booking.Charges[i]; c.Over > 0 {
-			a.observe(ctx, eventOf(Shadowed, c, c.Over, nil))
-		}
-	}
 }

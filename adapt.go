@@ -1,17 +1,19 @@
 package throttle
 
-import "slices"
+import (
+	"context"
+	"slices"
+)
 
 // teaches returns the index of the penalty that says that the upstream allows less than
 // the limit, below 0 if none does: see docs/learning.md. If a response closes several
 // adaptive budgets only the fullest learns: the one that was hardly used is not what
-// the refusal is about.
-func (r *roundTrip) teaches(l feedback) int {
+// the refusal is about. Budgets teach nothing of which the response says what is left.
+func (a *acquisition) teaches(ctx context.Context, penalties []penalty, stated func(*Charge) bool) int {
 	var able []int
-	for i := range l.penalties {
-		p := &l.penalties[i]
-		stated := func(q quota) bool { return q.charge == p.charge }
-		if c := p.charge; c.Adaptive && !c.Shadow && !p.outage && r.isBooked(c) && !slices.ContainsFunc(l.quotas, stated) {
+	for i := range penalties {
+		p := &penalties[i]
+		if c := p.charge; c.Adaptive && !c.Shadow && !p.outage && a.isBooked(c) && !stated(c) {
 			able = append(able, i)
 		}
 	}
@@ -20,7 +22,7 @@ func (r *roundTrip) teaches(l feedback) int {
 	}
 	best, most := -1, -1.0
 	for _, i := range able {
-		if f := r.fullness(l.penalties[i].charge); f > most {
+		if f := a.fullness(ctx, penalties[i].charge); f > most {
 			best, most = i, f
 		}
 	}
@@ -28,10 +30,8 @@ func (r *roundTrip) teaches(l feedback) int {
 }
 
 // fullness is how much of what a budget may use counts now; 0 if the store does not say.
-func (r *roundTrip) fullness(c *Charge) float64 {
-	ctx, cancel := r.reportContext(reportWait)
-	defer cancel()
-	st, err := r.store.Status(ctx, *c)
+func (a *acquisition) fullness(ctx context.Context, c *Charge) float64 {
+	st, err := a.store.Status(ctx, *c)
 	if err != nil {
 		return 0
 	}

@@ -13,7 +13,7 @@ func (a *acquisition) book(ctx context.Context) error {
 	}
 	asked := now()
 	if a.arrivedAt == 0 {
-		a.arrivedAt, a.waitDeadline = asked, asked+min(max(0, a.maxWait), Farthest)
+		a.beginWait(asked)
 	}
 	b := &a.booking
 	b.MaxWait = a.remainingWait(ctx, asked)
@@ -32,9 +32,9 @@ func (a *acquisition) book(ctx context.Context) error {
 		b.Spread = s
 		a.adjustPace()
 	}
-	b.Instead, b.InsteadNode = 0, 0
+	b.Instead = Handle{}
 	if a.holdsPlace() {
-		b.Instead, b.InsteadNode = a.grant.Mark, a.grant.Node
+		b.Instead = a.grant.Handle
 	}
 	b.Horizon, b.Priority, b.Turn, b.Returns = a.horizon(), a.priority, a.grant.Turn, a.returns
 	turn := a.inLine()
@@ -47,6 +47,7 @@ func (a *acquisition) book(ctx context.Context) error {
 	a.rtt.add(g.Age)
 	a.returns = true
 	a.grant, a.startAt, a.validatedAt, a.validateRTT = g, asked, asked, g.Age
+	a.noticeClosed(ctx, &g)
 	if !a.holdsPlace() {
 		return a.refusal(g)
 	}

@@ -169,7 +169,7 @@ func TestNewLimiterReportsEveryMistakeAtOnce(t *testing.T) {
 	l, err := throttle.NewLimiter(nil, throttle.Policy{})
 	require.Nil(t, l)
 	require.Equal(t, []string{
-		`throttle: Store: is required`,
+		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet`,
 		`throttle: policy "#1": Name: is missing: it names the policy in the store, in errors and in events`,
 		`throttle: policy "#1": Limit: there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`,
 	}, mistakes(err))

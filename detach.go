@@ -60,8 +60,8 @@ func (r *roundTrip) end() {
 func (r *roundTrip) nextAttempt() *roundTrip {
 	r.mu.Lock()
 	next := &roundTrip{
-		acquisition: r.acquisition, t: r.t, req: r.req, policies: r.policies, quote: r.quote,
-		reqBody: r.rewound, detached: true, dialTook: r.dialTook,
+		quotedAcquisition: quotedAcquisition{acquisition: r.acquisition, policies: r.policies, quote: r.quote},
+		t:                 r.t, req: r.req, reqBody: r.rewound, detached: true, dialTook: r.dialTook,
 	}
 	r.acquisition, r.rewound = acquisition{}, nil
 	r.mu.Unlock()

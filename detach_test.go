@@ -73,8 +73,8 @@ func TestP11_ALongBanIsNotWaitedForWithAConnection(t *testing.T) {
 		handed []time.Duration
 		kinds  []throttle.EventKind
 	}{
-		{"a long ban", 4700*ms + us, []time.Duration{0, 4000*ms + us}, []throttle.EventKind{throttle.Started, throttle.Stale, throttle.Waiting, throttle.Started}},
-		{"a short ban", 4700 * ms, []time.Duration{0}, []throttle.EventKind{throttle.Started, throttle.Stale, throttle.Waiting}},
+		{"a long ban", 4700*ms + us, []time.Duration{0, 4000*ms + us}, []throttle.EventKind{throttle.Started, throttle.Stale, throttle.Closed, throttle.Waiting, throttle.Opened, throttle.Started}},
+		{"a short ban", 4700 * ms, []time.Duration{0}, []throttle.EventKind{throttle.Started, throttle.Stale, throttle.Closed, throttle.Waiting, throttle.Opened}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -170,6 +170,18 @@
 // An upstream may also say what is left of a quota that others use too:
 // [Policy.Quota] lowers what the fleet believes to have left, and never raises it.
 //
+// # Work that is not HTTP
+//
+// [NewLimiter] is for work under one policy, [NewLimiters] for work that takes from
+// several budgets in one step. A [Permit] can be renewed right before its use, closes
+// budgets when an error says so, and is told the true cost. Module grpcthrottle has
+// interceptors for gRPC.
+//
+// # Events
+//
+// [Config.Observe] is told why a caller waits, which policy holds it, that a budget was
+// closed elsewhere, and that it is open again. docs/events.md lists all events.
+//
 // # Errors
 //
 // [ErrLimited] is matched by every error that says: not sent, because of a limit.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -25,6 +26,7 @@ type LimitError struct {
 	Limit      Limit         // its limit
 	RetryAfter time.Duration // when there would have been room; 0: unknown, as for Concurrency; Never: no wait helps
 	Paused     bool          // a penalty or a pause closes the budget; else it is full
+	Note       PauseNote     // what the operator said who paused it; zero: a penalty closes it, or that is unknown
 
 	cost int           // set when the cost is above the limit
 	room time.Duration // how long the caller could have waited; negative: unknown
@@ -48,6 +50,8 @@ func (e *LimitError) Error() string {
 	switch {
 	case e.RetryAfter == 0:
 		text = head + "no room yet"
+	case e.Paused && e.Note != (PauseNote{}):
+		text = head + e.Note.String() + ", would wait " + brief(e.RetryAfter)
 	case e.Paused:
 		text = head + "closed by a penalty, would wait " + brief(e.RetryAfter)
 	}
@@ -61,6 +65,26 @@ func (e *LimitError) Error() string {
 	default:
 		return text + fmt.Sprintf(", but %s %s", e.by, brief(e.room))
 	}
+}
+
+// A PauseNote is what an operator said who closed a budget by hand; zero: nothing. It
+// comes from where the fleet can write: print it with [PauseNote.String].
+type PauseNote struct {
+	By     string // who it was
+	Reason string
+}
+
+// String returns one line without control characters, such as
+// `paused by anna@desk: "the shop moves"`.
+func (n PauseNote) String() string {
+	text := "paused"
+	if n.By != "" {
+		text += " by " + strings.Trim(strconv.Quote(n.By), `"`)
+	}
+	if n.Reason != "" {
+		text += ": " + strconv.Quote(n.Reason)
+	}
+	return text
 }
 
 // Is reports whether target is [ErrLimited].
@@ -80,7 +104,7 @@ func (e *StoreError) Error() string {
 // Unwrap returns the store's error.
 func (e *StoreError) Unwrap() error { return e.Err }
 
-// A ConfigError is one mistake in a configuration. [New], [NewLimiter] and
+// A ConfigError is one mistake in a configuration. [New], [NewLimiter], [NewLimiters] and
 // [Transport.SetPolicies] report all of them at once, joined with
 // [errors.Join]; use [errors.As] to look at the first.
 type ConfigError struct {
@@ -104,6 +128,7 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 type gaveUpError struct {
 	policy string
 	waited time.Duration
+	note   PauseNote   // of the pause that held the caller
 	cause  error       // context.Cause
 	err    error       // ctx.Err(), so that errors.Is finds it whatever the cause
 	store  *StoreError // what kept the store from answering; nil: the limit held the caller
@@ -114,7 +139,11 @@ func (e *gaveUpError) Error() string {
 	if e.policy == "" {
 		text += fmt.Sprintf("%s: %v", brief(e.waited), e.cause)
 	} else {
-		text += fmt.Sprintf("waiting %s for policy %q: %v", brief(e.waited), e.policy, e.cause)
+		text += fmt.Sprintf("waiting %s for policy %q", brief(e.waited), e.policy)
+		if (e.note != PauseNote{}) {
+			text += ", " + e.note.String()
+		}
+		text += fmt.Sprintf(": %v", e.cause)
 	}
 	if e.store != nil {
 		text += "; " + strings.TrimPrefix(e.store.Error(), "throttle: ")

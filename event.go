@@ -15,17 +15,20 @@ const (
 	GaveUp                              // the caller's context ended while the request was held
 	Stale                               // a grant was too old when it could be used and is taken anew
 	Late                                // the request was sent later than Jitter allows
-	Penalized                           // an answer closed the budget; for longer than it says if the last ban was met again: see Status
+	Penalized                           // an answer closed the budget; for longer than it says if the last ban was met again, as a Closed will tell
 	Shadowed                            // a shadow policy would have held the request
 	StoreFailed                         // the store does not answer yet, or could not be told something: Err says why
 	FunctionFailed                      // a function of the program panicked or returned nonsense, and the request went on: Err says which
 	Illegible                           // an answer is in br, zstd or another coding that the policy cannot read; once for each policy: Err says which
 	Lowered                             // a refusal although the budget had room lowered the ceiling of an Adaptive policy: From and To say how far
+	StillWaiting                        // the caller has been held for Config.LongWait, and again after twice as long, and so on
+	Closed                              // a caller has met a budget that was closed, by another program or by hand: Note says who it was, if an operator said so
+	Opened                              // a caller starts under a budget that was Penalized or Closed: it is open again
 )
 
 // String returns the kind's name in lower case.
 func (k EventKind) String() string {
-	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible", "lowered"}
+	names := [...]string{"", "waiting", "started", "refused", "gave up", "stale", "late", "penalized", "shadowed", "store failed", "function failed", "illegible", "lowered", "still waiting", "closed", "opened"}
 	if int(k) < len(names) && k > 0 {
 		return names[k]
 	}
@@ -44,6 +47,10 @@ type Event struct {
 	Paused bool   // that budget is closed, by a penalty or by hand; else it is full
 	Err    error  // see Kind; nil for the others
 
+	Note    PauseNote     // what the operator said who paused that budget; zero: a penalty closes it, or that is unknown
+	Callers int           // Waiting, StillWaiting: how many callers of this program that policy holds, this one included
+	Left    time.Duration // StillWaiting: how long the caller will still be held; 0: unknown
+
 	// Duration says how long something took, or will take:
 	//
 	//	Waiting            how long the request will be held; 0: unknown
@@ -51,7 +58,9 @@ type Event struct {
 	//	Refused, GaveUp    how long it was held
 	//	Stale              how long ago its start was
 	//	Late               how much later it was sent than Jitter allows
-	//	Penalized          for how long the budget is closed
+	//	Penalized, Closed  for how long the budget is closed
+	//	StillWaiting       how long the caller has been held
+	//	Opened             how long ago this program learned that the budget was closed
 	//	Shadowed           how much later the request would have started
 	//	StoreFailed        how long the request has been held; or, if the store could
 	//	                   not be told a penalty or a quota: its length, its reset

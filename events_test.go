@@ -33,7 +33,9 @@ func watched(t *testing.T, c throttle.Config) (*throttle.Transport, *events, thr
 
 // event completes what events about one budget have in common.
 func event(about throttle.Event, k throttle.EventKind, wait time.Duration, err error) throttle.Event {
-	about.Kind, about.Duration, about.Err = k, wait, err
+	if about.Kind, about.Duration, about.Err = k, wait, err; k == throttle.Waiting {
+		about.Callers = 1
+	}
 	return about
 }
 
@@ -137,7 +139,9 @@ func TestEventsOfAGrantThatIsTakenAnew(t *testing.T) {
 			throttle.Stale, // its connection is late as well, but nobody took its start
 		}, seen.kinds())
 		require.Equal(t, throttle.Event{Kind: throttle.Stale, Duration: 100 * ms}, seen.first(t, throttle.Stale))
-		require.Equal(t, event(about, throttle.Waiting, 2*spanOfOne-100*ms, nil), seen.all[3])
+		waiting := event(about, throttle.Waiting, 2*spanOfOne-100*ms, nil)
+		waiting.Callers = 2
+		require.Equal(t, waiting, seen.all[3])
 	})
 }
 
@@ -173,7 +177,8 @@ func TestEventKindString(t *testing.T) {
 		0: "unknown", throttle.Waiting: "waiting", throttle.Started: "started", throttle.Refused: "refused",
 		throttle.GaveUp: "gave up", throttle.Stale: "stale", throttle.Late: "late", throttle.Penalized: "penalized",
 		throttle.Shadowed: "shadowed", throttle.StoreFailed: "store failed", throttle.FunctionFailed: "function failed",
-		throttle.Illegible: "illegible", throttle.Lowered: "lowered", 13: "unknown", 255: "unknown",
+		throttle.Illegible: "illegible", throttle.Lowered: "lowered", throttle.StillWaiting: "still waiting",
+		throttle.Closed: "closed", throttle.Opened: "opened", 16: "unknown", 255: "unknown",
 	} {
 		require.Equal(t, want, k.String())
 	}

@@ -16,16 +16,6 @@ type feedback struct {
 	costs     []int // of all charges; nil: they cost what was booked
 }
 
-// A penalty is for how long a budget must stay closed from now on; 0 or less if the
-// response took so long that the penalty is over.
-type penalty struct {
-	charge *Charge
-	length time.Duration
-	stored bool
-	acted  bool // the upstream has done a part of what was asked
-	outage bool // the upstream is down: it may be up again at any time, and bans nobody
-}
-
 // A quota is what is left of one budget.
 type quota struct {
 	charge *Charge
@@ -65,7 +55,7 @@ func (r *roundTrip) readPenalties(resp *http.Response, late time.Duration) (all 
 		d, err := p.penalty(resp)
 		r.reportIllegible(p, c, resp)
 		if err != nil {
-			r.functionFailed(p, err)
+			r.functionFailed(r.req.Context(), p, err)
 			d = RetryAfter(resp) // rather than none
 		}
 		if d > 0 {
@@ -88,7 +78,7 @@ func (r *roundTrip) hasActed(p *compiledPolicy, resp *http.Response) bool {
 	}
 	acted, err := p.acted(resp)
 	if err != nil {
-		r.functionFailed(p, err)
+		r.functionFailed(r.req.Context(), p, err)
 	}
 	return acted
 }
@@ -102,7 +92,7 @@ func (r *roundTrip) readQuotas(resp *http.Response, late time.Duration) (all []q
 		q, ok, err := p.quota(resp)
 		r.reportIllegible(p, c, resp)
 		if err != nil {
-			r.functionFailed(p, err)
+			r.functionFailed(r.req.Context(), p, err)
 		}
 		if !ok {
 			continue
@@ -129,7 +119,7 @@ func (r *roundTrip) readCosts(resp *http.Response) (all []int) {
 		cost, err := p.settle(resp)
 		r.reportIllegible(p, c, resp)
 		if err != nil {
-			r.functionFailed(p, err)
+			r.functionFailed(r.req.Context(), p, err)
 			continue
 		}
 		if cost = min(cost, mostSettled(c)); cost < 0 || cost == c.Cost {

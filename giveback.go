@@ -46,8 +46,9 @@ func (a *acquisition) releaseSlots() {
 	}
 }
 
-// stopWatch ends the watch: the start is used or given back.
+// stopWatch ends the watch, and the wait: the start is used or given back.
 func (a *acquisition) stopWatch() {
+	a.leaveQueue()
 	if a.watch != nil {
 		a.watch.Stop()
 		a.watch = nil
@@ -59,7 +60,8 @@ func (a *acquisition) gaveUp(ctx context.Context) *gaveUpError {
 	a.cancel()
 	e := &gaveUpError{waited: a.waited(), cause: context.Cause(ctx), err: ctx.Err()}
 	if g := a.grant; g.Held >= 0 {
-		e.policy = a.booking.Charges[g.Held].Budget.Policy
+		c := &a.booking.Charges[g.Held]
+		e.policy, e.note = c.Budget.Policy, a.pauseNote(c)
 	}
 	return e
 }
@@ -70,6 +72,9 @@ func (a *acquisition) refusal(g Grant) error {
 	if g.Held >= 0 {
 		c := &a.booking.Charges[g.Held]
 		e.Policy, e.Limit = c.Budget.Policy, c.Limit
+		if e.Paused {
+			e.Note = a.pauseNote(c)
+		}
 	}
 	return e
 }

@@ -231,6 +231,16 @@ func (s *spyStore) Release(b *throttle.Booking, g throttle.Grant) {
 	}
 }
 
+// awaitLanded waits for the next Release. The time only bounds a failure.
+func (s *spyStore) awaitLanded(t *testing.T) {
+	t.Helper()
+	select {
+	case <-s.landed:
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "what was in flight is still held")
+	}
+}
+
 func (s *spyStore) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
 	s.mu.Lock()
 	s.settled = append(s.settled, slices.Clone(costs))

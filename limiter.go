@@ -13,52 +13,50 @@ import (
 type Limiter struct {
 	meter
 	reserves reserves
-	rtt      rttEstimator
 	pool     sync.Pool
 }
 
 // NewLimiter returns a limiter for the policy's limit. Of the policy it uses
-// Name, Limit, Jitter, Headroom, Shadow, Scope and Adaptive (it obeys what a [Transport]
-// learned, and learns nothing itself): the key and the cost are
+// Name, Limit, Jitter, Headroom, Shadow, Scope and Adaptive: the key and the cost are
 // arguments of [Limiter.Acquire], and there is no request to match and no answer
-// to learn from. In a cluster Match says where the budgets lie. For those of a
-// [Transport] there is [Transport.Limiter]. It reports every mistake at once.
+// to learn from but what [Permit.Penalize] is told. In a cluster Match says where the
+// budgets lie. It reports every mistake at once.
+//
+// For several policies, with Observe and MaxWait, there is [NewLimiters], for the
+// policies of a [Transport] there is [Transport.Limiter].
 func NewLimiter(s Store, p Policy) (*Limiter, error) {
-	r, err := compile(p, 0)
-	if s == nil {
-		err = errors.Join(&ConfigError{"", "Store", errors.New("is required")}, err)
-	}
-	if err != nil {
+	c, err := compile(p, 0)
+	e := new(engine)
+	if err := errors.Join(e.configure(Config{Store: s}), err); err != nil {
 		return nil, err
 	}
-	r.charge.Budget.Group = p.Name
+	c.charge.Budget.Group = p.Name
 	if p.Match != "" {
-		r.charge.Budget.Group, _ = r.pattern.Group()
+		c.charge.Budget.Group, _ = c.pattern.Group()
 	}
-	return limiterOf(s, &r), nil
+	return newLimiter(e, &c), nil
 }
 
 // Limiter returns a limiter for the budgets of one of the transport's policies:
 // to close and open them by hand, to look at them, or for other work that counts
 // against the same limit. The key of a budget is what the policy's Key returns for
-// its requests, and "" for a policy without a Key.
+// its requests, and "" for a policy without a Key. It has the transport's MaxWait and
+// Observe.
 //
 // It has the policies as they are now: after [Transport.SetPolicies] ask for another.
 func (t *Transport) Limiter(policy string) (*Limiter, error) {
-	rules := t.policies.Load().policies
-	for i := range rules {
-		if r := &rules[i]; r.Name == policy {
-			return limiterOf(t.store, r), nil
-		}
+	p, err := t.policies.Load().named(policy, "the transport has")
+	if err != nil {
+		return nil, err
 	}
-	return nil, &ConfigError{policy, "Name", errors.New("the transport has no policy of this name")}
+	return newLimiter(&t.engine, p), nil
 }
 
-// limiterOf returns a limiter for the policy's budgets.
-func limiterOf(s Store, r *compiledPolicy) *Limiter {
-	l := &Limiter{meter: meter{s, r.charge}, reserves: r.reserves}
+// newLimiter returns a limiter for the policy's budgets.
+func newLimiter(e *engine, p *compiledPolicy) *Limiter {
+	l := &Limiter{meter: meter{e, p.charge}, reserves: p.reserves}
 	l.pool.New = func() any {
-		a := &acquisition{store: s, rtt: &l.rtt, booking: Booking{Charges: []Charge{l.charge}}}
+		a := &acquisition{engine: e, booking: Booking{Charges: []Charge{l.charge}}}
 		a.inspectCharges()
 		return a
 	}
@@ -66,9 +64,9 @@ func limiterOf(s Store, r *compiledPolicy) *Limiter {
 }
 
 // Acquire waits until the budget of key has room for cost and returns a permit.
-// It waits as long as ctx and [WithMaxWait] allow and returns at once, with a
+// It waits as long as ctx, [WithMaxWait] and MaxWait allow and returns at once, with a
 // *[LimitError], if that is not long enough. If ctx ends during the wait, the
-// place is given back and the error is the context's.
+// place is given back and the error is the context's. Work of cost 0 is free.
 //
 // A limit of [Concurrency] counts the work as in flight until [Permit.Release].
 // The permits of other limits may be dropped.
@@ -84,37 +82,53 @@ func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit
 }
 
 func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) (*Permit, error) {
-	return l.acquireWithin(ctx, p, key, cost, maxWait(ctx, 0))
+	return l.acquireWithin(ctx, p, key, cost, maxWait(ctx, l.defaultMaxWait))
 }
 
 // acquireWithin fills in and returns p.
 func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost int, wait time.Duration) (*Permit, error) {
+	p.meter = &l.meter
+	if cost == 0 {
+		p.state.Store(permitFree)
+		p.start.key, p.start.cost = l.key(key), 1 // as far as the store is told of it
+		return p, nil
+	}
 	a := l.pool.Get().(*acquisition)
-	defer l.pool.Put(a)
 	// The rest is set anew by each booking.
 	a.maxWait, a.arrivedAt, a.grant, a.slots, a.staleStreak = wait, 0, Grant{Held: -1}, nil, 0
-	a.priority, a.returns, a.lead = priority(ctx), false, 0
+	a.priority, a.returns, a.lead, a.outageReported = priority(ctx), false, 0, false
+	if a.hold.Policy != "" {
+		a.hold = Hold{}
+	}
 	c := &a.booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cost
 	if l.reserves != (reserves{}) {
 		c.Reserve = l.reserves.of(a.priority)
 	}
-	switch {
-	case cost < 0:
-		return nil, &ConfigError{l.charge.Budget.Policy, "cost", errors.New("is negative: use 0 or more")}
-	case cost == 0:
-		return p, nil
+	err := l.start(ctx, a)
+	if err == nil {
+		p.take(ctx, a)
+	} else {
+		a.report(ctx, outcomeOf(err), a.waited(), err)
+		p = nil
+	}
+	if a.observe == nil || a.granted() {
+		// Else the store may still have the context that is a part of it.
+		l.pool.Put(a)
+	}
+	return p, err
+}
+
+// start acquires the start.
+func (l *Limiter) start(ctx context.Context, a *acquisition) error {
+	if a.booking.Charges[0].Cost < 0 {
+		return negativeCost(l.charge.Budget.Policy)
 	}
 	if err := checkCosts(a.booking.Charges); err != nil {
-		return nil, err
+		return err
 	}
-	err := a.acquire(ctx, waitOptions{jitterShare: handoffShare})
-	a.stopWatch()
-	if err != nil {
-		return nil, err
-	}
-	p.fill(&l.meter, a)
-	return p, nil
+	defer a.stopWatch()
+	return a.acquire(ctx, waitOptions{jitterShare: handoffShare})
 }
 
 // key returns the key of a budget.

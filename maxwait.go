@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/farthest"
 )
 
 // maxWaitKey is the context key of WithMaxWait.
@@ -34,6 +36,14 @@ const storeGrace = 100 * time.Millisecond
 
 // errWaitOver says that storeGrace is over, too.
 var errWaitOver = errors.New("throttle: " + maxWaitOver)
+
+// beginWait says since when the caller waits.
+func (a *acquisition) beginWait(at time.Duration) {
+	a.arrivedAt, a.waitDeadline = at, at+min(max(0, a.maxWait), farthest.Wait)
+	if a.longWait > 0 {
+		a.noticeAt = at + a.longWait
+	}
+}
 
 // remainingWait returns how long the caller can still wait; negative: for ever.
 func (a *acquisition) remainingWait(ctx context.Context, asked time.Duration) time.Duration {

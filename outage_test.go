@@ -64,9 +64,9 @@ func (s *absentStore) await(ctx context.Context, maxWait time.Duration) error {
 		now := time.Since(s.begin)
 		return a[0] <= now && now < a[1]
 	}) {
-		if observer := outage.Observer(ctx); observer != nil {
+		if observer := outage.From(ctx); observer != nil {
 			s.told++
-			observer(errRefused)
+			observer.StoreAway(errRefused)
 		}
 		select {
 		case <-ctx.Done():

@@ -80,16 +80,6 @@ func (r *roundTrip) markRefusal(resp *http.Response, penalties []penalty, told b
 	}
 }
 
-// isBooked reports whether a charge is one of those that were booked.
-func (r *roundTrip) isBooked(c *Charge) bool {
-	for i := range r.booking.Charges {
-		if c == &r.booking.Charges[i] {
-			return true
-		}
-	}
-	return false
-}
-
 // markDenial marks a response that is certainly no refusal, unless a policy takes it
 // for one all the same.
 func (r *roundTrip) markDenial(resp *http.Response, penalties []penalty, no time.Duration) {

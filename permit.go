@@ -2,87 +2,134 @@ package throttle
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 )
 
 // A meter is what a limiter and its permits share.
 type meter struct {
-	store  Store
+	*engine
 	charge Charge // without key, cost and reserve
 }
 
-// A Permit is leave to do one piece of work, which may start now.
+// A Permit is leave to do one piece of work, which may start now. Any goroutine may call
+// Release, at any time, and one at a time the other methods.
 type Permit struct {
-	meter    *meter // nil: the work was free
-	key      [16]byte
-	cost     int // as it was settled last
-	reserve  int
-	spread   time.Duration
-	mark     int64
-	node     int64
-	wait     time.Duration
-	released atomic.Bool
+	meter   *meter             // of work under one policy; nil: see several
+	start   start              // and its start
+	several *quotedAcquisition // of work under several policies; nil: see meter
+	held    Hold
+	usedAt  time.Duration // when Renew returned; 0: see startAt
+	state   atomic.Uint32
 }
 
-// fill makes the permit that of an acquisition that has its start.
-func (p *Permit) fill(m *meter, a *acquisition) {
-	c := &a.booking.Charges[0]
-	p.meter, p.key, p.cost, p.reserve = m, c.Budget.Key, c.Cost, c.Reserve
-	g := &a.grant
+// What a permit holds. A permit whose methods took a mutex would cost memory.
+const (
+	permitHeld      uint32 = iota // its start
+	permitBusy                    // its start, which Renew or Settle is changing
+	permitToRelease               // the same, and Release was called meanwhile
+	permitGone                    // nothing: it was released, or could not be renewed
+	permitFree                    // nothing: the work costs nothing
+)
+
+// A start is what a permit keeps of an acquisition under one policy. A permit that does
+// not leave its caller's function costs no memory, so it holds no pointer to one.
+type start struct {
+	key         [16]byte
+	cost        int // as it was settled last
+	reserve     int
+	spread      time.Duration
+	wait, age   time.Duration // of the grant
+	handle      Handle
+	turn        Turn
+	startAt     time.Duration
+	validatedAt time.Duration
+	validateRTT time.Duration
+	maxWait     time.Duration
+	priority    Priority
+}
+
+// keep takes what must be kept of an acquisition under one policy. It sets each field by
+// itself, because a literal would be copied.
+func (s *start) keep(a *acquisition) {
+	c, g := &a.booking.Charges[0], &a.grant
 	if a.slots != nil {
 		g = &a.slots.grant // the only charge is Concurrency
 	}
-	p.spread, p.mark, p.node, p.wait = a.booking.Spread, g.Mark, g.Node, g.Wait
+	s.key, s.cost, s.reserve, s.spread = c.Budget.Key, c.Cost, c.Reserve, a.booking.Spread
+	s.wait, s.age, s.handle, s.turn = g.Wait, g.Age, g.Handle, g.Turn
+	s.startAt, s.validatedAt, s.validateRTT = a.startAt, a.validatedAt, a.validateRTT
+	s.maxWait, s.priority = a.maxWait, a.priority
 }
 
-// grant returns the grant of the start.
-func (p *Permit) grant() Grant {
-	return Grant{OK: true, Wait: p.wait, Mark: p.mark, Node: p.node, Held: -1}
-}
-
-// booking returns the booking of the start.
-func (p *Permit) booking() *Booking {
+// acquisition returns the permit's acquisition as its own copy.
+func (p *Permit) acquisition() *acquisition {
+	if p.several != nil {
+		a := p.several.acquisition
+		a.hold = Hold{}
+		a.booking.Charges = slices.Clone(a.booking.Charges)
+		return &a
+	}
+	s := &p.start
 	c := p.meter.charge
-	c.Budget.Key, c.Cost, c.Reserve = p.key, p.cost, p.reserve
-	return &Booking{Charges: []Charge{c}, Spread: p.spread}
+	c.Budget.Key, c.Cost, c.Reserve = s.key, s.cost, s.reserve
+	a := &acquisition{
+		engine: p.meter.engine, booking: Booking{Charges: []Charge{c}, Spread: s.spread},
+		grant:   Grant{OK: true, Wait: s.wait, Age: s.age, Handle: s.handle, Turn: s.turn, Held: -1},
+		startAt: s.startAt, validatedAt: s.validatedAt, validateRTT: s.validateRTT,
+		maxWait: s.maxWait, priority: s.priority, returns: true,
+	}
+	a.inspectCharges()
+	return a
 }
+
+// keep makes the permit that of an acquisition that has its start.
+func (p *Permit) keep(a *acquisition) {
+	if p.several != nil {
+		p.several.acquisition = *a
+	} else {
+		p.start.keep(a)
+	}
+}
+
+// take makes the permit that of an acquisition that has its start, and tells the
+// observer.
+func (p *Permit) take(ctx context.Context, a *acquisition) {
+	p.keep(a)
+	if a.observe == nil && a.granted() {
+		return
+	}
+	p.held = a.hold
+	p.held.Duration = a.waited()
+	a.reportStart(ctx, p.held.Duration)
+}
+
+// Held says how long Acquire and Renew held the caller, and what held it last.
+func (p *Permit) Held() Hold { return p.held }
 
 // Release says that the work is done. It ends what a limit of [Concurrency]
 // counts as in flight and does nothing for the limits that count starts. It may
-// be called more than once, by several goroutines.
+// be called more than once.
 func (p *Permit) Release() {
-	if p.meter == nil || p.released.Swap(true) {
-		return
-	}
-	if p.meter.charge.Limit.kind == KindConcurrency {
-		p.meter.store.Release(p.booking(), p.grant())
+	switch {
+	case p.state.CompareAndSwap(permitHeld, permitGone):
+		if p.several != nil || p.meter != nil && p.meter.charge.Limit.kind == KindConcurrency {
+			p.acquisition().releaseSlots()
+		}
+	case p.state.CompareAndSwap(permitBusy, permitToRelease): // idle does it
 	}
 }
 
-// Settle changes the cost to what the work turned out to have cost, as often as
-// that becomes known better: the difference is charged, at the work's own start
-// and even above the limit, or given back. Work that was acquired at no cost
-// stays free, and what is in flight keeps its cost. After Release it does
-// nothing. It is not for use by several goroutines at once.
-func (p *Permit) Settle(ctx context.Context, cost int) error {
-	if p.meter == nil || p.released.Load() || !p.meter.charge.Limit.counts() {
-		return nil
+// busy takes the permit for a change, and reports whether it holds a start.
+func (p *Permit) busy() bool { return p.state.CompareAndSwap(permitHeld, permitBusy) }
+
+// idle ends a change, and reports whether the permit was not released meanwhile.
+func (p *Permit) idle() bool {
+	if p.state.CompareAndSwap(permitBusy, permitHeld) {
+		return true
 	}
-	if cost < 0 {
-		return &ConfigError{p.meter.charge.Budget.Policy, "cost", errors.New("is negative: use 0 or more")}
-	}
-	b, before := p.booking(), p.cost
-	if cost = min(cost, mostSettled(&b.Charges[0])); cost == before {
-		return nil
-	}
-	p.cost = cost
-	if err := p.meter.store.Settle(ctx, b, p.grant(), []int{cost}); err != nil {
-		// It is unknown which of the two is booked. The lesser one counts: giving
-		// back too much would give back another's.
-		p.cost = min(before, cost)
-		return &StoreError{err}
-	}
-	return nil
+	p.state.Store(permitGone)
+	p.acquisition().releaseSlots()
+	return false
 }

@@ -25,7 +25,9 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 		}
 		r.abort(err)
 		r.connClosed = closeConn(info, r.req.URL.Scheme == "https")
+		return
 	}
+	r.noticeOpen(r.req.Context())
 }
 
 // abort keeps the request from being written. Ending its context is not enough:

@@ -31,10 +31,12 @@ func goList(t *testing.T, args ...string) []string {
 
 // TestP15_OnlyTheStandardLibrary: a user of these packages links nothing else.
 func TestP15_OnlyTheStandardLibrary(t *testing.T) {
-	own := slices.Clip([]string{module + "/internal/dialect", module + "/internal/match", module + "/internal/outage", module + "/internal/peek"})
+	own := slices.Clip([]string{
+		module + "/internal/dialect", module + "/internal/farthest", module + "/internal/match", module + "/internal/outage", module + "/internal/peek",
+	})
 	for pkg, want := range map[string][]string{
 		".":           append(own, module),
-		"./memstore":  append(own, module, module+"/internal/ledger", module+"/memstore"),
+		"./memstore":  append(own, module, module+"/internal/ledger", module+"/internal/virtual", module+"/memstore"),
 		"./storetest": append(own, module, module+"/storetest"),
 	} {
 		require.Equal(t, want, goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg))

@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeCodeCompiles: readers copy the code of README, so each block that is a
-// complete program passes go vet as it stands, and each other block is a part of an
-// example.
+// TestReadmeCodeCompiles: readers copy the code of README and the guide, so each block
+// that is a complete program passes go vet as it stands, and each other block is a part
+// of an example.
 func TestReadmeCodeCompiles(t *testing.T) {
-	examples := squeeze(read(t, "example_test.go") + read(t, "example_bans_test.go"))
+	examples := squeeze(read(t, "example_test.go") + read(t, "example_bans_test.go") + read(t, "example_limiters_test.go"))
 	programs := 0
-	for _, b := range regexp.MustCompile("(?ms)^```go\n(.*?)^```").FindAllStringSubmatch(read(t, "README.md"), -1) {
+	for _, b := range regexp.MustCompile("(?ms)^```go\n(.*?)^```").FindAllStringSubmatch(read(t, "README.md")+read(t, "docs/guide.md"), -1) {
 		if strings.HasPrefix(b[1], "package main\n") {
 			programs++
 			require.NoError(t, vet(t, b[1]), b[1])
@@ -25,7 +25,7 @@ func TestReadmeCodeCompiles(t *testing.T) {
 			require.Contains(t, examples, squeeze(b[1]))
 		}
 	}
-	require.GreaterOrEqual(t, programs, 3)
+	require.GreaterOrEqual(t, programs, 2)
 	require.Error(t, vet(t, "package main\n\nfunc main() { throttle.New() }\n"))
 }
 
@@ -40,14 +40,15 @@ func vet(t *testing.T, program string) error {
 	return err
 }
 
-// TestReadmeLinksTests: every test that README names is in a file that it links.
-func TestReadmeLinksTests(t *testing.T) {
-	readme := read(t, "README.md")
+// TestGuaranteesLinkTests: every test that the page of guarantees names is in a file that
+// it links.
+func TestGuaranteesLinkTests(t *testing.T) {
+	page := read(t, "docs/guarantees.md")
 	var tests strings.Builder
-	for _, m := range regexp.MustCompile(`\]\(([^)#:]+_test\.go)\)`).FindAllStringSubmatch(readme, -1) {
-		tests.WriteString(read(t, filepath.FromSlash(m[1])))
+	for _, m := range regexp.MustCompile(`\]\(([^)#:]+_test\.go)\)`).FindAllStringSubmatch(page, -1) {
+		tests.WriteString(read(t, filepath.Join("docs", filepath.FromSlash(m[1]))))
 	}
-	for _, name := range regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(readme, -1) {
+	for _, name := range regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(page, -1) {
 		require.Contains(t, tests.String(), "func "+name[1]+"(")
 	}
 }

@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -45,62 +46,24 @@ func (r *roundTrip) maxResponseDelay() time.Duration {
 // reportFeedback tells the store, and the observer, what a response means. It tries to
 // report a penalty for as long as the penalty lasts.
 func (r *roundTrip) reportFeedback(l feedback) {
-	teaches := r.teaches(l)
+	ctx, cancel := r.reportContext(reportWait)
+	teaches := r.teaches(ctx, l.penalties, func(c *Charge) bool {
+		return slices.ContainsFunc(l.quotas, func(q quota) bool { return q.charge == c })
+	})
+	cancel()
 	for i := range l.penalties {
 		if p := &l.penalties[i]; p.length > 0 || i == teaches {
 			ctx, cancel := r.reportContext(p.length)
-			p.stored = r.reportPenalty(ctx, p, i == teaches) && p.length > 0
+			p.stored = r.reportPenalty(ctx, p, r.elapsed(), i == teaches) == nil && p.length > 0
 			cancel()
 		}
 	}
-	ctx, cancel := r.reportContext(reportWait)
+	ctx, cancel = r.reportContext(reportWait)
 	defer cancel()
 	r.settleCosts(ctx, l.costs)
 	for _, q := range l.quotas { // which know of the true costs
 		r.lowerQuota(ctx, q)
 	}
-}
-
-// reportPenalty closes a budget, and lets it learn if the penalty teaches something. It
-// reports whether the store knows.
-func (r *roundTrip) reportPenalty(ctx context.Context, p *penalty, teaches bool) bool {
-	c := p.charge
-	if p.outage {
-		return r.pauseBudget(ctx, c, p.length)
-	}
-	refusal := Refusal{Length: max(0, p.length), Ago: r.elapsed()}
-	if teaches {
-		refusal.Start = r.grant
-	}
-	from, to, err := r.store.Refuse(ctx, *c, refusal)
-	if err != nil {
-		r.reportFailure(ctx, c, refusal.Length, err)
-		return false
-	}
-	if r.observe == nil {
-		return true
-	}
-	if p.length > 0 {
-		r.observe(ctx, eventOf(Penalized, c, p.length, nil))
-	}
-	if to < from {
-		e := eventOf(Lowered, c, 0, nil)
-		e.From, e.To = from, to
-		r.observe(ctx, e)
-	}
-	return true
-}
-
-// pauseBudget closes a budget, and reports whether the store knows.
-func (r *roundTrip) pauseBudget(ctx context.Context, c *Charge, d time.Duration) bool {
-	if err := r.store.Pause(ctx, *c, d); err != nil {
-		r.reportFailure(ctx, c, d, err)
-		return false
-	}
-	if r.observe != nil {
-		r.observe(ctx, eventOf(Penalized, c, d, nil))
-	}
-	return true
 }
 
 // resetDoubt is how much too late a reset may be: upstreams state it in whole seconds,
@@ -126,7 +89,7 @@ func (r *roundTrip) lowerQuota(ctx context.Context, q quota) {
 	case err != nil:
 		r.reportFailure(ctx, c, q.Reset, err)
 	case status.Wait+resetDoubt < q.Reset:
-		r.pauseBudget(ctx, c, q.Reset)
+		_ = r.pauseBudget(ctx, c, q.Reset) // the observer knows
 	}
 }
 

@@ -22,7 +22,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := t.newRoundTrip(req)
 	err := r.priceRequest(policies, matched) // which budgets, which costs
 	for err == nil && !r.free() {
-		if err = r.acquireStart(); err != nil || r.free() { // book, wait, revalidate
+		if err = r.acquireUntilSend(); err != nil || r.free() { // book, wait, revalidate
 			break
 		}
 		resp, failed := r.sendAndLearn() // checks once more before the first byte
@@ -36,10 +36,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return r.sendFree()
 }
-
-// free reports whether no policy holds the request. That may change while it waits,
-// with the policies.
-func (r *roundTrip) free() bool { return len(r.quote.policies) == 0 }
 
 // refuse ends a request that is not sent, and returns err. If a policy's function
 // aborted its HTTP handler the panic goes on.

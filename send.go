@@ -12,7 +12,7 @@ import (
 // than the grant is good for.
 func (r *roundTrip) send() (*http.Response, error) {
 	if r.observe != nil {
-		r.report(r.req.Context(), Started, r.waited(), nil)
+		r.reportStart(r.req.Context(), r.waited())
 	}
 	r.prepare()
 	r.handedAt = now()

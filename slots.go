@@ -40,7 +40,9 @@ func (a *acquisition) acquireSlots(ctx context.Context) error {
 	}
 	a.cancel()
 	g.Held, g.Turn = a.chargeIndex(&b.booking, g.Held), a.grant.Turn
-	if a.grant = g; !a.holdsPlace() {
+	a.grant = g
+	a.noticeClosed(ctx, &g)
+	if !a.holdsPlace() {
 		return a.refusal(g)
 	}
 	a.reportHeld(ctx, g, false)

@@ -97,7 +97,7 @@ func TestP6_WhatEndsARequestInFlight(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 1, u.inFlight(t), "the answer has begun and is not over")
 			c.end(t, resp, cancel)
-			<-u.store.landed
+			u.store.awaitLanded(t)
 			require.Zero(t, u.inFlight(t))
 
 			resp.Body.Close()

@@ -65,7 +65,7 @@ type failSecond struct {
 }
 
 func (s failSecond) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	if b.Instead == 0 {
+	if b.Instead == (throttle.Handle{}) {
 		return s.spyStore.Book(ctx, b)
 	}
 	s.cancel()

@@ -82,6 +82,14 @@ type Store interface {
 	Status(ctx context.Context, c Charge) (Status, error)
 }
 
+// A PauseNoter is a Store that knows what operators said who closed budgets by hand.
+// Package redisstore/fleet has one. Errors and events repeat it.
+type PauseNoter interface {
+	// PauseNote returns what was said of the pause that closes the budget now; zero if
+	// there is none, or nothing is known of it. It does not block.
+	PauseNote(b Budget) PauseNote
+}
+
 // A Watch is kept by a Store over one booked start, from the booking until the
 // start is used or given back.
 //
@@ -137,10 +145,6 @@ type Charge struct {
 	// each keeps the next one away for Pace times its cost (the costs of
 	// starts at one moment summed). So a queue does not leave in bursts.
 	Pace time.Duration
-
-	// Over is set by Book for a Shadow charge: how much later the start
-	// would have been if the charge counted; 0 if not at all.
-	Over time.Duration
 }
 
 // A Booking asks for one start that all its charges have room for.
@@ -177,21 +181,30 @@ type Booking struct {
 	// room behind it.
 	Spread time.Duration
 
-	// InsteadNode is Instead for Grant.Node.
-	InsteadNode int64
-
-	// Instead, if not zero, is the mark of a place in line, or of an unused grant
+	// Instead, if not zero, is the handle of a place in line, or of an unused grant
 	// for the same charges with the same Spread. It is given back in the same step,
-	// even if the booking is then refused. A booking with the mark of a place in line
+	// even if the booking is then refused. A booking instead of a place in line
 	// may add or leave out charges other than Concurrency. A grant that holds
 	// Concurrency charges is cancelled, not replaced. After an error Instead counts
 	// as given back: it may have been, and a second time would give back another's.
-	Instead int64
+	Instead Handle
 }
 
-// Farthest is the longest wait that a store books: a start further away than
-// that is refused, with a Wait of [Never].
-const Farthest = 100 * 365 * 24 * time.Hour
+// A Handle names what a store gave to a caller: a booked start, or a place in the line of
+// a Concurrency charge. It is opaque to all but the store that made it: its fields are for
+// authors of stores. The zero Handle names nothing.
+type Handle struct {
+	Start int64 // names a booked start; 0: none
+	Place int64 // names a place in line; 0: none
+	Stamp int64 // what else the store wants to know of the grant in Watch
+
+	// Local says that the start is one of a store that stands in for another while that
+	// is away.
+	Local bool
+
+	// Node is the part of a store that keeps Node charges apart; nil: none.
+	Node *Handle
+}
 
 // A Turn is what a store remembers of a caller that waited: when it came to the
 // line of each budget that held it back. It is the store's own and opaque; nil: none.
@@ -200,7 +213,8 @@ type Turn any
 // A Grant is the store's answer to a Booking.
 type Grant struct {
 	// OK says that the start is booked. Otherwise nothing was, and Wait
-	// says how long it would have been; Never if no wait helps.
+	// says how long it would have been; Never if no wait helps. No store books a start
+	// that is more than a hundred years ahead.
 	OK   bool
 	Wait time.Duration // until the start, from when Book returns; 0: now
 
@@ -208,18 +222,12 @@ type Grant struct {
 	// returns: the time that its answer may have been on the way.
 	Age time.Duration
 
-	// Mark identifies the start for Cancel and Instead; opaque, and not zero but
-	// for a place in the line for a start, which Turn identifies.
-	Mark int64
-
-	// Node is a second mark, for stores that keep Node charges apart.
-	Node int64
-
-	// Stamp is what else the store wants to know of the grant in Watch.
-	Stamp int64
+	// Handle names the start for Cancel and Instead. It is not zero but for a place in
+	// the line for a start, which Turn identifies.
+	Handle Handle
 
 	// Ready is set, and OK is not, if MaxWait is not 0 and the caller has a
-	// place in line, by arrival, until it books again with Turn and with Mark as
+	// place in line, by arrival, until it books again with Turn and with Handle as
 	// Instead, or cancels. Either only Concurrency charges had no room, or the start
 	// is beyond the Horizon; then Wait is a guess of how long it will be. Ready
 	// is closed when it is time to book again.
@@ -227,6 +235,10 @@ type Grant struct {
 
 	// Turn is the caller's arrival, for Booking.Turn; nil if it did not wait in line.
 	Turn Turn
+
+	// Over says of each Shadow charge how much later the start would have been if the
+	// charge counted; 0 if not at all. It may be nil if it says 0 of all.
+	Over []time.Duration
 
 	Held   int  // index of the charge that set the start, or -1 if none held it back
 	Paused bool // the charge at Held is closed by a penalty, if only for a part of the wait
@@ -238,7 +250,7 @@ type Refusal struct {
 	Ago    time.Duration // how long ago the refused request was sent
 
 	// Start is the grant of the refused start, for what its refusal teaches; without a
-	// Mark it teaches nothing.
+	// Handle it teaches nothing.
 	Start Grant
 }
 

@@ -43,6 +43,10 @@ func (a *acquisition) acquire(ctx context.Context, w waitOptions) error {
 func (a *acquisition) await(ctx context.Context, w waitOptions) error {
 	for {
 		err := a.sleep(ctx, w)
+		if err == errNotice {
+			a.noticeLongWait(ctx)
+			continue
+		}
 		switch {
 		case err != nil && err != errRevalidate:
 		case !a.grant.OK:
@@ -86,6 +90,9 @@ func (a *acquisition) sleep(ctx context.Context, w waitOptions) error {
 			d, end = d-lead, errRevalidate
 		}
 	}
+	if n, ok := a.noticeIn(); ok && n < d {
+		d, end = n, errNotice
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -103,7 +110,7 @@ func (a *acquisition) sleep(ctx context.Context, w waitOptions) error {
 // waitInLine waits for the caller's turn in line. When that is cannot be known, but in
 // the line for a start there is an estimate.
 func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) error {
-	var waitOver, connectionOver <-chan time.Time
+	var waitOver, connectionOver, notice <-chan time.Time
 	if w.withConnection && a.inLine() && a.startAt > w.connectionUntil {
 		return errDetach
 	}
@@ -117,9 +124,16 @@ func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) error {
 		defer timer.Stop()
 		connectionOver = timer.C
 	}
+	if n, ok := a.noticeIn(); ok {
+		timer := time.NewTimer(n)
+		defer timer.Stop()
+		notice = timer.C
+	}
 	select {
 	case <-a.grant.Ready:
 		return nil
+	case <-notice:
+		return errNotice
 	case <-waitOver:
 		if a.inLine() {
 			return nil // the store says how long it would be

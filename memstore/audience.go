@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -19,9 +18,9 @@ type budget struct {
 // An audience is the watches and waiters that hear of the changes of a row.
 type audience struct {
 	watches map[*watch]struct{}
-	slots   map[int64]chan<- struct{} // by arrival, of the waiters for slots
-	line    map[int64]*waiter         // by arrival, of the waiters for a start
-	timer   *time.Timer               // serves the line
+	slots   map[int64]chan struct{} // by arrival, of the waiters for slots
+	line    map[int64]*waiter       // by arrival, of the waiters for a start
+	timer   timer                   // serves the line
 }
 
 // expiry is when nothing in the budget can matter any more; while it is watched, not
@@ -57,10 +56,11 @@ func (w *watch) tell() {
 	}
 }
 
-// call tells the waiter for slots that it is its turn.
-func (b *budget) call(arrival int64) {
-	close(b.slots[arrival])
+// called returns the channel of the waiter for slots whose turn it is.
+func (b *budget) called(arrival int64) (ready chan struct{}) {
+	ready = b.slots[arrival]
 	delete(b.slots, arrival)
+	return ready
 }
 
 // warn tells those who watch a start that became useless, the earliest first, so that they
@@ -71,11 +71,11 @@ func (b *budget) warn(u ledger.Useless) {
 	}
 	var all []*watch
 	for w := range b.watches {
-		if u.From <= w.grant.Mark && w.grant.Mark < u.Before {
+		if u.From <= w.grant.Handle.Start && w.grant.Handle.Start < u.Before {
 			all = append(all, w)
 		}
 	}
-	slices.SortFunc(all, func(a, b *watch) int { return cmp.Compare(a.grant.Mark, b.grant.Mark) })
+	slices.SortFunc(all, func(a, b *watch) int { return cmp.Compare(a.grant.Handle.Start, b.grant.Handle.Start) })
 	for _, w := range all {
 		if u.Lifted {
 			w.lifted.Store(true)

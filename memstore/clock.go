@@ -3,6 +3,8 @@ package memstore
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/virtual"
 )
 
 // A clock reads microseconds since the Unix epoch and never goes back. It
@@ -13,6 +15,14 @@ type clock struct {
 	base  time.Time    // with its monotonic reading
 	ahead atomic.Int64 // how much the wall clock has gained since, in nanoseconds
 	next  atomic.Int64 // when, in nanoseconds since base, to compare the two again
+
+	virtual *virtual.Clock // of a simulation; nil: time is the machine's
+}
+
+// A timer is one of the machine's, or of a simulation.
+type timer interface {
+	Reset(time.Duration) bool
+	Stop() bool
 }
 
 // compareEvery is how often the wall clock, which is dearer to read, is looked
@@ -24,6 +34,9 @@ const compareEvery = int64(100 * time.Millisecond)
 const drift = int64(100 * time.Millisecond)
 
 func (c *clock) now() int64 {
+	if c.virtual != nil {
+		return c.virtual.Now()
+	}
 	elapsed := int64(time.Since(c.base))
 	if elapsed >= c.next.Load() {
 		c.next.Store(elapsed + compareEvery)
@@ -46,4 +59,21 @@ func (c *clock) follow(gain int64) {
 			return
 		}
 	}
+}
+
+// afterFunc calls f in d.
+func (c *clock) afterFunc(d time.Duration, f func()) timer {
+	if c.virtual != nil {
+		return c.virtual.AfterFunc(d, f)
+	}
+	return time.AfterFunc(d, f)
+}
+
+// wake closes the channel of a waiter whose turn it is.
+func (c *clock) wake(ready chan struct{}) {
+	if c.virtual != nil {
+		c.virtual.Close(ready)
+		return
+	}
+	close(ready)
 }

@@ -58,13 +58,13 @@ func TestP6_TwoInFlight(t *testing.T) {
 	both.inLine(0)
 	later := arrive(t, s, b)
 	later.inLine(0)
-	arrival := both.g.Mark
+	arrival := both.g.Handle.Place
 
 	inA.release()
 	require.True(t, both.called())
 	both.again()
 	both.inLine(1)
-	require.Equal(t, arrival, both.g.Mark)
+	require.Equal(t, arrival, both.g.Handle.Place)
 	inFlight(t, s, a, 0, 0) // it keeps nobody out of a
 	require.False(t, later.called())
 
@@ -106,7 +106,7 @@ func TestInFlightShadow(t *testing.T) {
 	c.Shadow = true
 	first, second := arrive(t, s, c), arrive(t, s, c)
 	second.runs()
-	require.Zero(t, second.k.Charges[0].Over)
+	require.Zero(t, second.g.Over)
 	inFlight(t, s, c, 2, 0)
 	c.Shadow = false
 	arrive(t, s, c).inLine(0)
@@ -181,7 +181,7 @@ func TestP1_InFlightCrowd(t *testing.T) {
 						break // it gives up
 					}
 					<-g.Ready
-					k.Instead = g.Mark
+					k.Instead = g.Handle
 				}
 				if !g.OK {
 					s.Cancel(k, g)

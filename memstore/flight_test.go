@@ -35,7 +35,7 @@ func (c *caller) book() {
 // again books with what the caller has.
 func (c *caller) again() {
 	c.Helper()
-	c.k.Instead = c.g.Mark
+	c.k.Instead = c.g.Handle
 	c.book()
 }
 
@@ -47,7 +47,7 @@ func (c *caller) runs() {
 	c.Helper()
 	require.True(c, c.g.OK)
 	require.Zero(c, c.g.Wait)
-	require.Positive(c, c.g.Mark)
+	require.NotZero(c, c.g.Handle.Start)
 	require.Nil(c, c.g.Ready)
 	require.Equal(c, -1, c.g.Held)
 }
@@ -57,7 +57,7 @@ func (c *caller) inLine(held int) {
 	c.Helper()
 	require.False(c, c.g.OK)
 	require.Zero(c, c.g.Wait)
-	require.Negative(c, c.g.Mark)
+	require.NotZero(c, c.g.Handle.Place)
 	require.Equal(c, held, c.g.Held)
 	require.False(c, c.called())
 }

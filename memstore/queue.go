@@ -22,8 +22,8 @@ func (s *Store) queue(b *throttle.Booking) throttle.Grant {
 	if w == nil {
 		w = new(waiter)
 	}
-	if w.grant.OK && s.clock.now()-w.grant.Mark <= punctual && slices.EqualFunc(w.booking.Charges, b.Charges, sameCharge) {
-		return s.deliver(w, b)
+	if w.grant.OK && s.clock.now()-w.grant.Handle.Start <= punctual && slices.Equal(w.booking.Charges, b.Charges) {
+		return s.deliver(w)
 	}
 	w.Come(b)
 	left := s.leave(w)
@@ -33,7 +33,6 @@ func (s *Store) queue(b *throttle.Booking) throttle.Grant {
 		w.ends = s.clock.now() + ledger.Micros(b.MaxWait)
 	}
 	g := s.try(w, (*ledger.Request).Stand)
-	copyOver(b, &w.booking)
 	s.serveAll(left)
 	if key, _, waits := w.Line(); waits && s.head(key) == w {
 		s.serve(key)
@@ -42,26 +41,12 @@ func (s *Store) queue(b *throttle.Booking) throttle.Grant {
 }
 
 // deliver hands over what was booked for a waiter.
-func (s *Store) deliver(w *waiter, b *throttle.Booking) throttle.Grant {
+func (s *Store) deliver(w *waiter) throttle.Grant {
 	g, now := w.grant, s.clock.now()
 	w.grant = throttle.Grant{}
-	g.Wait = time.Duration(max(0, g.Mark-now)) * time.Microsecond
-	g.Age = time.Duration(max(0, now-g.Mark)) * time.Microsecond
-	copyOver(b, &w.booking)
+	g.Wait = time.Duration(max(0, g.Handle.Start-now)) * time.Microsecond
+	g.Age = time.Duration(max(0, now-g.Handle.Start)) * time.Microsecond
 	return g
-}
-
-// copyOver tells a caller what was found out about its shadow charges.
-func copyOver(to, from *throttle.Booking) {
-	for i := range to.Charges {
-		to.Charges[i].Over = from.Charges[i].Over
-	}
-}
-
-// sameCharge reports whether what was booked for one charge is as good for the other.
-func sameCharge(a, b throttle.Charge) bool {
-	a.Over, b.Over = 0, 0
-	return a == b
 }
 
 // leave takes a waiter out of its line, and gives back what was booked for it. It returns
@@ -73,7 +58,7 @@ func (s *Store) leave(w *waiter) []ledger.Key {
 	return s.step(w, func(q *ledger.Request) {
 		q.Leave(&w.Waiter)
 		if w.grant.OK {
-			q.Cancel(throttle.Grant{Mark: w.grant.Mark})
+			q.Cancel(throttle.Grant{Handle: w.grant.Handle})
 			w.grant = throttle.Grant{}
 		}
 	}).Moved
@@ -104,7 +89,7 @@ func (s *Store) try(w *waiter, do func(*ledger.Request, *ledger.Waiter)) (g thro
 			g.Ready = w.ready
 		}
 	})
-	g.Turn, w.booking.Instead = w, 0
+	g.Turn, w.booking.Instead = w, throttle.Handle{}
 	return g
 }
 
@@ -136,7 +121,7 @@ func (s *Store) serve(key ledger.Key) {
 		if w.grant = g; !g.OK || called {
 			w.grant = throttle.Grant{}
 		}
-		close(ready)
+		s.clock.wake(ready)
 	}
 }
 
@@ -166,7 +151,7 @@ func (s *Store) lookAgain(key ledger.Key, later time.Duration) {
 	defer sh.mu.Unlock()
 	b := sh.budgets[key]
 	if b.timer == nil {
-		b.timer = time.AfterFunc(later, func() {
+		b.timer = s.clock.afterFunc(later, func() {
 			s.lines.mu.Lock()
 			defer s.lines.mu.Unlock()
 			s.serve(key)
@@ -189,7 +174,7 @@ func (s *Store) dismiss(closed []ledger.Closed) {
 	for _, c := range closed {
 		for _, w := range s.impatient(c) {
 			s.step(w, func(q *ledger.Request) { q.Dismiss(&w.Waiter) })
-			close(w.ready)
+			s.clock.wake(w.ready)
 		}
 	}
 }

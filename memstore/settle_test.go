@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -130,7 +131,7 @@ func TestSettleTheMost(t *testing.T) {
 		c := charge("one", throttle.LeakyBucket(1, time.Hour))
 		start := arrive(t, s, c)
 		start.settle(1 << 40)
-		require.Equal(t, throttle.Farthest, wait(t, s, c))
+		require.Equal(t, farthest.Wait, wait(t, s, c))
 	})
 }
 
@@ -163,10 +164,10 @@ func TestNotBefore(t *testing.T) {
 		k.NotBefore = 300 * ms
 		g, err := s.Book(t.Context(), k)
 		require.NoError(t, err)
-		require.Equal(t, throttle.Grant{OK: true, Wait: 300 * ms, Mark: g.Mark, Stamp: g.Stamp, Held: -1}, g)
+		require.Equal(t, throttle.Grant{OK: true, Wait: 300 * ms, Handle: g.Handle, Held: -1}, g)
 		g, err = s.Book(t.Context(), k)
 		require.NoError(t, err)
-		require.Equal(t, throttle.Grant{OK: true, Wait: 1300*ms + time.Microsecond, Mark: g.Mark, Stamp: g.Stamp}, g)
+		require.Equal(t, throttle.Grant{OK: true, Wait: 1300*ms + time.Microsecond, Handle: g.Handle}, g)
 		k.MaxWait = 299 * ms
 		k.Charges[0] = charge("free", throttle.PerSecond(1))
 		g, err = s.Book(t.Context(), k)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/virtual"
 )
 
 // A Store keeps budgets in memory. Make one with [New]. It is safe for
@@ -21,7 +22,21 @@ type Store struct {
 
 // New returns an empty store. Its clock is the machine's, made monotonic.
 func New() *Store {
-	s := &Store{clock: clock{base: time.Now()}}
+	s := newStore()
+	s.clock.base = time.Now()
+	return s
+}
+
+// NewVirtual returns an empty store whose time is that of a simulation, as the commands plan
+// and simulate of cmd/throttle need it. It is not for other programs.
+func NewVirtual(c *virtual.Clock) *Store {
+	s := newStore()
+	s.clock.virtual = c
+	return s
+}
+
+func newStore() *Store {
+	s := new(Store)
 	for i := range s.shards {
 		s.shards[i].budgets = make(map[ledger.Key]*budget)
 	}
@@ -48,7 +63,7 @@ func (s *Store) audience(of throttle.Budget) *audience {
 	if b.audience == nil {
 		b.audience = &audience{
 			watches: make(map[*watch]struct{}),
-			slots:   make(map[int64]chan<- struct{}),
+			slots:   make(map[int64]chan struct{}),
 			line:    make(map[int64]*waiter),
 		}
 	}
@@ -107,17 +122,11 @@ func (s *Store) open(q *ledger.Request) {
 	}
 }
 
-// standBy completes the answer to a booking: it says what was found out about shadow
-// charges, and makes the channel of a caller that waits for slots.
+// standBy makes the channel of a caller that waits for slots.
 func (s *Store) standBy(q *ledger.Request) {
-	for i := range q.Booking.Charges {
-		if q.Booking.Charges[i].Shadow {
-			q.Booking.Charges[i].Over = q.Over(i)
-		}
-	}
-	if q.Waits && q.Grant.Mark != 0 {
+	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
 		ready := make(chan struct{})
-		s.audience(q.Booking.Charges[q.Grant.Held].Budget).slots[-q.Grant.Mark] = ready
+		s.audience(q.Booking.Charges[q.Grant.Held].Budget).slots[place] = ready
 		q.Grant.Ready = ready
 	}
 }
@@ -126,7 +135,7 @@ func (s *Store) standBy(q *ledger.Request) {
 // shards are locked.
 func (s *Store) tell(n ledger.News) {
 	for _, p := range n.Called {
-		s.shards[p.Key[0]].budgets[p.Key].call(p.Arrival)
+		s.clock.wake(s.shards[p.Key[0]].budgets[p.Key].called(p.Arrival))
 	}
 	for _, u := range n.Useless {
 		s.shards[u.Key[0]].budgets[u.Key].warn(u)

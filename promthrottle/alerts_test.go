@@ -2,6 +2,7 @@ package promthrottle_test
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -101,6 +102,24 @@ func exposed(t *testing.T) map[string]map[string]map[string]bool {
 		}
 	}
 	return all
+}
+
+// TestShadowPage: the metrics and the alert that docs/shadow.md names exist.
+func TestShadowPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/shadow.md")
+	require.NoError(t, err)
+	alerts, err := os.ReadFile("alerts.yaml")
+	require.NoError(t, err)
+	known := exposed(t)
+	names := regexp.MustCompile("`(throttle_\\w+)|`(Throttle\\w+)`").FindAllStringSubmatch(string(page), -1)
+	require.Len(t, names, 4)
+	for _, name := range names {
+		if name[2] != "" {
+			require.Contains(t, string(alerts), "alert: "+name[2])
+			continue
+		}
+		require.Contains(t, known, name[1])
+	}
 }
 
 // TestMetricsPage: docs/metrics.md lists each metric.

@@ -11,8 +11,10 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// askTime is how long the store may take to say what all budgets are like.
-const askTime = 2 * time.Second
+// askTime is how long the store may take to say what all budgets are like. It is less than
+// a scrape may take, even where one is made each second: all other metrics must be told
+// while the store is away.
+const askTime = 500 * time.Millisecond
 
 // A budgets collector asks the store, at each scrape, what budgets are like.
 type budgets struct {

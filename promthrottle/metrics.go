@@ -49,7 +49,7 @@ func New(policies []throttle.Policy) *Metrics {
 			"How much longer requests would have been held by policies in shadow mode."), []string{"policy"}),
 		closed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "throttle_closed_until_timestamp_seconds",
-			Help: "When the last penalty that this program stored ends, since 1970; 0 if there was none.",
+			Help: "When the last penalty or pause that this program has met ends, since 1970; 0 if there was none.",
 		}, []string{"policy"}),
 	}
 	m.all.Store(new(map[string]*series))
@@ -113,6 +113,9 @@ var kinds = [...]string{
 	throttle.FunctionFailed: "function_failed",
 	throttle.Illegible:      "illegible",
 	throttle.Lowered:        "lowered",
+	throttle.StillWaiting:   "still_waiting",
+	throttle.Closed:         "closed",
+	throttle.Opened:         "opened",
 }
 
 // labelOf is the label of a policy: that of requests that none held must not be empty,
@@ -174,7 +177,7 @@ func (s *series) other(e *throttle.Event) {
 	switch e.Kind {
 	case throttle.Shadowed:
 		s.shadow.Observe(e.Duration.Seconds())
-	case throttle.Penalized:
+	case throttle.Penalized, throttle.Closed:
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		until := float64(time.Now().Add(e.Duration).UnixMilli()) / 1000

@@ -69,7 +69,7 @@ func (d *pair) refuse() int {
 	require.NoError(d, err)
 	rFrom, rTo, err := d.red.Refuse(d.Context(), c, r)
 	require.NoError(d, err)
-	require.Equal(d, [2]float64{from, to}, [2]float64{rFrom, rTo}, "operation %d: %+v at %d", d.op, c, old.grant.Mark)
+	require.Equal(d, [2]float64{from, to}, [2]float64{rFrom, rTo}, "operation %d: %+v at %d", d.op, c, old.grant.Handle.Start)
 	if to < from {
 		return 1
 	}

@@ -149,7 +149,7 @@ func playAnswers(t *testing.T, kind uint8, script []byte) {
 
 	var others sync.WaitGroup
 	defer func() {
-		for others.Wait(); s.Lanes() > 0; {
+		for others.Wait(); s.Running() > 0; {
 			time.Sleep(time.Millisecond)
 		}
 	}()
@@ -201,7 +201,7 @@ func standAnswers(t *testing.T, s *redisstore.Store, charges []throttle.Charge) 
 		case <-g.Ready:
 		case <-time.After(time.Second):
 		}
-		b.Turn, b.Instead, b.Returns = g.Turn, g.Mark, true
+		b.Turn, b.Instead, b.Returns = g.Turn, g.Handle, true
 		defer s.Cancel(b, g)
 	}
 }

@@ -130,7 +130,7 @@ func TestP15_NothingIsLeftOfAnOutage(t *testing.T) {
 			}
 			all.Wait()
 			require.Empty(t, leaked(30*time.Second))
-			require.Zero(t, s.Lanes())
+			require.Zero(t, s.Running())
 			require.LessOrEqual(t, s.Queued(), 100, "the next caller sweeps them out")
 		})
 	}

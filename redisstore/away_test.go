@@ -208,7 +208,7 @@ func TestP12_EveryErrorSaysWhy(t *testing.T) {
 			return err
 		},
 		"settle": func(ctx context.Context, s *redisstore.Store) error {
-			return s.Settle(ctx, booking(one), throttle.Grant{OK: true, Mark: 1}, []int{2})
+			return s.Settle(ctx, booking(one), throttle.Grant{OK: true, Handle: throttle.Handle{Start: 1}}, []int{2})
 		},
 		"pause":  func(ctx context.Context, s *redisstore.Store) error { return s.Pause(ctx, one, time.Second) },
 		"resume": func(ctx context.Context, s *redisstore.Store) error { return s.Resume(ctx, one) },

@@ -50,7 +50,7 @@ func TestP4_OneCall(t *testing.T) {
 		k = booking(hourly)
 		g, err = s.Book(t.Context(), k)
 		require.NoError(t, err)
-		k.Instead = g.Mark
+		k.Instead = g.Handle
 		again, err := s.Book(t.Context(), k)
 		require.NoError(t, err)
 		require.Equal(t, g.Wait, again.Wait)
@@ -89,7 +89,7 @@ func TestP4_CallersShareCalls(t *testing.T) {
 					require.Equal(t, time.Duration(i)*time.Second, (*got).grant.Wait, "caller %d", i)
 				}
 				synctest.Wait()
-				require.Zero(t, s.Lanes())
+				require.Zero(t, s.Running())
 			})
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// repeatsAfter is how long a lane waits before it makes a call again.
+// repeatsAfter is how long a commit queue waits before it makes a call again.
 const repeatsAfter = 10 * time.Millisecond
 
 // onAgain runs f in a bubble with a store whose server has a clock of its own. The

@@ -112,7 +112,7 @@ func TestP9_OldMarks(t *testing.T) {
 		c.step(-span)
 		third := grant()
 		require.Equal(t, 2*span, third.Wait)
-		require.Equal(t, second.Mark, third.Mark, "two starts with one mark")
+		require.Equal(t, second.Handle.Start, third.Handle.Start, "two starts with one name")
 
 		s.Cancel(k, second)
 		s.Cancel(k, first)

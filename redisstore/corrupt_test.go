@@ -38,7 +38,7 @@ func TestP12_AKeyThatHoldsGarbage(t *testing.T) {
 			ch := charge(fmt.Sprint("garbage ", i), limit)
 			key := s.Key(ch.Budget)
 			if limit.Kind() == throttle.KindConcurrency {
-				key = s.FlightKey(ch.Budget)
+				key = s.LeasesKey(ch.Budget)
 			}
 			for range dice.IntN(6) {
 				time.Sleep(time.Duration(dice.IntN(500)) * time.Millisecond)

@@ -13,17 +13,18 @@ import (
 // virtual time against a real server.
 func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	s := New(c, o)
-	s.conn.Now = now
-	s.subs.Listen = s.listenAt
-	s.frugal, s.mute = false, true
-	s.queues.deaf = true
-	s.watches.SubscribeFrom = 1 << 62 // who listens in virtual time does so by the clock
+	f := s.fleet
+	f.conn.Now = now
+	f.subs.Listen = s.listenAt
+	f.allNews, f.noNotice = true, true
+	f.line.NoNews = true
+	f.watches.SubscribeFrom = 1 << 62 // who listens in virtual time does so by the clock
 	return s
 }
 
 // Frugal makes a store of NewAt leave out what is not worth a call, as others do.
 func (s *Store) Frugal() *Store {
-	s.frugal = true
+	s.fleet.allNews = false
 	return s
 }
 
@@ -31,30 +32,18 @@ func (s *Store) Frugal() *Store {
 func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == wire.ReconcileScript.Hash }
 
 // Key returns the key of a budget.
-func (s *Store) Key(b throttle.Budget) string { return s.key(&b) }
+func (s *Store) Key(b throttle.Budget) string { return s.fleet.names.Row(&b) }
 
-// Lanes returns how many groups have a goroutine that makes calls.
-func (s *Store) Lanes() int {
-	s.lanes.mu.Lock()
-	defer s.lanes.mu.Unlock()
-	n := 0
-	for _, l := range s.lanes.all {
-		if l.moving {
-			n++
-		}
-	}
-	return n
+// Running returns how many groups have a goroutine that makes calls.
+func (s *Store) Running() int {
+	_, running := s.fleet.commit.Len()
+	return running
 }
 
-// Queued returns how many callers the lanes' queues keep.
+// Queued returns how many callers wait for a call of their group.
 func (s *Store) Queued() int {
-	s.lanes.mu.Lock()
-	defer s.lanes.mu.Unlock()
-	n := 0
-	for _, l := range s.lanes.all {
-		n += len(l.queue)
-	}
-	return n
+	queued, _ := s.fleet.commit.Len()
+	return queued
 }
 
 // LongWay makes all stores book without the short way of lua/short.lua, until the returned

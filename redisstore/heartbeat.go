@@ -2,72 +2,50 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/fallback"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // Heartbeat implements [fallback.Primary]; see lua/heartbeat.lua.
-func (s fleetStore) Heartbeat(ctx context.Context, group string, h fallback.Heartbeat) (fallback.Reply, error) {
-	r, err := conn.AskOnce(ctx, s.conn, func() wire.Request[wire.PresenceReply] {
-		return wire.PresenceRequest{
-			Key: s.heartbeatKey(group), Node: s.id, What: int64(h.Kind), Due: h.Due, Divisor: h.Divisor, Nodes: h.Nodes,
-		}
+func (f *fleet) Heartbeat(ctx context.Context, group string, h fallback.Heartbeat) (fallback.Reply, error) {
+	return conn.AskOnce(ctx, f.conn, func() wire.Request[fallback.Reply] {
+		return wire.HeartbeatRequest{Key: f.names.Heartbeats(group), Node: f.names.Node, Heartbeat: h}
 	})
-	return fallback.Reply{Now: r.Now, Counts: r.Counts, Divisor: r.Divisor, Nodes: r.Nodes, Suspected: r.Silent}, err
-}
-
-// heartbeatKey returns the key under which Redis remembers which nodes use a group. It
-// ends unlike any other.
-func (s *Store) heartbeatKey(group string) string {
-	return s.prefix + s.tag(group) + "nodes:" + plain.Replace(group) + ":presence"
 }
 
 // Key implements [fallback.Primary].
-func (s fleetStore) Key(c *throttle.Charge) string { return s.key(&c.Budget) }
+func (f *fleet) Key(c *throttle.Charge) string { return f.names.Row(&c.Budget) }
 
 // Keep implements [fallback.Primary].
-func (s fleetStore) Keep(c *throttle.Charge) time.Duration { return keep(c) }
+func (f *fleet) Keep(c *throttle.Charge) time.Duration { return commit.Keep(c) }
+
+// reportMost bounds how many budgets one call reports.
+const reportMost = 80
 
 // Report implements [fallback.Primary].
-func (s fleetStore) Report(ctx context.Context, charges []throttle.Charge) error {
-	told := make(map[string]*caller)
-	for _, charge := range charges {
-		if key := s.key(&charge.Budget); s.history.HasUnreported(key, time.Now()) {
-			c := stating(charge)
-			c.joined = time.Now()
-			told[key] = c
-			s.lanes.join(c)
+func (f *fleet) Report(ctx context.Context, charges []throttle.Charge) error {
+	unreported := slices.DeleteFunc(slices.Clone(charges), func(c throttle.Charge) bool {
+		return !f.history.HasUnreported(f.names.Row(&c.Budget), time.Now())
+	})
+	for some := range slices.Chunk(unreported, reportMost) {
+		if err := f.commit.Do(ctx, commit.NewReport(some...), -1); err != nil {
+			return err
 		}
-	}
-	for key, c := range told {
-		if !conn.Await(ctx, c.done, nil, nil, nil) {
-			return context.Cause(ctx)
+		for i := range some {
+			f.history.MarkReported(f.names.Row(&some[i].Budget))
 		}
-		if c.err != nil {
-			return c.err
-		}
-		s.history.MarkReported(key)
 	}
 	return nil
 }
 
 // InLine implements [fallback.Primary].
-func (s fleetStore) InLine(group string) bool {
-	s.queues.mu.Lock()
-	defer s.queues.mu.Unlock()
-	for _, q := range s.queues.all {
-		if q.group == group {
-			return true
-		}
-	}
-	return false
-}
+func (f *fleet) InLine(group string) bool { return f.line.Waiting(group) }
 
 // WakeLine implements [fallback.Primary].
-func (s fleetStore) WakeLine(group string) {
-	s.queues.callAll(s.Store, func(q *queue) bool { return q.group == group })
-}
+func (f *fleet) WakeLine(group string) { f.line.Wake(group) }

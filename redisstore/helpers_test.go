@@ -34,7 +34,7 @@ func charge(name string, l throttle.Limit) throttle.Charge {
 func atRest(t *testing.T, s *redisstore.Store) *redisstore.Store {
 	t.Cleanup(func() {
 		calls := func() {
-			for s.Lanes() > 0 {
+			for s.Running() > 0 {
 				time.Sleep(time.Millisecond)
 			}
 		}

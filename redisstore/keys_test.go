@@ -164,12 +164,12 @@ func TestTimesOf2200(t *testing.T) {
 			charge("month", throttle.CalendarWindow(3, throttle.Month, time.UTC)))
 		first, err := s.Book(t.Context(), k)
 		require.NoError(t, err)
-		require.Equal(t, time.Now().UnixMicro(), first.Mark)
+		require.Equal(t, time.Now().UnixMicro(), first.Handle.Start)
 		for i := range 2 {
 			g, err := s.Book(t.Context(), k)
 			require.NoError(t, err)
 			require.Equal(t, time.Duration(i+1)*8*time.Microsecond, g.Wait)
-			require.Equal(t, first.Mark+8*int64(i+1), g.Mark)
+			require.Equal(t, first.Handle.Start+8*int64(i+1), g.Handle.Start)
 		}
 		s.Cancel(k, first)
 		require.Equal(t, time.Duration(0), book(t, s, k.Charges...))

@@ -34,7 +34,7 @@ func TestP8_NotAgainWhenTheRecordIsGone(t *testing.T) {
 		require.ErrorIs(t, s.Settle(ctx, k, g, []int{3}), context.DeadlineExceeded)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Zero(t, s.Lanes(), "nobody asks any more")
+		require.Zero(t, s.Running(), "nobody asks any more")
 		records, err := client.Keys(t.Context(), "*calls:*").Result()
 		require.NoError(t, err)
 		require.NotEmpty(t, records)
@@ -84,7 +84,7 @@ func TestP8_WhatNobodyHeardOfIsGivenBack(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.Zero(t, s.Lanes(), "nobody asks any more")
+		require.Zero(t, s.Running(), "nobody asks any more")
 		h.lose.Store(0)
 
 		require.Zero(t, book(t, s, hourly))

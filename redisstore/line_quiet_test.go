@@ -35,7 +35,7 @@ func TestP15_NothingIsLeftOfALine(t *testing.T) {
 			time.Sleep(time.Second)
 			for _, n := range nodes {
 				require.Zero(t, n.Subscriptions())
-				require.Zero(t, n.Lanes())
+				require.Zero(t, n.Running())
 				require.Zero(t, n.Queued())
 			}
 			st, err := nodes[0].Status(t.Context(), c)
@@ -90,5 +90,5 @@ func TestP15_NoGoroutineIsLeftOfALine(t *testing.T) {
 	}
 	gone(t, s)
 	// The condition has a goroutine of its own.
-	require.Eventually(t, func() bool { return s.Subscriptions() == 0 && s.Lanes() == 0 && runtime.NumGoroutine() <= before+1 }, awaitMost, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.Subscriptions() == 0 && s.Running() == 0 && runtime.NumGoroutine() <= before+1 }, awaitMost, 10*time.Millisecond)
 }

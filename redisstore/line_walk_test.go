@@ -50,7 +50,7 @@ func (w *walker) book(ctx context.Context) {
 	w.calls++
 	b := &w.booking
 	w.grant, w.err = w.store.Book(ctx, b)
-	b.Turn, b.Instead, b.Returns = w.grant.Turn, w.grant.Mark, true
+	b.Turn, b.Instead, b.Returns = w.grant.Turn, w.grant.Handle, true
 }
 
 // run waits for what comes next until the walker starts or leaves.

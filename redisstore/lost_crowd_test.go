@@ -37,7 +37,7 @@ func TestP8_LostBatch(t *testing.T) {
 				starts := make(map[time.Duration]bool)
 				for _, got := range all {
 					require.NoError(t, (*got).err)
-					starts[time.Duration((*got).grant.Mark-(*all[0]).grant.Mark)*time.Microsecond] = true
+					starts[time.Duration((*got).grant.Handle.Start-(*all[0]).grant.Handle.Start)*time.Microsecond] = true
 				}
 				for i := range 1 + callers {
 					require.True(t, starts[time.Duration(i)*time.Second], "nobody starts at %d s", i)

@@ -127,7 +127,7 @@ func TestP8_NodesAreNotMistaken(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, g.OK)
 		require.Zero(t, g.Wait, "start %d", i)
-		marks[g.Mark]++
+		marks[g.Handle.Start]++
 	}
 	require.Positive(t, book(t, stores[0], budget))
 	require.Greater(t, len(marks), 1)

@@ -54,7 +54,7 @@ func TestP8_LostReplacement(t *testing.T) {
 		}
 		h := w.now(w.store)
 		lose()
-		h.booking.Instead = h.grant.Mark
+		h.booking.Instead = h.grant.Handle
 		g, err := w.store.Book(w.Context(), h.booking)
 		require.NoError(w, err)
 		require.True(w, g.OK)

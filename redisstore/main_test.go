@@ -29,7 +29,7 @@ func leaked(patience time.Duration) (left string) {
 		buf := make([]byte, 1<<20)
 		left = ""
 		for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if strings.Contains(g, "throttle/redisstore.") {
+			if strings.Contains(g, "throttle/redisstore.") || strings.Contains(g, "throttle/redisstore/internal") {
 				left += g + "\n\n"
 			}
 		}

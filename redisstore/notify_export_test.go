@@ -17,7 +17,7 @@ const tick = 50 * time.Millisecond
 // network keeps a bubble's clock from moving, so it asks now and then what has
 // come, and is a timer in between: a bubble may end while somebody waits.
 func (s *Store) listenAt(ctx context.Context, sub *notify.Subscription) {
-	c := s.client.Subscribe(context.Background(), sub.Own, sub.Shared)
+	c := s.fleet.client.Subscribe(context.Background(), sub.Own, sub.Shared)
 	var look func()
 	look = func() {
 		if ctx.Err() != nil || c.Ping(ctx) != nil || !drain(ctx, c, sub) {
@@ -44,35 +44,33 @@ func drain(ctx context.Context, c *redis.PubSub, sub *notify.Subscription) bool 
 }
 
 // Disconnect keeps all messages from the store.
-func (s *Store) Disconnect() { s.subs.Listen = func(context.Context, *notify.Subscription) {} }
+func (s *Store) Disconnect() { s.fleet.subs.Listen = func(context.Context, *notify.Subscription) {} }
 
 // NeverRenew lets leases run out.
-func (s *Store) NeverRenew() { s.flights.every = 24 * time.Hour }
+func (s *Store) NeverRenew() { s.fleet.line.RenewEvery = 24 * time.Hour }
 
 // Subscriptions returns how many the store has.
-func (s *Store) Subscriptions() int { return s.subs.Len() }
+func (s *Store) Subscriptions() int { return s.fleet.subs.Len() }
 
 // Complete reports whether the store has surely received all that was published in a
 // group since a time.
 func (s *Store) Complete(group string, since time.Time) bool {
-	return s.subs.CompleteSince(s.channels(group).Own, since)
+	return s.fleet.subs.CompleteSince(notify.ChannelsOf(s.fleet.names, group).Own, since)
 }
 
 // Subscribe listens for one more, as for a sleeper.
-func (s *Store) Subscribe(group string) { s.subs.Retain(s.channels(group)) }
+func (s *Store) Subscribe(group string) { s.fleet.subs.Retain(notify.ChannelsOf(s.fleet.names, group)) }
 
 // Unsubscribe listens for one less.
-func (s *Store) Unsubscribe(group string) { s.subs.Release(s.channels(group)) }
-
-// Empty makes Redis forget all.
-func (s *Store) Empty(ctx context.Context) error { return s.client.FlushDB(ctx).Err() }
-
-// Flights returns how many flights the store knows.
-func (s *Store) Flights() int {
-	s.flights.mu.Lock()
-	defer s.flights.mu.Unlock()
-	return len(s.flights.all)
+func (s *Store) Unsubscribe(group string) {
+	s.fleet.subs.Release(notify.ChannelsOf(s.fleet.names, group))
 }
 
-// FlightKey returns the key of a budget of requests in flight.
-func (s *Store) FlightKey(b throttle.Budget) string { return s.flightKey(&b) }
+// Empty makes Redis forget all.
+func (s *Store) Empty(ctx context.Context) error { return s.fleet.client.FlushDB(ctx).Err() }
+
+// Leases returns how many budgets of concurrency the store knows.
+func (s *Store) Leases() int { return s.fleet.line.Leases() }
+
+// LeasesKey returns the key of a budget of concurrency.
+func (s *Store) LeasesKey(b throttle.Budget) string { return s.fleet.names.Leases(&b) }

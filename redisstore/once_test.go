@@ -30,7 +30,7 @@ func TestP8_LeavesOnTheWay(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		k := booking(five)
-		k.Instead = (*grants[0]).grant.Mark
+		k.Instead = (*grants[0]).grant.Handle
 		got := bookAside(ctx, s, k)
 		cancel()
 		synctest.Wait()

@@ -92,7 +92,7 @@ func TestP12_ServiceResumes(t *testing.T) {
 				require.NoError(t, (*first).err)
 				require.NoError(t, (*second).err)
 				require.LessOrEqual(t, (*first).after, time.Minute+500*time.Millisecond)
-				start := func(o *outcome) time.Time { return time.UnixMicro(o.grant.Mark) }
+				start := func(o *outcome) time.Time { return time.UnixMicro(o.grant.Handle.Start) }
 				require.Equal(t, span, start(*first).Sub(start(*second)).Abs())
 			})
 		})

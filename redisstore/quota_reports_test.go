@@ -88,7 +88,7 @@ func (f *fleet) send(ctx context.Context, s *redisstore.Store, travel time.Durat
 		if w.Stop(); ok {
 			break
 		}
-		k.Instead = g.Mark
+		k.Instead = g.Handle
 	}
 	time.Sleep(travel)
 	q := f.request()

@@ -67,7 +67,7 @@ func TestP11_KeysOutliveABan(t *testing.T) {
 		require.NoError(t, err)
 		key := s.Key(c.Budget)
 		if limit.Kind() == throttle.KindConcurrency {
-			key = s.FlightKey(c.Budget)
+			key = s.LeasesKey(c.Budget)
 		}
 		left, err := client.PTTL(t.Context(), key).Result()
 		require.NoError(t, err)

@@ -10,96 +10,43 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/base64"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/fallback"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/line"
+	"github.com/fleetthrottle/throttle/redisstore/internal/names"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/scoped"
 	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
 )
 
-// DefaultNamespace is the Namespace of Options that do not set one.
-const DefaultNamespace = "throttle"
-
-// Options are all optional; nil means the defaults.
-type Options struct {
-	// Namespace begins every key. Programs share budgets only within one
-	// namespace. Defaults to [DefaultNamespace].
-	Namespace string
-
-	// HashTags puts the budgets that one request can need into one slot of a
-	// Redis Cluster, by a hash tag that the policies' hosts give. It is always
-	// so with a cluster client or a ring; set it for a plain client that talks
-	// to a cluster through a proxy. All programs that share budgets must agree.
-	// Defaults to false.
-	HashTags bool
-
-	// Outage is what to do while Redis is away. Programs that share budgets
-	// should agree: one that does not share leaves no room for those that do.
-	// Defaults to [Wait].
-	Outage Outage
-}
-
 // A Store keeps budgets in Redis. It is safe for concurrent use.
 type Store struct {
-	budgets  throttle.Store  // those of the fleet, in this store, and those of this node alone, in memory
-	fallback *fallback.Store // what budgets goes through while Redis is away; nil: callers wait
-	client   redis.UniversalClient
-	conn     *conn.Conn
-	prefix   string
-	tagged   bool   // see Options.HashTags
-	id       string // this store among those that use the same Redis: random
-	lanes    lanes
-	flights  flights
-	queues   queues
-	offsets  *history.ClockOffsets
-	subs     *notify.Subscriptions
-	watches  *watch.Watches
-	history  *history.History
-	pauses   *history.PauseEnds
-	shut     *history.PauseEnds // gates that Redis said to be shut; see gates.go
-	callers  sync.Pool
-	frugal   bool // what is not worth a call is not told: see internal/history
-	mute     bool // nobody is told what was lost: a test wants no calls in the background
+	budgets  throttle.Store  // those of the fleet, in Redis, and those of this node alone, in memory
+	fallback *fallback.Store // what the fleet's go through while Redis is away; nil: callers wait
+	fleet    *fleet
 }
 
 // New returns a store on client, which stays the caller's: throttle never
 // closes it. New sends nothing, so Redis need not be up.
 func New(client redis.UniversalClient, o *Options) *Store {
-	s := &Store{client: client, conn: conn.New(client), frugal: true}
-	s.lanes.conn, s.lanes.up, s.lanes.all = s.conn, above{s}, make(map[string]*lane)
-	s.flights.all, s.flights.every = make(map[string]*flight), renewEvery
-	s.history, s.offsets = history.New(), history.NewClockOffsets()
-	s.pauses, s.shut = history.RestorePauseEnds(nil), history.RestorePauseEnds(nil)
-	s.queues.all, s.queues.coming = make(map[string]*queue), make(map[string]*gathering)
-	s.subs = notify.New(s.conn, s.receive)
-	s.watches = watch.New(s.conn, s.subs, s.askPauses)
-	id := make([]byte, 9)
-	rand.Read(id) // never fails
-	s.id = base64.RawURLEncoding.EncodeToString(id)
-	name := DefaultNamespace
-	if o != nil && o.Namespace != "" {
-		name = o.Namespace
+	if o == nil {
+		o = new(Options)
 	}
-	// The version of the stored form is part of every key, so that programs
-	// with different forms never share a row.
-	s.prefix = escape.Replace(name) + ":5:"
-	s.tagged = !s.conn.Single() || o != nil && o.HashTags
-	fleet := throttle.Store(fleetStore{s})
-	if o != nil && (o.Outage == Share || o.Outage == FailOpen) {
-		s.fallback = fallback.New(fleetStore{s}, fallback.Options{
-			FailOpen: o.Outage == FailOpen, Conn: s.conn, History: s.history, Pauses: s.pauses,
+	s := &Store{fleet: newFleet(client, o)}
+	fleet := throttle.Store(s.fleet)
+	if o.Outage == Share || o.Outage == FailOpen {
+		s.fallback = fallback.New(s.fleet, fallback.Options{
+			FailOpen: o.Outage == FailOpen, Conn: s.fleet.conn, History: s.fleet.history, Pauses: s.fleet.pauses,
 			Local: func() throttle.Store { return memstore.New() },
 		})
 		fleet = s.fallback
@@ -108,32 +55,22 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	return s
 }
 
-// escape keeps names from ending a hash tag early, and no two become one.
-var escape = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25")
-
-// plain is escape for what must not look like more than one part of a key.
-var plain = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25", ":", "%3A")
-
-// key returns the budget's key. In a cluster its hash tag is the group, so that
-// the budgets of one request lie in one slot. The group depends on the other
-// policies, so it stays out of the key where it is not needed: a budget keeps
-// its state by policy and key, whatever happens to the table around it.
-func (s *Store) key(b *throttle.Budget) string {
-	return s.prefix + s.tag(b.Group) + escape.Replace(b.Policy) + ":" + base64.RawURLEncoding.EncodeToString(b.Key[:])
-}
-
-// recordKey returns the key under which Redis remembers the last call of this
-// store in a lane. No budget has it: those end in a hash of 22 letters.
-func (s *Store) recordKey(group string) string {
-	return s.prefix + s.tag(group) + "calls:" + s.id + ":" + plain.Replace(group)
-}
-
-// tag returns the hash tag of a group, where there is a cluster.
-func (s *Store) tag(group string) string {
-	if !s.tagged {
-		return ""
+// newFleet returns the budgets in the Redis of a client.
+func newFleet(client redis.UniversalClient, o *Options) *fleet {
+	f := &fleet{
+		client: client, conn: conn.New(client), names: names.New(cmp.Or(o.Namespace, DefaultNamespace)),
+		history: history.New(), offsets: history.NewClockOffsets(),
+		pauses: history.RestorePauseEnds(nil), shut: history.RestorePauseEnds(nil),
 	}
-	return "{" + escape.Replace(group) + "}:"
+	f.names.Tagged, f.names.DB = o.HashTags || !f.conn.Single(), f.conn.DB
+	f.subs = notify.New(f.conn, f.receive)
+	f.watches = watch.New(f.conn, f.subs, f.askPauses)
+	f.line = line.New(&line.Options{Names: f.names, Subs: f.subs, Post: func(op *commit.Op) { f.commit.Post(op) }})
+	f.commit = commit.New(commit.Options{
+		Conn: f.conn, Names: f.names, History: f.history, Offsets: f.offsets,
+		Pauses: f.pauses, Shut: f.shut, Line: f.line, Lost: f.announceLoss,
+	})
+	return f
 }
 
 // Book implements [throttle.Store]. While Redis is away it tries again, with a

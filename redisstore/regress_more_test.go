@@ -28,7 +28,7 @@ func TestP7_LeavesTheQueueWithAStart(t *testing.T) {
 		c.AddHook(away)
 		other := bookAside(t.Context(), s, booking(charge("other", throttle.PerSecond(1))))
 		ctx, cancel := context.WithCancel(t.Context())
-		k.Instead = g.Mark
+		k.Instead = g.Handle
 		left := bookAside(ctx, s, k)
 		cancel()
 		synctest.Wait()
@@ -85,7 +85,7 @@ func onScene(t *testing.T, test func(t *testing.T, s *redisstore.Store, x *scene
 }
 
 // TestP12_SinglyServesAll lets the first of three leave while each of them waits
-// for a call of its own. The lane stopped then, and the others hung.
+// for a call of its own. The queue stopped then, and the others hung.
 func TestP12_SinglyServesAll(t *testing.T) {
 	t.Parallel()
 	onScene(t, func(t *testing.T, s *redisstore.Store, x *scene) {
@@ -98,12 +98,12 @@ func TestP12_SinglyServesAll(t *testing.T) {
 		require.ErrorContains(t, (*x.bad).err, "WRONGTYPE")
 		require.NoError(t, (*x.stays).err)
 		require.Zero(t, (*x.stays).grant.Wait)
-		require.Zero(t, s.Lanes())
+		require.Zero(t, s.Running())
 	})
 }
 
 // TestP12_SinglyMayLeave lets the last of the three leave, too, after another
-// caller came. The lane had forgotten it by then, and leaving panicked.
+// caller came. The queue had forgotten it by then, and leaving panicked.
 func TestP12_SinglyMayLeave(t *testing.T) {
 	t.Parallel()
 	onScene(t, func(t *testing.T, s *redisstore.Store, x *scene) {
@@ -117,7 +117,7 @@ func TestP12_SinglyMayLeave(t *testing.T) {
 		require.NoError(t, (*x.stays).err)
 		require.Zero(t, (*x.stays).grant.Wait)
 		time.Sleep(time.Second)
-		require.Zero(t, s.Lanes())
+		require.Zero(t, s.Running())
 	})
 }
 
@@ -210,7 +210,7 @@ func TestP5_NodeSeatGoesRound(t *testing.T) {
 					if err != nil {
 						return
 					}
-					k.Instead, k.InsteadNode = 0, 0
+					k.Instead = throttle.Handle{}
 					if g.OK && g.Wait == 0 {
 						done.Add(1)
 						time.Sleep(time.Millisecond)
@@ -225,7 +225,7 @@ func TestP5_NodeSeatGoesRound(t *testing.T) {
 						case <-ctx.Done():
 						}
 					}
-					k.Instead, k.InsteadNode = g.Mark, g.Node
+					k.Instead = g.Handle
 				}
 			})
 		}

@@ -107,7 +107,7 @@ func TestP1_UndoLeavesOthersInFlight(t *testing.T) {
 
 		book(t, s, node)
 		require.NoError(t, s.Pause(t.Context(), node, time.Hour))
-		k.Instead, k.InsteadNode, k.MaxWait = g.Mark, g.Node, 0
+		k.Instead, k.MaxWait = g.Handle, 0
 		require.False(t, ask(t, s, k).OK)
 		refused(t, s, flying)
 		require.Equal(t, time.Minute+time.Microsecond, book(t, s, minute), "the start is given back")

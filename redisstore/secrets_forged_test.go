@@ -51,7 +51,7 @@ func TestForgedMessages(t *testing.T) {
 	for _, text := range []string{
 		"", " ", "  ", "~", "~x", "~-1", "~" + long, "~9223372036854775807", "-1 -1 " + key, "0 0", "1", "1 2", "x y " + key,
 		long + " " + long + " " + key, "9223372036854775807 9223372036854775807 ", "-9223372036854775808 -9223372036854775808 " + key,
-		"anew ", "anew 1 2", "anew -1 9223372036854775807 " + key, "anew " + long + " " + long + " " + key, strings.Repeat(",", 1<<16) + " " + key, strings.Repeat("1,", 1<<16) + " " + s.FlightKey(waits.Budget),
+		"anew ", "anew 1 2", "anew -1 9223372036854775807 " + key, "anew " + long + " " + long + " " + key, strings.Repeat(",", 1<<16) + " " + key, strings.Repeat("1,", 1<<16) + " " + s.LeasesKey(waits.Budget),
 		"\x00\xff", strings.Repeat("x", 1<<20),
 	} {
 		for _, channel := range []string{s.PauseChannel("group"), s.WakeChannel("group")} {

@@ -63,12 +63,12 @@ func TestP14_NamesCannotForgeKeys(t *testing.T) {
 			group = "" // it is not in the names
 		}
 		is(keys, s.Key(b), "budget", ns, tagged, group, policy, b.Key)
-		is(keys, s.FlightKey(b), "flight", ns, tagged, group, policy, b.Key)
+		is(keys, s.LeasesKey(b), "flight", ns, tagged, group, policy, b.Key)
 		is(keys, s.RecordKey(b.Group), "record", ns, tagged, b.Group, s.ID())
 		is(keys, s.HeartbeatKey(b.Group), "presence", ns, tagged, b.Group)
 		is(channels, s.PauseChannel(b.Group), "pauses", ns, tagged, group, db)
 		is(channels, s.WakeChannel(b.Group), "wake", ns, tagged, group, db, s.ID())
-		for _, name := range []string{s.Key(b), s.FlightKey(b), s.RecordKey(b.Group), s.HeartbeatKey(b.Group), s.PauseChannel(b.Group), s.WakeChannel(b.Group)} {
+		for _, name := range []string{s.Key(b), s.LeasesKey(b), s.RecordKey(b.Group), s.HeartbeatKey(b.Group), s.PauseChannel(b.Group), s.WakeChannel(b.Group)} {
 			require.Equal(t, s.Tag(b.Group), hashTag(name), "%q", name)
 		}
 	}

@@ -124,7 +124,7 @@ func playMany(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 					synctest.Wait()
 				}
 				require.NoError(t, (*o).err)
-				seen = append(seen, fmt.Sprint((*o).grant.OK, (*o).grant.Wait, (*o).grant.Mark, (*o).grant.Held))
+				seen = append(seen, fmt.Sprint((*o).grant.OK, (*o).grant.Wait, (*o).grant.Handle.Start, (*o).grant.Held))
 			}
 			tap.names()
 			for _, c := range budgets {

@@ -9,8 +9,8 @@ import (
 )
 
 // Status implements [throttle.Store].
-func (s fleetStore) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	return conn.Ask(ctx, s.conn, nil, func() wire.Request[throttle.Status] {
-		return wire.StatusRequest{Key: s.rowKey(&c), Charge: &c}
+func (f *fleet) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+	return conn.Ask(ctx, f.conn, nil, func() wire.Request[throttle.Status] {
+		return wire.StatusRequest{Key: f.names.Of(&c), Charge: &c}
 	})
 }

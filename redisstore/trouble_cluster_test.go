@@ -47,7 +47,7 @@ func TestP12_AReshard(t *testing.T) {
 	refuses(t, w.store, "TRYAGAIN ")
 	g := meanwhile(t, redisstore.New(w.Client(t), nil), move.End)
 	require.Zero(t, g.Wait)
-	w.starts = append(w.starts, g.Mark)
+	w.starts = append(w.starts, g.Handle.Start)
 	for range 3 {
 		require.Positive(t, w.book(w.store).Wait)
 		require.Positive(t, w.book(other).Wait)
@@ -67,7 +67,7 @@ func TestP12_AClusterFailsOver(t *testing.T) {
 	master.Kill()
 	g := meanwhile(t, w.store, func() { w.TakeOver(t, replica, master) })
 	require.Zero(t, g.Wait)
-	w.starts = append(w.starts, g.Mark)
+	w.starts = append(w.starts, g.Handle.Start)
 	require.Zero(t, w.book(w.store).Wait)
 	require.Positive(t, w.book(w.store).Wait)
 }

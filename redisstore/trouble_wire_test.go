@@ -69,7 +69,7 @@ func TestP12_Frozen(t *testing.T) {
 	refuses(t, s, tunnel.Addr)
 	g := meanwhile(t, s, tunnel.Thaw)
 	require.Zero(t, g.Wait)
-	h.starts = append(h.starts, g.Mark)
+	h.starts = append(h.starts, g.Handle.Start)
 	require.Positive(t, h.book(s).Wait)
 }
 

@@ -11,8 +11,11 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// born is what the stamps of grants are counted from.
-var born = time.Now()
+// origin is what the stamps of grants are counted from.
+var origin = time.Now()
+
+// stamp is the stamp of a grant whose booking was sent then.
+func stamp(sent time.Time) int64 { return int64(sent.Sub(origin)) }
 
 // A startWatch is the watch over a start in Redis.
 type startWatch struct{ *watch.Watch }
@@ -21,30 +24,27 @@ type startWatch struct{ *watch.Watch }
 func (w startWatch) Stop() { w.Watch.Stop() }
 
 // Watch implements [throttle.Store].
-func (s fleetStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
-	sent := born.Add(time.Duration(g.Stamp))
+func (f *fleet) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+	sent := origin.Add(time.Duration(g.Handle.Stamp))
 	start := watch.Start{
-		Channels: s.channels(b.Charges[0].Budget.Group), Mark: g.Mark,
+		Channels: notify.ChannelsOf(f.names, b.Charges[0].Budget.Group), At: g.Handle.Start,
 		Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
 	}
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		key := s.key
-		if wire.Holds(c) {
-			key = s.flightKey
-		} else {
+		if !wire.Holds(c) {
 			start.Charges = append(start.Charges, *c)
 		}
 		if !c.Shadow {
-			start.Keys = append(start.Keys, key(&c.Budget))
+			start.Keys = append(start.Keys, f.names.Of(c))
 		}
 	}
-	return startWatch{s.watches.Add(start, news)}
+	return startWatch{f.watches.Add(start, news)}
 }
 
 // askPauses asks Redis once for the pauses of some budgets.
-func (s *Store) askPauses(ctx context.Context, keys []string) ([]notify.Pause, error) {
-	ends, err := conn.AskOnce(ctx, s.conn, func() wire.Request[[]wire.PauseEnd] { return wire.PausesRequest{Keys: keys} })
+func (f *fleet) askPauses(ctx context.Context, keys []string) ([]notify.Pause, error) {
+	ends, err := conn.AskOnce(ctx, f.conn, func() wire.Request[[]wire.PauseEnd] { return wire.PausesRequest{Keys: keys} })
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ type counted struct {
 
 func (s counted) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	g, err := s.Store.Book(ctx, b)
-	if b.Instead == 0 {
+	if b.Instead == (throttle.Handle{}) {
 		s.booked.Add(1)
 	}
 	return g, err

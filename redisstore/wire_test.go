@@ -50,7 +50,7 @@ func (w *wire) charged(want int) {
 // quiet waits until the store makes no calls any more.
 func (w *wire) quiet() {
 	w.Helper()
-	require.Eventually(w, func() bool { return w.store.Lanes() == 0 }, 30*time.Second, time.Millisecond)
+	require.Eventually(w, func() bool { return w.store.Running() == 0 }, 30*time.Second, time.Millisecond)
 }
 
 // now books a start that has room at once.

@@ -3,13 +3,12 @@
 # machine has it (or valkey-server) already. It leaves no service running.
 set -eu
 
-say() { echo "install-redis: $*" >&2; }
-
-found() { command -v "$1" >/dev/null 2>&1; }
+name=install-redis
+. "$(dirname "$0")/packages.sh"
 
 # The program that REDIS_SERVER names is what the tests use, if it is set.
-for name in ${REDIS_SERVER:-redis-server valkey-server}; do
-	if found "$name"; then
+for server in ${REDIS_SERVER:-redis-server valkey-server}; do
+	if found "$server"; then
 		exit 0
 	fi
 done
@@ -18,41 +17,8 @@ if [ -n "${REDIS_SERVER:-}" ]; then
 	exit 1
 fi
 
-# root runs a command with the rights that package managers need.
-root() {
-	if [ "$(id -u)" -ne 0 ] && found sudo; then
-		sudo "$@"
-	else
-		"$@"
-	fi
-}
-
-# Debian's packages start their services. policy-rc.d is how a machine says
-# that it does not want that; a policy that is already there stays.
-policy=/usr/sbin/policy-rc.d
-forbid_services() {
-	[ -e "$policy" ] && return
-	trap allow_services EXIT
-	trap 'exit 130' INT
-	trap 'exit 143' TERM
-	printf '#!/bin/sh\nexit 101\n' | root tee "$policy" >/dev/null
-	root chmod 755 "$policy"
-}
-allow_services() { root rm -f "$policy"; }
-
-with_apt() {
-	root apt-get update
-	forbid_services
-	root env DEBIAN_FRONTEND=noninteractive \
-		apt-get install -y --no-install-recommends redis-server
-	# Nor should it start with the machine.
-	if [ -d /run/systemd/system ]; then
-		root systemctl disable redis-server
-	fi
-}
-
 if found apt-get; then
-	with_apt
+	with_apt redis-server
 elif found brew; then
 	brew install redis
 elif found apk; then

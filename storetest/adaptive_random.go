@@ -14,11 +14,7 @@ func adaptiveRandomChecks() []check {
 	for seed := range uint64(randomSeeds) {
 		all = append(all, check{fmt.Sprintf("P1_RandomAdaptive%d", seed), func(b *bench) {
 			b.Helper()
-			w := newWorld(b, seed)
-			w.mood, w.settles = exact, false
-			for i := range w.budgets {
-				w.adapt(&w.budgets[i])
-			}
+			w := newAdaptiveWorld(b, seed)
 			for w.op = range randomOps {
 				if w.chance(6) {
 					w.refuse()
@@ -33,6 +29,17 @@ func adaptiveRandomChecks() []check {
 		}})
 	}
 	return all
+}
+
+// newAdaptiveWorld returns a world whose budgets learn. Its limits are small: a store
+// may join the starts of a large one, and then find a window fuller than it was.
+func newAdaptiveWorld(b *bench, seed uint64) *world {
+	w := newWorld(b, seed, exact)
+	w.settles = false
+	for i := range w.budgets {
+		w.adapt(&w.budgets[i])
+	}
+	return w
 }
 
 // adapt makes a budget one that learns. How what is left of a pace or a bucket is counted,

@@ -111,8 +111,8 @@ func (b *bench) isStart(g throttle.Grant, want time.Duration) {
 		b.errorf("booked at %v: refused (would wait %v), want a start at %v", b.now(), g.Wait, want)
 	case got != want:
 		b.errorf("booked at %v: start at %v, want %v", b.now(), got, want)
-	case g.Mark == 0:
-		b.errorf("booked at %v: the grant has no mark", b.now())
+	case g.Handle.Start == 0:
+		b.errorf("booked at %v: the grant has no handle", b.now())
 	}
 }
 

@@ -46,7 +46,7 @@ func (s broken) Pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 }
 
 func (s broken) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
-	e, ok := s.booked[r.Start.Mark]
+	e, ok := s.booked[r.Start.Handle.Start]
 	switch {
 	case ok && s.refuse != nil:
 		from, to = s.refuse(s.oracle, c, e.at)
@@ -72,8 +72,8 @@ func (s broken) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 
 func (s broken) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
 	if s.settle != nil {
-		s.settle(s.oracle, s.booked[g.Mark], slices.Clone(costs))
-		s.recost(g.Mark, costs)
+		s.settle(s.oracle, s.booked[g.Handle.Start], slices.Clone(costs))
+		s.recost(g.Handle.Start, costs)
 		return nil
 	}
 	return s.oracle.Settle(ctx, b, g, costs)
@@ -101,11 +101,7 @@ func charging(change func(*throttle.Charge)) broken {
 		for i := range other.Charges {
 			change(&other.Charges[i])
 		}
-		g := honest(o, &other)
-		for i := range b.Charges {
-			b.Charges[i].Over = other.Charges[i].Over
-		}
-		return g
+		return honest(o, &other)
 	}}
 }
 

@@ -71,8 +71,8 @@ func describe(k throttle.Booking) string {
 			text += fmt.Sprintf(" %s %v", f.name, f.value)
 		}
 	}
-	if k.Instead != 0 {
-		text += fmt.Sprintf(" Instead %d", k.Instead)
+	if k.Instead != (throttle.Handle{}) {
+		text += fmt.Sprintf(" Instead %+v", k.Instead)
 	}
 	return text
 }

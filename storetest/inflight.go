@@ -127,7 +127,7 @@ var inFlightChecks = []check{
 		one := charge("one", throttle.Concurrency(1))
 		held := []ticket{b.holds(shadow(one)), b.holds(shadow(one)), b.holds(shadow(one))}
 		for _, k := range held {
-			if over := k.booking.Charges[0].Over; over != 0 {
+			if over := overOf(k.grant, 0); over != 0 {
 				b.errorf("Over is %v, but nobody can know when there would be room", over)
 			}
 		}

@@ -57,8 +57,8 @@ func (b *bench) isWaiting(k ticket, held int) {
 		b.errorf("booked at %v: a start after %v, want a place in line", b.now(), g.Wait)
 	case g.Ready == nil:
 		b.errorf("booked at %v: a refusal, want a place in line", b.now())
-	case g.Mark == 0:
-		b.errorf("booked at %v: the place in line has no mark", b.now())
+	case g.Handle.Place == 0:
+		b.errorf("booked at %v: the place in line has no handle", b.now())
 	case g.Wait != 0:
 		b.errorf("booked at %v: a place in line that says to wait %v, which nobody can know", b.now(), g.Wait)
 	}
@@ -106,7 +106,7 @@ func (b *bench) notCalled(places ...ticket) {
 // again books again from a place in line, or from a start that was waited for.
 func (b *bench) again(k ticket) ticket {
 	b.Helper()
-	k.booking.Instead, k.booking.MaxWait = k.grant.Mark, -1
+	k.booking.Instead, k.booking.MaxWait = k.grant.Handle, -1
 	k.booking, k.grant = b.book(k.booking)
 	return k
 }

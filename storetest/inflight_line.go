@@ -158,7 +158,7 @@ var lineChecks = []check{
 	{"P7_LineLeftByARefusal", func(b *bench) {
 		one := charge("one", throttle.Concurrency(1))
 		held, first, second := b.holds(one), b.waits(0, one), b.waits(0, one)
-		first.booking.Instead, first.booking.MaxWait = first.grant.Mark, 0
+		first.booking.Instead, first.booking.MaxWait = first.grant.Handle, 0
 		_, g := b.book(first.booking)
 		b.isRefused(g, b.now())
 		b.releases(held)

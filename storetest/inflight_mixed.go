@@ -146,7 +146,7 @@ var mixedChecks = []check{
 		b.holds(window)
 		b.releases(held)
 		b.called(first)
-		first.booking.Instead, first.booking.MaxWait = first.grant.Mark, ms
+		first.booking.Instead, first.booking.MaxWait = first.grant.Handle, ms
 		_, g := b.book(first.booking)
 		b.isRefused(g, sec+tick)
 		b.isHeld(g, 1, false)

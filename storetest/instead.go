@@ -8,12 +8,12 @@ var insteadChecks = []check{
 		one := charge("one", throttle.PerSecond(1))
 		k, g := b.book(throttle.Booking{Charges: []throttle.Charge{one}})
 		b.at(300 * ms)
-		k.Instead = g.Mark
+		k.Instead = g.Handle
 		k, g = b.book(k)
 		b.isStart(g, 300*ms)
 		b.status(one, throttle.Status{Used: 1, Wait: sec + tick})
 		b.at(400 * ms)
-		k.Instead = g.Mark
+		k.Instead = g.Handle
 		_, g = b.book(k)
 		b.isStart(g, 400*ms)
 		b.start(1400*ms+tick, one)
@@ -24,7 +24,7 @@ var insteadChecks = []check{
 		b.starts(2, 0, two)
 		k, g := b.book(throttle.Booking{Charges: []throttle.Charge{two, other}, MaxWait: -1})
 		b.isStart(g, sec+tick)
-		k.Instead = g.Mark
+		k.Instead = g.Handle
 		_, g = b.book(k)
 		b.isStart(g, sec+tick)
 		b.start(sec+tick, two)
@@ -36,7 +36,7 @@ var insteadChecks = []check{
 		one := charge("one", throttle.PerSecond(1))
 		k, g := b.book(throttle.Booking{Charges: []throttle.Charge{one}})
 		b.pause(one, 5*sec)
-		k.Instead = g.Mark
+		k.Instead = g.Handle
 		_, g = b.book(k)
 		b.isRefused(g, 5*sec)
 		b.status(one, throttle.Status{Wait: 5 * sec, Paused: 5 * sec})

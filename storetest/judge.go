@@ -16,7 +16,7 @@ func (w *world) isExact(k throttle.Booking, g throttle.Grant, now, want int64) {
 	}
 	w.isHolder(k, g, now, want)
 	if g.OK {
-		w.isOver(k, want)
+		w.isOver(k, g, want)
 	}
 }
 
@@ -44,7 +44,7 @@ func (w *world) isHolder(k throttle.Booking, g throttle.Grant, now, start int64)
 
 // isOver checks the Over of shadow charges: at least what the charge alone
 // would have added, at most what all together would have.
-func (w *world) isOver(k throttle.Booking, start int64) {
+func (w *world) isOver(k throttle.Booking, g throttle.Grant, start int64) {
 	w.Helper()
 	counted := throttle.Booking{Spread: k.Spread}
 	for _, c := range k.Charges {
@@ -58,8 +58,9 @@ func (w *world) isOver(k throttle.Booking, start int64) {
 		}
 		only := throttle.Booking{Spread: k.Spread, Charges: counted.Charges[i : i+1]}
 		alone := w.truth.earliest(only, start)
-		if got := start + micros(c.Over); got < alone || got > together {
-			w.failf("%s: Over of charge %d is %v, want %v", describe(k), i, c.Over, time.Duration(alone-start)*tick)
+		over := overOf(g, i)
+		if got := start + micros(over); got < alone || got > together {
+			w.failf("%s: Over of charge %d is %v, want %v", describe(k), i, over, time.Duration(alone-start)*tick)
 		}
 	}
 }

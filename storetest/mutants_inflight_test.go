@@ -75,7 +75,7 @@ var inFlightMutants = []mutant{
 		}
 	}}},
 	{"a called waiter cannot cancel", "P7_LineCancelledPlace", "", broken{cancel: func(o *oracle, b *throttle.Booking, g throttle.Grant) {
-		if w := o.queued[g.Mark]; w == nil || !w.called {
+		if w := o.queued[g.Handle.Place]; w == nil || !w.called {
 			o.Cancel(b, g)
 		}
 	}}},
@@ -83,7 +83,7 @@ var inFlightMutants = []mutant{
 		if g.OK {
 			o.Cancel(b, g)
 		} else {
-			o.leave(g.Mark)
+			o.leave(g.Handle)
 		}
 	}}},
 
@@ -97,19 +97,19 @@ var inFlightMutants = []mutant{
 	{"a waiter that comes too early goes to the end", "P5_LineKeeps", "", newArrival(true)},
 	{"a called waiter that lines up again goes to the end", "P5_InFlightKeepsItsTurn", "", newArrival(false)},
 	{"a called waiter stands in line again", "P5_InFlightCalled", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
-		if w := o.queued[b.Instead]; w != nil {
+		if w := o.queued[b.Instead.Place]; w != nil {
 			w.called = false
 		}
 		return honest(o, b)
 	}}},
 	{"a newcomer passes the line", "P5_LineCostly", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
-		if b.Instead == 0 && !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool {
+		if b.Instead == (throttle.Handle{}) && !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool {
 			return inFlight(c) && !o.lines.at(c).fits(c)
 		}) {
 			o.lines.hold(*b)
 			o.booked[int64(len(o.booked)+1)] = entry{*b, o.clock()}
 			o.ledger.add(*b, o.clock())
-			return throttle.Grant{OK: true, Held: -1, Mark: int64(len(o.booked))}
+			return throttle.Grant{OK: true, Held: -1, Handle: throttle.Handle{Start: int64(len(o.booked))}}
 		}
 		return honest(o, b)
 	}}},
@@ -121,7 +121,7 @@ var inFlightMutants = []mutant{
 	{"nobody lines up", "P5_Line", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
 		g := honest(o, b)
 		if g.Ready != nil {
-			o.leave(g.Mark)
+			o.leave(g.Handle)
 			g.Ready = nil
 		}
 		return g
@@ -203,7 +203,7 @@ func flying(change func(*throttle.Charge)) broken {
 // newArrival forgets when somebody in line came.
 func newArrival(early bool) broken {
 	return broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
-		if w := o.queued[b.Instead]; w != nil && w.called != early {
+		if w := o.queued[b.Instead.Place]; w != nil && w.called != early {
 			o.lines.arrived++
 			w.arrival = o.lines.arrived
 		}

@@ -119,7 +119,7 @@ var lineMutants = []lineMutant{
 	})},
 	{"arrival forgotten", "P5_LineReturns", "", wanting(func(b *throttle.Booking) {
 		b.Returns = false
-		if b.Instead != 0 {
+		if b.Instead != (throttle.Handle{}) {
 			b.Turn = nil
 		}
 	})},
@@ -220,8 +220,7 @@ func delaying() func() throttle.Store {
 		if b.Turn != nil {
 			other.NotBefore, other.Charges = horizon+300*ms, slices.Clone(b.Charges)
 			for i := range other.Charges {
-				other.Charges[i].Over = 1 // not what is booked
-				other.Charges[i].Jitter += tick
+				other.Charges[i].Jitter += tick // not what is booked
 			}
 		}
 		return plainBook(s, &other)

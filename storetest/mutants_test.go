@@ -84,7 +84,7 @@ var bookingMutants = []mutant{
 		g := honest(o, b)
 		if !g.OK {
 			anyhow := *b
-			anyhow.MaxWait, anyhow.Instead = -1, 0
+			anyhow.MaxWait, anyhow.Instead = -1, throttle.Handle{}
 			honest(o, &anyhow)
 		}
 		return g
@@ -92,10 +92,10 @@ var bookingMutants = []mutant{
 	{"budgets booked one by one", "P6", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
 		g := honest(o, b)
 		if g.OK && len(b.Charges) > 1 {
-			o.ledger.remove(*b, o.booked[g.Mark].at, o.clock())
+			o.ledger.remove(*b, o.booked[g.Handle.Start].at, o.clock())
 			for i := range b.Charges {
 				alone := *b
-				alone.Charges, alone.Instead = b.Charges[i:i+1], 0
+				alone.Charges, alone.Instead = b.Charges[i:i+1], throttle.Handle{}
 				honest(o, &alone)
 			}
 		}
@@ -129,9 +129,9 @@ var bookingMutants = []mutant{
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if g.OK {
-			g.Mark = int64(len(o.booked) + 1)
-			o.booked[g.Mark] = entry{*b, o.clock() + micros(g.Wait)}
-			o.ledger.add(*b, o.booked[g.Mark].at)
+			g.Handle = throttle.Handle{Start: int64(len(o.booked) + 1)}
+			o.booked[g.Handle.Start] = entry{*b, o.clock() + micros(g.Wait)}
+			o.ledger.add(*b, o.booked[g.Handle.Start].at)
 		}
 		return g
 	}}},

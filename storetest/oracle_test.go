@@ -64,11 +64,14 @@ func (o *oracle) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, e
 			alone := *c
 			alone.Shadow = false
 			k := throttle.Booking{Charges: []throttle.Charge{alone}, Spread: b.Spread}
-			c.Over = time.Duration(o.ledger.earliest(k, at)-at) * tick
+			if g.Over == nil {
+				g.Over = make([]time.Duration, len(b.Charges))
+			}
+			g.Over[i] = time.Duration(o.ledger.earliest(k, at)-at) * tick
 		}
 	}
-	g.OK, g.Mark = true, int64(len(o.booked)+1)
-	o.booked[g.Mark] = entry{*b, at}
+	g.OK, g.Handle.Start = true, int64(len(o.booked)+1)
+	o.booked[g.Handle.Start] = entry{*b, at}
 	o.ledger.add(*b, at)
 	return g, nil
 }
@@ -89,27 +92,27 @@ func (o *oracle) lineUp(b *throttle.Booking, held int, before *wait) throttle.Gr
 	g := throttle.Grant{Held: held}
 	if b.MaxWait != 0 {
 		w := o.lines.join(b.Charges[held], before)
-		g.Ready, g.Mark = w.ready, -w.arrival
-		o.queued[g.Mark] = w
+		g.Ready, g.Handle.Place = w.ready, w.arrival
+		o.queued[g.Handle.Place] = w
 	}
 	return g
 }
 
-// leave ends the place in line that the mark stands for, if it is one.
-func (o *oracle) leave(mark int64) *wait {
-	w := o.queued[mark]
+// leave ends the place in line that the handle names, if any.
+func (o *oracle) leave(h throttle.Handle) *wait {
+	w := o.queued[h.Place]
 	if w != nil {
 		o.lines.leave(w)
-		delete(o.queued, mark)
+		delete(o.queued, h.Place)
 	}
 	return w
 }
 
-// giveBack removes a grant; the mark stays used up.
-func (o *oracle) giveBack(mark int64) {
-	if e, ok := o.booked[mark]; ok {
+// giveBack removes a grant; its name stays used up.
+func (o *oracle) giveBack(h throttle.Handle) {
+	if e, ok := o.booked[h.Start]; ok {
 		o.ledger.remove(e.booking, e.at, o.clock())
-		o.booked[mark] = entry{}
+		o.booked[h.Start] = entry{}
 	}
 }
 
@@ -117,8 +120,8 @@ func (o *oracle) giveBack(mark int64) {
 func (o *oracle) Cancel(b *throttle.Booking, g throttle.Grant) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.leave(g.Mark)
-	o.giveBack(g.Mark)
+	o.leave(g.Handle)
+	o.giveBack(g.Handle)
 	if g.OK && g.Wait == 0 {
 		o.lines.release(*b)
 	}
@@ -138,7 +141,7 @@ func (o *oracle) Pause(_ context.Context, c throttle.Charge, d time.Duration) er
 func (o *oracle) Refuse(_ context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if e, ok := o.booked[r.Start.Mark]; ok {
+	if e, ok := o.booked[r.Start.Handle.Start]; ok {
 		from, to = o.ledger.learn(c, e.at, o.clock())
 	}
 	o.ledger.shut(c, o.clock(), r.Length, max(tick, r.Ago))
@@ -171,9 +174,9 @@ func (o *oracle) Release(b *throttle.Booking, g throttle.Grant) {
 func (o *oracle) Settle(_ context.Context, _ *throttle.Booking, g throttle.Grant, costs []int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if e, ok := o.booked[g.Mark]; ok {
+	if e, ok := o.booked[g.Handle.Start]; ok {
 		o.ledger.settle(e.booking, e.at, o.clock(), costs)
-		o.recost(g.Mark, costs)
+		o.recost(g.Handle.Start, costs)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ type oracleWatch struct {
 func (o *oracle) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	v := &oracleWatch{o: o, b: *b, at: o.booked[g.Mark].at, news: news, lifted: o.lifted[g.Mark]}
+	v := &oracleWatch{o: o, b: *b, at: o.booked[g.Handle.Start].at, news: news, lifted: o.lifted[g.Handle.Start]}
 	o.watched = append(o.watched, v)
 	v.tell(false)
 	return v

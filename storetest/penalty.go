@@ -57,6 +57,19 @@ var penaltyChecks = []check{
 		}
 	}},
 
+	// Work that begins and ends after the penalty does not make it forgotten.
+	{"P11_PenaltyMetAgainByWork", func(b *bench) {
+		for _, l := range []throttle.Limit{throttle.PerSecond(40), throttle.TokenBucket(40, sec, 40), throttle.Concurrency(2), throttle.Unlimited()} {
+			c := charge(sentence(throttle.Charge{Limit: l}), l)
+			b.denied(c, time.Minute, 100*ms)
+			b.at(b.now() + time.Minute)
+			k, g := b.book(throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1})
+			b.store.Release(&k, g)
+			b.met(c, time.Minute, 100*ms)
+			b.isClosed(c, 2*time.Minute, 1)
+		}
+	}},
+
 	{"P11_PenaltyGrowsToItsOwnSeconds", func(b *bench) {
 		for said, lengths := range map[time.Duration][]time.Duration{
 			999 * ms: {999 * ms, 999 * ms}, sec: {sec, sec}, 1999 * ms: {1999 * ms, 1999 * ms}, 2 * sec: {4 * sec, 4 * sec},

@@ -30,7 +30,7 @@ const (
 type mood int
 
 const (
-	exact    mood = iota // small limits that stay: every answer is compared
+	exact    mood = iota // limits that stay and are so small that no store joins starts: every answer is compared
 	spread               // starts that may be used later, and large limits: the rule is checked
 	changing             // limits that change: the rule is checked
 )
@@ -58,7 +58,7 @@ func randomChecks() []check {
 // random runs some operations, chosen by the seed, on the store.
 func random(b *bench, seed uint64, ops int) {
 	b.Helper()
-	w := newWorld(b, seed)
+	w := newWorld(b, seed, moodOf(seed))
 	for w.op = range ops {
 		w.step()
 		if w.op%chapter == chapter-1 || w.op == ops-1 {
@@ -90,9 +90,9 @@ type granted struct {
 	at      int64
 }
 
-func newWorld(b *bench, seed uint64) *world {
+func newWorld(b *bench, seed uint64, m mood) *world {
 	w := &world{
-		bench: b, seed: seed, mood: moodOf(seed), truth: newLedger(),
+		bench: b, seed: seed, mood: m, truth: newLedger(),
 		rng: rand.New(rand.NewPCG(seed, 1)), above: make(map[[16]byte]bool),
 	}
 	w.settles = w.chance(50)
@@ -204,7 +204,7 @@ func (w *world) replace() {
 			w.store.Cancel(&k, old.grant) // Instead is for the same charges
 			return
 		}
-		k.Instead, k.MaxWait = old.grant.Mark, w.maxWait(k)
+		k.Instead, k.MaxWait = old.grant.Handle, w.maxWait(k)
 		w.try(k)
 	}
 }

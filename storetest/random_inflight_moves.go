@@ -63,7 +63,7 @@ func (w *traffic) awaitOne() {
 		time.Sleep(tickTimes(s.at - w.clock()))
 	}
 	w.ledger.remove(s.booking, s.at, w.clock())
-	s.booking.Instead = s.grant.Mark
+	s.booking.Instead = s.grant.Handle
 	w.try(s.booking, nil)
 }
 
@@ -79,7 +79,7 @@ func (w *traffic) comeBack() {
 		return
 	}
 	w.lines.leave(p.wait)
-	p.booking.Instead = p.grant.Mark
+	p.booking.Instead = p.grant.Handle
 	if w.chance(10) {
 		p.booking.MaxWait = 0
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 )
 
 const (
@@ -79,7 +80,7 @@ func (r *lineRun) carryOut() {
 		synctest.Wait()
 		r.visitors = append(r.visitors, r.visits(v))
 	}
-	happen(throttle.Farthest)
+	happen(farthest.Wait)
 	refused := make(map[int]bool)
 	for i, v := range r.visitors {
 		refused[i] = v.refused

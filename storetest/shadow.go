@@ -56,11 +56,19 @@ var shadowChecks = []check{
 	}},
 }
 
+// overOf is how much later the start would have been if the i-th charge counted.
+func overOf(g throttle.Grant, i int) time.Duration {
+	if g.Over == nil {
+		return 0
+	}
+	return g.Over[i]
+}
+
 // overAtLeast books at once and checks that the Over of the charge is no less.
 func (b *bench) overAtLeast(least time.Duration, c throttle.Charge) {
 	b.Helper()
-	k, _ := b.book(throttle.Booking{Charges: []throttle.Charge{c}})
-	if got := k.Charges[0].Over; got < least {
+	_, g := b.book(throttle.Booking{Charges: []throttle.Charge{c}})
+	if got := overOf(g, 0); got < least {
 		b.errorf("Over is %v, want at least %v", got, least)
 	}
 }
@@ -68,9 +76,9 @@ func (b *bench) overAtLeast(least time.Duration, c throttle.Charge) {
 // over books at once and compares the start and the Over of the last charge.
 func (b *bench) over(start, over time.Duration, charges ...throttle.Charge) {
 	b.Helper()
-	k, g := b.book(throttle.Booking{Charges: charges, MaxWait: -1})
+	_, g := b.book(throttle.Booking{Charges: charges, MaxWait: -1})
 	b.isStart(g, start)
-	if got := k.Charges[len(k.Charges)-1].Over; got != over {
+	if got := overOf(g, len(charges)-1); got != over {
 		b.errorf("booked at %v: Over is %v, want %v", b.now(), got, over)
 	}
 }

@@ -101,9 +101,9 @@ func (v *visitor) book() {
 	case !g.OK && g.Ready == nil:
 		v.over, v.refused = true, true
 	}
-	v.booking.Instead, v.booking.Turn, v.booking.Returns = 0, g.Turn, true
+	v.booking.Instead, v.booking.Turn, v.booking.Returns = throttle.Handle{}, g.Turn, true
 	if g.OK || g.Ready != nil {
-		v.booking.Instead = g.Mark
+		v.booking.Instead = g.Handle
 	}
 }
 
@@ -167,7 +167,7 @@ func (v *visitor) watch() {
 			w.Stop()
 			if charges != nil {
 				v.b.store.Cancel(&v.booking, v.grant)
-				v.booking.Charges, v.booking.Instead = charges, 0
+				v.booking.Charges, v.booking.Instead = charges, throttle.Handle{}
 			}
 			v.book()
 			return

@@ -88,7 +88,7 @@ var waitLeaveChecks = []check{
 			return
 		}
 		b.at(900 * ms)
-		k.Turn, k.Instead = g.Turn, g.Mark
+		k.Turn, k.Instead = g.Turn, g.Handle
 		_, g = b.book(k)
 		b.isStart(g, sec)
 		b.beginEach(after, 1100*ms, 100*ms)

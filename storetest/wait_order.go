@@ -128,7 +128,7 @@ var waitOrderChecks = []check{
 		back := make([]*visitor, len(lost))
 		for _, i := range []int{2, 0, 1, 4, 3} {
 			k := lost[i].booking
-			k.Instead, k.Turn, k.Returns = lost[i].grant.Mark, lost[i].grant.Turn, true
+			k.Instead, k.Turn, k.Returns = lost[i].grant.Handle, lost[i].grant.Turn, true
 			back[i] = b.comes(k)
 		}
 		b.beginEach(slices.Concat(line[:7], back, line[7:]), 500*ms, 100*ms)

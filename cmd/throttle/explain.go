@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
@@ -49,8 +48,7 @@ type state struct {
 
 func newExplain() *cobra.Command {
 	var headers []string
-	var address, namespace string
-	var timeout time.Duration
+	var at server
 	c := &cobra.Command{
 		Use:   "explain FILE METHOD URL",
 		Short: "Explain which policies a request matches, and what holds it now",
@@ -69,17 +67,17 @@ that is not at once.`,
 				return err
 			}
 			store := throttle.Store(memstore.New())
-			if address != "" {
-				client, err := connect(address)
+			if at.address != "" {
+				client, err := at.connect()
 				if err != nil {
 					return err
 				}
 				defer client.Close()
-				store = redisstore.New(client, &redisstore.Options{Namespace: namespace})
+				store = redisstore.New(client, &redisstore.Options{Namespace: at.namespace, HashTags: at.hashTags})
 			}
-			ctx, stop := context.WithTimeout(c.Context(), timeout)
+			ctx, stop := context.WithTimeout(c.Context(), at.timeout)
 			defer stop()
-			e, err := explain(ctx, store, f, req, address != "")
+			e, err := explain(ctx, store, f, req, at.address != "")
 			if err != nil {
 				return err
 			}
@@ -94,9 +92,7 @@ that is not at once.`,
 		},
 	}
 	c.Flags().StringArrayVarP(&headers, "header", "H", nil, `a field of the request, such as "X-App: a"; may be repeated`)
-	c.Flags().StringVar(&address, "redis", "", "ask this Redis, such as redis://localhost:6379/0")
-	c.Flags().StringVar(&namespace, "namespace", redisstore.DefaultNamespace, "the namespace of the programs in Redis")
-	c.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long Redis may take")
+	at.flags(c)
 	return c
 }
 
@@ -114,15 +110,6 @@ func newRequest(method, url string, headers []string) (*http.Request, error) {
 		req.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
 	return req, nil
-}
-
-// connect returns a client for an address. It sends nothing yet.
-func connect(address string) (redis.UniversalClient, error) {
-	o, err := redis.ParseURL(address)
-	if err != nil {
-		return nil, fmt.Errorf("--redis: it is no address such as redis://localhost:6379/0")
-	}
-	return redis.NewClient(o), nil
 }
 
 // explain prices a request, and asks the store about its budgets if it is live.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
@@ -18,6 +19,7 @@ const (
 	exitFound       = 1   // something was found: a mistake, a test that fails, a request that would be refused
 	exitUsage       = 2   // wrong usage, or input that cannot be read
 	exitStore       = 3   // Redis could not be asked
+	exitDenied      = 4   // the user of Redis may not do that
 	exitInterrupted = 130 // as shells have it
 )
 
@@ -43,6 +45,7 @@ func (e *exit) Unwrap() error { return e.err }
 // run runs the command line and returns the exit code. What was asked for goes to out,
 // all else to talk.
 func run(ctx context.Context, args []string, out, talk io.Writer) int {
+	redis.SetLogger(quiet{})
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(out)
@@ -68,6 +71,12 @@ func run(ctx context.Context, args []string, out, talk io.Writer) int {
 	return exitUsage
 }
 
+// quiet keeps the client of Redis from writing to stderr what errors say anyway.
+type quiet struct{}
+
+// Printf implements the logger of go-redis.
+func (quiet) Printf(context.Context, string, ...any) {}
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "throttle",
@@ -78,7 +87,8 @@ func newRoot() *cobra.Command {
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.PersistentFlags().Bool("json", false, "print JSON")
-	root.AddCommand(newCheck(), newExplain(), newSchema())
+	root.AddCommand(newCheck(), newExplain(), newPlan(), newSimulate(), newSchema())
+	root.AddCommand(fleetCommands()...)
 	return root
 }
 

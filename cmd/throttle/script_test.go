@@ -2,8 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -13,31 +19,90 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(nodeVariable) != "" {
+		runNode()
+		return
+	}
 	testscript.Main(m, map[string]func(){"throttle": func() {
 		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}})
 }
 
 // TestScripts runs the scripts in testdata/script. They have a Redis of their own in
-// $REDIS_URL, and "spend FILE METHOD URL" starts a request of a program.
+// $REDIS_URL, "spend FILE METHOD URL" starts a request of a program, and "program NAME FILE
+// METHOD URL" is one that reports itself until the script ends.
 func TestScripts(t *testing.T) {
 	server := redistest.Single(t)
+	setUsers(t, server)
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: os.Getenv("UPDATE") != "",
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("REDIS_URL", "redis://"+server.Addr)
+			// Scripts run side by side, each in a database of its own.
+			env.Setenv("REDIS_URL", fmt.Sprintf("redis://%s/%d", server.Addr, databases.Add(1)%16))
+			env.Setenv("ADDRESS", server.Addr)
+			env.Setenv("WATCHER_URL", strings.Replace(env.Getenv("REDIS_URL"), "://", "://watcher:sesame-52@", 1))
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"spend": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Check(spend(ts.Getenv("REDIS_URL"), ts.MkAbs(args[0]), args[1], args[2]))
 			},
+			"program": func(ts *testscript.TestScript, _ bool, args []string) {
+				stop, err := program(ts.Getenv("REDIS_URL"), args[0], ts.MkAbs(args[1]), args[2], args[3])
+				ts.Check(err)
+				ts.Defer(stop)
+			},
 		},
 	})
+}
+
+// databases counts those that scripts have taken.
+var databases atomic.Int64
+
+// setUsers makes the user of docs/fleet.md that can only read.
+func setUsers(t *testing.T, server *redistest.Server) {
+	page, err := os.ReadFile("../../docs/fleet.md")
+	require.NoError(t, err)
+	rights := regexp.MustCompile(`ACL SETUSER watcher on >PASSWORD (.*)\n`).FindSubmatch(page)
+	require.NotNil(t, rights)
+	args := []any{"ACL", "SETUSER", "watcher", "on", ">sesame-52", "+select"}
+	for _, right := range strings.Fields(string(rights[1])) {
+		args = append(args, right)
+	}
+	require.NoError(t, server.Client(t).Do(t.Context(), args...).Err())
+}
+
+// program starts a request as a program with a reporter would, and returns when the fleet
+// sees it.
+func program(address, name, file, method, url string) (stop func(), err error) {
+	f, err := policyfile.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	o, err := redis.ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	client := redis.NewClient(o)
+	reporter := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: name, Interval: 20 * time.Millisecond})
+	stop = func() {
+		reporter.Close()
+		client.Close()
+	}
+	if err := book(reporter, f, method, url); err != nil {
+		return stop, err
+	}
+	for {
+		s, err := fleet.New(client, nil).Snapshot(context.Background(), 0)
+		if err != nil || slices.ContainsFunc(s.Nodes, func(n fleet.Node) bool { return n.ID == reporter.ID() && n.Budgets > 0 }) {
+			return stop, err
+		}
+	}
 }
 
 // spend acquires the starts of a request, as a program would.
@@ -52,7 +117,11 @@ func spend(address, file, method, url string) error {
 	}
 	client := redis.NewClient(o)
 	defer client.Close()
-	store := redisstore.New(client, nil)
+	return book(redisstore.New(client, nil), f, method, url)
+}
+
+// book books the start of a request.
+func book(store throttle.Store, f *policyfile.File, method, url string) error {
 	t, err := throttle.New(throttle.Config{Store: store, Policies: f.Policies})
 	if err != nil {
 		return err
@@ -82,6 +151,11 @@ func TestCodes(t *testing.T) {
 		{[]string{"explain", good, "GET", "no url"}, exitUsage},
 		{[]string{"explain", good, "GET", "https://acme.example.com/admin/x", "--redis", "redis://127.0.0.1:1", "--timeout", "100ms"}, exitStore},
 		{[]string{"explain", good, "GET", "https://acme.example.com/admin/x", "--redis", "127.0.0.1:1"}, exitUsage},
+		{[]string{"status"}, exitUsage},
+		{[]string{"status", "--redis", "redis+moon://127.0.0.1:1"}, exitUsage},
+		{[]string{"status", "--redis", "redis://127.0.0.1:1"}, exitStore},
+		{[]string{"status", "--redis", "redis+cluster://127.0.0.1:1"}, exitStore},
+		{[]string{"status", "--redis", "redis+sentinel://127.0.0.1:1?master_name=main", "--timeout", "100ms"}, exitStore},
 	} {
 		require.Equal(t, c.code, run(t.Context(), c.args, new(sink), new(sink)), "%v", c.args)
 	}

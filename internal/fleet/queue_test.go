@@ -44,7 +44,7 @@ func (s spy) queue(n int) (started int64, longest time.Duration) {
 	for range n {
 		g := <-s.booked
 		if g.OK && g.Wait == 0 {
-			started = max(started, g.Mark)
+			started = max(started, g.Handle.Start)
 		}
 		longest = max(longest, g.Wait)
 	}
@@ -115,10 +115,10 @@ func TestP7_CancelledWaiters(t *testing.T) {
 	_, err = l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
 	next := store.last.Load()
-	t.Logf("a queue of %v left; the next starts %d µs after the last that started, in %v", queue, next.Mark-started, next.Wait)
+	t.Logf("a queue of %v left; the next starts %d µs after the last that started, in %v", queue, next.Handle.Start-started, next.Wait)
 	// Measured from start to start by the store's clock. A caller that need
 	// not wait at all may come any time later.
 	if next.Wait > 0 {
-		require.LessOrEqual(t, next.Mark-started, time.Second.Microseconds()+1)
+		require.LessOrEqual(t, next.Handle.Start-started, time.Second.Microseconds()+1)
 	}
 }

@@ -28,7 +28,7 @@ func noted(ctx context.Context) *call {
 }
 
 // A recorder is a Store that notes in the request's call when its start is. It
-// relies on what redisstore and memstore do with [throttle.Grant.Mark]: it is
+// relies on what redisstore and memstore do with [throttle.Handle.Start]: it is
 // the start in microseconds of the store's clock. A later grant for the same
 // call replaces the earlier one, so a grant that was given back leaves nothing.
 type recorder struct{ throttle.Store }
@@ -38,7 +38,7 @@ func (r recorder) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant
 	if err == nil && g.OK {
 		c := noted(ctx)
 		c.booked.Store(int64(Now()))
-		c.start.Store(int64(time.Duration(g.Mark) * time.Microsecond))
+		c.start.Store(int64(time.Duration(g.Handle.Start) * time.Microsecond))
 	}
 	return g, err
 }

@@ -23,21 +23,21 @@ var root = slices.Concat(
 	[]string{"store.go", "event.go", "panic.go"},
 
 	// A policy, and the functions for its fields.
-	[]string{"key.go", "peek.go", "sentat.go", "retryafter.go", "penalty.go", "policy.go", "charge.go"},
+	[]string{"key.go", "peek.go", "sentat.go", "retryafter.go", "penalty.go", "policy.go", "charge.go", "config.go"},
 
 	// Policies made ready, and what a request costs them.
 	[]string{"compiledpolicy.go", "policyset.go", "quote.go"},
 
 	// One caller's start: book, wait, revalidate.
-	[]string{"estimators.go", "acquisition.go", "maxwait.go", "freshness.go", "giveback.go", "storecall.go"},
-	[]string{"book.go", "revalidate.go", "slots.go", "wait.go"},
+	[]string{"estimators.go", "closings.go", "engine.go", "observedcontext.go", "hold.go", "acquisition.go", "tell.go", "maxwait.go", "freshness.go", "giveback.go", "storecall.go", "notices.go"},
+	[]string{"book.go", "revalidate.go", "slots.go", "wait.go", "quoted.go", "report.go", "adapt.go"},
 
 	// HTTP: a request's attempts, its response, its way through the transport.
-	[]string{"dialestimator.go", "transport.go", "revocablebody.go", "responsebody.go", "attempt.go", "acquirestart.go"},
-	[]string{"detach.go", "prewrite.go", "send.go", "feedback.go", "penaltyof.go", "adapt.go", "response.go", "roundtrip.go"},
+	[]string{"dialestimator.go", "transport.go", "revocablebody.go", "responsebody.go", "attempt.go"},
+	[]string{"detach.go", "prewrite.go", "send.go", "feedback.go", "penaltyof.go", "response.go", "roundtrip.go"},
 
 	// Work that is not HTTP.
-	[]string{"permit.go", "limiter.go"},
+	[]string{"demand.go", "permit.go", "settle.go", "penalize.go", "renew.go", "limiter.go", "limiters.go"},
 )
 
 // ledger is the order of the files of package ledger.
@@ -60,6 +60,15 @@ var ledger = slices.Concat(
 
 // memstore is the order of the files of package memstore.
 var memstore = []string{"clock.go", "audience.go", "shard.go", "store.go", "watch.go", "queue.go", "memstore.go"}
+
+// redisstore has the orders of the files of redisstore and of its packages.
+var redisstore = map[string][]string{
+	"internal/commit": {"op.go", "batch.go", "queues.go", "gates.go", "call.go", "execute.go", "drain.go", "commit.go"},
+	"internal/line": {
+		"options.go", "gathering.go", "turn.go", "queue.go", "starts.go", "news.go", "lease.go", "slots.go", "report.go", "line.go",
+	},
+	".": {"options.go", "fleet.go", "news.go", "watch.go", "book.go", "pause.go", "reconcile.go", "status.go", "heartbeat.go", "redisstore.go"},
+}
 
 // TestRoot: no file of package throttle refers to one above it.
 func TestRoot(t *testing.T) {
@@ -95,4 +104,13 @@ func TestMemstore(t *testing.T) {
 	up, err := layers.Upward("../../memstore", memstore)
 	require.NoError(t, err)
 	require.Empty(t, up)
+}
+
+// TestRedisstore: no file of redisstore, nor of its packages, refers to one above it.
+func TestRedisstore(t *testing.T) {
+	for dir, order := range redisstore {
+		up, err := layers.Upward("../../redisstore/"+dir, order)
+		require.NoError(t, err, dir)
+		require.Empty(t, up, dir)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 )
 
 // BookNow books for a caller that finds no waiters in line. It returns false if there are
@@ -17,7 +18,7 @@ func (q *Request) BookNow() (decided bool) {
 		s.from, s.horizon = from, Micros(b.Horizon)
 		s.behind(b)
 	}
-	if b.Horizon > 0 && (b.Returns || b.Instead != 0 || q.inLine()) {
+	if b.Horizon > 0 && (b.Returns || b.Instead != (throttle.Handle{}) || q.inLine()) {
 		return false
 	}
 	q.giveBackInstead()
@@ -48,7 +49,7 @@ func isFar(b *throttle.Booking, wait int64) bool {
 
 // giveBackInstead gives back what the booking replaces.
 func (q *Request) giveBackInstead() {
-	if q.Booking.Instead == 0 {
+	if q.Booking.Instead == (throttle.Handle{}) {
 		return
 	}
 	for i := range q.Searches {
@@ -78,7 +79,7 @@ func (q *Request) find(t int64) int64 {
 
 // book books the start at t, and calls the waiters for which the caller makes room.
 func (q *Request) book(t int64) {
-	if q.start(t); q.Booking.Instead < 0 { // its slots may be another's
+	if q.start(t); q.Booking.Instead.Place != 0 { // its slots may be another's
 		for i := range q.Searches {
 			q.setAside(i)
 		}
@@ -88,7 +89,7 @@ func (q *Request) book(t int64) {
 // start books the start at t, if it is of use.
 func (q *Request) start(t int64) {
 	b, g := q.Booking, q.Grant
-	if t-q.Now > Micros(throttle.Farthest) {
+	if t-q.Now > Micros(farthest.Wait) {
 		g.Wait = throttle.Never
 		return
 	}
@@ -96,7 +97,7 @@ func (q *Request) start(t int64) {
 	if b.MaxWait >= 0 && g.Wait > b.MaxWait || t == q.Now && q.needsSlots && !q.acquire() {
 		return
 	}
-	g.OK, g.Mark, g.Stamp = true, t, 1
+	g.OK, g.Handle = true, throttle.Handle{Start: t, Stamp: 1}
 	switch {
 	case b.Horizon <= 0 || g.Held < 0:
 	case t-q.Now <= Micros(b.Horizon+b.NotBefore):
@@ -107,9 +108,9 @@ func (q *Request) start(t int64) {
 	for i := range q.Searches {
 		c, s := &b.Charges[i], &q.Searches[i]
 		if c.Shadow {
-			s.late = s.earliest(t) - t
+			q.over(i, s.earliest(t)-t)
 		} else {
-			g.Stamp += s.row.lifts
+			g.Handle.Stamp += s.row.lifts
 		}
 		switch {
 		case s.free:
@@ -121,6 +122,17 @@ func (q *Request) start(t int64) {
 			s.row.hold(s.rule.cost, q.Node)
 		}
 	}
+}
+
+// over notes how much later the start would have been if a Shadow charge counted.
+func (q *Request) over(i int, late int64) {
+	if late == 0 {
+		return
+	}
+	if q.Grant.Over == nil {
+		q.Grant.Over = make([]time.Duration, len(q.Searches))
+	}
+	q.Grant.Over[i] = time.Duration(late) * time.Microsecond
 }
 
 // pin notes a start that several budgets have beyond the horizon.
@@ -137,8 +149,8 @@ func (q *Request) pin(start int64) {
 func (q *Request) acquire() bool {
 	b := q.Booking
 	arrival := int64(newcomer)
-	if b.Instead < 0 {
-		arrival = -b.Instead
+	if place := b.Instead.Place; place != 0 {
+		arrival = place
 	}
 	for i := range q.Searches {
 		s := &q.Searches[i]
@@ -151,30 +163,24 @@ func (q *Request) acquire() bool {
 		}
 		q.Grant.Held = i
 		if b.MaxWait != 0 {
-			if b.Instead >= 0 {
+			if b.Instead.Place == 0 {
 				arrival = q.Arrivals.next(max(q.Now, l.newest()+1))
 			}
 			s.row.lease(q.Node)
 			l.asked = q.Now
 			l.lineUp(&s.rule, arrival, q.Node.ID)
-			q.Grant.Mark, q.Waits = -arrival, true
+			q.Grant.Handle, q.Waits = throttle.Handle{Place: arrival}, true
 		}
 		return false
 	}
 	return true
 }
 
-// Over returns how much later the start would have been if the i-th charge, which is a
-// shadow, counted.
-func (q *Request) Over(i int) time.Duration {
-	return time.Duration(q.Searches[i].late) * time.Microsecond
-}
-
 // Cancel gives back a grant that was not used, or a place in line.
 func (q *Request) Cancel(g throttle.Grant) {
 	for i := range q.Searches {
 		s := &q.Searches[i]
-		s.giveBack(g.Mark, q.Node)
+		s.giveBack(g.Handle, q.Node)
 		if g.OK && g.Wait == 0 {
 			s.release(q.Node)
 		}
@@ -197,7 +203,7 @@ func (q *Request) Settle(g throttle.Grant, costs []int) {
 	for i := range q.Searches {
 		s := &q.Searches[i]
 		if s.rule.kind != throttle.KindConcurrency && s.rule.kind != throttle.KindUnlimited {
-			s.row.settle(g.Mark, &s.rule, int64(costs[i]))
+			s.row.settle(g.Handle.Start, &s.rule, int64(costs[i]))
 		}
 	}
 	q.moved()
@@ -209,11 +215,11 @@ func Usable(charges []throttle.Charge, g throttle.Grant, row func(i int) *Row) b
 	stamp := int64(1)
 	for i := range charges {
 		if r := row(i); r != nil && !charges[i].Shadow {
-			if r.paused > g.Mark {
+			if r.paused > g.Handle.Start {
 				return false
 			}
 			stamp += r.lifts
 		}
 	}
-	return g.Stamp == 0 || g.Stamp == stamp // a caller that does not know the stamp has 0
+	return g.Handle.Stamp == 0 || g.Handle.Stamp == stamp // a caller that does not know the stamp has 0
 }

@@ -136,10 +136,10 @@ func (s *byteStore) book(news *[]ledger.News, b *throttle.Booking) throttle.Gran
 		w = new(waiter)
 	}
 	now := time.Now().UnixMicro()
-	if g := w.grant; g.OK && now-g.Mark <= 5_000 && slices.Equal(w.booking.Charges, b.Charges) {
+	if g := w.grant; g.OK && now-g.Handle.Start <= 5_000 && slices.Equal(w.booking.Charges, b.Charges) {
 		w.grant = throttle.Grant{}
-		g.Wait = time.Duration(max(0, g.Mark-now)) * time.Microsecond
-		g.Age = time.Duration(max(0, now-g.Mark)) * time.Microsecond
+		g.Wait = time.Duration(max(0, g.Handle.Start-now)) * time.Microsecond
+		g.Age = time.Duration(max(0, now-g.Handle.Start)) * time.Microsecond
 		return g
 	}
 	s.forget(b, b.Instead)
@@ -155,27 +155,24 @@ func (s *byteStore) book(news *[]ledger.News, b *throttle.Booking) throttle.Gran
 		w.Come(b)
 		q[0].Leave(w)
 		if had.OK {
-			q[0].Cancel(throttle.Grant{Mark: had.Mark})
+			q[0].Cancel(throttle.Grant{Handle: had.Handle})
 		}
 		stood = q[1].Book(w)
 	}, &old, &w.booking)
-	for i := range b.Charges {
-		b.Charges[i].Over = q.Over(i)
-	}
 	g := s.answer(w, q)
 	if !stood {
 		g.Turn = nil
 	}
-	if q.Waits && g.Mark == 0 {
+	if q.Waits && g.Handle.Place == 0 {
 		*news = append(*news, ledger.News{Moved: []ledger.Key{b.Charges[g.Held].Budget.Key}})
 	}
 	return g
 }
 
 // forget notes that a waiter for slots asks again, or leaves.
-func (s *byteStore) forget(b *throttle.Booking, mark int64) {
+func (s *byteStore) forget(b *throttle.Booking, h throttle.Handle) {
 	for _, c := range b.Charges {
-		delete(s.slots, ledger.Place{Key: c.Budget.Key, Arrival: -mark, Node: s.node.ID})
+		delete(s.slots, ledger.Place{Key: c.Budget.Key, Arrival: h.Place, Node: s.node.ID})
 	}
 }
 
@@ -184,14 +181,14 @@ func (s *byteStore) answer(w *waiter, q *ledger.Request) throttle.Grant {
 	g := *q.Grant
 	if q.Waits {
 		ready := make(chan struct{})
-		if g.Ready = ready; g.Mark != 0 {
-			at := ledger.Place{Key: q.Booking.Charges[g.Held].Budget.Key, Arrival: -g.Mark, Node: s.node.ID}
+		if g.Ready = ready; g.Handle.Place != 0 {
+			at := ledger.Place{Key: q.Booking.Charges[g.Held].Budget.Key, Arrival: g.Handle.Place, Node: s.node.ID}
 			s.slots[at] = &slotWaiter{w.booking, g.Held, ready}
 		} else {
 			w.ready = ready
 		}
 	}
-	g.Turn, w.booking.Instead = w, 0
+	g.Turn, w.booking.Instead = w, throttle.Handle{}
 	return g
 }
 
@@ -208,7 +205,7 @@ func (s *byteStore) Cancel(b *throttle.Booking, g throttle.Grant) {
 		return
 	}
 	s.locked(func(news *[]ledger.News) {
-		s.forget(b, g.Mark)
+		s.forget(b, g.Handle)
 		w, _ := g.Turn.(*waiter)
 		if w == nil {
 			w = new(waiter)
@@ -218,7 +215,7 @@ func (s *byteStore) Cancel(b *throttle.Booking, g throttle.Grant) {
 		s.do(news, w, func(w *ledger.Waiter, q ...*ledger.Request) {
 			q[0].Leave(w)
 			if booked.OK {
-				q[0].Cancel(throttle.Grant{Mark: booked.Mark})
+				q[0].Cancel(throttle.Grant{Handle: booked.Handle})
 			}
 			q[1].Cancel(g)
 		}, &w.booking, b)
@@ -416,13 +413,13 @@ func (s *byteStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- str
 func (s *byteStore) warn(u ledger.Useless) {
 	var all []*watch
 	for w := range s.watches {
-		if u.From <= w.grant.Mark && w.grant.Mark < u.Before && slices.ContainsFunc(w.charges, func(c throttle.Charge) bool {
+		if u.From <= w.grant.Handle.Start && w.grant.Handle.Start < u.Before && slices.ContainsFunc(w.charges, func(c throttle.Charge) bool {
 			return c.Budget.Key == u.Key && !c.Shadow
 		}) {
 			all = append(all, w)
 		}
 	}
-	slices.SortFunc(all, func(a, b *watch) int { return cmp.Compare(a.grant.Mark, b.grant.Mark) })
+	slices.SortFunc(all, func(a, b *watch) int { return cmp.Compare(a.grant.Handle.Start, b.grant.Handle.Start) })
 	for _, w := range all {
 		w.lifted = w.lifted || u.Lifted
 		w.tell()

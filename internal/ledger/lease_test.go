@@ -64,7 +64,7 @@ func TestP7_ADeadNodeGivesBack(t *testing.T) {
 	d.now = begin + 4*second // that of node 1 has ended
 	q = d.request(3, one)
 	q.Renew()
-	require.Equal(t, []ledger.Place{{Key: one.Budget.Key, Arrival: -alive.Grant.Mark, Node: 3}}, q.News().Called)
+	require.Equal(t, []ledger.Place{{Key: one.Budget.Key, Arrival: alive.Grant.Handle.Place, Node: 3}}, q.News().Called)
 	require.Zero(t, d.status(one).Used)
 	d.request(1, one).Release() // it was dead and is back: nothing is freed twice
 	require.Zero(t, d.status(one).Used)
@@ -141,8 +141,8 @@ func TestP5_NewcomersStayBehindCountedWaiters(t *testing.T) {
 	require.False(t, q.Grant.OK)
 
 	again := d.request(0, one)
-	again.Relist(0, -line[130].Grant.Mark)
-	require.Equal(t, []ledger.Place{{Key: one.Budget.Key, Arrival: -line[130].Grant.Mark}}, again.News().Called)
+	again.Relist(0, line[130].Grant.Handle.Place)
+	require.Equal(t, []ledger.Place{{Key: one.Budget.Key, Arrival: line[130].Grant.Handle.Place}}, again.News().Called)
 
 	d.request(0, one).Cancel(*line[130].Grant)
 	d.request(0, one).Cancel(*q.Grant)

@@ -100,7 +100,7 @@ func (q *Request) stand(w *Waiter, turn Key) {
 		q.lineUp(w, at)
 		g.Held, g.Wait, g.Paused = at, wait, q.Searches[at].row.paused > q.Now
 	}
-	if b.Instead < 0 { // its slots may be another's
+	if b.Instead.Place != 0 { // its slots may be another's
 		for i := range q.Searches {
 			q.setAside(i)
 		}

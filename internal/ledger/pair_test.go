@@ -23,13 +23,13 @@ type turn struct {
 	of    throttle.Turn
 }
 
-// Book implements [throttle.Store]. Its marks say which store gave them.
+// Book implements [throttle.Store]. Its handles say which store gave them.
 func (p *pair) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	k := *b
 	i := p.next(&k)
 	g, err := p.stores[i].Book(ctx, &k)
-	if g.Mark != 0 {
-		g.Mark = g.Mark*int64(len(p.stores)) + int64(i)
+	if of := g.Handle; of != (throttle.Handle{}) {
+		g.Handle = throttle.Handle{Start: of.Start, Place: of.Place, Stamp: int64(i), Node: &of}
 	}
 	if g.Turn != nil {
 		g.Turn = turn{i, g.Turn}
@@ -39,36 +39,34 @@ func (p *pair) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, e
 
 // next returns the store of a booking, and makes the booking that store's.
 func (p *pair) next(b *throttle.Booking) int {
-	i := p.owner(b.Instead)
-	if b.Instead == 0 {
+	i, instead := owner(b.Instead)
+	if b.Instead == (throttle.Handle{}) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.turns++
 		i = p.turns % len(p.stores)
 	}
-	if b.Instead != 0 {
-		b.Instead = (b.Instead - int64(i)) / int64(len(p.stores))
-	}
+	b.Instead = instead
 	if t, ok := b.Turn.(turn); ok {
 		b.Turn, i = t.of, t.store
 	}
 	return i
 }
 
-// owner returns the store that gave a mark.
-func (p *pair) owner(mark int64) int {
-	n := int64(len(p.stores))
-	return int((mark%n + n) % n)
+// owner returns the store that gave a handle, and the handle as that gave it.
+func owner(h throttle.Handle) (int, throttle.Handle) {
+	if h.Node == nil {
+		return 0, h
+	}
+	return int(h.Stamp), *h.Node
 }
 
 // of returns the store of a grant, and the grant as that gave it.
 func (p *pair) of(g throttle.Grant) (*byteStore, throttle.Grant) {
-	i := p.owner(g.Mark)
+	i, of := owner(g.Handle)
+	g.Handle = of
 	if t, ok := g.Turn.(turn); ok {
 		i, g.Turn = t.store, t.of
-	}
-	if g.Mark != 0 {
-		g.Mark = (g.Mark - int64(i)) / int64(len(p.stores))
 	}
 	return p.stores[i], g
 }

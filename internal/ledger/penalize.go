@@ -19,8 +19,8 @@ func (q *Request) Pause(d time.Duration) {
 func (q *Request) Refuse(f throttle.Refusal) (from, to float64) {
 	s := &q.Searches[0]
 	s.wake(q.Now)
-	if s.rule.learns > 0 && f.Start.Mark != 0 {
-		from, to = s.row.learn(f.Start.Mark, &s.rule)
+	if s.rule.learns > 0 && f.Start.Handle.Start != 0 {
+		from, to = s.row.learn(f.Start.Handle.Start, &s.rule)
 	}
 	q.penalize(Micros(f.Length), max(1, Micros(f.Ago)))
 	return from, to

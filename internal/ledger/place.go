@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 )
 
 // book counts the cost at t.
@@ -46,16 +47,16 @@ func (r *Row) share(i int, first, last, start, end int64) (int64, int64) {
 
 // giveBack takes a start, or a place in line, out of the row. What runs keeps
 // what it has in flight.
-func (s *Search) giveBack(mark int64, by Node) {
+func (s *Search) giveBack(h throttle.Handle, by Node) {
 	switch {
 	case s.free:
 	case s.rule.kind != throttle.KindConcurrency:
-		if s.row.remove(mark, &s.rule) {
-			s.row.untail(mark)
+		if s.row.remove(h.Start, &s.rule) {
+			s.row.untail(h.Start)
 		}
-	case mark < 0:
+	case h.Place != 0:
 		s.row.slots.asked = s.row.seen
-		s.called = s.row.slots.leave(-mark, by.ID, s.rule.cost)
+		s.called = s.row.slots.leave(h.Place, by.ID, s.rule.cost)
 	}
 }
 
@@ -81,7 +82,7 @@ func (r *Row) settle(t int64, u *rule, cost int64) {
 		}
 	}
 	if u.kind == throttle.KindLeakyBucket {
-		cost = min(cost, Micros(throttle.Farthest)/u.span) // a longer block means no more
+		cost = min(cost, Micros(farthest.Wait)/u.span) // a longer block means no more
 	}
 	if cost > 0 {
 		v := *u

@@ -19,9 +19,9 @@ type Request struct {
 	// Grant is the answer to a booking, without Ready and Turn.
 	Grant *throttle.Grant
 
-	// Waits says that the caller has got a place in line: if Grant.Mark is not 0 in that
-	// for the slots of the charge at Grant.Held, named by -Mark, else in the line that its
-	// Waiter stands in.
+	// Waits says that the caller has got a place in line: if Grant.Handle names one in that
+	// for the slots of the charge at Grant.Held, else in the line that its Waiter stands
+	// in.
 	Waits bool
 
 	news *News // nil: none

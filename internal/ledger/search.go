@@ -18,8 +18,7 @@ type Search struct {
 	pace  int64 // Sliding: what one unit keeps clear of others; see even
 	level level // Bucket: what was spent when the run begins
 
-	called bool  // Concurrency: room was set aside, and is free again
-	late   int64 // of a shadow: how much later its start would have been
+	called bool // Concurrency: room was set aside, and is free again
 
 	ramp *Search // of what a slow start keeps free; nil: not asked yet
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
@@ -42,7 +42,7 @@ func newTable(t testing.TB, stores int) *table {
 			timers: make(map[ledger.Key]*time.Timer), watches: make(map[*watch]struct{}),
 		}
 		if stores > 1 {
-			s.node = ledger.Node{ID: int64(i + 1), Lease: int64(throttle.Farthest / time.Microsecond)}
+			s.node = ledger.Node{ID: int64(i + 1), Lease: int64(farthest.Wait / time.Microsecond)}
 		}
 		db.stores = append(db.stores, s)
 	}

@@ -71,7 +71,7 @@ func (w *Waiter) Come(b *throttle.Booking) {
 	case len(w.arrivals) > 0:
 		w.first = w.oldest()
 	default:
-		w.first = inFront + max(b.Instead, 0)
+		w.first = inFront + b.Instead.Start
 	}
 }
 

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"regexp"
-	"slices"
 )
 
 func main() {
@@ -50,11 +48,18 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 	if err := fits(chosen, *root); err != nil {
 		return err
 	}
-	seen, err := runAll(ctx, *root, chosen, min(max(1, *atOnce), 2), out)
-	if *write { // also if it was ended before its end
-		seen = slices.DeleteFunc(seen, func(r trial) bool { return r.verdict == "" })
-		err = errors.Join(err, keep(*root, all, seen))
+	if *write { // and forget what the list has no more
+		if err := keep(*root, all); err != nil {
+			return err
+		}
 	}
+	seen, err := runAll(ctx, *root, chosen, min(max(1, *atOnce), 2), func(r trial) error {
+		fmt.Fprintf(out, "%-9s %-4s %-28s %5.1fs %s\n", r.verdict, r.promise, r.name, r.took.Seconds(), r.by)
+		if *write {
+			return keep(*root, all, r)
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}

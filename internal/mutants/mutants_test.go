@@ -1,6 +1,10 @@
 package main
 
 import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -49,7 +53,7 @@ func TestParse(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []mutation{{
 		name: "one", promise: "P1", file: "a/b.go", what: "it is wrong",
-		tests: tests{true, "./a", "TestA|TestB"},
+		tests: tests{suite{true, "./a"}, "TestA|TestB"},
 		from:  "if a {\n\tb()", to: "if !a {\n\tb()",
 	}}, all)
 }
@@ -99,11 +103,37 @@ func TestNoticed(t *testing.T) {
 	for out, want := range map[string]string{
 		"=== RUN   TestA\n--- FAIL: TestA (0.1s)\nFAIL\n":                                                   "TestA",
 		"--- FAIL: TestA (0.1s)\n    --- FAIL: TestA/b (0s)\n    --- FAIL: TestA/c (0s)\n--- FAIL: TestD\n": "TestA/b",
-		"panic: test timed out after 1s\nrunning tests:\n\tTestB (1s)\n":                                    "TestB (hangs)",
+		"panic: test timed out after 1s\n\trunning tests:\n\t\tTestB (1s)\n":                                "TestB (hangs)",
 		"=== RUN   TestA\n--- PASS: TestA (0s)\n=== RUN   TestB\npanic: no\n":                               "TestB (crashes)",
 		"=== RUN   TestA\n--- PASS: TestA (0s)\nPASS\nP15 broken: goroutines outlive the tests:\n":          "TestMain (goroutines are left)",
 		"FAIL\n": "a crash",
 	} {
 		require.Equal(t, want, noticed(out))
 	}
+}
+
+func TestOnly(t *testing.T) {
+	for by, want := range map[string]string{
+		"TestA":                          "^TestA$",
+		"TestA/b_(c)/d (hangs)":          `^TestA$/^b_\(c\)$/^d$`,
+		"TestMain (goroutines are left)": "",
+		"a crash":                        "",
+		"":                               "",
+	} {
+		require.Equal(t, want, only(by))
+	}
+}
+
+// TestScriptsCanBeFreed: the package that embeds them is what freeScripts takes it for.
+func TestScriptsCanBeFreed(t *testing.T) {
+	tr := tree{t.TempDir()}
+	text, err := os.ReadFile(filepath.Join(root, embeds))
+	require.NoError(t, err)
+	path := filepath.Join(tr.dir, embeds)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, text, 0o644))
+	require.NoError(t, tr.freeScripts())
+	_, err = parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	require.NoError(t, err)
+	require.Error(t, tr.freeScripts())
 }

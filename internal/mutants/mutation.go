@@ -22,15 +22,17 @@ type mutation struct {
 	to      string
 }
 
-// tests are some tests of one package.
-type tests struct {
+// A suite is all tests of one package.
+type suite struct {
 	race bool   // with the race detector
 	pkg  string // "./memstore"
-	run  string // as for go test -run; "": all
 }
 
-// all are the tests of the whole package.
-func (t tests) all() tests { return tests{race: t.race, pkg: t.pkg} }
+// tests are some of a suite.
+type tests struct {
+	suite
+	run string // as for go test -run
+}
 
 // parse reads a list: mutations with blank lines between, comments with a # in
 // front. See list/README.md for the form.

@@ -36,7 +36,7 @@ func records(root string) (map[string]record, error) {
 
 // keep adds what was seen to the record, drops what the list has no more, and
 // writes the page anew.
-func keep(root string, all []mutation, seen []trial) error {
+func keep(root string, all []mutation, seen ...trial) error {
 	path := filepath.Join(root, filepath.FromSlash(recordFile))
 	old, err := os.ReadFile(path)
 	if err != nil && !os.IsNotExist(err) {

@@ -10,11 +10,12 @@ type How int
 
 // The ways to disturb a call.
 const (
-	CutBefore How = iota // the server never sees it; its connection is cut
-	CutAfter             // the server has executed it when its connection is cut
-	Swallow              // the server executes it; no reply comes, the connection stays open
-	HoldCall             // the server executes it when it is let go, be the client still there or not
-	HoldReply            // the server executes it; its reply is held back until it is let go
+	CutBefore   How = iota // the server never sees it; its connection is cut
+	CutAfter               // the server has executed it when its connection is cut
+	Swallow                // the server executes it; no reply comes, the connection stays open
+	HoldCall               // the server executes it when it is let go, be the client still there or not
+	HoldReply              // the server executes it; its reply is held back until it is let go
+	HoldReplies            // the same; so are those to its copies, which a client sends that has no answer for long
 )
 
 // A Fault is what happens, or has happened, to one script call.
@@ -43,6 +44,16 @@ func (f *Fault) Pass(t TB) {
 	f.Await(t)
 	close(f.pass)
 	await(t, f.executed, "the server to execute a held call")
+}
+
+// passed reports whether what was held may go on.
+func (f *Fault) passed() bool {
+	select {
+	case <-f.pass:
+		return true
+	default:
+		return false
+	}
 }
 
 func await(t TB, done <-chan struct{}, what string) {

@@ -61,7 +61,7 @@ func (l *link) disturb(raw []byte, f *Fault) bool {
 		close(f.caught)
 		_, _ = io.Copy(io.Discard, l.calls) // until the client has had enough
 		return false
-	case HoldReply:
+	case HoldReply, HoldReplies:
 		return l.hold(f) && l.answer(reply)
 	}
 	return l.answer(reply)

@@ -24,6 +24,8 @@ type Proxy struct {
 	mu     sync.Mutex
 	server *Server
 	faults []*Fault // for the next script calls
+	held   *Fault   // of a call whose copies are held too; nil: there is none
+	copied string   // that call
 	links  map[*link]bool
 }
 
@@ -75,7 +77,7 @@ func (p *Proxy) Disturb(how How) *Fault {
 func (p *Proxy) Switch(s *Server) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.server = s
+	p.server, p.held = s, nil
 	for l := range p.links {
 		l.cut()
 	}
@@ -101,11 +103,21 @@ func (p *Proxy) supply() {
 func (p *Proxy) next(raw []byte) *Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.faults) == 0 || !isScript(raw) {
+	switch {
+	case !isScript(raw):
+		return nil
+	case p.held != nil && !p.held.passed() && string(raw) == p.copied:
+		f := newFault()
+		f.how, f.pass = HoldReply, p.held.pass
+		return f
+	case len(p.faults) == 0:
 		return nil
 	}
 	f := p.faults[0]
 	p.faults = p.faults[1:]
+	if f.how == HoldReplies {
+		p.held, p.copied = f, string(raw)
+	}
 	return f
 }
 

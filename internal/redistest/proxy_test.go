@@ -146,6 +146,28 @@ func TestProxyHoldsReplies(t *testing.T) {
 	b.ran(2)
 }
 
+// A client sends a call again that has no answer for long: that has none either.
+func TestProxyHoldsRepliesToCopies(t *testing.T) {
+	b := watch(t, redistest.Shared(t))
+	f := b.proxy.Disturb(redistest.HoldReplies)
+	first := b.inBackground()
+	f.Await(t)
+	second := b.inBackground()
+	require.Eventually(t, func() bool { return b.direct.Get(t.Context(), "count").Val() == "2" }, 30*time.Second, time.Millisecond)
+	require.Empty(t, first)
+	require.Empty(t, second)
+	f.Pass(t)
+	require.NoError(t, <-first)
+	require.NoError(t, <-second)
+
+	f = b.proxy.Disturb(redistest.HoldReplies)
+	third := b.inBackground()
+	f.Await(t)
+	b.proxy.Switch(redistest.Shared(t))
+	require.Error(t, <-third)
+	require.NoError(t, b.call(), "it is over with the server")
+}
+
 // The server executes a call of a client that is gone.
 func TestProxyHoldsCalls(t *testing.T) {
 	b := watch(t, redistest.Shared(t))

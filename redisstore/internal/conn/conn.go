@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
@@ -79,7 +79,7 @@ func (c *Conn) now() any {
 // when it was heard of last, that is for ever.
 func (c *Conn) Unheard() time.Duration {
 	if c.heardAt.Load() == 0 {
-		return throttle.Farthest
+		return farthest.Wait
 	}
 	if at := c.askedAt.Load(); at != 0 {
 		return time.Duration(time.Now().UnixNano() - at)

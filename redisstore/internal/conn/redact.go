@@ -10,6 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// Error is the error of a command that is no call: what it says, what would help, and
+// nothing secret.
+func (c *Conn) Error(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.New("no answer in time")
+	}
+	return c.redacted(c.explain(err))
+}
+
 // redacted is the error of a call: it says what and where, and nothing secret. It is
 // not taken for the caller's own context: calls have none, only the client's deadlines.
 func (c *Conn) redacted(err error) error {

@@ -14,7 +14,7 @@ import (
 // ErrFar means that no start could be planned within all boundaries that were sent.
 var ErrFar = errors.New("redisstore: the start is more calendar windows away than can be planned")
 
-// ErrOvertaken means that a call arrived after a later one of its lane. It did
+// ErrOvertaken means that a call arrived after a later one of its queue. It did
 // nothing.
 var ErrOvertaken = errors.New("redisstore: the call was overtaken by a later one")
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 )
@@ -44,7 +45,7 @@ type Options struct {
 }
 
 // A Store sends callers to a primary, and to a store of this node while the primary
-// is away. Its lock is taken before those of the [localShare]s.
+// is away.
 type Store struct {
 	Options
 	primary Primary
@@ -77,24 +78,24 @@ func (s *Store) local(group string) *localShare {
 
 // Cancel implements [throttle.Store].
 func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
-	if !isLocal(g) {
+	if !g.Handle.Local {
 		s.primary.Cancel(b, g)
 	} else if l := s.local(b.Charges[0].Budget.Group); l != nil {
 		own, _ := l.booking(b)
-		l.store.Cancel(&own, localGrant(g))
+		l.store.Cancel(&own, g)
 	}
 }
 
 // Release implements [throttle.Store]. A local store holds nothing.
 func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
-	if !isLocal(g) {
+	if !g.Handle.Local {
 		s.primary.Release(b, g)
 	}
 }
 
 // Settle implements [throttle.Store].
 func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
-	if !isLocal(g) {
+	if !g.Handle.Local {
 		return s.primary.Settle(ctx, b, g, costs)
 	}
 	if l := s.local(b.Charges[0].Budget.Group); l != nil {
@@ -113,7 +114,7 @@ func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 // nothing.
 func (s *Store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
 	s.pauseLocal(ctx, c, r.Length)
-	if isLocal(r.Start) {
+	if r.Start.Handle.Local {
 		r.Start = throttle.Grant{}
 	}
 	return s.primary.Refuse(ctx, c, r)
@@ -123,7 +124,7 @@ func (s *Store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusa
 func (s *Store) pauseLocal(ctx context.Context, c throttle.Charge, d time.Duration) {
 	if l := s.local(c.Budget.Group); l != nil {
 		now := time.Now()
-		s.Pauses.Note(s.primary.Key(&c), now.Add(min(d, throttle.Farthest)), now)
+		s.Pauses.Note(s.primary.Key(&c), now.Add(min(d, farthest.Wait)), now)
 		if part, ok := l.charge(c); ok {
 			_ = l.store.Pause(ctx, part, d) // memory does not fail
 		}

@@ -6,40 +6,27 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// A Heartbeat is what a node says of itself in a group.
-type Heartbeat struct {
-	Kind    Kind
-	Due     int64 // when it should be there, by the primary's clock in microseconds; 0: at any time
-	Divisor int   // of the node's share, at least
-	Nodes   int   // how many it knows of
-}
-
-// A Kind is what a heartbeat says.
-type Kind int64
-
-const (
-	Look  Kind = wire.Look  // nothing: it only asks
-	Beat  Kind = wire.Beat  // the node uses the group
-	Leave Kind = wire.Leave // it does not any more
+// A Heartbeat is what a node says of itself in a group, and a Reply what the primary
+// answers.
+type (
+	Heartbeat = wire.Heartbeat
+	Kind      = wire.HeartbeatKind
+	Reply     = wire.HeartbeatReply
 )
 
-// A Reply is what the primary answers.
-type Reply struct {
-	Now       int64 // by its clock, in microseconds
-	Counts    bool  // the heartbeat was not too late
-	Divisor   int   // of the node's share; 0: it has none
-	Nodes     int   // how many there are
-	Suspected []int // the divisors of nodes that may be using their shares
-}
+// The kinds of heartbeats.
+const (
+	Look, Beat, Leave = wire.Look, wire.Beat, wire.Leave
+)
 
 const (
 	beatEvery = time.Second
 	lookEvery = 250 * time.Millisecond
-	replyTime = time.Second     // a primary that takes longer is away
-	knownFor  = wire.Silent     // after it the others count on a node, or suspect it
-	believed  = 3 * time.Second // how long a reply says which nodes are suspected
-	shareWait = 5 * time.Second // from the last heartbeat until all others leave room
-	openWait  = 2 * time.Second // from the last answer until FailOpen begins
+	replyTime = time.Second         // a primary that takes longer is away
+	knownFor  = wire.SuspectedAfter // after it the others count on a node, or suspect it
+	believed  = 3 * time.Second     // how long a reply says which nodes are suspected
+	shareWait = 5 * time.Second     // from the last heartbeat until all others leave room
+	openWait  = 2 * time.Second     // from the last answer until FailOpen begins
 )
 
 // Heartbeats are what a node has sent and was answered.

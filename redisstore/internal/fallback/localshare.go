@@ -37,18 +37,6 @@ func newLocalShare(s *Store, divisor int, from time.Time, started map[string]thr
 	}
 }
 
-// localMark begins the marks of starts on this node. Those of the primary are times, and
-// much less.
-const localMark = 1 << 62
-
-func isLocal(g throttle.Grant) bool { return g.Mark >= localMark }
-
-// localGrant returns the grant as the local store knows it.
-func localGrant(g throttle.Grant) throttle.Grant {
-	g.Mark -= localMark
-	return g
-}
-
 // isShared reports whether a charge's budget has shares: where none is held back there
 // is nothing to share out.
 func isShared(c *throttle.Charge) bool {
@@ -61,7 +49,6 @@ func isShared(c *throttle.Charge) bool {
 
 // charge returns the node's part of a charge; ok is false if it has none.
 func (l *localShare) charge(c throttle.Charge) (part throttle.Charge, ok bool) {
-	c.Over = 0
 	switch n, d := c.Limit.N(), l.divisor; {
 	case d == 0:
 		c.Limit, c.Reserve, c.Pace, c.Jitter, c.Shadow = throttle.Unlimited(), 0, 0, 0, false
@@ -89,7 +76,9 @@ func share(n, divisor int) int { return n / divisor }
 func (l *localShare) booking(b *throttle.Booking) (own throttle.Booking, ok bool) {
 	own = *b
 	own.Horizon, own.Turn = 0, nil // a local store ends, and nobody wakes those in its lines
-	own.Instead = max(0, own.Instead-localMark)
+	if !own.Instead.Local {
+		own.Instead = throttle.Handle{}
+	}
 	own.Charges = make([]throttle.Charge, len(b.Charges))
 	for i := range b.Charges {
 		part, ok := l.charge(b.Charges[i])
@@ -137,14 +126,13 @@ func (l *localShare) book(b *throttle.Booking) (g throttle.Grant, opens time.Tim
 	}
 	l.pauseKnown(own.Charges, now)
 	g, _ = l.store.Book(context.Background(), &own) // memory does not fail
-	copyOver(b, &own)
 	if !g.OK {
 		return g, opens, true
 	}
 	if g.Wait <= unconfirmed {
 		l.count(b.Charges, now.Add(g.Wait))
 	}
-	g.Mark += localMark
+	g.Handle.Local = true
 	return g, opens, true
 }
 
@@ -182,7 +170,7 @@ func (l *localShare) add(c *throttle.Charge, cost int, start time.Time) {
 // settle changes what a start on this node cost.
 func (l *localShare) settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
 	own, _ := l.booking(b)
-	err := l.store.Settle(ctx, &own, localGrant(g), costs)
+	err := l.store.Settle(ctx, &own, g, costs)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range b.Charges {

@@ -12,11 +12,11 @@ import (
 type outageNotice struct {
 	conn.Unavailability
 	conn *conn.Conn
-	tell func(error) // the observer of the outage; nil: there is none, or it was told
+	tell outage.Observer // the observer of the outage; nil: there is none, or it was told
 }
 
 func newOutageNotice(ctx context.Context, c *conn.Conn) *outageNotice {
-	return &outageNotice{Unavailability: conn.Unavailability{Since: time.Now()}, conn: c, tell: outage.Observer(ctx)}
+	return &outageNotice{Unavailability: conn.Unavailability{Since: time.Now()}, conn: c, tell: outage.From(ctx)}
 }
 
 // await waits until there may be another way, or for that time unless it is zero. It
@@ -28,7 +28,7 @@ func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, tim
 	if n.tell != nil && (r.local != nil || !r.ready) {
 		switch told := n.Since.Add(conn.Silence); {
 		case n.Last != nil, !time.Now().Before(told):
-			n.tell(n.conn.Cause(n.Unavailability))
+			n.tell.StoreAway(n.conn.Cause(n.Unavailability))
 			n.tell = nil
 		case until.IsZero() || told.Before(until):
 			until = told

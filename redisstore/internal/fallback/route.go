@@ -52,7 +52,6 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 		case r.ready && leaveRoom(&own, b, r.suspected):
 			grant, err := s.bookPrimary(ctx, r.up, &own)
 			if err == nil || r.up.Err() == nil || ctx.Err() != nil {
-				copyOver(b, &own)
 				return grant, err
 			}
 		}
@@ -72,22 +71,24 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 func (s *Store) bookPrimary(ctx, up context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	ctx, stop := whileUp(ctx, up)
 	defer stop()
-	if b.Instead >= localMark {
-		b.Instead = 0 // the local store is no more
+	if b.Instead.Local {
+		b.Instead = throttle.Handle{} // the local store is no more
 	}
 	g, err := s.primary.Book(ctx, b)
 	if err != nil {
 		// See throttle.Booking. The place in line is the call's, which may go on.
-		b.Instead, b.Turn, b.Returns = 0, nil, b.Returns || b.Turn != nil
+		b.Instead, b.Turn, b.Returns = throttle.Handle{}, nil, b.Returns || b.Turn != nil
 	}
 	return g, err
 }
 
 // leaveLine gives back a place in the primary's lines. The caller keeps its arrival.
 func (s *Store) leaveLine(b *throttle.Booking) {
-	if b.Instead < 0 || b.Turn != nil {
-		s.primary.Cancel(b, throttle.Grant{Mark: min(0, b.Instead), Turn: b.Turn, Held: -1})
-		b.Instead = max(0, b.Instead)
+	if place := b.Instead.Place; place != 0 || b.Turn != nil {
+		s.primary.Cancel(b, throttle.Grant{Handle: throttle.Handle{Place: place}, Turn: b.Turn, Held: -1})
+		if place != 0 {
+			b.Instead = throttle.Handle{}
+		}
 	}
 }
 
@@ -119,11 +120,4 @@ func leaveRoom(own, b *throttle.Booking, suspected []int) bool {
 		}
 	}
 	return true
-}
-
-// copyOver lets the caller know what was found out about shadow charges.
-func copyOver(b, own *throttle.Booking) {
-	for i := range b.Charges {
-		b.Charges[i].Over = own.Charges[i].Over
-	}
 }

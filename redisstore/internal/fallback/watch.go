@@ -13,13 +13,13 @@ import (
 func (s *Store) Watch(b *throttle.Booking, grant throttle.Grant, news chan<- struct{}) throttle.Watch {
 	g := s.enter(b.Charges[0].Budget.Group)
 	leave := sync.OnceFunc(g.leave)
-	if !isLocal(grant) {
+	if !grant.Handle.Local {
 		return &primaryWatch{Watch: s.primary.Watch(b, grant, news), group: g, leave: leave}
 	}
 	w := &localWatch{leave: leave, charges: b.Charges, news: news, grant: grant, start: time.Now().Add(grant.Wait)}
 	if w.share = s.local(g.name); w.share != nil {
 		own, _ := w.share.booking(b)
-		w.watch = w.share.store.Watch(&own, localGrant(grant), news)
+		w.watch = w.share.store.Watch(&own, grant, news)
 		w.share.mu.Lock()
 		w.share.watches[w] = struct{}{}
 		w.share.mu.Unlock()

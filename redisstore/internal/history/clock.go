@@ -3,7 +3,7 @@ package history
 import (
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
@@ -94,9 +94,9 @@ func DecidedAt(sent, received time.Time, decided, now int64) (at int64, since ti
 }
 
 // Between is how long it is from one time of a server to another, below 0 if that is
-// earlier; both ways at most [throttle.Farthest].
+// earlier; both ways at most [farthest.Wait].
 func Between(from, to int64) time.Duration {
-	most := micros(throttle.Farthest)
+	most := micros(farthest.Wait)
 	return time.Duration(min(max(-most, to-from), most)) * time.Microsecond
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/names"
 )
 
 // A Conn is the way to Redis.
@@ -23,6 +25,11 @@ type Conn interface {
 type Channels struct {
 	Own    string // this node's
 	Shared string // that of all nodes
+}
+
+// ChannelsOf returns those of a node for a group.
+func ChannelsOf(n *names.Space, group string) Channels {
+	return Channels{n.Own(group), n.Shared(group)}
 }
 
 // Subscriptions are those of a node, by its own channel: one while somebody waits, and a

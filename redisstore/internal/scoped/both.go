@@ -13,12 +13,14 @@ type halves struct {
 	whole           *throttle.Booking
 	fleet, node     throttle.Booking
 	inFleet, inNode []int // where the charges of a half stand in the whole
+	over            []time.Duration
 }
 
 // split takes a booking apart.
 func split(b *throttle.Booking) *halves {
 	h := &halves{whole: b, fleet: *b, node: *b}
-	h.fleet.Charges, h.node.Charges, h.node.Instead = nil, nil, b.InsteadNode
+	h.fleet.Charges, h.node.Charges, h.node.Instead = nil, nil, nodePart(b.Instead)
+	h.fleet.Instead = fleetPart(b.Instead)
 	h.fleet.Turn, h.node.Turn = turnsOf(b.Turn)
 	for i, c := range b.Charges {
 		if c.Node {
@@ -41,15 +43,42 @@ func turnsOf(t throttle.Turn) (fleet, node throttle.Turn) {
 	return t, t
 }
 
-// ofNode is the node's half of a grant. The stamp is the fleet's.
+// fleetPart is the fleet's half of a handle.
+func fleetPart(h throttle.Handle) throttle.Handle {
+	h.Node = nil
+	return h
+}
+
+// nodePart is the node's half of a handle.
+func nodePart(h throttle.Handle) throttle.Handle {
+	if h.Node == nil {
+		return throttle.Handle{}
+	}
+	return *h.Node
+}
+
+// book books one half.
+func (h *halves) book(ctx context.Context, s throttle.Store, half *throttle.Booking, in []int) (throttle.Grant, error) {
+	g, err := s.Book(ctx, half)
+	for k, over := range g.Over {
+		if h.over == nil {
+			h.over = make([]time.Duration, len(h.whole.Charges))
+		}
+		h.over[in[k]] = over
+	}
+	return g, err
+}
+
+// ofNode is the node's half of a grant.
 func ofNode(g throttle.Grant) throttle.Grant {
-	g.Mark, g.Stamp = g.Node, 0
+	g.Handle = nodePart(g.Handle)
 	_, g.Turn = turnsOf(g.Turn)
 	return g
 }
 
 // ofFleet is the fleet's half of a grant.
 func ofFleet(g throttle.Grant) throttle.Grant {
+	g.Handle = fleetPart(g.Handle)
 	g.Turn, _ = turnsOf(g.Turn)
 	return g
 }
@@ -62,12 +91,7 @@ func (h *halves) granted(g throttle.Grant, in []int) throttle.Grant {
 	if h.fleet.Turn != nil || h.node.Turn != nil {
 		g.Turn = turns{h.fleet.Turn, h.node.Turn}
 	}
-	for k, i := range h.inFleet {
-		h.whole.Charges[i].Over = h.fleet.Charges[k].Over
-	}
-	for k, i := range h.inNode {
-		h.whole.Charges[i].Over = h.node.Charges[k].Over
-	}
+	g.Over = h.over
 	return g
 }
 
@@ -88,15 +112,16 @@ func (s *store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Gra
 	h, asked := split(b), time.Now()
 	for {
 		named := time.Now()
-		mine, err := s.node.Book(ctx, &h.node)
+		mine, err := h.book(ctx, s.node, &h.node, h.inNode)
 		if err != nil || !mine.OK {
 			s.leave(&h.fleet)
-			h.node.Turn, mine.Mark, mine.Node = mine.Turn, 0, mine.Mark
+			place := mine.Handle
+			h.node.Turn, mine.Handle = mine.Turn, throttle.Handle{Node: &place}
 			return h.granted(mine, h.inNode), err
 		}
 		h.node.Turn = mine.Turn
 		h.fleet.NotBefore, h.fleet.MaxWait = mine.Wait, remaining(b.MaxWait, asked)
-		theirs, err := s.fleet.Book(ctx, &h.fleet)
+		theirs, err := h.book(ctx, s.fleet, &h.fleet, h.inFleet)
 		h.fleet.Turn = theirs.Turn
 		if err != nil || !theirs.OK {
 			s.node.Cancel(&h.node, mine)
@@ -106,12 +131,12 @@ func (s *store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Gra
 		h.node.Turn = moved.Turn
 		if !moved.OK || moved.Wait > theirs.Wait {
 			s.node.Cancel(&h.node, moved)
-			h.node.Instead, h.node.NotBefore, h.fleet.Instead = 0, theirs.Wait, theirs.Mark
+			h.node.Instead, h.node.NotBefore, h.fleet.Instead = throttle.Handle{}, theirs.Wait, theirs.Handle
 			h.node.Returns, h.fleet.Returns = true, true
 			continue
 		}
-		theirs.Node = moved.Mark
-		if moved.Mark == mine.Mark {
+		theirs.Handle.Node = &moved.Handle
+		if moved.Handle.Start == mine.Handle.Start {
 			theirs.Age = max(theirs.Age, time.Since(named)) // it counts from when it was named
 		}
 		if theirs.Held < 0 && theirs.Wait > 0 {
@@ -128,22 +153,22 @@ func (s *store) move(ctx context.Context, h *halves, g throttle.Grant, wait, max
 	if wait <= g.Wait {
 		return g
 	}
-	h.node.Instead = g.Mark
+	h.node.Instead = g.Handle
 	if holds(h.node.Charges, g) {
 		s.node.Cancel(&h.node, g)
-		h.node.Instead = 0
+		h.node.Instead = throttle.Handle{}
 	}
 	h.node.NotBefore, h.node.MaxWait = wait, maxWait
-	moved, _ := s.node.Book(ctx, &h.node) // memory does not fail
+	moved, _ := h.book(ctx, s.node, &h.node, h.inNode) // memory does not fail
 	return moved
 }
 
 // leave gives back the fleet's half of a start, and its places in line, for a caller
 // that waits in a line of the node or was refused there. It keeps its arrival.
 func (s *store) leave(b *throttle.Booking) {
-	if b.Turn != nil || b.Instead != 0 {
+	if b.Turn != nil || b.Instead != (throttle.Handle{}) {
 		// What is replaced never holds Concurrency charges: it had to wait.
-		s.fleet.Cancel(b, throttle.Grant{OK: b.Instead > 0, Mark: b.Instead, Wait: 1, Ready: never, Turn: b.Turn})
+		s.fleet.Cancel(b, throttle.Grant{OK: b.Instead.Start != 0, Handle: b.Instead, Wait: 1, Ready: never, Turn: b.Turn})
 	}
 }
 

@@ -87,7 +87,7 @@ func (s *store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) e
 
 // Refuse implements [throttle.Store].
 func (s *store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
-	if c.Node && r.Start.Node != 0 {
+	if c.Node && r.Start.Handle.Node != nil {
 		r.Start = ofNode(r.Start)
 	}
 	return s.of(c).Refuse(ctx, c, r)

@@ -47,7 +47,7 @@ func (ws *Watches) Invalidated(i notify.Invalidation) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, w := range ws.inOrder(i.Key) {
-		if i.From <= w.Mark && w.Mark < i.Until {
+		if i.From <= w.At && w.At < i.Until {
 			w.void.Store(true)
 			w.tell()
 		}
@@ -71,7 +71,7 @@ func (ws *Watches) inOrder(key string) []*Watch {
 	for w := range ws.watches[key] {
 		all = append(all, w)
 	}
-	slices.SortFunc(all, func(a, b *Watch) int { return cmp.Compare(a.Mark, b.Mark) })
+	slices.SortFunc(all, func(a, b *Watch) int { return cmp.Compare(a.At, b.At) })
 	return all
 }
 

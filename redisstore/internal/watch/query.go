@@ -41,8 +41,8 @@ func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) e
 	q := ws.joinQuery(w)
 	defer ws.leave(q)
 	var tell func()
-	if observer := outage.Observer(ctx); observer != nil {
-		tell = func() { observer(ws.conn.Cause(ws.unavailability(q, since))) }
+	if observer := outage.From(ctx); observer != nil {
+		tell = func() { observer.StoreAway(ws.conn.Cause(ws.unavailability(q, since))) }
 	}
 	if conn.Await(ctx, q.done, timeUp, q.failed, tell) {
 		return q.err

@@ -47,7 +47,7 @@ func New(c *conn.Conn, subs *notify.Subscriptions, ask func(context.Context, []s
 type Start struct {
 	Channels notify.Channels
 	Keys     []string      // of the budgets that count
-	Mark     int64         // by the server's clock, in microseconds
+	At       int64         // by the server's clock, in microseconds
 	Sent     time.Time     // when the booking was
 	Due      time.Time     // the start by the node's clock, or a little later
 	Doubt    time.Duration // by how much Due may be too late
@@ -147,7 +147,7 @@ func (w *Watch) knownSince() time.Time {
 
 // learn takes in what a budget of the watch is like.
 func (w *Watch) learn(p notify.Pause) {
-	if p.End > w.Mark || p.Left > max(0, time.Until(w.Due)+w.Doubt+clockDoubt) {
+	if p.End > w.At || p.Left > max(0, time.Until(w.Due)+w.Doubt+clockDoubt) {
 		w.void.Store(true)
 	}
 }

@@ -56,7 +56,7 @@ func start(d time.Duration, keys ...string) Start {
 	now := time.Now()
 	return Start{
 		Channels: notify.Channels{Own: "own", Shared: "shared"}, Keys: keys,
-		Mark: now.Add(d).UnixMicro(), Sent: now, Due: now.Add(d),
+		At: now.Add(d).UnixMicro(), Sent: now, Due: now.Add(d),
 	}
 }
 
@@ -103,7 +103,7 @@ func TestP11_TheServersClockWasSetBack(t *testing.T) {
 		ws := watches(&fakeRedis{})
 		w := ws.Add(start(10*time.Millisecond, "k"), nil)
 		p := pause("k", time.Minute)
-		p.End = w.Mark - 1
+		p.End = w.At - 1
 		ws.Paused(p)
 		require.True(t, w.Void())
 	})
@@ -128,10 +128,10 @@ func TestP11_Invalidated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws := watches(&fakeRedis{})
 		w := ws.Add(start(10*time.Millisecond, "k"), nil)
-		ws.Invalidated(notify.Invalidation{Key: "k", From: w.Mark + 1, Until: w.Mark + 2})
-		ws.Invalidated(notify.Invalidation{Key: "k", From: w.Mark - 1, Until: w.Mark})
+		ws.Invalidated(notify.Invalidation{Key: "k", From: w.At + 1, Until: w.At + 2})
+		ws.Invalidated(notify.Invalidation{Key: "k", From: w.At - 1, Until: w.At})
 		require.False(t, w.Void())
-		ws.Invalidated(notify.Invalidation{Key: "k", From: w.Mark, Until: w.Mark + 1})
+		ws.Invalidated(notify.Invalidation{Key: "k", From: w.At, Until: w.At + 1})
 		require.True(t, w.Void())
 	})
 }

@@ -11,7 +11,7 @@ import (
 // A BookRequest is one call of lua/book.lua. Keys and rules that several operations
 // share stand in it once.
 type BookRequest struct {
-	Record  string        // the key of the record of the node's last call in this lane
+	Record  string        // the key of the record of the node's last call for this group
 	Number  int64         // of the call
 	Age     time.Duration // since it was made for the first time
 	Ops     []Op
@@ -90,8 +90,8 @@ func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
 // op writes one operation down.
 func (c *BookCall) op(o *Op, b Boundaries, budgets Budgets) {
 	at := c.request.written(o)
-	c.ops = c.ops.Add(o.callers(), o.mark(), o.maxWait(), Micros(o.NotBefore), Micros(o.Spread),
-		Micros(o.Horizon), max(1, o.Class), flag(o.Returns), int64(len(o.Tickets)), int64(at.size(o)))
+	c.ops = c.ops.Add(int64(o.Kind), int64(o.Callers), flag(o.Informed), o.Start, o.Arrival, o.maxWait(), Micros(o.NotBefore),
+		Micros(o.Spread), Micros(o.Horizon), max(1, o.Class), flag(o.Returns), int64(len(o.Tickets)), int64(at.size(o)))
 	for _, t := range o.Tickets {
 		i := slices.IndexFunc(o.Charges, func(ch throttle.Charge) bool { return ch.Budget.Key == t.Budget })
 		c.ops = c.ops.Add(int64(at.index(i))+1, t.Line, t.Number, int64(t.State), t.Round)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 )
 
 // A BookReply is what lua/book.lua answers. Times of the server are microseconds of
@@ -33,7 +34,7 @@ const (
 // An Outcome is what became of one caller's part of an operation.
 type Outcome struct {
 	State
-	At          int64   // the start, or when there would have been one
+	At          int64   // the start, or when there would have been one; 0 if Waiting
 	Arrival     int64   // by which the caller is known in the line for concurrency
 	Charge      int     // the index of the charge that kept it; -1: none
 	PausedUntil int64   // the end of that charge's pause, or 0
@@ -44,12 +45,12 @@ type Outcome struct {
 // Booked reports whether there is a start.
 func (o *Outcome) Booked() bool { return o.State == Booked || o.State == Held }
 
-// Mark names the start, or the place in line for concurrency.
-func (o *Outcome) Mark() int64 {
+// Handle names the start, or the place in line for concurrency.
+func (o *Outcome) Handle() throttle.Handle {
 	if o.State == Waiting {
-		return -o.Arrival
+		return throttle.Handle{Place: o.Arrival}
 	}
-	return o.At
+	return throttle.Handle{Start: o.At}
 }
 
 // A BudgetReply is what a call says of one row.
@@ -93,7 +94,7 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 	}
 	for i := range p.Outcomes {
 		o := &p.Outcomes[i]
-		r.check(!o.Booked() || o.At > max(0, p.Now, p.DecidedAt)-Micros(throttle.Farthest))
+		r.check(!o.Booked() || o.At > max(0, p.Now, p.DecidedAt)-Micros(farthest.Wait))
 	}
 	return p, r.end()
 }
@@ -104,7 +105,7 @@ func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outc
 	at := q.written(op)
 	callers := r.next()
 	o := Outcome{State: State(r.next()), At: r.next(), Charge: int(r.next()) - 1, PausedUntil: r.next()}
-	r.check(callers >= 1 && callers <= int64(left) && o.State <= InLine && o.State >= Refused &&
+	r.check(callers >= 1 && callers <= int64(left) && o.State <= Waiting && o.State >= Refused &&
 		o.Charge >= -1 && o.Charge < at.size(op) && (!o.Booked() || o.At > 0))
 	if r.failed {
 		return to
@@ -118,8 +119,8 @@ func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outc
 		r.delays(&o, q, op)
 	case o.State == InLine:
 		last = r.tickets(&o, op, at)
-	case o.At < 0:
-		o.State, o.Arrival = Waiting, -o.At
+	case o.State == Waiting:
+		o.At, o.Arrival = 0, o.At
 	}
 	for i := range callers {
 		to = append(to, o.of(op, i, callers, last))

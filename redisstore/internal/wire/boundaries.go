@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 )
 
 // Boundaries say for which time a script needs the boundaries of calendar windows:
@@ -92,7 +93,7 @@ func Micros(d time.Duration) int64 {
 
 // Wait is a wait as the scripts answer it.
 func Wait(micros int64) time.Duration {
-	if micros > Micros(throttle.Farthest) {
+	if micros > Micros(farthest.Wait) {
 		return throttle.Never
 	}
 	return time.Duration(max(0, micros)) * time.Microsecond

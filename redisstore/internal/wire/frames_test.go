@@ -137,7 +137,7 @@ func TestFrames(t *testing.T) {
 		"reconcile": wire.ReconcileRequest{Key: "key", Charge: &window, Shared: "shared", Left: 3, Reset: time.Second, Age: 5, Generation: 77}.Call(boundaries),
 		"status":    wire.StatusRequest{Key: "key", Charge: &window}.Call(boundaries),
 		"pauses":    wire.PausesRequest{Keys: []string{"a", "b"}}.Call(boundaries),
-		"presence":  wire.PresenceRequest{Key: "key", Node: "node", What: wire.Beat, Due: 5, Divisor: 2, Nodes: 3}.Call(boundaries),
+		"heartbeat": wire.HeartbeatRequest{Key: "key", Node: "node", Heartbeat: wire.Heartbeat{Kind: wire.Beat, Due: 5, Divisor: 2, Nodes: 3}}.Call(boundaries),
 	} {
 		t.Run(name, func(t *testing.T) { golden(t, name, tell(c, -1)) })
 	}
@@ -162,7 +162,7 @@ func replies() map[string][]int64 {
 		"cancel":        slices.Concat(begin, []int64{1, 0, 1_100_000, 0, 0}, budget),
 		"settle":        slices.Concat(begin, []int64{1, 0, 1_100_000, 0, 0}, budget),
 		"renew":         slices.Concat(begin, []int64{1, 0, 1_000_000, 0, 0}, budget),
-		"concurrency":   slices.Concat(begin, []int64{1, 0, -700_000, 2, 0}, budget, []int64{55, 5, 2, 2, 700_000, -250}),
+		"concurrency":   slices.Concat(begin, []int64{1, 5, 700_000, 2, 0}, budget, []int64{55, 5, 2, 2, 700_000, -250}),
 		"gate_shut":     slices.Concat(begin, []int64{1, 0, 5_000_000, 1, 5_000_000}, budget, budget),
 		"repeated":      slices.Concat([]int64{4_000_000, 1_000_000, 2_000}, []int64{1, 1, 1_000_000, 0, 0}, budget),
 	}
@@ -229,7 +229,7 @@ func FuzzReplies(f *testing.F) {
 		_, _ = wire.PauseRequest{Charge: &window}.Read(frame)
 		_, _ = wire.ReconcileRequest{}.Read(frame)
 		_, _ = wire.PausesRequest{Keys: []string{"a", "b"}}.Read(frame)
-		_, _ = wire.PresenceRequest{}.Read(frame)
+		_, _ = wire.HeartbeatRequest{}.Read(frame)
 		reply, err := call.Read(frame)
 		if err != nil {
 			return

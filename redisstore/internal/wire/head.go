@@ -1,15 +1,15 @@
 package wire
 
-import "github.com/fleetthrottle/throttle"
+import "github.com/fleetthrottle/throttle/internal/farthest"
 
 // A Status is how a reply begins; see lua/book.lua.
 type Status int64
 
 const (
-	Done  Status = iota // it was done, perhaps by an earlier copy of the call
-	Edges               // nothing was done: the calendar's boundaries must reach to Need
-	Late                // nothing was done: a later call of the node was done before
-	Shut                // nothing was done: Gates are shut
+	Done            Status = iota // it was done, perhaps by an earlier copy of the call
+	NeedsBoundaries               // nothing was done: the calendar's boundaries must reach to Need
+	Late                          // nothing was done: a later call of the node was done before
+	Shut                          // nothing was done: Gates are shut
 )
 
 // A Head is the beginning of every reply.
@@ -39,8 +39,8 @@ func ReadHead(reply string, keys []string) (Head, Frame, error) {
 		return h, f.From(1), nil
 	case Late:
 		return h, nil, nil
-	case Edges:
-		if rest.Size() == 1 && rest.At(0)-h.Now <= 2*Micros(throttle.Farthest) {
+	case NeedsBoundaries:
+		if rest.Size() == 1 && rest.At(0)-h.Now <= 2*Micros(farthest.Wait) {
 			h.Need = rest.At(0)
 			return h, nil, nil
 		}

@@ -41,37 +41,23 @@ type Op struct {
 // AnyWait is the MaxWait of callers that wait as long as they have to.
 const AnyWait = -1
 
-// maxWait is the field that says what an operation does: one that books has a
-// longest wait there.
-func (o *Op) maxWait() int64 {
-	switch o.Kind {
-	case Cancel:
-		return -2
-	case Settle:
-		return -3
-	case Renew:
-		return -4
+// MaxWait is the MaxWait of a booking as one of an Op.
+func MaxWait(d time.Duration) int64 {
+	if d < 0 {
+		return AnyWait
 	}
-	return max(AnyWait, o.MaxWait)
+	return int64(d / time.Microsecond)
 }
 
-// mark is the field for what the callers have.
-func (o *Op) mark() int64 {
+// maxWait is the longest wait as the scripts know it: any is longer than all others.
+func (o *Op) maxWait() int64 {
 	switch {
 	case o.Kind == Renew:
 		return Micros(o.Again)
-	case o.Arrival > 0:
-		return -o.Arrival
+	case o.MaxWait == AnyWait:
+		return 1 << 53
 	}
-	return o.Start
-}
-
-// callers is how many they are, below 0 if they have given the others time to tell.
-func (o *Op) callers() int64 {
-	if o.Informed {
-		return -int64(o.Callers)
-	}
-	return int64(o.Callers)
+	return o.MaxWait
 }
 
 // more is the last thing that the script is told of a charge.

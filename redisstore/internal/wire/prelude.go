@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 )
 
 // Constants that both sides need to know. The scripts have those of shared, by the
 // names there.
 const (
-	// RecordTime is for how long Redis remembers the last call of a lane: see docs/once.md.
+	// RecordTime is for how long Redis remembers the last call for a group: see docs/once.md.
 	RecordTime = 60 * time.Second
 
 	// Stall and Steady bound by how much the times of two calls may differ though no
@@ -29,8 +30,11 @@ const (
 	// Lease is for how long a node's requests in flight are believed without a new report.
 	Lease = 22 * time.Second
 
-	// Silent is after what time without a word a node may be cut off.
-	Silent = 2500 * time.Millisecond
+	// SureLease is for how long a lease surely lasts: near its end it may have ended.
+	SureLease = Lease - time.Second
+
+	// SuspectedAfter is how long after its last heartbeat a node is suspected to be cut off.
+	SuspectedAfter = 2500 * time.Millisecond
 
 	// Doubt is by how much the reset of a quota may be told too late.
 	Doubt = 2 * time.Second
@@ -51,7 +55,7 @@ var shared = []struct {
 	name  string
 	value any
 }{
-	{"FARTHEST", throttle.Farthest},
+	{"FARTHEST", farthest.Wait},
 	{"MAX_PENALTY", throttle.MaxPenalty},
 	{"RECORD_TIME", RecordTime},
 	{"STALL", Stall},
@@ -59,12 +63,30 @@ var shared = []struct {
 	{"PARTS", Parts},
 	{"LIVES", Lives},
 	{"LEASE", Lease},
-	{"SILENT", Silent},
+	{"SUSPECTED_AFTER", SuspectedAfter},
 	{"DOUBT", Doubt},
 	{"LEAST_PROBE", LeastProbe},
 	{"ASK_SOON", AskSoon},
 	{"ASK_LEAST", AskLeast},
 	{"ASK_LAST", AskLast},
+
+	// How a reply begins.
+	{"DONE", Done},
+	{"NEEDS_BOUNDARIES", NeedsBoundaries},
+	{"LATE", Late},
+	{"SHUT", Shut},
+
+	// The kinds of operations, and what became of them.
+	{"RESERVE", Reserve},
+	{"CANCEL", Cancel},
+	{"SETTLE", Settle},
+	{"RENEW", Renew},
+	{"REFUSED", Refused},
+	{"BOOKED", Booked},
+	{"HELD", Held},
+	{"UNSETTLED", Unsettled},
+	{"IN_LINE", InLine},
+	{"WAITING", Waiting},
 
 	// The kinds of limits.
 	{"SLIDING_WINDOW", throttle.KindSlidingWindow},

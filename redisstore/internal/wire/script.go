@@ -18,7 +18,7 @@ var (
 	rows = []string{"frame", "row", "rule"} // what reads and writes rows
 
 	// engine is what knows how they change.
-	engine = []string{"penalty", "entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue"}
+	engine = []string{"penalty", "entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue", "offers", "news"}
 )
 
 // The scripts.

@@ -182,7 +182,7 @@ local function prune(r, now, u)
 end
 
 -- advance brings the row to the time now and makes it fit for the rule. It
--- returns false where the rule's edges end, or if the program must say first whether
+-- returns false where the rule's boundaries end, or if the program must say first whether
 -- the clock was set.
 local function advance(r, now, u)
   local back, keep, most = u.span, u.span, u.n

@@ -1,23 +1,23 @@
 -- Books starts for several callers, in their order, each in every budget that it
 -- asks for or in none; gives unused starts back; and changes what starts cost.
 --
--- KEYS  1 the record of the program's last call in this lane (see docs/once.md)
+-- KEYS  1 the record of the program's last call for this group (see docs/once.md)
 --       2… the budgets, then those of slots, then the gates, all with the same hash tag
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 the frame: numbers, 8 bytes each:
---         the number of this call in its lane; a random number, to name new generations
+--         the number of this call among those of the program; a random number, to name new generations
 --         with; how many rules; how long ago the call was made for the first time;
 --         how many gates, see gates.lua
 --         for each budget: what the program knows of it (see history.lua)
 --         for each rule: see rule.lua
 --         for each budget of slots: the program's report (see leases.lua)
---         for each run of equal callers:
---           how many callers, below 0 if those have given the others time to tell
---           the mark of a start to give back first, or below 0 when the caller
+--         for each operation, of equal callers:
+--           what to do: RESERVE, CANCEL, SETTLE or RENEW; for how many callers; 1 if those have
+--             given the others time to tell
+--           the start that they have, to give back first or to settle, or 0; when the caller
 --             joined a line for slots, or 0
---           the longest wait that is of use, -1 for any, -2 to book nothing, -3
---             to change what the start cost, -4 to say that it waits
---             in line and will say so again within mark
+--           the longest wait that is of use; to renew, within what time the caller will say again
+--             that it waits
 --           the least wait, spread, horizon (see throttle.Booking), 0 for none, its class,
 --             and 1 if it had a start before and joined no line
 --           how many tickets it has, how many charges
@@ -32,28 +32,27 @@
 --
 -- Result, numbers of 8 bytes each:
 --   DONE, now, 0, 0, what was done; if that was before, not 0, 0 but the time then and how
---   long ago the call was first made then; or EDGES, now, the time that the calendar edges
+--   long ago the call was first made then; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries
 --   must reach, and nothing was done; or LATE, now if a later call was made before; or SHUT,
 --   now, and for each gate that is shut the index of its key and for how long it is, and
 --   nothing was done.
--- What was done: for each run, until it has no callers left:
---   {how many, booked, start, held, paused, over…}, over one for each charge
+-- What was done: for each operation, until it has no callers left:
+--   {how many, state, start, held, paused, over…}, over one for each charge that is a shadow
 -- then for each budget: {generation, count, g1, n1, g2, n2, g3, n3, how many starts count
 -- now, the end of the last; the line, what waits in it, whether waiters should hurry whose
 -- turn it is, the three cuts, the next ticket of each class, and in how long the first and
 -- the last of each will have their turn}; see row.lua and queue.lua;
 -- then for each budget of slots: {generation, count, how many programs it knows, how many
 -- waiters of our line were called, when each of them arrived…}.
--- booked is 2 if slots were taken with it. If only those had no room,
--- start is below 0 and says when the caller joined the line. It is 3 if nothing
--- can be booked before start, when it is known what was lost: then ask again. It is 4
--- for callers that joined a line: start is when the first may have its turn, and {when the
+-- state is REFUSED, also of what books nothing; BOOKED; HELD if slots were taken with it;
+-- WAITING if only those had no room: then start says when the caller joined the line; UNSETTLED
+-- if nothing can be booked before start, when it is known what was lost: then ask again; IN_LINE
+-- of callers that joined a line: start is when the first may have its turn, and {when the
 -- last may, how many tickets it has, for each the charge, the line, the ticket, its
 -- state, its round} follows.
 -- held is the 1-based charge that set the start, 0 if none held it back, and paused
 -- the end of the pause that closes it, or 0. What was refused has spent nothing.
 
-local DONE, EDGES, LATE, SHUT = 0, 1, 2, 3
 local FIVE = '<ddddd'
 
 local now = clock(ARGV[1])

@@ -20,7 +20,7 @@ local function slots_pause(key)
   return now, slots.pause > 0 and now + slots.pause or 0
 end
 
-local out = {struct.pack('<dd', 0, now)}
+local out = {struct.pack('<dd', DONE, now)}
 for i, key in ipairs(KEYS) do
   local has_slots = key:sub(-7) == ':flight' -- no row's key ends so
   local seen, paused = (has_slots and slots_pause or row_pause)(key)

@@ -8,7 +8,7 @@
 --         nodes it knows of
 --       3 the node's name
 --
--- Result as of book.lua: 0, now, whether the heartbeat counts, the node's divisor, or
+-- Result as of book.lua: DONE, now, whether the heartbeat counts, the node's divisor, or
 -- 0 if there is no share for it, how many nodes there are, and the divisors of those
 -- that are suspected to have lost Redis.
 --
@@ -20,7 +20,7 @@
 -- that; so it does when the server's clock jumps.
 
 local LOOK, BEAT, LEAVE = 0, 1, 2
-local LATE = 1000000 -- what comes later may be from before an outage
+local TOO_LATE = 1000000 -- what comes later may be from before an outage
 local DEAD = 20000000 -- a node without a heartbeat for so long is taken for dead
 local GAP = 2000000 -- the longest time between two heartbeats of a fleet that has Redis
 local KEPT_MS = 3600000
@@ -34,9 +34,9 @@ local v = raw and cmsgpack.unpack(raw) or {now, 0}
 local seen, age = v[1], v[2]
 if kind ~= LOOK then
   local passed = now - seen
-  seen, age = now, age + (math.abs(passed) > GAP and SILENT + 1 or max(0, passed))
+  seen, age = now, age + (math.abs(passed) > GAP and SUSPECTED_AFTER + 1 or max(0, passed))
 end
-local counts = kind == LEAVE or kind == BEAT and (due == 0 or now <= due + LATE)
+local counts = kind == LEAVE or kind == BEAT and (due == 0 or now <= due + TOO_LATE)
 
 local nodes, mine = {seen, age}, nil
 local beating, suspected, shares = 0, {}, 0
@@ -56,7 +56,7 @@ for i = 3, #v, 4 do
     end
   elseif age - heard <= DEAD then
     keep(name, heard, divisor, knew)
-    if age - heard <= SILENT then
+    if age - heard <= SUSPECTED_AFTER then
       beating, most = beating + 1, max(most, knew)
     elseif divisor > 0 then
       suspect(divisor)
@@ -84,7 +84,7 @@ if mine then
 end
 redis.call('SET', KEYS[1], cmsgpack.pack(nodes), 'PX', KEPT_MS)
 
-local out = {struct.pack('<ddddd', 0, now, counts and 1 or 0, divisor, beating + #suspected)}
+local out = {struct.pack('<ddddd', DONE, now, counts and 1 or 0, divisor, beating + #suspected)}
 for i, d in ipairs(suspected) do
   out[i + 1] = struct.pack('<d', d)
 end

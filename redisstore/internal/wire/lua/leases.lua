@@ -28,11 +28,11 @@ end
 local function elapse(slots, passed)
   slots.passed, slots.nodes, slots.taken = passed, {}, 0
   slots.ends = slots.stored.ends - passed
-  slots.pause, slots.age = max(0, slots.ends), min(SILENT, slots.stored.age + passed)
+  slots.pause, slots.age = max(0, slots.ends), min(SUSPECTED_AFTER, slots.stored.age + passed)
   for _, m in ipairs(slots.stored.nodes) do
     m.left, m.grace = math.abs(m.lease) - passed, m.lease < 0
-    if passed > SILENT and m.left < SILENT and not m.grace then
-      m.left, m.grace = SILENT, true
+    if passed > SUSPECTED_AFTER and m.left < SUSPECTED_AFTER and not m.grace then
+      m.left, m.grace = SUSPECTED_AFTER, true
     end
     if m.left > 0 then
       slots.nodes[#slots.nodes + 1] = m
@@ -74,7 +74,7 @@ end
 --   last     when the last waiter arrived: no two arrive together
 --   ends     how long the budget is closed, below 0 since that is over; pause: not below 0
 --   ban, probe, times   of the last penalty: see penalty.lua
---   age      since the generation began, at most SILENT
+--   age      since the generation began, at most SUSPECTED_AFTER
 --   lost     some node knew more of the one before
 --   nodes    those that hold or wait
 --   taken    costs held, and set aside for waiters that were called

@@ -78,10 +78,10 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     local rank = queue.waiting(queue.of(s.row), want.class) + s.each * callers
     t_last = max(t_last, turn.at(search_for(s, s.each, s.reserve, now, s.spread, false), rank))
   end
-  if max_wait == 0 or (max_wait > 0 and turn_at - now > max_wait) then
-    answer(FIVE, callers, 0, turn_at, s.index, s.row.paused > now and s.row.paused or 0)
+  if max_wait == 0 or turn_at - now > max_wait then
+    answer(FIVE, callers, REFUSED, turn_at, s.index, s.row.paused > now and s.row.paused or 0)
     return 0
-  elseif max_wait > 0 and t_last - now > max_wait then
+  elseif t_last - now > max_wait then
     callers, t_last = 1, turn_at -- the others are asked one by one
   end
   for _, o in ipairs(list) do
@@ -113,7 +113,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     end
     c.stood = (c.stood or 0) + s.each
   end
-  answer(FIVE, callers, 4, turn_at, s.index, s.row.paused > now and s.row.paused or 0)
+  answer(FIVE, callers, IN_LINE, turn_at, s.index, s.row.paused > now and s.row.paused or 0)
   local count, told = 0, {}
   for k, t in pairs(want.tickets) do
     count = count + 1
@@ -132,7 +132,7 @@ function quit(list, want, starts)
   for _, s in ipairs(list) do
     local w, q = ticket_of(want, s)
     if w then
-      queue.quit(q, want.class, w, s.each, starts)
+      queue.leave(q, want.class, w, s.each, starts)
       w.state = HAD
     end
   end
@@ -177,14 +177,14 @@ function keep_behind(list, want)
 end
 
 -- stand puts callers in a line, if they have to stand in one, or refuses them. It returns
--- how many it did that for, and the calendar edges that it needs, if it needs more.
-function stand(list, want, claims, callers, mark, from, max_wait)
+-- how many it did that for, and the calendar boundaries that it needs, if it needs more.
+function stand(list, want, claims, callers, arrival, from, max_wait)
   local s, turn_at, need = held_by(list, want, from)
   if need or not s then
     return 0, need
   end
-  if mark < 0 then
-    leave_line(claims, -mark)
+  if arrival > 0 then
+    leave_line(claims, arrival)
   end
   local stood = line_up(list, want, s, callers, turn_at, max_wait)
   if stood == 0 then

@@ -9,7 +9,7 @@
 --       3 the channel of such news
 --
 -- Result as of book.lua: 0, now, the end of the pause, or 0, whether that
--- is new, and the ceiling before and after, in thousandths; or 1, now, now if edges around now are needed, or the call is so late that
+-- is new, and the ceiling before and after, in thousandths; or NEEDS_BOUNDARIES, now, now if boundaries around now are needed, or the call is so late that
 -- the length is not true any more.
 -- News are the end, how long that is from now, and the key.
 
@@ -19,7 +19,7 @@ length, due, refused, mark, cursor = struct.unpack('<dddd', frame, cursor)
 local r = load(KEYS[1])
 local u = read_rule()
 if is_late(now, due) or not advance(r, now, u) then
-  return struct.pack('<ddd', 1, now, now)
+  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
 end
 local old, from, to = r.paused, 0, 0
 if mark > 0 then
@@ -51,4 +51,4 @@ if changed then
   -- told that they can hear ask before they start.
   redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', r.paused, max(0, r.paused - now), KEYS[1]))
 end
-return struct.pack('<dddddd', 0, now, r.paused, changed and 1 or 0, from, to)
+return struct.pack('<dddddd', DONE, now, r.paused, changed and 1 or 0, from, to)

@@ -16,7 +16,7 @@ end
 -- window_of returns how long a window is; nil if they differ in length.
 local function window_of(u)
   if u.kind == FIXED_WINDOW then
-    return #u.edges == 1 and u.edges[1] or nil
+    return #u.boundaries == 1 and u.boundaries[1] or nil
   end
   return u.span
 end
@@ -74,7 +74,7 @@ function ramped(s, r)
   local u = setmetatable({}, {__index = s})
   if s.kind ~= TOKEN_BUCKET and length > 0 and length < window then
     local parts = floor(window / length)
-    u.kind, u.span, u.edges, u.cap = SLIDING_WINDOW, length, false, ceil(s.cap / parts)
+    u.kind, u.span, u.boundaries, u.cap = SLIDING_WINDOW, length, false, ceil(s.cap / parts)
     u.row = window_ramp(s, u)
     u.n = ceil((s.room + s.cost + reserve) / parts) -- as much as a ceiling leaves
     u.cap, reserve = u.n, ceil(reserve / parts)

@@ -9,7 +9,7 @@
 --
 -- Result as of book.lua: 0, now, what is left as we believe, how many starts the
 -- row counts, its generation, and between which times starts must be booked anew; or 1,
--- now, now if edges around now are needed.
+-- now, now if boundaries around now are needed.
 -- News are ANEW, those two times, and the key.
 
 local ANEW = 'anew %.0f %.0f %s'
@@ -20,7 +20,7 @@ left, reset, age, known, cursor = struct.unpack('<dddd', frame, cursor)
 local u = read_rule()
 local r = load(KEYS[1])
 if not advance(r, now, u) then
-  return struct.pack('<ddd', 1, now, now)
+  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
 end
 open(r)
 
@@ -125,4 +125,4 @@ save(r, queue.write(r))
 if from < stop then
   redis.pcall('PUBLISH', ARGV[3], string.format(ANEW, from, stop, KEYS[1])) -- a program that does not hear it finds out from the upstream
 end
-return struct.pack('<ddddddd', 0, now, believed, r.count, r.generation, from, stop)
+return struct.pack('<ddddddd', DONE, now, believed, r.count, r.generation, from, stop)

@@ -13,7 +13,7 @@ for i = 1, rule_count do
   end
   u.row, rules[i] = r, u
   if not advance(r, now, u) then
-    return struct.pack('<ddd', EDGES, now, now)
+    return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
   end
   if not rule_of[u.key] then
     local stale = repair(r, u, now, seed)

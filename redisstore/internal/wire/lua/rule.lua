@@ -1,30 +1,30 @@
 -- A rule u is what a charge's limit says: kind, n, span, jitter, pace, and for
--- aligned windows their edges (see window). An unlimited one has a
+-- aligned windows their boundaries (see window). An unlimited one has a
 -- number that nothing reaches, and is free.
 
 local WINDOW_PARTS = 128 -- parts of a window that share an entry when n is larger
 
 -- read_rule reads one rule: the index of its key, kind, n, span, jitter, pace, the flow
 -- into a bucket, tokens in micros, the window that it learns by, 0 if it does not, and how
--- many edges it has, then those.
+-- many boundaries it has, then those.
 local function read_rule()
-  local key, kind, n, span, jitter, pace, tokens, micros, learns, edges
-  key, kind, n, span, jitter, pace, tokens, micros, learns, edges, cursor = struct.unpack('<dddddddddd', frame, cursor)
+  local key, kind, n, span, jitter, pace, tokens, micros, learns, boundaries
+  key, kind, n, span, jitter, pace, tokens, micros, learns, boundaries, cursor = struct.unpack('<dddddddddd', frame, cursor)
   local u = {key = key, kind = kind, n = n, span = span, jitter = jitter, pace = pace, tokens = tokens, micros = micros,
-    learns = learns, rate = kind == TOKEN_BUCKET and learns * tokens / micros or n, cap = n, pad = 0, edges = edges > 0 and {},
+    learns = learns, rate = kind == TOKEN_BUCKET and learns * tokens / micros or n, cap = n, pad = 0, boundaries = boundaries > 0 and {},
     row = false, free = kind == UNLIMITED}
-  -- One edge: windows of that length, from the epoch. Several: the edges of
+  -- One boundary: windows of that length, from the epoch. Several: the boundaries of
   -- successive calendar windows.
-  u.edges = edges > 0 and {}
-  for i = 1, edges do
-    u.edges[i], cursor = struct.unpack('<d', frame, cursor)
+  u.boundaries = boundaries > 0 and {}
+  for i = 1, boundaries do
+    u.boundaries[i], cursor = struct.unpack('<d', frame, cursor)
   end
   return u
 end
 
--- window returns the window that holds t, or nil where the edges end.
+-- window returns the window that holds t, or nil where the boundaries end.
 local function window(u, t)
-  local e = u.edges
+  local e = u.boundaries
   if #e == 1 then
     local start = floor(t / e[1]) * e[1]
     return start, start + e[1]

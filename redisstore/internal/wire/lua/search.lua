@@ -26,7 +26,7 @@ local function search_for(u, cost, reserve, from, spread, shadow)
     most = min(most, max(1, u.cap - reserve))
   end
   return weigh({kind = u.kind, n = u.n, reserve = reserve, cap = u.cap, pad = u.pad, most = most, span = u.span, jitter = u.jitter,
-    pace = u.pace, tokens = u.tokens, micros = u.micros, edges = u.edges, row = u.row, free = u.free, from = from,
+    pace = u.pace, tokens = u.tokens, micros = u.micros, boundaries = u.boundaries, row = u.row, free = u.free, from = from,
     cost = 0, room = 0, length = 0, i = 1, j = 1, sum = 0, k = 1, wait = false, at = false, spent = 0,
     each = cost, more = 0, index = 0, spread = spread, shadow = shadow, ramp = false, tail = 0, horizon = 0, gap = 0}, cost)
 end
@@ -69,7 +69,7 @@ local function sliding(s, t)
   return t
 end
 
--- aligned goes from window to window. It returns nil where the edges end.
+-- aligned goes from window to window. It returns nil where the boundaries end.
 local function aligned(s, t)
   local r, tail, room = s.row, s.jitter + s.spread, s.room
   while true do
@@ -140,7 +140,7 @@ end
 
 -- room looks for the first start for which the limit has room: in the row and,
 -- after a penalty, behind the probe and in the ramp of the slow start. It returns
--- nil where the edges end.
+-- nil where the boundaries end.
 local function room(s, t)
   local look, need = booked[s.kind], nil
   if s.row.paused == 0 then
@@ -229,7 +229,7 @@ local search = {sliding_paced, room, paced, room, false, function(s, t)
 end}
 
 -- earliest returns the first start not before t that has room for the cost; or
--- nil and the time up to which more edges are needed.
+-- nil and the time up to which more boundaries are needed.
 local function earliest(s, t)
   if s.free and s.row.paused + s.row.probe <= s.row.seen and s.row.opens <= s.row.seen then
     return t -- unlimited, and not shut

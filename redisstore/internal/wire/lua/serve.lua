@@ -1,7 +1,5 @@
 -- Serving one caller after the other, and what is left to do then.
 
-local SETTLE, RENEW = -3, -4 -- longest waits that mean something else: see book.lua
-
 -- together weighs the charges for several callers at the moment t, where they are the same
 -- as one that costs as much, and none has to go first after a penalty.
 local function together(list, many, t)
@@ -18,8 +16,8 @@ end
 
 -- start books starts for so many equal callers: for all at the first moment if there is
 -- room for all, else for one. It returns for how many, or for how many it answered that
--- they are refused, and the calendar edges that it needs, if it needs more.
-local function start(list, claims, callers, mark, from, max_wait, want)
+-- they are refused, and the calendar boundaries that it needs, if it needs more.
+local function start(list, claims, callers, arrival, from, max_wait, want)
   local gate, t, held, paused
   if #claims > 0 then
     from, gate = first_open(claims, from, now)
@@ -41,30 +39,30 @@ local function start(list, claims, callers, mark, from, max_wait, want)
   if held == 0 and gate then
     held, paused = gate, from
   end
-  if mark < 0 and t > now then
-    leave_line(claims, -mark)
+  if arrival > 0 and t > now then
+    leave_line(claims, arrival)
   end
-  if t - now > FARTHEST or (max_wait >= 0 and t - now > max_wait) then
+  if t - now > min(FARTHEST, max_wait) then
     quit(list, want)
-    answer(FIVE, callers, 0, t, held, paused)
+    answer(FIVE, callers, REFUSED, t, held, paused)
     return callers
   end
   local opens = all_told(list)
   if opens > now and not want.asks_again then
-    answer(FIVE, callers, 3, opens, held, paused)
+    answer(FIVE, callers, UNSETTLED, opens, held, paused)
     return callers
   end
-  local booked = 1
+  local state = BOOKED
   if #claims > 0 and t == now then
-    local missing, arrival = acquire(claims, max(0, -mark), max_wait ~= 0, now)
+    local missing, place = acquire(claims, arrival, max_wait > 0, now)
     if missing then
       quit(list, want)
-      answer(FIVE, callers, 0, arrival and -arrival or t, missing, 0)
+      answer(FIVE, callers, place and WAITING or REFUSED, place or t, missing, 0)
       return callers
     end
-    booked = 2
+    state = HELD
   end
-  answer(FIVE, many, booked, t, held, paused)
+  answer(FIVE, many, state, t, held, paused)
   for _, s in ipairs(list) do
     if s.shadow then
       local over, need = earliest(s, t)
@@ -86,9 +84,9 @@ local function start(list, claims, callers, mark, from, max_wait, want)
 end
 
 -- serve books for equal callers, one start each, or puts them in line if their start is
--- beyond their horizon, or if they would pass others. It returns the calendar edges that it
+-- beyond their horizon, or if they would pass others. It returns the calendar boundaries that it
 -- needs, if it needs more.
-local function serve(list, claims, callers, mark, from, max_wait, want)
+local function serve(list, claims, callers, arrival, from, max_wait, want)
   want.together, want.fresh = callers > 1, not next(want.tickets)
   if want.horizon > 0 then
     keep_behind(list, want)
@@ -96,10 +94,10 @@ local function serve(list, claims, callers, mark, from, max_wait, want)
   while callers > 0 do
     local served, need = 0, nil
     if want.horizon > 0 then
-      served, need = stand(list, want, claims, callers, mark, from, max_wait)
+      served, need = stand(list, want, claims, callers, arrival, from, max_wait)
     end
     if served == 0 and not need then
-      served, need = start(list, claims, callers, mark, from, max_wait, want)
+      served, need = start(list, claims, callers, arrival, from, max_wait, want)
     end
     if need then
       return need
@@ -117,19 +115,19 @@ local function untail(r, t)
   queue.free(r)
 end
 
--- settle changes what the start at mark cost under s, if it still counts. It
--- returns false where the rule's edges end.
-local function settle(s, mark)
-  if not counts(s, mark, now) then
+-- settle changes what a start cost under s, if it still counts. It returns false where the
+-- rule's boundaries end.
+local function settle(s, booked)
+  if not counts(s, booked, now) then
     return true
-  elseif s.kind == FIXED_WINDOW and not window(s, mark) then
+  elseif s.kind == FIXED_WINDOW and not window(s, booked) then
     return false
   end
-  local cost, t = s.more, mark
+  local cost, t = s.more, booked
   if cost < s.each then
     untail(s.row, now) -- what is free now is for the next one
   end
-  if not remove(s.row, mark, s) then
+  if not remove(s.row, booked, s) then
     cost = cost - s.each
     if s.kind == LEAKY_BUCKET then
       t = t + s.each * s.span -- behind what is there
@@ -146,31 +144,31 @@ local function settle(s, mark)
 end
 
 while cursor <= #frame do
-  local callers, mark, max_wait, least, spread, horizon, class, first, tickets, count
-  callers, mark, max_wait, least, spread, horizon, class, first, tickets, count, cursor =
-    struct.unpack('<dddddddddd', frame, cursor)
+  local kind, callers, informed, booked, arrival, max_wait, least, spread, horizon, class, first, tickets, count
+  kind, callers, informed, booked, arrival, max_wait, least, spread, horizon, class, first, tickets, count, cursor =
+    struct.unpack('<ddddddddddddd', frame, cursor)
   local want = {horizon = horizon, class = class, first = first == 1, tickets = read_tickets(tickets),
-    asks_again = callers < 0}
+    asks_again = informed == 1}
   local list, claims = charges(count, now + least, spread)
   for _, s in ipairs(list) do
-    if max_wait == SETTLE then
-      if not settle(s, mark) then
-        return struct.pack('<ddd', EDGES, now, mark)
+    if kind == SETTLE then
+      if not settle(s, booked) then
+        return struct.pack('<ddd', NEEDS_BOUNDARIES, now, booked)
       end
-    elseif mark > 0 and max_wait ~= RENEW and remove(s.row, mark, s) then
-      untail(s.row, mark)
+    elseif booked > 0 and remove(s.row, booked, s) then
+      untail(s.row, booked)
     end
   end
-  if max_wait == RENEW then
-    renew(list, want, mark)
-    answer(FIVE, math.abs(callers), 0, now, 0, 0)
-  elseif max_wait < -1 then
+  if kind == RENEW then
+    renew(list, want, max_wait)
+    answer(FIVE, callers, REFUSED, now, 0, 0)
+  elseif kind ~= RESERVE then
     quit(list, want)
-    answer(FIVE, math.abs(callers), 0, mark, 0, 0)
+    answer(FIVE, callers, REFUSED, booked, 0, 0)
   else
-    local need = serve(list, claims, math.abs(callers), mark, now + least, max_wait, want)
+    local need = serve(list, claims, callers, arrival, now + least, max_wait, want)
     if need then
-      return struct.pack('<ddd', EDGES, now, need)
+      return struct.pack('<ddd', NEEDS_BOUNDARIES, now, need)
     end
   end
 end

@@ -38,11 +38,11 @@ end
 -- window, or something else has to be done with the row than to append to it. See age.lua,
 -- ceiling.lua, search.lua and queue.lua.
 local function read_span(i)
-  local key, kind, n, span, _, _, _, _, _, edges
-  key, kind, n, span, _, _, _, _, _, edges, at = struct.unpack('<dddddddddd', frame, at)
+  local key, kind, n, span, _, _, _, _, _, boundaries
+  key, kind, n, span, _, _, _, _, _, boundaries, at = struct.unpack('<dddddddddd', frame, at)
   local v = heads[i]
   spans[i], limits[i], added[i] = span, n, 0
-  if key ~= i or kind ~= SLIDING_WINDOW or edges > 0 then
+  if key ~= i or kind ~= SLIDING_WINDOW or boundaries > 0 then
     return false
   end
   return not v or v[ROW_SPAN] == span and v[ROW_LOST] <= now - span and v[ROW_UNIT] == 0 and v[ROW_SIZE] > 0 and v[ROW_LAST] < now
@@ -54,9 +54,10 @@ end
 -- has_room reports whether all callers can start now. It adds up what they cost.
 local function has_room()
   while at <= #frame do
-    local callers, mark, max_wait, least, spread, _, first, tickets, count
-    callers, mark, max_wait, least, spread, _, _, first, tickets, count, at = struct.unpack('<dddddddddd', frame, at)
-    if callers < 0 or mark ~= 0 or max_wait < -1 or least ~= 0 or spread ~= 0 or first ~= 0 or tickets ~= 0 then
+    local kind, callers, informed, booked, arrival, _, least, spread, _, _, first, tickets, count
+    kind, callers, informed, booked, arrival, _, least, spread, _, _, first, tickets, count, at =
+      struct.unpack('<ddddddddddddd', frame, at)
+    if kind ~= RESERVE or informed + booked + arrival + least + spread + first + tickets > 0 then
       return false
     end
     for _ = 1, count do
@@ -71,7 +72,7 @@ local function has_room()
         return false
       end
     end
-    answer(FIVE, callers, 1, now, 0, 0)
+    answer(FIVE, callers, BOOKED, now, 0, 0)
   end
   return true
 end

@@ -6,7 +6,7 @@
 -- awaits_reports reports whether nothing may be given, because not all nodes have reported
 -- yet what they hold.
 local function awaits_reports(slots)
-  return slots.lost and slots.age < SILENT
+  return slots.lost and slots.age < SUSPECTED_AFTER
 end
 
 -- blocks reports whether w waits for more room than there is, so that no later arrival is
@@ -180,7 +180,7 @@ local function next_change(slots)
   for _, w in ipairs(slots.own.line) do
     if not w.called then
       if awaits_reports(slots) then
-        at(SILENT - slots.age)
+        at(SUSPECTED_AFTER - slots.age)
       end
       for _, m in ipairs(slots.nodes) do
         if m ~= slots.own then

@@ -13,7 +13,7 @@
 local now = clock(ARGV[1])
 local length, due, refused = struct.unpack('<ddd', frame)
 if is_late(now, due) then
-  return struct.pack('<ddd', 1, now, now)
+  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
 end
 local slots = load_slots(KEYS[1], now)
 check_generation(slots, 0, 0, now)
@@ -30,4 +30,4 @@ local changed = slots.pause > old or length < 0 and old > 0
 if changed then
   redis.pcall('PUBLISH', ARGV[3], string.format('%.0f %.0f %s', slots.pause > 0 and now + slots.pause or 0, slots.pause, KEYS[1]))
 end
-return struct.pack('<dddd', 0, now, slots.pause > 0 and now + slots.pause or 0, changed and 1 or 0)
+return struct.pack('<dddd', DONE, now, slots.pause > 0 and now + slots.pause or 0, changed and 1 or 0)

@@ -16,4 +16,4 @@ for _, m in ipairs(slots.nodes) do
     waiting = waiting + w.cost + w.behind
   end
 end
-return struct.pack('<ddddddd', 0, now, used, waiting, slots.pause, slots.pause, penalty.repeated(slots, slots.ends))
+return struct.pack('<ddddddd', DONE, now, used, waiting, slots.pause, slots.pause, penalty.repeated(slots, slots.ends))

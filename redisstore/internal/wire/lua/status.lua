@@ -5,14 +5,14 @@
 --       2 numbers, 8 bytes each: its rule
 --
 -- Result as of book.lua: 0, now, used, waiting, wait, paused, how often the penalty was met
--- again, the ceiling in thousandths; or 1, now, the time that the calendar edges must reach.
+-- again, the ceiling in thousandths; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries must reach.
 
 local now = clock(ARGV[1])
 local u = read_rule()
 local r = load(KEYS[1])
 u.row = r
 if not advance(r, now, u) then
-  return struct.pack('<ddd', 1, now, now)
+  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
 end
 open(r)
 local since = now - u.span
@@ -36,11 +36,11 @@ local s = search_for(u, 1, 0, now, 0, false)
 s.tail = max(r.t1, r.t2, r.t3)
 local t, need = earliest(s, now)
 if not t then
-  return struct.pack('<ddd', 1, now, need)
+  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, need)
 end
 local line = queue.waiting(queue.of(r), queue.CLASSES)
 if line > 0 then
   waiting, t = waiting + line, max(t, turn.at(search_for(u, 1, 0, now, 0, false), line + 1))
 end
 local top = ceiling.is_of(r, u) and floor(ceiling.at(r, now) * 1000) or 0
-return struct.pack('<dddddddd', 0, now, used, waiting, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top)
+return struct.pack('<dddddddd', DONE, now, used, waiting, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top)

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// An audit is what audit prints as JSON.
+type audit struct {
+	Version int         `json:"version"`
+	Acts    []fleet.Act `json:"acts"`
+}
+
+func newAudit() *cobra.Command {
+	var at server
+	var most int
+	c := &cobra.Command{
+		Use:   "audit",
+		Short: "Show what operators did: when, who, what and why",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+				acts, err := all.Audit(ctx, most)
+				if err != nil {
+					return err
+				}
+				done, err := printJSON(c, audit{outputVersion, acts})
+				if !done {
+					err = printActs(c, acts)
+				}
+				return err
+			})
+		},
+	}
+	at.flags(c)
+	c.Flags().IntVarP(&most, "number", "n", 20, "show so many, the last first")
+	return c
+}
+
+func printActs(c *cobra.Command, acts []fleet.Act) error {
+	t := table{titles: []string{"WHEN", "WHO", "ACT", "WHAT", "REASON"}}
+	for _, a := range acts {
+		did := a.Act
+		if a.For.Duration > 0 {
+			did += " for " + brief(a.For.Duration)
+		}
+		if a.Failed {
+			did += ", failed"
+		}
+		what := a.What
+		if a.Number > 0 {
+			what = fmt.Sprintf("number %d (%s)", a.Number, a.What)
+		}
+		t.rows = append(t.rows, []string{a.At.Format(time.RFC3339), a.By, did, what, a.Reason})
+	}
+	return t.print(c.OutOrStdout())
+}

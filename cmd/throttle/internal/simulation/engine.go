@@ -1,0 +1,310 @@
+// Package simulation has requests take their starts in virtual time. What decides is the
+// engine that programs use, memstore, and a request does what one of a Transport does:
+// it books within the horizon, waits for its start or its turn in line, and takes its slots
+// at the start. A test compares the two.
+package simulation
+
+import (
+	"container/list"
+	"context"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/virtual"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// horizon is how far ahead a Transport books, if its store is near.
+const horizon = 750 * time.Millisecond
+
+// grace is by how much a start may come later than MaxWait.
+const grace = 50 * time.Millisecond
+
+// An Engine is a store in virtual time, for requests.
+type Engine struct {
+	Clock   *virtual.Clock
+	store   *memstore.Store
+	waiting *list.List // of requests that are held, the first to come first
+}
+
+// NewEngine returns an engine whose clock stands at t.
+func NewEngine(t time.Time) *Engine {
+	c := virtual.NewClock(t)
+	return &Engine{c, memstore.NewVirtual(c), list.New()}
+}
+
+// Observer is told what becomes of requests.
+type Observer interface {
+	// Held says that a charge held the request for a time that is over now.
+	Held(r *Request, charge int, from, to int64)
+
+	// Started says that the request may be sent. It is in flight until [Request.End].
+	Started(r *Request)
+
+	// Refused says that the request was not sent, because of a charge, and how long it would
+	// have had to wait; [throttle.Never] if no wait helps.
+	Refused(r *Request, charge int, wait time.Duration)
+}
+
+// A Request is one request on its way.
+type Request struct {
+	Charges []throttle.Charge // what it costs, as Transport.Explain has it; they are the request's own
+	MaxWait time.Duration     // as in throttle.Config
+
+	Arrived int64 // when it came: microseconds since the Unix epoch
+	Waits   bool  // a charge held it, and it has not started
+	Data    any   // the observer's own
+
+	engine   *Engine
+	observer Observer
+	booking  throttle.Booking
+	grant    throttle.Grant
+	held     int   // the charge that holds it, or held it last; below 0: none
+	since    int64 // when that began
+	over     *virtual.Timer
+	place    *list.Element // among those that wait
+	slots    *hold
+}
+
+// A hold is a second booking, of the Concurrency charges alone, made when the start has come.
+type hold struct {
+	booking throttle.Booking
+	grant   throttle.Grant
+}
+
+// Send has a request take its start, from now on.
+func (e *Engine) Send(r *Request, o Observer) {
+	r.engine, r.observer = e, o
+	r.Arrived, r.held, r.grant.Held = e.Clock.Now(), -1, -1
+	for i := range r.Charges {
+		c := &r.Charges[i]
+		if most := c.Limit.Capacity() - c.Reserve; c.Cost > most {
+			if !c.Shadow {
+				o.Refused(r, i, throttle.Never)
+				return
+			}
+			c.Cost = most
+		}
+	}
+	if len(r.Charges) == 0 {
+		o.Started(r)
+		return
+	}
+	r.booking.Charges = r.Charges
+	r.book()
+}
+
+// remaining is Booking.MaxWait.
+func (r *Request) remaining() time.Duration {
+	switch {
+	case r.MaxWait == 0:
+		return -1
+	case r.MaxWait < 0:
+		return 0
+	}
+	return max(time.Nanosecond, r.MaxWait-r.waited())
+}
+
+func (r *Request) waited() time.Duration {
+	return time.Duration(r.engine.Clock.Now()-r.Arrived) * time.Microsecond
+}
+
+// book books a start in place of what is held.
+func (r *Request) book() {
+	again := r.Waits || r.grant.OK || r.grant.Ready != nil
+	r.stopTimer()
+	b := &r.booking
+	b.MaxWait, b.Horizon = r.remaining(), horizon
+	b.Turn, b.Returns = r.grant.Turn, again
+	if b.Instead = (throttle.Handle{}); r.grant.OK || r.grant.Ready != nil {
+		b.Instead = r.grant.Handle
+	}
+	g, err := r.engine.store.Book(context.Background(), b)
+	if err != nil {
+		panic(err) // a store in memory has none
+	}
+	r.grant = g
+	r.goOn()
+}
+
+// goOn does what follows from a grant.
+func (r *Request) goOn() {
+	g := &r.grant
+	late := r.MaxWait > 0 && g.OK && r.waited()+g.Wait > r.MaxWait+grace
+	if late {
+		r.engine.store.Cancel(&r.booking, *g)
+	}
+	if late || !g.OK && g.Ready == nil {
+		r.refuse(g.Held, g.Wait)
+		return
+	}
+	if g.OK && g.Wait == 0 {
+		r.start()
+		return
+	}
+	r.wait(g.Held)
+	if g.OK {
+		r.engine.Clock.AfterFunc(g.Wait, r.arrive)
+		return
+	}
+	r.engine.Clock.OnClose(g.Ready, r.book)
+	if r.MaxWait > 0 {
+		r.over = r.engine.Clock.AfterFunc(r.MaxWait-r.waited(), r.giveUp)
+	}
+}
+
+// arrive takes the slots: the start has come.
+func (r *Request) arrive() {
+	var few []throttle.Charge
+	mixed := false
+	for _, c := range r.Charges {
+		if c.Limit.Kind() == throttle.KindConcurrency {
+			few = append(few, c)
+		}
+		mixed = mixed || c.Node != r.Charges[0].Node
+	}
+	if len(few) == 0 {
+		r.start()
+		return
+	}
+	h := &hold{booking: throttle.Booking{Charges: few, MaxWait: r.remaining()}}
+	if mixed { // a place in line for some charges is none for all
+		h.booking.MaxWait = 0
+	}
+	g, _ := r.engine.store.Book(context.Background(), &h.booking)
+	switch {
+	case g.OK:
+		h.grant, r.slots = g, h
+		r.start()
+	case mixed:
+		r.book()
+	default:
+		r.engine.store.Cancel(&r.booking, r.grant)
+		g.Turn = r.grant.Turn
+		for i, c := range r.Charges {
+			if g.Held >= 0 && c.Budget == few[g.Held].Budget {
+				g.Held = i
+				break
+			}
+		}
+		r.grant = g
+		r.goOn()
+	}
+}
+
+// giveUp ends a wait in line that has become too long.
+func (r *Request) giveUp() {
+	r.engine.Clock.Forget(r.grant.Ready)
+	if r.grant.Handle == (throttle.Handle{}) {
+		r.book() // the store says how long it would be
+		return
+	}
+	held := r.grant.Held
+	r.engine.store.Cancel(&r.booking, r.grant)
+	r.refuse(held, r.grant.Wait)
+}
+
+func (r *Request) stopTimer() {
+	if r.over != nil {
+		r.over.Stop()
+		r.over = nil
+	}
+}
+
+// wait notes that a charge holds the request from now on.
+func (r *Request) wait(held int) {
+	now := r.engine.Clock.Now()
+	if held < 0 {
+		held = r.held
+	}
+	if r.Waits && r.held == held {
+		return
+	}
+	r.account(now)
+	if r.place == nil {
+		r.place = r.engine.waiting.PushBack(r)
+	}
+	r.Waits, r.held, r.since = true, held, now
+}
+
+// account tells of the part of the wait that is over.
+func (r *Request) account(now int64) {
+	if r.Waits && r.held >= 0 && now > r.since {
+		r.observer.Held(r, r.held, r.since, now)
+	}
+}
+
+// endWait notes that nothing holds the request any more.
+func (r *Request) endWait() {
+	r.account(r.engine.Clock.Now())
+	r.Waits = false
+	if r.place != nil {
+		r.engine.waiting.Remove(r.place)
+		r.place = nil
+	}
+}
+
+func (r *Request) start() {
+	r.endWait()
+	r.observer.Started(r)
+}
+
+func (r *Request) refuse(charge int, wait time.Duration) {
+	r.stopTimer()
+	r.endWait()
+	r.observer.Refused(r, charge, wait)
+}
+
+// Waited is how long the request was held, once it has started or was refused.
+func (r *Request) Waited() time.Duration { return r.waited() }
+
+// Over returns by how much each charge in shadow mode would have held the request longer; nil if
+// none would have.
+func (r *Request) Over() []time.Duration { return r.grant.Over }
+
+// HeldBy returns the charge that held the request last; below 0 if none did.
+func (r *Request) HeldBy() int { return r.held }
+
+// End ends a request that has started: its answer has come.
+func (r *Request) End() {
+	switch {
+	case r.slots != nil:
+		r.engine.store.Release(&r.slots.booking, r.slots.grant)
+	case len(r.Charges) > 0:
+		r.engine.store.Release(&r.booking, r.grant)
+	}
+}
+
+// fewWaiters is how many of the requests that wait are asked what holds them.
+const fewWaiters = 4
+
+// holding calls add for each of the first few requests that wait, with the charge that holds
+// it: the one whose budget has no room for longest. In whose line a request stands says less,
+// because one line may stand still for the sake of another. A full budget in flight has room
+// after the latency. It reports whether there are any.
+func (e *Engine) holding(latency time.Duration, add func(*throttle.Charge)) bool {
+	n := 0
+	for at := e.waiting.Front(); at != nil && n < fewWaiters; at = at.Next() {
+		r := at.Value.(*Request)
+		best, most := r.held, time.Duration(0)
+		for i, c := range r.Charges {
+			if c.Shadow {
+				continue
+			}
+			st, _ := e.store.Status(context.Background(), c) // a store in memory has no error
+			if c.Limit.Kind() == throttle.KindConcurrency {
+				if st.Wait = 0; st.Waiting > 0 {
+					st.Wait = latency
+				}
+			}
+			if st.Wait > most {
+				best, most = i, st.Wait
+			}
+		}
+		if best >= 0 {
+			n++
+			add(&r.Charges[best])
+		}
+	}
+	return n > 0
+}

@@ -1,0 +1,179 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// A Part is one kind of request in a mix.
+type Part struct {
+	Request *http.Request
+	Weight  int
+	Latency time.Duration // until its answer has been read; 0: the job's
+}
+
+// A Job is a number of requests, and the fleet that sends them: each worker sends one after the
+// other, until none is left.
+type Job struct {
+	Policies []throttle.Policy
+	Mix      []Part
+	Requests int
+	Nodes    int
+	Workers  int // of each node
+	Latency  time.Duration
+	Begin    time.Time
+}
+
+// A Result is what a job took.
+type Result struct {
+	Took      time.Duration // until the last answer
+	Waits     Durations     // of all requests
+	Policies  []Use         // in the order of the table, those that the mix matches
+	Timeline  *Timeline     // its rows are Policies
+	Unmatched int           // requests that match no policy
+}
+
+// An Impossible is a request that can never start.
+type Impossible struct {
+	Policy string
+	Limit  throttle.Limit
+	Cost   int
+}
+
+func (e *Impossible) Error() string {
+	return fmt.Sprintf("policy %q: a request costs %d, and %v never has room for it", e.Policy, e.Cost, e.Limit)
+}
+
+// A run is a job that is under way.
+type run struct {
+	*Job
+	*account
+	result *Result
+	prices [][][]throttle.Charge // by node and part
+	debts  []int                 // by part, for an even mix
+	total  int                   // of the weights
+	left   int
+	busy   int // requests in flight
+	err    error
+}
+
+// A worker sends one request after the other.
+type worker struct {
+	node int
+	part int
+}
+
+// Run runs the job. It ends early with ctx, and with an [Impossible].
+func (j *Job) Run(ctx context.Context) (*Result, error) {
+	r := &run{Job: j, left: j.Requests, debts: make([]int, len(j.Mix))}
+	if err := r.priceMix(); err != nil {
+		return nil, err
+	}
+	for node := range j.Nodes {
+		for range min(j.Workers, j.Requests) {
+			r.next(&worker{node: node})
+		}
+	}
+	r.look(func() bool { return r.busy > 0 || r.engine.waiting.Len() > 0 })
+	for n := 0; r.err == nil && r.engine.Clock.Next(); n++ {
+		if n%1024 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	r.result.Policies = r.uses
+	return r.result, nil
+}
+
+// priceMix prices each part of the mix for each node.
+func (r *run) priceMix() error {
+	t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: r.Policies})
+	if err != nil {
+		return err
+	}
+	matched := make(map[string]bool)
+	var prices [][]throttle.Charge
+	for _, p := range r.Mix {
+		charges := t.Explain(p.Request)
+		for _, c := range charges {
+			matched[c.Budget.Policy] = true
+		}
+		prices = append(prices, charges)
+		r.total += p.Weight
+	}
+	var used []throttle.Policy
+	for _, p := range r.Policies {
+		if matched[p.Name] {
+			used = append(used, p)
+		}
+	}
+	r.account = newAccount(NewEngine(r.Begin), used, r.Latency)
+	r.result = &Result{Timeline: r.timeline}
+	for node := range r.Nodes {
+		own := make([][]throttle.Charge, len(prices))
+		for i, charges := range prices {
+			own[i] = ofNode(charges, node)
+		}
+		r.prices = append(r.prices, own)
+	}
+	return nil
+}
+
+// pick returns the part of the mix that is sent next: the one that is behind its share most.
+func (r *run) pick() int {
+	best := 0
+	for i, p := range r.Mix {
+		if r.debts[i] += p.Weight; r.debts[i] > r.debts[best] {
+			best = i
+		}
+	}
+	r.debts[best] -= r.total
+	return best
+}
+
+// next has a worker send its next request.
+func (r *run) next(w *worker) {
+	if r.left == 0 {
+		return
+	}
+	r.left--
+	w.part = r.pick()
+	charges := append([]throttle.Charge(nil), r.prices[w.node][w.part]...)
+	r.price(charges)
+	if len(charges) == 0 {
+		r.result.Unmatched++
+	}
+	r.engine.Send(&Request{Charges: charges, Data: w}, r)
+}
+
+// Started implements Observer.
+func (r *run) Started(q *Request) {
+	w := q.Data.(*worker)
+	r.result.Waits.Add(q.Waited())
+	r.busy++
+	r.timeline.start(r.engine.Clock.Now())
+	r.shadowed(q)
+	latency := r.Latency
+	if own := r.Mix[w.part].Latency; own > 0 {
+		latency = own
+	}
+	r.engine.Clock.AfterFunc(latency, func() {
+		r.busy--
+		r.result.Took = time.Duration(r.engine.Clock.Now()-r.Begin.UnixMicro()) * time.Microsecond
+		q.End()
+		r.next(w)
+	})
+}
+
+// Refused implements Observer.
+func (r *run) Refused(q *Request, charge int, _ time.Duration) {
+	c := q.Charges[max(0, charge)]
+	r.err = &Impossible{c.Budget.Policy, c.Limit, c.Cost}
+}

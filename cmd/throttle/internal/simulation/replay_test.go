@@ -1,0 +1,64 @@
+package simulation_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/cmd/throttle/internal/simulation"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// TestReplayAsATransport: of requests that come when they come, as many wait and are refused as
+// with a real Transport, and as long.
+func TestReplayAsATransport(t *testing.T) {
+	policies := []throttle.Policy{
+		{Name: "calls", Limit: throttle.PerSecond(10)},
+		{Name: "few", Limit: throttle.Concurrency(4)},
+		{Name: "trial", Limit: throttle.PerSecond(5), Shadow: true},
+	}
+	const latency = 300 * time.Millisecond
+	for _, maxWait := range []time.Duration{0, -1, 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(1, 2))
+			replay := &simulation.Replay{Policies: policies, MaxWait: maxWait, Latency: latency}
+			transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, MaxWait: maxWait, Base: slow{latency}}))
+			req := get("https://example.com/", 1).Request
+			var mu sync.Mutex
+			refused, last := 0, time.Duration(0)
+			begin := time.Now()
+			for i := range 400 {
+				if i > 0 {
+					time.Sleep(time.Duration(rnd.IntN(130_000)+1) * time.Microsecond)
+				}
+				require.NoError(t, replay.Send(req, time.Now()))
+				go func() {
+					_, err := transport.RoundTrip(req)
+					mu.Lock()
+					defer mu.Unlock()
+					if errors.Is(err, throttle.ErrLimited) {
+						refused++
+					} else if err == nil {
+						last = time.Since(begin) - latency
+					}
+				}()
+				synctest.Wait()
+			}
+			r := replay.End()
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			t.Log(maxWait, r.Refused, refused, r.Took, last, r.Waits.N)
+			require.Equal(t, 400, r.Requests)
+			require.Equal(t, refused, r.Refused)
+			require.Equal(t, last, r.Took)
+			require.Equal(t, maxWait >= 0, r.Waits.N > 0)
+			require.Positive(t, r.Policies[2].Over.N)
+		})
+	}
+}

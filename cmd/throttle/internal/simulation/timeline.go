@@ -1,0 +1,136 @@
+package simulation
+
+import "time"
+
+// mostBins bounds a timeline: when it is full, its bins become twice as wide.
+const mostBins = 480
+
+// A Timeline is what happened when, in at most 480 bins of one width.
+type Timeline struct {
+	Width time.Duration // of each bin
+	Bins  []Bin
+	begin int64
+	rows  int
+}
+
+// A Bin is what happened in a part of the time.
+type Bin struct {
+	Starts int             // requests that started
+	Bound  []time.Duration // by policy, for how long it was what held requests
+	Free   time.Duration   // for how long nothing held any
+}
+
+// newTimeline returns a timeline from a moment on, for so many policies.
+func newTimeline(begin int64, rows int) *Timeline {
+	return &Timeline{Width: time.Millisecond, begin: begin, rows: rows}
+}
+
+// bin returns that of a moment, which makes the bins as wide as they then must be.
+func (l *Timeline) bin(at int64) *Bin {
+	d := time.Duration(at-l.begin) * time.Microsecond
+	for d/l.Width >= mostBins {
+		l.fold()
+	}
+	for len(l.Bins) <= int(d/l.Width) {
+		l.Bins = append(l.Bins, Bin{Bound: make([]time.Duration, l.rows)})
+	}
+	return &l.Bins[d/l.Width]
+}
+
+// fold makes one bin of two.
+func (l *Timeline) fold() {
+	for i := range l.Bins {
+		if i%2 == 0 {
+			l.Bins[i/2] = l.Bins[i]
+			continue
+		}
+		l.Bins[i/2].add(&l.Bins[i])
+	}
+	l.Bins = l.Bins[:(len(l.Bins)+1)/2]
+	l.Width *= 2
+}
+
+func (b *Bin) add(o *Bin) {
+	b.Starts += o.Starts
+	b.Free += o.Free
+	for i, d := range o.Bound {
+		b.Bound[i] += d
+	}
+}
+
+// start notes a start.
+func (l *Timeline) start(at int64) { l.bin(at).Starts++ }
+
+// spread adds a stretch of time to all bins that it touches.
+func (l *Timeline) spread(from, to int64, add func(*Bin, time.Duration)) {
+	l.bin(to)
+	width := int64(l.Width / time.Microsecond)
+	for from < to {
+		end := min(to, l.begin+((from-l.begin)/width+1)*width)
+		add(l.bin(from), time.Duration(end-from)*time.Microsecond)
+		from = end
+	}
+}
+
+// Binds returns the policy that held requests in a bin, the one that did for longest; below 0
+// if for longer none did.
+func (b *Bin) Binds() int {
+	best, most := -1, b.Free
+	for i, d := range b.Bound {
+		if d > most {
+			best, most = i, d
+		}
+	}
+	return best
+}
+
+// A Phase is a time in which one thing binds.
+type Phase struct {
+	From, To time.Duration
+	Binds    int // a policy; below 0: none
+}
+
+// Phases returns what bound when, until an end. What binds for less than a fiftieth of the
+// time does not interrupt what binds before and after.
+func (l *Timeline) Phases(end time.Duration) (all []Phase) {
+	for i := range l.Bins {
+		from := time.Duration(i) * l.Width
+		if from >= end {
+			break
+		}
+		all = join(all, Phase{from, min(end, from+l.Width), l.Bins[i].Binds()})
+	}
+	short := end / 50
+	var kept []Phase
+	for i, p := range all {
+		if n := len(kept); n > 0 && i+1 < len(all) && p.To-p.From < short && kept[n-1].Binds == all[i+1].Binds {
+			p.Binds = kept[n-1].Binds
+		}
+		kept = join(kept, p)
+	}
+	return kept
+}
+
+// join adds a phase, or makes the last one longer.
+func join(all []Phase, p Phase) []Phase {
+	if n := len(all); n > 0 && all[n-1].Binds == p.Binds {
+		all[n-1].To = p.To
+		return all
+	}
+	return append(all, p)
+}
+
+// Columns returns the timeline until an end in at most n bins of one width, a whole number of
+// its own.
+func (l *Timeline) Columns(end time.Duration, n int) *Timeline {
+	bins := min(len(l.Bins), int((end+l.Width-1)/l.Width))
+	each := max(1, (bins+n-1)/n)
+	c := &Timeline{Width: l.Width * time.Duration(each), rows: l.rows}
+	for i := range bins {
+		if i%each == 0 {
+			c.Bins = append(c.Bins, Bin{Bound: make([]time.Duration, l.rows)})
+		}
+		c.Bins[i/each].add(&l.Bins[i])
+	}
+	return c
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetthrottle/throttle/cmd/throttle/internal/simulation"
+	"github.com/fleetthrottle/throttle/policyfile"
+)
+
+// planOptions are the flags of plan.
+type planOptions struct {
+	job      simulation.Job
+	requests []string
+	mix      string
+	headers  []string
+	within   time.Duration
+	at       string
+	svg      string
+}
+
+func newPlan() *cobra.Command {
+	o := new(planOptions)
+	c := &cobra.Command{
+		Use:   "plan FILE",
+		Short: "Say how long a job takes under the limits of a file, and which limit binds when",
+		Long: `Plan says how long a job of so many requests takes, if a fleet of nodes sends
+them with so many workers each, and which limit binds when. It runs the engine
+of the library in virtual time, so what it says is exact, if the latency is
+right and the budgets are unused at the beginning. What a request costs is what
+the file says before the answer is there; refusals are not foreseen.
+
+A mix of requests is named with -r, or line by line in a file: ` + mixForm + `.
+Without one it is the tests of the file. With --within it exits with 1 if the
+job takes longer.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := policyfile.Load(args[0])
+			if err != nil {
+				return &exit{exitUsage, err}
+			}
+			return o.run(c, f)
+		},
+	}
+	flags := c.Flags()
+	flags.IntVarP(&o.job.Requests, "requests", "n", 1000, "how many requests the job has")
+	flags.StringArrayVarP(&o.requests, "request", "r", nil, "a kind of request, "+mixForm+"; may be repeated")
+	flags.StringVar(&o.mix, "mix", "", "read kinds of requests from this file, one a line; - for stdin")
+	flags.StringArrayVarP(&o.headers, "header", "H", nil, `a field of these requests, such as "X-App: a"; may be repeated`)
+	flags.IntVar(&o.job.Nodes, "nodes", 1, "how many programs send")
+	flags.IntVar(&o.job.Workers, "workers", 10, "how many requests each of them sends side by side")
+	flags.DurationVar(&o.job.Latency, "latency", 100*time.Millisecond, "how long the upstream takes for a request")
+	flags.DurationVar(&o.within, "within", 0, "exit with 1 if the job takes longer than this")
+	flags.StringVar(&o.at, "at", "", "when the job begins, such as 2026-11-23T08:00:00Z, for windows of the calendar (default now)")
+	flags.StringVar(&o.svg, "svg", "", "draw the chart into this file")
+	return c
+}
+
+// run plans the job and prints what it found.
+func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
+	j := &o.job
+	j.Policies, j.Begin = f.Policies, time.Now()
+	if o.at != "" {
+		if j.Begin, err = time.Parse(time.RFC3339, o.at); err != nil {
+			return fmt.Errorf("--at: %q is no time such as 2026-11-23T08:00:00Z", o.at)
+		}
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	if j.Mix, err = readMix(o.requests, o.mix, o.headers, f); err != nil {
+		return err
+	}
+	r, err := j.Run(c.Context())
+	var never *simulation.Impossible
+	switch {
+	case errors.As(err, &never):
+		return &exit{exitFound, never}
+	case errors.Is(err, context.Canceled):
+		return err
+	case err != nil:
+		return &exit{exitUsage, err}
+	}
+	p := newPlanned(j, r, o.within)
+	if o.svg != "" {
+		if err := os.WriteFile(o.svg, []byte(p.drawing()), 0o644); err != nil {
+			return err
+		}
+	}
+	done, err := printJSON(c, p)
+	if !done {
+		err = p.print(c)
+	}
+	if err == nil && !p.Fits {
+		err = &exit{code: exitFound}
+	}
+	return err
+}
+
+// mostWorkers and mostRequests bound what is simulated, so that a mistake with a zero ends
+// soon.
+const (
+	mostWorkers  = 1_000_000
+	mostRequests = 1_000_000_000
+)
+
+func (o *planOptions) check() error {
+	j := &o.job
+	switch {
+	case j.Requests < 1 || j.Requests > mostRequests:
+		return fmt.Errorf("--requests: %d is not from 1 to %d", j.Requests, mostRequests)
+	case j.Nodes < 1 || j.Workers < 1 || j.Nodes > mostWorkers/j.Workers:
+		return fmt.Errorf("--nodes, --workers: %d × %d is not from 1 to %d", j.Nodes, j.Workers, mostWorkers)
+	case j.Latency < 0 || o.within < 0:
+		return errors.New("--latency, --within: a time is not less than 0")
+	}
+	return nil
+}
+
+// A planned is what plan prints as JSON. Times are in milliseconds.
+type planned struct {
+	Version   int          `json:"version"`
+	Requests  int          `json:"requests"`
+	Nodes     int          `json:"nodes"`
+	Workers   int          `json:"workers"`
+	Latency   int64        `json:"latency_ms"`
+	Begin     time.Time    `json:"begin"`
+	Took      int64        `json:"took_ms"`
+	Rate      float64      `json:"per_second"`
+	Within    int64        `json:"within_ms,omitempty"`
+	Fits      bool         `json:"fits"` // into --within; true without it
+	Waits     waits        `json:"waits"`
+	Unmatched int          `json:"unmatched"` // requests that match no policy
+	Phases    []phase      `json:"phases"`
+	Policies  []usedPolicy `json:"policies"`
+	Chart     chart        `json:"chart"`
+
+	took, within time.Duration
+}
+
+// waits are how long requests were held.
+type waits struct {
+	Held int   `json:"held"` // how many requests were held at all
+	P50  int64 `json:"p50_ms"`
+	P99  int64 `json:"p99_ms"`
+	Max  int64 `json:"max_ms"`
+
+	all *simulation.Durations
+}
+
+func newWaits(d *simulation.Durations) waits {
+	return waits{d.Positive(), d.Quantile(0.5).Milliseconds(), d.Quantile(0.99).Milliseconds(), d.Max.Milliseconds(), d}
+}
+
+// A phase is a time in which one limit binds, or none.
+type phase struct {
+	From   int64  `json:"from_ms"`
+	To     int64  `json:"to_ms"`
+	Policy string `json:"policy"` // "": no limit does, and more workers would help
+
+	from, to time.Duration
+	limit    string
+}
+
+// A usedPolicy is one policy that the mix matches.
+type usedPolicy struct {
+	Policy   string  `json:"policy"`
+	Limit    string  `json:"limit"`
+	Requests int     `json:"requests"`
+	Cost     int     `json:"cost"` // of all requests
+	Waits    waits   `json:"waits"`
+	Binds    float64 `json:"binds"` // for what share of the time
+	Shadow   bool    `json:"shadow,omitempty"`
+	Would    *waits  `json:"would_wait,omitempty"` // in shadow mode
+}
+
+func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *planned {
+	p := &planned{
+		Version: outputVersion, Requests: j.Requests, Nodes: j.Nodes, Workers: j.Workers, Latency: j.Latency.Milliseconds(),
+		Begin: j.Begin.UTC(), Took: r.Took.Milliseconds(), Within: within.Milliseconds(), Fits: within == 0 || r.Took <= within,
+		Waits: newWaits(&r.Waits), Unmatched: r.Unmatched, Phases: []phase{}, Policies: []usedPolicy{}, took: r.Took, within: within,
+	}
+	if r.Took > 0 {
+		p.Rate = float64(j.Requests) / r.Took.Seconds()
+	}
+	for i := range r.Policies {
+		u := &r.Policies[i]
+		one := usedPolicy{Policy: u.Policy.Name, Limit: u.Policy.Limit.String(), Requests: u.Requests, Cost: u.Cost, Waits: newWaits(&u.Waits), Shadow: u.Policy.Shadow}
+		if one.Shadow {
+			would := newWaits(&u.Over)
+			one.Would = &would
+		}
+		p.Policies = append(p.Policies, one)
+	}
+	for _, f := range r.Timeline.Phases(r.Took) {
+		one := phase{From: f.From.Milliseconds(), To: f.To.Milliseconds(), from: f.From, to: f.To}
+		if f.Binds >= 0 {
+			u := &p.Policies[f.Binds]
+			one.Policy, one.limit = u.Policy, u.Limit
+			u.Binds += float64(f.To-f.From) / float64(r.Took)
+		}
+		p.Phases = append(p.Phases, one)
+	}
+	p.Chart = newChart(r.Timeline, r.Took, p.Policies)
+	return p
+}
+
+// mostPhases is how many phases are printed.
+const mostPhases = 20
+
+func (p *planned) print(c *cobra.Command) error {
+	out := c.OutOrStdout()
+	fmt.Fprintf(out, "%s take %s: %.3g a second, by %s with %s each, %s a request\n", count(p.Requests, "request", "requests"), brief(p.took), p.Rate,
+		count(p.Nodes, "node", "nodes"), count(p.Workers, "worker", "workers"), time.Duration(p.Latency)*time.Millisecond)
+	if !p.Fits {
+		fmt.Fprintf(out, "that does not fit into %s\n", p.within)
+	}
+	fmt.Fprintln(out, p.Waits.sentence("waited"))
+	if p.Unmatched > 0 {
+		fmt.Fprintf(out, "%s: they pass\n", count(p.Unmatched, "request matches no policy", "requests match no policy"))
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\nFROM\tTO\tWHAT BINDS\n")
+	for i, f := range p.Phases {
+		if i == mostPhases {
+			fmt.Fprintf(w, "…\t\t%d more: see --json\n", len(p.Phases)-i)
+			break
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", brief(f.from), brief(f.to), f.what())
+	}
+	fmt.Fprintf(w, "\nPOLICY\tLIMIT\tREQUESTS\tCOST\tHELD\tP99\tLONGEST\tBINDS\n")
+	for _, u := range p.Policies {
+		if u.Shadow {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\tonly counts: %s\n", u.Policy, u.Limit, u.Requests, u.Cost, u.Would.sentence("would have waited longer"))
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%.0f %%\n", u.Policy, u.Limit, u.Requests, u.Cost, u.Waits.Held,
+			brief(u.Waits.all.Quantile(0.99)), brief(u.Waits.all.Max), 100*u.Binds)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprint(out, "\n", p.Chart.text())
+	return err
+}
+
+func (f *phase) what() string {
+	if f.Policy == "" {
+		return "no limit: the workers are busy"
+	}
+	return f.Policy + ", " + f.limit
+}
+
+// sentence says how many requests waited, and how long.
+func (w *waits) sentence(held string) string {
+	if w.Held == 0 {
+		return "none " + held
+	}
+	of := "all requests"
+	if w.Held == w.all.N {
+		of = "them"
+	}
+	return fmt.Sprintf("%d %s: half of %s for %s or less, 99 %% for %s, the longest for %s", w.Held, held, of, brief(w.all.Quantile(0.5)), brief(w.all.Quantile(0.99)), brief(w.all.Max))
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+func newPull() *cobra.Command {
+	var at server
+	var output string
+	c := &cobra.Command{
+		Use:   "pull [NUMBER]",
+		Short: "Print the file of policies that is pushed, or that had a number",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			number, err := numberOf(args)
+			if err != nil {
+				return err
+			}
+			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+				text, err := pull(ctx, all, number)
+				switch {
+				case err != nil:
+				case output != "":
+					if err = os.WriteFile(output, text, 0o644); err != nil {
+						err = &exit{exitUsage, err}
+					}
+				default:
+					_, err = c.OutOrStdout().Write(text)
+				}
+				return err
+			})
+		},
+	}
+	at.flags(c)
+	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file")
+	return c
+}
+
+// pull returns the text that has a number, or for 0 what is pushed.
+func pull(ctx context.Context, all *fleet.Fleet, number int64) ([]byte, error) {
+	if number > 0 {
+		return older(ctx, all, number)
+	}
+	p, err := all.Pull(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, &exit{exitFound, errors.New("nothing is pushed")}
+	}
+	return p.Text, nil
+}
+
+func newDiff() *cobra.Command {
+	var at server
+	c := &cobra.Command{
+		Use:   "diff FILE",
+		Short: "Show what pushing a file would change",
+		Long: `Diff compares a file with the one that is pushed, and says what it loosens. It
+exits with 1 if they differ.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			text, err := os.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+				change, err := compare(ctx, all, args[0], text)
+				if err != nil || change.Same {
+					return err
+				}
+				fmt.Fprint(c.OutOrStdout(), difference(change, args[0]))
+				return &exit{code: exitFound}
+			})
+		},
+	}
+	at.flags(c)
+	return c
+}
+
+// A pushes is what history prints as JSON.
+type pushes struct {
+	Version int            `json:"version"`
+	Files   []fleet.Pushed `json:"files"`
+}
+
+func newHistory() *cobra.Command {
+	var at server
+	c := &cobra.Command{
+		Use:   "history",
+		Short: "Show which files of policies were pushed, the newest first",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+				files, err := all.History(ctx)
+				if err != nil {
+					return err
+				}
+				done, err := printJSON(c, pushes{outputVersion, files})
+				if done {
+					return err
+				}
+				t := table{titles: []string{"NUMBER", "GENERATION", "WHEN", "WHO", "REASON"}}
+				for _, p := range files {
+					t.rows = append(t.rows, []string{fmt.Sprint(p.Number), p.Generation, p.At.Format(time.RFC3339), p.By, cmp.Or(p.Reason, "-")})
+				}
+				return t.print(c.OutOrStdout())
+			})
+		},
+	}
+	at.flags(c)
+	return c
+}

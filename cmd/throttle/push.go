@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
+
+	"github.com/fleetthrottle/throttle/policyfile"
+	"github.com/fleetthrottle/throttle/policyfile/pushed"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// A pushing is what push and rollback print as JSON.
+type pushing struct {
+	Version    int         `json:"version"`
+	Number     int64       `json:"number"`
+	Generation string      `json:"generation"`
+	Loosens    []string    `json:"loosens"`
+	Nodes      []following `json:"nodes"`
+}
+
+// A following is a node that follows what is pushed.
+type following struct {
+	Node    string `json:"node"`
+	InForce bool   `json:"in_force"`
+	Text    string `json:"text,omitempty"` // why not
+}
+
+// A pusher is push, or rollback.
+type pusher struct {
+	operator
+	wait time.Duration
+}
+
+func (p *pusher) pushFlags(c *cobra.Command) {
+	p.acting(c)
+	c.Flags().DurationVar(&p.wait, "wait", time.Minute, "how long to wait until the nodes have it in force; 0: not at all")
+}
+
+func newPush() *cobra.Command {
+	var p pusher
+	c := &cobra.Command{
+		Use:   "push FILE",
+		Short: "Put a file of policies into force on the programs that follow",
+		Long: `Push checks a file and runs its tests, shows what it changes and what it loosens,
+asks, and pushes it if nobody else has meanwhile. It then waits until every
+program that follows has it in force, and exits with 1 if one has not.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			text, err := os.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			return p.push(c, args[0], "push", func(context.Context, *fleet.Fleet) ([]byte, error) { return text, nil })
+		},
+	}
+	p.pushFlags(c)
+	return c
+}
+
+func newRollback() *cobra.Command {
+	var p pusher
+	c := &cobra.Command{
+		Use:   "rollback [NUMBER]",
+		Short: "Push an older file again, under a new number",
+		Long: `Rollback pushes the file that had a number, or else the one before the last. See
+history for the numbers.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			number, err := numberOf(args)
+			if err != nil {
+				return err
+			}
+			name := "the file before"
+			if number > 0 {
+				name = fmt.Sprintf("number %d", number)
+			}
+			return p.push(c, name, "rollback", func(ctx context.Context, all *fleet.Fleet) ([]byte, error) { return older(ctx, all, number) })
+		},
+	}
+	p.pushFlags(c)
+	return c
+}
+
+// numberOf reads the number of a file; 0: none is said.
+func numberOf(args []string) (number int64, err error) {
+	if len(args) == 0 {
+		return 0, nil
+	}
+	if _, err := fmt.Sscanf(args[0]+"\n", "%d\n", &number); err != nil || number < 1 {
+		return 0, fmt.Errorf("%q is no number of a file, such as 3: see history", args[0])
+	}
+	return number, nil
+}
+
+// older returns the text that had a number, or for 0 the one before what is pushed.
+func older(ctx context.Context, all *fleet.Fleet, number int64) ([]byte, error) {
+	files, err := all.History(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if number == 0 {
+		now, err := all.Pull(ctx)
+		if err != nil {
+			return nil, err
+		}
+		files = slices.DeleteFunc(files, func(p fleet.Pushed) bool { return now != nil && p.Generation == now.Generation })
+		if len(files) == 0 {
+			return nil, &exit{exitUsage, errors.New("there is no file before")}
+		}
+		return files[0].Text, nil
+	}
+	for _, p := range files {
+		if p.Number == number {
+			return p.Text, nil
+		}
+	}
+	return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history", number)}
+}
+
+// push compares a text with what is pushed, asks, pushes it and waits for the nodes.
+func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Context, *fleet.Fleet) ([]byte, error)) error {
+	all, closeAll, err := p.open()
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	var change *pushed.Change
+	if err := p.within(c.Context(), func(ctx context.Context) error {
+		text, err := read(ctx, all)
+		if err != nil {
+			return err
+		}
+		change, err = compare(ctx, all, name, text)
+		return err
+	}); err != nil {
+		return err
+	}
+	if change.Same {
+		fmt.Fprintf(c.OutOrStdout(), "number %d has this text: there is nothing to push\n", change.Instead.Number)
+		return nil
+	}
+	talk := c.ErrOrStderr()
+	fmt.Fprint(talk, difference(change, name))
+	if err := p.ask(c, "Push it?"); err != nil {
+		return err
+	}
+	done := pushing{Version: outputVersion, Generation: policyfile.Generation(change.Text), Loosens: append([]string{}, change.Loosens...), Nodes: []following{}}
+	if err := p.within(c.Context(), func(ctx context.Context) (err error) {
+		done.Number, err = change.Push(ctx, act, p.who(), p.reason)
+		var conflict *fleet.ConflictError
+		if errors.As(err, &conflict) {
+			return &exit{exitFound, err}
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	asJSON, _ := c.Flags().GetBool("json")
+	if !asJSON {
+		fmt.Fprintf(c.OutOrStdout(), "number %d (%s) is pushed\n", done.Number, done.Generation)
+	}
+	if p.wait > 0 {
+		if done.Nodes, err = p.await(c, all, done.Generation); err != nil {
+			return err
+		}
+	}
+	return done.print(c, asJSON)
+}
+
+// compare looks at a text that is to be pushed, or compared. A file with mistakes was found
+// to have them.
+func compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*pushed.Change, error) {
+	change, err := pushed.Compare(ctx, all, name, text)
+	var old *pushed.UnreadableError
+	if errors.As(err, &old) || policyfile.Mistakes(err) != nil {
+		return nil, &exit{exitFound, err}
+	}
+	return change, err
+}
+
+// difference shows what a change is, with what it loosens.
+func difference(change *pushed.Change, name string) string {
+	var out strings.Builder
+	before, text := "nothing", []byte{}
+	if change.Instead != nil {
+		before, text = fmt.Sprintf("number %d", change.Instead.Number), change.Instead.Text
+	}
+	_, lines, _ := strings.Cut(string(diff.Diff(before, text, name, change.Text)), "\n") // its first line says what the next two do
+	for line := range strings.Lines(lines) {
+		fmt.Fprintln(&out, fleet.Clean(strings.TrimSuffix(line, "\n"), 500))
+	}
+	for _, text := range change.Loosens {
+		fmt.Fprintf(&out, "it loosens: %s\n", fleet.Clean(text, 500))
+	}
+	return out.String()
+}
+
+// await waits until all live nodes that follow have a generation in force, or refuse it.
+func (p *pusher) await(c *cobra.Command, all *fleet.Fleet, generation string) (list []following, err error) {
+	end := time.After(p.wait)
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var settled bool
+		err := p.within(c.Context(), func(ctx context.Context) error {
+			nodes, err := all.Nodes(ctx)
+			list, settled = followers(nodes, generation)
+			return err
+		})
+		if err != nil || settled {
+			return list, err
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			return list, nil
+		case <-c.Context().Done():
+			return list, c.Context().Err()
+		}
+	}
+}
+
+// followers says what live nodes have made of a generation, and whether all have.
+func followers(nodes []fleet.Node, generation string) (list []following, settled bool) {
+	settled, list = true, []following{}
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Silent || !n.File.Pushed {
+			continue
+		}
+		f := following{Node: nodeName(n.Program, n.ID), InForce: n.File.InForce == generation}
+		switch {
+		case f.InForce:
+		case n.File.Seen == generation && n.File.Err != "":
+			f.Text = n.File.Err
+		default:
+			settled = false
+			f.Text = "has not seen it yet"
+			if n.File.Seen == generation {
+				f.Text = "waits, because it loosens"
+			}
+		}
+		list = append(list, f)
+	}
+	return list, settled
+}
+
+// print says what became of a push.
+func (done *pushing) print(c *cobra.Command, asJSON bool) error {
+	in := 0
+	for _, f := range done.Nodes {
+		if f.InForce {
+			in++
+		} else if !asJSON {
+			fmt.Fprintf(c.OutOrStdout(), "%s: %s\n", f.Node, f.Text)
+		}
+	}
+	if asJSON {
+		if _, err := printJSON(c, done); err != nil {
+			return err
+		}
+	} else if len(done.Nodes) > 0 {
+		fmt.Fprintf(c.OutOrStdout(), "in force on %d of %s\n", in, count(len(done.Nodes), "node that follows", "nodes that follow"))
+	}
+	if in < len(done.Nodes) {
+		return &exit{code: exitFound}
+	}
+	return nil
+}

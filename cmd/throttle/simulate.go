@@ -1,0 +1,304 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetthrottle/throttle/cmd/throttle/internal/accesslog"
+	"github.com/fleetthrottle/throttle/cmd/throttle/internal/simulation"
+	"github.com/fleetthrottle/throttle/policyfile"
+)
+
+// simulateOptions are the flags of simulate.
+type simulateOptions struct {
+	base    string
+	headers []string
+	maxWait time.Duration
+	latency time.Duration
+	window  time.Duration
+	svg     string
+}
+
+func newSimulate() *cobra.Command {
+	o := new(simulateOptions)
+	c := &cobra.Command{
+		Use:   "simulate FILE LOG...",
+		Short: "Replay access logs against a file: what would have waited, and what been refused",
+		Long: `Simulate has the requests of access logs come again, in virtual time, under the
+policies of a file. It says what would have waited, how long, and for which
+limit, and what would have been refused. It exits with 1 if anything would have.
+
+Logs are in the Common or Combined Log Format, as nginx and Apache write them,
+or CSV of time, method and URL; packed with gzip or not; - is stdin. Lines whose
+requests have a path only need --url. Lines that cannot be read are counted and
+told. A log of whole seconds has its requests spread evenly over each second.`,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := policyfile.Load(args[0])
+			if err != nil {
+				return &exit{exitUsage, err}
+			}
+			return o.run(c, f, args[1:])
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&o.base, "url", "", "where requests went whose line has a path only, such as https://api.example.com")
+	flags.StringArrayVarP(&o.headers, "header", "H", nil, `a field that all requests had, such as "X-App: a"; may be repeated`)
+	flags.DurationVar(&o.maxWait, "max-wait", 30*time.Second, "refuse what would wait for longer; 0: wait for ever, negative: never wait")
+	flags.DurationVar(&o.latency, "latency", 100*time.Millisecond, "how long the upstream takes for a request, for limits in flight")
+	flags.DurationVar(&o.window, "window", time.Minute, "put lines into the order of their times that are no further apart than this")
+	flags.StringVar(&o.svg, "svg", "", "draw the chart into this file")
+	return c
+}
+
+// mostSorted is how many lines are kept to bring them into order.
+const mostSorted = 100_000
+
+// mostBroken is how many broken lines are told.
+const mostBroken = 10
+
+// A simulated is what simulate prints as JSON. Times are in milliseconds.
+type simulated struct {
+	Version   int               `json:"version"`
+	Requests  int               `json:"requests"`
+	Begin     *time.Time        `json:"begin,omitempty"`
+	End       *time.Time        `json:"end,omitempty"` // when the last request came
+	MaxWait   int64             `json:"max_wait_ms"`
+	Waited    waits             `json:"waits"` // of those that waited and were sent
+	Refused   int               `json:"refused"`
+	Crowded   int               `json:"crowded,omitempty"`
+	Unmatched int               `json:"unmatched"`
+	Broken    int               `json:"broken"`
+	Late      int               `json:"late"` // lines that came later than --window allows
+	Lines     []brokenLine      `json:"broken_lines"`
+	Policies  []simulatedPolicy `json:"policies"`
+	Chart     chart             `json:"chart"`
+}
+
+// A brokenLine is a line that could not be read.
+type brokenLine struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
+	Text string `json:"text"`
+}
+
+// A simulatedPolicy is what one policy would have done.
+type simulatedPolicy struct {
+	Policy   string `json:"policy"`
+	Limit    string `json:"limit"`
+	Requests int    `json:"requests"`
+	Waits    waits  `json:"waits"` // of those that it would have held
+	Refused  int    `json:"refused"`
+	Shadow   bool   `json:"shadow,omitempty"`
+	Would    *waits `json:"would_wait,omitempty"` // in shadow mode
+}
+
+// A logReplay is a simulation under way.
+type logReplay struct {
+	simulated
+	engine  simulation.Replay
+	sorter  *accesslog.Sorter
+	headers []string
+	failed  error
+}
+
+// run replays the logs and prints what it found.
+func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []string) error {
+	base, err := o.check()
+	if err != nil {
+		return err
+	}
+	r := &logReplay{
+		simulated: simulated{Version: outputVersion, MaxWait: o.maxWait.Milliseconds(), Lines: []brokenLine{}, Policies: []simulatedPolicy{}},
+		engine:    simulation.Replay{Policies: f.Policies, MaxWait: o.maxWait, Latency: o.latency},
+		sorter:    accesslog.NewSorter(o.window, mostSorted), headers: o.headers,
+	}
+	for _, log := range logs {
+		if err := r.read(c, log, base); err != nil {
+			return err
+		}
+	}
+	r.sorter.Flush(r.send)
+	if r.failed != nil {
+		return r.failed
+	}
+	r.finish(r.engine.End())
+	if o.svg != "" {
+		note := fmt.Sprintf("%d waited, %d refused", r.Waited.Held, r.Refused)
+		if err := os.WriteFile(o.svg, []byte(r.Chart.drawing(count(r.Requests, "request", "requests"), note)), 0o644); err != nil {
+			return err
+		}
+	}
+	done, err := printJSON(c, &r.simulated)
+	if !done {
+		err = r.print(c)
+	}
+	switch {
+	case err != nil:
+		return err
+	case r.Requests == 0 && r.Broken > 0:
+		return errors.New("no line of the log could be read")
+	case r.Refused > 0:
+		return &exit{code: exitFound}
+	}
+	return nil
+}
+
+// check checks the flags, and returns where requests went whose line has a path only.
+func (o *simulateOptions) check() (base *url.URL, err error) {
+	if o.latency < 0 || o.window < 0 {
+		return nil, errors.New("--latency, --window: a time is not less than 0")
+	}
+	if o.base == "" {
+		return nil, nil
+	}
+	if base, err = url.Parse(o.base); err != nil || base.Host == "" {
+		return nil, fmt.Errorf("--url: %q is no URL such as https://api.example.com", o.base)
+	}
+	return base, nil
+}
+
+// read reads one log.
+func (r *logReplay) read(c *cobra.Command, path string, base *url.URL) error {
+	in := c.InOrStdin()
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return &exit{exitUsage, err}
+		}
+		defer file.Close()
+		in = file
+	}
+	log, err := accesslog.NewReader(in, base)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for n := 0; ; n++ {
+		if n%1024 == 0 && c.Context().Err() != nil {
+			return c.Context().Err()
+		}
+		e, err := log.Next()
+		var broken *accesslog.LineError
+		switch {
+		case err == io.EOF:
+			return nil
+		case errors.As(err, &broken):
+			if r.Broken++; len(r.Lines) < mostBroken {
+				r.Lines = append(r.Lines, brokenLine{path, broken.Line, broken.Text})
+			}
+			continue
+		case err != nil:
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if r.sorter.Add(e, r.send); r.failed != nil {
+			return r.failed
+		}
+	}
+}
+
+// send has the request of a line come.
+func (r *logReplay) send(e accesslog.Entry) {
+	if r.failed != nil {
+		return
+	}
+	req, err := newRequest(e.Method, e.URL.String(), r.headers)
+	if err == nil {
+		err = r.engine.Send(req, e.Time)
+	}
+	if err != nil {
+		r.failed = err
+		return
+	}
+	at := e.Time.UTC()
+	if r.Begin == nil {
+		r.Begin = &at
+	}
+	r.End = &at
+}
+
+// finish notes what became of the requests.
+func (r *logReplay) finish(all *simulation.Replayed) {
+	r.Requests, r.Waited, r.Refused, r.Crowded, r.Unmatched, r.Late = all.Requests, newWaits(&all.Waits), all.Refused, all.Crowded, all.Unmatched, r.sorter.Late
+	var used []usedPolicy
+	for i := range all.Policies {
+		u := &all.Policies[i]
+		p := simulatedPolicy{
+			Policy: u.Policy.Name, Limit: u.Policy.Limit.String(), Requests: u.Requests, Waits: newWaits(&u.Waits),
+			Refused: u.Refused, Shadow: u.Policy.Shadow,
+		}
+		if p.Shadow {
+			would := newWaits(&u.Over)
+			p.Would = &would
+		}
+		r.Policies = append(r.Policies, p)
+		used = append(used, usedPolicy{Policy: p.Policy})
+	}
+	r.Chart = newChart(all.Timeline, all.Took, used)
+}
+
+func (r *logReplay) print(c *cobra.Command) error {
+	talk, out := c.ErrOrStderr(), c.OutOrStdout()
+	for _, l := range r.Lines {
+		fmt.Fprintf(talk, "%s:%d: %s\n", l.File, l.Line, l.Text)
+	}
+	switch {
+	case r.Broken > len(r.Lines):
+		fmt.Fprintf(talk, "%d lines could not be read, %d of them are above\n", r.Broken, len(r.Lines))
+	case r.Broken > 0:
+		fmt.Fprintf(talk, "%s\n", count(r.Broken, "line could not be read", "lines could not be read"))
+	}
+	if r.Late > 0 {
+		fmt.Fprintf(talk, "%s: a larger --window would put them into order\n", count(r.Late, "line is out of order", "lines are out of order"))
+	}
+	if r.Requests == 0 {
+		fmt.Fprintln(out, "there are no requests")
+		return nil
+	}
+	fmt.Fprintf(out, "%s, from %s to %s\n", count(r.Requests, "request", "requests"), r.Begin.Format(time.RFC3339), r.End.Format(time.RFC3339))
+	fmt.Fprintln(out, r.Waited.sentence("would have waited"))
+	fmt.Fprintln(out, r.refusals())
+	if r.Unmatched > 0 {
+		fmt.Fprintf(out, "%s: they pass\n", count(r.Unmatched, "request matches no policy", "requests match no policy"))
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\nPOLICY\tLIMIT\tREQUESTS\tHELD\tMEDIAN\tP99\tLONGEST\tREFUSED\n")
+	for _, p := range r.Policies {
+		if p.Shadow {
+			fmt.Fprintf(w, "%s\t%s\t%d\tonly counts: %s\n", p.Policy, p.Limit, p.Requests, p.Would.sentence("would have waited longer"))
+			continue
+		}
+		d := p.Waits.all
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%d\n", p.Policy, p.Limit, p.Requests, p.Waits.Held,
+			brief(d.Quantile(0.5)), brief(d.Quantile(0.99)), brief(d.Max), p.Refused)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if len(r.Chart.rates) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprint(out, "\n", r.Chart.text())
+	return err
+}
+
+// refusals says how many requests would have been refused.
+func (r *logReplay) refusals() string {
+	if r.Refused == 0 {
+		return "none would have been refused"
+	}
+	text := fmt.Sprintf("%d would have been refused", r.Refused)
+	if r.MaxWait > 0 {
+		text += fmt.Sprintf(": --max-wait is %s", time.Duration(r.MaxWait)*time.Millisecond)
+	}
+	if r.Crowded > 0 {
+		text += fmt.Sprintf("; %d of them because too many waited to be simulated", r.Crowded)
+	}
+	return text
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/policyfile"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// An operator is the flags of commands that act.
+type operator struct {
+	server
+	key, file  string
+	by, reason string
+	yes        bool
+}
+
+// acting are the flags that every act has.
+func (o *operator) acting(c *cobra.Command) {
+	o.flags(c)
+	c.Flags().StringVar(&o.by, "by", "", "who acts; user@host unless it is said")
+	c.Flags().StringVar(&o.reason, "reason", "", "why; those who are held by it read it")
+	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
+}
+
+// budget are the flags that name a budget.
+func (o *operator) budget(c *cobra.Command) {
+	o.acting(c)
+	c.ValidArgsFunction = o.complete
+	c.Flags().StringVar(&o.key, "key", "", "the key of the budget, in clear; only its hash is sent")
+	c.Flags().StringVar(&o.file, "file", "", "the file of the policy, if no program has used it yet")
+}
+
+// who is the operator.
+func (o *operator) who() string {
+	if o.by != "" {
+		return o.by
+	}
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, _ := os.Hostname()
+	return name + "@" + cmp.Or(host, "unknown")
+}
+
+// complete completes the name of a budget by what nodes have reported.
+func (o *operator) complete(c *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	_ = o.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) (err error) {
+		names, err = all.Names(ctx)
+		return err
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// find returns the budget that is meant. What its policy is the file says, else the nodes,
+// else the file that is pushed.
+func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t fleet.Target, err error) {
+	q := fleet.Query{Name: name, Key: o.key}
+	if o.file != "" {
+		f, err := policyfile.Load(o.file)
+		if err != nil {
+			return t, &exit{exitUsage, err}
+		}
+		q.Table = f.Policies
+	}
+	t, err = all.Find(ctx, q)
+	var wrong *fleet.TargetError
+	if o.file == "" && errors.As(err, &wrong) {
+		if q.Table, err = pushedTable(ctx, all); err != nil {
+			return t, err
+		}
+		t, err = all.Find(ctx, q)
+	}
+	if errors.As(err, &wrong) {
+		return t, &exit{exitUsage, err}
+	}
+	return t, err
+}
+
+// pushedTable returns the policies that are pushed; none if they cannot be read.
+func pushedTable(ctx context.Context, all *fleet.Fleet) ([]throttle.Policy, error) {
+	p, err := all.Pull(ctx)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	f, err := policyfile.Parse("pushed", p.Text)
+	if err != nil {
+		return nil, nil
+	}
+	return f.Policies, nil
+}
+
+// ask asks whether to go on, unless --yes was said.
+func (o *operator) ask(c *cobra.Command, question string) error {
+	if o.yes {
+		return nil
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "%s [y/N] ", question)
+	answer, err := bufio.NewReader(c.InOrStdin()).ReadString('\n')
+	if err == io.EOF && answer == "" {
+		fmt.Fprintln(c.ErrOrStderr())
+		return errors.New("nobody answers: say --yes")
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return &exit{exitFound, errors.New("nothing was done")}
+}
+
+// An acted is what commands that act print as JSON.
+type acted struct {
+	Version int    `json:"version"`
+	Act     string `json:"act"`
+	Budget  string `json:"budget"`
+	For     int64  `json:"for_ms,omitempty"`
+}
+
+// act finds a budget, says what it is like, asks, and acts.
+func (o *operator) act(c *cobra.Command, name, verb string, done acted, does func(context.Context, *fleet.Fleet, fleet.Target) error) error {
+	all, closeAll, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	var t fleet.Target
+	var state fleet.State
+	if err = o.within(c.Context(), func(ctx context.Context) (err error) {
+		if t, err = o.find(ctx, all, name); err == nil {
+			state, _, err = all.State(ctx, t)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	now := strings.Join(stateWords(t.Limit, state), ", ")
+	if err := o.ask(c, fmt.Sprintf("%s (%v) is now: %s. %s", t.Name, t.Limit, now, verb)); err != nil {
+		return err
+	}
+	if err := o.within(c.Context(), func(ctx context.Context) error { return does(ctx, all, t) }); err != nil {
+		return err
+	}
+	done.Version, done.Budget = outputVersion, t.Name
+	said, err := printJSON(c, done)
+	if !said {
+		past := map[string]string{"pause": "is closed for " + brief(time.Duration(done.For)*time.Millisecond), "resume": "is open", "reset": "is open, and its bans are forgotten"}
+		fmt.Fprintf(c.OutOrStdout(), "%s %s\n", t.Name, past[done.Act])
+	}
+	return err
+}
+
+// within calls f with a context that ends when Redis has taken too long.
+func (s *server) within(ctx context.Context, f func(context.Context) error) error {
+	ctx, stop := context.WithTimeout(ctx, s.timeout)
+	defer stop()
+	return coded(f(ctx))
+}
+
+func newPause() *cobra.Command {
+	var o operator
+	var d time.Duration
+	c := &cobra.Command{
+		Use:   "pause POLICY|BUDGET",
+		Short: "Close a budget for a while, for the whole fleet",
+		Long: `Pause closes a budget until it is over, or resumed: nothing starts before. The
+reason stands in status and top, and in the errors of callers that it held.
+A budget is named by its policy, and its key if it has one, or as status prints it.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if d <= 0 || d > throttle.MaxPenalty {
+				return fmt.Errorf("--for: say for how long, at most %v", throttle.MaxPenalty)
+			}
+			return o.act(c, args[0], "Close it for "+brief(d)+"?", acted{Act: "pause", For: d.Milliseconds()},
+				func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
+					err := all.Pause(ctx, t, d, o.who(), o.reason)
+					var longer *fleet.LongerError
+					if errors.As(err, &longer) {
+						return &exit{exitFound, err}
+					}
+					return err
+				})
+		},
+	}
+	o.budget(c)
+	c.Flags().DurationVar(&d, "for", 0, "for how long, such as 10m; required")
+	return c
+}
+
+func newResume() *cobra.Command {
+	var o operator
+	c := &cobra.Command{
+		Use:   "resume POLICY|BUDGET",
+		Short: "End the pause of a budget",
+		Long: `Resume ends what pause began. A budget that an answer of the upstream closed stays
+closed: see reset.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return o.act(c, args[0], "Open it?", acted{Act: "resume"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
+				err := all.Resume(ctx, t, o.who(), o.reason)
+				var open *fleet.NotPausedError
+				if errors.As(err, &open) {
+					return &exit{exitFound, err}
+				}
+				return err
+			})
+		},
+	}
+	o.budget(c)
+	return c
+}
+
+func newReset() *cobra.Command {
+	var o operator
+	c := &cobra.Command{
+		Use:   "reset POLICY|BUDGET",
+		Short: "Open a budget whatever closed it, and forget its bans",
+		Long: `Reset opens a budget also if its upstream closed it, and forgets how often a ban
+was met again, and a ceiling that was learned. Starts stay counted.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return o.act(c, args[0], "Open it, whatever closed it?", acted{Act: "reset"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
+				return all.Reset(ctx, t, o.who(), o.reason)
+			})
+		},
+	}
+	o.budget(c)
+	return c
+}

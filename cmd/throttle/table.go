@@ -1,0 +1,49 @@
+package main
+
+import (
+	"io"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// A table is rows of words below a row of titles.
+type table struct {
+	titles []string
+	rows   [][]string
+}
+
+// lines returns the table with its columns below each other, in a terminal's columns: some
+// characters are two wide. What somebody may have written into Redis cannot control it.
+func (t *table) lines() []string {
+	all := append([][]string{t.titles}, t.rows...)
+	width := make([]int, len(t.titles))
+	for i, row := range all {
+		clean := make([]string, len(row))
+		for j, cell := range row {
+			clean[j] = fleet.Clean(cell, 1000)
+			width[j] = max(width[j], ansi.StringWidth(clean[j]))
+		}
+		all[i] = clean
+	}
+	var lines []string
+	for _, row := range all {
+		var line strings.Builder
+		for j, cell := range row {
+			line.WriteString(cell)
+			if j < len(row)-1 {
+				line.WriteString(strings.Repeat(" ", width[j]-ansi.StringWidth(cell)+2))
+			}
+		}
+		lines = append(lines, strings.TrimRight(line.String(), " "))
+	}
+	return lines
+}
+
+// print writes the table.
+func (t *table) print(out io.Writer) error {
+	_, err := io.WriteString(out, strings.Join(t.lines(), "\n")+"\n")
+	return err
+}

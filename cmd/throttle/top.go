@@ -1,0 +1,195 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/term"
+	"github.com/spf13/cobra"
+
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// A top is the flags of top.
+type top struct {
+	server
+	every           time.Duration
+	budgets         int
+	sort, filter    string
+	once            bool
+	recordTo, track string
+}
+
+// least is how often top reads at the most.
+const least = 200 * time.Millisecond
+
+func newTop() *cobra.Command {
+	var o top
+	c := &cobra.Command{
+		Use:   "top",
+		Short: "Watch a fleet and its budgets, live",
+		Long: `Top shows what status shows, again and again. In a terminal keys sort, filter and
+scroll: ? lists them. Elsewhere it prints plain lines. It writes nothing to Redis,
+and works with a user that can only read.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
+	}
+	o.flags(c)
+	f := c.Flags()
+	f.DurationVar(&o.every, "interval", 2*time.Second, "how often to read; how fast to replay")
+	f.IntVar(&o.budgets, "budgets", fleet.DefaultBudgets, "ask about so many budgets, those used most first")
+	f.StringVar(&o.sort, "sort", sorts[0], "order of the budgets: "+strings.Join(sorts, ", "))
+	f.StringVar(&o.filter, "filter", "", "show the budgets and nodes only that have this text")
+	f.BoolVar(&o.once, "once", false, "print once, and end")
+	f.StringVar(&o.recordTo, "record", "", "append what is seen to this file, a line of JSON each time")
+	f.StringVar(&o.track, "replay", "", "show what --record wrote to this file")
+	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(sorts, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func (o *top) run(c *cobra.Command) error {
+	switch {
+	case !slices.Contains(sorts, o.sort):
+		return fmt.Errorf("--sort: %q is none of %s", o.sort, strings.Join(sorts, ", "))
+	case o.every < least:
+		return fmt.Errorf("--interval: the least is %v", least)
+	case o.recordTo != "" && o.track != "":
+		return errors.New("--record and --replay do not go together")
+	}
+	if o.track != "" {
+		all, err := replay(o.track)
+		if err != nil {
+			return err
+		}
+		return o.show(c, nil, all)
+	}
+	all, closeAll, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	live := source(func(ctx context.Context) (s *fleet.Snapshot, err error) {
+		err = o.within(ctx, func(ctx context.Context) error {
+			s, err = all.Snapshot(ctx, o.budgets)
+			return err
+		})
+		return s, err
+	})
+	if o.recordTo != "" {
+		recorded, closeFile, err := live.record(o.recordTo)
+		if err != nil {
+			return err
+		}
+		defer closeFile()
+		live = recorded
+	}
+	return o.show(c, live, nil)
+}
+
+// show shows a fleet that is live, or a recording.
+func (o *top) show(c *cobra.Command, live source, recording []*fleet.Snapshot) error {
+	asJSON, _ := c.Flags().GetBool("json")
+	if o.once || asJSON || !isTerminal(c.OutOrStdout()) || !isTerminal(c.InOrStdin()) {
+		if live == nil {
+			if o.once {
+				recording = recording[len(recording)-1:]
+			}
+			live = played(recording)
+		}
+		return o.plain(c, live)
+	}
+	_, err := tea.NewProgram(newModel(o, c.Context(), live, recording), tea.WithContext(c.Context()),
+		tea.WithInput(c.InOrStdin()), tea.WithOutput(c.OutOrStdout())).Run()
+	if errors.Is(err, tea.ErrInterrupted) {
+		return nil
+	}
+	return err
+}
+
+// isTerminal reports whether a stream is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(f.Fd())
+}
+
+// plain prints snapshots as lines, the next one after an interval, until they end.
+func (o *top) plain(c *cobra.Command, from source) error {
+	tick := time.NewTicker(o.every)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		s, err := from(c.Context())
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil && (n == 0 || o.once || c.Context().Err() != nil):
+			return err
+		case err != nil: // it may be back the next time
+			fmt.Fprintln(c.ErrOrStderr(), "throttle: "+err.Error())
+		default:
+			if err := o.print(c, s, n); err != nil {
+				return err
+			}
+		}
+		if o.once {
+			return nil
+		}
+		if o.track != "" {
+			continue // as fast as it can be read
+		}
+		select {
+		case <-tick.C:
+		case <-c.Context().Done():
+			return c.Context().Err()
+		}
+	}
+}
+
+// print prints one snapshot, the n-th from 0.
+func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
+	arrange(s, o.sort, o.filter)
+	if done, err := printJSON(c, s); done {
+		return err
+	}
+	out := c.OutOrStdout()
+	if n > 0 {
+		fmt.Fprintln(out)
+	}
+	fmt.Fprintln(out, s.At.UTC().Format(time.RFC3339))
+	return newView(s).print(out)
+}
+
+// sorts are the orders of budgets.
+var sorts = []string{"starts", "wait", "waiting", "closed", "name"}
+
+// arrange puts the budgets of a snapshot in order, and leaves out what does not have a text.
+func arrange(s *fleet.Snapshot, by, filter string) {
+	filter = strings.ToLower(filter)
+	has := func(words []string) bool { return strings.Contains(strings.ToLower(strings.Join(words, " ")), filter) }
+	s.Budgets = slices.DeleteFunc(slices.Clone(s.Budgets), func(b fleet.Budget) bool { return filter != "" && !has(budgetRow(&b)) })
+	s.Nodes = slices.DeleteFunc(slices.Clone(s.Nodes), func(n fleet.Node) bool { return filter != "" && !has(nodeRow(&n, s.File)) })
+	slices.SortStableFunc(s.Budgets, func(a, b fleet.Budget) int {
+		order := map[string]int{
+			"starts":  cmp.Compare(b.Starts, a.Starts),
+			"wait":    cmp.Compare(wait(&b), wait(&a)),
+			"waiting": cmp.Compare(b.State.Waiting, a.State.Waiting),
+			"closed":  cmp.Compare(b.State.Paused.Duration, a.State.Paused.Duration),
+		}[by]
+		return cmp.Or(order, strings.Compare(a.Name, b.Name), strings.Compare(a.Node, b.Node))
+	})
+}
+
+// wait is how long a request would wait; the longest if no start can be planned.
+func wait(b *fleet.Budget) time.Duration {
+	if b.State.Wait.Duration < 0 {
+		return 1<<63 - 1
+	}
+	return b.State.Wait.Duration
+}

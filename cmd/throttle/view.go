@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// A view is a snapshot as tables of words.
+type view struct {
+	head    []string // about the fleet
+	nodes   table
+	budgets table
+	foot    []string // what is not shown
+}
+
+// newView says in words what a snapshot shows.
+func newView(s *fleet.Snapshot) *view {
+	v := &view{
+		nodes:   table{titles: []string{"NODE", "HOST", "PID", "UP", "SEEN", "STARTS", "THROTTLE", "POLICIES"}},
+		budgets: table{titles: []string{"BUDGET", "LIMIT", "NODES", "STARTS", "STATE"}},
+	}
+	if p := s.File; p != nil {
+		v.head = append(v.head, fmt.Sprintf("policies: number %d (%s), pushed by %s %s ago%s",
+			p.Number, p.Generation, p.By, brief(max(0, s.At.Sub(p.At))), reason(p.Reason)))
+	}
+	for i := range s.Nodes {
+		v.nodes.rows = append(v.nodes.rows, nodeRow(&s.Nodes[i], s.File))
+	}
+	for i := range s.Budgets {
+		v.budgets.rows = append(v.budgets.rows, budgetRow(&s.Budgets[i]))
+	}
+	if len(s.Nodes) == 0 {
+		v.head = append(v.head, "no program reports itself: see docs/fleet.md")
+	}
+	if s.LeftOut > 0 {
+		v.foot = append(v.foot, fmt.Sprintf("%s not shown: see --budgets", count(s.LeftOut, "budget is", "budgets are")))
+	}
+	if s.Illegible > 0 {
+		v.foot = append(v.foot, fmt.Sprintf("%s could not be read", count(s.Illegible, "record", "records")))
+	}
+	return v
+}
+
+// reason is what somebody said, if he did.
+func reason(text string) string {
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf(": %q", text)
+}
+
+// nodeName is how a node is called in tables: ids are long, and their beginning tells.
+func nodeName(program, id string) string { return program + "/" + id[:min(len(id), 6)] }
+
+func nodeRow(n *fleet.Node, pushed *fleet.Pushed) []string {
+	seen := brief(n.Ago.Duration) + " ago"
+	if n.Silent {
+		seen = "silent for " + brief(n.Ago.Duration)
+	}
+	return []string{nodeName(n.Program, n.ID), n.Host, fmt.Sprint(n.PID), brief(n.Up.Round(time.Second)), seen, rate(n.Starts), n.Library, fileWords(&n.File, pushed)}
+}
+
+// fileWords says what a node has in force.
+func fileWords(f *fleet.FileState, pushed *fleet.Pushed) string {
+	if f.InForce == "" {
+		return "its own"
+	}
+	is := func(generation string) string {
+		if pushed != nil && generation == pushed.Generation {
+			return fmt.Sprintf("number %d", pushed.Number)
+		}
+		return generation
+	}
+	text := is(f.InForce)
+	if !f.Pushed {
+		text += " of a file"
+	}
+	switch {
+	case f.Err != "":
+		text += fmt.Sprintf("; %s is refused: %s", is(f.Seen), f.Err)
+	case f.Seen != f.InForce && len(f.Loosens) > 0:
+		text += fmt.Sprintf("; %s in %s, because it loosens: %s", is(f.Seen), brief(f.Grace.Duration), strings.Join(f.Loosens, ", "))
+	case f.Seen != f.InForce:
+		text += "; has seen " + is(f.Seen)
+	}
+	return text
+}
+
+func budgetRow(b *fleet.Budget) []string {
+	state := b.Err
+	if state == "" {
+		state = strings.Join(budgetWords(b), ", ")
+	}
+	name := b.Name
+	if b.Node != "" {
+		name += " of " + b.Node[:min(len(b.Node), 6)]
+	}
+	return []string{name, strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), state}
+}
+
+// budgetWords says what a budget is like.
+func budgetWords(b *fleet.Budget) []string {
+	words := stateWords(b.Limit(), b.State)
+	if b.Note != nil {
+		note := throttle.PauseNote{By: b.Note.By, Reason: b.Note.Reason}.String()
+		note += fmt.Sprintf(" (%s left)", brief(b.State.Paused.Duration))
+		words = append([]string{note}, words...) // what matters stands where narrow terminals show it
+	}
+	if b.Shadow {
+		words = append(words, "only counts")
+	}
+	return words
+}
+
+// stateWords says what a state is.
+func stateWords(l throttle.Limit, s fleet.State) []string {
+	st := throttle.Status{
+		Limit: l, Used: s.Used, Waiting: s.Waiting, Wait: s.Wait.Duration,
+		Paused: s.Paused.Duration, Repeated: s.Repeated, Ceiling: s.Ceiling,
+	}
+	if st.Wait < 0 {
+		st.Wait = throttle.Never
+	}
+	return (&state{status: st}).words()
+}
+
+// rate is a number of starts in a second.
+func rate(r float64) string {
+	switch {
+	case r == 0:
+		return "-"
+	case r < 10:
+		return fmt.Sprintf("%.1f/s", r)
+	}
+	return fmt.Sprintf("%.0f/s", r)
+}
+
+// print writes all of it as plain lines.
+func (v *view) print(out io.Writer) error {
+	var lines []string
+	for _, line := range v.head {
+		lines = append(lines, fleet.Clean(line, 1000))
+	}
+	for _, t := range []table{v.nodes, v.budgets} {
+		if len(t.rows) == 0 {
+			continue
+		}
+		if len(lines) > 0 {
+			lines = append(lines, "")
+		}
+		lines = append(lines, t.lines()...)
+	}
+	_, err := io.WriteString(out, strings.Join(append(lines, v.foot...), "\n")+"\n")
+	return err
+}

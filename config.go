@@ -1,0 +1,41 @@
+package throttle
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// Config is what [New] and [NewLimiters] need. The zero value of every field but
+// Store is useful.
+type Config struct {
+	// Store keeps the budgets: memstore.New() for one process,
+	// redisstore.New(client, nil) for a fleet. Required, because that is the
+	// question a limit raises.
+	Store Store
+
+	// Policies are the limits. They can be replaced later: see
+	// [Transport.SetPolicies]. Defaults to none: every request passes.
+	Policies []Policy
+
+	// Base sends the requests of a [Transport]. Defaults to [http.DefaultTransport].
+	Base http.RoundTripper
+
+	// MaxWait bounds how long a caller is held. Negative: not at all.
+	// Defaults to 0: as long as the caller's context allows.
+	MaxWait time.Duration
+
+	// Observe is told what happens to each request. It is called on the
+	// request's way, by many goroutines, and must not block. A panic ends
+	// there, and Observe is told of it by a [FunctionFailed]. Defaults to nil:
+	// nobody is told.
+	Observe func(context.Context, Event)
+
+	// LongWait is how long a caller is held before Observe gets a [StillWaiting]; it gets
+	// another after twice as long, and so on. Negative: none. Defaults to
+	// [DefaultLongWait].
+	LongWait time.Duration
+}
+
+// DefaultLongWait is the LongWait of a [Config] that does not set one.
+const DefaultLongWait = 10 * time.Second

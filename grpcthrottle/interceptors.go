@@ -1,0 +1,132 @@
+package grpcthrottle
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Options change what New does. The zero value of each field is useful.
+type Options struct {
+	// Host is the host that patterns are compared with. Defaults to the authority: the
+	// target's, without its scheme, or that of [grpc.CallAuthority].
+	Host string
+
+	// Penalty looks at the status of a call that failed, and says which budgets must now
+	// stay closed. Defaults to [RetryInfo].
+	Penalty func(*status.Status) Penalty
+}
+
+// Interceptors hold the calls of a client. They are safe for concurrent use, by several
+// connections, and have nothing to close.
+type Interceptors struct {
+	limits  *throttle.Limiters
+	options Options
+}
+
+// New returns interceptors that hold calls to the policies of limits. Options may be nil.
+func New(limits *throttle.Limiters, o *Options) *Interceptors {
+	i := &Interceptors{limits: limits}
+	if o != nil {
+		i.options = *o
+	}
+	if i.options.Penalty == nil {
+		i.options.Penalty = RetryInfo
+	}
+	return i
+}
+
+// DialOptions returns the options for [grpc.NewClient]: both interceptors, inside of
+// those that were given before, and no retries by a service config, because the
+// interceptors do not see them. An interceptor that retries must come before.
+func (i *Interceptors) DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(i.Unary), grpc.WithChainStreamInterceptor(i.Stream), grpc.WithDisableRetry(),
+	}
+}
+
+// Unary is a [grpc.UnaryClientInterceptor]. What the call holds of a Concurrency limit
+// ends with the call.
+func (i *Interceptors) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	permit, err := i.acquire(ctx, method, cc, opts)
+	if err != nil {
+		return err
+	}
+	defer permit.Release()
+	err = invoke(ctx, method, req, reply, cc, opts...)
+	i.learn(ctx, permit, err)
+	return err
+}
+
+// Stream is a [grpc.StreamClientInterceptor]. A stream costs what its policies say once,
+// when it begins. What it holds of a Concurrency limit ends with the stream, as gRPC
+// defines it: with the answer's status or the context, or when the connection is closed.
+func (i *Interceptors) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, stream grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	permit, err := i.acquire(ctx, method, cc, opts)
+	if err != nil {
+		return nil, err
+	}
+	begun := false
+	defer func() {
+		if !begun {
+			permit.Release()
+		}
+	}()
+	// A copy, because another call may use the same slice.
+	opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { permit.Release() }))
+	s, err := stream(ctx, desc, cc, method, opts...)
+	if err != nil {
+		i.learn(ctx, permit, err)
+		return nil, err
+	}
+	begun = true
+	return &clientStream{ClientStream: s, ended: func(err error) { i.learn(ctx, permit, err) }}, nil
+}
+
+// A clientStream learns from the stream's status.
+type clientStream struct {
+	grpc.ClientStream
+	ended func(error)
+}
+
+// RecvMsg implements [grpc.ClientStream].
+func (s *clientStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err != nil {
+		s.ended(err) // gRPC allows no other RecvMsg meanwhile, and none after it
+	}
+	return err
+}
+
+// acquire waits until the call may begin: for its budgets, and for a connection, because
+// a start that waits for one becomes too old.
+func (i *Interceptors) acquire(ctx context.Context, method string, cc *grpc.ClientConn, opts []grpc.CallOption) (*throttle.Permit, error) {
+	permit, err := i.limits.AcquireRequest(i.request(ctx, method, cc, opts))
+	if err == nil && connect(ctx, cc) {
+		err = permit.Renew(ctx)
+	}
+	if err != nil {
+		return nil, statusOf(err)
+	}
+	return permit, nil
+}
+
+// connect waits until there is a connection or the attempt has failed, which the call
+// itself will tell. It reports whether that took time.
+func connect(ctx context.Context, cc *grpc.ClientConn) (waited bool) {
+	for {
+		switch s := cc.GetState(); s {
+		case connectivity.Ready, connectivity.TransientFailure, connectivity.Shutdown:
+			return waited
+		default:
+			cc.Connect()
+			if waited = true; !cc.WaitForStateChange(ctx, s) {
+				return waited
+			}
+		}
+	}
+}

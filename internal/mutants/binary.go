@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// some and whole are how long the tests that should notice may take, and all of
+// their package. A mutant that hangs for longer is noticed by that.
+const (
+	some  = 3 * time.Minute
+	whole = 10 * time.Minute
+)
+
+// A binary holds the tests of one package, compiled.
+type binary struct {
+	file string // "": they do not compile
+	dir  string // where they run
+	pkg  string
+}
+
+// compile makes the tests of a package an executable file of that name, without what
+// only costs time: vet, and a symbol table.
+func (t tree) compile(ctx context.Context, what suite, file string) (binary, error) {
+	b := binary{file: file, dir: filepath.Join(t.dir, filepath.FromSlash(what.pkg)), pkg: what.pkg}
+	args := []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", file}
+	if what.race {
+		args = append(args, "-race")
+	}
+	c := exec.CommandContext(ctx, "go", append(args, what.pkg)...)
+	c.Dir = t.dir
+	_, err := c.CombinedOutput()
+	var failed *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return b, ctx.Err()
+	case errors.As(err, &failed):
+		b.file = ""
+		return b, nil
+	}
+	return b, err
+}
+
+// A bench is a tree with what was compiled there when nothing was broken, or only scripts.
+type bench struct {
+	tree
+	binaries map[suite]binary
+}
+
+// whole returns the tests of a package, and compiles them the first time.
+func (t *bench) whole(ctx context.Context, what suite) (b binary, err error) {
+	b, ok := t.binaries[what]
+	if !ok {
+		b, err = t.compile(ctx, what, filepath.Join(t.dir, fmt.Sprintf("whole%d.test", len(t.binaries))))
+		t.binaries[what] = b
+	}
+	return b, err
+}
+
+// test runs some tests until the first is red. It returns an error if there are none.
+func (b binary) test(ctx context.Context, run string, most time.Duration) (verdict, string, error) {
+	if b.file == "" {
+		return invalid, "", nil
+	}
+	c := exec.CommandContext(ctx, b.file, "-test.v", "-test.failfast", "-test.timeout="+most.String(), "-test.run="+run)
+	c.Dir = b.dir
+	text, err := c.CombinedOutput()
+	out := string(text)
+	var failed *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return "", "", ctx.Err()
+	case err == nil && strings.Contains(out, "testing: warning: no tests to run"):
+		return "", "", fmt.Errorf("%w of %s: %s", errNoTest, b.pkg, run)
+	case err == nil:
+		return survived, "", nil
+	case !errors.As(err, &failed):
+		return "", "", err
+	case uncompiled.MatchString(out):
+		return invalid, "", nil
+	}
+	return killed, noticed(out), nil
+}
+
+var errNoTest = errors.New("no such test")
+
+// uncompiled is what Redis says of a script that cannot be compiled.
+var uncompiled = regexp.MustCompile(`Error compiling script`)
+
+var (
+	red  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	hung = regexp.MustCompile(`(?m)^\s*running tests:\n\s+(\S+)`)
+	runs = regexp.MustCompile(`(?m)^=== RUN +(\S+)`)
+	left = regexp.MustCompile(`(?m)^P15 broken:`)
+)
+
+// noticed returns the test that was red, a subtest if there was one. A test that
+// crashes or hangs takes the others with it.
+func noticed(out string) string {
+	if by := hung.FindStringSubmatch(out); by != nil {
+		return by[1] + " (hangs)"
+	}
+	by := ""
+	for _, r := range red.FindAllStringSubmatch(out, -1) {
+		if by == "" || strings.HasPrefix(r[1], by+"/") {
+			by = r[1]
+		}
+	}
+	began := runs.FindAllStringSubmatch(out, -1)
+	switch {
+	case by != "":
+		return by
+	case left.MatchString(out):
+		return "TestMain (goroutines are left)"
+	case began != nil:
+		return began[len(began)-1][1] + " (crashes)"
+	}
+	return "a crash"
+}
+
+// only returns the pattern of the test that noticed, as noticed names it, with all that
+// it is part of. A run in which no test has the blame has none.
+func only(by string) string {
+	name, _, _ := strings.Cut(by, " ")
+	if !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Fuzz") && !strings.HasPrefix(name, "Example") || name == "TestMain" {
+		return ""
+	}
+	var parts []string
+	for part := range strings.SplitSeq(name, "/") {
+		parts = append(parts, "^"+regexp.QuoteMeta(part)+"$")
+	}
+	return strings.Join(parts, "/")
+}

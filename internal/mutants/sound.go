@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+)
+
+// A sound is a tree in which nothing is broken. In it a test that kills a mutation must
+// be green.
+type sound struct {
+	bench
+
+	mu    sync.Mutex
+	green map[string]bool // by suite and pattern
+}
+
+// isGreen reports whether some tests are green. It returns an error if they are red twice.
+func (s *sound) isGreen(ctx context.Context, what suite, run string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := fmt.Sprint(what, run)
+	if s.green[seen] {
+		return true, nil
+	}
+	b, err := s.whole(ctx, what)
+	if err != nil {
+		return false, err
+	}
+	v, by, err := b.test(ctx, run, some)
+	if err != nil {
+		return false, err
+	}
+	s.green[seen] = v == survived
+	if v == survived {
+		return true, nil
+	}
+	if again, _, err := b.test(ctx, run, some); err != nil || again == survived {
+		return false, err
+	}
+	return false, fmt.Errorf("%s is %s by %s though nothing is broken", strings.TrimPrefix(what.pkg, "./"), v, by)
+}

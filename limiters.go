@@ -1,0 +1,110 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"net/http"
+)
+
+// Limiters are the engine of [Transport] for work that is not an HTTP request and needs
+// several budgets: queries that each tenant may make, and all together, and so many at
+// once. They are safe for concurrent use and have nothing to close.
+type Limiters struct {
+	engine
+	policies livePolicies
+}
+
+// NewLimiters returns limiters for the policies. The functions of policies that look at
+// answers are not called; those that look at requests are by
+// [Limiters.AcquireRequest] only. It reports every mistake at once.
+//
+// In Redis, budgets that are booked together lie together: Match says where, as for a
+// [Transport], also if nothing is matched. Programs share a budget if their policies
+// have the same hosts in Match, or none.
+func NewLimiters(c Config) (*Limiters, error) {
+	l := new(Limiters)
+	var unused error
+	if c.Base != nil {
+		unused = &ConfigError{"", "Base", errors.New("is for a Transport: limiters send nothing")}
+	}
+	if err := errors.Join(l.configure(c), unused, l.policies.set(c.Policies)); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// SetPolicies replaces the policies, as [Transport.SetPolicies] does. Waiters whose
+// policy is gone are refused with a *[ConfigError].
+func (l *Limiters) SetPolicies(policies []Policy) error { return l.policies.set(policies) }
+
+// Limiter returns a limiter for the budgets of one of the policies, as they are now,
+// with the same MaxWait and Observe: to close and open them by hand, to look at them, or
+// for work that needs no other.
+func (l *Limiters) Limiter(policy string) (*Limiter, error) {
+	p, err := l.policies.Load().named(policy, "the limiters have")
+	if err != nil {
+		return nil, err
+	}
+	return newLimiter(&l.engine, p), nil
+}
+
+// Acquire waits until all budgets have room for what the work demands of them, takes it
+// in one step, and returns a permit. Until then it takes nothing, so work that waits for
+// one budget does not keep another from use. Demands of one budget add up. Without
+// demands the work is free.
+//
+// It waits and fails as [Limiter.Acquire] does. Call [Permit.Release] when the work is
+// done, if one of the limits is [Concurrency].
+func (l *Limiters) Acquire(ctx context.Context, demands ...Demand) (*Permit, error) {
+	a := new(quotedAcquisition)
+	a.maxWait = maxWait(ctx, l.defaultMaxWait)
+	return l.acquireDemands(ctx, a, demands)
+}
+
+// TryAcquire is Acquire for callers that never wait for room.
+func (l *Limiters) TryAcquire(ctx context.Context, demands ...Demand) (*Permit, error) {
+	a := new(quotedAcquisition)
+	a.maxWait = -1
+	return l.acquireDemands(ctx, a, demands)
+}
+
+// AcquireRequest is Acquire for work that a request describes: the policies that match
+// it, their Key and their Cost say what it demands. The request is not sent, and its
+// context is the caller's.
+func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
+	a := new(quotedAcquisition)
+	a.maxWait = maxWait(req.Context(), l.defaultMaxWait)
+	return l.acquire(req.Context(), a, func() error {
+		var few [fewPolicies]int32
+		s := l.policies.Load()
+		return a.useQuote(req.Context(), a.newQuote(s).priceRequest(s, s.index.Match(few[:0], req), req))
+	})
+}
+
+func (l *Limiters) acquireDemands(ctx context.Context, a *quotedAcquisition, demands []Demand) (*Permit, error) {
+	return l.acquire(ctx, a, func() error {
+		s := l.policies.Load()
+		return a.useQuote(ctx, a.newQuote(s).priceDemands(s, demands, a.priority))
+	})
+}
+
+// acquire acquires what price says, and again when the policies were replaced.
+func (l *Limiters) acquire(ctx context.Context, a *quotedAcquisition, price func() error) (*Permit, error) {
+	a.engine, a.priority, a.grant.Held = &l.engine, priority(ctx), -1
+	err := price()
+	if err == nil && !a.free() {
+		err = a.acquireStart(ctx, price)
+		a.stopWatch()
+	}
+	if err != nil {
+		a.report(ctx, outcomeOf(err), a.waited(), err)
+		return nil, err
+	}
+	p := &Permit{several: a}
+	if a.free() {
+		p.state.Store(permitFree)
+	} else {
+		p.take(ctx, &a.acquisition)
+	}
+	return p, nil
+}

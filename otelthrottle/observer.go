@@ -1,0 +1,155 @@
+package otelthrottle
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// scope names this package to providers.
+const scope = "github.com/fleetthrottle/throttle/otelthrottle"
+
+// Other is throttle.policy of policies that are not in the table.
+const Other = "other"
+
+// Config is what [New] needs. Global providers are never used.
+type Config struct {
+	// MeterProvider makes the metrics. Defaults to nil: there are none.
+	MeterProvider metric.MeterProvider
+
+	// TracerProvider makes the spans. Defaults to nil: there are none.
+	TracerProvider trace.TracerProvider
+
+	// Policies are those of the transport. A policy that is not among them is [Other].
+	Policies []throttle.Policy
+}
+
+// An Observer has metrics and spans made of events. It is safe for concurrent use, and
+// there is nothing to close.
+type Observer struct {
+	instruments
+	tracer trace.Tracer
+
+	mu  sync.Mutex                         // for changes of all
+	all atomic.Pointer[map[string]*series] // by policy
+}
+
+// New returns an observer. Its errors are those of the meter provider.
+func New(c Config) (*Observer, error) {
+	if c.MeterProvider == nil {
+		c.MeterProvider = metricnoop.NewMeterProvider()
+	}
+	if c.TracerProvider == nil {
+		c.TracerProvider = tracenoop.NewTracerProvider()
+	}
+	o := &Observer{tracer: c.TracerProvider.Tracer(scope)}
+	o.all.Store(new(map[string]*series))
+	if err := o.instruments.make(c.MeterProvider.Meter(scope)); err != nil {
+		return nil, err
+	}
+	o.SetPolicies(c.Policies)
+	return o, nil
+}
+
+// SetPolicies makes the series of a new table. Those of policies that are gone stay, as
+// long as the program runs.
+func (o *Observer) SetPolicies(policies []throttle.Policy) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	next := maps.Clone(*o.all.Load())
+	if next == nil {
+		next = make(map[string]*series)
+	}
+	names := []string{"", Other}
+	for _, p := range policies {
+		names = append(names, p.Name)
+	}
+	for _, name := range names {
+		if next[name] == nil {
+			next[name] = o.bind(name)
+		}
+	}
+	o.all.Store(&next)
+}
+
+// Observe counts an event, and makes a span of a wait that is over. It is meant for
+// [throttle.Config.Observe]. It allocates nothing, but for the span.
+func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
+	all := *o.all.Load()
+	s := all[e.Policy]
+	if s == nil {
+		s = all[Other]
+	}
+	switch e.Kind {
+	case throttle.Started:
+		o.outcome(ctx, s, started, &e)
+	case throttle.Refused:
+		o.outcome(ctx, s, reasonOf(e.Err), &e)
+	case throttle.GaveUp:
+		o.outcome(ctx, s, gaveUp, &e)
+	case throttle.Penalized:
+		s.penalties.add(ctx)
+	case throttle.Shadowed:
+		s.shadow.record(ctx, e.Duration)
+		s.events[e.Kind].add(ctx)
+	default:
+		if int(e.Kind) < len(s.events) { // else of a version that this one does not know
+			s.events[e.Kind].add(ctx)
+		}
+	}
+}
+
+// outcome tells what became of a request.
+func (o *Observer) outcome(ctx context.Context, s *series, r int, e *throttle.Event) {
+	s.requests[r].add(ctx)
+	s.waits[r].record(ctx, e.Duration)
+	if e.Duration > leastHold {
+		o.hold(ctx, r, e)
+	}
+}
+
+// What becomes of requests.
+const (
+	started = iota
+	refusedByLimit
+	refusedByStore
+	refusedByMistake
+	refusedOtherwise
+	gaveUp
+	outcomes
+)
+
+// results are the attributes of what becomes of requests.
+var results = [outcomes][]attribute.KeyValue{
+	started:          {resultKey.String("started")},
+	refusedByLimit:   {resultKey.String("refused"), errorKey.String("limit")},
+	refusedByStore:   {resultKey.String("refused"), errorKey.String("store")},
+	refusedByMistake: {resultKey.String("refused"), errorKey.String("config")},
+	refusedOtherwise: {resultKey.String("refused"), errorKey.String("_OTHER")},
+	gaveUp:           {resultKey.String("gave_up"), errorKey.String("context")},
+}
+
+// reasonOf returns why a request was refused.
+func reasonOf(err error) int {
+	var store *throttle.StoreError
+	var mistake *throttle.ConfigError
+	switch {
+	case errors.Is(err, throttle.ErrLimited):
+		return refusedByLimit
+	case errors.As(err, &store):
+		return refusedByStore
+	case errors.As(err, &mistake):
+		return refusedByMistake
+	}
+	return refusedOtherwise
+}

@@ -1,0 +1,301 @@
+package otelthrottle_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/otelthrottle"
+)
+
+// table has a limit that fills at once, and one that only counts.
+var table = []throttle.Policy{
+	{Name: "calls", Match: "example.com/", Limit: throttle.SlidingWindow(2, time.Minute), Jitter: -1},
+	{Name: "trial", Match: "example.com/", Limit: throttle.SlidingWindow(1, time.Minute), Jitter: -1, Shadow: true},
+	{Name: "apps", Match: "example.com/", Limit: throttle.PerSecond(100), Key: throttle.Host},
+}
+
+// A fake answers after a while: 200, or what the request's header X-Answer says.
+type fake struct{ latency time.Duration }
+
+func (f fake) RoundTrip(req *http.Request) (*http.Response, error) {
+	time.Sleep(f.latency)
+	w := httptest.NewRecorder()
+	if req.Header.Get("X-Answer") == "429" {
+		w.Header().Set("Retry-After", "30")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	resp := w.Result()
+	resp.Request = req
+	return resp, nil
+}
+
+// get sends a request.
+func get(t *throttle.Transport, ctx context.Context, answer string) error {
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://example.com/", nil)
+	req.Header.Set("X-Answer", answer)
+	resp, err := t.RoundTrip(req)
+	if err == nil {
+		resp.Body.Close()
+	}
+	return err
+}
+
+// A stage is an observer, and what it has told.
+type stage struct {
+	*testing.T
+	*otelthrottle.Observer
+	reader *metric.ManualReader
+	meters *metric.MeterProvider
+}
+
+func newStage(t *testing.T) *stage {
+	s := &stage{T: t, reader: metric.NewManualReader()}
+	s.meters = metric.NewMeterProvider(metric.WithReader(s.reader))
+	var err error
+	s.Observer, err = otelthrottle.New(otelthrottle.Config{MeterProvider: s.meters, Policies: table})
+	require.NoError(t, err)
+	return s
+}
+
+// collect returns all that was told, by the name of its instrument.
+func (s *stage) collect() map[string]metricdata.Metrics {
+	s.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(s, s.reader.Collect(context.Background(), &all))
+	named := make(map[string]metricdata.Metrics)
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			named[m.Name] = m
+		}
+	}
+	return named
+}
+
+// sum returns the value of the counter with these attributes, and whether it exists.
+func (s *stage) sum(name string, of ...attribute.KeyValue) (int64, bool) {
+	s.Helper()
+	sum, ok := s.collect()[name].Data.(metricdata.Sum[int64])
+	require.True(s, ok, name)
+	for _, p := range sum.DataPoints {
+		if p.Attributes.Equals(new(attribute.NewSet(of...))) {
+			return p.Value, true
+		}
+	}
+	return 0, false
+}
+
+// waits returns the histogram with these attributes.
+func (s *stage) waits(name string, of ...attribute.KeyValue) metricdata.HistogramDataPoint[float64] {
+	s.Helper()
+	h, ok := s.collect()[name].Data.(metricdata.Histogram[float64])
+	require.True(s, ok, name)
+	for _, p := range h.DataPoints {
+		if p.Attributes.Equals(new(attribute.NewSet(of...))) {
+			return p
+		}
+	}
+	require.Fail(s, "no such histogram", "%s %v", name, of)
+	return metricdata.HistogramDataPoint[float64]{}
+}
+
+func policy(name string) attribute.KeyValue  { return attribute.String("throttle.policy", name) }
+func result(name string) attribute.KeyValue  { return attribute.String("throttle.result", name) }
+func event(name string) attribute.KeyValue   { return attribute.String("throttle.event", name) }
+func errorType(of string) attribute.KeyValue { return attribute.String("error.type", of) }
+
+// TestMetrics: what becomes of requests is counted, by the policy that held them.
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table, Base: fake{}, Observe: s.Observe}))
+		for _, first := range []struct {
+			name string
+			of   []attribute.KeyValue
+		}{
+			{"throttle.requests", []attribute.KeyValue{policy("calls"), result("started")}},
+			{"throttle.requests", []attribute.KeyValue{policy("calls"), result("refused"), errorType("limit")}},
+			{"throttle.requests", []attribute.KeyValue{result("started")}},
+			{"throttle.penalties", []attribute.KeyValue{policy("calls")}},
+			{"throttle.events", []attribute.KeyValue{policy("trial"), event("shadowed")}},
+		} {
+			n, ok := s.sum(first.name, first.of...)
+			require.True(t, ok, "%v has to exist from the start", first)
+			require.Zero(t, n)
+		}
+
+		ctx := t.Context()
+		require.NoError(t, get(transport, ctx, ""))
+		require.NoError(t, get(transport, ctx, ""))
+		require.ErrorIs(t, get(transport, throttle.WithMaxWait(ctx, -1), ""), throttle.ErrLimited)
+		require.NoError(t, get(transport, ctx, "429")) // after a minute
+		leaves, cancel := context.WithCancel(ctx)
+		go func() { time.Sleep(time.Second); cancel() }()
+		require.ErrorIs(t, get(transport, leaves, ""), context.Canceled)
+
+		for _, c := range []struct {
+			name string
+			n    int64
+			of   []attribute.KeyValue
+		}{
+			{"throttle.requests", 2, []attribute.KeyValue{result("started")}},
+			{"throttle.requests", 1, []attribute.KeyValue{policy("calls"), result("started")}},
+			{"throttle.requests", 1, []attribute.KeyValue{policy("calls"), result("refused"), errorType("limit")}},
+			{"throttle.requests", 1, []attribute.KeyValue{policy("calls"), result("gave_up"), errorType("context")}},
+			{"throttle.penalties", 1, []attribute.KeyValue{policy("calls")}},
+		} {
+			n, _ := s.sum(c.name, c.of...)
+			require.Equal(t, c.n, n, "%v", c)
+		}
+		n, _ := s.sum("throttle.events", policy("trial"), event("shadowed"))
+		require.Positive(t, n)
+
+		held := s.waits("throttle.request.time_in_queue", policy("calls"), result("started"))
+		require.Equal(t, uint64(1), held.Count)
+		require.InDelta(t, 60, held.Sum, 0.001)
+		require.InDelta(t, 600, slices.Max(held.Bounds), 0, "the boundaries that the SDK chooses end at ten seconds")
+		require.InDelta(t, 1, s.waits("throttle.request.time_in_queue", policy("calls"), result("gave_up")).Sum, 0.001)
+		require.Positive(t, s.waits("throttle.shadow.time_in_queue", policy("trial")).Count)
+	})
+}
+
+// TestSeriesAreBounded: a policy that is not in the table is another one, and a new table
+// adds its own.
+func TestSeriesAreBounded(t *testing.T) {
+	s := newStage(t)
+	for _, name := range []string{"made-up", "another"} {
+		s.Observe(t.Context(), throttle.Event{Kind: throttle.Stale, Policy: name})
+	}
+	s.Observe(t.Context(), throttle.Event{Kind: 200, Policy: "calls"})
+	n, _ := s.sum("throttle.events", policy(otelthrottle.Other), event("stale"))
+	require.Equal(t, int64(2), n)
+	_, ok := s.sum("throttle.events", policy("fresh"), event("stale"))
+	require.False(t, ok)
+	s.SetPolicies([]throttle.Policy{{Name: "fresh"}})
+	s.Observe(t.Context(), throttle.Event{Kind: throttle.Stale, Policy: "fresh"})
+	n, _ = s.sum("throttle.events", policy("fresh"), event("stale"))
+	require.Equal(t, int64(1), n)
+	n, _ = s.sum("throttle.events", policy(otelthrottle.Other), event("stale"))
+	require.Equal(t, int64(2), n)
+}
+
+// TestKinds: each kind of event is counted somewhere, so a new one is not forgotten.
+func TestKinds(t *testing.T) {
+	for kind := throttle.EventKind(1); kind.String() != "unknown"; kind++ {
+		s := newStage(t)
+		before := s.total()
+		s.Observe(t.Context(), throttle.Event{Kind: kind, Policy: "calls"})
+		require.Equal(t, before+1, s.total(), "%v", kind)
+	}
+}
+
+// total is the sum of all counters.
+func (s *stage) total() (n int64) {
+	for _, m := range s.collect() {
+		if sum, ok := m.Data.(metricdata.Sum[int64]); ok {
+			for _, p := range sum.DataPoints {
+				n += p.Value
+			}
+		}
+	}
+	return n
+}
+
+// TestReasons: an error is one of a few words.
+func TestReasons(t *testing.T) {
+	s := newStage(t)
+	for _, err := range []error{&throttle.LimitError{}, &throttle.StoreError{Err: context.DeadlineExceeded}, &throttle.ConfigError{}, os.ErrClosed} {
+		s.Observe(t.Context(), throttle.Event{Kind: throttle.Refused, Policy: "calls", Err: err})
+	}
+	for _, word := range []string{"limit", "store", "config", "_OTHER"} {
+		n, _ := s.sum("throttle.requests", policy("calls"), result("refused"), errorType(word))
+		require.Equal(t, int64(1), n, word)
+	}
+	require.Equal(t, uint64(4), s.waits("throttle.request.time_in_queue", policy("calls"), result("refused")).Count)
+}
+
+// TestObserveAllocatesNothing, because it is on the way of each request.
+func TestObserveAllocatesNothing(t *testing.T) {
+	s := newStage(t)
+	for _, e := range []throttle.Event{
+		{Kind: throttle.Started}, {Kind: throttle.Started, Policy: "calls", Duration: time.Second},
+		{Kind: throttle.Waiting, Policy: "calls"}, {Kind: throttle.Stale, Policy: "nobody's"},
+	} {
+		s.Observe(t.Context(), e)
+		require.Zero(t, testing.AllocsPerRun(100, func() { s.Observe(t.Context(), e) }), "%v", e.Kind)
+	}
+}
+
+// TestNothingIsGlobal: without providers nothing is told to the global ones.
+func TestNothingIsGlobal(t *testing.T) {
+	reader := metric.NewManualReader()
+	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
+	o, err := otelthrottle.New(otelthrottle.Config{Policies: table})
+	require.NoError(t, err)
+	o.Observe(t.Context(), throttle.Event{Kind: throttle.Started, Duration: time.Second})
+	var all metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &all))
+	require.Empty(t, all.ScopeMetrics)
+}
+
+// TestBudgets: a collection sees what budgets are like: full, closed, waited for.
+func TestBudgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table, Base: fake{}}))
+		registration, err := otelthrottle.Budgets(s.meters, transport, table)
+		require.NoError(t, err)
+		require.NoError(t, get(transport, t.Context(), ""))
+		require.NoError(t, get(transport, t.Context(), "429"))
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { _ = get(transport, ctx, "") }()
+		synctest.Wait()
+
+		all := s.collect()
+		for name, want := range map[string]float64{
+			"throttle.budget.limit": 2, "throttle.budget.usage": 2, "throttle.budget.ceiling": 0, "throttle.penalty.remaining": 30,
+		} {
+			points := all[name].Data.(metricdata.Gauge[float64]).DataPoints
+			require.Len(t, points, 2, "a budget with a key is left out")
+			i := slices.IndexFunc(points, func(p metricdata.DataPoint[float64]) bool {
+				return p.Attributes.HasValue("throttle.policy") && p.Attributes.Equals(new(attribute.NewSet(policy("calls"))))
+			})
+			require.InDelta(t, want, points[i].Value, 0.1, name)
+		}
+		n, _ := s.sum("throttle.queued_requests", policy("calls"))
+		require.Equal(t, int64(1), n)
+		stop()
+		require.NoError(t, registration.Unregister())
+		require.NotContains(t, s.collect(), "throttle.budget.limit")
+	})
+}
+
+// TestMetricsPage: docs/metrics.md lists each metric.
+func TestMetricsPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/metrics.md")
+	require.NoError(t, err)
+	s := newStage(t)
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table}))
+	_, err = otelthrottle.Budgets(s.meters, transport, table)
+	require.NoError(t, err)
+	s.Observe(t.Context(), throttle.Event{Kind: throttle.Started})
+	s.Observe(t.Context(), throttle.Event{Kind: throttle.Shadowed, Policy: "trial"})
+	all := s.collect()
+	require.Len(t, all, 10)
+	for name := range all {
+		require.Contains(t, string(page), "`"+name+"`")
+	}
+}

@@ -1,0 +1,14 @@
+// Package pushed lets programs follow a file of policies that is pushed to their fleet
+// through Redis, and lets operators push one:
+//
+//	reporter := fleet.Start(client, redisstore.New(client, nil), nil)
+//	defer reporter.Close()
+//	transport, err := throttle.New(throttle.Config{Store: reporter})
+//	…
+//	_, err = pushed.Follow(ctx, reporter, policyfile.Options{
+//		Path:  "policies.yaml", // until something is pushed
+//		Apply: func(f *policyfile.File) error { return transport.SetPolicies(f.Policies) },
+//	})
+//
+// docs/fleet.md says what a push looks at, and what nodes do with it.
+package pushed

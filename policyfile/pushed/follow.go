@@ -1,0 +1,87 @@
+package pushed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/fleetthrottle/throttle/policyfile"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// DefaultInterval is how often a follower asks for a new file that is not told otherwise.
+const DefaultInterval = 2 * time.Second
+
+// Follow keeps the file in force that is pushed to the reporter's fleet, until ctx ends, as
+// [policyfile.Follow] does, and lets the reporter say which that is. Read must be nil. If Path
+// is set, the file there is in force until one is pushed; it is not read again after that,
+// whatever Redis has lost. Without a Path nothing pushed is an error at the start, and so is
+// a Redis that is away.
+func Follow(ctx context.Context, reporter *fleet.Reporter, o policyfile.Options) (*policyfile.Follower, error) {
+	if o.Read != nil {
+		return nil, errors.New("pushed: Read must be nil: what is pushed is read")
+	}
+	r := &reader{reporter: reporter, path: o.Path}
+	report := o.Report
+	o.Name, o.Path, o.Read = cmp.Or(o.Name, "pushed"), "", r.read
+	if o.Interval <= 0 {
+		o.Interval = DefaultInterval
+	}
+	o.Report = func(s policyfile.State) {
+		reporter.ReportSoon()
+		if report != nil {
+			report(s)
+		}
+	}
+	f, err := policyfile.Follow(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	reporter.ReportFile(func() fleet.FileState { return stateOf(f, true) })
+	return f, nil
+}
+
+// Report lets the reporter say which version of a file of its own the program follows.
+func Report(reporter *fleet.Reporter, f *policyfile.Follower) {
+	reporter.ReportFile(func() fleet.FileState { return stateOf(f, false) })
+}
+
+// A reader reads the pushed file, and before there was one the file at a path. It is used
+// by one goroutine.
+type reader struct {
+	reporter *fleet.Reporter
+	path     string // "" once a pushed file was read
+}
+
+func (r *reader) read(ctx context.Context) ([]byte, error) {
+	text, err := r.reporter.File(ctx)
+	if err == nil {
+		r.path = ""
+		return text, nil
+	}
+	if r.path == "" {
+		return nil, err
+	}
+	return os.ReadFile(r.path)
+}
+
+// stateOf is what a reporter says of a follower.
+func stateOf(f *policyfile.Follower, pushed bool) fleet.FileState {
+	s := f.State()
+	state := fleet.FileState{
+		Reads: policyfile.Version, Pushed: pushed, InForce: s.InForce, Seen: s.Seen,
+		For: fleet.Millis{Duration: time.Since(s.Since)}, Loosens: s.Loosens,
+	}
+	if !s.Until.IsZero() {
+		state.Grace.Duration = max(0, time.Until(s.Until))
+	}
+	switch mistakes := policyfile.Mistakes(s.Err); {
+	case len(mistakes) > 0:
+		state.Err = mistakes[0].Error() // without the line, which has its own
+	case s.Err != nil:
+		state.Err = s.Err.Error()
+	}
+	return state
+}

@@ -1,0 +1,88 @@
+package pushed
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fleetthrottle/throttle/policyfile"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// A Change is a file that is about to be pushed, compared with the one that is.
+type Change struct {
+	File    *policyfile.File
+	Text    []byte
+	Instead *fleet.Pushed // what is pushed now; nil: nothing
+	Same    bool          // it has the same text
+
+	// Loosens says what the file would no longer hold: see [policyfile.File.Loosens].
+	// Nodes wait with it for a grace.
+	Loosens []string
+
+	fleet *fleet.Fleet
+}
+
+// An UnreadableError says that live nodes follow what is pushed, and do not read files of
+// this version.
+type UnreadableError struct {
+	Version int
+	Nodes   []fleet.Node
+}
+
+// Error implements error.
+func (e *UnreadableError) Error() string {
+	var names []string
+	for _, n := range e.Nodes {
+		names = append(names, fmt.Sprintf("%s on %s reads version %d (throttle %s)", n.Program, n.Host, n.File.Reads, n.Library))
+	}
+	return fmt.Sprintf("not every node reads version %d of the form: %s", e.Version, strings.Join(names[:min(len(names), 5)], "; "))
+}
+
+// Compare looks at a file that is to be pushed. Name stands in errors. It must parse, pass its
+// own tests, and be of a version that every live node reads that follows what is pushed.
+func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*Change, error) {
+	file, err := policyfile.Parse(name, text)
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Check(); err != nil {
+		return nil, err
+	}
+	nodes, err := all.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	old := &UnreadableError{Version: policyfile.Version}
+	for _, n := range nodes {
+		if !n.Silent && n.File.Pushed && n.File.Reads != policyfile.Version {
+			old.Nodes = append(old.Nodes, n)
+		}
+	}
+	if len(old.Nodes) > 0 {
+		return nil, old
+	}
+	c := &Change{File: file, Text: text, fleet: all}
+	if c.Instead, err = all.Pull(ctx); err != nil || c.Instead == nil {
+		return c, err
+	}
+	c.Same = string(c.Instead.Text) == string(text)
+	before, err := policyfile.Parse("pushed", c.Instead.Text)
+	if err != nil {
+		c.Loosens = []string{"what is pushed now cannot be read, so it is not known what changes"}
+		return c, nil
+	}
+	c.Loosens = file.Loosens(before)
+	return c, nil
+}
+
+// Push pushes the file, if what it was compared with is still pushed; else it is a
+// *[fleet.ConflictError]. Act is what the audit calls it: push, or rollback. It returns the
+// number that the file has.
+func (c *Change) Push(ctx context.Context, act, by, reason string) (int64, error) {
+	var instead int64
+	if c.Instead != nil {
+		instead = c.Instead.Number
+	}
+	return c.fleet.Push(ctx, instead, fleet.Pushed{Generation: policyfile.Generation(c.Text), By: by, Reason: reason, Text: c.Text}, act)
+}

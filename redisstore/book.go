@@ -1,0 +1,144 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// Book implements [throttle.Store]. Of a budget that was lost, the others are given
+// time to tell what they know, once, before the caller asks again: see
+// docs/state-loss.md.
+func (f *fleet) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	since := time.Now()
+	g, again, err := f.bookOnce(ctx, b, false)
+	if err != nil || again == 0 {
+		return g, err
+	}
+	if b.MaxWait > 0 {
+		again = min(again, remaining(b.MaxWait, since)) // a slow answer took the rest of it
+	}
+	if err := sleep(ctx, again); err != nil {
+		return throttle.Grant{Held: -1}, err
+	}
+	own := *b
+	own.Instead, own.MaxWait = throttle.Handle{}, remaining(b.MaxWait, since)
+	own.NotBefore = max(0, b.NotBefore-time.Since(since))
+	// A budget that is lost again and again keeps nobody for ever.
+	g, _, err = f.bookOnce(ctx, &own, true)
+	return g, err
+}
+
+// bookOnce asks once, however often the call has to be made for that. It returns
+// in how long to ask again, if nothing could be booked or refused.
+func (f *fleet) bookOnce(ctx context.Context, b *throttle.Booking, informed bool) (g throttle.Grant, again time.Duration, err error) {
+	op := f.op(wire.Reserve, b)
+	op.Informed = informed
+	if err := f.commit.Do(ctx, op, b.MaxWait); err != nil {
+		f.loseWait(b)
+		return throttle.Grant{}, 0, err
+	}
+	defer f.commit.Free(op)
+	if op.Outcome.State == wire.Unsettled {
+		return throttle.Grant{}, wire.Wait(max(1, op.Outcome.Wait)), nil
+	}
+	return f.grant(op), 0, nil
+}
+
+// sleep waits for d.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// nearServer is how long an answer may be on its way before the offset of the server's
+// clock is looked at.
+const nearServer = time.Millisecond
+
+// grant is what became of an op. The start of a server that is not near is due as its clock
+// tells: that is known better than from how long this answer was on its way.
+func (f *fleet) grant(op *commit.Op) throttle.Grant {
+	o, far := &op.Outcome, time.Since(op.Sent) > nearServer
+	g := o.Grant(op.Charges, op.Sent)
+	g.Ready, g.Handle.Stamp = op.Ready, stamp(op.First)
+	if op.Turn != nil {
+		g.Turn = op.Turn
+	}
+	if o.State == wire.InLine {
+		g.Handle = throttle.Handle{} // the turn names its place
+	}
+	if !g.OK || !far || o.Repeated() {
+		return g
+	}
+	wait, doubt, known := f.offsets.Until(op.Charges[0].Budget.Group, o.At, time.Now())
+	if late := max(0, -wait) + doubt; known && late < g.Age {
+		g.Age = late
+		if g.Wait > 0 {
+			g.Wait = max(time.Microsecond, wait)
+		}
+	}
+	return g
+}
+
+// loseWait ends a place in line for concurrency whose caller got no answer.
+func (f *fleet) loseWait(b *throttle.Booking) {
+	if place := b.Instead.Place; place != 0 {
+		if lost := f.line.GiveUp(b.Charges, place, false); lost != nil {
+			f.commit.Post(commit.NewReport(lost...))
+		}
+	}
+}
+
+// Cancel implements [throttle.Store].
+func (f *fleet) Cancel(b *throttle.Booking, g throttle.Grant) {
+	if !g.OK {
+		if op := f.line.Cancel(g.Turn); op != nil {
+			f.commit.Tell(op)
+		}
+	}
+	if g.Handle.Place == 0 && (g.Handle.Start == 0 || !g.OK) {
+		return
+	}
+	f.line.GiveUp(b.Charges, g.Handle.Place, g.OK && g.Wait == 0)
+	op := f.op(wire.Cancel, b)
+	op.Has(g.Handle)
+	f.commit.Tell(op)
+}
+
+// Release implements [throttle.Store].
+func (f *fleet) Release(b *throttle.Booking, g throttle.Grant) {
+	if !g.OK || g.Wait > 0 {
+		return
+	}
+	if ended := f.line.GiveUp(b.Charges, 0, true); ended != nil {
+		f.commit.Tell(commit.NewReport(ended...))
+	}
+}
+
+// Settle implements [throttle.Store].
+func (f *fleet) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	if !g.OK {
+		return nil
+	}
+	if !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return !wire.Unlimited(&c) }) {
+		return nil // nothing was counted
+	}
+	op := f.op(wire.Settle, b)
+	op.Costs = slices.Clone(costs)
+	op.Has(g.Handle)
+	if err := f.commit.Do(ctx, op, -1); err != nil {
+		return err
+	}
+	f.commit.Free(op)
+	return nil
+}

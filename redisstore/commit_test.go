@@ -1,0 +1,239 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+var errLeft = errors.New("the caller left")
+
+// An outcome is what a caller in the background got.
+type outcome struct {
+	grant throttle.Grant
+	err   error
+	after time.Duration // how long Book took
+}
+
+// bookAside books in the background. The outcome is there when the bubble is
+// idle and the call has returned; nil until then.
+func bookAside(ctx context.Context, s *redisstore.Store, k *throttle.Booking) **outcome {
+	var got *outcome
+	go func() {
+		start := time.Now()
+		g, err := s.Book(ctx, k)
+		got = &outcome{g, err, time.Since(start)}
+	}()
+	synctest.Wait()
+	return &got
+}
+
+// TestP7_CallerLeavesOnTheWay cancels the caller that started the call. It comes
+// back at once, those behind it are served, and its place is given back.
+func TestP7_CallerLeavesOnTheWay(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, tap := loaded(t, server.Client(t), isScript)
+		one := charge("one", throttle.PerSecond(1))
+		ctx, cancel := context.WithCancel(t.Context())
+		k := booking(one)
+		leader := bookAside(ctx, s, k)
+		follower := bookAside(t.Context(), s, booking(one))
+
+		cancel()
+		synctest.Wait()
+		require.ErrorIs(t, (*leader).err, context.Canceled)
+		require.Zero(t, (*leader).after)
+		k.Charges[0] = charge("another", throttle.PerHour(7)) // the caller's again
+		require.Nil(t, *follower)
+
+		close(tap.pass)
+		synctest.Wait()
+		require.NoError(t, (*follower).err)
+		require.Zero(t, (*follower).grant.Wait, "the place went back first")
+		require.Len(t, tap.names(), 2)
+		require.Equal(t, time.Second+time.Microsecond, book(t, s, one))
+		synctest.Wait()
+		require.Zero(t, s.Running())
+	})
+}
+
+// TestP7_CallerLeavesTheQueue cancels callers that wait for the next call. They
+// are not booked at all.
+func TestP7_CallerLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, tap := loaded(t, server.Client(t), isScript)
+		one := charge("one", throttle.PerSecond(1))
+		book := func(ctx context.Context) **outcome { return bookAside(ctx, s, booking(one)) }
+		first := book(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
+		left := []**outcome{book(ctx), book(ctx)}
+		stays := book(t.Context())
+		left = append(left, book(ctx))
+
+		cancel()
+		synctest.Wait()
+		for _, l := range left {
+			require.ErrorIs(t, (*l).err, context.Canceled)
+		}
+		close(tap.pass)
+		synctest.Wait()
+		require.Equal(t, time.Duration(0), (*first).grant.Wait)
+		require.Equal(t, time.Second+time.Microsecond, (*stays).grant.Wait)
+		require.Len(t, tap.names(), 2)
+	})
+}
+
+// TestP7_AllLeave leaves nobody in the queue: no call is made for them.
+func TestP7_AllLeave(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, tap := loaded(t, server.Client(t), isScript)
+		one := charge("one", throttle.PerSecond(1))
+		first := bookAside(t.Context(), s, booking(one))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		left := bookAside(ctx, s, booking(one))
+		cancel(errLeft)
+		synctest.Wait()
+		require.Equal(t, errLeft, (*left).err)
+		close(tap.pass)
+		synctest.Wait()
+		require.True(t, (*first).grant.OK)
+		require.Equal(t, []string{"evalsha"}, tap.names())
+		synctest.Wait()
+		require.Zero(t, s.Running())
+	})
+}
+
+// TestP7_SlowCancel tells a Redis that does not answer of a cancelled place: the
+// caller goes on after 50 ms, and the place is free when Redis has heard.
+func TestP7_SlowCancel(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, tap := loaded(t, server.Client(t), isScript)
+		k := booking(charge("one", throttle.PerSecond(1)))
+		got := bookAside(t.Context(), s, k)
+		tap.pass <- struct{}{}
+		synctest.Wait()
+
+		start := time.Now()
+		s.Cancel(k, (*got).grant)
+		require.Equal(t, 50*time.Millisecond, time.Since(start))
+		close(tap.pass)
+		require.Equal(t, time.Duration(0), book(t, s, k.Charges...))
+
+		tap.names()
+		s.Cancel(k, throttle.Grant{Wait: time.Second, Handle: throttle.Handle{Start: 1}, Held: -1})
+		require.Empty(t, tap.names(), "nothing was granted")
+	})
+}
+
+// TestP12_WhoLeavesDoesNotWaitForRedisThatIsAway: a caller whose place cannot be
+// given back soon, and that can know it, is not kept.
+func TestP12_WhoLeavesDoesNotWaitForRedisThatIsAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	one, other := charge("one", throttle.PerSecond(1)), inGroup("other", charge("other", throttle.PerSecond(1)))
+	t.Run("it fails", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, h := saying(t, server.Client(t), nil)
+			h.err.Store(nil)
+			k := booking(one)
+			g, err := s.Book(t.Context(), k)
+			require.NoError(t, err)
+			h.set(errAway)
+			waits := bookAside(t.Context(), s, booking(other))
+			synctest.Wait()
+
+			start := time.Now()
+			s.Cancel(k, g)
+			require.Zero(t, time.Since(start))
+			h.err.Store(nil)
+			time.Sleep(500 * time.Millisecond)
+			synctest.Wait()
+			require.NoError(t, (*waits).err)
+			require.Zero(t, book(t, s, one), "it was given back")
+		})
+	})
+	t.Run("it does not answer", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, tap := loaded(t, server.Client(t), isScript)
+			k := booking(one)
+			got := bookAside(t.Context(), s, k)
+			tap.pass <- struct{}{}
+			synctest.Wait()
+			waits := bookAside(t.Context(), s, booking(other))
+
+			for _, silent := range []time.Duration{20 * time.Millisecond, 50 * time.Millisecond} {
+				time.Sleep(silent)
+				start := time.Now()
+				s.Cancel(k, (*got).grant)
+				require.Equal(t, 50*time.Millisecond-silent, time.Since(start), "at most so long since it was asked")
+			}
+			close(tap.pass)
+			synctest.Wait()
+			require.NoError(t, (*waits).err)
+			require.Zero(t, book(t, s, one), "it was given back")
+		})
+	})
+}
+
+// TestP5_SlowGroup holds back the answer of one group. Another is served.
+func TestP5_SlowGroup(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		slow := inGroup("slow", charge("slow", throttle.PerSecond(1)))
+		fast := inGroup("fast", charge("fast", throttle.PerSecond(1)))
+		s, tap := loaded(t, server.Client(t), func(cmd redis.Cmder) bool {
+			return slices.Contains(cmd.Args(), any(redisstore.New(&redis.Client{}, nil).Key(slow.Budget)))
+		})
+		held := bookAside(t.Context(), s, booking(slow))
+		for i := range 3 {
+			require.Equal(t, time.Duration(i)*(time.Second+time.Microsecond), book(t, s, fast))
+		}
+		require.Nil(t, *held)
+		synctest.Wait()
+		require.Equal(t, 1, s.Running())
+		close(tap.pass)
+		synctest.Wait()
+		require.True(t, (*held).grant.OK)
+	})
+}
+
+// TestP2_Age is how long the answer of the shared call was on its way, for all that
+// it served.
+func TestP2_Age(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) {
+		s, tap := loaded(t, server.Client(t), isScript)
+		wide := charge("wide", throttle.PerSecond(100))
+		first := bookAside(t.Context(), s, booking(wide))
+		time.Sleep(20 * time.Millisecond)
+		second := bookAside(t.Context(), s, booking(wide))
+		time.Sleep(10 * time.Millisecond)
+		tap.pass <- struct{}{}
+		synctest.Wait()
+		time.Sleep(5 * time.Millisecond)
+		close(tap.pass)
+		synctest.Wait()
+		require.Equal(t, 30*time.Millisecond, (*first).grant.Age)
+		require.Equal(t, 5*time.Millisecond, (*second).grant.Age)
+	})
+}

@@ -1,0 +1,41 @@
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// A program lets operators see it.
+func ExampleStart() {
+	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	reporter := fleet.Start(client, redisstore.New(client, nil), nil)
+	defer reporter.Close()
+
+	transport, err := throttle.New(throttle.Config{
+		Store:    reporter, // the reporter is a store
+		Policies: []throttle.Policy{{Name: "shop", Match: "{shop}.example.com/", Limit: throttle.PerSecond(2)}},
+	})
+	fmt.Println(transport != nil, err)
+	// Output: true <nil>
+}
+
+// An operator closes a budget for ten minutes.
+func ExampleFleet_Pause() {
+	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	pause := func(ctx context.Context) error {
+		all := fleet.New(client, nil)
+		target, err := all.Find(ctx, fleet.Query{Name: "shop", Key: "acme"})
+		if err != nil {
+			return err
+		}
+		return all.Pause(ctx, target, 10*time.Minute, "anna@desk", "the shop moves")
+	}
+	_ = pause
+}

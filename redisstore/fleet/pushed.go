@@ -1,0 +1,148 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed push.lua
+var pushSource string
+
+var pushScript = redis.NewScript(pushSource)
+
+// The bounds of what is pushed.
+const (
+	MostText  = 256 << 10 // of a file, in bytes
+	mostFiles = 50        // in the history
+)
+
+// ErrNothingPushed says that no file of policies is pushed, or Redis has lost it.
+var ErrNothingPushed = errors.New("fleet: no file of policies is pushed")
+
+// A Pushed is a file of policies that was pushed to the fleet. Its texts but the file
+// itself are fit to be printed.
+type Pushed struct {
+	Number     int64     `json:"number"`     // one above the last
+	Generation string    `json:"generation"` // of its text: see package policyfile
+	By         string    `json:"by"`
+	Reason     string    `json:"reason,omitempty"`
+	At         time.Time `json:"at"` // by the server's clock
+
+	Text []byte `json:"-"` // nil where it was not asked for
+}
+
+// A ConflictError says that somebody else has pushed.
+type ConflictError struct{ Expected, Number int64 }
+
+// Error implements error.
+func (e *ConflictError) Error() string {
+	if e.Number == 0 {
+		return fmt.Sprintf("number %d is no longer pushed: nothing is", e.Expected)
+	}
+	return fmt.Sprintf("number %d has been pushed meanwhile: compare with it, and push again", e.Number)
+}
+
+// Push pushes a file in place of the one with that number, 0 if none is pushed; else it is
+// a *[ConflictError]. It does not look at the text: package policyfile/pushed does. It
+// returns the number that the file has.
+func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (number int64, err error) {
+	if len(p.Text) > MostText {
+		return 0, fmt.Errorf("a file of %d bytes is too long: at most %d can be pushed", len(p.Text), MostText)
+	}
+	own := kept{p.Generation, cut(p.By, longestName), cut(p.Reason, longestText), string(p.Text)}
+	entry, err := json.Marshal(own)
+	if err != nil {
+		return 0, err
+	}
+	a := Act{Act: act, What: p.Generation, By: p.By, Reason: p.Reason, Number: instead + 1}
+	acted, err := a.encode()
+	if err != nil {
+		return 0, err
+	}
+	reply, err := pushScript.Run(ctx, f.client, []string{f.keys.policies, f.keys.history, f.keys.audit},
+		instead, rand.Text(), own.Generation, own.Text, own.By, own.Reason, entry, mostFiles, acted, mostActs).Int64Slice()
+	switch {
+	case err != nil:
+		return 0, f.failed(err)
+	case len(reply) != 2:
+		return 0, errors.New("fleet: Redis says what the script does not")
+	case reply[0] == 0:
+		return 0, &ConflictError{instead, reply[1]}
+	}
+	return reply[1], nil
+}
+
+// A kept is what the history keeps of a file.
+type kept struct {
+	Generation string `json:"generation"`
+	By         string `json:"by"`
+	Reason     string `json:"reason,omitempty"`
+	Text       string `json:"text"`
+}
+
+// Pushed returns the file that is pushed, without its text; nil: none is.
+func (f *Fleet) Pushed(ctx context.Context) (*Pushed, error) {
+	return f.pushed(ctx, "number", "generation", "by", "reason", "at")
+}
+
+// Pull returns the file that is pushed, with its text; nil: none is.
+func (f *Fleet) Pull(ctx context.Context) (*Pushed, error) {
+	return f.pushed(ctx, "number", "generation", "by", "reason", "at", "text")
+}
+
+func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
+	v, err := f.client.HMGet(ctx, f.keys.policies, fields...).Result()
+	if err != nil {
+		return nil, f.failed(err)
+	}
+	text := func(i int) string { s, _ := v[i].(string); return s }
+	p, ok := pushedOf(text(0), text(4), text(1), text(2), text(3))
+	if !ok {
+		return nil, nil
+	}
+	if len(fields) > 5 {
+		p.Text = []byte(text(5))
+	}
+	return p, nil
+}
+
+// pushedOf reads what somebody may have written by hand.
+func pushedOf(number, at, generation, by, reason string) (*Pushed, bool) {
+	n, err := strconv.ParseInt(number, 10, 64)
+	when, right := moment(at)
+	return &Pushed{
+		Number: n, Generation: Clean(generation, longestName), By: Clean(by, longestName),
+		Reason: Clean(reason, longestText), At: when,
+	}, err == nil && right && n > 0
+}
+
+// History returns the files that were pushed last, with their texts, the newest first. What
+// cannot be read is left out.
+func (f *Fleet) History(ctx context.Context) (all []Pushed, err error) {
+	list, err := f.client.LRange(ctx, f.keys.history, 0, mostFiles-1).Result()
+	if err != nil {
+		return nil, f.failed(err)
+	}
+	for _, entry := range list {
+		number, entry, _ := strings.Cut(entry, " ")
+		at, entry, _ := strings.Cut(entry, " ")
+		var k kept
+		if json.Unmarshal([]byte(entry), &k) != nil {
+			continue
+		}
+		if p, ok := pushedOf(number, at, k.Generation, k.By, k.Reason); ok {
+			p.Text = []byte(k.Text)
+			all = append(all, *p)
+		}
+	}
+	return all, nil
+}

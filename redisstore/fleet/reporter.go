@@ -1,0 +1,218 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+)
+
+// DefaultInterval is how often a reporter reports that is not told otherwise.
+const DefaultInterval = 5 * time.Second
+
+const (
+	keepRecord = 10 * time.Minute // how long a record stays after the last report
+	farewell   = time.Second      // how long Close waits for Redis
+)
+
+//go:embed beat.lua
+var beatSource string
+
+var beatScript = redis.NewScript(beatSource)
+
+// ReporterOptions are all optional; nil means the defaults.
+type ReporterOptions struct {
+	// Namespace is that of the store. Defaults to that of stores.
+	Namespace string
+
+	// Program is the name under which the program is shown. Defaults to that of its file.
+	Program string
+
+	// Interval is how often the reporter reports. Defaults to [DefaultInterval].
+	Interval time.Duration
+}
+
+// A Reporter is a [throttle.Store] around another that lets operators see the program, and
+// lets the program's errors say what operators said. It is safe for concurrent use.
+type Reporter struct {
+	throttle.Store // the one that it is around
+
+	client  redis.UniversalClient
+	conn    *conn.Conn
+	keys    keys
+	id      string
+	program string
+	every   time.Duration
+	begun   time.Time
+
+	uses   uses
+	notes  notes
+	pulled pulled
+	stop   context.CancelFunc
+	done   chan struct{} // closed when nothing runs any more
+
+	mu   sync.Mutex
+	file func() FileState
+	err  error
+	last time.Time // of the last report
+}
+
+// Start puts a reporter around a store, which reports until it is closed. It needs not wait
+// for Redis: one that is away is told later. The client stays the caller's.
+func Start(client redis.UniversalClient, store throttle.Store, o *ReporterOptions) *Reporter {
+	if o == nil {
+		o = new(ReporterOptions)
+	}
+	id := make([]byte, 9)
+	rand.Read(id) // never fails
+	ctx, stop := context.WithCancel(context.Background())
+	r := &Reporter{
+		Store: store, client: client, conn: conn.New(client), keys: keysOf(o.Namespace),
+		id: base64.RawURLEncoding.EncodeToString(id), program: cmp.Or(o.Program, filepath.Base(os.Args[0])),
+		every: cmp.Or(max(0, o.Interval), DefaultInterval), begun: time.Now(),
+		stop: stop, done: make(chan struct{}), err: errors.New("fleet: nothing has been reported yet"),
+	}
+	r.last = r.begun
+	r.notes.wake = make(chan struct{}, 1)
+	go r.run(ctx)
+	return r
+}
+
+// Close ends the reports and lets the fleet forget the program at once; if Redis is away
+// it does so by itself after ten minutes. The store goes on working. Close waits for a
+// second at most, and may be called more than once.
+func (r *Reporter) Close() {
+	r.stop()
+	timer := time.NewTimer(farewell)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+	case <-timer.C:
+	}
+}
+
+// ID returns the id under which the program is shown.
+func (r *Reporter) ID() string { return r.id }
+
+// Err returns why the last report failed; nil: it did not.
+func (r *Reporter) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// Book implements [throttle.Store].
+func (r *Reporter) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	g, err := r.Store.Book(ctx, b)
+	if err != nil {
+		return g, err
+	}
+	r.uses.add(b.Charges, g.OK)
+	if g.Paused && g.Held >= 0 {
+		r.notes.meet(ctx, &b.Charges[g.Held], g.OK || g.Ready != nil)
+	}
+	return g, nil
+}
+
+// PauseNote implements [throttle.PauseNoter].
+func (r *Reporter) PauseNote(b throttle.Budget) throttle.PauseNote { return r.notes.of(b.Key) }
+
+// run reports until ctx ends.
+func (r *Reporter) run(ctx context.Context) {
+	defer close(r.done)
+	ticker := time.NewTicker(r.every)
+	defer ticker.Stop()
+	for {
+		r.report(ctx)
+		select {
+		case <-ticker.C:
+		case <-r.notes.wake:
+		case <-ctx.Done():
+			r.beat(context.Background(), "")
+			return
+		}
+	}
+}
+
+// report makes one report.
+func (r *Reporter) report(ctx context.Context) {
+	now := time.Now()
+	err := r.beat(ctx, string(r.record(ctx, now).encode()))
+	r.mu.Lock()
+	r.err = err
+	r.mu.Unlock()
+}
+
+// beat stores a record, or forgets the node if there is none, and learns the notes.
+func (r *Reporter) beat(ctx context.Context, record string) error {
+	defer close(r.notes.asked())
+	asked := time.Now()
+	reply, err := beatScript.Run(ctx, r.client, []string{r.keys.nodes, r.keys.node + r.id, r.keys.pauses},
+		r.id, record, keepRecord.Microseconds()).Slice()
+	if err != nil {
+		return r.conn.Error(err)
+	}
+	var server int64
+	var list []any
+	ok := len(reply) == 2
+	if ok {
+		server, ok = reply[0].(int64)
+	}
+	if ok {
+		list, ok = reply[1].([]any)
+	}
+	if !ok {
+		return fmt.Errorf("fleet: Redis says what the script does not")
+	}
+	r.notes.learn(readNotes(list, time.UnixMicro(server)), time.UnixMicro(server), asked)
+	return nil
+}
+
+// record describes the program.
+func (r *Reporter) record(ctx context.Context, now time.Time) *record {
+	r.mu.Lock()
+	file, span := r.file, now.Sub(r.last)
+	r.last = now
+	r.mu.Unlock()
+	rec := &record{
+		Version: recordVersion, Program: r.program, Host: hostname(), PID: os.Getpid(), Library: libraryVersion(),
+		Up: Millis{now.Sub(r.begun)}, Every: Millis{r.every}, Span: Millis{span},
+	}
+	if file != nil {
+		rec.File = file().clip()
+	}
+	rec.Policies, rec.LeftOut = r.uses.report(now)
+	r.describeOwn(ctx, rec)
+	return rec
+}
+
+// describeOwn adds the state of the node's own budgets, which lie in its memory.
+func (r *Reporter) describeOwn(ctx context.Context, rec *record) {
+	for i := range rec.Policies {
+		p := &rec.Policies[i]
+		c, err := p.charge()
+		if err != nil || !p.Node {
+			continue
+		}
+		for j := range p.Budgets {
+			b := &p.Budgets[j]
+			c.Budget.Key, _ = decodeKey(b.Key)
+			if st, err := r.Store.Status(ctx, c); err == nil {
+				s := StateOf(st)
+				b.State = &s
+			}
+		}
+	}
+}

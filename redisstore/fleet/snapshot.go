@@ -1,0 +1,206 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A Snapshot is a fleet at one moment.
+type Snapshot struct {
+	Version   int       `json:"version"`
+	At        time.Time `json:"at"` // by the server's clock
+	File      *Pushed   `json:"file,omitempty"`
+	Nodes     []Node    `json:"nodes"`
+	Budgets   []Budget  `json:"budgets"`
+	LeftOut   int       `json:"left_out"`  // budgets that were not asked about, at least so many
+	Illegible int       `json:"illegible"` // records that could not be read
+}
+
+// A Budget is one that the fleet used lately, or that an operator paused. Its texts are
+// fit to be printed.
+type Budget struct {
+	Name   string   `json:"name"` // the policy and the beginning of its hashed key, as events have it
+	Policy string   `json:"policy"`
+	Limits []string `json:"limits"` // more than one while nodes do not agree
+	Shadow bool     `json:"shadow,omitempty"`
+	Node   string   `json:"node,omitempty"` // the node whose own it is; "": the fleet's
+	Nodes  int      `json:"nodes"`          // that used it lately
+	Starts float64  `json:"starts_per_second"`
+	State  State    `json:"state"`
+	Note   *Note    `json:"note,omitempty"`  // what an operator said who paused it
+	Err    string   `json:"error,omitempty"` // why its state is not known
+
+	charge throttle.Charge
+}
+
+// Limit returns the limit by which its state was asked; the zero Limit if it is not known.
+func (b *Budget) Limit() throttle.Limit {
+	if len(b.Limits) == 0 {
+		return throttle.Limit{}
+	}
+	l, _ := throttle.ParseLimit(b.Limits[0])
+	return l
+}
+
+// DefaultBudgets is how many budgets a snapshot asks about that is not told otherwise.
+const DefaultBudgets = 200
+
+// asksAtOnce is how many budgets are asked about at the same time.
+const asksAtOnce = 16
+
+// Snapshot reads the fleet, and the state of so many budgets, 0 for [DefaultBudgets]:
+// those that are paused by hand, and those used most. It changes nothing.
+func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
+	nodes, now, illegible, err := f.nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{Version: recordVersion, At: now.UTC(), Nodes: nodes, Illegible: illegible}
+	if s.File, err = f.Pushed(ctx); err != nil {
+		return nil, err
+	}
+	notes, err := f.notes(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	s.gather(notes)
+	most := cmp.Or(max(0, budgets), DefaultBudgets)
+	s.LeftOut += max(0, len(s.Budgets)-most)
+	s.Budgets = s.Budgets[:min(len(s.Budgets), most)]
+	return s, f.describe(ctx, s.Budgets)
+}
+
+// gather puts together what nodes say of budgets: those with notes come first, then by
+// use.
+func (s *Snapshot) gather(notes map[[16]byte]Note) {
+	all := make(map[string]*Budget)
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if n.Silent {
+			continue
+		}
+		s.LeftOut += max(0, min(n.record.LeftOut, math.MaxInt32))
+		for j := range n.record.Policies {
+			gatherPolicy(all, n, &n.record.Policies[j], s)
+		}
+	}
+	for _, b := range all {
+		if note, ok := notes[b.charge.Budget.Key]; ok && b.Node == "" {
+			b.Note = &note
+			delete(notes, b.charge.Budget.Key)
+		}
+		s.Budgets = append(s.Budgets, *b)
+	}
+	for _, note := range notes { // of budgets that nobody used lately
+		s.Budgets = append(s.Budgets, s.paused(note))
+	}
+	slices.SortFunc(s.Budgets, func(a, b Budget) int {
+		return cmp.Or(-cmp.Compare(weight(&a), weight(&b)), strings.Compare(a.Name, b.Name), strings.Compare(a.Node, b.Node))
+	})
+}
+
+func weight(b *Budget) float64 {
+	if b.Note != nil {
+		return math.Inf(1)
+	}
+	return b.Starts
+}
+
+// gatherPolicy adds what one node says of one policy.
+func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
+	c, err := p.charge()
+	if err != nil {
+		s.Illegible++
+		return
+	}
+	for i := range p.Budgets {
+		u := &p.Budgets[i]
+		key, ok := decodeKey(u.Key)
+		if !ok {
+			s.Illegible++
+			continue
+		}
+		c.Budget.Key = key
+		name := Clean(c.Budget.String(), longestName)
+		id := name + "\x00" + string(key[:])
+		if p.Node {
+			id += n.ID
+		}
+		b := all[id]
+		if b == nil {
+			b = &Budget{Name: name, Policy: Clean(p.Policy, longestName), charge: c}
+			all[id] = b
+		}
+		if limit := c.Limit.String(); !slices.Contains(b.Limits, limit) && len(b.Limits) < 4 {
+			b.Limits = append(b.Limits, limit)
+		}
+		if p.Node {
+			b.Node = n.ID
+			if u.State != nil {
+				b.State = *u.State
+			}
+		}
+		b.Shadow = b.Shadow || p.Shadow
+		b.Nodes++
+		b.Starts = round(b.Starts + n.record.rate(u.Starts))
+	}
+}
+
+// paused is a budget that an operator paused, and that nobody used lately.
+func (s *Snapshot) paused(note Note) Budget {
+	b := Budget{Name: note.Budget, Policy: note.Policy, Note: &note, State: State{Paused: Millis{note.Until.Sub(s.At)}}}
+	for i := range s.Nodes {
+		for j := range s.Nodes[i].record.Policies {
+			p := &s.Nodes[i].record.Policies[j]
+			if c, err := p.charge(); err == nil && Clean(p.Policy, longestName) == note.Policy && !p.Node {
+				b.charge = c
+				b.charge.Budget.Key, b.Limits = note.key, []string{c.Limit.String()}
+				return b
+			}
+		}
+	}
+	b.Err = "no node says what its limit is"
+	return b
+}
+
+// describe asks about budgets, some at a time. One that cannot be described says why; a
+// store that cannot be asked is an error.
+func (f *Fleet) describe(ctx context.Context, all []Budget) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var wg sync.WaitGroup
+	places := make(chan struct{}, asksAtOnce)
+	for i := range all {
+		b := &all[i]
+		if b.Node != "" || b.Err != "" {
+			continue
+		}
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			st, err := f.store.Status(ctx, b.charge)
+			switch {
+			case err == nil:
+				if b.State = StateOf(st); st.Paused == 0 {
+					b.Note = nil // it was opened otherwise
+				}
+			case away(err) || ctx.Err() != nil:
+				stop(err)
+			default:
+				b.Err = Clean(err.Error(), longestText)
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// round leaves what is worth reading of a rate.
+func round(rate float64) float64 { return math.Round(rate*100) / 100 }

@@ -1,0 +1,215 @@
+package fleet_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+var shop = throttle.Policy{Name: "shop", Limit: throttle.PerHour(3), Jitter: -1}
+
+// TestSnapshot: two programs and their budgets are seen, keys are hashed, and a program
+// that is closed is gone.
+func TestSnapshot(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a, b := start(t, client, "importer"), start(t, client, "worker")
+	acquire(t, limiter(t, a, shop), "acme", "acme", "other")
+	acquire(t, limiter(t, b, shop), "acme")
+	own := throttle.Policy{Name: "own", Limit: throttle.Concurrency(8), Scope: throttle.Node}
+	acquire(t, limiter(t, b, own), "")
+	a.Report()
+	b.Report()
+	require.NoError(t, a.Err())
+
+	all := fleet.New(client, nil)
+	s := snapshot(t, all)
+	require.Len(t, s.Nodes, 2)
+	require.Equal(t, "importer", s.Nodes[0].Program)
+	require.Equal(t, os.Getpid(), s.Nodes[0].PID)
+	require.False(t, s.Nodes[0].Silent)
+	require.Equal(t, 2, s.Nodes[0].Budgets)
+	require.Positive(t, s.Nodes[0].Starts)
+
+	require.Len(t, s.Budgets, 3)
+	acme := s.Budgets[0]
+	if acme.Nodes == 1 {
+		acme = s.Budgets[1]
+	}
+	require.Equal(t, "shop/f32021364bac", acme.Name)
+	require.Equal(t, []string{"3/h"}, acme.Limits)
+	require.Equal(t, 2, acme.Nodes)
+	require.Equal(t, 3, acme.State.Used)
+	require.Greater(t, acme.State.Wait.Duration, 59*time.Minute)
+	require.Equal(t, b.ID(), budget(t, s, "own").Node)
+	require.Equal(t, 1, budget(t, s, "own").State.Used)
+
+	text, err := json.Marshal(s)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "acme")
+
+	a.Close()
+	require.Len(t, snapshot(t, all).Nodes, 1)
+}
+
+// TestNothingInTheIndex: a fleet without reporters is empty, and not an error.
+func TestNothingInTheIndex(t *testing.T) {
+	s := snapshot(t, fleet.New(redistest.Shared(t).Client(t), nil))
+	require.Empty(t, s.Nodes)
+	require.Empty(t, s.Budgets)
+	require.Nil(t, s.File)
+}
+
+// TestNonsense: what anybody may have written into the index is counted, bounded and fit
+// to be printed.
+func TestNonsense(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	all := fleet.New(client, nil)
+	a := start(t, client, "honest")
+	acquire(t, limiter(t, a, shop), "acme")
+	a.Report()
+	hostile := `{"version":1,"program":"\u001b[2Jevil\u202e","span_ms":1,"up_ms":9223372036854775807,"every_ms":-5,
+		"file":{"in_force":"\u0007","error":"` + strings.Repeat("é", 5000) + `","for_ms":-1},"left_out":-7,
+		"policies":[{"policy":"\u001b]0;x\u0007","limit":"3/h","group":"{}","budgets":[
+			{"key":"AAAAAAAAAAAAAAAAAAAAAA","starts":9223372036854775807},{"key":"AAA","starts":-1}]},
+			{"policy":"p","limit":"no limit","budgets":[{"key":"AAAAAAAAAAAAAAAAAAAAAA"}]},
+			{"policy":"q","limit":"20 in flight","node":true,"budgets":[{"key":"AAAAAAAAAAAAAAAAAAAAAA"}]}]}`
+	for i, record := range []string{
+		hostile, "", "null", "[]", "{", `{"version":2}`, `{"version":1,"policies":7}`, "\xff\xfe", strings.Repeat("9", 70_000), `{"version":1e400}`,
+	} {
+		id := fmt.Sprintf("\x1b%d", i)
+		do(t, client, "ZADD", all.NodesKey(), float64(time.Now().UnixMicro()), id)
+		do(t, client, "SET", all.NodeKey(id), record)
+	}
+	do(t, client, "ZADD", all.NodesKey(), "inf", "no record", "-inf", "neither")
+	do(t, client, "HSET", all.PausesKey(), "x", "y", strings.Repeat("00", 16), "99999999999999999 {}", strings.Repeat("01", 16),
+		"9999999999999999 {\"policy\":\"\\u001bshop\",\"by\":\"\\u001b\",\"reason\":\"\\u0000\"}")
+	do(t, client, "HSET", all.PoliciesKey(), "number", "many")
+
+	s := snapshot(t, all)
+	require.Equal(t, 9, s.Illegible-2) // two of them budgets of the hostile record
+	require.NotEmpty(t, budget(t, s, "shop").State.Used)
+	text, err := json.Marshal(s)
+	require.NoError(t, err)
+	for _, c := range []string{"\\u001b", "\\u0007", "\\u202e", "\x1b", "\u202e"} {
+		require.NotContains(t, strings.ReplaceAll(string(text), `\\`, `|`), c)
+	}
+	require.Less(t, len(text), 10_000)
+	require.Zero(t, s.LeftOut)
+
+	for _, key := range []string{all.NodesKey(), all.PausesKey(), all.PoliciesKey()} {
+		kept := do(t, client, "DUMP", key)
+		do(t, client, "SET", key, "another type")
+		_, err := all.Snapshot(t.Context(), 0)
+		require.ErrorContains(t, err, "WRONGTYPE")
+		do(t, client, "RESTORE", key, 0, kept, "REPLACE")
+	}
+	require.NotEmpty(t, snapshot(t, all).Nodes)
+}
+
+// TestManyBudgets: of more budgets than a snapshot asks about, those used most are shown.
+func TestManyBudgets(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a := start(t, client, "crowd")
+	l := limiter(t, a, throttle.Policy{Name: "many", Limit: throttle.PerHour(10)})
+	for i := range 200 {
+		acquire(t, l, fmt.Sprint(i))
+	}
+	for range 5 {
+		acquire(t, l, "busy")
+	}
+	a.Report()
+	s, err := fleet.New(client, nil).Snapshot(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, s.Budgets, 10)
+	require.Equal(t, 5, s.Budgets[0].State.Used)
+	require.Equal(t, 191, s.LeftOut)
+}
+
+// TestSilent: a program that died is silent, and its budgets are no longer shown.
+func TestSilent(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	all := fleet.New(client, nil)
+	a := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Interval: time.Minute})
+	defer a.Close()
+	begun(t, a)
+	acquire(t, limiter(t, a, shop), "acme")
+	a.Report()
+	do(t, client, "ZADD", all.NodesKey(), float64(time.Now().Add(-4*time.Minute).UnixMicro()), a.ID())
+	s := snapshot(t, all)
+	require.True(t, s.Nodes[0].Silent)
+	require.Empty(t, s.Budgets)
+	require.InDelta(t, float64(4*time.Minute), float64(s.Nodes[0].Ago.Duration), float64(time.Minute))
+	ttl, err := client.PTTL(t.Context(), all.NodeKey(a.ID())).Result()
+	require.NoError(t, err)
+	require.Greater(t, ttl, 9*time.Minute)
+}
+
+// TestReader: the user of docs/fleet.md can read all, and write nothing.
+func TestReader(t *testing.T) {
+	server := redistest.Single(t)
+	admin := server.Client(t)
+	a := start(t, admin, "program")
+	acquire(t, limiter(t, a, shop), "acme")
+	a.Report()
+	do(t, admin, append([]any{"ACL", "SETUSER", "watcher", "on", ">sesame-52"}, words(docsRights(t, "watcher"))...)...)
+	o := server.Options()
+	o.Username, o.Password = "watcher", "sesame-52"
+	client := newClient(t, o)
+	require.Len(t, snapshot(t, fleet.New(client, nil)).Budgets, 1)
+
+	before := do(t, admin, "DBSIZE")
+	watching := fleet.Start(client, redisstore.New(client, nil), nil)
+	defer watching.Close()
+	watching.Report()
+	require.ErrorContains(t, watching.Err(), "docs/redis.md lists the commands")
+	require.True(t, fleet.Denied(watching.Err()))
+	_, err := limiter(t, redisstore.New(client, nil), shop).TryAcquire(t.Context(), "new", 1)
+	require.Error(t, err)
+	require.Equal(t, before, do(t, admin, "DBSIZE"))
+	require.NotContains(t, err.Error(), "sesame")
+}
+
+// TestCluster: the index lies in one slot, budgets where they belong.
+func TestCluster(t *testing.T) {
+	client := redistest.Cluster(t).Client(t)
+	a := start(t, client, "program")
+	for i := range 6 {
+		acquire(t, limiter(t, a, throttle.Policy{Name: fmt.Sprint("policy", i), Match: fmt.Sprintf("host%d.example%d.com/", i, i), Limit: throttle.PerHour(10)}), "key")
+	}
+	a.Report()
+	require.NoError(t, a.Err())
+	s := snapshot(t, fleet.New(client, nil))
+	require.Len(t, s.Budgets, 6)
+	for _, b := range s.Budgets {
+		require.Equal(t, 1, b.State.Used, b.Name)
+	}
+}
+
+// TestRedisAway: a reporter whose Redis dies harms nobody, and reports again when it is back.
+func TestRedisAway(t *testing.T) {
+	server := redistest.Single(t)
+	client := server.Client(t)
+	a := start(t, client, "program")
+	a.Report()
+	require.NoError(t, a.Err())
+	server.Kill()
+	a.Report()
+	require.ErrorContains(t, a.Err(), "connection refused")
+	_, err := fleet.New(client, nil).Snapshot(t.Context(), 0)
+	require.ErrorContains(t, err, "connection refused")
+	require.False(t, fleet.Denied(err))
+	server.Restart()
+	a.Report()
+	require.NoError(t, a.Err())
+	require.Len(t, snapshot(t, fleet.New(client, nil)).Nodes, 1)
+}

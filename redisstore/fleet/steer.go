@@ -1,0 +1,141 @@
+package fleet
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+//go:embed note.lua
+var noteSource string
+
+var noteScript = redis.NewScript(noteSource)
+
+// mostActs is how many acts are kept.
+const mostActs = 1000
+
+// A LongerError says that an operator has paused the budget for longer already.
+type LongerError struct{ Note Note }
+
+// Error implements error.
+func (e *LongerError) Error() string {
+	return fmt.Sprintf("%s is %v, until %s; to shorten that, resume it first", e.Note.Budget,
+		throttle.PauseNote{By: e.Note.By, Reason: e.Note.Reason}, e.Note.Until.UTC().Format(time.RFC3339))
+}
+
+// A NotPausedError says that there is no pause of an operator to end.
+type NotPausedError struct {
+	Budget string
+	Closed time.Duration // how long something else closes it still; 0: it is open
+}
+
+// Error implements error.
+func (e *NotPausedError) Error() string {
+	if e.Closed > 0 {
+		return fmt.Sprintf("%s is closed by an answer of its upstream for %v, and by no operator; reset opens it all the same", e.Budget, e.Closed.Round(time.Millisecond))
+	}
+	return e.Budget + " is not paused"
+}
+
+// State returns what a target is like now, and what an operator said who paused it; nil:
+// none did.
+func (f *Fleet) State(ctx context.Context, t Target) (State, *Note, error) {
+	st, err := f.store.Status(ctx, t.charge)
+	if err != nil {
+		return State{}, nil, err
+	}
+	now, err := f.now(ctx)
+	if err != nil {
+		return State{}, nil, err
+	}
+	notes, err := f.notes(ctx, now)
+	if err != nil {
+		return State{}, nil, err
+	}
+	if n, ok := notes[t.charge.Budget.Key]; ok && st.Paused > 0 {
+		return StateOf(st), &n, nil
+	}
+	return StateOf(st), nil, nil
+}
+
+// Pause closes a budget for d, at most [throttle.MaxPenalty]. The note is stored first, so
+// that nodes that meet the pause find it. It returns a *[LongerError] if a longer pause holds.
+func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason string) error {
+	if d <= 0 || d > throttle.MaxPenalty {
+		return fmt.Errorf("a pause is longer than nothing, and at most %v", throttle.MaxPenalty)
+	}
+	act := Act{Act: "pause", What: t.Name, By: by, Reason: reason, For: Millis{d}}
+	note, err := json.Marshal(storedNote{t.charge.Budget.Policy, cut(by, longestName), cut(reason, longestText)})
+	if err != nil {
+		return err
+	}
+	if err := f.note(ctx, t, string(note), d, act); err != nil {
+		return err
+	}
+	if err := f.store.Pause(ctx, t.charge, d); err != nil {
+		f.undone(t, act)
+		return err
+	}
+	return nil
+}
+
+// Resume ends the pause of an operator. Budgets that no operator paused are left alone, with
+// a *[NotPausedError].
+func (f *Fleet) Resume(ctx context.Context, t Target, by, reason string) error {
+	state, note, err := f.State(ctx, t)
+	if err != nil {
+		return err
+	}
+	if note == nil {
+		return &NotPausedError{t.Name, state.Paused.Duration}
+	}
+	return f.open(ctx, t, Act{Act: "resume", What: t.Name, By: by, Reason: reason})
+}
+
+// Reset opens a budget whatever closes it, and forgets how often a ban was met again, and
+// a ceiling that was learned. Starts stay counted.
+func (f *Fleet) Reset(ctx context.Context, t Target, by, reason string) error {
+	return f.open(ctx, t, Act{Act: "reset", What: t.Name, By: by, Reason: reason})
+}
+
+// open opens a budget, and removes its note.
+func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
+	if err := f.store.Resume(ctx, t.charge); err != nil {
+		return err
+	}
+	return f.note(ctx, t, "", 0, act)
+}
+
+// undone removes the note of a pause that could not be stored, and says so.
+func (f *Fleet) undone(t Target, act Act) {
+	ctx, stop := context.WithTimeout(context.Background(), farewell) // the caller's may have ended
+	defer stop()
+	act.Failed = true
+	_ = f.note(ctx, t, "", 0, act)
+}
+
+// note stores a note, or removes it if there is none, and notes the act.
+func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration, act Act) error {
+	text, err := act.encode()
+	if err != nil {
+		return err
+	}
+	own := field(t.charge.Budget.Key)
+	reply, err := noteScript.Run(ctx, f.client, []string{f.keys.pauses, f.keys.audit}, own, note, d.Microseconds(), text, mostActs).Slice()
+	if err != nil {
+		return f.failed(err)
+	}
+	if len(reply) == 2 && reply[0] == int64(0) {
+		longer, ok := readNote(own, fmt.Sprint(reply[1]))
+		if ok {
+			return &LongerError{longer}
+		}
+	}
+	return nil
+}

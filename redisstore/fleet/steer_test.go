@@ -1,0 +1,269 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// find returns a target.
+func find(t *testing.T, f *fleet.Fleet, q fleet.Query) fleet.Target {
+	target, err := f.Find(t.Context(), q)
+	require.NoError(t, err)
+	return target
+}
+
+// TestPause: a pause closes one budget of the fleet, and a refused caller reads the reason
+// at once, though its node has not reported since.
+func TestPause(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a := start(t, client, "program")
+	l := limiter(t, a, shop)
+	acquire(t, l, "acme", "other")
+	a.Report()
+	all := fleet.New(client, nil)
+	target := find(t, all, fleet.Query{Name: "shop", Key: "acme"})
+	require.Equal(t, "shop/f32021364bac", target.Name)
+	require.Equal(t, shop.Limit, target.Limit)
+	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna@desk", "the shop moves"))
+
+	b := start(t, client, "another") // it has learned the note when it began
+	for _, s := range []throttle.Store{a, b} {
+		_, err := limiter(t, s, shop).TryAcquire(t.Context(), "acme", 1)
+		var limited *throttle.LimitError
+		require.ErrorAs(t, err, &limited)
+		require.Equal(t, throttle.PauseNote{By: "anna@desk", Reason: "the shop moves"}, limited.Note)
+	}
+	acquire(t, l, "other")
+
+	s := snapshot(t, all)
+	require.Equal(t, "shop/f32021364bac", s.Budgets[0].Name)
+	require.Equal(t, "the shop moves", s.Budgets[0].Note.Reason)
+	require.InDelta(t, float64(time.Hour), float64(s.Budgets[0].Note.Until.Sub(s.At)), float64(time.Minute))
+	require.Nil(t, s.Budgets[1].Note)
+
+	// A longer one takes its place, a shorter one does not.
+	require.NoError(t, all.Pause(t.Context(), target, 2*time.Hour, "ben", "it takes longer"))
+	var longer *fleet.LongerError
+	require.ErrorAs(t, all.Pause(t.Context(), target, time.Hour, "carl", ""), &longer)
+	require.Equal(t, "ben", longer.Note.By)
+
+	require.NoError(t, all.Resume(t.Context(), find(t, all, fleet.Query{Name: "shop/f32"}), "anna@desk", ""))
+	acquire(t, l, "acme")
+	require.Nil(t, snapshot(t, all).Budgets[0].Note)
+	var open *fleet.NotPausedError
+	require.ErrorAs(t, all.Resume(t.Context(), target, "anna@desk", ""), &open)
+	require.EqualError(t, open, "shop/f32021364bac is not paused")
+
+	acts, err := all.Audit(t.Context(), 10)
+	require.NoError(t, err)
+	require.Len(t, acts, 3)
+	require.Equal(t, "resume", acts[0].Act)
+	require.Equal(t, "pause", acts[2].Act)
+	require.Equal(t, time.Hour, acts[2].For.Duration)
+	require.WithinDuration(t, time.Now(), acts[2].At, time.Minute)
+}
+
+// TestPauseReachesWaiters: a caller that waits when the budget is paused reads the reason in
+// the error with which its context ends.
+func TestPauseReachesWaiters(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a := start(t, client, "program")
+	l := limiter(t, a, throttle.Policy{Name: "slow", Limit: throttle.PerMinute(1), Jitter: -1})
+	acquire(t, l, "")
+	a.Report()
+	ctx, leave := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := l.Acquire(ctx, "", 1)
+		failed <- err
+	}()
+	all := fleet.New(client, nil)
+	require.NoError(t, all.Pause(t.Context(), find(t, all, fleet.Query{Name: "slow"}), time.Hour, "anna", "an audit"))
+	require.Eventually(t, func() bool {
+		a.Report()
+		st, err := l.Status(t.Context(), "")
+		return err == nil && st.Waiting > 0
+	}, time.Minute, time.Millisecond)
+	a.Report()
+	leave()
+	err := <-failed
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, `for policy "slow", paused by anna: "an audit": context canceled`)
+}
+
+// TestPenaltyIsNoPause: resume leaves the penalty of an upstream alone, reset does not.
+func TestPenaltyIsNoPause(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a := start(t, client, "program")
+	l := limiter(t, a, shop)
+	acquire(t, l, "acme")
+	a.Report()
+	require.NoError(t, l.Pause(t.Context(), "acme", time.Hour))
+	_, err := l.TryAcquire(t.Context(), "acme", 1)
+	require.ErrorContains(t, err, "closed by a penalty")
+
+	all := fleet.New(client, nil)
+	target := find(t, all, fleet.Query{Name: "shop", Key: "acme"})
+	err = all.Resume(t.Context(), target, "anna", "")
+	require.ErrorContains(t, err, "shop/f32021364bac is closed by an answer of its upstream for ")
+	require.NoError(t, all.Reset(t.Context(), target, "anna", ""))
+	acquire(t, l, "acme")
+	_, err = l.TryAcquire(t.Context(), "acme", 1)
+	require.NoError(t, err) // the third of three
+	_, err = l.TryAcquire(t.Context(), "acme", 1)
+	require.Error(t, err) // starts are not forgotten
+}
+
+// TestFind: what is not one budget is an error that says what is.
+func TestFind(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a := start(t, client, "program")
+	acquire(t, limiter(t, a, shop), "acme", "other")
+	acquire(t, limiter(t, a, throttle.Policy{Name: "own", Limit: throttle.PerHour(3), Scope: throttle.Node}), "")
+	a.Report()
+	all := fleet.New(client, nil)
+	table := []throttle.Policy{{Name: "new", Match: "example.com/", Key: throttle.Header("X"), Limit: throttle.PerHour(1)}}
+	for _, c := range []struct {
+		q    fleet.Query
+		text string
+	}{
+		{fleet.Query{Name: "shop"}, `"shop": the policy has a budget for each key: say --key, or the name of a budget, such as shop/`},
+		{fleet.Query{Name: "shop/"}, `"shop/": no node has reported a policy or a budget of this name; say --file if none has used it yet, such as own, shop`},
+		{fleet.Query{Name: "sho\x1b"}, `"sho\x1b": no node`},
+		{fleet.Query{Name: "own"}, `"own": each node has this budget for itself`},
+		{fleet.Query{Name: "new", Table: table}, `"new": the policy has a budget for each key`},
+	} {
+		_, err := all.Find(t.Context(), c.q)
+		require.ErrorContains(t, err, c.text)
+	}
+	require.NotEmpty(t, find(t, all, fleet.Query{Name: "new", Key: "x", Table: table}))
+}
+
+// TestPauseOfWhatNobodyUsed: a budget that only the table knows can be closed, and is shown.
+func TestPauseOfWhatNobodyUsed(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	all := fleet.New(client, nil)
+	target := find(t, all, fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
+	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna", "why\x1b[2J"))
+	s := snapshot(t, all)
+	require.Equal(t, `why\x1b[2J`, s.Budgets[0].Note.Reason)
+	require.Equal(t, "no node says what its limit is", s.Budgets[0].Err)
+	_, err := limiter(t, start(t, client, "late"), shop).TryAcquire(t.Context(), "acme", 1)
+	require.ErrorContains(t, err, `paused by anna: "why\\x1b[2J"`)
+}
+
+// TestAuditIsCapped: the audit keeps the last 1,000 acts, and skips nonsense.
+func TestAuditIsCapped(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	all := fleet.New(client, nil)
+	for i := range 1200 {
+		do(t, client, "LPUSH", all.AuditKey(), fmt.Sprintf("%d {\"act\":\"pause\",\"by\":\"\\u001b\"}", i))
+	}
+	do(t, client, "LPUSH", all.AuditKey(), "nonsense", "12 {", "")
+	target := find(t, all, fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
+	require.NoError(t, all.Pause(t.Context(), target, time.Hour, strings.Repeat("a", 10_000), strings.Repeat("é", 10_000)))
+	acts, err := all.Audit(t.Context(), 5000)
+	require.NoError(t, err)
+	require.Len(t, acts, 996+1)
+	require.Equal(t, `\x1b`, acts[1].By)
+	require.Len(t, []rune(acts[0].Reason), 500)
+}
+
+// A cutter fails the scripts that change budgets, and lets those of the fleet pass.
+type cutter struct{ redis.Hook }
+
+func (cutter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (cutter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+func (cutter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := fmt.Sprint(cmd.Args()...); strings.HasPrefix(args, "eval") && strings.Contains(args, ":5:") {
+			err := errors.New("cut")
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestPauseThatFails: the note of a pause that could not be stored is taken back, and the
+// audit says so.
+func TestPauseThatFails(t *testing.T) {
+	server := redistest.Shared(t)
+	cut := server.Client(t)
+	cut.AddHook(cutter{})
+	target := find(t, fleet.New(cut, nil), fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	require.Error(t, fleet.New(cut, nil).Pause(ctx, target, time.Hour, "anna", "why"))
+
+	all := fleet.New(server.Client(t), nil)
+	require.Empty(t, snapshot(t, all).Budgets)
+	acts, err := all.Audit(t.Context(), 5)
+	require.NoError(t, err)
+	require.Len(t, acts, 2)
+	require.True(t, acts[0].Failed)
+}
+
+// TestPauseInACluster: a budget is closed where it lies, wherever the notes are.
+func TestPauseInACluster(t *testing.T) {
+	client := redistest.Cluster(t).Client(t)
+	a := start(t, client, "program")
+	p := throttle.Policy{Name: "shop", Match: "acme.example.com/", Limit: throttle.PerHour(10)}
+	tr, err := throttle.New(throttle.Config{Store: a, Policies: []throttle.Policy{p, {Name: "wide", Match: "*.example.com/", Limit: throttle.PerHour(100)}}})
+	require.NoError(t, err)
+	l, err := tr.Limiter("shop")
+	require.NoError(t, err)
+	acquire(t, l, "")
+	a.Report()
+	all := fleet.New(client, nil)
+	require.NoError(t, all.Pause(t.Context(), find(t, all, fleet.Query{Name: "shop"}), time.Hour, "anna", "why"))
+	_, err = l.TryAcquire(t.Context(), "", 1)
+	require.ErrorContains(t, err, `paused by anna: "why"`)
+	require.Equal(t, "why", budget(t, snapshot(t, all), "shop").Note.Reason)
+}
+
+var _ throttle.PauseNoter = (*fleet.Reporter)(nil)
+
+// TestReporterRights: a reporter, and an operator, can do all with the rights of docs/fleet.md.
+func TestReporterRights(t *testing.T) {
+	server := redistest.Single(t)
+	admin := server.Client(t)
+	base := strings.Fields("+evalsha +eval +time +get +set +getrange +setrange +append +pexpire +publish +subscribe +ping ~throttle:* &throttle:*")
+	reporter, watcher := docsList(t, "A reporter's user"), docsRights(t, "watcher")
+	operator := slices.Concat(reporter, watcher[:len(watcher)-1], docsList(t, "The commands that act"))
+	for user, rights := range map[string][]string{"reporter": reporter, "operator": operator} {
+		do(t, admin, append([]any{"ACL", "SETUSER", user, "reset", "on", ">sesame-52"}, words(slices.Concat(base, rights))...)...)
+		o := server.Options()
+		o.Username, o.Password = user, "sesame-52"
+		client := newClient(t, o)
+		a := start(t, client, "program")
+		l := limiter(t, a, shop)
+		acquire(t, l, user)
+		a.Report()
+		require.NoError(t, a.Err())
+		if user == "operator" {
+			all := fleet.New(client, nil)
+			target := find(t, all, fleet.Query{Name: "shop", Key: user})
+			require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna", ""))
+			require.NoError(t, all.Resume(t.Context(), target, "anna", ""))
+			require.NoError(t, all.Reset(t.Context(), target, "anna", ""))
+			_, err := all.Audit(t.Context(), 5)
+			require.NoError(t, err)
+		}
+		a.Close()
+	}
+}

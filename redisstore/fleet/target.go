@@ -1,0 +1,227 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A Target is a budget that is to be closed or opened.
+type Target struct {
+	Name  string // as [Budget.Name]
+	Limit throttle.Limit
+
+	charge throttle.Charge
+}
+
+// A TargetError says that no one budget is meant.
+type TargetError struct {
+	Name string   // what was asked for
+	Why  string   // what is wrong, and what would help
+	Of   []string // budgets or policies, one of which may be meant
+}
+
+// Error implements error.
+func (e *TargetError) Error() string {
+	text := fmt.Sprintf(`"%s": %s`, Clean(e.Name, longestName), e.Why)
+	if len(e.Of) > 0 {
+		text += ", such as " + strings.Join(e.Of[:min(len(e.Of), 5)], ", ")
+	}
+	return text
+}
+
+// A Query names a budget.
+type Query struct {
+	// Name is that of a policy, or of a budget as [Budget.Name] has it, of which the
+	// beginning is enough.
+	Name string
+
+	// Key is the key in clear, as the policy's Key returns it. Only its hash is used.
+	Key string
+
+	// Table has policies that nodes may not have used yet. Defaults to none.
+	Table []throttle.Policy
+}
+
+// Find returns the budget that is meant. What its policy is the table says, else the
+// reports of the nodes.
+func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
+	nodes, now, _, err := f.nodes(ctx)
+	if err != nil {
+		return Target{}, err
+	}
+	notes, err := f.notes(ctx, now)
+	if err != nil {
+		return Target{}, err
+	}
+	s := &Snapshot{Nodes: nodes, At: now}
+	s.gather(notes)
+	var c throttle.Charge
+	if i := slices.IndexFunc(q.Table, func(p throttle.Policy) bool { return p.Name == q.Name }); i >= 0 {
+		c, err = q.ofTable(q.Table[i].Key != nil, s)
+	} else if p := s.policy(q.Name); p != nil {
+		c, err = q.ofNodes(p, s)
+	} else {
+		c, err = q.byName(s)
+	}
+	if err != nil {
+		return Target{}, err
+	}
+	if c.Node {
+		return Target{}, &TargetError{Name: q.Name, Why: "each node has this budget for itself, so it cannot be closed or opened from here"}
+	}
+	return Target{Clean(c.Budget.String(), longestName), c.Limit, c}, nil
+}
+
+// Names returns what [Query.Name] can be: the policies that nodes have used, and their
+// budgets.
+func (f *Fleet) Names(ctx context.Context) ([]string, error) {
+	nodes, now, _, err := f.nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{Nodes: nodes, At: now}
+	s.gather(nil)
+	names := s.policies()
+	for i := range s.Budgets {
+		if b := &s.Budgets[i]; b.Node == "" {
+			names = append(names, b.Name)
+		}
+	}
+	return names, nil
+}
+
+// ofTable returns the charge of a policy in the table.
+func (q *Query) ofTable(keyed bool, s *Snapshot) (throttle.Charge, error) {
+	if keyed && q.Key == "" {
+		return throttle.Charge{}, q.needsKey(s)
+	}
+	var asked asker
+	t, err := throttle.New(throttle.Config{Store: &asked, Policies: q.Table})
+	if err != nil {
+		return throttle.Charge{}, err
+	}
+	l, err := t.Limiter(q.Name)
+	if err != nil {
+		return throttle.Charge{}, err
+	}
+	return asked.of(l, q.Key)
+}
+
+// ofNodes returns the charge of a policy that nodes have reported.
+func (q *Query) ofNodes(p *policyUse, s *Snapshot) (throttle.Charge, error) {
+	c, err := p.charge()
+	if err != nil {
+		return c, err
+	}
+	key, err := hashed(&c, q.Key)
+	if err != nil {
+		return c, err
+	}
+	c.Budget.Key = key
+	if q.Key == "" && slices.ContainsFunc(s.of(q.Name), func(b *Budget) bool { return b.charge.Budget.Key != key }) {
+		return c, q.needsKey(s)
+	}
+	return c, nil
+}
+
+// byName returns the charge of the one budget whose name begins so.
+func (q *Query) byName(s *Snapshot) (c throttle.Charge, err error) {
+	var found []*Budget
+	for i := range s.Budgets {
+		if b := &s.Budgets[i]; b.Node == "" && strings.HasPrefix(b.Name, q.Name) && len(q.Name) > len(b.Policy)+1 {
+			found = append(found, b)
+		}
+	}
+	switch {
+	case len(found) == 1 && found[0].Err != "":
+		return c, &TargetError{Name: q.Name, Why: found[0].Err + "; say --file, the file of policies"}
+	case len(found) == 1:
+		return found[0].charge, nil
+	case len(found) > 1:
+		return c, &TargetError{q.Name, "several budgets begin so", namesOf(found)}
+	}
+	return c, &TargetError{q.Name, "no node has reported a policy or a budget of this name; say --file if none has used it yet", s.policies()}
+}
+
+// policies returns the names of the policies that nodes have used.
+func (s *Snapshot) policies() (known []string) {
+	for i := range s.Nodes {
+		for _, p := range s.Nodes[i].record.Policies {
+			if name := Clean(p.Policy, longestName); !slices.Contains(known, name) {
+				known = append(known, name)
+			}
+		}
+	}
+	slices.Sort(known)
+	return known
+}
+
+// needsKey is the error of a query that names a policy with keys, and no key.
+func (q *Query) needsKey(s *Snapshot) error {
+	return &TargetError{q.Name, "the policy has a budget for each key: say --key, or the name of a budget", namesOf(s.of(q.Name))}
+}
+
+// policy returns what nodes say of a policy: the one that reported last.
+func (s *Snapshot) policy(name string) (found *policyUse) {
+	last := time.Duration(-1)
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		for j := range n.record.Policies {
+			if p := &n.record.Policies[j]; p.Policy == name && (last < 0 || n.Ago.Duration < last) {
+				found, last = p, n.Ago.Duration
+			}
+		}
+	}
+	return found
+}
+
+// of returns the budgets of a policy.
+func (s *Snapshot) of(policy string) (all []*Budget) {
+	for i := range s.Budgets {
+		if b := &s.Budgets[i]; b.charge.Budget.Policy == policy {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+func namesOf(all []*Budget) (names []string) {
+	for _, b := range all {
+		names = append(names, b.Name)
+	}
+	return names
+}
+
+// hashed lets the library hash a key.
+func hashed(c *throttle.Charge, key string) ([16]byte, error) {
+	var asked asker
+	l, err := throttle.NewLimiter(&asked, throttle.Policy{Name: c.Budget.Policy, Limit: throttle.Unlimited()})
+	if err != nil {
+		return [16]byte{}, err
+	}
+	own, err := asked.of(l, key)
+	return own.Budget.Key, err
+}
+
+// An asker is a store that is only asked to close budgets, and notes which.
+type asker struct {
+	throttle.Store
+	charge throttle.Charge
+}
+
+// Pause implements [throttle.Store].
+func (a *asker) Pause(_ context.Context, c throttle.Charge, _ time.Duration) error {
+	a.charge = c
+	return nil
+}
+
+// of returns the charge of a limiter's budget.
+func (a *asker) of(l *throttle.Limiter, key string) (throttle.Charge, error) {
+	err := l.Pause(context.Background(), key, 0)
+	return a.charge, err
+}

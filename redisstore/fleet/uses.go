@@ -1,0 +1,167 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// uses counts the starts of budgets. It is on every request's way: one lock that few
+// share, one look into a map, and nothing is allocated for a budget that is known.
+type uses struct {
+	shards   [16]shard
+	policies sync.Map // name: *policyUsed
+}
+
+type shard struct {
+	mu   sync.Mutex
+	all  map[[16]byte]*used
+	full bool // a budget found no room since the last report
+}
+
+// mostInShard bounds the budgets that are counted: 4,096 in all.
+const mostInShard = 256
+
+// A used is a budget that was used lately.
+type used struct {
+	of     *policyUsed
+	terms  terms
+	starts int64 // costs summed, since the last report
+	asked  bool  // somebody wanted a start since the last report
+	last   time.Time
+	weight int64 // starts, those of earlier reports less and less
+}
+
+// terms are what can change of a policy.
+type terms struct {
+	limit            throttle.Limit
+	jitter           time.Duration
+	shadow, adaptive bool
+}
+
+func termsOf(c *throttle.Charge) terms { return terms{c.Limit, c.Jitter, c.Shadow, c.Adaptive} }
+
+// A policyUsed is a policy that was used once.
+type policyUsed struct {
+	name   string
+	mu     sync.Mutex
+	charge throttle.Charge
+}
+
+// idle is how long a budget is reported after its last use.
+const idle = time.Minute
+
+// add counts a booking, and its costs if it has its start.
+func (u *uses) add(charges []throttle.Charge, started bool) {
+	for i := range charges {
+		c := &charges[i]
+		s := &u.shards[c.Budget.Key[0]%16]
+		s.mu.Lock()
+		b := s.all[c.Budget.Key]
+		if b == nil || b.terms != termsOf(c) {
+			b = u.learn(s, c)
+		}
+		if b != nil {
+			b.asked = true
+			if started {
+				b.starts += int64(c.Cost)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// learn takes in a budget, or terms, that are new. The shard is locked.
+func (u *uses) learn(s *shard, c *throttle.Charge) *used {
+	own := *c
+	own.Budget.Key, own.Cost, own.Reserve = [16]byte{}, 1, 0
+	v, _ := u.policies.LoadOrStore(c.Budget.Policy, &policyUsed{name: own.Budget.Policy, charge: own})
+	p := v.(*policyUsed)
+	p.mu.Lock()
+	p.charge = own
+	p.mu.Unlock()
+	b := s.all[c.Budget.Key]
+	switch {
+	case b != nil:
+		b.terms = termsOf(c)
+		return b
+	case len(s.all) >= mostInShard:
+		s.full = true
+		return nil
+	case s.all == nil:
+		s.all = make(map[[16]byte]*used)
+	}
+	b = &used{of: p, terms: termsOf(c)}
+	s.all[c.Budget.Key] = b
+	return b
+}
+
+// A counted is a budget and what was counted of it.
+type counted struct {
+	key    [16]byte
+	policy string
+	starts int64
+	weight int64
+}
+
+// report returns the policies that were ever used, and their budgets that were used
+// lately. At least so many were left out. It begins to count anew.
+func (u *uses) report(now time.Time) (all []policyUse, leftOut int) {
+	var budgets []counted
+	for i := range u.shards {
+		var full bool
+		if budgets, full = u.shards[i].report(budgets, now); full {
+			leftOut++
+		}
+	}
+	slices.SortFunc(budgets, func(a, b counted) int { return cmp.Compare(b.weight, a.weight) })
+	leftOut += max(0, len(budgets)-mostBudgets)
+	budgets = budgets[:min(len(budgets), mostBudgets)]
+
+	u.policies.Range(func(_, v any) bool {
+		p := v.(*policyUsed)
+		p.mu.Lock()
+		all = append(all, useOf(&p.charge))
+		p.mu.Unlock()
+		return true
+	})
+	of := make(map[string]*policyUse)
+	for i := range all {
+		of[all[i].Policy] = &all[i]
+	}
+	weight := make(map[string]int64)
+	for _, b := range budgets {
+		p := of[b.policy]
+		p.Budgets = append(p.Budgets, budgetUse{Key: encodeKey(b.key), Starts: b.starts})
+		weight[b.policy] += b.weight + 1
+	}
+	slices.SortFunc(all, func(a, b policyUse) int {
+		return cmp.Or(cmp.Compare(weight[b.Policy], weight[a.Policy]), cmp.Compare(a.Policy, b.Policy))
+	})
+	return all[:min(len(all), mostPolicies)], leftOut
+}
+
+// report adds the shard's budgets, forgets those that are idle, and says whether it was
+// full.
+func (s *shard) report(all []counted, now time.Time) ([]counted, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, b := range s.all {
+		if b.asked {
+			b.last = now
+		}
+		if now.Sub(b.last) > idle {
+			delete(s.all, key)
+			continue
+		}
+		b.weight = b.weight/2 + b.starts
+		all = append(all, counted{key, b.of.name, b.starts, b.weight})
+		b.starts, b.asked = 0, false
+	}
+	full := s.full
+	s.full = false
+	return all, full
+}

@@ -1,0 +1,161 @@
+package commit
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// A batch is one call of book.lua. Keys and rules that several ops share stand in it once,
+// and neighbours that ask for the same are merged.
+type batch struct {
+	ops    []*Op
+	merged []merged
+	number int64     // of the call, among all that this node makes
+	sent   time.Time // when it was sent for the first time
+
+	reports Reports            // that go along; nil: there are none
+	replies []wire.ReportReply // what was answered to each
+
+	sorted bool              // it is decided which unlimited budgets are rows:
+	rows   map[[16]byte]bool // these
+}
+
+// Reports are what a call says of concurrency slots. No other call says anything of the
+// same budgets until Done.
+type Reports interface {
+	// Write returns the reports as they are now, for one copy of the call.
+	Write() []wire.Report
+	// Done takes in what was answered, to a call that was first sent then; nil if there
+	// was no answer.
+	Done(replies []wire.ReportReply, sent time.Time)
+}
+
+// A merged is the ops from one index up to another, which ask for the same. It becomes one
+// operation.
+type merged struct {
+	from, to int
+	maxWait  int64 // the least of theirs
+}
+
+// waitTolerance is a MaxWait above which ops are merged though one is up to twice the other.
+// The difference is seen to when one of them is refused.
+const waitTolerance = int64(100 * time.Millisecond / time.Microsecond)
+
+// mergeable reports whether ops of two MaxWaits can be merged.
+func mergeable(a, b int64) bool {
+	return a == b || min(a, b) > waitTolerance && min(a, b) > max(a, b)/2
+}
+
+// newBatch merges equal neighbours.
+func newBatch(ops []*Op, number int64) *batch {
+	b := &batch{number: number}
+	for _, some := range independent(ops) {
+		all := merge(some, len(b.ops), mergeable)
+		if len(all) > 1 {
+			// One that is refused for the MaxWait of others asks again: those
+			// behind it must not pass meanwhile.
+			all = merge(some, len(b.ops), func(a, b int64) bool { return a == b })
+		}
+		b.ops, b.merged = append(b.ops, some...), append(b.merged, all...)
+	}
+	return b
+}
+
+// merge merges ops whose first one has the index at, and whose MaxWaits are as alike as they
+// must be.
+func merge(ops []*Op, at int, mergeable func(a, b int64) bool) []merged {
+	var all []merged
+	for i, op := range ops {
+		if k := len(all) - 1; k >= 0 && ops[i-1].equal(op) && mergeable(ops[i-1].MaxWait, op.MaxWait) {
+			all[k].to++
+			all[k].maxWait = min(all[k].maxWait, op.MaxWait)
+		} else {
+			all = append(all, merged{at + i, at + i + 1, op.MaxWait})
+		}
+	}
+	return all
+}
+
+// independent returns lists of ops whose order among each other does not matter: one for
+// each budget. If an op needs several, or gives something back, there is one list of all.
+func independent(ops []*Op) [][]*Op {
+	if len(ops) == 1 {
+		return [][]*Op{ops}
+	}
+	places := make(map[[16]byte]int)
+	var byBudget [][]*Op
+	for _, op := range ops {
+		if len(op.Charges) > 1 || op.hasPlace() {
+			return [][]*Op{ops}
+		}
+		key := op.Charges[0].Budget.Key
+		place, ok := places[key]
+		if !ok {
+			place = len(byBudget)
+			places[key], byBudget = place, append(byBudget, nil)
+		}
+		byBudget[place] = append(byBudget[place], op)
+	}
+	return byBudget
+}
+
+// equal reports whether two ops ask for the same, but for their MaxWait.
+func (op *Op) equal(o *Op) bool {
+	return op.Kind == wire.Reserve && o.Kind == wire.Reserve && !op.hasPlace() && !o.hasPlace() && !op.noMerge && !o.noMerge &&
+		op.Horizon == o.Horizon && op.Class == o.Class && op.Returns == o.Returns && op.Informed == o.Informed &&
+		op.NotBefore == o.NotBefore && op.Spread == o.Spread && slices.Equal(op.Charges, o.Charges)
+}
+
+// hasPlace reports whether the caller has a start, or a place in a line.
+func (op *Op) hasPlace() bool { return op.Start != 0 || op.Arrival != 0 || op.turns() > 0 }
+
+// turns is 1 for a caller that has been in line.
+func (op *Op) turns() int {
+	if op.Turn == nil && len(op.Tickets) == 0 {
+		return 0
+	}
+	return 1
+}
+
+// compareOps sorts the ops of one call: those that give something back, those of callers
+// that had a start or their turn, by how long they wait, and the others as they came.
+func compareOps(a, b *Op) int {
+	if c := cmp.Compare(a.rank(), b.rank()); c != 0 || a.rank() == newcomer {
+		return c
+	}
+	return cmp.Compare(a.place(), b.place())
+}
+
+// The ranks of ops.
+const (
+	givesBack = iota
+	returner
+	inTurn
+	newcomer
+)
+
+func (op *Op) rank() int {
+	switch {
+	case op.Kind != wire.Reserve:
+		return givesBack
+	case op.Returns:
+		return returner
+	case op.Turn != nil:
+		return inTurn
+	}
+	return newcomer
+}
+
+// place is what the ops of one rank are sorted by.
+func (op *Op) place() int64 {
+	switch op.rank() {
+	case returner:
+		return op.Start - op.Arrival
+	case inTurn:
+		return op.Class<<56 + op.Turn.Ticket()
+	}
+	return 0
+}

@@ -1,0 +1,143 @@
+package commit
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// call makes the call of a batch once, and returns an outcome for each op.
+func (qs *Queues) call(b *batch) ([]Outcome, error) {
+	var call *wire.BookCall
+	sent, again := time.Now(), false
+	f, err := qs.Conn.Call(context.Background(), func(e wire.Boundaries, shut []wire.Gate) wire.Call {
+		qs.noteShut(shut)
+		qs.sort(b, again, shut)
+		again = true
+		call = qs.request(b).Write(e, budgets{qs})
+		return call.Call
+	})
+	if err != nil {
+		return nil, err
+	}
+	reply, err := call.Read(f)
+	if err != nil {
+		return nil, err
+	}
+	return qs.observe(b, &reply, sent, time.Now()), nil
+}
+
+// request is the call of a batch.
+func (qs *Queues) request(b *batch) *wire.BookRequest {
+	group := b.ops[0].group()
+	r := &wire.BookRequest{
+		Record: qs.Names.Record(group), Number: b.number, Age: time.Since(b.sent), Rows: b.rows,
+		Ops: make([]wire.Op, 0, len(b.merged)), Pauses: qs.knownPauses(b.ops),
+		Shared: qs.Names.Shared(group), Node: qs.Names.Node, Own: qs.Names.OwnPrefix(group),
+	}
+	for _, m := range b.merged {
+		op := b.ops[m.from].Op
+		op.Callers, op.MaxWait = m.to-m.from, m.maxWait
+		r.Ops = append(r.Ops, op)
+	}
+	if b.reports != nil {
+		r.Reports = b.reports.Write()
+	}
+	return r
+}
+
+// observe takes in a reply to a batch, and returns an outcome for each op.
+func (qs *Queues) observe(b *batch, p *wire.BookReply, sent, received time.Time) []Outcome {
+	group := b.ops[0].group()
+	at, since := p.Now, time.Time{}
+	last := history.Reply{Group: group, Number: b.number, Sent: b.sent, ServerTime: p.Now, By: received}
+	if p.DecidedAt != 0 { // by a copy that was made so much later than the first
+		last.Sent, last.ServerTime, last.By = b.sent.Add(min(p.CopyAge, received.Sub(b.sent))), p.DecidedAt, time.Time{}
+		at, since = history.DecidedAt(last.Sent, received, p.DecidedAt, p.Now)
+	} else {
+		qs.Offsets.Observe(group, p.Now, sent, received)
+	}
+	b.replies = p.Reports
+	all := make([]Outcome, len(p.Outcomes))
+	for _, m := range b.merged {
+		for i := m.from; i < m.to; i++ {
+			o := p.Outcomes[i]
+			all[i] = Outcome{o, o.At - at, max(0, o.PausedUntil-at), since}
+			if i == m.from || o.At != all[i-1].At {
+				qs.noteHeld(b.ops[i].Charges, &all[i], received)
+			}
+		}
+	}
+	for i := range p.Budgets {
+		r := &p.Budgets[i]
+		if qs.History.Observe(r.Key, observation(r, last, at, received), received) {
+			qs.Lost(group, r.Key)
+		}
+		qs.Line.Observe(r.Key, &r.Line)
+	}
+	return all
+}
+
+// budgets tells the encoder of a call what the node knows of budgets.
+type budgets struct{ qs *Queues }
+
+// Key implements [wire.Budgets].
+func (bs budgets) Key(b *throttle.Budget) string { return bs.qs.Names.Row(b) }
+
+// Known implements [wire.Budgets].
+func (bs budgets) Known(budget *throttle.Budget, key string, b wire.Boundaries) wire.Known {
+	return bs.qs.History.Known(key, budget.Group, time.Now(), b.ServerTime())
+}
+
+// observation is what a reply that belongs to a time of the server says of a budget.
+func observation(b *wire.BudgetReply, last history.Reply, at int64, received time.Time) history.Observation {
+	o := history.Observation{Reply: last, Generations: b.Generations, Keep: Keep(b.Charge)}
+	o.Starts = history.Sample{By: received.Add(history.Between(at, b.Last)), Count: b.Starts}
+	if wire.Unlimited(b.Charge) {
+		o.Starts.Count = 0 // it has no starts
+	}
+	return o
+}
+
+// Keep is for how long starts matter to a charge.
+func Keep(c *throttle.Charge) time.Duration {
+	if c.Limit.Kind() != throttle.KindFixedWindow {
+		return c.Span()
+	}
+	// Two windows, because the next one may be longer.
+	start, end := c.Limit.Window(time.Now())
+	_, end = c.Limit.Window(end)
+	return end.Sub(start)
+}
+
+// knownPauses returns the ops' budgets that are paused, as far as the node knows.
+func (qs *Queues) knownPauses(ops []*Op) []wire.Pause {
+	if qs.Pauses.Empty() {
+		return nil
+	}
+	return qs.Pauses.Known(qs.keysOf(ops), time.Now())
+}
+
+// keysOf returns the keys of the ops' budgets.
+func (qs *Queues) keysOf(ops []*Op) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, op := range ops {
+			for i := range op.Charges {
+				if !yield(qs.Names.Row(&op.Charges[i].Budget)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// noteHeld remembers the pause that an outcome speaks of.
+func (qs *Queues) noteHeld(charges []throttle.Charge, o *Outcome, received time.Time) {
+	if o.paused > 0 && o.Charge >= 0 && !wire.Holds(&charges[o.Charge]) {
+		qs.Pauses.Note(qs.Names.Row(&charges[o.Charge].Budget), received.Add(min(wire.Wait(o.paused), throttle.MaxPenalty)), received)
+	}
+}

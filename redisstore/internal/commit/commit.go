@@ -1,0 +1,83 @@
+// Package commit makes the booking calls of a node. While a call for a group of budgets
+// is on its way, other callers' operations wait in a queue, and the next call serves them
+// all, in order: this is group commit. The package hides batches, merged operations, the
+// numbers of calls, calls that are made again, and callers that leave before they have
+// their answer. See docs/once.md.
+package commit
+
+import (
+	"context"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+)
+
+// Do queues an op and waits until it is done, as long as ctx and maxWait allow, which means
+// what [throttle.Booking.MaxWait] does. Then it returns at once, and what is booked all the
+// same is given back. After an error the op is not the caller's any more.
+func (qs *Queues) Do(ctx context.Context, op *Op, maxWait time.Duration) error {
+	if op.observer = outage.From(ctx); op.observer != nil {
+		op.failed = make(chan struct{}, 1)
+	}
+	op.joined = time.Now()
+	timeUp, stop := conn.Timeout(ctx, maxWait, op.joined)
+	defer stop()
+	qs.Post(op)
+	if qs.await(ctx, op, timeUp) {
+		return op.Err
+	}
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	select {
+	case <-op.done:
+		return op.Err
+	default:
+	}
+	op.left = true
+	qs.all[op.group()].leave()
+	return qs.Conn.Unavailable(op.unavailability(), context.Cause(ctx))
+}
+
+// await returns true when the op is done, false when its caller waits no longer.
+func (qs *Queues) await(ctx context.Context, op *Op, timeUp <-chan time.Time) bool {
+	if op.observer == nil {
+		return conn.Await(ctx, op.done, timeUp, nil, nil)
+	}
+	return conn.Await(ctx, op.done, timeUp, op.failed, func() {
+		qs.mu.Lock()
+		why := op.unavailability()
+		qs.mu.Unlock()
+		op.observer.StoreAway(qs.Conn.Cause(why))
+	})
+}
+
+// undoSoon is how long a caller that leaves waits for its place to be given
+// back, so that the next caller finds it free. It does not wait for a Redis that has
+// not answered for so long.
+const undoSoon = 50 * time.Millisecond
+
+// Tell queues an op that gives something back, and waits a little for it. After that others
+// use the op, and the memory of its charges.
+func (qs *Queues) Tell(op *Op) {
+	op.joined = time.Now()
+	unheard := qs.Conn.Unheard()
+	qs.Post(op)
+	if unheard >= undoSoon {
+		return
+	}
+	soon := time.NewTimer(undoSoon - max(0, unheard))
+	defer soon.Stop()
+	select {
+	case <-op.done:
+		qs.Free(op)
+	case <-soon.C:
+	}
+}
+
+// Post queues an op that nobody waits for.
+func (qs *Queues) Post(op *Op) {
+	if q := qs.enqueue(op); q != nil {
+		go qs.drain(op.group(), q)
+	}
+}

@@ -1,0 +1,144 @@
+package commit
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// execute makes a call until it is known what became of it, or nobody wants to
+// know; then it returns false. A call that is made again has the same number, by
+// which Redis knows whether it was done already.
+func (qs *Queues) execute(q *queue, b *batch) bool {
+	if b.reports = qs.Line.Report(b.ops); b.reports != nil {
+		defer func() { b.reports.Done(b.replies, b.sent) }()
+	}
+	left := false
+	var got []Outcome
+	var sent time.Time
+	err := conn.Retry(context.Background(), q.left, func(err error) bool {
+		left = !qs.failed(q, b, err)
+		return !left
+	}, func() (err error) {
+		if !sent.IsZero() {
+			b.age(time.Since(sent))
+		}
+		sent = time.Now()
+		if b.sent.IsZero() {
+			b.sent = sent
+		}
+		if b.reports != nil && sent.Sub(b.sent) > wire.SureLease {
+			// What it took in flight is gone, whatever the record says.
+			b.number, b.sent = qs.number(), sent
+		}
+		got, err = qs.call(b)
+		return err
+	})
+	switch {
+	case left:
+		return false
+	case err != nil && len(b.ops) > 1 && conn.Unexecuted(err):
+		qs.isolate(q, b)
+	default:
+		qs.deliver(q, b, got, sent, err)
+	}
+	return true
+}
+
+// age takes what has passed off the MaxWait of the callers.
+func (b *batch) age(passed time.Duration) {
+	less := func(wait *int64) {
+		if *wait > 0 {
+			*wait = max(0, *wait-wire.Micros(passed))
+		}
+	}
+	for _, op := range b.ops {
+		less(&op.MaxWait)
+	}
+	for i := range b.merged {
+		less(&b.merged[i].maxWait)
+	}
+}
+
+// number returns the number of another call.
+func (qs *Queues) number() int64 {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.calls++
+	return qs.calls
+}
+
+// deliver gives each op its part of an answer. What was booked for a caller
+// that has left is given back by the next call.
+func (qs *Queues) deliver(q *queue, b *batch, got []Outcome, sent time.Time, err error) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	var undone, back []*Op
+	for _, m := range b.merged {
+		for i := m.from; i < m.to; i++ {
+			op := b.ops[i]
+			op.First, op.Sent, op.Err = b.sent, sent, err
+			if err == nil {
+				op.Outcome = got[i]
+			}
+			qs.Line.Settled(op)
+			switch {
+			case err == nil && op.left && op.Outcome.State == wire.InLine:
+				undone = append(undone, op.leaving()...)
+			case err == nil && op.left && (op.Outcome.Booked() || op.Outcome.State == wire.Waiting):
+				undone = append(undone, op.undoing(op.Outcome.Handle()))
+			case err == nil && !op.left && op.refusedForOthers(m):
+				op.noMerge = true
+				back = append(back, op)
+			default:
+				if err != nil {
+					undone = append(undone, op.leaving()...)
+				}
+				op.done <- struct{}{}
+			}
+		}
+	}
+	q.ops = slices.Concat(undone, back, q.ops)
+}
+
+// refusedForOthers reports whether the op would have been booked if it had not been merged
+// with less patient ones.
+func (op *Op) refusedForOthers(m merged) bool {
+	return op.MaxWait > m.maxWait && !op.Outcome.Booked() && op.Outcome.State != wire.Unsettled && op.Ready == nil && op.Outcome.Wait <= op.MaxWait
+}
+
+// failed notes why a call failed, and reports whether anybody waits in the queue.
+// If nobody does, the queue stands still: the next caller will find out what became of
+// the call.
+func (qs *Queues) failed(q *queue, b *batch, err error) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for _, op := range b.ops {
+		op.fail(err)
+	}
+	for _, op := range q.ops {
+		op.fail(err)
+	}
+	if slices.ContainsFunc(b.ops, (*Op).waits) || slices.ContainsFunc(q.ops, (*Op).waits) {
+		return true
+	}
+	q.lost, q.running = b, false
+	return false
+}
+
+// isolate queues the ops of a batch again, first and each for a call of its own,
+// because one of them has something that cannot be served.
+func (qs *Queues) isolate(q *queue, b *batch) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for _, op := range b.ops {
+		op.isolated = true
+		if op.left {
+			q.gone++
+		}
+	}
+	q.ops = append(slices.Clone(b.ops), q.ops...)
+}

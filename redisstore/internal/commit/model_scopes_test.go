@@ -1,0 +1,115 @@
+package commit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// modelWindow is the length of all windows. Time passes in parts of it, or until
+// all that is now is over.
+const modelWindow = 10 * time.Second
+
+// The limits that are explored.
+var (
+	modelOne    = throttle.SlidingWindow(1, modelWindow)
+	modelTwo    = throttle.SlidingWindow(2, modelWindow)
+	modelThree  = throttle.SlidingWindow(3, modelWindow)
+	modelFixed  = throttle.FixedWindow(2, modelWindow)
+	modelBucket = throttle.TokenBucket(2, modelWindow, 2)
+	modelLeaky  = throttle.LeakyBucket(2, modelWindow)
+)
+
+// What nodes want.
+var (
+	modelPlainWish   = modelWish{budgets: []int{0}, cost: 1, maxWait: -1}
+	modelCostlyWish  = modelWish{budgets: []int{0}, cost: 2, maxWait: -1}
+	modelHastyWish   = modelWish{budgets: []int{0}, cost: 1}
+	modelPatientWish = modelWish{budgets: []int{0}, cost: 1, maxWait: 8 * time.Second}
+	modelBothWish    = modelWish{budgets: []int{0, 1}, cost: 1, maxWait: -1}
+	modelOtherWish   = modelWish{budgets: []int{1}, cost: 1, maxWait: -1}
+)
+
+// A modelPlans is what each node wants.
+type modelPlans struct {
+	name   string
+	wishes [][]modelWish
+}
+
+// A modelTrouble is a kind of what may go wrong.
+type modelTrouble struct {
+	name string
+	most modelChances
+}
+
+var (
+	modelReplies = modelTrouble{"replies", modelChances{lost: 3, held: 2, slow: 1, leaves: 1}}
+	modelLosses  = modelTrouble{"losses", modelChances{lost: 1, crashes: 1, flushes: 2, stale: 1}}
+	modelPlaces  = modelTrouble{"places", modelChances{lost: 1, leaves: 1, cancels: 2, pauses: 1, flushes: 1}}
+	modelClocks  = modelTrouble{"clocks", modelChances{lost: 1, cancels: 1, backs: 2}}
+)
+
+// modelTroubled returns a scope.
+func modelTroubled(l []throttle.Limit, p modelPlans, k modelTrouble, ticks, faults int) modelScope {
+	s := modelScope{
+		name:   strings.ReplaceAll(fmt.Sprint(k.name, " ", ticks, " ", faults, " ", p.name, " ", l), "/", " per "),
+		limits: l, plans: p.wishes, most: k.most,
+		ticks: []time.Duration{modelWindow * 2 / 5, modelWindow + time.Microsecond},
+	}
+	if l[0].Kind() == throttle.KindFixedWindow {
+		s.ticks[1] = modelWindow
+	}
+	s.most.ticks, s.most.faults = ticks, faults
+	return s
+}
+
+// modelScopes returns what is explored.
+func modelScopes(large bool) (all []modelScope) {
+	pairs := modelPlans{"pairs", [][]modelWish{{modelPlainWish, modelPlainWish}, {modelHastyWish}}}
+	costs := modelPlans{"costs", [][]modelWish{{modelCostlyWish, modelPlainWish}, {modelPatientWish}}}
+	three := modelPlans{"three", [][]modelWish{{modelPlainWish}, {modelPlainWish}, {modelPlainWish}}}
+	both := modelPlans{"both", [][]modelWish{{modelBothWish, modelOtherWish}, {modelBothWish}}}
+	for _, k := range []modelTrouble{modelReplies, modelLosses, modelPlaces, modelClocks} {
+		add := func(plans modelPlans, limits ...throttle.Limit) {
+			if limits[0].Kind() == throttle.KindFixedWindow && k.most.backs > 0 {
+				return // what a window is nobody can say then
+			}
+			if !large {
+				all = append(all, modelTroubled(limits, plans, k, 1, 1))
+				return
+			}
+			more := modelPlans{plans.name + "+", slices.Clone(plans.wishes)}
+			more.wishes[1] = append(slices.Clone(plans.wishes[1]), modelPlainWish)
+			all = append(all, modelTroubled(limits, plans, k, 1, 2), modelTroubled(limits, more, k, 2, 1), modelTroubled(limits, more, k, 2, 2))
+		}
+		add(pairs, modelTwo)
+		add(three, modelTwo)
+		add(costs, modelFixed)
+		add(costs, modelTwo)
+		add(both, modelTwo, modelOne)
+		if large {
+			add(pairs, modelOne)
+			add(costs, modelThree)
+			add(costs, modelBucket)
+			add(pairs, modelLeaky)
+		}
+	}
+	// What needs two faults, also in the small form: a replica that has counted on to
+	// what a node knows, one who leaves a call, a place given back after a step, and a
+	// call that is answered again after one.
+	lag := modelTrouble{"lag", modelChances{stale: 1}}
+	left := modelTrouble{"left", modelChances{lost: 1, slow: 1, leaves: 1}}
+	step := modelTrouble{"step", modelChances{cancels: 1, backs: 1}}
+	again := modelTrouble{"again", modelChances{lost: 1, backs: 1, flushes: 1}}
+	alone := modelPlans{"alone", [][]modelWish{{modelPlainWish, modelPlainWish, modelPlainWish}, {modelPlainWish}}}
+	return append(all,
+		modelTroubled([]throttle.Limit{modelThree}, alone, lag, 1, 1),
+		modelTroubled([]throttle.Limit{modelBucket}, pairs, left, 1, 2),
+		modelTroubled([]throttle.Limit{modelOne}, pairs, step, 1, 2),
+		modelTroubled([]throttle.Limit{modelOne}, pairs, again, 1, 3),
+		modelTroubled([]throttle.Limit{modelLeaky}, pairs, left, 1, 2),
+	)
+}

@@ -1,0 +1,130 @@
+package commit
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/names"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// Queues are those of a node, one for each group of budgets that is in use.
+type Queues struct {
+	Options
+	unused sync.Pool // of ops
+
+	mu    sync.Mutex
+	calls int64             // how many batches there were
+	all   map[string]*queue // by group
+}
+
+// Options are what Queues work with. All are required.
+type Options struct {
+	Conn    *conn.Conn
+	Names   *names.Space
+	History *history.History
+	Offsets *history.ClockOffsets
+	Pauses  *history.PauseEnds      // of budgets
+	Shut    *history.PauseEnds      // of unlimited budgets that Redis said to be shut; see gates.go
+	Line    Line                    // the callers in line
+	Lost    func(group, key string) // is told that Redis lost a budget
+}
+
+// A Line is what queues need of the layer above, which knows the callers in line. The
+// queues, and their ops, are locked while they call Arrived and Settled.
+type Line interface {
+	// Gather waits for callers that were called and are on their way to a queue.
+	Gather(group string)
+	// Arrived notes that an op is in its queue.
+	Arrived(*Op)
+	// Report begins the reports that go along with a call for some ops; nil: there are none.
+	Report([]*Op) Reports
+	// Observe takes in what a reply says of the line for starts of the budget with that key.
+	Observe(key string, l *wire.Line)
+	// Settled notes what became of an op: its Outcome and Err are set. It sets the Turn of one
+	// that stands in line from now on, and Ready, unless its caller has left. What was granted
+	// to a caller that has left is not used.
+	Settled(op *Op)
+}
+
+// New returns queues that are empty.
+func New(o Options) *Queues { return &Queues{Options: o, all: make(map[string]*queue)} }
+
+// NewOp returns an op for a copy of the charges, which are their owner's again when
+// Do returns, even if a call is still on its way.
+func (qs *Queues) NewOp(k wire.Kind, charges []throttle.Charge) *Op {
+	op, _ := qs.unused.Get().(*Op)
+	if op == nil {
+		op = &Op{done: make(chan struct{}, 1)}
+	}
+	*op = Op{
+		Op:   wire.Op{Kind: k, Charges: append(op.Charges[:0], charges...)},
+		done: op.done, joined: time.Now(),
+		noMerge: slices.ContainsFunc(charges, func(c throttle.Charge) bool { return wire.Holds(&c) }),
+	}
+	return op
+}
+
+// Free lets another caller use an op that is done.
+func (qs *Queues) Free(op *Op) { qs.unused.Put(op) }
+
+// Len returns how many ops are queued, and how many queues have a goroutine that makes
+// calls.
+func (qs *Queues) Len() (ops, running int) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for _, q := range qs.all {
+		if ops += len(q.ops); q.running {
+			running++
+		}
+	}
+	return ops, running
+}
+
+// A queue is the ops of one group, and makes one call after the other. A call belongs to no
+// caller, so one that leaves does not disturb the others. A queue has a goroutine only while
+// callers wait. It exists while it has one, or has a lost call. The lock of the queues
+// guards all of it.
+type queue struct {
+	ops     []*Op
+	running bool
+	lost    *batch        // nobody waited for it when Redis did not answer; see next
+	gone    int           // how many callers left, at most so many of them in the queue
+	left    chan struct{} // told when a caller leaves while the queue pauses
+}
+
+// leave wakes the queue, so that it need not make calls for nobody, and keeps one
+// that stands still from growing with callers that come and go.
+func (q *queue) leave() {
+	if q.gone++; q.gone > 100 && q.gone > len(q.ops)/2 {
+		q.sweep()
+	}
+	select {
+	case q.left <- struct{}{}:
+	default:
+	}
+}
+
+// sweep takes the ops of callers that left out of the queue. What they wanted to replace is
+// given back.
+func (q *queue) sweep() {
+	if q.gone == 0 {
+		return
+	}
+	q.gone = 0
+	var back []*Op
+	q.ops = slices.DeleteFunc(q.ops, func(op *Op) bool {
+		if op.left && op.Kind == wire.Reserve {
+			if op.Start > 0 {
+				back = append(back, op.undoing(throttle.Handle{Start: op.Start}))
+			}
+			back = append(back, op.leaving()...)
+		}
+		return op.left
+	})
+	q.ops = append(back, q.ops...)
+}

@@ -1,0 +1,144 @@
+package conn_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+
+// counting is a script that counts how often it ran, and answers that it is done.
+var counting = wire.FromSource(`
+redis.call('INCR', KEYS[1])
+return struct.pack('<dd', 0, 1)
+`)
+
+func count(key string) func(wire.Boundaries, []wire.Gate) wire.Call {
+	return func(wire.Boundaries, []wire.Gate) wire.Call { return wire.Call{Script: counting, Keys: []string{key}} }
+}
+
+// TestRetryMakesTheCallAgain where the connection is cut; the client does not do so by
+// itself, as it would with other commands. Whether Redis executed the call before that
+// is for its number to say: it is executed as often as it arrives.
+func TestRetryMakesTheCallAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		how  redistest.How
+		runs string
+	}{"before": {redistest.CutBefore, "1"}, "after": {redistest.CutAfter, "2"}} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Shared(t)
+			proxy := redistest.NewProxy(t, server)
+			cn := conn.New(proxy.Client(t))
+			require.Equal(t, farthest.Wait, cn.Unheard())
+			_, err := cn.Call(t.Context(), count("another")) // from now on it knows the script
+			require.NoError(t, err)
+			proxy.Disturb(c.how)
+			var failures []error
+			calls := 0
+			require.NoError(t, cn.Retry(t.Context(), func(err error) { failures = append(failures, err) }, func() error {
+				calls++
+				_, err := cn.Call(t.Context(), count(t.Name()))
+				return err
+			}))
+			require.Equal(t, 2, calls)
+			require.Len(t, failures, 1)
+			require.ErrorContains(t, failures[0], "redisstore: "+proxy.Addr+": ")
+			require.Equal(t, c.runs, server.Client(t).Get(t.Context(), t.Name()).Val())
+			require.Zero(t, cn.Unheard())
+		})
+	}
+}
+
+// TestAServerThatLostItsScripts is told them again.
+func TestAServerThatLostItsScripts(t *testing.T) {
+	client := redistest.Single(t).Client(t)
+	cn := conn.New(client)
+	for range 2 {
+		_, err := cn.Call(t.Context(), count("key"))
+		require.NoError(t, err)
+		require.NoError(t, client.ScriptFlush(t.Context()).Err())
+	}
+	require.Equal(t, "2", client.Get(t.Context(), "key").Val())
+}
+
+// TestACallHasNoContext: its caller leaves at once, and the call goes on.
+func TestACallHasNoContext(t *testing.T) {
+	server := redistest.Shared(t)
+	proxy := redistest.NewProxy(t, server)
+	cn := conn.New(proxy.Client(t))
+	f := proxy.Disturb(redistest.HoldCall)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	left := errors.New("left")
+	go func() {
+		f.Await(t)
+		cancel(left)
+	}()
+	_, err := cn.Call(ctx, count(t.Name()))
+	require.ErrorIs(t, err, left)
+	f.Pass(t)
+	require.Equal(t, "1", server.Client(t).Get(t.Context(), t.Name()).Val())
+}
+
+// TestP9_TheServerTellsTheTime: scripts are told none, but by a test that has a clock.
+func TestP9_TheServerTellsTheTime(t *testing.T) {
+	cn := conn.New(redistest.Shared(t).Client(t))
+	told := func() int64 {
+		f, err := cn.Call(t.Context(), func(wire.Boundaries, []wire.Gate) wire.Call {
+			return wire.Call{Script: wire.FromSource("return struct.pack('<ddd', 0, 1, tonumber(ARGV[1]) or -1)")}
+		})
+		require.NoError(t, err)
+		return f.At(1)
+	}
+	require.Equal(t, int64(-1), told())
+	cn.Now = func() int64 { return 7 }
+	require.Equal(t, int64(7), told())
+}
+
+// TestErrorsOfAServer: they say where, what and what would help, and nothing secret.
+func TestErrorsOfAServer(t *testing.T) {
+	server := redistest.Single(t)
+	fails := func(text string) func(wire.Boundaries, []wire.Gate) wire.Call {
+		return func(wire.Boundaries, []wire.Gate) wire.Call {
+			return wire.Call{Script: wire.FromSource("return redis.error_reply(ARGV[3])"), Keys: []string{"key"}, More: []any{text}}
+		}
+	}
+	cn := conn.New(server.Client(t))
+	for text, want := range map[string]string{
+		"NOAUTH Authentication required.": "NOAUTH Authentication required.",
+		"ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'me' 'pa55word'": "ERR unknown command 'HELLO'",
+		"LOADING the dataset of redis://me:pa55word@10.0.0.1:6379/0":                        "LOADING the dataset of …@10.0.0.1:6379/0",
+		"MOVED 1 127.0.0.1:7000":                                                 "the server is part of a cluster: it needs redis.NewClusterClient: MOVED 1 127.0.0.1:7000",
+		"NOPERM No permissions to access a key":                                  "NOPERM No permissions to access a key (it needs ~NAMESPACE:*)",
+		"NOPERM this user has no permissions to run it":                          "NOPERM this user has no permissions to run it",
+		"ERR The user executing the script can't run this command or subcommand": "ERR The user executing the script can't run this command or subcommand (docs/redis.md lists the commands that it needs)",
+	} {
+		_, err := cn.Call(t.Context(), fails(text))
+		require.EqualError(t, err, "redisstore: "+server.Addr+": "+want)
+		require.ErrorAs(t, err, new(redis.Error), "it is as final as before")
+		require.Equal(t, farthest.Wait, cn.Unheard())
+	}
+	_, err := cn.Call(t.Context(), count("key"))
+	require.NoError(t, err)
+}
+
+// TestAClientThatIsClosed is no reason to wait.
+func TestAClientThatIsClosed(t *testing.T) {
+	client := redis.NewClient(redistest.Shared(t).Options())
+	require.NoError(t, client.Close())
+	cn := conn.New(client)
+	err := cn.Retry(t.Context(), func(error) { t.Error("it is made again") }, func() error {
+		_, err := cn.Call(t.Context(), count("key"))
+		return err
+	})
+	require.ErrorIs(t, err, redis.ErrClosed)
+}

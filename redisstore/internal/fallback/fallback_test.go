@@ -1,0 +1,328 @@
+package fallback_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/fallback"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+)
+
+var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+
+// A primary is a store in memory that can be away, and says of the fleet what it is told to.
+type primary struct {
+	throttle.Store
+
+	mu    sync.Mutex
+	away  bool
+	reply fallback.Reply
+	saw   saw
+}
+
+// A saw is what a primary was asked for.
+type saw struct {
+	beats    []beat
+	booked   []throttle.Charge // the first of each booking
+	reported []throttle.Charge
+	woken    int
+}
+
+type beat struct {
+	kind fallback.Kind
+	at   time.Duration
+}
+
+func (p *primary) set(away bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away = away
+}
+
+func (p *primary) Heartbeat(_ context.Context, _ string, h fallback.Heartbeat) (fallback.Reply, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.saw.beats = append(p.saw.beats, beat{h.Kind, time.Since(begin)})
+	if p.away {
+		return fallback.Reply{}, errRefused
+	}
+	r := p.reply
+	r.Now, r.Counts = time.Now().UnixMicro(), true
+	return r, nil
+}
+
+// seen returns what it was asked for since it was called last.
+func (p *primary) seen() saw {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.saw
+	p.saw = saw{}
+	return all
+}
+
+// Book asks for as long as its context and MaxWait let it, as a primary does that calls Redis.
+func (p *primary) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	p.mu.Lock()
+	away := p.away
+	p.saw.booked = append(p.saw.booked, b.Charges[0])
+	p.mu.Unlock()
+	if away {
+		timeUp, stop := conn.Timeout(ctx, b.MaxWait, time.Now())
+		defer stop()
+		select {
+		case <-ctx.Done():
+			return throttle.Grant{Held: -1}, context.Cause(ctx)
+		case <-timeUp:
+			return throttle.Grant{Held: -1}, errRefused
+		}
+	}
+	return p.Store.Book(ctx, b)
+}
+
+func (p *primary) Report(_ context.Context, charges []throttle.Charge) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.saw.reported = append(p.saw.reported, charges...)
+	return nil
+}
+
+func (p *primary) Key(c *throttle.Charge) string         { return c.Budget.Policy }
+func (p *primary) Keep(c *throttle.Charge) time.Duration { return c.Span() }
+func (p *primary) InLine(string) bool                    { return false }
+func (p *primary) WakeLine(string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.saw.woken++
+}
+
+// begin is when each bubble does.
+var begin = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// inBubble runs a test in virtual time with a primary that answers so, and the store before
+// it. It ends when all is idle.
+func inBubble(t *testing.T, failOpen bool, reply fallback.Reply, test func(*testing.T, *primary, *fallback.Store)) {
+	client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379"}) // nobody dials it
+	defer client.Close()
+	synctest.Test(t, func(t *testing.T) {
+		p := &primary{Store: memstore.New(), reply: reply}
+		s := fallback.New(p, fallback.Options{
+			FailOpen: failOpen, Conn: conn.New(client), History: history.New(), Pauses: history.RestorePauseEnds(nil),
+			Local: func() throttle.Store { return memstore.New() },
+		})
+		test(t, p, s)
+		p.set(false)
+		time.Sleep(time.Hour)
+		require.Zero(t, s.Groups())
+	})
+}
+
+func charge(l throttle.Limit) throttle.Charge {
+	return throttle.Charge{Budget: throttle.Budget{Policy: "p", Key: [16]byte{1}}, Cost: 1, Limit: l}
+}
+
+// now books what fits at once, at most so often, and returns how much that was, and the last
+// grant and error.
+func now(t *testing.T, s throttle.Store, c throttle.Charge, most int) (n int, g throttle.Grant, err error) {
+	for ; n < most; n++ {
+		if g, err = s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{c}}); err != nil || !g.OK {
+			break
+		}
+	}
+	return n, g, err
+}
+
+// alone lets a node use a group until its share is known to the others, and takes the primary
+// from it until it has given that up.
+func alone(t *testing.T, p *primary, s *fallback.Store, c throttle.Charge) {
+	for range 8 {
+		n, g, err := now(t, s, c, 1)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.False(t, g.Handle.Local)
+		s.Release(&throttle.Booking{Charges: []throttle.Charge{c}}, g)
+		time.Sleep(time.Second + c.Jitter + time.Millisecond)
+	}
+	p.set(true)
+	time.Sleep(time.Second + 5*time.Second + c.Span() + time.Millisecond) // from the last heartbeat on
+}
+
+// TestShares: what a node may start by itself, of a limit that four share.
+func TestShares(t *testing.T) {
+	reserved, costly, shadow := charge(throttle.PerSecond(40)), charge(throttle.PerSecond(40)), charge(throttle.LeakyBucket(40, time.Second))
+	reserved.Reserve, costly.Cost, shadow.Shadow = 9, 4, true
+	for name, x := range map[string]struct {
+		c    throttle.Charge
+		want int // 50: all
+	}{
+		"sliding window":    {charge(throttle.PerSecond(40)), 10},
+		"rounded down":      {charge(throttle.PerSecond(43)), 10},
+		"fixed window":      {charge(throttle.FixedWindow(40, time.Second)), 10},
+		"token bucket":      {charge(throttle.TokenBucket(40, time.Second, 8)), 2},
+		"less than a share": {charge(throttle.PerSecond(3)), 0},
+		"reserve":           {reserved, 7}, // 9 / 4, rounded up, stay free
+		"cost":              {costly, 2},
+		"leaky bucket":      {charge(throttle.LeakyBucket(40, time.Second)), 0},
+		"concurrency":       {charge(throttle.Concurrency(40)), 0},
+		"shadow":            {shadow, 50},
+		"unlimited":         {charge(throttle.Unlimited()), 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, false, fallback.Reply{Divisor: 4, Nodes: 4}, func(t *testing.T, p *primary, s *fallback.Store) {
+				alone(t, p, s, x.c)
+				n, g, err := now(t, s, x.c, 50)
+				require.Equal(t, x.want, n)
+				if x.want > 0 {
+					require.NoError(t, err)
+					require.Equal(t, x.want == 50, g.OK)
+					return
+				}
+				require.ErrorIs(t, err, errRefused)
+				require.ErrorContains(t, err, "redisstore: no answer for 1s (failed calls: ")
+			})
+		})
+	}
+}
+
+// TestNoShareIsKnown: a node on which the others do not count yet waits for the primary.
+func TestNoShareIsKnown(t *testing.T) {
+	for name, reply := range map[string]fallback.Reply{"no share": {Nodes: 4}, "too new": {Divisor: 4, Nodes: 4}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, false, reply, func(t *testing.T, p *primary, s *fallback.Store) {
+				c := charge(throttle.PerSecond(40))
+				_, _, err := now(t, s, c, 1)
+				require.NoError(t, err)
+				p.set(true)
+				for range 60 {
+					n, _, err := now(t, s, c, 1)
+					require.Zero(t, n)
+					require.Error(t, err)
+				}
+				p.set(false)
+				time.Sleep(time.Second)
+				n, g, err := now(t, s, c, 1)
+				require.NoError(t, err)
+				require.Equal(t, 1, n)
+				require.False(t, g.Handle.Local)
+			})
+		})
+	}
+}
+
+// TestHeartbeats: one each second while a group is in use and ten seconds more, and then one
+// that says so; while the primary is away the node only asks, four times a second.
+func TestHeartbeats(t *testing.T) {
+	inBubble(t, false, fallback.Reply{Divisor: 1, Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
+		c := charge(throttle.PerSecond(40))
+		_, _, err := now(t, s, c, 1)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		var want []beat
+		for i := range 11 {
+			want = append(want, beat{fallback.Beat, time.Duration(i) * time.Second})
+		}
+		require.Equal(t, append(want, beat{fallback.Leave, 11 * time.Second}), p.seen().beats)
+		require.Zero(t, s.Groups())
+
+		alone(t, p, s, c)
+		p.seen()
+		_, _, err = now(t, s, c, 1)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		beats := p.seen().beats
+		require.Len(t, beats, 4)
+		require.Equal(t, fallback.Look, beats[0].kind)
+	})
+}
+
+// TestSuspectedNodes: what they may start by themselves is left free.
+func TestSuspectedNodes(t *testing.T) {
+	inBubble(t, false, fallback.Reply{Divisor: 4, Nodes: 4, Suspected: []int{4, 3}}, func(t *testing.T, p *primary, s *fallback.Store) {
+		n, _, err := now(t, s, charge(throttle.PerSecond(40)), 50)
+		require.NoError(t, err)
+		require.Equal(t, 40-10-13, n)
+		require.Equal(t, 10+13, p.seen().booked[0].Reserve)
+		_, _, err = now(t, s, charge(throttle.Concurrency(40)), 1)
+		require.NoError(t, err)
+		require.Zero(t, p.seen().booked[0].Reserve, "it has no shares")
+		costly := charge(throttle.PerSecond(40))
+		costly.Cost = 18
+		_, _, err = now(t, s, costly, 1)
+		require.ErrorContains(t, err, "no answer", "there is no room for it")
+	})
+}
+
+// TestBackToThePrimary: it is told what was started meanwhile, and starts that were booked on
+// this node and have not come are no good any more.
+func TestBackToThePrimary(t *testing.T) {
+	inBubble(t, false, fallback.Reply{Divisor: 4, Nodes: 4}, func(t *testing.T, p *primary, s *fallback.Store) {
+		c := charge(throttle.PerSecond(40))
+		alone(t, p, s, c)
+		require.Equal(t, 1, p.seen().woken)
+		n, _, err := now(t, s, c, 50)
+		require.NoError(t, err)
+		require.Equal(t, 10, n)
+		b := throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1}
+		g, err := s.Book(t.Context(), &b)
+		require.NoError(t, err)
+		require.True(t, g.Handle.Local)
+		require.Greater(t, g.Wait, 900*time.Millisecond)
+		news := make(chan struct{}, 1)
+		w := s.Watch(&b, g, news)
+
+		p.set(false)
+		time.Sleep(800 * time.Millisecond) // the primary has to answer for half a second
+		<-news
+		good, err := w.Confirm(t.Context(), -1)
+		require.NoError(t, err)
+		require.False(t, good)
+		w.Stop()
+		require.Equal(t, []throttle.Charge{c}, p.seen().reported)
+		require.Equal(t, int64(10), unreported(s))
+		n, g, err = now(t, s, c, 1)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.False(t, g.Handle.Local)
+	})
+}
+
+// unreported is how many starts the history has that the primary does not know of.
+func unreported(s *fallback.Store) int64 { return s.History.Snapshot()["p"].Unreported.Count }
+
+// TestFailOpen: two seconds after its last answer nothing is held back, until the primary is
+// back.
+func TestFailOpen(t *testing.T) {
+	inBubble(t, true, fallback.Reply{Divisor: 4, Nodes: 4}, func(t *testing.T, p *primary, s *fallback.Store) {
+		c := charge(throttle.PerSecond(1))
+		_, _, err := now(t, s, c, 1)
+		require.NoError(t, err)
+		p.set(true)
+		time.Sleep(3 * time.Second)
+		n, g, err := now(t, s, c, 100)
+		require.NoError(t, err)
+		require.Equal(t, 100, n)
+		require.True(t, g.Handle.Local)
+		require.NoError(t, s.Pause(t.Context(), c, time.Minute))
+		n, _, err = now(t, s, c, 100)
+		require.NoError(t, err)
+		require.Zero(t, n, "but by a pause")
+
+		p.set(false)
+		time.Sleep(2 * time.Second)
+		require.NoError(t, s.Resume(t.Context(), c))
+		n, g, err = now(t, s, c, 100)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.False(t, g.Handle.Local)
+	})
+}

@@ -1,0 +1,84 @@
+package line
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// A turn is what this node knows of a caller that waits in line for a start, or did:
+// its tickets. See docs/line.md and lua/queue.lua. It is a [commit.Turn], and the
+// [throttle.Turn] of its caller. The lock of the starts guards it.
+type turn struct {
+	mu      *sync.Mutex       // of the starts
+	charges []throttle.Charge // what it asked for last
+	class   int64
+	tickets []wire.Ticket
+	inLine  bool // Redis believes that it waits
+	started bool // it had a start: where it has no ticket it goes before all others
+
+	queue     string // the key of that where it waits to be called; "": nowhere
+	number    int64  // its ticket there
+	cost      int64
+	ready     chan struct{}
+	near      time.Time // when its start is within the horizon
+	come      time.Time // when to come at the latest
+	notBefore time.Time // and not earlier
+	calls     int       // how often it had to stand here
+	deadline  time.Time // a start after that is of no use; zero: any is
+	horizon   time.Duration
+	expected  *gathering // it was called, and is not there yet
+}
+
+const (
+	comeLate  = 60 * time.Millisecond // after a start is within the horizon: the guess may be a little off
+	spareMost = 60 * time.Millisecond // for so long a caller waits for a call that is made anyway
+)
+
+// classOf returns the class of a priority: see lua/queue.lua.
+func classOf(p throttle.Priority) int64 {
+	return int64(throttle.High-max(throttle.Low, min(p, throttle.High))) + 1
+}
+
+func compareTurns(a, b *turn) int {
+	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.number, b.number))
+}
+
+// Ticket implements [commit.Turn]. Nobody changes it while an op has the turn.
+func (t *turn) Ticket() int64 { return t.number }
+
+// Leave implements [commit.Turn].
+func (t *turn) Leave() *commit.Op {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.leave()
+}
+
+// leave is Leave where the starts are locked.
+func (t *turn) leave() *commit.Op {
+	if !t.inLine {
+		return nil
+	}
+	op := commit.NewOp(wire.Cancel, slices.Clone(t.charges)...) // see commit.Queues.Tell
+	op.Class, op.Tickets = t.class, slices.Clone(t.tickets)
+	t.inLine, t.tickets = false, nil
+	return op
+}
+
+// hadStart notes that a turn that stood in lines has left them, and kept its arrival.
+func (t *turn) hadStart() {
+	for i := range t.tickets {
+		t.tickets[i].State = wire.HadStart
+	}
+}
+
+// comes sets when to come. There is time for some answers of the store until the start.
+func (t *turn) comes(near time.Time) {
+	t.near = latest(near, t.notBefore)
+	t.come = t.near.Add(max(0, min(spareMost, t.horizon/2-comeLate)))
+}

@@ -1,0 +1,192 @@
+-- What waiters in the line of a row are offered, take, and leave; see queue.lua.
+
+do
+local left = queue.left
+local WAITS, COUNTED, PASSED, CLASSES = queue.WAITS, queue.COUNTED, queue.PASSED, queue.CLASSES
+local MOST_HOLES = queue.MOST_HOLES
+local LAPSE = ASK_SOON * 4 / 5 -- for so long, or a quarter of the horizon, an offer is good
+local SPARE, MOST_HELD = 1000000, 61000000
+
+-- before returns what goes before a waiter whose turn has come, as far as one can tell: they
+-- are served in the order of their tickets.
+function queue.before(c, w)
+  local stood = c.stood or 0
+  if w.ticket < 0 or w.state == queue.HAD then
+    return stood
+  end
+  return max(stood, w.ticket - c.cut + c.offered)
+end
+
+-- hole notes that a ticket of a cost is given back.
+local function hole(c, ticket, cost)
+  local from, to, H, i = ticket, min(ticket + cost, c.joined), c.holes, 1
+  while H[i] and H[i][2] < from do
+    i = i + 1
+  end
+  local gone = to - from
+  while H[i] and H[i][1] <= to do
+    local h = table.remove(H, i)
+    from, to, gone = min(from, h[1]), max(to, h[2]), gone + h[3]
+  end
+  table.insert(H, i, {from, to, min(gone, to - from)})
+  while #H > MOST_HOLES do
+    local best, gap = 1, MAX_NUMBER
+    for k = 1, #H - 1 do
+      if H[k + 1][1] - H[k][2] < gap then
+        best, gap = k, H[k + 1][1] - H[k][2]
+      end
+    end
+    local h = table.remove(H, best + 1)
+    H[best][2], H[best][3] = h[2], H[best][3] + h[3]
+  end
+end
+
+-- counted returns how much of a ticket's cost counts among what is offered, or is left: all
+-- of it, but what lapsed.
+local function counted(c, w, cost)
+  if w.state == COUNTED and w.round == c.round then
+    return cost
+  elseif w.ticket < 0 or w.state ~= COUNTED and w.state ~= WAITS then
+    return 0
+  end
+  return max(0, min(cost, w.ticket + cost - c.lapsed))
+end
+
+-- count counts a waiter whose turn has come and that waits for room.
+function queue.count(c, w, cost, now)
+  local missing = cost - counted(c, w, cost)
+  w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
+  if missing > 0 and c.since == 0 then
+    c.since = now
+  end
+end
+
+-- take_out takes a ticket out of what is offered and of what is left. How much there is after
+-- that is known, but not which tickets are gone where holes were joined. What is offered to a
+-- waiter that is gone is never taken, and keeps the others waiting until it lapses. So what was
+-- guessed too much is taken back.
+local function take_out(c, w, cost)
+  local there = max(0, left(c) + c.offered - counted(c, w, cost))
+  if w.ticket >= c.cut then
+    hole(c, w.ticket, cost)
+  else
+    local H, stop = c.holes, w.ticket < 0 and 0 or min(w.ticket + cost, c.joined)
+    c.offered = max(0, c.offered - counted(c, w, cost) + max(0, stop - c.cut))
+    c.cut = max(c.cut, stop)
+    while H[1] and H[1][2] <= c.cut do
+      table.remove(H, 1)
+    end
+    if H[1] and H[1][1] < c.cut then
+      H[1][1], H[1][3] = c.cut, min(H[1][3], H[1][2] - c.cut)
+    end
+  end
+  local more = max(0, left(c) + c.offered - there)
+  local lost = min(more, c.offered)
+  c.offered, more = c.offered - lost, more - lost
+  for _, h in ipairs(c.holes) do
+    local gone = min(more, h[2] - h[1] - h[3])
+    h[3], more = h[3] + gone, more - gone
+  end
+end
+
+-- leave ends what one with a ticket had in a line: it starts, or leaves.
+function queue.leave(q, class, w, cost, starts)
+  local c = q[class]
+  if not starts then
+    q.event = true
+  end
+  if counted(c, w, cost) > 0 then
+    take_out(c, w, cost)
+  end
+  if starts then
+    c.step, c.holds = 0, 0
+  end
+  if left(c) <= 0 then
+    c.cut, c.holes = c.joined, {}
+  end
+end
+
+-- hold keeps room for a waiter whose turn has come and that waits for more than there is. Its
+-- program says again that it lives within that length.
+function queue.hold(c, now, length)
+  c.holds = max(c.holds, now + length + SPARE)
+end
+
+-- pass notes that a waiter whose turn has come waits in another line.
+function queue.pass(q, class, w, cost)
+  local c = q[class]
+  if counted(c, w, cost) > 0 then
+    take_out(c, w, cost)
+  end
+  if w.state == COUNTED or w.state == WAITS then
+    w.state = PASSED
+  end
+end
+
+-- free notes that there may be room for a waiter whose turn has come.
+function queue.free(r)
+  local q = queue.of(r)
+  for k = 1, q and CLASSES or 0 do
+    q[k].holds, q[k].told, q.event = 0, -1, true
+  end
+end
+
+-- move takes the cut over so much that waits, and returns over how much it went.
+local function move(c, amount)
+  local passed, H = 0, c.holes
+  while passed < amount and c.cut < c.joined do
+    local h = H[1]
+    if not h or c.cut < h[1] then
+      local stop = min(h and h[1] or c.joined, c.cut + amount - passed)
+      passed, c.cut = passed + stop - c.cut, stop
+    else
+      local size = h[2] - c.cut
+      local live = size - min(h[3], size)
+      if live <= amount - passed then
+        passed, c.cut = passed + live, h[2]
+        table.remove(H, 1)
+      else
+        local part = min(size, ceil(size * (amount - passed) / live))
+        h[3] = max(0, h[3] - (part - (amount - passed)))
+        passed, c.cut, h[1] = amount, c.cut + part, c.cut + part
+      end
+    end
+  end
+  return passed
+end
+
+-- call offers what room there is within the horizon, High first. Waiters
+-- that did not come in time may never come: then the cut goes further each time, and they
+-- may still come.
+function queue.call(r, u, now)
+  local q = queue.of(r)
+  if not q then
+    return
+  end
+  local taken, hurry = 0, false
+  q.began = min(q.began, now) -- the clock may have been set back
+  for k = 1, CLASSES do
+    local c = q[k]
+    c.since, c.holds = min(c.since, now), min(c.holds, now + MOST_HELD)
+    if left(c) > 0 or c.offered > 0 then
+      local s = search_for(u, 1, min(c.reserve, u.n - 1), now, 0, false)
+      local near = turn.units(s, now, now + floor(c.horizon / 3)) > 0 and now > c.holds
+      local amount = turn.units(s, now, now + c.horizon) - taken - c.offered
+      if near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4)) then
+        c.step = max(2 * c.step, c.offered)
+        amount, c.offered, c.since = max(amount + c.offered, c.step), 0, now
+        c.round, c.lapsed = now, c.cut
+      end
+      if amount > 0 and c.cut < c.joined then
+        c.offered, c.since = c.offered + move(c, amount), now
+      end
+      hurry = hurry or near
+      taken = taken + c.offered
+      if left(c) > 0 then
+        break
+      end
+    end
+  end
+  q.hurry = hurry
+end
+end
