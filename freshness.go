@@ -5,31 +5,34 @@ import (
 	"time"
 )
 
-// A grant may be used for a share of Jitter after its start, in sevenths: for two when
-// the request is handed to the base, so that the rest is left for the base and the way; for
-// five right before the request is written, so that 10 of the default 35 ms are left for
-// the way.
-const (
-	jitterShares  = 7
-	handoffShare  = 2
-	preWriteShare = 5
-)
+// usableFor is how long after its start a grant may be used: 10 of the default 35 ms. The
+// rest of Jitter is left for the way to the upstream, so that a connection that came late
+// does not use it up.
+func (a *acquisition) usableFor() time.Duration { return a.jitter * 2 / 7 }
 
-// late returns how much too old the grant is to be used now, if a share of Jitter
-// may have passed; 0 if it is not too old.
-func (a *acquisition) late(jitterShare time.Duration) time.Duration {
+// age returns how long ago the start was, at most: part of the time that the store's
+// answer was on its way may have passed after the start.
+func (a *acquisition) age() time.Duration {
+	return now() - a.startAt + a.grant.Age - a.booking.Spread
+}
+
+// late returns by how much a request that is written now may arrive later than Jitter
+// after its start, even if the way takes no time; 0 if it does not.
+func (a *acquisition) late() time.Duration {
 	if a.jitter == 0 {
 		return 0
 	}
-	age := now() - a.startAt + a.grant.Age - a.booking.Spread
-	return max(0, age-a.jitter*jitterShare/jitterShares)
+	return max(0, a.age()-a.jitter)
 }
+
+// stale reports whether the grant is too old to be used now.
+func (a *acquisition) stale() bool { return a.jitter > 0 && a.age() > a.usableFor() }
 
 // unusable reports whether the start cannot be used in time, even if it is still to
 // come: the store's answer took so long that it is unknown when the start is. Then
 // another is booked at once, and not after the wait.
-func (a *acquisition) unusable(jitterShare time.Duration) bool {
-	return a.jitter > 0 && a.grant.Age-a.booking.Spread > a.jitter*jitterShare/jitterShares
+func (a *acquisition) unusable() bool {
+	return a.jitter > 0 && a.grant.Age-a.booking.Spread > a.usableFor()
 }
 
 // spread asks for room behind the start if the store is so far away that its answer
@@ -44,7 +47,7 @@ func (a *acquisition) spread() time.Duration {
 	if a.staleStreak >= rttSamples {
 		lag = max(lag, a.grant.Age)
 	}
-	return min(max(0, lag+lag/4-a.jitter*handoffShare/jitterShares/2), spreadLimit(a.booking.Charges))
+	return min(max(0, lag+lag/4-a.usableFor()/2), spreadLimit(a.booking.Charges))
 }
 
 // adjustPace lets starts flow evenly unless each needs much room behind it. Then
@@ -61,7 +64,7 @@ func (a *acquisition) adjustPace() {
 
 // countStale counts the answers in a row that alone made the grant too old.
 func (a *acquisition) countStale() {
-	if a.staleStreak++; a.grant.Age-a.booking.Spread <= a.jitter*handoffShare/jitterShares {
+	if a.staleStreak++; a.grant.Age-a.booking.Spread <= a.usableFor() {
 		a.staleStreak = 0
 	}
 }

@@ -162,12 +162,12 @@ func TestP2_ALateConnectionTakesAnotherStart(t *testing.T) {
 }
 
 // TestP2_TheLastLookLeavesRoomForTheWay: when it is written, a grant is at most
-// five sevenths of 35 ms old. The time that the store's answer was on its way counts.
+// two sevenths of 35 ms old. The time that the store's answer was on its way counts.
 func TestP2_TheLastLookLeavesRoomForTheWay(t *testing.T) {
 	for _, c := range []struct {
 		dial, age time.Duration
 		books     int
-	}{{25 * ms, 0, 1}, {25*ms + us, 0, 2}, {17 * ms, 8 * ms, 1}, {17*ms + us, 8 * ms, 2}} {
+	}{{10 * ms, 0, 1}, {10*ms + us, 0, 2}, {2 * ms, 8 * ms, 1}, {2*ms + us, 8 * ms, 2}} {
 		synctest.Test(t, func(t *testing.T) {
 			store, d := newSpy(), newDialer(always(c.dial))
 			store.change = func(g *throttle.Grant) { g.Age = c.age }

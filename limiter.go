@@ -128,7 +128,7 @@ func (l *Limiter) start(ctx context.Context, a *acquisition) error {
 		return err
 	}
 	defer a.stopWatch()
-	return a.acquire(ctx, waitOptions{jitterShare: handoffShare})
+	return a.acquire(ctx, waitOptions{})
 }
 
 // key returns the key of a budget.

@@ -59,7 +59,7 @@ func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 // preWriteCheck returns nil when the request may be written. It returns errDetach if
 // the connection is to be given back and another attempt made later.
 func (r *roundTrip) preWriteCheck() error {
-	ctx, w := r.req.Context(), waitOptions{jitterShare: preWriteShare}
+	ctx, w := r.req.Context(), waitOptions{}
 	r.extendDeadline()
 	r.lead = r.dialLead() // for an attempt that must connect again
 	if r.wrote {
@@ -88,7 +88,7 @@ func (r *roundTrip) wroteHeaders() {
 	}
 	r.wrote = true
 	r.stopWatch()
-	if d := r.late(jitterShares); d > 0 && r.stopErr == nil {
+	if d := r.late(); d > 0 && r.stopErr == nil {
 		r.report(r.req.Context(), Late, d, nil)
 	}
 }

@@ -72,7 +72,7 @@ func (a *quotedAcquisition) acquireStart(ctx context.Context, reprice func() err
 				return err
 			}
 		}
-		err := a.await(ctx, waitOptions{early: a.lead, jitterShare: handoffShare, replaced: a.policies.replaced})
+		err := a.await(ctx, waitOptions{early: a.lead, replaced: a.policies.replaced})
 		if err != errReplaced {
 			return err
 		}

@@ -27,7 +27,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	a := p.acquisition()
 	a.maxWait = maxWait(ctx, a.maxWait)
 	a.beginWait(now())
-	err := a.await(ctx, waitOptions{jitterShare: preWriteShare})
+	err := a.await(ctx, waitOptions{})
 	a.stopWatch()
 	if err != nil {
 		p.state.Store(permitGone)

@@ -47,7 +47,7 @@ func TestP2_RenewOfAFreshStart(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(5 * ms)
 		require.NoError(t, p.Renew(t.Context()))
-		time.Sleep(15 * ms) // it is confirmed
+		time.Sleep(5 * ms) // it is confirmed
 		require.NoError(t, p.Renew(t.Context()))
 		require.Len(t, r.store.booked(), 1)
 		require.Zero(t, r.store.cancelled())
@@ -60,7 +60,7 @@ func TestP2_RenewOfAStaleStart(t *testing.T) {
 	renewals(t, throttle.Policy{Name: "p", Limit: throttle.PerSecond(2)}, func(t *testing.T, r renewal) {
 		p, err := r.acquire(t.Context())
 		require.NoError(t, err)
-		time.Sleep(26 * ms)
+		time.Sleep(11 * ms)
 		require.NoError(t, p.Renew(t.Context()))
 		require.Equal(t, throttle.Hold{}, p.Held())
 		require.Equal(t, []throttle.EventKind{throttle.Started, throttle.Stale}, r.seen.kinds())

@@ -21,7 +21,6 @@ var (
 // A waitOptions says how a caller waits for its booked start.
 type waitOptions struct {
 	early           time.Duration   // return this much before the start
-	jitterShare     time.Duration   // the grant may be so many sevenths of Jitter old
 	replaced        <-chan struct{} // return when it is closed
 	withConnection  bool            // the caller holds a connection: do not wait beyond connectionUntil
 	connectionUntil time.Duration
@@ -51,7 +50,7 @@ func (a *acquisition) await(ctx context.Context, w waitOptions) error {
 		case err != nil && err != errRevalidate:
 		case !a.grant.OK:
 			err = a.book(ctx)
-		case a.late(w.jitterShare) > 0 || a.unusable(w.jitterShare):
+		case a.stale() || a.unusable():
 			a.report(ctx, Stale, max(0, now()-a.startAt), nil)
 			err = a.book(ctx)
 		case err == errRevalidate || a.needsRevalidation():
@@ -73,7 +72,7 @@ func (a *acquisition) sleep(ctx context.Context, w waitOptions) error {
 	if !a.grant.OK {
 		return a.waitInLine(ctx, w)
 	}
-	if a.grant.Wait == 0 || a.unusable(w.jitterShare) {
+	if a.grant.Wait == 0 || a.unusable() {
 		return nil
 	}
 	d := a.startAt - w.early - now()

@@ -14,12 +14,12 @@ import (
 )
 
 // most is the longest way of a request to the upstream, and of an answer back. The
-// default Jitter of a policy covers it.
-const most = 30 * time.Millisecond
+// default Jitter of a policy leaves so much for it, also where a connection came late.
+const most = 25 * time.Millisecond
 
 // An upstream plays a platform and judges its callers. A request is written when
-// the server has it in hand, because the wire takes no time. It arrives up to 30 ms
-// later: then it is counted, and answered or refused. The answer takes up to 30 ms.
+// the server has it in hand, because the wire takes no time. It arrives up to 25 ms
+// later: then it is counted, and answered or refused. The answer takes up to 25 ms.
 //
 // A caller breaks the rules if
 //
@@ -120,8 +120,9 @@ func (u *upstream) arrive(c *call, written time.Time) (reply, *closing) {
 		if l.inside && cl != nil {
 			continue
 		}
-		if sum := u.budget(l.budget).add(time.Now(), l); sum > l.n {
-			u.over = append(u.over, fmt.Sprintf("%s: %d of %d", l.budget, sum, l.n))
+		b := u.budget(l.budget)
+		if sum := b.add(time.Now(), l); sum > l.n {
+			u.over = append(u.over, fmt.Sprintf("%s: %d of %d in %v", l.budget, sum, l.n, b.last.Sub(b.recent[0].at)))
 		}
 	}
 	if cl == nil {
