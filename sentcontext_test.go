@@ -91,18 +91,22 @@ func (c *slowContext) Err() error {
 // also if what it has in flight ends before its context is told.
 func TestP13_TheEndIsTheCallersOwn(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		ended bool
-		want  error
+		name         string
+		asked, ended bool
+		want         error
 	}{
-		{"the caller's context has ended", true, nil}, // which has the word
-		{"it has not", false, context.Canceled},
+		{"the caller's context has ended", false, true, context.DeadlineExceeded},
+		{"it has not", false, false, context.Canceled},
+		{"it has ended and not told yet", true, true, nil}, // it has the word
+		{"it has not, and the base waits for it", true, false, context.Canceled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			parent := &slowContext{Context: t.Context()}
 			var sent context.Context
 			tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
-				sent = r.Context()
+				if sent = r.Context(); c.asked {
+					require.NotNil(t, sent.Done())
+				}
 				return answer(200, "some")(r)
 			}), onePerHour)
 			resp, err := tr.RoundTrip(get(t, home).WithContext(parent))
