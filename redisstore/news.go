@@ -40,6 +40,9 @@ func (f *fleet) paused(p notify.Pause) {
 		f.line.Paused(p.Key, end)
 	}
 	f.watches.Paused(p)
+	if tell := f.onPause.Load(); tell != nil {
+		(*tell)()
+	}
 }
 
 // A node whose callers all sleep makes no call, and what it booked last no other may

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,17 +112,22 @@ func (o *operator) ask(c *cobra.Command, question string) error {
 	if o.yes {
 		return nil
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "%s [y/N] ", question)
+	return consent(c, question+" [y/N] ", "--yes", "y", "yes")
+}
+
+// consent asks a question on the terminal, and is an error unless the answer is one of some
+// words. Without a terminal flags would say the same.
+func consent(c *cobra.Command, question, flags string, words ...string) error {
+	fmt.Fprint(c.ErrOrStderr(), question)
 	answer, err := bufio.NewReader(c.InOrStdin()).ReadString('\n')
 	if err == io.EOF && answer == "" {
 		fmt.Fprintln(c.ErrOrStderr())
-		return errors.New("nobody answers: say --yes")
+		return fmt.Errorf("nobody answers: say %s", flags)
 	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
+	if !slices.Contains(words, strings.ToLower(strings.TrimSpace(answer))) {
+		return &exit{exitFound, errors.New("nothing was done")}
 	}
-	return &exit{exitFound, errors.New("nothing was done")}
+	return nil
 }
 
 // An acted is what commands that act print as JSON.
