@@ -56,7 +56,7 @@ asks, and pushes it if nobody else has meanwhile. What loosens a limit or loses
 a policy needs the word loosen: as the answer, or as --loosen beside --yes. It
 then waits until every program that follows has it in force, and exits with 1
 if one has not.`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
 			if err != nil {
@@ -76,7 +76,7 @@ func newRollback() *cobra.Command {
 		Short: "Push an older file again, under a new number",
 		Long: `Rollback pushes the file that had a number, or else the one before the last. See
 history for the numbers. It asks as push does: an older file may loosen, too.`,
-		Args: cobra.MaximumNArgs(1),
+		Args: takes(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			number, err := numberOf(args)
 			if err != nil {
@@ -99,7 +99,7 @@ func numberOf(args []string) (number int64, err error) {
 		return 0, nil
 	}
 	if _, err := fmt.Sscanf(args[0]+"\n", "%d\n", &number); err != nil || number < 1 {
-		return 0, fmt.Errorf("%q is no number of a file, such as 3: see history", args[0])
+		return 0, fmt.Errorf("%q is not the number of a file, such as 3: see history", args[0])
 	}
 	return number, nil
 }
@@ -117,7 +117,7 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) ([]byte, error) 
 		}
 		files = slices.DeleteFunc(files, func(p fleet.Pushed) bool { return now != nil && p.Generation == now.Generation })
 		if len(files) == 0 {
-			return nil, &exit{exitUsage, errors.New("there is no file before")}
+			return nil, &exit{exitUsage, errors.New("there is no file to roll back to")}
 		}
 		return files[0].Text, nil
 	}

@@ -52,22 +52,25 @@ func (e *NotPausedError) Error() string {
 // State returns what a target is like now, and what an operator said who paused it; nil:
 // none did.
 func (f *Fleet) State(ctx context.Context, t Target) (State, *Note, error) {
-	st, err := f.store.Status(ctx, t.charge)
-	if err != nil {
-		return State{}, nil, err
+	st, note, err := f.Describe(ctx, t.charge)
+	return StateOf(st), note, err
+}
+
+// Describe is [Fleet.State] for a charge, as [throttle.Transport.Explain] returns them.
+func (f *Fleet) Describe(ctx context.Context, c throttle.Charge) (throttle.Status, *Note, error) {
+	st, err := f.store.Status(ctx, c)
+	if err != nil || st.Paused == 0 {
+		return st, nil, err
 	}
 	now, err := f.now(ctx)
 	if err != nil {
-		return State{}, nil, err
+		return st, nil, err
 	}
 	notes, err := f.notes(ctx, now)
-	if err != nil {
-		return State{}, nil, err
+	if n, ok := notes[c.Budget.Key]; ok {
+		return st, &n, err
 	}
-	if n, ok := notes[t.charge.Budget.Key]; ok && st.Paused > 0 {
-		return StateOf(st), &n, nil
-	}
-	return StateOf(st), nil, nil
+	return st, nil, err
 }
 
 // Pause closes a budget for d, at most [throttle.MaxPenalty]. The note is stored first, so
