@@ -39,7 +39,7 @@ the file says before the answer is there; refusals are not foreseen.
 A mix of requests is named with -r, or line by line in a file: ` + mixForm + `.
 Without one it is the tests of the file. With --within it exits with 1 if the
 job takes longer.`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := policyfile.Load(args[0])
 			if err != nil {
@@ -68,7 +68,7 @@ func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	j.Policies, j.Begin = f.Policies, time.Now()
 	if o.at != "" {
 		if j.Begin, err = time.Parse(time.RFC3339, o.at); err != nil {
-			return fmt.Errorf("--at: %q is no time such as 2026-11-23T08:00:00Z", o.at)
+			return fmt.Errorf("--at: %q is not a time such as 2026-11-23T08:00:00Z", o.at)
 		}
 	}
 	if err := o.check(); err != nil {
