@@ -49,7 +49,7 @@ func New(policies []throttle.Policy) *Metrics {
 			"How much longer requests would have been held by policies in shadow mode."), []string{"policy"}),
 		closed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "throttle_closed_until_timestamp_seconds",
-			Help: "When the last penalty or pause that this program has met ends, since 1970; 0 if there was none.",
+			Help: "When the last penalty or pause that this program has met ends, or was ended early, since 1970; 0 if there was none.",
 		}, []string{"policy"}),
 	}
 	m.all.Store(new(map[string]*series))
@@ -96,10 +96,7 @@ type series struct {
 	started, refused, gaveUp prometheus.Counter
 	wait, shadow             prometheus.Observer
 	events                   [len(kinds)]prometheus.Counter // by kind; nil for those of requests
-	closed                   prometheus.Gauge
-
-	mu    sync.Mutex
-	until float64
+	closed                   closed
 }
 
 // kinds are the labels of the kinds of events that are not what becomes of a request.
@@ -135,7 +132,7 @@ func (m *Metrics) newSeries(policy string) *series {
 		gaveUp:  m.requests.WithLabelValues(label, "gave_up"),
 		wait:    m.waits.WithLabelValues(label),
 		shadow:  m.shadows.WithLabelValues(label),
-		closed:  m.closed.WithLabelValues(label),
+		closed:  closed{gauge: m.closed.WithLabelValues(label)},
 	}
 	for kind, name := range kinds {
 		if name != "" {
@@ -178,11 +175,9 @@ func (s *series) other(e *throttle.Event) {
 	case throttle.Shadowed:
 		s.shadow.Observe(e.Duration.Seconds())
 	case throttle.Penalized, throttle.Closed:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		until := float64(time.Now().Add(e.Duration).UnixMilli()) / 1000
-		s.until = max(s.until, until)
-		s.closed.Set(s.until)
+		s.closed.close(e.Budget, time.Now().Add(e.Duration))
+	case throttle.Opened:
+		s.closed.open(e.Budget)
 	}
 }
 

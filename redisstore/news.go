@@ -40,6 +40,9 @@ func (p *primary) paused(m notify.Pause) {
 		p.line.Paused(m.Key, end)
 	}
 	p.watches.Paused(m)
+	if tell := p.onPause.Load(); tell != nil {
+		(*tell)()
+	}
 }
 
 // A node whose callers all sleep makes no call, and what it booked last no other may

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,8 +39,9 @@ type primary struct {
 	line     *line.Lines
 	subs     *notify.Subscriptions
 	watches  *watch.Watches
-	allNews  bool // quota reports that are not worth a call are made all the same: for tests
-	noNotice bool // no loss is announced: a test wants no calls in the background
+	onPause  atomic.Pointer[func()] // who is told of pauses; nil: nobody
+	allNews  bool                   // quota reports that are not worth a call are made all the same: for tests
+	noNotice bool                   // no loss is announced: a test wants no calls in the background
 }
 
 // op returns an op for a booking.

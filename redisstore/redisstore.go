@@ -122,3 +122,15 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
 	return s.budgets.Status(ctx, c)
 }
+
+// OnPause has tell called when the store hears that a budget of the fleet was closed, or
+// opened: of all pauses while callers wait for their budgets, and of its own. It must not
+// block. It takes the place of the one before; nil: nobody is told. Package fleet uses it,
+// to ask who closed the budget.
+func (s *Store) OnPause(tell func()) {
+	if tell == nil {
+		s.primary.onPause.Store(nil)
+		return
+	}
+	s.primary.onPause.Store(&tell)
+}
