@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -81,6 +82,8 @@ func TestP11_NobodyStartsWhileRedisIsAway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, away, back := away(t, server.Client(t))
+				back = sync.OnceFunc(back)
+				t.Cleanup(back)
 				s.Disconnect()
 				leaver, hasty, patient, leave := asleep(t, s)
 				away()
