@@ -17,11 +17,16 @@ import (
 	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
-// TestMain lets the test binary be a node, as the program itself can.
+// programVariable makes the test binary the program.
+const programVariable = "DINGTALK_TEST_PROGRAM"
+
+// TestMain lets the test binary be the program, and a node, as the program itself can.
 func TestMain(m *testing.M) {
-	if _, ok := os.LookupEnv(nodeVariable); ok {
-		main()
-		return
+	for _, name := range []string{nodeVariable, programVariable} {
+		if _, ok := os.LookupEnv(name); ok {
+			main()
+			return
+		}
 	}
 	os.Exit(m.Run())
 }
@@ -58,38 +63,33 @@ func TestWithoutTheLibrary(t *testing.T) {
 	require.Contains(t, out.String(), " with 90018\n")
 }
 
-// build returns the program as a file, so that it can start itself again.
-func build(t *testing.T) string {
+// runs runs the program in a process of its own, which can start itself again, and returns
+// what it prints.
+func runs(t *testing.T, flags ...string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "dingtalk.exe")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", file, ".").CombinedOutput()
-	require.NoError(t, err, string(out))
-	return file
-}
-
-func TestProcessesShareRedis(t *testing.T) {
-	file, server := build(t), redistest.Single(t)
-	cmd := exec.CommandContext(t.Context(), file, append(unhurried, "-svg", "", "-redis", server.URL())...)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], flags...)
+	cmd.Env = append(os.Environ(), programVariable+"=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	require.NoError(t, err, string(out))
-	requireClean(t, string(out), "700")
+	return string(out)
+}
+
+func TestProcessesShareRedis(t *testing.T) {
+	out := runs(t, append(unhurried, "-svg", "", "-redis", redistest.Single(t).URL())...)
+	requireClean(t, out, "700")
 }
 
 // TestProvokedProcessesComeBack: the ban of a fleet of processes is scaled, the rule
 // that an outsider trips is the real one.
 func TestProvokedProcessesComeBack(t *testing.T) {
 	soak.Only(t)
-	file, server := build(t), redistest.Single(t)
-	cmd := exec.CommandContext(t.Context(), file, "-provoke", "-ban", "1s", "-edition", "exclusive",
-		"-people", "5000", "-jitter", "1s", "-svg", "", "-redis", server.URL())
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	require.NoError(t, err, string(out))
-	require.Contains(t, string(out), "pulled     5,000 of 5,000 people in 250 departments\n")
-	require.Contains(t, string(out), "bans       1, answered to ")
-	require.Contains(t, string(out), "lost       0\n")
-	require.Contains(t, string(out), "nobody is missing")
+	out := runs(t, "-provoke", "-ban", "1s", "-edition", "exclusive", "-people", "5000", "-jitter", "1s",
+		"-svg", "", "-redis", redistest.Single(t).URL())
+	require.Contains(t, out, "pulled     5,000 of 5,000 people in 250 departments\n")
+	require.Contains(t, out, "bans       1, answered to ")
+	require.Contains(t, out, "lost       0\n")
+	require.Contains(t, out, "nobody is missing")
 }
 
 func TestRealUpstreamHearsNoSecret(t *testing.T) {

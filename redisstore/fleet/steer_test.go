@@ -213,17 +213,31 @@ func TestAuditIsCapped(t *testing.T) {
 }
 
 // A cutter fails the scripts that change budgets, and lets those of the fleet pass.
-type cutter struct{ redis.Hook }
+type cutter struct {
+	redis.Hook
+	met func()
+}
+
+// cutting returns a client with a cutter, and a context that ends when that has met a call.
+func cutting(t *testing.T, server *redistest.Server) (*redis.Client, context.Context) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	c := server.Client(t)
+	c.AddHook(cutter{met: stop})
+	return c, ctx
+}
 
 func (cutter) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (cutter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
-func (cutter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (c cutter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if args := fmt.Sprint(cmd.Args()...); strings.HasPrefix(args, "eval") && strings.Contains(args, ":5:") {
 			err := errors.New("cut")
 			cmd.SetErr(err)
+			c.met()
 			return err
 		}
 		return next(ctx, cmd)
@@ -234,11 +248,8 @@ func (cutter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // audit says so.
 func TestPauseThatFails(t *testing.T) {
 	server := redistest.Shared(t)
-	cut := server.Client(t)
-	cut.AddHook(cutter{})
+	cut, ctx := cutting(t, server)
 	target := find(t, fleet.New(cut, nil), fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
-	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer stop()
 	require.Error(t, fleet.New(cut, nil).Pause(ctx, target, time.Hour, "anna", "why"))
 
 	all := fleet.New(server.Client(t), nil)
@@ -250,8 +261,7 @@ func TestPauseThatFails(t *testing.T) {
 
 	// The note of a pause that holds comes back.
 	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "ben", "the first"))
-	late, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer stop()
+	cut, late := cutting(t, server)
 	require.Error(t, fleet.New(cut, nil).Pause(late, target, 2*time.Hour, "anna", "why"))
 	note := snapshot(t, all).Budgets[0].Note
 	require.Equal(t, "the first", note.Reason)

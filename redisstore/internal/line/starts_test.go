@@ -1,0 +1,153 @@
+package line
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// TestCalledWhenItsStartIsNear: a little after it is within the horizon, so that others'
+// calls may take it along. Who stands there again comes earlier.
+func TestCalledWhenItsStartIsNear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		op := n.told(2, 1, 5*time.Second)
+		requireCalled(t, 5*time.Second-horizon+comeLate+spareMost, op)
+		n.Arrived(op)
+		n.Settled(op) // it has to wait as long again
+		requireCalled(t, 5*time.Second-horizon+spareMost, op)
+		waiting, lines, coming := n.Starts.Len()
+		require.Equal(t, [3]int{0, 0, 1}, [3]int{waiting, lines, coming})
+		n.Arrived(op)
+		_, _, coming = n.Starts.Len()
+		require.Zero(t, coming)
+	})
+}
+
+// TestNobodyIsCalledBeforeThoseThatCameEarlier, if they are of one class.
+func TestNobodyIsCalledBeforeThoseThatCameEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		first, other, last := n.told(2, 1, time.Minute), n.told(3, 1, time.Minute), n.told(2, 7, time.Minute)
+		near := n.told(2, 5, 2*time.Second)
+		<-near.Ready
+		require.True(t, called(first))
+		require.False(t, called(other), "of another class")
+		require.False(t, called(last), "it came later")
+		for _, op := range []*commit.Op{other, last} {
+			n.Starts.Cancel(op.Turn)
+		}
+	})
+}
+
+// TestWhatRedisSaysOfALine: who is called at once.
+func TestWhatRedisSaysOfALine(t *testing.T) {
+	for name, c := range map[string]struct {
+		says wire.Line
+		want [2]bool // of tickets 1 and 5
+	}{
+		"nothing new":      {wire.Line{ID: 1, Cuts: [3]int64{9, 0, 9}, Hurry: callNow}, [2]bool{}},
+		"one has its turn": {wire.Line{ID: 1, Cuts: [3]int64{0, 2, 0}, Hurry: callNow}, [2]bool{true, false}},
+		"both have":        {wire.Line{ID: 1, Cuts: [3]int64{0, 6, 0}, Hurry: callNow}, [2]bool{true, true}},
+		"another line":     {wire.Line{ID: 2}, [2]bool{true, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode()
+				ops := []*commit.Op{n.told(2, 1, time.Hour), n.told(2, 5, time.Hour)}
+				n.Observe(n.Names.Row(&ops[0].Charges[0].Budget), &c.says)
+				require.Equal(t, c.want, [2]bool{called(ops[0]), called(ops[1])})
+				for _, op := range ops {
+					n.Starts.Cancel(op.Turn)
+				}
+			})
+		})
+	}
+}
+
+// TestWhoLeavesALine tells Redis once, and keeps its arrival.
+func TestWhoLeavesALine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		op := n.told(2, 1, time.Hour)
+		require.True(t, n.Starts.Waiting("group"))
+		leaves := n.Starts.Cancel(op.Turn)
+		require.Equal(t, wire.Cancel, leaves.Kind)
+		require.Equal(t, op.Outcome.Tickets[0].Number, leaves.Tickets[0].Number)
+		require.False(t, n.Starts.Waiting("group"))
+		require.Nil(t, n.Starts.Cancel(op.Turn), "Redis knows")
+		require.Equal(t, wire.HadStart, op.Turn.(*turn).tickets[0].State)
+		require.Nil(t, n.Starts.Cancel(nil), "it stood in none")
+
+		again := commit.NewOp(wire.Reserve, op.Charges...)
+		n.Join(again, &throttle.Booking{Charges: op.Charges, Horizon: horizon, Turn: op.Turn})
+		require.Same(t, op.Turn, again.Turn)
+		require.Equal(t, int64(1), again.Tickets[0].Number)
+	})
+}
+
+// TestACallWaitsForThoseThatWereCalled, but not for long.
+func TestACallWaitsForThoseThatWereCalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		gathers := func() time.Duration {
+			begin := time.Now()
+			n.Gather("group")
+			return time.Since(begin)
+		}
+		require.Zero(t, gathers(), "nobody was called")
+		ops := []*commit.Op{n.told(2, 1, time.Second), n.told(2, 2, time.Second)}
+		<-ops[1].Ready
+		time.AfterFunc(time.Millisecond, func() { n.Arrived(ops[0]) })
+		time.AfterFunc(2*time.Millisecond, func() { n.Arrived(ops[1]) })
+		require.Equal(t, 2*time.Millisecond, gathers())
+		require.Zero(t, gathers())
+
+		late := n.told(2, 3, time.Second)
+		<-late.Ready
+		require.Equal(t, gatherMost, gathers())
+		require.Zero(t, gathers(), "once")
+		n.Arrived(late)
+	})
+}
+
+// TestAsks: when the first waiter of a node asks how its line stands.
+func TestAsks(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		wait  time.Duration
+		line  int64 // how much waits in all of it; the node has 1
+		fresh bool
+		hurry bool
+		want  time.Duration
+	}{
+		{"there is room that nobody takes", time.Hour, 100, true, true, wire.AskSoon},
+		{"a large part of a new line", time.Hour, 8, true, false, askFirst},
+		{"a small part of a new line", time.Minute, 9, true, false, askRarely},
+		{"a small part that comes soon", 1999 * time.Millisecond, 9, false, false, 1999 * time.Millisecond},
+		{"a large part that comes soon", 1500 * time.Millisecond, 8, false, false, wire.AskLeast},
+		{"at half of the wait", 20 * time.Second, 9, false, false, 10 * time.Second},
+		{"no more rarely", 100 * time.Second, 9, false, false, askRarely},
+		{"but of a long one", 20 * time.Minute, 9, false, false, 30 * time.Second},
+		{"and not more rarely than that", 10 * time.Hour, 9, false, false, wire.AskLast},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now := time.Now()
+			q := &queue{waiters: []*turn{{come: now.Add(c.wait)}}, cost: 1, waiting: c.line, fresh: c.fresh, hurry: c.hurry, updated: now}
+			require.Equal(t, c.want, q.asks().Sub(now))
+		})
+	}
+}
+
+func TestClasses(t *testing.T) {
+	require.Equal(t, []int64{1, 2, 3}, []int64{classOf(throttle.High), classOf(throttle.Normal), classOf(throttle.Low)})
+	require.Equal(t, []int64{1, 3}, []int64{classOf(throttle.High + 9), classOf(throttle.Low - 9)})
+	require.Negative(t, compareTurns(&turn{class: 1, number: 9}, &turn{class: 2, number: 1}))
+	require.Negative(t, compareTurns(&turn{class: 1, number: 1}, &turn{class: 1, number: 2}))
+}
