@@ -140,7 +140,7 @@ func TestRefusedForOthers(t *testing.T) {
 	}{
 		{"it would wait as long", 300, wire.Refused, 250, true},
 		{"it would not", 300, wire.Refused, 301, false},
-		{"it is the least patient", 200, wire.Refused, 250, false},
+		{"it is the least patient", 200, wire.Refused, 150, false},
 		{"it has a start", 300, wire.Booked, 100, false},
 		{"nothing is known yet", 300, wire.Unsettled, 100, false},
 	} {

@@ -34,7 +34,7 @@ func TestCalledWhenItsStartIsNear(t *testing.T) {
 func TestNobodyIsCalledBeforeThoseThatCameEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
-		first, other, last := n.told(2, 1, time.Minute), n.told(3, 1, time.Minute), n.told(2, 7, time.Minute)
+		first, other, last := n.told(2, 1, time.Minute), n.told(3, 1, time.Minute), n.told(2, 6, time.Minute)
 		near := n.told(2, 5, 2*time.Second)
 		<-near.Ready
 		require.True(t, called(first))
