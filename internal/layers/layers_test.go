@@ -33,7 +33,7 @@ var root = slices.Concat(
 	[]string{"book.go", "revalidate.go", "slots.go", "wait.go", "quoted.go", "report.go", "adapt.go"},
 
 	// HTTP: a request's attempts, its response, its way through the transport.
-	[]string{"dialestimator.go", "transport.go", "revocablebody.go", "responsebody.go", "attempt.go"},
+	[]string{"dialestimator.go", "transport.go", "revocablebody.go", "responsebody.go", "sentcontext.go", "attempt.go"},
 	[]string{"detach.go", "prewrite.go", "send.go", "feedback.go", "penaltyof.go", "response.go", "roundtrip.go"},
 
 	// Work that is not HTTP.
