@@ -212,36 +212,21 @@ func TestAuditIsCapped(t *testing.T) {
 	require.Len(t, []rune(acts[0].Reason), 500)
 }
 
-// A cutter fails the scripts that change budgets, and lets those of the fleet pass.
-type cutter struct {
-	redis.Hook
-	met func()
-}
-
-// cutting returns a client with a cutter, and a context that ends when that has met a call.
+// cutting returns a client that fails the scripts that change budgets, and lets those of the
+// fleet pass, and a context that ends when one has failed.
 func cutting(t *testing.T, server *redistest.Server) (*redis.Client, context.Context) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
 	c := server.Client(t)
-	c.AddHook(cutter{met: stop})
-	return c, ctx
-}
-
-func (cutter) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (cutter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-func (c cutter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := fmt.Sprint(cmd.Args()...); strings.HasPrefix(args, "eval") && strings.Contains(args, ":5:") {
-			err := errors.New("cut")
-			cmd.SetErr(err)
-			c.met()
-			return err
+	c.AddHook(scriptHook(func(keys []string, call func() error) error {
+		if strings.Contains(keys[0], "{fleet}") {
+			return call()
 		}
-		return next(ctx, cmd)
-	}
+		stop()
+		return errors.New("cut")
+	}))
+	return c, ctx
 }
 
 // TestPauseThatFails: the note of a pause that could not be stored is taken back, and the
