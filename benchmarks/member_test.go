@@ -37,6 +37,8 @@ type order struct {
 	Workers int
 	Crowd   bool // many keys instead of one
 	Load    time.Duration
+
+	Patience time.Duration // how long calls may take after the load; 0: straggling
 }
 
 // A done is what a member reports.

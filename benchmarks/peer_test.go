@@ -3,6 +3,7 @@ package benchmarks
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,7 +43,7 @@ var peers = []peer{
 }
 
 func findPeer(name string) (peer, bool) {
-	for _, p := range peers {
+	for _, p := range slices.Concat(peers, tables) {
 		if p.name == name {
 			return p, true
 		}

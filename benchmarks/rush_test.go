@@ -1,14 +1,15 @@
 package benchmarks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"time"
 )
 
-// straggling is how long calls that began in time may take after the load. Those
-// that take longer do not count.
+// straggling is how long calls that began in time may take after the load, unless the
+// order says how long. Those that take longer do not count.
 const straggling = time.Second
 
 // rush lets all workers of a member take starts as fast as they can.
@@ -17,7 +18,7 @@ func (o order) rush(a ask) (done, error) {
 	if o.Crowd {
 		keys = crowd()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), o.Load+straggling)
+	ctx, cancel := context.WithTimeout(context.Background(), o.Load+cmp.Or(o.Patience, straggling))
 	defer cancel()
 	calls, errs := make([]int, o.Workers), make([]error, o.Workers)
 	begin := time.Now()

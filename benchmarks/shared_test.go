@@ -31,11 +31,11 @@ func BenchmarkShared(b *testing.B) {
 			keys = fmt.Sprintf("%d-keys", manyKeys)
 		}
 		b.Run(fmt.Sprintf("%s/%dx%d", keys, shape.processes, shape.workers), func(b *testing.B) {
-			tallies := takeTurns(b, shape.processes, order{
+			tallies := takeTurns(b, peers, shape.processes, order{
 				Workers: shape.workers, Crowd: shape.crowd, Limit: limit{plentyShared, time.Second},
 			})
 			for i, p := range peers {
-				b.Run(p.name, func(b *testing.B) { tallies[i].report(b, &tallies[base]) })
+				b.Run(p.name, func(b *testing.B) { tallies[i].report(b, peers[base].name, &tallies[base]) })
 			}
 		})
 	}
@@ -46,7 +46,7 @@ const base = 1
 
 // takeTurns gives each peer a turn in each round, so that whatever else the
 // machine does meets all of them.
-func takeTurns(b *testing.B, processes int, o order) []tally {
+func takeTurns(b *testing.B, peers []peer, processes int, o order) []tally {
 	b.Helper()
 	s, c := newServer(b), newCrew(b, processes)
 	tallies := make([]tally, len(peers))
@@ -100,7 +100,7 @@ func (t *tally) add(d done, m meter) {
 }
 
 // report compares round by round.
-func (t *tally) report(b *testing.B, peer *tally) {
+func (t *tally) report(b *testing.B, name string, peer *tally) {
 	times := make([]float64, len(t.rates))
 	for i, r := range t.rates {
 		times[i] = r / peer.rates[i]
@@ -108,7 +108,7 @@ func (t *tally) report(b *testing.B, peer *tally) {
 	require.Positive(b, t.calls, "premise: starts were taken")
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(t.rates), "acquires/s")
-	b.ReportMetric(median(times), "times-"+peers[base].name)
+	b.ReportMetric(median(times), "times-"+name)
 	b.ReportMetric(t.trips/t.calls, "trips/acquire")
 	b.ReportMetric(t.commands/t.calls, "commands/acquire")
 	b.ReportMetric(t.cpu/t.calls, "redis-us/acquire")

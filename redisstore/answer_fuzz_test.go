@@ -96,10 +96,9 @@ func forge(numbers ...int) (text []byte) {
 // method panics or takes much, and what it returns makes sense.
 func FuzzAnswers(f *testing.F) {
 	const now, soon = 253, 230
-	row := []int{1, 1, 0, 0, 0, 0, 0, 0, 1, now}
-	budget := append(row, make([]int, redisstore.PerLine)...)
-	line := make([]int, redisstore.PerLine)
-	copy(line, []int{7, 3, 1, 0, 2, 0, 0, 5, 0, 0, 100, 0, 0, 150, 0})
+	budget := []int{1, 1, 1, now, 0}
+	row := []int{1, 1, 1, now, 3, 9, 1, 0, 0, 0, 0} // with an earlier generation, and a line
+	line := []int{7, 3, 1, 0, 2, 0, 0, 5, 0, 0, 100, 0, 0, 150, 0}
 	other := slices.Clone(line)
 	other[0], other[2] = 9, 2 // another line, and those whose turn it is are called
 	granted := forge(append([]int{0, now, 0, 0, 1, 1, now, 0, 0}, budget...)...)

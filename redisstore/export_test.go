@@ -58,5 +58,17 @@ func LongWay() (restore func()) {
 	return func() { wire.BookScript = book }
 }
 
+// ShortWay makes all stores fail where the short way does not do, until the returned function
+// is called.
+func ShortWay() (restore func()) {
+	book := wire.BookScript
+	short, _, found := strings.Cut(book.Source, "return (function()")
+	if !found {
+		panic("nothing but the short way")
+	}
+	wire.BookScript = wire.FromSource(short + "return redis.error_reply('WRONGTYPE the long way')")
+	return func() { wire.BookScript = book }
+}
+
 // Groups returns how many groups are in use, as far as Redis is told.
 func (s *Store) Groups() int { return s.fallback.Groups() }

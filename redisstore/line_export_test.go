@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,17 +11,16 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// HeadNumbers is how many numbers a stored row begins with, HeadLined which of them is
-// the length of its line, and PerLine how many an answer tells of a line.
+// HeadNumbers is how many numbers a stored row begins with, and HeadLined which of them is
+// the length of its line.
 const (
 	HeadNumbers = 38
 	HeadLined   = 31
-	PerLine     = 15
 )
 
 // TestHeadNumbers: tests that read and spoil rows know how they are stored.
 func TestHeadNumbers(t *testing.T) {
-	require.Contains(t, wire.BookScript.Source, "local HEAD_SIZE, HEAD_END = 38 * 8,")
+	require.Contains(t, wire.BookScript.Source, "'<"+strings.Repeat("d", HeadNumbers)+"'")
 }
 
 // Standing returns how many callers of this store wait in lines.

@@ -50,6 +50,7 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 				k.Charges[0].Cost = 1 + rng.IntN(3)*rng.IntN(40)
 				k.Charges[0].Reserve = rng.IntN(2) * rng.IntN(50)
 				k.MaxWait = time.Duration(rng.IntN(3)-1) * 300 * time.Millisecond
+				k.Spread = time.Duration(rng.IntN(2)*rng.IntN(20_000)) * time.Microsecond
 				if rng.IntN(3) == 0 {
 					k.Charges = append([]throttle.Charge{gate}, k.Charges...)
 				}
@@ -112,6 +113,7 @@ func playMany(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 				k := booking(budgets[rng.IntN(len(budgets))])
 				k.Charges[0].Cost = 1 + rng.IntN(2)*rng.IntN(3)
 				k.MaxWait = time.Duration(rng.IntN(3)-1) * 700 * time.Millisecond
+				k.Spread = time.Duration(rng.IntN(3)/2*rng.IntN(20)) * time.Millisecond
 				all = append(all, bookAside(t.Context(), s, k))
 			}
 			for *all[len(all)-1] == nil {
@@ -135,6 +137,34 @@ func playMany(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 		close(tap.pass)
 	})
 	return seen
+}
+
+// TestP4_BusyBudgetsTakeTheShortWay: whatever is booked now where there is room, and however
+// many starts there were before.
+func TestP4_BusyBudgetsTakeTheShortWay(t *testing.T) {
+	server := redistest.Shared(t)
+	for _, spread := range []time.Duration{0, 2 * time.Millisecond, 20 * time.Millisecond} {
+		t.Run(spread.String(), func(t *testing.T) {
+			defer redisstore.ShortWay()()
+			client := server.Client(t)
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := loaded(t, client, nil)
+				second, few := charge("second", throttle.SlidingWindow(100_000, time.Second)), charge("few", throttle.SlidingWindow(100, time.Second))
+				k := booking(second, inGroup("second", few), inGroup("second", free("gate")))
+				k.Spread = spread
+				for i := range 1200 {
+					g, err := s.Book(t.Context(), k)
+					require.NoError(t, err, i)
+					require.True(t, g.OK)
+					require.Zero(t, g.Wait)
+					time.Sleep(11 * time.Millisecond)
+					if i%10 == 0 {
+						time.Sleep(spread) // starts whose room overlaps share an entry
+					}
+				}
+			})
+		})
+	}
 }
 
 // stored returns the head of the row under a key, without its random births and

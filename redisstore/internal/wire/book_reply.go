@@ -182,11 +182,27 @@ func (o Outcome) of(op *Op, i, callers, last int64) Outcome {
 }
 
 func (r *reader) budget(b *BudgetReply) {
-	for i := range b.Generations {
-		b.Generations[i] = r.generation()
-	}
+	b.Generations[0] = r.generation()
 	b.Starts, b.Last = r.next(), r.next()
-	l := &b.Line
+	more := r.next()
+	r.check(more >= 0 && more <= moreGenerations|moreLine)
+	if more&moreGenerations != 0 {
+		for i := range b.Generations[1:] {
+			b.Generations[1+i] = r.generation()
+		}
+	}
+	if more&moreLine != 0 {
+		r.line(&b.Line)
+	}
+}
+
+// What else a reply says of a budget.
+const (
+	moreGenerations = 1 << iota
+	moreLine
+)
+
+func (r *reader) line(l *Line) {
 	l.ID, l.Waiting, l.Hurry = r.next(), r.next(), r.next()
 	for _, to := range []*[3]int64{&l.Cuts, &l.Joined} {
 		for k := range to {

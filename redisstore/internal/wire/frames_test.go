@@ -147,7 +147,7 @@ func TestFrames(t *testing.T) {
 var line = []int64{9, 5, 1, 1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60}
 
 // budget is what it says of a row.
-var budget = append([]int64{77, 12, 66, 3, 0, 0, 0, 0, 4, 1_200_000}, line...)
+var budget = append([]int64{77, 12, 4, 1_200_000, 3, 66, 3, 0, 0, 0, 0}, line...)
 
 // replies are what the script may answer to each of the requests.
 func replies() map[string][]int64 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -62,6 +63,7 @@ var shared = []struct {
 	{"STEADY", Steady},
 	{"PARTS", Parts},
 	{"LIVES", Lives},
+	{"RECORD_MS", fmt.Sprintf("'%d'", RecordTime.Milliseconds())},
 	{"LEASE", Lease},
 	{"SUSPECTED_AFTER", SuspectedAfter},
 	{"DOUBT", Doubt},
@@ -69,6 +71,16 @@ var shared = []struct {
 	{"ASK_SOON", AskSoon},
 	{"ASK_LEAST", AskLeast},
 	{"ASK_LAST", AskLast},
+
+	// The stored form of rows: see lua/row.lua.
+	{"HEAD", "'<" + strings.Repeat("d", len(head)) + "'"},
+	{"HEAD_SIZE", 8 * len(head)},
+	{"HEAD_END", fmt.Sprintf("'%d'", 8*len(head)-1)}, // as Redis counts
+	{"MAX_ENTRIES", 224},
+	{"MAX_APPENDED", 1600}, // bytes of a string that grows: Redis reserves as much again
+	{"TRIPLE", 27},         // the most bytes of an entry
+	{"WINDOW_PARTS", 128},  // of a window: starts in the same one share an entry when the limit is larger
+	{"SLOW_STEPS", 2},      // of a slow start
 
 	// How a reply begins.
 	{"DONE", Done},
@@ -118,7 +130,7 @@ func inline(source string) string {
 		if d, ok := value.(time.Duration); ok {
 			value = d.Microseconds()
 		}
-		values[c.name] = fmt.Sprintf("%d", value)
+		values[c.name] = fmt.Sprint(value)
 	}
 	return word.ReplaceAllStringFunc(source, func(name string) string { return cmp.Or(values[name], name) })
 }

@@ -15,7 +15,7 @@ var files embed.FS
 
 // Each script consists of some files of lua/, one after the other.
 var (
-	rows = []string{"frame", "row", "rule"} // what reads and writes rows
+	rows = []string{"row", "rule"} // what reads and writes rows
 
 	// engine is what knows how they change.
 	engine = []string{"penalty", "entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue", "offers", "news"}
@@ -23,8 +23,9 @@ var (
 
 // The scripts.
 var (
-	BookScript = FromSource(source(join(rows, "book", "gates", "short")...) +
-		inner(source(join(engine, "place", "history", "repair", "leases", "slots", "request", "line", "serve")...)))
+	BookScript = FromSource(source("frame", "book", "short") +
+		inner(source(join(rows, "answer", "gates")...)+
+			inner(source(join(engine, "place", "history", "repair", "leases", "slots", "request", "line", "serve")...))))
 	PauseScript     = newScript(join(engine, "pause")...)
 	StatusScript    = newScript(join(engine, "status")...)
 	ReconcileScript = newScript(join(engine, "place", "reconcile")...)
@@ -37,7 +38,7 @@ var (
 
 // newScript returns the script that consists of rows and those files.
 func newScript(names ...string) Script {
-	return FromSource(source(rows...) + inner(source(names...)))
+	return FromSource(source(join([]string{"frame"}, rows...)...) + inner(source(names...)))
 }
 
 // inner makes a function of a source, which is run at once. Lua makes all functions of

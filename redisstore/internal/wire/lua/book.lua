@@ -38,10 +38,11 @@
 --   nothing was done.
 -- What was done: for each operation, until it has no callers left:
 --   {how many, state, start, held, paused, over…}, over one for each charge that is a shadow
--- then for each budget: {generation, count, g1, n1, g2, n2, g3, n3, how many starts count
--- now, the end of the last; the line, what waits in it, whether waiters should hurry whose
--- turn it is, the three cuts, the next ticket of each class, and in how long the first and
--- the last of each will have their turn}; see row.lua and queue.lua;
+-- then for each budget: {generation, count, how many starts count now, the end of the last,
+-- and what else is known: 0 if nothing, 1 earlier generations, 2 a line, 3 both}; then, if it has
+-- some, {g1, n1, g2, n2, g3, n3}; then, if there is one, {the line, what waits in it, whether
+-- waiters should hurry whose turn it is, the three cuts, the next ticket of each class, and in how
+-- long the first and the last of each will have their turn}; see row.lua and queue.lua;
 -- then for each budget of slots: {generation, count, how many programs it knows, how many
 -- waiters of our line were called, when each of them arrived…}.
 -- state is REFUSED, also of what books nothing; BOOKED; HELD if slots were taken with it;
@@ -53,11 +54,8 @@
 -- held is the 1-based charge that set the start, 0 if none held it back, and paused
 -- the end of the pause that closes it, or 0. What was refused has spent nothing.
 
-local FIVE = '<ddddd'
-
-local now = clock(ARGV[1])
 local call, seed, rule_count, repeated, gate_count
-call, seed, rule_count, repeated, gate_count, cursor = struct.unpack(FIVE, frame, cursor)
+call, seed, rule_count, repeated, gate_count, cursor = struct.unpack('<ddddd', frame, cursor)
 local slots_count = tonumber(ARGV[4] or 0)
 local budgets = #KEYS - slots_count - gate_count -- the last key of one
 
@@ -69,22 +67,11 @@ elseif recorded > call then
   return struct.pack('<dd', LATE, now)
 end
 
--- closed has the budgets that the program knows to be closed, and for how long.
-local closed = {}
-for i = 7, #ARGV, 2 do
-  closed[ARGV[i]] = tonumber(ARGV[i + 1])
-end
-
-local out = {}
-local function answer(format, ...)
-  out[#out + 1] = struct.pack(format, ...)
-end
-
-local NO_LINE = string.rep('\0', 15 * 8)
+local out = {} -- what was done
 
 -- finish records what was done, and returns the answer.
 local function finish()
   local done = table.concat(out)
-  redis.call('SET', KEYS[1], struct.pack('<ddd', call, now, repeated) .. done, 'PX', RECORD_TIME / 1000)
+  redis.call('SET', KEYS[1], struct.pack('<ddd', call, now, repeated) .. done, 'PX', RECORD_MS)
   return struct.pack('<dddd', DONE, now, 0, 0) .. done
 end

@@ -25,7 +25,6 @@ local DEAD = 20000000 -- a node without a heartbeat for so long is taken for dea
 local GAP = 2000000 -- the longest time between two heartbeats of a fleet that has Redis
 local KEPT_MS = 3600000
 
-local now = clock(ARGV[1])
 local kind, due, least, most = struct.unpack('<dddd', frame)
 local me = ARGV[3]
 

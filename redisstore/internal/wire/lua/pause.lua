@@ -13,7 +13,6 @@
 -- the length is not true any more.
 -- News are the end, how long that is from now, and the key.
 
-local now = clock(ARGV[1])
 local length, due, refused, mark
 length, due, refused, mark, cursor = struct.unpack('<dddd', frame, cursor)
 local r = load(KEYS[1])

@@ -31,9 +31,9 @@ function ramp_end(u, r)
   elseif u.kind == LEAKY_BUCKET or not window or length == 0 then
     return begin
   elseif u.kind == FIXED_WINDOW and length >= window then
-    return begin - begin % window + #STEPS * window
+    return begin - begin % window + SLOW_STEPS * window
   end
-  return begin + #STEPS * min(length, window)
+  return begin + SLOW_STEPS * min(length, window)
 end
 
 -- copied_from returns an open row with the entries of r from index i on.

@@ -14,7 +14,6 @@
 
 local ANEW = 'anew %.0f %.0f %s'
 
-local now = clock(ARGV[1])
 local left, reset, age, known
 left, reset, age, known, cursor = struct.unpack('<dddd', frame, cursor)
 local u = read_rule()

@@ -12,14 +12,10 @@
 -- reads and writes the head alone: a row is *open* while its entries are in the
 -- arrays F, L and N, and closed otherwise. The form's version is part of the key.
 
-local MAX_ENTRIES, MAX_BYTES = 224, 2880 -- bound a row to 4 KB with its line: Redis reserves 3,584 of them, and some for the key
+local MAX_BYTES = 2880 -- of entries: with MAX_ENTRIES it bounds a row to 4 KB with its line
 local MAX_COUNT = 2 ^ 40 -- the largest n of a limit, enough to fill any window
-local MAX_APPENDED = 1600 -- Redis reserves as much again for a string that grows
-local TRIPLE = 27 -- the most bytes of an entry
 local LINE_KEPT = 300000000 -- a line is kept for so long after the last call that it concerns
-local STEPS = {8, 2} -- after a penalty the first windows have an eighth, a half of the limit
-local HEAD = '<' .. string.rep('d', 38) -- the head: see read
-local HEAD_SIZE, HEAD_END = 38 * 8, '303' -- and where it ends, as Redis counts
+local STEPS = {8, 2} -- after a penalty the first SLOW_STEPS windows have an eighth, a half of the limit
 local MAX_NUMBER = 2 ^ 53 -- no time is beyond that
 
 local penalty, ceiling = {}, {} -- see penalty.lua and ceiling.lua
@@ -175,7 +171,7 @@ local function save(r, line)
     stop = max(stop, ceiling.forgotten(r))
   end
   if r.paused > 0 then
-    stop = max(stop, r.paused + max(penalty.remembered(r), #STEPS * r.span))
+    stop = max(stop, r.paused + max(penalty.remembered(r), SLOW_STEPS * r.span))
   end
   if not r.F and r.pushed ~= '' and redis.call('APPEND', r.key, r.pushed) > MAX_APPENDED then
     r.pushed = ''

@@ -2,8 +2,6 @@
 -- aligned windows their boundaries (see window). An unlimited one has a
 -- number that nothing reaches, and is free.
 
-local WINDOW_PARTS = 128 -- parts of a window that share an entry when n is larger
-
 -- read_rule reads one rule: the index of its key, kind, n, span, jitter, pace, the flow
 -- into a bucket, tokens in micros, the window that it learns by, 0 if it does not, and how
 -- many boundaries it has, then those.

@@ -183,14 +183,15 @@ for i = 2, budgets do
     end
     save(r, queue.write(r))
   end
-  answer('<dddddddddd', r.generation, r.count, r.g1, r.n1, r.g2, r.n2, r.g3, r.n3, spent(r), latest(r))
   local q = r.lined > 0 and r.queue
+  answer(FIVE, r.generation, r.count, spent(r), latest(r), (r.g1 ~= 0 and 1 or 0) + (q and 2 or 0))
+  if r.g1 ~= 0 then
+    answer('<dddddd', r.g1, r.n1, r.g2, r.n2, r.g3, r.n3)
+  end
   if q then
     local first, last = queue.turns(r, rule_of[i], now)
     answer('<dddddd', q.id, queue.waiting(q, queue.CLASSES), hurry, q[1].cut, q[2].cut, q[3].cut)
     answer('<ddddddddd', q[1].joined, q[2].joined, q[3].joined, first[1], first[2], first[3], last[1], last[2], last[3])
-  else
-    out[#out + 1] = NO_LINE
   end
 end
 for _, slots in ipairs(all_slots) do

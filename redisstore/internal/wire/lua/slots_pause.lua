@@ -10,7 +10,6 @@
 --
 -- Result and news as of pause.lua.
 
-local now = clock(ARGV[1])
 local length, due, refused = struct.unpack('<ddd', frame)
 if is_late(now, due) then
   return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)

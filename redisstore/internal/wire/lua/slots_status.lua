@@ -7,7 +7,6 @@
 -- Result as of book.lua: 0, now, used, waiting, wait, paused, repeated. When there will be
 -- room is unknown, so a pause is all that there is to wait for.
 
-local now = clock(ARGV[1])
 local slots = load_slots(KEYS[1], now)
 local used, waiting = 0, 0
 for _, m in ipairs(slots.nodes) do
