@@ -69,6 +69,10 @@ bench: redis ## each benchmark once, so that none rots
 fuzz: ## each fuzz target for FUZZTIME (30s)
 	@$(EACH) "$(CURDIR)/scripts/fuzz.sh"
 
+.PHONY: twins
+twins: ## note that all Chinese pages say what the English ones say: compare them first
+	go test -count=1 -run '^TestChinesePagesFollow$$' . -update-twins
+
 .PHONY: mutants
 mutants: redis ## break each promise in many ways: the tests must notice
 	go run ./internal/mutants -p 2

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"sync"
 	"time"
@@ -24,13 +23,12 @@ type roundTrip struct {
 
 	// What the base gets. It all lies here so that it is allocated at once. None of
 	// it is used again, because a base may keep it for longer than the response.
-	sent       http.Request
-	cancelSent context.CancelCauseFunc
-	sentURL    url.URL // see abort
-	trace      httptrace.ClientTrace
-	revocable  revocableBody
-	respBody   responseBody
-	handedAt   time.Duration // when the base got the request
+	sent        http.Request
+	sentContext sentContext
+	sentURL     url.URL // see abort
+	revocable   revocableBody
+	respBody    responseBody
+	handedAt    time.Duration // when the base got the request
 
 	// The base calls the hooks of a trace from goroutines of its own.
 	mu            sync.Mutex

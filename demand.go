@@ -1,20 +1,17 @@
 package throttle
 
-import (
-	"errors"
-	"math"
-)
+import "errors"
 
 // A Demand is what a piece of work takes from one budget: see [Limiters.Acquire].
 type Demand struct {
 	Policy string // the name of one of the policies
 	Key    string // which of its budgets; "" is one of them
-	Cost   int    // defaults to 1; Free: nothing
-}
+	Cost   int    // defaults to 1
 
-// Free is the Cost of a [Demand] of work that costs nothing under the policy, and can
-// still close its budget: see [Permit.Penalize].
-const Free = math.MinInt
+	// Free says that the work costs nothing under the policy. It can still close the
+	// budget: see [Permit.Penalize].
+	Free bool
+}
 
 // priceDemands sets the quote to what the demands cost, for work of that priority.
 func (q *quote) priceDemands(s *policySet, demands []Demand, of Priority) error {
@@ -30,11 +27,13 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, of Priority) error 
 			c.Budget.Key = budgetKey(p.Name, d.Key)
 		}
 		switch c.Reserve = p.reserves.of(of); {
-		case d.Cost == Free:
-			q.zeroCost = append(q.zeroCost, zeroCost{p, c})
-			continue
 		case d.Cost < 0:
 			return negativeCost(p.Name)
+		case d.Free && d.Cost > 0:
+			return &ConfigError{p.Name, "cost", errors.New("is set for free work: leave one out")}
+		case d.Free:
+			q.zeroCost = append(q.zeroCost, zeroCost{p, c})
+			continue
 		case d.Cost > 0:
 			c.Cost = d.Cost
 		}

@@ -42,9 +42,9 @@ func (r *roundTrip) end() {
 	}
 	r.ended = true
 	r.stopWatch()
-	if r.cancelSent != nil && r.req.Context().Err() == nil {
+	if r.req.Context().Err() == nil {
 		// A caller's context that has ended ends this one, with its own error.
-		r.cancelSent(nil)
+		r.sentContext.end(nil)
 	}
 	r.releaseSlots()
 	if r.stopErr == errDetach {

@@ -16,13 +16,13 @@ var (
 	fencedCode  = regexp.MustCompile("(?ms)^ *```.*?^ *```")
 	mutantTable = regexp.MustCompile("(?s)<!-- The table is written.*<!-- End of the table. -->")
 	webAddress  = regexp.MustCompile(`https?://[^\s)>]+`)
-	relLink     = regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)\s]*)?\)`)
+	relLink     = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
 	sourceFile  = regexp.MustCompile(`[\w*./-]+\.(?:go|lua)\b`)
 	testName    = regexp.MustCompile("`(Test[A-Za-z0-9_]+)")
 )
 
-// TestDocsNameWhatExists: every relative link of a page leads somewhere, and the
-// source files and tests that pages name are in the repository.
+// TestDocsNameWhatExists: every relative link of a page leads somewhere, its anchor to a
+// heading, and the source files and tests that pages name are in the repository.
 func TestDocsNameWhatExists(t *testing.T) {
 	files := repositoryFiles(t)
 	tests := declaredTests(t, files)
@@ -32,7 +32,8 @@ func TestDocsNameWhatExists(t *testing.T) {
 		}
 		// internal/mutants writes its table, and checks it.
 		text := mutantTable.ReplaceAllString(read(t, page), "")
-		for _, link := range brokenLinks(page, fencedCode.ReplaceAllString(text, ""), files) {
+		read := func(page string) string { return read(t, page) }
+		for _, link := range brokenLinks(page, fencedCode.ReplaceAllString(text, ""), files, read) {
 			t.Errorf("%s: the link to %s leads nowhere", page, link)
 		}
 		for _, name := range missingSources(text, files) {
@@ -52,22 +53,32 @@ func TestDocsNameWhatExists(t *testing.T) {
 
 // TestDocsCheckCanFail: the check sees a link, a file and a pattern that lead nowhere.
 func TestDocsCheckCanFail(t *testing.T) {
-	files := []string{"docs/line.md", "memstore/row.go", "memstore/row_test.go", "redisstore/internal/wire/lua/age.lua"}
-	text := "[line](line.md#rule), [no](gone.md), [up](../memstore), [web](https://example.com/x.go); " +
+	headings := func(string) string { return "# Line\n## A rule\n" }
+	files := []string{"docs/page.md", "docs/line.md", "memstore/row.go", "memstore/row_test.go", "redisstore/internal/wire/lua/age.lua"}
+	text := "[line](line.md#a-rule), [no](gone.md), [no rule](line.md#rule), [here](#gone), [up](../memstore), [web](https://example.com/x.go#y); " +
 		"`row.go`, `memstore/row.go`, `lua/age.lua`, `row*.go`, `_test.go`, `ow.go`, `lua/row.go`, `gone*.lua`"
-	require.Equal(t, []string{"gone.md"}, brokenLinks("docs/page.md", text, files))
+	require.Equal(t, []string{"gone.md", "line.md#rule", "#gone"}, brokenLinks("docs/page.md", text, files, headings))
 	require.Equal(t, []string{"ow.go", "lua/row.go", "gone*.lua"}, missingSources(text, files))
 }
 
-// brokenLinks returns the relative links that lead to no file and no folder.
-func brokenLinks(page, text string, files []string) (broken []string) {
+// brokenLinks returns the relative links that lead to no file and no folder, or to no
+// heading of a page.
+func brokenLinks(page, text string, files []string, read func(page string) string) (broken []string) {
 	for _, m := range relLink.FindAllStringSubmatch(text, -1) {
 		if strings.Contains(m[1], ":") {
 			continue
 		}
 		target := path.Join(path.Dir(page), m[1])
+		if m[1] == "" {
+			target = page
+		}
 		if !slices.ContainsFunc(files, func(f string) bool { return f == target || strings.HasPrefix(f, target+"/") }) {
 			broken = append(broken, m[1])
+			continue
+		}
+		titled := func(s section) bool { return slug(s.title) == m[2] }
+		if m[2] != "" && path.Ext(target) == ".md" && !slices.ContainsFunc(sections(read(target)), titled) {
+			broken = append(broken, m[1]+"#"+m[2])
 		}
 	}
 	return broken

@@ -76,6 +76,7 @@ func TestLimitersOfWhatCannotBe(t *testing.T) {
 		`throttle: policy "al": Name: the limiters have no policy of this name`: {need("tenant", ""), need("al", "")},
 		`throttle: Name: the limiters have no policy of this name`:              {{}},
 		`throttle: policy "all": cost: is negative: use 0 or more`:              {{Policy: "all", Cost: -1}},
+		`throttle: policy "all": cost: is set for free work: leave one out`:     {{Policy: "all", Cost: 2, Free: true}},
 		`throttle: policy "all" (3/s): a cost of 4 can never fit`:               {need("tenant", ""), {Policy: "all", Cost: 4}},
 		`throttle: policy "tenant" (1/s): a cost of 2 can never fit`:            {need("tenant", "a"), need("tenant", "a")},
 		`throttle: policy "all" (3/s): a cost of 2199023255554 can never fit`:   {{Policy: "all", Cost: math.MaxInt}, {Policy: "all", Cost: math.MaxInt}},
@@ -94,7 +95,7 @@ func TestLimitersOfWhatCannotBe(t *testing.T) {
 func TestLimitersOfFreeWork(t *testing.T) {
 	store, seen := newSpy(), &events{}
 	l := must(throttle.NewLimiters(throttle.Config{Store: store, Observe: seen.observe, Policies: []throttle.Policy{exact("all", throttle.PerSecond(1))}}))
-	for _, demands := range [][]throttle.Demand{nil, {{Policy: "all", Cost: throttle.Free}}} {
+	for _, demands := range [][]throttle.Demand{nil, {{Policy: "all", Free: true}}} {
 		p, err := l.TryAcquire(t.Context(), demands...)
 		require.NoError(t, err)
 		require.NoError(t, p.Renew(t.Context()))

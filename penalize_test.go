@@ -36,7 +36,7 @@ func TestP11_PenalizeClosesTheBudgets(t *testing.T) {
 				l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Observe: seen.observe, Policies: []throttle.Policy{
 					exact("all", throttle.PerSecond(5)), exact("tenant", throttle.PerSecond(5)),
 				}}))
-				p, err := l.Acquire(t.Context(), need("all", ""), need("tenant", "a"), throttle.Demand{Policy: "tenant", Key: "free", Cost: throttle.Free})
+				p, err := l.Acquire(t.Context(), need("all", ""), need("tenant", "a"), throttle.Demand{Policy: "tenant", Key: "free", Free: true})
 				require.NoError(t, err)
 				p.Release()
 				require.NoError(t, p.Penalize(t.Context(), time.Minute, c.policies...))

@@ -37,7 +37,7 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 func (r *roundTrip) abort(err error) {
 	r.stopErr = err
 	r.sentURL.Opaque = "\x7f"
-	r.cancelSent(err)
+	r.sentContext.end(err)
 }
 
 // closeConn closes a connection of HTTP/1, which carries only this request: a base

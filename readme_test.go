@@ -3,6 +3,7 @@ package throttle_test
 import (
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -11,22 +12,45 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeCodeCompiles: readers copy the code of README and the guide, so each block
+// TestReadmeCodeCompiles: readers copy the code of README and the guides, so each block
 // that is a complete program passes go vet as it stands, and each other block is a part
-// of an example.
+// of an example, or of a recipe that sdktest runs.
 func TestReadmeCodeCompiles(t *testing.T) {
-	examples := squeeze(read(t, "example_test.go") + read(t, "example_bans_test.go") + read(t, "example_limiters_test.go"))
+	files := repositoryFiles(t)
+	var examples strings.Builder
+	for _, f := range files {
+		if base := path.Base(f); strings.HasPrefix(base, "example_") || strings.HasPrefix(f, "sdktest/") && path.Ext(f) == ".go" {
+			examples.WriteString(squeeze(read(t, f)) + " ")
+		}
+	}
 	programs := 0
-	for _, b := range regexp.MustCompile("(?ms)^```go\n(.*?)^```").FindAllStringSubmatch(read(t, "README.md")+read(t, "docs/guide.md"), -1) {
-		if strings.HasPrefix(b[1], "package main\n") {
-			programs++
-			require.NoError(t, vet(t, b[1]), b[1])
-		} else {
-			require.Contains(t, examples, squeeze(b[1]))
+	for _, page := range files {
+		if !copied(page) {
+			continue
+		}
+		for _, b := range goBlock.FindAllStringSubmatch(read(t, page), -1) {
+			if strings.HasPrefix(b[1], "package main\n") {
+				programs++
+				require.NoError(t, vet(t, b[1]), "%s: %s", page, b[1])
+			} else {
+				require.Contains(t, examples.String(), squeeze(b[1]), page)
+			}
 		}
 	}
 	require.GreaterOrEqual(t, programs, 2)
 	require.Error(t, vet(t, "package main\n\nfunc main() { throttle.New() }\n"))
+}
+
+var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
+
+// copied says of which pages the code is checked here. Those of modules, and of SDKs, are
+// checked beside their code; pages that explain the inside have code to read only.
+func copied(page string) bool {
+	switch page {
+	case "README.md", "README.zh-CN.md", "docs/guide.md", "docs/migration.md", "docs/production.md", "docs/recipes.md":
+		return true
+	}
+	return strings.HasPrefix(page, "docs/zh/") && path.Ext(page) == ".md"
 }
 
 // vet runs go vet on a program that consists of one file. The file lies outside, so that

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 )
 
 // send hands the request to the base. A base that calls the hooks of httptrace has
@@ -39,10 +38,8 @@ func (r *roundTrip) send() (*http.Response, error) {
 // prepare makes the request that the base gets.
 func (r *roundTrip) prepare() {
 	ctx := r.req.Context()
-	r.trace.GotConn, r.trace.WroteHeaders = r.gotConn, r.wroteHeaders
-	sent, cancel := context.WithCancelCause(ctx)
-	r.cancelSent = cancel
-	r.sent = *r.req.WithContext(httptrace.WithClientTrace(sent, &r.trace))
+	r.sentContext.Context, r.sentContext.hooks = ctx, r
+	r.sent = *r.req.WithContext(&r.sentContext)
 	r.sentURL = *r.req.URL
 	r.sent.URL = &r.sentURL
 	r.sent.Body = r.reqBody

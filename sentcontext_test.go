@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
 	"runtime"
 	"sync"
 	"testing"
@@ -50,6 +52,33 @@ func TestP13_TheBaseSeesTheCallersContext(t *testing.T) {
 	})
 }
 
+// TestP13_TheCallersHooksAreCalled: those of its own trace, on the way to the connection
+// and on it.
+func TestP13_TheCallersHooksAreCalled(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer upstream.Close()
+	var mu sync.Mutex
+	called := make(map[string]int)
+	hook := func(name string) {
+		mu.Lock()
+		defer mu.Unlock()
+		called[name]++
+	}
+	tr := newTransport(t, upstream.Client().Transport, onePerHour)
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		ConnectStart: func(string, string) { hook("ConnectStart") },
+		GotConn:      func(httptrace.GotConnInfo) { hook("GotConn") },
+		WroteHeaders: func() { hook("WroteHeaders") },
+		WroteRequest: func(httptrace.WroteRequestInfo) { hook("WroteRequest") },
+	})
+	resp, err := tr.RoundTrip(get(t, upstream.URL).WithContext(ctx))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, map[string]int{"ConnectStart": 1, "GotConn": 1, "WroteHeaders": 1, "WroteRequest": 1}, called)
+}
+
 // TestP15_AContextThatIsLookedAtLate: after the answer is over, and by many at once.
 func TestP15_AContextThatIsLookedAtLate(t *testing.T) {
 	var kept context.Context
@@ -91,18 +120,22 @@ func (c *slowContext) Err() error {
 // also if what it has in flight ends before its context is told.
 func TestP13_TheEndIsTheCallersOwn(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		ended bool
-		want  error
+		name         string
+		asked, ended bool
+		want         error
 	}{
-		{"the caller's context has ended", true, nil}, // which has the word
-		{"it has not", false, context.Canceled},
+		{"the caller's context has ended", false, true, context.DeadlineExceeded},
+		{"it has not", false, false, context.Canceled},
+		{"it has ended and not told yet", true, true, nil}, // it has the word
+		{"it has not, and the base waits for it", true, false, context.Canceled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			parent := &slowContext{Context: t.Context()}
 			var sent context.Context
 			tr := newTransport(t, base(func(r *http.Request) (*http.Response, error) {
-				sent = r.Context()
+				if sent = r.Context(); c.asked {
+					require.NotNil(t, sent.Done())
+				}
 				return answer(200, "some")(r)
 			}), onePerHour)
 			resp, err := tr.RoundTrip(get(t, home).WithContext(parent))

@@ -11,7 +11,8 @@ import (
 )
 
 // BenchmarkTransport is what a request pays on top of its base. The base does
-// nothing, so the ratio is the worst there can be: look at the difference.
+// nothing, so its ratio is the worst there can be: look at the difference, and at the
+// ratio to x/time/rate's Wait, which a base would call that waits by itself.
 func BenchmarkTransport(b *testing.B) {
 	limit := throttle.PerSecond(plenty)
 	app := throttle.Policy{Name: "app", Match: "api.example.com/", Limit: limit, Key: throttle.Header("X-App")}
@@ -38,6 +39,7 @@ func BenchmarkTransport(b *testing.B) {
 			require.NoError(b, err)
 			req.Header.Set("X-App", "app-1")
 			require.Len(b, t.Explain(req), shape.charges, "premise: so many policies match")
+			wait := locals[0].open()
 			sent := 0
 			send := func(t http.RoundTripper) func(int) error {
 				return func(calls int) error {
@@ -47,7 +49,10 @@ func BenchmarkTransport(b *testing.B) {
 			}
 			race(b, localCalls,
 				contestant{name: "throttle", run: send(t)},
-				contestant{name: "bare", run: send(base)})
+				contestant{name: "bare", run: send(base)},
+				contestant{name: "xtime", run: func(calls int) error {
+					return together(1, calls, func(int) error { return wait(b.Context()) })
+				}})
 			require.Equal(b, sent, base.requests, "premise: every request arrived")
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/telemetry"
 )
 
 // The attributes.
@@ -19,25 +20,6 @@ const (
 	eventKey  = attribute.Key("throttle.event")
 	errorKey  = attribute.Key("error.type")
 )
-
-// buckets are the boundaries that are advised for waits: from 5 ms to ten minutes. Those that
-// SDKs choose by default end at ten seconds.
-var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
-
-// kinds are throttle.event of the kinds of events that are counted as such.
-var kinds = [...]string{
-	throttle.Waiting:        "waiting",
-	throttle.Stale:          "stale",
-	throttle.Late:           "late",
-	throttle.Shadowed:       "shadowed",
-	throttle.StoreFailed:    "store_failed",
-	throttle.FunctionFailed: "function_failed",
-	throttle.Illegible:      "illegible",
-	throttle.Lowered:        "lowered",
-	throttle.StillWaiting:   "still_waiting",
-	throttle.Closed:         "closed",
-	throttle.Opened:         "opened",
-}
 
 // instruments are what events are told to.
 type instruments struct {
@@ -51,13 +33,13 @@ func (i *instruments) make(m metric.Meter) error {
 	i.requests, errs[0] = m.Int64Counter("throttle.requests", metric.WithUnit("{request}"),
 		metric.WithDescription("Requests by what became of them, and by the policy that held them last."))
 	i.waits, errs[1] = m.Float64Histogram("throttle.request.time_in_queue", metric.WithUnit("s"),
-		metric.WithDescription("How long requests were held, whatever became of them."), metric.WithExplicitBucketBoundaries(buckets...))
+		metric.WithDescription("How long requests were held, whatever became of them."), metric.WithExplicitBucketBoundaries(telemetry.Buckets...))
 	i.events, errs[2] = m.Int64Counter("throttle.events", metric.WithUnit("{event}"),
 		metric.WithDescription("Other events, by kind and policy."))
 	i.penalties, errs[3] = m.Int64Counter("throttle.penalties", metric.WithUnit("{penalty}"),
 		metric.WithDescription("Answers that closed a budget."))
 	i.shadows, errs[4] = m.Float64Histogram("throttle.shadow.time_in_queue", metric.WithUnit("s"),
-		metric.WithDescription("How much longer requests would have been held by policies in shadow mode."), metric.WithExplicitBucketBoundaries(buckets...))
+		metric.WithDescription("How much longer requests would have been held by policies in shadow mode."), metric.WithExplicitBucketBoundaries(telemetry.Buckets...))
 	return errors.Join(errs[:]...)
 }
 
@@ -66,7 +48,7 @@ func (i *instruments) make(m metric.Meter) error {
 type series struct {
 	requests  [outcomes]counter
 	waits     [outcomes]histogram
-	events    [len(kinds)]counter // by kind
+	events    [len(telemetry.Kinds)]counter // by kind
 	penalties counter
 	shadow    histogram
 }
@@ -84,8 +66,8 @@ func (i *instruments) bind(policy string) *series {
 		s.requests[r] = newCounter(i.requests, with(attributes...))
 		s.waits[r] = newHistogram(i.waits, with(attributes[:1]...))
 	}
-	for kind, name := range kinds {
-		if name != "" {
+	for kind, name := range telemetry.Kinds {
+		if name != "" && kind != int(throttle.Penalized) { // which has a counter of its own
 			s.events[kind] = newCounter(i.events, with(eventKey.String(name)))
 		}
 	}

@@ -3,9 +3,6 @@ package otelthrottle
 import (
 	"context"
 	"errors"
-	"maps"
-	"sync"
-	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -14,13 +11,14 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/telemetry"
 )
 
 // scope names this package to providers.
 const scope = "github.com/fleetthrottle/throttle/otelthrottle"
 
 // Other is throttle.policy of policies that are not in the table.
-const Other = "other"
+const Other = telemetry.Other
 
 // Config is what [New] needs. Global providers are never used.
 type Config struct {
@@ -39,9 +37,7 @@ type Config struct {
 type Observer struct {
 	instruments
 	tracer trace.Tracer
-
-	mu  sync.Mutex                         // for changes of all
-	all atomic.Pointer[map[string]*series] // by policy
+	all    telemetry.Table[series]
 }
 
 // New returns an observer. Its errors are those of the meter provider.
@@ -53,7 +49,6 @@ func New(c Config) (*Observer, error) {
 		c.TracerProvider = tracenoop.NewTracerProvider()
 	}
 	o := &Observer{tracer: c.TracerProvider.Tracer(scope)}
-	o.all.Store(new(map[string]*series))
 	if err := o.instruments.make(c.MeterProvider.Meter(scope)); err != nil {
 		return nil, err
 	}
@@ -63,33 +58,12 @@ func New(c Config) (*Observer, error) {
 
 // SetPolicies makes the series of a new table. Those of policies that are gone stay, as
 // long as the program runs.
-func (o *Observer) SetPolicies(policies []throttle.Policy) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	next := maps.Clone(*o.all.Load())
-	if next == nil {
-		next = make(map[string]*series)
-	}
-	names := []string{"", Other}
-	for _, p := range policies {
-		names = append(names, p.Name)
-	}
-	for _, name := range names {
-		if next[name] == nil {
-			next[name] = o.bind(name)
-		}
-	}
-	o.all.Store(&next)
-}
+func (o *Observer) SetPolicies(policies []throttle.Policy) { o.all.Add(policies, o.bind) }
 
 // Observe counts an event, and makes a span of a wait that is over. It is meant for
 // [throttle.Config.Observe]. It allocates nothing, but for the span.
 func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
-	all := *o.all.Load()
-	s := all[e.Policy]
-	if s == nil {
-		s = all[Other]
-	}
+	s := o.all.Of(e.Policy)
 	switch e.Kind {
 	case throttle.Started:
 		o.outcome(ctx, s, started, &e)

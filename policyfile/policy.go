@@ -49,7 +49,7 @@ type costFunc = func(*http.Request) int
 var cost = scalar(`a cost such as 5 or "{header.X-Cost}"`, schema{"type": []any{"integer", "string"}}, func(s string) (costFunc, error) {
 	if n, err := strconv.Atoi(s); err == nil {
 		if n < 0 {
-			return nil, fmt.Errorf("%q is below 0, which makes a request free", s)
+			return nil, fmt.Errorf("%q is too low: the least cost is 0, which makes a request free", s)
 		}
 		return func(*http.Request) int { return n }, nil
 	}

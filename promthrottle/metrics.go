@@ -2,20 +2,18 @@ package promthrottle
 
 import (
 	"context"
-	"maps"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/telemetry"
 )
 
 // Other is the label of policies that are not in the table, and None that of requests that
 // no policy held.
 const (
-	Other = "other"
+	Other = telemetry.Other
 	None  = ""
 )
 
@@ -28,8 +26,7 @@ type Metrics struct {
 	shadows  *prometheus.HistogramVec
 	closed   *prometheus.GaugeVec
 
-	mu  sync.Mutex                         // for changes of all
-	all atomic.Pointer[map[string]*series] // by policy
+	all telemetry.Table[series]
 }
 
 // New returns metrics for a table of policies.
@@ -49,20 +46,18 @@ func New(policies []throttle.Policy) *Metrics {
 			"How much longer requests would have been held by policies in shadow mode."), []string{"policy"}),
 		closed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "throttle_closed_until_timestamp_seconds",
-			Help: "When the last penalty or pause that this program has met ends, since 1970; 0 if there was none.",
+			Help: "When the last penalty or pause that this program has met ends, or was ended early, since 1970; 0 if there was none.",
 		}, []string{"policy"}),
 	}
-	m.all.Store(new(map[string]*series))
 	m.SetPolicies(policies)
 	return m
 }
 
-// histogram returns the options of a histogram of waits: classic buckets from 5 ms to ten
-// minutes, because those that clients choose by default end at 10 s; and a native one.
+// histogram returns the options of a histogram of waits: classic buckets, and a native one.
 func histogram(name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name: name, Help: help,
-		Buckets:                         []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600},
+		Buckets:                         telemetry.Buckets,
 		NativeHistogramBucketFactor:     1.1,
 		NativeHistogramMaxBucketNumber:  160,
 		NativeHistogramMinResetDuration: time.Hour,
@@ -71,51 +66,15 @@ func histogram(name, help string) prometheus.HistogramOpts {
 
 // SetPolicies makes the series of a new table. Those of policies that are gone stay, as
 // long as the program runs.
-func (m *Metrics) SetPolicies(policies []throttle.Policy) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	next := maps.Clone(*m.all.Load())
-	if next == nil {
-		next = make(map[string]*series)
-	}
-	names := []string{None, Other}
-	for _, p := range policies {
-		names = append(names, p.Name)
-	}
-	for _, name := range names {
-		if next[name] == nil {
-			next[name] = m.newSeries(name)
-		}
-	}
-	m.all.Store(&next)
-}
+func (m *Metrics) SetPolicies(policies []throttle.Policy) { m.all.Add(policies, m.newSeries) }
 
 // A series is all that belongs to one policy, bound beforehand: events come on the
 // request's way.
 type series struct {
 	started, refused, gaveUp prometheus.Counter
 	wait, shadow             prometheus.Observer
-	events                   [len(kinds)]prometheus.Counter // by kind; nil for those of requests
-	closed                   prometheus.Gauge
-
-	mu    sync.Mutex
-	until float64
-}
-
-// kinds are the labels of the kinds of events that are not what becomes of a request.
-var kinds = [...]string{
-	throttle.Waiting:        "waiting",
-	throttle.Stale:          "stale",
-	throttle.Late:           "late",
-	throttle.Penalized:      "penalized",
-	throttle.Shadowed:       "shadowed",
-	throttle.StoreFailed:    "store_failed",
-	throttle.FunctionFailed: "function_failed",
-	throttle.Illegible:      "illegible",
-	throttle.Lowered:        "lowered",
-	throttle.StillWaiting:   "still_waiting",
-	throttle.Closed:         "closed",
-	throttle.Opened:         "opened",
+	events                   [len(telemetry.Kinds)]prometheus.Counter // by kind; nil for those of requests
+	closed                   closed
 }
 
 // labelOf is the label of a policy: that of requests that none held must not be empty,
@@ -135,9 +94,9 @@ func (m *Metrics) newSeries(policy string) *series {
 		gaveUp:  m.requests.WithLabelValues(label, "gave_up"),
 		wait:    m.waits.WithLabelValues(label),
 		shadow:  m.shadows.WithLabelValues(label),
-		closed:  m.closed.WithLabelValues(label),
+		closed:  closed{gauge: m.closed.WithLabelValues(label)},
 	}
-	for kind, name := range kinds {
+	for kind, name := range telemetry.Kinds {
 		if name != "" {
 			s.events[kind] = m.events.WithLabelValues(label, name)
 		}
@@ -148,11 +107,7 @@ func (m *Metrics) newSeries(policy string) *series {
 // Observe counts an event. It is meant for [throttle.Config.Observe], and allocates
 // nothing.
 func (m *Metrics) Observe(_ context.Context, e throttle.Event) {
-	all := *m.all.Load()
-	s := all[e.Policy]
-	if s == nil {
-		s = all[Other]
-	}
+	s := m.all.Of(e.Policy)
 	switch e.Kind {
 	case throttle.Started:
 		s.started.Inc()
@@ -178,11 +133,9 @@ func (s *series) other(e *throttle.Event) {
 	case throttle.Shadowed:
 		s.shadow.Observe(e.Duration.Seconds())
 	case throttle.Penalized, throttle.Closed:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		until := float64(time.Now().Add(e.Duration).UnixMilli()) / 1000
-		s.until = max(s.until, until)
-		s.closed.Set(s.until)
+		s.closed.close(e.Budget, time.Now().Add(e.Duration))
+	case throttle.Opened:
+		s.closed.open(e.Budget)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,7 +34,8 @@ func plainly(text string) string {
 }
 
 // TestP12_WhatAUserSees of a real server that is killed, and of one that hangs: in
-// errors, and in events while it waits.
+// errors, and in events while it waits. A killed one refuses connections at once. It is
+// asked in virtual time, so that no busy machine makes of that a second of silence.
 func TestP12_WhatAUserSees(t *testing.T) {
 	t.Parallel()
 	const (
@@ -42,54 +44,65 @@ func TestP12_WhatAUserSees(t *testing.T) {
 		silent = "redisstore: no answer for SOME TIME"
 	)
 	for name, c := range map[string]struct {
-		away  func(*redistest.Server)
-		first string // what a waiting request is told first
-		last  string // what it is told after two seconds
+		away    func(*redistest.Server)
+		virtual bool   // the time in which it is asked
+		first   string // what a waiting request is told first
+		last    string // what it is told after two seconds
 	}{
-		"killed": {(*redistest.Server).Kill, "redisstore: dial tcp ADDR: connect: connection refused",
+		"killed": {(*redistest.Server).Kill, true, "redisstore: dial tcp ADDR: connect: connection refused",
 			silent + " (failed calls: SOME): dial tcp ADDR: connect: connection refused"},
-		"hangs": {(*redistest.Server).Pause, silent + " from ADDR", silent + " from ADDR"},
+		"hangs": {(*redistest.Server).Pause, false, silent + " from ADDR", silent + " from ADDR"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Single(t)
-			seen := func(err error) string {
-				return plainly(regexp.MustCompile(regexp.QuoteMeta(server.Addr)).ReplaceAllString(err.Error(), "ADDR"))
-			}
-			store, policy := redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)}
-			l, err := throttle.NewLimiter(store, policy)
-			require.NoError(t, err)
-			var told []throttle.Event
-			tr, err := throttle.New(throttle.Config{Store: store, Base: &upstream{}, Policies: []throttle.Policy{policy},
-				Observe: func(_ context.Context, e throttle.Event) { told = append(told, e) }})
-			require.NoError(t, err)
-			c.away(server)
+			see := func(t *testing.T) {
+				seen := func(err error) string {
+					return plainly(regexp.MustCompile(regexp.QuoteMeta(server.Addr)).ReplaceAllString(err.Error(), "ADDR"))
+				}
+				store, policy := redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)}
+				if c.virtual {
+					atRest(t, store)
+				}
+				l, err := throttle.NewLimiter(store, policy)
+				require.NoError(t, err)
+				var told []throttle.Event
+				tr, err := throttle.New(throttle.Config{Store: store, Base: &upstream{}, Policies: []throttle.Policy{policy},
+					Observe: func(_ context.Context, e throttle.Event) { told = append(told, e) }})
+				require.NoError(t, err)
+				c.away(server)
 
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			defer cancel()
-			var errs [2]error
-			var all sync.WaitGroup
-			all.Go(func() { errs[0] = l.Pause(ctx, "", time.Second) })
-			all.Go(func() { _, errs[1] = l.Status(ctx, "") })
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://example.com/", nil)
-			require.NoError(t, err)
-			_, err = tr.RoundTrip(req)
-			all.Wait()
-			require.Equal(t, gaveUp+c.last, seen(err))
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorAs(t, err, new(*throttle.StoreError))
-			for _, err := range errs {
-				require.Equal(t, failed+c.last, seen(err))
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				var errs [2]error
+				var all sync.WaitGroup
+				all.Go(func() { errs[0] = l.Pause(ctx, "", time.Second) })
+				all.Go(func() { _, errs[1] = l.Status(ctx, "") })
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://example.com/", nil)
+				require.NoError(t, err)
+				_, err = tr.RoundTrip(req)
+				all.Wait()
+				require.Equal(t, gaveUp+c.last, seen(err))
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-			}
-			require.Len(t, told, 2)
-			require.Equal(t, throttle.StoreFailed, told[0].Kind)
-			require.Equal(t, failed+c.first, seen(told[0].Err))
-			require.Equal(t, throttle.Event{Kind: throttle.GaveUp, Duration: told[1].Duration, Err: err}, told[1])
+				require.ErrorAs(t, err, new(*throttle.StoreError))
+				for _, err := range errs {
+					require.Equal(t, failed+c.last, seen(err))
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+				}
+				require.Len(t, told, 2)
+				require.Equal(t, throttle.StoreFailed, told[0].Kind)
+				require.Equal(t, failed+c.first, seen(told[0].Err))
+				require.Equal(t, throttle.Event{Kind: throttle.GaveUp, Duration: told[1].Duration, Err: err}, told[1])
 
-			_, err = l.Acquire(throttle.WithMaxWait(t.Context(), 2*time.Second), "", 1)
-			require.Equal(t, failed+c.last, seen(err))
-			require.NotErrorIs(t, err, context.DeadlineExceeded)
+				_, err = l.Acquire(throttle.WithMaxWait(t.Context(), 2*time.Second), "", 1)
+				require.Equal(t, failed+c.last, seen(err))
+				require.NotErrorIs(t, err, context.DeadlineExceeded)
+			}
+			if c.virtual {
+				synctest.Test(t, see)
+			} else {
+				see(t)
+			}
 		})
 	}
 }

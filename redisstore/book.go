@@ -13,9 +13,9 @@ import (
 // Book implements [throttle.Store]. Of a budget that was lost, the others are given
 // time to tell what they know, once, before the caller asks again: see
 // docs/state-loss.md.
-func (f *fleet) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (p *primary) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	since := time.Now()
-	g, again, err := f.bookOnce(ctx, b, false)
+	g, again, err := p.bookOnce(ctx, b, false)
 	if err != nil || again == 0 {
 		return g, err
 	}
@@ -29,24 +29,24 @@ func (f *fleet) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 	own.Instead, own.MaxWait = throttle.Handle{}, remaining(b.MaxWait, since)
 	own.NotBefore = max(0, b.NotBefore-time.Since(since))
 	// A budget that is lost again and again keeps nobody for ever.
-	g, _, err = f.bookOnce(ctx, &own, true)
+	g, _, err = p.bookOnce(ctx, &own, true)
 	return g, err
 }
 
 // bookOnce asks once, however often the call has to be made for that. It returns
 // in how long to ask again, if nothing could be booked or refused.
-func (f *fleet) bookOnce(ctx context.Context, b *throttle.Booking, informed bool) (g throttle.Grant, again time.Duration, err error) {
-	op := f.op(wire.Reserve, b)
+func (p *primary) bookOnce(ctx context.Context, b *throttle.Booking, informed bool) (g throttle.Grant, again time.Duration, err error) {
+	op := p.op(wire.Reserve, b)
 	op.Informed = informed
-	if err := f.commit.Do(ctx, op, b.MaxWait); err != nil {
-		f.loseWait(b)
+	if err := p.commit.Do(ctx, op, b.MaxWait); err != nil {
+		p.loseWait(b)
 		return throttle.Grant{}, 0, err
 	}
-	defer f.commit.Free(op)
+	defer p.commit.Free(op)
 	if op.Outcome.State == wire.Unsettled {
 		return throttle.Grant{}, wire.Wait(max(1, op.Outcome.Wait)), nil
 	}
-	return f.grant(op), 0, nil
+	return p.grant(op), 0, nil
 }
 
 // sleep waits for d.
@@ -67,7 +67,7 @@ const nearServer = time.Millisecond
 
 // grant is what became of an op. The start of a server that is not near is due as its clock
 // tells: that is known better than from how long this answer was on its way.
-func (f *fleet) grant(op *commit.Op) throttle.Grant {
+func (p *primary) grant(op *commit.Op) throttle.Grant {
 	o, far := &op.Outcome, time.Since(op.Sent) > nearServer
 	g := o.Grant(op.Charges, op.Sent)
 	g.Ready, g.Handle.Stamp = op.Ready, stamp(op.First)
@@ -80,7 +80,7 @@ func (f *fleet) grant(op *commit.Op) throttle.Grant {
 	if !g.OK || !far || o.Repeated() {
 		return g
 	}
-	wait, doubt, known := f.offsets.Until(op.Charges[0].Budget.Group, o.At, time.Now())
+	wait, doubt, known := p.offsets.Until(op.Charges[0].Budget.Group, o.At, time.Now())
 	if late := max(0, -wait) + doubt; known && late < g.Age {
 		g.Age = late
 		if g.Wait > 0 {
@@ -91,54 +91,54 @@ func (f *fleet) grant(op *commit.Op) throttle.Grant {
 }
 
 // loseWait ends a place in line for concurrency whose caller got no answer.
-func (f *fleet) loseWait(b *throttle.Booking) {
+func (p *primary) loseWait(b *throttle.Booking) {
 	if place := b.Instead.Place; place != 0 {
-		if lost := f.line.GiveUp(b.Charges, place, false); lost != nil {
-			f.commit.Post(commit.NewReport(lost...))
+		if lost := p.line.GiveUp(b.Charges, place, false); lost != nil {
+			p.commit.Post(commit.NewReport(lost...))
 		}
 	}
 }
 
 // Cancel implements [throttle.Store].
-func (f *fleet) Cancel(b *throttle.Booking, g throttle.Grant) {
+func (p *primary) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if !g.OK {
-		if op := f.line.Cancel(g.Turn); op != nil {
-			f.commit.Tell(op)
+		if op := p.line.Cancel(g.Turn); op != nil {
+			p.commit.Tell(op)
 		}
 	}
 	if g.Handle.Place == 0 && (g.Handle.Start == 0 || !g.OK) {
 		return
 	}
-	f.line.GiveUp(b.Charges, g.Handle.Place, g.OK && g.Wait == 0)
-	op := f.op(wire.Cancel, b)
+	p.line.GiveUp(b.Charges, g.Handle.Place, g.OK && g.Wait == 0)
+	op := p.op(wire.Cancel, b)
 	op.Has(g.Handle)
-	f.commit.Tell(op)
+	p.commit.Tell(op)
 }
 
 // Release implements [throttle.Store].
-func (f *fleet) Release(b *throttle.Booking, g throttle.Grant) {
+func (p *primary) Release(b *throttle.Booking, g throttle.Grant) {
 	if !g.OK || g.Wait > 0 {
 		return
 	}
-	if ended := f.line.GiveUp(b.Charges, 0, true); ended != nil {
-		f.commit.Tell(commit.NewReport(ended...))
+	if ended := p.line.GiveUp(b.Charges, 0, true); ended != nil {
+		p.commit.Tell(commit.NewReport(ended...))
 	}
 }
 
 // Settle implements [throttle.Store].
-func (f *fleet) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+func (p *primary) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
 	if !g.OK {
 		return nil
 	}
 	if !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return !wire.Unlimited(&c) }) {
 		return nil // nothing was counted
 	}
-	op := f.op(wire.Settle, b)
+	op := p.op(wire.Settle, b)
 	op.Costs = slices.Clone(costs)
 	op.Has(g.Handle)
-	if err := f.commit.Do(ctx, op, -1); err != nil {
+	if err := p.commit.Do(ctx, op, -1); err != nil {
 		return err
 	}
-	f.commit.Free(op)
+	p.commit.Free(op)
 	return nil
 }

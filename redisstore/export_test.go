@@ -13,18 +13,18 @@ import (
 // virtual time against a real server.
 func NewAt(c redis.UniversalClient, o *Options, now func() int64) *Store {
 	s := New(c, o)
-	f := s.fleet
-	f.conn.Now = now
-	f.subs.Listen = s.listenAt
-	f.allNews, f.noNotice = true, true
-	f.line.NoNews = true
-	f.watches.SubscribeFrom = 1 << 62 // who listens in virtual time does so by the clock
+	p := s.primary
+	p.conn.Now = now
+	p.subs.Listen = s.listenAt
+	p.allNews, p.noNotice = true, true
+	p.line.NoNews = true
+	p.watches.SubscribeFrom = 1 << 62 // who listens in virtual time does so by the clock
 	return s
 }
 
 // Frugal makes a store of NewAt leave out what is not worth a call, as others do.
 func (s *Store) Frugal() *Store {
-	s.fleet.allNews = false
+	s.primary.allNews = false
 	return s
 }
 
@@ -32,17 +32,17 @@ func (s *Store) Frugal() *Store {
 func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == wire.ReconcileScript.Hash }
 
 // Key returns the key of a budget.
-func (s *Store) Key(b throttle.Budget) string { return s.fleet.names.Row(&b) }
+func (s *Store) Key(b throttle.Budget) string { return s.primary.names.Row(&b) }
 
 // Running returns how many groups have a goroutine that makes calls.
 func (s *Store) Running() int {
-	_, running := s.fleet.commit.Len()
+	_, running := s.primary.commit.Len()
 	return running
 }
 
 // Queued returns how many callers wait for a call of their group.
 func (s *Store) Queued() int {
-	queued, _ := s.fleet.commit.Len()
+	queued, _ := s.primary.commit.Len()
 	return queued
 }
 

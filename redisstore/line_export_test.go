@@ -25,44 +25,44 @@ func TestHeadNumbers(t *testing.T) {
 
 // Standing returns how many callers of this store wait in lines.
 func (s *Store) Standing() int {
-	waiting, _, _ := s.fleet.line.Starts.Len()
+	waiting, _, _ := s.primary.line.Starts.Len()
 	return waiting
 }
 
 // Coming returns how many were called and are not there yet.
 func (s *Store) Coming() int {
-	_, _, coming := s.fleet.line.Starts.Len()
+	_, _, coming := s.primary.line.Starts.Len()
 	return coming
 }
 
 // Lines returns in how many lines callers of this store wait.
 func (s *Store) Lines() int {
-	_, lines, _ := s.fleet.line.Starts.Len()
+	_, lines, _ := s.primary.line.Starts.Len()
 	return lines
 }
 
 // Listen makes a store of NewAt hear whose turn it is, as others do.
 func (s *Store) Listen() *Store {
-	s.fleet.line.NoNews = false
+	s.primary.line.NoNews = false
 	return s
 }
 
 // Raw returns what is stored under a key.
 func (s *Store) Raw(ctx context.Context, key string) ([]byte, error) {
-	return s.fleet.client.Get(ctx, key).Bytes()
+	return s.primary.client.Get(ctx, key).Bytes()
 }
 
 // Forget makes Redis forget a key.
 func (s *Store) Forget(ctx context.Context, key string) error {
-	return s.fleet.client.Del(ctx, key).Err()
+	return s.primary.client.Del(ctx, key).Err()
 }
 
 // ForgetScripts makes it forget all scripts.
 func (s *Store) ForgetScripts(ctx context.Context) error {
-	return s.fleet.client.ScriptFlush(ctx).Err()
+	return s.primary.client.ScriptFlush(ctx).Err()
 }
 
 // Lifetime returns for how long a key lives.
 func (s *Store) Lifetime(ctx context.Context, key string) (time.Duration, error) {
-	return s.fleet.client.PTTL(ctx, key).Result()
+	return s.primary.client.PTTL(ctx, key).Result()
 }

@@ -10,36 +10,39 @@ import (
 )
 
 // receive takes in what the scripts and other nodes published.
-func (f *fleet) receive(m notify.Message) {
+func (p *primary) receive(m notify.Message) {
 	switch m := m.(type) {
 	case notify.Subscribed:
-		f.line.Subscribed(m.Channel)
+		p.line.Subscribed(m.Channel)
 	case notify.Pause:
-		f.paused(m)
+		p.paused(m)
 	case notify.Invalidation:
-		f.watches.Invalidated(m)
+		p.watches.Invalidated(m)
 	case notify.Turns:
-		f.line.Turns(m)
+		p.line.Turns(m)
 	case notify.Slots:
-		f.line.Granted(m)
+		p.line.Granted(m)
 	case notify.Loss:
-		f.lost(m.Key)
+		p.lost(m.Key)
 	}
 }
 
 // paused takes in a pause, or the end of one.
-func (f *fleet) paused(p notify.Pause) {
-	if p.Lifted() {
-		f.pauses.Forget(p.Key)
-		f.shut.Forget(p.Key)
-		f.line.Lifted(p.Key)
+func (p *primary) paused(m notify.Pause) {
+	if m.Lifted() {
+		p.pauses.Forget(m.Key)
+		p.shut.Forget(m.Key)
+		p.line.Lifted(m.Key)
 	} else {
 		now := time.Now()
-		end := now.Add(min(p.Left, throttle.MaxPenalty))
-		f.pauses.Note(p.Key, end, now)
-		f.line.Paused(p.Key, end)
+		end := now.Add(min(m.Left, throttle.MaxPenalty))
+		p.pauses.Note(m.Key, end, now)
+		p.line.Paused(m.Key, end)
 	}
-	f.watches.Paused(p)
+	p.watches.Paused(m)
+	if tell := p.onPause.Load(); tell != nil {
+		(*tell)()
+	}
 }
 
 // A node whose callers all sleep makes no call, and what it booked last no other may
@@ -48,19 +51,19 @@ func (f *fleet) paused(p notify.Pause) {
 
 // announceLoss tells the fleet that a budget was lost. The call takes as long as the
 // client lets it.
-func (f *fleet) announceLoss(group, key string) {
-	if !f.noNotice && f.history.NoteLoss(key, time.Now()) {
+func (p *primary) announceLoss(group, key string) {
+	if !p.noNotice && p.history.NoteLoss(key, time.Now()) {
 		// An announcement that gets lost does no more harm than none.
 		go func() {
-			_ = f.conn.Publish(context.Background(), f.names.Shared(group), notify.Loss{Key: key}.String())
+			_ = p.conn.Publish(context.Background(), p.names.Shared(group), notify.Loss{Key: key}.String())
 		}()
 	}
 }
 
 // lost tells Redis what is remembered of a budget that callers sleep for.
-func (f *fleet) lost(key string) {
-	f.line.Lost(key)
-	if all := f.watches.Charges(key); len(all) > 0 && f.history.NoteLoss(key, time.Now()) {
-		f.commit.Post(commit.NewReport(all...))
+func (p *primary) lost(key string) {
+	p.line.Lost(key)
+	if all := p.watches.Charges(key); len(all) > 0 && p.history.NoteLoss(key, time.Now()) {
+		p.commit.Post(commit.NewReport(all...))
 	}
 }

@@ -17,7 +17,7 @@ const tick = 50 * time.Millisecond
 // network keeps a bubble's clock from moving, so it asks now and then what has
 // come, and is a timer in between: a bubble may end while somebody waits.
 func (s *Store) listenAt(ctx context.Context, sub *notify.Subscription) {
-	c := s.fleet.client.Subscribe(context.Background(), sub.Own, sub.Shared)
+	c := s.primary.client.Subscribe(context.Background(), sub.Own, sub.Shared)
 	var look func()
 	look = func() {
 		if ctx.Err() != nil || c.Ping(ctx) != nil || !drain(ctx, c, sub) {
@@ -44,33 +44,35 @@ func drain(ctx context.Context, c *redis.PubSub, sub *notify.Subscription) bool 
 }
 
 // Disconnect keeps all messages from the store.
-func (s *Store) Disconnect() { s.fleet.subs.Listen = func(context.Context, *notify.Subscription) {} }
+func (s *Store) Disconnect() { s.primary.subs.Listen = func(context.Context, *notify.Subscription) {} }
 
 // NeverRenew lets leases run out.
-func (s *Store) NeverRenew() { s.fleet.line.RenewEvery = 24 * time.Hour }
+func (s *Store) NeverRenew() { s.primary.line.RenewEvery = 24 * time.Hour }
 
 // Subscriptions returns how many the store has.
-func (s *Store) Subscriptions() int { return s.fleet.subs.Len() }
+func (s *Store) Subscriptions() int { return s.primary.subs.Len() }
 
 // Complete reports whether the store has surely received all that was published in a
 // group since a time.
 func (s *Store) Complete(group string, since time.Time) bool {
-	return s.fleet.subs.CompleteSince(notify.ChannelsOf(s.fleet.names, group).Own, since)
+	return s.primary.subs.CompleteSince(notify.ChannelsOf(s.primary.names, group).Own, since)
 }
 
 // Subscribe listens for one more, as for a sleeper.
-func (s *Store) Subscribe(group string) { s.fleet.subs.Retain(notify.ChannelsOf(s.fleet.names, group)) }
+func (s *Store) Subscribe(group string) {
+	s.primary.subs.Retain(notify.ChannelsOf(s.primary.names, group))
+}
 
 // Unsubscribe listens for one less.
 func (s *Store) Unsubscribe(group string) {
-	s.fleet.subs.Release(notify.ChannelsOf(s.fleet.names, group))
+	s.primary.subs.Release(notify.ChannelsOf(s.primary.names, group))
 }
 
 // Empty makes Redis forget all.
-func (s *Store) Empty(ctx context.Context) error { return s.fleet.client.FlushDB(ctx).Err() }
+func (s *Store) Empty(ctx context.Context) error { return s.primary.client.FlushDB(ctx).Err() }
 
 // Leases returns how many budgets of concurrency the store knows.
-func (s *Store) Leases() int { return s.fleet.line.Leases() }
+func (s *Store) Leases() int { return s.primary.line.Leases() }
 
 // LeasesKey returns the key of a budget of concurrency.
-func (s *Store) LeasesKey(b throttle.Budget) string { return s.fleet.names.Leases(&b) }
+func (s *Store) LeasesKey(b throttle.Budget) string { return s.primary.names.Leases(&b) }

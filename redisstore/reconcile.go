@@ -12,7 +12,7 @@ import (
 )
 
 // Reconcile implements [throttle.Store]. What is not worth a call is not told.
-func (f *fleet) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+func (p *primary) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
 	switch c.Limit.Kind() {
 	case throttle.KindLeakyBucket, throttle.KindConcurrency, throttle.KindUnlimited:
 		return nil
@@ -23,21 +23,21 @@ func (f *fleet) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quo
 		}
 	}
 	q.Left, q.Reset = max(0, q.Left), min(q.Reset, throttle.MaxPenalty)
-	key := f.names.Row(&c.Budget)
-	generation, report := f.history.ReportsQuota(key, &c, q, time.Now())
-	if !report && !f.allNews {
+	key := p.names.Row(&c.Budget)
+	generation, report := p.history.ReportsQuota(key, &c, q, time.Now())
+	if !report && !p.allNews {
 		return nil
 	}
-	return f.reconcile(ctx, key, generation, &c, q)
+	return p.reconcile(ctx, key, generation, &c, q)
 }
 
 // reconcile tells Redis. The script tells the fleet of starts that became void; this node
 // knows at once.
-func (f *fleet) reconcile(ctx context.Context, key string, generation int64, c *throttle.Charge, q throttle.Quota) error {
+func (p *primary) reconcile(ctx context.Context, key string, generation int64, c *throttle.Charge, q throttle.Quota) error {
 	asked := time.Now()
-	reply, err := conn.Ask(ctx, f.conn, nil, func() wire.Request[wire.ReconcileReply] {
+	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.ReconcileReply] {
 		return wire.ReconcileRequest{
-			Key: key, Charge: c, Shared: f.names.Shared(c.Budget.Group), Left: q.Left,
+			Key: key, Charge: c, Shared: p.names.Shared(c.Budget.Group), Left: q.Left,
 			Reset: q.Reset - time.Since(asked), Age: q.Age, Generation: generation, // Redis may have been away
 		}
 	})
@@ -45,7 +45,7 @@ func (f *fleet) reconcile(ctx context.Context, key string, generation int64, c *
 		return err
 	}
 	known := history.QuotaReply{Left: reply.Left, Generation: reply.Generation}
-	f.history.ObserveQuota(key, c, q, known, time.Now())
-	f.watches.Invalidated(notify.Invalidation{Key: key, From: reply.From, Until: reply.Until})
+	p.history.ObserveQuota(key, c, q, known, time.Now())
+	p.watches.Invalidated(notify.Invalidation{Key: key, From: reply.From, Until: reply.Until})
 	return nil
 }

@@ -33,7 +33,7 @@ import (
 type Store struct {
 	budgets  throttle.Store  // those of the fleet, in Redis, and those of this node alone, in memory
 	fallback *fallback.Store // what the fleet's go through while Redis is away; nil: callers wait
-	fleet    *fleet
+	primary  *primary
 }
 
 // New returns a store on client, which stays the caller's: throttle never
@@ -42,35 +42,35 @@ func New(client redis.UniversalClient, o *Options) *Store {
 	if o == nil {
 		o = new(Options)
 	}
-	s := &Store{fleet: newFleet(client, o)}
-	fleet := throttle.Store(s.fleet)
+	s := &Store{primary: newPrimary(client, o)}
+	shared := throttle.Store(s.primary)
 	if o.Outage == Share || o.Outage == FailOpen {
-		s.fallback = fallback.New(s.fleet, fallback.Options{
-			FailOpen: o.Outage == FailOpen, Conn: s.fleet.conn, History: s.fleet.history, Pauses: s.fleet.pauses,
+		s.fallback = fallback.New(s.primary, fallback.Options{
+			FailOpen: o.Outage == FailOpen, Conn: s.primary.conn, History: s.primary.history, Pauses: s.primary.pauses,
 			Local: func() throttle.Store { return memstore.New() },
 		})
-		fleet = s.fallback
+		shared = s.fallback
 	}
-	s.budgets = scoped.Compose(fleet, memstore.New())
+	s.budgets = scoped.Compose(shared, memstore.New())
 	return s
 }
 
-// newFleet returns the budgets in the Redis of a client.
-func newFleet(client redis.UniversalClient, o *Options) *fleet {
-	f := &fleet{
+// newPrimary returns the budgets in the Redis of a client.
+func newPrimary(client redis.UniversalClient, o *Options) *primary {
+	p := &primary{
 		client: client, conn: conn.New(client), names: names.New(cmp.Or(o.Namespace, DefaultNamespace)),
 		history: history.New(), offsets: history.NewClockOffsets(),
 		pauses: history.RestorePauseEnds(nil), shut: history.RestorePauseEnds(nil),
 	}
-	f.names.Tagged, f.names.DB = o.HashTags || !f.conn.Single(), f.conn.DB
-	f.subs = notify.New(f.conn, f.receive)
-	f.watches = watch.New(f.conn, f.subs, f.askPauses)
-	f.line = line.New(&line.Options{Names: f.names, Subs: f.subs, Post: func(op *commit.Op) { f.commit.Post(op) }})
-	f.commit = commit.New(commit.Options{
-		Conn: f.conn, Names: f.names, History: f.history, Offsets: f.offsets,
-		Pauses: f.pauses, Shut: f.shut, Line: f.line, Lost: f.announceLoss,
+	p.names.Tagged, p.names.DB = o.HashTags || !p.conn.Single(), p.conn.DB
+	p.subs = notify.New(p.conn, p.receive)
+	p.watches = watch.New(p.conn, p.subs, p.askPauses)
+	p.line = line.New(&line.Options{Names: p.names, Subs: p.subs, Post: func(op *commit.Op) { p.commit.Post(op) }})
+	p.commit = commit.New(commit.Options{
+		Conn: p.conn, Names: p.names, History: p.history, Offsets: p.offsets,
+		Pauses: p.pauses, Shut: p.shut, Line: p.line, Lost: p.announceLoss,
 	})
-	return f
+	return p
 }
 
 // Book implements [throttle.Store]. While Redis is away it tries again, with a
@@ -121,4 +121,16 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 // Status implements [throttle.Store].
 func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
 	return s.budgets.Status(ctx, c)
+}
+
+// OnPause has tell called when the store hears that a budget of the fleet was closed, or
+// opened: of all pauses while callers wait for their budgets, and of its own. It must not
+// block. It takes the place of the one before; nil: nobody is told. Package fleet uses it,
+// to ask who closed the budget.
+func (s *Store) OnPause(tell func()) {
+	if tell == nil {
+		s.primary.onPause.Store(nil)
+		return
+	}
+	s.primary.onPause.Store(&tell)
 }

@@ -122,7 +122,7 @@ var secretUpstream = roundTripFunc(func(r *http.Request) (*http.Response, error)
 	switch r.URL.Query().Get("answer") {
 	case "ban":
 		status = http.StatusTooManyRequests
-		header.Set("Retry-After", "1")
+		header.Set("Retry-After", "3600")
 	case "failure":
 		return nil, ownError(canaryBase)
 	}
@@ -145,7 +145,7 @@ func (s *sweep) transport(store throttle.Store) *throttle.Transport {
 	return throttle.Must(throttle.New(throttle.Config{
 		Store: store, Base: secretUpstream, Observe: s.observe,
 		Policies: []throttle.Policy{
-			{Name: "a canary's window", Key: throttle.Query("access_token"), Limit: throttle.PerSecond(2), Jitter: -1},
+			{Name: "a canary's window", Key: throttle.Query("access_token"), Limit: throttle.SlidingWindow(2, 3*time.Second), Jitter: -1},
 			{Name: "a canary's hook", Match: "/hook/{id}", Key: throttle.PathValue("id"), Limit: throttle.PerMinute(99)},
 			{Name: "a canary's day", Key: throttle.Header("Authorization"), Limit: throttle.CalendarWindow(99, throttle.Day, nil)},
 			{Name: "a canary's hour", Key: secretKey, Limit: throttle.FixedWindow(99, time.Hour)},
@@ -196,7 +196,7 @@ func (s *sweep) transports() {
 	}
 	now := throttle.WithMaxWait(s.Context(), -1)
 	require.ErrorIs(s, s.send(tr, s.request(now, "")), throttle.ErrLimited)
-	soon, cancel := context.WithTimeout(s.Context(), 20*time.Millisecond)
+	soon, cancel := context.WithTimeout(s.Context(), inTheEnd) // the ban lasts longer
 	defer cancel()
 	require.ErrorIs(s, s.send(tr, s.request(soon, "")), throttle.ErrLimited)
 	require.Error(s, s.send(tr, s.request(now, "bad=1")))

@@ -9,8 +9,8 @@ import (
 )
 
 // Status implements [throttle.Store].
-func (f *fleet) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	return conn.Ask(ctx, f.conn, nil, func() wire.Request[throttle.Status] {
-		return wire.StatusRequest{Key: f.names.Of(&c), Charge: &c}
+func (p *primary) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+	return conn.Ask(ctx, p.conn, nil, func() wire.Request[throttle.Status] {
+		return wire.StatusRequest{Key: p.names.Of(&c), Charge: &c}
 	})
 }

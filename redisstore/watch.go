@@ -24,10 +24,10 @@ type startWatch struct{ *watch.Watch }
 func (w startWatch) Stop() { w.Watch.Stop() }
 
 // Watch implements [throttle.Store].
-func (f *fleet) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+func (p *primary) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
 	sent := origin.Add(time.Duration(g.Handle.Stamp))
 	start := watch.Start{
-		Channels: notify.ChannelsOf(f.names, b.Charges[0].Budget.Group), At: g.Handle.Start,
+		Channels: notify.ChannelsOf(p.names, b.Charges[0].Budget.Group), At: g.Handle.Start,
 		Sent: sent, Due: sent.Add(g.Age + g.Wait), Doubt: g.Age,
 	}
 	for i := range b.Charges {
@@ -36,15 +36,15 @@ func (f *fleet) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 			start.Charges = append(start.Charges, *c)
 		}
 		if !c.Shadow {
-			start.Keys = append(start.Keys, f.names.Of(c))
+			start.Keys = append(start.Keys, p.names.Of(c))
 		}
 	}
-	return startWatch{f.watches.Add(start, news)}
+	return startWatch{p.watches.Add(start, news)}
 }
 
 // askPauses asks Redis once for the pauses of some budgets.
-func (f *fleet) askPauses(ctx context.Context, keys []string) ([]notify.Pause, error) {
-	ends, err := conn.AskOnce(ctx, f.conn, func() wire.Request[[]wire.PauseEnd] { return wire.PausesRequest{Keys: keys} })
+func (p *primary) askPauses(ctx context.Context, keys []string) ([]notify.Pause, error) {
+	ends, err := conn.AskOnce(ctx, p.conn, func() wire.Request[[]wire.PauseEnd] { return wire.PausesRequest{Keys: keys} })
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,10 @@ package redisstore_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,9 +15,6 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
-
-// twice a second, so that a sleeper has half a second until its start.
-var twice = throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(2, time.Second), Jitter: -1}
 
 // A call is what somebody got who waited in the background.
 type call struct {
@@ -32,11 +32,9 @@ func acquire(ctx context.Context, l *throttle.Limiter) <-chan call {
 	return got
 }
 
-// asleep returns three sleepers whose store hears nothing, with starts 250 ms apart:
-// one that leaves when it is told to, one that has 800 ms, and one that has patience.
-func asleep(t *testing.T, client *redis.Client) (leaver, hasty, patient <-chan call, leave context.CancelFunc) {
-	s := redisstore.New(client, nil)
-	s.Disconnect()
+// asleep returns three sleepers of a store, with starts 250 ms apart: one that leaves when
+// it is told to, one that has 800 ms, and one that has patience.
+func asleep(t *testing.T, s *redisstore.Store) (leaver, hasty, patient <-chan call, leave context.CancelFunc) {
 	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(4, time.Second), Jitter: -1})
 	require.NoError(t, err)
 	_, err = l.Acquire(t.Context(), "", 1)
@@ -68,26 +66,39 @@ func waiting(t *testing.T, l *throttle.Limiter, n int) {
 // obeys it, and who has none goes on when Redis is back.
 func TestP11_NobodyStartsWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ away, back func(*redistest.Server) }{
-		"hangs":  {(*redistest.Server).Pause, (*redistest.Server).Continue},
-		"killed": {(*redistest.Server).Kill, (*redistest.Server).Restart},
+	server := redistest.Shared(t)
+	for name, away := range map[string]func(t *testing.T, c *redis.Client) (s *redisstore.Store, away, back func()){
+		"hangs": func(t *testing.T, c *redis.Client) (*redisstore.Store, func(), func()) {
+			var hangs atomic.Bool
+			s, tap := loaded(t, c, func(redis.Cmder) bool { return hangs.Load() })
+			return s, func() { hangs.Store(true) }, func() { hangs.Store(false); close(tap.pass) }
+		},
+		"killed": func(t *testing.T, c *redis.Client) (*redisstore.Store, func(), func()) {
+			s, server := saying(t, c, errAway)
+			server.err.Store(nil)
+			return s, func() { server.set(errAway) }, func() { server.err.Store(nil) }
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Single(t)
-			leaver, hasty, patient, leave := asleep(t, server.Client(t))
-			c.away(server)
-			got := <-hasty
-			require.ErrorIs(t, got.err, context.DeadlineExceeded)
-			require.Empty(t, leaver, "it has asked for long")
-			leave()
-			require.ErrorIs(t, (<-leaver).err, context.Canceled)
-			require.Empty(t, patient)
-			back := time.Now()
-			c.back(server)
-			got = <-patient
-			require.NoError(t, got.err)
-			require.True(t, got.at.After(back))
+			synctest.Test(t, func(t *testing.T) {
+				s, away, back := away(t, server.Client(t))
+				back = sync.OnceFunc(back)
+				t.Cleanup(back)
+				s.Disconnect()
+				leaver, hasty, patient, leave := asleep(t, s)
+				away()
+				require.ErrorIs(t, (<-hasty).err, context.DeadlineExceeded)
+				require.Empty(t, leaver, "it has asked for long")
+				leave()
+				require.ErrorIs(t, (<-leaver).err, context.Canceled)
+				time.Sleep(time.Minute)
+				require.Empty(t, patient)
+				after := time.Now()
+				back()
+				got := <-patient
+				require.NoError(t, got.err)
+				require.False(t, got.at.Before(after))
+			})
 		})
 	}
 }
@@ -184,22 +195,22 @@ func TestP15_NobodyListensWhenNobodySleeps(t *testing.T) {
 	server := redistest.Single(t)
 	client := server.Client(t)
 	s := redisstore.New(client, nil)
-	l, err := throttle.NewLimiter(s, twice)
+	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, time.Hour), Jitter: -1})
 	require.NoError(t, err)
 	_, err = l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
 	require.Zero(t, s.Subscriptions(), "who need not wait need not listen")
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	first := acquire(ctx, l)
-	waiting(t, l, 1)
-	last := acquire(ctx, l)
-	waiting(t, l, 2)
+	sleeps := func(n int) (leave func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		sleeper := acquire(ctx, l)
+		waiting(t, l, n)
+		return func() { cancel(); require.ErrorIs(t, (<-sleeper).err, context.Canceled) }
+	}
+	first, last := sleeps(1), sleeps(2)
 	listeners(t, client, 1)
-	require.NoError(t, (<-first).err)
+	first()
 	require.Equal(t, 1, s.Subscriptions(), "for both of them")
-	leave()
-	<-last
+	last()
 	listeners(t, client, 0)
 	require.Zero(t, s.Subscriptions())
 }

@@ -22,7 +22,7 @@ func newAudit() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "audit",
 		Short: "Show what operators did: when, who, what and why",
-		Args:  cobra.NoArgs,
+		Args:  takes(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				acts, err := all.Audit(ctx, most)

@@ -44,7 +44,7 @@ func newCheck() *cobra.Command {
 		Long: `Check reads files of policies, reports all mistakes at once, runs the tests in
 them, and warns of what cannot keep an upstream's limits. It exits with 1 if
 there are mistakes, or tests that fail.`,
-		Args: cobra.MinimumNArgs(1),
+		Args: takes(1, manyArguments),
 		RunE: func(c *cobra.Command, files []string) error {
 			all := checked{Version: outputVersion, Files: []tally{}, Findings: []finding{}}
 			for _, file := range files {
@@ -133,7 +133,7 @@ func newSchema() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON schema of a file of policies, for editors",
-		Args:  cobra.NoArgs,
+		Args:  takes(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := c.OutOrStdout().Write(policyfile.Schema())
 			return err

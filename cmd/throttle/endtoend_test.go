@@ -184,7 +184,7 @@ func TestFleet(t *testing.T) {
 	require.Contains(t, programs[0].hear(), `policy "shop" (3/h): would wait`)
 
 	// What loosens waits for its grace.
-	out = must(t, "push", file("2000/h"), "--yes")
+	out = must(t, "push", file("2000/h"), "--yes", "--loosen")
 	require.Contains(t, out, `it loosens: policy "shop": its limit goes from 3/h to 2000/h`)
 	require.Contains(t, out, "in force on 3 of 3 nodes that follow")
 	programs[0].say("go")
@@ -223,7 +223,7 @@ func TestFleet(t *testing.T) {
 	programs[2].expect("sent")
 
 	// Rolled back.
-	out = must(t, "rollback", "2", "--yes", "--reason", "broken")
+	out = must(t, "rollback", "2", "--yes", "--loosen", "--reason", "broken")
 	require.Contains(t, out, "in force on 3 of 3 nodes that follow")
 	programs[2].say("go")
 	require.Contains(t, programs[2].hear(), `policy "shop" (3/h): would wait`)

@@ -13,7 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
-	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
 // An explanation is what explain prints as JSON.
@@ -21,6 +21,8 @@ type explanation struct {
 	Version  int         `json:"version"`
 	Request  string      `json:"request"`
 	Policies []explained `json:"policies"`
+
+	charges []throttle.Charge
 }
 
 // An explained is one policy that a request matches.
@@ -32,6 +34,8 @@ type explained struct {
 	Shadow bool   `json:"shadow,omitempty"`
 	Node   bool   `json:"node,omitempty"`
 	State  *state `json:"state,omitempty"`
+
+	Note *fleet.Note `json:"note,omitempty"` // what an operator said who paused the budget
 }
 
 // A state is what a budget is like now. Times are in milliseconds.
@@ -56,7 +60,7 @@ func newExplain() *cobra.Command {
 which budgets it needs. Keys are hashed, as in Redis. With --redis it says what
 the budgets are like now, and when the request could start. It exits with 1 if
 that is not at once.`,
-		Args: cobra.ExactArgs(3),
+		Args: takes(3, 3),
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := policyfile.Load(args[0])
 			if err != nil {
@@ -66,18 +70,10 @@ that is not at once.`,
 			if err != nil {
 				return err
 			}
-			store := throttle.Store(memstore.New())
-			if at.address != "" {
-				client, err := at.connect()
-				if err != nil {
-					return err
-				}
-				defer client.Close()
-				store = redisstore.New(client, &redisstore.Options{Namespace: at.namespace, HashTags: at.hashTags})
+			e, err := explain(f, req)
+			if err == nil && at.address != "" {
+				err = at.with(c.Context(), e.ask)
 			}
-			ctx, stop := context.WithTimeout(c.Context(), at.timeout)
-			defer stop()
-			e, err := explain(ctx, store, f, req, at.address != "")
 			if err != nil {
 				return err
 			}
@@ -100,40 +96,52 @@ that is not at once.`,
 func newRequest(method, url string, headers []string) (*http.Request, error) {
 	req, err := http.NewRequest(method, url, nil)
 	if err != nil || req.URL.Host == "" {
-		return nil, fmt.Errorf("%q is no URL such as https://api.example.com/v1/orders", url)
+		return nil, fmt.Errorf("%q is not a URL such as https://api.example.com/v1/orders", url)
 	}
 	for _, h := range headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok {
-			return nil, fmt.Errorf("%q is no header such as \"X-App: a\"", h)
+			return nil, fmt.Errorf("%q is not a header such as \"X-App: a\"", h)
 		}
 		req.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
 	return req, nil
 }
 
-// explain prices a request, and asks the store about its budgets if it is live.
-func explain(ctx context.Context, store throttle.Store, f *policyfile.File, req *http.Request, live bool) (explanation, error) {
-	e := explanation{Version: outputVersion, Request: req.Method + " " + req.URL.Host + req.URL.Path, Policies: []explained{}}
-	t, err := throttle.New(throttle.Config{Store: store, Policies: f.Policies})
+// explain prices a request.
+func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
+	e := &explanation{Version: outputVersion, Request: req.Method + " " + req.URL.Host + req.URL.Path, Policies: []explained{}}
+	t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
 	if err != nil {
-		return e, err
+		return nil, err
 	}
-	for _, c := range t.Explain(req) {
-		x := explained{Policy: c.Budget.Policy, Limit: c.Limit.String(), Cost: c.Cost, Budget: c.Budget.String(), Shadow: c.Shadow, Node: c.Node}
-		if live && !c.Node {
-			st, err := store.Status(ctx, c)
-			if err != nil {
-				return e, &throttle.StoreError{Err: err}
-			}
-			x.State = &state{st.Used, st.Waiting, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, st}
-			if st.Wait == throttle.Never {
-				x.State.Wait = -1
-			}
-		}
-		e.Policies = append(e.Policies, x)
+	e.charges = t.Explain(req)
+	for _, c := range e.charges {
+		e.Policies = append(e.Policies, explained{
+			Policy: c.Budget.Policy, Limit: c.Limit.String(), Cost: c.Cost, Budget: c.Budget.String(), Shadow: c.Shadow, Node: c.Node,
+		})
 	}
 	return e, nil
+}
+
+// ask asks the fleet what the budgets are like now, and who paused them.
+func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
+	for i, c := range e.charges {
+		if c.Node {
+			continue
+		}
+		st, note, err := all.Describe(ctx, c)
+		if err != nil {
+			return err
+		}
+		x := &e.Policies[i]
+		x.Note = note
+		x.State = &state{st.Used, st.Waiting, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, st}
+		if st.Wait == throttle.Never {
+			x.State.Wait = -1
+		}
+	}
+	return nil
 }
 
 // held reports whether the request could not start at once.
@@ -170,6 +178,8 @@ func (x *explained) now() string {
 	switch s := x.State; {
 	case x.Node:
 		words = append(words, "each node's own")
+	case x.Note != nil:
+		words = append(noteWords(x.Note, s.status.Paused), s.words()...)
 	case s != nil:
 		words = s.words()
 	}

@@ -85,7 +85,7 @@ func parsePart(line string, headers []string) (p simulation.Part, err error) {
 		} else if d, err := time.ParseDuration(word); err == nil && d > 0 && p.Latency == 0 {
 			p.Latency = d
 		} else {
-			return p, fmt.Errorf("%q: %q is no weight from 1 to 1000000, and no latency such as 250ms", line, word)
+			return p, fmt.Errorf("%q: %q is neither a weight from 1 to 1000000 nor a latency such as 250ms", line, word)
 		}
 	}
 	p.Request, err = newRequest(words[0], words[1], headers)

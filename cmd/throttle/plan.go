@@ -39,7 +39,7 @@ the file says before the answer is there; refusals are not foreseen.
 A mix of requests is named with -r, or line by line in a file: ` + mixForm + `.
 Without one it is the tests of the file. With --within it exits with 1 if the
 job takes longer.`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := policyfile.Load(args[0])
 			if err != nil {
@@ -56,6 +56,7 @@ job takes longer.`,
 	flags.IntVar(&o.job.Nodes, "nodes", 1, "how many programs send")
 	flags.IntVar(&o.job.Workers, "workers", 10, "how many requests each of them sends side by side")
 	flags.DurationVar(&o.job.Latency, "latency", 100*time.Millisecond, "how long the upstream takes for a request")
+	flags.DurationVar(&o.job.HandOver, "hand-over", handOver, "how long Redis takes to hand a slot from one request to the next, for limits in flight")
 	flags.DurationVar(&o.within, "within", 0, "exit with 1 if the job takes longer than this")
 	flags.StringVar(&o.at, "at", "", "when the job begins, such as 2026-11-23T08:00:00Z, for windows of the calendar (default now)")
 	flags.StringVar(&o.svg, "svg", "", "draw the chart into this file")
@@ -68,7 +69,7 @@ func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	j.Policies, j.Begin = f.Policies, time.Now()
 	if o.at != "" {
 		if j.Begin, err = time.Parse(time.RFC3339, o.at); err != nil {
-			return fmt.Errorf("--at: %q is no time such as 2026-11-23T08:00:00Z", o.at)
+			return fmt.Errorf("--at: %q is not a time such as 2026-11-23T08:00:00Z", o.at)
 		}
 	}
 	if err := o.check(); err != nil {
@@ -103,6 +104,10 @@ func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	return err
 }
 
+// handOver is how long a slot takes from one request to the next, unless it is said: two calls
+// of Redis and a message, with a Redis that is near.
+const handOver = 2 * time.Millisecond
+
 // mostWorkers and mostRequests bound what is simulated, so that a mistake with a zero ends
 // soon.
 const (
@@ -117,8 +122,8 @@ func (o *planOptions) check() error {
 		return fmt.Errorf("--requests: %d is not from 1 to %d", j.Requests, mostRequests)
 	case j.Nodes < 1 || j.Workers < 1 || j.Nodes > mostWorkers/j.Workers:
 		return fmt.Errorf("--nodes, --workers: %d × %d is not from 1 to %d", j.Nodes, j.Workers, mostWorkers)
-	case j.Latency < 0 || o.within < 0:
-		return errors.New("--latency, --within: a time is not less than 0")
+	case j.Latency < 0 || j.HandOver < 0 || o.within < 0:
+		return errors.New("--latency, --hand-over, --within: a time is not less than 0")
 	}
 	return nil
 }

@@ -20,11 +20,13 @@ import (
 )
 
 // TestPlanIsTrue: a fleet of three nodes with a real Redis takes as long for a job as plan says,
-// within a fiftieth. What plan does not know, such as the milliseconds in which a slot goes from
-// one node to another, must be little beside the latency.
+// within a fiftieth. How long a slot takes from one request to the next is measured before, by
+// another job.
 func TestPlanIsTrue(t *testing.T) {
 	soak.Only(t)
 	server := redistest.Single(t)
+	handOver := measureHandOver(t, server.Addr)
+	t.Logf("a slot is handed over in %v", handOver)
 	for _, of := range []struct {
 		latency  time.Duration
 		requests int
@@ -32,17 +34,14 @@ func TestPlanIsTrue(t *testing.T) {
 	}{
 		{50 * time.Millisecond, 800, []throttle.Policy{{Name: "window", Limit: throttle.PerSecond(40)}}},
 		{50 * time.Millisecond, 500, []throttle.Policy{{Name: "bucket", Limit: throttle.TokenBucket(30, time.Second, 60)}}},
-		{800 * time.Millisecond, 60, []throttle.Policy{{Name: "slots", Limit: throttle.Concurrency(3)}}},
+		{50 * time.Millisecond, 300, []throttle.Policy{{Name: "slots", Limit: throttle.Concurrency(3)}}},
 		{50 * time.Millisecond, 500, []throttle.Policy{{Name: "both", Limit: throttle.SlidingWindow(100, 5*time.Second)}, {Name: "few", Limit: throttle.Concurrency(4)}}},
 	} {
 		t.Run(of.policies[0].Name, func(t *testing.T) {
-			upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(of.latency) }))
-			defer upstream.Close()
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, upstream.URL, nil)
-			require.NoError(t, err)
+			req := upstream(t, of.latency)
 			job := &simulation.Job{
 				Policies: of.policies, Mix: []simulation.Part{{Request: req, Weight: 1}},
-				Requests: of.requests, Nodes: 3, Workers: 4, Latency: of.latency, Begin: time.Now(),
+				Requests: of.requests, Nodes: 3, Workers: 4, Latency: of.latency, HandOver: handOver, Begin: time.Now(),
 			}
 			planned, err := job.Run(t.Context())
 			require.NoError(t, err)
@@ -51,6 +50,26 @@ func TestPlanIsTrue(t *testing.T) {
 			require.InEpsilon(t, planned.Took, took, 0.02)
 		})
 	}
+}
+
+// upstream starts one that answers after a time, and returns a request to it.
+func upstream(t *testing.T, latency time.Duration) *http.Request {
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(latency) }))
+	t.Cleanup(s.Close)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, nil)
+	require.NoError(t, err)
+	return req
+}
+
+// measureHandOver returns how much longer than its latency a request keeps a slot from others.
+func measureHandOver(t *testing.T, address string) time.Duration {
+	const latency, n, slots = 20 * time.Millisecond, 200, 2
+	job := &simulation.Job{
+		Policies: []throttle.Policy{{Name: "measure", Limit: throttle.Concurrency(slots)}},
+		Mix:      []simulation.Part{{Request: upstream(t, latency), Weight: 1}},
+		Requests: n, Nodes: 3, Workers: 4,
+	}
+	return max(0, perform(t, address, job)/(n/slots)-latency)
 }
 
 // perform does a job with as many stores as it has nodes.

@@ -19,7 +19,7 @@ func newPull() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pull [NUMBER]",
 		Short: "Print the file of policies that is pushed, or that had a number",
-		Args:  cobra.MaximumNArgs(1),
+		Args:  takes(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			number, err := numberOf(args)
 			if err != nil {
@@ -67,7 +67,7 @@ func newDiff() *cobra.Command {
 		Short: "Show what pushing a file would change",
 		Long: `Diff compares a file with the one that is pushed, and says what it loosens. It
 exits with 1 if they differ.`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
 			if err != nil {
@@ -98,7 +98,7 @@ func newHistory() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history",
 		Short: "Show which files of policies were pushed, the newest first",
-		Args:  cobra.NoArgs,
+		Args:  takes(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				files, err := all.History(ctx)

@@ -36,11 +36,13 @@ type following struct {
 // A pusher is push, or rollback.
 type pusher struct {
 	operator
-	wait time.Duration
+	loosen bool
+	wait   time.Duration
 }
 
 func (p *pusher) pushFlags(c *cobra.Command) {
 	p.acting(c)
+	c.Flags().BoolVar(&p.loosen, "loosen", false, "push it though it loosens a limit or loses a policy")
 	c.Flags().DurationVar(&p.wait, "wait", time.Minute, "how long to wait until the nodes have it in force; 0: not at all")
 }
 
@@ -50,9 +52,11 @@ func newPush() *cobra.Command {
 		Use:   "push FILE",
 		Short: "Put a file of policies into force on the programs that follow",
 		Long: `Push checks a file and runs its tests, shows what it changes and what it loosens,
-asks, and pushes it if nobody else has meanwhile. It then waits until every
-program that follows has it in force, and exits with 1 if one has not.`,
-		Args: cobra.ExactArgs(1),
+asks, and pushes it if nobody else has meanwhile. What loosens a limit or loses
+a policy needs the word loosen: as the answer, or as --loosen beside --yes. It
+then waits until every program that follows has it in force, and exits with 1
+if one has not.`,
+		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
 			if err != nil {
@@ -71,8 +75,8 @@ func newRollback() *cobra.Command {
 		Use:   "rollback [NUMBER]",
 		Short: "Push an older file again, under a new number",
 		Long: `Rollback pushes the file that had a number, or else the one before the last. See
-history for the numbers.`,
-		Args: cobra.MaximumNArgs(1),
+history for the numbers. It asks as push does: an older file may loosen, too.`,
+		Args: takes(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			number, err := numberOf(args)
 			if err != nil {
@@ -95,7 +99,7 @@ func numberOf(args []string) (number int64, err error) {
 		return 0, nil
 	}
 	if _, err := fmt.Sscanf(args[0]+"\n", "%d\n", &number); err != nil || number < 1 {
-		return 0, fmt.Errorf("%q is no number of a file, such as 3: see history", args[0])
+		return 0, fmt.Errorf("%q is not the number of a file, such as 3: see history", args[0])
 	}
 	return number, nil
 }
@@ -113,7 +117,7 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) ([]byte, error) 
 		}
 		files = slices.DeleteFunc(files, func(p fleet.Pushed) bool { return now != nil && p.Generation == now.Generation })
 		if len(files) == 0 {
-			return nil, &exit{exitUsage, errors.New("there is no file before")}
+			return nil, &exit{exitUsage, errors.New("there is no file to roll back to")}
 		}
 		return files[0].Text, nil
 	}
@@ -149,7 +153,7 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	}
 	talk := c.ErrOrStderr()
 	fmt.Fprint(talk, difference(change, name))
-	if err := p.ask(c, "Push it?"); err != nil {
+	if err := p.consent(c, change); err != nil {
 		return err
 	}
 	done := pushing{Version: outputVersion, Generation: policyfile.Generation(change.Text), Loosens: append([]string{}, change.Loosens...), Nodes: []following{}}
@@ -173,6 +177,18 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 		}
 	}
 	return done.print(c, asJSON)
+}
+
+// consent asks whether to push. A yes is not enough for a change that loosens, because a
+// script says it whatever the change is.
+func (p *pusher) consent(c *cobra.Command, change *pushed.Change) error {
+	switch {
+	case len(change.Loosens) == 0 || p.loosen:
+		return p.ask(c, "Push it?")
+	case p.yes:
+		return &exit{exitFound, errors.New("nothing was done, because it loosens: say --loosen as well")}
+	}
+	return consent(c, `Push it, though it loosens? Write "loosen" to do so: `, "--yes and --loosen", "loosen")
 }
 
 // compare looks at a text that is to be pushed, or compared. A file with mistakes was found

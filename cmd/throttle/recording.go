@@ -47,7 +47,7 @@ func replay(path string) (all []*fleet.Snapshot, err error) {
 	for n := 1; lines.Scan(); n++ {
 		s := new(fleet.Snapshot)
 		if err := json.Unmarshal(lines.Bytes(), s); err != nil || s.Version != outputVersion {
-			return nil, fmt.Errorf("%s:%d: it is no snapshot as top --record writes it", path, n)
+			return nil, fmt.Errorf("%s:%d: it is not a snapshot as top --record writes it", path, n)
 		}
 		all = append(all, s)
 	}

@@ -83,7 +83,7 @@ func newRoot() *cobra.Command {
 		Short:         "Check, explain and watch the limits of other people's APIs",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.PersistentFlags().Bool("json", false, "print JSON")
@@ -101,4 +101,30 @@ func printJSON(c *cobra.Command, v any) (bool, error) {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return true, e.Encode(v)
+}
+
+// manyArguments is more than anybody writes.
+const manyArguments = 1 << 20
+
+// takes sees to it that a command has from least to most arguments.
+func takes(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return fmt.Errorf("this is how it is used: %s", c.UseLine())
+		}
+		return nil
+	}
+}
+
+// noCommand is the error of a first word that is no command.
+func noCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("there is no command %q", args[0])
+	c.SuggestionsMinimumDistance = 2
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		text += fmt.Sprintf("; did you mean %q?", near[0])
+	}
+	return errors.New(text + "; see throttle --help")
 }

@@ -40,7 +40,7 @@ func (s *server) connect() (redis.UniversalClient, error) {
 	client, err := dial(s.address)
 	if err != nil {
 		// The client's own error repeats the address, and so the password.
-		return nil, errors.New("--redis: it is no address such as redis://localhost:6379/0, redis+cluster://host:6379 or redis+sentinel://host:26379/0?master_name=main")
+		return nil, errors.New("--redis: it is not an address such as redis://localhost:6379/0, redis+cluster://host:6379 or redis+sentinel://host:26379/0?master_name=main")
 	}
 	return client, nil
 }

@@ -39,7 +39,7 @@ Logs are in the Common or Combined Log Format, as nginx and Apache write them,
 or CSV of time, method and URL; packed with gzip or not; - is stdin. Lines whose
 requests have a path only need --url. Lines that cannot be read are counted and
 told. A log of whole seconds has its requests spread evenly over each second.`,
-		Args: cobra.MinimumNArgs(2),
+		Args: takes(2, manyArguments),
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := policyfile.Load(args[0])
 			if err != nil {
@@ -160,7 +160,7 @@ func (o *simulateOptions) check() (base *url.URL, err error) {
 		return nil, nil
 	}
 	if base, err = url.Parse(o.base); err != nil || base.Host == "" {
-		return nil, fmt.Errorf("--url: %q is no URL such as https://api.example.com", o.base)
+		return nil, fmt.Errorf("--url: %q is not a URL such as https://api.example.com", o.base)
 	}
 	return base, nil
 }

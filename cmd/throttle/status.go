@@ -17,7 +17,7 @@ func newStatus() *cobra.Command {
 		Long: `Status shows the programs that report themselves (see docs/fleet.md), the
 budgets that they used in the last minute, and what closes those that are closed.
 It writes nothing, and works with a user of Redis that can only read.`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				s, err := all.Snapshot(ctx, budgets)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,17 +112,22 @@ func (o *operator) ask(c *cobra.Command, question string) error {
 	if o.yes {
 		return nil
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "%s [y/N] ", question)
+	return consent(c, question+" [y/N] ", "--yes", "y", "yes")
+}
+
+// consent asks a question on the terminal, and is an error unless the answer is one of some
+// words. Without a terminal flags would say the same.
+func consent(c *cobra.Command, question, flags string, words ...string) error {
+	fmt.Fprint(c.ErrOrStderr(), question)
 	answer, err := bufio.NewReader(c.InOrStdin()).ReadString('\n')
 	if err == io.EOF && answer == "" {
 		fmt.Fprintln(c.ErrOrStderr())
-		return errors.New("nobody answers: say --yes")
+		return fmt.Errorf("nobody answers: say %s", flags)
 	}
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
+	if !slices.Contains(words, strings.ToLower(strings.TrimSpace(answer))) {
+		return &exit{exitFound, errors.New("nothing was done")}
 	}
-	return &exit{exitFound, errors.New("nothing was done")}
+	return nil
 }
 
 // An acted is what commands that act print as JSON.
@@ -141,16 +147,20 @@ func (o *operator) act(c *cobra.Command, name, verb string, done acted, does fun
 	defer closeAll()
 	var t fleet.Target
 	var state fleet.State
+	var note *fleet.Note
 	if err = o.within(c.Context(), func(ctx context.Context) (err error) {
 		if t, err = o.find(ctx, all, name); err == nil {
-			state, _, err = all.State(ctx, t)
+			state, note, err = all.State(ctx, t)
 		}
 		return err
 	}); err != nil {
 		return err
 	}
-	now := strings.Join(stateWords(t.Limit, state), ", ")
-	if err := o.ask(c, fmt.Sprintf("%s (%v) is now: %s. %s", t.Name, t.Limit, now, verb)); err != nil {
+	words := stateWords(t.Limit, state)
+	if note != nil {
+		words = append(noteWords(note, state.Paused.Duration), words...)
+	}
+	if err := o.ask(c, fmt.Sprintf("%s (%v) is now: %s. %s", t.Name, t.Limit, strings.Join(words, ", "), verb)); err != nil {
 		return err
 	}
 	if err := o.within(c.Context(), func(ctx context.Context) error { return does(ctx, all, t) }); err != nil {
@@ -181,7 +191,7 @@ func newPause() *cobra.Command {
 		Long: `Pause closes a budget until it is over, or resumed: nothing starts before. The
 reason stands in status and top, and in the errors of callers that it held.
 A budget is named by its policy, and its key if it has one, or as status prints it.`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if d <= 0 || d > throttle.MaxPenalty {
 				return fmt.Errorf("--for: say for how long, at most %v", throttle.MaxPenalty)
@@ -209,7 +219,7 @@ func newResume() *cobra.Command {
 		Short: "End the pause of a budget",
 		Long: `Resume ends what pause began. A budget that an answer of the upstream closed stays
 closed: see reset.`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.act(c, args[0], "Open it?", acted{Act: "resume"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
 				err := all.Resume(ctx, t, o.who(), o.reason)
@@ -232,7 +242,7 @@ func newReset() *cobra.Command {
 		Short: "Open a budget whatever closed it, and forget its bans",
 		Long: `Reset opens a budget also if its upstream closed it, and forgets how often a ban
 was met again, and a ceiling that was learned. Starts stay counted.`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.act(c, args[0], "Open it, whatever closed it?", acted{Act: "reset"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
 				return all.Reset(ctx, t, o.who(), o.reason)

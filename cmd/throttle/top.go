@@ -39,7 +39,7 @@ func newTop() *cobra.Command {
 		Long: `Top shows what status shows, again and again. In a terminal keys sort, filter and
 scroll: ? lists them. Elsewhere it prints plain lines. It writes nothing to Redis,
 and works with a user that can only read.`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.flags(c)

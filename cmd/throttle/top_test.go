@@ -128,7 +128,7 @@ func TestTopRuns(t *testing.T) {
 // TestReplay: what is no recording is refused, with the line.
 func TestReplay(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "it has no snapshot", "{}\n": ":1: it is no snapshot", `{"version":1}` + "\nnonsense\n": ":2: it is no snapshot", `{"version":2}`: ":1: it is no snapshot",
+		"": "it has no snapshot", "{}\n": ":1: it is not a snapshot", `{"version":1}` + "\nnonsense\n": ":2: it is not a snapshot", `{"version":2}`: ":1: it is not a snapshot",
 	} {
 		path := filepath.Join(t.TempDir(), "r")
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))

@@ -107,14 +107,17 @@ func budgetRow(b *fleet.Budget) []string {
 func budgetWords(b *fleet.Budget) []string {
 	words := stateWords(b.Limit(), b.State)
 	if b.Note != nil {
-		note := throttle.PauseNote{By: b.Note.By, Reason: b.Note.Reason}.String()
-		note += fmt.Sprintf(" (%s left)", brief(b.State.Paused.Duration))
-		words = append([]string{note}, words...) // what matters stands where narrow terminals show it
+		words = append(noteWords(b.Note, b.State.Paused.Duration), words...) // what matters stands where narrow terminals show it
 	}
 	if b.Shadow {
 		words = append(words, "only counts")
 	}
 	return words
+}
+
+// noteWords says what an operator said who closed a budget, and for how long it is closed.
+func noteWords(n *fleet.Note, left time.Duration) []string {
+	return []string{fmt.Sprintf("%v (%s left)", throttle.PauseNote{By: n.By, Reason: n.Reason}, brief(left))}
 }
 
 // stateWords says what a state is.

@@ -33,7 +33,7 @@ var root = slices.Concat(
 	[]string{"book.go", "revalidate.go", "slots.go", "wait.go", "quoted.go", "report.go", "adapt.go"},
 
 	// HTTP: a request's attempts, its response, its way through the transport.
-	[]string{"dialestimator.go", "transport.go", "revocablebody.go", "responsebody.go", "attempt.go"},
+	[]string{"dialestimator.go", "transport.go", "revocablebody.go", "responsebody.go", "sentcontext.go", "attempt.go"},
 	[]string{"detach.go", "prewrite.go", "send.go", "feedback.go", "penaltyof.go", "response.go", "roundtrip.go"},
 
 	// Work that is not HTTP.
@@ -67,7 +67,7 @@ var redisstore = map[string][]string{
 	"internal/line": {
 		"options.go", "gathering.go", "turn.go", "queue.go", "starts.go", "news.go", "lease.go", "slots.go", "report.go", "line.go",
 	},
-	".": {"options.go", "fleet.go", "news.go", "watch.go", "book.go", "pause.go", "reconcile.go", "status.go", "heartbeat.go", "redisstore.go"},
+	".": {"options.go", "primary.go", "news.go", "watch.go", "book.go", "pause.go", "reconcile.go", "status.go", "heartbeat.go", "redisstore.go"},
 }
 
 // TestRoot: no file of package throttle refers to one above it.

@@ -81,7 +81,7 @@ func (p *Pattern) parseHost(host string, off int) error {
 	if len(port) > 0 {
 		n, err := strconv.ParseUint(port[1:], 10, 16)
 		if err != nil || n == 0 {
-			return mistake(off+len(host), "bad port %q", port)
+			return mistake(off+len(host), "bad port %q: a port is a number from 1 to 65535", port)
 		}
 		p.port = strconv.FormatUint(n, 10)
 	}

@@ -12,7 +12,8 @@ import (
 // A tree is a copy of the module in which things can be broken.
 type tree struct{ dir string }
 
-// Where the scripts of Redis are, and what embeds them.
+// Where the scripts are that book, which most mutations of scripts are of, and what embeds
+// them.
 const (
 	scripts  = "redisstore/internal/wire"
 	embeds   = scripts + "/script.go"

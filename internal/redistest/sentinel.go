@@ -55,22 +55,42 @@ func (s *SentinelServers) Client(t TB) redis.UniversalClient {
 func (s *SentinelServers) Failover() {
 	s.Master.t.Helper()
 	s.Master.Kill()
+	s.giveUpAfter(givenUpSoon)
 	s.Replica.awaitInfo("replication", "role:master")
 	s.Sentinel.awaitInfo("sentinel", "address="+s.Replica.Addr)
+	s.giveUpAfter(neverGivenUp)
 	s.Master, s.Replica = s.Replica, s.Master
 }
 
-// startSentinel starts a sentinel that gives the master up after a fifth of a
-// second. It needs a file, in which it keeps what it learns.
+// For so many milliseconds a master may be silent. Only one that was killed is given up: a
+// busy machine may keep a master from answering for a second, and a failover that
+// nobody asked for loses what the replica does not have yet.
+const (
+	givenUpSoon  = 200
+	neverGivenUp = 10 * 60 * 1000
+)
+
+// giveUpAfter tells the sentinel how long a silent master is waited for.
+func (s *SentinelServers) giveUpAfter(ms int) {
+	s.Sentinel.t.Helper()
+	c := redis.NewSentinelClient(&redis.Options{Addr: s.Sentinel.Addr})
+	defer c.Close()
+	if err := c.Set(context.Background(), MasterName, "down-after-milliseconds", fmt.Sprint(ms)).Err(); err != nil {
+		s.Sentinel.t.Fatalf("redistest: the sentinel at %s: %v", s.Sentinel.Addr, err)
+	}
+}
+
+// startSentinel starts a sentinel that gives no master up. It needs a file, in which it
+// keeps what it learns.
 func startSentinel(t TB, master *Server) *Server {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "sentinel.conf")
 	config := fmt.Sprintf(`bind 127.0.0.1
 sentinel monitor %[1]s 127.0.0.1 %[2]d 1
-sentinel down-after-milliseconds %[1]s 200
+sentinel down-after-milliseconds %[1]s %[3]d
 sentinel failover-timeout %[1]s 3000
-`, MasterName, master.p.port)
+`, MasterName, master.p.port, neverGivenUp)
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

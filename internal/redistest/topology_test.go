@@ -2,8 +2,11 @@ package redistest_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/redistest"
@@ -23,6 +26,21 @@ func TestClusterServes(t *testing.T) {
 	for _, node := range s.Servers {
 		require.NotZero(t, node.Client(t).DBSize(t.Context()).Val(), node.Addr)
 	}
+}
+
+// A master that a busy machine keeps from answering for a second stays the master.
+func TestSentinelGivesNoSilentMasterUp(t *testing.T) {
+	s := redistest.Sentinel(t)
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Sentinel.Addr})
+	defer sentinel.Close()
+	s.Master.Pause()
+	require.Eventually(t, func() bool {
+		silent, err := strconv.Atoi(sentinel.Master(t.Context(), redistest.MasterName).Val()["last-ok-ping-reply"])
+		return err == nil && silent > 1000
+	}, 30*time.Second, 10*time.Millisecond)
+	require.Equal(t, "master", sentinel.Master(t.Context(), redistest.MasterName).Val()["flags"])
+	s.Master.Continue()
+	requireServes(t, s.Client(t))
 }
 
 func TestSentinelFailsOver(t *testing.T) {

@@ -21,7 +21,7 @@ const (
 	lateDisturbed = 4500 * time.Millisecond // after a ban of 2 s at most, or a slow dial
 	firstAfter    = 300 * time.Millisecond  // the first start after a short ban
 	nextAfterLong = 2 * time.Second         // the second start after a ban of more than a minute
-	startsHiccup  = 85                      // of 100 in 5 s
+	startsHiccup  = 80                      // of 100 in 5 s; 84 to 94 where the first answers are too late to be used
 	lateNext      = 200 * time.Millisecond  // the next caller, when all waiters have left
 
 	timesOpen  = 1.15 // the mean wait of a perfect queue, and

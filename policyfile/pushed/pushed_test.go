@@ -137,6 +137,19 @@ func TestUnreadable(t *testing.T) {
 	var old *pushed.UnreadableError
 	require.ErrorAs(t, err, &old)
 	require.ErrorContains(t, err, "not every node reads version 1 of the form: old on ")
+
+	// One that is gone does not count, though nobody has taken it from the index.
+	reporter.Close()
+	silent := `{"version":1,"program":"old","every_ms":1000,"file":{"reads":2,"pushed":true}}`
+	require.NoError(t, client.Set(t.Context(), "throttle:{fleet}:node:gone", silent, 0).Err())
+	require.NoError(t, client.ZAdd(t.Context(), "throttle:{fleet}:nodes", redis.Z{Score: float64(time.Now().Add(-time.Minute).UnixMicro()), Member: "gone"}).Err())
+	nodes, err := all.Nodes(t.Context())
+	require.NoError(t, err)
+	require.Len(t, nodes, 1)
+	require.True(t, nodes[0].Silent)
+	require.True(t, nodes[0].File.Pushed)
+	_, err = pushed.Compare(t.Context(), all, "new", version("20/s"))
+	require.NoError(t, err)
 }
 
 // TestTwoPushes: of two pushes at once one is done, and the other one says so.

@@ -1,9 +1,16 @@
 package fleet
 
-import "context"
+import (
+	"context"
+
+	"github.com/fleetthrottle/throttle"
+)
 
 // Report makes one report now.
 func (r *Reporter) Report() { r.report(context.Background()) }
+
+// Budget returns the budget of a target.
+func (t Target) Budget() throttle.Budget { return t.charge.Budget }
 
 // The keys of what is kept.
 

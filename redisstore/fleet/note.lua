@@ -9,7 +9,7 @@
 --       4 the act
 --       5 how many acts are kept
 --
--- Result: 1, now, in microseconds; or 0, the longer note.
+-- Result: 1, the note as it is stored now, and the one before; '' for none. Or 0, the longer note.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -20,10 +20,14 @@ local function ends(note)
   return tonumber(string.match(note, '^(%d+) ')) or 0
 end
 
+local before, after = '', ''
 local last = stop
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local when = ends(all[i + 1])
+  if all[i] == ARGV[1] and when > now then
+    before = all[i + 1]
+  end
   if when <= now then
     redis.call('HDEL', KEYS[1], all[i])
   elseif all[i] == ARGV[1] and ARGV[2] ~= '' and when > stop then
@@ -35,9 +39,10 @@ end
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
-  redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f ', stop) .. ARGV[2])
+  after = string.format('%.0f ', stop) .. ARGV[2]
+  redis.call('HSET', KEYS[1], ARGV[1], after)
 end
 redis.call('PEXPIRE', KEYS[1], math.ceil((last - now) / 1000) + 1)
 redis.call('LPUSH', KEYS[2], string.format('%.0f ', now) .. ARGV[4])
 redis.call('LTRIM', KEYS[2], 0, ARGV[5] - 1)
-return {1, string.format('%.0f', now)}
+return {1, after, before}

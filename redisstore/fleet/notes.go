@@ -16,7 +16,7 @@ type notes struct {
 
 	mu      sync.Mutex
 	waiting chan struct{} // closed with the answer to the next question; nil: nobody waits
-	last    time.Time     // when it was asked last
+	last    time.Time     // when it was asked last, or will be
 }
 
 // A heldNote ends by this process' clock, which is monotonic.
@@ -55,8 +55,8 @@ func (n *notes) meet(ctx context.Context, c *throttle.Charge, waits bool) {
 	if c.Node || n.of(c.Budget.Key) != (throttle.PauseNote{}) {
 		return
 	}
-	answer := n.ask()
-	if answer == nil || waits {
+	answer, soon := n.ask()
+	if waits || !soon {
 		return
 	}
 	timer := time.NewTimer(awaitNote)
@@ -68,23 +68,30 @@ func (n *notes) meet(ctx context.Context, c *throttle.Charge, waits bool) {
 	}
 }
 
-// ask lets the reporter ask, and returns a channel that is closed when there is an answer;
-// nil if it was asked a moment ago.
-func (n *notes) ask() <-chan struct{} {
+// ask lets the reporter ask: soon, or, if it did so a moment ago, in a while. It returns a
+// channel that is closed when there is an answer.
+func (n *notes) ask() (answer <-chan struct{}, soon bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch {
-	case n.waiting != nil:
-		return n.waiting
-	case time.Since(n.last) < askEvery:
-		return nil
+	if n.waiting == nil {
+		n.waiting = make(chan struct{})
+		wait := max(0, askEvery-time.Since(n.last))
+		n.last = time.Now().Add(wait)
+		if wait == 0 {
+			n.poke()
+		} else {
+			time.AfterFunc(wait, n.poke)
+		}
 	}
-	n.last, n.waiting = time.Now(), make(chan struct{})
+	return n.waiting, !n.last.After(time.Now())
+}
+
+// poke wakes the reporter.
+func (n *notes) poke() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
 	}
-	return n.waiting
 }
 
 // asked returns what to close when a question has its answer, or has none. Those that come
@@ -95,6 +102,9 @@ func (n *notes) asked() chan struct{} {
 	answer := n.waiting
 	if n.waiting = nil; answer == nil {
 		answer = make(chan struct{})
+	}
+	if now := time.Now(); n.last.After(now) {
+		n.last = now // a report came before the question
 	}
 	return answer
 }

@@ -15,8 +15,9 @@
 
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
-local number = tonumber(redis.call('HGET', KEYS[1], 'number') or '0') or 0
-if redis.call('HGET', KEYS[1], 'id') == ARGV[2] then
+local pushed = redis.call('HMGET', KEYS[1], 'number', 'id') -- HGET would be one right more
+local number = tonumber(pushed[1] or '0') or 0
+if pushed[2] == ARGV[2] then
   return {1, number}
 end
 if number ~= tonumber(ARGV[1]) then

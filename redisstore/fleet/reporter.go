@@ -86,15 +86,25 @@ func Start(client redis.UniversalClient, store throttle.Store, o *ReporterOption
 	}
 	r.last = r.begun
 	r.notes.wake = make(chan struct{}, 1)
+	if s, ok := store.(pauseTeller); ok {
+		s.OnPause(func() { r.notes.ask() })
+	}
 	go r.run(ctx)
 	return r
 }
+
+// A pauseTeller is a store that tells when a budget was closed, or opened: a redisstore.Store.
+// Behind another, callers that wait learn of a reason with the next report.
+type pauseTeller interface{ OnPause(tell func()) }
 
 // Close ends the reports and lets the fleet forget the program at once; if Redis is away
 // it does so by itself after ten minutes. The store goes on working. Close waits for a
 // second at most, and may be called more than once.
 func (r *Reporter) Close() {
 	r.stop()
+	if s, ok := r.Store.(pauseTeller); ok {
+		s.OnPause(nil)
+	}
 	timer := time.NewTimer(farewell)
 	defer timer.Stop()
 	select {

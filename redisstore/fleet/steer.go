@@ -15,7 +15,13 @@ import (
 //go:embed note.lua
 var noteSource string
 
-var noteScript = redis.NewScript(noteSource)
+//go:embed unnote.lua
+var unnoteSource string
+
+var (
+	noteScript   = redis.NewScript(noteSource)
+	unnoteScript = redis.NewScript(unnoteSource)
+)
 
 // mostActs is how many acts are kept.
 const mostActs = 1000
@@ -46,22 +52,25 @@ func (e *NotPausedError) Error() string {
 // State returns what a target is like now, and what an operator said who paused it; nil:
 // none did.
 func (f *Fleet) State(ctx context.Context, t Target) (State, *Note, error) {
-	st, err := f.store.Status(ctx, t.charge)
-	if err != nil {
-		return State{}, nil, err
+	st, note, err := f.Describe(ctx, t.charge)
+	return StateOf(st), note, err
+}
+
+// Describe is [Fleet.State] for a charge, as [throttle.Transport.Explain] returns them.
+func (f *Fleet) Describe(ctx context.Context, c throttle.Charge) (throttle.Status, *Note, error) {
+	st, err := f.store.Status(ctx, c)
+	if err != nil || st.Paused == 0 {
+		return st, nil, err
 	}
 	now, err := f.now(ctx)
 	if err != nil {
-		return State{}, nil, err
+		return st, nil, err
 	}
 	notes, err := f.notes(ctx, now)
-	if err != nil {
-		return State{}, nil, err
+	if n, ok := notes[c.Budget.Key]; ok {
+		return st, &n, err
 	}
-	if n, ok := notes[t.charge.Budget.Key]; ok && st.Paused > 0 {
-		return StateOf(st), &n, nil
-	}
-	return StateOf(st), nil, nil
+	return st, nil, err
 }
 
 // Pause closes a budget for d, at most [throttle.MaxPenalty]. The note is stored first, so
@@ -75,11 +84,12 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 	if err != nil {
 		return err
 	}
-	if err := f.note(ctx, t, string(note), d, act); err != nil {
+	after, before, err := f.note(ctx, t, string(note), d, act)
+	if err != nil {
 		return err
 	}
 	if err := f.store.Pause(ctx, t.charge, d); err != nil {
-		f.undone(t, act)
+		f.unnote(t, after, before, act)
 		return err
 	}
 	return nil
@@ -109,33 +119,39 @@ func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
 	if err := f.store.Resume(ctx, t.charge); err != nil {
 		return err
 	}
-	return f.note(ctx, t, "", 0, act)
+	_, _, err := f.note(ctx, t, "", 0, act)
+	return err
 }
 
-// undone removes the note of a pause that could not be stored, and says so.
-func (f *Fleet) undone(t Target, act Act) {
-	ctx, stop := context.WithTimeout(context.Background(), farewell) // the caller's may have ended
-	defer stop()
-	act.Failed = true
-	_ = f.note(ctx, t, "", 0, act)
-}
-
-// note stores a note, or removes it if there is none, and notes the act.
-func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration, act Act) error {
+// note stores a note, or removes it if there is none, and notes the act. It returns the note
+// as it is stored now, and the one before; "" for none.
+func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration, act Act) (after, before string, err error) {
 	text, err := act.encode()
 	if err != nil {
-		return err
+		return "", "", err
 	}
 	own := field(t.charge.Budget.Key)
 	reply, err := noteScript.Run(ctx, f.client, []string{f.keys.pauses, f.keys.audit}, own, note, d.Microseconds(), text, mostActs).Slice()
 	if err != nil {
-		return f.failed(err)
+		return "", "", f.failed(err)
 	}
 	if len(reply) == 2 && reply[0] == int64(0) {
-		longer, ok := readNote(own, fmt.Sprint(reply[1]))
-		if ok {
-			return &LongerError{longer}
+		if longer, ok := readNote(own, fmt.Sprint(reply[1])); ok {
+			return "", "", &LongerError{longer}
 		}
 	}
-	return nil
+	if len(reply) == 3 {
+		after, before = fmt.Sprint(reply[1]), fmt.Sprint(reply[2])
+	}
+	return after, before, nil
+}
+
+// unnote takes back the note of a pause that could not be stored, and says so.
+func (f *Fleet) unnote(t Target, after, before string, act Act) {
+	ctx, stop := context.WithTimeout(context.Background(), farewell) // the caller's may have ended
+	defer stop()
+	act.Failed = true
+	if text, err := act.encode(); err == nil {
+		_ = unnoteScript.Run(ctx, f.client, []string{f.keys.pauses, f.keys.audit}, field(t.charge.Budget.Key), after, before, text, mostActs).Err()
+	}
 }

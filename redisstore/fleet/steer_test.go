@@ -76,31 +76,62 @@ func TestPause(t *testing.T) {
 }
 
 // TestPauseReachesWaiters: a caller that waits when the budget is paused reads the reason in
-// the error with which its context ends.
+// the error with which its context ends, though its node does not report for an hour. It
+// stands in line, sleeps until a start that is booked, or waits for a slot.
 func TestPauseReachesWaiters(t *testing.T) {
-	client := redistest.Shared(t).Client(t)
+	for name, limit := range map[string]throttle.Limit{
+		"line": throttle.PerMinute(1), "start": throttle.SlidingWindow(1, 2*time.Second), "slot": throttle.Concurrency(1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := redistest.Single(t).Client(t)
+			a := start(t, client, "program")
+			l := limiter(t, a, throttle.Policy{Name: "slow", Limit: limit, Jitter: -1})
+			acquire(t, l, "")
+			a.Report()
+			all := fleet.New(client, nil)
+			target := find(t, all, fleet.Query{Name: "slow"})
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			failed := make(chan error, 1)
+			go func() {
+				_, err := l.Acquire(ctx, "", 1)
+				failed <- err
+			}()
+			require.Eventually(t, func() bool {
+				st, err := l.Status(t.Context(), "")
+				return err == nil && st.Waiting > 0 && len(do(t, client, "PUBSUB", "CHANNELS").([]any)) > 0
+			}, time.Minute, time.Millisecond)
+			require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna", "an audit"))
+			require.Eventually(t, func() bool { return a.PauseNote(target.Budget()).By == "anna" }, time.Minute, time.Millisecond)
+			leave()
+			err := <-failed
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorContains(t, err, `for policy "slow", paused by anna: "an audit": context canceled`)
+		})
+	}
+}
+
+// TestNewsIsNotLost: of two pauses, the second of which comes right after the first was
+// asked about, both are learned.
+func TestNewsIsNotLost(t *testing.T) {
+	client := redistest.Single(t).Client(t)
 	a := start(t, client, "program")
 	l := limiter(t, a, throttle.Policy{Name: "slow", Limit: throttle.PerMinute(1), Jitter: -1})
 	acquire(t, l, "")
 	a.Report()
-	ctx, leave := context.WithCancel(t.Context())
-	failed := make(chan error)
-	go func() {
-		_, err := l.Acquire(ctx, "", 1)
-		failed <- err
-	}()
 	all := fleet.New(client, nil)
-	require.NoError(t, all.Pause(t.Context(), find(t, all, fleet.Query{Name: "slow"}), time.Hour, "anna", "an audit"))
-	require.Eventually(t, func() bool {
-		a.Report()
-		st, err := l.Status(t.Context(), "")
-		return err == nil && st.Waiting > 0
-	}, time.Minute, time.Millisecond)
-	a.Report()
-	leave()
-	err := <-failed
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, `for policy "slow", paused by anna: "an audit": context canceled`)
+	target := find(t, all, fleet.Query{Name: "slow"})
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	go l.Acquire(ctx, "", 1)
+	require.Eventually(t, func() bool { return len(do(t, client, "PUBSUB", "CHANNELS").([]any)) > 0 }, time.Minute, time.Millisecond)
+	for i := range 5 {
+		by := fmt.Sprint("operator ", i)
+		require.NoError(t, all.Pause(t.Context(), target, time.Duration(i+1)*time.Hour, by, ""))
+		require.Eventually(t, func() bool { return a.PauseNote(target.Budget()).By == by }, time.Minute, time.Millisecond)
+	}
+	require.NoError(t, all.Resume(t.Context(), target, "anna", ""))
+	require.Eventually(t, func() bool { return a.PauseNote(target.Budget()) == (throttle.PauseNote{}) }, time.Minute, time.Millisecond)
 }
 
 // TestPenaltyIsNoPause: resume leaves the penalty of an upstream alone, reset does not.
@@ -216,6 +247,15 @@ func TestPauseThatFails(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, acts, 2)
 	require.True(t, acts[0].Failed)
+
+	// The note of a pause that holds comes back.
+	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "ben", "the first"))
+	late, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	require.Error(t, fleet.New(cut, nil).Pause(late, target, 2*time.Hour, "anna", "why"))
+	note := snapshot(t, all).Budgets[0].Note
+	require.Equal(t, "the first", note.Reason)
+	require.InDelta(t, float64(time.Hour), float64(time.Until(note.Until)), float64(time.Minute))
 }
 
 // TestPauseInACluster: a budget is closed where it lies, wherever the notes are.
@@ -262,6 +302,8 @@ func TestReporterRights(t *testing.T) {
 			require.NoError(t, all.Resume(t.Context(), target, "anna", ""))
 			require.NoError(t, all.Reset(t.Context(), target, "anna", ""))
 			_, err := all.Audit(t.Context(), 5)
+			require.NoError(t, err)
+			_, err = all.Push(t.Context(), 0, fleet.Pushed{Text: []byte("version: 1")}, "push")
 			require.NoError(t, err)
 		}
 		a.Close()

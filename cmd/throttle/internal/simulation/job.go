@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -26,6 +27,7 @@ type Job struct {
 	Nodes    int
 	Workers  int // of each node
 	Latency  time.Duration
+	HandOver time.Duration // until a slot of the fleet that is given back is another request's
 	Begin    time.Time
 }
 
@@ -167,9 +169,18 @@ func (r *run) Started(q *Request) {
 	r.engine.Clock.AfterFunc(latency, func() {
 		r.busy--
 		r.result.Took = time.Duration(r.engine.Clock.Now()-r.Begin.UnixMicro()) * time.Microsecond
-		q.End()
+		if slices.ContainsFunc(q.Charges, handedOver) {
+			r.engine.Clock.AfterFunc(r.HandOver, q.End)
+		} else {
+			q.End()
+		}
 		r.next(w)
 	})
+}
+
+// handedOver reports whether a charge is for a slot that goes from node to node.
+func handedOver(c throttle.Charge) bool {
+	return c.Limit.Kind() == throttle.KindConcurrency && !c.Node
 }
 
 // Refused implements Observer.

@@ -120,3 +120,20 @@ func TestAsATransport(t *testing.T) {
 		})
 	}
 }
+
+// TestHandOver: a slot of the fleet is free for the next request when it has been handed over, one
+// of a node at once.
+func TestHandOver(t *testing.T) {
+	for scope, want := range map[throttle.Scope]time.Duration{
+		throttle.Fleet: 10*100*time.Millisecond + 9*7*time.Millisecond, throttle.Node: 10 * 100 * time.Millisecond,
+	} {
+		j := &simulation.Job{
+			Policies: []throttle.Policy{{Name: "one", Limit: throttle.Concurrency(1), Scope: scope}},
+			Mix:      []simulation.Part{get("https://example.com/", 1)},
+			Requests: 10, Nodes: 1, Workers: 3, Latency: 100 * time.Millisecond, HandOver: 7 * time.Millisecond, Begin: time.Now(),
+		}
+		r, err := j.Run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, r.Took)
+	}
+}

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,8 +17,8 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// A fleet keeps the budgets of the fleet in Redis, and knows nothing of those of this
-// node alone. It has no lock. Those of the packages below it are taken in this order:
+// A primary keeps the budgets of the fleet in Redis, and knows nothing of those of this
+// node alone, nor of the fallback. It has no lock. Those of the packages below it are taken in this order:
 //
 //   - the record locks of leases (line), in the order of their keys. They are the only ones
 //     that are held during a call;
@@ -26,7 +27,7 @@ import (
 //   - the callers in line for starts, or those for slots (line): never both;
 //   - the subscriptions (notify), the watches (watch), and what the node knows (history):
 //     while one of these is held no other is taken.
-type fleet struct {
+type primary struct {
 	client   redis.UniversalClient
 	conn     *conn.Conn
 	names    *names.Space
@@ -38,16 +39,17 @@ type fleet struct {
 	line     *line.Lines
 	subs     *notify.Subscriptions
 	watches  *watch.Watches
-	allNews  bool // quota reports that are not worth a call are made all the same: for tests
-	noNotice bool // no loss is announced: a test wants no calls in the background
+	onPause  atomic.Pointer[func()] // who is told of pauses; nil: nobody
+	allNews  bool                   // quota reports that are not worth a call are made all the same: for tests
+	noNotice bool                   // no loss is announced: a test wants no calls in the background
 }
 
 // op returns an op for a booking.
-func (f *fleet) op(k wire.Kind, b *throttle.Booking) *commit.Op {
-	op := f.commit.NewOp(k, b.Charges)
+func (p *primary) op(k wire.Kind, b *throttle.Booking) *commit.Op {
+	op := p.commit.NewOp(k, b.Charges)
 	op.MaxWait, op.NotBefore, op.Spread = wire.MaxWait(b.MaxWait), b.NotBefore, b.Spread
 	op.Has(b.Instead)
-	f.line.Join(op, b)
+	p.line.Join(op, b)
 	return op
 }
 

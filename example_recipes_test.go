@@ -1,0 +1,240 @@
+package throttle_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
+	"github.com/fleetthrottle/throttle/presets/feishu"
+	"github.com/fleetthrottle/throttle/presets/github"
+	"github.com/fleetthrottle/throttle/presets/wecom"
+)
+
+// A job on many machines uses what is left of the quota, and leaves a quarter of it to
+// the requests of users.
+func Example_batch() {
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store: memstore.New(), // redisstore.New(rdb, nil) for many machines
+		Policies: []throttle.Policy{{
+			Name: "api", Match: "api.example.com/", Limit: throttle.PerMinute(1000),
+			Headroom: map[throttle.Priority]float64{throttle.Low: 0.25},
+		}},
+		Base: offline, // leave it out to use http.DefaultTransport
+	}))
+	client := &http.Client{Transport: transport} // no Timeout: it would bound the wait, too
+
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Hour) // of the job
+	defer cancel()
+	ctx = throttle.WithPriority(ctx, throttle.Low)
+
+	pages := make(chan int)
+	var done atomic.Int32
+	var workers sync.WaitGroup
+	for range 16 {
+		workers.Go(func() {
+			for page := range pages {
+				if err := fetch(ctx, client, page); err != nil {
+					fmt.Println(err)
+					continue
+				}
+				done.Add(1)
+			}
+		})
+	}
+	for page := range 100 {
+		pages <- page
+	}
+	close(pages)
+	workers.Wait()
+	fmt.Println(done.Load(), "pages")
+	// Output: 100 pages
+}
+
+func fetch(ctx context.Context, client *http.Client, page int) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprint("https://api.example.com/pages/", page), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// What a request belongs to is said by who makes it, in its context.
+type tenantKey struct{}
+
+func tenant(r *http.Request) string {
+	id, _ := r.Context().Value(tenantKey{}).(string)
+	return id
+}
+
+// An upstream that counts by tenant, by address and by application: three rows, booked
+// together.
+func Example_tenants() {
+	const pod = "egress-1" // which address the requests of this program leave from
+	policies := []throttle.Policy{
+		{
+			Name: "tenant", Match: "api.example.com/", Limit: throttle.PerMinute(60),
+			Key: tenant,
+		},
+		{
+			Name: "address", Match: "api.example.com/", Limit: throttle.SlidingWindow(10_000, 20*time.Second),
+			Key: func(*http.Request) string { return pod },
+		},
+		{
+			Name: "application and API", Match: "api.example.com/", Limit: throttle.PerSecond(20),
+			Key: throttle.Join(func(*http.Request) string { return "app-id" }, throttle.Method, throttle.Path),
+		},
+	}
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: offline}))
+
+	ctx := context.WithValue(context.Background(), tenantKey{}, "acme")
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/orders", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, charge := range transport.Explain(req) {
+		fmt.Println(charge.Budget.Policy, charge.Limit)
+	}
+	// Output:
+	// tenant 60/m
+	// address 10000/20s
+	// application and API 20/s
+}
+
+// A day's quota that lasts until the evening: the day as the provider counts it, an
+// hour's share in front of it, and a part that batch work must leave.
+func Example_daily() {
+	shanghai, err := time.LoadLocation("Asia/Shanghai")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	policies := []throttle.Policy{
+		{
+			Name: "day", Match: "api.example.com/", Limit: throttle.CalendarWindow(24_000, throttle.Day, shanghai),
+			Headroom: map[throttle.Priority]float64{throttle.Low: 0.2},
+		},
+		{Name: "hour", Match: "api.example.com/", Limit: throttle.PerHour(2_000), Penalty: throttle.NoPenalty},
+	}
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store: memstore.New(), Policies: policies, Base: offline,
+		MaxWait: time.Minute, // what would have to wait for tomorrow is refused at once
+	}))
+	day, err := transport.Limiter("day")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	status, err := day.Status(context.Background(), "")
+	fmt.Println(status.Used, "of", status.Limit, err)
+	// Output: 0 of 24000/day Asia/Shanghai <nil>
+}
+
+// Several upstreams have one table and one transport. A request meets the rows of its own
+// host, and nobody waits for another's.
+func Example_upstreams() {
+	policies := append(github.Policies(github.Options{}),
+		throttle.Policy{Name: "shop", Match: "{shop}.example.com/admin/", Key: throttle.PathValue("shop"), Limit: throttle.PerSecond(2)},
+		throttle.Policy{Name: "search", Match: "GET search.example.com/", Limit: throttle.Concurrency(8)},
+	)
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: offline}))
+	for _, url := range []string{"https://acme.example.com/admin/orders", "https://search.example.com/?q=1", "https://www.example.org/"} {
+		req, err := http.NewRequest(http.MethodGet, url, nil)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Print(req.URL.Host, ":")
+		for _, charge := range transport.Explain(req) {
+			fmt.Print(" ", charge.Budget.Policy)
+		}
+		fmt.Println()
+	}
+	// Output:
+	// acme.example.com: shop
+	// search.example.com: search
+	// www.example.org:
+}
+
+// Three providers in one table.
+func Example_presets() {
+	policies := slices.Concat(
+		dingtalk.Policies(dingtalk.Options{App: "dingabc", Edition: dingtalk.Professional, Address: "office"}),
+		feishu.Policies(feishu.Options{}),
+		wecom.Policies(wecom.Options{Accounts: 500}),
+	)
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: offline}))
+	req, err := http.NewRequest(http.MethodGet, "https://qyapi.weixin.qq.com/cgi-bin/user/get?access_token=secret", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, charge := range transport.Explain(req) {
+		fmt.Println(charge.Budget.Policy, charge.Limit)
+	}
+	// Output:
+	// wecom-company-minute 10000/m
+	// wecom-company-hour 150000/h
+	// wecom-ip-minute 20000/m
+	// wecom-ip-hour 600000/h
+}
+
+// A provider without a preset, here WeChat's Official Accounts: APIs are counted by the
+// day of Beijing and by the minute, and refused with a code in a 200.
+func Example_officialAccount() {
+	beijing := time.FixedZone("UTC+8", 8*60*60)
+	account := func(*http.Request) string { return "wx-app-id" } // an id, not the token: that changes
+	api := throttle.Join(account, throttle.Path)
+
+	policies := []throttle.Policy{
+		{
+			Name: "mp-day", Match: "api.weixin.qq.com/cgi-bin/", Key: api, Limit: throttle.Unlimited(),
+			Penalty: feedback.Codes{
+				Fields: []string{"errcode"},
+				Lasts:  map[string]time.Duration{"45009": throttle.MaxPenalty},
+				End:    feedback.UntilMidnight(beijing),
+			}.Penalty,
+		},
+		{
+			Name: "mp-minute", Match: "api.weixin.qq.com/cgi-bin/", Key: api, Limit: throttle.Unlimited(),
+			Penalty: feedback.Codes{
+				Fields: []string{"errcode"},
+				Lasts:  map[string]time.Duration{"45011": time.Minute},
+			}.Penalty,
+		},
+		{
+			Name: "mp-token", Match: "api.weixin.qq.com/cgi-bin/token", Key: account,
+			Limit: throttle.CalendarWindow(2_000, throttle.Day, beijing), Penalty: throttle.NoPenalty,
+		},
+	}
+
+	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+		Store: memstore.New(), Policies: policies, MaxWait: -1,
+		Base: answer(200, `{"errcode":45011,"errmsg":"api minute-quota reach limit, must slower, retry next minute"}`,
+			"Content-Type", "application/json"),
+	}))}
+	for range 2 {
+		resp, err := client.Get("https://api.weixin.qq.com/cgi-bin/user/info?access_token=secret")
+		if err != nil {
+			fmt.Println("not sent")
+			continue
+		}
+		resp.Body.Close()
+		fmt.Println(resp.StatusCode)
+	}
+	// Output:
+	// 200
+	// not sent
+}

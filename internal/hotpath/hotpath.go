@@ -1,0 +1,76 @@
+// Package hotpath measures what is added to a request that nothing holds.
+package hotpath
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// An empty base answers at once, with nothing.
+type empty struct{}
+
+// RoundTrip implements [http.RoundTripper].
+func (empty) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
+}
+
+// Policies is the table of the measurement. Its limit is never reached.
+var Policies = []throttle.Policy{{Name: "a", Limit: throttle.PerSecond(1_000_000_000), Jitter: -1}}
+
+// turn is how many requests are sent in one way, and then in the other, so that whatever else
+// the machine does meets both.
+const turn = 100
+
+// Benchmark sends requests in turns with an observer and without one: see [Compare].
+func Benchmark(b *testing.B, observe func(context.Context, throttle.Event)) {
+	Compare(b, sender(b, observe), sender(b, nil))
+}
+
+// Compare calls two functions in turns. It reports how many nanoseconds a call without something
+// takes, and how many more one with it: the medians of all turns, so that those in which the
+// machine did something else do not count. It fails if what is added allocates.
+func Compare(b *testing.B, with, without func()) {
+	base := testing.AllocsPerRun(1000, without)
+	if more := testing.AllocsPerRun(1000, with) - base; more > 0 {
+		b.Errorf("it allocates %v times more", more)
+	}
+	var took [2][]time.Duration
+	for b.Loop() {
+		for i, send := range []func(){with, without} {
+			begin := time.Now()
+			for range turn {
+				send()
+			}
+			took[i] = append(took[i], time.Since(begin))
+		}
+	}
+	b.ReportMetric(0, "ns/op") // of two turns: it says nothing
+	b.ReportMetric(median(took[1]), "ns/without")
+	b.ReportMetric(median(took[0])-median(took[1]), "ns/more")
+}
+
+// median returns the median time of a call.
+func median(turns []time.Duration) float64 {
+	slices.Sort(turns)
+	return float64(turns[len(turns)/2]) / turn
+}
+
+// sender returns a function that sends a request through a Transport.
+func sender(b *testing.B, observe func(context.Context, throttle.Event)) func() {
+	t := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: Policies, Base: empty{}, Observe: observe}))
+	req, err := http.NewRequest(http.MethodGet, "https://example.com/", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return func() {
+		if _, err := t.RoundTrip(req); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

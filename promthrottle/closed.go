@@ -1,0 +1,71 @@
+package promthrottle
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// mostClosed is how many closed budgets of a policy are known at a time. Of others only
+// the last end counts.
+const mostClosed = 64
+
+// A closed knows until when the budgets of a policy are closed, and tells the last end.
+type closed struct {
+	gauge prometheus.Gauge
+
+	mu   sync.Mutex
+	ends map[string]time.Time // by the budget's name
+	rest time.Time            // of budgets that found no room
+}
+
+// close notes that a budget is closed until then.
+func (c *closed) close(budget string, until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for b, end := range c.ends {
+		if !end.After(now) {
+			delete(c.ends, b)
+		}
+	}
+	end, known := c.ends[budget]
+	switch {
+	case !known && len(c.ends) >= mostClosed:
+		c.rest = later(c.rest, until)
+	case c.ends == nil:
+		c.ends = map[string]time.Time{budget: until}
+	default:
+		c.ends[budget] = later(end, until)
+	}
+	c.tell(until)
+}
+
+// open notes that a budget is open. If it was the one that is closed for longest, what is
+// told falls to the end of another, or to now.
+func (c *closed) open(budget string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	end, known := c.ends[budget]
+	if now := time.Now(); known && end.After(now) {
+		delete(c.ends, budget)
+		c.tell(now)
+	}
+}
+
+// tell tells the last end of all, and at least this one.
+func (c *closed) tell(last time.Time) {
+	last = later(last, c.rest)
+	for _, end := range c.ends {
+		last = later(last, end)
+	}
+	c.gauge.Set(float64(last.UnixMilli()) / 1000)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
