@@ -34,13 +34,15 @@ part() {
 	echo "$file"
 }
 
-for name in ${*:-local transport binding memory shared upstream fleet}; do
+for name in ${*:-local transport binding memory shared preset sizing upstream fleet}; do
 	case $name in
 	local) part local -bench Local -benchtime 300ms -count 10 ;;
 	transport) part transport -bench Transport -benchtime 300ms -count 10 ;;
 	binding) part binding -bench Binding -benchtime 1x -everyone -load "${LOAD:-5s}" ;;
 	memory) part memory -bench Memory -benchtime 1x ;;
 	shared) part shared -bench Shared -benchtime 1x -rounds "${ROUNDS:-4}" -turn "${TURN:-1s}" ;;
+	preset) part preset -bench Preset -benchtime 1x -rounds "${ROUNDS:-4}" -turn "${TURN:-1s}" ;;
+	sizing) part sizing -bench Sizing -benchtime 1x -fleetload "${LOAD:-20s}" ;;
 	upstream) part upstream -bench Upstream -benchtime 1x -everyone -load "${LOAD:-12s}" ;;
 	fleet) part fleet -bench Fleet -benchtime 1x -everyone -load "${LOAD:-16s}" ;;
 	*)

@@ -51,6 +51,7 @@ func play(t *testing.T, client *redis.Client, seed uint64) (seen []string) {
 				k.Charges[0].Reserve = rng.IntN(2) * rng.IntN(50)
 				k.MaxWait = time.Duration(rng.IntN(3)-1) * 300 * time.Millisecond
 				k.Spread = time.Duration(rng.IntN(2)*rng.IntN(20_000)) * time.Microsecond
+				k.Returns = rng.IntN(5) == 0
 				if rng.IntN(3) == 0 {
 					k.Charges = append([]throttle.Charge{gate}, k.Charges...)
 				}

@@ -34,8 +34,11 @@ func (r *Row) book(t int64, u *rule) {
 
 // share widens [first, last] to touch a neighbour that lies in the same slot
 // [start, end), so that both become one entry. The neighbours of a new start
-// are i-1 and i.
+// are i-1 and i. One that begins within an entry shares that one.
 func (r *Row) share(i int, first, last, start, end int64) (int64, int64) {
+	if i < len(r.entries) && r.entries[i].first <= first {
+		return first, last
+	}
 	if i > 0 && r.entries[i-1].first >= start {
 		first = r.entries[i-1].last
 	}

@@ -1,9 +1,13 @@
 -- Booking a place in a row for a search s, and taking it out again.
 
 -- share widens [first, last] to touch a neighbour of the open row that lies in
--- the same slot [start, stop), so that both become one entry.
+-- the same slot [start, stop), so that both become one entry. One that begins within an
+-- entry shares that one.
 local function share(r, first, last, start, stop)
   local i = after(r, first)
+  if i <= r.size and r.F[i] <= first then
+    return first, last
+  end
   if i > 1 and r.F[i - 1] >= start then
     first = r.L[i - 1]
   end
@@ -46,7 +50,7 @@ local function book(r, t, s)
   end
   if s.kind ~= LEAKY_BUCKET and s.n > WINDOW_PARTS then
     local start, stop = part(s, t)
-    if r.F or t <= r.last then
+    if r.F or t < r.first then
       open(r)
       first, last = share(r, first, last, start, stop)
     elseif r.first >= start then

@@ -61,10 +61,7 @@ local function begin(key, v, n, span)
   elseif v[ROW_OLD] + span <= now and not pcall(drop, key, v, span) then
     return false
   end
-  local shares = n > WINDOW_PARTS and now - now % ceil(span / WINDOW_PARTS)
-  if now <= v[ROW_LAST] and shares and v[ROW_SIZE] > 1 and v[ROW_BEFORE] >= shares then
-    return false
-  elseif now <= v[ROW_LAST] or shares and v[ROW_FIRST] >= shares then
+  if now <= v[ROW_LAST] or n > WINDOW_PARTS and v[ROW_FIRST] >= now - now % ceil(span / WINDOW_PARTS) then
     return nil
   end
   local pushed = cmsgpack.pack(v[ROW_FIRST] - v[ROW_BEFORE], v[ROW_LAST] - v[ROW_FIRST], v[ROW_N])
@@ -132,10 +129,10 @@ for i = 2, simple and budgets or 0 do
   end
 end
 while simple and at <= #frame do
-  local kind, callers, informed, booked, arrival, _, least, spread, _, _, first, tickets, count
-  kind, callers, informed, booked, arrival, _, least, spread, _, _, first, tickets, count, at =
+  local kind, callers, informed, booked, arrival, _, least, spread, _, _, _, tickets, count
+  kind, callers, informed, booked, arrival, _, least, spread, _, _, _, tickets, count, at =
     struct.unpack('<ddddddddddddd', frame, at)
-  simple = kind == RESERVE and informed + booked + arrival + least + first + tickets == 0
+  simple = kind == RESERVE and informed + booked + arrival + least + tickets == 0
   for _ = 1, count do
     local i, cost, reserve, shadow
     i, cost, reserve, shadow, at = struct.unpack('<dddd', frame, at)
