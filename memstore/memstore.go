@@ -27,10 +27,14 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, er
 // bookNow books for a caller that finds no waiters in line. It returns false if there are
 // some, or the start is beyond the horizon: then nothing was done.
 func (s *Store) bookNow(b *throttle.Booking) (g throttle.Grant, decided bool) {
-	var few [2]ledger.Search
 	var q ledger.Request // filled in, because a literal would be copied
 	q.Booking, q.Arrivals, q.Grant = b, &s.arrivals, &g
-	if q.Searches = few[:min(len(b.Charges), len(few))]; len(b.Charges) > len(few) {
+	switch len(b.Charges) { // few take no memory, and no more of the stack is cleared than they need
+	case 1:
+		q.Searches = make([]ledger.Search, 1)
+	case 2:
+		q.Searches = make([]ledger.Search, 2)
+	default:
 		q.Searches = make([]ledger.Search, len(b.Charges))
 	}
 	held := s.lock(b.Charges)

@@ -3,12 +3,12 @@ package otelthrottle
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/telemetry"
 )
 
 // askTime is how long the store may take to say what all budgets are like.
@@ -16,7 +16,7 @@ const askTime = 2 * time.Second
 
 // budgets are what is told of budgets, and whom to ask.
 type budgets struct {
-	limits map[string]*throttle.Limiter
+	all telemetry.Budgets
 
 	limit, used, ceiling metric.Float64ObservableGauge
 	waiting              metric.Int64ObservableUpDownCounter
@@ -28,15 +28,7 @@ type budgets struct {
 // few programs of a fleet have it. It is of the policies as they are now; the registration ends
 // it. While the store is away a collection has an error, and no values.
 func Budgets(p metric.MeterProvider, t *throttle.Transport, policies []throttle.Policy) (metric.Registration, error) {
-	b := &budgets{limits: make(map[string]*throttle.Limiter)}
-	for _, p := range policies {
-		if p.Key != nil {
-			continue
-		}
-		if l, err := t.Limiter(p.Name); err == nil {
-			b.limits[p.Name] = l
-		}
-	}
+	b := &budgets{all: telemetry.BudgetsOf(t, policies)}
 	m := p.Meter(scope)
 	var errs [5]error
 	b.limit, errs[0] = m.Float64ObservableGauge("throttle.budget.limit", metric.WithUnit("{request}"),
@@ -59,23 +51,7 @@ func Budgets(p metric.MeterProvider, t *throttle.Transport, policies []throttle.
 func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
 	ctx, stop := context.WithTimeout(ctx, askTime)
 	defer stop()
-	var asked sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	for name, l := range b.limits {
-		asked.Go(func() {
-			st, err := l.Status(ctx, "")
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed = err // one says it for all
-				return
-			}
-			b.tell(to, name, st)
-		})
-	}
-	asked.Wait()
-	return failed
+	return b.all.Ask(ctx, func(policy string, st throttle.Status) { b.tell(to, policy, st) })
 }
 
 // tell tells what one budget is like.

@@ -3,12 +3,12 @@ package promthrottle
 import (
 	"context"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/telemetry"
 )
 
 // askTime is how long the store may take to say what all budgets are like. It is less than
@@ -18,8 +18,7 @@ const askTime = 500 * time.Millisecond
 
 // A budgets collector asks the store, at each scrape, what budgets are like.
 type budgets struct {
-	names  []string
-	limits map[string]*throttle.Limiter
+	all telemetry.Budgets
 
 	up, limit, used, waiting, wait, paused, ceiling *prometheus.Desc
 }
@@ -32,8 +31,8 @@ func Budgets(t *throttle.Transport, policies []throttle.Policy) prometheus.Colle
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{"policy"}, nil)
 	}
-	b := &budgets{
-		limits:  make(map[string]*throttle.Limiter),
+	return &budgets{
+		all:     telemetry.BudgetsOf(t, policies),
 		up:      prometheus.NewDesc("throttle_store_up", "Whether the store answered when it was asked what budgets are like.", nil, nil),
 		limit:   desc("throttle_limit", "How much the limit allows: in a window, in flight, or in a burst."),
 		used:    desc("throttle_used", "How much of the limit is used now."),
@@ -42,15 +41,6 @@ func Budgets(t *throttle.Transport, policies []throttle.Policy) prometheus.Colle
 		paused:  desc("throttle_paused_seconds", "For how long the budget is still closed, by a penalty or by hand."),
 		ceiling: desc("throttle_ceiling", "How much of the limit the fleet has learned to use, 0 if the limit alone counts."),
 	}
-	for _, p := range policies {
-		if p.Key != nil {
-			continue
-		}
-		if l, err := t.Limiter(p.Name); err == nil {
-			b.names, b.limits[p.Name] = append(b.names, p.Name), l
-		}
-	}
-	return b
 }
 
 // Describe implements [prometheus.Collector].
@@ -64,22 +54,10 @@ func (b *budgets) Describe(to chan<- *prometheus.Desc) {
 func (b *budgets) Collect(to chan<- prometheus.Metric) {
 	ctx, stop := context.WithTimeout(context.Background(), askTime)
 	defer stop()
-	var asked sync.WaitGroup
-	var mu sync.Mutex
 	up := 1.0
-	for _, name := range b.names {
-		asked.Go(func() {
-			st, err := b.limits[name].Status(ctx, "")
-			if err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				up = 0
-				return
-			}
-			b.send(to, name, st)
-		})
+	if err := b.all.Ask(ctx, func(policy string, st throttle.Status) { b.send(to, policy, st) }); err != nil {
+		up = 0
 	}
-	asked.Wait()
 	to <- prometheus.MustNewConstMetric(b.up, prometheus.GaugeValue, up)
 }
 

@@ -22,7 +22,7 @@ func TestClosedUntil(t *testing.T) {
 		}
 		in := func() time.Duration {
 			until := gauge(t, m, "throttle_closed_until_timestamp_seconds", "calls")
-			return time.UnixMilli(int64(until * 1000)).Sub(time.Now()).Round(time.Second)
+			return time.Until(time.UnixMilli(int64(until * 1000))).Round(time.Second)
 		}
 		observe(throttle.Penalized, "a", time.Minute)
 		observe(throttle.Closed, "b", time.Hour)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 )
 
@@ -36,6 +37,7 @@ func (qs *Queues) enqueue(op *Op) *queue {
 
 // drain makes one call after another until nobody waits in the queue.
 func (qs *Queues) drain(group string, q *queue) {
+	conn.GrowStack()
 	for {
 		qs.Line.Gather(group)
 		b := qs.next(group, q)

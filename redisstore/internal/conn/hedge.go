@@ -33,7 +33,7 @@ func (c *Conn) hedge(ctx context.Context, call wire.Call) (string, error) {
 	answers := make(chan answer, maxHedges)
 	var answered atomic.Bool
 	attempt := func() {
-		growStack()
+		GrowStack()
 		reply, err := c.eval(call)
 		if !answered.Swap(true) {
 			answers <- answer{reply, c.heard(err)}
@@ -73,11 +73,11 @@ func (c *Conn) heard(err error) error {
 	return c.explain(err)
 }
 
-// growStack makes room on the stack for the client's deep calls at once, while
-// there is little to move: growing in steps cost a tenth of a call.
+// GrowStack makes room on the stack for deep calls at once, while there is little to
+// move: growing in steps cost a tenth of a call. New goroutines of a call begin with it.
 //
 //go:noinline
-func growStack() (x byte) {
+func GrowStack() (x byte) {
 	var room [8 << 10]byte
 	return room[len(room)-1]
 }
