@@ -76,6 +76,8 @@ func TestACallHasNoContext(t *testing.T) {
 	server := redistest.Shared(t)
 	proxy := redistest.NewProxy(t, server)
 	cn := conn.New(proxy.Client(t))
+	_, err := cn.Call(t.Context(), count("another")) // from now on the server knows the script
+	require.NoError(t, err)
 	f := proxy.Disturb(redistest.HoldCall)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	left := errors.New("left")
@@ -83,7 +85,7 @@ func TestACallHasNoContext(t *testing.T) {
 		f.Await(t)
 		cancel(left)
 	}()
-	_, err := cn.Call(ctx, count(t.Name()))
+	_, err = cn.Call(ctx, count(t.Name()))
 	require.ErrorIs(t, err, left)
 	f.Pass(t)
 	require.Equal(t, "1", server.Client(t).Get(t.Context(), t.Name()).Val())
