@@ -13,6 +13,11 @@ help: ## list the targets
 .PHONY: check
 check: lint test examples bench fuzz ## test, lint, examples, bench and fuzz
 
+.PHONY: setup
+setup: redis prometheus ## install servers, modules and programs that check
+	@GOWORK=off $(EACH) go mod download
+	@cd tools && GOWORK=off go mod download
+
 .PHONY: redis
 redis: ## install redis-server unless it is there
 	@scripts/install-redis.sh
@@ -34,10 +39,11 @@ test: redis ## every test, with the race detector and in random order; make soak
 	go test -short -shuffle=on -count=1 -timeout 10m $(ARITHMETIC)
 
 .PHONY: soak
-soak: redis prometheus ## what is long or measured: all of the tests, the table of waits, chaos
+soak: redis prometheus ## what is long or measured: all of the tests, the tables of waits and scale, chaos
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
 	@$(EACH) go test -race -shuffle=on -count=1 -p 1 -timeout 30m ./...
 	go test -count=1 -timeout 30m ./internal/waits -v -long
+	go run ./internal/scale -measure
 	$(MAKE) chaos
 
 .PHONY: chaos
@@ -45,12 +51,20 @@ chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long bre
 	go run ./internal/chaos $(CHAOS)
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck
+lint: ## gofmt, spelling, go vet, staticcheck
 	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not as gofmt has it: $$files"; exit 1; }
+	@# Chinese pages have few words that it knows, and testdata has text of others.
+	@misspell=$$(GOWORK=off go tool -modfile=tools/go.mod -n misspell) && \
+		git ls-files -z '*.go' '*.lua' '*.md' ':!docs/zh' ':!README.zh-CN.md' ':!*testdata/*' | \
+		xargs -0 "$$misspell" -error
 	@$(EACH) go vet ./...
 	@# Its path, because -modfile and go.work do not go together.
 	@staticcheck=$$(GOWORK=off go tool -modfile=tools/go.mod -n staticcheck) && \
 		$(EACH) "$$staticcheck" ./...
+
+.PHONY: api
+api: ## fail if the last release's users cannot compile any more, and the changelog does not say so
+	@scripts/api.sh
 
 .PHONY: tidy
 tidy: ## fail if go.mod or go.sum is not tidy

@@ -44,7 +44,7 @@ type roundTrip struct {
 // newRoundTrip returns the first attempt of a request.
 func (t *Transport) newRoundTrip(req *http.Request) *roundTrip {
 	r := &roundTrip{t: t, req: req, reqBody: req.Body}
-	r.engine, r.grant.Held = &t.engine, -1
+	r.engine, r.grant.Held = &t.engine, NotHeld
 	r.maxWait, r.priority = maxWait(req.Context(), t.defaultMaxWait), priority(req.Context())
 	return r
 }

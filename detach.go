@@ -90,7 +90,7 @@ func (r *roundTrip) abandon() {
 func (r *roundTrip) bookArrival() {
 	ctx, cancel := r.reportContext(reportWait)
 	defer cancel()
-	b := Booking{Charges: slices.DeleteFunc(slices.Clone(r.booking.Charges), countsSlot), MaxWait: -1}
+	b := Booking{Charges: slices.DeleteFunc(slices.Clone(r.booking.Charges), countsSlot), MaxWait: AnyWait}
 	if _, err := r.store.Book(ctx, &b); err != nil {
 		r.reportFailure(ctx, &b.Charges[0], 0, err)
 	}

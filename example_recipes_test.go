@@ -15,6 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/feishu"
 	"github.com/fleetthrottle/throttle/presets/github"
+	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
 )
 
@@ -191,8 +192,30 @@ func Example_presets() {
 	// wecom-ip-hour 600000/h
 }
 
-// A provider without a preset, here WeChat's Official Accounts: APIs are counted by the
-// day of Beijing and by the minute, and refused with a code in a 200.
+// An account's own numbers replace those that a newly registered one has.
+func Example_wechat() {
+	policies := wechat.Policies(wechat.Options{
+		Account:   "wx-app-id",                                // the AppID, if several accounts share the store
+		PerDay:    map[string]int{"/cgi-bin/user/get": 2_000}, // as /cgi-bin/openapi/quota/get says
+		PerMinute: map[string]int{"/cgi-bin/user/info": 600},
+	})
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: offline}))
+	req, err := http.NewRequest(http.MethodGet, "https://api.weixin.qq.com/cgi-bin/user/get?access_token=secret", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, charge := range transport.Explain(req) {
+		fmt.Println(charge.Budget.Policy, charge.Limit)
+	}
+	// Output:
+	// wechat-day unlimited
+	// wechat-minute unlimited
+	// wechat-user-get 2000/day +08:00
+}
+
+// A table that is written by hand, here for WeChat's Official Accounts: APIs are counted by
+// the day of Beijing and by the minute, and refused with a code in a 200.
 func Example_officialAccount() {
 	beijing := time.FixedZone("UTC+8", 8*60*60)
 	account := func(*http.Request) string { return "wx-app-id" } // an id, not the token: that changes

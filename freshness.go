@@ -50,15 +50,12 @@ func (a *acquisition) spread() time.Duration {
 	return min(max(0, lag+lag/4-a.usableFor()/2), spreadLimit(a.booking.Charges))
 }
 
-// adjustPace lets starts flow evenly unless each needs much room behind it. Then
-// they would be as far apart as that room, and most of the limit would be lost: it
-// is better used by starts of one moment, which share their room.
+// adjustPace lets starts flow evenly. The room behind a start is part of the distance to the
+// next one: as far apart as both together, starts would leave a part of the limit unused.
 func (a *acquisition) adjustPace() {
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
-		if c.Pace = pace(c.Limit); a.booking.Spread > c.Pace/4 {
-			c.Pace = 0
-		}
+		c.Pace = max(0, pace(c.Limit)-a.booking.Spread)
 	}
 }
 

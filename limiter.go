@@ -78,7 +78,7 @@ func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, e
 
 // TryAcquire is Acquire for callers that never wait for room.
 func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit, error) {
-	return l.acquireWithin(ctx, new(Permit), key, cost, -1)
+	return l.acquireWithin(ctx, new(Permit), key, cost, AnyWait)
 }
 
 func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) (*Permit, error) {
@@ -95,7 +95,7 @@ func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost
 	}
 	a := l.pool.Get().(*acquisition)
 	// The rest is set anew by each booking.
-	a.maxWait, a.arrivedAt, a.grant, a.slots, a.staleStreak = wait, 0, Grant{Held: -1}, nil, 0
+	a.maxWait, a.arrivedAt, a.grant, a.slots, a.staleStreak = wait, 0, Grant{Held: NotHeld}, nil, 0
 	a.priority, a.returns, a.lead, a.outageReported = priority(ctx), false, 0, false
 	if a.hold.Policy != "" {
 		a.hold = Hold{}

@@ -64,7 +64,7 @@ func (l *Limiters) Acquire(ctx context.Context, demands ...Demand) (*Permit, err
 // TryAcquire is Acquire for callers that never wait for room.
 func (l *Limiters) TryAcquire(ctx context.Context, demands ...Demand) (*Permit, error) {
 	a := new(quotedAcquisition)
-	a.maxWait = -1
+	a.maxWait = AnyWait
 	return l.acquireDemands(ctx, a, demands)
 }
 
@@ -90,7 +90,7 @@ func (l *Limiters) acquireDemands(ctx context.Context, a *quotedAcquisition, dem
 
 // acquire acquires what price says, and again when the policies were replaced.
 func (l *Limiters) acquire(ctx context.Context, a *quotedAcquisition, price func() error) (*Permit, error) {
-	a.engine, a.priority, a.grant.Held = &l.engine, priority(ctx), -1
+	a.engine, a.priority, a.grant.Held = &l.engine, priority(ctx), NotHeld
 	err := price()
 	if err == nil && !a.free() {
 		err = a.acquireStart(ctx, price)

@@ -47,7 +47,7 @@ func (a *acquisition) beginWait(at time.Duration) {
 
 // remainingWait returns how long the caller can still wait; negative: for ever.
 func (a *acquisition) remainingWait(ctx context.Context, asked time.Duration) time.Duration {
-	a.remaining, a.remainingBy = -1, ""
+	a.remaining, a.remainingBy = AnyWait, ""
 	if a.maxWait != 0 {
 		a.remaining, a.remainingBy = max(0, a.waitDeadline-asked), "MaxWait is"
 	}

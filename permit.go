@@ -76,7 +76,7 @@ func (p *Permit) acquisition() *acquisition {
 	c.Budget.Key, c.Cost, c.Reserve = s.key, s.cost, s.reserve
 	a := &acquisition{
 		engine: p.meter.engine, booking: Booking{Charges: []Charge{c}, Spread: s.spread},
-		grant:   Grant{OK: true, Wait: s.wait, Age: s.age, Handle: s.handle, Turn: s.turn, Held: -1},
+		grant:   Grant{OK: true, Wait: s.wait, Age: s.age, Handle: s.handle, Turn: s.turn, Held: NotHeld},
 		startAt: s.startAt, validatedAt: s.validatedAt, validateRTT: s.validateRTT,
 		maxWait: s.maxWait, priority: s.priority, returns: true,
 	}

@@ -99,7 +99,7 @@ func (a *quotedAcquisition) rematch(ctx context.Context, reprice func() error) e
 	if a.holdsPlace() {
 		a.store.Cancel(&old, a.grant)
 	}
-	a.grant = Grant{Held: -1, Turn: a.grant.Turn}
+	a.grant = Grant{Held: NotHeld, Turn: a.grant.Turn}
 	return err
 }
 

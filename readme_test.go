@@ -47,7 +47,7 @@ var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
 // checked beside their code; pages that explain the inside have code to read only.
 func copied(page string) bool {
 	switch page {
-	case "README.md", "README.zh-CN.md", "docs/guide.md", "docs/migration.md", "docs/production.md", "docs/recipes.md":
+	case "README.md", "README.zh-CN.md", "docs/guide.md", "docs/live.md", "docs/migration.md", "docs/production.md", "docs/recipes.md":
 		return true
 	}
 	return strings.HasPrefix(page, "docs/zh/") && path.Ext(page) == ".md"

@@ -147,12 +147,15 @@ type Charge struct {
 	Pace time.Duration
 }
 
+// AnyWait is the MaxWait of a caller that waits as long as it has to.
+const AnyWait time.Duration = -1
+
 // A Booking asks for one start that all its charges have room for.
 type Booking struct {
 	Charges []Charge
 
 	// MaxWait is the longest wait that is of use; a start later than that
-	// is refused. Negative: any wait is. A Book that never waits has 0.
+	// is refused. Negative, as [AnyWait] is: any wait is. A Book that never waits has 0.
 	MaxWait time.Duration
 
 	// NotBefore is the least wait: no start earlier than that is booked.
@@ -210,6 +213,9 @@ type Handle struct {
 // line of each budget that held it back. It is the store's own and opaque; nil: none.
 type Turn any
 
+// NotHeld is the Held of a grant that no charge held back.
+const NotHeld = -1
+
 // A Grant is the store's answer to a Booking.
 type Grant struct {
 	// OK says that the start is booked. Otherwise nothing was, and Wait
@@ -240,7 +246,7 @@ type Grant struct {
 	// charge counted; 0 if not at all. It may be nil if it says 0 of all.
 	Over []time.Duration
 
-	Held   int  // index of the charge that set the start, or -1 if none held it back
+	Held   int  // index of the charge that set the start, or NotHeld
 	Paused bool // the charge at Held is closed by a penalty, if only for a part of the wait
 }
 

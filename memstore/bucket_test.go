@@ -28,8 +28,7 @@ func TestP1_BucketUnderLoad(t *testing.T) {
 	} {
 		for _, jitter := range []time.Duration{0, 35 * ms, 700 * ms} {
 			t.Run(limit.String()+" "+jitter.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s := memstore.New()
+				inBubble(t, func(t *testing.T, s *memstore.Store) {
 					c := charge("busy", limit)
 					c.Jitter = jitter
 					var h history
@@ -47,8 +46,7 @@ func TestP1_BucketUnderLoad(t *testing.T) {
 
 // TestP3_LargeBucketUnderLoad lets starts share entries. That costs little, once.
 func TestP3_LargeBucketUnderLoad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
 		c := charge("large", throttle.TokenBucket(100, time.Second, 1000))
 		var h history
 		for range 3000 {
@@ -64,8 +62,7 @@ func TestP3_LargeBucketUnderLoad(t *testing.T) {
 // TestP3_DeepBucketQueue is a queue of thousands, in which neighbours are joined.
 // That breaks no rule, and nearly all that flows in is used.
 func TestP3_DeepBucketQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
 		c := charge("deep", throttle.TokenBucket(10, time.Second, 20))
 		c.Jitter = 35 * ms
 		var h history
@@ -91,8 +88,7 @@ func TestP1_BucketForgetsNoLoad(t *testing.T) {
 				c.Cost = 1 + rng.IntN(c.Limit.Capacity())
 				c.Reserve = rng.IntN(1 + c.Limit.Capacity() - c.Cost)
 				k := booking(c)
-				g, err := s.Book(t.Context(), k)
-				require.NoError(t, err)
+				g := ask(t, s, k)
 				if rng.IntN(4) == 0 {
 					s.Cancel(k, g)
 					continue
@@ -102,24 +98,6 @@ func TestP1_BucketForgetsNoLoad(t *testing.T) {
 			require.Zero(t, h.excess(c), "seed %d", seed)
 		})
 	}
-}
-
-// TestP2_BucketJitter spends what flows in during the jitter never, however
-// long ago the bucket was full.
-func TestP2_BucketJitter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		c := charge("late", throttle.TokenBucket(10, time.Second, 5))
-		c.Jitter = 100 * ms
-		for range 5 {
-			require.Zero(t, book(t, s, c))
-		}
-		begun := time.Now()
-		for i := range 100 {
-			time.Sleep(book(t, s, c))
-			require.Equal(t, 100*ms+time.Duration(i+1)*100*ms, time.Since(begun))
-		}
-	})
 }
 
 // TestBucketChanges counts under other numbers what was spent of a bucket, even
@@ -134,8 +112,7 @@ func TestBucketChanges(t *testing.T) {
 		{19, 20, 17142858 * time.Microsecond}, // 18
 		{20, 10, 8571429 * time.Microsecond},  // 9: no more is spent than there can be
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			s := memstore.New()
+		inBubble(t, func(t *testing.T, s *memstore.Store) {
 			c := charge("one", throttle.TokenBucket(1, time.Second, 20))
 			require.Zero(t, book(t, s, costing(c, test.spent)))
 			for range 60 {
@@ -151,8 +128,7 @@ func TestBucketChanges(t *testing.T) {
 // TestBucketOwesInSpiteOfOthers asks under another kind of limit now and then, as
 // a fleet does whose programs are replaced one by one. The bucket stays empty.
 func TestBucketOwesInSpiteOfOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
 		c := charge("one", throttle.TokenBucket(10, time.Second, 10))
 		other := charge("one", throttle.PerSecond(1000))
 		require.Zero(t, book(t, s, costing(c, 10)))
@@ -168,8 +144,7 @@ func TestBucketOwesInSpiteOfOthers(t *testing.T) {
 // TestBucketChangesALittle counts what was forgotten once, not as a level and as
 // a start.
 func TestBucketChangesALittle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
 		c := charge("one", throttle.TokenBucket(10, time.Second, 10))
 		require.Zero(t, book(t, s, costing(c, 10)))
 		for range 30 {
@@ -183,33 +158,13 @@ func TestBucketChangesALittle(t *testing.T) {
 
 // TestBucketChangesToLonger takes a bucket whose past is unknown for an empty one.
 func TestBucketChangesToLonger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
 		c := charge("one", throttle.TokenBucket(10, time.Second, 10))
 		require.Zero(t, book(t, s, costing(c, 10)))
 		time.Sleep(time.Second)
 		require.Zero(t, book(t, s, c)) // what is a second old is forgotten
 		c.Limit = throttle.TokenBucket(1, time.Second, 20)
 		require.Equal(t, time.Second, book(t, s, costing(c, 1)), "20 were spent a second ago, 1 now")
-	})
-}
-
-// TestBucketRoom lets a start that must leave something free wait for it, and
-// another take what it left.
-func TestBucketRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
-		c := charge("shared", throttle.TokenBucket(10, time.Second, 10))
-		low := c
-		low.Reserve = 4
-		for range 6 {
-			require.Zero(t, book(t, s, low))
-		}
-		require.Equal(t, 100*ms, book(t, s, low))
-		for range 4 {
-			require.Zero(t, book(t, s, c))
-		}
-		require.Equal(t, 200*ms, book(t, s, c), "the booked start has what flows in until then")
 	})
 }
 

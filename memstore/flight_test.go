@@ -1,7 +1,10 @@
 package memstore_test
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -75,8 +78,7 @@ func (c *caller) called() bool {
 // inFlight requires what runs, and what waits.
 func inFlight(t *testing.T, s *memstore.Store, c throttle.Charge, used, waiting int) {
 	t.Helper()
-	st, err := s.Status(t.Context(), c)
-	require.NoError(t, err)
+	st := status(t, s, c)
 	require.Equal(t, throttle.Status{Limit: c.Limit, Used: used, Waiting: waiting}, st)
 }
 
@@ -107,90 +109,73 @@ func TestP1_InFlight(t *testing.T) {
 	inFlight(t, s, c, 0, 0)
 }
 
-// TestInFlightRefusal has no place in line for who does not wait.
-func TestInFlightRefusal(t *testing.T) {
-	s := memstore.New()
-	c, free := charge("one", throttle.Concurrency(1)), charge("free", throttle.Concurrency(1))
-	arrive(t, s, c).runs()
-	k := booking(free, c)
-	k.MaxWait = 0
-	g, err := s.Book(t.Context(), k)
-	require.NoError(t, err)
-	require.Equal(t, throttle.Grant{Held: 1}, g)
-	inFlight(t, s, c, 1, 0)
-	inFlight(t, s, free, 0, 0)
+// TestP10_InFlightIsForgotten when nothing runs and nobody waits, and not before.
+func TestP10_InFlightIsForgotten(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
+		c, other := charge("long", throttle.Concurrency(1)), charge("other", throttle.PerSecond(1))
+		other.Budget.Key[0] = c.Budget.Key[0] // memstore forgets only what shares a shard
+		running := arrive(t, s, c)
+		for range 5 {
+			time.Sleep(time.Hour)
+			book(t, s, other)
+			inFlight(t, s, c, 1, 0)
+		}
+		waits := arrive(t, s, c)
+		running.release()
+		require.True(t, waits.called())
+		time.Sleep(time.Hour)
+		book(t, s, other)
+		inFlight(t, s, c, 0, 1)
+		waits.cancel()
+		time.Sleep(time.Hour)
+		book(t, s, other)
+		kept, due := s.Rows()
+		require.Equal(t, 1, kept)
+		require.Equal(t, 1, due)
+	})
 }
 
-// TestP5_LineByArrival calls those in line in their order, as many as fit, and
-// lets nobody pass who came later.
-func TestP5_LineByArrival(t *testing.T) {
+// TestP1_InFlightCrowd has many callers on two budgets. Never more run than may,
+// and all are served.
+func TestP1_InFlightCrowd(t *testing.T) {
+	const callers, each = 32, 50
 	s := memstore.New()
-	c := charge("line", throttle.Concurrency(4))
-	running := arrive(t, s, costing(c, 3))
-	wide := arrive(t, s, costing(c, 4))
-	wide.inLine(0)
-	small := arrive(t, s, c)
-	small.inLine(0) // it would fit, but came later
-	last := arrive(t, s, costing(c, 3))
-	running.release()
-	require.True(t, wide.called())
-	require.False(t, small.called())
-	late := arrive(t, s, c)
-	late.inLine(0) // the room is set aside
-	wide.again()
-	wide.runs()
-	wide.release()
-	require.True(t, small.called())
-	require.True(t, last.called())
-	require.False(t, late.called())
-	last.again() // in any order
-	last.runs()
-	small.again()
-	small.runs()
-	inFlight(t, s, c, 4, 1)
-}
-
-// TestP7_LeavingTheLine frees what was set aside, and what stood in the way.
-func TestP7_LeavingTheLine(t *testing.T) {
-	s := memstore.New()
-	c := charge("line", throttle.Concurrency(2))
-	first, second := arrive(t, s, c), arrive(t, s, c)
-	wide, small, third := arrive(t, s, costing(c, 2)), arrive(t, s, c), arrive(t, s, c)
-	first.release()
-	require.False(t, small.called())
-	wide.cancel()
-	require.True(t, small.called())
-	require.False(t, third.called())
-	small.cancel()
-	require.True(t, third.called())
-	third.again()
-	third.runs()
-	second.release()
-	third.release()
-	inFlight(t, s, c, 0, 0)
-}
-
-// TestInFlightReserve lets those pass who need not leave as much free.
-func TestInFlightReserve(t *testing.T) {
-	s := memstore.New()
-	c := charge("shared", throttle.Concurrency(3))
-	low := c
-	low.Reserve = 1
-	first, second := arrive(t, s, low), arrive(t, s, low)
-	second.runs()
-	waits := arrive(t, s, low)
-	waits.inLine(0)
-	third := arrive(t, s, c)
-	third.runs()
-	normal := arrive(t, s, c)
-	normal.inLine(0)
-	third.release()
-	require.True(t, normal.called())
-	normal.again()
-	first.release()
-	require.False(t, waits.called())
-	normal.release()
-	require.True(t, waits.called())
-	waits.again()
-	waits.runs()
+	limits := []throttle.Charge{charge("wide", throttle.Concurrency(5)), charge("narrow", throttle.Concurrency(2))}
+	var running [2]atomic.Int64
+	var tooMany atomic.Int64
+	var wg sync.WaitGroup
+	for i := range callers {
+		charges := limits[:1+i%2]
+		wg.Go(func() {
+			for j := range each {
+				k := booking(charges...)
+				g, err := s.Book(t.Context(), k)
+				for ; err == nil && !g.OK; g, err = s.Book(t.Context(), k) {
+					if j%7 == 3 {
+						break // it gives up
+					}
+					<-g.Ready
+					k.Instead = g.Handle
+				}
+				if !g.OK {
+					s.Cancel(k, g)
+					continue
+				}
+				for n, c := range charges {
+					if running[n].Add(1) > int64(c.Limit.N()) {
+						tooMany.Add(1)
+					}
+				}
+				for n := range charges {
+					running[n].Add(-1)
+				}
+				s.Release(k, g)
+			}
+		})
+	}
+	wg.Wait()
+	require.Zero(t, tooMany.Load())
+	for _, c := range limits {
+		inFlight(t, s, c, 0, 0)
+	}
 }

@@ -2,13 +2,16 @@ package memstore_test
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/storetest"
 )
@@ -28,11 +31,91 @@ func booking(charges ...throttle.Charge) *throttle.Booking {
 	return &throttle.Booking{Charges: slices.Clone(charges), MaxWait: -1}
 }
 
+// inBubble runs a test in virtual time with a new store.
+func inBubble(t *testing.T, test func(t *testing.T, s *memstore.Store)) {
+	synctest.Test(t, func(t *testing.T) { test(t, memstore.New()) })
+}
+
+// ask books, and returns what it was told.
+func ask(t *testing.T, s throttle.Store, k *throttle.Booking) throttle.Grant {
+	t.Helper()
+	g, err := s.Book(t.Context(), k)
+	require.NoError(t, err)
+	return g
+}
+
+// status returns how a budget stands.
+func status(t *testing.T, s throttle.Store, c throttle.Charge) throttle.Status {
+	t.Helper()
+	st, err := s.Status(t.Context(), c)
+	require.NoError(t, err)
+	return st
+}
+
 // book books, however long the wait, and returns the wait.
 func book(t *testing.T, s throttle.Store, charges ...throttle.Charge) time.Duration {
 	t.Helper()
-	g, err := s.Book(t.Context(), booking(charges...))
-	require.NoError(t, err)
+	g := ask(t, s, booking(charges...))
 	require.True(t, g.OK)
 	return g.Wait
+}
+
+// TestP5_LineAgainstThePerfectQueue compares twenty thousand more visits with the perfect
+// queue. When all are gone nothing is kept.
+func TestP5_LineAgainstThePerfectQueue(t *testing.T) {
+	for seed := range uint64(soak.Most(150, 40)) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			storetest.RandomLine(t, storetest.Slack{}, forgetful, 1000+seed, 150)
+		})
+	}
+}
+
+// forgetful is a new store that has forgotten all when the test is over.
+func forgetful(t *testing.T) throttle.Store {
+	s := memstore.New()
+	t.Cleanup(func() {
+		other := charge("sweeps the shard", throttle.PerSecond(1))
+		other.Budget.Key = [16]byte{'l'} // as those of RandomLine begin
+		for range 3 {
+			time.Sleep(time.Minute)
+			ask(t, s, booking(other))
+		}
+		kept, _ := s.Rows()
+		require.Equal(t, 1, kept)
+	})
+	return s
+}
+
+// refuse closes a budget for a minute, because a request was refused just now.
+func refuse(t *testing.T, s *memstore.Store, c throttle.Charge) {
+	_, _, err := s.Refuse(t.Context(), c, throttle.Refusal{Length: time.Minute, Ago: time.Millisecond})
+	require.NoError(t, err)
+}
+
+// TestP11_ABanOutlivesItsWindow: rows are tidied up by others of their shard, and a ban that
+// may be met again is not forgotten so.
+func TestP11_ABanOutlivesItsWindow(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
+		c := throttle.Charge{Limit: throttle.PerSecond(9), Cost: 1}
+		refuse(t, s, c)
+		time.Sleep(79 * time.Second)
+		for i := range 1000 {
+			other := throttle.Charge{Limit: throttle.PerSecond(9), Cost: 1}
+			copy(other.Budget.Key[8:], fmt.Sprint("o ", i)) // the same shard
+			ask(t, s, &throttle.Booking{Charges: []throttle.Charge{other}})
+		}
+		refuse(t, s, c)
+		st := status(t, s, c)
+		require.Equal(t, 2*time.Minute, st.Paused)
+		require.Equal(t, 1, st.Repeated)
+	})
+}
+
+// TestP1_AgainstTheDefinition compares fifty thousand more operations with
+// the definition.
+func TestP1_AgainstTheDefinition(t *testing.T) {
+	soak.Arithmetic(t)
+	for seed := range uint64(soak.Most(25, 5)) {
+		storetest.Random(t, newStore, 1000+seed, 2000)
+	}
 }

@@ -44,16 +44,14 @@ func TestP11_ReconcileWhatWasSoThen(t *testing.T) {
 		s, c := memstore.New(), charge("budget", throttle.PerMinute(100))
 		begin := time.Now()
 		for range 30 { // one a second, and another program another one
-			_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{c}})
-			require.NoError(t, err)
+			ask(t, s, &throttle.Booking{Charges: []throttle.Charge{c}})
 			time.Sleep(time.Second)
 		}
 		for _, said := range []struct{ ago, others int }{{10, 19}, {3, 26}, {9, 26}, {1, 28}, {20, 28}, {2, 28}} {
 			left := 100 - 2*(30-said.ago)
 			q := throttle.Quota{Left: left, Reset: time.Minute - time.Since(begin), Age: time.Duration(said.ago) * time.Second}
 			require.NoError(t, s.Reconcile(t.Context(), c, q))
-			st, err := s.Status(t.Context(), c)
-			require.NoError(t, err)
+			st := status(t, s, c)
 			require.Equal(t, 30+said.others, st.Used, "%d seconds ago", said.ago)
 		}
 	})
@@ -66,4 +64,53 @@ func TestP11_ReconcileAgainstTheDefinition(t *testing.T) {
 	for seed := range uint64(soak.Most(25, 5)) {
 		storetest.Random(t, newStore, 5*seed, 1000) // seeds of an exact comparison
 	}
+}
+
+// TestP9_SuspendedMachine wakes up a machine whose monotonic clock stood still:
+// calendar windows are right again.
+func TestP9_SuspendedMachine(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
+		day := charge("day", throttle.CalendarWindow(1, throttle.Day, time.UTC))
+		require.Zero(t, book(t, s, day))
+		require.Equal(t, 24*time.Hour, book(t, s, day))
+		s.Gain(30 * time.Hour)
+		time.Sleep(time.Hour)
+		require.Equal(t, 17*time.Hour, book(t, s, day), "it is 7 o'clock of the second day")
+		s.Gain(54 * time.Hour)
+		require.Equal(t, 17*time.Hour, book(t, s, day), "and of the third")
+	})
+}
+
+// TestP9_SmallGains are not followed: they are differences between two readings.
+func TestP9_SmallGains(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
+		one := charge("one", throttle.PerHour(1))
+		require.Zero(t, book(t, s, one))
+		s.Gain(100 * time.Millisecond)
+		require.Equal(t, time.Hour+time.Microsecond, wait(t, s, one))
+		s.Gain(100*time.Millisecond + time.Microsecond)
+		require.Equal(t, time.Hour-100*time.Millisecond, wait(t, s, one))
+	})
+}
+
+// TestP9_NeverBack lets the wall clock lose what it gained, and more.
+func TestP9_NeverBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
+		one := charge("one", throttle.PerHour(1))
+		require.Zero(t, book(t, s, one))
+		s.Gain(time.Minute)
+		for _, gain := range []time.Duration{0, -time.Minute, -time.Hour} {
+			s.Gain(gain)
+			require.Equal(t, 59*time.Minute+time.Microsecond, wait(t, s, one))
+		}
+		time.Sleep(time.Minute) // the two clocks are compared again
+		require.Equal(t, 58*time.Minute+time.Microsecond, wait(t, s, one))
+	})
+}
+
+// wait returns how long a request would wait.
+func wait(t *testing.T, s *memstore.Store, c throttle.Charge) time.Duration {
+	t.Helper()
+	st := status(t, s, c)
+	return st.Wait
 }

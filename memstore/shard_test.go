@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -33,8 +32,7 @@ func TestShards(t *testing.T) {
 // TestOthersAreNotHeldUp books, pauses and looks at budgets while the lock of
 // another one is held.
 func TestOthersAreNotHeldUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
 		slow, fast, also := charge("slow", throttle.PerSecond(1)), charge("fast", throttle.PerSecond(1)), charge("also", throttle.PerSecond(1))
 		require.NotEqual(t, s.Shard(slow.Budget), s.Shard(fast.Budget))
 		require.NotEqual(t, s.Shard(slow.Budget), s.Shard(also.Budget))
@@ -42,8 +40,7 @@ func TestOthersAreNotHeldUp(t *testing.T) {
 		defer release()
 		require.Zero(t, book(t, s, fast, also))
 		require.NoError(t, s.Pause(t.Context(), fast, 0))
-		_, err := s.Status(t.Context(), also)
-		require.NoError(t, err)
+		status(t, s, also)
 	})
 }
 
@@ -96,8 +93,7 @@ func TestP7_ConcurrentCancels(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	st, err := s.Status(t.Context(), c)
-	require.NoError(t, err)
+	st := status(t, s, c)
 	require.Equal(t, throttle.Status{Limit: c.Limit}, st)
 }
 
@@ -105,8 +101,7 @@ func TestP7_ConcurrentCancels(t *testing.T) {
 func TestStatusKeepsNothing(t *testing.T) {
 	s := memstore.New()
 	for i := range 100 {
-		_, err := s.Status(t.Context(), charge(fmt.Sprint(i), throttle.PerSecond(1)))
-		require.NoError(t, err)
+		status(t, s, charge(fmt.Sprint(i), throttle.PerSecond(1)))
 	}
 	kept, due := s.Rows()
 	require.Zero(t, kept)
@@ -116,16 +111,13 @@ func TestStatusKeepsNothing(t *testing.T) {
 // TestStatusChangesNothing asks under a limit that is not the budget's. The
 // budget goes on as if nobody had asked.
 func TestStatusChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
 		c := charge("one", throttle.PerSecond(1))
 		k := booking(c)
 		require.Zero(t, book(t, s, c))
-		g, err := s.Book(t.Context(), k)
-		require.NoError(t, err)
+		g := ask(t, s, k)
 		c.Limit = throttle.LeakyBucket(1, time.Hour) // keeps cancelled places, if somebody books
-		_, err = s.Status(t.Context(), c)
-		require.NoError(t, err)
+		status(t, s, c)
 		s.Cancel(k, g)
 		require.Equal(t, time.Second+time.Microsecond, book(t, s, k.Charges...))
 	})

@@ -19,5 +19,5 @@ func didYouMean(written string, names []string) string {
 	if len(near) == 0 || distance(near[0]) > max(1, (len(near[0])+1)/3) {
 		return ""
 	}
-	return fmt.Sprintf("; did you mean %q?", near[0])
+	return fmt.Sprintf(" (did you mean %q?)", near[0])
 }

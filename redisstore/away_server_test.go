@@ -2,8 +2,12 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -64,16 +68,14 @@ func TestP12_WhatAUserSees(t *testing.T) {
 				if c.virtual {
 					atRest(t, store)
 				}
-				l, err := throttle.NewLimiter(store, policy)
-				require.NoError(t, err)
+				l := limiter(t, store, policy)
 				var told []throttle.Event
 				tr, err := throttle.New(throttle.Config{Store: store, Base: &upstream{}, Policies: []throttle.Policy{policy},
 					Observe: func(_ context.Context, e throttle.Event) { told = append(told, e) }})
 				require.NoError(t, err)
 				c.away(server)
 
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-				defer cancel()
+				ctx := forAtMost(t, 2*time.Second)
 				var errs [2]error
 				var all sync.WaitGroup
 				all.Go(func() { errs[0] = l.Pause(ctx, "", time.Second) })
@@ -118,8 +120,7 @@ func TestP15_NothingIsLeftOfAnOutage(t *testing.T) {
 			server := redistest.Single(t)
 			o := server.Options()
 			o.ReadTimeout, o.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
-			client := redis.NewClient(o)
-			defer client.Close()
+			client := clientOf(t, o)
 			s := redisstore.New(client, nil)
 			tr, err := throttle.New(throttle.Config{Store: s, Base: &upstream{}, Observe: func(context.Context, throttle.Event) {}, Policies: []throttle.Policy{
 				{Name: "path", Key: throttle.Path, Limit: throttle.PerHour(5)},
@@ -127,8 +128,7 @@ func TestP15_NothingIsLeftOfAnOutage(t *testing.T) {
 			}})
 			require.NoError(t, err)
 			away(server)
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
+			ctx := forAtMost(t, 300*time.Millisecond)
 			var all sync.WaitGroup
 			for i := range 1000 {
 				all.Go(func() {
@@ -147,4 +147,84 @@ func TestP15_NothingIsLeftOfAnOutage(t *testing.T) {
 			require.LessOrEqual(t, s.Queued(), 100, "the next caller sweeps them out")
 		})
 	}
+}
+
+// spelled returns an error and all that it wraps, in all spellings.
+func spelled(err error) string {
+	text := fmt.Sprintf("%v\n%+v\n%#v\n", err, err, err)
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			text += spelled(inner)
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			text += spelled(inner)
+		}
+	}
+	return text
+}
+
+// TestP14_WhatRedisSaysIsNoSecret: servers repeat what they do not understand, and
+// dialling repeats addresses.
+func TestP14_WhatRedisSaysIsNoSecret(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		says error
+		want string
+	}{
+		{said("ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'me' 'pa55word' "), "ERR unknown command 'HELLO'"},
+		{said("LOADING the dataset of\nredis://me:pa55word@10.0.0.1:6379/0"), "LOADING the dataset of\n…@10.0.0.1:6379/0"},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: &net.AddrError{Err: "too many colons in address", Addr: "redis://me:pa55word@host:6379"}},
+			"dial tcp: address …@host:6379: too many colons in address"},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "me:pa55@word@host", IsNotFound: true}},
+			"dial tcp: lookup …@host: no such host"},
+	} {
+		runBubble(t, c.want, func(t *testing.T, server *redistest.Server) {
+			s, _ := saying(t, server.Client(t), c.says)
+			ctx := forAtMost(t, time.Second)
+			ctx, told := observed(ctx)
+			_, err := s.Book(ctx, booking(charge("one", throttle.PerSecond(1))))
+			require.ErrorContains(t, err, server.Addr+": "+c.want)
+			text := spelled(&throttle.StoreError{Err: err})
+			for _, w := range told() {
+				text += w.text
+			}
+			require.NotContains(t, text, "pa55")
+			require.NotContains(t, text, "word")
+			require.Equal(t, errors.As(c.says, new(redis.Error)), errors.As(err, new(redis.Error)), "it is as final as before")
+		})
+	}
+}
+
+// TestP14_NoKeyOfACommandThatIsNotThere: operators take commands away by name.
+func TestP14_NoKeyOfACommandThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t, "--rename-command", "EVALSHA", "")
+	l := limiter(t, redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+	_, err := l.Acquire(t.Context(), "tenant", 1)
+	require.EqualError(t, err, "throttle: the store could not be asked: redisstore: "+server.Addr+": ERR unknown command 'evalsha'")
+	require.NotContains(t, spelled(err), redisstore.DefaultNamespace+":5:")
+}
+
+// TestP14_AnAddressWithAPassword is a mistake, and no reason to print it.
+func TestP14_AnAddressWithAPassword(t *testing.T) {
+	t.Parallel()
+	client := clientOf(t, &redis.Options{Addr: "redis://me:pa55word@localhost:6379/0", DialerRetries: 1})
+	l := limiter(t, redisstore.New(client, nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+	_, err := l.TryAcquire(t.Context(), "", 1)
+	require.ErrorContains(t, err, "too many colons in address")
+	require.NotContains(t, spelled(err), "pa55word")
+	require.True(t, strings.HasPrefix(err.Error(), "throttle: the store could not be asked: redisstore: no answer for "))
+}
+
+// TestP12_TheClientsDeadlineIsNotTheCallers, whose context is fine.
+func TestP12_TheClientsDeadlineIsNotTheCallers(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		s, _ := saying(t, server.Client(t), fmt.Errorf("dial: %w", context.DeadlineExceeded))
+		k := bookingFor(time.Second, charge("one", throttle.PerSecond(1)))
+		_, err := s.Book(t.Context(), k)
+		require.EqualError(t, err, "redisstore: no answer for 1s (failed calls: 7): "+server.Addr+": dial: context deadline exceeded")
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+	})
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -50,8 +52,7 @@ func TestP12_WhoWaitsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, away := saying(t, server.Client(t), errAway)
 		one := charge("one", throttle.PerSecond(1))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := forAtMost(t, time.Minute)
 		ctx, told := observed(ctx)
 		gone := bookAside(ctx, s, booking(one))
 		require.Equal(t, []word{{refused, 0}}, told())
@@ -60,19 +61,16 @@ func TestP12_WhoWaitsIsTold(t *testing.T) {
 		forEver, toldLater := observed(context.Background())
 		served := bookAside(forEver, s, booking(one))
 		require.Empty(t, toldLater())
-		time.Sleep(10 * time.Millisecond)
-		synctest.Wait()
+		rest(10 * time.Millisecond)
 		require.Equal(t, []word{{refused, 10 * time.Millisecond}}, toldLater())
 
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		rest(time.Minute)
 		require.ErrorIs(t, (*gone).err, context.DeadlineExceeded)
 		require.ErrorIs(t, (*gone).err, errAway)
 		// At 0, 10, 30, 70, 150, 310, 630 ms, then every 500.
 		require.EqualError(t, (*gone).err, fmt.Sprintf("redisstore: no answer for 1m0s (failed calls: %d): %s: dial tcp: connection refused", 7+118, server.Addr))
 		away.err.Store(nil)
-		time.Sleep(time.Second)
-		synctest.Wait()
+		rest(time.Second)
 		require.NoError(t, (*served).err)
 		require.Len(t, told(), 1)
 		require.Len(t, toldLater(), 1)
@@ -82,32 +80,26 @@ func TestP12_WhoWaitsIsTold(t *testing.T) {
 // TestP12_WhoWaitsIsToldOfSilence: a call that is on its way for a second makes one
 // wonder, also who came when it was there already.
 func TestP12_WhoWaitsIsToldOfSilence(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s, tap := loaded(t, server.Client(t), isScript)
 		one := charge("one", throttle.PerSecond(1))
 		silent := word{"redisstore: no answer for 1s from " + server.Addr, time.Second}
 		forEver, told := observed(context.Background())
 		got := bookAside(forEver, s, booking(one))
 		time.Sleep(500 * time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
+		ctx := forAtMost(t, 2*time.Second)
 		ctx, toldLater := observed(ctx)
 		gone := bookAside(ctx, s, booking(one))
 		time.Sleep(499 * time.Millisecond)
 		require.Empty(t, told())
-		time.Sleep(501 * time.Millisecond)
-		synctest.Wait()
+		rest(501 * time.Millisecond)
 		require.Equal(t, []word{silent}, told())
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		rest(time.Minute)
 		require.Equal(t, []word{silent}, told())
 		require.Equal(t, []word{silent}, toldLater())
 		require.ErrorIs(t, (*gone).err, context.DeadlineExceeded)
 		require.EqualError(t, (*gone).err, "redisstore: no answer for 2s from "+server.Addr)
-		close(tap.pass)
-		synctest.Wait()
+		tap.open()
 		require.NoError(t, (*got).err)
 	})
 }
@@ -142,48 +134,39 @@ func TestP12_WhoLeavesInTimeBlamesNobody(t *testing.T) {
 // TestP12_WhoConfirmsIsTold: a start that cannot be confirmed is worth a word too.
 func TestP12_WhoConfirmsIsTold(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
 	confirm := func(t *testing.T, s *redisstore.Store, fault func()) ([]word, error) {
 		k := booking(charge("one", throttle.PerSecond(1)))
-		g, err := s.Book(t.Context(), k)
-		require.NoError(t, err)
+		g := ask(t, s, k)
 		w := s.Watch(k, g, nil)
 		defer w.Stop()
 		fault()
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
+		ctx := forAtMost(t, 3*time.Second)
 		ctx, told := observed(ctx)
-		_, err = w.Confirm(ctx, -1)
+		_, err := w.Confirm(ctx, -1)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		return told(), err
 	}
-	t.Run("refused", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s, away := saying(t, server.Client(t), errAway)
-			away.err.Store(nil)
-			told, err := confirm(t, s, func() { away.set(errAway) })
-			require.ErrorIs(t, err, errAway)
-			text := server.Addr + ": dial tcp: connection refused"
-			require.EqualError(t, err, fmt.Sprintf("redisstore: no answer for 3s (failed calls: %d): %s", 7+4, text))
-			require.Equal(t, []word{{"redisstore: " + text, 0}}, told)
-		})
+	runBubble(t, "refused", func(t *testing.T, server *redistest.Server) {
+		s, away := saying(t, server.Client(t), errAway)
+		away.err.Store(nil)
+		told, err := confirm(t, s, func() { away.set(errAway) })
+		require.ErrorIs(t, err, errAway)
+		text := server.Addr + ": dial tcp: connection refused"
+		require.EqualError(t, err, fmt.Sprintf("redisstore: no answer for 3s (failed calls: %d): %s", 7+4, text))
+		require.Equal(t, []word{{"redisstore: " + text, 0}}, told)
 	})
-	t.Run("silent", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s, tap := loaded(t, server.Client(t), nil)
-			told, err := confirm(t, s, func() { tap.hold = isScript })
-			require.EqualError(t, err, "redisstore: no answer for 3s from "+server.Addr)
-			require.Equal(t, []word{{"redisstore: no answer for 1s from " + server.Addr, time.Second}}, told)
-			close(tap.pass)
-		})
+	runBubble(t, "silent", func(t *testing.T, server *redistest.Server) {
+		s, tap := loaded(t, server.Client(t), nil)
+		told, err := confirm(t, s, func() { tap.hold = isScript })
+		require.EqualError(t, err, "redisstore: no answer for 3s from "+server.Addr)
+		require.Equal(t, []word{{"redisstore: no answer for 1s from " + server.Addr, time.Second}}, told)
+		close(tap.pass)
 	})
 }
 
 // TestP12_OnlyWhoWaitsIsTold: what was booked is no concern of what is told later.
 func TestP12_OnlyWhoWaitsIsTold(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s, away := saying(t, server.Client(t), errAway)
 		away.err.Store(nil)
 		k := booking(charge("one", throttle.PerSecond(1)))
@@ -200,7 +183,6 @@ func TestP12_OnlyWhoWaitsIsTold(t *testing.T) {
 // TestP12_EveryErrorSaysWhy: whatever is asked of a store that is away.
 func TestP12_EveryErrorSaysWhy(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
 	one := charge("one", throttle.PerSecond(1))
 	ways := map[string]func(context.Context, *redisstore.Store) error{
 		"book": func(ctx context.Context, s *redisstore.Store) error {
@@ -222,25 +204,73 @@ func TestP12_EveryErrorSaysWhy(t *testing.T) {
 	}
 	for name, try := range ways {
 		ask := func(t *testing.T, s *redisstore.Store, want string) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
+			ctx := forAtMost(t, time.Second)
 			begin := time.Now()
 			err := try(ctx, s)
 			require.Equal(t, time.Second, time.Since(begin))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.EqualError(t, err, "redisstore: no answer for 1s"+want)
 		}
-		t.Run(name+", refused", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, _ := saying(t, server.Client(t), errAway)
-				ask(t, s, " (failed calls: 7): "+server.Addr+": dial tcp: connection refused")
-			})
+		runBubble(t, name+", refused", func(t *testing.T, server *redistest.Server) {
+			s, _ := saying(t, server.Client(t), errAway)
+			ask(t, s, " (failed calls: 7): "+server.Addr+": dial tcp: connection refused")
 		})
-		t.Run(name+", silent", func(t *testing.T) {
+		runBubble(t, name+", silent", func(t *testing.T, server *redistest.Server) {
+			s, tap := loaded(t, server.Client(t), isScript)
+			ask(t, s, " from "+server.Addr)
+			close(tap.pass)
+		})
+	}
+}
+
+// TestP12_WhoWaitsOnABridgeIsTold: with Share there are some seconds in which Redis
+// is not believed any more and is not given up yet. Who books then, or confirms, is
+// told why there is no answer, once.
+func TestP12_WhoWaitsOnABridgeIsTold(t *testing.T) {
+	t.Parallel()
+	const believed, leaves = 3500 * time.Millisecond, 1400 * time.Millisecond
+	server := redistest.Shared(t)
+	refused := word{"redisstore: " + server.Addr + ": dial tcp: connection refused", 0}
+	silent := word{"redisstore: no answer for 1s from " + server.Addr, time.Second}
+	for _, c := range []struct {
+		name string
+		err  error // nil: no answer
+		want word
+	}{{"refused", errAway, refused}, {"silent", nil, silent}} {
+		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, tap := loaded(t, server.Client(t), isScript)
-				ask(t, s, " from "+server.Addr)
+				client := roomy(t, server)
+				forgets(t, client)
+				var away atomic.Bool
+				tap := newTap(client, func(cmd redis.Cmder) bool { return away.Load() && c.err == nil && isScript(cmd) })
+				says := &says{}
+				client.AddHook(says)
+				s := redisstore.NewAt(client, share, bubbleClock)
+				mark := booking(charge("one", throttle.PerSecond(1)))
+				g := ask(t, s, mark)
+				w := s.Watch(mark, g, nil)
+				time.Sleep(4 * time.Second)
+				if away.Store(true); c.err != nil {
+					says.set(c.err)
+				}
+				time.Sleep(believed)
+
+				ctx := forAtMost(t, leaves)
+				books, booked := observed(ctx)
+				confirms, watched := observed(ctx)
+				book := bookAside(books, s, booking(mark.Charges...))
+				_, err := w.Confirm(confirms, -1)
+				synctest.Wait()
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorIs(t, (*book).err, context.DeadlineExceeded)
+				require.Equal(t, []word{c.want}, booked())
+				require.Equal(t, []word{c.want}, watched())
+
+				says.err.Store(nil)
 				close(tap.pass)
+				w.Stop()
+				atRest(t, s)
+				time.Sleep(time.Minute)
 			})
 		})
 	}

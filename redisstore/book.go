@@ -23,7 +23,7 @@ func (p *primary) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant
 		again = min(again, remaining(b.MaxWait, since)) // a slow answer took the rest of it
 	}
 	if err := sleep(ctx, again); err != nil {
-		return throttle.Grant{Held: -1}, err
+		return throttle.Grant{Held: throttle.NotHeld}, err
 	}
 	own := *b
 	own.Instead, own.MaxWait = throttle.Handle{}, remaining(b.MaxWait, since)
@@ -49,6 +49,24 @@ func (p *primary) bookOnce(ctx context.Context, b *throttle.Booking, informed bo
 	return p.grant(op), 0, nil
 }
 
+// op returns an op for a booking.
+func (p *primary) op(k wire.Kind, b *throttle.Booking) *commit.Op {
+	op := p.commit.NewOp(k, b.Charges)
+	op.MaxWait, op.NotBefore, op.Spread = wire.MaxWait(b.MaxWait), b.NotBefore, b.Spread
+	op.Has(b.Instead)
+	p.line.Join(op, b)
+	return op
+}
+
+// remaining is what is left of a longest wait. One that is spent is not that of a
+// caller that never waits, for whom Redis may take longer.
+func remaining(maxWait time.Duration, since time.Time) time.Duration {
+	if maxWait <= 0 {
+		return maxWait
+	}
+	return max(1, maxWait-time.Since(since))
+}
+
 // sleep waits for d.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
@@ -68,7 +86,7 @@ const nearServer = time.Millisecond
 // grant is what became of an op. The start of a server that is not near is due as its clock
 // tells: that is known better than from how long this answer was on its way.
 func (p *primary) grant(op *commit.Op) throttle.Grant {
-	o, far := &op.Outcome, time.Since(op.Sent) > nearServer
+	o := &op.Outcome
 	g := o.Grant(op.Charges, op.Sent)
 	g.Ready, g.Handle.Stamp = op.Ready, stamp(op.First)
 	if op.Turn != nil {
@@ -77,7 +95,7 @@ func (p *primary) grant(op *commit.Op) throttle.Grant {
 	if o.State == wire.InLine {
 		g.Handle = throttle.Handle{} // the turn names its place
 	}
-	if !g.OK || !far || o.Repeated() {
+	if !g.OK || g.Age <= nearServer || o.Repeated() {
 		return g
 	}
 	wait, doubt, known := p.offsets.Until(op.Charges[0].Budget.Group, o.At, time.Now())
@@ -136,7 +154,7 @@ func (p *primary) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gr
 	op := p.op(wire.Settle, b)
 	op.Costs = slices.Clone(costs)
 	op.Has(g.Handle)
-	if err := p.commit.Do(ctx, op, -1); err != nil {
+	if err := p.commit.Do(ctx, op, throttle.AnyWait); err != nil {
 		return err
 	}
 	p.commit.Free(op)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,24 +20,20 @@ var settings = []time.Duration{
 // afterSet runs f for a limit of each kind and each way to set the clock, once with
 // the keys that were there, and once without those that have expired by it.
 func afterSet(t *testing.T, limits []throttle.Limit, f func(t *testing.T, s *redisstore.Store, set func(), limit throttle.Limit, by time.Duration)) {
-	server := redistest.Shared(t)
 	for _, limit := range limits {
 		for _, by := range settings {
 			for _, gone := range []bool{false, true} {
 				if gone && by < time.Hour {
 					continue
 				}
-				t.Run(fmt.Sprint(limit, " ", by, " ", gone), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						client, c := server.Client(t), &skewed{}
-						require.NoError(t, client.FlushDB(t.Context()).Err())
-						f(t, redisstore.NewAt(client, nil, c.now), func() {
-							if c.step(by); gone {
-								require.NoError(t, client.FlushDB(t.Context()).Err())
-							}
-						}, limit, by)
-						time.Sleep(2 * time.Second) // calls that are repeated come to their end
-					})
+				runBubble(t, fmt.Sprint(limit, " ", by, " ", gone), func(t *testing.T, server *redistest.Server) {
+					client, c := server.Client(t), &skewed{}
+					f(t, redisstore.NewAt(client, nil, c.now), func() {
+						if c.step(by); gone {
+							forgets(t, client)
+						}
+					}, limit, by)
+					time.Sleep(2 * time.Second) // calls that are repeated come to their end
 				})
 			}
 		}
@@ -71,8 +66,7 @@ func TestP9_PenaltiesKeepTheirLength(t *testing.T) {
 
 // TestP9_PenaltiesOfSeatsKeepTheirLength does so with a budget of requests in flight.
 func TestP9_PenaltiesOfSeatsKeepTheirLength(t *testing.T) {
-	t.Parallel()
-	for _, by := range settings[:5] { // by more a key expires, and a penalty with it
+	each(t, settings[:5], func(t *testing.T, by time.Duration) { // by more a key expires, and a penalty with it
 		onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
 			two := charge("two", throttle.Concurrency(2))
 			k, g := board(t, s, two)
@@ -86,7 +80,7 @@ func TestP9_PenaltiesOfSeatsKeepTheirLength(t *testing.T) {
 			s.Release(k, g)
 			time.Sleep(2 * time.Second)
 		})
-	}
+	})
 }
 
 // TestP9_NobodyIsStuck sets the clock when a budget was just used up. Nothing starts at
@@ -108,26 +102,23 @@ func TestP9_NobodyIsStuck(t *testing.T) {
 // TestP9_Slewing lets the clock run a tenth too fast or too slowly. Its windows are a
 // tenth shorter or longer, and no more than that.
 func TestP9_Slewing(t *testing.T) {
-	t.Parallel()
-	for _, part := range []time.Duration{10, -10} {
-		t.Run(fmt.Sprint(part), func(t *testing.T) {
-			onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
-				const n = 10
-				var starts log
-				for range 2000 {
-					time.Sleep(10 * time.Millisecond)
-					c.step(10 * time.Millisecond / part)
-					if ask(t, s, &throttle.Booking{Charges: []throttle.Charge{charge("slewed", throttle.PerSecond(n))}}).OK {
-						starts.add(1)
-					}
+	each(t, []time.Duration{10, -10}, func(t *testing.T, part time.Duration) {
+		onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
+			const n = 10
+			var starts log
+			for range 2000 {
+				time.Sleep(10 * time.Millisecond)
+				c.step(10 * time.Millisecond / part)
+				if ask(t, s, &throttle.Booking{Charges: []throttle.Charge{charge("slewed", throttle.PerSecond(n))}}).OK {
+					starts.add(1)
 				}
-				per := time.Second - time.Second/11
-				if part < 0 {
-					per = time.Second
-				}
-				starts.judgeWindows(t, per, func(time.Time) int { return n })
-				require.Greater(t, len(starts.all), 20*n*85/100)
-			})
+			}
+			per := time.Second - time.Second/11
+			if part < 0 {
+				per = time.Second
+			}
+			starts.judgeWindows(t, per, func(time.Time) int { return n })
+			require.Greater(t, len(starts.all), 20*n*85/100)
 		})
-	}
+	})
 }

@@ -2,8 +2,8 @@ package redisstore_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,9 +16,7 @@ import (
 // crewOnSkewed runs f in a bubble with some nodes of one server, which has a clock of
 // its own.
 func crewOnSkewed(t *testing.T, count int, f func(t *testing.T, nodes []*cuttable, c *skewed)) {
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c, nodes := &skewed{}, make([]*cuttable, count)
 		for i := range nodes {
 			client := server.Client(t)
@@ -68,23 +66,20 @@ func TestP9_SeatsOutliveAStepForward(t *testing.T) {
 
 // TestP9_SeatsOutliveSteps has the clock go to and fro all the time.
 func TestP9_SeatsOutliveSteps(t *testing.T) {
-	t.Parallel()
-	for _, step := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 21 * time.Second} {
-		t.Run(step.String(), func(t *testing.T) {
-			crewOnSkewed(t, 3, func(t *testing.T, nodes []*cuttable, c *skewed) {
-				one := charge("one", throttle.Concurrency(1))
-				k, g := board(t, nodes[0], one)
-				for i := range 600 {
-					c.step(step)
-					step = -step
-					time.Sleep(100 * time.Millisecond)
-					refused(t, nodes[1+i%2], one)
-				}
-				nodes[0].Release(k, g)
-				board(t, nodes[1], one)
-			})
+	each(t, []time.Duration{100 * time.Millisecond, 3 * time.Second, 21 * time.Second}, func(t *testing.T, step time.Duration) {
+		crewOnSkewed(t, 3, func(t *testing.T, nodes []*cuttable, c *skewed) {
+			one := charge("one", throttle.Concurrency(1))
+			k, g := board(t, nodes[0], one)
+			for i := range 600 {
+				c.step(step)
+				step = -step
+				time.Sleep(100 * time.Millisecond)
+				refused(t, nodes[1+i%2], one)
+			}
+			nodes[0].Release(k, g)
+			board(t, nodes[1], one)
 		})
-	}
+	})
 }
 
 // TestInFlight_SilenceEndsLeases lets a node die that holds all, and nobody else call
@@ -94,8 +89,7 @@ func TestInFlight_SilenceEndsLeases(t *testing.T) {
 	t.Parallel()
 	for silent := range 30 {
 		t.Run(fmt.Sprint(silent), func(t *testing.T) {
-			inFlight(t, func(t *testing.T, a, b *cuttable) {
-				one := charge("one", throttle.Concurrency(1))
+			inFlight(t, 1, func(t *testing.T, a, b *cuttable, one throttle.Charge) {
 				board(t, b, one)
 				b.cut()
 				died := time.Now()
@@ -114,9 +108,7 @@ func TestInFlight_SilenceEndsLeases(t *testing.T) {
 // TestInFlight_RespiteIsGivenOnce asks again and again, with long pauses: that does
 // not keep a dead node's lease alive.
 func TestInFlight_RespiteIsGivenOnce(t *testing.T) {
-	t.Parallel()
-	inFlight(t, func(t *testing.T, a, b *cuttable) {
-		one := charge("one", throttle.Concurrency(1))
+	inFlight(t, 1, func(t *testing.T, a, b *cuttable, one throttle.Charge) {
 		board(t, b, one)
 		b.cut()
 		time.Sleep(21 * time.Second)
@@ -129,16 +121,14 @@ func TestInFlight_RespiteIsGivenOnce(t *testing.T) {
 // TestInFlight_WaitsNoLongerThanQuiet loses the budget. Who waits is served as soon as
 // all that live have stated themselves, not with the renewal after that.
 func TestInFlight_WaitsNoLongerThanQuiet(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		nodes := nodesOf(t, server, 2)
 		two := charge("two", throttle.Concurrency(2))
 		board(t, nodes[0], two)
 		k, g := board(t, nodes[1], two)
 		nodes[1].Release(k, g)
 		time.Sleep(time.Second)
-		require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
+		forgets(t, server.Client(t))
 		lost := time.Now()
 		_, place := lineUp(t, nodes[1], two)
 		require.True(t, woken(place, time.Minute))
@@ -149,9 +139,7 @@ func TestInFlight_WaitsNoLongerThanQuiet(t *testing.T) {
 // TestInFlight_LeaseEndsForThoseWhoWait serves who waits when the lease of a dead node
 // ends, not with the next renewal.
 func TestInFlight_LeaseEndsForThoseWhoWait(t *testing.T) {
-	t.Parallel()
-	inFlight(t, func(t *testing.T, a, b *cuttable) {
-		one := charge("one", throttle.Concurrency(1))
+	inFlight(t, 1, func(t *testing.T, a, b *cuttable, one throttle.Charge) {
 		board(t, b, one)
 		b.cut()
 		died := time.Now()
@@ -160,4 +148,58 @@ func TestInFlight_LeaseEndsForThoseWhoWait(t *testing.T) {
 		require.True(t, woken(place, time.Minute))
 		require.Equal(t, 22*time.Second, time.Since(died))
 	})
+}
+
+// TestP9_InFlightRandomSteps lets three nodes book, release and leave, while the
+// server's clock steps forward and back. Never do more run than may, and at last
+// everybody is served.
+func TestP9_InFlightRandomSteps(t *testing.T) {
+	server := redistest.Shared(t)
+	each(t, seeds(4), func(t *testing.T, seed uint64) {
+		crewOnSkewed(t, 3, func(t *testing.T, nodes []*cuttable, clock *skewed) {
+			c := &crew{
+				T: t, rng: rand.New(rand.NewPCG(seed, 11)), nodes: nodes,
+				client: server.Client(t), runs: make(map[string]int),
+			}
+			for i := range 2 {
+				c.budgets = append(c.budgets, charge(fmt.Sprint("budget ", i), throttle.Concurrency(2+c.rng.IntN(4))))
+			}
+			for range 350 {
+				c.move(clock)
+			}
+			c.end()
+		})
+	})
+}
+
+// move is a step of a crew that loses nothing and is never cut off, but for the clock.
+func (c *crew) move(clock *skewed) {
+	switch r := c.rng.IntN(100); {
+	case r < 45:
+		c.book()
+	case r < 80:
+		c.release()
+	case r < 88:
+		c.leave()
+	case r < 92:
+		c.lookAround() // or the first to ask would be strangers
+		far := []time.Duration{100 * time.Millisecond, 5 * time.Second, 23 * time.Second, time.Hour, 24 * time.Hour}[c.rng.IntN(5)]
+		by := time.Duration(c.rng.Int64N(int64(far))).Truncate(time.Microsecond)
+		if c.rng.IntN(2) == 0 {
+			by = -by
+		}
+		clock.step(by)
+	}
+	time.Sleep(time.Duration(c.rng.ExpFloat64() * float64(300*time.Millisecond)))
+	c.comeBack()
+}
+
+// lookAround lets every node hear of every budget.
+func (c *crew) lookAround() {
+	for _, n := range c.nodes {
+		k := &throttle.Booking{Charges: c.budgets}
+		if g := ask(c.T, n, k); g.OK {
+			n.Cancel(k, g)
+		}
+	}
 }

@@ -55,26 +55,22 @@ func operations() int {
 // never does; nobody waits for longer than for those before him and a window.
 func TestP9_RandomSteps(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
 	for i, limit := range stepLimits {
-		t.Run(limit.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := &dial{
-					T: t, rng: rand.New(rand.NewPCG(uint64(i), 5)), clock: &skewed{}, client: server.Client(t),
-					limit: limit, length: max(limit.Per(), windowLength(limit)),
-				}
-				require.NoError(t, d.client.FlushDB(t.Context()).Err())
-				for range 2 {
-					d.nodes = append(d.nodes, redisstore.NewAt(server.Client(t), nil, d.clock.now))
-				}
-				for range operations() {
-					d.move()
-				}
-				time.Sleep(d.patience() + 2*d.length)
-				synctest.Wait()
-				d.starts.judge(t, limit, d.length, d.sets)
-				require.Zero(t, d.ask(1, 0).Wait, "everything is over")
-			})
+		runBubble(t, limit.String(), func(t *testing.T, server *redistest.Server) {
+			d := &dial{
+				T: t, rng: rand.New(rand.NewPCG(uint64(i), 5)), clock: &skewed{}, client: server.Client(t),
+				limit: limit, length: max(limit.Per(), windowLength(limit)),
+			}
+			require.NoError(t, d.client.FlushDB(t.Context()).Err())
+			for range 2 {
+				d.nodes = append(d.nodes, redisstore.NewAt(server.Client(t), nil, d.clock.now))
+			}
+			for range operations() {
+				d.move()
+			}
+			rest(d.patience() + 2*d.length)
+			d.starts.judge(t, limit, d.length, d.sets)
+			require.Zero(t, d.ask(1, 0).Wait, "everything is over")
 		})
 	}
 }
@@ -143,8 +139,7 @@ func (d *dial) patience() time.Duration {
 func (d *dial) use(node, cost int, patience time.Duration) throttle.Grant {
 	k := booking(charge("limited", d.limit))
 	k.MaxWait, k.Charges[0].Cost = patience, cost
-	g, err := d.nodes[node].Book(d.Context(), k)
-	require.NoError(d, err)
+	g := ask(d.T, d.nodes[node], k)
 	if !g.OK {
 		return g
 	}
@@ -166,8 +161,7 @@ func (d *dial) use(node, cost int, patience time.Duration) throttle.Grant {
 func (d *dial) ask(cost int, patience time.Duration) throttle.Grant {
 	k := booking(charge("limited", d.limit))
 	k.MaxWait, k.Charges[0].Cost = patience, cost
-	g, err := d.nodes[0].Book(d.Context(), k)
-	require.NoError(d, err)
+	g := ask(d.T, d.nodes[0], k)
 	require.True(d, g.OK)
 	return g
 }

@@ -41,10 +41,7 @@ func bookAside(ctx context.Context, s *redisstore.Store, k *throttle.Booking) **
 // TestP7_CallerLeavesOnTheWay cancels the caller that started the call. It comes
 // back at once, those behind it are served, and its place is given back.
 func TestP7_CallerLeavesOnTheWay(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, tap := loaded(t, server.Client(t), isScript)
+	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
 		one := charge("one", throttle.PerSecond(1))
 		ctx, cancel := context.WithCancel(t.Context())
 		k := booking(one)
@@ -58,8 +55,7 @@ func TestP7_CallerLeavesOnTheWay(t *testing.T) {
 		k.Charges[0] = charge("another", throttle.PerHour(7)) // the caller's again
 		require.Nil(t, *follower)
 
-		close(tap.pass)
-		synctest.Wait()
+		tap.open()
 		require.NoError(t, (*follower).err)
 		require.Zero(t, (*follower).grant.Wait, "the place went back first")
 		require.Len(t, tap.names(), 2)
@@ -72,10 +68,7 @@ func TestP7_CallerLeavesOnTheWay(t *testing.T) {
 // TestP7_CallerLeavesTheQueue cancels callers that wait for the next call. They
 // are not booked at all.
 func TestP7_CallerLeavesTheQueue(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, tap := loaded(t, server.Client(t), isScript)
+	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
 		one := charge("one", throttle.PerSecond(1))
 		book := func(ctx context.Context) **outcome { return bookAside(ctx, s, booking(one)) }
 		first := book(t.Context())
@@ -89,8 +82,7 @@ func TestP7_CallerLeavesTheQueue(t *testing.T) {
 		for _, l := range left {
 			require.ErrorIs(t, (*l).err, context.Canceled)
 		}
-		close(tap.pass)
-		synctest.Wait()
+		tap.open()
 		require.Equal(t, time.Duration(0), (*first).grant.Wait)
 		require.Equal(t, time.Second+time.Microsecond, (*stays).grant.Wait)
 		require.Len(t, tap.names(), 2)
@@ -99,10 +91,7 @@ func TestP7_CallerLeavesTheQueue(t *testing.T) {
 
 // TestP7_AllLeave leaves nobody in the queue: no call is made for them.
 func TestP7_AllLeave(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, tap := loaded(t, server.Client(t), isScript)
+	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
 		one := charge("one", throttle.PerSecond(1))
 		first := bookAside(t.Context(), s, booking(one))
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -110,8 +99,7 @@ func TestP7_AllLeave(t *testing.T) {
 		cancel(errLeft)
 		synctest.Wait()
 		require.Equal(t, errLeft, (*left).err)
-		close(tap.pass)
-		synctest.Wait()
+		tap.open()
 		require.True(t, (*first).grant.OK)
 		require.Equal(t, []string{"evalsha"}, tap.names())
 		synctest.Wait()
@@ -122,20 +110,16 @@ func TestP7_AllLeave(t *testing.T) {
 // TestP7_SlowCancel tells a Redis that does not answer of a cancelled place: the
 // caller goes on after 50 ms, and the place is free when Redis has heard.
 func TestP7_SlowCancel(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, tap := loaded(t, server.Client(t), isScript)
+	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
 		k := booking(charge("one", throttle.PerSecond(1)))
 		got := bookAside(t.Context(), s, k)
-		tap.pass <- struct{}{}
-		synctest.Wait()
+		tap.letOne()
 
 		start := time.Now()
 		s.Cancel(k, (*got).grant)
 		require.Equal(t, 50*time.Millisecond, time.Since(start))
 		close(tap.pass)
-		require.Equal(t, time.Duration(0), book(t, s, k.Charges...))
+		require.Zero(t, book(t, s, k.Charges...))
 
 		tap.names()
 		s.Cancel(k, throttle.Grant{Wait: time.Second, Handle: throttle.Handle{Start: 1}, Held: -1})
@@ -147,57 +131,46 @@ func TestP7_SlowCancel(t *testing.T) {
 // given back soon, and that can know it, is not kept.
 func TestP12_WhoLeavesDoesNotWaitForRedisThatIsAway(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
 	one, other := charge("one", throttle.PerSecond(1)), inGroup("other", charge("other", throttle.PerSecond(1)))
-	t.Run("it fails", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s, h := saying(t, server.Client(t), nil)
-			h.err.Store(nil)
-			k := booking(one)
-			g, err := s.Book(t.Context(), k)
-			require.NoError(t, err)
-			h.set(errAway)
-			waits := bookAside(t.Context(), s, booking(other))
-			synctest.Wait()
+	runBubble(t, "it fails", func(t *testing.T, server *redistest.Server) {
+		s, h := saying(t, server.Client(t), nil)
+		h.err.Store(nil)
+		k := booking(one)
+		g := ask(t, s, k)
+		h.set(errAway)
+		waits := bookAside(t.Context(), s, booking(other))
+		synctest.Wait()
 
-			start := time.Now()
-			s.Cancel(k, g)
-			require.Zero(t, time.Since(start))
-			h.err.Store(nil)
-			time.Sleep(500 * time.Millisecond)
-			synctest.Wait()
-			require.NoError(t, (*waits).err)
-			require.Zero(t, book(t, s, one), "it was given back")
-		})
+		start := time.Now()
+		s.Cancel(k, g)
+		require.Zero(t, time.Since(start))
+		h.err.Store(nil)
+		rest(500 * time.Millisecond)
+		require.NoError(t, (*waits).err)
+		require.Zero(t, book(t, s, one), "it was given back")
 	})
-	t.Run("it does not answer", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s, tap := loaded(t, server.Client(t), isScript)
-			k := booking(one)
-			got := bookAside(t.Context(), s, k)
-			tap.pass <- struct{}{}
-			synctest.Wait()
-			waits := bookAside(t.Context(), s, booking(other))
+	runBubble(t, "it does not answer", func(t *testing.T, server *redistest.Server) {
+		s, tap := loaded(t, server.Client(t), isScript)
+		k := booking(one)
+		got := bookAside(t.Context(), s, k)
+		tap.letOne()
+		waits := bookAside(t.Context(), s, booking(other))
 
-			for _, silent := range []time.Duration{20 * time.Millisecond, 50 * time.Millisecond} {
-				time.Sleep(silent)
-				start := time.Now()
-				s.Cancel(k, (*got).grant)
-				require.Equal(t, 50*time.Millisecond-silent, time.Since(start), "at most so long since it was asked")
-			}
-			close(tap.pass)
-			synctest.Wait()
-			require.NoError(t, (*waits).err)
-			require.Zero(t, book(t, s, one), "it was given back")
-		})
+		for _, silent := range []time.Duration{20 * time.Millisecond, 50 * time.Millisecond} {
+			time.Sleep(silent)
+			start := time.Now()
+			s.Cancel(k, (*got).grant)
+			require.Equal(t, 50*time.Millisecond-silent, time.Since(start), "at most so long since it was asked")
+		}
+		tap.open()
+		require.NoError(t, (*waits).err)
+		require.Zero(t, book(t, s, one), "it was given back")
 	})
 }
 
 // TestP5_SlowGroup holds back the answer of one group. Another is served.
 func TestP5_SlowGroup(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		slow := inGroup("slow", charge("slow", throttle.PerSecond(1)))
 		fast := inGroup("fast", charge("fast", throttle.PerSecond(1)))
 		s, tap := loaded(t, server.Client(t), func(cmd redis.Cmder) bool {
@@ -210,8 +183,7 @@ func TestP5_SlowGroup(t *testing.T) {
 		require.Nil(t, *held)
 		synctest.Wait()
 		require.Equal(t, 1, s.Running())
-		close(tap.pass)
-		synctest.Wait()
+		tap.open()
 		require.True(t, (*held).grant.OK)
 	})
 }
@@ -219,21 +191,41 @@ func TestP5_SlowGroup(t *testing.T) {
 // TestP2_Age is how long the answer of the shared call was on its way, for all that
 // it served.
 func TestP2_Age(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, tap := loaded(t, server.Client(t), isScript)
+	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
 		wide := charge("wide", throttle.PerSecond(100))
 		first := bookAside(t.Context(), s, booking(wide))
 		time.Sleep(20 * time.Millisecond)
 		second := bookAside(t.Context(), s, booking(wide))
 		time.Sleep(10 * time.Millisecond)
-		tap.pass <- struct{}{}
-		synctest.Wait()
+		tap.letOne()
 		time.Sleep(5 * time.Millisecond)
-		close(tap.pass)
-		synctest.Wait()
+		tap.open()
 		require.Equal(t, 30*time.Millisecond, (*first).grant.Age)
 		require.Equal(t, 5*time.Millisecond, (*second).grant.Age)
+	})
+}
+
+// TestP8_LeavesOnTheWay replaces a start and leaves before the answer comes. Both
+// the old place and the new one are given back, each once.
+func TestP8_LeavesOnTheWay(t *testing.T) {
+	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
+		five := charge("five", throttle.PerSecond(5))
+		var grants []**outcome
+		for range 5 {
+			grants = append(grants, bookAside(t.Context(), s, booking(five)))
+		}
+		for range 2 {
+			tap.letOne()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		k := booking(five)
+		k.Instead = (*grants[0]).grant.Handle
+		got := bookAside(ctx, s, k)
+		cancel()
+		synctest.Wait()
+		require.ErrorIs(t, (*got).err, context.Canceled)
+		tap.open()
+		require.Zero(t, book(t, s, five))
+		require.Equal(t, span, book(t, s, five))
 	})
 }

@@ -26,20 +26,14 @@ const (
 // TestP1_AsMemstore does the same random operations on both stores. They must
 // give the same answers, to the microsecond, in everything but Age.
 func TestP1_AsMemstore(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	for seed := range uint64(soak.Most(differentialSeeds, 4)) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := server.Client(t)
-				require.NoError(t, client.FlushDB(t.Context()).Err())
-				d := newPair(t, seed, redisstore.NewAt(client, nil, bubbleClock))
-				for d.op = range differentialOps {
-					d.step()
-				}
-			})
-		})
-	}
+	eachBubble(t, seeds(soak.Most(differentialSeeds, 4)), func(t *testing.T, server *redistest.Server, seed uint64) {
+		client := server.Client(t)
+		forgets(t, client) // over a connection that is there before years pass: one made later costs minutes
+		d := newPair(t, seed, redisstore.NewAt(client, nil, bubbleClock))
+		for d.op = range differentialOps {
+			d.step()
+		}
+	})
 }
 
 // A pair is two stores that are told the same.
@@ -106,10 +100,8 @@ func (d *pair) step() {
 func (d *pair) book(k throttle.Booking) {
 	want, got := k, k
 	want.Charges, got.Charges = slices.Clone(k.Charges), slices.Clone(k.Charges)
-	g, err := d.mem.Book(d.Context(), &want)
-	require.NoError(d, err)
-	r, err := d.red.Book(d.Context(), &got)
-	require.NoError(d, err)
+	g := ask(d.T, d.mem, &want)
+	r := ask(d.T, d.red, &got)
 	r.Age, g.Handle.Stamp, r.Handle.Stamp = 0, 0, 0 // of no interest here
 	if !r.OK {
 		r.Handle = throttle.Handle{} // says nothing
@@ -179,9 +171,122 @@ func (d *pair) resume() {
 
 func (d *pair) status() {
 	c := d.budgets[d.rng.IntN(len(d.budgets))]
-	want, err := d.mem.Status(d.Context(), c)
+	want := status(d.T, d.mem, c)
+	require.Equal(d, want, status(d.T, d.red, c), "operation %d: %+v", d.op, c)
+}
+
+// limit returns one of any kind, from very narrow to wider than a row.
+func (d *pair) limit() throttle.Limit {
+	n := []int{1, 2, 5, 20, 100, 128, 129, 1000, 50_000, 1_000_000}[d.rng.IntN(10)]
+	per := []time.Duration{
+		50 * time.Millisecond, 333_333 * time.Microsecond, time.Second, 3*time.Second + time.Microsecond,
+		20 * time.Second, time.Hour, 30 * 24 * time.Hour,
+	}[d.rng.IntN(7)]
+	if n < 100 {
+		per = min(per, time.Hour) // a crowd must not wait for centuries
+	}
+	switch d.rng.IntN(6) {
+	case 5:
+		return throttle.Unlimited()
+	case 0, 1:
+		return throttle.SlidingWindow(n, per)
+	case 2:
+		return throttle.FixedWindow(n, per)
+	case 3:
+		return throttle.LeakyBucket(n, per)
+	}
+	zones := []string{
+		"Pacific/Apia", "Asia/Kathmandu", "America/Havana", "Australia/Lord_Howe", "Africa/Casablanca",
+		"America/St_Johns", "Asia/Shanghai", "UTC",
+	}
+	loc, err := time.LoadLocation(zones[d.rng.IntN(len(zones))])
 	require.NoError(d, err)
-	got, err := d.red.Status(d.Context(), c)
-	require.NoError(d, err)
-	require.Equal(d, want, got, "operation %d: %+v", d.op, c)
+	return throttle.CalendarWindow(max(n, 20), throttle.Unit(1+d.rng.IntN(3)), loc)
+}
+
+// adorn gives a charge a jitter, a pace and a shadow that go with its limit.
+func (d *pair) adorn(c *throttle.Charge) {
+	c.Jitter, c.Pace = 0, 0
+	c.Shadow = d.rng.IntN(8) == 0
+	if d.rng.IntN(2) == 0 {
+		c.Jitter = time.Duration(d.rng.IntN(10_000)) * time.Microsecond
+	}
+	if c.Limit.Kind() == throttle.KindSlidingWindow && d.rng.IntN(2) == 0 {
+		c.Pace = (min(c.Limit.Per(), time.Second) / 4 / time.Duration(c.Limit.N())).Truncate(time.Microsecond)
+	}
+}
+
+// booking asks for one to four budgets.
+func (d *pair) booking() throttle.Booking {
+	k := throttle.Booking{MaxWait: d.patience()}
+	for _, i := range d.rng.Perm(len(d.budgets))[:1+d.rng.IntN(4)] {
+		c := d.budgets[i]
+		switch n := min(c.Limit.Capacity(), 1<<30); d.rng.IntN(6) {
+		case 0:
+			c.Cost = 1 + d.rng.IntN(n)
+		case 1:
+			c.Cost = 1 + d.rng.IntN(1+n/20)
+		}
+		k.Charges = append(k.Charges, c)
+	}
+	if d.rng.IntN(4) == 0 {
+		k.Spread = time.Duration(d.rng.IntN(20_000)) * time.Microsecond
+	}
+	return k
+}
+
+// patience is a MaxWait.
+func (d *pair) patience() time.Duration {
+	switch d.rng.IntN(4) {
+	case 0:
+		return 0
+	case 1:
+		return d.duration()
+	}
+	return -1
+}
+
+// duration is a moment, a while or days.
+func (d *pair) duration() time.Duration {
+	most := []time.Duration{
+		5 * time.Millisecond, 300 * time.Millisecond, 5 * time.Second, 20 * time.Minute, 30 * time.Hour,
+	}[d.rng.IntN(5)]
+	return time.Duration(d.rng.Int64N(int64(most))).Truncate(time.Microsecond)
+}
+
+// TestP1_FromWindowToPace makes a window that was full, or that is full of what
+// may have been forgotten, a pace: a start may cost as long as one at full cost
+// would, but not a unit for each start that there was.
+func TestP1_FromWindowToPace(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	stores := map[string]func(t *testing.T) throttle.Store{
+		"memstore": func(*testing.T) throttle.Store { return memstore.New() },
+		"redisstore": func(t *testing.T) throttle.Store {
+			client := server.Client(t)
+			forgets(t, client)
+			return redisstore.NewAt(client, nil, bubbleClock)
+		},
+	}
+	for name, newStore := range stores {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				full := func(name string) throttle.Charge {
+					c := charge(name, throttle.PerSecond(40))
+					startNow(t, s, 40, c)
+					return c
+				}
+				c := full("at once")
+				c.Limit = throttle.LeakyBucket(2, time.Hour)
+				require.Equal(t, time.Hour, book(t, s, c))
+
+				c = full("after a while")
+				time.Sleep(2 * time.Second)
+				require.Zero(t, book(t, s, c)) // forgets the forty
+				c.Limit = throttle.LeakyBucket(1, time.Hour)
+				require.Equal(t, time.Hour, book(t, s, c))
+			})
+		})
+	}
 }

@@ -1,11 +1,16 @@
 package redisstore
 
 import (
+	"context"
 	"strings"
+	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
@@ -33,6 +38,9 @@ func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == wire.ReconcileS
 
 // Key returns the key of a budget.
 func (s *Store) Key(b throttle.Budget) string { return s.primary.names.Row(&b) }
+
+// Client returns the client of the store.
+func (s *Store) Client() redis.UniversalClient { return s.primary.client }
 
 // Running returns how many groups have a goroutine that makes calls.
 func (s *Store) Running() int {
@@ -72,3 +80,129 @@ func ShortWay() (restore func()) {
 
 // Groups returns how many groups are in use, as far as Redis is told.
 func (s *Store) Groups() int { return s.fallback.Groups() }
+
+// tick is how often a store in virtual time looks for messages.
+const tick = 50 * time.Millisecond
+
+// listenAt is the Listen of a store in virtual time. A goroutine that waits for the
+// network keeps a bubble's clock from moving, so it asks now and then what has
+// come, and is a timer in between: a bubble may end while somebody waits.
+func (s *Store) listenAt(ctx context.Context, sub *notify.Subscription) {
+	c := s.primary.client.Subscribe(context.Background(), sub.Own, sub.Shared)
+	var look func()
+	look = func() {
+		if ctx.Err() != nil || c.Ping(ctx) != nil || !drain(ctx, c, sub) {
+			c.Close()
+			return
+		}
+		time.AfterFunc(tick, look)
+	}
+	look()
+}
+
+// drain reads all that came before the answer to a ping.
+func drain(ctx context.Context, c *redis.PubSub, sub *notify.Subscription) bool {
+	for {
+		m, err := c.Receive(ctx)
+		if err != nil {
+			return false
+		}
+		if _, ok := m.(*redis.Pong); ok {
+			return true
+		}
+		sub.Deliver(m)
+	}
+}
+
+// Disconnect keeps all messages from the store.
+func (s *Store) Disconnect() { s.primary.subs.Listen = func(context.Context, *notify.Subscription) {} }
+
+// NeverRenew lets leases run out.
+func (s *Store) NeverRenew() { s.primary.line.RenewEvery = 24 * time.Hour }
+
+// Subscriptions returns how many the store has.
+func (s *Store) Subscriptions() int { return s.primary.subs.Len() }
+
+// Complete reports whether the store has surely received all that was published in a
+// group since a time.
+func (s *Store) Complete(group string, since time.Time) bool {
+	return s.primary.subs.CompleteSince(notify.ChannelsOf(s.primary.names, group).Own, since)
+}
+
+// Subscribe listens for one more, as for a sleeper.
+func (s *Store) Subscribe(group string) {
+	s.primary.subs.Retain(notify.ChannelsOf(s.primary.names, group))
+}
+
+// Unsubscribe listens for one less.
+func (s *Store) Unsubscribe(group string) {
+	s.primary.subs.Release(notify.ChannelsOf(s.primary.names, group))
+}
+
+// Leases returns how many budgets of concurrency the store knows.
+func (s *Store) Leases() int { return s.primary.line.Leases() }
+
+// LeasesKey returns the key of a budget of concurrency.
+func (s *Store) LeasesKey(b throttle.Budget) string { return s.primary.names.Leases(&b) }
+
+// ID returns what a store is called among those that use the same Redis.
+func (s *Store) ID() string { return s.primary.names.Node }
+
+// RecordKey returns the key of the record of a group's last call.
+func (s *Store) RecordKey(group string) string { return s.primary.names.Record(group) }
+
+// HeartbeatKey returns the key of who uses a group.
+func (s *Store) HeartbeatKey(group string) string { return s.primary.names.Heartbeats(group) }
+
+// PauseChannel returns where all stores hear of pauses in a group.
+func (s *Store) PauseChannel(group string) string { return s.primary.names.Shared(group) }
+
+// WakeChannel returns where this store is called when a waiter has room.
+func (s *Store) WakeChannel(group string) string { return s.primary.names.Own(group) }
+
+// Tag returns what stands between the braces of a group's hash tag.
+func (s *Store) Tag(group string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(s.primary.names.Tag(group), "{"), "}:")
+}
+
+// Closed returns for how long the store believes a key's budget to be closed.
+func (s *Store) Closed(key string) time.Duration {
+	return time.Until(s.primary.pauses.Snapshot()[key])
+}
+
+// HeadNumbers is how many numbers a stored row begins with; HeadSize is which of them is how
+// many entries it has, and HeadLined the length of its line.
+const (
+	HeadNumbers = 38
+	HeadSize    = 18
+	HeadLined   = 31
+)
+
+// TestHeadNumbers: tests that read and spoil rows know how they are stored.
+func TestHeadNumbers(t *testing.T) {
+	require.Contains(t, wire.BookScript.Source, "'<"+strings.Repeat("d", HeadNumbers)+"'")
+}
+
+// Standing returns how many callers of this store wait in lines.
+func (s *Store) Standing() int {
+	waiting, _, _ := s.primary.line.Starts.Len()
+	return waiting
+}
+
+// Coming returns how many were called and are not there yet.
+func (s *Store) Coming() int {
+	_, _, coming := s.primary.line.Starts.Len()
+	return coming
+}
+
+// Lines returns in how many lines callers of this store wait.
+func (s *Store) Lines() int {
+	_, lines, _ := s.primary.line.Starts.Len()
+	return lines
+}
+
+// Listen makes a store of NewAt hear whose turn it is, as others do.
+func (s *Store) Listen() *Store {
+	s.primary.line.NoNews = false
+	return s
+}

@@ -30,8 +30,7 @@ type history struct {
 // holds more than five starts.
 func (h *history) book(s throttle.Store) throttle.Grant {
 	h.Helper()
-	g, err := s.Book(h.Context(), booking(hourly))
-	require.NoError(h, err)
+	g := ask(h.T, s, booking(hourly))
 	require.True(h, g.OK)
 	h.starts = append(h.starts, g.Handle.Start)
 	slices.Sort(h.starts)
@@ -66,22 +65,6 @@ func TestP12_RestartedEmpty(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestP12_FlushedWithItsScripts has nothing left of what it knew.
-func TestP12_FlushedWithItsScripts(t *testing.T) {
-	t.Parallel()
-	client := redistest.Single(t).Client(t)
-	s := redisstore.New(client, nil)
-	h := &history{T: t}
-	for range 5 {
-		h.book(s)
-	}
-	require.NoError(t, client.FlushAll(t.Context()).Err())
-	require.NoError(t, client.ScriptFlush(t.Context()).Err())
-	tap := newTap(client, nil)
-	require.Greater(t, h.book(s).Wait, 59*time.Minute)
-	require.Equal(t, []string{"evalsha", "eval"}, tap.names()[:2])
 }
 
 // A couple is a master and its replica, and a way to them that a failover
@@ -159,13 +142,9 @@ func TestP12_StaleReplicaSeemsUpToDate(t *testing.T) {
 	}
 	c.replicated()
 	c.promote()
-	for range 2 {
-		require.Zero(t, book(t, c.store, seven))
-	}
+	startNow(t, c.store, 2, seven)
 	c.proxy.Switch(c.promoted)
-	for range 2 {
-		require.Zero(t, book(t, other, seven))
-	}
+	startNow(t, other, 2, seven)
 	require.Greater(t, book(t, c.store, seven), 59*time.Minute)
 }
 
@@ -234,4 +213,34 @@ func TestP12_SentinelPromotesAStaleReplica(t *testing.T) {
 		require.Positive(t, h.book(s).Wait)
 	}
 	requireSmall(t, servers.Master.Client(t))
+}
+
+// TestP12_LagIsTheBound kills a master whose replica misses some starts, and with it
+// the only program that knew of them. An hour then holds so many more starts, and
+// not one more than that.
+func TestP12_LagIsTheBound(t *testing.T) {
+	t.Parallel() // its servers are its own
+	for missing := range soak.Most(4, 2) {
+		servers := redistest.Sentinel(t)
+		five := charge("five", throttle.PerHour(5))
+		dead := redisstore.New(servers.Client(t), nil)
+		granted := 0
+		for granted < 5-missing {
+			require.Zero(t, book(t, dead, five))
+			granted++
+		}
+		servers.Master.Replicated(t)
+		require.NoError(t, servers.Replica.Client(t).ConfigSet(t.Context(), "masterauth", "unknown").Err())
+		do(t, servers.Master.Client(t), "CLIENT", "KILL", "TYPE", "replica")
+		for range missing {
+			require.Zero(t, book(t, dead, five))
+			granted++
+		}
+		servers.Failover()
+		next := redisstore.New(servers.Client(t), nil)
+		for book(t, next, five) == 0 {
+			granted++
+		}
+		require.Equal(t, 5+missing, granted)
+	}
 }

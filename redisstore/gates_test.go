@@ -1,10 +1,14 @@
 package redisstore_test
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"regexp"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,12 +41,8 @@ func commands(t *testing.T, c *redis.Client, names ...string) (counts []int) {
 // number, and counts what Redis does for that: one look at each, and nothing is written
 // but the record of the call and the row of the one.
 func TestP4_UnlimitedIsReadOnce(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		client := server.Client(t)
-		s, _ := loaded(t, client, nil)
-		require.NoError(t, client.FlushDB(t.Context()).Err())
+	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
+		forgets(t, client)
 		all := []throttle.Charge{free("a"), free("b"), free("c"), free("d"), free("e")}
 		one := charge("one", throttle.PerSecond(1000))
 		does := func(want []int, do func()) {
@@ -57,27 +57,21 @@ func TestP4_UnlimitedIsReadOnce(t *testing.T) {
 		for range 3 {
 			does([]int{5, 1, 1, 0, 0, 0, 0}, func() { require.Zero(t, book(t, s, all...)) })
 		}
-		keys, err := client.Keys(t.Context(), "*").Result()
-		require.NoError(t, err)
-		require.Len(t, keys, 1, "the record")
+		require.Len(t, keys(t, client), 1, "the record")
 
 		does([]int{1, 1, 2, 0, 0, 0, 0}, func() { book(t, s, one) })
 		time.Sleep(2 * time.Second)
 		does([]int{6, 1, 2, 0, 0, 0, 0}, func() { book(t, s, append(all, one)...) })
 		require.NoError(t, s.Resume(t.Context(), all[0]))
 		require.NoError(t, s.Reconcile(t.Context(), all[0], throttle.Quota{Reset: time.Hour}))
-		keys, err = client.Keys(t.Context(), "*").Result()
-		require.NoError(t, err)
-		require.Len(t, keys, 2, "and the one")
+		require.Len(t, keys(t, client), 2, "and the one")
 	})
 }
 
 // TestP4_UnlimitedCallsTwiceOnce books while an unlimited budget is closed. A program that
 // does not know that makes one call more, the first time.
 func TestP4_UnlimitedCallsTwiceOnce(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		client := server.Client(t)
 		s, tap := loaded(t, client, nil)
 		other := atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock))
@@ -102,4 +96,170 @@ func TestP4_UnlimitedCallsTwiceOnce(t *testing.T) {
 		require.Zero(t, book(t, s, row))
 		calls(1)
 	})
+}
+
+// stumbles makes a client lose its next script call before it is done, or its answer if
+// after is true, and does something then.
+func stumbles(c *redis.Client, after bool, then func()) {
+	lost := false
+	c.AddHook(middle(func(cmd redis.Cmder, next func() error) error {
+		if lost {
+			return next()
+		}
+		if lost = true; after {
+			if err := next(); err != nil {
+				return err
+			}
+		}
+		then()
+		return failing(cmd, io.EOF)
+	}))
+}
+
+// TestP8_LostWhileAGateIsShut loses a call, or its answer, and closes the budget before it
+// is made again: by another program, or so that this one knows. One start is charged. It
+// counts as booked before the penalty if it was.
+func TestP8_LostWhileAGateIsShut(t *testing.T) {
+	t.Parallel()
+	for _, after := range []bool{false, true} {
+		for _, knows := range []bool{false, true} {
+			runBubble(t, fmt.Sprintf("answer %t, known %t", after, knows), func(t *testing.T, server *redistest.Server) {
+				client := server.Client(t)
+				s, _ := loaded(t, client, nil)
+				who := s
+				if !knows {
+					who = atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock))
+				}
+				row, one, dark := free("row"), charge("one", throttle.PerHour(2)), free("dark")
+				dark.Shadow = true
+				stumbles(client, after, func() { require.NoError(t, who.Pause(t.Context(), row, time.Minute)) })
+				k := booking(dark, row, one)
+				g := ask(t, s, k)
+				require.True(t, g.OK)
+				if after {
+					require.Equal(t, -1, g.Held)
+					require.Zero(t, g.Wait)
+				} else {
+					require.Equal(t, 1, g.Held)
+					require.True(t, g.Paused)
+					require.Greater(t, g.Wait, 59*time.Second)
+				}
+				require.Equal(t, 1, booked(t, s, one))
+				w := s.Watch(k, g, nil)
+				good, err := w.Confirm(t.Context(), -1)
+				require.NoError(t, err)
+				require.Equal(t, !after, good, "a start of before the penalty is of no use")
+				w.Stop()
+			})
+		}
+	}
+}
+
+// TestP12_LostWithWhatItKnew loses a call. Then its program closes an unlimited budget that
+// the call names as a gate, and the server forgets that. The program remembers.
+func TestP12_LostWithWhatItKnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		client := server.Client(t)
+		s, _ := loaded(t, client, nil)
+		row := free("row")
+		stumbles(client, false, func() {
+			require.NoError(t, s.Pause(t.Context(), row, time.Minute))
+			forgets(t, client)
+		})
+		require.Greater(t, book(t, s, row), 59*time.Second)
+		require.Greater(t, book(t, atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock)), row), 59*time.Second)
+	})
+}
+
+// TestP12_UnlimitedOnAReplicaThatLags has a server forget the second penalty of an
+// unlimited budget, and the calls since the first one. Who was held by it remembers.
+func TestP12_UnlimitedOnAReplicaThatLags(t *testing.T) {
+	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
+		row := free("row")
+		require.NoError(t, s.Pause(t.Context(), row, time.Millisecond))
+		was, err := client.Dump(t.Context(), s.Key(row.Budget)).Result()
+		require.NoError(t, err)
+		require.NoError(t, s.Pause(t.Context(), row, time.Hour))
+		require.Equal(t, time.Hour, book(t, s, row))
+		forgets(t, client)
+		require.NoError(t, client.RestoreReplace(t.Context(), s.Key(row.Budget), time.Hour, was).Err())
+		require.GreaterOrEqual(t, book(t, s, row), time.Hour)
+	})
+}
+
+// TestP11_LiftedForThoseWhoDidNotHear closes an unlimited budget for an hour and opens it.
+// Redis remembers that for as long as a program may that did not hear of it.
+func TestP11_LiftedForThoseWhoDidNotHear(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		client := server.Client(t)
+		operator, _ := loaded(t, client, nil)
+		held := atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock))
+		row := free("row")
+		require.NoError(t, operator.Pause(t.Context(), row, time.Hour))
+		require.False(t, ask(t, held, &throttle.Booking{Charges: []throttle.Charge{row}}).OK)
+		require.NoError(t, operator.Resume(t.Context(), row))
+		left := lifetime(t, client, operator.Key(row.Budget))
+		require.Greater(t, left, time.Hour)
+		time.Sleep(10 * time.Minute)
+		require.Zero(t, book(t, held, row))
+		require.Zero(t, book(t, operator, row))
+	})
+}
+
+// TestP12_UnlimitedIsToldWithOthers empties a server while somebody waits for the end of a
+// penalty. A program that knows nothing of that finds that another budget was lost: then
+// the one that waits tells of the penalty, before anybody starts.
+func TestP12_UnlimitedIsToldWithOthers(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	forgets(t, client)
+	options := &redisstore.Options{Namespace: "told with others"}
+	waits, finds := redisstore.New(client, options), redisstore.New(server.Client(t), options)
+	row, one := free("row"), charge("one", throttle.PerMinute(1000))
+	tap := newTap(client, nil)
+	require.NoError(t, waits.Pause(t.Context(), row, time.Hour))
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	k := booking(row)
+	k.Horizon = near
+	g := ask(t, waits, k)
+	require.NotNil(t, g.Ready)
+	all.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				waits.Cancel(k, g)
+				return
+			case <-g.Ready:
+			}
+			k.Turn, k.Returns = g.Turn, true
+			next, err := waits.Book(ctx, k)
+			if err != nil || next.Ready == nil {
+				return
+			}
+			g = next
+		}
+	})
+	book(t, finds, one)
+	calls := 0
+	require.Eventually(t, func() bool { // it asks once how its line stands, and then not for a minute
+		for _, name := range tap.names() {
+			if strings.HasPrefix(name, "eval") {
+				calls++
+			}
+		}
+		return calls >= 3
+	}, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { // until it listens
+		channels, err := client.PubSubChannels(t.Context(), "told with others*pause").Result()
+		return err == nil && len(channels) > 0
+	}, 10*time.Second, 10*time.Millisecond)
+	forgets(t, client)
+	late := bookingFor(time.Minute, row, one)
+	got := ask(t, finds, late)
+	require.False(t, got.OK, "%+v", got)
+	require.Greater(t, got.Wait, 50*time.Minute)
 }

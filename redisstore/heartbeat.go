@@ -34,7 +34,7 @@ func (p *primary) Report(ctx context.Context, charges []throttle.Charge) error {
 		return !p.history.HasUnreported(p.names.Row(&c.Budget), time.Now())
 	})
 	for some := range slices.Chunk(unreported, reportMost) {
-		if err := p.commit.Do(ctx, commit.NewReport(some...), -1); err != nil {
+		if err := p.commit.Do(ctx, commit.NewReport(some...), throttle.AnyWait); err != nil {
 			return err
 		}
 		for i := range some {

@@ -3,17 +3,18 @@ package redisstore_test
 import (
 	"context"
 	"crypto/sha256"
-	"net"
+	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -45,6 +46,91 @@ func atRest(t *testing.T, s *redisstore.Store) *redisstore.Store {
 	return s
 }
 
+// beside lets a test run beside others. Its subtests run one after the other.
+func beside(t *testing.T) {
+	if !strings.Contains(t.Name(), "/") {
+		t.Parallel()
+	}
+}
+
+// inBubble runs a test in virtual time, with an empty database. Others run beside it.
+func inBubble(t *testing.T, test func(t *testing.T, server *redistest.Server)) {
+	t.Helper()
+	beside(t)
+	server := redistest.Shared(t)
+	synctest.Test(t, func(t *testing.T) { test(t, server) })
+}
+
+// runBubble runs a subtest in virtual time, with an empty database.
+func runBubble(t *testing.T, name string, test func(t *testing.T, server *redistest.Server)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inBubble(t, test) })
+}
+
+// each runs a subtest for each value, which is its name. Other tests run beside them.
+func each[V any](t *testing.T, values []V, test func(t *testing.T, v V)) {
+	t.Helper()
+	beside(t)
+	for _, v := range values {
+		t.Run(fmt.Sprint(v), func(t *testing.T) { test(t, v) })
+	}
+}
+
+// eachBubble does so in virtual time, with an empty database for each.
+func eachBubble[V any](t *testing.T, values []V, test func(t *testing.T, server *redistest.Server, v V)) {
+	t.Helper()
+	each(t, values, func(t *testing.T, v V) {
+		inBubble(t, func(t *testing.T, server *redistest.Server) { test(t, server, v) })
+	})
+}
+
+// seeds returns so many.
+func seeds(many int) (all []uint64) {
+	for i := range many {
+		all = append(all, uint64(i))
+	}
+	return all
+}
+
+// onTap runs a test in virtual time with what loaded returns, and the store's client.
+func onTap(t *testing.T, hold func(redis.Cmder) bool, test func(t *testing.T, c *redis.Client, s *redisstore.Store, tap *tap)) {
+	t.Helper()
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		c := server.Client(t)
+		s, tap := loaded(t, c, hold)
+		test(t, c, s, tap)
+	})
+}
+
+// onEmpty runs a test in virtual time with a store on an empty database.
+func onEmpty(t *testing.T, test func(t *testing.T, c *redis.Client, s *redisstore.Store)) {
+	t.Helper()
+	onTap(t, nil, func(t *testing.T, c *redis.Client, s *redisstore.Store, _ *tap) {
+		test(t, c, s)
+		time.Sleep(2 * time.Second) // calls that are left behind come to their end
+	})
+}
+
+// rest lets time pass in a bubble, and all happen that is due then.
+func rest(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// forAtMost returns a context that ends after d, or with the test.
+func forAtMost(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// clientOf returns a client that is closed with the test.
+func clientOf(t *testing.T, o *redis.Options) *redis.Client {
+	client := redis.NewClient(o)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
+}
+
 // inGroup returns the charge with another group.
 func inGroup(group string, c throttle.Charge) throttle.Charge {
 	c.Budget.Group = group
@@ -56,13 +142,65 @@ func booking(charges ...throttle.Charge) *throttle.Booking {
 	return &throttle.Booking{Charges: slices.Clone(charges), MaxWait: -1}
 }
 
+// bookingFor is patient for so long.
+func bookingFor(d time.Duration, charges ...throttle.Charge) *throttle.Booking {
+	k := booking(charges...)
+	k.MaxWait = d
+	return k
+}
+
 // book books, however long the wait, and returns the wait.
 func book(t *testing.T, s throttle.Store, charges ...throttle.Charge) time.Duration {
 	t.Helper()
-	g, err := s.Book(t.Context(), booking(charges...))
-	require.NoError(t, err)
+	g := ask(t, s, booking(charges...))
 	require.True(t, g.OK)
 	return g.Wait
+}
+
+// ask books, and returns what it was told.
+func ask(t *testing.T, s throttle.Store, k *throttle.Booking) throttle.Grant {
+	t.Helper()
+	g, err := s.Book(t.Context(), k)
+	require.NoError(t, err)
+	return g
+}
+
+// status returns how a budget stands.
+func status(t *testing.T, s throttle.Store, c throttle.Charge) throttle.Status {
+	t.Helper()
+	st, err := s.Status(t.Context(), c)
+	require.NoError(t, err)
+	return st
+}
+
+// forgets makes a server lose all that its database holds.
+func forgets(t *testing.T, c redis.UniversalClient) {
+	t.Helper()
+	require.NoError(t, c.FlushDB(t.Context()).Err())
+}
+
+// refused books what must not have room, and does not wait.
+func refused(t *testing.T, s throttle.Store, charges ...throttle.Charge) throttle.Grant {
+	t.Helper()
+	g := ask(t, s, bookingFor(0, charges...))
+	require.False(t, g.OK)
+	require.Nil(t, g.Ready)
+	return g
+}
+
+// startNow books so many starts that have room at once.
+func startNow(t *testing.T, s throttle.Store, many int, charges ...throttle.Charge) {
+	t.Helper()
+	for range many {
+		require.Zero(t, book(t, s, charges...))
+	}
+}
+
+// limiter returns a limiter of one policy.
+func limiter(t require.TestingT, s throttle.Store, p throttle.Policy) *throttle.Limiter {
+	l, err := throttle.NewLimiter(s, p)
+	require.NoError(t, err)
+	return l
 }
 
 // telling is for how long nobody starts under a budget that was lost, or for a window
@@ -77,70 +215,22 @@ func bookLost(t *testing.T, s throttle.Store, charges ...throttle.Charge) time.D
 	return time.Since(asked) + wait
 }
 
-// isScript reports whether a command runs a script.
-func isScript(cmd redis.Cmder) bool { return strings.HasPrefix(cmd.Name(), "eval") }
-
-// A tap is a hook that keeps the commands that pass it, and may hold back the
-// answers of some until it is told to go on.
-type tap struct {
-	mu   sync.Mutex
-	cmds []redis.Cmder
-
-	hold func(redis.Cmder) bool // whose answers are held back; nil: none
-	pass chan struct{}          // each value, or closing, lets one answer through
-}
-
-// newTap adds a tap to the client. A tap that holds answers back must be made in
-// the bubble that uses it.
-func newTap(c redis.UniversalClient, hold func(redis.Cmder) bool) *tap {
-	p := &tap{hold: hold, pass: make(chan struct{})}
-	c.AddHook(p)
-	return p
-}
-
-func (p *tap) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (p *tap) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		p.mu.Lock()
-		p.cmds = append(p.cmds, cmd)
-		p.mu.Unlock()
-		err := next(ctx, cmd)
-		if p.hold != nil && p.hold(cmd) {
-			<-p.pass
-		}
-		return err
-	}
-}
-
-func (p *tap) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// names returns the names of the commands since it was last asked.
-func (p *tap) names() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var names []string
-	for _, cmd := range p.cmds {
-		names = append(names, cmd.Name())
-	}
-	p.cmds = nil
-	return names
+// booked returns how many starts a budget has, those to come among them.
+func booked(t *testing.T, s throttle.Store, c throttle.Charge) int {
+	t.Helper()
+	st := status(t, s, c)
+	return st.Used + st.Waiting
 }
 
 // loaded returns a store on an empty database whose scripts the server knows
 // already, and a tap that has seen nothing yet.
 func loaded(t *testing.T, c redis.UniversalClient, hold func(redis.Cmder) bool) (*redisstore.Store, *tap) {
 	t.Helper()
-	require.NoError(t, c.FlushDB(t.Context()).Err())
+	forgets(t, c)
 	s := atRest(t, redisstore.NewAt(c, nil, bubbleClock))
 	first := charge("first", throttle.PerSecond(1))
 	book(t, s, first)
 	require.NoError(t, s.Pause(t.Context(), first, 0))
-	_, err := s.Status(t.Context(), first)
-	require.NoError(t, err)
+	status(t, s, first)
 	return s, newTap(c, hold)
 }

@@ -2,13 +2,17 @@ package redisstore_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
 )
 
 // TestP5_LineAcrossNodes: arrivals alternate between nodes. They start in the order in
@@ -45,7 +49,6 @@ func TestP5_LineAcrossNodes(t *testing.T) {
 // TestP5_LineOfPriorities: High goes before Normal, and that before Low, wherever they
 // stand.
 func TestP5_LineOfPriorities(t *testing.T) {
-	t.Parallel()
 	inLines(t, 3, func(t *testing.T, nodes []*cuttable) {
 		c := charge("ten", throttle.LeakyBucket(10, time.Second))
 		var low, normal, high []*walker
@@ -76,7 +79,6 @@ func TestP5_LineOfPriorities(t *testing.T) {
 // TestP5_LineOfManyInOneCall: those who share a call have a ticket each, also if only
 // some of them are patient enough for their turn.
 func TestP5_LineOfManyInOneCall(t *testing.T) {
-	t.Parallel()
 	inLines(t, 1, func(t *testing.T, nodes []*cuttable) {
 		s := nodes[0]
 		c := charge("one", throttle.LeakyBucket(1, time.Second))
@@ -88,8 +90,7 @@ func TestP5_LineOfManyInOneCall(t *testing.T) {
 			go func() {
 				own := *k
 				own.Charges = slices.Clone(k.Charges)
-				g, err := s.Book(t.Context(), &own)
-				require.NoError(t, err)
+				g := ask(t, s, &own)
 				got <- &held{&own, g}
 			}()
 		}
@@ -101,8 +102,7 @@ func TestP5_LineOfManyInOneCall(t *testing.T) {
 		}
 		require.Len(t, stand, 5, "the others would wait too long")
 		waits := func() int {
-			st, err := s.Status(t.Context(), c)
-			require.NoError(t, err)
+			st := status(t, s, c)
 			return st.Waiting
 		}
 		require.Equal(t, 5, waits())
@@ -111,4 +111,77 @@ func TestP5_LineOfManyInOneCall(t *testing.T) {
 			require.Equal(t, 4-i, waits())
 		}
 	})
+}
+
+// TestP15_NothingIsLeftOfALine: who left, or started, leaves no timer, no goroutine, no
+// subscription and nothing in the store behind.
+func TestP15_NothingIsLeftOfALine(t *testing.T) {
+	each(t, []bool{true, false}, func(t *testing.T, leave bool) {
+		inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
+			c := charge("ten", throttle.LeakyBucket(10, time.Second))
+			all := crowdOf(t, nodes, 40, 0, c)
+			require.Positive(t, nodes[0].Subscriptions())
+			require.Equal(t, 1, nodes[0].Lines())
+			time.Sleep(time.Second)
+			if leave {
+				for _, w := range all {
+					w.leaves()
+				}
+			} else {
+				allStart(t, 10*time.Second, all...)
+			}
+			gone(t, nodes[0].Store, nodes[1].Store)
+			time.Sleep(time.Second)
+			for _, n := range nodes {
+				require.Zero(t, n.Subscriptions())
+				require.Zero(t, n.Running())
+				require.Zero(t, n.Queued())
+			}
+			require.Zero(t, status(t, nodes[0], c).Waiting)
+			ttl := lifetime(t, nodes[0].Client(), nodes[0].Key(c.Budget))
+			require.Less(t, ttl, 2*time.Minute+2*time.Second, "a line that is empty keeps no key")
+		})
+	})
+}
+
+// TestP4_LineMakesFewCalls: those who wait far from their turn make a call now and then,
+// however many they are.
+func TestP4_LineMakesFewCalls(t *testing.T) {
+	onTap(t, nil, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
+		c := charge("hour", throttle.PerHour(10))
+		all := crowdOf(t, []*cuttable{{Store: s}}, 500, 0, c)
+		time.Sleep(time.Minute)
+		tap.names()
+		time.Sleep(10 * time.Minute)
+		require.LessOrEqual(t, len(tap.names()), 10*60/15+5)
+		for _, w := range all {
+			w.leaves()
+		}
+		gone(t, s)
+		time.Sleep(time.Minute)
+		tap.names()
+		time.Sleep(time.Hour)
+		require.Empty(t, tap.names())
+	})
+}
+
+// TestP15_NoGoroutineIsLeftOfALine looks at the program itself, with a real ear.
+func TestP15_NoGoroutineIsLeftOfALine(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	s := redisstore.New(client, nil)
+	c := charge("hour", throttle.PerHour(1))
+	book(t, s, c)
+	before := runtime.NumGoroutine()
+	var all []*walker
+	for range 20 {
+		all = append(all, walks(t, s, throttle.Normal, c))
+	}
+	require.Equal(t, 20, s.Standing())
+	require.Equal(t, 1, s.Subscriptions())
+	for _, w := range all {
+		w.leaves()
+	}
+	gone(t, s)
+	// The condition has a goroutine of its own.
+	require.Eventually(t, func() bool { return s.Subscriptions() == 0 && s.Running() == 0 && runtime.NumGoroutine() <= before+1 }, awaitMost, 10*time.Millisecond)
 }

@@ -1,16 +1,22 @@
 package redisstore_test
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -57,32 +63,27 @@ func TestP7_LineOfADeadNode(t *testing.T) {
 // TestP7_LineThatLeaves: a thousand wait in one node and leave. Who comes to another
 // node then starts at once.
 func TestP7_LineThatLeaves(t *testing.T) {
-	t.Parallel()
-	for _, limit := range []throttle.Limit{throttle.LeakyBucket(5, time.Second), throttle.PerSecond(5), throttle.TokenBucket(5, time.Second, 5)} {
-		t.Run(limit.String(), func(t *testing.T) {
-			inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
-				c := charge("five", limit)
-				all := crowdOf(t, nodes[:1], 1000, 0, c)
-				behind := walks(t, nodes[1], throttle.Normal, c)
-				time.Sleep(3 * time.Second)
-				left := time.Now()
-				for _, w := range all {
-					w.leaves()
-				}
-				st, err := nodes[1].Status(t.Context(), c)
-				require.NoError(t, err)
-				require.LessOrEqual(t, st.Waiting, 5, "who left does not wait")
-				most := time.Second // a whole window may have started just now
-				if limit.Kind() != throttle.KindSlidingWindow {
-					most = 200 * time.Millisecond
-				}
-				starts := allStart(t, time.Minute, behind, walks(t, nodes[1], throttle.Normal, c))
-				require.LessOrEqual(t, starts[0].Sub(left), most+100*time.Millisecond)
-				require.LessOrEqual(t, starts[1].Sub(left), most+300*time.Millisecond)
-				gone(t, nodes[0].Store, nodes[1].Store)
-			})
+	each(t, []throttle.Limit{throttle.LeakyBucket(5, time.Second), throttle.PerSecond(5), throttle.TokenBucket(5, time.Second, 5)}, func(t *testing.T, limit throttle.Limit) {
+		inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
+			c := charge("five", limit)
+			all := crowdOf(t, nodes[:1], 1000, 0, c)
+			behind := walks(t, nodes[1], throttle.Normal, c)
+			time.Sleep(3 * time.Second)
+			left := time.Now()
+			for _, w := range all {
+				w.leaves()
+			}
+			require.LessOrEqual(t, status(t, nodes[1], c).Waiting, 5, "who left does not wait")
+			most := time.Second // a whole window may have started just now
+			if limit.Kind() != throttle.KindSlidingWindow {
+				most = 200 * time.Millisecond
+			}
+			starts := allStart(t, time.Minute, behind, walks(t, nodes[1], throttle.Normal, c))
+			require.LessOrEqual(t, starts[0].Sub(left), most+100*time.Millisecond)
+			require.LessOrEqual(t, starts[1].Sub(left), most+300*time.Millisecond)
+			gone(t, nodes[0].Store, nodes[1].Store)
 		})
-	}
+	})
 }
 
 // TestP12_ForgottenLine: the server forgets everything, or one key, or its scripts, while
@@ -91,9 +92,11 @@ func TestP12_ForgottenLine(t *testing.T) {
 	t.Parallel()
 	c := charge("five", throttle.PerSecond(5))
 	for name, forget := range map[string]func(t *testing.T, n *cuttable){
-		"all":     func(t *testing.T, n *cuttable) { require.NoError(t, n.Empty(t.Context())) },
-		"the key": func(t *testing.T, n *cuttable) { require.NoError(t, n.Forget(t.Context(), n.Key(c.Budget))) },
-		"scripts": func(t *testing.T, n *cuttable) { require.NoError(t, n.ForgetScripts(t.Context())) },
+		"all": func(t *testing.T, n *cuttable) { forgets(t, n.Client()) },
+		"the key": func(t *testing.T, n *cuttable) {
+			require.NoError(t, n.Client().Del(t.Context(), n.Key(c.Budget)).Err())
+		},
+		"scripts": func(t *testing.T, n *cuttable) { require.NoError(t, n.Client().ScriptFlush(t.Context()).Err()) },
 	} {
 		for times := range 3 {
 			t.Run(fmt.Sprint(name, " ", times+1), func(t *testing.T) {
@@ -117,31 +120,160 @@ func TestP12_ForgottenLine(t *testing.T) {
 // TestP9_LineWhileTheClockSteps: the server's clock is set by a minute while fifty wait
 // in two nodes. Nobody hangs, and the limit holds.
 func TestP9_LineWhileTheClockSteps(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	for _, steps := range [][]time.Duration{
+	eachBubble(t, [][]time.Duration{
 		{time.Minute}, {-time.Minute}, {time.Minute, -time.Minute}, {-time.Minute, time.Minute}, {-time.Second}, {time.Hour}, {-time.Hour},
-	} {
-		t.Run(fmt.Sprint(steps), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
-				var set atomic.Int64
-				clock := func() int64 { return bubbleClock() + set.Load() }
-				var nodes []*cuttable
-				for range 2 {
-					nodes = append(nodes, &cuttable{Store: atRest(t, redisstore.NewAt(server.Client(t), nil, clock).Listen())})
+	}, func(t *testing.T, server *redistest.Server, steps []time.Duration) {
+		var set atomic.Int64
+		clock := func() int64 { return bubbleClock() + set.Load() }
+		var nodes []*cuttable
+		for range 2 {
+			nodes = append(nodes, &cuttable{Store: atRest(t, redisstore.NewAt(server.Client(t), nil, clock).Listen())})
+		}
+		all := crowdOf(t, nodes, 50, time.Millisecond, charge("five", throttle.PerSecond(5)))
+		begin := all[0].came
+		for _, step := range steps {
+			time.Sleep(1800 * time.Millisecond)
+			set.Add(step.Microseconds())
+		}
+		starts := allStart(t, 5*time.Minute, all...)
+		require.Less(t, starts[49].Sub(begin), 15*time.Second)
+		within(t, 5, time.Second, starts)
+		gone(t, nodes[0].Store, nodes[1].Store)
+	})
+}
+
+// TestP10_LineOfManyNodes: sixty nodes have two thousand waiters of all priorities and of
+// different costs, some of whom leave, here and there. The budget is one small key, which
+// expires when the line is over.
+func TestP10_LineOfManyNodes(t *testing.T) {
+	t.Parallel()
+	for i, limit := range []throttle.Limit{throttle.PerSecond(500), throttle.SlidingWindow(1_000_000, time.Hour), throttle.TokenBucket(20, time.Second, 100)} {
+		runBubble(t, limit.String(), func(t *testing.T, server *redistest.Server) {
+			client := server.Client(t)
+			var nodes []*redisstore.Store
+			for range 60 {
+				nodes = append(nodes, atRest(t, redisstore.NewAt(client, nil, bubbleClock)))
+			}
+			dice := rand.New(rand.NewPCG(10, uint64(i)))
+			c := charge("budget", limit)
+			for range 300 { // a row that is full
+				c.Cost = max(1, limit.N()/310)
+				book(t, nodes[dice.IntN(60)], c)
+				time.Sleep(min(limit.Per(), time.Minute) / 500)
+			}
+			var all []*walker
+			for k := range soak.Most(2000, 400) {
+				c.Cost = 1 + dice.IntN(max(1, limit.N()/20))
+				all = append(all, walks(t, nodes[k%60], throttle.Priority(dice.IntN(3)-1), c))
+				if k%50 == 0 {
+					requireSmall(t, client)
+					time.Sleep(time.Duration(dice.IntN(20)) * time.Millisecond)
 				}
-				all := crowdOf(t, nodes, 50, time.Millisecond, charge("five", throttle.PerSecond(5)))
-				begin := all[0].came
-				for _, step := range steps {
-					time.Sleep(1800 * time.Millisecond)
-					set.Add(step.Microseconds())
+			}
+			for k, w := range all {
+				if dice.IntN(4) == 0 || k > 1800 {
+					w.leaves()
 				}
-				starts := allStart(t, 5*time.Minute, all...)
-				require.Less(t, starts[49].Sub(begin), 15*time.Second)
-				within(t, 5, time.Second, starts)
-				gone(t, nodes[0].Store, nodes[1].Store)
-			})
+				if k%50 == 0 {
+					requireSmall(t, client)
+				}
+			}
+			requireSmall(t, client)
+			left := lifetime(t, nodes[0].Client(), nodes[0].Key(c.Budget))
+			require.Less(t, left, limit.Per()+10*time.Minute)
+			for _, w := range all {
+				w.leaves()
+			}
+			gone(t, nodes...)
 		})
 	}
+}
+
+// TestP10_AllHaveLeftTheLine: waiters of different costs leave in any order while the line
+// moves. When all have left, Redis thinks of nobody that it waits: the next caller would
+// have to wait until what is offered to nobody lapses.
+func TestP10_AllHaveLeftTheLine(t *testing.T) {
+	inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
+		dice := rand.New(rand.NewPCG(10, 11))
+		limits := []throttle.Limit{throttle.PerSecond(50), throttle.LeakyBucket(50, time.Second), throttle.TokenBucket(50, time.Second, 60)}
+		for i := range soak.Most(60, 12) {
+			c := charge(fmt.Sprint("left ", i), limits[i%len(limits)])
+			var all []*walker
+			for k := range 300 {
+				c.Cost = 1 + dice.IntN(1+i/3%3)
+				all = append(all, walks(t, nodes[k%2], throttle.Priority(dice.IntN(3)-1), c))
+			}
+			time.Sleep(time.Duration(dice.IntN(2000)) * time.Millisecond)
+			for k, leaver := range dice.Perm(len(all)) {
+				all[leaver].leaves()
+				if k%10 == 0 {
+					time.Sleep(2 * time.Millisecond)
+				}
+			}
+			raw, err := nodes[0].Client().Get(t.Context(), nodes[0].Key(c.Budget)).Bytes()
+			require.NoError(t, err)
+			require.Zero(t, sizeOfLine(raw), "%v, number %d", limits[i%len(limits)], i)
+			gone(t, nodes[0].Store, nodes[1].Store)
+		}
+	})
+}
+
+// TestP12_LineThatIsGarbage: the line of a budget is something else. Then nobody waits
+// there, as far as Redis knows: all come back, and start.
+func TestP12_LineThatIsGarbage(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	dice := rand.New(rand.NewPCG(12, 1))
+	for i := range 60 {
+		synctest.Test(t, func(t *testing.T) {
+			client := server.Client(t)
+			forgets(t, client)
+			var nodes []*cuttable
+			for range 2 {
+				nodes = append(nodes, &cuttable{Store: atRest(t, redisstore.NewAt(client, nil, bubbleClock).Listen())})
+			}
+			c := charge(fmt.Sprint("garbage ", i), throttle.PerSecond(5))
+			all := crowdOf(t, nodes, 30, time.Millisecond, c)
+			time.Sleep(time.Duration(dice.IntN(2000)) * time.Millisecond)
+			spoilLine(t, client, nodes[0].Key(c.Budget), dice)
+			starts := allStart(t, 5*time.Minute, all...)
+			require.Less(t, starts[29].Sub(all[0].came), 30*time.Second)
+			within(t, 5, time.Second, starts)
+			gone(t, nodes[0].Store, nodes[1].Store)
+		})
+	}
+}
+
+// sizeOfLine returns how many bytes of a row are its line, 0 if nobody waits.
+func sizeOfLine(row []byte) int {
+	return int(math.Float64frombits(binary.LittleEndian.Uint64(row[8*redisstore.HeadLined:])))
+}
+
+// spoilLine changes only the line in a row: some bytes, some numbers, or all of them.
+func spoilLine(t *testing.T, c *redis.Client, key string, dice *rand.Rand) {
+	t.Helper()
+	raw, err := c.Get(t.Context(), key).Bytes()
+	require.NoError(t, err)
+	const head = 8 * redisstore.HeadNumbers
+	size := sizeOfLine(raw)
+	require.Positive(t, size)
+	line := raw[head : head+size]
+	switch dice.IntN(4) {
+	case 0:
+		for range 1 + dice.IntN(4) {
+			line[dice.IntN(size)] = byte(dice.IntN(256))
+		}
+	case 1:
+		for i := range line {
+			line[i] = byte(dice.IntN(256))
+		}
+	case 2:
+		at := dice.IntN(size)
+		n := min(9, size-at)
+		odd := binary.BigEndian.AppendUint64([]byte{0xcb}, math.Float64bits(forgedNumbers[dice.IntN(len(forgedNumbers))]))
+		copy(line[at:at+n], odd[:n])
+	case 3:
+		raw = slices.Delete(raw, head, head+dice.IntN(size)) // what follows stands in its place
+	}
+	require.NoError(t, c.Set(t.Context(), key, raw, redis.KeepTTL).Err())
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -94,9 +93,7 @@ func (w *walker) dies() {
 // inLines runs a test with some nodes in virtual time on an empty database. All of
 // them have a way to the server that can be cut.
 func inLines(t *testing.T, nodes int, test func(t *testing.T, nodes []*cuttable)) {
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		all := nodesOf(t, server, nodes)
 		for _, n := range all {
 			atRest(t, n.Listen())

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,10 +26,8 @@ func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 // TestP8_LostInALimiter loses a call of Acquire in every way. One start is
 // charged, and the caller knows nothing of it.
 func TestP8_LostInALimiter(t *testing.T) {
-	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
-		l, err := throttle.NewLimiter(w.store, throttle.Policy{Name: "five", Limit: throttle.PerHour(5)})
-		require.NoError(w, err)
+		l := limiter(w, w.store, throttle.Policy{Name: "five", Limit: throttle.PerHour(5)})
 		charged := func(want int) {
 			w.Helper()
 			w.quiet()
@@ -50,7 +49,7 @@ func TestP8_LostInALimiter(t *testing.T) {
 		for range 3 {
 			acquire()
 		}
-		_, err = l.TryAcquire(w.Context(), "key", 1)
+		_, err := l.TryAcquire(w.Context(), "key", 1)
 		require.ErrorIs(w, err, throttle.ErrLimited)
 		charged(5)
 	})
@@ -59,7 +58,6 @@ func TestP8_LostInALimiter(t *testing.T) {
 // TestP8_LostInATransport loses a call for a request with two policies. It is
 // sent once and charged once under both.
 func TestP8_LostInATransport(t *testing.T) {
-	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		policies := []throttle.Policy{
 			{Name: "five", Limit: throttle.PerHour(5)},
@@ -88,16 +86,13 @@ func TestP8_LostInATransport(t *testing.T) {
 		req, err := http.NewRequestWithContext(w.Context(), http.MethodGet, "https://example.com/a", nil)
 		require.NoError(w, err)
 		for _, c := range tr.Explain(req) {
-			st, err := w.direct.Status(w.Context(), c)
-			require.NoError(w, err)
-			require.Equal(w, 3, st.Used+st.Waiting, c.Budget.Policy)
+			require.Equal(w, 3, booked(w.T, w.direct, c), c.Budget.Policy)
 		}
 	})
 }
 
 // TestP11_LostPause loses the call that closes a budget. It is closed.
 func TestP11_LostPause(t *testing.T) {
-	t.Parallel()
 	onLoss(t, func(w *wire, lose, late func()) {
 		w.now(w.store)
 		lose()
@@ -132,4 +127,80 @@ func TestP8_NodesAreNotMistaken(t *testing.T) {
 	require.Positive(t, book(t, stores[0], budget))
 	require.Greater(t, len(marks), 1)
 	requireSmall(t, server.Client(t))
+}
+
+// TestP8_LostBatch loses the answer of a call that serves many callers. Each gets
+// a start of its own, without a gap, and each is charged once.
+func TestP8_LostBatch(t *testing.T) {
+	const callers = 50
+	server := redistest.Shared(t)
+	proxy := redistest.NewProxy(t, server)
+	each(t, []redistest.How{redistest.CutBefore, redistest.CutAfter}, func(t *testing.T, how redistest.How) {
+		synctest.Test(t, func(t *testing.T) {
+			s, tap := loaded(t, proxy.Client(t), isScript)
+			paced := charge("paced", throttle.LeakyBucket(1, time.Second))
+			hourly := charge("hourly", throttle.PerHour(1000))
+			var all []**outcome // the first is on its way, the others share the next call
+			for range 1 + callers {
+				all = append(all, bookAside(t.Context(), s, booking(paced, hourly)))
+			}
+			f := proxy.Disturb(how)
+			close(tap.pass)
+			f.Await(t)
+			time.Sleep(time.Second) // the store may pause before it repeats
+			synctest.Wait()
+			starts := make(map[time.Duration]bool)
+			for _, got := range all {
+				require.NoError(t, (*got).err)
+				starts[time.Duration((*got).grant.Handle.Start-(*all[0]).grant.Handle.Start)*time.Microsecond] = true
+			}
+			for i := range 1 + callers {
+				require.True(t, starts[time.Duration(i)*time.Second], "nobody starts at %d s", i)
+			}
+			require.Equal(t, 1+callers, booked(t, s, hourly))
+		})
+	})
+}
+
+// TestP8_CrowdAfterLosses lets many callers come at once while answers are lost
+// in every way.
+func TestP8_CrowdAfterLosses(t *testing.T) {
+	t.Parallel()
+	const callers = 50
+	for name, change := range clients {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(t, change)
+			w.five.Limit = throttle.PerHour(callers)
+			var late []*redistest.Fault
+			for _, how := range hows {
+				f := w.proxy.Disturb(how)
+				if how == redistest.HoldCall || how == redistest.HoldReply {
+					late = append(late, f)
+				}
+			}
+			waits := make(chan time.Duration)
+			for range callers {
+				go func() {
+					g, err := w.store.Book(t.Context(), booking(w.five))
+					if err != nil || !g.OK {
+						g.Wait = throttle.Never
+					}
+					waits <- g.Wait
+				}()
+			}
+			for range callers {
+				require.Zero(t, <-waits)
+			}
+			w.charged(callers)
+			// There may have been fewer calls than losses.
+			for range hows {
+				book(t, w.store, inGroup("other", charge("other", throttle.PerHour(1))))
+			}
+			for _, f := range late {
+				f.Pass(t)
+			}
+			w.charged(callers)
+			w.room(0)
+		})
+	}
 }

@@ -3,6 +3,8 @@ package redisstore_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,19 +18,32 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// requireSmall checks every key of the database.
-func requireSmall(t *testing.T, c *redis.Client) {
+// keys returns every key of the database.
+func keys(t *testing.T, c redis.UniversalClient) []string {
 	t.Helper()
-	keys, err := c.Keys(t.Context(), "*").Result()
+	all, err := c.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
-	require.NotEmpty(t, keys)
-	for _, key := range keys {
+	return all
+}
+
+// lifetime returns for how long a key lives.
+func lifetime(t *testing.T, c redis.UniversalClient, key string) time.Duration {
+	t.Helper()
+	left, err := c.PTTL(t.Context(), key).Result()
+	require.NoError(t, err)
+	return left
+}
+
+// requireSmall checks every key of the database.
+func requireSmall(t *testing.T, c redis.UniversalClient) {
+	t.Helper()
+	all := keys(t, c)
+	require.NotEmpty(t, all)
+	for _, key := range all {
 		bytes, err := c.MemoryUsage(t.Context(), key, 0).Result()
 		require.NoError(t, err)
 		require.LessOrEqual(t, bytes, int64(4096), key)
-		left, err := c.PTTL(t.Context(), key).Result()
-		require.NoError(t, err)
-		require.Positive(t, left, key)
+		require.Positive(t, lifetime(t, c, key), key)
 	}
 }
 
@@ -65,7 +80,6 @@ var uses = []use{
 // than 4 KB or without an expiry.
 func TestP10_Memory(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
 	limits := []throttle.Limit{
 		throttle.PerSecond(20), throttle.PerHour(1_000_000), throttle.SlidingWindow(10_000, 20*time.Second),
 		throttle.SlidingWindow(1<<40, 30*24*time.Hour), throttle.SlidingWindow(100, 365*24*time.Hour),
@@ -77,24 +91,20 @@ func TestP10_Memory(t *testing.T) {
 			if (k+i)%soak.Most(1, 3) > 0 {
 				continue
 			}
-			t.Run(fmt.Sprint(u.name, " ", limit), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					client := server.Client(t)
-					require.NoError(t, client.FlushDB(t.Context()).Err())
-					s := redisstore.NewAt(client, nil, bubbleClock)
-					rng := rand.New(rand.NewPCG(10, uint64(i)))
-					for op := range u.ops {
-						k := booking(charge("budget", limit))
-						pause := u.step(rng, k)
-						_, err := s.Book(t.Context(), k)
-						require.NoError(t, err)
-						if op%50 == 0 {
-							requireSmall(t, client)
-						}
-						time.Sleep(pause)
+			runBubble(t, fmt.Sprint(u.name, " ", limit), func(t *testing.T, server *redistest.Server) {
+				client := server.Client(t)
+				s := redisstore.NewAt(client, nil, bubbleClock)
+				rng := rand.New(rand.NewPCG(10, uint64(i)))
+				for op := range u.ops {
+					k := booking(charge("budget", limit))
+					pause := u.step(rng, k)
+					ask(t, s, k)
+					if op%50 == 0 {
+						requireSmall(t, client)
 					}
-					requireSmall(t, client)
-				})
+					time.Sleep(pause)
+				}
+				requireSmall(t, client)
 			})
 		}
 	}
@@ -102,54 +112,39 @@ func TestP10_Memory(t *testing.T) {
 
 // TestP10_TenThousandWaiters has a queue for each kind that is very deep.
 func TestP10_TenThousandWaiters(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	for _, limit := range []throttle.Limit{throttle.PerSecond(20), throttle.PerHour(1000), throttle.LeakyBucket(7, time.Second)} {
-		t.Run(limit.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := server.Client(t)
-				s, tap := loaded(t, client, isScript)
-				c := charge("deep", limit)
-				c.Pace = time.Millisecond
-				for range 10_000 {
-					go s.Book(t.Context(), booking(c))
-				}
-				synctest.Wait()
-				close(tap.pass)
-				synctest.Wait()
-				st, err := s.Status(t.Context(), c)
-				require.NoError(t, err)
-				require.GreaterOrEqual(t, st.Waiting, 10_000-limit.N()) // some have started
-				require.GreaterOrEqual(t, st.Wait, 10_000/time.Duration(limit.N())*limit.Per())
-				requireSmall(t, client)
-			})
-		})
-	}
+	eachBubble(t, []throttle.Limit{throttle.PerSecond(20), throttle.PerHour(1000), throttle.LeakyBucket(7, time.Second)}, func(t *testing.T, server *redistest.Server, limit throttle.Limit) {
+		client := server.Client(t)
+		s, tap := loaded(t, client, isScript)
+		c := charge("deep", limit)
+		c.Pace = time.Millisecond
+		for range 10_000 {
+			go s.Book(t.Context(), booking(c))
+		}
+		synctest.Wait()
+		tap.open()
+		st := status(t, s, c)
+		require.GreaterOrEqual(t, st.Waiting, 10_000-limit.N()) // some have started
+		require.GreaterOrEqual(t, st.Wait, 10_000/time.Duration(limit.N())*limit.Per())
+		requireSmall(t, client)
+	})
 }
 
 // TestP10_SizeDoesNotGrowWithN fills windows of very different n in the same
 // hundred steps.
 func TestP10_SizeDoesNotGrowWithN(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	for _, n := range []int{1000, 1_000_000, 1_000_000_000} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := server.Client(t)
-				require.NoError(t, client.FlushDB(t.Context()).Err())
-				s := redisstore.NewAt(client, nil, bubbleClock)
-				c := charge("budget", throttle.SlidingWindow(n, time.Minute))
-				c.Cost = n / 1000
-				for range 3000 {
-					require.Equal(t, time.Duration(0), book(t, s, c))
-					time.Sleep(time.Minute / 980)
-				}
-				entries, err := client.StrLen(t.Context(), s.Key(c.Budget)).Result()
-				require.NoError(t, err)
-				require.LessOrEqual(t, entries, int64(2000))
-			})
-		})
-	}
+	eachBubble(t, []int{1000, 1_000_000, 1_000_000_000}, func(t *testing.T, server *redistest.Server, n int) {
+		client := server.Client(t)
+		s := redisstore.NewAt(client, nil, bubbleClock)
+		c := charge("budget", throttle.SlidingWindow(n, time.Minute))
+		c.Cost = n / 1000
+		for range 3000 {
+			require.Zero(t, book(t, s, c))
+			time.Sleep(time.Minute / 980)
+		}
+		entries, err := client.StrLen(t.Context(), s.Key(c.Budget)).Result()
+		require.NoError(t, err)
+		require.LessOrEqual(t, entries, int64(2000))
+	})
 }
 
 // TestP10_IdleKeysExpire lets real time pass, but by so little that a row is
@@ -160,13 +155,45 @@ func TestP10_IdleKeysExpire(t *testing.T) {
 	s := redisstore.New(client, nil)
 	c := charge("brief", throttle.SlidingWindow(1, time.Microsecond))
 	book(t, s, c)
-	left, err := client.PTTL(t.Context(), s.Key(c.Budget)).Result()
-	require.NoError(t, err)
+	left := lifetime(t, client, s.Key(c.Budget))
 	require.Positive(t, left)
 	require.LessOrEqual(t, left, 1001*time.Millisecond)
 
 	require.NoError(t, s.Pause(t.Context(), c, time.Hour))
-	left, err = client.PTTL(t.Context(), s.Key(c.Budget)).Result()
-	require.NoError(t, err)
+	left = lifetime(t, client, s.Key(c.Budget))
 	require.Greater(t, left, time.Hour)
+}
+
+// TestP10_ACrowdOfKeys has somebody send another key with every request, some of
+// them huge: what each leaves behind is small, and gone soon after its window.
+func TestP10_ACrowdOfKeys(t *testing.T) {
+	t.Parallel()
+	const crowd = 1000
+	client := redistest.Shared(t).Client(t)
+	tr := throttle.Must(throttle.New(throttle.Config{
+		Store: redisstore.New(client, nil), Base: ok{},
+		Policies: []throttle.Policy{{Name: "crowd", Key: throttle.Header("X-Tenant"), Limit: throttle.PerMinute(9)}},
+	}))
+	for n := range crowd {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/", nil)
+		require.NoError(t, err)
+		r.Header.Set("X-Tenant", strings.Repeat("x", n*n%99_991)+"y"+strings.Repeat("z", n))
+		resp, err := tr.RoundTrip(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	bytes, budgets := int64(0), 0
+	for _, key := range keys(t, client) {
+		life := lifetime(t, client, key)
+		require.Positive(t, life, key)
+		require.LessOrEqual(t, life, time.Minute+3*time.Second, key)
+		if strings.Contains(key, ":crowd:") {
+			used, err := client.MemoryUsage(t.Context(), key).Result()
+			require.NoError(t, err)
+			budgets, bytes = budgets+1, bytes+used
+		}
+	}
+	require.Equal(t, crowd, budgets)
+	require.Less(t, bytes/crowd, int64(500))
+	t.Logf("%d bytes a budget", bytes/crowd)
 }

@@ -2,11 +2,9 @@ package redisstore
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
@@ -14,7 +12,6 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/names"
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
-	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A primary keeps the budgets of the fleet in Redis, and knows nothing of those of this
@@ -42,22 +39,4 @@ type primary struct {
 	onPause  atomic.Pointer[func()] // who is told of pauses; nil: nobody
 	allNews  bool                   // quota reports that are not worth a call are made all the same: for tests
 	noNotice bool                   // no loss is announced: a test wants no calls in the background
-}
-
-// op returns an op for a booking.
-func (p *primary) op(k wire.Kind, b *throttle.Booking) *commit.Op {
-	op := p.commit.NewOp(k, b.Charges)
-	op.MaxWait, op.NotBefore, op.Spread = wire.MaxWait(b.MaxWait), b.NotBefore, b.Spread
-	op.Has(b.Instead)
-	p.line.Join(op, b)
-	return op
-}
-
-// remaining is what is left of a longest wait. One that is spent is not that of a
-// caller that never waits, for whom Redis may take longer.
-func remaining(maxWait time.Duration, since time.Time) time.Duration {
-	if maxWait <= 0 {
-		return maxWait
-	}
-	return max(1, maxWait-time.Since(since))
 }

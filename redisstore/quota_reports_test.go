@@ -115,7 +115,6 @@ func (f *fleet) told() int {
 // answer what is left.
 func TestP4_TruthfulAnswers(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
 	for _, c := range []struct {
 		name     string
 		n        int
@@ -131,16 +130,14 @@ func TestP4_TruthfulAnswers(t *testing.T) {
 		{"hours", 5000, time.Hour, 750 * time.Millisecond, 10000, 0},
 		{"seconds", 40, time.Second, 25 * time.Millisecond, 400, 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, server.Client(t), 1, c.n, c.per)
-				for range c.requests {
-					f.send(t.Context(), f.stores[0], 5*time.Millisecond)
-					time.Sleep(max(0, c.gap-10*time.Millisecond))
-				}
-				require.LessOrEqual(t, f.told(), c.most)
-				require.Zero(t, f.refused)
-			})
+		runBubble(t, c.name, func(t *testing.T, server *redistest.Server) {
+			f := newFleet(t, server.Client(t), 1, c.n, c.per)
+			for range c.requests {
+				f.send(t.Context(), f.stores[0], 5*time.Millisecond)
+				time.Sleep(max(0, c.gap-10*time.Millisecond))
+			}
+			require.LessOrEqual(t, f.told(), c.most)
+			require.Zero(t, f.refused)
 		})
 	}
 }
@@ -149,44 +146,35 @@ func TestP4_TruthfulAnswers(t *testing.T) {
 // way, which wait in a queue all the time. Each hears of starts of the others before
 // it knows of them.
 func TestP4_TruthfulAnswersToAFleet(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	for _, stores := range []int{1, 3, 10} {
-		t.Run(fmt.Sprint(stores), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t, server.Client(t), stores, 100, 10*time.Second)
-				rng := rand.New(rand.NewPCG(uint64(stores), 4))
-				var all sync.WaitGroup
-				for i := range 20 {
-					s, travel := f.stores[i%stores], time.Duration(1+rng.IntN(10))*time.Millisecond
-					all.Go(func() {
-						for range 25 {
-							f.send(t.Context(), s, travel)
-						}
-					})
+	eachBubble(t, []int{1, 3, 10}, func(t *testing.T, server *redistest.Server, stores int) {
+		f := newFleet(t, server.Client(t), stores, 100, 10*time.Second)
+		rng := rand.New(rand.NewPCG(uint64(stores), 4))
+		var all sync.WaitGroup
+		for i := range 20 {
+			s, travel := f.stores[i%stores], time.Duration(1+rng.IntN(10))*time.Millisecond
+			all.Go(func() {
+				for range 25 {
+					f.send(t.Context(), s, travel)
 				}
-				all.Wait()
-				require.Equal(t, 500, f.answered)
-				require.LessOrEqual(t, f.told(), 5*stores, "one for each window and store")
-				require.Zero(t, f.refused)
 			})
-		})
-	}
+		}
+		all.Wait()
+		require.Equal(t, 500, f.answered)
+		require.LessOrEqual(t, f.told(), 5*stores, "one for each window and store")
+		require.Zero(t, f.refused)
+	})
 }
 
 // TestP11_OthersAreNoticed has another team spend a part of each window, which no
 // store sees. The fleet wants more than all of it, and leaves the others theirs.
 func TestP11_OthersAreNoticed(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
 	for _, others := range []int{1, 10, 60, 90} {
 		for _, at := range []time.Duration{0, 17 * time.Second} {
-			t.Run(fmt.Sprint(others, " after ", at), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					told, untold := notice(t, server.Client(t), false, others, at), notice(t, server.Client(t), true, others, at)
-					require.GreaterOrEqual(t, untold, 4*others)
-					require.LessOrEqual(t, told, 2*5, "two for each window: who finds out, and who was on the way")
-				})
+			runBubble(t, fmt.Sprint(others, " after ", at), func(t *testing.T, server *redistest.Server) {
+				told, untold := notice(t, server.Client(t), false, others, at), notice(t, server.Client(t), true, others, at)
+				require.GreaterOrEqual(t, untold, 4*others)
+				require.LessOrEqual(t, told, 2*5, "two for each window: who finds out, and who was on the way")
 			})
 		}
 	}
@@ -195,9 +183,7 @@ func TestP11_OthersAreNoticed(t *testing.T) {
 // TestP4_TruthfulBucket lets an upstream keep a bucket, and say with every answer how
 // many tokens are left: first nobody else takes any, then somebody does.
 func TestP4_TruthfulBucket(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		f := newFleet(t, server.Client(t), 1, 0, time.Hour)
 		f.charge = charge("bucket", throttle.TokenBucket(2, time.Second, 40))
 		s, tokens, at := f.stores[0], 40.0, time.Now()
@@ -229,9 +215,7 @@ func TestP4_TruthfulBucket(t *testing.T) {
 
 // TestP4_BucketsFill tells what others take, measured by what has flowed in since.
 func TestP4_BucketsFill(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		f := newFleet(t, server.Client(t), 1, 0, time.Hour)
 		c, s := charge("bucket", throttle.TokenBucket(2, time.Second, 40)), f.stores[0]
 		book(t, s, c)
@@ -252,10 +236,7 @@ func TestP4_BucketsFill(t *testing.T) {
 // TestP4_ABurstIsToldOnce has many answers come at the same time from a budget that
 // others have spent.
 func TestP4_ABurstIsToldOnce(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, tap := loaded(t, server.Client(t), isReconcile)
+	onTap(t, isReconcile, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
 		s.Frugal()
 		c := charge("budget", throttle.PerMinute(100))
 		for range 64 {
@@ -266,8 +247,7 @@ func TestP4_ABurstIsToldOnce(t *testing.T) {
 			go state(t, s, c, left, time.Minute)
 		}
 		synctest.Wait()
-		close(tap.pass)
-		synctest.Wait()
+		tap.open()
 		names := tap.names()
 		require.Equal(t, "evalsha", names[0])
 		require.LessOrEqual(t, len(names), 2, "once, and perhaps again with the script")

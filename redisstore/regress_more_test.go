@@ -19,7 +19,6 @@ import (
 // TestP7_LeavesTheQueueWithAStart comes with a start to give back, and leaves the
 // queue before the call. Nobody gave the start back then.
 func TestP7_LeavesTheQueueWithAStart(t *testing.T) {
-	t.Parallel()
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
 		k := booking(charge("one", throttle.PerHour(1)))
 		g := ask(t, s, k)
@@ -35,8 +34,7 @@ func TestP7_LeavesTheQueueWithAStart(t *testing.T) {
 		require.ErrorIs(t, (*left).err, context.Canceled)
 
 		away.err.Store(nil)
-		time.Sleep(time.Second)
-		synctest.Wait()
+		rest(time.Second)
 		require.True(t, (*other).grant.OK)
 		require.Zero(t, book(t, s, k.Charges...))
 	})
@@ -75,8 +73,7 @@ func onScene(t *testing.T, test func(t *testing.T, s *redisstore.Store, x *scene
 		x.bad = bookAside(t.Context(), s, booking(bad))
 		x.stays = bookAside(staying, s, booking(good))
 		x.away.err.Store(nil)
-		time.Sleep(10 * time.Millisecond)
-		synctest.Wait()
+		rest(10 * time.Millisecond)
 		require.True(t, (*first).grant.OK)
 		require.True(t, seen.Load())
 		require.Nil(t, *x.bad)
@@ -87,13 +84,11 @@ func onScene(t *testing.T, test func(t *testing.T, s *redisstore.Store, x *scene
 // TestP12_SinglyServesAll lets the first of three leave while each of them waits
 // for a call of its own. The queue stopped then, and the others hung.
 func TestP12_SinglyServesAll(t *testing.T) {
-	t.Parallel()
 	onScene(t, func(t *testing.T, s *redisstore.Store, x *scene) {
 		x.leave()
 		time.Sleep(time.Second)
 		x.away.err.Store(nil)
-		time.Sleep(time.Second)
-		synctest.Wait()
+		rest(time.Second)
 		require.ErrorIs(t, (*x.leaves).err, context.Canceled)
 		require.ErrorContains(t, (*x.bad).err, "WRONGTYPE")
 		require.NoError(t, (*x.stays).err)
@@ -105,7 +100,6 @@ func TestP12_SinglyServesAll(t *testing.T) {
 // TestP12_SinglyMayLeave lets the last of the three leave, too, after another
 // caller came. The queue had forgotten it by then, and leaving panicked.
 func TestP12_SinglyMayLeave(t *testing.T) {
-	t.Parallel()
 	onScene(t, func(t *testing.T, s *redisstore.Store, x *scene) {
 		x.leave()
 		time.Sleep(time.Second)
@@ -124,9 +118,7 @@ func TestP12_SinglyMayLeave(t *testing.T) {
 // TestP12_ThoseWhoLeftAreForgotten lets callers come and go while Redis is away
 // and one patient caller waits. All stayed in the queue.
 func TestP12_ThoseWhoLeftAreForgotten(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		s, away := saying(t, server.Client(t), errAway)
 		one := charge("one", throttle.PerHour(10000))
 		patient := bookAside(t.Context(), s, booking(one))
@@ -142,8 +134,7 @@ func TestP12_ThoseWhoLeftAreForgotten(t *testing.T) {
 			require.LessOrEqual(t, s.Queued(), 100, "so few are not worth the sweeping")
 		}
 		away.err.Store(nil)
-		time.Sleep(time.Second)
-		synctest.Wait()
+		rest(time.Second)
 		require.True(t, (*patient).grant.OK)
 		require.Zero(t, s.Queued())
 	})
@@ -153,20 +144,15 @@ func TestP12_ThoseWhoLeftAreForgotten(t *testing.T) {
 // of which has too little. The second shared its refusal, and asked again behind
 // the third.
 func TestP5_PatienceOfANeighbour(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, tap := loaded(t, server.Client(t), isScript)
+	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
 		const window = 900 * time.Millisecond
 		c := charge("c", throttle.SlidingWindow(1, window))
 		got := []**outcome{bookAside(t.Context(), s, booking(c))}
 		for _, wait := range []time.Duration{800 * time.Millisecond, 1200 * time.Millisecond, -1} {
-			k := booking(c)
-			k.MaxWait = wait
+			k := bookingFor(wait, c)
 			got = append(got, bookAside(t.Context(), s, k))
 		}
-		close(tap.pass)
-		synctest.Wait()
+		tap.open()
 		for i, want := range []throttle.Grant{
 			{OK: true}, {Wait: window + time.Microsecond}, {OK: true, Wait: window + time.Microsecond},
 			{OK: true, Wait: 2 * (window + time.Microsecond)},
@@ -196,11 +182,9 @@ func far(t *testing.T, test func(t *testing.T, s *redisstore.Store, calls *atomi
 // each of which needs a budget of the fleet, too. They took it from each other
 // while they asked Redis, and nobody got through.
 func TestP5_NodeSeatGoesRound(t *testing.T) {
-	t.Parallel()
 	far(t, func(t *testing.T, s *redisstore.Store, _ *atomic.Int64) {
 		seat, wide := own(charge("seat", throttle.Concurrency(1))), charge("wide", throttle.PerSecond(100000))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := forAtMost(t, time.Second)
 		var done atomic.Int64
 		var callers sync.WaitGroup
 		for range 4 {
@@ -238,7 +222,6 @@ func TestP5_NodeSeatGoesRound(t *testing.T) {
 // that many want. When the node's start had gone to another, the fleet's seat
 // stayed taken.
 func TestP6_NodeTakesNoFleetSeat(t *testing.T) {
-	t.Parallel()
 	far(t, func(t *testing.T, s *redisstore.Store, _ *atomic.Int64) {
 		seats := charge("seats", throttle.Concurrency(50))
 		node := own(charge("node", throttle.SlidingWindow(1, 2*time.Millisecond)))
@@ -265,16 +248,13 @@ func TestP6_NodeTakesNoFleetSeat(t *testing.T) {
 		callers.Wait()
 		time.Sleep(time.Second)
 		require.Positive(t, waited.Load())
-		st, err := s.Status(t.Context(), seats)
-		require.NoError(t, err)
-		require.Zero(t, st.Used+st.Waiting)
+		require.Zero(t, booked(t, s, seats))
 	})
 }
 
 // TestP4_NodeAndFleetInFewCalls lets 64 callers want one start of the node each.
 // Each gets the next one, and nobody asks Redis twice.
 func TestP4_NodeAndFleetInFewCalls(t *testing.T) {
-	t.Parallel()
 	far(t, func(t *testing.T, s *redisstore.Store, calls *atomic.Int64) {
 		const apart = 10 * time.Millisecond
 		all, node := charge("all", throttle.PerSecond(100000)), own(charge("node", throttle.SlidingWindow(1, apart)))
@@ -282,8 +262,7 @@ func TestP4_NodeAndFleetInFewCalls(t *testing.T) {
 		for range 64 {
 			got = append(got, bookAside(t.Context(), s, booking(all, node)))
 		}
-		time.Sleep(time.Second)
-		synctest.Wait()
+		rest(time.Second)
 		for i, o := range got {
 			require.True(t, (*o).grant.OK)
 			require.Equal(t, time.Duration(i)*(apart+time.Microsecond), (*o).grant.Wait)

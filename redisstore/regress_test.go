@@ -1,9 +1,7 @@
 package redisstore_test
 
 import (
-	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -11,37 +9,9 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
-
-// A middle is a hook that stands between a client and the server's scripts.
-type middle func(cmd redis.Cmder, next func() error) error
-
-func (m middle) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (m middle) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !isScript(cmd) {
-			return next(ctx, cmd)
-		}
-		return m(cmd, func() error { return next(ctx, cmd) })
-	}
-}
-
-func (m middle) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-// onEmpty runs a test in virtual time with a store on an empty database.
-func onEmpty(t *testing.T, test func(t *testing.T, c *redis.Client, s *redisstore.Store)) {
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		c := server.Client(t)
-		s, _ := loaded(t, c, nil)
-		test(t, c, s)
-		time.Sleep(2 * time.Second) // calls that are left behind come to their end
-	})
-}
 
 // longer is by how much keys outlive those of production in virtual time.
 const longer = time.Minute
@@ -51,8 +21,7 @@ const longer = time.Minute
 func pass(t *testing.T, c *redis.Client, d time.Duration, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
-		left, err := c.PTTL(t.Context(), key).Result()
-		require.NoError(t, err)
+		left := lifetime(t, c, key)
 		require.Positive(t, left)
 		if left-d > longer {
 			require.NoError(t, c.PExpire(t.Context(), key, left-d).Err())
@@ -67,10 +36,7 @@ func pass(t *testing.T, c *redis.Client, d time.Duration, keys ...string) {
 // Redis is blocked. The node named each at another time, but all would have begun
 // when the answers came, so the age of each tells how late it is.
 func TestP1_NodeCountsFromWhereItNamed(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, tap := loaded(t, server.Client(t), isScript)
+	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
 		all := charge("all", throttle.PerHour(1000))
 		mine := own(charge("mine", throttle.SlidingWindow(1, 100*time.Millisecond)))
 		bookAside(t.Context(), s, booking(all))
@@ -79,8 +45,7 @@ func TestP1_NodeCountsFromWhereItNamed(t *testing.T) {
 			time.Sleep(150 * time.Millisecond)
 			got = append(got, bookAside(t.Context(), s, booking(mine, all)))
 		}
-		close(tap.pass)
-		synctest.Wait()
+		tap.open()
 		for i, o := range got {
 			require.NoError(t, (*o).err)
 			require.True(t, (*o).grant.OK)
@@ -94,7 +59,6 @@ func TestP1_NodeCountsFromWhereItNamed(t *testing.T) {
 // wait, because the node has no room for another. It holds nothing in flight, but
 // what somebody else of this program held was given back with it.
 func TestP1_UndoLeavesOthersInFlight(t *testing.T) {
-	t.Parallel()
 	onEmpty(t, func(t *testing.T, _ *redis.Client, s *redisstore.Store) {
 		flying, minute := charge("flying", throttle.Concurrency(1)), charge("minute", throttle.PerMinute(1))
 		node := own(charge("node", throttle.PerHour(1)))
@@ -144,7 +108,7 @@ func TestP1_NextWindowIsLonger(t *testing.T) {
 				_, end := at.limit.Window(at.last)
 				fresh := redisstore.NewAt(c, nil, bubbleClock)
 				require.Equal(t, time.Until(end), book(t, fresh, one), "the key is there")
-				require.NoError(t, s.Empty(t.Context()))
+				forgets(t, s.Client())
 				require.Equal(t, time.Until(end), bookLost(t, s, one), "the program remembers")
 			})
 		})
@@ -155,9 +119,7 @@ func TestP1_NextWindowIsLonger(t *testing.T) {
 // can be reached again the lease is over and another flies, but the record of the
 // call still said yes.
 func TestP1_RecordOutlivesLease(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := server.Client(t)
 		a, _ := loaded(t, c, nil)
 		b := redisstore.NewAt(server.Client(t), nil, bubbleClock)
@@ -167,8 +129,7 @@ func TestP1_RecordOutlivesLease(t *testing.T) {
 			err := next()
 			if err == nil && away.calls.Load() == 0 {
 				away.set(errAway)
-				cmd.SetErr(errAway)
-				return errAway
+				return failing(cmd, errAway)
 			}
 			return err
 		}))
@@ -178,8 +139,7 @@ func TestP1_RecordOutlivesLease(t *testing.T) {
 		time.Sleep(25 * time.Second)
 		k, g := board(t, b, one)
 		away.err.Store(nil)
-		time.Sleep(time.Second)
-		synctest.Wait()
+		rest(time.Second)
 		require.NoError(t, (*got).err)
 		require.False(t, (*got).grant.OK)
 		require.NotNil(t, (*got).grant.Ready)
@@ -222,13 +182,11 @@ func TestP12_GivenBackIsNotLost(t *testing.T) {
 // TestP12_FreeIsNotLost settles the only start at nothing, which leaves the key
 // as empty as a start that was given back.
 func TestP12_FreeIsNotLost(t *testing.T) {
-	t.Parallel()
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
 		hundred := charge("hundred", throttle.PerHour(100))
 		k := booking(hundred)
 		k.Charges[0].Cost = 100
-		g := ask(t, s, k)
-		require.NoError(t, s.Settle(t.Context(), k, g, []int{0}))
+		require.NoError(t, s.Settle(t.Context(), k, ask(t, s, k), []int{0}))
 		pass(t, c, 1500*time.Millisecond, s.Key(hundred.Budget))
 		require.Zero(t, book(t, s, hundred))
 	})
@@ -238,7 +196,6 @@ func TestP12_FreeIsNotLost(t *testing.T) {
 // Each time it was repaired, wrongly, and from then on nothing could be given
 // back.
 func TestP7_GivenBackAgainAndAgain(t *testing.T) {
-	t.Parallel()
 	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
 		ten := charge("ten", throttle.PerHour(10))
 		for range 4 {
@@ -248,9 +205,36 @@ func TestP7_GivenBackAgainAndAgain(t *testing.T) {
 			}
 			pass(t, c, 1300*time.Millisecond, s.Key(ten.Budget))
 		}
-		for range 10 {
-			require.Zero(t, book(t, s, ten))
-		}
+		startNow(t, s, 10, ten)
 		require.Positive(t, book(t, s, ten))
+	})
+}
+
+// TestP1_LongerAsMemstore: starts that were forgotten are counted again for a longer window,
+// together with all those that may be used at the same time.
+func TestP1_LongerAsMemstore(t *testing.T) {
+	onEmpty(t, func(t *testing.T, _ *redis.Client, red *redisstore.Store) {
+		const ms = time.Millisecond
+		mem, c := memstore.New(), charge("longer", throttle.SlidingWindow(10, 100*ms))
+		both := func(wait time.Duration, ok bool) {
+			k := booking(c)
+			k.Spread, k.MaxWait = 300*ms, 0
+			for _, s := range []throttle.Store{mem, red} {
+				g := ask(t, s, k)
+				require.Equal(t, ok, g.OK)
+				require.Equal(t, wait, g.Wait)
+			}
+		}
+		both(0, true)
+		time.Sleep(200 * ms)
+		both(0, true)
+		time.Sleep(50 * ms)
+		both(0, true)
+		time.Sleep(200 * ms)
+		c.Cost = 10
+		both(200*ms+time.Microsecond, false) // the first is forgotten
+		time.Sleep(10 * ms)
+		c.Limit, c.Cost = throttle.SlidingWindow(1000, time.Second), 909
+		both(1090*ms+time.Microsecond, false)
 	})
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -69,8 +68,7 @@ func sweepAll(t *testing.T) {
 
 	o := server.Options()
 	o.Password, o.MaxRetries = canaryPassword, 1
-	client := redis.NewClient(o)
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	client := clientOf(t, o)
 	s := &sweep{T: t, store: redisstore.New(client, nil)}
 	s.told.see(s.store, redisstore.Options{Namespace: "throttle"})
 
@@ -117,7 +115,7 @@ type ownError string
 func (e ownError) Error() string { return string(e) }
 
 // secretUpstream answers as the query asks, always with a secret.
-var secretUpstream = roundTripFunc(func(r *http.Request) (*http.Response, error) {
+var secretUpstream = roundTrip(func(r *http.Request) (*http.Response, error) {
 	status, header := http.StatusOK, http.Header{"Set-Cookie": {"session=" + canaryAnswer}, "X-Token": {canaryAnswer}}
 	switch r.URL.Query().Get("answer") {
 	case "ban":
@@ -129,10 +127,6 @@ var secretUpstream = roundTripFunc(func(r *http.Request) (*http.Response, error)
 	body := io.NopCloser(strings.NewReader(`{"errcode":0,"token":"` + canaryAnswer + `"}`))
 	return &http.Response{StatusCode: status, Header: header, Body: body, ContentLength: -1, Request: r}, nil
 })
-
-type roundTripFunc func(*http.Request) (*http.Response, error)
-
-func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // secretKey returns nearly all that is secret in a request.
 func secretKey(r *http.Request) string {
@@ -185,8 +179,7 @@ func (s *sweep) transports() {
 	s.told.see(tr)
 	for _, c := range tr.Explain(s.request(s.Context(), "")) {
 		s.told.see(c, c.Budget, c.Limit, c.Limit.Kind())
-		st, err := s.store.Status(s.Context(), c)
-		require.NoError(s, err)
+		st := status(s.T, s.store, c)
 		s.told.see(st)
 	}
 	for _, query := range []string{"", "answer=failure", "", "answer=ban"} { // the third one is held
@@ -210,8 +203,7 @@ func (s *sweep) transports() {
 
 // limiters have secrets for keys.
 func (s *sweep) limiters() {
-	l, err := throttle.NewLimiter(s.store, throttle.Policy{Name: "a canary's work", Limit: throttle.PerMinute(1)})
-	require.NoError(s, err)
+	l := limiter(s, s.store, throttle.Policy{Name: "a canary's work", Limit: throttle.PerMinute(1)})
 	p, err := l.Acquire(s.Context(), canaryLimiter, 1)
 	require.NoError(s, err)
 	require.NoError(s, p.Settle(s.Context(), 1))

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,8 +41,7 @@ func TestP12_ScriptFlush(t *testing.T) {
 		require.NoError(t, s.Pause(t.Context(), hourly, time.Minute))
 		require.Equal(t, both, tap.names())
 		flush()
-		st, err := s.Status(t.Context(), hourly)
-		require.NoError(t, err)
+		st := status(t, s, hourly)
 		require.Equal(t, 1, st.Used)
 		require.Equal(t, 1, st.Waiting)
 		require.Equal(t, both, tap.names())
@@ -85,57 +85,83 @@ func TestP12_ServerDies(t *testing.T) {
 	require.LessOrEqual(t, atOnce, 10)
 }
 
-// TestP12_ServerHangs stops the server without closing its connections.
-func TestP12_ServerHangs(t *testing.T) {
-	t.Parallel()
-	server := redistest.Single(t)
-	s := redisstore.New(server.Client(t), nil)
-	ten := charge("ten", throttle.SlidingWindow(10, time.Hour))
-	require.Zero(t, book(t, s, ten))
+// TestP8_NotAgainWhenTheRecordIsGone: the only one who wanted to know what became
+// of a call has left, and nobody came for a minute. Then Redis does not know any
+// more that the call was made, so it is not made again.
+func TestP8_NotAgainWhenTheRecordIsGone(t *testing.T) {
+	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
+		lose := deafen(client)
+		hourly := charge("hourly", throttle.PerHour(10))
+		k := booking(hourly)
+		g := ask(t, s, k)
 
-	server.Pause()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	errs := make(chan error)
-	for range 10 {
-		go func() {
-			_, err := s.Book(ctx, booking(ten))
-			errs <- err
-		}()
-	}
-	cancel(errLeft)
-	for range 10 {
-		require.ErrorIs(t, <-errs, errLeft)
-	}
-	server.Continue()
-	require.Zero(t, book(t, s, ten))
+		lose.Store(1 << 40)
+		ctx := forAtMost(t, 100*time.Millisecond)
+		require.ErrorIs(t, s.Settle(ctx, k, g, []int{3}), context.DeadlineExceeded)
+		rest(time.Minute)
+		require.Zero(t, s.Running(), "nobody asks any more")
+		records, err := client.Keys(t.Context(), "*calls:*").Result()
+		require.NoError(t, err)
+		require.NotEmpty(t, records)
+		require.NoError(t, client.Del(t.Context(), records...).Err()) // as their expiry would
+		lose.Store(0)
+
+		require.Zero(t, book(t, s, hourly))
+		require.Equal(t, 4, status(t, s, hourly).Used)
+	})
 }
 
-// TestP12_ReplicaBecomesMaster books on a replica, which may not be written to,
-// until it is one no more.
-func TestP12_ReplicaBecomesMaster(t *testing.T) {
-	t.Parallel()
-	client := redistest.Single(t, "--replicaof", "127.0.0.1", "1").Client(t)
-	s := redisstore.New(client, nil)
-	one := charge("one", throttle.PerSecond(1))
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := s.Book(ctx, booking(one))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NoError(t, client.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
-	require.Zero(t, book(t, s, charge("two", throttle.PerSecond(1))))
+// TestP8_WhatNobodyHeardOfIsGivenBack: the only one who wanted a start has left, and
+// nobody knows whether it was booked. The next one finds out.
+func TestP8_WhatNobodyHeardOfIsGivenBack(t *testing.T) {
+	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
+		lose := deafen(client)
+		hourly := charge("hourly", throttle.PerHour(10))
+		lose.Store(1 << 40)
+		ctx := forAtMost(t, 100*time.Millisecond)
+		_, err := s.Book(ctx, booking(hourly))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		rest(time.Second)
+		require.Zero(t, s.Running(), "nobody asks any more")
+		lose.Store(0)
+
+		require.Zero(t, book(t, s, hourly))
+		rest(time.Second)
+		require.Equal(t, 1, status(t, s, hourly).Used)
+	})
 }
 
-// TestP12_WrongPassword is told at once.
-func TestP12_WrongPassword(t *testing.T) {
-	t.Parallel()
-	server := redistest.Single(t)
-	require.NoError(t, server.Client(t).ConfigSet(t.Context(), "requirepass", "right").Err())
-	for password, want := range map[string]string{"": "NOAUTH", "wrong": "WRONGPASS"} {
-		o := server.Options()
-		o.Password = password
-		client := redis.NewClient(o)
-		_, err := redisstore.New(client, nil).Book(t.Context(), booking(charge("one", throttle.PerSecond(1))))
-		require.ErrorContains(t, err, want)
-		require.NoError(t, client.Close())
-	}
+// TestP12_WhoLeavesTakesNobodyAlong: while a question is on its way somebody asks the
+// next one and leaves. Who comes then is not told that somebody's context ended.
+func TestP12_WhoLeavesTakesNobodyAlong(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		var slow atomic.Bool
+		s, tap := loaded(t, server.Client(t), func(cmd redis.Cmder) bool { return slow.Load() && isScript(cmd) })
+		one := charge("one", throttle.PerSecond(1))
+		book(t, s, one)
+		s.Disconnect() // so it asks
+		k := booking(one)
+		g := ask(t, s, k)
+		confirm := func(ctx context.Context) <-chan error {
+			answer := make(chan error, 1)
+			go func() {
+				w := s.Watch(k, g, make(chan struct{}, 1))
+				defer w.Stop()
+				_, err := w.Confirm(ctx, -1)
+				answer <- err
+			}()
+			synctest.Wait()
+			return answer
+		}
+		slow.Store(true)
+		first := confirm(t.Context())
+		ctx, leave := context.WithCancel(t.Context())
+		left := confirm(ctx)
+		leave()
+		require.ErrorIs(t, <-left, context.Canceled)
+		stays := confirm(t.Context())
+		close(tap.pass)
+		require.NoError(t, <-first)
+		require.NoError(t, <-stays)
+	})
 }

@@ -3,9 +3,9 @@ package redisstore_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -15,8 +15,7 @@ import (
 
 // sharing plays something with four nodes that share.
 func sharing(t *testing.T, p throttle.Policy, play func(*sharers)) {
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := newSharers(t, server, 4, share, p)
 		play(c)
 		c.end()
@@ -27,7 +26,6 @@ func sharing(t *testing.T, p throttle.Policy, play func(*sharers)) {
 // TestP12_ShareOfTheDead lets a node end without a word, in the middle of its
 // work: its share is free after 20 seconds.
 func TestP12_ShareOfTheDead(t *testing.T) {
-	t.Parallel()
 	sharing(t, forty, func(c *sharers) {
 		c.pull(5, c.nodes...)
 		c.until(10 * time.Second)
@@ -42,7 +40,6 @@ func TestP12_ShareOfTheDead(t *testing.T) {
 // TestP12_ShareOfTheIdle lets a node stop working: it says goodbye, and nobody
 // leaves anything free for it.
 func TestP12_ShareOfTheIdle(t *testing.T) {
-	t.Parallel()
 	sharing(t, forty, func(c *sharers) {
 		c.pull(5, c.nodes...)
 		c.until(10 * time.Second)
@@ -56,7 +53,6 @@ func TestP12_ShareOfTheIdle(t *testing.T) {
 
 // TestP12_ShareIsForWhoWasThere lets a node begin during an outage. It waits.
 func TestP12_ShareIsForWhoWasThere(t *testing.T) {
-	t.Parallel()
 	sharing(t, forty, func(c *sharers) {
 		c.pull(5, c.nodes[:3]...)
 		c.until(10 * time.Second)
@@ -84,24 +80,21 @@ func TestP12_ShareOfOtherLimits(t *testing.T) {
 		{throttle.LeakyBucket(40, time.Second), 0},
 		{throttle.CalendarWindow(10_000, throttle.Day, nil), 0},
 	} {
-		t.Run(v.limit.String(), func(t *testing.T) {
-			server := redistest.Shared(t)
-			synctest.Test(t, func(t *testing.T) {
-				c := newSharers(t, server, 4, share, throttle.Policy{Name: "other", Limit: v.limit, Jitter: -1})
-				c.pull(2, c.nodes...)
-				c.until(10 * time.Second)
-				away(false, c.nodes...)
-				c.until(30 * time.Second)
-				back(c.nodes...)
-				c.until(40 * time.Second)
-				c.end()
-				for s := 17 * time.Second; s < 30*time.Second; s += time.Second {
-					n := c.between(s, s+time.Second)
-					require.GreaterOrEqual(t, n, v.least)
-					require.LessOrEqual(t, n, 40*min(1, v.least))
-				}
-				require.Positive(t, c.between(31*time.Second, 41*time.Second)+len(c.starts)/10_000)
-			})
+		runBubble(t, v.limit.String(), func(t *testing.T, server *redistest.Server) {
+			c := newSharers(t, server, 4, share, throttle.Policy{Name: "other", Limit: v.limit, Jitter: -1})
+			c.pull(2, c.nodes...)
+			c.until(10 * time.Second)
+			away(false, c.nodes...)
+			c.until(30 * time.Second)
+			back(c.nodes...)
+			c.until(40 * time.Second)
+			c.end()
+			for s := 17 * time.Second; s < 30*time.Second; s += time.Second {
+				n := c.between(s, s+time.Second)
+				require.GreaterOrEqual(t, n, v.least)
+				require.LessOrEqual(t, n, 40*min(1, v.least))
+			}
+			require.Positive(t, c.between(31*time.Second, 41*time.Second)+len(c.starts)/10_000)
 		})
 	}
 }
@@ -109,12 +102,10 @@ func TestP12_ShareOfOtherLimits(t *testing.T) {
 // TestP11_SharesAreClosedByPenalties pauses the budget before an outage, and once
 // more during it.
 func TestP11_SharesAreClosedByPenalties(t *testing.T) {
-	t.Parallel()
 	sharing(t, forty, func(c *sharers) {
 		c.pull(5, c.nodes...)
 		c.until(10 * time.Second)
-		l, err := throttle.NewLimiter(c.nodes[0].store, c.policy)
-		require.NoError(t, err)
+		l := limiter(t, c.nodes[0].store, c.policy)
 		require.NoError(t, l.Pause(c.ctx, "", 20*time.Second))
 		c.until(12 * time.Second)
 		away(false, c.nodes...)
@@ -140,9 +131,7 @@ func TestP11_SharesAreClosedByPenalties(t *testing.T) {
 
 // TestP15_SharingEnds: a store that nobody uses makes no call, and keeps nothing.
 func TestP15_SharingEnds(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := newSharers(t, server, 1, share, forty)
 		node := c.nodes[0]
 		book(t, node.store, charge("one", throttle.PerSecond(1)))
@@ -157,10 +146,7 @@ func TestP15_SharingEnds(t *testing.T) {
 
 // TestP4_WaitSaysNothing: only who shares makes calls besides those for bookings.
 func TestP4_WaitSaysNothing(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, tap := loaded(t, server.Client(t), nil)
+	onTap(t, nil, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
 		book(t, s, charge("one", throttle.PerSecond(1)))
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"evalsha"}, tap.names())
@@ -170,13 +156,10 @@ func TestP4_WaitSaysNothing(t *testing.T) {
 // TestP12_Open lets everything pass while Redis is away, but for what a penalty
 // closes.
 func TestP12_Open(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		open := &redisstore.Options{Outage: redisstore.FailOpen}
 		c := newSharers(t, server, 1, open, throttle.Policy{Name: "slow", Limit: throttle.PerHour(1)})
-		l, err := throttle.NewLimiter(c.nodes[0].store, c.policy)
-		require.NoError(t, err)
+		l := limiter(t, c.nodes[0].store, c.policy)
 		acquire := func(n int, within time.Duration) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(c.ctx, within)
@@ -196,7 +179,7 @@ func TestP12_Open(t *testing.T) {
 		ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 		defer cancel()
 		require.Error(t, l.Pause(ctx, "", time.Minute))
-		_, err = l.TryAcquire(c.ctx, "", 1)
+		_, err := l.TryAcquire(c.ctx, "", 1)
 		var limited *throttle.LimitError
 		require.ErrorAs(t, err, &limited)
 		require.True(t, limited.Paused)
@@ -216,13 +199,10 @@ func TestP12_Open(t *testing.T) {
 // TestP12_ShareOfThoseInLine: a node whose callers stand in line counts as one that uses
 // the budget, however long they make no call. So it has its share when Redis goes away.
 func TestP12_ShareOfThoseInLine(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := newSharers(t, server, 1, share, throttle.Policy{Name: "four", Limit: throttle.PerMinute(4), Jitter: -1})
 		node := c.nodes[0]
-		l, err := throttle.NewLimiter(node.store, c.policy)
-		require.NoError(t, err)
+		l := limiter(t, node.store, c.policy)
 		for range 4 {
 			_, err := l.Acquire(c.ctx, "", 1)
 			require.NoError(t, err)
@@ -242,9 +222,7 @@ func TestP12_ShareOfThoseInLine(t *testing.T) {
 // TestP12_ShareAfterStartsFarAhead: a share begins a window after the last start that was
 // booked in Redis, however far ahead that is.
 func TestP12_ShareAfterStartsFarAhead(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := newSharers(t, server, 1, share, forty)
 		node, one := c.nodes[0], charge("one", throttle.PerSecond(1))
 		for range 21 {

@@ -23,12 +23,22 @@ import (
 type sharers struct {
 	t      *testing.T
 	policy throttle.Policy
-	began  time.Time
 	ctx    context.Context
 	nodes  []*sharer
+	arrivals
+}
 
+// Arrivals are when something came since they began.
+type arrivals struct {
+	began  time.Time
 	mu     sync.Mutex
 	starts []time.Time
+}
+
+func (a *arrivals) add() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.starts = append(a.starts, time.Now())
 }
 
 // A sharer is one of them.
@@ -73,8 +83,7 @@ func (w *way) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			err = os.ErrDeadlineExceeded
 		}
 		if err != nil {
-			cmd.SetErr(err)
-			return err
+			return failing(cmd, err)
 		}
 		if slow > 0 {
 			time.Sleep(rand.N(slow))
@@ -109,8 +118,8 @@ func (w *way) set(err error, silent bool, slow time.Duration) {
 
 // newSharers returns so many nodes that have not begun.
 func newSharers(t *testing.T, server *redistest.Server, size int, o *redisstore.Options, p throttle.Policy) *sharers {
-	c := &sharers{t: t, policy: p, began: time.Now(), ctx: t.Context()}
-	require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
+	c := &sharers{t: t, policy: p, ctx: t.Context(), arrivals: arrivals{began: time.Now()}}
+	forgets(t, server.Client(t))
 	for range size {
 		client := roomy(t, server)
 		m := &sharer{way: &way{}, store: redisstore.NewAt(client, o, bubbleClock)}
@@ -125,8 +134,7 @@ func newSharers(t *testing.T, server *redistest.Server, size int, o *redisstore.
 func roomy(t *testing.T, server *redistest.Server) *redis.Client {
 	o := server.Options()
 	o.PoolSize = 1000
-	client := redis.NewClient(o)
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	client := clientOf(t, o)
 	return client
 }
 
@@ -143,9 +151,7 @@ func (c *sharers) pull(callers int, nodes ...*sharer) {
 					if _, err := l.Acquire(ctx, "", 1); err != nil {
 						return
 					}
-					c.mu.Lock()
-					c.starts = append(c.starts, time.Now())
-					c.mu.Unlock()
+					c.add()
 				}
 			})
 		}
@@ -193,11 +199,11 @@ func (c *sharers) end() {
 }
 
 // between counts the starts from one time up to another.
-func (c *sharers) between(from, to time.Duration) (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range c.starts {
-		if d := s.Sub(c.began); d >= from && d < to {
+func (a *arrivals) between(from, to time.Duration) (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.starts {
+		if d := s.Sub(a.began); d >= from && d < to {
 			n++
 		}
 	}
@@ -205,15 +211,15 @@ func (c *sharers) between(from, to time.Duration) (n int) {
 }
 
 // worst returns the most starts in a closed window.
-func (c *sharers) worst(per time.Duration) (most int, at time.Duration) {
-	slices.SortFunc(c.starts, time.Time.Compare)
+func (a *arrivals) worst(per time.Duration) (most int, at time.Duration) {
+	slices.SortFunc(a.starts, time.Time.Compare)
 	first := 0
-	for i, s := range c.starts {
-		for s.Sub(c.starts[first]) > per {
+	for i, s := range a.starts {
+		for s.Sub(a.starts[first]) > per {
 			first++
 		}
 		if n := i - first + 1; n > most {
-			most, at = n, s.Sub(c.began)
+			most, at = n, s.Sub(a.began)
 		}
 	}
 	return most, at

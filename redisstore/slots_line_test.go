@@ -3,10 +3,12 @@ package redisstore_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -17,9 +19,7 @@ import (
 // TestP5_InFlightLongLines has many more waiters than a node states. All are
 // served in the order in which they came, some at a time, across the fleet.
 func TestP5_InFlightLongLines(t *testing.T) {
-	t.Parallel()
-	inFlight(t, func(t *testing.T, a, b *cuttable) {
-		five := charge("five", throttle.Concurrency(5))
+	inFlight(t, 5, func(t *testing.T, a, b *cuttable, five throttle.Charge) {
 		var running []seat
 		for range 5 {
 			k, g := board(t, a, five)
@@ -56,9 +56,7 @@ func TestP5_InFlightLongLines(t *testing.T) {
 // TestP5_InFlightWholeLineAtOnce lets a large request end, so that many who wait
 // have room in one moment.
 func TestP5_InFlightWholeLineAtOnce(t *testing.T) {
-	t.Parallel()
-	inFlight(t, func(t *testing.T, a, b *cuttable) {
-		forty := charge("forty", throttle.Concurrency(40))
+	inFlight(t, 40, func(t *testing.T, a, b *cuttable, forty throttle.Charge) {
 		all := forty
 		all.Cost = 40
 		k, g := board(t, b, all)
@@ -90,9 +88,7 @@ func TestP5_InFlightWholeLineAtOnce(t *testing.T) {
 // TestP5_InFlightReserveBehindMany has many of low priority in line. One that
 // matters more finds the room that they must leave free.
 func TestP5_InFlightReserveBehindMany(t *testing.T) {
-	t.Parallel()
-	inFlight(t, func(t *testing.T, a, b *cuttable) {
-		high := charge("three", throttle.Concurrency(3))
+	inFlight(t, 3, func(t *testing.T, a, b *cuttable, high throttle.Charge) {
 		low := high
 		low.Reserve = 1
 		board(t, a, low)
@@ -114,10 +110,9 @@ func TestP5_InFlightReserveBehindMany(t *testing.T) {
 // TestP5_InFlightLimitBecomesSmaller leaves one in line that asks for more than
 // there will ever be. It stops nobody.
 func TestP5_InFlightLimitBecomesSmaller(t *testing.T) {
-	t.Parallel()
-	inFlight(t, func(t *testing.T, a, b *cuttable) {
-		large, small := charge("budget", throttle.Concurrency(5)), charge("budget", throttle.Concurrency(2))
-		large.Cost = 4
+	inFlight(t, 2, func(t *testing.T, a, b *cuttable, small throttle.Charge) {
+		large := small
+		large.Limit, large.Cost = throttle.Concurrency(5), 4
 		k, g := board(t, b, small)
 		board(t, b, small)
 		lineUp(t, a, large)
@@ -132,37 +127,153 @@ func TestP5_InFlightLimitBecomesSmaller(t *testing.T) {
 // and expires.
 func TestP10_InFlightMemory(t *testing.T) {
 	t.Parallel()
-	server := redistest.Shared(t)
 	for nodes, waiters := range map[int]int{1: 300, 40: 30, 100: 5, 120: 0} {
-		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := server.Client(t)
-				require.NoError(t, client.FlushDB(t.Context()).Err())
-				big := charge("big", throttle.Concurrency(nodes))
-				var fleet []*redisstore.Store
-				for range nodes {
-					s := redisstore.NewAt(client, nil, bubbleClock)
-					s.Disconnect()
-					board(t, s, big)
-					fleet = append(fleet, s)
-				}
-				key := fleet[0].LeasesKey(big.Budget)
-				for range 2 {
-					for _, s := range fleet {
-						for range waiters {
-							go s.Book(t.Context(), booking(big)) // a crowd that shares calls
-						}
-						synctest.Wait()
+		runBubble(t, fmt.Sprint(nodes), func(t *testing.T, server *redistest.Server) {
+			client := server.Client(t)
+			big := charge("big", throttle.Concurrency(nodes))
+			var fleet []*redisstore.Store
+			for range nodes {
+				s := redisstore.NewAt(client, nil, bubbleClock)
+				s.Disconnect()
+				board(t, s, big)
+				fleet = append(fleet, s)
+			}
+			key := fleet[0].LeasesKey(big.Budget)
+			for range 2 {
+				for _, s := range fleet {
+					for range waiters {
+						go s.Book(t.Context(), booking(big)) // a crowd that shares calls
 					}
-					size, err := client.MemoryUsage(t.Context(), key).Result()
-					require.NoError(t, err)
-					require.LessOrEqual(t, size, int64(4096))
-					time.Sleep(10 * time.Second) // all have stated themselves again
+					synctest.Wait()
 				}
-				left, err := client.PTTL(t.Context(), key).Result()
+				size, err := client.MemoryUsage(t.Context(), key).Result()
 				require.NoError(t, err)
-				require.Positive(t, left)
-			})
+				require.LessOrEqual(t, size, int64(4096))
+				time.Sleep(10 * time.Second) // all have stated themselves again
+			}
+			left := lifetime(t, client, key)
+			require.Positive(t, left)
 		})
 	}
+}
+
+// TestInFlight_NobodyPolls lets fifty wait for a minute. All that is sent for them
+// is one renewal every second and a half.
+func TestInFlight_NobodyPolls(t *testing.T) {
+	onTap(t, nil, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
+		one := charge("one", throttle.Concurrency(1))
+		board(t, s, one)
+		for range 50 {
+			lineUp(t, s, one)
+		}
+		time.Sleep(soon)
+		scripts(tap)
+		time.Sleep(time.Minute)
+		require.Equal(t, 40, scripts(tap))
+	})
+}
+
+// scripts counts the script calls since the tap was last asked.
+func scripts(p *tap) (n int) {
+	for _, name := range p.names() {
+		if strings.HasPrefix(name, "eval") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestInFlight_MayNotPublish has a user without permission for channels. All works,
+// a little slower.
+func TestInFlight_MayNotPublish(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	require.NoError(t, server.Client(t).Do(t.Context(),
+		"ACL", "SETUSER", "quiet", "on", ">secret", "~*", "+@all", "resetchannels").Err())
+	synctest.Test(t, func(t *testing.T) {
+		o := server.Options()
+		o.Username, o.Password = "quiet", "secret"
+		client := clientOf(t, o)
+		a, b := redisstore.NewAt(client, nil, bubbleClock), redisstore.NewAt(client, nil, bubbleClock)
+		a.Disconnect()
+		one := charge("one", throttle.Concurrency(1))
+		k, g := board(t, b, one)
+		waiting, place := lineUp(t, a, one)
+		b.Release(k, g)
+		require.True(t, woken(place, 1500*time.Millisecond+soon))
+		again(t, a, waiting, place)
+	})
+}
+
+// TestInFlight_CutSubscription cuts the connection that messages come on, while
+// somebody waits, and lets room become free at once. The waiter is called when the
+// connection is there again, though nothing is renewed.
+func TestInFlight_CutSubscription(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	client := server.Client(t)
+	a, b := redisstore.New(client, nil), redisstore.New(server.Client(t), nil)
+	a.NeverRenew()
+	one := charge("one", throttle.Concurrency(1))
+	k, g := board(t, b, one)
+	for range 3 {
+		waiting, place := lineUp(t, a, one)
+		listeners(t, client, 1)
+		require.NoError(t, client.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
+		b.Release(k, g)
+		<-place.Ready
+		g = again(t, a, waiting, place)
+		a.Release(waiting, g)
+		k, g = board(t, b, one)
+	}
+	b.Release(k, g)
+}
+
+// listeners waits until there are so many subscriptions.
+func listeners(t *testing.T, client *redis.Client, want int) {
+	t.Helper()
+	for {
+		channels, err := client.PubSubChannels(t.Context(), "*wake:*").Result()
+		require.NoError(t, err)
+		if len(channels) == want {
+			return
+		}
+	}
+}
+
+// TestP15_NobodyListensWithoutNeed ends the subscription after the last waiter has
+// left.
+func TestP15_NobodyListensWithoutNeed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	client := server.Client(t)
+	s := redisstore.New(client, nil)
+	one := charge("one", throttle.Concurrency(1))
+	held, g := board(t, s, one)
+	require.Zero(t, s.Subscriptions(), "who holds need not listen")
+	k, place := lineUp(t, s, one)
+	listeners(t, client, 1)
+	s.Cancel(k, place)
+	listeners(t, client, 0)
+	require.Zero(t, s.Subscriptions())
+	s.Release(held, g)
+}
+
+// TestP15_ListensForAMomentLonger ends the subscription within a second, and not
+// while waiters come and go.
+func TestP15_ListensForAMomentLonger(t *testing.T) {
+	inFlight(t, 1, func(t *testing.T, a, b *cuttable, one throttle.Charge) {
+		held, g := board(t, b, one)
+		for range 10 {
+			k, place := lineUp(t, a, one)
+			a.Cancel(k, place)
+			time.Sleep(100 * time.Millisecond)
+			require.Equal(t, 1, a.Subscriptions())
+		}
+		time.Sleep(900 * time.Millisecond)
+		require.Zero(t, a.Subscriptions())
+		b.Release(held, g)
+		time.Sleep(time.Minute)
+		require.Zero(t, a.Leases()+b.Leases())
+	})
 }

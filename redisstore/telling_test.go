@@ -30,7 +30,7 @@ func TestP12_BusyFleetLosesAll(t *testing.T) {
 			c.pull(1+r.IntN(8), c.nodes...)
 			for at := 3 * time.Second; at < time.Minute; at += 5 * time.Second {
 				c.until(at + time.Duration(r.Int64N(int64(time.Second))))
-				require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
+				forgets(t, server.Client(t))
 			}
 			c.until(time.Minute)
 			c.end()
@@ -45,30 +45,26 @@ func TestP12_BusyFleetLosesAll(t *testing.T) {
 // TestP12_TellingTakesAWindowAtMost has the others tell for as long as a window, if that
 // is less than a second.
 func TestP12_TellingTakesAWindowAtMost(t *testing.T) {
-	t.Parallel()
-	for _, limit := range []throttle.Limit{
+	each(t, []throttle.Limit{
 		throttle.SlidingWindow(5, 200*time.Millisecond), throttle.FixedWindow(5, 200*time.Millisecond),
 		throttle.SlidingWindow(5, time.Minute), throttle.TokenBucket(5, time.Second, 5), throttle.LeakyBucket(5, time.Second),
-	} {
+	}, func(t *testing.T, limit throttle.Limit) {
 		onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
 			c := charge("budget", limit)
 			book(t, s, c)
-			require.NoError(t, client.FlushDB(t.Context()).Err())
-			k := booking(c)
-			k.MaxWait = 0
-			g, err := s.Book(t.Context(), k)
-			require.NoError(t, err)
+			forgets(t, client)
+			k := bookingFor(0, c)
+			g := ask(t, s, k)
 			require.False(t, g.OK, "who cannot wait is refused")
 			require.Positive(t, g.Wait, limit)
 			require.LessOrEqual(t, bookLost(t, s, c), min(telling, windowLength(limit)), limit)
 		})
-	}
+	})
 }
 
 // TestP12_LostWithoutEnd loses a budget ten times a second, as a server may that has no
 // memory left for it. Its callers are kept for a while, and not for ever.
 func TestP12_LostWithoutEnd(t *testing.T) {
-	t.Parallel()
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -89,7 +85,6 @@ func TestP12_LostWithoutEnd(t *testing.T) {
 // TestP12_ToldOnce has nodes tell one after the other what they know of a loss. Only the
 // first makes others wait.
 func TestP12_ToldOnce(t *testing.T) {
-	t.Parallel()
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
 		nodes := []*redisstore.Store{s}
 		many := charge("many", throttle.PerMinute(100))
@@ -99,7 +94,7 @@ func TestP12_ToldOnce(t *testing.T) {
 		for _, s := range nodes {
 			require.Zero(t, book(t, s, many))
 		}
-		require.NoError(t, client.FlushDB(t.Context()).Err())
+		forgets(t, client)
 		require.Equal(t, telling, bookLost(t, nodes[0], many))
 		for _, s := range nodes[1:] {
 			require.Zero(t, bookLost(t, s, many))
@@ -111,15 +106,13 @@ func TestP12_ToldOnce(t *testing.T) {
 // key gone. What the program knew when it wrote the call is over, too: nothing was lost,
 // and nobody is kept.
 func TestP12_ASlowCallIsNoLoss(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := newSharers(t, server, 1, nil, forty)
 		s, one := c.nodes[0].store, charge("one", throttle.PerSecond(1))
 		book(t, s, one)
 		away(true, c.nodes...)
 		time.AfterFunc(2500*time.Millisecond, func() {
-			require.NoError(t, server.Client(t).FlushDB(t.Context()).Err()) // in production it has expired
+			forgets(t, server.Client(t)) // in production it has expired
 			back(c.nodes...)
 		})
 		require.Equal(t, 2500*time.Millisecond, bookLost(t, s, one))
@@ -130,20 +123,16 @@ func TestP12_ASlowCallIsNoLoss(t *testing.T) {
 // TestP12_TellingIsNoExcuse: who has a MaxWait does not wait longer for others to tell,
 // though the answer that asked for it was slow.
 func TestP12_TellingIsNoExcuse(t *testing.T) {
-	t.Parallel()
-	server := redistest.Shared(t)
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
 		c := newSharers(t, server, 1, nil, forty)
 		s, many := c.nodes[0].store, charge("many", throttle.PerMinute(100))
 		book(t, s, many)
-		require.NoError(t, server.Client(t).FlushDB(t.Context()).Err())
+		forgets(t, server.Client(t))
 		away(true, c.nodes...)
 		time.AfterFunc(900*time.Millisecond, func() { back(c.nodes...) })
 		k, asked := booking(many), time.Now()
 		k.MaxWait = 1500 * time.Millisecond
-		g, err := s.Book(t.Context(), k)
-		require.NoError(t, err)
-		require.False(t, g.OK)
+		require.False(t, ask(t, s, k).OK)
 		require.Equal(t, k.MaxWait, time.Since(asked))
 		c.end()
 	})
@@ -151,20 +140,45 @@ func TestP12_TellingIsNoExcuse(t *testing.T) {
 
 // TestP7_PlacesAfterALoss are given back, though what was booked again is not.
 func TestP7_PlacesAfterALoss(t *testing.T) {
-	t.Parallel()
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
 		five := charge("five", throttle.PerMinute(5))
-		for range 5 {
-			require.Zero(t, book(t, s, five))
-		}
-		require.NoError(t, client.FlushDB(t.Context()).Err())
+		startNow(t, s, 5, five)
+		forgets(t, client)
 		k := booking(five)
 		want := ask(t, s, k)
 		require.True(t, want.OK)
 		for range 100 {
 			s.Cancel(k, want)
-			got := ask(t, s, k)
-			require.Equal(t, want.Handle.Start, got.Handle.Start)
+			require.Equal(t, want.Handle.Start, ask(t, s, k).Handle.Start)
 		}
 	})
+}
+
+// TestP12_SleepersTellWhatWasLost empties Redis while a program sleeps that alone
+// knows of its starts. Another one's call makes it tell, though it makes none.
+func TestP12_SleepersTellWhatWasLost(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	client := server.Client(t)
+	forgets(t, client)
+	first, second := redisstore.New(server.Client(t), nil), redisstore.New(server.Client(t), nil)
+	limit := charge("long", throttle.PerHour(5))
+	book(t, first, limit)
+	for range 4 {
+		book(t, second, limit)
+	}
+	sleeper := booking(limit)
+	g := ask(t, second, sleeper)
+	require.Greater(t, g.Wait, 59*time.Minute)
+	w := second.Watch(sleeper, g, make(chan struct{}, 1))
+	defer w.Stop()
+	booked := time.Now()
+	require.Eventually(t, func() bool { return second.Complete(limit.Budget.Group, booked.Add(3*time.Second)) }, 10*time.Second, 5*time.Millisecond)
+
+	forgets(t, client)
+	book(t, first, limit) // it knew of one start
+	require.Eventually(t, func() bool {
+		st := status(t, first, limit)
+		return st.Used+st.Waiting >= 6
+	}, 10*time.Second, 5*time.Millisecond, "nobody told")
 }

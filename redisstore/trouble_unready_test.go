@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -23,8 +25,7 @@ const inTheEnd = 30 * time.Second
 // meanwhile has a caller wait while something is done, and returns its grant.
 func meanwhile(t *testing.T, s *redisstore.Store, do func()) throttle.Grant {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), inTheEnd)
-	defer cancel()
+	ctx := forAtMost(t, inTheEnd)
 	got := make(chan outcome)
 	go func() {
 		g, err := s.Book(ctx, booking(hourly))
@@ -60,8 +61,7 @@ func saysWhy(t *testing.T, says string, ask func() error) (err error) {
 // to know it: whether its MaxWait ends, or its context.
 func refuses(t *testing.T, s *redisstore.Store, says string) {
 	t.Helper()
-	k := booking(charge("other", throttle.PerHour(5)))
-	k.MaxWait = 200 * time.Millisecond
+	k := bookingFor(200*time.Millisecond, charge("other", throttle.PerHour(5)))
 	err := saysWhy(t, says, func() error {
 		_, err := s.Book(t.Context(), k)
 		return err
@@ -70,8 +70,7 @@ func refuses(t *testing.T, s *redisstore.Store, says string) {
 
 	k.MaxWait = -1
 	err = saysWhy(t, says, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		defer cancel()
+		ctx := forAtMost(t, 200*time.Millisecond)
 		_, err := s.Book(ctx, k)
 		return err
 	})
@@ -155,9 +154,41 @@ func TestP12_AServerThatLoads(t *testing.T) {
 	server.Restart()
 
 	s := redisstore.New(server.Client(t), nil) // one that knows nothing
-	k := booking(hourly)
-	k.MaxWait = 0
+	k := bookingFor(0, hourly)
 	_, err := s.Book(t.Context(), k)
 	require.ErrorContains(t, err, "LOADING ")
 	require.Positive(t, h.book(s).Wait)
+}
+
+// TestP1_Evicted fills a server that makes room by throwing keys away, until those
+// of the budget are gone. The fleet remembers them.
+func TestP1_Evicted(t *testing.T) {
+	policies := []string{
+		"allkeys-lru", "volatile-ttl",
+		"allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-lfu", "volatile-random",
+	}
+	each(t, policies[:soak.Most(len(policies), 2)], func(t *testing.T, policy string) {
+		server := redistest.Single(t, "--maxmemory-policy", policy, "--maxmemory", "8mb", "--lfu-log-factor", "255")
+		client := server.Client(t)
+		s := redisstore.New(client, nil)
+		h := &history{T: t}
+		row := s.Key(hourly.Budget)
+		for round := range 3 {
+			for range 5 {
+				h.book(s)
+			}
+			for i := 0; client.Exists(t.Context(), row).Val() == 1; i++ {
+				_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+					key := fmt.Sprint("other", round, ":", i)
+					p.Set(t.Context(), key, strings.Repeat("x", 100000), 1000*time.Hour)
+					for range 5 { // more often than ours
+						p.Touch(t.Context(), key)
+					}
+					return nil
+				})
+				require.NoError(t, err)
+			}
+			require.Greater(t, h.book(s).Wait, 59*time.Minute)
+		}
+	})
 }

@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"sync"
@@ -26,8 +25,7 @@ func TestP12_DeadConnections(t *testing.T) {
 	tunnel := redistest.NewTunnel(t, server.Addr)
 	o := server.Options()
 	o.Addr, o.ReadTimeout = tunnel.Addr, time.Minute
-	client := redis.NewClient(o)
-	defer client.Close()
+	client := clientOf(t, o)
 	s := redisstore.New(client, nil)
 	const groups = 12
 	for client.PoolStats().IdleConns < groups {
@@ -44,8 +42,7 @@ func TestP12_DeadConnections(t *testing.T) {
 	}
 	tunnel.Freeze()
 	tunnel.Thaw()
-	ctx, cancel := context.WithTimeout(t.Context(), inTheEnd)
-	defer cancel()
+	ctx := forAtMost(t, inTheEnd)
 	g, err := s.Book(ctx, booking(hourly))
 	require.NoError(t, err)
 	require.Zero(t, g.Wait)
@@ -59,8 +56,7 @@ func TestP12_Frozen(t *testing.T) {
 	tunnel := redistest.NewTunnel(t, server.Addr)
 	o := server.Options()
 	o.Addr, o.ReadTimeout = tunnel.Addr, time.Second
-	client := redis.NewClient(o)
-	defer client.Close()
+	client := clientOf(t, o)
 	s := redisstore.New(client, nil)
 	h := &history{T: t}
 	for range 4 {
@@ -89,12 +85,10 @@ func TestTLS(t *testing.T) {
 	}
 	known, mine := server.Config.RootCAs, server.Config.Certificates
 	store := func(t *testing.T, addr string, c *tls.Config) *redisstore.Store {
-		client := redis.NewClient(&redis.Options{Addr: addr, TLSConfig: c, Password: secret})
-		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		client := clientOf(t, &redis.Options{Addr: addr, TLSConfig: c, Password: secret})
 		return redisstore.New(client, nil)
 	}
-	k := booking(hourly)
-	k.MaxWait = 1500 * time.Millisecond
+	k := bookingFor(1500*time.Millisecond, hourly)
 	for _, try := range []struct {
 		name, addr string
 		config     *tls.Config

@@ -35,9 +35,8 @@ func acquire(ctx context.Context, l *throttle.Limiter) <-chan call {
 // asleep returns three sleepers of a store, with starts 250 ms apart: one that leaves when
 // it is told to, one that has 800 ms, and one that has patience.
 func asleep(t *testing.T, s *redisstore.Store) (leaver, hasty, patient <-chan call, leave context.CancelFunc) {
-	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(4, time.Second), Jitter: -1})
-	require.NoError(t, err)
-	_, err = l.Acquire(t.Context(), "", 1)
+	l := limiter(t, s, throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(4, time.Second), Jitter: -1})
+	_, err := l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
 	leaving, leave := context.WithCancel(t.Context())
 	short, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
@@ -111,9 +110,8 @@ func TestP11_ASilentConnection(t *testing.T) {
 	proxy := redistest.NewProxy(t, server)
 	s := redisstore.New(proxy.Client(t), nil)
 	slow := throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, 3*time.Second), Jitter: -1}
-	l, err := throttle.NewLimiter(s, slow)
-	require.NoError(t, err)
-	_, err = l.Acquire(t.Context(), "", 1)
+	l := limiter(t, s, slow)
+	_, err := l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
 	begin := time.Now()
 	sleeper := acquire(t.Context(), l)
@@ -123,8 +121,7 @@ func TestP11_ASilentConnection(t *testing.T) {
 	for s.Complete("sleepers", time.Now()) {
 		time.Sleep(time.Millisecond)
 	}
-	other, err := throttle.NewLimiter(redisstore.New(server.Client(t), nil), slow)
-	require.NoError(t, err)
+	other := limiter(t, redisstore.New(server.Client(t), nil), slow)
 	end := begin.Add(3200 * time.Millisecond)
 	require.NoError(t, other.Pause(t.Context(), "", time.Until(end)+time.Millisecond))
 	got := <-sleeper
@@ -139,17 +136,14 @@ func TestP11_NewsComeAtOnce(t *testing.T) {
 	server := redistest.Single(t)
 	s := redisstore.New(server.Client(t), nil)
 	hourly := throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, time.Hour), Jitter: -1}
-	l, err := throttle.NewLimiter(s, hourly)
+	l := limiter(t, s, hourly)
+	_, err := l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
-	_, err = l.Acquire(t.Context(), "", 1)
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
-	defer cancel()
+	ctx := forAtMost(t, 2*time.Hour)
 	sleeper := acquire(ctx, l)
 	waiting(t, l, 1)
 	hears(s)
-	other, err := throttle.NewLimiter(redisstore.New(server.Client(t), nil), hourly)
-	require.NoError(t, err)
+	other := limiter(t, redisstore.New(server.Client(t), nil), hourly)
 	require.NoError(t, other.Pause(t.Context(), "", 20*time.Hour))
 	got := <-sleeper
 	var limited *throttle.LimitError
@@ -176,14 +170,12 @@ func TestP11_AMixedStartHasItsPatience(t *testing.T) {
 	node := charge("node", throttle.PerSecond(1))
 	node.Node = true
 	k := booking(charge("fleet", throttle.PerSecond(1)), node)
-	g, err := s.Book(t.Context(), k)
-	require.NoError(t, err)
+	g := ask(t, s, k)
 	w := s.Watch(k, g, nil)
 	defer w.Stop()
 	server.Pause()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	_, err = w.Confirm(ctx, time.Millisecond)
+	ctx := forAtMost(t, time.Minute)
+	_, err := w.Confirm(ctx, time.Millisecond)
 	require.Error(t, err)
 	require.NoError(t, ctx.Err(), "MaxWait ended it")
 	server.Continue()
@@ -195,9 +187,8 @@ func TestP15_NobodyListensWhenNobodySleeps(t *testing.T) {
 	server := redistest.Single(t)
 	client := server.Client(t)
 	s := redisstore.New(client, nil)
-	l, err := throttle.NewLimiter(s, throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, time.Hour), Jitter: -1})
-	require.NoError(t, err)
-	_, err = l.Acquire(t.Context(), "", 1)
+	l := limiter(t, s, throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, time.Hour), Jitter: -1})
+	_, err := l.Acquire(t.Context(), "", 1)
 	require.NoError(t, err)
 	require.Zero(t, s.Subscriptions(), "who need not wait need not listen")
 	sleeps := func(n int) (leave func()) {

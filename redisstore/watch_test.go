@@ -55,8 +55,7 @@ func newCrowd(t *testing.T, client func() redis.UniversalClient) *crowd {
 	c := &crowd{T: t}
 	for range 3 {
 		s := redisstore.New(client(), nil)
-		l, err := throttle.NewLimiter(counted{s, &c.booked}, sleepers)
-		require.NoError(t, err)
+		l := limiter(t, counted{s, &c.booked}, sleepers)
 		c.stores, c.limiters = append(c.stores, s), append(c.limiters, l)
 	}
 	return c
@@ -233,8 +232,7 @@ func as(t *testing.T, server *redistest.Server, rights ...any) redis.UniversalCl
 	require.NoError(t, server.Client(t).Do(t.Context(), rules...).Err())
 	o := server.Options()
 	o.Username, o.Password = "some", "secret"
-	client := redis.NewClient(o)
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	client := clientOf(t, o)
 	return client
 }
 

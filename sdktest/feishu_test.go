@@ -22,7 +22,7 @@ func recipeFeishu(store throttle.Store, base http.RoundTripper) *lark.Client {
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store: store,
 		Policies: feishu.Policies(feishu.Options{
-			App: func(*http.Request) string { return "cli_app" }, // if several apps share the store
+			App: "cli_app", // if several apps share the store
 		}),
 		Base: base, // leave it out to use http.DefaultTransport
 	}))

@@ -18,6 +18,12 @@ const programs = 3
 func play(t *testing.T, p platform, run func(*testing.T, *upstream)) {
 	t.Helper()
 	t.Parallel()
+	playAlone(t, p, run)
+}
+
+// playAlone is play for an SDK with one client for a process, while no other test runs.
+func playAlone(t *testing.T, p platform, run func(*testing.T, *upstream)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		u := newUpstream(t, p)
 		defer u.stop()

@@ -2,7 +2,13 @@ package storetest
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -20,6 +26,9 @@ type broken struct {
 	refuse func(o *oracle, c throttle.Charge, at int64) (from, to float64)
 
 	release func(*oracle, *throttle.Booking, throttle.Grant)
+	late    bool                              // what was known when a watch began is no news
+	watch   func(*oracleWatch) throttle.Watch // what a watch that began is given out as
+	resume  func(*oracle, throttle.Charge)
 }
 
 func (s broken) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
@@ -87,6 +96,26 @@ func (s broken) Release(b *throttle.Booking, g throttle.Grant) {
 	s.oracle.Release(b, g)
 }
 
+func (s broken) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+	first := news
+	if s.late {
+		first = nil
+	}
+	v := s.oracle.Watch(b, g, first).(*oracleWatch)
+	if v.news = news; s.watch != nil {
+		return s.watch(v)
+	}
+	return v
+}
+
+func (s broken) Resume(ctx context.Context, c throttle.Charge) error {
+	if s.resume != nil {
+		s.resume(s.oracle, c)
+		return nil
+	}
+	return s.oracle.Resume(ctx, c)
+}
+
 // honest books as the oracle does.
 func honest(o *oracle, b *throttle.Booking) throttle.Grant {
 	g, _ := o.Book(context.Background(), b)
@@ -137,4 +166,60 @@ func resized(l throttle.Limit, n int, per time.Duration) throttle.Limit {
 	default:
 		return throttle.LeakyBucket(n, per)
 	}
+}
+
+// A recorder is a tb that remembers the first failure.
+type recorder struct {
+	ctx     context.Context
+	mu      sync.Mutex
+	failure string
+}
+
+func (r *recorder) Helper()                  {}
+func (r *recorder) Context() context.Context { return r.ctx }
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failure == "" {
+		r.failure = fmt.Sprintf(format, args...)
+	}
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// failure runs one check on a store that may be broken and returns its first
+// message, or "".
+func failure(t *testing.T, c check, newStore func() throttle.Store) string {
+	r := &recorder{}
+	synctest.Test(t, func(t *testing.T) {
+		r.ctx = t.Context()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.run(newBench(r, newStore(), c.name))
+		}()
+		<-done
+	})
+	return r.failure
+}
+
+// caught reports whether one of the checks whose names begin with the prefix
+// fails, for the reason that it is named for.
+func caught(t *testing.T, checks []check, prefix string, newStore func() throttle.Store) bool {
+	return slices.ContainsFunc(checks, func(c check) bool {
+		promise, _, _ := strings.Cut(c.name, "_")
+		return strings.HasPrefix(c.name, prefix) &&
+			strings.HasPrefix(failure(t, c, newStore), promise+" (")
+	})
+}
+
+// without returns the contract's checks that are not in the list.
+func without(list []check) []check {
+	return slices.DeleteFunc(contract(), func(c check) bool {
+		return slices.ContainsFunc(list, func(l check) bool { return l.name == c.name })
+	})
 }

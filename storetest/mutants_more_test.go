@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -115,5 +116,102 @@ var otherMutants = []mutant{
 	}}},
 	{"status spends", "Store_StatusChanges", "", broken{status: func(o *oracle, c throttle.Charge, _ *throttle.Status) {
 		honest(o, &throttle.Booking{Charges: []throttle.Charge{costing(c, 1)}})
+	}}},
+}
+
+// Mutants of budgets that only a penalty closes.
+var unlimitedMutants = []mutant{
+	{"unlimited is a large number", "P3_UnlimitedHoldsNothing", "", charging(func(c *throttle.Charge) {
+		if isOpen(*c) {
+			c.Limit = throttle.PerSecond(250)
+			c.Cost = min(c.Cost, 250)
+			c.Reserve = 0
+		}
+	})},
+	{"unlimited is a window that nobody fills", "P11_UnlimitedRemembersNothing", "", charging(func(c *throttle.Charge) {
+		if isOpen(*c) {
+			c.Limit, c.Cost, c.Reserve = throttle.PerSecond(maxCost), 1, 0
+		}
+	})},
+	{"unlimited is never closed", "P11_UnlimitedIsClosed", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
+		if !isOpen(c) {
+			o.ledger.shut(c, o.clock(), d, ago)
+		}
+	}}},
+	{"unlimited is closed once", "P11_UnlimitedIsClosed", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
+		if _, was := o.ledger.closed[c.Budget.Key]; !was || !isOpen(c) {
+			o.ledger.shut(c, o.clock(), d, ago)
+		}
+	}}},
+	{"no probe of what is unlimited", "P11_UnlimitedHasAProbe", "", gappingAllBut(throttle.KindUnlimited)},
+	{"a start of an open budget is kept", "P11_UnlimitedRemembersNothing", "", broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		g := honest(o, b)
+		at := o.clock() + micros(g.Wait)
+		for _, c := range b.Charges {
+			if s := stayOf(c, b.Spread, at); g.OK && isOpen(c) && !slices.Contains(o.ledger.stays[c.Budget.Key], s) {
+				o.ledger.stays[c.Budget.Key] = append(o.ledger.stays[c.Budget.Key], s)
+			}
+		}
+		return g
+	}}},
+	{"a status counts what is unlimited", "P3_UnlimitedHoldsNothing", "", broken{status: func(o *oracle, c throttle.Charge, st *throttle.Status) {
+		for _, e := range o.booked {
+			for _, own := range e.booking.Charges {
+				if isOpen(c) && own.Budget.Key == c.Budget.Key {
+					st.Used++
+				}
+			}
+		}
+	}}},
+}
+
+// neverRefused is why a random run need not notice.
+const neverRefused = "no upstream refuses there"
+
+// Mutants of what refusals teach.
+var adaptiveMutants = []mutant{
+	{"refusals teach nothing", "P1_CeilingOfASlidingWindow", neverRefused, broken{refuse: func(o *oracle, c throttle.Charge, at int64) (from, to float64) {
+		level := o.ledger.learnt[c.Budget.Key].at(c, o.clock())
+		return level, level
+	}}},
+	{"each refusal of a crowd teaches", "P1_CeilingIsEvidenceOnce", neverRefused, broken{refuse: func(o *oracle, c throttle.Charge, at int64) (from, to float64) {
+		if old := o.ledger.learnt[c.Budget.Key]; at <= old.fell {
+			delete(o.ledger.closed, c.Budget.Key)
+			at = old.fell + 1
+		}
+		return o.ledger.learn(c, at, max(at, o.clock()))
+	}}},
+	{"a probe teaches", "P1_CeilingIsEvidenceOnce", neverRefused, broken{refuse: func(o *oracle, c throttle.Charge, at int64) (from, to float64) {
+		if closed := o.ledger.closed[c.Budget.Key]; at >= closed {
+			delete(o.ledger.closed, c.Budget.Key)
+			defer func() { o.ledger.closed[c.Budget.Key] = closed }()
+		}
+		return o.ledger.learn(c, at, o.clock())
+	}}},
+	{"a budget that is more than full teaches", "P1_CeilingNoEvidenceAboveTheLimit", neverRefused, broken{refuse: func(o *oracle, c throttle.Charge, at int64) (from, to float64) {
+		stays := o.ledger.stays[c.Budget.Key]
+		o.ledger.stays[c.Budget.Key] = nil
+		defer func() { o.ledger.stays[c.Budget.Key] = stays }()
+		return o.ledger.learn(c, at, o.clock())
+	}}},
+	{"a refusal in an empty window is believed", "P1_CeilingAtLessThanHalf", neverRefused, broken{refuse: func(o *oracle, c throttle.Charge, at int64) (from, to float64) {
+		used, now := o.ledger.used(c, at), o.clock()
+		from, _ = o.ledger.learn(c, at, now)
+		next := o.ledger.learnt[c.Budget.Key]
+		next.top = used
+		o.ledger.learnt[c.Budget.Key] = next
+		return from, next.at(c, now)
+	}}},
+	{"nobody obeys", "P1_CeilingOfASlidingWindow", neverRefused, broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		for i := range b.Charges {
+			b.Charges[i].Adaptive = false
+		}
+		return honest(o, b)
+	}}},
+	{"all obey", "P1_CeilingOnlyForAdaptive", neverRefused, broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {
+		for i := range b.Charges {
+			b.Charges[i].Adaptive = b.Charges[i].Limit.Kind() != throttle.KindUnlimited
+		}
+		return honest(o, b)
 	}}},
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -191,4 +192,64 @@ func (b *bench) settle(k throttle.Booking, g throttle.Grant, costs ...int) {
 	if err := b.store.Settle(b.Context(), &k, g, costs); err != nil {
 		b.fatalf("Settle of %s at %v: %v", describe(k), b.now(), err)
 	}
+}
+
+// settleOne settles one of the latest starts, past or to come, in the store and in
+// the truth.
+func (w *world) settleOne() {
+	w.Helper()
+	old, ok := w.take()
+	if !ok || !w.current(old.booking) {
+		return
+	}
+	costs := make([]int, len(old.booking.Charges))
+	for i, c := range old.booking.Charges {
+		costs[i] = w.trueCost(c, old)
+	}
+	w.settle(old.booking, old.grant, costs...)
+	w.truth.settle(old.booking, old.at, w.clock(), costs)
+	old.booking.Charges = slices.Clone(old.booking.Charges)
+	for i := range costs {
+		c := &old.booking.Charges[i]
+		if c.Cost = costs[i]; c.Cost < 1 || c.Cost > c.Limit.Capacity()-c.Reserve {
+			return // nobody books that again
+		}
+	}
+	w.grants = append(w.grants, old)
+}
+
+// trueCost is what a start turns out to have cost: less, the same, or more, even
+// above the limit of a window. A pace and a bucket are not overdrawn: there a
+// store may be more careful, or forget what is more than a full bucket once
+// nothing has happened for as long as it takes to fill it.
+func (w *world) trueCost(c throttle.Charge, g granted) int {
+	cost := w.rng.IntN(c.Cost + 1)
+	if w.chance(50) {
+		cost = c.Cost + w.rng.IntN(c.Limit.Capacity()+1)
+	}
+	if w.chance(3) {
+		cost = maxCost
+	}
+	if cost <= c.Cost {
+		return cost
+	}
+	if k := c.Limit.Kind(); k == throttle.KindLeakyBucket || k == throttle.KindTokenBucket {
+		return w.affordable(c, g, min(cost, c.Limit.Capacity()))
+	}
+	w.above[c.Budget.Key] = true
+	return cost
+}
+
+// affordable is the cost, if the limit allows that, or what was booked.
+func (w *world) affordable(c throttle.Charge, g granted, cost int) int {
+	s := stayOf(c, g.booking.Spread, g.at)
+	others := slices.Clone(w.truth.stays[c.Budget.Key])
+	if i := slices.Index(others, s); i >= 0 {
+		others = slices.Delete(others, i, i+1)
+	}
+	s.cost, c.Reserve = cost, 0
+	if !fits(c, others, s) {
+		return c.Cost
+	}
+	return cost
 }

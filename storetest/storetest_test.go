@@ -76,7 +76,7 @@ func TestChecksAreNamedForAPromise(t *testing.T) {
 }
 
 func mutants() []mutant {
-	return slices.Concat(bookingMutants, bucketMutants, settleMutants, inFlightMutants, reconcileMutants, otherMutants, probeMutants, rampMutants, penaltyMutants, unlimitedMutants, adaptiveMutants)
+	return slices.Concat(bookingMutants, bucketMutants, settleMutants, inFlightMutants, reconcileMutants, otherMutants, probeMutants, rampMutants, penaltyMutants, unlimitedMutants, adaptiveMutants, watchMutants)
 }
 
 func TestEveryMutantIsCaughtByName(t *testing.T) {
@@ -116,4 +116,48 @@ func (m mutant) store() throttle.Store {
 	s := m.broken
 	s.oracle = newOracle()
 	return s
+}
+
+func TestLargeMutantsAreCaught(t *testing.T) {
+	soak.Arithmetic(t)
+	more := func(c *throttle.Charge) { c.Limit = resized(c.Limit, c.Limit.N()+1, c.Limit.Per()) }
+	tooSoon := func(c *throttle.Charge) { c.Limit = resized(c.Limit, c.Limit.N(), c.Limit.Per()*98/100) }
+	hoard := brokenBy(brokenLine{cancel: func(throttle.Store, *throttle.Booking, throttle.Grant) {}})
+	tooLate := func(c *throttle.Charge) { c.Limit = resized(c.Limit, c.Limit.N(), c.Limit.Per()*102/100) }
+	for _, m := range []struct {
+		name   string
+		prefix string
+		store  func() throttle.Store
+	}{
+		{"one too many in a burst", "P1_LargeBurst", misleading(more)},
+		{"one too many in a queue", "P1_LongQueueAtOnce", misleading(more)},
+		{"one too many in a window", "P1_LargeFixed", misleading(more)},
+		{"one too many in a bucket", "P1_LargeBucket", misleading(func(c *throttle.Charge) {
+			c.Limit = throttle.TokenBucket(c.Limit.N(), c.Limit.Per(), c.Limit.Capacity()+1)
+		})},
+		{"too late in a queue for a bucket", "P1_LongQueueForABucket", misleading(tooLate)},
+		{"too soon", "P1_LargeLimitEvenly", misleading(tooSoon)},
+		{"too soon in a queue", "P1_LongQueue", misleading(tooSoon)},
+		{"too late", "P1_LargeLimitEvenly", misleading(tooLate)},
+		{"too late in a queue", "P1_LongQueue", misleading(tooLate)},
+		{"too late in bursts", "P3_SteadyDemandInBursts", misleading(tooLate)},
+		{"too late for a small limit", "P3_SteadyDemandSmall", misleading(tooLate)},
+		{"too late for steady demand", "P3_SteadyDemand", misleading(tooLate)},
+		{"places kept in a queue", "P7_CancelledWaitersInALongQueue", hoard},
+		{"places kept of a large limit", "P7_CancelledWaitersOfALarge", hoard},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			require.True(t, caught(t, largeChecks, m.prefix, m.store))
+		})
+	}
+}
+
+// misleading keeps another limit than it was asked to.
+func misleading(change func(*throttle.Charge)) func() throttle.Store {
+	return wanting(func(b *throttle.Booking) {
+		b.Charges = slices.Clone(b.Charges)
+		for i := range b.Charges {
+			change(&b.Charges[i])
+		}
+	})
 }

@@ -124,7 +124,7 @@ func noCommand(c *cobra.Command, args []string) error {
 	text := fmt.Sprintf("there is no command %q", args[0])
 	c.SuggestionsMinimumDistance = 2
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-		text += fmt.Sprintf("; did you mean %q?", near[0])
+		text += fmt.Sprintf(" (did you mean %q?)", near[0])
 	}
 	return errors.New(text + "; see throttle --help")
 }

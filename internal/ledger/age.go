@@ -52,6 +52,7 @@ func (r *Row) remember(now int64, u *rule) {
 	if missing := r.lost - (now - back); missing > 0 {
 		if n := r.atMost(missing); n > 0 {
 			r.add(r.lost, r.lost, n)
+			r.bound()
 		}
 		r.lost, r.level = now-back, 0
 	}

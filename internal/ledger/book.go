@@ -62,7 +62,7 @@ func (q *Request) giveBackInstead() {
 // so the search ends when a whole round moves nothing.
 func (q *Request) find(t int64) int64 {
 	from, g := t, q.Grant
-	g.Held = -1
+	g.Held = throttle.NotHeld
 	for still := 0; still < len(q.Searches); {
 		for i := range q.Searches {
 			if still++; q.Booking.Charges[i].Shadow {
@@ -148,10 +148,7 @@ func (q *Request) pin(start int64) {
 // the booking gets a place in the first line that it must stand in, if it can wait.
 func (q *Request) acquire() bool {
 	b := q.Booking
-	arrival := int64(newcomer)
-	if place := b.Instead.Place; place != 0 {
-		arrival = place
-	}
+	arrival := b.Instead.Place
 	for i := range q.Searches {
 		s := &q.Searches[i]
 		if s.rule.kind != throttle.KindConcurrency || b.Charges[i].Shadow {
@@ -163,7 +160,7 @@ func (q *Request) acquire() bool {
 		}
 		q.Grant.Held = i
 		if b.MaxWait != 0 {
-			if b.Instead.Place == 0 {
+			if arrival == 0 {
 				arrival = q.Arrivals.next(max(q.Now, l.newest()+1))
 			}
 			s.row.lease(q.Node)

@@ -79,7 +79,8 @@ func (s *Search) slidingPaced(t int64) int64 {
 
 // even returns the pace of a start that must wait until t. A limit whose pace reaches over
 // its window, or that always had waiters, is in steady use: then a full window
-// leaves as evenly as the limit lets it. The emptier the window behind all that is booked,
+// leaves as evenly as the limit lets it. What a start may be used later is part of its
+// distance. The emptier the window behind all that is booked,
 // the closer are the starts, down to the charge's own pace: so room that was left is used
 // up, and what waits for no more than a third of a limit leaves at once.
 func (s *Search) even(t int64) int64 {
@@ -95,7 +96,7 @@ func (s *Search) even(t int64) int64 {
 		sum -= e[i].n
 	}
 	full := u.span * 47 / 50 / u.most
-	return max(u.pace, full*(3*min(sum, u.most)-u.most)/(2*u.most))
+	return max(u.pace, full*(3*min(sum, u.most)-u.most)/(2*u.most)-u.spread)
 }
 
 // clear returns the first moment not before t that is clear of all starts still

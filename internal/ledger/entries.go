@@ -41,6 +41,34 @@ func (r *Row) add(first, last, n int64) {
 	e.first, e.last, e.n = min(e.first, first), max(e.last, last), e.n+n
 }
 
+// push counts n starts in [first, last], the first of which is not before the last entry
+// begins. They share that one if it begins at shares or later.
+func (r *Row) push(first, last, n, shares int64) {
+	r.total += n
+	if k := len(r.entries) - 1; k >= 0 {
+		e := &r.entries[k]
+		last = max(last, e.last)
+		if e.first >= shares {
+			e.last, e.n = last, e.n+n
+			return
+		}
+	}
+	r.entries = append(r.entries, entry{first, last, n})
+}
+
+// one returns the index of the entry that has the start at t; false if there is none. A start
+// that may be in several has them joined.
+func (r *Row) one(t int64) (int, bool) {
+	i := r.after(t)
+	if i == len(r.entries) || r.entries[i].first > t {
+		return 0, false
+	}
+	for i+1 < len(r.entries) && r.entries[i+1].first <= t {
+		r.join(i)
+	}
+	return i, true
+}
+
 // after returns the index of the first entry that does not lie wholly before t.
 func (r *Row) after(t int64) int {
 	i := len(r.entries)
@@ -57,8 +85,11 @@ func (r *Row) join(i int) {
 	r.entries = slices.Delete(r.entries, i+1, i+2)
 }
 
-// packed is how many bytes a number takes in Redis.
+// packed is how many bytes a number takes in Redis, at the most.
 func packed(x int64) int {
+	if x < 0 {
+		x = max(1<<7, -2*x)
+	}
 	switch {
 	case x < 1<<7:
 		return 1
@@ -79,7 +110,7 @@ func (r *Row) isSmall() bool {
 	if k <= fewEntries || k > MaxEntries {
 		return k <= fewEntries
 	}
-	if k*(2*packed(e[k-1].last-e[0].first)+packed(r.total)) <= maxBytes {
+	if k*(2*packed(2*(e[k-1].last-e[0].first))+packed(r.total)) <= maxBytes {
 		return true // even if each of its numbers were the largest
 	}
 	bytes, last := 0, e[0].first
@@ -93,7 +124,11 @@ func (r *Row) isSmall() bool {
 // bound joins the closest neighbours until the row is small enough, those
 // before tail first: the next booking is decided by what comes after it. What
 // has started is never joined with what has not, which may yet be cancelled.
-func (r *Row) bound(tail int64) {
+func (r *Row) bound() {
+	if r.isSmall() {
+		return
+	}
+	tail := r.entries[len(r.entries)-1].last - r.span
 	for !r.isSmall() {
 		best, width, inTail := -1, int64(0), true
 		for i := range len(r.entries) - 1 {

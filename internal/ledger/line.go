@@ -89,7 +89,7 @@ func (q *Request) stand(w *Waiter, turn Key) {
 		}
 	}
 	q.giveBackInstead()
-	g.Held = -1
+	g.Held = throttle.NotHeld
 	at, wait := q.hold(w, turn)
 	switch patient := b.MaxWait < 0 || wait <= b.MaxWait; {
 	case at < 0:
@@ -139,11 +139,11 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 		}
 		sum := int64(0)
 		if l := s.row.queue; l != nil {
-			came, known := w.arrival(key)
-			if !known {
-				came = newcomer
+			if came, known := w.arrival(key); known {
+				sum = l.ahead(w.class, came)
+			} else {
+				sum = l.before(w.class)
 			}
-			sum = l.ahead(w.class, came)
 		}
 		t := s.earliest(s.from)
 		if sum > 0 {

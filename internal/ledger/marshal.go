@@ -93,12 +93,8 @@ func (r *Row) append(b []byte) []byte {
 	w.time(r.frozen, r.seen)
 	w.number(int64(len(r.entries)))
 	last := r.seen
-	for i, e := range r.entries {
-		if i == 0 {
-			w.signed(e.first - last)
-		} else {
-			w.number(e.first - last)
-		}
+	for _, e := range r.entries {
+		w.signed(e.first - last)
 		w.number(e.last - e.first)
 		w.number(e.n)
 		last = e.last

@@ -23,16 +23,24 @@ func (r *Row) book(t int64, u *rule) {
 		start, end := u.window(t)
 		r.span = max(r.span, end-start) // months and days differ in length
 	}
-	if u.kind != throttle.KindLeakyBucket && u.n > windowParts {
-		start, end := u.part(t)
-		first, last = r.share(i, first, last, start, end)
+	shares, end := t, t
+	if u.n > windowParts {
+		shares, end = u.part(t)
 	}
-	r.add(first, last, u.cost)
+	switch k := len(r.entries); {
+	case u.kind == throttle.KindLeakyBucket:
+		r.add(first, last, u.cost)
+	case k == 0 || r.entries[k-1].first <= t:
+		r.push(first, last, u.cost, shares)
+	default:
+		first, last = r.share(i, first, last, shares, end)
+		r.add(first, last, u.cost)
+	}
 	r.until = max(r.until, last+r.span)
-	r.bound(r.entries[len(r.entries)-1].last - r.span)
+	r.bound()
 }
 
-// share widens [first, last] to touch a neighbour that lies in the same slot
+// share widens [first, last] to touch a neighbour that lies in the same part of the window,
 // [start, end), so that both become one entry. The neighbours of a new start
 // are i-1 and i. One that begins within an entry shares that one.
 func (r *Row) share(i int, first, last, start, end int64) (int64, int64) {
@@ -94,10 +102,14 @@ func (r *Row) settle(t int64, u *rule, cost int64) {
 	}
 }
 
-// remove takes the booking at t back out, and reports whether it could.
+// remove takes the booking at t back out, and reports whether it could. One that may have
+// been forgotten stays: an entry that overlapped its own holds only starts of others.
 func (r *Row) remove(t int64, u *rule) bool {
-	i := r.after(t)
-	if i == len(r.entries) || r.entries[i].first > t || t <= r.frozen {
+	if t <= r.frozen || t+u.length() <= r.lost {
+		return false
+	}
+	i, found := r.one(t)
+	if !found {
 		return false
 	}
 	e := r.entries[i]
@@ -111,6 +123,7 @@ func (r *Row) remove(t int64, u *rule) bool {
 	r.total -= e.n
 	if u.kind == throttle.KindLeakyBucket {
 		r.split(e, rest, t, u)
+		r.bound()
 	}
 	return true
 }
@@ -121,7 +134,7 @@ func (r *Row) remove(t int64, u *rule) bool {
 func (r *Row) split(e entry, rest, t int64, u *rule) {
 	end := t + u.length() + u.span
 	if e.first < t {
-		r.add(e.first, t-u.span, max(1, min(rest, (t-e.first)/u.span)))
+		r.add(e.first, max(e.first, t-u.span), max(1, min(rest, (t-e.first)/u.span)))
 	}
 	if e.last >= end {
 		r.add(end, e.last, max(1, min(rest, (e.last-end)/u.span+1)))

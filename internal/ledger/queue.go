@@ -59,28 +59,27 @@ func (l *queue) has(arrival int64) bool {
 	return slices.ContainsFunc(l.called, func(p place) bool { return p.arrival == arrival })
 }
 
-// ahead returns the costs of the waiters that go before a caller of a class that came then,
-// and of those that were called. Waiters that are only counted go before a newcomer, and
-// are taken to have come later than all that had a place.
-func (l *queue) ahead(class int, arrival int64) (sum int64) {
-	for k := range class {
-		sum += l.costs[k]
+// before returns the costs of the waiters that go before a caller of a class that comes now,
+// and of those that were called.
+func (l *queue) before(class int) (sum int64) {
+	for _, cost := range l.costs[:class+1] {
+		sum += cost
 	}
 	for _, p := range l.called {
 		sum += p.cost
 	}
-	if arrival == newcomer {
-		return sum + l.costs[class]
-	}
-	q := l.places[class]
-	if n := len(q); n > 0 && q[n-1].arrival < arrival {
-		return sum + l.costs[class] - l.beyond[class]
-	}
-	for _, p := range q {
-		if p.arrival >= arrival {
+	return sum
+}
+
+// ahead is before for a caller that came then. Waiters that are only counted are taken to have
+// come later than all that had a place.
+func (l *queue) ahead(class int, arrival int64) int64 {
+	sum := l.before(class) - l.beyond[class]
+	for _, p := range slices.Backward(l.places[class]) {
+		if p.arrival < arrival {
 			break
 		}
-		sum += p.cost
+		sum -= p.cost
 	}
 	return sum
 }

@@ -13,7 +13,7 @@ type Key = [16]byte
 // A Row is one budget: see docs/booking.md for what it promises. The zero Row is a budget
 // that was never used. All times are microseconds of the store's clock.
 type Row struct {
-	entries []entry // sorted, disjoint
+	entries []entry // each begins later than the one before, and ends no earlier
 	total   int64   // the sum of their n
 
 	seen   int64 // the latest time that anybody asked

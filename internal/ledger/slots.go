@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/fleetthrottle/throttle"
@@ -15,24 +14,24 @@ func (s *slots) taken() int64 { return s.held + s.aside }
 func (s *slots) busy() bool { return s.held > 0 || len(s.line) > 0 || s.beyond > 0 }
 
 // admits reports whether there is room for the rule's cost, and no waiter that came
-// before that arrival waits for it.
+// before that arrival waits for it. The arrival is 0 of a caller that does not wait yet.
 func (s *slots) admits(u *rule, arrival int64) bool {
 	return s.taken() <= u.room && !s.blockedBehind(arrival)
 }
 
-// blockedBehind reports whether a waiter that came before has no room. A waiter does not
-// block others if it only waits for more to be free than its cost.
+// blockedBehind reports whether a waiter that came before has no room: all did of a caller that
+// does not wait yet. A waiter does not block others if it only waits for more to be free than its cost.
 func (s *slots) blockedBehind(arrival int64) bool {
 	for i := range s.line {
 		w := &s.line[i]
-		if w.arrival >= arrival {
+		if arrival != 0 && w.arrival >= arrival {
 			return false
 		}
 		if !w.called && s.taken() > w.whole {
 			return true
 		}
 	}
-	return s.beyond > 0 && arrival == newcomer
+	return s.beyond > 0 && arrival == 0
 }
 
 // newest is the latest arrival of all.
@@ -102,8 +101,5 @@ func (s *slots) setAside(tell func(p place)) {
 		}
 	}
 }
-
-// newcomer is the arrival of a request that has waited nowhere: behind all others.
-const newcomer = math.MaxInt64
 
 func isConcurrency(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }

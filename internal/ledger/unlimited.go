@@ -30,7 +30,7 @@ func (r *Row) isOpen(now int64) bool { return r.paused == 0 || r.paused+r.last.p
 func (r *Row) bookProbe(t int64, u *rule) {
 	if t < r.paused+r.last.probe && t+u.length() >= r.paused {
 		r.add(t, t+u.length(), 1)
-		r.bound(t)
+		r.bound()
 	}
 }
 

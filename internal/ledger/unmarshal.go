@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"math"
 	"slices"
 )
 
@@ -37,11 +36,7 @@ func (r *Row) read(rd *reader) {
 	last := r.seen
 	for i := range r.entries {
 		e := &r.entries[i]
-		if i == 0 {
-			e.first = last + rd.signed()
-		} else {
-			e.first = last + rd.number()
-		}
+		e.first = last + rd.signed()
 		e.last = e.first + rd.number()
 		e.n = rd.number()
 		r.total += e.n
@@ -104,12 +99,13 @@ func (rd *reader) slots(r *Row) *slots {
 // sound reports whether the row is one that requests can have made, as far as they rely
 // on it.
 func (r *Row) sound() bool {
-	before := int64(math.MinInt64)
-	for _, e := range r.entries {
-		if e.n < 1 || e.first <= before || e.first < -maxNumber || e.last > 4*maxNumber {
+	for i, e := range r.entries {
+		if e.n < 1 || e.last < e.first || e.first < -maxNumber || e.last > 4*maxNumber {
 			return false
 		}
-		before = e.last
+		if i > 0 && (e.first <= r.entries[i-1].first || e.last < r.entries[i-1].last) {
+			return false
+		}
 	}
 	forgets := len(r.entries) > 0 || r.lost != 0
 	if forgets && r.span < 1 || r.unit < -maxNumber || r.level > 2*maxLevel || !(r.ceiling.top >= 0 && r.ceiling.top <= maxNumber) {

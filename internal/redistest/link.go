@@ -84,7 +84,7 @@ func (l *link) execute(raw []byte) ([]byte, bool) {
 		return nil, false
 	}
 	for {
-		reply, err := readValue(l.replies)
+		reply, err := ReadValue(l.replies)
 		if err != nil {
 			return nil, false
 		}

@@ -150,7 +150,7 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	for {
-		raw, err := readValue(l.calls)
+		raw, err := ReadValue(l.calls)
 		if err != nil || !l.exchange(raw, p.next(raw)) {
 			break
 		}

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// readValue reads one value of the Redis protocol, of version 2 or 3, and
+// ReadValue reads one value of the Redis protocol, of version 2 or 3, and
 // returns its bytes as they came.
-func readValue(r *bufio.Reader) ([]byte, error) {
+func ReadValue(r *bufio.Reader) ([]byte, error) {
 	var raw []byte
 	// A value may announce others, which follow it.
 	for left := 1; left > 0; left-- {

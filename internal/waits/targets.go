@@ -22,6 +22,8 @@ const (
 	firstAfter    = 300 * time.Millisecond  // the first start after a short ban
 	nextAfterLong = 2 * time.Second         // the second start after a ban of more than a minute
 	startsHiccup  = 80                      // of 100 in 5 s; 84 to 94 where the first answers are too late to be used
+	waitAway      = 20 * time.Millisecond   // mean, where the store is 12 ms away
+	startsAway    = 380                     // of 400 in 20 s; with the jitter and the store's 12 ms 382 are possible
 	lateNext      = 200 * time.Millisecond  // the next caller, when all waiters have left
 
 	timesOpen  = 1.15 // the mean wait of a perfect queue, and

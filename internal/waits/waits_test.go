@@ -44,6 +44,7 @@ var inMemory = []scenario{
 	{"dials", slowDials},
 	{"ends", endsOfBans},
 	{"hiccup", hiccup},
+	{"away", awayStore},
 	{"open", openLoop},
 	{"connections", connections},
 	{"flight", inFlight},

@@ -43,10 +43,12 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
-// Options are what Binance may change, and whose requests are counted together.
+// Options are what Binance may change, and where requests come from. The zero value
+// is one address with the documented limit.
 type Options struct {
 	// PerMinute is the weight that an address may use in a minute. Defaults
 	// to 6,000.
@@ -61,7 +63,8 @@ type Options struct {
 	// all programs that share the store are behind one address.
 	Address string
 
-	// Host is a pattern of the API's hosts. Defaults to "{api}.binance.com":
+	// Host is a pattern of the API's hosts, in place of the default for a fake,
+	// a proxy or another of Binance's hosts. Defaults to "{api}.binance.com":
 	// api.binance.com, api1.binance.com and so on.
 	Host string
 }
@@ -76,7 +79,7 @@ func Policies(o Options) []throttle.Policy {
 	}
 	return []throttle.Policy{{
 		Name: "binance-ip", Match: o.Host + "/api/",
-		Key: func(*http.Request) string { return o.Address },
+		Key: caller.Always(o.Address),
 		// The minutes are those of Binance's clock and not of the store's, so
 		// FixedWindow would pass too much around their edges.
 		Limit: throttle.PerMinute(o.PerMinute), Cost: o.Weight,

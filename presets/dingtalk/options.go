@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 )
 
 // An Edition is what a company has bought.
@@ -42,7 +43,7 @@ type Options struct {
 	Company string
 
 	// Caller says whose a request is, for a program that calls for several
-	// applications or companies. Defaults to nil: App and Company.
+	// applications or companies. It replaces App and Company. Defaults to nil.
 	Caller func(*http.Request) (app, company string)
 
 	// Address is any name for the address that the requests come from. All
@@ -78,11 +79,13 @@ type Options struct {
 	// per company and API. Defaults to 40.
 	PerSuite int
 
-	// Host is the host in the rows' patterns, for a gateway in between or a
-	// fake. Defaults to "*.dingtalk.com", for the old and the new one.
+	// Host is a pattern of the API's hosts, in place of the default for a fake,
+	// a proxy or a server of one's own. Defaults to "*.dingtalk.com", for the old
+	// and the new one.
 	Host string
 
-	api func(*http.Request) string // made of APIs
+	app, company, address, isv caller.Key
+	api                        caller.Key // made of APIs
 }
 
 // everyHost is the default of Options.Host.
@@ -99,25 +102,9 @@ func (o Options) withDefaults() Options {
 	if o.Metered == nil {
 		o.Metered = metered
 	}
-	if o.Caller == nil {
-		app, company := o.App, o.Company
-		o.Caller = func(*http.Request) (string, string) { return app, company }
-	}
+	o.app, o.company = caller.IDs(o.App, o.Company, o.Caller)
+	o.address, o.isv = caller.Always(o.Address), caller.Always(o.ISV)
 	return o
-}
-
-// The parts of keys.
-func (o Options) address(*http.Request) string { return o.Address }
-func (o Options) isv(*http.Request) string     { return o.ISV }
-
-func (o Options) app(r *http.Request) string {
-	app, _ := o.Caller(r)
-	return app
-}
-
-func (o Options) company(r *http.Request) string {
-	_, company := o.Caller(r)
-	return company
 }
 
 // cost is a [throttle.Policy.Cost] under the monthly quota.

@@ -58,47 +58,51 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 )
 
-// Options are what differs between accounts. The zero value is one or more bots
-// at one address.
+// Options are what differs between accounts. The zero value is bots with a token
+// each, at one address.
 type Options struct {
-	// Bot returns the id of the bot. Defaults to the Authorization, which is
-	// the bot's own, and "" for requests without one.
-	Bot func(*http.Request) string
+	// Bot is the bot's id. Defaults to "": the bots are told apart by their
+	// Authorization, and requests without one are one bot's.
+	Bot string
 
-	// Address returns a name for the address that the request leaves from.
-	// Defaults to nil: all leave from one.
-	Address func(*http.Request) string
+	// Caller says which bot sends a request, for a program that has several.
+	// It replaces Bot, and "" means the same. Defaults to nil.
+	Caller func(*http.Request) (bot string)
+
+	// Address is any name for the address that the requests come from. All
+	// programs behind the same gateway or NAT use the same. Defaults to "":
+	// all programs that share the store are behind one address.
+	Address string
 
 	// PerSecond is the global limit. Defaults to 50.
 	PerSecond int
+
+	// Host is a pattern of the API's hosts, in place of the default for a fake,
+	// a proxy or a server of one's own. Defaults to "discord.com".
+	Host string
 }
 
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
-	o = o.withDefaults()
+	o.PerSecond = cmp.Or(o.PerSecond, 50)
+	match := cmp.Or(o.Host, "discord.com") + "/api/"
+	bot := caller.Or(caller.ID(o.Bot, o.Caller), throttle.Header("Authorization"))
 	return []throttle.Policy{
 		{
-			Name: "discord-global", Match: "discord.com/api/", Key: o.Bot,
+			Name: "discord-global", Match: match, Key: bot,
 			Limit: throttle.PerSecond(o.PerSecond), Penalty: global,
 		},
 		{
-			Name: "discord-route", Match: "discord.com/api/", Key: throttle.Join(o.Bot, throttle.Method, route),
+			Name: "discord-route", Match: match, Key: throttle.Join(bot, throttle.Method, route),
 			Limit: throttle.PerSecond(o.PerSecond), Penalty: limited, Quota: left,
 		},
 		{
-			Name: "discord-refused", Match: "discord.com/api/", Key: o.Address,
+			Name: "discord-refused", Match: match, Key: caller.Always(o.Address),
 			Limit: throttle.SlidingWindow(10_000, 10*time.Minute), Penalty: banned, Settle: refusals,
 		},
 	}
-}
-
-func (o Options) withDefaults() Options {
-	if o.Bot == nil {
-		o.Bot = throttle.Header("Authorization")
-	}
-	o.PerSecond = cmp.Or(o.PerSecond, 50)
-	return o
 }

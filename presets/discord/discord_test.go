@@ -100,8 +100,15 @@ func TestLimits(t *testing.T) {
 }
 
 func TestBudgets(t *testing.T) {
-	require.Equal(t, "discord-global Authorization, discord-route Authorization, discord-refused Address",
-		presettest.Splits(t, discord.Policies(discord.Options{Address: throttle.Header("Address")}), messages, "Authorization", "Address"))
+	require.Equal(t, "discord-global Authorization, discord-route Authorization",
+		presettest.Splits(t, discord.Policies(discord.Options{}), messages, "Authorization"))
+	require.Equal(t, "discord-global Bot, discord-route Bot",
+		presettest.Splits(t, discord.Policies(discord.Options{Caller: throttle.Header("Bot")}), messages, "Bot"))
+	require.Empty(t, presettest.Splits(t, discord.Policies(discord.Options{Bot: "one"}), messages, "Authorization"))
+
+	here, there := discord.Policies(discord.Options{Address: "here"}), discord.Policies(discord.Options{Address: "there"})
+	r := presettest.Request(t, messages)
+	require.NotEqual(t, presettest.Budget(t, here, "discord-refused", r), presettest.Budget(t, there, "discord-refused", r))
 }
 
 // A message is charged to the bot, to its route and, until it is answered, to what

@@ -61,6 +61,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
@@ -77,14 +78,17 @@ type Tier struct {
 // Options are what differs between accounts. The zero value is one app in one
 // tenant of Feishu.
 type Options struct {
-	// Host is where the API is; Lark's is open.larksuite.com. Defaults to
-	// open.feishu.cn.
-	Host string
+	// App is the app's id. Not its token, which changes every two hours.
+	// Defaults to "": all programs that share the store are one app.
+	App string
 
-	// App and Tenant return the ids of the caller. Ids, not tokens: those
-	// change every two hours, and some are a user's. Default to nil: all
-	// requests are one app's, in one tenant.
-	App, Tenant func(*http.Request) string
+	// Tenant is the id of the tenant that is called. Defaults to "": there is
+	// only one.
+	Tenant string
+
+	// Caller says whose a request is, for a program that calls for several
+	// apps or tenants. It replaces App and Tenant. Defaults to nil.
+	Caller func(*http.Request) (app, tenant string)
 
 	// APIs are the tiers of single APIs, by method and path:
 	//
@@ -106,6 +110,11 @@ type Options struct {
 	// Metered says which requests the month counts; some APIs are free.
 	// Defaults to nil: all.
 	Metered func(*http.Request) bool
+
+	// Host is a pattern of the API's hosts, in place of the default for Lark,
+	// which is at open.larksuite.com, for a fake, a proxy or a server of one's
+	// own. Defaults to "open.feishu.cn".
+	Host string
 }
 
 var (
@@ -116,18 +125,20 @@ var (
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
-	o = o.withDefaults()
+	o.Host = cmp.Or(o.Host, "open.feishu.cn")
+	o.Tier = cmp.Or(o.Tier, Tier{PerSecond: 50, PerMinute: 1000})
+	app, tenant := caller.IDs(o.App, o.Tenant, o.Caller)
 
 	rows := tier("api", "", o.Tier, throttle.Policy{
 		Match: o.Host + "/open-apis/", Cost: o.unlisted,
-		Key:     throttle.Join(o.App, o.Tenant, throttle.Method, family),
+		Key:     throttle.Join(app, tenant, throttle.Method, family),
 		Penalty: own.Penalty(o.unlisted, refused),
 	})
 	for _, api := range slices.Sorted(maps.Keys(o.APIs)) {
 		method, path := split(api)
 		rows = append(rows, tier("api", " "+api, o.APIs[api], throttle.Policy{
 			Match:   strings.TrimLeft(method+" "+o.Host+path, " "),
-			Key:     throttle.Join(o.App, o.Tenant),
+			Key:     throttle.Join(app, tenant),
 			Penalty: refused,
 		})...)
 	}
@@ -137,7 +148,7 @@ func Policies(o Options) []throttle.Policy {
 	})...)
 	if o.PerMonth > 0 {
 		rows = append(rows, throttle.Policy{
-			Name: "feishu-month", Match: o.Host + "/open-apis/", Key: o.Tenant, Cost: o.metered,
+			Name: "feishu-month", Match: o.Host + "/open-apis/", Key: tenant, Cost: o.metered,
 			Limit:   throttle.CalendarWindow(o.PerMonth, throttle.Month, beijing),
 			Penalty: throttle.NoPenalty,
 		})
@@ -164,20 +175,6 @@ func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy
 	}
 	return rows
 }
-
-func (o Options) withDefaults() Options {
-	o.Host = cmp.Or(o.Host, "open.feishu.cn")
-	o.Tier = cmp.Or(o.Tier, Tier{PerSecond: 50, PerMinute: 1000})
-	if o.App == nil {
-		o.App = one
-	}
-	if o.Tenant == nil {
-		o.Tenant = one
-	}
-	return o
-}
-
-func one(*http.Request) string { return "" }
 
 func (o Options) metered(r *http.Request) int {
 	if o.Metered != nil && !o.Metered(r) {

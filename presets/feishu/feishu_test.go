@@ -97,8 +97,9 @@ func TestLimits(t *testing.T) {
 
 func TestBudgets(t *testing.T) {
 	policies := feishu.Policies(feishu.Options{
-		App: throttle.Header("App"), Tenant: throttle.Header("Tenant"), PerMonth: 1000,
-		APIs: map[string]feishu.Tier{"/open-apis/im/v1/chats": {PerSecond: 5}},
+		Caller:   presettest.Headers("App", "Tenant"),
+		PerMonth: 1000,
+		APIs:     map[string]feishu.Tier{"/open-apis/im/v1/chats": {PerSecond: 5}},
 	})
 	require.Equal(t, "feishu-api-second App Tenant, feishu-api-minute App Tenant, feishu-month Tenant",
 		presettest.Splits(t, policies, members, "App", "Tenant"))

@@ -85,8 +85,10 @@ package github
 import (
 	"cmp"
 	"net/http"
+	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
@@ -101,12 +103,16 @@ const (
 // Options are what differs between accounts. The zero value is users with a token
 // each.
 type Options struct {
-	// Account returns the id of the caller: the user or the installation,
-	// or a name for the address of a caller without a token. Tell it where a user has
-	// several tokens, which share the limits, or a token is replaced every
-	// hour, as an installation's is. Defaults to
-	// throttle.Header("Authorization").
-	Account func(*http.Request) string
+	// Account is the id of the user or the installation, or a name for the
+	// address of a program without a token. Name it where a user has several
+	// tokens, which share the limits, or a token is replaced every hour, as an
+	// installation's is. Defaults to "": accounts are told apart by their
+	// Authorization.
+	Account string
+
+	// Caller says whose a request is, for a program that calls for several
+	// accounts. It replaces Account, and "" means the same. Defaults to nil.
+	Caller func(*http.Request) (account string)
 
 	// PerHour is what the primary limit allows. Defaults to [User].
 	PerHour int
@@ -116,58 +122,62 @@ type Options struct {
 	// mutation.
 	Creates func(*http.Request) bool
 
-	// Host is that of an Enterprise Server, "github.example.com", whose API lies
-	// below /api/ and which has budgets of its own. Its limits are what its
-	// administrator has set: tell PerHour. Defaults to "": github.com.
+	// Host is a pattern of the API's hosts, in place of the default for a fake,
+	// a proxy or an Enterprise Server. What it names has budgets of its own.
+	// The API of an Enterprise Server lies below /api/, and only that is
+	// meant: "github.example.com/api". Its limits are what its administrator
+	// has set: tell PerHour. Defaults to "": "{service}.github.com", and
+	// github.com for tokens.
 	Host string
+
+	account caller.Key
 }
 
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
-	all, queries, site := "{service}.github.com/", "api.github.com/graphql", "github.com"
+	all, site := "{service}.github.com/", "github.com"
 	if o.Host != "" {
-		all, queries, site = o.Host+"/api/", o.Host+"/api/graphql", o.Host
+		all = o.Host + "/"
+		site, _, _ = strings.Cut(o.Host, "/")
 	}
 	return []throttle.Policy{
 		{
-			Name: "github-primary", Match: all, Key: throttle.Join(o.Account, o.resource), Cost: o.calls,
+			Name: "github-primary", Match: all, Key: throttle.Join(o.account, o.resource), Cost: o.calls,
 			Limit: throttle.PerHour(o.PerHour), Penalty: own.Penalty(o.calls, primary), Quota: own.Quota(o.calls, o.left), Settle: unchanged,
 		},
 		{
-			Name: "github-in-flight", Match: all, Key: o.Account, Cost: o.calls,
+			Name: "github-in-flight", Match: all, Key: o.account, Cost: o.calls,
 			Limit: throttle.Concurrency(100), Penalty: own.Penalty(o.calls, o.secondary()), Acted: o.acted,
 		},
 		{
-			Name: "github-points", Match: all, Key: o.Account, Cost: o.restPoints,
+			Name: "github-points", Match: all, Key: o.account, Cost: o.restPoints,
 			Limit: throttle.PerMinute(900), Penalty: own.Penalty(o.restPoints, o.secondary()),
 		},
 		{
-			Name: "github-graphql-points", Match: queries, Key: o.Account, Cost: graphqlPoints,
-			Limit: throttle.PerMinute(2000), Penalty: o.secondary(), Acted: o.acted,
+			Name: "github-graphql-points", Match: all, Key: o.account, Cost: o.graphqlPoints,
+			Limit: throttle.PerMinute(2000), Penalty: own.Penalty(o.graphqlPoints, o.secondary()), Acted: o.acted,
 		},
 		{
-			Name: "github-content-minute", Match: all, Key: o.Account, Cost: o.creations,
+			Name: "github-content-minute", Match: all, Key: o.account, Cost: o.creations,
 			Limit: throttle.PerMinute(80), Penalty: throttle.NoPenalty,
 		},
 		{
-			Name: "github-content-hour", Match: all, Key: o.Account, Cost: o.creations,
+			Name: "github-content-hour", Match: all, Key: o.account, Cost: o.creations,
 			Limit: throttle.PerHour(500), Penalty: throttle.NoPenalty,
 		},
 		{
-			Name: "github-oauth", Match: "POST " + site + "/login/oauth/access_token",
+			Name: "github-oauth", Match: "POST " + site + tokens,
 			Limit: throttle.PerHour(2000), Penalty: throttle.RetryAfter,
 		},
 	}
 }
 
 func (o Options) withDefaults() Options {
-	if o.Account == nil {
-		o.Account = throttle.Header("Authorization")
-	}
-	if host := o.Host; host != "" {
-		o.Account = throttle.Join(func(*http.Request) string { return host }, o.Account)
+	o.account = caller.Or(caller.ID(o.Account, o.Caller), throttle.Header("Authorization"))
+	if o.Host != "" {
+		o.account = throttle.Join(caller.Always(o.Host), o.account)
 	}
 	if o.Creates == nil {
 		o.Creates = o.creates

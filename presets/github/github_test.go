@@ -126,7 +126,7 @@ func TestUnchanged(t *testing.T) {
 
 // TestHost: an Enterprise Server has the same API in another place.
 func TestHost(t *testing.T) {
-	policies := github.Policies(github.Options{Host: "github.example.com"})
+	policies := github.Policies(github.Options{Host: "github.example.com/api"})
 	const rest = "github-primary, github-in-flight, github-points"
 	for line, want := range map[string]string{
 		"https://github.example.com/api/v3/repos/octocat/hello/issues":      rest,
@@ -143,9 +143,27 @@ func TestHost(t *testing.T) {
 	primary := func(o github.Options, line string) string {
 		return presettest.Budget(t, github.Policies(o), "github-primary", presettest.Request(t, line))
 	}
-	server := github.Options{Host: "github.example.com"}
+	server := github.Options{Host: "github.example.com/api"}
 	require.NotEqual(t, primary(server, "https://github.example.com/api/v3/user"), primary(server, "https://github.example.com/api/v3/search/issues?q=x"))
 	require.NotEqual(t, primary(server, "https://github.example.com/api/v3/user"), primary(github.Options{}, "https://api.github.com/user"))
+}
+
+// TestHost_WithoutAPath: a fake or a proxy has the paths of github.com, and those of an
+// Enterprise Server are known too.
+func TestHost_WithoutAPath(t *testing.T) {
+	policies := github.Policies(github.Options{Host: "127.0.0.1:8080"})
+	for line, want := range map[string]string{
+		"http://127.0.0.1:8080/repos/o/h/issues":              "github-primary, github-in-flight, github-points",
+		"http://127.0.0.1:8080/api/v3/repos/o/h/issues":       "github-primary, github-in-flight, github-points",
+		"POST http://127.0.0.1:8080/graphql":                  "github-primary, github-in-flight, github-graphql-points",
+		"POST http://127.0.0.1:8080/api/graphql":              "github-primary, github-in-flight, github-graphql-points",
+		"POST http://127.0.0.1:8080/login/oauth/access_token": "github-oauth",
+		"https://api.github.com/user":                         "",
+	} {
+		require.Equal(t, want, presettest.Rows(t, policies, presettest.Request(t, line)), line)
+	}
+	require.False(t, presettest.Shared(t, policies, "github-primary",
+		presettest.Request(t, "http://127.0.0.1:8080/user"), presettest.Request(t, "http://127.0.0.1:8080/search/issues?q=x")))
 }
 
 // TestUploads are requests of REST.
@@ -234,7 +252,7 @@ func TestCreates(t *testing.T) {
 }
 
 func TestBudgets(t *testing.T) {
-	policies := github.Policies(github.Options{Account: throttle.Header("Account")})
+	policies := github.Policies(github.Options{Caller: throttle.Header("Account")})
 	require.Equal(t, "github-primary Account, github-in-flight Account, github-points Account, github-content-minute Account, github-content-hour Account",
 		presettest.Splits(t, policies, "POST "+issues, "Account"))
 	require.Equal(t, "github-primary Account, github-in-flight Account, github-graphql-points Account",

@@ -11,21 +11,31 @@ import (
 // mutationPoints is what a request costs that may change something.
 const mutationPoints = 5
 
-// calls is the cost of a request: the hosts beside the API's are free.
+// tokens is where tokens are asked for.
+const tokens = "/login/oauth/access_token"
+
+// calls is the cost of a request: the hosts beside the API's are free, and so are
+// requests for tokens.
 func (o Options) calls(r *http.Request) int {
-	if host := throttle.Host(r); o.Host == "" && host != "api.github.com" && host != "uploads.github.com" {
+	counts := throttle.Path(r) != tokens
+	if o.Host == "" {
+		host := throttle.Host(r)
+		counts = host == "api.github.com" || host == "uploads.github.com"
+	}
+	if !counts {
 		return 0
 	}
 	return 1
 }
 
-// path is the path of the API, as on api.github.com.
+// path is the path of the API, as on api.github.com: an Enterprise Server has it
+// below /api/, that of REST below /api/v3/.
 func (o Options) path(r *http.Request) string {
 	path := throttle.Path(r)
-	if o.Host == "" {
-		return path
+	if below, ok := strings.CutPrefix(path, "/api/"); ok && o.Host != "" {
+		return "/" + strings.TrimPrefix(below, "v3/")
 	}
-	return "/" + strings.TrimPrefix(strings.TrimPrefix(path, "/api/"), "v3/")
+	return path
 }
 
 // resource names what GitHub counts apart under the primary limit, as in
@@ -57,7 +67,10 @@ func (o Options) restPoints(r *http.Request) int {
 }
 
 // graphqlPoints is the cost under the points of GraphQL.
-func graphqlPoints(r *http.Request) int {
+func (o Options) graphqlPoints(r *http.Request) int {
+	if o.calls(r) == 0 || !o.isGraphQL(r) {
+		return 0
+	}
 	if graphql.Mutates(r) {
 		return mutationPoints
 	}

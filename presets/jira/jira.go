@@ -50,6 +50,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 )
 
 // Tier1 is the quota of an app for all its tenants together, in points an hour.
@@ -59,13 +60,14 @@ const Tier1 = 65_000
 // hour. Some editions have more: see the source.
 func Tier2(users int) int { return min(100_000+10*users, 500_000) }
 
-// Where the API is.
+// Where the API is, for [Options.Host].
 const (
-	Sites   = "{tenant}.atlassian.net/rest/"
-	Gateway = "api.atlassian.com/ex/jira/{tenant}/rest/" // OAuth 2.0
+	Sites   = "{tenant}.atlassian.net"
+	Gateway = "api.atlassian.com/ex/jira/{tenant}" // OAuth 2.0
 )
 
-// Options are what an app's tier changes, and whose requests are counted together.
+// Options are what an app's tier changes, and whose requests are counted together. The
+// zero value is one app of tier 1.
 type Options struct {
 	// Quota is the points an hour. Defaults to [Tier1].
 	Quota int
@@ -74,12 +76,13 @@ type Options struct {
 	// 2. Defaults to false: all share it.
 	PerTenant bool
 
-	// At is the pattern of the API's URLs, which must end with "/rest/" and
-	// name the tenant, as in the constants. Defaults to [Sites].
-	At string
+	// App is the app's id. Defaults to "": all programs that share the store
+	// are one app.
+	App string
 
-	// App tells apps apart. Defaults to nil: the program is one app.
-	App func(*http.Request) string
+	// Caller says whose a request is, for a program that calls for several
+	// apps. It replaces App. Defaults to nil.
+	Caller func(*http.Request) (app string)
 
 	// Endpoint tells endpoints apart. Defaults to the path, without the
 	// segments that hold a digit.
@@ -88,15 +91,21 @@ type Options struct {
 	// Points estimates the cost of a request. Defaults to what the package
 	// documentation says.
 	Points func(*http.Request) int
+
+	// Host is a pattern of the API's hosts, with what of the path stands in
+	// front of "/rest/", in place of the default for [Gateway], for a fake, a
+	// proxy or a server of one's own. Its wildcard {tenant} tells tenants
+	// apart; without one all are one. Defaults to [Sites].
+	Host string
+
+	app caller.Key
 }
 
 // Policies returns Jira Cloud's table of limits.
 func Policies(o Options) []throttle.Policy {
 	o.Quota = cmp.Or(o.Quota, Tier1)
-	o.At = cmp.Or(o.At, Sites)
-	if o.App == nil {
-		o.App = throttle.Join()
-	}
+	o.Host = cmp.Or(o.Host, Sites)
+	o.app = caller.ID(o.App, o.Caller)
 	if o.Endpoint == nil {
 		o.Endpoint = endpoint
 	}
@@ -116,9 +125,12 @@ func Policies(o Options) []throttle.Policy {
 
 var tenant = throttle.PathValue("tenant")
 
+// match is the pattern of all URLs of the API.
+func (o *Options) match() string { return o.Host + "/rest/" }
+
 func (o *Options) quota() throttle.Policy {
 	p := throttle.Policy{
-		Name: "jira-quota", Match: o.At, Key: o.App, Cost: o.cost, Settle: settle,
+		Name: "jira-quota", Match: o.match(), Key: o.app, Cost: o.cost, Settle: settle,
 		Limit: throttle.FixedWindow(o.Quota, time.Hour),
 		Penalty: refused(
 			feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Hour, Clock: true}.Penalty,
@@ -127,14 +139,14 @@ func (o *Options) quota() throttle.Policy {
 		Quota: feedback.RateLimit{Prefix: "Beta-"}.Quota,
 	}
 	if o.PerTenant {
-		p.Key = throttle.Join(o.App, tenant)
+		p.Key = throttle.Join(o.app, tenant)
 	}
 	return p
 }
 
 func (o *Options) burst(method string, perSecond int) throttle.Policy {
 	return throttle.Policy{
-		Name: "jira-burst-" + method, Match: method + " " + o.At, Key: throttle.Join(o.App, tenant, o.Endpoint),
+		Name: "jira-burst-" + method, Match: method + " " + o.match(), Key: throttle.Join(o.app, tenant, o.Endpoint),
 		Limit:   throttle.PerSecond(perSecond),
 		Penalty: burstRefused,
 	}
@@ -142,7 +154,7 @@ func (o *Options) burst(method string, perSecond int) throttle.Policy {
 
 func (o *Options) issue(name string, limit throttle.Limit) throttle.Policy {
 	return throttle.Policy{
-		Name: name, Match: o.At + "api/{version}/issue/{issue...}", Key: throttle.Join(tenant, issue), Cost: writes,
+		Name: name, Match: o.match() + "api/{version}/issue/{issue...}", Key: throttle.Join(tenant, issue), Cost: writes,
 		Limit:   limit,
 		Penalty: refused(soon, "jira-per-issue-on-write"),
 	}

@@ -51,7 +51,7 @@ func TestRows(t *testing.T) {
 	} {
 		require.Equal(t, want, presettest.Rows(t, jira.Policies(jira.Options{}), presettest.Request(t, request)), request)
 	}
-	gateway := jira.Policies(jira.Options{At: jira.Gateway, Quota: jira.Tier2(300), PerTenant: true})
+	gateway := jira.Policies(jira.Options{Host: jira.Gateway, Quota: jira.Tier2(300), PerTenant: true})
 	const there = "https://api.atlassian.com/ex/jira/11223344-a1b2-3b33-c444-def123456789/rest/api/3/issue/ABC-1"
 	require.Equal(t, "jira-quota, jira-burst-GET", presettest.Rows(t, gateway, presettest.Request(t, there)))
 	require.Equal(t, 103_000, gateway[0].Limit.N())

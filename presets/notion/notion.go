@@ -42,12 +42,14 @@
 package notion
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
@@ -58,44 +60,50 @@ const (
 	Enterprise = 600
 )
 
-// Options are what a workspace's plan changes, and whose requests are counted together.
+// Options are what a workspace's plan changes, and whose requests are counted
+// together. The zero value is connections with a token each, and the standard plan.
 type Options struct {
 	// PerMinute is what the workspace's plan allows each connection in a
 	// minute. Defaults to [Standard].
 	PerMinute int
 
-	// Connection tells connections (integrations) apart. Defaults to their
-	// tokens: throttle.Header("Authorization").
-	Connection func(*http.Request) string
+	// Connection is the id of the connection (integration). Defaults to "":
+	// connections are told apart by their Authorization.
+	Connection string
 
-	// Workspace tells workspaces apart. If several connections belong to
-	// one, they have to be told here to be stopped together. Defaults to
-	// Connection.
-	Workspace func(*http.Request) string
+	// Workspace is the id of the workspace that is called. If several
+	// connections belong to one, name it to have them stopped together.
+	// Defaults to "": each connection has a workspace to itself.
+	Workspace string
+
+	// Caller says whose a request is, for a program that calls for several
+	// connections or workspaces. It replaces Connection and Workspace, and ""
+	// means the same. Defaults to nil.
+	Caller func(*http.Request) (connection, workspace string)
+
+	// Host is a pattern of the API's hosts, in place of the default for a fake,
+	// a proxy or a server of one's own. Defaults to "api.notion.com".
+	Host string
 }
 
 // Policies returns Notion's table of limits.
 func Policies(o Options) []throttle.Policy {
-	if o.PerMinute == 0 {
-		o.PerMinute = Standard
-	}
-	if o.Connection == nil {
-		o.Connection = throttle.Header("Authorization")
-	}
-	if o.Workspace == nil {
-		o.Workspace = o.Connection
-	}
+	o.PerMinute = cmp.Or(o.PerMinute, Standard)
+	match := cmp.Or(o.Host, "api.notion.com") + "/"
+	connection, workspace := caller.IDs(o.Connection, o.Workspace, o.Caller)
+	connection = caller.Or(connection, throttle.Header("Authorization"))
+	workspace = caller.Or(workspace, connection)
 	return []throttle.Policy{
 		{
-			Name: "notion-connection", Match: "api.notion.com/", Key: o.Connection,
+			Name: "notion-connection", Match: match, Key: connection,
 			Limit: throttle.PerMinute(o.PerMinute), Penalty: connectionRefused,
 		},
 		{
-			Name: "notion-workspace", Match: "api.notion.com/", Key: o.Workspace,
+			Name: "notion-workspace", Match: match, Key: workspace,
 			Limit: throttle.Unlimited(), Penalty: refused("public_api_space_request_rate_limit"),
 		},
 		{
-			Name: "notion-endpoint", Match: "api.notion.com/", Key: throttle.Join(o.Connection, endpoint),
+			Name: "notion-endpoint", Match: match, Key: throttle.Join(connection, endpoint),
 			Limit: throttle.Unlimited(), Penalty: refused("public_api_endpoint_rate_limit"),
 		},
 	}

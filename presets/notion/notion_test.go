@@ -69,7 +69,8 @@ func TestSharedBudgets(t *testing.T) {
 		return r
 	}
 	one := with("GET", "/v1/blocks/c02fc1d3db8b45c5a222/children", "a")
-	shared := notion.Options{Workspace: throttle.Header("X-Workspace")}
+	shared := notion.Options{Workspace: "acme"}
+	told := notion.Options{Caller: presettest.Headers("X-Connection", "X-Workspace")}
 	for _, c := range []struct {
 		name, policy string
 		options      notion.Options
@@ -80,6 +81,9 @@ func TestSharedBudgets(t *testing.T) {
 		{name: "two connections", policy: "notion-connection", other: with("GET", "/v1/pages", "b")},
 		{name: "two connections, workspace unknown", policy: "notion-workspace", other: with("GET", "/v1/pages", "b")},
 		{name: "two connections, one workspace", policy: "notion-workspace", options: shared, other: with("GET", "/v1/pages", "b"), same: true},
+		{name: "a workspace of which the caller says", policy: "notion-workspace", options: told, other: with("GET", "/v1/pages", "b"), same: true},
+		{name: "connections of which the caller says nothing", policy: "notion-connection", options: told, other: with("GET", "/v1/pages", "b")},
+		{name: "a named connection", policy: "notion-connection", options: notion.Options{Connection: "c"}, other: with("GET", "/v1/pages", "b"), same: true},
 		{name: "an endpoint", policy: "notion-endpoint", other: with("GET", "/v1/blocks/b55c9c91384d452b81db/children", "a"), same: true},
 		{name: "another method", policy: "notion-endpoint", other: with("PATCH", "/v1/blocks/c02fc1d3db8b45c5a222/children", "a")},
 		{name: "another endpoint", policy: "notion-endpoint", other: with("GET", "/v1/blocks/c02fc1d3db8b45c5a222", "a")},

@@ -1,13 +1,11 @@
 package openai
 
 import (
-	"net/http"
 	"regexp"
-	"strconv"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/llm"
 	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
@@ -49,21 +47,11 @@ var requestsRefused = feedback.First(
 	own.Outage(),
 )
 
-// left reads what is left of requests or tokens. The bucket fills all the time,
-// so that is not all there is until the reset, when it is full, but only until
-// as much has flowed in again.
+// left reads what is left of requests or tokens.
 func left(what string) feedback.Quota {
-	fields := feedback.Headers{
+	return llm.Bucket{
+		Limit:     "x-ratelimit-limit-" + what,
 		Remaining: "x-ratelimit-remaining-" + what,
 		Reset:     "x-ratelimit-reset-" + what,
-	}
-	return func(resp *http.Response) (throttle.Quota, bool) {
-		q, ok := fields.Quota(resp)
-		size, err := strconv.Atoi(resp.Header.Get("x-ratelimit-limit-" + what))
-		if missing := size - q.Left; ok && err == nil && missing > 0 {
-			each := float64(q.Reset) / float64(missing)
-			q.Reset = min(q.Reset, time.Duration(each*float64(max(q.Left, 1))))
-		}
-		return q, ok
-	}
+	}.Quota
 }

@@ -10,7 +10,7 @@
 // themselves: they live on what answers say.
 //
 // A request costs as many tokens as it reserves (max_tokens and its like, times
-// n) or as a quarter of its length, whichever is more: OpenAI counts alike. The
+// n or best_of) or as a quarter of its length, whichever is more: OpenAI counts alike. The
 // usage in the answer replaces the estimate, but does not undo what was reserved.
 // Refused requests count too.
 //
@@ -65,16 +65,14 @@ package openai
 import (
 	"cmp"
 	"net/http"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/llm"
 )
 
-// unpublished is the number of rows until an answer says what is left of them: more than
-// anybody sends. It is a number, because what has none cannot be lowered.
-const unpublished = 1_000_000_000
-
-// Options are what an account's tier changes, and whose requests are counted together.
+// Options are what an account's tier changes, and whose requests are counted
+// together. The zero value is projects with a key each, of a tier that is not told.
 type Options struct {
 	// Requests is how many requests a minute each model allows. Models that
 	// differ need a transport of their own: see the package documentation.
@@ -89,9 +87,13 @@ type Options struct {
 	// enforced as 1 a second. Defaults to false: at any pace within the minute.
 	Even bool
 
-	// Project tells projects apart. Defaults to their keys:
-	// throttle.Header("Authorization").
-	Project func(*http.Request) string
+	// Project is the project's id. Defaults to "": projects are told apart by
+	// their keys, in the Authorization.
+	Project string
+
+	// Caller says whose a request is, for a program that calls for several
+	// projects. It replaces Project, and "" means the same. Defaults to nil.
+	Caller func(*http.Request) (project string)
 
 	// Model tells models, or groups of models that share their limits, apart.
 	// Defaults to the field "model" of the body.
@@ -102,46 +104,34 @@ type Options struct {
 	// what is too large. Defaults to what the package documentation says.
 	Cost func(*http.Request) int
 
-	// Host is a pattern of the hosts that are meant. Defaults to
-	// "api.openai.com".
+	// Host is a pattern of the API's hosts, in place of the default for a fake,
+	// a proxy or a server of one's own. Defaults to "api.openai.com".
 	Host string
 }
 
 // Policies returns OpenAI's table of limits.
 func Policies(o Options) []throttle.Policy {
-	if o.Project == nil {
-		o.Project = throttle.Header("Authorization")
-	}
 	if o.Model == nil {
-		o.Model = model
+		o.Model = llm.Model
 	}
 	if o.Cost == nil {
-		o.Cost = estimate
+		o.Cost = llm.Estimate
 	}
 	match := cmp.Or(o.Host, "api.openai.com") + "/"
-	key := throttle.Join(o.Project, o.Model)
+	project := caller.Or(caller.ID(o.Project, o.Caller), throttle.Header("Authorization"))
+	key := throttle.Join(project, o.Model)
 	return []throttle.Policy{
 		{
 			Name: "openai-requests", Match: match, Key: key,
-			Limit:   o.perMinute(o.Requests),
+			Limit:   llm.Requests(o.Requests, o.Even),
 			Penalty: requestsRefused, Quota: left("requests"),
 		},
 		{
 			Name: "openai-tokens", Match: match, Key: key,
-			Limit: o.perMinute(o.Tokens), Cost: o.cost, Settle: o.settle,
+			Limit: llm.Tokens(o.Tokens, o.Even), Cost: o.cost, Settle: o.settle,
 			Penalty: tokensRefused, Quota: left("tokens"),
 		},
 	}
-}
-
-func (o *Options) perMinute(n int) throttle.Limit {
-	switch {
-	case n == 0:
-		return throttle.PerMinute(unpublished)
-	case o.Even:
-		return throttle.LeakyBucket(n, time.Minute)
-	}
-	return throttle.PerMinute(n)
 }
 
 // cost is what a request is estimated to cost.
@@ -154,7 +144,7 @@ func (o *Options) settle(resp *http.Response) int {
 	if used < 0 || resp.Request == nil {
 		return used
 	}
-	return max(used, o.atMost(reserved(resp.Request)))
+	return max(used, o.atMost(llm.Reserved(resp.Request)))
 }
 
-func (o *Options) atMost(tokens int) int { return min(tokens, cmp.Or(o.Tokens, unpublished)) }
+func (o *Options) atMost(tokens int) int { return min(tokens, cmp.Or(o.Tokens, llm.Unpublished)) }

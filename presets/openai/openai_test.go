@@ -39,7 +39,7 @@ func TestRows(t *testing.T) {
 	require.Empty(t, presettest.Rows(t, policies, presettest.Request(t, "https://chatgpt.com/v1/models")))
 
 	even := openai.Policies(openai.Options{Requests: 60, Tokens: 30_000, Even: true})
-	require.Equal(t, throttle.LeakyBucket(60, time.Minute), even[0].Limit)
+	require.Equal(t, throttle.PerSecond(1), even[0].Limit)
 	require.Equal(t, throttle.LeakyBucket(30_000, time.Minute), even[1].Limit)
 
 	elsewhere := openai.Policies(openai.Options{Host: "llm.example.com"})
@@ -57,7 +57,7 @@ func TestSharedBudgets(t *testing.T) {
 	oneShot.GetBody = nil
 	one := with("sk-a", `{"messages":[{"model":"no"}],"model":"gpt-4o","stream":false,"n":null,"max_tokens":"many"}`)
 	all := openai.Options{
-		Project: func(*http.Request) string { return "" },
+		Project: "one",
 		Model:   func(*http.Request) string { return "" },
 	}
 	for _, c := range []struct {

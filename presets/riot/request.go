@@ -5,20 +5,11 @@ import (
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 )
 
-var (
-	token  = throttle.Header("X-Riot-Token")
-	apiKey = throttle.Query("api_key")
-)
-
-// key is the default of [Options.Key].
-func key(r *http.Request) string {
-	if t := token(r); t != "" {
-		return t
-	}
-	return apiKey(r)
-}
+// token is the API key itself.
+var token = caller.Or(throttle.Header("X-Riot-Token"), throttle.Query("api_key"))
 
 // method is the default of [Options.Method]:
 // "/lol/match/v5/matches/by-puuid/aB3-…/ids" is

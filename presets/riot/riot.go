@@ -49,12 +49,14 @@
 package riot
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 )
 
 // Development returns the limits of a development key.
@@ -80,45 +82,54 @@ const longest = 600 * time.Second
 // than anybody sends. It is a number, because what has none cannot be lowered.
 var unpublished = throttle.SlidingWindow(1_000_000_000, longest)
 
-// Options are what a key changes, and whose requests are counted together.
+// Options are what a key changes, and whose requests are counted together. The zero
+// value is development keys.
 type Options struct {
-	// App is what the key may do in each region, a limit for each window.
+	// Limits are what the key may do in each region, one for each window.
 	// Defaults to [Development].
-	App []throttle.Limit
+	Limits []throttle.Limit
 
-	// Key tells keys apart. Defaults to the header X-Riot-Token or, without
-	// it, the parameter api_key.
-	Key func(*http.Request) string
+	// Key is any name for the API key. Defaults to "": keys are told apart by
+	// the header X-Riot-Token or, without it, the parameter api_key.
+	Key string
+
+	// Caller says with which key a request is sent, for a program that has
+	// several. It replaces Key, and "" means the same. Defaults to nil.
+	Caller func(*http.Request) (key string)
 
 	// Method tells methods apart. Defaults to the path, without what follows a
 	// segment that begins with "by-" and without segments that are not made
 	// of small letters.
 	Method func(*http.Request) string
+
+	// Host is a pattern of the API's hosts, in place of the default for a fake,
+	// a proxy or a server of one's own. Its wildcard {region} tells regions
+	// apart; without one all are one. Defaults to
+	// "{region}.api.riotgames.com".
+	Host string
 }
 
 // Policies returns the Riot Games API's table of limits.
 func Policies(o Options) []throttle.Policy {
-	if o.App == nil {
-		o.App = Development()
-	}
-	if o.Key == nil {
-		o.Key = key
+	if o.Limits == nil {
+		o.Limits = Development()
 	}
 	if o.Method == nil {
 		o.Method = method
 	}
-	const match = "{region}.api.riotgames.com/"
+	match := cmp.Or(o.Host, "{region}.api.riotgames.com") + "/"
 	region := throttle.PathValue("region")
+	key := caller.Or(caller.ID(o.Key, o.Caller), token)
 	var rows []throttle.Policy
-	for _, l := range o.App {
+	for _, l := range o.Limits {
 		rows = append(rows, throttle.Policy{
-			Name: fmt.Sprintf("riot-app-%ds", l.Per()/time.Second), Match: match, Key: throttle.Join(o.Key, region),
+			Name: fmt.Sprintf("riot-app-%ds", l.Per()/time.Second), Match: match, Key: throttle.Join(key, region),
 			Limit: l, Penalty: refused("application"), Quota: left("App", l.Per()),
 		})
 	}
 	return append(rows,
 		throttle.Policy{
-			Name: "riot-method", Match: match, Key: throttle.Join(o.Key, region, o.Method),
+			Name: "riot-method", Match: match, Key: throttle.Join(key, region, o.Method),
 			Limit: unpublished, Penalty: refused("method"), Quota: feedback.Least(leftOfMethod()...),
 		},
 		throttle.Policy{

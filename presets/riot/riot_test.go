@@ -23,7 +23,7 @@ const (
 func TestRows(t *testing.T) {
 	r := presettest.Request(t, league)
 	require.Equal(t, "riot-app-1s, riot-app-120s, riot-method, riot-service", presettest.Rows(t, riot.Policies(riot.Options{}), r))
-	require.Equal(t, "riot-app-10s, riot-app-600s, riot-method, riot-service", presettest.Rows(t, riot.Policies(riot.Options{App: riot.Production()}), r))
+	require.Equal(t, "riot-app-10s, riot-app-600s, riot-method, riot-service", presettest.Rows(t, riot.Policies(riot.Options{Limits: riot.Production()}), r))
 	require.Empty(t, presettest.Rows(t, riot.Policies(riot.Options{}), presettest.Request(t, "https://ddragon.leagueoflegends.com/")))
 }
 
@@ -66,7 +66,7 @@ func TestTokenComesFirst(t *testing.T) {
 func TestOwnOptions(t *testing.T) {
 	one := func(*http.Request) string { return "" }
 	policies := riot.Policies(riot.Options{
-		App: []throttle.Limit{throttle.PerMinute(3000)}, Key: one, Method: one,
+		Limits: []throttle.Limit{throttle.PerMinute(3000)}, Key: "one", Method: one,
 	})
 	require.Equal(t, "riot-app-60s", policies[0].Name)
 	a, b := presettest.Request(t, league+"?api_key=a"), presettest.Request(t, euw+"/lol/status/v4/platform-data?api_key=b")
@@ -74,7 +74,7 @@ func TestOwnOptions(t *testing.T) {
 }
 
 func Example() {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: riot.Policies(riot.Options{App: riot.Production()})}))
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: riot.Policies(riot.Options{Limits: riot.Production()})}))
 	r := httptest.NewRequest(http.MethodGet, "https://euw1.api.riotgames.com/lol/status/v4/platform-data", nil)
 	for _, c := range transport.Explain(r) {
 		fmt.Println(c.Budget.Policy, c.Limit)

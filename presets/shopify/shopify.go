@@ -54,11 +54,13 @@
 package shopify
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	gql "github.com/fleetthrottle/throttle/presets/internal/graphql"
 	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
@@ -86,24 +88,34 @@ type Options struct {
 	// plan: see the package documentation. Defaults to [Standard].
 	Plan Plan
 
-	// App returns the id of the app. Defaults to nil: all requests are one's.
-	App func(*http.Request) string
+	// App is the app's id. Defaults to "": all programs that share the store
+	// are one app.
+	App string
+
+	// Caller says whose a request is, for a program that calls for several
+	// apps. It replaces App. Defaults to nil.
+	Caller func(*http.Request) (app string)
 
 	// Estimate returns what a query is likely to cost, in points: rather too
 	// much than too little. Defaults to nil: 100.
 	Estimate func(*http.Request) int
-}
 
-const (
-	rest    = "{shop}.myshopify.com/admin/"
-	graphql = "POST {shop}.myshopify.com/admin/api/{version}/graphql.json"
-)
+	// Host is a pattern of the API's hosts, in place of the default for a fake,
+	// a proxy or a server of one's own. Its wildcard {shop} tells stores apart;
+	// without one all are one. Defaults to "{shop}.myshopify.com".
+	Host string
+}
 
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
-	o = o.withDefaults()
-	appAndStore := throttle.Join(o.App, throttle.PathValue("shop"))
+	o.Plan = cmp.Or(o.Plan, Standard)
+	if o.Estimate == nil {
+		o.Estimate = func(*http.Request) int { return 100 }
+	}
+	rest := cmp.Or(o.Host, "{shop}.myshopify.com") + "/admin/"
+	graphql := "POST " + rest + "api/{version}/graphql.json"
+	appAndStore := throttle.Join(caller.ID(o.App, o.Caller), throttle.PathValue("shop"))
 	calls, points := o.Plan.calls(), o.Plan.points()
 	return []throttle.Policy{
 		{
@@ -123,19 +135,6 @@ func (p Plan) calls() throttle.Limit {
 
 func (p Plan) points() throttle.Limit {
 	return throttle.TokenBucket(p.Points, time.Second, p.PointsBurst)
-}
-
-func (o Options) withDefaults() Options {
-	if o.Plan == (Plan{}) {
-		o.Plan = Standard
-	}
-	if o.App == nil {
-		o.App = func(*http.Request) string { return "" }
-	}
-	if o.Estimate == nil {
-		o.Estimate = func(*http.Request) int { return 100 }
-	}
-	return o
 }
 
 // restCalls is the cost under the limit of REST, of which GraphQL is free.

@@ -109,7 +109,7 @@ func TestLimits(t *testing.T) {
 
 func TestBudgets(t *testing.T) {
 	policies := shopify.Policies(shopify.Options{
-		App:      throttle.Header("App"),
+		Caller:   throttle.Header("App"),
 		Estimate: func(*http.Request) int { return 7 },
 	})
 	require.Equal(t, "shopify-rest App", presettest.Splits(t, policies, orders, "App"))

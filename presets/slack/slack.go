@@ -47,12 +47,14 @@
 package slack
 
 import (
+	"cmp"
 	"maps"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
@@ -72,10 +74,17 @@ var perMinute = map[Tier]int{Tier1: 1, Tier2: 20, Tier3: 50, Tier4: 100}
 // Options are what differs between accounts. The zero value is one internal app
 // in one workspace.
 type Options struct {
-	// Workspace and App return the ids of the workspace that is called and of the app that calls. Ids, not
-	// tokens: an app may have several in a workspace. Default to nil: all
-	// requests are one app's, in one workspace.
-	Workspace, App func(*http.Request) string
+	// App is the app's id. Not its token: an app may have several in a
+	// workspace. Defaults to "": all programs that share the store are one app.
+	App string
+
+	// Workspace is the id of the workspace that is called. Defaults to "":
+	// there is only one.
+	Workspace string
+
+	// Caller says whose a request is, for a program that calls for several
+	// apps or workspaces. It replaces App and Workspace. Defaults to nil.
+	Caller func(*http.Request) (app, workspace string)
 
 	// Methods are the tiers of methods, by name: "users.info". Defaults to nil:
 	// conversations.history and conversations.replies are of tier 3.
@@ -93,6 +102,10 @@ type Options struct {
 	// Channel returns the channel that a message goes to, which stands in the
 	// request's body. Defaults to nil: all messages share one channel's limit.
 	Channel func(*http.Request) string
+
+	// Host is a pattern of the API's hosts, in place of the default for a fake,
+	// a proxy or a server of one's own. Defaults to "slack.com".
+	Host string
 }
 
 const (
@@ -104,30 +117,28 @@ const (
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
+	app, workspace := caller.IDs(o.App, o.Workspace, o.Caller)
 	var rows []throttle.Policy
 	for tier := Tier1; tier <= Tier4; tier++ {
 		cost := func(r *http.Request) int { return o.cost(tier, r) }
 		rows = append(rows, throttle.Policy{
-			Name: "slack-tier-" + strconv.Itoa(int(tier)), Match: "slack.com" + prefix,
-			Key: throttle.Join(o.Workspace, o.App, throttle.Path), Cost: cost,
+			Name: "slack-tier-" + strconv.Itoa(int(tier)), Match: o.Host + prefix,
+			Key: throttle.Join(workspace, app, throttle.Path), Cost: cost,
 			Limit: throttle.PerMinute(perMinute[tier]), Penalty: own.Penalty(cost, refused),
 		})
 	}
 	return append(rows, throttle.Policy{
-		Name: "slack-message", Match: "slack.com" + prefix + postMessage,
-		Key:   throttle.Join(o.Workspace, o.App, o.Channel),
+		Name: "slack-message", Match: o.Host + prefix + postMessage,
+		Key:   throttle.Join(workspace, app, o.Channel),
 		Limit: throttle.PerSecond(1), Penalty: refused,
 	})
 }
 
 func (o Options) withDefaults() Options {
-	for _, key := range []*func(*http.Request) string{&o.Workspace, &o.App, &o.Channel} {
-		if *key == nil {
-			*key = func(*http.Request) string { return "" }
-		}
-	}
-	if o.Tier == 0 {
-		o.Tier = Tier2
+	o.Host = cmp.Or(o.Host, "slack.com")
+	o.Tier = cmp.Or(o.Tier, Tier2)
+	if o.Channel == nil {
+		o.Channel = caller.Always("")
 	}
 	history := Tier3
 	if o.OutsideMarketplace {

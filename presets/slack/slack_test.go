@@ -85,7 +85,8 @@ func TestLimits(t *testing.T) {
 
 func TestBudgets(t *testing.T) {
 	policies := slack.Policies(slack.Options{
-		Workspace: throttle.Header("Workspace"), App: throttle.Header("App"), Channel: throttle.Header("Channel"),
+		Caller:  presettest.Headers("App", "Workspace"),
+		Channel: throttle.Header("Channel"),
 	})
 	require.Equal(t, "slack-tier-2 Workspace App", presettest.Splits(t, policies, users, "Workspace", "App", "Channel"))
 	require.Equal(t, "slack-message Workspace App Channel", presettest.Splits(t, policies, message, "Workspace", "App", "Channel"))

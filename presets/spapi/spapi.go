@@ -49,6 +49,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 )
 
 // An Operation is a row of a usage plan.
@@ -88,18 +89,24 @@ func Usage() []Operation {
 	}
 }
 
-// Options are what a usage plan changes, and whose requests are counted together.
+// Options are what a usage plan changes, and whose requests are counted together. The
+// zero value is one account with the usage plans that are known here.
 type Options struct {
 	// Operations are the rows. Defaults to [Usage].
 	Operations []Operation
 
-	// Account tells pairs of selling partner and application apart. Not by
-	// their tokens, which change every hour. Defaults to nil: the program is
-	// one.
-	Account func(*http.Request) string
+	// Account is any name for the pair of selling partner and application. Not
+	// a token, which changes every hour. Defaults to "": all programs that
+	// share the store are one.
+	Account string
 
-	// Host is a pattern of the API's hosts. Defaults to
-	// "{region}.amazon.com": sellingpartnerapi-eu.amazon.com and its like.
+	// Caller says whose a request is, for a program that calls for several
+	// pairs. It replaces Account. Defaults to nil.
+	Caller func(*http.Request) (account string)
+
+	// Host is a pattern of the API's hosts, in place of the default for a fake,
+	// a proxy or a server of one's own. Defaults to "{region}.amazon.com":
+	// sellingpartnerapi-eu.amazon.com and its like.
 	Host string
 }
 
@@ -109,24 +116,21 @@ func Policies(o Options) []throttle.Policy {
 		o.Operations = Usage()
 	}
 	o.Host = cmp.Or(o.Host, "{region}.amazon.com")
-	if o.Account == nil {
-		o.Account = throttle.Join()
-	}
+	account := caller.ID(o.Account, o.Caller)
 	rows := make([]throttle.Policy, len(o.Operations))
 	for i, op := range o.Operations {
-		rows[i] = op.policy(o)
+		rows[i] = op.policy(o.Host, account)
 	}
 	return rows
 }
 
-func (op Operation) policy(o Options) throttle.Policy {
-	key := o.Account
+func (op Operation) policy(host string, key caller.Key) throttle.Policy {
 	if op.Key != nil {
-		key = throttle.Join(o.Account, op.Key)
+		key = throttle.Join(key, op.Key)
 	}
 	method, path, _ := strings.Cut(op.Match, "/")
 	return throttle.Policy{
-		Name: "spapi-" + op.Name, Match: method + o.Host + "/" + path, Key: key,
+		Name: "spapi-" + op.Name, Match: method + host + "/" + path, Key: key,
 		Limit: op.Limit, Penalty: refused(op.Limit),
 	}
 }

@@ -62,7 +62,7 @@ func TestStreamsAreLeftAlone(t *testing.T) {
 }
 
 func TestSharedBudgets(t *testing.T) {
-	policies := spapi.Policies(spapi.Options{Account: throttle.Header("X-Shop")})
+	policies := spapi.Policies(spapi.Options{Caller: throttle.Header("X-Shop")})
 	for _, c := range []struct {
 		policy, a, b string
 		same         bool

@@ -72,6 +72,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
@@ -85,18 +86,22 @@ const (
 // Options are what differs between accounts. The zero value is one company that
 // calls from one address with one application.
 type Options struct {
-	// Company returns the id of the company (corpid) that is called for. An
-	// id, not a token: that changes. Defaults to nil: all requests are for
+	// App is the application's id. Not its token, which changes. Defaults to
+	// "": all programs that share the store are one application.
+	App string
+
+	// Company is the company's id, the corpid. Defaults to "": there is only
 	// one.
-	Company func(*http.Request) string
+	Company string
 
-	// App returns the id of the application. Defaults to nil: all requests
-	// are one's.
-	App func(*http.Request) string
+	// Caller says whose a request is, for a program that calls for several
+	// applications or companies. It replaces App and Company. Defaults to nil.
+	Caller func(*http.Request) (app, company string)
 
-	// Address returns a name for the address that the request leaves from.
-	// Defaults to nil: all leave from one.
-	Address func(*http.Request) string
+	// Address is any name for the address that the requests come from. All
+	// programs behind the same gateway or NAT use the same. Defaults to "":
+	// all programs that share the store are behind one address.
+	Address string
 
 	// IPPerMinute and IPPerHour are what one address may call of one API.
 	// Default to 20,000 and 600,000.
@@ -113,11 +118,13 @@ type Options struct {
 	// Blocked is for how long 45009 closes an API: time.Hour is right for companies that
 	// trip the hour. Defaults to a minute.
 	Blocked time.Duration
+
+	// Host is a pattern of the API's hosts, in place of the default for a fake,
+	// a proxy or a server of one's own. Defaults to "qyapi.weixin.qq.com".
+	Host string
 }
 
 const (
-	host = "qyapi.weixin.qq.com"
-
 	appMessage   = "/cgi-bin/message/send"
 	groupMessage = "/cgi-bin/appchat/send"
 	robotMessage = "/cgi-bin/webhook/send"
@@ -126,54 +133,46 @@ const (
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
-	o = o.withDefaults()
+	o.IPPerMinute = cmp.Or(o.IPPerMinute, 20_000)
+	o.IPPerHour = cmp.Or(o.IPPerHour, 600_000)
+	o.Blocked = cmp.Or(o.Blocked, time.Minute)
+	app, company := caller.IDs(o.App, o.Company, o.Caller)
 	var (
-		none    = throttle.NoPenalty
-		company = throttle.Join(o.Company, throttle.Path)
-		address = throttle.Join(o.Address, throttle.Path)
-		app     = throttle.Join(o.Company, o.App)
-		blocked = own.Penalty(o.base, refused(o.Blocked))
+		none       = throttle.NoPenalty
+		host       = cmp.Or(o.Host, "qyapi.weixin.qq.com")
+		companyAPI = throttle.Join(company, throttle.Path)
+		addressAPI = throttle.Join(caller.Always(o.Address), throttle.Path)
+		companyApp = throttle.Join(company, app)
+		blocked    = own.Penalty(o.base, refused(o.Blocked))
 	)
 	return []throttle.Policy{
-		{Name: "wecom-company-minute", Match: host + "/cgi-bin/", Key: company, Cost: o.base,
+		{Name: "wecom-company-minute", Match: host + "/cgi-bin/", Key: companyAPI, Cost: o.base,
 			Limit: throttle.PerMinute(10_000), Penalty: blocked},
-		{Name: "wecom-company-hour", Match: host + "/cgi-bin/", Key: company, Cost: o.base,
+		{Name: "wecom-company-hour", Match: host + "/cgi-bin/", Key: companyAPI, Cost: o.base,
 			Limit: throttle.PerHour(150_000), Penalty: none},
-		{Name: "wecom-ip-minute", Match: host + "/cgi-bin/", Key: address, Cost: o.base,
+		{Name: "wecom-ip-minute", Match: host + "/cgi-bin/", Key: addressAPI, Cost: o.base,
 			Limit: throttle.PerMinute(o.IPPerMinute), Penalty: none},
-		{Name: "wecom-ip-hour", Match: host + "/cgi-bin/", Key: address, Cost: o.base,
+		{Name: "wecom-ip-hour", Match: host + "/cgi-bin/", Key: addressAPI, Cost: o.base,
 			Limit: throttle.PerHour(o.IPPerHour), Penalty: none},
 
-		{Name: "wecom-checkin", Match: host + "/cgi-bin/{service}/getcheckindata", Key: o.Company,
+		{Name: "wecom-checkin", Match: host + "/cgi-bin/{service}/getcheckindata", Key: company,
 			Limit: throttle.PerMinute(600), Penalty: refused(time.Minute)},
-		{Name: "wecom-approval", Match: host + "/cgi-bin/{service}/getapprovaldata", Key: o.Company,
+		{Name: "wecom-approval", Match: host + "/cgi-bin/{service}/getapprovaldata", Key: company,
 			Limit: throttle.PerMinute(600), Penalty: refused(time.Minute)},
-		{Name: "wecom-ticket-company", Match: host + "/cgi-bin/get_jsapi_ticket", Key: o.Company,
+		{Name: "wecom-ticket-company", Match: host + "/cgi-bin/get_jsapi_ticket", Key: company,
 			Limit: throttle.PerHour(400), Penalty: none},
-		{Name: "wecom-ticket-app", Match: host + "/cgi-bin/get_jsapi_ticket", Key: app,
+		{Name: "wecom-ticket-app", Match: host + "/cgi-bin/get_jsapi_ticket", Key: companyApp,
 			Limit: throttle.PerHour(100), Penalty: refused(time.Hour)},
 
-		{Name: "wecom-app-day", Match: "POST " + host + appMessage, Key: app, Cost: o.people,
+		{Name: "wecom-app-day", Match: "POST " + host + appMessage, Key: companyApp, Cost: o.people,
 			Limit: o.perDay(), Penalty: usedUp},
-		{Name: "wecom-group-minute", Match: "POST " + host + groupMessage, Key: o.Company, Cost: o.people,
+		{Name: "wecom-group-minute", Match: "POST " + host + groupMessage, Key: company, Cost: o.people,
 			Limit: throttle.PerMinute(20_000), Penalty: refused(time.Minute)},
-		{Name: "wecom-group-hour", Match: "POST " + host + groupMessage, Key: o.Company, Cost: o.people,
+		{Name: "wecom-group-hour", Match: "POST " + host + groupMessage, Key: company, Cost: o.people,
 			Limit: throttle.PerHour(300_000), Penalty: none},
 		{Name: "wecom-robot", Match: "POST " + host + robotMessage, Key: throttle.Query("key"),
 			Limit: throttle.PerMinute(20), Penalty: refused(time.Minute)},
 	}
-}
-
-func (o Options) withDefaults() Options {
-	for _, key := range []*func(*http.Request) string{&o.Company, &o.App, &o.Address} {
-		if *key == nil {
-			*key = func(*http.Request) string { return "" }
-		}
-	}
-	o.IPPerMinute = cmp.Or(o.IPPerMinute, 20_000)
-	o.IPPerHour = cmp.Or(o.IPPerHour, 600_000)
-	o.Blocked = cmp.Or(o.Blocked, time.Minute)
-	return o
 }
 
 // base is the cost under company and address, where messages do not count.

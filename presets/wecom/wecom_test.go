@@ -99,9 +99,9 @@ func TestLimits(t *testing.T) {
 
 func TestBudgets(t *testing.T) {
 	policies := wecom.Policies(wecom.Options{
-		Company: throttle.Header("Company"), App: throttle.Header("App"), Address: throttle.Header("Address"),
+		Caller: presettest.Headers("App", "Company"),
 	})
-	const base = "wecom-company-minute Company, wecom-company-hour Company, wecom-ip-minute Address, wecom-ip-hour Address"
+	const base = "wecom-company-minute Company, wecom-company-hour Company"
 	for request, want := range map[string]string{
 		members:   base,
 		checkin:   base + ", wecom-checkin Company",
@@ -110,7 +110,13 @@ func TestBudgets(t *testing.T) {
 		message:   "wecom-app-day Company App",
 		groupChat: "wecom-group-minute Company, wecom-group-hour Company",
 	} {
-		require.Equal(t, want, presettest.Splits(t, policies, request, "Company", "App", "Address"), request)
+		require.Equal(t, want, presettest.Splits(t, policies, request, "Company", "App"), request)
+	}
+
+	here, there := wecom.Policies(wecom.Options{Address: "here"}), wecom.Policies(wecom.Options{Address: "there"})
+	for row, parted := range map[string]bool{"wecom-ip-minute": true, "wecom-ip-hour": true, "wecom-company-minute": false} {
+		r := presettest.Request(t, members)
+		require.Equal(t, parted, presettest.Budget(t, here, row, r) != presettest.Budget(t, there, row, r), row)
 	}
 }
 
@@ -133,7 +139,7 @@ func Example() {
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store: memstore.New(),
 		Policies: wecom.Policies(wecom.Options{
-			Company:     func(r *http.Request) string { return r.Header.Get("X-Corp") },
+			Caller:      func(r *http.Request) (app, company string) { return "", r.Header.Get("X-Corp") },
 			IPPerMinute: wecom.ProviderIPPerMinute,
 			IPPerHour:   wecom.ProviderIPPerHour,
 		}),

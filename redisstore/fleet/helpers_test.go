@@ -3,6 +3,8 @@ package fleet_test
 import (
 	"context"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +47,16 @@ func acquire(t *testing.T, l *throttle.Limiter, keys ...string) {
 	}
 }
 
+// used returns a program that took a start for each key and reported that, its limiter, and
+// its fleet.
+func used(t *testing.T, client redis.UniversalClient, p throttle.Policy, keys ...string) (*fleet.Reporter, *throttle.Limiter, *fleet.Fleet) {
+	a := start(t, client, "program")
+	l := limiter(t, a, p)
+	acquire(t, l, keys...)
+	a.Report()
+	return a, l, fleet.New(client, nil)
+}
+
 // snapshot reads a fleet.
 func snapshot(t *testing.T, f *fleet.Fleet) *fleet.Snapshot {
 	s, err := f.Snapshot(t.Context(), 0)
@@ -67,4 +79,36 @@ func do(t *testing.T, c redis.UniversalClient, words ...any) any {
 	reply, err := c.Do(context.Background(), words...).Result()
 	require.NoError(t, err)
 	return reply
+}
+
+// docsRights returns the rights that docs/fleet.md gives a user.
+func docsRights(t *testing.T, user string) []string {
+	page, err := os.ReadFile("../../docs/fleet.md")
+	require.NoError(t, err)
+	m := regexp.MustCompile(`ACL SETUSER ` + user + ` on >PASSWORD (.*)\n`).FindSubmatch(page)
+	require.NotNil(t, m)
+	return strings.Fields(string(m[1]))
+}
+
+// docsList returns the rights in the block that follows a sentence of docs/fleet.md.
+func docsList(t *testing.T, sentence string) []string {
+	page, err := os.ReadFile("../../docs/fleet.md")
+	require.NoError(t, err)
+	_, text, ok := strings.Cut(string(page), sentence)
+	require.True(t, ok)
+	return strings.Fields(strings.Split(text, "```")[1])
+}
+
+func words(all []string) (list []any) {
+	for _, word := range all {
+		list = append(list, word)
+	}
+	return list
+}
+
+// newClient returns a client that is closed when t ends.
+func newClient(t *testing.T, o *redis.Options) *redis.Client {
+	c := redis.NewClient(o)
+	t.Cleanup(func() { c.Close() })
+	return c
 }

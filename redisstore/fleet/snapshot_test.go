@@ -73,10 +73,7 @@ func TestNothingInTheIndex(t *testing.T) {
 // to be printed.
 func TestNonsense(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	all := fleet.New(client, nil)
-	a := start(t, client, "honest")
-	acquire(t, limiter(t, a, shop), "acme")
-	a.Report()
+	_, _, all := used(t, client, shop, "acme")
 	hostile := `{"version":1,"program":"\u001b[2Jevil\u202e","span_ms":1,"up_ms":9223372036854775807,"every_ms":-5,
 		"file":{"in_force":"\u0007","error":"` + strings.Repeat("é", 5000) + `","for_ms":-1},"left_out":-7,
 		"policies":[{"policy":"\u001b]0;x\u0007","limit":"3/h","group":"{}","budgets":[
@@ -158,9 +155,7 @@ func TestSilent(t *testing.T) {
 func TestReader(t *testing.T) {
 	server := redistest.Single(t)
 	admin := server.Client(t)
-	a := start(t, admin, "program")
-	acquire(t, limiter(t, a, shop), "acme")
-	a.Report()
+	used(t, admin, shop, "acme")
 	do(t, admin, append([]any{"ACL", "SETUSER", "watcher", "on", ">sesame-52"}, words(docsRights(t, "watcher"))...)...)
 	o := server.Options()
 	o.Username, o.Password = "watcher", "sesame-52"

@@ -28,11 +28,7 @@ func find(t *testing.T, f *fleet.Fleet, q fleet.Query) fleet.Target {
 // at once, though its node has not reported since.
 func TestPause(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	a := start(t, client, "program")
-	l := limiter(t, a, shop)
-	acquire(t, l, "acme", "other")
-	a.Report()
-	all := fleet.New(client, nil)
+	a, l, all := used(t, client, shop, "acme", "other")
 	target := find(t, all, fleet.Query{Name: "shop", Key: "acme"})
 	require.Equal(t, "shop/f32021364bac", target.Name)
 	require.Equal(t, shop.Limit, target.Limit)
@@ -84,11 +80,7 @@ func TestPauseReachesWaiters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := redistest.Single(t).Client(t)
-			a := start(t, client, "program")
-			l := limiter(t, a, throttle.Policy{Name: "slow", Limit: limit, Jitter: -1})
-			acquire(t, l, "")
-			a.Report()
-			all := fleet.New(client, nil)
+			a, l, all := used(t, client, throttle.Policy{Name: "slow", Limit: limit, Jitter: -1}, "")
 			target := find(t, all, fleet.Query{Name: "slow"})
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
@@ -115,11 +107,7 @@ func TestPauseReachesWaiters(t *testing.T) {
 // asked about, both are learned.
 func TestNewsIsNotLost(t *testing.T) {
 	client := redistest.Single(t).Client(t)
-	a := start(t, client, "program")
-	l := limiter(t, a, throttle.Policy{Name: "slow", Limit: throttle.PerMinute(1), Jitter: -1})
-	acquire(t, l, "")
-	a.Report()
-	all := fleet.New(client, nil)
+	a, l, all := used(t, client, throttle.Policy{Name: "slow", Limit: throttle.PerMinute(1), Jitter: -1}, "")
 	target := find(t, all, fleet.Query{Name: "slow"})
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -137,15 +125,11 @@ func TestNewsIsNotLost(t *testing.T) {
 // TestPenaltyIsNoPause: resume leaves the penalty of an upstream alone, reset does not.
 func TestPenaltyIsNoPause(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
-	a := start(t, client, "program")
-	l := limiter(t, a, shop)
-	acquire(t, l, "acme")
-	a.Report()
+	_, l, all := used(t, client, shop, "acme")
 	require.NoError(t, l.Pause(t.Context(), "acme", time.Hour))
 	_, err := l.TryAcquire(t.Context(), "acme", 1)
 	require.ErrorContains(t, err, "closed by a penalty")
 
-	all := fleet.New(client, nil)
 	target := find(t, all, fleet.Query{Name: "shop", Key: "acme"})
 	err = all.Resume(t.Context(), target, "anna", "")
 	require.ErrorContains(t, err, "shop/f32021364bac is closed by an answer of its upstream for ")
@@ -284,14 +268,9 @@ func TestReporterRights(t *testing.T) {
 		do(t, admin, append([]any{"ACL", "SETUSER", user, "reset", "on", ">sesame-52"}, words(slices.Concat(base, rights))...)...)
 		o := server.Options()
 		o.Username, o.Password = user, "sesame-52"
-		client := newClient(t, o)
-		a := start(t, client, "program")
-		l := limiter(t, a, shop)
-		acquire(t, l, user)
-		a.Report()
+		a, _, all := used(t, newClient(t, o), shop, user)
 		require.NoError(t, a.Err())
 		if user == "operator" {
-			all := fleet.New(client, nil)
 			target := find(t, all, fleet.Query{Name: "shop", Key: user})
 			require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna", ""))
 			require.NoError(t, all.Resume(t.Context(), target, "anna", ""))

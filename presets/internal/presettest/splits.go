@@ -1,6 +1,7 @@
 package presettest
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/fleetthrottle/throttle"
@@ -27,6 +28,13 @@ func Splits(t *testing.T, policies []throttle.Policy, line string, fields ...str
 		}
 	}
 	return list(split, func(text string) string { return text })
+}
+
+// Headers is the Caller of options with two ids, which are fields of the request's
+// header.
+func Headers(a, b string) func(*http.Request) (string, string) {
+	one, two := throttle.Header(a), throttle.Header(b)
+	return func(r *http.Request) (string, string) { return one(r), two(r) }
 }
 
 // Limits lists what each policy allows, as in the table of the package.

@@ -81,3 +81,21 @@ func (qs *Queues) Post(op *Op) {
 		go qs.drain(op.group(), q)
 	}
 }
+
+// enqueue queues an op. It returns its queue if that stood still: then it must be drained.
+func (qs *Queues) enqueue(op *Op) *queue {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.all[op.group()]
+	if q == nil {
+		q = &queue{left: make(chan struct{}, 1)}
+		qs.all[op.group()] = q
+	}
+	q.ops = append(q.ops, op)
+	qs.Line.Arrived(op)
+	if q.running {
+		return nil
+	}
+	q.running = true
+	return q
+}

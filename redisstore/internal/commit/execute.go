@@ -2,12 +2,28 @@ package commit
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
+
+// drain makes one call after another until nobody waits in the queue.
+func (qs *Queues) drain(group string, q *queue) {
+	conn.GrowStack()
+	for {
+		qs.Line.Gather(group)
+		b := qs.next(group, q)
+		if b == nil || !qs.execute(q, b) {
+			return
+		}
+		// Callers that were served may come again at once: let them, before the next
+		// call leaves without them.
+		runtime.Gosched()
+	}
+}
 
 // execute makes a call until it is known what became of it, or nobody wants to
 // know; then it returns false. A call that is made again has the same number, by
@@ -48,10 +64,10 @@ func (qs *Queues) execute(q *queue, b *batch) bool {
 	return true
 }
 
-// age takes what has passed off the MaxWait of the callers.
+// age takes what has passed off the MaxWait of the callers, but for those that wait for any time.
 func (b *batch) age(passed time.Duration) {
 	less := func(wait *int64) {
-		if *wait > 0 {
+		if *wait > 0 && *wait < wire.AnyWait {
 			*wait = max(0, *wait-wire.Micros(passed))
 		}
 	}

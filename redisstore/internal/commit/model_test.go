@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
@@ -48,4 +49,115 @@ func TestModel(t *testing.T) {
 		})
 	}
 	t.Logf("all: %v", all)
+}
+
+// done takes note of what Redis did in a call. It returns the starts that the answer
+// tells of, and how long ago that was done if nobody can tell.
+func (m *model) done(w *modelWorld, args []any, p modelPlan, text string) (know modelStarts, age int64) {
+	v := wire.Frame(text)
+	if v.Size() < 4 || v.At(0) != int64(wire.Done) {
+		return 0, 0
+	}
+	record := args[3].(string)
+	kept, recorded := w.keys[record]
+	fresh := kept.know == 0
+	if fresh {
+		w.stored |= p.know.of(p)
+	}
+	now, decided := v.At(1), v.At(2)
+	v = v.From(4)
+	for _, r := range p.merged {
+		for i := r.from; i < r.to; v = v.From(perRun) {
+			for range v.At(0) {
+				m.served(w, p, p.asks[i], fresh, v.At(1) == 1, v.At(2), now)
+				i++
+			}
+		}
+	}
+	if fresh && recorded {
+		kept.know, kept.at = w.stored.of(p)|modelSome, w.truth
+		w.keys[record] = kept
+	}
+	m.judgeRows(w)
+	m.judgeStarts(w)
+	if !recorded {
+		return w.stored.of(p), 0
+	}
+	if decided == 0 || now-decided == w.truth-kept.at {
+		return kept.know, 0
+	}
+	return kept.know, w.truth - kept.at // the clock was set meanwhile
+}
+
+// served takes note of what Redis did for one caller.
+func (m *model) served(w *modelWorld, p modelPlan, q modelQuestion, fresh, ok bool, mark, now int64) {
+	j := w.job(p.name, q)
+	if fresh && q.mark > 0 {
+		w.takeOut(p.name, q)
+	}
+	at := w.truth + mark - now
+	if fresh && q.patient {
+		m.judgeWait(w, at)
+	}
+	switch {
+	case !ok:
+		return
+	case !fresh:
+		if j != nil && (j.start < 0 || w.starts[j.start].mark != mark) {
+			m.breaks(w, "P8: one caller is told of two starts")
+		}
+		return
+	case j != nil && j.start >= 0 && w.lost == 0:
+		m.breaks(w, "P8: one caller is booked twice")
+		return
+	}
+	st := modelStart{node: p.name, cost: q.charges[0].Cost, mark: mark, at: at, phase: modelVoid, inRow: true}
+	for i := range q.charges {
+		st.budgets = append(st.budgets, int(q.charges[i].Budget.Key[0]))
+	}
+	id := len(w.starts)
+	if j != nil {
+		if j.start >= 0 {
+			w.starts[j.start].phase = modelVoid // lost, before anybody heard of it
+		}
+		j.start = id
+		if st.phase = modelBooked; j.state == modelLeft {
+			st.phase = modelGiven
+		}
+	}
+	w.starts = append(w.starts, st)
+	w.stored = w.stored.with(id, st.budgets)
+	w.latest = max(w.latest, at)
+	m.numbers.starts++
+	m.judgeBooking(w, id)
+}
+
+// job is the one that a modelQuestion is of, if that still waits for it.
+func (w *modelWorld) job(node string, q modelQuestion) *modelJob {
+	for _, n := range w.nodes {
+		if n.name == node && q.job >= 0 && n.jobs[q.job].turn == q.turn {
+			return n.jobs[q.job]
+		}
+	}
+	return nil
+}
+
+// takeOut notes that a start was given back.
+func (w *modelWorld) takeOut(node string, q modelQuestion) {
+	for i := range w.starts {
+		st := &w.starts[i]
+		if st.inRow && st.node == node && st.mark == q.mark && st.phase == modelGiven && st.cost == q.charges[0].Cost {
+			st.inRow = false
+			return
+		}
+	}
+}
+
+// spanOf is how long a start matters to a budget.
+func (m *model) spanOf(k int) int64 {
+	c := throttle.Charge{Limit: m.limits[k], Jitter: m.jitter}
+	if c.Limit.Kind() == throttle.KindFixedWindow {
+		return wire.Micros(c.Limit.Per())
+	}
+	return wire.Micros(c.Span())
 }

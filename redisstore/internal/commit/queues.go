@@ -62,8 +62,8 @@ func (qs *Queues) NewOp(k wire.Kind, charges []throttle.Charge) *Op {
 		op = &Op{done: make(chan struct{}, 1)}
 	}
 	*op = Op{
-		Op:   wire.Op{Kind: k, Charges: append(op.Charges[:0], charges...)},
-		done: op.done, joined: time.Now(),
+		Op:      wire.Op{Kind: k, Charges: append(op.Charges[:0], charges...)},
+		done:    op.done,
 		noMerge: slices.ContainsFunc(charges, func(c throttle.Charge) bool { return wire.Holds(&c) }),
 	}
 	return op
@@ -95,6 +95,48 @@ type queue struct {
 	lost    *batch        // nobody waited for it when Redis did not answer; see next
 	gone    int           // how many callers left, at most so many of them in the queue
 	left    chan struct{} // told when a caller leaves while the queue pauses
+}
+
+// batchMost bounds how many ops one script call serves, and with it how
+// long Redis is busy with one call, and the record of its answers: 4 KB at most.
+const batchMost = 80
+
+// turnsMost bounds how many of them may come from a line, or to it again: each has an answer
+// of its own, and Redis keeps the answers to the last call.
+const turnsMost = 32
+
+// next returns the next call of the queue; nil ends it. A call of which nobody
+// knows what became of it goes first: what it may have booked is given back.
+func (qs *Queues) next(group string, q *queue) *batch {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q.sweep()
+	if len(q.ops) == 0 {
+		q.ops, q.running = nil, false
+		if q.lost == nil {
+			delete(qs.all, group)
+		}
+		return nil
+	}
+	if b := q.lost; b != nil {
+		q.lost = nil
+		if time.Since(b.sent) < history.RecordTime {
+			return b
+		}
+	}
+	slices.SortStableFunc(q.ops, compareOps)
+	n := 1
+	turns := q.ops[0].turns()
+	for n < min(len(q.ops), batchMost) && !q.ops[0].isolated && !q.ops[n].isolated {
+		if turns += q.ops[n].turns(); turns > turnsMost {
+			break
+		}
+		n++
+	}
+	ops := slices.Clone(q.ops[:n])
+	q.ops = q.ops[n:]
+	qs.calls++
+	return newBatch(ops, qs.calls)
 }
 
 // leave wakes the queue, so that it need not make calls for nobody, and keeps one

@@ -2,12 +2,14 @@ package commit
 
 import (
 	"errors"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
@@ -147,3 +149,6 @@ func TestIsolatedOpsGoFirst(t *testing.T) {
 	}
 	require.Len(t, qs.next("group", q).ops, 1)
 }
+
+// TestMain stops the shared server when all tests are over.
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }

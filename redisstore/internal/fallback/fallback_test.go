@@ -287,6 +287,7 @@ func TestBackToThePrimary(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, good)
 		w.Stop()
+		synctest.Wait() // the report goes on by itself
 		require.Equal(t, []throttle.Charge{c}, p.seen().reported)
 		require.Equal(t, int64(10), unreported(s))
 		n, g, err = now(t, s, c, 1)

@@ -62,7 +62,7 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 			continue // given up meanwhile
 		}
 		if !n.await(ctx, &r, opens, timeUp) {
-			return throttle.Grant{Held: -1}, n.end(ctx)
+			return throttle.Grant{Held: throttle.NotHeld}, n.end(ctx)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (s *Store) bookPrimary(ctx, up context.Context, b *throttle.Booking) (throt
 // leaveLine gives back a place in the primary's lines. The caller keeps its arrival.
 func (s *Store) leaveLine(b *throttle.Booking) {
 	if place := b.Instead.Place; place != 0 || b.Turn != nil {
-		s.primary.Cancel(b, throttle.Grant{Handle: throttle.Handle{Place: place}, Turn: b.Turn, Held: -1})
+		s.primary.Cancel(b, throttle.Grant{Handle: throttle.Handle{Place: place}, Turn: b.Turn, Held: throttle.NotHeld})
 		if place != 0 {
 			b.Instead = throttle.Handle{}
 		}

@@ -54,23 +54,31 @@ func (r Reply) record(group string, now time.Time) int64 {
 // true, or nobody can tell.
 func (r Reply) clockSample(now time.Time, serverTime int64) wire.Known {
 	s := wire.Known{ServerTime: r.ServerTime}
-	s.Elapsed, s.ElapsedKnown = Elapsed(r.Sent, now)
+	s.Elapsed, s.Clock = Elapsed(r.Sent, now)
 	if !r.By.IsZero() {
 		s.AtLeast = max(0, now.Sub(r.By))
 	}
-	if serverTime != 0 && s.ElapsedKnown {
+	if serverTime != 0 && s.Clock == wire.ElapsedKnown {
 		passed := micros(s.Elapsed)
-		s.SetForward = serverTime-r.ServerTime > passed+micros(wire.Stall)+passed/wire.Steady
-		s.ElapsedKnown = s.SetForward
+		s.Clock = wire.ElapsedUnknown
+		if serverTime-r.ServerTime > passed+micros(wire.Stall)+passed/wire.Steady {
+			s.Clock = wire.SetForward
+		}
 	}
 	return s
 }
 
 // Elapsed is how long ago something was. Nobody can tell if it never was, or if the
 // computer was suspended meanwhile.
-func Elapsed(then, now time.Time) (d time.Duration, known bool) {
-	d = now.Sub(then)
-	return d, !then.IsZero() && (now.Round(0).Sub(then.Round(0))-d).Abs() <= suspendThreshold
+func Elapsed(then, now time.Time) (time.Duration, wire.Clock) {
+	if then.IsZero() {
+		return 0, wire.ElapsedUnknown
+	}
+	d := now.Sub(then)
+	if (now.Round(0).Sub(then.Round(0)) - d).Abs() > suspendThreshold {
+		return 0, wire.ElapsedUnknown
+	}
+	return d, wire.ElapsedKnown
 }
 
 // DecidedAt says to which time of the server a reply belongs that was decided by an
@@ -82,8 +90,8 @@ func Elapsed(then, now time.Time) (d time.Duration, known bool) {
 // old.
 func DecidedAt(sent, received time.Time, decided, now int64) (at int64, since time.Time) {
 	passed := now - decided
-	elapsed, known := Elapsed(sent, received)
-	most := micros(elapsed)
+	elapsed, clock := Elapsed(sent, received)
+	most, known := micros(elapsed), clock == wire.ElapsedKnown
 	switch {
 	case passed < 0 || known && passed > most+most/wire.Steady:
 		return decided, sent

@@ -11,11 +11,11 @@ import (
 )
 
 func TestElapsed(t *testing.T) {
-	d, known := Elapsed(at(0), at(time.Hour))
-	require.True(t, known)
+	d, clock := Elapsed(at(0), at(time.Hour))
+	require.Equal(t, wire.ElapsedKnown, clock)
 	require.Equal(t, time.Hour, d)
-	_, known = Elapsed(time.Time{}, at(0))
-	require.False(t, known, "it never was")
+	_, clock = Elapsed(time.Time{}, at(0))
+	require.Equal(t, wire.ElapsedUnknown, clock, "it never was")
 }
 
 // TestP9_ClockSample: a script that told its time is told whether it was set forward.
@@ -27,14 +27,14 @@ func TestP9_ClockSample(t *testing.T) {
 		server int64
 		want   wire.Known
 	}{
-		"not told":       {0, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, ElapsedKnown: true, SetForward: false, AtLeast: 9 * time.Second}},
-		"as expected":    {110 * s, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, ElapsedKnown: false, SetForward: false, AtLeast: 9 * time.Second}},
-		"a little later": {110*s + 60_000, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, ElapsedKnown: false, SetForward: false, AtLeast: 9 * time.Second}},
-		"set forward":    {110*s + 60_001, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, ElapsedKnown: true, SetForward: true, AtLeast: 9 * time.Second}},
+		"not told":       {0, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, Clock: wire.ElapsedKnown, AtLeast: 9 * time.Second}},
+		"as expected":    {110 * s, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, Clock: wire.ElapsedUnknown, AtLeast: 9 * time.Second}},
+		"a little later": {110*s + 60_000, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, Clock: wire.ElapsedUnknown, AtLeast: 9 * time.Second}},
+		"set forward":    {110*s + 60_001, wire.Known{ServerTime: 100 * s, Elapsed: 10 * time.Second, Clock: wire.SetForward, AtLeast: 9 * time.Second}},
 	} {
 		require.Equal(t, c.want, last.clockSample(now, c.server), name)
 	}
-	require.False(t, Reply{}.clockSample(now, 0).ElapsedKnown, "there was no reply")
+	require.Equal(t, wire.ElapsedUnknown, Reply{}.clockSample(now, 0).Clock, "there was no reply")
 	require.EqualValues(t, 7, last.record("g", at(RecordTime)))
 	require.Zero(t, last.record("other", at(RecordTime)))
 	require.Zero(t, last.record("g", at(RecordTime+1)))

@@ -1,7 +1,6 @@
 package line
 
 import (
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -38,8 +37,6 @@ type queue struct {
 	next       time.Time // when the timer calls
 	timer      *time.Timer
 }
-
-const never = math.MinInt64 // before any ticket
 
 const (
 	askFirst    = 500 * time.Millisecond // a large part of the line that is new: others may have died
@@ -122,7 +119,7 @@ func (q *queue) callDue() {
 
 // callNear calls the waiters whose start is within the horizon, as far as one can tell.
 func (q *queue) callNear(now time.Time) {
-	last := [3]int64{never, never, never} // no waiter is called before those of its class that came earlier
+	var last [3]int64 // tickets below that are called: no waiter before those of its class that came earlier
 	for _, t := range q.waiters {
 		if !t.near.After(now) {
 			last[t.class-1] = t.number + 1

@@ -44,7 +44,7 @@ func (l *lease) report(sequence, latest int64, now time.Time) wire.Report {
 	if now.Sub(l.answered) > wire.SureLease {
 		r.Generation = wire.Generation{} // it may have expired since
 	}
-	r.Elapsed, r.ElapsedKnown = history.Elapsed(l.asked, now)
+	r.Elapsed, r.Clock = history.Elapsed(l.asked, now)
 	return r
 }
 

@@ -100,7 +100,7 @@ func (s *Starts) add(t *turn, op *commit.Op) <-chan struct{} {
 	q.line, q.charge = t.tickets[i].Line, *c
 	t.number, t.cost, t.ready = t.tickets[i].Number, wire.Cost(c), make(chan struct{})
 	t.deadline = time.Time{}
-	if op.MaxWait >= 0 {
+	if op.MaxWait < wire.AnyWait {
 		t.deadline = time.Now().Add(time.Duration(op.MaxWait) * time.Microsecond)
 	}
 	t.horizon, t.notBefore = op.Horizon, time.Now().Add(leastToCome)

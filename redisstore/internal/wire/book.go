@@ -117,15 +117,15 @@ func (c *BookCall) gate(o *Op, ch *throttle.Charge, budgets Budgets) {
 	}
 }
 
-// rule returns the index of a charge's rule, below 0 of its report, and writes the rule
-// down if it is new.
+// rule returns the index of a charge's rule, behind those of the reports, or of its report. It
+// writes the rule down if it is new.
 func (c *BookCall) rule(ch *throttle.Charge, b Boundaries, budgets Budgets) int {
 	if Holds(ch) {
-		return -1 - slices.IndexFunc(c.request.Reports, func(r Report) bool { return r.Budget == ch.Budget.Key })
+		return 1 + slices.IndexFunc(c.request.Reports, func(r Report) bool { return r.Budget == ch.Budget.Key })
 	}
 	id := ruleID{ch.Budget.Key, ch.Limit, ch.Jitter}
 	if rule, ok := c.ruleOf[id]; ok {
-		return rule
+		return len(c.request.Reports) + rule
 	}
 	key, ok := c.keyOf[ch.Budget.Key]
 	if !ok {
@@ -143,7 +143,7 @@ func (c *BookCall) rule(ch *throttle.Charge, b Boundaries, budgets Budgets) int 
 		c.ruleOf[id] = c.rules
 	}
 	c.ruled = b.AppendRule(c.ruled, key, ch)
-	return c.rules
+	return len(c.request.Reports) + c.rules
 }
 
 func flag(b bool) int64 {

@@ -25,7 +25,7 @@ func (budgets) Key(b *throttle.Budget) string { return "key:" + b.Policy }
 
 func (budgets) Known(*throttle.Budget, string, wire.Boundaries) wire.Known {
 	return wire.Known{
-		Record: 6, Elapsed: 250 * time.Millisecond, ElapsedKnown: true, ServerTime: 900_000, AtLeast: time.Millisecond,
+		Record: 6, Elapsed: 250 * time.Millisecond, Clock: wire.ElapsedKnown, ServerTime: 900_000, AtLeast: time.Millisecond,
 		Generations: [wire.Lives]wire.Generation{{ID: 77, Count: 12}, {ID: 66, Count: 3}},
 		Starts:      []wire.Sample{{Ago: time.Second, Count: 5}, {Ago: 2 * time.Second, Count: 7}},
 	}
@@ -162,7 +162,7 @@ func replies() map[string][]int64 {
 		"cancel":        slices.Concat(begin, []int64{1, 0, 1_100_000, 0, 0}, budget),
 		"settle":        slices.Concat(begin, []int64{1, 0, 1_100_000, 0, 0}, budget),
 		"renew":         slices.Concat(begin, []int64{1, 0, 1_000_000, 0, 0}, budget),
-		"concurrency":   slices.Concat(begin, []int64{1, 5, 700_000, 2, 0}, budget, []int64{55, 5, 2, 2, 700_000, -250}),
+		"concurrency":   slices.Concat(begin, []int64{1, 5, 700_000, 2, 0}, budget, []int64{55, 5, 2, 250, 1, 700_000}),
 		"gate_shut":     slices.Concat(begin, []int64{1, 0, 5_000_000, 1, 5_000_000}, budget, budget),
 		"repeated":      slices.Concat([]int64{4_000_000, 1_000_000, 2_000}, []int64{1, 1, 1_000_000, 0, 0}, budget),
 	}

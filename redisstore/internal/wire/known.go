@@ -8,15 +8,23 @@ type Generation struct{ ID, Count int64 }
 
 // Known is what a node knows of a budget, in case Redis forgot it: see lua/repair.lua.
 type Known struct {
-	Record       int64             // the number that the record of calls cannot be below; 0: there may be none
-	Elapsed      time.Duration     // since the last call that spoke of the budget was sent
-	ElapsedKnown bool              // false: nobody can tell
-	ServerTime   int64             // the time that its reply told
-	SetForward   bool              // the server's clock was surely set forward since
-	AtLeast      time.Duration     // that has passed since that moment
-	Generations  [Lives]Generation // the present one first
-	Starts       []Sample          // the latest first
+	Record      int64             // the number that the record of calls cannot be below; 0: there may be none
+	Elapsed     time.Duration     // since the last call that spoke of the budget was sent
+	Clock       Clock             // what that says of the server's clock
+	ServerTime  int64             // the time that its reply told
+	AtLeast     time.Duration     // that has passed since that moment
+	Generations [Lives]Generation // the present one first
+	Starts      []Sample          // the latest first
 }
+
+// A Clock says what a node knows of the time that has passed since a call.
+type Clock int64
+
+const (
+	ElapsedUnknown Clock = iota // nobody can tell how much has passed
+	ElapsedKnown
+	SetForward // the same, and the server's clock was surely set forward since
+)
 
 // A Sample says that some starts were not later than so long ago.
 type Sample struct {
@@ -25,11 +33,7 @@ type Sample struct {
 }
 
 func (k *Known) append(f Frame) Frame {
-	at := k.ServerTime
-	if k.SetForward {
-		at = -at
-	}
-	f = f.Add(k.Record, elapsed(k.Elapsed, k.ElapsedKnown), at)
+	f = f.Add(k.Record, Micros(k.Elapsed), int64(k.Clock), k.ServerTime)
 	for _, g := range k.Generations {
 		f = f.Add(g.ID, g.Count)
 	}
@@ -38,12 +42,4 @@ func (k *Known) append(f Frame) Frame {
 		f = f.Add(int64(s.Ago/time.Microsecond), s.Count)
 	}
 	return f.Add(Micros(k.AtLeast))
-}
-
-// elapsed is a time that has passed; below 0 if nobody can tell how long it was.
-func elapsed(d time.Duration, known bool) int64 {
-	if !known {
-		return -1
-	}
-	return Micros(d)
 }

@@ -38,8 +38,8 @@ type Op struct {
 	Again     time.Duration // Renew: in how long the waiter will say so again
 }
 
-// AnyWait is the MaxWait of callers that wait as long as they have to.
-const AnyWait = -1
+// AnyWait is the MaxWait of callers that wait as long as they have to: no wait is longer.
+const AnyWait = 1 << 53
 
 // MaxWait is the MaxWait of a booking as one of an Op.
 func MaxWait(d time.Duration) int64 {
@@ -49,13 +49,10 @@ func MaxWait(d time.Duration) int64 {
 	return int64(d / time.Microsecond)
 }
 
-// maxWait is the longest wait as the scripts know it: any is longer than all others.
+// maxWait is the longest wait that is of use or, to renew, until when that counts.
 func (o *Op) maxWait() int64 {
-	switch {
-	case o.Kind == Renew:
+	if o.Kind == Renew {
 		return Micros(o.Again)
-	case o.MaxWait == AnyWait:
-		return 1 << 53
 	}
 	return o.MaxWait
 }
@@ -95,6 +92,10 @@ type Ticket struct {
 	State  TicketState
 	Round  int64
 }
+
+// Front is the number of tickets whose owners go before all others of their class; those have
+// numbers from 1 on.
+const Front = 0
 
 // A TicketState says what became of a ticket. Only the scripts know all states.
 type TicketState int64

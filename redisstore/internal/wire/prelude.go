@@ -88,6 +88,11 @@ var shared = []struct {
 	{"LATE", Late},
 	{"SHUT", Shut},
 
+	// What is known of the time since a call.
+	{"ELAPSED_UNKNOWN", ElapsedUnknown},
+	{"ELAPSED_KNOWN", ElapsedKnown},
+	{"SET_FORWARD", SetForward},
+
 	// The kinds of operations, and what became of them.
 	{"RESERVE", Reserve},
 	{"CANCEL", Cancel},
@@ -107,6 +112,8 @@ var shared = []struct {
 	{"TOKEN_BUCKET", throttle.KindTokenBucket},
 	{"CONCURRENCY", throttle.KindConcurrency},
 	{"UNLIMITED", throttle.KindUnlimited},
+
+	{"FRONT", Front},
 }
 
 // head is what a stored row begins with: see lua/row.lua. Scripts know where

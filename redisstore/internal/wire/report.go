@@ -5,17 +5,17 @@ import "time"
 // A Report is what a node says of one budget of requests in flight: all that it holds,
 // and its waiters. See lua/leases.lua.
 type Report struct {
-	Key          string
-	Budget       [16]byte
-	Limit        int
-	Sequence     int64 // of this report among all that the node makes
-	Held         int
-	Generation   Generation    // of what Redis has, as far as the node knows
-	Elapsed      time.Duration // since it asked for that
-	ElapsedKnown bool          // false: nobody can tell
-	Latest       int64         // when the last waiter of the node came
-	Most         int           // how many waiters it reports for each reserve
-	Waiters      []Waiter
+	Key        string
+	Budget     [16]byte
+	Limit      int
+	Sequence   int64 // of this report among all that the node makes
+	Held       int
+	Generation Generation    // of what Redis has, as far as the node knows
+	Elapsed    time.Duration // since it asked for that
+	Clock      Clock
+	Latest     int64 // when the last waiter of the node came
+	Most       int   // how many waiters it reports for each reserve
+	Waiters    []Waiter
 }
 
 // A Waiter is one that is reported, in the order of arrival.
@@ -27,7 +27,7 @@ type Waiter struct {
 }
 
 func (r *Report) append(f Frame) Frame {
-	f = f.Add(int64(r.Limit), r.Sequence, int64(r.Held), r.Generation.ID, r.Generation.Count, elapsed(r.Elapsed, r.ElapsedKnown),
+	f = f.Add(int64(r.Limit), r.Sequence, int64(r.Held), r.Generation.ID, r.Generation.Count, Micros(r.Elapsed), int64(r.Clock),
 		r.Latest, int64(r.Most), int64(len(r.Waiters)))
 	for _, w := range r.Waiters {
 		f = f.Add(w.Arrival, int64(w.Cost), int64(w.Reserve), int64(w.Behind))
@@ -44,13 +44,9 @@ type ReportReply struct {
 }
 
 func (r *reader) report() (p ReportReply) {
-	p = ReportReply{Generation: r.generation(), Nodes: int(r.next())}
+	p = ReportReply{Generation: r.generation(), Nodes: int(r.next()), Again: Wait(r.next())}
 	for range r.count() {
-		if v := r.next(); v > 0 {
-			p.Granted = append(p.Granted, v)
-		} else {
-			p.Again = time.Duration(-v) * time.Microsecond
-		}
+		p.Granted = append(p.Granted, r.next())
 	}
 	return p
 }

@@ -33,14 +33,11 @@ type PauseReply struct {
 
 // Call implements [Request].
 func (q PauseRequest) Call(b Boundaries) Call {
-	length, script := Micros(q.Length), PauseScript
-	if q.Lift {
-		length = -1
-	}
+	script := PauseScript
 	if Holds(q.Charge) {
 		script = SlotsPauseScript
 	}
-	f := Frame(nil).Add(length, b.Due(), Micros(q.Ago), q.Start)
+	f := Frame(nil).Add(Micros(q.Length), flag(q.Lift), b.Due(), Micros(q.Ago), q.Start)
 	return Call{script, []string{q.Key}, b.AppendRule(f, 1, q.Charge), []any{q.Shared}}
 }
 

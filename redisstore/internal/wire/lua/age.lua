@@ -26,12 +26,12 @@ local function forward_step(r, now)
   if not h then
     return 0
   end
-  local ago, at, known, slack = h.ago, math.abs(h.at), h.at < 0, STALL + h.ago / STEADY
+  local ago, at, known, slack = h.ago, h.at, h.clock == SET_FORWARD, STALL + h.ago / STEADY
   if not r.stored then
     -- What the program says is too old by what this call took: that may have outlived the row.
-    return (not known and ago >= 0 and now - at - ago > slack) and 1 or 0, 0, known
+    return (h.clock == ELAPSED_KNOWN and now - at - ago > slack) and 1 or 0, 0, known
   end
-  if ago < 0 or at > r.seen and (h.generation ~= r.generation or h.count > r.count or h.outdated) then
+  if h.clock == ELAPSED_UNKNOWN or at > r.seen and (h.generation ~= r.generation or h.count > r.count or h.outdated) then
     return 0
   end
   local passed, ahead = now - r.seen, now - at - ago
@@ -47,14 +47,13 @@ end
 -- and the row does not know: less time seems to have passed than the program knows of.
 local function stepped_back(r, now)
   local h = r.history
-  local at = h and math.abs(h.at)
-  return h and at <= r.seen and now - at < h.elapsed - STALL - h.elapsed / STEADY
+  return h and h.at <= r.seen and now - h.at < h.elapsed - STALL - h.elapsed / STEADY
 end
 
 -- was_set reports whether the clock was set since the program heard of the row.
 local function was_set(r, now)
   local h = r.history
-  return h.ago >= 0 and math.abs(now - math.abs(h.at) - h.ago) > STALL
+  return h.clock ~= ELAPSED_UNKNOWN and math.abs(now - h.at - h.ago) > STALL
 end
 
 -- widen_pending makes entries still to come begin up to so much earlier, but not before
@@ -124,6 +123,7 @@ local function remember(r, now, back, keep, most, u)
     local n = at_most(r, missing)
     if n > 0 then
       add(r, r.lost, r.lost, n)
+      bound(r)
     end
     r.lost, r.level = now - back, 0
   end

@@ -22,7 +22,7 @@
 --             and 1 if it had a start before and joined no line
 --           how many tickets it has, how many charges
 --           for each ticket: the charge, the line, the ticket, its state, its round: see queue.lua
---           for each charge: the index of its rule, or below 0 of its slots, cost,
+--           for each charge: the index of its slots, or of its rule behind all slots, cost,
 --             reserve, and whether it is a shadow or, to change, the new cost
 --       3 the channel of news
 --       4 to 6 only if there are slots or pauses: how many budgets of slots, the program's
@@ -43,8 +43,8 @@
 -- some, {g1, n1, g2, n2, g3, n3}; then, if there is one, {the line, what waits in it, whether
 -- waiters should hurry whose turn it is, the three cuts, the next ticket of each class, and in how
 -- long the first and the last of each will have their turn}; see row.lua and queue.lua;
--- then for each budget of slots: {generation, count, how many programs it knows, how many
--- waiters of our line were called, when each of them arrived…}.
+-- then for each budget of slots: {generation, count, how many programs it knows, in how long
+-- the program should ask again at the latest, or 0, how many waiters of our line were called, when each of them arrived…}.
 -- state is REFUSED, also of what books nothing; BOOKED; HELD if slots were taken with it;
 -- WAITING if only those had no room: then start says when the caller joined the line; UNSETTLED
 -- if nothing can be booked before start, when it is known what was lost: then ask again; IN_LINE

@@ -31,26 +31,44 @@ local function after(r, t)
   return i
 end
 
--- push counts n starts in [first, last], not before the last entry of a closed
--- row begins.
-local function push(r, first, last, n)
+-- push counts n starts in [first, last], the first of which is not before the last entry
+-- begins. They share that one if it begins at shares or later.
+local function push(r, first, last, n, shares)
+  local k = r.size
   r.total = r.total + n
-  if first <= r.last then
+  if not r.F and r.first >= shares then
     r.last, r.n = max(r.last, last), r.n + n
-  else
+  elseif not r.F then
     r.pushed = r.pushed .. cmsgpack.pack(r.first - r.before, r.last - r.first, r.n)
-    r.before, r.first, r.last, r.n, r.size = r.last, first, last, n, r.size + 1
+    r.before, r.first, r.last, r.n, r.size = r.last, first, max(r.last, last), n, k + 1
+  elseif k > 0 and r.F[k] >= shares then
+    r.L[k], r.N[k] = max(r.L[k], last), r.N[k] + n
+  else
+    insert(r, k + 1, first, max(r.L[k] or last, last), n)
   end
   if r.size == 1 then
     r.old = r.last
   end
 end
 
+-- one returns the index of the entry that has the start at t; nil if there is none. A start
+-- that may be in several has them joined. The row is open.
+local function one(r, t)
+  local i = after(r, t)
+  if i > r.size or r.F[i] > t then
+    return nil
+  end
+  while i < r.size and r.F[i + 1] <= t do
+    join(r, i)
+  end
+  return i
+end
+
 -- add counts n starts in [first, last], joining what they overlap.
 local function add(r, first, last, n)
   if not r.F then
-    if first >= r.first then
-      return push(r, first, last, n)
+    if first > r.last then
+      return push(r, first, last, n, first)
     end
     open(r)
   end
@@ -68,8 +86,11 @@ end
 
 local bound
 do
--- packed is how many bytes a number takes.
+-- packed is how many bytes a number takes, at the most.
 local function packed(x)
+  if x < 0 then
+    x = max(128, -2 * x)
+  end
   if x < 256 then
     return x < 128 and 1 or 2
   elseif x < 65536 then
@@ -92,7 +113,7 @@ local function is_small(r)
     open(r)
   end
   local F, L, N = r.F, r.L, r.N
-  if size * (2 * packed(L[size] - F[1]) + packed(r.total)) <= MAX_BYTES then
+  if size * (2 * packed(2 * (L[size] - F[1])) + packed(r.total)) <= MAX_BYTES then
     return true -- even if each of its numbers were the largest
   end
   local bytes, prev = 0, F[1]

@@ -108,15 +108,16 @@ local function check_generation(slots, generation, count, seed)
 end
 
 -- report reads the node's report and puts it in the place of the last one: n, the report's
--- number, held, generation and count, and how long ago it asked for what it knows, or below
--- 0, when the last of its own waiters arrived anywhere, how many of its line are kept, how
--- many are reported, then arrival, cost, reserve and behind of each. It returns false if
--- a later report came before.
+-- number, held, generation and count, how long ago it asked for what it knows, and whether
+-- it can tell, when the last of its own waiters arrived anywhere, how many of its line are
+-- kept, how many are reported, then arrival, cost, reserve and behind of each. It returns
+-- false if a later report came before.
 local function report(slots, id, seed)
-  local generation, writes, ago, last, size
+  local generation, writes, ago, clock, last, size
   local m = {id = id, left = LEASE, line = {}}
-  slots.n, m.number, m.held, generation, writes, ago, last, m.most, size, cursor = struct.unpack('<ddddddddd', frame, cursor)
-  if ago >= 0 and generation == slots.generation and writes <= slots.count and slots.passed > ago + STALL then
+  slots.n, m.number, m.held, generation, writes, ago, clock, last, m.most, size, cursor =
+    struct.unpack('<dddddddddd', frame, cursor)
+  if clock ~= ELAPSED_UNKNOWN and generation == slots.generation and writes <= slots.count and slots.passed > ago + STALL then
     elapse(slots, ago) -- it was written since: the clock was set forward
   end
   check_generation(slots, generation, writes, seed)

@@ -94,7 +94,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   if not w then
     w = {state = WAITS, round = 0}
     if q and want.first then
-      w.id, w.ticket = q.id, -1
+      w.id, w.ticket = q.id, FRONT
     else
       w.id, w.ticket = queue.line_up(s.row, want.class, s.each, callers, s.reserve, want.horizon, seed)
       q = s.row.queue
@@ -167,7 +167,7 @@ function keep_behind(list, want)
   for _, s in ipairs(list) do
     local w, had = ticket_of(want, s), want.first
     if w then
-      had = w.state == HAD or w.ticket < 0
+      had = w.state == HAD or w.ticket == FRONT
     end
     for k = 1, had and 0 or want.class do
       s.tail = max(s.tail, s.row['t' .. k])

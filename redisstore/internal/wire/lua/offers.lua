@@ -11,7 +11,7 @@ local SPARE, MOST_HELD = 1000000, 61000000
 -- are served in the order of their tickets.
 function queue.before(c, w)
   local stood = c.stood or 0
-  if w.ticket < 0 or w.state == queue.HAD then
+  if w.ticket == FRONT or w.state == queue.HAD then
     return stood
   end
   return max(stood, w.ticket - c.cut + c.offered)
@@ -46,7 +46,7 @@ end
 local function counted(c, w, cost)
   if w.state == COUNTED and w.round == c.round then
     return cost
-  elseif w.ticket < 0 or w.state ~= COUNTED and w.state ~= WAITS then
+  elseif w.ticket == FRONT or w.state ~= COUNTED and w.state ~= WAITS then
     return 0
   end
   return max(0, min(cost, w.ticket + cost - c.lapsed))
@@ -70,7 +70,7 @@ local function take_out(c, w, cost)
   if w.ticket >= c.cut then
     hole(c, w.ticket, cost)
   else
-    local H, stop = c.holes, w.ticket < 0 and 0 or min(w.ticket + cost, c.joined)
+    local H, stop = c.holes, w.ticket == FRONT and FRONT or min(w.ticket + cost, c.joined)
     c.offered = max(0, c.offered - counted(c, w, cost) + max(0, stop - c.cut))
     c.cut = max(c.cut, stop)
     while H[1] and H[1][2] <= c.cut do
@@ -127,7 +127,7 @@ end
 function queue.free(r)
   local q = queue.of(r)
   for k = 1, q and CLASSES or 0 do
-    q[k].holds, q[k].told, q.event = 0, -1, true
+    q[k].holds, q[k].told, q.event = 0, FRONT, true
   end
 end
 

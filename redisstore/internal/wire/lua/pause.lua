@@ -3,7 +3,7 @@
 --
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock
---       2 numbers, 8 bytes each: for how long, in microseconds, below 0 to open;
+--       2 numbers, 8 bytes each: for how long, in microseconds; 1 to open it instead;
 --         when the call should be here, or 0; how long ago the request was sent that was
 --         refused, or 0; the mark of its start, for what that teaches, or 0; its rule
 --       3 the channel of such news
@@ -13,8 +13,8 @@
 -- the length is not true any more.
 -- News are the end, how long that is from now, and the key.
 
-local length, due, refused, mark
-length, due, refused, mark, cursor = struct.unpack('<dddd', frame, cursor)
+local length, lift, due, refused, mark
+length, lift, due, refused, mark, cursor = struct.unpack('<ddddd', frame, cursor)
 local r = load(KEYS[1])
 local u = read_rule()
 if is_late(now, due) or not advance(r, now, u) then
@@ -24,7 +24,7 @@ local old, from, to = r.paused, 0, 0
 if mark > 0 then
   from, to = ceiling.learn(r, mark, u, now)
 end
-if length < 0 then
+if lift == 1 then
   r.paused = 0
   penalty.forgive(r)
   ceiling.forget(r)
@@ -44,7 +44,7 @@ end
 if r.stored or r.paused > 0 or r.top > 0 then
   save(r, queue.write(r))
 end
-local changed = r.paused > old or length < 0 and old > now
+local changed = r.paused > old or lift == 1 and old > now
 if changed then
   -- A program that may not publish, or is not heard, does no harm: sleepers that were not
   -- told that they can hear ask before they start.

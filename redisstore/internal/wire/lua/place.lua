@@ -1,7 +1,7 @@
 -- Booking a place in a row for a search s, and taking it out again.
 
--- share widens [first, last] to touch a neighbour of the open row that lies in
--- the same slot [start, stop), so that both become one entry. One that begins within an
+-- share widens [first, last] to touch a neighbour of the open row that lies in the same part
+-- of the window, [start, stop), so that both become one entry. One that begins within an
 -- entry shares that one.
 local function share(r, first, last, start, stop)
   local i = after(r, first)
@@ -48,29 +48,36 @@ local function book(r, t, s)
     local start, stop = window(s, t)
     r.span = max(r.span, stop - start) -- months and days differ in length
   end
-  if s.kind ~= LEAKY_BUCKET and s.n > WINDOW_PARTS then
-    local start, stop = part(s, t)
-    if r.F or t < r.first then
-      open(r)
-      first, last = share(r, first, last, start, stop)
-    elseif r.first >= start then
-      first = r.last
-    end
+  local shares, stop, newest = t, t, r.first
+  if s.n > WINDOW_PARTS then
+    shares, stop = part(s, t)
   end
-  add(r, first, last, s.cost)
+  if r.F then
+    newest = r.F[r.size]
+  end
+  if s.kind == LEAKY_BUCKET then
+    add(r, first, last, s.cost)
+  elseif not newest or newest <= t then
+    push(r, first, last, s.cost, shares)
+  else
+    open(r)
+    first, last = share(r, first, last, shares, stop)
+    add(r, first, last, s.cost)
+  end
   r.till = max(r.till, last + r.span)
   bound(r)
 end
 
 -- remove takes the booking of search s at t back out, and reports whether there
--- was anything to take.
+-- was anything to take. One that may have been forgotten stays: an entry that overlapped its
+-- own holds only starts of others.
 local function remove(r, t, s)
-  if t <= r.frozen then
+  if t <= r.frozen or t + s.length <= r.lost then
     return false
   end
   open(r)
-  local i = after(r, t)
-  if i > r.size or r.F[i] > t then
+  local i = one(r, t)
+  if not i then
     return false
   end
   local first, last, all = r.F[i], r.L[i], r.N[i]
@@ -90,11 +97,12 @@ local function remove(r, t, s)
   -- many is only of interest to a limit of another kind.
   local stop = t + s.length + s.span
   if first < t then
-    add(r, first, t - s.span, max(1, min(rest, floor((t - first) / s.span))))
+    add(r, first, max(first, t - s.span), max(1, min(rest, floor((t - first) / s.span))))
   end
   if last >= stop then
     add(r, stop, last, max(1, min(rest, floor((last - stop) / s.span) + 1)))
   end
+  bound(r)
   return true
 end
 

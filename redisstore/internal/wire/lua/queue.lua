@@ -2,7 +2,8 @@
 -- programs know their waiters. A row knows how much waits, and whose turn it is.
 --
 -- Each priority is a class, 1 for High to 3 for Low. A class counts the costs of all
--- waiters that joined; the count before one is its ticket. The cut goes up as room comes, and
+-- waiters that joined; the count up to one is its ticket, so the first has 1. FRONT, which is 0,
+-- is the ticket of a waiter that goes before all others of its class. The cut goes up as room comes, and
 -- waiters with tickets below it may come.
 --
 -- A line q is
@@ -124,8 +125,8 @@ function queue.line_up(r, class, cost, many, reserve, horizon, seed)
     -- One that comes back soon after the last start that others waited for has been there.
     q = {id = seed, began = max(r.t1, r.t2, r.t3) > r.seen - r.span / 4 and r.seen - 2 * r.span or r.seen}
     for k = 1, CLASSES do
-      q[k] = {joined = 0, cut = 0, offered = 0, since = 0, step = 0, told = 0, reserve = 0, horizon = 0, holds = 0, round = 0,
-        lapsed = 0, holes = {}}
+      q[k] = {joined = 1, cut = 1, offered = 0, since = 0, step = 0, told = 1, reserve = 0, horizon = 0, holds = 0, round = 0,
+        lapsed = 1, holes = {}}
     end
     r.queue = q
   end

@@ -60,8 +60,8 @@ local function bucket_ramp(s)
   local begin = s.row.paused
   open(s.row)
   local ramp = copied_from(s.row, after(s.row, begin))
-  if ramp.size > 0 then
-    ramp.F[1] = max(ramp.F[1], begin)
+  for i = 1, ramp.size do
+    ramp.F[i] = max(ramp.F[i], begin)
   end
   insert(ramp, 1, begin, begin, s.cap - 1)
   return ramp

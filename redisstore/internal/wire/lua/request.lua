@@ -39,10 +39,10 @@ local function charges(count, from, spread)
   for k = 1, count do
     local index, cost, reserve, more
     index, cost, reserve, more, cursor = struct.unpack('<dddd', frame, cursor)
-    if index < 0 then
-      claims[#claims + 1] = {slots = all_slots[-index], cost = cost, reserve = reserve, shadow = more == 1, index = k}
+    if index <= slots_count then
+      claims[#claims + 1] = {slots = all_slots[index], cost = cost, reserve = reserve, shadow = more == 1, index = k}
     else
-      local s = search_for(rules[index], cost, reserve, from, spread, more == 1)
+      local s = search_for(rules[index - slots_count], cost, reserve, from, spread, more == 1)
       s.each, s.more, s.index = cost, more, k
       list[#list + 1] = s
     end

@@ -7,8 +7,8 @@
 --
 -- Stored form, one string a budget: the head, a fixed number of numbers, then the line
 -- of waiters, if there is one, see queue.lua, then all entries but the last, in MessagePack:
--- for each the distance of first from the last before it, the distance of last from first,
--- and n. The last entry is in the head. So what happens at the ends of a row, which is nearly everything,
+-- for each the distance of first from the last before it, which is below 0 where two overlap,
+-- the distance of last from first, and n. The last entry is in the head. So what happens at the ends of a row, which is nearly everything,
 -- reads and writes the head alone: a row is *open* while its entries are in the
 -- arrays F, L and N, and closed otherwise. The form's version is part of the key.
 
@@ -103,9 +103,9 @@ local function entries(r)
       F[k] = prev + v[i]
       prev = F[k] + v[i + 1]
       L[k], N[k] = prev, v[i + 2]
-      assert(v[i] >= 0 and v[i + 1] >= 0 and v[i + 2] >= 0)
+      assert(v[i + 1] >= 0 and v[i + 2] >= 0 and (k == 1 or F[k] > F[k - 1] and L[k] >= L[k - 1]))
     end
-    assert(prev <= r.first)
+    assert(F[k] < r.first and L[k] <= r.last)
   end
   assert(k == r.size - 1)
   return F, L, N

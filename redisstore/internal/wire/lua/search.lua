@@ -163,7 +163,8 @@ local sliding_paced
 do
 -- even returns the pace of a start that must wait until t. A limit whose pace reaches over
 -- its window, or that always had waiters for two, is in steady use: then a full
--- window leaves as evenly as the limit lets it. The emptier the window behind all that is
+-- window leaves as evenly as the limit lets it. What a start may be used later is part of its
+-- distance. The emptier the window behind all that is
 -- booked, the closer are the starts, down to the charge's own pace: so room that was left is
 -- used up, and what waits for no more than a third of a limit leaves at once.
 local function even(s, t)
@@ -179,7 +180,7 @@ local function even(s, t)
     sum, i = sum - N[i], i + 1
   end
   local full = floor(floor(span * 47 / 50) / n)
-  return max(s.pace, floor(full * (3 * min(sum, n) - n) / (2 * n)))
+  return max(s.pace, floor(full * (3 * min(sum, n) - n) / (2 * n)) - s.spread)
 end
 
 -- clear returns the first moment not before t that is clear of all starts still

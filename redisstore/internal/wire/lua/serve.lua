@@ -198,7 +198,7 @@ for _, slots in ipairs(all_slots) do
   tell_called(slots, ARGV[6])
   save_slots(slots)
   local list = ready(slots)
-  answer('<dddd', slots.generation, slots.count, #slots.nodes, #list)
+  answer('<ddddd', slots.generation, slots.count, #slots.nodes, next_change(slots), #list)
   for _, arrival in ipairs(list) do
     answer('<d', arrival)
   end

@@ -12,14 +12,14 @@ do
 -- row. It returns the head, nil if one of them needs more than this file does, and where
 -- the next begins.
 local function read_head(key, at)
-  local from, ago, told, generation, count, g1, n1, _, _, _, _, size, samples = struct.unpack('<dddddddddddd', frame, at)
+  local from, ago, clock, told, generation, count, g1, n1, _, _, _, _, size, samples = struct.unpack('<ddddddddddddd', frame, at)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
   at = samples + 16 * size + 8
   if #head ~= HEAD_SIZE then
     return generation == 0 and {struct.unpack(HEAD, string.rep('\0', HEAD_SIZE))} or nil, at
   end
   local v = {struct.unpack(HEAD, head)}
-  local known = from <= recorded and now >= v[ROW_SEEN] and (ago < 0 or now - told - ago <= STALL + ago / STEADY)
+  local known = from <= recorded and now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told - ago <= STALL + ago / STEADY)
     and (generation == 0 or generation == v[ROW_GENERATION] and count <= v[ROW_COUNT] and g1 == v[ROW_G1] and n1 <= v[ROW_N1])
   return known and v or nil, at
 end
@@ -61,18 +61,20 @@ local function begin(key, v, n, span)
   elseif v[ROW_OLD] + span <= now and not pcall(drop, key, v, span) then
     return false
   end
-  if now <= v[ROW_LAST] or n > WINDOW_PARTS and v[ROW_FIRST] >= now - now % ceil(span / WINDOW_PARTS) then
+  if v[ROW_FIRST] == now or n > WINDOW_PARTS and v[ROW_FIRST] >= now - now % ceil(span / WINDOW_PARTS) then
     return nil
   end
   local pushed = cmsgpack.pack(v[ROW_FIRST] - v[ROW_BEFORE], v[ROW_LAST] - v[ROW_FIRST], v[ROW_N])
-  v[ROW_SIZE], v[ROW_BEFORE], v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = v[ROW_SIZE] + 1, v[ROW_LAST], now, now, 0
+  v[ROW_SIZE], v[ROW_BEFORE], v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = v[ROW_SIZE] + 1, v[ROW_LAST], now, max(now, v[ROW_LAST]), 0
   if HEAD_SIZE + v[ROW_AT] + TRIPLE * v[ROW_SIZE] <= MAX_APPENDED then
     return nil, pushed
+  elseif v[ROW_SIZE] > MAX_ENTRIES then
+    return false
   end
   local bytes = redis.call('STRLEN', key) + #pushed
   if bytes <= MAX_APPENDED then
     return nil, pushed
-  elseif bytes - v[ROW_AT] > MAX_APPENDED or v[ROW_SIZE] > MAX_ENTRIES then
+  elseif bytes - v[ROW_AT] > MAX_APPENDED then
     return false
   end
   local rest = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_AT], -1)
@@ -137,7 +139,7 @@ while simple and at <= #frame do
     local i, cost, reserve, shadow
     i, cost, reserve, shadow, at = struct.unpack('<dddd', frame, at)
     i, cost = i + 1, callers * cost
-    local v = heads[i] -- slots are below 0
+    local v = heads[i]
     simple = simple and i > 1 and shadow == 0 and v[ROW_TOTAL] + cost <= limits[i] - reserve
     if not simple then
       break

@@ -170,7 +170,7 @@ local function acquire(claims, arrival, patient, now)
 end
 
 -- next_change returns in how long there may be room though no node does anything: when a
--- budget that was lost is known again, or a lease ends; nil if no waiter in the own line
+-- budget that was lost is known again, or a lease ends; 0 if no waiter in the own line
 -- waits for that.
 local function next_change(slots)
   local soonest
@@ -187,23 +187,19 @@ local function next_change(slots)
           at(m.left)
         end
       end
-      return soonest
+      return soonest or 0
     end
   end
+  return 0
 end
 
--- ready returns which waiters in the own line were called, and, below 0, in how long the
--- node should ask again at the latest.
+-- ready returns which waiters in the own line were called.
 local function ready(slots)
   local list = {}
   for _, w in ipairs(slots.own.line) do
     if w.called then
       list[#list + 1] = w.arrival
     end
-  end
-  local left = next_change(slots)
-  if left then
-    list[#list + 1] = -left
   end
   return list
 end

@@ -1,0 +1,43 @@
+package ledger
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// TestP10_EveryChangeBoundsARow: a full row stays within its bounds when forgotten starts are
+// made up for, and when a start is cancelled in the middle of a block.
+func TestP10_EveryChangeBoundsARow(t *testing.T) {
+	const span = 1000
+	full := func() *Row {
+		r := &Row{span: span, most: 2}
+		for i := range int64(MaxEntries) {
+			at := 10_000_000 + 100_000*i
+			r.add(at, at+3*span, 4)
+		}
+		r.seen = 9_000_000
+		return r
+	}
+	isBounded := func(r *Row) {
+		require.LessOrEqual(t, len(r.entries), MaxEntries)
+		b, err := r.MarshalBinary()
+		require.NoError(t, err)
+		require.NoError(t, new(Row).UnmarshalBinary(b))
+	}
+	isBounded(full())
+
+	longer := full()
+	longer.lost, longer.until = 8_999_000, 1<<40
+	u := rule{kind: throttle.KindSlidingWindow, span: Micros(time.Second), n: 5}
+	longer.remember(longer.seen, &u)
+	isBounded(longer)
+
+	block := full()
+	paced := rule{kind: throttle.KindLeakyBucket, span: span, n: 10, cost: 1}
+	require.True(t, block.remove(10_000_000+2*span, &paced))
+	isBounded(block)
+}

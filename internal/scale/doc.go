@@ -1,0 +1,11 @@
+// Scale says what large fleets cost, and prints it as tables: docs/scale.md has them.
+//
+//	go run ./internal/scale            # simulated: minutes
+//	go run ./internal/scale -measure   # compared with processes, on a quiet machine
+//
+// A simulated fleet is the real engine in virtual time: nodes are real stores with real
+// clients, and a real server runs the real scripts. Only clock and wires are not real: see
+// server.go. What is counted does not depend on the machine. What a call costs the server's
+// processor does: see costs.go. Loads of upstreams are added up for each shard of a cluster:
+// see spread.go.
+package main

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/internal/redistest"
+)
+
+func main() {
+	if os.Getenv(memberEnv) != "" {
+		if err := memberMain(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "scale:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	flags := flag.NewFlagSet("scale", flag.ExitOnError)
+	real := flags.Bool("measure", false, "compare with fleets of processes instead: for a quiet machine")
+	_ = flags.Parse(os.Args[1:]) // it exits
+	redis.SetLogger(quiet{})
+	asTest(func(t *testing.T) { show(t, *real) })
+}
+
+// show prints the tables that are simulated, or those that compare.
+func show(t *testing.T, measured bool) {
+	b, err := newBackend(redistest.Single(t).Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.close)
+	r := report{t: t, out: os.Stdout, b: b}
+	r.costs()
+	if measured {
+		r.compare()
+		return
+	}
+	largest := r.nodes([]int{4, 16, 64, 250, 1000})
+	r.sums()
+	r.plain()
+	r.fleet(largest, 1000, []int{3, 16, 64})
+	r.failovers()
+}
+
+// quiet is a logger that says nothing: go-redis tells of each dial that fails.
+type quiet struct{}
+
+// Printf prints nothing.
+func (quiet) Printf(context.Context, string, ...any) {}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"sort"
+	"strings"
+)
+
+// slots is the number of hash slots of every Redis Cluster.
+const slots = 16384
+
+// slotOf returns the hash slot of a key: that of its hash tag, if it has one.
+func slotOf(key string) int {
+	if _, rest, found := strings.Cut(key, "{"); found {
+		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
+			key = tag
+		}
+	}
+	return int(crc16(key)) % slots
+}
+
+// crc16 is the checksum that Redis Cluster uses: the polynomial is 0x1021, and the
+// register begins with 0.
+func crc16(text string) (sum uint16) {
+	for i := range len(text) {
+		sum ^= uint16(text[i]) << 8
+		for range 8 {
+			carry := sum&0x8000 != 0
+			if sum <<= 1; carry {
+				sum ^= 0x1021
+			}
+		}
+	}
+	return sum
+}
+
+// shardOf returns which of so many shards holds a slot. Each has an equal share, as
+// redis-cli lays it out.
+func shardOf(slot, shards int) int {
+	return sort.Search(shards-1, func(i int) bool { return slot < slots*(i+1)/shards })
+}

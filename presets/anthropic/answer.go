@@ -1,0 +1,80 @@
+package anthropic
+
+import (
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/llm"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
+)
+
+// overloaded is the status of an upstream that has no capacity left, for anybody.
+const overloaded = 529
+
+// wait is for how long a refusal closes its budget.
+var wait = feedback.RetryAfter(time.Second)
+
+// about is the kind of tokens that a refusal names: "… of 40,000 input tokens per minute.".
+var about = regexp.MustCompile(`(?i)(input|output) tokens`)
+
+// tokensRefused is the penalty of the refusals that are about tokens of a kind.
+func tokensRefused(kind string) feedback.Penalty {
+	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.Codes{
+		Fields:  []string{"error.message"},
+		Pattern: about,
+		Lasts:   map[string]time.Duration{kind: time.Second},
+		End:     wait,
+	}.Penalty)
+}
+
+// noMoney knows the 429 that is no refusal: it stays one until the month is over.
+var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.Codes{
+	Fields: []string{"error.details.error_code"},
+	Lasts:  map[string]time.Duration{"enforced_spend_limit_reached": feedback.NotRefused},
+}.Penalty)
+
+// requestsRefused is the penalty of all other refusals of messages.
+var requestsRefused = feedback.First(
+	noMoney,
+	own.Refusals(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+		feedback.Codes{
+			Fields:  []string{"error.message"},
+			Pattern: about,
+			Lasts:   map[string]time.Duration{"input": feedback.NotRefused, "output": feedback.NotRefused},
+		}.Penalty,
+		wait,
+	))),
+	feedback.When{Status: []int{overloaded}}.Penalty(wait),
+	own.Outage(),
+)
+
+// otherRefused is the penalty of the refusals of all other endpoints.
+var otherRefused = own.Penalty(other, feedback.First(
+	noMoney,
+	feedback.When{Status: []int{http.StatusTooManyRequests, overloaded}}.Penalty(wait),
+))
+
+// left reads what is left of requests or tokens.
+func left(what string) feedback.Quota {
+	prefix := "anthropic-ratelimit-" + what
+	return llm.Bucket{Limit: prefix + "-limit", Remaining: prefix + "-remaining", Reset: prefix + "-reset"}.Quota
+}
+
+var (
+	sent    = feedback.Amount{Fields: []string{"usage.input_tokens"}}
+	cached  = feedback.Amount{Fields: []string{"usage.cache_creation_input_tokens"}}
+	written = feedback.Amount{Fields: []string{"usage.output_tokens"}}
+)
+
+// inputUsed is a [throttle.Policy.Settle]: what was sent, and what was put into a cache.
+func inputUsed(resp *http.Response) int {
+	n := sent.Settle(resp)
+	if n < 0 {
+		return n
+	}
+	return n + max(0, cached.Settle(resp))
+}
+
+func outputUsed(resp *http.Response) int { return written.Settle(resp) }

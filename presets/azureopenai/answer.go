@@ -1,0 +1,52 @@
+package azureopenai
+
+import (
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
+)
+
+// usage is what a request has cost in the end.
+var usage = feedback.Amount{Fields: []string{"usage.total_tokens"}}
+
+// stated is for how long a refusal says that it lasts.
+var stated = feedback.First(
+	feedback.Headers{
+		Status: []int{http.StatusTooManyRequests},
+		Reset:  "Retry-After-Ms", As: feedback.After(time.Millisecond),
+	}.Penalty,
+	feedback.RetryAfter(0),
+	feedback.Printed{
+		Fields:  []string{"error.message"},
+		Pattern: regexp.MustCompile(`(?i)retry after (\d+) seconds?`),
+	}.Penalty,
+)
+
+// tokens knows the refusals that are about tokens.
+func tokens(lasts time.Duration) feedback.Codes {
+	return feedback.Codes{
+		Fields:  []string{"error.message"},
+		Pattern: regexp.MustCompile(`(?i)exceeded (token) rate limit`),
+		Lasts:   map[string]time.Duration{"token": lasts},
+	}
+}
+
+// tokensRefused is the penalty of the refusals that are about tokens.
+var tokensRefused = refused(func() feedback.Penalty {
+	codes := tokens(time.Minute)
+	codes.End = stated
+	return codes.Penalty
+}())
+
+// requestsRefused is the penalty of all other refusals.
+var requestsRefused = own.Refusals(feedback.First(
+	refused(feedback.First(tokens(feedback.NotRefused).Penalty, stated, feedback.For(10*time.Second))),
+	own.Outage(),
+))
+
+func refused(p feedback.Penalty) feedback.Penalty {
+	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(p)
+}

@@ -1,0 +1,148 @@
+// Package azureopenai is the table of limits of Azure OpenAI: what a deployment takes in
+// a minute.
+//
+// # Rows
+//
+//	azureopenai-requests  requests a second; for each resource and deployment
+//	azureopenai-tokens    tokens a minute; for each resource and deployment
+//
+// What they allow is what the deployment was given: its tokens a minute (TPM), and
+// requests in proportion (RPM), which differs between models. A row whose number is not told is
+// unlimited until a refusal closes it. The resource is the host that is called.
+//
+// RPM are checked over 1 or 10 seconds, so a second has its share: 10 with 600 a minute, rounded
+// down. Less than 60 a minute are one each so many seconds. TPM count
+// what Azure estimates when a request comes, and nothing is given back: the tokens sent (a quarter of
+// the body's length) and max_tokens, times best_of. A usage that is more than that replaces it.
+//
+// The deployment is in the path, and under /openai/v1/ in the field "model" of the body,
+// which is read from a copy, as in package openai. Deployments with other numbers need a
+// [throttle.Transport] each, with the same Store.
+//
+// # What closes what
+//
+//	429 about the token rate limit   azureopenai-tokens
+//	any other 429                    azureopenai-requests
+//	503 with Retry-After, ten in a row: azureopenai-requests
+//
+// A refusal lasts as long as Retry-After, retry-after-ms or the message says ("Please retry after 37
+// seconds"); else tokens a minute and requests ten seconds, which are the windows (inferred).
+//
+// # Not covered
+//
+// The quota of a subscription, and deployments with provisioned throughput: a refusal closes the
+// deployment. The x-ratelimit fields are not read: they have been seen with -1, and with
+// requests left in a refusal. A policy of API Management in front, which answers 403 for its quota.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: TPM and RPM of a deployment, what an estimate counts, 429 below the quota:
+//     https://learn.microsoft.com/en-us/microsoft-cloud/dev/dev-proxy/concepts/azure-openai-429-token-rate-limit,
+//     https://learn.microsoft.com/zh-cn/azure/foundry-classic/openai/how-to/quota
+//   - official: windows of 1 or 10 seconds:
+//     https://learn.microsoft.com/en-us/microsoft-cloud/dev/dev-proxy/concepts/llm-rate-limits;
+//     with the example of 600 a minute, quoted at https://learn.microsoft.com/en-us/answers/questions/1689036/tokens-per-minute-rate-limit
+//   - observed: messages of refusals: https://learn.microsoft.com/en-us/answers/questions/2140040/requests-to-the-chatcompletions-create-operation-u;
+//     "call rate limit" in public code
+//   - observed: odd x-ratelimit fields:
+//     https://learn.microsoft.com/en-us/answers/questions/5625878/azure-openai-responses-api-x-ratelimit-headers-val,
+//     https://learn.microsoft.com/en-us/answers/questions/2156987/rate-limiting-inconsistent-with-x-ratelimit-remain
+//   - observed, quoted from elsewhere: retry-after-ms:
+//     https://www.developersdigest.tech/errors/api/azure-openai/429-rate-limit-exceeded
+//   - from common use: hosts, paths, the names of fields in bodies.
+//   - inferred: four bytes a token; for how long, where nothing is said.
+package azureopenai
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/llm"
+)
+
+// Options are what deployments differ in. The zero value holds nothing until a
+// refusal.
+type Options struct {
+	// Requests is how many requests a minute each deployment takes (RPM). Defaults to
+	// 0: not told.
+	Requests int
+
+	// Tokens is how many tokens a minute each deployment takes (TPM). Defaults to
+	// 0: not told.
+	Tokens int
+
+	// Deployment tells the deployments of a resource apart. Defaults to what the path
+	// says, or the field "model" of the body.
+	Deployment func(*http.Request) string
+
+	// Cost estimates the tokens of a request; 0 for one that has none. More
+	// than Tokens counts as Tokens, so that Azure and not an estimate refuses
+	// what is too large. Defaults to what the package documentation says.
+	Cost func(*http.Request) int
+
+	// Host is a pattern of the hosts that are meant: for a fake, a proxy, or resources with another
+	// name, such as "*.cognitiveservices.azure.com". Defaults to "*.openai.azure.com".
+	Host string
+}
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	if o.Deployment == nil {
+		o.Deployment = deployment
+	}
+	if o.Cost == nil {
+		o.Cost = estimate
+	}
+	match := cmp.Or(o.Host, "*.openai.azure.com") + "/openai/"
+	key := throttle.Join(throttle.Host, o.Deployment)
+	requests, tokens := throttle.Unlimited(), throttle.Unlimited()
+	if o.Requests > 0 {
+		requests = llm.Evenly(o.Requests)
+	}
+	if o.Tokens > 0 {
+		tokens = throttle.PerMinute(o.Tokens)
+	}
+	return []throttle.Policy{
+		{Name: "azureopenai-requests", Match: match, Key: key,
+			Limit: requests, Penalty: requestsRefused},
+		{Name: "azureopenai-tokens", Match: match, Key: key,
+			Limit: tokens, Cost: o.cost, Settle: o.settle, Penalty: tokensRefused},
+	}
+}
+
+// cost is what a request is estimated to cost.
+func (o *Options) cost(r *http.Request) int {
+	return min(o.Cost(r), cmp.Or(o.Tokens, llm.Unpublished))
+}
+
+// settle returns the usage, but not less than was estimated: Azure gives nothing back.
+func (o *Options) settle(resp *http.Response) int {
+	used := usage.Settle(resp)
+	if used < 0 || resp.Request == nil {
+		return used
+	}
+	return max(used, o.cost(resp.Request))
+}
+
+// estimate is the default of [Options.Cost].
+func estimate(r *http.Request) int {
+	sent := llm.Sent(r)
+	if sent == 0 {
+		return 0
+	}
+	return sent + llm.Reserved(r)
+}
+
+// deployment is the default of [Options.Deployment].
+func deployment(r *http.Request) string {
+	if rest, ok := strings.CutPrefix(throttle.Path(r), "/openai/deployments/"); ok {
+		name, _, _ := strings.Cut(rest, "/")
+		return name
+	}
+	return llm.Model(r)
+}

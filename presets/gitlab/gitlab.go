@@ -1,0 +1,219 @@
+// Package gitlab is the table of limits of GitLab.com's REST API: what a user and an
+// address may call in a minute, and what they may call of endpoints with limits of their own.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: gitlab.Policies(gitlab.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	row                    limit     one budget for each     holds
+//	gitlab-user            2,000/m   user                    requests with a token
+//	gitlab-anonymous       500/m     address                 requests without one
+//	gitlab-address         2,000/m   address                 all
+//	gitlab-search          100/m     user                    …/search
+//	gitlab-projects        2000/10m  user                    GET projects
+//	gitlab-project         400/m     user                    GET projects/{id}
+//	gitlab-groups          50/m      user                    GET groups
+//	gitlab-group           400/m     user                    GET groups/{id}
+//	gitlab-group-projects  600/m     user                    GET groups/{id}/projects
+//	gitlab-user-lookup     300/10m   user                    GET users/{id}
+//	gitlab-members         200/m     user                    GET projects/{id}/members/all and members
+//	gitlab-new-issues      200/m     user                    POST projects/{id}/issues
+//	gitlab-new-notes       60/m      user                    POST …/notes
+//	gitlab-new-pipelines   25/m      user and project        POST projects/{id}/pipeline
+//	gitlab-new-projects    200/day   user                    POST projects
+//	gitlab-new-groups      200/day   user                    POST groups
+//	gitlab-endpoint        none      user and endpoint       all
+//
+// An endpoint is a method and a path without its ids: a segment with a digit, or one that
+// is escaped, counts as an id (inferred). A day is any 24 hours here.
+//
+// # Refusals
+//
+// A 429 with "This endpoint has been requested too many times" is about one endpoint and closes
+// gitlab-endpoint. Any other 429 closes gitlab-user or, without a token, gitlab-anonymous. Each
+// lasts as long as Retry-After says, else a minute (inferred), because most windows have one. Ten 503 in a row
+// with a Retry-After close the same rows.
+//
+// The RateLimit fields with the name throttle_authenticated_api or throttle_unauthenticated_api
+// lower gitlab-user or gitlab-anonymous if somebody else calls with that user, or from that address.
+//
+// # Not covered
+//
+// Limits by plan, such as 5,000 an hour, which GitLab has announced and not yet put into force:
+// append a row of your own then. Git over HTTPS and SSH, Pages, registries, raw files,
+// runners. A server of one's own: its operator sets all numbers, so set [Options.Host] and
+// [Options.PerMinute], and leave out the other rows.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: numbers, 429, Retry-After, announced limits: https://docs.gitlab.com/user/gitlab_com/rate_limits/
+//   - official: the RateLimit fields, their names, the two systems of limits, "Retry later":
+//     https://docs.gitlab.com/administration/settings/user_and_ip_rate_limits/
+//   - observed: the body that is about an endpoint, at times with fields of another limit and without
+//     Retry-After: https://gitlab.com/gitlab-org/gitlab/-/issues/199738
+//   - from common use: the host, the paths, how a token travels.
+//   - inferred: that limits without a word of whose they are count by user; what is an id; that a minute is the
+//     length of a refusal that says none.
+package gitlab
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
+)
+
+// Options are what differs between users and servers. The zero value is one user of GitLab.com
+// behind one address.
+type Options struct {
+	// User is any name for the user that the token belongs to. Not a token: all of a user's
+	// tokens share the limits. Defaults to "": all programs that share the store are
+	// one user.
+	User string
+
+	// Caller says which user a request is of, for a program that calls for several.
+	// It replaces User. Defaults to nil: User.
+	Caller func(*http.Request) (user string)
+
+	// Address is any name for the address that the requests come from. Defaults to
+	// "": all programs that share the store are behind one.
+	Address string
+
+	// PerMinute is how often a user may call in a minute. Defaults to 2,000.
+	PerMinute int
+
+	// Host is a pattern of the hosts that are meant: for a fake, a proxy, or a server of one's own.
+	// Defaults to "gitlab.com".
+	Host string
+}
+
+const api = "/api/v4/"
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	address := caller.Always(o.Address)
+	at := o.Host + api
+	rows := []throttle.Policy{
+		{Name: "gitlab-user", Match: o.Host + "/api/", Key: o.Caller, Cost: authenticated,
+			Limit: throttle.PerMinute(o.PerMinute), Penalty: own.Penalty(authenticated, callerRefused), Quota: left("throttle_authenticated_api")},
+		{Name: "gitlab-anonymous", Match: o.Host + "/api/", Key: address, Cost: anonymous,
+			Limit: throttle.PerMinute(500), Penalty: own.Penalty(anonymous, callerRefused), Quota: left("throttle_unauthenticated_api")},
+		{Name: "gitlab-address", Match: o.Host + "/", Key: address,
+			Limit: throttle.PerMinute(2_000), Penalty: throttle.NoPenalty},
+		{Name: "gitlab-endpoint", Match: o.Host + "/api/", Key: throttle.Join(o.Caller, endpoint),
+			Limit: throttle.Unlimited(), Penalty: endpointRefused},
+	}
+	for _, row := range []struct {
+		name, match string
+		cost        func(*http.Request) int
+		limit       throttle.Limit
+	}{
+		{"search", "GET " + at, ending("/search"), throttle.PerMinute(100)},
+		{"projects", "GET " + at + "projects", nil, throttle.SlidingWindow(2_000, 10*time.Minute)},
+		{"project", "GET " + at + "projects/{id}", nil, throttle.PerMinute(400)},
+		{"groups", "GET " + at + "groups", nil, throttle.PerMinute(50)},
+		{"group", "GET " + at + "groups/{id}", nil, throttle.PerMinute(400)},
+		{"group-projects", "GET " + at + "groups/{id}/projects", nil, throttle.PerMinute(600)},
+		{"user-lookup", "GET " + at + "users/{id}", nil, throttle.SlidingWindow(300, 10*time.Minute)},
+		{"members", "GET " + at + "projects/{id}/members/", nil, throttle.PerMinute(200)},
+		{"new-issues", "POST " + at + "projects/{id}/issues", nil, throttle.PerMinute(200)},
+		{"new-notes", "POST " + at, ending("/notes"), throttle.PerMinute(60)},
+		{"new-projects", "POST " + at + "projects", nil, throttle.SlidingWindow(200, 24*time.Hour)},
+		{"new-groups", "POST " + at + "groups", nil, throttle.SlidingWindow(200, 24*time.Hour)},
+	} {
+		rows = append(rows, throttle.Policy{Name: "gitlab-" + row.name, Match: row.match, Key: o.Caller, Cost: row.cost,
+			Limit: row.limit, Penalty: throttle.NoPenalty})
+	}
+	return append(rows, throttle.Policy{Name: "gitlab-new-pipelines", Match: "POST " + at + "projects/{id}/pipeline",
+		Key: throttle.Join(o.Caller, throttle.PathValue("id")), Limit: throttle.PerMinute(25), Penalty: throttle.NoPenalty})
+}
+
+func (o Options) withDefaults() Options {
+	o.Host = cmp.Or(o.Host, "gitlab.com")
+	o.PerMinute = cmp.Or(o.PerMinute, 2_000)
+	o.Caller = caller.ID(o.User, o.Caller)
+	return o
+}
+
+// authenticated is the cost of a request with a token. Whether that is a good one only
+// GitLab knows.
+func authenticated(r *http.Request) int {
+	for _, field := range []string{"Authorization", "Private-Token", "Job-Token", "Deploy-Token"} {
+		if r.Header.Get(field) != "" {
+			return 1
+		}
+	}
+	for _, name := range []string{"private_token", "access_token", "job_token"} {
+		if throttle.Query(name)(r) != "" {
+			return 1
+		}
+	}
+	return 0
+}
+
+func anonymous(r *http.Request) int { return 1 - authenticated(r) }
+
+// ending is the cost of a request whose path ends so.
+func ending(suffix string) func(*http.Request) int {
+	return func(r *http.Request) int {
+		if strings.HasSuffix(throttle.Path(r), suffix) {
+			return 1
+		}
+		return 0
+	}
+}
+
+// endpoint is a [throttle.Policy.Key]: "GET /api/v4/projects/*/issues". A project's name in
+// a path is escaped, "group%2Fproject", so it is one segment.
+func endpoint(r *http.Request) string {
+	segments := strings.Split(r.URL.EscapedPath(), "/") // "", "api", "v4", "projects", id, "issues"
+	for i := 3; i < len(segments); i++ {
+		if strings.ContainsAny(segments[i], "0123456789%") {
+			segments[i] = "*"
+		}
+	}
+	return throttle.Method(r) + " " + strings.Join(segments, "/")
+}
+
+// tooMany is the penalty of the refusals that are about one endpoint.
+func tooMany(lasts time.Duration) feedback.Codes {
+	return feedback.Codes{
+		Fields: []string{"message.error", "message"},
+		Lasts:  map[string]time.Duration{"This endpoint has been requested too many times*": lasts},
+	}
+}
+
+var (
+	endpointRefused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(func() feedback.Penalty {
+		codes := tooMany(time.Minute)
+		codes.End = feedback.RetryAfter(0)
+		return codes.Penalty
+	}())
+
+	// callerRefused is the penalty of all others.
+	callerRefused = own.Refusals(feedback.First(
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+			tooMany(feedback.NotRefused).Penalty,
+			feedback.RetryAfter(time.Minute),
+		)),
+		own.Outage(),
+	))
+)
+
+// left reads what is left of the limit with a name: the fields speak of one of several.
+func left(name string) feedback.Quota {
+	return feedback.When{Header: map[string]string{"RateLimit-Name": name}}.Quota(
+		feedback.Headers{Remaining: "RateLimit-Remaining", Reset: "RateLimit-Reset"}.Quota)
+}

@@ -1,0 +1,36 @@
+// Package caller makes keys of the ids that options hold: those of the program
+// itself, or of a request's own caller.
+package caller
+
+import (
+	"cmp"
+	"net/http"
+)
+
+// A Key is a [throttle.Policy.Key].
+type Key = func(*http.Request) string
+
+// Always returns the key of an id that all requests have.
+func Always(id string) Key { return func(*http.Request) string { return id } }
+
+// ID returns the key of an id: what caller says or, if caller is nil, the id itself.
+func ID(id string, caller func(*http.Request) string) Key {
+	if caller == nil {
+		return Always(id)
+	}
+	return caller
+}
+
+// IDs returns the keys of two ids, of which caller says both.
+func IDs(a, b string, caller func(*http.Request) (a, b string)) (keyA, keyB Key) {
+	if caller == nil {
+		return Always(a), Always(b)
+	}
+	return func(r *http.Request) string { a, _ := caller(r); return a },
+		func(r *http.Request) string { _, b := caller(r); return b }
+}
+
+// Or returns what key says of a request, and what otherwise says where that is "".
+func Or(key, otherwise Key) Key {
+	return func(r *http.Request) string { return cmp.Or(key(r), otherwise(r)) }
+}

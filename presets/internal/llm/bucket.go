@@ -1,0 +1,27 @@
+package llm
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// A Bucket names the fields in which answers tell of a bucket: its size, what is left
+// of it, and when it will be full again.
+type Bucket struct{ Limit, Remaining, Reset string }
+
+// Quota is a [throttle.Policy.Quota]. The bucket fills all the time, so what is left is
+// not all there is until the reset, when it is full, but only until as much has flowed
+// in again.
+func (b Bucket) Quota(resp *http.Response) (throttle.Quota, bool) {
+	q, ok := feedback.Headers{Remaining: b.Remaining, Reset: b.Reset}.Quota(resp)
+	size, err := strconv.Atoi(resp.Header.Get(b.Limit))
+	if missing := size - q.Left; ok && err == nil && missing > 0 {
+		each := float64(q.Reset) / float64(missing)
+		q.Reset = min(q.Reset, time.Duration(each*float64(max(q.Left, 1))))
+	}
+	return q, ok
+}

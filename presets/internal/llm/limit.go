@@ -1,0 +1,37 @@
+package llm
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Evenly is the limit of requests where a number for a minute is enforced second by second. It
+// is a window and not a distance, because requests differ in how long their ways take: two that
+// start a second apart may arrive closer together.
+func Evenly(perMinute int) throttle.Limit {
+	if perMinute < 60 {
+		return throttle.SlidingWindow(1, time.Minute/time.Duration(perMinute))
+	}
+	return throttle.PerSecond(perMinute / 60)
+}
+
+// Requests is the limit of so many requests a minute, 0 if that is not told.
+func Requests(perMinute int, even bool) throttle.Limit {
+	if perMinute > 0 && even {
+		return Evenly(perMinute)
+	}
+	return Tokens(perMinute, false)
+}
+
+// Tokens is the limit of so many tokens a minute, 0 if that is not told. One request may take
+// those of many seconds, so spaced out they keep a distance.
+func Tokens(perMinute int, even bool) throttle.Limit {
+	switch {
+	case perMinute == 0:
+		return throttle.PerMinute(Unpublished)
+	case even:
+		return throttle.LeakyBucket(perMinute, time.Minute)
+	}
+	return throttle.PerMinute(perMinute)
+}

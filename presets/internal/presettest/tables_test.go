@@ -1,0 +1,108 @@
+package presettest_test
+
+import (
+	"reflect"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/anthropic"
+	"github.com/fleetthrottle/throttle/presets/azureopenai"
+	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
+	"github.com/fleetthrottle/throttle/presets/discord"
+	"github.com/fleetthrottle/throttle/presets/feishu"
+	"github.com/fleetthrottle/throttle/presets/github"
+	"github.com/fleetthrottle/throttle/presets/gitlab"
+	"github.com/fleetthrottle/throttle/presets/hubspot"
+	"github.com/fleetthrottle/throttle/presets/jira"
+	"github.com/fleetthrottle/throttle/presets/notion"
+	"github.com/fleetthrottle/throttle/presets/openai"
+	"github.com/fleetthrottle/throttle/presets/riot"
+	"github.com/fleetthrottle/throttle/presets/salesforce"
+	"github.com/fleetthrottle/throttle/presets/shopify"
+	"github.com/fleetthrottle/throttle/presets/slack"
+	"github.com/fleetthrottle/throttle/presets/spapi"
+	"github.com/fleetthrottle/throttle/presets/stripe"
+	"github.com/fleetthrottle/throttle/presets/wechat"
+	"github.com/fleetthrottle/throttle/presets/wecom"
+)
+
+// tables are all presets. A new one needs a line here and a page in docs/presets; what
+// the page shows beside the zero Options stands here as the page writes it.
+var tables = []table{
+	preset("anthropic", anthropic.Policies),
+	preset("azureopenai", azureopenai.Policies),
+	preset("binance", binance.Policies),
+	preset("dingtalk", dingtalk.Policies,
+		with("Edition: dingtalk.Standard", dingtalk.Options{Edition: dingtalk.Standard}),
+		with("Edition: dingtalk.Professional", dingtalk.Options{Edition: dingtalk.Professional}),
+		with("Edition: dingtalk.Exclusive", dingtalk.Options{Edition: dingtalk.Exclusive}),
+		with(`ISV: "vendor"`, dingtalk.Options{ISV: "vendor"})),
+	preset("discord", discord.Policies),
+	preset("feishu", feishu.Policies,
+		with("PerMonth: feishu.BasicPerMonth", feishu.Options{PerMonth: feishu.BasicPerMonth})),
+	preset("github", github.Policies,
+		with("PerHour: github.Anonymous", github.Options{PerHour: github.Anonymous}),
+		with("PerHour: github.Actions", github.Options{PerHour: github.Actions}),
+		with("PerHour: github.Enterprise", github.Options{PerHour: github.Enterprise})),
+	preset("gitlab", gitlab.Policies),
+	preset("hubspot", hubspot.Policies,
+		with("Plan: hubspot.Professional", hubspot.Options{Plan: hubspot.Professional}),
+		with("Plan: hubspot.Enterprise", hubspot.Options{Plan: hubspot.Enterprise}),
+		with("Plan: hubspot.Marketplace", hubspot.Options{Plan: hubspot.Marketplace}),
+		with("Increases: 1", hubspot.Options{Increases: 1})),
+	preset("jira", jira.Policies,
+		with("Quota: jira.Tier2(300), PerTenant: true", jira.Options{Quota: jira.Tier2(300), PerTenant: true})),
+	preset("notion", notion.Policies,
+		with("PerMinute: notion.Business", notion.Options{PerMinute: notion.Business})),
+	preset("openai", openai.Policies,
+		with("Requests: 500, Tokens: 30_000", openai.Options{Requests: 500, Tokens: 30_000})),
+	preset("riot", riot.Policies,
+		with("Limits: riot.Production()", riot.Options{Limits: riot.Production()})),
+	preset("salesforce", salesforce.Policies,
+		with("PerDay: 145_000", salesforce.Options{PerDay: 145_000})),
+	preset("shopify", shopify.Policies,
+		with("Plan: shopify.Advanced", shopify.Options{Plan: shopify.Advanced}),
+		with("Plan: shopify.Plus", shopify.Options{Plan: shopify.Plus}),
+		with("Plan: shopify.Enterprise", shopify.Options{Plan: shopify.Enterprise})),
+	preset("slack", slack.Policies),
+	preset("spapi", spapi.Policies),
+	preset("stripe", stripe.Policies),
+	preset("wechat", wechat.Policies),
+	preset("wecom", wecom.Policies,
+		with("Accounts: 500", wecom.Options{Accounts: 500}),
+		with("IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour",
+			wecom.Options{IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour})),
+}
+
+// A table is what a preset returns for its zero Options, and for others.
+type table struct {
+	name    string
+	options reflect.Type
+	zero    []throttle.Policy
+	others  map[string][]throttle.Policy
+	with    func(fields map[string]reflect.Value) []throttle.Policy
+}
+
+// An other is Options that are not the zero value, as Go writes them.
+type other[O any] struct {
+	text    string
+	options O
+}
+
+func with[O any](text string, options O) other[O] { return other[O]{text, options} }
+
+func preset[O any](name string, policies func(O) []throttle.Policy, others ...other[O]) table {
+	var zero O
+	t := table{name: name, options: reflect.TypeFor[O](), zero: policies(zero), others: make(map[string][]throttle.Policy)}
+	for _, o := range others {
+		t.others[o.text] = policies(o.options)
+	}
+	t.with = func(fields map[string]reflect.Value) []throttle.Policy {
+		var o O
+		for name, v := range fields {
+			reflect.ValueOf(&o).Elem().FieldByName(name).Set(v)
+		}
+		return policies(o)
+	}
+	return t
+}

@@ -1,0 +1,56 @@
+package stripe
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
+)
+
+// reason is the field in which a 429 says which limit it is about.
+const reason = "Stripe-Rate-Limited-Reason"
+
+// wait is for how long a refusal closes its row.
+var wait = feedback.RetryAfter(time.Second)
+
+// refused is the penalty of the 429s of one reason, which may end in "*".
+func refused(why string) feedback.Penalty {
+	return feedback.When{Status: []int{http.StatusTooManyRequests}, Header: map[string]string{reason: why}}.Penalty(wait)
+}
+
+var (
+	endpointRefused = refused("endpoint-*")
+	objectRefused   = refused("resource-specific")
+
+	// accountRefused is the penalty of all others.
+	accountRefused = own.Refusals(feedback.First(
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+			not(endpointRefused), not(objectRefused),
+			lockTimeout,
+			wait,
+		)),
+		own.Outage(),
+	))
+
+	// anyRefused is the penalty of what has one limit for all reasons.
+	anyRefused = own.Refusals(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+		not(objectRefused), lockTimeout, wait,
+	)))
+
+	// lockTimeout knows the 429 that is no refusal: another request holds the object.
+	lockTimeout = feedback.Codes{
+		Fields: []string{"error.code"},
+		Lasts:  map[string]time.Duration{"lock_timeout": feedback.NotRefused},
+	}.Penalty
+)
+
+// not ends a [feedback.First] at what another row is closed by.
+func not(p feedback.Penalty) feedback.Penalty {
+	return func(resp *http.Response) time.Duration {
+		if p(resp) > 0 {
+			return feedback.NotRefused
+		}
+		return 0
+	}
+}

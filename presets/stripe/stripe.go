@@ -1,0 +1,167 @@
+// Package stripe is the table of limits of Stripe's API: what an account may call in
+// a second, and what it may call of each endpoint.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: stripe.Policies(stripe.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	row                    live    sandbox  one budget for each
+//	stripe-account         100/s   25/s     account
+//	stripe-endpoint        25/s    25/s     account and endpoint
+//	stripe-search          20/s    20/s     account
+//	stripe-files-read      20/s    20/s     account
+//	stripe-files-write     20/s    20/s     account
+//	stripe-payouts         15/s    15/s     account: payouts that are created
+//	stripe-payment-intent  1000/h  1000/h   account and PaymentIntent: its updates
+//	stripe-meter-events    1000/s           account: usage that is reported, instead of the first two rows
+//	stripe-object          none    none     account and path
+//
+// An endpoint is a method and a path without its ids: of "/v1/customers/cus_9s6XKzkNRi"
+// what is behind "/v1/customers/". A segment with a digit or a capital letter counts as an
+// id (inferred). Live mode and sandboxes are counted apart.
+//
+// # Refusals
+//
+// Stripe refuses with a 429, and says in Stripe-Rate-Limited-Reason which limit it was:
+//
+//	global-rate, global-concurrency, and a reason that is not known    stripe-account
+//	endpoint-rate, endpoint-concurrency                                stripe-endpoint
+//	resource-specific                                                  stripe-object
+//
+// Each closes its row for a second (inferred), because no Retry-After is documented; if there is
+// one it counts. How many may be in flight is not published.
+//
+// A 429 with the code lock_timeout is no refusal: another request holds the same
+// object. It closes nothing, and package retry sends it again. Ten 503 in a row with a
+// Retry-After close stripe-account.
+//
+// # Not covered
+//
+// Invoices and quantities of one subscription, and what other objects allow, but as
+// stripe-object. How many reads there may be for each transaction in a month. Accounts that Stripe
+// has given more or less than the page says: change the rows. Whose limits count a call with
+// Stripe-Account: it counts here for the caller's account.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: numbers of account, endpoints, search, files and PaymentIntents, the
+//     reasons, lock_timeout: https://docs.stripe.com/rate-limits
+//   - official (old): meter events: https://stripe.com/docs/rate-limits
+//   - observed, in public code that quotes the page in 2026-09: 15 payouts a second.
+//   - from common use: hosts and paths.
+//   - inferred: what is an id; a second; that what a 429 without a reason is about is the account; that sandboxes
+//     have no limit of their own for meter events.
+package stripe
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
+)
+
+// Options are what differs between accounts. The zero value is one account in live
+// mode.
+type Options struct {
+	// Account is the account's id, such as "acct_1032D82eZvKYlo2C". Not a key: all of
+	// an account's keys share its limits. Defaults to "": all programs that share
+	// the store call for one account.
+	Account string
+
+	// Caller says for which account a request is, for a program that calls for
+	// several. It replaces Account. Defaults to nil: Account.
+	Caller func(*http.Request) (account string)
+
+	// Sandbox says that the keys are those of a sandbox, which has smaller numbers and
+	// budgets of its own. Defaults to false: live mode.
+	Sandbox bool
+
+	// PerSecond is what the account may call in a second, if Stripe has raised it.
+	// Defaults to 100, in a sandbox to 25.
+	PerSecond int
+
+	// Host is a pattern of the hosts that are meant: for a fake or a proxy. Defaults to
+	// "*.stripe.com", for api.stripe.com and files.stripe.com.
+	Host string
+}
+
+const (
+	files       = "/v1/files"
+	meterEvents = "/v1/billing/meter_events"
+)
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	none := throttle.NoPenalty
+	rows := []throttle.Policy{
+		{Name: "stripe-account", Match: o.Host + "/", Key: o.account, Cost: o.base,
+			Limit: throttle.PerSecond(o.PerSecond), Penalty: own.Penalty(o.base, accountRefused)},
+		{Name: "stripe-endpoint", Match: o.Host + "/", Key: throttle.Join(o.account, endpoint), Cost: o.base,
+			Limit: throttle.PerSecond(25), Penalty: own.Penalty(o.base, endpointRefused)},
+		{Name: "stripe-search", Match: "GET " + o.Host + "/v1/{resource}/search", Key: o.account,
+			Limit: throttle.PerSecond(20), Penalty: none},
+		{Name: "stripe-files-read", Match: "GET " + o.Host + files + "/", Key: o.account,
+			Limit: throttle.PerSecond(20), Penalty: none},
+		{Name: "stripe-files-write", Match: "POST " + o.Host + files, Key: o.account,
+			Limit: throttle.PerSecond(20), Penalty: none},
+		{Name: "stripe-payouts", Match: "POST " + o.Host + "/v1/payouts", Key: o.account,
+			Limit: throttle.PerSecond(15), Penalty: none},
+		{Name: "stripe-payment-intent", Match: "POST " + o.Host + "/v1/payment_intents/{id}", Key: throttle.Join(o.account, throttle.PathValue("id")),
+			Limit: throttle.PerHour(1_000), Penalty: none},
+		{Name: "stripe-object", Match: o.Host + "/", Key: throttle.Join(o.account, throttle.Path),
+			Limit: throttle.Unlimited(), Penalty: objectRefused},
+	}
+	if !o.Sandbox {
+		rows = append(rows, throttle.Policy{Name: "stripe-meter-events", Match: "POST " + o.Host + meterEvents, Key: o.account,
+			Limit: throttle.PerSecond(1_000), Penalty: anyRefused})
+	}
+	return rows
+}
+
+func (o Options) withDefaults() Options {
+	o.Host = cmp.Or(o.Host, "*.stripe.com")
+	if o.Sandbox {
+		o.PerSecond = cmp.Or(o.PerSecond, 25)
+	}
+	o.PerSecond = cmp.Or(o.PerSecond, 100)
+	o.Caller = caller.ID(o.Account, o.Caller)
+	return o
+}
+
+// account is a [throttle.Policy.Key]: whose limits count, in which mode.
+func (o Options) account(r *http.Request) string {
+	if o.Sandbox {
+		return o.Caller(r) + " sandbox"
+	}
+	return o.Caller(r)
+}
+
+// base is the cost under the limits of account and endpoint, which live meter events
+// do not count for.
+func (o Options) base(r *http.Request) int {
+	if !o.Sandbox && throttle.Path(r) == meterEvents {
+		return 0
+	}
+	return 1
+}
+
+// endpoint is a [throttle.Policy.Key]: "POST /v1/payment_intents/*/confirm".
+func endpoint(r *http.Request) string {
+	segments := strings.Split(throttle.Path(r), "/") // "", "v1", "payment_intents", id, "confirm"
+	for i := 2; i < len(segments); i++ {
+		if strings.ContainsAny(segments[i], "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+			segments[i] = "*"
+		}
+	}
+	return throttle.Method(r) + " " + strings.Join(segments, "/")
+}

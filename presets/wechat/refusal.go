@@ -1,0 +1,25 @@
+package wechat
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+var beijing = time.FixedZone("UTC+8", 8*60*60)
+
+// What WeChat answers, with status 200, instead of an answer. Neither code ends the
+// other's budget, so each has a row.
+var (
+	dayUsedUp = feedback.Codes{
+		Fields: []string{"errcode"},
+		Lasts:  map[string]time.Duration{"45009": throttle.MaxPenalty},
+		End:    feedback.UntilMidnight(beijing),
+	}.Penalty
+
+	minuteUsedUp = feedback.Codes{
+		Fields: []string{"errcode"},
+		Lasts:  map[string]time.Duration{"45011": time.Minute},
+	}.Penalty
+)

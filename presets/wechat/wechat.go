@@ -1,0 +1,158 @@
+// Package wechat is the table of limits of the server API of WeChat's Official
+// Accounts (微信公众号): what an account may call of each API in a day.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: wechat.Policies(wechat.Options{Account: "wx-app-id"}),
+//	}))}
+//
+// # Rows
+//
+//	row            limit                      one budget for each  closed by
+//	wechat-day     none                       account and API      45009, until midnight in Beijing
+//	wechat-minute  none                       account and API      45011, for a minute
+//	wechat-<api>   its number a day, below    account
+//
+// A row of the third kind is named after its API's path: /cgi-bin/user/info has
+// wechat-user-info. What a newly registered account may call in a day, and a test
+// account (测试号) that has [Options.Test]:
+//
+//	token 2,000 (200)              stable_token 500,000, and 10,000 a minute
+//	menu/create 1,000 (100)        menu/get 10,000 (1,000)      menu/delete 1,000 (100)
+//	groups/create 1,000 (100)      groups/get 1,000 (100)       groups/update 1,000 (100)
+//	groups/members/update 100,000 (1,000)
+//	media/upload 5,000 (500)       media/get 10,000 (1,000)     media/uploadnews 10
+//	message/custom/send 500,000 (50,000)
+//	message/mass/send 100          message/mass/sendall 100     message/mass/delete 10
+//	qrcode/create 100,000 (10,000) user/get 500 (100)           user/info 5,000,000 (500,000)
+//	user/info/updateremark 10,000
+//
+// An account's own numbers stand in its console, and /cgi-bin/openapi/quota/get
+// tells them: [Options.PerDay] and [Options.PerMinute] take them.
+//
+// # Refusals
+//
+// WeChat refuses with status 200 and an errcode. 45009 says that the day's calls of
+// this API are used up. Days are those of the calendar, in Beijing (inferred). A
+// request with a deadline before midnight is refused at once. 45011 says that the
+// minute's calls are used up; minutes are those of the clock, so a minute is enough.
+//
+// After a call of clear_quota, which the account has ten of in a month, the upstream
+// begins anew. The rows do not know: resume wechat-day, and reset the rows with numbers.
+//
+// -1 (busy), 45015 (too late to answer a user), 45047 (too many messages to one user
+// without an answer), 48006 (clear_quota is used up) and all other codes close nothing.
+//
+// # Not covered
+//
+// Paths under /sns, which users' own logins call: they have no limit for the account, and
+// 45011 there is about one user. What one user may be sent, and how often a month
+// all followers. Limits of third-party platforms (第三方平台) on their own; calls for an
+// account count for that account. Whether both sendings to many share their 100.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: the numbers a day, 45009, clear_quota and 48006:
+//     https://developers.weixin.qq.com/doc/service/Message_Management/API_Call_Limits.html
+//   - official: stable_token's numbers:
+//     https://developers.weixin.qq.com/doc/service/api/base/api_getstableaccesstoken
+//   - official: how to ask for an account's own numbers:
+//     https://developers.weixin.qq.com/doc/service/api/apimanage/api_getapiquota
+//   - official: the texts of 45009 and 45011:
+//     https://developers.weixin.qq.com/doc/store/API/basics/commErrCode.html
+//   - official (staff): days and minutes are those of the calendar and the clock:
+//     https://developers.weixin.qq.com/community/develop/doc/0002242d2a4c68538eeeb4bb65b800
+//   - observed: answers with 45009:
+//     https://developers.weixin.qq.com/community/develop/doc/0004e86e828ea8e074df42d6656400,
+//     45011: https://developers.weixin.qq.com/community/personal/oCJUswwkrNHFYZzk3og-YLw9R0Jg/answer,
+//     45047: https://blog.csdn.net/luduntao/article/details/79976456
+//   - from common use: the host, and the paths of the APIs that the official table names in words.
+//   - inferred: Beijing; that media/uploadnews and what else has no number for test accounts is not
+//     counted there.
+package wechat
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
+)
+
+// Options are what differs between accounts. The zero value is one newly registered
+// account.
+type Options struct {
+	// Account is the account's id: its AppID, not its token, which changes. Defaults
+	// to "": all programs that share the store call for one account.
+	Account string
+
+	// Caller says for which account a request is, for a program that calls for
+	// several. It replaces Account. Defaults to nil: Account.
+	Caller func(*http.Request) (account string)
+
+	// Test says that the account is a test account, with its smaller numbers.
+	// Defaults to false.
+	Test bool
+
+	// PerDay is how often an API may be called in a day of Beijing, by path:
+	//
+	//	"/cgi-bin/message/template/send": 100_000
+	//
+	// It comes before what the package documentation lists. 0 is for an API that is
+	// not counted: only a refusal closes it. Defaults to nil.
+	PerDay map[string]int
+
+	// PerMinute is the same for a minute. Defaults to nil.
+	PerMinute map[string]int
+
+	// Host is a pattern of the hosts that are meant: for a fake, a proxy, or one of
+	// WeChat's other entrances, such as "sh.api.weixin.qq.com". Defaults to
+	// "api.weixin.qq.com".
+	Host string
+}
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	api := throttle.Join(o.Caller, throttle.Path)
+	rows := []throttle.Policy{
+		{Name: "wechat-day", Match: o.Host + "/", Key: api, Cost: counted,
+			Limit: throttle.Unlimited(), Penalty: own.Penalty(counted, dayUsedUp)},
+		{Name: "wechat-minute", Match: o.Host + "/", Key: api, Cost: counted,
+			Limit: throttle.Unlimited(), Penalty: own.Penalty(counted, minuteUsedUp)},
+	}
+	for path, n := range sorted(o.perDay()) {
+		rows = append(rows, throttle.Policy{Name: name(path), Match: o.Host + path, Key: o.Caller,
+			Limit: throttle.CalendarWindow(n, throttle.Day, beijing), Penalty: throttle.NoPenalty})
+	}
+	for path, n := range sorted(o.perMinute()) {
+		rows = append(rows, throttle.Policy{Name: name(path) + "-minute", Match: o.Host + path, Key: o.Caller,
+			Limit: throttle.PerMinute(n), Penalty: throttle.NoPenalty})
+	}
+	return rows
+}
+
+func (o Options) withDefaults() Options {
+	o.Host = cmp.Or(o.Host, "api.weixin.qq.com")
+	o.Caller = caller.ID(o.Account, o.Caller)
+	return o
+}
+
+// counted is the cost under an account's quotas: logins of users have none.
+func counted(r *http.Request) int {
+	if strings.HasPrefix(throttle.Path(r), "/sns/") {
+		return 0
+	}
+	return 1
+}
+
+// name is the name of an API's row.
+func name(path string) string {
+	api := strings.Trim(strings.TrimPrefix(path, "/cgi-bin"), "/")
+	return "wechat-" + strings.ReplaceAll(api, "/", "-")
+}
