@@ -37,9 +37,10 @@ func (s *fuzzScript) next(n int) int {
 	return int(b) % n
 }
 
-// moment is a short time, or a long one.
+// moment is a short time, or a long one. It is never 0: in a bubble, goroutines that
+// receive at once from timers that are over break the race detector (go.dev/issue/78156).
 func (s *fuzzScript) moment() time.Duration {
-	return []time.Duration{0, time.Microsecond, 7 * time.Millisecond, 300 * time.Millisecond, 5 * time.Second, time.Hour}[s.next(6)]
+	return []time.Duration{1, time.Microsecond, 7 * time.Millisecond, 300 * time.Millisecond, 5 * time.Second, time.Hour}[s.next(6)]
 }
 
 // number is what a function makes of an answer that it does not understand.

@@ -89,7 +89,10 @@ func (a *acquisition) sleep(ctx context.Context, w waitOptions) error {
 			d, end = d-lead, errRevalidate
 		}
 	}
-	if n, ok := a.noticeIn(); ok && n < d {
+	switch n, ok := a.noticeIn(); {
+	case ok && n == 0:
+		return errNotice
+	case ok && n < d:
 		d, end = n, errNotice
 	}
 	timer := time.NewTimer(d)
@@ -123,7 +126,10 @@ func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) error {
 		defer timer.Stop()
 		connectionOver = timer.C
 	}
-	if n, ok := a.noticeIn(); ok {
+	switch n, ok := a.noticeIn(); {
+	case ok && n == 0:
+		return errNotice
+	case ok:
 		timer := time.NewTimer(n)
 		defer timer.Stop()
 		notice = timer.C

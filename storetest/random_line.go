@@ -118,8 +118,10 @@ func (r *lineRun) visits(v visit) *visitor {
 		}
 		w.mu.Lock()
 		w.begins = func() {
+			known, stop := in(v.delay)
+			defer stop()
 			select {
-			case <-time.After(v.delay):
+			case <-known:
 				w.b.settle(w.booking, w.grant, costs...)
 			case <-w.b.Context().Done():
 			}
