@@ -47,10 +47,12 @@ func (d *dialer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // connect gets a connection and tells of it.
 func (d *dialer) connect(r *http.Request) error {
-	select {
-	case <-time.After(d.dial(r)):
-	case <-r.Context().Done():
-		return r.Context().Err()
+	if takes := d.dial(r); takes > 0 {
+		select {
+		case <-time.After(takes):
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
 	}
 	httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: d.reused})
 	return r.Context().Err()

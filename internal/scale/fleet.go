@@ -206,6 +206,9 @@ func (p *playing) acquire(u, node, caller int) {
 
 // pause lets time pass until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
