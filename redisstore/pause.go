@@ -42,7 +42,8 @@ func (p *primary) pause(ctx context.Context, c throttle.Charge, r throttle.Refus
 	asked := time.Now()
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.PauseReply] {
 		q := wire.PauseRequest{
-			Key: key, Charge: &c, Shared: p.names.Shared(c.Budget.Group), Lift: lift, Ago: r.Ago, Start: r.Start.Handle.Start,
+			Key: key, Charge: &c, Shared: p.names.Shared(c.Budget.Group), Lift: lift,
+			Ago: r.Ago, Took: r.Ago, Start: r.Start.Handle.Start,
 		}
 		passed := time.Since(asked) // Redis may have been away
 		q.Length = max(0, d-passed)

@@ -154,6 +154,31 @@ func TestP11_SlowStartOfACrowd(t *testing.T) {
 	}
 }
 
+// TestP11_TheProbeIsNoLongerAlone because Redis was away when it was told of the refusal.
+func TestP11_TheProbeIsNoLongerAlone(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	s := redisstore.New(server.Client(t), nil)
+	for _, limit := range []throttle.Limit{throttle.PerSecond(400), throttle.Unlimited()} {
+		c := charge(limit.String(), limit)
+		_, err := s.Status(t.Context(), c) // it knows the server's clock
+		require.NoError(t, err)
+		server.Pause()
+		told := make(chan error, 1)
+		go func() {
+			_, _, err := s.Refuse(t.Context(), c, throttle.Refusal{Length: time.Minute, Ago: 200 * time.Millisecond})
+			told <- err
+		}()
+		time.Sleep(time.Second) // for so long Redis is away
+		server.Continue()
+		require.NoError(t, <-told)
+		k := booking(c)
+		k.Horizon = time.Hour
+		probe := ask(t, s, k)
+		require.InDelta(t, (400 * time.Millisecond).Microseconds(), ask(t, s, k).Handle.Start-probe.Handle.Start, 1, "twice as long as the refusal took")
+	}
+}
+
 // TestP11_KeysOutliveABan: a ban that is met again is known for as long as that makes it
 // longer, however short the window.
 func TestP11_KeysOutliveABan(t *testing.T) {

@@ -132,7 +132,7 @@ func TestBookFrames(t *testing.T) {
 func TestFrames(t *testing.T) {
 	window, slots := charge("window", throttle.PerSecond(20)), charge("slots", throttle.Concurrency(3))
 	for name, c := range map[string]wire.Call{
-		"pause":     wire.PauseRequest{Key: "key", Charge: &window, Shared: "shared", Length: time.Second, Ago: time.Millisecond, Start: 5}.Call(boundaries),
+		"pause":     wire.PauseRequest{Key: "key", Charge: &window, Shared: "shared", Length: time.Second, Ago: time.Second, Took: time.Millisecond, Start: 5}.Call(boundaries),
 		"resume":    wire.PauseRequest{Key: "key", Charge: &slots, Shared: "shared", Lift: true}.Call(boundaries),
 		"reconcile": wire.ReconcileRequest{Key: "key", Charge: &window, Shared: "shared", Left: 3, Reset: time.Second, Age: 5, Generation: 77}.Call(boundaries),
 		"status":    wire.StatusRequest{Key: "key", Charge: &window}.Call(boundaries),

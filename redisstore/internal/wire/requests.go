@@ -21,6 +21,7 @@ type PauseRequest struct {
 	Length time.Duration // for how long it is closed
 	Lift   bool          // it is opened
 	Ago    time.Duration // since the request was sent that was refused; 0: none was
+	Took   time.Duration // of that, how long its answer took
 	Start  int64         // of that request
 }
 
@@ -37,7 +38,7 @@ func (q PauseRequest) Call(b Boundaries) Call {
 	if Holds(q.Charge) {
 		script = SlotsPauseScript
 	}
-	f := Frame(nil).Add(Micros(q.Length), flag(q.Lift), b.Due(), Micros(q.Ago), q.Start)
+	f := Frame(nil).Add(Micros(q.Length), flag(q.Lift), b.Due(), Micros(q.Ago), Micros(q.Took), q.Start)
 	return Call{script, []string{q.Key}, b.AppendRule(f, 1, q.Charge), []any{q.Shared}}
 }
 

@@ -5,7 +5,8 @@
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: for how long, in microseconds; 1 to open it instead;
 --         when the call should be here, or 0; how long ago the request was sent that was
---         refused, or 0; the mark of its start, for what that teaches, or 0; its rule
+--         refused, or 0; how long that took; the mark of its start, for what that teaches, or 0;
+--         the rule
 --       3 the channel of such news
 --
 -- Result as of book.lua: 0, now, the end of the pause, or 0, whether that
@@ -13,8 +14,8 @@
 -- the length is not true any more.
 -- News are the end, how long that is from now, and the key.
 
-local length, lift, due, refused, mark
-length, lift, due, refused, mark, cursor = struct.unpack('<ddddd', frame, cursor)
+local length, lift, due, refused, took, mark
+length, lift, due, refused, took, mark, cursor = struct.unpack('<dddddd', frame, cursor)
 local r = load(KEYS[1])
 local u = read_rule()
 if is_late(now, due) or not advance(r, now, u) then
@@ -39,7 +40,7 @@ if lift == 1 then
     r.till = max(r.till, old)
   end
 elseif length > 0 then
-  r.paused = now + penalty.shut(r, old - now, length, refused)
+  r.paused = now + penalty.shut(r, old - now, length, refused, took)
 end
 if r.stored or r.paused > 0 or r.top > 0 then
   save(r, queue.write(r))

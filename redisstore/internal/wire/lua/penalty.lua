@@ -39,8 +39,8 @@ end
 -- was over, and is to be for length, because a request was refused that was sent so long
 -- ago; 0: none was. A request that was sent after the last penalty met that again, or in the
 -- last half of it, because clocks drift; one that was sent before belongs to it, and its answer
--- came late.
-function penalty.shut(r, left, length, refused)
+-- came late. Its answer took so long; Redis may have been away since.
+function penalty.shut(r, left, length, refused, took)
   if left + penalty.remembered(r) <= 0 then
     penalty.forgive(r)
   end
@@ -49,7 +49,7 @@ function penalty.shut(r, left, length, refused)
   if refused > 0 and r.times > 0 and left <= 0 and not late then
     ban, times = max(length, min(2 * r.ban, grown(length))), r.times + 1
   end
-  local probe, closed = max(LEAST_PROBE, min(2 * refused, LONGEST_PROBE, ban)), max(left, ban)
+  local probe, closed = max(LEAST_PROBE, min(2 * took, LONGEST_PROBE, ban)), max(left, ban)
   if late or left > 0 then
     ban, probe, times = max(r.ban, ban), max(r.probe, probe), max(r.times, times)
   end

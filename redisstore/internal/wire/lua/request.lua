@@ -19,7 +19,7 @@ for i = 1, rule_count do
     local stale = repair(r, u, now, seed)
     if closed[r.key] and (stale or not r.stored) then
       -- What the row still knows counts more: a pause may have been lifted.
-      r.paused = now + penalty.shut(r, r.paused - now, closed[r.key], 0)
+      r.paused = now + penalty.shut(r, r.paused - now, closed[r.key], 0, 0)
     end
   end
   rule_of[u.key] = u

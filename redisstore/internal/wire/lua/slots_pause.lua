@@ -5,12 +5,12 @@
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: for how long, in microseconds; 1 to open it instead;
 --         when the call should be here, or 0; how long ago the request was sent that was
---         refused, or 0; and more that is for pause.lua
+--         refused, or 0; how long that took; and more that is for pause.lua
 --       3 the channel of such news
 --
 -- Result and news as of pause.lua.
 
-local length, lift, due, refused = struct.unpack('<dddd', frame)
+local length, lift, due, refused, took = struct.unpack('<ddddd', frame)
 if is_late(now, due) then
   return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
 end
@@ -21,7 +21,7 @@ if lift == 1 then
   slots.ends = 0
   penalty.forgive(slots)
 elseif length > 0 then
-  slots.ends = penalty.shut(slots, slots.ends, length, refused)
+  slots.ends = penalty.shut(slots, slots.ends, length, refused, took)
 end
 slots.pause = max(0, slots.ends)
 save_slots(slots)
