@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
@@ -15,12 +17,27 @@ type batch struct {
 	merged []merged
 	number int64     // of the call, among all that this node makes
 	sent   time.Time // when it was sent for the first time
+	copied time.Time // and when it was sent last; zero: nobody waits for it
+
+	exchange *conn.Exchange // of the last copy, until it has an answer
+	call     *wire.BookCall // that copy
+	failed   error          // why the leader has no answer, which the queue does not know yet
 
 	reports Reports            // that go along; nil: there are none
 	replies []wire.ReportReply // what was answered to each
 
 	sorted bool              // it is decided which unlimited budgets are rows:
 	rows   map[[16]byte]bool // these
+}
+
+// isCopied reports whether the call was sent before.
+func (b *batch) isCopied() bool { return !b.sent.IsZero() }
+
+// holds reports whether some ops need slots, whose leases are locked during a call.
+func (b *batch) holds() bool {
+	return slices.ContainsFunc(b.ops, func(op *Op) bool {
+		return slices.ContainsFunc(op.Charges, func(c throttle.Charge) bool { return wire.Holds(&c) })
+	})
 }
 
 // Reports are what a call says of concurrency slots. No other call says anything of the

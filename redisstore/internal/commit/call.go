@@ -1,34 +1,62 @@
 package commit
 
 import (
-	"context"
 	"iter"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// call makes the call of a batch once, and returns an outcome for each op.
-func (qs *Queues) call(b *batch) ([]Outcome, error) {
-	var call *wire.BookCall
-	sent, again := time.Now(), false
-	f, err := qs.Conn.Call(context.Background(), func(e wire.Boundaries, shut []wire.Gate) wire.Call {
+// try makes the call of a batch once, or goes on with a call that its leader left, and
+// returns an outcome for each op.
+func (qs *Queues) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) ([]Outcome, error) {
+	if err := b.failed; err != nil {
+		b.failed = nil
+		return nil, err
+	}
+	if b.exchange == nil {
+		qs.send(b)
+	}
+	f, err := await(b.exchange)
+	if err == conn.ErrUnanswered {
+		return nil, err
+	}
+	b.exchange = nil
+	if err != nil {
+		return nil, err
+	}
+	reply, err := b.call.Read(f)
+	if err != nil {
+		return nil, err
+	}
+	return qs.observe(b, &reply, b.copied, time.Now()), nil
+}
+
+// send sends a copy of a batch's call.
+func (qs *Queues) send(b *batch) {
+	now := time.Now()
+	if !b.isCopied() {
+		b.sent = now
+	}
+	if !b.copied.IsZero() {
+		b.age(now.Sub(b.copied))
+	}
+	b.copied = now
+	if b.reports != nil && now.Sub(b.sent) > wire.SureLease {
+		// What it took in flight is gone, whatever the record says.
+		b.number, b.sent = qs.number(), now
+	}
+	again := false
+	b.exchange = qs.Conn.Begin(func(e wire.Boundaries, shut []wire.Gate) wire.Call {
 		qs.noteShut(shut)
 		qs.sort(b, again, shut)
 		again = true
-		call = qs.request(b).Write(e, budgets{qs})
-		return call.Call
+		b.call = qs.request(b).Write(e, budgets{qs})
+		return b.call.Call
 	})
-	if err != nil {
-		return nil, err
-	}
-	reply, err := call.Read(f)
-	if err != nil {
-		return nil, err
-	}
-	return qs.observe(b, &reply, sent, time.Now()), nil
 }
 
 // request is the call of a batch.

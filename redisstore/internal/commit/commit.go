@@ -1,6 +1,7 @@
 // Package commit makes the booking calls of a node. While a call for a group of budgets
 // is on its way, other callers' operations wait in a queue, and the next call serves them
-// all, in order: this is group commit. The package hides batches, merged operations, the
+// all, in order: this is group commit. A caller that finds no call on its way makes one, as
+// their leader. The package hides batches, merged operations, the
 // numbers of calls, calls that are made again, and callers that leave before they have
 // their answer. See docs/once.md.
 package commit
@@ -21,9 +22,11 @@ func (qs *Queues) Do(ctx context.Context, op *Op, maxWait time.Duration) error {
 		op.failed = make(chan struct{}, 1)
 	}
 	op.joined = time.Now()
+	if q := qs.enqueue(op); q != nil && qs.lead(ctx, op, q, maxWait) {
+		return op.Err
+	}
 	timeUp, stop := conn.Timeout(ctx, maxWait, op.joined)
 	defer stop()
-	qs.Post(op)
 	if qs.await(ctx, op, timeUp) {
 		return op.Err
 	}
@@ -42,9 +45,9 @@ func (qs *Queues) Do(ctx context.Context, op *Op, maxWait time.Duration) error {
 // await returns true when the op is done, false when its caller waits no longer.
 func (qs *Queues) await(ctx context.Context, op *Op, timeUp <-chan time.Time) bool {
 	if op.observer == nil {
-		return conn.Await(ctx, op.done, timeUp, nil, nil)
+		return conn.Await(ctx, op.joined, op.done, timeUp, nil, nil)
 	}
-	return conn.Await(ctx, op.done, timeUp, op.failed, func() {
+	return conn.Await(ctx, op.joined, op.done, timeUp, op.failed, func() {
 		qs.mu.Lock()
 		why := op.unavailability()
 		qs.mu.Unlock()
@@ -78,7 +81,7 @@ func (qs *Queues) Tell(op *Op) {
 // Post queues an op that nobody waits for.
 func (qs *Queues) Post(op *Op) {
 	if q := qs.enqueue(op); q != nil {
-		go qs.drain(op.group(), q)
+		go qs.drain(op.group(), q, nil)
 	}
 }
 

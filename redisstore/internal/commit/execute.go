@@ -10,9 +10,50 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// drain makes one call after another until nobody waits in the queue.
-func (qs *Queues) drain(group string, q *queue) {
+// lead makes the call for the caller of an op whose queue stood still, and for the callers that
+// came with it. It reports whether the op is done. What is not answered within a second, or
+// before the caller leaves, it leaves to a goroutine of the queue; so it does with calls that
+// locks could delay, or that somebody else needs first.
+func (qs *Queues) lead(ctx context.Context, op *Op, q *queue, maxWait time.Duration) bool {
+	group, most := op.group(), conn.Silence
+	if d, ends := conn.Patience(ctx, maxWait, op.joined); ends {
+		most = min(most, d)
+	}
+	qs.Line.Gather(group)
+	b := qs.next(group, q)
+	if b.isCopied() || b.holds() {
+		go qs.drain(group, q, b)
+		return false
+	}
+	timeUp := time.NewTimer(most)
+	defer timeUp.Stop()
+	got, err := qs.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.AwaitUntil(ctx, timeUp.C) })
+	if err != nil {
+		if err != conn.ErrUnanswered {
+			b.failed = err
+		}
+		go qs.drain(group, q, b)
+		return false
+	}
+	qs.deliver(q, b, got, nil)
+	if !qs.ends(group, q) {
+		go qs.drain(group, q, nil)
+	}
+	select {
+	case <-op.done:
+		return true
+	default:
+		return false // it is in the next call: this one was as patient as the others were
+	}
+}
+
+// drain makes one call after another until nobody waits in the queue. It begins with what a
+// leader left to it; nil: nothing.
+func (qs *Queues) drain(group string, q *queue, b *batch) {
 	conn.GrowStack()
+	if b != nil && !qs.execute(q, b) {
+		return
+	}
 	for {
 		qs.Line.Gather(group)
 		b := qs.next(group, q)
@@ -34,23 +75,11 @@ func (qs *Queues) execute(q *queue, b *batch) bool {
 	}
 	left := false
 	var got []Outcome
-	var sent time.Time
 	err := conn.Retry(context.Background(), q.left, func(err error) bool {
 		left = !qs.failed(q, b, err)
 		return !left
 	}, func() (err error) {
-		if !sent.IsZero() {
-			b.age(time.Since(sent))
-		}
-		sent = time.Now()
-		if b.sent.IsZero() {
-			b.sent = sent
-		}
-		if b.reports != nil && sent.Sub(b.sent) > wire.SureLease {
-			// What it took in flight is gone, whatever the record says.
-			b.number, b.sent = qs.number(), sent
-		}
-		got, err = qs.call(b)
+		got, err = qs.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.Await(context.Background()) })
 		return err
 	})
 	switch {
@@ -59,7 +88,7 @@ func (qs *Queues) execute(q *queue, b *batch) bool {
 	case err != nil && len(b.ops) > 1 && conn.Unexecuted(err):
 		qs.isolate(q, b)
 	default:
-		qs.deliver(q, b, got, sent, err)
+		qs.deliver(q, b, got, err)
 	}
 	return true
 }
@@ -89,14 +118,14 @@ func (qs *Queues) number() int64 {
 
 // deliver gives each op its part of an answer. What was booked for a caller
 // that has left is given back by the next call.
-func (qs *Queues) deliver(q *queue, b *batch, got []Outcome, sent time.Time, err error) {
+func (qs *Queues) deliver(q *queue, b *batch, got []Outcome, err error) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	var undone, back []*Op
 	for _, m := range b.merged {
 		for i := m.from; i < m.to; i++ {
 			op := b.ops[i]
-			op.First, op.Sent, op.Err = b.sent, sent, err
+			op.First, op.Sent, op.Err = b.sent, b.copied, err
 			if err == nil {
 				op.Outcome = got[i]
 			}
@@ -141,7 +170,7 @@ func (qs *Queues) failed(q *queue, b *batch, err error) bool {
 	if slices.ContainsFunc(b.ops, (*Op).waits) || slices.ContainsFunc(q.ops, (*Op).waits) {
 		return true
 	}
-	q.lost, q.running = b, false
+	q.lost, q.running, b.copied = b, false, time.Time{}
 	return false
 }
 

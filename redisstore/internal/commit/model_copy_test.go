@@ -130,6 +130,7 @@ func (n *modelNode) age(d time.Duration) {
 	}
 	if n.now != nil {
 		older(&n.now.sent)
+		older(&n.now.copied)
 		callers(n.now.ops)
 	}
 	if n.queue != nil {
@@ -144,5 +145,4 @@ func (n *modelNode) age(d time.Duration) {
 		older(&r.sent)
 		n.reply = &r
 	}
-	older(&n.asked)
 }

@@ -92,7 +92,7 @@ func (k *modelWriter) batch(n *modelNode, b *batch) {
 	k.from(b.sent)
 	k.callers(n, b.ops)
 	if b == n.now {
-		k.from(n.asked)
+		k.from(b.copied)
 	}
 }
 

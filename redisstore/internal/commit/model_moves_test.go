@@ -131,7 +131,7 @@ func (m *model) fails(w *modelWorld, i int) {
 	s, n := m.mount(w, i)
 	defer n.unmount(s)
 	if !s.failed(n.queue, n.now, errModelAway) {
-		n.now, n.asked = nil, time.Time{}
+		n.now = nil
 	}
 }
 

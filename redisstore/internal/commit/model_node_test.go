@@ -1,11 +1,13 @@
 package commit
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
@@ -93,30 +95,27 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 			return
 		}
 	}
-	b, sent := n.now, time.Now()
+	b := n.now
 	if f == modelArrives {
-		sent = n.reply.sent
-	} else if !n.asked.IsZero() {
-		b.age(sent.Sub(n.asked))
-	}
-	if b.sent.IsZero() {
-		b.sent = sent
+		b.copied = time.Time{} // no other copy is sent
 	}
 	m.wire.fate, m.wire.plan, m.wire.reply = f, n.plan(b), ""
 	if f == modelArrives {
 		m.wire.reply, m.wire.know, m.wire.age = n.reply.text, n.reply.know, w.truth-n.reply.at
 	}
-	got, err := s.call(b)
-	n.asked = sent
+	got, err := s.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.Await(context.Background()) })
+	if f == modelArrives {
+		b.copied = n.reply.sent
+	}
 	switch {
 	case f == modelSlow && errors.Is(err, errModelAway):
-		n.reply = &modelReply{m.wire.reply, sent, m.wire.know, w.truth - m.wire.age}
+		n.reply = &modelReply{m.wire.reply, b.copied, m.wire.know, w.truth - m.wire.age}
 		return
 	case err == nil:
 		n.known |= m.wire.know
 		w.delay += m.wire.age
-		s.deliver(n.queue, b, got, sent, nil)
-		n.now, n.reply, n.asked = nil, nil, time.Time{}
+		s.deliver(n.queue, b, got, nil)
+		n.now, n.reply = nil, nil
 		m.hear(w, i)
 		if len(n.queue.ops) == 0 {
 			s.next(modelGroup, n.queue) // ends it
@@ -124,7 +123,7 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 	case !errors.Is(err, errModelAway):
 		m.breaks(w, "P8: a call fails: %w", err)
 	case !s.failed(n.queue, b, err):
-		n.now, n.asked = nil, time.Time{}
+		n.now = nil
 	}
 }
 

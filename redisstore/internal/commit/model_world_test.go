@@ -124,7 +124,6 @@ type modelNode struct {
 	closed map[string]time.Time
 	queue  *queue
 	now    *batch      // what the queue is about to send, again or for the first time
-	asked  time.Time   // when it sent that last
 	reply  *modelReply // that is still on its way
 	next   int         // wish
 	jobs   []*modelJob

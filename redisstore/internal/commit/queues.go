@@ -86,8 +86,8 @@ func (qs *Queues) Len() (ops, running int) {
 }
 
 // A queue is the ops of one group, and makes one call after the other. A call belongs to no
-// caller, so one that leaves does not disturb the others. A queue has a goroutine only while
-// callers wait. It exists while it has one, or has a lost call. The lock of the queues
+// caller, so one that leaves does not disturb the others. A queue runs only while callers
+// wait: a leader, or a goroutine, makes its calls. It exists while it runs, or has a lost call. The lock of the queues
 // guards all of it.
 type queue struct {
 	ops     []*Op
@@ -110,12 +110,7 @@ const turnsMost = 32
 func (qs *Queues) next(group string, q *queue) *batch {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	q.sweep()
-	if len(q.ops) == 0 {
-		q.ops, q.running = nil, false
-		if q.lost == nil {
-			delete(qs.all, group)
-		}
+	if qs.stops(group, q) {
 		return nil
 	}
 	if b := q.lost; b != nil {
@@ -137,6 +132,26 @@ func (qs *Queues) next(group string, q *queue) *batch {
 	q.ops = q.ops[n:]
 	qs.calls++
 	return newBatch(ops, qs.calls)
+}
+
+// ends reports whether nobody waits in the queue. Then it stands still.
+func (qs *Queues) ends(group string, q *queue) bool {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	return qs.stops(group, q)
+}
+
+// stops is ends while the queues are locked.
+func (qs *Queues) stops(group string, q *queue) bool {
+	q.sweep()
+	if len(q.ops) > 0 {
+		return false
+	}
+	q.ops, q.running = nil, false
+	if q.lost == nil {
+		delete(qs.all, group)
+	}
+	return true
 }
 
 // leave wakes the queue, so that it need not make calls for nobody, and keeps one

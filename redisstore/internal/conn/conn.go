@@ -29,42 +29,16 @@ type Conn struct {
 // New returns a Conn that uses a client.
 func New(client redis.UniversalClient) *Conn { return &Conn{client: client} }
 
-// maxCalls bounds how often one call is made again with more boundaries of calendar
-// windows. Each time they reach at least twice as far.
-const maxCalls = 12
-
-// Call runs a script and returns its answer: the server's time, then what it did. It
-// builds the call anew as often as the script asks for more, and tells it which gates
-// the last one found shut. If ctx ends Call returns at once, but what it began goes on.
+// Call runs a script and returns its answer: the server's time, then what it did. Build is
+// as for [Conn.Begin], and ctx as for [Exchange.Await].
 func (c *Conn) Call(ctx context.Context, build func(wire.Boundaries, []wire.Gate) wire.Call) (wire.Frame, error) {
-	now := time.Now().UnixMicro() + c.skew.Load()
-	b := wire.Boundaries{Now: now, Until: now, Known: c.clocked.Load()}
-	var shut []wire.Gate
-	for range maxCalls {
-		call := build(b, shut)
-		reply, err := c.hedge(ctx, call)
-		if err != nil {
-			return nil, c.redacted(err)
-		}
-		head, done, err := wire.ReadHead(reply, call.Keys)
-		if err != nil {
-			return nil, err
-		}
-		c.skew.Store(head.Now - time.Now().UnixMicro())
-		c.clocked.Store(true)
-		shut = nil
-		switch head.Status {
-		case wire.Done:
-			return done, nil
-		case wire.Late:
-			return nil, ErrOvertaken
-		case wire.Shut:
-			shut = head.Gates
-		default:
-			b = b.Wider(head)
-		}
-	}
-	return nil, ErrFar
+	return c.Begin(build).Await(ctx)
+}
+
+// learnTime takes in the server's time, in microseconds, as an answer tells it.
+func (c *Conn) learnTime(now int64) {
+	c.skew.Store(now - time.Now().UnixMicro())
+	c.clocked.Store(true)
 }
 
 // now is the time for the scripts; "" lets them ask the server.

@@ -229,7 +229,7 @@ func TestAwait(t *testing.T) {
 					}
 				}
 				var told time.Duration
-				require.Equal(t, c.want, conn.Await(ctx, done, up, failed, func() { told = since() }))
+				require.Equal(t, c.want, conn.Await(ctx, begin, done, up, failed, func() { told = since() }))
 				require.Equal(t, c.took, since())
 				require.Equal(t, c.told, told)
 			})

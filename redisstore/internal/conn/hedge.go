@@ -21,41 +21,69 @@ const (
 	maxHedges  = 8                     // at the same time, for one call
 )
 
-// hedge makes a call, and makes it again while there is no answer. The client does
-// not promise to obey a context while a command is on its way, so each attempt has a
-// goroutine of its own.
-func (c *Conn) hedge(ctx context.Context, call wire.Call) (string, error) {
-	type answer struct {
-		reply string
-		err   error
+// A hedge is a call on its way, once or several times. The client does not promise to obey
+// a context while a command is on its way, so each attempt has a goroutine of its own.
+type hedge struct {
+	conn     *Conn
+	call     wire.Call
+	begun    time.Time
+	attempts int
+	answers  chan answer
+	answered atomic.Bool
+}
+
+// An answer is what an attempt got.
+type answer struct {
+	reply string
+	err   error
+}
+
+// begin sends a call.
+func (c *Conn) begin(call wire.Call) *hedge {
+	h := &hedge{conn: c, call: call, begun: time.Now(), answers: make(chan answer, 1)}
+	c.askedAt.CompareAndSwap(0, h.begun.UnixNano())
+	go h.attempt()
+	return h
+}
+
+// attempt sends the call and tells the first answer.
+func (h *hedge) attempt() {
+	GrowStack()
+	reply, err := h.conn.eval(h.call)
+	if !h.answered.Swap(true) {
+		h.answers <- answer{reply, h.conn.heard(err)}
 	}
-	c.askedAt.CompareAndSwap(0, time.Now().UnixNano())
-	answers := make(chan answer, maxHedges)
-	var answered atomic.Bool
-	attempt := func() {
-		GrowStack()
-		reply, err := c.eval(call)
-		if !answered.Swap(true) {
-			answers <- answer{reply, c.heard(err)}
-		}
+}
+
+// awaitUntil waits for the answer until ctx ends or the time is up.
+func (h *hedge) awaitUntil(ctx context.Context, timeUp <-chan time.Time) (string, error) {
+	select {
+	case a := <-h.answers:
+		return a.reply, a.err
+	case <-ctx.Done():
+	case <-timeUp:
 	}
-	go attempt()
-	silent := time.NewTimer(hedgeAfter)
+	return "", ErrUnanswered
+}
+
+// await waits for an answer, and makes the call again while there is none.
+func (h *hedge) await(ctx context.Context) (string, error) {
+	silent := time.NewTimer(max(1, time.Until(h.begun.Add(hedgeAfter))))
 	defer silent.Stop()
-	for attempts := 0; ; attempts++ {
+	for ; ; h.attempts++ {
 		select {
-		case a := <-answers:
+		case a := <-h.answers:
 			return a.reply, a.err
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		case <-silent.C:
 		}
 		switch {
-		case attempts == 0:
-			c.pingIdle()
+		case h.attempts == 0:
+			h.conn.pingIdle()
 			silent.Reset(pingTime)
-		case attempts < maxHedges:
-			go attempt()
+		case h.attempts < maxHedges:
+			go h.attempt()
 			silent.Reset(hedgeAfter)
 		}
 	}

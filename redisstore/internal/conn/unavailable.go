@@ -27,18 +27,32 @@ const (
 // that came at since and waits for room as long as maxWait; nil if the caller's context
 // ends earlier, or it waits as long as that lets it.
 func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeUp <-chan time.Time, stop func()) {
-	if maxWait < 0 {
+	d, ends := Patience(ctx, maxWait, since)
+	if !ends {
 		return nil, func() {}
 	}
-	d := ReplyTime
-	if maxWait > 0 {
-		d = max(maxWait, leastReplyTime)
-	}
-	if end, ok := ctx.Deadline(); ok && end.Sub(since) <= d {
-		return nil, func() {}
+	if d -= time.Since(since); d <= 0 {
+		over := make(chan time.Time)
+		close(over)
+		return over, func() {}
 	}
 	timer := time.NewTimer(d)
 	return timer.C, func() { timer.Stop() }
+}
+
+// Patience is how long such a caller waits for an answer of Redis; false: as long as its context
+// lets it.
+func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d time.Duration, ends bool) {
+	switch {
+	case maxWait < 0:
+		return 0, false
+	case maxWait == 0:
+		d = ReplyTime
+	default:
+		d = max(maxWait, leastReplyTime)
+	}
+	end, ok := ctx.Deadline()
+	return d, !ok || end.Sub(since) > d
 }
 
 // An Unavailability is what keeps a caller from having its answer.
@@ -110,11 +124,11 @@ func (e *unavailableError) Unwrap() (all []error) {
 
 // Await returns true when done is told, and false when ctx ends or the time is up.
 // Tell, unless it is nil, is called once if there is no answer yet: when something
-// has failed, or after a second of silence.
-func Await(ctx context.Context, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
+// has failed, or after a second of silence since the caller came.
+func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
 	if tell != nil {
-		silent := time.NewTimer(Silence)
-		defer silent.Stop()
+		silent := make(chan struct{})
+		defer time.AfterFunc(Silence-time.Since(since), func() { close(silent) }).Stop()
 		select {
 		case <-done:
 			return true
@@ -123,7 +137,7 @@ func Await(ctx context.Context, done <-chan struct{}, timeUp <-chan time.Time, f
 		case <-timeUp:
 			return false
 		case <-failed:
-		case <-silent.C:
+		case <-silent:
 		}
 		tell()
 	}

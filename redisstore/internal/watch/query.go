@@ -44,7 +44,7 @@ func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) e
 	if observer := outage.From(ctx); observer != nil {
 		tell = func() { observer.StoreAway(ws.conn.Cause(ws.unavailability(q, since))) }
 	}
-	if conn.Await(ctx, q.done, timeUp, q.failed, tell) {
+	if conn.Await(ctx, since, q.done, timeUp, q.failed, tell) {
 		return q.err
 	}
 	return ws.conn.Unavailable(ws.unavailability(q, since), context.Cause(ctx))
