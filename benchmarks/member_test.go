@@ -43,9 +43,10 @@ type order struct {
 
 // A done is what a member reports.
 type done struct {
-	Calls int
-	Took  time.Duration
-	Trips int // round trips to Redis
+	Calls  int
+	Took   time.Duration
+	Trips  int           // round trips to Redis
+	Median time.Duration // of a worker's calls, if it was alone; 0: it was not
 }
 
 // A member is one process of a crew.

@@ -21,16 +21,23 @@ func (o order) rush(a ask) (done, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.Load+cmp.Or(o.Patience, straggling))
 	defer cancel()
 	calls, errs := make([]int, o.Workers), make([]error, o.Workers)
+	var times []time.Duration // of a worker that is alone
 	begin := time.Now()
 	var all sync.WaitGroup
 	for w := range o.Workers {
 		at := (o.Process*o.Workers + w) * apart
 		all.Go(func() {
-			for time.Since(begin) < o.Load && errs[w] == nil {
+			for began := time.Since(begin); began < o.Load && errs[w] == nil; {
 				err := a.take(ctx, keys[(at+calls[w])%len(keys)])
+				ended := time.Since(begin)
+				took := ended - began
+				began = ended
 				switch {
 				case err == nil:
 					calls[w]++
+					if o.Workers == 1 {
+						times = append(times, took)
+					}
 				case ctx.Err() == nil:
 					errs[w] = err
 				}
@@ -39,6 +46,9 @@ func (o order) rush(a ask) (done, error) {
 	}
 	all.Wait()
 	d := done{Took: time.Since(begin)}
+	if len(times) > 0 {
+		d.Median = median(times)
+	}
 	for _, n := range calls {
 		d.Calls += n
 	}

@@ -88,11 +88,13 @@ func requireKeys(b *testing.B, name string, keys int, crowd bool) {
 // A tally is what one peer did in all its turns.
 type tally struct {
 	rates                       []float64 // starts a second, turn by turn
+	medians                     []float64 // how long a call took of a worker that was alone, in microseconds
 	calls, trips, cpu, commands float64
 }
 
 func (t *tally) add(d done, m meter) {
 	t.rates = append(t.rates, float64(d.Calls)/d.Took.Seconds())
+	t.medians = append(t.medians, float64(d.Median)/float64(time.Microsecond))
 	t.calls += float64(d.Calls)
 	t.trips += float64(d.Trips)
 	t.cpu += m.cpu
@@ -109,6 +111,13 @@ func (t *tally) report(b *testing.B, name string, peer *tally) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(t.rates), "acquires/s")
 	b.ReportMetric(median(times), "times-"+name)
+	if t.medians[0] > 0 {
+		for i, m := range t.medians {
+			times[i] = m / peer.medians[i]
+		}
+		b.ReportMetric(median(t.medians), "median-us")
+		b.ReportMetric(median(times), "median-times-"+name)
+	}
 	b.ReportMetric(t.trips/t.calls, "trips/acquire")
 	b.ReportMetric(t.commands/t.calls, "commands/acquire")
 	b.ReportMetric(t.cpu/t.calls, "redis-us/acquire")

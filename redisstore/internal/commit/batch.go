@@ -40,6 +40,21 @@ func (b *batch) holds() bool {
 	})
 }
 
+// age takes what has passed off the MaxWait of the callers, but for those that wait for any time.
+func (b *batch) age(passed time.Duration) {
+	less := func(wait *int64) {
+		if *wait > 0 && *wait < wire.AnyWait {
+			*wait = max(0, *wait-wire.Micros(passed))
+		}
+	}
+	for _, op := range b.ops {
+		less(&op.MaxWait)
+	}
+	for i := range b.merged {
+		less(&b.merged[i].maxWait)
+	}
+}
+
 // Reports are what a call says of concurrency slots. No other call says anything of the
 // same budgets until Done.
 type Reports interface {

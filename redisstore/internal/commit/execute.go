@@ -11,9 +11,9 @@ import (
 )
 
 // lead makes the call for the caller of an op whose queue stood still, and for the callers that
-// came with it. It reports whether the op is done. What is not answered within a second, or
-// before the caller leaves, it leaves to a goroutine of the queue; so it does with calls that
-// locks could delay, or that somebody else needs first.
+// came with it: a lone caller needs no goroutine of the queue. It reports whether the op is done.
+// It leaves to such a goroutine what has no answer within a second, or before the caller leaves,
+// what fails, and calls that a lock could delay.
 func (qs *Queues) lead(ctx context.Context, op *Op, q *queue, maxWait time.Duration) bool {
 	group, most := op.group(), conn.Silence
 	if d, ends := conn.Patience(ctx, maxWait, op.joined); ends {
@@ -21,7 +21,7 @@ func (qs *Queues) lead(ctx context.Context, op *Op, q *queue, maxWait time.Durat
 	}
 	qs.Line.Gather(group)
 	b := qs.next(group, q)
-	if b.isCopied() || b.holds() {
+	if b.holds() {
 		go qs.drain(group, q, b)
 		return false
 	}
@@ -91,29 +91,6 @@ func (qs *Queues) execute(q *queue, b *batch) bool {
 		qs.deliver(q, b, got, err)
 	}
 	return true
-}
-
-// age takes what has passed off the MaxWait of the callers, but for those that wait for any time.
-func (b *batch) age(passed time.Duration) {
-	less := func(wait *int64) {
-		if *wait > 0 && *wait < wire.AnyWait {
-			*wait = max(0, *wait-wire.Micros(passed))
-		}
-	}
-	for _, op := range b.ops {
-		less(&op.MaxWait)
-	}
-	for i := range b.merged {
-		less(&b.merged[i].maxWait)
-	}
-}
-
-// number returns the number of another call.
-func (qs *Queues) number() int64 {
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	qs.calls++
-	return qs.calls
 }
 
 // deliver gives each op its part of an answer. What was booked for a caller

@@ -154,6 +154,14 @@ func (qs *Queues) stops(group string, q *queue) bool {
 	return true
 }
 
+// number returns the number of another call.
+func (qs *Queues) number() int64 {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	qs.calls++
+	return qs.calls
+}
+
 // leave wakes the queue, so that it need not make calls for nobody, and keeps one
 // that stands still from growing with callers that come and go.
 func (q *queue) leave() {
