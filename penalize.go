@@ -24,6 +24,7 @@ func (p *Permit) Penalize(ctx context.Context, d time.Duration, policies ...stri
 		return nil
 	}
 	a, charges, ago := p.penalized()
+	began := now()
 	for _, name := range policies {
 		if !slices.ContainsFunc(charges, func(c *Charge) bool { return c.Budget.Policy == name }) {
 			return &ConfigError{name, "Name", errors.New("the permit has no policy of this name")}
@@ -38,7 +39,7 @@ func (p *Permit) Penalize(ctx context.Context, d time.Duration, policies ...stri
 	teaches := a.teaches(ctx, penalties, func(*Charge) bool { return false })
 	var errs []error
 	for i := range penalties {
-		if err := a.reportPenalty(ctx, &penalties[i], ago, i == teaches); err != nil {
+		if err := a.reportPenalty(ctx, &penalties[i], ago+now()-began, ago, i == teaches); err != nil {
 			errs = append(errs, &StoreError{err})
 		}
 	}

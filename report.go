@@ -16,13 +16,14 @@ type penalty struct {
 }
 
 // reportPenalty closes a budget, and lets it learn if the penalty teaches something. The
-// refused work began that long ago. After an error the store does not know.
-func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago time.Duration, teaches bool) error {
+// refused work began that long ago, and its answer took that long. After an error the store does
+// not know.
+func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took time.Duration, teaches bool) error {
 	c := p.charge
 	if p.outage {
 		return a.pauseBudget(ctx, c, p.length)
 	}
-	refusal := Refusal{Length: max(0, p.length), Ago: ago}
+	refusal := Refusal{Length: max(0, p.length), Ago: ago, Took: took}
 	if teaches {
 		refusal.Start = a.grant
 	}

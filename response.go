@@ -46,15 +46,18 @@ func (r *roundTrip) maxResponseDelay() time.Duration {
 // reportFeedback tells the store, and the observer, what a response means. It tries to
 // report a penalty for as long as the penalty lasts.
 func (r *roundTrip) reportFeedback(l feedback) {
+	arrived, took := now(), r.elapsed()
 	ctx, cancel := r.reportContext(reportWait)
 	teaches := r.teaches(ctx, l.penalties, func(c *Charge) bool {
 		return slices.ContainsFunc(l.quotas, func(q quota) bool { return q.charge == c })
 	})
 	cancel()
 	for i := range l.penalties {
-		if p := &l.penalties[i]; p.length > 0 || i == teaches {
+		p := l.penalties[i]
+		p.length -= (now() - arrived).Truncate(time.Millisecond) // the store was away for the one before
+		if p.length > 0 || i == teaches {
 			ctx, cancel := r.reportContext(p.length)
-			p.stored = r.reportPenalty(ctx, p, r.elapsed(), i == teaches) == nil && p.length > 0
+			l.penalties[i].stored = r.reportPenalty(ctx, &p, r.elapsed(), took, i == teaches) == nil && p.length > 0
 			cancel()
 		}
 	}

@@ -56,6 +56,41 @@ func TestP11_TheStoreIsToldForAsLongAsItMatters(t *testing.T) {
 	}
 }
 
+// A refusalStore notes refusals, each of which takes it some time.
+type refusalStore struct {
+	throttle.Store
+	told []throttle.Refusal
+}
+
+func (s *refusalStore) Refuse(_ context.Context, _ throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	r.Start = throttle.Grant{}
+	s.told = append(s.told, r)
+	time.Sleep(3 * time.Second)
+	return 0, 0, nil
+}
+
+// TestP11_OnePenaltyAfterTheOther: where an answer closes two budgets, the store is told of the
+// second one after the first. That ends as early all the same, and its answer took no longer.
+func TestP11_OnePenaltyAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &refusalStore{Store: memstore.New()}
+		no := answer(429, "", "Retry-After", "60")
+		slow := base(func(r *http.Request) (*http.Response, error) {
+			time.Sleep(200 * ms)
+			return no.RoundTrip(r)
+		})
+		other := onePerHour
+		other.Name = "other"
+		tr := must(throttle.New(throttle.Config{Store: store, Base: slow, Policies: []throttle.Policy{onePerHour, other}}))
+		require.NoError(t, send(t, tr, get(t, home)))
+		time.Sleep(10 * time.Second)
+		const took = 200 * ms
+		require.Equal(t, []throttle.Refusal{
+			{Length: time.Minute, Ago: took, Took: took}, {Length: 57 * time.Second, Ago: took + 3*time.Second, Took: took},
+		}, store.told)
+	})
+}
+
 // quotaStore notes what the store is told is left.
 type quotaStore struct {
 	throttle.Store

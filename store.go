@@ -254,6 +254,7 @@ type Grant struct {
 type Refusal struct {
 	Length time.Duration // for how long it closes the budget; 0: not at all
 	Ago    time.Duration // how long ago the refused request was sent
+	Took   time.Duration // how much of that its answer took; 0: all
 
 	// Start is the grant of the refused start, for what its refusal teaches; without a
 	// Handle it teaches nothing.

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -43,7 +44,7 @@ func (p *primary) pause(ctx context.Context, c throttle.Charge, r throttle.Refus
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.PauseReply] {
 		q := wire.PauseRequest{
 			Key: key, Charge: &c, Shared: p.names.Shared(c.Budget.Group), Lift: lift,
-			Ago: r.Ago, Took: r.Ago, Start: r.Start.Handle.Start,
+			Ago: r.Ago, Took: cmp.Or(r.Took, r.Ago), Start: r.Start.Handle.Start,
 		}
 		passed := time.Since(asked) // Redis may have been away
 		q.Length = max(0, d-passed)

@@ -10,20 +10,20 @@ import (
 var penaltyMutants = []mutant{
 	{"a penalty never grows", "P11_PenaltyMetAgain", "", banning(func(p penalty, now, length, refused int64) penalty {
 		p.times = 0
-		return p.then(now, length, refused)
+		return p.then(now, length, refused, refused)
 	})},
 	{"a penalty grows three times", "P11_PenaltyMetAgain", "", banning(func(p penalty, now, length, refused int64) penalty {
 		if now >= p.end && now < p.forgotten() {
 			p.length = p.length * 3 / 2
 		}
-		return p.then(now, length, refused)
+		return p.then(now, length, refused, refused)
 	})},
 	{"a penalty grows beyond an hour", "P11_PenaltyGrowsToItsOwn", "no penalty lasts long there", growing(func(p penalty, length int64) int64 {
 		return min(2*p.length, length*(length/micros(sec)))
 	})},
 	{"a second grows", "P11_PenaltyGrowsToItsOwn", "", growing(func(p penalty, _ int64) int64 { return min(2*p.length, micros(longestGrown)) })},
 	{"a longer penalty is not believed", "P11_PenaltyIsSaid", "", banning(func(p penalty, now, length, refused int64) penalty {
-		next := p.then(now, length, refused)
+		next := p.then(now, length, refused, refused)
 		if next.times > 1 && now >= p.end {
 			next.length = min(2*p.length, next.length)
 			next.end = now + next.length
@@ -31,16 +31,16 @@ var penaltyMutants = []mutant{
 		return next
 	})},
 	{"late answers count as met again", "P11_PenaltyOfLate", "", banning(func(p penalty, now, length, refused int64) penalty {
-		return p.then(now, length, min(refused, 1))
+		return p.then(now, length, min(refused, 1), min(refused, 1))
 	})},
 	{"clocks do not drift", "P11_PenaltyOfLate", "", banning(func(p penalty, now, length, refused int64) penalty {
 		if now-refused < p.end {
 			refused = now
 		}
-		return p.then(now, length, refused)
+		return p.then(now, length, refused, refused)
 	})},
 	{"a neighbour's refusal counts, too", "P11_PenaltyOfLate", "", banning(func(p penalty, now, length, refused int64) penalty {
-		next := p.then(now, length, refused)
+		next := p.then(now, length, refused, refused)
 		if refused > 0 && now < p.end {
 			next.times = p.times + 1
 		}
@@ -74,7 +74,7 @@ var penaltyMutants = []mutant{
 		return max(micros(probeTime), min(2*refused, micros(longestTime)))
 	})},
 	{"the last answer decides about the probe", "P11_ProbeOfTheSlowest", "", banning(func(p penalty, now, length, refused int64) penalty {
-		next := p.then(now, length, refused)
+		next := p.then(now, length, refused, refused)
 		if length > 0 {
 			next.probe = probeOf(length, refused)
 		}
@@ -137,7 +137,7 @@ func banning(then func(p penalty, now, length, refused int64) penalty) broken {
 // growing lets a penalty that is met again last for another time.
 func growing(grown func(p penalty, length int64) int64) broken {
 	return banning(func(p penalty, now, length, refused int64) penalty {
-		next := p.then(now, length, refused)
+		next := p.then(now, length, refused, refused)
 		if next.times > p.times && p.times > 0 {
 			next.length = max(length, grown(p, length))
 			next.end = now + next.length
@@ -150,9 +150,9 @@ func growing(grown func(p penalty, length int64) int64) broken {
 func remembering(known func(p penalty, now int64) bool) broken {
 	return banning(func(p penalty, now, length, refused int64) penalty {
 		if !known(p, now) {
-			return penalty{}.then(now, length, refused)
+			return penalty{}.then(now, length, refused, refused)
 		}
-		next := p.then(now, length, refused)
+		next := p.then(now, length, refused, refused)
 		if now >= p.forgotten() && refused > 0 && p.times > 0 {
 			next.length, next.times = max(length, min(2*p.length, grown(length))), p.times+1
 			next.end = now + next.length
@@ -164,7 +164,7 @@ func remembering(known func(p penalty, now int64) bool) broken {
 // probeFor gives a probe another time.
 func probeFor(long func(length, refused int64) int64) broken {
 	return banning(func(p penalty, now, length, refused int64) penalty {
-		next := p.then(now, length, refused)
+		next := p.then(now, length, refused, refused)
 		if next.probe = long(next.length, refused); now < p.end {
 			next.probe = max(next.probe, p.probe)
 		}

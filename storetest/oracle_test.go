@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -144,7 +145,7 @@ func (o *oracle) Refuse(_ context.Context, c throttle.Charge, r throttle.Refusal
 	if e, ok := o.booked[r.Start.Handle.Start]; ok {
 		from, to = o.ledger.learn(c, e.at, o.clock())
 	}
-	o.ledger.shut(c, o.clock(), r.Length, max(tick, r.Ago))
+	o.ledger.shutLate(c, o.clock(), r.Length, max(tick, r.Ago), cmp.Or(r.Took, r.Ago))
 	o.news(c, false)
 	return from, to, nil
 }

@@ -10,8 +10,14 @@ import (
 // denied closes a budget because a request was refused that was sent so long ago.
 func (b *bench) denied(c throttle.Charge, d, ago time.Duration) {
 	b.Helper()
-	if _, _, err := b.store.Refuse(b.Context(), c, throttle.Refusal{Length: d, Ago: ago}); err != nil {
-		b.fatalf("Refuse(%v, %v, %v ago) at %v: %v", c.Budget, d, ago, b.now(), err)
+	b.deny(c, throttle.Refusal{Length: d, Ago: ago})
+}
+
+// deny tells the store of a refusal.
+func (b *bench) deny(c throttle.Charge, r throttle.Refusal) {
+	b.Helper()
+	if _, _, err := b.store.Refuse(b.Context(), c, r); err != nil {
+		b.fatalf("Refuse(%v, %+v) at %v: %v", c.Budget, r, b.now(), err)
 	}
 }
 
@@ -190,9 +196,13 @@ var penaltyChecks = []check{
 			{10 * sec, 100 * ms, 250 * ms}, {10 * sec, 125 * ms, 250 * ms}, {10 * sec, 126 * ms, 252 * ms}, {10 * sec, 300 * ms, 600 * ms},
 			{10 * sec, 2500 * ms, 5 * sec}, {10 * sec, 9 * sec, 5 * sec}, {sec, 9 * sec, sec}, {100 * ms, 9 * sec, 250 * ms}, {10 * sec, 0, 250 * ms}, {10 * sec, -sec, 250 * ms},
 		} {
-			for _, l := range []throttle.Limit{daily, throttle.Unlimited()} {
-				begin, c := b.now(), charge(fmt.Sprint("c ", i, l), l)
-				b.denied(c, x.length, x.refused)
+			for k, l := range []throttle.Limit{daily, throttle.Unlimited(), daily, throttle.Unlimited()} {
+				begin, c := b.now(), charge(fmt.Sprint("c ", i, k), l)
+				r := throttle.Refusal{Length: x.length, Ago: x.refused}
+				if k > 1 && x.refused > 0 {
+					r.Ago, r.Took = x.refused+3*sec, x.refused // the store was away since
+				}
+				b.deny(c, r)
 				b.start(begin+x.length, c)
 				b.starts(2, begin+x.length+x.probe, c)
 				b.at(begin + x.length + x.probe - tick)

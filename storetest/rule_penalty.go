@@ -38,7 +38,8 @@ func grown(length int64) int64 {
 // then returns the penalty that another one makes of this. A refusal of a request that
 // started after the end, or in the last half of the penalty, because clocks of nodes
 // drift, met it again. One of a request that started before belongs to it, and comes late.
-func (p penalty) then(now, length, refused int64) penalty {
+// Its answer took so long; the store may be told later.
+func (p penalty) then(now, length, refused, took int64) penalty {
 	if length <= 0 {
 		return p
 	}
@@ -51,7 +52,7 @@ func (p penalty) then(now, length, refused int64) penalty {
 		next.length = max(length, min(2*p.length, grown(length)))
 		next.times = p.times + 1
 	}
-	next.end, next.probe = max(p.end, now+next.length), probeOf(next.length, refused)
+	next.end, next.probe = max(p.end, now+next.length), probeOf(next.length, took)
 	if late || now < p.end {
 		next.length, next.probe, next.times = max(p.length, next.length), max(p.probe, next.probe), max(p.times, next.times)
 	}
@@ -70,8 +71,14 @@ func (p penalty) repeated(now int64) int {
 // refused that was sent so long ago; 0: none was. No time is no penalty, after which nothing
 // begins slowly.
 func (l *ledger) shut(c throttle.Charge, now int64, d, ago time.Duration) {
+	l.shutLate(c, now, d, ago, ago)
+}
+
+// shutLate is shut by a store that is told of the refusal some time after its answer, which
+// took that long.
+func (l *ledger) shutLate(c throttle.Charge, now int64, d, ago, took time.Duration) {
 	key := c.Budget.Key
-	next := l.penalty(key).then(now, micros(d), micros(ago))
+	next := l.penalty(key).then(now, micros(d), micros(ago), micros(took))
 	l.closed[key], l.bans[key] = next.end, next
 }
 

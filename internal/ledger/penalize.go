@@ -1,17 +1,18 @@
 package ledger
 
 import (
+	"cmp"
 	"math"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
-	"time"
 )
 
 // Pause closes the budget of the first charge.
 func (q *Request) Pause(d time.Duration) {
 	s := &q.Searches[0]
 	s.wake(q.Now)
-	q.penalize(Micros(d), 0)
+	q.penalize(Micros(d), 0, 0)
 }
 
 // Refuse closes the budget of the first charge because a request was refused, and returns
@@ -22,15 +23,15 @@ func (q *Request) Refuse(f throttle.Refusal) (from, to float64) {
 	if s.rule.learns > 0 && f.Start.Handle.Start != 0 {
 		from, to = s.row.learn(f.Start.Handle.Start, &s.rule)
 	}
-	q.penalize(Micros(f.Length), max(1, Micros(f.Ago)))
+	q.penalize(Micros(f.Length), max(1, Micros(f.Ago)), Micros(cmp.Or(f.Took, f.Ago)))
 	return from, to
 }
 
 // penalize closes the row for so long, if it is not closed for longer; no time is no penalty.
-// Refused is as of shut.
-func (q *Request) penalize(length, refused int64) {
+// Refused and took are as of shut.
+func (q *Request) penalize(length, refused, took int64) {
 	r := q.Searches[0].row
-	if length > 0 && r.shut(length, refused) {
+	if length > 0 && r.shut(length, refused, took) {
 		q.useless(0, 0, r.paused, false)
 	}
 	if q.moved(); r.queue != nil {

@@ -24,8 +24,9 @@ func (r *Row) forgotten() int64 { return r.paused + max(r.last.step(), r.last.pr
 // shut closes the row for so long, because a request was refused that was sent so long
 // ago; 0: none was. A request that was sent after the last penalty met that again, or in
 // the last half of it, because clocks drift; one that was sent before belongs to it, and its
-// answer came late. It reports whether the row is closed for longer than before.
-func (r *Row) shut(length, refused int64) bool {
+// answer came late. Its answer took so long; the store may have been away since. It reports
+// whether the row is closed for longer than before.
+func (r *Row) shut(length, refused, took int64) bool {
 	now, old := r.seen, r.paused
 	if now >= r.forgotten() {
 		r.last = penalty{}
@@ -35,7 +36,7 @@ func (r *Row) shut(length, refused int64) bool {
 	if refused > 0 && r.last.times > 0 && now >= old && !late {
 		p.length, p.times = max(length, min(2*r.last.length, grown(length))), r.last.times+1
 	}
-	p.probe = max(leastProbe, min(2*refused, longestProbe, p.length))
+	p.probe = max(leastProbe, min(2*took, longestProbe, p.length))
 	r.paused = max(old, now+p.length)
 	if late || now < old {
 		p.length, p.probe, p.times = max(p.length, r.last.length), max(p.probe, r.last.probe), max(p.times, r.last.times)

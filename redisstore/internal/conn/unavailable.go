@@ -128,7 +128,8 @@ func (e *unavailableError) Unwrap() (all []error) {
 func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
 	if tell != nil {
 		silent := make(chan struct{})
-		defer time.AfterFunc(Silence-time.Since(since), func() { close(silent) }).Stop()
+		timer := time.AfterFunc(Silence-time.Since(since), func() { close(silent) })
+		defer timer.Stop()
 		select {
 		case <-done:
 			return true

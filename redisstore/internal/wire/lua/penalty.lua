@@ -39,7 +39,7 @@ end
 -- was over, and is to be for length, because a request was refused that was sent so long
 -- ago; 0: none was. A request that was sent after the last penalty met that again, or in the
 -- last half of it, because clocks drift; one that was sent before belongs to it, and its answer
--- came late. Its answer took so long; Redis may have been away since.
+-- came late. Its answer took so long; the store may have been away since.
 function penalty.shut(r, left, length, refused, took)
   if left + penalty.remembered(r) <= 0 then
     penalty.forgive(r)
