@@ -39,7 +39,11 @@ func (p *Permit) Penalize(ctx context.Context, d time.Duration, policies ...stri
 	teaches := a.teaches(ctx, penalties, func(*Charge) bool { return false })
 	var errs []error
 	for i := range penalties {
-		if err := a.reportPenalty(ctx, &penalties[i], ago+now()-began, ago, i == teaches); err != nil {
+		passed := (now() - began).Truncate(time.Millisecond) // the store was away for the one before
+		if penalties[i].length -= passed; penalties[i].length <= 0 {
+			break
+		}
+		if err := a.reportPenalty(ctx, &penalties[i], ago+passed, ago, i == teaches); err != nil {
 			errs = append(errs, &StoreError{err})
 		}
 	}
@@ -64,5 +68,9 @@ func (p *Permit) penalized() (a *acquisition, charges []*Charge, ago time.Durati
 	if p.state.Load() == permitFree {
 		return a, charges, 0
 	}
-	return a, charges, max(0, now()-max(p.usedAt, a.startAt))
+	began := a.startAt
+	if p.usedAt != 0 {
+		began = p.usedAt
+	}
+	return a, charges, max(0, now()-began)
 }

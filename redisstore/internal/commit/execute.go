@@ -13,13 +13,17 @@ import (
 // lead makes the call for the caller of an op whose queue stood still, and for the callers that
 // came with it: a lone caller needs no goroutine of the queue. It reports whether the op is done.
 // It leaves to such a goroutine what has no answer within a second, or before the caller leaves,
-// what fails, and calls that a lock could delay.
+// what fails, and calls that a lock could delay. A caller that has left by now needs none.
 func (qs *Queues) lead(ctx context.Context, op *Op, q *queue, maxWait time.Duration) bool {
 	group, most := op.group(), conn.Silence
 	if d, ends := conn.Patience(ctx, maxWait, op.joined); ends {
 		most = min(most, d)
 	}
 	qs.Line.Gather(group)
+	if ctx.Err() != nil {
+		go qs.drain(group, q, nil)
+		return false
+	}
 	b := qs.next(group, q)
 	if b.holds() {
 		go qs.drain(group, q, b)

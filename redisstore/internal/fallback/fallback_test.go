@@ -327,3 +327,21 @@ func TestFailOpen(t *testing.T) {
 		require.False(t, g.Handle.Local)
 	})
 }
+
+// TestALocalStartIsOfNow: its caller waited for the primary before. A grant without an age would
+// be one of when the caller came.
+func TestALocalStartIsOfNow(t *testing.T) {
+	inBubble(t, true, fallback.Reply{Nodes: 1}, func(t *testing.T, p *primary, s *fallback.Store) {
+		c := charge(throttle.PerSecond(9))
+		_, _, err := now(t, s, c, 1)
+		require.NoError(t, err)
+		p.set(true)
+		came := time.Now()
+		g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: throttle.AnyWait})
+		require.NoError(t, err)
+		require.True(t, g.Handle.Local)
+		require.Greater(t, time.Since(came), time.Second)
+		require.Positive(t, g.Age)
+		require.Less(t, g.Age, time.Millisecond)
+	})
+}

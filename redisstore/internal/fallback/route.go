@@ -44,8 +44,10 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 		case r.local != nil:
 			s.leaveLine(&own)
 			own.Charges = b.Charges
+			decided := time.Now()
 			grant, from, booked := r.local.book(&own)
 			if booked {
+				grant.Age = max(1, time.Since(decided)) // the caller has waited: its start is of now
 				return grant, nil
 			}
 			opens = from
