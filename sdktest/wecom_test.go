@@ -7,11 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/silenceper/wechat/v2"
 	"github.com/silenceper/wechat/v2/cache"
 	"github.com/silenceper/wechat/v2/util"
-	"github.com/silenceper/wechat/v2/work"
-	"github.com/silenceper/wechat/v2/work/checkin"
-	workconfig "github.com/silenceper/wechat/v2/work/config"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -20,7 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle/retry"
 )
 
-func recipeWeCom(store throttle.Store, base http.RoundTripper) *work.Work {
+func recipeWeCom(store throttle.Store, base http.RoundTripper) *wechat.Wechat {
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store: store,
 		Policies: wecom.Policies(wecom.Options{
@@ -29,8 +27,10 @@ func recipeWeCom(store throttle.Store, base http.RoundTripper) *work.Work {
 		MaxWait: 10 * time.Minute, // the token stands in the URL, and is good for 25 minutes at least
 		Base:    base,             // leave it out to use http.DefaultTransport
 	}))
-	util.DefaultHTTPClient = retry.NewClient(transport).StandardClient() // the SDK has one for the process
-	return work.NewWork(&workconfig.Config{CorpID: "ww-corp", CorpSecret: "secret", AgentID: "1000002", Cache: cache.NewMemory()})
+	sdk := wechat.NewWechat()
+	sdk.SetHTTPClient(retry.NewClient(transport).StandardClient()) // the SDK has one for the process
+	sdk.SetCache(cache.NewMemory())
+	return sdk // GetWork returns what calls for a company and an application
 }
 
 // wecomPlatform counts the records of attendance of a company by the minute.
@@ -76,10 +76,15 @@ func wecomPlatform() platform {
 func TestWeCom(t *testing.T) {
 	defer func(client *http.Client) { util.DefaultHTTPClient = client }(util.DefaultHTTPClient)
 	playAlone(t, wecomPlatform(), func(t *testing.T, u *upstream) {
-		records := recipeWeCom(memstore.New(), u.base()).GetCheckin()
+		sdk := recipeWeCom(memstore.New(), u.base())
+		company := newConfig(sdk.GetWork)
+		company.CorpID, company.CorpSecret, company.AgentID = "ww-corp", "secret", "1000002"
+		records := sdk.GetWork(company).GetCheckin()
 		ask := func(_, i int) error {
 			id := fmt.Sprint("member-", i)
-			got, err := records.GetCheckinData(&checkin.GetCheckinDataRequest{UserIDList: []string{id}})
+			about := newRequest(records.GetCheckinData)
+			about.UserIDList = []string{id}
+			got, err := records.GetCheckinData(about)
 			if err == nil {
 				require.Equal(t, id, got.CheckinData[0].UserID)
 			}
@@ -96,3 +101,9 @@ func TestWeCom(t *testing.T) {
 		}
 	})
 }
+
+// newConfig returns an empty configuration for what the SDK makes of one.
+func newConfig[C, V any](func(*C) V) *C { return new(C) }
+
+// newRequest returns an empty request for a method of the SDK.
+func newRequest[R, A any](func(*R) (A, error)) *R { return new(R) }
