@@ -36,19 +36,21 @@ var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(f
 }.Penalty)
 
 // requestsRefused is the penalty of all other refusals of messages.
-var requestsRefused = feedback.First(
-	noMoney,
-	own.Refusals(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
-		feedback.Codes{
-			Fields:  []string{"error.message"},
-			Pattern: about,
-			Lasts:   map[string]time.Duration{"input": feedback.NotRefused, "output": feedback.NotRefused},
-		}.Penalty,
-		wait,
-	))),
-	feedback.When{Status: []int{overloaded}}.Penalty(wait),
-	own.Outage(),
-)
+func requestsRefused() feedback.Penalty {
+	return feedback.First(
+		noMoney,
+		own.Refusals(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+			feedback.Codes{
+				Fields:  []string{"error.message"},
+				Pattern: about,
+				Lasts:   map[string]time.Duration{"input": feedback.NotRefused, "output": feedback.NotRefused},
+			}.Penalty,
+			wait,
+		))),
+		feedback.When{Status: []int{overloaded}}.Penalty(wait),
+		own.Outage(),
+	)
+}
 
 // otherRefused is the penalty of the refusals of all other endpoints.
 var otherRefused = own.Penalty(other, feedback.First(

@@ -42,10 +42,12 @@ var tokensRefused = refused(func() feedback.Penalty {
 }())
 
 // requestsRefused is the penalty of all other refusals.
-var requestsRefused = own.Refusals(feedback.First(
-	refused(feedback.First(tokens(feedback.NotRefused).Penalty, stated, feedback.For(10*time.Second))),
-	own.Outage(),
-))
+func requestsRefused() feedback.Penalty {
+	return own.Refusals(feedback.First(
+		refused(feedback.First(tokens(feedback.NotRefused).Penalty, stated, feedback.For(10*time.Second))),
+		own.Outage(),
+	))
+}
 
 func refused(p feedback.Penalty) feedback.Penalty {
 	return feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(p)

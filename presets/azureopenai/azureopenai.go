@@ -109,7 +109,7 @@ func Policies(o Options) []throttle.Policy {
 	}
 	return []throttle.Policy{
 		{Name: "azureopenai-requests", Match: match, Key: key,
-			Limit: requests, Penalty: requestsRefused},
+			Limit: requests, Penalty: requestsRefused()},
 		{Name: "azureopenai-tokens", Match: match, Key: key,
 			Limit: tokens, Cost: o.cost, Settle: o.settle, Penalty: tokensRefused},
 	}

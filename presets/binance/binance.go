@@ -83,7 +83,7 @@ func Policies(o Options) []throttle.Policy {
 		// The minutes are those of Binance's clock and not of the store's, so
 		// FixedWindow would pass too much around their edges.
 		Limit: throttle.PerMinute(o.PerMinute), Cost: o.Weight,
-		Penalty: refused, Quota: used.Quota,
+		Penalty: refused(), Quota: used.Quota,
 	}}
 }
 
@@ -94,12 +94,14 @@ var bannedUntil = feedback.Printed{
 }
 
 // refused is the penalty of the row.
-var refused = feedback.First(
-	feedback.When{Status: []int{418}}.Penalty(feedback.First(
-		feedback.RetryAfter(0), bannedUntil.Penalty, feedback.For(2*time.Minute),
-	)),
-	feedback.When{Status: []int{429}}.Penalty(feedback.First(
-		feedback.RetryAfter(0), bannedUntil.Penalty, feedback.For(time.Minute),
-	)),
-	own.Outage(),
-)
+func refused() feedback.Penalty {
+	return feedback.First(
+		feedback.When{Status: []int{418}}.Penalty(feedback.First(
+			feedback.RetryAfter(0), bannedUntil.Penalty, feedback.For(2*time.Minute),
+		)),
+		feedback.When{Status: []int{429}}.Penalty(feedback.First(
+			feedback.RetryAfter(0), bannedUntil.Penalty, feedback.For(time.Minute),
+		)),
+		own.Outage(),
+	)
+}

@@ -107,9 +107,9 @@ func Policies(o Options) []throttle.Policy {
 	at := o.Host + api
 	rows := []throttle.Policy{
 		{Name: "gitlab-user", Match: o.Host + "/api/", Key: o.Caller, Cost: authenticated,
-			Limit: throttle.PerMinute(o.PerMinute), Penalty: own.Penalty(authenticated, callerRefused), Quota: left("throttle_authenticated_api")},
+			Limit: throttle.PerMinute(o.PerMinute), Penalty: own.Penalty(authenticated, callerRefused()), Quota: left("throttle_authenticated_api")},
 		{Name: "gitlab-anonymous", Match: o.Host + "/api/", Key: address, Cost: anonymous,
-			Limit: throttle.PerMinute(500), Penalty: own.Penalty(anonymous, callerRefused), Quota: left("throttle_unauthenticated_api")},
+			Limit: throttle.PerMinute(500), Penalty: own.Penalty(anonymous, callerRefused()), Quota: left("throttle_unauthenticated_api")},
 		{Name: "gitlab-address", Match: o.Host + "/", Key: address,
 			Limit: throttle.PerMinute(2_000), Penalty: throttle.NoPenalty},
 		{Name: "gitlab-endpoint", Match: o.Host + "/api/", Key: throttle.Join(o.Caller, endpoint),
@@ -201,16 +201,18 @@ var (
 		codes.End = feedback.RetryAfter(0)
 		return codes.Penalty
 	}())
+)
 
-	// callerRefused is the penalty of all others.
-	callerRefused = own.Refusals(feedback.First(
+// callerRefused is the penalty of all others.
+func callerRefused() feedback.Penalty {
+	return own.Refusals(feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
 			tooMany(feedback.NotRefused).Penalty,
 			feedback.RetryAfter(time.Minute),
 		)),
 		own.Outage(),
 	))
-)
+}
 
 // left reads what is left of the limit with a name: the fields speak of one of several.
 func left(name string) feedback.Quota {

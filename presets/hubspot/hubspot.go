@@ -144,7 +144,7 @@ func Policies(o Options) []throttle.Policy {
 		{
 			Name: "hubspot-app", Match: match, Key: throttle.Join(app, account), Cost: other,
 			Limit:   throttle.SlidingWindow(plan.PerTenSeconds, window),
-			Penalty: own.Penalty(other, appRefused), Quota: own.Quota(other, left("Remaining", window)),
+			Penalty: own.Penalty(other, appRefused()), Quota: own.Quota(other, left("Remaining", window)),
 		},
 		{
 			Name: "hubspot-search", Match: "POST " + match + "crm/", Key: account, Cost: search,
@@ -207,10 +207,12 @@ func refused(otherwise time.Duration) feedback.Penalty {
 	)
 }
 
-var (
-	appRefused    = own.Refusals(feedback.First(refused(window), own.Outage()))
-	searchRefused = own.Refusals(refused(time.Second))
-)
+var searchRefused = own.Refusals(refused(time.Second))
+
+// appRefused is the penalty of all others.
+func appRefused() feedback.Penalty {
+	return own.Refusals(feedback.First(refused(window), own.Outage()))
+}
 
 // moving is the status of an account that HubSpot moves to another place.
 const moving = 477

@@ -148,7 +148,7 @@ func (o *Options) burst(method string, perSecond int) throttle.Policy {
 	return throttle.Policy{
 		Name: "jira-burst-" + method, Match: method + " " + o.match(), Key: throttle.Join(o.app, tenant, o.Endpoint),
 		Limit:   throttle.PerSecond(perSecond),
-		Penalty: burstRefused,
+		Penalty: burstRefused(),
 	}
 }
 

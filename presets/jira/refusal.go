@@ -25,8 +25,10 @@ func reason(resp *http.Response) string { return resp.Header.Get("RateLimit-Reas
 var soon = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Second}.Penalty
 
 // burstRefused is the penalty of all refusals that no other row knows.
-var burstRefused = own.Refusals(feedback.First(
-	refused(feedback.For(feedback.NotRefused), "jira-quota-global-based", "jira-quota-tenant-based", "jira-per-issue-on-write"),
-	feedback.When{Status: []int{429}}.Penalty(soon),
-	own.Outage(),
-))
+func burstRefused() feedback.Penalty {
+	return own.Refusals(feedback.First(
+		refused(feedback.For(feedback.NotRefused), "jira-quota-global-based", "jira-quota-tenant-based", "jira-per-issue-on-write"),
+		feedback.When{Status: []int{429}}.Penalty(soon),
+		own.Outage(),
+	))
+}

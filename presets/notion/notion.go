@@ -96,7 +96,7 @@ func Policies(o Options) []throttle.Policy {
 	return []throttle.Policy{
 		{
 			Name: "notion-connection", Match: match, Key: connection,
-			Limit: throttle.PerMinute(o.PerMinute), Penalty: connectionRefused,
+			Limit: throttle.PerMinute(o.PerMinute), Penalty: connectionRefused(),
 		},
 		{
 			Name: "notion-workspace", Match: match, Key: workspace,
@@ -122,22 +122,24 @@ func refused(code string) feedback.Penalty {
 }
 
 // connectionRefused is the penalty of all other refusals.
-var connectionRefused = own.Refusals(feedback.First(
-	feedback.When{Status: []int{429}}.Penalty(feedback.First(
-		feedback.Codes{
-			Fields: reason,
-			Lasts: map[string]time.Duration{
-				"public_api_space_request_rate_limit": feedback.NotRefused, // the workspace's
-				"public_api_endpoint_rate_limit":      feedback.NotRefused, // the endpoint's
-				"public_api_request_blocked":          time.Hour,
-			},
-			End: feedback.RetryAfter(0),
-		}.Penalty,
-		feedback.RetryAfter(time.Minute),
-	)),
-	feedback.When{Status: []int{529}}.Penalty(feedback.RetryAfter(0)),
-	own.Outage(),
-))
+func connectionRefused() feedback.Penalty {
+	return own.Refusals(feedback.First(
+		feedback.When{Status: []int{429}}.Penalty(feedback.First(
+			feedback.Codes{
+				Fields: reason,
+				Lasts: map[string]time.Duration{
+					"public_api_space_request_rate_limit": feedback.NotRefused, // the workspace's
+					"public_api_endpoint_rate_limit":      feedback.NotRefused, // the endpoint's
+					"public_api_request_blocked":          time.Hour,
+				},
+				End: feedback.RetryAfter(0),
+			}.Penalty,
+			feedback.RetryAfter(time.Minute),
+		)),
+		feedback.When{Status: []int{529}}.Penalty(feedback.RetryAfter(0)),
+		own.Outage(),
+	))
+}
 
 // endpoint is a [throttle.Policy.Key]: the method, and the path without its ids,
 // as in "GET /v1/blocks/*/children".

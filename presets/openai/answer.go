@@ -35,17 +35,19 @@ var noMoney = feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
 }.Penalty)
 
 // requestsRefused is the penalty of all other refusals.
-var requestsRefused = feedback.First(
-	noMoney,
-	own.Refusals(feedback.When{Status: []int{429}}.Penalty(feedback.First(
-		feedback.Codes{
-			Fields: []string{"error.type"},
-			Lasts:  map[string]time.Duration{"tokens": feedback.NotRefused},
-		}.Penalty,
-		wait,
-	))),
-	own.Outage(),
-)
+func requestsRefused() feedback.Penalty {
+	return feedback.First(
+		noMoney,
+		own.Refusals(feedback.When{Status: []int{429}}.Penalty(feedback.First(
+			feedback.Codes{
+				Fields: []string{"error.type"},
+				Lasts:  map[string]time.Duration{"tokens": feedback.NotRefused},
+			}.Penalty,
+			wait,
+		))),
+		own.Outage(),
+	)
+}
 
 // left reads what is left of requests or tokens.
 func left(what string) feedback.Quota {

@@ -19,12 +19,14 @@ func refused(kind string) feedback.Penalty {
 }
 
 // serviceRefused is the penalty of all other refusals.
-var serviceRefused = own.Refusals(feedback.First(
-	feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "application"}}.Penalty(feedback.For(feedback.NotRefused)),
-	feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "method"}}.Penalty(feedback.For(feedback.NotRefused)),
-	feedback.When{Status: []int{429}}.Penalty(feedback.RetryAfter(unsaid)),
-	own.Outage(),
-))
+func serviceRefused() feedback.Penalty {
+	return own.Refusals(feedback.First(
+		feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "application"}}.Penalty(feedback.For(feedback.NotRefused)),
+		feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "method"}}.Penalty(feedback.For(feedback.NotRefused)),
+		feedback.When{Status: []int{429}}.Penalty(feedback.RetryAfter(unsaid)),
+		own.Outage(),
+	))
+}
 
 // left reads what is left of an app's or a method's window: of "100:120" and
 // "57:120" it is 43.

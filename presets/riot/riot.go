@@ -134,7 +134,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		throttle.Policy{
 			Name: "riot-service", Match: match, Key: throttle.Join(region, service),
-			Limit: throttle.Unlimited(), Penalty: serviceRefused,
+			Limit: throttle.Unlimited(), Penalty: serviceRefused(),
 		},
 	)
 }

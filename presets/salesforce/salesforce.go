@@ -116,7 +116,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "salesforce-org", Match: match, Key: organization,
-			Limit: throttle.Unlimited(), Penalty: orgRefused,
+			Limit: throttle.Unlimited(), Penalty: orgRefused(),
 		},
 	}
 }
@@ -154,14 +154,16 @@ func total(lasts time.Duration) feedback.Penalty {
 
 var (
 	dayRefused = limited(total(5 * time.Minute))
+)
 
-	// orgRefused is the penalty of all others.
-	orgRefused = own.Refusals(feedback.First(
+// orgRefused is the penalty of all others.
+func orgRefused() feedback.Penalty {
+	return own.Refusals(feedback.First(
 		limited(feedback.First(total(feedback.NotRefused), feedback.RetryAfter(5*time.Second))),
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(0)),
 		own.Outage(),
 	))
-)
+}
 
 // left reads what is left of the 24 hours: "api-usage=10018/100000; api-bursts=1/750".
 func left(resp *http.Response) (throttle.Quota, bool) {

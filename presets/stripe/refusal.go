@@ -23,16 +23,6 @@ var (
 	endpointRefused = refused("endpoint-*")
 	objectRefused   = refused("resource-specific")
 
-	// accountRefused is the penalty of all others.
-	accountRefused = own.Refusals(feedback.First(
-		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
-			not(endpointRefused), not(objectRefused),
-			lockTimeout,
-			wait,
-		)),
-		own.Outage(),
-	))
-
 	// anyRefused is the penalty of what has one limit for all reasons.
 	anyRefused = own.Refusals(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
 		not(objectRefused), lockTimeout, wait,
@@ -44,6 +34,18 @@ var (
 		Lasts:  map[string]time.Duration{"lock_timeout": feedback.NotRefused},
 	}.Penalty
 )
+
+// accountRefused is the penalty of all others.
+func accountRefused() feedback.Penalty {
+	return own.Refusals(feedback.First(
+		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+			not(endpointRefused), not(objectRefused),
+			lockTimeout,
+			wait,
+		)),
+		own.Outage(),
+	))
+}
 
 // not ends a [feedback.First] at what another row is closed by.
 func not(p feedback.Penalty) feedback.Penalty {

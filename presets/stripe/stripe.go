@@ -105,7 +105,7 @@ func Policies(o Options) []throttle.Policy {
 	none := throttle.NoPenalty
 	rows := []throttle.Policy{
 		{Name: "stripe-account", Match: o.Host + "/", Key: o.account, Cost: o.base,
-			Limit: throttle.PerSecond(o.PerSecond), Penalty: own.Penalty(o.base, accountRefused)},
+			Limit: throttle.PerSecond(o.PerSecond), Penalty: own.Penalty(o.base, accountRefused())},
 		{Name: "stripe-endpoint", Match: o.Host + "/", Key: throttle.Join(o.account, endpoint), Cost: o.base,
 			Limit: throttle.PerSecond(25), Penalty: own.Penalty(o.base, endpointRefused)},
 		{Name: "stripe-search", Match: "GET " + o.Host + "/v1/{resource}/search", Key: o.account,

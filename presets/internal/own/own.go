@@ -39,7 +39,8 @@ func Refusals(p feedback.Penalty) feedback.Penalty {
 }
 
 // Outage returns a penalty that obeys the Retry-After of a 503, if many answers in a
-// row have one: see [throttle.InARow].
+// row have one: see [throttle.InARow]. It counts, so each transport needs its own: a
+// variable of a package must not hold one.
 func Outage() feedback.Penalty {
 	return throttle.InARow(throttle.OutageAnswers, feedback.When{Status: []int{http.StatusServiceUnavailable}}.Penalty(feedback.RetryAfter(0)))
 }

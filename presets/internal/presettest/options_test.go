@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/presettest"
 )
 
 // What fields of Options may be that are a string, and that return one of a request. A
@@ -105,4 +107,30 @@ func TestHost(t *testing.T) {
 			require.Equal(t, p.zero[i].Limit, row.Limit)
 		}
 	}
+}
+
+// TestTransportsCountForThemselves: answers of 503 that one transport got are not in a row with
+// those of another.
+func TestTransportsCountForThemselves(t *testing.T) {
+	outages := 0
+	for _, preset := range tables {
+		one, other, first := preset.with(nil), preset.with(nil), preset.with(nil)
+		for i := range one {
+			if one[i].Penalty == nil {
+				continue
+			}
+			away := &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"7"}}, Body: http.NoBody, Request: presettest.Request(t, "GET https://"+preset.name+".test/")}
+			if first[i].Penalty(away) > 0 {
+				continue // it believes a single one
+			}
+			for range throttle.OutageAnswers - 1 {
+				one[i].Penalty(away)
+			}
+			require.LessOrEqual(t, other[i].Penalty(away), time.Duration(0), "%s", one[i].Name)
+			if one[i].Penalty(away) > 0 {
+				outages++
+			}
+		}
+	}
+	require.Greater(t, outages, 8, "premise: many presets know an outage")
 }
