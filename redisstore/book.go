@@ -87,7 +87,7 @@ const nearServer = time.Millisecond
 // tells: that is known better than from how long this answer was on its way.
 func (p *primary) grant(op *commit.Op) throttle.Grant {
 	o := &op.Outcome
-	g := o.Grant(op.Charges, op.Sent)
+	g := op.Grant()
 	g.Ready, g.Handle.Stamp = op.Ready, stamp(op.First)
 	if op.Turn != nil {
 		g.Turn = op.Turn

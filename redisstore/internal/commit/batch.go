@@ -1,11 +1,11 @@
 package commit
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
@@ -35,9 +35,7 @@ func (b *batch) isCopied() bool { return !b.sent.IsZero() }
 
 // holds reports whether some ops need slots, whose leases are locked during a call.
 func (b *batch) holds() bool {
-	return slices.ContainsFunc(b.ops, func(op *Op) bool {
-		return slices.ContainsFunc(op.Charges, func(c throttle.Charge) bool { return wire.Holds(&c) })
-	})
+	return slices.ContainsFunc(b.ops, (*Op).Holds)
 }
 
 // age takes what has passed off the MaxWait of the callers, but for those that wait for any time.
@@ -81,62 +79,58 @@ func mergeable(a, b int64) bool {
 	return a == b || min(a, b) > waitTolerance && min(a, b) > max(a, b)/2
 }
 
-// newBatch merges equal neighbours.
+// newBatch merges equal neighbours. It keeps the ops, in another order where that does not
+// matter: if each needs one budget and has no place, only the order of those of one budget does.
 func newBatch(ops []*Op, number int64) *batch {
-	b := &batch{number: number}
-	for _, some := range independent(ops) {
-		all := merge(some, len(b.ops), mergeable)
-		if len(all) > 1 {
-			// One that is refused for the MaxWait of others asks again: those
-			// behind it must not pass meanwhile.
-			all = merge(some, len(b.ops), func(a, b int64) bool { return a == b })
+	b := &batch{ops: ops, number: number}
+	if len(ops) == 1 || slices.ContainsFunc(ops, func(op *Op) bool { return len(op.Charges) > 1 || op.hasPlace() }) {
+		b.merge(0, len(ops))
+		return b
+	}
+	slices.SortStableFunc(ops, compareBudgets)
+	for from, to := 0, 1; from < len(ops); to++ {
+		if to == len(ops) || compareBudgets(ops[from], ops[to]) != 0 {
+			b.merge(from, to)
+			from = to
 		}
-		b.ops, b.merged = append(b.ops, some...), append(b.merged, all...)
 	}
 	return b
 }
 
-// merge merges ops whose first one has the index at, and whose MaxWaits are as alike as they
-// must be.
-func merge(ops []*Op, at int, mergeable func(a, b int64) bool) []merged {
-	var all []merged
-	for i, op := range ops {
-		if k := len(all) - 1; k >= 0 && ops[i-1].equal(op) && mergeable(ops[i-1].MaxWait, op.MaxWait) {
-			all[k].to++
-			all[k].maxWait = min(all[k].maxWait, op.MaxWait)
-		} else {
-			all = append(all, merged{at + i, at + i + 1, op.MaxWait})
-		}
-	}
-	return all
+// compareBudgets compares the budgets of ops that need one each.
+func compareBudgets(a, b *Op) int {
+	return bytes.Compare(a.Charges[0].Budget.Key[:], b.Charges[0].Budget.Key[:])
 }
 
-// independent returns lists of ops whose order among each other does not matter: one for
-// each budget. If an op needs several, or gives something back, there is one list of all.
-func independent(ops []*Op) [][]*Op {
-	if len(ops) == 1 {
-		return [][]*Op{ops}
+// merge merges the ops from one index up to another, whose order matters.
+func (b *batch) merge(from, to int) {
+	k := len(b.merged)
+	b.mergeIf(mergeable, from, to)
+	if len(b.merged) > k+1 {
+		// One that is refused for the MaxWait of others asks again: those
+		// behind it must not pass meanwhile.
+		b.merged = b.merged[:k]
+		b.mergeIf(func(a, b int64) bool { return a == b }, from, to)
 	}
-	places := make(map[[16]byte]int)
-	var byBudget [][]*Op
-	for _, op := range ops {
-		if len(op.Charges) > 1 || op.hasPlace() {
-			return [][]*Op{ops}
+}
+
+// mergeIf merges neighbours whose MaxWaits are as alike as they must be.
+func (b *batch) mergeIf(mergeable func(a, b int64) bool, from, to int) {
+	for i := from; i < to; i++ {
+		op, k := b.ops[i], len(b.merged)-1
+		if i > from && b.ops[i-1].equal(op) && mergeable(b.ops[i-1].MaxWait, op.MaxWait) {
+			b.merged[k].to++
+			b.merged[k].maxWait = min(b.merged[k].maxWait, op.MaxWait)
+		} else {
+			b.merged = append(b.merged, merged{i, i + 1, op.MaxWait})
 		}
-		key := op.Charges[0].Budget.Key
-		place, ok := places[key]
-		if !ok {
-			place = len(byBudget)
-			places[key], byBudget = place, append(byBudget, nil)
-		}
-		byBudget[place] = append(byBudget[place], op)
 	}
-	return byBudget
 }
 
 // equal reports whether two ops ask for the same, but for their MaxWait.
 func (op *Op) equal(o *Op) bool {
-	return op.Kind == wire.Reserve && o.Kind == wire.Reserve && !op.hasPlace() && !o.hasPlace() && !op.noMerge && !o.noMerge &&
+	return op.Kind == wire.Reserve && o.Kind == wire.Reserve && !op.hasPlace() && !o.hasPlace() &&
+		!op.holds && !op.noMerge && !o.noMerge &&
 		op.Horizon == o.Horizon && op.Class == o.Class && op.Returns == o.Returns && op.Informed == o.Informed &&
 		op.NotBefore == o.NotBefore && op.Spread == o.Spread && slices.Equal(op.Charges, o.Charges)
 }

@@ -10,29 +10,30 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// try makes the call of a batch once, or goes on with a call that its leader left, and
-// returns an outcome for each op.
-func (qs *Queues) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) ([]Outcome, error) {
+// try makes the call of a batch once, or goes on with a call that its leader left. The ops
+// have their outcomes then, but for an error.
+func (qs *Queues) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) error {
 	if err := b.failed; err != nil {
 		b.failed = nil
-		return nil, err
+		return err
 	}
 	if b.exchange == nil {
 		qs.send(b)
 	}
 	f, err := await(b.exchange)
 	if err == conn.ErrUnanswered {
-		return nil, err
+		return err
 	}
 	b.exchange = nil
 	if err != nil {
-		return nil, err
+		return err
 	}
 	reply, err := b.call.Read(f)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return qs.observe(b, &reply, b.copied, time.Now()), nil
+	qs.observe(b, &reply, b.copied, time.Now())
+	return nil
 }
 
 // send sends a copy of a batch's call.
@@ -64,12 +65,16 @@ func (qs *Queues) request(b *batch) *wire.BookRequest {
 	group := b.ops[0].group()
 	r := &wire.BookRequest{
 		Record: qs.Names.Record(group), Number: b.number, Age: time.Since(b.sent), Rows: b.rows,
-		Ops: make([]wire.Op, 0, len(b.merged)), Pauses: qs.knownPauses(b.ops),
+		Ops: make([]*wire.Op, 0, len(b.merged)), Pauses: qs.knownPauses(b.ops),
 		Shared: qs.Names.Shared(group), Node: qs.Names.Node, Own: qs.Names.OwnPrefix(group),
 	}
 	for _, m := range b.merged {
-		op := b.ops[m.from].Op
-		op.Callers, op.MaxWait = m.to-m.from, m.maxWait
+		op := &b.ops[m.from].Op
+		if op.MaxWait != m.maxWait {
+			least := *op
+			op, least.MaxWait = &least, m.maxWait
+		}
+		op.Callers = m.to - m.from
 		r.Ops = append(r.Ops, op)
 	}
 	if b.reports != nil {
@@ -78,8 +83,8 @@ func (qs *Queues) request(b *batch) *wire.BookRequest {
 	return r
 }
 
-// observe takes in a reply to a batch, and returns an outcome for each op.
-func (qs *Queues) observe(b *batch, p *wire.BookReply, sent, received time.Time) []Outcome {
+// observe takes in a reply to a batch.
+func (qs *Queues) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 	group := b.ops[0].group()
 	at, since := p.Now, time.Time{}
 	last := history.Reply{Group: group, Number: b.number, Sent: b.sent, ServerTime: p.Now, By: received}
@@ -90,13 +95,12 @@ func (qs *Queues) observe(b *batch, p *wire.BookReply, sent, received time.Time)
 		qs.Offsets.Observe(group, p.Now, sent, received)
 	}
 	b.replies = p.Reports
-	all := make([]Outcome, len(p.Outcomes))
 	for _, m := range b.merged {
 		for i := m.from; i < m.to; i++ {
-			o := p.Outcomes[i]
-			all[i] = Outcome{o, o.At - at, max(0, o.PausedUntil-at), since}
-			if i == m.from || o.At != all[i-1].At {
-				qs.noteHeld(b.ops[i].Charges, &all[i], received)
+			o := &p.Outcomes[i]
+			b.ops[i].Outcome = Outcome{*o, o.At - at, max(0, o.PausedUntil-at), since}
+			if i == m.from || o.At != p.Outcomes[i-1].At {
+				qs.noteHeld(b.ops[i], received)
 			}
 		}
 	}
@@ -105,9 +109,8 @@ func (qs *Queues) observe(b *batch, p *wire.BookReply, sent, received time.Time)
 		if qs.History.Observe(r.Key, observation(r, last, at, received), received) {
 			qs.Lost(group, r.Key)
 		}
-		qs.Line.Observe(r.Key, &r.Line)
+		qs.Line.Observe(r.Key, r.Line)
 	}
-	return all
 }
 
 // budgets tells the encoder of a call what the node knows of budgets.
@@ -163,9 +166,9 @@ func (qs *Queues) keysOf(ops []*Op) iter.Seq[string] {
 	}
 }
 
-// noteHeld remembers the pause that an outcome speaks of.
-func (qs *Queues) noteHeld(charges []throttle.Charge, o *Outcome, received time.Time) {
-	if o.paused > 0 && o.Charge >= 0 && !wire.Holds(&charges[o.Charge]) {
-		qs.Pauses.Note(qs.Names.Row(&charges[o.Charge].Budget), received.Add(min(wire.Wait(o.paused), throttle.MaxPenalty)), received)
+// noteHeld remembers the pause that an op's outcome speaks of.
+func (qs *Queues) noteHeld(op *Op, received time.Time) {
+	if o := &op.Outcome; o.paused > 0 && o.Charge >= 0 && !wire.Holds(&op.Charges[o.Charge]) {
+		qs.Pauses.Note(qs.Names.Row(&op.Charges[o.Charge].Budget), received.Add(min(wire.Wait(o.paused), throttle.MaxPenalty)), received)
 	}
 }

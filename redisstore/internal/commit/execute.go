@@ -31,7 +31,7 @@ func (qs *Queues) lead(ctx context.Context, op *Op, q *queue, maxWait time.Durat
 	}
 	timeUp := time.NewTimer(most)
 	defer timeUp.Stop()
-	got, err := qs.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.AwaitUntil(ctx, timeUp.C) })
+	err := qs.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.AwaitUntil(ctx, timeUp.C) })
 	if err != nil {
 		if err != conn.ErrUnanswered {
 			b.failed = err
@@ -39,7 +39,7 @@ func (qs *Queues) lead(ctx context.Context, op *Op, q *queue, maxWait time.Durat
 		go qs.drain(group, q, b)
 		return false
 	}
-	qs.deliver(q, b, got, nil)
+	qs.deliver(q, b, nil)
 	if !qs.ends(group, q) {
 		go qs.drain(group, q, nil)
 	}
@@ -78,13 +78,11 @@ func (qs *Queues) execute(q *queue, b *batch) bool {
 		defer func() { b.reports.Done(b.replies, b.sent) }()
 	}
 	left := false
-	var got []Outcome
 	err := conn.Retry(context.Background(), q.left, func(err error) bool {
 		left = !qs.failed(q, b, err)
 		return !left
-	}, func() (err error) {
-		got, err = qs.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.Await(context.Background()) })
-		return err
+	}, func() error {
+		return qs.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.Await(context.Background()) })
 	})
 	switch {
 	case left:
@@ -92,14 +90,14 @@ func (qs *Queues) execute(q *queue, b *batch) bool {
 	case err != nil && len(b.ops) > 1 && conn.Unexecuted(err):
 		qs.isolate(q, b)
 	default:
-		qs.deliver(q, b, got, err)
+		qs.deliver(q, b, err)
 	}
 	return true
 }
 
-// deliver gives each op its part of an answer. What was booked for a caller
+// deliver tells the callers of a batch that their ops are done. What was booked for a caller
 // that has left is given back by the next call.
-func (qs *Queues) deliver(q *queue, b *batch, got []Outcome, err error) {
+func (qs *Queues) deliver(q *queue, b *batch, err error) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	var undone, back []*Op
@@ -107,9 +105,6 @@ func (qs *Queues) deliver(q *queue, b *batch, got []Outcome, err error) {
 		for i := m.from; i < m.to; i++ {
 			op := b.ops[i]
 			op.First, op.Sent, op.Err = b.sent, b.copied, err
-			if err == nil {
-				op.Outcome = got[i]
-			}
 			qs.Line.Settled(op)
 			switch {
 			case err == nil && op.left && op.Outcome.State == wire.InLine:
@@ -127,7 +122,9 @@ func (qs *Queues) deliver(q *queue, b *batch, got []Outcome, err error) {
 			}
 		}
 	}
-	q.ops = slices.Concat(undone, back, q.ops)
+	if len(undone)+len(back) > 0 {
+		q.ops = slices.Concat(undone, back, q.ops)
+	}
 }
 
 // refusedForOthers reports whether the op would have been booked if it had not been merged

@@ -103,7 +103,7 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 	if f == modelArrives {
 		m.wire.reply, m.wire.know, m.wire.age = n.reply.text, n.reply.know, w.truth-n.reply.at
 	}
-	got, err := s.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.Await(context.Background()) })
+	err := s.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.Await(context.Background()) })
 	if f == modelArrives {
 		b.copied = n.reply.sent
 	}
@@ -114,7 +114,7 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 	case err == nil:
 		n.known |= m.wire.know
 		w.delay += m.wire.age
-		s.deliver(n.queue, b, got, nil)
+		s.deliver(n.queue, b, nil)
 		n.now, n.reply = nil, nil
 		m.hear(w, i)
 		if len(n.queue.ops) == 0 {
@@ -166,7 +166,7 @@ func (m *model) hear(w *modelWorld, i int) {
 			j.state, j.c = modelRefused, nil
 			continue
 		}
-		g := o.Grant(j.c.Charges, j.c.Sent)
+		g := j.c.Grant()
 		if j.start < 0 || w.starts[j.start].mark != o.At {
 			m.breaks(w, "P8: node %d is told of a start that is not its own", i)
 			return

@@ -15,6 +15,7 @@ type Op struct {
 	wire.Op
 	Turn Turn // the caller's arrival in lines for starts; nil: it was in none
 
+	holds    bool // some charges are for slots
 	noMerge  bool // it must not be merged with others
 	isolated bool // nor share a call
 
@@ -42,15 +43,27 @@ type Turn interface {
 
 // NewOp returns an op that keeps the charges.
 func NewOp(k wire.Kind, charges ...throttle.Charge) *Op {
-	return &Op{Op: wire.Op{Kind: k, Charges: charges}, joined: time.Now(), done: make(chan struct{}, 1)}
+	return &Op{Op: wire.Op{Kind: k, Charges: charges}, holds: hold(charges), joined: time.Now(), done: make(chan struct{}, 1)}
 }
 
 // NewReport returns an op that asks for nothing, so that the reports of its charges go
 // along. It keeps the charges. Unless Do or Tell waits for it, it is not made again if
 // it fails.
 func NewReport(charges ...throttle.Charge) *Op {
-	return &Op{Op: wire.Op{Kind: wire.Cancel, Charges: charges}, done: make(chan struct{}, 1)}
+	return &Op{Op: wire.Op{Kind: wire.Cancel, Charges: charges}, holds: hold(charges), done: make(chan struct{}, 1)}
 }
+
+func hold(charges []throttle.Charge) bool {
+	for i := range charges {
+		if wire.Holds(&charges[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// Holds reports whether some of its charges are for slots.
+func (op *Op) Holds() bool { return op.holds }
 
 // Has says what the caller has: the start, or the place in line for concurrency, that
 // a handle names.
@@ -117,19 +130,18 @@ type Outcome struct {
 // answered, so that its reply says little of the server's clock.
 func (o *Outcome) Repeated() bool { return !o.since.IsZero() }
 
-// Grant is the outcome as the caller of an op with those charges knows it, now, but for Ready
-// and Turn. The call was sent then. Of shadow charges it says how much later they would have
-// started.
-func (o *Outcome) Grant(charges []throttle.Charge, sent time.Time) throttle.Grant {
-	age := time.Since(sent)
-	wait := wire.Wait(o.Wait)
-	if o.State == wire.Booked && slices.ContainsFunc(charges, func(c throttle.Charge) bool { return wire.Holds(&c) }) {
+// Grant is the outcome as the caller of the op knows it, now, but for Ready and Turn. Of shadow
+// charges it says how much later they would have started.
+func (op *Op) Grant() throttle.Grant {
+	o := &op.Outcome
+	age, wait := time.Since(op.Sent), wire.Wait(o.Wait)
+	if o.State == wire.Booked && op.holds {
 		wait = max(wait, time.Microsecond) // only callers that need not wait hold
 	}
 	var over []time.Duration
 	for i, delay := range o.Delays {
 		if over == nil && delay > 0 {
-			over = make([]time.Duration, len(charges))
+			over = make([]time.Duration, len(op.Charges))
 		}
 		if delay > 0 {
 			over[i] = wire.Wait(delay)

@@ -43,7 +43,8 @@ type Line interface {
 	Arrived(*Op)
 	// Report begins the reports that go along with a call for some ops; nil: there are none.
 	Report([]*Op) Reports
-	// Observe takes in what a reply says of the line for starts of the budget with that key.
+	// Observe takes in what a reply says of the line for starts of the budget with that key; nil:
+	// there is none.
 	Observe(key string, l *wire.Line)
 	// Settled notes what became of an op: its Outcome and Err are set. It sets the Turn of one
 	// that stands in line from now on, and Ready, unless its caller has left. What was granted
@@ -61,11 +62,7 @@ func (qs *Queues) NewOp(k wire.Kind, charges []throttle.Charge) *Op {
 	if op == nil {
 		op = &Op{done: make(chan struct{}, 1)}
 	}
-	*op = Op{
-		Op:      wire.Op{Kind: k, Charges: append(op.Charges[:0], charges...)},
-		done:    op.done,
-		noMerge: slices.ContainsFunc(charges, func(c throttle.Charge) bool { return wire.Holds(&c) }),
-	}
+	*op = Op{Op: wire.Op{Kind: k, Charges: append(op.Charges[:0], charges...)}, done: op.done, holds: hold(charges)}
 	return op
 }
 
@@ -128,8 +125,8 @@ func (qs *Queues) next(group string, q *queue) *batch {
 		}
 		n++
 	}
-	ops := slices.Clone(q.ops[:n])
-	q.ops = q.ops[n:]
+	ops := q.ops[:n:n]
+	q.ops = append(make([]*Op, 0, len(q.ops)), q.ops[n:]...) // as many may come during the call
 	qs.calls++
 	return newBatch(ops, qs.calls)
 }

@@ -84,13 +84,20 @@ func (b *Budget) reported() [Generations]Generation {
 // unknown counts the starts of generations that are news.
 func (b *Budget) unknown(now [Generations]Generation) (sum int64) {
 	for _, g := range now {
-		known := int64(0)
-		for _, own := range append(b.Generations[:], b.Unreported) {
-			if own.ID == g.ID {
-				known = own.Count
-			}
-		}
-		sum += max(0, g.Count-known)
+		sum += max(0, g.Count-b.count(g.ID))
 	}
 	return sum
+}
+
+// count is how many starts of a generation are known.
+func (b *Budget) count(id int64) int64 {
+	if b.Unreported.ID == id {
+		return b.Unreported.Count
+	}
+	for _, g := range slices.Backward(b.Generations[:]) {
+		if g.ID == id {
+			return g.Count
+		}
+	}
+	return 0
 }

@@ -59,9 +59,9 @@ func (h *History) Known(key, group string, now time.Time, serverTime int64) wire
 	k := b.Last.clockSample(now, serverTime)
 	k.Record = b.Last.record(group, now)
 	if !b.Expired(now) {
-		k.Generations, k.Starts = b.reported(), make([]wire.Sample, 0, len(b.Starts))
+		k.Generations = b.reported()
 		for _, s := range slices.Backward(b.Starts) {
-			k.Starts = append(k.Starts, wire.Sample{Ago: now.Sub(s.By), Count: s.Count})
+			k.Starts.Add(wire.Sample{Ago: now.Sub(s.By), Count: s.Count})
 		}
 	}
 	return k

@@ -45,7 +45,8 @@ func TestP10_ANodeForgets(t *testing.T) {
 func TestP12_OnlyNewStartsAreAdded(t *testing.T) {
 	h := New()
 	total := func() (n int64) {
-		for _, s := range h.Known("k", "g", at(time.Second), 0).Starts {
+		k := h.Known("k", "g", at(time.Second), 0)
+		for _, s := range k.Starts.All() {
 			n += s.Count
 		}
 		return n

@@ -21,6 +21,9 @@ func (s *Starts) Observe(key string, l *wire.Line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q := s.all[key]; q != nil {
+		if l == nil {
+			l = new(wire.Line) // it has ended
+		}
 		q.waiting, q.updated, q.hurry = l.Waiting, time.Now(), l.Hurry > 0
 		q.move(l)
 		q.receive(l.ID, l.Cuts, l.Hurry == callNow)

@@ -107,7 +107,7 @@ func (s *Slots) renew(l *lease) {
 // settled notes what a call that reported the leases granted to an op: its old place in line
 // is gone, and it holds what it asked for or stands in line anew.
 func (s *Slots) settled(op *commit.Op) {
-	if op.Kind != wire.Reserve || !slices.ContainsFunc(op.Charges, func(c throttle.Charge) bool { return wire.Holds(&c) }) {
+	if op.Kind != wire.Reserve || !op.Holds() {
 		return
 	}
 	s.mu.Lock()

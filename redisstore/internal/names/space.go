@@ -37,7 +37,9 @@ var plain = strings.NewReplacer("{", "%7B", "}", "%7D", "%", "%25", ":", "%3A")
 // policies, so it stays out of the key where it is not needed: a budget keeps
 // its state by policy and key, whatever happens to the table around it.
 func (n *Space) Row(b *throttle.Budget) string {
-	return n.prefix + n.Tag(b.Group) + Escape(b.Policy) + ":" + base64.RawURLEncoding.EncodeToString(b.Key[:])
+	var hash [22]byte // of letters
+	base64.RawURLEncoding.Encode(hash[:], b.Key[:])
+	return n.prefix + n.Tag(b.Group) + Escape(b.Policy) + ":" + string(hash[:])
 }
 
 // Leases returns the key of a budget of concurrency slots. It ends unlike that of any

@@ -60,12 +60,12 @@ type BudgetReply struct {
 	Generations [Lives]Generation // the present one first
 	Starts      int64             // that count now
 	Last        int64             // the end of the last
-	Line        Line
+	Line        *Line             // nil: there is none
 }
 
 // A Line is what a call says of the line of one budget; see lua/queue.lua.
 type Line struct {
-	ID, Waiting int64 // 0: there is none
+	ID, Waiting int64
 	Hurry       int64
 	Cuts        [3]int64
 	Joined      [3]int64         // the next ticket of each class
@@ -76,17 +76,25 @@ type Line struct {
 func (c *BookCall) Read(f Frame) (BookReply, error) {
 	r := &reader{rest: f}
 	p := BookReply{Now: r.next(), DecidedAt: r.next(), CopyAge: Wait(r.next())}
-	p.Outcomes = make([]Outcome, 0, len(c.request.Ops))
-	for i := range c.request.Ops {
-		o := &c.request.Ops[i]
-		for left := o.Callers; left > 0 && !r.failed; {
-			n := len(p.Outcomes)
-			p.Outcomes = r.outcomes(p.Outcomes, c.request, o, left)
-			left -= len(p.Outcomes) - n
+	callers := 0
+	for _, o := range c.request.Ops {
+		callers += o.Callers
+	}
+	p.Outcomes = make([]Outcome, 0, callers)
+	if r.peek() == 0 {
+		p.Outcomes = r.allNow(p.Outcomes, callers)
+	} else {
+		for _, o := range c.request.Ops {
+			for left := o.Callers; left > 0 && !r.failed; {
+				n := len(p.Outcomes)
+				p.Outcomes = r.outcomes(p.Outcomes, c.request, o, left)
+				left -= len(p.Outcomes) - n
+			}
 		}
 	}
+	p.Budgets = make([]BudgetReply, len(c.rows))
 	for i, ch := range c.rows {
-		p.Budgets = append(p.Budgets, BudgetReply{Key: c.Keys[i+1], Charge: ch})
+		p.Budgets[i].Key, p.Budgets[i].Charge = c.Keys[i+1], ch
 		r.budget(&p.Budgets[i])
 	}
 	for range c.request.Reports {
@@ -97,6 +105,17 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 		r.check(!o.Booked() || o.At > max(0, p.Now, p.DecidedAt)-Micros(farthest.Wait))
 	}
 	return p, r.end()
+}
+
+// allNow reads the one outcome of all callers: each has a start at the time of the call.
+func (r *reader) allNow(to []Outcome, callers int) []Outcome {
+	_ = r.next()
+	o := Outcome{State: Booked, At: r.next(), Charge: throttle.NotHeld}
+	r.check(o.At > 0)
+	for range callers {
+		to = append(to, o)
+	}
+	return to
 }
 
 // outcomes appends the next outcomes, of some of the callers that are left of an
@@ -192,7 +211,7 @@ func (r *reader) budget(b *BudgetReply) {
 		}
 	}
 	if more&moreLine != 0 {
-		r.line(&b.Line)
+		b.Line = r.line()
 	}
 }
 
@@ -202,7 +221,8 @@ const (
 	moreLine
 )
 
-func (r *reader) line(l *Line) {
+func (r *reader) line() *Line {
+	l := new(Line)
 	l.ID, l.Waiting, l.Hurry = r.next(), r.next(), r.next()
 	for _, to := range []*[3]int64{&l.Cuts, &l.Joined} {
 		for k := range to {
@@ -214,4 +234,5 @@ func (r *reader) line(l *Line) {
 			to[k] = Wait(r.next())
 		}
 	}
+	return l
 }

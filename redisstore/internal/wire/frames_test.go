@@ -24,11 +24,13 @@ type budgets struct{}
 func (budgets) Key(b *throttle.Budget) string { return "key:" + b.Policy }
 
 func (budgets) Known(*throttle.Budget, string, wire.Boundaries) wire.Known {
-	return wire.Known{
+	k := wire.Known{
 		Record: 6, Elapsed: 250 * time.Millisecond, Clock: wire.ElapsedKnown, ServerTime: 900_000, AtLeast: time.Millisecond,
 		Generations: [wire.Lives]wire.Generation{{ID: 77, Count: 12}, {ID: 66, Count: 3}},
-		Starts:      []wire.Sample{{Ago: time.Second, Count: 5}, {Ago: 2 * time.Second, Count: 7}},
 	}
+	k.Starts.Add(wire.Sample{Ago: time.Second, Count: 5})
+	k.Starts.Add(wire.Sample{Ago: 2 * time.Second, Count: 7})
+	return k
 }
 
 // charge is for a budget of that name.
@@ -53,10 +55,12 @@ func requests() map[string]wire.BookRequest {
 		Waiters: []wire.Waiter{{Arrival: 700_000, Cost: 1, Reserve: 2, Behind: 3}},
 	}
 	of := func(ops ...wire.Op) wire.BookRequest {
+		q := wire.BookRequest{Record: "record", Number: 7, Shared: "shared", Node: "node", Own: "own:"}
 		for i := range ops {
 			ops[i].Callers = max(1, ops[i].Callers)
+			q.Ops = append(q.Ops, &ops[i])
 		}
-		return wire.BookRequest{Record: "record", Number: 7, Ops: ops, Shared: "shared", Node: "node", Own: "own:"}
+		return q
 	}
 	all := map[string]wire.BookRequest{
 		"reserve":       of(wire.Op{Charges: []throttle.Charge{window}, MaxWait: 1_000_000, Horizon: time.Second, Class: 2}),
@@ -76,7 +80,10 @@ func requests() map[string]wire.BookRequest {
 	shut.Rows = map[[16]byte]bool{free.Budget.Key: true}
 	late := of(wire.Op{Charges: []throttle.Charge{window}})
 	late.Age = 3 * time.Second
+	limited := charge("free", throttle.PerSecond(20))
 	all["concurrency"], all["gate_shut"], all["repeated"] = held, shut, late
+	all["gate_limited"] = of(wire.Op{Charges: []throttle.Charge{free}}, wire.Op{Charges: []throttle.Charge{limited}})
+	all["all_now"] = of(wire.Op{Charges: []throttle.Charge{window}, Callers: 2}, wire.Op{Charges: []throttle.Charge{window, free}})
 	return all
 }
 
@@ -164,6 +171,8 @@ func replies() map[string][]int64 {
 		"renew":         slices.Concat(begin, []int64{1, 0, 1_000_000, 0, 0}, budget),
 		"concurrency":   slices.Concat(begin, []int64{1, 5, 700_000, 2, 0}, budget, []int64{55, 5, 2, 250, 1, 700_000}),
 		"gate_shut":     slices.Concat(begin, []int64{1, 0, 5_000_000, 1, 5_000_000}, budget, budget),
+		"gate_limited":  slices.Concat(begin, []int64{1, 1, 1_000_000, 0, 0, 1, 0, 5_000_000, 1, 0}, budget),
+		"all_now":       slices.Concat(begin, []int64{0, 1_000_000}, budget[:4], []int64{0}),
 		"repeated":      slices.Concat([]int64{4_000_000, 1_000_000, 2_000}, []int64{1, 1, 1_000_000, 0, 0}, budget),
 	}
 }
@@ -236,7 +245,7 @@ func FuzzReplies(f *testing.F) {
 		}
 		var callers []wire.Op
 		for _, o := range q.Ops {
-			callers = append(callers, slices.Repeat([]wire.Op{o}, o.Callers)...)
+			callers = append(callers, slices.Repeat([]wire.Op{*o}, o.Callers)...)
 		}
 		require.Len(t, reply.Outcomes, len(callers))
 		require.Len(t, reply.Reports, len(q.Reports))

@@ -14,7 +14,7 @@ type Known struct {
 	ServerTime  int64             // the time that its reply told
 	AtLeast     time.Duration     // that has passed since that moment
 	Generations [Lives]Generation // the present one first
-	Starts      []Sample          // the latest first
+	Starts      Samples           // the latest first
 }
 
 // A Clock says what a node knows of the time that has passed since a call.
@@ -32,13 +32,25 @@ type Sample struct {
 	Count int64
 }
 
+// Samples are as many as a node keeps of a budget, at the most.
+type Samples struct {
+	all [Parts + 1]Sample
+	n   int
+}
+
+// Add adds one.
+func (s *Samples) Add(one Sample) { s.all[s.n], s.n = one, s.n+1 }
+
+// All returns them.
+func (s *Samples) All() []Sample { return s.all[:s.n] }
+
 func (k *Known) append(f Frame) Frame {
 	f = f.Add(k.Record, Micros(k.Elapsed), int64(k.Clock), k.ServerTime)
 	for _, g := range k.Generations {
 		f = f.Add(g.ID, g.Count)
 	}
-	f = f.Add(int64(len(k.Starts)))
-	for _, s := range k.Starts {
+	f = f.Add(int64(k.Starts.n))
+	for _, s := range k.Starts.All() {
 		f = f.Add(int64(s.Ago/time.Microsecond), s.Count)
 	}
 	return f.Add(Micros(k.AtLeast))

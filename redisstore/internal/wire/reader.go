@@ -18,6 +18,14 @@ func (r *reader) next() int64 {
 	return v
 }
 
+// peek returns the next number, which is read again.
+func (r *reader) peek() int64 {
+	if len(r.rest) == 0 {
+		return r.next()
+	}
+	return r.rest.At(0)
+}
+
 // count returns how many numbers of a list follow, which has one or more for each.
 func (r *reader) count() int {
 	n := r.next()
