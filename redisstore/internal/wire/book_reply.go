@@ -31,6 +31,10 @@ const (
 	Waiting                // the callers stand in line for concurrency, since Arrival
 )
 
+// AllNow, in the place of how many callers an answer is for, says that all have a start at
+// the time that follows.
+const AllNow = 0
+
 // An Outcome is what became of one caller's part of an operation.
 type Outcome struct {
 	State
@@ -81,7 +85,7 @@ func (c *BookCall) Read(f Frame) (BookReply, error) {
 		callers += o.Callers
 	}
 	p.Outcomes = make([]Outcome, 0, callers)
-	if r.peek() == 0 {
+	if r.peek() == AllNow {
 		p.Outcomes = r.allNow(p.Outcomes, callers)
 	} else {
 		for _, o := range c.request.Ops {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,6 +75,7 @@ var shared = []struct {
 
 	// The stored form of rows: see lua/row.lua.
 	{"HEAD", "'<" + strings.Repeat("d", len(head)) + "'"},
+	{"HEAD_CHANGED", "'<" + strings.Repeat("d", 1+slices.Index(head, "EXPIRES")) + "'"}, // what a start changes
 	{"HEAD_SIZE", 8 * len(head)},
 	{"HEAD_END", fmt.Sprintf("'%d'", 8*len(head)-1)}, // as Redis counts
 	{"MAX_ENTRIES", 224},
@@ -104,6 +106,7 @@ var shared = []struct {
 	{"UNSETTLED", Unsettled},
 	{"IN_LINE", InLine},
 	{"WAITING", Waiting},
+	{"ALL_NOW", AllNow},
 
 	// The kinds of limits.
 	{"SLIDING_WINDOW", throttle.KindSlidingWindow},

@@ -36,7 +36,8 @@
 --   must reach, and nothing was done; or LATE, now if a later call was made before; or SHUT,
 --   now, and for each gate that is shut the index of its key and for how long it is, and
 --   nothing was done.
--- What was done: for each operation, until it has no callers left:
+-- What was done: ALL_NOW, start if all callers have a start then and nothing held them back; else
+-- for each operation, until it has no callers left:
 --   {how many, state, start, held, paused, over…}, over one for each charge that is a shadow
 -- then for each budget: {generation, count, how many starts count now, the end of the last,
 -- and what else is known: 0 if nothing, 1 earlier generations, 2 a line, 3 both}; then, if it has
