@@ -14,39 +14,44 @@ import (
 // time to tell what they know, once, before the caller asks again: see
 // docs/state-loss.md.
 func (p *primary) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	since := time.Now()
-	g, again, err := p.bookOnce(ctx, b, false)
-	if err != nil || again == 0 {
+	g, u, err := p.bookOnce(ctx, b, false)
+	if err != nil || u.again == 0 {
 		return g, err
 	}
 	if b.MaxWait > 0 {
-		again = min(again, remaining(b.MaxWait, since)) // a slow answer took the rest of it
+		u.again = min(u.again, remaining(b.MaxWait, u.since)) // a slow answer took the rest of it
 	}
-	if err := sleep(ctx, again); err != nil {
+	if err := sleep(ctx, u.again); err != nil {
 		return throttle.Grant{Held: throttle.NotHeld}, err
 	}
 	own := *b
-	own.Instead, own.MaxWait = throttle.Handle{}, remaining(b.MaxWait, since)
-	own.NotBefore = max(0, b.NotBefore-time.Since(since))
+	own.Instead, own.MaxWait = throttle.Handle{}, remaining(b.MaxWait, u.since)
+	own.NotBefore = max(0, b.NotBefore-time.Since(u.since))
 	// A budget that is lost again and again keeps nobody for ever.
 	g, _, err = p.bookOnce(ctx, &own, true)
 	return g, err
 }
 
-// bookOnce asks once, however often the call has to be made for that. It returns
-// in how long to ask again, if nothing could be booked or refused.
-func (p *primary) bookOnce(ctx context.Context, b *throttle.Booking, informed bool) (g throttle.Grant, again time.Duration, err error) {
+// An unsettled booking was asked for at a time, and is to be asked for again. The zero value is
+// one that was settled: a start was booked, or refused.
+type unsettled struct {
+	since time.Time
+	again time.Duration
+}
+
+// bookOnce asks once, however often the call has to be made for that.
+func (p *primary) bookOnce(ctx context.Context, b *throttle.Booking, informed bool) (throttle.Grant, unsettled, error) {
 	op := p.op(wire.Reserve, b)
 	op.Informed = informed
 	if err := p.commit.Do(ctx, op, b.MaxWait); err != nil {
 		p.loseWait(b)
-		return throttle.Grant{}, 0, err
+		return throttle.Grant{}, unsettled{}, err
 	}
 	defer p.commit.Free(op)
 	if op.Outcome.State == wire.Unsettled {
-		return throttle.Grant{}, wire.Wait(max(1, op.Outcome.Wait)), nil
+		return throttle.Grant{}, unsettled{op.Joined, wire.Wait(max(1, op.Outcome.Wait))}, nil
 	}
-	return p.grant(op), 0, nil
+	return p.grant(op), unsettled{}, nil
 }
 
 // op returns an op for a booking.

@@ -21,7 +21,7 @@ import (
 )
 
 // rights is the line of docs/redis.md.
-var rights = strings.Fields("+evalsha +eval +time +get +mget +exists +set +getrange +setrange +append +pexpire " +
+var rights = strings.Fields("+evalsha +eval +time +get +set +getrange +setrange +append +pexpire " +
 	"+publish +subscribe +ping ~throttle:* &throttle:*")
 
 // everything does all that a store can do, in two stores of a user with those

@@ -261,7 +261,7 @@ var _ throttle.PauseNoter = (*fleet.Reporter)(nil)
 func TestReporterRights(t *testing.T) {
 	server := redistest.Single(t)
 	admin := server.Client(t)
-	base := strings.Fields("+evalsha +eval +time +get +mget +exists +set +getrange +setrange +append +pexpire +publish +subscribe +ping ~throttle:* &throttle:*")
+	base := strings.Fields("+evalsha +eval +time +get +set +getrange +setrange +append +pexpire +publish +subscribe +ping ~throttle:* &throttle:*")
 	reporter, watcher := docsList(t, "A reporter's user"), docsRights(t, "watcher")
 	operator := slices.Concat(reporter, watcher[:len(watcher)-1], docsList(t, "The commands that act"))
 	for user, rights := range map[string][]string{"reporter": reporter, "operator": operator} {

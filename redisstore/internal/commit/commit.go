@@ -21,11 +21,11 @@ func (qs *Queues) Do(ctx context.Context, op *Op, maxWait time.Duration) error {
 	if op.observer = outage.From(ctx); op.observer != nil {
 		op.failed = make(chan struct{}, 1)
 	}
-	op.joined = time.Now()
+	op.Joined = time.Now()
 	if q := qs.enqueue(op); q != nil && qs.lead(ctx, op, q, maxWait) {
 		return op.Err
 	}
-	timeUp, stop := conn.Timeout(ctx, maxWait, op.joined)
+	timeUp, stop := conn.Timeout(ctx, maxWait, op.Joined)
 	defer stop()
 	if qs.await(ctx, op, timeUp) {
 		return op.Err
@@ -45,9 +45,9 @@ func (qs *Queues) Do(ctx context.Context, op *Op, maxWait time.Duration) error {
 // await returns true when the op is done, false when its caller waits no longer.
 func (qs *Queues) await(ctx context.Context, op *Op, timeUp <-chan time.Time) bool {
 	if op.observer == nil {
-		return conn.Await(ctx, op.joined, op.done, timeUp, nil, nil)
+		return conn.Await(ctx, op.Joined, op.done, timeUp, nil, nil)
 	}
-	return conn.Await(ctx, op.joined, op.done, timeUp, op.failed, func() {
+	return conn.Await(ctx, op.Joined, op.done, timeUp, op.failed, func() {
 		qs.mu.Lock()
 		why := op.unavailability()
 		qs.mu.Unlock()
@@ -63,7 +63,7 @@ const undoSoon = 50 * time.Millisecond
 // Tell queues an op that gives something back, and waits a little for it. After that others
 // use the op, and the memory of its charges.
 func (qs *Queues) Tell(op *Op) {
-	op.joined = time.Now()
+	op.Joined = time.Now()
 	unheard := qs.Conn.Unheard()
 	qs.Post(op)
 	if unheard >= undoSoon {

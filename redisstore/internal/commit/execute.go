@@ -16,7 +16,7 @@ import (
 // what fails, and calls that a lock could delay. A caller that has left by now needs none.
 func (qs *Queues) lead(ctx context.Context, op *Op, q *queue, maxWait time.Duration) bool {
 	group, most := op.group(), conn.Silence
-	if d, ends := conn.Patience(ctx, maxWait, op.joined); ends {
+	if d, ends := conn.Patience(ctx, maxWait, op.Joined); ends {
 		most = min(most, d)
 	}
 	qs.Line.Gather(group)

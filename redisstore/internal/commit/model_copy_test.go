@@ -119,7 +119,7 @@ func (n *modelNode) age(d time.Duration) {
 		for _, c := range all {
 			if c != nil && !seen[c] {
 				seen[c] = true
-				older(&c.joined)
+				older(&c.Joined)
 				older(&c.First)
 				older(&c.Sent)
 			}

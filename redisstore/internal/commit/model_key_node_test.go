@@ -79,7 +79,7 @@ func (k *modelWriter) callers(n *modelNode, all []*Op) {
 			flags += 4
 		}
 		k.num(which, mark, int64(c.Kind), c.MaxWait, flags)
-		k.from(c.joined)
+		k.from(c.Joined)
 	}
 }
 

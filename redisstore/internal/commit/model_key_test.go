@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
@@ -205,26 +204,52 @@ func (k *modelWriter) row(raw string) {
 	}
 }
 
-// perRun and perBudget are how many numbers a reply tells of an operation, and of a
-// budget.
+// How many numbers a reply tells of an operation, of a row, and of its earlier generations.
 const (
-	perRun    = 5
-	perBudget = 2*wire.Lives + 2 + 15
+	perRun     = 5
+	perRow     = 5
+	perEarlier = 2 * (wire.Lives - 1)
+	hasEarlier = 1
 )
+
+// told calls do with the state, the start, the charge that held it and the end of its pause of each op
+// that a reply speaks of, and returns what follows.
+func told(v wire.Frame, runs []merged, do func(op int, state, start, held, paused int64)) wire.Frame {
+	if v.Size() >= 2 && v.At(0) == wire.AllNow {
+		for _, r := range runs {
+			for i := r.from; i < r.to; i++ {
+				do(i, int64(wire.Booked), v.At(1), 0, 0)
+			}
+		}
+		return v.From(2)
+	}
+	for _, r := range runs {
+		for i := r.from; i < r.to && v.Size() >= perRun; v = v.From(perRun) {
+			for range max(1, v.At(0)) {
+				do(i, v.At(1), v.At(2), v.At(3), v.At(4))
+				i++
+			}
+		}
+	}
+	return v
+}
 
 // answer writes what a record says.
 func (k *modelWriter) answer(v wire.Frame, runs []merged) {
-	for _, r := range runs {
-		for i := r.from; i < r.to && v.Size() >= perRun; v = v.From(perRun) {
-			k.num(v.At(0), v.At(1), v.At(2)-k.w.clock, v.At(3), v.At(4)-k.w.clock)
-			i += int(max(1, v.At(0)))
+	v = told(v, runs, func(_ int, state, start, held, paused int64) {
+		k.num(state, start-k.w.clock, held, paused-k.w.clock)
+	})
+	for v.Size() >= perRow {
+		k.birth(v.At(0))
+		more := v.At(4)
+		k.num(v.At(1), v.At(2), v.At(3)-k.w.clock, more)
+		if v = v.From(perRow); more != hasEarlier {
+			continue // no caller waits in a line
 		}
-	}
-	for ; v.Size() >= perBudget; v = v.From(perBudget) {
-		for i := range history.Generations {
+		for i := range wire.Lives - 1 {
 			k.birth(v.At(2 * i))
 			k.num(v.At(2*i + 1))
 		}
-		k.num(v.At(8), v.At(9)-k.w.clock)
+		v = v.From(perEarlier)
 	}
 }

@@ -65,15 +65,9 @@ func (m *model) done(w *modelWorld, args []any, p modelPlan, text string) (know 
 		w.stored |= p.know.of(p)
 	}
 	now, decided := v.At(1), v.At(2)
-	v = v.From(4)
-	for _, r := range p.merged {
-		for i := r.from; i < r.to; v = v.From(perRun) {
-			for range v.At(0) {
-				m.served(w, p, p.asks[i], fresh, v.At(1) == 1, v.At(2), now)
-				i++
-			}
-		}
-	}
+	told(v.From(4), p.merged, func(op int, state, start, _, _ int64) {
+		m.served(w, p, p.asks[op], fresh, state == int64(wire.Booked), start, now)
+	})
 	if fresh && recorded {
 		kept.know, kept.at = w.stored.of(p)|modelSome, w.truth
 		w.keys[record] = kept

@@ -13,13 +13,13 @@ import (
 // An Op is one caller's operation, on its way through a queue.
 type Op struct {
 	wire.Op
-	Turn Turn // the caller's arrival in lines for starts; nil: it was in none
+	Turn   Turn      // the caller's arrival in lines for starts; nil: it was in none
+	Joined time.Time // when the caller began to wait; zero: it does not
 
 	holds    bool // some charges are for slots
 	noMerge  bool // it must not be merged with others
 	isolated bool // nor share a call
 
-	joined   time.Time       // when the caller began to wait; zero: it does not
 	observer outage.Observer // of an outage
 	failed   chan struct{}   // told when a call has failed, if there is an observer
 	fails    int             // how many calls failed while it waited
@@ -43,7 +43,7 @@ type Turn interface {
 
 // NewOp returns an op that keeps the charges.
 func NewOp(k wire.Kind, charges ...throttle.Charge) *Op {
-	return &Op{Op: wire.Op{Kind: k, Charges: charges}, holds: hold(charges), joined: time.Now(), done: make(chan struct{}, 1)}
+	return &Op{Op: wire.Op{Kind: k, Charges: charges}, holds: hold(charges), Joined: time.Now(), done: make(chan struct{}, 1)}
 }
 
 // NewReport returns an op that asks for nothing, so that the reports of its charges go
@@ -86,14 +86,14 @@ func (op *Op) fail(err error) {
 
 // unavailability is why the caller has no answer yet. The queues are locked.
 func (op *Op) unavailability() conn.Unavailability {
-	return conn.Unavailability{Since: op.joined, Fails: op.fails, Last: op.Err}
+	return conn.Unavailability{Since: op.Joined, Fails: op.fails, Last: op.Err}
 }
 
 // waits reports whether anybody waits for the answer. For a start that is given back that
 // is so for a moment only.
 func (op *Op) waits() bool {
 	if op.Kind == wire.Cancel {
-		return time.Since(op.joined) < conn.ReplyTime
+		return time.Since(op.Joined) < conn.ReplyTime
 	}
 	return !op.left
 }

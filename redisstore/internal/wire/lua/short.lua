@@ -11,13 +11,14 @@ do
 -- read_head reads what the program knows of a budget, see history.lua, and the head of its
 -- row. It returns the head, nil if one of them needs more than this file does, and where
 -- the next begins.
-local function read_head(row, at)
+local function read_head(key, at)
   local from, ago, clock, told, generation, count, g1, n1, _, _, _, _, size, samples = struct.unpack('<ddddddddddddd', frame, at)
+  local head = redis.call('GETRANGE', key, '0', HEAD_END)
   at = samples + 16 * size + 8
-  if #row < HEAD_SIZE then
+  if #head ~= HEAD_SIZE then
     return generation == 0 and {struct.unpack(HEAD, string.rep('\0', HEAD_SIZE))} or nil, at
   end
-  local v = {struct.unpack(HEAD, row)}
+  local v = {struct.unpack(HEAD, head)}
   local known = from <= recorded and now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told - ago <= STALL + ago / STEADY)
     and (generation == 0 or generation == v[ROW_GENERATION] and count <= v[ROW_COUNT] and g1 == v[ROW_G1] and n1 <= v[ROW_N1])
   return known and v or nil, at
@@ -33,31 +34,31 @@ end
 
 -- drop forgets the entries of a row that are over, which are not all. It fails where
 -- something else is stored.
-local function drop(row, v, span)
-  local at = HEAD_SIZE + v[ROW_AT]
+local function drop(key, v, span)
+  local raw, at = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_AT], -1), 0
   repeat
-    local stop, _, _, n = cmsgpack.unpack_limit(row, 3, at)
-    at = stop < 0 and #row or stop
+    local stop, _, _, n = cmsgpack.unpack_limit(raw, 3, at)
+    at = stop < 0 and #raw or stop
     v[ROW_LOST], v[ROW_TOTAL], v[ROW_SIZE] = max(v[ROW_LOST], v[ROW_OLD]), v[ROW_TOTAL] - n, v[ROW_SIZE] - 1
     if v[ROW_SIZE] <= 1 then
       v[ROW_OLD] = v[ROW_LAST]
     else
-      local _, gap, width = cmsgpack.unpack_limit(row, 2, at)
+      local _, gap, width = cmsgpack.unpack_limit(raw, 2, at)
       v[ROW_OLD] = v[ROW_OLD] + gap + width
     end
   until v[ROW_OLD] + span > now
-  v[ROW_AT] = at - HEAD_SIZE
+  v[ROW_AT] = v[ROW_AT] + at
 end
 
 -- begin lets the last entry of a row be one that has the starts of now, as entries.lua and
 -- place.lua do. It returns what has to be stored behind the head then, nil if that stays, and
 -- what has to be appended; or false if the row must be looked at as a whole.
-local function begin(row, v, n, span)
+local function begin(key, v, n, span)
   if v[ROW_LAST] + span <= now then -- no start counts any more
     v[ROW_LOST], v[ROW_TOTAL], v[ROW_SIZE], v[ROW_AT], v[ROW_BEFORE] = max(v[ROW_LOST], v[ROW_LAST]), 0, 1, 0, now
     v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = now, now, 0
     return ''
-  elseif v[ROW_OLD] + span <= now and not pcall(drop, row, v, span) then
+  elseif v[ROW_OLD] + span <= now and not pcall(drop, key, v, span) then
     return false
   end
   if v[ROW_FIRST] == now or n > WINDOW_PARTS and v[ROW_FIRST] >= now - now % ceil(span / WINDOW_PARTS) then
@@ -70,13 +71,13 @@ local function begin(row, v, n, span)
   elseif v[ROW_SIZE] > MAX_ENTRIES then
     return false
   end
-  local bytes = #row + #pushed
+  local bytes = redis.call('STRLEN', key) + #pushed
   if bytes <= MAX_APPENDED then
     return nil, pushed
   elseif bytes - v[ROW_AT] > MAX_APPENDED then
     return false
   end
-  local rest = string.sub(row, HEAD_SIZE + v[ROW_AT] + 1)
+  local rest = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_AT], -1)
   v[ROW_AT] = 0
   return rest .. pushed
 end
@@ -104,24 +105,15 @@ local function write(key, v, body, pushed, span)
   end
 end
 
-local simple = not ARGV[4] and rule_count == budgets - 1 and #KEYS > 1
-
--- All rows and gates at once. Where there is none something else than a string may stand: the
--- long way says so. A gate that is there may be closed.
-local stored = simple and redis.call('MGET', unpack(KEYS, 2)) or {}
-local absent = {}
-for i = 1, #stored do
-  if not stored[i] then
-    stored[i], absent[#absent + 1] = '', KEYS[i + 1]
-  end
-  simple = simple and (i < budgets or stored[i] == '')
+local simple = not ARGV[4] and rule_count == budgets - 1
+for i = simple and budgets + 1 or #KEYS + 1, #KEYS do
+  simple = simple and redis.call('GETRANGE', KEYS[i], '0', '0') == '' -- a gate that nobody has closed
 end
-simple = simple and (not absent[1] or redis.call('EXISTS', unpack(absent)) == 0)
 
 local heads, limits, spans, bodies, pushed = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {}, {} -- of each budget
 local at = cursor
 for i = 2, simple and budgets or 0 do
-  heads[i], at = read_head(stored[i - 1], at)
+  heads[i], at = read_head(KEYS[i], at)
   if not heads[i] then
     simple = false
     break
@@ -132,7 +124,7 @@ for i = 2, simple and budgets or 0 do
   key, kind, n, span, _, _, _, _, _, boundaries, at = struct.unpack('<dddddddddd', frame, at)
   simple = simple and key == i and kind == SLIDING_WINDOW and boundaries == 0 and is_plain(v, span)
   if simple then
-    bodies[i], pushed[i] = begin(stored[i - 1], v, n, span)
+    bodies[i], pushed[i] = begin(KEYS[i], v, n, span)
     simple, limits[i], spans[i] = bodies[i] ~= false, n, span
     v[ROW_MOST] = now >= v[ROW_TILL] and n or max(v[ROW_MOST], n)
   end
