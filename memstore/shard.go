@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 
 	"github.com/fleetthrottle/throttle"
@@ -45,21 +46,8 @@ func (s *shard) row(c *throttle.Charge, now int64) *ledger.Row {
 	return nil
 }
 
-// budget returns the budget of a key, new if need be, after clearing away a few that are
-// idle. The shard must be locked.
+// budget returns the budget of a key, new if need be. The shard must be locked.
 func (s *shard) budget(key ledger.Key, now int64) *budget {
-	for n := 0; n < sweepMost && len(s.due) > 0 && s.due[0].at <= now; n++ {
-		first := &s.due[0]
-		if end := s.budgets[first.key].expiry(now) + idle; end > now {
-			first.at = end
-			heap.Fix(&s.due, 0)
-		} else if first.key == key {
-			break // about to be used
-		} else {
-			delete(s.budgets, first.key)
-			heap.Pop(&s.due)
-		}
-	}
 	b := s.budgets[key]
 	if b == nil {
 		b = new(budget)
@@ -67,6 +55,25 @@ func (s *shard) budget(key ledger.Key, now int64) *budget {
 		heap.Push(&s.due, due{now + idle, key})
 	}
 	return b
+}
+
+// isDue reports whether a row is to be looked at again.
+func (s *shard) isDue(now int64) bool { return len(s.due) > 0 && s.due[0].at <= now }
+
+// sweep clears away a few budgets that are idle, up to one that is about to be used.
+func (s *shard) sweep(now int64, used []throttle.Charge) {
+	for n := 0; n < sweepMost && s.isDue(now); n++ {
+		first := &s.due[0]
+		if end := s.budgets[first.key].expiry(now) + idle; end > now {
+			first.at = end
+			heap.Fix(&s.due, 0)
+		} else if slices.ContainsFunc(used, func(c throttle.Charge) bool { return c.Budget.Key == first.key }) {
+			break
+		} else {
+			delete(s.budgets, first.key)
+			heap.Pop(&s.due)
+		}
+	}
 }
 
 // dueHeap implements heap.Interface, the earliest first.

@@ -116,10 +116,24 @@ func (s *Store) changeRows(b *throttle.Booking, do func(*ledger.Request)) ledger
 // open makes a request ready. Its shards are locked.
 func (s *Store) open(q *ledger.Request) {
 	q.Now = s.clock.now()
-	for i := range q.Booking.Charges {
-		c := &q.Booking.Charges[i]
-		q.Open(i, s.shard(c.Budget).row(c, q.Now))
+	var few [4]*ledger.Row
+	for i, r := range s.rows(few[:0], q.Booking.Charges, q.Now) {
+		q.Open(i, r)
 	}
+}
+
+// rows appends those of charges, whose shards are locked. Idle rows are cleared away before
+// one is looked up, so that it is none of these.
+func (s *Store) rows(all []*ledger.Row, charges []throttle.Charge, now int64) []*ledger.Row {
+	for i := range charges {
+		if sh := s.shard(charges[i].Budget); sh.isDue(now) {
+			sh.sweep(now, charges)
+		}
+	}
+	for i := range charges {
+		all = append(all, s.shard(charges[i].Budget).row(&charges[i], now))
+	}
+	return all
 }
 
 // standBy makes the channel of a caller that waits for slots.
