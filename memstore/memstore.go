@@ -25,13 +25,29 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, 
 // some, or the start is beyond the horizon: then nothing was done.
 func (s *Store) bookNow(b *throttle.Booking, g *throttle.Grant) (decided bool) {
 	if len(b.Charges) == 1 {
-		mu := &s.shard(b.Charges[0].Budget).mu
-		mu.Lock()
-		defer mu.Unlock()
-	} else {
-		held := s.lock(b.Charges)
-		defer s.unlock(held)
+		return s.bookOne(b, g)
 	}
+	return s.bookAll(b, g)
+}
+
+// bookOne is bookNow for a booking of one charge.
+func (s *Store) bookOne(b *throttle.Booking, g *throttle.Grant) (decided bool) {
+	c := &b.Charges[0]
+	sh := s.shard(&c.Budget)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.clock.now()
+	if sh.isDue(now) {
+		sh.sweep(now, b.Charges)
+	}
+	rows := [...]*ledger.Row{sh.row(c, now)}
+	return ledger.BookShort(now, b, rows[:], g) || s.bookLong(now, b, rows[:], g)
+}
+
+// bookAll is bookNow for a booking of several charges.
+func (s *Store) bookAll(b *throttle.Booking, g *throttle.Grant) (decided bool) {
+	held := s.lock(b.Charges)
+	defer s.unlock(held)
 	var few [4]*ledger.Row
 	now := s.clock.now()
 	rows := s.rows(few[:0], b.Charges, now)
@@ -120,7 +136,7 @@ func (s *Store) Reconcile(_ context.Context, c throttle.Charge, of throttle.Quot
 
 // Status implements [throttle.Store].
 func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, error) {
-	sh := s.shard(c.Budget)
+	sh := s.shard(&c.Budget)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	var r *ledger.Row

@@ -47,11 +47,11 @@ func newStore() *Store {
 // where callers wait.
 type lines struct{ mu sync.Mutex }
 
-func (s *Store) shard(b throttle.Budget) *shard { return &s.shards[b.Key[0]] }
+func (s *Store) shard(b *throttle.Budget) *shard { return &s.shards[b.Key[0]] }
 
 // keep makes the row of a budget that is about to be closed.
 func (s *Store) keep(c throttle.Charge) {
-	sh := s.shard(c.Budget)
+	sh := s.shard(&c.Budget)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.budget(c.Budget.Key, s.clock.now())
@@ -59,7 +59,7 @@ func (s *Store) keep(c throttle.Charge) {
 
 // audience returns that of a budget, new if need be. The shard is locked.
 func (s *Store) audience(of throttle.Budget) *audience {
-	b := s.shard(of).budget(of.Key, s.clock.now())
+	b := s.shard(&of).budget(of.Key, s.clock.now())
 	if b.audience == nil {
 		b.audience = &audience{
 			watches: make(map[*watch]struct{}),
@@ -126,12 +126,12 @@ func (s *Store) open(q *ledger.Request) {
 // one is looked up, so that it is none of these.
 func (s *Store) rows(all []*ledger.Row, charges []throttle.Charge, now int64) []*ledger.Row {
 	for i := range charges {
-		if sh := s.shard(charges[i].Budget); sh.isDue(now) {
+		if sh := s.shard(&charges[i].Budget); sh.isDue(now) {
 			sh.sweep(now, charges)
 		}
 	}
 	for i := range charges {
-		all = append(all, s.shard(charges[i].Budget).row(&charges[i], now))
+		all = append(all, s.shard(&charges[i].Budget).row(&charges[i], now))
 	}
 	return all
 }
