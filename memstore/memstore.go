@@ -15,22 +15,30 @@ import (
 
 // Book implements [throttle.Store].
 func (s *Store) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, err error) {
-	if b.Turn == nil && s.bookNow(b, &g) {
+	switch {
+	case b.Turn != nil: // it comes from a line
+	case len(b.Charges) == 1:
+		if s.bookOne(b, &g) {
+			return g, nil
+		}
+	case s.bookAll(b, &g):
 		return g, nil
 	}
 	return s.queue(b), nil
 }
 
-// bookNow books for a caller that finds no waiters in line. It returns false if there are
+// bookAll books for a caller that finds no waiters in line. It returns false if there are
 // some, or the start is beyond the horizon: then nothing was done.
-func (s *Store) bookNow(b *throttle.Booking, g *throttle.Grant) (decided bool) {
-	if len(b.Charges) == 1 {
-		return s.bookOne(b, g)
-	}
-	return s.bookAll(b, g)
+func (s *Store) bookAll(b *throttle.Booking, g *throttle.Grant) (decided bool) {
+	held := s.lock(b.Charges)
+	defer s.unlock(held)
+	var few [4]*ledger.Row
+	now := s.clock.now()
+	rows := s.rows(few[:0], b.Charges, now)
+	return ledger.BookShort(now, b, rows, g) || s.bookLong(now, b, rows, g)
 }
 
-// bookOne is bookNow for a booking of one charge.
+// bookOne is bookAll for a booking of one charge, which most are.
 func (s *Store) bookOne(b *throttle.Booking, g *throttle.Grant) (decided bool) {
 	c := &b.Charges[0]
 	sh := s.shard(&c.Budget)
@@ -44,17 +52,7 @@ func (s *Store) bookOne(b *throttle.Booking, g *throttle.Grant) (decided bool) {
 	return ledger.BookShort(now, b, rows[:], g) || s.bookLong(now, b, rows[:], g)
 }
 
-// bookAll is bookNow for a booking of several charges.
-func (s *Store) bookAll(b *throttle.Booking, g *throttle.Grant) (decided bool) {
-	held := s.lock(b.Charges)
-	defer s.unlock(held)
-	var few [4]*ledger.Row
-	now := s.clock.now()
-	rows := s.rows(few[:0], b.Charges, now)
-	return ledger.BookShort(now, b, rows, g) || s.bookLong(now, b, rows, g)
-}
-
-// bookLong is bookNow for all that is not plain.
+// bookLong is bookAll for what is not plain. The shards are locked.
 func (s *Store) bookLong(now int64, b *throttle.Booking, rows []*ledger.Row, g *throttle.Grant) (decided bool) {
 	var q ledger.Request // filled in, because a literal would be copied
 	q.Now, q.Booking, q.Arrivals, q.Grant = now, b, &s.arrivals, g

@@ -3,7 +3,6 @@ package memstore
 import (
 	"math/bits"
 	"sync"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -23,7 +22,7 @@ type Store struct {
 // New returns an empty store. Its clock is the machine's, made monotonic.
 func New() *Store {
 	s := newStore()
-	s.clock.base = time.Now()
+	s.clock.start()
 	return s
 }
 

@@ -1,0 +1,270 @@
+package ledger_test
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/soak"
+)
+
+// TestP1_TheShortWayIsTheLongWay: random bookings in random rows, by both ways. The short way gives
+// the same grant and the same row, or does nothing, and it takes most of what is plain.
+func TestP1_TheShortWayIsTheLongWay(t *testing.T) {
+	soak.Arithmetic(t)
+	var all, taken, plain tally
+	for seed := range uint64(soak.Most(6000, 300)) {
+		h := newHistory(seed)
+		for range 500 {
+			h.step()
+			b, rows := h.booking(), h.choose()
+			all.count(b)
+			grant, booked := longWay(t, h.now, b, rows)
+			if grant.OK && grant.Wait == 0 && grant.Held == throttle.NotHeld {
+				plain.count(b)
+			}
+			if tryShort(t, seed, h.now, b, rows, grant, booked) {
+				taken.count(b)
+			}
+			h.adopt(rows, booked, grant)
+		}
+	}
+	t.Log("all", all, "start now", plain, "by the short way", taken)
+	require.Greater(t, taken.one, all.one/4)
+	require.Greater(t, taken.several, all.several/20)
+	require.Greater(t, taken.one, plain.one*6/10)
+	require.Greater(t, taken.several, plain.several*3/10)
+}
+
+// A tally counts bookings of one charge, and of several.
+type tally struct{ one, several int }
+
+func (c *tally) count(b *throttle.Booking) {
+	if len(b.Charges) == 1 {
+		c.one++
+	} else {
+		c.several++
+	}
+}
+
+// clones copies rows; one that is there twice is so in the copy.
+func clones(rows []*ledger.Row) (all []*ledger.Row) {
+	made := make(map[*ledger.Row]*ledger.Row)
+	for _, r := range rows {
+		if made[r] == nil {
+			made[r] = r.Clone()
+		}
+		all = append(all, made[r])
+	}
+	return all
+}
+
+// longWay books in copies of rows, and returns them; a grant of nothing if that is not decided.
+func longWay(t *testing.T, now int64, b *throttle.Booking, rows []*ledger.Row) (throttle.Grant, []*ledger.Row) {
+	rows = clones(rows)
+	q := ledger.NewRequest(now, ledger.Node{}, new(ledger.Arrivals), b, rows)
+	if !q.BookNow() {
+		return throttle.Grant{}, rows
+	}
+	if q.Grant.OK && q.Grant.Wait == 0 && !q.Waits && !q.HasNews() {
+		return *q.Grant, rows
+	}
+	g := *q.Grant
+	g.Age = 1 // nothing that the short way may do
+	return g, rows
+}
+
+// tryShort books in copies of rows by the short way, and compares.
+func tryShort(t *testing.T, seed uint64, now int64, b *throttle.Booking, rows []*ledger.Row, grant throttle.Grant, booked []*ledger.Row) bool {
+	mine, g := clones(rows), throttle.Grant{}
+	taken := ledger.BookShort(now, b, mine, &g)
+	if !taken {
+		grant, booked = throttle.Grant{}, rows
+	}
+	if !reflect.DeepEqual(grant, g) {
+		require.Equal(t, grant, g, "seed %d: the grant of %+v", seed, b)
+	}
+	for i := range rows {
+		if !reflect.DeepEqual(booked[i], mine[i]) {
+			require.Equal(t, booked[i], mine[i], "seed %d: row %d of %+v", seed, i, b)
+		}
+	}
+	return taken
+}
+
+// A history is that of a few rows with their limits.
+type history struct {
+	r       *rand.Rand
+	now     int64
+	rows    []*ledger.Row
+	callers []callers
+	limits  [][]throttle.Charge // of each row, those that its callers have
+	used    []int               // which of the limits of each row is in use
+
+	pause time.Duration // between two bookings, about
+	odd   int           // one of so many operations is no plain booking
+
+	at      []int // of the booking: its rows
+	charges []throttle.Charge
+}
+
+func newHistory(seed uint64) *history {
+	h := &history{r: rand.New(rand.NewPCG(4, seed)), now: begin}
+	h.odd = []int{4, 20, 100, 1000}[h.r.IntN(4)]
+	per := time.Duration(1 + h.r.Int64N(int64([]time.Duration{time.Millisecond, time.Second, time.Hour}[h.r.IntN(3)])))
+	h.pause = per / time.Duration(1+h.r.IntN(400))
+	for range 3 {
+		row := new(ledger.Row)
+		if h.r.IntN(20) == 0 {
+			row = crowd()
+		}
+		limits := []throttle.Charge{charge(throttle.SlidingWindow(h.n(), per)), charge(throttle.SlidingWindow(h.n(), per))}
+		if h.r.IntN(3) == 0 {
+			limits = append(limits, charge(throttle.SlidingWindow(h.n(), per*3)), charges()[h.r.IntN(len(charges()))])
+		}
+		h.rows, h.callers = append(h.rows, row), append(h.callers, callers{})
+		h.limits, h.used = append(h.limits, limits), append(h.used, 0)
+	}
+	return h
+}
+
+// n is that of a limit, about the number of entries of a row, or of a start for each.
+func (h *history) n() int {
+	return []int{1 + h.r.IntN(5), 100 + h.r.IntN(60), 100 + h.r.IntN(60), 1000, 1 << 40}[h.r.IntN(5)]
+}
+
+// crowd is a row that only counts some of those that wait for its slots.
+func crowd() *ledger.Row {
+	row := new(ledger.Row)
+	var a ledger.Arrivals
+	for range 300 {
+		b := &throttle.Booking{Charges: []throttle.Charge{charge(throttle.Concurrency(1))}, MaxWait: -1}
+		ledger.NewRequest(begin, ledger.Node{}, &a, b, []*ledger.Row{row}).Book(new(ledger.Waiter))
+	}
+	bytes, err := row.MarshalBinary()
+	if err == nil {
+		err = row.UnmarshalBinary(bytes)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return row
+}
+
+// step lets time pass, and sometimes does something odd with a row.
+func (h *history) step() {
+	switch h.r.IntN(60) {
+	case 0:
+		h.now += h.r.Int64N(6*int64(time.Second)) / 1000
+	case 1:
+		h.now += ledger.Micros(h.pause) * h.r.Int64N(500)
+	case 2, 3, 4, 5, 6, 7, 8, 9: // at the same time
+	default:
+		h.now += h.r.Int64N(2*ledger.Micros(h.pause) + 1)
+	}
+	if h.r.IntN(40) == 0 {
+		i := h.r.IntN(len(h.rows))
+		h.used[i] = h.r.IntN(len(h.limits[i]))
+	}
+	if h.r.IntN(h.odd) > 0 {
+		return
+	}
+	if h.r.IntN(30) == 0 {
+		h.now -= h.r.Int64N(4 * ledger.Micros(h.pause))
+	}
+	i := h.r.IntN(len(h.rows))
+	h.callers[i].act(h.rows[i], h.now, h.charge(i), h.r)
+}
+
+// rarely is true now and then.
+func (h *history) rarely() bool { return h.r.IntN(50) == 0 }
+
+// charge is one for the limit of a row that is in use.
+func (h *history) charge(i int) throttle.Charge {
+	c := h.limits[i][h.used[i]]
+	c.Budget.Key = ledger.Key{byte(i)}
+	if c.Limit.Kind() == throttle.KindSlidingWindow {
+		c.Adaptive, c.Pace = h.r.IntN(3) == 0, time.Duration(h.r.IntN(2))*c.Limit.Per()/time.Duration(c.Limit.N())
+	}
+	if h.r.IntN(4) == 0 {
+		c.Cost = 1 + h.r.IntN(c.Limit.Capacity())
+	}
+	if h.r.IntN(4) == 0 {
+		c.Reserve = h.r.IntN(c.Limit.Capacity() - c.Cost + 1)
+	}
+	if h.rarely() {
+		c.Jitter = time.Duration(h.r.IntN(3)) * c.Limit.Per() / 10
+	}
+	c.Shadow = h.rarely()
+	return c
+}
+
+// booking is one for rows that it chooses.
+func (h *history) booking() *throttle.Booking {
+	h.at = h.r.Perm(len(h.rows))[:1+h.r.IntN(2)*h.r.IntN(len(h.rows))]
+	if h.rarely() {
+		h.at = append(h.at, h.at[0])
+	}
+	if h.rarely() {
+		h.at = append(h.at, h.r.Perm(len(h.rows))...)
+	}
+	b := &throttle.Booking{MaxWait: time.Duration(h.r.IntN(3)-1) * h.pause, Horizon: time.Duration(h.r.IntN(2)) * 750 * time.Millisecond}
+	for _, i := range h.at {
+		b.Charges = append(b.Charges, h.charge(i))
+	}
+	b.Priority = throttle.Priority(h.r.IntN(3) - 1)
+	if h.r.IntN(4) == 0 {
+		b.Spread = time.Duration(h.r.Int64N(int64(h.pause)*2 + 1))
+	}
+	if h.rarely() {
+		b.NotBefore = time.Duration(h.r.IntN(2)) * h.pause
+	}
+	b.Returns = h.rarely()
+	if h.rarely() {
+		b.Instead = h.handle()
+	}
+	return b
+}
+
+// handle is that of a grant, or one that only has one of its fields.
+func (h *history) handle() throttle.Handle {
+	switch h.r.IntN(7) {
+	case 0:
+		return throttle.Handle{Local: true}
+	case 1:
+		return throttle.Handle{Node: new(throttle.Handle)}
+	case 2:
+		return throttle.Handle{Stamp: 1}
+	case 3:
+		return throttle.Handle{Place: 1}
+	case 4:
+		return throttle.Handle{Start: 1}
+	}
+	if all := h.callers[h.at[0]].grants; len(all) > 0 {
+		return all[h.r.IntN(len(all))].Handle
+	}
+	return throttle.Handle{}
+}
+
+// choose returns the rows of the booking.
+func (h *history) choose() (rows []*ledger.Row) {
+	for _, i := range h.at {
+		rows = append(rows, h.rows[i])
+	}
+	return rows
+}
+
+// adopt goes on with rows as they were booked in.
+func (h *history) adopt(_, booked []*ledger.Row, g throttle.Grant) {
+	for k, i := range h.at {
+		h.rows[i] = booked[k]
+		if g.OK {
+			h.callers[i].grants = append(h.callers[i].grants, g)
+		}
+	}
+}
