@@ -106,6 +106,7 @@ type history struct {
 	limits  [][]throttle.Charge // of each row, those that its callers have
 	used    []int               // which of the limits of each row is in use
 
+	heavy  bool // costs are large, and far apart: a row is full soon
 	jitter time.Duration
 	pause  time.Duration // between two bookings, about
 	odd    int           // one of so many operations is no plain booking
@@ -118,9 +119,12 @@ func newHistory(seed uint64) *history {
 	h := &history{r: rand.New(rand.NewPCG(4, seed)), now: begin}
 	h.odd = []int{5, 30, 200, 2000}[h.r.IntN(4)]
 	per := time.Duration(1 + h.r.Int64N(int64([]time.Duration{time.Millisecond, time.Second, time.Hour}[h.r.IntN(3)])))
+	if h.heavy = h.r.IntN(20) == 0; h.heavy {
+		per = 2000 * time.Hour
+	}
 	h.jitter = time.Duration(h.r.IntN(2) * h.r.IntN(1_000_000))
 	h.pause = per / time.Duration(1+h.r.IntN(200))
-	for range 3 {
+	for range 6 {
 		row := new(ledger.Row)
 		if h.r.IntN(20) == 0 {
 			row = crowd()
@@ -137,6 +141,9 @@ func newHistory(seed uint64) *history {
 
 // n is that of a limit, about the number of entries of a row, or of a start for each.
 func (h *history) n() int {
+	if h.heavy {
+		return 1 << 40
+	}
 	return []int{1 + h.r.IntN(5), 100 + h.r.IntN(60), 100 + h.r.IntN(60), 1000, 1 << 40}[h.r.IntN(5)]
 }
 
@@ -165,7 +172,9 @@ func (h *history) step() {
 		h.now += h.r.Int64N(6*int64(time.Second)) / 1000
 	case 1:
 		h.now += ledger.Micros(h.pause) * h.r.Int64N(500)
-	case 2, 3, 4, 5, 6, 7, 8, 9: // at the same time
+	case 2:
+		h.now = max(h.now, h.edge())
+	case 3, 4, 5, 6, 7, 8, 9: // at the same time
 	default:
 		h.now += h.r.Int64N(2*ledger.Micros(h.pause) + 1)
 	}
@@ -185,6 +194,33 @@ func (h *history) step() {
 	}
 	i := h.r.IntN(len(h.rows))
 	h.callers[i].act(h.rows[i], h.now, h.charge(i), h.r)
+	if h.r.IntN(4) == 0 {
+		h.disperse(i)
+	}
+}
+
+// disperse has all waiters for a row leave.
+func (h *history) disperse(i int) {
+	q := ledger.NewRequest(h.now, ledger.Node{}, nil, only(h.charge(i)), []*ledger.Row{h.rows[i]})
+	for k := range h.callers[i].waiters {
+		q.Leave(&h.callers[i].waiters[k])
+	}
+	h.rows[i].Head(ledger.Key{byte(i)})
+}
+
+// edge is a moment at which something may be over in a row, or just before or after.
+func (h *history) edge() int64 {
+	i := h.r.IntN(3)
+	c := h.limits[i][h.r.IntN(len(h.limits[i]))]
+	c.Jitter = h.jitter
+	t := h.now + int64(ledger.NewRequest(h.now, ledger.Node{}, nil, only(c), []*ledger.Row{h.rows[i].Clone()}).Status().Paused/time.Microsecond)
+	switch all := h.callers[i].grants; {
+	case t > h.now:
+		t += []int64{0, second / 4, ledger.Micros(c.Span()), 2 * ledger.Micros(c.Span())}[h.r.IntN(4)]
+	case len(all) > 0:
+		t = all[h.r.IntN(len(all))].Handle.Start + ledger.Micros(c.Span())
+	}
+	return t + h.r.Int64N(3) - 1
 }
 
 // rarely is true now and then.
@@ -206,18 +242,21 @@ func (h *history) charge(i int) throttle.Charge {
 	if c.Jitter = h.jitter; h.rarely() && h.r.IntN(h.odd) == 0 {
 		c.Jitter = time.Duration(h.r.IntN(3)) * c.Limit.Per() / 10
 	}
+	if h.heavy && c.Limit.Capacity() == 1<<40 {
+		c.Cost = 1 << 32
+	}
 	c.Shadow = h.rarely()
 	return c
 }
 
 // booking is one for rows that it chooses.
 func (h *history) booking() *throttle.Booking {
-	h.at = h.r.Perm(len(h.rows))[:1+h.r.IntN(2)*h.r.IntN(len(h.rows))]
+	h.at = h.r.Perm(3)[:1+h.r.IntN(2)*h.r.IntN(3)]
 	if h.rarely() {
 		h.at = append(h.at, h.at[0])
 	}
 	if h.rarely() {
-		h.at = append(h.at, h.r.Perm(len(h.rows))...)
+		h.at = h.r.Perm(len(h.rows))
 	}
 	b := &throttle.Booking{MaxWait: time.Duration(h.r.IntN(3)-1) * h.pause, Horizon: time.Duration(h.r.IntN(4)) * 250 * time.Millisecond}
 	for _, i := range h.at {
