@@ -41,6 +41,41 @@ func TestP1_TheShortWayIsTheLongWay(t *testing.T) {
 	require.Greater(t, taken.several, plain.several/2)
 }
 
+// both books at a time by both ways, compares, and returns the row and whether the short way was taken.
+func both(t *testing.T, now int64, c throttle.Charge, row *ledger.Row) (*ledger.Row, bool) {
+	b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1}
+	grant, booked := longWay(t, now, b, []*ledger.Row{row})
+	taken := tryShort(t, 0, now, b, []*ledger.Row{row}, grant, booked)
+	return booked[0], taken
+}
+
+// TestP10_TheShortWayBoundsARow: it joins entries of a row that is as large as it may be.
+func TestP10_TheShortWayBoundsARow(t *testing.T) {
+	const per = 2000 * time.Hour
+	c, row := charge(throttle.SlidingWindow(1<<40, per)), new(ledger.Row)
+	c.Cost = 1 << 32
+	for i := range int64(256) {
+		var taken bool
+		row, taken = both(t, begin+i*ledger.Micros(per)/256, c, row)
+		require.True(t, taken)
+	}
+	entries, _ := row.Size()
+	require.Less(t, entries, 128)
+}
+
+// TestP1_TheShortWayNeedsHistory: what was forgotten may count in a window that is longer.
+func TestP1_TheShortWayNeedsHistory(t *testing.T) {
+	for early := range int64(3) {
+		short, long := charge(throttle.PerSecond(1)), charge(throttle.SlidingWindow(5, 3*time.Second))
+		row, taken := both(t, begin, short, new(ledger.Row))
+		require.True(t, taken, "a new row")
+		row, taken = both(t, begin+second+1, short, row)
+		require.True(t, taken, "what was booked is over")
+		_, taken = both(t, begin+3*second+1-early, long, row)
+		require.Equal(t, early == 0, taken, "%d µs are missing", early)
+	}
+}
+
 // A tally counts bookings of one charge, and of several.
 type tally struct{ one, several int }
 
@@ -106,7 +141,6 @@ type history struct {
 	limits  [][]throttle.Charge // of each row, those that its callers have
 	used    []int               // which of the limits of each row is in use
 
-	heavy  bool // costs are large, and far apart: a row is full soon
 	jitter time.Duration
 	pause  time.Duration // between two bookings, about
 	odd    int           // one of so many operations is no plain booking
@@ -119,9 +153,6 @@ func newHistory(seed uint64) *history {
 	h := &history{r: rand.New(rand.NewPCG(4, seed)), now: begin}
 	h.odd = []int{5, 30, 200, 2000}[h.r.IntN(4)]
 	per := time.Duration(1 + h.r.Int64N(int64([]time.Duration{time.Millisecond, time.Second, time.Hour}[h.r.IntN(3)])))
-	if h.heavy = h.r.IntN(20) == 0; h.heavy {
-		per = 2000 * time.Hour
-	}
 	h.jitter = time.Duration(h.r.IntN(2) * h.r.IntN(1_000_000))
 	h.pause = per / time.Duration(1+h.r.IntN(200))
 	for range 6 {
@@ -141,9 +172,6 @@ func newHistory(seed uint64) *history {
 
 // n is that of a limit, about the number of entries of a row, or of a start for each.
 func (h *history) n() int {
-	if h.heavy {
-		return 1 << 40
-	}
 	return []int{1 + h.r.IntN(5), 100 + h.r.IntN(60), 100 + h.r.IntN(60), 1000, 1 << 40}[h.r.IntN(5)]
 }
 
@@ -242,9 +270,6 @@ func (h *history) charge(i int) throttle.Charge {
 	if c.Jitter = h.jitter; h.rarely() && h.r.IntN(h.odd) == 0 {
 		c.Jitter = time.Duration(h.r.IntN(3)) * c.Limit.Per() / 10
 	}
-	if h.heavy && c.Limit.Capacity() == 1<<40 {
-		c.Cost = 1 << 32
-	}
 	c.Shadow = h.rarely()
 	return c
 }
@@ -252,7 +277,7 @@ func (h *history) charge(i int) throttle.Charge {
 // booking is one for rows that it chooses.
 func (h *history) booking() *throttle.Booking {
 	h.at = h.r.Perm(3)[:1+h.r.IntN(2)*h.r.IntN(3)]
-	if h.rarely() {
+	if h.r.IntN(10) == 0 {
 		h.at = append(h.at, h.at[0])
 	}
 	if h.rarely() {
