@@ -76,6 +76,15 @@ func TestP1_TheShortWayNeedsHistory(t *testing.T) {
 	}
 }
 
+// TestP1_TheShortWayOfTwoWindows: one row that two charges have is not plain.
+func TestP1_TheShortWayOfTwoWindows(t *testing.T) {
+	row := new(ledger.Row)
+	b := &throttle.Booking{Charges: []throttle.Charge{charge(throttle.PerSecond(5)), charge(throttle.PerMinute(9))}}
+	rows := []*ledger.Row{row, row}
+	grant, booked := longWay(t, begin, b, rows)
+	require.False(t, tryShort(t, 0, begin, b, rows, grant, booked))
+}
+
 // A tally counts bookings of one charge, and of several.
 type tally struct{ one, several int }
 
@@ -277,7 +286,7 @@ func (h *history) charge(i int) throttle.Charge {
 // booking is one for rows that it chooses.
 func (h *history) booking() *throttle.Booking {
 	h.at = h.r.Perm(3)[:1+h.r.IntN(2)*h.r.IntN(3)]
-	if h.r.IntN(10) == 0 {
+	if h.rarely() {
 		h.at = append(h.at, h.at[0])
 	}
 	if h.rarely() {
