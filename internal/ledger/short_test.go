@@ -67,7 +67,7 @@ func TestP10_TheShortWayBoundsARow(t *testing.T) {
 func TestP1_TheShortWayNeedsHistory(t *testing.T) {
 	for early := range int64(3) {
 		short, long := charge(throttle.PerSecond(1)), charge(throttle.SlidingWindow(5, 3*time.Second))
-		row, taken := both(t, begin, short, new(ledger.Row))
+		row, taken := both(t, begin, charge(throttle.PerSecond(2)), new(ledger.Row))
 		require.True(t, taken, "a new row")
 		row, taken = both(t, begin+second+1, short, row)
 		require.True(t, taken, "what was booked is over")
