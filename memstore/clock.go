@@ -13,6 +13,7 @@ import (
 // calendar windows stay right.
 type clock struct {
 	base  time.Time    // with its monotonic reading
+	begun int64        // base, in nanoseconds since the Unix epoch
 	ahead atomic.Int64 // how much the wall clock has gained since, in nanoseconds
 	next  atomic.Int64 // when, in nanoseconds since base, to compare the two again
 
@@ -33,6 +34,12 @@ const compareEvery = int64(100 * time.Millisecond)
 // disciplined with small differences.
 const drift = int64(100 * time.Millisecond)
 
+// start sets the clock to the machine's time.
+func (c *clock) start() {
+	c.base = time.Now()
+	c.begun = c.base.UnixNano()
+}
+
 func (c *clock) now() int64 {
 	if c.virtual != nil {
 		return c.virtual.Now()
@@ -42,13 +49,13 @@ func (c *clock) now() int64 {
 		c.next.Store(elapsed + compareEvery)
 		c.compare()
 	}
-	return (c.base.UnixNano() + elapsed + c.ahead.Load()) / int64(time.Microsecond)
+	return (c.begun + elapsed + c.ahead.Load()) / int64(time.Microsecond)
 }
 
 // compare finds out what the wall clock has gained.
 func (c *clock) compare() {
 	t := time.Now()
-	c.follow(t.UnixNano() - c.base.UnixNano() - int64(t.Sub(c.base)))
+	c.follow(t.UnixNano() - c.begun - int64(t.Sub(c.base)))
 }
 
 // follow goes ahead with the wall clock, if the gain is worth it.

@@ -24,7 +24,7 @@ func (s *Store) Rows() (kept, due int) {
 
 // Entries returns how many entries the budget's row has, and room for how many.
 func (s *Store) Entries(b throttle.Budget) (size, room int) {
-	return s.shard(b).budgets[b.Key].Size()
+	return s.shard(&b).budgets[b.Key].Size()
 }
 
 // Hold locks what the budget shares with others until release is called.
@@ -36,7 +36,7 @@ func (s *Store) Hold(b throttle.Budget) (release func()) {
 // Shard returns which of the locks the budget falls to.
 func (s *Store) Shard(b throttle.Budget) int {
 	for i := range s.shards {
-		if s.shard(b) == &s.shards[i] {
+		if s.shard(&b) == &s.shards[i] {
 			return i
 		}
 	}

@@ -14,40 +14,67 @@ import (
 )
 
 // Book implements [throttle.Store].
-func (s *Store) Book(_ context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	if b.Turn == nil {
-		g, decided := s.bookNow(b)
-		if decided {
+func (s *Store) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, err error) {
+	switch {
+	case b.Turn != nil: // it comes from a line
+	case len(b.Charges) == 1:
+		if s.bookOne(b, &g) {
 			return g, nil
 		}
+	case s.bookAll(b, &g):
+		return g, nil
 	}
 	return s.queue(b), nil
 }
 
-// bookNow books for a caller that finds no waiters in line. It returns false if there are
+// bookAll books for a caller that finds no waiters in line. It returns false if there are
 // some, or the start is beyond the horizon: then nothing was done.
-func (s *Store) bookNow(b *throttle.Booking) (g throttle.Grant, decided bool) {
+func (s *Store) bookAll(b *throttle.Booking, g *throttle.Grant) (decided bool) {
+	held := s.lock(b.Charges)
+	defer s.unlock(held)
+	var few [4]*ledger.Row
+	now := s.clock.now()
+	rows := s.rows(few[:0], b.Charges, now)
+	return ledger.BookShort(now, b, rows, g) || s.bookLong(now, b, rows, g)
+}
+
+// bookOne is bookAll for a booking of one charge, which most are.
+func (s *Store) bookOne(b *throttle.Booking, g *throttle.Grant) (decided bool) {
+	c := &b.Charges[0]
+	sh := s.shard(&c.Budget)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := s.clock.now()
+	if sh.isDue(now) {
+		sh.sweep(now, b.Charges)
+	}
+	rows := [...]*ledger.Row{sh.row(c, now)}
+	return ledger.BookShort(now, b, rows[:], g) || s.bookLong(now, b, rows[:], g)
+}
+
+// bookLong is bookAll for what is not plain. The shards are locked.
+func (s *Store) bookLong(now int64, b *throttle.Booking, rows []*ledger.Row, g *throttle.Grant) (decided bool) {
 	var q ledger.Request // filled in, because a literal would be copied
-	q.Booking, q.Arrivals, q.Grant = b, &s.arrivals, &g
-	switch len(b.Charges) { // few take no memory, and no more of the stack is cleared than they need
+	q.Now, q.Booking, q.Arrivals, q.Grant = now, b, &s.arrivals, g
+	switch len(rows) { // few take no memory, and no more of the stack is cleared than they need
 	case 1:
 		q.Searches = make([]ledger.Search, 1)
 	case 2:
 		q.Searches = make([]ledger.Search, 2)
 	default:
-		q.Searches = make([]ledger.Search, len(b.Charges))
+		q.Searches = make([]ledger.Search, len(rows))
 	}
-	held := s.lock(b.Charges)
-	defer s.unlock(held)
-	s.open(&q)
+	for i, r := range rows {
+		q.Open(i, r)
+	}
 	if !q.BookNow() {
-		return g, false
+		return false
 	}
 	if q.HasNews() {
 		s.tell(q.News())
 	}
 	s.standBy(&q)
-	return g, true
+	return true
 }
 
 // Cancel implements [throttle.Store].
@@ -107,7 +134,7 @@ func (s *Store) Reconcile(_ context.Context, c throttle.Charge, of throttle.Quot
 
 // Status implements [throttle.Store].
 func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, error) {
-	sh := s.shard(c.Budget)
+	sh := s.shard(&c.Budget)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	var r *ledger.Row

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 
 	"github.com/fleetthrottle/throttle"
@@ -25,7 +26,9 @@ type shard struct {
 	mu      sync.Mutex
 	budgets map[ledger.Key]*budget
 	due     dueHeap
-	_       [64]byte // no two locks on one cache line
+	last    *budget    // the one that was asked for last; nil: none
+	lastKey ledger.Key // its key
+	_       [64]byte   // no two locks on one cache line
 }
 
 // A due row is looked at again at a time; if it was used since, it is put back.
@@ -36,37 +39,59 @@ type due struct {
 
 // row returns the row of a charge; nil for an unlimited budget that has none.
 func (s *shard) row(c *throttle.Charge, now int64) *ledger.Row {
-	if c.Limit.Kind() != throttle.KindUnlimited {
-		return &s.budget(c.Budget.Key, now).Row
+	b := s.find(&c.Budget.Key)
+	if b == nil {
+		if c.Limit.Kind() == throttle.KindUnlimited {
+			return nil
+		}
+		b = s.add(c.Budget.Key, now)
 	}
-	if b := s.budgets[c.Budget.Key]; b != nil {
-		return &b.Row
-	}
-	return nil
+	return &b.Row
 }
 
-// budget returns the budget of a key, new if need be, after clearing away a few that are
-// idle. The shard must be locked.
+// find returns the budget of a key; nil if there is none. Most callers ask for the one that was
+// asked for before.
+func (s *shard) find(key *ledger.Key) *budget {
+	if s.last == nil || s.lastKey != *key {
+		s.last, s.lastKey = s.budgets[*key], *key
+	}
+	return s.last
+}
+
+// budget returns the budget of a key, new if need be. The shard must be locked.
 func (s *shard) budget(key ledger.Key, now int64) *budget {
-	for n := 0; n < sweepMost && len(s.due) > 0 && s.due[0].at <= now; n++ {
+	if b := s.budgets[key]; b != nil {
+		return b
+	}
+	return s.add(key, now)
+}
+
+// add makes a budget.
+func (s *shard) add(key ledger.Key, now int64) *budget {
+	b := new(budget)
+	s.budgets[key] = b
+	heap.Push(&s.due, due{now + idle, key})
+	return b
+}
+
+// isDue reports whether a row is to be looked at again.
+func (s *shard) isDue(now int64) bool { return len(s.due) > 0 && s.due[0].at <= now }
+
+// sweep clears away a few budgets that are idle, up to one that is about to be used.
+func (s *shard) sweep(now int64, used []throttle.Charge) {
+	for n := 0; n < sweepMost && s.isDue(now); n++ {
 		first := &s.due[0]
 		if end := s.budgets[first.key].expiry(now) + idle; end > now {
 			first.at = end
 			heap.Fix(&s.due, 0)
-		} else if first.key == key {
-			break // about to be used
+		} else if slices.ContainsFunc(used, func(c throttle.Charge) bool { return c.Budget.Key == first.key }) {
+			break
 		} else {
 			delete(s.budgets, first.key)
+			s.last = nil
 			heap.Pop(&s.due)
 		}
 	}
-	b := s.budgets[key]
-	if b == nil {
-		b = new(budget)
-		s.budgets[key] = b
-		heap.Push(&s.due, due{now + idle, key})
-	}
-	return b
 }
 
 // dueHeap implements heap.Interface, the earliest first.

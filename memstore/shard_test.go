@@ -97,6 +97,21 @@ func TestP7_ConcurrentCancels(t *testing.T) {
 	require.Equal(t, throttle.Status{Limit: c.Limit}, st)
 }
 
+// TestP1_IdleBudgetsOfOneBooking: of two idle budgets that share a lock, none is cleared away while
+// both are booked in.
+func TestP1_IdleBudgetsOfOneBooking(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *memstore.Store) {
+		a, b := charge("a", throttle.PerSecond(1)), charge("b", throttle.PerSecond(1))
+		b.Budget.Key[0] = a.Budget.Key[0]
+		for range 3 {
+			require.Zero(t, book(t, s, a, b))
+			require.NotZero(t, book(t, s, a))
+			require.NotZero(t, book(t, s, b))
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
 // TestStatusKeepsNothing asks about budgets that nobody uses.
 func TestStatusKeepsNothing(t *testing.T) {
 	s := memstore.New()

@@ -3,7 +3,6 @@ package memstore
 import (
 	"math/bits"
 	"sync"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -23,7 +22,7 @@ type Store struct {
 // New returns an empty store. Its clock is the machine's, made monotonic.
 func New() *Store {
 	s := newStore()
-	s.clock.base = time.Now()
+	s.clock.start()
 	return s
 }
 
@@ -47,11 +46,11 @@ func newStore() *Store {
 // where callers wait.
 type lines struct{ mu sync.Mutex }
 
-func (s *Store) shard(b throttle.Budget) *shard { return &s.shards[b.Key[0]] }
+func (s *Store) shard(b *throttle.Budget) *shard { return &s.shards[b.Key[0]] }
 
 // keep makes the row of a budget that is about to be closed.
 func (s *Store) keep(c throttle.Charge) {
-	sh := s.shard(c.Budget)
+	sh := s.shard(&c.Budget)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.budget(c.Budget.Key, s.clock.now())
@@ -59,7 +58,7 @@ func (s *Store) keep(c throttle.Charge) {
 
 // audience returns that of a budget, new if need be. The shard is locked.
 func (s *Store) audience(of throttle.Budget) *audience {
-	b := s.shard(of).budget(of.Key, s.clock.now())
+	b := s.shard(&of).budget(of.Key, s.clock.now())
 	if b.audience == nil {
 		b.audience = &audience{
 			watches: make(map[*watch]struct{}),
@@ -116,10 +115,24 @@ func (s *Store) changeRows(b *throttle.Booking, do func(*ledger.Request)) ledger
 // open makes a request ready. Its shards are locked.
 func (s *Store) open(q *ledger.Request) {
 	q.Now = s.clock.now()
-	for i := range q.Booking.Charges {
-		c := &q.Booking.Charges[i]
-		q.Open(i, s.shard(c.Budget).row(c, q.Now))
+	var few [4]*ledger.Row
+	for i, r := range s.rows(few[:0], q.Booking.Charges, q.Now) {
+		q.Open(i, r)
 	}
+}
+
+// rows appends those of charges, whose shards are locked. Idle rows are cleared away before
+// one is looked up, so that it is none of these.
+func (s *Store) rows(all []*ledger.Row, charges []throttle.Charge, now int64) []*ledger.Row {
+	for i := range charges {
+		if sh := s.shard(&charges[i].Budget); sh.isDue(now) {
+			sh.sweep(now, charges)
+		}
+	}
+	for i := range charges {
+		all = append(all, s.shard(&charges[i].Budget).row(&charges[i], now))
+	}
+	return all
 }
 
 // standBy makes the channel of a caller that waits for slots.

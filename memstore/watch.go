@@ -62,5 +62,5 @@ func (w *watching) usable() bool {
 // budget returns that of a charge; nil if there is none.
 func (w *watching) budget(i int) *budget {
 	b := &w.charges[i].Budget
-	return w.store.shard(*b).budgets[b.Key]
+	return w.store.shard(b).budgets[b.Key]
 }

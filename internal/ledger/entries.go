@@ -110,7 +110,7 @@ func (r *Row) isSmall() bool {
 	if k <= fewEntries || k > MaxEntries {
 		return k <= fewEntries
 	}
-	if k*(2*packed(2*(e[k-1].last-e[0].first))+packed(r.total)) <= maxBytes {
+	if 3*k*packed(max(2*(e[k-1].last-e[0].first), r.total)) <= maxBytes {
 		return true // even if each of its numbers were the largest
 	}
 	bytes, last := 0, e[0].first

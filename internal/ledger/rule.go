@@ -73,10 +73,13 @@ func (u *rule) part(t int64) (start, end int64) {
 		base, end = u.window(t)
 		span = end - base
 	}
-	width := (span + windowParts - 1) / windowParts
+	width := partOf(span)
 	start = t - (t-base)%width
 	return start, start + width
 }
+
+// partOf is the width of a part of a window.
+func partOf(span int64) int64 { return (span + windowParts - 1) / windowParts }
 
 // length is the time that one booking at t occupies beyond its start.
 func (u *rule) length() int64 {
