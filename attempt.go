@@ -43,9 +43,9 @@ type roundTrip struct {
 
 // newRoundTrip returns the first attempt of a request.
 func (t *Transport) newRoundTrip(req *http.Request) *roundTrip {
-	r := &roundTrip{t: t, req: req, reqBody: req.Body}
+	r, o := &roundTrip{t: t, req: req, reqBody: req.Body}, optionsOf(req.Context())
 	r.engine, r.grant.Held = &t.engine, NotHeld
-	r.maxWait, r.priority = maxWait(req.Context(), t.defaultMaxWait), priority(req.Context())
+	r.maxWait, r.priority = o.maxWaitOr(t.defaultMaxWait), o.priority
 	return r
 }
 

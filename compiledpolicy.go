@@ -79,7 +79,7 @@ func (p *Policy) jitter() time.Duration {
 // to those of the request.
 func (p *compiledPolicy) price(c *Charge, req *http.Request) (err error) {
 	if p.Headroom != nil {
-		c.Reserve = p.reserves.of(priority(req.Context()))
+		c.Reserve = p.reserves.of(optionsOf(req.Context()).priority)
 	}
 	if p.Key == nil && p.Cost == nil {
 		return nil

@@ -48,11 +48,17 @@ func (a *acquisition) releaseSlots() {
 
 // stopWatch ends the watch, and the wait: the start is used or given back.
 func (a *acquisition) stopWatch() {
-	a.leaveQueue()
-	if a.watch != nil {
-		a.watch.Stop()
-		a.watch = nil
+	if a.queue != nil {
+		a.leaveQueue()
 	}
+	if a.watch != nil {
+		a.endWatch()
+	}
+}
+
+func (a *acquisition) endWatch() {
+	a.watch.Stop()
+	a.watch = nil
 }
 
 // gaveUp gives the place back and returns the error of a caller whose context ended.

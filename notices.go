@@ -61,7 +61,9 @@ func (a *acquisition) noticeClosed(ctx context.Context, g *Grant) {
 func (a *acquisition) reportStart(ctx context.Context, held time.Duration) {
 	if a.observe != nil {
 		a.noticeOpen(ctx)
-		a.leaveQueue()
+		if a.queue != nil {
+			a.leaveQueue()
+		}
 		a.report(ctx, Started, held, nil)
 	}
 }

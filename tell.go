@@ -95,7 +95,9 @@ func (a *acquisition) enterQueue(policy string) {
 		n, _ = a.queues.LoadOrStore(policy, new(atomic.Int64))
 	}
 	if n := n.(*atomic.Int64); n != a.queue {
-		a.leaveQueue()
+		if a.queue != nil {
+			a.leaveQueue()
+		}
 		a.queue = n
 		n.Add(1)
 	}
@@ -103,8 +105,6 @@ func (a *acquisition) enterQueue(policy string) {
 
 // leaveQueue ends that.
 func (a *acquisition) leaveQueue() {
-	if a.queue != nil {
-		a.queue.Add(-1)
-		a.queue = nil
-	}
+	a.queue.Add(-1)
+	a.queue = nil
 }
