@@ -17,7 +17,8 @@ type compiledPolicy struct {
 	charge   Charge // complete but for the key, the cost and the reserve of a policy that sets them
 	reserves reserves
 
-	illegibleReported *atomic.Bool // Observe was told of a response that could not be read
+	illegibleReported *atomic.Bool    // Observe was told of a response that could not be read
+	byDefault         *defaultPenalty // nil: a function of the policy's own looks at every response
 }
 
 // compile checks one policy; i is its place in the slice.
@@ -56,7 +57,10 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is no scope: use Fleet or Node", p.Scope)})
 	}
 	if c.Penalty == nil {
-		c.Penalty = defaultPenalty()
+		d := new(defaultPenalty)
+		if c.Penalty = d.of; p.Quota == nil && p.Settle == nil {
+			c.byDefault = d
+		}
 	}
 	return c, errors.Join(errs...)
 }
