@@ -16,6 +16,7 @@ type compiledPolicy struct {
 	pattern  *match.Pattern
 	charge   Charge // complete but for the key, the cost and the reserve of a policy that sets them
 	reserves reserves
+	fixed    bool // the charge is complete for every request
 
 	illegibleReported *atomic.Bool    // Observe was told of a response that could not be read
 	byDefault         *defaultPenalty // nil: a function of the policy's own looks at every response
@@ -29,7 +30,8 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 		name = fmt.Sprintf("#%d", i+1)
 		errs = append(errs, &ConfigError{name, "Name", errors.New("is missing: it names the policy in the store, in errors and in events")})
 	}
-	c := compiledPolicy{Policy: p, illegibleReported: new(atomic.Bool), charge: Charge{
+	fixed := p.Key == nil && p.Cost == nil && p.Headroom == nil
+	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), charge: Charge{
 		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
 		Pace: pace(p.Limit), Node: p.Scope == Node, Adaptive: p.Adaptive,

@@ -48,17 +48,17 @@ func (a *acquisition) releaseSlots() {
 
 // stopWatch ends the watch, and the wait: the start is used or given back.
 func (a *acquisition) stopWatch() {
-	if a.queue != nil {
-		a.leaveQueue()
-	}
-	if a.watch != nil {
-		a.endWatch()
+	if a.queue != nil || a.watch != nil {
+		a.endWait()
 	}
 }
 
-func (a *acquisition) endWatch() {
-	a.watch.Stop()
-	a.watch = nil
+func (a *acquisition) endWait() {
+	a.leaveQueue()
+	if a.watch != nil {
+		a.watch.Stop()
+		a.watch = nil
+	}
 }
 
 // gaveUp gives the place back and returns the error of a caller whose context ended.

@@ -117,7 +117,13 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 	if l.reserves != (reserves{}) {
 		c.Reserve = l.reserves.of(a.priority)
 	}
-	err := a.start(ctx)
+	err := a.checkCost()
+	if err == nil {
+		err = a.book(ctx)
+	}
+	if err == nil && !a.granted() {
+		err = a.awaitStart(ctx)
+	}
 	if err == nil {
 		if p.start.keep(a); a.observe != nil || !a.granted() {
 			p.tell(ctx, a)
@@ -130,17 +136,16 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 	return p, err
 }
 
-// start acquires a start for work under one policy.
-func (a *acquisition) start(ctx context.Context) error {
+// checkCost refuses a cost that is no cost, or above the limit.
+func (a *acquisition) checkCost() error {
 	if c := &a.booking.Charges[0]; c.Cost < 0 {
 		return negativeCost(c.Budget.Policy)
 	}
-	if err := checkCosts(a.booking.Charges); err != nil {
-		return err
-	}
-	if err := a.book(ctx); err != nil || a.granted() {
-		return err
-	}
+	return checkCosts(a.booking.Charges)
+}
+
+// awaitStart waits for the start that is booked.
+func (a *acquisition) awaitStart(ctx context.Context) error {
 	defer a.stopWatch()
 	return a.await(ctx, waitOptions{})
 }

@@ -61,9 +61,7 @@ func (a *acquisition) noticeClosed(ctx context.Context, g *Grant) {
 func (a *acquisition) reportStart(ctx context.Context, held time.Duration) {
 	if a.observe != nil {
 		a.noticeOpen(ctx)
-		if a.queue != nil {
-			a.leaveQueue()
-		}
+		a.leaveQueue()
 		a.report(ctx, Started, held, nil)
 	}
 }

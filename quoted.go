@@ -26,7 +26,8 @@ func (a *quotedAcquisition) newQuote(s *policySet) *quote {
 
 // useQuote books what the quote says from now on; failed says why there is none.
 func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
-	for _, f := range a.quote.unpriced {
+	for i := range a.quote.unpriced {
+		f := &a.quote.unpriced[i]
 		a.functionFailed(ctx, f.policy, f.err)
 	}
 	if a.booking.Charges = a.quote.charges; failed != nil {

@@ -95,9 +95,7 @@ func (a *acquisition) enterQueue(policy string) {
 		n, _ = a.queues.LoadOrStore(policy, new(atomic.Int64))
 	}
 	if n := n.(*atomic.Int64); n != a.queue {
-		if a.queue != nil {
-			a.leaveQueue()
-		}
+		a.leaveQueue()
 		a.queue = n
 		n.Add(1)
 	}
@@ -105,6 +103,8 @@ func (a *acquisition) enterQueue(policy string) {
 
 // leaveQueue ends that.
 func (a *acquisition) leaveQueue() {
-	a.queue.Add(-1)
-	a.queue = nil
+	if a.queue != nil {
+		a.queue.Add(-1)
+		a.queue = nil
+	}
 }

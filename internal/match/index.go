@@ -249,8 +249,7 @@ func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {
 
 func (n *pathNode) child(t *target, seg string) *pathNode {
 	if t.escaped && strings.IndexByte(seg, '%') >= 0 {
-		var buf [128]byte
-		return n.literal[string(appendPlain(buf[:0], seg))]
+		return n.escapedChild(seg)
 	}
 	for i := range n.few {
 		if n.few[i].seg == seg {
@@ -261,4 +260,9 @@ func (n *pathNode) child(t *target, seg string) *pathNode {
 		return nil
 	}
 	return n.literal[seg]
+}
+
+func (n *pathNode) escapedChild(seg string) *pathNode {
+	var buf [128]byte
+	return n.literal[string(appendPlain(buf[:0], seg))]
 }
