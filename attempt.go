@@ -19,6 +19,7 @@ type roundTrip struct {
 	reqBody  io.ReadCloser // the request's body
 	rewound  io.ReadCloser // the same, for the next attempt
 	detached bool          // an attempt before this one gave its connection back
+	dials    *dialPlace    // what is known of the host's connections
 	dialTook time.Duration // how long the base took to get a connection
 
 	// What the base gets. It all lies here so that it is allocated at once. None of
@@ -43,9 +44,9 @@ type roundTrip struct {
 
 // newRoundTrip returns the first attempt of a request.
 func (t *Transport) newRoundTrip(req *http.Request) *roundTrip {
-	r := &roundTrip{t: t, req: req, reqBody: req.Body}
+	r, o := &roundTrip{t: t, req: req, reqBody: req.Body, dials: t.dials.place(req.URL.Host)}, optionsOf(req.Context())
 	r.engine, r.grant.Held = &t.engine, NotHeld
-	r.maxWait, r.priority = maxWait(req.Context(), t.defaultMaxWait), priority(req.Context())
+	r.maxWait, r.priority = o.maxWaitOr(t.defaultMaxWait), o.priority
 	return r
 }
 
@@ -69,7 +70,7 @@ func (r *roundTrip) acquireUntilSend() error {
 // dialLead is how much before its start the request is handed to the base. If an
 // attempt has dialled for longer than usual, the next one needs as long.
 func (r *roundTrip) dialLead() time.Duration {
-	usual := r.t.dials.usual(r.req.URL.Host)
+	usual := r.dials.usual(r.req.URL.Host)
 	if usual == 0 {
 		return 0
 	}

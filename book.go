@@ -15,38 +15,67 @@ func (a *acquisition) book(ctx context.Context) error {
 	if a.arrivedAt == 0 {
 		a.beginWait(asked)
 	}
-	b := &a.booking
-	b.MaxWait = a.remainingWait(ctx, asked)
-	storeCtx, stop := a.storeContext(ctx, b.MaxWait)
+	a.booking.MaxWait = a.remainingWait(ctx, asked)
+	if !a.needsStoreContext(a.booking.MaxWait) {
+		return a.ask(ctx, ctx, asked)
+	}
+	storeCtx, stop := a.storeContext(ctx, a.booking.MaxWait)
 	defer stop()
 	if storeCtx.Err() != nil {
 		a.cancel()
 		return a.storeFailure(ctx, context.Cause(storeCtx))
 	}
-	a.stopWatch()
-	a.cancelSlots()
-	if s := a.spread(); s != b.Spread {
-		if a.grant.OK {
-			a.cancel() // Instead is for bookings of the same spread
-		}
+	return a.ask(ctx, storeCtx, asked)
+}
+
+// ask books what is set by now, and with storeCtx asks the store for it.
+func (a *acquisition) ask(ctx, storeCtx context.Context, asked time.Duration) error {
+	b := &a.booking
+	turn, s := a.inLine(), time.Duration(0)
+	if a.rtt.get() > 0 { // else the store's answers take no time
+		s = a.spread()
+	}
+	if a.returns { // else there is nothing to replace
+		a.replacePlace(s)
+	}
+	if s != b.Spread {
 		b.Spread = s
 		a.adjustPace()
 	}
-	b.Instead = Handle{}
-	if a.holdsPlace() {
-		b.Instead = a.grant.Handle
-	}
-	b.Horizon, b.Priority, b.Turn, b.Returns = a.horizon(), a.priority, a.grant.Turn, a.returns
-	turn := a.inLine()
+	b.Horizon, b.Priority = a.horizon(), a.priority
 	g, err := a.store.Book(storeCtx, b)
 	if err != nil {
 		a.forget() // given back or lost: it must not be given back twice
 		return a.storeFailure(ctx, err)
 	}
-	a.outageReported = false
-	a.rtt.add(g.Age)
-	a.returns = true
 	a.grant, a.startAt, a.validatedAt, a.validateRTT = g, asked, asked, g.Age
+	a.returns, a.outageReported = true, false
+	if a.observe == nil && a.granted() {
+		return nil
+	}
+	return a.answered(ctx, turn)
+}
+
+// replacePlace makes the booking one in place of what is held. Spread is that of the
+// new one.
+func (a *acquisition) replacePlace(spread time.Duration) {
+	b := &a.booking
+	a.stopWatch()
+	a.cancelSlots()
+	if a.grant.OK && spread != b.Spread {
+		a.cancel() // Instead is for bookings of the same spread
+	}
+	b.Instead, b.Turn, b.Returns = Handle{}, a.grant.Turn, true
+	if a.holdsPlace() {
+		b.Instead = a.grant.Handle
+	}
+}
+
+// answered deals with an answer that holds the caller, or refuses it, or that an
+// observer is told of. Turn says that the caller stood in the line for a start.
+func (a *acquisition) answered(ctx context.Context, turn bool) error {
+	g := a.grant
+	a.rtt.add(g.Age)
 	a.noticeClosed(ctx, &g)
 	if !a.holdsPlace() {
 		return a.refusal(g)

@@ -145,10 +145,10 @@ func costsOf(charges []Charge) []int {
 func checkCosts(charges []Charge) error {
 	for i := range charges {
 		c := &charges[i]
-		switch {
-		case c.Cost <= c.Limit.Capacity()-c.Reserve:
+		switch most := c.Limit.capacity() - c.Reserve; {
+		case c.Cost <= most:
 		case c.Shadow:
-			c.Cost = c.Limit.Capacity() - c.Reserve // counted as far as it can be
+			c.Cost = most // counted as far as it can be
 		default:
 			return &LimitError{Policy: c.Budget.Policy, Limit: c.Limit, RetryAfter: Never, cost: c.Cost}
 		}

@@ -16,8 +16,10 @@ type compiledPolicy struct {
 	pattern  *match.Pattern
 	charge   Charge // complete but for the key, the cost and the reserve of a policy that sets them
 	reserves reserves
+	fixed    bool // the charge is complete for every request
 
-	illegibleReported *atomic.Bool // Observe was told of a response that could not be read
+	illegibleReported *atomic.Bool    // Observe was told of a response that could not be read
+	byDefault         *defaultPenalty // nil: a function of the policy's own looks at every response
 }
 
 // compile checks one policy; i is its place in the slice.
@@ -28,7 +30,8 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 		name = fmt.Sprintf("#%d", i+1)
 		errs = append(errs, &ConfigError{name, "Name", errors.New("is missing: it names the policy in the store, in errors and in events")})
 	}
-	c := compiledPolicy{Policy: p, illegibleReported: new(atomic.Bool), charge: Charge{
+	fixed := p.Key == nil && p.Cost == nil && p.Headroom == nil
+	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), charge: Charge{
 		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
 		Pace: pace(p.Limit), Node: p.Scope == Node, Adaptive: p.Adaptive,
@@ -56,7 +59,10 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is no scope: use Fleet or Node", p.Scope)})
 	}
 	if c.Penalty == nil {
-		c.Penalty = defaultPenalty()
+		d := new(defaultPenalty)
+		if c.Penalty = d.of; p.Quota == nil && p.Settle == nil {
+			c.byDefault = d
+		}
 	}
 	return c, errors.Join(errs...)
 }
@@ -79,7 +85,7 @@ func (p *Policy) jitter() time.Duration {
 // to those of the request.
 func (p *compiledPolicy) price(c *Charge, req *http.Request) (err error) {
 	if p.Headroom != nil {
-		c.Reserve = p.reserves.of(priority(req.Context()))
+		c.Reserve = p.reserves.of(optionsOf(req.Context()).priority)
 	}
 	if p.Key == nil && p.Cost == nil {
 		return nil

@@ -46,7 +46,9 @@ func (r *roundTrip) end() {
 		// A caller's context that has ended ends this one, with its own error.
 		r.sentContext.end(nil)
 	}
-	r.releaseSlots()
+	if r.concurrent {
+		r.releaseSlots()
+	}
 	if r.stopErr == errDetach {
 		r.abandon()
 	}
@@ -61,7 +63,7 @@ func (r *roundTrip) nextAttempt() *roundTrip {
 	r.mu.Lock()
 	next := &roundTrip{
 		quotedAcquisition: quotedAcquisition{acquisition: r.acquisition, policies: r.policies, quote: r.quote},
-		t:                 r.t, req: r.req, reqBody: r.rewound, detached: true, dialTook: r.dialTook,
+		t:                 r.t, req: r.req, reqBody: r.rewound, detached: true, dials: r.dials, dialTook: r.dialTook,
 	}
 	r.acquisition, r.rewound = acquisition{}, nil
 	r.mu.Unlock()

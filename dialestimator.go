@@ -11,8 +11,12 @@ import (
 // ready in time. The estimate only saves quota: the pre-write check keeps the
 // promise.
 type dialEstimator struct {
-	hosts [64]atomic.Pointer[hostDials] // a later host displaces one with the same hash
+	hosts [64]dialPlace
 }
+
+// A dialPlace is the place of all hosts with the same hash. A later host displaces the one
+// before.
+type dialPlace struct{ atomic.Pointer[hostDials] }
 
 type hostDials struct {
 	host    string
@@ -26,14 +30,15 @@ const longestDial = time.Second
 
 var dialSeed = maphash.MakeSeed()
 
-func (e *dialEstimator) of(host string) *atomic.Pointer[hostDials] {
+// place returns the place of a host.
+func (e *dialEstimator) place(host string) *dialPlace {
 	return &e.hosts[maphash.String(dialSeed, host)%uint64(len(e.hosts))]
 }
 
 // usual returns how much before its start a request to host should be handed to the
 // base; 0 if connections are idle, or nothing is known.
-func (e *dialEstimator) usual(host string) time.Duration {
-	t := e.of(host).Load()
+func (p *dialPlace) usual(host string) time.Duration {
+	t := p.Load()
 	if t == nil || t.host != host || t.silent.Load() {
 		return 0
 	}
@@ -42,12 +47,11 @@ func (e *dialEstimator) usual(host string) time.Duration {
 
 // add notes how long one connection took. A connection that was used before needed no
 // dialling: handing the request over early would only keep it from others.
-func (e *dialEstimator) add(host string, took time.Duration, reused bool) {
-	place := e.of(host)
-	t := place.Load()
+func (p *dialPlace) add(host string, took time.Duration, reused bool) {
+	t := p.Load()
 	if t == nil || t.host != host {
 		t = &hostDials{host: host}
-		place.Store(t)
+		p.Store(t)
 	}
 	if reused {
 		took = 0
@@ -57,8 +61,8 @@ func (e *dialEstimator) add(host string, took time.Duration, reused bool) {
 
 // markSilent notes that the base got an answer from host without calling the hook for
 // a connection. Then no pre-write check would stop a request that is handed over early.
-func (e *dialEstimator) markSilent(host string) {
-	if t := e.of(host).Load(); t != nil && t.host == host {
+func (p *dialPlace) markSilent(host string) {
+	if t := p.Load(); t != nil && t.host == host {
 		t.silent.Store(true)
 	}
 }

@@ -22,6 +22,24 @@ type quota struct {
 	Quota
 }
 
+// saysNothing reports whether a response is no refusal, and no policy has a function
+// that looks at others. It ends the rows of outages.
+func (r *roundTrip) saysNothing(resp *http.Response) bool {
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
+		return false
+	}
+	for i := range r.policyCount() {
+		if p, _ := r.policy(i); p.byDefault == nil {
+			return false
+		}
+	}
+	for i := range r.policyCount() {
+		p, _ := r.policy(i)
+		p.byDefault.outage.end()
+	}
+	return true
+}
+
 // readFeedback lets the policies look at a response. No is negative if one of them
 // says that it is certainly no refusal.
 func (r *roundTrip) readFeedback(resp *http.Response) (l feedback, no time.Duration) {
@@ -51,7 +69,8 @@ func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
 // the response is certainly no refusal. They count from when the response was sent,
 // that long ago.
 func (r *roundTrip) readPenalties(resp *http.Response, late time.Duration) (all []penalty, no time.Duration) {
-	for p, c := range r.eachPolicy {
+	for i := range r.policyCount() {
+		p, c := r.policy(i)
 		d, err := p.penalty(resp)
 		r.reportIllegible(p, c, resp)
 		if err != nil {
@@ -85,7 +104,8 @@ func (r *roundTrip) hasActed(p *compiledPolicy, resp *http.Response) bool {
 
 // readQuotas returns what the response says is left of budgets, that long ago.
 func (r *roundTrip) readQuotas(resp *http.Response, late time.Duration) (all []quota) {
-	for p, c := range r.eachPolicy {
+	for i := range r.policyCount() {
+		p, c := r.policy(i)
 		if p.Quota == nil {
 			continue
 		}

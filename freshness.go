@@ -47,7 +47,11 @@ func (a *acquisition) spread() time.Duration {
 	if a.staleStreak >= rttSamples {
 		lag = max(lag, a.grant.Age)
 	}
-	return min(max(0, lag+lag/4-a.usableFor()/2), spreadLimit(a.booking.Charges))
+	room := lag + lag/4 - a.usableFor()/2
+	if room <= 0 {
+		return 0
+	}
+	return min(room, spreadLimit(a.booking.Charges))
 }
 
 // adjustPace lets starts flow evenly. The room behind a start is part of the distance to the

@@ -48,6 +48,12 @@ func (a *acquisition) releaseSlots() {
 
 // stopWatch ends the watch, and the wait: the start is used or given back.
 func (a *acquisition) stopWatch() {
+	if a.queue != nil || a.watch != nil {
+		a.endWait()
+	}
+}
+
+func (a *acquisition) endWait() {
 	a.leaveQueue()
 	if a.watch != nil {
 		a.watch.Stop()

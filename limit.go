@@ -139,7 +139,10 @@ func (l Limit) N() int { return l.n }
 
 // Capacity returns the largest cost that can ever fit: the burst of a
 // TokenBucket, 2^40 under Unlimited, N of every other limit.
-func (l Limit) Capacity() int {
+func (l Limit) Capacity() int { return l.capacity() }
+
+// capacity is Capacity, without a copy of the limit.
+func (l *Limit) capacity() int {
 	switch l.kind {
 	case KindTokenBucket:
 		return l.burst

@@ -57,10 +57,28 @@ func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 	l := &Limiter{meter: meter{e, p.charge}, reserves: p.reserves}
 	l.pool.New = func() any {
 		a := &acquisition{engine: e, booking: Booking{Charges: []Charge{l.charge}}}
+		a.grant.Held = NotHeld
 		a.inspectCharges()
 		return a
 	}
 	return l
+}
+
+// reuse makes ready for another caller what one has done with.
+func (l *Limiter) reuse(a *acquisition) {
+	switch {
+	case a.granted() && !a.booking.Returns:
+		// It booked once. The next caller's first booking sets the rest anew.
+		a.arrivedAt, a.returns, a.grant.OK, a.grant.Held = 0, false, false, NotHeld
+	case a.granted() || a.observe == nil:
+		*a = acquisition{
+			engine: a.engine, booking: Booking{Charges: a.booking.Charges, Spread: a.booking.Spread},
+			jitter: a.jitter, concurrent: a.concurrent, invalidated: a.invalidated, grant: Grant{Held: NotHeld},
+		}
+	default:
+		return // the store may still have the context that is a part of it
+	}
+	l.pool.Put(a)
 }
 
 // Acquire waits until the budget of key has room for cost and returns a permit.
@@ -73,62 +91,63 @@ func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, error) {
 	// Made here, and so little else that this is inlined: a permit that does
 	// not leave the caller's function is not allocated.
-	return l.acquire(ctx, new(Permit), key, cost)
+	return l.acquire(ctx, new(Permit), key, cost, true)
 }
 
 // TryAcquire is Acquire for callers that never wait for room.
 func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit, error) {
-	return l.acquireWithin(ctx, new(Permit), key, cost, AnyWait)
+	return l.acquire(ctx, new(Permit), key, cost, false)
 }
 
-func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int) (*Permit, error) {
-	return l.acquireWithin(ctx, p, key, cost, maxWait(ctx, l.defaultMaxWait))
-}
-
-// acquireWithin fills in and returns p.
-func (l *Limiter) acquireWithin(ctx context.Context, p *Permit, key string, cost int, wait time.Duration) (*Permit, error) {
+// acquire fills in and returns p. Waits says that the caller may be held.
+func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, waits bool) (*Permit, error) {
 	p.meter = &l.meter
 	if cost == 0 {
 		p.state.Store(permitFree)
 		p.start.key, p.start.cost = l.key(key), 1 // as far as the store is told of it
 		return p, nil
 	}
-	a := l.pool.Get().(*acquisition)
-	// The rest is set anew by each booking.
-	a.maxWait, a.arrivedAt, a.grant, a.slots, a.staleStreak = wait, 0, Grant{Held: NotHeld}, nil, 0
-	a.priority, a.returns, a.lead, a.outageReported = priority(ctx), false, 0, false
-	if a.hold.Policy != "" {
-		a.hold = Hold{}
+	a, o := l.pool.Get().(*acquisition), optionsOf(ctx)
+	a.maxWait, a.priority = AnyWait, o.priority
+	if waits {
+		a.maxWait = o.maxWaitOr(l.defaultMaxWait)
 	}
 	c := &a.booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cost
 	if l.reserves != (reserves{}) {
 		c.Reserve = l.reserves.of(a.priority)
 	}
-	err := l.start(ctx, a)
+	err := a.checkCost()
 	if err == nil {
-		p.take(ctx, a)
+		err = a.book(ctx)
+	}
+	if err == nil && !a.granted() {
+		err = a.awaitStart(ctx)
+	}
+	if err == nil {
+		if p.start.keep(a); a.observe != nil || !a.granted() {
+			p.tell(ctx, a)
+		}
 	} else {
 		a.report(ctx, outcomeOf(err), a.waited(), err)
 		p = nil
 	}
-	if a.observe == nil || a.granted() {
-		// Else the store may still have the context that is a part of it.
-		l.pool.Put(a)
-	}
+	l.reuse(a)
 	return p, err
 }
 
-// start acquires the start.
-func (l *Limiter) start(ctx context.Context, a *acquisition) error {
-	if a.booking.Charges[0].Cost < 0 {
-		return negativeCost(l.charge.Budget.Policy)
+// checkCost refuses a cost that is no cost, or above the limit.
+func (a *acquisition) checkCost() error {
+	if c := &a.booking.Charges[0]; c.Cost < 0 {
+		return negativeCost(c.Budget.Policy)
 	}
-	if err := checkCosts(a.booking.Charges); err != nil {
-		return err
-	}
+	return checkCosts(a.booking.Charges)
+}
+
+// awaitStart waits for the start that is booked.
+func (a *acquisition) awaitStart(ctx context.Context) error {
 	defer a.stopWatch()
-	return a.acquire(ctx, waitOptions{})
+	return a.await(ctx, waitOptions{})
 }
 
 // key returns the key of a budget.

@@ -56,14 +56,12 @@ func (l *Limiters) Limiter(policy string) (*Limiter, error) {
 // It waits and fails as [Limiter.Acquire] does. Call [Permit.Release] when the work is
 // done, if one of the limits is [Concurrency].
 func (l *Limiters) Acquire(ctx context.Context, demands ...Demand) (*Permit, error) {
-	a := new(quotedAcquisition)
-	a.maxWait = maxWait(ctx, l.defaultMaxWait)
-	return l.acquireDemands(ctx, a, demands)
+	return l.acquireDemands(ctx, l.newAcquisition(ctx), demands)
 }
 
 // TryAcquire is Acquire for callers that never wait for room.
 func (l *Limiters) TryAcquire(ctx context.Context, demands ...Demand) (*Permit, error) {
-	a := new(quotedAcquisition)
+	a := l.newAcquisition(ctx)
 	a.maxWait = AnyWait
 	return l.acquireDemands(ctx, a, demands)
 }
@@ -72,13 +70,19 @@ func (l *Limiters) TryAcquire(ctx context.Context, demands ...Demand) (*Permit, 
 // it, their Key and their Cost say what it demands. The request is not sent, and its
 // context is the caller's.
 func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
-	a := new(quotedAcquisition)
-	a.maxWait = maxWait(req.Context(), l.defaultMaxWait)
+	a := l.newAcquisition(req.Context())
 	return l.acquire(req.Context(), a, func() error {
 		var few [fewPolicies]int32
 		s := l.policies.Load()
 		return a.useQuote(req.Context(), a.newQuote(s).priceRequest(s, s.index.Match(few[:0], req), req))
 	})
+}
+
+// newAcquisition returns one that waits as long as the context and MaxWait allow.
+func (l *Limiters) newAcquisition(ctx context.Context) *quotedAcquisition {
+	a, o := new(quotedAcquisition), optionsOf(ctx)
+	a.engine, a.maxWait, a.priority, a.grant.Held = &l.engine, o.maxWaitOr(l.defaultMaxWait), o.priority, NotHeld
+	return a
 }
 
 func (l *Limiters) acquireDemands(ctx context.Context, a *quotedAcquisition, demands []Demand) (*Permit, error) {
@@ -90,7 +94,6 @@ func (l *Limiters) acquireDemands(ctx context.Context, a *quotedAcquisition, dem
 
 // acquire acquires what price says, and again when the policies were replaced.
 func (l *Limiters) acquire(ctx context.Context, a *quotedAcquisition, price func() error) (*Permit, error) {
-	a.engine, a.priority, a.grant.Held = &l.engine, priority(ctx), NotHeld
 	err := price()
 	if err == nil && !a.free() {
 		err = a.acquireStart(ctx, price)

@@ -16,33 +16,41 @@ const OutageAnswers = 10
 // n of them came in a row only the caller of each waits. It counts the answers in this
 // program, so it must see the good ones too. It is safe for concurrent use.
 func InARow(n int, p func(*http.Response) time.Duration) func(*http.Response) time.Duration {
-	row := new(atomic.Int64)
-	return func(resp *http.Response) time.Duration {
-		d := p(resp)
-		if d <= 0 {
-			row.Store(0)
-			return d
-		}
-		if row.Add(1) < int64(n) {
-			return 0
-		}
+	row := new(answerRow)
+	return func(resp *http.Response) time.Duration { return row.count(n, p(resp)) }
+}
+
+// An answerRow counts how many answers in a row were worth a penalty.
+type answerRow struct{ n atomic.Int64 }
+
+// count takes in an answer and returns its penalty, which is d if it is at least the
+// most-th in a row.
+func (r *answerRow) count(most int, d time.Duration) time.Duration {
+	if d <= 0 {
+		r.end()
 		return d
+	}
+	if r.n.Add(1) < int64(most) {
+		return 0
+	}
+	return d
+}
+
+// end takes in an answer that was worth none.
+func (r *answerRow) end() {
+	if r.n.Load() != 0 { // so that good answers do not all write to one place in memory
+		r.n.Store(0)
 	}
 }
 
-// defaultPenalty returns the penalty of a policy that has none of its own: that of
+// A defaultPenalty is the penalty of a policy that has none of its own: that of
 // [RetryAfter], a 503's if it is one of [OutageAnswers] in a row.
-func defaultPenalty() func(*http.Response) time.Duration {
-	outage := InARow(OutageAnswers, func(resp *http.Response) time.Duration {
-		if resp.StatusCode != http.StatusServiceUnavailable {
-			return 0
-		}
-		return RetryAfter(resp)
-	})
-	return func(resp *http.Response) time.Duration {
-		if d := outage(resp); d > 0 || resp.StatusCode == http.StatusServiceUnavailable {
-			return d
-		}
-		return RetryAfter(resp)
+type defaultPenalty struct{ outage answerRow }
+
+func (p *defaultPenalty) of(resp *http.Response) time.Duration {
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return p.outage.count(OutageAnswers, RetryAfter(resp))
 	}
+	p.outage.end()
+	return RetryAfter(resp)
 }

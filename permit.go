@@ -97,9 +97,14 @@ func (p *Permit) keep(a *acquisition) {
 // observer.
 func (p *Permit) take(ctx context.Context, a *acquisition) {
 	p.keep(a)
-	if a.observe == nil && a.granted() {
-		return
+	if a.observe != nil || !a.granted() {
+		p.tell(ctx, a)
 	}
+}
+
+// tell tells the observer of the permit's start. The permit remembers what held the
+// caller.
+func (p *Permit) tell(ctx context.Context, a *acquisition) {
 	p.held = a.hold
 	p.held.Duration = a.waited()
 	a.reportStart(ctx, p.held.Duration)

@@ -17,7 +17,7 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 	if !r.connSeen {
 		r.connSeen = true
 		r.dialTook = now() - r.handedAt
-		r.t.dials.add(r.req.URL.Host, r.dialTook, info.Reused)
+		r.dials.add(r.req.URL.Host, r.dialTook, info.Reused)
 	}
 	if err := r.preWriteCheck(); err != nil {
 		if err != errDetach {

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -29,24 +28,6 @@ func (p Priority) String() string {
 		return "high"
 	}
 	return fmt.Sprintf("priority %d", int8(p))
-}
-
-// priorityKey is the context key of WithPriority.
-type priorityKey struct{}
-
-// WithPriority returns a context whose requests have priority p. In the line
-// for a start High goes before Normal, and Normal before Low. Requests of a
-// priority for which a policy has [Policy.Headroom] leave that share of its limit free,
-// also when nobody waits. A start that is booked, for the next second at most, is never
-// taken away by a request that matters more.
-func WithPriority(ctx context.Context, p Priority) context.Context {
-	return context.WithValue(ctx, priorityKey{}, p)
-}
-
-// priority returns the context's priority.
-func priority(ctx context.Context) Priority {
-	p, _ := ctx.Value(priorityKey{}).(Priority)
-	return p
 }
 
 // reserves is a policy's Headroom in units of its limit.

@@ -48,22 +48,32 @@ func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (
 	for _, i := range matched {
 		p, n := &s.policies[i], len(policies)
 		charges, policies = append(charges, p.charge), append(policies, p)
+		if p.fixed {
+			continue
+		}
 		c := &charges[n]
 		failed := p.price(c, req)
 		if failed == nil && c.Cost > 0 {
 			continue
 		}
 		charges, policies = charges[:n], policies[:n]
-		switch {
-		case failed == nil:
-			c.Cost = 1 // as far as the store is told of it
-			q.zeroCost = append(q.zeroCost, zeroCost{p, *c})
-		case p.Shadow:
-			q.unpriced = append(q.unpriced, unpriced{p, failed})
-		default:
-			err = cmp.Or(err, failed)
-		}
+		err = cmp.Or(err, q.leaveOut(p, c, failed))
 	}
 	q.charges, q.policies = charges, policies
 	return err
+}
+
+// leaveOut notes a policy that has no charge for a request: it costs nothing there, or
+// the policy cannot say what. The error is one that refuses the request.
+func (q *quote) leaveOut(p *compiledPolicy, c *Charge, failed error) error {
+	switch {
+	case failed == nil:
+		c.Cost = 1 // as far as the store is told of it
+		q.zeroCost = append(q.zeroCost, zeroCost{p, *c})
+	case p.Shadow:
+		q.unpriced = append(q.unpriced, unpriced{p, failed})
+	default:
+		return failed
+	}
+	return nil
 }

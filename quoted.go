@@ -26,7 +26,8 @@ func (a *quotedAcquisition) newQuote(s *policySet) *quote {
 
 // useQuote books what the quote says from now on; failed says why there is none.
 func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
-	for _, f := range a.quote.unpriced {
+	for i := range a.quote.unpriced {
+		f := &a.quote.unpriced[i]
 		a.functionFailed(ctx, f.policy, f.err)
 	}
 	if a.booking.Charges = a.quote.charges; failed != nil {
@@ -48,19 +49,17 @@ func (a *acquisition) functionFailed(ctx context.Context, p *compiledPolicy, err
 // with the policies.
 func (a *quotedAcquisition) free() bool { return len(a.quote.policies) == 0 }
 
-// eachPolicy yields all policies of the caller, those too under which it costs
+// policyCount is how many policies the caller has, those too under which it costs
 // nothing.
-func (a *quotedAcquisition) eachPolicy(yield func(*compiledPolicy, *Charge) bool) {
-	for i, p := range a.quote.policies {
-		if !yield(p, &a.booking.Charges[i]) {
-			return
-		}
+func (a *quotedAcquisition) policyCount() int { return len(a.quote.policies) + len(a.quote.zeroCost) }
+
+// policy returns one of them, with its charge.
+func (a *quotedAcquisition) policy(i int) (*compiledPolicy, *Charge) {
+	if n := len(a.quote.policies); i >= n {
+		free := &a.quote.zeroCost[i-n]
+		return free.policy, &free.charge
 	}
-	for i := range a.quote.zeroCost {
-		if f := &a.quote.zeroCost[i]; !yield(f.policy, &f.charge) {
-			return
-		}
-	}
+	return a.quote.policies[i], &a.booking.Charges[i]
 }
 
 // acquireStart holds the caller until it may go on: until its start, or lead before it.

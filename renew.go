@@ -25,7 +25,8 @@ func (p *Permit) Renew(ctx context.Context) error {
 		return errNotHeld
 	}
 	a := p.acquisition()
-	a.maxWait = maxWait(ctx, a.maxWait)
+	o := optionsOf(ctx)
+	a.maxWait = o.maxWaitOr(a.maxWait)
 	a.beginWait(now())
 	err := a.await(ctx, waitOptions{})
 	a.stopWatch()

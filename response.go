@@ -12,6 +12,9 @@ import (
 // lowers those that have less left than was believed, and settles costs that were
 // only estimated.
 func (r *roundTrip) applyResponse(resp *http.Response) {
+	if r.saysNothing(resp) {
+		return
+	}
 	l, no := r.readFeedback(resp)
 	r.markDenial(resp, l.penalties, no)
 	if l.penalties == nil && l.quotas == nil && l.costs == nil {

@@ -28,7 +28,7 @@ func (r *roundTrip) send() (*http.Response, error) {
 		return nil, err
 	}
 	if !checked {
-		r.t.dials.markSilent(r.req.URL.Host)
+		r.dials.markSilent(r.req.URL.Host)
 	}
 	resp.Request = r.req
 	r.wrapBody(resp)

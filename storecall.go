@@ -5,6 +5,16 @@ import (
 	"time"
 )
 
+// inGrace reports whether MaxWait leaves the caller nothing to wait for but storeGrace.
+func (a *acquisition) inGrace(maxWait time.Duration) bool {
+	return a.maxWait > 0 && maxWait <= noWaitLeft
+}
+
+// needsStoreContext reports whether a call of the store needs a context of its own.
+func (a *acquisition) needsStoreContext(maxWait time.Duration) bool {
+	return a.observe != nil || a.inGrace(maxWait)
+}
+
 // storeContext returns the context of a call of the store for which the caller can wait
 // for maxWait. By it the store says why it does not answer. It ends with storeGrace if
 // the store could go on for longer.
@@ -13,7 +23,7 @@ func (a *acquisition) storeContext(ctx context.Context, maxWait time.Duration) (
 		a.observed = observedContext{ctx, a}
 		ctx = &a.observed
 	}
-	if a.maxWait <= 0 || maxWait > noWaitLeft {
+	if !a.inGrace(maxWait) {
 		return ctx, func() {}
 	}
 	return context.WithTimeoutCause(ctx, a.waitDeadline+storeGrace-now(), errWaitOver)

@@ -17,7 +17,7 @@ var root = slices.Concat(
 
 	// What is limited: values that can be checked and printed.
 	[]string{"limit.go", "calendar.go", "limit_check.go", "limit_text.go", "limit_parse.go"},
-	[]string{"priority.go", "quota.go", "errors.go"},
+	[]string{"priority.go", "contextoptions.go", "quota.go", "errors.go"},
 
 	// What a store is asked, and what observers are told.
 	[]string{"store.go", "event.go", "panic.go"},

@@ -11,9 +11,12 @@ import (
 // down another. What a request costs grows with the patterns that it matches,
 // in part or in full, and not with those that it does not. An Index is never
 // changed and safe for concurrent use.
+//
+// A host that a pattern names in full is looked up at once: most requests go to one.
 type Index struct {
 	everywhere gates // of the patterns without a host
 	hosts      hostNode
+	named      map[string][]gates // what the tree has for the hosts that are named in full
 }
 
 // A hostNode stands for the labels that lead to it.
@@ -43,19 +46,34 @@ type gatePaths struct {
 // of patterns.
 type pathNode struct {
 	literal map[string]*pathNode
+	few     []childPath // the first of them: to compare takes less than to hash
 	wild    *pathNode
 	ends    [endSubtree + 1][]int32 // by how the pattern ends here
 }
 
+// A childPath is a node with the segment that leads to it.
+type childPath struct {
+	seg  string
+	node *pathNode
+}
+
+// fewChildren is how many nodes are compared before the others are looked up.
+const fewChildren = 4
+
 // NewIndex returns an index of ps; Match answers with positions in it.
 func NewIndex(ps []*Pattern) *Index {
-	x := &Index{}
+	x := &Index{named: make(map[string][]gates)}
 	for i, p := range ps {
 		n := x.gates(p).grow(gate{p.port, p.method})
 		for _, s := range p.segs {
 			n = n.grow(s)
 		}
 		n.ends[p.end] = append(n.ends[p.end], int32(i))
+	}
+	for _, p := range ps {
+		if host := p.fullHost(); host != "" {
+			x.named[host] = x.gatesOf(nil, host)
+		}
 	}
 	return x
 }
@@ -98,7 +116,12 @@ func (n *pathNode) grow(s part) *pathNode {
 	if n.literal == nil {
 		n.literal = make(map[string]*pathNode)
 	}
-	return grow(n.literal, s.text)
+	known := len(n.literal)
+	c := grow(n.literal, s.text)
+	if len(n.literal) > known && known < fewChildren {
+		n.few = append(n.few, childPath{s.text, c})
+	}
+	return c
 }
 
 // grow returns the paths behind a gate, made if need be.
@@ -124,26 +147,58 @@ func grow[N any](m map[string]*N, k string) *N {
 // Match appends to dst the positions of all patterns that match r, ascending.
 // It allocates only if dst has no room or the URL is very long.
 func (x *Index) Match(dst []int32, r *http.Request) []int32 {
-	var labels [8]string
 	var segs [16]string
-	t := look(r, labels[:0], segs[:0])
+	t, host := look(r, segs[:0])
 	n := len(dst)
-	dst = x.everywhere.match(dst, &t)
-	dst = x.hosts.match(dst, &t, t.labels)
-	slices.Sort(dst[n:])
+	if known, ok := x.named[host]; ok {
+		dst = matchAll(dst, &t, known)
+	} else {
+		dst = x.matchUnnamed(dst, &t, host)
+	}
+	if len(dst)-n > 1 {
+		slices.Sort(dst[n:])
+	}
 	return dst
 }
 
-func (n *hostNode) match(dst []int32, t *target, labels []string) []int32 {
-	if len(labels) == 0 {
-		return n.exact.match(dst, t)
+// matchUnnamed is Match for a host that no pattern names in full, or not as the request
+// writes it.
+func (x *Index) matchUnnamed(dst []int32, t *target, host string) []int32 {
+	var few [8]gates
+	return matchAll(dst, t, x.gatesOf(few[:0], host))
+}
+
+func matchAll(dst []int32, t *target, all []gates) []int32 {
+	for _, g := range all {
+		dst = g.match(dst, t)
 	}
-	dst = n.below.match(dst, t)
+	return dst
+}
+
+// gatesOf appends to dst the gates of all patterns that a host matches.
+func (x *Index) gatesOf(dst []gates, host string) []gates {
+	var labels [8]string
+	return x.hosts.gatesOf(x.everywhere.appendTo(dst), splitHost(labels[:0], host))
+}
+
+// appendTo appends gates, if there are any.
+func (g gates) appendTo(dst []gates) []gates {
+	if len(g) == 0 {
+		return dst
+	}
+	return append(dst, g)
+}
+
+func (n *hostNode) gatesOf(dst []gates, labels []string) []gates {
+	if len(labels) == 0 {
+		return n.exact.appendTo(dst)
+	}
+	dst = n.below.appendTo(dst)
 	if c := n.child(labels[0]); c != nil {
-		dst = c.match(dst, t, labels[1:])
+		dst = c.gatesOf(dst, labels[1:])
 	}
 	if n.wild != nil {
-		dst = n.wild.match(dst, t, labels[1:])
+		dst = n.wild.gatesOf(dst, labels[1:])
 	}
 	return dst
 }
@@ -193,9 +248,21 @@ func (n *pathNode) match(dst []int32, t *target, segs []string) []int32 {
 }
 
 func (n *pathNode) child(t *target, seg string) *pathNode {
-	if !t.escaped || strings.IndexByte(seg, '%') < 0 {
-		return n.literal[seg]
+	if t.escaped && strings.IndexByte(seg, '%') >= 0 {
+		return n.escapedChild(seg)
 	}
+	for i := range n.few {
+		if n.few[i].seg == seg {
+			return n.few[i].node
+		}
+	}
+	if len(n.literal) == len(n.few) {
+		return nil
+	}
+	return n.literal[seg]
+}
+
+func (n *pathNode) escapedChild(seg string) *pathNode {
 	var buf [128]byte
 	return n.literal[string(appendPlain(buf[:0], seg))]
 }

@@ -128,6 +128,16 @@ func TestMatchAppendsInOrder(t *testing.T) {
 	require.Equal(t, []int32{9, 7, 0, 2, 3, 4, 5, 6, 7, 8}, got)
 }
 
+// TestMatchOfManySiblings: some are compared, the others looked up.
+func TestMatchOfManySiblings(t *testing.T) {
+	x := NewIndex(mustParse(t, "a.com/a", "a.com/b", "a.com/c", "a.com/d", "a.com/e", "a.com/f%20f", "b.a.com/", "a.com/a"))
+	for path, want := range map[string][]int32{"a": {0, 7}, "d": {3}, "e": {4}, "f%20f": {5}, "f+f": nil, "g": nil} {
+		require.Equal(t, want, x.Match(nil, request(t, "GET", "https://a.com/"+path)), path)
+		require.Equal(t, want, x.Match(nil, request(t, "GET", "https://A.com.:443/"+path)), path)
+	}
+	require.Equal(t, []int32{6}, x.Match(nil, request(t, "GET", "https://b.a.com/x")))
+}
+
 func TestMatchDoesNotAllocate(t *testing.T) {
 	x := NewIndex(mustParse(t, "*.example.com/a%20b/", "{x}.example.com/{y}/c/", "/{r...}", "HEAD api.example.com/"))
 	dst := make([]int32, 0, 4)

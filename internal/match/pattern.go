@@ -188,6 +188,18 @@ func (p *Pattern) parseWildcard(s string, off int) (name string, err error) {
 	return name, nil
 }
 
+// fullHost returns the host, if the pattern names it in full: without wildcards.
+func (p *Pattern) fullHost() string {
+	if p.wideHost() {
+		return ""
+	}
+	labels := make([]string, len(p.labels))
+	for i, l := range p.labels {
+		labels[len(labels)-1-i] = l.text
+	}
+	return strings.Join(labels, ".")
+}
+
 // wideHost reports whether the pattern matches more than one host.
 func (p *Pattern) wideHost() bool {
 	return p.deep || slices.ContainsFunc(p.labels, func(l part) bool { return l.wild })

@@ -10,28 +10,30 @@ import (
 // A target is what patterns see of a request.
 type target struct {
 	method  string
-	labels  []string // of the host, the last label first, in any case
 	port    string   // "" if unknown
 	segs    []string // of the cleaned path
 	slash   bool     // the cleaned path ends with a slash
 	escaped bool     // segs are percent-encoded
 }
 
-// look reads r. It appends to labels and segs, which may lie on the stack.
+// look reads r, and its host: without the port, in any case. It appends to segs, which
+// may lie on the stack.
 //
 // The host is the URL's: that is where the connection goes and whose limits
 // count. The Host field may name another one, behind a gateway for example.
-func look(r *http.Request, labels, segs []string) target {
-	t := target{method: r.Method, segs: segs, slash: true}
+func look(r *http.Request, segs []string) (t target, host string) {
+	t.method, t.segs, t.slash = r.Method, segs, true
 	if t.method == "" {
 		t.method = http.MethodGet // as for http.Client
 	}
 	u := r.URL
 	if u == nil {
-		return t
+		return t, ""
 	}
 	host, port := SplitPort(u.Host)
-	t.port = strings.TrimLeft(strings.TrimPrefix(port, ":"), "0")
+	if port != "" {
+		t.port = strings.TrimLeft(port[1:], "0")
+	}
 	switch {
 	case t.port != "":
 	case u.Scheme == "http":
@@ -39,11 +41,10 @@ func look(r *http.Request, labels, segs []string) target {
 	case u.Scheme == "https":
 		t.port = "443"
 	}
-	t.labels = splitHost(labels, host)
 	path, escaped := pathOf(u)
 	t.escaped = escaped
 	t.segs, t.slash = splitPath(segs, path)
-	return t
+	return t, host
 }
 
 // plain returns s, one or more segments of the path, unescaped.
@@ -62,13 +63,14 @@ func (p *Pattern) Bind(r *http.Request) *http.Request {
 	if len(p.names) == 0 {
 		return r
 	}
-	var labels [8]string
+	var few [8]string
 	var segs [16]string
-	t := look(r, labels[:0], segs[:0])
+	t, host := look(r, segs[:0])
+	labels := splitHost(few[:0], host)
 	bound := withOwnPathValues(r)
-	for i, l := range p.labels[:min(len(p.labels), len(t.labels))] {
+	for i, l := range p.labels[:min(len(p.labels), len(labels))] {
 		if l.wild {
-			bound.SetPathValue(l.text, string(appendLower(nil, t.labels[i])))
+			bound.SetPathValue(l.text, string(appendLower(nil, labels[i])))
 		}
 	}
 	n := min(len(p.segs), len(t.segs))
@@ -102,8 +104,11 @@ func withOwnPathValues(r *http.Request) *http.Request {
 
 // SplitPort cuts ":port" off a host, which may be an IPv6 address in brackets.
 func SplitPort(hostport string) (host, port string) {
+	if strings.IndexByte(hostport, ':') < 0 { // as in most
+		return hostport, ""
+	}
 	i := strings.LastIndexByte(hostport, ':')
-	if i < 0 || i < strings.LastIndexByte(hostport, ']') {
+	if i < strings.LastIndexByte(hostport, ']') {
 		return hostport, ""
 	}
 	return hostport[:i], hostport[i:]
@@ -131,9 +136,15 @@ func splitHost(labels []string, host string) []string {
 // splitPath appends the segments of a path, cleaned: "/a//b/./../c" is "/a/c".
 func splitPath(segs []string, path string) (_ []string, slash bool) {
 	slash = strings.HasSuffix(path, "/")
-	for more := true; more; {
-		var seg string
-		switch seg, path, more = strings.Cut(path, "/"); seg {
+	path = strings.TrimPrefix(path, "/")
+	for path != "" {
+		seg := path
+		if i := strings.IndexByte(path, '/'); i < 0 {
+			path = ""
+		} else {
+			seg, path = path[:i], path[i+1:]
+		}
+		switch seg {
 		case "", ".":
 		case "..":
 			segs = segs[:max(len(segs)-1, 0)]
