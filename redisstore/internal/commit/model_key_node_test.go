@@ -47,8 +47,8 @@ func (k *modelWriter) node(n *modelNode) {
 		k.from(n.reply.sent)
 		k.set(n.reply.know)
 		v := wire.Frame(n.reply.text)
-		k.num(v.At(0), v.At(1)-k.w.clock, v.At(2)-k.w.clock, v.At(3))
-		k.answer(v.From(4), n.now.merged)
+		k.num(v.At(0), v.At(1)-k.w.clock, v.At(2)-k.w.clock, v.At(4))
+		k.answer(v.From(5), n.now.merged)
 	}
 }
 

@@ -152,15 +152,15 @@ func (k *modelWriter) keys(all map[string]modelKey) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		for i, n := range k.w.nodes {
 			v := wire.Frame(all[name].value)
-			if k.recordKeyOf(n.name) != name || v.Size() < 1 {
+			if k.recordKeyOf(n.name) != name || v.Size() < 5 {
 				continue
 			}
-			k.num(int64(i), v.At(0)-n.calls)
+			k.num(int64(i), v.At(3)-n.calls)
 			k.set(all[name].know)
-			if n.now != nil && v.At(0) == n.now.number {
+			if n.now != nil && v.At(3) == n.now.number {
 				k.num(v.At(1) - k.w.clock)
-				k.num(v.At(2))
-				k.answer(v.From(3), n.now.merged)
+				k.num(v.At(4))
+				k.answer(v.From(5), n.now.merged)
 			}
 		}
 	}

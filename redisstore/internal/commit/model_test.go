@@ -55,7 +55,7 @@ func TestModel(t *testing.T) {
 // tells of, and how long ago that was done if nobody can tell.
 func (m *model) done(w *modelWorld, args []any, p modelPlan, text string) (know modelStarts, age int64) {
 	v := wire.Frame(text)
-	if v.Size() < 4 || v.At(0) != int64(wire.Done) {
+	if v.Size() < 5 || v.At(0) != int64(wire.Done) {
 		return 0, 0
 	}
 	record := args[3].(string)
@@ -65,7 +65,7 @@ func (m *model) done(w *modelWorld, args []any, p modelPlan, text string) (know 
 		w.stored |= p.know.of(p)
 	}
 	now, decided := v.At(1), v.At(2)
-	told(v.From(4), p.merged, func(op int, state, start, _, _ int64) {
+	told(v.From(5), p.merged, func(op int, state, start, _, _ int64) {
 		m.served(w, p, p.asks[op], fresh, state == int64(wire.Booked), start, now)
 	})
 	if fresh && recorded {

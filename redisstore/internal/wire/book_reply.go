@@ -79,7 +79,9 @@ type Line struct {
 // Read reads the reply to the call.
 func (c *BookCall) Read(f Frame) (BookReply, error) {
 	r := &reader{rest: f}
-	p := BookReply{Now: r.next(), DecidedAt: r.next(), CopyAge: Wait(r.next())}
+	p := BookReply{Now: r.next(), DecidedAt: r.next()}
+	r.check(r.next() == c.request.Number)
+	p.CopyAge = Wait(r.next())
 	callers := 0
 	for _, o := range c.request.Ops {
 		callers += o.Callers

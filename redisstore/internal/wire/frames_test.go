@@ -158,7 +158,7 @@ var budget = append([]int64{77, 12, 4, 1_200_000, 3, 66, 3, 0, 0, 0, 0}, line...
 
 // replies are what the script may answer to each of the requests.
 func replies() map[string][]int64 {
-	begin := []int64{1_000_000, 0, 0}
+	begin := []int64{1_000_000, 0, 7, 0}
 	return map[string][]int64{
 		"reserve":       slices.Concat(begin, []int64{1, 4, 3_000_000, 1, 0, 4_000_000, 1, 1, 9, 3, 0, 0}, budget),
 		"reserve_many":  slices.Concat(begin, []int64{2, 1, 1_000_000, 0, 0, 3, 0, 2_000_000, 1, 1_900_000, 1, 3, 1_500_000, 0, 0}, budget, budget),
@@ -173,7 +173,7 @@ func replies() map[string][]int64 {
 		"gate_shut":     slices.Concat(begin, []int64{1, 0, 5_000_000, 1, 5_000_000}, budget, budget),
 		"gate_limited":  slices.Concat(begin, []int64{1, 1, 1_000_000, 0, 0, 1, 0, 5_000_000, 1, 0}, budget),
 		"all_now":       slices.Concat(begin, []int64{0, 1_000_000}, budget[:4], []int64{0}),
-		"repeated":      slices.Concat([]int64{4_000_000, 1_000_000, 2_000}, []int64{1, 1, 1_000_000, 0, 0}, budget),
+		"repeated":      slices.Concat([]int64{4_000_000, 1_000_000, 7, 2_000}, []int64{1, 1, 1_000_000, 0, 0}, budget),
 	}
 }
 

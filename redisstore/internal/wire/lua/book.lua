@@ -31,8 +31,8 @@
 --         long, in microseconds; and so on
 --
 -- Result, numbers of 8 bytes each:
---   DONE, now, 0, 0, what was done; if that was before, not 0, 0 but the time then and how
---   long ago the call was first made then; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries
+--   DONE, now, 0 or the time then if it was done before, the number of the call, how long ago it was
+--   first made when it was done, what was done; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries
 --   must reach, and nothing was done; or LATE, now if a later call was made before; or SHUT,
 --   now, and for each gate that is shut the index of its key and for how long it is, and
 --   nothing was done.
@@ -60,19 +60,23 @@ call, seed, rule_count, repeated, gate_count, cursor = struct.unpack('<ddddd', f
 local slots_count = tonumber(ARGV[4] or 0)
 local budgets = #KEYS - slots_count - gate_count -- the last key of one
 
+-- The record is the answer as it was given.
 local record = redis.call('GET', KEYS[1])
-local recorded = record and struct.unpack('<d', record) or 0
+local decided, recorded, _ = 0, 0
+if record then
+  _, decided, _, recorded = struct.unpack('<dddd', record)
+end
 if recorded == call then
-  return struct.pack('<dd', DONE, now) .. string.sub(record, 9) -- in the time of then: the clock may have been set
+  return struct.pack('<ddd', DONE, now, decided) .. string.sub(record, 25) -- in the time of then: the clock may have been set
 elseif recorded > call then
   return struct.pack('<dd', LATE, now)
 end
 
-local out = {} -- what was done
+local out = {struct.pack('<ddddd', DONE, now, 0, call, repeated)} -- the answer
 
 -- finish records what was done, and returns the answer.
 local function finish()
   local done = table.concat(out)
-  redis.call('SET', KEYS[1], struct.pack('<ddd', call, now, repeated) .. done, 'PX', RECORD_MS)
-  return struct.pack('<dddd', DONE, now, 0, 0) .. done
+  redis.call('SET', KEYS[1], done, 'PX', RECORD_MS)
+  return done
 end

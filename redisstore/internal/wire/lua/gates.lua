@@ -21,6 +21,6 @@ for i = #KEYS - gate_count + 1, #KEYS do
     answer('<dd', i, left)
   end
 end
-if #out > 0 then
-  return struct.pack('<dd', SHUT, now) .. table.concat(out)
+if #out > 1 then
+  return struct.pack('<dd', SHUT, now) .. table.concat(out, '', 2)
 end

@@ -148,7 +148,7 @@ while simple and at <= #frame do
   end
 end
 if simple then
-  out[1] = struct.pack('<dd', ALL_NOW, now)
+  out[2] = struct.pack('<dd', ALL_NOW, now)
   for i = 2, budgets do
     local v = heads[i]
     write(KEYS[i], v, bodies[i], pushed[i], spans[i])
