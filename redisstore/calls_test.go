@@ -84,19 +84,19 @@ func TestP4_CallersShareCalls(t *testing.T) {
 }
 
 // TestP4_SharedBudgetsTravelOnce looks at the arguments: callers of the same
-// budgets send their keys and rules once.
+// budgets send their keys once, and a rule that several budgets have.
 func TestP4_SharedBudgetsTravelOnce(t *testing.T) {
 	onTap(t, isScript, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		a, b := charge("a", throttle.PerSecond(5)), charge("b", throttle.PerSecond(5))
+		a, b, c := charge("a", throttle.PerSecond(5)), charge("b", throttle.PerSecond(5)), charge("c", throttle.PerSecond(6))
 		bookAside(t.Context(), s, booking(a))
 		for range 10 {
-			bookAside(t.Context(), s, booking(a, b))
+			bookAside(t.Context(), s, booking(a, b, c))
 		}
 		require.Equal(t, []string{"evalsha"}, tap.names())
 		tap.open()
 		require.Len(t, tap.cmds, 1)
 		args := tap.cmds[0].Args()
-		require.Equal(t, 3, args[2], "keys: the record of the last call, and two budgets")
+		require.Equal(t, 4, args[2], "keys: the record of the last call, and three budgets")
 		told := args[4+args[2].(int)].([]byte)
 		rules := math.Float64frombits(binary.LittleEndian.Uint64(told[16:]))
 		require.InDelta(t, 2, rules, 0)

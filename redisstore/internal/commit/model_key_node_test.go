@@ -122,19 +122,15 @@ func (k *modelWriter) args(args []any) {
 	}
 	blob := wire.Frame(args[4+count].([]byte))
 	k.num(blob.At(3))
-	rest := blob.From(4) // without its number and its seed
+	rest := blob.From(5) // without its number and its seed
 	for range count - 1 {
-		if rest.Size() < 13 {
-			break
-		}
-		size := int(rest.At(11))
 		for i := range history.Generations {
-			k.birth(rest.At(3 + 2*i))
-			k.num(rest.At(4 + 2*i))
+			k.birth(rest.At(4 + 2*i))
+			k.num(rest.At(5 + 2*i))
 		}
-		k.num(int64(size))
-		k.text(string(rest[96 : 96+16*size]))
-		rest = rest.From(13 + 2*size)
+		size := int(rest.At(12))
+		k.text(string(rest.From(13)[:16*size]))
+		rest = rest.From(14 + 2*size)
 	}
 	k.num(int64(rest.Size()))
 }

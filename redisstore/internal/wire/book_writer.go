@@ -20,6 +20,12 @@ type writer struct {
 	gates  []string              // keys
 
 	head, known, ruled, reports, ops Frame
+
+	written int // rules: one may be for several budgets
+	ruleAt  int // where the last one begins
+
+	alike  [11]int64 // what the last operations have in common
+	manyAt int       // where it stands how many they are
 }
 
 // A place is where a row stands: the indices of its key and of its first rule, from 1.
@@ -42,11 +48,18 @@ func (w *writer) done() {
 	writers.Put(w)
 }
 
-// op writes one operation down.
+// op writes one operation down. What it has in common with the one before is not written again.
 func (w *writer) op(o *Op) {
 	at := w.request.written(o)
-	w.ops = w.ops.Add(int64(o.Kind), int64(o.Callers), flag(o.Informed), o.Start, o.Arrival, o.maxWait(), Micros(o.NotBefore),
-		Micros(o.Spread), Micros(o.Horizon), max(1, o.Class), flag(o.Returns), int64(len(o.Tickets)), int64(at.size(o)))
+	alike := [...]int64{int64(o.Kind), flag(o.Informed), o.Start, o.Arrival, Micros(o.NotBefore), Micros(o.Spread),
+		Micros(o.Horizon), max(1, o.Class), flag(o.Returns), int64(len(o.Tickets)), int64(at.size(o))}
+	if len(w.ops) > 0 && alike == w.alike {
+		w.ops.Increase(w.manyAt)
+	} else {
+		w.ops = w.ops.Add(alike[:]...).Add(1)
+		w.alike, w.manyAt = alike, w.ops.Size()-1
+	}
+	w.ops = w.ops.Add(int64(o.Callers), o.maxWait())
 	for _, t := range o.Tickets {
 		i := slices.IndexFunc(o.Charges, func(ch throttle.Charge) bool { return ch.Budget.Key == t.Budget })
 		w.ops = w.ops.Add(int64(at.index(i))+1, t.Line, t.Number, int64(t.State), t.Round)
@@ -93,8 +106,18 @@ func (w *writer) rule(ch *throttle.Charge) int {
 		k := w.budgets.Known(&ch.Budget, name, w.boundaries)
 		w.known = k.append(w.known)
 	}
-	w.ruled = w.boundaries.AppendRule(w.ruled, at.key, ch)
+	if n := len(w.rules); n > 1 && !known && w.rules[n-2] == w.rows[len(w.rows)-2] && equalLimits(w.rules[n-2], ch) {
+		w.ruled.Increase(w.ruleAt + 1)
+	} else {
+		w.written, w.ruleAt = w.written+1, w.ruled.Size()
+		w.ruled = w.boundaries.AppendRule(w.ruled, at.key, ch)
+	}
 	return len(w.request.Reports) + len(w.rules)
+}
+
+// equalLimits reports whether the rules of two charges are the same but for their budgets.
+func equalLimits(a, b *throttle.Charge) bool {
+	return a.Limit == b.Limit && a.Jitter == b.Jitter && a.Pace == b.Pace && a.Adaptive == b.Adaptive
 }
 
 // sameRule reports whether two charges have one rule. A zone that was loaded twice makes two

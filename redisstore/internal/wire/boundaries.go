@@ -44,14 +44,14 @@ func (b Boundaries) ServerTime() int64 {
 // a queue of a few windows costs no second call.
 const windowsAhead = 3
 
-// AppendRule appends what the scripts need to know of a charge under a key but
+// AppendRule appends what the scripts need to know of a charge under a key, and of no other, but
 // its cost: see lua/rule.lua.
 func (b Boundaries) AppendRule(f Frame, key int, c *throttle.Charge) Frame {
 	tokens, flow := int64(0), int64(0)
 	if c.Limit.Kind() == throttle.KindTokenBucket {
 		tokens, flow = c.Refill()
 	}
-	f = f.Add(int64(key), int64(c.Limit.Kind()), int64(c.Limit.Capacity()),
+	f = f.Add(int64(key), 1, int64(c.Limit.Kind()), int64(c.Limit.Capacity()),
 		Micros(c.Span()), Micros(c.Jitter), Micros(c.Pace), tokens, flow, Micros(c.LearnsPer()))
 	count := len(f)
 	f = b.appendWindows(f.Add(0), c.Limit)

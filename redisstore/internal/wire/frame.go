@@ -21,6 +21,11 @@ func (f Frame) Add(all ...int64) Frame {
 	return f
 }
 
+// Increase adds one to the i-th number.
+func (f Frame) Increase(i int) {
+	binary.LittleEndian.PutUint64(f[8*i:], math.Float64bits(float64(f.At(i)+1)))
+}
+
 // Size is how many numbers there are.
 func (f Frame) Size() int { return len(f) / 8 }
 

@@ -6,24 +6,26 @@
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 the frame: numbers, 8 bytes each:
 --         the number of this call among those of the program; a random number, to name new generations
---         with; how many rules; how long ago the call was made for the first time;
+--         with; how many rules follow; how long ago the call was made for the first time;
 --         how many gates, see gates.lua
 --         for each budget: what the program knows of it (see history.lua)
 --         for each rule: see rule.lua
 --         for each budget of slots: the program's report (see leases.lua)
---         for each operation, of equal callers:
---           what to do: RESERVE, CANCEL, SETTLE or RENEW; for how many callers; 1 if those have
---             given the others time to tell
---           the start that they have, to give back first or to settle, or 0; when the caller
+--         for some operations each that differ in what comes last:
+--           what to do: RESERVE, CANCEL, SETTLE or RENEW; 1 if the callers have given the others time
+--             to tell
+--           the start that they have, to give back first or to settle, or 0; when they
 --             joined a line for slots, or 0
---           the longest wait that is of use; to renew, within what time the caller will say again
---             that it waits
---           the least wait, spread, horizon (see throttle.Booking), 0 for none, its class,
---             and 1 if it had a start before and joined no line
---           how many tickets it has, how many charges
---           for each ticket: the charge, the line, the ticket, its state, its round: see queue.lua
---           for each charge: the index of its slots, or of its rule behind all slots, cost,
---             reserve, and whether it is a shadow or, to change, the new cost
+--           the least wait, spread, horizon (see throttle.Booking), 0 for none, their class,
+--             and 1 if they had a start before and joined no line
+--           how many tickets and charges each has, how many operations these are
+--           for each operation, of equal callers:
+--             for how many
+--             the longest wait that is of use; to renew, within what time the caller will say again
+--               that it waits
+--             for each ticket: the charge, the line, the ticket, its state, its round: see queue.lua
+--             for each charge: the index of its slots, or of its rule behind all slots, cost,
+--               reserve, and whether it is a shadow or, to change, the new cost
 --       3 the channel of news
 --       4 to 6 only if there are slots or pauses: how many budgets of slots, the program's
 --         name, and what the channels of all programs begin with

@@ -17,7 +17,7 @@
 local length, lift, due, refused, took, mark
 length, lift, due, refused, took, mark, cursor = struct.unpack('<dddddd', frame, cursor)
 local r = load(KEYS[1])
-local u = read_rule()
+local u = read_rule(0)
 if is_late(now, due) or not advance(r, now, u) then
   return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
 end

@@ -16,7 +16,7 @@ local ANEW = 'anew %.0f %.0f %s'
 
 local left, reset, age, known
 left, reset, age, known, cursor = struct.unpack('<dddd', frame, cursor)
-local u = read_rule()
+local u = read_rule(0)
 local r = load(KEYS[1])
 if not advance(r, now, u) then
   return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)

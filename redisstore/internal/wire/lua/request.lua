@@ -4,25 +4,30 @@ local rows, rules, rule_of, all_slots, histories = {}, {}, {}, {}, {}
 for i = 2, budgets do
   histories[i] = read_history(recorded)
 end
-for i = 1, rule_count do
-  local u = read_rule()
-  local r = rows[u.key]
-  if not r then
-    r = load(KEYS[u.key])
-    r.history, rows[u.key] = histories[u.key], r
-  end
-  u.row, rules[i] = r, u
-  if not advance(r, now, u) then
-    return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
-  end
-  if not rule_of[u.key] then
-    local stale = repair(r, u, now, seed)
-    if closed[r.key] and (stale or not r.stored) then
-      -- What the row still knows counts more: a pause may have been lifted.
-      r.paused = now + penalty.shut(r, r.paused - now, closed[r.key], 0, 0)
+for _ = 1, rule_count do
+  local at, behind, u, many = cursor, 0
+  repeat
+    cursor = at
+    u, many = read_rule(behind)
+    local r = rows[u.key]
+    if not r then
+      r = load(KEYS[u.key])
+      r.history, rows[u.key] = histories[u.key], r
     end
-  end
-  rule_of[u.key] = u
+    u.row, rules[#rules + 1] = r, u
+    if not advance(r, now, u) then
+      return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+    end
+    if not rule_of[u.key] then
+      local stale = repair(r, u, now, seed)
+      if closed[r.key] and (stale or not r.stored) then
+        -- What the row still knows counts more: a pause may have been lifted.
+        r.paused = now + penalty.shut(r, r.paused - now, closed[r.key], 0, 0)
+      end
+    end
+    rule_of[u.key] = u
+    behind = behind + 1
+  until behind == many
 end
 for i = 1, slots_count do
   local slots = load_slots(KEYS[budgets + i], now)

@@ -2,13 +2,14 @@
 -- aligned windows their boundaries (see window). An unlimited one has a
 -- number that nothing reaches, and is free.
 
--- read_rule reads one rule: the index of its key, kind, n, span, jitter, pace, the flow
+-- read_rule reads the rule of a budget, and of how many: the index of the first one's key,
+-- how many keys from there on have the same rule, kind, n, span, jitter, pace, the flow
 -- into a bucket, tokens in micros, the window that it learns by, 0 if it does not, and how
--- many boundaries it has, then those.
-local function read_rule()
-  local key, kind, n, span, jitter, pace, tokens, micros, learns, boundaries
-  key, kind, n, span, jitter, pace, tokens, micros, learns, boundaries, cursor = struct.unpack('<dddddddddd', frame, cursor)
-  local u = {key = key, kind = kind, n = n, span = span, jitter = jitter, pace = pace, tokens = tokens, micros = micros,
+-- many boundaries it has, then those. The budget is so many behind the first one.
+local function read_rule(behind)
+  local key, many, kind, n, span, jitter, pace, tokens, micros, learns, boundaries
+  key, many, kind, n, span, jitter, pace, tokens, micros, learns, boundaries, cursor = struct.unpack('<ddddddddddd', frame, cursor)
+  local u = {key = key + behind, kind = kind, n = n, span = span, jitter = jitter, pace = pace, tokens = tokens, micros = micros,
     learns = learns, rate = kind == TOKEN_BUCKET and learns * tokens / micros or n, cap = n, pad = 0, boundaries = boundaries > 0 and {},
     row = false, free = kind == UNLIMITED}
   -- One boundary: windows of that length, from the epoch. Several: the boundaries of
@@ -17,7 +18,7 @@ local function read_rule()
   for i = 1, boundaries do
     u.boundaries[i], cursor = struct.unpack('<d', frame, cursor)
   end
-  return u
+  return u, many
 end
 
 -- window returns the window that holds t, or nil where the boundaries end.

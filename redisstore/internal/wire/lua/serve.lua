@@ -143,17 +143,13 @@ local function settle(s, booked)
   return true
 end
 
-while cursor <= #frame do
-  local kind, callers, informed, booked, arrival, max_wait, least, spread, horizon, class, first, tickets, count
-  kind, callers, informed, booked, arrival, max_wait, least, spread, horizon, class, first, tickets, count, cursor =
-    struct.unpack('<ddddddddddddd', frame, cursor)
-  local want = {horizon = horizon, class = class, first = first == 1, tickets = read_tickets(tickets),
-    asks_again = informed == 1}
-  local list, claims = charges(count, now + least, spread)
+-- operate does what one operation asks for, see book.lua. It returns the calendar boundaries that
+-- it needs, if it needs more.
+local function operate(kind, callers, max_wait, booked, arrival, from, list, claims, want)
   for _, s in ipairs(list) do
     if kind == SETTLE then
       if not settle(s, booked) then
-        return struct.pack('<ddd', NEEDS_BOUNDARIES, now, booked)
+        return booked
       end
     elseif booked > 0 and remove(s.row, booked, s) then
       untail(s.row, booked)
@@ -166,7 +162,21 @@ while cursor <= #frame do
     quit(list, want)
     answer(FIVE, callers, REFUSED, booked, 0, 0)
   else
-    local need = serve(list, claims, callers, arrival, now + least, max_wait, want)
+    return serve(list, claims, callers, arrival, from, max_wait, want)
+  end
+end
+
+while cursor <= #frame do
+  local kind, informed, booked, arrival, least, spread, horizon, class, first, tickets, count, many
+  kind, informed, booked, arrival, least, spread, horizon, class, first, tickets, count, many, cursor =
+    struct.unpack('<dddddddddddd', frame, cursor)
+  for _ = 1, many do
+    local callers, max_wait
+    callers, max_wait, cursor = struct.unpack('<dd', frame, cursor)
+    local want = {horizon = horizon, class = class, first = first == 1, tickets = read_tickets(tickets),
+      asks_again = informed == 1}
+    local list, claims = charges(count, now + least, spread)
+    local need = operate(kind, callers, max_wait, booked, arrival, now + least, list, claims, want)
     if need then
       return struct.pack('<ddd', NEEDS_BOUNDARIES, now, need)
     end

@@ -105,7 +105,7 @@ local function write(key, v, body, pushed, span)
   end
 end
 
-local simple = not ARGV[4] and rule_count == budgets - 1
+local simple = not ARGV[4]
 for i = simple and budgets + 1 or #KEYS + 1, #KEYS do
   simple = simple and redis.call('GETRANGE', KEYS[i], '0', '0') == '' -- a gate that nobody has closed
 end
@@ -119,32 +119,46 @@ for i = 2, simple and budgets or 0 do
     break
   end
 end
-for i = 2, simple and budgets or 0 do
-  local v, key, kind, n, span, _, _, _, _, _, boundaries = heads[i]
-  key, kind, n, span, _, _, _, _, _, boundaries, at = struct.unpack('<dddddddddd', frame, at)
-  simple = simple and key == i and kind == SLIDING_WINDOW and boundaries == 0 and is_plain(v, span)
-  if simple then
-    bodies[i], pushed[i] = begin(KEYS[i], v, n, span)
-    simple, limits[i], spans[i] = bodies[i] ~= false, n, span
-    v[ROW_MOST] = now >= v[ROW_TILL] and n or max(v[ROW_MOST], n)
+local ruled = 1 -- up to that budget
+for _ = 1, simple and rule_count or 0 do
+  local key, many, kind, n, span, _, _, _, _, _, boundaries
+  key, many, kind, n, span, _, _, _, _, _, boundaries, at = struct.unpack('<ddddddddddd', frame, at)
+  simple = key == ruled + 1 and kind == SLIDING_WINDOW and boundaries == 0
+  ruled = ruled + many
+  for i = key, simple and ruled or 0 do
+    local v = heads[i]
+    simple = simple and is_plain(v, span)
+    if simple then
+      bodies[i], pushed[i] = begin(KEYS[i], v, n, span)
+      simple, limits[i], spans[i] = bodies[i] ~= false, n, span
+      v[ROW_MOST] = now >= v[ROW_TILL] and n or max(v[ROW_MOST], n)
+    end
+  end
+  if not simple then
+    break
   end
 end
+simple = simple and ruled == budgets
 while simple and at <= #frame do
-  local kind, callers, informed, booked, arrival, _, least, spread, _, _, _, tickets, count
-  kind, callers, informed, booked, arrival, _, least, spread, _, _, _, tickets, count, at =
-    struct.unpack('<ddddddddddddd', frame, at)
+  local kind, informed, booked, arrival, least, spread, _, _, _, tickets, count, many
+  kind, informed, booked, arrival, least, spread, _, _, _, tickets, count, many, at =
+    struct.unpack('<dddddddddddd', frame, at)
   simple = kind == RESERVE and informed + booked + arrival + least + tickets == 0
-  for _ = 1, count do
-    local i, cost, reserve, shadow
-    i, cost, reserve, shadow, at = struct.unpack('<dddd', frame, at)
-    i, cost = i + 1, callers * cost
-    local v = heads[i]
-    simple = simple and i > 1 and shadow == 0 and v[ROW_TOTAL] + cost <= limits[i] - reserve
-    if not simple then
-      break
+  for _ = 1, simple and many or 0 do
+    local callers
+    callers, _, at = struct.unpack('<dd', frame, at)
+    for _ = 1, count do
+      local i, cost, reserve, shadow
+      i, cost, reserve, shadow, at = struct.unpack('<dddd', frame, at)
+      i, cost = i + 1, callers * cost
+      local v = heads[i]
+      simple = simple and i > 1 and shadow == 0 and v[ROW_TOTAL] + cost <= limits[i] - reserve
+      if not simple then
+        break
+      end
+      v[ROW_TOTAL], v[ROW_N], v[ROW_COUNT] = v[ROW_TOTAL] + cost, v[ROW_N] + cost, v[ROW_COUNT] + cost
+      v[ROW_LAST], v[ROW_TILL] = max(v[ROW_LAST], now + spread), max(v[ROW_TILL], now + spread + spans[i])
     end
-    v[ROW_TOTAL], v[ROW_N], v[ROW_COUNT] = v[ROW_TOTAL] + cost, v[ROW_N] + cost, v[ROW_COUNT] + cost
-    v[ROW_LAST], v[ROW_TILL] = max(v[ROW_LAST], now + spread), max(v[ROW_TILL], now + spread + spans[i])
   end
 end
 if simple then

@@ -7,7 +7,7 @@
 -- Result as of book.lua: 0, now, used, waiting, wait, paused, how often the penalty was met
 -- again, the ceiling in thousandths; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries must reach.
 
-local u = read_rule()
+local u = read_rule(0)
 local r = load(KEYS[1])
 u.row = r
 if not advance(r, now, u) then
