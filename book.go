@@ -75,13 +75,13 @@ func (a *acquisition) replacePlace(spread time.Duration) {
 // observer is told of. Turn says that the caller stood in the line for a start.
 func (a *acquisition) answered(ctx context.Context, turn bool) error {
 	g := a.grant
-	a.rtt.add(g.Age)
+	answered := now()
+	a.rtt.add(g.Age, answered)
 	a.noticeClosed(ctx, &g)
 	if !a.holdsPlace() {
 		return a.refusal(g)
 	}
 	if g.Wait > 0 || g.Age > 0 {
-		answered := now()
 		a.startAt, a.validatedAt = answered+g.Wait, answered-g.Age/2 // about when it was decided
 		a.countStale()
 		if err := a.exceedsMaxWait(ctx, g); err != nil {
@@ -96,7 +96,7 @@ func (a *acquisition) answered(ctx context.Context, turn bool) error {
 // the wait fitted into MaxWait, or before the deadline, when it was asked for, but
 // the answer or the line took longer than it was to take.
 func (a *acquisition) exceedsMaxWait(ctx context.Context, g Grant) error {
-	if !g.OK {
+	if !g.OK || g.Held < 0 && a.maxWait <= 0 {
 		return nil
 	}
 	deadline, ok := ctx.Deadline()

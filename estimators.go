@@ -55,17 +55,16 @@ const (
 
 func (e *rttEstimator) get() time.Duration { return time.Duration(e.estimate.Load()) }
 
-// add takes in an answer that came just now and took so long. Callers share answers,
+// add takes in an answer that came at a time and took so long. Callers share answers,
 // and a hiccup delays all that are on their way. So an answer that was on its way
 // together with the last one, for most of the time, says nothing new. Neither does
 // one that took no time: it came from memory.
-func (e *rttEstimator) add(took time.Duration) {
+func (e *rttEstimator) add(took, came time.Duration) {
 	if took <= 0 {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	came := now()
 	if e.seen > 0 && came-took/2 < e.lastAt {
 		return
 	}

@@ -28,10 +28,15 @@ type waitOptions struct {
 
 // acquire books a start and waits for it.
 func (a *acquisition) acquire(ctx context.Context, w waitOptions) error {
-	if err := a.book(ctx); err != nil || a.granted() {
+	if err := a.book(ctx); err != nil || a.startsNow() {
 		return err
 	}
 	return a.await(ctx, w)
+}
+
+// startsNow reports whether the start that was booked just now may be used at once.
+func (a *acquisition) startsNow() bool {
+	return a.grant.OK && a.grant.Wait == 0 && a.grant.Age <= validFor && !a.unusable()
 }
 
 // await sleeps until the booked start, or until the caller's turn in line, and
