@@ -85,6 +85,21 @@ func TestP2_AnAgedGrantIsTakenAnew(t *testing.T) {
 	})
 }
 
+// TestP2_AnAgedGrantOfALimiterIsTakenAnew: nothing looks at it later.
+func TestP2_AnAgedGrantOfALimiterIsTakenAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSpy()
+		ages := []time.Duration{2 * ms, 2*ms + 1, 0}
+		store.change = func(g *throttle.Grant) { g.Age, ages = ages[0], ages[1:] }
+		l := must(throttle.NewLimiter(store, throttle.Policy{Name: "p", Limit: throttle.PerSecond(10), Jitter: 7 * ms}))
+		for _, want := range []int{1, 3} {
+			_, err := l.Acquire(t.Context(), "", 1)
+			require.NoError(t, err)
+			require.Len(t, store.booked(), want)
+		}
+	})
+}
+
 // TestP2_ASleepThatIsTooLong: the program was stopped between the grant and its
 // use, which an observer that takes its time stands for.
 func TestP2_ASleepThatIsTooLong(t *testing.T) {

@@ -121,7 +121,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 	if err == nil {
 		err = a.book(ctx)
 	}
-	if err == nil && !a.granted() {
+	if err == nil && !a.startsNow() {
 		err = a.awaitStart(ctx)
 	}
 	if err == nil {

@@ -67,7 +67,7 @@ func (a *quotedAcquisition) policy(i int) (*compiledPolicy, *Charge) {
 func (a *quotedAcquisition) acquireStart(ctx context.Context, reprice func() error) error {
 	for {
 		if !a.holdsPlace() {
-			if err := a.book(ctx); err != nil || a.granted() {
+			if err := a.book(ctx); err != nil || a.startsNow() {
 				return err
 			}
 		}

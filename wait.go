@@ -34,11 +34,6 @@ func (a *acquisition) acquire(ctx context.Context, w waitOptions) error {
 	return a.await(ctx, w)
 }
 
-// startsNow reports whether the start that was booked just now may be used at once.
-func (a *acquisition) startsNow() bool {
-	return a.grant.OK && a.grant.Wait == 0 && a.grant.Age <= validFor && !a.unusable()
-}
-
 // await sleeps until the booked start, or until the caller's turn in line, and
 // acquires the slots that it needs. If the grant turns out to be too old, or a
 // penalty has closed a budget meanwhile, it books another start. It returns
