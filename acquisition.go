@@ -65,12 +65,6 @@ func (a *acquisition) inspectCharges() {
 // granted reports whether the start is right now.
 func (a *acquisition) granted() bool { return a.grant.OK && a.grant.Wait == 0 && a.grant.Age == 0 }
 
-// startsNow reports whether the start that was booked just now may be used at once. An
-// observer may have taken its time since.
-func (a *acquisition) startsNow() bool {
-	return a.granted() || a.grant.OK && a.grant.Wait == 0 && a.observe == nil && a.grant.Age <= validFor && !a.unusable()
-}
-
 // holdsPlace reports whether a start is booked or a place in line is held.
 func (a *acquisition) holdsPlace() bool { return a.grant.OK || a.grant.Ready != nil }
 

@@ -69,7 +69,7 @@ func (l *Limiter) reuse(a *acquisition) {
 	switch {
 	case a.granted() && !a.booking.Returns:
 		// It booked once. The next caller's first booking sets the rest anew.
-		a.arrivedAt, a.returns, a.grant.OK, a.grant.Held = 0, false, false, NotHeld
+		a.arrivedAt, a.returns, a.grant.OK, a.grant.Held, a.grant.Ready = 0, false, false, NotHeld, nil
 	case a.granted() || a.observe == nil:
 		*a = acquisition{
 			engine: a.engine, booking: Booking{Charges: a.booking.Charges, Spread: a.booking.Spread},

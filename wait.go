@@ -34,6 +34,12 @@ func (a *acquisition) acquire(ctx context.Context, w waitOptions) error {
 	return a.await(ctx, w)
 }
 
+// startsNow reports whether the start that was booked just now may be used at once. An
+// observer may have taken its time since.
+func (a *acquisition) startsNow() bool {
+	return a.granted() || a.grant.OK && a.grant.Wait == 0 && a.observe == nil && a.grant.Age <= validFor && !a.unusable()
+}
+
 // await sleeps until the booked start, or until the caller's turn in line, and
 // acquires the slots that it needs. If the grant turns out to be too old, or a
 // penalty has closed a budget meanwhile, it books another start. It returns

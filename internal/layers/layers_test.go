@@ -55,7 +55,7 @@ var ledger = slices.Concat(
 	[]string{"expiry.go", "codec.go", "marshal.go", "unmarshal.go", "record.go"},
 
 	// What one request does to several rows.
-	[]string{"waiter.go", "request.go", "book.go", "line.go", "penalize.go", "reconcile.go", "renew.go", "status.go"},
+	[]string{"waiter.go", "request.go", "short.go", "book.go", "line.go", "penalize.go", "reconcile.go", "renew.go", "status.go"},
 )
 
 // memstore is the order of the files of package memstore.
