@@ -31,7 +31,7 @@ const (
 	Waiting                // the callers stand in line for concurrency, since Arrival
 )
 
-// AllNow, in the place of how many callers an answer is for, says that all have a start at
+// AllNow stands in the place of how many callers an answer is for: all of them have a start at
 // the time that follows.
 const AllNow = 0
 
