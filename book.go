@@ -31,10 +31,7 @@ func (a *acquisition) book(ctx context.Context) error {
 // ask books what is set by now, and with storeCtx asks the store for it.
 func (a *acquisition) ask(ctx, storeCtx context.Context, asked time.Duration) error {
 	b := &a.booking
-	turn, s := a.inLine(), time.Duration(0)
-	if a.rtt.get() > 0 { // else the store's answers take no time
-		s = a.spread()
-	}
+	turn, s := a.inLine(), a.spread()
 	if a.returns { // else there is nothing to replace
 		a.replacePlace(s)
 	}

@@ -115,7 +115,7 @@ func (s *Store) changeRows(b *throttle.Booking, do func(*ledger.Request)) ledger
 // open makes a request ready. Its shards are locked.
 func (s *Store) open(q *ledger.Request) {
 	q.Now = s.clock.now()
-	var few [4]*ledger.Row
+	var few [ledger.MostShort]*ledger.Row
 	for i, r := range s.rows(few[:0], q.Booking.Charges, q.Now) {
 		q.Open(i, r)
 	}

@@ -14,44 +14,44 @@ import (
 // time to tell what they know, once, before the caller asks again: see
 // docs/state-loss.md.
 func (p *primary) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	g, u, err := p.bookOnce(ctx, b, false)
-	if err != nil || u.again == 0 {
+	g, r, err := p.bookOnce(ctx, b, false)
+	if err != nil || r.after == 0 {
 		return g, err
 	}
 	if b.MaxWait > 0 {
-		u.again = min(u.again, remaining(b.MaxWait, u.since)) // a slow answer took the rest of it
+		r.after = min(r.after, remaining(b.MaxWait, r.since)) // a slow answer took the rest of it
 	}
-	if err := sleep(ctx, u.again); err != nil {
+	if err := sleep(ctx, r.after); err != nil {
 		return throttle.Grant{Held: throttle.NotHeld}, err
 	}
 	own := *b
-	own.Instead, own.MaxWait = throttle.Handle{}, remaining(b.MaxWait, u.since)
-	own.NotBefore = max(0, b.NotBefore-time.Since(u.since))
+	own.Instead, own.MaxWait = throttle.Handle{}, remaining(b.MaxWait, r.since)
+	own.NotBefore = max(0, b.NotBefore-time.Since(r.since))
 	// A budget that is lost again and again keeps nobody for ever.
 	g, _, err = p.bookOnce(ctx, &own, true)
 	return g, err
 }
 
-// An unsettled booking was asked for at a time, and is to be asked for again. The zero value is
-// one that was settled: a start was booked, or refused.
-type unsettled struct {
+// A retry says since when a caller has asked, and in how long it asks again. The zero retry is that
+// of a caller that need not: a start was booked, or refused.
+type retry struct {
 	since time.Time
-	again time.Duration
+	after time.Duration
 }
 
 // bookOnce asks once, however often the call has to be made for that.
-func (p *primary) bookOnce(ctx context.Context, b *throttle.Booking, informed bool) (throttle.Grant, unsettled, error) {
+func (p *primary) bookOnce(ctx context.Context, b *throttle.Booking, informed bool) (throttle.Grant, retry, error) {
 	op := p.op(wire.Reserve, b)
 	op.Informed = informed
 	if err := p.commit.Do(ctx, op, b.MaxWait); err != nil {
 		p.loseWait(b)
-		return throttle.Grant{}, unsettled{}, err
+		return throttle.Grant{}, retry{}, err
 	}
 	defer p.commit.Free(op)
 	if op.Outcome.State == wire.Unsettled {
-		return throttle.Grant{}, unsettled{op.Joined, wire.Wait(max(1, op.Outcome.Wait))}, nil
+		return throttle.Grant{}, retry{op.Joined, wire.Wait(max(1, op.Outcome.Wait))}, nil
 	}
-	return p.grant(op), unsettled{}, nil
+	return p.grant(op), retry{}, nil
 }
 
 // op returns an op for a booking.

@@ -6,8 +6,8 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// mostShort is how many charges a booking has at most that takes the short way.
-const mostShort = 4
+// MostShort is how many charges a booking has at most that takes the short way.
+const MostShort = 4
 
 // BookShort is BookNow for what is plain: a start now, in sliding windows, and in nothing else,
 // that have room behind all that was booked before. That is what most callers find. It does
@@ -15,10 +15,10 @@ const mostShort = 4
 // it returns false, and nothing was done. The rows are those of the charges, in order.
 func BookShort(now int64, b *throttle.Booking, rows []*Row, g *throttle.Grant) (decided bool) {
 	charges := b.Charges
-	if len(charges) > mostShort || b.Returns || b.NotBefore != 0 || names(&b.Instead) {
+	if len(charges) > MostShort || b.Returns || b.NotBefore != 0 || names(&b.Instead) {
 		return false
 	}
-	var spans, ns [mostShort]int64
+	var spans, ns [MostShort]int64
 	rows = rows[:len(charges)]
 	for i := range charges { // nothing is changed before all are known to be plain
 		r, c := rows[i], &charges[i]

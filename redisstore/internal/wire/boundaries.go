@@ -44,8 +44,8 @@ func (b Boundaries) ServerTime() int64 {
 // a queue of a few windows costs no second call.
 const windowsAhead = 3
 
-// AppendRule appends what the scripts need to know of a charge under a key, and of no other, but
-// its cost: see lua/rule.lua.
+// AppendRule appends a rule for one key: what the scripts need to know of a charge but its cost.
+// See lua/rule.lua.
 func (b Boundaries) AppendRule(f Frame, key int, c *throttle.Charge) Frame {
 	tokens, flow := int64(0), int64(0)
 	if c.Limit.Kind() == throttle.KindTokenBucket {
