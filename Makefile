@@ -15,8 +15,8 @@ check: lint test examples bench fuzz ## test, lint, examples, bench and fuzz
 
 .PHONY: setup
 setup: redis prometheus ## install servers, modules and programs that check
-	@GOWORK=off $(EACH) go mod download
-	@cd tools && GOWORK=off go mod download
+	@$(EACH) go mod download
+	@cd tools && go mod download
 
 .PHONY: redis
 redis: ## install redis-server unless it is there
@@ -54,12 +54,12 @@ chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long bre
 lint: ## gofmt, spelling, go vet, staticcheck
 	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not as gofmt has it: $$files"; exit 1; }
 	@# Chinese pages have few words that it knows, and testdata has text of others.
-	@misspell=$$(GOWORK=off go tool -modfile=tools/go.mod -n misspell) && \
+	@misspell=$$(go tool -modfile=tools/go.mod -n misspell) && \
 		git ls-files -z '*.go' '*.lua' '*.md' ':!docs/zh' ':!README.zh-CN.md' ':!*testdata/*' | \
 		xargs -0 "$$misspell" -error
 	@$(EACH) go vet ./...
-	@# Its path, because -modfile and go.work do not go together.
-	@staticcheck=$$(GOWORK=off go tool -modfile=tools/go.mod -n staticcheck) && \
+	@# Its path, because each module is looked at in its own folder.
+	@staticcheck=$$(go tool -modfile=tools/go.mod -n staticcheck) && \
 		$(EACH) "$$staticcheck" ./...
 
 .PHONY: api
@@ -93,13 +93,13 @@ mutants: redis ## break each promise in many ways: the tests must notice
 
 .PHONY: deps
 deps: ## fail if a dependency is not what go.sum says; needs no network
-	@GOWORK=off $(EACH) go mod verify
-	@cd tools && GOWORK=off go mod verify
+	@$(EACH) go mod verify
+	@cd tools && go mod verify
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities; asks vuln.go.dev, or what GOVULNDB names
 	@# Without an answer it fails: what was not looked at must not pass for sound.
-	@vulns=$$(GOWORK=off go tool -modfile=tools/go.mod -n govulncheck) && \
+	@vulns=$$(go tool -modfile=tools/go.mod -n govulncheck) && \
 		$(EACH) "$$vulns" $${GOVULNDB:+-db "$$GOVULNDB"} -test ./...
 
 .PHONY: newest

@@ -53,11 +53,15 @@ func ExampleLimiters() {
 	ctx := context.Background()
 	fmt.Println(orders(ctx, "acme"))
 	fmt.Println(orders(ctx, "greedy"))
-	fmt.Println(orders(ctx, "acme"))
+	_, err = orders(ctx, "acme") // refused at once: the penalty is longer than MaxWait
+	var limited *throttle.LimitError
+	if errors.As(err, &limited) {
+		fmt.Println(limited.Policy, "is closed by a penalty:", limited.Paused)
+	}
 	// Output:
 	// 42 <nil>
 	// 0 warehouse: too many connections
-	// 0 throttle: policy "queries" (200/s): closed by a penalty, would wait 5s, but MaxWait is 2s
+	// queries is closed by a penalty: true
 }
 
 // A consumer of a queue sends mails: so many an hour, and fewer to each customer. What

@@ -61,7 +61,7 @@ func TestDependencies(t *testing.T) {
 func TestLicences(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test",
 		"-f", "{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Dir}}{{end}}{{end}}", "./...")
-	cmd.Env = append(cmd.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+	cmd.Env = append(cmd.Environ(), "GOFLAGS=-mod=readonly")
 	out, err := cmd.Output()
 	require.NoError(t, err)
 	seen := make(map[string]bool)

@@ -2,7 +2,7 @@
 // so that programs that do not use gRPC do not depend on it.
 module github.com/fleetthrottle/throttle/grpcthrottle
 
-go 1.26.7
+go 1.26.0
 
 replace github.com/fleetthrottle/throttle => ../
 

@@ -2,7 +2,7 @@
 // of its own so that programs that do not use OpenTelemetry do not depend on it.
 module github.com/fleetthrottle/throttle/otelthrottle
 
-go 1.26.7
+go 1.26.0
 
 replace github.com/fleetthrottle/throttle => ../
 

@@ -4,7 +4,7 @@
 //
 //	transport, err := throttle.New(throttle.Config{
 //		Store:    redisstore.New(rdb, nil),
-//		Policies: dingtalk.Policies(dingtalk.Options{App: "dingabc", Edition: dingtalk.Professional}),
+//		Policies: dingtalk.Policies(dingtalk.Options{App: "dingabc"}),
 //	})
 //
 // # Rows

@@ -162,7 +162,7 @@ func TestMeteredIsAQuestion(t *testing.T) {
 func Example() {
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store:    memstore.New(), // redisstore for a fleet
-		Policies: dingtalk.Policies(dingtalk.Options{App: "dingabc", Edition: dingtalk.Professional}),
+		Policies: dingtalk.Policies(dingtalk.Options{App: "dingabc"}),
 	}))
 
 	req := httptest.NewRequest(http.MethodPost, "https://oapi.dingtalk.com/robot/send?access_token=secret", nil)
