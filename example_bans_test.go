@@ -19,7 +19,7 @@ import (
 func Example_preset() {
 	transport := throttle.Must(throttle.New(throttle.Config{
 		Store:    memstore.New(),
-		Policies: dingtalk.Policies(dingtalk.Options{App: "my-app-key", Edition: dingtalk.Professional}),
+		Policies: dingtalk.Policies(dingtalk.Options{App: "my-app-key"}),
 		Base:     offline,
 	}))
 	client := retry.NewClient(transport).StandardClient() // or *retryablehttp.Client itself

@@ -172,7 +172,7 @@ func Example_upstreams() {
 // Three providers in one table.
 func Example_presets() {
 	policies := slices.Concat(
-		dingtalk.Policies(dingtalk.Options{App: "dingabc", Edition: dingtalk.Professional, Address: "office"}),
+		dingtalk.Policies(dingtalk.Options{App: "dingabc", Address: "office"}),
 		feishu.Policies(feishu.Options{}),
 		wecom.Policies(wecom.Options{Accounts: 500}),
 	)
