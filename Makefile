@@ -11,7 +11,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 .PHONY: check
-check: lint test examples bench fuzz ## test, lint, examples, bench and fuzz
+check: lint test sdks examples bench fuzz ## test, sdks, lint, examples, bench and fuzz
 
 .PHONY: setup
 setup: redis prometheus ## install servers, modules and programs that check
@@ -31,17 +31,26 @@ prometheus: ## install prometheus, for make soak, unless it is there
 ARITHMETIC = ./internal/ledger ./memstore ./storetest
 
 .PHONY: test
-test: redis ## every test, with the race detector and in random order; make soak does more of each
+test: redis ## the tests, with the race detector and in random order; make sdks and make soak have the rest
 	@# Most tests of redisstore await a server of their own, so more of them than
 	@# there are cores run side by side. The detector would have each package sleep
 	@# for a second when it is done. They wait for most of the time: two modules at once.
-	@GORACE=atexit_sleep_ms=100 JOBS=2 $(EACH) go test -short -race -shuffle=on -count=1 -parallel 4 -timeout 10m ./...
-	go test -short -shuffle=on -count=1 -timeout 10m $(ARITHMETIC)
+	@# make lint vets.
+	@GORACE=atexit_sleep_ms=100 JOBS=2 BUT=./sdktest $(EACH) go test -vet=off -short -race -shuffle=on -count=1 -parallel 4 -timeout 10m ./...
+	go test -vet=off -short -shuffle=on -count=1 -timeout 10m $(ARITHMETIC)
+
+.PHONY: sdks
+sdks: ## throttle inside other people's SDKs, which take as long to compile as a third of make test
+	cd sdktest && go test -vet=off -short -race -shuffle=on -count=1 -timeout 10m ./...
+
+.PHONY: cost
+cost: redis ## what make test costs, with an empty build cache and with a warm one
+	@scripts/cost.sh $(MAKE) test
 
 .PHONY: soak
 soak: redis prometheus ## what is long or measured: all of the tests, the tables of waits and scale, chaos
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
-	@$(EACH) go test -race -shuffle=on -count=1 -p 1 -timeout 30m ./...
+	@$(EACH) go test -vet=off -race -shuffle=on -count=1 -p 1 -timeout 30m ./...
 	go test -count=1 -timeout 30m ./internal/waits -v -long
 	go run ./internal/scale -measure
 	$(MAKE) chaos
