@@ -174,7 +174,7 @@ func Example() {
 	// dingtalk-global unlimited
 	// dingtalk-robot 20/m
 	// dingtalk-webhooks unlimited
-	// dingtalk-api 40/s
+	// dingtalk-api 20/s
 	// dingtalk-app unlimited
 	// dingtalk-company unlimited
 	// dingtalk-company-api unlimited
