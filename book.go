@@ -75,6 +75,9 @@ func (a *acquisition) answered(ctx context.Context, turn bool) error {
 	answered := now()
 	a.rtt.add(g.Age, answered)
 	a.noticeClosed(ctx, &g)
+	if a.inLine() && a.remaining == 0 {
+		a.cancel() // the place is of no use to a caller that can wait no longer
+	}
 	if !a.holdsPlace() {
 		return a.refusal(g)
 	}

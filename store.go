@@ -235,8 +235,10 @@ type Grant struct {
 	// Ready is set, and OK is not, if MaxWait is not 0 and the caller has a
 	// place in line, by arrival, until it books again with Turn and with Handle as
 	// Instead, or cancels. Either only Concurrency charges had no room, or the start
-	// is beyond the Horizon; then Wait is a guess of how long it will be. Ready
-	// is closed when it is time to book again.
+	// is beyond the Horizon; then Wait is a guess of how long it will be, more than 0
+	// and at most MaxWait. Ready is closed when it is time to book again. A caller that
+	// books again and has to wait gets another Ready, which is not closed before
+	// something has changed.
 	Ready <-chan struct{}
 
 	// Turn is the caller's arrival, for Booking.Turn; nil if it did not wait in line.

@@ -45,6 +45,11 @@ func (a *acquisition) startsNow() bool {
 // penalty has closed a budget meanwhile, it books another start. It returns
 // errReplaced, and still holds the place, when the policies were replaced, and
 // errDetach when the start is too far away to hold a connection until then.
+//
+// Each turn of the loop tells the observer of a long wait, which happens ever more rarely,
+// or asks the store once. So the loop ends, or the time moves, whatever a store answers: a
+// caller asks at most mostAsks times in askPeriod, and one whose MaxWait is over keeps no
+// place in line (see answered).
 func (a *acquisition) await(ctx context.Context, w waitOptions) error {
 	for {
 		err := a.sleep(ctx, w)
@@ -52,23 +57,44 @@ func (a *acquisition) await(ctx context.Context, w waitOptions) error {
 			a.noticeLongWait(ctx)
 			continue
 		}
+		var ask func(*acquisition, context.Context) error
 		switch {
 		case err != nil && err != errRevalidate:
+			return err
 		case !a.grant.OK:
-			err = a.book(ctx)
+			ask = (*acquisition).book
 		case a.stale() || a.unusable():
 			a.report(ctx, Stale, max(0, now()-a.startAt), nil)
-			err = a.book(ctx)
+			ask = (*acquisition).book
 		case err == errRevalidate || a.needsRevalidation():
-			err = a.revalidate(ctx)
+			ask = (*acquisition).revalidate
 		case a.holdsSlots() || now() < a.startAt:
 			return nil
 		default:
-			err = a.acquireSlots(ctx)
+			ask = (*acquisition).acquireSlots
 		}
-		if err != nil {
+		if err := a.mayAsk(ctx); err != nil {
 			return err
 		}
+		if err := ask(a, ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// mayAsk waits until the caller may ask its store again.
+func (a *acquisition) mayAsk(ctx context.Context) error {
+	delay := a.rate.next(now())
+	if delay == 0 {
+		return nil
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return a.gaveUp(ctx)
 	}
 }
 
@@ -147,7 +173,7 @@ func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) error {
 		return errNotice
 	case <-waitOver:
 		if a.inLine() {
-			return nil // the store says how long it would be
+			return nil // the store has a start at once, or says how long it would be
 		}
 		a.cancel()
 		a.remaining, a.remainingBy = a.maxWait, "MaxWait is"

@@ -98,6 +98,9 @@ func (v *visitor) book() {
 			v.b.errorf("Book of %s at %v: %v", describe(v.booking), v.b.now(), err)
 		}
 		v.grant, v.over = throttle.Grant{}, true
+	case g.Ready != nil && g.Wait <= 0 && g.Handle == throttle.Handle{}:
+		// A caller that can wait no longer would get a place, and ask again and again.
+		v.b.errorf("at %v a caller that waits in line is told to wait %v", v.b.now(), g.Wait)
 	case !g.OK && g.Ready == nil:
 		v.over, v.refused = true, true
 	}

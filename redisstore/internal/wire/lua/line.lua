@@ -50,6 +50,9 @@ local function held_by(list, want, from)
       if not t then
         return nil, nil, need
       end
+      if ahead > 0 then
+        t = max(t, now + 1) -- the waiters before it do not start now, so this one waits for some time
+      end
       local before = ahead > 0 and ahead or (w and queue.before(q[want.class], w) or 0)
       if before > 0 and (ahead > 0 or t - from > want.horizon) then
         t = max(t, turn.at(search_for(s, s.each, s.reserve, from, s.spread, false), before + s.each))
