@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 //go:embed push.lua
 var pushSource string
 
-var pushScript = redis.NewScript(pushSource)
+var pushScript = wire.FromSource(pushSource)
 
 // The bounds of what is pushed.
 const (
@@ -68,17 +68,22 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 	if err != nil {
 		return 0, err
 	}
-	reply, err := pushScript.Run(ctx, f.client, []string{f.keys.policies, f.keys.history, f.keys.audit},
-		instead, rand.Text(), own.Generation, own.Text, own.By, own.Reason, entry, mostFiles, acted, mostActs).Int64Slice()
-	switch {
-	case err != nil:
-		return 0, f.failed(err)
-	case len(reply) != 2:
-		return 0, errors.New("fleet: Redis says what the script does not")
-	case reply[0] == 0:
-		return 0, &ConflictError{instead, reply[1]}
+	reply, err := f.conn.Run(ctx, pushScript, []string{f.keys.policies, f.keys.history, f.keys.audit},
+		instead, rand.Text(), own.Generation, own.Text, own.By, own.Reason, entry, mostFiles, acted, mostActs)
+	if err != nil {
+		return 0, err
 	}
-	return reply[1], nil
+	ok := len(reply) == 2
+	if ok {
+		number, ok = reply[1].(int64)
+	}
+	switch {
+	case !ok:
+		return 0, errors.New("fleet: Redis says what the script does not")
+	case reply[0] == int64(0):
+		return 0, &ConflictError{instead, number}
+	}
+	return number, nil
 }
 
 // A kept is what the history keeps of a file.

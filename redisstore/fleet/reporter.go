@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // DefaultInterval is how often a reporter reports that is not told otherwise.
@@ -30,7 +31,7 @@ const (
 //go:embed beat.lua
 var beatSource string
 
-var beatScript = redis.NewScript(beatSource)
+var beatScript = wire.FromSource(beatSource)
 
 // ReporterOptions are all optional; nil means the defaults.
 type ReporterOptions struct {
@@ -169,10 +170,10 @@ func (r *Reporter) report(ctx context.Context) {
 func (r *Reporter) beat(ctx context.Context, record string) error {
 	defer close(r.notes.asked())
 	asked := time.Now()
-	reply, err := beatScript.Run(ctx, r.client, []string{r.keys.nodes, r.keys.node + r.id, r.keys.pauses},
-		r.id, record, keepRecord.Microseconds()).Slice()
+	reply, err := r.conn.Run(ctx, beatScript, []string{r.keys.nodes, r.keys.node + r.id, r.keys.pauses},
+		r.id, record, keepRecord.Microseconds())
 	if err != nil {
-		return r.conn.Error(err)
+		return err
 	}
 	var server int64
 	var list []any

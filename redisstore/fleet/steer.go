@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 //go:embed note.lua
@@ -19,8 +18,8 @@ var noteSource string
 var unnoteSource string
 
 var (
-	noteScript   = redis.NewScript(noteSource)
-	unnoteScript = redis.NewScript(unnoteSource)
+	noteScript   = wire.FromSource(noteSource)
+	unnoteScript = wire.FromSource(unnoteSource)
 )
 
 // mostActs is how many acts are kept.
@@ -131,9 +130,9 @@ func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration
 		return "", "", err
 	}
 	own := field(t.charge.Budget.Key)
-	reply, err := noteScript.Run(ctx, f.client, []string{f.keys.pauses, f.keys.audit}, own, note, d.Microseconds(), text, mostActs).Slice()
+	reply, err := f.conn.Run(ctx, noteScript, []string{f.keys.pauses, f.keys.audit}, own, note, d.Microseconds(), text, mostActs)
 	if err != nil {
-		return "", "", f.failed(err)
+		return "", "", err
 	}
 	if len(reply) == 2 && reply[0] == int64(0) {
 		if longer, ok := readNote(own, fmt.Sprint(reply[1])); ok {
@@ -152,6 +151,6 @@ func (f *Fleet) unnote(t Target, after, before string, act Act) {
 	defer stop()
 	act.Failed = true
 	if text, err := act.encode(); err == nil {
-		_ = unnoteScript.Run(ctx, f.client, []string{f.keys.pauses, f.keys.audit}, field(t.charge.Budget.Key), after, before, text, mostActs).Err()
+		_, _ = f.conn.Run(ctx, unnoteScript, []string{f.keys.pauses, f.keys.audit}, field(t.charge.Budget.Key), after, before, text, mostActs)
 	}
 }

@@ -124,8 +124,8 @@ func TestErrorsOfAServer(t *testing.T) {
 		"LOADING the dataset of redis://me:pa55word@10.0.0.1:6379/0":                        "LOADING the dataset of …@10.0.0.1:6379/0",
 		"MOVED 1 127.0.0.1:7000":                                                 "the server is part of a cluster: it needs redis.NewClusterClient: MOVED 1 127.0.0.1:7000",
 		"NOPERM No permissions to access a key":                                  "NOPERM No permissions to access a key (it needs ~NAMESPACE:*)",
-		"NOPERM this user has no permissions to run it":                          "NOPERM this user has no permissions to run it",
-		"ERR The user executing the script can't run this command or subcommand": "ERR The user executing the script can't run this command or subcommand (docs/redis.md lists the commands that it needs)",
+		"NOPERM this user has no permissions to run the 'get' command":           "NOPERM this user has no permissions to run the 'get' command (docs/redis.md lists the rights that it needs)",
+		"ERR The user executing the script can't run this command or subcommand": "ERR The user executing the script can't run this command or subcommand (docs/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)",
 	} {
 		_, err := cn.Call(t.Context(), fails(text))
 		require.EqualError(t, err, "redisstore: "+server.Addr+": "+want)
@@ -134,6 +134,26 @@ func TestErrorsOfAServer(t *testing.T) {
 	}
 	_, err := cn.Call(t.Context(), count("key"))
 	require.NoError(t, err)
+}
+
+// TestAMissingRightIsNamed, also by Redis 7.0, which only says in which line a script failed.
+func TestAMissingRightIsNamed(t *testing.T) {
+	server := redistest.Single(t)
+	require.NoError(t, server.Client(t).Do(t.Context(), "ACL", "SETUSER", "me", "on", "nopass", "+eval", "+evalsha", "+get", "~*").Err())
+	o := server.Options()
+	o.Username, o.Password = "me", "any"
+	client := redis.NewClient(o)
+	defer client.Close()
+	cn, script := conn.New(client), wire.FromSource("redis.call('GET', KEYS[1])\n\nreturn {redis.call('STRLEN', KEYS[1])}")
+	_, asked := cn.Call(t.Context(), func(wire.Boundaries, []wire.Gate) wire.Call {
+		return wire.Call{Script: script, Keys: []string{"key"}}
+	})
+	_, run := cn.Run(t.Context(), script, []string{"key"})
+	for _, err := range []error{asked, run} {
+		require.Regexp(t, `\(it needs \+strlen, as docs/redis.md says\)$|the 'strlen' command.* \(docs/redis.md lists`, err.Error())
+		require.True(t, conn.Denied(err))
+		require.False(t, conn.Unexecuted(err), "it has read the key")
+	}
 }
 
 // TestAClientThatIsClosed is no reason to wait.

@@ -18,6 +18,19 @@ func (c *Conn) eval(call wire.Call) (string, error) {
 	return reply, err
 }
 
+// Run runs a script that is no call, and returns the list that it answers.
+func (c *Conn) Run(ctx context.Context, s wire.Script, keys []string, args ...any) ([]any, error) {
+	reply, err := c.client.EvalSha(ctx, s.Hash, keys, args...).Result()
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = c.client.Eval(ctx, s.Source, keys, args...).Result()
+	}
+	if err != nil {
+		return nil, c.failed(err, s)
+	}
+	list, _ := reply.([]any)
+	return list, nil
+}
+
 // send sends one command. It belongs to no caller's context: how long it may take
 // is up to the client's own timeouts.
 func (c *Conn) send(name, script string, keys []string, args []any) (string, error) {

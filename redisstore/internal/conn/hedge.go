@@ -51,7 +51,7 @@ func (h *hedge) attempt() {
 	GrowStack()
 	reply, err := h.conn.eval(h.call)
 	if !h.answered.Swap(true) {
-		h.answers <- answer{reply, h.conn.heard(err)}
+		h.answers <- answer{reply, h.conn.heard(err, h.call.Script)}
 	}
 }
 
@@ -89,8 +89,8 @@ func (h *hedge) await(ctx context.Context) (string, error) {
 	}
 }
 
-// heard notes an answer. It returns the error with what would help.
-func (c *Conn) heard(err error) error {
+// heard notes an answer to a script. It returns the error with what would help.
+func (c *Conn) heard(err error, s wire.Script) error {
 	if err == nil {
 		c.heardAt.Store(time.Now().UnixNano())
 		c.askedAt.Store(0)
@@ -98,7 +98,7 @@ func (c *Conn) heard(err error) error {
 	}
 	c.heardAt.Store(0)
 	c.reloadTopology(err)
-	return c.explain(err)
+	return c.explain(err, s)
 }
 
 // GrowStack makes room on the stack for deep calls at once, while there is little to

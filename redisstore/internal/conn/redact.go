@@ -8,15 +8,20 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // Error is the error of a command that is no call: what it says, what would help, and
 // nothing secret.
-func (c *Conn) Error(err error) error {
+func (c *Conn) Error(err error) error { return c.failed(err, wire.Script{}) }
+
+// failed is [Conn.Error] for a script.
+func (c *Conn) failed(err error, s wire.Script) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errors.New("no answer in time")
 	}
-	return c.redacted(c.explain(err))
+	return c.redacted(c.explain(err, s))
 }
 
 // redacted is the error of a call: it says what and where, and nothing secret. It is

@@ -52,6 +52,8 @@ func TestWhatMayBeRepeated(t *testing.T) {
 		{said("WRONGTYPE Operation against a key holding the wrong kind of value"), false, true},
 		{said("NOAUTH Authentication required."), false, false},
 		{said("NOPERM this user has no permissions"), false, false},
+		{said("ERR The user executing the script can't run this command or subcommand"), false, false}, // it may have run others
+		{said("ERR ACL failure in script: User me has no permissions to run the 'set' command"), false, false},
 		{redis.Nil, false, false}, // of a Sentinel
 		{redis.ErrClosed, false, false},
 		{conn.ErrFar, false, true},

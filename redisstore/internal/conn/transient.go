@@ -19,14 +19,25 @@ var ErrFar = errors.New("redisstore: the start is more calendar windows away tha
 var ErrOvertaken = errors.New("redisstore: the call was overtaken by a later one")
 
 // Unexecuted reports whether a call failed for good before it did anything: a key held
-// something else, its row could not be read, or a start was too far away.
+// something else, its row could not be read, or a start was too far away. A script that lacks
+// a right may have done all that comes before the command.
 func Unexecuted(err error) bool {
 	if errors.Is(err, ErrFar) {
 		return true
 	}
+	return begins(err, []string{"WRONGTYPE ", "ERR "}) && !Transient(err) && !Denied(err)
+}
+
+// denied begins what a server says to a user that may not do what was asked.
+var denied = []string{"NOPERM ", "NOAUTH ", "WRONGPASS ", "ERR The user executing the script", "ERR ACL failure in script"}
+
+// Denied reports whether an error says that the user of Redis may not do what was asked.
+func Denied(err error) bool { return begins(err, denied) }
+
+// begins reports whether a server said an error that begins with one of some texts.
+func begins(err error, texts []string) bool {
 	var said redis.Error
-	return errors.As(err, &said) && !Transient(err) &&
-		(strings.HasPrefix(said.Error(), "WRONGTYPE ") || strings.HasPrefix(said.Error(), "ERR "))
+	return errors.As(err, &said) && slices.ContainsFunc(texts, func(p string) bool { return strings.HasPrefix(said.Error(), p) })
 }
 
 // unready begins what a server says that may serve soon.
@@ -50,5 +61,5 @@ func Transient(err error) bool {
 	if errors.As(err, &away) || !errors.As(err, &said) {
 		return true
 	}
-	return slices.ContainsFunc(unready, func(p string) bool { return strings.HasPrefix(said.Error(), p) })
+	return begins(err, unready)
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"regexp"
 	"strings"
 )
 
@@ -67,4 +68,20 @@ func FromSource(source string) Script {
 
 func join(first []string, more ...string) []string {
 	return append(first[:len(first):len(first)], more...)
+}
+
+// called is how a script calls a command of Redis.
+var called = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
+
+// CalledAt returns the command of Redis that the script calls in a line, counted from 1; "" if
+// it calls none there.
+func (s Script) CalledAt(line int) string {
+	lines := strings.Split(s.Source, "\n")
+	if line < 1 || line > len(lines) {
+		return ""
+	}
+	if m := called.FindStringSubmatch(lines[line-1]); m != nil {
+		return m[1]
+	}
+	return ""
 }
