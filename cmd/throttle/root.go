@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
 // The exit codes. They are documented in README.
@@ -58,7 +60,7 @@ func run(ctx context.Context, args []string, out, talk io.Writer) int {
 		return exitInterrupted
 	}
 	if text := err.Error(); text != "" {
-		fmt.Fprintln(talk, "throttle: "+text)
+		fmt.Fprintln(talk, "throttle: "+clean(text))
 	}
 	var e *exit
 	var store *throttle.StoreError
@@ -69,6 +71,16 @@ func run(ctx context.Context, args []string, out, talk io.Writer) int {
 		return exitStore
 	}
 	return exitUsage
+}
+
+// clean makes a text of several lines fit to be printed, because it may repeat what somebody
+// has written to Redis.
+func clean(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = fleet.Clean(line, len(line))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // quiet keeps the client of Redis from writing to stderr what errors say anyway.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -45,7 +44,7 @@ func TestScripts(t *testing.T) {
 			// Scripts run side by side, each in a database of its own.
 			env.Setenv("REDIS_URL", fmt.Sprintf("redis://%s/%d", server.Addr, databases.Add(1)%16))
 			env.Setenv("ADDRESS", server.Addr)
-			env.Setenv("WATCHER_URL", strings.Replace(env.Getenv("REDIS_URL"), "://", "://watcher:sesame-52@", 1))
+			env.Setenv("WATCHER_URL", strings.Replace(env.Getenv("REDIS_URL"), "://", "://watcher:"+redistest.Password+"@", 1))
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -64,17 +63,9 @@ func TestScripts(t *testing.T) {
 // databases counts those that scripts have taken.
 var databases atomic.Int64
 
-// setUsers makes the user of docs/fleet.md that can only read.
+// setUsers makes the user of docs/redis.md that can only read, for all databases.
 func setUsers(t *testing.T, server *redistest.Server) {
-	page, err := os.ReadFile("../../docs/fleet.md")
-	require.NoError(t, err)
-	rights := regexp.MustCompile(`ACL SETUSER watcher on >PASSWORD (.*)\n`).FindSubmatch(page)
-	require.NotNil(t, rights)
-	args := []any{"ACL", "SETUSER", "watcher", "on", ">sesame-52", "+select"}
-	for _, right := range strings.Fields(string(rights[1])) {
-		args = append(args, right)
-	}
-	require.NoError(t, server.Client(t).Do(t.Context(), args...).Err())
+	server.User(t, "watcher", append(redistest.Rights(t, "../../docs/redis.md", "watcher"), "+select"))
 }
 
 // program starts a request as a program with a reporter would, and returns when the fleet

@@ -17,7 +17,7 @@ func Rights(t TB, page, name string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`(?m)^ACL SETUSER ` + name + ` on >PASSWORD (.*)$`).FindAllSubmatch(text, -1)
+	m := regexp.MustCompile(`(?m)^ACL SETUSER `+name+` on >PASSWORD (.*)$`).FindAllSubmatch(text, -1)
 	if len(m) != 1 {
 		t.Fatalf("redistest: %s has %d lines for the user %q", page, len(m), name)
 	}

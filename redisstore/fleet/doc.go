@@ -4,7 +4,7 @@
 // seconds what the program is and which budgets it uses, and knows what operators said
 // who closed one by hand, so that errors repeat it. A [Fleet] reads the reports, closes
 // and opens budgets, and keeps the file of policies that programs follow; the command
-// line is built on it. docs/fleet.md has the keys, and which rights they need.
+// line is built on it. docs/fleet.md has the keys, docs/redis.md the rights.
 //
 // Nothing here is on a request's way but one look into a map in memory.
 package fleet

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -256,30 +255,3 @@ func TestPauseInACluster(t *testing.T) {
 }
 
 var _ throttle.PauseNoter = (*fleet.Reporter)(nil)
-
-// TestReporterRights: a reporter, and an operator, can do all with the rights of docs/fleet.md.
-func TestReporterRights(t *testing.T) {
-	server := redistest.Single(t)
-	admin := server.Client(t)
-	base := strings.Fields("+evalsha +eval +time +get +set +getrange +setrange +append +pexpire +publish +subscribe +ping ~throttle:* &throttle:*")
-	reporter, watcher := docsList(t, "A reporter's user"), docsRights(t, "watcher")
-	operator := slices.Concat(reporter, watcher[:len(watcher)-1], docsList(t, "The commands that act"))
-	for user, rights := range map[string][]string{"reporter": reporter, "operator": operator} {
-		do(t, admin, append([]any{"ACL", "SETUSER", user, "reset", "on", ">sesame-52"}, words(slices.Concat(base, rights))...)...)
-		o := server.Options()
-		o.Username, o.Password = user, "sesame-52"
-		a, _, all := used(t, newClient(t, o), shop, user)
-		require.NoError(t, a.Err())
-		if user == "operator" {
-			target := find(t, all, fleet.Query{Name: "shop", Key: user})
-			require.NoError(t, all.Pause(t.Context(), target, time.Hour, "anna", ""))
-			require.NoError(t, all.Resume(t.Context(), target, "anna", ""))
-			require.NoError(t, all.Reset(t.Context(), target, "anna", ""))
-			_, err := all.Audit(t.Context(), 5)
-			require.NoError(t, err)
-			_, err = all.Push(t.Context(), 0, fleet.Pushed{Text: []byte("version: 1")}, "push")
-			require.NoError(t, err)
-		}
-		a.Close()
-	}
-}

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/redistest"
+)
+
+// TestRollbackPrintsNothingRaw: an older file comes from Redis, where somebody may have written
+// it by hand. What is wrong in it is printed without what controls a terminal.
+func TestRollbackPrintsNothingRaw(t *testing.T) {
+	server := redistest.Single(t)
+	require.NoError(t, server.Client(t).LPush(t.Context(), "throttle:{fleet}:history",
+		`7 1795478559686940 {"text":"version: 1\npolicies:\n  - {name: api, macth: \u202eexample.com/\u009b31m}\n"}`).Err())
+	var out, talk bytes.Buffer
+	require.Equal(t, exitFound, run(t.Context(), []string{"rollback", "7", "--yes", "--redis", server.URL()}, &out, &talk))
+	require.Contains(t, talk.String(), "number 7:3:17: a policy has no field \"macth\"")
+	require.Contains(t, talk.String(), "\n    3 |   - {name: api, macth: \\u202eexample.com/\\u009b31m}\n")
+}
