@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -100,6 +101,36 @@ func TestRights(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRights_AMissingRightIsFinal: callers that share a call have its error, after no other
+// call, because the script may have done what comes before the command that it was denied. When
+// the right is given, the next call works.
+func TestRights_AMissingRightIsFinal(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	rights := redistest.Rights(t, rightsPage, "throttle")
+	o := server.User(t, "throttle", rights)
+	synctest.Test(t, func(t *testing.T) {
+		client := clientOf(t, o)
+		s := atRest(t, redisstore.NewAt(client, nil, bubbleClock))
+		c := charge("window", throttle.PerHour(100))
+		book(t, s, c) // from now on the server knows the script
+		tap := newTap(client, isScript)
+		server.User(t, "throttle", slices.DeleteFunc(slices.Clone(rights), func(right string) bool { return right == "+setrange" }))
+		var all []**outcome // the first is on its way, the others queue behind it
+		for range 11 {
+			all = append(all, bookAside(t.Context(), s, booking(c)))
+		}
+		require.Equal(t, []string{"evalsha"}, tap.names())
+		tap.open()
+		for _, got := range all {
+			require.Regexp(t, `'setrange'|it needs \+setrange`, (*got).err.Error())
+		}
+		require.Equal(t, []string{"evalsha"}, tap.names())
+		server.User(t, "throttle", rights)
+		book(t, s, c)
+	})
 }
 
 // instead starts something that is not Redis.

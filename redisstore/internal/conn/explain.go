@@ -36,6 +36,8 @@ func (c *Conn) explain(err error, s wire.Script) error {
 		return fmt.Errorf("%w (docs/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)", err)
 	case begins("NOPERM ") || begins("ERR ACL failure in script"):
 		return fmt.Errorf("%w (docs/redis.md lists the rights that it needs)", err)
+	case begins("WRONGTYPE "):
+		return fmt.Errorf("%w (something else has written a key of the namespace)", err)
 	case errors.Is(err, redis.Nil):
 		return fmt.Errorf("%w (no Sentinel knows a master of that name)", err)
 	}
