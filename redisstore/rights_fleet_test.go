@@ -23,45 +23,57 @@ import (
 
 // A deployment is servers and how clients with the name of a user reach them.
 type deployment struct {
-	servers []*redistest.Server
-	dial    func(user, password string) redis.UniversalClient
-	more    []string // the rights that each user needs beside its line
+	servers   []*redistest.Server
+	dial      func(user, password string) redis.UniversalClient
+	more      []string // the rights that each user needs beside its line
+	namespace string   // and what it is in the patterns; "": that of the page
+	pattern   string
 }
 
 // client returns a client of a user of the page, who may do what its line says.
 func (d *deployment) client(t *testing.T, user string) redis.UniversalClient {
+	rights := append(redistest.Rights(t, rightsPage, user), d.more...)
+	for i, right := range rights {
+		if d.pattern != "" {
+			rights[i] = strings.Replace(right, "throttle:", d.pattern+":", 1)
+		}
+	}
 	for _, s := range d.servers {
-		s.User(t, user, append(redistest.Rights(t, rightsPage, user), d.more...))
+		s.User(t, user, rights)
 	}
 	c := d.dial(user, redistest.Password)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
-// TestRights_OfAFleet: the users of the page do all that programs and operators do, on a
-// single server, in a database of it, in a cluster and behind a Sentinel. Nothing is denied, and go-redis
-// prints nothing.
+// TestRights_OfAFleet: the users of the page do all that programs and operators do, wherever
+// the budgets are. Nothing is denied, and go-redis prints nothing.
 func TestRights_OfAFleet(t *testing.T) {
-	single := redistest.Single(t)
-	onServer := func(db int) func(user, password string) redis.UniversalClient {
-		return func(user, password string) redis.UniversalClient {
-			return redis.NewClient(&redis.Options{Addr: single.Addr, DB: db, Username: user, Password: password})
-		}
+	onServer := func(db int) deployment {
+		s := redistest.Single(t)
+		return deployment{servers: []*redistest.Server{s}, dial: func(user, password string) redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: s.Addr, DB: db, Username: user, Password: password})
+		}}
+	}
+	inDatabase, inNamespace, onRing := onServer(3), onServer(0), onServer(0)
+	inDatabase.more = rightsBeside(t, "database")
+	inNamespace.namespace, inNamespace.pattern = "shop[1]", `shop\[1\]`
+	onRing.dial = func(user, password string) redis.UniversalClient {
+		return redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": onRing.servers[0].Addr}, Username: user, Password: password})
 	}
 	cluster, watched := redistest.Cluster(t), redistest.Sentinel(t)
 	sentinel := watched.Sentinel.User(t, "sentinel", redistest.Rights(t, rightsPage, "sentinel"))
 	for name, d := range map[string]deployment{
-		"single server": {[]*redistest.Server{single}, onServer(0), nil},
-		"database":      {[]*redistest.Server{single}, onServer(3), rightsBeside(t, "database")},
-		"cluster": {cluster.Servers, func(user, password string) redis.UniversalClient {
+		"single server": onServer(0), "database": inDatabase, "namespace": inNamespace, "ring": onRing,
+		"cluster": {servers: cluster.Servers, dial: func(user, password string) redis.UniversalClient {
 			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs, Username: user, Password: password})
-		}, rightsBeside(t, "NewClusterClient")},
-		"Sentinel": {[]*redistest.Server{watched.Master, watched.Replica}, func(user, password string) redis.UniversalClient {
+		}, more: rightsBeside(t, "NewClusterClient")},
+		"Sentinel": {servers: []*redistest.Server{watched.Master, watched.Replica}, dial: func(user, password string) redis.UniversalClient {
 			return redis.NewFailoverClient(&redis.FailoverOptions{
 				MasterName: redistest.MasterName, SentinelAddrs: []string{watched.Sentinel.Addr}, Username: user, Password: password,
 				SentinelUsername: sentinel.Username, SentinelPassword: sentinel.Password,
 			})
-		}, nil},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			printed := listens()
@@ -119,11 +131,12 @@ func (d *deployment) live(t *testing.T) {
 		{Name: "refused", Match: "example.com/refused", Limit: throttle.PerSecond(50), Adaptive: true, Penalty: briefly},
 		{Name: "flight", Match: "example.com/flight", Limit: throttle.Concurrency(1)},
 	}
+	o := &redisstore.Options{Namespace: d.namespace, HashTags: d.namespace != ""}
 	var nodes []*steering.Reporter
 	var all sync.WaitGroup
 	for range 2 {
 		client := d.client(t, "reporter")
-		node := steering.Start(client, redisstore.New(client, nil), nil)
+		node := steering.Start(client, redisstore.New(client, o), &steering.ReporterOptions{Namespace: d.namespace})
 		t.Cleanup(node.Close)
 		nodes = append(nodes, node)
 		transport, err := throttle.New(throttle.Config{Store: node, Policies: policies, Base: upstream})
@@ -144,7 +157,7 @@ func (d *deployment) live(t *testing.T) {
 		}
 	}
 	all.Wait()
-	plain := redisstore.New(d.client(t, "throttle"), nil)
+	plain := redisstore.New(d.client(t, "throttle"), o)
 	startNow(t, plain, 60, charge("plain", throttle.PerHour(120)))
 	d.steer(t, nodes)
 	for _, node := range nodes {
@@ -154,7 +167,8 @@ func (d *deployment) live(t *testing.T) {
 
 // steer does what operators do, and who only looks.
 func (d *deployment) steer(t *testing.T, nodes []*steering.Reporter) {
-	ctx, operator, watcher := forAtMost(t, inTheEnd), steering.New(d.client(t, "operator"), nil), steering.New(d.client(t, "watcher"), nil)
+	o := &steering.Options{Namespace: d.namespace, HashTags: d.namespace != ""}
+	ctx, operator, watcher := forAtMost(t, inTheEnd), steering.New(d.client(t, "operator"), o), steering.New(d.client(t, "watcher"), o)
 	for _, node := range nodes {
 		node.ReportSoon()
 	}
