@@ -70,8 +70,12 @@ func TestAServerThatLostItsScripts(t *testing.T) {
 		_, err := cn.Call(t.Context(), count("key"))
 		require.NoError(t, err)
 		require.NoError(t, client.ScriptFlush(t.Context()).Err())
+		_, err = cn.Run(t.Context(), counting, []string{"another"})
+		require.NoError(t, err)
+		require.NoError(t, client.ScriptFlush(t.Context()).Err())
 	}
 	require.Equal(t, "2", client.Get(t.Context(), "key").Val())
+	require.Equal(t, "2", client.Get(t.Context(), "another").Val())
 }
 
 // TestACallHasNoContext: its caller leaves at once, and the call goes on.
