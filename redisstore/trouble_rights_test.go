@@ -133,6 +133,49 @@ func TestRights_AMissingRightIsFinal(t *testing.T) {
 	})
 }
 
+// TestRights_HalfAScript: a right is missing for a while, and scripts do what comes before the
+// command that they are denied. Then all works again, and the limit has held.
+func TestRights_HalfAScript(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	rights := redistest.Rights(t, rightsPage, "throttle")
+	o := server.User(t, "throttle", rights)
+	for i, right := range rights {
+		synctest.Test(t, func(t *testing.T) {
+			s := atRest(t, redisstore.NewAt(clientOf(t, o), nil, bubbleClock))
+			c := charge("window of "+right, throttle.PerHour(100))
+			starts := 0
+			start := func() error {
+				time.Sleep(time.Millisecond)
+				g, err := s.Book(t.Context(), bookingFor(0, c))
+				if err == nil && g.OK && g.Wait == 0 {
+					starts++
+				}
+				return err
+			}
+			for range 40 {
+				require.NoError(t, start())
+			}
+			server.User(t, "throttle", slices.Delete(slices.Clone(rights), i, i+1))
+			for range 20 {
+				_ = start()
+			}
+			server.User(t, "throttle", rights)
+			for range 80 {
+				require.NoError(t, start(), right)
+			}
+			require.LessOrEqual(t, starts, 100, right)
+			st := status(t, s, c)
+			require.GreaterOrEqual(t, st.Used, starts, right)
+			require.LessOrEqual(t, st.Used, 100, right)
+			left := server.Client(t).PTTL(t.Context(), s.Key(c.Budget)).Val()
+			require.Positive(t, left, "it expires")
+			time.Sleep(2 * time.Hour)
+			require.NoError(t, start())
+		})
+	}
+}
+
 // instead starts something that is not Redis.
 func instead(t *testing.T, serve func(net.Conn)) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
