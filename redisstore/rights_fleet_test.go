@@ -96,6 +96,26 @@ func TestRights_OfAFleet(t *testing.T) {
 // foundMaster matches what go-redis prints behind a Sentinel when nothing is wrong.
 var foundMaster = regexp.MustCompile(`^sentinel: (selected addr|new master)=`)
 
+// TestRights_OfATopology: without the rights that a database or a cluster needs, the error names
+// one, and is final.
+func TestRights_OfATopology(t *testing.T) {
+	t.Parallel()
+	single, cluster := redistest.Single(t), redistest.Cluster(t)
+	rights := redistest.Rights(t, rightsPage, "throttle")
+	o := single.User(t, "throttle", rights)
+	o.DB = 3
+	for _, s := range cluster.Servers {
+		s.User(t, "throttle", rights)
+	}
+	inCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs, Username: o.Username, Password: o.Password})
+	defer inCluster.Close()
+	for right, client := range map[string]redis.UniversalClient{"select": clientOf(t, o), "cluster|slots": inCluster} {
+		_, err := redisstore.New(client, nil).Book(t.Context(), booking(hourly))
+		require.ErrorContains(t, err, "'"+right+"' command (docs/redis.md lists the rights that it needs)")
+		require.True(t, steering.Denied(err))
+	}
+}
+
 // called reports whether a server was asked for a command.
 func (d *deployment) called(t *testing.T, command string) bool {
 	return slices.ContainsFunc(d.servers, func(s *redistest.Server) bool {
