@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 
@@ -20,43 +21,39 @@ func choice[T any](name string, options ...option[T]) shape[T] {
 				return o, true
 			}
 		}
-		r.fail(n, "%s is unknown: %q%s; there are %s", name, clip(what), didYouMean(what, names), strings.Join(names, ", "))
+		r.fail(n, "%s is unknown: %q%s; there are %s", name, clip(what), cmp.Or(missingSpace(what), didYouMean(what, names)), strings.Join(names, ", "))
 		return option[T]{}, false
 	}
 	return shape[T]{
 		schema: func() schema { return choiceSchema(options) },
 		read: func(r *reader, n *yaml.Node) (v T, ok bool) {
-			at, ok := r.enter(n)
-			if !ok {
-				return v, false
-			}
-			defer r.leave()
-			if at.Kind == yaml.ScalarNode && at.ShortTag() != "!!null" {
-				o, ok := pick(r, at, name, at.Value)
+			n = follow(n)
+			if n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
+				o, ok := pick(r, n, name, n.Value)
 				if !ok {
 					return v, false
 				}
 				if o.alone == nil {
-					r.fail(at, "%s %q needs a value: write \"%s: …\"", name, o.name, o.name)
+					r.fail(n, "%s %q needs a value: write \"%s: …\"", name, o.name, o.name)
 					return v, false
 				}
-				return o.alone(), true
+				return o.alone(), o.sifted(r, n, o.everyAlone)
 			}
-			members, read, ok := r.members(at, name)
+			members, read, ok := r.members(n, name)
 			if !read {
 				return v, false
 			}
-			defer r.leave()
 			if len(members) != 1 {
-				r.fail(at, "%s has one key, and not %d: its kind", name, len(members))
+				r.fail(n, "%s has one key, and not %d: its kind", name, len(members))
 				return v, false
 			}
 			o, known := pick(r, members[0].key, name, members[0].name)
 			if !known {
 				return v, false
 			}
+			sifted := o.sifted(r, members[0].key, o.every)
 			v, good := o.read(r, members[0].value)
-			return v, ok && good
+			return v, ok && good && sifted
 		},
 	}
 }
@@ -67,6 +64,19 @@ type option[T any] struct {
 	alone     func() T // its value without one; nil: it needs one
 	read      func(r *reader, n *yaml.Node) (T, bool)
 	schema    func() schema
+
+	every, everyAlone bool // it says something of every answer, with a value or alone
+}
+
+// sifted notes a mistake if an option that says something of every answer stands where
+// every answer is looked at.
+func (o option[T]) sifted(r *reader, n *yaml.Node, every bool) bool {
+	if every && r.sifted == 0 {
+		r.fail(n, "%q closes the budget at every answer, successes too: put it into a \"when\" with status, media or header, "+
+			"as in {when: {status: 429, penalty: …}}", o.name)
+		return false
+	}
+	return true
 }
 
 // kind returns the option of that name whose value has a shape.
@@ -78,6 +88,13 @@ func kind[A, T any](name, doc string, of shape[A], f func(A) T) option[T] {
 // or returns the option as one that may stand alone, as that value.
 func (o option[T]) or(alone func() T) option[T] {
 	o.alone = alone
+	return o
+}
+
+// always returns the option, in the forms that it has so far, as one that says something
+// of every answer.
+func (o option[T]) always() option[T] {
+	o.every, o.everyAlone = true, o.alone != nil
 	return o
 }
 

@@ -1,8 +1,10 @@
 package policyfile
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -15,7 +17,7 @@ import (
 // and stops at the first that says something.
 
 // penalties is the penalty of a policy.
-var penalties = as(list(onePenalty), func(all []feedback.Penalty) feedback.Penalty {
+var penalties = as(some(onePenalty), func(all []feedback.Penalty) feedback.Penalty {
 	if len(all) == 1 {
 		return all[0]
 	}
@@ -35,24 +37,24 @@ func penaltyKinds() shape[feedback.Penalty] {
 	return choice("a penalty",
 		kind("none", "never close the budget", nothing, func(struct{}) feedback.Penalty { return throttle.NoPenalty }).
 			or(alone(throttle.NoPenalty)),
-		kind("retry-after", "close it for as long as Retry-After says, and if it does not say for so long; in a when", length, feedback.RetryAfter).
+		kind("retry-after", "close it for as long as Retry-After says, and if it does not say for so long; in a when", length, feedback.RetryAfter).always().
 			or(alone(throttle.RetryAfter)),
-		kind("for", "close it for so long; in a when", length, feedback.For),
+		kind("for", "close it for so long; in a when", length, feedback.For).always(),
 		kind("codes", "a table of codes in a JSON body", codes.shape(), func(c feedback.Codes) feedback.Penalty { return c.Penalty }),
 		kind("text", "a text in the body", texts.shape(), func(t feedback.Text) feedback.Penalty { return t.Penalty }),
 		kind("printed", "a length or a moment that is printed in the body", printed.shape(), func(p feedback.Printed) feedback.Penalty { return p.Penalty }),
-		kind("headers", "fields in any dialect of X-RateLimit", headers.shape(), func(h feedback.Headers) feedback.Penalty { return h.Penalty }),
-		kind("ratelimit", "the fields RateLimit and RateLimit-Policy of the IETF's draft", rateLimit.shape(), func(l feedback.RateLimit) feedback.Penalty { return l.Penalty }).
+		kind("headers", "fields in any dialect of X-RateLimit", headersShape, func(h feedback.Headers) feedback.Penalty { return h.Penalty }),
+		kind("ratelimit", "the fields RateLimit and RateLimit-Policy of the IETF's draft", rateLimitShape, func(l feedback.RateLimit) feedback.Penalty { return l.Penalty }).
 			or(alone(feedback.RateLimit{}.Penalty)),
-		kind("until-midnight", "close it until the day ends in a zone", zone, feedback.UntilMidnight).or(alone(feedback.UntilMidnight(nil))),
-		kind("until-first", "close it until the month ends in a zone", zone, feedback.UntilFirst).or(alone(feedback.UntilFirst(nil))),
-		kind("longest", "ask all and take the longest", list(onePenalty), func(all []feedback.Penalty) feedback.Penalty { return feedback.Longest(all...) }),
+		kind("until-midnight", "close it until the day ends in a zone", zone, feedback.UntilMidnight).or(alone(feedback.UntilMidnight(nil))).always(),
+		kind("until-first", "close it until the month ends in a zone", zone, feedback.UntilFirst).or(alone(feedback.UntilFirst(nil))).always(),
+		kind("longest", "ask all and take the longest", some(onePenalty), func(all []feedback.Penalty) feedback.Penalty { return feedback.Longest(all...) }),
 		kind("when", "look at some answers only", guarded("penalty", onePenalty), func(g guard[feedback.Penalty]) feedback.Penalty { return g.when.Penalty(g.then) }),
 	)
 }
 
 // quotas is the quota of a policy. Of several in a list the one with the least left counts.
-var quotas = as(list(oneQuota), func(all []feedback.Quota) feedback.Quota {
+var quotas = as(some(oneQuota), func(all []feedback.Quota) feedback.Quota {
 	if len(all) == 1 {
 		return all[0]
 	}
@@ -68,17 +70,17 @@ func init() { makeQuota = quotaKinds }
 
 func quotaKinds() shape[feedback.Quota] {
 	return choice("a quota",
-		kind("headers", "fields in any dialect of X-RateLimit", headers.shape(), func(h feedback.Headers) feedback.Quota { return h.Quota }),
-		kind("ratelimit", "the fields RateLimit and RateLimit-Policy of the IETF's draft", rateLimit.shape(), func(l feedback.RateLimit) feedback.Quota { return l.Quota }).
+		kind("headers", "fields in any dialect of X-RateLimit", headersShape, func(h feedback.Headers) feedback.Quota { return h.Quota }),
+		kind("ratelimit", "the fields RateLimit and RateLimit-Policy of the IETF's draft", rateLimitShape, func(l feedback.RateLimit) feedback.Quota { return l.Quota }).
 			or(func() feedback.Quota { return feedback.RateLimit{}.Quota }),
-		kind("amount", "a number in a JSON body", amount.shape(), func(a feedback.Amount) feedback.Quota { return a.Quota }),
+		kind("amount", "a number in a JSON body", amountShape, func(a feedback.Amount) feedback.Quota { return a.Quota }),
 		kind("when", "look at some answers only", guarded("quota", oneQuota), func(g guard[feedback.Quota]) feedback.Quota { return g.when.Quota(g.then) }),
 	)
 }
 
 // settle is where an answer says what the request has cost.
 var settle = choice("a settle",
-	kind("amount", "a number in a JSON body", amount.shape(), func(a feedback.Amount) feedback.Settle { return a.Settle }),
+	kind("amount", "a number in a JSON body", spent.shape(), func(a feedback.Amount) feedback.Settle { return a.Settle }),
 )
 
 // acted is how an answer says that a part was done all the same.
@@ -95,24 +97,61 @@ type guard[T any] struct {
 
 // guarded returns the shape of the conditions, with the part below its name.
 func guarded[T any](name string, part shape[T]) shape[guard[T]] {
-	conditions := []field[guard[T]]{
-		member("status", "one of these", list(number(100)), func(g *guard[T], v []int) { g.when.Status = v }),
-		member("method", "of the request: one of these", list(text), func(g *guard[T], v []string) { g.when.Method = v }),
-		member("host", "of the request, without the port: one of these", list(text), func(g *guard[T], v []string) { g.when.Host = v }),
-		member("path", `of the request: one of these, such as "/v1/*"`, list(text), func(g *guard[T], v []string) { g.when.Path = v }),
-		member("media", "Content-Type without parameters: one of these", list(text), func(g *guard[T], v []string) { g.when.Media = v }),
-		member("header", `every one of these; "" for any value`, table(text), func(g *guard[T], v map[string]string) { g.when.Header = v }),
-	}
-	return record[guard[T]]{name: "a when", fields: append(conditions,
-		must(member(name, "what those answers say", part, func(g *guard[T], v T) { g.then = v })))}.shape()
+	all := record[guard[T]]{name: "a when", fields: []field[guard[T]]{
+		member("status", "one of these", some(status), func(g *guard[T], v []int) { g.when.Status = v }),
+		member("method", "of the request: one of these", some(method), func(g *guard[T], v []string) { g.when.Method = v }),
+		member("host", "of the request, without the port: one of these", some(hostName), func(g *guard[T], v []string) { g.when.Host = v }),
+		member("path", `of the request: one of these, such as "/v1/*"`, some(urlPath), func(g *guard[T], v []string) { g.when.Path = v }),
+		member("media", "Content-Type without parameters: one of these", some(media), func(g *guard[T], v []string) { g.when.Media = v }),
+		member("header", `every one of these; "" for any value`, entries(text, checkHeaderName), func(g *guard[T], v map[string]string) { g.when.Header = v }),
+		must(member(name, "what those answers say", part, func(g *guard[T], v T) { g.then = v })),
+	}, check: func(r *reader, n *yaml.Node, members []keyed, _ *guard[T]) bool {
+		if len(members) == 1 && members[0].name == name {
+			r.fail(n, "a when needs a condition: status, method, host, path, media or header")
+			return false
+		}
+		return true
+	}}
+	return shape[guard[T]]{schema: all.schema, read: func(r *reader, n *yaml.Node) (guard[T], bool) {
+		if sifts(n) {
+			r.sifted++
+			defer func() { r.sifted-- }()
+		}
+		return all.read(r, n)
+	}}
 }
 
+// sifts reports whether a when has a condition of the answer: those of the request alone
+// let its successes pass.
+func sifts(n *yaml.Node) bool {
+	members, _, _ := new(reader).members(n, "")
+	return slices.ContainsFunc(members, func(m keyed) bool { return m.name == "status" || m.name == "media" || m.name == "header" })
+}
+
+// sifted returns the shape of a part that is asked only after another one has found
+// something.
+func sifted[T any](of shape[T]) shape[T] {
+	return shape[T]{schema: of.schema, read: func(r *reader, n *yaml.Node) (T, bool) {
+		r.sifted++
+		defer func() { r.sifted-- }()
+		return of.read(r, n)
+	}}
+}
+
+// The records that several parts have.
+var (
+	headersShape   = defined("headers", headers.shape())
+	rateLimitShape = defined("ratelimit", rateLimit.shape())
+	dialectShape   = defined("as", dialect.shape())
+	amountShape    = defined("amount", amount.shape())
+)
+
 var codes = record[feedback.Codes]{name: "codes", fields: []field[feedback.Codes]{
-	must(member("fields", "where the code is; the first that is there decides", list(text), func(c *feedback.Codes, v []string) { c.Fields = v })),
+	must(member("fields", "where the code is; the first that is there decides", some(label), func(c *feedback.Codes, v []string) { c.Fields = v })),
 	member("pattern", "finds the code in the field's text", pattern, func(c *feedback.Codes, v *regexp.Regexp) { c.Pattern = v }),
-	must(member("lasts", `for how long each code closes the budget; "not-refused" for one that is certainly no refusal`, table(codeLength),
+	must(member("lasts", `for how long each code closes the budget; "not-refused" for one that is certainly no refusal`, entries(codeLength),
 		func(c *feedback.Codes, v map[string]time.Duration) { c.Lasts = v })),
-	member("end", "says how long, in place of the usual length", onePenalty, func(c *feedback.Codes, v feedback.Penalty) { c.End = v }),
+	member("end", "says how long, in place of the usual length", sifted(onePenalty), func(c *feedback.Codes, v feedback.Penalty) { c.End = v }),
 }}
 
 // codeLength is a length, or not-refused.
@@ -127,43 +166,46 @@ var codeLength = scalar(`a duration such as "1s", or not-refused`, schema{"anyOf
 var texts = record[feedback.Text]{name: "text", fields: []field[feedback.Text]{
 	must(member("pattern", "must match", pattern, func(t *feedback.Text, v *regexp.Regexp) { t.Pattern = v })),
 	must(member("lasts", "for how long the budget is closed then", length, func(t *feedback.Text, v time.Duration) { t.Lasts = v })),
-	member("end", "says how long, in place of that", onePenalty, func(t *feedback.Text, v feedback.Penalty) { t.End = v }),
+	member("end", "says how long, in place of that", sifted(onePenalty), func(t *feedback.Text, v feedback.Penalty) { t.End = v }),
 }}
 
 var printed = record[feedback.Printed]{name: "printed", fields: []field[feedback.Printed]{
-	member("fields", "where in a JSON body; anywhere in the body if there are none", list(text), func(p *feedback.Printed, v []string) { p.Fields = v }),
+	member("fields", "where in a JSON body; anywhere in the body if there are none", some(label), func(p *feedback.Printed, v []string) { p.Fields = v }),
 	member("pattern", "finds the length or the moment in the text", pattern, func(p *feedback.Printed, v *regexp.Regexp) { p.Pattern = v }),
-	member("as", "how it is written", dialect.shape(), func(p *feedback.Printed, v dialectSpec) { p.As = v.dialect() }),
+	member("as", "how it is written", dialectShape, func(p *feedback.Printed, v dialectSpec) { p.As = v.dialect() }),
 }}
 
 var headers = record[feedback.Headers]{name: "headers", fields: []field[feedback.Headers]{
-	member("remaining", "the field with what is left", text, func(h *feedback.Headers, v string) { h.Remaining = v }),
-	member("used", "the field with what is used", text, func(h *feedback.Headers, v string) { h.Used = v }),
-	member("limit", "the field with the limit", text, func(h *feedback.Headers, v string) { h.Limit = v }),
+	member("remaining", "the field with what is left", header, func(h *feedback.Headers, v string) { h.Remaining = v }),
+	member("used", "the field with what is used", header, func(h *feedback.Headers, v string) { h.Used = v }),
+	member("limit", "the field with the limit", header, func(h *feedback.Headers, v string) { h.Limit = v }),
 	member("size", "the limit if no field tells", number(1), func(h *feedback.Headers, v int) { h.Size = v }),
-	member("reset", "the field that tells when there is more", text, func(h *feedback.Headers, v string) { h.Reset = v }),
-	member("as", "how reset is written, if in no usual way", dialect.shape(), func(h *feedback.Headers, v dialectSpec) { h.As = v.dialect() }),
+	member("reset", "the field that tells when there is more", header, func(h *feedback.Headers, v string) { h.Reset = v }),
+	member("as", "how reset is written, if in no usual way", dialectShape, func(h *feedback.Headers, v dialectSpec) { h.As = v.dialect() }),
 	member("per", "the length of the window", length, func(h *feedback.Headers, v time.Duration) { h.Per = v }),
 	member("clock", "windows begin on the minute, the hour and so on of UTC", yes, func(h *feedback.Headers, v bool) { h.Clock = v }),
-	member("status", "of answers that may be refusals; 403, 429 and 503 if there are none", list(number(100)), func(h *feedback.Headers, v []int) { h.Status = v }),
-}, check: func(r *reader, n *yaml.Node, _ []keyed, h *feedback.Headers) bool {
-	if h.Remaining == "" && h.Used == "" && h.Reset == "" && len(r.errs) == 0 {
-		r.fail(n, "headers need remaining, used or reset")
-		return false
+	member("status", "of answers that may be refusals; 403, 429 and 503 if there are none", some(status), func(h *feedback.Headers, v []int) { h.Status = v }),
+}, check: func(r *reader, n *yaml.Node, members []keyed, _ *feedback.Headers) bool {
+	if slices.ContainsFunc(members, func(m keyed) bool { return m.name == "remaining" || m.name == "used" || m.name == "reset" }) {
+		return true
 	}
-	return true
+	r.fail(n, "headers need remaining, used or reset")
+	return false
 }}
 
 var rateLimit = record[feedback.RateLimit]{name: "ratelimit", fields: []field[feedback.RateLimit]{
-	member("name", "of the upstream's policy; that with the least left if there is none", text, func(l *feedback.RateLimit, v string) { l.Name = v }),
-	member("prefix", "of the fields' names", text, func(l *feedback.RateLimit, v string) { l.Prefix = v }),
-	member("status", "of answers that may be refusals; 403, 429 and 503 if there are none", list(number(100)), func(l *feedback.RateLimit, v []int) { l.Status = v }),
+	member("name", "of the upstream's policy; that with the least left if there is none", label, func(l *feedback.RateLimit, v string) { l.Name = v }),
+	member("prefix", "of the fields' names", header, func(l *feedback.RateLimit, v string) { l.Prefix = v }),
+	member("status", "of answers that may be refusals; 403, 429 and 503 if there are none", some(status), func(l *feedback.RateLimit, v []int) { l.Status = v }),
 }}
 
 var amount = record[feedback.Amount]{name: "amount", fields: []field[feedback.Amount]{
-	must(member("fields", "where it stands; the first that is there decides", list(text), func(a *feedback.Amount, v []string) { a.Fields = v })),
+	must(member("fields", "where it stands; the first that is there decides", some(label), func(a *feedback.Amount, v []string) { a.Fields = v })),
 	member("per", "for how long what is left is all that is left; for a quota", length, func(a *feedback.Amount, v time.Duration) { a.Per = v }),
 }}
+
+// spent is an amount that settles: it has no window.
+var spent = record[feedback.Amount]{name: "amount", fields: amount.fields[:1]}
 
 // A dialectSpec is how a length or a moment is written.
 type dialectSpec struct {
@@ -181,12 +223,28 @@ func (d dialectSpec) dialect() feedback.Dialect {
 
 var dialect = record[dialectSpec]{name: "as", fields: []field[dialectSpec]{
 	member("after", "a number of this unit, such as 1ms", length, func(d *dialectSpec, v time.Duration) { d.after = v }),
-	member("at", `a moment in this layout of Go's time.Parse, such as "2006-01-02 15:04:05"`, text, func(d *dialectSpec, v string) { d.layout = v }),
+	member("at", `a moment in this layout of Go's time.Parse, such as "2006-01-02 15:04:05"`, layout, func(d *dialectSpec, v string) { d.layout = v }),
 	member("zone", "the zone of such a moment; UTC if there is none", zone, func(d *dialectSpec, v *time.Location) { d.zone = v }),
-}, check: func(r *reader, n *yaml.Node, _ []keyed, d *dialectSpec) bool {
-	if (d.after > 0) == (d.layout != "") {
-		r.fail(n, "as needs either after or at")
-		return false
+}, check: func(r *reader, n *yaml.Node, members []keyed, _ *dialectSpec) bool {
+	has := func(name string) bool {
+		return slices.ContainsFunc(members, func(m keyed) bool { return m.name == name })
 	}
-	return true
+	switch {
+	case has("after") == has("at"):
+		r.fail(n, "as needs either after or at")
+	case has("after") && has("zone"):
+		r.fail(n, "a zone is for at: a length has none")
+	default:
+		return true
+	}
+	return false
 }}
+
+// layout is how a moment is written, in the way of Go.
+var layout = scalar(`a layout such as "2006-01-02 15:04:05"`, anyText, func(s string) (string, error) {
+	one, other := time.Date(2001, 9, 8, 7, 6, 5, 4, time.UTC), time.Date(2032, 10, 13, 14, 15, 16, 17, time.UTC)
+	if one.Format(s) == other.Format(s) {
+		return "", fmt.Errorf("%q has no part of a moment in it: write how Go would print 2 January 2006, 15:04:05, such as \"2006-01-02 15:04:05\"", clip(s))
+	}
+	return s, nil
+})

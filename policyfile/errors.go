@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // An Error is one mistake in a file.
@@ -15,7 +14,10 @@ type Error struct {
 	Line   int    // from 1
 	Column int    // from 1, in characters; 0: the whole line
 	Text   string // what is wrong, and what would help
-	Source string // the line itself
+	Source string // the line itself; of a long line the part around the column
+
+	skipped int  // how many characters of the line stand before Source
+	cut     bool // some stand behind it
 }
 
 // Error implements error: "file:line:column: text", as compilers print it.
@@ -30,47 +32,24 @@ func (e *Error) Error() string {
 	return at + ": " + e.Text
 }
 
-// Excerpt returns the line of the file with a caret below the place; "" if the mistake
-// has no place.
-func (e *Error) Excerpt() string {
-	if e.Line == 0 || strings.TrimSpace(e.Source) == "" {
-		return ""
-	}
-	head := fmt.Sprintf("%5d | ", e.Line)
-	text := head + e.Source + "\n"
-	if e.Column == 0 {
-		return text
-	}
-	// Tabs stay, so that the caret stands below its character wherever tabs end.
-	before := []rune(e.Source)
-	before = before[:min(e.Column-1, len(before))]
-	for i, c := range before {
-		switch {
-		case c == '\t':
-		case wide(c):
-			before[i] = '　'
-		default:
-			before[i] = ' '
-		}
-	}
-	return text + strings.Repeat(" ", utf8.RuneCountInString(head)-2) + "| " + string(before) + "^\n"
-}
-
-// wide reports whether a character takes two columns of a terminal: those of East Asia.
-func wide(c rune) bool {
-	return c >= 0x1100 && c <= 0x115f || c >= 0x2e80 && c <= 0xa4cf || c >= 0xac00 && c <= 0xd7a3 ||
-		c >= 0xf900 && c <= 0xfaff || c >= 0xfe30 && c <= 0xfe6f || c >= 0xff00 && c <= 0xff60 || c >= 0xffe0 && c <= 0xffe6
-}
-
 // Errors are all mistakes of a file, in its order.
 type Errors []*Error
 
-// Error implements error: each mistake on a line of its own, with its excerpt.
+// mostShown is how many mistakes are printed: who has made more mends the first ones and
+// asks again.
+const mostShown = 20
+
+// Error implements error: each mistake on a line of its own, with its excerpt. Of many
+// mistakes it has the first ones and how many more there are.
 func (all Errors) Error() string {
 	var text strings.Builder
 	for i, e := range all {
 		if i > 0 {
 			text.WriteByte('\n')
+		}
+		if i == mostShown {
+			fmt.Fprintf(&text, "and %d more", len(all)-i)
+			break
 		}
 		text.WriteString(e.Error())
 		if x := e.Excerpt(); x != "" {
@@ -97,8 +76,7 @@ func (all Errors) sorted() error {
 	slices.SortStableFunc(all, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	// What an alias repeats is one mistake.
-	return slices.CompactFunc(all, func(a, b *Error) bool { return *a == *b })
+	return all
 }
 
 // Mistakes returns the mistakes that an error of this package holds, in the order of

@@ -1,15 +1,12 @@
 package policyfile
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 )
 
 // A File is what a file says. It does not change.
@@ -35,7 +32,7 @@ const Version = 1
 // Parse reads a file. Name stands in errors, which are [Errors]: all mistakes at once, in
 // the order of the file. A file that parses is one whose policies [throttle.New] takes.
 func Parse(name string, text []byte) (*File, error) {
-	r := &reader{file: name}
+	r := newReader(name, text)
 	n, ok := r.parse(text)
 	if !ok || !r.checkVersion(n) {
 		return nil, r.errs.sorted()
@@ -80,8 +77,9 @@ type document struct {
 
 // A presetTable is the rows of a preset and where it is named.
 type presetTable struct {
-	rows presetRows
-	at   *yaml.Node
+	rows      presetRows
+	at        *yaml.Node
+	wildcards []wildcard // that its keys and costs name
 }
 
 // policies returns all rows.
@@ -113,22 +111,27 @@ func (d *document) lines() map[string]int {
 var root = shape[document]{read: documentFields.read, schema: func() schema {
 	s := documentFields.schema()
 	s["patternProperties"] = schema{"^x-": true}
-	s["$defs"] = schema{"penalty": penaltyKinds().schema(), "quota": quotaKinds().schema()}
+	defs := schema{}
+	for name, of := range definitions {
+		defs[name] = of()
+	}
+	s["$defs"] = defs
 	return s
 }}
 
 var documentFields = record[document]{name: "the file", ignored: "x-", fields: []field[document]{
 	must(member("version", "of this form", number(1), func(d *document, v int) { d.version = v })),
-	partly("presets", "the tables of providers that the library knows", list(placed(presets)), func(d *document, v []presetTable) { d.tables = v }),
-	partly("policies", "rows of your own", list(policy.shape()), func(d *document, v []row) { d.rows = v }),
-	partly("tests", "requests, and which policies they must match", list(test.shape()), func(d *document, v []placedTest) { d.tests = v }),
+	partly("presets", "the tables of providers that the library knows", list(defined("preset", placed(presets))), func(d *document, v []presetTable) { d.tables = v }),
+	partly("policies", "rows of your own", list(policyRow), func(d *document, v []row) { d.rows = v }),
+	partly("tests", "requests, and which policies they must match", list(defined("test", test.shape())), func(d *document, v []placedTest) { d.tests = v }),
 }}
 
 // placed returns the shape of a preset that knows its place.
 func placed(of shape[presetRows]) shape[presetTable] {
 	return shape[presetTable]{schema: of.schema, read: func(r *reader, n *yaml.Node) (presetTable, bool) {
+		r.wildcards = nil
 		rows, ok := of.read(r, n)
-		return presetTable{rows, n}, ok
+		return presetTable{rows, follow(n), r.wildcards}, ok
 	}}
 }
 
@@ -136,7 +139,7 @@ func placed(of shape[presetRows]) shape[presetTable] {
 // another version is looked at no further: what it says may mean something else.
 func (r *reader) checkVersion(n *yaml.Node) bool {
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
-		r.fail(n, "a file is a mapping that begins with \"version: %d\", and not %s", Version, kindOf(n))
+		r.fail(n, "a file is a mapping that begins with \"version: %d\", and not %s%s", Version, kindOf(n), missingSpace(n.Value))
 		return false
 	}
 	switch key, value := n.Content[0], n.Content[1]; {
@@ -148,65 +151,4 @@ func (r *reader) checkVersion(n *yaml.Node) bool {
 		return true
 	}
 	return false
-}
-
-// checkPolicies lets throttle look at the policies that were read, and sees to it that no
-// two have the same name.
-func (r *reader) checkPolicies(d *document) {
-	first := make(map[string]*yaml.Node)
-	for _, t := range d.tables {
-		r.checkRows(t.at, nil, t.rows)
-		for _, p := range t.rows {
-			r.checkName(first, p.Name, t.at)
-		}
-	}
-	for _, p := range d.rows {
-		if p.at != nil {
-			r.checkRows(p.at, p.fields, []throttle.Policy{p.Policy})
-			r.checkName(first, p.Name, p.fields["name"])
-		}
-	}
-}
-
-// checkRows checks policies that stand at one place, one of them with these fields.
-func (r *reader) checkRows(at *yaml.Node, fields map[string]*yaml.Node, rows []throttle.Policy) {
-	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: rows})
-	for _, e := range configErrors(err) {
-		f := fields[strings.ToLower(e.Field)]
-		switch {
-		case e.Field == "Name" || e.Field == "Limit" && (f == nil || rows[0].Limit == (throttle.Limit{})):
-			// A field that is missing or has a mistake is known, and names are checked here.
-		case f != nil:
-			offset, text := placeOf(e.Err)
-			r.failIn(f, offset, "%s", text)
-		default:
-			r.fail(at, "policy %q: %s: %v", e.Policy, strings.ToLower(e.Field), e.Err)
-		}
-	}
-}
-
-// checkName sees to it that no two policies have the same name.
-func (r *reader) checkName(first map[string]*yaml.Node, name string, at *yaml.Node) {
-	switch {
-	case name == "":
-	case first[name] != nil:
-		r.fail(at, "two policies have the name %q, the first in line %d; it must be unique", clip(name), first[name].Line)
-	default:
-		first[name] = at
-	}
-}
-
-// configErrors returns the mistakes that throttle found.
-func configErrors(err error) (all []*throttle.ConfigError) {
-	if many, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range many.Unwrap() {
-			all = append(all, configErrors(e)...)
-		}
-		return all
-	}
-	var one *throttle.ConfigError
-	if errors.As(err, &one) {
-		all = append(all, one)
-	}
-	return all
 }

@@ -2,22 +2,51 @@ package policyfile
 
 import (
 	"fmt"
-	"slices"
-	"sort"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agnivade/levenshtein"
 )
 
 // didYouMean returns a hint if one of the names is near to what was written.
 func didYouMean(written string, names []string) string {
-	near := slices.Clone(names)
-	distance := func(name string) int {
-		return levenshtein.ComputeDistance(strings.ToLower(written), strings.ToLower(name))
+	written = strings.ToLower(written)
+	length := utf8.RuneCountInString(written)
+	best, least := "", 0
+	for _, name := range names {
+		n := utf8.RuneCountInString(name)
+		most := max(1, (n+1)/3)
+		if length-n > most || n-length > most {
+			continue
+		}
+		if d := levenshtein.ComputeDistance(written, strings.ToLower(name)); d <= most && (best == "" || d < least) {
+			best, least = name, d
+		}
 	}
-	sort.SliceStable(near, func(i, j int) bool { return distance(near[i]) < distance(near[j]) })
-	if len(near) == 0 || distance(near[0]) > max(1, (len(near[0])+1)/3) {
+	if best == "" {
 		return ""
 	}
-	return fmt.Sprintf(" (did you mean %q?)", near[0])
+	return fmt.Sprintf(" (did you mean %q?)", best)
+}
+
+// plainSigns are the full-width forms of ASCII, and quotes of print, that an input method
+// or a word processor writes.
+var plainSigns = func(c rune) rune {
+	switch {
+	case c >= '！' && c <= '～':
+		return c - '！' + '!'
+	case c == '　':
+		return ' '
+	case c == '“' || c == '”' || c == '‘' || c == '’':
+		return -1
+	}
+	return c
+}
+
+// plainSpelling returns a hint if a text has full-width signs.
+func plainSpelling(text string) string {
+	if plain := strings.Map(plainSigns, clip(text)); plain != clip(text) {
+		return fmt.Sprintf(" (it has full-width signs or quotes of print: write %q)", plain)
+	}
+	return ""
 }

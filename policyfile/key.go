@@ -1,10 +1,13 @@
 package policyfile
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -13,56 +16,132 @@ import (
 type keyFunc = func(*http.Request) string
 
 // key is the template of a key: "{header.X-App}", "{shop}/{query.access_token}".
-var key = scalar(`a key such as "{header.X-App}"`, schema{"type": "string"}, parseKey)
+var key = defined("key", as(templates(`a key such as "{header.X-App}"`, schema{"type": "string"}, parseTemplate), template.key))
+
+// A template is a text with values of a request in it.
+type template struct {
+	parts  []templatePart
+	bare   bool // there is nothing but one placeholder
+	number int  // what a cost without placeholders says
+}
+
+// A templatePart is one placeholder.
+type templatePart struct {
+	value    keyFunc
+	wildcard string // of the pattern, if it names one
+	offset   int
+}
+
+// A wildcard is a name that a key or a cost expects in the pattern of its policy.
+type wildcard struct {
+	name   string
+	at     *yaml.Node
+	offset int
+}
+
+// templates returns the shape of what is written as a template. YAML takes {host} without
+// quotes for a mapping; it is read as what it was meant to be.
+func templates(expected string, s schema, parse func(string) (template, error)) shape[template] {
+	texts := scalar(expected, s, parse)
+	return shape[template]{
+		schema: func() schema {
+			unquoted := schema{"type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": schema{"type": "null"}}
+			return schema{"anyOf": []any{s, unquoted}}
+		},
+		read: func(r *reader, n *yaml.Node) (t template, ok bool) {
+			if n = follow(n); n.Kind == yaml.MappingNode && len(n.Content) == 2 && follow(n.Content[0]).Kind == yaml.ScalarNode && isEmpty(n.Content[1]) {
+				t, ok = parsed(r, n, "{"+follow(n.Content[0]).Value+"}", parse)
+			} else {
+				t, ok = texts.read(r, n)
+			}
+			for _, p := range t.parts {
+				if p.wildcard != "" {
+					r.wildcards = append(r.wildcards, wildcard{p.wildcard, n, p.offset})
+				}
+			}
+			return t, ok
+		},
+	}
+}
+
+// key returns the key that a template says. That of one placeholder is the key that Go's
+// functions give, so that a file and a table in Go share budgets; several are joined as by
+// [throttle.Join], and texts between them only separate them for readers.
+func (t template) key() keyFunc {
+	if len(t.parts) == 1 {
+		return t.parts[0].value
+	}
+	var all []keyFunc
+	for _, p := range t.parts {
+		all = append(all, p.value)
+	}
+	return throttle.Join(all...)
+}
 
 // placeholder is what stands in braces.
 var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
 
-// parseKey reads a template. A template that is one placeholder gives the key that
-// Go's functions give, so that a file and a table in Go share budgets; several are joined as by
-// [throttle.Join], and texts between them only separate them for readers.
-func parseKey(s string) (keyFunc, error) {
-	var parts []keyFunc
+func parseTemplate(s string) (t template, err error) {
 	from := 0
 	for _, m := range placeholder.FindAllStringSubmatchIndex(s, -1) {
-		if strings.ContainsAny(s[from:m[0]], "{}") {
-			return nil, fmt.Errorf("%q has a brace without its other half at offset %d", clip(s), from+strings.IndexAny(s[from:m[0]], "{}"))
+		if i := strings.IndexAny(s[from:m[0]], "{}"); i >= 0 {
+			return t, halfBrace(s, from+i)
 		}
-		f, err := parsePlaceholder(s[m[2]:m[3]])
+		p, err := parsePlaceholder(s[m[2]:m[3]])
 		if err != nil {
-			return nil, fmt.Errorf("%w at offset %d", err, m[0])
+			return t, fmt.Errorf("%w at offset %d", err, m[0])
 		}
-		parts, from = append(parts, f), m[1]
+		p.offset = m[0]
+		t.parts, from = append(t.parts, p), m[1]
 	}
+	t.bare = len(t.parts) == 1 && strings.HasPrefix(s, "{") && strings.HasSuffix(s, "}")
 	switch i := strings.IndexAny(s[from:], "{}"); {
 	case i >= 0:
-		return nil, fmt.Errorf("%q has a brace without its other half at offset %d", clip(s), from+i)
-	case len(parts) == 0:
-		return nil, fmt.Errorf("%q has nothing in braces, so all requests would have the same key: leave the field out, or write \"{header.X-App}\" or the like", clip(s))
-	case len(parts) == 1:
-		return parts[0], nil
+		return t, halfBrace(s, from+i)
+	case len(t.parts) == 0:
+		return t, fmt.Errorf("%q has nothing in braces, so all requests would have the same key: leave the field out, or write \"{header.X-App}\" or the like", clip(s))
 	}
-	return throttle.Join(parts...), nil
+	return t, nil
+}
+
+func halfBrace(s string, offset int) error {
+	return fmt.Errorf("%q has a brace without its other half at offset %d", clip(s), offset)
 }
 
 // pathName is the name of a wildcard of a pattern.
 var pathName = regexp.MustCompile(`^[\pL_][\pL\pN_]*$`)
 
 // parsePlaceholder reads what stands in braces.
-func parsePlaceholder(s string) (keyFunc, error) {
+func parsePlaceholder(s string) (templatePart, error) {
 	switch group, name, dotted := strings.Cut(s, "."); {
-	case dotted && group == "header" && name != "":
-		return throttle.Header(name), nil
+	case dotted && group == "header":
+		if err := checkHeaderName(name); err != nil {
+			return templatePart{}, fmt.Errorf("{%s}: %w", clip(s), err)
+		}
+		return templatePart{value: throttle.Header(name)}, nil
 	case dotted && group == "query" && name != "":
-		return throttle.Query(name), nil
+		return templatePart{value: throttle.Query(name)}, nil
 	case s == "host":
-		return throttle.Host, nil
+		return templatePart{value: throttle.Host}, nil
 	case s == "path":
-		return throttle.Path, nil
+		return templatePart{value: throttle.Path}, nil
 	case s == "method":
-		return throttle.Method, nil
+		return templatePart{value: throttle.Method}, nil
 	case pathName.MatchString(s):
-		return throttle.PathValue(s), nil
+		return templatePart{value: throttle.PathValue(s), wildcard: s}, nil
 	}
-	return nil, fmt.Errorf("{%s} is unknown: there are {header.NAME}, {query.NAME}, {host}, {path}, {method}, and {NAME} for a wildcard of match", clip(s))
+	return templatePart{}, fmt.Errorf("{%s} is unknown: there are {header.NAME}, {query.NAME}, {host}, {path}, {method}, and {NAME} for a wildcard of match", clip(s))
+}
+
+// headerName is a field name of HTTP.
+var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
+func checkHeaderName(s string) error {
+	switch {
+	case headerName.MatchString(s):
+		return nil
+	case s == "":
+		return errors.New("the name of a header is missing")
+	}
+	return fmt.Errorf("%q is no name of a header: it has letters, digits and hyphens only, as in X-App", clip(s))
 }

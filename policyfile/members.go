@@ -1,6 +1,10 @@
 package policyfile
 
-import "go.yaml.in/yaml/v4"
+import (
+	"regexp"
+
+	"go.yaml.in/yaml/v4"
+)
 
 // A keyed is one key of a mapping with its value.
 type keyed struct {
@@ -10,25 +14,22 @@ type keyed struct {
 
 // members returns what a mapping holds, that of merge keys ("<<") last and only where
 // the mapping itself says nothing. It is ok unless a key stands there twice, or is none. If
-// the node is no mapping read is false; otherwise the call needs a leave.
+// the node is no mapping read is false.
 func (r *reader) members(n *yaml.Node, name string) (all []keyed, read, ok bool) {
-	at, ok := r.enter(n)
-	if !ok {
+	n = follow(n)
+	if n.Kind != yaml.MappingNode {
+		r.fail(n, "%s is expected here, not %s%s", name, kindOf(n), missingSpace(n.Value))
 		return nil, false, false
 	}
-	if at.Kind != yaml.MappingNode {
-		r.fail(at, "%s is expected here, not %s", name, kindOf(at))
-		r.leave()
-		return nil, false, false
-	}
+	ok = true
 	first := make(map[string]*yaml.Node)
 	var merged []*yaml.Node
-	for i := 0; i+1 < len(at.Content); i += 2 {
-		key, value := at.Content[i], at.Content[i+1]
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := follow(n.Content[i]), n.Content[i+1]
 		switch {
 		case key.ShortTag() == "!!merge":
 			merged = append(merged, value)
-		case key.Kind != yaml.ScalarNode:
+		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null":
 			r.fail(key, "a key is a text, and not %s", kindOf(key))
 			ok = false
 		case first[key.Value] != nil:
@@ -54,21 +55,27 @@ func (r *reader) members(n *yaml.Node, name string) (all []keyed, read, ok bool)
 
 // merge returns what a merge key adds: a mapping, or several in a list.
 func (r *reader) merge(n *yaml.Node, name string) (all []keyed, ok bool) {
-	at, ok := r.enter(n)
-	if !ok {
-		return nil, false
-	}
-	defer r.leave()
-	if at.Kind != yaml.SequenceNode {
-		all, read, ok := r.members(at, name)
-		if read {
-			r.leave()
-		}
+	n = follow(n)
+	if n.Kind != yaml.SequenceNode {
+		all, _, ok = r.members(n, name)
 		return all, ok
 	}
-	for _, item := range at.Content {
+	ok = true
+	for _, item := range n.Content {
 		more, good := r.merge(item, name)
 		all, ok = append(all, more...), ok && good
 	}
 	return all, ok
+}
+
+// joined is a name and a value without the space between them, or with a colon that is
+// full-width.
+var joined = regexp.MustCompile(`^([A-Za-z_][\w-]*)(?::|：\s*)([^\s/:]\S{0,40})`)
+
+// missingSpace returns a hint if a text is a field whose colon has no space behind it.
+func missingSpace(text string) string {
+	if m := joined.FindStringSubmatch(text); m != nil {
+		return " (write a colon and a space: \"" + m[1] + ": " + m[2] + "\")"
+	}
+	return ""
 }

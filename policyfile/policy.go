@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
@@ -14,14 +15,23 @@ import (
 // A row is a policy and where it stands.
 type row struct {
 	throttle.Policy
-	at     *yaml.Node
-	fields map[string]*yaml.Node // by name, with those of merge keys
+	at        *yaml.Node
+	fields    map[string]*yaml.Node // by name, with those of merge keys
+	wildcards []wildcard            // that its key and its cost name
 }
 
-// policy is one row of the file: the fields of [throttle.Policy].
+// policyRow is one row of the file.
+var policyRow = defined("policy", shape[row]{schema: policy.schema, read: func(r *reader, n *yaml.Node) (p row, ok bool) {
+	r.wildcards = nil
+	p, ok = policy.read(r, n)
+	p.wildcards = r.wildcards
+	return p, ok
+}})
+
+// policy has the fields of [throttle.Policy].
 var policy = record[row]{name: "a policy", fields: []field[row]{
-	must(member("name", "unique; it is part of the store's keys, and stands in errors, events and metrics", text, func(p *row, v string) { p.Name = v })),
-	member("match", `"[METHOD ][HOST]/[PATH]"; every request if there is none`, text, func(p *row, v string) { p.Match = v }),
+	must(member("name", "unique; it is part of the store's keys, and stands in errors, events and metrics", label, func(p *row, v string) { p.Name = v })),
+	member("match", `"[METHOD ][HOST]/[PATH]"; every request if there is none`, matching, func(p *row, v string) { p.Match = v }),
 	member("key", `one budget for each value: "{header.X-App}", "{query.access_token}", "{shop}" for a wildcard of match, several together`, key, func(p *row, v keyFunc) { p.Key = v }),
 	must(member("limit", `what each budget holds: "40/s", "10000/20s", "40/s paced", "100/m fixed", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight", "unlimited"`, limit, func(p *row, v throttle.Limit) { p.Limit = v })),
 	member("cost", `what a request costs: a number, or "{header.NAME}" for the number in a field of the request, 1 if it has none`, cost, func(p *row, v costFunc) { p.Cost = v }),
@@ -45,25 +55,43 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 // A costFunc is a [throttle.Policy.Cost].
 type costFunc = func(*http.Request) int
 
+// matching is a pattern, which throttle reads.
+var matching = scalar(`a pattern such as "api.example.com/v1/"`, anyText, func(s string) (string, error) { return s, nil })
+
 // cost is a number, or a template whose value is one.
-var cost = scalar(`a cost such as 5 or "{header.X-Cost}"`, schema{"type": []any{"integer", "string"}}, func(s string) (costFunc, error) {
-	if n, err := strconv.Atoi(s); err == nil {
-		if n < 0 {
-			return nil, fmt.Errorf("%q is too low: the least cost is 0, which makes a request free", s)
-		}
-		return func(*http.Request) int { return n }, nil
+var cost = defined("cost", as(templates(`a cost such as 5 or "{header.X-Cost}"`, schema{"type": []any{"integer", "string"}}, parseCost), template.cost))
+
+// parseCost reads a cost. A number is a template without placeholders.
+func parseCost(s string) (template, error) {
+	if n, err := parseNumber(s); err == nil {
+		return template{number: n}, nil
 	}
-	value, err := parseKey(s)
-	if err != nil {
-		return nil, err
+	if !strings.ContainsAny(s, "{}") {
+		return template{}, fmt.Errorf("%q is not a cost: it is a whole number from 0 on, which makes a request free, or \"{header.NAME}\"", clip(s))
 	}
+	t, err := parseTemplate(s)
+	switch {
+	case err != nil:
+		return t, err
+	case !t.bare || s == "{host}" || s == "{path}" || s == "{method}":
+		return t, fmt.Errorf("%q is never a number: a cost is a whole number, or one value of the request such as \"{header.X-Cost}\"", clip(s))
+	}
+	return t, nil
+}
+
+// cost returns the cost that a template says, 1 where the request has no number.
+func (t template) cost() costFunc {
+	if len(t.parts) == 0 {
+		return func(*http.Request) int { return t.number }
+	}
+	value := t.parts[0].value
 	return func(req *http.Request) int {
 		if n, err := strconv.Atoi(value(req)); err == nil && n >= 0 {
 			return n
 		}
 		return 1
-	}, nil
-})
+	}
+}
 
 // jitter is a duration, or none.
 var jitter = scalar(`a duration such as "50ms", or none`, schema{"anyOf": []any{lengthText, schema{"const": "none"}}}, func(s string) (time.Duration, error) {
@@ -82,6 +110,11 @@ var headroom = record[map[throttle.Priority]float64]{name: "headroom", fields: [
 	member("low", "a share such as 0.25", share, setShare(throttle.Low)),
 	member("normal", "a share such as 0.1", share, setShare(throttle.Normal)),
 	member("high", "a share such as 0.1", share, setShare(throttle.High)),
+}, check: func(r *reader, n *yaml.Node, members []keyed, _ *map[throttle.Priority]float64) bool {
+	if len(members) == 0 {
+		r.fail(n, "headroom is empty: write a share for low, normal or high, or leave the field out")
+	}
+	return len(members) > 0
 }}
 
 func setShare(p throttle.Priority) func(*map[throttle.Priority]float64, float64) {

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -61,11 +62,11 @@ func must[S any](f field[S]) field[S] {
 func (d record[S]) shape() shape[S] { return shape[S]{read: d.read, schema: d.schema} }
 
 func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
+	n = follow(n)
 	members, read, ok := r.members(n, d.name)
 	if !read {
 		return v, false
 	}
-	defer r.leave()
 	seen := make(map[string]bool)
 	for _, m := range members {
 		if d.ignored != "" && strings.HasPrefix(m.name, d.ignored) {
@@ -73,7 +74,7 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 		}
 		i := slices.IndexFunc(d.fields, func(f field[S]) bool { return f.name == m.name })
 		if i < 0 {
-			r.fail(m.key, "%s has no field %q%s; it has %s", d.name, clip(m.name), didYouMean(m.name, d.names()), strings.Join(d.names(), ", "))
+			r.fail(m.key, "%s has no field %q%s; it has %s", d.name, clip(m.name), d.hint(m.name), strings.Join(d.names(), ", "))
 			ok = false
 			continue
 		}
@@ -90,6 +91,11 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 		ok = d.check(r, n, members, &v) && ok
 	}
 	return v, ok
+}
+
+// hint says what a name that is no field's may have been meant to be.
+func (d record[S]) hint(name string) string {
+	return cmp.Or(missingSpace(name), didYouMean(name, d.names()))
 }
 
 func (d record[S]) names() (names []string) {

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -29,23 +30,24 @@ func scalar[T any](expected string, s schema, parse func(text string) (T, error)
 	return shape[T]{
 		schema: func() schema { return s },
 		read: func(r *reader, n *yaml.Node) (v T, ok bool) {
-			n, ok = r.enter(n)
-			if !ok {
-				return v, false
-			}
-			defer r.leave()
+			n = follow(n)
 			if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 				r.fail(n, "%s is expected here, not %s", expected, kindOf(n))
 				return v, false
 			}
-			v, err := parse(n.Value)
-			if err != nil {
-				offset, text := placeOf(err)
-				r.failIn(n, offset, "%s", text)
-			}
-			return v, err == nil
+			return parsed(r, n, n.Value, parse)
 		},
 	}
+}
+
+// parsed returns what a node's text says.
+func parsed[T any](r *reader, n *yaml.Node, text string, parse func(text string) (T, error)) (T, bool) {
+	v, err := parse(text)
+	if err != nil {
+		offset, what := placeOf(err)
+		r.failIn(n, offset, "%s%s", what, plainSpelling(text))
+	}
+	return v, err == nil
 }
 
 // atOffset finds where in a text an error of throttle has its place.
@@ -62,43 +64,59 @@ func placeOf(err error) (offset int, text string) {
 	return offset, text
 }
 
-// text is any text. A number or a yes is one, too, as people write them without quotes.
-var text = scalar("a text", schema{"type": []any{"string", "number", "boolean"}}, func(s string) (string, error) { return s, nil })
-
 // limit is a limit as [throttle.ParseLimit] reads it.
-var limit = scalar(`a limit such as "40/s"`, schema{"type": "string"}, throttle.ParseLimit)
+var limit = defined("limit", scalar(`a limit such as "40/s"`, schema{"type": "string"}, throttle.ParseLimit))
 
 // yes is true or false.
-var yes = scalar("yes or no", schema{"enum": []any{true, false, "yes", "no", "on", "off", "true", "false"}},
-	func(s string) (bool, error) {
-		switch strings.ToLower(s) {
-		case "yes", "true", "on":
-			return true, nil
-		case "no", "false", "off":
-			return false, nil
-		}
-		return false, fmt.Errorf("%q is neither yes nor no", clip(s))
-	})
+var yes = defined("yes", scalar("yes or no", schema{"anyOf": []any{
+	schema{"type": "boolean"}, schema{"type": "string", "pattern": "^([Yy][Ee][Ss]|[Nn][Oo]|[Oo][Nn]|[Oo][Ff][Ff]|[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])$"},
+}}, func(s string) (bool, error) {
+	switch strings.ToLower(s) {
+	case "yes", "true", "on":
+		return true, nil
+	case "no", "false", "off":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q is neither yes nor no", clip(s))
+}))
 
 // number returns the shape of a whole number that is not below least.
-func number(least int) shape[int] {
-	expected := fmt.Sprintf("a whole number from %d on", least)
-	return scalar(expected, schema{"type": "integer", "minimum": least}, func(s string) (int, error) {
-		n, err := strconv.Atoi(strings.ReplaceAll(s, "_", ""))
-		if err != nil || n < least {
+func number(least int) shape[int] { return between(least, math.MaxInt) }
+
+// between returns the shape of a whole number in a range.
+func between(least, most int) shape[int] {
+	name, expected := fmt.Sprintf("number-from-%d", least), fmt.Sprintf("a whole number from %d on", least)
+	s := schema{"type": "integer", "minimum": least}
+	if most < math.MaxInt {
+		name, expected = fmt.Sprintf("%s-to-%d", name, most), fmt.Sprintf("a whole number from %d to %d", least, most)
+		s["maximum"] = most
+	}
+	return defined(name, scalar(expected, schema{"anyOf": []any{s, schema{"type": "string", "pattern": digits.String()}}}, func(s string) (int, error) {
+		n, err := parseNumber(s)
+		if err != nil || n < least || n > most {
 			return 0, fmt.Errorf("%q is not %s", clip(s), expected)
 		}
 		return n, nil
-	})
+	}))
+}
+
+// digits are how a whole number is written: 1000, or 1_000.
+var digits = regexp.MustCompile(`^\+?[0-9][0-9_]*$`)
+
+func parseNumber(s string) (int, error) {
+	if !digits.MatchString(s) {
+		return 0, errors.New("not a whole number")
+	}
+	return strconv.Atoi(strings.ReplaceAll(s, "_", ""))
 }
 
 // days and lengthText are how durations are written: as Go does, and in days.
 var days = regexp.MustCompile(`^(\d+)d$`)
 
-var lengthText = schema{"type": "string", "pattern": `^([0-9]+d|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))*)$`}
+var lengthText = schema{"type": "string", "pattern": `^([0-9]+d|\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*)$`}
 
 // length is a duration above 0.
-var length = scalar(`a duration such as "250ms", "20s" or "2d"`, lengthText, parseLength)
+var length = defined("length", scalar(`a duration such as "250ms", "20s" or "2d"`, lengthText, parseLength))
 
 func parseLength(s string) (time.Duration, error) {
 	if m := days.FindStringSubmatch(s); m != nil {
@@ -107,39 +125,51 @@ func parseLength(s string) (time.Duration, error) {
 		}
 	}
 	d, err := time.ParseDuration(s)
-	if err != nil || d <= 0 {
+	switch _, number := strconv.ParseFloat(s, 64); {
+	case err != nil && number == nil:
+		return 0, fmt.Errorf("%q has no unit: write %q, %q or the like", clip(s), clip(s)+"s", clip(s)+"ms")
+	case err != nil || d <= 0:
 		return 0, fmt.Errorf("%q is not a duration above 0, such as 250ms, 20s, 5m or 2d", clip(s))
 	}
 	return d, nil
 }
 
 // share is a part of a whole.
-var share = scalar("a share from 0 to below 1, such as 0.25", schema{"type": "number", "minimum": 0, "exclusiveMaximum": 1}, func(s string) (float64, error) {
+var share = defined("share", scalar("a share from 0 to below 1, such as 0.25", schema{"anyOf": []any{
+	schema{"type": "number", "minimum": 0, "exclusiveMaximum": 1}, schema{"type": "string", "pattern": fraction.String()},
+}}, func(s string) (float64, error) {
 	v, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(v >= 0 && v < 1) {
+	if err != nil || !fraction.MatchString(s) || v >= 1 {
 		return 0, fmt.Errorf("%q is not a share from 0 to below 1, such as 0.25", clip(s))
 	}
 	return v, nil
-})
+}))
 
-// pattern is a regular expression.
-var pattern = scalar("a regular expression", schema{"type": "string", "format": "regex"}, func(s string) (*regexp.Regexp, error) {
+// fraction is how a share is written.
+var fraction = regexp.MustCompile(`^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE]-?[0-9]+)?$`)
+
+// pattern is a regular expression that finds something: one that matches the empty text
+// matches every answer.
+var pattern = defined("pattern", scalar("a regular expression", anyText, func(s string) (*regexp.Regexp, error) {
 	p, err := regexp.Compile(s)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("%q is not a regular expression: %s", clip(s), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	case p.MatchString(""):
+		return nil, fmt.Errorf("%q matches every text, the empty one too: write what must be there", clip(s))
 	}
 	return p, nil
-})
+}))
 
 // zone is a time zone.
-var zone = scalar("a time zone such as Asia/Shanghai or UTC", schema{"type": "string"}, func(s string) (*time.Location, error) {
+var zone = defined("zone", scalar("a time zone such as Asia/Shanghai or UTC", anyText, func(s string) (*time.Location, error) {
 	l, err := throttle.ParseLimit("1/day " + s)
 	if err != nil {
 		return nil, fmt.Errorf("%q is not a known time zone: write it like Asia/Shanghai or +08:00", clip(s))
 	}
 	start, _ := l.Window(time.Now())
 	return start.Location(), nil
-})
+}))
 
 // oneOf returns the shape of one of some words.
 func oneOf[T any](words ...word[T]) shape[T] {
@@ -176,16 +206,13 @@ func list[T any](of shape[T]) shape[[]T] {
 			return schema{"anyOf": []any{one, schema{"type": "array", "items": one}}}
 		},
 		read: func(r *reader, n *yaml.Node) (all []T, ok bool) {
-			at, ok := r.enter(n)
-			if !ok {
-				return nil, false
-			}
-			defer r.leave()
-			if at.Kind != yaml.SequenceNode {
-				v, ok := of.read(r, at)
+			n = follow(n)
+			if n.Kind != yaml.SequenceNode {
+				v, ok := of.read(r, n)
 				return []T{v}, ok
 			}
-			for _, item := range at.Content {
+			ok = true
+			for _, item := range n.Content {
 				v, good := of.read(r, item)
 				all, ok = append(all, v), ok && good
 			}
@@ -194,8 +221,22 @@ func list[T any](of shape[T]) shape[[]T] {
 	}
 }
 
+// some returns the shape of a list that is not empty.
+func some[T any](of shape[T]) shape[[]T] {
+	all := list(of)
+	return shape[[]T]{schema: all.schema, read: func(r *reader, n *yaml.Node) ([]T, bool) {
+		v, ok := all.read(r, n)
+		if ok && len(v) == 0 {
+			r.fail(follow(n), "the list is empty: write what is meant, or leave the field out")
+			ok = false
+		}
+		return v, ok
+	}}
+}
+
 // table returns the shape of a mapping from texts to values, whose keys are the file's own.
-func table[T any](of shape[T]) shape[map[string]T] {
+// Checks see each key.
+func table[T any](of shape[T], checks ...func(name string) error) shape[map[string]T] {
 	return shape[map[string]T]{
 		schema: func() schema { return schema{"type": "object", "additionalProperties": of.schema()} },
 		read: func(r *reader, n *yaml.Node) (map[string]T, bool) {
@@ -203,15 +244,33 @@ func table[T any](of shape[T]) shape[map[string]T] {
 			if !read {
 				return nil, false
 			}
-			defer r.leave()
 			all := make(map[string]T)
 			for _, m := range members {
 				v, good := of.read(r, m.value)
 				all[m.name], ok = v, ok && good
+				for _, check := range checks {
+					if err := check(m.name); err != nil {
+						r.fail(m.key, "%v", err)
+						ok = false
+					}
+				}
 			}
 			return all, ok
 		},
 	}
+}
+
+// entries returns the shape of a table that is not empty.
+func entries[T any](of shape[T], checks ...func(name string) error) shape[map[string]T] {
+	all := table(of, checks...)
+	return shape[map[string]T]{schema: all.schema, read: func(r *reader, n *yaml.Node) (map[string]T, bool) {
+		v, ok := all.read(r, n)
+		if ok && len(v) == 0 {
+			r.fail(follow(n), "the mapping is empty: write what is meant, or leave the field out")
+			ok = false
+		}
+		return v, ok
+	}}
 }
 
 // as returns a shape whose values are made of those of another.
@@ -233,11 +292,7 @@ func either[T any](other, mapping shape[T]) shape[T] {
 	return shape[T]{
 		schema: func() schema { return schema{"anyOf": []any{other.schema(), mapping.schema()}} },
 		read: func(r *reader, n *yaml.Node) (T, bool) {
-			at := n
-			for at.Kind == yaml.AliasNode {
-				at = at.Alias
-			}
-			if at.Kind == yaml.MappingNode {
+			if follow(n).Kind == yaml.MappingNode {
 				return mapping.read(r, n)
 			}
 			return other.read(r, n)
@@ -245,11 +300,20 @@ func either[T any](other, mapping shape[T]) shape[T] {
 	}
 }
 
-// refer returns the shape of that name in the schema's definitions, which is made when
-// it is used.
+// definitions are the schemas that others refer to, by name.
+var definitions = make(map[string]func() schema)
+
+// defined returns a shape whose schema is written once, under a name, and referred to.
+func defined[T any](name string, of shape[T]) shape[T] {
+	definitions[name] = of.schema
+	return shape[T]{read: of.read, schema: func() schema { return schema{"$ref": "#/$defs/" + name} }}
+}
+
+// refer returns the shape of that name, which is made when it is used, because it refers
+// to itself.
 func refer[T any](name string, of *func() shape[T]) shape[T] {
-	return shape[T]{
-		schema: func() schema { return schema{"$ref": "#/$defs/" + name} },
+	return defined(name, shape[T]{
+		schema: func() schema { return (*of)().schema() },
 		read:   func(r *reader, n *yaml.Node) (T, bool) { return (*of)().read(r, n) },
-	}
+	})
 }

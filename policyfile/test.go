@@ -25,6 +25,8 @@ type Test struct {
 	Expects []Expectation // of these policies and no others
 
 	Line int // of the file
+
+	column int
 }
 
 // An Expectation is one policy that a request must match.
@@ -44,7 +46,7 @@ type placedTest struct {
 var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 	member("name", "what the test is about", text, func(t *placedTest, v string) { t.Name = v }),
 	must(member("request", `"METHOD URL"`, request, func(t *placedTest, v *http.Request) { t.Method, t.URL = v.Method, v.URL })),
-	member("headers", "of the request", table(text), func(t *placedTest, v map[string]string) {
+	member("headers", "of the request", table(text, checkHeaderName), func(t *placedTest, v map[string]string) {
 		t.Header = make(http.Header)
 		for name, value := range v {
 			t.Header.Set(name, value)
@@ -53,7 +55,7 @@ var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 	member("body", "of the request", text, func(t *placedTest, v string) { t.Body = v }),
 	must(expectations),
 }, check: func(_ *reader, n *yaml.Node, _ []keyed, t *placedTest) bool {
-	t.at, t.Line = n, n.Line
+	t.at, t.Line, t.column = n, n.Line, n.Column
 	return true
 }}
 
@@ -62,11 +64,11 @@ var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 var expectations = field[placedTest]{
 	name: "policies", doc: "all policies that the request must match: a list of names, or for each name the cost and the key of its budget",
 	schema: func() schema {
-		return schema{"anyOf": []any{list(text).schema(), table(expectation.shape()).schema()}}
+		return schema{"anyOf": []any{list(label).schema(), table(expectation.shape()).schema()}}
 	},
 	read: func(r *reader, n *yaml.Node, t *placedTest) bool {
 		byName := either(
-			as(list(text), func(names []string) map[string]Expectation {
+			as(list(label), func(names []string) map[string]Expectation {
 				all := make(map[string]Expectation)
 				for _, name := range names {
 					all[name] = Expectation{}
@@ -74,7 +76,16 @@ var expectations = field[placedTest]{
 				return all
 			}),
 			table(expectation.shape()))
+		n = follow(n)
 		all, ok := byName.read(r, n)
+		seen := make(map[string]bool)
+		for _, name := range n.Content {
+			if n.Kind == yaml.SequenceNode && seen[follow(name).Value] {
+				r.fail(name, "%q stands here twice", clip(follow(name).Value))
+				ok = false
+			}
+			seen[follow(name).Value] = true
+		}
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			e := all[name]
 			e.Policy = name
@@ -91,8 +102,11 @@ var expectation = record[Expectation]{name: "an expectation", fields: []field[Ex
 }}
 
 // request is a method and a URL.
-var request = scalar(`a request such as "GET https://api.example.com/v1/orders"`, schema{"type": "string"}, func(s string) (*http.Request, error) {
+var request = scalar(`a request such as "GET https://api.example.com/v1/orders"`, anyText, func(s string) (*http.Request, error) {
 	method, address, _ := strings.Cut(s, " ")
+	if err := checkMethod(method); err != nil {
+		return nil, err
+	}
 	req, err := http.NewRequest(method, strings.TrimSpace(address), nil)
 	if err != nil || req.URL.Host == "" || (req.URL.Scheme != "http" && req.URL.Scheme != "https") {
 		return nil, fmt.Errorf("%q is not a request such as \"GET https://api.example.com/v1/orders\"", clip(s))
@@ -100,20 +114,33 @@ var request = scalar(`a request such as "GET https://api.example.com/v1/orders"`
 	return req, nil
 })
 
-// checkTests says which tests name a policy that is not there.
+// checkTests says which tests name a policy that is not there. If a policy has no name, or
+// a preset has a mistake, it may be the one that is meant.
 func (r *reader) checkTests(d *document) {
 	var names []string
-	for _, p := range d.policies() {
-		names = append(names, p.Name)
+	there := make(map[string]bool)
+	for _, t := range d.tables {
+		if t.rows == nil {
+			return
+		}
 	}
-	if len(r.errs) > 0 {
-		return // a row that could not be read may be meant
+	for _, p := range d.policies() {
+		if p.Name == "" {
+			return
+		}
+		names = append(names, p.Name)
+		there[p.Name] = true
 	}
 	for _, t := range d.tests {
 		for _, e := range t.Expects {
-			if !slices.Contains(names, e.Policy) {
-				r.fail(t.policies, "there is no policy %q%s", e.Policy, didYouMean(e.Policy, names))
+			if there[e.Policy] {
+				continue
 			}
+			hint := ""
+			if len(r.errs) < mostShown { // a hint looks at all names
+				hint = didYouMean(e.Policy, names)
+			}
+			r.fail(t.policies, "there is no policy %q%s", clip(e.Policy), hint)
 		}
 	}
 }
@@ -139,13 +166,13 @@ func (f *File) Check() error {
 	if err != nil {
 		return err
 	}
-	r := &reader{file: f.name, lines: strings.Split(string(f.text), "\n")}
+	r := newReader(f.name, f.text)
 	for _, t := range f.Tests {
 		for _, text := range f.differences(transport, &t) {
 			if t.Name != "" {
 				text = fmt.Sprintf("test %q: %s", t.Name, text)
 			}
-			r.failAt(t.Line, 0, "%s", text)
+			r.failAt(t.Line, t.column, "%s", text)
 		}
 	}
 	return r.errs.sorted()

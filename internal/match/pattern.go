@@ -188,6 +188,9 @@ func (p *Pattern) parseWildcard(s string, off int) (name string, err error) {
 	return name, nil
 }
 
+// Names returns the names of the pattern's wildcards.
+func (p *Pattern) Names() []string { return p.names }
+
 // fullHost returns the host, if the pattern names it in full: without wildcards.
 func (p *Pattern) fullHost() string {
 	if p.wideHost() {

@@ -1,0 +1,154 @@
+package policyfile
+
+import (
+	"errors"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/match"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// What only the whole of a row, or of all rows, can tell.
+
+// checkPolicies lets throttle look at the policies that were read, and refuses what can
+// only be a mistake.
+func (r *reader) checkPolicies(d *document) {
+	first := make(map[string]*yaml.Node)
+	for _, t := range d.tables {
+		r.checkTable(first, t)
+	}
+	for i := range d.rows {
+		if p := &d.rows[i]; p.at != nil {
+			r.checkRow(p)
+			r.checkName(first, p.Name, p.fields["name"])
+		}
+	}
+}
+
+// checkTable checks the rows of a preset. They are made of the same options, so the first
+// mistake is told and not one for each row.
+func (r *reader) checkTable(first map[string]*yaml.Node, t presetTable) {
+	for _, p := range t.rows {
+		if was := first[p.Name]; was != nil {
+			r.fail(t.at, "its policy %q stands in line %d already: name a preset once, or tell several accounts apart with \"caller\"", clip(p.Name), was.Line)
+			break
+		}
+	}
+	for _, p := range t.rows {
+		first[p.Name] = t.at
+	}
+	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: t.rows})
+	if all := configErrors(err); len(all) > 0 {
+		e := all[0]
+		r.fail(t.at, "policy %q: %s: %v", e.Policy, strings.ToLower(e.Field), e.Err)
+		return
+	}
+	for _, w := range t.wildcards {
+		r.checkWildcard(w, t.rows...)
+	}
+}
+
+// checkRow checks one row of the file.
+func (r *reader) checkRow(p *row) {
+	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p.Policy}})
+	for _, e := range configErrors(err) {
+		f := p.fields[strings.ToLower(e.Field)]
+		switch {
+		case p.Name == "" && e.Field == "Name", p.Limit == (throttle.Limit{}) && e.Field == "Limit":
+			// The field is missing or has a mistake, which is known.
+		case f != nil:
+			offset, text := placeOf(e.Err)
+			r.failIn(follow(f), offset, "%s", text)
+		default:
+			r.fail(p.at, "policy %q: %s: %v", e.Policy, strings.ToLower(e.Field), e.Err)
+		}
+	}
+	if method, _, ok := strings.Cut(p.Match, " "); ok {
+		if err := checkMethod(method); err != nil {
+			r.fail(follow(p.fields["match"]), "%v", err)
+		}
+	}
+	for _, w := range p.wildcards {
+		r.checkWildcard(w, p.Policy)
+	}
+	r.checkUse(p)
+}
+
+// checkUse refuses fields that can have no effect beside each other.
+func (r *reader) checkUse(p *row) {
+	if p.Limit == (throttle.Limit{}) {
+		return
+	}
+	number := -1 // what each request costs; not known
+	if n := p.fields["cost"]; n != nil && p.Cost != nil {
+		if v, err := parseNumber(follow(n).Value); err == nil {
+			number = v
+		}
+	}
+	if most := p.Limit.Capacity(); number > most {
+		r.fail(follow(p.fields["cost"]), "a cost of %d never fits: %v has room for %d", number, p.Limit, most)
+	}
+	if settle := p.fields["settle"]; settle != nil && p.Settle != nil {
+		switch {
+		case number == 0:
+			r.fail(follow(settle), "settle has no effect: a request that costs 0 stays free")
+		case p.Limit.Kind() == throttle.KindConcurrency:
+			r.fail(follow(settle), "settle has no effect: what is in flight keeps its cost")
+		}
+	}
+	if penalty := p.fields["penalty"]; p.Acted != nil && penalty != nil && follow(penalty).Value == "none" {
+		r.fail(follow(p.fields["acted"]), "acted has no effect: it looks at answers that close the budget, and the penalty is none")
+	}
+}
+
+// checkWildcard sees to it that one of the policies has a wildcard: without it all requests
+// would have the same value, and share a budget.
+func (r *reader) checkWildcard(w wildcard, policies ...throttle.Policy) {
+	var names []string
+	for _, p := range policies {
+		pattern, err := match.Parse(p.Match)
+		if err != nil {
+			return // which is known
+		}
+		names = append(names, pattern.Names()...)
+	}
+	for _, name := range names {
+		if name == w.name {
+			return
+		}
+	}
+	if hint := didYouMean(w.name, append(names, "host", "path", "method")); hint != "" {
+		r.failIn(w.at, w.offset, "{%s} is no wildcard of match%s", clip(w.name), hint)
+		return
+	}
+	r.failIn(w.at, w.offset, "{%s} is no wildcard of match, so all requests would share one budget: write {%[1]s} into match, or name a value such as {header.X-App}", clip(w.name))
+}
+
+// checkName sees to it that no two policies have the same name.
+func (r *reader) checkName(first map[string]*yaml.Node, name string, at *yaml.Node) {
+	switch {
+	case name == "":
+	case first[name] != nil:
+		r.fail(follow(at), "two policies have the name %q, the first in line %d; it must be unique", clip(name), first[name].Line)
+	default:
+		first[name] = at
+	}
+}
+
+// configErrors returns the mistakes that throttle found.
+func configErrors(err error) (all []*throttle.ConfigError) {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range many.Unwrap() {
+			all = append(all, configErrors(e)...)
+		}
+		return all
+	}
+	var one *throttle.ConfigError
+	if errors.As(err, &one) {
+		all = append(all, one)
+	}
+	return all
+}

@@ -1,0 +1,133 @@
+package policyfile
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// What people write that is no YAML. The YAML library reports where it could not go on,
+// which is often a line later, in words of its grammar. Here the slip itself is looked for.
+
+// failYAML notes what the YAML library found.
+func (r *reader) failYAML(err error) {
+	var e *yaml.LoadError
+	var all *yaml.LoadErrors
+	if !errors.As(err, &e) && errors.As(err, &all) && len(all.Errors) > 0 {
+		e = all.Errors[0]
+	}
+	switch {
+	case e == nil:
+		r.failAt(1, 1, "%v", err)
+	case strings.Contains(e.Message, "no documents"):
+		r.failAt(1, 1, "%s", emptyFile)
+	case strings.Contains(e.Message, "multiple"):
+		r.failAt(r.secondDocument(), 1, "a second document begins here; a file is one: join them, with one \"version: 1\"")
+	case !r.failSlip(e):
+		r.failToken(e)
+	}
+}
+
+// secondDocument returns the line in which another document begins.
+func (r *reader) secondDocument() int {
+	begun, ended := false, false
+	for i := range r.lines {
+		switch line := r.lines[i].text; {
+		case strings.HasPrefix(line, "---") && begun:
+			return i + 1
+		case strings.HasPrefix(line, "..."):
+			ended = true
+		case line == "" || line[0] == '#' || line[0] == '%':
+		case ended:
+			return i + 1
+		default:
+			begun = true
+		}
+	}
+	return 1
+}
+
+// A slip is a line that is no YAML, or not what was meant.
+type slip struct {
+	line *regexp.Regexp // its first group is the place
+	text string         // "%s" is what the groups match, in their order
+}
+
+const lineHead = `^[ \t]*(?:- +)*`
+
+var slips = []slip{
+	{regexp.MustCompile(`^ *(\t)[ \t]*\S`), "a tab stands in the indentation: YAML takes spaces only"},
+	{regexp.MustCompile(`^[ \t]*([\x{a0}\x{2000}-\x{200b}\x{3000}])`), "a space that is not a plain one stands in the indentation: write plain spaces"},
+	{regexp.MustCompile(lineHead + `[\w.-]+(：)`), "this colon is full-width: write \": \""},
+	{regexp.MustCompile(lineHead + `\{[^"'#]*?([：，｛｝])`), "this sign is full-width: write it plain, as in {name: a, limit: 40/s}"},
+	{regexp.MustCompile(`^[ \t]*(-)[A-Za-z_]\w*:(?: |$)`), "a space is missing behind the \"-\" of a list"},
+	{regexp.MustCompile(lineHead + `[A-Za-z_][\w-]*:([^\s/:][^:]*)$`), "a space is missing behind the colon, before %q"},
+	{regexp.MustCompile(lineHead + `[\w.-]+: +(\{[^"'#]*\}[^\s,#].*)$`), "in YAML a value that begins with a brace needs quotes: write \"%s\""},
+	{regexp.MustCompile(lineHead + `[\w.-]+: +(\*[^\s"]*[./{][^\s"]*)`), "in YAML a value that begins with \"*\" needs quotes: write \"%s\""},
+	{regexp.MustCompile(lineHead + `[\w.-]+: +([@%` + "`" + `].*)$`), "in YAML a value that begins with this sign needs quotes: write \"%s\""},
+	{regexp.MustCompile(lineHead + `[\w.-]+: +([^\s"'{\[#&*!|>][^#"]*: .*)$`), "a value with a colon and a space in it needs quotes: write \"%s\""},
+}
+
+// failSlip looks for a slip in the lines that the YAML library could not read, and notes
+// the first.
+func (r *reader) failSlip(e *yaml.LoadError) bool {
+	from, to := max(e.Mark.Line-1, 1), min(e.Mark.Line, len(r.lines))
+	if c := e.ContextMark.Line; c > 0 && strings.Contains(e.ContextMsg, "simple key") {
+		from = c
+	}
+	for i := from; i <= to; i++ {
+		line := clipTo(r.lines[i-1].text, 500)
+		for _, s := range slips {
+			m := s.line.FindStringSubmatchIndex(line)
+			if m == nil {
+				continue
+			}
+			text := s.text
+			if strings.Contains(text, "%") {
+				text = fmt.Sprintf(text, clip(strings.TrimRight(line[m[2]:m[3]], " ,}")))
+			}
+			r.failAt(i, utf8.RuneCountInString(line[:m[2]])+1, "%s", text)
+			return true
+		}
+	}
+	return false
+}
+
+// failToken says in plain words what the YAML library met.
+func (r *reader) failToken(e *yaml.LoadError) {
+	at := e.Mark
+	text := strings.TrimPrefix(e.Message, "yaml: ")
+	opened := func(what string) {
+		if at.Line != e.ContextMark.Line {
+			at = e.ContextMark
+		}
+		text = what
+	}
+	switch {
+	case strings.Contains(e.ContextMsg, "quoted scalar") && strings.Contains(text, "unexpected"):
+		at, text = e.ContextMark, "the text that is quoted here has no end: a quote is missing"
+	case strings.Contains(text, "escape character"):
+		text = `"\" and this character mean nothing in a text with double quotes: write "\\", or use single quotes`
+	case strings.Contains(e.ContextMsg, "flow mapping"):
+		opened(`a "}" is missing: a "{" must be closed, and its fields are separated by ","`)
+	case strings.Contains(e.ContextMsg, "flow sequence"):
+		opened(`a "]" is missing: a "[" must be closed, and its items are separated by ","`)
+	case strings.Contains(text, "expected '-' indicator"), strings.Contains(text, "mapping values are not allowed"),
+		strings.Contains(text, "did not find expected key"):
+		text = "this line does not fit to the lines above: fields of one row begin in the same column, and a value stands in the line of its field"
+	case strings.Contains(text, "could not find expected ':'"):
+		at, text = e.ContextMark, "a field is a name, a colon, a space and a value: \"limit: 40/s\""
+	case strings.Contains(text, "unknown anchor"):
+		name, _, _ := strings.Cut(strings.TrimPrefix(text, "unknown anchor '"), "'")
+		text = fmt.Sprintf("there is no anchor %q above: an alias repeats what stands behind its anchor", "&"+clip(name))
+	case strings.Contains(text, "exceeded max depth"):
+		text = fmt.Sprintf("this stands too deep; %d levels are the most", mostDepth)
+	case e.ContextMsg != "":
+		text = e.ContextMsg + ": " + text
+	}
+	r.failAt(max(at.Line, 1), max(at.Column, 1), "%s", text)
+}

@@ -1,0 +1,93 @@
+package policyfile
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// text is any text. A number or a yes is one, too, as people write them without quotes.
+var text = defined("text", scalar("a text", anyText, func(s string) (string, error) { return s, nil }))
+
+var anyText = schema{"type": []any{"string", "number", "boolean"}}
+
+// label is a text that is not empty: a name, an id, a field. A value that was left out by
+// mistake would be another one.
+var label = defined("label", scalar("a text", anyText, parseLabel))
+
+func parseLabel(s string) (string, error) {
+	switch {
+	case strings.TrimSpace(s) == "":
+		return "", errors.New("the text is empty: write one, or leave the field out")
+	case strings.TrimSpace(s) != s:
+		return "", fmt.Errorf("%q begins or ends with a space: take it out", clip(s))
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return "", fmt.Errorf("%q has a control character in it: take it out", clip(s))
+	}
+	return s, nil
+}
+
+// header is the name of a header.
+var header = defined("header", scalar("the name of a header", anyText, func(s string) (string, error) { return s, checkHeaderName(s) }))
+
+// methods are those of HTTP that everybody knows.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+	http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace,
+}
+
+// checkMethod refuses a method that no request has: methods are compared letter by letter.
+func checkMethod(s string) error {
+	if slices.Contains(methods, s) {
+		return nil
+	}
+	if slices.Contains(methods, strings.ToUpper(s)) {
+		return fmt.Errorf("the method %q is written in capitals: %s", clip(s), strings.ToUpper(s))
+	}
+	if hint := didYouMean(s, methods); hint != "" {
+		return fmt.Errorf("the method %q is unknown%s", clip(s), hint)
+	}
+	return nil
+}
+
+// status is that of an answer.
+var status = defined("status", between(100, 999))
+
+// method is that of a request.
+var method = defined("method", scalar("a method such as POST", anyText, func(s string) (string, error) { return s, checkMethod(strings.ToUpper(s)) }))
+
+// hostName is a host that a when compares: without scheme, port and path.
+var hostName = scalar(`a host such as "api.example.com"`, anyText, func(s string) (string, error) {
+	if _, err := parseLabel(s); err != nil {
+		return "", err
+	}
+	if strings.ContainsAny(s, ":/ ?#{}") {
+		return "", fmt.Errorf("%q is not a host without scheme, port and path, such as api.example.com or *.example.com", clip(s))
+	}
+	return s, nil
+})
+
+// urlPath is a path that a when compares.
+var urlPath = scalar(`a path such as "/v1/*"`, anyText, func(s string) (string, error) {
+	switch {
+	case !strings.HasPrefix(s, "/") && !strings.HasPrefix(s, "*"):
+		return "", fmt.Errorf("%q is not a path: a path begins with a slash, as in /v1/*", clip(s))
+	case strings.ContainsAny(s, "{}?#"):
+		return "", fmt.Errorf("%q is not a path such as /v1/*: it is compared as it is, with a \"*\" at either end for anything", clip(s))
+	}
+	return s, nil
+})
+
+// media is a Content-Type without parameters.
+var media = scalar(`a media type such as "application/json"`, anyText, func(s string) (string, error) {
+	switch {
+	case strings.Contains(s, ";"):
+		return "", fmt.Errorf("%q has parameters: leave out what begins with the semicolon", clip(s))
+	case !strings.Contains(s, "/") && !strings.Contains(s, "*") || strings.ContainsAny(s, " \t"):
+		return "", fmt.Errorf("%q is not a media type such as application/json or text/*", clip(s))
+	}
+	return s, nil
+})
