@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
@@ -19,7 +20,7 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 		text := fmt.Sprintf("policy %q: ", p.Name) + fmt.Sprintf(format, args...)
 		all = append(all, finding{Severity: "warning", File: file, Line: f.Line(p.Name), Text: text})
 	}
-	known := knownTables()
+	known, tightest := knownTables(), tightestOf(f.Own())
 	for i := range f.Own() {
 		p := &f.Own()[i]
 		l := p.Limit
@@ -36,10 +37,8 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 		if table, row := above(p, known); row != nil {
 			warn(p, "%v is above what preset %s knows of the same requests: %v (%s)", l, table, row.Limit, row.Name)
 		}
-		for j := range f.Own() {
-			if o := &f.Own()[j]; i != j && sameRequests(p, o) && looser(l, o.Limit) {
-				warn(p, "it never holds: policy %q matches the same requests and holds more", o.Name)
-			}
+		if o := tightest[requestsOf(p)]; o != nil && sameRequests(p, o) && looser(l, o.Limit) {
+			warn(p, "it never holds: policy %q matches the same requests and holds more", o.Name)
 		}
 	}
 	return all
@@ -48,6 +47,32 @@ func advice(file string, f *policyfile.File, nodes int) (all []finding) {
 // looser reports whether a limit can never hold what another of the same form lets pass.
 func looser(l, o throttle.Limit) bool {
 	return l.Kind() == o.Kind() && l.Per() == o.Per() && l.N() > o.N() && l.Capacity() >= o.Capacity() && o.N() > 0
+}
+
+// A requests is what the requests of policies whose limits can be compared have in common.
+type requests struct {
+	match string
+	scope throttle.Scope
+	kind  throttle.Kind
+	per   time.Duration
+}
+
+func requestsOf(p *throttle.Policy) requests {
+	return requests{p.Match, p.Scope, p.Limit.Kind(), p.Limit.Per()}
+}
+
+// tightestOf returns the policy with the lowest limit for each group of requests, of those
+// that hold all of them in one budget.
+func tightestOf(policies []throttle.Policy) map[requests]*throttle.Policy {
+	all := make(map[requests]*throttle.Policy)
+	for i := range policies {
+		p := &policies[i]
+		o := all[requestsOf(p)]
+		if sameRequests(p, p) && (o == nil || looser(o.Limit, p.Limit)) {
+			all[requestsOf(p)] = p
+		}
+	}
+	return all
 }
 
 // sameRequests reports whether two policies hold the same requests in the same budgets, as

@@ -109,18 +109,31 @@ func (all *checked) failed(strict bool) bool {
 // print prints what was found, as compilers do, and then what each good file holds.
 func (all *checked) print(c *cobra.Command) {
 	out := c.OutOrStdout()
-	for _, f := range all.Findings {
-		e := policyfile.Error{File: f.File, Line: f.Line, Column: f.Column, Text: f.Text}
-		if f.Severity == "warning" {
-			e.Text = "warning: " + e.Text
+	same := 0 // findings of the same file and severity
+	for i, f := range all.Findings {
+		if same++; same <= mostFindings {
+			e := policyfile.Error{File: f.File, Line: f.Line, Column: f.Column, Text: f.Text}
+			if f.Severity == "warning" {
+				e.Text = "warning: " + e.Text
+			}
+			fmt.Fprintln(out, e.Error())
+			fmt.Fprint(out, f.excerpt)
 		}
-		fmt.Fprintln(out, e.Error())
-		fmt.Fprint(out, f.excerpt)
+		if i+1 == len(all.Findings) || all.Findings[i+1].File != f.File || all.Findings[i+1].Severity != f.Severity {
+			if same > mostFindings {
+				fmt.Fprintf(out, "%s: and %s\n", f.File, count(same-mostFindings, "more "+f.Severity, "more "+f.Severity+"s"))
+			}
+			same = 0
+		}
 	}
 	for _, t := range all.Files {
 		fmt.Fprintf(out, "%s: %s, %s\n", t.File, count(t.Policies, "policy", "policies"), count(t.Tests, "test", "tests"))
 	}
 }
+
+// mostFindings is how many errors of a file are printed, and how many warnings. --json has
+// all of them.
+const mostFindings = 20
 
 func count(n int, one, many string) string {
 	if n == 1 {

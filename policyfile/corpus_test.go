@@ -1,0 +1,140 @@
+package policyfile_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestCorpus: each file of the corpus is read, or refused with these mistakes. A file whose
+// name ends in ".quoted" is a string of Go, for what no editor shows.
+func TestCorpus(t *testing.T) {
+	s := compiled(t)
+	var out strings.Builder
+	for _, c := range cases(t) {
+		t.Run(c.name, func(t *testing.T) {
+			fmt.Fprintf(&out, "-- %s --\n%s-- mistakes --\n%s", c.name, c.raw, sound(t, s, []byte(c.text)))
+		})
+	}
+	golden(t, "testdata/corpus.txtar", out.String())
+}
+
+// TestFields: each field of a row, of a test and of a preset takes these values, and refuses
+// those with these mistakes.
+func TestFields(t *testing.T) {
+	s := compiled(t)
+	var out strings.Builder
+	for _, f := range fieldFiles() {
+		fmt.Fprintf(&out, "%s\n", f.name)
+		for _, v := range f.values {
+			text := strings.Replace(f.file, "VALUE", v, 1)
+			got := strings.TrimSuffix(sound(t, s, []byte(text)), "\n")
+			fmt.Fprintf(&out, "  %s\n      %s\n", v, strings.ReplaceAll(got, "\n", "\n      "))
+		}
+	}
+	golden(t, "testdata/fields.txt", out.String())
+}
+
+// A corpusCase is one file of the corpus.
+type corpusCase struct{ name, raw, text string }
+
+// cases returns the files of the corpus.
+func cases(t testing.TB) (all []corpusCase) {
+	read, err := os.ReadFile("testdata/corpus.txtar")
+	require.NoError(t, err)
+	for _, part := range strings.Split("\n"+string(read), "\n-- ")[1:] {
+		name, raw, ok := strings.Cut(part+"\n", " --\n")
+		require.True(t, ok, part)
+		if name == "mistakes" {
+			continue
+		}
+		c := corpusCase{name: name, raw: raw, text: raw}
+		if strings.HasSuffix(name, ".quoted") {
+			c.text, err = strconv.Unquote(strings.TrimSpace(raw))
+			require.NoError(t, err, name)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// corpus returns the texts of all files that tests are made of.
+func corpus(t testing.TB) (all []string) {
+	for _, c := range cases(t) {
+		all = append(all, c.text)
+	}
+	for _, f := range fieldFiles() {
+		all = append(all, strings.Replace(f.file, "VALUE", f.values[0], 1))
+	}
+	return all
+}
+
+// A fieldFile is a file in which one field stands open.
+type fieldFile struct {
+	name, file string
+	values     []string
+}
+
+// anything are values of every kind: most fields take few of them.
+var anything = []string{
+	"", "~", `""`, "0", "1", "-1", "7", "'7'", "0.25", "'0.25'", "1_000", "+5", "007", "0x10", "1e3", "99999999999999999999",
+	"true", "Yes", "off", "text", `"a\u0000b"`, "' padded '", "[]", "[1]", "{}", "{a: 1}", "{host}", "{shop}", `"{shop}"`,
+	"!!int 7", "!foo 7", "*anchor", "&here 7", "2024-01-01", ".inf", "“7”", "７", "|\n      7",
+}
+
+// fieldFiles returns a file for each field.
+func fieldFiles() (all []fieldFile) {
+	row := func(more string) string {
+		return "version: 1\npolicies:\n  - name: a\n    match: \"{shop}.example.com/\"\n    limit: 40/s\n" + more
+	}
+	add := func(name, file string, values ...string) {
+		all = append(all, fieldFile{name, file, append(values, anything...)})
+	}
+	add("version", "version: VALUE\n", `"1"`, "2", "1.0", "one")
+	add("name", "version: 1\npolicies:\n  - name: VALUE\n    limit: 1/s\n", "api", "钉钉 接口", "'12: a # b'", `"a\nb"`, "a: b")
+	add("match", "version: 1\npolicies:\n  - name: a\n    match: VALUE\n    limit: 1/s\n",
+		"api.example.com/", "GET api.example.com/v1/", `"*.example.com/"`, "*.example.com/", "{shop}.example.com/", "example.com", "https://example.com/",
+		"get example.com/", "GETT example.com/", "PROPFIND example.com/", "example.com:99999/", "example.com/a?b=c", "example.com/../a", "a b c/", "exa mple.com/",
+		"/v1/{id}/{id}", "example.com//a", "[::1]/", "@example", "GET", "/", "1.{x}.2.3/")
+	add("limit", "version: 1\npolicies:\n  - name: a\n    match: example.com/\n    limit: VALUE\n",
+		"40/s", "10000/20s", "40/s paced", "100/m fixed", "5000/month Asia/Shanghai", "5000/month Asia/Shanghia", "2/s burst 40", "20 in flight", "unlimited",
+		"40 /s", "40/fortnight", "40", "-1/s", "0/s", "40/0s", "40/s burst", "40/s  paced", "４０/s", "40／s", "“40/s”", "40/S", "40 per second", "40.5/s", "1000/0.5s", "40/s, 100/m", "[40/s, 100/m]")
+	add("key", row("    key: VALUE\n"), `"{header.X-App}"`, "{header.X-App}", `"{query.access_token}"`, `"{shop}/{path}"`, "{shop}/{path}", `"{shp}"`, `"{store}"`,
+		`"{heeder.X}"`, `"{header.X App}"`, `"{header.}"`, `"{query.}"`, `"{shop"`, `"shop}"`, "shop", `"{}"`, `"{a.b}"`, `"{Host}"`, `"{ host }"`, `"app-{header.X}"`, "{host, path}", "{host: x}", "[host]")
+	add("cost", row("    cost: VALUE\n"), "5", `"{header.X-Cost}"`, "{header.X-Cost}", `"{shop}"`, `"{query.n}"`, `"{header.A}{header.B}"`, `"5 {header.A}"`, "1.5", "five", "40", "41", "1,000")
+	add("penalty", row("    penalty: VALUE\n"),
+		"none", "retry-after", "for", "{for: 5s}", "{retry-after: 5s}", "until-midnight", "{until-midnight: Asia/Shanghai}", "until-first", "ratelimit", "[retry-after, {for: 5s}]",
+		"{longest: [retry-after, {for: 5s}]}", "{longest: []}", "{when: {status: 429, penalty: {for: 5s}}}", "{when: {status: 429, penalty: {retry-after: 5s}}}", "{when: {status: 429, penalty: until-midnight}}",
+		"{when: {penalty: {for: 5s}, status: [429, 503]}}", "{when: {method: POST, penalty: {for: 5s}}}", "{when: {method: POST, penalty: {codes: {fields: a, lasts: {'1': 1s}}}}}",
+		"{when: {penalty: retry-after}}", "{when: {status: 429}}", "{when: {status: 42900, penalty: retry-after}}", "{when: {status: [], penalty: retry-after}}", "{when: {status: 429, pennalty: none}}",
+		"{when: {media: application/json, penalty: {for: 5s}}}", "{when: {media: 'text/html; charset=utf-8', penalty: {for: 5s}}}", "{when: {media: json, penalty: {for: 5s}}}",
+		"{when: {header: {X-Banned: ''}, penalty: {for: 5s}}}", "{when: {header: {'X Banned': ''}, penalty: {for: 5s}}}", "{when: {header: {}, penalty: {for: 5s}}}",
+		"{when: {host: 'https://a.com', penalty: retry-after}}", "{when: {host: a.com:443, penalty: retry-after}}", "{when: {path: v1/*, penalty: retry-after}}", "{when: {path: '/v1/{id}', penalty: retry-after}}", "{when: {method: POTS, penalty: retry-after}}",
+		"{codes: {fields: errcode, lasts: {'1': 1s}}}", "{codes: {fields: errcode, lasts: {'1': soon}}}", "{codes: {fields: errcode, lasts: {1: not-refused}}}", "{codes: {fields: [], lasts: {'1': 1s}}}", "{codes: {fields: errcode, lasts: {}}}",
+		"{codes: {fields: '', lasts: {'1': 1s}}}", "{codes: {fields: errcode, lasts: {'1': 1s}, end: {for: 5s}}}", "{codes: {fields: errcode, lasts: {'1': 1s}, pattern: '['}}", "{codes: {lasts: {'1': 1s}}}",
+		"{text: {pattern: busy, lasts: 5s}}", "{text: {pattern: '', lasts: 5s}}", "{text: {pattern: '.*', lasts: 5s}}", "{text: {pattern: 5, lasts: 5}}", "{text: {pattern: busy, lasts: 5s, end: until-midnight}}",
+		"{printed: {pattern: '[0-9]+', as: {after: 1s}}}", "{printed: {pattern: '[0-9]+', as: {after: 1s, at: '2006'}}}", "{printed: {as: {at: YYYY-MM-DD}}}", "{printed: {as: {at: '2006-01-02', zone: Asia/Nowhere}}}", "{printed: {as: {after: 1s, zone: UTC}}}", "{printed: {as: {}}}",
+		"{headers: {remaining: X-Left, reset: X-Reset}}", "{headers: {limit: X-Limit}}", "{headers: {remaining: 'X Left'}}", "{headers: {remaining: X-Left, status: 4290}}", "{ratelimit: {prefix: 'X '}}",
+		"{codes: {}, text: {}}", "{cods: {}}", "{none: {}}", "{none: 5}", "[none, [none]]", "[]", "{for: +50ms}", "retry_after")
+	add("acted", row("    acted: VALUE\n"), "graphql", "GraphQL", "graphq")
+	add("quota", row("    quota: VALUE\n"), "ratelimit", "{headers: {remaining: X-Left}}", "{headers: {}}", "{amount: {fields: left}}", "{amount: {fields: left, per: 1m}}", "{amount: {}}", "{when: {status: 200, quota: ratelimit}}", "{when: {quota: ratelimit}}", "header")
+	add("settle", row("    settle: VALUE\n"), "{amount: {fields: usage.total}}", "{amount: {fields: usage.total, per: 1m}}", "amount")
+	add("adaptive", row("    adaptive: VALUE\n"), "yes", "perhaps", "YES", "ON")
+	add("jitter", row("    jitter: VALUE\n"), "50ms", "none", "+50ms", "-50ms", "0s", "50", "1ns", "1h", "50 ms", "50MS", "1.5s", ".5s", "1.s", "2d", "5μs")
+	add("headroom", row("    headroom: VALUE\n"), "{low: 0.25}", "{low: '0.25', high: 0}", "{low: 25%}", "{low: 1}", "{low: -0.1}", "{urgent: 0.1}", "{low: 1e-1}", "{low: .5}", "{low: nan}", "0.25")
+	add("shadow", row("    shadow: VALUE\n"), "true", "FALSE", "y", "maybe")
+	add("scope", row("    scope: VALUE\n"), "fleet", "node", "Fleet", "nodes")
+	add("a field of its own", row("    VALUE\n"), "limits: 1", "Key: x", "key:x", "key：x", "key :x", "? key", "- a", "key: x: y", "burst: 40", "x-note: hello")
+	test := "version: 1\npolicies:\n  - {name: a, match: example.com/, limit: 1/s}\ntests:\n"
+	add("request of a test", test+"  - request: VALUE\n    policies: [a]\n", "GET https://example.com/", "https://example.com/", "get https://example.com/", "GET example.com/", "GET ftp://example.com/", "GET https:///", "GET", "GET  https://example.com/", "POST https://other.com/")
+	add("headers of a test", test+"  - request: GET https://example.com/\n    headers: VALUE\n    policies: [a]\n", "{X-App: a}", "{X App: a}", "{X-App: 1}", "{X-App: [a]}")
+	add("policies of a test", test+"  - request: GET https://example.com/\n    policies: VALUE\n", "[a]", "a", "[b]", "[a, a]", "[]", "{a: {cost: 1}}", "{a: {cost: 2}}", "{a: {key: x}}", "{a: {cots: 1}}", "{a: 1}", "{a: {cost: '1', key: ''}}", "{A: {}}")
+	add("a preset", "version: 1\npresets:\n  - VALUE\n", "dingtalk", "dingtakl", "{github: {account: me}}", "{github: {account: ''}}", "{github: {per-hour: 0}}", "{github: {per-hour: '5000'}}", "{github: {perhour: 1}}",
+		"{github: {caller: {}}}", "{github: {caller: {account: '{header.X}'}}}", "{github: {caller: {account: '{org}'}}}", "{feishu: {caller: {}}}", "{slack: {tier: '2'}}", "{slack: {tier: 9}}", "{slack: {methods: {a: 1}}}",
+		"{dingtalk: {apis: []}}", "{dingtalk: {host: 'https://x'}}", "{dingtalk: {edition: pro}}", "{dingtalk: {}, github: {}}", "{github: {shadow: Yes}}", "{wechat: {per-day: {/cgi-bin/a: 0}}}", "{shopify: {plan: plus}}", "{riot: {limits: [20/s, 100/2m]}}", "{riot: {limits: []}}", "{spapi: {operations: {name: a, match: GET /a, limit: 1/s}}}", "{hubspot: {zone: Nowhere}}", "{openai: {model: {header.X-Model}}}")
+	return all
+}
