@@ -3,6 +3,7 @@ package policyfile
 import (
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/agnivade/levenshtein"
@@ -15,7 +16,7 @@ func didYouMean(written string, names []string) string {
 	best, least := "", 0
 	for _, name := range names {
 		n := utf8.RuneCountInString(name)
-		most := max(1, (n+1)/3)
+		most := min(max(1, (n+1)/3), n-1)
 		if length-n > most || n-length > most {
 			continue
 		}
@@ -27,6 +28,15 @@ func didYouMean(written string, names []string) string {
 		return ""
 	}
 	return fmt.Sprintf(" (did you mean %q?)", best)
+}
+
+// oddSpace returns a hint if a space that is not a plain one stands around a text.
+func oddSpace(text string) string {
+	odd := func(c rune) bool { return unicode.IsSpace(c) || unicode.Is(unicode.Cf, c) }
+	if strings.TrimFunc(text, odd) != text {
+		return " (a space that is not a plain one stands before or behind it)"
+	}
+	return ""
 }
 
 // plainSigns are the full-width forms of ASCII, and quotes of print, that an input method

@@ -130,7 +130,9 @@ func parsePlaceholder(s string) (templatePart, error) {
 	case pathName.MatchString(s):
 		return templatePart{value: throttle.PathValue(s), wildcard: s}, nil
 	}
-	return templatePart{}, fmt.Errorf("{%s} is unknown: there are {header.NAME}, {query.NAME}, {host}, {path}, {method}, and {NAME} for a wildcard of match", clip(s))
+	group, _, _ := strings.Cut(strings.TrimSpace(s), ".")
+	return templatePart{}, fmt.Errorf("{%s} is unknown%s; there are {header.NAME}, {query.NAME}, {host}, {path}, {method}, and {NAME} for a wildcard of match",
+		clip(s), didYouMean(group, []string{"header", "query", "host", "path", "method"}))
 }
 
 // headerName is a field name of HTTP.

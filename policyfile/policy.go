@@ -99,8 +99,11 @@ var jitter = scalar(`a duration such as "50ms", or none`, schema{"anyOf": []any{
 		return -1, nil
 	}
 	d, err := parseLength(s)
-	if err != nil {
+	switch {
+	case err != nil:
 		err = fmt.Errorf("%w; for no time at all write none", err)
+	case d < time.Millisecond:
+		err = fmt.Errorf("%q is too short: the least jitter is 1ms; for no time at all write none", clip(s))
 	}
 	return d, err
 })

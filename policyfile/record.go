@@ -95,7 +95,7 @@ func (d record[S]) read(r *reader, n *yaml.Node) (v S, ok bool) {
 
 // hint says what a name that is no field's may have been meant to be.
 func (d record[S]) hint(name string) string {
-	return cmp.Or(missingSpace(name), didYouMean(name, d.names()))
+	return cmp.Or(oddSpace(name), missingSpace(name), didYouMean(name, d.names()))
 }
 
 func (d record[S]) names() (names []string) {

@@ -2,6 +2,8 @@ package policyfile
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -47,7 +49,7 @@ func (r *reader) checkTable(first map[string]*yaml.Node, t presetTable) {
 		return
 	}
 	for _, w := range t.wildcards {
-		r.checkWildcard(w, t.rows...)
+		r.checkWildcard(w, "any match of this preset", t.rows...)
 	}
 }
 
@@ -59,6 +61,8 @@ func (r *reader) checkRow(p *row) {
 		switch {
 		case p.Name == "" && e.Field == "Name", p.Limit == (throttle.Limit{}) && e.Field == "Limit":
 			// The field is missing or has a mistake, which is known.
+		case e.Field == "Match" && slices.Contains(methods, p.Match):
+			r.fail(follow(f), "a path is missing: write \"%s /\" for every request with this method", p.Match)
 		case f != nil:
 			offset, text := placeOf(e.Err)
 			r.failIn(follow(f), offset, "%s", text)
@@ -72,7 +76,7 @@ func (r *reader) checkRow(p *row) {
 		}
 	}
 	for _, w := range p.wildcards {
-		r.checkWildcard(w, p.Policy)
+		r.checkWildcard(w, fmt.Sprintf("the match of policy %q", clip(p.Name)), p.Policy)
 	}
 	r.checkUse(p)
 }
@@ -105,8 +109,8 @@ func (r *reader) checkUse(p *row) {
 }
 
 // checkWildcard sees to it that one of the policies has a wildcard: without it all requests
-// would have the same value, and share a budget.
-func (r *reader) checkWildcard(w wildcard, policies ...throttle.Policy) {
+// would have the same value, and share a budget. Where is how an error calls the policies.
+func (r *reader) checkWildcard(w wildcard, where string, policies ...throttle.Policy) {
 	var names []string
 	for _, p := range policies {
 		pattern, err := match.Parse(p.Match)
@@ -115,16 +119,14 @@ func (r *reader) checkWildcard(w wildcard, policies ...throttle.Policy) {
 		}
 		names = append(names, pattern.Names()...)
 	}
-	for _, name := range names {
-		if name == w.name {
-			return
-		}
-	}
-	if hint := didYouMean(w.name, append(names, "host", "path", "method")); hint != "" {
-		r.failIn(w.at, w.offset, "{%s} is no wildcard of match%s", clip(w.name), hint)
+	if slices.Contains(names, w.name) {
 		return
 	}
-	r.failIn(w.at, w.offset, "{%s} is no wildcard of match, so all requests would share one budget: write {%[1]s} into match, or name a value such as {header.X-App}", clip(w.name))
+	if hint := didYouMean(w.name, append(names, "host", "path", "method")); hint != "" {
+		r.failIn(w.at, w.offset, "{%s} is no wildcard of %s%s", clip(w.name), where, hint)
+		return
+	}
+	r.failIn(w.at, w.offset, "{%s} is no wildcard of %s, so it would be empty for every request: write {%[1]s} there, or name a value such as {header.X-App}", clip(w.name), where)
 }
 
 // checkName sees to it that no two policies have the same name.

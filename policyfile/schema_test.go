@@ -69,14 +69,3 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) { sound(t, s, text) })
 }
-
-// TestBomb: aliases that repeat each other a billion times are refused at once.
-func TestBomb(t *testing.T) {
-	text := "version: 1\nx-a: &a [x, x, x, x, x, x, x, x, x, x]\n"
-	for c := 'b'; c < 'k'; c++ {
-		p := string(c - 1)
-		text += "x-" + string(c) + ": &" + string(c) + " [*" + p + ", *" + p + ", *" + p + ", *" + p + ", *" + p + ", *" + p + ", *" + p + ", *" + p + ", *" + p + ", *" + p + "]\n"
-	}
-	_, err := policyfile.Parse("bomb.yaml", []byte(text+"policies: [{<<: *j}]\n"))
-	require.ErrorContains(t, err, "the file is too large: aliases repeat more than")
-}

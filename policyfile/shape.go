@@ -126,7 +126,7 @@ func parseLength(s string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(s)
 	switch _, number := strconv.ParseFloat(s, 64); {
-	case err != nil && number == nil:
+	case err != nil && number == nil && digits.MatchString(s):
 		return 0, fmt.Errorf("%q has no unit: write %q, %q or the like", clip(s), clip(s)+"s", clip(s)+"ms")
 	case err != nil || d <= 0:
 		return 0, fmt.Errorf("%q is not a duration above 0, such as 250ms, 20s, 5m or 2d", clip(s))

@@ -60,13 +60,15 @@ type slip struct {
 const lineHead = `^[ \t]*(?:- +)*`
 
 var slips = []slip{
+	{regexp.MustCompile(`^(<<<<<<<|=======|>>>>>>>)(?: |$)`), "this is the mark of a merge in which two versions differ: choose one of them"},
 	{regexp.MustCompile(`^ *(\t)[ \t]*\S`), "a tab stands in the indentation: YAML takes spaces only"},
 	{regexp.MustCompile(`^[ \t]*([\x{a0}\x{2000}-\x{200b}\x{3000}])`), "a space that is not a plain one stands in the indentation: write plain spaces"},
 	{regexp.MustCompile(lineHead + `[\w.-]+(：)`), "this colon is full-width: write \": \""},
 	{regexp.MustCompile(lineHead + `\{[^"'#]*?([：，｛｝])`), "this sign is full-width: write it plain, as in {name: a, limit: 40/s}"},
+	{regexp.MustCompile(lineHead + `([｛［])`), "this sign is full-width: write it plain, as in {name: a, limit: 40/s}"},
 	{regexp.MustCompile(`^[ \t]*(-)[A-Za-z_]\w*:(?: |$)`), "a space is missing behind the \"-\" of a list"},
 	{regexp.MustCompile(lineHead + `[A-Za-z_][\w-]*:([^\s/:][^:]*)$`), "a space is missing behind the colon, before %q"},
-	{regexp.MustCompile(lineHead + `[\w.-]+: +(\{[^"'#]*\}[^\s,#].*)$`), "in YAML a value that begins with a brace needs quotes: write \"%s\""},
+	{regexp.MustCompile(lineHead + `[\w.-]+: +(\{[^"'#]*\}[^\s,#].*|\[[^"'#]*\][^\s,#].*)$`), "in YAML a value that begins with a brace or a bracket needs quotes: write \"%s\""},
 	{regexp.MustCompile(lineHead + `[\w.-]+: +(\*[^\s"]*[./{][^\s"]*)`), "in YAML a value that begins with \"*\" needs quotes: write \"%s\""},
 	{regexp.MustCompile(lineHead + `[\w.-]+: +([@%` + "`" + `].*)$`), "in YAML a value that begins with this sign needs quotes: write \"%s\""},
 	{regexp.MustCompile(lineHead + `[\w.-]+: +([^\s"'{\[#&*!|>][^#"]*: .*)$`), "a value with a colon and a space in it needs quotes: write \"%s\""},
@@ -88,13 +90,24 @@ func (r *reader) failSlip(e *yaml.LoadError) bool {
 			}
 			text := s.text
 			if strings.Contains(text, "%") {
-				text = fmt.Sprintf(text, clip(strings.TrimRight(line[m[2]:m[3]], " ,}")))
+				text = fmt.Sprintf(text, clip(strings.TrimRight(line[m[2]:m[3]], " ")))
 			}
 			r.failAt(i, utf8.RuneCountInString(line[:m[2]])+1, "%s", text)
 			return true
 		}
 	}
 	return false
+}
+
+// behindQuote reports whether the character before a place, or before the spaces there, is
+// a quote.
+func (r *reader) behindQuote(at yaml.Mark) bool {
+	if at.Line < 1 || at.Line > len(r.lines) {
+		return false
+	}
+	line := &r.lines[at.Line-1]
+	before := strings.TrimRight(line.text[:line.at(at.Column)], " ")
+	return strings.HasSuffix(before, `"`) || strings.HasSuffix(before, "'")
 }
 
 // failToken says in plain words what the YAML library met.
@@ -108,6 +121,14 @@ func (r *reader) failToken(e *yaml.LoadError) {
 		text = what
 	}
 	switch {
+	case r.behindQuote(at):
+		text = "a text in quotes ends before this place: a quote is missing above, or too many stand here"
+	case strings.Contains(text, "tab character"):
+		text = "a tab stands in the indentation: YAML takes spaces only"
+	case strings.Contains(text, "expected node content"):
+		text = "a value is expected here: a \",\" or a bracket is too many, or a value is missing"
+	case strings.Contains(text, "YAML document"):
+		text = "this directive is of another version of YAML: leave the line out"
 	case strings.Contains(e.ContextMsg, "quoted scalar") && strings.Contains(text, "unexpected"):
 		at, text = e.ContextMark, "the text that is quoted here has no end: a quote is missing"
 	case strings.Contains(text, "escape character"):

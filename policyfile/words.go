@@ -20,6 +20,8 @@ var label = defined("label", scalar("a text", anyText, parseLabel))
 
 func parseLabel(s string) (string, error) {
 	switch {
+	case strings.Trim(s, " \t\n") != "" && strings.Contains(s, "\n"):
+		return "", fmt.Errorf("%q has a line break in it: write it in one line", clip(s))
 	case strings.TrimSpace(s) == "":
 		return "", errors.New("the text is empty: write one, or leave the field out")
 	case strings.TrimSpace(s) != s:
@@ -47,8 +49,12 @@ func checkMethod(s string) error {
 	if slices.Contains(methods, strings.ToUpper(s)) {
 		return fmt.Errorf("the method %q is written in capitals: %s", clip(s), strings.ToUpper(s))
 	}
-	if hint := didYouMean(s, methods); hint != "" {
+	hint := didYouMean(s, methods)
+	switch {
+	case hint != "":
 		return fmt.Errorf("the method %q is unknown%s", clip(s), hint)
+	case strings.ToUpper(s) != s:
+		return fmt.Errorf("%q is no method: methods are written in capitals, and a space in a path is written %%20", clip(s))
 	}
 	return nil
 }
