@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 )
 
 // A File is what a file says. It does not change.
@@ -42,6 +43,10 @@ func Parse(name string, text []byte) (*File, error) {
 	r.checkTests(&v)
 	if err := r.errs.sorted(); err != nil {
 		return nil, err
+	}
+	if _, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: v.policies()}); err != nil {
+		r.failAt(1, 1, "%v", err) // what has no place of its own
+		return nil, r.errs.sorted()
 	}
 	f := &File{name: name, text: text, holds: v.holds(), lines: v.lines(), Policies: v.policies()}
 	f.tables = len(f.Policies) - len(v.rows)

@@ -30,6 +30,15 @@ func didYouMean(written string, names []string) string {
 	return fmt.Sprintf(" (did you mean %q?)", best)
 }
 
+// hint is didYouMean for names of the file's own, which may be many: mistakes that are not
+// printed have no hint.
+func (r *reader) hint(written string, names []string) string {
+	if len(r.errs) > mostShown {
+		return ""
+	}
+	return didYouMean(written, names)
+}
+
 // oddSpace returns a hint if a space that is not a plain one stands around a text.
 func oddSpace(text string) string {
 	odd := func(c rune) bool { return unicode.IsSpace(c) || unicode.Is(unicode.Cf, c) }

@@ -9,7 +9,10 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-const mostBytes = 1 << 20
+const (
+	mostBytes = 1 << 20 // of a file
+	mostText  = 1 << 14 // of one value
+)
 
 // A reader reads one file and collects its mistakes.
 type reader struct {

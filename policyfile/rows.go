@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -22,9 +23,10 @@ func (r *reader) checkPolicies(d *document) {
 	for _, t := range d.tables {
 		r.checkTable(first, t)
 	}
+	found := configErrors(d.rows)
 	for i := range d.rows {
 		if p := &d.rows[i]; p.at != nil {
-			r.checkRow(p)
+			r.checkRow(p, found[rowName(i)])
 			r.checkName(first, p.Name, p.fields["name"])
 		}
 	}
@@ -36,38 +38,35 @@ func (r *reader) checkTable(first map[string]*yaml.Node, t presetTable) {
 	for _, p := range t.rows {
 		if was := first[p.Name]; was != nil {
 			r.fail(t.at, "its policy %q stands in line %d already: name a preset once, or tell several accounts apart with \"caller\"", clip(p.Name), was.Line)
-			break
+			return
 		}
 	}
 	for _, p := range t.rows {
 		first[p.Name] = t.at
 	}
 	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: t.rows})
-	if all := configErrors(err); len(all) > 0 {
-		e := all[0]
+	var e *throttle.ConfigError
+	if errors.As(err, &e) {
 		r.fail(t.at, "policy %q: %s: %v", e.Policy, strings.ToLower(e.Field), e.Err)
 		return
 	}
-	for _, w := range t.wildcards {
-		r.checkWildcard(w, "any match of this preset", t.rows...)
-	}
+	r.checkWildcards(t.wildcards, "any match of this preset", t.rows...)
 }
 
-// checkRow checks one row of the file.
-func (r *reader) checkRow(p *row) {
-	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p.Policy}})
-	for _, e := range configErrors(err) {
+// checkRow checks one row of the file, in which throttle has found these mistakes.
+func (r *reader) checkRow(p *row, found []*throttle.ConfigError) {
+	for _, e := range found {
 		f := p.fields[strings.ToLower(e.Field)]
 		switch {
-		case p.Name == "" && e.Field == "Name", p.Limit == (throttle.Limit{}) && e.Field == "Limit":
-			// The field is missing or has a mistake, which is known.
+		case p.Limit == (throttle.Limit{}) && e.Field == "Limit":
+			// The limit is missing or has a mistake, which is known.
 		case e.Field == "Match" && slices.Contains(methods, p.Match):
 			r.fail(follow(f), "a path is missing: write \"%s /\" for every request with this method", p.Match)
 		case f != nil:
 			offset, text := placeOf(e.Err)
 			r.failIn(follow(f), offset, "%s", text)
 		default:
-			r.fail(p.at, "policy %q: %s: %v", e.Policy, strings.ToLower(e.Field), e.Err)
+			r.fail(p.at, "policy %q: %s: %v", p.Name, strings.ToLower(e.Field), e.Err)
 		}
 	}
 	if method, _, ok := strings.Cut(p.Match, " "); ok {
@@ -75,9 +74,7 @@ func (r *reader) checkRow(p *row) {
 			r.fail(follow(p.fields["match"]), "%v", err)
 		}
 	}
-	for _, w := range p.wildcards {
-		r.checkWildcard(w, fmt.Sprintf("the match of policy %q", clip(p.Name)), p.Policy)
-	}
+	r.checkWildcards(p.wildcards, fmt.Sprintf("the match of policy %q", clip(p.Name)), p.Policy)
 	r.checkUse(p)
 }
 
@@ -108,25 +105,34 @@ func (r *reader) checkUse(p *row) {
 	}
 }
 
-// checkWildcard sees to it that one of the policies has a wildcard: without it all requests
-// would have the same value, and share a budget. Where is how an error calls the policies.
-func (r *reader) checkWildcard(w wildcard, where string, policies ...throttle.Policy) {
-	var names []string
+// checkWildcards sees to it that one of the policies has each wildcard: without it all
+// requests would have the same value, and share a budget. Where is how an error calls the
+// policies.
+func (r *reader) checkWildcards(all []wildcard, where string, policies ...throttle.Policy) {
+	if len(all) == 0 {
+		return
+	}
+	names := []string{"host", "path", "method"}
+	there := make(map[string]bool)
 	for _, p := range policies {
 		pattern, err := match.Parse(p.Match)
 		if err != nil {
 			return // which is known
 		}
-		names = append(names, pattern.Names()...)
+		for _, name := range pattern.Names() {
+			names, there[name] = append(names, name), true
+		}
 	}
-	if slices.Contains(names, w.name) {
-		return
+	for _, w := range all {
+		if there[w.name] {
+			continue
+		}
+		if hint := r.hint(w.name, names); hint != "" {
+			r.failIn(w.at, w.offset, "{%s} is no wildcard of %s%s", clip(w.name), where, hint)
+			continue
+		}
+		r.failIn(w.at, w.offset, "{%s} is no wildcard of %s, so it would be empty for every request: write {%[1]s} there, or name a value such as {header.X-App}", clip(w.name), where)
 	}
-	if hint := didYouMean(w.name, append(names, "host", "path", "method")); hint != "" {
-		r.failIn(w.at, w.offset, "{%s} is no wildcard of %s%s", clip(w.name), where, hint)
-		return
-	}
-	r.failIn(w.at, w.offset, "{%s} is no wildcard of %s, so it would be empty for every request: write {%[1]s} there, or name a value such as {header.X-App}", clip(w.name), where)
 }
 
 // checkName sees to it that no two policies have the same name.
@@ -140,17 +146,30 @@ func (r *reader) checkName(first map[string]*yaml.Node, name string, at *yaml.No
 	}
 }
 
-// configErrors returns the mistakes that throttle found.
-func configErrors(err error) (all []*throttle.ConfigError) {
-	if many, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range many.Unwrap() {
-			all = append(all, configErrors(e)...)
+// rowName is the name of a row while throttle looks at it: its own may be missing, or that
+// of another.
+func rowName(i int) string { return "row " + strconv.Itoa(i) }
+
+// configErrors returns the mistakes that throttle finds in rows, by rowName.
+func configErrors(rows []row) map[string][]*throttle.ConfigError {
+	policies := make([]throttle.Policy, len(rows))
+	for i := range rows {
+		policies[i] = rows[i].Policy
+		policies[i].Name = rowName(i)
+	}
+	all := make(map[string][]*throttle.ConfigError)
+	var sort func(error)
+	sort = func(err error) {
+		switch e := err.(type) {
+		case interface{ Unwrap() []error }:
+			for _, one := range e.Unwrap() {
+				sort(one)
+			}
+		case *throttle.ConfigError:
+			all[e.Policy] = append(all[e.Policy], e)
 		}
-		return all
 	}
-	var one *throttle.ConfigError
-	if errors.As(err, &one) {
-		all = append(all, one)
-	}
+	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: policies})
+	sort(err)
 	return all
 }

@@ -41,7 +41,11 @@ func scalar[T any](expected string, s schema, parse func(text string) (T, error)
 }
 
 // parsed returns what a node's text says.
-func parsed[T any](r *reader, n *yaml.Node, text string, parse func(text string) (T, error)) (T, bool) {
+func parsed[T any](r *reader, n *yaml.Node, text string, parse func(text string) (T, error)) (v T, ok bool) {
+	if len(text) > mostText {
+		r.fail(n, "this value has %d bytes; %d are the most", len(text), mostText)
+		return v, false
+	}
 	v, err := parse(text)
 	if err != nil {
 		offset, what := placeOf(err)

@@ -136,11 +136,7 @@ func (r *reader) checkTests(d *document) {
 			if there[e.Policy] {
 				continue
 			}
-			hint := ""
-			if len(r.errs) < mostShown { // a hint looks at all names
-				hint = didYouMean(e.Policy, names)
-			}
-			r.fail(t.policies, "there is no policy %q%s", clip(e.Policy), hint)
+			r.fail(t.policies, "there is no policy %q%s", clip(e.Policy), r.hint(e.Policy, names))
 		}
 	}
 }

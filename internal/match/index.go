@@ -63,8 +63,9 @@ const fewChildren = 4
 // NewIndex returns an index of ps; Match answers with positions in it.
 func NewIndex(ps []*Pattern) *Index {
 	x := &Index{named: make(map[string][]gates)}
+	made := make(map[madeGate]*pathNode)
 	for i, p := range ps {
-		n := x.gates(p).grow(gate{p.port, p.method})
+		n := x.gates(p).grow(gate{p.port, p.method}, made)
 		for _, s := range p.segs {
 			n = n.grow(s)
 		}
@@ -124,15 +125,19 @@ func (n *pathNode) grow(s part) *pathNode {
 	return c
 }
 
+// A madeGate is a gate of some hosts, while an index is made.
+type madeGate struct {
+	of *gates
+	gate
+}
+
 // grow returns the paths behind a gate, made if need be.
-func (g *gates) grow(k gate) *pathNode {
-	for i := range *g {
-		if (*g)[i].gate == k {
-			return (*g)[i].paths
-		}
+func (g *gates) grow(k gate, made map[madeGate]*pathNode) *pathNode {
+	n := made[madeGate{g, k}]
+	if n == nil {
+		n = new(pathNode)
+		*g, made[madeGate{g, k}] = append(*g, gatePaths{k, n}), n
 	}
-	n := new(pathNode)
-	*g = append(*g, gatePaths{k, n})
 	return n
 }
 
