@@ -124,7 +124,7 @@ func guarded[T any](name string, part shape[T]) shape[guard[T]] {
 // sifts reports whether a when has a condition of the answer: those of the request alone
 // let its successes pass.
 func sifts(n *yaml.Node) bool {
-	members, _, _ := new(reader).members(n, "")
+	members, _, _ := newReader("", nil).members(n, "") // its mistakes are noted when it is read
 	return slices.ContainsFunc(members, func(m keyed) bool { return m.name == "status" || m.name == "media" || m.name == "header" })
 }
 

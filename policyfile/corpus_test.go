@@ -83,7 +83,7 @@ type fieldFile struct {
 var anything = []string{
 	"", "~", `""`, "0", "1", "-1", "7", "'7'", "0.25", "'0.25'", "1_000", "+5", "007", "0x10", "1e3", "99999999999999999999",
 	"true", "Yes", "off", "text", `"a\u0000b"`, "' padded '", "[]", "[1]", "{}", "{a: 1}", "{host}", "{shop}", `"{shop}"`,
-	"!!int 7", "!foo 7", "*anchor", "&here 7", "2024-01-01", ".inf", "“7”", "７", "|\n      7",
+	"!!int 7", "!foo 7", "!", "*anchor", "&here 7", "2024-01-01", ".inf", "“7”", "７", "|\n      7",
 }
 
 // fieldFiles returns a file for each field.
@@ -110,7 +110,7 @@ func fieldFiles() (all []fieldFile) {
 		"none", "retry-after", "for", "{for: 5s}", "{retry-after: 5s}", "until-midnight", "{until-midnight: Asia/Shanghai}", "until-first", "ratelimit", "[retry-after, {for: 5s}]",
 		"{longest: [retry-after, {for: 5s}]}", "{longest: []}", "{when: {status: 429, penalty: {for: 5s}}}", "{when: {status: 429, penalty: {retry-after: 5s}}}", "{when: {status: 429, penalty: until-midnight}}",
 		"{when: {penalty: {for: 5s}, status: [429, 503]}}", "{when: {method: POST, penalty: {for: 5s}}}", "{when: {method: POST, penalty: {codes: {fields: a, lasts: {'1': 1s}}}}}",
-		"{when: {penalty: retry-after}}", "{when: {status: 429}}", "{when: {status: 42900, penalty: retry-after}}", "{when: {status: [], penalty: retry-after}}", "{when: {status: 429, pennalty: none}}",
+		"{when: {penalty: retry-after}}", "{when: {status: 429}}", "{when: {status: 429, status: 503, penalty: {for: 5s}}}", "{when: 429}", "{when: {status: 42900, penalty: retry-after}}", "{when: {status: [], penalty: retry-after}}", "{when: {status: 429, pennalty: none}}",
 		"{when: {media: application/json, penalty: {for: 5s}}}", "{when: {media: 'text/html; charset=utf-8', penalty: {for: 5s}}}", "{when: {media: json, penalty: {for: 5s}}}",
 		"{when: {header: {X-Banned: ''}, penalty: {for: 5s}}}", "{when: {header: {'X Banned': ''}, penalty: {for: 5s}}}", "{when: {header: {}, penalty: {for: 5s}}}",
 		"{when: {host: 'https://a.com', penalty: retry-after}}", "{when: {host: a.com:443, penalty: retry-after}}", "{when: {path: v1/*, penalty: retry-after}}", "{when: {path: '/v1/{id}', penalty: retry-after}}", "{when: {method: POTS, penalty: retry-after}}",

@@ -45,7 +45,7 @@ func (s *sizer) of(n *yaml.Node, above int) (z size) {
 			delete(s.open, n)
 		}()
 	}
-	if n.Style&yaml.TaggedStyle != 0 && n.Tag != "!!str" {
+	if n.Style&yaml.TaggedStyle != 0 && n.Tag != "!!str" || n.Tag == "!" {
 		s.reader.fail(n, "the tag %q has no meaning here: leave it out", clip(n.Tag))
 	}
 	z.nodes = 1
