@@ -1,10 +1,6 @@
 package policyfile
 
-import (
-	"net/http"
-
-	"go.yaml.in/yaml/v4"
-)
+import "net/http"
 
 // A callerFunc says two ids of a request's caller, as the Caller of a preset's options
 // does.
@@ -27,13 +23,8 @@ func callerIDs[O any](a, b string, set func(*O, callerFunc)) field[O] {
 	ids := record[keys]{name: "a caller", fields: []field[keys]{
 		member(a, "the key of that id", key, func(k *keys, v keyFunc) { k.a = v }),
 		member(b, "the key of that id", key, func(k *keys, v keyFunc) { k.b = v }),
-	}, check: func(r *reader, n *yaml.Node, members []keyed, _ *keys) bool {
-		if len(members) == 0 {
-			r.fail(n, "a caller needs a field %q or %q", a, b)
-		}
-		return len(members) > 0
 	}}
-	return member("caller", callerDoc, ids.shape(), func(o *O, k keys) {
+	return member("caller", callerDoc, filled(ids.shape()), func(o *O, k keys) {
 		set(o, func(r *http.Request) (string, string) { return valueOf(k.a, r), valueOf(k.b, r) })
 	})
 }

@@ -103,7 +103,7 @@ func guarded[T any](name string, part shape[T]) shape[guard[T]] {
 		member("host", "of the request, without the port: one of these", some(hostName), func(g *guard[T], v []string) { g.when.Host = v }),
 		member("path", `of the request: one of these, such as "/v1/*"`, some(urlPath), func(g *guard[T], v []string) { g.when.Path = v }),
 		member("media", "Content-Type without parameters: one of these", some(media), func(g *guard[T], v []string) { g.when.Media = v }),
-		member("header", `every one of these; "" for any value`, entries(text, checkHeaderName), func(g *guard[T], v map[string]string) { g.when.Header = v }),
+		member("header", `every one of these; "" for any value`, filled(table(text, checkHeaderName)), func(g *guard[T], v map[string]string) { g.when.Header = v }),
 		must(member(name, "what those answers say", part, func(g *guard[T], v T) { g.then = v })),
 	}, check: func(r *reader, n *yaml.Node, members []keyed, _ *guard[T]) bool {
 		if len(members) == 1 && members[0].name == name {
@@ -149,7 +149,7 @@ var (
 var codes = record[feedback.Codes]{name: "codes", fields: []field[feedback.Codes]{
 	must(member("fields", "where the code is; the first that is there decides", some(label), func(c *feedback.Codes, v []string) { c.Fields = v })),
 	member("pattern", "finds the code in the field's text", pattern, func(c *feedback.Codes, v *regexp.Regexp) { c.Pattern = v }),
-	must(member("lasts", `for how long each code closes the budget; "not-refused" for one that is certainly no refusal`, entries(codeLength),
+	must(member("lasts", `for how long each code closes the budget; "not-refused" for one that is certainly no refusal`, filled(table(codeLength)),
 		func(c *feedback.Codes, v map[string]time.Duration) { c.Lasts = v })),
 	member("end", "says how long, in place of the usual length", sifted(onePenalty), func(c *feedback.Codes, v feedback.Penalty) { c.End = v }),
 }}

@@ -41,7 +41,7 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	member("settle", "where an answer says what the request has cost", settle, func(p *row, v func(*http.Response) int) { p.Settle = v }),
 	member("adaptive", "learn how much of the limit the upstream truly allows", yes, func(p *row, v bool) { p.Adaptive = v }),
 	member("jitter", "the time that may pass between a grant and the arrival at the upstream; none for no time at all", jitter, func(p *row, v time.Duration) { p.Jitter = v }),
-	member("headroom", "the share of the limit that requests of a priority must leave free", headroom.shape(), func(p *row, v map[throttle.Priority]float64) { p.Headroom = v }),
+	member("headroom", "the share of the limit that requests of a priority must leave free", filled(headroom.shape()), func(p *row, v map[throttle.Priority]float64) { p.Headroom = v }),
 	member("shadow", "count and report, never hold or refuse", yes, func(p *row, v bool) { p.Shadow = v }),
 	member("scope", "fleet: all programs share it; node: each has it for itself", oneOf(word[throttle.Scope]{"fleet", throttle.Fleet}, word[throttle.Scope]{"node", throttle.Node}), func(p *row, v throttle.Scope) { p.Scope = v }),
 }, check: func(_ *reader, n *yaml.Node, members []keyed, p *row) bool {
@@ -113,11 +113,6 @@ var headroom = record[map[throttle.Priority]float64]{name: "headroom", fields: [
 	member("low", "a share such as 0.25", share, setShare(throttle.Low)),
 	member("normal", "a share such as 0.1", share, setShare(throttle.Normal)),
 	member("high", "a share such as 0.1", share, setShare(throttle.High)),
-}, check: func(r *reader, n *yaml.Node, members []keyed, _ *map[throttle.Priority]float64) bool {
-	if len(members) == 0 {
-		r.fail(n, "headroom is empty: write a share for low, normal or high, or leave the field out")
-	}
-	return len(members) > 0
 }}
 
 func setShare(p throttle.Priority) func(*map[throttle.Priority]float64, float64) {
