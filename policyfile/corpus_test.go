@@ -101,7 +101,7 @@ func fieldFiles() (all []fieldFile) {
 		"get example.com/", "GETT example.com/", "PROPFIND example.com/", "example.com:99999/", "example.com/a?b=c", "example.com/../a", "a b c/", "exa mple.com/",
 		"/v1/{id}/{id}", "example.com//a", "[::1]/", "@example", "GET", "/", "1.{x}.2.3/")
 	add("limit", "version: 1\npolicies:\n  - name: a\n    match: example.com/\n    limit: VALUE\n",
-		"40/s", "10000/20s", "40/s paced", "100/m fixed", "5000/month Asia/Shanghai", "5000/month Asia/Shanghia", "2/s burst 40", "20 in flight", "unlimited",
+		"40/s", "10000/20s", "40/s paced", "100/m fixed", "5000/month Asia/Shanghai", "5000/month Asia/Shanghaj", "2/s burst 40", "20 in flight", "unlimited",
 		"40 /s", "40/fortnight", "40", "-1/s", "0/s", "40/0s", "40/s burst", "40/s  paced", "４０/s", "40／s", "“40/s”", "40/S", "40 per second", "40.5/s", "1000/0.5s", "40/s, 100/m", "[40/s, 100/m]")
 	add("key", row("    key: VALUE\n"), `"{header.X-App}"`, "{header.X-App}", `"{query.access_token}"`, `"{shop}/{path}"`, "{shop}/{path}", `"{shp}"`, `"{store}"`,
 		`"{heeder.X}"`, `"{header.X App}"`, `"{header.}"`, `"{query.}"`, `"{shop"`, `"shop}"`, "shop", `"{}"`, `"{a.b}"`, `"{Host}"`, `"{ host }"`, `"app-{header.X}"`, "{host, path}", "{host: x}", "[host]")
