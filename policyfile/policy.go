@@ -24,7 +24,9 @@ type row struct {
 var policyRow = defined("policy", shape[row]{schema: policy.schema, read: func(r *reader, n *yaml.Node) (p row, ok bool) {
 	r.wildcards = nil
 	p, ok = policy.read(r, n)
-	p.wildcards = r.wildcards
+	if ok || p.Match != "" { // otherwise a mistake may be what was meant to be the match
+		p.wildcards = r.wildcards
+	}
 	return p, ok
 }})
 
