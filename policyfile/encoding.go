@@ -50,7 +50,7 @@ func oddCharacter(line string) (column int, what string) {
 			return column, fmt.Sprintf("the control character U+%04X stands here: take it out", c)
 		case c == '\u2028', c == '\u2029':
 			return column, fmt.Sprintf("the line separator U+%04X stands here: begin a new line instead", c)
-		case c == '\ufeff', c == 0xfffe, c == 0xffff:
+		case c == '\ufeff', c == 0xfffe, c == 0xffff, c >= 0x202a && c <= 0x202e, c >= 0x2066 && c <= 0x2069:
 			return column, fmt.Sprintf("the invisible character U+%04X stands here: take it out", c)
 		}
 	}
