@@ -85,7 +85,8 @@ func (h *History) Observe(key string, o Observation, now time.Time) (lost bool) 
 	if o.Reply.By.IsZero() {
 		o.Reply = o.Reply.repeated(b.Last, now)
 	}
-	added := min(o.Starts.Count, b.unknown(o.Generations))
+	// A row names few generations, so the sum of what it has counts, too.
+	added := min(o.Starts.Count, max(b.unknown(o.Generations), o.Starts.Count-b.since(now.Add(-o.Keep))))
 	b.Generations, b.Keep, b.Last = o.Generations, max(o.Keep, b.Keep), o.Reply
 	if added > 0 {
 		b.Add(Sample{o.Starts.By, added})
@@ -112,7 +113,11 @@ func (h *History) AddUnreported(key string, starts Sample, keep time.Duration) {
 	defer h.mu.Unlock()
 	b := h.budget(key)
 	if b.Unreported.ID == 0 {
-		b.Unreported.ID = 1 + rand.Int64N(1<<53-1)
+		ordinal := int64(wire.LastOrdinal) // nothing is known of others: it must not seem to be older than they are
+		if present := b.Generations[0].ID; present != 0 {
+			ordinal = present / wire.Names
+		}
+		b.Unreported.ID = ordinal*wire.Names + 1 + rand.Int64N(wire.Names-1)
 	}
 	b.Unreported.Count += starts.Count
 	b.Keep = max(b.Keep, keep)

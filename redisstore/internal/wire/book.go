@@ -56,7 +56,7 @@ func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
 		w.Keys, w.reports = append(w.Keys, r.Reports[i].Key), r.Reports[i].append(w.reports)
 	}
 	w.Keys = append(w.Keys, w.gates...)
-	w.head = w.head.Add(r.Number, rand.Int64N(1<<53-1)+1, int64(w.written), Micros(r.Age), int64(len(w.gates)))
+	w.head = w.head.Add(r.Number, rand.Int64N(Names-1)+1, int64(w.written), Micros(r.Age), int64(len(w.gates)))
 	w.Frame = slices.Concat(w.head, w.known, w.ruled, w.reports, w.ops)
 	w.More = []any{r.Shared}
 	if len(r.Reports) > 0 || len(r.Pauses) > 0 {

@@ -2,9 +2,15 @@ package wire
 
 import "time"
 
-// A Generation of a row begins when its key is made and ends when that is lost. It has
-// a random name, and counts the starts in it.
+// A Generation of a row begins when its key is made and ends when that is lost. It
+// counts the starts in it. Its ID is Names times its ordinal, which is how many generations it
+// knows before it, and a random number below Names: so the IDs of generations of one budget rise.
 type Generation struct{ ID, Count int64 }
+
+const (
+	Names       = 1 << 40
+	LastOrdinal = 1<<13 - 1 // with Names it fills the integers that a Lua number holds
+)
 
 // Known is what a node knows of a budget, in case Redis forgot it: see lua/repair.lua.
 type Known struct {

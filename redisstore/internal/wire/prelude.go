@@ -64,6 +64,8 @@ var shared = []struct {
 	{"STEADY", Steady},
 	{"PARTS", Parts},
 	{"LIVES", Lives},
+	{"NAMES", Names},
+	{"LAST_ORDINAL", LastOrdinal},
 	{"RECORD_MS", fmt.Sprintf("'%d'", RecordTime.Milliseconds())},
 	{"LEASE", Lease},
 	{"SUSPECTED_AFTER", SuspectedAfter},

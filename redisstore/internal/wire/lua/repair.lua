@@ -8,33 +8,47 @@
 
 local TELLING = 1000000 -- so long the others have to tell what they know
 
+-- ordinal returns how many generations a generation knows before it.
+local function ordinal(generation)
+  return floor(generation / NAMES)
+end
+
 -- learn takes over the counts that history h has and the row has not, and returns how
--- many starts that is. A generation of which the row has forgotten a part has ended: a
--- new one, with the random number seed, begins.
+-- many starts that is. The names of generations rise, and the row keeps the last three names: what is
+-- older than those was told, and is not counted again. If a part of a row's generation was
+-- forgotten, or a later generation was told, a new one begins, with the random number seed.
 local function learn(r, h, seed)
-  local generations, n = {}, {}
-  local function count(generation, starts)
+  local list, n, missing = {}, {}, 0
+  local function note(generation, starts)
     if generation ~= 0 and not n[generation] then
-      generations[#generations + 1], n[generation] = generation, 0
+      list[#list + 1], n[generation] = generation, 0
     end
-    local more = generation ~= 0 and max(0, starts - n[generation]) or 0
-    n[generation] = (n[generation] or 0) + more
-    return more
+    if generation ~= 0 and starts > n[generation] then
+      missing, n[generation] = missing + starts - n[generation], starts
+    end
   end
-  local function count_all(x)
-    return count(x.generation, x.count) + count(x.g1, x.n1) + count(x.g2, x.n2) + count(x.g3, x.n3)
+  local function note_all(x, oldest)
+    for _, v in ipairs({{x.generation, x.count}, {x.g1, x.n1}, {x.g2, x.n2}, {x.g3, x.n3}}) do
+      if n[v[1]] or ordinal(v[1]) >= oldest then
+        note(v[1], v[2])
+      end
+    end
   end
-  count_all(r)
-  local missing = count_all(h)
+  note_all(r, 0)
+  missing = 0
+  note_all(h, ordinal(r.g3))
   if missing == 0 then
     return 0
   end
-  if r.generation == 0 or n[r.generation] ~= r.count then
-    r.generation, r.count = seed, 0
-  elseif generations[1] == r.generation then
-    table.remove(generations, 1)
+  table.sort(list, function(a, b) return a > b end)
+  if r.generation == 0 or n[r.generation] ~= r.count or ordinal(r.generation) < ordinal(list[1]) then
+    r.generation, r.count = min(ordinal(list[1]) + 1, LAST_ORDINAL) * NAMES + seed, 0
   end
-  r.g1, r.g2, r.g3 = generations[1] or 0, generations[2] or 0, generations[3] or 0
+  local before = {}
+  for _, g in ipairs(list) do
+    before[#before + 1] = g ~= r.generation and g or nil
+  end
+  r.g1, r.g2, r.g3 = before[1] or 0, before[2] or 0, before[3] or 0
   r.n1, r.n2, r.n3 = n[r.g1] or 0, n[r.g2] or 0, n[r.g3] or 0
   return missing
 end
@@ -46,12 +60,9 @@ local function rebook(r, now, age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
--- is_first reports whether the program with history h is the first to tell what was
--- lost, of a row that had these generations before: none told of another one, and it
--- does not know this one.
-local function is_first(r, h, generation, g1)
-  local knows = h.generation == generation or h.g1 == generation or h.g2 == generation or h.g3 == generation
-  return r.generation ~= generation or (g1 == 0 and not knows)
+-- knows reports whether the program with history h has seen a generation.
+local function knows(h, generation)
+  return h.generation == generation or h.g1 == generation or h.g2 == generation or h.g3 == generation
 end
 
 -- repair books what the row lacks, and leaves cancelled places taken for a while:
@@ -60,21 +71,25 @@ end
 -- It returns whether the row is older than what the program saw.
 local function repair(r, u, now, seed)
   local h = r.history
-  -- If the record of calls is older than what the program saw, so is the row, though
-  -- others may have counted on from there.
-  local stale, fresh, generation, g1 = h.outdated, r.generation == 0, r.generation, r.g1
+  local generation, g1 = r.generation, r.g1
   if u.free then
-    return stale -- it has no starts
+    return h.outdated -- it has no starts
   end
+  -- If the record of calls is older than what the program saw, and the row is of a generation
+  -- that the program saw, the row is older too, though others may have counted on from there:
+  -- counts of before and after cannot be compared. In any other generation they can, and each
+  -- start is told once, however many programs know of it.
+  local stale = h.outdated and generation ~= 0 and knows(h, generation)
+  local fresh = generation == 0 or g1 == 0 and not knows(h, generation) -- nobody has told anything
   if h.generation == 0 or (not stale and h.generation == r.generation and h.count <= r.count and h.g1 == r.g1 and h.n1 <= r.n1) then
-    return false -- nearly always
+    return h.outdated -- nearly always
   end
   local missing, before = learn(r, h, seed), r.total
   if fresh or stale then
     missing = MAX_COUNT -- all, because more than the generations that are counted may be lost
   end
   if missing == 0 then
-    return false
+    return h.outdated
   end
   local lacking, all, youngest, at = missing, 0, nil, h.samples
   for _ = 1, h.size do
@@ -106,11 +121,11 @@ local function repair(r, u, now, seed)
   if r.total > before then
     pin_until(r)
     bound(r)
-    if is_first(r, h, generation, g1) or (stale and r.opens + RECORD_TIME < now) then
+    if fresh or r.generation ~= generation or (stale and r.opens + RECORD_TIME < now) then
       r.opens = now + min(r.span, TELLING)
     end
   end
-  return stale
+  return h.outdated
 end
 
 -- all_told returns when the programs will have told what the rows that count have

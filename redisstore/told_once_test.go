@@ -1,0 +1,101 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// A forgetfulFleet is programs that start under one budget of a server that forgets. What the
+// programs know is a prefix of the starts, because each answer tells all starts before it.
+type forgetfulFleet struct {
+	*testing.T
+	rng      *rand.Rand
+	client   *redis.Client
+	charge   throttle.Charge
+	programs []*redisstore.Store
+	started  int
+	known    []int // of the starts, by each program
+}
+
+// start books a start for a program, after the others had time to tell what was lost.
+func (f *forgetfulFleet) start(program int) {
+	require.LessOrEqual(f, bookLost(f.T, f.programs[program], f.charge), telling)
+	f.started++
+	f.known[program] = f.started
+}
+
+func (f *forgetfulFleet) join() {
+	f.programs = append(f.programs, redisstore.NewAt(f.client, nil, bubbleClock))
+	f.known = append(f.known, 0)
+}
+
+// deploy replaces so many programs by new ones, which know nothing.
+func (f *forgetfulFleet) deploy(programs int) {
+	for i := range programs {
+		f.programs[i], f.known[i] = redisstore.NewAt(f.client, nil, bubbleClock), 0
+	}
+}
+
+// recall lets each program start once, in random order, and requires that the row has what any
+// of them knew and what they started since, and no more.
+func (f *forgetfulFleet) recall(what string) {
+	known := 0
+	for _, n := range f.known {
+		known = max(known, n)
+	}
+	f.started = known
+	for _, i := range f.rng.Perm(len(f.programs)) {
+		f.start(i)
+	}
+	require.Equal(f, f.started, booked(f.T, f.programs[0], f.charge), what)
+}
+
+// TestP12_ALossIsToldOnce: after each loss a row has what any living program knew, once, however
+// many tell it and in whatever order, and also what programs started that are gone.
+func TestP12_ALossIsToldOnce(t *testing.T) {
+	t.Parallel()
+	losses := map[string]func(*forgetfulFleet){
+		"emptied": func(f *forgetfulFleet) { forgets(f.T, f.client) },
+		"key lost": func(f *forgetfulFleet) {
+			require.NoError(f, f.client.Del(f.Context(), f.programs[0].Key(f.charge.Budget)).Err())
+		},
+		"restarted": func(f *forgetfulFleet) { forgets(f.T, f.client); time.Sleep(2 * time.Minute) },
+	}
+	for _, limit := range []throttle.Limit{
+		throttle.PerHour(2000), throttle.CalendarWindow(5000, throttle.Month, time.UTC), throttle.FixedWindow(2000, time.Hour),
+		throttle.SlidingWindow(2000, 24*time.Hour),
+	} {
+		for _, programs := range []int{1, 8, soak.Most(60, 30)} {
+			for name, lose := range losses {
+				t.Run(fmt.Sprint(limit, " ", programs, " ", name), func(t *testing.T) {
+					forgotten(t, func(t *testing.T, client *redis.Client, _ func()) {
+						f := &forgetfulFleet{T: t, rng: rand.New(rand.NewPCG(uint64(programs), 17)), client: client, charge: charge("budget", limit)}
+						for range programs {
+							f.join()
+						}
+						for range 142 {
+							f.start(f.rng.IntN(programs))
+							time.Sleep(time.Duration(f.rng.IntN(1000)) * time.Millisecond)
+						}
+						for i := range 3 {
+							lose(f)
+							f.recall(fmt.Sprint("loss ", i))
+							f.deploy(programs / 2)
+							lose(f)
+							f.recall(fmt.Sprint("deployment and loss ", i))
+						}
+					})
+				})
+			}
+		}
+	}
+}
