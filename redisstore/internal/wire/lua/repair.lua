@@ -13,35 +13,56 @@ local function ordinal(generation)
   return floor(generation / NAMES)
 end
 
+-- branch returns the name of what a server forgot of a generation and went on without. Both
+-- begin with the same starts. The branch of a branch is the generation.
+local function branch(generation)
+  return ordinal(generation) * NAMES + (generation + NAMES / 2) % NAMES
+end
+
+-- knows reports whether the program with history h has seen a generation.
+local function knows(h, generation)
+  return h.generation == generation or h.g1 == generation or h.g2 == generation or h.g3 == generation
+end
+
+-- generations returns the names and counts that a row or a history has.
+local function generations(x)
+  local all = {}
+  for _, v in ipairs({{x.generation, x.count}, {x.g1, x.n1}, {x.g2, x.n2}, {x.g3, x.n3}}) do
+    all[#all + 1] = v[1] ~= 0 and v or nil
+  end
+  return all
+end
+
 -- learn takes over the counts that history h has and the row has not, and returns how
--- many starts that is. The names of generations rise, and the row keeps the last three names: what is
--- older than those was told, and is not counted again. If a part of a row's generation was
--- forgotten, or a later generation was told, a new one begins, with the random number seed.
-local function learn(r, h, seed)
-  local list, n, missing = {}, {}, 0
-  local function note(generation, starts)
-    if generation ~= 0 and not n[generation] then
-      list[#list + 1], n[generation] = generation, 0
+-- many starts that is. Counts only rise, so what many programs tell is counted once. The names of
+-- generations rise, too, and the row keeps the last three names: what is older than those was told, and
+-- is not counted again. If the row is back at an earlier state, shared is how many starts the
+-- generation and what was forgotten of it have in common. If a part of the row's generation was
+-- forgotten, or a later generation was told, a new one begins, with the random number seed. A row
+-- that is fresh takes over the names though there is nothing to count.
+local function learn(r, h, seed, fresh, shared)
+  local list, n, told, missing = {}, {}, {}, 0
+  for _, v in ipairs(generations(r)) do
+    list[#list + 1], n[v[1]], told[v[1]] = v[1], v[2], v[2]
+  end
+  for _, v in ipairs(generations(h)) do
+    local g, starts = v[1], v[2]
+    local other = branch(g)
+    if h.outdated and (g == r.generation or told[other]) and not knows(h, other) then
+      g, other = other, g -- what the program knows is of the part that was forgotten
     end
-    if generation ~= 0 and starts > n[generation] then
-      missing, n[generation] = missing + starts - n[generation], starts
+    if not n[g] and ordinal(g) >= ordinal(r.g3) then
+      list[#list + 1], n[g] = g, g == branch(r.generation) and shared or told[other] or 0
+    end
+    if n[g] and starts > n[g] then
+      missing, n[g] = missing + starts - n[g], starts
     end
   end
-  local function note_all(x, oldest)
-    for _, v in ipairs({{x.generation, x.count}, {x.g1, x.n1}, {x.g2, x.n2}, {x.g3, x.n3}}) do
-      if n[v[1]] or ordinal(v[1]) >= oldest then
-        note(v[1], v[2])
-      end
-    end
-  end
-  note_all(r, 0)
-  missing = 0
-  note_all(h, ordinal(r.g3))
-  if missing == 0 then
+  if missing == 0 and not fresh then
     return 0
   end
   table.sort(list, function(a, b) return a > b end)
-  if r.generation == 0 or n[r.generation] ~= r.count or ordinal(r.generation) < ordinal(list[1]) then
+  if r.generation == 0 or n[r.generation] ~= r.count or n[branch(r.generation)] or ordinal(r.generation) < ordinal(list[1]) then
     r.generation, r.count = min(ordinal(list[1]) + 1, LAST_ORDINAL) * NAMES + seed, 0
   end
   local before = {}
@@ -53,6 +74,17 @@ local function learn(r, h, seed)
   return missing
 end
 
+-- count_before returns how many starts a row had, at least, before the last call of the program
+-- with history h, which the server forgot: all that came since are later than that call.
+local function count_before(r, h, now)
+  local since, n = h.clock == ELAPSED_UNKNOWN and 0 or now - h.ago, 0
+  open(r)
+  for i = 1, r.size do
+    n = n + (r.L[i] >= since and r.N[i] or 0)
+  end
+  return max(0, r.count - n)
+end
+
 -- rebook counts n starts of which the latest may be an age ago. Those that may
 -- still be to come are taken to be anywhere from now until then.
 local function rebook(r, now, age, n)
@@ -60,35 +92,27 @@ local function rebook(r, now, age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
--- knows reports whether the program with history h has seen a generation.
-local function knows(h, generation)
-  return h.generation == generation or h.g1 == generation or h.g2 == generation or h.g3 == generation
-end
-
 -- repair books what the row lacks, and leaves cancelled places taken for a while:
 -- what is booked so is not as sharp as what was. The first program to tell does not
 -- know what others booked last, so no caller starts before they had time to tell, too.
--- It returns whether the row is older than what the program saw.
+-- It returns whether the server forgot the program's last call.
 local function repair(r, u, now, seed)
   local h = r.history
   local generation, g1 = r.generation, r.g1
   if u.free then
     return h.outdated -- it has no starts
   end
-  -- If the record of calls is older than what the program saw, and the row is of a generation
-  -- that the program saw, the row is older too, though others may have counted on from there:
-  -- counts of before and after cannot be compared. In any other generation they can, and each
-  -- start is told once, however many programs know of it.
-  local stale = h.outdated and generation ~= 0 and knows(h, generation)
+  -- If the record of calls is older than what the program saw, and the program saw this
+  -- generation, the row is back at an earlier state, and others may have counted on from there.
+  local back = h.outdated and generation ~= 0 and knows(h, generation)
   local fresh = generation == 0 or g1 == 0 and not knows(h, generation) -- nobody has told anything
-  if h.generation == 0 or (not stale and h.generation == r.generation and h.count <= r.count and h.g1 == r.g1 and h.n1 <= r.n1) then
+  if h.generation == 0 or not back and h.generation == generation and h.count <= r.count and h.g1 == g1 and h.n1 <= r.n1 then
     return h.outdated -- nearly always
   end
-  local missing, before = learn(r, h, seed), r.total
-  if fresh or stale then
-    missing = MAX_COUNT -- all, because more than the generations that are counted may be lost
-  end
-  if missing == 0 then
+  local missing, before = learn(r, h, seed, fresh, back and count_before(r, h, now)), r.total
+  if fresh then
+    missing = MAX_COUNT -- all, because a program knows of more generations than it names
+  elseif missing == 0 then
     return h.outdated
   end
   local lacking, all, youngest, at = missing, 0, nil, h.samples
@@ -107,7 +131,7 @@ local function repair(r, u, now, seed)
   if u.kind == TOKEN_BUCKET and youngest < r.span then
     -- What is older than a span still counts in a bucket, but never more than all of it.
     local n = min(h.size > PARTS and u.n or all, u.n, lacking)
-    if stale then
+    if back then
       -- One entry, which is never more than the whole bucket, however many tell of it.
       add(r, now - r.span, max(now, now - youngest), n)
       r.till = max(r.till, now - youngest + r.span)
@@ -115,13 +139,10 @@ local function repair(r, u, now, seed)
       rebook(r, now, youngest, n)
     end
   end
-  if stale and not fresh then
-    r.count = r.count + max(0, r.total - before) -- so that others learn of them
-  end
   if r.total > before then
     pin_until(r)
     bound(r)
-    if fresh or r.generation ~= generation or (stale and r.opens + RECORD_TIME < now) then
+    if fresh or r.generation ~= generation then
       r.opens = now + min(r.span, TELLING)
     end
   end
