@@ -245,8 +245,11 @@ func TestP12_LineThatIsGarbage(t *testing.T) {
 }
 
 // sizeOfLine returns how many bytes of a row are its line, 0 if nobody waits.
-func sizeOfLine(row []byte) int {
-	return int(math.Float64frombits(binary.LittleEndian.Uint64(row[8*redisstore.HeadLined:])))
+func sizeOfLine(row []byte) int { return numberOf(row, redisstore.HeadLined) }
+
+// numberOf returns one of the numbers that a row begins with.
+func numberOf(row []byte, which int) int {
+	return int(math.Float64frombits(binary.LittleEndian.Uint64(row[8*which:])))
 }
 
 // spoilLine changes only the line in a row: some bytes, some numbers, or all of them.

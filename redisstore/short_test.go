@@ -244,7 +244,7 @@ func TestP10_TheShortWayJoinsEntries(t *testing.T) {
 		}
 		raw, err := c.Get(t.Context(), s.Key(k.Charges[0].Budget)).Bytes()
 		require.NoError(t, err)
-		require.EqualValues(t, 224, math.Float64frombits(binary.LittleEndian.Uint64(raw[8*redisstore.HeadSize:])))
+		require.Equal(t, 224, numberOf(raw, redisstore.HeadSize))
 	})
 }
 

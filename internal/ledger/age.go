@@ -7,7 +7,7 @@ import (
 // advance brings the row to the time now and makes it fit for the rule.
 func (r *Row) advance(now int64, u *rule) {
 	if now < r.seen {
-		r.stepBack(now)
+		r.stepBack(now, u)
 	}
 	r.obey(now, u)
 	r.remember(now, u)
@@ -99,14 +99,26 @@ func (r *Row) prune(now int64, u *rule) {
 // in microseconds. Few queues of a short limit are longer, and more would keep places taken.
 const marked = 10_000_000
 
+// stall is the largest small step of a clock, in microseconds: as large as the delays
+// among which larger steps are found out.
+const stall = 50_000
+
 // stepBack moves the row to a clock that shows less than before, as if no time
 // had passed since. Entries still to come are widened to begin now: their
-// callers have slept for an unknown while.
-func (r *Row) stepBack(now int64) {
-	shift := now - r.seen
+// callers have slept for an unknown while. The upstream's windows stay where they are: after a
+// small step back what started in this window, or is to come, reaches to where it was. Else
+// starts at the edge of a window would count in the window before that alone.
+func (r *Row) stepBack(now int64, u *rule) {
+	shift, reach := now-r.seen, len(r.entries)
+	if u.kind == throttle.KindFixedWindow && -shift <= stall {
+		start, _ := u.window(r.seen)
+		reach = r.after(start)
+	}
 	for i := range r.entries {
-		r.entries[i].first += shift
-		r.entries[i].last += shift
+		e := &r.entries[i]
+		if e.first += shift; i < reach {
+			e.last += shift
+		}
 	}
 	for _, t := range r.times() {
 		if *t != 0 {

@@ -4,10 +4,10 @@ import "slices"
 
 const (
 	// MaxEntries and maxBytes, of the form in Redis, bound a row, whatever the limit
-	// and the queue. With the head, and the line of waiters, so much takes no
-	// more than 4 KB there. A row of fewEntries always fits.
+	// and the queue. With the head so much takes no more than 4 KB there; beside a
+	// line of waiters a row has less. A row of fewEntries always fits.
 	MaxEntries = 224
-	maxBytes   = 2880
+	maxBytes   = 3196
 	fewEntries = maxBytes / 27
 
 	// maxCount is the largest N of a limit, and so enough to fill any window.

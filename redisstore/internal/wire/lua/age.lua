@@ -84,15 +84,18 @@ local function carry_over(r, now, few)
 end
 
 -- step moves the row by the shift, to a clock that was set. The callers of entries
--- still to come may start earlier than that, by not more than asleep.
+-- still to come may start earlier than that, by not more than asleep. The upstream's windows stay
+-- where they are: after a small step back what started in this window, or is to come, reaches to
+-- where it was. Else starts at the edge of a window would count in the window before that alone.
 local function step(r, now, shift, asleep, u)
   open(r)
-  local F, L, few = r.F, r.L, 0
+  local F, L, few, reach = r.F, r.L, 0, r.size
   if u.kind == FIXED_WINDOW then
     few = after(r, window(u, r.seen) or r.seen - r.span) - 1
+    reach = shift < 0 and -shift <= STALL and few or reach
   end
   for i = 1, r.size do
-    F[i], L[i] = F[i] + shift, L[i] + shift
+    F[i], L[i] = F[i] + shift, i > reach and L[i] or L[i] + shift
   end
   for _, f in ipairs({'lost', 'till', 'paused', 'opens', 't1', 't2', 't3', 'pin', 'fell'}) do
     if r[f] ~= 0 then
@@ -123,7 +126,6 @@ local function remember(r, now, back, keep, most, u)
     local n = at_most(r, missing)
     if n > 0 then
       add(r, r.lost, r.lost, n)
-      bound(r)
     end
     r.lost, r.level = now - back, 0
   end

@@ -84,7 +84,6 @@ local function add(r, first, last, n)
   r.F[i], r.L[i], r.N[i] = min(r.F[i], first), max(r.L[i], last), r.N[i] + n
 end
 
-local bound
 do
 -- packed is how many bytes a number takes, at the most.
 local function packed(x)
@@ -99,38 +98,33 @@ local function packed(x)
   return x < 4294967296 and 5 or 9
 end
 
--- is_small reports whether a row fits its bounds. One that it does not need to look into
--- stays closed.
-local function is_small(r)
+-- is_small reports whether the entries of an open row fit their bounds, the number of them and
+-- so many bytes.
+local function is_small(r, most)
   local size = r.size
-  if size * TRIPLE <= MAX_BYTES or size > MAX_ENTRIES then
+  if size * TRIPLE <= most or size > MAX_ENTRIES then
     return size <= MAX_ENTRIES
-  elseif not r.F then
-    local stored = redis.call('STRLEN', r.key) - HEAD_SIZE - r.lined - r.at
-    if stored + #r.pushed + TRIPLE <= MAX_BYTES then
-      return true
-    end
-    open(r)
   end
   local F, L, N = r.F, r.L, r.N
-  if size * (2 * packed(2 * (L[size] - F[1])) + packed(r.total)) <= MAX_BYTES then
+  if size * (2 * packed(2 * (L[size] - F[1])) + packed(r.total)) <= most then
     return true -- even if each of its numbers were the largest
   end
   local bytes, prev = 0, F[1]
   for i = 1, size do
     bytes, prev = bytes + packed(F[i] - prev) + packed(L[i] - F[i]) + packed(N[i]), L[i]
   end
-  return bytes <= MAX_BYTES
+  return bytes <= most
 end
 
--- bound joins the closest neighbours until the row is small enough, those
+-- bound joins the closest neighbours until the row is small enough with its line, those
 -- before tail first: the next booking is decided by what comes after it. What has
 -- started is never joined with what has not, which may yet be cancelled.
 function bound(r)
-  if is_small(r) then
+  open(r)
+  local most = MAX_STORED - HEAD_SIZE - r.lined
+  if is_small(r, most) then
     return
   end
-  open(r)
   local F, L = r.F, r.L
   local tail = L[r.size] - r.span
   repeat
@@ -143,7 +137,7 @@ function bound(r)
       end
     end
     join(r, best)
-  until is_small(r)
+  until is_small(r, most)
 end
 end
 

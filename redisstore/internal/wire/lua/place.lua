@@ -38,7 +38,6 @@ local function book(r, t, s)
   if s.free then
     if r.paused > 0 and t < r.paused + r.probe and last >= r.paused then
       add(r, first, last, 1)
-      bound(r)
     end
     return
   elseif s.kind == LEAKY_BUCKET then
@@ -65,7 +64,6 @@ local function book(r, t, s)
     add(r, first, last, s.cost)
   end
   r.till = max(r.till, last + r.span)
-  bound(r)
 end
 
 -- remove takes the booking of search s at t back out, and reports whether there
@@ -102,7 +100,6 @@ local function remove(r, t, s)
   if last >= stop then
     add(r, stop, last, max(1, min(rest, floor((last - stop) / s.span) + 1)))
   end
-  bound(r)
   return true
 end
 

@@ -12,13 +12,14 @@
 -- reads and writes the head alone: a row is *open* while its entries are in the
 -- arrays F, L and N, and closed otherwise. The form's version is part of the key.
 
-local MAX_BYTES = 2880 -- of entries: with MAX_ENTRIES it bounds a row to 4 KB with its line
+local MAX_STORED = 3500 -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
 local MAX_COUNT = 2 ^ 40 -- the largest n of a limit, enough to fill any window
 local LINE_KEPT = 300000000 -- a line is kept for so long after the last call that it concerns
 local STEPS = {8, 2} -- after a penalty the first SLOW_STEPS windows have an eighth, a half of the limit
 local MAX_NUMBER = 2 ^ 53 -- no time is beyond that
 
 local penalty, ceiling = {}, {} -- see penalty.lua and ceiling.lua
+local bound -- see entries.lua
 
 -- stored returns the head of a key's row as it is stored; nil if there is none.
 local function stored(key)
@@ -74,8 +75,8 @@ local function is_sound(r)
     + r.t1 % 1 + r.t2 % 1 + r.t3 % 1 + r.pin % 1 + r.lined % 1
     + r.ban % 1 + r.probe % 1 + r.times % 1 + r.fell % 1 + r.learns % 1
   return fractions == 0 -- nor is any of them infinite, or no number
-    and r.lined >= 0 and r.lined <= 2 * MAX_APPENDED and max(r.t1, r.t2, r.t3, r.pin) <= MAX_NUMBER and min(r.t1, r.t2, r.t3, r.pin) >= -MAX_NUMBER
-    and r.size >= 0 and r.size <= 2 * MAX_ENTRIES and r.at >= 0 and r.at <= 2 * MAX_APPENDED
+    and r.lined >= 0 and r.lined <= MAX_STORED and max(r.t1, r.t2, r.t3, r.pin) <= MAX_NUMBER and min(r.t1, r.t2, r.t3, r.pin) >= -MAX_NUMBER
+    and r.size >= 0 and r.size <= 2 * MAX_ENTRIES and r.at >= 0 and r.at <= MAX_STORED
     and min(r.span, r.most, r.level, r.generation, r.count, r.g1, r.n1, r.g2, r.n2, r.g3, r.n3, r.total, r.n) >= 0
     and max(r.most, math.abs(r.unit), r.generation, r.count, r.g1, r.n1, r.g2, r.n2, r.g3, r.n3, r.total, r.n) <= 64 * MAX_NUMBER
     and max(r.seen, r.lost, r.span, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires, r.opens) <= MAX_NUMBER
@@ -158,7 +159,7 @@ end
 -- save writes the row with a line, which is '' if there is none, with an expiry after which
 -- nothing in it can matter.
 local function save(r, line)
-  if line ~= '' or r.lined > 0 then
+  if line ~= '' or r.lined > 0 or r.size > MAX_ENTRIES then
     open(r)
   end
   -- Programs remember starts for as long as till, also cancelled ones: as long the
@@ -177,6 +178,10 @@ local function save(r, line)
     r.pushed = ''
     open(r)
   end
+  if r.F then
+    r.lined = #line
+    bound(r)
+  end
   local renew = stop > r.expires or r.F
   if renew then
     r.expires = stop + IDLE
@@ -188,7 +193,6 @@ local function save(r, line)
     local ms = string.format('%.0f', ceil((r.expires - r.seen) / 1000))
     if r.F then
       local body = close(r)
-      r.lined = #line
       redis.call('SET', r.key, head(r) .. line .. body, 'PX', ms)
     else
       redis.call('PEXPIRE', r.key, ms)

@@ -1,0 +1,80 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// oddWindows are lengths that divide no second, or no day.
+var oddWindows = []time.Duration{1399 * time.Millisecond, 700 * time.Millisecond, 3_333_333 * time.Microsecond, 86_399 * time.Second}
+
+// edgeAfter returns when the next window of a length begins by the server's clock.
+func edgeAfter(c *skewed, per time.Duration) int64 {
+	return (c.now()/per.Microseconds() + 1) * per.Microseconds()
+}
+
+// sleepTo lets the server's clock come to a time.
+func sleepTo(c *skewed, at int64) { time.Sleep(time.Duration(at-c.now()) * time.Microsecond) }
+
+// TestP9_EdgeAfterStepBack: callers wait for the begin of a window, or have just started there,
+// and the clock is set back by at most 50 ms, so that the window before is not over. Their starts
+// count in the window in which they are by the clock of before.
+func TestP9_EdgeAfterStepBack(t *testing.T) {
+	each(t, oddWindows, func(t *testing.T, per time.Duration) {
+		for _, step := range []time.Duration{time.Microsecond, 1500 * time.Microsecond, 50 * time.Millisecond} {
+			for _, waits := range []bool{true, false} {
+				onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
+					two := charge("two", throttle.FixedWindow(2, per))
+					edge := edgeAfter(c, per)
+					if waits {
+						sleepTo(c, edge-(step+20*time.Millisecond).Microseconds())
+						startNow(t, s, 2, two)
+						require.Positive(t, book(t, s, two))
+						require.Positive(t, book(t, s, two))
+					} else {
+						sleepTo(c, edge)
+						startNow(t, s, 2, two)
+					}
+					c.step(-step)
+					next := time.Duration(edge+per.Microseconds()-c.now()) * time.Microsecond
+					require.Equal(t, next, book(t, s, two), "a step of %v: two are in the window before that", step)
+					sleepTo(c, edge)
+					require.Equal(t, per, book(t, s, two))
+				})
+			}
+		}
+	})
+}
+
+// TestP1_EdgesOfOddWindows books a microsecond before the edge of a window, on it, and a
+// microsecond after it, until times at which Lua's numbers have no digit left. A window is what
+// the definition in whole numbers says.
+func TestP1_EdgesOfOddWindows(t *testing.T) {
+	const twoYears = 2 * 365 * 24 * time.Hour
+	each(t, append(oddWindows, 3*time.Microsecond, 999_983*time.Microsecond), func(t *testing.T, per time.Duration) {
+		onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
+			rng := rand.New(rand.NewPCG(uint64(per), 53))
+			length := per.Microseconds()
+			for i := range 60 {
+				c.step(twoYears + time.Duration(rng.Int64N(int64(twoYears))).Truncate(time.Microsecond))
+				edge := edgeAfter(c, per)
+				for _, off := range []int64{-1, 0, 1} {
+					c.step(time.Duration(edge+off-c.now()) * time.Microsecond)
+					one := charge(fmt.Sprint("one ", i, off), throttle.FixedWindow(1, per))
+					require.Zero(t, book(t, s, one))
+					left := new(big.Int).Sub(big.NewInt(length), new(big.Int).Mod(big.NewInt(edge+off), big.NewInt(length)))
+					require.Equal(t, time.Duration(left.Int64())*time.Microsecond, book(t, s, one), "%d %+d", edge, off)
+				}
+			}
+			require.Greater(t, c.now(), int64(1)<<52)
+		})
+	})
+}
