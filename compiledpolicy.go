@@ -26,9 +26,9 @@ type compiledPolicy struct {
 func compile(p Policy, i int) (compiledPolicy, error) {
 	var errs []error
 	name := p.Name
-	if name == "" {
-		name = fmt.Sprintf("#%d", i+1)
-		errs = append(errs, &ConfigError{name, "Name", errors.New("is missing: it names the policy in the store, in errors and in events")})
+	if err := checkName(name); err != nil {
+		name = nameInErrors(name, i)
+		errs = append(errs, &ConfigError{name, "Name", err})
 	}
 	fixed := p.Key == nil && p.Cost == nil && p.Headroom == nil
 	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), charge: Charge{

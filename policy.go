@@ -19,7 +19,8 @@ const MaxPenalty = 24 * time.Hour
 // but Name and Limit is useful.
 type Policy struct {
 	// Name is unique among the policies that share a store. It is part of
-	// the store's keys and stands in errors, events and metrics.
+	// the store's keys and stands in errors, events and metrics, so it is UTF-8 that
+	// can be printed, of at most 200 characters.
 	Name string
 
 	// Match is a pattern "[METHOD ][HOST]/[PATH]", in the language of

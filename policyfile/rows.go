@@ -135,7 +135,7 @@ func (r *reader) checkWildcards(all []wildcard, where string, policies ...thrott
 	}
 }
 
-// checkName sees to it that no two policies have the same name.
+// checkName sees to it that no two policies have the same name, and that throttle takes it.
 func (r *reader) checkName(first map[string]*yaml.Node, name string, at *yaml.Node) {
 	switch {
 	case name == "":
@@ -143,6 +143,10 @@ func (r *reader) checkName(first map[string]*yaml.Node, name string, at *yaml.No
 		r.fail(follow(at), "two policies have the name %q, the first in line %d; it must be unique", clip(name), first[name].Line)
 	default:
 		first[name] = at
+		_, err := throttle.NewLimiter(memstore.New(), throttle.Policy{Name: name, Limit: throttle.Unlimited()})
+		if wrong, ok := errors.AsType[*throttle.ConfigError](err); ok {
+			r.fail(follow(at), "the name %v", wrong.Err)
+		}
 	}
 }
 

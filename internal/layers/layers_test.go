@@ -26,7 +26,7 @@ var root = slices.Concat(
 	[]string{"key.go", "peek.go", "sentat.go", "retryafter.go", "penalty.go", "policy.go", "charge.go", "config.go"},
 
 	// Policies made ready, and what a request costs them.
-	[]string{"compiledpolicy.go", "policyset.go", "quote.go"},
+	[]string{"name.go", "compiledpolicy.go", "policyset.go", "quote.go"},
 
 	// One caller's start: book, wait, revalidate.
 	[]string{"estimators.go", "closings.go", "engine.go", "observedcontext.go", "hold.go", "askrate.go", "acquisition.go", "tell.go", "maxwait.go", "freshness.go", "giveback.go", "storecall.go", "notices.go"},

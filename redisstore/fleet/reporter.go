@@ -81,7 +81,7 @@ func Start(client redis.UniversalClient, store throttle.Store, o *ReporterOption
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Reporter{
 		Store: store, client: client, conn: conn.New(client), keys: keysOf(o.Namespace),
-		id: base64.RawURLEncoding.EncodeToString(id), program: cmp.Or(o.Program, filepath.Base(os.Args[0])),
+		id: base64.RawURLEncoding.EncodeToString(id), program: Clean(cmp.Or(o.Program, filepath.Base(os.Args[0])), longestName),
 		every: cmp.Or(max(0, o.Interval), DefaultInterval), begun: time.Now(),
 		stop: stop, done: make(chan struct{}), err: errors.New("fleet: nothing has been reported yet"),
 	}

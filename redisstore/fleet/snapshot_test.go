@@ -205,3 +205,13 @@ func TestRedisAway(t *testing.T) {
 	require.NoError(t, a.Err())
 	require.Len(t, snapshot(t, fleet.New(client, nil)).Nodes, 1)
 }
+
+// TestProgramNamesAreClean: a program's name is shown to others, so a reporter cuts it, and takes
+// out of it what no terminal may see.
+func TestProgramNamesAreClean(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	start(t, client, "caf\xe9 \x1b[2J"+strings.Repeat("x", 100_000))
+	s := snapshot(t, fleet.New(client, nil))
+	require.Len(t, s.Nodes, 1)
+	require.Equal(t, `caf\xe9 \x1b[2J`+strings.Repeat("x", 200-len(`caf\xe9 \x1b[2J`))+"…", s.Nodes[0].Program)
+}
