@@ -41,6 +41,7 @@ func (a *acquisition) ask(ctx, storeCtx context.Context, asked time.Duration) er
 	}
 	b.Horizon, b.Priority = a.horizon(), a.priority
 	g, err := a.store.Book(storeCtx, b)
+	a.returned()
 	if err != nil {
 		a.forget() // given back or lost: it must not be given back twice
 		return a.storeFailure(ctx, err)

@@ -63,7 +63,8 @@ func (a *acquisition) pauseBudget(ctx context.Context, c *Charge, d time.Duratio
 // reportFailure reports that the store could not be told something about a budget.
 func (a *acquisition) reportFailure(ctx context.Context, c *Charge, d time.Duration, err error) {
 	if a.observe != nil {
-		a.observe(ctx, eventOf(StoreFailed, c, d, &StoreError{err}))
+		failed := &StoreError{err}
+		a.observe(a.withQuestion(ctx, failed, []Charge{*c}), eventOf(StoreFailed, c, d, failed))
 	}
 }
 

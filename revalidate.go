@@ -38,6 +38,7 @@ func (a *acquisition) revalidate(ctx context.Context) error {
 	storeCtx, stop := a.storeContext(ctx, maxWait)
 	defer stop()
 	ok, err := a.watch.Confirm(storeCtx, maxWait)
+	a.returned()
 	a.validatedAt = now()
 	a.validateRTT = a.validatedAt - asked
 	switch {

@@ -22,6 +22,7 @@ func (a *acquisition) acquireSlots(ctx context.Context) error {
 	storeCtx, stop := a.storeContext(ctx, b.booking.MaxWait)
 	defer stop()
 	g, err := a.store.Book(storeCtx, &b.booking)
+	a.returned()
 	if err != nil {
 		a.cancel()
 		return a.storeFailure(ctx, err)

@@ -31,8 +31,20 @@ func (a *acquisition) storeContext(ctx context.Context, maxWait time.Duration) (
 
 // StoreAway implements [outage.Observer]: an outage makes one event.
 func (a *acquisition) StoreAway(err error) {
+	if !a.unheard {
+		a.unheard = true
+		a.unanswered.Add(1)
+	}
 	if !a.outageReported {
 		a.outageReported = true
 		a.report(a.observed.Context, StoreFailed, a.waited(), &StoreError{err})
+	}
+}
+
+// returned notes that a call of the store has returned, whatever it said.
+func (a *acquisition) returned() {
+	if a.unheard {
+		a.unheard = false
+		a.unanswered.Add(-1)
 	}
 }

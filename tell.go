@@ -29,6 +29,9 @@ func (a *acquisition) report(ctx context.Context, k EventKind, d time.Duration, 
 	if k == StillWaiting && (a.grant.OK || a.inLine()) {
 		e.Left = max(0, a.startAt-now())
 	}
+	if err != nil {
+		ctx = a.withQuestion(ctx, err, a.booking.Charges)
+	}
 	a.observe(ctx, e)
 }
 

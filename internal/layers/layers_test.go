@@ -29,7 +29,7 @@ var root = slices.Concat(
 	[]string{"name.go", "compiledpolicy.go", "policyset.go", "quote.go"},
 
 	// One caller's start: book, wait, revalidate.
-	[]string{"estimators.go", "closings.go", "engine.go", "observedcontext.go", "hold.go", "askrate.go", "acquisition.go", "tell.go", "maxwait.go", "freshness.go", "giveback.go", "storecall.go", "notices.go"},
+	[]string{"estimators.go", "closings.go", "engine.go", "observedcontext.go", "hold.go", "askrate.go", "acquisition.go", "storequestion.go", "tell.go", "maxwait.go", "freshness.go", "giveback.go", "storecall.go", "notices.go"},
 	[]string{"book.go", "revalidate.go", "slots.go", "wait.go", "quoted.go", "report.go", "adapt.go"},
 
 	// HTTP: a request's attempts, its response, its way through the transport.

@@ -61,11 +61,11 @@ func (x *Exchange) await(reply func() (string, error)) (wire.Frame, error) {
 			return nil, err
 		}
 		if err != nil {
-			return nil, x.conn.redacted(err)
+			return nil, because(x.conn.redacted(err))
 		}
 		head, done, err := wire.ReadHead(s, x.call.Keys)
 		if err != nil {
-			return nil, err
+			return nil, because(err)
 		}
 		x.conn.learnTime(head.Now)
 		switch {
@@ -74,7 +74,7 @@ func (x *Exchange) await(reply func() (string, error)) (wire.Frame, error) {
 		case head.Status == wire.Late:
 			return nil, ErrOvertaken
 		case x.calls == maxCalls:
-			return nil, ErrFar
+			return nil, because(ErrFar)
 		case head.Status != wire.Shut:
 			x.boundaries = x.boundaries.Wider(head)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 )
@@ -147,9 +148,13 @@ func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quo
 	return s.primary.Reconcile(ctx, c, q)
 }
 
-// Status implements [throttle.Store]. While the primary is away it is that of the share.
+// Status implements [throttle.Store]. While the primary is away it is that of the share, and an
+// observer is told so.
 func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
 	if l := s.local(c.Budget.Group); l != nil {
+		if observer := outage.From(ctx); observer != nil {
+			observer.StoreAway(errAway)
+		}
 		if part, ok := l.charge(c); ok {
 			return l.store.Status(ctx, part)
 		}
