@@ -34,7 +34,7 @@ type acquisition struct {
 	watch          Watch         // over a start that the caller waits for; nil: none
 	invalidated    chan struct{} // the watch sends on it when the start may be useless; nil: no watch yet
 	outageReported bool          // observe has been told that the store is away
-	unheard        bool          // and the call that said so has not returned
+	waitsForStore  bool          // and the call that said so has not returned
 	hold           Hold          // what held the caller last
 	queue          *atomic.Int64 // counts the caller among those that a policy holds; nil: none
 	noticeAt       time.Duration // when the observer is told that the caller still waits; 0: never

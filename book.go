@@ -48,6 +48,9 @@ func (a *acquisition) ask(ctx, storeCtx context.Context, asked time.Duration) er
 	}
 	a.grant, a.startAt, a.validatedAt, a.validateRTT = g, asked, asked, g.Age
 	a.returns, a.outageReported = true, false
+	if r := a.recent.Load(); r != nil && !r.note(b.Charges, &a.grant, asked) {
+		a.recent.CompareAndSwap(r, nil)
+	}
 	if a.observe == nil && a.granted() {
 		return nil
 	}

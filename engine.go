@@ -19,7 +19,8 @@ type engine struct {
 	rtt            rttEstimator                 // how long the store's answers take
 	queues         sync.Map                     // of *atomic.Int64: how many callers each policy holds
 	closings       closings
-	unanswered     atomic.Int32 // how many callers were told that the store does not answer, and wait for it still
+	recent         atomic.Pointer[recents] // the budgets that callers used last; nil: nobody asks for them
+	unanswered     atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
 }
 
 // configure takes over what it needs of a configuration.

@@ -31,8 +31,8 @@ func (a *acquisition) storeContext(ctx context.Context, maxWait time.Duration) (
 
 // StoreAway implements [outage.Observer]: an outage makes one event.
 func (a *acquisition) StoreAway(err error) {
-	if !a.unheard {
-		a.unheard = true
+	if !a.waitsForStore {
+		a.waitsForStore = true
 		a.unanswered.Add(1)
 	}
 	if !a.outageReported {
@@ -43,8 +43,8 @@ func (a *acquisition) StoreAway(err error) {
 
 // returned notes that a call of the store has returned, whatever it said.
 func (a *acquisition) returned() {
-	if a.unheard {
-		a.unheard = false
+	if a.waitsForStore {
+		a.waitsForStore = false
 		a.unanswered.Add(-1)
 	}
 }

@@ -21,11 +21,24 @@ var errUnanswered = errors.New("throttle: callers wait for the store's answer")
 // Ask implements [outage.Question]. The store may serve such a question and not the callers, as
 // one does that cannot write.
 func (q storeQuestion) Ask(ctx context.Context) error {
-	if q.unanswered.Load() > 0 {
+	if err := q.unheard(); err != nil {
+		return err
+	}
+	_, err := q.status(ctx, nobodys(q.group))
+	return err
+}
+
+// nobodys returns a charge of a budget that nobody has.
+func nobodys(group string) Charge {
+	return Charge{Budget: Budget{Group: group}, Limit: PerSecond(1), Cost: 1}
+}
+
+// unheard returns an error while callers wait for an answer that should have come.
+func (e *engine) unheard() error {
+	if e.unanswered.Load() > 0 {
 		return errUnanswered
 	}
-	_, err := q.status(ctx, Charge{Budget: Budget{Group: q.group}, Limit: PerSecond(1), Cost: 1})
-	return err
+	return nil
 }
 
 // status asks the store what a budget is like. If another store answers in its place, the error

@@ -80,7 +80,7 @@ func exposed(t *testing.T) map[string]map[string]map[string]bool {
 	t.Helper()
 	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table}))
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(promthrottle.New(table), promthrottle.Budgets(transport, table))
+	r.MustRegister(promthrottle.New(table), promthrottle.Budgets(transport))
 	families, err := r.Gather()
 	require.NoError(t, err)
 	all := make(map[string]map[string]map[string]bool)

@@ -3,6 +3,8 @@ package promthrottle_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/promthrottle"
 )
 
@@ -20,7 +23,8 @@ import (
 func TestBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table, Base: fake{}}))
-		b := promthrottle.Budgets(transport, table)
+		b := promthrottle.Budgets(transport)
+		require.Equal(t, 1+2*7, testutil.CollectAndCount(b), "no budget with a key is used")
 		require.NoError(t, get(transport, t.Context(), ""))
 		require.InDelta(t, 2, gauge(t, b, "throttle_limit", "calls"), 0)
 		require.InDelta(t, 1, gauge(t, b, "throttle_used", "calls"), 0)
@@ -36,8 +40,113 @@ func TestBudgets(t *testing.T) {
 		require.InDelta(t, 1, gauge(t, b, "throttle_waiting", "calls"), 0)
 		stop()
 		require.InDelta(t, 1, gauge(t, b, "throttle_store_up", ""), 0)
-		require.Equal(t, 1+2*6, testutil.CollectAndCount(b), "a budget with a key is left out")
+		require.Equal(t, 1+3*7, testutil.CollectAndCount(b))
 	})
+}
+
+// tenants is a table with a key.
+func tenants(n int) []throttle.Policy {
+	return []throttle.Policy{{Name: "tenant", Match: "example.com/", Limit: throttle.SlidingWindow(n, time.Hour), Jitter: -1, Key: throttle.Header("X-Tenant")}}
+}
+
+// call sends a request of a tenant that never waits.
+func call(t *throttle.Transport, tenant any) error {
+	req, _ := http.NewRequest(http.MethodGet, "https://example.com/", nil)
+	req.Header.Set("X-Tenant", fmt.Sprint(tenant))
+	resp, err := t.RoundTrip(req.WithContext(throttle.WithMaxWait(context.Background(), -1)))
+	if err == nil {
+		resp.Body.Close()
+	}
+	return err
+}
+
+// TestBudgetsWithKeys: the fullest of a policy's budgets stands for all, however many there are,
+// and no label has a key. What is in use is not driven out by what comes once, but by what holds
+// its callers.
+func TestBudgetsWithKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: tenants(4), Base: fake{}}))
+		b := promthrottle.Budgets(transport)
+		require.Equal(t, 1, testutil.CollectAndCount(b), "none is used")
+		for tenant := range 3 {
+			for range tenant + 1 {
+				require.NoError(t, call(transport, tenant))
+			}
+		}
+		require.InDelta(t, 3, gauge(t, b, "throttle_budgets", "tenant"), 0)
+		require.InDelta(t, 3, gauge(t, b, "throttle_used", "tenant"), 0)
+		require.InDelta(t, 4, gauge(t, b, "throttle_limit", "tenant"), 0)
+
+		for tenant := range 1000 {
+			require.NoError(t, call(transport, 1000+tenant))
+		}
+		require.Equal(t, 1+7, testutil.CollectAndCount(b))
+		require.InDelta(t, 16, gauge(t, b, "throttle_budgets", "tenant"), 0)
+		require.InDelta(t, 3, gauge(t, b, "throttle_used", "tenant"), 0)
+		for range 3 {
+			require.NoError(t, call(transport, 1999))
+		}
+		require.ErrorIs(t, call(transport, 1999), throttle.ErrLimited)
+		require.InDelta(t, 4, gauge(t, b, "throttle_used", "tenant"), 0, "one that is not among the first holds its caller")
+
+		// What is not used for a minute makes room, and is forgotten after an hour.
+		time.Sleep(time.Minute + 1)
+		for tenant := range 16 {
+			require.NoError(t, call(transport, 5000+tenant))
+		}
+		require.InDelta(t, 1, gauge(t, b, "throttle_used", "tenant"), 0)
+		time.Sleep(time.Hour)
+		require.Equal(t, 1, testutil.CollectAndCount(b))
+	})
+}
+
+// TestBudgetsFollow the policies of their transport, without being told.
+func TestBudgetsFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: tenants(4), Base: fake{}}))
+		b := promthrottle.Budgets(transport)
+		require.InDelta(t, 1, gauge(t, b, "throttle_store_up", ""), 0)
+		require.NoError(t, call(transport, "a"))
+		require.NoError(t, transport.SetPolicies(append(tenants(9), table...)))
+		require.InDelta(t, 9, gauge(t, b, "throttle_limit", "tenant"), 0)
+		require.InDelta(t, 2, gauge(t, b, "throttle_limit", "calls"), 0)
+		require.NoError(t, transport.SetPolicies(nil))
+		require.Equal(t, 1, testutil.CollectAndCount(b))
+		require.NoError(t, transport.SetPolicies(tenants(4)))
+		require.Equal(t, 1, testutil.CollectAndCount(b), "a policy that was gone begins anew")
+	})
+}
+
+// TestBudgetsOfAPreset: each row of DingTalk's table is seen when it is used, all of them with a
+// key.
+func TestBudgetsOfAPreset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policies := dingtalk.Policies(dingtalk.Options{})
+		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: fake{}}))
+		b := promthrottle.Budgets(transport)
+		require.Equal(t, 1, testutil.CollectAndCount(b))
+		req, err := http.NewRequest(http.MethodGet, "https://oapi.dingtalk.com/user/get?access_token=secret", nil)
+		require.NoError(t, err)
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		for _, c := range transport.Explain(req) {
+			require.InDelta(t, 1, gauge(t, b, "throttle_budgets", c.Budget.Policy), 0, c.Budget.Policy)
+		}
+	})
+}
+
+// TestSeveralSources: one collector tells of all transports of a program.
+func TestSeveralSources(t *testing.T) {
+	store := memstore.New()
+	one := throttle.Must(throttle.New(throttle.Config{Store: store, Policies: table[:1], Base: fake{}}))
+	two, err := throttle.NewLimiters(throttle.Config{Store: store, Policies: table[:2]})
+	require.NoError(t, err)
+	b := promthrottle.Budgets(one, two)
+	require.NoError(t, get(one, t.Context(), ""))
+	require.InDelta(t, 2, gauge(t, b, "throttle_budgets", "calls"), 0)
+	require.InDelta(t, 1, gauge(t, b, "throttle_used", "calls"), 0)
+	require.InDelta(t, 1, gauge(t, b, "throttle_budgets", "trial"), 0)
 }
 
 // A lostStore does not say what budgets are like.
@@ -47,14 +156,20 @@ func (lostStore) Status(context.Context, throttle.Charge) (throttle.Status, erro
 	return throttle.Status{}, errors.New("away")
 }
 
-// TestStoreAway: a store that is away is one metric, and no failed scrape.
+// TestStoreAway: a store that is away is one metric, and no failed scrape, also if no budget is
+// known, or all are the program's own.
 func TestStoreAway(t *testing.T) {
-	transport := throttle.Must(throttle.New(throttle.Config{Store: lostStore{memstore.New()}, Policies: table}))
-	r := prometheus.NewPedanticRegistry()
-	require.NoError(t, r.Register(promthrottle.Budgets(transport, table)))
-	families, err := r.Gather()
-	require.NoError(t, err)
-	require.Len(t, families, 1)
-	require.Equal(t, "throttle_store_up", families[0].GetName())
-	require.Zero(t, families[0].GetMetric()[0].GetGauge().GetValue())
+	for name, policies := range map[string][]throttle.Policy{
+		"some": table, "keys": tenants(4), "none": nil,
+		"own": {{Name: "own", Limit: throttle.PerSecond(1), Scope: throttle.Node}},
+	} {
+		transport := throttle.Must(throttle.New(throttle.Config{Store: lostStore{memstore.New()}, Policies: policies}))
+		r := prometheus.NewPedanticRegistry()
+		require.NoError(t, r.Register(promthrottle.Budgets(transport)))
+		families, err := r.Gather()
+		require.NoError(t, err)
+		require.Len(t, families, 1, name)
+		require.Equal(t, "throttle_store_up", families[0].GetName())
+		require.Zero(t, families[0].GetMetric()[0].GetGauge().GetValue(), name)
+	}
 }

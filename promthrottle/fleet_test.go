@@ -71,7 +71,7 @@ func member(address string) error {
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics, promthrottle.Budgets(transport, fleetTable))
+	registry.MustRegister(metrics, promthrottle.Budgets(transport))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err

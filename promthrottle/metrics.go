@@ -25,8 +25,12 @@ type Metrics struct {
 	events   *prometheus.CounterVec
 	shadows  *prometheus.HistogramVec
 	closed   *prometheus.GaugeVec
+	failures *prometheus.CounterVec
+	away     *prometheus.Desc
 
-	all telemetry.Table[series]
+	all     telemetry.Table[series]
+	causes  [len(telemetry.Causes)]prometheus.Counter
+	outages telemetry.Outages
 }
 
 // New returns metrics for a table of policies.
@@ -48,6 +52,15 @@ func New(policies []throttle.Policy) *Metrics {
 			Name: "throttle_closed_until_timestamp_seconds",
 			Help: "When the last penalty or pause that this program has met ends, or was ended early, since 1970; 0 if there was none.",
 		}, []string{"policy"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "throttle_store_failures_total",
+			Help: "Events that say that the store did not do what it was asked, by cause.",
+		}, []string{"cause"}),
+		away: prometheus.NewDesc("throttle_store_away_seconds",
+			"For how long the store has not answered this program, 0 if it answers.", nil, nil),
+	}
+	for i, cause := range telemetry.Causes {
+		m.causes[i] = m.failures.WithLabelValues(cause)
 	}
 	m.SetPolicies(policies)
 	return m
@@ -105,8 +118,13 @@ func (m *Metrics) newSeries(policy string) *series {
 }
 
 // Observe counts an event. It is meant for [throttle.Config.Observe], and allocates
-// nothing.
-func (m *Metrics) Observe(_ context.Context, e throttle.Event) {
+// nothing. The context must be the one that throttle gave: by it the store is asked, at a scrape
+// after a failure, whether it answers.
+func (m *Metrics) Observe(ctx context.Context, e throttle.Event) {
+	if cause, failed := telemetry.CauseOf(&e); failed {
+		m.causes[cause].Inc()
+		m.outages.Note(ctx)
+	}
 	s := m.all.Of(e.Policy)
 	switch e.Kind {
 	case throttle.Started:
@@ -144,6 +162,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, c := range m.collectors() {
 		c.Describe(to)
 	}
+	to <- m.away
 }
 
 // Collect implements [prometheus.Collector].
@@ -151,8 +170,10 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	for _, c := range m.collectors() {
 		c.Collect(to)
 	}
+	away := m.outages.Longest(context.Background())
+	to <- prometheus.MustNewConstMetric(m.away, prometheus.GaugeValue, away.Seconds())
 }
 
 func (m *Metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.waits, m.events, m.shadows, m.closed}
+	return []prometheus.Collector{m.requests, m.waits, m.events, m.shadows, m.closed, m.failures}
 }

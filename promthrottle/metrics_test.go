@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/telemetry"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/promthrottle"
 )
@@ -107,13 +108,22 @@ func TestSeriesAreBounded(t *testing.T) {
 	m.Observe(t.Context(), throttle.Event{Kind: 200, Policy: "calls"})
 	require.Equal(t, series, testutil.CollectAndCount(m))
 	m.SetPolicies([]throttle.Policy{{Name: "fresh"}})
-	require.Equal(t, series/(len(table)+2)*(len(table)+3), testutil.CollectAndCount(m))
+	store := len(telemetry.Causes) + 1
+	require.Equal(t, (series-store)/(len(table)+2)*(len(table)+3)+store, testutil.CollectAndCount(m))
+}
+
+// TestNamesThatNobodyHas: metrics are made before the transport says what is wrong with a table.
+func TestNamesThatNobodyHas(t *testing.T) {
+	m := promthrottle.New([]throttle.Policy{{Name: "caf\xe9"}, {Name: "calls"}})
+	m.SetPolicies([]throttle.Policy{{Name: "\xff"}})
+	m.Observe(t.Context(), throttle.Event{Kind: throttle.Stale, Policy: "caf\xe9"})
+	require.Equal(t, testutil.CollectAndCount(promthrottle.New([]throttle.Policy{{Name: "calls"}})), testutil.CollectAndCount(m))
 }
 
 // TestLint: names and units are as Prometheus wants them.
 func TestLint(t *testing.T) {
 	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table}))
-	for _, c := range []prometheus.Collector{promthrottle.New(table), promthrottle.Budgets(transport, table)} {
+	for _, c := range []prometheus.Collector{promthrottle.New(table), promthrottle.Budgets(transport)} {
 		problems, err := testutil.CollectAndLint(c)
 		require.NoError(t, err)
 		require.Empty(t, problems)

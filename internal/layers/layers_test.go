@@ -29,7 +29,7 @@ var root = slices.Concat(
 	[]string{"name.go", "compiledpolicy.go", "policyset.go", "quote.go"},
 
 	// One caller's start: book, wait, revalidate.
-	[]string{"estimators.go", "closings.go", "engine.go", "observedcontext.go", "hold.go", "askrate.go", "acquisition.go", "storequestion.go", "tell.go", "maxwait.go", "freshness.go", "giveback.go", "storecall.go", "notices.go"},
+	[]string{"estimators.go", "closings.go", "recent.go", "engine.go", "observedcontext.go", "hold.go", "askrate.go", "acquisition.go", "storequestion.go", "tell.go", "maxwait.go", "freshness.go", "giveback.go", "storecall.go", "notices.go"},
 	[]string{"book.go", "revalidate.go", "slots.go", "wait.go", "quoted.go", "report.go", "adapt.go"},
 
 	// HTTP: a request's attempts, its response, its way through the transport.
@@ -37,7 +37,7 @@ var root = slices.Concat(
 	[]string{"detach.go", "prewrite.go", "send.go", "feedback.go", "penaltyof.go", "response.go", "roundtrip.go"},
 
 	// Work that is not HTTP.
-	[]string{"demand.go", "permit.go", "settle.go", "penalize.go", "renew.go", "limiter.go", "limiters.go"},
+	[]string{"demand.go", "permit.go", "settle.go", "penalize.go", "renew.go", "limiter.go", "limiters.go", "statuses.go"},
 )
 
 // ledger is the order of the files of package ledger.

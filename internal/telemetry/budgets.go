@@ -2,45 +2,67 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
 
-// Budgets are those of a transport's policies without a Key: keys are no labels.
-type Budgets map[string]*throttle.Limiter
+// AskTime is how long stores may take to answer when somebody looks. It is less than a look may
+// take, even where one is made each second: all other metrics must be told while a store is away.
+const AskTime = 500 * time.Millisecond
 
-// BudgetsOf returns the budgets of the policies as they are now.
-func BudgetsOf(t *throttle.Transport, policies []throttle.Policy) Budgets {
-	all := make(Budgets)
-	for _, p := range policies {
-		if p.Key != nil {
-			continue
-		}
-		if l, err := t.Limiter(p.Name); err == nil {
-			all[p.Name] = l
-		}
-	}
-	return all
+// A Source knows what budgets are like: a [throttle.Transport] or [throttle.Limiters].
+type Source interface {
+	Statuses(context.Context) ([]throttle.BudgetStatus, error)
 }
 
-// Ask asks the store what all budgets are like, and tells of one at a time. The error of one
-// stands for those of all.
-func (b Budgets) Ask(ctx context.Context, tell func(policy string, st throttle.Status)) (failed error) {
+// A Summary is what the budgets of one policy are like together.
+type Summary struct {
+	Budgets int            // how many were asked
+	Limit   throttle.Limit // of the fullest,
+	Used    int            // and how much of it is used
+	Waiting int            // of all
+	Wait    time.Duration  // the longest
+	Paused  time.Duration  // the longest
+	Ceiling float64        // the lowest; 0: the limit alone counts everywhere
+}
+
+// Summaries asks the stores of all sources, for [AskTime] at the most, and returns what the budgets
+// of each policy are like. The error of one source stands for those of all.
+func Summaries[S Source](ctx context.Context, sources []S) (map[string]*Summary, error) {
+	ctx, stop := context.WithTimeout(ctx, AskTime)
+	defer stop()
+	answers := make([][]throttle.BudgetStatus, len(sources))
+	errs := make([]error, len(sources))
 	var asked sync.WaitGroup
-	var mu sync.Mutex
-	for name, l := range b {
-		asked.Go(func() {
-			st, err := l.Status(ctx, "")
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed = err
-				return
-			}
-			tell(name, st)
-		})
+	for i, s := range sources {
+		asked.Go(func() { answers[i], errs[i] = s.Statuses(ctx) })
 	}
 	asked.Wait()
-	return failed
+	all := make(map[string]*Summary)
+	for _, answer := range answers {
+		for i := range answer {
+			b := &answer[i]
+			if all[b.Budget.Policy] == nil {
+				all[b.Budget.Policy] = &Summary{Limit: b.Limit}
+			}
+			all[b.Budget.Policy].add(&b.Status)
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// add takes in what a budget is like.
+func (s *Summary) add(st *throttle.Status) {
+	s.Budgets++
+	if float64(st.Used)/float64(st.Limit.Capacity()) > float64(s.Used)/float64(s.Limit.Capacity()) {
+		s.Limit, s.Used = st.Limit, st.Used
+	}
+	s.Waiting += st.Waiting
+	s.Wait, s.Paused = max(s.Wait, st.Wait), max(s.Paused, st.Paused)
+	if st.Ceiling > 0 && (s.Ceiling == 0 || st.Ceiling < s.Ceiling) {
+		s.Ceiling = st.Ceiling
+	}
 }

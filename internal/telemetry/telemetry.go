@@ -6,6 +6,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -41,7 +42,8 @@ type Table[S any] struct {
 }
 
 // Add binds what belongs to the policies of a new table, to "" for requests that no policy held,
-// and to [Other]. What belongs to policies that are gone stays, as long as the program runs.
+// and to [Other]. A name that is not UTF-8 is no policy's, because throttle refuses it. What belongs
+// to policies that are gone stays, as long as the program runs.
 func (t *Table[S]) Add(policies []throttle.Policy, bind func(policy string) *S) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +53,9 @@ func (t *Table[S]) Add(policies []throttle.Policy, bind func(policy string) *S) 
 	}
 	names := []string{"", Other}
 	for _, p := range policies {
-		names = append(names, p.Name)
+		if utf8.ValidString(p.Name) {
+			names = append(names, p.Name)
+		}
 	}
 	for _, name := range names {
 		if next[name] == nil {

@@ -1,0 +1,87 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
+)
+
+// Causes are the kinds of reasons why a store does not do what it is asked.
+var Causes = [...]string{outage.Away: outage.Away.String(), outage.Denied: outage.Denied.String(), outage.Failed: outage.Failed.String()}
+
+// CauseOf returns the index in [Causes] of what an event says of the store; false: nothing.
+func CauseOf(e *throttle.Event) (int, bool) {
+	if e.Err == nil {
+		return 0, false
+	}
+	failed, ok := errors.AsType[*throttle.StoreError](e.Err)
+	if !ok {
+		return 0, false
+	}
+	return int(outage.CauseOf(failed)), true
+}
+
+// Outages know which stores did not answer. They are asked again only when somebody looks.
+type Outages struct {
+	mu    sync.Mutex
+	since map[outage.Question]time.Time
+}
+
+// mostOutages is how many are known at a time. Others begin when one of these has ended.
+const mostOutages = 16
+
+// Note notes that an event with this context says that a store failed.
+func (o *Outages) Note(ctx context.Context) {
+	q := outage.QuestionOf(ctx)
+	if q == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, known := o.since[q]; known || len(o.since) >= mostOutages {
+		return
+	}
+	if o.since == nil {
+		o.since = make(map[outage.Question]time.Time)
+	}
+	o.since[q] = time.Now()
+}
+
+// Longest asks the stores whether they answer now, for [AskTime] at the most. It returns for how
+// long the one has not that was missed first; 0: all do.
+func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
+	o.mu.Lock()
+	questions := make([]outage.Question, 0, len(o.since))
+	for q := range o.since {
+		questions = append(questions, q)
+	}
+	o.mu.Unlock()
+	ctx, stop := context.WithTimeout(ctx, AskTime)
+	defer stop()
+	var asked sync.WaitGroup
+	for _, q := range questions {
+		asked.Go(func() {
+			if q.Ask(ctx) == nil {
+				o.end(q)
+			}
+		})
+	}
+	asked.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, since := range o.since {
+		longest = max(longest, time.Since(since))
+	}
+	return longest
+}
+
+// end notes that a store answers.
+func (o *Outages) end(q outage.Question) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.since, q)
+}
