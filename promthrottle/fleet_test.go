@@ -167,11 +167,13 @@ func TestFleet(t *testing.T) {
 	}
 	store.Stop()
 	s.await("the store is away", func() bool { return s.pending("ThrottleStoreAway") })
+	store.Restart()
+	s.await("the store is back", func() bool { return !s.pending("ThrottleStoreAway") })
 }
 
 // TestAlertsFire: alerts fire when they are to, and not before.
 func TestAlertsFire(t *testing.T) {
 	soak.Only(t)
 	promtool(t, "check", "rules", "alerts.yaml")
-	promtool(t, "test", "rules", "alerts.test.yaml")
+	promtool(t, "test", "rules", "alerts.test.yaml", "alerts.recorded.yaml")
 }

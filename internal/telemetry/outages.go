@@ -34,10 +34,11 @@ type Outages struct {
 // mostOutages is how many are known at a time. Others begin when one of these has ended.
 const mostOutages = 16
 
-// Note notes that an event with this context says that a store failed.
-func (o *Outages) Note(ctx context.Context) {
+// Note notes that an event with this context says that a store failed, by the index of the cause. One
+// that answers, if only that it refuses, is not away.
+func (o *Outages) Note(ctx context.Context, cause int) {
 	q := outage.QuestionOf(ctx)
-	if q == nil {
+	if q == nil || cause != int(outage.Away) {
 		return
 	}
 	o.mu.Lock()
@@ -65,7 +66,7 @@ func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 	var asked sync.WaitGroup
 	for _, q := range questions {
 		asked.Go(func() {
-			if q.Ask(ctx) == nil {
+			if err := q.Ask(ctx); err == nil || outage.CauseOf(err) != outage.Away {
 				o.end(q)
 			}
 		})
