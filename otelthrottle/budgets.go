@@ -3,7 +3,6 @@ package otelthrottle
 import (
 	"context"
 	"errors"
-	"time"
 
 	"go.opentelemetry.io/otel/metric"
 
@@ -11,57 +10,73 @@ import (
 	"github.com/fleetthrottle/throttle/internal/telemetry"
 )
 
-// askTime is how long the store may take to say what all budgets are like.
-const askTime = 2 * time.Second
+// A Source knows what budgets are like: a [throttle.Transport] or [throttle.Limiters].
+type Source interface {
+	Statuses(context.Context) ([]throttle.BudgetStatus, error)
+}
 
 // budgets are what is told of budgets, and whom to ask.
 type budgets struct {
-	all telemetry.Budgets
+	sources []Source
 
 	limit, used, ceiling metric.Float64ObservableGauge
+	known, up            metric.Int64ObservableGauge
 	waiting              metric.Int64ObservableUpDownCounter
 	paused               metric.Float64ObservableGauge
 }
 
-// Budgets tells what the budgets of a transport's policies are like: of those without a Key,
-// because keys are no attributes. Each collection asks the store once for each of them, so let
-// few programs of a fleet have it. It is of the policies as they are now; the registration ends
-// it. While the store is away a collection has an error, and no values.
-func Budgets(p metric.MeterProvider, t *throttle.Transport, policies []throttle.Policy) (metric.Registration, error) {
-	b := &budgets{all: telemetry.BudgetsOf(t, policies)}
+// Budgets tells what the budgets of all policies of the sources are like. A policy with a Key has a
+// budget for each key, and keys are no attributes: of its budgets, those that the program used last
+// are asked, 16 at the most, and told together. Each collection asks the store once for each budget,
+// so let few programs of a fleet have it. It follows SetPolicies by itself; the registration ends
+// it. One is for all transports and limiters of a program.
+func Budgets(p metric.MeterProvider, of ...Source) (metric.Registration, error) {
+	b := &budgets{sources: of}
 	m := p.Meter(scope)
-	var errs [5]error
+	var errs [7]error
 	b.limit, errs[0] = m.Float64ObservableGauge("throttle.budget.limit", metric.WithUnit("{request}"),
-		metric.WithDescription("How much the limit allows: in a window, in flight, or in a burst."))
+		metric.WithDescription("How much the limit of the fullest budget allows: in a window, in flight, or in a burst."))
 	b.used, errs[1] = m.Float64ObservableGauge("throttle.budget.usage", metric.WithUnit("{request}"),
-		metric.WithDescription("How much of the limit the fleet uses now."))
+		metric.WithDescription("How much of the limit of the fullest budget the fleet uses now."))
 	b.ceiling, errs[2] = m.Float64ObservableGauge("throttle.budget.ceiling", metric.WithUnit("{request}"),
-		metric.WithDescription("How much of the limit the fleet has learned to use, 0 if the limit alone counts."))
+		metric.WithDescription("How much of the limit the fleet has learned to use, 0 if the limit alone counts; the lowest."))
 	b.waiting, errs[3] = m.Int64ObservableUpDownCounter("throttle.queued_requests", metric.WithUnit("{request}"),
-		metric.WithDescription("How many requests of the fleet wait for this budget."))
+		metric.WithDescription("How many requests of the fleet wait for these budgets."))
 	b.paused, errs[4] = m.Float64ObservableGauge("throttle.penalty.remaining", metric.WithUnit("s"),
-		metric.WithDescription("For how long the budget is still closed, by a penalty or by hand."))
+		metric.WithDescription("For how long a budget is still closed, by a penalty or by hand; the longest."))
+	b.known, errs[5] = m.Int64ObservableGauge("throttle.budget.count", metric.WithUnit("{budget}"),
+		metric.WithDescription("How many budgets were asked; of a policy with a Key those that were used last, 16 at the most."))
+	b.up, errs[6] = m.Int64ObservableGauge("throttle.store.up", metric.WithUnit("1"),
+		metric.WithDescription("1 if the store answered when it was asked what budgets are like, else 0."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.waiting, b.paused)
+	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.waiting, b.paused, b.known, b.up)
 }
 
-// observe asks the store.
+// observe asks the stores. One that does not answer fails no collection.
 func (b *budgets) observe(ctx context.Context, to metric.Observer) error {
-	ctx, stop := context.WithTimeout(ctx, askTime)
-	defer stop()
-	return b.all.Ask(ctx, func(policy string, st throttle.Status) { b.tell(to, policy, st) })
+	all, err := telemetry.Summaries(ctx, b.sources)
+	for policy, s := range all {
+		b.tell(to, policy, s)
+	}
+	up := int64(1)
+	if err != nil {
+		up = 0
+	}
+	to.ObserveInt64(b.up, up)
+	return nil
 }
 
-// tell tells what one budget is like.
-func (b *budgets) tell(to metric.Observer, policy string, st throttle.Status) {
+// tell tells what the budgets of one policy are like.
+func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) {
 	of := metric.WithAttributes(policyKey.String(policy))
-	if st.Limit.Kind() != throttle.KindUnlimited {
-		to.ObserveFloat64(b.limit, float64(st.Limit.Capacity()), of)
-		to.ObserveFloat64(b.used, float64(st.Used), of)
-		to.ObserveFloat64(b.ceiling, st.Ceiling, of)
+	if s.Limit.Kind() != throttle.KindUnlimited {
+		to.ObserveFloat64(b.limit, float64(s.Limit.Capacity()), of)
+		to.ObserveFloat64(b.used, float64(s.Used), of)
+		to.ObserveFloat64(b.ceiling, s.Ceiling, of)
 	}
-	to.ObserveInt64(b.waiting, int64(st.Waiting), of)
-	to.ObserveFloat64(b.paused, st.Paused.Seconds(), of)
+	to.ObserveInt64(b.known, int64(s.Budgets), of)
+	to.ObserveInt64(b.waiting, int64(s.Waiting), of)
+	to.ObserveFloat64(b.paused, s.Paused.Seconds(), of)
 }

@@ -51,6 +51,8 @@ func Example() {
 	// throttle.request.time_in_queue
 	// throttle.events
 	// throttle.penalties
+	// throttle.store.failures
+	// throttle.store.away
 	// http.client.request.body.size
 	// http.client.request.duration
 }

@@ -19,17 +19,19 @@ const (
 	resultKey = attribute.Key("throttle.result")
 	eventKey  = attribute.Key("throttle.event")
 	errorKey  = attribute.Key("error.type")
+	causeKey  = attribute.Key("throttle.cause")
 )
 
 // instruments are what events are told to.
 type instruments struct {
-	requests, events, penalties metric.Int64Counter
-	waits, shadows              metric.Float64Histogram
+	requests, events, penalties, failures metric.Int64Counter
+	waits, shadows                        metric.Float64Histogram
+	away                                  metric.Float64ObservableGauge
 }
 
 // make makes the instruments.
 func (i *instruments) make(m metric.Meter) error {
-	var errs [5]error
+	var errs [7]error
 	i.requests, errs[0] = m.Int64Counter("throttle.requests", metric.WithUnit("{request}"),
 		metric.WithDescription("Requests by what became of them, and by the policy that held them last."))
 	i.waits, errs[1] = m.Float64Histogram("throttle.request.time_in_queue", metric.WithUnit("s"),
@@ -40,6 +42,10 @@ func (i *instruments) make(m metric.Meter) error {
 		metric.WithDescription("Answers that closed a budget."))
 	i.shadows, errs[4] = m.Float64Histogram("throttle.shadow.time_in_queue", metric.WithUnit("s"),
 		metric.WithDescription("How much longer requests would have been held by policies in shadow mode."), metric.WithExplicitBucketBoundaries(telemetry.Buckets...))
+	i.failures, errs[5] = m.Int64Counter("throttle.store.failures", metric.WithUnit("{event}"),
+		metric.WithDescription("Events that say that the store did not do what it was asked, by cause."))
+	i.away, errs[6] = m.Float64ObservableGauge("throttle.store.away", metric.WithUnit("s"),
+		metric.WithDescription("For how long the store has not answered this program, 0 if it answers."))
 	return errors.Join(errs[:]...)
 }
 

@@ -33,11 +33,14 @@ type Config struct {
 }
 
 // An Observer has metrics and spans made of events. It is safe for concurrent use, and
-// there is nothing to close.
+// there is nothing to close. One is for all transports of a program: what several tell of the store
+// would not be added up.
 type Observer struct {
 	instruments
-	tracer trace.Tracer
-	all    telemetry.Table[series]
+	tracer  trace.Tracer
+	all     telemetry.Table[series]
+	causes  [len(telemetry.Causes)]counter
+	outages telemetry.Outages
 }
 
 // New returns an observer. Its errors are those of the meter provider.
@@ -49,8 +52,15 @@ func New(c Config) (*Observer, error) {
 		c.TracerProvider = tracenoop.NewTracerProvider()
 	}
 	o := &Observer{tracer: c.TracerProvider.Tracer(scope)}
-	if err := o.instruments.make(c.MeterProvider.Meter(scope)); err != nil {
+	m := c.MeterProvider.Meter(scope)
+	if err := o.instruments.make(m); err != nil {
 		return nil, err
+	}
+	if _, err := m.RegisterCallback(o.observeStore, o.away); err != nil {
+		return nil, err
+	}
+	for i, cause := range telemetry.Causes {
+		o.causes[i] = newCounter(o.failures, attribute.NewSet(causeKey.String(cause)))
 	}
 	o.SetPolicies(c.Policies)
 	return o, nil
@@ -60,9 +70,21 @@ func New(c Config) (*Observer, error) {
 // long as the program runs.
 func (o *Observer) SetPolicies(policies []throttle.Policy) { o.all.Add(policies, o.bind) }
 
+// observeStore tells for how long the store has not answered.
+func (o *Observer) observeStore(ctx context.Context, to metric.Observer) error {
+	to.ObserveFloat64(o.away, o.outages.Longest(ctx).Seconds())
+	return nil
+}
+
 // Observe counts an event, and makes a span of a wait that is over. It is meant for
-// [throttle.Config.Observe]. It allocates nothing, but for the span.
+// [throttle.Config.Observe]. It allocates nothing, but for the span. The context must be the one
+// that throttle gave: by it the store is asked, at a collection after a failure, whether it
+// answers.
 func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
+	if cause, failed := telemetry.CauseOf(&e); failed {
+		o.causes[cause].add(ctx)
+		o.outages.Note(ctx, cause)
+	}
 	s := o.all.Of(e.Policy)
 	switch e.Kind {
 	case throttle.Started:

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/otelthrottle"
 )
@@ -256,8 +257,9 @@ func TestBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table, Base: fake{}}))
-		registration, err := otelthrottle.Budgets(s.meters, transport, table)
+		registration, err := otelthrottle.Budgets(s.meters, transport)
 		require.NoError(t, err)
+		require.Zero(t, s.value("throttle.budget.count", policy("apps")), "no key is used")
 		require.NoError(t, get(transport, t.Context(), ""))
 		require.NoError(t, get(transport, t.Context(), "429"))
 		ctx, stop := context.WithCancel(t.Context())
@@ -269,7 +271,7 @@ func TestBudgets(t *testing.T) {
 			"throttle.budget.limit": 2, "throttle.budget.usage": 2, "throttle.budget.ceiling": 0, "throttle.penalty.remaining": 30,
 		} {
 			points := all[name].Data.(metricdata.Gauge[float64]).DataPoints
-			require.Len(t, points, 2, "a budget with a key is left out")
+			require.Len(t, points, 3)
 			i := slices.IndexFunc(points, func(p metricdata.DataPoint[float64]) bool {
 				return p.Attributes.HasValue("throttle.policy") && p.Attributes.Equals(new(attribute.NewSet(policy("calls"))))
 			})
@@ -277,9 +279,75 @@ func TestBudgets(t *testing.T) {
 		}
 		n, _ := s.sum("throttle.queued_requests", policy("calls"))
 		require.Equal(t, int64(1), n)
+		require.Equal(t, int64(1), s.value("throttle.budget.count", policy("apps")))
+		require.Equal(t, int64(1), s.value("throttle.store.up"))
+		require.NoError(t, transport.SetPolicies(nil))
+		require.NotContains(t, s.collect(), "throttle.budget.limit")
+		require.Equal(t, int64(1), s.value("throttle.store.up"))
 		stop()
 		require.NoError(t, registration.Unregister())
-		require.NotContains(t, s.collect(), "throttle.budget.limit")
+		require.NotContains(t, s.collect(), "throttle.store.up")
+	})
+}
+
+// value returns the integer gauge with these attributes; 0: there is none.
+func (s *stage) value(name string, of ...attribute.KeyValue) int64 {
+	s.Helper()
+	gauge, _ := s.collect()[name].Data.(metricdata.Gauge[int64])
+	for _, p := range gauge.DataPoints {
+		if p.Attributes.Equals(new(attribute.NewSet(of...))) {
+			return p.Value
+		}
+	}
+	return 0
+}
+
+// A failingStore fails as it is told.
+type failingStore struct {
+	throttle.Store
+	err error
+}
+
+func (s *failingStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	if s.err != nil {
+		return throttle.Grant{Held: throttle.NotHeld}, s.err
+	}
+	return s.Store.Book(ctx, b)
+}
+
+func (s *failingStore) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+	if s.err != nil {
+		return throttle.Status{}, s.err
+	}
+	return s.Store.Status(ctx, c)
+}
+
+// TestStore: a store that does not answer is seen for as long as that is so, and by its cause.
+func TestStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, store := newStage(t), &failingStore{Store: memstore.New()}
+		transport := throttle.Must(throttle.New(throttle.Config{Store: store, Policies: table, Base: fake{}, Observe: s.Observe}))
+		_, err := otelthrottle.Budgets(s.meters, transport)
+		require.NoError(t, err)
+		away := func() float64 {
+			return s.collect()["throttle.store.away"].Data.(metricdata.Gauge[float64]).DataPoints[0].Value
+		}
+		require.Zero(t, away())
+		store.err = outage.Because(outage.Denied, os.ErrPermission)
+		require.Error(t, get(transport, t.Context(), ""))
+		require.Zero(t, away(), "it answers that it refuses")
+		store.err = os.ErrDeadlineExceeded
+		require.Error(t, get(transport, t.Context(), ""))
+		time.Sleep(time.Hour)
+		require.InDelta(t, 3600, away(), 0.001)
+		require.Zero(t, s.value("throttle.store.up"))
+		store.err = nil
+		require.Zero(t, away())
+		for cause, want := range map[string]int64{"away": 1, "denied": 1, "failed": 0} {
+			n, ok := s.sum("throttle.store.failures", attribute.String("throttle.cause", cause))
+			require.True(t, ok)
+			require.Equal(t, want, n, cause)
+		}
 	})
 }
 
@@ -289,12 +357,12 @@ func TestMetricsPage(t *testing.T) {
 	require.NoError(t, err)
 	s := newStage(t)
 	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table}))
-	_, err = otelthrottle.Budgets(s.meters, transport, table)
+	_, err = otelthrottle.Budgets(s.meters, transport)
 	require.NoError(t, err)
 	s.Observe(t.Context(), throttle.Event{Kind: throttle.Started})
 	s.Observe(t.Context(), throttle.Event{Kind: throttle.Shadowed, Policy: "trial"})
 	all := s.collect()
-	require.Len(t, all, 10)
+	require.Len(t, all, 14)
 	for name := range all {
 		require.Contains(t, string(page), "`"+name+"`")
 	}
