@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
@@ -122,9 +123,11 @@ func TestP11_SharesAreClosedByPenalties(t *testing.T) {
 		c.until(60 * time.Second)
 		c.everySecond(52*time.Second, 60*time.Second, 30, 30)
 
-		st, err := l.Status(c.ctx, "")
+		var told error
+		st, err := l.Status(outage.WithObserver(c.ctx, func(err error) { told = err }), "")
 		require.NoError(t, err)
 		require.Equal(t, throttle.PerSecond(10), st.Limit, "the node's share")
+		require.Error(t, told, "it is not Redis that has said so")
 		back(c.nodes...)
 	})
 }
