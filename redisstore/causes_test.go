@@ -39,7 +39,8 @@ func TestCauses(t *testing.T) {
 		{"another's key", outage.Failed, func(o *redis.Options) {
 			o.DB = 3
 			client := clientOf(t, o)
-			book(t, redisstore.New(client, nil), charge("p", policy.Limit))
+			_, err := limiter(t, redisstore.New(client, nil), policy).Acquire(t.Context(), "", 1)
+			require.NoError(t, err)
 			keys, err := client.Keys(t.Context(), "*:p:*").Result()
 			require.NoError(t, err)
 			require.Len(t, keys, 1)
