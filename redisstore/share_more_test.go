@@ -2,6 +2,8 @@ package redisstore_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,6 +241,55 @@ func TestP12_ShareAfterStartsFarAhead(t *testing.T) {
 		wait = book(t, node.store, one)
 		require.Less(t, time.Since(c.began)+wait, 29*time.Second, "it stays open")
 		back(node)
+		c.end()
+	})
+}
+
+// TestP12_AnObserverOfAShareKnows that Redis is away, though the share lets callers start.
+func TestP12_AnObserverOfAShareKnows(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		c := newSharers(t, server, 1, share, forty)
+		var asks atomic.Value
+		all, err := throttle.NewLimiters(throttle.Config{
+			Store: c.nodes[0].store, Policies: []throttle.Policy{forty},
+			Observe: func(ctx context.Context, e throttle.Event) {
+				if e.Kind == throttle.StoreFailed {
+					asks.CompareAndSwap(nil, outage.QuestionOf(ctx))
+				}
+			},
+		})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(c.ctx)
+		var caller sync.WaitGroup
+		caller.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = all.Acquire(ctx, throttle.Demand{Policy: forty.Name})
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+		answers := func() error {
+			ctx, stop := context.WithTimeout(c.ctx, time.Second)
+			defer stop()
+			_, err := all.Statuses(ctx)
+			if q, ok := asks.Load().(outage.Question); ok {
+				require.Equal(t, err == nil, q.Ask(ctx) == nil)
+			}
+			return err
+		}
+		c.until(10 * time.Second)
+		require.NoError(t, answers())
+		require.Nil(t, asks.Load())
+		away(false, c.nodes...)
+		for at := 20 * time.Second; at < time.Minute; at += time.Second {
+			c.until(at)
+			require.Error(t, answers())
+			require.NotNil(t, asks.Load())
+		}
+		back(c.nodes...)
+		c.until(70 * time.Second)
+		require.NoError(t, answers())
+		stop()
+		caller.Wait()
 		c.end()
 	})
 }
