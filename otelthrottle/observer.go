@@ -83,7 +83,7 @@ func (o *Observer) observeStore(ctx context.Context, to metric.Observer) error {
 func (o *Observer) Observe(ctx context.Context, e throttle.Event) {
 	if cause, failed := telemetry.CauseOf(&e); failed {
 		o.causes[cause].add(ctx)
-		o.outages.Note(ctx, cause)
+		o.outages.Note(ctx)
 	}
 	s := o.all.Of(e.Policy)
 	switch e.Kind {

@@ -123,7 +123,7 @@ func (m *Metrics) newSeries(policy string) *series {
 func (m *Metrics) Observe(ctx context.Context, e throttle.Event) {
 	if cause, failed := telemetry.CauseOf(&e); failed {
 		m.causes[cause].Inc()
-		m.outages.Note(ctx, cause)
+		m.outages.Note(ctx)
 	}
 	s := m.all.Of(e.Policy)
 	switch e.Kind {

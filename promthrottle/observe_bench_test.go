@@ -9,3 +9,6 @@ import (
 
 // BenchmarkObserve is what metrics add to a request that nothing holds.
 func BenchmarkObserve(b *testing.B) { hotpath.Benchmark(b, promthrottle.New(hotpath.Policies).Observe) }
+
+// BenchmarkBudgets is what it adds to such a request that Budgets is scraped.
+func BenchmarkBudgets(b *testing.B) { hotpath.BenchmarkStatuses(b) }

@@ -29,7 +29,22 @@ const turn = 100
 
 // Benchmark sends requests in turns with an observer and without one: see [Compare].
 func Benchmark(b *testing.B, observe func(context.Context, throttle.Event)) {
-	Compare(b, sender(b, observe), sender(b, nil))
+	Compare(b, sender(b, newTransport(observe)), sender(b, newTransport(nil)))
+}
+
+// BenchmarkStatuses sends requests in turns through a transport that somebody asks for what its
+// budgets are like, and one that nobody asks.
+func BenchmarkStatuses(b *testing.B) {
+	asked := newTransport(nil)
+	if _, err := asked.Statuses(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	Compare(b, sender(b, asked), sender(b, newTransport(nil)))
+}
+
+// newTransport returns a transport under the table.
+func newTransport(observe func(context.Context, throttle.Event)) *throttle.Transport {
+	return throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: Policies, Base: empty{}, Observe: observe}))
 }
 
 // Compare calls two functions in turns. It reports how many nanoseconds a call without something
@@ -61,9 +76,8 @@ func median(turns []time.Duration) float64 {
 	return float64(turns[len(turns)/2]) / turn
 }
 
-// sender returns a function that sends a request through a Transport.
-func sender(b *testing.B, observe func(context.Context, throttle.Event)) func() {
-	t := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: Policies, Base: empty{}, Observe: observe}))
+// sender returns a function that sends a request through a transport.
+func sender(b *testing.B, t *throttle.Transport) func() {
 	req, err := http.NewRequest(http.MethodGet, "https://example.com/", nil)
 	if err != nil {
 		b.Fatal(err)

@@ -34,11 +34,10 @@ type Outages struct {
 // mostOutages is how many are known at a time. Others begin when one of these has ended.
 const mostOutages = 16
 
-// Note notes that an event with this context says that a store failed, by the index of the cause. One
-// that answers, if only that it refuses, is not away.
-func (o *Outages) Note(ctx context.Context, cause int) {
+// Note notes that an event with this context says that a store failed.
+func (o *Outages) Note(ctx context.Context) {
 	q := outage.QuestionOf(ctx)
-	if q == nil || cause != int(outage.Away) {
+	if q == nil {
 		return
 	}
 	o.mu.Lock()
@@ -52,8 +51,8 @@ func (o *Outages) Note(ctx context.Context, cause int) {
 	o.since[q] = time.Now()
 }
 
-// Longest asks the stores whether they answer now, for [AskTime] at the most. It returns for how
-// long the one has not that was missed first; 0: all do.
+// Longest asks the stores whether they answer now, if only that they refuse, for [AskTime] at the
+// most. It returns for how long the one has not that was missed first; 0: all do.
 func (o *Outages) Longest(ctx context.Context) (longest time.Duration) {
 	o.mu.Lock()
 	questions := make([]outage.Question, 0, len(o.since))
