@@ -77,6 +77,7 @@ func TestBudgetsWithKeys(t *testing.T) {
 		require.InDelta(t, 3, gauge(t, b, "throttle_used", "tenant"), 0)
 		require.InDelta(t, 4, gauge(t, b, "throttle_limit", "tenant"), 0)
 
+		time.Sleep(time.Second)
 		for tenant := range 1000 {
 			require.NoError(t, call(transport, 1000+tenant))
 		}
