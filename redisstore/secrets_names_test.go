@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"unicode"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,6 +34,14 @@ func forged(r *rand.Rand) (name string) {
 	return name
 }
 
+// printable drops what no policy's name may hold.
+func printable(c rune) rune {
+	if unicode.IsPrint(c) {
+		return c
+	}
+	return -1
+}
+
 // TestP14_NamesCannotForgeKeys makes namespaces, groups, policies and keys of what
 // keys and channels are made of. No two things share a name in Redis, and in a
 // cluster nothing leaves its group's slot.
@@ -54,7 +63,7 @@ func TestP14_NamesCannotForgeKeys(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, clients[db].Close()) })
 	}
 	for range 20_000 {
-		ns, group, policy := forged(r), "g"+forged(r), "p"+forged(r)
+		ns, group, policy := forged(r), "g"+forged(r), "p"+strings.Map(printable, forged(r))
 		tagged, db := r.IntN(2) == 0, r.IntN(len(clients))
 		s := redisstore.New(clients[db], &redisstore.Options{Namespace: ns, HashTags: tagged})
 		if ns == "" {
