@@ -98,14 +98,21 @@ func newRequest(method, url string, headers []string) (*http.Request, error) {
 	if err != nil || req.URL.Host == "" {
 		return nil, fmt.Errorf("%q is not a URL such as https://api.example.com/v1/orders", url)
 	}
-	for _, h := range headers {
-		name, value, ok := strings.Cut(h, ":")
+	req.Header, err = parseHeader(headers)
+	return req, err
+}
+
+// parseHeader returns the fields of a request that flags name.
+func parseHeader(fields []string) (http.Header, error) {
+	header := make(http.Header)
+	for _, field := range fields {
+		name, value, ok := strings.Cut(field, ":")
 		if !ok {
-			return nil, fmt.Errorf("%q is not a header such as \"X-App: a\"", h)
+			return nil, fmt.Errorf("%q is not a header such as \"X-App: a\"", field)
 		}
-		req.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
-	return req, nil
+	return header, nil
 }
 
 // explain prices a request.

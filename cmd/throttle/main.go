@@ -8,9 +8,18 @@ import (
 	"os/signal"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+func main() { os.Exit(run(interruptible(), os.Args[1:], os.Stdout, os.Stderr)) }
+
+// interruptible returns a context that ends with the first interrupt. The second one ends the
+// program, whatever the program is doing.
+func interruptible() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	go func() {
+		<-interrupts
+		signal.Stop(interrupts)
+		cancel()
+	}()
+	return ctx
 }

@@ -3,11 +3,11 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle/cmd/throttle/internal/simulation"
 	"github.com/fleetthrottle/throttle/policyfile"
@@ -18,7 +18,7 @@ const mixForm = `"METHOD URL [WEIGHT] [LATENCY]", such as "GET https://api.examp
 
 // readMix returns what kinds of requests a job has: those that were said, those in a file, or
 // the file's tests.
-func readMix(said []string, path string, headers []string, f *policyfile.File) (mix []simulation.Part, err error) {
+func readMix(c *cobra.Command, said []string, path string, headers []string, f *policyfile.File) (mix []simulation.Part, err error) {
 	add := func(where, line string) error {
 		p, err := parsePart(line, headers)
 		if err != nil {
@@ -33,7 +33,7 @@ func readMix(said []string, path string, headers []string, f *policyfile.File) (
 		}
 	}
 	if path != "" {
-		if err := eachMixLine(path, add); err != nil {
+		if err := eachMixLine(c, path, add); err != nil {
 			return nil, err
 		}
 	}
@@ -49,16 +49,12 @@ func readMix(said []string, path string, headers []string, f *policyfile.File) (
 }
 
 // eachMixLine reads a file of a mix. Lines that begin with # are comments.
-func eachMixLine(path string, add func(where, line string) error) error {
-	in := io.Reader(os.Stdin)
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		in = file
+func eachMixLine(c *cobra.Command, path string, add func(where, line string) error) error {
+	in, err := openInput(c, path)
+	if err != nil {
+		return err
 	}
+	defer in.Close()
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())

@@ -75,7 +75,7 @@ func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if j.Mix, err = readMix(o.requests, o.mix, o.headers, f); err != nil {
+	if j.Mix, err = readMix(c, o.requests, o.mix, o.headers, f); err != nil {
 		return err
 	}
 	r, err := j.Run(c.Context())

@@ -22,13 +22,16 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(nodeVariable) != "" {
+	switch {
+	case os.Getenv(nodeVariable) != "":
 		runNode()
-		return
+	case os.Getenv(commandVariable) != "":
+		main()
+	case os.Getenv(deafVariable) != "":
+		runDeaf()
+	default:
+		testscript.Main(m, map[string]func(){"throttle": main})
 	}
-	testscript.Main(m, map[string]func(){"throttle": func() {
-		os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
-	}})
 }
 
 // TestScripts runs the scripts in testdata/script. They have a Redis of their own in

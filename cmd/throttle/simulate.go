@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"text/tabwriter"
@@ -103,10 +105,10 @@ type simulatedPolicy struct {
 // A logReplay is a simulation under way.
 type logReplay struct {
 	simulated
-	engine  simulation.Replay
-	sorter  *accesslog.Sorter
-	headers []string
-	failed  error
+	engine simulation.Replay
+	sorter *accesslog.Sorter
+	header http.Header
+	failed error
 }
 
 // run replays the logs and prints what it found.
@@ -115,21 +117,30 @@ func (o *simulateOptions) run(c *cobra.Command, f *policyfile.File, logs []strin
 	if err != nil {
 		return err
 	}
+	header, err := parseHeader(o.headers)
+	if err != nil {
+		return err
+	}
 	r := &logReplay{
 		simulated: simulated{Version: outputVersion, MaxWait: o.maxWait.Milliseconds(), Lines: []brokenLine{}, Policies: []simulatedPolicy{}},
 		engine:    simulation.Replay{Policies: f.Policies, MaxWait: o.maxWait, Latency: o.latency},
-		sorter:    accesslog.NewSorter(o.window, mostSorted), headers: o.headers,
+		sorter:    accesslog.NewSorter(o.window, mostSorted), header: header,
 	}
+	send := func(e accesslog.Entry) { r.send(c.Context(), e) }
 	for _, log := range logs {
-		if err := r.read(c, log, base); err != nil {
+		if err := r.read(c, log, base, send); err != nil {
 			return err
 		}
 	}
-	r.sorter.Flush(r.send)
+	r.sorter.Flush(send)
 	if r.failed != nil {
 		return r.failed
 	}
-	r.finish(r.engine.End())
+	replayed, err := r.engine.End(c.Context())
+	if err != nil {
+		return err
+	}
+	r.finish(replayed)
 	if o.svg != "" {
 		note := fmt.Sprintf("%d waited, %d refused", r.Waited.Held, r.Refused)
 		if err := os.WriteFile(o.svg, []byte(r.Chart.drawing(count(r.Requests, "request", "requests"), note)), 0o644); err != nil {
@@ -165,17 +176,13 @@ func (o *simulateOptions) check() (base *url.URL, err error) {
 	return base, nil
 }
 
-// read reads one log.
-func (r *logReplay) read(c *cobra.Command, path string, base *url.URL) error {
-	in := c.InOrStdin()
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return &exit{exitUsage, err}
-		}
-		defer file.Close()
-		in = file
+// read reads one log, and calls send for each of its requests, in order.
+func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func(accesslog.Entry)) error {
+	in, err := openInput(c, path)
+	if err != nil {
+		return err
 	}
+	defer in.Close()
 	log, err := accesslog.NewReader(in, base)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -197,23 +204,19 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL) error {
 		case err != nil:
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		if r.sorter.Add(e, r.send); r.failed != nil {
+		if r.sorter.Add(e, send); r.failed != nil {
 			return r.failed
 		}
 	}
 }
 
 // send has the request of a line come.
-func (r *logReplay) send(e accesslog.Entry) {
+func (r *logReplay) send(ctx context.Context, e accesslog.Entry) {
 	if r.failed != nil {
 		return
 	}
-	req, err := newRequest(e.Method, e.URL.String(), r.headers)
-	if err == nil {
-		err = r.engine.Send(req, e.Time)
-	}
-	if err != nil {
-		r.failed = err
+	req := &http.Request{Method: e.Method, URL: e.URL, Host: e.URL.Host, Header: r.header, Body: http.NoBody}
+	if r.failed = r.engine.Send(ctx, req, e.Time); r.failed != nil {
 		return
 	}
 	at := e.Time.UTC()

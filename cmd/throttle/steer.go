@@ -119,10 +119,14 @@ func (o *operator) ask(c *cobra.Command, question string) error {
 // words. Without a terminal flags would say the same.
 func consent(c *cobra.Command, question, flags string, words ...string) error {
 	fmt.Fprint(c.ErrOrStderr(), question)
-	answer, err := bufio.NewReader(c.InOrStdin()).ReadString('\n')
-	if err == io.EOF && answer == "" {
+	answer, err := bufio.NewReader(stdin(c)).ReadString('\n')
+	switch {
+	case err == io.EOF && answer == "":
 		fmt.Fprintln(c.ErrOrStderr())
-		return fmt.Errorf("nobody answers: say %s", flags)
+		return fmt.Errorf("stdin is not interactive: pass %s", flags)
+	case err != nil && err != io.EOF:
+		fmt.Fprintln(c.ErrOrStderr())
+		return err
 	}
 	if !slices.Contains(words, strings.ToLower(strings.TrimSpace(answer))) {
 		return &exit{exitFound, errors.New("nothing was done")}

@@ -20,7 +20,7 @@ import (
 // An Entry is one request of a log.
 type Entry struct {
 	Time   time.Time
-	Whole  bool // the log has whole seconds
+	Whole  bool // the log has had whole seconds only
 	Method string
 	URL    *url.URL // absolute
 	Line   int      // of the log, from 1
@@ -45,6 +45,7 @@ type Reader struct {
 	line int
 	csv  bool // as the first line with a time was
 	any  bool // there was one
+	fine bool // a line had a part of a second
 }
 
 // NewReader returns a reader of a log, which may be packed with gzip. Base is the URL of
@@ -126,7 +127,7 @@ func (r *Reader) parse(text string) (e Entry, err error) {
 	}
 	var method, target string
 	if r.csv {
-		e.Time, method, target, err = parseCSV(text)
+		e.Time, e.Whole, method, target, err = parseCSV(text)
 	} else {
 		e.Time, method, target, err = parseCommon(text)
 		e.Whole = true
@@ -134,22 +135,32 @@ func (r *Reader) parse(text string) (e Entry, err error) {
 	if err != nil {
 		return e, err
 	}
-	r.any = true
+	r.any, r.fine = true, r.fine || !e.Whole
+	e.Whole = !r.fine
 	if e.Method = method; !isMethod(method) {
 		return e, errors.New("the method is none")
 	}
-	if e.URL, err = url.Parse(target); err != nil {
-		return e, errors.New("the URL is none")
+	if method == http.MethodConnect {
+		return e, errors.New("CONNECT opens a tunnel: the log does not have the requests that go through it")
 	}
-	if e.URL.Host == "" {
-		if r.base == nil {
-			return e, errors.New("the URL has no host, and none was named: say --url")
-		}
-		u := *e.URL
+	e.URL, err = r.parseURL(target)
+	return e, err
+}
+
+// parseURL parses the target of a request: a URL, or a path below the base.
+func (r *Reader) parseURL(target string) (*url.URL, error) {
+	target, _, _ = strings.Cut(target, "#")
+	u, err := url.ParseRequestURI(target)
+	switch {
+	case err != nil, u.Opaque != "", u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https":
+		return nil, errors.New("the URL is neither one of http or https nor a path")
+	case u.Host != "":
+	case r.base == nil:
+		return nil, errors.New("the URL has no host, and none was named: say --url")
+	default:
 		u.Scheme, u.Host = r.base.Scheme, r.base.Host
-		e.URL = &u
 	}
-	return e, nil
+	return u, nil
 }
 
 // isMethod reports whether a method is made of letters, as those of HTTP are.
@@ -185,32 +196,33 @@ func parseCommon(text string) (at time.Time, method, target string, err error) {
 }
 
 // parseCSV parses `time,method,URL`; more columns are ignored.
-func parseCSV(text string) (at time.Time, method, target string, err error) {
+func parseCSV(text string) (at time.Time, whole bool, method, target string, err error) {
 	c := csv.NewReader(strings.NewReader(text))
 	c.FieldsPerRecord, c.TrimLeadingSpace = -1, true
 	fields, err := c.Read()
 	if err != nil || len(fields) < 3 {
-		return at, "", "", errors.New("there are no three columns, of time, method and URL")
+		return at, false, "", "", errors.New("there are no three columns, of time, method and URL")
 	}
-	if at, err = parseTime(strings.TrimSpace(fields[0])); err != nil {
-		return at, "", "", err
+	if at, whole, err = parseTime(strings.TrimSpace(fields[0])); err != nil {
+		return at, false, "", "", err
 	}
-	return at, strings.ToUpper(strings.TrimSpace(fields[1])), strings.TrimSpace(fields[2]), nil
+	return at, whole, strings.ToUpper(strings.TrimSpace(fields[1])), strings.TrimSpace(fields[2]), nil
 }
 
-// parseTime parses a time of a CSV.
-func parseTime(s string) (time.Time, error) {
+// parseTime parses a time of a CSV, and reports whether it is written as a whole second.
+func parseTime(s string) (at time.Time, whole bool, err error) {
+	whole = !strings.Contains(s, ".")
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", time.DateTime, http.TimeFormat} {
 		if t, err := time.Parse(layout, s); err == nil {
-			return t, nil
+			return t, whole, nil
 		}
 	}
 	const milli = 100_000_000_000 // seconds of the year 5138; milliseconds of 1973
 	if n, err := strconv.ParseFloat(s, 64); err == nil && n > 0 && n < 1e15 {
 		if n >= milli {
-			n /= 1000
+			n, whole = n/1000, false
 		}
-		return time.UnixMicro(int64(n * 1e6)).UTC(), nil
+		return time.UnixMicro(int64(n * 1e6)).UTC(), whole, nil
 	}
-	return time.Time{}, errors.New("the time is not as in 2026-11-23T08:00:00Z, and no seconds since 1970")
+	return at, false, errors.New("the time is not as in 2026-11-23T08:00:00Z, and no seconds since 1970")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"net/url"
 	"strings"
@@ -67,22 +68,59 @@ func TestBrokenLines(t *testing.T) {
 		`127.0.0.1 - - [23/Nov/2026:08:00:01 +0000] "GET http://[secret HTTP/1.1" 400 1`,
 		strings.Repeat("secret", 200_000),
 		`127.0.0.1 - - [23/Nov/2026:08:00:02 +0000] "GET /b HTTP/1.1" 200 1`,
+		`127.0.0.1 - - [23/Nov/2026:08:00:02 +0000] "CONNECT secret.example.com:443 HTTP/1.1" 200 1`,
+		`127.0.0.1 - - [23/Nov/2026:08:00:02 +0000] "GET javascript:secret HTTP/1.1" 400 1`,
+		`127.0.0.1 - - [23/Nov/2026:08:00:02 +0000] "GET ftp://secret.example.com/ HTTP/1.1" 400 1`,
+		`127.0.0.1 - - [23/Nov/2026:08:00:02 +0000] "GET secret HTTP/1.1" 400 1`,
+		`127.0.0.1 - - [23/Nov/2026:08:00:02 +0000] "GET //secret/c HTTP/1.1" 200 1`,
 	}, "\n")
 	all, broken := read(t, strings.NewReader(log))
-	require.Equal(t, []string{"2026-11-23T08:00:00Z GET https://api.example.com/a", "2026-11-23T08:00:02Z GET https://api.example.com/b"}, all)
+	require.Equal(t, []string{"2026-11-23T08:00:00Z GET https://api.example.com/a", "2026-11-23T08:00:02Z GET https://api.example.com/b", "2026-11-23T08:00:02Z GET https://api.example.com//secret/c"}, all)
 	require.Equal(t, []string{
 		"line 2: there is no time in brackets",
 		"line 3: the time is not as in [23/Nov/2026:08:00:00 +0000]",
 		`line 4: there is no request as in "GET /v1/orders HTTP/1.1"`,
 		"line 6: the method is none",
-		"line 7: the URL is none",
+		notURL(7),
 		"line 8: it is longer than a megabyte",
+		"line 10: CONNECT opens a tunnel: the log does not have the requests that go through it",
+		notURL(11), notURL(12), notURL(13),
 	}, broken)
 	_, broken = read(t, strings.NewReader("1,GET\nnow,GET,/\n"))
 	require.Equal(t, []string{
 		"line 1: there are no three columns, of time, method and URL",
 		"line 2: the time is not as in 2026-11-23T08:00:00Z, and no seconds since 1970",
 	}, broken)
+}
+
+func notURL(line int) string {
+	return fmt.Sprintf("line %d: the URL is neither one of http or https nor a path", line)
+}
+
+// TestWholeSeconds: a CSV has whole seconds until a line has a part of one.
+func TestWholeSeconds(t *testing.T) {
+	for log, want := range map[string][]bool{
+		"2026-11-23T08:00:00Z,GET,/\n2026-11-23 08:00:00,GET,/\n1795420800,GET,/":     {true, true, true},
+		"2026-11-23T08:00:00.000Z,GET,/\n2026-11-23T08:00:01Z,GET,/":                  {false, false},
+		"1795420800.5,GET,/\n1795420801,GET,/":                                        {false, false},
+		"2026-11-23T08:00:00Z,GET,/\n1795420800000,GET,/\n2026-11-23T08:00:01Z,GET,/": {true, false, false},
+		"Mon, 23 Nov 2026 08:00:00 GMT,GET,/":                                         {},
+		`"Mon, 23 Nov 2026 08:00:00 GMT",GET,/`:                                       {true},
+	} {
+		r, err := accesslog.NewReader(strings.NewReader(log), base)
+		require.NoError(t, err)
+		whole := []bool{}
+		for {
+			e, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			if err == nil {
+				whole = append(whole, e.Whole)
+			}
+		}
+		require.Equal(t, want, whole, log)
+	}
 }
 
 // TestGzip: a packed log is unpacked; a cut one is an error.
@@ -119,6 +157,15 @@ func TestSorter(t *testing.T) {
 	require.Equal(t, []time.Duration{0, 3000 * ms, 3500 * ms, 5000 * ms, 5000 * ms, 12000 * ms, 20000 * ms}, times)
 	require.Equal(t, 1, s.Late)
 
+	// What is spread does not end behind an entry that comes later in the same second.
+	s = accesslog.NewSorter(time.Minute, 1000)
+	times = nil
+	s.Add(accesslog.Entry{Line: 0, Time: begin, Whole: true}, do)
+	s.Add(accesslog.Entry{Line: 1, Time: begin, Whole: true}, do)
+	s.Add(accesslog.Entry{Line: 2, Time: begin.Add(100 * ms)}, do)
+	s.Flush(do)
+	require.Equal(t, []time.Duration{0, 500 * ms, 500 * ms}, times)
+
 	s = accesslog.NewSorter(time.Hour, 2)
 	order = nil
 	for i := range 5 {
@@ -146,7 +193,7 @@ func FuzzReader(f *testing.F) {
 			if n > lines && !strings.HasPrefix(log, "\x1f\x8b") {
 				t.Fatalf("%d lines are %d", lines, n)
 			}
-			if err == nil && (e.URL.Host == "" || e.Method == "" || e.Time.IsZero()) {
+			if err == nil && (e.URL.Host == "" || e.URL.Opaque != "" || e.Method == "" || e.Time.IsZero()) {
 				t.Fatalf("%+v", e)
 			}
 		}

@@ -54,6 +54,9 @@ func (s *Sorter) release(do func(Entry)) {
 		if e.Whole {
 			e.Time = at.Add(time.Second * time.Duration(i) / time.Duration(len(all)))
 		}
+		if e.Time.Before(s.last) {
+			e.Time = s.last // a request of the same second was spread behind it
+		}
 		s.last = e.Time
 		do(e)
 	}

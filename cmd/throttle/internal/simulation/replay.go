@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -36,8 +37,11 @@ type Replayed struct {
 	Timeline  *Timeline     // its rows are Policies
 }
 
-// Send has a request come at a time that is not before the last one.
-func (r *Replay) Send(req *http.Request, at time.Time) error {
+// Send has a request come at a time that is not before the last one, unless ctx has ended.
+func (r *Replay) Send(ctx context.Context, req *http.Request, at time.Time) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if r.account == nil {
 		t, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: r.Policies})
 		if err != nil {
@@ -62,17 +66,21 @@ func (r *Replay) Send(req *http.Request, at time.Time) error {
 	return nil
 }
 
-// End lets the requests that still wait have their starts, and returns what became of all.
-func (r *Replay) End() *Replayed {
+// End lets the requests that still wait have their starts, and returns what became of all,
+// unless ctx has ended.
+func (r *Replay) End(ctx context.Context) (*Replayed, error) {
 	if r.account == nil {
 		r.account = newAccount(NewEngine(time.Unix(0, 0)), r.Policies, r.Latency)
 	}
 	r.ended = true
 	for r.engine.waiting.Len() > 0 && r.engine.Clock.Next() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 	}
 	r.lookOnce()
 	r.result.Policies, r.result.Timeline = r.uses, r.timeline
-	return &r.result
+	return &r.result, nil
 }
 
 // Started implements Observer.

@@ -1,6 +1,7 @@
 package simulation_test
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -37,7 +38,7 @@ func TestReplayAsATransport(t *testing.T) {
 				if i > 0 {
 					time.Sleep(time.Duration(rnd.IntN(130_000)+1) * time.Microsecond)
 				}
-				require.NoError(t, replay.Send(req, time.Now()))
+				require.NoError(t, replay.Send(t.Context(), req, time.Now()))
 				go func() {
 					_, err := transport.RoundTrip(req)
 					mu.Lock()
@@ -50,7 +51,8 @@ func TestReplayAsATransport(t *testing.T) {
 				}()
 				synctest.Wait()
 			}
-			r := replay.End()
+			r, err := replay.End(t.Context())
+			require.NoError(t, err)
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			t.Log(maxWait, r.Refused, refused, r.Took, last, r.Waits.N)
@@ -61,4 +63,19 @@ func TestReplayAsATransport(t *testing.T) {
 			require.Positive(t, r.Policies[2].Over.N)
 		})
 	}
+}
+
+// TestReplayIsInterrupted: a replay ends with its context, also while it only lets those that
+// wait have their starts.
+func TestReplayIsInterrupted(t *testing.T) {
+	replay := &simulation.Replay{Policies: []throttle.Policy{{Name: "calls", Limit: throttle.PerSecond(1)}}}
+	req := get("https://example.com/", 1).Request
+	for range 10 {
+		require.NoError(t, replay.Send(t.Context(), req, time.Unix(1_795_420_800, 0)))
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	require.ErrorIs(t, replay.Send(ctx, req, time.Unix(1_795_420_800, 0)), context.Canceled)
+	_, err := replay.End(ctx)
+	require.ErrorIs(t, err, context.Canceled)
 }

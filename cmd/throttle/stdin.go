@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// stdin returns what a command reads from stdin, which ends with an error when the command is
+// interrupted. A read of a terminal or of a pipe cannot be ended, so a goroutine is left behind
+// in it.
+func stdin(c *cobra.Command) io.Reader {
+	read, write := io.Pipe()
+	context.AfterFunc(c.Context(), func() { write.CloseWithError(c.Context().Err()) })
+	go func() {
+		_, err := io.Copy(write, c.InOrStdin())
+		write.CloseWithError(err)
+	}()
+	return read
+}
+
+// openInput opens a file that a command reads; "-" is stdin.
+func openInput(c *cobra.Command, path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(stdin(c)), nil
+	}
+	return os.Open(path)
+}
