@@ -10,8 +10,8 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
-// An audit is what audit prints as JSON.
-type audit struct {
+// An auditResult is what audit prints as JSON.
+type auditResult struct {
 	Version int         `json:"version"`
 	Acts    []fleet.Act `json:"acts"`
 }
@@ -29,7 +29,7 @@ func newAudit() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				done, err := printJSON(c, audit{outputVersion, acts})
+				done, err := printJSON(c, auditResult{outputVersion, acts})
 				if !done {
 					err = printActs(c, acts)
 				}

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -21,8 +19,8 @@ type finding struct {
 	excerpt string
 }
 
-// A checked is what check prints as JSON.
-type checked struct {
+// A checkResult is what check prints as JSON.
+type checkResult struct {
 	Version  int       `json:"version"`
 	Files    []tally   `json:"files"`
 	Findings []finding `json:"findings"`
@@ -46,9 +44,9 @@ them, and warns of what cannot keep an upstream's limits. It exits with 1 if
 there are mistakes, or tests that fail.`,
 		Args: takes(1, manyArguments),
 		RunE: func(c *cobra.Command, files []string) error {
-			all := checked{Version: outputVersion, Files: []tally{}, Findings: []finding{}}
+			all := checkResult{Version: outputVersion, Files: []tally{}, Findings: []finding{}}
 			for _, file := range files {
-				if err := all.check(file, nodes); err != nil {
+				if err := all.check(c, file, nodes); err != nil {
 					return err
 				}
 			}
@@ -68,8 +66,8 @@ there are mistakes, or tests that fail.`,
 }
 
 // check checks one file. Its error is that of a file that cannot be read.
-func (all *checked) check(file string, nodes int) error {
-	f, err := policyfile.Load(file)
+func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
+	f, err := loadInput(c, file)
 	if err != nil {
 		return all.add("error", err)
 	}
@@ -82,11 +80,7 @@ func (all *checked) check(file string, nodes int) error {
 }
 
 // add adds the mistakes that an error holds. It returns errors that are none.
-func (all *checked) add(severity string, err error) error {
-	var away *fs.PathError
-	if errors.As(err, &away) {
-		return &exit{exitUsage, away}
-	}
+func (all *checkResult) add(severity string, err error) error {
 	mistakes := policyfile.Mistakes(err)
 	if err != nil && mistakes == nil {
 		return err
@@ -97,7 +91,7 @@ func (all *checked) add(severity string, err error) error {
 	return nil
 }
 
-func (all *checked) failed(strict bool) bool {
+func (all *checkResult) failed(strict bool) bool {
 	for _, f := range all.Findings {
 		if strict || f.Severity == "error" {
 			return true
@@ -107,7 +101,7 @@ func (all *checked) failed(strict bool) bool {
 }
 
 // print prints what was found, as compilers do, and then what each good file holds.
-func (all *checked) print(c *cobra.Command) {
+func (all *checkResult) print(c *cobra.Command) {
 	out := c.OutOrStdout()
 	same := 0 // findings of the same file and severity
 	for i, f := range all.Findings {

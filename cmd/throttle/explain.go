@@ -57,21 +57,21 @@ func newExplain() *cobra.Command {
 		Use:   "explain FILE METHOD URL",
 		Short: "Explain which policies a request matches, and what holds it now",
 		Long: `Explain says which policies of a file a request matches, what it costs, and
-which budgets it needs. Keys are hashed, as in Redis. With --redis it says what
-the budgets are like now, and when the request could start. It exits with 1 if
-that is not at once.`,
+which budgets it needs. Keys are hashed, as in Redis. With --redis, or with
+THROTTLE_REDIS, it says what the budgets are like now, and when the request could
+start. It exits with 1 if that is not at once.`,
 		Args: takes(3, 3),
 		RunE: func(c *cobra.Command, args []string) error {
-			f, err := policyfile.Load(args[0])
+			f, err := loadInput(c, args[0])
 			if err != nil {
-				return &exit{exitUsage, err}
+				return err
 			}
 			req, err := newRequest(args[1], args[2], headers)
 			if err != nil {
 				return err
 			}
 			e, err := explain(f, req)
-			if err == nil && at.address != "" {
+			if err == nil && at.known() {
 				err = at.with(c.Context(), e.ask)
 			}
 			if err != nil {

@@ -41,9 +41,9 @@ Without one it is the tests of the file. With --within it exits with 1 if the
 job takes longer.`,
 		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			f, err := policyfile.Load(args[0])
+			f, err := loadInput(c, args[0])
 			if err != nil {
-				return &exit{exitUsage, err}
+				return err
 			}
 			return o.run(c, f)
 		},

@@ -13,6 +13,13 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
+// A pullResult is what pull prints as JSON.
+type pullResult struct {
+	Version int `json:"version"`
+	*fleet.Pushed
+	Text string `json:"text"`
+}
+
 func newPull() *cobra.Command {
 	var at server
 	var output string
@@ -26,15 +33,17 @@ func newPull() *cobra.Command {
 				return err
 			}
 			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
-				text, err := pull(ctx, all, number)
-				switch {
-				case err != nil:
-				case output != "":
-					if err = os.WriteFile(output, text, 0o644); err != nil {
-						err = &exit{exitUsage, err}
-					}
-				default:
-					_, err = c.OutOrStdout().Write(text)
+				p, err := pull(ctx, all, number)
+				if err != nil {
+					return err
+				}
+				if output != "" {
+					err = os.WriteFile(output, p.Text, 0o644)
+				}
+				if err == nil && asJSON(c) {
+					_, err = printJSON(c, pullResult{outputVersion, p, string(p.Text)})
+				} else if err == nil && output == "" {
+					_, err = c.OutOrStdout().Write(p.Text)
 				}
 				return err
 			})
@@ -45,8 +54,8 @@ func newPull() *cobra.Command {
 	return c
 }
 
-// pull returns the text that has a number, or for 0 what is pushed.
-func pull(ctx context.Context, all *fleet.Fleet, number int64) ([]byte, error) {
+// pull returns the file that has a number, or for 0 what is pushed.
+func pull(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, error) {
 	if number > 0 {
 		return older(ctx, all, number)
 	}
@@ -57,7 +66,16 @@ func pull(ctx context.Context, all *fleet.Fleet, number int64) ([]byte, error) {
 	if p == nil {
 		return nil, &exit{exitFound, errors.New("nothing is pushed")}
 	}
-	return p.Text, nil
+	return p, nil
+}
+
+// A diffResult is what diff prints as JSON.
+type diffResult struct {
+	Version int      `json:"version"`
+	Number  int64    `json:"number"` // of what is pushed; 0: nothing is
+	Same    bool     `json:"same"`   // it has the same text
+	Loosens []string `json:"loosens"`
+	Diff    string   `json:"diff"`
 }
 
 func newDiff() *cobra.Command {
@@ -69,17 +87,27 @@ func newDiff() *cobra.Command {
 exits with 1 if they differ.`,
 		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			text, err := os.ReadFile(args[0])
+			text, err := readInput(c, args[0])
 			if err != nil {
 				return err
 			}
 			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				change, err := compare(ctx, all, args[0], text)
-				if err != nil || change.Same {
+				if err != nil {
 					return err
 				}
-				fmt.Fprint(c.OutOrStdout(), difference(change, args[0]))
-				return &exit{code: exitFound}
+				result := diffResult{Version: outputVersion, Same: change.Same, Loosens: append([]string{}, change.Loosens...), Diff: difference(change, args[0])}
+				if change.Instead != nil {
+					result.Number = change.Instead.Number
+				}
+				done, err := printJSON(c, result)
+				if !done {
+					_, err = fmt.Fprint(c.OutOrStdout(), result.Diff, loosening(change))
+				}
+				if err == nil && !change.Same {
+					err = &exit{code: exitFound}
+				}
+				return err
 			})
 		},
 	}
@@ -87,8 +115,8 @@ exits with 1 if they differ.`,
 	return c
 }
 
-// A pushes is what history prints as JSON.
-type pushes struct {
+// A historyResult is what history prints as JSON.
+type historyResult struct {
 	Version int            `json:"version"`
 	Files   []fleet.Pushed `json:"files"`
 }
@@ -105,7 +133,7 @@ func newHistory() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				done, err := printJSON(c, pushes{outputVersion, files})
+				done, err := printJSON(c, historyResult{outputVersion, files})
 				if done {
 					return err
 				}

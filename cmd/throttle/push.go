@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -17,17 +16,18 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
-// A pushing is what push and rollback print as JSON.
-type pushing struct {
-	Version    int         `json:"version"`
-	Number     int64       `json:"number"`
-	Generation string      `json:"generation"`
-	Loosens    []string    `json:"loosens"`
-	Nodes      []following `json:"nodes"`
+// A pushResult is what push and rollback print as JSON.
+type pushResult struct {
+	Version    int          `json:"version"`
+	Pushed     bool         `json:"pushed"` // false: what was pushed before has this text
+	Number     int64        `json:"number"`
+	Generation string       `json:"generation"`
+	Loosens    []string     `json:"loosens"`
+	Nodes      []nodeStatus `json:"nodes"`
 }
 
-// A following is a node that follows what is pushed.
-type following struct {
+// A nodeStatus is what a node that follows has made of what is pushed.
+type nodeStatus struct {
 	Node    string `json:"node"`
 	InForce bool   `json:"in_force"`
 	Text    string `json:"text,omitempty"` // why not
@@ -58,7 +58,7 @@ then waits until every program that follows has it in force, and exits with 1
 if one has not.`,
 		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			text, err := os.ReadFile(args[0])
+			text, err := readInput(c, args[0])
 			if err != nil {
 				return err
 			}
@@ -86,7 +86,13 @@ history for the numbers. It asks as push does: an older file may loosen, too.`,
 			if number > 0 {
 				name = fmt.Sprintf("number %d", number)
 			}
-			return p.push(c, name, "rollback", func(ctx context.Context, all *fleet.Fleet) ([]byte, error) { return older(ctx, all, number) })
+			return p.push(c, name, "rollback", func(ctx context.Context, all *fleet.Fleet) ([]byte, error) {
+				before, err := older(ctx, all, number)
+				if err != nil {
+					return nil, err
+				}
+				return before.Text, nil
+			})
 		},
 	}
 	p.pushFlags(c)
@@ -104,8 +110,8 @@ func numberOf(args []string) (number int64, err error) {
 	return number, nil
 }
 
-// older returns the text that had a number, or for 0 the one before what is pushed.
-func older(ctx context.Context, all *fleet.Fleet, number int64) ([]byte, error) {
+// older returns the file that had a number, or for 0 the one before what is pushed.
+func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, error) {
 	files, err := all.History(ctx)
 	if err != nil {
 		return nil, err
@@ -119,11 +125,11 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) ([]byte, error) 
 		if len(files) == 0 {
 			return nil, &exit{exitUsage, errors.New("there is no file to roll back to")}
 		}
-		return files[0].Text, nil
+		return &files[0], nil
 	}
-	for _, p := range files {
-		if p.Number == number {
-			return p.Text, nil
+	for i := range files {
+		if files[i].Number == number {
+			return &files[i], nil
 		}
 	}
 	return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history", number)}
@@ -147,36 +153,37 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	}); err != nil {
 		return err
 	}
+	result := pushResult{Version: outputVersion, Generation: policyfile.Generation(change.Text), Loosens: append([]string{}, change.Loosens...), Nodes: []nodeStatus{}}
 	if change.Same {
-		fmt.Fprintf(c.OutOrStdout(), "number %d has this text: there is nothing to push\n", change.Instead.Number)
-		return nil
+		result.Number = change.Instead.Number
+		return result.print(c)
 	}
-	talk := c.ErrOrStderr()
-	fmt.Fprint(talk, difference(change, name))
+	fmt.Fprint(c.ErrOrStderr(), difference(change, name), loosening(change))
 	if err := p.consent(c, change); err != nil {
 		return err
 	}
-	done := pushing{Version: outputVersion, Generation: policyfile.Generation(change.Text), Loosens: append([]string{}, change.Loosens...), Nodes: []following{}}
 	if err := p.within(c.Context(), func(ctx context.Context) (err error) {
-		done.Number, err = change.Push(ctx, act, p.who(), p.reason)
+		result.Number, err = change.Push(ctx, act, p.who(), p.reason)
 		var conflict *fleet.ConflictError
 		if errors.As(err, &conflict) {
-			return &exit{exitFound, err}
+			return &exit{exitConflict, err}
 		}
 		return err
 	}); err != nil {
 		return err
 	}
-	asJSON, _ := c.Flags().GetBool("json")
-	if !asJSON {
-		fmt.Fprintf(c.OutOrStdout(), "number %d (%s) is pushed\n", done.Number, done.Generation)
+	result.Pushed = true
+	if !asJSON(c) {
+		fmt.Fprintf(c.OutOrStdout(), "number %d (%s) is pushed\n", result.Number, result.Generation)
 	}
+	var failed error
 	if p.wait > 0 {
-		if done.Nodes, err = p.await(c, all, done.Generation); err != nil {
-			return err
-		}
+		result.Nodes, failed = p.await(c, all, result.Generation)
 	}
-	return done.print(c, asJSON)
+	if err := result.print(c); failed == nil {
+		failed = err
+	}
+	return failed
 }
 
 // consent asks whether to push. A yes is not enough for a change that loosens, because a
@@ -186,7 +193,7 @@ func (p *pusher) consent(c *cobra.Command, change *pushed.Change) error {
 	case len(change.Loosens) == 0 || p.loosen:
 		return p.ask(c, "Push it?")
 	case p.yes:
-		return &exit{exitFound, errors.New("nothing was done, because it loosens: say --loosen as well")}
+		return &exit{exitDeclined, errors.New("nothing was done, because it loosens: pass --loosen as well")}
 	}
 	return consent(c, `Push it, though it loosens? Write "loosen" to do so: `, "--yes and --loosen", "loosen")
 }
@@ -202,7 +209,7 @@ func compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*
 	return change, err
 }
 
-// difference shows what a change is, with what it loosens.
+// difference shows what a change is.
 func difference(change *pushed.Change, name string) string {
 	var out strings.Builder
 	before, text := "nothing", []byte{}
@@ -213,6 +220,12 @@ func difference(change *pushed.Change, name string) string {
 	for line := range strings.Lines(lines) {
 		fmt.Fprintln(&out, fleet.Clean(strings.TrimSuffix(line, "\n"), 500))
 	}
+	return out.String()
+}
+
+// loosening says what a change loosens.
+func loosening(change *pushed.Change) string {
+	var out strings.Builder
 	for _, text := range change.Loosens {
 		fmt.Fprintf(&out, "it loosens: %s\n", fleet.Clean(text, 500))
 	}
@@ -220,7 +233,7 @@ func difference(change *pushed.Change, name string) string {
 }
 
 // await waits until all live nodes that follow have a generation in force, or refuse it.
-func (p *pusher) await(c *cobra.Command, all *fleet.Fleet, generation string) (list []following, err error) {
+func (p *pusher) await(c *cobra.Command, all *fleet.Fleet, generation string) (list []nodeStatus, err error) {
 	end := time.After(p.wait)
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
@@ -245,14 +258,14 @@ func (p *pusher) await(c *cobra.Command, all *fleet.Fleet, generation string) (l
 }
 
 // followers says what live nodes have made of a generation, and whether all have.
-func followers(nodes []fleet.Node, generation string) (list []following, settled bool) {
-	settled, list = true, []following{}
+func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settled bool) {
+	settled, list = true, []nodeStatus{}
 	for i := range nodes {
 		n := &nodes[i]
 		if n.Silent || !n.File.Pushed {
 			continue
 		}
-		f := following{Node: nodeName(n.Program, n.ID), InForce: n.File.InForce == generation}
+		f := nodeStatus{Node: nodeName(n.Program, n.ID), InForce: n.File.InForce == generation}
 		switch {
 		case f.InForce:
 		case n.File.Seen == generation && n.File.Err != "":
@@ -270,24 +283,22 @@ func followers(nodes []fleet.Node, generation string) (list []following, settled
 }
 
 // print says what became of a push.
-func (done *pushing) print(c *cobra.Command, asJSON bool) error {
-	in := 0
-	for _, f := range done.Nodes {
-		if f.InForce {
-			in++
-		} else if !asJSON {
-			fmt.Fprintf(c.OutOrStdout(), "%s: %s\n", f.Node, f.Text)
+func (r *pushResult) print(c *cobra.Command) error {
+	behind := slices.DeleteFunc(slices.Clone(r.Nodes), func(n nodeStatus) bool { return n.InForce })
+	done, err := printJSON(c, r)
+	out := c.OutOrStdout()
+	switch {
+	case done:
+	case !r.Pushed:
+		fmt.Fprintf(out, "number %d has this text: there is nothing to push\n", r.Number)
+	case len(r.Nodes) > 0:
+		for _, n := range behind {
+			fmt.Fprintf(out, "%s: %s\n", n.Node, n.Text)
 		}
+		fmt.Fprintf(out, "in force on %d of %s\n", len(r.Nodes)-len(behind), count(len(r.Nodes), "node that follows", "nodes that follow"))
 	}
-	if asJSON {
-		if _, err := printJSON(c, done); err != nil {
-			return err
-		}
-	} else if len(done.Nodes) > 0 {
-		fmt.Fprintf(c.OutOrStdout(), "in force on %d of %s\n", in, count(len(done.Nodes), "node that follows", "nodes that follow"))
+	if err == nil && len(behind) > 0 {
+		err = &exit{code: exitFound}
 	}
-	if in < len(done.Nodes) {
-		return &exit{code: exitFound}
-	}
-	return nil
+	return err
 }

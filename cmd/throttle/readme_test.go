@@ -18,7 +18,6 @@ func TestReadme(t *testing.T) {
 	path, err := filepath.Abs("README.md")
 	require.NoError(t, err)
 	t.Setenv("REDIS_URL", "redis://"+redistest.Single(t).Addr)
-	t.Setenv(addressVariable, os.Getenv("REDIS_URL"))
 	recording, err := os.ReadFile(outage)
 	require.NoError(t, err)
 	t.Chdir(t.TempDir())

@@ -21,8 +21,7 @@ func (s source) record(path string) (source, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	e := json.NewEncoder(f)
-	e.SetEscapeHTML(false)
+	e := lines(f)
 	return func(ctx context.Context) (*fleet.Snapshot, error) {
 		snap, err := s(ctx)
 		if err == nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
@@ -22,6 +21,8 @@ const (
 	exitUsage       = 2   // wrong usage, or input that cannot be read
 	exitStore       = 3   // Redis could not be asked
 	exitDenied      = 4   // the user of Redis may not do that
+	exitDeclined    = 5   // nothing was done, because the operator did not agree
+	exitConflict    = 6   // nothing was done, because the fleet is not as the command takes it to be
 	exitInterrupted = 130 // as shells have it
 )
 
@@ -44,8 +45,7 @@ func (e *exit) Error() string {
 
 func (e *exit) Unwrap() error { return e.err }
 
-// run runs the command line and returns the exit code. What was asked for goes to out,
-// all else to talk.
+// run runs the command line and returns the exit code. Results go to out, diagnostics to talk.
 func run(ctx context.Context, args []string, out, talk io.Writer) int {
 	redis.SetLogger(quiet{})
 	root := newRoot()
@@ -63,12 +63,8 @@ func run(ctx context.Context, args []string, out, talk io.Writer) int {
 		fmt.Fprintln(talk, "throttle: "+clean(text))
 	}
 	var e *exit
-	var store *throttle.StoreError
-	switch {
-	case errors.As(err, &e):
+	if errors.As(err, &e) {
 		return e.code
-	case errors.As(err, &store):
-		return exitStore
 	}
 	return exitUsage
 }
@@ -96,7 +92,13 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noCommand,
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	version := root.Flags().Bool("version", false, "print the version")
+	root.RunE = func(c *cobra.Command, _ []string) error {
+		if *version {
+			return printVersion(c)
+		}
+		return c.Help()
 	}
 	root.PersistentFlags().Bool("json", false, "print JSON")
 	root.AddCommand(newCheck(), newExplain(), newPlan(), newSimulate(), newSchema())
@@ -104,15 +106,27 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// printJSON prints v if --json was said, and reports whether it was.
+// asJSON reports whether --json was passed.
+func asJSON(c *cobra.Command) bool {
+	yes, _ := c.Flags().GetBool("json")
+	return yes
+}
+
+// printJSON prints v if --json was passed, and reports whether it was.
 func printJSON(c *cobra.Command, v any) (bool, error) {
-	if said, _ := c.Flags().GetBool("json"); !said {
+	if !asJSON(c) {
 		return false, nil
 	}
-	e := json.NewEncoder(c.OutOrStdout())
-	e.SetEscapeHTML(false)
+	e := lines(c.OutOrStdout())
 	e.SetIndent("", "  ")
 	return true, e.Encode(v)
+}
+
+// lines returns an encoder that writes a line of JSON for each value.
+func lines(out io.Writer) *json.Encoder {
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	return e
 }
 
 // manyArguments is more than anybody writes.
@@ -122,10 +136,23 @@ const manyArguments = 1 << 20
 func takes(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return fmt.Errorf("this is how it is used: %s", c.UseLine())
+			return fmt.Errorf("%s accepts %s, received %d; usage: %s", c.Name(), accepted(least, most), len(args), c.UseLine())
 		}
 		return nil
 	}
+}
+
+// accepted says how many arguments a command takes.
+func accepted(least, most int) string {
+	switch {
+	case most == 0:
+		return "no arguments"
+	case most == manyArguments:
+		return fmt.Sprintf("at least %s", count(least, "argument", "arguments"))
+	case least < most:
+		return fmt.Sprintf("%d to %s", least, count(most, "argument", "arguments"))
+	}
+	return count(least, "argument", "arguments")
 }
 
 // noCommand is the error of a first word that is no command.

@@ -25,56 +25,67 @@ type server struct {
 	address, namespace string
 	hashTags           bool
 	timeout            time.Duration
+	identity
 }
 
 func (s *server) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&s.address, "redis", "", "the Redis of the programs, such as redis://localhost:6379/0, redis+cluster://host:6379\nor redis+sentinel://host:26379/0?master_name=main")
+	s.identity.flags(c)
 	f.StringVar(&s.namespace, "namespace", redisstore.DefaultNamespace, "the namespace of the programs in Redis")
 	f.BoolVar(&s.hashTags, "hash-tags", false, "the programs set redisstore.Options.HashTags")
 	f.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long Redis may take")
 }
 
-// connect returns a client for the address. It sends nothing yet.
-func (s *server) connect() (redis.UniversalClient, error) {
-	client, err := dial(s.address)
-	if err != nil {
-		// The client's own error repeats the address, and so the password.
-		return nil, errors.New("--redis: it is not an address such as redis://localhost:6379/0, redis+cluster://host:6379 or redis+sentinel://host:26379/0?master_name=main")
-	}
-	return client, nil
+// known reports whether it was said where the fleet is.
+func (s *server) known() bool {
+	s.address = cmp.Or(s.address, os.Getenv(addressVariable))
+	return s.address != ""
 }
 
-// dial returns a client for an address, by what its scheme says. It obeys --timeout also if
-// Redis hangs.
-func dial(address string) (redis.UniversalClient, error) {
-	scheme, rest, _ := strings.Cut(address, "://")
+// errAddress is the error of an address that cannot be read. The client's own error would repeat
+// the address, and so the password.
+var errAddress = errors.New("--redis: it is not an address such as redis://localhost:6379/0, redis+cluster://host:6379 or redis+sentinel://host:26379/0?master_name=main")
+
+// connect returns a client for the address, by what the scheme says. It sends nothing yet. The
+// client obeys --timeout also if Redis hangs.
+func (s *server) connect() (redis.UniversalClient, error) {
+	scheme, rest, _ := strings.Cut(s.address, "://")
 	scheme, kind, _ := strings.Cut(scheme, "+")
-	address = scheme + "://" + rest
+	address := scheme + "://" + rest
 	switch kind {
 	case "cluster":
 		o, err := redis.ParseClusterURL(address)
 		if err != nil {
-			return nil, err
+			return nil, errAddress
 		}
 		o.ContextTimeoutEnabled = true
+		if o.TLSConfig, err = s.identity.config(o.TLSConfig); err != nil {
+			return nil, err
+		}
 		return redis.NewClusterClient(o), nil
 	case "sentinel":
 		o, err := redis.ParseFailoverURL(address)
 		if err != nil {
-			return nil, err
+			return nil, errAddress
 		}
 		o.ContextTimeoutEnabled = true
+		if o.TLSConfig, err = s.identity.config(o.TLSConfig); err != nil {
+			return nil, err
+		}
 		return redis.NewFailoverClient(o), nil
 	case "":
 		o, err := redis.ParseURL(address)
 		if err != nil {
-			return nil, err
+			return nil, errAddress
 		}
 		o.ContextTimeoutEnabled = true
+		if o.TLSConfig, err = s.identity.config(o.TLSConfig); err != nil {
+			return nil, err
+		}
 		return redis.NewClient(o), nil
 	}
-	return nil, fmt.Errorf("unknown kind %q", kind)
+	return nil, errAddress
 }
 
 // fleetCommands are those that see and steer a fleet through Redis.
@@ -99,8 +110,8 @@ func (s *server) with(ctx context.Context, f func(ctx context.Context, all *flee
 
 // open returns the fleet. It sends nothing yet.
 func (s *server) open() (all *fleet.Fleet, closeAll func(), err error) {
-	if s.address = cmp.Or(s.address, os.Getenv(addressVariable)); s.address == "" {
-		return nil, nil, fmt.Errorf("where is the fleet? Say --redis, or set %s", addressVariable)
+	if !s.known() {
+		return nil, nil, fmt.Errorf("there is no address of Redis: pass --redis, or set %s", addressVariable)
 	}
 	client, err := s.connect()
 	if err != nil {
@@ -112,11 +123,14 @@ func (s *server) open() (all *fleet.Fleet, closeAll func(), err error) {
 // coded gives an error of a fleet the code that the program ends with.
 func coded(err error) error {
 	var known *exit
+	var away *fleet.Error
 	switch {
 	case err == nil || errors.As(err, &known):
 		return err
 	case fleet.Denied(err):
 		return &exit{exitDenied, err}
+	case errors.As(err, &away), errors.Is(err, context.DeadlineExceeded):
+		return &exit{exitStore, err}
 	}
-	return &exit{exitStore, err}
+	return &exit{exitUsage, err}
 }

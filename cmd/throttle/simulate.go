@@ -43,9 +43,9 @@ requests have a path only need --url. Lines that cannot be read are counted and
 told. A log of whole seconds has its requests spread evenly over each second.`,
 		Args: takes(2, manyArguments),
 		RunE: func(c *cobra.Command, args []string) error {
-			f, err := policyfile.Load(args[0])
+			f, err := loadInput(c, args[0])
 			if err != nil {
-				return &exit{exitUsage, err}
+				return err
 			}
 			return o.run(c, f, args[1:])
 		},

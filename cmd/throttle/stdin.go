@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fleetthrottle/throttle/policyfile"
 )
 
 // stdin returns what a command reads from stdin, which ends with an error when the command is
@@ -27,4 +29,23 @@ func openInput(c *cobra.Command, path string) (io.ReadCloser, error) {
 		return io.NopCloser(stdin(c)), nil
 	}
 	return os.Open(path)
+}
+
+// readInput reads a file that a command reads as a whole.
+func readInput(c *cobra.Command, path string) ([]byte, error) {
+	in, err := openInput(c, path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return io.ReadAll(in)
+}
+
+// loadInput reads a file of policies.
+func loadInput(c *cobra.Command, path string) (*policyfile.File, error) {
+	text, err := readInput(c, path)
+	if err != nil {
+		return nil, err
+	}
+	return policyfile.Parse(path, text)
 }

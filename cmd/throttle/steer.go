@@ -83,7 +83,11 @@ func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t f
 	t, err = all.Find(ctx, q)
 	var wrong *fleet.TargetError
 	if o.file == "" && errors.As(err, &wrong) {
-		if q.Table, err = pushedTable(ctx, all); err != nil {
+		q.Table, err = pushedTable(ctx, all)
+		switch mistakes := policyfile.Mistakes(err); {
+		case mistakes != nil:
+			return t, &exit{exitUsage, fmt.Errorf("%w; and what is pushed cannot be read: %w", wrong, mistakes[0])}
+		case err != nil:
 			return t, err
 		}
 		t, err = all.Find(ctx, q)
@@ -94,7 +98,7 @@ func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t f
 	return t, err
 }
 
-// pushedTable returns the policies that are pushed; none if they cannot be read.
+// pushedTable returns the policies that are pushed.
 func pushedTable(ctx context.Context, all *fleet.Fleet) ([]throttle.Policy, error) {
 	p, err := all.Pull(ctx)
 	if err != nil || p == nil {
@@ -102,7 +106,7 @@ func pushedTable(ctx context.Context, all *fleet.Fleet) ([]throttle.Policy, erro
 	}
 	f, err := policyfile.Parse("pushed", p.Text)
 	if err != nil {
-		return nil, nil
+		return nil, err
 	}
 	return f.Policies, nil
 }
@@ -129,13 +133,13 @@ func consent(c *cobra.Command, question, flags string, words ...string) error {
 		return err
 	}
 	if !slices.Contains(words, strings.ToLower(strings.TrimSpace(answer))) {
-		return &exit{exitFound, errors.New("nothing was done")}
+		return &exit{exitDeclined, errors.New("nothing was done")}
 	}
 	return nil
 }
 
-// An acted is what commands that act print as JSON.
-type acted struct {
+// An actResult is what commands that act print as JSON.
+type actResult struct {
 	Version int    `json:"version"`
 	Act     string `json:"act"`
 	Budget  string `json:"budget"`
@@ -143,7 +147,7 @@ type acted struct {
 }
 
 // act finds a budget, says what it is like, asks, and acts.
-func (o *operator) act(c *cobra.Command, name, verb string, done acted, does func(context.Context, *fleet.Fleet, fleet.Target) error) error {
+func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does func(context.Context, *fleet.Fleet, fleet.Target) error) error {
 	all, closeAll, err := o.open()
 	if err != nil {
 		return err
@@ -171,8 +175,8 @@ func (o *operator) act(c *cobra.Command, name, verb string, done acted, does fun
 		return err
 	}
 	done.Version, done.Budget = outputVersion, t.Name
-	said, err := printJSON(c, done)
-	if !said {
+	printed, err := printJSON(c, done)
+	if !printed {
 		past := map[string]string{"pause": "is closed for " + brief(time.Duration(done.For)*time.Millisecond), "resume": "is open", "reset": "is open, and its bans are forgotten"}
 		fmt.Fprintf(c.OutOrStdout(), "%s %s\n", t.Name, past[done.Act])
 	}
@@ -200,12 +204,12 @@ A budget is named by its policy, and its key if it has one, or as status prints 
 			if d <= 0 || d > throttle.MaxPenalty {
 				return fmt.Errorf("--for: say for how long, at most %v", throttle.MaxPenalty)
 			}
-			return o.act(c, args[0], "Close it for "+brief(d)+"?", acted{Act: "pause", For: d.Milliseconds()},
+			return o.act(c, args[0], "Close it for "+brief(d)+"?", actResult{Act: "pause", For: d.Milliseconds()},
 				func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
 					err := all.Pause(ctx, t, d, o.who(), o.reason)
 					var longer *fleet.LongerError
 					if errors.As(err, &longer) {
-						return &exit{exitFound, err}
+						return &exit{exitConflict, err}
 					}
 					return err
 				})
@@ -225,11 +229,11 @@ func newResume() *cobra.Command {
 closed: see reset.`,
 		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return o.act(c, args[0], "Open it?", acted{Act: "resume"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
+			return o.act(c, args[0], "Open it?", actResult{Act: "resume"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
 				err := all.Resume(ctx, t, o.who(), o.reason)
 				var open *fleet.NotPausedError
 				if errors.As(err, &open) {
-					return &exit{exitFound, err}
+					return &exit{exitConflict, err}
 				}
 				return err
 			})
@@ -248,7 +252,7 @@ func newReset() *cobra.Command {
 was met again, and a ceiling that was learned. Starts stay counted.`,
 		Args: takes(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return o.act(c, args[0], "Open it, whatever closed it?", acted{Act: "reset"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
+			return o.act(c, args[0], "Open it, whatever closed it?", actResult{Act: "reset"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
 				return all.Reset(ctx, t, o.who(), o.reason)
 			})
 		},

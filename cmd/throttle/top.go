@@ -96,8 +96,7 @@ func (o *top) run(c *cobra.Command) error {
 
 // show shows a fleet that is live, or a recording.
 func (o *top) show(c *cobra.Command, live source, recording []*fleet.Snapshot) error {
-	asJSON, _ := c.Flags().GetBool("json")
-	if o.once || asJSON || !isTerminal(c.OutOrStdout()) || !isTerminal(c.InOrStdin()) {
+	if o.once || asJSON(c) || !isTerminal(c.OutOrStdout()) || !isTerminal(c.InOrStdin()) {
 		if live == nil {
 			if o.once {
 				recording = recording[len(recording)-1:]
@@ -155,10 +154,14 @@ func (o *top) plain(c *cobra.Command, from source) error {
 // print prints one snapshot, the n-th from 0.
 func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
 	arrange(s, o.sort, o.filter)
-	if done, err := printJSON(c, s); done {
+	out := c.OutOrStdout()
+	switch {
+	case asJSON(c) && !o.once:
+		return lines(out).Encode(s)
+	case asJSON(c):
+		_, err := printJSON(c, s)
 		return err
 	}
-	out := c.OutOrStdout()
 	if n > 0 {
 		fmt.Fprintln(out)
 	}
@@ -173,8 +176,8 @@ var sorts = []string{"starts", "wait", "waiting", "closed", "name"}
 func arrange(s *fleet.Snapshot, by, filter string) {
 	filter = strings.ToLower(filter)
 	has := func(words []string) bool { return strings.Contains(strings.ToLower(strings.Join(words, " ")), filter) }
-	s.Budgets = slices.DeleteFunc(slices.Clone(s.Budgets), func(b fleet.Budget) bool { return filter != "" && !has(budgetRow(&b)) })
-	s.Nodes = slices.DeleteFunc(slices.Clone(s.Nodes), func(n fleet.Node) bool { return filter != "" && !has(nodeRow(&n, s.File)) })
+	s.Budgets = slices.DeleteFunc(append([]fleet.Budget{}, s.Budgets...), func(b fleet.Budget) bool { return filter != "" && !has(budgetRow(&b)) })
+	s.Nodes = slices.DeleteFunc(append([]fleet.Node{}, s.Nodes...), func(n fleet.Node) bool { return filter != "" && !has(nodeRow(&n, s.File)) })
 	slices.SortStableFunc(s.Budgets, func(a, b fleet.Budget) int {
 		order := map[string]int{
 			"starts":  cmp.Compare(b.Starts, a.Starts),

@@ -41,6 +41,11 @@ func (r *transcript) replay(page string) string {
 				fmt.Fprintln(&all, r.code)
 				continue
 			}
+			if set, ok := strings.CutPrefix(command, "export "); ok {
+				name, value, _ := strings.Cut(set, "=")
+				r.Setenv(name, os.ExpandEnv(value))
+				continue
+			}
 			var out bytes.Buffer
 			args := strings.Fields(os.ExpandEnv(command))
 			require.Equal(r, "throttle", args[0])

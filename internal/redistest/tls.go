@@ -22,6 +22,10 @@ type TLSServer struct {
 	*Server
 	TLSAddr string
 	Config  *tls.Config // of a client that may come in
+
+	// CertFile and KeyFile are the certificate, which signs itself, and its key. Config has
+	// both.
+	CertFile, KeyFile string
 }
 
 // TLS starts a server with a certificate of its own.
@@ -52,7 +56,7 @@ func TLS(t TB) *TLSServer {
 		Server: Single(t, "--tls-port", fmt.Sprint(port),
 			"--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", certFile),
 		TLSAddr: fmt.Sprintf("127.0.0.1:%d", port),
-		Config:  &tls.Config{RootCAs: known, Certificates: []tls.Certificate{pair}},
+		Config:  &tls.Config{RootCAs: known, Certificates: []tls.Certificate{pair}}, CertFile: certFile, KeyFile: keyFile,
 	}
 }
 

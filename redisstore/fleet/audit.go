@@ -47,6 +47,7 @@ func (f *Fleet) Audit(ctx context.Context, most int) (all []Act, err error) {
 	if err != nil {
 		return nil, f.failed(err)
 	}
+	all = []Act{}
 	for _, text := range list {
 		if a, ok := readAct(text); ok {
 			all = append(all, a)

@@ -49,5 +49,5 @@ func (f *Fleet) failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return f.conn.Error(err)
+	return &Error{f.conn.Error(err)}
 }

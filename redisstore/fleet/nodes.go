@@ -44,8 +44,9 @@ func (f *Fleet) nodes(ctx context.Context) (all []Node, now time.Time, illegible
 	if now, err = f.now(ctx); err != nil {
 		return nil, now, 0, err
 	}
+	all = []Node{}
 	ids, err := f.client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: f.keys.nodes, Start: 0, Stop: mostNodes - 1, Rev: true}).Result()
-	if err != nil || len(ids) == 0 {
+	if err != nil {
 		return nil, now, 0, f.failed(err)
 	}
 	for chunk := range slices.Chunk(ids, 100) {

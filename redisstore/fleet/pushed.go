@@ -71,7 +71,7 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 	reply, err := f.conn.Run(ctx, pushScript, []string{f.keys.policies, f.keys.history, f.keys.audit},
 		instead, rand.Text(), own.Generation, own.Text, own.By, own.Reason, entry, mostFiles, acted, mostActs)
 	if err != nil {
-		return 0, err
+		return 0, failure(err)
 	}
 	ok := len(reply) == 2
 	if ok {
@@ -79,7 +79,7 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 	}
 	switch {
 	case !ok:
-		return 0, errors.New("fleet: Redis says what the script does not")
+		return 0, failure(errors.New("fleet: Redis says what the script does not"))
 	case reply[0] == int64(0):
 		return 0, &ConflictError{instead, number}
 	}
@@ -137,6 +137,7 @@ func (f *Fleet) History(ctx context.Context) (all []Pushed, err error) {
 	if err != nil {
 		return nil, f.failed(err)
 	}
+	all = []Pushed{}
 	for _, entry := range list {
 		number, entry, _ := strings.Cut(entry, " ")
 		at, entry, _ := strings.Cut(entry, " ")

@@ -62,7 +62,7 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Snapshot{Version: recordVersion, At: now.UTC(), Nodes: nodes, Illegible: illegible}
+	s := &Snapshot{Version: recordVersion, At: now.UTC(), Nodes: nodes, Budgets: []Budget{}, Illegible: illegible}
 	if s.File, err = f.Pushed(ctx); err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 
 // paused is a budget that an operator paused, and that nobody used lately.
 func (s *Snapshot) paused(note Note) Budget {
-	b := Budget{Name: note.Budget, Policy: note.Policy, Note: &note, State: State{Paused: Millis{note.Until.Sub(s.At)}}}
+	b := Budget{Name: note.Budget, Policy: note.Policy, Limits: []string{}, Note: &note, State: State{Paused: Millis{note.Until.Sub(s.At)}}}
 	for i := range s.Nodes {
 		for j := range s.Nodes[i].record.Policies {
 			p := &s.Nodes[i].record.Policies[j]
@@ -199,7 +199,7 @@ func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 		})
 	}
 	wg.Wait()
-	return context.Cause(ctx)
+	return failure(context.Cause(ctx))
 }
 
 // round leaves what is worth reading of a rate.

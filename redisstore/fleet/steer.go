@@ -59,7 +59,7 @@ func (f *Fleet) State(ctx context.Context, t Target) (State, *Note, error) {
 func (f *Fleet) Describe(ctx context.Context, c throttle.Charge) (throttle.Status, *Note, error) {
 	st, err := f.store.Status(ctx, c)
 	if err != nil || st.Paused == 0 {
-		return st, nil, err
+		return st, nil, failure(err)
 	}
 	now, err := f.now(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 	}
 	if err := f.store.Pause(ctx, t.charge, d); err != nil {
 		f.unnote(t, after, before, act)
-		return err
+		return failure(err)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (f *Fleet) Reset(ctx context.Context, t Target, by, reason string) error {
 // open opens a budget, and removes its note.
 func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
 	if err := f.store.Resume(ctx, t.charge); err != nil {
-		return err
+		return failure(err)
 	}
 	_, _, err := f.note(ctx, t, "", 0, act)
 	return err
@@ -132,7 +132,7 @@ func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration
 	own := field(t.charge.Budget.Key)
 	reply, err := f.conn.Run(ctx, noteScript, []string{f.keys.pauses, f.keys.audit}, own, note, d.Microseconds(), text, mostActs)
 	if err != nil {
-		return "", "", err
+		return "", "", failure(err)
 	}
 	if len(reply) == 2 && reply[0] == int64(0) {
 		if longer, ok := readNote(own, fmt.Sprint(reply[1])); ok {
