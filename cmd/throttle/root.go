@@ -47,8 +47,12 @@ func (e *exit) Unwrap() error { return e.err }
 
 // run runs the command line and returns the exit code. Results go to out, diagnostics to talk.
 func run(ctx context.Context, args []string, out, talk io.Writer) int {
+	return execute(ctx, newRoot(), args, out, talk)
+}
+
+// execute is run for a root, whose stdin may be another.
+func execute(ctx context.Context, root *cobra.Command, args []string, out, talk io.Writer) int {
 	redis.SetLogger(quiet{})
-	root := newRoot()
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(talk)
