@@ -8,48 +8,78 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A hold is what decides how much a policy holds: its limit, whether it only counts, and
-// as a text of the file all else.
+// A hold is what decides how much a policy holds: its limit, whether it only counts, and as
+// texts its other fields, or the preset that it is of.
 type hold struct {
 	limit  throttle.Limit
 	shadow bool
-	rest   string
+	fields map[string]string
 }
 
-// holding are the fields of a policy that decide which requests it holds.
-var holding = []string{"match", "key", "cost", "jitter", "headroom", "scope"}
+// holding are the fields, beside the limit, that decide how much a policy holds.
+var holding = []struct {
+	name string
+	text func(*row) string
+}{
+	{"match", func(p *row) string { return p.Match }},
+	{"key", written("key", "")},
+	{"cost", written("cost", "1")},
+	{"penalty", written("penalty", "retry-after")},
+	{"acted", written("acted", "")},
+	{"quota", written("quota", "")},
+	{"settle", written("settle", "")},
+	{"adaptive", func(p *row) string { return fmt.Sprint(p.Adaptive) }},
+	{"jitter", func(p *row) string { return p.Jitter.String() }},
+	{"headroom", func(p *row) string { return fmt.Sprint(p.Headroom) }},
+	{"scope", func(p *row) string { return fmt.Sprint(p.Scope) }},
+	{"preset", func(*row) string { return "" }},
+}
+
+// least are the texts with which a field holds least: a change from there loosens nothing.
+var least = map[string]string{"penalty": "none", "acted": "", "quota": "", "adaptive": "false"}
+
+// written returns what a row says in a field, or the text that means the same as nothing.
+func written(field, missing string) func(*row) string {
+	return func(p *row) string {
+		if n := p.fields[field]; n != nil {
+			return canonical(n)
+		}
+		return missing
+	}
+}
 
 // holds returns what each policy holds, by name.
 func (d *document) holds() map[string]hold {
 	all := make(map[string]hold)
 	for _, t := range d.tables {
-		options := canonical(t.at)
+		preset := map[string]string{"preset": canonical(t.at)}
 		for _, p := range t.rows {
-			all[p.Name] = hold{p.Limit, p.Shadow, options}
+			all[p.Name] = hold{p.Limit, p.Shadow, preset}
 		}
 	}
-	for _, p := range d.rows {
-		var rest string
-		for _, name := range holding {
-			rest += name + ": " + canonical(p.fields[name]) + "\n"
+	for i := range d.rows {
+		p := &d.rows[i]
+		fields := make(map[string]string)
+		for _, f := range holding {
+			fields[f.name] = f.text(p)
 		}
-		all[p.Name] = hold{p.Limit, p.Shadow, rest}
+		all[p.Name] = hold{p.Limit, p.Shadow, fields}
 	}
 	return all
 }
 
-// canonical returns what a node says, however it is written; "" for nil.
+// canonical returns what a node says, however it is written.
 func canonical(n *yaml.Node) string {
 	var v any
-	if n == nil || n.Decode(&v) != nil {
-		return ""
+	if err := n.Decode(&v); err != nil {
+		return err.Error() // which is another one for another node
 	}
 	return fmt.Sprint(v) // maps are printed in the order of their keys
 }
 
 // Loosens says what of a file another one would no longer hold, as far as can be told: a
-// policy that is gone, a limit that is not lower, a change of which requests a policy
-// holds. It is empty if all that is held stays held.
+// policy that is gone, a limit that is not lower, a change of another field that may hold less
+// than before. It is empty if all that is held stays held.
 func (f *File) Loosens(old *File) (reasons []string) {
 	for _, p := range old.Policies {
 		was := old.holds[p.Name]
@@ -59,10 +89,24 @@ func (f *File) Loosens(old *File) (reasons []string) {
 			reasons = append(reasons, fmt.Sprintf("policy %q is gone", p.Name))
 		case is.shadow:
 			reasons = append(reasons, fmt.Sprintf("policy %q only counts", p.Name))
-		case !within(is.limit, was.limit):
-			reasons = append(reasons, fmt.Sprintf("policy %q: its limit goes from %v to %v", p.Name, was.limit, is.limit))
-		case is.rest != was.rest:
-			reasons = append(reasons, fmt.Sprintf("policy %q: which requests it holds has changed", p.Name))
+		default:
+			for _, text := range is.loosens(&was) {
+				reasons = append(reasons, fmt.Sprintf("policy %q: %s", p.Name, text))
+			}
+		}
+	}
+	return reasons
+}
+
+// loosens says what may hold less than it did.
+func (is *hold) loosens(was *hold) (reasons []string) {
+	if !within(is.limit, was.limit) {
+		reasons = append(reasons, fmt.Sprintf("its limit goes from %v to %v", was.limit, is.limit))
+	}
+	for _, f := range holding {
+		before := was.fields[f.name]
+		if bottom, known := least[f.name]; before != is.fields[f.name] && !(known && before == bottom) {
+			reasons = append(reasons, fmt.Sprintf("its %s has changed", f.name))
 		}
 	}
 	return reasons

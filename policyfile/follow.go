@@ -80,8 +80,8 @@ type Follower struct {
 }
 
 // Follow reads a text, puts it into force, and does so with each new version until ctx
-// ends. A first version that cannot be read or applied is its error; a later one leaves
-// the version before in force, and [Follower.State] says why.
+// ends. A first version that cannot be read, that fails its own tests or that cannot be applied
+// is its error; a later one leaves the version before in force, and [Follower.State] says why.
 func Follow(ctx context.Context, o Options) (*Follower, error) {
 	if o.Apply == nil || o.Path == "" && o.Read == nil {
 		return nil, fmt.Errorf("policyfile: Options needs Apply, and Path or Read")
@@ -103,7 +103,7 @@ func Follow(ctx context.Context, o Options) (*Follower, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policyfile: %w", err)
 	}
-	file, err := Parse(o.Name, text)
+	file, err := f.parse(text)
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +114,18 @@ func Follow(ctx context.Context, o Options) (*Follower, error) {
 	f.state = State{Seen: Generation(text), InForce: Generation(text), Since: time.Now()}
 	go f.run(ctx)
 	return f, nil
+}
+
+// parse reads a version, which must pass its own tests.
+func (f *Follower) parse(text []byte) (*File, error) {
+	file, err := Parse(f.o.Name, text)
+	if err == nil {
+		err = file.Check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return file, nil
 }
 
 // State returns what was seen and what is in force.
@@ -178,7 +190,7 @@ func (f *Follower) consider(s *State, now time.Time) {
 	if s.Seen == s.InForce {
 		return // it was put back
 	}
-	if f.next, f.wrong = Parse(f.o.Name, f.last); f.wrong != nil {
+	if f.next, f.wrong = f.parse(f.last); f.wrong != nil {
 		return
 	}
 	if s.Loosens = f.next.Loosens(f.File()); len(s.Loosens) > 0 && f.o.Grace > 0 {

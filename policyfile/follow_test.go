@@ -181,11 +181,32 @@ func TestFollowMistakes(t *testing.T) {
 	})
 }
 
+// failing is a test that a file with one policy does not pass.
+const failing = "tests:\n  - {request: GET https://other.com/, policies: [a]}\n"
+
+// TestFollowRunsTests: a version whose own tests fail does not come into force.
+func TestFollowRunsTests(t *testing.T) {
+	b := &board{text: version("20/s", "")}
+	follow(t, b, func(f *policyfile.Follower) {
+		b.put(version("10/s", failing), nil)
+		pass(2 * time.Second)
+		require.ErrorContains(t, f.State().Err, `board:5:5: the request does not match policy "a"`)
+		b.put(version("40/s", failing), nil)
+		pass(time.Minute)
+		require.ErrorContains(t, f.State().Err, `board:5:5: the request does not match policy "a"`)
+		require.Equal(t, []string{"20/s"}, b.inForce())
+		b.put(version("9/s", "tests:\n  - {request: GET https://example.com/, policies: [a]}\n"), nil)
+		pass(2 * time.Second)
+		require.Equal(t, []string{"20/s", "9/s"}, b.inForce())
+	})
+}
+
 // TestFollowStart: a first version that is wrong is an error at once.
 func TestFollowStart(t *testing.T) {
 	for name, b := range map[string]*board{
 		"cannot be read":    {err: os.ErrPermission},
 		"cannot be parsed":  {text: "version: 2"},
+		"fails its tests":   {text: version("20/s", failing)},
 		"cannot be applied": {text: version("20/s", ""), refuse: errors.New("no")},
 	} {
 		t.Run(name, func(t *testing.T) {

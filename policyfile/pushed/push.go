@@ -39,9 +39,13 @@ func (e *UnreadableError) Error() string {
 	return fmt.Sprintf("not every node reads version %d of the form: %s", e.Version, strings.Join(names[:min(len(names), 5)], "; "))
 }
 
-// Compare looks at a file that is to be pushed. Name stands in errors. It must parse, pass its
-// own tests, and be of a version that every live node reads that follows what is pushed.
+// Compare looks at a file that is to be pushed. Name stands in errors. It must have at most
+// [fleet.MostText] bytes, parse, pass its own tests, and be of a version that every live node
+// reads that follows what is pushed.
 func Compare(ctx context.Context, all *fleet.Fleet, name string, text []byte) (*Change, error) {
+	if len(text) > fleet.MostText {
+		return nil, policyfile.Errors{{File: name, Text: fmt.Sprintf("the file has %d bytes; %d are the most that can be pushed", len(text), fleet.MostText)}}
+	}
 	file, err := policyfile.Parse(name, text)
 	if err != nil {
 		return nil, err

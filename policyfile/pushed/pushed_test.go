@@ -111,6 +111,10 @@ func TestCompare(t *testing.T) {
 	_, err = pushed.Compare(t.Context(), all, "new", append(version("20/s"), "tests:\n  - {request: GET https://other.com/, policies: [a]}\n"...))
 	require.ErrorContains(t, err, `the request does not match policy "a"`)
 
+	_, err = pushed.Compare(t.Context(), all, "new", append(version("20/s"), make([]byte, fleet.MostText)...))
+	require.EqualError(t, err, "new: the file has 262213 bytes; 262144 are the most that can be pushed")
+	require.Len(t, policyfile.Mistakes(err), 1)
+
 	push(t, all, version("20/s"))
 	c, err := pushed.Compare(t.Context(), all, "new", version("40/s"))
 	require.NoError(t, err)
