@@ -55,7 +55,7 @@ and works with a user that can only read.`,
 	return c
 }
 
-func (o *top) run(c *cobra.Command) error {
+func (o *top) run(c *cobra.Command) (err error) {
 	switch {
 	case !slices.Contains(sorts, o.sort):
 		return fmt.Errorf("--sort: %q is none of %s", o.sort, strings.Join(sorts, ", "))
@@ -65,11 +65,13 @@ func (o *top) run(c *cobra.Command) error {
 		return errors.New("--record and --replay do not go together")
 	}
 	if o.track != "" {
-		all, err := replay(o.track)
+		recorded, err := openRecording(o.track)
 		if err != nil {
 			return err
 		}
-		return o.show(c, nil, all)
+		defer recorded.file.Close()
+		defer recorded.warn(c.ErrOrStderr())
+		return o.show(c, nil, recorded)
 	}
 	all, closeAll, err := o.open()
 	if err != nil {
@@ -88,24 +90,30 @@ func (o *top) run(c *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		defer closeFile()
+		defer func() { err = errors.Join(err, closeFile()) }()
 		live = recorded
 	}
 	return o.show(c, live, nil)
 }
 
 // show shows a fleet that is live, or a recording.
-func (o *top) show(c *cobra.Command, live source, recording []*fleet.Snapshot) error {
+func (o *top) show(c *cobra.Command, live source, recorded *recording) error {
 	if o.once || asJSON(c) || !isTerminal(c.OutOrStdout()) || !isTerminal(c.InOrStdin()) {
-		if live == nil {
-			if o.once {
-				recording = recording[len(recording)-1:]
-			}
-			live = played(recording)
+		switch {
+		case live != nil:
+		case o.once:
+			live = recorded.last
+		default:
+			live = recorded.next
 		}
 		return o.plain(c, live)
 	}
-	_, err := tea.NewProgram(newModel(o, c.Context(), live, recording), tea.WithContext(c.Context()),
+	if recorded != nil {
+		if err := recorded.readAll(c.Context()); err != nil {
+			return err
+		}
+	}
+	_, err := tea.NewProgram(newModel(o, c.Context(), live, recorded), tea.WithContext(c.Context()),
 		tea.WithInput(c.InOrStdin()), tea.WithOutput(c.OutOrStdout())).Run()
 	if errors.Is(err, tea.ErrInterrupted) {
 		return nil

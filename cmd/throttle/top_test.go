@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,11 +24,18 @@ import (
 const outage = "testdata/outage.jsonl"
 
 func recordedModel(t *testing.T) *model {
-	all, err := replay(outage)
-	require.NoError(t, err)
-	m := newModel(&top{every: time.Second, sort: "starts"}, t.Context(), nil, all)
+	recorded := openedRecording(t, outage)
+	require.NoError(t, recorded.readAll(t.Context()))
+	m := newModel(&top{every: time.Second, sort: "starts"}, t.Context(), nil, recorded)
 	m.Update(tea.WindowSizeMsg{Width: 100, Height: 12})
 	return m
+}
+
+func openedRecording(t *testing.T, path string) *recording {
+	r, err := openRecording(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { r.file.Close() })
+	return r
 }
 
 // press gives a model keys, one for each word.
@@ -83,11 +92,10 @@ func TestTopKeys(t *testing.T) {
 func TestTopFits(t *testing.T) {
 	for _, size := range []tea.WindowSizeMsg{{Width: 1, Height: 1}, {Width: 20, Height: 3}, {Width: 300, Height: 100}} {
 		m := recordedModel(t)
-		for _, s := range m.recording {
+		for range 3 {
+			s := m.shown
 			s.Nodes[1].Program, s.Nodes[1].Host = "importer\x1b[2J", "pod\u202e"
 			s.Budgets[0].Name, s.File.By = "shop\x1b]0;x\x07", "anna\r"
-		}
-		for range 3 {
 			m.Update(size)
 			lines := m.lines()
 			require.LessOrEqual(t, len(lines), max(2, size.Height))
@@ -105,9 +113,7 @@ func TestTopFits(t *testing.T) {
 
 // TestTopAway: while Redis is away the last snapshot stays, with the reason.
 func TestTopAway(t *testing.T) {
-	all, err := replay(outage)
-	require.NoError(t, err)
-	m := newModel(&top{every: time.Second, sort: "starts"}, t.Context(), played(all), nil)
+	m := newModel(&top{every: time.Second, sort: "starts"}, t.Context(), openedRecording(t, outage).next, nil)
 	require.Contains(t, screen(m), "reading")
 	m.Update(m.Init()())
 	m.Update(readMsg{nil, errors.New("connection refused\x1b[2J")})
@@ -125,37 +131,82 @@ func TestTopRuns(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestReplay: what is no recording is refused, with the line.
+// TestReplay: a file without a snapshot is refused, with its first line.
 func TestReplay(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "it has no snapshot", "{}\n": ":1: it is not a snapshot", `{"version":1}` + "\nnonsense\n": ":2: it is not a snapshot", `{"version":2}`: ":1: it is not a snapshot",
+		"": "it has no snapshot", "{}\n": ":1: it is not a snapshot", "\n\n": ":1: it is not a snapshot", `{"version":2}`: ":1: it is not a snapshot",
 	} {
 		path := filepath.Join(t.TempDir(), "r")
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := replay(path)
-		require.ErrorContains(t, err, want)
+		code, out := throttleCommand(t, "top", "--replay", path)
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, out, want)
 	}
 	code, _ := throttleCommand(t, "top", "--replay", "nothing.jsonl")
 	require.Equal(t, exitUsage, code)
 }
 
+// record appends the snapshots of a recording to another one.
+func record(t *testing.T, from, to string) {
+	recorded, done, err := source(openedRecording(t, from).next).record(to)
+	require.NoError(t, err)
+	for err == nil {
+		_, err = recorded(t.Context())
+	}
+	require.ErrorIs(t, err, io.EOF)
+	require.NoError(t, done())
+}
+
 // TestRecordAndReplay: what was recorded is shown again as it was.
 func TestRecordAndReplay(t *testing.T) {
-	all, err := replay(outage)
-	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "again.jsonl")
-	recorded, done, err := played(all).record(path)
-	require.NoError(t, err)
-	for range all {
-		_, err := recorded(context.Background())
-		require.NoError(t, err)
-	}
-	require.NoError(t, done())
+	record(t, outage, path)
 	show := func(path string) string { return must(t, "top", "--replay", path) }
 	require.Equal(t, show(outage), show(path))
 	require.Equal(t, 3, strings.Count(show(path), "BUDGET"))
 	require.Contains(t, must(t, "top", "--replay", path, "--once", "--filter", "钉"), "钉钉/")
 	require.Equal(t, 3, strings.Count(must(t, "top", "--replay", path, "--json"), `"illegible"`))
+}
+
+// TestReplayCut: a recording whose last line is cut is replayed up to there, and what is recorded
+// after that can be read as well.
+func TestReplayCut(t *testing.T) {
+	text, err := os.ReadFile(outage)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "cut.jsonl")
+	require.NoError(t, os.WriteFile(path, text[:len(text)-100], 0o600))
+	out := must(t, "top", "--replay", path)
+	require.Equal(t, 2, strings.Count(out, "BUDGET"))
+	require.Contains(t, out, path+": 1 line could not be read, the first is line 3\n")
+	last := must(t, "top", "--replay", path, "--once")
+	require.Contains(t, last, "the first is line 3\n")
+	require.Contains(t, out, strings.SplitAfterN(last, "\n", 2)[0])
+
+	record(t, outage, path)
+	out = must(t, "top", "--replay", path)
+	require.Equal(t, 5, strings.Count(out, "BUDGET"))
+	require.Contains(t, out, "1 line could not be read, the first is line 3\n")
+}
+
+// TestReplayAPipe: a recording need not be a file.
+func TestReplayAPipe(t *testing.T) {
+	text, err := os.ReadFile(outage)
+	require.NoError(t, err)
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	defer read.Close()
+	go func() {
+		_, _ = write.Write(text)
+		write.Close()
+	}()
+	require.Equal(t, 3, strings.Count(must(t, "top", "--replay", fmt.Sprintf("/dev/fd/%d", read.Fd())), "BUDGET"))
+}
+
+// TestReplayIsInterrupted: a long recording ends with an interrupt.
+func TestReplayIsInterrupted(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	require.Equal(t, exitInterrupted, run(ctx, []string{"top", "--replay", outage}, new(sink), new(sink)))
 }
 
 // TestWideNames: columns stand below each other though some characters are two wide.

@@ -17,9 +17,9 @@ import (
 type model struct {
 	ctx       context.Context
 	every     time.Duration
-	live      source            // nil: the recording is shown
-	recording []*fleet.Snapshot // all of it
-	at        int               // in the recording
+	live      source     // nil: the recording is shown
+	recording *recording // all of it has been read
+	at        int        // in the recording
 
 	shown  *fleet.Snapshot // as it was read; nil: nothing was yet
 	err    error           // why the last one could not be read
@@ -41,11 +41,9 @@ type (
 	tickMsg struct{}
 )
 
-func newModel(o *top, ctx context.Context, live source, recording []*fleet.Snapshot) *model {
-	m := &model{ctx: ctx, every: o.every, live: live, recording: recording, sort: o.sort, filter: o.filter, width: 80, height: 24}
-	if live == nil {
-		m.shown = recording[0]
-	}
+func newModel(o *top, ctx context.Context, live source, recorded *recording) *model {
+	m := &model{ctx: ctx, every: o.every, live: live, recording: recorded, sort: o.sort, filter: o.filter, width: 80, height: 24}
+	m.step(0)
 	return m
 }
 
@@ -99,8 +97,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // step goes on in the recording, or back.
 func (m *model) step(by int) {
 	if m.live == nil {
-		m.at = max(0, min(m.at+by, len(m.recording)-1))
-		m.shown = m.recording[m.at]
+		m.at = max(0, min(m.at+by, len(m.recording.places)-1))
+		m.shown, m.err = m.recording.at(m.at)
 	}
 }
 
@@ -208,7 +206,7 @@ func (m *model) title() string {
 		words = append(words, m.shown.At.UTC().Format("2006-01-02 15:04:05"))
 	}
 	if m.live == nil {
-		words = append(words, fmt.Sprintf("recording %d of %d", m.at+1, len(m.recording)))
+		words = append(words, fmt.Sprintf("recording %d of %d", m.at+1, len(m.recording.places)))
 	}
 	if m.frozen {
 		words = append(words, "stopped")
