@@ -105,9 +105,18 @@ func newRoot() *cobra.Command {
 		return c.Help()
 	}
 	root.PersistentFlags().Bool("json", false, "print JSON")
-	root.AddCommand(newCheck(), newExplain(), newPlan(), newSimulate(), newSchema())
-	root.AddCommand(fleetCommands()...)
+	group(root, "Files of policies:", newCheck(), newExplain(), newPlan(), newSimulate(), newSchema())
+	group(root, "A fleet:", fleetCommands()...)
 	return root
+}
+
+// group adds commands that --help lists below a title.
+func group(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, c := range commands {
+		c.GroupID = title
+	}
+	root.AddCommand(commands...)
 }
 
 // asJSON reports whether --json was passed.

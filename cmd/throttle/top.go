@@ -86,9 +86,9 @@ func (o *top) run(c *cobra.Command) (err error) {
 		return s, err
 	})
 	if o.recordTo != "" {
-		recorded, closeFile, err := live.record(o.recordTo)
-		if err != nil {
-			return err
+		recorded, closeFile, failed := live.record(o.recordTo)
+		if failed != nil {
+			return failed
 		}
 		defer func() { err = errors.Join(err, closeFile()) }()
 		live = recorded
