@@ -33,8 +33,8 @@ func (t tree) compile(ctx context.Context, what suite, file string) (binary, err
 	if what.race {
 		args = append(args, "-race")
 	}
-	c := exec.CommandContext(ctx, "go", append(args, what.pkg)...)
-	c.Dir = t.dir
+	c := exec.CommandContext(ctx, "go", append(args, ".")...) // in its own folder, whose module may be another
+	c.Dir = b.dir
 	_, err := c.CombinedOutput()
 	var failed *exec.ExitError
 	switch {
