@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -158,8 +159,7 @@ func TestFleet(t *testing.T) {
 	require.False(t, s.pending("ThrottleStoreAway"))
 	require.False(t, s.pending("ThrottleLimitTooHigh"))
 
-	_, expressions := readDashboard(t)
-	for what, expr := range expressions {
+	for what, expr := range expressions(t) {
 		s.await(what, func() bool {
 			n, _ := s.query(expr)
 			return n > 0 || what == "Learned ceiling" // of an adaptive policy
@@ -176,4 +176,26 @@ func TestAlertsFire(t *testing.T) {
 	soak.Only(t)
 	promtool(t, "check", "rules", "alerts.yaml")
 	promtool(t, "test", "rules", "alerts.test.yaml", "alerts.recorded.yaml")
+}
+
+// expressions returns those of the dashboard's panels, by title. Package promql parses them.
+func expressions(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("dashboard.json")
+	require.NoError(t, err)
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &dashboard))
+	variables := strings.NewReplacer("$policy", ".+", "$__rate_interval", "1m")
+	all := make(map[string]string)
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			all[p.Title] = variables.Replace(target.Expr)
+		}
+	}
+	return all
 }

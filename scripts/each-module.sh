@@ -5,7 +5,7 @@
 #
 #     scripts/each-module.sh go vet ./...
 #     JOBS=2 scripts/each-module.sh go test ./...   # two modules at a time
-#     BUT=./sdktest scripts/each-module.sh …        # not in this one
+#     BUT="./a ./b" scripts/each-module.sh …        # but in these
 #
 # With JOBS, what a module's command prints is shown when it has ended.
 set -eu
@@ -20,7 +20,7 @@ fi
 
 cd "$(dirname "$0")/.."
 modules() {
-	find . -name go.mod -not -path './tools/*' -not -path '*/testdata/*' | xargs -n 1 dirname | grep -vxF -e "${BUT:-none}" | sort
+	find . -name go.mod -not -path './tools/*' -not -path '*/testdata/*' | xargs -n 1 dirname | grep -vxF "$(printf '%s\n' ${BUT:-none})" | sort
 }
 if [ "${JOBS:-1}" -gt 1 ]; then
 	modules | xargs -P "$JOBS" -I '{}' scripts/each-module.sh --in '{}' "$@"

@@ -1,4 +1,4 @@
-package promthrottle_test
+package promql
 
 import (
 	"encoding/json"
@@ -49,7 +49,7 @@ var variables = strings.NewReplacer("$policy", ".+", "$__rate_interval", "1m")
 // readDashboard returns the dashboard, and all its expressions by what they are for.
 func readDashboard(t *testing.T) (d dashboard, expressions map[string]string) {
 	t.Helper()
-	text, err := os.ReadFile("dashboard.json")
+	text, err := os.ReadFile("../dashboard.json")
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &d))
 	expressions = make(map[string]string)

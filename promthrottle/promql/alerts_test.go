@@ -1,4 +1,4 @@
-package promthrottle_test
+package promql
 
 import (
 	"os"
@@ -30,11 +30,11 @@ type rules struct {
 // TestAlerts: each expression can be parsed, and asks only for metrics, labels and values of
 // labels that exist; and docs/metrics.md says what to do for each alert.
 func TestAlerts(t *testing.T) {
-	text, err := os.ReadFile("alerts.yaml")
+	text, err := os.ReadFile("../alerts.yaml")
 	require.NoError(t, err)
 	var r rules
 	require.NoError(t, yaml.Unmarshal(text, &r))
-	page, err := os.ReadFile("../docs/metrics.md")
+	page, err := os.ReadFile("../../docs/metrics.md")
 	require.NoError(t, err)
 	require.Len(t, r.Groups, 1)
 	for _, rule := range r.Groups[0].Rules {
@@ -106,9 +106,9 @@ func exposed(t *testing.T) map[string]map[string]map[string]bool {
 
 // TestShadowPage: the metrics and the alert that docs/shadow.md names exist.
 func TestShadowPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/shadow.md")
+	page, err := os.ReadFile("../../docs/shadow.md")
 	require.NoError(t, err)
-	alerts, err := os.ReadFile("alerts.yaml")
+	alerts, err := os.ReadFile("../alerts.yaml")
 	require.NoError(t, err)
 	known := exposed(t)
 	names := regexp.MustCompile("`(throttle_\\w+)|`(Throttle\\w+)`").FindAllStringSubmatch(string(page), -1)
@@ -124,7 +124,7 @@ func TestShadowPage(t *testing.T) {
 
 // TestMetricsPage: docs/metrics.md lists each metric.
 func TestMetricsPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/metrics.md")
+	page, err := os.ReadFile("../../docs/metrics.md")
 	require.NoError(t, err)
 	for name := range exposed(t) {
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
