@@ -228,11 +228,13 @@ func TestFleet(t *testing.T) {
 	programs[2].say("go")
 	require.Contains(t, programs[2].hear(), `policy "shop" (3/h): would wait`)
 
-	// A program that is killed is not waited for, once it is silent.
+	// A program that is killed is not waited for, once it is silent, but push says so.
 	require.NoError(t, programs[0].cmd.Process.Kill())
 	require.Eventually(t, func() bool { return strings.Contains(must(t, "status"), "silent for") }, time.Minute, 100*time.Millisecond)
-	out = must(t, "push", file("2/h"), "--yes")
-	require.Contains(t, out, "in force on 2 of 2 nodes that follow")
+	code, out = throttleCommand(t, "push", file("2/h"), "--yes")
+	require.Equal(t, exitFound, code)
+	require.Contains(t, out, "in force on 2 of 3 nodes that follow")
+	require.Regexp(t, `silent for \S+: it is not known what it has in force`, out)
 
 	// Redis dies in the middle, and comes back empty: the programs keep what they have.
 	server.Kill()

@@ -257,17 +257,19 @@ func (p *pusher) await(c *cobra.Command, all *fleet.Fleet, generation string) (l
 	}
 }
 
-// followers says what live nodes have made of a generation, and whether all have.
+// followers says what nodes have made of a generation, and whether all have that are not silent.
 func followers(nodes []fleet.Node, generation string) (list []nodeStatus, settled bool) {
 	settled, list = true, []nodeStatus{}
 	for i := range nodes {
 		n := &nodes[i]
-		if n.Silent || !n.File.Pushed {
+		if !n.File.Pushed {
 			continue
 		}
 		f := nodeStatus{Node: nodeName(n.Program, n.ID), InForce: n.File.InForce == generation}
 		switch {
 		case f.InForce:
+		case n.Silent:
+			f.Text = fmt.Sprintf("silent for %s: it is not known what it has in force", brief(n.Ago.Duration))
 		case n.File.Seen == generation && n.File.Err != "":
 			f.Text = n.File.Err
 		default:

@@ -26,7 +26,7 @@ It writes nothing, and works with a user of Redis that can only read.`,
 				}
 				done, err := printJSON(c, s)
 				if !done {
-					err = newView(s).print(c.OutOrStdout())
+					err = newView(s, "").print(c.OutOrStdout())
 				}
 				return err
 			})

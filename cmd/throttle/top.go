@@ -174,7 +174,7 @@ func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
 		fmt.Fprintln(out)
 	}
 	fmt.Fprintln(out, s.At.UTC().Format(time.RFC3339))
-	return newView(s).print(out)
+	return newView(s, o.filter).print(out)
 }
 
 // sorts are the orders of budgets.

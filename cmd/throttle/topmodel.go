@@ -225,7 +225,7 @@ func (m *model) title() string {
 func (m *model) tables() (lines []string) {
 	s := *m.shown
 	arrange(&s, m.sort, m.filter)
-	v := newView(&s)
+	v := newView(&s, m.filter)
 	for _, line := range v.head {
 		lines = append(lines, fleet.Clean(line, 1000))
 	}

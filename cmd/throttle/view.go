@@ -18,8 +18,8 @@ type view struct {
 	foot    []string // what is not shown
 }
 
-// newView says in words what a snapshot shows.
-func newView(s *fleet.Snapshot) *view {
+// newView says in words what a snapshot shows of what has a text; "": of all.
+func newView(s *fleet.Snapshot, filter string) *view {
 	v := &view{
 		nodes:   table{titles: []string{"NODE", "HOST", "PID", "UP", "SEEN", "STARTS", "THROTTLE", "POLICIES"}},
 		budgets: table{titles: []string{"BUDGET", "LIMIT", "NODES", "STARTS", "STATE"}},
@@ -34,7 +34,11 @@ func newView(s *fleet.Snapshot) *view {
 	for i := range s.Budgets {
 		v.budgets.rows = append(v.budgets.rows, budgetRow(&s.Budgets[i]))
 	}
-	if len(s.Nodes) == 0 {
+	switch {
+	case len(s.Nodes) > 0:
+	case filter != "":
+		v.head = append(v.head, fmt.Sprintf("no program has %q", filter))
+	default:
 		v.head = append(v.head, "no program reports itself: see docs/fleet.md")
 	}
 	if s.LeftOut > 0 {
@@ -81,6 +85,8 @@ func fileWords(f *fleet.FileState, pushed *fleet.Pushed) string {
 		text += " of a file"
 	}
 	switch {
+	case f.Err != "" && f.Seen == f.InForce:
+		text += "; the next cannot be read: " + f.Err
 	case f.Err != "":
 		text += fmt.Sprintf("; %s is refused: %s", is(f.Seen), f.Err)
 	case f.Seen != f.InForce && len(f.Loosens) > 0:
@@ -92,20 +98,19 @@ func fileWords(f *fleet.FileState, pushed *fleet.Pushed) string {
 }
 
 func budgetRow(b *fleet.Budget) []string {
-	state := b.Err
-	if state == "" {
-		state = strings.Join(budgetWords(b), ", ")
-	}
 	name := b.Name
 	if b.Node != "" {
 		name += " of " + b.Node[:min(len(b.Node), 6)]
 	}
-	return []string{name, strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), state}
+	return []string{name, strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), strings.Join(budgetWords(b), ", ")}
 }
 
 // budgetWords says what a budget is like.
 func budgetWords(b *fleet.Budget) []string {
-	words := stateWords(b.Limit(), b.State)
+	words := []string{b.Err}
+	if b.Err == "" {
+		words = stateWords(b.Limit(), b.State)
+	}
 	if b.Note != nil {
 		words = append(noteWords(b.Note, b.State.Paused.Duration), words...) // what matters stands where narrow terminals show it
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -94,12 +95,13 @@ type kept struct {
 	Text       string `json:"text"`
 }
 
-// Pushed returns the file that is pushed, without its text; nil: none is.
+// Pushed returns the file that is pushed, without its text; nil: none is. It fails if something
+// else is stored in its place.
 func (f *Fleet) Pushed(ctx context.Context) (*Pushed, error) {
 	return f.pushed(ctx, "number", "generation", "by", "reason", "at")
 }
 
-// Pull returns the file that is pushed, with its text; nil: none is.
+// Pull returns the file that is pushed, with its text; nil: none is. It fails as Pushed does.
 func (f *Fleet) Pull(ctx context.Context) (*Pushed, error) {
 	return f.pushed(ctx, "number", "generation", "by", "reason", "at", "text")
 }
@@ -110,9 +112,12 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 		return nil, f.failed(err)
 	}
 	text := func(i int) string { s, _ := v[i].(string); return s }
+	if !slices.ContainsFunc(v, func(field any) bool { return field != nil }) {
+		return nil, nil
+	}
 	p, ok := pushedOf(text(0), text(4), text(1), text(2), text(3))
 	if !ok {
-		return nil, nil
+		return nil, fmt.Errorf("fleet: the pushed file cannot be read: delete the key %s and push again; programs keep what they have in force", f.keys.policies)
 	}
 	if len(fields) > 5 {
 		p.Text = []byte(text(5))

@@ -215,3 +215,24 @@ func TestProgramNamesAreClean(t *testing.T) {
 	require.Len(t, s.Nodes, 1)
 	require.Equal(t, `caf\xe9 \x1b[2J`+strings.Repeat("x", 200-len(`caf\xe9 \x1b[2J`))+"…", s.Nodes[0].Program)
 }
+
+// TestAnUnreadablePushedFile: what is stored in the place of the pushed file is not taken for none,
+// which would let every push fail as if somebody else had pushed meanwhile.
+func TestAnUnreadablePushedFile(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	all := fleet.New(client, nil)
+	none, err := all.Pull(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, none)
+	_, err = all.Push(t.Context(), 0, fleet.Pushed{Generation: "aa", Text: []byte("version: 1"), By: "anna"}, "push")
+	require.NoError(t, err)
+	keys, err := client.Keys(t.Context(), "*policies").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	do(t, client, "HSET", keys[0], "at", "yesterday")
+	_, err = all.Pull(t.Context())
+	require.ErrorContains(t, err, "the pushed file cannot be read: delete the key "+keys[0])
+	do(t, client, "DEL", keys[0])
+	_, err = all.Push(t.Context(), 0, fleet.Pushed{Generation: "bb", Text: []byte("version: 1"), By: "anna"}, "push")
+	require.NoError(t, err)
+}
