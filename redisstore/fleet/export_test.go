@@ -19,3 +19,14 @@ func (f *Fleet) NodeKey(id string) string { return f.keys.node + id }
 func (f *Fleet) PausesKey() string        { return f.keys.pauses }
 func (f *Fleet) AuditKey() string         { return f.keys.audit }
 func (f *Fleet) PoliciesKey() string      { return f.keys.policies }
+
+// Counted returns what a reporter will report: its requests, and those of each policy's budgets.
+func Counted(r *Reporter) (requests int64, budgets map[string]int64) {
+	budgets = make(map[string]int64)
+	for i := range r.uses.shards {
+		for _, b := range r.uses.shards[i].all {
+			budgets[b.of.name] += b.starts
+		}
+	}
+	return r.uses.requests.Load(), budgets
+}

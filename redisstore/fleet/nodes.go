@@ -20,8 +20,8 @@ type Node struct {
 	Ago     Millis    `json:"ago_ms"` // since its last report
 	Silent  bool      `json:"silent"` // it has missed three reports
 	File    FileState `json:"file"`
-	Budgets int       `json:"budgets"` // that it used lately
-	Starts  float64   `json:"starts_per_second"`
+	Budgets int       `json:"budgets"`           // that it used lately
+	Starts  float64   `json:"starts_per_second"` // requests that it handed on
 
 	record *record
 }
@@ -92,11 +92,8 @@ func nodeOf(id string, r *record, ago time.Duration) Node {
 	n.File.Grace.Duration = max(0, n.File.Grace.Duration-ago)
 	for i := range r.Policies {
 		n.Budgets += len(r.Policies[i].Budgets)
-		for _, b := range r.Policies[i].Budgets {
-			n.Starts += r.rate(b.Starts)
-		}
 	}
-	n.Starts = round(n.Starts)
+	n.Starts = round(r.rate(r.Requests))
 	return n
 }
 

@@ -29,6 +29,9 @@ const (
 // ErrNothingPushed says that no file of policies is pushed, or Redis has lost it.
 var ErrNothingPushed = errors.New("fleet: no file of policies is pushed")
 
+// errUnreadable says that something else is stored in the place of the pushed file.
+var errUnreadable = errors.New("fleet: the pushed file cannot be read")
+
 // A Pushed is a file of policies that was pushed to the fleet. Its texts but the file
 // itself are fit to be printed.
 type Pushed struct {
@@ -117,7 +120,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	}
 	p, ok := pushedOf(text(0), text(4), text(1), text(2), text(3))
 	if !ok {
-		return nil, fmt.Errorf("fleet: the pushed file cannot be read: delete the key %s and push again; programs keep what they have in force", f.keys.policies)
+		return nil, fmt.Errorf("%w: delete the key %s and push again; programs keep what they have in force", errUnreadable, f.keys.policies)
 	}
 	if len(fields) > 5 {
 		p.Text = []byte(text(5))

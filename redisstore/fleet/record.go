@@ -32,6 +32,7 @@ type record struct {
 	Every    Millis      `json:"every_ms"` // how often it reports
 	Span     Millis      `json:"span_ms"`  // the time in which starts were counted
 	File     FileState   `json:"file"`
+	Requests int64       `json:"requests"` // that got a start in that time and did not give it back
 	Policies []policyUse `json:"policies"`
 	LeftOut  int         `json:"left_out,omitempty"` // budgets that found no room
 }
@@ -51,7 +52,7 @@ type policyUse struct {
 // A budgetUse is a budget, by its hashed key.
 type budgetUse struct {
 	Key    string `json:"key"`
-	Starts int64  `json:"starts"`          // costs summed
+	Starts int64  `json:"starts"`          // requests, as in a record
 	State  *State `json:"state,omitempty"` // of one that is the node's own
 }
 

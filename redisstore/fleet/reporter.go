@@ -126,15 +126,31 @@ func (r *Reporter) Err() error {
 
 // Book implements [throttle.Store].
 func (r *Reporter) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	replaces := b.Instead.Start != 0
 	g, err := r.Store.Book(ctx, b)
+	if replaces {
+		r.uses.add(b, -1)
+	}
 	if err != nil {
 		return g, err
 	}
-	r.uses.add(b.Charges, g.OK)
+	if g.OK {
+		r.uses.add(b, 1)
+	} else {
+		r.uses.add(b, 0)
+	}
 	if g.Paused && g.Held >= 0 {
 		r.notes.meet(ctx, &b.Charges[g.Held], g.OK || g.Ready != nil)
 	}
 	return g, nil
+}
+
+// Cancel implements [throttle.Store].
+func (r *Reporter) Cancel(b *throttle.Booking, g throttle.Grant) {
+	if g.OK {
+		r.uses.add(b, -1)
+	}
+	r.Store.Cancel(b, g)
 }
 
 // PauseNote implements [throttle.PauseNoter].
@@ -204,6 +220,7 @@ func (r *Reporter) record(ctx context.Context, now time.Time) *record {
 	if file != nil {
 		rec.File = file().clip()
 	}
+	rec.Requests = r.uses.requests.Swap(0)
 	rec.Policies, rec.LeftOut = r.uses.report(now)
 	r.describeOwn(ctx, rec)
 	return rec

@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -30,9 +31,9 @@ type Budget struct {
 	Policy string   `json:"policy"`
 	Limits []string `json:"limits"` // more than one while nodes do not agree
 	Shadow bool     `json:"shadow,omitempty"`
-	Node   string   `json:"node,omitempty"` // the node whose own it is; "": the fleet's
-	Nodes  int      `json:"nodes"`          // that used it lately
-	Starts float64  `json:"starts_per_second"`
+	Node   string   `json:"node,omitempty"`    // the node whose own it is; "": the fleet's
+	Nodes  int      `json:"nodes"`             // that used it lately
+	Starts float64  `json:"starts_per_second"` // requests that were handed on
 	State  State    `json:"state"`
 	Note   *Note    `json:"note,omitempty"`  // what an operator said who paused it
 	Err    string   `json:"error,omitempty"` // why its state is not known
@@ -63,7 +64,10 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 		return nil, err
 	}
 	s := &Snapshot{Version: recordVersion, At: now.UTC(), Nodes: nodes, Budgets: []Budget{}, Illegible: illegible}
-	if s.File, err = f.Pushed(ctx); err != nil {
+	switch s.File, err = f.Pushed(ctx); {
+	case errors.Is(err, errUnreadable):
+		s.Illegible++
+	case err != nil:
 		return nil, err
 	}
 	notes, err := f.notes(ctx, now)

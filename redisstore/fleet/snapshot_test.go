@@ -93,7 +93,7 @@ func TestNonsense(t *testing.T) {
 	do(t, client, "HSET", all.PoliciesKey(), "number", "many")
 
 	s := snapshot(t, all)
-	require.Equal(t, 9, s.Illegible-2) // two of them budgets of the hostile record
+	require.Equal(t, 10, s.Illegible-2) // the pushed file among them, and beside them two budgets of the hostile record
 	require.NotEmpty(t, budget(t, s, "shop").State.Used)
 	text, err := json.Marshal(s)
 	require.NoError(t, err)

@@ -4,14 +4,18 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
 
-// uses counts the starts of budgets. It is on every request's way: one lock that few
-// share, one look into a map, and nothing is allocated for a budget that is known.
+// uses counts requests that have a start, and those of each budget. A start that is given back,
+// or replaced by another, is taken off again, so what is left are requests that are handed on.
+// It is on every request's way: one lock that few share, one look into a map, and nothing is
+// allocated for a budget that is known.
 type uses struct {
+	requests atomic.Int64 // since the last report
 	shards   [16]shard
 	policies sync.Map // name: *policyUsed
 }
@@ -29,7 +33,7 @@ const mostInShard = 256
 type used struct {
 	of     *policyUsed
 	terms  terms
-	starts int64 // costs summed, since the last report
+	starts int64 // since the last report
 	asked  bool  // somebody wanted a start since the last report
 	last   time.Time
 	weight int64 // starts, those of earlier reports less and less
@@ -54,10 +58,14 @@ type policyUsed struct {
 // idle is how long a budget is reported after its last use.
 const idle = time.Minute
 
-// add counts a booking, and its costs if it has its start.
-func (u *uses) add(charges []throttle.Charge, started bool) {
-	for i := range charges {
-		c := &charges[i]
+// add counts the starts of a booking: 1 that it got, -1 that was given back, or 0. A booking
+// without a horizon is for what is in flight alone, and belongs to a request that is counted.
+func (u *uses) add(of *throttle.Booking, starts int64) {
+	if of.Horizon > 0 {
+		u.requests.Add(starts)
+	}
+	for i := range of.Charges {
+		c := &of.Charges[i]
 		s := &u.shards[c.Budget.Key[0]%16]
 		s.mu.Lock()
 		b := s.all[c.Budget.Key]
@@ -66,9 +74,7 @@ func (u *uses) add(charges []throttle.Charge, started bool) {
 		}
 		if b != nil {
 			b.asked = true
-			if started {
-				b.starts += int64(c.Cost)
-			}
+			b.starts += starts
 		}
 		s.mu.Unlock()
 	}
@@ -157,7 +163,7 @@ func (s *shard) report(all []counted, now time.Time) ([]counted, bool) {
 			delete(s.all, key)
 			continue
 		}
-		b.weight = b.weight/2 + b.starts
+		b.weight = b.weight/2 + max(0, b.starts)
 		all = append(all, counted{key, b.of.name, b.starts, b.weight})
 		b.starts, b.asked = 0, false
 	}
