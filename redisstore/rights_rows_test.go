@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -152,19 +153,19 @@ func chargesOf(t *testing.T, preset string, rows []throttle.Policy) (all []throt
 	return all
 }
 
-// listens returns what go-redis prints from now on. All clients print in one place, so the test
-// runs alone.
+// go-redis prints what all clients of the program meet in one place, which nobody may change while
+// clients run.
+var prints printer
+
+func init() { redis.SetLogger(&prints) }
+
+// listens returns what go-redis prints of missing rights from now on.
 func listens() (printed func() []string) {
-	p := new(printer)
-	redis.SetLogger(p)
-	return func() []string {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return slices.Clone(p.all)
-	}
+	before := len(prints.denied())
+	return func() []string { return prints.denied()[before:] }
 }
 
-// A printer prints what go-redis does, and keeps it.
+// A printer keeps what go-redis prints of missing rights.
 type printer struct {
 	mu  sync.Mutex
 	all []string
@@ -172,9 +173,15 @@ type printer struct {
 
 // Printf implements the logger of go-redis.
 func (p *printer) Printf(_ context.Context, format string, v ...any) {
+	if text := fmt.Sprintf(format, v...); strings.Contains(text, "NOPERM") {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.all = append(p.all, text)
+	}
+}
+
+func (p *printer) denied() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	text := fmt.Sprintf(format, v...)
-	p.all = append(p.all, text)
-	fmt.Fprintln(os.Stderr, "redis:", text)
+	return slices.Clone(p.all)
 }
