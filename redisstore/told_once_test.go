@@ -103,37 +103,45 @@ func TestP12_ALossIsToldOnce(t *testing.T) {
 }
 
 // TestP12_ABackupIsToldOnce: a server that is back at an earlier state, as a replica that lags or
-// one that was restarted from a snapshot, is told what it forgot, once. What it forgot began at an
-// unknown moment after the last call that it remembers of who tells first, so what others started
-// between the two may count twice, and no more, however many programs there are.
+// one that was restarted from a snapshot, is told what it forgot, once. Starts of one entry of the
+// row, a 128th of the window, cannot be told apart: those that share an entry with the last start
+// before may count twice, and no more, however many programs there are.
 func TestP12_ABackupIsToldOnce(t *testing.T) {
 	t.Parallel()
 	const before, lost = 120, 22
-	for _, limit := range []throttle.Limit{throttle.PerHour(2000), throttle.CalendarWindow(5000, throttle.Month, time.UTC)} {
-		for _, programs := range []int{1, 8, soak.Most(60, 30)} {
-			for _, deployed := range []int{0, programs / 2} {
-				for seed := range soak.Most[uint64](20, 4) {
-					t.Run(fmt.Sprint(limit, " ", programs, " ", deployed, " ", seed), func(t *testing.T) {
-						forgotten(t, func(t *testing.T, client *redis.Client, _ func()) {
-							f := &forgetfulFleet{T: t, rng: rand.New(rand.NewPCG(seed, 18)), client: client, charge: charge("budget", limit)}
-							for range programs {
-								f.join()
+	for _, fleet := range []struct {
+		limit    throttle.Limit
+		programs int
+		gap      time.Duration // the longest between two starts
+		inEntry  int           // how many starts may share an entry
+	}{
+		{throttle.PerHour(2000), 1, 4 * time.Second, 30}, // an entry of the hour is 28 s long
+		{throttle.PerHour(2000), 8, 4 * time.Second, 30},
+		{throttle.PerHour(2000), soak.Most(60, 30), 100 * time.Millisecond, before},
+		{throttle.CalendarWindow(5000, throttle.Month, time.UTC), 8, time.Second, before},
+	} {
+		for _, deployed := range []int{0, fleet.programs / 2} {
+			for seed := range soak.Most[uint64](20, 4) {
+				t.Run(fmt.Sprint(fleet.limit, " ", fleet.programs, " ", deployed, " ", seed), func(t *testing.T) {
+					forgotten(t, func(t *testing.T, client *redis.Client, _ func()) {
+						f := &forgetfulFleet{T: t, rng: rand.New(rand.NewPCG(seed, 18)), client: client, charge: charge("budget", fleet.limit)}
+						for range fleet.programs {
+							f.join()
+						}
+						starts := func(n int) {
+							for range n {
+								f.start(f.rng.IntN(fleet.programs))
+								time.Sleep(time.Duration(f.rng.Int64N(int64(fleet.gap))))
 							}
-							starts := func(n int) {
-								for range n {
-									f.start(f.rng.IntN(programs))
-									time.Sleep(time.Duration(f.rng.IntN(100)) * time.Millisecond)
-								}
-							}
-							starts(before)
-							kept := keepRows(t, client)
-							starts(lost)
-							f.deploy(deployed)
-							kept.restore(t, client)
-							f.recall(before, "back")
-						})
+						}
+						starts(before)
+						kept := keepRows(t, client)
+						starts(lost)
+						f.deploy(deployed)
+						kept.restore(t, client)
+						f.recall(fleet.inEntry, "back")
 					})
-				}
+				})
 			}
 		}
 	}
