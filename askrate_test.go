@@ -71,7 +71,7 @@ func TestP4_NoAnswerMakesACallerSpin(t *testing.T) {
 	for seed := range soak.Most[uint64](2000, 100) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &restlessStore{Store: memstore.New(), rand: rand.New(rand.NewPCG(seed, 5))}
-			var maxWait, deadline time.Duration = time.Second, time.Hour
+			maxWait, deadline := time.Second, time.Hour
 			if seed%2 == 0 {
 				maxWait, deadline = 0, time.Second
 			}

@@ -94,11 +94,21 @@ func (s *Store) leaveLine(b *throttle.Booking) {
 	}
 }
 
-// whileUp returns a context that ends with ctx, or when the primary is given up.
+// whileUp returns a context that ends with ctx, or when the primary is given up. When the
+// function that it returns has been called, once, nothing looks at ctx any more: it is the caller's.
 func whileUp(ctx, up context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(up, func() { cancel(errAway) })
-	return ctx, func() { stop(); cancel(nil) }
+	done := make(chan struct{})
+	stop := context.AfterFunc(up, func() {
+		defer close(done)
+		cancel(errAway)
+	})
+	return ctx, func() {
+		if !stop() {
+			<-done
+		}
+		cancel(nil)
+	}
 }
 
 // leaveRoom makes own, a copy of b, leave free what suspected nodes may use. It reports
