@@ -3,8 +3,8 @@ package throttle
 import "time"
 
 // A caller asks its store at most mostAsks times in askPeriod. A store that keeps its
-// contract needs half of that, see [Grant.Ready]; any other would have the caller ask without
-// a pause, and at a wait of 0 for ever.
+// contract hardly ever needs that many, see [Grant.Ready]; any other would have the caller ask
+// without a pause, and at a wait of 0 for ever.
 const (
 	mostAsks  = 8
 	askPeriod = 8 * time.Millisecond

@@ -17,34 +17,32 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// asksAtOnce is how often a caller may ask its store at one moment: to join a line, to come for
-// its turn, and to take a start in place of a lost one.
-const asksAtOnce = 8
+// asksAlone is how often a caller may ask its store at one moment while no other caller does: to
+// join a line, to come for its turn, and to take a start in place of a lost one. It is less than
+// mostAsks in askrate.go, so that a store which has its callers ask for ever is found out.
+const asksAlone = 3
 
-// A momentStore ends the wait of a caller that asks too often at one moment.
+// A momentStore ends the wait of a caller that asks too often at one moment. What other callers
+// ask changes the lines, so that a caller may have to ask once more.
 type momentStore struct {
 	throttle.Store
 	mu   sync.Mutex
-	asks map[*throttle.Booking]asks
-}
-
-type asks struct {
-	at time.Time
-	n  int
+	last *throttle.Booking
+	at   time.Time
+	asks int
 }
 
 var errAsksAgain = errors.New("a caller asks again and again at one moment")
 
 func (s *momentStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	s.mu.Lock()
-	a := s.asks[b]
-	if now := time.Now(); !a.at.Equal(now) {
-		a = asks{at: now}
+	if now := time.Now(); s.last != b || !s.at.Equal(now) {
+		s.last, s.at, s.asks = b, now, 0
 	}
-	a.n++
-	s.asks[b] = a
+	s.asks++
+	again := s.asks > asksAlone
 	s.mu.Unlock()
-	if a.n > asksAtOnce {
+	if again {
 		return throttle.Grant{}, errAsksAgain
 	}
 	return s.Store.Book(ctx, b)
@@ -80,7 +78,7 @@ func playMoment(t *testing.T, seed uint64) {
 	if r.IntN(4) == 0 {
 		policies = append(policies, throttle.Policy{Name: "slots", Limit: throttle.Concurrency(3)})
 	}
-	store := &momentStore{Store: memstore.New(), asks: make(map[*throttle.Booking]asks)}
+	store := &momentStore{Store: memstore.New()}
 	newLimiters := func(maxWait time.Duration) *throttle.Limiters {
 		l, err := throttle.NewLimiters(throttle.Config{Store: store, Policies: policies, MaxWait: maxWait})
 		require.NoError(t, err)

@@ -22,19 +22,24 @@ func main() {
 	}
 	flags := flag.NewFlagSet("scale", flag.ExitOnError)
 	real := flags.Bool("measure", false, "compare with fleets of processes instead: for a quiet machine")
+	distant := flags.Bool("far", false, "say what is used of a limit where Redis is far away instead")
 	_ = flags.Parse(os.Args[1:]) // it exits
 	redis.SetLogger(quiet{})
-	asTest(func(t *testing.T) { show(t, *real) })
+	asTest(func(t *testing.T) { show(t, *real, *distant) })
 }
 
-// show prints the tables that are simulated, or those that compare.
-func show(t *testing.T, measured bool) {
+// show prints the tables that are simulated, those that compare, or that of distances.
+func show(t *testing.T, measured, distant bool) {
 	b, err := newBackend(redistest.Single(t).Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.close)
 	r := report{t: t, out: os.Stdout, b: b}
+	if distant {
+		r.far()
+		return
+	}
 	r.costs()
 	if measured {
 		r.compare()
