@@ -91,10 +91,11 @@ func (qs *Queues) enqueue(op *Op) *queue {
 	defer qs.mu.Unlock()
 	q := qs.all[op.group()]
 	if q == nil {
-		q = &queue{left: make(chan struct{}, 1)}
+		q = &queue{left: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
 		qs.all[op.group()] = q
 	}
 	q.ops = append(q.ops, op)
+	q.hasten(op)
 	qs.Line.Arrived(op)
 	if q.running {
 		return nil

@@ -19,7 +19,7 @@ func (qs *Queues) lead(ctx context.Context, op *Op, q *queue, maxWait time.Durat
 	if d, ends := conn.Patience(ctx, maxWait, op.Joined); ends {
 		most = min(most, d)
 	}
-	qs.Line.Gather(group)
+	qs.gather(ctx, group, q)
 	if ctx.Err() != nil {
 		go qs.drain(group, q, nil)
 		return false
@@ -59,7 +59,7 @@ func (qs *Queues) drain(group string, q *queue, b *batch) {
 		return
 	}
 	for {
-		qs.Line.Gather(group)
+		qs.gather(context.Background(), group, q)
 		b := qs.next(group, q)
 		if b == nil || !qs.execute(q, b) {
 			return

@@ -16,6 +16,8 @@ type Op struct {
 	Turn   Turn      // the caller's arrival in lines for starts; nil: it was in none
 	Joined time.Time // when the caller began to wait; zero: it does not
 
+	Patience time.Duration // for how long its call may wait for the ops of other callers
+
 	holds    bool // some charges are for slots
 	noMerge  bool // it must not be merged with others
 	isolated bool // nor share a call
@@ -71,6 +73,17 @@ func (op *Op) Has(h throttle.Handle) { op.Start, op.Arrival = h.Start, h.Place }
 
 // Left reports whether nobody waits for the answer. The queues are locked.
 func (op *Op) Left() bool { return op.left }
+
+// due is when its call must be made.
+func (op *Op) due() time.Time { return op.Joined.Add(op.Patience) }
+
+// age takes off its MaxWait what the op waited for others.
+func (op *Op) age() {
+	if op.Patience > 0 && op.MaxWait < wire.AnyWait {
+		op.MaxWait = max(1, op.MaxWait-wire.Micros(time.Since(op.Joined)))
+	}
+	op.Patience = 0
+}
 
 func (op *Op) group() string { return op.Charges[0].Budget.Group }
 

@@ -92,6 +92,8 @@ type queue struct {
 	lost    *batch        // nobody waited for it when Redis did not answer; see next
 	gone    int           // how many callers left, at most so many of them in the queue
 	left    chan struct{} // told when a caller leaves while the queue pauses
+	due     time.Time     // when the next call must be made, if there are ops
+	hurry   chan struct{} // told when that is sooner than it was
 }
 
 // batchMost bounds how many ops one script call serves, and with it how
@@ -127,6 +129,10 @@ func (qs *Queues) next(group string, q *queue) *batch {
 	}
 	ops := q.ops[:n:n]
 	q.ops = append(make([]*Op, 0, len(q.ops)), q.ops[n:]...) // as many may come during the call
+	q.due = time.Time{}                                      // what is left here has waited enough
+	for _, op := range ops {
+		op.age()
+	}
 	qs.calls++
 	return newBatch(ops, qs.calls)
 }

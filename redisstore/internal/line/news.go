@@ -60,8 +60,10 @@ func (q *queue) move(l *wire.Line) {
 func (q *queue) receive(line int64, cuts [3]int64, now bool) {
 	switch {
 	case line != q.line:
+		q.starts.full.forget(q.charge.Budget.Key)
 		q.callAll()
 	case now:
+		q.starts.full.forget(q.charge.Budget.Key)
 		q.call(func(t *turn) bool { return t.number < cuts[t.class-1] })
 	default:
 		q.setTimer()
@@ -81,6 +83,7 @@ func (s *Starts) Turns(m notify.Turns) {
 func (s *Starts) Lifted(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	clear(s.full.until)
 	if q := s.all[key]; q != nil {
 		q.ask()
 		q.setTimer()
@@ -111,6 +114,7 @@ func (s *Starts) Wake(group string) {
 func (s *Starts) wake(which func(*queue) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	clear(s.full.until)
 	for _, q := range s.all {
 		if which(q) {
 			q.callAll()

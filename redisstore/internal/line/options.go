@@ -13,7 +13,7 @@ type Options struct {
 	Names  *names.Space
 	Subs   *notify.Subscriptions
 	Post   func(*commit.Op) // makes an op that nobody waits for
-	NoNews bool             // waiters for starts listen to no messages: a test has a clock of its own
+	NoNews bool             // callers for starts listen to no messages, and wait for no others: a test has a clock of its own
 }
 
 // channels are those on which waiters for budgets of a group are called.

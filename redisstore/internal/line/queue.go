@@ -17,6 +17,7 @@ type Starts struct {
 	*Options
 	mu     sync.Mutex
 	all    map[string]*queue
+	full   full
 	coming gatherings
 }
 

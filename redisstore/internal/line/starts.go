@@ -23,6 +23,9 @@ func (s *Starts) Join(op *commit.Op, b *throttle.Booking) {
 func (s *Starts) join(op *commit.Op, b *throttle.Booking) (left *commit.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.NoNews {
+		op.Patience = s.full.patience(op, b, time.Now())
+	}
 	if t, ok := b.Turn.(*turn); ok {
 		s.remove(t)
 		if b.Horizon == 0 {
@@ -46,11 +49,15 @@ func sameBudget(a, b throttle.Charge) bool { return a.Budget == b.Budget && a.Co
 func (s *Starts) settled(op *commit.Op) {
 	t, _ := op.Turn.(*turn)
 	inLine := op.Outcome.State == wire.InLine
-	if op.Kind != wire.Reserve || op.Outcome.State == wire.Unsettled || t == nil && !inLine {
+	if op.Kind != wire.Reserve || op.Outcome.State == wire.Unsettled || t == nil && !inLine && op.Outcome.Wait <= 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.full.note(op, time.Now())
+	if t == nil && !inLine {
+		return
+	}
 	if !inLine {
 		t.inLine, t.started = false, t.started || op.Outcome.Booked()
 		t.hadStart()

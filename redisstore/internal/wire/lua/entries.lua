@@ -1,6 +1,7 @@
 -- The entries of a row: adding, joining and dropping them.
 
 local function insert(r, i, first, last, n)
+  r.low = min(r.low, i)
   table.insert(r.F, i, first)
   table.insert(r.L, i, last)
   table.insert(r.N, i, n)
@@ -8,6 +9,7 @@ local function insert(r, i, first, last, n)
 end
 
 local function delete(r, i)
+  r.low = min(r.low, i)
   table.remove(r.F, i)
   table.remove(r.L, i)
   table.remove(r.N, i)
@@ -18,6 +20,7 @@ end
 local function join(r, i)
   r.L[i] = r.L[i + 1]
   r.N[i] = r.N[i] + r.N[i + 1]
+  r.low = min(r.low, i)
   delete(r, i + 1)
 end
 
@@ -42,7 +45,7 @@ local function push(r, first, last, n, shares)
     r.pushed = r.pushed .. cmsgpack.pack(r.first - r.before, r.last - r.first, r.n)
     r.before, r.first, r.last, r.n, r.size = r.last, first, max(r.last, last), n, k + 1
   elseif k > 0 and r.F[k] >= shares then
-    r.L[k], r.N[k] = max(r.L[k], last), r.N[k] + n
+    r.L[k], r.N[k], r.grown = max(r.L[k], last), r.N[k] + n, r.grown + (k < r.low and n or 0)
   else
     insert(r, k + 1, first, max(r.L[k] or last, last), n)
   end
@@ -81,7 +84,7 @@ local function add(r, first, last, n)
   while i < r.size and r.F[i + 1] <= last do
     join(r, i)
   end
-  r.F[i], r.L[i], r.N[i] = min(r.F[i], first), max(r.L[i], last), r.N[i] + n
+  r.F[i], r.L[i], r.N[i], r.low = min(r.F[i], first), max(r.L[i], last), r.N[i] + n, min(r.low, i)
 end
 
 do

@@ -26,11 +26,13 @@ local function ticket_of(want, s)
 end
 
 -- held_by returns the search whose line a caller has to stand in, and when it will have its
--- turn there; nil if nothing keeps it. One that had its turn in a row, and finds that another
+-- turn there; nil if nothing keeps it. Then it returns a time that no start is earlier than, and the
+-- charge that set it, 0 if none did. One that had its turn in a row, and finds that another
 -- is near no more where it had its turn before, might never find both near. So it has the
 -- first start that is possible in both: one such start at a time in each row.
 local function held_by(list, want, from)
   local held, turn_at
+  local least, by = from, 0
   for _, s in ipairs(list) do
     if not s.shadow then
       if not s.row.called then
@@ -44,11 +46,11 @@ local function held_by(list, want, from)
       elseif q then
         ahead = queue.waiting(q, want.first and want.class - 1 or want.class)
       end
-      local own = search_for(s, s.each, s.reserve, from, s.spread, false)
-      own.tail, own.horizon = s.tail, want.horizon
-      local t, need = earliest(own, from)
+      local t, need = earliest(s, from)
       if not t then
-        return nil, nil, need
+        return nil, nil, nil, nil, need
+      elseif t > least then
+        least, by = t, s.index
       end
       if ahead > 0 then
         t = max(t, now + 1) -- the waiters before it do not start now, so this one waits for some time
@@ -70,7 +72,7 @@ local function held_by(list, want, from)
       end
     end
   end
-  return held, turn_at
+  return held, turn_at, least, by
 end
 
 -- line_up puts callers in the line of a search, in which the first of them will have its
@@ -180,11 +182,12 @@ function keep_behind(list, want)
 end
 
 -- stand puts callers in a line, if they have to stand in one, or refuses them. It returns
--- how many it did that for, and the calendar boundaries that it needs, if it needs more.
+-- how many it did that for, the calendar boundaries that it needs, if it needs more, and for
+-- one that starts what held_by returns.
 function stand(list, want, claims, callers, arrival, from, max_wait)
-  local s, turn_at, need = held_by(list, want, from)
+  local s, turn_at, least, by, need = held_by(list, want, from)
   if need or not s then
-    return 0, need
+    return 0, need, least, by
   end
   if arrival > 0 then
     leave_line(claims, arrival)

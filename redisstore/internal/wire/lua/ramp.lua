@@ -40,7 +40,7 @@ end
 local function copied_from(r, i)
   open(r)
   return {F = {unpack(r.F, i, r.size)}, L = {unpack(r.L, i, r.size)}, N = {unpack(r.N, i, r.size)},
-    size = r.size - i + 1, total = MAX_COUNT, lost = 0, level = 0} -- in any case more than there is room for
+    size = r.size - i + 1, total = MAX_COUNT, lost = 0, level = 0, low = 1} -- in any case more than there is room for
 end
 
 -- window_ramp takes all but its share of each of the first steps, under rule u. What it

@@ -50,6 +50,8 @@ end
 --   lined, queue       how many bytes the line has, as it is stored; the line, false if
 --                      there is none, nil before queue.of looked
 --   ban, probe, times  of the last penalty: see penalty.lua
+--   low, grown         open, since the last caller was served: the first entry that is another one, and
+--                      how many starts the last one that was there got
 local function read(key, head)
   local seen, lost, span, most, till, paused, frozen, level, unit, generation, count, g1, n1, g2, n2, g3, n3,
     total, size, at, old, before, first, last, n, expires, opens, t1, t2, t3, pin, lined,
@@ -59,7 +61,8 @@ local function read(key, head)
     till = till, paused = paused, frozen = frozen, level = level, unit = unit, generation = generation, count = count,
     g1 = g1, n1 = n1, g2 = g2, n2 = n2, g3 = g3, n3 = n3, total = total, size = size, at = at, old = old,
     before = before, first = first, last = last, n = n, expires = expires, opens = opens, t1 = t1, t2 = t2, t3 = t3,
-    pin = pin, lined = lined, ban = ban, probe = probe, times = times, top = top, fell = fell, learns = learns}
+    pin = pin, lined = lined, ban = ban, probe = probe, times = times, top = top, fell = fell, learns = learns,
+    low = MAX_NUMBER, grown = 0}
   if size == 0 then
     r.F, r.L, r.N = {}, {}, {}
   end

@@ -16,22 +16,26 @@ end
 
 -- start books starts for so many equal callers: for all at the first moment if there is
 -- room for all, else for one. It returns for how many, or for how many it answered that
--- they are refused, and the calendar boundaries that it needs, if it needs more.
-local function start(list, claims, callers, arrival, from, max_wait, want)
+-- they are refused, and the calendar boundaries that it needs, if it needs more. No start is
+-- earlier than least, which the charge by set.
+local function start(list, claims, callers, arrival, from, max_wait, want, least, by)
   local gate, t, held, paused
   if #claims > 0 then
     from, gate = first_open(claims, from, now)
   end
-  if want.together and callers > 1 and together(list, callers, from) then
-    t, held, paused = find(list, from)
+  least = max(least, from)
+  if want.together and least == from and together(list, callers, from) then
+    t, held, paused = find(list, from, from, 0)
   end
   local many = callers
   if t ~= from then
     many, want.together = 1, false
     for _, s in ipairs(list) do
-      weigh(s, s.each)
+      if s.cost ~= s.each then
+        weigh(s, s.each)
+      end
     end
-    t, held, paused = find(list, from)
+    t, held, paused = find(list, from, least, by)
     if not t then
       return 0, held
     end
@@ -73,8 +77,11 @@ local function start(list, claims, callers, arrival, from, max_wait, want)
     end
   end
   for _, s in ipairs(list) do
-    book(s.row, t, s)
-    s.row.count = s.row.count + (s.free and 0 or s.cost)
+    local r = s.row
+    r.low, r.grown = MAX_NUMBER, 0
+    book(r, t, s)
+    s.start = t
+    r.count = r.count + (s.free and 0 or s.cost)
   end
   if want.horizon > 0 then
     started(list, want, held, t, from)
@@ -92,17 +99,21 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
     keep_behind(list, want)
   end
   while callers > 0 do
-    local served, need = 0, nil
+    local served, need, least, by = 0, nil, from, 0
     if want.horizon > 0 then
-      served, need = stand(list, want, claims, callers, arrival, from, max_wait)
+      served, need, least, by = stand(list, want, claims, callers, arrival, from, max_wait)
     end
     if served == 0 and not need then
-      served, need = start(list, claims, callers, arrival, from, max_wait, want)
+      want.together = want.together and callers > 1
+      served, need = start(list, claims, callers, arrival, from, max_wait, want, least, by)
     end
     if need then
       return need
     end
     callers = callers - served
+    for _, s in ipairs(callers > 0 and list or {}) do
+      resume(s)
+    end
   end
 end
 
