@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,29 +20,41 @@ const near = 750 * time.Millisecond
 
 // A walker is a caller that stands in line until it starts. It does as throttle does.
 type walker struct {
-	store   throttle.Store
-	booking throttle.Booking
-	grant   throttle.Grant
-	came    time.Time
-	start   time.Time // zero: it did not start
-	calls   int
-	err     error
-	leave   context.CancelFunc
-	dead    *atomic.Bool // of its node: then it does nothing more
-	over    chan struct{}
+	store    throttle.Store
+	booking  throttle.Booking
+	grant    throttle.Grant
+	came     time.Time
+	start    time.Time // zero: it did not start
+	calls    int
+	err      error
+	leave    context.CancelFunc
+	dead     *atomic.Bool // of its node: then it does nothing more
+	over     chan struct{}
+	answered chan struct{} // once
 }
 
 // walks books for a caller, and lets it go on by itself. The first answer is there when
 // it returns.
 func walks(t *testing.T, s throttle.Store, p throttle.Priority, charges ...throttle.Charge) *walker {
 	t.Helper()
+	w := comes(t, s, p, charges...)
+	<-w.answered
+	return w
+}
+
+// comes is walks for a caller that others may share a call with.
+func comes(t *testing.T, s throttle.Store, p throttle.Priority, charges ...throttle.Charge) *walker {
+	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
 	w := &walker{
-		store: s, came: time.Now(), leave: leave, dead: new(atomic.Bool), over: make(chan struct{}),
+		store: s, came: time.Now(), leave: leave, dead: new(atomic.Bool), over: make(chan struct{}), answered: make(chan struct{}),
 		booking: throttle.Booking{Charges: slices.Clone(charges), MaxWait: -1, Horizon: near, Priority: p},
 	}
-	w.book(ctx)
-	go w.run(ctx)
+	go func() {
+		w.book(ctx)
+		close(w.answered)
+		w.run(ctx)
+	}()
 	return w
 }
 
@@ -106,8 +119,12 @@ func inLines(t *testing.T, nodes int, test func(t *testing.T, nodes []*cuttable)
 func crowdOf(t *testing.T, nodes []*cuttable, many int, distance time.Duration, charges ...throttle.Charge) (all []*walker) {
 	t.Helper()
 	for i := range many {
-		all = append(all, walks(t, nodes[i%len(nodes)], throttle.Normal, charges...))
+		all = append(all, comes(t, nodes[i%len(nodes)], throttle.Normal, charges...))
+		synctest.Wait()
 		time.Sleep(distance)
+	}
+	for _, w := range all {
+		<-w.answered
 	}
 	return all
 }

@@ -5,8 +5,6 @@
 package line
 
 import (
-	"time"
-
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
 )
 
@@ -19,7 +17,7 @@ type Lines struct {
 // New returns lines in which nobody waits.
 func New(o *Options) *Lines {
 	return &Lines{
-		Starts: Starts{Options: o, all: make(map[string]*queue), full: full{until: make(map[[16]byte]*[3]time.Time)}, coming: make(gatherings)},
+		Starts: Starts{Options: o, all: make(map[string]*queue), full: full{all: make(map[[16]byte]*busy)}, coming: make(gatherings)},
 		Slots:  Slots{RenewEvery: renewEvery, options: o, all: make(map[string]*lease)},
 	}
 }

@@ -83,7 +83,7 @@ func (s *Starts) Turns(m notify.Turns) {
 func (s *Starts) Lifted(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.full.until)
+	clear(s.full.all)
 	if q := s.all[key]; q != nil {
 		q.ask()
 		q.setTimer()
@@ -114,7 +114,7 @@ func (s *Starts) Wake(group string) {
 func (s *Starts) wake(which func(*queue) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.full.until)
+	clear(s.full.all)
 	for _, q := range s.all {
 		if which(q) {
 			q.callAll()

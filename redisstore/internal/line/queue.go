@@ -42,8 +42,9 @@ type queue struct {
 const (
 	askFirst    = 500 * time.Millisecond // a large part of the line that is new: others may have died
 	askRarely   = 15 * time.Second
-	farAway     = 20 // where askRarely is too often, one in so many parts of half of the wait
-	largePart   = 8  // one in so many
+	askSmall    = 3 * time.Second // no sooner, a small part: others ask, too
+	farAway     = 20              // where askRarely is too often, one in so many parts of half of the wait
+	largePart   = 8               // one in so many
 	leastToCome = 10 * time.Millisecond
 )
 
@@ -153,15 +154,19 @@ func (q *queue) call(which func(*turn) bool) {
 // asks returns when the first waiter asks whether anything has changed, though its turn
 // has not come.
 func (q *queue) asks() time.Time {
-	switch left := q.waiters[0].come.Sub(q.updated) / 2; {
+	first, least := q.waiters[0], wire.AskLeast
+	if !q.isLarge() && first.cost == 1 { // what costs more says that it lives
+		least = askSmall
+	}
+	switch left := first.come.Sub(q.updated) / 2; {
 	case q.hurry:
 		return q.updated.Add(wire.AskSoon)
 	case q.fresh && q.isLarge():
 		return q.updated.Add(askFirst)
-	case left < wire.AskLeast && !q.isLarge():
-		return q.waiters[0].come // soon enough
+	case left < least && !q.isLarge():
+		return first.come // soon enough
 	default:
-		return q.updated.Add(min(max(wire.AskLeast, left), max(askRarely, min(left/farAway, wire.AskLast))))
+		return q.updated.Add(min(max(least, left), max(askRarely, min(left/farAway, wire.AskLast))))
 	}
 }
 

@@ -18,10 +18,10 @@ func TestCalledWhenItsStartIsNear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		op := n.told(2, 1, 5*time.Second)
-		requireCalled(t, 5*time.Second-horizon+comeLate+spareMost, op)
+		requireCalled(t, 5*time.Second-horizon+comeLate+min(spareMost, horizon/2-comeLate), op)
 		n.Arrived(op)
 		n.Settled(op) // it has to wait as long again
-		requireCalled(t, 5*time.Second-horizon+spareMost, op)
+		requireCalled(t, 5*time.Second-horizon+min(spareMost, horizon/2-comeLate), op)
 		waiting, lines, coming := n.Starts.Len()
 		require.Equal(t, [3]int{0, 0, 1}, [3]int{waiting, lines, coming})
 		n.Arrived(op)

@@ -37,7 +37,7 @@ type turn struct {
 
 const (
 	comeLate  = 60 * time.Millisecond // after a start is within the horizon: the guess may be a little off
-	spareMost = 60 * time.Millisecond // for so long a caller waits for a call that is made anyway
+	spareMost = 200 * time.Millisecond // for so long a caller waits for others, or for a call that is made anyway
 )
 
 // classOf returns the class of a priority: see lua/queue.lua.

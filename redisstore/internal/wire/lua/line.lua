@@ -49,7 +49,9 @@ local function held_by(list, want, from)
       local t, need = earliest(s, from)
       if not t then
         return nil, nil, nil, nil, need
-      elseif t > least then
+      end
+      s.alone = t
+      if t > least then
         least, by = t, s.index
       end
       if ahead > 0 then

@@ -4,9 +4,8 @@
 
 -- weigh makes the search one for the cost. A search remembers how far it came: i
 -- is the entry it stands at, and for a sliding window j the first behind the run
--- from i, whose sum is sum; k is where the pace stands, and gap is that pace. The entries before e,
--- which had gone starts, are out of the window that gap was taken from. It is clean if all
--- entries before i are out of every window to come. Successive questions must not go back in time.
+-- from i, whose sum is sum; k is where the pace stands, which begins at ahead, and gap is that pace. The entries before e,
+-- which had gone starts, are out of the window that gap was taken from. Successive questions must not go back in time.
 local function weigh(s, cost)
   s.cost, s.room, s.length = cost, s.most - cost, s.spread
   if s.cap < s.n then
@@ -16,7 +15,7 @@ local function weigh(s, cost)
     s.length = s.spread + (cost - 1) * s.span -- what it occupies beyond its start
   end
   s.i, s.j, s.sum, s.k, s.wait, s.at, s.ramp = 1, 1, 0, 1, false, false, false
-  s.e, s.gone, s.gap, s.back, s.clean = 1, 0, 0, 0, true
+  s.e, s.gone, s.gap, s.back, s.ahead = 1, 0, 0, 0, 1
   return s
 end
 
@@ -31,7 +30,7 @@ local function search_for(u, cost, reserve, from, spread, shadow)
     pace = u.pace, tokens = u.tokens, micros = u.micros, boundaries = u.boundaries, row = u.row, free = u.free, from = from,
     cost = 0, room = 0, length = 0, i = 1, j = 1, sum = 0, k = 1, wait = false, at = false, spent = 0,
     each = cost, more = 0, index = 0, spread = spread, shadow = shadow, ramp = false, tail = 0, horizon = 0, gap = 0, e = 1, gone = 0,
-    back = 0, clean = true, start = false}, cost)
+    back = 0, ahead = 1, start = false, alone = false}, cost)
 end
 
 local booked, paced -- look for room beside what is in the row
@@ -59,8 +58,6 @@ local function sliding(s, t)
       end
       if far - L[i] < span then
         t = L[i] + span
-      else
-        s.clean = false -- with one start more its run may be shorter
       end
     end
     if j > i then
@@ -204,6 +201,8 @@ local function clear(s, t)
         end
         t = stop
       end
+    else
+      s.ahead = s.k + 1
     end
     s.k = s.k + 1
   end
@@ -217,8 +216,8 @@ function sliding_paced(s, t)
     local gap = s.gap
     s.wait = room(s, max(s.from, s.row.paused, s.row.opens, s.tail, s.back))
     s.gap = s.pace > 0 and s.wait > s.from and even(s, s.wait) or 0
-    if s.gap < gap then
-      return sliding_paced(weigh(s, s.cost), t) -- there may be a start before the last one
+    if s.back > 0 and (s.gap < gap or s.wait > latest(s.row)) then
+      return sliding_paced(weigh(s, s.cost), t) -- what comes before the last start may matter
     end
   end
   t = room(s, max(t, s.wait))
@@ -248,24 +247,20 @@ local function earliest(s, t)
   return search[s.kind](s, max(t, s.row.paused, s.row.opens, s.tail))
 end
 
--- resume lets a search look for another start like the last one, if that was booked. None is
--- earlier, as long as the pace does not fall. So the search goes on where it stands, if what it has
--- seen is as it was.
+-- resume lets a search look for another start like the last one, if it found that alone and that
+-- was booked. None is earlier, as long as the pace does not fall. So the search goes on where it
+-- stands, if what it has seen is as it was.
 local function resume(s)
   local r, t = s.row, s.start
-  s.start = false
-  if not t or s.shadow or s.kind ~= SLIDING_WINDOW or not s.wait or s.wait == s.from or not s.clean or r.paused > 0 or s.cost ~= s.each
+  s.start, s.alone = false, false
+  if not t or s.shadow or s.kind ~= SLIDING_WINDOW or not s.wait or r.paused > 0 or s.cost ~= s.each
     or r.low < max(s.j, s.e) or not r.F then
     return weigh(s, s.each)
   end
   local last = min(r.low, r.size + 1) - 1
   if r.grown > 0 then
-    if last < max(s.i, s.e) then
-      return weigh(s, s.each)
-    elseif last < s.j then
-      s.sum = s.sum + r.grown
-    end
-    s.k = min(s.k, last)
+    s.sum = s.sum + (last < s.j and r.grown or 0)
+    s.ahead = min(s.ahead, last)
   end
-  s.k, s.wait, s.back = min(s.k, last + 1), false, t
+  s.k, s.wait, s.back = s.ahead, false, t
 end

@@ -80,7 +80,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
     local r = s.row
     r.low, r.grown = MAX_NUMBER, 0
     book(r, t, s)
-    s.start = t
+    s.start = (s.alone == t or #list == 1) and t
     r.count = r.count + (s.free and 0 or s.cost)
   end
   if want.horizon > 0 then

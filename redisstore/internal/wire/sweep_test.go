@@ -1,0 +1,121 @@
+package wire_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+
+// strangers know nothing of any budget.
+type strangers struct{ budgets }
+
+func (strangers) Known(*throttle.Budget, string, wire.Boundaries) wire.Known { return wire.Known{} }
+
+// TestP1_SweepIsOnlyFaster: equal callers of one operation get the starts that they get from a
+// script whose searches begin anew for each of them, and the rows are the same.
+func TestP1_SweepIsOnlyFaster(t *testing.T) {
+	anew := wire.FromSource(strings.Replace(wire.BookScript.Source, "if not t or s.shadow or", "if true or", 1))
+	require.NotEqual(t, wire.BookScript.Hash, anew.Hash, "premise: the line of search.lua is there")
+	server := redistest.Single(t)
+	client := server.Client(t)
+	for _, seed := range soak.Most(seeds(3_000), append(seeds(40), 536, 1173, 2528)) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		require.NoError(t, client.FlushDB(t.Context()).Err())
+		all := []throttle.Charge{randomWindow(r, "one"), randomWindow(r, "two")}
+		now := int64(1_000_000_000)
+		for call := range 25 {
+			q := &wire.BookRequest{Number: int64(call + 1)}
+			if call == 0 && r.IntN(4) == 0 {
+				q.Pauses = []wire.Pause{{Key: "key:one", Left: time.Duration(r.IntN(2000)) * time.Millisecond}}
+			}
+			for range 1 + r.IntN(3) {
+				q.Ops = append(q.Ops, randomOp(r, all))
+			}
+			c := q.Write(wire.Boundaries{Now: now, Until: now + 1_000_000}, strangers{}).Call
+			want := play(t, client, anew, c, "anew:", now)
+			require.Equal(t, want, play(t, client, wire.BookScript, c, "", now), "seed %d, call %d", seed, call)
+			now += r.Int64N(int64(200 * time.Millisecond / time.Microsecond))
+		}
+	}
+}
+
+// randomWindow is a charge for a sliding window of some milliseconds to a second.
+func randomWindow(r *rand.Rand, name string) throttle.Charge {
+	n := []int{1, 2, 7, 40, 130, 700, 5000}[r.IntN(7)]
+	c := charge(name, throttle.SlidingWindow(n, time.Duration(20+r.IntN(980))*time.Millisecond))
+	c.Jitter = time.Duration(r.IntN(2)*35) * time.Millisecond
+	c.Pace = c.Limit.Per() / time.Duration(n*(1+r.IntN(4))) * time.Duration(r.IntN(2))
+	c.Cost = 1 + r.IntN(min(n, 3))
+	return c
+}
+
+// randomOp books for some callers, for one budget or both.
+func randomOp(r *rand.Rand, all []throttle.Charge) *wire.Op {
+	op := &wire.Op{
+		Callers: 1 + r.IntN(40), Charges: all[r.IntN(2) : 1+r.IntN(2)], MaxWait: wire.AnyWait, Class: 1 + r.Int64N(3),
+		Horizon: []time.Duration{0, 300 * time.Millisecond, 2 * time.Second}[r.IntN(3)],
+		Spread:  time.Duration(r.IntN(3)) * 5 * time.Millisecond,
+	}
+	if len(op.Charges) == 0 {
+		op.Charges = all
+	}
+	if r.IntN(4) == 0 {
+		op.MaxWait = r.Int64N(1_000_000)
+	}
+	if r.IntN(2) == 0 {
+		op.NotBefore = time.Duration(r.IntN(600)) * time.Millisecond
+	}
+	return op
+}
+
+// play runs a script at a time, on keys that begin with a prefix, and returns what it answers, and
+// what is stored then.
+func play(t *testing.T, client *redis.Client, s wire.Script, c wire.Call, prefix string, now int64) []any {
+	t.Helper()
+	keys := []string{prefix + "record"}
+	for _, key := range c.Keys[1:] {
+		keys = append(keys, prefix+key)
+	}
+	args := c.Args(strconv.FormatInt(now, 10))
+	for i, a := range args {
+		if slices.Contains(c.Keys, fmt.Sprint(a)) {
+			args[i] = prefix + fmt.Sprint(a)
+		}
+	}
+	reply, err := client.Eval(t.Context(), s.Source, keys, args...).Result()
+	require.NoError(t, err)
+	var answer []float64
+	for text := []byte(reply.(string)); len(text) > 0; text = text[8:] {
+		answer = append(answer, math.Float64frombits(binary.LittleEndian.Uint64(text)))
+	}
+	all := []any{answer}
+	for _, key := range keys[1:] {
+		all = append(all, client.Get(t.Context(), key).Val())
+	}
+	return all
+}
+
+// seeds are so many.
+func seeds(n uint64) (all []uint64) {
+	for seed := range n {
+		all = append(all, seed)
+	}
+	return all
+}
