@@ -158,16 +158,19 @@ func (q *queue) asks() time.Time {
 	if !q.isLarge() && first.cost == 1 { // what costs more says that it lives
 		least = askSmall
 	}
-	switch left := first.come.Sub(q.updated) / 2; {
+	left := first.come.Sub(q.updated) / 2
+	switch {
 	case q.hurry:
 		return q.updated.Add(wire.AskSoon)
 	case q.fresh && q.isLarge():
 		return q.updated.Add(askFirst)
 	case left < least && !q.isLarge():
 		return first.come // soon enough
-	default:
-		return q.updated.Add(min(max(least, left), max(askRarely, min(left/farAway, wire.AskLast))))
 	}
+	if at := q.updated.Add(min(max(least, left), max(askRarely, min(left/farAway, wire.AskLast)))); at.Before(first.near) {
+		return at
+	}
+	return first.come // which asks as well
 }
 
 // isLarge reports whether the node has a large part of all that waits: how the line moves

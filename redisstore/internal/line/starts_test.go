@@ -130,7 +130,7 @@ func TestAsks(t *testing.T) {
 		{"there is room that nobody takes", time.Hour, 100, true, true, wire.AskSoon},
 		{"a large part of a new line", time.Hour, 8, true, false, askFirst},
 		{"a small part of a new line", time.Minute, 9, true, false, askRarely},
-		{"a small part that comes soon", 1999 * time.Millisecond, 9, false, false, 1999 * time.Millisecond},
+		{"a small part that comes soon", 5999 * time.Millisecond, 9, false, false, 5999 * time.Millisecond},
 		{"a large part that comes soon", 1500 * time.Millisecond, 8, false, false, wire.AskLeast},
 		{"at half of the wait", 20 * time.Second, 9, false, false, 10 * time.Second},
 		{"no more rarely", 100 * time.Second, 9, false, false, askRarely},
@@ -139,7 +139,7 @@ func TestAsks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := time.Now()
-			q := &queue{waiters: []*turn{{come: now.Add(c.wait)}}, cost: 1, waiting: c.line, fresh: c.fresh, hurry: c.hurry, updated: now}
+			q := &queue{waiters: []*turn{{near: now.Add(c.wait), come: now.Add(c.wait), cost: 1}}, cost: 1, waiting: c.line, fresh: c.fresh, hurry: c.hurry, updated: now}
 			require.Equal(t, c.want, q.asks().Sub(now))
 		})
 	}
