@@ -63,9 +63,9 @@ var memstore = []string{"clock.go", "audience.go", "shard.go", "store.go", "watc
 
 // redisstore has the orders of the files of redisstore and of its packages.
 var redisstore = map[string][]string{
-	"internal/commit": {"op.go", "batch.go", "queues.go", "gates.go", "call.go", "execute.go", "commit.go"},
+	"internal/commit": {"op.go", "batch.go", "queues.go", "gates.go", "call.go", "gather.go", "execute.go", "commit.go"},
 	"internal/line": {
-		"options.go", "gathering.go", "turn.go", "queue.go", "starts.go", "news.go", "lease.go", "slots.go", "report.go", "line.go",
+		"options.go", "gathering.go", "turn.go", "full.go", "queue.go", "starts.go", "news.go", "lease.go", "slots.go", "report.go", "line.go",
 	},
 	".": {"options.go", "primary.go", "news.go", "watch.go", "book.go", "pause.go", "reconcile.go", "status.go", "heartbeat.go", "redisstore.go"},
 }

@@ -8,10 +8,8 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-const (
-	evenMost  = 2 * time.Second        // longer windows are not served evenly
-	moveLeast = 250 * time.Millisecond // a turn in a line of many that is sooner by less is not worth a call: they do not flow evenly
-)
+// moveLeast: a turn in a line of many that is sooner by less is not worth a call.
+const moveLeast = 250 * time.Millisecond
 
 // callNow, as the hurry of a reply, says that the waiters whose turn it is are called.
 const callNow = 2

@@ -36,7 +36,8 @@ type turn struct {
 }
 
 const (
-	comeLate  = 60 * time.Millisecond // after a start is within the horizon: the guess may be a little off
+	comeLate  = 60 * time.Millisecond  // after a start is within the horizon: the guess may be a little off
+	evenMost  = 2 * time.Second        // longer windows are not served evenly
 	spareMost = 200 * time.Millisecond // for so long a caller waits for others, or for a call that is made anyway
 )
 
