@@ -293,6 +293,23 @@ func TestP12_SetUsedIsTold(t *testing.T) {
 	}
 }
 
+// TestP12_SetUsedIsToldToABackup: a server that is back at the state before is told to what a count
+// was raised.
+func TestP12_SetUsedIsToldToABackup(t *testing.T) {
+	forgotten(t, func(t *testing.T, client *redis.Client, _ func()) {
+		s := redisstore.NewAt(client, nil, bubbleClock)
+		c := charge("budget", throttle.PerHour(100))
+		startNow(t, s, 40, c)
+		kept := keepRows(t, client)
+		time.Sleep(time.Minute)
+		setUsed(t, client, s, c, 80)
+		startNow(t, s, 1, c)
+		kept.restore(t, client)
+		bookLost(t, s, c)
+		require.Equal(t, 82, booked(t, s, c))
+	})
+}
+
 // TestSetUsed_NothingCounted: where Redis has no count there is none to set, and nothing is made.
 func TestSetUsed_NothingCounted(t *testing.T) {
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {

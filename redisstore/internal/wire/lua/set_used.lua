@@ -40,11 +40,7 @@ local function lower(cost)
   while cost > 0 do
     local part = is_used(i) and min(cost, r.N[i]) or 0
     cost, r.total, r.N[i] = cost - part, r.total - part, r.N[i] - part
-    if part > 0 and r.N[i] == 0 then
-      delete(r, i)
-    else
-      i = i + 1
-    end
+    i = i + 1
   end
 end
 
@@ -60,7 +56,6 @@ local function raise(cost)
   end
   add(r, now, now, cost)
   r.count = r.count + cost -- programs learn it with the count, and tell it after a loss
-  r.till = max(r.till, now + r.span)
 end
 
 local used, coming = 0, 0
