@@ -291,8 +291,8 @@ func TestSetUsedRefused(t *testing.T) {
 		used  int
 		text  string
 	}{
-		{throttle.PerHour(3), -1, `new: -1 is less than nothing`},
-		{throttle.PerHour(3), 4, `new: 4 is more than its limit, 3/h; at the limit nothing starts either, so set it to 3, and lower the limit if the upstream counts more`},
+		{throttle.PerHour(3), -1, `: -1 is less than nothing`},
+		{throttle.PerHour(3), 4, `: 4 is more than its limit, 3/h; at the limit nothing starts either, so set it to 3, and lower the limit if the upstream counts more`},
 		{throttle.LeakyBucket(1, time.Second), 1, "has no window whose count could be set"},
 		{throttle.TokenBucket(1, time.Second, 3), -1, "has no window whose count could be set; -1 is less than nothing"},
 		{throttle.Concurrency(3), 1, "has no window whose count could be set"},
