@@ -254,8 +254,7 @@ func TestP1_SetUsedMovesStarts(t *testing.T) {
 	_, ok, err := a.SetUsed(t.Context(), hourly, 2)
 	require.NoError(t, err)
 	require.True(t, ok)
-	<-news[1]
-	<-news[2]
+	heard(t, news[1:]...)
 	require.Empty(t, news[0])
 	late := ask(t, a, booking(hourly))
 	for i, k := range bookings[1:] {
@@ -268,9 +267,21 @@ func TestP1_SetUsedMovesStarts(t *testing.T) {
 	}
 	_, _, err = a.SetUsed(t.Context(), hourly, 0)
 	require.NoError(t, err)
+	heard(t, news...)
 	for i := range 3 {
-		<-news[i]
 		require.Less(t, ask(t, b, bookings[i]).Wait, time.Second)
+	}
+}
+
+// heard requires that there is news for all of them.
+func heard(t *testing.T, news ...chan struct{}) {
+	t.Helper()
+	for _, one := range news {
+		select {
+		case <-one:
+		case <-time.After(awaitMost):
+			require.FailNow(t, "it does not hear")
+		}
 	}
 }
 
