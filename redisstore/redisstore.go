@@ -123,6 +123,17 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 	return s.budgets.Status(ctx, c)
 }
 
+// SetUsed sets how much of its window a budget of the fleet has used, from nothing to its limit,
+// and returns how much that was before. Where Redis has no count of the budget, because nothing
+// has started under it for long or its limit has no windows, it does nothing, and ok is false.
+// Starts that are booked for later are booked anew, if they do not fit any more or may be sooner.
+func (s *Store) SetUsed(ctx context.Context, c throttle.Charge, used int) (before int, ok bool, err error) {
+	if c.Node {
+		return 0, false, nil
+	}
+	return s.primary.setUsed(ctx, &c, max(0, min(used, c.Limit.Capacity())))
+}
+
 // OnPause has tell called when the store hears that a budget of the fleet was closed, or
 // opened: of all pauses while callers wait for their budgets, and of its own. It must not
 // block. It takes the place of the one before; nil: nobody is told. Package fleet uses it,

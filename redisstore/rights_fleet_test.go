@@ -208,6 +208,10 @@ func (d *deployment) steer(t *testing.T, nodes []*steering.Reporter) {
 		require.NotEmpty(t, snapshot.Budgets)
 		require.NoError(t, operator.Resume(ctx, target, "anna", "why"))
 		require.NoError(t, operator.Reset(ctx, target, "anna", "why"))
+		if target.CheckUsed(0) == nil {
+			_, err = operator.SetUsed(ctx, target, 0, "anna", "why")
+			require.NoError(t, err)
+		}
 	}
 	for number := range int64(2) {
 		_, err := operator.Push(ctx, number, steering.Pushed{Text: fmt.Append(nil, "file ", number), Generation: "one"}, "push")

@@ -102,6 +102,56 @@ func TestP12_ALossIsToldOnce(t *testing.T) {
 	}
 }
 
+// TestP12_ALossOfOtherRowsIsToldOnce is TestP12_ALossIsToldOnce for a bucket, whose level goes on,
+// for a window that is shorter than the time to tell, and for programs that cancel: then what they
+// told of is counted, so that a row may have as many starts too many as were cancelled. All tell
+// before any of them starts.
+func TestP12_ALossOfOtherRowsIsToldOnce(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		limit  throttle.Limit
+		gap    time.Duration
+		cancel bool
+	}{
+		"bucket":  {throttle.TokenBucket(1, time.Hour, 300), time.Second, false},
+		"short":   {throttle.SlidingWindow(200, 800*time.Millisecond), 2 * time.Millisecond, false},
+		"cancels": {throttle.PerHour(2000), time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
+				const programs = 8
+				f := &forgetfulFleet{T: t, rng: rand.New(rand.NewPCG(8, 19)), client: client, charge: charge("budget", x.limit)}
+				for range programs {
+					f.join()
+				}
+				cancelled := 0
+				for range 142 {
+					program := f.rng.IntN(programs)
+					f.start(program)
+					if x.cancel && f.rng.IntN(5) == 0 {
+						k := booking(f.charge)
+						f.programs[program].Cancel(k, ask(t, f.programs[program], k))
+						cancelled++
+					}
+					time.Sleep(time.Duration(f.rng.Int64N(int64(x.gap))))
+				}
+				forget()
+				var told []**outcome
+				for _, program := range f.rng.Perm(programs) {
+					told = append(told, bookAside(t.Context(), f.programs[program], booking(f.charge)))
+				}
+				n := booked(t, f.programs[0], f.charge)
+				require.GreaterOrEqual(t, n, f.started)
+				require.LessOrEqual(t, n, f.started+cancelled)
+				rest(2 * time.Second)
+				for _, outcome := range told {
+					require.True(t, (*outcome).grant.OK)
+				}
+			})
+		})
+	}
+}
+
 // TestP12_ABackupIsToldOnce: a server that is back at an earlier state, as a replica that lags or
 // one that was restarted from a snapshot, is told what it forgot, once. Starts of one entry of the
 // row, a 128th of the window, cannot be told apart: those that share an entry with the last start

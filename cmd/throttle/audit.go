@@ -49,6 +49,9 @@ func printActs(c *cobra.Command, acts []fleet.Act) error {
 		if a.For.Duration > 0 {
 			did += " for " + brief(a.For.Duration)
 		}
+		if a.Used != nil {
+			did += fmt.Sprintf(" from %d to %d", a.Used.Before, a.Used.After)
+		}
 		if a.Failed {
 			did += ", failed"
 		}

@@ -76,6 +76,9 @@ var used = []jsonCase{
 	{"resume", "resume shop --key acme --by anna --yes", exitDone},
 	{"resume-open", "resume shop --key acme --by anna --yes", exitConflict},
 	{"reset", "reset shop --key acme --by anna --yes", exitDone},
+	{"set-used", "set-used shop --key acme --to 4 --reason counted --by anna --yes", exitDone},
+	{"set-used-above", "set-used shop --key acme --to 6 --yes", exitUsage},
+	{"set-used-unused", "set-used shop --key other --to 4 --yes", exitConflict},
 	{"audit", "audit -n 3", exitDone},
 	{"top-replay", "top --replay outage.jsonl", exitDone},
 }

@@ -91,7 +91,7 @@ func (s *server) connect() (redis.UniversalClient, error) {
 // fleetCommands are those that see and steer a fleet through Redis.
 func fleetCommands() []*cobra.Command {
 	return []*cobra.Command{
-		newStatus(), newPause(), newResume(), newReset(), newAudit(),
+		newStatus(), newPause(), newResume(), newReset(), newSetUsed(), newAudit(),
 		newPush(), newPull(), newDiff(), newHistory(), newRollback(), newTop(),
 	}
 }

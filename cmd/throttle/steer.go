@@ -26,6 +26,8 @@ type operator struct {
 	key, file  string
 	by, reason string
 	yes        bool
+
+	check func(fleet.Target, error) error // adds what is wrong with the act to why no budget was found; nil: nothing can be
 }
 
 // acting are the flags that every act has.
@@ -144,6 +146,21 @@ type actResult struct {
 	Act     string `json:"act"`
 	Budget  string `json:"budget"`
 	For     int64  `json:"for_ms,omitempty"`
+
+	Used *fleet.Change `json:"used,omitempty"` // of set-used
+}
+
+// words say what was done to the budget.
+func (r *actResult) words() string {
+	switch r.Act {
+	case "pause":
+		return "is closed for " + brief(time.Duration(r.For)*time.Millisecond)
+	case "resume":
+		return "is open"
+	case "reset":
+		return "is open, and its bans are forgotten"
+	}
+	return fmt.Sprintf("has %d used, %d before", r.Used.After, r.Used.Before)
 }
 
 // act finds a budget, says what it is like, asks, and acts.
@@ -157,7 +174,11 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 	var state fleet.State
 	var note *fleet.Note
 	if err = o.within(c.Context(), func(ctx context.Context) (err error) {
-		if t, err = o.find(ctx, all, name); err == nil {
+		t, err = o.find(ctx, all, name)
+		if o.check != nil {
+			err = o.check(t, err)
+		}
+		if err == nil {
 			state, note, err = all.State(ctx, t)
 		}
 		return err
@@ -177,8 +198,7 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 	done.Version, done.Budget = outputVersion, t.Name
 	printed, err := printJSON(c, done)
 	if !printed {
-		past := map[string]string{"pause": "is closed for " + brief(time.Duration(done.For)*time.Millisecond), "resume": "is open", "reset": "is open, and its bans are forgotten"}
-		fmt.Fprintf(c.OutOrStdout(), "%s %s\n", t.Name, past[done.Act])
+		fmt.Fprintf(c.OutOrStdout(), "%s %s\n", t.Name, done.words())
 	}
 	return err
 }

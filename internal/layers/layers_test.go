@@ -67,7 +67,7 @@ var redisstore = map[string][]string{
 	"internal/line": {
 		"options.go", "gathering.go", "turn.go", "full.go", "queue.go", "starts.go", "news.go", "lease.go", "slots.go", "report.go", "line.go",
 	},
-	".": {"options.go", "primary.go", "news.go", "watch.go", "book.go", "pause.go", "reconcile.go", "status.go", "heartbeat.go", "redisstore.go"},
+	".": {"options.go", "primary.go", "news.go", "watch.go", "book.go", "pause.go", "reconcile.go", "used.go", "status.go", "heartbeat.go", "redisstore.go"},
 }
 
 // TestRoot: no file of package throttle refers to one above it.

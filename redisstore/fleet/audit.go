@@ -10,11 +10,12 @@ import (
 // An Act is what an operator did. Its texts are fit to be printed.
 type Act struct {
 	At     time.Time `json:"at,omitzero"` // by the server's clock
-	Act    string    `json:"act"`         // pause, resume, reset, push, rollback
+	Act    string    `json:"act"`         // pause, resume, reset, set-used, push, rollback
 	What   string    `json:"what"`        // a budget, or the generation of a file
 	By     string    `json:"by"`
 	Reason string    `json:"reason,omitempty"`
 	For    Millis    `json:"for_ms,omitzero"`  // of a pause
+	Used   *Change   `json:"used,omitempty"`   // of set-used
 	Number int64     `json:"number,omitempty"` // of a file
 	Failed bool      `json:"failed,omitempty"` // it was begun, and taken back
 }

@@ -255,3 +255,60 @@ func TestPauseInACluster(t *testing.T) {
 }
 
 var _ throttle.PauseNoter = (*fleet.Reporter)(nil)
+
+// TestSetUsed: a count that an operator sets is the one that programs meet, and the audit says who
+// set it, from what and to what. The note of a pause stays.
+func TestSetUsed(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	_, l, all := used(t, client, shop, "acme")
+	target := find(t, all, fleet.Query{Name: "shop", Key: "acme"})
+	before, err := all.SetUsed(t.Context(), target, 3, "anna", "they count more")
+	require.NoError(t, err)
+	require.Equal(t, 1, before)
+	_, err = l.TryAcquire(t.Context(), "acme", 1)
+	require.Error(t, err)
+	require.NoError(t, all.Pause(t.Context(), target, time.Hour, "ben", "an audit"))
+	before, err = all.SetUsed(t.Context(), target, 0, "anna", "they count less")
+	require.NoError(t, err)
+	require.Equal(t, 3, before)
+	require.Equal(t, "ben", budget(t, snapshot(t, all), "shop").Note.By)
+	require.NoError(t, all.Resume(t.Context(), target, "ben", ""))
+	acquire(t, l, "acme", "acme", "acme")
+
+	acts, err := all.Audit(t.Context(), 4)
+	require.NoError(t, err)
+	require.Equal(t, "they count less", acts[1].Reason)
+	require.Equal(t, fleet.Act{At: acts[3].At, Act: "set-used", What: target.Name, By: "anna", Reason: "they count more", Used: &fleet.Change{Before: 1, After: 3}}, acts[3])
+}
+
+// TestSetUsedRefused: a limit without windows, and a count that it cannot have, are refused, with
+// all that is wrong; so is a budget that Redis does not count. Nothing is noted.
+func TestSetUsedRefused(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	all := fleet.New(client, nil)
+	for _, c := range []struct {
+		limit throttle.Limit
+		used  int
+		text  string
+	}{
+		{throttle.PerHour(3), -1, `: -1 is less than nothing`},
+		{throttle.PerHour(3), 4, `: 4 is more than its limit, 3/h; at the limit nothing starts either, so set it to 3, and lower the limit if the upstream counts more`},
+		{throttle.LeakyBucket(1, time.Second), 1, "has no window whose count could be set"},
+		{throttle.TokenBucket(1, time.Second, 3), -1, "has no window whose count could be set; -1 is less than nothing"},
+		{throttle.Concurrency(3), 1, "has no window whose count could be set"},
+		{throttle.Unlimited(), 1, "has no window whose count could be set"},
+	} {
+		table := []throttle.Policy{{Name: "new", Match: "example.com/", Limit: c.limit}}
+		_, err := all.SetUsed(t.Context(), find(t, all, fleet.Query{Name: "new", Table: table}), c.used, "anna", "")
+		var wrong *fleet.UsedError
+		require.ErrorAs(t, err, &wrong, c.limit)
+		require.Contains(t, err.Error(), c.text)
+	}
+	target := find(t, all, fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
+	_, err := all.SetUsed(t.Context(), target, 1, "anna", "")
+	var uncounted *fleet.UncountedError
+	require.ErrorAs(t, err, &uncounted)
+	acts, err := all.Audit(t.Context(), 1)
+	require.NoError(t, err)
+	require.Empty(t, acts)
+}

@@ -86,6 +86,34 @@ func (q ReconcileRequest) Read(f Frame) (p ReconcileReply, err error) {
 	return p, r.end()
 }
 
+// A SetUsedRequest says how much of a window is used.
+type SetUsedRequest struct {
+	Key    string
+	Charge *throttle.Charge
+	Shared string // the channel where all nodes hear of a group
+	Used   int
+}
+
+// A SetUsedReply is what lua/set_used.lua answers.
+type SetUsedReply struct {
+	Done        bool // else there is no count to set
+	Before      int64
+	From, Until int64 // starts in between have become void
+}
+
+// Call implements [Request].
+func (q SetUsedRequest) Call(b Boundaries) Call {
+	return Call{SetUsedScript, []string{q.Key}, b.AppendRule(Frame(nil).Add(int64(q.Used)), 1, q.Charge), []any{q.Shared}}
+}
+
+// Read implements [Request].
+func (q SetUsedRequest) Read(f Frame) (p SetUsedReply, err error) {
+	r := &reader{rest: f}
+	_ = r.next() // the time
+	p.Done, p.Before, p.From, p.Until = r.next() == 1, r.next(), r.next(), r.next()
+	return p, r.end()
+}
+
 // A StatusRequest asks what a budget is like.
 type StatusRequest struct {
 	Key    string

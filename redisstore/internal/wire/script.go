@@ -29,7 +29,8 @@ var (
 			inner(source(join(engine, "place", "history", "repair", "leases", "slots", "request", "line", "serve")...))))
 	PauseScript     = newScript(join(engine, "pause")...)
 	StatusScript    = newScript(join(engine, "status")...)
-	ReconcileScript = newScript(join(engine, "place", "reconcile")...)
+	ReconcileScript = newScript(join(engine, "place", "anew", "reconcile")...)
+	SetUsedScript   = newScript(join(engine, "anew", "set_used")...)
 	ClosedScript    = newScript("penalty", "leases", "closed")
 	HeartbeatScript = newScript("heartbeat")
 

@@ -10,9 +10,7 @@
 -- Result as of book.lua: 0, now, what is left as we believe, how many starts the
 -- row counts, its generation, and between which times starts must be booked anew; or 1,
 -- now, now if boundaries around now are needed.
--- News are ANEW, those two times, and the key.
-
-local ANEW = 'anew %.0f %.0f %s'
+-- News are those of anew.lua.
 
 local left, reset, age, known
 left, reset, age, known, cursor = struct.unpack('<dddd', frame, cursor)
@@ -36,19 +34,6 @@ local function between(since, stop)
     end
   end
   return spent, coming
-end
-
--- last_of returns when the last starts before an end begin that cost so much
--- together. So much is to come.
-local function last_of(cost, stop)
-  local from, i = stop, r.size
-  while i > 0 and cost > 0 do
-    if r.F[i] < stop then
-      from, cost = r.F[i], cost - r.N[i]
-    end
-    i = i - 1
-  end
-  return from
 end
 
 -- tokens_left returns how many whole tokens of a bucket those leave that have
@@ -106,7 +91,7 @@ local function window_left()
   if others <= 0 or u.kind == FIXED_WINDOW and finish - now > min(2 * reset, MAX_PENALTY) then
     return u.n - spent
   end
-  from, stop = last_of(coming - left, finish), finish
+  from, stop = last_of(r, coming - left, finish), finish
   spend(at, others)
   return left
 end
@@ -121,7 +106,5 @@ elseif reset > 0 and u.kind < LEAKY_BUCKET then
   believed = window_left()
 end
 save(r, queue.write(r))
-if from < stop then
-  redis.pcall('PUBLISH', ARGV[3], string.format(ANEW, from, stop, KEYS[1])) -- a program that does not hear it finds out from the upstream
-end
+book_anew(r, from, stop, ARGV[3])
 return struct.pack('<ddddddd', DONE, now, believed, r.count, r.generation, from, stop)

@@ -141,7 +141,6 @@ local function repair(r, u, now, seed)
   end
   if r.total > before then
     pin_until(r)
-    bound(r)
     if fresh or r.generation ~= generation then
       r.opens = now + min(r.span, TELLING)
     end

@@ -1,0 +1,87 @@
+-- Sets how much of a window is used, as an operator says; see docs/fleet.md.
+--
+-- KEYS  1 the budget
+-- ARGV  1 the time in microseconds, or '' for the server's clock
+--       2 numbers, 8 bytes each: how much is used; the rule
+--       3 the channel of news
+--
+-- Result as of book.lua: 0, now, 1 if there is a count to set, which a limit without windows
+-- and a budget without a row do not have, how much was used before, and between which times
+-- starts must be booked anew; or NEEDS_BOUNDARIES, now, now if boundaries around now are needed.
+-- News are those of anew.lua, and of the line: see news.lua.
+
+local wanted
+wanted, cursor = struct.unpack('<d', frame, cursor)
+local u = read_rule(0)
+local r = load(KEYS[1])
+u.row = r
+if not r.stored or u.kind >= LEAKY_BUCKET then
+  return struct.pack('<dddddd', DONE, now, 0, 0, 0, 0)
+end
+if not advance(r, now, u) then
+  return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
+end
+open(r)
+
+local since, finish = now - u.span, now + u.span
+if u.kind == FIXED_WINDOW then
+  since, finish = window(u, now)
+  since = since - 1
+end
+
+-- is_used reports whether an entry counts as used: as in status.lua.
+local function is_used(i)
+  return r.L[i] > since and r.L[i] <= now
+end
+
+-- lower takes so much out of what is used, the oldest first: what remains counts the longest.
+local function lower(cost)
+  local i = 1
+  while cost > 0 do
+    local part = is_used(i) and min(cost, r.N[i]) or 0
+    cost, r.total, r.N[i] = cost - part, r.total - part, r.N[i] - part
+    i = i + 1
+  end
+end
+
+-- raise counts so much more, as starts of now. A start that may have been, or may be to come, is
+-- not used yet: its entry begins behind now, so that it does not take in what is.
+local function raise(cost)
+  local i = after(r, now + 1)
+  while i < r.size and r.F[i + 1] <= now + 1 do
+    join(r, i)
+  end
+  if i <= r.size then
+    r.F[i] = max(r.F[i], now + 1)
+  end
+  add(r, now, now, cost)
+  r.count = r.count + cost -- programs learn it with the count, and tell it after a loss
+end
+
+local used, coming = 0, 0
+for i = 1, r.size do
+  if is_used(i) then
+    used = used + r.N[i]
+  elseif r.L[i] > now and r.F[i] < finish then
+    coming = coming + r.N[i]
+  end
+end
+
+local from, stop = 0, 0
+if wanted < used then
+  lower(used - wanted)
+  from, stop = now + 1, latest(r) + 1 -- those that wait for a start may have a sooner one
+elseif wanted > used then
+  raise(wanted - used)
+  from, stop = last_of(r, coming - (u.n - wanted), finish), finish
+end
+if wanted ~= used then
+  -- Whose start was taken out is not known: one that is given back takes nothing out.
+  r.frozen = max(r.frozen, now)
+  queue.free(r)
+  queue.call(r, u, now)
+  queue.tell(r, ARGV[3])
+  save(r, queue.write(r))
+end
+book_anew(r, from, stop, ARGV[3])
+return struct.pack('<dddddd', DONE, now, 1, used, from, stop)
