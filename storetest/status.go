@@ -122,16 +122,6 @@ var statusChecks = []check{
 		}
 	}},
 
-	// Those in line wait, too, and have nothing booked.
-	{"Store_StatusOfALine", func(b *bench) {
-		ten := charge("ten", throttle.LeakyBucket(10, sec))
-		b.lineUp(20, ten)
-		got, err := b.store.Status(b.Context(), ten)
-		if err != nil || got.Used != 1 || got.Booked != 7 || got.Waiting != 19 {
-			b.errorf("status of a line: %+v, %v; want 1 used, 7 booked, 19 waiting", got, err)
-		}
-	}},
-
 	{"P11_StatusPaused", func(b *bench) {
 		one := charge("one", throttle.PerSecond(1))
 		b.start(0, one)
