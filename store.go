@@ -263,11 +263,17 @@ type Refusal struct {
 	Start Grant
 }
 
-// Status is what a budget looks like at one moment.
+// Status is what a budget looks like at one moment. Used, Booked and Waiting are sums of
+// costs, as a limit is.
+//
+// Starts of a large limit are counted together for a 128th of its window. Once one of
+// them has come, all of them are in Used: it never says less than has started, and what it
+// says too much, Booked and Waiting say too little.
 type Status struct {
 	Limit   Limit
-	Used    int           // starts, costs summed, that count now and lie in the past
-	Waiting int           // starts booked for later
+	Used    int           // of starts that have come and count now, and of what is in flight
+	Booked  int           // of starts that are booked for later
+	Waiting int           // of all that wait: with a start that is booked, or in line without one
 	Wait    time.Duration // how long a request of cost 1 would wait if it came now
 	Paused  time.Duration // how long a penalty still closes the budget; 0: open
 

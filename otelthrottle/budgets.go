@@ -21,7 +21,7 @@ type budgets struct {
 
 	limit, used, ceiling metric.Float64ObservableGauge
 	known, up            metric.Int64ObservableGauge
-	waiting              metric.Int64ObservableUpDownCounter
+	booked, waiting      metric.Int64ObservableUpDownCounter
 	paused               metric.Float64ObservableGauge
 }
 
@@ -33,7 +33,7 @@ type budgets struct {
 func Budgets(p metric.MeterProvider, of ...Source) (metric.Registration, error) {
 	b := &budgets{sources: of}
 	m := p.Meter(scope)
-	var errs [7]error
+	var errs [8]error
 	b.limit, errs[0] = m.Float64ObservableGauge("throttle.budget.limit", metric.WithUnit("{request}"),
 		metric.WithDescription("How much the limit of the fullest budget allows: in a window, in flight, or in a burst."))
 	b.used, errs[1] = m.Float64ObservableGauge("throttle.budget.usage", metric.WithUnit("{request}"),
@@ -41,17 +41,19 @@ func Budgets(p metric.MeterProvider, of ...Source) (metric.Registration, error) 
 	b.ceiling, errs[2] = m.Float64ObservableGauge("throttle.budget.ceiling", metric.WithUnit("{request}"),
 		metric.WithDescription("How much of the limit the fleet has learned to use, 0 if the limit alone counts; the lowest."))
 	b.waiting, errs[3] = m.Int64ObservableUpDownCounter("throttle.queued_requests", metric.WithUnit("{request}"),
-		metric.WithDescription("How many requests of the fleet wait for these budgets."))
+		metric.WithDescription("How much the requests of the fleet ask for that wait for these budgets, with a start that is booked or without."))
 	b.paused, errs[4] = m.Float64ObservableGauge("throttle.penalty.remaining", metric.WithUnit("s"),
 		metric.WithDescription("For how long a budget is still closed, by a penalty or by hand; the longest."))
 	b.known, errs[5] = m.Int64ObservableGauge("throttle.budget.count", metric.WithUnit("{budget}"),
 		metric.WithDescription("How many budgets were asked; of a policy with a Key those that were used last, 16 at the most."))
 	b.up, errs[6] = m.Int64ObservableGauge("throttle.store.up", metric.WithUnit("1"),
 		metric.WithDescription("1 if the store answered when it was asked what budgets are like, else 0."))
+	b.booked, errs[7] = m.Int64ObservableUpDownCounter("throttle.budget.booked", metric.WithUnit("{request}"),
+		metric.WithDescription("How much is booked of these budgets for starts that are to come."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.waiting, b.paused, b.known, b.up)
+	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.booked, b.waiting, b.paused, b.known, b.up)
 }
 
 // observe asks the stores. One that does not answer fails no collection.
@@ -77,6 +79,7 @@ func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) 
 		to.ObserveFloat64(b.ceiling, s.Ceiling, of)
 	}
 	to.ObserveInt64(b.known, int64(s.Budgets), of)
+	to.ObserveInt64(b.booked, int64(s.Booked), of)
 	to.ObserveInt64(b.waiting, int64(s.Waiting), of)
 	to.ObserveFloat64(b.paused, s.Paused.Seconds(), of)
 }

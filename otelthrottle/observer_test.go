@@ -279,6 +279,9 @@ func TestBudgets(t *testing.T) {
 		}
 		n, _ := s.sum("throttle.queued_requests", policy("calls"))
 		require.Equal(t, int64(1), n)
+		n, known := s.sum("throttle.budget.booked", policy("calls"))
+		require.True(t, known)
+		require.Zero(t, n, "its start is beyond what is booked ahead")
 		require.Equal(t, int64(1), s.value("throttle.budget.count", policy("apps")))
 		require.Equal(t, int64(1), s.value("throttle.store.up"))
 		require.NoError(t, transport.SetPolicies(nil))

@@ -19,7 +19,7 @@ type Source interface {
 type budgets struct {
 	sources []Source
 
-	up, known, limit, used, waiting, wait, paused, ceiling *prometheus.Desc
+	up, known, limit, used, booked, waiting, wait, paused, ceiling *prometheus.Desc
 }
 
 // Budgets returns a collector of what the budgets of all policies of the sources are like. A
@@ -38,7 +38,8 @@ func Budgets(of ...Source) prometheus.Collector {
 		known:   desc("throttle_budgets", "How many budgets were asked; of a policy with a Key those that were used last, 16 at the most."),
 		limit:   desc("throttle_limit", "How much the limit of the fullest budget allows: in a window, in flight, or in a burst."),
 		used:    desc("throttle_used", "How much of the limit of the fullest budget is used now."),
-		waiting: desc("throttle_waiting", "How many requests of the fleet wait for these budgets."),
+		booked:  desc("throttle_booked", "How much is booked of these budgets for starts that are to come."),
+		waiting: desc("throttle_waiting", "How much the requests of the fleet ask for that wait for these budgets, with a start that is booked or without."),
 		wait:    desc("throttle_next_start_seconds", "How long a request would wait at the most if it came now; +Inf if no start can be planned."),
 		paused:  desc("throttle_paused_seconds", "For how long a budget is still closed, by a penalty or by hand; the longest."),
 		ceiling: desc("throttle_ceiling", "How much of the limit the fleet has learned to use, 0 if the limit alone counts; the lowest."),
@@ -47,7 +48,7 @@ func Budgets(of ...Source) prometheus.Collector {
 
 // Describe implements [prometheus.Collector].
 func (b *budgets) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{b.up, b.known, b.limit, b.used, b.waiting, b.wait, b.paused, b.ceiling} {
+	for _, d := range []*prometheus.Desc{b.up, b.known, b.limit, b.used, b.booked, b.waiting, b.wait, b.paused, b.ceiling} {
 		to <- d
 	}
 }
@@ -80,6 +81,7 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 		wait = math.Inf(1)
 	}
 	gauge(b.wait, wait)
+	gauge(b.booked, float64(s.Booked))
 	gauge(b.waiting, float64(s.Waiting))
 	gauge(b.paused, s.Paused.Seconds())
 	gauge(b.ceiling, s.Ceiling)

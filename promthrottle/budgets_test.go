@@ -24,7 +24,7 @@ func TestBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: table, Base: fake{}}))
 		b := promthrottle.Budgets(transport)
-		require.Equal(t, 1+2*7, testutil.CollectAndCount(b), "no budget with a key is used")
+		require.Equal(t, 1+2*8, testutil.CollectAndCount(b), "no budget with a key is used")
 		require.NoError(t, get(transport, t.Context(), ""))
 		require.InDelta(t, 2, gauge(t, b, "throttle_limit", "calls"), 0)
 		require.InDelta(t, 1, gauge(t, b, "throttle_used", "calls"), 0)
@@ -40,13 +40,32 @@ func TestBudgets(t *testing.T) {
 		require.InDelta(t, 1, gauge(t, b, "throttle_waiting", "calls"), 0)
 		stop()
 		require.InDelta(t, 1, gauge(t, b, "throttle_store_up", ""), 0)
-		require.Equal(t, 1+3*7, testutil.CollectAndCount(b))
+		require.Equal(t, 1+3*8, testutil.CollectAndCount(b))
 	})
 }
 
 // tenants is a table with a key.
 func tenants(n int) []throttle.Policy {
 	return []throttle.Policy{{Name: "tenant", Match: "example.com/", Limit: throttle.SlidingWindow(n, time.Hour), Jitter: -1, Key: throttle.Header("X-Tenant")}}
+}
+
+// TestBudgetsOfBookedStarts: a start that has come is used, and one that is to come is booked while its
+// caller waits for it.
+func TestBudgetsOfBookedStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Base: fake{}, Policies: []throttle.Policy{
+			{Name: "calls", Limit: throttle.LeakyBucket(2, time.Second)},
+		}}))
+		b := promthrottle.Budgets(transport)
+		require.NoError(t, get(transport, t.Context(), ""))
+		go func() { _ = get(transport, t.Context(), "") }()
+		synctest.Wait()
+		for _, name := range []string{"throttle_used", "throttle_booked", "throttle_waiting"} {
+			require.InDelta(t, 1, gauge(t, b, name, "calls"), 0, name)
+		}
+		time.Sleep(time.Second)
+		require.InDelta(t, 0, gauge(t, b, "throttle_booked", "calls"), 0)
+	})
 }
 
 // call sends a request of a tenant that never waits.
@@ -81,7 +100,7 @@ func TestBudgetsWithKeys(t *testing.T) {
 		for tenant := range 1000 {
 			require.NoError(t, call(transport, 1000+tenant))
 		}
-		require.Equal(t, 1+7, testutil.CollectAndCount(b))
+		require.Equal(t, 1+8, testutil.CollectAndCount(b))
 		require.InDelta(t, 16, gauge(t, b, "throttle_budgets", "tenant"), 0)
 		require.InDelta(t, 3, gauge(t, b, "throttle_used", "tenant"), 0)
 		for range 3 {

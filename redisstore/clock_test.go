@@ -160,7 +160,7 @@ func TestP9_WrongLocalClock(t *testing.T) {
 			midnight := end.Sub(time.UnixMicro(c.now()))
 			require.Equal(t, midnight, book(t, s, day))
 			require.Equal(t, midnight+24*time.Hour, book(t, s, day))
-			require.Equal(t, throttle.Status{Limit: day.Limit, Used: 1, Waiting: 2, Wait: midnight + 48*time.Hour}, status(t, s, day))
+			require.Equal(t, throttle.Status{Limit: day.Limit, Used: 1, Booked: 2, Waiting: 2, Wait: midnight + 48*time.Hour}, status(t, s, day))
 			require.Len(t, tap.names(), calls)
 		})
 	}

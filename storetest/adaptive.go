@@ -109,7 +109,7 @@ var adaptiveChecks = []check{
 		b.starts(16, 0, firm)
 		b.status(firm, throttle.Status{Used: 40, Wait: sec + tick})
 		b.refuse(firm, b.start(sec+tick, firm), 0, 0, 0)
-		b.status(c, throttle.Status{Used: 40, Waiting: 1, Wait: sec + tick, Ceiling: 21})
+		b.status(c, throttle.Status{Used: 40, Booked: 1, Waiting: 1, Wait: sec + tick, Ceiling: 21})
 	}},
 
 	{"P1_CeilingIsEvidenceOnce", func(b *bench) {

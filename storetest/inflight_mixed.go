@@ -48,7 +48,7 @@ var mixedChecks = []check{
 		b.isStart(later.grant, sec+tick)
 		b.isHeld(later.grant, 1, false)
 		b.status(two, throttle.Status{Used: 1})
-		b.status(window, throttle.Status{Used: 1, Waiting: 1, Wait: 2*sec + 2*tick})
+		b.status(window, throttle.Status{Used: 1, Booked: 1, Waiting: 1, Wait: 2*sec + 2*tick})
 		b.at(sec + tick)
 		later = b.again(later)
 		b.isHolding(later)

@@ -250,11 +250,12 @@ func (l *ledger) status(c throttle.Charge, now int64) throttle.Status {
 	for _, s := range l.stays[c.Budget.Key] {
 		switch {
 		case s.at > now:
-			st.Waiting += s.cost
+			st.Booked += s.cost
 		case over(c, s) > now && !isOpen(c):
 			st.Used += s.cost
 		}
 	}
+	st.Waiting = st.Booked
 	one := []throttle.Charge{costing(c, 1)}
 	one[0].Shadow = false
 	st.Wait = time.Duration(l.earliest(throttle.Booking{Charges: one}, now)-now) * tick

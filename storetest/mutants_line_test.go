@@ -189,6 +189,9 @@ var lineMutants = []lineMutant{
 	{"the line is not counted", "Store_StatusCounts", "only the end is compared", brokenBy(brokenLine{status: func(st *throttle.Status) {
 		st.Waiting = min(st.Waiting, 8)
 	}})},
+	{"the line is booked", "Store_StatusCounts", "only the end is compared", brokenBy(brokenLine{status: func(st *throttle.Status) {
+		st.Booked = st.Waiting
+	}})},
 	{"the line waits for nothing", "Store_StatusWaits", "only the end is compared", brokenBy(brokenLine{status: func(st *throttle.Status) {
 		st.Wait = min(st.Wait, horizon)
 	}})},

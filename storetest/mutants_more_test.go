@@ -108,6 +108,16 @@ var otherMutants = []mutant{
 	{"status sees nobody waiting", "Store_Status", "", broken{status: func(_ *oracle, _ throttle.Charge, st *throttle.Status) {
 		st.Waiting = 0
 	}}},
+	{"status sees nothing booked", "Store_Status", "", broken{status: func(_ *oracle, _ throttle.Charge, st *throttle.Status) {
+		st.Booked = 0
+	}}},
+	{"status counts a start when its time is over", "Store_StatusOf", "a status is compared where no start may be used later", broken{status: func(o *oracle, c throttle.Charge, st *throttle.Status) {
+		for _, s := range o.ledger.stays[c.Budget.Key] {
+			if s.at <= o.clock() && s.until > o.clock() {
+				st.Used, st.Booked = st.Used-s.cost, st.Booked+s.cost
+			}
+		}
+	}}},
 	{"status hides the pause", "P11_Status", "", broken{status: func(_ *oracle, _ throttle.Charge, st *throttle.Status) {
 		st.Paused = 0
 	}}},

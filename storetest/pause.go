@@ -59,7 +59,7 @@ var pauseChecks = []check{
 		b.start(2*sec+2*tick, one)
 		b.pause(one, 2500*ms)
 		b.start(3*sec+3*tick, one)
-		b.status(one, throttle.Status{Used: 1, Waiting: 3, Wait: 4*sec + 4*tick, Paused: 2500 * ms})
+		b.status(one, throttle.Status{Used: 1, Booked: 3, Waiting: 3, Wait: 4*sec + 4*tick, Paused: 2500 * ms})
 	}},
 
 	{"P11_PauseOfOneClosesTheBooking", func(b *bench) {

@@ -162,7 +162,7 @@ var probeChecks = []check{
 		b.pause(hour, 10*sec)
 		b.status(hour, throttle.Status{Wait: 10 * sec, Paused: 10 * sec})
 		b.start(10*sec, hour)
-		b.status(hour, throttle.Status{Waiting: 1, Wait: 10250 * ms, Paused: 10 * sec})
+		b.status(hour, throttle.Status{Booked: 1, Waiting: 1, Wait: 10250 * ms, Paused: 10 * sec})
 		b.at(10100 * ms)
 		b.status(hour, throttle.Status{Used: 1, Wait: 150 * ms})
 	}},

@@ -157,7 +157,7 @@ var togetherChecks = []check{
 		b.status(free, throttle.Status{})
 		b.status(full, throttle.Status{Used: 1, Wait: sec + tick})
 		b.start(sec+tick, free, full)
-		b.status(free, throttle.Status{Waiting: 1})
+		b.status(free, throttle.Status{Booked: 1, Waiting: 1})
 	}},
 
 	{"P6_CancelGivesBackAll", func(b *bench) {

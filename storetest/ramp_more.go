@@ -151,10 +151,10 @@ var rampMoreChecks = []check{
 		b.start(10*sec, forty)
 		b.starts(4, 10250*ms, forty)
 		b.start(11*sec+tick, forty)
-		b.status(forty, throttle.Status{Waiting: 6, Wait: 11*sec + tick, Paused: 10 * sec})
-		b.status(bucket, throttle.Status{Waiting: 1, Wait: 10250 * ms, Paused: 10 * sec})
+		b.status(forty, throttle.Status{Booked: 6, Waiting: 6, Wait: 11*sec + tick, Paused: 10 * sec})
+		b.status(bucket, throttle.Status{Booked: 1, Waiting: 1, Wait: 10250 * ms, Paused: 10 * sec})
 		b.at(10 * sec)
-		b.status(forty, throttle.Status{Used: 1, Waiting: 5, Wait: sec + tick})
+		b.status(forty, throttle.Status{Used: 1, Booked: 5, Waiting: 5, Wait: sec + tick})
 	}},
 }
 

@@ -277,7 +277,7 @@ func (w *world) look() {
 	}
 	want := w.truth.status(c, w.clock())
 	if c.Limit.Kind() == throttle.KindLeakyBucket {
-		want.Used, want.Waiting = got.Used, got.Waiting // say little where starts only keep their distance
+		want.Used, want.Booked, want.Waiting = got.Used, got.Booked, got.Waiting // say little where starts only keep their distance
 	}
 	if got != want {
 		w.failf("status of %s (%s):\n got %+v\nwant %+v", c.Budget.Policy, sentence(c), got, want)

@@ -75,7 +75,7 @@ var reconcileChecks = []check{
 				b.states(c, left, per-100*ms) // some of them arrived after the one that is answered
 			}
 			b.states(c, 0, per)
-			b.status(c, throttle.Status{Used: 64, Waiting: 1, Wait: per - 200*ms + tick})
+			b.status(c, throttle.Status{Used: 64, Booked: 1, Waiting: 1, Wait: per - 200*ms + tick})
 			b.at(begin + per + tick)
 			b.start(begin+per+tick, costing(c, 63))
 		}
@@ -86,7 +86,7 @@ var reconcileChecks = []check{
 		b.start(0, costing(ten, 3))
 		b.later(sec, costing(ten, 4))
 		b.states(ten, 5, 8*sec) // and those that are to come are spent from it
-		b.status(ten, throttle.Status{Used: 5, Waiting: 4})
+		b.status(ten, throttle.Status{Used: 5, Booked: 4, Waiting: 4})
 		b.start(0, ten)
 		b.refused(8*sec, ten)
 	}},

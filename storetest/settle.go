@@ -73,7 +73,7 @@ var settleChecks = []check{
 		b.starts(2, 0, two)
 		k, g := b.granted(sec+tick, two)
 		b.settle(k, g, 2)
-		b.status(two, throttle.Status{Used: 2, Waiting: 2, Wait: 2*sec + 2*tick})
+		b.status(two, throttle.Status{Used: 2, Booked: 2, Waiting: 2, Wait: 2*sec + 2*tick})
 	}},
 
 	{"Store_SettleInAWindow", func(b *bench) {

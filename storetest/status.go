@@ -21,9 +21,9 @@ var statusChecks = []check{
 		b.at(500 * ms)
 		b.start(500*ms, costing(ten, 3))
 		b.start(sec+tick, costing(ten, 4))
-		b.status(ten, throttle.Status{Used: 10, Waiting: 4, Wait: 500*ms + tick})
+		b.status(ten, throttle.Status{Used: 10, Booked: 4, Waiting: 4, Wait: 500*ms + tick})
 		b.at(sec)
-		b.status(ten, throttle.Status{Used: 10, Waiting: 4, Wait: tick})
+		b.status(ten, throttle.Status{Used: 10, Booked: 4, Waiting: 4, Wait: tick})
 		b.at(sec + tick)
 		b.status(ten, throttle.Status{Used: 7})
 		b.at(10 * sec)
@@ -35,7 +35,7 @@ var statusChecks = []check{
 		b.at(600 * ms)
 		b.starts(2, 600*ms, two)
 		b.start(sec, two)
-		b.status(two, throttle.Status{Used: 2, Waiting: 1, Wait: 400 * ms})
+		b.status(two, throttle.Status{Used: 2, Booked: 1, Waiting: 1, Wait: 400 * ms})
 		b.at(sec)
 		b.status(two, throttle.Status{Used: 1})
 		b.at(2 * sec)
@@ -47,13 +47,79 @@ var statusChecks = []check{
 		b.status(three, throttle.Status{})
 		b.starts(3, 0, three)
 		b.start(sec, three)
-		b.status(three, throttle.Status{Used: 3, Waiting: 1, Wait: 2 * sec})
+		b.status(three, throttle.Status{Used: 3, Booked: 1, Waiting: 1, Wait: 2 * sec})
 		b.at(1500 * ms)
 		b.status(three, throttle.Status{Used: 4, Wait: 500 * ms})
 		b.at(3 * sec)
 		b.status(three, throttle.Status{Used: 1}) // it takes three seconds to fill the bucket
 		b.at(4 * sec)
 		b.status(three, throttle.Status{})
+	}},
+
+	// A start has come though it may still be used a little later, and though others that share
+	// its entry are to come.
+	{"Store_StatusOfALongWindow", func(b *bench) {
+		hour := charge("hour", throttle.PerHour(2000))
+		for i := range 105 {
+			b.at(time.Duration(i) * 100 * ms)
+			_, g := b.book(throttle.Booking{Charges: []throttle.Charge{hour}, MaxWait: -1, Horizon: horizon, Spread: ms})
+			b.isStart(g, b.now())
+			b.status(hour, throttle.Status{Used: i + 1})
+		}
+		b.at(2 * time.Hour)
+		b.status(hour, throttle.Status{})
+	}},
+
+	// Each of 8 callers comes again when its call is over.
+	{"Store_StatusOfCallers", func(b *bench) {
+		hour := charge("hour", throttle.PerHour(2000))
+		for i := range 40 {
+			for _, v := range b.lineUp(8, hour) {
+				b.isBookedAt(v, b.now())
+			}
+			b.status(hour, throttle.Status{Used: 8 * (i + 1)})
+			b.at(b.now() + 250*ms)
+		}
+	}},
+
+	{"Store_StatusOfStartsToCome", func(b *bench) {
+		hour := charge("hour", throttle.PerHour(2000))
+		began, booked := 0, map[time.Duration]int{}
+		come := func(at time.Duration, cost int) {
+			b.book(throttle.Booking{Charges: []throttle.Charge{costing(hour, cost)}, MaxWait: -1, NotBefore: at - b.now(), Spread: ms})
+			booked[at] = cost
+		}
+		come(0, 3)
+		come(sec, 4)
+		come(500*ms, 2)
+		come(2*time.Minute, 5)
+		come(time.Minute, 6)
+		come(2*time.Minute+sec, 7)
+		for _, at := range []time.Duration{0, 500 * ms, sec, time.Minute, 2 * time.Minute, 2*time.Minute + sec} {
+			b.at(at)
+			began += booked[at]
+			b.splits(hour, 27, began, at+2*time.Hour/128, booked)
+		}
+		b.at(3 * time.Minute)
+		b.status(hour, throttle.Status{Used: 27})
+	}},
+
+	{"Store_StatusOfABlock", func(b *bench) {
+		one := charge("one", throttle.LeakyBucket(1, sec))
+		for _, spread := range []time.Duration{0, ms} {
+			begin, each := b.now(), sec+spread
+			for range 4 {
+				b.book(throttle.Booking{Charges: []throttle.Charge{one}, MaxWait: -1, Spread: spread})
+			}
+			for i := range 4 {
+				for _, d := range []time.Duration{0, tick, 500 * ms} {
+					b.at(begin + time.Duration(i)*each + d)
+					b.status(one, throttle.Status{Used: 1, Booked: 3 - i, Waiting: 3 - i, Wait: begin + 4*each - b.now()})
+				}
+			}
+			b.at(begin + 4*each)
+			b.status(one, throttle.Status{})
+		}
 	}},
 
 	{"P11_StatusPaused", func(b *bench) {
@@ -80,6 +146,22 @@ var statusChecks = []check{
 	}},
 }
 
+// splits checks that the costs of a row are in Used once they have begun, and that Used says
+// no more than what the row has before an end.
+func (b *bench) splits(c throttle.Charge, all, began int, end time.Duration, booked map[time.Duration]int) {
+	b.Helper()
+	most := 0
+	for at, cost := range booked {
+		if at < end {
+			most += cost
+		}
+	}
+	st, err := b.store.Status(b.Context(), c)
+	if err != nil || st.Used < began || st.Used > most || st.Used+st.Booked != all || st.Waiting != st.Booked {
+		b.errorf("status at %v: %+v, %v; want %d to %d used, the rest of %d booked", b.now(), st, err, began, most, all)
+	}
+}
+
 // shadowChecks are about charges that count but never hold.
 var shadowChecks = []check{
 	{"Store_ShadowNeverHolds", func(b *bench) {
@@ -98,7 +180,7 @@ var shadowChecks = []check{
 		b.over(0, 0, real, shadow(dark))
 		b.over(sec+tick, 0, real, shadow(dark))
 		b.over(2*sec+2*tick, 3*sec-tick, real, shadow(dark))
-		b.status(dark, throttle.Status{Used: 1, Waiting: 2, Wait: 6*sec + 2*tick})
+		b.status(dark, throttle.Status{Used: 1, Booked: 2, Waiting: 2, Wait: 6*sec + 2*tick})
 		b.start(6*sec+2*tick, dark) // for a charge that is not shadow the others count
 	}},
 

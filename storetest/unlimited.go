@@ -33,7 +33,7 @@ var unlimitedChecks = []check{
 		b.isHeld(b.refused(sec+tick, two, row), 0, false)
 		b.start(0, row)
 		b.status(row, throttle.Status{})
-		b.status(two, throttle.Status{Used: 2, Waiting: 1, Wait: sec + tick})
+		b.status(two, throttle.Status{Used: 2, Booked: 1, Waiting: 1, Wait: sec + tick})
 	}},
 
 	{"P7_UnlimitedGivesBack", func(b *bench) {
@@ -73,7 +73,7 @@ var unlimitedChecks = []check{
 		row := free("row")
 		b.pause(row, 10*sec)
 		k, g := b.granted(10*sec, costing(row, 1000))
-		b.status(row, throttle.Status{Waiting: 1, Wait: 10250 * ms, Paused: 10 * sec})
+		b.status(row, throttle.Status{Booked: 1, Waiting: 1, Wait: 10250 * ms, Paused: 10 * sec})
 		b.starts(100, 10250*ms, row)
 		b.store.Cancel(&k, g)
 		b.start(10*sec, row)

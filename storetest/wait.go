@@ -82,14 +82,16 @@ var waitChecks = []check{
 
 	{"Store_StatusCountsTheLine", func(b *bench) {
 		ten, tokens := charge("ten", throttle.SlidingWindow(10, sec)), charge("tokens", throttle.TokenBucket(10, sec, 10))
-		for _, c := range []throttle.Charge{ten, tokens} {
+		for i, c := range []throttle.Charge{ten, tokens} {
 			line := b.lineUp(40, c)
 			costly := b.lineUp(1, costing(c, 7))
 			b.hasWaiting(c, 37)
+			b.hasBooked(c, []int{0, 7}[i]) // within the horizon
 			for _, v := range slices.Concat(line[20:25], costly) {
 				v.leaves()
 			}
 			b.hasWaiting(c, 25)
+			b.hasBooked(c, []int{0, 7}[i])
 			b.allOver(b.now()+10*sec, line...)
 			b.hasWaiting(c, 0)
 		}
@@ -110,6 +112,14 @@ func (b *bench) hasWaiting(c throttle.Charge, want int) {
 	b.Helper()
 	if st, err := b.store.Status(b.Context(), c); err != nil || st.Waiting != want {
 		b.errorf("status at %v: %d wait, %v; want %d", b.now(), st.Waiting, err, want)
+	}
+}
+
+// hasBooked compares how much of a budget is booked for later.
+func (b *bench) hasBooked(c throttle.Charge, want int) {
+	b.Helper()
+	if st, err := b.store.Status(b.Context(), c); err != nil || st.Booked != want {
+		b.errorf("status at %v: %d booked, %v; want %d", b.now(), st.Booked, err, want)
 	}
 }
 

@@ -41,6 +41,7 @@ type explained struct {
 // A state is what a budget is like now. Times are in milliseconds.
 type state struct {
 	Used     int     `json:"used"`
+	Booked   int     `json:"booked"`
 	Waiting  int     `json:"waiting"`
 	Wait     int64   `json:"wait_ms"` // -1: no start can be planned
 	Paused   int64   `json:"paused_ms"`
@@ -143,7 +144,7 @@ func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
 		}
 		x := &e.Policies[i]
 		x.Note = note
-		x.State = &state{st.Used, st.Waiting, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, st}
+		x.State = &state{st.Used, st.Booked, st.Waiting, st.Wait.Milliseconds(), st.Paused.Milliseconds(), st.Repeated, st.Ceiling, st}
 		if st.Wait == throttle.Never {
 			x.State.Wait = -1
 		}
@@ -204,6 +205,9 @@ func (s *state) words() (words []string) {
 		words = append(words, fmt.Sprintf("%d of %d in flight", st.Used, n))
 	default:
 		words = append(words, fmt.Sprintf("%d of %d used", st.Used, n))
+	}
+	if st.Booked > 0 {
+		words = append(words, fmt.Sprintf("%d booked", st.Booked))
 	}
 	if st.Waiting > 0 {
 		words = append(words, fmt.Sprintf("%d wait", st.Waiting))

@@ -128,7 +128,7 @@ func noteWords(n *fleet.Note, left time.Duration) []string {
 // stateWords says what a state is.
 func stateWords(l throttle.Limit, s fleet.State) []string {
 	st := throttle.Status{
-		Limit: l, Used: s.Used, Waiting: s.Waiting, Wait: s.Wait.Duration,
+		Limit: l, Used: s.Used, Booked: s.Booked, Waiting: s.Waiting, Wait: s.Wait.Duration,
 		Paused: s.Paused.Duration, Repeated: s.Repeated, Ceiling: s.Ceiling,
 	}
 	if st.Wait < 0 {

@@ -17,8 +17,8 @@ func (q *Request) Status() throttle.Status {
 	if s.rule.kind == throttle.KindConcurrency {
 		st.Used, st.Waiting = r.inFlight()
 	} else {
-		st.Used, st.Waiting = r.starts(q.Now, &s.rule)
-		st.Waiting += int(r.waiting())
+		st.Used, st.Booked = r.starts(q.Now, &s.rule)
+		st.Waiting = st.Booked + int(r.waiting())
 	}
 	st.Wait = time.Duration(r.wait(s)-q.Now) * time.Microsecond
 	st.Paused = time.Duration(max(0, r.paused-q.Now)) * time.Microsecond
@@ -29,9 +29,9 @@ func (q *Request) Status() throttle.Status {
 	return st
 }
 
-// starts sums the costs that count now: of starts that lie in the past, and of
-// those to come.
-func (r *Row) starts(now int64, u *rule) (past, next int) {
+// starts sums the costs that count now: of starts that have come, and of those that are
+// booked for later. An entry whose first start has come counts as if all of them had.
+func (r *Row) starts(now int64, u *rule) (used, booked int) {
 	since := now - u.span
 	if u.kind == throttle.KindFixedWindow {
 		start, _ := u.window(now)
@@ -39,18 +39,26 @@ func (r *Row) starts(now int64, u *rule) (past, next int) {
 	}
 	for _, e := range r.entries {
 		switch {
-		case u.kind == throttle.KindLeakyBucket && e.first <= now && e.last > now:
-			next += int((e.last - now + u.span - 1) / u.span) // a block that has begun
-		case e.last > now:
-			next += int(e.n)
+		case e.first > now:
+			booked += int(e.n)
 		case e.last > since && u.kind != throttle.KindUnlimited:
-			past += int(e.n)
+			come := e.come(now, u)
+			used, booked = used+int(come), booked+int(e.n-come)
 		}
 	}
 	if u.kind == throttle.KindLeakyBucket {
-		past = min(past, 1)
+		used = min(used, 1)
 	}
-	return past, next
+	return used, booked
+}
+
+// come is how much of an entry that has begun has come: all, but of a block, whose units
+// come one after another.
+func (e *entry) come(now int64, u *rule) int64 {
+	if u.kind != throttle.KindLeakyBucket || e.last <= now {
+		return e.n
+	}
+	return min(e.n, max(1+(now-e.first)/u.span, e.n-(e.last-now+u.span-1)/u.span))
 }
 
 // inFlight sums the costs of what runs and of what waits in line.

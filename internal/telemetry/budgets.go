@@ -23,6 +23,7 @@ type Summary struct {
 	Budgets int            // how many were asked
 	Limit   throttle.Limit // of the fullest,
 	Used    int            // and how much of it is used
+	Booked  int            // of all
 	Waiting int            // of all
 	Wait    time.Duration  // the longest
 	Paused  time.Duration  // the longest
@@ -60,7 +61,7 @@ func (s *Summary) add(st *throttle.Status) {
 	if float64(st.Used)/float64(st.Limit.Capacity()) > float64(s.Used)/float64(s.Limit.Capacity()) {
 		s.Limit, s.Used = st.Limit, st.Used
 	}
-	s.Waiting += st.Waiting
+	s.Booked, s.Waiting = s.Booked+st.Booked, s.Waiting+st.Waiting
 	s.Wait, s.Paused = max(s.Wait, st.Wait), max(s.Paused, st.Paused)
 	if st.Ceiling > 0 && (s.Ceiling == 0 || st.Ceiling < s.Ceiling) {
 		s.Ceiling = st.Ceiling

@@ -2,12 +2,13 @@ package fleet
 
 import (
 	"context"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
 
 // Report makes one report now.
-func (r *Reporter) Report() { r.report(context.Background()) }
+func (r *Reporter) Report() { r.report(context.Background(), true) }
 
 // Budget returns the budget of a target.
 func (t Target) Budget() throttle.Budget { return t.charge.Budget }
@@ -25,8 +26,22 @@ func Counted(r *Reporter) (requests int64, budgets map[string]int64) {
 	budgets = make(map[string]int64)
 	for i := range r.uses.shards {
 		for _, b := range r.uses.shards[i].all {
-			budgets[b.of.name] += b.starts
+			budgets[b.of.name] += b.starts.now.Load()
 		}
 	}
-	return r.uses.requests.Load(), budgets
+	return r.uses.requests.now.Load(), budgets
+}
+
+// Reported returns what a report says now of requests, and of each policy's budgets.
+func Reported(r *Reporter, whole bool) (requests int64, budgets map[string]int64) {
+	r.reporting.Lock()
+	defer r.reporting.Unlock()
+	rec := r.record(context.Background(), time.Now(), whole)
+	budgets = make(map[string]int64)
+	for _, p := range rec.Policies {
+		for _, b := range p.Budgets {
+			budgets[p.Policy] += b.Starts
+		}
+	}
+	return rec.Requests, budgets
 }

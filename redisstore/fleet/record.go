@@ -82,6 +82,7 @@ func (f FileState) clip() FileState {
 // A State is what a budget is like at one moment: [throttle.Status], for JSON.
 type State struct {
 	Used     int     `json:"used"`
+	Booked   int     `json:"booked"`
 	Waiting  int     `json:"waiting"`
 	Wait     Millis  `json:"wait_ms"` // -1: no start can be planned
 	Paused   Millis  `json:"paused_ms"`
@@ -91,7 +92,7 @@ type State struct {
 
 // StateOf is the state that a status describes.
 func StateOf(st throttle.Status) State {
-	s := State{st.Used, st.Waiting, Millis{st.Wait}, Millis{st.Paused}, st.Repeated, st.Ceiling}
+	s := State{st.Used, st.Booked, st.Waiting, Millis{st.Wait}, Millis{st.Paused}, st.Repeated, st.Ceiling}
 	if st.Wait == throttle.Never {
 		s.Wait.Duration = -time.Millisecond
 	}

@@ -67,7 +67,9 @@ type Reporter struct {
 	mu   sync.Mutex
 	file func() FileState
 	err  error
-	last time.Time // of the last report
+
+	reporting    sync.Mutex
+	last, before time.Time // when the last interval of counting ended, and the one before
 }
 
 // Start puts a reporter around a store, which reports until it is closed. It needs not wait
@@ -85,7 +87,7 @@ func Start(client redis.UniversalClient, store throttle.Store, o *ReporterOption
 		every: cmp.Or(max(0, o.Interval), DefaultInterval), begun: time.Now(),
 		stop: stop, done: make(chan struct{}), err: errors.New("fleet: nothing has been reported yet"),
 	}
-	r.last = r.begun
+	r.last, r.before = r.begun, r.begun
 	r.notes.wake = make(chan struct{}, 1)
 	if s, ok := store.(pauseTeller); ok {
 		s.OnPause(func() { r.notes.ask() })
@@ -129,15 +131,15 @@ func (r *Reporter) Book(ctx context.Context, b *throttle.Booking) (throttle.Gran
 	replaces := b.Instead.Start != 0
 	g, err := r.Store.Book(ctx, b)
 	if replaces {
-		r.uses.add(b, -1)
+		r.uses.add(b, -1, false) // who has slots gives them back, and replaces nothing
 	}
 	if err != nil {
 		return g, err
 	}
 	if g.OK {
-		r.uses.add(b, 1)
+		r.uses.add(b, 1, g.Wait == 0)
 	} else {
-		r.uses.add(b, 0)
+		r.uses.add(b, 0, false)
 	}
 	if g.Paused && g.Held >= 0 {
 		r.notes.meet(ctx, &b.Charges[g.Held], g.OK || g.Ready != nil)
@@ -148,7 +150,7 @@ func (r *Reporter) Book(ctx context.Context, b *throttle.Booking) (throttle.Gran
 // Cancel implements [throttle.Store].
 func (r *Reporter) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if g.OK {
-		r.uses.add(b, -1)
+		r.uses.add(b, -1, g.Wait == 0)
 	}
 	r.Store.Cancel(b, g)
 }
@@ -161,11 +163,13 @@ func (r *Reporter) run(ctx context.Context) {
 	defer close(r.done)
 	ticker := time.NewTicker(r.every)
 	defer ticker.Stop()
-	for {
-		r.report(ctx)
+	for whole := true; ; {
+		r.report(ctx, whole)
 		select {
 		case <-ticker.C:
+			whole = true
 		case <-r.notes.wake:
+			whole = false
 		case <-ctx.Done():
 			r.beat(context.Background(), "")
 			return
@@ -173,10 +177,11 @@ func (r *Reporter) run(ctx context.Context) {
 	}
 }
 
-// report makes one report.
-func (r *Reporter) report(ctx context.Context) {
-	now := time.Now()
-	err := r.beat(ctx, string(r.record(ctx, now).encode()))
+// report makes one report: a whole one ends an interval of counting.
+func (r *Reporter) report(ctx context.Context, whole bool) {
+	r.reporting.Lock()
+	defer r.reporting.Unlock()
+	err := r.beat(ctx, string(r.record(ctx, time.Now(), whole).encode()))
 	r.mu.Lock()
 	r.err = err
 	r.mu.Unlock()
@@ -208,11 +213,15 @@ func (r *Reporter) beat(ctx context.Context, record string) error {
 }
 
 // record describes the program.
-func (r *Reporter) record(ctx context.Context, now time.Time) *record {
+func (r *Reporter) record(ctx context.Context, now time.Time, whole bool) *record {
 	r.mu.Lock()
-	file, span := r.file, now.Sub(r.last)
-	r.last = now
+	file := r.file
 	r.mu.Unlock()
+	span := max(r.every, now.Sub(r.before))
+	if whole {
+		span = now.Sub(r.last)
+		r.before, r.last = r.last, now
+	}
 	rec := &record{
 		Version: recordVersion, Program: r.program, Host: hostname(), PID: os.Getpid(), Library: libraryVersion(),
 		Up: Millis{now.Sub(r.begun)}, Every: Millis{r.every}, Span: Millis{span},
@@ -220,8 +229,8 @@ func (r *Reporter) record(ctx context.Context, now time.Time) *record {
 	if file != nil {
 		rec.File = file().clip()
 	}
-	rec.Requests = r.uses.requests.Swap(0)
-	rec.Policies, rec.LeftOut = r.uses.report(now)
+	rec.Requests = r.uses.requests.report(whole)
+	rec.Policies, rec.LeftOut = r.uses.report(now, whole)
 	r.describeOwn(ctx, rec)
 	return rec
 }

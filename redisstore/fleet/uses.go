@@ -15,7 +15,7 @@ import (
 // It is on every request's way: one lock that few share, one look into a map, and nothing is
 // allocated for a budget that is known.
 type uses struct {
-	requests atomic.Int64 // since the last report
+	requests tally
 	shards   [16]shard
 	policies sync.Map // name: *policyUsed
 }
@@ -23,7 +23,7 @@ type uses struct {
 type shard struct {
 	mu   sync.Mutex
 	all  map[[16]byte]*used
-	full bool // a budget found no room since the last report
+	full bool // a budget found no room since the last whole report
 }
 
 // mostInShard bounds the budgets that are counted: 4,096 in all.
@@ -33,10 +33,29 @@ const mostInShard = 256
 type used struct {
 	of     *policyUsed
 	terms  terms
-	starts int64 // since the last report
-	asked  bool  // somebody wanted a start since the last report
+	starts tally
+	asked  bool // somebody wanted a start since the last report
 	last   time.Time
-	weight int64 // starts, those of earlier reports less and less
+	weight int64 // starts, those of earlier intervals less and less
+}
+
+// A tally counts the starts of an interval, which a whole report ends. Others come at any time: too
+// little has happened since the last whole report to tell a rate by, so they count the interval
+// before as well.
+type tally struct {
+	now    atomic.Int64
+	before int64 // in the interval before
+}
+
+// report returns what a report says. Of starts that are given back in a later interval than they
+// were counted in, those that are more than what was counted there are left for the next.
+func (t *tally) report(whole bool) int64 {
+	if !whole {
+		return max(0, t.before+t.now.Load())
+	}
+	t.before = max(0, t.now.Load())
+	t.now.Add(-t.before)
+	return t.before
 }
 
 // terms are what can change of a policy.
@@ -58,14 +77,18 @@ type policyUsed struct {
 // idle is how long a budget is reported after its last use.
 const idle = time.Minute
 
-// add counts the starts of a booking: 1 that it got, -1 that was given back, or 0. A booking
-// without a horizon is for what is in flight alone, and belongs to a request that is counted.
-func (u *uses) add(of *throttle.Booking, starts int64) {
-	if of.Horizon > 0 {
-		u.requests.Add(starts)
-	}
+// add counts the starts of a booking: 1 that it got, -1 that was given back, or 0. Slots are held
+// from a start that is now. Those of one that was later are booked when it has come, without a
+// horizon and by themselves, and belong to a request that is counted.
+func (u *uses) add(of *throttle.Booking, starts int64, now bool) {
+	request := of.Horizon > 0
 	for i := range of.Charges {
-		c := &of.Charges[i]
+		c, n := &of.Charges[i], starts
+		if c.Limit.Kind() != throttle.KindConcurrency {
+			request = true
+		} else if !now {
+			n = 0
+		}
 		s := &u.shards[c.Budget.Key[0]%16]
 		s.mu.Lock()
 		b := s.all[c.Budget.Key]
@@ -74,9 +97,12 @@ func (u *uses) add(of *throttle.Booking, starts int64) {
 		}
 		if b != nil {
 			b.asked = true
-			b.starts += starts
+			b.starts.now.Add(n)
 		}
 		s.mu.Unlock()
+	}
+	if request {
+		u.requests.now.Add(starts)
 	}
 }
 
@@ -114,12 +140,12 @@ type counted struct {
 }
 
 // report returns the policies that were ever used, and their budgets that were used
-// lately. At least so many were left out. It begins to count anew.
-func (u *uses) report(now time.Time) (all []policyUse, leftOut int) {
+// lately. At least so many were left out.
+func (u *uses) report(now time.Time, whole bool) (all []policyUse, leftOut int) {
 	var budgets []counted
 	for i := range u.shards {
 		var full bool
-		if budgets, full = u.shards[i].report(budgets, now); full {
+		if budgets, full = u.shards[i].report(budgets, now, whole); full {
 			leftOut++
 		}
 	}
@@ -152,7 +178,7 @@ func (u *uses) report(now time.Time) (all []policyUse, leftOut int) {
 
 // report adds the shard's budgets, forgets those that are idle, and says whether it was
 // full.
-func (s *shard) report(all []counted, now time.Time) ([]counted, bool) {
+func (s *shard) report(all []counted, now time.Time, whole bool) ([]counted, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, b := range s.all {
@@ -163,11 +189,13 @@ func (s *shard) report(all []counted, now time.Time) ([]counted, bool) {
 			delete(s.all, key)
 			continue
 		}
-		b.weight = b.weight/2 + max(0, b.starts)
-		all = append(all, counted{key, b.of.name, b.starts, b.weight})
-		b.starts, b.asked = 0, false
+		starts := b.starts.report(whole)
+		if b.asked = false; whole {
+			b.weight = b.weight/2 + starts
+		}
+		all = append(all, counted{key, b.of.name, starts, b.weight})
 	}
 	full := s.full
-	s.full = false
+	s.full = full && !whole
 	return all, full
 }

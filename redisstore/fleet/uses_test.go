@@ -41,3 +41,67 @@ func TestStartsAreRequestsHandedOn(t *testing.T) {
 	require.EqualValues(t, 10, requests)
 	require.Equal(t, map[string]int64{"address": 10, "app": 10, "at once": 10, "other": 0}, budgets)
 }
+
+// TestStartsOfWhatIsHeldAndBookedLater: a request whose slots are booked when its start has come is
+// one start of each budget, and one whose start is booked without a horizon is a request.
+func TestStartsOfWhatIsHeldAndBookedLater(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a := start(t, client, "shop")
+	limits, err := throttle.NewLimiters(throttle.Config{Store: a, Policies: []throttle.Policy{
+		{Name: "paced", Limit: throttle.LeakyBucket(100, time.Second)}, {Name: "at once", Limit: throttle.Concurrency(10)},
+	}})
+	require.NoError(t, err)
+	for range 5 { // four of them wait for their start
+		permit, err := limits.Acquire(t.Context(), throttle.Demand{Policy: "paced"}, throttle.Demand{Policy: "at once"})
+		require.NoError(t, err)
+		permit.Release()
+	}
+	_, err = a.Book(t.Context(), &throttle.Booking{MaxWait: throttle.AnyWait, Charges: []throttle.Charge{hourly(2)}})
+	require.NoError(t, err)
+	requests, budgets := fleet.Counted(a)
+	require.EqualValues(t, 6, requests)
+	require.Equal(t, map[string]int64{"paced": 5, "at once": 5, "hourly": 1}, budgets)
+}
+
+// hourly is a charge of a budget with a key.
+func hourly(key byte) throttle.Charge {
+	return throttle.Charge{Budget: throttle.Budget{Policy: "hourly", Group: "hourly", Key: [16]byte{key}}, Limit: throttle.PerHour(1000), Cost: 1}
+}
+
+// TestReportsOfStarts: a start that was reported and is given back later is taken off a later report,
+// so together they tell what was handed on. A report between two intervals tells of both.
+func TestReportsOfStarts(t *testing.T) {
+	a := start(t, redistest.Shared(t).Client(t), "shop")
+	b := &throttle.Booking{Horizon: time.Second, MaxWait: -1, Charges: []throttle.Charge{hourly(1)}}
+	var grants []throttle.Grant
+	book := func(times int) {
+		for range times {
+			g, err := a.Book(t.Context(), b)
+			require.NoError(t, err)
+			grants = append(grants, g)
+		}
+	}
+	reports := func(want int64, whole bool) {
+		t.Helper()
+		requests, budgets := fleet.Reported(a, whole)
+		require.Equal(t, want, requests)
+		require.Equal(t, map[string]int64{"hourly": want}, budgets)
+	}
+	book(5)
+	reports(5, true)
+	for _, g := range grants[:3] {
+		a.Cancel(b, g)
+	}
+	reports(2, false)
+	reports(0, true)
+	book(2)
+	reports(0, true)
+	book(2)
+	reports(1, false)
+	reports(1, true)
+	book(4)
+	reports(5, false)
+	reports(5, false)
+	reports(4, true)
+	reports(0, true)
+}

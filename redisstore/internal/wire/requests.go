@@ -134,7 +134,7 @@ func (q StatusRequest) Read(f Frame) (throttle.Status, error) {
 	r := &reader{rest: f}
 	_ = r.next() // the time
 	st := throttle.Status{
-		Limit: q.Charge.Limit, Used: int(r.next()), Waiting: int(r.next()), Wait: Wait(r.next()), Paused: Wait(r.next()),
+		Limit: q.Charge.Limit, Used: int(r.next()), Booked: int(r.next()), Waiting: int(r.next()), Wait: Wait(r.next()), Paused: Wait(r.next()),
 		Repeated: int(min(max(0, r.next()), math.MaxInt32)),
 	}
 	if !Holds(q.Charge) {

@@ -31,7 +31,7 @@ end
 
 -- is_used reports whether an entry counts as used: as in status.lua.
 local function is_used(i)
-  return r.L[i] > since and r.L[i] <= now
+  return r.L[i] > since and r.F[i] <= now
 end
 
 -- lower takes so much out of what is used, the oldest first: what remains counts the longest.
@@ -44,16 +44,8 @@ local function lower(cost)
   end
 end
 
--- raise counts so much more, as starts of now. A start that may have been, or may be to come, is
--- not used yet: its entry begins behind now, so that it does not take in what is.
+-- raise counts so much more, as starts of now.
 local function raise(cost)
-  local i = after(r, now + 1)
-  while i < r.size and r.F[i + 1] <= now + 1 do
-    join(r, i)
-  end
-  if i <= r.size then
-    r.F[i] = max(r.F[i], now + 1)
-  end
   add(r, now, now, cost)
   r.count = r.count + cost -- programs learn it with the count, and tell it after a loss
 end
@@ -62,7 +54,7 @@ local used, coming = 0, 0
 for i = 1, r.size do
   if is_used(i) then
     used = used + r.N[i]
-  elseif r.L[i] > now and r.F[i] < finish then
+  elseif r.F[i] > now and r.F[i] < finish then
     coming = coming + r.N[i]
   end
 end

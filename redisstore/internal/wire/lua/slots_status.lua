@@ -4,8 +4,8 @@
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 nothing
 --
--- Result as of book.lua: 0, now, used, waiting, wait, paused, repeated. When there will be
--- room is unknown, so a pause is all that there is to wait for.
+-- Result as of book.lua: 0, now, used, booked, which is 0, waiting, wait, paused, repeated. When
+-- there will be room is unknown, so a pause is all that there is to wait for.
 
 local slots = load_slots(KEYS[1], now)
 local used, waiting = 0, 0
@@ -15,4 +15,4 @@ for _, m in ipairs(slots.nodes) do
     waiting = waiting + w.cost + w.behind
   end
 end
-return struct.pack('<ddddddd', DONE, now, used, waiting, slots.pause, slots.pause, penalty.repeated(slots, slots.ends))
+return struct.pack('<dddddddd', DONE, now, used, 0, waiting, slots.pause, slots.pause, penalty.repeated(slots, slots.ends))

@@ -4,7 +4,7 @@
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: its rule
 --
--- Result as of book.lua: 0, now, used, waiting, wait, paused, how often the penalty was met
+-- Result as of book.lua: 0, now, used, booked, waiting, wait, paused, how often the penalty was met
 -- again, the ceiling in thousandths; or NEEDS_BOUNDARIES, now, the time that the calendar boundaries must reach.
 
 local u = read_rule(0)
@@ -18,14 +18,23 @@ local since = now - u.span
 if u.kind == FIXED_WINDOW then
   since = window(u, now) - 1
 end
-local used, waiting = 0, 0
+
+-- come is how much of an entry that has begun has come: all, but of a block, whose units
+-- come one after another.
+local function come(i)
+  if u.kind ~= LEAKY_BUCKET or r.L[i] <= now then
+    return r.N[i]
+  end
+  return min(r.N[i], max(1 + floor((now - r.F[i]) / u.span), r.N[i] - ceil((r.L[i] - now) / u.span)))
+end
+
+-- An entry whose first start has come counts as if all of them had.
+local used, booked = 0, 0
 for i = 1, r.size do
-  if u.kind == LEAKY_BUCKET and r.F[i] <= now and r.L[i] > now then
-    waiting = waiting + ceil((r.L[i] - now) / u.span) -- a block that has begun
-  elseif r.L[i] > now then
-    waiting = waiting + r.N[i]
+  if r.F[i] > now then
+    booked = booked + r.N[i]
   elseif r.L[i] > since and not u.free then
-    used = used + r.N[i]
+    used, booked = used + come(i), booked + r.N[i] - come(i)
   end
 end
 if u.kind == LEAKY_BUCKET then
@@ -39,7 +48,7 @@ if not t then
 end
 local line = queue.waiting(queue.of(r), queue.CLASSES)
 if line > 0 then
-  waiting, t = waiting + line, max(t, turn.at(search_for(u, 1, 0, now, 0, false), line + 1))
+  t = max(t, turn.at(search_for(u, 1, 0, now, 0, false), line + 1))
 end
 local top = ceiling.is_of(r, u) and floor(ceiling.at(r, now) * 1000) or 0
-return struct.pack('<dddddddd', DONE, now, used, waiting, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top)
+return struct.pack('<ddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top)
