@@ -17,6 +17,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -47,7 +48,7 @@ func operations() int {
 	if n, err := strconv.Atoi(os.Getenv("THROTTLE_CLOCK_OPERATIONS")); err == nil {
 		return n
 	}
-	return 900
+	return soak.Most(900, 300)
 }
 
 // TestP9_RandomSteps lets callers of two nodes come, wait, start and give up, while

@@ -28,7 +28,7 @@ func TestP7_LineOfADeadNode(t *testing.T) {
 		for _, nodes := range []int{2, 4} {
 			t.Run(fmt.Sprint(limit, " ", nodes), func(t *testing.T) {
 				inLines(t, nodes, func(t *testing.T, nodes []*cuttable) {
-					all := crowdOf(t, nodes, 160, time.Millisecond, charge("twenty", limit))
+					all := crowdOf(t, nodes, soak.Most(160, 80), time.Millisecond, charge("twenty", limit))
 					begin := all[0].came
 					time.Sleep(time.Second)
 					dead := nodes[len(nodes)-1]
@@ -60,13 +60,13 @@ func TestP7_LineOfADeadNode(t *testing.T) {
 	}
 }
 
-// TestP7_LineThatLeaves: a thousand wait in one node and leave. Who comes to another
+// TestP7_LineThatLeaves: many wait in one node and leave. Who comes to another
 // node then starts at once.
 func TestP7_LineThatLeaves(t *testing.T) {
 	each(t, []throttle.Limit{throttle.LeakyBucket(5, time.Second), throttle.PerSecond(5), throttle.TokenBucket(5, time.Second, 5)}, func(t *testing.T, limit throttle.Limit) {
 		inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
 			c := charge("five", limit)
-			all := crowdOf(t, nodes[:1], 1000, 0, c)
+			all := crowdOf(t, nodes[:1], soak.Most(1000, 200), 0, c)
 			behind := walks(t, nodes[1], throttle.Normal, c)
 			time.Sleep(3 * time.Second)
 			left := time.Now()
@@ -162,7 +162,7 @@ func TestP10_LineOfManyNodes(t *testing.T) {
 				time.Sleep(min(limit.Per(), time.Minute) / 500)
 			}
 			var all []*walker
-			for k := range soak.Most(2000, 400) {
+			for k := range soak.Most(2000, 200) {
 				c.Cost = 1 + dice.IntN(max(1, limit.N()/20))
 				all = append(all, walks(t, nodes[k%60], throttle.Priority(dice.IntN(3)-1), c))
 				if k%50 == 0 {
@@ -196,10 +196,10 @@ func TestP10_AllHaveLeftTheLine(t *testing.T) {
 	inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
 		dice := rand.New(rand.NewPCG(10, 11))
 		limits := []throttle.Limit{throttle.PerSecond(50), throttle.LeakyBucket(50, time.Second), throttle.TokenBucket(50, time.Second, 60)}
-		for i := range soak.Most(60, 12) {
+		for i := range soak.Most(60, 9) {
 			c := charge(fmt.Sprint("left ", i), limits[i%len(limits)])
 			var all []*walker
-			for k := range 300 {
+			for k := range soak.Most(300, 100) {
 				c.Cost = 1 + dice.IntN(1+i/3%3)
 				all = append(all, walks(t, nodes[k%2], throttle.Priority(dice.IntN(3)-1), c))
 			}
@@ -224,7 +224,7 @@ func TestP12_LineThatIsGarbage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	dice := rand.New(rand.NewPCG(12, 1))
-	for i := range 60 {
+	for i := range soak.Most(60, 15) {
 		synctest.Test(t, func(t *testing.T) {
 			client := server.Client(t)
 			forgets(t, client)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -115,6 +116,7 @@ func (f *fleet) told() int {
 // answer what is left.
 func TestP4_TruthfulAnswers(t *testing.T) {
 	t.Parallel()
+	fewer := soak.Most(1, 10)
 	for _, c := range []struct {
 		name     string
 		n        int
@@ -126,8 +128,8 @@ func TestP4_TruthfulAnswers(t *testing.T) {
 		{"a hundred in a minute", 100, time.Minute, 550 * time.Millisecond, 100, 0},
 		{"few", 100, time.Minute, 10 * time.Second, 100, 0},
 		{"half of it", 600, time.Minute, 200 * time.Millisecond, 900, 1},
-		{"all of it", 600, time.Minute, 101 * time.Millisecond, 1800, 1},
-		{"hours", 5000, time.Hour, 750 * time.Millisecond, 10000, 0},
+		{"all of it", 600, time.Minute, 101 * time.Millisecond, soak.Most(1800, 900), 1},
+		{"hours", 5000 / fewer, time.Hour, 750 * time.Millisecond * time.Duration(fewer), 10000 / fewer, 0},
 		{"seconds", 40, time.Second, 25 * time.Millisecond, 400, 0},
 	} {
 		runBubble(t, c.name, func(t *testing.T, server *redistest.Server) {
@@ -169,7 +171,7 @@ func TestP4_TruthfulAnswersToAFleet(t *testing.T) {
 // store sees. The fleet wants more than all of it, and leaves the others theirs.
 func TestP11_OthersAreNoticed(t *testing.T) {
 	t.Parallel()
-	for _, others := range []int{1, 10, 60, 90} {
+	for _, others := range soak.Most([]int{1, 10, 60, 90}, []int{10, 90}) {
 		for _, at := range []time.Duration{0, 17 * time.Second} {
 			runBubble(t, fmt.Sprint(others, " after ", at), func(t *testing.T, server *redistest.Server) {
 				told, untold := notice(t, server.Client(t), false, others, at), notice(t, server.Client(t), true, others, at)

@@ -47,12 +47,12 @@ var waitOrderChecks = []check{
 			}
 			begin := b.now()
 			var line []*visitor
-			for range 200 {
+			for range 100 {
 				line = append(line, b.lineUp(1, c)...)
 				b.notIdle(c, line...)
 				b.at(b.now() + 37*ms)
 			}
-			b.allOver(begin+20*sec, line...)
+			b.allOver(begin+10*sec, line...)
 			b.inOrder(line...)
 			b.at(b.now() + 2*sec)
 		}
