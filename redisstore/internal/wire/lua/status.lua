@@ -24,7 +24,7 @@ for i = 1, r.size do
     waiting = waiting + ceil((r.L[i] - now) / u.span) -- a block that has begun
   elseif r.L[i] > now then
     waiting = waiting + r.N[i]
-  elseif r.L[i] > since and not u.free then
+  elseif r.L[i] > since and u.kind ~= UNLIMITED then
     used = used + r.N[i]
   end
 end
