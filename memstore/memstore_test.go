@@ -119,3 +119,12 @@ func TestP1_AgainstTheDefinition(t *testing.T) {
 		storetest.Random(t, newStore, 1000+seed, 2000)
 	}
 }
+
+// TestP1_OddWindows compares random operations on windows that divide no second with the
+// definition: two million, in make soak.
+func TestP1_OddWindows(t *testing.T) {
+	soak.Arithmetic(t)
+	for seed := range uint64(soak.Most(4000, 40)) {
+		storetest.RandomWindows(t, newStore, 1000+seed, 500)
+	}
+}

@@ -10,7 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/storetest"
 )
 
 // oddWindows are lengths that divide no second, or no day.
@@ -77,4 +80,18 @@ func TestP1_EdgesOfOddWindows(t *testing.T) {
 			require.Greater(t, c.now(), int64(1)<<52)
 		})
 	})
+}
+
+// TestP1_OddWindows compares random operations on windows that divide no second with the
+// definition: half a million, in make soak.
+func TestP1_OddWindows(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	for seed := range uint64(soak.Most(1000, 4)) {
+		storetest.RandomWindows(t, func(t *testing.T) throttle.Store {
+			client := server.Client(t)
+			forgets(t, client)
+			return atRest(t, redisstore.NewAt(client, nil, bubbleClock))
+		}, 1000+seed, 500)
+	}
 }

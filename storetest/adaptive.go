@@ -238,7 +238,7 @@ func adaptiveRandomChecks() []check {
 // newAdaptiveWorld returns a world whose budgets learn. Its limits are small: a store
 // may join the starts of a large one, and then find a window fuller than it was.
 func newAdaptiveWorld(b *bench, seed uint64) *world {
-	w := newWorld(b, seed, exact)
+	w := newWorld(b, seed, exact, false)
 	w.settles = false
 	for i := range w.budgets {
 		w.adapt(&w.budgets[i])

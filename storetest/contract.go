@@ -60,6 +60,14 @@ func Random(t *testing.T, newStore func(*testing.T) throttle.Store, seed uint64,
 	})
 }
 
+// RandomWindows is Random for windows with fixed edges that divide no second. Run includes
+// some seeds of it.
+func RandomWindows(t *testing.T, newStore func(*testing.T) throttle.Store, seed uint64, ops int) {
+	synctest.Test(t, func(t *testing.T) {
+		randomOdd(newBench(t, newStore(t), "P1_RandomWindows"), seed, ops)
+	})
+}
+
 // A check is one case of the contract. Its name begins with the promise.
 type check struct {
 	name string

@@ -174,6 +174,19 @@ var rampShortChecks = []check{
 		}
 	}},
 
+	// A start that may be used until after the first step counts in both.
+	{"P11_SlowStartAcrossAStep", func(b *bench) {
+		for i, l := range []throttle.Limit{throttle.SlidingWindow(40, 1200*ms), throttle.FixedWindow(40, 1200*ms)} {
+			begin, c := b.now(), charge(fmt.Sprint("across ", i), l)
+			b.pause(c, 600*ms)
+			b.start(begin+600*ms, c)
+			b.spread(100*ms, begin+850*ms, c)
+			b.starts(4, begin+900*ms, c)
+			b.start(begin+1200*ms, c)
+			b.at(begin + 12*sec)
+		}
+	}},
+
 	{"P11_SlowStartOfLongWindows", func(b *bench) {
 		for i, l := range []throttle.Limit{throttle.SlidingWindow(3000, time.Minute), throttle.FixedWindow(3000, time.Minute)} {
 			begin, c := b.now(), charge(fmt.Sprint("long ", i), l)

@@ -48,6 +48,9 @@ func randomChecks() []check {
 			fmt.Sprintf("P1_Random%d", seed),
 			func(b *bench) { random(b, seed, randomOps) },
 		}, check{
+			fmt.Sprintf("P1_RandomWindows%d", seed),
+			func(b *bench) { randomOdd(b, seed, randomOps) },
+		}, check{
 			fmt.Sprintf("P1_RandomInFlight%d", seed),
 			func(b *bench) { randomInFlight(b, seed, randomOps) },
 		})
@@ -58,7 +61,18 @@ func randomChecks() []check {
 // random runs some operations, chosen by the seed, on the store.
 func random(b *bench, seed uint64, ops int) {
 	b.Helper()
-	w := newWorld(b, seed, moodOf(seed))
+	play(newWorld(b, seed, moodOf(seed), false), ops)
+}
+
+// randomOdd is random for windows with fixed edges that divide no second.
+func randomOdd(b *bench, seed uint64, ops int) {
+	b.Helper()
+	play(newWorld(b, seed, moodOf(seed), true), ops)
+}
+
+// play does so many operations, and counts the history now and then.
+func play(w *world, ops int) {
+	w.Helper()
 	for w.op = range ops {
 		w.step()
 		if w.op%chapter == chapter-1 || w.op == ops-1 {
@@ -77,6 +91,7 @@ type world struct {
 	op      int
 	mood    mood
 	settles bool // costs are known only later
+	odd     bool // all limits are windows with fixed edges that divide no second
 	truth   *ledger
 	budgets []throttle.Charge // with the limits that hold now
 	grants  []granted         // the latest ones
@@ -90,9 +105,9 @@ type granted struct {
 	at      int64
 }
 
-func newWorld(b *bench, seed uint64, m mood) *world {
+func newWorld(b *bench, seed uint64, m mood, odd bool) *world {
 	w := &world{
-		bench: b, seed: seed, mood: m, truth: newLedger(),
+		bench: b, seed: seed, mood: m, odd: odd, truth: newLedger(),
 		rng: rand.New(rand.NewPCG(seed, 1)), above: make(map[[16]byte]bool),
 	}
 	w.settles = w.chance(50)

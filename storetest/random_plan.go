@@ -136,6 +136,9 @@ func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
 // limit returns a random limit and a jitter that goes with it.
 func (w *world) limit() (throttle.Limit, time.Duration) {
+	if w.odd {
+		return w.oddWindow()
+	}
 	lengths := []time.Duration{50 * ms, 200 * ms, 333333 * tick, sec, sec + tick, 3 * sec}
 	per, n := lengths[w.rng.IntN(len(lengths))], 1+w.rng.IntN(20)
 	switch {
@@ -165,6 +168,20 @@ func (w *world) limit() (throttle.Limit, time.Duration) {
 		zone := time.FixedZone("somewhere", 60*60*w.rng.IntN(24)-12*60*60)
 		return throttle.CalendarWindow(n, throttle.Day, zone), jitter
 	}
+}
+
+// oddWindow returns a window with fixed edges that divides no second.
+func (w *world) oddWindow() (throttle.Limit, time.Duration) {
+	lengths := []time.Duration{333 * ms, 700 * ms, 1399 * ms, 3333333 * tick, 7 * sec, 50021 * tick}
+	per, n := lengths[w.rng.IntN(len(lengths))], 1+w.rng.IntN(12)
+	if w.mood != exact && w.chance(30) {
+		n = 1 + w.rng.IntN(1000)
+	}
+	jitter := time.Duration(0)
+	if w.chance(40) {
+		jitter = w.duration(per / 4)
+	}
+	return throttle.FixedWindow(n, per), jitter
 }
 
 // burst is often small beside what flows in.

@@ -214,6 +214,9 @@ func (w *world) settleOne() {
 		if c.Cost = costs[i]; c.Cost < 1 || c.Cost > c.Limit.Capacity()-c.Reserve {
 			return // nobody books that again
 		}
+		if !isOpen(*c) && !slices.Contains(w.truth.stays[c.Budget.Key], stayOf(*c, old.booking.Spread, old.at)) {
+			return // it was over before its cost was known: nobody gives back what was not booked
+		}
 	}
 	w.grants = append(w.grants, old)
 }

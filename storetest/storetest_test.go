@@ -50,7 +50,7 @@ func TestLimitsThatAreComparedExactlyAreSmall(t *testing.T) {
 	for seed := range uint64(1000) {
 		worlds := []*world{newAdaptiveWorld(nil, seed)}
 		if moodOf(seed) == exact {
-			worlds = append(worlds, newWorld(nil, seed, exact))
+			worlds = append(worlds, newWorld(nil, seed, exact, false))
 		}
 		for _, w := range worlds {
 			require.Equal(t, exact, w.mood)

@@ -48,6 +48,20 @@ var unlimitedChecks = []check{
 		b.start(0, row)
 	}},
 
+	// What was closed without a number, and what was refused, has counted nothing: a limit that
+	// follows gives back what is cancelled under it.
+	{"P7_UnlimitedBecomesALimitThatGivesBack", func(b *bench) {
+		row, ten, gate := free("row"), charge("row", throttle.LeakyBucket(10, sec)), charge("gate", throttle.PerSecond(1))
+		b.pause(row, time.Minute)
+		b.resume(row)
+		b.start(0, gate)
+		b.refused(sec+tick, charge("row", throttle.LeakyBucket(1, sec)), gate)
+		b.start(0, ten)
+		k, g := b.granted(100*ms, ten)
+		b.store.Cancel(&k, g)
+		b.start(100*ms, ten)
+	}},
+
 	{"P11_UnlimitedIsClosed", func(b *bench) {
 		row, two := free("row"), charge("two", throttle.PerSecond(2))
 		b.start(0, row)

@@ -59,7 +59,7 @@ func (r *Row) remember(now int64, u *rule) {
 	if u.kind == throttle.KindLeakyBucket && keep != r.span && r.span > 0 {
 		r.pinUntil(0) // blocks of another unit cannot be told apart
 	}
-	if now >= r.until {
+	if now >= r.until || r.isBlank() {
 		r.span, r.most = keep, most
 	} else if keep > r.span {
 		r.span, r.most = keep, max(r.atMost(keep), most)
@@ -70,6 +70,9 @@ func (r *Row) remember(now int64, u *rule) {
 		r.until = max(r.until, now+keep)
 	}
 }
+
+// isBlank reports whether no start that a limit counts is in the row, or was forgotten.
+func (r *Row) isBlank() bool { return r.most == 0 || len(r.entries) == 0 && r.lost == 0 }
 
 // atMost is the most that a length of time can have held: what each of the spans
 // that cover it can. Beyond maxCount it makes no difference.

@@ -53,6 +53,7 @@ func (q *Request) Resume() {
 	}
 	if s.rule.kind == throttle.KindUnlimited {
 		r.forgetProbe()
+		r.until = max(r.until, r.paused) // a store may keep the row until then
 	}
 	r.paused, r.last, r.ceiling = 0, penalty{}, ceiling{}
 	q.moved()

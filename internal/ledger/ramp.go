@@ -71,13 +71,19 @@ func (s *Search) newRamp() *Search {
 
 // windowRamp takes all but its share of each of the first steps. What it takes
 // is never joined with starts around it: it would reach as far as they do, and
-// close what lies between it and the next step.
+// close what lies between it and the next step. But where an entry lies over the begin of the last
+// step, what that step takes follows it and reaches to its end: a search needs entries in order.
+// At the begin of the first step the order makes no difference, because no start is before that.
 func (s *Search) windowRamp(u *rule) []entry {
 	begin := s.row.paused
 	entries := slices.Clone(s.row.entries)
-	for _, part := range steps {
+	for k, part := range steps {
+		taken := entry{begin, begin, u.most - (u.most+part-1)/part}
 		i := (&Row{entries: entries}).after(begin)
-		entries = slices.Insert(entries, i, entry{begin, begin, u.most - (u.most+part-1)/part})
+		for ; k > 0 && i < len(entries) && entries[i].first <= begin; i++ {
+			taken.last = max(begin, entries[i].last)
+		}
+		entries = slices.Insert(entries, i, taken)
 		begin = u.step(begin)
 	}
 	return entries

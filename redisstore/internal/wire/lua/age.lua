@@ -117,6 +117,11 @@ local function at_most(r, length)
   return min(ceil(length / r.span) * r.most, MAX_COUNT)
 end
 
+-- is_blank reports whether no start that a limit counts is in the row, or was forgotten.
+local function is_blank(r)
+  return r.most == 0 or r.size == 0 and r.lost == 0
+end
+
 -- remember makes the row complete for as long back as the rule needs. History
 -- that is not there is replaced by the most that there can have been, at the
 -- latest moment it can have happened.
@@ -132,7 +137,7 @@ local function remember(r, now, back, keep, most, u)
   if u.kind == LEAKY_BUCKET and keep ~= r.span and r.span > 0 then
     pin_until(r) -- blocks of another unit cannot be told apart
   end
-  if now >= r.till then
+  if now >= r.till or is_blank(r) then
     r.span, r.most = keep, most
   elseif keep > r.span then
     r.span, r.most = keep, max(at_most(r, keep), most)
@@ -149,6 +154,12 @@ end
 -- booked closer together. The row is open.
 local function block_end(r, i, unit, most)
   return max(r.L[i] + unit, r.F[i] + min(r.N[i], most) * unit)
+end
+
+-- is_free reports whether a rule is unlimited and its row is not shut: nothing holds a start,
+-- and the row counts none.
+local function is_free(u, r)
+  return u.kind == UNLIMITED and r.paused + r.probe <= now and r.opens <= now
 end
 
 -- is_over reports whether no start to come can share an interval with an entry
@@ -198,7 +209,7 @@ local function advance(r, now, u)
     most = 1
   elseif u.kind == TOKEN_BUCKET then
     most = 2 * u.n -- a full one, and what flows in
-  elseif u.free then
+  elseif u.kind == UNLIMITED then
     most = 0 -- what starts is not counted
   end
   if now < r.seen then

@@ -160,7 +160,9 @@ end
 function started(list, want, held, t, from)
   for _, s in ipairs(list) do
     local f = 't' .. want.class
-    if t - from > want.horizon then
+    if is_free(s, s.row) then
+      -- the row is left as it is
+    elseif t - from > want.horizon then
       s.row.pin = t
     elseif s.index == held then
       s.row[f] = max(s.row[f], t)

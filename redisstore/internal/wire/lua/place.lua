@@ -35,7 +35,7 @@ end
 -- counted.
 local function book(r, t, s)
   local first, last = t, t + s.length
-  if s.free then
+  if s.kind == UNLIMITED then
     if r.paused > 0 and t < r.paused + r.probe and last >= r.paused then
       add(r, first, last, 1)
     end

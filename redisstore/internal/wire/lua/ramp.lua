@@ -45,11 +45,17 @@ end
 
 -- window_ramp takes all but its share of each of the first steps, under rule u. What it
 -- takes is never joined with starts around it: it would reach as far as they do, and
--- close what lies between it and the next step.
+-- close what lies between it and the next step. But where an entry lies over the begin of the last
+-- step, what that step takes follows it and reaches to its end: a search needs entries in order.
+-- At the begin of the first step the order makes no difference, because no start is before that.
 local function window_ramp(s, u)
   local ramp, begin = copied_from(s.row, 1), s.row.paused
-  for _, part in ipairs(STEPS) do
-    insert(ramp, after(ramp, begin), begin, begin, u.cap - ceil(u.cap / part))
+  for k, part in ipairs(STEPS) do
+    local i, last = after(ramp, begin), begin
+    while k > 1 and i <= ramp.size and ramp.F[i] <= begin do
+      i, last = i + 1, max(begin, ramp.L[i])
+    end
+    insert(ramp, i, begin, last, u.cap - ceil(u.cap / part))
     begin = step(u, begin)
   end
   return ramp

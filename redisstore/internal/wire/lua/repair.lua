@@ -95,25 +95,24 @@ end
 -- repair books what the row lacks, and leaves cancelled places taken for a while:
 -- what is booked so is not as sharp as what was. The first program to tell does not
 -- know what others booked last, so no caller starts before they had time to tell, too.
--- It returns whether the server forgot the program's last call.
 local function repair(r, u, now, seed)
   local h = r.history
   local generation, g1 = r.generation, r.g1
-  if u.free then
-    return h.outdated -- it has no starts
+  if u.kind == UNLIMITED then
+    return -- it has no starts
   end
   -- If the record of calls is older than what the program saw, and the program saw this
   -- generation, the row is back at an earlier state, and others may have counted on from there.
   local back = h.outdated and generation ~= 0 and knows(h, generation)
   local fresh = generation == 0 or g1 == 0 and not knows(h, generation) -- nobody has told anything
   if h.generation == 0 or not back and h.generation == generation and h.count <= r.count and h.g1 == g1 and h.n1 <= r.n1 then
-    return h.outdated -- nearly always
+    return -- nearly always
   end
   local missing, before = learn(r, h, seed, fresh, back and count_before(r, h, now)), r.total
   if fresh then
     missing = MAX_COUNT -- all, because a program knows of more generations than it names
   elseif missing == 0 then
-    return h.outdated
+    return
   end
   local lacking, all, youngest, at = missing, 0, nil, h.samples
   for _ = 1, h.size do
@@ -145,7 +144,6 @@ local function repair(r, u, now, seed)
       r.opens = now + min(r.span, TELLING)
     end
   end
-  return h.outdated
 end
 
 -- all_told returns when the programs will have told what the rows that count have

@@ -4,6 +4,20 @@ local rows, rules, rule_of, all_slots, histories = {}, {}, {}, {}, {}
 for i = 2, budgets do
   histories[i] = read_history(recorded)
 end
+
+-- is_to_be_closed reports whether the server forgot a pause that the program knows. What the
+-- row still knows counts more: the pause may have been lifted.
+local function is_to_be_closed(r)
+  return closed[r.key] and (r.history.outdated or not r.stored)
+end
+
+-- passes_by reports whether a rule is unlimited, and its row is left as it is, like a gate
+-- that is open. If the clock was set forward a pause may only seem to be over.
+local function passes_by(u, r)
+  return is_free(u, r) and r.lined == 0 and now >= r.seen and (r.paused == 0 or forward_step(r, now) == 0)
+    and not is_to_be_closed(r)
+end
+
 for _ = 1, rule_count do
   local at, behind, u, many = cursor, 0
   repeat
@@ -15,17 +29,18 @@ for _ = 1, rule_count do
       r.history, rows[u.key] = histories[u.key], r
     end
     u.row, rules[#rules + 1] = r, u
-    if not advance(r, now, u) then
-      return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
-    end
-    if not rule_of[u.key] then
-      local stale = repair(r, u, now, seed)
-      if closed[r.key] and (stale or not r.stored) then
-        -- What the row still knows counts more: a pause may have been lifted.
-        r.paused = now + penalty.shut(r, r.paused - now, closed[r.key], 0, 0)
+    if not passes_by(u, r) then
+      if not advance(r, now, u) then
+        return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
       end
+      if not rule_of[u.key] then
+        repair(r, u, now, seed)
+        if is_to_be_closed(r) then
+          r.paused = now + penalty.shut(r, r.paused - now, closed[r.key], 0, 0)
+        end
+      end
+      rule_of[u.key] = u
     end
-    rule_of[u.key] = u
     behind = behind + 1
   until behind == many
 end

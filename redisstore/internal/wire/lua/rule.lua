@@ -1,6 +1,5 @@
 -- A rule u is what a charge's limit says: kind, n, span, jitter, pace, and for
--- aligned windows their boundaries (see window). An unlimited one has a
--- number that nothing reaches, and is free.
+-- aligned windows their boundaries (see window).
 
 -- read_rule reads the rule of a budget, and of how many: the index of the first one's key,
 -- how many keys from there on have the same rule, kind, n, span, jitter, pace, the flow
@@ -11,7 +10,7 @@ local function read_rule(behind)
   key, many, kind, n, span, jitter, pace, tokens, micros, learns, boundaries, cursor = struct.unpack('<ddddddddddd', frame, cursor)
   local u = {key = key + behind, kind = kind, n = n, span = span, jitter = jitter, pace = pace, tokens = tokens, micros = micros,
     learns = learns, rate = kind == TOKEN_BUCKET and learns * tokens / micros or n, cap = n, pad = 0, boundaries = boundaries > 0 and {},
-    row = false, free = kind == UNLIMITED}
+    row = false}
   -- One boundary: windows of that length, from the epoch. Several: the boundaries of
   -- successive calendar windows.
   u.boundaries = boundaries > 0 and {}

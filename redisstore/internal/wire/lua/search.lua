@@ -27,7 +27,7 @@ local function search_for(u, cost, reserve, from, spread, shadow)
     most = min(most, max(1, u.cap - reserve))
   end
   return weigh({kind = u.kind, n = u.n, reserve = reserve, cap = u.cap, pad = u.pad, most = most, span = u.span, jitter = u.jitter,
-    pace = u.pace, tokens = u.tokens, micros = u.micros, boundaries = u.boundaries, row = u.row, free = u.free, from = from,
+    pace = u.pace, tokens = u.tokens, micros = u.micros, boundaries = u.boundaries, row = u.row, from = from,
     cost = 0, room = 0, length = 0, i = 1, j = 1, sum = 0, k = 1, wait = false, at = false, spent = 0,
     each = cost, more = 0, index = 0, spread = spread, shadow = shadow, ramp = false, tail = 0, horizon = 0, gap = 0, e = 1, gone = 0,
     back = 0, ahead = 1, start = false, alone = false}, cost)
@@ -241,8 +241,8 @@ end}
 -- earliest returns the first start not before t that has room for the cost; or
 -- nil and the time up to which more boundaries are needed.
 local function earliest(s, t)
-  if s.free and s.row.paused + s.row.probe <= s.row.seen and s.row.opens <= s.row.seen then
-    return t -- unlimited, and not shut
+  if is_free(s, s.row) then
+    return t
   end
   return search[s.kind](s, max(t, s.row.paused, s.row.opens, s.tail))
 end

@@ -81,7 +81,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
     r.low, r.grown = MAX_NUMBER, 0
     book(r, t, s)
     s.start = (s.alone == t or #list == 1) and t
-    r.count = r.count + (s.free and 0 or s.cost)
+    r.count = r.count + (s.kind == UNLIMITED and 0 or s.cost)
   end
   if want.horizon > 0 then
     started(list, want, held, t, from)
@@ -162,7 +162,7 @@ local function operate(kind, callers, max_wait, booked, arrival, from, list, cla
       if not settle(s, booked) then
         return booked
       end
-    elseif booked > 0 and remove(s.row, booked, s) then
+    elseif booked > 0 and not is_free(s, s.row) and remove(s.row, booked, s) then
       untail(s.row, booked)
     end
   end
@@ -198,7 +198,7 @@ for i = 2, budgets do
   local r = rows[i]
   queue.call(r, rule_of[i], now)
   local hurry = queue.tell(r, ARGV[3])
-  if r.stored or r.size > 0 or r.paused > 0 then
+  if rule_of[i] and (r.stored or r.size > 0 or r.paused > 0) then
     if r.generation == 0 then
       r.generation = seed
     end

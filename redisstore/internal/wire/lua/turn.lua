@@ -88,7 +88,7 @@ function turn.at(s, rank)
     return aligned_turn(s, from, rank)
   elseif s.kind == TOKEN_BUCKET then
     return bucket_turn(s, from, rank)
-  elseif s.free then
+  elseif s.kind == UNLIMITED then
     return from
   end
   if r.size > 0 then
@@ -105,7 +105,7 @@ function turn.units(s, now, t)
   local from = max(now, r.paused, r.opens)
   if from > t then
     return 0
-  elseif s.free then
+  elseif s.kind == UNLIMITED then
     return MAX_COUNT
   elseif s.kind == LEAKY_BUCKET then
     local sum, unit = 0, s.span + s.pad
