@@ -31,19 +31,10 @@ end
 -- An entry whose first start has come counts as if all of them had.
 local used, booked = 0, 0
 for i = 1, r.size do
-<<<<<<< HEAD
   if r.F[i] > now then
     booked = booked + r.N[i]
-  elseif r.L[i] > since and not u.free then
-    used, booked = used + come(i), booked + r.N[i] - come(i)
-=======
-  if u.kind == LEAKY_BUCKET and r.F[i] <= now and r.L[i] > now then
-    waiting = waiting + ceil((r.L[i] - now) / u.span) -- a block that has begun
-  elseif r.L[i] > now then
-    waiting = waiting + r.N[i]
   elseif r.L[i] > since and u.kind ~= UNLIMITED then
-    used = used + r.N[i]
->>>>>>> edges
+    used, booked = used + come(i), booked + r.N[i] - come(i)
   end
 end
 if u.kind == LEAKY_BUCKET then
