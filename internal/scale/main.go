@@ -23,8 +23,13 @@ func main() {
 	flags := flag.NewFlagSet("scale", flag.ExitOnError)
 	real := flags.Bool("measure", false, "compare with fleets of processes instead: for a quiet machine")
 	distant := flags.Bool("far", false, "say what is used of a limit where Redis is far away instead")
+	crowded := flags.Bool("waiting", false, "say what a start costs Redis for which a caller waits instead: for a quiet machine")
 	_ = flags.Parse(os.Args[1:]) // it exits
 	redis.SetLogger(quiet{})
+	if *crowded {
+		asTest(func(t *testing.T) { report{t: t, out: os.Stdout}.waiting() })
+		return
+	}
 	asTest(func(t *testing.T) { show(t, *real, *distant) })
 }
 

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// A crowd is callers that wait for a limit, in a closed loop: each comes again at once.
+type crowd struct {
+	Nodes, Callers int // of each node
+	PerSecond      int // of each key
+	Keys           int
+}
+
+// crowds are those whose waiting is measured.
+var crowds = []crowd{
+	{60, 4, 40, 1}, {4, 16, 40, 1}, {60, 4, 100, 1}, {4, 16, 1000, 1}, {4, 64, 5000, 1}, {4, 256, 20000, 1},
+	{4, 100, 20, 100}, {4, 1000, 4, 1000},
+}
+
+const (
+	settleTime = 3 * time.Second // until a crowd is in step
+	watchTime  = 8 * time.Second // for so long it is measured
+)
+
+// waiting prints what a start costs Redis for which a caller waits, in real time.
+func (r report) waiting() {
+	r.say("\n## What waiting costs: nodes are stores of one program, with clients of their own; real time, %v of each\n", watchTime)
+	r.say("Redis' processor time of all that it does, and calls of scripts, for each start. Used is of what the limit and its jitter allow.\n")
+	r.say("| nodes × callers | keys | limit of each | µs a start | calls a start | of a core | used | wait p50 | p99 | longest | Jain |")
+	r.say("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+	for _, c := range crowds {
+		w := c.watch(r.t)
+		w.sort()
+		starts := float64(len(w.waits))
+		r.say("| %d × %d | %d | %d/s | %.0f | %.2f | %.1f %% | %.1f %% | %v | %v | %v | %.2f |",
+			c.Nodes, c.Callers, c.Keys, c.PerSecond, w.cpu*1e6/starts, w.calls/starts, 100*w.cpu/w.took.Seconds(),
+			100*starts/w.took.Seconds()/float64(c.PerSecond*c.Keys)*(time.Second+jitter).Seconds(),
+			short(quantile(w.waits, 0.5)), short(quantile(w.waits, 0.99)), short(quantile(w.waits, 1)), w.jain())
+	}
+}
+
+// A watched crowd is what was seen of it.
+type watched struct {
+	waits      []time.Duration
+	starts     map[string]int // of each caller
+	cpu, calls float64        // seconds of the server's processor, and scripts
+	took       time.Duration
+}
+
+func (w *watched) sort() { slices.Sort(w.waits) }
+
+// jain is how evenly the starts are shared among the callers: 1 if each has as many.
+func (w *watched) jain() float64 {
+	var sum, squares float64
+	for _, n := range w.starts {
+		sum, squares = sum+float64(n), squares+float64(n)*float64(n)
+	}
+	return sum * sum / squares / math.Max(1, float64(len(w.starts)))
+}
+
+// watch lets a crowd wait at a server of its own.
+func (c crowd) watch(t redistest.TB) *watched {
+	server := redistest.Single(t)
+	admin := server.Client(t)
+	ctx, stop := context.WithCancel(context.Background())
+	w := &watched{starts: make(map[string]int)}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	begun := time.Now()
+	for node := range c.Nodes {
+		store := redisstore.New(server.Client(t), nil)
+		l, err := throttle.NewLimiter(store, throttle.Policy{Name: "waiting", Limit: throttle.PerSecond(c.PerSecond)})
+		if err != nil {
+			t.Fatalf("scale: %v", err)
+		}
+		for caller := range c.Callers {
+			name, key := fmt.Sprint(node, "/", caller), strconv.Itoa(caller%c.Keys)
+			all.Go(func() {
+				for {
+					asked := time.Now()
+					p, err := l.Acquire(ctx, key, 1)
+					if err != nil {
+						return
+					}
+					served := time.Now()
+					p.Release()
+					if since := served.Sub(begun); since > settleTime && since < settleTime+watchTime {
+						mu.Lock()
+						w.waits = append(w.waits, served.Sub(asked))
+						w.starts[name]++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+	}
+	time.Sleep(time.Until(begun.Add(settleTime)))
+	cpu, calls := spent(admin)
+	from := time.Now()
+	time.Sleep(time.Until(begun.Add(settleTime + watchTime)))
+	w.cpu, w.calls = spent(admin)
+	w.cpu, w.calls, w.took = w.cpu-cpu, w.calls-calls, time.Since(from)
+	stop()
+	all.Wait()
+	return w
+}
+
+// spent returns how much processor time a server has used, in seconds, and how many scripts ran.
+func spent(c *redis.Client) (cpu, scripts float64) {
+	for line := range strings.Lines(c.Info(context.Background(), "cpu", "commandstats").Val()) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch {
+		case name == "used_cpu_user" || name == "used_cpu_sys":
+			n, _ := strconv.ParseFloat(value, 64)
+			cpu += n
+		case strings.HasPrefix(name, "cmdstat_eval"):
+			value, _, _ = strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+			n, _ := strconv.ParseFloat(value, 64)
+			scripts += n
+		}
+	}
+	return cpu, scripts
+}
