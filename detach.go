@@ -75,12 +75,9 @@ func (r *roundTrip) nextAttempt() *roundTrip {
 // the base went on or panicked. The request may have arrived: its start stays
 // booked, or one is booked for it.
 func (r *roundTrip) abandon() {
-	if !r.grant.OK {
-		turn := r.inLine()
+	if !r.grant.OK && r.holdsPlace() {
 		r.cancel()
-		if turn {
-			r.bookArrival()
-		}
+		r.bookArrival()
 	}
 	if r.rewound != nil {
 		r.rewound.Close()
@@ -88,11 +85,15 @@ func (r *roundTrip) abandon() {
 	}
 }
 
-// bookArrival books a start, however far away, for a request that may have arrived.
+// bookArrival books a start, however far away, for a request that may have arrived. What is in
+// flight is over.
 func (r *roundTrip) bookArrival() {
+	b := Booking{Charges: slices.DeleteFunc(slices.Clone(r.booking.Charges), countsSlot), MaxWait: AnyWait}
+	if len(b.Charges) == 0 {
+		return
+	}
 	ctx, cancel := r.reportContext(reportWait)
 	defer cancel()
-	b := Booking{Charges: slices.DeleteFunc(slices.Clone(r.booking.Charges), countsSlot), MaxWait: AnyWait}
 	if _, err := r.store.Book(ctx, &b); err != nil {
 		r.reportFailure(ctx, &b.Charges[0], 0, err)
 	}

@@ -240,3 +240,44 @@ func TestP11_ABaseThatGoesOn(t *testing.T) {
 		})
 	}
 }
+
+// TestP1_ABaseThatGoesOnWithoutASlot: a caller that found no slot when it was connected has given up
+// its start, and has one again if the request may have arrived.
+func TestP1_ABaseThatGoesOnWithoutASlot(t *testing.T) {
+	slot := throttle.Policy{Name: "slot", Limit: throttle.Concurrency(1)}
+	for name, policies := range map[string][]throttle.Policy{"beside a limit": {ninePerSecond, slot}, "alone": {slot}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dial := time.Second
+				store, d, seen := newWatchSpy(), newDialer(func(*http.Request) time.Duration { return dial }), &events{}
+				send := d.RoundTrip
+				tr := must(throttle.New(throttle.Config{Store: store, Policies: policies, Observe: seen.observe,
+					Base: base(func(r *http.Request) (*http.Response, error) { return send(r) })}))
+				resp, err := tr.RoundTrip(get(t, home))
+				require.NoError(t, err) // and it is known how long a connection takes
+				require.NoError(t, resp.Body.Close())
+
+				charges := tr.Explain(get(t, home))
+				slots := charges[len(charges)-1]
+				require.NoError(t, store.Pause(t.Context(), slots, 10*time.Second))
+				time.AfterFunc(10100*ms, func() {
+					_, err := store.Book(context.Background(), &throttle.Booking{Charges: []throttle.Charge{slots}})
+					require.NoError(t, err)
+				})
+				dial = 1500 * ms
+				send = func(r *http.Request) (*http.Response, error) {
+					require.ErrorIs(t, d.connect(r), context.Canceled)
+					httptrace.ContextClientTrace(r.Context()).WroteHeaders()
+					return nil, errors.New("no answer")
+				}
+				_, err = tr.RoundTrip(get(t, home))
+				require.EqualError(t, err, "throttle: the request may have been written though it was stopped")
+				require.Equal(t, 1, status(t, store, tr, get(t, home)).Used, "what may have arrived is charged")
+				require.Empty(t, seen.only(throttle.StoreFailed))
+				for _, b := range store.booked() {
+					require.NotEmpty(t, b.Charges)
+				}
+			})
+		})
+	}
+}
