@@ -80,7 +80,7 @@ var sliding = rule{kind: throttle.KindSlidingWindow}
 
 // bookPlain is what advance and book do with a row that is plain, for a start now.
 func (r *Row) bookPlain(now, span, n, cost, spread int64) {
-	if now >= r.until {
+	if now >= r.until || r.isBlank() {
 		r.span, r.most = span, n
 	} else {
 		r.most = max(r.most, n)

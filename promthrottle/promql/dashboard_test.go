@@ -2,6 +2,7 @@ package promql
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -54,8 +55,8 @@ func readDashboard(t *testing.T) (d dashboard, expressions map[string]string) {
 	require.NoError(t, json.Unmarshal(text, &d))
 	expressions = make(map[string]string)
 	for _, p := range d.Panels {
-		for _, target := range p.Targets {
-			expressions[p.Title] = variables.Replace(target.Expr)
+		for i, target := range p.Targets {
+			expressions[fmt.Sprintf("%s, %d", p.Title, i)] = variables.Replace(target.Expr)
 		}
 	}
 	for _, a := range d.Annotations.List {
