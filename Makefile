@@ -30,8 +30,8 @@ prometheus: ## install prometheus, for make soak, unless it is there
 # runs of make test with the race detector.
 ARITHMETIC = ./internal/ledger ./memstore ./storetest
 
-# Modules that compile other people's code for longer than all of make test takes.
-FOREIGN = ./promthrottle/promql ./sdktest
+# Modules that compile much code of other people; make sdks has their tests.
+FOREIGN = ./benchmarks ./promthrottle/promql ./sdktest
 
 .PHONY: test
 test: redis ## the tests, with the race detector and in random order; make sdks and make soak have the rest
@@ -39,11 +39,12 @@ test: redis ## the tests, with the race detector and in random order; make sdks 
 	@# there are cores run side by side. The detector would have each package sleep
 	@# for a second when it is done. They wait for most of the time: two modules at once.
 	@# make lint vets.
-	@GORACE=atexit_sleep_ms=100 JOBS=2 BUT="$(FOREIGN)" $(EACH) go test -vet=off -short -race -shuffle=on -count=1 -parallel 4 -timeout 10m ./...
+	@# With -race in GOFLAGS, what tests have go vet look at is not compiled once more without it.
+	@GORACE=atexit_sleep_ms=100 GOFLAGS="$$GOFLAGS -race" JOBS=2 BUT="$(FOREIGN)" $(EACH) go test -vet=off -short -shuffle=on -count=1 -parallel 4 -timeout 10m ./...
 	go test -vet=off -short -shuffle=on -count=1 -timeout 10m $(ARITHMETIC)
 
 .PHONY: sdks
-sdks: ## throttle inside other people's SDKs, and its alert rules read by Prometheus' parser
+sdks: redis ## throttle beside other libraries, inside other people's SDKs, and its alert rules read by Prometheus' parser
 	@for module in $(FOREIGN); do \
 		(cd $$module && go test -vet=off -short -race -shuffle=on -count=1 -timeout 10m ./...) || exit; \
 	done

@@ -17,7 +17,7 @@ import (
 // again, while they are closed, resumed, booked and given back. Both stores must give the same
 // waits, to the microsecond.
 func TestP1_UnlimitedAsMemstore(t *testing.T) {
-	eachBubble(t, seeds(soak.Most(2000, 36)), func(t *testing.T, server *redistest.Server, seed uint64) {
+	eachBubble(t, seeds(soak.Most(2000, 18)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		forgets(t, client)
 		d := newPair(t, seed, redisstore.NewAt(client, nil, bubbleClock))

@@ -146,7 +146,7 @@ func (s *spending) most() (most int) {
 func TestP1_SetUsed(t *testing.T) {
 	eachBubble(t, settable, func(t *testing.T, server *redistest.Server, limit throttle.Limit) {
 		client := server.Client(t)
-		for seed := range soak.Most[uint64](20, 4) {
+		for seed := range soak.Most[uint64](20, 2) {
 			s, _ := loaded(t, client, nil)
 			spend(t, client, s, limit, rand.New(rand.NewPCG(seed, 24)), seed%2 == 1)
 		}
@@ -160,7 +160,7 @@ func spend(t *testing.T, client *redis.Client, s *redisstore.Store, limit thrott
 	truth, mu := spending{limit: limit}, sync.Mutex{}
 	var started []chan error
 	var all []*spender
-	for range 150 {
+	for range soak.Most(150, 75) {
 		if row := client.Exists(t.Context(), s.Key(c.Budget)).Val(); row == 1 && rng.IntN(4) == 0 {
 			synctest.Wait()
 			least, most := 0, limit.N()

@@ -3,11 +3,11 @@ package wire
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
@@ -127,22 +127,34 @@ var head = []string{"SEEN", "LOST", "SPAN", "MOST", "TILL", "PAUSED", "FROZEN", 
 	"G1", "N1", "G2", "N2", "G3", "N3", "TOTAL", "SIZE", "AT", "OLD", "BEFORE", "FIRST", "LAST", "N", "EXPIRES",
 	"OPENS", "T1", "T2", "T3", "PIN", "LINED", "BAN", "PROBE", "TIMES", "TOP", "FELL", "LEARNS"}
 
-// word is what may be the name of a constant.
-var word = regexp.MustCompile(`\b[A-Z][A-Z_0-9]*\b`)
-
-// inline writes the constants of shared into a source, in the place of their names: a
-// script may have 200 locals, and each that a function uses costs time in every call.
-func inline(source string) string {
-	values := make(map[string]string)
+// constants are the values of shared and head, as scripts write them.
+var constants = func() map[string]string {
+	all := make(map[string]string)
 	for i, name := range head {
-		values["ROW_"+name] = strconv.Itoa(i + 1)
+		all["ROW_"+name] = strconv.Itoa(i + 1)
 	}
 	for _, c := range shared {
 		value := c.value
 		if d, ok := value.(time.Duration); ok {
 			value = d.Microseconds()
 		}
-		values[c.name] = fmt.Sprint(value)
+		all[c.name] = fmt.Sprint(value)
 	}
-	return word.ReplaceAllStringFunc(source, func(name string) string { return cmp.Or(values[name], name) })
+	return all
+}()
+
+// inline writes constants into a source, in the place of their names: a script may have
+// 200 locals, and each that a function uses costs time in every call.
+func inline(source string) string {
+	var s strings.Builder
+	s.Grow(len(source))
+	for source != "" {
+		word := source[:max(1, len(source)-len(strings.TrimLeftFunc(source, inWord)))]
+		s.WriteString(cmp.Or(constants[word], word))
+		source = source[len(word):]
+	}
+	return s.String()
 }
+
+// inWord reports whether names have the character.
+func inWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }

@@ -51,14 +51,25 @@ func inner(source string) string { return "return (function()\n" + source + "end
 // A Script is what Redis runs, and the name by which EVALSHA finds it.
 type Script struct{ Source, Hash string }
 
-// source joins some files of lua/, with the constants that they share with Go.
+// texts are the files of lua/ by name, with the constants that they share with Go. Most are
+// part of several scripts, so they are made once: every program does this when it starts.
+var texts = func() map[string]string {
+	all := make(map[string]string)
+	entries, _ := files.ReadDir("lua")
+	for _, e := range entries {
+		text, _ := files.ReadFile("lua/" + e.Name())
+		all[strings.TrimSuffix(e.Name(), ".lua")] = inline(string(text))
+	}
+	return all
+}()
+
+// source joins some files of lua/.
 func source(names ...string) string {
 	var s strings.Builder
 	for _, name := range names {
-		text, _ := files.ReadFile("lua/" + name + ".lua")
-		s.Write(text)
+		s.WriteString(texts[name])
 	}
-	return inline(s.String())
+	return s.String()
 }
 
 // FromSource returns the script of that text.
