@@ -77,7 +77,7 @@ func TestAdaptive_LessThanTheLimit(t *testing.T) {
 		{throttle.TokenBucket(40, time.Second, 10), 20, false, true},
 		{throttle.LeakyBucket(40, time.Second), 20, false, false},
 	} {
-		if i%soak.Most(1, 3) > 0 {
+		if i%soak.Most(1, 4) > 0 {
 			continue
 		}
 		t.Run(fmt.Sprintf("%v, true %d, fixed %v, polite %v", c.limit, c.n, c.fixed, c.polite), func(t *testing.T) {

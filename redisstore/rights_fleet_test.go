@@ -224,8 +224,8 @@ func (d *deployment) steer(t *testing.T, nodes []*steering.Reporter) {
 		require.NoError(t, node.Err())
 	}
 	_, errPull := watcher.Pull(ctx)
-	_, errHistory := watcher.History(ctx)
-	_, errAudit := watcher.Audit(ctx, 10)
+	_, _, errHistory := watcher.History(ctx)
+	_, _, errAudit := watcher.Audit(ctx, 10)
 	require.NoError(t, errors.Join(errPull, errHistory, errAudit))
 }
 

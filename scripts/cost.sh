@@ -16,6 +16,7 @@ for cache in empty warm; do
 	log=$GOCACHE/$cache.log
 	TIMEFORMAT='%R %U %S'
 	if ! cost=$({ time "$@" >"$log" 2>&1; } 2>&1); then
+		grep -E -- '(--- )?FAIL|panic:|DATA RACE' "$log" >&2 || true
 		tail -n 50 "$log" >&2
 		exit 1
 	fi

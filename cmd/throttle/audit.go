@@ -12,8 +12,9 @@ import (
 
 // An auditResult is what audit prints as JSON.
 type auditResult struct {
-	Version int         `json:"version"`
-	Acts    []fleet.Act `json:"acts"`
+	Version   int         `json:"version"`
+	Acts      []fleet.Act `json:"acts"`
+	Illegible int         `json:"illegible"` // of the last ones so many could not be read
 }
 
 func newAudit() *cobra.Command {
@@ -25,13 +26,14 @@ func newAudit() *cobra.Command {
 		Args:  takes(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
-				acts, err := all.Audit(ctx, most)
+				acts, illegible, err := all.Audit(ctx, most)
 				if err != nil {
 					return err
 				}
-				done, err := printJSON(c, auditResult{outputVersion, acts})
+				done, err := printJSON(c, auditResult{outputVersion, acts, illegible})
 				if !done {
 					err = printActs(c, acts)
+					leftOut(c, illegible)
 				}
 				return err
 			})

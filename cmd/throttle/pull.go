@@ -117,8 +117,9 @@ exits with 1 if they differ.`,
 
 // A historyResult is what history prints as JSON.
 type historyResult struct {
-	Version int            `json:"version"`
-	Files   []fleet.Pushed `json:"files"`
+	Version   int            `json:"version"`
+	Files     []fleet.Pushed `json:"files"`
+	Illegible int            `json:"illegible"` // so many more could not be read
 }
 
 func newHistory() *cobra.Command {
@@ -129,11 +130,11 @@ func newHistory() *cobra.Command {
 		Args:  takes(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
-				files, err := all.History(ctx)
+				files, illegible, err := all.History(ctx)
 				if err != nil {
 					return err
 				}
-				done, err := printJSON(c, historyResult{outputVersion, files})
+				done, err := printJSON(c, historyResult{outputVersion, files, illegible})
 				if done {
 					return err
 				}
@@ -141,10 +142,19 @@ func newHistory() *cobra.Command {
 				for _, p := range files {
 					t.rows = append(t.rows, []string{fmt.Sprint(p.Number), p.Generation, p.At.Format(time.RFC3339), p.By, cmp.Or(p.Reason, "-")})
 				}
-				return t.print(c.OutOrStdout())
+				err = t.print(c.OutOrStdout())
+				leftOut(c, illegible)
+				return err
 			})
 		},
 	}
 	at.flags(c)
 	return c
+}
+
+// leftOut says how many entries of a list could not be read.
+func leftOut(c *cobra.Command, illegible int) {
+	if illegible > 0 {
+		fmt.Fprintf(c.ErrOrStderr(), "%s could not be read\n", count(illegible, "more entry", "more entries"))
+	}
 }

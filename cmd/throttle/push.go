@@ -24,6 +24,7 @@ type pushResult struct {
 	Generation string       `json:"generation"`
 	Loosens    []string     `json:"loosens"`
 	Nodes      []nodeStatus `json:"nodes"`
+	alone      bool         // nobody follows
 }
 
 // A nodeStatus is what a node that follows has made of what is pushed.
@@ -112,7 +113,7 @@ func numberOf(args []string) (number int64, err error) {
 
 // older returns the file that had a number, or for 0 the one before what is pushed.
 func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, error) {
-	files, err := all.History(ctx)
+	files, illegible, err := all.History(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +124,9 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 		}
 		files = slices.DeleteFunc(files, func(p fleet.Pushed) bool { return now != nil && p.Generation == now.Generation })
 		if len(files) == 0 {
+			if illegible > 0 {
+				return nil, &exit{exitUsage, fmt.Errorf("there is no file to roll back to: of the history %s could not be read", count(illegible, "entry", "entries"))}
+			}
 			return nil, &exit{exitUsage, errors.New("there is no file to roll back to")}
 		}
 		return &files[0], nil
@@ -131,6 +135,9 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 		if files[i].Number == number {
 			return &files[i], nil
 		}
+	}
+	if illegible > 0 {
+		return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history, of which %s could not be read", number, count(illegible, "entry", "entries"))}
 	}
 	return nil, &exit{exitUsage, fmt.Errorf("number %d is not in the history", number)}
 }
@@ -179,6 +186,7 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	var failed error
 	if p.wait > 0 {
 		result.Nodes, failed = p.await(c, all, result.Generation)
+		result.alone = failed == nil && len(result.Nodes) == 0
 	}
 	if err := result.print(c); failed == nil {
 		failed = err
@@ -293,6 +301,8 @@ func (r *pushResult) print(c *cobra.Command) error {
 	case done:
 	case !r.Pushed:
 		fmt.Fprintf(out, "number %d has this text: there is nothing to push\n", r.Number)
+	case r.alone:
+		fmt.Fprintln(out, "no program that reports follows what is pushed")
 	case len(r.Nodes) > 0:
 		for _, n := range behind {
 			fmt.Fprintf(out, "%s: %s\n", n.Node, n.Text)

@@ -25,7 +25,7 @@ func leaving(t *testing.T) (rows []row) {
 
 func leavers(t *testing.T, n int, share float64, least, most time.Duration, says bool) []row {
 	s, line, dice := newStage(t), lineOf(n), dice(n)
-	end := inFull[time.Duration](180, 40) * time.Second
+	end := inFull[time.Duration](180, 30) * time.Second
 	visits := poisson(1.5*line.rate(), 0, end, dice)
 	for i := range visits {
 		if v := &visits[i]; dice.Float64() < share {

@@ -185,10 +185,10 @@ func TestTwoPushes(t *testing.T) {
 		}
 		require.Equal(t, 1, done)
 	}
-	history, err := all.History(t.Context())
+	history, _, err := all.History(t.Context())
 	require.NoError(t, err)
 	require.Len(t, history, 10)
-	acts, err := all.Audit(t.Context(), 100)
+	acts, _, err := all.Audit(t.Context(), 100)
 	require.NoError(t, err)
 	require.Len(t, acts, 10)
 	require.EqualValues(t, 10, acts[0].Number)

@@ -41,12 +41,12 @@ func readAct(text string) (a Act, ok bool) {
 	return a, true
 }
 
-// Audit returns the last acts, at most so many, the newest first. What cannot be read is
-// left out.
-func (f *Fleet) Audit(ctx context.Context, most int) (all []Act, err error) {
+// Audit returns the last acts, at most so many, the newest first, and how many of them
+// cannot be read and are left out.
+func (f *Fleet) Audit(ctx context.Context, most int) (all []Act, illegible int, err error) {
 	list, err := f.client.LRange(ctx, f.keys.audit, 0, int64(max(1, most))-1).Result()
 	if err != nil {
-		return nil, f.failed(err)
+		return nil, 0, f.failed(err)
 	}
 	all = []Act{}
 	for _, text := range list {
@@ -54,7 +54,7 @@ func (f *Fleet) Audit(ctx context.Context, most int) (all []Act, err error) {
 			all = append(all, a)
 		}
 	}
-	return all, nil
+	return all, len(list) - len(all), nil
 }
 
 // cut keeps a text from being longer than is read.

@@ -3,7 +3,10 @@ package fleet_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -31,8 +34,8 @@ func TestErrorsOfRedis(t *testing.T) {
 	for name, ask := range map[string]func(context.Context) error{
 		"Nodes":    func(ctx context.Context) error { _, err := all.Nodes(ctx); return err },
 		"Snapshot": func(ctx context.Context) error { _, err := all.Snapshot(ctx, 0); return err },
-		"Audit":    func(ctx context.Context) error { _, err := all.Audit(ctx, 1); return err },
-		"History":  func(ctx context.Context) error { _, err := all.History(ctx); return err },
+		"Audit":    func(ctx context.Context) error { _, _, err := all.Audit(ctx, 1); return err },
+		"History":  func(ctx context.Context) error { _, _, err := all.History(ctx); return err },
 		"Pull":     func(ctx context.Context) error { _, err := all.Pull(ctx); return err },
 		"Push":     func(ctx context.Context) error { _, err := all.Push(ctx, 0, fleet.Pushed{}, "push"); return err },
 		"State":    func(ctx context.Context) error { _, _, err := all.State(ctx, target); return err },
@@ -41,4 +44,33 @@ func TestErrorsOfRedis(t *testing.T) {
 	} {
 		require.ErrorAs(t, ask(ctx), &away, name)
 	}
+}
+
+// TestNobodyWaitsForEver: a call whose context has no deadline ends, though Redis is gone.
+func TestNobodyWaitsForEver(t *testing.T) {
+	server := redistest.Single(t)
+	p := throttle.Policy{Name: "a", Limit: throttle.PerSecond(1)}
+	_, _, all := used(t, server.Client(t), p, "")
+	target, err := all.Find(t.Context(), fleet.Query{Name: "a", Table: []throttle.Policy{p}})
+	require.NoError(t, err)
+	server.Kill()
+	synctest.Test(t, func(t *testing.T) {
+		client := redis.NewClient(&redis.Options{Addr: server.Addr})
+		defer time.Sleep(time.Minute) // until go-redis notices that nobody wants its connections any more
+		defer client.Close()
+		all := fleet.New(client, nil)
+		for name, ask := range map[string]func() error{
+			"Snapshot": func() error { _, err := all.Snapshot(context.Background(), 0); return err },
+			"State":    func() error { _, _, err := all.State(context.Background(), target); return err },
+			"Pause":    func() error { return all.Pause(context.Background(), target, time.Minute, "anna", "") },
+			"Resume":   func() error { return all.Resume(context.Background(), target, "anna", "") },
+			"Reset":    func() error { return all.Reset(context.Background(), target, "anna", "") },
+			"SetUsed":  func() error { _, err := all.SetUsed(context.Background(), target, 1, "anna", ""); return err },
+		} {
+			begin := time.Now()
+			var away *fleet.Error
+			require.ErrorAs(t, ask(), &away, name)
+			require.LessOrEqual(t, time.Since(begin), 11*time.Second, name)
+		}
+	})
 }

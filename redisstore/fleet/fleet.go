@@ -18,7 +18,9 @@ type Options struct {
 }
 
 // A Fleet is the programs that share budgets in one namespace of a Redis. It is safe for
-// concurrent use. Its errors hold no address but that of the server, and no password.
+// concurrent use. Its errors hold no address but that of the server, and no password. While
+// Redis does not answer, a call asks again until its context ends, and for 10 s at most if the
+// context has no deadline.
 type Fleet struct {
 	client redis.UniversalClient
 	conn   *conn.Conn
@@ -36,6 +38,17 @@ func New(client redis.UniversalClient, o *Options) *Fleet {
 		client: client, conn: conn.New(client), keys: keysOf(o.Namespace),
 		store: redisstore.New(client, &redisstore.Options{Namespace: o.Namespace, HashTags: o.HashTags}),
 	}
+}
+
+// patience is for how long a call asks again whose context has no deadline.
+const patience = 10 * time.Second
+
+// bound gives a context a deadline unless it has one.
+func bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, patience)
 }
 
 // now returns the server's time.

@@ -88,7 +88,7 @@ func TestPushIsMadeOnce(t *testing.T) {
 	number, err := fleet.New(lossy, nil).Push(t.Context(), 0, fleet.Pushed{Text: []byte("version: 1")}, "push")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, number)
-	history, err := all.History(t.Context())
+	history, _, err := all.History(t.Context())
 	require.NoError(t, err)
 	require.Len(t, history, 1)
 }

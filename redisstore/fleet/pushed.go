@@ -138,12 +138,12 @@ func pushedOf(number, at, generation, by, reason string) (*Pushed, bool) {
 	}, err == nil && right && n > 0
 }
 
-// History returns the files that were pushed last, with their texts, the newest first. What
-// cannot be read is left out.
-func (f *Fleet) History(ctx context.Context) (all []Pushed, err error) {
+// History returns the files that were pushed last, with their texts, the newest first, and
+// how many of them cannot be read and are left out.
+func (f *Fleet) History(ctx context.Context) (all []Pushed, illegible int, err error) {
 	list, err := f.client.LRange(ctx, f.keys.history, 0, mostFiles-1).Result()
 	if err != nil {
-		return nil, f.failed(err)
+		return nil, 0, f.failed(err)
 	}
 	all = []Pushed{}
 	for _, entry := range list {
@@ -158,5 +158,5 @@ func (f *Fleet) History(ctx context.Context) (all []Pushed, err error) {
 			all = append(all, *p)
 		}
 	}
-	return all, nil
+	return all, len(list) - len(all), nil
 }

@@ -59,6 +59,8 @@ const asksAtOnce = 16
 // Snapshot reads the fleet, and the state of so many budgets, 0 for [DefaultBudgets]:
 // those that are paused by hand, and those used most. It changes nothing.
 func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
+	ctx, stop := bound(ctx)
+	defer stop()
 	nodes, now, illegible, err := f.nodes(ctx)
 	if err != nil {
 		return nil, err

@@ -57,6 +57,8 @@ func (f *Fleet) State(ctx context.Context, t Target) (State, *Note, error) {
 
 // Describe is [Fleet.State] for a charge, as [throttle.Transport.Explain] returns them.
 func (f *Fleet) Describe(ctx context.Context, c throttle.Charge) (throttle.Status, *Note, error) {
+	ctx, stop := bound(ctx)
+	defer stop()
 	st, err := f.store.Status(ctx, c)
 	if err != nil || st.Paused == 0 {
 		return st, nil, failure(err)
@@ -78,6 +80,8 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 	if d <= 0 || d > throttle.MaxPenalty {
 		return fmt.Errorf("a pause is longer than nothing, and at most %v", throttle.MaxPenalty)
 	}
+	ctx, stop := bound(ctx)
+	defer stop()
 	act := Act{Act: "pause", What: t.Name, By: by, Reason: reason, For: Millis{d}}
 	note, err := json.Marshal(storedNote{t.charge.Budget.Policy, cut(by, longestName), cut(reason, longestText)})
 	if err != nil {
@@ -115,6 +119,8 @@ func (f *Fleet) Reset(ctx context.Context, t Target, by, reason string) error {
 
 // open opens a budget, and removes its note.
 func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
+	ctx, stop := bound(ctx)
+	defer stop()
 	if err := f.store.Resume(ctx, t.charge); err != nil {
 		return failure(err)
 	}

@@ -61,7 +61,7 @@ func TestPause(t *testing.T) {
 	require.ErrorAs(t, all.Resume(t.Context(), target, "anna@desk", ""), &open)
 	require.EqualError(t, open, "shop/f32021364bac is not paused")
 
-	acts, err := all.Audit(t.Context(), 10)
+	acts, _, err := all.Audit(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, acts, 3)
 	require.Equal(t, "resume", acts[0].Act)
@@ -188,7 +188,7 @@ func TestAuditIsCapped(t *testing.T) {
 	do(t, client, "LPUSH", all.AuditKey(), "nonsense", "12 {", "")
 	target := find(t, all, fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
 	require.NoError(t, all.Pause(t.Context(), target, time.Hour, strings.Repeat("a", 10_000), strings.Repeat("é", 10_000)))
-	acts, err := all.Audit(t.Context(), 5000)
+	acts, _, err := all.Audit(t.Context(), 5000)
 	require.NoError(t, err)
 	require.Len(t, acts, 996+1)
 	require.Equal(t, `\x1b`, acts[1].By)
@@ -222,7 +222,7 @@ func TestPauseThatFails(t *testing.T) {
 
 	all := fleet.New(server.Client(t), nil)
 	require.Empty(t, snapshot(t, all).Budgets)
-	acts, err := all.Audit(t.Context(), 5)
+	acts, _, err := all.Audit(t.Context(), 5)
 	require.NoError(t, err)
 	require.Len(t, acts, 2)
 	require.True(t, acts[0].Failed)
@@ -275,7 +275,7 @@ func TestSetUsed(t *testing.T) {
 	require.NoError(t, all.Resume(t.Context(), target, "ben", ""))
 	acquire(t, l, "acme", "acme", "acme")
 
-	acts, err := all.Audit(t.Context(), 4)
+	acts, _, err := all.Audit(t.Context(), 4)
 	require.NoError(t, err)
 	require.Equal(t, "they count less", acts[1].Reason)
 	require.Equal(t, fleet.Act{At: acts[3].At, Act: "set-used", What: target.Name, By: "anna", Reason: "they count more", Used: &fleet.Change{Before: 1, After: 3}}, acts[3])
@@ -308,7 +308,7 @@ func TestSetUsedRefused(t *testing.T) {
 	_, err := all.SetUsed(t.Context(), target, 1, "anna", "")
 	var uncounted *fleet.UncountedError
 	require.ErrorAs(t, err, &uncounted)
-	acts, err := all.Audit(t.Context(), 1)
+	acts, _, err := all.Audit(t.Context(), 1)
 	require.NoError(t, err)
 	require.Empty(t, acts)
 }

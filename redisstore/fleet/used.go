@@ -66,6 +66,8 @@ func (f *Fleet) SetUsed(ctx context.Context, t Target, used int, by, reason stri
 	if err := t.CheckUsed(used); err != nil {
 		return 0, err
 	}
+	ctx, stop := bound(ctx)
+	defer stop()
 	before, counted, err := f.store.SetUsed(ctx, t.charge, used)
 	if err != nil {
 		return 0, failure(err)
