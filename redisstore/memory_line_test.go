@@ -3,9 +3,12 @@ package redisstore_test
 import (
 	"cmp"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
@@ -76,5 +79,35 @@ func TestP10_FullRowsWithLines(t *testing.T) {
 			}
 			requireSmall(t, client)
 		}
+	})
+}
+
+// TestP3_FullRowsAreUsed: a row that is as large as it may be, of starts that are spread in time and
+// cost so much that some 250 fit, is used to the full. Each start needs its spread beside the window.
+func TestP3_FullRowsAreUsed(t *testing.T) {
+	windows := slices.DeleteFunc(slices.Clone(fillings), func(f filling) bool { return f.limit.Kind() != throttle.KindSlidingWindow })
+	eachBubble(t, windows[:soak.Most(len(windows), 1)], func(t *testing.T, server *redistest.Server, f filling) {
+		const spans, left = 5, 2 // windows, of which some fill the row
+		s := atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock))
+		rng := rand.New(rand.NewPCG(3, 250))
+		c := charge("full", f.limit)
+		c.Cost = max(1, f.limit.N()/250)
+		begin, starts, per := time.Now(), 0, f.limit.Per()
+		for i := 0; time.Since(begin) < spans*per; {
+			k := bookingFor(0, c)
+			k.Spread = f.spread - time.Duration(rng.Int64N(int64(f.spread)/8+1)).Truncate(time.Microsecond)
+			g := ask(t, s, k)
+			if !g.OK {
+				time.Sleep(max(g.Wait, time.Microsecond))
+				continue
+			}
+			if time.Since(begin) >= left*per {
+				starts++
+			}
+			i++ // the next comes when it is due, unless it is late
+			time.Sleep(time.Until(begin.Add(per * time.Duration(i) / time.Duration(f.limit.N()/c.Cost))).Truncate(time.Microsecond))
+		}
+		used := float64(starts*c.Cost) / float64(f.limit.N()) / (spans - left)
+		require.GreaterOrEqual(t, used, 0.99*float64(per)/float64(per+f.spread))
 	})
 }

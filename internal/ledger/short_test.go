@@ -75,6 +75,17 @@ func TestP1_TheShortWayNeedsHistory(t *testing.T) {
 	}
 }
 
+// TestP3_TheShortWayForgetsALimit: a limit of which no start is left does not hold back the next.
+func TestP3_TheShortWayForgetsALimit(t *testing.T) {
+	large, small := charge(throttle.PerSecond(9)), charge(throttle.PerSecond(2))
+	row := new(ledger.Row)
+	b := &throttle.Booking{Charges: []throttle.Charge{large}}
+	grant, booked := longWay(t, begin, b, []*ledger.Row{row})
+	ledger.NewRequest(begin, ledger.Node{}, new(ledger.Arrivals), b, booked).Cancel(grant)
+	_, taken := both(t, begin+1, small, booked[0])
+	require.True(t, taken)
+}
+
 // TestP1_TheShortWayOfTwoWindows: one row that two charges have is not plain.
 func TestP1_TheShortWayOfTwoWindows(t *testing.T) {
 	row := new(ledger.Row)
