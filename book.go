@@ -17,7 +17,7 @@ func (a *acquisition) book(ctx context.Context) error {
 	}
 	a.booking.MaxWait = a.remainingWait(ctx, asked)
 	if !a.needsStoreContext(a.booking.MaxWait) {
-		return a.ask(ctx, ctx, asked)
+		return a.bookBy(ctx, ctx, asked)
 	}
 	storeCtx, stop := a.storeContext(ctx, a.booking.MaxWait)
 	defer stop()
@@ -25,11 +25,11 @@ func (a *acquisition) book(ctx context.Context) error {
 		a.cancel()
 		return a.storeFailure(ctx, context.Cause(storeCtx))
 	}
-	return a.ask(ctx, storeCtx, asked)
+	return a.bookBy(ctx, storeCtx, asked)
 }
 
-// ask books what is set by now, and with storeCtx asks the store for it.
-func (a *acquisition) ask(ctx, storeCtx context.Context, asked time.Duration) error {
+// bookBy books what is set by now, and asks the store for it with storeCtx.
+func (a *acquisition) bookBy(ctx, storeCtx context.Context, asked time.Duration) error {
 	b := &a.booking
 	turn, s := a.inLine(), a.spread()
 	if a.returns { // else there is nothing to replace

@@ -40,11 +40,10 @@ func (a *acquisition) startsNow() bool {
 	return a.granted() || a.grant.OK && a.grant.Wait == 0 && a.observe == nil && a.grant.Age <= validFor && !a.unusable()
 }
 
-// await sleeps until the booked start, or until the caller's turn in line, and
-// acquires the slots that it needs. If the grant turns out to be too old, or a
-// penalty has closed a budget meanwhile, it books another start. It returns
-// errReplaced, and still holds the place, when the policies were replaced, and
-// errDetach when the start is too far away to hold a connection until then.
+// await sleeps until the booked start, or until the caller's turn in line, and does
+// then what its state asks for, until it has started. It returns errReplaced, and still
+// holds the place, when the policies were replaced, and errDetach when the start is too
+// far away to hold a connection until then.
 //
 // Each turn of the loop tells the observer of a long wait, which happens ever more rarely,
 // or asks the store once. So the loop ends, or the time moves, whatever a store answers: a
@@ -52,31 +51,22 @@ func (a *acquisition) startsNow() bool {
 // place in line (see answered).
 func (a *acquisition) await(ctx context.Context, w waitOptions) error {
 	for {
-		err := a.sleep(ctx, w)
-		if err == errNotice {
+		woken := a.sleep(ctx, w)
+		if woken == errNotice {
 			a.noticeLongWait(ctx)
 			continue
 		}
-		var ask func(*acquisition, context.Context) error
-		switch {
-		case err != nil && err != errRevalidate:
-			return err
-		case !a.grant.OK:
-			ask = (*acquisition).book
-		case a.stale() || a.unusable():
-			a.report(ctx, Stale, max(0, now()-a.startAt), nil)
-			ask = (*acquisition).book
-		case err == errRevalidate || a.needsRevalidation():
-			ask = (*acquisition).revalidate
-		case a.holdsSlots() || now() < a.startAt:
+		if woken != nil && woken != errRevalidate {
+			return woken
+		}
+		state := a.state(woken == errRevalidate)
+		if state == started {
 			return nil
-		default:
-			ask = (*acquisition).acquireSlots
 		}
 		if err := a.mayAsk(ctx); err != nil {
 			return err
 		}
-		if err := ask(a, ctx); err != nil {
+		if err := a.ask(ctx, state); err != nil {
 			return err
 		}
 	}

@@ -30,7 +30,7 @@ var root = slices.Concat(
 
 	// One caller's start: book, wait, revalidate.
 	[]string{"estimators.go", "closings.go", "recent.go", "engine.go", "observedcontext.go", "hold.go", "askrate.go", "acquisition.go", "storequestion.go", "tell.go", "maxwait.go", "freshness.go", "giveback.go", "storecall.go", "notices.go"},
-	[]string{"book.go", "revalidate.go", "slots.go", "wait.go", "quoted.go", "report.go", "adapt.go"},
+	[]string{"book.go", "revalidate.go", "slots.go", "waiterstate.go", "wait.go", "quoted.go", "report.go", "adapt.go"},
 
 	// HTTP: a request's attempts, its response, its way through the transport.
 	[]string{"dialestimator.go", "transport.go", "revocablebody.go", "responsebody.go", "sentcontext.go", "attempt.go"},
