@@ -29,11 +29,11 @@ func (t tree) freeScripts() error {
 		return err
 	}
 	free := strings.Replace(string(text), embedded,
-		fmt.Sprintf("var files = os.DirFS(%q).(fs.ReadFileFS)\n", filepath.Join(t.dir, filepath.FromSlash(scripts))), 1)
+		fmt.Sprintf("var files = os.DirFS(%q)\n", filepath.Join(t.dir, filepath.FromSlash(scripts))), 1)
 	if free == string(text) {
 		return fmt.Errorf("%s does not embed the scripts as it did", embeds)
 	}
-	free = strings.Replace(free, "\"embed\"\n", "\"io/fs\"\n\t\"os\"\n", 1)
+	free = strings.Replace(free, "\"embed\"\n", "\"os\"\n", 1)
 	return os.WriteFile(path, []byte(free), 0o644)
 }
 

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -14,10 +15,10 @@ func TestInline(t *testing.T) {
 
 // TestScripts: every file of lua/ is part of a script.
 func TestScripts(t *testing.T) {
-	entries, err := files.ReadDir("lua")
+	entries, err := fs.ReadDir(files, "lua")
 	require.NoError(t, err)
 	for _, e := range entries {
-		text, err := files.ReadFile("lua/" + e.Name())
+		text, err := fs.ReadFile(files, "lua/"+e.Name())
 		require.NoError(t, err)
 		require.NotRegexp(t, `local\s[^=\n]*\b\d+\b[^=\n]*(=|\n)`, inline(string(text)), "%s: a local has the name of a constant", e.Name())
 		found := false

@@ -7,6 +7,7 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"io/fs"
 	"regexp"
 	"strings"
 )
@@ -55,9 +56,9 @@ type Script struct{ Source, Hash string }
 // part of several scripts, so they are made once: every program does this when it starts.
 var texts = func() map[string]string {
 	all := make(map[string]string)
-	entries, _ := files.ReadDir("lua")
+	entries, _ := fs.ReadDir(files, "lua")
 	for _, e := range entries {
-		text, _ := files.ReadFile("lua/" + e.Name())
+		text, _ := fs.ReadFile(files, "lua/"+e.Name())
 		all[strings.TrimSuffix(e.Name(), ".lua")] = inline(string(text))
 	}
 	return all
