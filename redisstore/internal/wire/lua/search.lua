@@ -220,7 +220,7 @@ function sliding_paced(s, t)
       return sliding_paced(weigh(s, s.cost), t) -- what comes before the last start may matter
     end
   end
-  t = room(s, max(t, s.wait))
+  t = t > s.wait and room(s, t) or s.wait
   if s.pace == 0 or s.wait == s.from then
     return t
   end
@@ -247,15 +247,15 @@ local function earliest(s, t)
   return search[s.kind](s, max(t, s.row.paused, s.row.opens, s.tail))
 end
 
--- resume lets a search look for another start like the last one, if it found that alone and that
+-- resume lets a search look for another start like the last one, of that cost, if it found that alone and that
 -- was booked. None is earlier, as long as the pace does not fall. So the search goes on where it
 -- stands, if what it has seen is as it was.
-local function resume(s)
+local function resume(s, cost)
   local r, t = s.row, s.start
   s.start, s.alone = false, false
-  if not t or s.shadow or s.kind ~= SLIDING_WINDOW or not s.wait or r.paused > 0 or s.cost ~= s.each
+  if not t or s.shadow or s.kind ~= SLIDING_WINDOW or not s.wait or r.paused > 0 or s.cost ~= cost
     or r.low < max(s.j, s.e) or not r.F then
-    return weigh(s, s.each)
+    return weigh(s, cost)
   end
   local last = min(r.low, r.size + 1) - 1
   if r.grown > 0 then

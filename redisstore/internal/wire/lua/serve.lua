@@ -14,8 +14,18 @@ local function together(list, many, t)
   return true
 end
 
+-- run returns how many equal callers share one start: those that would start within a part of
+-- a large window. They are one request, as far as the row is concerned, which costs as much as they do.
+local function run(list, claims, want, callers)
+  local s = list[1]
+  if callers == 1 or want.horizon == 0 or #list > 1 or #claims > 0 or s.shadow or s.kind ~= SLIDING_WINDOW then
+    return 1
+  end
+  return max(1, min(callers, floor(s.most / (RUN_PARTS * s.each))))
+end
+
 -- start books starts for so many equal callers: for all at the first moment if there is
--- room for all, else for one. It returns for how many, or for how many it answered that
+-- room for all, else for one, or for one run. It returns for how many, or for how many it answered that
 -- they are refused, and the calendar boundaries that it needs, if it needs more. No start is
 -- earlier than least, which the charge by set.
 local function start(list, claims, callers, arrival, from, max_wait, want, least, by)
@@ -29,13 +39,17 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
   end
   local many = callers
   if t ~= from then
-    many, want.together = 1, false
+    many, want.together = min(callers, want.run), false
     for _, s in ipairs(list) do
-      if s.cost ~= s.each then
-        weigh(s, s.each)
+      if s.cost ~= s.each * want.run then
+        weigh(s, s.each * want.run)
       end
     end
-    t, held, paused = find(list, from, least, by)
+    if want.horizon > 0 and #list == 1 and #claims == 0 then -- stand has found it
+      t, held, paused = least, by, by > 0 and list[1].row.paused > from and list[1].row.paused or 0
+    else
+      t, held, paused = find(list, from, least, by)
+    end
     if not t then
       return 0, held
     end
@@ -79,6 +93,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
   for _, s in ipairs(list) do
     local r = s.row
     r.low, r.grown = MAX_NUMBER, 0
+    s.cost = s.each * many -- the last run may be shorter
     book(r, t, s)
     s.start = (s.alone == t or #list == 1) and t
     r.count = r.count + (s.kind == UNLIMITED and 0 or s.cost)
@@ -94,7 +109,10 @@ end
 -- beyond their horizon, or if they would pass others. It returns the calendar boundaries that it
 -- needs, if it needs more.
 local function serve(list, claims, callers, arrival, from, max_wait, want)
-  want.together, want.fresh = callers > 1, not next(want.tickets)
+  want.together, want.fresh, want.run = callers > 1, not next(want.tickets), run(list, claims, want, callers)
+  if want.run > 1 then
+    weigh(list[1], list[1].each * want.run)
+  end
   if want.horizon > 0 then
     keep_behind(list, want)
   end
@@ -112,7 +130,7 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
     end
     callers = callers - served
     for _, s in ipairs(callers > 0 and list or {}) do
-      resume(s)
+      resume(s, s.each * want.run)
     end
   end
 end

@@ -1,0 +1,48 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
+)
+
+// TestP1_RunsOfALargeWindow: equal callers of one call that would start within a 512th of a window
+// start together. No window holds more than its limit, all of it is used, and no more than a run
+// starts at one moment.
+func TestP1_RunsOfALargeWindow(t *testing.T) {
+	const per = 200 * time.Millisecond
+	for _, of := range soak.Most([]struct{ n, cost int }{{3000, 1}, {1023, 1}, {5000, 2}, {20_000, 7}}, []struct{ n, cost int }{{3000, 1}}) {
+		t.Run(fmt.Sprint(of), func(t *testing.T) { runsOf(t, of.n, of.cost, per) })
+	}
+}
+
+func runsOf(t *testing.T, n, cost int, per time.Duration) {
+	inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
+		c := charge("large", throttle.SlidingWindow(n, per))
+		c.Pace, c.Cost = per/time.Duration(n), cost
+		fit := n / cost
+		var all []*walker
+		for i := range fit * 5 / 2 {
+			all = append(all, comes(t, nodes[i%2], throttle.Normal, c))
+		}
+		starts := allStart(t, time.Minute, all...)
+		within(t, fit, per, starts)
+		slices.SortFunc(starts, time.Time.Compare)
+		require.Less(t, starts[len(starts)-1].Sub(starts[0]), 3*per)
+		many := make(map[time.Time]int)
+		for _, at := range starts[fit:] { // what has room at once starts at once
+			many[at]++
+		}
+		largest := 0
+		for _, together := range many {
+			largest = max(largest, together)
+		}
+		require.Equal(t, max(1, n/(512*cost)), largest)
+	})
+}
