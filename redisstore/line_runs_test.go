@@ -46,3 +46,33 @@ func runsOf(t *testing.T, n, cost int, per time.Duration) {
 		require.Equal(t, max(1, n/(512*cost)), largest)
 	})
 }
+
+// TestP1_ARunNeedsRoomForAll: a run does not start where only some of its callers have room, and
+// those that have room at once do not wait for others.
+func TestP1_ARunNeedsRoomForAll(t *testing.T) {
+	const n, per = 3000, 200 * time.Millisecond
+	inLines(t, 1, func(t *testing.T, nodes []*cuttable) {
+		c := charge("large", throttle.SlidingWindow(n, per))
+		c.Pace = per / n
+		var all []*walker
+		crowd := func(many int) {
+			for range many {
+				all = append(all, comes(t, nodes[0], throttle.Normal, c))
+			}
+			for _, w := range all {
+				<-w.answered
+			}
+		}
+		crowd(3)
+		time.Sleep(50 * time.Millisecond)
+		crowd(n - 5)
+		begin := time.Now()
+		crowd(15) // of which two have room now, and three when the first three are over
+		within(t, n, per, allStart(t, time.Minute, all...))
+		starts := make(map[time.Duration]int)
+		for _, w := range all[n-2:] {
+			starts[w.start.Sub(begin).Round(10*time.Millisecond)]++
+		}
+		require.Equal(t, 2, starts[0])
+	})
+}

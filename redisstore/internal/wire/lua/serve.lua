@@ -14,11 +14,11 @@ local function together(list, many, t)
   return true
 end
 
--- run returns how many equal callers share one start: those that would start within a part of
--- a large window. They are one request, as far as the row is concerned, which costs as much as they do.
+-- run returns how many equal callers that have to wait share one start: those that would start within a part
+-- of a large window. They are one request, as far as the row is concerned, which costs as much as they do.
 local function run(list, claims, want, callers)
   local s = list[1]
-  if callers == 1 or want.horizon == 0 or #list > 1 or #claims > 0 or s.shadow or s.kind ~= SLIDING_WINDOW then
+  if callers == 0 or want.horizon == 0 or #list > 1 or #claims > 0 or s.shadow or s.kind ~= SLIDING_WINDOW then
     return 1
   end
   return max(1, min(callers, floor(s.most / (RUN_PARTS * s.each))))
@@ -109,10 +109,7 @@ end
 -- beyond their horizon, or if they would pass others. It returns the calendar boundaries that it
 -- needs, if it needs more.
 local function serve(list, claims, callers, arrival, from, max_wait, want)
-  want.together, want.fresh, want.run = callers > 1, not next(want.tickets), run(list, claims, want, callers)
-  if want.run > 1 then
-    weigh(list[1], list[1].each * want.run)
-  end
+  want.together, want.fresh, want.run = callers > 1, not next(want.tickets), 1
   if want.horizon > 0 then
     keep_behind(list, want)
   end
@@ -124,6 +121,9 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
     if served == 0 and not need then
       want.together = want.together and callers > 1
       served, need = start(list, claims, callers, arrival, from, max_wait, want, least, by)
+      if want.run == 1 and least > from then
+        want.run = run(list, claims, want, callers - served)
+      end
     end
     if need then
       return need
