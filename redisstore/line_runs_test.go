@@ -17,7 +17,7 @@ import (
 // starts at one moment.
 func TestP1_RunsOfALargeWindow(t *testing.T) {
 	const per = 200 * time.Millisecond
-	for _, of := range soak.Most([]struct{ n, cost int }{{3000, 1}, {1023, 1}, {5000, 2}, {20_000, 7}}, []struct{ n, cost int }{{3000, 1}}) {
+	for _, of := range soak.Most([]struct{ n, cost int }{{1536, 1}, {1023, 1}, {2048, 2}, {7168, 7}}, []struct{ n, cost int }{{1536, 1}}) {
 		t.Run(fmt.Sprint(of), func(t *testing.T) { runsOf(t, of.n, of.cost, per) })
 	}
 }
@@ -28,13 +28,13 @@ func runsOf(t *testing.T, n, cost int, per time.Duration) {
 		c.Pace, c.Cost = per/time.Duration(n), cost
 		fit := n / cost
 		var all []*walker
-		for i := range fit * 5 / 2 {
+		for i := range fit * 4 / 3 { // the race detector can have 8,128 goroutines in all
 			all = append(all, comes(t, nodes[i%2], throttle.Normal, c))
 		}
 		starts := allStart(t, time.Minute, all...)
 		within(t, fit, per, starts)
 		slices.SortFunc(starts, time.Time.Compare)
-		require.Less(t, starts[len(starts)-1].Sub(starts[0]), 3*per)
+		require.Less(t, starts[len(starts)-1].Sub(starts[0]), 2*per)
 		many := make(map[time.Time]int)
 		for _, at := range starts[fit:] { // what has room at once starts at once
 			many[at]++
@@ -50,7 +50,7 @@ func runsOf(t *testing.T, n, cost int, per time.Duration) {
 // TestP1_ARunNeedsRoomForAll: a run does not start where only some of its callers have room, and
 // those that have room at once do not wait for others.
 func TestP1_ARunNeedsRoomForAll(t *testing.T) {
-	const n, per = 3000, 200 * time.Millisecond
+	const n, per = 1536, 200 * time.Millisecond
 	inLines(t, 1, func(t *testing.T, nodes []*cuttable) {
 		c := charge("large", throttle.SlidingWindow(n, per))
 		c.Pace = per / n
