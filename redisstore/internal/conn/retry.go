@@ -65,8 +65,11 @@ func (c *Conn) Retry(ctx context.Context, failed func(error), f func() error) er
 
 // Ask makes the call of a request, as often as it takes, and reads its reply. The
 // request is made anew each time: what it says of lengths of time may have changed.
-// Failed and ctx are as in [Conn.Retry].
+// Failed and ctx are as in [Conn.Retry]; for a ctx that has ended nothing is sent.
 func Ask[R any](ctx context.Context, c *Conn, failed func(error), request func() wire.Request[R]) (reply R, err error) {
+	if ctx.Err() != nil {
+		return reply, c.Unavailable(Unavailability{Since: time.Now()}, context.Cause(ctx))
+	}
 	err = c.Retry(ctx, failed, func() (err error) {
 		reply, err = AskOnce(ctx, c, request)
 		return err
