@@ -63,6 +63,41 @@ func TestP1_SweepIsOnlyFaster(t *testing.T) {
 	}
 }
 
+// TestP1_TextOfEntriesIsKept: a row whose stored entries are kept as text answers as one whose entries are all
+// written anew, also when starts are given back or settled and when the clock is set.
+func TestP1_TextOfEntriesIsKept(t *testing.T) {
+	const kept = "r.kept, r.raw = F, L, N, k - 1, raw"
+	require.Equal(t, 1, strings.Count(wire.BookScript.Source, kept), "premise: the line is there")
+	anew := wire.FromSource(strings.Replace(wire.BookScript.Source, kept, "r.kept, r.raw = F, L, N, 0, ''", 1))
+	client := redistest.Single(t).Client(t)
+	for _, seed := range soak.Most(seeds(3_000), seeds(60)) {
+		r := rand.New(rand.NewPCG(seed, 8))
+		require.NoError(t, client.FlushDB(t.Context()).Err())
+		c := randomWindow(r, "one")
+		now, starts := int64(1_000_000_000), []int64(nil)
+		for call := range 40 {
+			op := randomOp(r, []throttle.Charge{c, c})
+			op.Charges = op.Charges[:1]
+			if len(starts) > 0 && r.IntN(2) == 0 {
+				i := r.IntN(len(starts))
+				op.Kind, op.Start, op.Callers = []wire.Kind{wire.Reserve, wire.Cancel, wire.Settle}[r.IntN(3)], starts[i], 1
+				op.Costs = []int{r.IntN(3)}
+				starts = slices.Delete(starts, i, i+1)
+			}
+			q := &wire.BookRequest{Number: int64(call + 1), Ops: []*wire.Op{op}}
+			w := q.Write(wire.Boundaries{Now: now, Until: now + 1_000_000}, strangers{}).Call
+			want := play(t, client, anew, w, "anew:", now)[0].([]float64)
+			require.Equal(t, want, play(t, client, wire.BookScript, w, "", now)[0], "seed %d, call %d", seed, call)
+			if op.Kind == wire.Reserve && len(want) > 7 && wire.State(want[6]) == wire.Booked {
+				starts = append(starts, int64(want[7]))
+			}
+			if now += r.Int64N(int64(100 * time.Millisecond / time.Microsecond)); r.IntN(20) == 0 {
+				now -= r.Int64N(int64(500 * time.Millisecond / time.Microsecond))
+			}
+		}
+	}
+}
+
 // TestP3_RunsCostWhatTheyAre: the last run of a call may be of fewer callers than the others, and
 // charges no more than those.
 func TestP3_RunsCostWhatTheyAre(t *testing.T) {

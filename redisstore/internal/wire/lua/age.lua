@@ -62,6 +62,7 @@ local function widen_pending(r, now, by)
   local F, L, i = r.F, r.L, r.size
   while i > 0 and L[i] >= now do
     F[i] = min(F[i], max(now, F[i] - by))
+    touch(r, i)
     if i < r.size and F[i + 1] <= L[i] then
       join(r, i)
     end
@@ -80,6 +81,7 @@ local function carry_over(r, now, few)
   end
   if i > few then
     r.L[i] = now
+    touch(r, i)
   end
 end
 
@@ -89,6 +91,7 @@ end
 -- where it was. Else starts at the edge of a window would count in the window before that alone.
 local function step(r, now, shift, asleep, u)
   open(r)
+  touch(r, 1)
   local F, L, few, reach = r.F, r.L, 0, r.size
   if u.kind == FIXED_WINDOW then
     few = after(r, window(u, r.seen) or r.seen - r.span) - 1

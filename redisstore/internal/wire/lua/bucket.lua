@@ -64,19 +64,19 @@ end
 -- filled returns the first moment not before t at which the bucket has room for
 -- search s, for all that happened until then.
 local function filled(s, t)
-  local r = s.row
+  local r, u = s.row, s.rule
   local F, L, N, size = r.F, r.L, r.N, r.size
   while true do
     while s.j <= size and F[s.j] <= t do
-      s.sum = s.sum + filling(s, N[s.j])
+      s.sum = s.sum + filling(u, N[s.j])
       s.j = s.j + 1
     end
     while s.sum > s.room and s.i < s.j do
-      s.at, s.spent = add_up(s.at, s.spent, L[s.i], N[s.i], s)
-      s.sum = s.sum - filling(s, N[s.i])
+      s.at, s.spent = add_up(s.at, s.spent, L[s.i], N[s.i], u)
+      s.sum = s.sum - filling(u, N[s.i])
       s.i = s.i + 1
     end
-    local start = due(s.at, s.spent, s.sum - s.room, s)
+    local start = due(s.at, s.spent, s.sum - s.room, u)
     if start <= t then
       return t
     end
@@ -90,18 +90,18 @@ do
 -- overdrawn by a start at t, or nil. No start before has room: it would be as
 -- much too early, or earlier still.
 local function overdrawn(s, t)
-  local r = s.row
+  local r, u = s.row, s.rule
   local F, L, N = r.F, r.L, r.N
   local i, at, spent, sum, own = s.i, s.at, s.spent, s.sum, 0
   for k = s.j, r.size do
-    local n = filling(s, N[k])
+    local n = filling(u, N[k])
     sum, own = sum + n, own + n
     while sum > s.room and i < s.j do
-      at, spent = add_up(at, spent, L[i], N[i], s)
-      sum = sum - filling(s, N[i])
+      at, spent = add_up(at, spent, L[i], N[i], u)
+      sum = sum - filling(u, N[i])
       i = i + 1
     end
-    if due(at, spent, sum - s.room, s) > F[k] or due(t + s.spread, 0, own - s.room, s) > F[k] then
+    if due(at, spent, sum - s.room, u) > F[k] or due(t + s.spread, 0, own - s.room, u) > F[k] then
       return L[k]
     end
   end

@@ -1,7 +1,15 @@
 -- The entries of a row: adding, joining and dropping them.
 
-local function insert(r, i, first, last, n)
+-- touch notes that an entry is another one, and perhaps those behind it. The row is open.
+local function touch(r, i)
   r.low = min(r.low, i)
+  if i <= r.kept then
+    r.kept, r.raw = 0, ''
+  end
+end
+
+local function insert(r, i, first, last, n)
+  touch(r, i)
   table.insert(r.F, i, first)
   table.insert(r.L, i, last)
   table.insert(r.N, i, n)
@@ -9,7 +17,7 @@ local function insert(r, i, first, last, n)
 end
 
 local function delete(r, i)
-  r.low = min(r.low, i)
+  touch(r, min(i, r.size - 1)) -- the last one is not in the text
   table.remove(r.F, i)
   table.remove(r.L, i)
   table.remove(r.N, i)
@@ -20,7 +28,7 @@ end
 local function join(r, i)
   r.L[i] = r.L[i + 1]
   r.N[i] = r.N[i] + r.N[i + 1]
-  r.low = min(r.low, i)
+  touch(r, i)
   delete(r, i + 1)
 end
 
@@ -32,6 +40,15 @@ local function after(r, t)
     i = i - 1
   end
   return i
+end
+
+-- later returns how much of an open row lies in entries that end after t, and the first of these.
+local function later(r, t)
+  local L, N, sum, i = r.L, r.N, r.total, 1
+  while i <= r.size and L[i] <= t do
+    sum, i = sum - N[i], i + 1
+  end
+  return sum, i
 end
 
 -- push counts n starts in [first, last], the first of which is not before the last entry
@@ -84,7 +101,8 @@ local function add(r, first, last, n)
   while i < r.size and r.F[i + 1] <= last do
     join(r, i)
   end
-  r.F[i], r.L[i], r.N[i], r.low = min(r.F[i], first), max(r.L[i], last), r.N[i] + n, min(r.low, i)
+  r.F[i], r.L[i], r.N[i] = min(r.F[i], first), max(r.L[i], last), r.N[i] + n
+  touch(r, i)
 end
 
 do
@@ -146,6 +164,7 @@ end
 
 -- drop forgets the first k entries of an open row.
 local function drop(r, k)
+  touch(r, k > 0 and 1 or r.size + 1)
   local F, L, N, size = r.F, r.L, r.N, r.size
   for i = 1, k do
     r.total = r.total - N[i]

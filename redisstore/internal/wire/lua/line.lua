@@ -37,7 +37,7 @@ local function held_by(list, want, from)
     if not s.shadow then
       if not s.row.called then
         s.row.called = true
-        queue.call(s.row, s, now)
+        queue.call(s.row, s.rule, now)
       end
       local w, q = ticket_of(want, s)
       local ahead = 0
@@ -59,7 +59,7 @@ local function held_by(list, want, from)
       end
       local before = ahead > 0 and ahead or (w and queue.before(q[want.class], w) or 0)
       if before > 0 and (ahead > 0 or t - from > want.horizon) then
-        t = max(t, turn.at(search_for(s, s.each, s.reserve, from, s.spread, false), before + s.each))
+        t = max(t, turn.at(s.rule, s.reserve, from, s.each, before + s.each))
       end
       local c = q and not (want.first or w and w.state == HAD) and q[want.class]
       if c and (t - from > want.horizon or c.stood) then
@@ -83,7 +83,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   local t_last = turn_at
   if callers > 1 then
     local rank = queue.waiting(queue.of(s.row), want.class) + s.each * callers
-    t_last = max(t_last, turn.at(search_for(s, s.each, s.reserve, now, s.spread, false), rank))
+    t_last = max(t_last, turn.at(s.rule, s.reserve, now, s.each, rank))
   end
   if max_wait == 0 or turn_at - now > max_wait then
     answer(FIVE, callers, REFUSED, turn_at, s.index, s.row.paused > now and s.row.paused or 0)
@@ -193,7 +193,7 @@ function stand(list, want, claims, callers, arrival, from, max_wait)
   if need or not s then
     return 0, need, least, by
   end
-  if arrival > 0 then
+  if #claims > 0 and arrival > 0 then
     leave_line(claims, arrival)
   end
   local stood = line_up(list, want, s, callers, turn_at, max_wait)

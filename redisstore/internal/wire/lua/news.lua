@@ -11,8 +11,8 @@ function queue.turns(r, u, now)
   for k = 1, CLASSES do
     local waits = left(q[k])
     if waits > 0 then
-      local s, all = search_for(u, 1, min(q[k].reserve, u.n - 1), now, 0, false), queue.waiting(q, k)
-      first[k], last[k] = turn.at(s, all - waits + 1) - now, turn.at(s, all) - now
+      local reserve, all = min(q[k].reserve, u.n - 1), queue.waiting(q, k)
+      first[k], last[k] = turn.at(u, reserve, now, 1, all - waits + 1) - now, turn.at(u, reserve, now, 1, all) - now
     end
   end
   return first, last

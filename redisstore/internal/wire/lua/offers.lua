@@ -169,9 +169,9 @@ function queue.call(r, u, now)
     local c = q[k]
     c.since, c.holds = min(c.since, now), min(c.holds, now + MOST_HELD)
     if left(c) > 0 or c.offered > 0 then
-      local s = search_for(u, 1, min(c.reserve, u.n - 1), now, 0, false)
-      local near = turn.units(s, now, now + floor(c.horizon / 3)) > 0 and now > c.holds
-      local amount = turn.units(s, now, now + c.horizon) - taken - c.offered
+      local reserve = min(c.reserve, u.n - 1)
+      local near = turn.units(u, reserve, now + floor(c.horizon / 3)) > 0 and now > c.holds
+      local amount = turn.units(u, reserve, now + c.horizon) - taken - c.offered
       if near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4)) then
         c.step = max(2 * c.step, c.offered)
         amount, c.offered, c.since = max(amount + c.offered, c.step), 0, now

@@ -44,12 +44,12 @@ local function book(r, t, s)
     open(r)
     first, last = fuse(r, first, last, s.span)
   elseif s.kind == FIXED_WINDOW then
-    local start, stop = window(s, t)
+    local start, stop = window(s.rule, t)
     r.span = max(r.span, stop - start) -- months and days differ in length
   end
   local shares, stop, newest = t, t, r.first
   if s.n > WINDOW_PARTS then
-    shares, stop = part(s, t)
+    shares, stop = part(s.rule, t)
   end
   if r.F then
     newest = r.F[r.size]
@@ -83,6 +83,7 @@ local function remove(r, t, s)
   -- In a block with more units than time for them, taking one out frees nothing.
   if rest > 0 and (s.kind ~= LEAKY_BUCKET or first + all * s.span > last + s.span) then
     r.N[i] = rest
+    touch(r, i)
     r.total = r.total - s.cost
     return true
   end
@@ -106,7 +107,7 @@ end
 -- counts reports whether the start at t still counts.
 local function counts(s, t, now)
   if s.kind == FIXED_WINDOW then
-    return t >= window(s, now)
+    return t >= window(s.rule, now)
   end
   return t + s.length + s.span > now
 end

@@ -32,7 +32,9 @@ local CLASSES, MOST_HOLES = queue.CLASSES, queue.MOST_HOLES
 local function read_queue(r)
   local v = cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE, HEAD_SIZE + r.lined - 1))
   for _, x in ipairs(v) do
-    assert(x % 1 == 0 and math.abs(x) <= MAX_NUMBER)
+    if x % 1 ~= 0 or x > MAX_NUMBER or x < -MAX_NUMBER then
+      error('no number of a line')
+    end
   end
   local q, i = {id = v[1], began = v[2]}, 3
   for k = 1, CLASSES do

@@ -40,7 +40,7 @@ end
 local function copied_from(r, i)
   open(r)
   return {F = {unpack(r.F, i, r.size)}, L = {unpack(r.L, i, r.size)}, N = {unpack(r.N, i, r.size)},
-    size = r.size - i + 1, total = MAX_COUNT, lost = 0, level = 0, low = 1} -- in any case more than there is room for
+    size = r.size - i + 1, total = MAX_COUNT, lost = 0, level = 0, low = 1, kept = 0} -- in any case more than there is room for
 end
 
 -- window_ramp takes all but its share of each of the first steps, under rule u. What it
@@ -76,8 +76,8 @@ end
 -- ramped returns what the slow start of a search is a search for: by its own rule, or, for
 -- steps that are shorter than the window, by that of as much as the window has for so long.
 function ramped(s, r)
-  local length, window, reserve = penalty.step(r), window_of(s), s.reserve
-  local u = setmetatable({}, {__index = s})
+  local length, window, reserve = penalty.step(r), window_of(s.rule), s.reserve
+  local u = setmetatable({}, {__index = s.rule})
   if s.kind ~= TOKEN_BUCKET and length > 0 and length < window then
     local parts = floor(window / length)
     u.kind, u.span, u.boundaries, u.cap = SLIDING_WINDOW, length, false, ceil(s.cap / parts)

@@ -27,7 +27,9 @@ local function stored(key)
   return #head == HEAD_SIZE and head or nil
 end
 
--- read returns the row of a key with that head; without one it is empty, and open.
+-- read returns the row of a key with that head. Without one it is empty, and open; so is one whose head
+-- these scripts cannot have written: with such a head they might not end, and Redis would serve no
+-- other client meanwhile.
 --
 --   seen               the latest time that a program asked
 --   lost               no start later than this was forgotten; 0: none was
@@ -50,69 +52,66 @@ end
 --   lined, queue       how many bytes the line has, as it is stored; the line, false if
 --                      there is none, nil before queue.of looked
 --   ban, probe, times  of the last penalty: see penalty.lua
+--   kept, raw          open: so many entries are as they are stored, as this text
 --   low, grown         open, since the last caller was served: the first entry that is another one, and
 --                      how many starts the last one that was there got
 local function read(key, head)
   local seen, lost, span, most, till, paused, frozen, level, unit, generation, count, g1, n1, g2, n2, g3, n3,
     total, size, at, old, before, first, last, n, expires, opens, t1, t2, t3, pin, lined,
     ban, probe, times, top, fell, learns = struct.unpack(HEAD, head or string.rep('\0', HEAD_SIZE))
+  local fractions = seen % 1 + lost % 1 + span % 1 + most % 1 + till % 1 + paused % 1 + frozen % 1 + level % 1 + unit % 1
+    + generation % 1 + count % 1 + g1 % 1 + n1 % 1 + g2 % 1 + n2 % 1 + g3 % 1 + n3 % 1 + total % 1 + size % 1 + at % 1 + old % 1
+    + before % 1 + first % 1 + last % 1 + n % 1 + expires % 1 + opens % 1 + t1 % 1 + t2 % 1 + t3 % 1 + pin % 1 + lined % 1
+    + ban % 1 + probe % 1 + times % 1 + fell % 1 + learns % 1
+  local sound = fractions == 0 -- nor is any of them infinite, or no number
+    and lined >= 0 and lined <= MAX_STORED and size >= 0 and size <= 2 * MAX_ENTRIES and at >= 0 and at <= MAX_STORED
+    and min(span, most, level, generation, count, g1, n1, g2, n2, g3, n3, total, n, ban, probe, times, learns) >= 0
+    and max(most, unit, -unit, generation, count, g1, n1, g2, n2, g3, n3, total, n) <= 64 * MAX_NUMBER
+    and max(seen, lost, span, till, paused, frozen, old, before, first, last, expires, opens, t1, t2, t3, pin, ban, probe, times,
+      top, fell, learns) <= MAX_NUMBER
+    and min(seen, lost, till, paused, frozen, old, before, first, last, expires, opens, t1, t2, t3, pin, fell) >= -MAX_NUMBER
+    and level < MAX_NUMBER * MAX_NUMBER and (top == 0 or top >= 1)
+  if not sound then
+    return read(key)
+  end
   -- All fields at once: a table that grows is what costs most here.
   local r = {key = key, stored = head ~= nil, history = false, pushed = '', seen = seen, lost = lost, span = span, most = most,
     till = till, paused = paused, frozen = frozen, level = level, unit = unit, generation = generation, count = count,
     g1 = g1, n1 = n1, g2 = g2, n2 = n2, g3 = g3, n3 = n3, total = total, size = size, at = at, old = old,
     before = before, first = first, last = last, n = n, expires = expires, opens = opens, t1 = t1, t2 = t2, t3 = t3,
     pin = pin, lined = lined, ban = ban, probe = probe, times = times, top = top, fell = fell, learns = learns,
-    low = MAX_NUMBER, grown = 0}
+    low = MAX_NUMBER, grown = 0, kept = 0, raw = ''}
   if size == 0 then
     r.F, r.L, r.N = {}, {}, {}
   end
   return r
 end
 
--- is_sound reports whether r can be a row that these scripts have written. With any
--- other they might not end, and Redis would serve no other client meanwhile.
-local function is_sound(r)
-  local fractions = r.seen % 1 + r.lost % 1 + r.span % 1 + r.most % 1 + r.till % 1 + r.paused % 1 + r.frozen % 1
-    + r.level % 1 + r.unit % 1 + r.generation % 1 + r.count % 1 + r.g1 % 1 + r.n1 % 1 + r.g2 % 1 + r.n2 % 1 + r.g3 % 1 + r.n3 % 1
-    + r.total % 1 + r.size % 1 + r.at % 1 + r.old % 1 + r.before % 1 + r.first % 1 + r.last % 1 + r.n % 1 + r.expires % 1 + r.opens % 1
-    + r.t1 % 1 + r.t2 % 1 + r.t3 % 1 + r.pin % 1 + r.lined % 1
-    + r.ban % 1 + r.probe % 1 + r.times % 1 + r.fell % 1 + r.learns % 1
-  return fractions == 0 -- nor is any of them infinite, or no number
-    and r.lined >= 0 and r.lined <= MAX_STORED and max(r.t1, r.t2, r.t3, r.pin) <= MAX_NUMBER and min(r.t1, r.t2, r.t3, r.pin) >= -MAX_NUMBER
-    and r.size >= 0 and r.size <= 2 * MAX_ENTRIES and r.at >= 0 and r.at <= MAX_STORED
-    and min(r.span, r.most, r.level, r.generation, r.count, r.g1, r.n1, r.g2, r.n2, r.g3, r.n3, r.total, r.n) >= 0
-    and max(r.most, math.abs(r.unit), r.generation, r.count, r.g1, r.n1, r.g2, r.n2, r.g3, r.n3, r.total, r.n) <= 64 * MAX_NUMBER
-    and max(r.seen, r.lost, r.span, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires, r.opens) <= MAX_NUMBER
-    and min(r.seen, r.lost, r.till, r.paused, r.frozen, r.old, r.before, r.first, r.last, r.expires, r.opens) >= -MAX_NUMBER
-    and r.level < MAX_NUMBER * MAX_NUMBER
-    and min(r.ban, r.probe, r.times) >= 0 and max(r.ban, r.probe, r.times) <= MAX_NUMBER
-    and (r.top == 0 or r.top >= 1) and r.top <= MAX_NUMBER and math.abs(r.fell) <= MAX_NUMBER and r.learns >= 0 and r.learns <= MAX_NUMBER
-end
-
 -- load reads the row of a key. A key that holds something else is an empty row: its
 -- starts are lost.
 local function load(key)
-  local r = read(key, stored(key))
-  return is_sound(r) and r or read(key)
+  return read(key, stored(key))
 end
 
--- entries returns all entries of a closed row but the last.
+-- entries returns all entries of a closed row but the last, and their text.
 local function entries(r)
-  local F, L, N, k = {}, {}, {}, 0
+  local F, L, N, k, raw = {}, {}, {}, 0, ''
   if r.size > 1 then
-    local v = {cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE + r.lined + r.at, -1) .. r.pushed)}
-    local prev = r.old - v[2] - v[1]
+    raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.lined + r.at, -1) .. r.pushed
+    local v = {cmsgpack.unpack(raw)}
+    local first, last = -math.huge, r.old - v[2] - v[1]
     for i = 1, #v, 3 do
-      k = k + 1
-      F[k] = prev + v[i]
-      prev = F[k] + v[i + 1]
-      L[k], N[k] = prev, v[i + 2]
-      assert(v[i + 1] >= 0 and v[i + 2] >= 0 and (k == 1 or F[k] > F[k - 1] and L[k] >= L[k - 1]))
+      local f, width, n = last + v[i], v[i + 1], v[i + 2]
+      if f <= first or width < 0 or n < 0 or f + width < last and k > 0 then
+        error('no entry')
+      end
+      first, last, k = f, f + width, k + 1
+      F[k], L[k], N[k] = f, last, n
     end
-    assert(F[k] < r.first and L[k] <= r.last)
+    assert(first < r.first and last <= r.last)
   end
   assert(k == r.size - 1)
-  return F, L, N
+  return F, L, N, raw
 end
 
 -- open brings the entries into the arrays F, L and N. Where there is something
@@ -121,13 +120,13 @@ local function open(r)
   if r.F then
     return
   end
-  local known, F, L, N = pcall(entries, r)
+  local known, F, L, N, raw = pcall(entries, r)
   if not known then
-    F, L, N, r.size, r.n = {}, {}, {}, 1, r.total
+    F, L, N, raw, r.size, r.n = {}, {}, {}, '', 1, r.total
   end
   local k = r.size
   F[k], L[k], N[k] = r.first, r.last, r.n
-  r.F, r.L, r.N = F, L, N
+  r.F, r.L, r.N, r.kept, r.raw = F, L, N, k - 1, raw
 end
 
 -- latest returns the end of the last entry; 0 if there is none.
@@ -146,17 +145,17 @@ local function head(r)
 end
 
 -- close brings the last entry of an open row back into the head, and returns
--- the others.
+-- the text of the others.
 local function close(r)
   local F, L, N, size, v = r.F, r.L, r.N, r.size, {}
-  local prev, k = F[1] or 0, 0
-  for i = 1, size - 1 do
+  local prev, k = L[r.kept] or F[1] or 0, 0
+  for i = r.kept + 1, size - 1 do
     v[k + 1], v[k + 2], v[k + 3] = F[i] - prev, L[i] - F[i], N[i]
     prev, k = L[i], k + 3
   end
   r.at, r.old, r.before = 0, L[1] or 0, L[size - 1] or F[size] or 0
   r.first, r.last, r.n = F[size] or 0, L[size] or 0, N[size] or 0
-  return size > 1 and cmsgpack.pack(unpack(v)) or ''
+  return k > 0 and r.raw .. cmsgpack.pack(unpack(v)) or r.raw
 end
 
 -- save writes the row with a line, which is '' if there is none, with an expiry after which

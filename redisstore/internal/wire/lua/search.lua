@@ -4,8 +4,8 @@
 
 -- weigh makes the search one for the cost. A search remembers how far it came: i
 -- is the entry it stands at, and for a sliding window j the first behind the run
--- from i, whose sum is sum; k is where the pace stands, which begins at ahead, and gap is that pace. The entries before e,
--- which had gone starts, are out of the window that gap was taken from. Successive questions must not go back in time.
+-- from i, whose sum is sum; k is where the pace stands, false if it has not begun, and gap is that pace. Successive
+-- questions must not go back in time.
 local function weigh(s, cost)
   s.cost, s.room, s.length = cost, s.most - cost, s.spread
   if s.cap < s.n then
@@ -14,23 +14,23 @@ local function weigh(s, cost)
   if s.kind == LEAKY_BUCKET then
     s.length = s.spread + (cost - 1) * s.span -- what it occupies beyond its start
   end
-  s.i, s.j, s.sum, s.k, s.wait, s.at, s.ramp = 1, 1, 0, 1, false, false, false
-  s.e, s.gone, s.gap, s.back, s.ahead = 1, 0, 0, 0, 1
+  s.i, s.j, s.sum, s.k, s.wait, s.at, s.ramp = 1, 1, 0, false, false, s.at and false, false
+  s.gap, s.back = 0, 0
   return s
+end
+
+-- usable returns how much of a limit charges may use that must leave that reserve.
+local function usable(u, reserve)
+  return u.cap < u.n and min(u.n - reserve, max(1, u.cap - reserve)) or u.n - reserve
 end
 
 -- search_for starts a search for a charge under rule u, for starts from a time
 -- on.
 local function search_for(u, cost, reserve, from, spread, shadow)
-  local most = u.n - reserve
-  if u.cap < u.n then
-    most = min(most, max(1, u.cap - reserve))
-  end
-  return weigh({kind = u.kind, n = u.n, reserve = reserve, cap = u.cap, pad = u.pad, most = most, span = u.span, jitter = u.jitter,
-    pace = u.pace, tokens = u.tokens, micros = u.micros, boundaries = u.boundaries, row = u.row, from = from,
-    cost = 0, room = 0, length = 0, i = 1, j = 1, sum = 0, k = 1, wait = false, at = false, spent = 0,
-    each = cost, more = 0, index = 0, spread = spread, shadow = shadow, ramp = false, tail = 0, horizon = 0, gap = 0, e = 1, gone = 0,
-    back = 0, ahead = 1, start = false, alone = false}, cost)
+  return weigh({rule = u, row = u.row, kind = u.kind, n = u.n, cap = u.cap, span = u.span, pace = u.pace, most = usable(u, reserve),
+    reserve = reserve, spread = spread, shadow = shadow, from = from, cost = 0, room = 0, length = 0, tail = 0, horizon = 0, index = 0,
+    each = cost, more = 0, i = 1, j = 1, sum = 0, k = false, wait = false, ramp = false, gap = 0, back = 0, start = false,
+    alone = false}, cost)
 end
 
 local booked, paced -- look for room beside what is in the row
@@ -73,9 +73,9 @@ end
 
 -- aligned goes from window to window. It returns nil where the boundaries end.
 local function aligned(s, t)
-  local r, tail, room = s.row, s.jitter + s.spread, s.room
+  local r, tail, room = s.row, s.rule.jitter + s.spread, s.room
   while true do
-    local start, stop = window(s, t)
+    local start, stop = window(s.rule, t)
     if not start then
       return nil, t
     end
@@ -97,7 +97,7 @@ local function aligned(s, t)
       end
       if r.N[s.i] > room and r.L[s.i] >= stop then
         -- It fills every window that it touches.
-        local _, last = window(s, r.L[s.i])
+        local _, last = window(s.rule, r.L[s.i])
         if not last then
           return nil, r.L[s.i]
         end
@@ -110,12 +110,12 @@ end
 
 -- paced looks for the first gap that is long enough.
 function paced(s, t)
-  local r, span = s.row, s.span
+  local r, span, pad = s.row, s.span, s.rule.pad
   open(r)
   while s.i <= r.size do
-    local stop = block_end(r, s.i, span + s.pad, s.n)
+    local stop = block_end(r, s.i, span + pad, s.n)
     if stop > t then
-      if t + s.length + s.cost * s.pad + span <= r.F[s.i] then
+      if t + s.length + s.cost * pad + span <= r.F[s.i] then
         break
       end
       t = stop
@@ -149,7 +149,7 @@ local function room(s, t)
     return look(s, t)
   end
   t, need = look(s, behind_probe(s.row, t))
-  local stop = ramp_end(s, s.row)
+  local stop = ramp_end(s.rule, s.row)
   while t and t < stop do
     s.ramp = s.ramp or search_for(ramped(s, s.row))
     local start = booked[s.ramp.kind](s.ramp, t)
@@ -176,36 +176,32 @@ local function even(s, t)
     return s.pace
   end
   open(r)
-  local L, N, gone, i = r.L, r.N, s.gone, s.e
-  t = max(t, latest(r))
-  while i <= r.size and L[i] + span <= t do
-    gone, i = gone + N[i], i + 1
-  end
-  s.e, s.gone = i, gone
+  local used = min(later(r, max(t, latest(r)) - span), n)
   local full = floor(floor(span * 47 / 50) / n)
-  return max(s.pace, floor(full * (3 * min(r.total - gone, n) - n) / (2 * n)) - s.spread)
+  return max(s.pace, floor(full * (3 * used - n) / (2 * n)) - s.spread)
 end
 
 -- clear returns the first moment not before t that is clear of all starts still
--- to come.
+-- to come. A block ends as block_end says.
 local function clear(s, t)
-  local r, pace = s.row, s.gap
+  local r, pace, n = s.row, s.gap, s.n
   open(r)
-  local length = max(s.spread + pace, s.cost * pace)
-  while s.k <= r.size do
-    if r.L[s.k] > r.seen then
-      local stop = block_end(r, s.k, pace, s.n)
-      if stop > t then
-        if t + length <= r.F[s.k] then
-          break
-        end
-        t = stop
-      end
-    else
-      s.ahead = s.k + 1
+  local F, L, N, length = r.F, r.L, r.N, max(s.spread + pace, s.cost * pace)
+  local k = s.k or after(r, r.seen + 1)
+  while k <= r.size do
+    local stop, last = F[k] + (N[k] < n and N[k] or n) * pace, L[k] + pace
+    if stop < last then
+      stop = last
     end
-    s.k = s.k + 1
+    if stop > t then
+      if t + length <= F[k] then
+        break
+      end
+      t = stop
+    end
+    k = k + 1
   end
+  s.k = k
   return t
 end
 
@@ -254,13 +250,11 @@ local function resume(s, cost)
   local r, t = s.row, s.start
   s.start, s.alone = false, false
   if not t or s.shadow or s.kind ~= SLIDING_WINDOW or not s.wait or r.paused > 0 or s.cost ~= cost
-    or r.low < max(s.j, s.e) or not r.F then
+    or r.low < s.j or not r.F then
     return weigh(s, cost)
   end
-  local last = min(r.low, r.size + 1) - 1
-  if r.grown > 0 then
-    s.sum = s.sum + (last < s.j and r.grown or 0)
-    s.ahead = min(s.ahead, last)
+  if r.grown > 0 and min(r.low, r.size + 1) <= s.j then
+    s.sum = s.sum + r.grown
   end
-  s.k, s.wait, s.back = s.ahead, false, t
+  s.k, s.wait, s.back = false, false, t
 end

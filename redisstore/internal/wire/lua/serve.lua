@@ -57,7 +57,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
   if held == 0 and gate then
     held, paused = gate, from
   end
-  if arrival > 0 and t > now then
+  if #claims > 0 and arrival > 0 and t > now then
     leave_line(claims, arrival)
   end
   if t - now > min(FARTHEST, max_wait) then
@@ -149,7 +149,7 @@ end
 local function settle(s, booked)
   if not counts(s, booked, now) then
     return true
-  elseif s.kind == FIXED_WINDOW and not window(s, booked) then
+  elseif s.kind == FIXED_WINDOW and not window(s.rule, booked) then
     return false
   end
   local cost, t = s.more, booked

@@ -37,6 +37,7 @@ end
 -- lower takes so much out of what is used, the oldest first: what remains counts the longest.
 local function lower(cost)
   local i = 1
+  touch(r, i)
   while cost > 0 do
     local part = is_used(i) and min(cost, r.N[i]) or 0
     cost, r.total, r.N[i] = cost - part, r.total - part, r.N[i] - part

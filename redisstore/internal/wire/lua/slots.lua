@@ -3,6 +3,9 @@
 --
 -- A claim s is one charge that wants slots: their budget, cost, reserve and shadow.
 
+local set_aside, leave_line, first_open, acquire, next_change, ready, tell_called
+if slots_count > 0 then -- Lua makes all functions anew in each call
+
 -- awaits_reports reports whether nothing may be given, because not all nodes have reported
 -- yet what they hold.
 local function awaits_reports(slots)
@@ -23,7 +26,7 @@ local function has_unreported(slots, w)
 end
 
 -- set_aside gives the line what room there is.
-local function set_aside(slots)
+function set_aside(slots)
   if slots.taken >= slots.n or awaits_reports(slots) then
     return
   end
@@ -130,14 +133,14 @@ local function for_each(claims, call, arrival)
 end
 
 -- leave_line takes the waiter of that arrival out of the lines of all claims.
-local function leave_line(claims, arrival)
+function leave_line(claims, arrival)
   for_each(claims, leave, arrival)
   for_each(claims, set_aside)
 end
 
 -- first_open returns the first moment not before t at which no pause closes a claim,
 -- and the index of the one that closes last.
-local function first_open(claims, t, now)
+function first_open(claims, t, now)
   local gate
   for _, s in ipairs(claims) do
     if not s.shadow and now + s.slots.pause > t then
@@ -149,7 +152,7 @@ end
 
 -- acquire takes all claims, or none, for a caller of that arrival. It returns the index of
 -- the first that has no room, and, if its caller is patient, when that arrived in line.
-local function acquire(claims, arrival, patient, now)
+function acquire(claims, arrival, patient, now)
   local missing
   for _, s in ipairs(claims) do
     if not admits(s, arrival) then
@@ -172,7 +175,7 @@ end
 -- next_change returns in how long there may be room though no node does anything: when a
 -- budget that was lost is known again, or a lease ends; 0 if no waiter in the own line
 -- waits for that.
-local function next_change(slots)
+function next_change(slots)
   local soonest
   local function at(left)
     soonest = min(soonest or left, left)
@@ -194,7 +197,7 @@ local function next_change(slots)
 end
 
 -- ready returns which waiters in the own line were called.
-local function ready(slots)
+function ready(slots)
   local list = {}
   for _, w in ipairs(slots.own.line) do
     if w.called then
@@ -206,7 +209,7 @@ end
 
 -- tell_called tells other nodes which of their waiters were called. What a node may not
 -- publish the others hear with their next call.
-local function tell_called(slots, channel)
+function tell_called(slots, channel)
   local names = {}
   for _, m in ipairs(slots.nodes) do
     for _, w in ipairs(m.line) do
@@ -219,4 +222,5 @@ local function tell_called(slots, channel)
   for id, arrival in pairs(names) do
     redis.pcall('PUBLISH', channel .. id, arrival .. ' ' .. slots.key)
   end
+end
 end

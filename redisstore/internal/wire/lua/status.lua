@@ -48,7 +48,7 @@ if not t then
 end
 local line = queue.waiting(queue.of(r), queue.CLASSES)
 if line > 0 then
-  t = max(t, turn.at(search_for(u, 1, 0, now, 0, false), line + 1))
+  t = max(t, turn.at(u, 0, now, 1, line + 1))
 end
 local top = ceiling.is_of(r, u) and floor(ceiling.at(r, now) * 1000) or 0
 return struct.pack('<ddddddddd', DONE, now, used, booked, booked + line, t - now, max(0, r.paused - now), penalty.repeated(r, r.paused - now), top)
