@@ -95,7 +95,7 @@ func (s *Search) even(t int64) int64 {
 	for i := 0; i < len(e) && e[i].last+u.span <= t; i++ {
 		sum -= e[i].n
 	}
-	full := u.span * 47 / 50 / u.most
+	full := u.span * 49 / 50 / u.most
 	return max(u.pace, full*(3*min(sum, u.most)-u.most)/(2*u.most)-u.spread)
 }
 

@@ -85,7 +85,6 @@ var shared = []struct {
 	{"TRIPLE", 27},         // the most bytes of an entry
 	{"WINDOW_PARTS", 128},  // of a window: starts in the same one share an entry when the limit is larger
 	{"SLOW_STEPS", 2},      // of a slow start
-	{"RUN_PARTS", 512},     // of a window: equal callers of a call start together that would start in the same one
 
 	// How a reply begins.
 	{"DONE", Done},

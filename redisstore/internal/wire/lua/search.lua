@@ -177,7 +177,7 @@ local function even(s, t)
   end
   open(r)
   local used = min(later(r, max(t, latest(r)) - span), n)
-  local full = floor(floor(span * 47 / 50) / n)
+  local full = floor(floor(span * 49 / 50) / n)
   return max(s.pace, floor(full * (3 * used - n) / (2 * n)) - s.spread)
 end
 
@@ -243,15 +243,15 @@ local function earliest(s, t)
   return search[s.kind](s, max(t, s.row.paused, s.row.opens, s.tail))
 end
 
--- resume lets a search look for another start like the last one, of that cost, if it found that alone and that
+-- resume lets a search look for another start like the last one, if it found that alone and that
 -- was booked. None is earlier, as long as the pace does not fall. So the search goes on where it
 -- stands, if what it has seen is as it was.
-local function resume(s, cost)
+local function resume(s)
   local r, t = s.row, s.start
   s.start, s.alone = false, false
-  if not t or s.shadow or s.kind ~= SLIDING_WINDOW or not s.wait or r.paused > 0 or s.cost ~= cost
+  if not t or s.shadow or s.kind ~= SLIDING_WINDOW or not s.wait or r.paused > 0
     or r.low < s.j or not r.F then
-    return weigh(s, cost)
+    return weigh(s, s.each)
   end
   if r.grown > 0 and min(r.low, r.size + 1) <= s.j then
     s.sum = s.sum + r.grown

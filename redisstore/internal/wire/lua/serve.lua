@@ -14,14 +14,17 @@ local function together(list, many, t)
   return true
 end
 
--- run returns how many equal callers that have to wait share one start: those that would start within a part
--- of a large window. They are one request, as far as the row is concerned, which costs as much as they do.
-local function run(list, claims, want, callers)
-  local s = list[1]
-  if callers == 0 or want.horizon == 0 or #list > 1 or #claims > 0 or s.shadow or s.kind ~= SLIDING_WINDOW then
+-- run returns how many equal callers that have to wait start at t, when one of them can: those that would
+-- start within a part of the window, which share an entry anyway, as far as there is room for them behind all that
+-- is booked. They are one request, as far as the row is concerned, which costs as much as they do.
+local function run(list, claims, callers, t)
+  local s, r = list[1], list[1].row
+  if #list > 1 or #claims > 0 or s.shadow or s.kind ~= SLIDING_WINDOW or r.paused > 0 or t < latest(r) then
     return 1
   end
-  return max(1, min(callers, floor(s.most / (RUN_PARTS * s.each))))
+  open(r)
+  local left = s.most - later(r, t - s.span)
+  return max(1, min(callers, floor(s.most / (WINDOW_PARTS * s.each)), floor(left / s.each)))
 end
 
 -- start books starts for so many equal callers: for all at the first moment if there is
@@ -39,10 +42,10 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
   end
   local many = callers
   if t ~= from then
-    many, want.together = min(callers, want.run), false
+    many, want.together = 1, false
     for _, s in ipairs(list) do
-      if s.cost ~= s.each * want.run then
-        weigh(s, s.each * want.run)
+      if s.cost ~= s.each then
+        weigh(s, s.each)
       end
     end
     if want.horizon > 0 and #list == 1 and #claims == 0 then -- stand has found it
@@ -52,6 +55,9 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
     end
     if not t then
       return 0, held
+    end
+    if callers > 1 and want.horizon > 0 and t > from then
+      many = run(list, claims, callers, t)
     end
   end
   if held == 0 and gate then
@@ -93,10 +99,10 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
   for _, s in ipairs(list) do
     local r = s.row
     r.low, r.grown = MAX_NUMBER, 0
-    s.cost = s.each * many -- the last run may be shorter
+    s.cost = s.each * many
     book(r, t, s)
-    s.start = (s.alone == t or #list == 1) and t
     r.count = r.count + (s.kind == UNLIMITED and 0 or s.cost)
+    s.cost, s.start = s.each, (s.alone == t or #list == 1) and t
   end
   if want.horizon > 0 then
     started(list, want, held, t, from)
@@ -109,7 +115,7 @@ end
 -- beyond their horizon, or if they would pass others. It returns the calendar boundaries that it
 -- needs, if it needs more.
 local function serve(list, claims, callers, arrival, from, max_wait, want)
-  want.together, want.fresh, want.run = callers > 1, not next(want.tickets), 1
+  want.together, want.fresh = callers > 1, not next(want.tickets)
   if want.horizon > 0 then
     keep_behind(list, want)
   end
@@ -121,16 +127,13 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
     if served == 0 and not need then
       want.together = want.together and callers > 1
       served, need = start(list, claims, callers, arrival, from, max_wait, want, least, by)
-      if want.run == 1 and least > from then
-        want.run = run(list, claims, want, callers - served)
-      end
     end
     if need then
       return need
     end
     callers = callers - served
     for _, s in ipairs(callers > 0 and list or {}) do
-      resume(s, s.each * want.run)
+      resume(s)
     end
   end
 end
