@@ -10,7 +10,7 @@ import (
 
 // joinMost is how long a newcomer's call may wait for other callers. So between programs a
 // caller may get a place in line before one that came so much earlier.
-const joinMost = 100 * time.Millisecond
+const joinMost = 150 * time.Millisecond
 
 // Full has what answers said of budgets that are full. The lock of the starts guards it.
 type full struct {
