@@ -65,7 +65,7 @@ func TestTopKeys(t *testing.T) {
 	require.Contains(t, screen(m), "by name")
 	press(m, "s right")
 	require.Contains(t, screen(m), "recording 2 of 3  stopped  by starts")
-	require.Contains(t, screen(m), `18/s    paused by anna@desk: "the shop moves" (9m58s left), `)
+	require.Contains(t, screen(m), `18/s  paused by anna@desk: "the shop moves" (9m58s left), `)
 	m.Update(tickMsg{})
 	require.Contains(t, screen(m), "recording 2 of 3")
 	press(m, "space")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -22,7 +23,7 @@ type view struct {
 func newView(s *fleet.Snapshot, filter string) *view {
 	v := &view{
 		nodes:   table{titles: []string{"NODE", "HOST", "PID", "UP", "SEEN", "STARTS", "THROTTLE", "POLICIES"}},
-		budgets: table{titles: []string{"BUDGET", "LIMIT", "NODES", "STARTS", "STATE"}},
+		budgets: table{titles: []string{"BUDGET", "LIMIT", "NODES", "STARTS", "COST", "STATE"}},
 	}
 	if p := s.File; p != nil {
 		v.head = append(v.head, fmt.Sprintf("policies: number %d (%s), pushed by %s %s ago%s",
@@ -102,8 +103,12 @@ func budgetRow(b *fleet.Budget) []string {
 	if b.Node != "" {
 		name += " of " + b.Node[:min(len(b.Node), 6)]
 	}
-	return []string{name, strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), strings.Join(budgetWords(b), ", ")}
+	return []string{name, strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), rate(cost(b)), strings.Join(budgetWords(b), ", ")}
 }
+
+// cost is what the starts of a second cost. A recording of an earlier version does not say, and
+// nothing that starts costs nothing.
+func cost(b *fleet.Budget) float64 { return cmp.Or(b.Cost, b.Starts) }
 
 // budgetWords says what a budget is like.
 func budgetWords(b *fleet.Budget) []string {

@@ -32,6 +32,19 @@ func Counted(r *Reporter) (requests int64, budgets map[string]int64) {
 	return r.uses.requests.now.Load(), budgets
 }
 
+// Costs returns what a report says now of what the starts of each policy's budgets cost.
+func Costs(r *Reporter) map[string]int64 {
+	r.reporting.Lock()
+	defer r.reporting.Unlock()
+	budgets := make(map[string]int64)
+	for _, p := range r.record(context.Background(), time.Now(), true).Policies {
+		for _, b := range p.Budgets {
+			budgets[p.Policy] += b.Cost
+		}
+	}
+	return budgets
+}
+
 // Reported returns what a report says now of requests, and of each policy's budgets.
 func Reported(r *Reporter, whole bool) (requests int64, budgets map[string]int64) {
 	r.reporting.Lock()

@@ -53,6 +53,7 @@ type policyUse struct {
 type budgetUse struct {
 	Key    string `json:"key"`
 	Starts int64  `json:"starts"`          // requests, as in a record
+	Cost   int64  `json:"cost,omitempty"`  // what they were charged; of an earlier version 0
 	State  *State `json:"state,omitempty"` // of one that is the node's own
 }
 

@@ -155,6 +155,15 @@ func (r *Reporter) Cancel(b *throttle.Booking, g throttle.Grant) {
 	r.Store.Cancel(b, g)
 }
 
+// Settle implements [throttle.Store].
+func (r *Reporter) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	err := r.Store.Settle(ctx, b, g, costs)
+	if err == nil && g.OK {
+		r.uses.settle(b, costs)
+	}
+	return err
+}
+
 // PauseNote implements [throttle.PauseNoter].
 func (r *Reporter) PauseNote(b throttle.Budget) throttle.PauseNote { return r.notes.of(b.Key) }
 

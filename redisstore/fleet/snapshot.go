@@ -34,6 +34,7 @@ type Budget struct {
 	Node   string   `json:"node,omitempty"`    // the node whose own it is; "": the fleet's
 	Nodes  int      `json:"nodes"`             // that used it lately
 	Starts float64  `json:"starts_per_second"` // requests that were handed on
+	Cost   float64  `json:"cost_per_second"`   // what they cost: to be compared with the limit
 	State  State    `json:"state"`
 	Note   *Note    `json:"note,omitempty"`  // what an operator said who paused it
 	Err    string   `json:"error,omitempty"` // why its state is not known
@@ -156,6 +157,7 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 		b.Shadow = b.Shadow || p.Shadow
 		b.Nodes++
 		b.Starts = round(b.Starts + n.record.rate(u.Starts))
+		b.Cost = round(b.Cost + n.record.rate(cmp.Or(u.Cost, u.Starts)))
 	}
 }
 

@@ -34,7 +34,8 @@ type used struct {
 	of     *policyUsed
 	terms  terms
 	starts tally
-	asked  bool // somebody wanted a start since the last report
+	cost   tally // what the starts were charged
+	asked  bool  // somebody wanted a start since the last report
 	last   time.Time
 	weight int64 // starts, those of earlier intervals less and less
 }
@@ -98,11 +99,29 @@ func (u *uses) add(of *throttle.Booking, starts int64, now bool) {
 		if b != nil {
 			b.asked = true
 			b.starts.now.Add(n)
+			b.cost.now.Add(n * int64(c.Cost))
 		}
 		s.mu.Unlock()
 	}
 	if request {
 		u.requests.now.Add(starts)
+	}
+}
+
+// settle counts what the starts of a booking turned out to cost, beside what they were charged.
+func (u *uses) settle(of *throttle.Booking, costs []int) {
+	for i := range of.Charges {
+		c := &of.Charges[i]
+		switch c.Limit.Kind() {
+		case throttle.KindConcurrency, throttle.KindUnlimited:
+			continue // what these are charged stays
+		}
+		s := &u.shards[c.Budget.Key[0]%16]
+		s.mu.Lock()
+		if b := s.all[c.Budget.Key]; b != nil {
+			b.cost.now.Add(int64(costs[i] - c.Cost))
+		}
+		s.mu.Unlock()
 	}
 }
 
@@ -136,6 +155,7 @@ type counted struct {
 	key    [16]byte
 	policy string
 	starts int64
+	cost   int64
 	weight int64
 }
 
@@ -167,7 +187,7 @@ func (u *uses) report(now time.Time, whole bool) (all []policyUse, leftOut int) 
 	weight := make(map[string]int64)
 	for _, b := range budgets {
 		p := of[b.policy]
-		p.Budgets = append(p.Budgets, budgetUse{Key: encodeKey(b.key), Starts: b.starts})
+		p.Budgets = append(p.Budgets, budgetUse{Key: encodeKey(b.key), Starts: b.starts, Cost: b.cost})
 		weight[b.policy] += b.weight + 1
 	}
 	slices.SortFunc(all, func(a, b policyUse) int {
@@ -189,11 +209,11 @@ func (s *shard) report(all []counted, now time.Time, whole bool) ([]counted, boo
 			delete(s.all, key)
 			continue
 		}
-		starts := b.starts.report(whole)
+		starts, cost := b.starts.report(whole), b.cost.report(whole)
 		if b.asked = false; whole {
 			b.weight = b.weight/2 + starts
 		}
-		all = append(all, counted{key, b.of.name, starts, b.weight})
+		all = append(all, counted{key, b.of.name, starts, cost, b.weight})
 	}
 	full := s.full
 	s.full = full && !whole

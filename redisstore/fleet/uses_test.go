@@ -63,6 +63,47 @@ func TestStartsOfWhatIsHeldAndBookedLater(t *testing.T) {
 	require.Equal(t, map[string]int64{"paced": 5, "at once": 5, "hourly": 1}, budgets)
 }
 
+// TestCostsAreWhatStartsWereCharged: as booked, given back and settled, so that the fleet's rate can
+// be compared with a limit.
+func TestCostsAreWhatStartsWereCharged(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a := start(t, client, "shop")
+	limits, err := throttle.NewLimiters(throttle.Config{Store: a, Policies: []throttle.Policy{
+		{Name: "tokens", Limit: throttle.PerHour(1000)}, {Name: "calls", Limit: throttle.PerHour(1000)}, {Name: "at once", Limit: throttle.Concurrency(10)},
+	}})
+	require.NoError(t, err)
+	for _, settled := range []int{5, 3, 9, 0} {
+		permit, err := limits.Acquire(t.Context(), throttle.Demand{Policy: "tokens", Cost: 5}, throttle.Demand{Policy: "calls"}, throttle.Demand{Policy: "at once", Cost: 2})
+		require.NoError(t, err)
+		require.NoError(t, permit.SettleBudget(t.Context(), "tokens", "", 7))
+		require.NoError(t, permit.SettleBudget(t.Context(), "tokens", "", settled))
+		permit.Release()
+	}
+	b := &throttle.Booking{Horizon: time.Second, MaxWait: -1, Charges: []throttle.Charge{hourly(1)}}
+	b.Charges[0].Cost = 6
+	g, err := a.Book(t.Context(), b)
+	require.NoError(t, err)
+	a.Cancel(b, g)
+	_, err = a.Book(t.Context(), b)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int64{"tokens": 17, "calls": 4, "at once": 8, "hourly": 6}, fleet.Costs(a))
+}
+
+// TestCostsOfAnEarlierVersion: a record that does not tell of costs tells of starts.
+func TestCostsOfAnEarlierVersion(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	_, _, all := used(t, client, shop, "acme")
+	earlier := `{"version":1,"program":"old","span_ms":2000,"every_ms":2000,
+		"policies":[{"policy":"old","limit":"30/h","group":"old","budgets":[{"key":"AAAAAAAAAAAAAAAAAAAAAA","starts":6}]},
+			{"policy":"new","limit":"30/h","group":"new","budgets":[{"key":"AAAAAAAAAAAAAAAAAAAAAA","starts":6,"cost":24}]}]}`
+	id := snapshot(t, all).Nodes[0].ID
+	require.NoError(t, client.Set(t.Context(), all.NodeKey(id), earlier, time.Minute).Err())
+	s := snapshot(t, all)
+	require.EqualValues(t, 3, budget(t, s, "old").Cost)
+	require.EqualValues(t, 3, budget(t, s, "new").Starts)
+	require.EqualValues(t, 12, budget(t, s, "new").Cost)
+}
+
 // hourly is a charge of a budget with a key.
 func hourly(key byte) throttle.Charge {
 	return throttle.Charge{Budget: throttle.Budget{Policy: "hourly", Group: "hourly", Key: [16]byte{key}}, Limit: throttle.PerHour(1000), Cost: 1}
