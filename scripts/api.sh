@@ -28,7 +28,9 @@ for dir in . grpcthrottle otelthrottle policyfile promthrottle; do
 	module=$(cd "$dir" && go list -m)
 	(cd "$old/$dir" && "$apidiff" -m -w "$old/old.api" "$module")
 	(cd "$dir" && "$apidiff" -m -w "$old/new.api" "$module")
-	"$apidiff" -m -incompatible "$old/old.api" "$old/new.api" >>"$old/changes" 2>"$old/log" || { cat "$old/log" >&2; exit 1; }
+	"$apidiff" -m -incompatible "$old/old.api" "$old/new.api" >"$old/found" 2>"$old/log" || { cat "$old/log" >&2; exit 1; }
+	# "New" and "./pushed.Follow" of a module beside the root: which one must be seen.
+	if [ "$dir" = . ]; then cat "$old/found"; else sed "s|^- \./|- ./$dir/|; t; s|^- |- ./$dir.|" "$old/found"; fi >>"$old/changes"
 done
 changes=$(sed -n 's/^- //p' "$old/changes" | grep -Ev "^\./examples\b" || true)
 
