@@ -25,7 +25,7 @@ for _ = 1, rule_count do
     u, many = read_rule(behind)
     local r = rows[u.key]
     if not r then
-      r = load(KEYS[u.key])
+      r = load(KEYS[u.key], texts[u.key])
       r.history, rows[u.key] = histories[u.key], r
     end
     u.row, rules[#rules + 1] = r, u

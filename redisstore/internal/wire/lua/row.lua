@@ -87,10 +87,10 @@ local function read(key, head)
   return r
 end
 
--- load reads the row of a key. A key that holds something else is an empty row: its
--- starts are lost.
-local function load(key)
-  return read(key, stored(key))
+-- load reads the row of a key, whose head may have been read. A key that holds something else is an
+-- empty row: its starts are lost.
+local function load(key, head)
+  return read(key, head or stored(key))
 end
 
 -- entries returns all entries of a closed row but the last, and their text.

@@ -7,16 +7,21 @@
 -- others, and has few. A table with names costs as much as all the rest, so here a head is
 -- a list of numbers: ROW_SEEN … ROW_LEARNS are where they stand.
 
+local texts = {} -- the heads of rows that were read
 do
 -- read_head reads what the program knows of a budget, see history.lua, and the head of its
--- row. It returns the head, nil if one of them needs more than this file does, and where
--- the next begins.
-local function read_head(key, at)
+-- row, whose text is texts[i] then. It returns the head, nil if one of them needs more than this file
+-- does, and where the next begins.
+local function read_head(key, at, i)
   local from, ago, clock, told, generation, count, g1, n1, _, _, _, _, size, samples = struct.unpack('<ddddddddddddd', frame, at)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
   at = samples + 16 * size + 8
   if #head ~= HEAD_SIZE then
     return generation == 0 and {struct.unpack(HEAD, string.rep('\0', HEAD_SIZE))} or nil, at
+  end
+  texts[i] = head
+  if struct.unpack('<d', head, 8 * ROW_LINED - 7) ~= 0 then
+    return nil, at
   end
   local v = {struct.unpack(HEAD, head)}
   local known = from <= recorded and now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told - ago <= STALL + ago / STEADY)
@@ -28,7 +33,7 @@ end
 -- append to it. See age.lua, ceiling.lua, search.lua, line.lua and queue.lua.
 local function is_plain(v, span)
   return (v[ROW_SPAN] == span or v[ROW_SEEN] == 0) and v[ROW_LOST] <= now - span and v[ROW_UNIT] == 0 and v[ROW_FIRST] <= now
-    and v[ROW_OPENS] <= now and v[ROW_LINED] == 0 and v[ROW_TOP] == 0 and max(v[ROW_T1], v[ROW_T2], v[ROW_T3]) <= now
+    and v[ROW_OPENS] <= now and v[ROW_TOP] == 0 and max(v[ROW_T1], v[ROW_T2], v[ROW_T3]) <= now
     and (v[ROW_PAUSED] == 0 or v[ROW_PAUSED] + max(min(SLOW_STEPS * span, v[ROW_BAN]), v[ROW_PROBE]) <= now)
 end
 
@@ -113,7 +118,7 @@ end
 local heads, limits, spans, bodies, pushed = {0, 0, 0, 0}, {0, 0, 0, 0}, {0, 0, 0, 0}, {}, {} -- of each budget
 local at = cursor
 for i = 2, simple and budgets or 0 do
-  heads[i], at = read_head(KEYS[i], at)
+  heads[i], at = read_head(KEYS[i], at, i)
   if not heads[i] then
     simple = false
     break

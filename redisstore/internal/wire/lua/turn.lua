@@ -9,13 +9,13 @@ local FAR_WINDOWS = 64 -- no more windows are looked at one by one
 -- like the one before.
 local function sliding_turn(u, most, from, rank)
   local r, span = u.row, u.span
-  local L, N, cycles = r.L, r.N, floor((rank - 1) / most)
+  local N, cycles = r.N, floor((rank - 1) / most)
   local used, i = later(r, from - span)
-  local missing, t = used + rank - cycles * most - most, from
-  while missing > 0 and i <= r.size do
-    t, missing, i = L[i] + span, missing - N[i], i + 1
+  local missing, size, first = used + rank - cycles * most - most, r.size, i
+  while missing > 0 and i <= size do
+    missing, i = missing - N[i], i + 1
   end
-  return t + cycles * span
+  return (i > first and r.L[i - 1] + span or from) + cycles * span
 end
 
 -- paced_turn: they keep a distance, from the last one on that others waited for; a smaller one
