@@ -103,7 +103,7 @@ func guarded[T any](name string, part shape[T]) shape[guard[T]] {
 		member("host", "of the request, without the port: one of these", some(hostName), func(g *guard[T], v []string) { g.when.Host = v }),
 		member("path", `of the request: one of these, such as "/v1/*"`, some(urlPath), func(g *guard[T], v []string) { g.when.Path = v }),
 		member("media", "Content-Type without parameters: one of these", some(media), func(g *guard[T], v []string) { g.when.Media = v }),
-		member("header", `every one of these; "" for any value`, filled(table(text, checkHeaderName)), func(g *guard[T], v map[string]string) { g.when.Header = v }),
+		member("header", `every one of these; "" for any value`, filled(headerTable), func(g *guard[T], v map[string]string) { g.when.Header = v }),
 		must(member(name, "what those answers say", part, func(g *guard[T], v T) { g.then = v })),
 	}, check: func(r *reader, n *yaml.Node, members []keyed, _ *guard[T]) bool {
 		if len(members) == 1 && members[0].name == name {

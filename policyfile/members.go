@@ -53,7 +53,8 @@ func (r *reader) members(n *yaml.Node, name string) (all []keyed, read, ok bool)
 	return all, true, ok
 }
 
-// merge returns what a merge key adds: a mapping, or several in a list.
+// merge returns what a merge key adds: a mapping, or several in a list. A list in that list
+// is no merge key for any other reader of YAML.
 func (r *reader) merge(n *yaml.Node, name string) (all []keyed, ok bool) {
 	n = follow(n)
 	if n.Kind != yaml.SequenceNode {
@@ -62,7 +63,7 @@ func (r *reader) merge(n *yaml.Node, name string) (all []keyed, ok bool) {
 	}
 	ok = true
 	for _, item := range n.Content {
-		more, good := r.merge(item, name)
+		more, _, good := r.members(item, name)
 		all, ok = append(all, more...), ok && good
 	}
 	return all, ok

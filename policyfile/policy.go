@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v4"
 
@@ -57,8 +58,16 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 // A costFunc is a [throttle.Policy.Cost].
 type costFunc = func(*http.Request) int
 
-// matching is a pattern, which throttle reads.
-var matching = scalar(`a pattern such as "api.example.com/v1/"`, anyText, func(s string) (string, error) { return s, nil })
+// matching is a pattern, which throttle reads. A character that nobody sees comes from a page
+// that was copied, and matches no request.
+var matching = scalar(`a pattern such as "api.example.com/v1/"`, anyText, func(s string) (string, error) {
+	for i, c := range s {
+		if !unicode.IsPrint(c) && c != '\t' {
+			return s, fmt.Errorf("the character %U at offset %d cannot be printed: take it out", c, i)
+		}
+	}
+	return s, nil
+})
 
 // cost is a number, or a template whose value is one.
 var cost = defined("cost", as(templates(`a cost such as 5 or "{header.X-Cost}"`, schema{"type": []any{"integer", "string"}}, parseCost), template.cost))

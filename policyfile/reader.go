@@ -112,6 +112,8 @@ func (r *reader) failAt(line, column int, format string, args ...any) {
 // kindOf says what a node is, as people say it.
 func kindOf(n *yaml.Node) string {
 	switch {
+	case n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle != 0 && len(n.Content) == 2 && n.Content[0].Kind == yaml.MappingNode:
+		return "a mapping in a mapping (a template of another program has to be filled in first)"
 	case n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle != 0 && len(n.Content) == 2 && isEmpty(n.Content[1]):
 		return fmt.Sprintf("a mapping (in YAML a value that begins with a brace needs quotes: \"{%s}\")", clip(n.Content[0].Value))
 	case n.Kind == yaml.MappingNode:

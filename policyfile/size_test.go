@@ -78,3 +78,17 @@ func TestManyRows(t *testing.T) {
 	require.Len(t, f.Policies, 8000)
 	require.NoError(t, f.Check())
 }
+
+// TestManyTests: what many tests say of many rows does not grow with the square of the file.
+func TestManyTests(t *testing.T) {
+	var tests strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&tests, "  - {request: GET https://example.com/%d, policies: []}\n", i)
+	}
+	f, err := policyfile.Parse("f.yaml", []byte(rows(200, func(i int) string { return fmt.Sprintf("{name: p%03d, limit: 1/s}", i) })+"tests:\n"+tests.String()))
+	require.NoError(t, err)
+	all := policyfile.Mistakes(f.Check())
+	require.Len(t, all, 200*21)
+	require.Equal(t, `the request matches policy "p019" as well`, all[19].Text)
+	require.Equal(t, "the request matches 180 more policies", all[20].Text)
+}

@@ -66,6 +66,10 @@ var slips = []slip{
 	{regexp.MustCompile(lineHead + `[\w.-]+(：)`), "this colon is full-width: write \": \""},
 	{regexp.MustCompile(lineHead + `\{[^"'#]*?([：，｛｝])`), "this sign is full-width: write it plain, as in {name: a, limit: 40/s}"},
 	{regexp.MustCompile(lineHead + `([｛［])`), "this sign is full-width: write it plain, as in {name: a, limit: 40/s}"},
+	{regexp.MustCompile(lineHead + `(?:[\w.-]+: +)?(\{\{|\{%)`), "this is a template of another program, which has to be filled in first"},
+	{regexp.MustCompile(`^ *([*+–—－•·]|[0-9]+[.)]) +[A-Za-z_][\w-]*:(?: |$)`), "an item of a list begins with a plain \"-\""},
+	{regexp.MustCompile(lineHead + `[A-Za-z_][\w-]* *(=) *\S`), "a field and its value have a colon and a space between them: write \": \""},
+	{regexp.MustCompile(`[{,]\s*[\w.-]+: +((?:[^\s"'{}\[\],][^"',{}\[\]]*\{[^{}]*\}|\{[^{}"',]*\}[^\s,{}\]#])(?:[^\s,{}]|\{[^{}]*\})*)`), "between braces a value with a brace in it needs quotes: write \"%s\""},
 	{regexp.MustCompile(`^[ \t]*(-)[A-Za-z_]\w*:(?: |$)`), "a space is missing behind the \"-\" of a list"},
 	{regexp.MustCompile(lineHead + `[A-Za-z_][\w-]*:([^\s/:][^:]*)$`), "a space is missing behind the colon, before %q"},
 	{regexp.MustCompile(lineHead + `[\w.-]+: +(\{[^"'#]*\}[^\s,#].*|\[[^"'#]*\][^\s,#].*)$`), "in YAML a value that begins with a brace or a bracket needs quotes: write \"%s\""},
@@ -131,6 +135,8 @@ func (r *reader) failToken(e *yaml.LoadError) {
 		text = "this directive is of another version of YAML: leave the line out"
 	case strings.Contains(e.ContextMsg, "quoted scalar") && strings.Contains(text, "unexpected"):
 		at, text = e.ContextMark, "the text that is quoted here has no end: a quote is missing"
+	case strings.Contains(text, "Unicode character escape"):
+		text = `this escape is no character by itself: write the character as it is, or as "\U" and eight digits`
 	case strings.Contains(text, "escape character"):
 		text = `"\" and this character mean nothing in a text with double quotes: write "\\", or use single quotes`
 	case strings.Contains(e.ContextMsg, "flow mapping"):
@@ -145,6 +151,12 @@ func (r *reader) failToken(e *yaml.LoadError) {
 	case strings.Contains(text, "unknown anchor"):
 		name, _, _ := strings.Cut(strings.TrimPrefix(text, "unknown anchor '"), "'")
 		text = fmt.Sprintf("there is no anchor %q above: an alias repeats what stands behind its anchor", "&"+clip(name))
+	case strings.Contains(text, "expected alphabetic or numeric"):
+		text = "a \"*\" or \"&\" stands before the name of an anchor, without a space; a text that begins with one needs quotes"
+	case strings.Contains(text, "cannot start any token"):
+		text = "no value begins with this sign: put the value into quotes"
+	case strings.Contains(text, "<document start>"):
+		text = "this stands behind the end of the file's value: a file is one mapping, which begins with \"version: 1\""
 	case strings.Contains(text, "exceeded max depth"):
 		text = fmt.Sprintf("this stands too deep; %d levels are the most", mostDepth)
 	case e.ContextMsg != "":

@@ -46,7 +46,7 @@ type placedTest struct {
 var test = record[placedTest]{name: "a test", fields: []field[placedTest]{
 	member("name", "what the test is about", text, func(t *placedTest, v string) { t.Name = v }),
 	must(member("request", `"METHOD URL"`, request, func(t *placedTest, v *http.Request) { t.Method, t.URL = v.Method, v.URL })),
-	member("headers", "of the request", table(text, checkHeaderName), func(t *placedTest, v map[string]string) {
+	member("headers", "of the request", headerTable, func(t *placedTest, v map[string]string) {
 		t.Header = make(http.Header)
 		for name, value := range v {
 			t.Header.Set(name, value)
@@ -195,7 +195,11 @@ func (f *File) differences(transport *throttle.Transport, t *Test) (all []string
 			all = append(all, fmt.Sprintf("the key of the budget of policy %q is not %q", e.Policy, clip(*e.Key)))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(costs)) {
+	others := slices.Sorted(maps.Keys(costs))
+	for i, name := range others {
+		if i == mostShown { // else each of many tests would have a mistake for each of many rows
+			return append(all, fmt.Sprintf("the request matches %d more policies", len(others)-i))
+		}
 		all = append(all, fmt.Sprintf("the request matches policy %q as well", name))
 	}
 	return all

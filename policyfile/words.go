@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // text is any text. A number or a yes is one, too, as people write them without quotes.
@@ -34,6 +36,28 @@ func parseLabel(s string) (string, error) {
 
 // header is the name of a header.
 var header = defined("header", scalar("the name of a header", anyText, func(s string) (string, error) { return s, checkHeaderName(s) }))
+
+// headerTable is a table from names of headers to texts. No two of them are the same header.
+var headerTable = shape[map[string]string]{schema: headerTexts.schema, read: func(r *reader, n *yaml.Node) (map[string]string, bool) {
+	all, ok := headerTexts.read(r, n)
+	if all == nil {
+		return nil, false
+	}
+	members, _, _ := r.members(n, "a mapping")
+	first := make(map[string]keyed)
+	for _, m := range members {
+		name := http.CanonicalHeaderKey(m.name)
+		if same, there := first[name]; there {
+			r.fail(m.key, "%q is the same header as %q in line %d", clip(m.name), clip(same.name), same.key.Line)
+			ok = false
+			continue
+		}
+		first[name] = m
+	}
+	return all, ok
+}}
+
+var headerTexts = table(text, checkHeaderName)
 
 // methods are those of HTTP that everybody knows.
 var methods = []string{
