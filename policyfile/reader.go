@@ -95,7 +95,7 @@ func (r *reader) failIn(n *yaml.Node, offset int, format string, args ...any) {
 // failAt notes a mistake at a place. A place behind the file's last character is there.
 func (r *reader) failAt(line, column int, format string, args ...any) {
 	const most = 600 // characters, also if values are long
-	e := &Error{File: r.file, Line: line, Column: column, Text: clipTo(fmt.Sprintf(format, args...), most)}
+	e := &Error{File: r.file, Line: line, Column: column, Text: strings.Map(printable, clipTo(fmt.Sprintf(format, args...), most))}
 	if line > 0 && len(r.lines) > 0 {
 		for e.Line > len(r.lines) || e.Line > 1 && e.Line == len(r.lines) && r.lines[e.Line-1].text == "" {
 			e.Line = min(e.Line-1, len(r.lines))

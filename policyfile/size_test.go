@@ -45,6 +45,12 @@ func TestExcerptOfWideCharacters(t *testing.T) {
 	require.Equal(t, "    1 | version: 1 # �]0;owned�\n      |              ^\n", policyfile.Mistakes(err)[0].Excerpt())
 }
 
+// TestMistakesPrintNothingRaw: an escape in a value reaches no terminal by way of a mistake.
+func TestMistakesPrintNothingRaw(t *testing.T) {
+	_, err := policyfile.Parse("f.yaml", []byte("version: 1\npolicies:\n  - {name: a, limit: 1/s, key: \"{\\e[31m.x}\"}\n"))
+	require.Contains(t, policyfile.Mistakes(err)[0].Text, "{�[31m.x} is unknown")
+}
+
 // TestBombs: aliases and merge keys that repeat each other are refused at the one that
 // repeats too much.
 func TestBombs(t *testing.T) {

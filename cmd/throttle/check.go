@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +54,7 @@ there are mistakes, or tests that fail.`,
 			}
 			done, err := printJSON(c, all)
 			if !done {
-				all.print(c)
+				_, err = io.WriteString(c.OutOrStdout(), all.text())
 			}
 			if err == nil && all.failed(strict) {
 				err = &exit{code: exitFound}
@@ -100,9 +102,9 @@ func (all *checkResult) failed(strict bool) bool {
 	return false
 }
 
-// print prints what was found, as compilers do, and then what each good file holds.
-func (all *checkResult) print(c *cobra.Command) {
-	out := c.OutOrStdout()
+// text is what was found, as compilers print it, and then what each good file holds.
+func (all *checkResult) text() string {
+	var out strings.Builder
 	same := 0 // findings of the same file and severity
 	for i, f := range all.Findings {
 		if same++; same <= mostFindings {
@@ -110,19 +112,20 @@ func (all *checkResult) print(c *cobra.Command) {
 			if f.Severity == "warning" {
 				e.Text = "warning: " + e.Text
 			}
-			fmt.Fprintln(out, e.Error())
-			fmt.Fprint(out, f.excerpt)
+			fmt.Fprintln(&out, clean(e.Error()))
+			out.WriteString(f.excerpt)
 		}
 		if i+1 == len(all.Findings) || all.Findings[i+1].File != f.File || all.Findings[i+1].Severity != f.Severity {
 			if same > mostFindings {
-				fmt.Fprintf(out, "%s: and %s\n", f.File, count(same-mostFindings, "more "+f.Severity, "more "+f.Severity+"s"))
+				fmt.Fprintf(&out, "%s: and %s\n", clean(f.File), count(same-mostFindings, "more "+f.Severity, "more "+f.Severity+"s"))
 			}
 			same = 0
 		}
 	}
 	for _, t := range all.Files {
-		fmt.Fprintf(out, "%s: %s, %s\n", t.File, count(t.Policies, "policy", "policies"), count(t.Tests, "test", "tests"))
+		fmt.Fprintf(&out, "%s: %s, %s\n", clean(t.File), count(t.Policies, "policy", "policies"), count(t.Tests, "test", "tests"))
 	}
+	return out.String()
 }
 
 // mostFindings is how many errors of a file are printed, and how many warnings. --json has

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -95,6 +94,9 @@ start. It exits with 1 if that is not at once.`,
 
 // newRequest returns the request that the arguments name.
 func newRequest(method, url string, headers []string) (*http.Request, error) {
+	if _, err := http.NewRequest(method, "/", nil); err != nil {
+		return nil, fmt.Errorf("%q is not a method such as GET", method)
+	}
 	req, err := http.NewRequest(method, url, nil)
 	if err != nil || req.URL.Host == "" {
 		return nil, fmt.Errorf("%q is not a URL such as https://api.example.com/v1/orders", url)
@@ -165,19 +167,14 @@ func (e *explanation) held() bool {
 func (e *explanation) print(c *cobra.Command) error {
 	out := c.OutOrStdout()
 	if len(e.Policies) == 0 {
-		fmt.Fprintf(out, "%s matches no policy: it passes\n", e.Request)
-		return nil
+		_, err := fmt.Fprintf(out, "%s matches no policy: it passes\n", clean(e.Request))
+		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "POLICY\tLIMIT\tCOST\tBUDGET\n")
+	t := table{titles: []string{"POLICY", "LIMIT", "COST", "BUDGET", ""}}
 	for _, x := range e.Policies {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s", x.Policy, x.Limit, x.Cost, x.Budget)
-		if now := x.now(); now != "" {
-			fmt.Fprint(w, "\t"+now)
-		}
-		fmt.Fprintln(w)
+		t.add(x.Policy, x.Limit, x.Cost, x.Budget, x.now())
 	}
-	return w.Flush()
+	return t.print(out)
 }
 
 // now says in a few words what the budget is like.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +84,25 @@ func TestInterruptOnStdin(t *testing.T) {
 		require.NoError(t, cmd.Process.Signal(os.Interrupt))
 		_ = cmd.Wait()
 		require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode(), "%v", args)
+	}
+}
+
+// TestInterruptOfAHungRedis: one interrupt ends a command that Redis does not answer.
+func TestInterruptOfAHungRedis(t *testing.T) {
+	hung, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer hung.Close()
+	for _, args := range [][]string{{"status"}, {"push", "../../policyfile/testdata/good.yaml", "--yes"}, {"pause", "api", "--for", "1m"}, {"top", "--once"}} {
+		cmd, _ := startCommand(t, commandVariable, append(args, "--redis", "redis://"+hung.Addr().String()+"?read_timeout=1h", "--timeout", "1h")...)
+		require.NoError(t, cmd.Start())
+		c, err := hung.Accept()
+		require.NoError(t, err)
+		_, err = c.Read(make([]byte, 1)) // the command waits for the answer, or will
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		_ = cmd.Wait()
+		require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode(), "%v", args)
+		c.Close()
 	}
 }
 

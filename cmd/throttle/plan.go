@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -232,28 +231,24 @@ func (p *planned) print(c *cobra.Command) error {
 	if p.Unmatched > 0 {
 		fmt.Fprintf(out, "%s: they pass\n", count(p.Unmatched, "request matches no policy", "requests match no policy"))
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\nFROM\tTO\tWHAT BINDS\n")
+	binds := table{titles: []string{"FROM", "TO", "WHAT BINDS"}}
 	for i, f := range p.Phases {
 		if i == mostPhases {
-			fmt.Fprintf(w, "…\t\t%d more: see --json\n", len(p.Phases)-i)
+			binds.add("…", "", fmt.Sprintf("%d more: see --json", len(p.Phases)-i))
 			break
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", brief(f.from), brief(f.to), f.what())
+		binds.add(brief(f.from), brief(f.to), f.what())
 	}
-	fmt.Fprintf(w, "\nPOLICY\tLIMIT\tREQUESTS\tCOST\tHELD\tP99\tLONGEST\tBINDS\n")
+	policies := table{titles: []string{"POLICY", "LIMIT", "REQUESTS", "COST", "HELD", "P99", "LONGEST", "BINDS"}}
 	for _, u := range p.Policies {
 		if u.Shadow {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\tonly counts: %s\n", u.Policy, u.Limit, u.Requests, u.Cost, u.Would.sentence("would have waited longer"))
+			policies.add(u.Policy, u.Limit, u.Requests, u.Cost, "only counts: "+u.Would.sentence("would have waited longer"))
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%.0f %%\n", u.Policy, u.Limit, u.Requests, u.Cost, u.Waits.Held,
-			brief(u.Waits.all.Quantile(0.99)), brief(u.Waits.all.Max), 100*u.Binds)
+		policies.add(u.Policy, u.Limit, u.Requests, u.Cost, u.Waits.Held,
+			brief(u.Waits.all.Quantile(0.99)), brief(u.Waits.all.Max), fmt.Sprintf("%.0f %%", 100*u.Binds))
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprint(out, "\n", p.Chart.text())
+	_, err := fmt.Fprint(out, "\n", binds.text(), "\n", policies.text(), "\n", p.Chart.text())
 	return err
 }
 

@@ -144,7 +144,7 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 
 // push compares a text with what is pushed, asks, pushes it and waits for the nodes.
 func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Context, *fleet.Fleet) ([]byte, error)) error {
-	all, closeAll, err := p.open()
+	all, closeAll, err := p.open(c.Context())
 	if err != nil {
 		return err
 	}

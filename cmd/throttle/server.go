@@ -98,7 +98,7 @@ func fleetCommands() []*cobra.Command {
 
 // with calls f with the fleet, and a context that ends when Redis has taken too long.
 func (s *server) with(ctx context.Context, f func(ctx context.Context, all *fleet.Fleet) error) error {
-	all, closeAll, err := s.open()
+	all, closeAll, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -108,8 +108,13 @@ func (s *server) with(ctx context.Context, f func(ctx context.Context, all *flee
 	return coded(f(ctx, all))
 }
 
-// open returns the fleet. It sends nothing yet.
-func (s *server) open() (all *fleet.Fleet, closeAll func(), err error) {
+// interruptGrace is how long an answer that is on its way may take when the command is
+// interrupted: what was done is then still said.
+const interruptGrace = 500 * time.Millisecond
+
+// open returns the fleet. It sends nothing yet. An interrupt ends calls that Redis does not
+// answer, because the client looks at the deadline of a context alone while it reads.
+func (s *server) open(ctx context.Context) (all *fleet.Fleet, closeAll func(), err error) {
 	if !s.known() {
 		return nil, nil, fmt.Errorf("there is no address of Redis: pass --redis, or set %s", addressVariable)
 	}
@@ -117,7 +122,9 @@ func (s *server) open() (all *fleet.Fleet, closeAll func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return fleet.New(client, &fleet.Options{Namespace: s.namespace, HashTags: s.hashTags}), func() { client.Close() }, nil
+	closeClient := func() { client.Close() }
+	context.AfterFunc(ctx, func() { time.AfterFunc(interruptGrace, closeClient) })
+	return fleet.New(client, &fleet.Options{Namespace: s.namespace, HashTags: s.hashTags}), closeClient, nil
 }
 
 // coded gives an error of a fleet the code that the program ends with.

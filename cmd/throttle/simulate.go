@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -270,18 +269,17 @@ func (r *logReplay) print(c *cobra.Command) error {
 	if r.Unmatched > 0 {
 		fmt.Fprintf(out, "%s: they pass\n", count(r.Unmatched, "request matches no policy", "requests match no policy"))
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\nPOLICY\tLIMIT\tREQUESTS\tHELD\tMEDIAN\tP99\tLONGEST\tREFUSED\n")
+	t := table{titles: []string{"POLICY", "LIMIT", "REQUESTS", "HELD", "MEDIAN", "P99", "LONGEST", "REFUSED"}}
 	for _, p := range r.Policies {
 		if p.Shadow {
-			fmt.Fprintf(w, "%s\t%s\t%d\tonly counts: %s\n", p.Policy, p.Limit, p.Requests, p.Would.sentence("would have waited longer"))
+			t.add(p.Policy, p.Limit, p.Requests, "only counts: "+p.Would.sentence("would have waited longer"))
 			continue
 		}
 		d := p.Waits.all
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%d\n", p.Policy, p.Limit, p.Requests, p.Waits.Held,
+		t.add(p.Policy, p.Limit, p.Requests, p.Waits.Held,
 			brief(d.Quantile(0.5)), brief(d.Quantile(0.99)), brief(d.Max), p.Refused)
 	}
-	if err := w.Flush(); err != nil {
+	if _, err := fmt.Fprint(out, "\n", t.text()); err != nil {
 		return err
 	}
 	if len(r.Chart.rates) == 0 {

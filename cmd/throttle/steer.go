@@ -165,7 +165,7 @@ func (r *actResult) words() string {
 
 // act finds a budget, says what it is like, asks, and acts.
 func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does func(context.Context, *fleet.Fleet, fleet.Target) error) error {
-	all, closeAll, err := o.open()
+	all, closeAll, err := o.open(c.Context())
 	if err != nil {
 		return err
 	}

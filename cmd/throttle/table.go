@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strings"
 
@@ -24,7 +25,9 @@ func (t *table) lines() []string {
 		clean := make([]string, len(row))
 		for j, cell := range row {
 			clean[j] = fleet.Clean(cell, 1000)
-			width[j] = max(width[j], ansi.StringWidth(clean[j]))
+			if j < len(row)-1 || j == len(width)-1 {
+				width[j] = max(width[j], ansi.StringWidth(clean[j]))
+			}
 		}
 		all[i] = clean
 	}
@@ -42,8 +45,21 @@ func (t *table) lines() []string {
 	return lines
 }
 
+// add adds a row. The last cell of a row that has fewer than there are titles makes no column
+// wider.
+func (t *table) add(cells ...any) {
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		row[i] = fmt.Sprint(cell)
+	}
+	t.rows = append(t.rows, row)
+}
+
+// text is the table as it is printed.
+func (t *table) text() string { return strings.Join(t.lines(), "\n") + "\n" }
+
 // print writes the table.
 func (t *table) print(out io.Writer) error {
-	_, err := io.WriteString(out, strings.Join(t.lines(), "\n")+"\n")
+	_, err := io.WriteString(out, t.text())
 	return err
 }

@@ -73,7 +73,7 @@ func (o *top) run(c *cobra.Command) (err error) {
 		defer recorded.warn(c.ErrOrStderr())
 		return o.show(c, nil, recorded)
 	}
-	all, closeAll, err := o.open()
+	all, closeAll, err := o.open(c.Context())
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (o *top) plain(c *cobra.Command, from source) error {
 		case err != nil && (n == 0 || o.once || c.Context().Err() != nil):
 			return err
 		case err != nil: // it may be back the next time
-			fmt.Fprintln(c.ErrOrStderr(), "throttle: "+err.Error())
+			fmt.Fprintln(c.ErrOrStderr(), "throttle: "+clean(err.Error()))
 		default:
 			if err := o.print(c, s, n); err != nil {
 				return err

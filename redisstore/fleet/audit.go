@@ -32,7 +32,7 @@ func (a *Act) encode() (string, error) {
 func readAct(text string) (a Act, ok bool) {
 	at, text, _ := strings.Cut(text, " ")
 	when, right := moment(at)
-	if !right || json.Unmarshal([]byte(text), &a) != nil {
+	if !right || json.Unmarshal([]byte(text), &a) != nil || a.Act == "" {
 		return a, false
 	}
 	a.At = when

@@ -36,6 +36,7 @@ for i = 1, #all, 2 do
     last = math.max(last, when)
   end
 end
+redis.call('LTRIM', KEYS[2], 0, ARGV[5] - 2) -- an audit that cannot be written fails here, before the note is stored
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
 else
@@ -44,5 +45,4 @@ else
 end
 redis.call('PEXPIRE', KEYS[1], math.ceil((last - now) / 1000) + 1)
 redis.call('LPUSH', KEYS[2], string.format('%.0f ', now) .. ARGV[4])
-redis.call('LTRIM', KEYS[2], 0, ARGV[5] - 1)
 return {1, after, before}

@@ -23,10 +23,11 @@ end
 if number ~= tonumber(ARGV[1]) then
   return {0, number}
 end
+-- What cannot be written fails here, before anything is pushed.
+redis.call('LTRIM', KEYS[2], 0, ARGV[8] - 2)
+redis.call('LTRIM', KEYS[3], 0, ARGV[10] - 2)
 number = string.format('%.0f', number + 1)
 redis.call('HSET', KEYS[1], 'number', number, 'id', ARGV[2], 'generation', ARGV[3], 'text', ARGV[4], 'by', ARGV[5], 'reason', ARGV[6], 'at', now)
 redis.call('LPUSH', KEYS[2], number .. ' ' .. now .. ' ' .. ARGV[7])
-redis.call('LTRIM', KEYS[2], 0, ARGV[8] - 1)
 redis.call('LPUSH', KEYS[3], now .. ' ' .. ARGV[9])
-redis.call('LTRIM', KEYS[3], 0, ARGV[10] - 1)
 return {1, tonumber(number)}

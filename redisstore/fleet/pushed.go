@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
@@ -111,6 +113,9 @@ func (f *Fleet) Pull(ctx context.Context) (*Pushed, error) {
 
 func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	v, err := f.client.HMGet(ctx, f.keys.policies, fields...).Result()
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return nil, f.unreadable()
+	}
 	if err != nil {
 		return nil, f.failed(err)
 	}
@@ -120,12 +125,17 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 	}
 	p, ok := pushedOf(text(0), text(4), text(1), text(2), text(3))
 	if !ok {
-		return nil, fmt.Errorf("%w: delete the key %s and push again; programs keep what they have in force", errUnreadable, f.keys.policies)
+		return nil, f.unreadable()
 	}
 	if len(fields) > 5 {
 		p.Text = []byte(text(5))
 	}
 	return p, nil
+}
+
+// unreadable says that something else is stored in the place of the pushed file.
+func (f *Fleet) unreadable() error {
+	return fmt.Errorf("%w: delete the key %s and push again; programs keep what they have in force", errUnreadable, f.keys.policies)
 }
 
 // pushedOf reads what somebody may have written by hand.

@@ -185,14 +185,45 @@ func TestAuditIsCapped(t *testing.T) {
 	for i := range 1200 {
 		do(t, client, "LPUSH", all.AuditKey(), fmt.Sprintf("%d {\"act\":\"pause\",\"by\":\"\\u001b\"}", i))
 	}
-	do(t, client, "LPUSH", all.AuditKey(), "nonsense", "12 {", "")
+	do(t, client, "LPUSH", all.AuditKey(), "nonsense", "12 {", "", `12 {"acted": "pause"}`)
 	target := find(t, all, fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
 	require.NoError(t, all.Pause(t.Context(), target, time.Hour, strings.Repeat("a", 10_000), strings.Repeat("é", 10_000)))
-	acts, _, err := all.Audit(t.Context(), 5000)
+	acts, illegible, err := all.Audit(t.Context(), 5000)
 	require.NoError(t, err)
-	require.Len(t, acts, 996+1)
+	require.Len(t, acts, 995+1)
+	require.Equal(t, 4, illegible)
 	require.Equal(t, `\x1b`, acts[1].By)
 	require.Len(t, []rune(acts[0].Reason), 500)
+}
+
+// TestNothingIsHalfDone: a push or a pause whose history or audit cannot be written does
+// nothing.
+func TestNothingIsHalfDone(t *testing.T) {
+	for _, list := range []string{"history", "audit"} {
+		client := redistest.Single(t).Client(t)
+		all := fleet.New(client, nil)
+		do(t, client, "SET", "throttle:{fleet}:"+list, "by hand")
+		_, err := all.Push(t.Context(), 0, fleet.Pushed{Generation: "aa", Text: []byte("text")}, "push")
+		require.ErrorContains(t, err, "WRONGTYPE")
+		now, err := all.Pull(t.Context())
+		require.NoError(t, err)
+		require.Nil(t, now)
+		if list == "audit" {
+			target := find(t, all, fleet.Query{Name: "shop", Key: "acme", Table: []throttle.Policy{shop}})
+			require.ErrorContains(t, all.Pause(t.Context(), target, time.Hour, "anna", ""), "WRONGTYPE")
+			require.Empty(t, snapshot(t, all).Budgets)
+		}
+	}
+}
+
+// TestPushedByAnotherType: whatever stands in the place of the pushed file is said to be no
+// file, with its key.
+func TestPushedByAnotherType(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	all := fleet.New(client, nil)
+	do(t, client, "SET", "throttle:{fleet}:policies", "by hand")
+	_, err := all.Pull(t.Context())
+	require.EqualError(t, err, "fleet: the pushed file cannot be read: delete the key throttle:{fleet}:policies and push again; programs keep what they have in force")
 }
 
 // cutting returns a client that fails the scripts that change budgets, and lets those of the

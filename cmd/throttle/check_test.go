@@ -1,0 +1,37 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestCheckPrintsNothingRaw: the name of a file is somebody else's, as in a change that is
+// checked before it is merged. What stands in it controls no terminal.
+func TestCheckPrintsNothingRaw(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "caf\xe9\x1b[31m.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("version: 1\npolicies:\n  - {name: a, limit: 1/s}\n"), 0o600))
+	for text, code := range map[string]int{"version: 1\npolicies:\n  - {name: a, limit: 1/s}\n": exitDone, "version: 2\n": exitFound} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		var out, talk bytes.Buffer
+		require.Equal(t, code, run(t.Context(), []string{"check", file}, &out, &talk))
+		require.Contains(t, out.String(), `caf\xe9\x1b[31m.yaml:`)
+		require.NotContains(t, out.String(), "\x1b")
+	}
+}
+
+// TestCheckOnAFullDisk: what could not be written is an error.
+func TestCheckOnAFullDisk(t *testing.T) {
+	var talk bytes.Buffer
+	require.Equal(t, exitUsage, run(t.Context(), []string{"check", "../../policyfile/testdata/good.yaml"}, full{}, &talk))
+}
+
+// TestExplainNamesTheMethod: a method that is none is not taken for a mistake in the URL.
+func TestExplainNamesTheMethod(t *testing.T) {
+	var out, talk bytes.Buffer
+	require.Equal(t, exitUsage, run(t.Context(), []string{"explain", "../../policyfile/testdata/good.yaml", "GE T", "https://a.com/"}, &out, &talk))
+	require.Equal(t, "throttle: \"GE T\" is not a method such as GET\n", talk.String())
+}
