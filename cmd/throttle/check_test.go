@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,6 +28,17 @@ func TestCheckPrintsNothingRaw(t *testing.T) {
 func TestCheckOnAFullDisk(t *testing.T) {
 	var talk bytes.Buffer
 	require.Equal(t, exitUsage, run(t.Context(), []string{"check", "../../policyfile/testdata/good.yaml"}, full{}, &talk))
+}
+
+// TestStdinIsNamedOnce: who reads stdin second would find it empty, and take that for an empty file.
+func TestStdinIsNamedOnce(t *testing.T) {
+	for _, args := range [][]string{{"check", "-", "-"}, {"simulate", "-", "-"}, {"plan", "-", "--mix", "-"}} {
+		root := newRoot()
+		root.SetIn(strings.NewReader("version: 1\npolicies:\n  - {name: a, limit: 1/s}\n"))
+		var out, talk bytes.Buffer
+		require.Equal(t, exitUsage, execute(t.Context(), root, args, &out, &talk), "%v", args)
+		require.Equal(t, "throttle: stdin is read once, and 2 arguments name it\n", talk.String())
+	}
 }
 
 // TestExplainNamesTheMethod: a method that is none is not taken for a mistake in the URL.

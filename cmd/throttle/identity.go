@@ -53,6 +53,9 @@ func (i *identity) config(settings *tls.Config) (*tls.Config, error) {
 	if certificate == "" && key == "" {
 		return settings, nil
 	}
+	if certificate == "" || key == "" {
+		return nil, errors.New("--tls-cert, --tls-key: a certificate and its key go together")
+	}
 	pair, err := tls.LoadX509KeyPair(certificate, key)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)

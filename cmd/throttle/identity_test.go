@@ -31,7 +31,7 @@ func TestIdentity(t *testing.T) {
 		{address, ca, exitStore, "certificate required"},
 		{address, []string{"--tls-ca", broken}, exitUsage, "--tls-ca: " + broken + " has no certificate in PEM"},
 		{address, []string{"--tls-ca", "nothing.pem"}, exitUsage, "--tls-ca: open nothing.pem: no such file"},
-		{address, []string{"--tls-cert", server.CertFile}, exitUsage, "--tls-cert, --tls-key: "},
+		{address, []string{"--tls-cert", server.CertFile}, exitUsage, "--tls-cert, --tls-key: a certificate and its key go together"},
 		{server.URL(), ca, exitUsage, "the address is one without TLS; one with TLS begins with rediss"},
 	} {
 		code, out := throttleCommand(t, append([]string{"status", "--redis", c.address}, c.flags...)...)

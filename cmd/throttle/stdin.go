@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 
@@ -26,9 +27,25 @@ func stdin(c *cobra.Command) io.Reader {
 // openInput opens a file that a command reads; "-" is stdin.
 func openInput(c *cobra.Command, path string) (io.ReadCloser, error) {
 	if path == "-" {
+		if n := dashes(c); n > 1 {
+			return nil, fmt.Errorf("stdin is read once, and %d arguments name it", n)
+		}
 		return io.NopCloser(stdin(c)), nil
 	}
 	return os.Open(path)
+}
+
+// dashes returns how many arguments name stdin.
+func dashes(c *cobra.Command) (n int) {
+	for _, arg := range c.Flags().Args() {
+		if arg == "-" {
+			n++
+		}
+	}
+	if mix := c.Flags().Lookup("mix"); mix != nil && mix.Value.String() == "-" {
+		n++
+	}
+	return n
 }
 
 // readInput reads a file that a command reads as a whole.
