@@ -87,7 +87,7 @@ var settle = choice("a settle",
 var acted = oneOf(word[func(*http.Response) bool]{"graphql", feedback.Partly})
 
 // nothing is an empty value.
-var nothing = record[struct{}]{name: "nothing"}.shape()
+var nothing = record[struct{}]{name: "an empty mapping {}"}.shape()
 
 // A guard is a part that looks at some answers only.
 type guard[T any] struct {
@@ -149,10 +149,16 @@ var (
 var codes = record[feedback.Codes]{name: "codes", fields: []field[feedback.Codes]{
 	must(member("fields", "where the code is; the first that is there decides", some(label), func(c *feedback.Codes, v []string) { c.Fields = v })),
 	member("pattern", "finds the code in the field's text", pattern, func(c *feedback.Codes, v *regexp.Regexp) { c.Pattern = v }),
-	must(member("lasts", `for how long each code closes the budget; "not-refused" for one that is certainly no refusal`, filled(table(codeLength)),
+	must(member("lasts", `for how long each code closes the budget; "not-refused" for one that is certainly no refusal`, filled(table(codeLength, checkCode)),
 		func(c *feedback.Codes, v map[string]time.Duration) { c.Lasts = v })),
 	member("end", "says how long, in place of the usual length", sifted(onePenalty), func(c *feedback.Codes, v feedback.Penalty) { c.End = v }),
 }}
+
+// checkCode refuses a code that no answer has.
+func checkCode(name string) error {
+	_, err := parseLabel(name)
+	return err
+}
 
 // codeLength is a length, or not-refused.
 var codeLength = scalar(`a duration such as "1s", or not-refused`, schema{"anyOf": []any{lengthText, schema{"const": "not-refused"}}},

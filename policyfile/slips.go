@@ -125,6 +125,8 @@ func (r *reader) failToken(e *yaml.LoadError) {
 		text = what
 	}
 	switch {
+	case strings.Contains(text, "escape character") && !strings.Contains(text, "Unicode"):
+		text = `"\" and this character mean nothing in a text with double quotes: write "\\", or use single quotes`
 	case r.behindQuote(at):
 		text = "a text in quotes ends before this place: a quote is missing above, or too many stand here"
 	case strings.Contains(text, "tab character"):
@@ -137,8 +139,6 @@ func (r *reader) failToken(e *yaml.LoadError) {
 		at, text = e.ContextMark, "the text that is quoted here has no end: a quote is missing"
 	case strings.Contains(text, "Unicode character escape"):
 		text = `this escape is no character by itself: write the character as it is, or as "\U" and eight digits`
-	case strings.Contains(text, "escape character"):
-		text = `"\" and this character mean nothing in a text with double quotes: write "\\", or use single quotes`
 	case strings.Contains(e.ContextMsg, "flow mapping"):
 		opened(`a "}" is missing: a "{" must be closed, and its fields are separated by ","`)
 	case strings.Contains(e.ContextMsg, "flow sequence"):

@@ -94,6 +94,9 @@ var hostName = scalar(`a host such as "api.example.com"`, anyText, func(s string
 	if _, err := parseLabel(s); err != nil {
 		return "", err
 	}
+	if err := checkStars(s); err != nil {
+		return "", err
+	}
 	if strings.ContainsAny(s, ":/ ?#{}") {
 		return "", fmt.Errorf("%q is not a host without scheme, port and path, such as api.example.com or *.example.com", clip(s))
 	}
@@ -108,8 +111,16 @@ var urlPath = scalar(`a path such as "/v1/*"`, anyText, func(s string) (string, 
 	case strings.ContainsAny(s, "{}?#"):
 		return "", fmt.Errorf("%q is not a path such as /v1/*: it is compared as it is, with a \"*\" at either end for anything", clip(s))
 	}
-	return s, nil
+	return s, checkStars(s)
 })
+
+// checkStars refuses a "*" that stands for nothing but itself.
+func checkStars(s string) error {
+	if inside := strings.TrimSuffix(strings.TrimPrefix(s, "*"), "*"); strings.Contains(inside, "*") {
+		return fmt.Errorf("%q has a \"*\" inside: one stands for anything only at the beginning or at the end", clip(s))
+	}
+	return nil
+}
 
 // media is a Content-Type without parameters.
 var media = scalar(`a media type such as "application/json"`, anyText, func(s string) (string, error) {
@@ -119,5 +130,8 @@ var media = scalar(`a media type such as "application/json"`, anyText, func(s st
 	case !strings.Contains(s, "/") && !strings.Contains(s, "*") || strings.ContainsAny(s, " \t"):
 		return "", fmt.Errorf("%q is not a media type such as application/json or text/*", clip(s))
 	}
-	return s, nil
+	if s == "*/*" {
+		return s, nil
+	}
+	return s, checkStars(s)
 })
