@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -46,4 +47,26 @@ func TestExplainNamesTheMethod(t *testing.T) {
 	var out, talk bytes.Buffer
 	require.Equal(t, exitUsage, run(t.Context(), []string{"explain", "../../policyfile/testdata/good.yaml", "GE T", "https://a.com/"}, &out, &talk))
 	require.Equal(t, "throttle: \"GE T\" is not a method such as GET\n", talk.String())
+}
+
+// TestRefusedConnectionsAreTold: the client dials once for each attempt, so the cause is known
+// before the timeout ends.
+func TestRefusedConnectionsAreTold(t *testing.T) {
+	for _, scheme := range []string{"redis", "redis+cluster", "redis+sentinel"} {
+		s := server{address: scheme + "://127.0.0.1:1?master_name=main"}
+		if scheme != "redis+sentinel" {
+			s.address = scheme + "://127.0.0.1:1"
+		}
+		client, err := s.connect()
+		require.NoError(t, err)
+		defer client.Close()
+		retries := 0
+		switch c := client.(type) {
+		case *redis.Client:
+			retries = c.Options().DialerRetries
+		case *redis.ClusterClient:
+			retries = c.Options().DialerRetries
+		}
+		require.Equal(t, 1, retries, scheme)
+	}
 }

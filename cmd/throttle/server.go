@@ -47,6 +47,10 @@ func (s *server) known() bool {
 // the address, and so the password.
 var errAddress = errors.New("--redis: it is not an address such as redis://localhost:6379/0, redis+cluster://host:6379 or redis+sentinel://host:26379/0?master_name=main")
 
+// oneDial is how often the client dials for each of its attempts. With its own 5 a server that
+// refuses takes so long that --timeout ends first, and hides the cause.
+const oneDial = 1
+
 // connect returns a client for the address, by what the scheme says. It sends nothing yet. The
 // client obeys --timeout also if Redis hangs.
 func (s *server) connect() (redis.UniversalClient, error) {
@@ -59,7 +63,7 @@ func (s *server) connect() (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, errAddress
 		}
-		o.ContextTimeoutEnabled = true
+		o.ContextTimeoutEnabled, o.DialerRetries = true, cmp.Or(o.DialerRetries, oneDial)
 		if o.TLSConfig, err = s.identity.config(o.TLSConfig); err != nil {
 			return nil, err
 		}
@@ -69,7 +73,7 @@ func (s *server) connect() (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, errAddress
 		}
-		o.ContextTimeoutEnabled = true
+		o.ContextTimeoutEnabled, o.DialerRetries = true, cmp.Or(o.DialerRetries, oneDial)
 		if o.TLSConfig, err = s.identity.config(o.TLSConfig); err != nil {
 			return nil, err
 		}
@@ -79,7 +83,7 @@ func (s *server) connect() (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, errAddress
 		}
-		o.ContextTimeoutEnabled = true
+		o.ContextTimeoutEnabled, o.DialerRetries = true, cmp.Or(o.DialerRetries, oneDial)
 		if o.TLSConfig, err = s.identity.config(o.TLSConfig); err != nil {
 			return nil, err
 		}
