@@ -3,13 +3,15 @@ package wire
 import "time"
 
 // A Generation of a row begins when its key is made and ends when that is lost. It
-// counts the starts in it. Its ID is Names times its ordinal, which is how many generations it
-// knows before it, and a random number below Names: so the IDs of generations of one budget rise.
+// counts the starts in it. Its ID is Names times its ordinal, and a random number below Names. The
+// ordinal is when it began, in seconds of the server's clock, or one more than that of the newest
+// generation that it knows of, if that is more: so the IDs of generations of one budget rise, also
+// where a program that knows nothing makes the key.
 type Generation struct{ ID, Count int64 }
 
 const (
-	Names       = 1 << 40
-	LastOrdinal = 1<<13 - 1 // with Names it fills the integers that a Lua number holds
+	Names       = 1 << 21
+	LastOrdinal = 1<<32 - 1 // with Names it fills the integers that a Lua number holds
 )
 
 // Known is what a node knows of a budget, in case Redis forgot it: see lua/repair.lua.

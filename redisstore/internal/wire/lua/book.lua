@@ -59,6 +59,7 @@
 
 local call, seed, rule_count, repeated, gate_count
 call, seed, rule_count, repeated, gate_count, cursor = struct.unpack('<ddddd', frame, cursor)
+seed = min(floor(now / 1000000), LAST_ORDINAL) * NAMES + seed -- of what begins now: see repair.lua
 local slots_count = tonumber(ARGV[4] or 0)
 local budgets = #KEYS - slots_count - gate_count -- the last key of one
 

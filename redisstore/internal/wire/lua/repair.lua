@@ -8,7 +8,7 @@
 
 local TELLING = 1000000 -- so long the others have to tell what they know
 
--- ordinal returns how many generations a generation knows before it.
+-- ordinal returns which generations of a budget are older than a generation: those with a lower one.
 local function ordinal(generation)
   return floor(generation / NAMES)
 end
@@ -33,12 +33,40 @@ local function generations(x)
   return all
 end
 
+-- in_common returns how many starts the row has of those that history h names, if all who told the
+-- row of what was before it know less than the program: not even of the oldest generation that it
+-- names. Then what it knows of still older ones is not told either. Else it returns nil.
+local function in_common(r, h)
+  local told, n = {}, 0
+  for _, v in ipairs(generations(r)) do
+    told[v[1]] = v[2]
+  end
+  if h.g3 == 0 or told[h.g3] or ordinal(h.g3) < ordinal(r.g3) then
+    return nil
+  end
+  for _, v in ipairs(generations(h)) do
+    n = n + min(v[2], told[v[1]] or 0)
+  end
+  return n
+end
+
+-- sampled returns how many starts history h has within a span.
+local function sampled(h, span)
+  local n, at = 0, h.samples
+  for _ = 1, h.size do
+    local age, starts
+    age, starts, at = struct.unpack('<dd', frame, at)
+    n = n + (age < span and starts or 0)
+  end
+  return n
+end
+
 -- learn takes over the counts that history h has and the row has not, and returns how
 -- many starts that is. Counts only rise, so what many programs tell is counted once. The names of
 -- generations rise, too, and the row keeps the last three names: what is older than those was told, and
 -- is not counted again. If the row is back at an earlier state, shared is how many starts the
 -- generation and what was forgotten of it have in common. If a part of the row's generation was
--- forgotten, or a later generation was told, a new one begins, with the random number seed. A row
+-- forgotten, or a later generation was told, a new one begins, whose name is seed, or higher. A row
 -- that is fresh takes over the names though there is nothing to count.
 local function learn(r, h, seed, fresh, shared)
   local list, n, told, missing = {}, {}, {}, 0
@@ -63,7 +91,7 @@ local function learn(r, h, seed, fresh, shared)
   end
   table.sort(list, function(a, b) return a > b end)
   if r.generation == 0 or n[r.generation] ~= r.count or n[branch(r.generation)] or ordinal(r.generation) < ordinal(list[1]) then
-    r.generation, r.count = min(ordinal(list[1]) + 1, LAST_ORDINAL) * NAMES + seed, 0
+    r.generation, r.count = max(seed, min(ordinal(list[1]) + 1, LAST_ORDINAL) * NAMES + seed % NAMES), 0
   end
   local before = {}
   for _, g in ipairs(list) do
@@ -108,9 +136,12 @@ local function repair(r, u, now, seed)
   if h.generation == 0 or not back and h.generation == generation and h.count <= r.count and h.g1 == g1 and h.n1 <= r.n1 then
     return -- nearly always
   end
-  local missing, before = learn(r, h, seed, fresh, back and count_before(r, h, now)), r.total
+  local common = not back and in_common(r, h)
+  local missing, before = learn(r, h, seed, fresh or common, back and count_before(r, h, now)), r.total
   if fresh then
     missing = MAX_COUNT -- all, because a program knows of more generations than it names
+  elseif common then
+    missing = max(missing, sampled(h, r.span) - common)
   elseif missing == 0 then
     return
   end
