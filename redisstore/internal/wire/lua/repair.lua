@@ -41,7 +41,7 @@ local function in_common(r, h)
   for _, v in ipairs(generations(r)) do
     told[v[1]] = v[2]
   end
-  if h.g3 == 0 or told[h.g3] or ordinal(h.g3) < ordinal(r.g3) then
+  if h.g3 == 0 or told[h.g3] or h.g3 < r.g3 then
     return nil
   end
   for _, v in ipairs(generations(h)) do

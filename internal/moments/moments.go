@@ -1,0 +1,167 @@
+// Package moments plays random schedules of callers that need several budgets at once, in
+// virtual time: lines of every kind, costs, priorities, callers that can wait only so long,
+// callers that leave, pauses. It judges what no such schedule may show, whatever store it is
+// played on: that a caller asks again and again at one moment, and that a limit is passed.
+package moments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// Play plays one schedule on the stores of some programs, in a bubble, and returns what was wrong.
+func Play(ctx context.Context, seed uint64, stores ...throttle.Store) error {
+	s := newSchedule(rand.New(rand.NewPCG(seed, 3)))
+	j := &judge{policies: s.policies, starts: make(map[string][]start)}
+	var programs []throttle.Store
+	for _, store := range stores {
+		programs = append(programs, &program{Store: store, judge: j})
+	}
+	var all sync.WaitGroup
+	for _, c := range s.callers {
+		all.Go(func() { j.note(c.live(ctx, programs[c.program%len(programs)], s.policies, j)) })
+	}
+	if s.pausedFor > 0 {
+		all.Go(func() { j.note(s.pause(ctx, programs[0])) })
+	}
+	all.Wait()
+	j.limits()
+	return errors.Join(j.wrong...)
+}
+
+// A schedule is policies, and who comes when and wants what.
+type schedule struct {
+	policies            []throttle.Policy
+	callers             []caller
+	pausedAt, pausedFor time.Duration
+}
+
+// A caller wants one start, and keeps its slots for a while.
+type caller struct {
+	program                int
+	demands                []throttle.Demand
+	priority               throttle.Priority
+	maxWait                time.Duration // 0: any
+	comes, stays, patience time.Duration
+}
+
+var lengths = []time.Duration{time.Second, 100 * time.Second, 1399 * time.Millisecond, 700 * time.Millisecond}
+
+// newSchedule makes two or three policies of mixed kinds, and up to sixty callers.
+func newSchedule(r *rand.Rand) *schedule {
+	s := new(schedule)
+	per := lengths[r.IntN(len(lengths))]
+	for i := range 2 + r.IntN(2) {
+		length := per
+		if r.IntN(4) == 0 {
+			length = lengths[r.IntN(len(lengths))]
+		}
+		p := throttle.Policy{Name: fmt.Sprint("policy ", i), Limit: limit(r, length, i)}
+		if k := p.Limit.Kind(); r.IntN(4) == 0 && k != throttle.KindConcurrency && k != throttle.KindLeakyBucket {
+			p.Headroom = map[throttle.Priority]float64{throttle.Low: 0.5}
+		}
+		s.policies = append(s.policies, p)
+	}
+	keys, same := 1+r.IntN(3), r.IntN(2) == 0
+	for range 20 + r.IntN(40) {
+		c := caller{
+			program:  r.IntN(60),
+			priority: throttle.Priority(r.IntN(3) - 1),
+			maxWait:  []time.Duration{0, 0, per / 3, per, time.Duration(1 + r.Int64N(int64(3*per)))}[r.IntN(5)],
+			comes:    time.Duration(r.Int64N(int64(2 * per))),
+			stays:    time.Duration(r.Int64N(int64(per / 4))),
+			patience: 20 * per,
+		}
+		if r.IntN(5) == 0 {
+			c.patience = time.Duration(r.Int64N(int64(per)))
+		}
+		cost := 1 + r.IntN(4)
+		for i, p := range s.policies {
+			d := throttle.Demand{Policy: p.Name, Cost: min(cost, max(1, p.Limit.Capacity()/2))}
+			if !same {
+				d.Cost = 1 + r.IntN(d.Cost)
+			}
+			if p.Limit.Kind() == throttle.KindConcurrency {
+				d.Cost = 1
+			}
+			if i == 1 {
+				d.Key = fmt.Sprint(r.IntN(keys))
+			}
+			c.demands = append(c.demands, d)
+		}
+		s.callers = append(s.callers, c)
+	}
+	if r.IntN(3) == 0 {
+		s.pausedAt, s.pausedFor = time.Duration(r.Int64N(int64(per))), per/2
+	}
+	return s
+}
+
+// limit returns a limit of any kind. The first policy is never one of slots alone.
+func limit(r *rand.Rand, per time.Duration, policy int) throttle.Limit {
+	n := []int{10, 4, 2 + r.IntN(8)}[policy]
+	switch k := r.IntN(10); {
+	case k == 0:
+		return throttle.LeakyBucket(n, per)
+	case k < 3:
+		return throttle.SlidingWindow(n, per)
+	case k < 5:
+		return throttle.TokenBucket(n, per, n)
+	case k == 5 && policy > 0:
+		return throttle.Concurrency(3)
+	}
+	return throttle.FixedWindow(n, per)
+}
+
+// live acquires, stays and releases.
+func (c *caller) live(ctx context.Context, p throttle.Store, policies []throttle.Policy, j *judge) error {
+	time.Sleep(c.comes)
+	limiters, err := throttle.NewLimiters(throttle.Config{Store: p, Policies: policies, MaxWait: c.maxWait})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(throttle.WithPriority(ctx, c.priority), c.patience)
+	defer cancel()
+	came := time.Now()
+	permit, err := limiters.Acquire(ctx, c.demands...)
+	if waited := time.Since(came); c.maxWait > 0 && waited > c.maxWait+grace {
+		j.note(fmt.Errorf("a caller with MaxWait %v waited %v", c.maxWait, waited))
+	}
+	if err != nil {
+		if errors.Is(err, throttle.ErrLimited) || errors.Is(err, context.DeadlineExceeded) {
+			return nil
+		}
+		return err
+	}
+	j.started(c.demands)
+	time.Sleep(c.stays)
+	permit.Release()
+	return nil
+}
+
+// grace is how much longer than its MaxWait a caller may take to be refused.
+const grace = 100 * time.Millisecond
+
+// pause closes the first budget for a while, and opens it before that is over.
+func (s *schedule) pause(ctx context.Context, p throttle.Store) error {
+	time.Sleep(s.pausedAt)
+	limiters, err := throttle.NewLimiters(throttle.Config{Store: p, Policies: s.policies})
+	if err != nil {
+		return err
+	}
+	l, err := limiters.Limiter(s.policies[0].Name)
+	if err != nil {
+		return err
+	}
+	if err := l.Pause(ctx, "", s.pausedFor); err != nil {
+		return err
+	}
+	time.Sleep(s.pausedFor / 2)
+	return l.Resume(ctx, "")
+}
