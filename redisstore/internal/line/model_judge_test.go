@@ -96,7 +96,7 @@ func (m *model) judgeEnd(w *modelWorld, over bool) {
 	perfect := modelBegins + max(wire.Micros(m.lastArrival), int64((len(w.used)-1)/m.limit.N())*wire.Micros(m.limit.Per()))
 	late := time.Duration(last-perfect) * time.Microsecond
 	m.numbers.late = max(m.numbers.late, late)
-	most := modelSlack/10 + time.Duration(m.chances.sum())*modelSlack
+	most := modelSlack/10 + time.Duration(m.chances.sum()-w.left.sum())*modelSlack
 	if slices.ContainsFunc(m.nodes, func(p modelPlan) bool { return p.cost > 1 }) {
 		most += m.limit.Per() // what costs more may not fit into the rest of a window
 	}

@@ -1,7 +1,10 @@
 package line
 
 import (
+	"cmp"
+	"flag"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -14,6 +17,9 @@ var (
 	modelTwo = throttle.SlidingWindow(2, time.Second)
 )
 
+// modelLarge is for the larger bounds of docs/model.md, which the race detector would make too long.
+var modelLarge = flag.Bool("large", false, "explore the model of a line in larger bounds")
+
 // modelPlans are nodes whose callers are alike.
 func modelPlans(callers ...int) (all []modelPlan) {
 	for _, n := range callers {
@@ -22,43 +28,63 @@ func modelPlans(callers ...int) (all []modelPlan) {
 	return all
 }
 
+// A modelFleet is some nodes.
+type modelFleet struct {
+	name  string
+	nodes []modelPlan
+}
+
 // modelScopes returns what is explored.
 func modelScopes() (all []modelScope) {
-	three, four, five := modelPlans(1, 1, 1), modelPlans(2, 1, 1), modelPlans(2, 2, 1)
-	high := append(modelPlans(1, 1), modelPlan{1, 1, throttle.High})
-	costly := append(modelPlans(1, 1), modelPlan{1, 2, throttle.Normal})
+	three, four, five := modelFleet{"three", modelPlans(1, 1, 1)}, modelFleet{"four", modelPlans(2, 1, 1)}, modelFleet{"five", modelPlans(2, 2, 1)}
+	high := modelFleet{"high", append(modelPlans(1, 1), modelPlan{1, 1, throttle.High})}
+	costly := modelFleet{"costly", append(modelPlans(1, 1), modelPlan{1, 2, throttle.Normal})}
 	const late = 400 * time.Millisecond
 	for _, s := range []struct {
-		long  bool
+		size  int
 		limit throttle.Limit
-		nodes []modelPlan
+		fleet modelFleet
 		late  time.Duration
 		modelChances
 	}{
-		{false, modelOne, four, 0, modelChances{}},
-		{false, modelOne, three, late, modelChances{deaths: 2, lost: 1}},
-		{false, modelOne, three, late, modelChances{leaves: 1, lost: 1}},
-		{false, modelOne, three, 0, modelChances{unheard: 1, deaths: 1}},
-		{false, modelOne, three, 0, modelChances{sleeps: 1, lost: 1}},
-		{false, modelOne, four, 0, modelChances{deaths: 1}},
-		{false, modelOne, high, late, modelChances{deaths: 1}},
-		{false, modelTwo, costly, 0, modelChances{deaths: 1, lost: 1}},
+		{0, modelOne, four, 0, modelChances{}},
+		{0, modelOne, three, late, modelChances{deaths: 2, lost: 1}},
+		{0, modelOne, three, 0, modelChances{leaves: 1, lost: 1}},
+		{0, modelOne, three, 0, modelChances{unheard: 1, deaths: 1}},
+		{0, modelOne, three, 0, modelChances{sleeps: 1, lost: 1}},
+		{0, modelOne, four, 0, modelChances{deaths: 1}},
+		{0, modelOne, high, late, modelChances{deaths: 1}},
+		{0, modelTwo, costly, 0, modelChances{deaths: 1, lost: 1}},
 
-		{true, modelTwo, costly, 0, modelChances{leaves: 1}},
-		{true, modelOne, three, 0, modelChances{deaths: 1, leaves: 1, lost: 1, sleeps: 1}},
-		{true, modelOne, three, 2 * late, modelChances{deaths: 1, unheard: 1, lost: 1}},
-		{true, modelOne, four, 0, modelChances{leaves: 1, lost: 1}},
-		{true, modelOne, four, 0, modelChances{sleeps: 1, deaths: 1}},
-		{true, modelOne, five, 0, modelChances{deaths: 2}},
-		{true, modelOne, high, late, modelChances{leaves: 1, deaths: 1}},
-		{true, modelTwo, costly, late, modelChances{leaves: 1, deaths: 1, lost: 1}},
-		{true, modelTwo, five, 0, modelChances{deaths: 1}},
+		{2, modelOne, three, 0, modelChances{deaths: 1, leaves: 1, lost: 1, sleeps: 1}},
+		{1, modelOne, three, 2 * late, modelChances{deaths: 1, unheard: 1, lost: 1}},
+		{1, modelOne, three, 2 * late, modelChances{leaves: 1, lost: 1}},
+		{1, modelOne, four, 0, modelChances{deaths: 2, lost: 1}},
+		{1, modelOne, four, 0, modelChances{sleeps: 1}},
+		{2, modelOne, four, 0, modelChances{leaves: 1}},
+		{2, modelOne, five, 0, modelChances{deaths: 1}},
+		{2, modelOne, high, late, modelChances{leaves: 1, deaths: 1}},
+		{2, modelTwo, costly, 0, modelChances{leaves: 1, deaths: 1, lost: 1}},
+		{2, modelTwo, five, 0, modelChances{deaths: 1}},
 	} {
-		if s.long && soak.Most(false, true) {
+		if s.size > soak.Most(1, 0) && !*modelLarge {
 			continue
 		}
-		name := fmt.Sprintf("%v %v %v %+v", s.limit, s.nodes, s.late, s.modelChances)
-		all = append(all, modelScope{name, s.limit, s.nodes, s.modelChances, s.late})
+		name := fmt.Sprintf("%s, %d a second, %v, %v", s.fleet.name, s.limit.N(), s.late, s.modelChances)
+		all = append(all, modelScope{name, s.limit, s.fleet.nodes, s.modelChances, s.late})
 	}
 	return all
+}
+
+func (c modelChances) String() string {
+	s := ""
+	for _, kind := range []struct {
+		name string
+		n    int
+	}{{"deaths", c.deaths}, {"leaves", c.leaves}, {"lost", c.lost}, {"unheard", c.unheard}, {"sleeps", c.sleeps}} {
+		if kind.n > 0 {
+			s += fmt.Sprint(" ", kind.name, " ", kind.n)
+		}
+	}
+	return strings.TrimSpace(cmp.Or(s, "no trouble"))
 }
