@@ -33,6 +33,8 @@ func brokenModels() []brokenModel {
 	return []brokenModel{
 		{name: "a lapse never comes", from: "if near and c.offered > 0 and", to: "if near and c.offered < 0 and",
 			nodes: three, chances: modelChances{deaths: 1}, want: errForgotten},
+		{name: "a lapse takes long", from: "now - c.since > max(LAPSE, floor(c.horizon / 4))", to: "now - c.since > 4000000",
+			nodes: three, chances: modelChances{deaths: 1}, want: errLate},
 		{name: "an offer lapses at once", from: "if near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4))", to: "if c.offered > 0",
 			nodes: three, chances: modelChances{leaves: 1}, want: errAnswer},
 		{name: "what lapsed still counts", from: "c.offered, c.since = max(amount + c.offered, c.step), 0, now",

@@ -11,7 +11,7 @@ import (
 // mean. The holes of a script are the tickets that are not among those that are there.
 type state struct {
 	classes [classes]class
-	front   bool // the first of the call that stands in lines was there
+	called  bool // in this call the line has been looked at: offers may have lapsed
 }
 
 const classes = 3
