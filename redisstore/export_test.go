@@ -86,11 +86,9 @@ func ShortWay() (restore func()) {
 
 // MistakenScript makes all stores book with a script that has a mistake, until the returned
 // function is called.
-func MistakenScript(from, to string) (restore func()) {
+func MistakenScript(t *testing.T, from, to string) (restore func()) {
 	book := wire.BookScript
-	if strings.Count(book.Source, from) != 1 {
-		panic("the script does not say once: " + from)
-	}
+	require.Equal(t, 1, strings.Count(book.Source, from), from)
 	wire.BookScript = wire.FromSource(strings.Replace(book.Source, from, to, 1))
 	return func() { wire.BookScript = book }
 }
