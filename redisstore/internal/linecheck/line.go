@@ -64,20 +64,6 @@ func (c *class) left() (sum int64) {
 
 func (c *class) offered() int64 { return max(0, c.waiting-c.left()) }
 
-// before is what goes before a ticket.
-func (c *class) before(number int64) (sum int64) {
-	if number < c.cut {
-		return 0
-	}
-	sum = c.offered()
-	for _, p := range c.live {
-		if p.number < number {
-			sum += min(p.cost, max(0, p.number+p.cost-c.cut))
-		}
-	}
-	return sum
-}
-
 // counts is how much of a ticket counts.
 func (c *class) counts(t *Ticket, cost int64) int64 {
 	switch {
