@@ -36,6 +36,12 @@ func (s *Store) Frugal() *Store {
 // IsReconcile reports whether a command runs lua/reconcile.lua.
 func IsReconcile(cmd redis.Cmder) bool { return cmd.Args()[1] == wire.ReconcileScript.Hash }
 
+// IsBooking reports whether a command runs lua/book.lua.
+func IsBooking(cmd redis.Cmder) bool {
+	script := cmd.Args()[1]
+	return script == wire.BookScript.Hash || script == wire.BookScript.Source
+}
+
 // Key returns the key of a budget.
 func (s *Store) Key(b throttle.Budget) string { return s.primary.names.Row(&b) }
 
@@ -75,6 +81,15 @@ func ShortWay() (restore func()) {
 		panic("nothing but the short way")
 	}
 	wire.BookScript = wire.FromSource(short + "return redis.error_reply('WRONGTYPE the long way')")
+	return func() { wire.BookScript = book }
+}
+
+// MistakenScript makes all stores book with a script that has a mistake, until the returned
+// function is called.
+func MistakenScript(t *testing.T, from, to string) (restore func()) {
+	book := wire.BookScript
+	require.Equal(t, 1, strings.Count(book.Source, from), from)
+	wire.BookScript = wire.FromSource(strings.Replace(book.Source, from, to, 1))
 	return func() { wire.BookScript = book }
 }
 

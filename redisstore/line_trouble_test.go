@@ -92,9 +92,9 @@ func TestP12_ForgottenLine(t *testing.T) {
 	t.Parallel()
 	c := charge("five", throttle.PerSecond(5))
 	for name, forget := range map[string]func(t *testing.T, n *cuttable){
-		"all": func(t *testing.T, n *cuttable) { forgets(t, n.Client()) },
+		"all": func(t *testing.T, n *cuttable) { n.trace.forgets(func() { forgets(t, n.Client()) }) },
 		"the key": func(t *testing.T, n *cuttable) {
-			require.NoError(t, n.Client().Del(t.Context(), n.Key(c.Budget)).Err())
+			n.trace.forgets(func() { require.NoError(t, n.Client().Del(t.Context(), n.Key(c.Budget)).Err()) })
 		},
 		"scripts": func(t *testing.T, n *cuttable) { require.NoError(t, n.Client().ScriptFlush(t.Context()).Err()) },
 	} {

@@ -111,7 +111,7 @@ func inLines(t *testing.T, nodes int, test func(t *testing.T, nodes []*cuttable)
 		for _, n := range all {
 			atRest(t, n.Listen())
 		}
-		test(t, all)
+		traced(all, func() { test(t, all) }).allowed(t)
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 type cuttable struct {
 	*redisstore.Store
 	says
+	trace *lineTrace // nil: its calls are not checked
 }
 
 func (n *cuttable) cut()  { n.set(errAway) }

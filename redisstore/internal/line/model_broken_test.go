@@ -1,0 +1,102 @@
+package line
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// A brokenModel is one whose scripts or nodes have a mistake.
+type brokenModel struct {
+	name     string
+	flaw     modelFlaw
+	from, to string // of the script; "": it is as it was
+	nodes    []modelPlan
+	late     time.Duration
+	chances  modelChances
+	want     error
+	says     string
+	long     bool // for make soak
+}
+
+// brokenModels returns mistakes, and what the model says of each.
+func brokenModels() []brokenModel {
+	three, late := modelPlans(1, 1, 1), 400*time.Millisecond
+	return []brokenModel{
+		{name: "a lapse never comes", from: "if near and c.offered > 0 and", to: "if near and c.offered < 0 and",
+			nodes: three, chances: modelChances{deaths: 1}, want: errForgotten},
+		{name: "a lapse takes long", from: "now - c.since > max(LAPSE, floor(c.horizon / 4))", to: "now - c.since > 4000000",
+			nodes: three, chances: modelChances{deaths: 1}, want: errLate},
+		{name: "an offer lapses at once", from: "if near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4))", to: "if c.offered > 0",
+			nodes: three, chances: modelChances{leaves: 1}, want: errAnswer},
+		{name: "what lapsed still counts", from: "c.offered, c.since = max(amount + c.offered, c.step), 0, now",
+			to: "c.offered, c.since = max(amount + c.offered, c.step), c.offered, now", nodes: three, chances: modelChances{deaths: 1}, want: errAnswer},
+		{name: "the cut goes back", from: "c.round, c.lapsed = now, c.cut", to: "c.round, c.lapsed, c.cut, amount = now, c.cut, max(1, c.cut - 1), 0",
+			nodes: three, chances: modelChances{deaths: 1}, want: errAnswer, says: "the cut goes back"},
+		{name: "an offer is counted twice", from: "c.offered + move(c, amount)", to: "c.offered + 2 * move(c, amount)", nodes: three, want: errAnswer},
+		{name: "who comes is counted twice", from: "local missing = cost - counted(c, w, cost)", to: "local missing = cost",
+			nodes: three, chances: modelChances{sleeps: 1}, want: errAnswer},
+		{name: "who starts stays in line", from: "if counted(c, w, cost) > 0 then\n    take_out(c, w, cost)\n  end\n  if starts then",
+			to: "if starts then", nodes: three, want: errAnswer},
+		{name: "a leaver is no hole", from: "    hole(c, w.ticket, cost)\n  else", to: "  else", nodes: three, chances: modelChances{leaves: 1}, want: errAnswer},
+		{name: "two have one ticket", from: "= ticket + cost * many, reserve, horizon", to: "= max(2, ticket), reserve, horizon", nodes: three, want: errAnswer},
+		{name: "a line is lost", from: "if not q or queue.waiting(q, CLASSES) <= 0 then", to: "if not q or queue.waiting(q, CLASSES) <= 1 then", nodes: three, want: errAnswer},
+		{name: "newcomers see no line", from: "ahead = queue.waiting(q, want.first and want.class - 1 or want.class)", to: "ahead = 0",
+			nodes: modelPlans(2, 1), late: 2 * late, chances: modelChances{leaves: 1}, want: errPassed, long: true},
+		{name: "messages are the only wake-up", flaw: modelNoTimers, nodes: three, want: errForgotten},
+		{name: "callers ask again and again", flaw: modelImpatient, nodes: three, want: errAsks},
+		{name: "callers ask for too much", flaw: modelGreedy, nodes: three, want: errLimit},
+	}
+}
+
+func (b *brokenModel) model(t *testing.T, server *redistest.Server) *model {
+	script := wire.BookScript
+	if b.from != "" {
+		require.Equal(t, 1, strings.Count(script.Source, b.from), b.from)
+		script = wire.FromSource(strings.Replace(script.Source, b.from, b.to, 1))
+	}
+	m := newModel(t, server, modelScope{b.name, modelOne, b.nodes, b.chances, b.late}, script)
+	m.flaw = b.flaw
+	return m
+}
+
+// TestLineModelCanFail: the model says of each mistake what is wrong. Whatever is wrong with a line,
+// no window holds too much: the limit never depends on the line.
+func TestLineModelCanFail(t *testing.T) {
+	server := redistest.Shared(t)
+	for _, b := range brokenModels() {
+		if b.long && soak.Most(false, true) {
+			continue
+		}
+		t.Run(b.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := b.model(t, server)
+				var said error
+				m.judged = func(err error) bool {
+					if said == nil && errors.Is(err, b.want) && strings.Contains(err.Error(), b.says) {
+						said = err
+						t.Logf("%v, after %v", err, m.numbers)
+					}
+					return errors.Is(err, errLimit)
+				}
+				m.stop = func() bool { return said != nil && m.numbers.worlds > modelMostBroken }
+				m.explore()
+				require.Error(t, said, "%v", m.numbers)
+				if b.want != errLimit {
+					require.NoError(t, m.broken, "%s", strings.Join(m.tale, "\n\t"))
+				}
+			})
+		})
+	}
+}
+
+// modelMostBroken is how many worlds of a broken line are looked at.
+const modelMostBroken = 1000

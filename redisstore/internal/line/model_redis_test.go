@@ -1,0 +1,92 @@
+package line
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// A modelServer runs the scripts of a real server, in the world in which a call is made.
+type modelServer struct {
+	t       *testing.T
+	client  redis.UniversalClient
+	script  wire.Script
+	row     string // the key
+	results map[[32]byte]modelResult
+	runs    int
+}
+
+// A modelResult is what a call did to a row at a time. It is the same each time.
+type modelResult struct {
+	row, reply string
+	args       []any
+}
+
+const modelRecord = "record"
+
+func newModelServer(t *testing.T, c redis.UniversalClient, script wire.Script, row string) *modelServer {
+	require.NoError(t, c.ScriptLoad(t.Context(), script.Source).Err())
+	require.NoError(t, c.FlushDB(t.Context()).Err())
+	return &modelServer{t: t, client: c, script: script, row: row, results: make(map[[32]byte]modelResult)}
+}
+
+// Key implements [wire.Budgets].
+func (s *modelServer) Key(*throttle.Budget) string { return s.row }
+
+// Known implements [wire.Budgets]. The model's server forgets nothing, so nobody need know more.
+func (s *modelServer) Known(*throttle.Budget, string, wire.Boundaries) wire.Known {
+	return wire.Known{}
+}
+
+// call makes a call of some ops in a world.
+func (s *modelServer) call(w *modelWorld, ops []*wire.Op) (*wire.BookReply, modelResult) {
+	r := &wire.BookRequest{Record: modelRecord, Number: 1, Ops: ops, Shared: "news"}
+	call := r.Write(wire.Boundaries{}, s)
+	copy(call.Frame[8:16], make([]byte, 8))
+	name := sha256.Sum256(slices.Concat(wire.Frame(nil).Add(w.now), call.Frame, []byte(w.row)))
+	copy(call.Frame[8:16], wire.Frame(nil).Add(int64(binary.LittleEndian.Uint64(name[:])>>25+1))) // the seed
+	done, ok := s.results[name]
+	if !ok {
+		done = s.run(w, call)
+		s.results[name] = done
+	}
+	f := wire.Frame(done.reply)
+	require.Equal(s.t, int64(wire.Done), f.At(0))
+	reply, err := call.Read(f.From(1))
+	require.NoError(s.t, err)
+	return &reply, done
+}
+
+// run runs the script.
+func (s *modelServer) run(w *modelWorld, call *wire.BookCall) modelResult {
+	ctx, pipe := s.t.Context(), s.client.Pipeline()
+	if w.row != "" {
+		pipe.Set(ctx, s.row, w.row, 0)
+	} else {
+		pipe.Del(ctx, s.row)
+	}
+	pipe.Del(ctx, modelRecord)
+	args := []any{"evalsha", s.script.Hash, len(call.Keys)}
+	for _, k := range call.Keys {
+		args = append(args, k)
+	}
+	args = append(args, call.Args(fmt.Sprint(w.now))...)
+	cmd := pipe.Do(ctx, args...)
+	row := pipe.Get(ctx, s.row)
+	if _, err := pipe.Exec(ctx); !errors.Is(err, redis.Nil) {
+		require.NoError(s.t, err)
+	}
+	s.runs++
+	reply, err := cmd.Text()
+	require.NoError(s.t, err)
+	return modelResult{row.Val(), reply, args}
+}

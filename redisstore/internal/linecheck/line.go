@@ -1,0 +1,128 @@
+package linecheck
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// A state is what one may believe of a line after the calls so far: docs/line.md says what the words
+// mean. The holes of a script are the tickets that are not among those that are there.
+type state struct {
+	classes [classes]class
+	called  bool // in this call the line has been looked at: offers may have lapsed
+}
+
+const classes = 3
+
+// A class is what waits with one priority.
+type class struct {
+	joined, cut int64
+	waiting     int64   // all that counts: what is below the cut and was offered, and what is not
+	live        []place // tickets of those that did not start, leave or pass, by number
+	lapsed      int64   // what stood below the cut when offers lapsed last counts no more
+	round       int64   // when that was
+	since       int64   // the cut did not move later than that
+	step        int64   // how far the cut may go though there is no room, as nobody came
+	lapsing     bool    // in this call
+	counted     int64   // what came below the cut in this call, and waits again
+}
+
+type place struct{ number, cost int64 }
+
+func newState() state {
+	var s state
+	for k := range s.classes {
+		s.classes[k] = class{joined: 1, cut: 1, lapsed: 1}
+	}
+	return s
+}
+
+func (s state) clone() state {
+	for k := range s.classes {
+		s.classes[k].live = slices.Clone(s.classes[k].live)
+	}
+	return s
+}
+
+// waiting is what waits with that priority and the higher ones.
+func (s *state) waiting(class int) (sum int64) {
+	for k := range class {
+		sum += s.classes[k].waiting
+	}
+	return sum
+}
+
+// left is what was not offered anything.
+func (c *class) left() (sum int64) {
+	for _, p := range c.live {
+		sum += min(p.cost, max(0, p.number+p.cost-c.cut))
+	}
+	return sum
+}
+
+func (c *class) offered() int64 { return max(0, c.waiting-c.left()) }
+
+// counts is how much of a ticket counts.
+func (c *class) counts(t *Ticket, cost int64) int64 {
+	switch {
+	case t.State == counted && t.Round == c.round:
+		return cost
+	case t.Number == wire.Front || t.State != counted && t.State != waits:
+		return 0
+	}
+	return max(0, min(cost, t.Number+cost-c.lapsed))
+}
+
+// The states of a ticket that a reply tells: see lua/queue.lua.
+const (
+	waits wire.TicketState = iota
+	counted
+	passed
+)
+
+// joins gives a ticket to one that comes.
+func (c *class) joins(cost int64) {
+	c.live = append(c.live, place{c.joined, cost})
+	c.joined += cost
+	c.waiting += cost
+}
+
+// comes counts one whose turn has come, and that has to wait again.
+func (c *class) comes(t *Ticket, cost, round int64) {
+	missing := cost - c.counts(t, cost)
+	c.waiting += missing
+	c.counted += missing
+	c.round = round
+}
+
+// ends takes a ticket out.
+func (c *class) ends(t *Ticket, cost int64) {
+	n := c.counts(t, cost)
+	i, found := slices.BinarySearchFunc(c.live, t.Number, func(p place, number int64) int { return cmp.Compare(p.number, number) })
+	if found {
+		c.live = slices.Delete(c.live, i, i+1)
+	}
+	c.waiting = max(0, c.waiting-n)
+	if n > 0 && t.Number != wire.Front && t.Number < c.cut {
+		c.cut = max(c.cut, min(t.Number+cost, c.joined))
+	}
+	if c.left() == 0 {
+		c.cut = c.joined
+	}
+}
+
+// lapse is what may happen to offers that nobody took: they count no more, and the cut goes
+// further.
+func (c *class) lapse(now int64) {
+	offered := c.offered()
+	c.step = max(2*c.step, offered)
+	c.waiting -= offered
+	c.round, c.lapsed, c.since, c.lapsing = now, c.cut, now, true
+}
+
+// mayLapse reports whether offers may lapse now.
+func (c *class) mayLapse(now int64) bool {
+	return c.offered() > 0 && now-c.since > leastLapse
+}

@@ -1,0 +1,252 @@
+package linecheck
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// A Call is what a call of lua/book.lua asked and what was answered, as far as lines are
+// concerned.
+type Call struct {
+	Now    int64
+	Ops    []Op
+	Limits map[string]Limit      // of the rows that the call is about, by key
+	Lines  map[string]*wire.Line // that the reply speaks of; nil: there is none
+}
+
+// A Limit is as much of a rule as bounds what can be offered.
+type Limit struct {
+	Kind    throttle.Kind
+	N, Span int64
+}
+
+// An Op is one operation of equal callers, with what each was answered.
+type Op struct {
+	Kind     wire.Kind
+	Horizon  int64
+	Class    int
+	Returns  bool
+	Charges  []Charge
+	Tickets  []Ticket
+	Outcomes []Outcome // one for each answer
+}
+
+// A Charge is what an operation asks of a row; Key is "" where it is for slots.
+type Charge struct {
+	Key    string
+	Cost   int64
+	Shadow bool
+}
+
+// A Ticket is a place in the line of a charge's row.
+type Ticket struct {
+	Charge int
+	wire.Ticket
+}
+
+// An Outcome is one answer to some callers.
+type Outcome struct {
+	Callers int
+	State   wire.State
+	At      int64
+	Tickets []Ticket
+}
+
+// errUnread says that a call cannot be read.
+var errUnread = errors.New("linecheck: a call that cannot be read")
+
+// Read reads a call of lua/book.lua: the arguments of the command, from the name on, and the
+// reply. It returns nil if the call did nothing, or was done before.
+func Read(args []any, reply string) (c *Call, err error) {
+	defer func() {
+		if recover() != nil { // it is shorter than it says
+			c, err = nil, errUnread
+		}
+	}()
+	out := &numbers{wire.Frame(reply)}
+	if out.next() != int64(wire.Done) {
+		return nil, nil
+	}
+	c = &Call{Now: out.next(), Limits: make(map[string]Limit), Lines: make(map[string]*wire.Line)}
+	if out.next() != 0 {
+		return nil, nil
+	}
+	out.skip(2) // the number of the call, and its age
+	r := request{Call: c}
+	r.read(args)
+	r.answers(out)
+	if len(out.rest) > 0 {
+		return nil, errUnread
+	}
+	return c, nil
+}
+
+// numbers are read from their beginning.
+type numbers struct{ rest wire.Frame }
+
+func (n *numbers) next() int64 {
+	v := n.rest.At(0)
+	n.rest = n.rest.From(1)
+	return v
+}
+
+func (n *numbers) skip(count int64) { n.rest = n.rest.From(int(count)) }
+
+// A request is a call as it is read.
+type request struct {
+	*Call
+	rows  []string // the keys of the rows
+	rules []string // which key each rule is for
+	slots int64
+}
+
+// read reads what was asked: see lua/book.lua.
+func (r *request) read(args []any) {
+	count := args[2].(int)
+	var keys []string
+	for _, k := range args[3 : 3+count] {
+		keys = append(keys, k.(string))
+	}
+	rest := args[3+count:]
+	in := &numbers{wire.Frame(rest[1].([]byte))}
+	if len(rest) > 3 {
+		r.slots, _ = strconv.ParseInt(text(rest[3]), 10, 64)
+	}
+	in.skip(2)
+	rules := in.next()
+	in.skip(1)
+	gates := in.next()
+	r.rows = keys[1 : int64(len(keys))-r.slots-gates]
+	for range r.rows {
+		in.skip(12)
+		in.skip(2*in.next() + 1)
+	}
+	for range rules {
+		key, many := in.next(), in.next()
+		l := Limit{Kind: throttle.Kind(in.next()), N: in.next(), Span: in.next()}
+		in.skip(5)
+		in.skip(in.next())
+		for i := range many {
+			name := keys[key+i-1]
+			r.rules = append(r.rules, name)
+			r.Limits[name] = l
+		}
+	}
+	for range r.slots {
+		in.skip(9)
+		in.skip(4 * in.next())
+	}
+	for len(in.rest) > 0 {
+		r.operations(in)
+	}
+}
+
+// operations reads some operations that have nearly all in common.
+func (r *request) operations(in *numbers) {
+	o := Op{Kind: wire.Kind(in.next())}
+	in.skip(5)
+	o.Horizon, o.Class, o.Returns = in.next(), int(in.next()), in.next() == 1
+	tickets, charges := in.next(), in.next()
+	for range in.next() {
+		one := o
+		one.Outcomes = []Outcome{{Callers: int(in.next())}} // how many are to be answered
+		in.skip(1)
+		for range tickets {
+			one.Tickets = append(one.Tickets, ticket(in))
+		}
+		for range charges {
+			index, cost := in.next(), in.next()
+			c := Charge{Cost: cost}
+			if index > r.slots {
+				c.Key = r.rules[index-r.slots-1]
+			}
+			in.skip(1)
+			c.Shadow = in.next() == 1 && o.Kind == wire.Reserve
+			one.Charges = append(one.Charges, c)
+		}
+		r.Ops = append(r.Ops, one)
+	}
+}
+
+func ticket(in *numbers) Ticket {
+	return Ticket{int(in.next()) - 1, wire.Ticket{
+		Line: in.next(), Number: in.next(), State: wire.TicketState(in.next()), Round: in.next(),
+	}}
+}
+
+// answers reads what was answered.
+func (r *request) answers(out *numbers) {
+	if out.rest.At(0) == wire.AllNow {
+		out.skip(1)
+		at := out.next()
+		for i := range r.Ops {
+			o := &r.Ops[i].Outcomes[0]
+			o.State, o.At = wire.Booked, at
+		}
+	} else {
+		for i := range r.Ops {
+			r.answer(out, &r.Ops[i])
+		}
+	}
+	for _, key := range r.rows {
+		out.skip(4)
+		more := out.next()
+		if more&1 != 0 {
+			out.skip(6)
+		}
+		if more&2 != 0 {
+			l := &wire.Line{ID: out.next(), Waiting: out.next(), Hurry: out.next()}
+			for _, to := range []*[3]int64{&l.Cuts, &l.Joined} {
+				for k := range to {
+					to[k] = out.next()
+				}
+			}
+			out.skip(6) // guesses
+			r.Lines[key] = l
+		}
+	}
+	for range r.slots {
+		out.skip(4)
+		out.skip(out.next())
+	}
+}
+
+// answer reads what was answered to one operation.
+func (r *request) answer(out *numbers, op *Op) {
+	left := op.Outcomes[0].Callers
+	op.Outcomes = nil
+	for left > 0 {
+		o := Outcome{Callers: int(out.next()), State: wire.State(out.next()), At: out.next()}
+		out.skip(2)
+		switch {
+		case o.Callers < 1 || o.Callers > left:
+			panic(errUnread)
+		case o.State == wire.InLine:
+			out.skip(1)
+			for range out.next() {
+				o.Tickets = append(o.Tickets, ticket(out))
+			}
+		case o.State == wire.Booked || o.State == wire.Held:
+			for _, c := range op.Charges {
+				if c.Shadow && c.Key != "" {
+					out.skip(1)
+				}
+			}
+		}
+		op.Outcomes = append(op.Outcomes, o)
+		left -= o.Callers
+	}
+}
+
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case int:
+		return strconv.Itoa(v)
+	}
+	return ""
+}
