@@ -65,8 +65,8 @@ func TestPatienceOfACrowd(t *testing.T) {
 	b := throttle.Booking{MaxWait: -1, Horizon: horizon}
 	for range 2 {
 		f.note(op, now)
-		for i := range 7 {
-			require.Equal(t, i < 4, f.patience(op, &b, now) > 0, "number %d: 100/s starts 5 in 50 ms", i)
+		for i := range 9 {
+			require.Equal(t, i < 6, f.patience(op, &b, now) > 0, "number %d: 100/s starts 7 in 75 ms", i)
 		}
 	}
 	f.forget(op.Charges[0].Budget.Key)

@@ -168,7 +168,7 @@ do
 -- window leaves as evenly as the limit lets it. What a start may be used later is part of its
 -- distance. The emptier the window behind all that is
 -- booked, the closer are the starts, down to the charge's own pace: so room that was left is
--- used up, and what waits for no more than a third of a limit leaves at once.
+-- used up, and what waits for no more than three fifths of a limit leaves at once.
 local function even(s, t)
   local r, span, n = s.row, s.span, s.cap
   local q = r.queue
@@ -177,8 +177,8 @@ local function even(s, t)
   end
   open(r)
   local used = min(later(r, max(t, latest(r)) - span), n)
-  local full = floor(floor(span * 49 / 50) / n)
-  return max(s.pace, floor(full * (3 * used - n) / (2 * n)) - s.spread)
+  local full = floor(floor(span * 24 / 25) / n)
+  return max(s.pace, floor(full * (5 * used - 3 * n) / (2 * n)) - s.spread)
 end
 
 -- clear returns the first moment not before t that is clear of all starts still
