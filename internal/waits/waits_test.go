@@ -71,6 +71,7 @@ type simulation struct {
 // simulated run on Redis in virtual time.
 var simulated = []simulation{
 	{"fleets", orderOfFleets},
+	{"slow starts", slowStarts},
 	{"resumed", resumedBurst},
 	{"crashes", crashes},
 	{"costs on Redis", openCostsRedis},
