@@ -35,10 +35,8 @@ func (a *acquisition) bookBy(ctx, storeCtx context.Context, asked time.Duration)
 	if a.returns { // else there is nothing to replace
 		a.replacePlace(s)
 	}
-	if s != b.Spread {
-		b.Spread = s
-		a.adjustPace()
-	}
+	b.Spread = s
+	a.adjustPace()
 	b.Horizon, b.Priority = a.horizon(), a.priority
 	g, err := a.store.Book(storeCtx, b)
 	a.returned()

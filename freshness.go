@@ -55,11 +55,17 @@ func (a *acquisition) spread() time.Duration {
 }
 
 // adjustPace lets starts flow evenly. The room behind a start is part of the distance to the
-// next one: as far apart as both together, starts would leave a part of the limit unused.
+// next one: as far apart as both together, starts would leave a part of the limit unused. So would
+// starts of different costs: each window has room for some of them, and what keeps them apart on top
+// of that leaves room that none of them fits into. One that costs more than 1 keeps no distance, but in
+// a long window: if costs are guessed too low there, all of a window's would be too many at once.
 func (a *acquisition) adjustPace() {
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
 		c.Pace = max(0, pace(c.Limit)-a.booking.Spread)
+		if c.Cost > 1 && c.Limit.per <= longestEven {
+			c.Pace = 0
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+
+	"github.com/fleetthrottle/throttle/internal/redissim"
 )
 
 // asTest runs f as a test, because package synctest gives virtual time to tests only, and
@@ -19,7 +21,7 @@ func asTest(f func(*testing.T)) {
 }
 
 // played plays a scene in virtual time.
-func played(t *testing.T, b *backend, s scene) (r *record) {
+func played(t *testing.T, b *redissim.Backend, s scene) (r *record) {
 	t.Helper()
 	inBubble(t, fmt.Sprintf("%d nodes, %d upstreams", s.Nodes, s.Upstreams), func() (err error) {
 		r, err = s.play(b)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fleetthrottle/throttle/internal/redissim"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 )
 
@@ -73,7 +74,7 @@ func (c *costs) messages(client *redis.Client) (err error) {
 		err = errors.Join(err, listen("all", fmt.Sprintf("mine-%d", i)))
 	}
 	after, failed := client.Info(ctx, "memory").Result()
-	c.Listener, err = (number(after, "used_memory")-number(before, "used_memory"))/many, errors.Join(err, failed)
+	c.Listener, err = (redissim.Number(after, "used_memory")-redissim.Number(before, "used_memory"))/many, errors.Join(err, failed)
 	all, failed := perCall(client, func(c *redis.Client, _ int) error {
 		return c.Publish(ctx, "all", "come 1 2 3 4 throttle:5:key").Err()
 	})
@@ -98,7 +99,7 @@ func (c *costs) connections(server *redistest.Server) error {
 		}
 	}
 	after, err := watch.Info(ctx, "memory").Result()
-	c.Conn = (number(after, "used_memory") - number(before, "used_memory")) / many
+	c.Conn = (redissim.Number(after, "used_memory") - redissim.Number(before, "used_memory")) / many
 	return err
 }
 
@@ -121,7 +122,7 @@ func (c *costs) bus(t redistest.TB) error {
 	}
 	after, err := second.Info(ctx, "cpu").Result()
 	c.BusSend = (send - c.Command) / float64(len(cluster.Servers)-1)
-	c.BusTake = 1e6 * (processor(after) - processor(before)) / float64(sent.Load())
+	c.BusTake = 1e6 * (redissim.Processor(after) - redissim.Processor(before)) / float64(sent.Load())
 	return err
 }
 
@@ -146,5 +147,5 @@ func perCall(client *redis.Client, call func(*redis.Client, int) error) (float64
 	}
 	all.Wait()
 	after, err := client.Info(context.Background(), "cpu").Result()
-	return 1e6 * (processor(after) - processor(before)) / float64(calls.Load()), errors.Join(append(errs, err)...)
+	return 1e6 * (redissim.Processor(after) - redissim.Processor(before)) / float64(calls.Load()), errors.Join(append(errs, err)...)
 }

@@ -1,6 +1,10 @@
 package main
 
-import "time"
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/redissim"
+)
 
 // A failover is what happened when the master of one shard was killed, and a replica took its
 // place some time later.
@@ -14,19 +18,19 @@ type failover struct {
 }
 
 // failover plays a failover of the shard of the first upstream.
-func (s scene) failover(b *backend, away time.Duration, lost bool) (f failover, err error) {
+func (s scene) failover(b *redissim.Backend, away time.Duration, lost bool) (f failover, err error) {
 	const after = 5 * time.Second // that measuring has begun
 	s.spare = 1
 	s.Length = after + away + 15*time.Second
-	shard := shardOf(slotOf("{"+name(0)+"}"), s.Shards)
-	var killed, taken, rushed []load
+	shard := redissim.ShardOf(redissim.SlotOf("{"+name(0)+"}"), s.Shards)
+	var killed, taken, rushed []redissim.Load
 	s.events = []event{
-		{after, func(n *network) error { killed = n.loads(); n.kill(shard); return nil }},
-		{after + away, func(n *network) error {
-			taken = n.loads()
-			return n.takeOver(shard, len(n.servers)-1, lost)
+		{after, func(n *redissim.Network) error { killed = n.Loads(); n.Kill(shard); return nil }},
+		{after + away, func(n *redissim.Network) error {
+			taken = n.Loads()
+			return n.TakeOver(shard, lost)
 		}},
-		{after + away + time.Second, func(n *network) error { rushed = n.loads(); return nil }},
+		{after + away + time.Second, func(n *redissim.Network) error { rushed = n.Loads(); return nil }},
 	}
 	r, err := s.play(b)
 	if err != nil {
@@ -44,7 +48,7 @@ func (s scene) failover(b *backend, away time.Duration, lost bool) (f failover, 
 			}
 		}
 		rate := float64(starts) / (r.to - died).Seconds()
-		if shardOf(slotOf("{"+name(u)+"}"), s.Shards) != shard {
+		if redissim.ShardOf(redissim.SlotOf("{"+name(u)+"}"), s.Shards) != shard {
 			spared = append(spared, rate)
 			continue
 		}
@@ -74,50 +78,4 @@ func mean(all []float64) (sum float64) {
 		sum += x / float64(len(all))
 	}
 	return sum
-}
-
-// kill ends the master of a shard: its connections are cut, and dials are refused.
-func (n *network) kill(shard int) {
-	n.mu.Lock()
-	s := n.servers[n.holders[shard]]
-	s.down = true
-	var links []*link
-	for l := range s.links {
-		links = append(links, l)
-	}
-	n.mu.Unlock()
-	for _, l := range links {
-		l.cut()
-	}
-}
-
-// takeOver gives the slots of a shard to a server, which knows no scripts, and no keys if
-// those are lost.
-func (n *network) takeOver(shard, server int, lost bool) error {
-	if lost {
-		if err := n.forget(shard); err != nil {
-			return err
-		}
-	}
-	n.mu.Lock()
-	n.holders[shard] = server
-	n.mu.Unlock()
-	_, _, err := n.backend.do("SCRIPT", "FLUSH")
-	return err
-}
-
-// forget removes the keys of a shard.
-func (n *network) forget(shard int) error {
-	reply, _, err := n.backend.do("KEYS", "*")
-	if err != nil {
-		return err
-	}
-	for _, key := range bulks(reply) {
-		if shardOf(slotOf(key), len(n.holders)) == shard {
-			if _, _, err := n.backend.do("DEL", key); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/fleet"
+	"github.com/fleetthrottle/throttle/internal/redissim"
 )
 
 // figures are what a record comes to. Counts are for each start, or for each second.
@@ -16,8 +17,8 @@ type figures struct {
 	Published float64 // messages, for a start
 	P50, P99  time.Duration
 	Longest   time.Duration
-	Jain      float64 // between callers in a closed loop
-	load      load    // of all servers, in a second and for each upstream
+	Jain      float64       // between callers in a closed loop
+	load      redissim.Load // of all servers, in a second and for each upstream
 }
 
 // jitter is how much longer a window is by default, so that starts may be late by as much.
@@ -53,13 +54,13 @@ func (r *record) figures() (f figures) {
 		f.Jain = fair / n
 	}
 	f.P50, f.P99, f.Longest = quantile(waits, 0.5), quantile(waits, 0.99), quantile(waits, 1)
-	var all load
+	var all redissim.Load
 	for _, l := range r.Loads {
-		all = all.plus(l)
+		all = all.Plus(l)
 	}
 	f.load = all
 	f.Calls = float64(all.Calls) / float64(max(starts, 1))
-	f.Published = float64(all.published()) / float64(max(starts, 1))
+	f.Published = float64(all.Published()) / float64(max(starts, 1))
 	return f
 }
 

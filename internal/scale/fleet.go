@@ -13,6 +13,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/fleet"
+	"github.com/fleetthrottle/throttle/internal/redissim"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -42,15 +43,15 @@ type scene struct {
 // An event is something that happens to the servers.
 type event struct {
 	after time.Duration // that measuring has begun
-	do    func(*network) error
+	do    func(*redissim.Network) error
 }
 
 // A record is what happened in a scene.
 type record struct {
 	scene
 	Samples  [][]fleet.Sample // by upstream
-	Loads    []load           // by server, while it was measured
-	Before   []load           // by server, from the beginning until then
+	Loads    []redissim.Load  // by server, while it was measured
+	Before   []redissim.Load  // by server, from the beginning until then
 	Links    int              // connections, in the middle of what was measured
 	Keys     int              // at the same time
 	KeyBytes int
@@ -63,14 +64,14 @@ type record struct {
 func name(upstream int) string { return fmt.Sprintf("upstream-%d.example", upstream) }
 
 // play plays a scene, in a bubble of testing/synctest.
-func (s scene) play(b *backend) (*record, error) {
-	if err := b.reset(); err != nil {
+func (s scene) play(b *redissim.Backend) (*record, error) {
+	if err := b.Reset(); err != nil {
 		return nil, err
 	}
-	n := newNetwork(b, s.Shards, s.spare, s.Trip, s.Seed)
+	n := redissim.New(b, s.Shards, s.spare, s.Trip, s.Seed)
 	var clients []redis.UniversalClient
 	for range s.Nodes {
-		c := n.client()
+		c := n.Client()
 		clients = append(clients, c)
 		if err := c.Publish(context.Background(), "hello", "").Err(); err != nil { // it asks for slots and commands
 			return nil, err
@@ -81,28 +82,28 @@ func (s scene) play(b *backend) (*record, error) {
 		return nil, err
 	}
 	for _, e := range s.events {
-		time.AfterFunc(s.Settle+e.after, func() { n.fail(e.do(n)) })
+		time.AfterFunc(s.Settle+e.after, func() { n.Fail(e.do(n)) })
 	}
 	time.Sleep(s.Settle)
 	r := p.record
-	r.Before = n.loads()
+	r.Before = n.Loads()
 	time.Sleep(s.Length / 2)
-	r.Links = n.links()
-	r.Keys, r.KeyBytes, err = b.rows()
-	n.fail(err)
+	r.Links = n.Links()
+	r.Keys, r.KeyBytes, err = b.Rows()
+	n.Fail(err)
 	time.Sleep(s.Length / 2)
-	for i, l := range n.loads() {
-		r.Loads = append(r.Loads, l.minus(r.Before[i]))
+	for i, l := range n.Loads() {
+		r.Loads = append(r.Loads, l.Minus(r.Before[i]))
 	}
 	p.end()
 	time.Sleep(time.Minute) // what nodes say when their callers leave
 	for _, c := range clients {
-		n.fail(c.Close())
+		n.Fail(c.Close())
 	}
 	time.Sleep(time.Minute) // what clients do when they are closed
-	r.Script, err = b.replay()
-	n.fail(err)
-	return r, n.failed
+	r.Script, err = b.Replay()
+	n.Fail(err)
+	return r, n.Err()
 }
 
 // start lets the callers of all nodes begin, each node with a client of its own. Nodes whose

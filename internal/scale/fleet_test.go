@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/redissim"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 )
 
@@ -21,10 +22,10 @@ func TestMain(m *testing.M) {
 }
 
 // backendOf returns a backend with a server of its own.
-func backendOf(t *testing.T) *backend {
-	b, err := newBackend(redistest.Single(t).Addr)
+func backendOf(t *testing.T) *redissim.Backend {
+	b, err := redissim.Connect(redistest.Single(t).Addr)
 	require.NoError(t, err)
-	t.Cleanup(b.close)
+	t.Cleanup(b.Close)
 	return b
 }
 
@@ -64,11 +65,11 @@ func TestP4_ServersAreCalledOnceAStart(t *testing.T) {
 		for _, one := range samples {
 			require.True(t, one.OK)
 		}
-		starts[shardOf(slotOf("{"+name(u)+"}"), s.Shards)] += len(samples)
+		starts[redissim.ShardOf(redissim.SlotOf("{"+name(u)+"}"), s.Shards)] += len(samples)
 	}
 	calls := make([]int, s.Shards)
 	for i := range calls {
-		calls[i] = r.Before[i].plus(r.Loads[i]).Calls
+		calls[i] = r.Before[i].Plus(r.Loads[i]).Calls
 	}
 	require.Equal(t, starts, calls)
 	require.NotContains(t, starts, 0)

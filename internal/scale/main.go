@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fleetthrottle/throttle/internal/redissim"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 )
 
@@ -35,11 +36,11 @@ func main() {
 
 // show prints the tables that are simulated, those that compare, or that of distances.
 func show(t *testing.T, measured, distant bool) {
-	b, err := newBackend(redistest.Single(t).Addr)
+	b, err := redissim.Connect(redistest.Single(t).Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.close)
+	t.Cleanup(b.Close)
 	r := report{t: t, out: os.Stdout, b: b}
 	if distant {
 		r.far()

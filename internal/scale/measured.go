@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle/internal/fleet"
+	"github.com/fleetthrottle/throttle/internal/redissim"
 )
 
 // memberEnv holds the orders of a process that is a node of a measured fleet.
@@ -131,14 +132,14 @@ func (r *record) observe(ctx context.Context, client *redis.Client, begin time.T
 		infos = append(infos, info)
 	}
 	first, last := infos[0], infos[2]
-	r.Loads = []load{{
+	r.Loads = []redissim.Load{{
 		Calls:    called(last, "evalsha") - called(first, "evalsha"),
 		Beats:    called(last, "publish") - called(first, "publish"), // and what scripts publish
-		BytesIn:  int(number(last, "total_net_input_bytes") - number(first, "total_net_input_bytes")),
-		BytesOut: int(number(last, "total_net_output_bytes") - number(first, "total_net_output_bytes")),
+		BytesIn:  int(redissim.Number(last, "total_net_input_bytes") - redissim.Number(first, "total_net_input_bytes")),
+		BytesOut: int(redissim.Number(last, "total_net_output_bytes") - redissim.Number(first, "total_net_output_bytes")),
 	}}
-	r.Busy = (processor(last) - processor(first)) / r.Length.Seconds()
-	r.Links = int(number(infos[1], "connected_clients")) - 1
+	r.Busy = (redissim.Processor(last) - redissim.Processor(first)) / r.Length.Seconds()
+	r.Links = int(redissim.Number(infos[1], "connected_clients")) - 1
 	return nil
 }
 
@@ -151,21 +152,6 @@ func called(info, command string) (n int) {
 		}
 	}
 	return n
-}
-
-// number finds a field in the text of INFO; 0: it is not there.
-func number(info, field string) (n float64) {
-	for line := range strings.Lines(info) {
-		if text, found := strings.CutPrefix(line, field+":"); found {
-			n, _ = strconv.ParseFloat(strings.TrimSpace(text), 64)
-		}
-	}
-	return n
-}
-
-// processor is the seconds of a processor that a server has used, in the text of INFO.
-func processor(info string) float64 {
-	return number(info, "used_cpu_user") + number(info, "used_cpu_sys")
 }
 
 // A member is a process, seen from the program that started it.

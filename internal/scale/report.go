@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/redissim"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 )
 
@@ -14,7 +15,7 @@ import (
 type report struct {
 	t    *testing.T
 	out  io.Writer
-	b    *backend
+	b    *redissim.Backend
 	cost costs
 }
 
@@ -108,10 +109,10 @@ func (r report) sums() {
 	d := demands[1]
 	s := d.scene(nodes)
 	s.Shards, s.Length = shards, 15*time.Second
-	var single load
+	var single redissim.Load
 	for i := range upstreams {
 		s.First, s.Upstreams = i, 1
-		single = single.plus(played(r.t, r.b, s).figures().load)
+		single = single.Plus(played(r.t, r.b, s).figures().load)
 	}
 	s.First, s.Upstreams = 0, upstreams
 	all := played(r.t, r.b, s)
@@ -120,8 +121,8 @@ func (r report) sums() {
 	r.say("\n## Do loads add up? %d nodes, %d upstreams, %d shards, 0.9 of each limit\n", nodes, upstreams, shards)
 	r.say("| | calls/s | messages/s | bytes/s |")
 	r.say("|---|---:|---:|---:|")
-	r.say("| each upstream simulated alone, the sum | %.0f | %.0f | %.0f |", per(single.Calls), per(single.published()), per(single.BytesIn+single.BytesOut))
-	r.say("| all simulated together | %.0f | %.0f | %.0f |", per(together.Calls), per(together.published()), per(together.BytesIn+together.BytesOut))
+	r.say("| each upstream simulated alone, the sum | %.0f | %.0f | %.0f |", per(single.Calls), per(single.Published()), per(single.BytesIn+single.BytesOut))
+	r.say("| all simulated together | %.0f | %.0f | %.0f |", per(together.Calls), per(together.Published()), per(together.BytesIn+together.BytesOut))
 	r.say("\n| shard | upstreams | calls/s |")
 	r.say("|---:|---:|---:|")
 	for i, n := range spread(upstreams, shards) {

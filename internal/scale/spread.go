@@ -1,6 +1,10 @@
 package main
 
-import "time"
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/redissim"
+)
 
 // A demand is how much nodes want of each upstream.
 type demand struct {
@@ -47,7 +51,7 @@ type outlook struct {
 func (r *record) outlook(d demand) outlook {
 	l, seconds := r.figures().load, r.Length.Seconds()
 	o := outlook{
-		demand: d, nodes: r.Nodes, script: r.Script, calls: float64(l.Calls) / seconds, published: float64(l.published()) / seconds,
+		demand: d, nodes: r.Nodes, script: r.Script, calls: float64(l.Calls) / seconds, published: float64(l.Published()) / seconds,
 		listeners: float64(l.Beats) / seconds, delivered: float64(l.Delivered) / seconds, others: float64(l.Other) / seconds,
 	}
 	// Most keys are what Redis remembers of the last call of each node.
@@ -96,7 +100,7 @@ func (o outlook) cost(c costs) float64 {
 func spread(upstreams, shards int) []int {
 	counts := make([]int, shards)
 	for i := range upstreams {
-		counts[shardOf(slotOf("{"+name(i)+"}"), shards)]++
+		counts[redissim.ShardOf(redissim.SlotOf("{"+name(i)+"}"), shards)]++
 	}
 	return counts
 }

@@ -62,9 +62,25 @@ func inFlight(t *testing.T) []row {
 }
 
 func flight(s stage, store throttle.Store, end time.Duration, where string) []row {
-	line := lineOf(40)
 	tr := newTransport(upstream{stage: s, answer: 150 * ms}, store, flightPolicies...)
-	visits := join(s.loop(64, end, s.transport(tr))...)
+	return flown(s, []ask{s.transport(tr)}, end, where)
+}
+
+// flown lets 64 callers ask, the same number of them in each of some ways.
+func flown(s stage, asks []ask, end time.Duration, where string) []row {
+	line := lineOf(40)
+	var visits []visit
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for _, asked := range asks {
+		all.Go(func() {
+			mine := join(s.loop(64/len(asks), end, asked)...)
+			mu.Lock()
+			defer mu.Unlock()
+			visits = append(visits, mine...)
+		})
+	}
+	all.Wait()
 	from, what := min(5*time.Second, end/4), "40/s and 8 in flight, 64 callers, answers in 150 ms, "+where
 	return []row{
 		atLeast(what+": used", used(spends(visits), from, end, 40, line.span), usedFlight),

@@ -54,11 +54,11 @@ func latest(visits, than []visit) time.Duration {
 	return late
 }
 
-// worst returns how many visits start in an interval of a length at the most.
+// worst returns what the visits cost that start in an interval of a length, at the most.
 func worst(visits []visit, per time.Duration) (most int) {
 	var starts []time.Duration
 	for _, v := range only(visits, all) {
-		starts = append(starts, v.start)
+		starts = append(starts, slices.Repeat([]time.Duration{v.start}, v.cost())...)
 	}
 	slices.Sort(starts)
 	for first, last := 0, 0; last < len(starts); last++ {
@@ -78,7 +78,7 @@ type spend struct {
 
 func spends(visits []visit) (list []spend) {
 	for _, v := range only(visits, all) {
-		list = append(list, spend{v.start, 1})
+		list = append(list, spend{v.start, v.cost()})
 	}
 	return list
 }

@@ -78,5 +78,5 @@ func nextAfterLeaving(t *testing.T, visits []visit, l *throttle.Limiter, at time
 	for _, v := range only(visits, all) {
 		starts = append(starts, v.start)
 	}
-	return next.start - line.next(starts, next.came)
+	return next.start - line.next(starts, next.came, 1)
 }

@@ -49,28 +49,31 @@ func (l line) perfect(visits []visit) []visit {
 	var starts []time.Duration
 	for i := range served {
 		v := &served[i]
-		v.start, v.err = l.next(starts, v.came), nil
+		v.start, v.err = l.next(starts, v.came, v.cost()), nil
 		if v.maxWait > 0 && v.start > v.came+v.maxWait {
 			v.start = never
 			continue
 		}
-		starts = append(starts, v.start)
+		for range v.cost() {
+			starts = append(starts, v.start)
+		}
 	}
 	return served
 }
 
-// next returns the earliest start from t on that comes after all others.
-func (l line) next(starts []time.Duration, t time.Duration) time.Duration {
+// next returns the earliest start of a cost from t on that comes after all others.
+func (l line) next(starts []time.Duration, t time.Duration, cost int) time.Duration {
 	last := len(starts)
 	if last > 0 {
 		t = max(t, starts[last-1])
 	}
 	for {
 		n, until := l.at(t)
-		if last < n || starts[last-n]+l.span <= t {
+		i := last + cost - 1 - n // what must have left the window
+		if i < 0 || starts[i]+l.span <= t {
 			return t
 		}
-		t = min(starts[last-n]+l.span, until)
+		t = min(starts[i]+l.span, until)
 	}
 }
 
@@ -88,7 +91,7 @@ func shared(wide, each line, apis int, visits []visit) []visit {
 			if len(q) == 0 {
 				continue
 			}
-			t := max(each.next(starts[api], now), wide.next(common, now))
+			t := max(each.next(starts[api], now, 1), wide.next(common, now, 1))
 			if best < 0 || t < at || t == at && q[0] < queues[best][0] {
 				best, at = api, t
 			}

@@ -15,6 +15,7 @@ const (
 	passedChange = 1500 * time.Millisecond
 
 	tokensHighLeast, tokensHighMost = 0.70, 1.05 // the estimate is ten times too high
+	timesPossible                   = 0.9        // of what is possible where that is less
 	tokensLowLeast, tokensLowMost   = 0.90, 1.10 // the estimate is too low
 	waitRecovered                   = 5 * time.Second
 
@@ -30,19 +31,25 @@ const (
 	moreOpen   = 10 * time.Millisecond
 	passedOpen = 20 * time.Millisecond
 
-	passedNodes = 300 * time.Millisecond // in line at several nodes on Redis
+	passedNodes   = 300 * time.Millisecond // in line at several nodes on Redis
+	passedFleets  = 350 * time.Millisecond // by nobody without trouble, and
+	partPassed    = 0.10                   // in so many fleets with trouble, where
+	passedTrouble = 800 * time.Millisecond // is the most
 
 	usedFour, usedSix   = 0.85, 0.93 // of the quota, with so many connections
-	usedFlight          = 0.95
-	waitFlight          = 2400 * time.Millisecond
+	usedFlight          = 0.96
+	waitFlight          = 2300 * time.Millisecond
 	waitClosed          = 150 * time.Millisecond // p99
 	jainClosed          = 0.98
 	usedClosed          = 0.985
 	lastOfCrowd         = 10400 * time.Millisecond // of 10,000 at 1000/s
-	bytesOfCrowd        = 8192
-	usedNear40, usedFar = 0.88, 0.75 // with Redis 40 and 150 ms away
+	bytesOfCrowd        = 7168
+	usedNear40, usedFar = 0.92, 0.85 // with Redis 40 and 150 ms away
+	usedVeryFar         = 0.60       // with Redis 300 ms away, 20/s
+	usefulBanning       = 0.963      // of the quota
 
-	startsGeneration = 15 // of a process that is killed every 2 s
+	startsGeneration = 15 // of a process that is killed every 2 s, in real time
+	startsCrash      = 35 // in virtual time, at every phase of the windows
 	forgotten        = 3 * time.Second
 
 	usedFleet, tripsFleet, jainFleet = 0.99, 1.6, 0.98 // 4 processes of 16

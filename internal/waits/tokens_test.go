@@ -22,6 +22,16 @@ const (
 // A guess is what callers think that an answer costs, and what it does cost.
 type guess struct{ estimate, real int }
 
+// possible is the share of the limit that is spent at the most if each start counts as its
+// estimate until the answer has come: then the estimates of those on their way, and what the
+// others of a window did cost, are the limit.
+func (g guess) possible(answer time.Duration) float64 {
+	length := tokenSpan.Seconds()
+	early := answer.Seconds()
+	perSecond := tokensPerMinute / (float64(g.estimate)*early + float64(g.real)*(length-early))
+	return perSecond * float64(g.real) * length / tokensPerMinute
+}
+
 // tokens lets workers ask in a closed loop for answers that cost other than they
 // were guessed to.
 func tokens(t *testing.T) (rows []row) {
@@ -50,19 +60,24 @@ func tokens(t *testing.T) (rows []row) {
 // spentTokens returns the share of the limit that is truly spent after the first
 // two windows.
 func spentTokens(t *testing.T, g guess, workers int, answer time.Duration) float64 {
-	s, l := newStage(t), newLimiter(memstore.New(), throttle.PerMinute(tokensPerMinute))
+	return spentBy(newStage(t), []*throttle.Limiter{newLimiter(memstore.New(), throttle.PerMinute(tokensPerMinute))}, g, workers, answer)
+}
+
+// spentBy is spentTokens where the workers use some limiters by turns.
+func spentBy(s stage, limiters []*throttle.Limiter, g guess, workers int, answer time.Duration) float64 {
 	end := inFull[time.Duration](12, 6) * tokenSpan
-	ctx, over := context.WithCancel(t.Context())
+	ctx, over := context.WithCancel(s.t.Context())
 	defer time.AfterFunc(end, over).Stop()
 	var mu sync.Mutex
 	var list []spend
 	var all sync.WaitGroup
-	for range workers {
+	for i := range workers {
+		l := limiters[i%len(limiters)]
 		all.Go(func() {
 			for {
 				at, err := g.spend(ctx, s, l, answer)
 				if err != nil {
-					require.ErrorIs(t, err, context.Canceled)
+					require.ErrorIs(s.t, err, context.Canceled)
 					return
 				}
 				mu.Lock()

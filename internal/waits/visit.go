@@ -15,6 +15,7 @@ type visit struct {
 	says    bool          // the limiter knows how long that is
 	start   time.Duration // never: it did not start
 	api     int           // which of several it asks for
+	more    int           // what it costs more than 1
 	err     error         // why it did not start
 }
 
@@ -22,6 +23,8 @@ type visit struct {
 const never = time.Duration(-1)
 
 func (v *visit) started() bool { return v.start != never }
+
+func (v *visit) cost() int { return 1 + v.more }
 
 func (v *visit) waited() time.Duration { return v.start - v.came }
 

@@ -1,13 +1,16 @@
 package waits
 
 import (
+	"context"
 	"flag"
 	"os"
 	"testing"
 	"testing/synctest"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/redissim"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 )
@@ -19,9 +22,16 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{})
 	beMember()
 	os.Exit(redistest.Main(m))
 }
+
+// quiet logs nothing: nodes die.
+type quiet struct{}
+
+// Printf implements redis' interface of loggers.
+func (quiet) Printf(context.Context, string, ...any) {}
 
 // A scenario measures some rows.
 type scenario struct {
@@ -46,9 +56,29 @@ var inMemory = []scenario{
 	{"hiccup", hiccup},
 	{"away", awayStore},
 	{"open", openLoop},
+	{"costs", openCosts},
 	{"connections", connections},
 	{"flight", inFlight},
 	{"closed", closedLoop},
+}
+
+// A simulation measures some rows with a server in virtual time.
+type simulation struct {
+	name string
+	rows func(*testing.T, virtual) []row
+}
+
+// simulated run on Redis in virtual time.
+var simulated = []simulation{
+	{"fleets", orderOfFleets},
+	{"slow starts", slowStarts},
+	{"resumed", resumedBurst},
+	{"crashes", crashes},
+	{"costs on Redis", openCostsRedis},
+	{"flight on Redis", flightRedis},
+	{"banning", banningUpstream},
+	{"tokens on Redis", tokensRedis},
+	{"distant", farAway},
 }
 
 // onRedis run on real servers, in real time.
@@ -87,6 +117,11 @@ func TestWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { rows = s.rows(t) })
 			return rows
 		})
+	}
+	backend := must(redissim.Connect(redistest.Single(t).Addr))
+	defer backend.Close()
+	for _, s := range simulated {
+		run(scenario{name: s.name}, true, func(t *testing.T) []row { return s.rows(t, virtual{backend}) })
 	}
 	for _, s := range onRedis {
 		run(s, *long, func(t *testing.T) []row {

@@ -23,6 +23,7 @@ func (s *Starts) Observe(key string, l *wire.Line) {
 			l = new(wire.Line) // it has ended
 		}
 		q.waiting, q.updated, q.hurry = l.Waiting, time.Now(), l.Hurry > 0
+		q.due = q.updated.Add(l.Soon)
 		q.move(l)
 		q.receive(l.ID, l.Cuts, l.Hurry == callNow)
 	}

@@ -34,6 +34,7 @@ type queue struct {
 	hurry      bool      // there is room that nobody takes
 	updated    time.Time // when Redis said how the line stands, or was asked last
 	fresh      bool      // nobody has asked again since the first one came
+	due        time.Time // the first of the whole line may start then; zero: Redis has not said
 	near       time.Time // the first time when one of them may come
 	next       time.Time // when the timer calls
 	timer      *time.Timer
@@ -153,10 +154,15 @@ func (q *queue) call(which func(*turn) bool) {
 
 // asks returns when the first waiter asks whether anything has changed, though its turn
 // has not come.
-func (q *queue) asks() time.Time {
+func (q *queue) asks() (at time.Time) {
 	first, least := q.waiters[0], wire.AskLeast
 	if !q.isLarge() && first.cost == 1 { // what costs more says that it lives
 		least = askSmall
+	}
+	if !q.due.IsZero() && q.isLarge() {
+		// Those before may all be dead: the next answer says whether they take what they are offered.
+		by := latest(q.due.Add(-first.horizon/4), q.updated.Add(askFirst))
+		defer func() { at = earliest(at, by) }()
 	}
 	left := first.come.Sub(q.updated) / 2
 	switch {
@@ -167,7 +173,7 @@ func (q *queue) asks() time.Time {
 	case left < least && !q.isLarge():
 		return first.come // soon enough
 	}
-	if at := q.updated.Add(min(max(least, left), max(askRarely, min(left/farAway, wire.AskLast)))); at.Before(first.near) {
+	if at = q.updated.Add(min(max(least, left), max(askRarely, min(left/farAway, wire.AskLast)))); at.Before(first.near) {
 		return at
 	}
 	return first.come // which asks as well

@@ -198,7 +198,7 @@ func (r *request) answers(out *numbers) {
 			out.skip(6)
 		}
 		if more&2 != 0 {
-			l := &wire.Line{ID: out.next(), Waiting: out.next(), Hurry: out.next()}
+			l := &wire.Line{ID: out.next(), Waiting: out.next(), Hurry: out.next(), Soon: wire.Wait(out.next())}
 			for _, to := range []*[3]int64{&l.Cuts, &l.Joined} {
 				for k := range to {
 					to[k] = out.next()

@@ -71,6 +71,7 @@ type BudgetReply struct {
 type Line struct {
 	ID, Waiting int64
 	Hurry       int64
+	Soon        time.Duration // in how long the first of all that wait may start
 	Cuts        [3]int64
 	Joined      [3]int64         // the next ticket of each class
 	First, Last [3]time.Duration // in how long the first and the last of each will have their turn
@@ -229,7 +230,7 @@ const (
 
 func (r *reader) line() *Line {
 	l := new(Line)
-	l.ID, l.Waiting, l.Hurry = r.next(), r.next(), r.next()
+	l.ID, l.Waiting, l.Hurry, l.Soon = r.next(), r.next(), r.next(), Wait(r.next())
 	for _, to := range []*[3]int64{&l.Cuts, &l.Joined} {
 		for k := range to {
 			to[k] = r.next()

@@ -151,7 +151,7 @@ func TestFrames(t *testing.T) {
 }
 
 // line is what a reply says of a line.
-var line = []int64{9, 5, 1, 1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60}
+var line = []int64{9, 5, 1, 7, 1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60}
 
 // budget is what it says of a row.
 var budget = append([]int64{77, 12, 4, 1_200_000, 3, 66, 3, 0, 0, 0, 0}, line...)

@@ -44,7 +44,7 @@
 -- then for each budget: {generation, count, how many starts count now, the end of the last,
 -- and what else is known: 0 if nothing, 1 earlier generations, 2 a line, 3 both}; then, if it has
 -- some, {g1, n1, g2, n2, g3, n3}; then, if there is one, {the line, what waits in it, whether
--- waiters should hurry whose turn it is, the three cuts, the next ticket of each class, and in how
+-- waiters should hurry whose turn it is, in how long the first waiter may start, the three cuts, the next ticket of each class, and in how
 -- long the first and the last of each will have their turn}; see row.lua and queue.lua;
 -- then for each budget of slots: {generation, count, how many programs it knows, in how long
 -- the program should ask again at the latest, or 0, how many waiters of our line were called, when each of them arrived…}.

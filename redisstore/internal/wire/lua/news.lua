@@ -5,17 +5,20 @@ local left, CLASSES = queue.left, queue.CLASSES
 local COME = 'come %.0f %.0f %.0f %.0f %s'
 
 -- turns returns in how long the first waiter of each class without an offer will have its
--- turn, and the last; 0 if there is none.
+-- turn, and the last; 0 if there is none. It also returns when the first of all that wait may start.
 function queue.turns(r, u, now)
-  local q, first, last = r.queue, {0, 0, 0}, {0, 0, 0}
+  local q, first, last, soon = r.queue, {0, 0, 0}, {0, 0, 0}, nil
   for k = 1, CLASSES do
-    local waits = left(q[k])
+    local waits, reserve = left(q[k]), min(q[k].reserve, u.n - 1)
     if waits > 0 then
-      local reserve, all = min(q[k].reserve, u.n - 1), queue.waiting(q, k)
+      local all = queue.waiting(q, k)
       first[k], last[k] = turn.at(u, reserve, now, 1, all - waits + 1) - now, turn.at(u, reserve, now, 1, all) - now
     end
+    if not soon and (waits > 0 or q[k].offered > 0) then
+      soon = q[k].offered > 0 and turn.at(u, reserve, now, 1, 1) - now or first[k]
+    end
   end
-  return first, last
+  return first, last, soon or 0
 end
 
 -- tell publishes whose turn it is, if waiters may not know: there is room so soon that none

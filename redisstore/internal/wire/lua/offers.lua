@@ -99,7 +99,7 @@ function queue.leave(q, class, w, cost, starts)
     take_out(c, w, cost)
   end
   if starts then
-    c.step, c.holds = 0, 0
+    c.step, c.holds, c.since = 0, 0, now -- they take what they are offered
   end
   if left(c) <= 0 then
     c.cut, c.holes = c.joined, {}
@@ -172,6 +172,11 @@ function queue.call(r, u, now)
       local reserve = min(c.reserve, u.n - 1)
       local near = turn.units(u, reserve, now + floor(c.horizon / 3)) > 0 and now > c.holds
       local amount = turn.units(u, reserve, now + c.horizon) - taken - c.offered
+      if near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4)) then
+        -- In a slow start the row has room that nobody can take.
+        local t = r.paused > 0 and earliest(search_for(u, 1, reserve, now, 0, false), now)
+        near = not t or t <= now + floor(c.horizon / 3)
+      end
       if near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4)) then
         c.step = max(2 * c.step, c.offered)
         amount, c.offered, c.since = max(amount + c.offered, c.step), 0, now

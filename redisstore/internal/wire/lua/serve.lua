@@ -231,8 +231,8 @@ for i = 2, budgets do
     answer('<dddddd', r.g1, r.n1, r.g2, r.n2, r.g3, r.n3)
   end
   if q then
-    local first, last = queue.turns(r, rule_of[i], now)
-    answer('<dddddd', q.id, queue.waiting(q, queue.CLASSES), hurry, q[1].cut, q[2].cut, q[3].cut)
+    local first, last, soon = queue.turns(r, rule_of[i], now)
+    answer('<ddddddd', q.id, queue.waiting(q, queue.CLASSES), hurry, soon, q[1].cut, q[2].cut, q[3].cut)
     answer('<ddddddddd', q[1].joined, q[2].joined, q[3].joined, first[1], first[2], first[3], last[1], last[2], last[3])
   end
 end

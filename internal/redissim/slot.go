@@ -1,4 +1,4 @@
-package main
+package redissim
 
 import (
 	"sort"
@@ -8,8 +8,8 @@ import (
 // slots is the number of hash slots of every Redis Cluster.
 const slots = 16384
 
-// slotOf returns the hash slot of a key: that of its hash tag, if it has one.
-func slotOf(key string) int {
+// SlotOf returns the hash slot of a key: that of its hash tag, if it has one.
+func SlotOf(key string) int {
 	if _, rest, found := strings.Cut(key, "{"); found {
 		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
 			key = tag
@@ -33,8 +33,8 @@ func crc16(text string) (sum uint16) {
 	return sum
 }
 
-// shardOf returns which of so many shards holds a slot. Each has an equal share, as
+// ShardOf returns which of so many shards holds a slot. Each has an equal share, as
 // redis-cli lays it out.
-func shardOf(slot, shards int) int {
+func ShardOf(slot, shards int) int {
 	return sort.Search(shards-1, func(i int) bool { return slot < slots*(i+1)/shards })
 }

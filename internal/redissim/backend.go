@@ -1,4 +1,4 @@
-package main
+package redissim
 
 import (
 	"bufio"
@@ -13,9 +13,9 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 )
 
-// A backend is a connection to a real server, which runs the scripts of all virtual
+// A Backend is a connection to a real server, which runs the scripts of all virtual
 // servers. Who waits for it waits for the network, and virtual time stands still.
-type backend struct {
+type Backend struct {
 	mu   sync.Mutex
 	conn net.Conn
 	in   *bufio.Reader
@@ -25,23 +25,23 @@ type backend struct {
 // A message is what a script published.
 type message struct{ channel, text string }
 
-// newBackend connects to a server. Its connection hears of all messages.
-func newBackend(addr string) (*backend, error) {
+// Connect connects to a server. Its connection hears of all messages.
+func Connect(addr string) (*Backend, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	b := &backend{conn: conn, in: bufio.NewReader(conn)}
+	b := &Backend{conn: conn, in: bufio.NewReader(conn)}
 	return b, b.each([]string{"HELLO", "3"}, []string{"PSUBSCRIBE", "*"})
 }
 
-// reset has the server forget all.
-func (b *backend) reset() error {
+// Reset has the server forget all.
+func (b *Backend) Reset() error {
 	b.tape = nil
 	return b.each([]string{"FLUSHALL"}, []string{"SCRIPT", "FLUSH"})
 }
 
-func (b *backend) each(commands ...[]string) error {
+func (b *Backend) each(commands ...[]string) error {
 	for _, words := range commands {
 		if _, _, err := b.do(words...); err != nil {
 			return err
@@ -50,11 +50,11 @@ func (b *backend) each(commands ...[]string) error {
 	return nil
 }
 
-func (b *backend) close() { _ = b.conn.Close() }
+func (b *Backend) Close() { _ = b.conn.Close() }
 
 // do has the server run a command. It returns the reply as it came, and what the command
 // published: all of that has come when a PING behind the command is answered.
-func (b *backend) do(words ...string) (reply []byte, published []message, err error) {
+func (b *Backend) do(words ...string) (reply []byte, published []message, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	asked := command(words...)
@@ -106,14 +106,14 @@ func bulks(value []byte) (parts []string) {
 	return parts
 }
 
-// replay plays the calls of scripts since the last reset again, one right behind the other,
+// Replay plays the calls of scripts since the last reset again, one right behind the other,
 // on the server as it was then. It returns the microseconds of processor for a call, with
 // little of the network's part: so a server works that has enough to do. It plays them
 // twice and returns the less, because others use the machine.
-func (b *backend) replay() (least float64, err error) {
+func (b *Backend) Replay() (least float64, err error) {
 	tape := b.tape
 	for range 2 {
-		if err := b.reset(); err != nil {
+		if err := b.Reset(); err != nil {
 			return 0, err
 		}
 		before, _, err := b.do("INFO", "cpu")
@@ -129,7 +129,7 @@ func (b *backend) replay() (least float64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		micros := 1e6 * (processor(string(after)) - processor(string(before))) / float64(max(len(tape), 1))
+		micros := 1e6 * (Processor(string(after)) - Processor(string(before))) / float64(max(len(tape), 1))
 		if least == 0 || micros < least {
 			least = micros
 		}
@@ -138,7 +138,7 @@ func (b *backend) replay() (least float64, err error) {
 }
 
 // send has the server run commands, whatever it says to them.
-func (b *backend) send(commands [][]byte) error {
+func (b *Backend) send(commands [][]byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, err := b.conn.Write(append(slices.Concat(commands...), command("PING")...)); err != nil {
@@ -152,8 +152,8 @@ func (b *backend) send(commands [][]byte) error {
 	}
 }
 
-// rows returns the memory of all keys, and how many there are.
-func (b *backend) rows() (keys, bytes int, err error) {
+// Rows returns the memory of all keys, and how many there are.
+func (b *Backend) Rows() (keys, bytes int, err error) {
 	reply, _, err := b.do("KEYS", "*")
 	if err != nil {
 		return 0, 0, err
@@ -168,4 +168,19 @@ func (b *backend) rows() (keys, bytes int, err error) {
 		}
 	}
 	return keys, bytes, nil
+}
+
+// Processor is the seconds of a processor that a server has used, in the text of INFO.
+func Processor(info string) float64 {
+	return Number(info, "used_cpu_user") + Number(info, "used_cpu_sys")
+}
+
+// Number finds a field in the text of INFO; 0: it is not there.
+func Number(info, field string) (n float64) {
+	for line := range strings.Lines(info) {
+		if text, found := strings.CutPrefix(line, field+":"); found {
+			n, _ = strconv.ParseFloat(strings.TrimSpace(text), 64)
+		}
+	}
+	return n
 }

@@ -1,4 +1,4 @@
-package main
+package redissim
 
 import (
 	"fmt"
@@ -32,8 +32,8 @@ func (s *server) moved(key string) []byte {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	slot := slotOf(key)
-	holder := n.holders[shardOf(slot, len(n.holders))]
+	slot := SlotOf(key)
+	holder := n.holders[ShardOf(slot, len(n.holders))]
 	if holder == s.number {
 		return nil
 	}

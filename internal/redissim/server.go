@@ -1,4 +1,4 @@
-package main
+package redissim
 
 import (
 	"bytes"
@@ -18,12 +18,12 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// A network is virtual servers, each at the end of wires that take time. They keep the
+// A Network is virtual servers, each at the end of wires that take time. They keep the
 // subscriptions themselves, and have the scripts run by a real server, to which they tell
 // the virtual time in place of its own. So everything but wires and clock is what runs in
 // production: the engine, the client, the scripts.
-type network struct {
-	backend *backend
+type Network struct {
+	backend *Backend
 	trip    time.Duration // there and back: each time between half of it and one and a half
 
 	mu      sync.Mutex
@@ -36,20 +36,20 @@ type network struct {
 
 // A server is one virtual Redis.
 type server struct {
-	network *network
+	network *Network
 	number  int
 	cluster bool
 
 	// The lock of the network guards the rest.
-	load  load
+	load  Load
 	links map[*link]struct{}
 	down  bool
 }
 
-// newNetwork returns a network of so many masters of a cluster, or of one server that
+// New returns a network of so many masters of a cluster, or of one server that
 // belongs to none if shards is 0. Spare servers have no slots yet.
-func newNetwork(b *backend, shards, spare int, trip time.Duration, seed uint64) *network {
-	n := &network{backend: b, trip: trip, random: rand.New(rand.NewPCG(seed, 1)), hearers: make(map[string][]*link)}
+func New(b *Backend, shards, spare int, trip time.Duration, seed uint64) *Network {
+	n := &Network{backend: b, trip: trip, random: rand.New(rand.NewPCG(seed, 1)), hearers: make(map[string][]*link)}
 	for i := range max(1, shards) + spare {
 		n.servers = append(n.servers, &server{network: n, number: i, cluster: shards > 0, links: make(map[*link]struct{})})
 	}
@@ -61,14 +61,16 @@ func newNetwork(b *backend, shards, spare int, trip time.Duration, seed uint64) 
 
 func (s *server) addr() string { return fmt.Sprintf("10.0.%d.%d:6379", s.number/250, s.number%250+1) }
 
-// client returns a node's client. Its settings are those that go-redis has by itself, but
+// Client returns a node's client. Its settings are those that go-redis has by itself, but
 // for the size of pools, which it takes from the machine, small buffers, and a question of
 // new connections that only a managed Redis understands. Dials fail at once: while go-redis
 // dials for a subscription it holds a lock, and who waits for a lock keeps virtual time from
 // passing.
-func (n *network) client() redis.UniversalClient {
+func (n *Network) Client() redis.UniversalClient { return n.clientBy(n.dial) }
+
+func (n *Network) clientBy(dial func(context.Context, string, string) (net.Conn, error)) redis.UniversalClient {
 	o := redis.UniversalOptions{
-		Dialer: n.dial, DialerRetries: 1, PoolSize: 20, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10,
+		Dialer: dial, DialerRetries: 1, PoolSize: 20, ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if len(n.holders) == 0 {
@@ -82,7 +84,7 @@ func (n *network) client() redis.UniversalClient {
 }
 
 // dial connects to a virtual server, at once.
-func (n *network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+func (n *Network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i := slices.IndexFunc(n.servers, func(s *server) bool { return s.addr() == addr })
@@ -95,14 +97,14 @@ func (n *network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 }
 
 // way is how long one way takes, this time.
-func (n *network) way() time.Duration {
+func (n *Network) way() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.trip/4 + time.Duration(n.random.Int64N(int64(n.trip/2)+1))
 }
 
-// loads returns what each server was asked for until now.
-func (n *network) loads() (all []load) {
+// Loads returns what each server was asked for until now.
+func (n *Network) Loads() (all []Load) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, s := range n.servers {
@@ -111,8 +113,8 @@ func (n *network) loads() (all []load) {
 	return all
 }
 
-// links returns how many connections there are now.
-func (n *network) links() (count int) {
+// Links returns how many connections there are now.
+func (n *Network) Links() (count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, s := range n.servers {
@@ -121,11 +123,18 @@ func (n *network) links() (count int) {
 	return count
 }
 
-// fail notes what must not happen.
-func (n *network) fail(err error) {
+// Fail notes what must not happen.
+func (n *Network) Fail(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.failed = cmp.Or(n.failed, err)
+}
+
+// Err returns the first thing that happened and must not.
+func (n *Network) Err() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.failed
 }
 
 // run runs a command of a client, and returns the reply.
@@ -156,7 +165,7 @@ func (s *server) run(l *link, words []string) []byte {
 		return s.topology()
 	case "command":
 		reply, _, err := n.backend.do("COMMAND", "INFO", "evalsha", "eval", "publish", "ping")
-		n.fail(err)
+		n.Fail(err)
 		return reply
 	}
 	return fmt.Appendf(nil, "-ERR unknown command '%s'\r\n", name)
@@ -182,7 +191,7 @@ func (s *server) script(words []string) []byte {
 	n := s.network
 	keys, err := strconv.Atoi(words[2])
 	if err != nil || len(words) < 4+keys || words[3+keys] != "" {
-		n.fail(fmt.Errorf("not a call of a script as throttle makes it: %q", words[:min(len(words), 4)]))
+		n.Fail(fmt.Errorf("not a call of a script as throttle makes it: %q", words[:min(len(words), 4)]))
 		return []byte("-ERR not a call of throttle\r\n")
 	}
 	for _, key := range words[3 : 3+keys] {
@@ -193,7 +202,7 @@ func (s *server) script(words []string) []byte {
 	words[3+keys] = strconv.FormatInt(time.Now().UnixMicro(), 10)
 	reply, published, err := n.backend.do(words...)
 	if err != nil {
-		n.fail(err)
+		n.Fail(err)
 		return []byte("-ERR the real server is gone\r\n")
 	}
 	if bytes.HasPrefix(reply, []byte("-NOSCRIPT ")) {

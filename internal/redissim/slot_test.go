@@ -1,6 +1,8 @@
-package main
+package redissim
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -9,6 +11,11 @@ import (
 
 	"github.com/fleetthrottle/throttle/internal/redistest"
 )
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+
+// name is a hash tag.
+func name(i int) string { return fmt.Sprintf("upstream-%d.example", i) }
 
 // TestSlotsAreThoseOfRedis asks a real cluster for the slots of keys, and which master has
 // them.
@@ -21,11 +28,11 @@ func TestSlotsAreThoseOfRedis(t *testing.T) {
 	} {
 		slot, err := client.ClusterKeySlot(t.Context(), key).Result()
 		require.NoError(t, err)
-		require.EqualValues(t, slot, slotOf(key), "%q", key)
+		require.EqualValues(t, slot, SlotOf(key), "%q", key)
 	}
 	for i := range 30 {
 		key := "{" + name(i) + "}:x"
-		owner := cluster.Servers[shardOf(slotOf(key), 3)].Client(t)
+		owner := cluster.Servers[ShardOf(SlotOf(key), 3)].Client(t)
 		require.NoError(t, owner.Set(t.Context(), key, "1", 0).Err())
 	}
 }
@@ -51,21 +58,5 @@ func TestClustersTellAllServers(t *testing.T) {
 		info, err := cluster.Servers[i].Client(t).ClusterInfo(t.Context()).Result()
 		require.NoError(t, err)
 		require.Equal(t, i > 0, strings.Contains(info, "cluster_stats_messages_publish_received:1"))
-	}
-}
-
-// TestSpreadCountsAll upstreams once.
-func TestSpreadCountsAll(t *testing.T) {
-	for _, shards := range []int{1, 3, 16, 64} {
-		sum, most := 0, 0
-		for _, n := range spread(1000, shards) {
-			sum, most = sum+n, max(most, n)
-		}
-		require.Equal(t, 1000, sum)
-		o := outlook{calls: 2, published: 3}
-		h := o.hottest(1000, shards, costs{})
-		require.Equal(t, most, h.upstreams)
-		require.Equal(t, float64(3*1000), h.published+h.taken)
-		require.Equal(t, float64(2*most), h.calls)
 	}
 }

@@ -1,7 +1,7 @@
-package main
+package redissim
 
-// A load is what a server is asked for in some time.
-type load struct {
+// A Load is what a server is asked for in some time.
+type Load struct {
 	Calls     int // of scripts
 	Messages  int // that scripts published
 	Beats     int // messages that nodes published
@@ -13,19 +13,19 @@ type load struct {
 	BytesOut  int
 }
 
-// plus returns the sum of two loads.
-func (l load) plus(m load) load { return l.join(m, 1) }
+// Plus returns the sum of two loads.
+func (l Load) Plus(m Load) Load { return l.join(m, 1) }
 
-// minus returns what came on top of an earlier load.
-func (l load) minus(m load) load { return l.join(m, -1) }
+// Minus returns what came on top of an earlier load.
+func (l Load) Minus(m Load) Load { return l.join(m, -1) }
 
-func (l load) join(m load, sign int) load {
-	return load{
+func (l Load) join(m Load, sign int) Load {
+	return Load{
 		Calls: l.Calls + sign*m.Calls, Messages: l.Messages + sign*m.Messages, Beats: l.Beats + sign*m.Beats,
 		Delivered: l.Delivered + sign*m.Delivered, Slots: l.Slots + sign*m.Slots, Other: l.Other + sign*m.Other,
 		Dials: l.Dials + sign*m.Dials, BytesIn: l.BytesIn + sign*m.BytesIn, BytesOut: l.BytesOut + sign*m.BytesOut,
 	}
 }
 
-// published is all messages.
-func (l load) published() int { return l.Messages + l.Beats }
+// Published is all messages.
+func (l Load) Published() int { return l.Messages + l.Beats }
