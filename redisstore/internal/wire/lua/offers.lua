@@ -172,12 +172,12 @@ function queue.call(r, u, now)
       local reserve = min(c.reserve, u.n - 1)
       local near = turn.units(u, reserve, now + floor(c.horizon / 3)) > 0 and now > c.holds
       local amount = turn.units(u, reserve, now + c.horizon) - taken - c.offered
-      if near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4)) then
-        -- In a slow start the row has room that nobody can take.
-        local t = r.paused > 0 and earliest(search_for(u, 1, reserve, now, 0, false), now)
+      local lapses = near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4))
+      if lapses and r.paused > 0 then -- in a slow start the row has room that nobody can take
+        local t = earliest(search_for(u, 1, reserve, now, 0, false), now)
         near = not t or t <= now + floor(c.horizon / 3)
       end
-      if near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4)) then
+      if lapses and near then
         c.step = max(2 * c.step, c.offered)
         amount, c.offered, c.since = max(amount + c.offered, c.step), 0, now
         c.round, c.lapsed = now, c.cut

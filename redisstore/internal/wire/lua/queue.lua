@@ -28,7 +28,13 @@ local queue = {WAITS = 0, COUNTED = 1, PASSED = 2, HAD = 3, CLASSES = 3, MOST_HO
 do
 local CLASSES, MOST_HOLES = queue.CLASSES, queue.MOST_HOLES
 
--- read takes a stored line apart.
+-- unused returns a class in which nobody was.
+local function unused()
+  return {joined = 1, cut = 1, offered = 0, since = 0, step = 0, told = 1, reserve = 0, horizon = 0, holds = 0, round = 0,
+    lapsed = 1, holes = {}}
+end
+
+-- read takes a stored line apart. Of a class in which nobody was there is a 0.
 local function read_queue(r)
   local v = cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE, HEAD_SIZE + r.lined - 1))
   for _, x in ipairs(v) do
@@ -38,18 +44,22 @@ local function read_queue(r)
   end
   local q, i = {id = v[1], began = v[2]}, 3
   for k = 1, CLASSES do
-    local c = {joined = v[i], cut = v[i] - v[i + 1], offered = v[i + 2], since = v[i + 3], step = v[i + 4],
-      told = v[i] - v[i + 5], reserve = v[i + 6], horizon = v[i + 7], holds = v[i + 8], round = v[i + 9],
-      lapsed = v[i] - v[i + 10], holes = {}}
-    local size = v[i + 11]
-    assert(size >= 0 and size <= MOST_HOLES and c.cut <= c.joined and c.offered >= 0 and c.horizon >= 0)
-    i = i + 12
-    for h = 1, size do
-      c.holes[h] = {c.joined - v[i], c.joined - v[i + 1], v[i + 2] + 0}
-      assert(c.holes[h][1] < c.holes[h][2])
-      i = i + 3
+    if v[i] == 0 then
+      q[k], i = unused(), i + 1
+    else
+      local c = {joined = v[i], cut = v[i] - v[i + 1], offered = v[i + 2], since = v[i + 3], step = v[i + 4],
+        told = v[i] - v[i + 5], reserve = v[i + 6], horizon = v[i + 7], holds = v[i + 8], round = v[i + 9],
+        lapsed = v[i] - v[i + 10], holes = {}}
+      local size = v[i + 11]
+      assert(size >= 0 and size <= MOST_HOLES and c.cut <= c.joined and c.offered >= 0 and c.horizon >= 0)
+      i = i + 12
+      for h = 1, size do
+        c.holes[h] = {c.joined - v[i], c.joined - v[i + 1], v[i + 2] + 0}
+        assert(c.holes[h][1] < c.holes[h][2])
+        i = i + 3
+      end
+      q[k] = c
     end
-    q[k] = c
   end
   return q
 end
@@ -93,9 +103,13 @@ function queue.write(r)
   local v = {q.id, q.began}
   for k = 1, CLASSES do
     local c, i = q[k], #v
-    v[i + 1], v[i + 2], v[i + 3], v[i + 4], v[i + 5], v[i + 6], v[i + 7], v[i + 8], v[i + 9], v[i + 10],
-      v[i + 11], v[i + 12] = c.joined, c.joined - c.cut, c.offered, c.since, c.step, c.joined - c.told, c.reserve,
-      c.horizon, c.holds, c.round, c.joined - c.lapsed, #c.holes
+    if c.joined == 1 and c.offered == 0 and c.round == 0 then
+      v[i + 1] = 0
+    else
+      v[i + 1], v[i + 2], v[i + 3], v[i + 4], v[i + 5], v[i + 6], v[i + 7], v[i + 8], v[i + 9], v[i + 10],
+        v[i + 11], v[i + 12] = c.joined, c.joined - c.cut, c.offered, c.since, c.step, c.joined - c.told, c.reserve,
+        c.horizon, c.holds, c.round, c.joined - c.lapsed, #c.holes
+    end
     for _, h in ipairs(c.holes) do
       i = #v
       v[i + 1], v[i + 2], v[i + 3] = c.joined - h[1], c.joined - h[2], h[3]
@@ -127,8 +141,7 @@ function queue.line_up(r, class, cost, many, reserve, horizon, seed)
     -- One that comes back soon after the last start that others waited for has been there.
     q = {id = seed, began = max(r.t1, r.t2, r.t3) > r.seen - r.span / 4 and r.seen - 2 * r.span or r.seen}
     for k = 1, CLASSES do
-      q[k] = {joined = 1, cut = 1, offered = 0, since = 0, step = 0, told = 1, reserve = 0, horizon = 0, holds = 0, round = 0,
-        lapsed = 1, holes = {}}
+      q[k] = unused()
     end
     r.queue = q
   end
