@@ -82,10 +82,12 @@ func (s *Search) slidingPaced(t int64) int64 {
 // leaves as evenly as the limit lets it. What a start may be used later is part of its
 // distance. The emptier the window behind all that is booked,
 // the closer are the starts, down to the charge's own pace: so room that was left is used
-// up, and what waits for no more than three fifths of a limit leaves at once.
+// up, in a short window within a second, and what waits for no more than a third of a long
+// one leaves at once.
 func (s *Search) even(t int64) int64 {
 	r, u := s.row, &s.rule
-	if s.horizon <= 0 || 2*u.pace*u.most < u.span && !r.isBusy(u.span) {
+	long := 2*u.pace*u.most < u.span
+	if s.horizon <= 0 || long && !r.isBusy(u.span) {
 		return u.pace
 	}
 	sum, e := r.total, r.entries
@@ -95,8 +97,11 @@ func (s *Search) even(t int64) int64 {
 	for i := 0; i < len(e) && e[i].last+u.span <= t; i++ {
 		sum -= e[i].n
 	}
-	full := u.span * 24 / 25 / u.most
-	return max(u.pace, full*(5*min(sum, u.most)-3*u.most)/(2*u.most)-u.spread)
+	full, fall := u.span*24/25/u.most, int64(5)
+	if long {
+		fall = 3
+	}
+	return max(u.pace, full*(fall*min(sum, u.most)-(fall-2)*u.most)/(2*u.most)-u.spread)
 }
 
 // clear returns the first moment not before t that is clear of all starts still

@@ -168,17 +168,19 @@ do
 -- window leaves as evenly as the limit lets it. What a start may be used later is part of its
 -- distance. The emptier the window behind all that is
 -- booked, the closer are the starts, down to the charge's own pace: so room that was left is
--- used up, and what waits for no more than three fifths of a limit leaves at once.
+-- used up, in a short window within a second, and what waits for no more than a third of a long one
+-- leaves at once.
 local function even(s, t)
   local r, span, n = s.row, s.span, s.cap
   local q = r.queue
-  if s.horizon <= 0 or (2 * s.pace * n < span and not (q and q.began and r.seen - q.began >= 2 * span)) then
+  local long = 2 * s.pace * n < span
+  if s.horizon <= 0 or (long and not (q and q.began and r.seen - q.began >= 2 * span)) then
     return s.pace
   end
   open(r)
   local used = min(later(r, max(t, latest(r)) - span), n)
-  local full = floor(floor(span * 24 / 25) / n)
-  return max(s.pace, floor(full * (5 * used - 3 * n) / (2 * n)) - s.spread)
+  local full, fall = floor(floor(span * 24 / 25) / n), long and 3 or 5
+  return max(s.pace, floor(full * (fall * used - (fall - 2) * n) / (2 * n)) - s.spread)
 end
 
 -- clear returns the first moment not before t that is clear of all starts still
