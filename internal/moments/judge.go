@@ -14,11 +14,11 @@ import (
 
 // asksAlone is how often a caller may ask at one moment while no other caller does: to
 // join a line, to come for its turn, and to take a start in place of a lost one. asksInAll is how
-// often it may while others do, who change the lines: two callers that sent each other from one line
-// to another and back would ask more often. A caller itself asks no more than 8 times.
+// often it may while others do, who change the lines: callers that need slots, too, may send each other
+// from one line to another and back. It is what a caller itself asks at the most.
 const (
 	asksAlone = 3
-	asksInAll = 5
+	asksInAll = 8
 )
 
 // A judge sees all that programs ask and all that starts.
