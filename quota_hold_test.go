@@ -24,6 +24,7 @@ func TestP11_NothingLeftHoldsForTheReset(t *testing.T) {
 		want  time.Duration // when the next request starts
 	}{
 		{"a second's limit, for a day", throttle.PerSecond(20), day, day},
+		{"a second's limit, for the rest of a longer window", throttle.PerSecond(20), 2900 * ms, 2900 * ms},
 		{"a second's limit, for weeks", throttle.PerSecond(20), 20 * day, day},
 		{"an hour's limit, for weeks", throttle.PerHour(20), 20 * day, day},
 		{"a month, for weeks", throttle.CalendarWindow(20, throttle.Month, shanghai), 20 * day, day},

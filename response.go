@@ -73,7 +73,8 @@ func (r *roundTrip) reportFeedback(l feedback) {
 }
 
 // resetDoubt is how much too late a reset may be: upstreams state it in whole seconds,
-// and a response travels for a while.
+// and a response travels for a while. In a window of a second a reset that is a second
+// later than the window ends is another window's.
 const resetDoubt = 2 * time.Second
 
 // lowerQuota tells the store what is left of a budget. A store counts within the
@@ -86,15 +87,15 @@ func (r *roundTrip) lowerQuota(ctx context.Context, q quota) {
 		r.reportFailure(ctx, c, q.Reset, err)
 		return
 	}
-	kind := c.Limit.kind
-	if q.Left > 0 || q.Reset <= resetDoubt || kind == KindTokenBucket || kind == KindConcurrency || kind == KindSlidingWindow && q.Reset <= c.Limit.per {
+	kind, doubt := c.Limit.kind, min(resetDoubt, c.Limit.per)
+	if q.Left > 0 || q.Reset <= doubt || kind == KindTokenBucket || kind == KindConcurrency || kind == KindSlidingWindow && q.Reset <= c.Limit.per {
 		return
 	}
 	status, err := r.store.Status(ctx, *c)
 	switch {
 	case err != nil:
 		r.reportFailure(ctx, c, q.Reset, err)
-	case status.Wait+resetDoubt < q.Reset:
+	case status.Wait+doubt < q.Reset:
 		_ = r.pauseBudget(ctx, c, q.Reset) // the observer knows
 	}
 }
