@@ -105,7 +105,8 @@
 //
 // # Waiting
 //
-// Only the near future is booked: 750 ms, or a little more where the store is far away.
+// Only the near future is booked: 350 ms, or more where a window is longer than two seconds
+// or the store is far away.
 // Requests that have to wait for longer stand in line, by arrival, for the whole fleet.
 // The line moves up when waiters leave, a request turns out to have cost less, a limit
 // is raised, or a ban ends. A request may lose its start, because a connection took too

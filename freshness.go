@@ -89,10 +89,12 @@ func spreadLimit(charges []Charge) time.Duration {
 }
 
 // A start is booked at most so far ahead: a caller that has to wait for longer stands in
-// line, so that the line can move when something changes. docs/booking.md explains the
-// numbers.
+// line, so that the line can move when something changes. What is booked is not moved any more,
+// so the nearer the horizon is, the less a caller that leaves disturbs the order. docs/line.md
+// explains the numbers.
 const (
-	leastHorizon = 750 * time.Millisecond
+	leastHorizon = 350 * time.Millisecond
+	longHorizon  = 750 * time.Millisecond
 	mostHorizon  = 2 * time.Second
 	leadMargin   = 250 * time.Millisecond
 	horizonTrips = 5 // so many answers of the store must fit into it
@@ -101,5 +103,24 @@ const (
 // horizon is how far ahead the next start is booked. A caller that wants to go on
 // long before it, because its connections take long, must know it then.
 func (a *acquisition) horizon() time.Duration {
-	return max(min(max(leastHorizon, horizonTrips*a.rtt.get()), mostHorizon), a.lead+leadMargin)
+	least := leastHorizon
+	for i := range a.booking.Charges {
+		least = max(least, a.booking.Charges[i].Limit.Horizon())
+	}
+	return max(min(max(least, horizonTrips*a.rtt.get()), mostHorizon), a.lead+leadMargin)
+}
+
+// Horizon returns how far ahead a [Transport] or a [Limiter] books a start under the limit, if its
+// store is near: [Booking.Horizon]. Of several limits the largest counts.
+func (l Limit) Horizon() time.Duration {
+	switch {
+	case !l.counts() || l.n < 1:
+		return leastHorizon
+	case l.unit != 0, l.kind != KindLeakyBucket && l.kind != KindTokenBucket && l.per > longestEven:
+		// The window leaves in bunches. A near horizon makes them denser, and where costs are guessed
+		// too low a bunch spends more than the limit.
+		return longHorizon
+	}
+	// Starts that keep a distance need a horizon that holds one and a half of it.
+	return max(leastHorizon, min(longHorizon, l.per*3/2/time.Duration(l.n)))
 }

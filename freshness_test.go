@@ -293,3 +293,23 @@ func TestP2_TheCallersOwnTraceKeepsWorking(t *testing.T) {
 		require.Equal(t, []string{"connected", "wrote"}, told)
 	})
 }
+
+func TestHorizon(t *testing.T) {
+	for _, c := range []struct {
+		limit throttle.Limit
+		want  time.Duration
+	}{
+		{throttle.PerSecond(20), 350 * ms},
+		{throttle.PerSecond(3), 500 * ms},
+		{throttle.PerSecond(1), 750 * ms},
+		{throttle.SlidingWindow(1000, 3*time.Second), 750 * ms},
+		{throttle.FixedWindow(20, time.Second), 350 * ms},
+		{throttle.CalendarWindow(1000, throttle.Day, time.UTC), 750 * ms},
+		{throttle.LeakyBucket(600, time.Minute), 350 * ms},
+		{throttle.TokenBucket(2, time.Second, 100), 750 * ms},
+		{throttle.Concurrency(8), 350 * ms},
+		{throttle.Unlimited(), 350 * ms},
+	} {
+		require.Equal(t, c.want, c.limit.Horizon(), "%v", c.limit)
+	}
+}

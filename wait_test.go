@@ -78,7 +78,7 @@ func TestP4_OneBookingForEachGrant(t *testing.T) {
 		last  time.Duration
 		books int
 	}{
-		{"near", throttle.LeakyBucket(100, time.Second), 490 * ms, 50},
+		{"near", throttle.LeakyBucket(200, time.Second), 245 * ms, 50},
 		{"the last one waits for two days", throttle.LeakyBucket(1, time.Hour), 49 * time.Hour, 50 + 49},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -76,12 +76,11 @@ func (tr *lineTrace) forgets(lines func()) {
 // need notice it.
 func TestP5_TraceOfABrokenLine(t *testing.T) { // other tests must not run beside it
 	for name, b := range map[string]struct{ from, to, want string }{
-		"an offer is counted twice":   {"c.offered + move(c, amount)", "c.offered + 2 * move(c, amount)", "are told"},
-		"what comes is counted twice": {"local missing = cost - counted(c, w, cost)", "local missing = cost", "are told"},
-		"a leaver is no hole":         {"    hole(c, w.ticket, cost)\n  else", "  else", "wait, and"},
-		"too much is offered":         {"- taken - c.offered", "- taken - c.offered + 8", "there is room for"},
-		"two have one ticket":         {"= ticket + cost * many, reserve, horizon", "= max(2, ticket), reserve, horizon", "the next ticket"},
-		"nothing is wrong":            {"local missing = cost - counted", "local missing = cost - counted", ""},
+		"an offer is counted twice": {"c.offered + move(c, amount)", "c.offered + 2 * move(c, amount)", "are told"},
+		"a leaver is no hole":       {"    hole(c, w.ticket, cost)\n  else", "  else", "wait, and"},
+		"too much is offered":       {"- taken - c.offered", "- taken - c.offered + 8", "there is room for"},
+		"two have one ticket":       {"= ticket + cost * many, reserve, horizon", "= max(2, ticket), reserve, horizon", "the next ticket"},
+		"nothing is wrong":          {"local missing = cost - counted", "local missing = cost - counted", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer redisstore.MistakenScript(t, b.from, b.to)()

@@ -156,9 +156,8 @@ func orderOfFleets(t *testing.T, v virtual) []row {
 	none, calmText := measure(calm, false)
 	what := fmt.Sprintf("%d random fleets with leavers, pauses and deaths, Redis: ", many)
 	return []row{
-		below(what+fmt.Sprintf("part with a caller passed by %v", passedFleets), float64(over)/float64(many), partPassed).also("%s", text).
-			knownIn("docs/line.md", float64(over) <= 0.7*float64(many)),
-		atMost(what+"passed by", worst[many-1], passedTrouble).knownIn("docs/line.md", worst[many-1] <= 1200*ms),
+		below(what+fmt.Sprintf("part with a caller passed by %v", passedFleets), float64(over)/float64(many), inFull(partPassed, 0.2)).also("%s", text), // one of 6 says nothing
+		atMost(what+"passed by", worst[many-1], passedTrouble),
 		atMost(fmt.Sprintf("%d random fleets without trouble, Redis: passed by", calm), none[calm-1], passedFleets).also("%s", calmText),
 	}
 }
@@ -201,6 +200,5 @@ func resumedBurst(t *testing.T, v virtual) []row {
 			}
 		}
 	}
-	return []row{atMost("14 callers at 0.51 s, a trickle from 0.54 to 1.8 s, Pause and Resume within, Redis: passed by", worst, passedFleets).also("%s", how).
-		knownIn("docs/line.md", worst <= 900*ms)}
+	return []row{atMost("14 callers at 0.51 s, a trickle from 0.54 to 1.8 s, Pause and Resume within, Redis: passed by", worst, passedFleets).also("%s", how)}
 }

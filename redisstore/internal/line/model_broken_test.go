@@ -40,7 +40,7 @@ func brokenModels() []brokenModel {
 		{name: "what lapsed still counts", from: "c.offered, c.since = max(amount + c.offered, c.step), 0, now",
 			to: "c.offered, c.since = max(amount + c.offered, c.step), c.offered, now", nodes: three, chances: modelChances{sleeps: 1}, want: errAnswer},
 		{name: "the cut goes back", from: "c.round, c.lapsed = now, c.cut", to: "c.round, c.lapsed, c.cut, amount = now, c.cut, max(1, c.cut - 1), 0",
-			nodes: three, chances: modelChances{deaths: 1}, want: errAnswer, says: "the cut goes back"},
+			nodes: modelPlans(2, 1), chances: modelChances{deaths: 1}, want: errAnswer, says: "the cut goes back"},
 		{name: "an offer is counted twice", from: "c.offered + move(c, amount)", to: "c.offered + 2 * move(c, amount)", nodes: three, want: errAnswer},
 		{name: "who comes is counted twice", from: "local missing = cost - counted(c, w, cost)", to: "local missing = cost",
 			nodes: three, chances: modelChances{sleeps: 1}, want: errAnswer},

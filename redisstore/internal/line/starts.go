@@ -111,11 +111,13 @@ func (s *Starts) add(t *turn, op *commit.Op) <-chan struct{} {
 		t.deadline = time.Now().Add(time.Duration(op.MaxWait) * time.Microsecond)
 	}
 	t.horizon, t.notBefore = op.Horizon, time.Now().Add(leastToCome)
-	late := comeLate
+	near := time.Now().Add(wire.Wait(o.Wait) - op.Horizon)
 	if t.calls++; t.calls > 1 {
-		late = 0 // else others come in time for its start, again and again
+		t.near = latest(near, t.notBefore)
+		t.come = t.near // else others come in time for its start, again and again
+	} else {
+		t.comes(near.Add(comeLate))
 	}
-	t.comes(time.Now().Add(wire.Wait(o.Wait) - op.Horizon + late))
 	q.add(t)
 	return t.ready
 }

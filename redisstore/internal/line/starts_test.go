@@ -21,7 +21,7 @@ func TestCalledWhenItsStartIsNear(t *testing.T) {
 		requireCalled(t, 5*time.Second-horizon+comeLate+min(spareMost, horizon/2-comeLate), op)
 		n.Arrived(op)
 		n.Settled(op) // it has to wait as long again
-		requireCalled(t, 5*time.Second-horizon+min(spareMost, horizon/2-comeLate), op)
+		requireCalled(t, 5*time.Second-horizon, op)
 		waiting, lines, coming := n.Starts.Len()
 		require.Equal(t, [3]int{0, 0, 1}, [3]int{waiting, lines, coming})
 		n.Arrived(op)

@@ -14,9 +14,6 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// horizon is how far ahead a Transport books, if its store is near.
-const horizon = 750 * time.Millisecond
-
 // grace is by how much a start may come later than MaxWait.
 const grace = 50 * time.Millisecond
 
@@ -114,7 +111,10 @@ func (r *Request) book() {
 	again := r.Waits || r.grant.OK || r.grant.Ready != nil
 	r.stopTimer()
 	b := &r.booking
-	b.MaxWait, b.Horizon = r.remaining(), horizon
+	b.MaxWait, b.Horizon = r.remaining(), 0
+	for i := range b.Charges {
+		b.Horizon = max(b.Horizon, b.Charges[i].Limit.Horizon())
+	}
 	b.Turn, b.Returns = r.grant.Turn, again
 	if b.Instead = (throttle.Handle{}); r.grant.OK || r.grant.Ready != nil {
 		b.Instead = r.grant.Handle

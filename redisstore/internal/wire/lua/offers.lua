@@ -172,10 +172,16 @@ function queue.call(r, u, now)
       local reserve = min(c.reserve, u.n - 1)
       local near = turn.units(u, reserve, now + floor(c.horizon / 3)) > 0 and now > c.holds
       local amount = turn.units(u, reserve, now + c.horizon) - taken - c.offered
+      if not near then
+        c.since = 0 -- nobody is late
+      elseif c.since == 0 then
+        c.since = now
+      end
       local lapses = near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4))
       if lapses and r.paused > 0 then -- in a slow start the row has room that nobody can take
         local t = earliest(search_for(u, 1, reserve, now, 0, false), now)
         near = not t or t <= now + floor(c.horizon / 3)
+        c.since = near and c.since or now
       end
       if lapses and near then
         c.step = max(2 * c.step, c.offered)
