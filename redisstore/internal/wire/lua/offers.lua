@@ -4,7 +4,7 @@ do
 local left = queue.left
 local WAITS, COUNTED, PASSED, CLASSES = queue.WAITS, queue.COUNTED, queue.PASSED, queue.CLASSES
 local MOST_HOLES = queue.MOST_HOLES
-local LAPSE = ASK_SOON * 4 / 5 -- for so long, or a quarter of the horizon, an offer is good
+local LAPSE = ASK_SOON * 2 / 5 -- for so long, or a quarter of the horizon, an offer is good
 local SPARE, MOST_HELD = 1000000, 61000000
 
 -- before returns what goes before a waiter whose turn has come, as far as one can tell: they
