@@ -35,7 +35,7 @@ const (
 	passedFleets  = 350 * time.Millisecond // by nobody without trouble, and
 	partPassed    = 0.10                   // in so many fleets with trouble, where
 	passedTrouble = 800 * time.Millisecond // is the most
-	passedPauses  = 500 * time.Millisecond // in two of them
+	passedPauses  = 500 * time.Millisecond // in one of them
 
 	usedFour, usedSix   = 0.85, 0.93 // of the quota, with so many connections
 	usedFlight          = 0.96
