@@ -87,7 +87,10 @@ func (r *roundTrip) lowerQuota(ctx context.Context, q quota) {
 		r.reportFailure(ctx, c, q.Reset, err)
 		return
 	}
-	kind, doubt := c.Limit.kind, min(resetDoubt, c.Limit.per)
+	kind, doubt := c.Limit.kind, resetDoubt
+	if c.Limit.per > 0 {
+		doubt = min(doubt, c.Limit.per)
+	}
 	if q.Left > 0 || q.Reset <= doubt || kind == KindTokenBucket || kind == KindConcurrency || kind == KindSlidingWindow && q.Reset <= c.Limit.per {
 		return
 	}
