@@ -12,7 +12,7 @@
 --   event           something was given back, or a waiter left, in this call
 -- and for each class a table c
 --   joined, cut     the next ticket, and the first whose turn has not come
---   offered, since  costs below the cut that did not come yet, and since when it stands
+--   offered, since  costs below the cut that did not come yet, and since when one of them could start; 0: none can
 --   step            how far the cut went last because no waiter came
 --   told            the cut that was published last
 --   holds           until then a waiter whose turn has come waits for more room than there is
