@@ -15,7 +15,7 @@ func (q *Request) BookNow() (decided bool) {
 	from := q.Now + Micros(b.NotBefore)
 	for i := range q.Searches {
 		s := &q.Searches[i]
-		s.from, s.horizon = from, Micros(b.Horizon)
+		q.begin(s, from)
 		s.behind(b)
 	}
 	if b.Horizon > 0 && (b.Returns || b.Instead != (throttle.Handle{}) || q.inLine()) {

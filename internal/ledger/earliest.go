@@ -97,32 +97,61 @@ func (s *Search) even(t int64) int64 {
 	for i := 0; i < len(e) && e[i].last+u.span <= t; i++ {
 		sum -= e[i].n
 	}
-	full, fall := u.span*24/25/u.most, int64(5)
+	full, fall, part := u.span*24/25/u.most, int64(5), int64(0)
 	if long {
 		fall = 3
+	} else if u.n > windowParts && u.spread == 0 && s.alone {
+		full, part = u.span/u.most, partOf(u.span)
 	}
-	return max(u.pace, full*(fall*min(sum, u.most)-(fall-2)*u.most)/(2*u.most)-u.spread)
+	pace := max(u.pace, full*(fall*min(sum, u.most)-(fall-2)*u.most)/(2*u.most)-u.spread)
+	if pace*u.cost <= part {
+		s.cell = part
+	}
+	return pace
 }
 
 // clear returns the first moment not before t that is clear of all starts still
-// to come.
+// to come. In a large window starts are at the begin of its parts: then those that share an
+// entry have no width, and all of the window is used. In each part start as many as there
+// are multiples of their distance.
 func (s *Search) clear(t int64) int64 {
-	pace := s.pace
-	length := max(s.rule.spread+pace, s.rule.cost*pace)
+	pace, apart := s.pace, s.rule.cost*s.pace
+	length, early := max(s.rule.spread+pace, apart), int64(0)
+	if s.cell > 0 {
+		early = apart - 1
+	}
+	t = s.align(t)
 	for e := s.row.entries; s.k < len(e); s.k++ {
-		if e[s.k].last <= s.row.seen {
+		if e[s.k].last <= s.row.seen || s.shares(&e[s.k], t) {
 			continue
 		}
-		end := e[s.k].end(pace, s.rule.n)
+		end := e[s.k].end(pace, s.rule.n) - early
 		if end <= t {
 			continue
 		}
 		if t+length <= e[s.k].first {
 			break
 		}
-		t = end
+		t = s.align(end)
 	}
 	return t
+}
+
+// align returns the begin of the first part that begins not before t, where starts are there.
+func (s *Search) align(t int64) int64 {
+	if s.cell == 0 {
+		return t
+	}
+	return (t + s.cell - 1) / s.cell * s.cell
+}
+
+// shares reports whether an entry at t has room for the start.
+func (s *Search) shares(e *entry, t int64) bool {
+	if s.cell == 0 || e.first != t || e.last != t {
+		return false
+	}
+	apart := s.rule.cost * s.pace
+	return e.n+s.rule.cost <= ((t+s.cell)/apart-t/apart)*s.rule.cost
 }
 
 // behind makes a search keep behind the starts that others waited for.

@@ -83,7 +83,7 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	}
 	for i := range q.Searches {
 		s := &q.Searches[i]
-		s.from, s.horizon = q.Now+Micros(b.NotBefore), Micros(b.Horizon)
+		q.begin(s, q.Now+Micros(b.NotBefore))
 		if _, known := w.arrival(q.key(i)); !w.lost && (!known || w.turn == q.key(i)) {
 			s.behind(b)
 		}
@@ -186,7 +186,7 @@ func (q *Request) Due(w *Waiter, key Key) time.Duration {
 			continue
 		}
 		s := q.Searches[i]
-		s.from, s.horizon = q.Now, Micros(q.Booking.Horizon)
+		q.begin(&s, q.Now)
 		if !w.lost {
 			s.behind(q.Booking)
 		}

@@ -89,6 +89,18 @@ func (q *Request) Open(i int, r *Row) {
 	}
 }
 
+// begin lets a search look for starts from a time on.
+func (q *Request) begin(s *Search, from int64) {
+	s.from, s.horizon = from, Micros(q.Booking.Horizon)
+	starts := 0
+	for i := range q.Searches {
+		if q.Searches[i].rule.kind != throttle.KindConcurrency {
+			starts++
+		}
+	}
+	s.alone = starts == 1
+}
+
 // NewRequest returns a request for a booking whose rows are given in the order of its
 // charges.
 func NewRequest(now int64, by Node, a *Arrivals, b *throttle.Booking, rows []*Row) *Request {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	leastLapse = int64(wire.AskSoon/time.Microsecond) * 4 / 5 // an offer is good for so long, at the least
+	leastLapse = int64(wire.AskSoon/time.Microsecond) * 2 / 5 // an offer is good for so long, at the least
 	kept       = int64(5 * time.Minute / time.Microsecond)    // a line that nothing is heard of
 )
 
@@ -192,6 +192,8 @@ func (l *Line) reaches(s *state, told *wire.Line, c *Call, key string) error {
 			return fmt.Errorf("class %d: the cut goes back from %d to %d", k+1, q.cut, cut)
 		case cut > q.joined:
 			return fmt.Errorf("class %d: the cut is %d, and the next ticket %d", k+1, cut, q.joined)
+		case q.left() == 0:
+			q.cut = cut // nobody is left: a script that has to guess which tickets are gone may not know
 		case cut > q.cut:
 			most := c.Limits[key].most(l.horizon)
 			if q.lapsing {

@@ -108,9 +108,6 @@ func (c *class) ends(t *Ticket, cost int64) {
 	if n > 0 && t.Number != wire.Front && t.Number < c.cut {
 		c.cut = max(c.cut, min(t.Number+cost, c.joined))
 	}
-	if c.left() == 0 {
-		c.cut = c.joined
-	}
 }
 
 // lapse is what may happen to offers that nobody took: they count no more, and the cut goes

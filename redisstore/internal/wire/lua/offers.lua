@@ -164,18 +164,18 @@ function queue.call(r, u, now)
     return
   end
   local taken, hurry = 0, false
-  q.began = min(q.began, now) -- the clock may have been set back
+  q.began = min(q.began, now)
   for k = 1, CLASSES do
     local c = q[k]
-    c.since, c.holds = min(c.since, now), min(c.holds, now + MOST_HELD)
+    c.holds = min(c.holds, now + MOST_HELD) -- the clock may have been set back
     if left(c) > 0 or c.offered > 0 then
       local reserve = min(c.reserve, u.n - 1)
       local near = turn.units(u, reserve, now + floor(c.horizon / 3)) > 0 and now > c.holds
       local amount = turn.units(u, reserve, now + c.horizon) - taken - c.offered
-      if not near then
-        c.since = 0 -- nobody is late
-      elseif c.since == 0 then
-        c.since = now
+      if near then
+        c.since = c.since == 0 and now or min(c.since, now)
+      else -- nobody is late before then
+        c.since = c.offered > 0 and max(turn.at(u, reserve, now, 1, 1), c.holds) or 0
       end
       local lapses = near and c.offered > 0 and now - c.since > max(LAPSE, floor(c.horizon / 4))
       if lapses and r.paused > 0 then -- in a slow start the row has room that nobody can take

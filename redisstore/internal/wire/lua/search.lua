@@ -15,7 +15,7 @@ local function weigh(s, cost)
     s.length = s.spread + (cost - 1) * s.span -- what it occupies beyond its start
   end
   s.i, s.j, s.sum, s.k, s.wait, s.at, s.ramp = 1, 1, 0, false, false, s.at and false, false
-  s.gap, s.back = 0, 0
+  s.gap, s.back, s.cell, s.fits = 0, 0, 0, 1
   return s
 end
 
@@ -29,8 +29,8 @@ end
 local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({rule = u, row = u.row, kind = u.kind, n = u.n, cap = u.cap, span = u.span, pace = u.pace, most = usable(u, reserve),
     reserve = reserve, spread = spread, shadow = shadow, from = from, cost = 0, room = 0, length = 0, tail = 0, horizon = 0, index = 0,
-    each = cost, more = 0, i = 1, j = 1, sum = 0, k = false, wait = false, ramp = false, gap = 0, back = 0, start = false,
-    alone = false}, cost)
+    each = cost, more = 0, i = 1, j = 1, sum = 0, k = false, wait = false, ramp = false, gap = 0, back = 0, cell = 0, fits = 1,
+    start = false, alone = false, lone = false}, cost)
 end
 
 local booked, paced -- look for room beside what is in the row
@@ -174,32 +174,51 @@ local function even(s, t)
   local r, span, n = s.row, s.span, s.cap
   local q = r.queue
   local long = 2 * s.pace * n < span
+  s.cell, s.fits = 0, 1
   if s.horizon <= 0 or (long and not (q and q.began and r.seen - q.began >= 2 * span)) then
     return s.pace
   end
   open(r)
   local used = min(later(r, max(t, latest(r)) - span), n)
-  local full, fall = floor(floor(span * 24 / 25) / n), long and 3 or 5
-  return max(s.pace, floor(full * (fall * used - (fall - 2) * n) / (2 * n)) - s.spread)
+  local part = s.lone and s.n > WINDOW_PARTS and not long and s.spread == 0 and ceil(span / WINDOW_PARTS) or 0
+  local full, fall = floor((part > 0 and span or floor(span * 24 / 25)) / n), long and 3 or 5
+  local gap = max(s.pace, floor(full * (fall * used - (fall - 2) * n) / (2 * n)) - s.spread)
+  s.cell = gap * s.cost <= part and part or 0
+  return gap
 end
 
 -- clear returns the first moment not before t that is clear of all starts still
--- to come. A block ends as block_end says.
+-- to come. A block ends as block_end says. In a large window starts are at the begin of its parts: then
+-- those that share an entry have no width, and all of the window is used. In each part start as many as
+-- there are multiples of their distance.
 local function clear(s, t)
-  local r, pace, n = s.row, s.gap, s.n
+  local r, pace, n, cell = s.row, s.gap, s.n, s.cell
   open(r)
-  local F, L, N, length = r.F, r.L, r.N, max(s.spread + pace, s.cost * pace)
+  local F, L, N, apart = r.F, r.L, r.N, s.cost * pace
+  local length, early, most = max(s.spread + pace, apart), cell > 0 and apart - 1 or 0, 0
   local k = s.k or after(r, r.seen + 1)
+  local function align()
+    if cell > 0 then
+      t = ceil(t / cell) * cell
+      s.fits = floor((t + cell) / apart) - floor(t / apart)
+      most = s.fits * s.cost
+    end
+  end
+  align()
   while k <= r.size do
     local stop, last = F[k] + (N[k] < n and N[k] or n) * pace, L[k] + pace
     if stop < last then
       stop = last
     end
-    if stop > t then
+    stop = stop - early
+    if F[k] == t and L[k] == t and N[k] + s.cost <= most then
+      s.fits = s.fits - ceil(N[k] / s.cost)
+    elseif stop > t then
       if t + length <= F[k] then
         break
       end
       t = stop
+      align()
     end
     k = k + 1
   end

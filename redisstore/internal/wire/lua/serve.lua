@@ -24,7 +24,7 @@ local function run(list, claims, callers, t)
   end
   open(r)
   local left = s.most - later(r, t - s.span)
-  return max(1, min(callers, floor(s.most / (WINDOW_PARTS * s.each)), floor(left / s.each)))
+  return max(1, min(callers, s.fits, floor(left / s.each)))
 end
 
 -- start books starts for so many equal callers: for all at the first moment if there is
