@@ -35,12 +35,13 @@ func runsOf(t *testing.T, n, cost int, per time.Duration) {
 		within(t, fit, per, starts)
 		slices.SortFunc(starts, time.Time.Compare)
 		require.Less(t, starts[len(starts)-1].Sub(starts[0]), 2*per)
-		many := make(map[time.Time]int)
+		largest, together, last := 0, 0, time.Time{}
 		for _, at := range starts[fit:] { // what has room at once starts at once
-			many[at]++
-		}
-		largest := 0
-		for _, together := range many {
+			if !at.Equal(last) {
+				require.GreaterOrEqual(t, at.Sub(last), per/128)
+				together, last = 0, at
+			}
+			together++
 			largest = max(largest, together)
 		}
 		require.Equal(t, (n+128*cost-1)/(128*cost), largest)

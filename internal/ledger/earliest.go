@@ -83,7 +83,9 @@ func (s *Search) slidingPaced(t int64) int64 {
 // distance. The emptier the window behind all that is booked,
 // the closer are the starts, down to the charge's own pace: so room that was left is used
 // up, in a short window within a second, and what waits for no more than a third of a long
-// one leaves at once.
+// one leaves at once. In a short window with a large limit the starts of callers of a single budget
+// are at the begin of the window's parts: then those that share an entry give it no width,
+// and all of the window is used.
 func (s *Search) even(t int64) int64 {
 	r, u := s.row, &s.rule
 	long := 2*u.pace*u.most < u.span
@@ -100,24 +102,22 @@ func (s *Search) even(t int64) int64 {
 	full, fall, part := u.span*24/25/u.most, int64(5), int64(0)
 	if long {
 		fall = 3
-	} else if u.n > windowParts && u.spread == 0 && s.alone {
+	} else if u.n > windowParts && u.spread == 0 && s.single {
 		full, part = u.span/u.most, partOf(u.span)
 	}
 	pace := max(u.pace, full*(fall*min(sum, u.most)-(fall-2)*u.most)/(2*u.most)-u.spread)
 	if pace*u.cost <= part {
-		s.cell = part
+		s.part = part
 	}
 	return pace
 }
 
 // clear returns the first moment not before t that is clear of all starts still
-// to come. In a large window starts are at the begin of its parts: then those that share an
-// entry have no width, and all of the window is used. In each part start as many as there
-// are multiples of their distance.
+// to come.
 func (s *Search) clear(t int64) int64 {
 	pace, apart := s.pace, s.rule.cost*s.pace
 	length, early := max(s.rule.spread+pace, apart), int64(0)
-	if s.cell > 0 {
+	if s.part > 0 {
 		early = apart - 1
 	}
 	t = s.align(t)
@@ -137,21 +137,23 @@ func (s *Search) clear(t int64) int64 {
 	return t
 }
 
-// align returns the begin of the first part that begins not before t, where starts are there.
+// align returns the first moment not before t at which a part of the window begins, if starts
+// are there.
 func (s *Search) align(t int64) int64 {
-	if s.cell == 0 {
+	if s.part == 0 {
 		return t
 	}
-	return (t + s.cell - 1) / s.cell * s.cell
+	return (t + s.part - 1) / s.part * s.part
 }
 
-// shares reports whether an entry at t has room for the start.
+// shares reports whether an entry at t, the begin of a part, has room for the start. There may be as
+// many as there are multiples of their distance in the part.
 func (s *Search) shares(e *entry, t int64) bool {
-	if s.cell == 0 || e.first != t || e.last != t {
+	if s.part == 0 || e.first != t || e.last != t {
 		return false
 	}
 	apart := s.rule.cost * s.pace
-	return e.n+s.rule.cost <= ((t+s.cell)/apart-t/apart)*s.rule.cost
+	return e.n+s.rule.cost <= ((t+s.part)/apart-t/apart)*s.rule.cost
 }
 
 // behind makes a search keep behind the starts that others waited for.

@@ -98,7 +98,7 @@ func (q *Request) begin(s *Search, from int64) {
 			starts++
 		}
 	}
-	s.alone = starts == 1
+	s.single = starts == 1
 }
 
 // NewRequest returns a request for a booking whose rows are given in the order of its

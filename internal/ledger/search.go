@@ -10,14 +10,14 @@ type Search struct {
 	free bool  // it is unlimited, and not shut: see unlimited.go
 
 	horizon int64 // see throttle.Booking
-	alone   bool  // the caller needs no start in other budgets
+	single  bool  // the caller needs no start in other budgets
 
 	i, j  int   // Sliding, Bucket: the run of entries i … j-1
 	sum   int64 // its sum
 	k     int   // the entry that the pace stands at
 	wait  int64 // Sliding: the earliest start by the limit alone; 0: not asked yet
 	pace  int64 // Sliding: what one unit keeps clear of others; see even
-	cell  int64 // Sliding: the length of the parts at whose begin it starts; 0: anywhere
+	part  int64 // Sliding: the length of the parts at whose begin it starts; 0: anywhere
 	level level // Bucket: what was spent when the run begins
 
 	called bool // Concurrency: room was set aside, and is free again

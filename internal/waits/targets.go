@@ -40,9 +40,11 @@ const (
 	usedFour, usedSix   = 0.85, 0.93 // of the quota, with so many connections
 	usedFlight          = 0.96
 	waitFlight          = 2300 * time.Millisecond
-	waitClosed          = 150 * time.Millisecond // p99
+	waitClosed          = 80 * time.Millisecond // p99 in memory, and
+	waitClosedRedis     = 150 * time.Millisecond
 	jainClosed          = 0.98
-	usedClosed          = 0.985
+	usedClosed          = 0.995 // in memory, and
+	usedClosedRedis     = 0.985
 	lastOfCrowd         = 10400 * time.Millisecond // of 10,000 at 1000/s
 	bytesOfCrowd        = 7168
 	usedNear40, usedFar = 0.92, 0.85 // with Redis 40 and 150 ms away

@@ -181,7 +181,7 @@ function keep_behind(list, want)
     for k = 1, had and 0 or want.class do
       s.tail = max(s.tail, s.row['t' .. k])
     end
-    s.horizon, s.lone = want.horizon, #list == 1
+    s.horizon, s.single = want.horizon, #list == 1
   end
 end
 

@@ -15,7 +15,7 @@ local function weigh(s, cost)
     s.length = s.spread + (cost - 1) * s.span -- what it occupies beyond its start
   end
   s.i, s.j, s.sum, s.k, s.wait, s.at, s.ramp = 1, 1, 0, false, false, s.at and false, false
-  s.gap, s.back, s.cell, s.fits = 0, 0, 0, 1
+  s.gap, s.back, s.part, s.fits = 0, 0, 0, 1
   return s
 end
 
@@ -29,8 +29,8 @@ end
 local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({rule = u, row = u.row, kind = u.kind, n = u.n, cap = u.cap, span = u.span, pace = u.pace, most = usable(u, reserve),
     reserve = reserve, spread = spread, shadow = shadow, from = from, cost = 0, room = 0, length = 0, tail = 0, horizon = 0, index = 0,
-    each = cost, more = 0, i = 1, j = 1, sum = 0, k = false, wait = false, ramp = false, gap = 0, back = 0, cell = 0, fits = 1,
-    start = false, alone = false, lone = false}, cost)
+    each = cost, more = 0, i = 1, j = 1, sum = 0, k = false, wait = false, ramp = false, gap = 0, back = 0, part = 0, fits = 1,
+    start = false, asingle = false, single = false}, cost)
 end
 
 local booked, paced -- look for room beside what is in the row
@@ -169,56 +169,57 @@ do
 -- distance. The emptier the window behind all that is
 -- booked, the closer are the starts, down to the charge's own pace: so room that was left is
 -- used up, in a short window within a second, and what waits for no more than a third of a long one
--- leaves at once.
+-- leaves at once. In a short window with a large limit the starts of callers of a single budget are at the begin of the
+-- window's parts: then those that share an entry give it no width, and all of the window is used.
 local function even(s, t)
   local r, span, n = s.row, s.span, s.cap
   local q = r.queue
   local long = 2 * s.pace * n < span
-  s.cell, s.fits = 0, 1
+  s.part, s.fits = 0, 1
   if s.horizon <= 0 or (long and not (q and q.began and r.seen - q.began >= 2 * span)) then
     return s.pace
   end
   open(r)
   local used = min(later(r, max(t, latest(r)) - span), n)
-  local part = s.lone and s.n > WINDOW_PARTS and not long and s.spread == 0 and ceil(span / WINDOW_PARTS) or 0
+  local part = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and ceil(span / WINDOW_PARTS) or 0
   local full, fall = floor((part > 0 and span or floor(span * 24 / 25)) / n), long and 3 or 5
   local gap = max(s.pace, floor(full * (fall * used - (fall - 2) * n) / (2 * n)) - s.spread)
-  s.cell = gap * s.cost <= part and part or 0
+  s.part = gap * s.cost <= part and part or 0
   return gap
 end
 
+-- align returns the first moment not before t at which a part of the window begins, and notes how many
+-- starts like this one may be there: as many as there are multiples of their distance in the part.
+local function align(s, t, apart)
+  t = ceil(t / s.part) * s.part
+  s.fits = floor((t + s.part) / apart) - floor(t / apart)
+  return t
+end
+
 -- clear returns the first moment not before t that is clear of all starts still
--- to come. A block ends as block_end says. In a large window starts are at the begin of its parts: then
--- those that share an entry have no width, and all of the window is used. In each part start as many as
--- there are multiples of their distance.
+-- to come. A block ends as block_end says. Starts at the begin of a part may have more
+-- of those beside them.
 local function clear(s, t)
-  local r, pace, n, cell = s.row, s.gap, s.n, s.cell
+  local r, pace, n, early = s.row, s.gap, s.n, 0
   open(r)
   local F, L, N, apart = r.F, r.L, r.N, s.cost * pace
-  local length, early, most = max(s.spread + pace, apart), cell > 0 and apart - 1 or 0, 0
+  local length = max(s.spread + pace, apart)
   local k = s.k or after(r, r.seen + 1)
-  local function align()
-    if cell > 0 then
-      t = ceil(t / cell) * cell
-      s.fits = floor((t + cell) / apart) - floor(t / apart)
-      most = s.fits * s.cost
-    end
+  if s.part > 0 then
+    t, early = align(s, t, apart), apart - 1
   end
-  align()
   while k <= r.size do
     local stop, last = F[k] + (N[k] < n and N[k] or n) * pace, L[k] + pace
     if stop < last then
       stop = last
     end
-    stop = stop - early
-    if F[k] == t and L[k] == t and N[k] + s.cost <= most then
+    if s.part > 0 and F[k] == t and L[k] == t and N[k] + s.cost <= s.fits * s.cost then
       s.fits = s.fits - ceil(N[k] / s.cost)
-    elseif stop > t then
+    elseif stop - early > t then
       if t + length <= F[k] then
         break
       end
-      t = stop
-      align()
+      t = s.part > 0 and align(s, stop - early, apart) or stop
     end
     k = k + 1
   end
@@ -269,7 +270,7 @@ end
 -- stands, if what it has seen is as it was.
 local function resume(s)
   local r, t = s.row, s.start
-  s.start, s.alone = false, false
+  s.start, s.asingle = false, false
   if not t or s.shadow or s.kind ~= SLIDING_WINDOW or not s.wait or r.paused > 0
     or r.low < s.j or not r.F then
     return weigh(s, s.each)
