@@ -103,7 +103,7 @@ func (s *Search) even(t int64) int64 {
 	if long {
 		fall = 3
 	} else if u.n > windowParts && u.spread == 0 && s.single {
-		full, part = u.span/u.most, partOf(u.span)
+		full, fall, part = u.span/u.most, 2, partOf(u.span)
 	}
 	pace := max(u.pace, full*(fall*min(sum, u.most)-(fall-2)*u.most)/(2*u.most)-u.spread)
 	if pace*u.cost <= part {
@@ -115,17 +115,13 @@ func (s *Search) even(t int64) int64 {
 // clear returns the first moment not before t that is clear of all starts still
 // to come.
 func (s *Search) clear(t int64) int64 {
-	pace, apart := s.pace, s.rule.cost*s.pace
-	length, early := max(s.rule.spread+pace, apart), int64(0)
-	if s.part > 0 {
-		early = apart - 1
-	}
+	length := max(s.rule.spread+s.pace, s.rule.cost*s.pace)
 	t = s.align(t)
 	for e := s.row.entries; s.k < len(e); s.k++ {
 		if e[s.k].last <= s.row.seen || s.shares(&e[s.k], t) {
 			continue
 		}
-		end := e[s.k].end(pace, s.rule.n) - early
+		end := s.over(&e[s.k])
 		if end <= t {
 			continue
 		}
@@ -135,6 +131,19 @@ func (s *Search) clear(t int64) int64 {
 		t = s.align(end)
 	}
 	return t
+}
+
+// over is when the next start may be after those of an entry. Those at the begin of a part are
+// over with their part.
+func (s *Search) over(e *entry) int64 {
+	switch end := e.end(s.pace, s.rule.n); {
+	case s.part == 0:
+		return end
+	case e.first == e.last && e.first%s.part == 0:
+		return e.first + s.part
+	default:
+		return end - s.rule.cost*s.pace + 1
+	}
 }
 
 // align returns the first moment not before t at which a part of the window begins, if starts

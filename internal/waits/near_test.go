@@ -90,5 +90,5 @@ func redisFlight(t *testing.T) []row {
 // redisClosed is closedLoop on Redis.
 func redisClosed(t *testing.T) []row {
 	store := newStore(t)
-	return closed(newStage(t), store, inFull[time.Duration](12, 3)*time.Second, "Redis")
+	return closed(newStage(t), store, inFull[time.Duration](12, 3)*time.Second, "Redis", waitClosedRedis, usedClosedRedis)
 }

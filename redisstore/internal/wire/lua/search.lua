@@ -182,7 +182,7 @@ local function even(s, t)
   open(r)
   local used = min(later(r, max(t, latest(r)) - span), n)
   local part = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and ceil(span / WINDOW_PARTS) or 0
-  local full, fall = floor((part > 0 and span or floor(span * 24 / 25)) / n), long and 3 or 5
+  local full, fall = floor((part > 0 and span or floor(span * 24 / 25)) / n), long and 3 or part > 0 and 2 or 5
   local gap = max(s.pace, floor(full * (fall * used - (fall - 2) * n) / (2 * n)) - s.spread)
   s.part = gap * s.cost <= part and part or 0
   return gap
@@ -198,14 +198,14 @@ end
 
 -- clear returns the first moment not before t that is clear of all starts still
 -- to come. A block ends as block_end says. Starts at the begin of a part may have more
--- of those beside them.
+-- of those beside them, and are over with their part.
 local function clear(s, t)
-  local r, pace, n, early = s.row, s.gap, s.n, 0
+  local r, pace, n, part, early = s.row, s.gap, s.n, s.part, 0
   open(r)
   local F, L, N, apart = r.F, r.L, r.N, s.cost * pace
   local length = max(s.spread + pace, apart)
   local k = s.k or after(r, r.seen + 1)
-  if s.part > 0 then
+  if part > 0 then
     t, early = align(s, t, apart), apart - 1
   end
   while k <= r.size do
@@ -213,13 +213,18 @@ local function clear(s, t)
     if stop < last then
       stop = last
     end
-    if s.part > 0 and F[k] == t and L[k] == t and N[k] + s.cost <= s.fits * s.cost then
+    if part > 0 and F[k] == L[k] and F[k] % part == 0 then
+      stop = F[k] + part
+    else
+      stop = stop - early
+    end
+    if part > 0 and F[k] == t and L[k] == t and N[k] + s.cost <= s.fits * s.cost then
       s.fits = s.fits - ceil(N[k] / s.cost)
-    elseif stop - early > t then
+    elseif stop > t then
       if t + length <= F[k] then
         break
       end
-      t = s.part > 0 and align(s, stop - early, apart) or stop
+      t = part > 0 and align(s, stop, apart) or stop
     end
     k = k + 1
   end
