@@ -1,9 +1,20 @@
 package throttle
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/outage"
 )
+
+// A Hold says how long a caller was held, and what held it last.
+type Hold struct {
+	Duration time.Duration // how long Acquire took, and Renew; 0: not worth telling
+	Policy   string        // "": no policy held it
+	Paused   bool          // that policy's budget was closed, by a penalty or by hand; else it was full
+	Note     PauseNote     // what the operator said who closed it; zero: nothing is known
+}
 
 // An acquisition is one caller that acquires a start: it books one, waits for it,
 // and uses the grant in time or gives it back. Transport and Limiter are built on
@@ -86,4 +97,47 @@ func (a *acquisition) waited() time.Duration {
 		return 0
 	}
 	return now() - a.arrivedAt
+}
+
+// A caller asks its store at most mostAsks times in askPeriod. A store that keeps its
+// contract hardly ever needs that many, see [Grant.Ready]; any other would have the caller ask
+// without a pause, and at a wait of 0 for ever.
+const (
+	mostAsks  = 8
+	askPeriod = 8 * time.Millisecond
+)
+
+// An askRate counts how often a caller asked lately. Its zero value is of a caller that has
+// not asked yet.
+type askRate struct {
+	since time.Duration
+	asks  int
+}
+
+// next notes that the caller asks at a time, and returns how long it must wait before it does.
+func (r *askRate) next(at time.Duration) (delay time.Duration) {
+	if r.asks == 0 || at-r.since >= askPeriod {
+		*r = askRate{since: at}
+	}
+	if r.asks++; r.asks <= mostAsks {
+		return 0
+	}
+	delay = r.since + askPeriod - at
+	*r = askRate{since: r.since + askPeriod, asks: 1}
+	return delay
+}
+
+// An observedContext is the context of a call of the store that has an observer of
+// outages. It lies in the caller's acquisition, so that it costs no memory of its own.
+type observedContext struct {
+	context.Context
+	observer outage.Observer
+}
+
+// Value implements [context.Context].
+func (c *observedContext) Value(key any) any {
+	if key == (outage.Key{}) {
+		return c.observer
+	}
+	return c.Context.Value(key)
 }

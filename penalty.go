@@ -4,6 +4,9 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/dialect"
+	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 // OutageAnswers is how many answers in a row must be a 503 before the upstream counts
@@ -54,3 +57,105 @@ func (p *defaultPenalty) of(resp *http.Response) time.Duration {
 	p.outage.end()
 	return RetryAfter(resp)
 }
+
+const (
+	// DefaultRetryAfter is what [RetryAfter] returns for a 429 that does not say,
+	// in any form that it can read, how long to stay away.
+	DefaultRetryAfter = time.Second
+
+	// MaxRetryAfter caps [RetryAfter]. Servers have sent days, and seconds
+	// since 1970 in place of a delay. A [Policy.Penalty] that knows better
+	// may return more, up to [MaxPenalty].
+	MaxRetryAfter = time.Hour
+)
+
+// RetryAfter is the default [Policy.Penalty]: how long a 429 (Too Many
+// Requests) or 503 (Service Unavailable) asks to stay away in its Retry-After
+// field, at most [MaxRetryAfter]. Any other answer, and nil, is 0.
+//
+// The field may hold seconds, decimals too; a date of HTTP or ISO 8601; seconds or
+// milliseconds since 1970; or a Go duration, "6m0s". A moment is compared with the
+// answer's own Date and with the clock of this machine, and the shorter time counts,
+// so that no single clock can close a budget for hours. A moment in whole seconds
+// gets another second, because a fraction may have been cut off.
+//
+// "0" is a legal value that means now: the result is 0, and the policy's own
+// limit alone paces what follows. A field that is missing, cannot be read, or
+// names a moment that has passed does not say when. Then a 429, which is about
+// a limit, is worth [DefaultRetryAfter], so that nonsense never causes a storm
+// of retries; a 503 is 0, because without a time it tells of an outage and not
+// of a limit.
+func RetryAfter(resp *http.Response) time.Duration {
+	if resp == nil {
+		return 0
+	}
+	limited := resp.StatusCode == http.StatusTooManyRequests
+	if !limited && resp.StatusCode != http.StatusServiceUnavailable {
+		return 0
+	}
+	wait, ok := dialect.Read(dialect.Common, resp.Header.Get("Retry-After"), resp.Header, SentAt(resp))
+	switch {
+	case ok:
+		return min(wait, MaxRetryAfter)
+	case limited:
+		return DefaultRetryAfter
+	}
+	return 0
+}
+
+// PeekBody returns the next max bytes of an answer's body, or all of a shorter one,
+// and leaves the body as it was: its reader sees every byte and the same error at the
+// end. It is for a [Policy.Penalty] that must look for a code in the body. Several
+// policies may look at the same answer. The bytes must not be changed.
+//
+// A body in gzip or deflate, because the caller or its SDK has set Accept-Encoding,
+// is decoded first: max counts decoded bytes. Of the body itself at most 64 KB more
+// than that are read ahead, and its reader gets it as it came. Any other coding (br,
+// zstd, several at once) cannot be read: then [Config.Observe] gets an [Illegible],
+// once for each policy that tried.
+//
+// Both results are nil if there is nothing to see: in an answer without a body, in
+// one that cannot be decoded, and in one that switches protocols (101), whose body is
+// a connection.
+//
+// PeekBody waits until max bytes, the end or an error have come. All looks at one
+// answer together wait for a second at most, and do not see what comes later. An
+// answer that streams is held up for so long, so look only at answers that can be a
+// refusal, by their status, length or type.
+//
+// An error while reading belongs to the body's reader, which gets it after the
+// bytes that came before it. PeekBody returns it only if there are no bytes.
+func PeekBody(resp *http.Response, max int64) ([]byte, error) { return peek.Body(resp, max) }
+
+// SentAt estimates when an answer was sent, by the clock of this machine. Usually
+// that is now. It is earlier for an answer that a [Transport] shows to the functions
+// of a policy more than a second after its request was handed on: then the answer's
+// Date counts, plus the second that Date may cut off, if that lies between the two.
+// Any other Date comes from another clock and is ignored.
+//
+// Penalties count from then: the Transport takes the time that has passed since off
+// the result of a [Policy.Penalty]. So refusals that were decided together and come
+// late, one by one, all end together.
+func SentAt(resp *http.Response) time.Time {
+	now := time.Now()
+	if resp == nil || resp.Request == nil {
+		return now
+	}
+	handed, slow := resp.Request.Context().Value(handedKey{}).(time.Time)
+	date, err := http.ParseTime(resp.Header.Get("Date"))
+	if !slow || err != nil {
+		return now
+	}
+	if sent := date.Add(time.Second); !sent.Before(handed) && sent.Before(now) {
+		return sent
+	}
+	return now
+}
+
+// handedKey is the context key of when a request was handed on, if its answer took
+// long.
+type handedKey struct{}
+
+// slow is how long an answer takes at least for which its Date tells anything: Date
+// has whole seconds.
+const slow = time.Second

@@ -13,7 +13,7 @@ import (
 // place where it is written. A file names only what it declares itself and what is
 // declared in the files before it.
 var root = slices.Concat(
-	[]string{"doc.go", "clock.go"},
+	[]string{"doc.go"},
 
 	// What is limited: values that can be checked and printed.
 	[]string{"limit.go", "calendar.go", "limit_check.go", "limit_text.go", "limit_parse.go"},
@@ -23,21 +23,21 @@ var root = slices.Concat(
 	[]string{"store.go", "event.go", "panic.go"},
 
 	// A policy, and the functions for its fields.
-	[]string{"key.go", "peek.go", "sentat.go", "retryafter.go", "penalty.go", "policy.go", "charge.go", "config.go"},
+	[]string{"key.go", "penalty.go", "policy.go", "charge.go", "config.go"},
 
 	// Policies made ready, and what a request costs them.
-	[]string{"name.go", "compiledpolicy.go", "policyset.go", "quote.go"},
+	[]string{"compiledpolicy.go", "policyset.go", "quote.go"},
 
 	// One caller's start: book, wait, revalidate.
-	[]string{"estimators.go", "closings.go", "recent.go", "engine.go", "observedcontext.go", "hold.go", "askrate.go", "acquisition.go", "storequestion.go", "tell.go", "maxwait.go", "freshness.go", "giveback.go", "storecall.go", "notices.go"},
-	[]string{"book.go", "revalidate.go", "slots.go", "waiterstate.go", "wait.go", "quoted.go", "report.go", "adapt.go"},
+	[]string{"estimators.go", "closings.go", "recent.go", "engine.go", "acquisition.go", "storequestion.go", "tell.go", "maxwait.go", "freshness.go", "giveback.go", "storecall.go", "notices.go"},
+	[]string{"book.go", "revalidate.go", "slots.go", "wait.go", "quoted.go", "report.go"},
 
 	// HTTP: a request's attempts, its response, its way through the transport.
-	[]string{"dialestimator.go", "transport.go", "revocablebody.go", "responsebody.go", "sentcontext.go", "attempt.go"},
-	[]string{"detach.go", "prewrite.go", "send.go", "feedback.go", "penaltyof.go", "response.go", "roundtrip.go"},
+	[]string{"transport.go", "responsebody.go", "attempt.go"},
+	[]string{"detach.go", "send.go", "feedback.go", "response.go", "roundtrip.go"},
 
 	// Work that is not HTTP.
-	[]string{"demand.go", "permit.go", "settle.go", "penalize.go", "renew.go", "limiter.go", "limiters.go", "statuses.go"},
+	[]string{"demand.go", "permit.go", "penalize.go", "limiter.go", "limiters.go"},
 )
 
 // ledger is the order of the files of package ledger.
