@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -168,17 +169,7 @@ func line(t *testing.T, tr http.RoundTripper, n int, url string) {
 }
 
 // most returns the most starts that lie in any closed interval of length per.
-func most(times []time.Duration, per time.Duration) int {
-	times = slices.Sorted(slices.Values(times))
-	top, first := 0, 0
-	for i, at := range times {
-		for at-times[first] > per {
-			first++
-		}
-		top = max(top, i-first+1)
-	}
-	return top
-}
+func most(times []time.Duration, per time.Duration) int { return stat.Most(times, per+1) }
 
 // A spyStore notes what is asked of a store, and may interfere.
 type spyStore struct {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/fleet"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -56,9 +56,9 @@ func bind(b *testing.B, name string, wait func(context.Context) error) {
 		}
 		require.GreaterOrEqual(b, len(starts), quota, "premise: the limit was reached")
 		b.ReportMetric(0, "ns/op")
-		b.ReportMetric(float64(fleet.Worst(starts, time.Second)), "most/s")
-		b.ReportMetric(float64(fleet.Worst(starts, hair)), "most/0.95s")
-		b.ReportMetric(100*fleet.Used(starts, settled, *load, quota, time.Second), "used-%")
+		b.ReportMetric(float64(stat.Most(starts, time.Second)), "most/s")
+		b.ReportMetric(float64(stat.Most(starts, hair)), "most/0.95s")
+		b.ReportMetric(100*stat.Used(starts, settled, *load, quota, time.Second), "used-%")
 	})
 }
 

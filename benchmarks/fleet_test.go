@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/fleet"
+	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
 var (
@@ -93,11 +94,11 @@ func reportFleet(b *testing.B, r fleet.Report, quota int) {
 	require.GreaterOrEqual(b, len(starts), quota, "premise: the limit was reached")
 	slices.Sort(waits)
 	begin := slices.MinFunc(r.Samples, func(a, b fleet.Sample) int { return int(a.Asked - b.Asked) }).Asked
-	used := fleet.Used(starts, begin+warmUp(), begin+*load, quota, time.Second)
+	used := stat.Used(starts, begin+warmUp(), begin+*load, quota, time.Second)
 
 	b.ReportMetric(100*used, "used-%")
-	b.ReportMetric(float64(fleet.Worst(starts, time.Second)), "most/s")
-	b.ReportMetric(float64(fleet.Worst(starts, hair)), "most/0.95s")
+	b.ReportMetric(float64(stat.Most(starts, time.Second)), "most/s")
+	b.ReportMetric(float64(stat.Most(starts, hair)), "most/0.95s")
 	b.ReportMetric(float64(r.Worst), "most-by-store/s")
 	b.ReportMetric(r.Trips, "trips/start")
 	b.ReportMetric(100*r.Inversions, "inversions-%")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/retry"
 )
 
@@ -31,7 +32,7 @@ func TestPitfall_TheWrongWayRound(t *testing.T) {
 			up := newUpstream(answer(500, ""))
 			job(t, retry.NewClient(newTransport(t, up, tenAMinute)).StandardClient())
 			require.Len(t, up.seen(), 50)
-			require.Equal(t, 10, most(up.seen(), time.Minute))
+			require.Equal(t, 10, stat.Most(up.seen(), time.Minute))
 		})
 	})
 	t.Run("wrong", func(t *testing.T) {
@@ -43,19 +44,7 @@ func TestPitfall_TheWrongWayRound(t *testing.T) {
 			inner.ErrorHandler = retryablehttp.PassthroughErrorHandler
 			job(t, &http.Client{Transport: newTransport(t, &retryablehttp.RoundTripper{Client: inner}, tenAMinute)})
 			require.Len(t, up.seen(), 50)
-			require.Equal(t, 50, most(up.seen(), time.Minute))
+			require.Equal(t, 50, stat.Most(up.seen(), time.Minute))
 		})
 	})
-}
-
-// most returns the most times that lie in any half-open interval of length per.
-func most(times []time.Duration, per time.Duration) int {
-	top, first := 0, 0
-	for i, at := range times {
-		for at-times[first] >= per {
-			first++
-		}
-		top = max(top, i-first+1)
-	}
-	return top
 }

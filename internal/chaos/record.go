@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/fleet"
+	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
 // A record is all that was seen of a fleet.
@@ -64,7 +65,7 @@ func (r *record) used(at []time.Duration, from, to time.Duration) float64 {
 	if to-from < 1500*time.Millisecond {
 		return -1
 	}
-	return fleet.Used(at, from, to, r.limit(from, to), time.Second)
+	return stat.Used(at, from, to, r.limit(from, to), time.Second)
 }
 
 // limit returns the highest limit that was in force in a time.

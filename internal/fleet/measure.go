@@ -3,8 +3,11 @@ package fleet
 import (
 	"cmp"
 	"iter"
+	"maps"
 	"slices"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
 // A Sample is one call of one worker. Its times count from the Unix epoch.
@@ -26,42 +29,10 @@ func (s Sample) start() time.Duration {
 	return s.Served
 }
 
-// Worst returns the most of the given times that lie in any half-open interval
-// of length per.
-func Worst(at []time.Duration, per time.Duration) int {
-	at = slices.Sorted(slices.Values(at))
-	worst, first := 0, 0
-	for last := range at {
-		for at[last]-at[first] >= per {
-			first++
-		}
-		worst = max(worst, last-first+1)
-	}
-	return worst
-}
-
-// Used returns the share of a quota of n per `per` that the given starts use
-// between from and to. Starts come in bunches, so a bunch more or less at an
-// edge must not decide: Used is the mean over every interval that is `per`
-// shorter than the given one and lies in it.
-func Used(at []time.Duration, from, to time.Duration, n int, per time.Duration) float64 {
-	length := to - from - per
-	if length <= 0 {
-		return 0
-	}
-	var sum time.Duration // over all starts, of the intervals' beginnings that see it
-	for _, t := range at {
-		latest := min(t-from, per)
-		earliest := max(t-from-length, 0)
-		sum += max(latest-earliest, 0)
-	}
-	return float64(sum) / float64(length) / float64(n)
-}
-
 // Jain returns Jain's index of fairness over the workers' shares of the calls
 // let through: 1 if all got as much, 1/workers if one got everything.
 func Jain(samples []Sample) float64 {
-	share := map[string]float64{}
+	share := make(map[string]int)
 	for _, s := range samples {
 		if s.OK {
 			share[s.Worker]++
@@ -69,15 +40,7 @@ func Jain(samples []Sample) float64 {
 			share[s.Worker] += 0 // a worker that got nothing is a worker still
 		}
 	}
-	var sum, squares float64
-	for _, x := range share {
-		sum += x
-		squares += x * x
-	}
-	if squares == 0 {
-		return 0
-	}
-	return sum * sum / (float64(len(share)) * squares)
+	return stat.Jain(slices.Collect(maps.Values(share)))
 }
 
 // Inversions returns, of the pairs where one call came while another of the

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -37,7 +38,7 @@ func TestP5_TenThousandWaiters(t *testing.T) {
 	for i := range starts {
 		starts[i] = time.Duration(calls[i].start.Load())
 	}
-	require.LessOrEqual(t, Worst(starts, time.Second), limit)
+	require.LessOrEqual(t, stat.Most(starts, time.Second), limit)
 	require.Less(t, trips.Count(), waiters/4)
 }
 

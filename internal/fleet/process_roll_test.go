@@ -12,6 +12,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
 // When each process changes its limit, each at a moment of its own, and for how long
@@ -55,8 +56,8 @@ func TestP1_RollingChange(t *testing.T) {
 	require.LessOrEqual(t, tr.up.Worst(), 40+slack)
 	// A process counts from its own begin, which is a little before that of all.
 	at, _ := tr.between(0, rollUp-500*ms)
-	require.LessOrEqual(t, Worst(at, time.Second), 20+slack)
+	require.LessOrEqual(t, stat.Most(at, time.Second), 20+slack)
 	at, _ = tr.between(rollDown+rolling+1200*ms, 8*time.Second)
-	require.LessOrEqual(t, Worst(at, time.Second), 10+slack)
+	require.LessOrEqual(t, stat.Most(at, time.Second), 10+slack)
 	require.Greater(t, len(at), 5)
 }

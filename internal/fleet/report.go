@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
 // A Report is what a run showed. Shares of the quota and between workers leave
@@ -55,12 +56,12 @@ func report(c Config, limit throttle.Limit, begin time.Time, results []result) R
 		}
 	}
 	for _, at := range starts {
-		r.Worst = max(r.Worst, Worst(at, limit.Per()))
+		r.Worst = max(r.Worst, stat.Most(at, limit.Per()))
 	}
 	from := time.Duration(begin.UnixNano())
 	end := from + c.Load
 	r.Starts = len(all)
-	r.Used = Used(all, from+settle, end, limit.N()*max(c.Keys, 1), limit.Per())
+	r.Used = stat.Used(all, from+settle, end, limit.N()*max(c.Keys, 1), limit.Per())
 	r.Trips = float64(trips) / float64(max(booked, 1))
 	r.Inversions, r.Longest = Inversions(samples), Longest(samples)
 	r.Jain = Jain(slices.DeleteFunc(slices.Clone(samples), func(s Sample) bool { return s.Served < from+settle }))

@@ -6,6 +6,8 @@ import (
 	"sort"
 	"sync"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
 // WorkerHeader names the worker that sent a request to an [Upstream].
@@ -97,7 +99,7 @@ func (u *Upstream) Bans() int {
 // Worst returns the most arrivals, refused ones included, in any interval of
 // length per.
 func (u *Upstream) Worst() int {
-	return Worst(times(u.Arrivals(), func(a Arrival) time.Duration { return a.At }), u.per)
+	return stat.Most(times(u.Arrivals(), func(a Arrival) time.Duration { return a.At }), u.per)
 }
 
 // Useful returns the share of the quota between from and to that was answered
@@ -109,7 +111,7 @@ func (u *Upstream) Useful(from, to time.Time) float64 {
 			answered = append(answered, a.At)
 		}
 	}
-	return Used(answered, from.Sub(u.epoch), to.Sub(u.epoch), u.n, u.per)
+	return stat.Used(answered, from.Sub(u.epoch), to.Sub(u.epoch), u.n, u.per)
 }
 
 // PerWorker returns how many requests of each worker were answered with 200.

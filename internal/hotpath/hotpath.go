@@ -4,11 +4,11 @@ package hotpath
 import (
 	"context"
 	"net/http"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -72,8 +72,7 @@ func Compare(b *testing.B, with, without func()) {
 
 // median returns the median time of a call.
 func median(turns []time.Duration) float64 {
-	slices.Sort(turns)
-	return float64(turns[len(turns)/2]) / turn
+	return float64(stat.Quantile(turns, 0.5)) / turn
 }
 
 // sender returns a function that sends a request through a transport.

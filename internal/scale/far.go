@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
 // seedsFar is how often a fleet is simulated at each distance: what is used of a limit by
@@ -52,7 +54,7 @@ func (r report) runs(s scene) (all []figures) {
 
 // middle returns the median of a figure.
 func middle(all []figures, of func(figures) time.Duration) time.Duration {
-	return quantile(each(all, of), 0.5)
+	return stat.Quantile(each(all, of), 0.5)
 }
 
 // reach returns the least and the most of a figure.

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/fleet"
 	"github.com/fleetthrottle/throttle/internal/redissim"
+	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
 // figures are what a record comes to. Counts are for each start, or for each second.
@@ -43,8 +43,8 @@ func (r *record) figures() (f figures) {
 				counted = append(counted, s)
 			}
 		}
-		f.Worst = max(f.Worst, fleet.Worst(served, time.Second))
-		used += fleet.Used(served, r.from, r.to, r.PerSecond, time.Second)
+		f.Worst = max(f.Worst, stat.Most(served, time.Second))
+		used += stat.Used(served, r.from, r.to, r.PerSecond, time.Second)
 		fair += fleet.Jain(counted)
 	}
 	n, seconds := float64(len(r.Samples)), r.Length.Seconds()
@@ -53,7 +53,7 @@ func (r *record) figures() (f figures) {
 	if r.Callers > 0 {
 		f.Jain = fair / n
 	}
-	f.P50, f.P99, f.Longest = quantile(waits, 0.5), quantile(waits, 0.99), quantile(waits, 1)
+	f.P50, f.P99, f.Longest = stat.Quantile(waits, 0.5), stat.Quantile(waits, 0.99), stat.Quantile(waits, 1)
 	var all redissim.Load
 	for _, l := range r.Loads {
 		all = all.Plus(l)
@@ -62,13 +62,4 @@ func (r *record) figures() (f figures) {
 	f.Calls = float64(all.Calls) / float64(max(starts, 1))
 	f.Published = float64(all.Published()) / float64(max(starts, 1))
 	return f
-}
-
-// quantile returns a quantile of some times; 0 if there are none.
-func quantile(times []time.Duration, q float64) time.Duration {
-	if len(times) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(times))
-	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
 }

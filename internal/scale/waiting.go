@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -48,7 +49,7 @@ func (r report) waiting() {
 		r.say("| %d × %d | %d | %d/s | %.0f | %.2f | %.1f %% | %.1f %% | %v | %v | %v | %.2f |",
 			c.Nodes, c.Callers, c.Keys, c.PerSecond, w.cpu*1e6/starts, w.calls/starts, 100*w.cpu/w.took.Seconds(),
 			100*starts/w.took.Seconds()/float64(c.PerSecond*c.Keys)*(time.Second+jitter).Seconds(),
-			short(quantile(w.waits, 0.5)), short(quantile(w.waits, 0.99)), short(quantile(w.waits, 1)), w.jain())
+			short(stat.Quantile(w.waits, 0.5)), short(stat.Quantile(w.waits, 0.99)), short(stat.Quantile(w.waits, 1)), stat.Jain(slices.Collect(maps.Values(w.starts))))
 	}
 }
 
@@ -61,15 +62,6 @@ type watched struct {
 }
 
 func (w *watched) sort() { slices.Sort(w.waits) }
-
-// jain is how evenly the starts are shared among the callers: 1 if each has as many.
-func (w *watched) jain() float64 {
-	var sum, squares float64
-	for _, n := range w.starts {
-		sum, squares = sum+float64(n), squares+float64(n)*float64(n)
-	}
-	return sum * sum / squares / math.Max(1, float64(len(w.starts)))
-}
 
 // watch lets a crowd wait at a server of its own.
 func (c crowd) watch(t redistest.TB) *watched {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
@@ -47,7 +48,7 @@ func fairness(callers [][]visit, from, to time.Duration) float64 {
 	for i := range callers {
 		counts[i] = len(between(callers[i], from, to))
 	}
-	return jain(counts)
+	return stat.Jain(counts)
 }
 
 // flightPolicies are 40 a second and 8 at once.

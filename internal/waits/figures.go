@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
 // mean returns the mean wait.
@@ -20,15 +22,11 @@ func mean(visits []visit) time.Duration {
 
 // quantile returns the wait that a share of the visits does not exceed.
 func quantile(visits []visit, share float64) time.Duration {
-	if len(visits) == 0 {
-		return 0
-	}
 	waits := make([]time.Duration, len(visits))
 	for i := range visits {
 		waits[i] = visits[i].waited()
 	}
-	slices.Sort(waits)
-	return waits[min(len(waits)-1, int(share*float64(len(waits))))]
+	return stat.Quantile(waits, share)
 }
 
 func longest(visits []visit) time.Duration { return quantile(visits, 1) }
@@ -55,19 +53,12 @@ func latest(visits, than []visit) time.Duration {
 }
 
 // worst returns what the visits cost that start in an interval of a length, at the most.
-func worst(visits []visit, per time.Duration) (most int) {
+func worst(visits []visit, per time.Duration) int {
 	var starts []time.Duration
 	for _, v := range only(visits, all) {
 		starts = append(starts, slices.Repeat([]time.Duration{v.start}, v.cost())...)
 	}
-	slices.Sort(starts)
-	for first, last := 0, 0; last < len(starts); last++ {
-		for starts[last]-starts[first] >= per {
-			first++
-		}
-		most = max(most, last-first+1)
-	}
-	return most
+	return stat.Most(starts, per)
 }
 
 // A spend is what one start cost.
@@ -148,17 +139,4 @@ func most(visits []visit, at func(*visit, time.Duration) (time.Duration, time.Du
 		}
 	}
 	return low
-}
-
-// jain returns Jain's index of fairness: 1 if all counts are equal.
-func jain(counts []int) float64 {
-	sum, squares := 0.0, 0.0
-	for _, n := range counts {
-		sum += float64(n)
-		squares += float64(n) * float64(n)
-	}
-	if squares == 0 {
-		return 0
-	}
-	return sum * sum / float64(len(counts)) / squares
 }

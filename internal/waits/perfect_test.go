@@ -54,6 +54,4 @@ func TestFigures(t *testing.T) {
 	}
 	require.InDelta(t, 1, used(evenly, second, 9*second, 10, second), 1e-9)
 	require.InDelta(t, 0.5, used(evenly, second, 9*second, 20, second), 1e-9)
-	require.InDelta(t, 1, jain([]int{3, 3, 3}), 1e-9)
-	require.InDelta(t, 0.5, jain([]int{3, 0}), 1e-9)
 }
