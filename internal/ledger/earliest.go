@@ -83,9 +83,9 @@ func (s *Search) slidingPaced(t int64) int64 {
 // distance. The emptier the window behind all that is booked,
 // the closer are the starts, down to the charge's own pace: so room that was left is used
 // up, in a short window within a second, and what waits for no more than a third of a long
-// one leaves at once. In a short window with a large limit the starts of callers of a single budget
-// are at the begin of the window's parts: then those that share an entry give it no width,
-// and all of the window is used.
+// one leaves at once. In a short window with a large limit that is not in a slow start, the starts of
+// callers of a single budget are at the begin of the window's parts: then those that share
+// an entry give it no width, and all of the window is used.
 func (s *Search) even(t int64) int64 {
 	r, u := s.row, &s.rule
 	long := 2*u.pace*u.most < u.span
@@ -99,13 +99,14 @@ func (s *Search) even(t int64) int64 {
 	for i := 0; i < len(e) && e[i].last+u.span <= t; i++ {
 		sum -= e[i].n
 	}
+	sum = min(sum, u.most)
 	full, fall, part := u.span*24/25/u.most, int64(5), int64(0)
 	if long {
 		fall = 3
-	} else if u.n > windowParts && u.spread == 0 && s.single {
+	} else if s.single && u.n > windowParts && u.spread == 0 && r.paused == 0 {
 		full, fall, part = u.span/u.most, 2, partOf(u.span)
 	}
-	pace := max(u.pace, full*(fall*min(sum, u.most)-(fall-2)*u.most)/(2*u.most)-u.spread)
+	pace := max(u.pace, full*(fall*sum-(fall-2)*u.most)/(2*u.most)-u.spread)
 	if pace*u.cost <= part {
 		s.part = part
 	}

@@ -169,8 +169,8 @@ do
 -- distance. The emptier the window behind all that is
 -- booked, the closer are the starts, down to the charge's own pace: so room that was left is
 -- used up, in a short window within a second, and what waits for no more than a third of a long one
--- leaves at once. In a short window with a large limit the starts of callers of a single budget are at the begin of the
--- window's parts: then those that share an entry give it no width, and all of the window is used.
+-- leaves at once. In a short window with a large limit that is not in a slow start, the starts of callers of a single budget are at
+-- the begin of the window's parts: then those that share an entry give it no width, and all of the window is used.
 local function even(s, t)
   local r, span, n = s.row, s.span, s.cap
   local q = r.queue
@@ -181,7 +181,8 @@ local function even(s, t)
   end
   open(r)
   local used = min(later(r, max(t, latest(r)) - span), n)
-  local part = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and ceil(span / WINDOW_PARTS) or 0
+  local steady = s.single and s.n > WINDOW_PARTS and not long and s.spread == 0 and r.paused == 0
+  local part = steady and ceil(span / WINDOW_PARTS) or 0
   local full, fall = floor((part > 0 and span or floor(span * 24 / 25)) / n), long and 3 or part > 0 and 2 or 5
   local gap = max(s.pace, floor(full * (fall * used - (fall - 2) * n) / (2 * n)) - s.spread)
   s.part = gap * s.cost <= part and part or 0
