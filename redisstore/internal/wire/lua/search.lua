@@ -1,10 +1,12 @@
 -- A search s is one charge under a rule, looking for its earliest start: it has
 -- what the rule has, and cost, reserve, spread, shadow and the row. It keeps behind
--- tail, a start that others waited for. Its horizon is that of its caller, 0 if it has none.
+-- tail, a start that others waited for. Its horizon is that of its caller, 0 if it has none; it is single
+-- if the caller needs no start in other rows.
 
 -- weigh makes the search one for the cost. A search remembers how far it came: i
 -- is the entry it stands at, and for a sliding window j the first behind the run
--- from i, whose sum is sum; k is where the pace stands, false if it has not begun, and gap is that pace. Successive
+-- from i, whose sum is sum; k is where the pace stands, false if it has not begun, and gap is that pace. A start is at the
+-- begin of a part of that length, or anywhere if part is 0; so many like it fit there. Successive
 -- questions must not go back in time.
 local function weigh(s, cost)
   s.cost, s.room, s.length = cost, s.most - cost, s.spread
@@ -30,7 +32,7 @@ local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({rule = u, row = u.row, kind = u.kind, n = u.n, cap = u.cap, span = u.span, pace = u.pace, most = usable(u, reserve),
     reserve = reserve, spread = spread, shadow = shadow, from = from, cost = 0, room = 0, length = 0, tail = 0, horizon = 0, index = 0,
     each = cost, more = 0, i = 1, j = 1, sum = 0, k = false, wait = false, ramp = false, gap = 0, back = 0, part = 0, fits = 1,
-    start = false, asingle = false, single = false}, cost)
+    start = false, alone = false, single = false}, cost)
 end
 
 local booked, paced -- look for room beside what is in the row
@@ -276,7 +278,7 @@ end
 -- stands, if what it has seen is as it was.
 local function resume(s)
   local r, t = s.row, s.start
-  s.start, s.asingle = false, false
+  s.start, s.alone = false, false
   if not t or s.shadow or s.kind ~= SLIDING_WINDOW or not s.wait or r.paused > 0
     or r.low < s.j or not r.F then
     return weigh(s, s.each)
