@@ -13,8 +13,8 @@ import (
 )
 
 // TestP1_RunsOfALargeWindow: equal callers of one call that would start within a 128th of a window
-// start together. No window holds more than its limit, all of it is used, and no more than a part of the
-// window starts at one moment.
+// start together. No window holds more than its limit, all of it is used, and no more start at one
+// moment than the pace has in a part of the window.
 func TestP1_RunsOfALargeWindow(t *testing.T) {
 	const per = 200 * time.Millisecond
 	for _, of := range soak.Most([]struct{ n, cost int }{{1536, 1}, {255, 1}, {512, 2}, {7168, 7}}, []struct{ n, cost int }{{1536, 1}}) {
