@@ -24,6 +24,10 @@ const (
 )
 
 func main() {
+	if len(os.Args) > 1 {
+		fmt.Fprintln(os.Stderr, "trace: accepts no arguments")
+		os.Exit(2)
+	}
 	testing.Init()
 	if err := flag.CommandLine.Parse([]string{"-test.timeout=10m"}); err != nil {
 		panic(err) // it is a flag of package testing
