@@ -180,9 +180,11 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 		return err
 	}
 	result.Pushed = true
-	if !asJSON(c) {
-		fmt.Fprintf(c.OutOrStdout(), "number %d (%s) is pushed\n", result.Number, result.Generation)
+	said := c.OutOrStdout()
+	if asJSON(c) {
+		said = c.ErrOrStderr() // the document comes when the wait is over
 	}
+	fmt.Fprintf(said, "number %d (%s) is pushed\n", result.Number, result.Generation)
 	var failed error
 	if p.wait > 0 {
 		result.Nodes, failed = p.await(c, all, result.Generation)

@@ -1,19 +1,19 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/redistest"
-	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
 // chdirFiles works in a folder with the files of [files], for a Redis of its own.
@@ -42,20 +42,24 @@ func TestPushWhoseWaitFails(t *testing.T) {
 			startFollower(t, server)
 			ctx, interrupt := context.WithCancel(t.Context())
 			defer interrupt()
-			var out, talk bytes.Buffer
+			var out bytes.Buffer
+			talk, diagnostics := io.Pipe()
 			code := make(chan int)
 			go func() {
-				code <- run(ctx, []string{"push", "tight.yaml", "--yes", "--json", "--wait", "1h"}, &out, &talk)
+				defer diagnostics.Close()
+				code <- run(ctx, []string{"push", "tight.yaml", "--yes", "--json", "--wait", "1h"}, &out, diagnostics)
 			}()
-			all := fleet.New(server.Client(t), nil)
-			require.Eventually(t, func() bool {
-				p, err := all.Pushed(t.Context())
-				return err == nil && p != nil
-			}, time.Minute, time.Millisecond)
+			lines := bufio.NewReader(talk)
+			for line := ""; !strings.HasPrefix(line, "number 1 "); {
+				var err error
+				line, err = lines.ReadString('\n')
+				require.NoError(t, err)
+			}
+			go io.Copy(io.Discard, lines)
 			c.fails(server, interrupt)
-			require.Equal(t, c.code, <-code, talk.String())
+			require.Equal(t, c.code, <-code)
 			var result pushResult
-			require.NoError(t, json.Unmarshal(out.Bytes(), &result), "%s%s", out.String(), talk.String())
+			require.NoError(t, json.Unmarshal(out.Bytes(), &result), out.String())
 			require.True(t, result.Pushed)
 			require.EqualValues(t, 1, result.Number)
 		})
