@@ -1,0 +1,388 @@
+package throttle_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A script is a scene that was understood.
+type script struct {
+	config throttle.Config
+	tables map[string][]throttle.Policy // "" is the first one
+	setup  []func(*stage)
+	moves  []move
+	show   []string
+	quiet  []string      // callers that are not shown
+	stall  time.Duration // the observer stops for so long after the start that the first wait is for
+}
+
+// A move happens at a time since the scene began, or when all callers have left and some
+// time more has passed.
+type move struct {
+	at    time.Duration
+	plus  bool // at is counted from the move before
+	after bool // at is counted from when all callers have left
+	do    func(*stage)
+}
+
+// shown is what a trace can show.
+var shown = []string{"sent", "wrote", "ends", "events", "calls", "totals"}
+
+// words are what is left of a line.
+type words struct {
+	list []string
+	errs *[]error
+	line int
+}
+
+func (w *words) fail(format string, args ...any) {
+	*w.errs = append(*w.errs, fmt.Errorf("line %d: "+format, append([]any{w.line}, args...)...))
+}
+
+func (w *words) more() bool { return len(w.list) > 0 }
+
+func (w *words) next() string {
+	if !w.more() {
+		w.fail("a word is missing")
+		return ""
+	}
+	s := w.list[0]
+	w.list = w.list[1:]
+	return s
+}
+
+// is takes the next word if it is this one.
+func (w *words) is(word string) bool {
+	if w.more() && w.list[0] == word {
+		w.list = w.list[1:]
+		return true
+	}
+	return false
+}
+
+func (w *words) rest() string {
+	s := strings.Join(w.list, " ")
+	w.list = nil
+	return s
+}
+
+func (w *words) duration() time.Duration {
+	s := w.next()
+	if s == "none" {
+		return -1
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil && s != "" {
+		w.fail("%q is no duration", s)
+	}
+	return d
+}
+
+func (w *words) number() int {
+	s := w.next()
+	n, err := strconv.Atoi(s)
+	if err != nil && s != "" {
+		w.fail("%q is no number", s)
+	}
+	return n
+}
+
+// parse understands a case of a scene, and reports all mistakes.
+func (s *scene) parse(c *sceneCase) (*script, error) {
+	var errs []error
+	p := &script{tables: map[string][]throttle.Policy{"": nil}, show: []string{"sent", "wrote", "ends", "events", "totals"}}
+	p.config.LongWait = -1
+	table := ""
+	substitute := strings.NewReplacer(c.values...)
+	for i, text := range s.body {
+		w := &words{errs: &errs, line: s.line + i}
+		text, _, _ = strings.Cut(substitute.Replace(text), "  #")
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		head, tail, _ := strings.Cut(text, ":")
+		w.list = strings.Fields(head)
+		switch kind := w.list[0]; kind {
+		case "policy":
+			p.tables[table] = append(p.tables[table], parsePolicy(strings.TrimSpace(head[len(kind):]), tail, w))
+		case "table":
+			table = strings.TrimSpace(tail)
+			p.tables[table] = nil
+		case "maxwait":
+			w.list = strings.Fields(tail)
+			p.config.MaxWait = w.duration()
+		case "longwait":
+			w.list = strings.Fields(tail)
+			p.config.LongWait = w.duration()
+		case "stall":
+			w.list = strings.Fields(tail)
+			p.stall = w.duration()
+		case "quiet":
+			p.quiet = strings.Fields(tail)
+		case "show":
+			p.parseShow(strings.Fields(tail), w)
+		case "store":
+			do := parseStore(tail, w)
+			p.setup = append(p.setup, func(s *stage) { do(s.store) })
+		case "upstream":
+			do := parseUpstream(head, tail, w)
+			p.setup = append(p.setup, func(s *stage) { do(s.upstream) })
+		default:
+			p.parseMove(text, w)
+		}
+	}
+	return p, errors.Join(errs...)
+}
+
+func (p *script) parseShow(list []string, w *words) {
+	if !slices.ContainsFunc(list, func(s string) bool { return strings.HasPrefix(s, "+") || strings.HasPrefix(s, "-") }) {
+		p.show = nil
+	}
+	for _, s := range list {
+		name := strings.TrimLeft(s, "+-")
+		if !slices.Contains(shown, name) {
+			w.fail("nobody can show %q", name)
+		}
+		if p.show = append(p.show, name); strings.HasPrefix(s, "-") {
+			p.show = slices.DeleteFunc(p.show, func(s string) bool { return s == name })
+		}
+	}
+}
+
+// policyOptions are what may stand behind the limit of a policy.
+var policyOptions = map[string]func(*throttle.Policy, *words){
+	"jitter":   func(p *throttle.Policy, w *words) { p.Jitter = w.duration() },
+	"match":    func(p *throttle.Policy, w *words) { p.Match = w.rest() },
+	"shadow":   func(p *throttle.Policy, w *words) { p.Shadow = true },
+	"node":     func(p *throttle.Policy, w *words) { p.Scope = throttle.Node },
+	"adaptive": func(p *throttle.Policy, w *words) { p.Adaptive = true },
+	"key":      func(p *throttle.Policy, w *words) { p.Key = parseKey(w) },
+	"cost": func(p *throttle.Policy, w *words) {
+		if w.is("query") {
+			p.Cost = cost
+		} else if w.is("panics") {
+			p.Cost = func(*http.Request) int { panic(secretToken) }
+		} else {
+			n := w.number()
+			p.Cost = func(*http.Request) int { return n }
+		}
+	},
+	"settle": func(p *throttle.Policy, w *words) {
+		if w.is("body") {
+			p.Settle = tokens
+		} else if w.is("panics") {
+			p.Settle = func(*http.Response) int { panic(secretToken) }
+		} else {
+			n := w.number()
+			p.Settle = func(*http.Response) int { return n }
+		}
+	},
+	"low": func(p *throttle.Policy, w *words) { // leaves a share
+		share, err := strconv.ParseFloat(w.next(), 64)
+		if err != nil {
+			w.fail("%v", err)
+		}
+		p.Headroom = map[throttle.Priority]float64{throttle.Low: share}
+	},
+	"penalty": func(p *throttle.Policy, w *words) {
+		switch {
+		case w.is("none"):
+			p.Penalty = throttle.NoPenalty
+		case w.is("retry-after"):
+			p.Penalty = throttle.RetryAfter
+		case w.is("default"):
+		case w.is("panics"):
+			p.Penalty = func(*http.Response) time.Duration { panic(secretToken) }
+		case w.is("body"): // a word of it, and for how long it closes
+			word, d := w.next(), w.duration()
+			p.Penalty = func(resp *http.Response) time.Duration {
+				if body, err := throttle.PeekBody(resp, 4096); err != nil || !strings.Contains(string(body), word) {
+					return 0
+				}
+				return d
+			}
+		default:
+			d, code := w.duration(), 0
+			if w.is("for") {
+				code = w.number()
+			}
+			p.Penalty = func(resp *http.Response) time.Duration {
+				if code != 0 && resp.StatusCode != code {
+					return 0
+				}
+				return d
+			}
+		}
+	},
+	"acted": func(p *throttle.Policy, w *words) {
+		code := w.number()
+		p.Acted = func(resp *http.Response) bool { return resp.StatusCode == code }
+	},
+	"quota": func(p *throttle.Policy, w *words) { // what is left, and until when
+		if w.is("panics") {
+			p.Quota = func(*http.Response) (throttle.Quota, bool) { panic(secretToken) }
+			return
+		}
+		q := throttle.Quota{Left: w.number(), Reset: w.duration()}
+		ok := !w.is("unknown")
+		p.Quota = func(*http.Response) (throttle.Quota, bool) { return q, ok }
+	},
+}
+
+func parseKey(w *words) func(*http.Request) string {
+	switch name := w.next(); name {
+	case "path":
+		return throttle.Path
+	case "host":
+		return throttle.Host
+	case "header":
+		return throttle.Header(w.next())
+	case "panic":
+		return func(*http.Request) string { panic(secretToken) }
+	case "host-and-header":
+		return throttle.Join(throttle.Host, throttle.Header(w.next()))
+	case "value":
+		var all []func(*http.Request) string
+		for w.more() {
+			all = append(all, throttle.PathValue(w.next()))
+		}
+		return throttle.Join(all...)
+	case "":
+	default:
+		w.fail("%q is no key", name)
+	}
+	return nil
+}
+
+func parsePolicy(name, text string, w *words) throttle.Policy {
+	limit, options, _ := strings.Cut(strings.ReplaceAll(text, ",", ";"), ";") // in a case's values it is ","
+	p := throttle.Policy{Name: name}
+	var err error
+	if p.Limit, err = throttle.ParseLimit(strings.TrimSpace(limit)); err != nil {
+		w.fail("%v", err)
+	}
+	parseOptions("policy", policyOptions, &p, options, w)
+	return p
+}
+
+// parseOptions reads options, with ";" between them.
+func parseOptions[T any](what string, known map[string]func(T, *words), to T, text string, w *words) {
+	for _, option := range strings.Split(text, ";") {
+		w.list = strings.Fields(option)
+		if !w.more() {
+			continue
+		}
+		name := w.next()
+		set, ok := known[name]
+		if !ok {
+			w.fail("a %s has no %q", what, name)
+			continue
+		}
+		if set(to, w); w.more() {
+			w.fail("%q is too much", w.rest())
+		}
+	}
+}
+
+var isTime = regexp.MustCompile(`^(done)?(\+?\d[\w.µ]*)?$`)
+
+// parseMove reads "10s a b: get /path" or "done+1s pause p 1m".
+func (p *script) parseMove(text string, w *words) {
+	w.list = strings.Fields(text)
+	at := w.next()
+	if !isTime.MatchString(at) {
+		w.fail("%q is no time", at)
+		return
+	}
+	m := move{after: strings.HasPrefix(at, "done")}
+	at = strings.TrimPrefix(at, "done")
+	m.plus = strings.HasPrefix(at, "+")
+	if at = strings.TrimPrefix(at, "+"); at != "" {
+		d, err := time.ParseDuration(at)
+		if err != nil {
+			w.fail("%v", err)
+		}
+		m.at = d
+	}
+	colon := slices.IndexFunc(w.list, func(s string) bool { return strings.HasSuffix(s, ":") })
+	if colon < 0 {
+		m.do = p.parseOwnMove(w)
+	} else {
+		who := slices.Clone(w.list[:colon+1])
+		who[colon] = strings.TrimSuffix(who[colon], ":")
+		w.list = w.list[colon+1:]
+		do := parseCall(w)
+		m.do = func(s *stage) {
+			for _, name := range who {
+				s.each(name, do)
+			}
+		}
+	}
+	if w.more() && m.do != nil {
+		w.fail("%q is too much", w.rest())
+	}
+	p.moves = append(p.moves, m)
+}
+
+// parseOwnMove reads a move that is no caller's.
+func (p *script) parseOwnMove(w *words) func(*stage) {
+	switch verb := w.next(); verb {
+	case "pause":
+		name, key, d := w.budget()
+		return func(s *stage) { s.check(s.limiter(name).Pause(s.t.Context(), key, d())) }
+	case "resume":
+		name, key, _ := w.budget()
+		return func(s *stage) { s.check(s.limiter(name).Resume(s.t.Context(), key)) }
+	case "status":
+		name, key, _ := w.budget()
+		return func(s *stage) { s.status(name, key) }
+	case "watches": // how many there are
+		return func(s *stage) {
+			s.show = append(s.show, "status")
+			s.note("status", nil, "%d watches", s.store.watching())
+		}
+	case "table":
+		name := w.rest()
+		policies, ok := p.tables[name]
+		if !ok && name != "none" {
+			w.fail("there is no table %q", name)
+		}
+		return func(s *stage) { s.setPolicies(policies) }
+	case "store":
+		do := parseStore(w.rest(), w)
+		return func(s *stage) { do(s.store) }
+	case "upstream":
+		do := parseUpstream("", w.rest(), w)
+		return func(s *stage) { do(s.upstream) }
+	case "taken": // the next start of this cost, by another program that does not wait for it
+		cost := 1
+		if w.more() {
+			cost = w.number()
+		}
+		return func(s *stage) { s.taken(cost) }
+	case "starts": // how many there were, and how many at the most in an interval
+		per := w.duration()
+		return func(s *stage) { s.countStarts(per) }
+	default:
+		w.fail("nobody can %q", verb)
+		return nil
+	}
+}
+
+// budget reads "p" or "p/key", and leaves a duration to be read.
+func (w *words) budget() (name, key string, d func() time.Duration) {
+	name, key, _ = strings.Cut(w.next(), "/")
+	var length time.Duration
+	if w.more() {
+		length = w.duration()
+	}
+	return name, key, func() time.Duration { return length }
+}

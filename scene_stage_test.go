@@ -1,0 +1,450 @@
+package throttle_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A stage is where a scene is played: a transport and limiters on one store, the callers,
+// and the trace of what they do.
+type stage struct {
+	*script
+	t        *testing.T
+	begin    time.Time
+	store    *sceneStore
+	upstream *sceneUpstream
+	tr       *throttle.Transport
+	limiters *throttle.Limiters
+	policies []throttle.Policy // of all tables that were used
+	all      sync.WaitGroup
+
+	mu      sync.Mutex
+	moved   int // how many moves were made
+	callers []*caller
+	entries []entry
+	starts  []time.Duration
+	totals  map[string]int
+}
+
+// An entry is a part of the trace.
+type entry struct {
+	end  bool
+	at   time.Duration
+	move int
+	who  *caller
+	text string
+}
+
+// A caller sends requests or acquires permits, one after the other.
+type caller struct {
+	name    string
+	crowd   bool // callers of this name are many, and are not told apart
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	permit  *throttle.Permit
+	resp    *http.Response
+	last    time.Duration     // when it did something that is shown
+	told    error             // that of its last event
+	budgets map[string]string // of its request, by policy
+}
+
+type callerKey struct{}
+
+// callerOf returns whose context it is; nil: nobody's.
+func callerOf(ctx context.Context) *caller {
+	c, _ := ctx.Value(callerKey{}).(*caller)
+	return c
+}
+
+// run plays the script, and returns the trace.
+func (p *script) run(t *testing.T) []string {
+	s := &stage{script: p, t: t, begin: time.Now(), totals: map[string]int{}}
+	s.store, s.upstream = newSceneStore(s), &sceneUpstream{stage: s}
+	for _, set := range p.setup {
+		set(s)
+	}
+	c := p.config
+	c.Store, c.Policies, c.Observe = s.store, p.tables[""], s.observe
+	s.policies = c.Policies
+	s.limiters = must(throttle.NewLimiters(c))
+	c.Base = s.upstream
+	s.tr = must(throttle.New(c))
+	for _, m := range p.moves {
+		s.wait(&m)
+		s.mu.Lock()
+		s.moved++
+		s.mu.Unlock()
+		m.do(s)
+		synctest.Wait()
+	}
+	s.wait(&move{after: true})
+	for s.store.asks.Load() > 0 { // what a caller has not waited for
+		time.Sleep(time.Second)
+		synctest.Wait()
+	}
+	for _, c := range s.callers {
+		if c.resp != nil {
+			s.check(c.resp.Body.Close())
+		}
+		if c.permit != nil {
+			c.permit.Release()
+		}
+		c.cancel(nil)
+	}
+	synctest.Wait()
+	trace := s.trace()
+	s.store.checkIdle()
+	return trace
+}
+
+// wait waits for the time of a move.
+func (s *stage) wait(m *move) {
+	if m.after {
+		gone := make(chan struct{})
+		go func() { s.all.Wait(); close(gone) }()
+		select {
+		case <-gone:
+		case <-time.After(100 * 365 * 24 * time.Hour):
+			require.Fail(s.t, "a caller never leaves", "%v", s.trace())
+		}
+	}
+	switch {
+	case m.after, m.plus:
+		time.Sleep(m.at)
+	default:
+		require.LessOrEqual(s.t, s.now(), m.at, "a move comes too late")
+		time.Sleep(m.at - s.now())
+	}
+	synctest.Wait()
+}
+
+func (s *stage) now() time.Duration { return time.Since(s.begin) }
+
+func (s *stage) check(err error) { require.NoError(s.t, err) }
+
+func (s *stage) limiter(name string) *throttle.Limiter { return must(s.tr.Limiter(name)) }
+
+// each has callers do something: "a", "a-c" for a to c, or "a*9" for nine that are not
+// told apart.
+func (s *stage) each(name string, do func(*stage, *caller)) {
+	if base, n, ok := strings.Cut(name, "*"); ok {
+		for range atoi(n) {
+			do(s, s.newCaller(base, true))
+			synctest.Wait()
+		}
+		return
+	}
+	names := []string{name}
+	if first, last, ok := strings.Cut(name, "-"); ok {
+		prefix := strings.TrimRight(first, "0123456789")
+		names = nil
+		if prefix == first { // letters
+			for r := first[0]; r <= last[0]; r++ {
+				names = append(names, string(r))
+			}
+		} else {
+			for i := atoi(first[len(prefix):]); i <= atoi(strings.TrimPrefix(last, prefix)); i++ {
+				names = append(names, fmt.Sprint(prefix, i))
+			}
+		}
+	}
+	for _, name := range names {
+		var known []*caller
+		for _, c := range s.callers {
+			if c.name == name {
+				known = append(known, c)
+			}
+		}
+		if known == nil {
+			known = append(known, s.newCaller(name, false))
+		}
+		for _, c := range known {
+			do(s, c)
+			synctest.Wait()
+		}
+	}
+}
+
+func (s *stage) newCaller(name string, crowd bool) *caller {
+	c := &caller{name: name, crowd: crowd, last: -1, cancel: func(error) {}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.callers = append(s.callers, c)
+	return c
+}
+
+// note adds to the trace, if that shows such things.
+func (s *stage) note(kind string, who *caller, format string, args ...any) {
+	if !slices.Contains(s.show, kind) || who != nil && slices.Contains(s.quiet, strings.TrimRight(who.name, "0123456789")) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if kind == "sent" || kind == "wrote" {
+		who.last = s.now()
+	}
+	s.entries = append(s.entries, entry{kind == "ends", s.now(), s.moved, who, fmt.Sprintf(format, args...)})
+}
+
+// observe is the observer. Whom an event is about gets the same error.
+func (s *stage) observe(ctx context.Context, e throttle.Event) {
+	c := callerOf(ctx)
+	text := e.Kind.String()
+	if e.Policy != "" {
+		text += " " + e.Policy
+		s.checkEvent(c, e)
+	}
+	if e.Policy != "" && e.Budget == "" {
+		text += " of no budget"
+	}
+	if e.Paused {
+		text += " closed"
+	}
+	if e.Note != (throttle.PauseNote{}) {
+		text += " " + e.Note.String()
+	}
+	if e.Duration != 0 {
+		text += " " + short(e.Duration)
+	}
+	if e.Left != 0 {
+		text += " of " + short(e.Duration+e.Left)
+	}
+	if e.Callers > 1 {
+		text += fmt.Sprintf(" with %d", e.Callers-1)
+	}
+	if e.From != 0 || e.To != 0 {
+		text += fmt.Sprintf(" from %v to %v", e.From, e.To)
+	}
+	switch e.Kind {
+	case throttle.Refused, throttle.GaveUp:
+		c.told = e.Err
+	default:
+		if e.Err != nil {
+			text += ": " + plain(e.Err)
+		}
+	}
+	s.note("events", c, "<%s>", text)
+	if e.Kind == throttle.Waiting && s.stall > 0 {
+		d := e.Duration + s.stall
+		s.stall = 0
+		time.Sleep(d)
+	}
+}
+
+// checkEvent checks that an event names the budget and the limit of its policy.
+func (s *stage) checkEvent(c *caller, e throttle.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.Limit != (throttle.Limit{}) && !slices.ContainsFunc(s.policies, func(p throttle.Policy) bool { return p.Name == e.Policy && p.Limit == e.Limit }) {
+		s.t.Errorf("%v: no policy %q has the limit %v", e.Kind, e.Policy, e.Limit)
+	}
+	if c != nil && e.Budget != "" && c.budgets[e.Policy] != "" && c.budgets[e.Policy] != e.Budget {
+		s.t.Errorf("%v: %s is no budget of the request", e.Kind, e.Budget)
+	}
+}
+
+// plain is the text of an error, without what all begin with.
+func plain(err error) string {
+	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "throttle: "), "\n", "; ")
+	return inTests.ReplaceAllString(text, "_test.go")
+}
+
+// inTests is where a function of a test panicked.
+var inTests = regexp.MustCompile(`_test\.go:\d+`)
+
+// short is a duration without what it has none of.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// failed notes an error, which is what its event told.
+func (s *stage) failed(c *caller, ctx context.Context, err error) {
+	text := plain(err)
+	var limited *throttle.LimitError
+	var store *throttle.StoreError
+	var config *throttle.ConfigError
+	switch {
+	case errors.As(err, &limited):
+		require.ErrorIs(s.t, err, throttle.ErrLimited)
+		text = "limited: " + text
+		if limited.RetryAfter == throttle.Never {
+			text += " (never)"
+		} else if limited.RetryAfter != 0 {
+			text += " (" + short(limited.RetryAfter) + ")"
+		}
+		if limited.Paused != strings.Contains(text, "closed by a penalty") && limited.Note == (throttle.PauseNote{}) {
+			s.t.Errorf("Paused is %v: %v", limited.Paused, err)
+		}
+	case errors.As(err, &store):
+		require.True(s.t, errors.Is(err, errAway) || errors.Is(err, errRefused) || errors.Is(err, throttle.ErrWaitOver), err)
+		text = "store: " + text
+	case errors.As(err, &config):
+		text = fmt.Sprintf("config %s.%s: %s", config.Policy, config.Field, text)
+	}
+	if strings.Contains(text, "gave up") {
+		require.ErrorIs(s.t, err, ctx.Err())
+		require.ErrorIs(s.t, err, context.Cause(ctx))
+	}
+	if limited == nil {
+		require.NotErrorIs(s.t, err, throttle.ErrLimited)
+	}
+	if strings.HasPrefix(err.Error(), "throttle: ") && c.told != nil {
+		require.Equal(s.t, err, c.told, "what its event told")
+	}
+	s.note("ends", c, "%s", text)
+}
+
+// status notes the status of a budget.
+func (s *stage) status(name, key string) {
+	st, err := s.limiter(name).Status(s.t.Context(), key)
+	s.check(err)
+	if key != "" {
+		name += "/" + key
+	}
+	text := "status " + name + ":"
+	for _, n := range []struct {
+		what  string
+		value int
+	}{{"used", st.Used}, {"booked", st.Booked}, {"waiting", st.Waiting}, {"repeated", st.Repeated}} {
+		if n.value != 0 {
+			text += fmt.Sprintf(" %s %d,", n.what, n.value)
+		}
+	}
+	if st.Wait != 0 {
+		text += " wait " + short(st.Wait) + ","
+	}
+	if st.Paused != 0 {
+		text += " closed " + short(st.Paused) + ","
+	}
+	if st.Ceiling != 0 {
+		text += fmt.Sprintf(" ceiling %v,", st.Ceiling)
+	}
+	s.show = append(s.show, "status")
+	s.note("status", nil, "%s", strings.TrimRight(text, ",:"))
+}
+
+func (s *stage) setPolicies(policies []throttle.Policy) {
+	s.mu.Lock()
+	s.policies = append(slices.Clone(s.policies), policies...)
+	s.mu.Unlock()
+	err := s.tr.SetPolicies(policies)
+	if require.Equal(s.t, fmt.Sprint(err), fmt.Sprint(s.limiters.SetPolicies(policies))); err != nil {
+		s.note("ends", nil, "table: %s", plain(err))
+	}
+}
+
+// taken books the next starts of a request to home for somebody whose wait is not looked at.
+func (s *stage) taken(cost int) {
+	charges := s.tr.Explain(get(s.t, home))
+	for i := range charges {
+		charges[i].Cost = cost
+	}
+	_, err := s.store.Store.Book(context.Background(), &throttle.Booking{Charges: charges, MaxWait: throttle.AnyWait})
+	s.check(err)
+	s.store.foreign = true
+}
+
+// started counts a start.
+func (s *stage) started() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starts = append(s.starts, s.now())
+}
+
+// countStarts notes how many starts there were, and how many at the most in a closed interval.
+func (s *stage) countStarts(per time.Duration) {
+	s.mu.Lock()
+	starts := slices.Clone(s.starts)
+	s.mu.Unlock()
+	s.show = append(s.show, "status")
+	s.note("status", nil, "%d starts, the last at %s, at most %d in %s", len(starts), short(slices.Max(starts)), most(starts, per), short(per))
+}
+
+// trace puts the entries in order: by time, by move, by caller, and as each caller did them.
+// Callers that did the same one after the other share a line.
+func (s *stage) trace() (lines []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.SortStableFunc(s.entries, func(a, b entry) int {
+		if order := cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.move, b.move), cmp.Compare(slices.Index(s.callers, a.who), slices.Index(s.callers, b.who))); order != 0 {
+			return order
+		}
+		switch { // what nobody waits for may come before the end or behind it
+		case b.end && !a.end:
+			return -1
+		case a.end && !b.end:
+			return 1
+		}
+		return 0
+	})
+	type group struct {
+		entry
+		who []*caller
+	}
+	var groups []group
+	for i := 0; i < len(s.entries); {
+		e, texts := s.entries[i], []string{}
+		for ; i < len(s.entries) && s.entries[i].at == e.at && s.entries[i].move == e.move && s.entries[i].who == e.who; i++ {
+			texts = append(texts, s.entries[i].text)
+		}
+		e.text = strings.Join(texts, ", ")
+		if n := len(groups) - 1; n >= 0 && groups[n].at == e.at && groups[n].text == e.text && e.who.joins(groups[n].entry.who) {
+			groups[n].who = append(groups[n].who, e.who)
+			continue
+		}
+		groups = append(groups, group{e, []*caller{e.who}})
+	}
+	for _, g := range groups {
+		lines = append(lines, fmt.Sprintf("%s%s %s", short(g.at), whoText(g.who), g.text))
+	}
+	if slices.Contains(s.show, "totals") {
+		var texts []string
+		for _, call := range []string{"book", "cancel", "release", "settle", "pause", "refuse", "confirm", "reconcile"} {
+			if n := s.totals[call]; n > 0 {
+				texts = append(texts, fmt.Sprintf("%s*%d", call, n))
+			}
+		}
+		lines = append(lines, strings.TrimSpace("store: "+strings.Join(texts, " ")))
+	}
+	return lines
+}
+
+// joins says whether callers that did the same can share a line.
+func (c *caller) joins(with *caller) bool {
+	return c != nil && with != nil && c.crowd == with.crowd && (!c.crowd || c.name == with.name)
+}
+
+// whoText names callers.
+func whoText(who []*caller) (text string) {
+	switch {
+	case who[0] == nil:
+		return ""
+	case who[0].crowd:
+		return fmt.Sprintf(" %s*%d:", who[0].name, len(who))
+	}
+	for _, c := range who {
+		text += " " + c.name
+	}
+	return text + ":"
+}
