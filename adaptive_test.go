@@ -3,8 +3,7 @@ package throttle_test
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"slices"
+
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -155,74 +154,6 @@ func TestAdaptive_MoreAgain(t *testing.T) {
 		last := between(u.accepted, 295*time.Second, 299*time.Second)
 		require.Greater(t, last, 4*36)
 	})
-}
-
-// refusing is a base that refuses every request to a path.
-func refusing(path string) base {
-	return func(r *http.Request) (*http.Response, error) {
-		if r.URL.Path == path {
-			return answer(429, "", "RateLimit-Remaining", "7")(r)
-		}
-		return answer(200, "")(r)
-	}
-}
-
-// ceilingsOf returns the ceilings of the budgets of a request.
-func ceilingsOf(t *testing.T, s throttle.Store, tr *throttle.Transport, r *http.Request) (all []float64) {
-	for _, c := range tr.Explain(r) {
-		st, err := s.Status(t.Context(), c)
-		require.NoError(t, err)
-		all = append(all, st.Ceiling)
-	}
-	return all
-}
-
-// TestAdaptive_TheFullestLearns: of several budgets that a refusal closes only the fullest does,
-// and none of which the answer says what is left, that is a shadow, or that does not want to.
-func TestAdaptive_TheFullestLearns(t *testing.T) {
-	wide := throttle.Policy{Name: "wide", Limit: throttle.PerHour(5000), Adaptive: true}
-	narrow := throttle.Policy{Name: "narrow", Limit: throttle.PerSecond(8), Adaptive: true}
-	firm := throttle.Policy{Name: "firm", Limit: throttle.PerSecond(8)}
-	shadow := throttle.Policy{Name: "shadow", Limit: throttle.PerSecond(8), Adaptive: true, Shadow: true}
-	counted := throttle.Policy{Name: "counted", Limit: throttle.PerSecond(8), Adaptive: true, Quota: func(*http.Response) (throttle.Quota, bool) {
-		return throttle.Quota{Left: 7, Reset: time.Second}, true
-	}}
-	down := throttle.Policy{Name: "down", Limit: throttle.PerSecond(8), Adaptive: true, Penalty: throttle.RetryAfter}
-	for _, c := range []struct {
-		name     string
-		policies []throttle.Policy
-		want     []float64
-	}{
-		{"one", []throttle.Policy{narrow}, []float64{5.25}},
-		{"the fullest", []throttle.Policy{wide, narrow}, []float64{0, 5.25}},
-		{"the only one", []throttle.Policy{wide, firm}, []float64{3281.25, 0}},
-		{"no shadow", []throttle.Policy{shadow}, []float64{0}},
-		{"what is left is known", []throttle.Policy{counted}, []float64{0}},
-		{"an outage", []throttle.Policy{down}, []float64{0}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memstore.New()
-				var e events
-				upstream := refusing("/")
-				if c.name == "an outage" {
-					upstream = answer(503, "", "Retry-After", "5")
-				}
-				tr := must(throttle.New(throttle.Config{Store: store, Policies: c.policies, Base: upstream, Observe: e.observe}))
-				resp, err := tr.RoundTrip(get(t, home))
-				require.NoError(t, err)
-				require.Equal(t, c.name != "no shadow", throttle.PenaltyOf(resp) > 0)
-				require.Equal(t, c.want, ceilingsOf(t, store, tr, get(t, home)))
-				if slices.Max(c.want) > 0 {
-					fell := e.first(t, throttle.Lowered)
-					require.Equal(t, slices.Max(c.want), fell.To)
-					require.Equal(t, float64(fell.Limit.N()), fell.From)
-				} else {
-					require.NotContains(t, e.kinds(), throttle.Lowered)
-				}
-			})
-		})
-	}
 }
 
 // TestAdaptive_OnlyForStarts: a limit that no refusal can lower is a mistake.

@@ -152,17 +152,6 @@ func TestP11_ABanIsMetAgain(t *testing.T) {
 	}
 }
 
-// TestP11_AnOutageIsNoBan: an upstream that is down may be up again when it says so.
-func TestP11_AnOutageIsNoBan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStarts()
-		s.then = answer(503, "", "Retry-After", "60")
-		tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerSecond(10), Penalty: throttle.RetryAfter})
-		line(t, tr, 4, home)
-		require.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute, 3 * time.Minute}, s.seen())
-	})
-}
-
 // TestP11_AStormOfSeconds: half of all answers are refusals for a second. None of them closes
 // the budget for longer.
 func TestP11_AStormOfSeconds(t *testing.T) {
@@ -175,31 +164,5 @@ func TestP11_AStormOfSeconds(t *testing.T) {
 			require.NoError(t, send(t, tr, get(t, home)))
 			require.LessOrEqual(t, status(t, store, tr, get(t, home)).Paused, time.Second)
 		}
-	})
-}
-
-// TestP11_LateRefusalsAreOneBan: refusals of requests that were sent before the ban was
-// known come one by one, some after its end. The ban that is met then is the second one.
-func TestP11_LateRefusalsAreOneBan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, takes := memstore.New(), []time.Duration{100 * ms, 5 * time.Second, 21 * time.Second}
-		var mu sync.Mutex
-		tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(10)}},
-			Base: base(func(r *http.Request) (*http.Response, error) {
-				mu.Lock()
-				d := 100 * ms
-				if len(takes) > 0 {
-					d, takes = takes[0], takes[1:]
-				}
-				mu.Unlock()
-				time.Sleep(d)
-				return answer(429, "", "Retry-After", "20")(r)
-			})}))
-		line(t, tr, 3, home)
-		require.Equal(t, throttle.Status{Limit: throttle.PerSecond(10), Wait: 20 * time.Second, Paused: 20 * time.Second}, status(t, store, tr, get(t, home)))
-		require.NoError(t, send(t, tr, get(t, home)))
-		st := status(t, store, tr, get(t, home))
-		require.Equal(t, 40*time.Second, st.Paused)
-		require.Equal(t, 1, st.Repeated)
 	})
 }

@@ -152,19 +152,6 @@ func TestMust(t *testing.T) {
 	require.NotNil(t, throttle.Must(throttle.New(throttle.Config{Store: memstore.New()})))
 }
 
-func TestNegativeCost(t *testing.T) {
-	store := newSpy()
-	tr := must(throttle.New(throttle.Config{Store: store, Base: answer(200, ""), Policies: []throttle.Policy{
-		{Name: "p", Limit: throttle.PerSecond(1), Cost: func(*http.Request) int { return -3 }},
-	}}))
-	err := send(t, tr, get(t, home))
-	require.EqualError(t, err, `throttle: policy "p": Cost: returned -3: return 0 or more`)
-	var mistake *throttle.ConfigError
-	require.ErrorAs(t, err, &mistake)
-	require.Equal(t, "Cost", mistake.Field)
-	require.Empty(t, store.booked())
-}
-
 func TestNewLimiterReportsEveryMistakeAtOnce(t *testing.T) {
 	l, err := throttle.NewLimiter(nil, throttle.Policy{})
 	require.Nil(t, l)

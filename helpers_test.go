@@ -2,7 +2,7 @@ package throttle_test
 
 import (
 	"context"
-	"errors"
+
 	"io"
 	"net/http"
 	"slices"
@@ -304,19 +304,4 @@ func status(t *testing.T, s throttle.Store, tr *throttle.Transport, r *http.Requ
 	st, err := s.Status(t.Context(), charges[0])
 	require.NoError(t, err)
 	return st
-}
-
-// errDown is what a store that fails says.
-var errDown = errors.New("down")
-
-// failures are the ways in which a store cannot be told what an answer means, and how
-// long the answer is then kept from its caller.
-var failures = []struct {
-	name string
-	call func(context.Context) error
-	want error
-	took time.Duration
-}{
-	{"fails", func(context.Context) error { return errDown }, errDown, 0},
-	{"hangs", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, context.DeadlineExceeded, time.Second},
 }

@@ -3,7 +3,7 @@ package throttle_test
 import (
 	"context"
 	"errors"
-	"fmt"
+
 	"net/http"
 	"strings"
 	"testing"
@@ -74,42 +74,6 @@ func TestP6_AFunctionThatPanicsRefusesTheRequest(t *testing.T) {
 	}
 }
 
-// TestShadowNeverRefusesForItsFunctions: the request goes on without the policy.
-func TestShadowNeverRefusesForItsFunctions(t *testing.T) {
-	seen := &events{}
-	tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, ""), Observe: seen.observe,
-		Policies: []throttle.Policy{
-			{Name: "bad", Limit: throttle.PerHour(1), Key: panicKey, Shadow: true},
-			{Name: "good", Limit: throttle.PerHour(2)},
-		}}))
-	r := get(t, home)
-	require.NoError(t, send(t, tr, r))
-	require.Equal(t, []throttle.EventKind{throttle.FunctionFailed, throttle.Started}, seen.kinds())
-	require.Equal(t, "bad", seen.all[0].Policy)
-	require.ErrorContains(t, seen.all[0].Err, `throttle: policy "bad": Key: panicked`)
-	require.Len(t, tr.Explain(r), 1)
-}
-
-// TestP7_APolicyThatPanicsAmongWaiters comes while a request waits, which
-// then gives its place back.
-func TestP7_APolicyThatPanicsAmongWaiters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		good := throttle.Policy{Name: "good", Limit: throttle.PerHour(1)}
-		store := memstore.New()
-		tr := must(throttle.New(throttle.Config{Store: store, Base: answer(200, ""), Policies: []throttle.Policy{good}}))
-		require.NoError(t, send(t, tr, get(t, home)))
-		failed, held := make(chan error), get(t, home)
-		go func() { failed <- send(t, tr, held) }()
-		synctest.Wait()
-		require.Equal(t, 1, status(t, store, tr, held).Waiting)
-
-		bad := throttle.Policy{Name: "bad", Limit: throttle.PerHour(1), Key: panicKey}
-		require.NoError(t, tr.SetPolicies([]throttle.Policy{good, bad}))
-		require.ErrorContains(t, <-failed, `policy "bad": Key: panicked`)
-		require.Zero(t, status(t, store, tr, held).Waiting)
-	})
-}
-
 // TestP13_AFunctionMayAbortItsHandler lets the panic pass that net/http knows.
 func TestP13_AFunctionMayAbortItsHandler(t *testing.T) {
 	tr := newTransport(t, answer(200, ""), oneInFlight, throttle.Policy{Name: "bad", Limit: throttle.PerHour(1),
@@ -128,61 +92,6 @@ func TestP13_ABaseThatPanicsLeavesNothingInFlight(t *testing.T) {
 			Base: base(func(*http.Request) (*http.Response, error) { panic(value) })}))
 		require.PanicsWithValue(t, value, func() { _, _ = tr.RoundTrip(get(t, home)) })
 		require.Zero(t, status(t, store, tr, get(t, home)).Used)
-	}
-}
-
-// TestP12_AFunctionThatPanicsAtAnAnswer does not keep it from its caller.
-func TestP12_AFunctionThatPanicsAtAnAnswer(t *testing.T) {
-	for _, c := range []struct {
-		field string
-		bad   throttle.Policy
-		kinds []throttle.EventKind
-	}{
-		{"Penalty", throttle.Policy{Penalty: func(*http.Response) time.Duration { panic(secretToken) }},
-			[]throttle.EventKind{throttle.Started, throttle.FunctionFailed, throttle.Penalized}},
-		{"Quota", throttle.Policy{Penalty: throttle.NoPenalty, Quota: func(*http.Response) (throttle.Quota, bool) { panic(secretToken) }},
-			[]throttle.EventKind{throttle.Started, throttle.FunctionFailed}},
-		{"Settle", throttle.Policy{Penalty: throttle.NoPenalty, Settle: func(*http.Response) int { panic(secretToken) }},
-			[]throttle.EventKind{throttle.Started, throttle.FunctionFailed}},
-	} {
-		for _, free := range []bool{false, true} {
-			if free && c.field == "Settle" {
-				continue // nothing to settle
-			}
-			t.Run(fmt.Sprintf("%s free %v", c.field, free), func(t *testing.T) {
-				c.bad.Name, c.bad.Limit = "bad", throttle.PerHour(1)
-				if free {
-					c.bad.Cost = func(*http.Request) int { return 0 }
-					c.kinds = c.kinds[1:]
-				}
-				flight := oneInFlight
-				flight.Penalty = throttle.NoPenalty
-				policies := []throttle.Policy{c.bad}
-				if !free {
-					policies = append(policies, flight)
-				}
-				seen, store := &events{}, memstore.New()
-				tr := must(throttle.New(throttle.Config{Store: store, Observe: seen.observe,
-					Base: answer(429, "text", "Retry-After", "60"), Policies: policies}))
-				resp, err := tr.RoundTrip(get(t, home))
-				require.NoError(t, err)
-				require.Equal(t, 429, resp.StatusCode)
-				require.NoError(t, resp.Body.Close())
-
-				require.Equal(t, c.kinds, seen.kinds())
-				failed := seen.first(t, throttle.FunctionFailed)
-				require.Equal(t, "bad", failed.Policy)
-				require.ErrorContains(t, failed.Err, `throttle: policy "bad": `+c.field+": panicked with a string at panic_test.go:")
-				var told recording
-				told.see(failed)
-				require.NotContains(t, told.String(), secretToken)
-				if !free {
-					used, err := store.Status(t.Context(), tr.Explain(get(t, home))[1])
-					require.NoError(t, err)
-					require.Zero(t, used.Used, "nothing stays in flight")
-				}
-			})
-		}
 	}
 }
 

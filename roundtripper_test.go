@@ -3,7 +3,7 @@ package throttle_test
 import (
 	"bufio"
 	"context"
-	"errors"
+
 	"io"
 	"net"
 	"net/http"
@@ -53,80 +53,6 @@ func TestP13_RequestIsNotChanged(t *testing.T) {
 	})
 }
 
-func TestP13_BodyIsClosedOnceAndNotRead(t *testing.T) {
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	soon, stop := context.WithTimeout(context.Background(), time.Minute)
-	defer stop()
-	broken := brokenStore{errors.New("down")}
-
-	for _, c := range []struct {
-		name   string
-		ctx    context.Context
-		store  throttle.Store
-		policy throttle.Policy
-		want   error
-	}{
-		{"refused", soon, memstore.New(), onePerHour, throttle.ErrLimited},
-		{"context ended", ended, memstore.New(), onePerHour, context.Canceled},
-		{"cost above the limit", context.Background(), memstore.New(), throttle.Policy{
-			Name: "p", Limit: throttle.PerHour(1), Cost: func(*http.Request) int { return 2 },
-		}, throttle.ErrLimited},
-		{"negative cost", context.Background(), memstore.New(), throttle.Policy{
-			Name: "p", Limit: throttle.PerHour(1), Cost: func(*http.Request) int { return -1 },
-		}, nil},
-		{"store broken", context.Background(), broken, onePerHour, broken.err},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			tr, err := throttle.New(throttle.Config{Store: c.store, Policies: []throttle.Policy{c.policy}, Base: answer(200, "")})
-			require.NoError(t, err)
-			if c.name == "refused" {
-				require.NoError(t, send(t, tr, get(t, "http://example.com/")))
-			}
-			body := &responseBody{t: t}
-			r := must(http.NewRequestWithContext(c.ctx, http.MethodPost, "http://example.com/", body))
-			resp, err := tr.RoundTrip(r)
-			require.Nil(t, resp)
-			require.Error(t, err)
-			if c.want != nil {
-				require.ErrorIs(t, err, c.want)
-			}
-			require.EqualValues(t, 1, body.closed.Load(), "closed exactly once")
-		})
-	}
-}
-
-func TestP13_BodyIsClosedOnceWhenTheWaitIsCancelled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTransport(t, answer(200, ""), onePerHour)
-		require.NoError(t, send(t, tr, get(t, "http://example.com/")))
-		ctx, cancel := context.WithCancel(t.Context())
-		body := &responseBody{t: t}
-		r := must(http.NewRequestWithContext(ctx, http.MethodPost, "http://example.com/", body))
-		time.AfterFunc(time.Minute, cancel)
-		_, err := tr.RoundTrip(r)
-		require.ErrorIs(t, err, context.Canceled)
-		require.EqualValues(t, 1, body.closed.Load())
-	})
-}
-
-func TestP13_ContextIsObeyed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tr := newTransport(t, answer(200, ""), onePerHour)
-		require.NoError(t, send(t, tr, get(t, "http://example.com/")))
-		reason := errors.New("the job was called off")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(3*time.Second, func() { cancel(reason) })
-		begin := time.Now()
-		err := send(t, tr, get(t, "http://example.com/").WithContext(ctx))
-		require.Equal(t, 3*time.Second, time.Since(begin), "at once")
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, reason)
-		require.NotErrorIs(t, err, throttle.ErrLimited)
-		require.EqualError(t, err, `throttle: the caller gave up after waiting 3s for policy "hourly": the job was called off`)
-	})
-}
-
 func TestP13_ClientTimeoutIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &http.Client{Timeout: 10 * time.Second, Transport: newTransport(t, answer(200, ""), onePerHour)}
@@ -158,23 +84,6 @@ func TestP13_CloseIdleConnectionsIsPassedOn(t *testing.T) {
 	require.Equal(t, 1, b.n)
 	require.Same(t, b, tr.Unwrap())
 	require.NotPanics(t, newTransport(t, answer(200, "")).CloseIdleConnections)
-}
-
-func TestP13_EveryRedirectHopIsCharged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStarts()
-		s.then = func(r *http.Request) (*http.Response, error) {
-			if r.URL.Path == "/end" {
-				return answer(200, "")(r)
-			}
-			return answer(302, "", "Location", "/end")(r)
-		}
-		tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerSecond(1), Jitter: -1})
-		resp, err := (&http.Client{Transport: tr}).Do(get(t, "http://example.com/"))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, []time.Duration{0, time.Second + time.Microsecond}, s.seen())
-	})
 }
 
 // TestP13_EveryRetryIsCharged: net/http itself sends a request again when a

@@ -28,7 +28,7 @@ type callOptions struct {
 
 func (o *callOptions) context(s *stage, c *caller) context.Context {
 	ctx, cancel := context.WithCancelCause(context.WithValue(s.t.Context(), callerKey{}, c))
-	c.cancel, c.told = cancel, nil
+	c.cancel, c.told, c.sent = cancel, nil, false
 	for _, wrap := range o.wrap {
 		ctx, _ = wrap(ctx)
 	}
@@ -261,8 +261,10 @@ func (s *stage) send(c *caller, verb, url string, o *callOptions) {
 			if text != "200" || c.last != s.now() {
 				s.note("ends", c, "%s", text)
 			}
-			time.Sleep(o.lasts)
-			if o.hold {
+			if !o.hold && o.lasts == 0 {
+				require.Equal(s.t, c.answer, string(must(io.ReadAll(resp.Body))), "P13: the caller reads all of the answer")
+			}
+			if time.Sleep(o.lasts); o.hold {
 				c.resp = resp
 			} else {
 				s.check(resp.Body.Close())
@@ -274,6 +276,7 @@ func (s *stage) send(c *caller, verb, url string, o *callOptions) {
 		require.Equal(s.t, was, lookOf(r), "P13: the request is not changed")
 		for i, b := range bodies {
 			require.EqualValues(s.t, 1, b.closed.Load(), "P13: body %d is closed once", i)
+			require.True(s.t, c.sent || !b.read.Load(), "P13: the body of what was not sent was read")
 		}
 	})
 }

@@ -58,6 +58,8 @@ type caller struct {
 	permit  *throttle.Permit
 	resp    *http.Response
 	last    time.Duration     // when it did something that is shown
+	sent    bool              // its request was handed to the upstream
+	answer  string            // the body that was sent to it
 	told    error             // that of its last event
 	budgets map[string]string // of its request, by policy
 }

@@ -451,6 +451,7 @@ func (u *sceneUpstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		defer r.Body.Close()
 	}
+	c.sent, c.answer = true, a.body
 	u.stage.note("sent", c, "sent")
 	trace := httptrace.ContextClientTrace(r.Context())
 	switch {

@@ -89,91 +89,11 @@ func TestP11_NoLieLastsLongerThanItsCap(t *testing.T) {
 	}
 }
 
-// TestP11_AQuotaOfNothing: an upstream that says that nothing is left, for ever,
-// closes the budget for as long as it can by a penalty, a day.
-func TestP11_AQuotaOfNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, limit := range []throttle.Limit{
-			throttle.PerHour(9), throttle.SlidingWindow(9, 30*24*time.Hour), throttle.FixedWindow(9, time.Hour),
-			throttle.CalendarWindow(9, throttle.Day, nil), throttle.CalendarWindow(9, throttle.Month, nil),
-		} {
-			store := memstore.New()
-			p := throttle.Policy{Name: "one", Limit: limit, Jitter: -1, Penalty: throttle.NoPenalty}
-			p.Quota = func(*http.Response) (throttle.Quota, bool) {
-				return throttle.Quota{Left: 0, Reset: math.MaxInt64}, true
-			}
-			tr := throttle.Must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{p}, Base: lying(200, nil)}))
-			require.NoError(t, send(t, tr, get(t, home)))
-			require.Equal(t, throttle.MaxPenalty, status(t, store, tr, get(t, home)).Wait, "%v", limit)
-		}
-	})
-}
-
 // lying answers with that header.
 func lying(code int, h http.Header) base {
 	return func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: code, Header: h.Clone(), Body: io.NopCloser(strings.NewReader("{}")), ContentLength: 2, Request: r}, nil
 	}
-}
-
-// TestP11_NobodyElseIsClosed has an upstream ban one tenant for as long as it can:
-// other tenants, and other upstreams, are not held.
-func TestP11_NobodyElseIsClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New()
-		for1 := throttle.Join(throttle.Host, throttle.Header("X-Tenant"))
-		tr := throttle.Must(throttle.New(throttle.Config{
-			Store: store, MaxWait: -1,
-			Policies: []throttle.Policy{
-				{Name: "tenant", Key: for1, Limit: throttle.PerSecond(99)},
-				{Name: "evil", Match: "evil.example/", Limit: throttle.PerSecond(99), Penalty: throttle.NoPenalty},
-				{Name: "good", Match: "good.example/", Limit: throttle.PerSecond(99)},
-			},
-			Base: base(func(r *http.Request) (*http.Response, error) {
-				if r.URL.Host == "evil.example" && r.Header.Get("X-Tenant") == "a" {
-					return lying(429, lies[0])(r)
-				}
-				return lying(200, nil)(r)
-			}),
-		}))
-		as := func(host, tenant string) error {
-			r := get(t, "https://"+host+"/")
-			r.Header.Set("X-Tenant", tenant)
-			return send(t, tr, r)
-		}
-		require.NoError(t, as("evil.example", "a"))
-		require.ErrorIs(t, as("evil.example", "a"), throttle.ErrLimited)
-		require.NoError(t, as("evil.example", "b"))
-		require.NoError(t, as("good.example", "a"))
-	})
-}
-
-// TestP11_ABanThatIsRenewed: an upstream that bans every request anew is asked
-// once for each ban, and after twice as long each time; throttle cannot tell that from
-// a real one.
-func TestP11_ABanThatIsRenewed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := newStarts()
-		up.then = answer(429, "", "Retry-After", "60")
-		tr := newTransport(t, up, throttle.Policy{Name: "one", Limit: throttle.PerSecond(9), Jitter: -1})
-		line(t, tr, 5, home)
-		require.Equal(t, []time.Duration{0, time.Minute, 3 * time.Minute, 7 * time.Minute, 15 * time.Minute}, up.seen())
-	})
-}
-
-// TestP13_RedirectLoops: every hop is charged, so a loop is as fast as the limit
-// and as long as http.Client lets it be.
-func TestP13_RedirectLoops(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := newStarts()
-		up.then = answer(302, "", "Location", home)
-		c := &http.Client{Transport: newTransport(t, up, throttle.Policy{Name: "one", Limit: throttle.PerSecond(1), Jitter: -1})}
-		_, err := c.Do(get(t, home))
-		require.ErrorContains(t, err, "stopped after 10 redirects")
-		seen := up.seen()
-		require.Len(t, seen, 10)
-		require.Equal(t, 1, most(seen, time.Second-time.Nanosecond))
-	})
 }
 
 // A counting body has no end, and counts how much of it was read.

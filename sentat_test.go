@@ -2,7 +2,7 @@ package throttle_test
 
 import (
 	"net/http"
-	"sync"
+
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 )
 
 // dated is a base whose answers say when they were made, by a clock that is so much
@@ -23,40 +22,6 @@ func dated(ahead time.Duration, then base) base {
 		}
 		time.Sleep(must(time.ParseDuration(r.URL.Path[1:])))
 		return resp, err
-	}
-}
-
-// TestP11_LateRefusalsEndTogether: ten refusals that were decided in one second
-// arrive one by one. Their ends are those of the first, as far as anybody can tell.
-func TestP11_LateRefusalsEndTogether(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		ahead time.Duration
-		want  time.Duration // how long the budget is closed after the last arrived
-	}{
-		{"clocks are right", 0, 0},
-		{"the upstream's is an hour ahead", time.Hour, 2 * time.Second},
-		{"the upstream's is an hour behind", -time.Hour, 2 * time.Second},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memstore.New()
-				tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(100)}},
-					Base: dated(c.ahead, answer(429, "", "Retry-After", "2"))}))
-				var all sync.WaitGroup
-				for _, d := range []string{"2s", "4s", "6s", "8s", "10s", "12s", "14s", "16s", "18s", "20s"} {
-					r := get(t, home+d)
-					all.Go(func() {
-						resp := must(tr.RoundTrip(r))
-						require.NoError(t, resp.Body.Close())
-						require.Positive(t, throttle.PenaltyOf(resp), "it is a refusal all the same")
-						require.Equal(t, r, resp.Request.WithContext(r.Context()))
-					})
-				}
-				all.Wait()
-				require.Equal(t, c.want, status(t, store, tr, get(t, home)).Paused)
-			})
-		})
 	}
 }
 
