@@ -39,7 +39,8 @@ type bench struct {
 	store   throttle.Store
 	zero    time.Time
 	promise string
-	gates   int // made by later
+	place   string // the line of a vector that is played
+	gates   int    // made by later
 	slack   Slack
 }
 
@@ -51,13 +52,13 @@ func newBench(t tb, s throttle.Store, name string) *bench {
 // errorf reports what went wrong, with the promise that it breaks.
 func (b *bench) errorf(format string, args ...any) {
 	b.Helper()
-	b.Errorf(b.promise+format, args...)
+	b.Errorf(b.promise+b.place+format, args...)
 }
 
 // fatalf is errorf for a check that cannot go on.
 func (b *bench) fatalf(format string, args ...any) {
 	b.Helper()
-	b.Fatalf(b.promise+format, args...)
+	b.Fatalf(b.promise+b.place+format, args...)
 }
 
 // now returns the time since the bench was made.
@@ -152,6 +153,93 @@ func (b *bench) status(c throttle.Charge, want throttle.Status) {
 	}
 	if want.Limit = c.Limit; got != want {
 		b.errorf("status at %v:\n got %+v\nwant %+v", b.now(), got, want)
+	}
+}
+
+// settle changes what a start cost.
+func (b *bench) settle(k throttle.Booking, g throttle.Grant, costs ...int) {
+	b.Helper()
+	if err := b.store.Settle(b.Context(), &k, g, costs); err != nil {
+		b.fatalf("Settle of %s at %v: %v", describe(k), b.now(), err)
+	}
+}
+
+// states tells the store what the upstream says.
+func (b *bench) states(c throttle.Charge, left int, reset time.Duration) {
+	b.Helper()
+	if err := b.store.Reconcile(b.Context(), c, throttle.Quota{Left: left, Reset: reset}); err != nil {
+		b.fatalf("Reconcile(%v, %d, %v) at %v: %v", c.Budget, left, reset, b.now(), err)
+	}
+}
+
+// denied closes a budget because a request was refused that was sent so long ago.
+func (b *bench) denied(c throttle.Charge, d, ago time.Duration) {
+	b.Helper()
+	b.deny(c, throttle.Refusal{Length: d, Ago: ago})
+}
+
+// deny tells the store of a refusal.
+func (b *bench) deny(c throttle.Charge, r throttle.Refusal) {
+	b.Helper()
+	if _, _, err := b.store.Refuse(b.Context(), c, r); err != nil {
+		b.fatalf("Refuse(%v, %+v) at %v: %v", c.Budget, r, b.now(), err)
+	}
+}
+
+// resume opens a budget.
+func (b *bench) resume(c throttle.Charge) {
+	b.Helper()
+	if err := b.store.Resume(b.Context(), c); err != nil {
+		b.fatalf("Resume(%v) at %v: %v", c.Budget, b.now(), err)
+	}
+}
+
+// A ticket is a booking and what the store said to it.
+type ticket struct {
+	booking throttle.Booking
+	grant   throttle.Grant
+}
+
+// ask books, however long the wait.
+func (b *bench) ask(charges ...throttle.Charge) ticket {
+	b.Helper()
+	k, g := b.book(throttle.Booking{Charges: charges, MaxWait: -1})
+	return ticket{k, g}
+}
+
+// called waits until the place in line is called, and reports whether it was.
+func (b *bench) called(k ticket) bool {
+	b.Helper()
+	maxWait := time.NewTimer(time.Minute)
+	defer maxWait.Stop()
+	select {
+	case <-k.grant.Ready:
+		return true
+	case <-maxWait.C:
+		b.errorf("there is room at %v, and the first in line is not called", b.now())
+		return false
+	}
+}
+
+// again books again from a place in line, or from a start that was waited for.
+func (b *bench) again(k ticket) ticket {
+	b.Helper()
+	k.booking.Instead, k.booking.MaxWait = k.grant.Handle, -1
+	k.booking, k.grant = b.book(k.booking)
+	return k
+}
+
+// releases ends what it holds.
+func (b *bench) releases(k ticket) { b.store.Release(&k.booking, k.grant) }
+
+// cancels gives back what it holds, or its place in line.
+func (b *bench) cancels(k ticket) { b.store.Cancel(&k.booking, k.grant) }
+
+// isHeld compares which charge a grant says held it back.
+func (b *bench) isHeld(g throttle.Grant, held int, paused bool) {
+	b.Helper()
+	if g.Held != held || g.Paused != paused {
+		b.errorf("grant at %v: Held %d, Paused %t; want %d, %t", b.now()+g.Wait, g.Held, g.Paused, held, paused)
 	}
 }
 

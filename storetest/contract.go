@@ -87,11 +87,13 @@ func (c check) isLong() bool {
 // contract lists every check.
 func contract() []check {
 	var all []check
+	for _, file := range []string{
+		"windows", "buckets", "bookings", "changes", "penalties", "ceilings", "watches", "quotas", "flights",
+	} {
+		all = append(all, vectorsOf(file)...)
+	}
 	for _, topic := range [][]check{
-		slidingChecks, largeChecks, alignedChecks, calendarChecks, pacedChecks, bucketChecks,
-		reserveChecks, bookingChecks, spreadChecks, shadowChecks, statusChecks, queueChecks, togetherChecks, cancelChecks,
-		insteadChecks, settleChecks, pauseChecks, probeChecks, unlimitedChecks, rampChecks, rampMoreChecks, rampShortChecks, penaltyChecks, adaptiveChecks, watchChecks, resumeChecks, reconcileChecks, reconcileMoreChecks, changeChecks, crowdChecks,
-		inFlightChecks, lineChecks, mixedChecks, lineStartChecks(), randomLineChecks(), randomChecks(), adaptiveRandomChecks(),
+		largeChecks, crowdChecks, lineStartChecks(), randomLineChecks(), randomChecks(), adaptiveRandomChecks(),
 	} {
 		all = append(all, topic...)
 	}

@@ -2,8 +2,10 @@ package storetest
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -65,6 +67,35 @@ var crowdChecks = []check{
 				b.errorf("at %v: %d of 100 callers started, want %d", b.now(), granted, want)
 			}
 		}
+	}},
+
+	{"P1_LineOfACrowd", func(b *bench) {
+		three := charge("three", throttle.Concurrency(3))
+		var crowd sync.WaitGroup
+		var running, most, served atomic.Int64
+		for range 60 {
+			crowd.Go(func() {
+				k := b.ask(three)
+				for k.grant.Ready != nil {
+					if !b.called(k) {
+						return
+					}
+					k = b.again(k)
+				}
+				n := running.Add(1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				runtime.Gosched()
+				running.Add(-1)
+				served.Add(1)
+				b.releases(k)
+			})
+		}
+		crowd.Wait()
+		if most.Load() > 3 || served.Load() != 60 {
+			b.errorf("%d of 60 callers were served, up to %d at a time; want all, up to 3", served.Load(), most.Load())
+		}
+		b.status(three, throttle.Status{})
 	}},
 }
 

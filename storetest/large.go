@@ -142,3 +142,25 @@ func (b *bench) steady(spans int, pause time.Duration, c throttle.Charge) {
 
 // tickTimes is a time given in microseconds.
 func tickTimes(n int64) time.Duration { return time.Duration(n) * tick }
+
+// leave lets waiters arrive in even steps, and then all of them go.
+func (b *bench) leave(waiters int, step time.Duration, charges ...throttle.Charge) {
+	b.Helper()
+	bookings, grants := make([]throttle.Booking, waiters), make([]throttle.Grant, waiters)
+	for i := range waiters {
+		bookings[i], grants[i] = b.book(throttle.Booking{Charges: charges, MaxWait: -1})
+		time.Sleep(step)
+	}
+	for i := range waiters {
+		b.store.Cancel(&bookings[i], grants[i])
+	}
+}
+
+// withinOneSpan checks that the next caller is no worse off than one interval.
+func (b *bench) withinOneSpan(c throttle.Charge) {
+	b.Helper()
+	_, g := b.book(throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1})
+	if most := tickTimes(span(c)); !g.OK || g.Wait > most {
+		b.errorf("after all waiters left: %+v, want a start within %v", g, most)
+	}
+}

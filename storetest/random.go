@@ -61,17 +61,17 @@ func randomChecks() []check {
 // random runs some operations, chosen by the seed, on the store.
 func random(b *bench, seed uint64, ops int) {
 	b.Helper()
-	play(newWorld(b, seed, moodOf(seed), false), ops)
+	operate(newWorld(b, seed, moodOf(seed), false), ops)
 }
 
 // randomOdd is random for windows with fixed edges that divide no second.
 func randomOdd(b *bench, seed uint64, ops int) {
 	b.Helper()
-	play(newWorld(b, seed, moodOf(seed), true), ops)
+	operate(newWorld(b, seed, moodOf(seed), true), ops)
 }
 
-// play does so many operations, and counts the history now and then.
-func play(w *world, ops int) {
+// operate does so many operations, and counts the history now and then.
+func operate(w *world, ops int) {
 	w.Helper()
 	for w.op = range ops {
 		w.step()

@@ -107,7 +107,7 @@ func TestAStoppedClockIsCaught(t *testing.T) {
 		o.clock = func() int64 { return now }
 		return o
 	}
-	require.True(t, caught(t, slidingChecks, "P1", stopped))
+	require.True(t, caught(t, vectorsOf("windows"), "P1", stopped))
 	require.True(t, caught(t, randomChecks(), "P1", stopped))
 }
 

@@ -48,9 +48,6 @@ func (b *bench) isTurnedAway(v *visitor, wait time.Duration) {
 	}
 }
 
-// about allows for a guess: an eighth, and a tenth of a second.
-func about(got, want time.Duration) bool { return (got - want).Abs() <= want/8+100*ms }
-
 // allOver lets time pass until all visitors are over, at most so long.
 func (b *bench) allOver(t time.Duration, visitors ...*visitor) {
 	b.Helper()

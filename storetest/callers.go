@@ -1,0 +1,242 @@
+package storetest
+
+import (
+	"slices"
+	"testing/synctest"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// lineVerbs are the moves of visitors: callers that wait, and go on by themselves.
+var lineVerbs = map[string]verb{
+	"come":    {(*play).come, "who", guesses},
+	"leave":   {(*play).leave, "caller", nothing},
+	"change":  {(*play).change, "caller charge", nothing},
+	"return":  {(*play).comeBack, "caller", nothing},
+	"begin":   {(*play).isBegun, "caller", answers},
+	"set":     {(*play).isSet, "caller", answers},
+	"over":    {(*play).isOver, "caller time", nothing},
+	"order":   {(*play).isInOrder, "caller", nothing},
+	"busy":    {(*play).isBusy, "charge", nothing},
+	"gapless": {(*play).isGapless, "charge caller time", nothing},
+	"near":    {(*play).isNear, "caller number", nothing},
+}
+
+// come lets visitors come, one after another. Those that had a start or a place before give
+// it up.
+func (p *play) come(m *move) {
+	p.Helper()
+	var made []*caller
+	add := func(k throttle.Booking) {
+		v := p.comes(k)
+		p.came = append(p.came, v)
+		made = append(made, &caller{ticket: ticket{k, v.first}, visitor: v})
+	}
+	for _, c := range p.of(m) {
+		k := c.booking
+		k.Instead, k.Turn, k.Returns = c.grant.Handle, c.grant.Turn, true
+		add(k)
+	}
+	for len(m.charges) > 0 && len(made) < max(m.times, len(m.want.answers)) {
+		add(p.booking(m))
+	}
+	for i, want := range m.want.answers {
+		p.isFirst(m, made[i].ticket, want)
+	}
+	p.name(m, made)
+}
+
+// isFirst compares the first answer to a visitor.
+func (p *play) isFirst(m *move, first ticket, want answer) {
+	p.Helper()
+	k, g := first.booking, first.grant
+	switch want.kind {
+	case "away":
+		if g.OK || g.Ready != nil || !want.any && !about(g.Wait, want.high.Duration) {
+			p.errorf("booked at %v: OK %t, in line %t, a wait of %v; want a refusal and about %v", p.now(), g.OK, g.Ready != nil, g.Wait, want.high)
+		}
+	case "soon":
+		if g.Wait > want.high.Duration {
+			p.errorf("booked at %v: a wait of %v, want at most %v", p.now(), g.Wait, want.high)
+		}
+	case "start":
+		p.isTime(k, g, want.bounds)
+	default:
+		p.isAnswer(m, k, g, want)
+	}
+}
+
+// visitors are those that a move is about.
+func (p *play) visitors(m *move) (all []*visitor) {
+	for _, c := range p.of(m) {
+		all = append(all, c.visitor)
+	}
+	return all
+}
+
+// leave lets go those that have not begun.
+func (p *play) leave(m *move) {
+	for _, v := range p.visitors(m) {
+		if v.waits() {
+			v.leaves()
+		}
+	}
+}
+
+// change lets those that have not begun book again with other charges.
+func (p *play) change(m *move) {
+	for _, v := range p.visitors(m) {
+		if v.waits() {
+			v.changes(m.charges...)
+		}
+	}
+}
+
+func (p *play) comeBack(m *move) {
+	for _, v := range p.visitors(m) {
+		v.returns()
+	}
+}
+
+// starts waits until the visitors of a move are over, and returns when they began.
+func (p *play) starts(m *move) (all []time.Duration) {
+	p.Helper()
+	last := m.want.answers[len(m.want.answers)-1].high.since(p.now())
+	visitors := p.visitors(m)
+	if len(visitors) != len(m.want.answers) {
+		p.fatalf("%d visitors, want %d", len(visitors), len(m.want.answers))
+	}
+	p.allOver(last+max(sec, p.slack.Start), visitors...)
+	for _, v := range visitors {
+		all = append(all, v.begun())
+	}
+	return all
+}
+
+// isBegun wants that visitors begin then, in this order.
+func (p *play) isBegun(m *move) {
+	p.Helper()
+	p.areAt(p.starts(m), m.want.answers, p.slack.Order)
+}
+
+// isSet wants that visitors begin then, in any order.
+func (p *play) isSet(m *move) {
+	p.Helper()
+	starts := p.starts(m)
+	slices.Sort(starts)
+	p.areAt(starts, m.want.answers, 0)
+}
+
+// areAt compares starts. They may be a little later, and earlier by what an order may be off.
+func (p *play) areAt(starts []time.Duration, want []answer, early time.Duration) {
+	p.Helper()
+	for i, got := range starts {
+		if low, high := want[i].low.since(p.now()), want[i].high.since(p.now()); got < low-early || got > high+p.slack.Start {
+			p.errorf("visitor %d of %d begins at %v, want %v to %v", i, len(starts), got, low, high)
+			return
+		}
+	}
+}
+
+// isOver lets time pass until the visitors are over.
+func (p *play) isOver(m *move) {
+	p.Helper()
+	p.allOver(m.time.since(p.now())+p.slack.Start, p.visitors(m)...)
+}
+
+// allOver lets time pass until all visitors are over, at most so long.
+func (p *play) allOver(t time.Duration, visitors ...*visitor) {
+	p.Helper()
+	for step := 10 * ms; p.now() < t; step = min(2*step, sec) {
+		if !slices.ContainsFunc(visitors, (*visitor).waits) {
+			return
+		}
+		p.at(min(t, p.now()+step))
+		synctest.Wait()
+	}
+	for i, v := range visitors {
+		if v.waits() {
+			p.fatalf("at %v the visitor %d of %d still waits", p.now(), i, len(visitors))
+		}
+	}
+}
+
+// isInOrder wants that no visitor that began did so before an earlier one, or by no more than
+// the time that the move allows.
+func (p *play) isInOrder(m *move) {
+	p.Helper()
+	last, early := never, p.slack.Order
+	if m.time != nil {
+		early += m.duration()
+	}
+	for i, v := range p.visitors(m) {
+		if v.begun() < last-early {
+			p.errorf("visitor %d begins at %v, before an earlier one, at %v", i, v.begun(), last)
+			return
+		}
+		last = max(last, v.begun())
+	}
+}
+
+// isGapless wants that the starts of those that did not leave follow each other as a leaky
+// bucket's do, in any order.
+func (p *play) isGapless(m *move) {
+	p.Helper()
+	starts, span := []time.Duration{}, m.charges[0].Span()
+	p.allOver(p.now()+2*time.Minute, p.visitors(m)...)
+	for _, v := range p.visitors(m) {
+		if v.begun() != never {
+			starts = append(starts, v.begun())
+		}
+	}
+	slices.Sort(starts)
+	for i, got := range starts {
+		if want := m.duration() + time.Duration(i)*span; got < want || got > want+p.slack.Start {
+			p.errorf("start %d of %d is at %v, want %v: somebody waited, and nobody began", i, len(starts), got, want)
+			return
+		}
+	}
+}
+
+// isNear wants that no more than so many have a start that is far away.
+func (p *play) isNear(m *move) {
+	p.Helper()
+	far := 0
+	for _, v := range p.visitors(m) {
+		v.mu.Lock()
+		if v.grant.OK && v.due-p.now() > horizon+100*ms {
+			far++
+		}
+		v.mu.Unlock()
+	}
+	if far > m.numbers[0] {
+		p.fatalf("at %v %d have a start that is far away", p.now(), far)
+	}
+}
+
+// isBusy wants that, if somebody stands in line for the budget, no start that is near is free
+// for the cheapest of them: by the definition, and what all visitors have.
+func (p *play) isBusy(m *move) {
+	p.Helper()
+	c := m.charges[0]
+	l, now, cheapest := newLedger(), time.Now().UnixMicro(), 0
+	for _, v := range p.came {
+		v.mu.Lock()
+		switch {
+		case v.booking.Charges[0].Budget != c.Budget:
+		case v.grant.OK && (!v.over || v.start != never):
+			l.add(v.booking, p.zero.Add(v.due).UnixMicro())
+		case !v.over && (cheapest == 0 || v.booking.Charges[0].Cost < cheapest):
+			cheapest = v.booking.Charges[0].Cost
+		}
+		v.mu.Unlock()
+	}
+	if cheapest == 0 {
+		return
+	}
+	free := l.earliest(throttle.Booking{Charges: []throttle.Charge{costing(c, cheapest)}}, now)
+	if wait := tickTimes(free - now); wait < horizon-100*ms-p.slack.Start {
+		p.errorf("at %v somebody stands in line, and a start is free in %v", p.now(), wait)
+	}
+}

@@ -1,0 +1,340 @@
+package storetest
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A move is one thing that is done to a store, and what is expected of the answer.
+type move struct {
+	place   string // file and line
+	verb    string
+	labels  []string // names of the callers that it makes; a name that ends with + adds to those before
+	charges []throttle.Charge
+	callers []reference
+	numbers []int
+	time    *moment
+	options map[string]moment
+	words   map[string]bool
+	times   int // how often: x20
+	want    expectation
+}
+
+// A reference names some of the callers with a label.
+type reference struct {
+	label       string
+	first, last int // last -1: up to the end
+}
+
+// A moment is a time since the beginning of a case, or since now.
+type moment struct {
+	time.Duration
+	relative bool
+}
+
+// since returns the time since the beginning of the case.
+func (m moment) since(now time.Duration) time.Duration {
+	if m.relative {
+		return now + m.Duration
+	}
+	return m.Duration
+}
+
+// A scope is what the lines of one case know: its budgets and callers.
+type scope struct {
+	*reader
+	number  int // of the case
+	charges map[string]throttle.Charge
+	labels  map[string]bool
+	moves   []move
+}
+
+// optionWords are words of a move that are followed by a time; plainWords stand
+// alone; chargeWords say something of the charge before.
+var (
+	optionWords = []string{"within", "from", "spread", "horizon", "ago", "took", "reset", "every"}
+	plainWords  = []string{"high", "low"}
+	chargeWords = []string{"shadow", "adaptive", "node", "jitter", "pace", "cost", "leaving"}
+)
+
+// read reads a line: a budget, or moves.
+func (s *scope) read(text string) {
+	if loop, ok := strings.CutPrefix(text, "every "); ok {
+		head, body, _ := strings.Cut(loop, ": ")
+		name, list, _ := strings.Cut(head, " in ")
+		for _, value := range s.sequence(strings.Fields(list)) {
+			s.read(substitute(body, map[string]string{name: value}))
+		}
+		return
+	}
+	for _, part := range splitTrim(text, ";") {
+		if name, limit, ok := strings.Cut(part, " = "); ok {
+			s.define(strings.TrimSpace(name), limit)
+		} else {
+			s.move(part)
+		}
+	}
+}
+
+// define reads a budget: its limit and what else is known of its charges. A name that is
+// defined again is the same budget under another limit.
+func (s *scope) define(name, text string) {
+	parts := splitTrim(text, ",")
+	limit, err := throttle.ParseLimit(parts[0])
+	if err != nil {
+		s.wrong("%v", err)
+	}
+	own := name
+	if s.number > 0 {
+		own = fmt.Sprint(s.number, " ", name)
+	}
+	c := charge(own, limit)
+	if old, ok := s.charges[name]; ok {
+		c.Budget = old.Budget
+	}
+	for _, part := range parts[1:] {
+		words := strings.Fields(part)
+		if len(words) == 2 && (words[0] == "key" || words[0] == "beside") {
+			c.Budget = s.charges[words[1]].Budget
+			if words[0] == "beside" {
+				c.Budget.Key[15] = 1 // differs in the last place of the key only
+			}
+		} else if n := s.attribute(&c, words); n != len(words) || n == 0 {
+			s.wrong("%q says nothing of a budget", part)
+		}
+	}
+	if s.labels[name] || slices.Contains(slices.Concat(optionWords, plainWords, chargeWords), name) {
+		s.wrong("%q is a caller, or a word of the language", name)
+	}
+	s.charges[name] = c
+}
+
+// attribute reads what the first words say of a charge, and returns how many they are.
+func (s *scope) attribute(c *throttle.Charge, words []string) int {
+	value := ""
+	if len(words) > 1 {
+		value = words[1]
+	}
+	switch words[0] {
+	case "shadow":
+		c.Shadow = true
+	case "adaptive":
+		c.Adaptive = true
+	case "node":
+		c.Node = true
+	case "jitter":
+		c.Jitter = s.moment(value).Duration
+		return 2
+	case "pace":
+		c.Pace = s.moment(value).Duration
+		return 2
+	case "cost":
+		c.Cost = s.number64(value)
+		return 2
+	case "leaving":
+		c.Reserve = s.number64(value)
+		return 2
+	default:
+		return 0
+	}
+	return 1
+}
+
+// move reads a move.
+func (s *scope) move(text string) {
+	head, want, expects := strings.Cut(text, "->")
+	m := move{place: fmt.Sprintf("%s:%d: ", s.file, s.line), options: make(map[string]moment), words: make(map[string]bool), times: 1}
+	if labels, rest, ok := strings.Cut(head, ": "); ok {
+		m.labels, head = strings.Fields(labels), rest
+	}
+	words := strings.Fields(strings.ReplaceAll(head, ",", " "))
+	if len(words) == 0 {
+		s.wrong("no move in %q", text)
+		return
+	}
+	m.verb = words[0]
+	for words = words[1:]; len(words) > 0; {
+		words = words[min(s.word(&m, words), len(words)):]
+	}
+	if v, ok := verbs[m.verb]; !ok {
+		s.wrong("%q is no move", m.verb)
+	} else {
+		s.want(&m, v.wants, strings.TrimSpace(want), expects)
+		s.needs(&m, v.needs)
+	}
+	for _, label := range m.labels {
+		if _, ok := s.charges[label]; ok {
+			s.wrong("%q is a budget", label)
+		}
+		s.labels[strings.TrimSuffix(label, "+")] = true
+	}
+	s.moves = append(s.moves, m)
+}
+
+// needs notes what a move lacks.
+func (s *scope) needs(m *move, needs string) {
+	for _, need := range strings.Fields(needs) {
+		switch {
+		case need == "charge" && len(m.charges) == 0, need == "caller" && len(m.callers) == 0,
+			need == "time" && m.time == nil, need == "number" && len(m.numbers) == 0,
+			need == "who" && len(m.charges)+len(m.callers) == 0:
+			s.wrong("%s without a %s", m.verb, need)
+		}
+	}
+}
+
+var (
+	multiple = regexp.MustCompile(`^x(\d+)$`)
+	several  = regexp.MustCompile(`^([a-z]+)(?:\[(\d+)(\.\.)?(\d+)?\])?$`)
+)
+
+// word reads what the first words say of a move, and returns how many they are.
+func (s *scope) word(m *move, words []string) int {
+	word := words[0]
+	if len(m.charges) > 0 {
+		if n := s.attribute(&m.charges[len(m.charges)-1], words); n > 0 {
+			return n
+		}
+	}
+	if c, ok := s.charges[word]; ok {
+		m.charges = append(m.charges, c)
+		return 1
+	}
+	if x := multiple.FindStringSubmatch(word); x != nil {
+		m.times = s.number64(x[1])
+		return 1
+	}
+	switch parts := several.FindStringSubmatch(word); {
+	case slices.Contains(plainWords, word):
+		m.words[word] = true
+	case slices.Contains(optionWords, word) && len(words) > 1:
+		m.options[word] = s.moment(words[1])
+		return 2
+	case parts != nil && s.labels[parts[1]]:
+		m.callers = append(m.callers, s.reference(parts))
+	case strings.ContainsAny(word[:1], "0123456789+-") || word == "now":
+		n, notNumber := strconv.Atoi(word)
+		if notNumber == nil {
+			m.numbers = append(m.numbers, n)
+		}
+		if t, err := parseMoment(word); err == nil {
+			m.time = &t
+		} else if notNumber != nil {
+			s.wrong("%v", err)
+		}
+	default:
+		s.wrong("%q is neither a budget, nor a caller, nor a word of the language", word)
+	}
+	return 1
+}
+
+// reference reads the callers of a label: line, line[3], line[3..8], line[3..].
+func (s *scope) reference(parts []string) reference {
+	ref := reference{label: parts[1], last: -1}
+	if parts[2] != "" {
+		ref.first = s.number64(parts[2])
+		if ref.last = ref.first; parts[4] != "" {
+			ref.last = s.number64(parts[4])
+		} else if parts[3] != "" {
+			ref.last = -1
+		}
+	}
+	return ref
+}
+
+// number64 reads a whole number.
+func (s *scope) number64(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		s.wrong("%q is no number", text)
+	}
+	return n
+}
+
+// moment reads a time.
+func (s *scope) moment(text string) moment {
+	m, err := parseMoment(text)
+	if err != nil {
+		s.wrong("%v", err)
+	}
+	return m
+}
+
+var term = regexp.MustCompile(`^([+-]?)(?:(\d+)\*)?([0-9.]+[a-zµ0-9.]*)`)
+
+// parseMoment reads a time as a sum, 2s+2us or 3*20s-1us; +1s and now are since now.
+func parseMoment(text string) (m moment, err error) {
+	m.relative = strings.HasPrefix(text, "+") || text == "now"
+	rest := text
+	if text == "now" {
+		rest = ""
+	}
+	for rest != "" && err == nil {
+		parts := term.FindStringSubmatch(rest)
+		if parts == nil {
+			return m, fmt.Errorf("%q is no time", text)
+		}
+		d, wrong := duration(parts[3])
+		if wrong != nil {
+			err = fmt.Errorf("%q is no time", text)
+		}
+		if n, err := strconv.Atoi(parts[2]); err == nil {
+			d *= time.Duration(n)
+		}
+		if parts[1] == "-" {
+			d = -d
+		}
+		m.Duration += d
+		rest = rest[len(parts[0]):]
+	}
+	return m, err
+}
+
+// duration is time.ParseDuration that knows days.
+func duration(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.Atoi(days)
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	return time.ParseDuration(text)
+}
+
+// sequence expands lists: 1s,2s..5s stands for five times, 1..5 for five numbers.
+func (s *scope) sequence(items []string) (all []string) {
+	for _, item := range items {
+		from, to, ok := strings.Cut(item, "..")
+		if !ok {
+			all = append(all, item)
+			continue
+		}
+		first, second, stepped := strings.Cut(from, ",")
+		whole := func(text string) (int64, string) {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err == nil {
+				return n, ""
+			}
+			return int64(s.moment(text).Duration), "ns"
+		}
+		a, _ := whole(first)
+		end, unit := whole(to)
+		step := int64(1)
+		if stepped {
+			b, _ := whole(second)
+			step = b - a
+		}
+		if step <= 0 {
+			s.wrong("%q does not rise", item)
+			return all
+		}
+		for ; a <= end; a += step {
+			all = append(all, strconv.FormatInt(a, 10)+unit)
+		}
+	}
+	return all
+}

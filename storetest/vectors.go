@@ -1,0 +1,167 @@
+package storetest
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	_ "time/tzdata" // zones with summer time, also where the system has none
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// vectorFiles holds the checks that are lines of text. vectors/README.md describes their language.
+//
+//go:embed vectors/*.txt
+var vectorFiles embed.FS
+
+// A vector is a check as text: its moves, once for each case.
+type vector struct {
+	name  string
+	cases [][]move
+}
+
+// vectorLine is a line of a vector as it stands in its file.
+type vectorLine struct {
+	number int
+	text   string
+}
+
+// vectorsOf returns the checks of one file; the package is broken if it has mistakes.
+func vectorsOf(file string) []check { return vectors()[file] }
+
+// vectors returns the checks of all files, by the files' names.
+var vectors = sync.OnceValue(func() map[string][]check {
+	all := make(map[string][]check)
+	files, err := vectorFiles.ReadDir("vectors")
+	for _, f := range files {
+		text, unread := vectorFiles.ReadFile("vectors/" + f.Name())
+		list, wrong := parseVectors(f.Name(), string(text))
+		err = errors.Join(err, unread, wrong)
+		for _, v := range list {
+			name := strings.TrimSuffix(f.Name(), ".txt")
+			all[name] = append(all[name], check{v.name, v.run})
+		}
+	}
+	if err != nil {
+		panic(err)
+	}
+	return all
+})
+
+// A reader reads a file of vectors and collects its mistakes.
+type reader struct {
+	file     string
+	line     int
+	mistakes []error
+}
+
+// wrong notes a mistake in the line that is read.
+func (r *reader) wrong(format string, args ...any) {
+	r.mistakes = append(r.mistakes, fmt.Errorf("%s:%d: "+format, append([]any{r.file, r.line}, args...)...))
+}
+
+var vectorName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*_[A-Z][A-Za-z0-9]*$`)
+
+// parseVectors reads a file of vectors. The error tells all mistakes.
+func parseVectors(file, text string) ([]vector, error) {
+	r := &reader{file: file}
+	var list []vector
+	var lines []vectorLine
+	end := func() {
+		if len(list) > 0 {
+			list[len(list)-1].cases = r.cases(lines)
+		}
+		lines = nil
+	}
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		switch trimmed := strings.TrimSpace(line); {
+		case trimmed == "":
+		case trimmed != line && strings.HasPrefix(line, " "):
+			lines = append(lines, vectorLine{i + 1, trimmed})
+		default:
+			end()
+			if r.line = i + 1; !vectorName.MatchString(trimmed) {
+				r.wrong("%q is no name of a vector, like P1_SlidingBurst", trimmed)
+			}
+			list = append(list, vector{name: trimmed})
+		}
+	}
+	end()
+	return list, errors.Join(r.mistakes...)
+}
+
+// cases reads the lines of a vector, once for each combination of what its "for" lines say.
+func (r *reader) cases(lines []vectorLine) (all [][]move) {
+	tables := []map[string]string{{}}
+	for _, l := range lines {
+		if r.line = l.number; strings.HasPrefix(l.text, "for ") {
+			tables = r.product(tables, strings.TrimPrefix(l.text, "for "))
+		}
+	}
+	for i, values := range tables {
+		s := &scope{reader: r, number: i, charges: make(map[string]throttle.Charge), labels: make(map[string]bool)}
+		before := len(r.mistakes)
+		for _, l := range lines {
+			if r.line = l.number; !strings.HasPrefix(l.text, "for ") {
+				s.read(substitute(l.text, values))
+			}
+		}
+		if all = append(all, s.moves); len(r.mistakes) > before {
+			break
+		}
+	}
+	return all
+}
+
+// product adds to each table each case of a line "for NAMES in CASE | CASE": the values of
+// several names are set apart by commas.
+func (r *reader) product(tables []map[string]string, text string) (all []map[string]string) {
+	head, list, ok := strings.Cut(text, " in ")
+	names := splitTrim(head, ",")
+	for _, table := range tables {
+		for _, one := range splitTrim(list, "|") {
+			values := []string{one}
+			if len(names) > 1 {
+				values = splitTrim(one, ",")
+			}
+			if !ok || len(values) != len(names) {
+				r.wrong("%d values for %d names in %q", len(values), len(names), one)
+				continue
+			}
+			next := make(map[string]string)
+			for name, value := range table {
+				next[name] = value
+			}
+			for i, name := range names {
+				next[name] = values[i]
+			}
+			all = append(all, next)
+		}
+	}
+	return all
+}
+
+var variable = regexp.MustCompile(`\$[a-z]+`)
+
+// substitute replaces the names that are known: $name.
+func substitute(text string, values map[string]string) string {
+	return variable.ReplaceAllStringFunc(text, func(name string) string {
+		if value, ok := values[name[1:]]; ok {
+			return value
+		}
+		return name
+	})
+}
+
+// splitTrim splits a text and trims its parts.
+func splitTrim(text, separator string) []string {
+	parts := strings.Split(text, separator)
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	return parts
+}
