@@ -16,11 +16,39 @@ type Hold struct {
 	Note     PauseNote     // what the operator said who closed it; zero: nothing is known
 }
 
+// An acquisitionState is what a caller holds. That decides what the caller does next:
+//
+//	state       the caller holds                   and does next
+//	idle        nothing                            books a start
+//	inLine      a place in the line for a start    waits for its turn, then books
+//	inSlotLine  a place in the line for slots      waits for its turn, then books
+//	booked      a start                            waits for the start, then
+//	                                                 books another, if the start is too old or closed,
+//	                                                 has the store confirm it, if there may be a penalty,
+//	                                                 acquires its slots, if it has none yet,
+//	                                                 or is granted
+//	granted     a start to use now, and its slots  goes on
+//
+// Every answer of the store sets the state, in receive. A start becomes granted in book, if the
+// store allows it at once, or in acquire; recheck makes it booked again. forget and cancelSlots
+// end in idle: the caller has used, lost or given back what it had. It gives it back when its context
+// ends, when MaxWait is over, and when the store refuses it or fails.
+type acquisitionState uint8
+
+const (
+	idle acquisitionState = iota
+	inLine
+	inSlotLine
+	booked
+	granted
+)
+
 // An acquisition is one caller that acquires a start: it books one, waits for it,
 // and uses the grant in time or gives it back. Transport and Limiter are built on
 // it.
 type acquisition struct {
 	*engine
+	state    acquisitionState
 	observed observedContext // of the call of the store
 
 	booking      Booking
@@ -34,7 +62,7 @@ type acquisition struct {
 	priority       Priority      // among the waiters
 	returns        bool          // the caller had a start or a place in line before
 	lead           time.Duration // how much before its start the caller wants to go on
-	grant          Grant         // a start while OK is true, a place in line while Ready is not nil
+	grant          Grant         // the store's last answer; state says what the caller holds of it
 	startAt        time.Duration // the booked start, or a little later: the grant may be used from then on
 	jitter         time.Duration // the smallest Jitter among the charges that count; 0: none has any
 	concurrent     bool          // some charges are Concurrency: they need slots
@@ -75,21 +103,28 @@ func (a *acquisition) inspectCharges() {
 	}
 }
 
-// granted reports whether the start is right now.
-func (a *acquisition) granted() bool { return a.grant.OK && a.grant.Wait == 0 && a.grant.Age == 0 }
-
-// holdsPlace reports whether a start is booked or a place in line is held.
-func (a *acquisition) holdsPlace() bool { return a.grant.OK || a.grant.Ready != nil }
-
-// inLine reports whether the place held is one in the line for a start.
-func (a *acquisition) inLine() bool {
-	return a.grant.Ready != nil && a.grant.Handle == Handle{}
+// receive notes an answer of the store, and what the caller holds by it.
+func (a *acquisition) receive(g Grant) {
+	a.grant = g
+	switch {
+	case g.OK:
+		a.state = booked
+	case g.Ready == nil:
+		a.state = idle
+	case g.Handle == Handle{}:
+		a.state = inLine
+	default:
+		a.state = inSlotLine
+	}
 }
 
-// forget drops a place that was used, given back or lost.
-func (a *acquisition) forget() {
-	a.grant.OK, a.grant.Ready, a.slots = false, nil, nil
+// isImmediate reports whether the store granted the start without a wait, and in no time.
+func (a *acquisition) isImmediate() bool {
+	return a.state == granted && a.grant.Wait == 0 && a.grant.Age == 0
 }
+
+// forget drops what was used, given back or lost.
+func (a *acquisition) forget() { a.state, a.slots = idle, nil }
 
 // waited returns how long the caller has been held so far.
 func (a *acquisition) waited() time.Duration {

@@ -31,7 +31,7 @@ func (a *acquisition) book(ctx context.Context) error {
 // bookBy books what is set by now, and asks the store for it with storeCtx.
 func (a *acquisition) bookBy(ctx, storeCtx context.Context, asked time.Duration) error {
 	b := &a.booking
-	turn, s := a.inLine(), a.spread()
+	turn, s := a.state == inLine, a.spread()
 	if a.returns { // else there is nothing to replace
 		a.replacePlace(s)
 	}
@@ -44,15 +44,25 @@ func (a *acquisition) bookBy(ctx, storeCtx context.Context, asked time.Duration)
 		a.forget() // given back or lost: it must not be given back twice
 		return a.storeFailure(ctx, err)
 	}
-	a.grant, a.startAt, a.validatedAt, a.validateRTT = g, asked, asked, g.Age
+	a.receive(g)
+	a.startAt, a.validatedAt, a.validateRTT = asked, asked, g.Age
 	a.returns, a.outageReported = true, false
 	if r := a.recent.Load(); r != nil && !r.note(b.Charges, &a.grant, asked) {
 		a.recent.CompareAndSwap(r, nil)
 	}
-	if a.observe == nil && a.granted() {
-		return nil
+	if g.OK && g.Wait == 0 && g.Age == 0 {
+		if a.state = granted; a.observe == nil {
+			return nil
+		}
 	}
-	return a.answered(ctx, turn)
+	if err := a.answered(ctx, turn); err != nil {
+		return err
+	}
+	// An observer may have taken its time.
+	if g.OK && g.Wait == 0 && a.observe == nil && g.Age <= validFor && !a.unusable() {
+		a.state = granted
+	}
+	return nil
 }
 
 // replacePlace makes the booking one in place of what is held. Spread is that of the
@@ -61,11 +71,11 @@ func (a *acquisition) replacePlace(spread time.Duration) {
 	b := &a.booking
 	a.stopWatch()
 	a.cancelSlots()
-	if a.grant.OK && spread != b.Spread {
+	if a.state == booked && spread != b.Spread {
 		a.cancel() // Instead is for bookings of the same spread
 	}
 	b.Instead, b.Turn, b.Returns = Handle{}, a.grant.Turn, true
-	if a.holdsPlace() {
+	if a.state != idle {
 		b.Instead = a.grant.Handle
 	}
 }
@@ -77,10 +87,10 @@ func (a *acquisition) answered(ctx context.Context, turn bool) error {
 	answered := now()
 	a.rtt.add(g.Age, answered)
 	a.noticeClosed(ctx, &g)
-	if a.inLine() && a.remaining == 0 {
+	if a.state == inLine && a.remaining == 0 {
 		a.cancel() // the place is of no use to a caller that can wait no longer
 	}
-	if !a.holdsPlace() {
+	if a.state == idle {
 		return a.refusal(g)
 	}
 	if g.Wait > 0 || g.Age > 0 {

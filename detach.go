@@ -75,7 +75,7 @@ func (r *roundTrip) nextAttempt() *roundTrip {
 // the base went on or panicked. The request may have arrived: its start stays
 // booked, or one is booked for it.
 func (r *roundTrip) abandon() {
-	if !r.grant.OK && r.holdsPlace() {
+	if r.state == inLine || r.state == inSlotLine {
 		r.cancel()
 		r.bookArrival()
 	}

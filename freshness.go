@@ -5,6 +5,10 @@ import (
 	"time"
 )
 
+// validFor is how long an answer of the store about a start counts as current. A
+// penalty may take effect that much later.
+const validFor = 5 * time.Millisecond
+
 // usableFor is how long after its start a grant may be used: 10 of the default 35 ms. The
 // rest of Jitter is left for the way to the upstream, so that a connection that came late
 // does not use it up.

@@ -9,7 +9,7 @@ import (
 func (a *acquisition) cancel() {
 	a.stopWatch()
 	a.cancelSlots()
-	if a.holdsPlace() {
+	if a.state != idle {
 		a.store.Cancel(&a.booking, a.grant)
 	}
 	a.forget()
@@ -20,7 +20,7 @@ func (a *acquisition) heldSlots() (b *Booking, g Grant, ok bool) {
 	switch {
 	case a.slots != nil:
 		return &a.slots.booking, a.slots.grant, true
-	case a.concurrent && a.grant.OK && a.grant.Wait == 0:
+	case a.concurrent && a.state >= booked && a.grant.Wait == 0:
 		return &a.booking, a.grant, true
 	}
 	return nil, Grant{}, false
@@ -35,7 +35,7 @@ func (a *acquisition) cancelSlots() {
 	}
 	a.store.Cancel(b, g)
 	if a.slots = nil; b == &a.booking {
-		a.grant.OK = false
+		a.state = idle
 	}
 }
 

@@ -67,10 +67,10 @@ func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 // reuse makes ready for another caller what one has done with.
 func (l *Limiter) reuse(a *acquisition) {
 	switch {
-	case a.granted() && !a.booking.Returns:
+	case a.isImmediate() && !a.booking.Returns:
 		// It booked once. The next caller's first booking sets the rest anew.
-		a.arrivedAt, a.returns, a.grant.OK, a.grant.Held, a.grant.Ready = 0, false, false, NotHeld, nil
-	case a.granted() || a.observe == nil:
+		a.state, a.arrivedAt, a.returns, a.grant.Held = idle, 0, false, NotHeld
+	case a.isImmediate() || a.observe == nil:
 		*a = acquisition{
 			engine: a.engine, booking: Booking{Charges: a.booking.Charges, Spread: a.booking.Spread},
 			jitter: a.jitter, concurrent: a.concurrent, invalidated: a.invalidated, grant: Grant{Held: NotHeld},
@@ -121,11 +121,11 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 	if err == nil {
 		err = a.book(ctx)
 	}
-	if err == nil && !a.startsNow() {
+	if err == nil && a.state != granted {
 		err = a.awaitStart(ctx)
 	}
 	if err == nil {
-		if p.start.keep(a); a.observe != nil || !a.granted() {
+		if p.start.keep(a); a.observe != nil || !a.isImmediate() {
 			p.tell(ctx, a)
 		}
 	} else {
@@ -147,7 +147,7 @@ func (a *acquisition) checkCost() error {
 // awaitStart waits for the start that is booked.
 func (a *acquisition) awaitStart(ctx context.Context) error {
 	defer a.stopWatch()
-	return a.await(ctx, waitOptions{})
+	return a.acquire(ctx, waitOptions{})
 }
 
 // key returns the key of a budget.

@@ -2,12 +2,8 @@ package throttle
 
 import (
 	"context"
-	"errors"
 	"time"
 )
-
-// errNotice says that the observer must be told that the caller still waits.
-var errNotice = errors.New("throttle: the caller waits for long")
 
 // askClosed is for how long the store is asked until when a budget is closed. A caller
 // whose start is nearer does not ask.

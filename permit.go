@@ -68,7 +68,7 @@ func (s *start) keep(a *acquisition) {
 func (p *Permit) acquisition() *acquisition {
 	if p.several != nil {
 		a := p.several.acquisition
-		a.hold = Hold{}
+		a.state, a.hold = booked, Hold{}
 		a.booking.Charges = slices.Clone(a.booking.Charges)
 		return &a
 	}
@@ -76,7 +76,7 @@ func (p *Permit) acquisition() *acquisition {
 	c := p.meter.charge
 	c.Budget.Key, c.Cost, c.Reserve = s.key, s.cost, s.reserve
 	a := &acquisition{
-		engine: p.meter.engine, booking: Booking{Charges: []Charge{c}, Spread: s.spread},
+		engine: p.meter.engine, state: booked, booking: Booking{Charges: []Charge{c}, Spread: s.spread},
 		grant:   Grant{OK: true, Wait: s.wait, Age: s.age, Handle: s.handle, Turn: s.turn, Held: NotHeld},
 		startAt: s.startAt, validatedAt: s.validatedAt, validateRTT: s.validateRTT,
 		maxWait: s.maxWait, priority: s.priority, returns: true,
@@ -98,7 +98,7 @@ func (p *Permit) keep(a *acquisition) {
 // observer.
 func (p *Permit) take(ctx context.Context, a *acquisition) {
 	p.keep(a)
-	if a.observe != nil || !a.granted() {
+	if a.observe != nil || !a.isImmediate() {
 		p.tell(ctx, a)
 	}
 }
@@ -222,7 +222,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	o := optionsOf(ctx)
 	a.maxWait = o.maxWaitOr(a.maxWait)
 	a.beginWait(now())
-	err := a.await(ctx, waitOptions{})
+	err := a.acquire(ctx, waitOptions{})
 	a.stopWatch()
 	if err != nil {
 		p.state.Store(permitGone)

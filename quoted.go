@@ -66,12 +66,7 @@ func (a *quotedAcquisition) policy(i int) (*compiledPolicy, *Charge) {
 // Reprice makes and uses a new quote when the policies were replaced.
 func (a *quotedAcquisition) acquireStart(ctx context.Context, reprice func() error) error {
 	for {
-		if !a.holdsPlace() {
-			if err := a.book(ctx); err != nil || a.startsNow() {
-				return err
-			}
-		}
-		err := a.await(ctx, waitOptions{early: a.lead, replaced: a.policies.replaced})
+		err := a.acquire(ctx, waitOptions{early: a.lead, replaced: a.policies.replaced})
 		if err != errReplaced {
 			return err
 		}
@@ -91,12 +86,13 @@ func (a *quotedAcquisition) rematch(ctx context.Context, reprice func() error) e
 	if err == nil && slices.EqualFunc(old.Charges, a.booking.Charges, equivalent) {
 		return nil
 	}
-	moves := a.inLine() || slices.EqualFunc(old.Charges, a.booking.Charges, interchangeable)
-	if a.holdsPlace() && moves && err == nil && len(a.booking.Charges) > 0 {
+	moves := a.state == inLine || slices.EqualFunc(old.Charges, a.booking.Charges, interchangeable)
+	if a.state != idle && moves && err == nil && len(a.booking.Charges) > 0 {
 		return a.book(ctx) // so nobody passes while it changes places
 	}
-	if a.holdsPlace() {
+	if a.state != idle {
 		a.store.Cancel(&old, a.grant)
+		a.state = idle
 	}
 	a.grant = Grant{Held: NotHeld, Turn: a.grant.Turn}
 	return err

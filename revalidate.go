@@ -2,16 +2,8 @@ package throttle
 
 import (
 	"context"
-	"errors"
 	"time"
 )
-
-// validFor is how long an answer of the store about a start counts as current. A
-// penalty may take effect that much later.
-const validFor = 5 * time.Millisecond
-
-// errRevalidate says that a start may have become useless during the wait.
-var errRevalidate = errors.New("throttle: there may be a penalty")
 
 // needsRevalidation reports whether the store must confirm the start before it is
 // used.

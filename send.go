@@ -138,10 +138,11 @@ func (r *roundTrip) preWriteCheck() error {
 		return r.acquire(ctx, w)
 	}
 	w.withConnection, w.connectionUntil = !r.baseRetried, now()+maxConnectionHold
-	err := r.await(ctx, w)
+	r.recheck()
+	err := r.acquire(ctx, w)
 	if err == errDetach && !r.rewindBody() {
 		w.withConnection = false
-		err = r.await(ctx, w)
+		err = r.acquire(ctx, w)
 	}
 	return err
 }

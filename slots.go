@@ -41,9 +41,9 @@ func (a *acquisition) acquireSlots(ctx context.Context) error {
 	}
 	a.cancel()
 	g.Held, g.Turn = a.chargeIndex(&b.booking, g.Held), a.grant.Turn
-	a.grant = g
+	a.receive(g)
 	a.noticeClosed(ctx, &g)
-	if !a.holdsPlace() {
+	if a.state == idle {
 		return a.refusal(g)
 	}
 	a.reportHeld(ctx, g, false)

@@ -26,7 +26,7 @@ func (a *acquisition) report(ctx context.Context, k EventKind, d time.Duration, 
 	if (k == Waiting || k == StillWaiting) && a.queue != nil {
 		e.Callers = int(a.queue.Load())
 	}
-	if k == StillWaiting && (a.grant.OK || a.inLine()) {
+	if k == StillWaiting && a.state != inSlotLine {
 		e.Left = max(0, a.startAt-now())
 	}
 	if err != nil {

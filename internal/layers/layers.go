@@ -1,11 +1,8 @@
-// Package layers checks that the files of a package stand in layers: a file names
-// only what is declared in itself or in a file below it.
-package layers
+package main
 
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/importer"
@@ -13,121 +10,151 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
-// A Reference is one use of a name in a file above or below the one that declares it.
-type Reference struct {
-	From, To string // file names
-	Name     string
+// A reference is one use of a name in another file than the one that declares it.
+type reference struct {
+	from, to string // file names
+	name     string
 }
 
-func (r Reference) String() string { return fmt.Sprintf("%s uses %s of %s", r.From, r.Name, r.To) }
+func (r reference) String() string { return fmt.Sprintf("%s uses %s of %s", r.from, r.name, r.to) }
 
-// Upward returns the references of the package in dir that run from a file to one
-// above it. Order lists all files, the lowest first; an error names those that it
-// leaves out and those that do not exist.
-func Upward(dir string, order []string) ([]Reference, error) {
-	rank := make(map[string]int)
-	for i, name := range order {
-		rank[name] = i + 1
-	}
-	all, files, err := references(dir)
+// A pkg is the files of one package, and how they refer to each other.
+type pkg struct {
+	path  string
+	files []string    // the lowest first: the order to read them in; those of a cycle side by side
+	cycle []reference // within cycles
+}
+
+// packages returns the packages that the patterns name in the module in dir.
+func packages(dir string, patterns ...string) ([]pkg, error) {
+	listed, exports, err := list(dir, patterns)
 	if err != nil {
 		return nil, err
 	}
-	var errs []error
-	for _, name := range files {
-		if rank[name] == 0 {
-			errs = append(errs, fmt.Errorf("%s has no layer", name))
+	var all []pkg
+	for _, l := range listed {
+		refs, err := l.references(exports)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", l.ImportPath, err)
 		}
+		p := pkg{path: l.ImportPath}
+		p.files, p.cycle = order(l.GoFiles, refs)
+		all = append(all, p)
 	}
-	for _, name := range order {
-		if !slices.Contains(files, name) {
-			errs = append(errs, fmt.Errorf("%s does not exist", name))
-		}
-	}
-	up := slices.DeleteFunc(all, func(r Reference) bool { return rank[r.From] >= rank[r.To] })
-	return up, errors.Join(errs...)
+	return all, nil
 }
 
-// references returns every use of a name in another file than the one that declares
-// it, once for each pair of files, and the names of the package's files.
-func references(dir string) (all []Reference, files []string, err error) {
-	listed, err := list(dir)
+// order sorts files so that each comes behind those that it refers to, and returns the
+// references within cycles. The algorithm is Tarjan's for strongly connected components
+// (SIAM Journal on Computing 1, 1972), which finds them in this order.
+func order(files []string, refs []reference) (sorted []string, cycle []reference) {
+	below := make(map[string][]string)
+	for _, r := range refs {
+		below[r.from] = append(below[r.from], r.to)
+	}
+	found, low, component := make(map[string]int), make(map[string]int), make(map[string]int)
+	var open []string
+	var visit func(file string)
+	visit = func(file string) {
+		found[file] = len(found) + 1
+		low[file] = found[file]
+		open = append(open, file)
+		for _, to := range below[file] {
+			if found[to] == 0 {
+				visit(to)
+			}
+			if component[to] == 0 {
+				low[file] = min(low[file], low[to])
+			}
+		}
+		if low[file] < found[file] {
+			return
+		}
+		first := slices.Index(open, file)
+		for _, member := range open[first:] {
+			component[member] = found[file]
+			sorted = append(sorted, member)
+		}
+		open = open[:first]
+	}
+	for _, file := range files {
+		if found[file] == 0 {
+			visit(file)
+		}
+	}
+	cycle = slices.DeleteFunc(slices.Clone(refs), func(r reference) bool { return component[r.from] != component[r.to] })
+	return sorted, cycle
+}
+
+// A listing is what go list says of a package.
+type listing struct {
+	Dir, ImportPath, Export string
+	GoFiles                 []string
+	DepOnly                 bool
+}
+
+// list returns the packages of the patterns, and where the compiled form of each package
+// lies that they need.
+func list(dir string, patterns []string) (all []listing, exports map[string]string, err error) {
+	c := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=Dir,ImportPath,Export,GoFiles,DepOnly"}, patterns...)...)
+	c.Dir, c.Stderr = dir, os.Stderr
+	out, err := c.StdoutPipe()
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := c.Start(); err != nil {
+		return nil, nil, err
+	}
+	exports = make(map[string]string)
+	for d := json.NewDecoder(out); ; {
+		var p listing
+		if err := d.Decode(&p); err == io.EOF {
+			break
+		} else if err != nil {
+			return nil, nil, err
+		}
+		exports[p.ImportPath] = p.Export
+		if !p.DepOnly {
+			all = append(all, p)
+		}
+	}
+	return all, exports, c.Wait()
+}
+
+// references returns every use of a name in another file than the one that declares it, once
+// for each pair of files.
+func (l *listing) references(exports map[string]string) (all []reference, err error) {
 	fset := token.NewFileSet()
 	var parsed []*ast.File
-	for _, name := range listed.files {
-		f, err := parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution)
+	for _, name := range l.GoFiles {
+		f, err := parser.ParseFile(fset, filepath.Join(l.Dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		parsed = append(parsed, f)
 	}
 	info := &types.Info{Uses: make(map[*ast.Ident]types.Object)}
-	conf := types.Config{Importer: importer.ForCompiler(fset, "gc", listed.open)}
-	pkg, err := conf.Check(dir, fset, parsed, info)
+	open := func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }
+	conf := types.Config{Importer: importer.ForCompiler(fset, "gc", open)}
+	checked, err := conf.Check(l.ImportPath, fset, parsed, info)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	file := func(p token.Pos) string { return filepath.Base(fset.Position(p).Filename) }
-	seen := make(map[Reference]bool)
+	seen := make(map[reference]bool)
 	for id, used := range info.Uses {
-		if used.Pkg() != pkg {
-			continue
-		}
-		r := Reference{file(id.Pos()), file(used.Pos()), used.Name()}
-		if r.From != r.To && !seen[r] {
+		if r := (reference{file(id.Pos()), file(used.Pos()), used.Name()}); used.Pkg() == checked && r.from != r.to {
 			seen[r] = true
-			all = append(all, r)
 		}
 	}
-	slices.SortFunc(all, func(a, b Reference) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Name, b.Name))
-	})
-	return all, listed.files, nil
+	return slices.SortedFunc(maps.Keys(seen), func(a, b reference) int {
+		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to), cmp.Compare(a.name, b.name))
+	}), nil
 }
-
-// A listing is what go list says of a package: its files, and where the compiled
-// form of each package lies that it needs.
-type listing struct {
-	files   []string
-	exports map[string]string // by import path
-}
-
-func list(dir string) (l listing, err error) {
-	c := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export,GoFiles,DepOnly", ".")
-	c.Dir, c.Stderr = dir, os.Stderr
-	text, err := c.Output()
-	if err != nil {
-		return l, err
-	}
-	l.exports = make(map[string]string)
-	for d := json.NewDecoder(strings.NewReader(string(text))); ; {
-		var p struct {
-			ImportPath, Export string
-			GoFiles            []string
-			DepOnly            bool
-		}
-		switch err := d.Decode(&p); {
-		case err == io.EOF:
-			return l, nil
-		case err != nil:
-			return l, err
-		}
-		l.exports[p.ImportPath] = p.Export
-		if !p.DepOnly {
-			l.files = p.GoFiles
-		}
-	}
-}
-
-// open is a lookup function for [importer.ForCompiler].
-func (l listing) open(path string) (io.ReadCloser, error) { return os.Open(l.exports[path]) }

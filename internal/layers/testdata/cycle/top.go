@@ -1,4 +1,4 @@
-package upward
+package cycle
 
 type thing struct{ field int }
 

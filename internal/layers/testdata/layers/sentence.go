@@ -1,0 +1,3 @@
+package layers
+
+type sentence []word
