@@ -21,11 +21,23 @@ type Config struct {
 	// Base sends the requests of a [Transport]. Defaults to [http.DefaultTransport].
 	Base http.RoundTripper
 
-	// MaxWait bounds how long a caller is held. Negative: not at all.
-	// Defaults to 0: as long as the caller's context allows.
+	// MaxWait bounds how long a caller is held, and [WithMaxWait] does so for one
+	// request. If the wait cannot fit MaxWait and the deadline of the context, the
+	// request is refused at once and spends nothing; http.Client.Timeout is a
+	// deadline, too. That is decided by an estimate: docs/line.md says how good it
+	// is. If the context ends during the wait, the place is given back.
+	//
+	// A store that cannot be reached is asked again for as long as MaxWait and the
+	// context allow, and nothing is sent meanwhile. With neither MaxWait nor a
+	// deadline a request waits for ever, so set one of the two. redisstore.Options has
+	// other ways to go on.
+	//
+	// Negative: not at all. Defaults to 0: as long as the caller's context allows.
 	MaxWait time.Duration
 
-	// Observe is told what happens to each request. It is called on the
+	// Observe is told what happens to each request: why it waits, which policy
+	// holds it, that a budget was closed elsewhere and is open again, that the
+	// store does not answer. docs/events.md lists all events. Observe is called on the
 	// request's way, by many goroutines, and must not block. A panic ends
 	// there, and Observe is told of it by a [FunctionFailed]. Defaults to nil:
 	// nobody is told.

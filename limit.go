@@ -47,6 +47,16 @@ func (u Unit) text() string {
 // A Limit is a sentence that can be checked, such as "at most 20 starts in any
 // second". Make one with the constructors or with [ParseLimit]; print it with
 // [Limit.String]. The zero value is no limit and is refused by [New].
+//
+// SlidingWindow (and PerSecond, PerMinute, PerHour) is right against every upstream
+// that counts n per interval. FixedWindow and CalendarWindow use a quota to the full
+// where the upstream resets at known moments. LeakyBucket spaces starts out.
+// TokenBucket is right where the upstream keeps such a bucket, and only there.
+// Unlimited is for rows that have no number: it holds nothing until an answer closes
+// it. ParseLimit reads limits from text, such as "10000/20s" or
+// "5000/month Asia/Shanghai".
+//
+// The upstream counts arrivals, not starts: see [Policy.Jitter].
 type Limit struct {
 	kind  Kind
 	unit  Unit // FixedWindow of the calendar if not zero
@@ -111,7 +121,14 @@ func TokenBucket(n int, per time.Duration, burst int) Limit {
 // the request fails, or when its context ends, whichever comes first; the
 // work of a [Limiter] ends with [Permit.Release]. What a process that died had in
 // flight ends within 30 seconds. An upstream may go on working at a request whose
-// context ended, and count it.
+// context ended, and count it. A request whose body is neither read to its end nor
+// closed stays in flight until its context ends, and for ever if the context does not
+// end.
+//
+// When there will be room cannot be known beforehand. Callers stand in a line by
+// arrival, for the whole fleet, and are woken in that order; a refusal has a RetryAfter
+// of 0. A request that other policies hold takes no slot until its start has come. If no
+// slot is free then, the request gives the start back and gets in line.
 func Concurrency(n int) Limit { return Limit{kind: KindConcurrency, n: n} }
 
 // Unlimited allows everything until something closes the budget: a penalty or

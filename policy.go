@@ -15,8 +15,9 @@ const DefaultJitter = 35 * time.Millisecond
 const MaxPenalty = 24 * time.Hour
 
 // A Policy is one row of a provider's table of limits. A request obeys every
-// policy that it matches: there is no precedence. The zero value of each field
-// but Name and Limit is useful.
+// policy that it matches: there is no precedence. [Transport.Explain] says which
+// apply to a request, and [Transport.SetPolicies] replaces them while the program
+// runs. The zero value of each field but Name and Limit is useful.
 type Policy struct {
 	// Name is unique among the policies that share a store. It is part of
 	// the store's keys and stands in errors, events and metrics, so it is UTF-8 that
@@ -24,12 +25,35 @@ type Policy struct {
 	Name string
 
 	// Match is a pattern "[METHOD ][HOST]/[PATH]", in the language of
-	// [http.ServeMux] with the differences listed in the package
-	// documentation. Defaults to "", which matches every request.
+	// [http.ServeMux], with these differences. All patterns that match apply:
+	// there is no precedence and no conflict.
+	//
+	//   - "" matches every request.
+	//   - The host is the URL's, not the Host field's. Hosts are compared in lower
+	//     case (A to Z only), without a trailing dot.
+	//   - A host without a port matches every port; with a port, only that one,
+	//     whether the URL writes it or its scheme implies it.
+	//   - A host may begin with "*.", for one or more labels: "*.example.com/"
+	//     does not match example.com itself.
+	//   - A label may be a wildcard: "{shop}.myshopify.com/admin/". A Key reads
+	//     its value, in lower case, with [PathValue].
+	//   - A wildcard's name may stand once in a pattern, host included. IP
+	//     addresses have no wildcards.
+	//   - Nothing is redirected: "/a/" does not match "/a", and a path is
+	//     compared in its clean form, so "/a/../b" is "/b". An empty path is "/".
+	//   - "%2F" is part of a segment and never separates two.
+	//   - A request without a method is a GET.
+	//   - What could never match is refused, with its offset: a scheme, a query or
+	//     fragment, an unclean path, a character that no host has.
+	//
+	// Defaults to "", which matches every request.
 	Match string
 
-	// Key splits the policy into one budget for each value it returns.
-	// Values are hashed before they leave the program. On a pattern with
+	// Key splits the policy into one budget for each value it returns: [Header],
+	// [Query], [PathValue], [Host], [Path], [Method], any function of one's own, or
+	// several with [Join]. Values are hashed before they leave the program. If the
+	// limit is one for each application, its id is a better key than its token,
+	// which changes. On a pattern with
 	// wildcards the request has them as path values. If it panics the request
 	// is not sent and fails with a *[ConfigError] that names the type of the
 	// panic's value and its line, but not the value, which may be a secret.
@@ -59,6 +83,17 @@ type Policy struct {
 	// the body through [PeekBody] only. If it panics, [RetryAfter] reads the
 	// answer instead, the caller gets the answer, and [Config.Observe] is told;
 	// the same holds for the other functions that look at answers.
+	//
+	// A penalty is counted from when the answer was sent, and it is stored, so
+	// it holds for the whole fleet: nothing starts before its end, not even a
+	// request that already has a start. Such a request books again, or is refused
+	// if it cannot wait so long. Of several penalties the latest end counts. After
+	// the end one request goes first, alone for about as long as its answer will
+	// take. Then a window comes back slowly: with an eighth of its limit at first,
+	// then half, in no more time than the penalty lasted. A refusal right after the
+	// end closes the budget for twice as long as the last one, for an hour at most.
+	// An operator closes a budget with [Limiter.Pause] and opens it with
+	// [Limiter.Resume].
 	//
 	// A function of your own replaces the default: call RetryAfter at its end
 	// to keep 429 and 503. A row shared by tenants that have limits of their own
@@ -96,6 +131,12 @@ type Policy struct {
 	// Jitter is the time that may pass between a grant and the arrival at
 	// the upstream: a limit of n per second leaves room for n per second
 	// and Jitter, and a grant that cannot be used within it is taken anew.
+	// So the share of the quota that can be used is per / (per + Jitter),
+	// 96.6 % of a second by default. The grant is checked for the last time when
+	// the request has a connection and nothing is written yet, so a slow dial or
+	// handshake does no harm. That needs a base that calls the hooks of
+	// net/http/httptrace, as [http.Transport] does; with another base the last
+	// check is before the base is called.
 	// Negative: none, so that starts are counted where they are granted and
 	// a grant may be used however late. Defaults to [DefaultJitter].
 	Jitter time.Duration
@@ -103,7 +144,7 @@ type Policy struct {
 	// Headroom is the share of the limit, from 0 to below 1, that requests
 	// of a priority must leave free; see [WithPriority]. Map Low to 0.2, and
 	// low requests use at most four fifths of the limit, so that others find
-	// room at once. The last unit of an idle budget is for any request. Not for
+	// room at once, on the same budget. The last unit of an idle budget is for any request. Not for
 	// LeakyBucket and Unlimited, which have nothing to share out. Defaults to nil:
 	// nothing is left free.
 	Headroom map[Priority]float64
@@ -116,8 +157,10 @@ type Policy struct {
 	Scope Scope
 
 	// Settle returns what the request truly cost, once the answer is there:
-	// tokens of a model, points of a query. The difference to Cost is
-	// charged, even above the limit, or given back; under a LeakyBucket at most
+	// tokens of a model, points of a query. If it cost less than Cost, the
+	// difference is given back. If it cost more, the difference is charged at the
+	// request's own start, even above the limit (docs/guarantees.md), and later
+	// requests wait for it; under a LeakyBucket at most
 	// as much as closes it for [MaxPenalty]. It may look at the body
 	// through [PeekBody] only. A negative result means that the answer does
 	// not say. A request whose Cost is 0 stays free, and what is in flight

@@ -8,6 +8,9 @@ import (
 
 // A Priority is how much a request matters. It decides which of the waiters in line
 // goes first and, with a policy's Headroom, how much a request must leave free.
+// High goes before Normal, and Normal before Low, however long the others have
+// waited. A start that is booked, for the next second at most, is never taken away
+// again.
 type Priority int8
 
 // The priorities.

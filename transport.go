@@ -8,6 +8,17 @@ import (
 // A Transport is an [http.RoundTripper] that holds each request until all its
 // policies have room for it, then hands it to its base. It is safe for
 // concurrent use and has nothing to close.
+//
+// Only the near future is booked: 350 ms, or more where a window is longer than two
+// seconds or the store is far away. Requests that have to wait for longer stand in
+// line, by arrival, for the whole fleet. The line moves up when waiters leave, a request
+// turns out to have cost less, a limit is raised, or a ban ends. A request may lose its
+// start, because a connection took too long or a penalty came. Then it goes before all
+// requests that came later.
+//
+// A Transport never retries. It belongs inside a retrier, so that every attempt is charged;
+// the other way round one permit pays for all of them. [PenaltyOf] tells retriers what the
+// policies make of an answer.
 type Transport struct {
 	engine
 	base     http.RoundTripper
