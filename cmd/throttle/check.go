@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetthrottle/throttle/internal/numerals"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 
@@ -117,13 +118,13 @@ func (all *checkResult) text() string {
 		}
 		if i+1 == len(all.Findings) || all.Findings[i+1].File != f.File || all.Findings[i+1].Severity != f.Severity {
 			if same > mostFindings {
-				fmt.Fprintf(&out, "%s: and %s\n", clean(f.File), count(same-mostFindings, "more "+f.Severity, "more "+f.Severity+"s"))
+				fmt.Fprintf(&out, "%s: and %s\n", clean(f.File), numerals.Count(same-mostFindings, "more "+f.Severity, "more "+f.Severity+"s"))
 			}
 			same = 0
 		}
 	}
 	for _, t := range all.Files {
-		fmt.Fprintf(&out, "%s: %s, %s\n", clean(t.File), count(t.Policies, "policy", "policies"), count(t.Tests, "test", "tests"))
+		fmt.Fprintf(&out, "%s: %s, %s\n", clean(t.File), numerals.Count(t.Policies, "policy", "policies"), numerals.Count(t.Tests, "test", "tests"))
 	}
 	return out.String()
 }
@@ -131,13 +132,6 @@ func (all *checkResult) text() string {
 // mostFindings is how many errors of a file are printed, and how many warnings. --json has
 // all of them.
 const mostFindings = 20
-
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
 
 func newSchema() *cobra.Command {
 	return &cobra.Command{

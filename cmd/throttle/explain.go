@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/numerals"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
@@ -212,7 +213,7 @@ func (s *state) words() (words []string) {
 	if st.Paused > 0 {
 		text := "closed for " + brief(st.Paused)
 		if st.Repeated > 0 {
-			text += fmt.Sprintf(" (met again %s)", count(st.Repeated, "time", "times"))
+			text += fmt.Sprintf(" (met again %s)", numerals.Count(st.Repeated, "time", "times"))
 		}
 		words = append(words, text)
 	}

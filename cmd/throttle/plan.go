@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle/cmd/throttle/internal/simulation"
+	"github.com/fleetthrottle/throttle/internal/numerals"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 
@@ -222,14 +223,14 @@ const mostPhases = 20
 
 func (p *planned) print(c *cobra.Command) error {
 	out := c.OutOrStdout()
-	fmt.Fprintf(out, "%s take %s: %.3g a second, by %s with %s each, %s a request\n", count(p.Requests, "request", "requests"), brief(p.took), p.Rate,
-		count(p.Nodes, "node", "nodes"), count(p.Workers, "worker", "workers"), time.Duration(p.Latency)*time.Millisecond)
+	fmt.Fprintf(out, "%s take %s: %.3g a second, by %s with %s each, %s a request\n", numerals.Count(p.Requests, "request", "requests"), brief(p.took), p.Rate,
+		numerals.Count(p.Nodes, "node", "nodes"), numerals.Count(p.Workers, "worker", "workers"), time.Duration(p.Latency)*time.Millisecond)
 	if !p.Fits {
 		fmt.Fprintf(out, "that does not fit into %s\n", p.within)
 	}
 	fmt.Fprintln(out, p.Waits.sentence("waited"))
 	if p.Unmatched > 0 {
-		fmt.Fprintf(out, "%s: they pass\n", count(p.Unmatched, "request matches no policy", "requests match no policy"))
+		fmt.Fprintf(out, "%s: they pass\n", numerals.Count(p.Unmatched, "request matches no policy", "requests match no policy"))
 	}
 	binds := table{titles: []string{"FROM", "TO", "WHAT BINDS"}}
 	for i, f := range p.Phases {

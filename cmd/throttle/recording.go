@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/fleetthrottle/throttle/internal/numerals"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
@@ -176,6 +177,6 @@ func (r *recording) at(i int) (*fleet.Snapshot, error) {
 // warn says how many lines could not be read.
 func (r *recording) warn(talk io.Writer) {
 	if r.broken > 0 {
-		fmt.Fprintf(talk, "%s: %s could not be read, the first is line %d\n", r.path, count(r.broken, "line", "lines"), r.first)
+		fmt.Fprintf(talk, "%s: %s could not be read, the first is line %d\n", r.path, numerals.Count(r.broken, "line", "lines"), r.first)
 	}
 }

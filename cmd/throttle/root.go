@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"github.com/fleetthrottle/throttle/internal/numerals"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
@@ -161,11 +162,11 @@ func accepted(least, most int) string {
 	case most == 0:
 		return "no arguments"
 	case most == manyArguments:
-		return fmt.Sprintf("at least %s", count(least, "argument", "arguments"))
+		return fmt.Sprintf("at least %s", numerals.Count(least, "argument", "arguments"))
 	case least < most:
-		return fmt.Sprintf("%d to %s", least, count(most, "argument", "arguments"))
+		return fmt.Sprintf("%d to %s", least, numerals.Count(most, "argument", "arguments"))
 	}
-	return count(least, "argument", "arguments")
+	return numerals.Count(least, "argument", "arguments")
 }
 
 // noCommand is the error of a first word that is no command.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/numerals"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
@@ -43,10 +44,10 @@ func newView(s *fleet.Snapshot, filter string) *view {
 		v.head = append(v.head, "no program reports itself: see docs/fleet.md")
 	}
 	if s.LeftOut > 0 {
-		v.foot = append(v.foot, fmt.Sprintf("%s not shown: see --budgets", count(s.LeftOut, "budget is", "budgets are")))
+		v.foot = append(v.foot, fmt.Sprintf("%s not shown: see --budgets", numerals.Count(s.LeftOut, "budget is", "budgets are")))
 	}
 	if s.Illegible > 0 {
-		v.foot = append(v.foot, fmt.Sprintf("%s could not be read", count(s.Illegible, "record", "records")))
+		v.foot = append(v.foot, fmt.Sprintf("%s could not be read", numerals.Count(s.Illegible, "record", "records")))
 	}
 	return v
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fleetthrottle/throttle/internal/numerals"
 )
 
 // pictures are the figures worth a picture, by file name.
@@ -32,7 +34,7 @@ func pictures(r results) map[string]picture {
 			charts: []chart{{most: 100, bars: r.bars("Upstream", func(name string) (bar, bool) {
 				v, ok := r.value(name, "useful-%")
 				bans, _ := r.value(name, "bans")
-				return bar{value: v, text: fmt.Sprintf("%.0f %% (%s)", v, count(bans, "ban")), bad: bans > 0}, ok
+				return bar{value: v, text: fmt.Sprintf("%.0f %% (%s)", v, numerals.Count(int(bans), "ban", "bans")), bad: bans > 0}, ok
 			})}},
 		},
 		"memory": {
@@ -102,22 +104,5 @@ func (r results) memory(limit string) chart {
 	}
 }
 
-// thousands writes a whole number with commas.
-func thousands(v float64) string {
-	s := strconv.FormatFloat(math.Round(v), 'f', 0, 64)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// count writes how many there are of something.
-func count(n float64, what string) string {
-	switch n {
-	case 0:
-		return "no " + what
-	case 1:
-		return "1 " + what
-	}
-	return fmt.Sprintf("%.0f %ss", n, what)
-}
+// thousands writes a number, rounded, with commas.
+func thousands(v float64) string { return numerals.Thousands(int(math.Round(v))) }

@@ -98,7 +98,7 @@ func TestSVG_IsWellFormedAndHasTheText(t *testing.T) {
 		require.Contains(t, text.String(), want)
 	}
 	require.Equal(t, "ours", lengths["circle class"])
-	require.Equal(t, "1.0", lengths["rect width"], "nothing is drawn as a hair")
+	require.Equal(t, "1", lengths["rect width"], "nothing is drawn as a hair")
 }
 
 func TestScale(t *testing.T) {
