@@ -5,7 +5,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fleetthrottle/throttle/internal/jsonscan"
 )
+
+// scanBytes is how much of a body is read at a time: more than most refusals have.
+const scanBytes = 2 << 10
 
 // firstField looks for fields in an answer's JSON body. The first of them that
 // is there decides: it returns its text, if that fits.
@@ -13,14 +18,13 @@ import (
 // It looks no further than it must: the first field ends the search where it
 // stands, and a body that cannot have the fields does so with its first byte.
 func firstField(resp *http.Response, fields []string, max int64, fits func(text string) bool) (text string, ok bool) {
-	s := search{fits: fits, best: len(fields)}
-	s.json.r = look(resp, max)
+	s := search{json: jsonscan.New(look(resp, max), scanBytes), fits: fits, best: len(fields)}
 	paths := make([]path, len(fields))
 	for i, field := range fields {
 		paths[i] = path{rank: i, rest: strings.Split(field, ".")}
 	}
-	s.json.bom()
-	if first := s.json.peek(); first == '{' || first == '[' && slices.ContainsFunc(paths, path.intoArray) {
+	s.json.BOM()
+	if first := s.json.Peek(); first == '{' || first == '[' && slices.ContainsFunc(paths, path.intoArray) {
 		s.value(paths)
 	}
 	return s.text, s.found
@@ -51,7 +55,7 @@ func below(paths []path, name []byte) (on []path) {
 // A search walks through a JSON value and takes what is at the end of paths.
 // What is malformed or cut off ends it; what was found before that stays.
 type search struct {
-	json scanner
+	json *jsonscan.Scanner
 	fits func(string) bool
 
 	best  int    // rank of the best field that is there
@@ -65,15 +69,15 @@ type search struct {
 // into is skipped.
 func (s *search) value(paths []path) bool {
 	if len(paths) == 0 {
-		return s.json.skip()
+		return s.json.Skip()
 	}
-	switch s.json.peek() {
+	switch s.json.Peek() {
 	case '{':
 		return s.object(paths)
 	case '[':
 		return s.array(paths)
 	}
-	text, ok := s.json.scalar()
+	text, ok := s.json.Scalar()
 	if !ok {
 		return false
 	}
@@ -86,32 +90,15 @@ func (s *search) value(paths []path) bool {
 }
 
 func (s *search) object(paths []path) bool {
-	s.json.byte()
-	for first := true; ; first = false {
-		more, ok := s.json.more('}', first)
-		if !more {
-			return ok
-		}
-		name, ok := s.json.name()
-		if !ok || !s.value(below(paths, name)) {
-			return false
-		}
-	}
+	return s.json.Object(func(name []byte) bool { return s.value(below(paths, name)) })
 }
 
 func (s *search) array(paths []path) bool {
-	s.json.byte()
 	var index []byte
-	for i := int64(0); ; i++ {
-		more, ok := s.json.more(']', i == 0)
-		if !more {
-			return ok
-		}
+	return s.json.Array(func(i int64) bool {
 		index = strconv.AppendInt(index[:0], i, 10)
-		if !s.value(below(paths, index)) {
-			return false
-		}
-	}
+		return s.value(below(paths, index))
+	})
 }
 
 // take is called with each text at the end of a path; that of null is "". Of a

@@ -3,32 +3,26 @@ package feedback
 import (
 	"net/http"
 	"strings"
+
+	"github.com/fleetthrottle/throttle/internal/jsonscan"
 )
 
 // Partly reports whether an answer of GraphQL has data that is not null, beside
 // whatever errors: a part of what was asked has been done. It is for a
 // [throttle.Policy.Acted]. Of a body that is longer than the 64 KB that are looked at
 // it is true as soon as the data begin.
-func Partly(resp *http.Response) bool {
-	s := scanner{r: look(resp, mostBytes)}
-	s.bom()
-	if s.peek() != '{' {
+func Partly(resp *http.Response) (partly bool) {
+	s := jsonscan.New(look(resp, mostBytes), scanBytes)
+	s.BOM()
+	if s.Peek() != '{' {
 		return false
 	}
-	s.byte()
-	for first := true; ; first = false {
-		if more, _ := s.more('}', first); !more {
-			return false
+	s.Object(func(name []byte) bool {
+		if string(name) != "data" {
+			return s.Skip()
 		}
-		name, ok := s.name()
-		if !ok {
-			return false
-		}
-		if string(name) == "data" {
-			return !strings.ContainsRune("n\x00", rune(s.peek()))
-		}
-		if !s.skip() {
-			return false
-		}
-	}
+		partly = !strings.ContainsRune("n\x00", rune(s.Peek()))
+		return false
+	})
+	return partly
 }

@@ -3,11 +3,13 @@
 package llm
 
 import (
-	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/fleetthrottle/throttle/internal/jsonscan"
 	"github.com/fleetthrottle/throttle/presets/internal/reqbody"
 )
 
@@ -15,14 +17,30 @@ import (
 // anybody sends. It is a number, because what has none cannot be lowered.
 const Unpublished = 1_000_000_000
 
-// asks yields the members of the JSON object in a request's body that are no objects
-// and no arrays. It reads a copy: the body itself is the base's.
-func asks(r *http.Request, yield func(name string, value []byte) bool) {
+// mostLooked is how much of a request's body is looked at: all of a long conversation with
+// pictures.
+const mostLooked = 32 << 20
+
+// members yields the members of the JSON object in a request's body that have one of the
+// names, and no object or array, until yield returns false. It reads a copy: the body itself
+// is the base's.
+func members(r *http.Request, names []string, yield func(name, value string, quoted bool) bool) {
 	if !isJSON(r) {
 		return
 	}
 	reqbody.Look(r, func(body io.Reader) {
-		members(body, func(name, value []byte) bool { return yield(string(name), value) })
+		s := jsonscan.New(io.LimitReader(body, mostLooked), 32<<10)
+		if s.Peek() != '{' {
+			return
+		}
+		s.Object(func(member []byte) bool {
+			name, first := string(member), s.Peek()
+			if !slices.Contains(names, name) || first == '{' || first == '[' {
+				return s.Skip()
+			}
+			value, ok := s.Scalar()
+			return ok && yield(name, value, first == '"')
+		})
 	})
 }
 
@@ -32,39 +50,39 @@ func isJSON(r *http.Request) bool {
 
 // Model is the member "model" of a request's body; "" if the body does not say. It may
 // stand behind the messages, and SDKs put it there.
-func Model(r *http.Request) (name string) {
-	asks(r, func(field string, value []byte) bool {
-		if field != "model" {
-			return true
+func Model(r *http.Request) (model string) {
+	members(r, []string{"model"}, func(_, value string, quoted bool) bool {
+		if quoted { // the upstream says what is wrong with others
+			model = value
 		}
-		_ = json.Unmarshal(value, &name) // the upstream says what is wrong with it
 		return false
 	})
-	return name
+	return model
 }
 
-// Reserved is how many tokens may be written, as far as the body says. The
-// endpoints have different names for the most, and for the number of answers.
+// The names that the endpoints have for the most tokens of an answer, and for the number of
+// answers.
+var (
+	tokenNames  = []string{"max_tokens", "max_completion_tokens", "max_output_tokens"}
+	answerNames = []string{"n", "best_of"}
+	countNames  = slices.Concat(tokenNames, answerNames)
+)
+
+// Reserved is how many tokens may be written, as far as the body says.
 func Reserved(r *http.Request) int {
 	most, n := 0, 1
-	asks(r, func(field string, value []byte) bool {
-		switch field {
-		case "max_tokens", "max_completion_tokens", "max_output_tokens":
-			most = max(most, number(value))
-		case "n", "best_of":
-			n = max(n, number(value))
+	members(r, countNames, func(name, value string, quoted bool) bool {
+		count, err := strconv.Atoi(value)
+		switch {
+		case err != nil || quoted:
+		case slices.Contains(tokenNames, name):
+			most = max(most, min(count, Unpublished))
+		default:
+			n = max(n, min(count, Unpublished))
 		}
 		return true
 	})
 	return most * n
-}
-
-// number returns a count, and 0 for what is none.
-func number(value []byte) (n int) {
-	if json.Unmarshal(value, &n) != nil {
-		return 0
-	}
-	return min(n, Unpublished)
 }
 
 // bytesPerToken is about what English has. Other languages have fewer, so that
