@@ -156,6 +156,12 @@ func checkCosts(charges []Charge) error {
 	return nil
 }
 
+// BudgetOf returns the budget that a policy of this name has for a key, as [Policy.Key] would
+// return it; "" if the policy has none. Programs can so find a budget that events, metrics or
+// the fleet's commands name, without a request. Its Group is empty: that depends on the
+// other policies of a transport.
+func BudgetOf(policy, key string) Budget { return Budget{Policy: policy, Key: budgetKey(policy, key)} }
+
 // budgetKey hashes a policy's name and a key, so that no two pairs share a
 // budget and the key itself stays here.
 func budgetKey(policy, key string) (k [16]byte) {

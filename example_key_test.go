@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 )
 
 // An upstream that counts calls per application and API wants one budget for
@@ -29,4 +30,26 @@ func ExampleJoin() {
 	// 3:crm16:/topapi/user/get
 	// 3:crm16:/topapi/user/get
 	// 3:crm10:/user/list
+}
+
+// Metrics and events name budgets by a hash. This finds the one of a known key.
+func ExampleBudgetOf() {
+	policy := throttle.Policy{
+		Name: "shop", Match: "api.example.com/", Limit: throttle.PerSecond(2), Key: throttle.Query("shop"),
+	}
+	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{policy}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req, err := http.NewRequest(http.MethodGet, "https://api.example.com/?shop=books", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(transport.Explain(req)[0].Budget)
+	fmt.Println(throttle.BudgetOf("shop", "books"))
+	// Output:
+	// shop/c9eb30590967
+	// shop/c9eb30590967
 }

@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -71,7 +70,8 @@ func TestP14_NamesCannotForgeKeys(t *testing.T) {
 		if ns == "" {
 			ns = redisstore.DefaultNamespace
 		}
-		b := throttle.Budget{Policy: policy, Group: group, Key: budgetKeyOf(t, policy, forged(r))}
+		b := throttle.BudgetOf(policy, forged(r))
+		b.Group = group
 		if !tagged {
 			group = "" // it is not in the names
 		}
@@ -102,15 +102,6 @@ func TestP14_NamesCannotHoldOthers(t *testing.T) {
 	require.True(t, strings.HasSuffix(s.RecordKey("x:5:calls:y"), s.ID()+":x%3A5%3Acalls%3Ay"))
 }
 
-// budgetKeyOf is what a program makes of a policy's name and a key.
-func budgetKeyOf(t *testing.T, policy, key string) [16]byte {
-	t.Helper()
-	s := &noted{}
-	l := limiter(t, s, throttle.Policy{Name: policy, Limit: throttle.PerSecond(1)})
-	_, err := l.Status(t.Context(), key)
-	require.NoError(t, err)
-	return s.charge.Budget.Key
-}
 
 // hashTag is what a cluster takes the slot of.
 func hashTag(name string) string {
@@ -120,17 +111,6 @@ func hashTag(name string) string {
 		}
 	}
 	return ""
-}
-
-// A noted store notes the charge that it is asked about.
-type noted struct {
-	throttle.Store
-	charge throttle.Charge
-}
-
-func (s *noted) Status(_ context.Context, c throttle.Charge) (throttle.Status, error) {
-	s.charge = c
-	return throttle.Status{}, nil
 }
 
 // listening has a store wait for a start, so that it listens, and returns the

@@ -118,12 +118,8 @@ func (q *Query) ofNodes(p *policyUse, s *Snapshot) (throttle.Charge, error) {
 	if err != nil {
 		return c, err
 	}
-	key, err := hashed(&c, q.Key)
-	if err != nil {
-		return c, err
-	}
-	c.Budget.Key = key
-	if q.Key == "" && slices.ContainsFunc(s.of(q.Name), func(b *Budget) bool { return b.charge.Budget.Key != key }) {
+	c.Budget.Key = throttle.BudgetOf(c.Budget.Policy, q.Key).Key
+	if q.Key == "" && slices.ContainsFunc(s.of(q.Name), func(b *Budget) bool { return b.charge.Budget.Key != c.Budget.Key }) {
 		return c, q.needsKey(s)
 	}
 	return c, nil
@@ -195,17 +191,6 @@ func namesOf(all []*Budget) (names []string) {
 		names = append(names, b.Name)
 	}
 	return names
-}
-
-// hashed lets the library hash a key.
-func hashed(c *throttle.Charge, key string) ([16]byte, error) {
-	var asked asker
-	l, err := throttle.NewLimiter(&asked, throttle.Policy{Name: c.Budget.Policy, Limit: throttle.Unlimited()})
-	if err != nil {
-		return [16]byte{}, err
-	}
-	own, err := asked.of(l, key)
-	return own.Budget.Key, err
 }
 
 // An asker is a store that is only asked to close budgets, and notes which.
