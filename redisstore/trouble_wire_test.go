@@ -22,9 +22,9 @@ import (
 func TestP12_DeadConnections(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
-	tunnel := redistest.NewTunnel(t, server.Addr)
+	wire := redistest.NewWire(t, server.Addr)
 	o := server.Options()
-	o.Addr, o.ReadTimeout = tunnel.Addr, time.Minute
+	o.Addr, o.ReadTimeout = wire.Addr, time.Minute
 	client := clientOf(t, o)
 	s := redisstore.New(client, nil)
 	const groups = 12
@@ -40,8 +40,7 @@ func TestP12_DeadConnections(t *testing.T) {
 		}
 		all.Wait()
 	}
-	tunnel.Freeze()
-	tunnel.Thaw()
+	wire.Deafen()
 	ctx := forAtMost(t, inTheEnd)
 	g, err := s.Book(ctx, booking(hourly))
 	require.NoError(t, err)
@@ -53,18 +52,18 @@ func TestP12_DeadConnections(t *testing.T) {
 func TestP12_Frozen(t *testing.T) {
 	t.Parallel()
 	server := redistest.Single(t)
-	tunnel := redistest.NewTunnel(t, server.Addr)
+	wire := redistest.NewWire(t, server.Addr)
 	o := server.Options()
-	o.Addr, o.ReadTimeout = tunnel.Addr, time.Second
+	o.Addr, o.ReadTimeout = wire.Addr, time.Second
 	client := clientOf(t, o)
 	s := redisstore.New(client, nil)
 	h := &history{T: t}
 	for range 4 {
 		h.book(s)
 	}
-	tunnel.Freeze()
-	refuses(t, s, tunnel.Addr)
-	g := meanwhile(t, s, tunnel.Thaw)
+	wire.Freeze()
+	refuses(t, s, wire.Addr)
+	g := meanwhile(t, s, wire.Mend)
 	require.Zero(t, g.Wait)
 	h.starts = append(h.starts, g.Handle.Start)
 	require.Positive(t, h.book(s).Wait)

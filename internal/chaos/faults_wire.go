@@ -1,8 +1,12 @@
 package main
 
-import "time"
+import (
+	"time"
 
-func (s *stage) eachWire(f func(*wire)) {
+	"github.com/fleetthrottle/throttle/internal/redistest"
+)
+
+func (s *stage) eachWire(f func(*redistest.Wire)) {
 	for _, w := range s.wires {
 		f(w)
 	}
@@ -10,24 +14,24 @@ func (s *stage) eachWire(f func(*wire)) {
 
 func slowDown(s *stage) {
 	s.harm()
-	s.eachWire(func(w *wire) { w.slow(s.between(time.Second, 2*time.Second)) })
+	s.eachWire(func(w *redistest.Wire) { w.Delay(0, s.between(time.Second, 2*time.Second)) })
 	s.outage()
-	s.eachWire((*wire).mend)
+	s.eachWire((*redistest.Wire).Mend)
 	s.back()
 	s.scene.rest = 10 * time.Second // to see how much of the quota is used
 }
 
 func silence(s *stage) {
 	s.harm()
-	s.eachWire((*wire).hold)
+	s.eachWire((*redistest.Wire).Hold)
 	s.outage()
-	s.eachWire((*wire).mend)
+	s.eachWire((*redistest.Wire).Mend)
 	s.back()
 }
 
 func halfOpen(s *stage) {
 	s.harm()
-	s.eachWire((*wire).deafen)
+	s.eachWire((*redistest.Wire).Deafen)
 	s.back()
 	s.scene.rest = 9 * time.Second
 }
@@ -36,8 +40,8 @@ func cut(s *stage) {
 	h := s.any()
 	s.hit(h)
 	s.harm()
-	s.wires[h.Member].disconnect()
+	s.wires[h.Member].Disconnect()
 	s.outage()
-	s.wires[h.Member].mend()
+	s.wires[h.Member].Mend()
 	s.back()
 }

@@ -79,7 +79,7 @@ type theatre struct {
 	single   *redistest.Server
 	sentinel *redistest.SentinelServers
 	cluster  *redistest.ClusterServers
-	wires    map[int]*wire // by member; only before a single server
+	wires    map[int]*redistest.Wire // by member; only before a single server
 }
 
 // open starts servers, an upstream and a fleet, and lets it warm up.
@@ -99,7 +99,7 @@ func open(t redistest.TB, play script, kind place) *stage {
 	default:
 		s.single = redistest.Single(t)
 		s.admin = s.single.Client(t)
-		s.wires = map[int]*wire{}
+		s.wires = map[int]*redistest.Wire{}
 	}
 	stop := fleet.WatchStalls(leastStall, func(st fleet.Stall) {
 		s.mu.Lock()
@@ -120,9 +120,9 @@ func (s *stage) join() *hand {
 	o := s.orders
 	o.Member = len(s.crew)
 	if s.single != nil {
-		w := newWire(s, s.single.Addr)
+		w := redistest.NewWire(s, s.single.Addr)
 		s.wires[o.Member] = w
-		o.Redis = []string{w.addr}
+		o.Redis = []string{w.Addr}
 	}
 	h := hire(s, o)
 	s.crew = append(s.crew, h)

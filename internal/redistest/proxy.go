@@ -2,8 +2,6 @@ package redistest
 
 import (
 	"bufio"
-	"net"
-	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -13,36 +11,23 @@ import (
 // that script calls can be disturbed: see [Proxy.Disturb]. Its methods may be
 // used inside of testing/synctest bubbles, if it was made outside.
 type Proxy struct {
-	Addr string // host and port
+	relay
+	fresh chan *Fault // see supply
+	muted atomic.Bool // see Mute
 
-	listener net.Listener
-	fresh    chan *Fault   // see supply
-	over     chan struct{} // closed when the test is over
-	running  sync.WaitGroup
-	muted    atomic.Bool // see Mute
-
-	mu     sync.Mutex
+	// Under mu:
 	server *Server
 	faults []*Fault // for the next script calls
 	held   *Fault   // of a call whose copies are held too; nil: there is none
 	copied string   // that call
-	links  map[*link]bool
 }
 
 // NewProxy starts a proxy before the server that ends when t does.
 func NewProxy(t TB, s *Server) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &Proxy{
-		Addr: l.Addr().String(), listener: l, server: s,
-		fresh: make(chan *Fault), over: make(chan struct{}), links: make(map[*link]bool),
-	}
-	p.running.Go(p.accept)
+	p := &Proxy{server: s, fresh: make(chan *Fault)}
+	p.start(t, s.Addr, p.pass)
 	p.running.Go(p.supply)
-	t.Cleanup(p.close)
 	return p
 }
 
@@ -76,11 +61,9 @@ func (p *Proxy) Disturb(how How) *Fault {
 // Switch cuts all connections. New ones lead to server s, as after a failover.
 func (p *Proxy) Switch(s *Server) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.server, p.held = s, nil
-	for l := range p.links {
-		l.cut()
-	}
+	p.mu.Unlock()
+	p.lead(s.Addr)
 }
 
 // Mute loses all messages to subscribers from now on, and the answers to what they
@@ -121,70 +104,13 @@ func (p *Proxy) next(raw []byte) *Fault {
 	return f
 }
 
-func (p *Proxy) accept() {
+// pass passes on one command after the other, with its reply.
+func (p *Proxy) pass(l *link) {
+	x := &exchange{link: l, over: p.over, muted: &p.muted, calls: bufio.NewReader(l.client), replies: bufio.NewReader(l.server)}
 	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return // closed
-		}
-		p.running.Go(func() { p.serve(client) })
-	}
-}
-
-// serve connects a client with the server, until one of them ends it.
-func (p *Proxy) serve(client net.Conn) {
-	p.mu.Lock()
-	addr := p.server.Addr
-	p.mu.Unlock()
-	server, err := net.Dial("tcp", addr)
-	if err != nil {
-		_ = client.Close() // as if it were the server's own end
-		return
-	}
-	l := &link{
-		client: client, server: server, over: p.over, muted: &p.muted,
-		calls: bufio.NewReader(client), replies: bufio.NewReader(server),
-	}
-	defer l.cut()
-	if !p.add(l, addr) {
-		return
-	}
-	for {
-		raw, err := ReadValue(l.calls)
-		if err != nil || !l.exchange(raw, p.next(raw)) {
-			break
+		raw, err := ReadValue(x.calls)
+		if err != nil || !x.pass(raw, p.next(raw)) {
+			return
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.links, l)
-}
-
-// add keeps the link to addr, so that it can be cut; false if that is not where
-// links lead any more, or everything is over.
-func (p *Proxy) add(l *link, addr string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	select {
-	case <-p.over:
-		return false
-	default:
-	}
-	if p.server.Addr != addr {
-		return false
-	}
-	p.links[l] = true
-	return true
-}
-
-// close ends the proxy with everything that it holds.
-func (p *Proxy) close() {
-	p.mu.Lock()
-	close(p.over)
-	_ = p.listener.Close()
-	for l := range p.links {
-		l.cut()
-	}
-	p.mu.Unlock()
-	p.running.Wait()
 }

@@ -15,9 +15,9 @@ func farRedis(t *testing.T) (rows []row) {
 		away  time.Duration
 		least float64
 	}{{40 * ms, usedNear40}, {150 * ms, usedFar}} {
-		w := newWire(t, redistest.Single(t).Addr)
-		w.away(c.away)
-		l := newLimiter(redisstore.New(w.client(t), nil), perSecond(40).Limit)
+		w := redistest.NewWire(t, redistest.Single(t).Addr)
+		w.Delay(c.away/2, c.away/2)
+		l := newLimiter(redisstore.New(newClient(t, w.Addr, 64), nil), perSecond(40).Limit)
 		must(l.Status(t.Context(), "")) // it is connected
 		s, end := newStage(t), inFull[time.Duration](20, 3)*time.Second
 		starts := spends(join(s.loop(32, end, s.limiter(l))...))

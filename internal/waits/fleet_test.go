@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
@@ -155,4 +158,11 @@ func inSteadyState(what string, callers [][]visit, first, last census, few bool)
 		below(what+": share of a processor of Redis", busy, busyMany),
 		told(what+": used", "%s", percent(share)),
 	}
+}
+
+// newClient returns a client that is closed when the test ends.
+func newClient(t *testing.T, addr string, conns int) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr, PoolSize: conns})
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	return c
 }

@@ -48,12 +48,12 @@ func redisHiccup(t *testing.T) (rows []row) {
 	}
 	for _, l := range trembled {
 		for _, h := range trembles {
-			w := newWire(t, redistest.Single(t).Addr)
-			limiter := newLimiter(redisstore.New(w.client(t), nil), l)
+			w := redistest.NewWire(t, redistest.Single(t).Addr)
+			limiter := newLimiter(redisstore.New(newClient(t, w.Addr, 64), nil), l)
 			must(limiter.Status(t.Context(), "")) // it is connected
 			s := newStage(t)
-			s.at(h.from, func() { w.back.Store(int64(trembleBy)) })
-			s.at(h.to, func() { w.back.Store(0) })
+			s.at(h.from, func() { w.Delay(0, trembleBy) })
+			s.at(h.to, func() { w.Delay(0, 0) })
 			rows = append(rows, hiccupRow(s, limiter, l, h, "Redis"))
 		}
 	}

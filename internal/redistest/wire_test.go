@@ -1,4 +1,4 @@
-package main
+package redistest_test
 
 import (
 	"bufio"
@@ -19,8 +19,8 @@ type line struct {
 	replies *bufio.Reader
 }
 
-func dial(t *testing.T, w *wire) line {
-	conn, err := net.Dial("tcp", w.addr)
+func dial(t *testing.T, w *redistest.Wire) line {
+	conn, err := net.Dial("tcp", w.Addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	// It only keeps a failure from lasting for ever.
@@ -54,18 +54,18 @@ func (l line) silent(other line) {
 
 func TestWire(t *testing.T) {
 	server := redistest.Single(t)
-	w, other := newWire(t, server.Addr), dial(t, newWire(t, server.Addr))
+	w, other := redistest.NewWire(t, server.Addr), dial(t, redistest.NewWire(t, server.Addr))
 	l := dial(t, w)
 	l.ping()
 	l.pong()
 
-	w.hold()
+	w.Hold()
 	l.ping()
 	l.silent(other)
-	w.mend()
+	w.Mend()
 	l.pong()
 
-	w.deafen()
+	w.Deafen()
 	l.ping()
 	l.silent(other)
 	fresh := dial(t, w)
@@ -73,7 +73,7 @@ func TestWire(t *testing.T) {
 	fresh.pong()
 	l.silent(other)
 
-	w.slow(20 * time.Millisecond)
+	w.Delay(0, 20*time.Millisecond)
 	begin := time.Now()
 	fresh.ping()
 	fresh.ping()
@@ -81,29 +81,14 @@ func TestWire(t *testing.T) {
 	fresh.pong()
 	require.GreaterOrEqual(t, time.Since(begin), 20*time.Millisecond)
 
-	w.disconnect()
+	w.Disconnect()
 	_, err := fresh.replies.ReadByte()
 	require.Error(t, err)
 	cut := dial(t, w)
 	_, err = cut.replies.ReadByte()
 	require.Error(t, err)
-	w.mend()
+	w.Mend()
 	again := dial(t, w)
 	again.ping()
 	again.pong()
-}
-
-// A bench cleans up like a test, in the same order, and also after a failure.
-func TestBench(t *testing.T) {
-	var order []string
-	err := onBench(func(b *bench) {
-		require.DirExists(t, b.TempDir())
-		b.Cleanup(func() { order = append(order, "first made") })
-		b.Cleanup(func() { order = append(order, "last made") })
-		b.Fatalf("number %d", 1)
-		order = append(order, "not reached")
-	})
-	require.EqualError(t, err, "number 1")
-	require.Equal(t, []string{"last made", "first made"}, order)
-	require.NoError(t, onBench(func(*bench) {}))
 }
