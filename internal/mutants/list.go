@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
 )
 
@@ -53,10 +51,7 @@ func pick(all []mutation, pattern *regexp.Regexp) (some []mutation) {
 func fits(all []mutation, root string) error {
 	var errs []error
 	for _, m := range all {
-		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.file)))
-		if err == nil {
-			_, err = m.apply(string(text))
-		}
+		_, _, err := m.broken(root)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -41,7 +41,7 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 	chosen := pick(all, pattern)
 	if *only {
 		for _, m := range chosen {
-			fmt.Fprintf(out, "%-4s %-28s %s: %s\n", m.promise, m.name, m.file, m.what)
+			fmt.Fprintf(out, "%-4s %-28s %s: %s\n", m.promise, m.name, m.place(), m.what)
 		}
 		return nil
 	}

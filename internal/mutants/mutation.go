@@ -12,14 +12,14 @@ import (
 
 // A mutation is one change that breaks a promise.
 type mutation struct {
-	name    string
-	promise string // "P1" to "P15"
-	file    string // from the root of the module, with slashes
-	what    string // what is wrong then: one sentence
-	tests   tests  // those that should notice
-	why     string // why nothing can notice; "": something must
-	from    string // text that the file has once
-	to      string
+	name     string
+	promise  string // "P1" to "P15"
+	dir      string // the package's folder, from the root of the module, with slashes
+	function string // "(*acquisition).wait", or another declaration; see splitScript for scripts
+	what     string // what is wrong then: one sentence
+	tests    tests  // those that should notice
+	why      string // why nothing can notice; "": something must
+	change   change
 }
 
 // A suite is all tests of one package.
@@ -34,99 +34,77 @@ type tests struct {
 	run string // as for go test -run
 }
 
-// parse reads a list: mutations with blank lines between, comments with a # in
-// front. See list/README.md for the form.
+var (
+	heading  = regexp.MustCompile(`^(P[1-9]|P1[0-5]) ([\w-]+): (.+)$`)
+	location = regexp.MustCompile(`^([\w./-]+) ([^:]+): (-race )?(?:(\./\S*|\.) )?(\S+)$`)
+)
+
+// parse reads a list. See list/README.md for the form.
 func parse(text string) (all []mutation, err error) {
 	var errs []error
-	for _, block := range strings.Split(text, "\n\n") {
+	for _, block := range blocks(text) {
 		m, err := parseOne(block)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", cmp.Or(m.name, "a mutation without a name"), err))
-		} else if m.name != "" {
-			all = append(all, m)
+			err = fmt.Errorf("%s: %w", block[0], err)
 		}
+		all, errs = append(all, m), append(errs, err)
 	}
 	return all, errors.Join(errs...)
 }
 
-// parseOne reads one mutation; one without a name is nothing but comments.
-func parseOne(block string) (m mutation, err error) {
-	var from, to []string
-	for line := range strings.Lines(block) {
+// blocks returns the lines of each mutation, without the tab in front.
+func blocks(text string) (all [][]string) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
+		rest, part := strings.CutPrefix(line, "\t")
 		switch {
-		case line == "" || line[0] == '#':
-		case line[0] == '-':
-			from = append(from, strings.TrimPrefix(line[1:], " "))
-		case line[0] == '+':
-			to = append(to, strings.TrimPrefix(line[1:], " "))
-		default:
-			err = errors.Join(err, m.set(line))
+		case part && len(all) > 0:
+			all[len(all)-1] = append(all[len(all)-1], rest)
+		case line != "" && line[0] != '#':
+			all = append(all, []string{line})
 		}
 	}
-	m.from, m.to = strings.Join(from, "\n"), strings.Join(to, "\n")
-	if m != (mutation{}) {
-		err = errors.Join(err, m.check())
+	return all
+}
+
+// parseOne reads one mutation: what it breaks, where, how, and why nothing can notice.
+func parseOne(lines []string) (m mutation, err error) {
+	if last := len(lines) - 1; last > 0 {
+		if why, ok := strings.CutPrefix(lines[last], "why: "); ok {
+			m.why, lines = why, lines[:last]
+		}
 	}
+	head := heading.FindStringSubmatch(lines[0])
+	if head == nil || len(lines) < 3 {
+		return m, errors.New("want a line \"P1 name: what is wrong\", one of the place and the tests, and the change")
+	}
+	where := location.FindStringSubmatch(lines[1])
+	if where == nil {
+		return m, fmt.Errorf("want \"folder function: tests\", not %q", lines[1])
+	}
+	m.promise, m.name, m.what = head[1], head[2], head[3]
+	m.dir, m.function = where[1], where[2]
+	m.tests = tests{suite{where[3] != "", cmp.Or(where[4], "./"+m.dir)}, where[5]}
+	if m.tests.pkg == "./." {
+		m.tests.pkg = "."
+	}
+	if _, err = regexp.Compile(m.tests.run); err != nil {
+		return m, err
+	}
+	m.change, err = parseChange(strings.Join(lines[2:], "\n"))
 	return m, err
-}
-
-// set reads one field.
-func (m *mutation) set(line string) error {
-	field, value, _ := strings.Cut(line, ": ")
-	switch field {
-	case "name":
-		m.name = value
-	case "promise":
-		m.promise = value
-	case "file":
-		m.file = value
-	case "what":
-		m.what = value
-	case "why":
-		m.why = value
-	case "tests":
-		words := strings.Fields(value)
-		if m.tests.race = words[0] == "-race"; m.tests.race {
-			words = words[1:]
-		}
-		if len(words) != 2 {
-			return errors.New("tests: want a package and a pattern")
-		}
-		m.tests.pkg, m.tests.run = words[0], words[1]
-	default:
-		return fmt.Errorf("a line that means nothing: %q", line)
-	}
-	return nil
-}
-
-var promises = regexp.MustCompile(`^P([1-9]|1[0-5])$`)
-
-func (m *mutation) check() error {
-	_, err := regexp.Compile(m.tests.run)
-	switch {
-	case err != nil:
-		return err
-	case m.name == "" || m.file == "" || m.what == "" || m.tests.run == "":
-		return errors.New("name, promise, file, what and tests are all needed")
-	case !promises.MatchString(m.promise):
-		return fmt.Errorf("no promise: %q", m.promise)
-	case m.from == "" || m.from == m.to:
-		return errors.New("it changes nothing")
-	}
-	return nil
-}
-
-// apply returns the file's text with the change.
-func (m *mutation) apply(text string) (string, error) {
-	if n := strings.Count(text, m.from); n != 1 {
-		return "", fmt.Errorf("%s: %s has the old text %d times, not once", m.name, m.file, n)
-	}
-	return strings.Replace(text, m.from, m.to, 1), nil
 }
 
 // id tells changes apart, so that nobody takes what was seen of one for another.
 func (m *mutation) id() string {
-	sum := sha256.Sum256([]byte(m.file + "\x00" + m.from + "\x00" + m.to))
+	sum := sha256.Sum256(fmt.Append(nil, m.dir, "\x00", m.function, "\x00", m.change))
 	return hex.EncodeToString(sum[:4])
+}
+
+// place names the function and where it is.
+func (m *mutation) place() string {
+	if m.dir == "." {
+		return m.function
+	}
+	return m.dir + " " + m.function
 }

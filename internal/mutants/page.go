@@ -29,7 +29,7 @@ func table(all []mutation, kept map[string]record) string {
 			r.verdict = unseen
 		}
 		count[r.verdict]++
-		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", m.promise, m.file, m.what, end(m, r))
+		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", m.promise, m.place(), m.what, end(m, r))
 	}
 	return fmt.Sprintf("%d mutations: %d killed, %d explained, %d survived, %d not run yet as they are now.\n\n"+
 		"| promise | in | what is broken | killed by |\n|---|---|---|---|\n%s",

@@ -86,12 +86,11 @@ func (t tree) take(root, path string, d fs.DirEntry) error {
 
 // breakIt makes the change and returns what takes it back.
 func (t tree) breakIt(m mutation) (mend func() error, err error) {
-	path := filepath.Join(t.dir, filepath.FromSlash(m.file))
-	whole, err := os.ReadFile(path)
+	path, broken, err := m.broken(t.dir)
 	if err != nil {
 		return nil, err
 	}
-	broken, err := m.apply(string(whole))
+	whole, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

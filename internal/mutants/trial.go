@@ -41,7 +41,7 @@ func (t *bench) try(ctx context.Context, m mutation, last string, sound *sound) 
 		err = errors.Join(err, mend())
 	}()
 	var broken binary
-	if strings.HasPrefix(m.file, scripts+"/lua/") {
+	if m.dir == scripts+"/lua" {
 		broken, err = t.whole(ctx, m.tests.suite)
 	} else {
 		broken, err = t.compile(ctx, m.tests.suite, filepath.Join(t.dir, "broken.test"))

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A change is what a mutation makes of one function.
+type change struct {
+	old, new string // new is "" if the old goes
+	which    int    // of the places where the old stands, from 1 on; 0: there is one
+}
+
+// A span is a part of a text.
+type span struct{ from, to int }
+
+var (
+	numbered = regexp.MustCompile(`^#(\d+) `)
+	arrow    = regexp.MustCompile(`\s->\s`)
+)
+
+// parseChange reads "drop: x" or "x -> y", perhaps with a number in front, as in "#2 x -> y".
+func parseChange(text string) (c change, err error) {
+	if n := numbered.FindStringSubmatch(text); n != nil {
+		c.which, err = strconv.Atoi(n[1])
+		text = text[len(n[0]):]
+	}
+	var arrows bool
+	if c.old, arrows = strings.CutPrefix(text, "drop: "); !arrows {
+		at := arrow.FindStringIndex(text)
+		if arrows = at != nil; arrows {
+			c.old, c.new = text[:at[0]], text[at[1]:]
+		}
+	}
+	if !arrows || strings.TrimSpace(c.old) == "" || arrow.MatchString(c.new) {
+		return c, fmt.Errorf("neither drop: x nor x -> y: %q", text)
+	}
+	return c, err
+}
+
+// broken returns the file of the tree at root that has the mutation's function, and its
+// text with the change.
+func (m *mutation) broken(root string) (path, text string, err error) {
+	files, err := os.ReadDir(filepath.Join(root, filepath.FromSlash(m.dir)))
+	if err != nil {
+		return "", "", fmt.Errorf("%s: %w", m.name, err)
+	}
+	there := 0
+	for _, f := range files {
+		name := filepath.Join(root, filepath.FromSlash(m.dir), f.Name())
+		file, n, err := m.declaredIn(name)
+		if err != nil {
+			return "", "", fmt.Errorf("%s: %w", m.name, err)
+		}
+		if there += n; n > 0 {
+			path, text = name, file
+		}
+	}
+	if there != 1 {
+		return "", "", fmt.Errorf("%s: %s declares %s %d times, not once", m.name, m.dir, m.function, there)
+	}
+	text, err = m.change.make(path, text, m.function)
+	if err != nil {
+		err = fmt.Errorf("%s: %s of %s: %w", m.name, m.function, m.dir, err)
+	}
+	return path, text, err
+}
+
+// declaredIn returns the text of a file, and how often it declares the function.
+func (m *mutation) declaredIn(path string) (text string, n int, err error) {
+	script, function := splitScript(m.function)
+	goes := filepath.Ext(path) == ".go" && script == "" && !strings.HasSuffix(path, "_test.go")
+	if !goes && (filepath.Ext(path) != ".lua" || script != "" && script != filepath.Base(path)) {
+		return "", 0, nil
+	}
+	file, err := os.ReadFile(path)
+	if text = string(file); err != nil || function == "" {
+		return text, 1, err
+	}
+	if !goes {
+		return text, luaDeclares(text, function), nil
+	}
+	if !strings.Contains(text, function[strings.LastIndex(function, ".")+1:]) { // reading all syntax of a package takes long
+		return text, 0, nil
+	}
+	f, err := parseGo(text)
+	if err != nil {
+		return "", 0, err
+	}
+	return text, len(f.declared(function)), nil
+}
+
+// splitScript returns the script and the function that "turn.lua find" names: "turn.lua" is
+// what stands outside of the script's functions, "find" a function of whatever file.
+func splitScript(name string) (script, function string) {
+	if script, function, _ = strings.Cut(name, " "); !strings.HasSuffix(script, ".lua") {
+		return "", name
+	}
+	return script, function
+}
+
+// make returns the text of a file with the change in that function.
+func (c change) make(path, text, function string) (string, error) {
+	if filepath.Ext(path) == ".lua" {
+		_, function := splitScript(function)
+		at, err := one(c, luaFind(text, function, c.old))
+		if err != nil {
+			return "", err
+		}
+		return text[:at.from] + c.new + text[at.to:], nil
+	}
+	file, err := parseGo(text)
+	if err != nil {
+		return "", err
+	}
+	old, err := parseFragment(c.old)
+	if err != nil {
+		return "", err
+	}
+	at, err := one(c, old.find(file.declared(function)[0]))
+	if err != nil {
+		return "", err
+	}
+	from, to, by := at.run[0].Pos(), at.run[len(at.run)-1].End(), ""
+	if c.new == "" {
+		from, to = at.dropped()
+	} else {
+		made, err := parseFragment(c.new)
+		if err != nil {
+			return "", err
+		}
+		if by, err = made.filledWith(at, text); err != nil {
+			return "", err
+		}
+	}
+	text = text[:from-1] + by + text[to-1:]
+	_, err = parseGo(text)
+	return text, err
+}
+
+// one returns the place that the change is about.
+func one[P any](c change, found []P) (at P, err error) {
+	switch {
+	case c.which == 0 && len(found) != 1:
+		return at, fmt.Errorf("%q stands there %d times, not once", c.old, len(found))
+	case c.which > len(found), c.which > 0 && len(found) == 1:
+		return at, fmt.Errorf("%q stands there %d times, and number %d is changed", c.old, len(found), c.which)
+	}
+	return found[max(0, c.which-1)], nil
+}
