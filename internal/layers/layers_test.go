@@ -16,8 +16,7 @@ var cyclic = []string{
 	"cmd/throttle", "examples/dingtalk", "examples/dingtalk/chart", "examples/dingtalk/fake", "feedback", "grpcthrottle",
 	"internal/chaos", "internal/fleet", "internal/match", "internal/mutants", "internal/peek", "internal/redissim", "internal/redistest", "internal/trace",
 	"otelthrottle", "policyfile", "presets/anthropic", "presets/dingtalk", "presets/feishu", "presets/github", "presets/jira", "presets/wechat",
-	"redisstore/fleet", "redisstore/internal/conn", "redisstore/internal/fallback", "redisstore/internal/history", "redisstore/internal/linecheck",
-	"redisstore/internal/notify", "redisstore/internal/scoped", "redisstore/internal/watch", "redisstore/internal/wire", "retry", "storetest",
+	"redisstore/fleet", "retry", "storetest",
 }
 
 // TestRepository: in no package of any module do files refer to each other in a cycle.

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle/internal/farthest"
-	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A Conn is the way to one Redis, or one cluster.
@@ -28,12 +27,6 @@ type Conn struct {
 
 // New returns a Conn that uses a client.
 func New(client redis.UniversalClient) *Conn { return &Conn{client: client} }
-
-// Call runs a script and returns its answer: the server's time, then what it did. Build is
-// as for [Conn.Begin], and ctx as for [Exchange.Await].
-func (c *Conn) Call(ctx context.Context, build func(wire.Boundaries, []wire.Gate) wire.Call) (wire.Frame, error) {
-	return c.Begin(build).Await(ctx)
-}
 
 // learnTime takes in the server's time, in microseconds, as an answer tells it.
 func (c *Conn) learnTime(now int64) {
@@ -92,13 +85,4 @@ func (c *Conn) DB() int {
 func (c *Conn) Single() bool {
 	_, single := c.client.(*redis.Client)
 	return single
-}
-
-// where is the address of the server; "" if there may be several.
-func (c *Conn) where() string {
-	client, ok := c.client.(*redis.Client)
-	if !ok || client.Options().Addr == "FailoverClient" { // as go-redis calls those of Sentinel
-		return ""
-	}
-	return redact(client.Options().Addr)
 }

@@ -5,77 +5,12 @@ package fallback
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/outage"
-	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
-	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 )
-
-// A Primary is the store that nodes share, and can lose.
-type Primary interface {
-	throttle.Store
-
-	// Heartbeat sends a heartbeat of this node. It returns when ctx ends.
-	Heartbeat(ctx context.Context, group string, h Heartbeat) (Reply, error)
-
-	// Key names a budget in the node's history, and Keep is for how long its starts matter.
-	Key(c *throttle.Charge) string
-	Keep(c *throttle.Charge) time.Duration
-
-	// Report tells the primary of the unreported starts of some budgets, one charge each.
-	Report(ctx context.Context, charges []throttle.Charge) error
-
-	// InLine reports whether callers wait in line for budgets of a group, and WakeLine
-	// lets them book again.
-	InLine(group string) bool
-	WakeLine(group string)
-}
-
-// Options are what a Store needs to know. All but FailOpen are required.
-type Options struct {
-	FailOpen bool                  // there are no limits while the primary is away
-	Conn     *conn.Conn            // says why the primary does not answer
-	History  *history.History      // takes the starts that the primary does not know of
-	Pauses   *history.PauseEnds    // penalties that the node knows of
-	Local    func() throttle.Store // returns an empty store of this node
-}
-
-// A Store sends callers to a primary, and to a store of this node while the primary
-// is away.
-type Store struct {
-	Options
-	primary Primary
-
-	mu     sync.Mutex
-	groups map[string]*group
-}
-
-// New returns a Store before a primary.
-func New(p Primary, o Options) *Store {
-	return &Store{Options: o, primary: p, groups: make(map[string]*group)}
-}
-
-// Groups returns how many groups are in use.
-func (s *Store) Groups() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.groups)
-}
-
-// local returns where a group's callers are while the primary is away, else nil.
-func (s *Store) local(group string) *localShare {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if g := s.groups[group]; g != nil {
-		return g.local
-	}
-	return nil
-}
 
 // Cancel implements [throttle.Store].
 func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
@@ -161,6 +96,3 @@ func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status,
 	}
 	return s.primary.Status(ctx, c)
 }
-
-// errAway ends calls of a primary that is given up.
-var errAway = errors.New("redisstore: Redis is away")

@@ -4,10 +4,43 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
+
+// A Store sends callers to a primary, and to a store of this node while the primary
+// is away.
+type Store struct {
+	Options
+	primary Primary
+
+	mu     sync.Mutex
+	groups map[string]*group
+}
+
+// New returns a Store before a primary.
+func New(p Primary, o Options) *Store {
+	return &Store{Options: o, primary: p, groups: make(map[string]*group)}
+}
+
+// Groups returns how many groups are in use.
+func (s *Store) Groups() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.groups)
+}
+
+// local returns where a group's callers are while the primary is away, else nil.
+func (s *Store) local(group string) *localShare {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g := s.groups[group]; g != nil {
+		return g.local
+	}
+	return nil
+}
 
 // A group is budgets that one request can need together, while they are in use and a
 // little longer. The store's lock guards all of it.
@@ -170,7 +203,7 @@ func (g *group) missed(now time.Time) time.Duration {
 	case at.After(now):
 		return min(lookEvery, at.Sub(now))
 	default:
-		g.local = newLocalShare(g.store, g.beats.divisor.get(), at, make(map[string]throttle.Charge))
+		g.local = newLocalShare(g.store.Options, g.store.primary, g.beats.divisor.get(), at, make(map[string]throttle.Charge))
 		g.giveUp(errAway)
 		g.signal()
 		g.store.primary.WakeLine(g.name)
@@ -197,7 +230,7 @@ func (g *group) comeBack() {
 		g.beats.note(Beat, r, sent, time.Now())
 	} else {
 		// The heartbeat may have been heard, and then the others left no room for a while.
-		g.local = newLocalShare(g.store, g.beats.divisor.get(), g.beats.sent.Add(shareWait), started)
+		g.local = newLocalShare(g.store.Options, g.store.primary, g.beats.divisor.get(), g.beats.sent.Add(shareWait), started)
 		g.steady = time.Time{}
 	}
 	g.signal()

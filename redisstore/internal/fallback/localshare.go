@@ -13,7 +13,8 @@ import (
 // A localShare is a node's share of a group's limits, kept in a store of its own while
 // the primary is away; with FailOpen there are no limits.
 type localShare struct {
-	of      *Store
+	Options
+	primary Primary
 	divisor int // a limit n has a share of n/divisor; 0: there are no limits
 	store   throttle.Store
 
@@ -27,13 +28,33 @@ type localShare struct {
 }
 
 // newLocalShare returns one that nobody has used, but for what was started before.
-func newLocalShare(s *Store, divisor int, from time.Time, started map[string]throttle.Charge) *localShare {
-	if s.FailOpen {
+func newLocalShare(o Options, p Primary, divisor int, from time.Time, started map[string]throttle.Charge) *localShare {
+	if o.FailOpen {
 		divisor = 0
 	}
 	return &localShare{
-		of: s, divisor: divisor, from: from, store: s.Local(), opened: make(map[string]time.Time),
+		Options: o, primary: p, divisor: divisor, from: from, store: o.Local(), opened: make(map[string]time.Time),
 		paused: make(map[string]time.Time), started: started, watches: make(map[*localWatch]struct{}),
+	}
+}
+
+// A localWatch is kept over a start on this node. It is no good any more when the
+// primary is back.
+type localWatch struct {
+	share   *localShare    // nil: it is back
+	watch   throttle.Watch // over penalties
+	leave   func()
+	charges []throttle.Charge
+	grant   throttle.Grant
+	start   time.Time
+	news    chan<- struct{}
+}
+
+// tell wakes the caller.
+func (w *localWatch) tell() {
+	select {
+	case w.news <- struct{}{}:
+	default: // it is told already
 	}
 }
 
@@ -60,7 +81,7 @@ func (l *localShare) charge(c throttle.Charge) (part throttle.Charge, ok bool) {
 	case c.Limit.Kind() == throttle.KindTokenBucket:
 		c.Limit = throttle.TokenBucket(n, c.Limit.Per()*time.Duration(d), share(c.Limit.Capacity(), d))
 	case c.Limit.Per() == 0: // of a calendar
-		c.Limit = throttle.SlidingWindow(share(n, d), l.of.primary.Keep(&c))
+		c.Limit = throttle.SlidingWindow(share(n, d), l.primary.Keep(&c))
 	default:
 		c.Limit = throttle.SlidingWindow(share(n, d), c.Limit.Per())
 	}
@@ -96,10 +117,10 @@ func (l *localShare) opens(part *throttle.Charge, now time.Time) time.Time {
 	if l.divisor == 0 || part.Shadow || !isShared(part) {
 		return time.Time{}
 	}
-	key := l.of.primary.Key(part)
+	key := l.primary.Key(part)
 	last, opened := l.opened[key]
 	if !opened {
-		last = latest(l.from, l.of.History.LastStart(key).Add(shareWait))
+		last = latest(l.from, l.History.LastStart(key).Add(shareWait))
 	}
 	at := last.Add(part.Span())
 	if !at.After(now) {
@@ -142,8 +163,8 @@ const unconfirmed = 50 * time.Millisecond
 // pauseKnown closes what the node knows to be closed. The share is locked.
 func (l *localShare) pauseKnown(charges []throttle.Charge, now time.Time) {
 	for i := range charges {
-		key := l.of.primary.Key(&charges[i])
-		if end := l.of.Pauses.End(key); end.After(l.paused[key]) {
+		key := l.primary.Key(&charges[i])
+		if end := l.Pauses.End(key); end.After(l.paused[key]) {
 			l.paused[key] = end
 			_ = l.store.Pause(context.Background(), charges[i], end.Sub(now))
 		}
@@ -162,9 +183,9 @@ func (l *localShare) add(c *throttle.Charge, cost int, start time.Time) {
 	if k := c.Limit.Kind(); k == throttle.KindConcurrency || k == throttle.KindUnlimited {
 		return
 	}
-	key := l.of.primary.Key(c)
+	key := l.primary.Key(c)
 	l.started[key] = *c
-	l.of.History.AddUnreported(key, history.Sample{By: start, Count: int64(cost)}, l.of.primary.Keep(c))
+	l.History.AddUnreported(key, history.Sample{By: start, Count: int64(cost)}, l.primary.Keep(c))
 }
 
 // settle changes what a start on this node cost.
@@ -186,7 +207,7 @@ func (l *localShare) keep() (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.started {
-		longest = max(longest, l.of.primary.Keep(&c))
+		longest = max(longest, l.primary.Keep(&c))
 	}
 	return longest
 }

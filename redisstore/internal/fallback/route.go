@@ -2,10 +2,9 @@ package fallback
 
 import (
 	"context"
-	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 )
 
@@ -30,106 +29,50 @@ func (g *group) route() route {
 	return r
 }
 
-// Book implements [throttle.Store]. While the primary is suspected to be away callers wait.
-func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	g := s.enter(b.Charges[0].Budget.Group)
-	defer g.leave()
-	own, n := *b, newOutageNotice(ctx, s.Conn)
-	timeUp, stop := conn.Timeout(context.Background(), b.MaxWait, n.Since)
-	defer stop()
-	for {
-		r := g.route()
-		var opens time.Time
-		switch {
-		case r.local != nil:
-			s.leaveLine(&own)
-			own.Charges = b.Charges
-			decided := time.Now()
-			grant, from, booked := r.local.book(&own)
-			if booked {
-				grant.Age = max(1, time.Since(decided)) // the caller has waited: its start is of now
-				return grant, nil
-			}
-			opens = from
-		case r.ready && leaveRoom(&own, b, r.suspected):
-			grant, err := s.bookPrimary(ctx, r.up, &own)
-			if err == nil || r.up.Err() == nil || ctx.Err() != nil {
-				return grant, err
-			}
-		}
-		if b.MaxWait > 0 {
-			own.MaxWait = max(1, b.MaxWait-time.Since(n.Since)) // 0 is that of a caller that never waits
-		}
-		if r.local == nil && r.up.Err() != nil {
-			continue // given up meanwhile
-		}
-		if !n.await(ctx, &r, opens, timeUp) {
-			return throttle.Grant{Held: throttle.NotHeld}, n.end(ctx)
-		}
-	}
+// An outageNotice tells a caller, once, why it waits.
+type outageNotice struct {
+	conn.Unavailability
+	conn *conn.Conn
+	tell outage.Observer // the observer of the outage; nil: there is none, or it was told
 }
 
-// bookPrimary books in the primary, as long as that is not given up.
-func (s *Store) bookPrimary(ctx, up context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	ctx, stop := whileUp(ctx, up)
-	defer stop()
-	if b.Instead.Local {
-		b.Instead = throttle.Handle{} // the local store is no more
-	}
-	g, err := s.primary.Book(ctx, b)
-	if err != nil {
-		// See throttle.Booking. The place in line is the call's, which may go on.
-		b.Instead, b.Turn, b.Returns = throttle.Handle{}, nil, b.Returns || b.Turn != nil
-	}
-	return g, err
+func newOutageNotice(ctx context.Context, c *conn.Conn) *outageNotice {
+	return &outageNotice{Unavailability: conn.Unavailability{Since: time.Now()}, conn: c, tell: outage.From(ctx)}
 }
 
-// leaveLine gives back a place in the primary's lines. The caller keeps its arrival.
-func (s *Store) leaveLine(b *throttle.Booking) {
-	if place := b.Instead.Place; place != 0 || b.Turn != nil {
-		s.primary.Cancel(b, throttle.Grant{Handle: throttle.Handle{Place: place}, Turn: b.Turn, Held: throttle.NotHeld})
-		if place != 0 {
-			b.Instead = throttle.Handle{}
+// await waits until there may be another way, or for that time unless it is zero. It
+// returns false if ctx ends first, or the time is up.
+func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, timeUp <-chan time.Time) bool {
+	if n.Fails, n.Last = 0, r.lastErr; n.Last != nil {
+		n.Fails = r.fails
+	}
+	if n.tell != nil && (r.local != nil || !r.ready) {
+		switch told := n.Since.Add(conn.Silence); {
+		case n.Last != nil, !time.Now().Before(told):
+			n.tell.StoreAway(n.conn.Cause(n.Unavailability))
+			n.tell = nil
+		case until.IsZero() || told.Before(until):
+			until = told
 		}
 	}
-}
-
-// whileUp returns a context that ends with ctx, or when the primary is given up. When the
-// function that it returns has been called, once, nothing looks at ctx any more: it is the caller's.
-func whileUp(ctx, up context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	stop := context.AfterFunc(up, func() {
-		defer close(done)
-		cancel(errAway)
-	})
-	return ctx, func() {
-		if !stop() {
-			<-done
-		}
-		cancel(nil)
+	var timer <-chan time.Time
+	if !until.IsZero() {
+		t := time.NewTimer(time.Until(until))
+		defer t.Stop()
+		timer = t.C
 	}
-}
-
-// leaveRoom makes own, a copy of b, leave free what suspected nodes may use. It reports
-// whether there is any room then.
-func leaveRoom(own, b *throttle.Booking, suspected []int) bool {
-	own.Charges = b.Charges
-	if len(suspected) == 0 {
-		return true
-	}
-	own.Charges = slices.Clone(b.Charges)
-	for i := range own.Charges {
-		c := &own.Charges[i]
-		if !isShared(c) {
-			continue
-		}
-		for _, d := range suspected {
-			c.Reserve += share(c.Limit.Capacity(), d)
-		}
-		if !c.Shadow && c.Cost > c.Limit.Capacity()-c.Reserve {
-			return false
-		}
+	select {
+	case <-r.change:
+	case <-timer:
+	case <-timeUp:
+		return false
+	case <-ctx.Done():
+		return false
 	}
 	return true
+}
+
+// end is the error of a caller that waits no longer.
+func (n *outageNotice) end(ctx context.Context) error {
+	return n.conn.Unavailable(n.Unavailability, context.Cause(ctx))
 }

@@ -66,18 +66,6 @@ func (w *primaryWatch) Stop() {
 	w.leave()
 }
 
-// A localWatch is kept over a start on this node. It is no good any more when the
-// primary is back.
-type localWatch struct {
-	share   *localShare    // nil: it is back
-	watch   throttle.Watch // over penalties
-	leave   func()
-	charges []throttle.Charge
-	grant   throttle.Grant
-	start   time.Time
-	news    chan<- struct{}
-}
-
 // Confirm implements [throttle.Watch]. Starts that are confirmed are reported to the
 // primary.
 func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
@@ -105,12 +93,4 @@ func (w *localWatch) Stop() {
 		w.share.mu.Unlock()
 	}
 	w.leave()
-}
-
-// tell wakes the caller.
-func (w *localWatch) tell() {
-	select {
-	case w.news <- struct{}{}:
-	default: // it is told already
-	}
 }

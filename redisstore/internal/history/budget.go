@@ -20,6 +20,20 @@ type Sample struct {
 	Count int64
 }
 
+// A QuotaReply is what the store replied when it was told what is left of a budget.
+type QuotaReply struct {
+	Left       int64      // as the store has it
+	Generation Generation // of the row: its present one, and how many starts it had
+}
+
+// A quotaReply is the last one.
+type quotaReply struct {
+	QuotaReply
+	asked time.Time // when the store was told last
+	at    time.Time // when it replied
+	end   time.Time // of the window that it was about
+}
+
 // A Budget is what a node knows of one budget. Its zero value knows nothing.
 type Budget struct {
 	Generations [Generations]Generation // the present one first

@@ -12,20 +12,6 @@ import (
 // again. So a node compares what it is told with what it knows without asking, and
 // tells the store only where others seem to have spent. See docs/booking.md.
 
-// A QuotaReply is what the store replied when it was told what is left of a budget.
-type QuotaReply struct {
-	Left       int64      // as the store has it
-	Generation Generation // of the row: its present one, and how many starts it had
-}
-
-// A quotaReply is the last one.
-type quotaReply struct {
-	QuotaReply
-	asked time.Time // when the store was told last
-	at    time.Time // when it replied
-	end   time.Time // of the window that it was about
-}
-
 // burst is for how long responses say much the same: the store is being told.
 const burst = 100 * time.Millisecond
 

@@ -8,8 +8,76 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
+	"github.com/fleetthrottle/throttle/redisstore/internal/names"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
+
+// Options are what lines work with. All but NoNews are required.
+type Options struct {
+	Names  *names.Space
+	Subs   *notify.Subscriptions
+	Post   func(*commit.Op) // makes an op that nobody waits for
+	NoNews bool             // callers for starts listen to no messages, and wait for no others: a test has a clock of its own
+}
+
+// channels are those on which waiters for budgets of a group are called.
+func (o *Options) channels(group string) notify.Channels { return notify.ChannelsOf(o.Names, group) }
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// A gathering is the callers of one group that were called and are on their way to its queue.
+// The queue waits for them, so that callers that are called together are served together, in the
+// order of their tickets.
+type gathering struct {
+	group   string
+	missing int
+	over    chan struct{} // closed when nobody is missing
+}
+
+// gatherMost is how long a queue waits: a caller may have something else to do.
+const gatherMost = 5 * time.Millisecond
+
+// Gatherings are those that go on, by group. The lock of the starts guards them.
+type gatherings map[string]*gathering
+
+// expect adds a caller that is called.
+func (gs gatherings) expect(group string) *gathering {
+	g := gs[group]
+	if g == nil {
+		g = &gathering{group: group, over: make(chan struct{})}
+		gs[group] = g
+	}
+	g.missing++
+	return g
+}
+
+// came notes that a caller is there, or does not come.
+func (gs gatherings) came(g *gathering) {
+	if g.missing--; g.missing == 0 {
+		close(g.over)
+		gs.end(g)
+	}
+}
+
+// end lets nobody wait for a gathering any more.
+func (gs gatherings) end(g *gathering) {
+	if gs[g.group] == g {
+		delete(gs, g.group)
+	}
+}
 
 // A turn is what this node knows of a caller that waits in line for a start, or did:
 // its tickets. See docs/line.md and lua/queue.lua. It is a [commit.Turn], and the

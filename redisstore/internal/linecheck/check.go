@@ -10,25 +10,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
-
-const (
-	leastLapse = int64(wire.AskSoon/time.Microsecond) * 2 / 5 // an offer is good for so long, at the least
-	kept       = int64(5 * time.Minute / time.Microsecond)    // a line that nothing is heard of
-)
-
-// A Line is what is known of one line: all that may be so, if the calls before were answered
-// as they were.
-type Line struct {
-	id      int64
-	heard   int64
-	horizon int64 // the largest
-	states  []state
-}
 
 // Lines are the lines of a server, by the keys of their rows.
 type Lines map[string]*Line

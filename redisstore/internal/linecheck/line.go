@@ -3,9 +3,24 @@ package linecheck
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
+
+const (
+	leastLapse = int64(wire.AskSoon/time.Microsecond) * 2 / 5 // an offer is good for so long, at the least
+	kept       = int64(5 * time.Minute / time.Microsecond)    // a line that nothing is heard of
+)
+
+// A Line is what is known of one line: all that may be so, if the calls before were answered
+// as they were.
+type Line struct {
+	id      int64
+	heard   int64
+	horizon int64 // the largest
+	states  []state
+}
 
 // A state is what one may believe of a line after the calls so far: docs/line.md says what the words
 // mean. The holes of a script are the tickets that are not among those that are there.

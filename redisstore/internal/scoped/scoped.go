@@ -134,3 +134,93 @@ func (w *watch) Stop() {
 	w.inFleet.Stop()
 	w.inNode.Stop()
 }
+
+// bookBoth books one start in both halves or in none. The node names a start,
+// the fleet answers with the first one from then on, and the node's start moves
+// there. If somebody else of this node was there first, all begins again from the
+// next start: that is the only case of more than one round trip.
+func (s *store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	h, asked := split(b), time.Now()
+	for {
+		named := time.Now()
+		mine, err := h.book(ctx, s.node, &h.node, h.inNode)
+		if err != nil || !mine.OK {
+			s.leave(&h.fleet)
+			place := mine.Handle
+			h.node.Turn, mine.Handle = mine.Turn, throttle.Handle{Node: &place}
+			return h.granted(mine, h.inNode), err
+		}
+		h.node.Turn = mine.Turn
+		h.fleet.NotBefore, h.fleet.MaxWait = mine.Wait, remaining(b.MaxWait, asked)
+		theirs, err := h.book(ctx, s.fleet, &h.fleet, h.inFleet)
+		h.fleet.Turn = theirs.Turn
+		if err != nil || !theirs.OK {
+			s.node.Cancel(&h.node, mine)
+			return h.granted(theirs, h.inFleet), err
+		}
+		moved := s.move(ctx, h, mine, theirs.Wait, remaining(b.MaxWait, asked))
+		h.node.Turn = moved.Turn
+		if !moved.OK || moved.Wait > theirs.Wait {
+			s.node.Cancel(&h.node, moved)
+			h.node.Instead, h.node.NotBefore, h.fleet.Instead = throttle.Handle{}, theirs.Wait, theirs.Handle
+			h.node.Returns, h.fleet.Returns = true, true
+			continue
+		}
+		theirs.Handle.Node = &moved.Handle
+		if moved.Handle.Start == mine.Handle.Start {
+			theirs.Age = max(theirs.Age, time.Since(named)) // it counts from when it was named
+		}
+		if theirs.Held < 0 && theirs.Wait > 0 {
+			theirs.Held, theirs.Paused = mine.Held, mine.Paused
+			return h.granted(theirs, h.inNode), nil
+		}
+		return h.granted(theirs, h.inFleet), nil
+	}
+}
+
+// move takes the node's start to a later time, if there is room then. A start that
+// need not move keeps what it holds: nobody in line may take it meanwhile.
+func (s *store) move(ctx context.Context, h *halves, g throttle.Grant, wait, maxWait time.Duration) throttle.Grant {
+	if wait <= g.Wait {
+		return g
+	}
+	h.node.Instead = g.Handle
+	if holds(h.node.Charges, g) {
+		s.node.Cancel(&h.node, g)
+		h.node.Instead = throttle.Handle{}
+	}
+	h.node.NotBefore, h.node.MaxWait = wait, maxWait
+	moved, _ := h.book(ctx, s.node, &h.node, h.inNode) // memory does not fail
+	return moved
+}
+
+// leave gives back the fleet's half of a start, and its places in line, for a caller
+// that waits in a line of the node or was refused there. It keeps its arrival.
+func (s *store) leave(b *throttle.Booking) {
+	if b.Turn != nil || b.Instead != (throttle.Handle{}) {
+		// What is replaced never holds Concurrency charges: it had to wait.
+		s.fleet.Cancel(b, throttle.Grant{OK: b.Instead.Start != 0, Handle: b.Instead, Wait: 1, Ready: never, Turn: b.Turn})
+	}
+}
+
+// never is the Ready of a place in line that is given back.
+var never = make(chan struct{})
+
+// holds reports whether a grant holds Concurrency charges.
+func holds(charges []throttle.Charge, g throttle.Grant) bool {
+	for i := range charges {
+		if charges[i].Limit.Kind() == throttle.KindConcurrency {
+			return g.OK && g.Wait == 0
+		}
+	}
+	return false
+}
+
+// remaining is what is left of a longest wait. One that is spent is not that of a
+// caller that never waits, for whom Redis may take longer.
+func remaining(maxWait time.Duration, since time.Time) time.Duration {
+	if maxWait <= 0 {
+		return maxWait
+	}
+	return max(1, maxWait-time.Since(since))
+}

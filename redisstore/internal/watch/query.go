@@ -11,27 +11,22 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 )
 
-// A server is asked one query after the other. Callers that ask while a query is on its
-// way share the next one; it is nil if there is none.
-type server struct{ next *query }
-
-// A query asks for the pauses of the budgets of one or more watches.
-type query struct {
-	keys   map[string]struct{}
-	ctx    context.Context // ends when nobody wants to know any more
-	stop   context.CancelFunc
-	failed chan struct{} // closed when a call has failed
-	done   chan struct{}
-	err    error // set when done is closed
-
-	// The lock of the watches guards the rest.
-	callers int
-	fails   int   // how many calls failed
-	last    error // why the last one did
-}
-
 // maxKeys bounds for how many budgets one call asks.
 const maxKeys = 256
+
+// Confirm reports whether the start may still be used. If that is not sure it asks
+// Redis, as long as ctx and maxWait allow.
+func (w *Watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	if w.Void() {
+		return false, nil
+	}
+	if len(w.Keys) > 0 && !w.owner.subs.CompleteSince(w.Channels.Own, w.knownSince()) {
+		if err := w.owner.query(ctx, w, maxWait); err != nil {
+			return false, err
+		}
+	}
+	return !w.Void(), nil
+}
 
 // query asks for the pauses of a watch's budgets, and tells all who watch them.
 func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) error {

@@ -5,7 +5,9 @@
 package watch
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +64,25 @@ type Start struct {
 // their way.
 const clockDoubt = 250 * time.Millisecond
 
+// A server is asked one query after the other. Callers that ask while a query is on its
+// way share the next one; it is nil if there is none.
+type server struct{ next *query }
+
+// A query asks for the pauses of the budgets of one or more watches.
+type query struct {
+	keys   map[string]struct{}
+	ctx    context.Context // ends when nobody wants to know any more
+	stop   context.CancelFunc
+	failed chan struct{} // closed when a call has failed
+	done   chan struct{}
+	err    error // set when done is closed
+
+	// The lock of the watches guards the rest.
+	callers int
+	fails   int   // how many calls failed
+	last    error // why the last one did
+}
+
 // A Watch is kept over one start.
 type Watch struct {
 	Start
@@ -101,20 +122,6 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 
 // Void reports whether the start is known to be of no use any more.
 func (w *Watch) Void() bool { return w.void.Load() }
-
-// Confirm reports whether the start may still be used. If that is not sure it asks
-// Redis, as long as ctx and maxWait allow.
-func (w *Watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
-	if w.Void() {
-		return false, nil
-	}
-	if len(w.Keys) > 0 && !w.owner.subs.CompleteSince(w.Channels.Own, w.knownSince()) {
-		if err := w.owner.query(ctx, w, maxWait); err != nil {
-			return false, err
-		}
-	}
-	return !w.Void(), nil
-}
 
 // Stop ends the watch. It may be called more than once; the first call returns true.
 func (w *Watch) Stop() bool {
@@ -158,4 +165,83 @@ func (w *Watch) tell() {
 	case w.news <- struct{}{}:
 	default: // it is told already
 	}
+}
+
+// A pastInvalidation is a pause that was received, or the end of one.
+type pastInvalidation struct {
+	notify.Pause
+	at time.Time
+}
+
+// A pause can be received before the reply to the booking that it makes void: as long
+// before as replies take, and not in greater numbers than these.
+const (
+	pastTime = time.Minute
+	pastMost = 1 << 12
+)
+
+// Paused passes a pause, or the end of one, on to the watches of a budget, the earliest
+// start first, so that their callers book anew in that order.
+func (ws *Watches) Paused(p notify.Pause) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	now := time.Now()
+	for len(ws.past) > 0 && (now.Sub(ws.past[0].at) > pastTime || len(ws.past) >= pastMost) {
+		ws.pastEnd, ws.past = ws.past[0].at, ws.past[1:]
+	}
+	ws.past = append(ws.past, pastInvalidation{p, now})
+	for _, w := range ws.inOrder(p.Key) {
+		if w.learn(p); p.Lifted() {
+			w.void.Store(true)
+		}
+		if w.Void() {
+			w.tell()
+		}
+	}
+}
+
+// Invalidated makes the starts of a budget void that lie between two times.
+func (ws *Watches) Invalidated(i notify.Invalidation) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, w := range ws.inOrder(i.Key) {
+		if i.From <= w.At && w.At < i.Until {
+			w.void.Store(true)
+			w.tell()
+		}
+	}
+}
+
+// Charges returns those of a start that needs a budget and is watched; nil if there is
+// none.
+func (ws *Watches) Charges(key string) []throttle.Charge {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for w := range ws.watches[key] {
+		return w.Start.Charges
+	}
+	return nil
+}
+
+// inOrder returns the watches of a budget, the earliest start first.
+func (ws *Watches) inOrder(key string) []*Watch {
+	all := make([]*Watch, 0, len(ws.watches[key]))
+	for w := range ws.watches[key] {
+		all = append(all, w)
+	}
+	slices.SortFunc(all, func(a, b *Watch) int { return cmp.Compare(a.At, b.At) })
+	return all
+}
+
+// missed reports whether something was received of a watch's budgets since its booking
+// was sent, or may have been, and whether a pause was lifted since then.
+func (ws *Watches) missed(w *Watch) (concerned, lifted bool) {
+	concerned = w.Sent.Before(ws.pastEnd)
+	for i := len(ws.past) - 1; i >= 0 && !ws.past[i].at.Before(w.Sent); i-- {
+		if p := &ws.past[i]; slices.Contains(w.Keys, p.Key) {
+			concerned = true
+			lifted = lifted || p.Lifted() && p.at.After(w.Sent)
+		}
+	}
+	return concerned, lifted
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -120,4 +121,123 @@ func (w written) charge(index int) int {
 		return index
 	}
 	return w[index]
+}
+
+// A writer writes a BookRequest down, in parts that follow each other in the frame. Its
+// memory serves one request after the other.
+type writer struct {
+	*BookCall
+	boundaries Boundaries
+	budgets    Budgets
+
+	places map[[16]byte]place    // of the budgets that are rows
+	gated  map[[16]byte]struct{} // those that are gates; after a change of its limit a budget may be both
+	rules  []*throttle.Charge    // one for each that was written down
+	gates  []string              // keys
+
+	head, known, ruled, reports, ops Frame
+
+	written int // rules: one may be for several budgets
+	ruleAt  int // where the last one begins
+
+	alike  [11]int64 // what the last operations have in common
+	manyAt int       // where it stands how many they are
+}
+
+// A place is where a row stands: the indices of its key and of its first rule, from 1.
+type place struct{ key, rule int }
+
+var writers = sync.Pool{New: func() any {
+	return &writer{places: make(map[[16]byte]place), gated: make(map[[16]byte]struct{})}
+}}
+
+// done lets another request use the writer.
+func (w *writer) done() {
+	clear(w.places)
+	clear(w.gated)
+	clear(w.rules)
+	clear(w.gates)
+	*w = writer{
+		places: w.places, gated: w.gated, rules: w.rules[:0], gates: w.gates[:0],
+		head: w.head[:0], known: w.known[:0], ruled: w.ruled[:0], reports: w.reports[:0], ops: w.ops[:0],
+	}
+	writers.Put(w)
+}
+
+// op writes one operation down. What it has in common with the one before is not written again.
+func (w *writer) op(o *Op) {
+	at := w.request.written(o)
+	alike := [...]int64{int64(o.Kind), flag(o.Informed), o.Start, o.Arrival, Micros(o.NotBefore), Micros(o.Spread),
+		Micros(o.Horizon), max(1, o.Class), flag(o.Returns), int64(len(o.Tickets)), int64(at.size(o))}
+	if len(w.ops) > 0 && alike == w.alike {
+		w.ops.Increase(w.manyAt)
+	} else {
+		w.ops = w.ops.Add(alike[:]...).Add(1)
+		w.alike, w.manyAt = alike, w.ops.Size()-1
+	}
+	w.ops = w.ops.Add(int64(o.Callers), o.maxWait())
+	for _, t := range o.Tickets {
+		i := slices.IndexFunc(o.Charges, func(ch throttle.Charge) bool { return ch.Budget.Key == t.Budget })
+		w.ops = w.ops.Add(int64(at.index(i))+1, t.Line, t.Number, int64(t.State), t.Round)
+	}
+	for i := range o.Charges {
+		ch := &o.Charges[i]
+		if at != nil && w.request.leavesOut(o, ch) {
+			w.gate(o, ch)
+			continue
+		}
+		w.ops = w.ops.Add(int64(w.rule(ch)), Cost(ch), int64(ch.Reserve), o.more(i))
+	}
+}
+
+// gate writes down the key of an unlimited budget, if it is new, and of interest.
+func (w *writer) gate(o *Op, ch *throttle.Charge) {
+	if _, known := w.gated[ch.Budget.Key]; known || o.Kind == Settle {
+		return
+	}
+	w.gated[ch.Budget.Key] = struct{}{}
+	w.gates = append(w.gates, w.budgets.Key(&ch.Budget))
+}
+
+// rule returns the index of a charge's rule, behind those of the reports, or of its report. It
+// writes the rule down if it is new.
+func (w *writer) rule(ch *throttle.Charge) int {
+	if Holds(ch) {
+		return 1 + slices.IndexFunc(w.request.Reports, func(r Report) bool { return r.Budget == ch.Budget.Key })
+	}
+	at, known := w.places[ch.Budget.Key]
+	if known {
+		for i, c := range w.rules[at.rule-1:] {
+			if sameRule(c, ch) {
+				return len(w.request.Reports) + at.rule + i
+			}
+		}
+	}
+	w.rules = append(w.rules, ch)
+	if !known {
+		name := w.budgets.Key(&ch.Budget)
+		w.Keys, w.rows = append(w.Keys, name), append(w.rows, ch)
+		at = place{len(w.Keys), len(w.rules)}
+		w.places[ch.Budget.Key] = at
+		k := w.budgets.Known(&ch.Budget, name, w.boundaries)
+		w.known = k.append(w.known)
+	}
+	if n := len(w.rules); n > 1 && !known && w.rules[n-2] == w.rows[len(w.rows)-2] && equalLimits(w.rules[n-2], ch) {
+		w.ruled.Increase(w.ruleAt + 1)
+	} else {
+		w.written, w.ruleAt = w.written+1, w.ruled.Size()
+		w.ruled = w.boundaries.AppendRule(w.ruled, at.key, ch)
+	}
+	return len(w.request.Reports) + len(w.rules)
+}
+
+// equalLimits reports whether the rules of two charges are the same but for their budgets.
+func equalLimits(a, b *throttle.Charge) bool {
+	return a.Limit == b.Limit && a.Jitter == b.Jitter && a.Pace == b.Pace && a.Adaptive == b.Adaptive
+}
+
+// sameRule reports whether two charges have one rule. A zone that was loaded twice makes two
+// rules of one, which does no harm.
+func sameRule(a, b *throttle.Charge) bool {
+	return a.Budget.Key == b.Budget.Key && a.Jitter == b.Jitter && a.Limit == b.Limit
 }

@@ -102,3 +102,19 @@ type TicketState int64
 
 // HadStart is the state of a ticket whose owner had its start.
 const HadStart TicketState = 3
+
+// A State says what became of an operation.
+type State int64
+
+const (
+	Refused   State = iota // nothing was booked; also of operations that book nothing
+	Booked                 // a start was booked
+	Held                   // the same, and it holds what is in flight
+	Unsettled              // nothing can be booked before At, when it is known what was lost
+	InLine                 // the callers stand in lines for starts: At is when they may have their turn
+	Waiting                // the callers stand in line for concurrency, since Arrival
+)
+
+// AllNow stands in the place of how many callers an answer is for: all of them have a start at
+// the time that follows.
+const AllNow = 0

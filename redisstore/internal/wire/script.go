@@ -4,12 +4,21 @@
 package wire
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
+	"unicode"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 )
 
 //go:embed lua/*.lua
@@ -98,3 +107,155 @@ func (s Script) CalledAt(line int) string {
 	}
 	return ""
 }
+
+// Constants that both sides need to know. The scripts have those of shared, by the
+// names there.
+const (
+	// RecordTime is for how long Redis remembers the last call for a group: see docs/once.md.
+	RecordTime = 60 * time.Second
+
+	// Stall and Steady bound by how much the times of two calls may differ though no
+	// clock was set: a little, and one part in Steady of what has passed between them.
+	Stall  = 50 * time.Millisecond
+	Steady = 1000
+
+	// Lease is for how long a node's requests in flight are believed without a new report.
+	Lease = 22 * time.Second
+
+	// SureLease is for how long a lease surely lasts: near its end it may have ended.
+	SureLease = Lease - time.Second
+
+	// SuspectedAfter is how long after its last heartbeat a node is suspected to be cut off.
+	SuspectedAfter = 2500 * time.Millisecond
+
+	// Doubt is by how much the reset of a quota may be told too late.
+	Doubt = 2 * time.Second
+
+	// LeastProbe is for how long a budget stays closed after a penalty at the least.
+	LeastProbe = 250 * time.Millisecond
+
+	// While room in a line is not taken, its waiters ask so soon; where a turn is
+	// far away they ask no sooner and no later than the other two.
+	AskSoon  = 250 * time.Millisecond
+	AskLeast = time.Second
+	AskLast  = time.Minute
+)
+
+// shared are the constants that scripts may use, in microseconds where they are
+// lengths of time.
+var shared = []struct {
+	name  string
+	value any
+}{
+	{"FARTHEST", farthest.Wait},
+	{"MAX_PENALTY", throttle.MaxPenalty},
+	{"RECORD_TIME", RecordTime},
+	{"STALL", Stall},
+	{"STEADY", Steady},
+	{"PARTS", Parts},
+	{"LIVES", Lives},
+	{"NAMES", Names},
+	{"LAST_ORDINAL", LastOrdinal},
+	{"RECORD_MS", fmt.Sprintf("'%d'", RecordTime.Milliseconds())},
+	{"LEASE", Lease},
+	{"SUSPECTED_AFTER", SuspectedAfter},
+	{"DOUBT", Doubt},
+	{"LEAST_PROBE", LeastProbe},
+	{"ASK_SOON", AskSoon},
+	{"ASK_LEAST", AskLeast},
+	{"ASK_LAST", AskLast},
+
+	// The stored form of rows: see lua/row.lua.
+	{"HEAD", "'<" + strings.Repeat("d", len(head)) + "'"},
+	{"HEAD_CHANGED", "'<" + strings.Repeat("d", 1+slices.Index(head, "EXPIRES")) + "'"}, // what a start changes
+	{"HEAD_SIZE", 8 * len(head)},
+	{"HEAD_END", fmt.Sprintf("'%d'", 8*len(head)-1)}, // as Redis counts
+	{"MAX_ENTRIES", 224},
+	{"MAX_APPENDED", 1600}, // bytes of a string that grows: Redis reserves as much again
+	{"TRIPLE", 27},         // the most bytes of an entry
+	{"WINDOW_PARTS", 128},  // of a window: starts in the same one share an entry when the limit is larger
+	{"SLOW_STEPS", 2},      // of a slow start
+
+	// How a reply begins.
+	{"DONE", Done},
+	{"NEEDS_BOUNDARIES", NeedsBoundaries},
+	{"LATE", Late},
+	{"SHUT", Shut},
+
+	// What is known of the time since a call.
+	{"ELAPSED_UNKNOWN", ElapsedUnknown},
+	{"ELAPSED_KNOWN", ElapsedKnown},
+	{"SET_FORWARD", SetForward},
+
+	// The kinds of operations, and what became of them.
+	{"RESERVE", Reserve},
+	{"CANCEL", Cancel},
+	{"SETTLE", Settle},
+	{"RENEW", Renew},
+	{"REFUSED", Refused},
+	{"BOOKED", Booked},
+	{"HELD", Held},
+	{"UNSETTLED", Unsettled},
+	{"IN_LINE", InLine},
+	{"WAITING", Waiting},
+	{"ALL_NOW", AllNow},
+
+	// The kinds of limits.
+	{"SLIDING_WINDOW", throttle.KindSlidingWindow},
+	{"FIXED_WINDOW", throttle.KindFixedWindow},
+	{"LEAKY_BUCKET", throttle.KindLeakyBucket},
+	{"TOKEN_BUCKET", throttle.KindTokenBucket},
+	{"CONCURRENCY", throttle.KindConcurrency},
+	{"UNLIMITED", throttle.KindUnlimited},
+
+	{"FRONT", Front},
+}
+
+// head is what a stored row begins with: see lua/row.lua. Scripts know where
+// these numbers stand as ROW_SEEN and so on.
+var head = []string{"SEEN", "LOST", "SPAN", "MOST", "TILL", "PAUSED", "FROZEN", "LEVEL", "UNIT", "GENERATION", "COUNT",
+	"G1", "N1", "G2", "N2", "G3", "N3", "TOTAL", "SIZE", "AT", "OLD", "BEFORE", "FIRST", "LAST", "N", "EXPIRES",
+	"OPENS", "T1", "T2", "T3", "PIN", "LINED", "BAN", "PROBE", "TIMES", "TOP", "FELL", "LEARNS"}
+
+// constants are the values of shared and head, as scripts write them.
+var constants = func() map[string]string {
+	all := make(map[string]string)
+	for i, name := range head {
+		all["ROW_"+name] = strconv.Itoa(i + 1)
+	}
+	for _, c := range shared {
+		value := c.value
+		if d, ok := value.(time.Duration); ok {
+			value = d.Microseconds()
+		}
+		all[c.name] = fmt.Sprint(value)
+	}
+	return all
+}()
+
+// inline writes constants into a source, in the place of their names: a script may have
+// 200 locals, and each that a function uses costs time in every call.
+func inline(source string) string {
+	var s strings.Builder
+	s.Grow(len(source))
+	for source != "" {
+		word := source[:max(1, len(source)-len(strings.TrimLeftFunc(source, inWord)))]
+		s.WriteString(cmp.Or(constants[word], word))
+		source = source[len(word):]
+	}
+	return s.String()
+}
+
+// inWord reports whether names have the character.
+func inWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
+
+// A Call is a script and what it is told: the time comes first, then the frame.
+type Call struct {
+	Script Script
+	Keys   []string
+	Frame  Frame
+	More   []any
+}
+
+// Args are the arguments of the call at a time, "" for the server's.
+func (c Call) Args(now any) []any { return append([]any{now, []byte(c.Frame)}, c.More...) }

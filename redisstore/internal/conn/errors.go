@@ -1,0 +1,184 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// ErrFar means that no start could be planned within all boundaries that were sent.
+var ErrFar = errors.New("redisstore: the start is more calendar windows away than can be planned")
+
+// ErrOvertaken means that a call arrived after a later one of its queue. It did
+// nothing.
+var ErrOvertaken = errors.New("redisstore: the call was overtaken by a later one")
+
+// Unexecuted reports whether a call failed for good before it did anything: a key held
+// something else, its row could not be read, or a start was too far away. A script that lacks
+// a right may have done all that comes before the command.
+func Unexecuted(err error) bool {
+	if errors.Is(err, ErrFar) {
+		return true
+	}
+	return begins(err, []string{"WRONGTYPE ", "ERR "}) && !Transient(err) && !Denied(err)
+}
+
+// denied begins what a server says to a user that may not do what was asked.
+var denied = []string{"NOPERM ", "NOAUTH ", "WRONGPASS ", "ERR The user executing the script", "ERR ACL failure in script"}
+
+// Denied reports whether an error says that the user of Redis may not do what was asked.
+func Denied(err error) bool { return begins(err, denied) }
+
+// begins reports whether a server said an error that begins with one of some texts.
+func begins(err error, texts []string) bool {
+	var said redis.Error
+	return errors.As(err, &said) && slices.ContainsFunc(texts, func(p string) bool { return strings.HasPrefix(said.Error(), p) })
+}
+
+// unready begins what a server says that may serve soon.
+var unready = []string{
+	"LOADING ", "BUSY ", "ERR max number of clients reached",
+	"READONLY ", "MASTERDOWN ", "NOREPLICAS ", // a failover goes on
+	"CLUSTERDOWN ", "TRYAGAIN ", "MOVED ", "ASK ", // or a cluster changes
+	"OOM ", "MISCONF ", // no memory or no disk for more
+}
+
+// Transient reports whether asking again may help. What the server itself says is
+// final, unless it says that it is not ready.
+func Transient(err error) bool {
+	for _, final := range []error{redis.ErrClosed, ErrFar, wire.ErrReply, ErrOvertaken, ErrSingle} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	var away *net.OpError
+	var said redis.Error
+	if errors.As(err, &away) || !errors.As(err, &said) {
+		return true
+	}
+	return begins(err, unready)
+}
+
+// ErrSingle means that the server is part of a cluster and the client is not for one.
+var ErrSingle = errors.New("the server is part of a cluster: it needs redis.NewClusterClient")
+
+// explain adds to an error of a server what would help, where its own words leave
+// that open. The script is the one that failed; the zero Script if none did.
+func (c *Conn) explain(err error, s wire.Script) error {
+	var said redis.Error
+	if !errors.As(err, &said) {
+		return err
+	}
+	text := said.Error()
+	begins := func(words string) bool { return strings.HasPrefix(text, words) }
+	switch {
+	case c.Single() && (begins("MOVED ") || begins("ASK ") || begins("CROSSSLOT ")):
+		return fmt.Errorf("%w: %w", ErrSingle, err)
+	case begins("NOPERM ") && strings.Contains(text, " key"):
+		return fmt.Errorf("%w (it needs ~NAMESPACE:*)", err)
+	case begins("ERR The user executing the script can't run this command"): // Redis 7.0 does not say which
+		if command := s.CalledAt(lineOf(text)); command != "" {
+			return fmt.Errorf("%w (it needs +%s, as docs/redis.md says)", err, strings.ToLower(command))
+		}
+		return fmt.Errorf("%w (docs/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)", err)
+	case begins("NOPERM ") || begins("ERR ACL failure in script"):
+		return fmt.Errorf("%w (docs/redis.md lists the rights that it needs)", err)
+	case begins("WRONGTYPE "):
+		return fmt.Errorf("%w (something else has written a key of the namespace)", err)
+	case errors.Is(err, redis.Nil):
+		return fmt.Errorf("%w (no Sentinel knows a master of that name)", err)
+	}
+	return err
+}
+
+// failedAt is how a server says in which line a script failed.
+var failedAt = regexp.MustCompile(`on @user_script:(\d+)`)
+
+// lineOf returns the line that an error of a server names; 0 if it names none.
+func lineOf(text string) int {
+	m := failedAt.FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	line, _ := strconv.Atoi(m[1]) // digits; too many of them are no line
+	return line
+}
+
+// Error is the error of a command that is no call: what it says, what would help, and
+// nothing secret.
+func (c *Conn) Error(err error) error { return c.failed(err, wire.Script{}) }
+
+// failed is [Conn.Error] for a script.
+func (c *Conn) failed(err error, s wire.Script) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.New("no answer in time")
+	}
+	return c.redacted(c.explain(err, s))
+}
+
+// redacted is the error of a call: it says what and where, and nothing secret. It is
+// not taken for the caller's own context: calls have none, only the client's deadlines.
+func (c *Conn) redacted(err error) error {
+	text := redact(err.Error())
+	var said redis.Error
+	switch {
+	case errors.As(err, &said) && text != err.Error():
+		err = reply(text)
+	case text != err.Error(), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		err = errors.New(text)
+	}
+	if at := c.where(); at != "" && !strings.Contains(text, at) {
+		return fmt.Errorf("redisstore: %s: %w", at, err)
+	}
+	return fmt.Errorf("redisstore: %w", err)
+}
+
+// A reply is an error that comes from the server itself.
+type reply string
+
+func (e reply) Error() string { return string(e) }
+
+// RedisError implements [redis.Error].
+func (reply) RedisError() {}
+
+// What a server repeats of a command that it does not know can be a password or
+// a key. An address that was written as a URL can hold a password.
+var (
+	repeated = regexp.MustCompile(`(?s), with args beginning with:.*`)
+	userinfo = regexp.MustCompile(`\S+@`)
+)
+
+// redact takes out of a text what may be secret.
+func redact(text string) string {
+	return userinfo.ReplaceAllLiteralString(repeated.ReplaceAllLiteralString(text, ""), "…@")
+}
+
+// where is the address of the server; "" if there may be several.
+func (c *Conn) where() string {
+	client, ok := c.client.(*redis.Client)
+	if !ok || client.Options().Addr == "FailoverClient" { // as go-redis calls those of Sentinel
+		return ""
+	}
+	return redact(client.Options().Addr)
+}
+
+// because returns the error of a call with its cause.
+func because(err error) error {
+	switch {
+	case Denied(err):
+		return outage.Because(outage.Denied, err)
+	case !Transient(err):
+		return outage.Because(outage.Failed, err)
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+package fallback
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+)
+
+// Book implements [throttle.Store]. While the primary is suspected to be away callers wait.
+func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	g := s.enter(b.Charges[0].Budget.Group)
+	defer g.leave()
+	own, n := *b, newOutageNotice(ctx, s.Conn)
+	timeUp, stop := conn.Timeout(context.Background(), b.MaxWait, n.Since)
+	defer stop()
+	for {
+		r := g.route()
+		var opens time.Time
+		switch {
+		case r.local != nil:
+			s.leaveLine(&own)
+			own.Charges = b.Charges
+			decided := time.Now()
+			grant, from, booked := r.local.book(&own)
+			if booked {
+				grant.Age = max(1, time.Since(decided)) // the caller has waited: its start is of now
+				return grant, nil
+			}
+			opens = from
+		case r.ready && leaveRoom(&own, b, r.suspected):
+			grant, err := s.bookPrimary(ctx, r.up, &own)
+			if err == nil || r.up.Err() == nil || ctx.Err() != nil {
+				return grant, err
+			}
+		}
+		if b.MaxWait > 0 {
+			own.MaxWait = max(1, b.MaxWait-time.Since(n.Since)) // 0 is that of a caller that never waits
+		}
+		if r.local == nil && r.up.Err() != nil {
+			continue // given up meanwhile
+		}
+		if !n.await(ctx, &r, opens, timeUp) {
+			return throttle.Grant{Held: throttle.NotHeld}, n.end(ctx)
+		}
+	}
+}
+
+// bookPrimary books in the primary, as long as that is not given up.
+func (s *Store) bookPrimary(ctx, up context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	ctx, stop := whileUp(ctx, up)
+	defer stop()
+	if b.Instead.Local {
+		b.Instead = throttle.Handle{} // the local store is no more
+	}
+	g, err := s.primary.Book(ctx, b)
+	if err != nil {
+		// See throttle.Booking. The place in line is the call's, which may go on.
+		b.Instead, b.Turn, b.Returns = throttle.Handle{}, nil, b.Returns || b.Turn != nil
+	}
+	return g, err
+}
+
+// leaveLine gives back a place in the primary's lines. The caller keeps its arrival.
+func (s *Store) leaveLine(b *throttle.Booking) {
+	if place := b.Instead.Place; place != 0 || b.Turn != nil {
+		s.primary.Cancel(b, throttle.Grant{Handle: throttle.Handle{Place: place}, Turn: b.Turn, Held: throttle.NotHeld})
+		if place != 0 {
+			b.Instead = throttle.Handle{}
+		}
+	}
+}
+
+// whileUp returns a context that ends with ctx, or when the primary is given up. When the
+// function that it returns has been called, once, nothing looks at ctx any more: it is the caller's.
+func whileUp(ctx, up context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	stop := context.AfterFunc(up, func() {
+		defer close(done)
+		cancel(errAway)
+	})
+	return ctx, func() {
+		if !stop() {
+			<-done
+		}
+		cancel(nil)
+	}
+}
+
+// leaveRoom makes own, a copy of b, leave free what suspected nodes may use. It reports
+// whether there is any room then.
+func leaveRoom(own, b *throttle.Booking, suspected []int) bool {
+	own.Charges = b.Charges
+	if len(suspected) == 0 {
+		return true
+	}
+	own.Charges = slices.Clone(b.Charges)
+	for i := range own.Charges {
+		c := &own.Charges[i]
+		if !isShared(c) {
+			continue
+		}
+		for _, d := range suspected {
+			c.Reserve += share(c.Limit.Capacity(), d)
+		}
+		if !c.Shadow && c.Cost > c.Limit.Capacity()-c.Reserve {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,43 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+)
+
+// A Primary is the store that nodes share, and can lose.
+type Primary interface {
+	throttle.Store
+
+	// Heartbeat sends a heartbeat of this node. It returns when ctx ends.
+	Heartbeat(ctx context.Context, group string, h Heartbeat) (Reply, error)
+
+	// Key names a budget in the node's history, and Keep is for how long its starts matter.
+	Key(c *throttle.Charge) string
+	Keep(c *throttle.Charge) time.Duration
+
+	// Report tells the primary of the unreported starts of some budgets, one charge each.
+	Report(ctx context.Context, charges []throttle.Charge) error
+
+	// InLine reports whether callers wait in line for budgets of a group, and WakeLine
+	// lets them book again.
+	InLine(group string) bool
+	WakeLine(group string)
+}
+
+// Options are what a Store needs to know. All but FailOpen are required.
+type Options struct {
+	FailOpen bool                  // there are no limits while the primary is away
+	Conn     *conn.Conn            // says why the primary does not answer
+	History  *history.History      // takes the starts that the primary does not know of
+	Pauses   *history.PauseEnds    // penalties that the node knows of
+	Local    func() throttle.Store // returns an empty store of this node
+}
+
+// errAway ends calls of a primary that is given up.
+var errAway = errors.New("redisstore: Redis is away")

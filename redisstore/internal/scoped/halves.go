@@ -1,0 +1,105 @@
+package scoped
+
+import (
+	"context"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A request can need budgets of the fleet, in Redis, and budgets of this node
+// alone, in memory: the halves of its booking.
+type halves struct {
+	whole           *throttle.Booking
+	fleet, node     throttle.Booking
+	inFleet, inNode []int // where the charges of a half stand in the whole
+	over            []time.Duration
+}
+
+// split takes a booking apart.
+func split(b *throttle.Booking) *halves {
+	h := &halves{whole: b, fleet: *b, node: *b}
+	h.fleet.Charges, h.node.Charges, h.node.Instead = nil, nil, nodePart(b.Instead)
+	h.fleet.Instead = fleetPart(b.Instead)
+	h.fleet.Turn, h.node.Turn = turnsOf(b.Turn)
+	for i, c := range b.Charges {
+		if c.Node {
+			h.node.Charges, h.inNode = append(h.node.Charges, c), append(h.inNode, i)
+		} else {
+			h.fleet.Charges, h.inFleet = append(h.fleet.Charges, c), append(h.inFleet, i)
+		}
+	}
+	return h
+}
+
+// turns are the arrivals of one caller in the lines of both halves.
+type turns struct{ fleet, node throttle.Turn }
+
+// turnsOf takes them apart. That of one half is known to that half alone.
+func turnsOf(t throttle.Turn) (fleet, node throttle.Turn) {
+	if both, ok := t.(turns); ok {
+		return both.fleet, both.node
+	}
+	return t, t
+}
+
+// fleetPart is the fleet's half of a handle.
+func fleetPart(h throttle.Handle) throttle.Handle {
+	h.Node = nil
+	return h
+}
+
+// nodePart is the node's half of a handle.
+func nodePart(h throttle.Handle) throttle.Handle {
+	if h.Node == nil {
+		return throttle.Handle{}
+	}
+	return *h.Node
+}
+
+// book books one half.
+func (h *halves) book(ctx context.Context, s throttle.Store, half *throttle.Booking, in []int) (throttle.Grant, error) {
+	g, err := s.Book(ctx, half)
+	for k, over := range g.Over {
+		if h.over == nil {
+			h.over = make([]time.Duration, len(h.whole.Charges))
+		}
+		h.over[in[k]] = over
+	}
+	return g, err
+}
+
+// ofNode is the node's half of a grant.
+func ofNode(g throttle.Grant) throttle.Grant {
+	g.Handle = nodePart(g.Handle)
+	_, g.Turn = turnsOf(g.Turn)
+	return g
+}
+
+// ofFleet is the fleet's half of a grant.
+func ofFleet(g throttle.Grant) throttle.Grant {
+	g.Handle = fleetPart(g.Handle)
+	g.Turn, _ = turnsOf(g.Turn)
+	return g
+}
+
+// granted is a half's grant as one of the whole.
+func (h *halves) granted(g throttle.Grant, in []int) throttle.Grant {
+	if g.Held >= 0 {
+		g.Held = in[g.Held]
+	}
+	if h.fleet.Turn != nil || h.node.Turn != nil {
+		g.Turn = turns{h.fleet.Turn, h.node.Turn}
+	}
+	g.Over = h.over
+	return g
+}
+
+// pick returns some of the costs.
+func pick(costs, which []int) []int {
+	picked := make([]int, len(which))
+	for k, i := range which {
+		picked[k] = costs[i]
+	}
+	return picked
+}
