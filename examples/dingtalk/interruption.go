@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fleetthrottle/throttle/examples/dingtalk/chart"
+	"github.com/fleetthrottle/throttle/internal/demo/chart"
 	"github.com/fleetthrottle/throttle/examples/dingtalk/fake"
 )
 

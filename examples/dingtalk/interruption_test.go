@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/examples/dingtalk/chart"
+	"github.com/fleetthrottle/throttle/internal/demo/chart"
 	"github.com/fleetthrottle/throttle/examples/dingtalk/fake"
 )
 

@@ -5,7 +5,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/fleetthrottle/throttle/examples/dingtalk/chart"
+	"github.com/fleetthrottle/throttle/internal/demo/chart"
 )
 
 // clean reports whether everything came and nothing was refused, but for a ban that
