@@ -86,9 +86,9 @@ tidy: ## fail if go.mod or go.sum is not tidy
 	@$(EACH) go mod tidy -diff
 
 .PHONY: examples
-examples: redis ## run the example, in memory and with a Redis of its own
+examples: redis ## run the example, and the demonstration with a Redis of its own
 	go run ./examples/dingtalk
-	scripts/with-redis.sh sh -c 'go run ./examples/dingtalk -redis "$$REDIS_URL"'
+	scripts/with-redis.sh sh -c 'go run ./internal/demo -redis "$$REDIS_URL"'
 
 .PHONY: bench
 bench: redis ## each benchmark once, so that none rots

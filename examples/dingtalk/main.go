@@ -1,153 +1,150 @@
-// Dingtalk pulls a company's whole address book with a fleet of nodes that
-// share DingTalk's limits, and shows that none of them was ever passed. With
-// nothing installed it talks to a fake DingTalk inside this program; see the
-// README for a fleet of processes with Redis and for the real DingTalk.
+// Dingtalk pulls a company's whole address book from DingTalk, as fast as
+// DingTalk's limits allow and never faster.
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
+	"log"
+	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/examples/dingtalk/fake"
 	"github.com/fleetthrottle/throttle/memstore"
-	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
+	"github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest"
+	"github.com/fleetthrottle/throttle/retry"
 )
 
 func main() {
-	if name, ok := os.LookupEnv(nodeVariable); ok {
-		if err := nodeMain(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintf(os.Stderr, "node %s: %v\n", name, err)
-			os.Exit(exitFailed)
-		}
-		return
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	os.Exit(program(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	if err := run(ctx, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
 }
 
-// retries is how often a task is handed out again whose node ended.
-const retries = 3
+const workers = 64
 
-// The exit codes.
-const (
-	exitDone        = 0
-	exitFailed      = 1 // something was lost, refused or banned
-	exitUsage       = 2
-	exitInterrupted = 130
-)
+func run(ctx context.Context, w io.Writer) error {
+	fake := dingtalktest.New(dingtalktest.Options{}) // counts, refuses and bans as DingTalk does
+	transport, err := throttle.New(throttle.Config{
+		Store:    memstore.New(), // redisstore.New(rdb, nil) for a fleet of programs
+		Policies: dingtalk.Policies(dingtalk.Options{App: "dingabc"}),
+		Base:     fake, // for DingTalk itself: an *http.Transport with MaxIdleConnsPerHost: workers
+	})
+	if err != nil {
+		return err
+	}
+	// The throttle is inside the retrier: a call that is made again waits again.
+	b := book{client: retry.NewClient(transport).StandardClient()}
 
-// program is main without the process around it.
-func program(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	c, err := parse(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitDone
-	case err != nil:
-		return exitUsage
-	}
-	r, err := c.pull(ctx, stdout, stderr)
-	if err != nil {
-		fmt.Fprintln(stderr, "dingtalk:", err)
-		return exitFailed
-	}
-	r.print(stdout)
-	if c.svg != "" {
-		if err := r.picture(c.svg); err != nil {
-			fmt.Fprintln(stderr, "dingtalk: the picture:", err)
-			return exitFailed
-		}
-		fmt.Fprintln(stdout, "picture   ", c.svg)
-	}
-	return r.exitCode()
-}
-
-// pull runs the whole job and returns its report.
-func (c config) pull(ctx context.Context, stdout, stderr io.Writer) (*report, error) {
-	store, closeStore, err := c.store(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer closeStore()
-	var upstream *fake.Server
-	if !c.real() {
-		var stop func()
-		if upstream, stop, err = serveFake(&c); err != nil {
-			return nil, err
-		}
-		defer stop()
-	}
-	members, err := c.members(store)
-	if err != nil {
-		return nil, err
-	}
-	gauge, err := newGauge(store, c.account())
-	if err != nil {
-		return nil, err
-	}
-	c.announce(stdout, upstream)
-	if c.provoke {
-		defer letIn(ctx, newOutsider(c.base, newBase(outsiderCalls)))()
-	}
-	p, bar := newPull(retries), newProgress(stderr, upstream, gauge)
+	fmt.Fprintf(w, "%d workers pull an address book, which takes about eight seconds\n", workers)
 	begin := time.Now()
-	err = run(ctx, p, members, bar.show, bar.every)
-	bar.end()
-	if err != nil && ctx.Err() == nil {
-		fmt.Fprintln(stderr, err) // the other nodes took over
-	}
-	return newReport(c, p, upstream, time.Since(begin), ctx.Err() != nil), nil
+	err = b.pull(ctx)
+	fmt.Fprintf(w, "pulled %d people in %.1f s\n\n", len(b.people), time.Since(begin).Seconds())
+	fmt.Fprint(w, fake) // what DingTalk has counted
+	return err
 }
 
-// members makes the fleet: nodes that share one store, or processes that share
-// one Redis.
-func (c config) members(store throttle.Store) ([]member, error) {
-	s := c.setup()
-	fleet := make([]member, c.nodes)
-	for i := range fleet {
-		if c.redis != "" {
-			fleet[i] = &process{number: i + 1, setup: s}
-			continue
-		}
-		n, err := newNode(s, store, newBase(c.workers))
+// A book is as much of the address book as has come.
+type book struct {
+	client *http.Client
+	token  string // as DingTalk wants it in a URL
+
+	mu     sync.Mutex
+	people []string // their ids
+}
+
+// pull asks about all departments, from the first one down.
+func (b *book) pull(ctx context.Context) error {
+	var login struct {
+		Token string `json:"access_token"`
+	}
+	if err := b.call(ctx, "/gettoken?appkey=dingabc&appsecret=secret", nil, &login); err != nil {
+		return err
+	}
+	b.token = "?access_token=" + login.Token
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var working sync.WaitGroup
+	free := make(chan struct{}, workers)
+	var visit func(id int64)
+	visit = func(id int64) {
+		free <- struct{}{}
+		below, err := b.department(ctx, id)
+		<-free
 		if err != nil {
-			return nil, err
+			cancel(err) // the first error ends the work of all
 		}
-		fleet[i] = n
+		for _, id := range below {
+			working.Go(func() { visit(id) })
+		}
 	}
-	return fleet, nil
+	working.Go(func() { visit(1) })
+	working.Wait()
+	return context.Cause(ctx)
 }
 
-// setup is what every node has to know.
-func (c config) setup() setup {
-	return setup{
-		Account: c.account(), Base: c.base, Secret: c.secret,
-		Workers: c.workers, Redis: c.redis, Plain: c.unthrottled,
+// department notes the people of a department, and returns the departments below.
+func (b *book) department(ctx context.Context, id int64) (below []int64, err error) {
+	var list struct {
+		Result []struct {
+			ID int64 `json:"dept_id"`
+		}
 	}
+	err = b.call(ctx, "/topapi/v2/department/listsub"+b.token, map[string]int64{"dept_id": id}, &list)
+	for _, d := range list.Result {
+		below = append(below, d.ID)
+	}
+	for more, next := true, int64(0); more && err == nil; {
+		var page struct {
+			Result struct {
+				More bool  `json:"has_more"`
+				Next int64 `json:"next_cursor"`
+				List []struct{ UserID string }
+			}
+		}
+		err = b.call(ctx, "/topapi/v2/user/list"+b.token, map[string]int64{"dept_id": id, "cursor": next, "size": 100}, &page)
+		b.mu.Lock()
+		for _, user := range page.Result.List {
+			b.people = append(b.people, user.UserID)
+		}
+		b.mu.Unlock()
+		more, next = page.Result.More, page.Result.Next
+	}
+	return below, err
 }
 
-// store returns where the budgets are. It fails early, and in one place, if there
-// is no Redis.
-func (c config) store(ctx context.Context) (throttle.Store, func(), error) {
-	if c.redis == "" {
-		return memstore.New(), func() {}, nil
-	}
-	client, err := dial(c.redis)
+// call makes one call, as soon as all limits have room.
+func (b *book) call(ctx context.Context, path string, in, out any) error {
+	body, err := json.Marshal(in)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	if err := client.Ping(ctx).Err(); err != nil {
-		client.Close()
-		return nil, nil, fmt.Errorf("no answer from Redis: %w", err)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://oapi.dingtalk.com"+path, bytes.NewReader(body))
+	if err != nil {
+		return err
 	}
-	return redisstore.New(client, nil), func() { client.Close() }, nil
+	resp, err := b.client.Do(req)
+	if err != nil {
+		return errors.Unwrap(err) // http.Client's own part of the error holds the URL, and with it the token
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	code := struct{ ErrCode int }{-1} // DingTalk refuses with status 200, and a ban has no code at all
+	if err := json.Unmarshal(answer, &code); err != nil || code.ErrCode != 0 {
+		return fmt.Errorf("DingTalk refused: %s", answer)
+	}
+	return json.Unmarshal(answer, out)
 }

@@ -7,6 +7,9 @@
 //		Policies: dingtalk.Policies(dingtalk.Options{App: "dingabc"}),
 //	})
 //
+// Package [github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest] is a
+// DingTalk for the tests of programs that use these policies.
+//
 // # Rows
 //
 //	row                   limit               one budget for each

@@ -1,0 +1,117 @@
+package dingtalktest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// object is a JSON object.
+type object map[string]any
+
+// reply answers with a status and JSON.
+func reply(status int, body object) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json;charset=UTF-8")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(body) // the caller is gone: nobody to tell
+	}
+}
+
+// plain is an error of oapi.dingtalk.com whose code is errcode itself.
+func plain(code int, text string) http.HandlerFunc {
+	return reply(http.StatusOK, object{"errcode": code, "errmsg": text})
+}
+
+// wrapped is an error of oapi.dingtalk.com behind errcode 88.
+func wrapped(code, text string) http.HandlerFunc {
+	return reply(http.StatusOK, object{
+		"errcode": 88, "sub_code": code, "sub_msg": text, "request_id": "16l4ew3d47pdp",
+		"errmsg": fmt.Sprintf("ding talk error[subcode=%s,submsg=%s]", code, text),
+	})
+}
+
+// gateway is an error of api.dingtalk.com.
+func gateway(status int, code, text string) http.HandlerFunc {
+	return reply(status, object{"code": code, "requestid": "01A08FE7-CD6B-79BB-8B2E-35D8768AD457", "message": text})
+}
+
+// forbidden is how api.dingtalk.com refuses what is too much. The text of the
+// message is not known.
+func forbidden(limit string) http.HandlerFunc {
+	return gateway(http.StatusForbidden, "Forbidden.AccessDenied."+limit, "The request is limited.")
+}
+
+// denied is the answer to a banned address. It has no errcode, so a program that
+// looks only there takes it for success.
+func denied(ban time.Duration) http.HandlerFunc {
+	return reply(http.StatusOK, object{
+		"status": 1111, "wait": int(ban / time.Minute), "source": "x5", "punish": "deny", "uuid": "24ce4f5a0b6c4d8e",
+	})
+}
+
+// beijing is the zone of every time that DingTalk prints.
+var beijing = time.FixedZone("UTC+8", 8*60*60)
+
+// crowded is the answer to a call of an API that all applications together use
+// too much in the second of the clock that now lies in.
+func crowded(path string, limit int, now time.Time) http.HandlerFunc {
+	if isNew(path) {
+		return forbidden("QpsLimitForApi")
+	}
+	second := now.In(beijing).Format(time.DateTime)
+	end := now.In(beijing).Add(time.Second).Format(time.DateTime)
+	return wrapped("90002", fmt.Sprintf("当前所有钉钉应用调用该接口次数过多，超出了该接口承受的最大qps，"+
+		"请求被暂时限制了，建议错开整点时刻调用该接口, apiPath(%s), 从 %s 到 %s 请求总次数超过 %d 次, "+
+		"限制将在 %s 结束.", apiName(path), second, second, limit, end))
+}
+
+// tooFast is the answer to an application that calls one API too often. No real
+// body of 90018 has been published; the text is ours.
+func tooFast(path string) http.HandlerFunc {
+	if isNew(path) {
+		return forbidden("QpsLimitForAppkeyAndApi")
+	}
+	return wrapped("90018", "应用调用该接口的qps超过限制")
+}
+
+// usedUp is the answer to a metered call in a month whose quota is spent.
+func usedUp(path string, used, quota int) http.HandlerFunc {
+	if isNew(path) {
+		return forbidden("ApiCountLimitForOrg")
+	}
+	return plain(90020, fmt.Sprintf("您的企业本月api调用量已超过限制,调用量:%d次,额度:%d次,"+
+		"请登录开发者后台-资源管理-查看用量明细", used, quota))
+}
+
+// unknown is the answer to a path that is no API.
+func unknown(path string) http.HandlerFunc {
+	if isNew(path) {
+		return gateway(http.StatusNotFound, "InvalidAction.NotFound", "Specified api is not found.")
+	}
+	return reply(http.StatusOK, object{"errcode": 22, "sub_msg": "不合法ApiName，ApiName = " + apiName(path)})
+}
+
+// invalidToken is the answer to a call without a token of [getToken].
+func invalidToken(path string) http.HandlerFunc {
+	const text = "不合法的access_token"
+	if isNew(path) {
+		return gateway(http.StatusBadRequest, "InvalidAuthentication", text)
+	}
+	return wrapped("40014", text)
+}
+
+// isNew reports whether an API belongs to the family of api.dingtalk.com.
+func isNew(path string) bool { return strings.HasPrefix(path, "/v1.0/") }
+
+// apiName is DingTalk's own name for an API of oapi.dingtalk.com: dotted for
+// /topapi/, the path itself for the others.
+func apiName(path string) string {
+	rest, ok := strings.CutPrefix(path, "/topapi/")
+	if !ok {
+		return path
+	}
+	return "dingtalk.oapi." + strings.ReplaceAll(rest, "/", ".")
+}
