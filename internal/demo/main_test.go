@@ -63,6 +63,7 @@ func TestWithoutTheLibrary(t *testing.T) {
 
 // TestProvoked: all nodes stop for the ban, and finish the job.
 func TestProvoked(t *testing.T) {
+	soak.Only(t)
 	picture := filepath.Join(t.TempDir(), "provoked.svg")
 	out := plays(t, exitDone, "-provoke", "-svg", picture)
 	require.Contains(t, out, "lost       0 calls\n")

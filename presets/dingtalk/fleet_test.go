@@ -134,6 +134,7 @@ func TestFleetWaitsForTheEndOfABan(t *testing.T) {
 				soak.Only(t)
 			}
 			synctest.Test(t, func(t *testing.T) {
+				o.IPLimit = 1000 // of which the fleet needs 300
 				ding := dingtalktest.New(o)
 				time.AfterFunc(3500*time.Millisecond, func() {
 					for client := (&http.Client{Transport: ding}); ding.Bans() == 0; {

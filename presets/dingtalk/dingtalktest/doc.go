@@ -19,8 +19,8 @@
 //
 // # APIs
 //
-// A Server has an address book, and two ways to log in: any application exists,
-// with any secret. Its APIs are
+// A Server has an address book, and two ways to log in. Any application exists,
+// with any secret, and its token is "token-of-" and its key. The APIs are
 //
 //	/gettoken                              /topapi/v2/department/listsub
 //	/v1.0/oauth2/accessToken               /topapi/v2/user/list
