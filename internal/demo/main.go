@@ -89,14 +89,15 @@ func (o options) run(ctx context.Context, args []string, stdout, stderr io.Write
 	defer stop()
 	fmt.Fprintf(stdout, "%d nodes × %d workers %s: %d people\n", o.nodes, o.workers, o.sharing(), o.people)
 	p := &pull{fleet: f, departments: max(1, o.people/20), found: make(map[string]int)}
+	begin := time.Now()
 	if o.provoke {
 		defer letIn(ctx, f.base, f.outsider)()
 	}
-	begin := time.Now()
 	if err := p.run(ctx, o.workers, stderr); err != nil && ctx.Err() == nil {
 		return exitFailed, err
 	}
-	r := report{options: o, pull: p, upstream: upstream, log: upstream.Log(), took: time.Since(begin), interrupted: ctx.Err() != nil}
+	r := report{options: o, pull: p, upstream: upstream, log: upstream.Log(),
+		begin: begin, took: time.Since(begin), interrupted: ctx.Err() != nil}
 	r.print(stdout)
 	if o.svg != "" {
 		if err := r.picture(o.svg); err != nil {

@@ -18,6 +18,7 @@ type report struct {
 	*pull
 	upstream    *dingtalktest.Server
 	log         []dingtalktest.Arrival
+	begin       time.Time
 	took        time.Duration
 	interrupted bool
 }
@@ -115,7 +116,7 @@ func (r report) picture(path string) error {
 	}
 	if r.provoke {
 		c.Title += ", and a ban stops them"
-		c.Gap = r.silence().gap(r.log[0].At)
+		c.Gap = r.silence().gap(r.begin)
 	}
 	for _, api := range []string{userList, departmentList, "/gettoken"} {
 		c.Series = append(c.Series, chart.Series{Name: api, Counts: r.perSecond(api)})
@@ -135,7 +136,7 @@ func (r report) picture(path string) error {
 func (r report) perSecond(api string) (counts []int) {
 	for _, a := range r.log {
 		if a.API == api {
-			second := int(a.At.Sub(r.log[0].At) / time.Second)
+			second := int(a.At.Sub(r.begin) / time.Second)
 			counts = append(counts, slices.Repeat([]int{0}, max(0, second+1-len(counts)))...)
 			counts[second]++
 		}

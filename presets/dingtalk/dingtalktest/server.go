@@ -34,7 +34,7 @@ type Arrival struct {
 	API     string // the pattern of the API; the path if there is no such API
 	App     string // the application; "" if the call does not tell
 	Address string // where the call came from
-	Refusal string // "" if the call was served, "banned", or the code of the refusal
+	Refusal string // "" if served, [Banned], "unknown" if there is no such API, or a code: 90018 for both families
 }
 
 // Banned is the Refusal of a call from a banned address.

@@ -152,21 +152,24 @@ func TestAddresses(t *testing.T) {
 
 // TestAddressBook: whoever walks the tree of departments meets everybody once.
 func TestAddressBook(t *testing.T) {
+	type department struct {
+		ID int `json:"dept_id"`
+	}
+	type page struct {
+		More bool `json:"has_more"`
+		Next int  `json:"next_cursor"`
+		List []struct{ UserID string }
+	}
 	synctest.Test(t, func(t *testing.T) {
 		s := dingtalktest.New(dingtalktest.Options{})
 		var met []string
 		pages, departments := 0, []int{1}
 		for i := 0; i < len(departments); i++ {
-			for _, d := range result[[]struct{ Dept_ID int }](t, s, listSub, `{"dept_id":%d}`, departments[i]) {
-				departments = append(departments, d.Dept_ID)
+			for _, d := range result[[]department](t, s, listSub, `{"dept_id":%d}`, departments[i]) {
+				departments = append(departments, d.ID)
 			}
-			type page struct {
-				Has_More    bool
-				Next_Cursor int
-				List        []struct{ UserID string }
-			}
-			for p := (page{Has_More: true}); p.Has_More; pages++ {
-				p = result[page](t, s, userList, `{"dept_id":%d,"cursor":%d,"size":100}`, departments[i], p.Next_Cursor)
+			for p := (page{More: true}); p.More; pages++ {
+				p = result[page](t, s, userList, `{"dept_id":%d,"cursor":%d,"size":100}`, departments[i], p.Next)
 				for _, user := range p.List {
 					met = append(met, user.UserID)
 				}
