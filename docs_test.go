@@ -18,7 +18,7 @@ var (
 	webAddress  = regexp.MustCompile(`https?://[^\s)>]+`)
 	relLink     = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
 	sourceFile  = regexp.MustCompile(`[\w*./-]+\.(?:go|lua)\b`)
-	testName    = regexp.MustCompile("`(Test[A-Za-z0-9_]+)")
+	testName    = regexp.MustCompile("`(Test[A-Za-z0-9_]+)(/[^`/]+)?")
 )
 
 // TestDocsNameWhatExists: every relative link of a page leads somewhere, its anchor to a
@@ -26,6 +26,7 @@ var (
 func TestDocsNameWhatExists(t *testing.T) {
 	files := repositoryFiles(t)
 	tests := declaredTests(t, files)
+	scenes := scenesByTest(t)
 	for _, page := range files {
 		if path.Ext(page) != ".md" {
 			continue
@@ -44,8 +45,8 @@ func TestDocsNameWhatExists(t *testing.T) {
 			known := func(name string) bool {
 				return name == m[1] || strings.HasSuffix(m[1], "_") && strings.HasPrefix(name, m[1])
 			}
-			if !slices.ContainsFunc(tests, known) {
-				t.Errorf("%s: there is no test %s", page, m[1])
+			if !slices.ContainsFunc(tests, known) || m[2] != "" && strings.HasSuffix(m[1], "Scenes") && !slices.Contains(scenes, m[1]+m[2]) {
+				t.Errorf("%s: there is no test %s%s", page, m[1], m[2])
 			}
 		}
 	}

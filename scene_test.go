@@ -55,6 +55,22 @@ func playScenes(t *testing.T, promise string) {
 	require.True(t, found, "there is no scene of %q", promise)
 }
 
+// scenesByTest returns the names by which scenes are played.
+func scenesByTest(t *testing.T) (names []string) {
+	files, err := filepath.Glob("testdata/scenes/*.txt")
+	require.NoError(t, err)
+	for _, file := range files {
+		for _, s := range must(parseScenes(read(t, file))) {
+			test := "TestScenes/"
+			if s.promise != "" {
+				test = "Test" + s.promise + "_Scenes/"
+			}
+			names = append(names, test+strings.ReplaceAll(s.name, " ", "_"))
+		}
+	}
+	return names
+}
+
 // play plays one case of a scene, and compares what happened with its trace.
 func (s *scene) play(t *testing.T, file string, c *sceneCase) {
 	synctest.Test(t, func(t *testing.T) {
