@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -160,4 +162,165 @@ func TestNewLimiterReportsEveryMistakeAtOnce(t *testing.T) {
 		`throttle: policy "#1": Name: is missing: it names the policy in the store, in errors and in events`,
 		`throttle: policy "#1": Limit: there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`,
 	}, mistakes(err))
+}
+
+// TestNamesAreText: a policy's name reaches Redis, JSON, metrics and terminals, so wherever
+// policies are made it must be text that all of these can show.
+func TestNamesAreText(t *testing.T) {
+	ways := map[string]func(throttle.Policy) error{
+		"New": func(p throttle.Policy) error {
+			_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+			return err
+		},
+		"NewLimiter": func(p throttle.Policy) error {
+			_, err := throttle.NewLimiter(memstore.New(), p)
+			return err
+		},
+		"NewLimiters": func(p throttle.Policy) error {
+			_, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+			return err
+		},
+		"SetPolicies": func(p throttle.Policy) error {
+			return must(throttle.New(throttle.Config{Store: memstore.New()})).SetPolicies([]throttle.Policy{p})
+		},
+	}
+	wrong := map[string]string{
+		"caf\xe9":                `throttle: policy "caf\xe9": Name: is not UTF-8`,
+		"a\x00b":                 `throttle: policy "a\x00b": Name: holds U+0000, which cannot be printed`,
+		"a\x1b[2Jb":              `throttle: policy "a\x1b[2Jb": Name: holds U+001B, which cannot be printed`,
+		"a\nb":                   `throttle: policy "a\nb": Name: holds U+000A, which cannot be printed`,
+		"a\u202eb":               `throttle: policy "a\u202eb": Name: holds U+202E, which cannot be printed`,
+		strings.Repeat("é", 201): `throttle: policy "` + strings.Repeat("é", 200) + `…": Name: has 201 characters: use 200 at the most`,
+	}
+	for way, try := range ways {
+		for name, says := range wrong {
+			err := try(throttle.Policy{Name: name, Limit: throttle.PerSecond(1)})
+			require.EqualError(t, err, says, way)
+			mistake, ok := errors.AsType[*throttle.ConfigError](err)
+			require.True(t, ok)
+			require.Equal(t, "Name", mistake.Field)
+		}
+		for _, name := range []string{"café", "短信 / 发送", "a b-c_{x}:%", strings.Repeat("é", 200)} {
+			require.NoError(t, try(throttle.Policy{Name: name, Limit: throttle.PerSecond(1)}), way)
+		}
+	}
+}
+
+// cost reads a request's cost from its URL.
+func cost(r *http.Request) int {
+	n, _ := strconv.Atoi(r.URL.Query().Get("cost"))
+	return n
+}
+
+func TestExplain(t *testing.T) {
+	store := newSpy()
+	sent := base(func(*http.Request) (*http.Response, error) {
+		t.Error("Explain sends nothing")
+		return nil, http.ErrAbortHandler
+	})
+	tr := must(throttle.New(throttle.Config{Store: store, Base: sent, Policies: []throttle.Policy{
+		{Name: "all", Limit: throttle.PerSecond(5)},
+		{Name: "elsewhere", Match: "example.org/", Limit: throttle.PerSecond(5)},
+		{Name: "by path", Match: "example.com/", Key: throttle.Path, Limit: throttle.LeakyBucket(5, time.Second), Jitter: -1, Shadow: true},
+		{Name: "by cost", Match: "example.com/", Cost: cost, Limit: throttle.PerMinute(100), Jitter: ms},
+	}}))
+
+	charges := tr.Explain(get(t, home+"a?cost=7"))
+	group := charges[0].Budget.Group
+	for i := range charges {
+		require.NotZero(t, charges[i].Budget.Key)
+		require.Equal(t, group, charges[i].Budget.Group, "budgets of one booking share it")
+		charges[i].Budget = throttle.Budget{Policy: charges[i].Budget.Policy}
+	}
+	require.Equal(t, []throttle.Charge{
+		{Budget: throttle.Budget{Policy: "all"}, Limit: throttle.PerSecond(5), Cost: 1, Jitter: throttle.DefaultJitter, Pace: 180 * ms},
+		{Budget: throttle.Budget{Policy: "by path"}, Limit: throttle.LeakyBucket(5, time.Second), Cost: 1, Shadow: true},
+		{Budget: throttle.Budget{Policy: "by cost"}, Limit: throttle.PerMinute(100), Cost: 7, Jitter: ms, Pace: 2500 * us},
+	}, charges)
+
+	key := func(url string) [16]byte { return tr.Explain(get(t, url))[1].Budget.Key }
+	require.Equal(t, key(home+"a"), key(home+"a?x=1"))
+	require.NotEqual(t, key(home+"a"), key(home+"b"))
+
+	require.Len(t, tr.Explain(get(t, home+"a?cost=0")), 2, "what is free is left out")
+	require.Len(t, tr.Explain(get(t, "https://example.net/")), 1)
+	require.Empty(t, store.booked())
+}
+
+// exact is exactly's policy under another name.
+func exact(name string, l throttle.Limit) throttle.Policy {
+	p := exactly(l)
+	p.Name = name
+	return p
+}
+
+// used returns how much of a budget counts now.
+func used(t *testing.T, l *throttle.Limiters, policy, key string) int {
+	t.Helper()
+	st, err := must(l.Limiter(policy)).Status(t.Context(), key)
+	require.NoError(t, err)
+	return st.Used
+}
+
+func TestLimitersReportEveryMistakeAtOnce(t *testing.T) {
+	l, err := throttle.NewLimiters(throttle.Config{Base: http.DefaultTransport, Policies: []throttle.Policy{{Name: "p"}}})
+	require.Nil(t, l)
+	require.Equal(t, []string{
+		`throttle: Store: is required: memstore.New() for one process, redisstore.New(client, nil) for a fleet`,
+		`throttle: Base: is for a Transport: limiters send nothing`,
+		`throttle: policy "p": Limit: there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`,
+	}, mistakes(err))
+}
+
+func TestALimiterThatIsNotThere(t *testing.T) {
+	_, err := newTransport(t, answer(200, "")).Limiter("paths")
+	require.EqualError(t, err, `throttle: policy "paths": Name: the transport has no policy of this name`)
+	_, err = must(throttle.NewLimiters(throttle.Config{Store: memstore.New()})).Limiter("b")
+	require.EqualError(t, err, `throttle: policy "b": Name: the limiters have no policy of this name`)
+}
+
+// TestAZeroPermit does nothing, and nothing that panics.
+func TestAZeroPermit(t *testing.T) {
+	var p throttle.Permit
+	require.NoError(t, p.Settle(t.Context(), 1))
+	require.NoError(t, p.Penalize(t.Context(), time.Minute))
+	require.NoError(t, p.Renew(t.Context()))
+	p.Release()
+}
+
+// TestAcquireRequest: policies match work that is described as a request.
+func TestAcquireRequest(t *testing.T) {
+	tenants := exact("tenant", throttle.PerHour(1))
+	tenants.Match, tenants.Key = "queue.example/orders/{tenant}", throttle.PathValue("tenant")
+	all := exact("all", throttle.PerHour(9))
+	all.Match, all.Cost = "queue.example/", cost
+	l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), MaxWait: -1, Policies: []throttle.Policy{tenants, all}}))
+	require.NoError(t, acquired(l.AcquireRequest(get(t, "https://queue.example/orders/a?cost=3"))))
+	require.Equal(t, 3, used(t, l, "all", ""))
+	require.Equal(t, 1, used(t, l, "tenant", "a"))
+	require.ErrorIs(t, acquired(l.AcquireRequest(get(t, "https://queue.example/orders/a?cost=3"))), throttle.ErrLimited)
+	require.NoError(t, acquired(l.AcquireRequest(get(t, "https://elsewhere.example/orders/a"))), "no policy matches")
+}
+
+func newLimiter(t *testing.T, s throttle.Store, p throttle.Policy) *throttle.Limiter {
+	t.Helper()
+	l, err := throttle.NewLimiter(s, p)
+	require.NoError(t, err)
+	return l
+}
+
+// acquired is the error of an Acquire whose permit is of no interest.
+func acquired(_ *throttle.Permit, err error) error { return err }
+
+func TestLimiterOfABrokenStore(t *testing.T) {
+	down := errors.New("down")
+	l := newLimiter(t, brokenStore{down}, onePerHour)
+	_, status := l.Status(t.Context(), "")
+	for _, err := range []error{
+		acquired(l.Acquire(t.Context(), "", 1)), acquired(l.TryAcquire(t.Context(), "", 1)), l.Pause(t.Context(), "", time.Second), status,
+	} {
+		require.ErrorIs(t, err, down)
+		var failed *throttle.StoreError
+		require.ErrorAs(t, err, &failed)
+	}
 }

@@ -1,12 +1,15 @@
 package throttle_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +19,165 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 )
+
+// onePerSecond has the default jitter: two starts are spanOfOne apart.
+var onePerSecond = throttle.Policy{Name: "p", Limit: throttle.PerSecond(1)}
+
+const spanOfOne = time.Second + throttle.DefaultJitter + us
+
+// A dialer is a base that tells of its connections, as http.Transport does. It
+// notes when it got each request and when it wrote it.
+type dialer struct {
+	handed, written *starts
+	dial            func(*http.Request) time.Duration // how long each connection takes
+	reused          bool                              // its connections were used before
+}
+
+func newDialer(dial func(*http.Request) time.Duration) *dialer {
+	return &dialer{newStarts(), newStarts(), dial, false}
+}
+
+// always returns a dial that takes the same time for every request.
+func always(d time.Duration) func(*http.Request) time.Duration {
+	return func(*http.Request) time.Duration { return d }
+}
+
+func (d *dialer) RoundTrip(r *http.Request) (*http.Response, error) {
+	_, _ = d.handed.RoundTrip(r)
+	if err := d.connect(r); err != nil {
+		return nil, err
+	}
+	return d.write(r)
+}
+
+// connect gets a connection and tells of it.
+func (d *dialer) connect(r *http.Request) error {
+	if takes := d.dial(r); takes > 0 {
+		select {
+		case <-time.After(takes):
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
+	}
+	httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: d.reused})
+	return r.Context().Err()
+}
+
+// write writes the headers, tells of it and gets the answer.
+func (d *dialer) write(r *http.Request) (*http.Response, error) {
+	httptrace.ContextClientTrace(r.Context()).WroteHeaders()
+	return d.written.RoundTrip(r)
+}
+
+func TestP2_TheCallersOwnTraceKeepsWorking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		var mu sync.Mutex
+		note := func(s string) { mu.Lock(); told = append(told, s); mu.Unlock() }
+		r := get(t, home)
+		r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+			GotConn:      func(httptrace.GotConnInfo) { note("connected") },
+			WroteHeaders: func() { note("wrote") },
+		}))
+		require.NoError(t, send(t, newTransport(t, newDialer(always(ms)), onePerSecond), r))
+		require.Equal(t, []string{"connected", "wrote"}, told)
+	})
+}
+
+func TestHorizon(t *testing.T) {
+	for _, c := range []struct {
+		limit throttle.Limit
+		want  time.Duration
+	}{
+		{throttle.PerSecond(20), 350 * ms},
+		{throttle.PerSecond(3), 500 * ms},
+		{throttle.PerSecond(1), 750 * ms},
+		{throttle.SlidingWindow(1000, 3*time.Second), 750 * ms},
+		{throttle.FixedWindow(20, time.Second), 350 * ms},
+		{throttle.CalendarWindow(1000, throttle.Day, time.UTC), 750 * ms},
+		{throttle.LeakyBucket(600, time.Minute), 350 * ms},
+		{throttle.TokenBucket(2, time.Second, 100), 750 * ms},
+		{throttle.Concurrency(8), 350 * ms},
+		{throttle.Unlimited(), 350 * ms},
+	} {
+		require.Equal(t, c.want, c.limit.Horizon(), "%v", c.limit)
+	}
+}
+
+// TestP2_OtherHostsAreNotHandedOnEarly asks for so many hosts that some share a
+// place in the memory of what dialling takes.
+func TestP2_OtherHostsAreNotHandedOnEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDialer(always(200 * ms))
+		tr := newTransport(t, d, onePerSecond)
+		line(t, tr, 1, home)
+		d.dial = always(0)
+		want := []time.Duration{0}
+		for i := range 500 {
+			line(t, tr, 1, fmt.Sprintf("https://%d.example.org/", i))
+			want = append(want, 200*ms+time.Duration(i+1)*spanOfOne)
+		}
+		require.Equal(t, want, d.handed.seen())
+	})
+}
+
+// TestP2_WhatIsStoppedAtTheLastLookCannotBeWritten: HTTP/1 hands a request to its
+// connection before it looks at the context, so ending that is not enough.
+func TestP2_WhatIsStoppedAtTheLastLookCannotBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, late := newSpy(), false
+		store.change = func(g *throttle.Grant) {
+			if late {
+				*g = throttle.Grant{Wait: time.Hour}
+			}
+		}
+		tr := must(throttle.New(throttle.Config{
+			Store: store, Policies: []throttle.Policy{onePerHour},
+			Base: base(func(r *http.Request) (*http.Response, error) {
+				late = true
+				time.Sleep(time.Second) // dialling
+				httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{})
+				var wire bytes.Buffer
+				require.Error(t, r.Write(&wire))
+				require.Zero(t, wire.Len(), "not a byte")
+				return nil, r.Context().Err()
+			}),
+		}))
+		r := get(t, home)
+		require.ErrorIs(t, send(t, tr, r), throttle.ErrLimited)
+		require.Equal(t, home, r.URL.String(), "the caller's request is as it was")
+	})
+}
+
+// TestP8_AStartIsGivenBackOnce: a booking in place of an earlier grant fails, so
+// nobody knows whether that was given back. Doing it again could take another's.
+func TestP8_AStartIsGivenBackOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		store := newSpy()
+		store.change = func(g *throttle.Grant) { g.Age = 12 * ms } // too old to be handed on
+		broken := failSecond{store, cancel}
+		tr := must(throttle.New(throttle.Config{
+			Store: broken, Policies: []throttle.Policy{onePerHour}, Base: answer(200, ""),
+		}))
+		require.ErrorIs(t, send(t, tr, get(t, home).WithContext(ctx)), context.Canceled)
+		require.Zero(t, store.cancelled())
+	})
+}
+
+// failSecond ends the caller's context during every booking that gives back.
+type failSecond struct {
+	*spyStore
+	cancel context.CancelFunc
+}
+
+func (s failSecond) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	if b.Instead == (throttle.Handle{}) {
+		return s.spyStore.Book(ctx, b)
+	}
+	s.cancel()
+	return throttle.Grant{}, ctx.Err()
+}
 
 // A onceBody can be had only once. It counts how often it is closed.
 type onceBody struct {
@@ -120,4 +282,54 @@ func TestP1_ABaseThatGoesOnWithoutASlot(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestP13_ABaseThatClosesLate closes what it got of the attempt that was given up
+// while the next one is being made.
+func TestP13_ABaseThatClosesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, d, body := newWatchSpy(), newDialer(always(time.Second)), newOnceBody()
+		bodies := []string{}
+		var late io.ReadCloser
+		tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{ninePerSecond},
+			Base: base(func(r *http.Request) (*http.Response, error) {
+				_, _ = d.handed.RoundTrip(r)
+				if err := d.connect(r); err != nil {
+					late = r.Body
+					return nil, err
+				}
+				require.NoError(t, late.Close())
+				_, err := late.Read(make([]byte, 1))
+				require.Error(t, err)
+				bodies = append(bodies, string(must(io.ReadAll(r.Body))))
+				go func() { _ = r.Body.Close() }()
+				return d.write(r)
+			})}))
+		_, err := banned(t, store, tr, post(t, home, body), time.Minute)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Len(t, d.handed.seen(), 2)
+		require.Equal(t, []string{"whole"}, bodies)
+		require.EqualValues(t, 1, body.closed.Load())
+	})
+}
+
+// TestP6_AConnectionAfterTheEnd: when the caller has left, what was in flight has
+// ended, and nothing of it may be given back a second time.
+func TestP6_AConnectionAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSpy()
+		ctx, cancel := context.WithCancel(t.Context())
+		tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{atOnce(2), onePerHour},
+			Base: base(func(r *http.Request) (*http.Response, error) {
+				cancel()
+				time.Sleep(time.Minute) // the grant would be stale
+				httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{})
+				return nil, r.Context().Err()
+			})}))
+		require.ErrorIs(t, send(t, tr, get(t, home).WithContext(ctx)), context.Canceled)
+		require.Equal(t, 1, store.released())
+		require.Zero(t, store.cancelled())
+		require.Zero(t, status(t, store, tr, get(t, home)).Used)
+	})
 }

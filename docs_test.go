@@ -1,13 +1,23 @@
 package throttle_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
+	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 )
@@ -137,4 +147,244 @@ func repositoryFiles(t *testing.T) (files []string) {
 		return nil
 	}))
 	return files
+}
+
+// TestReadmeCodeCompiles: readers copy the code of README and the guides, so each block
+// that is a complete program passes go vet as it stands, and each other block is a part
+// of an example, or of a recipe that sdktest runs.
+func TestReadmeCodeCompiles(t *testing.T) {
+	files := repositoryFiles(t)
+	var examples strings.Builder
+	for _, f := range files {
+		if base := path.Base(f); strings.HasPrefix(base, "example_") || strings.HasPrefix(f, "sdktest/") && path.Ext(f) == ".go" {
+			examples.WriteString(squeeze(read(t, f)) + " ")
+		}
+	}
+	programs := 0
+	for _, page := range files {
+		if !copied(page) {
+			continue
+		}
+		for _, b := range goBlock.FindAllStringSubmatch(read(t, page), -1) {
+			if strings.HasPrefix(b[1], "package main\n") {
+				programs++
+				require.NoError(t, vet(t, b[1]), "%s: %s", page, b[1])
+			} else {
+				require.True(t, strings.Contains(examples.String(), squeeze(b[1])), "%s: no example has: %s", page, b[1])
+			}
+		}
+	}
+	require.GreaterOrEqual(t, programs, 2)
+	require.Error(t, vet(t, "package main\n\nfunc main() { throttle.New() }\n"))
+}
+
+var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
+
+// copied says of which pages the code is checked here. Those of modules, and of SDKs, are
+// checked beside their code; pages that explain the inside have code to read only.
+func copied(page string) bool {
+	switch page {
+	case "README.md", "README.zh-CN.md", "docs/guide.md", "docs/live.md", "docs/migration.md", "docs/production.md", "docs/recipes.md":
+		return true
+	}
+	return strings.HasPrefix(page, "docs/zh/") && path.Ext(page) == ".md"
+}
+
+// vet runs go vet on a program that consists of one file. The file lies outside, so that
+// it is part of no package; its imports are those of this module.
+func vet(t *testing.T, program string) error {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(file, []byte(program), 0o600))
+	out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput()
+	t.Logf("%s", out)
+	return err
+}
+
+// TestGuaranteesLinkTests: every test that the page of guarantees names is in a file that
+// it links.
+func TestGuaranteesLinkTests(t *testing.T) {
+	page := read(t, "docs/guarantees.md")
+	var tests strings.Builder
+	for _, m := range regexp.MustCompile(`\]\(([^)#:]+_test\.go)\)`).FindAllStringSubmatch(page, -1) {
+		tests.WriteString(read(t, filepath.Join("docs", filepath.FromSlash(m[1]))))
+	}
+	for _, name := range regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(page, -1) {
+		require.Contains(t, tests.String(), "func "+name[1]+"(")
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// squeeze makes indentation irrelevant.
+func squeeze(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// TestEventsPage: docs/events.md has a row for each kind of event, and names each field;
+// its code is that of an example.
+func TestEventsPage(t *testing.T) {
+	page := read(t, "docs/events.md")
+	file, err := parser.ParseFile(token.NewFileSet(), "event.go", nil, 0)
+	require.NoError(t, err)
+	kinds, fields := 0, 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			return false
+		case *ast.ValueSpec:
+			kinds++
+			require.Contains(t, page, "\n| `"+n.Names[0].Name+"` | ")
+		case *ast.Field:
+			for _, name := range n.Names {
+				fields++
+				require.Regexp(t, "\n\\| .*`"+name.Name+"`.* \\| ", page)
+			}
+		}
+		return true
+	})
+	require.Equal(t, 15, kinds)
+	require.Equal(t, 12, fields)
+	code := page[strings.Index(page, "```go\n")+6 : strings.LastIndex(page, "```")]
+	require.Contains(t, squeeze(read(t, "example_test.go")), squeeze(code))
+}
+
+// TestSecurityPageIsTrue: every link of SECURITY.md leads to a file, and every test
+// that it names is in a file that it links.
+func TestSecurityPageIsTrue(t *testing.T) {
+	links, tests := regexp.MustCompile(`\]\(([^)#:]+)\)`), regexp.MustCompile("`(Test[A-Za-z0-9_]+)[`/]")
+	page := read(t, "SECURITY.md")
+	linked := ""
+	for _, m := range links.FindAllStringSubmatch(page, -1) {
+		linked += read(t, filepath.FromSlash(m[1]))
+	}
+	named := tests.FindAllStringSubmatch(page, -1)
+	require.NotEmpty(t, named)
+	for _, m := range named {
+		require.Contains(t, linked, "func "+m[1]+"(")
+	}
+}
+
+var updateTwins = flag.Bool("update-twins", false, "note that all Chinese sections say what their English ones say")
+
+// A section of a Chinese page names the English text that it follows, with hashes of
+// both as they were when somebody compared them:
+//
+//	<!-- follows docs/guide.md#choosing-a-limit en=0123456789ab zh=0123456789ab -->
+//
+// The text is a section of a page, or the package comment of a Go file.
+var follows = regexp.MustCompile(`<!-- follows (\S+?)(?: en=([0-9a-f]*) zh=([0-9a-f]*))? -->`)
+
+// TestChinesePagesFollow: no English section has changed without its Chinese twin, nor
+// the other way round. Compare the two, and then say so: make twins.
+func TestChinesePagesFollow(t *testing.T) {
+	files := repositoryFiles(t)
+	followed := map[string]bool{}
+	for _, page := range files {
+		if !chinese(page) {
+			continue
+		}
+		text := read(t, page)
+		updated := text
+		for _, s := range sections(text) {
+			marks := follows.FindAllStringSubmatch(s.text, -1)
+			if len(marks) == 0 {
+				t.Errorf("%s: the section %q does not say which English text it follows", page, s.title)
+			}
+			zh := hash(follows.ReplaceAllString(s.text, ""))
+			for _, m := range marks {
+				followed[m[1]] = true
+				en := hash(english(t, m[1]))
+				if m[2] == en && m[3] == zh {
+					continue
+				}
+				updated = strings.Replace(updated, m[0], fmt.Sprintf("<!-- follows %s en=%s zh=%s -->", m[1], en, zh), 1)
+				if !*updateTwins {
+					t.Errorf("%s: %q or %s has changed: compare them, then: make twins", page, s.title, m[1])
+				}
+			}
+		}
+		if *updateTwins && updated != text {
+			require.NoError(t, os.WriteFile(page, []byte(updated), 0o644))
+		}
+	}
+	for _, s := range sections(read(t, "README.md")) {
+		if at := "README.md#" + slug(s.title); !followed[at] {
+			t.Errorf("no Chinese section follows %s", at)
+		}
+	}
+}
+
+// TestSectionsAreFound: headings in code are none, and anchors are GitHub's.
+func TestSectionsAreFound(t *testing.T) {
+	found := sections("# A\na\n```sh\n# no heading\n```\n## Which limit? 限流\nb\n")
+	require.Equal(t, []section{
+		{"A", "# A\na\n```sh\n# no heading\n```\n"},
+		{"Which limit? 限流", "## Which limit? 限流\nb\n"},
+	}, found)
+	require.Equal(t, "which-limit-限流", slug(found[1].title))
+	require.Equal(t, "go-retryablehttp", slug("`go-retryablehttp`"))
+}
+
+func chinese(page string) bool {
+	return page == "README.zh-CN.md" || strings.HasPrefix(page, "docs/zh/") && path.Ext(page) == ".md"
+}
+
+// A section of a page is a heading and what stands below it, up to the next heading.
+type section struct{ title, text string }
+
+func sections(page string) (all []section) {
+	code := false
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			code = !code
+		}
+		if title := strings.TrimLeft(line, "#"); !code && title != line && strings.HasPrefix(title, " ") {
+			all = append(all, section{title: strings.TrimSpace(title)})
+		}
+		if len(all) > 0 {
+			all[len(all)-1].text += line
+		}
+	}
+	return all
+}
+
+// slug is the anchor that GitHub gives a heading.
+func slug(title string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, title)
+}
+
+// english returns the text that "README.md#quick-start" or "presets/wecom/wecom.go" names.
+func english(t *testing.T, name string) string {
+	t.Helper()
+	file, anchor, _ := strings.Cut(name, "#")
+	if path.Ext(file) == ".go" {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.PackageClauseOnly|parser.ParseComments)
+		require.NoError(t, err)
+		require.NotNil(t, parsed.Doc, "%s has no package comment", file)
+		return parsed.Doc.Text()
+	}
+	for _, s := range sections(read(t, file)) {
+		if slug(s.title) == anchor {
+			return s.text
+		}
+	}
+	require.Fail(t, "there is no "+name)
+	return ""
+}
+
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(squeeze(text)))
+	return hex.EncodeToString(sum[:6])
 }

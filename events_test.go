@@ -1,11 +1,21 @@
 package throttle_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 )
 
 func TestEventKindString(t *testing.T) {
@@ -17,5 +27,214 @@ func TestEventKindString(t *testing.T) {
 		throttle.Closed: "closed", throttle.Opened: "opened", 16: "unknown", 255: "unknown",
 	} {
 		require.Equal(t, want, k.String())
+	}
+}
+
+// only leaves out the events of other kinds.
+func (e *events) only(kinds ...throttle.EventKind) (all []throttle.Event) {
+	for _, ev := range e.told() {
+		for _, k := range kinds {
+			if ev.Kind == k {
+				all = append(all, ev)
+			}
+		}
+	}
+	return all
+}
+
+// TestEventsOfManyClosedBudgets: what is known of them is bounded.
+func TestEventsOfManyClosedBudgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &events{}
+		l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Observe: seen.observe, MaxWait: -1, Policies: []throttle.Policy{exact("p", throttle.PerSecond(5))}}))
+		one := must(l.Limiter("p"))
+		for i := range 1100 {
+			key := fmt.Sprint(i)
+			require.NoError(t, one.Pause(t.Context(), key, time.Minute))
+			require.ErrorIs(t, acquired(one.Acquire(t.Context(), key, 1)), throttle.ErrLimited)
+		}
+		require.Len(t, seen.only(throttle.Closed), 1024)
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, one.Pause(t.Context(), "next", time.Minute))
+		require.ErrorIs(t, acquired(one.Acquire(t.Context(), "next", 1)), throttle.ErrLimited)
+		require.Len(t, seen.only(throttle.Closed), 1025, "those that are over make room")
+	})
+}
+
+func TestPauseNoteText(t *testing.T) {
+	require.Equal(t, "paused", throttle.PauseNote{}.String())
+	require.Equal(t, `paused by a\nb`, throttle.PauseNote{By: "a\nb"}.String())
+	require.Equal(t, `paused: "why"`, throttle.PauseNote{Reason: "why"}.String())
+}
+
+func TestPriorityString(t *testing.T) {
+	for p, want := range map[throttle.Priority]string{
+		throttle.Low: "low", throttle.Normal: "normal", throttle.High: "high", 2: "priority 2", -2: "priority -2",
+	} {
+		require.Equal(t, want, p.String())
+	}
+}
+
+// TestObserveDoesNotAllocate: a request that is not held costs an observer no memory.
+func TestObserveDoesNotAllocate(t *testing.T) {
+	resp := &http.Response{StatusCode: 200, Body: http.NoBody}
+	allocs := func(observe func(context.Context, throttle.Event)) float64 {
+		tr := must(throttle.New(throttle.Config{
+			Store: memstore.New(), Observe: observe, MaxWait: -1,
+			Base:     base(func(*http.Request) (*http.Response, error) { return resp, nil }),
+			Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1 << 30)}},
+		}))
+		req := get(t, home)
+		return testing.AllocsPerRun(1000, func() {
+			if _, err := tr.RoundTrip(req); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	require.Equal(t, allocs(nil), allocs(func(context.Context, throttle.Event) {}))
+}
+
+// TestObservedLimitersDoNotAllocate more than others.
+func TestObservedLimitersDoNotAllocate(t *testing.T) {
+	l := must(must(throttle.NewLimiters(throttle.Config{
+		Store: memstore.New(), Observe: func(context.Context, throttle.Event) {},
+		Policies: []throttle.Policy{{Name: "p", Limit: throttle.PerSecond(1 << 30)}},
+	})).Limiter("p"))
+	ctx := t.Context()
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		p, err := l.Acquire(ctx, "", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Release()
+	}))
+}
+
+// A secretPanic is what careless functions panic with.
+type secretPanic struct{ token string }
+
+func (p secretPanic) Error() string { return p.token }
+
+// oneInFlight is a policy whose budget shows what was left behind.
+var oneInFlight = throttle.Policy{Name: "flight", Limit: throttle.Concurrency(1)}
+
+// TestP6_AFunctionThatPanicsRefusesTheRequest books nothing, closes the body, and
+// says where, but not with what.
+func TestP6_AFunctionThatPanicsRefusesTheRequest(t *testing.T) {
+	var none []int
+	_, file, line, _ := runtime.Caller(0) // each of these stands in a line of its own
+	panics := func(*http.Request) string { panic(secretPanic{secretToken}) }
+	text := func(*http.Request) int { panic(secretToken) }
+	index := func(*http.Request) int { return none[3] }
+	null := func(*http.Request) string { panic(nil) }
+	at := func(lines int) string { return fmt.Sprintf(" at %s:%d", filepath.Base(file), line+lines) }
+	for _, c := range []struct {
+		name string
+		bad  throttle.Policy
+		want string
+	}{
+		{"key", throttle.Policy{Key: panics}, "Key: panicked with a throttle_test.secretPanic" + at(1)},
+		{"cost", throttle.Policy{Cost: text}, "Cost: panicked with a string" + at(2)},
+		{"runtime error", throttle.Policy{Cost: index}, "Cost: panicked with a runtime.boundsError" + at(3)},
+		{"nil", throttle.Policy{Key: null}, "Key: panicked with a *runtime.PanicNilError" + at(4)},
+		{"negative cost", throttle.Policy{Cost: func(*http.Request) int { return -7 }}, "Cost: returned -7: return 0 or more"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.bad.Name, c.bad.Limit = "bad", throttle.PerHour(1)
+			seen, store := &events{}, newSpy()
+			tr := must(throttle.New(throttle.Config{Store: store, Observe: seen.observe,
+				Base: base(func(*http.Request) (*http.Response, error) {
+					t.Error("sent")
+					return nil, errors.New("sent")
+				}), Policies: []throttle.Policy{oneInFlight, c.bad}}))
+			body := &responseBody{t: t}
+			r := must(http.NewRequestWithContext(t.Context(), http.MethodPost, home, body))
+			_, err := tr.RoundTrip(r)
+
+			var wrong *throttle.ConfigError
+			require.ErrorAs(t, err, &wrong)
+			require.Equal(t, "bad", wrong.Policy)
+			require.EqualError(t, err, `throttle: policy "bad": `+c.want)
+			require.NotErrorIs(t, err, throttle.ErrLimited)
+			require.EqualValues(t, 1, body.closed.Load())
+			require.Empty(t, store.booked())
+			require.Equal(t, []throttle.EventKind{throttle.Refused}, seen.kinds())
+			require.Equal(t, "bad", seen.all[0].Policy)
+
+			require.Len(t, tr.Explain(r), 1, "what has a price is explained")
+			var told recording
+			told.see(err, seen.all[0])
+			require.NotContains(t, told.String(), secretToken)
+		})
+	}
+}
+
+// TestP13_AFunctionMayAbortItsHandler lets the panic pass that net/http knows.
+func TestP13_AFunctionMayAbortItsHandler(t *testing.T) {
+	tr := newTransport(t, answer(200, ""), oneInFlight, throttle.Policy{Name: "bad", Limit: throttle.PerHour(1),
+		Key: func(*http.Request) string { panic(http.ErrAbortHandler) }})
+	body := &responseBody{t: t}
+	r := must(http.NewRequestWithContext(t.Context(), http.MethodPost, home, body))
+	require.PanicsWithValue(t, http.ErrAbortHandler, func() { _, _ = tr.RoundTrip(r) })
+	require.EqualValues(t, 1, body.closed.Load())
+}
+
+// TestP13_ABaseThatPanicsLeavesNothingInFlight, and no watch: its panic is not ours.
+func TestP13_ABaseThatPanicsLeavesNothingInFlight(t *testing.T) {
+	for _, value := range []any{http.ErrAbortHandler, "base"} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newWatchSpy()
+			paced := throttle.Policy{Name: "paced", Limit: throttle.LeakyBucket(2, time.Second), Jitter: -1}
+			tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{oneInFlight, paced},
+				Base: base(func(*http.Request) (*http.Response, error) { panic(value) })}))
+			for range 2 {
+				require.PanicsWithValue(t, value, func() { _, _ = tr.RoundTrip(get(t, home)) })
+				require.Zero(t, status(t, store, tr, get(t, home)).Used)
+			}
+			require.Empty(t, store.going)
+		})
+	}
+}
+
+// TestP15_AnObserverThatPanics changes nothing, whatever it is told of, and hears
+// of it if it listens.
+func TestP15_AnObserverThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, heard := memstore.New(), &events{}
+		tr := must(throttle.New(throttle.Config{Store: store,
+			Base: answer(429, "", "Retry-After", "1"), Policies: []throttle.Policy{oneInFlight, onePerHour},
+			Observe: func(ctx context.Context, e throttle.Event) {
+				if e.Kind != throttle.FunctionFailed {
+					panic(secretToken)
+				}
+				heard.observe(ctx, e)
+				panic("again")
+			}}))
+		require.NoError(t, send(t, tr, get(t, home)))
+		require.Zero(t, status(t, store, tr, get(t, home)).Used)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		r := must(http.NewRequestWithContext(ctx, http.MethodGet, home, nil))
+		require.ErrorIs(t, send(t, tr, r), throttle.ErrLimited)
+
+		require.Len(t, heard.all, 4) // Started, twice Penalized, Refused
+		for _, e := range heard.all {
+			require.ErrorContains(t, e.Err, "Observe: panicked with a string at events_test.go:")
+			require.Equal(t, 1, strings.Count(e.Err.Error(), "throttle: "))
+		}
+	})
+}
+
+func TestAcquireDoesNotAllocate(t *testing.T) {
+	l := newLimiter(t, memstore.New(), throttle.Policy{Name: "p", Limit: throttle.PerSecond(1 << 30)})
+	ctx := t.Context()
+	for _, key := range []string{"", "some key"} {
+		require.Zero(t, testing.AllocsPerRun(1000, func() {
+			p, err := l.Acquire(ctx, key, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Release()
+		}), "key %q", key)
 	}
 }

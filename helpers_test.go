@@ -2,9 +2,9 @@ package throttle_test
 
 import (
 	"context"
-
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/leaks"
 	"github.com/fleetthrottle/throttle/internal/stat"
 	"github.com/fleetthrottle/throttle/memstore"
 )
@@ -305,3 +306,6 @@ func status(t *testing.T, s throttle.Store, tr *throttle.Transport, r *http.Requ
 	require.NoError(t, err)
 	return st
 }
+
+// TestMain fails the run if a goroutine outlives the tests (P15).
+func TestMain(m *testing.M) { os.Exit(leaks.Main(m)) }

@@ -7,6 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Validate is the check that New makes of a limit.
+func (l Limit) Validate(jitter time.Duration) error { return l.validate(jitter) }
+
+// ErrSpent is errSpent.
+var ErrWaitOver = errWaitOver
+
 // TestEventsOfABudgetAskedBefore: the store was asked for a start before this program
 // learned of the penalty. So its answer does not say that the budget is open again.
 func TestEventsOfABudgetAskedBefore(t *testing.T) {

@@ -2,12 +2,17 @@ package throttle_test
 
 import (
 	"encoding/json"
+	"math/big"
+	"math/rand/v2"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 )
 
 func TestParseLimit(t *testing.T) {
@@ -227,4 +232,240 @@ func TestMarshalLimitThatCannotBeRead(t *testing.T) {
 	require.EqualError(t, err, `throttle: limit "0/s": 0 starts: allow at least 1`)
 	_, err = throttle.CalendarWindow(1, throttle.Day, time.FixedZone("", 100*3600)).MarshalText()
 	require.ErrorContains(t, err, `"+100:00" at offset 6 is not a known time zone`)
+}
+
+func TestValidateAccepts(t *testing.T) {
+	for _, l := range []throttle.Limit{
+		throttle.PerSecond(1),
+		throttle.PerSecond(1 << 40),
+		throttle.SlidingWindow(1, time.Microsecond),
+		throttle.SlidingWindow(1, 1500*time.Nanosecond),
+		throttle.SlidingWindow(1, 366*24*time.Hour),
+		throttle.LeakyBucket(1, time.Microsecond),
+		throttle.LeakyBucket(1, 366*24*time.Hour),
+		throttle.FixedWindow(1, 35*time.Millisecond+time.Microsecond),
+		throttle.FixedWindow(1, 366*24*time.Hour),
+		throttle.CalendarWindow(1, throttle.Day, nil),
+		throttle.CalendarWindow(1, throttle.Week, time.UTC),
+		throttle.CalendarWindow(1, throttle.Month, time.Local),
+		throttle.TokenBucket(1, time.Microsecond, 1),
+		throttle.TokenBucket(1, time.Second, 1),
+		throttle.TokenBucket(1, 366*24*time.Hour, 1),
+		throttle.TokenBucket(366*24, 366*24*time.Hour, 366*24),
+		throttle.TokenBucket(1_000_000, time.Second, 1<<32),
+		throttle.Concurrency(1),
+		throttle.Concurrency(1 << 40),
+		throttle.Unlimited(),
+	} {
+		require.NoError(t, l.Validate(35*time.Millisecond), "%v", l)
+	}
+	require.NoError(t, throttle.FixedWindow(1, time.Microsecond).Validate(0))
+	require.NoError(t, throttle.PerSecond(1).Validate(time.Hour), "only fixed windows have an end")
+}
+
+func TestValidateRefuses(t *testing.T) {
+	const (
+		jitter = 35 * time.Millisecond
+		ns     = time.Nanosecond
+		noRoom = " has no room for a start that may arrive 35ms late: " +
+			"use a longer window, or set Policy.Jitter to less than the window (negative for none)"
+	)
+	for _, c := range []struct {
+		name  string
+		limit throttle.Limit
+		want  string
+	}{
+		{"zero", throttle.Limit{}, `there is no limit: set one such as PerSecond(20), or read one with ParseLimit("20/s")`},
+		{"no starts", throttle.PerSecond(0), "0 starts: allow at least 1"},
+		{"negative", throttle.CalendarWindow(-3, throttle.Day, nil), "-3 starts: allow at least 1"},
+		{"too many", throttle.PerSecond(1<<40 + 1), "1099511627777 starts: allow at most 1099511627776"},
+		{"no period", throttle.SlidingWindow(1, 0), "a period of 0s: use a positive one, such as time.Second"},
+		{"backwards", throttle.LeakyBucket(1, -time.Second), "a period of -1s: use a positive one, such as time.Second"},
+		{"fixed, no period", throttle.FixedWindow(1, 0), "a period of 0s: use a positive one, such as time.Second"},
+		{"short", throttle.SlidingWindow(1, 999*ns), "a period of 999ns: use at least 1µs"},
+		{"paced, short", throttle.LeakyBucket(1, 1*ns), "a period of 1ns: use at least 1µs"},
+		{"long", throttle.SlidingWindow(1, 366*24*time.Hour+1), "a period of 8784h0m0.000000001s: use at most 8784h0m0s, which is 366 days"},
+		{"paced, long", throttle.LeakyBucket(1, 400*24*time.Hour), "a period of 9600h0m0s: use at most 8784h0m0s, which is 366 days"},
+		{"fraction of a microsecond", throttle.FixedWindow(1, time.Second+1), "a fixed window of 1.000000001s: use whole microseconds"},
+		{"fixed, as long as jitter", throttle.FixedWindow(1, jitter), "a fixed window of 35ms" + noRoom},
+		{"no unit", throttle.CalendarWindow(1, 0, nil), "unit 0: use Day, Week or Month"},
+		{"unknown unit", throttle.CalendarWindow(1, throttle.Month+1, nil), "unit 4: use Day, Week or Month"},
+		{"no burst", throttle.TokenBucket(1, time.Second, 0), "a burst of 0: allow at least 1"},
+		{"negative burst", throttle.TokenBucket(1, time.Second, -1), "a burst of -1: allow at least 1"},
+		{"large burst", throttle.TokenBucket(1000, time.Second, 1<<32+1), "a burst of 4294967297: allow at most 4294967296"},
+		{"no flow", throttle.TokenBucket(0, time.Second, 1), "0 starts: allow at least 1"},
+		{"bucket, no period", throttle.TokenBucket(1, 0, 0), "a period of 0s: use a positive one, such as time.Second"},
+		{"too fast", throttle.TokenBucket(1001, time.Millisecond, 5), "1001 tokens in 1ms: a bucket takes at most one each microsecond"},
+		{"too slow to fill", throttle.TokenBucket(1, 24*time.Hour, 367), "a burst of 367 that takes more than 8784h0m0s to fill: use a smaller one"},
+		{"nothing in flight", throttle.Concurrency(0), "0 starts: allow at least 1"},
+		{"all at once", throttle.FixedWindow(0, 1500*ns), "0 starts: allow at least 1\n" +
+			"a fixed window of 1.5µs: use whole microseconds\n" +
+			"a fixed window of 1.5µs" + noRoom},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.EqualError(t, c.limit.Validate(jitter), c.want)
+		})
+	}
+}
+
+func TestUnlimited(t *testing.T) {
+	l := throttle.Unlimited()
+	require.Equal(t, throttle.KindUnlimited, l.Kind())
+	require.Zero(t, l.N())
+	require.Zero(t, l.Per())
+	require.Equal(t, 1<<40, l.Capacity())
+	text, err := l.MarshalText()
+	require.NoError(t, err)
+	require.Equal(t, "unlimited", string(text))
+	var again throttle.Limit
+	require.NoError(t, again.UnmarshalText(text))
+	require.Equal(t, l, again)
+}
+
+// TestUnlimitedTakesNoNumbers reports all that makes no sense at once, and nothing that
+// does.
+func TestUnlimitedTakesNoNumbers(t *testing.T) {
+	p := throttle.Policy{Name: "row", Limit: throttle.Unlimited()}
+	p.Headroom = map[throttle.Priority]float64{throttle.Low: 0.5}
+	p.Quota = func(*http.Response) (q throttle.Quota, ok bool) { return q, false }
+	_, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+	require.EqualError(t, err, strings.Join([]string{
+		`throttle: policy "row": Headroom: an unlimited policy has nothing to share out: leave Headroom out, or set a limit with a number`,
+		`throttle: policy "row": Quota: an unlimited policy has no number that an answer could lower: set a limit with a number`,
+	}, "\n"))
+
+	p = throttle.Policy{Name: "row", Limit: throttle.Unlimited()}
+	p.Headroom = map[throttle.Priority]float64{throttle.High: 0}
+	p.Cost = func(*http.Request) int { return throttle.Unlimited().Capacity() }
+	p.Settle = func(*http.Response) int { return 3 }
+	p.Jitter, p.Shadow, p.Scope = time.Second, true, throttle.Node
+	_, err = throttle.New(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{p}})
+	require.NoError(t, err)
+}
+
+func TestSpan(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		limit  throttle.Limit
+		jitter time.Duration
+		want   time.Duration
+	}{
+		{throttle.PerSecond(20), 0, time.Second + us},
+		{throttle.PerSecond(20), 35 * ms, 1035*ms + us},
+		{throttle.SlidingWindow(1, 1500), 0, 3 * us}, // up to whole microseconds, and one
+		{throttle.LeakyBucket(20, time.Second), 0, 50 * ms},
+		{throttle.LeakyBucket(20, time.Second), 35 * ms, 51750 * us},
+		{throttle.LeakyBucket(3, time.Second), 0, 333334 * us},
+		{throttle.TokenBucket(2, time.Second, 40), 0, 20 * time.Second},
+		{throttle.TokenBucket(2, time.Second, 40), 35 * ms, 20*time.Second + 35*ms},
+		{throttle.TokenBucket(3, time.Second, 1), 0, 333334 * us},
+		{throttle.TokenBucket(1, time.Minute, 20), 0, 20 * time.Minute},
+		{throttle.TokenBucket(1, day, 366), 0, 366 * day},
+		{throttle.FixedWindow(1, time.Second), 35 * ms, 0},
+		{throttle.CalendarWindow(1, throttle.Day, nil), 35 * ms, 0},
+		{throttle.Concurrency(1), 35 * ms, 0},
+	} {
+		require.Equal(t, c.want, throttle.Charge{Limit: c.limit, Jitter: c.jitter}.Span(), "%v, %v", c.limit, c.jitter)
+	}
+}
+
+func TestRefill(t *testing.T) {
+	for _, c := range []struct {
+		limit          throttle.Limit
+		tokens, micros int64
+	}{
+		{throttle.TokenBucket(2, time.Second, 40), 1, 500_000},
+		{throttle.TokenBucket(3, time.Second, 40), 3, 1_000_000},
+		{throttle.TokenBucket(1, time.Minute, 20), 1, 60_000_000},
+		{throttle.TokenBucket(1, time.Microsecond, 1<<32), 1, 1},
+		{throttle.TokenBucket(7, 24*time.Hour, 200), 7, 86_400_000_000},
+		{throttle.TokenBucket(7, 24*time.Hour, 204), 1, 12_342_857_143}, // too large to be exact
+	} {
+		tokens, micros := throttle.Charge{Limit: c.limit}.Refill()
+		require.Equal(t, [2]int64{c.tokens, c.micros}, [2]int64{tokens, micros}, "%v", c.limit)
+	}
+}
+
+// A bucket never fills faster than its limit says, and at most one part in a
+// thousand slower; and stores can count it.
+func TestRefillIsNeverFaster(t *testing.T) {
+	dice := rand.New(rand.NewPCG(1, 2))
+	for tried := 0; tried < 20_000; {
+		l := throttle.TokenBucket(size(dice, 44), time.Duration(size(dice, 55)), size(dice, 33))
+		if l.Validate(0) != nil {
+			continue
+		}
+		tried++
+		tokens, micros := throttle.Charge{Limit: l}.Refill()
+		require.Positive(t, tokens)
+		require.Positive(t, micros)
+
+		per := int64((l.Per() + time.Microsecond - 1) / time.Microsecond)
+		want, got := big.NewRat(int64(l.N()), per), big.NewRat(tokens, micros)
+		require.LessOrEqual(t, got.Cmp(want), 0, "%v: %d/%d", l, tokens, micros)
+		least := new(big.Rat).Mul(want, big.NewRat(1000, 1001))
+		require.Positive(t, got.Cmp(least), "%v: %d/%d", l, tokens, micros)
+
+		full := new(big.Int).Mul(big.NewInt(int64(l.Capacity())), big.NewInt(micros))
+		require.Negative(t, full.Cmp(big.NewInt(1<<45)), "%v: %d/%d", l, tokens, micros)
+	}
+}
+
+// size draws a number of any size up to 2^bits.
+func size(dice *rand.Rand, bits int) int { return 1 + int(dice.Uint64()>>(64-dice.IntN(bits+1))) }
+
+func FuzzParseLimit(f *testing.F) {
+	for _, text := range []string{
+		"40/s", "10000/20s", "40 per 1.05 seconds", "1000/2d", "40/s paced", "100/m fixed", "100/day",
+		"7/week Europe/Berlin", "5000/month +08:00", "1/day -00:00:01", "20 in flight", "2/s burst 40", "0/s",
+		"1/m burst 20", "1/s burst 0", "1/day burst 2", "4294967296/366d burst 4294967296", "3 in", "0 in flight",
+		"1/1h0m0.5s", "1/9223372036854775807ns", "1/µs", "1/day Local",
+		"unlimited", " unlimited", "unlimited 3", "Unlimited", "unlimited/s", "1 unlimited",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := throttle.ParseLimit(text)
+		if err != nil {
+			require.Zero(t, l)
+			return
+		}
+		require.NoError(t, l.Validate(0))
+		again, err := throttle.ParseLimit(l.String())
+		require.NoError(t, err)
+		require.Equal(t, l.String(), again.String())
+		requireSameLimit(t, l, again)
+	})
+}
+
+// FuzzLimitString begins at the other end: what New accepts can be printed and
+// read.
+func FuzzLimitString(f *testing.F) {
+	for kind := range uint8(9) {
+		f.Add(kind, 40, int64(time.Second), 8*3600)
+		f.Add(kind, 1, int64(time.Hour+time.Microsecond), -12601)
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, n int, per int64, offset int) {
+		burst := offset
+		zone := time.FixedZone("somewhere", offset%(24*3600))
+		l := [...]throttle.Limit{
+			throttle.SlidingWindow(n, time.Duration(per)),
+			throttle.LeakyBucket(n, time.Duration(per)),
+			throttle.FixedWindow(n, time.Duration(per)),
+			throttle.CalendarWindow(n, throttle.Day, zone),
+			throttle.CalendarWindow(n, throttle.Week, zone),
+			throttle.CalendarWindow(n, throttle.Month, zone),
+			throttle.TokenBucket(n, time.Duration(per), burst),
+			throttle.Concurrency(n),
+			throttle.Unlimited(),
+		}[kind%9]
+		if l.Validate(0) != nil {
+			return
+		}
+		text, err := l.MarshalText()
+		require.NoError(t, err)
+		var again throttle.Limit
+		require.NoError(t, again.UnmarshalText(text))
+		requireSameLimit(t, l, again)
+	})
 }

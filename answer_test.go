@@ -1,0 +1,358 @@
+package throttle_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// refusal makes a response with a status, a Retry-After and a Date; "" leaves a
+// field out.
+func refusal(status int, retryAfter, date string) *http.Response {
+	h := http.Header{}
+	for name, value := range map[string]string{"Retry-After": retryAfter, "Date": date} {
+		if value != "" {
+			h.Set(name, value)
+		}
+	}
+	return &http.Response{StatusCode: status, Header: h}
+}
+
+func TestRetryAfter(t *testing.T) {
+	const date = "Fri, 02 Jan 2026 03:04:05 GMT" // 1767323045
+	const unusable = -1
+	for _, c := range []struct {
+		name, field, date string
+		want              time.Duration
+	}{
+		{"seconds", "120", "", 2 * time.Minute},
+		{"spaces", " 120\t", "", 2 * time.Minute},
+		{"zeros in front", "007", "", 7 * time.Second},
+		{"zero means now", "0", "", 0},
+		{"an hour", "3600", "", time.Hour},
+		{"above the cap", "3601", "", time.Hour},
+		{"a day", "86400", "", time.Hour},
+		{"ten years", "315360000", "", time.Hour},
+		{"decimal", "2.0", "", 2 * time.Second},
+		{"half a second", "0.5", "", 500 * time.Millisecond},
+		{"decimal zero", "0.0", "", 0},
+		{"less than a nanosecond is not now", "0.0000000001", "", time.Nanosecond},
+
+		{"IMF-fixdate", "Fri, 02 Jan 2026 03:04:35 GMT", date, 31 * time.Second},
+		{"RFC 850", "Friday, 02-Jan-26 03:04:35 GMT", date, 31 * time.Second},
+		{"asctime", "Fri Jan  2 03:04:35 2026", date, 31 * time.Second},
+		{"the date of the answer", date, date, time.Second},
+		{"a second before the answer", "Fri, 02 Jan 2026 03:04:04 GMT", date, unusable},
+		{"long past", "Sun, 06 Nov 1994 08:49:37 GMT", date, unusable},
+		{"next year", "Sat, 02 Jan 2027 03:04:05 GMT", date, time.Hour},
+		{"year 9999", "Fri, 31 Dec 9999 23:59:59 GMT", date, time.Hour},
+		{"epoch", "1767323075", date, 31 * time.Second},
+		{"epoch with decimals", "1767323075.25", date, 30250 * time.Millisecond},
+		{"epoch in the past", "1767323044", date, unusable},
+		{"epoch in milliseconds", "1767323075250", date, 30250 * time.Millisecond},
+		{"a Go duration", "10s", date, 10 * time.Second},
+		{"ISO 8601", "2026-01-02T03:05:05Z", date, 61 * time.Second},
+
+		{"more than 64 bits", "99999999999999999999", date, unusable},
+		{"more than a float", strings.Repeat("9", 400), date, unusable},
+		{"more than a float, decimal", strings.Repeat("9", 400) + ".5", date, unusable},
+		{"none", "", date, unusable},
+		{"a word", "soon", date, unusable},
+		{"negative", "-1", date, unusable},
+		{"plus", "+1", date, unusable},
+		{"exponent", "1e3", date, unusable},
+		{"hexadecimal", "0x10", date, unusable},
+		{"infinity", "Inf", date, unusable},
+		{"no number", "NaN", date, unusable},
+		{"underscore", "1_000", date, unusable},
+		{"comma", "1,5", date, unusable},
+		{"a point only", ".", date, unusable},
+		{"nothing before the point", ".5", date, unusable},
+		{"nothing behind the point", "5.", date, unusable},
+		{"two points", "1.2.3", date, unusable},
+		{"digits of another script", "٣", date, unusable},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			limited, outage := c.want, c.want
+			if c.want == unusable {
+				limited, outage = throttle.DefaultRetryAfter, 0
+			}
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Until(must(http.ParseTime(date)))) // both clocks are right
+				require.Equal(t, limited, throttle.RetryAfter(refusal(429, c.field, c.date)))
+				require.Equal(t, outage, throttle.RetryAfter(refusal(503, c.field, c.date)))
+			})
+		})
+	}
+}
+
+func TestRetryAfterWithoutDate(t *testing.T) {
+	for _, date := range []string{"", "yesterday"} {
+		synctest.Test(t, func(t *testing.T) {
+			at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
+			require.Equal(t, 31*time.Second, throttle.RetryAfter(refusal(429, at(30*time.Second), date)))
+			time.Sleep(300 * time.Millisecond)
+			require.Equal(t, 30700*time.Millisecond, throttle.RetryAfter(refusal(429, at(30*time.Second), date)))
+			require.Equal(t, 700*time.Millisecond, throttle.RetryAfter(refusal(503, at(0), date)))
+			require.Equal(t, throttle.DefaultRetryAfter, throttle.RetryAfter(refusal(429, at(-time.Minute), date)))
+			require.Zero(t, throttle.RetryAfter(refusal(503, at(-time.Minute), date)))
+		})
+	}
+}
+
+// TestRetryAfterByTwoClocks: the shorter time counts, unless it is over.
+func TestRetryAfterByTwoClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(600 * time.Millisecond)
+		date := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
+		millis := strconv.FormatInt(time.Now().Add(2*time.Second).UnixMilli(), 10)
+		for _, c := range []struct {
+			name        string
+			field, date string
+			want        time.Duration
+		}{
+			{"both right", millis, date(0), 2 * time.Second},
+			{"the upstream's is late", millis, date(-3 * time.Hour), 2 * time.Second},
+			{"ours is late", date(3*time.Hour + 2*time.Second), date(3 * time.Hour), 3 * time.Second},
+			{"ours is early", date(2*time.Second - 3*time.Hour), date(-3 * time.Hour), 3 * time.Second},
+		} {
+			require.Equal(t, c.want, throttle.RetryAfter(refusal(429, c.field, c.date)), c.name)
+		}
+	})
+}
+
+func TestRetryAfterOfOtherAnswers(t *testing.T) {
+	for _, status := range []int{200, 202, 301, 302, 400, 403, 404, 418, 500, 502, 504, 529} {
+		require.Zero(t, throttle.RetryAfter(refusal(status, "120", "")), "%d", status)
+	}
+	require.Zero(t, throttle.RetryAfter(nil))
+	require.Equal(t, throttle.DefaultRetryAfter, throttle.RetryAfter(&http.Response{StatusCode: 429}))
+}
+
+func TestRetryAfterConstants(t *testing.T) {
+	require.Equal(t, time.Second, throttle.DefaultRetryAfter)
+	require.Equal(t, time.Hour, throttle.MaxRetryAfter)
+}
+
+func FuzzRetryAfter(f *testing.F) {
+	const date = "Fri, 02 Jan 2026 03:04:05 GMT"
+	for _, field := range []string{
+		"", "0", "120", "2.0", "1767323075", "99999999999999999999", "-1", "NaN", date,
+		"Friday, 02-Jan-26 03:04:35 GMT", "Fri Jan  2 03:04:35 2026", "Fri, 31 Dec 9999 23:59:59 GMT",
+	} {
+		f.Add(429, field, date)
+		f.Add(503, field, "")
+	}
+	f.Fuzz(func(t *testing.T, status int, field, date string) {
+		resp := refusal(status, field, date)
+		d := throttle.RetryAfter(resp)
+		require.GreaterOrEqual(t, d, time.Duration(0))
+		require.LessOrEqual(t, d, throttle.MaxRetryAfter)
+		if status != 429 && status != 503 {
+			require.Zero(t, d)
+		}
+		if status == 429 && d == 0 {
+			require.Empty(t, strings.Trim(strings.TrimSpace(field), "0."), "only a zero means now")
+		}
+	})
+}
+
+// dated is a base whose answers say when they were made, by a clock that is so much
+// ahead of ours, and arrive later by what the request's path says.
+func dated(ahead time.Duration, then base) base {
+	return func(r *http.Request) (*http.Response, error) {
+		resp, err := then(r)
+		if resp != nil {
+			resp.Header.Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
+		}
+		time.Sleep(must(time.ParseDuration(r.URL.Path[1:])))
+		return resp, err
+	}
+}
+
+// TestSentAt: outside of a Transport, and of an answer that was fast, nobody knows.
+func TestSentAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		date := now.Add(-5 * time.Second).UTC().Format(http.TimeFormat)
+		require.Equal(t, now, throttle.SentAt(nil))
+		require.Equal(t, now, throttle.SentAt(refusal(429, "", date)))
+		for _, c := range []struct {
+			takes string
+			ago   time.Duration
+		}{{"900ms", 0}, {"1s", 0}, {"1001ms", 1 * ms}, {"5500ms", 4500 * ms}} {
+			var sent time.Time
+			p := throttle.Policy{Name: "p", Limit: throttle.PerSecond(100), Penalty: func(resp *http.Response) time.Duration {
+				sent = throttle.SentAt(resp)
+				return 0
+			}}
+			require.NoError(t, send(t, newTransport(t, dated(0, answer(200, "")), p), get(t, home+c.takes)))
+			require.Equal(t, c.ago, time.Since(sent), c.takes)
+			time.Sleep(time.Until(time.Now().Add(time.Second).Truncate(time.Second))) // so that Date cuts off nothing
+		}
+	})
+}
+
+// TestPenaltyOf_ThroughHTTPClient: with a Timeout it wraps the body.
+func TestPenaltyOf_ThroughHTTPClient(t *testing.T) {
+	tr := newTransport(t, answer(429, "", "Retry-After", "7"), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+	client := http.Client{Transport: tr, Timeout: time.Minute}
+	resp, err := client.Do(get(t, home))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, 7*time.Second, throttle.PenaltyOf(resp))
+}
+
+// TestPenaltyOf_TheRequestIsTheCallers in all but its context's value.
+func TestPenaltyOf_TheRequestIsTheCallers(t *testing.T) {
+	tr := newTransport(t, answer(429, ""), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+	type key struct{}
+	r := get(t, home)
+	r = r.WithContext(context.WithValue(r.Context(), key{}, "caller's own"))
+	resp, err := tr.RoundTrip(r)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, "caller's own", resp.Request.Context().Value(key{}))
+	require.Equal(t, r, resp.Request.WithContext(r.Context()))
+	require.Same(t, r.URL, resp.Request.URL)
+}
+
+// TestPenaltyOf_IsOfOneAnswer: the request of a refused answer, sent again, does
+// not make the next answer a refusal.
+func TestPenaltyOf_IsOfOneAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTransport(t, firstly(answer(429, ""), answer(200, "")), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
+		first, err := tr.RoundTrip(get(t, home))
+		require.NoError(t, err)
+		require.NoError(t, first.Body.Close())
+		second, err := tr.RoundTrip(first.Request)
+		require.NoError(t, err)
+		require.NoError(t, second.Body.Close())
+		require.Equal(t, time.Second, throttle.PenaltyOf(first))
+		require.Zero(t, throttle.PenaltyOf(second))
+	})
+}
+
+// TestP11_ABodyThatStallsHidesNothing: what the header says is learned all the same,
+// before the caller gets the answer.
+func TestP11_ABodyThatStallsHidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stalls := base(func(r *http.Request) (*http.Response, error) {
+			resp, err := answer(429, "", "Retry-After", "60")(r)
+			stalled, w := io.Pipe()
+			go w.Write([]byte("first"))
+			resp.Body = stalled
+			return resp, err
+		})
+		code := func(resp *http.Response) time.Duration {
+			if head, err := throttle.PeekBody(resp, 100); err != nil || len(head) != 100 {
+				return throttle.RetryAfter(resp)
+			}
+			return time.Hour
+		}
+		s := newStarts()
+		s.then = firstly(stalls, answer(200, ""))
+		tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerHour(100), Penalty: code})
+		resp, err := tr.RoundTrip(get(t, home))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		line(t, tr, 1, home)
+		require.Equal(t, []time.Duration{0, 61 * time.Second}, s.seen())
+	})
+}
+
+// TestIllegibleAnswers: Observe is told once for each policy that wanted to look.
+func TestIllegibleAnswers(t *testing.T) {
+	looks := func(resp *http.Response) time.Duration {
+		seen, err := throttle.PeekBody(resp, 100)
+		if err != nil || len(seen) > 0 {
+			return time.Minute
+		}
+		return 0
+	}
+	for coding, says := range map[string]string{
+		"br": "br", " Zstd": "zstd", "gzip, gzip": "an unknown coding", "https://secret": "an unknown coding",
+	} {
+		t.Run(coding, func(t *testing.T) {
+			seen := &events{}
+			tr := must(throttle.New(throttle.Config{Store: memstore.New(), Base: answer(200, "packed", "Content-Encoding", coding), Observe: seen.observe,
+				Policies: []throttle.Policy{
+					{Name: "looks", Limit: throttle.PerSecond(99), Penalty: looks, Settle: func(resp *http.Response) int { return int(looks(resp)) - 1 }},
+					{Name: "looks not", Limit: throttle.PerSecond(99)},
+				}}))
+			for range 3 {
+				resp := must(tr.RoundTrip(get(t, home)))
+				require.Equal(t, "packed", string(must(io.ReadAll(resp.Body))))
+				require.NoError(t, resp.Body.Close())
+			}
+			require.Equal(t, []throttle.EventKind{throttle.Started, throttle.Illegible, throttle.Started, throttle.Started}, seen.kinds())
+			e := seen.first(t, throttle.Illegible)
+			require.Equal(t, "looks", e.Policy)
+			require.EqualError(t, e.Err, `throttle: policy "looks" cannot read answers in `+says+`: leave Accept-Encoding unset, or set it to gzip`)
+		})
+	}
+}
+
+// firstly is a base that answers its first request in one way and all others in
+// another.
+func firstly(first, others base) base {
+	var n atomic.Int32
+	return func(r *http.Request) (*http.Response, error) {
+		if n.Add(1) == 1 {
+			return first(r)
+		}
+		return others(r)
+	}
+}
+
+// TestP11_ABackendThatIsDown: behind a load balancer three answers in ten are a 503,
+// and the fleet goes on at nine tenths of its limit or more.
+func TestP11_ABackendThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, n := newStarts(), 0
+		s.then = func(r *http.Request) (*http.Response, error) {
+			if n++; n*7%10 < 3 {
+				return answer(503, "", "Retry-After", "5")(r)
+			}
+			return answer(200, "")(r)
+		}
+		tr := newTransport(t, s, throttle.Policy{Name: "p", Limit: throttle.PerSecond(40), Jitter: -1})
+		for begin := time.Now(); time.Since(begin) < time.Minute; {
+			line(t, tr, 1, home)
+		}
+		require.Greater(t, len(s.seen()), 2160)
+	})
+}
+
+// TestP11_TheFleetIsToldAlthoughTheCallerLeft: the context ended with the answer.
+func TestP11_TheFleetIsToldAlthoughTheCallerLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newSpy()
+		store.pause = func(ctx context.Context) error {
+			require.NoError(t, ctx.Err())
+			_, bounded := ctx.Deadline()
+			require.True(t, bounded)
+			return nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{onePerHour}, Base: base(
+			func(r *http.Request) (*http.Response, error) {
+				cancel()
+				return answer(429, "")(r)
+			})}))
+		require.NoError(t, send(t, tr, get(t, home).WithContext(ctx)))
+		synctest.Wait() // the caller did not wait for it
+		require.Equal(t, 1, store.paused())
+	})
+}

@@ -1,0 +1,428 @@
+package throttle_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// An upstream is a real one, behind a transport with one place in flight.
+type upstream struct {
+	*throttle.Transport
+	store *spyStore
+	url   string
+}
+
+func newUpstream(t *testing.T, handler http.HandlerFunc) *upstream {
+	t.Helper()
+	srv := httptest.NewServer(handler)
+	t.Cleanup(srv.Close)
+	store := newSpy()
+	store.landed = make(chan struct{}, 100)
+	tr := must(throttle.New(throttle.Config{Store: store, Base: &http.Transport{}, Policies: []throttle.Policy{atOnce(1)}}))
+	t.Cleanup(tr.CloseIdleConnections)
+	return &upstream{tr, store, srv.URL}
+}
+
+func (u *upstream) inFlight(t *testing.T) int {
+	t.Helper()
+	return status(t, u.store, u.Transport, get(t, u.url)).Used
+}
+
+// cut hangs up on the client, after what was written.
+func cut(w http.ResponseWriter) {
+	if c, _, err := w.(http.Hijacker).Hijack(); err == nil {
+		c.Close()
+	}
+}
+
+// streams is an answer that goes on until its caller leaves.
+func streams(w http.ResponseWriter, r *http.Request) {
+	io.WriteString(w, "some")
+	w.(http.Flusher).Flush()
+	<-r.Context().Done()
+}
+
+// TestP6_WhatEndsARequestInFlight: whatever comes first, and it counts once.
+func TestP6_WhatEndsARequestInFlight(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		handler http.HandlerFunc
+		end     func(*testing.T, *http.Response, context.CancelFunc)
+	}{
+		{"close", streams, func(t *testing.T, resp *http.Response, _ context.CancelFunc) {
+			require.NoError(t, resp.Body.Close())
+		}},
+		{"the end of the body", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "all") },
+			func(t *testing.T, resp *http.Response, _ context.CancelFunc) {
+				body, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.Equal(t, "all", string(body))
+			}},
+		{"an error while reading", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			io.WriteString(w, "some")
+			w.(http.Flusher).Flush()
+			cut(w)
+		}, func(t *testing.T, resp *http.Response, _ context.CancelFunc) {
+			_, err := io.ReadAll(resp.Body)
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		}},
+		{"the end of the context", streams, func(_ *testing.T, _ *http.Response, cancel context.CancelFunc) {
+			cancel()
+		}},
+		{"the end of the context, after another body was put in place", streams,
+			func(t *testing.T, resp *http.Response, cancel context.CancelFunc) {
+				ours := resp.Body
+				t.Cleanup(func() { ours.Close() })
+				resp.Body = io.NopCloser(strings.NewReader("another"))
+				require.NoError(t, resp.Body.Close())
+				cancel()
+			}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			u := newUpstream(t, c.handler)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			resp, err := u.RoundTrip(get(t, u.url).WithContext(ctx))
+			require.NoError(t, err)
+			require.Equal(t, 1, u.inFlight(t), "the answer has begun and is not over")
+			c.end(t, resp, cancel)
+			u.store.awaitLanded(t)
+			require.Zero(t, u.inFlight(t))
+
+			resp.Body.Close()
+			cancel()
+			require.NoError(t, send(t, u, get(t, u.url+"/next")))
+			require.Equal(t, 2, u.store.released(), "once each")
+		})
+	}
+}
+
+func TestARequestWithoutABodyEndsAtOnce(t *testing.T) {
+	u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	for range 3 {
+		resp, err := u.RoundTrip(get(t, u.url))
+		require.NoError(t, err)
+		require.Zero(t, u.inFlight(t))
+		require.NoError(t, resp.Body.Close())
+	}
+	require.Equal(t, 3, u.store.released())
+}
+
+func TestARequestThatFailsEnds(t *testing.T) {
+	u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) { cut(w) })
+	for range 3 {
+		require.ErrorIs(t, send(t, u, get(t, u.url)), io.EOF)
+		require.Zero(t, u.inFlight(t))
+	}
+	require.Equal(t, 3, u.store.released())
+}
+
+// TestEachHopIsInFlightByItself: with one place there is none for two at once.
+func TestEachHopIsInFlightByItself(t *testing.T) {
+	u := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			http.Redirect(w, r, "/moved", http.StatusFound)
+			return
+		}
+		io.WriteString(w, "here")
+	})
+	resp, err := (&http.Client{Transport: u.Transport}).Do(get(t, u.url))
+	require.NoError(t, err)
+	require.Equal(t, 1, u.store.released())
+	require.Equal(t, 1, u.inFlight(t))
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, "here", string(body))
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, 2, u.store.released())
+	require.Zero(t, u.inFlight(t))
+}
+
+// TestARetryOfTheBaseTakesThePlaceOfTheFirst: what net/http sends again on
+// another connection is one request in flight.
+func TestARetryOfTheBaseTakesThePlaceOfTheFirst(t *testing.T) {
+	var arrivals atomic.Int32
+	u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		if arrivals.Add(1) == 2 { // on the kept connection
+			cut(w)
+		}
+	})
+	for range 2 {
+		require.NoError(t, send(t, u, get(t, u.url)))
+	}
+	require.EqualValues(t, 3, arrivals.Load())
+	require.Len(t, u.store.booked(), 3)
+	require.Equal(t, 3, u.store.released())
+	require.Zero(t, u.inFlight(t))
+}
+
+func TestAnUpgradedConnectionIsInFlightUntilItIsClosed(t *testing.T) {
+	u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		c, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		line, _ := rw.ReadString('\n')
+		io.WriteString(c, line)
+	})
+	r := get(t, u.url)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "echo")
+	resp, err := u.RoundTrip(r)
+	require.NoError(t, err)
+	_, err = io.WriteString(resp.Body.(io.Writer), "hello\n")
+	require.NoError(t, err)
+	line, err := bufio.NewReader(resp.Body).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "hello\n", line)
+	require.Equal(t, 1, u.inFlight(t))
+	require.NoError(t, resp.Body.Close())
+	require.Zero(t, u.inFlight(t))
+	require.Equal(t, 1, u.store.released())
+}
+
+// TestRefusedWhileInFlight: a refusal, and a wait that is given up, hold nothing.
+func TestRefusedWhileInFlight(t *testing.T) {
+	u := newUpstream(t, streams)
+	resp, err := u.RoundTrip(get(t, u.url))
+	require.NoError(t, err)
+	err = send(t, u, get(t, u.url).WithContext(throttle.WithMaxWait(t.Context(), -1)))
+	require.ErrorIs(t, err, throttle.ErrLimited)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, send(t, u, get(t, u.url).WithContext(ended)), context.Canceled)
+	require.Equal(t, 1, u.inFlight(t))
+	require.NoError(t, resp.Body.Close())
+	require.NoError(t, send(t, u, get(t, u.url)))
+	require.Zero(t, u.inFlight(t))
+}
+
+// A cloning base sends a copy, as one does that adds a header.
+type cloning struct{ http.RoundTripper }
+
+func (c cloning) RoundTrip(r *http.Request) (*http.Response, error) {
+	return c.RoundTripper.RoundTrip(r.Clone(r.Context()))
+}
+
+// TestP11_APenaltyStopsAClone bans the fleet while a connection is dialled. What the
+// caller is told was not sent does not arrive, though its copy has a URL of its own.
+func TestP11_APenaltyStopsAClone(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		for range 20 {
+			var arrived atomic.Int32
+			upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
+			if secure {
+				upstream.StartTLS()
+			} else {
+				upstream.Start()
+			}
+			base := upstream.Client().Transport.(*http.Transport).Clone()
+			tr := must(throttle.New(throttle.Config{
+				Store: memstore.New(), Base: cloning{base}, Policies: []throttle.Policy{onePerSecond},
+			}))
+			l, err := tr.Limiter(onePerSecond.Name)
+			require.NoError(t, err)
+			base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if err := l.Pause(ctx, "", time.Hour); err != nil {
+					return nil, err
+				}
+				time.Sleep(40 * ms) // too long for the grant
+				return new(net.Dialer).DialContext(ctx, network, addr)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, upstream.URL, strings.NewReader("pay 100"))
+			require.NoError(t, err)
+			_, err = tr.RoundTrip(r)
+			require.True(t, errors.Is(err, throttle.ErrLimited), err)
+			base.CloseIdleConnections()
+			upstream.Close() // when all that arrived was answered
+			require.Zero(t, arrived.Load())
+			cancel()
+		}
+	}
+}
+
+// newTLS returns a server whose handshakes take the delays in turn, and a
+// transport that trusts it.
+func newTLS(t *testing.T, http2 bool, h http.Handler, delays ...time.Duration) (*httptest.Server, *http.Transport) {
+	t.Helper()
+	var dialled atomic.Int64
+	srv := httptest.NewUnstartedServer(h)
+	srv.EnableHTTP2 = http2
+	srv.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		time.Sleep(delays[int(dialled.Add(1)-1)%len(delays)])
+		return nil, nil
+	}}
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	own := srv.Client().Transport.(*http.Transport)
+	t.Cleanup(own.CloseIdleConnections)
+	return srv, own
+}
+
+// TestP2_ColdStartOverTLS: no connection is there yet, and handshakes take up
+// to 300 ms, which is more than a grant may age. Whatever the delays, the server
+// sees no more than the limit in any window.
+func TestP2_ColdStartOverTLS(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		http2  bool
+		delays []time.Duration
+	}{
+		{"a connection for each request", false, []time.Duration{0, 50 * ms, 300 * ms}},
+		{"one connection for all", true, []time.Duration{300 * ms}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const n, per = 5, 250 * ms
+			arrivals := newStarts()
+			h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = arrivals.RoundTrip(r) })
+			srv, own := newTLS(t, c.http2, h, c.delays...)
+			own.DisableKeepAlives = !c.http2
+			tr := newTransport(t, own, throttle.Policy{
+				Name: "p", Limit: throttle.SlidingWindow(n, per), Jitter: 250 * ms,
+			})
+			var all sync.WaitGroup
+			for range 4 * n {
+				r := get(t, srv.URL)
+				all.Go(func() {
+					if err := send(t, tr, r); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			require.Len(t, arrivals.seen(), 4*n)
+			require.LessOrEqual(t, most(arrivals.seen(), per), n)
+		})
+	}
+}
+
+// pipes is a network of one server in virtual time.
+type pipes struct {
+	conns chan net.Conn
+	over  chan struct{}
+	once  sync.Once
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), over: make(chan struct{})} }
+
+// Accept implements net.Listener.
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.over:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (p *pipes) Close() error { p.once.Do(func() { close(p.over) }); return nil }
+
+// Addr implements net.Listener.
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+
+// dial takes 300 ms.
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	time.Sleep(300 * ms)
+	client, server := net.Pipe()
+	select {
+	case p.conns <- server:
+		return client, nil
+	case <-p.over:
+		return nil, net.ErrClosed
+	}
+}
+
+// TestP11_ABanWhileServersAreDialled: they close connections on which nothing
+// comes for five seconds, as net/http's own server does when told to. Nobody is
+// lost, and each body arrives whole.
+func TestP11_ABanWhileServersAreDialled(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		http2  bool
+		post   bool
+		cloned bool
+	}{
+		{"HTTP/1, GET", false, false, false}, {"HTTP/1, POST", false, true, false},
+		{"HTTP/2, GET", true, false, false}, {"HTTP/2, POST", true, true, false},
+		{"HTTP/1, cloned GET", false, false, true}, {"HTTP/1, cloned POST", false, true, true},
+		{"HTTP/2, cloned GET", true, false, true}, {"HTTP/2, cloned POST", true, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				arrivals, net, bodies := newStarts(), newPipes(), make(chan string, 3)
+				srv := &httptest.Server{Listener: net, EnableHTTP2: c.http2, Config: &http.Server{
+					ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 5 * time.Second,
+					Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+						_, _ = arrivals.RoundTrip(r)
+						bodies <- string(must(io.ReadAll(r.Body)))
+					}),
+				}}
+				srv.StartTLS()
+				defer srv.Close()
+				own := srv.Client().Transport.(*http.Transport)
+				own.DialContext = net.dial
+				defer own.CloseIdleConnections()
+				var base http.RoundTripper = own
+				if c.cloned {
+					base = cloning{own}
+				}
+				store := memstore.New()
+				tr := must(throttle.New(throttle.Config{Store: store, Base: base, Policies: []throttle.Policy{ninePerSecond}}))
+
+				var all sync.WaitGroup
+				sent := make([]*onceBody, 3)
+				for i := range sent {
+					sent[i] = newOnceBody()
+					r := get(t, srv.URL)
+					if c.post {
+						r = post(t, srv.URL, sent[i])
+					}
+					all.Go(func() {
+						if err := send(t, tr, r); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				time.Sleep(100 * ms)
+				require.NoError(t, store.Pause(t.Context(), tr.Explain(get(t, home))[0], time.Minute))
+				all.Wait()
+				synctest.Wait()
+
+				require.Len(t, arrivals.seen(), 3, "once each")
+				for _, at := range arrivals.seen() {
+					require.GreaterOrEqual(t, at, 60100*ms)
+				}
+				want, closed := "", int32(0)
+				if c.post {
+					want, closed = "whole", 1
+				}
+				for _, b := range sent {
+					require.Equal(t, want, <-bodies)
+					require.Equal(t, closed, b.closed.Load())
+				}
+			})
+		})
+	}
+}

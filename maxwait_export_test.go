@@ -1,4 +1,0 @@
-package throttle
-
-// ErrSpent is errSpent.
-var ErrWaitOver = errWaitOver
