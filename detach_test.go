@@ -223,7 +223,7 @@ func TestP11_ABaseThatGoesOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store, d, body := newWatchSpy(), newDialer(always(time.Second)), newOnceBody()
+				store, d, body := newSpy(), newDialer(always(time.Second)), newOnceBody()
 				tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{ninePerSecond},
 					Base: base(func(r *http.Request) (*http.Response, error) {
 						_, _ = d.handed.RoundTrip(r)
@@ -251,7 +251,7 @@ func TestP1_ABaseThatGoesOnWithoutASlot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dial := time.Second
-				store, d, seen := newWatchSpy(), newDialer(func(*http.Request) time.Duration { return dial }), &events{}
+				store, d, seen := newSpy(), newDialer(func(*http.Request) time.Duration { return dial }), &events{}
 				send := d.RoundTrip
 				tr := must(throttle.New(throttle.Config{Store: store, Policies: policies, Observe: seen.observe,
 					Base: base(func(r *http.Request) (*http.Response, error) { return send(r) })}))
@@ -288,7 +288,7 @@ func TestP1_ABaseThatGoesOnWithoutASlot(t *testing.T) {
 // while the next one is being made.
 func TestP13_ABaseThatClosesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, d, body := newWatchSpy(), newDialer(always(time.Second)), newOnceBody()
+		store, d, body := newSpy(), newDialer(always(time.Second)), newOnceBody()
 		bodies := []string{}
 		var late io.ReadCloser
 		tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{ninePerSecond},

@@ -183,7 +183,7 @@ func TestP13_AFunctionMayAbortItsHandler(t *testing.T) {
 func TestP13_ABaseThatPanicsLeavesNothingInFlight(t *testing.T) {
 	for _, value := range []any{http.ErrAbortHandler, "base"} {
 		synctest.Test(t, func(t *testing.T) {
-			store := newWatchSpy()
+			store := newSpy()
 			paced := throttle.Policy{Name: "paced", Limit: throttle.LeakyBucket(2, time.Second), Jitter: -1}
 			tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{oneInFlight, paced},
 				Base: base(func(*http.Request) (*http.Response, error) { panic(value) })}))

@@ -181,15 +181,47 @@ type spyStore struct {
 	settle func(context.Context) error
 	landed chan struct{} // told of each Release, if it listens
 
+	confirm func(context.Context) (bool, error) // answers for the store
+
 	mu       sync.Mutex
 	bookings []throttle.Booking
 	cancels  int
 	releases int
 	pauses   int
 	settled  [][]int
+	going    map[*spiedWatch]bool // the watches that go on
 }
 
-func newSpy() *spyStore { return &spyStore{Store: memstore.New()} }
+func newSpy() *spyStore {
+	return &spyStore{Store: memstore.New(), going: make(map[*spiedWatch]bool)}
+}
+
+func (s *spyStore) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+	w := &spiedWatch{s.Store.Watch(b, g, news), s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.going[w] = true
+	return w
+}
+
+type spiedWatch struct {
+	throttle.Watch
+	spy *spyStore
+}
+
+func (w *spiedWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	if w.spy.confirm != nil {
+		return w.spy.confirm(ctx)
+	}
+	return w.Watch.Confirm(ctx, maxWait)
+}
+
+func (w *spiedWatch) Stop() {
+	w.spy.mu.Lock()
+	delete(w.spy.going, w)
+	w.spy.mu.Unlock()
+	w.Watch.Stop()
+}
 
 func (s *spyStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	s.mu.Lock()
@@ -309,3 +341,22 @@ func status(t *testing.T, s throttle.Store, tr *throttle.Transport, r *http.Requ
 
 // TestMain fails the run if a goroutine outlives the tests (P15).
 func TestMain(m *testing.M) { os.Exit(leaks.Main(m)) }
+
+// vectors compares each line "input => output" of a file with what is made of the input.
+// With UPDATE=1 in the environment the outputs are written anew.
+func vectors(t *testing.T, name string, output func(in string) string) {
+	t.Helper()
+	file := "testdata/vectors/" + name + ".txt"
+	lines := strings.Split(read(t, file), "\n")
+	for i, line := range lines {
+		if in, want, ok := strings.Cut(line, " => "); ok && !strings.HasPrefix(line, "#") {
+			got := output(in)
+			if lines[i] = in + " => " + got; os.Getenv("UPDATE") == "" {
+				require.Equal(t, want, got, "%s:%d: %s", file, i+1, in)
+			}
+		}
+	}
+	if os.Getenv("UPDATE") != "" {
+		require.NoError(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644))
+	}
+}
