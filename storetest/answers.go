@@ -103,6 +103,8 @@ func (s *scope) answer(word string) (all []answer) {
 	switch {
 	case !ok && (word == "line" || word == "full"):
 		return []answer{{kind: word}}
+	case !ok && word == "none":
+		return nil
 	case !ok:
 		kind, guess = "start", word
 	case kind != "line" && kind != "away" && kind != "soon":
@@ -267,7 +269,7 @@ func (p *play) isPlace(m *move, k throttle.Booking, g throttle.Grant, want answe
 		p.errorf("booked at %v: OK %t with a wait of %v, want a place in line", p.now(), g.OK, g.Wait)
 	case guessed && g.Turn == nil:
 		p.errorf("booked at %v: the place in line has no Turn", p.now())
-	case guessed && !want.any && !about(g.Wait, want.high.since(p.now())-p.now()):
+	case guessed && !want.any && !about(g.Wait, want.high.Duration):
 		p.errorf("booked at %v: a place in line with a wait of %v, want about %v", p.now(), g.Wait, want.high)
 	case !guessed && g.Handle.Place == 0:
 		p.errorf("booked at %v: the place in line has no handle", p.now())
@@ -275,10 +277,8 @@ func (p *play) isPlace(m *move, k throttle.Booking, g throttle.Grant, want answe
 		p.errorf("booked at %v: a place in line that says to wait %v, which nobody can know", p.now(), g.Wait)
 	}
 	p.isHolder(m, k, g, true)
-	select {
-	case <-g.Ready:
-		p.errorf("called at %v, but it is not its turn", p.now())
-	default:
+	if !guessed {
+		p.isUncalled(g)
 	}
 }
 

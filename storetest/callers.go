@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// lineVerbs are the moves of visitors: callers that wait, and go on by themselves.
+// lineVerbs are the moves of visitors, callers that wait and go on by themselves, and of many.
 var lineVerbs = map[string]verb{
 	"come":    {(*play).come, "who", guesses},
 	"leave":   {(*play).leave, "caller", nothing},
@@ -21,6 +21,10 @@ var lineVerbs = map[string]verb{
 	"busy":    {(*play).isBusy, "charge", nothing},
 	"gapless": {(*play).isGapless, "charge caller time", nothing},
 	"near":    {(*play).isNear, "caller number", nothing},
+
+	"crowd":  {(*play).crowd, "charge", guesses},
+	"queue":  {(*play).queue, "charge", answers},
+	"steady": {(*play).steady, "charge", nothing},
 }
 
 // come lets visitors come, one after another. Those that had a start or a place before give
@@ -56,6 +60,7 @@ func (p *play) isFirst(m *move, first ticket, want answer) {
 		if g.OK || g.Ready != nil || !want.any && !about(g.Wait, want.high.Duration) {
 			p.errorf("booked at %v: OK %t, in line %t, a wait of %v; want a refusal and about %v", p.now(), g.OK, g.Ready != nil, g.Wait, want.high)
 		}
+		p.isHolder(m, k, g, true)
 	case "soon":
 		if g.Wait > want.high.Duration {
 			p.errorf("booked at %v: a wait of %v, want at most %v", p.now(), g.Wait, want.high)
@@ -71,6 +76,9 @@ func (p *play) isFirst(m *move, first ticket, want answer) {
 func (p *play) visitors(m *move) (all []*visitor) {
 	for _, c := range p.of(m) {
 		all = append(all, c.visitor)
+	}
+	if m.words["backwards"] {
+		slices.Reverse(all)
 	}
 	return all
 }

@@ -79,7 +79,7 @@ var laterSeed = regexp.MustCompile(`^P\d+_Random\D*([5-9]|\d\d)$`)
 
 // isLong reports whether a check takes seconds on a store that is not in memory.
 func (c check) isLong() bool {
-	return slices.ContainsFunc(largeChecks, func(l check) bool { return l.name == c.name }) ||
+	return slices.ContainsFunc(vectorsOf("large"), func(l check) bool { return l.name == c.name }) ||
 		slices.Contains([]string{"P5_LineOfCalendar", "P5_LineOfCostsCalendar", "P7_LineThousandLeave"}, c.name) ||
 		laterSeed.MatchString(c.name)
 }
@@ -88,12 +88,12 @@ func (c check) isLong() bool {
 func contract() []check {
 	var all []check
 	for _, file := range []string{
-		"windows", "buckets", "bookings", "changes", "penalties", "ceilings", "watches", "quotas", "flights",
+		"windows", "buckets", "bookings", "changes", "penalties", "ceilings", "watches", "quotas", "flights", "large", "lines",
 	} {
 		all = append(all, vectorsOf(file)...)
 	}
 	for _, topic := range [][]check{
-		largeChecks, crowdChecks, lineStartChecks(), randomLineChecks(), randomChecks(), adaptiveRandomChecks(),
+		{inFlightCrowd}, randomLineChecks(), randomChecks(), adaptiveRandomChecks(),
 	} {
 		all = append(all, topic...)
 	}

@@ -59,9 +59,14 @@ type scope struct {
 // alone; chargeWords say something of the charge before.
 var (
 	optionWords = []string{"within", "from", "spread", "horizon", "ago", "took", "reset", "every"}
-	plainWords  = []string{"high", "low"}
+	plainWords  = []string{"high", "low", "backwards", "turning", "choosing", "fleeting"}
 	chargeWords = []string{"shadow", "adaptive", "node", "jitter", "pace", "cost", "leaving"}
 )
+
+// isWord reports whether a name means something else.
+func isWord(name string) bool {
+	return slices.Contains(slices.Concat(optionWords, plainWords, chargeWords), name)
+}
 
 // read reads a line: a budget, or moves.
 func (s *scope) read(text string) {
@@ -109,7 +114,7 @@ func (s *scope) define(name, text string) {
 			s.wrong("%q says nothing of a budget", part)
 		}
 	}
-	if s.labels[name] || slices.Contains(slices.Concat(optionWords, plainWords, chargeWords), name) {
+	if s.labels[name] || isWord(name) {
 		s.wrong("%q is a caller, or a word of the language", name)
 	}
 	s.charges[name] = c
@@ -169,8 +174,8 @@ func (s *scope) move(text string) {
 		s.needs(&m, v.needs)
 	}
 	for _, label := range m.labels {
-		if _, ok := s.charges[label]; ok {
-			s.wrong("%q is a budget", label)
+		if _, ok := s.charges[label]; ok || isWord(label) {
+			s.wrong("%q is a budget, or a word of the language", label)
 		}
 		s.labels[strings.TrimSuffix(label, "+")] = true
 	}

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"testing/synctest"
 	"time"
 
@@ -30,7 +31,7 @@ func init() {
 		"release": {(*play).releases, "caller", nothing},
 		"settle":  {(*play).settles, "caller number", nothing},
 		"called":  {(*play).isCalled, "caller", nothing},
-		"waits":   {(*play).isUncalled, "caller", nothing},
+		"waits":   {(*play).areUncalled, "caller", nothing},
 
 		"pause":  {(*play).pauses, "charge time", nothing},
 		"refuse": {(*play).refuses, "charge", levels},
@@ -81,7 +82,9 @@ func (v vector) run(b *bench) {
 		}
 		p := &play{bench: b, known: make(map[string][]*caller)}
 		for j := range moves {
-			b.place = moves[j].place
+			if b.place = moves[j].place; i > 0 {
+				b.place += fmt.Sprintf("case %d: ", i+1)
+			}
 			verbs[moves[j].verb].run(p, &moves[j])
 		}
 	}
@@ -218,6 +221,7 @@ func (p *play) cancels(m *move) {
 		}
 		p.store.Cancel(&c.booking, c.grant)
 	}
+	p.calm()
 }
 
 func (p *play) releases(m *move) {
@@ -244,18 +248,25 @@ func (p *play) isCalled(m *move) {
 	}
 }
 
-// isUncalled wants that nobody is called, and that no visitor has begun.
-func (p *play) isUncalled(m *move) {
+// areUncalled wants that nobody is called, and that no visitor has begun.
+func (p *play) areUncalled(m *move) {
 	p.Helper()
 	for _, c := range p.of(m) {
-		if c.visitor != nil && c.visitor.begun() != never {
-			p.errorf("a visitor began at %v, before its time", c.visitor.begun())
+		switch {
+		case c.visitor == nil:
+			p.isUncalled(c.grant)
+		case !c.visitor.waits():
+			p.errorf("a visitor is over at %v, before its time", p.now())
 		}
-		select {
-		case <-c.grant.Ready:
-			p.errorf("called at %v, but it is not its turn", p.now())
-		default:
-		}
+	}
+}
+
+func (p *play) isUncalled(g throttle.Grant) {
+	p.Helper()
+	select {
+	case <-g.Ready:
+		p.errorf("called at %v, but it is not its turn", p.now())
+	default:
 	}
 }
 

@@ -249,7 +249,7 @@ func TestEveryMutantOfTheLineIsCaughtByName(t *testing.T) {
 	soak.Arithmetic(t)
 	for _, m := range lineMutants {
 		t.Run(m.name, func(t *testing.T) {
-			require.True(t, caught(t, lineStartChecks(), m.prefix, m.store), "no check %s… failed", m.prefix)
+			require.True(t, caught(t, vectorsOf("lines"), m.prefix, m.store), "no check %s… failed", m.prefix)
 		})
 	}
 }

@@ -18,7 +18,7 @@ import (
 // about lines, are seen passing with memstore.
 func TestOraclePassesTheContract(t *testing.T) {
 	soak.Arithmetic(t)
-	for _, c := range without(slices.Concat(largeChecks, lineStartChecks(), randomLineChecks())) {
+	for _, c := range without(slices.Concat(vectorsOf("large"), vectorsOf("lines"), randomLineChecks())) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, newOracle(), c.name)) })
 		})
@@ -27,7 +27,7 @@ func TestOraclePassesTheContract(t *testing.T) {
 
 func TestMemstorePassesTheLargeChecks(t *testing.T) {
 	soak.Arithmetic(t)
-	for _, c := range largeChecks {
+	for _, c := range vectorsOf("large") {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, memstore.New(), c.name)) })
 		})
@@ -81,7 +81,7 @@ func mutants() []mutant {
 
 func TestEveryMutantIsCaughtByName(t *testing.T) {
 	soak.Arithmetic(t)
-	named := without(slices.Concat(largeChecks, lineStartChecks(), randomLineChecks(), randomChecks(), adaptiveRandomChecks()))
+	named := without(slices.Concat(vectorsOf("large"), vectorsOf("lines"), randomLineChecks(), randomChecks(), adaptiveRandomChecks()))
 	for _, m := range mutants() {
 		t.Run(m.name, func(t *testing.T) {
 			require.True(t, caught(t, named, m.prefix, m.store), "no check %s… failed", m.prefix)
@@ -147,7 +147,7 @@ func TestLargeMutantsAreCaught(t *testing.T) {
 		{"places kept of a large limit", "P7_CancelledWaitersOfALarge", hoard},
 	} {
 		t.Run(m.name, func(t *testing.T) {
-			require.True(t, caught(t, largeChecks, m.prefix, m.store))
+			require.True(t, caught(t, vectorsOf("large"), m.prefix, m.store))
 		})
 	}
 }

@@ -80,7 +80,9 @@ func parseVectors(file, text string) ([]vector, error) {
 		line, _, _ = strings.Cut(line, "#")
 		switch trimmed := strings.TrimSpace(line); {
 		case trimmed == "":
-		case trimmed != line && strings.HasPrefix(line, " "):
+		case strings.HasPrefix(trimmed, "|") && len(lines) > 0:
+			lines[len(lines)-1].text += " " + trimmed
+		case strings.HasPrefix(line, " "):
 			lines = append(lines, vectorLine{i + 1, trimmed})
 		default:
 			end()
@@ -117,16 +119,16 @@ func (r *reader) cases(lines []vectorLine) (all [][]move) {
 	return all
 }
 
-// product adds to each table each case of a line "for NAMES in CASE | CASE": the values of
-// several names are set apart by commas.
+// product adds to each table each case of a line "for NAMES in CASE | CASE": several names,
+// and their values, are set apart by semicolons.
 func (r *reader) product(tables []map[string]string, text string) (all []map[string]string) {
 	head, list, ok := strings.Cut(text, " in ")
-	names := splitTrim(head, ",")
+	names := splitTrim(head, ";")
 	for _, table := range tables {
 		for _, one := range splitTrim(list, "|") {
 			values := []string{one}
 			if len(names) > 1 {
-				values = splitTrim(one, ",")
+				values = splitTrim(one, ";")
 			}
 			if !ok || len(values) != len(names) {
 				r.wrong("%d values for %d names in %q", len(values), len(names), one)

@@ -66,21 +66,6 @@ func (b *bench) comes(k throttle.Booking) *visitor {
 	return v
 }
 
-// lineUp is comes for so many patient visitors, one after another.
-func (b *bench) lineUp(times int, charges ...throttle.Charge) []*visitor {
-	b.Helper()
-	return b.lineUpAs(throttle.Normal, times, charges...)
-}
-
-// lineUpAs is lineUp with a priority.
-func (b *bench) lineUpAs(p throttle.Priority, times int, charges ...throttle.Charge) (all []*visitor) {
-	b.Helper()
-	for range times {
-		all = append(all, b.comes(throttle.Booking{Charges: charges, MaxWait: -1, Priority: p}))
-	}
-	return all
-}
-
 // book asks the store. It is the visitor's only call of it at a time.
 func (v *visitor) book() {
 	g, err := v.b.store.Book(v.b.Context(), &v.booking)
@@ -219,6 +204,13 @@ func (v *visitor) changes(charges ...throttle.Charge) {
 func (v *visitor) returns() {
 	v.changed <- nil
 	synctest.Wait()
+}
+
+// waits reports whether the visitor is not over.
+func (v *visitor) waits() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !v.over
 }
 
 // begun returns when the visitor began; never, if it did not.
