@@ -122,10 +122,11 @@ func (s *scope) answer(word string) (all []answer) {
 // boundsOf reads a time, or two: 1s~2s.
 func (s *scope) boundsOf(text string) bounds {
 	low, high, ok := strings.Cut(text, "~")
-	if !ok {
-		high = low
+	b := bounds{low: s.moment(low)}
+	if b.high = b.low; ok {
+		b.high = s.moment(high)
 	}
-	return bounds{s.moment(low), s.moment(high)}
+	return b
 }
 
 // statusFields are the numbers of a Status; "all" is what is used or booked.
@@ -187,7 +188,7 @@ func (s *scope) value(text string) float64 {
 }
 
 // isStatus compares a status with what a move expects.
-func (p *play) isStatus(c throttle.Charge, fields []field) {
+func (p *play) isStatus(m *move, c throttle.Charge) {
 	p.Helper()
 	st, err := p.store.Status(p.Context(), c)
 	if err != nil {
@@ -196,7 +197,7 @@ func (p *play) isStatus(c throttle.Charge, fields []field) {
 	if st.Limit != c.Limit {
 		p.errorf("status at %v: the limit is %v, want %v", p.now(), st.Limit, c.Limit)
 	}
-	for _, f := range fields {
+	for _, f := range m.want.fields {
 		if got := statusFields[f.name](st); got < f.low || got > f.high {
 			p.errorf("status at %v: %s is %v, want %v to %v, in %+v", p.now(), f.name, got, f.low, f.high, st)
 		}

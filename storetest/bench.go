@@ -78,64 +78,6 @@ func (b *bench) book(k throttle.Booking) (throttle.Booking, throttle.Grant) {
 	return k, g
 }
 
-// start books however long it takes and compares the start.
-func (b *bench) start(want time.Duration, charges ...throttle.Charge) throttle.Grant {
-	b.Helper()
-	_, g := b.book(throttle.Booking{Charges: charges, MaxWait: -1})
-	b.isStart(g, want)
-	return g
-}
-
-// later books a start at a time to come, and leaves everything before it free:
-// the booking has to pass a gate that opens then.
-func (b *bench) later(at time.Duration, charges ...throttle.Charge) throttle.Grant {
-	b.Helper()
-	b.gates++
-	gate := charge(fmt.Sprint("gate ", b.gates), throttle.PerSecond(1))
-	b.pause(gate, at-b.now())
-	return b.start(at, append(slices.Clip(charges), gate)...)
-}
-
-// starts is start for several equal bookings in a row.
-func (b *bench) starts(times int, want time.Duration, charges ...throttle.Charge) {
-	b.Helper()
-	for range times {
-		b.start(want, charges...)
-	}
-}
-
-// isStart compares the start of a grant that was just given.
-func (b *bench) isStart(g throttle.Grant, want time.Duration) {
-	b.Helper()
-	switch got := b.now() + g.Wait; {
-	case !g.OK:
-		b.errorf("booked at %v: refused (would wait %v), want a start at %v", b.now(), g.Wait, want)
-	case got != want:
-		b.errorf("booked at %v: start at %v, want %v", b.now(), got, want)
-	case g.Handle.Start == 0:
-		b.errorf("booked at %v: the grant has no handle", b.now())
-	}
-}
-
-// refused books without waiting and wants to be told when it would have been.
-func (b *bench) refused(want time.Duration, charges ...throttle.Charge) throttle.Grant {
-	b.Helper()
-	_, g := b.book(throttle.Booking{Charges: charges})
-	b.isRefused(g, want)
-	return g
-}
-
-// isRefused checks a refusal that was just given.
-func (b *bench) isRefused(g throttle.Grant, want time.Duration) {
-	b.Helper()
-	switch got := b.now() + g.Wait; {
-	case g.OK:
-		b.errorf("booked at %v: start at %v, want a refusal", b.now(), got)
-	case got != want:
-		b.errorf("refused at %v: told to come at %v, want %v", b.now(), got, want)
-	}
-}
-
 // pause closes a budget.
 func (b *bench) pause(c throttle.Charge, d time.Duration) {
 	b.Helper()
@@ -175,14 +117,8 @@ func (b *bench) states(c throttle.Charge, left int, reset time.Duration) {
 // denied closes a budget because a request was refused that was sent so long ago.
 func (b *bench) denied(c throttle.Charge, d, ago time.Duration) {
 	b.Helper()
-	b.deny(c, throttle.Refusal{Length: d, Ago: ago})
-}
-
-// deny tells the store of a refusal.
-func (b *bench) deny(c throttle.Charge, r throttle.Refusal) {
-	b.Helper()
-	if _, _, err := b.store.Refuse(b.Context(), c, r); err != nil {
-		b.fatalf("Refuse(%v, %+v) at %v: %v", c.Budget, r, b.now(), err)
+	if _, _, err := b.store.Refuse(b.Context(), c, throttle.Refusal{Length: d, Ago: ago}); err != nil {
+		b.fatalf("Refuse(%v, %v) at %v: %v", c.Budget, d, b.now(), err)
 	}
 }
 
@@ -200,13 +136,6 @@ type ticket struct {
 	grant   throttle.Grant
 }
 
-// ask books, however long the wait.
-func (b *bench) ask(charges ...throttle.Charge) ticket {
-	b.Helper()
-	k, g := b.book(throttle.Booking{Charges: charges, MaxWait: -1})
-	return ticket{k, g}
-}
-
 // called waits until the place in line is called, and reports whether it was.
 func (b *bench) called(k ticket) bool {
 	b.Helper()
@@ -221,27 +150,11 @@ func (b *bench) called(k ticket) bool {
 	}
 }
 
-// again books again from a place in line, or from a start that was waited for.
-func (b *bench) again(k ticket) ticket {
-	b.Helper()
-	k.booking.Instead, k.booking.MaxWait = k.grant.Handle, -1
-	k.booking, k.grant = b.book(k.booking)
-	return k
-}
-
 // releases ends what it holds.
 func (b *bench) releases(k ticket) { b.store.Release(&k.booking, k.grant) }
 
 // cancels gives back what it holds, or its place in line.
 func (b *bench) cancels(k ticket) { b.store.Cancel(&k.booking, k.grant) }
-
-// isHeld compares which charge a grant says held it back.
-func (b *bench) isHeld(g throttle.Grant, held int, paused bool) {
-	b.Helper()
-	if g.Held != held || g.Paused != paused {
-		b.errorf("grant at %v: Held %d, Paused %t; want %d, %t", b.now()+g.Wait, g.Held, g.Paused, held, paused)
-	}
-}
 
 const (
 	tick = time.Microsecond // the unit of every store's time
@@ -263,24 +176,6 @@ func charge(name string, l throttle.Limit) throttle.Charge {
 // costing returns the charge with another cost.
 func costing(c throttle.Charge, cost int) throttle.Charge {
 	c.Cost = cost
-	return c
-}
-
-// late returns the charge with a jitter.
-func late(c throttle.Charge, jitter time.Duration) throttle.Charge {
-	c.Jitter = jitter
-	return c
-}
-
-// leaving returns the charge as one that leaves so much of the limit free.
-func leaving(c throttle.Charge, reserve int) throttle.Charge {
-	c.Reserve = reserve
-	return c
-}
-
-// shadow returns the charge as one that only counts.
-func shadow(c throttle.Charge) throttle.Charge {
-	c.Shadow = true
 	return c
 }
 

@@ -8,25 +8,6 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// lineVerbs are the moves of visitors, callers that wait and go on by themselves, and of many.
-var lineVerbs = map[string]verb{
-	"come":    {(*play).come, "who", guesses},
-	"leave":   {(*play).leave, "caller", nothing},
-	"change":  {(*play).change, "caller charge", nothing},
-	"return":  {(*play).comeBack, "caller", nothing},
-	"begin":   {(*play).isBegun, "caller", answers},
-	"set":     {(*play).isSet, "caller", answers},
-	"over":    {(*play).isOver, "caller time", nothing},
-	"order":   {(*play).isInOrder, "caller", nothing},
-	"busy":    {(*play).isBusy, "charge", nothing},
-	"gapless": {(*play).isGapless, "charge caller time", nothing},
-	"near":    {(*play).isNear, "caller number", nothing},
-
-	"crowd":  {(*play).crowd, "charge", guesses},
-	"queue":  {(*play).queue, "charge", answers},
-	"steady": {(*play).steady, "charge", nothing},
-}
-
 // come lets visitors come, one after another. Those that had a start or a place before give
 // it up.
 func (p *play) come(m *move) {
@@ -77,35 +58,24 @@ func (p *play) visitors(m *move) (all []*visitor) {
 	for _, c := range p.of(m) {
 		all = append(all, c.visitor)
 	}
-	if m.words["backwards"] {
-		slices.Reverse(all)
-	}
 	return all
 }
 
-// leave lets go those that have not begun.
-func (p *play) leave(m *move) {
-	for _, v := range p.visitors(m) {
-		if v.waits() {
-			v.leaves()
-		}
+// leave lets a visitor go, if it has not begun.
+func (p *play) leave(_ *move, c *caller) {
+	if c.visitor.waits() {
+		c.visitor.leaves()
 	}
 }
 
-// change lets those that have not begun book again with other charges.
-func (p *play) change(m *move) {
-	for _, v := range p.visitors(m) {
-		if v.waits() {
-			v.changes(m.charges...)
-		}
+// change lets a visitor that has not begun book again with other charges.
+func (p *play) change(m *move, c *caller) {
+	if c.visitor.waits() {
+		c.visitor.changes(m.charges...)
 	}
 }
 
-func (p *play) comeBack(m *move) {
-	for _, v := range p.visitors(m) {
-		v.returns()
-	}
-}
+func (p *play) comeBack(_ *move, c *caller) { c.visitor.returns() }
 
 // starts waits until the visitors of a move are over, and returns when they began.
 func (p *play) starts(m *move) (all []time.Duration) {
@@ -176,7 +146,7 @@ func (p *play) isInOrder(m *move) {
 	p.Helper()
 	last, early := never, p.slack.Order
 	if m.time != nil {
-		early += m.duration()
+		early += m.time.Duration
 	}
 	for i, v := range p.visitors(m) {
 		if v.begun() < last-early {
@@ -200,7 +170,7 @@ func (p *play) isGapless(m *move) {
 	}
 	slices.Sort(starts)
 	for i, got := range starts {
-		if want := m.duration() + time.Duration(i)*span; got < want || got > want+p.slack.Start {
+		if want := m.time.Duration + time.Duration(i)*span; got < want || got > want+p.slack.Start {
 			p.errorf("start %d of %d is at %v, want %v: somebody waited, and nobody began", i, len(starts), got, want)
 			return
 		}
@@ -225,9 +195,8 @@ func (p *play) isNear(m *move) {
 
 // isBusy wants that, if somebody stands in line for the budget, no start that is near is free
 // for the cheapest of them: by the definition, and what all visitors have.
-func (p *play) isBusy(m *move) {
+func (p *play) isBusy(_ *move, c throttle.Charge) {
 	p.Helper()
-	c := m.charges[0]
 	l, now, cheapest := newLedger(), time.Now().UnixMicro(), 0
 	for _, v := range p.came {
 		v.mu.Lock()

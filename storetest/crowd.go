@@ -53,19 +53,21 @@ func (p *play) crowd(m *move) {
 	}
 }
 
-// inFlightCrowd is about callers that come at the same time for room in flight, and wait in line.
-var inFlightCrowd = check{"P1_LineOfACrowd", func(b *bench) {
-	three := charge("three", throttle.Concurrency(3))
+// ride lets callers come at the same time for room in flight. Each waits in line until it is
+// called, and gives up its room at once. There are never too many, and none is forgotten.
+func (p *play) ride(m *move) {
+	p.Helper()
 	var crowd sync.WaitGroup
 	var running, most, served atomic.Int64
-	for range 60 {
+	for range m.times {
 		crowd.Go(func() {
-			k := b.ask(three)
-			for k.grant.Ready != nil {
-				if !b.called(k) {
+			k, g := p.book(p.booking(m))
+			for g.Ready != nil {
+				if !p.called(ticket{k, g}) {
 					return
 				}
-				k = b.again(k)
+				k.Instead = g.Handle
+				k, g = p.book(k)
 			}
 			n := running.Add(1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
@@ -73,12 +75,11 @@ var inFlightCrowd = check{"P1_LineOfACrowd", func(b *bench) {
 			runtime.Gosched()
 			running.Add(-1)
 			served.Add(1)
-			b.releases(k)
+			p.store.Release(&k, g)
 		})
 	}
 	crowd.Wait()
-	if most.Load() > 3 || served.Load() != 60 {
-		b.errorf("%d of 60 callers were served, up to %d at a time; want all, up to 3", served.Load(), most.Load())
+	if limit := m.charges[0].Limit.N(); most.Load() > int64(limit) || served.Load() != int64(m.times) {
+		p.errorf("%d of %d callers were served, up to %d at a time; want all, up to %d", served.Load(), m.times, most.Load(), limit)
 	}
-	b.status(three, throttle.Status{})
-}}
+}

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -93,7 +94,7 @@ func (s *scope) define(name, text string) {
 	parts := splitTrim(text, ",")
 	limit, err := throttle.ParseLimit(parts[0])
 	if err != nil {
-		s.wrong("%v", err)
+		s.wrong("%q is no limit that throttle.ParseLimit reads", parts[0])
 	}
 	own := name
 	if s.number > 0 {
@@ -279,6 +280,9 @@ func parseMoment(text string) (m moment, err error) {
 	rest := text
 	if text == "now" {
 		rest = ""
+	}
+	if text == "" {
+		return m, errors.New("a time is missing")
 	}
 	for rest != "" && err == nil {
 		parts := term.FindStringSubmatch(rest)

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"testing/synctest"
 	"time"
 
@@ -21,36 +22,72 @@ var verbs map[string]verb
 func init() {
 	verbs = map[string]verb{
 		"at":   {(*play).passes, "time", nothing},
-		"wait": {(*play).sleeps, "time", nothing},
+		"wait": {(*play).passes, "time", nothing},
 
 		"book":    {(*play).books, "charge", answers},
 		"try":     {(*play).books, "charge", answers},
-		"again":   {(*play).booksAgain, "caller", answers},
-		"board":   {(*play).boards, "caller", nothing},
-		"cancel":  {(*play).cancels, "caller", nothing},
-		"release": {(*play).releases, "caller", nothing},
-		"settle":  {(*play).settles, "caller number", nothing},
-		"called":  {(*play).isCalled, "caller", nothing},
-		"waits":   {(*play).areUncalled, "caller", nothing},
+		"again":   {each((*play).bookAgain), "caller", answers},
+		"board":   {each((*play).boards), "caller", nothing},
+		"cancel":  {each((*play).cancel), "caller", nothing},
+		"release": {each((*play).release), "caller", nothing},
+		"settle":  {each((*play).settles), "caller number", nothing},
+		"called":  {each((*play).isCalled), "caller", nothing},
+		"waits":   {each((*play).isWaiting), "caller", nothing},
 
-		"pause":  {(*play).pauses, "charge time", nothing},
-		"refuse": {(*play).refuses, "charge", levels},
-		"resume": {(*play).resumes, "charge", nothing},
-		"states": {(*play).isTold, "charge number", nothing},
-		"status": {(*play).looks, "charge", statuses},
-		"shows":  {(*play).looks, "charge", statuses},
+		"pause":  {budget((*play).pauses), "charge time", nothing},
+		"resume": {budget((*play).resumes), "charge", nothing},
+		"refuse": {budget((*play).refuse), "charge", levels},
+		"states": {budget((*play).isTold), "charge number", nothing},
+		"status": {budget((*play).isStatus), "charge", statuses},
+		"shows":  {budget((*play).isStatus), "charge", statuses},
 
 		"watch":   {(*play).watches, "who", guesses},
-		"move":    {(*play).movesOn, "caller", answers},
-		"stop":    {(*play).stops, "caller", nothing},
-		"good":    {(*play).isGood, "caller", nothing},
-		"bad":     {(*play).isBad, "caller", nothing},
-		"useless": {(*play).isUseless, "caller", nothing},
-		"quiet":   {(*play).isQuiet, "caller", nothing},
-		"deaf":    {(*play).watchesDeaf, "caller", nothing},
+		"move":    {each((*play).moveOn), "caller", answers},
+		"stop":    {each((*play).stop), "caller", nothing},
+		"good":    {each((*play).isGood), "caller", nothing},
+		"bad":     {each((*play).isBad), "caller", nothing},
+		"useless": {each((*play).isUseless), "caller", nothing},
+		"quiet":   {each((*play).isQuiet), "caller", nothing},
+		"deaf":    {each((*play).watchDeaf), "caller", nothing},
+
+		"come":    {(*play).come, "who", guesses},
+		"leave":   {each((*play).leave), "caller", nothing},
+		"change":  {each((*play).change), "caller charge", nothing},
+		"return":  {each((*play).comeBack), "caller", nothing},
+		"begin":   {(*play).isBegun, "caller", answers},
+		"set":     {(*play).isSet, "caller", answers},
+		"over":    {(*play).isOver, "caller time", nothing},
+		"order":   {(*play).isInOrder, "caller", nothing},
+		"busy":    {budget((*play).isBusy), "charge", nothing},
+		"gapless": {(*play).isGapless, "charge caller time", nothing},
+		"near":    {(*play).isNear, "caller number", nothing},
+
+		"crowd":  {(*play).crowd, "charge", guesses},
+		"ride":   {(*play).ride, "charge", nothing},
+		"queue":  {(*play).queue, "charge", answers},
+		"steady": {(*play).steady, "charge", nothing},
 	}
-	for name, v := range lineVerbs {
-		verbs[name] = v
+}
+
+// each does something for each caller that a move is about.
+func each(do func(*play, *move, *caller)) func(*play, *move) {
+	return func(p *play, m *move) {
+		p.Helper()
+		for _, c := range p.of(m) {
+			do(p, m, c)
+		}
+		p.calm()
+	}
+}
+
+// budget does something for each budget that a move is about.
+func budget(do func(*play, *move, throttle.Charge)) func(*play, *move) {
+	return func(p *play, m *move) {
+		p.Helper()
+		for _, c := range m.charges {
+			do(p, m, c)
+		}
+		p.calm()
 	}
 }
 
@@ -65,7 +102,7 @@ type play struct {
 // over; or a visitor that goes on by itself.
 type caller struct {
 	ticket
-	watch   throttle.Watch
+	watched throttle.Watch
 	news    chan struct{}
 	visitor *visitor
 }
@@ -103,6 +140,9 @@ func (p *play) of(m *move) (all []*caller) {
 		}
 		all = append(all, known[ref.first:last+1]...)
 	}
+	if m.words["backwards"] {
+		slices.Reverse(all)
+	}
 	return all
 }
 
@@ -121,16 +161,12 @@ func (p *play) name(m *move, made []*caller) {
 	}
 }
 
-// duration returns the time that a move names, as a duration.
-func (m *move) duration() time.Duration { return m.time.Duration }
-
 func (p *play) passes(m *move) {
-	p.at(m.time.since(p.now()))
-	p.calm()
-}
-
-func (p *play) sleeps(m *move) {
-	time.Sleep(m.duration())
+	if m.verb == "wait" {
+		time.Sleep(m.time.Duration)
+	} else {
+		p.at(m.time.since(p.now()))
+	}
 	p.calm()
 }
 
@@ -188,15 +224,13 @@ func (p *play) bookEach(m *move) (made []*caller) {
 	return made
 }
 
-// booksAgain books in place of what the callers have.
-func (p *play) booksAgain(m *move) {
+// bookAgain books in place of what a caller has.
+func (p *play) bookAgain(m *move, c *caller) {
 	p.Helper()
-	for _, c := range p.of(m) {
-		p.bookAgain(m, c, m.want.answers[0])
-	}
+	p.rebook(m, c, m.want.answers[0])
 }
 
-func (p *play) bookAgain(m *move, c *caller, want answer) {
+func (p *play) rebook(m *move, c *caller, want answer) {
 	p.Helper()
 	p.amend(&c.booking, m)
 	c.booking.Instead, c.booking.Turn = c.grant.Handle, c.grant.Turn
@@ -204,60 +238,45 @@ func (p *play) bookAgain(m *move, c *caller, want answer) {
 	p.isAnswer(m, c.booking, c.grant, want)
 }
 
-// boards books again when it is called, and wants a start at once.
-func (p *play) boards(m *move) {
+// boards books again when the caller is called, and wants a start at once.
+func (p *play) boards(m *move, c *caller) {
 	p.Helper()
-	p.isCalled(m)
+	p.called(c.ticket)
 	now := moment{0, true}
-	for _, c := range p.of(m) {
-		p.bookAgain(m, c, answer{kind: "start", bounds: bounds{now, now}})
-	}
+	p.rebook(m, c, answer{kind: "start", bounds: bounds{now, now}})
 }
 
-func (p *play) cancels(m *move) {
-	for _, c := range p.of(m) {
-		if len(m.numbers) > 0 {
-			c.booking.Charges[0].Cost = m.numbers[0]
-		}
-		p.store.Cancel(&c.booking, c.grant)
+// cancel gives back what a caller has, of another cost if the move says so.
+func (p *play) cancel(m *move, c *caller) {
+	if len(m.numbers) > 0 {
+		c.booking.Charges[0].Cost = m.numbers[0]
 	}
-	p.calm()
+	p.store.Cancel(&c.booking, c.grant)
 }
 
-func (p *play) releases(m *move) {
-	for _, c := range p.of(m) {
-		p.bench.releases(c.ticket)
-	}
-}
+func (p *play) release(_ *move, c *caller) { p.releases(c.ticket) }
 
-func (p *play) settles(m *move) {
+func (p *play) settles(m *move, c *caller) {
 	p.Helper()
-	for _, c := range p.of(m) {
-		if c.visitor != nil {
-			c.visitor.settles(m.numbers...)
-		} else {
-			p.settle(c.booking, c.grant, m.numbers...)
-		}
+	if c.visitor != nil {
+		c.visitor.settles(m.numbers...)
+	} else {
+		p.settle(c.booking, c.grant, m.numbers...)
 	}
 }
 
-func (p *play) isCalled(m *move) {
+func (p *play) isCalled(_ *move, c *caller) {
 	p.Helper()
-	for _, c := range p.of(m) {
-		p.called(c.ticket)
-	}
+	p.called(c.ticket)
 }
 
-// areUncalled wants that nobody is called, and that no visitor has begun.
-func (p *play) areUncalled(m *move) {
+// isWaiting wants that a caller is not called, or that a visitor has not begun.
+func (p *play) isWaiting(_ *move, c *caller) {
 	p.Helper()
-	for _, c := range p.of(m) {
-		switch {
-		case c.visitor == nil:
-			p.isUncalled(c.grant)
-		case !c.visitor.waits():
-			p.errorf("a visitor is over at %v, before its time", p.now())
-		}
+	if c.visitor == nil {
+		p.isUncalled(c.grant)
+	} else if !c.visitor.waits() {
+		p.errorf("a visitor is over at %v, before its time", p.now())
 	}
 }
 
@@ -270,33 +289,29 @@ func (p *play) isUncalled(g throttle.Grant) {
 	}
 }
 
-func (p *play) pauses(m *move) {
+func (p *play) pauses(m *move, c throttle.Charge) {
 	p.Helper()
-	for _, c := range m.charges {
-		p.pause(c, m.duration())
-	}
-	p.calm()
+	p.pause(c, m.time.Duration)
 }
 
-func (p *play) resumes(m *move) {
+func (p *play) resumes(_ *move, c throttle.Charge) {
 	p.Helper()
-	p.resume(m.charges[0])
-	p.calm()
+	p.resume(c)
 }
 
-// refuses tells of a refusal, and compares the ceiling before and after.
-func (p *play) refuses(m *move) {
+// refuse tells of a refusal, perhaps of a caller's start, and compares the ceiling before and after.
+func (p *play) refuse(m *move, c throttle.Charge) {
 	p.Helper()
 	r := throttle.Refusal{Ago: m.options["ago"].Duration, Took: m.options["took"].Duration}
 	if m.time != nil {
-		r.Length = m.duration()
+		r.Length = m.time.Duration
 	}
-	for _, c := range p.of(m) {
-		r.Start = c.grant
+	for _, refused := range p.of(m) {
+		r.Start = refused.grant
 	}
-	from, to, err := p.store.Refuse(p.Context(), m.charges[0], r)
+	from, to, err := p.store.Refuse(p.Context(), c, r)
 	if err != nil {
-		p.fatalf("Refuse(%v, %+v) at %v: %v", m.charges[0].Budget, r, p.now(), err)
+		p.fatalf("Refuse(%v, %+v) at %v: %v", c.Budget, r, p.now(), err)
 	}
 	if want := m.want.levels; len(want) == 2 && (from != want[0] || to != want[1]) {
 		p.errorf("refused at %v: ceiling from %v to %v, want %v", p.now(), from, to, want)
@@ -304,14 +319,7 @@ func (p *play) refuses(m *move) {
 }
 
 // isTold tells the store what the upstream says.
-func (p *play) isTold(m *move) {
+func (p *play) isTold(m *move, c throttle.Charge) {
 	p.Helper()
-	p.states(m.charges[0], m.numbers[0], m.options["reset"].Duration)
-}
-
-func (p *play) looks(m *move) {
-	p.Helper()
-	for _, c := range m.charges {
-		p.isStatus(c, m.want.fields)
-	}
+	p.states(c, m.numbers[0], m.options["reset"].Duration)
 }

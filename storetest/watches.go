@@ -1,75 +1,65 @@
 package storetest
 
-import "slices"
-
 // watches watches over starts; those of charges are booked first.
 func (p *play) watches(m *move) {
 	p.Helper()
-	p.watchOver(append(p.bookEach(m), p.of(m)...))
-}
-
-func (p *play) watchOver(all []*caller) {
-	for _, c := range all {
-		c.news = make(chan struct{}, 1)
-		c.watch = p.store.Watch(&c.booking, c.grant, c.news)
+	for _, c := range append(p.bookEach(m), p.of(m)...) {
+		p.watch(c)
 	}
 }
 
-// movesOn gives a start back for another one, and watches over that.
-func (p *play) movesOn(m *move) {
-	p.Helper()
-	p.stops(m)
-	p.booksAgain(m)
-	p.watchOver(p.of(m))
+func (p *play) watch(c *caller) {
+	c.news = make(chan struct{}, 1)
+	c.watched = p.store.Watch(&c.booking, c.grant, c.news)
 }
 
-func (p *play) stops(m *move) {
-	for _, c := range p.of(m) {
-		c.watch.Stop()
+// moveOn gives a start back for another one, and watches over that.
+func (p *play) moveOn(m *move, c *caller) {
+	p.Helper()
+	c.watched.Stop()
+	p.bookAgain(m, c)
+	p.watch(c)
+}
+
+func (p *play) stop(_ *move, c *caller) { c.watched.Stop() }
+
+func (p *play) isGood(_ *move, c *caller) {
+	p.Helper()
+	p.confirm(c, true)
+}
+
+func (p *play) isBad(_ *move, c *caller) {
+	p.Helper()
+	p.confirm(c, false)
+}
+
+// confirm asks whether the start may be used.
+func (p *play) confirm(c *caller, want bool) {
+	p.Helper()
+	if got, err := c.watched.Confirm(p.Context(), -1); err != nil || got != want {
+		p.errorf("Confirm of %s at %v: %t, %v; want %t", describe(c.booking), p.now(), got, err, want)
 	}
 }
 
-func (p *play) isGood(m *move) {
-	p.Helper()
-	p.confirm(m, true)
-}
-
-func (p *play) isBad(m *move) {
-	p.Helper()
-	p.confirm(m, false)
-}
-
-// confirm asks whether the starts may be used.
-func (p *play) confirm(m *move, want bool) {
-	p.Helper()
-	for _, c := range p.of(m) {
-		if got, err := c.watch.Confirm(p.Context(), -1); err != nil || got != want {
-			p.errorf("Confirm of %s at %v: %t, %v; want %t", describe(c.booking), p.now(), got, err, want)
-		}
-	}
-}
-
-// isUseless wants news, and that the starts may not be used. What the store was told by itself
+// isUseless wants news, and that the start may not be used. What the store was told by itself
 // needs no time to get around.
-func (p *play) isUseless(m *move) {
+func (p *play) isUseless(_ *move, c *caller) {
 	p.Helper()
-	for _, c := range p.of(m) {
-		if !p.hears(c) {
-			p.errorf("at %v: no news of what the store was told", p.now())
-		}
+	if !c.hears() {
+		p.errorf("at %v: no news of what the store was told", p.now())
 	}
-	p.confirm(m, false)
+	p.confirm(c, false)
 }
 
-func (p *play) isQuiet(m *move) {
+func (p *play) isQuiet(_ *move, c *caller) {
 	p.Helper()
-	if slices.ContainsFunc(p.of(m), p.hears) {
+	if c.hears() {
 		p.errorf("news at %v of what concerns nobody", p.now())
 	}
 }
 
-// hears reports whether there is news of a caller's start.
-func (p *play) hears(c *caller) bool {
+// hears reports whether there is news of the caller's start.
+func (c *caller) hears() bool {
 	select {
 	case <-c.news:
 		return true
@@ -78,14 +68,12 @@ func (p *play) hears(c *caller) bool {
 	}
 }
 
-// watchesDeaf watches over starts through channels that take no news: there is none, nobody
+// watchDeaf watches over a start through channels that take no news: there is none, nobody
 // receives, it is full.
-func (p *play) watchesDeaf(m *move) {
+func (p *play) watchDeaf(_ *move, c *caller) {
 	full := make(chan struct{}, 1)
 	full <- struct{}{}
-	for _, c := range p.of(m) {
-		for _, news := range []chan struct{}{nil, make(chan struct{}), full} {
-			p.store.Watch(&c.booking, c.grant, news)
-		}
+	for _, news := range []chan struct{}{nil, make(chan struct{}), full} {
+		p.store.Watch(&c.booking, c.grant, news)
 	}
 }
