@@ -1,7 +1,6 @@
 package benchmarks
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -10,21 +9,17 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/fleet"
 )
 
-// memberEnv makes the program a member of a crew.
-const memberEnv = "THROTTLE_BENCHMARK_MEMBER"
+// role is that of a member of a crew.
+const role = "benchmarks"
 
 func TestMain(m *testing.M) {
 	fleet.Main(fleetLimiters())
-	if os.Getenv(memberEnv) == "" {
-		os.Exit(m.Run())
-	}
-	if err := newMember().serve(os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "benchmarks:", err)
-		os.Exit(1)
-	}
+	crew.Main(role, newMember().serve)
+	os.Exit(m.Run())
 }
 
 // An order is what a crew is told to do: to take starts from a peer, in a
@@ -62,13 +57,19 @@ type opened struct {
 
 func newMember() *member { return &member{open: make(map[string]*opened)} }
 
-// serve carries out orders until in ends. It prepares for an order, says so,
+// serve carries out orders until the program is gone. It prepares for an order, says so,
 // waits for a word, works, and reports.
-func (m *member) serve(in io.Reader, out io.Writer) error {
-	orders, answers := json.NewDecoder(in), json.NewEncoder(out)
+func (m *member) serve(program *crew.Link) error {
+	var none struct{}
+	if err := program.Hear(&none); err != nil {
+		return err
+	}
+	if err := program.Tell("ready"); err != nil {
+		return err
+	}
 	for {
 		var o order
-		if err := orders.Decode(&o); err == io.EOF {
+		if err := program.Hear(&o); err == io.EOF {
 			return nil
 		} else if err != nil {
 			return err
@@ -77,18 +78,18 @@ func (m *member) serve(in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if err := answers.Encode("ready"); err != nil {
+		if err := program.Tell("ready"); err != nil {
 			return err
 		}
 		var word string
-		if err := orders.Decode(&word); err != nil {
+		if err := program.Hear(&word); err != nil {
 			return err
 		}
 		d, err := o.work(p)
 		if err != nil {
 			return fmt.Errorf("%s: %w", o.Peer, err)
 		}
-		if err := answers.Encode(d); err != nil {
+		if err := program.Tell(d); err != nil {
 			return err
 		}
 	}

@@ -77,10 +77,10 @@ func BenchmarkSizing(b *testing.B) {
 					o := order{Peer: p.name, Redis: s.URL(), Workers: fewCallers, Limit: limit{shape.limit, time.Second}, Patience: time.Minute}
 					c := newCrew(b, manyPrograms)
 					o.Load = *fleetLoad / 4
-					c.do(b, o) // opens connections and loads scripts
+					do(b, c, o) // opens connections and loads scripts
 					begun := s.read(b)
 					o.Load = *fleetLoad
-					d := c.do(b, o)
+					d := do(b, c, o)
 					end := s.read(b)
 					reportSizing(b, d, end.since(begun), end.since(before))
 				})

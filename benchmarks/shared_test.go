@@ -53,7 +53,7 @@ func takeTurns(b *testing.B, peers []peer, processes int, o order) []tally {
 	play := func(i int, load time.Duration) (done, meter) {
 		o.Peer, o.Redis, o.Load = peers[i].name, s.database(i), load
 		before := s.read(b)
-		d := c.do(b, o)
+		d := do(b, c, o)
 		return d, s.read(b).since(before)
 	}
 	for i := range peers {

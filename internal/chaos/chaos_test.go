@@ -9,14 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(memberEnv) != "" {
-		main()
-		return
-	}
+	crew.Main(memberRole, memberMain)
 	os.Exit(m.Run())
 }
 

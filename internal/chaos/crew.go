@@ -1,15 +1,13 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/fleet"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 )
@@ -17,11 +15,7 @@ import (
 // A hand is a member seen from the program that started it.
 type hand struct {
 	orders
-	cmd  *exec.Cmd
-	gone <-chan struct{}
-	in   *json.Encoder
-	end  io.Closer // of in
-	errs strings.Builder
+	process *crew.Member
 
 	words chan word // all but calls and stalls; closed when the member is gone
 	held  []span    // when signals kept it from running
@@ -38,39 +32,23 @@ type span struct{ from, to time.Duration }
 // hire starts a member and waits until its callers call.
 func hire(t redistest.TB, o orders) *hand {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &hand{orders: o, cmd: exec.Command(self), words: make(chan word, 16)}
-	h.cmd.Env = append(os.Environ(), memberEnv+"=1")
-	h.cmd.Stderr = &h.errs
-	in, err := h.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.in, h.end = json.NewEncoder(in), in
-	read, write := io.Pipe()
-	h.cmd.Stdout = write
-	if h.gone, err = redistest.Spawn(h.cmd); err != nil {
-		t.Fatal(err)
-	}
-	go func() { <-h.gone; _ = write.Close() }()
-	go h.listen(json.NewDecoder(read))
-	t.Cleanup(h.kill)
-	if err := h.in.Encode(o); err != nil {
+	h := &hand{orders: o, words: make(chan word, 16)}
+	var err error
+	if h.process, err = crew.Start(context.Background(), memberRole, o); err != nil {
 		t.Fatalf("chaos: member %d: %v", o.Member, err)
 	}
+	t.Cleanup(h.kill)
+	go h.listen()
 	h.await(t, func(w word) bool { return w.Ready })
 	return h
 }
 
 // listen keeps what the member says.
-func (h *hand) listen(lines *json.Decoder) {
+func (h *hand) listen() {
 	defer close(h.words)
 	for {
 		var w word
-		if err := lines.Decode(&w); err != nil {
+		if err := h.process.Link.Hear(&w); err != nil {
 			return
 		}
 		h.mu.Lock()
@@ -96,7 +74,8 @@ func (h *hand) await(t redistest.TB, wanted func(word) bool) word {
 		select {
 		case w, ok := <-h.words:
 			if !ok {
-				t.Fatalf("chaos: member %d ended: %s", h.Member, strings.TrimSpace(h.errs.String()))
+				<-h.process.Gone
+				t.Fatalf("chaos: member %d ended: %s", h.Member, h.process.Errors())
 			}
 			if wanted(w) {
 				return w
@@ -110,7 +89,7 @@ func (h *hand) await(t redistest.TB, wanted func(word) bool) word {
 // tell gives an order and waits until it is obeyed.
 func (h *hand) tell(t redistest.TB, o order) {
 	t.Helper()
-	if err := h.in.Encode(o); err != nil {
+	if err := h.process.Tell(o); err != nil {
 		t.Fatalf("chaos: member %d: %v", h.Member, err)
 	}
 	h.await(t, func(w word) bool { return w.Changed })
@@ -119,7 +98,7 @@ func (h *hand) tell(t redistest.TB, o order) {
 // rest lets the member's callers go and returns what is left.
 func (h *hand) rest(t redistest.TB) remains {
 	t.Helper()
-	if err := h.in.Encode(order{Rest: true}); err != nil {
+	if err := h.process.Tell(order{Rest: true}); err != nil {
 		t.Fatalf("chaos: member %d: %v", h.Member, err)
 	}
 	return *h.await(t, func(w word) bool { return w.Left != nil }).Left
@@ -128,7 +107,7 @@ func (h *hand) rest(t redistest.TB) remains {
 // signal sends a signal to the member.
 func (h *hand) signal(t redistest.TB, sig os.Signal) {
 	t.Helper()
-	if err := h.cmd.Process.Signal(sig); err != nil {
+	if err := h.process.Signal(sig); err != nil {
 		t.Fatalf("chaos: %v for member %d: %v", sig, h.Member, err)
 	}
 }
@@ -136,8 +115,7 @@ func (h *hand) signal(t redistest.TB, sig os.Signal) {
 // kill ends the member without a word.
 func (h *hand) kill() {
 	h.dead = true
-	_ = h.cmd.Process.Kill() // an error says that it is gone already
-	<-h.gone
+	h.process.Kill()
 }
 
 // said returns the calls and stalls that the member told of so far.

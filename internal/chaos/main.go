@@ -9,16 +9,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/crew"
 )
 
 func main() {
-	if os.Getenv(memberEnv) != "" {
-		if err := memberMain(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
+	crew.Main(memberRole, memberMain)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"runtime"
 	"sync"
@@ -13,12 +11,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/fleet"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// memberEnv tells the program that it is a member of its own fleet.
-const memberEnv = "THROTTLE_CHAOS_MEMBER"
+// memberRole is that of a member of the fleet.
+const memberRole = "chaos"
 
 // leastStall is what a member tells of: shorter ones are what a busy machine
 // does all the time.
@@ -32,16 +31,16 @@ type member struct {
 	redis     redis.UniversalClient
 	before    int // goroutines that were there first
 
+	program *crew.Link
+
 	mu     sync.Mutex
-	out    *json.Encoder
 	events map[string]int
 }
 
-// memberMain is the program as a member. It returns when in ends.
-func memberMain(in io.Reader, out io.Writer) error {
-	lines := json.NewDecoder(in)
-	m := &member{out: json.NewEncoder(out), events: map[string]int{}, before: runtime.NumGoroutine()}
-	if err := lines.Decode(&m.orders); err != nil {
+// memberMain is the program as a member. It returns when the program that started it is gone.
+func memberMain(program *crew.Link) error {
+	m := &member{program: program, events: map[string]int{}, before: runtime.NumGoroutine()}
+	if err := program.Hear(&m.orders); err != nil {
 		return err
 	}
 	if err := m.prepare(); err != nil {
@@ -55,7 +54,7 @@ func memberMain(in io.Reader, out io.Writer) error {
 	m.tell(word{Ready: true})
 	for {
 		var o order
-		if err := lines.Decode(&o); err != nil {
+		if err := program.Hear(&o); err != nil {
 			return nil // the end of the fleet
 		}
 		if o.Window > 0 {
@@ -75,12 +74,8 @@ func memberMain(in io.Reader, out io.Writer) error {
 	}
 }
 
-// tell writes a word. If nobody reads any more, nothing matters any more.
-func (m *member) tell(w word) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_ = m.out.Encode(w)
-}
+// tell tells a word. If nobody hears any more, nothing matters any more.
+func (m *member) tell(w word) { _ = m.program.Tell(w) }
 
 // prepare makes the member's transport.
 func (m *member) prepare() error {

@@ -1,18 +1,15 @@
 package fleet
 
 import (
-	"bufio"
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/internal/crew"
 )
 
-// memberEnv holds a member's orders.
-const memberEnv = "THROTTLE_FLEET_MEMBER"
+// role is that of the members.
+const role = "fleet"
 
 // orders are what a member is told when it starts.
 type orders struct {
@@ -32,26 +29,18 @@ type result struct {
 // Main turns the program into a member of a fleet if [Run] started it as one,
 // and then never returns. Limiters are known to Run by their names.
 func Main(more map[string]Limiter) {
-	text, ok := os.LookupEnv(memberEnv)
-	if !ok {
-		return
-	}
-	var o orders
-	err := json.Unmarshal([]byte(text), &o)
-	if err == nil {
-		err = o.serve(limiters(more)[o.Config.Limiter], os.Stdin, os.Stdout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "fleet:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	crew.Main(role, func(program *crew.Link) error {
+		var o orders
+		if err := program.Hear(&o); err != nil {
+			return err
+		}
+		return o.serve(limiters(more)[o.Config.Limiter], program)
+	})
 }
 
-// serve prepares the member, writes a line when it is ready, waits for a line,
-// works, and writes its result. It gives up when in ends: the program that
-// started it is gone.
-func (o orders) serve(limiter Limiter, in io.Reader, out io.Writer) error {
+// serve prepares the member, says when it is ready, waits for a word, works, and tells its
+// result. It gives up when the program is gone.
+func (o orders) serve(limiter Limiter, program *crew.Link) error {
 	if limiter == nil {
 		return fmt.Errorf("unknown limiter %q", o.Config.Limiter)
 	}
@@ -74,23 +63,20 @@ func (o orders) serve(limiter Limiter, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "ready")
-	lines := bufio.NewReader(in)
-	if _, err := lines.ReadString('\n'); err != nil {
+	if err := program.Tell("ready"); err != nil {
 		return err
 	}
-	ctx, orphaned := context.WithCancelCause(context.Background())
-	go func() {
-		_, err := lines.ReadString('\n')
-		orphaned(err)
-	}()
+	var word string
+	if err := program.Hear(&word); err != nil {
+		return err
+	}
 	var r result
-	r.Samples, err = o.work(ctx, transport, func() {
+	r.Samples, err = o.work(program.Alone(), transport, func() {
 		r.Trips = trips.Count() // what the end of the load causes is not its cost
 	})
 	if err != nil {
 		return err
 	}
 	r.Events = m.events.total()
-	return json.NewEncoder(out).Encode(r)
+	return program.Tell(r)
 }

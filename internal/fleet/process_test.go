@@ -3,14 +3,13 @@
 package fleet
 
 import (
-	"encoding/json"
-	"io"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 )
 
@@ -20,7 +19,7 @@ type troupe struct {
 	*testing.T
 	orders
 	up      *Upstream
-	members []*process
+	members crew.Members
 	begin   time.Time
 	stall   func() time.Duration
 }
@@ -33,21 +32,11 @@ func troupeOf(t *testing.T, limiter string, load time.Duration) *troupe {
 	server := Serve(tr.up, 0)
 	t.Cleanup(server.Close)
 	tr.URL = server.URL
-	for tr.Process = range c.Processes {
-		p, err := tr.start(t.Context())
-		require.NoError(t, err)
-		tr.members = append(tr.members, p)
-	}
-	for _, p := range tr.members {
-		line, err := p.out.ReadString('\n')
-		require.NoError(t, err)
-		require.Equal(t, "ready\n", line)
-	}
+	var err error
+	tr.members, err = crew.Muster(t.Context(), role, tr.each())
+	require.NoError(t, err)
 	tr.stall, tr.begin = watchStalls(t), time.Now()
-	for _, p := range tr.members {
-		_, err := io.WriteString(p.in, "go\n")
-		require.NoError(t, err)
-	}
+	require.NoError(t, tr.members.Tell("go"))
 	return tr
 }
 
@@ -58,16 +47,16 @@ func (tr *troupe) at(d time.Duration) {
 
 // signal sends a signal to a process.
 func (tr *troupe) signal(process int, s syscall.Signal) {
-	require.NoError(tr, tr.members[process].cmd.Process.Signal(s))
+	require.NoError(tr, tr.members[process].Signal(s))
 }
 
 // end waits for those that are not gone, and returns by how much the limit may seem
 // to be passed because the machine stood still.
-func (tr *troupe) end(gone ...*process) (slack int) {
+func (tr *troupe) end(gone ...*crew.Member) (slack int) {
 	for _, p := range tr.members {
 		var r result
-		if err := json.NewDecoder(p.out).Decode(&r); err != nil {
-			require.Contains(tr, gone, p, "%v", p.failed(err))
+		if err := p.Hear(&r); err != nil {
+			require.Contains(tr, gone, p, "%v", err)
 		}
 	}
 	stall := tr.stall()

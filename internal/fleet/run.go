@@ -1,17 +1,10 @@
 package fleet
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"strings"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/crew"
 )
 
 // settle is how long a fleet may take to come to rest: shares of the quota are
@@ -48,77 +41,29 @@ func Run(ctx context.Context, c Config) (Report, error) {
 }
 
 // muster starts all members, lets them go at once and collects their results.
-func (o orders) muster(ctx context.Context) (time.Time, []result, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var members []*process
-	defer func() {
-		cancel() // ends those that are still there
-		for _, p := range members {
-			_ = p.cmd.Wait() // reaps; what mattered was read from its output
-		}
-	}()
-	for o.Process = range o.Config.Processes {
-		p, err := o.start(ctx)
-		if err != nil {
-			return time.Time{}, nil, err
-		}
-		members = append(members, p)
+func (o orders) muster(ctx context.Context) (begin time.Time, results []result, err error) {
+	members, err := crew.Muster(ctx, role, o.each())
+	if err != nil {
+		return begin, nil, err
 	}
-	for _, p := range members {
-		if line, err := p.out.ReadString('\n'); line != "ready\n" {
-			return time.Time{}, nil, p.failed(err)
-		}
+	defer members.Kill()
+	begin = time.Now()
+	if err := members.Tell("go"); err != nil {
+		return begin, nil, err
 	}
-	begin := time.Now()
-	for _, p := range members {
-		if _, err := io.WriteString(p.in, "go\n"); err != nil {
-			return begin, nil, p.failed(err)
-		}
-	}
-	results := make([]result, len(members))
-	for i, p := range members {
-		if err := json.NewDecoder(p.out).Decode(&results[i]); err != nil {
-			return begin, nil, p.failed(err)
+	results = make([]result, len(members))
+	for i, m := range members {
+		if err := m.Hear(&results[i]); err != nil {
+			return begin, nil, err
 		}
 	}
 	return begin, results, nil
 }
 
-// A process is a member seen from the program that started it.
-type process struct {
-	cmd  *exec.Cmd
-	in   io.Writer // its end tells the member that it is alone
-	out  *bufio.Reader
-	errs *bytes.Buffer
-}
-
-func (o orders) start(ctx context.Context) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+// each returns the orders of each process.
+func (o orders) each() (all []orders) {
+	for o.Process = range o.Config.Processes {
+		all = append(all, o)
 	}
-	text, err := json.Marshal(o)
-	if err != nil {
-		return nil, err
-	}
-	p := &process{cmd: exec.CommandContext(ctx, self), errs: &bytes.Buffer{}}
-	p.cmd.Env = append(os.Environ(), memberEnv+"="+string(text))
-	p.cmd.Stderr = p.errs
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	p.out = bufio.NewReader(out)
-	return p, p.cmd.Start()
-}
-
-// failed says why a member did not do what it should have done.
-func (p *process) failed(err error) error {
-	if why := p.cmd.Wait(); why != nil {
-		err = errors.Join(err, why)
-	}
-	return fmt.Errorf("fleet: a member failed: %w: %s", err, strings.TrimSpace(p.errs.String()))
+	return all
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/crew"
 )
 
 // errInUse says that somebody else listens on the port that a server was to
@@ -70,7 +72,7 @@ func (p *process) run() error {
 	// than the server lives; nobody needs what it says.
 	p.cmd.WaitDelay = time.Second
 	var err error
-	if p.gone, err = Spawn(p.cmd); err != nil {
+	if p.gone, err = crew.Spawn(p.cmd); err != nil {
 		return fmt.Errorf("redistest: starting %s: %w", p.bin, err)
 	}
 	if err := p.awaitAnswer(); err != nil {

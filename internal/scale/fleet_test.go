@@ -8,15 +8,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/redissim"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(memberEnv) != "" {
-		main()
-		return
-	}
+	crew.Main(role, memberMain)
 	redis.SetLogger(quiet{})
 	os.Exit(redistest.Main(m))
 }

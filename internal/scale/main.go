@@ -3,24 +3,18 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/redissim"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 )
 
 func main() {
-	if os.Getenv(memberEnv) != "" {
-		if err := memberMain(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "scale:", err)
-			os.Exit(1)
-		}
-		return
-	}
+	crew.Main(role, memberMain)
 	flags := flag.NewFlagSet("scale", flag.ExitOnError)
 	real := flags.Bool("measure", false, "compare with fleets of processes instead: for a quiet machine")
 	distant := flags.Bool("far", false, "say what is used of a limit where Redis is far away instead")

@@ -1,27 +1,22 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/fleet"
 	"github.com/fleetthrottle/throttle/internal/redissim"
 )
 
-// memberEnv holds the orders of a process that is a node of a measured fleet.
-const memberEnv = "THROTTLE_SCALE_MEMBER"
+// role is that of a process that is a node of a measured fleet.
+const role = "scale"
 
 // orders are what a member is told.
 type orders struct {
@@ -31,10 +26,10 @@ type orders struct {
 }
 
 // memberMain is the program of a node: it says that it is ready, waits for the time at
-// which to begin, plays its part, and prints its samples. It ends when its parent does.
-func memberMain(in io.Reader, out io.Writer) error {
+// which to begin, plays its part, and tells its samples. It ends when its parent does.
+func memberMain(program *crew.Link) error {
 	var o orders
-	if err := json.Unmarshal([]byte(os.Getenv(memberEnv)), &o); err != nil {
+	if err := program.Hear(&o); err != nil {
 		return err
 	}
 	client := redis.NewClient(&redis.Options{Addr: o.Redis})
@@ -42,21 +37,14 @@ func memberMain(in io.Reader, out io.Writer) error {
 	if err := client.Ping(context.Background()).Err(); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "ready")
-	lines := bufio.NewReader(in)
-	line, err := lines.ReadString('\n')
-	if err != nil {
+	if err := program.Tell("ready"); err != nil {
 		return err
 	}
-	begin, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
-	if err != nil {
+	var begin int64
+	if err := program.Hear(&begin); err != nil {
 		return err
 	}
-	go func() {
-		_, err := lines.ReadString('\n')
-		fmt.Fprintln(os.Stderr, "scale: the parent is gone:", err)
-		os.Exit(1)
-	}()
+	context.AfterFunc(program.Alone(), func() { os.Exit(1) })
 	time.Sleep(time.Until(time.Unix(0, begin)))
 	clients := make([]redis.UniversalClient, o.Scene.Nodes)
 	clients[o.Node] = client
@@ -66,42 +54,29 @@ func memberMain(in io.Reader, out io.Writer) error {
 	}
 	time.Sleep(o.Scene.Settle + o.Scene.Length)
 	p.end()
-	return json.NewEncoder(out).Encode(p.Samples)
+	return program.Tell(p.Samples)
 }
 
 // measure plays a scene in real time: each node is a process, and there is one real server.
 func (s scene) measure(addr string) (*record, error) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx := context.Background()
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()
 	if err := errors.Join(client.FlushAll(ctx).Err(), client.ConfigResetStat(ctx).Err()); err != nil {
-		cancel()
 		return nil, err
 	}
-	var members []*member
-	defer func() {
-		cancel() // ends those that are still there
-		for _, m := range members {
-			_ = m.cmd.Wait() // what mattered was read from its output
-		}
-	}()
+	var each []orders
 	for i := range s.Nodes {
-		m, err := enlist(ctx, orders{s, i, addr})
-		if err != nil {
-			return nil, err
-		}
-		members = append(members, m)
+		each = append(each, orders{s, i, addr})
 	}
-	for _, m := range members {
-		if line, err := m.out.ReadString('\n'); line != "ready\n" {
-			return nil, fmt.Errorf("scale: a member is not ready: %w", err)
-		}
+	members, err := crew.Muster(ctx, role, each)
+	if err != nil {
+		return nil, err
 	}
+	defer members.Kill()
 	begin := time.Now().Add(500 * time.Millisecond)
-	for _, m := range members {
-		if _, err := fmt.Fprintln(m.in, begin.UnixNano()); err != nil {
-			return nil, err
-		}
+	if err := members.Tell(begin.UnixNano()); err != nil {
+		return nil, err
 	}
 	r := &record{scene: s, Samples: make([][]fleet.Sample, s.Upstreams), from: time.Duration(begin.Add(s.Settle).UnixNano())}
 	r.to = r.from + s.Length
@@ -110,7 +85,7 @@ func (s scene) measure(addr string) (*record, error) {
 	}
 	for _, m := range members {
 		var samples [][]fleet.Sample
-		if err := json.NewDecoder(m.out).Decode(&samples); err != nil {
+		if err := m.Hear(&samples); err != nil {
 			return nil, err
 		}
 		for u := range samples {
@@ -152,34 +127,4 @@ func called(info, command string) (n int) {
 		}
 	}
 	return n
-}
-
-// A member is a process, seen from the program that started it.
-type member struct {
-	cmd *exec.Cmd
-	in  io.Writer // its end tells the member that it is alone
-	out *bufio.Reader
-}
-
-func enlist(ctx context.Context, o orders) (*member, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(o)
-	if err != nil {
-		return nil, err
-	}
-	m := &member{cmd: exec.CommandContext(ctx, self)}
-	m.cmd.Env = append(slices.Clone(os.Environ()), memberEnv+"="+string(text))
-	m.cmd.Stderr = os.Stderr
-	if m.in, err = m.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := m.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	m.out = bufio.NewReader(out)
-	return m, m.cmd.Start()
 }

@@ -25,7 +25,7 @@ func crashLoop(t *testing.T) []row {
 	for range inFull(6, 1) {
 		m := enlist(t, o)
 		time.Sleep(every)
-		m.kill()
+		m.Kill()
 		counts = append(counts, len(<-m.starts))
 	}
 	l := newLimiter(redisstore.New(server.Client(t), nil), perSecond(40).Limit)
@@ -94,7 +94,7 @@ func fleet(t *testing.T) []row {
 				came: time.Duration(one.Came - s.begin.UnixNano()), start: time.Duration(one.At - s.begin.UnixNano())})
 		}
 		all = append(all, mine...)
-		<-m.gone
+		<-m.Gone
 	}
 	return inSteadyState("4 processes × 16 callers, 40/s, Redis", all, first, last, true)
 }

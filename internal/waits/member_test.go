@@ -1,26 +1,19 @@
 package waits
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
-
-// memberEnv holds the orders of a process that is started as a member of a fleet.
-const memberEnv = "THROTTLE_WAITS_MEMBER"
 
 // Orders are what a member does. Times are in nanoseconds since the Unix epoch.
 type orders struct {
@@ -37,24 +30,12 @@ type start struct {
 	Came, At int64
 }
 
-// beMember turns the test binary into a member, if it was started as one, and then
-// never returns.
-func beMember() {
-	text, ok := os.LookupEnv(memberEnv)
-	if !ok {
-		return
-	}
+// work lets all callers ask, and tells of each start at once: the member may be killed.
+func work(program *crew.Link) error {
 	var o orders
-	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		panic(err)
+	if err := program.Hear(&o); err != nil {
+		return err
 	}
-	o.work()
-	os.Exit(0)
-}
-
-// work lets all callers ask, and prints each start at once: the member may be
-// killed.
-func (o orders) work() {
 	client := redis.NewClient(&redis.Options{Addr: o.Redis})
 	defer client.Close()
 	l := newLimiter(redisstore.New(client, nil), throttle.PerSecond(o.PerSecond))
@@ -62,8 +43,6 @@ func (o orders) work() {
 	defer over()
 	time.AfterFunc(time.Until(time.Unix(0, o.To)), over)
 	time.Sleep(time.Until(time.Unix(0, o.From)))
-	var mu sync.Mutex
-	say := json.NewEncoder(os.Stdout)
 	var all sync.WaitGroup
 	for i := range o.Callers {
 		all.Go(func() {
@@ -75,49 +54,33 @@ func (o orders) work() {
 					}
 					return
 				}
-				mu.Lock()
-				_ = say.Encode(start{i, came, time.Now().UnixNano()})
-				mu.Unlock()
+				_ = program.Tell(start{i, came, time.Now().UnixNano()})
 			}
 		})
 	}
 	all.Wait()
+	return nil
 }
 
 // A member is a process that works.
 type member struct {
-	cmd    *exec.Cmd
-	gone   <-chan struct{}
+	*crew.Member
 	starts chan []start // all, when it has ended
 }
 
 // enlist starts a member.
 func enlist(t *testing.T, o orders) *member {
-	cmd := exec.Command(must(os.Executable()))
-	cmd.Env = append(os.Environ(), memberEnv+"="+string(must(json.Marshal(o))))
-	cmd.Stderr = os.Stderr
-	r, w, err := os.Pipe()
-	require.NoError(t, err)
-	cmd.Stdout = w
-	m := &member{cmd: cmd, starts: make(chan []start, 1)}
-	m.gone = must(redistest.Spawn(cmd))
-	require.NoError(t, w.Close())
+	m := &member{must(crew.Start(t.Context(), "waits", o)), make(chan []start, 1)}
 	go func() {
-		defer r.Close()
 		var list []start
-		for lines := bufio.NewScanner(r); lines.Scan(); {
+		for {
 			var s start
-			if json.Unmarshal(lines.Bytes(), &s) == nil { // the last line of one that was killed may be torn
-				list = append(list, s)
+			if m.Link.Hear(&s) != nil { // the last of one that was killed may be torn
+				break
 			}
+			list = append(list, s)
 		}
 		m.starts <- list
 	}()
 	return m
-}
-
-// kill ends the member as a crash would.
-func (m *member) kill() {
-	_ = m.cmd.Process.Kill() // it may have ended
-	<-m.gone
 }

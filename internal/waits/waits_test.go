@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/redissim"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
@@ -23,7 +24,7 @@ var (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{})
-	beMember()
+	crew.Main("waits", work)
 	os.Exit(redistest.Main(m))
 }
 

@@ -1,4 +1,4 @@
-package redistest
+package crew
 
 import (
 	"os/exec"
