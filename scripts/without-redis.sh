@@ -1,0 +1,18 @@
+#!/bin/sh
+# Tests what needs no Redis, in every Go module, and compiles the rest with its tests: for
+# systems on which there is none. What checks the repository's own text and not a program,
+# runs elsewhere.
+#
+#     scripts/without-redis.sh -race
+set -eu
+
+if [ "${1-}" != --here ]; then
+	cd "$(dirname "$0")/.."
+	exec scripts/each-module.sh "$PWD/scripts/without-redis.sh" --here "$@"
+fi
+shift
+go vet ./...
+# Test binaries and what they are linked from.
+packages=$(go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | grep '^[^ ]*\.test ' |
+	grep -v -e throttle/internal/redistest -e '^[^ ]*/internal/\(layers\|mutants\|trace\)\.test ' | sed 's/\.test .*//')
+[ -z "$packages" ] || go test -vet=off -short -shuffle=on -count=1 "$@" $packages
