@@ -176,3 +176,8 @@ func brief(d time.Duration) string {
 	}
 	return d.String()
 }
+
+// negativeCost returns the error of work with a cost below 0.
+func negativeCost(policy string) error {
+	return &ConfigError{policy, "cost", errors.New("is negative: use 0 or more")}
+}

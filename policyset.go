@@ -1,7 +1,10 @@
 package throttle
 
 import (
+	"cmp"
 	"errors"
+	"net/http"
+	"slices"
 	"sync/atomic"
 
 	"github.com/fleetthrottle/throttle/internal/match"
@@ -63,4 +66,76 @@ func newPolicySet(policies []Policy) (*policySet, error) {
 	}
 	s.index = match.NewIndex(patterns)
 	return s, nil
+}
+
+// A quote is what a request costs each policy that it matches.
+type quote struct {
+	charges  []Charge
+	policies []*compiledPolicy // in the same order
+	zeroCost []zeroCost        // policies under which the request costs nothing
+
+	unpriced []unpriced // policies in Shadow, which never refuse
+}
+
+// An unpriced policy cannot say what a request costs, because a function failed.
+type unpriced struct {
+	policy *compiledPolicy
+	err    error
+}
+
+// A zeroCost is a policy under which a request costs nothing. It holds no request,
+// but learns from the response.
+type zeroCost struct {
+	policy *compiledPolicy
+	charge Charge
+}
+
+// fewPolicies is how many policies a request may match before matching allocates
+// memory.
+const fewPolicies = 8
+
+// quote returns what the request costs.
+func (s *policySet) quote(req *http.Request) (q quote, err error) {
+	var few [fewPolicies]int32
+	err = q.priceRequest(s, s.index.Match(few[:0], req), req)
+	return q, err
+}
+
+// priceRequest sets the quote to what the request costs each policy at the positions
+// in matched, except for those that cannot say. The error is that of the first of
+// them.
+func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (err error) {
+	charges, policies := slices.Grow(q.charges[:0], len(matched)), slices.Grow(q.policies[:0], len(matched))
+	q.zeroCost, q.unpriced = q.zeroCost[:0], nil
+	for _, i := range matched {
+		p, n := &s.policies[i], len(policies)
+		charges, policies = append(charges, p.charge), append(policies, p)
+		if p.fixed {
+			continue
+		}
+		c := &charges[n]
+		failed := p.price(c, req)
+		if failed == nil && c.Cost > 0 {
+			continue
+		}
+		charges, policies = charges[:n], policies[:n]
+		err = cmp.Or(err, q.leaveOut(p, c, failed))
+	}
+	q.charges, q.policies = charges, policies
+	return err
+}
+
+// leaveOut notes a policy that has no charge for a request: it costs nothing there, or
+// the policy cannot say what. The error is one that refuses the request.
+func (q *quote) leaveOut(p *compiledPolicy, c *Charge, failed error) error {
+	switch {
+	case failed == nil:
+		c.Cost = 1 // as far as the store is told of it
+		q.zeroCost = append(q.zeroCost, zeroCost{p, *c})
+	case p.Shadow:
+		q.unpriced = append(q.unpriced, unpriced{p, failed})
+	default:
+		return failed
+	}
+	return nil
 }

@@ -102,7 +102,6 @@ func TestP14_NamesCannotHoldOthers(t *testing.T) {
 	require.True(t, strings.HasSuffix(s.RecordKey("x:5:calls:y"), s.ID()+":x%3A5%3Acalls%3Ay"))
 }
 
-
 // hashTag is what a cluster takes the slot of.
 func hashTag(name string) string {
 	if _, rest, ok := strings.Cut(name, "{"); ok {
