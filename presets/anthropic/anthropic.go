@@ -1,5 +1,10 @@
 // Package anthropic is the table of limits of Anthropic's Claude API.
 //
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: anthropic.Policies(anthropic.Options{}),
+//	}))}
+//
 // # Rows
 //
 //	anthropic-requests       requests a minute, for each organization and model
@@ -24,7 +29,7 @@
 // openai. Models whose numbers differ need a [throttle.Transport] each, with the same Store.
 // Models of one class share their limits: set [Options.Model].
 //
-// # What closes what
+// # Refusals
 //
 //	429 about input tokens                        anthropic-input-tokens
 //	429 about output tokens                       anthropic-output-tokens

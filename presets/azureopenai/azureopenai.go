@@ -1,6 +1,11 @@
 // Package azureopenai is the table of limits of Azure OpenAI: what a deployment takes in
 // a minute.
 //
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: azureopenai.Policies(azureopenai.Options{}),
+//	}))}
+//
 // # Rows
 //
 //	azureopenai-requests  requests a second; for each resource and deployment
@@ -19,7 +24,7 @@
 // which is read from a copy, as in package openai. Deployments with other numbers need a
 // [throttle.Transport] each, with the same Store.
 //
-// # What closes what
+// # Refusals
 //
 //	429 about the token rate limit   azureopenai-tokens
 //	any other 429                    azureopenai-requests

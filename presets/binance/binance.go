@@ -1,5 +1,10 @@
 // Package binance is the table of limits of Binance's spot API.
 //
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: binance.Policies(binance.Options{}),
+//	}))}
+//
 // # Rows
 //
 //	binance-ip   a weight of 6,000 a minute for each address, whatever the API key
@@ -8,7 +13,7 @@
 // [Options.Weight], or each counts for one. X-MBX-USED-WEIGHT-1M, which comes with
 // every answer, puts right what is too low, and tells of others at the address.
 //
-// # What closes what
+// # Refusals
 //
 //	429                     binance-ip
 //	418, a ban              binance-ip
@@ -71,8 +76,7 @@ type Options struct {
 
 // Policies returns the table of limits of Binance's spot API.
 func Policies(o Options) []throttle.Policy {
-	o.PerMinute = cmp.Or(o.PerMinute, 6000)
-	o.Host = cmp.Or(o.Host, "{api}.binance.com")
+	o = o.withDefaults()
 	used := feedback.Headers{
 		Used: "X-MBX-USED-WEIGHT-1M", Size: o.PerMinute,
 		Per: time.Minute, Clock: true,
@@ -85,6 +89,13 @@ func Policies(o Options) []throttle.Policy {
 		Limit: throttle.PerMinute(o.PerMinute), Cost: o.Weight,
 		Penalty: refused(), Quota: used.Quota,
 	}}
+}
+
+// withDefaults fills in what was left out.
+func (o Options) withDefaults() Options {
+	o.PerMinute = cmp.Or(o.PerMinute, 6000)
+	o.Host = cmp.Or(o.Host, "{api}.binance.com")
+	return o
 }
 
 // bannedUntil is the end of a ban, in milliseconds since 1970.

@@ -2,10 +2,10 @@
 // families of its API: the old one on oapi.dingtalk.com, which refuses with status
 // 200, and the new one on api.dingtalk.com. Facts as of 2026-11.
 //
-//	transport, err := throttle.New(throttle.Config{
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
 //		Store:    redisstore.New(rdb, nil),
 //		Policies: dingtalk.Policies(dingtalk.Options{App: "dingabc"}),
-//	})
+//	}))}
 //
 // Package [github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest] is a
 // DingTalk for the tests of programs that use these policies.
@@ -114,7 +114,7 @@
 // [Options.Metered] says counts, and other applications of the company count too:
 // what they spend is known when DingTalk says so.
 //
-// # What is not covered
+// # Not covered
 //
 //   - Work notices that are dropped in silence: above 5,000 receivers a minute, 500
 //     a day for one person, the same text twice a day. The answer is a success; only

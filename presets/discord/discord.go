@@ -88,8 +88,8 @@ type Options struct {
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
-	o.PerSecond = cmp.Or(o.PerSecond, 50)
-	match := cmp.Or(o.Host, "discord.com") + "/api/"
+	o = o.withDefaults()
+	match := o.Host + "/api/"
 	bot := caller.Or(caller.ID(o.Bot, o.Caller), throttle.Header("Authorization"))
 	return []throttle.Policy{
 		{
@@ -105,4 +105,11 @@ func Policies(o Options) []throttle.Policy {
 			Limit: throttle.SlidingWindow(10_000, 10*time.Minute), Penalty: banned, Settle: refusals,
 		},
 	}
+}
+
+// withDefaults fills in what was left out.
+func (o Options) withDefaults() Options {
+	o.PerSecond = cmp.Or(o.PerSecond, 50)
+	o.Host = cmp.Or(o.Host, "discord.com")
+	return o
 }

@@ -1,5 +1,10 @@
 // Package jira is Jira Cloud's table of limits.
 //
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: jira.Policies(jira.Options{}),
+//	}))}
+//
 // # Rows
 //
 //	jira-quota           65,000 points in each hour of UTC, for all tenants of
@@ -15,7 +20,7 @@
 // answer, two if it is a user. How many there will be is estimated by the query's
 // maxResults, and counted once the answer is there, if it is not too long.
 //
-// # What closes what
+// # Refusals
 //
 // A 429 says in RateLimit-Reason which limit it is about:
 //

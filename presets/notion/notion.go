@@ -1,5 +1,10 @@
 // Package notion is Notion's table of limits.
 //
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: notion.Policies(notion.Options{}),
+//	}))}
+//
 // # Rows
 //
 //	notion-connection   180 a minute for each connection; 600 with the larger plans
@@ -9,7 +14,7 @@
 // A row whose limit is not published is unlimited: it never holds a request by
 // itself. It is there to be closed.
 //
-// # What closes what
+// # Refusals
 //
 // A 429 says in its body, in additional_data.rate_limit_reason, which limit it
 // is about, and in Retry-After for how long. Without Retry-After it is a minute,

@@ -1,5 +1,10 @@
 // Package openai is OpenAI's table of limits.
 //
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: openai.Policies(openai.Options{}),
+//	}))}
+//
 // # Rows
 //
 //	openai-requests   requests a minute, for each project and model
@@ -24,7 +29,7 @@
 // meets all rows of one. They may have the same Store: the budgets are different
 // ones.
 //
-// # What closes what
+// # Refusals
 //
 //	429, error.type tokens               openai-tokens
 //	429, insufficient_quota              nothing
@@ -111,13 +116,8 @@ type Options struct {
 
 // Policies returns OpenAI's table of limits.
 func Policies(o Options) []throttle.Policy {
-	if o.Model == nil {
-		o.Model = llm.Model
-	}
-	if o.Cost == nil {
-		o.Cost = llm.Estimate
-	}
-	match := cmp.Or(o.Host, "api.openai.com") + "/"
+	o = o.withDefaults()
+	match := o.Host + "/"
 	project := caller.Or(caller.ID(o.Project, o.Caller), throttle.Header("Authorization"))
 	key := throttle.Join(project, o.Model)
 	return []throttle.Policy{
@@ -132,6 +132,18 @@ func Policies(o Options) []throttle.Policy {
 			Penalty: tokensRefused, Quota: left("tokens"),
 		},
 	}
+}
+
+// withDefaults fills in what was left out.
+func (o Options) withDefaults() Options {
+	if o.Model == nil {
+		o.Model = llm.Model
+	}
+	if o.Cost == nil {
+		o.Cost = llm.Estimate
+	}
+	o.Host = cmp.Or(o.Host, "api.openai.com")
+	return o
 }
 
 // cost is what a request is estimated to cost.

@@ -1,5 +1,10 @@
 // Package riot is the table of limits of the Riot Games API.
 //
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: riot.Policies(riot.Options{}),
+//	}))}
+//
 // # Rows
 //
 //	riot-app-1s    20 in 1 second, for each key and region
@@ -13,7 +18,7 @@
 // The last two hold no request by themselves: they live on what answers say. Those
 // lower riot-method, which therefore has a number that nobody reaches, and close both.
 //
-// # What closes what
+// # Refusals
 //
 // A 429 says in X-Rate-Limit-Type which limit it is about, and in Retry-After
 // for how long:

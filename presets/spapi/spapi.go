@@ -1,5 +1,10 @@
 // Package spapi is the table of limits of Amazon's Selling Partner API.
 //
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: spapi.Policies(spapi.Options{}),
+//	}))}
+//
 // # Rows
 //
 // Each operation has a token bucket for each pair of selling partner and
@@ -18,7 +23,7 @@
 // one's own. Several buckets may count one operation, the first that is empty
 // refuses; so may rows.
 //
-// # What closes what
+// # Refusals
 //
 // A 429 (QuotaExceeded) closes the row of its operation, and no other, until the
 // next request has flowed in: at the rate of x-amzn-RateLimit-Limit if it is

@@ -1,6 +1,8 @@
 package presettest_test
 
 import (
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,6 +42,28 @@ func TestPages(t *testing.T) {
 		found[i] = filepath.Base(found[i])
 	}
 	require.ElementsMatch(t, named, found, "a page for each preset, and a preset for each page")
+}
+
+// TestDocs: the documentation of each preset begins with how it is used, and has the same
+// parts in the same order.
+func TestDocs(t *testing.T) {
+	parts := []string{"P.Policies(P.Options{", "# Rows", "# Refusals", "# Not covered", "# Sources"}
+	for _, p := range tables {
+		files, err := filepath.Glob(filepath.Join("../..", p.name, "*.go"))
+		require.NoError(t, err)
+		text, at := "", 0
+		for _, file := range files {
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.PackageClauseOnly)
+			require.NoError(t, err)
+			text += f.Doc.Text()
+		}
+		for _, part := range parts {
+			part = strings.ReplaceAll(part, "P.", p.name+".")
+			next := strings.Index(text[at:], part)
+			require.GreaterOrEqual(t, next, 0, "%s: %q", p.name, part)
+			at += next
+		}
+	}
 }
 
 // TestPages_CanFail: a row that is missing, one too many, one with another limit or
