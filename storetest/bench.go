@@ -179,50 +179,21 @@ func costing(c throttle.Charge, cost int) throttle.Charge {
 	return c
 }
 
-// describe prints a booking for failure messages.
+// describe prints a booking for failure messages, about as a vector has it.
 func describe(k throttle.Booking) string {
-	var parts []string
+	text := "book"
 	for _, c := range k.Charges {
-		part := fmt.Sprintf("%s: %d of %s", c.Budget.Policy, c.Cost, sentence(c))
-		if c.Reserve > 0 {
-			part += fmt.Sprintf(", leaving %d", c.Reserve)
-		}
+		text += fmt.Sprintf(" %s (%s) cost %d leaving %d", c.Budget.Policy, sentence(c), c.Cost, c.Reserve)
 		if c.Shadow {
-			part += ", shadow"
-		}
-		parts = append(parts, part)
-	}
-	text := "{" + strings.Join(parts, "; ") + "}"
-	for _, f := range []struct {
-		name  string
-		value time.Duration
-	}{{"MaxWait", k.MaxWait}, {"NotBefore", k.NotBefore}, {"Spread", k.Spread}} {
-		if f.value != 0 {
-			text += fmt.Sprintf(" %s %v", f.name, f.value)
+			text += " shadow"
 		}
 	}
+	text += fmt.Sprintf(" within %v from +%v spread %v", k.MaxWait, k.NotBefore, k.Spread)
 	if k.Instead != (throttle.Handle{}) {
-		text += fmt.Sprintf(" Instead %+v", k.Instead)
+		text += fmt.Sprintf(" instead of %+v", k.Instead)
 	}
 	return text
 }
 
-// sentence prints a charge's limit without relying on its String method.
-func sentence(c throttle.Charge) string {
-	kind := map[throttle.Kind]string{
-		throttle.KindSlidingWindow: "in any", throttle.KindFixedWindow: "in each window of",
-		throttle.KindLeakyBucket: "paced over", throttle.KindTokenBucket: "tokens per",
-	}[c.Limit.Kind()]
-	per := c.Limit.Per().String()
-	switch {
-	case isOpen(c):
-		return "without a number"
-	case c.Limit.Kind() == throttle.KindConcurrency:
-		return fmt.Sprintf("%d in flight", c.Limit.N())
-	case c.Limit.Kind() == throttle.KindTokenBucket:
-		per += fmt.Sprintf(" up to %d", c.Limit.Capacity())
-	case c.Limit.Per() == 0:
-		per = "the calendar"
-	}
-	return fmt.Sprintf("%d %s %s + %v", c.Limit.N(), kind, per, c.Jitter)
-}
+// sentence prints a charge's limit, about as a vector has it.
+func sentence(c throttle.Charge) string { return fmt.Sprintf("%v, jitter %v", c.Limit, c.Jitter) }

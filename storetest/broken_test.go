@@ -134,6 +134,15 @@ func charging(change func(*throttle.Charge)) broken {
 	}}
 }
 
+// ofKind is charging for limits of one kind.
+func ofKind(kind throttle.Kind, change func(*throttle.Charge)) broken {
+	return charging(func(c *throttle.Charge) {
+		if c.Limit.Kind() == kind {
+			change(c)
+		}
+	})
+}
+
 // asking books something that the caller did not ask for.
 func asking(change func(*throttle.Booking)) broken {
 	return broken{book: func(o *oracle, b *throttle.Booking) throttle.Grant {

@@ -85,10 +85,8 @@ var bucketMutants = []mutant{
 	{"a token too many", "P1_Bucket", "", rebuilt(func(n int, per time.Duration, burst int) throttle.Limit {
 		return throttle.TokenBucket(n, per, burst+1)
 	})},
-	{"a token too few", "P1_Bucket", "", charging(func(c *throttle.Charge) {
-		if l := c.Limit; l.Kind() == throttle.KindTokenBucket {
-			c.Limit = throttle.TokenBucket(l.N(), l.Per(), max(c.Cost+c.Reserve, l.Capacity()-1))
-		}
+	{"a token too few", "P1_Bucket", "", ofKind(throttle.KindTokenBucket, func(c *throttle.Charge) {
+		c.Limit = throttle.TokenBucket(c.Limit.N(), c.Limit.Per(), max(c.Cost+c.Reserve, c.Limit.Capacity()-1))
 	})},
 	{"tokens flow too fast", "P1_Bucket", "", rebuilt(func(n int, per time.Duration, burst int) throttle.Limit {
 		return throttle.TokenBucket(n, per-tick, burst)
@@ -103,11 +101,9 @@ var bucketMutants = []mutant{
 		return throttle.LeakyBucket(n, per)
 	})},
 	{"jitter ignored by token buckets", "P2_Bucket", "", unjittered(throttle.KindTokenBucket)},
-	{"jitter taken from each token", "P2_Bucket", "", charging(func(c *throttle.Charge) {
-		if l := c.Limit; l.Kind() == throttle.KindTokenBucket {
-			c.Limit = throttle.TokenBucket(l.N(), l.Per()+c.Jitter*time.Duration(l.N()), l.Capacity())
-			c.Jitter = 0
-		}
+	{"jitter taken from each token", "P2_Bucket", "", ofKind(throttle.KindTokenBucket, func(c *throttle.Charge) {
+		c.Limit = throttle.TokenBucket(c.Limit.N(), c.Limit.Per()+c.Jitter*time.Duration(c.Limit.N()), c.Limit.Capacity())
+		c.Jitter = 0
 	})},
 	{"a bucket forgets its bursts", "P1_BucketRemembers", "", seeing(func(o *oracle, c throttle.Charge, s stay) bool {
 		return c.Limit.Kind() != throttle.KindTokenBucket || over(c, s) > o.clock()
@@ -173,19 +169,13 @@ var bucketMutants = []mutant{
 
 // rebuilt changes the limits of buckets.
 func rebuilt(change func(n int, per time.Duration, burst int) throttle.Limit) broken {
-	return charging(func(c *throttle.Charge) {
-		if l := c.Limit; l.Kind() == throttle.KindTokenBucket {
-			c.Limit = change(l.N(), l.Per(), l.Capacity())
-		}
+	return ofKind(throttle.KindTokenBucket, func(c *throttle.Charge) {
+		c.Limit = change(c.Limit.N(), c.Limit.Per(), c.Limit.Capacity())
 	})
 }
 
 func unreserved(kind throttle.Kind) broken {
-	return charging(func(c *throttle.Charge) {
-		if c.Limit.Kind() == kind {
-			c.Reserve = 0
-		}
-	})
+	return ofKind(kind, func(c *throttle.Charge) { c.Reserve = 0 })
 }
 
 // seeing books by a part of what was booked before.

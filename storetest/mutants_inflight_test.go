@@ -192,13 +192,7 @@ var inFlightMutants = []mutant{
 
 // flying books with other charges for what is in flight. What is given back is
 // what was booked.
-func flying(change func(*throttle.Charge)) broken {
-	return charging(func(c *throttle.Charge) {
-		if inFlight(*c) {
-			change(c)
-		}
-	})
-}
+func flying(change func(*throttle.Charge)) broken { return ofKind(throttle.KindConcurrency, change) }
 
 // newArrival forgets when somebody in line came.
 func newArrival(early bool) broken {

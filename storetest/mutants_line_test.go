@@ -89,11 +89,13 @@ func wanting(change func(*throttle.Booking)) func() throttle.Store {
 	}})
 }
 
-// answering says something else than what was booked.
-func answering(change func(b *throttle.Booking, g *throttle.Grant)) func() throttle.Store {
+// inLine says something else of a place in line.
+func inLine(change func(g *throttle.Grant)) func() throttle.Store {
 	return brokenBy(brokenLine{book: func(s throttle.Store, b *throttle.Booking) throttle.Grant {
 		g := plainBook(s, b)
-		change(b, &g)
+		if g.Ready != nil {
+			change(&g)
+		}
 		return g
 	}})
 }
@@ -146,32 +148,14 @@ var lineMutants = []lineMutant{
 			b.MaxWait = -1
 		}
 	})},
-	{"no guess", "Store_Horizon", "guesses are not compared", answering(func(_ *throttle.Booking, g *throttle.Grant) {
-		if g.Ready != nil {
-			g.Wait = 0
-		}
-	})},
-	{"wrong holder", "Store_Horizon", "holders are not compared", answering(func(_ *throttle.Booking, g *throttle.Grant) {
-		if g.Ready != nil {
-			g.Held = -1
-		}
-	})},
-	{"no turn", "Store_Horizon", "", answering(func(_ *throttle.Booking, g *throttle.Grant) {
-		if g.Ready != nil {
-			g.Turn = nil
-		}
-	})},
-	{"penalty not told", "P11_LineOfAClosed", "what is said is not compared", answering(func(_ *throttle.Booking, g *throttle.Grant) {
-		if g.Ready != nil {
-			g.Paused = false
-		}
-	})},
-	{"calls at once", "P5_Line", "", answering(func(_ *throttle.Booking, g *throttle.Grant) {
-		if g.Ready != nil {
-			called := make(chan struct{})
-			close(called)
-			g.Ready, g.Turn = called, nil
-		}
+	{"no guess", "Store_Horizon", "guesses are not compared", inLine(func(g *throttle.Grant) { g.Wait = 0 })},
+	{"wrong holder", "Store_Horizon", "holders are not compared", inLine(func(g *throttle.Grant) { g.Held = -1 })},
+	{"no turn", "Store_Horizon", "", inLine(func(g *throttle.Grant) { g.Turn = nil })},
+	{"penalty not told", "P11_LineOfAClosed", "what is said is not compared", inLine(func(g *throttle.Grant) { g.Paused = false })},
+	{"calls at once", "P5_Line", "", inLine(func(g *throttle.Grant) {
+		called := make(chan struct{})
+		close(called)
+		g.Ready, g.Turn = called, nil
 	})},
 	{"leavers stay", "P7_Line", "", brokenBy(brokenLine{cancel: func(s throttle.Store, b *throttle.Booking, g throttle.Grant) {
 		if g.OK {

@@ -131,17 +131,11 @@ var otherMutants = []mutant{
 
 // Mutants of budgets that only a penalty closes.
 var unlimitedMutants = []mutant{
-	{"unlimited is a large number", "P3_UnlimitedHoldsNothing", "", charging(func(c *throttle.Charge) {
-		if isOpen(*c) {
-			c.Limit = throttle.PerSecond(250)
-			c.Cost = min(c.Cost, 250)
-			c.Reserve = 0
-		}
+	{"unlimited is a large number", "P3_UnlimitedHoldsNothing", "", ofKind(throttle.KindUnlimited, func(c *throttle.Charge) {
+		c.Limit, c.Cost, c.Reserve = throttle.PerSecond(250), min(c.Cost, 250), 0
 	})},
-	{"unlimited is a window that nobody fills", "P11_UnlimitedRemembersNothing", "", charging(func(c *throttle.Charge) {
-		if isOpen(*c) {
-			c.Limit, c.Cost, c.Reserve = throttle.PerSecond(maxCost), 1, 0
-		}
+	{"unlimited is a window that nobody fills", "P11_UnlimitedRemembersNothing", "", ofKind(throttle.KindUnlimited, func(c *throttle.Charge) {
+		c.Limit, c.Cost, c.Reserve = throttle.PerSecond(maxCost), 1, 0
 	})},
 	{"unlimited is never closed", "P11_UnlimitedIsClosed", "", broken{pause: func(o *oracle, c throttle.Charge, d, ago time.Duration) {
 		if !isOpen(c) {

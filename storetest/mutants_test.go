@@ -26,20 +26,14 @@ var bookingMutants = []mutant{
 	{"one too few", "P1_Sliding", "", charging(func(c *throttle.Charge) {
 		c.Limit = resized(c.Limit, max(c.Cost, c.Limit.N()-1), c.Limit.Per())
 	})},
-	{"interval not closed", "P1_Sliding", "", charging(func(c *throttle.Charge) {
-		if c.Limit.Kind() == throttle.KindSlidingWindow {
-			c.Limit = throttle.SlidingWindow(c.Limit.N(), c.Limit.Per()-tick)
-		}
+	{"interval not closed", "P1_Sliding", "", ofKind(throttle.KindSlidingWindow, func(c *throttle.Charge) {
+		c.Limit = throttle.SlidingWindow(c.Limit.N(), c.Limit.Per()-tick)
 	})},
-	{"interval too long", "P1_Sliding", "", charging(func(c *throttle.Charge) {
-		if c.Limit.Kind() == throttle.KindSlidingWindow {
-			c.Limit = throttle.SlidingWindow(c.Limit.N(), c.Limit.Per()+tick)
-		}
+	{"interval too long", "P1_Sliding", "", ofKind(throttle.KindSlidingWindow, func(c *throttle.Charge) {
+		c.Limit = throttle.SlidingWindow(c.Limit.N(), c.Limit.Per()+tick)
 	})},
-	{"sliding as fixed", "P1_Sliding", "", charging(func(c *throttle.Charge) {
-		if c.Limit.Kind() == throttle.KindSlidingWindow {
-			c.Limit = throttle.FixedWindow(c.Limit.N(), max(c.Limit.Per(), 2*c.Jitter+2*tick))
-		}
+	{"sliding as fixed", "P1_Sliding", "", ofKind(throttle.KindSlidingWindow, func(c *throttle.Charge) {
+		c.Limit = throttle.FixedWindow(c.Limit.N(), max(c.Limit.Per(), 2*c.Jitter+2*tick))
 	})},
 	{"fixed as sliding", "P1_Fixed", "", charging(func(c *throttle.Charge) {
 		if c.Limit.Kind() == throttle.KindFixedWindow && c.Limit.Per() > 0 {
@@ -51,10 +45,8 @@ var bookingMutants = []mutant{
 			c.Limit = throttle.SlidingWindow(c.Limit.N(), 24*time.Hour)
 		}
 	})},
-	{"paced as sliding", "P1_Paced", "", charging(func(c *throttle.Charge) {
-		if c.Limit.Kind() == throttle.KindLeakyBucket {
-			c.Limit = throttle.SlidingWindow(c.Limit.N(), c.Limit.Per())
-		}
+	{"paced as sliding", "P1_Paced", "", ofKind(throttle.KindLeakyBucket, func(c *throttle.Charge) {
+		c.Limit = throttle.SlidingWindow(c.Limit.N(), c.Limit.Per())
 	})},
 	{"cost ignored", "P1", "", charging(func(c *throttle.Charge) { c.Cost = 1 })},
 	{"booked twice", "P1", "", charging(func(c *throttle.Charge) { c.Cost = min(2*c.Cost, c.Limit.N()) })},
@@ -138,9 +130,5 @@ var bookingMutants = []mutant{
 }
 
 func unjittered(kind throttle.Kind) broken {
-	return charging(func(c *throttle.Charge) {
-		if c.Limit.Kind() == kind {
-			c.Jitter = 0
-		}
-	})
+	return ofKind(kind, func(c *throttle.Charge) { c.Jitter = 0 })
 }

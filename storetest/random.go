@@ -82,13 +82,34 @@ func operate(w *world, ops int) {
 	}
 }
 
+// Dice choose what happens in a random run.
+type dice struct {
+	*bench
+	rng  *rand.Rand
+	seed uint64
+	op   int
+}
+
+func newDice(b *bench, seed, kind uint64) dice {
+	return dice{bench: b, seed: seed, rng: rand.New(rand.NewPCG(seed, kind))}
+}
+
+// chance is true in so many of a hundred cases.
+func (d *dice) chance(percent int) bool { return d.rng.IntN(100) < percent }
+
+// clock is the store's time in microseconds.
+func (d *dice) clock() int64 { return time.Now().UnixMicro() }
+
+// failf ends the run and says how to repeat it.
+func (d *dice) failf(format string, args ...any) {
+	d.Helper()
+	d.fatalf("seed %d, operation %d, at %v: "+format, append([]any{d.seed, d.op, d.now()}, args...)...)
+}
+
 // A world is a store under random use, and the truth about it: what was really
 // granted, whether or not it should have been.
 type world struct {
-	*bench
-	rng     *rand.Rand
-	seed    uint64
-	op      int
+	dice
 	mood    mood
 	settles bool // costs are known only later
 	odd     bool // all limits are windows with fixed edges that divide no second
@@ -107,8 +128,7 @@ type granted struct {
 
 func newWorld(b *bench, seed uint64, m mood, odd bool) *world {
 	w := &world{
-		bench: b, seed: seed, mood: m, odd: odd, truth: newLedger(),
-		rng: rand.New(rand.NewPCG(seed, 1)), above: make(map[[16]byte]bool),
+		dice: newDice(b, seed, 1), mood: m, odd: odd, truth: newLedger(), above: make(map[[16]byte]bool),
 	}
 	w.settles = w.chance(50)
 	for i := range 4 {
@@ -297,13 +317,4 @@ func (w *world) look() {
 	if got != want {
 		w.failf("status of %s (%s):\n got %+v\nwant %+v", c.Budget.Policy, sentence(c), got, want)
 	}
-}
-
-// clock is the store's time in microseconds.
-func (w *world) clock() int64 { return time.Now().UnixMicro() }
-
-// failf ends the run and says how to repeat it.
-func (w *world) failf(format string, args ...any) {
-	w.Helper()
-	w.fatalf("seed %d, operation %d, at %v: "+format, append([]any{w.seed, w.op, w.now()}, args...)...)
 }

@@ -2,9 +2,7 @@ package storetest
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -13,10 +11,7 @@ import (
 // it. Time passes only while nobody is in line: there all that matters is the
 // order.
 type traffic struct {
-	*bench
-	rng     *rand.Rand
-	seed    uint64
-	op      int
+	dice
 	lines   *lines
 	ledger  *ledger
 	flights []throttle.Charge
@@ -44,7 +39,7 @@ type place struct {
 // randomInFlight runs some operations, chosen by the seed, on the store.
 func randomInFlight(b *bench, seed uint64, ops int) {
 	b.Helper()
-	w := &traffic{bench: b, seed: seed, lines: newLines(), ledger: newLedger(), rng: rand.New(rand.NewPCG(seed, 2))}
+	w := &traffic{dice: newDice(b, seed, 2), lines: newLines(), ledger: newLedger()}
 	w.costly = w.chance(50)
 	for i := range 3 {
 		w.flights = append(w.flights, charge(fmt.Sprint("in flight ", i), throttle.Concurrency(1+w.rng.IntN(6))))
@@ -178,16 +173,4 @@ func (w *traffic) compare(c throttle.Charge) {
 	if err != nil || st.Used != used || st.Waiting != waiting || st.Paused != 0 {
 		w.failf("status of %s: %+v, %v; want %d used and %d waiting", c.Budget.Policy, st, err, used, waiting)
 	}
-}
-
-// clock is the store's time in microseconds.
-func (w *traffic) clock() int64 { return time.Now().UnixMicro() }
-
-// chance is true in so many of a hundred cases.
-func (w *traffic) chance(percent int) bool { return w.rng.IntN(100) < percent }
-
-// failf ends the run and says how to repeat it.
-func (w *traffic) failf(format string, args ...any) {
-	w.Helper()
-	w.fatalf("seed %d, operation %d, in flight: "+format, append([]any{w.seed, w.op}, args...)...)
 }

@@ -131,9 +131,6 @@ func (p *planner) visit(at time.Duration) visit {
 	return v
 }
 
-// chance is true in so many of a hundred cases.
-func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }
-
 // limit returns a random limit and a jitter that goes with it.
 func (w *world) limit() (throttle.Limit, time.Duration) {
 	if w.odd {
