@@ -12,6 +12,14 @@ import (
 	"github.com/fleetthrottle/throttle/presets/dingtalk/dingtalktest"
 )
 
+// The exit codes.
+const (
+	exitDone        = 0
+	exitFailed      = 1 // something was lost, refused or banned
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
 // A report is what happened, counted by the upstream.
 type report struct {
 	options
@@ -56,7 +64,7 @@ func (r report) clean() bool {
 		return false
 	}
 	if r.provoke {
-		return r.upstream.Bans() == 1 && r.refused() == r.silence().answered
+		return r.upstream.Bans() == 1 && r.refused() == silenceIn(r.log).answered
 	}
 	return r.refused() == 0
 }
@@ -79,7 +87,7 @@ func (r report) print(w io.Writer) {
 		fmt.Fprintf(w, "reason     %v\n", r.reason)
 	}
 	if r.provoke {
-		r.silence().print(w)
+		silenceIn(r.log).print(w)
 	} else {
 		fmt.Fprintf(w, "\n%v\n", r.upstream)
 	}
@@ -116,7 +124,7 @@ func (r report) picture(path string) error {
 	}
 	if r.provoke {
 		c.Title += ", and a ban stops them"
-		c.Gap = r.silence().gap(r.begin)
+		c.Gap = silenceIn(r.log).gap(r.begin)
 	}
 	for _, api := range []string{userList, departmentList, "/gettoken"} {
 		c.Series = append(c.Series, chart.Series{Name: api, Counts: r.perSecond(api)})

@@ -19,10 +19,10 @@ type silence struct {
 	back     int           // calls in the second that began then
 }
 
-// silence finds what the ban did in the upstream's log.
-func (r report) silence() (s silence) {
-	ours := slices.DeleteFunc(slices.Clone(r.log), func(a dingtalktest.Arrival) bool { return a.API == outsiderPath })
-	s.outsider = len(r.log) - len(ours)
+// silenceIn finds what the ban did in the upstream's log.
+func silenceIn(log []dingtalktest.Arrival) (s silence) {
+	ours := slices.DeleteFunc(slices.Clone(log), func(a dingtalktest.Arrival) bool { return a.API == outsiderPath })
+	s.outsider = len(log) - len(ours)
 	var first time.Time
 	for _, a := range ours {
 		switch {

@@ -13,8 +13,8 @@ import (
 
 // cyclic are the packages whose files still refer to each other in cycles.
 var cyclic = []string{
-	"cmd/throttle", "examples/dingtalk", "examples/dingtalk/chart", "examples/dingtalk/fake", "feedback", "grpcthrottle",
-	"internal/chaos", "internal/fleet", "internal/match", "internal/mutants", "internal/peek", "internal/redissim", "internal/redistest", "internal/trace",
+	"cmd/throttle", "feedback", "grpcthrottle",
+	"internal/chaos", "internal/demo/chart", "internal/fleet", "internal/match", "internal/mutants", "internal/peek", "internal/redissim", "internal/redistest", "internal/trace",
 	"otelthrottle", "policyfile", "presets/anthropic", "presets/dingtalk", "presets/feishu", "presets/github", "presets/jira", "presets/wechat",
 	"redisstore/fleet", "retry", "storetest",
 }

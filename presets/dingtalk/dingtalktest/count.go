@@ -17,7 +17,7 @@ func (s *Server) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "API\tcalls\trefused\tmost in any second\tquota used")
-	limit := s.options.Edition.PerSecond
+	limit := s.rules.options.Edition.PerSecond
 	log := s.Log()
 	var apis []string
 	calls, refused := make(map[string][]time.Duration), make(map[string]int)

@@ -6,16 +6,42 @@ import (
 	"time"
 )
 
-// A call is one arrival while it is judged; the server is locked.
-type call struct {
-	Arrival
-	*http.Request
-	*Server
+// An Arrival is one call that reached a [Server].
+type Arrival struct {
+	At      time.Time
+	API     string // the pattern of the API; the path if there is no such API
+	App     string // the application; "" if the call does not tell
+	Address string // where the call came from
+	Refusal string // "" if served, [Banned], "unknown" if there is no such API, or a code: 90018 for both families
+}
+
+// Banned is the Refusal of a call from a banned address.
+const Banned = "banned"
+
+// rules count calls, and remember what still counts.
+type rules struct {
+	options Options
+	windows map[window][]time.Time
+	closed  map[window]time.Time // banned addresses and closed robots: until when
+	bans    int
+	month   string
+	metered int // calls in the month
 }
 
 // A window names what is counted together: the calls of one API by one
 // application, say.
 type window struct{ rule, of, api string }
+
+func newRules(o Options) *rules {
+	return &rules{options: o, windows: make(map[window][]time.Time), closed: make(map[window]time.Time)}
+}
+
+// A call is one arrival while it is judged.
+type call struct {
+	Arrival
+	*http.Request
+	*rules
+}
 
 // refuse notes why the call is refused.
 func (c *call) refuse(code string, h http.HandlerFunc) http.HandlerFunc {
@@ -24,18 +50,14 @@ func (c *call) refuse(code string, h http.HandlerFunc) http.HandlerFunc {
 }
 
 // judge applies the rules in the order in which DingTalk has them: the address
-// before anything is looked at, the robot's counter before its token.
+// before anything is looked at, the robot's counter before its token. It returns
+// what refuses the call, or nil.
 func (c *call) judge() http.HandlerFunc {
 	path := c.URL.Path
-	_, c.API = c.apis.Handler(c.Request)
-	exists := c.API != ""
-	if !exists {
-		c.API = path
-	}
 	if c.overAddress() {
 		return c.refuse(Banned, c.options.BanAnswer)
 	}
-	if !exists {
+	if c.API == "" {
 		return c.refuse("unknown", unknown(path))
 	}
 	if path == "/robot/send" {

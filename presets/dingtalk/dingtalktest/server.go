@@ -1,6 +1,7 @@
 package dingtalktest
 
 import (
+	"cmp"
 	"maps"
 	"net"
 	"net/http"
@@ -15,41 +16,18 @@ import (
 // A Server is a DingTalk for both families of the API: the path of a call tells
 // the family. It is safe for concurrent use, and has nothing to close.
 type Server struct {
-	options Options
-	book    addressBook
+	book addressBook
+	apis *http.ServeMux
 
-	mu      sync.Mutex
-	apis    *http.ServeMux
-	log     []Arrival
-	windows map[window][]time.Time
-	closed  map[window]time.Time // banned addresses and closed robots: until when
-	bans    int
-	month   string
-	metered int // calls in the month
+	mu    sync.Mutex
+	rules *rules
+	log   []Arrival
 }
-
-// An Arrival is one call that reached a [Server].
-type Arrival struct {
-	At      time.Time
-	API     string // the pattern of the API; the path if there is no such API
-	App     string // the application; "" if the call does not tell
-	Address string // where the call came from
-	Refusal string // "" if served, [Banned], "unknown" if there is no such API, or a code: 90018 for both families
-}
-
-// Banned is the Refusal of a call from a banned address.
-const Banned = "banned"
 
 // New returns a Server.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{
-		options: o,
-		book:    newAddressBook(o.People),
-		apis:    http.NewServeMux(),
-		windows: make(map[window][]time.Time),
-		closed:  make(map[window]time.Time),
-	}
+	s := &Server{book: newAddressBook(o.People), apis: http.NewServeMux(), rules: newRules(o)}
 	s.HandleFunc("/gettoken", getToken)
 	s.HandleFunc("/v1.0/oauth2/accessToken", accessToken)
 	s.HandleFunc("/topapi/v2/department/listsub", s.book.listSub)
@@ -97,10 +75,12 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // arrive counts a call. It returns what refuses the call, or nil.
 func (s *Server) arrive(r *http.Request, address string) http.HandlerFunc {
+	_, api := s.apis.Handler(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &call{Arrival: Arrival{At: time.Now(), Address: address}, Request: r, Server: s}
+	c := &call{Arrival{At: time.Now(), API: api, Address: address}, r, s.rules}
 	refuse := c.judge()
+	c.API = cmp.Or(c.API, r.URL.Path)
 	s.log = append(s.log, c.Arrival)
 	return refuse
 }
@@ -127,7 +107,7 @@ func (s *Server) Refusals() map[string]int {
 func (s *Server) Bans() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.bans
+	return s.rules.bans
 }
 
 // Most returns the largest number of calls of an API that arrived in any interval
