@@ -40,9 +40,9 @@ const app = "dingexample"
 // upstream is DingTalk with its published limits. Without the library the rule
 // for an address is scaled by a hundred: a pull as short as this one meets it.
 func (o options) upstream() *dingtalktest.Server {
-	rules := dingtalktest.Options{People: o.people, Ban: o.ban}
+	rules := dingtalktest.Options{People: o.people, IPLimit: o.address, Ban: o.ban}
 	if o.unthrottled {
-		rules.IPLimit = 100
+		rules.IPLimit /= 100
 	}
 	return dingtalktest.New(rules)
 }
