@@ -4,6 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
 )
 
 // ErrReply means that something else than the script answered.
@@ -97,4 +101,153 @@ func (r *reader) end() error {
 		return ErrReply
 	}
 	return nil
+}
+
+// A Status is how a reply begins; see lua/book.lua.
+type Status int64
+
+const (
+	Done            Status = iota // it was done, perhaps by an earlier copy of the call
+	NeedsBoundaries               // nothing was done: the calendar's boundaries must reach to Need
+	Late                          // nothing was done: a later call of the node was done before
+	Shut                          // nothing was done: Gates are shut
+)
+
+// A Head is the beginning of every reply.
+type Head struct {
+	Status
+	Now   int64 // the server's time
+	Need  int64
+	Gates []Gate
+}
+
+// A Gate is an unlimited budget that is shut: see lua/gates.lua.
+type Gate struct {
+	Key  string
+	Left int64 // for how long, in microseconds
+}
+
+// ReadHead reads the beginning of the reply to a call with those keys, and returns
+// what comes after the status if the call was done.
+func ReadHead(reply string, keys []string) (Head, Frame, error) {
+	f := Frame(reply)
+	if f.Size() < 2 || !f.sound() {
+		return Head{}, nil, ErrReply
+	}
+	h, rest := Head{Status: Status(f.At(0)), Now: f.At(1)}, f.From(2)
+	switch h.Status {
+	case Done:
+		return h, f.From(1), nil
+	case Late:
+		return h, nil, nil
+	case NeedsBoundaries:
+		if rest.Size() == 1 && rest.At(0)-h.Now <= 2*Micros(farthest.Wait) {
+			h.Need = rest.At(0)
+			return h, nil, nil
+		}
+	case Shut:
+		for ; rest.Size() >= 2; rest = rest.From(2) {
+			i := rest.At(0) - 1
+			if i < 1 || i >= int64(len(keys)) {
+				return h, nil, ErrReply
+			}
+			h.Gates = append(h.Gates, Gate{keys[i], rest.At(1)})
+		}
+		if rest.Size() == 0 && len(h.Gates) > 0 {
+			return h, nil, nil
+		}
+	}
+	return h, nil, ErrReply
+}
+
+// Boundaries say for which time a script needs the boundaries of calendar windows:
+// the scripts know no time zones. Both times are microseconds of the server's clock.
+type Boundaries struct {
+	Now, Until int64
+
+	Known bool // the server's clock is known: else Now is that of the node
+	Told  bool // the server has just told Now: else it is a guess
+}
+
+// Wider returns the boundaries that a reply asks for. They reach at least twice as
+// far as those of before.
+func (b Boundaries) Wider(h Head) Boundaries {
+	return Boundaries{Now: h.Now, Until: max(h.Need, h.Now+2*(b.Until-b.Now)), Known: true, Told: true}
+}
+
+// Due is the time at which a call that is written now should be there, by the
+// server's clock; 0 if that is not known, or the server has told it just because a
+// call was late.
+func (b Boundaries) Due() int64 {
+	if b.Told || !b.Known {
+		return 0
+	}
+	return b.Now
+}
+
+// ServerTime is the server's time if it has just told it, else 0.
+func (b Boundaries) ServerTime() int64 {
+	if !b.Told {
+		return 0
+	}
+	return b.Now
+}
+
+// windowsAhead is how many windows beyond the needed ones are sent along, so that
+// a queue of a few windows costs no second call.
+const windowsAhead = 3
+
+// AppendRule appends a rule for one key: what the scripts need to know of a charge but its cost.
+// See lua/rule.lua.
+func (b Boundaries) AppendRule(f Frame, key int, c *throttle.Charge) Frame {
+	tokens, flow := int64(0), int64(0)
+	if c.Limit.Kind() == throttle.KindTokenBucket {
+		tokens, flow = c.Refill()
+	}
+	f = f.Add(int64(key), 1, int64(c.Limit.Kind()), int64(c.Limit.Capacity()),
+		Micros(c.Span()), Micros(c.Jitter), Micros(c.Pace), tokens, flow, Micros(c.LearnsPer()))
+	count := len(f)
+	f = b.appendWindows(f.Add(0), c.Limit)
+	copy(f[count:], Frame(nil).Add(int64(f.From(count/8+1).Size())))
+	return f
+}
+
+// appendWindows appends the boundaries of the limit's windows: the length of a
+// fixed one; for a calendar the boundaries themselves, from the window before Now's
+// (the guess may be a little off) to some after Until.
+func (b Boundaries) appendWindows(f Frame, l throttle.Limit) Frame {
+	if l.Kind() != throttle.KindFixedWindow {
+		return f
+	}
+	if l.Per() > 0 {
+		return f.Add(Micros(l.Per()))
+	}
+	start, _ := l.Window(time.UnixMicro(b.Now))
+	start, end := l.Window(start.Add(-1))
+	f = f.Add(start.UnixMicro())
+	for past := 0; past <= windowsAhead; {
+		f = f.Add(end.UnixMicro())
+		if end.UnixMicro() > b.Until {
+			past++
+		}
+		_, end = l.Window(end)
+	}
+	return f
+}
+
+// Micros rounds up: every promise that a store keeps is about more room.
+func Micros(d time.Duration) int64 {
+	m := int64(d / time.Microsecond)
+	if d%time.Microsecond > 0 {
+		m++
+	}
+	return m
+}
+
+// Wait is a wait as the scripts answer it.
+func Wait(micros int64) time.Duration {
+	if micros > Micros(farthest.Wait) {
+		return throttle.Never
+	}
+	return time.Duration(max(0, micros)) * time.Microsecond
 }

@@ -1,0 +1,127 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/history"
+	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// Pause implements [throttle.Store].
+func (p *primary) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	_, _, err := p.pause(ctx, c, throttle.Refusal{Length: max(0, min(d, farthest.Wait))}, false)
+	return err
+}
+
+// Resume implements [throttle.Store].
+func (p *primary) Resume(ctx context.Context, c throttle.Charge) error {
+	_, _, err := p.pause(ctx, c, throttle.Refusal{}, true)
+	return err
+}
+
+// Refuse implements [throttle.Store]. A start that no row knows, because it was taken from
+// a share while Redis was away, teaches nothing.
+func (p *primary) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	if wire.Holds(&c) {
+		r.Start.Handle = throttle.Handle{}
+	}
+	r.Length, r.Ago = max(0, min(r.Length, farthest.Wait)), max(time.Microsecond, r.Ago)
+	return p.pause(ctx, c, r, false)
+}
+
+// pause closes a budget, because of a refusal if that has an Ago, or lifts its pauses. It
+// returns the ceiling before and after that. The script tells the fleet; this node knows at
+// once.
+func (p *primary) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal, lift bool) (from, to float64, err error) {
+	d := r.Length
+	key := p.names.Of(&c)
+	asked := time.Now()
+	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.PauseReply] {
+		q := wire.PauseRequest{
+			Key: key, Charge: &c, Shared: p.names.Shared(c.Budget.Group), Lift: lift,
+			Ago: r.Ago, Took: cmp.Or(r.Took, r.Ago), Start: r.Start.Handle.Start,
+		}
+		passed := time.Since(asked) // Redis may have been away
+		q.Length = max(0, d-passed)
+		if q.Ago > 0 {
+			q.Ago = min(q.Ago, farthest.Wait) + passed
+		}
+		return q
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	if lift {
+		p.shut.Forget(key)
+	}
+	if reply.Changed {
+		p.paused(notify.Pause{Key: key, End: reply.End, Left: wire.Wait(reply.End - reply.Now)})
+	}
+	return reply.From, reply.To, nil
+}
+
+// Reconcile implements [throttle.Store]. What is not worth a call is not told.
+func (p *primary) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+	switch c.Limit.Kind() {
+	case throttle.KindLeakyBucket, throttle.KindConcurrency, throttle.KindUnlimited:
+		return nil
+	case throttle.KindTokenBucket:
+	default:
+		if q.Reset <= 0 {
+			return nil
+		}
+	}
+	q.Left, q.Reset = max(0, q.Left), min(q.Reset, throttle.MaxPenalty)
+	key := p.names.Row(&c.Budget)
+	generation, report := p.history.ReportsQuota(key, &c, q, time.Now())
+	if !report && !p.allNews {
+		return nil
+	}
+	return p.reconcile(ctx, key, generation, &c, q)
+}
+
+// reconcile tells Redis. The script tells the fleet of starts that became void; this node
+// knows at once.
+func (p *primary) reconcile(ctx context.Context, key string, generation int64, c *throttle.Charge, q throttle.Quota) error {
+	asked := time.Now()
+	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.ReconcileReply] {
+		return wire.ReconcileRequest{
+			Key: key, Charge: c, Shared: p.names.Shared(c.Budget.Group), Left: q.Left,
+			Reset: q.Reset - time.Since(asked), Age: q.Age, Generation: generation, // Redis may have been away
+		}
+	})
+	if err != nil {
+		return err
+	}
+	known := history.QuotaReply{Left: reply.Left, Generation: reply.Generation}
+	p.history.ObserveQuota(key, c, q, known, time.Now())
+	p.watches.Invalidated(notify.Invalidation{Key: key, From: reply.From, Until: reply.Until})
+	return nil
+}
+
+// setUsed tells Redis. The script tells the fleet of starts that became void; this node knows
+// at once.
+func (p *primary) setUsed(ctx context.Context, c *throttle.Charge, used int) (before int, ok bool, err error) {
+	key := p.names.Of(c)
+	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.SetUsedReply] {
+		return wire.SetUsedRequest{Key: key, Charge: c, Shared: p.names.Shared(c.Budget.Group), Used: used}
+	})
+	if err != nil {
+		return 0, false, err
+	}
+	p.watches.Invalidated(notify.Invalidation{Key: key, From: reply.From, Until: reply.Until})
+	return int(reply.Before), reply.Done, nil
+}
+
+// Status implements [throttle.Store].
+func (p *primary) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
+	return conn.Ask(ctx, p.conn, nil, func() wire.Request[throttle.Status] {
+		return wire.StatusRequest{Key: p.names.Of(&c), Charge: &c}
+	})
+}
