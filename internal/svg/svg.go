@@ -32,7 +32,7 @@ const style = `
 func New(width, height float64, title, note, rules, dark string) *Drawing {
 	d := new(Drawing)
 	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %s" role="img">`+"\n", number(width), number(height))
-	d.printf("<title>%s</title>\n<style>"+style+"</style>\n", escape(title), rules, dark)
+	d.printf("<title>%s</title>\n<style>"+style+"</style>\n", Escape(title), rules, dark)
 	d.Rect("ground", Box{0.5, 0.5, width - 1, height - 1, 8})
 	d.Text("title", Margin, 34, title)
 	d.Text("note", Margin, 56, note)
@@ -66,7 +66,7 @@ func (d *Drawing) Line(class string, x1, y1, x2, y2 float64) {
 
 // Text writes a text. It starts at x, unless the rule of its class says otherwise.
 func (d *Drawing) Text(class string, x, y float64, text string) {
-	d.printf(`<text class="%s" x="%s" y="%s">%s</text>`+"\n", class, number(x), number(y), escape(text))
+	d.printf(`<text class="%s" x="%s" y="%s">%s</text>`+"\n", class, number(x), number(y), Escape(text))
 }
 
 // String returns the drawing.
@@ -77,7 +77,8 @@ func (d *Drawing) printf(format string, args ...any) { fmt.Fprintf(&d.text, form
 // number writes a tenth of a pixel as the smallest part.
 func number(x float64) string { return strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0") }
 
-func escape(s string) string {
+// Escape makes a text safe inside of XML.
+func Escape(s string) string {
 	var w strings.Builder
 	_ = xml.EscapeText(&w, []byte(s)) // a strings.Builder never fails
 	return w.String()

@@ -7,6 +7,8 @@ import (
 	"io"
 	"math"
 	"strings"
+
+	"github.com/fleetthrottle/throttle/internal/svg"
 )
 
 // A Chart is what the picture shows.
@@ -41,7 +43,7 @@ const (
 // Draw writes the picture.
 func (c Chart) Draw(w io.Writer) error {
 	p := &picture{seconds: c.seconds(), high: c.high(), gap: c.Gap}
-	p.printf(head, width, height, width, height, escape(c.Title+". "+c.Subtitle))
+	p.printf(head, width, height, width, height, svg.Escape(c.Title+". "+c.Subtitle))
 	p.text(left, 34, "title", "start", c.Title)
 	p.text(left, 56, "sub", "start", c.Subtitle)
 	p.axes()
@@ -135,10 +137,5 @@ type picture struct {
 func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p, format, args...) }
 
 func (p *picture) text(x, y float64, class, anchor, s string) {
-	p.printf("<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">%s</text>\n", x, y, class, anchor, escape(s))
-}
-
-// escape makes a text safe inside XML.
-func escape(s string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(s)
+	p.printf("<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">%s</text>\n", x, y, class, anchor, svg.Escape(s))
 }
