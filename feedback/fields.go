@@ -2,6 +2,7 @@ package feedback
 
 import (
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,4 +114,17 @@ func (s *search) take(p path, text string) {
 		s.text = text
 	}
 	s.over = p.rank == 0 && (s.found || !p.many)
+}
+
+// fieldGroup returns what the pattern's first group matches in a text, or the
+// whole pattern if it has no group. No pattern matches all of the text.
+func fieldGroup(pattern *regexp.Regexp, text string) (match string, ok bool) {
+	if pattern == nil {
+		return text, true
+	}
+	matches := pattern.FindStringSubmatch(text)
+	if matches == nil {
+		return "", false
+	}
+	return matches[min(1, len(matches)-1)], true
 }

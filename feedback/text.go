@@ -75,19 +75,6 @@ func (p Printed) Penalty(resp *http.Response) (d time.Duration) {
 	return min(max(d, 0), throttle.MaxPenalty)
 }
 
-// fieldGroup returns what the pattern's first group matches in a text, or the
-// whole pattern if it has no group. No pattern matches all of the text.
-func fieldGroup(pattern *regexp.Regexp, text string) (match string, ok bool) {
-	if pattern == nil {
-		return text, true
-	}
-	matches := pattern.FindStringSubmatch(text)
-	if matches == nil {
-		return "", false
-	}
-	return matches[min(1, len(matches)-1)], true
-}
-
 // bodyGroup returns what the pattern's first group matches in an answer's body,
 // or the whole pattern if it has no group. No pattern matches nothing.
 func bodyGroup(pattern *regexp.Regexp, resp *http.Response, max int64) (match string, ok bool) {

@@ -79,18 +79,3 @@ func unsent(err error) bool {
 	var failed *net.OpError
 	return errors.As(err, &failed) && (failed.Op == "dial" || failed.Op == "proxyconnect")
 }
-
-// A failure is an attempt without an answer.
-type failure struct {
-	error
-	repeatable bool
-}
-
-// Unwrap returns what went wrong.
-func (f *failure) Unwrap() error { return f.error }
-
-// Timeout is for url.Error, which does not unwrap.
-func (f *failure) Timeout() bool {
-	var failed net.Error
-	return errors.As(f.error, &failed) && failed.Timeout()
-}

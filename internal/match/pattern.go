@@ -5,6 +5,7 @@ package match
 
 import (
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -208,6 +209,53 @@ func (p *Pattern) wideHost() bool {
 	return p.deep || slices.ContainsFunc(p.labels, func(l part) bool { return l.wild })
 }
 
+// Bind returns r as the functions of the pattern's policy should see it: with
+// the wildcards' values for [http.Request.PathValue]. That is a shallow copy,
+// or r itself if the pattern names no wildcard. A host's values are in lower
+// case, so that one shop has one budget however its name is written.
+func (p *Pattern) Bind(r *http.Request) *http.Request {
+	if len(p.names) == 0 {
+		return r
+	}
+	var few [8]string
+	var segs [16]string
+	t, host := look(r, segs[:0])
+	labels := splitHost(few[:0], host)
+	bound := withOwnPathValues(r)
+	for i, l := range p.labels[:min(len(p.labels), len(labels))] {
+		if l.wild {
+			bound.SetPathValue(l.text, string(appendLower(nil, labels[i])))
+		}
+	}
+	n := min(len(p.segs), len(t.segs))
+	for i, s := range p.segs[:n] {
+		if s.wild {
+			bound.SetPathValue(s.text, t.plain(t.segs[i]))
+		}
+	}
+	if p.rest != "" {
+		rest := strings.Join(t.segs[n:], "/")
+		if rest != "" && t.slash {
+			rest += "/"
+		}
+		bound.SetPathValue(p.rest, t.plain(rest))
+	}
+	return bound
+}
+
+// withOwnPathValues returns a shallow copy of r whose path values can be set
+// without changing those of r, which has some when a server passes it on. Only
+// Clone parts the two, so what Clone would copy deeply is kept out of its way.
+func withOwnPathValues(r *http.Request) *http.Request {
+	bare := *r
+	bare.URL, bare.Header, bare.Trailer, bare.TransferEncoding = nil, nil, nil, nil
+	bare.Form, bare.PostForm, bare.MultipartForm = nil, nil, nil
+	c := bare.Clone(r.Context())
+	c.URL, c.Header, c.Trailer, c.TransferEncoding = r.URL, r.Header, r.Trailer, r.TransferEncoding
+	c.Form, c.PostForm, c.MultipartForm = r.Form, r.PostForm, r.MultipartForm
+	return c
+}
+
 // mistake returns the error of the pattern's byte off.
 func mistake(off int, format string, args ...any) error {
 	return fmt.Errorf("at offset %d: %s", off, fmt.Sprintf(format, args...))
@@ -220,10 +268,6 @@ func notToken(c rune) bool {
 // notInLabel lets names in any script pass: they are compared as they are.
 func notInLabel(c rune) bool {
 	return !alphanumeric(c) && c != '-' && c != '_' && c < 0x80
-}
-
-func alphanumeric(c rune) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
 func numeric(s string) bool { return strings.Trim(s, "0123456789") == "" }

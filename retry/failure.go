@@ -2,24 +2,25 @@ package retry
 
 import (
 	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 )
 
-// giveUp is the client's ErrorHandler.
-func giveUp(resp *http.Response, err error, _ int) (*http.Response, error) {
-	if err == nil {
-		restore(resp)
-		return resp, nil
-	}
-	if resp != nil && resp.Body != nil {
-		resp.Body.Close()
-	}
-	if failed, ok := err.(*url.Error); ok { // not what a ResponseHandler has wrapped
-		return nil, plain(failed)
-	}
-	return nil, err
+// A failure is an attempt without an answer.
+type failure struct {
+	error
+	repeatable bool
+}
+
+// Unwrap returns what went wrong.
+func (f *failure) Unwrap() error { return f.error }
+
+// Timeout is for url.Error, which does not unwrap.
+func (f *failure) Timeout() bool {
+	var failed net.Error
+	return errors.As(f.error, &failed) && failed.Timeout()
 }
 
 // plain returns the error as http.Client would, but for what may be secret.
@@ -47,4 +48,19 @@ func reason(err error) error {
 		return errLocation
 	}
 	return err
+}
+
+// giveUp is the client's ErrorHandler.
+func giveUp(resp *http.Response, err error, _ int) (*http.Response, error) {
+	if err == nil {
+		restore(resp)
+		return resp, nil
+	}
+	if resp != nil && resp.Body != nil {
+		resp.Body.Close()
+	}
+	if failed, ok := err.(*url.Error); ok { // not what a ResponseHandler has wrapped
+		return nil, plain(failed)
+	}
+	return nil, err
 }
