@@ -2,10 +2,20 @@ package fleet
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"strings"
 	"time"
 )
+
+// A Change is a count before and after an act.
+type Change struct {
+	Before int `json:"before"`
+	After  int `json:"after"`
+}
+
+// mostActs is how many acts are kept.
+const mostActs = 1000
 
 // An Act is what an operator did. Its texts are fit to be printed.
 type Act struct {

@@ -1,13 +1,16 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
+	"github.com/fleetthrottle/throttle/redisstore/internal/names"
 )
 
 // Options are all optional; nil means the defaults.
@@ -63,4 +66,46 @@ func (f *Fleet) failed(err error) error {
 		return nil
 	}
 	return &Error{f.conn.Error(err)}
+}
+
+// An Error says that Redis could not be asked, or what it said in place of an answer.
+type Error struct{ Err error }
+
+// Error implements error.
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error of the client, or of the store.
+func (e *Error) Unwrap() error { return e.Err }
+
+// failure is the error of a store that was asked; nil stays nil.
+func failure(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{err}
+}
+
+// Denied reports whether an error says that the user of Redis may not do what was asked.
+func Denied(err error) bool { return conn.Denied(err) }
+
+// away reports whether an error is about all budgets and not one.
+func away(err error) bool {
+	return conn.Transient(err) || Denied(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// keys are the names of what is kept of a fleet. Their hash tag puts them into one slot
+// of a cluster. No budget has such a name: there, braces are escaped or hold its group,
+// behind the version of its stored form.
+type keys struct {
+	nodes    string // sorted set: node ids by their last report, in microseconds
+	node     string // and an id: its record
+	pauses   string // hash: hashed key of a budget in hex: end in microseconds, a space, note
+	audit    string // list: moment in microseconds, a space, act; the newest first
+	policies string // hash: the pushed file
+	history  string // list: pushed files; the newest first
+}
+
+func keysOf(namespace string) keys {
+	p := names.Escape(cmp.Or(namespace, redisstore.DefaultNamespace)) + ":{fleet}:"
+	return keys{p + "nodes", p + "node:", p + "pauses", p + "audit", p + "policies", p + "history"}
 }

@@ -3,15 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"sync"
 )
-
-// A pulled is the pushed file as a reporter read it last.
-type pulled struct {
-	mu   sync.Mutex
-	id   string // of the push
-	text []byte
-}
 
 // File returns the text of the pushed file, which must not be changed; [ErrNothingPushed]
 // if there is none. It reads the text only if it is another than the last time.

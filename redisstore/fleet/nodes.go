@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -104,3 +105,6 @@ func (r *record) rate(starts int64) float64 {
 	}
 	return float64(max(0, starts)) / r.Span.Seconds()
 }
+
+// round leaves what is worth reading of a rate.
+func round(rate float64) float64 { return math.Round(rate*100) / 100 }

@@ -72,6 +72,13 @@ type Reporter struct {
 	last, before time.Time // when the last interval of counting ended, and the one before
 }
 
+// A pulled is the pushed file as a reporter read it last.
+type pulled struct {
+	mu   sync.Mutex
+	id   string // of the push
+	text []byte
+}
+
 // Start puts a reporter around a store, which reports until it is closed. It needs not wait
 // for Redis: one that is away is told later. The client stays the caller's.
 func Start(client redis.UniversalClient, store throttle.Store, o *ReporterOptions) *Reporter {

@@ -209,6 +209,3 @@ func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 	wg.Wait()
 	return failure(context.Cause(ctx))
 }
-
-// round leaves what is worth reading of a rate.
-func round(rate float64) float64 { return math.Round(rate*100) / 100 }

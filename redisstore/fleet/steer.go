@@ -22,9 +22,6 @@ var (
 	unnoteScript = wire.FromSource(unnoteSource)
 )
 
-// mostActs is how many acts are kept.
-const mostActs = 1000
-
 // A LongerError says that an operator has paused the budget for longer already.
 type LongerError struct{ Note Note }
 

@@ -15,12 +15,6 @@ var actSource string
 
 var actScript = wire.FromSource(actSource)
 
-// A Change is a count before and after an act.
-type Change struct {
-	Before int `json:"before"`
-	After  int `json:"after"`
-}
-
 // A UsedError says why the count of a budget cannot be set.
 type UsedError struct {
 	Budget   string
