@@ -53,10 +53,10 @@ func requestsRefused() feedback.Penalty {
 }
 
 // otherRefused is the penalty of the refusals of all other endpoints.
-var otherRefused = own.Penalty(other, feedback.First(
+var otherRefused = feedback.First(
 	noMoney,
 	feedback.When{Status: []int{http.StatusTooManyRequests, overloaded}}.Penalty(wait),
-))
+)
 
 // left reads what is left of requests or tokens.
 func left(what string) feedback.Quota {

@@ -83,6 +83,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
+	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // Options are what an organization's tier changes, and whose requests are counted together.
@@ -149,7 +150,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "anthropic-api", Match: o.Host + "/", Key: throttle.Join(o.Caller, endpoint), Cost: other,
-			Limit: throttle.Unlimited(), Penalty: otherRefused,
+			Limit: throttle.Unlimited(), Penalty: own.Penalty(other, otherRefused),
 		},
 	}
 }

@@ -83,13 +83,9 @@
 package github
 
 import (
-	"cmp"
 	"net/http"
-	"strings"
 
-	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
 )
 
 // What the primary limit allows in an hour.
@@ -131,64 +127,4 @@ type Options struct {
 	Host string
 
 	account caller.Key
-}
-
-// Policies returns the table. Its rows are plain values: change them, leave some
-// out, append your own.
-func Policies(o Options) []throttle.Policy {
-	o = o.withDefaults()
-	all, site := "{service}.github.com/", "github.com"
-	if o.Host != "" {
-		all = o.Host + "/"
-		site, _, _ = strings.Cut(o.Host, "/")
-	}
-	return []throttle.Policy{
-		{
-			Name: "github-primary", Match: all, Key: throttle.Join(o.account, o.resource), Cost: o.calls,
-			Limit: throttle.PerHour(o.PerHour), Penalty: own.Penalty(o.calls, primary), Quota: own.Quota(o.calls, o.left), Settle: unchanged,
-		},
-		{
-			Name: "github-in-flight", Match: all, Key: o.account, Cost: o.calls,
-			Limit: throttle.Concurrency(100), Penalty: own.Penalty(o.calls, o.secondary()), Acted: o.acted,
-		},
-		{
-			Name: "github-points", Match: all, Key: o.account, Cost: o.restPoints,
-			Limit: throttle.PerMinute(900), Penalty: own.Penalty(o.restPoints, o.secondary()),
-		},
-		{
-			Name: "github-graphql-points", Match: all, Key: o.account, Cost: o.graphqlPoints,
-			Limit: throttle.PerMinute(2000), Penalty: own.Penalty(o.graphqlPoints, o.secondary()), Acted: o.acted,
-		},
-		{
-			Name: "github-content-minute", Match: all, Key: o.account, Cost: o.creations,
-			Limit: throttle.PerMinute(80), Penalty: throttle.NoPenalty,
-		},
-		{
-			Name: "github-content-hour", Match: all, Key: o.account, Cost: o.creations,
-			Limit: throttle.PerHour(500), Penalty: throttle.NoPenalty,
-		},
-		{
-			Name: "github-oauth", Match: "POST " + site + tokens,
-			Limit: throttle.PerHour(2000), Penalty: throttle.RetryAfter,
-		},
-	}
-}
-
-func (o Options) withDefaults() Options {
-	o.account = caller.Or(caller.ID(o.Account, o.Caller), throttle.Header("Authorization"))
-	if o.Host != "" {
-		o.account = throttle.Join(caller.Always(o.Host), o.account)
-	}
-	if o.Creates == nil {
-		o.Creates = o.creates
-	}
-	o.PerHour = cmp.Or(o.PerHour, User)
-	return o
-}
-
-func (o Options) creations(r *http.Request) int {
-	if o.calls(r) == 0 || !o.Creates(r) {
-		return 0
-	}
-	return 1
 }

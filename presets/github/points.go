@@ -84,3 +84,10 @@ func (o Options) creates(r *http.Request) bool {
 	}
 	return r.Method == http.MethodPost || r.Method == http.MethodPut
 }
+
+func (o Options) creations(r *http.Request) int {
+	if o.calls(r) == 0 || !o.Creates(r) {
+		return 0
+	}
+	return 1
+}

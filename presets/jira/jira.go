@@ -149,6 +149,9 @@ func (o *Options) quota() throttle.Policy {
 	return p
 }
 
+// cost is the estimate, and never more than there is at all.
+func (o *Options) cost(r *http.Request) int { return min(o.Points(r), o.Quota) }
+
 func (o *Options) burst(method string, perSecond int) throttle.Policy {
 	return throttle.Policy{
 		Name: "jira-burst-" + method, Match: method + " " + o.match(), Key: throttle.Join(o.app, tenant, o.Endpoint),

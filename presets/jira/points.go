@@ -16,9 +16,6 @@ const mostObjects = 10_000
 
 var maxResults = throttle.Query("maxResults")
 
-// cost is the estimate, and never more than there is at all.
-func (o *Options) cost(r *http.Request) int { return min(o.Points(r), o.Quota) }
-
 // points is the default of [Options.Points].
 func points(r *http.Request) int {
 	if !reads(r) {

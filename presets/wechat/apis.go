@@ -54,15 +54,6 @@ var perMinute = map[string]int{
 	"/cgi-bin/stable_token": 10_000,
 }
 
-func (o Options) perDay() map[string]int {
-	if o.Test {
-		return merged(testPerDay, o.PerDay)
-	}
-	return merged(perDay, o.PerDay)
-}
-
-func (o Options) perMinute() map[string]int { return merged(perMinute, o.PerMinute) }
-
 // merged returns the numbers of both. Those of own come first, and 0 is none.
 func merged(published, own map[string]int) map[string]int {
 	numbers := maps.Clone(published)

@@ -143,6 +143,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+func (o Options) perDay() map[string]int {
+	if o.Test {
+		return merged(testPerDay, o.PerDay)
+	}
+	return merged(perDay, o.PerDay)
+}
+
+func (o Options) perMinute() map[string]int { return merged(perMinute, o.PerMinute) }
+
 // counted is the cost under an account's quotas: logins of users have none.
 func counted(r *http.Request) int {
 	if strings.HasPrefix(throttle.Path(r), "/sns/") {
