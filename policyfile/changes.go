@@ -77,13 +77,12 @@ func canonical(n *yaml.Node) string {
 	return fmt.Sprint(v) // maps are printed in the order of their keys
 }
 
-// Loosens says what of a file another one would no longer hold, as far as can be told: a
-// policy that is gone, a limit that is not lower, a change of another field that may hold less
-// than before. It is empty if all that is held stays held.
-func (f *File) Loosens(old *File) (reasons []string) {
-	for _, p := range old.Policies {
-		was := old.holds[p.Name]
-		switch is, there := f.holds[p.Name]; {
+// loosened says what of the policies of an old file, which held so much, a new one no longer
+// holds.
+func loosened(old []throttle.Policy, held, holds map[string]hold) (reasons []string) {
+	for _, p := range old {
+		was := held[p.Name]
+		switch is, there := holds[p.Name]; {
 		case was.shadow:
 		case !there:
 			reasons = append(reasons, fmt.Sprintf("policy %q is gone", p.Name))

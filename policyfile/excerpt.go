@@ -1,41 +1,9 @@
 package policyfile
 
 import (
-	"fmt"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 )
-
-// Excerpt returns the line of the file with a caret below the place; "" if the mistake
-// has no place. Of a long line it has the part around the caret.
-func (e *Error) Excerpt() string {
-	if e.Line == 0 || strings.TrimSpace(e.Source) == "" {
-		return ""
-	}
-	head := fmt.Sprintf("%5d | ", e.Line)
-	var line, below strings.Builder
-	if e.skipped > 0 {
-		line.WriteString("…")
-		below.WriteByte(' ')
-	}
-	column := e.skipped
-	for _, c := range e.Source {
-		column++
-		line.WriteRune(printable(c))
-		if column < e.Column {
-			below.WriteString(blank(c))
-		}
-	}
-	if e.cut {
-		line.WriteString("…")
-	}
-	text := head + line.String() + "\n"
-	if e.Column == 0 {
-		return text
-	}
-	return text + strings.Repeat(" ", utf8.RuneCountInString(head)-2) + "| " + below.String() + "^\n"
-}
 
 // printable returns what an excerpt shows of a character: a control character would
 // steer the terminal.

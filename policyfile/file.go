@@ -2,7 +2,9 @@ package policyfile
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"go.yaml.in/yaml/v4"
 
@@ -72,73 +74,10 @@ func (f *File) Line(policy string) int { return f.lines[policy] }
 // Own returns the rows that are the file's own, and not a preset's.
 func (f *File) Own() []throttle.Policy { return f.Policies[f.tables:] }
 
-// A document is the root of a file.
-type document struct {
-	version int
-	tables  []presetTable
-	rows    []row
-	tests   []placedTest
-}
-
-// A presetTable is the rows of a preset and where it is named.
-type presetTable struct {
-	rows      presetRows
-	at        *yaml.Node
-	wildcards []wildcard // that its keys and costs name
-}
-
-// policies returns all rows.
-func (d *document) policies() (all []throttle.Policy) {
-	for _, t := range d.tables {
-		all = append(all, t.rows...)
-	}
-	for _, p := range d.rows {
-		all = append(all, p.Policy)
-	}
-	return all
-}
-
-// lines returns where each policy stands.
-func (d *document) lines() map[string]int {
-	all := make(map[string]int)
-	for _, t := range d.tables {
-		for _, p := range t.rows {
-			all[p.Name] = t.at.Line
-		}
-	}
-	for _, p := range d.rows {
-		all[p.Name] = p.at.Line
-	}
-	return all
-}
-
-// root is the shape of a file.
-var root = shape[document]{read: documentFields.read, schema: func() schema {
-	s := documentFields.schema()
-	s["patternProperties"] = schema{"^x-": true}
-	defs := schema{}
-	for name, of := range definitions {
-		defs[name] = of()
-	}
-	s["$defs"] = defs
-	return s
-}}
-
-var documentFields = record[document]{name: "the file", ignored: "x-", fields: []field[document]{
-	must(member("version", "of this form", number(1), func(d *document, v int) { d.version = v })),
-	partly("presets", "the tables of providers that the library knows", list(defined("preset", placed(presets))), func(d *document, v []presetTable) { d.tables = v }),
-	partly("policies", "rows of your own", list(policyRow), func(d *document, v []row) { d.rows = v }),
-	partly("tests", "requests, and which policies they must match", list(defined("test", test.shape())), func(d *document, v []placedTest) { d.tests = v }),
-}}
-
-// placed returns the shape of a preset that knows its place.
-func placed(of shape[presetRows]) shape[presetTable] {
-	return shape[presetTable]{schema: of.schema, read: func(r *reader, n *yaml.Node) (presetTable, bool) {
-		r.wildcards = nil
-		rows, ok := of.read(r, n)
-		return presetTable{rows, follow(n), r.wildcards}, ok
-	}}
-}
+// Loosens says what of a file another one would no longer hold, as far as can be told: a
+// policy that is gone, a limit that is not lower, a change of another field that may hold less
+// than before. It is empty if all that is held stays held.
+func (f *File) Loosens(old *File) []string { return loosened(old.Policies, old.holds, f.holds) }
 
 // checkVersion reports whether the file is of the version that this package reads. One of
 // another version is looked at no further: what it says may mean something else.
@@ -156,4 +95,54 @@ func (r *reader) checkVersion(n *yaml.Node) bool {
 		return true
 	}
 	return false
+}
+
+// Check runs the tests of the file. Its error is [Errors], a mistake for each thing that
+// is not as expected.
+func (f *File) Check() error {
+	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
+	if err != nil {
+		return err
+	}
+	r := newReader(f.name, f.text)
+	for _, t := range f.Tests {
+		for _, text := range f.differences(transport, &t) {
+			if t.Name != "" {
+				text = fmt.Sprintf("test %q: %s", t.Name, text)
+			}
+			r.failAt(t.Line, t.column, "%s", text)
+		}
+	}
+	return r.errs.sorted()
+}
+
+// differences returns what is not as a test expects.
+func (f *File) differences(transport *throttle.Transport, t *Test) (all []string) {
+	charges := transport.Explain(t.Request())
+	costs := make(map[string]throttle.Charge)
+	for _, c := range charges {
+		costs[c.Budget.Policy] = c
+	}
+	for _, e := range t.Expects {
+		c, ok := costs[e.Policy]
+		delete(costs, e.Policy)
+		switch {
+		case !ok && e.Cost != nil && *e.Cost == 0:
+		case !ok:
+			all = append(all, fmt.Sprintf("the request does not match policy %q, or is free under it", e.Policy))
+		case e.Cost != nil && c.Cost != *e.Cost:
+			all = append(all, fmt.Sprintf("the request costs %d under policy %q, and not %d", c.Cost, e.Policy, *e.Cost))
+		}
+		if ok && e.Key != nil && c.Budget.Key != throttle.BudgetOf(e.Policy, *e.Key).Key {
+			all = append(all, fmt.Sprintf("the key of the budget of policy %q is not %q", e.Policy, clip(*e.Key)))
+		}
+	}
+	others := slices.Sorted(maps.Keys(costs))
+	for i, name := range others {
+		if i == mostShown { // else each of many tests would have a mistake for each of many rows
+			return append(all, fmt.Sprintf("the request matches %d more policies", len(others)-i))
+		}
+		all = append(all, fmt.Sprintf("the request matches policy %q as well", name))
+	}
+	return all
 }

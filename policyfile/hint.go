@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -44,6 +45,18 @@ func oddSpace(text string) string {
 	odd := func(c rune) bool { return unicode.IsSpace(c) || unicode.Is(unicode.Cf, c) }
 	if strings.TrimFunc(text, odd) != text {
 		return " (a space that is not a plain one stands before or behind it)"
+	}
+	return ""
+}
+
+// joined is a name and a value without the space between them, or with a colon that is
+// full-width.
+var joined = regexp.MustCompile(`^([A-Za-z_][\w-]*)(?::|：\s*)([^\s/:]\S{0,40})`)
+
+// missingSpace returns a hint if a text is a field whose colon has no space behind it.
+func missingSpace(text string) string {
+	if m := joined.FindStringSubmatch(text); m != nil {
+		return " (write a colon and a space: \"" + m[1] + ": " + m[2] + "\")"
 	}
 	return ""
 }

@@ -1,7 +1,6 @@
 package policyfile
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -30,13 +29,6 @@ type templatePart struct {
 	value    keyFunc
 	wildcard string // of the pattern, if it names one
 	offset   int
-}
-
-// A wildcard is a name that a key or a cost expects in the pattern of its policy.
-type wildcard struct {
-	name   string
-	at     *yaml.Node
-	offset int
 }
 
 // templates returns the shape of what is written as a template. YAML takes {host} without
@@ -133,17 +125,4 @@ func parsePlaceholder(s string) (templatePart, error) {
 	group, _, _ := strings.Cut(strings.TrimSpace(s), ".")
 	return templatePart{}, fmt.Errorf("{%s} is unknown%s; there are {header.NAME}, {query.NAME}, {host}, {path}, {method}, and {NAME} for a wildcard of match",
 		clip(s), didYouMean(group, []string{"header", "query", "host", "path", "method"}))
-}
-
-// headerName is a field name of HTTP.
-var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
-
-func checkHeaderName(s string) error {
-	switch {
-	case headerName.MatchString(s):
-		return nil
-	case s == "":
-		return errors.New("the name of a header is missing")
-	}
-	return fmt.Errorf("%q is no name of a header: it has letters, digits and hyphens only, as in X-App", clip(s))
 }

@@ -1,10 +1,6 @@
 package policyfile
 
-import (
-	"regexp"
-
-	"go.yaml.in/yaml/v4"
-)
+import "go.yaml.in/yaml/v4"
 
 // A keyed is one key of a mapping with its value.
 type keyed struct {
@@ -67,16 +63,4 @@ func (r *reader) merge(n *yaml.Node, name string) (all []keyed, ok bool) {
 		all, ok = append(all, more...), ok && good
 	}
 	return all, ok
-}
-
-// joined is a name and a value without the space between them, or with a colon that is
-// full-width.
-var joined = regexp.MustCompile(`^([A-Za-z_][\w-]*)(?::|：\s*)([^\s/:]\S{0,40})`)
-
-// missingSpace returns a hint if a text is a field whose colon has no space behind it.
-func missingSpace(text string) string {
-	if m := joined.FindStringSubmatch(text); m != nil {
-		return " (write a colon and a space: \"" + m[1] + ": " + m[2] + "\")"
-	}
-	return ""
 }

@@ -12,6 +12,7 @@ import (
 const (
 	mostBytes = 1 << 20 // of a file
 	mostText  = 1 << 14 // of one value
+	mostDepth = 64      // of parts that stand in each other
 )
 
 // A reader reads one file and collects its mistakes.
@@ -31,33 +32,17 @@ type mistake struct {
 	text         string
 }
 
+// A wildcard is a name that a key or a cost expects in the pattern of its policy.
+type wildcard struct {
+	name   string
+	at     *yaml.Node
+	offset int
+}
+
 // newReader returns a reader of a text.
 func newReader(file string, text []byte) *reader {
 	return &reader{file: file, lines: splitLines(string(bytes.TrimPrefix(text, []byte("\ufeff")))), noted: make(map[mistake]bool)}
 }
-
-// parse returns the file's root; ok is false if it is no YAML, or too large.
-func (r *reader) parse(text []byte) (root *yaml.Node, ok bool) {
-	if len(text) > mostBytes {
-		r.failAt(1, 1, "the file has %d bytes; %d are the most", len(text), mostBytes)
-		return nil, false
-	}
-	if !r.checkEncoding(text) {
-		return nil, false
-	}
-	var doc yaml.Node
-	if err := yaml.Load(bytes.TrimPrefix(text, []byte("\ufeff")), &doc); err != nil {
-		r.failYAML(err)
-		return nil, false
-	}
-	if len(doc.Content) != 1 || isEmpty(doc.Content[0]) {
-		r.failAt(1, 1, "%s", emptyFile)
-		return nil, false
-	}
-	return doc.Content[0], r.checkSize(doc.Content[0])
-}
-
-const emptyFile = `the file is empty; it begins with "version: 1"`
 
 // isEmpty reports whether a node is nothing at all.
 func isEmpty(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 }

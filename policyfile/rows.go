@@ -177,3 +177,30 @@ func configErrors(rows []row) map[string][]*throttle.ConfigError {
 	sort(err)
 	return all
 }
+
+// checkTests says which tests name a policy that is not there. If a policy has no name, or
+// a preset has a mistake, it may be the one that is meant.
+func (r *reader) checkTests(d *document) {
+	var names []string
+	there := make(map[string]bool)
+	for _, t := range d.tables {
+		if t.rows == nil {
+			return
+		}
+	}
+	for _, p := range d.policies() {
+		if p.Name == "" {
+			return
+		}
+		names = append(names, p.Name)
+		there[p.Name] = true
+	}
+	for _, t := range d.tests {
+		for _, e := range t.Expects {
+			if there[e.Policy] {
+				continue
+			}
+			r.fail(t.policies, "there is no policy %q%s", clip(e.Policy), r.hint(e.Policy, names))
+		}
+	}
+}

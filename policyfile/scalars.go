@@ -12,6 +12,8 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
+var anyText = schema{"type": []any{"string", "number", "boolean"}}
+
 // limit is a limit as [throttle.ParseLimit] reads it.
 var limit = defined("limit", scalar(`a limit such as "40/s"`, schema{"type": "string"}, throttle.ParseLimit))
 

@@ -8,6 +8,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
+// A schema is a node of a JSON Schema.
+type schema = map[string]any
+
 // A shape is what may stand at one place of a file: it reads a value, and describes
 // itself in JSON Schema. The loader and the schema are made of the same shapes, so they
 // cannot drift apart.

@@ -51,6 +51,8 @@ func (r *reader) secondDocument() int {
 	return 1
 }
 
+const emptyFile = `the file is empty; it begins with "version: 1"`
+
 // A slip is a line that is no YAML, or not what was meant.
 type slip struct {
 	line *regexp.Regexp // its first group is the place

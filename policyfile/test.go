@@ -10,9 +10,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
-
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 )
 
 // A Test is one request and what its author expects of the policies.
@@ -114,33 +111,6 @@ var request = scalar(`a request such as "GET https://api.example.com/v1/orders"`
 	return req, nil
 })
 
-// checkTests says which tests name a policy that is not there. If a policy has no name, or
-// a preset has a mistake, it may be the one that is meant.
-func (r *reader) checkTests(d *document) {
-	var names []string
-	there := make(map[string]bool)
-	for _, t := range d.tables {
-		if t.rows == nil {
-			return
-		}
-	}
-	for _, p := range d.policies() {
-		if p.Name == "" {
-			return
-		}
-		names = append(names, p.Name)
-		there[p.Name] = true
-	}
-	for _, t := range d.tests {
-		for _, e := range t.Expects {
-			if there[e.Policy] {
-				continue
-			}
-			r.fail(t.policies, "there is no policy %q%s", clip(e.Policy), r.hint(e.Policy, names))
-		}
-	}
-}
-
 // Request returns the request of a test.
 func (t *Test) Request() *http.Request {
 	req := &http.Request{Method: t.Method, URL: t.URL, Host: t.URL.Host, Header: t.Header.Clone(), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
@@ -153,54 +123,4 @@ func (t *Test) Request() *http.Request {
 		req.GetBody, req.ContentLength = body, int64(len(t.Body))
 	}
 	return req
-}
-
-// Check runs the tests of the file. Its error is [Errors], a mistake for each thing that
-// is not as expected.
-func (f *File) Check() error {
-	transport, err := throttle.New(throttle.Config{Store: memstore.New(), Policies: f.Policies})
-	if err != nil {
-		return err
-	}
-	r := newReader(f.name, f.text)
-	for _, t := range f.Tests {
-		for _, text := range f.differences(transport, &t) {
-			if t.Name != "" {
-				text = fmt.Sprintf("test %q: %s", t.Name, text)
-			}
-			r.failAt(t.Line, t.column, "%s", text)
-		}
-	}
-	return r.errs.sorted()
-}
-
-// differences returns what is not as a test expects.
-func (f *File) differences(transport *throttle.Transport, t *Test) (all []string) {
-	charges := transport.Explain(t.Request())
-	costs := make(map[string]throttle.Charge)
-	for _, c := range charges {
-		costs[c.Budget.Policy] = c
-	}
-	for _, e := range t.Expects {
-		c, ok := costs[e.Policy]
-		delete(costs, e.Policy)
-		switch {
-		case !ok && e.Cost != nil && *e.Cost == 0:
-		case !ok:
-			all = append(all, fmt.Sprintf("the request does not match policy %q, or is free under it", e.Policy))
-		case e.Cost != nil && c.Cost != *e.Cost:
-			all = append(all, fmt.Sprintf("the request costs %d under policy %q, and not %d", c.Cost, e.Policy, *e.Cost))
-		}
-		if ok && e.Key != nil && c.Budget.Key != throttle.BudgetOf(e.Policy, *e.Key).Key {
-			all = append(all, fmt.Sprintf("the key of the budget of policy %q is not %q", e.Policy, clip(*e.Key)))
-		}
-	}
-	others := slices.Sorted(maps.Keys(costs))
-	for i, name := range others {
-		if i == mostShown { // else each of many tests would have a mistake for each of many rows
-			return append(all, fmt.Sprintf("the request matches %d more policies", len(others)-i))
-		}
-		all = append(all, fmt.Sprintf("the request matches policy %q as well", name))
-	}
-	return all
 }

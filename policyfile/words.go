@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -13,8 +14,6 @@ import (
 
 // text is any text. A number or a yes is one, too, as people write them without quotes.
 var text = defined("text", scalar("a text", anyText, func(s string) (string, error) { return s, nil }))
-
-var anyText = schema{"type": []any{"string", "number", "boolean"}}
 
 // label is a text that is not empty: a name, an id, a field. A value that was left out by
 // mistake would be another one.
@@ -36,6 +35,19 @@ func parseLabel(s string) (string, error) {
 
 // header is the name of a header.
 var header = defined("header", scalar("the name of a header", anyText, func(s string) (string, error) { return s, checkHeaderName(s) }))
+
+// headerName is a field name of HTTP.
+var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
+func checkHeaderName(s string) error {
+	switch {
+	case headerName.MatchString(s):
+		return nil
+	case s == "":
+		return errors.New("the name of a header is missing")
+	}
+	return fmt.Errorf("%q is no name of a header: it has letters, digits and hyphens only, as in X-App", clip(s))
+}
 
 // headerTable is a table from names of headers to texts. No two of them are the same header.
 var headerTable = shape[map[string]string]{schema: headerTexts.schema, read: func(r *reader, n *yaml.Node) (map[string]string, bool) {

@@ -1,0 +1,90 @@
+package policyfile
+
+import (
+	"encoding/json"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A document is the root of a file.
+type document struct {
+	version int
+	tables  []presetTable
+	rows    []row
+	tests   []placedTest
+}
+
+// A presetTable is the rows of a preset and where it is named.
+type presetTable struct {
+	rows      presetRows
+	at        *yaml.Node
+	wildcards []wildcard // that its keys and costs name
+}
+
+// policies returns all rows.
+func (d *document) policies() (all []throttle.Policy) {
+	for _, t := range d.tables {
+		all = append(all, t.rows...)
+	}
+	for _, p := range d.rows {
+		all = append(all, p.Policy)
+	}
+	return all
+}
+
+// lines returns where each policy stands.
+func (d *document) lines() map[string]int {
+	all := make(map[string]int)
+	for _, t := range d.tables {
+		for _, p := range t.rows {
+			all[p.Name] = t.at.Line
+		}
+	}
+	for _, p := range d.rows {
+		all[p.Name] = p.at.Line
+	}
+	return all
+}
+
+// root is the shape of a file.
+var root = shape[document]{read: documentFields.read, schema: func() schema {
+	s := documentFields.schema()
+	s["patternProperties"] = schema{"^x-": true}
+	defs := schema{}
+	for name, of := range definitions {
+		defs[name] = of()
+	}
+	s["$defs"] = defs
+	return s
+}}
+
+var documentFields = record[document]{name: "the file", ignored: "x-", fields: []field[document]{
+	must(member("version", "of this form", number(1), func(d *document, v int) { d.version = v })),
+	partly("presets", "the tables of providers that the library knows", list(defined("preset", placed(presets))), func(d *document, v []presetTable) { d.tables = v }),
+	partly("policies", "rows of your own", list(policyRow), func(d *document, v []row) { d.rows = v }),
+	partly("tests", "requests, and which policies they must match", list(defined("test", test.shape())), func(d *document, v []placedTest) { d.tests = v }),
+}}
+
+// placed returns the shape of a preset that knows its place.
+func placed(of shape[presetRows]) shape[presetTable] {
+	return shape[presetTable]{schema: of.schema, read: func(r *reader, n *yaml.Node) (presetTable, bool) {
+		r.wildcards = nil
+		rows, ok := of.read(r, n)
+		return presetTable{rows, follow(n), r.wildcards}, ok
+	}}
+}
+
+// Schema returns the JSON Schema (2020-12) of a file, for editors. It accepts every file
+// that Parse accepts; what only Parse can tell, such as a limit that is none, it lets pass.
+func Schema() []byte {
+	s := root.schema()
+	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	s["title"] = "policies of throttle"
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		panic(err) // it is made of texts and numbers
+	}
+	return append(text, '\n')
+}
