@@ -58,7 +58,7 @@ func (i *Interceptors) Unary(ctx context.Context, method string, req, reply any,
 	}
 	defer permit.Release()
 	err = invoke(ctx, method, req, reply, cc, opts...)
-	i.learn(ctx, permit, err)
+	learn(ctx, permit, err, i.options.Penalty)
 	return err
 }
 
@@ -80,11 +80,11 @@ func (i *Interceptors) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *gr
 	opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { permit.Release() }))
 	s, err := stream(ctx, desc, cc, method, opts...)
 	if err != nil {
-		i.learn(ctx, permit, err)
+		learn(ctx, permit, err, i.options.Penalty)
 		return nil, err
 	}
 	begun = true
-	return &clientStream{ClientStream: s, ended: func(err error) { i.learn(ctx, permit, err) }}, nil
+	return &clientStream{ClientStream: s, ended: func(err error) { learn(ctx, permit, err, i.options.Penalty) }}, nil
 }
 
 // A clientStream learns from the stream's status.
@@ -105,7 +105,7 @@ func (s *clientStream) RecvMsg(m any) error {
 // acquire waits until the call may begin: for its budgets, and for a connection, because
 // a start that waits for one becomes too old.
 func (i *Interceptors) acquire(ctx context.Context, method string, cc *grpc.ClientConn, opts []grpc.CallOption) (*throttle.Permit, error) {
-	permit, err := i.limits.AcquireRequest(i.request(ctx, method, cc, opts))
+	permit, err := i.limits.AcquireRequest(request(ctx, i.options.Host, method, cc, opts))
 	if err == nil && connect(ctx, cc) {
 		err = permit.Renew(ctx)
 	}

@@ -49,14 +49,14 @@ const (
 	maxReport = 30 * time.Second
 )
 
-// learn closes budgets if a call's status says so. An error of throttle itself, of an
+// learn closes budgets if penalty says so of a call's status. An error of throttle itself, of an
 // interceptor inside this one, is no refusal of the server.
-func (i *Interceptors) learn(ctx context.Context, permit *throttle.Permit, err error) {
+func learn(ctx context.Context, permit *throttle.Permit, err error, penalty func(*status.Status) Penalty) {
 	s, ok := status.FromError(err)
 	if err == nil || !ok || errors.Is(err, throttle.ErrLimited) {
 		return
 	}
-	p := i.options.Penalty(s)
+	p := penalty(s)
 	if p.Length <= 0 {
 		return
 	}

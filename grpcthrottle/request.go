@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// request returns the request that policies see of a call.
-func (i *Interceptors) request(ctx context.Context, method string, cc *grpc.ClientConn, opts []grpc.CallOption) *http.Request {
-	host := i.options.Host
+// request returns the request that policies see of a call. Its host is the given one, or
+// the authority if that is "".
+func request(ctx context.Context, host, method string, cc *grpc.ClientConn, opts []grpc.CallOption) *http.Request {
 	if host == "" {
 		host = authority(cc.CanonicalTarget(), opts)
 	}

@@ -49,6 +49,27 @@ func (i *instruments) make(m metric.Meter) error {
 	return errors.Join(errs[:]...)
 }
 
+// What becomes of requests.
+const (
+	started = iota
+	refusedByLimit
+	refusedByStore
+	refusedByMistake
+	refusedOtherwise
+	gaveUp
+	outcomes
+)
+
+// results are the attributes of what becomes of requests.
+var results = [outcomes][]attribute.KeyValue{
+	started:          {resultKey.String("started")},
+	refusedByLimit:   {resultKey.String("refused"), errorKey.String("limit")},
+	refusedByStore:   {resultKey.String("refused"), errorKey.String("store")},
+	refusedByMistake: {resultKey.String("refused"), errorKey.String("config")},
+	refusedOtherwise: {resultKey.String("refused"), errorKey.String("_OTHER")},
+	gaveUp:           {resultKey.String("gave_up"), errorKey.String("context")},
+}
+
 // A series is all that belongs to one policy, bound beforehand: events come on the
 // request's way.
 type series struct {
