@@ -121,7 +121,7 @@ type Head struct {
 	Gates []Gate
 }
 
-// A Gate is an unlimited budget that is shut: see lua/gates.lua.
+// A Gate is an unlimited budget that is shut: see lua/answer.lua.
 type Gate struct {
 	Key  string
 	Left int64 // for how long, in microseconds

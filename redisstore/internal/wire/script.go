@@ -29,14 +29,14 @@ var (
 	rows = []string{"row", "rule"} // what reads and writes rows
 
 	// engine is what knows how they change.
-	engine = []string{"penalty", "entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue", "offers", "news"}
+	engine = []string{"penalty", "entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue", "offers"}
 )
 
 // The scripts.
 var (
 	BookScript = FromSource(source("frame", "book", "short") +
-		inner(source(join(rows, "answer", "gates")...)+
-			inner(source(join(engine, "place", "history", "repair", "leases", "slots", "request", "line", "serve")...))))
+		inner(source(join(rows, "answer")...)+
+			inner(source(join(engine, "place", "repair", "leases", "slots", "request", "line", "serve")...))))
 	PauseScript     = newScript(join(engine, "pause")...)
 	StatusScript    = newScript(join(engine, "status")...)
 	ReconcileScript = newScript(join(engine, "place", "anew", "reconcile")...)

@@ -7,8 +7,8 @@
 --       2 the frame: numbers, 8 bytes each:
 --         the number of this call among those of the program; a random number, to name new generations
 --         with; how many rules follow; how long ago the call was made for the first time;
---         how many gates, see gates.lua
---         for each budget: what the program knows of it (see history.lua)
+--         how many gates, see answer.lua
+--         for each budget: what the program knows of it (see repair.lua)
 --         for each rule: see rule.lua
 --         for each budget of slots: the program's report (see leases.lua)
 --         for some operations each that differ in what comes last:

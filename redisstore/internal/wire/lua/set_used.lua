@@ -8,7 +8,7 @@
 -- Result as of book.lua: 0, now, 1 if there is a count to set, which a limit without windows
 -- and a budget without a row do not have, how much was used before, and between which times
 -- starts must be booked anew; or NEEDS_BOUNDARIES, now, now if boundaries around now are needed.
--- News are those of anew.lua, and of the line: see news.lua.
+-- News are those of anew.lua, and of the line: see offers.lua.
 
 local wanted
 wanted, cursor = struct.unpack('<d', frame, cursor)

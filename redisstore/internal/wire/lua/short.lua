@@ -9,7 +9,7 @@
 
 local texts = {} -- the heads of rows that were read
 do
--- read_head reads what the program knows of a budget, see history.lua, and the head of its
+-- read_head reads what the program knows of a budget, see repair.lua, and the head of its
 -- row, whose text is texts[i] then. It returns the head, nil if one of them needs more than this file
 -- does, and where the next begins.
 local function read_head(key, at, i)
