@@ -314,7 +314,7 @@ func acquired(_ *throttle.Permit, err error) error { return err }
 
 func TestLimiterOfABrokenStore(t *testing.T) {
 	down := errors.New("down")
-	l := newLimiter(t, brokenStore{down}, onePerHour)
+	l := newLimiter(t, brokenStore{err: down}, onePerHour)
 	_, status := l.Status(t.Context(), "")
 	for _, err := range []error{
 		acquired(l.Acquire(t.Context(), "", 1)), acquired(l.TryAcquire(t.Context(), "", 1)), l.Pause(t.Context(), "", time.Second), status,

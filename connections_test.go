@@ -392,9 +392,9 @@ func TestP11_ABanWhileServersAreDialled(t *testing.T) {
 				tr := must(throttle.New(throttle.Config{Store: store, Base: base, Policies: []throttle.Policy{ninePerSecond}}))
 
 				var all sync.WaitGroup
-				sent := make([]*onceBody, 3)
+				sent := make([]*sceneBody, 3)
 				for i := range sent {
-					sent[i] = newOnceBody()
+					sent[i] = newSceneBody()
 					r := get(t, srv.URL)
 					if c.post {
 						r = post(t, srv.URL, sent[i])

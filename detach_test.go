@@ -8,9 +8,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"strings"
+
 	"sync"
-	"sync/atomic"
+
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,19 +179,6 @@ func (s failSecond) Book(ctx context.Context, b *throttle.Booking) (throttle.Gra
 	return throttle.Grant{}, ctx.Err()
 }
 
-// A onceBody can be had only once. It counts how often it is closed.
-type onceBody struct {
-	io.Reader
-	closed atomic.Int32
-}
-
-func newOnceBody() *onceBody { return &onceBody{Reader: strings.NewReader("whole")} }
-
-func (b *onceBody) Close() error {
-	b.closed.Add(1)
-	return nil
-}
-
 // post returns a request with a body.
 func post(t *testing.T, url string, body io.Reader) *http.Request {
 	t.Helper()
@@ -223,7 +210,7 @@ func TestP11_ABaseThatGoesOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store, d, body := newSpy(), newDialer(always(time.Second)), newOnceBody()
+				store, d, body := newSpy(), newDialer(always(time.Second)), newSceneBody()
 				tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{ninePerSecond},
 					Base: base(func(r *http.Request) (*http.Response, error) {
 						_, _ = d.handed.RoundTrip(r)
@@ -288,7 +275,7 @@ func TestP1_ABaseThatGoesOnWithoutASlot(t *testing.T) {
 // while the next one is being made.
 func TestP13_ABaseThatClosesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, d, body := newSpy(), newDialer(always(time.Second)), newOnceBody()
+		store, d, body := newSpy(), newDialer(always(time.Second)), newSceneBody()
 		bodies := []string{}
 		var late io.ReadCloser
 		tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{ninePerSecond},

@@ -6,8 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime"
-	"slices"
-	"strconv"
+
 	"strings"
 	"sync"
 	"testing"
@@ -45,95 +44,6 @@ func queued(l *throttle.Limiter, n int, ctx context.Context) *queue {
 		synctest.Wait()
 	}
 	return q
-}
-
-// TestP5_ARaisedLimitReachesThoseInLine: they keep their order, and the last of 1,000
-// starts when it would in a perfect queue.
-func TestP5_ARaisedLimitReachesThoseInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n, change = 1000, 10 * time.Second
-		s := newStarts()
-		var order []int
-		s.then = func(r *http.Request) (*http.Response, error) {
-			i, _ := strconv.Atoi(r.URL.Path[1:])
-			s.mu.Lock()
-			order = append(order, i)
-			s.mu.Unlock()
-			return answer(200, "")(r)
-		}
-		tr := newTransport(t, s, exactly(throttle.PerSecond(20)))
-		after(t, change, tr, exactly(throttle.PerSecond(40)))
-		var all sync.WaitGroup
-		for i := range n {
-			r := get(t, home+strconv.Itoa(i))
-			all.Go(func() { _ = send(t, tr, r) })
-			synctest.Wait()
-		}
-		all.Wait()
-		at := s.seen()
-		require.Len(t, at, n)
-		near, _ := slices.BinarySearch(at, change+750*ms)
-		require.True(t, slices.IsSorted(order[near:]), "in order, but for those that had a start already")
-		of := make([]time.Duration, n)
-		for i, caller := range order {
-			of[caller] = at[i]
-		}
-		for i := range n - 1 {
-			require.Less(t, of[i]-slices.Min(of[i+1:]), 800*ms, "caller %d", i)
-		}
-		require.LessOrEqual(t, most(at, time.Second), 40)
-		before, _ := slices.BinarySearch(at, change)
-		perfect := change + time.Duration(n-before)*time.Second/40
-		require.InEpsilon(t, perfect, at[n-1], 0.08)
-	})
-}
-
-// TestP11_AShortBanDelaysAllAlike: nobody loses its place, so it costs each the ban and
-// the slow start.
-func TestP11_AShortBanDelaysAllAlike(t *testing.T) {
-	run := func(t *testing.T, ban time.Duration) (at []time.Duration) {
-		synctest.Test(t, func(t *testing.T) {
-			l := newLimiter(t, memstore.New(), exactly(throttle.PerSecond(20)))
-			q := queued(l, 1000, t.Context())
-			time.Sleep(5300 * ms)
-			require.NoError(t, l.Pause(t.Context(), "", ban))
-			q.all.Wait()
-			at = q.at
-		})
-		return at
-	}
-	calm, banned := run(t, 0), run(t, time.Second)
-	for i := range banned {
-		require.LessOrEqual(t, banned[i]-calm[i], 4500*ms, "caller %d", i)
-	}
-	require.Empty(t, slices.DeleteFunc(slices.Clone(banned), func(at time.Duration) bool {
-		return at <= 5300*ms || at >= 6300*ms
-	}), "nothing starts during the ban")
-	require.True(t, slices.IsSorted(banned), "in order")
-}
-
-// TestP3_ADeepLineUsesTheLimit: 99 % of it, while a thousand wait.
-func TestP3_ADeepLineUsesTheLimit(t *testing.T) {
-	for _, limit := range []throttle.Limit{
-		throttle.PerSecond(20), throttle.SlidingWindow(100, 5*time.Second), throttle.FixedWindow(20, time.Second),
-		throttle.LeakyBucket(20, time.Second), throttle.TokenBucket(20, time.Second, 5),
-	} {
-		t.Run(limit.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q := queued(newLimiter(t, memstore.New(), exactly(limit)), 1000, t.Context())
-				q.all.Wait()
-				require.True(t, slices.IsSorted(q.at), "in order")
-				started := 0
-				for _, at := range q.at {
-					if at >= 5*time.Second && at < 45*time.Second {
-						started++
-					}
-				}
-				require.GreaterOrEqual(t, started, 40*20*99/100)
-				require.LessOrEqual(t, started, 40*20+20)
-			})
-		})
-	}
 }
 
 // TestP15_NothingIsLeftOfALine when all have left it: no goroutine, and no timer, which
@@ -176,39 +86,6 @@ func inBubble() int {
 // exactly is a policy without jitter that every request matches.
 func exactly(l throttle.Limit) throttle.Policy {
 	return throttle.Policy{Name: "p", Limit: l, Jitter: -1}
-}
-
-// after changes the policies at a moment of the bubble's time.
-func after(t *testing.T, d time.Duration, tr *throttle.Transport, policies ...throttle.Policy) {
-	time.AfterFunc(d, func() {
-		if err := tr.SetPolicies(policies); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// TestP1_LoweredUnderLoad lowers a limit while hundreds wait: from then on no
-// window holds more than the new limit, what started before included, as far as
-// that allows.
-func TestP1_LoweredUnderLoad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const change = 2500 * ms
-		s := newStarts()
-		tr := newTransport(t, s, exactly(throttle.PerSecond(40)))
-		after(t, change, tr, exactly(throttle.PerSecond(20)))
-		line(t, tr, 400, home)
-
-		all := s.seen()
-		require.Len(t, all, 400)
-		require.Equal(t, 40, most(all, time.Second), "never above the first limit")
-		slices.Sort(all)
-		next, _ := slices.BinarySearch(all, change)
-		require.Less(t, next, 400, "some were still waiting")
-		for i, at := range all[next:] {
-			since, _ := slices.BinarySearch(all, at-time.Second)
-			require.LessOrEqual(t, next+i-since+1, 20, "starts in the second that ends at %v", at)
-		}
-	})
 }
 
 // TestP1_ChangedAgainAndAgain switches between two limits under load, from

@@ -82,7 +82,7 @@ func muchHappens(t *testing.T) {
 	require.ErrorIs(t, send(t, tr, r.WithContext(throttle.WithMaxWait(r.Context(), -1))), throttle.ErrLimited)
 	require.Error(t, tr.SetPolicies([]throttle.Policy{{}}))
 	require.NoError(t, tr.SetPolicies(nil))
-	tr = must(throttle.New(throttle.Config{Store: brokenStore{errors.New("down")}, Base: d, Policies: []throttle.Policy{onePerSecond}}))
+	tr = must(throttle.New(throttle.Config{Store: brokenStore{err: errors.New("down")}, Base: d, Policies: []throttle.Policy{onePerSecond}}))
 	require.Error(t, send(t, tr, get(t, home)))
 }
 

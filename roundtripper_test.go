@@ -182,32 +182,18 @@ func TestP13_NeverAnAnswerAndAnError(t *testing.T) {
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
-// A brokenStore fails always.
-type brokenStore struct{ err error }
+// A brokenStore fails always, and is asked for nothing else.
+type brokenStore struct {
+	throttle.Store
+	err error
+}
 
 func (b brokenStore) Book(context.Context, *throttle.Booking) (throttle.Grant, error) {
 	return throttle.Grant{}, b.err
 }
-func (b brokenStore) Cancel(*throttle.Booking, throttle.Grant)  {}
-func (b brokenStore) Release(*throttle.Booking, throttle.Grant) {}
-func (b brokenStore) Settle(context.Context, *throttle.Booking, throttle.Grant, []int) error {
-	return b.err
-}
-func (b brokenStore) Pause(context.Context, throttle.Charge, time.Duration) error {
-	return b.err
-}
-func (b brokenStore) Refuse(context.Context, throttle.Charge, throttle.Refusal) (from, to float64, err error) {
-	return 0, 0, b.err
-}
-func (b brokenStore) Resume(context.Context, throttle.Charge) error { return b.err }
-func (b brokenStore) Reconcile(context.Context, throttle.Charge, throttle.Quota) error {
-	return b.err
-}
-func (b brokenStore) Watch(*throttle.Booking, throttle.Grant, chan<- struct{}) throttle.Watch {
-	return b
-}
-func (b brokenStore) Confirm(context.Context, time.Duration) (bool, error) { return false, b.err }
-func (b brokenStore) Stop()                                                {}
+
+func (b brokenStore) Pause(context.Context, throttle.Charge, time.Duration) error { return b.err }
+
 func (b brokenStore) Status(context.Context, throttle.Charge) (throttle.Status, error) {
 	return throttle.Status{}, b.err
 }

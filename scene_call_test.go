@@ -190,7 +190,7 @@ func (s *stage) acquire(c *caller, try, single bool, demands []throttle.Demand, 
 			return
 		}
 		s.note("ends", c, "acquired%s", heldText(c.permit))
-		if s.started(); o.lasts > 0 {
+		if s.started(c); o.lasts > 0 {
 			time.Sleep(o.lasts)
 			c.permit.Release()
 		}

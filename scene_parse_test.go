@@ -3,6 +3,7 @@ package throttle_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"regexp"
 	"slices"
@@ -369,8 +370,11 @@ func (p *script) parseOwnMove(w *words) func(*stage) {
 		}
 		return func(s *stage) { s.taken(cost) }
 	case "starts": // how many there were, and how many at the most in an interval
-		per := w.duration()
-		return func(s *stage) { s.countStarts(per) }
+		per, since, until := w.duration(), time.Duration(0), time.Duration(math.MaxInt64)
+		if w.more() {
+			since, until = w.duration(), w.duration()
+		}
+		return func(s *stage) { s.countStarts(per, since, until) }
 	default:
 		w.fail("nobody can %q", verb)
 		return nil

@@ -32,12 +32,13 @@ type stage struct {
 	policies []throttle.Policy // of all tables that were used
 	all      sync.WaitGroup
 
-	mu      sync.Mutex
-	moved   int // how many moves were made
-	callers []*caller
-	entries []entry
-	starts  []time.Duration
-	totals  map[string]int
+	mu       sync.Mutex
+	moved    int // how many moves were made
+	callers  []*caller
+	entries  []entry
+	starts   []time.Duration
+	starters []int // whose starts, by their number
+	totals   map[string]int
 }
 
 // An entry is a part of the trace.
@@ -80,7 +81,10 @@ func (p *script) run(t *testing.T) []string {
 		set(s)
 	}
 	c := p.config
-	c.Store, c.Policies, c.Observe = s.store, p.tables[""], s.observe
+	c.Store, c.Policies = s.store, p.tables[""]
+	if slices.Contains(s.show, "events") || s.stall > 0 { // a scene that shows no events has no observer
+		c.Observe = s.observe
+	}
 	s.policies = c.Policies
 	s.limiters = must(throttle.NewLimiters(c))
 	c.Base = s.upstream
@@ -368,19 +372,44 @@ func (s *stage) taken(cost int) {
 }
 
 // started counts a start.
-func (s *stage) started() {
+func (s *stage) started(c *caller) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.starts = append(s.starts, s.now())
+	s.starts, s.starters = append(s.starts, s.now()), append(s.starters, slices.Index(s.callers, c))
 }
 
-// countStarts notes how many starts there were, and how many at the most in a closed interval.
-func (s *stage) countStarts(per time.Duration) {
+// countStarts notes how many starts there were, and how many at the most in a closed interval
+// that ended since a moment, if one is given; and how many have since gone before a caller that
+// came earlier.
+func (s *stage) countStarts(per, since, until time.Duration) {
 	s.mu.Lock()
-	starts := slices.Clone(s.starts)
+	starts, early := slices.Clone(s.starts), 0
+	for i, who := range s.starters {
+		for j := i + 1; j < len(starts) && since > 0 && starts[i] >= since; j++ {
+			if starts[j] > starts[i] && s.starters[j] < who {
+				early++
+				break
+			}
+		}
+	}
 	s.mu.Unlock()
+	slices.Sort(starts)
+	highest, within := 0, 0
+	for i, at := range starts {
+		first, _ := slices.BinarySearch(starts, at-per)
+		if at >= since && at < until {
+			highest, within = max(highest, i-first+1), within+1
+		}
+	}
+	text := fmt.Sprintf("%d starts, the last at %s", len(starts), short(starts[len(starts)-1]))
+	if early > 0 {
+		text += fmt.Sprintf(", %d before their turn", early)
+	}
+	if within < len(starts) {
+		text += fmt.Sprintf(", %d from %s to %s", within, short(since), short(until))
+	}
 	s.show = append(s.show, "status")
-	s.note("status", nil, "%d starts, the last at %s, at most %d in %s", len(starts), short(slices.Max(starts)), most(starts, per), short(per))
+	s.note("status", nil, "%s, at most %d in %s", text, highest, short(per))
 }
 
 // trace puts the entries in order: by time, by move, by caller, and as each caller did them.

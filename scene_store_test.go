@@ -523,7 +523,7 @@ func (u *sceneUpstream) write(r *http.Request, c *caller, a sceneAnswer) error {
 		}
 		text += " " + string(body)
 	}
-	if u.stage.started(); a.connects {
+	if u.stage.started(c); a.connects {
 		httptrace.ContextClientTrace(r.Context()).WroteHeaders()
 		u.stage.note("wrote", c, "%s", text)
 	} else if r.Body != nil {

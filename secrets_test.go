@@ -90,7 +90,7 @@ func TestP14_NoSecrets(t *testing.T) {
 		}
 		require.NoError(t, send(t, tr, secretRequest(t.Context(), ""))) // held, and late to connect
 
-		down := must(throttle.New(throttle.Config{Store: brokenStore{errors.New("down")}, Policies: policies, Base: b, Observe: seen.observe}))
+		down := must(throttle.New(throttle.Config{Store: brokenStore{err: errors.New("down")}, Policies: policies, Base: b, Observe: seen.observe}))
 		err := send(t, down, secretRequest(t.Context(), ""))
 		require.Error(t, err)
 		told.see(err)
