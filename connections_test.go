@@ -22,20 +22,23 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// An upstream is a real one, behind a transport with one place in flight.
+// An upstream is a real one, behind a transport with one place in flight, or other policies.
 type upstream struct {
 	*throttle.Transport
 	store *spyStore
 	url   string
 }
 
-func newUpstream(t *testing.T, handler http.HandlerFunc) *upstream {
+func newUpstream(t *testing.T, handler http.HandlerFunc, policies ...throttle.Policy) *upstream {
 	t.Helper()
 	srv := httptest.NewServer(handler)
 	t.Cleanup(srv.Close)
 	store := newSpy()
 	store.landed = make(chan struct{}, 100)
-	tr := must(throttle.New(throttle.Config{Store: store, Base: &http.Transport{}, Policies: []throttle.Policy{atOnce(1)}}))
+	if policies == nil {
+		policies = append(policies, atOnce(1))
+	}
+	tr := must(throttle.New(throttle.Config{Store: store, Base: &http.Transport{}, Policies: policies}))
 	t.Cleanup(tr.CloseIdleConnections)
 	return &upstream{tr, store, srv.URL}
 }
@@ -156,65 +159,61 @@ func TestEachHopIsInFlightByItself(t *testing.T) {
 	require.Zero(t, u.inFlight(t))
 }
 
-// TestARetryOfTheBaseTakesThePlaceOfTheFirst: what net/http sends again on
-// another connection is one request in flight.
-func TestARetryOfTheBaseTakesThePlaceOfTheFirst(t *testing.T) {
-	var arrivals atomic.Int32
-	u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		if arrivals.Add(1) == 2 { // on the kept connection
-			cut(w)
+// TestP13_EveryRetryIsCharged: net/http itself sends a request again when a kept connection
+// turns out to be dead. Both may have arrived, so both count; they are one request in flight.
+func TestP13_EveryRetryIsCharged(t *testing.T) {
+	for _, c := range []struct {
+		policy         throttle.Policy
+		used, released int
+	}{{atOnce(1), 0, 3}, {throttle.Policy{Name: "p", Limit: throttle.PerHour(10)}, 3, 0}} {
+		var arrivals atomic.Int32
+		u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+			if arrivals.Add(1) == 2 { // on the kept connection
+				cut(w)
+			}
+		}, c.policy)
+		for range 2 {
+			require.NoError(t, send(t, u, get(t, u.url)))
 		}
-	})
-	for range 2 {
-		require.NoError(t, send(t, u, get(t, u.url)))
+		require.EqualValues(t, 3, arrivals.Load())
+		require.Len(t, u.store.booked(), 3)
+		require.Equal(t, c.released, u.store.released())
+		require.Equal(t, c.used, u.inFlight(t))
 	}
-	require.EqualValues(t, 3, arrivals.Load())
-	require.Len(t, u.store.booked(), 3)
-	require.Equal(t, 3, u.store.released())
-	require.Zero(t, u.inFlight(t))
 }
 
-func TestAnUpgradedConnectionIsInFlightUntilItIsClosed(t *testing.T) {
-	u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		c, rw, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			return
+// TestP13_UpgradeKeepsItsWriter, and is in flight until it is closed.
+func TestP13_UpgradeKeepsItsWriter(t *testing.T) {
+	for _, p := range []throttle.Policy{atOnce(1), onePerHour} {
+		u := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
+			c, rw, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			line, _ := rw.ReadString('\n')
+			io.WriteString(c, line)
+		}, p)
+		r := get(t, u.url)
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "echo")
+		resp, err := u.RoundTrip(r)
+		require.NoError(t, err)
+		conn, ok := resp.Body.(io.ReadWriteCloser)
+		require.True(t, ok, "the body of an upgraded connection must stay writable")
+		_, err = io.WriteString(conn, "hello\n")
+		require.NoError(t, err)
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "hello\n", line)
+		require.Equal(t, 1, u.inFlight(t))
+		require.NoError(t, resp.Body.Close())
+		if p.Limit.Kind() == throttle.KindConcurrency {
+			require.Zero(t, u.inFlight(t))
+			require.Equal(t, 1, u.store.released())
 		}
-		defer c.Close()
-		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		line, _ := rw.ReadString('\n')
-		io.WriteString(c, line)
-	})
-	r := get(t, u.url)
-	r.Header.Set("Connection", "Upgrade")
-	r.Header.Set("Upgrade", "echo")
-	resp, err := u.RoundTrip(r)
-	require.NoError(t, err)
-	_, err = io.WriteString(resp.Body.(io.Writer), "hello\n")
-	require.NoError(t, err)
-	line, err := bufio.NewReader(resp.Body).ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "hello\n", line)
-	require.Equal(t, 1, u.inFlight(t))
-	require.NoError(t, resp.Body.Close())
-	require.Zero(t, u.inFlight(t))
-	require.Equal(t, 1, u.store.released())
-}
-
-// TestRefusedWhileInFlight: a refusal, and a wait that is given up, hold nothing.
-func TestRefusedWhileInFlight(t *testing.T) {
-	u := newUpstream(t, streams)
-	resp, err := u.RoundTrip(get(t, u.url))
-	require.NoError(t, err)
-	err = send(t, u, get(t, u.url).WithContext(throttle.WithMaxWait(t.Context(), -1)))
-	require.ErrorIs(t, err, throttle.ErrLimited)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, send(t, u, get(t, u.url).WithContext(ended)), context.Canceled)
-	require.Equal(t, 1, u.inFlight(t))
-	require.NoError(t, resp.Body.Close())
-	require.NoError(t, send(t, u, get(t, u.url)))
-	require.Zero(t, u.inFlight(t))
+	}
 }
 
 // A cloning base sends a copy, as one does that adds a header.

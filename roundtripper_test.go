@@ -1,7 +1,6 @@
 package throttle_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -12,7 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
+
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/memstore"
 )
 
 var onePerHour = throttle.Policy{Name: "hourly", Limit: throttle.PerHour(1)}
@@ -88,33 +86,6 @@ func TestP13_CloseIdleConnectionsIsPassedOn(t *testing.T) {
 	require.NotPanics(t, newTransport(t, answer(200, "")).CloseIdleConnections)
 }
 
-// TestP13_EveryRetryIsCharged: net/http itself sends a request again when a
-// kept connection turns out to be dead. Both may have arrived, so both count.
-func TestP13_EveryRetryIsCharged(t *testing.T) {
-	var arrivals atomic.Int32
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if arrivals.Add(1) == 2 { // on the kept connection: read the request, then hang up
-			c, _, err := w.(http.Hijacker).Hijack()
-			if err == nil {
-				c.Close()
-			}
-		}
-	}))
-	defer srv.Close()
-	own := &http.Transport{}
-	defer own.CloseIdleConnections()
-	store := memstore.New()
-	p := throttle.Policy{Name: "p", Limit: throttle.PerHour(10)}
-	tr := must(throttle.New(throttle.Config{Store: store, Policies: []throttle.Policy{p}, Base: own}))
-	for range 2 {
-		require.NoError(t, send(t, tr, get(t, srv.URL)))
-	}
-	require.EqualValues(t, 3, arrivals.Load())
-	st, err := store.Status(t.Context(), tr.Explain(get(t, srv.URL))[0])
-	require.NoError(t, err)
-	require.Equal(t, 3, st.Used, "one charge for each arrival")
-}
-
 func TestP13_StreamingBodiesKeepWorking(t *testing.T) {
 	more := make(chan string)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -141,35 +112,6 @@ func TestP13_StreamingBodiesKeepWorking(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, rest)
 	require.NoError(t, resp.Body.Close())
-}
-
-func TestP13_UpgradeKeepsItsWriter(t *testing.T) {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		c, rw, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		line, _ := rw.ReadString('\n')
-		io.WriteString(c, line)
-	}))
-	defer srv.Close()
-	tr := newTransport(t, &http.Transport{}, onePerHour)
-	defer tr.CloseIdleConnections()
-	r := get(t, srv.URL)
-	r.Header.Set("Connection", "Upgrade")
-	r.Header.Set("Upgrade", "echo")
-	resp, err := tr.RoundTrip(r)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	conn, ok := resp.Body.(io.ReadWriteCloser)
-	require.True(t, ok, "the body of an upgraded connection must stay writable")
-	_, err = io.WriteString(conn, "hello\n")
-	require.NoError(t, err)
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "hello\n", line)
 }
 
 func TestP13_NeverAnAnswerAndAnError(t *testing.T) {

@@ -244,8 +244,6 @@ func parseKey(w *words) func(*http.Request) string {
 		return throttle.Path
 	case "host":
 		return throttle.Host
-	case "header":
-		return throttle.Header(w.next())
 	case "panic":
 		return func(*http.Request) string { panic(secretToken) }
 	case "host-and-header":
@@ -270,24 +268,25 @@ func parsePolicy(name, text string, w *words) throttle.Policy {
 	if p.Limit, err = throttle.ParseLimit(strings.TrimSpace(limit)); err != nil {
 		w.fail("%v", err)
 	}
-	parseOptions("policy", policyOptions, &p, options, w)
+	w.options("policy", options, func(name string) (known bool) {
+		option := policyOptions[name]
+		if option != nil {
+			option(&p, w)
+		}
+		return option != nil
+	})
 	return p
 }
 
-// parseOptions reads options, with ";" between them.
-func parseOptions[T any](what string, known map[string]func(T, *words), to T, text string, w *words) {
+// options reads options, with ";" between them.
+func (w *words) options(what, text string, read func(name string) (known bool)) {
 	for _, option := range strings.Split(text, ";") {
-		w.list = strings.Fields(option)
-		if !w.more() {
+		if w.list = strings.Fields(option); !w.more() {
 			continue
 		}
-		name := w.next()
-		set, ok := known[name]
-		if !ok {
+		if name := w.next(); !read(name) {
 			w.fail("a %s has no %q", what, name)
-			continue
-		}
-		if set(to, w); w.more() {
+		} else if w.more() {
 			w.fail("%q is too much", w.rest())
 		}
 	}
@@ -360,9 +359,6 @@ func (p *script) parseOwnMove(w *words) func(*stage) {
 	case "store":
 		do := parseStore(w.rest(), w)
 		return func(s *stage) { do(s.store) }
-	case "upstream":
-		do := parseUpstream("", w.rest(), w)
-		return func(s *stage) { do(s.upstream) }
 	case "taken": // the next start of this cost, by another program that does not wait for it
 		cost := 1
 		if w.more() {
