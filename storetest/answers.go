@@ -2,9 +2,7 @@ package storetest
 
 import (
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -17,32 +15,6 @@ const (
 	statuses // the fields of a status
 	levels   // a ceiling before and after
 )
-
-// An expectation is what a move expects.
-type expectation struct {
-	answers []answer
-	held    *throttle.Budget // what held back; nil: it is not said
-	paused  bool
-	over    *bounds // how much later the start would be if the last charge counted
-	fields  []field
-	levels  []float64
-}
-
-// An answer is what is expected of one booking.
-type answer struct {
-	kind   string // "start", "line", "full", "away", "soon"
-	bounds        // of the start, or of the guess
-	any    bool   // any guess will do
-}
-
-// Bounds are a time, or two between which a time lies.
-type bounds struct{ low, high moment }
-
-// A field is one number of a status, or two between which it lies.
-type field struct {
-	name      string
-	low, high float64
-}
 
 // want reads what a move expects.
 func (s *scope) want(m *move, kind int, text string, expects bool) {
@@ -119,16 +91,6 @@ func (s *scope) answer(word string) (all []answer) {
 	return all
 }
 
-// boundsOf reads a time, or two: 1s~2s.
-func (s *scope) boundsOf(text string) bounds {
-	low, high, ok := strings.Cut(text, "~")
-	b := bounds{low: s.moment(low)}
-	if b.high = b.low; ok {
-		b.high = s.moment(high)
-	}
-	return b
-}
-
 // statusFields are the numbers of a Status; "all" is what is used or booked.
 var statusFields = map[string]func(st throttle.Status) float64{
 	"used":     func(st throttle.Status) float64 { return float64(st.Used) },
@@ -177,119 +139,4 @@ func (s *scope) fields(m *move, words []string) {
 		}
 		m.want.fields = append(m.want.fields, f)
 	}
-}
-
-// value reads a number or a time.
-func (s *scope) value(text string) float64 {
-	if f, err := strconv.ParseFloat(text, 64); err == nil {
-		return f
-	}
-	return float64(s.moment(text).Duration)
-}
-
-// isStatus compares a status with what a move expects.
-func (p *play) isStatus(m *move, c throttle.Charge) {
-	p.Helper()
-	st, err := p.store.Status(p.Context(), c)
-	if err != nil {
-		p.fatalf("Status(%v) at %v: %v", c.Budget, p.now(), err)
-	}
-	if st.Limit != c.Limit {
-		p.errorf("status at %v: the limit is %v, want %v", p.now(), st.Limit, c.Limit)
-	}
-	for _, f := range m.want.fields {
-		if got := statusFields[f.name](st); got < f.low || got > f.high {
-			p.errorf("status at %v: %s is %v, want %v to %v, in %+v", p.now(), f.name, got, f.low, f.high, st)
-		}
-	}
-}
-
-// isAnswer compares the answer to a booking with what a move expects.
-func (p *play) isAnswer(m *move, k throttle.Booking, g throttle.Grant, want answer) {
-	p.Helper()
-	switch want.kind {
-	case "start":
-		p.isTime(k, g, want.bounds)
-		p.isHolder(m, k, g, g.Wait > k.NotBefore)
-	case "full":
-		if g.OK || g.Wait != 0 || g.Ready != nil {
-			p.errorf("booked at %v: %+v, want a refusal that names no time", p.now(), g)
-		}
-		p.isHolder(m, k, g, true)
-	case "line":
-		p.isPlace(m, k, g, want)
-	default:
-		p.errorf("%q is no answer to a booking", want.kind)
-	}
-	if m.want.over != nil {
-		got, over := overOf(g, len(k.Charges)-1), *m.want.over
-		if got < over.low.Duration || got > over.high.Duration {
-			p.errorf("booked at %v: Over is %v, want %v to %v", p.now(), got, over.low, over.high)
-		}
-	}
-}
-
-// isTime wants a start at some time, or to be told of it if that is too long to wait.
-func (p *play) isTime(k throttle.Booking, g throttle.Grant, want bounds) {
-	p.Helper()
-	got, ok := p.now()+g.Wait, k.MaxWait < 0 || g.Wait <= k.MaxWait
-	switch low, high := want.low.since(p.now()), want.high.since(p.now()); {
-	case got < low || got > high:
-		p.errorf("booked at %v: OK %t, the start is at %v, want %v to %v", p.now(), g.OK, got, low, high)
-	case g.OK != ok:
-		p.errorf("booked at %v: OK %t with a wait of %v, want %t", p.now(), g.OK, g.Wait, ok)
-	case g.OK && g.Handle.Start == 0:
-		p.errorf("booked at %v: the grant has no handle", p.now())
-	case g.Ready != nil:
-		p.errorf("booked at %v: a start, or a refusal, that also waits in line", p.now())
-	}
-}
-
-// isHolder checks which charge is said to have held a booking back: none if it does not
-// wait longer than it wants to.
-func (p *play) isHolder(m *move, k throttle.Booking, g throttle.Grant, waits bool) {
-	p.Helper()
-	none := g.Held == throttle.NotHeld && !g.Paused
-	switch {
-	case !waits && !none:
-		p.errorf("booked at %v: nothing held it back, but Held is %d, Paused %t", p.now(), g.Held, g.Paused)
-	case waits && (g.Held < 0 || g.Held >= len(k.Charges) || k.Charges[g.Held].Shadow):
-		p.errorf("booked at %v: it has to wait %v, but Held is %d", p.now(), g.Wait, g.Held)
-	case waits && m.want.held != nil && (k.Charges[g.Held].Budget != *m.want.held || g.Paused != m.want.paused):
-		p.errorf("booked at %v: Held %d, Paused %t; want %v, %t", p.now(), g.Held, g.Paused, m.want.held, m.want.paused)
-	}
-}
-
-// isPlace wants a place in line. When there will be room in flight nobody can know; of a
-// line for a start the wait is guessed.
-func (p *play) isPlace(m *move, k throttle.Booking, g throttle.Grant, want answer) {
-	p.Helper()
-	guessed := want.any || want.high.Duration > 0
-	switch {
-	case g.OK || g.Ready == nil:
-		p.errorf("booked at %v: OK %t with a wait of %v, want a place in line", p.now(), g.OK, g.Wait)
-	case guessed && g.Turn == nil:
-		p.errorf("booked at %v: the place in line has no Turn", p.now())
-	case guessed && !want.any && !about(g.Wait, want.high.Duration):
-		p.errorf("booked at %v: a place in line with a wait of %v, want about %v", p.now(), g.Wait, want.high)
-	case !guessed && g.Handle.Place == 0:
-		p.errorf("booked at %v: the place in line has no handle", p.now())
-	case !guessed && g.Wait != 0:
-		p.errorf("booked at %v: a place in line that says to wait %v, which nobody can know", p.now(), g.Wait)
-	}
-	p.isHolder(m, k, g, true)
-	if !guessed {
-		p.isUncalled(g)
-	}
-}
-
-// about allows for a guess: an eighth, and a tenth of a second.
-func about(got, want time.Duration) bool { return (got - want).Abs() <= want/8+100*ms }
-
-// overOf is how much later the start would have been if the i-th charge counted.
-func overOf(g throttle.Grant, i int) time.Duration {
-	if g.Over == nil {
-		return 0
-	}
-	return g.Over[i]
 }

@@ -32,6 +32,25 @@ var promises = map[string]string{
 	"Store": "the comments of throttle.Store",
 }
 
+// A check is one case of the contract. Its name begins with the promise.
+type check struct {
+	name string
+	run  func(*bench)
+}
+
+// A Slack is how far a store may be from the perfect queue. It is for stores
+// whose nodes share their lines by messages.
+type Slack struct {
+	Order time.Duration // how much a start may be before that of an earlier visitor
+	Start time.Duration // how much a start may be later than it could be
+
+	// Not names checks that the store does not pass yet. RunWithin logs them.
+	Not []string
+}
+
+// horizon is that of the checks' bookings.
+const horizon = 750 * ms
+
 // A bench is one store under test, in its bubble. Times are counted from the
 // moment the bench was made.
 type bench struct {
@@ -162,8 +181,19 @@ const (
 	sec  = time.Second
 )
 
+// tickTimes is a time given in microseconds.
+func tickTimes(n int64) time.Duration { return time.Duration(n) * tick }
+
 // maxCost is the most that Settle can be told.
 const maxCost = 1 << 40
+
+// overOf is how much later the start would have been if the i-th charge counted.
+func overOf(g throttle.Grant, i int) time.Duration {
+	if g.Over == nil {
+		return 0
+	}
+	return g.Over[i]
+}
 
 // charge returns a charge of 1 without jitter. The first letters of the name
 // become the key, so that budgets of different names differ everywhere.

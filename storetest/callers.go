@@ -53,14 +53,6 @@ func (p *play) isFirst(m *move, first ticket, want answer) {
 	}
 }
 
-// visitors are those that a move is about.
-func (p *play) visitors(m *move) (all []*visitor) {
-	for _, c := range p.of(m) {
-		all = append(all, c.visitor)
-	}
-	return all
-}
-
 // leave lets a visitor go, if it has not begun.
 func (p *play) leave(_ *move, c *caller) {
 	if c.visitor.waits() {

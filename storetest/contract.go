@@ -18,11 +18,6 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-const (
-	randomSeeds = 25
-	randomOps   = 500
-)
-
 // Run checks the store against every promise that a store can keep by itself;
 // the names of the subtests begin with the number of the promise. Each check
 // calls newStore inside its own testing/synctest bubble, with the bubble's t.
@@ -68,12 +63,6 @@ func RandomWindows(t *testing.T, newStore func(*testing.T) throttle.Store, seed 
 	synctest.Test(t, func(t *testing.T) {
 		randomOdd(newBench(t, newStore(t), "P1_RandomWindows"), seed, ops)
 	})
-}
-
-// A check is one case of the contract. Its name begins with the promise.
-type check struct {
-	name string
-	run  func(*bench)
 }
 
 // laterSeed are the random runs but for five of each kind: one of each mood.

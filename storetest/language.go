@@ -10,47 +10,59 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A move is one thing that is done to a store, and what is expected of the answer.
-type move struct {
-	place   string // file and line
-	verb    string
-	labels  []string // names of the callers that it makes; a name that ends with + adds to those before
-	charges []throttle.Charge
-	callers []reference
-	numbers []int
-	time    *moment
-	options map[string]moment
-	words   map[string]bool
-	times   int // how often: x20
-	want    expectation
+// A verb is what a move is about, and what it expects.
+type verb struct {
+	needs string
+	wants int
 }
 
-// A reference names some of the callers with a label.
-type reference struct {
-	label       string
-	first, last int // last -1: up to the end
-}
+// grammar has all moves.
+var grammar = map[string]verb{
+	"at":   {"time", nothing},
+	"wait": {"time", nothing},
 
-// A scope is what the lines of one case know: its budgets and callers.
-type scope struct {
-	*reader
-	number  int // of the case
-	charges map[string]throttle.Charge
-	labels  map[string]bool
-	moves   []move
-}
+	"book":    {"charge", answers},
+	"try":     {"charge", answers},
+	"again":   {"caller", answers},
+	"board":   {"caller", nothing},
+	"cancel":  {"caller", nothing},
+	"release": {"caller", nothing},
+	"settle":  {"caller number", nothing},
+	"called":  {"caller", nothing},
+	"waits":   {"caller", nothing},
 
-// optionWords are words of a move that are followed by a time; plainWords stand
-// alone; chargeWords say something of the charge before.
-var (
-	optionWords = []string{"within", "from", "spread", "horizon", "ago", "took", "reset", "every"}
-	plainWords  = []string{"high", "low", "backwards", "turning", "choosing", "fleeting"}
-	chargeWords = []string{"shadow", "adaptive", "node", "jitter", "pace", "cost", "leaving"}
-)
+	"pause":  {"charge time", nothing},
+	"resume": {"charge", nothing},
+	"refuse": {"charge", levels},
+	"states": {"charge number", nothing},
+	"status": {"charge", statuses},
+	"shows":  {"charge", statuses},
 
-// isWord reports whether a name means something else.
-func isWord(name string) bool {
-	return slices.Contains(slices.Concat(optionWords, plainWords, chargeWords), name)
+	"watch":   {"who", guesses},
+	"move":    {"caller", answers},
+	"stop":    {"caller", nothing},
+	"good":    {"caller", nothing},
+	"bad":     {"caller", nothing},
+	"useless": {"caller", nothing},
+	"quiet":   {"caller", nothing},
+	"deaf":    {"caller", nothing},
+
+	"come":    {"who", guesses},
+	"leave":   {"caller", nothing},
+	"change":  {"caller charge", nothing},
+	"return":  {"caller", nothing},
+	"begin":   {"caller", answers},
+	"set":     {"caller", answers},
+	"over":    {"caller time", nothing},
+	"order":   {"caller", nothing},
+	"busy":    {"charge", nothing},
+	"gapless": {"charge caller time", nothing},
+	"near":    {"caller number", nothing},
+
+	"crowd":  {"charge", guesses},
+	"ride":   {"charge", nothing},
+	"queue":  {"charge", answers},
+	"steady": {"charge", nothing},
 }
 
 // read reads a line: a budget, or moves.
@@ -152,7 +164,7 @@ func (s *scope) move(text string) {
 	for words = words[1:]; len(words) > 0; {
 		words = words[min(s.word(&m, words), len(words)):]
 	}
-	if v, ok := verbs[m.verb]; !ok {
+	if v, ok := grammar[m.verb]; !ok {
 		s.wrong("%q is no move", m.verb)
 	} else {
 		s.want(&m, v.wants, strings.TrimSpace(want), expects)
@@ -179,10 +191,7 @@ func (s *scope) needs(m *move, needs string) {
 	}
 }
 
-var (
-	multiple = regexp.MustCompile(`^x(\d+)$`)
-	several  = regexp.MustCompile(`^([a-z]+)(?:\[(\d+)(\.\.)?(\d+)?\])?$`)
-)
+var several = regexp.MustCompile(`^([a-z]+)(?:\[(\d+)(\.\.)?(\d+)?\])?$`)
 
 // word reads what the first words say of a move, and returns how many they are.
 func (s *scope) word(m *move, words []string) int {
@@ -236,13 +245,4 @@ func (s *scope) reference(parts []string) reference {
 		}
 	}
 	return ref
-}
-
-// number64 reads a whole number.
-func (s *scope) number64(text string) int {
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		s.wrong("%q is no number", text)
-	}
-	return n
 }

@@ -54,6 +54,3 @@ func (p *play) steady(m *move) {
 		p.errorf("%d of %d starts used in %d windows of %s, want 99%%", used, all, m.times, sentence(c))
 	}
 }
-
-// tickTimes is a time given in microseconds.
-func tickTimes(n int64) time.Duration { return time.Duration(n) * tick }

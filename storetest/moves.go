@@ -1,83 +1,10 @@
 package storetest
 
 import (
-	"fmt"
-	"slices"
-	"testing/synctest"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
-
-// A play is one case of a vector under way.
-type play struct {
-	*bench
-	known map[string][]*caller
-	came  []*visitor
-}
-
-// A caller is somebody who asked the store: for a start or a place in line, which it may watch
-// over; or a visitor that goes on by itself.
-type caller struct {
-	ticket
-	watched throttle.Watch
-	news    chan struct{}
-	visitor *visitor
-}
-
-// run plays all cases on one store, one after another, each on budgets of its own and from a
-// full hour on.
-func (v vector) run(b *bench) {
-	b.Helper()
-	for i, moves := range v.cases {
-		if i > 0 {
-			b.place = ""
-			b.at((b.now() + 2*time.Hour).Truncate(time.Hour))
-			b.zero = time.Now()
-		}
-		p := &play{bench: b, known: make(map[string][]*caller)}
-		for j := range moves {
-			if b.place = moves[j].place; i > 0 {
-				b.place += fmt.Sprintf("case %d: ", i+1)
-			}
-			verbs[moves[j].verb].run(p, &moves[j])
-		}
-	}
-}
-
-// of returns the callers that a move is about.
-func (p *play) of(m *move) (all []*caller) {
-	for _, ref := range m.callers {
-		known := p.known[ref.label]
-		last := ref.last
-		if last < 0 {
-			last = len(known) - 1
-		}
-		if ref.first > last || last >= len(known) {
-			p.fatalf("%s has %d callers", ref.label, len(known))
-		}
-		all = append(all, known[ref.first:last+1]...)
-	}
-	if m.words["backwards"] {
-		slices.Reverse(all)
-	}
-	return all
-}
-
-// name gives new callers their labels: one each, or one for all.
-func (p *play) name(m *move, made []*caller) {
-	for i, label := range m.labels {
-		own := made
-		if len(m.labels) > 1 {
-			own = made[i : i+1]
-		}
-		if plus := len(label) - 1; label[plus] == '+' {
-			label = label[:plus]
-			own = append(p.known[label], own...)
-		}
-		p.known[label] = own
-	}
-}
 
 func (p *play) passes(m *move) {
 	if m.verb == "wait" {
@@ -86,13 +13,6 @@ func (p *play) passes(m *move) {
 		p.at(m.time.since(p.now()))
 	}
 	p.calm()
-}
-
-// calm lets visitors do what they have to do at this moment.
-func (p *play) calm() {
-	if len(p.came) > 0 {
-		synctest.Wait()
-	}
 }
 
 // booking is what a move books.
@@ -195,15 +115,6 @@ func (p *play) isWaiting(_ *move, c *caller) {
 		p.isUncalled(c.grant)
 	} else if !c.visitor.waits() {
 		p.errorf("a visitor is over at %v, before its time", p.now())
-	}
-}
-
-func (p *play) isUncalled(g throttle.Grant) {
-	p.Helper()
-	select {
-	case <-g.Ready:
-		p.errorf("called at %v, but it is not its turn", p.now())
-	default:
 	}
 }
 

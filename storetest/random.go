@@ -11,6 +11,9 @@ import (
 )
 
 const (
+	randomSeeds = 25
+	randomOps   = 500
+
 	// chapter is after how many operations the whole history is counted and
 	// what is long past is forgotten.
 	chapter = 500

@@ -23,15 +23,6 @@ func (m moment) since(now time.Duration) time.Duration {
 	return m.Duration
 }
 
-// moment reads a time.
-func (s *scope) moment(text string) moment {
-	m, err := parseMoment(text)
-	if err != nil {
-		s.wrong("%v", err)
-	}
-	return m
-}
-
 var term = regexp.MustCompile(`^([+-]?)(?:(\d+)\*)?([0-9.]+[a-zµ0-9.]*)`)
 
 // parseMoment reads a time as a sum, 2s+2us or 3*20s-1us; +1s and now are since now.
@@ -72,38 +63,4 @@ func duration(text string) (time.Duration, error) {
 		return time.Duration(n) * 24 * time.Hour, err
 	}
 	return time.ParseDuration(text)
-}
-
-// sequence expands lists: 1s,2s..5s stands for five times, 1..5 for five numbers.
-func (s *scope) sequence(items []string) (all []string) {
-	for _, item := range items {
-		from, to, ok := strings.Cut(item, "..")
-		if !ok {
-			all = append(all, item)
-			continue
-		}
-		first, second, stepped := strings.Cut(from, ",")
-		whole := func(text string) (int64, string) {
-			n, err := strconv.ParseInt(text, 10, 64)
-			if err == nil {
-				return n, ""
-			}
-			return int64(s.moment(text).Duration), "ns"
-		}
-		a, _ := whole(first)
-		end, unit := whole(to)
-		step := int64(1)
-		if stepped {
-			b, _ := whole(second)
-			step = b - a
-		}
-		if step <= 0 {
-			s.wrong("%q does not rise", item)
-			return all
-		}
-		for ; a <= end; a += step {
-			all = append(all, strconv.FormatInt(a, 10)+unit)
-		}
-	}
-	return all
 }

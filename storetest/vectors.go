@@ -3,7 +3,6 @@ package storetest
 import (
 	"embed"
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -16,12 +15,6 @@ import (
 //
 //go:embed vectors/*.txt
 var vectorFiles embed.FS
-
-// A vector is a check as text: its moves, once for each case.
-type vector struct {
-	name  string
-	cases [][]move
-}
 
 // vectorLine is a line of a vector as it stands in its file.
 type vectorLine struct {
@@ -50,18 +43,6 @@ var vectors = sync.OnceValue(func() map[string][]check {
 	}
 	return all
 })
-
-// A reader reads a file of vectors and collects its mistakes.
-type reader struct {
-	file     string
-	line     int
-	mistakes []error
-}
-
-// wrong notes a mistake in the line that is read.
-func (r *reader) wrong(format string, args ...any) {
-	r.mistakes = append(r.mistakes, fmt.Errorf("%s:%d: "+format, append([]any{r.file, r.line}, args...)...))
-}
 
 var vectorName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*_[A-Z][A-Za-z0-9]*$`)
 
@@ -145,25 +126,4 @@ func (r *reader) product(tables []map[string]string, text string) (all []map[str
 		}
 	}
 	return all
-}
-
-var variable = regexp.MustCompile(`\$[a-z]+`)
-
-// substitute replaces the names that are known: $name.
-func substitute(text string, values map[string]string) string {
-	return variable.ReplaceAllStringFunc(text, func(name string) string {
-		if value, ok := values[name[1:]]; ok {
-			return value
-		}
-		return name
-	})
-}
-
-// splitTrim splits a text and trims its parts.
-func splitTrim(text, separator string) []string {
-	parts := strings.Split(text, separator)
-	for i := range parts {
-		parts[i] = strings.TrimSpace(parts[i])
-	}
-	return parts
 }

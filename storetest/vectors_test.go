@@ -76,7 +76,8 @@ func TestThePageOfVectors(t *testing.T) {
 	list, err := parseVectors("README.md", code)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
-	for name := range verbs {
+	for name := range grammar {
 		require.Contains(t, string(page), "`"+name+" ")
+		require.NotNil(t, verbs[name], name)
 	}
 }

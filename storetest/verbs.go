@@ -1,65 +1,59 @@
 package storetest
 
-import "github.com/fleetthrottle/throttle"
+import (
+	"fmt"
+	"time"
 
-// A verb is what a move does, what it is about, and what it expects.
-type verb struct {
-	run   func(*play, *move)
-	needs string
-	wants int
-}
+	"github.com/fleetthrottle/throttle"
+)
 
-// verbs are all moves; vectors/README.md describes them.
-var verbs map[string]verb
+// verbs are what the moves do; vectors/README.md describes them.
+var verbs = map[string]func(*play, *move){
+	"at":   (*play).passes,
+	"wait": (*play).passes,
 
-func init() {
-	verbs = map[string]verb{
-		"at":   {(*play).passes, "time", nothing},
-		"wait": {(*play).passes, "time", nothing},
+	"book":    (*play).books,
+	"try":     (*play).books,
+	"again":   each((*play).bookAgain),
+	"board":   each((*play).boards),
+	"cancel":  each((*play).cancel),
+	"release": each((*play).release),
+	"settle":  each((*play).settles),
+	"called":  each((*play).isCalled),
+	"waits":   each((*play).isWaiting),
 
-		"book":    {(*play).books, "charge", answers},
-		"try":     {(*play).books, "charge", answers},
-		"again":   {each((*play).bookAgain), "caller", answers},
-		"board":   {each((*play).boards), "caller", nothing},
-		"cancel":  {each((*play).cancel), "caller", nothing},
-		"release": {each((*play).release), "caller", nothing},
-		"settle":  {each((*play).settles), "caller number", nothing},
-		"called":  {each((*play).isCalled), "caller", nothing},
-		"waits":   {each((*play).isWaiting), "caller", nothing},
+	"pause":  budget((*play).pauses),
+	"resume": budget((*play).resumes),
+	"refuse": budget((*play).refuse),
+	"states": budget((*play).isTold),
+	"status": budget((*play).isStatus),
+	"shows":  budget((*play).isStatus),
 
-		"pause":  {budget((*play).pauses), "charge time", nothing},
-		"resume": {budget((*play).resumes), "charge", nothing},
-		"refuse": {budget((*play).refuse), "charge", levels},
-		"states": {budget((*play).isTold), "charge number", nothing},
-		"status": {budget((*play).isStatus), "charge", statuses},
-		"shows":  {budget((*play).isStatus), "charge", statuses},
+	"watch":   (*play).watches,
+	"move":    each((*play).moveOn),
+	"stop":    each((*play).stop),
+	"good":    each((*play).isGood),
+	"bad":     each((*play).isBad),
+	"useless": each((*play).isUseless),
+	"quiet":   each((*play).isQuiet),
+	"deaf":    each((*play).watchDeaf),
 
-		"watch":   {(*play).watches, "who", guesses},
-		"move":    {each((*play).moveOn), "caller", answers},
-		"stop":    {each((*play).stop), "caller", nothing},
-		"good":    {each((*play).isGood), "caller", nothing},
-		"bad":     {each((*play).isBad), "caller", nothing},
-		"useless": {each((*play).isUseless), "caller", nothing},
-		"quiet":   {each((*play).isQuiet), "caller", nothing},
-		"deaf":    {each((*play).watchDeaf), "caller", nothing},
+	"come":    (*play).come,
+	"leave":   each((*play).leave),
+	"change":  each((*play).change),
+	"return":  each((*play).comeBack),
+	"begin":   (*play).isBegun,
+	"set":     (*play).isSet,
+	"over":    (*play).isOver,
+	"order":   (*play).isInOrder,
+	"busy":    budget((*play).isBusy),
+	"gapless": (*play).isGapless,
+	"near":    (*play).isNear,
 
-		"come":    {(*play).come, "who", guesses},
-		"leave":   {each((*play).leave), "caller", nothing},
-		"change":  {each((*play).change), "caller charge", nothing},
-		"return":  {each((*play).comeBack), "caller", nothing},
-		"begin":   {(*play).isBegun, "caller", answers},
-		"set":     {(*play).isSet, "caller", answers},
-		"over":    {(*play).isOver, "caller time", nothing},
-		"order":   {(*play).isInOrder, "caller", nothing},
-		"busy":    {budget((*play).isBusy), "charge", nothing},
-		"gapless": {(*play).isGapless, "charge caller time", nothing},
-		"near":    {(*play).isNear, "caller number", nothing},
-
-		"crowd":  {(*play).crowd, "charge", guesses},
-		"ride":   {(*play).ride, "charge", nothing},
-		"queue":  {(*play).queue, "charge", answers},
-		"steady": {(*play).steady, "charge", nothing},
-	}
+	"crowd":  (*play).crowd,
+	"ride":   (*play).ride,
+	"queue":  (*play).queue,
+	"steady": (*play).steady,
 }
 
 // each does something for each caller that a move is about.
@@ -81,5 +75,31 @@ func budget(do func(*play, *move, throttle.Charge)) func(*play, *move) {
 			do(p, m, c)
 		}
 		p.calm()
+	}
+}
+
+// A vector is a check as text: its moves, once for each case.
+type vector struct {
+	name  string
+	cases [][]move
+}
+
+// run plays all cases on one store, one after another, each on budgets of its own and from a
+// full hour on.
+func (v vector) run(b *bench) {
+	b.Helper()
+	for i, moves := range v.cases {
+		if i > 0 {
+			b.place = ""
+			b.at((b.now() + 2*time.Hour).Truncate(time.Hour))
+			b.zero = time.Now()
+		}
+		p := &play{bench: b, known: make(map[string][]*caller)}
+		for j := range moves {
+			if b.place = moves[j].place; i > 0 {
+				b.place += fmt.Sprintf("case %d: ", i+1)
+			}
+			verbs[moves[j].verb](p, &moves[j])
+		}
 	}
 }

@@ -9,19 +9,6 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A Slack is how far a store may be from the perfect queue. It is for stores
-// whose nodes share their lines by messages.
-type Slack struct {
-	Order time.Duration // how much a start may be before that of an earlier visitor
-	Start time.Duration // how much a start may be later than it could be
-
-	// Not names checks that the store does not pass yet. RunWithin logs them.
-	Not []string
-}
-
-// horizon is that of the checks' bookings.
-const horizon = 750 * ms
-
 // never is the start of a visitor that has none.
 const never = time.Duration(-1)
 

@@ -1,0 +1,186 @@
+package storetest
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A move is one thing that is done to a store, and what is expected of the answer.
+type move struct {
+	place   string // file and line
+	verb    string
+	labels  []string // names of the callers that it makes; a name that ends with + adds to those before
+	charges []throttle.Charge
+	callers []reference
+	numbers []int
+	time    *moment
+	options map[string]moment
+	words   map[string]bool
+	times   int // how often: x20
+	want    expectation
+}
+
+// A reference names some of the callers with a label.
+type reference struct {
+	label       string
+	first, last int // last -1: up to the end
+}
+
+// An expectation is what a move expects.
+type expectation struct {
+	answers []answer
+	held    *throttle.Budget // what held back; nil: it is not said
+	paused  bool
+	over    *bounds // how much later the start would be if the last charge counted
+	fields  []field
+	levels  []float64
+}
+
+// An answer is what is expected of one booking.
+type answer struct {
+	kind   string // "start", "line", "full", "away", "soon"
+	bounds        // of the start, or of the guess
+	any    bool   // any guess will do
+}
+
+// Bounds are a time, or two between which a time lies.
+type bounds struct{ low, high moment }
+
+// A field is one number of a status, or two between which it lies.
+type field struct {
+	name      string
+	low, high float64
+}
+
+// A reader reads a file of vectors and collects its mistakes.
+type reader struct {
+	file     string
+	line     int
+	mistakes []error
+}
+
+// wrong notes a mistake in the line that is read.
+func (r *reader) wrong(format string, args ...any) {
+	r.mistakes = append(r.mistakes, fmt.Errorf("%s:%d: "+format, append([]any{r.file, r.line}, args...)...))
+}
+
+// A scope is what the lines of one case know: its budgets and callers.
+type scope struct {
+	*reader
+	number  int // of the case
+	charges map[string]throttle.Charge
+	labels  map[string]bool
+	moves   []move
+}
+
+// optionWords are words of a move that are followed by a time; plainWords stand
+// alone; chargeWords say something of the charge before.
+var (
+	optionWords = []string{"within", "from", "spread", "horizon", "ago", "took", "reset", "every"}
+	plainWords  = []string{"high", "low", "backwards", "turning", "choosing", "fleeting"}
+	chargeWords = []string{"shadow", "adaptive", "node", "jitter", "pace", "cost", "leaving"}
+)
+
+// isWord reports whether a name means something else.
+func isWord(name string) bool {
+	return slices.Contains(slices.Concat(optionWords, plainWords, chargeWords), name)
+}
+
+// number64 reads a whole number.
+func (s *scope) number64(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		s.wrong("%q is no number", text)
+	}
+	return n
+}
+
+// moment reads a time.
+func (s *scope) moment(text string) moment {
+	m, err := parseMoment(text)
+	if err != nil {
+		s.wrong("%v", err)
+	}
+	return m
+}
+
+// boundsOf reads a time, or two: 1s~2s.
+func (s *scope) boundsOf(text string) bounds {
+	low, high, ok := strings.Cut(text, "~")
+	b := bounds{low: s.moment(low)}
+	if b.high = b.low; ok {
+		b.high = s.moment(high)
+	}
+	return b
+}
+
+// value reads a number or a time.
+func (s *scope) value(text string) float64 {
+	if f, err := strconv.ParseFloat(text, 64); err == nil {
+		return f
+	}
+	return float64(s.moment(text).Duration)
+}
+
+// sequence expands lists: 1s,2s..5s stands for five times, 1..5 for five numbers.
+func (s *scope) sequence(items []string) (all []string) {
+	for _, item := range items {
+		from, to, ok := strings.Cut(item, "..")
+		if !ok {
+			all = append(all, item)
+			continue
+		}
+		first, second, stepped := strings.Cut(from, ",")
+		whole := func(text string) (int64, string) {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err == nil {
+				return n, ""
+			}
+			return int64(s.moment(text).Duration), "ns"
+		}
+		a, _ := whole(first)
+		end, unit := whole(to)
+		step := int64(1)
+		if stepped {
+			b, _ := whole(second)
+			step = b - a
+		}
+		if step <= 0 {
+			s.wrong("%q does not rise", item)
+			return all
+		}
+		for ; a <= end; a += step {
+			all = append(all, strconv.FormatInt(a, 10)+unit)
+		}
+	}
+	return all
+}
+
+// multiple is how often: x20.
+var multiple = regexp.MustCompile(`^x(\d+)$`)
+
+var variable = regexp.MustCompile(`\$[a-z]+`)
+
+// substitute replaces the names that are known: $name.
+func substitute(text string, values map[string]string) string {
+	return variable.ReplaceAllStringFunc(text, func(name string) string {
+		if value, ok := values[name[1:]]; ok {
+			return value
+		}
+		return name
+	})
+}
+
+// splitTrim splits a text and trims its parts.
+func splitTrim(text, separator string) []string {
+	parts := strings.Split(text, separator)
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	return parts
+}

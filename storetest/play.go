@@ -1,0 +1,82 @@
+package storetest
+
+import (
+	"slices"
+	"testing/synctest"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A play is one case of a vector under way.
+type play struct {
+	*bench
+	known map[string][]*caller
+	came  []*visitor
+}
+
+// A caller is somebody who asked the store: for a start or a place in line, which it may watch
+// over; or a visitor that goes on by itself.
+type caller struct {
+	ticket
+	watched throttle.Watch
+	news    chan struct{}
+	visitor *visitor
+}
+
+// of returns the callers that a move is about.
+func (p *play) of(m *move) (all []*caller) {
+	for _, ref := range m.callers {
+		known := p.known[ref.label]
+		last := ref.last
+		if last < 0 {
+			last = len(known) - 1
+		}
+		if ref.first > last || last >= len(known) {
+			p.fatalf("%s has %d callers", ref.label, len(known))
+		}
+		all = append(all, known[ref.first:last+1]...)
+	}
+	if m.words["backwards"] {
+		slices.Reverse(all)
+	}
+	return all
+}
+
+// name gives new callers their labels: one each, or one for all.
+func (p *play) name(m *move, made []*caller) {
+	for i, label := range m.labels {
+		own := made
+		if len(m.labels) > 1 {
+			own = made[i : i+1]
+		}
+		if plus := len(label) - 1; label[plus] == '+' {
+			label = label[:plus]
+			own = append(p.known[label], own...)
+		}
+		p.known[label] = own
+	}
+}
+
+// calm lets visitors do what they have to do at this moment.
+func (p *play) calm() {
+	if len(p.came) > 0 {
+		synctest.Wait()
+	}
+}
+
+// visitors are those that a move is about.
+func (p *play) visitors(m *move) (all []*visitor) {
+	for _, c := range p.of(m) {
+		all = append(all, c.visitor)
+	}
+	return all
+}
+
+func (p *play) isUncalled(g throttle.Grant) {
+	p.Helper()
+	select {
+	case <-g.Ready:
+		p.errorf("called at %v, but it is not its turn", p.now())
+	default:
+	}
+}
