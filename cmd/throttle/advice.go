@@ -13,6 +13,17 @@ import (
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 
+// A finding is one thing that check has to say.
+type finding struct {
+	Severity string `json:"severity"` // "error" or "warning"
+	File     string `json:"file"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Text     string `json:"text"`
+
+	excerpt string
+}
+
 // advice says what a file's own rows promise that they may not keep. It knows nothing of
 // the upstream but what presets know.
 func advice(file string, f *policyfile.File, nodes int) (all []finding) {

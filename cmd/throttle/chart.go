@@ -29,7 +29,7 @@ const (
 )
 
 // newChart returns the chart of a timeline until an end; its rows are these policies.
-func newChart(l *simulation.Timeline, end time.Duration, of []usedPolicy) chart {
+func newChart(l *simulation.Timeline, end time.Duration, of []simulation.Use) chart {
 	columns := l.Columns(end, chartColumns)
 	c := chart{Width: columns.Width.Milliseconds(), width: columns.Width, end: end, Starts: []int{}, Binds: []string{}, title: "starts a second"}
 	bound := make(map[string]bool)
@@ -37,15 +37,15 @@ func newChart(l *simulation.Timeline, end time.Duration, of []usedPolicy) chart 
 		b := &columns.Bins[i]
 		binds := ""
 		if k := b.Binds(); k >= 0 {
-			binds = of[k].Policy
+			binds = of[k].Policy.Name
 		}
 		bound[binds] = true
 		c.Starts, c.Binds = append(c.Starts, b.Starts), append(c.Binds, binds)
 		c.rates = append(c.rates, float64(b.Starts)/columns.Width.Seconds())
 	}
-	for _, u := range of {
-		if bound[u.Policy] {
-			c.policies = append(c.policies, u.Policy)
+	for i := range of {
+		if name := of[i].Policy.Name; bound[name] {
+			c.policies = append(c.policies, name)
 		}
 	}
 	return c

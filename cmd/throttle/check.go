@@ -11,17 +11,6 @@ import (
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 
-// A finding is one thing that check has to say.
-type finding struct {
-	Severity string `json:"severity"` // "error" or "warning"
-	File     string `json:"file"`
-	Line     int    `json:"line,omitempty"`
-	Column   int    `json:"column,omitempty"`
-	Text     string `json:"text"`
-
-	excerpt string
-}
-
 // A checkResult is what check prints as JSON.
 type checkResult struct {
 	Version  int       `json:"version"`

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/fleetthrottle/throttle/internal/numerals"
 	"github.com/fleetthrottle/throttle/internal/svg"
 )
 
@@ -26,13 +25,6 @@ const drawingRules = `  .axis { stroke: #8c959f }
 
 // drawingColours is how many colours there are.
 const drawingColours = 6
-
-// drawing returns the chart of a plan as SVG.
-func (p *planned) drawing() string {
-	title := fmt.Sprintf("%s take %s", numerals.Count(p.Requests, "request", "requests"), brief(p.took))
-	note := fmt.Sprintf("%s with %s each, %d ms a request", numerals.Count(p.Nodes, "node", "nodes"), numerals.Count(p.Workers, "worker", "workers"), p.Latency)
-	return p.Chart.drawing(title, note)
-}
 
 // drawing returns the chart as SVG.
 func (c *chart) drawing(title, note string) string {

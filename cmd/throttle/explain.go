@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/numerals"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
@@ -36,19 +34,6 @@ type explained struct {
 	State  *state `json:"state,omitempty"`
 
 	Note *fleet.Note `json:"note,omitempty"` // what an operator said who paused the budget
-}
-
-// A state is what a budget is like now. Times are in milliseconds.
-type state struct {
-	Used     int     `json:"used"`
-	Booked   int     `json:"booked"`
-	Waiting  int     `json:"waiting"`
-	Wait     int64   `json:"wait_ms"` // -1: no start can be planned
-	Paused   int64   `json:"paused_ms"`
-	Repeated int     `json:"repeated,omitempty"`
-	Ceiling  float64 `json:"ceiling,omitempty"`
-
-	status throttle.Status
 }
 
 func newExplain() *cobra.Command {
@@ -193,51 +178,4 @@ func (x *explained) now() string {
 		words = append(words, "only counts")
 	}
 	return strings.Join(words, ", ")
-}
-
-func (s *state) words() (words []string) {
-	st := s.status
-	switch n := st.Limit.Capacity(); {
-	case st.Limit.Kind() == throttle.KindUnlimited:
-	case st.Limit.Kind() == throttle.KindConcurrency:
-		words = append(words, fmt.Sprintf("%d of %d in flight", st.Used, n))
-	default:
-		words = append(words, fmt.Sprintf("%d of %d used", st.Used, n))
-	}
-	if st.Booked > 0 {
-		words = append(words, fmt.Sprintf("%d booked", st.Booked))
-	}
-	if st.Waiting > 0 {
-		words = append(words, fmt.Sprintf("%d wait", st.Waiting))
-	}
-	if st.Paused > 0 {
-		text := "closed for " + brief(st.Paused)
-		if st.Repeated > 0 {
-			text += fmt.Sprintf(" (met again %s)", numerals.Count(st.Repeated, "time", "times"))
-		}
-		words = append(words, text)
-	}
-	if st.Ceiling > 0 {
-		words = append(words, fmt.Sprintf("learned ceiling %.1f", st.Ceiling))
-	}
-	switch {
-	case st.Wait == throttle.Never:
-		words = append(words, "no start can be planned")
-	case st.Wait > 0:
-		words = append(words, "next start in "+brief(st.Wait))
-	default:
-		words = append(words, "room now")
-	}
-	return words
-}
-
-// brief rounds a duration to what is worth reading.
-func brief(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
 }

@@ -4,8 +4,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
 )
 
 func main() { os.Exit(run(interruptible(), os.Args[1:], os.Stdout, os.Stderr)) }
@@ -22,4 +30,109 @@ func interruptible() context.Context {
 		cancel()
 	}()
 	return ctx
+}
+
+// run runs the command line and returns the exit code. Results go to out, diagnostics to talk.
+func run(ctx context.Context, args []string, out, talk io.Writer) int {
+	return execute(ctx, newRoot(), args, out, talk)
+}
+
+// execute is run for a root, whose stdin may be another.
+func execute(ctx context.Context, root *cobra.Command, args []string, out, talk io.Writer) int {
+	redis.SetLogger(quiet{})
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(talk)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if ctx.Err() != nil {
+		return exitInterrupted
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintln(talk, "throttle: "+clean(text))
+	}
+	var e *exit
+	if errors.As(err, &e) {
+		return e.code
+	}
+	return exitUsage
+}
+
+// quiet keeps the client of Redis from writing to stderr what errors say anyway.
+type quiet struct{}
+
+// Printf implements the logger of go-redis.
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "throttle",
+		Short:         "Check, explain and watch the limits of other people's APIs",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          noCommand,
+	}
+	version := root.Flags().Bool("version", false, "print the version")
+	root.RunE = func(c *cobra.Command, _ []string) error {
+		if *version {
+			return printVersion(c)
+		}
+		return c.Help()
+	}
+	root.PersistentFlags().Bool("json", false, "print JSON")
+	group(root, "Files of policies:", newCheck(), newExplain(), newPlan(), newSimulate(), newSchema())
+	group(root, "A fleet:", fleetCommands()...)
+	return root
+}
+
+// fleetCommands are those that see and steer a fleet through Redis.
+func fleetCommands() []*cobra.Command {
+	return []*cobra.Command{
+		newStatus(), newPause(), newResume(), newReset(), newSetUsed(), newAudit(),
+		newPush(), newPull(), newDiff(), newHistory(), newRollback(), newTop(),
+	}
+}
+
+// group adds commands that --help lists below a title.
+func group(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, c := range commands {
+		c.GroupID = title
+	}
+	root.AddCommand(commands...)
+}
+
+// noCommand is the error of a first word that is no command.
+func noCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("there is no command %q", args[0])
+	c.SuggestionsMinimumDistance = 2
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		text += fmt.Sprintf(" (did you mean %q?)", near[0])
+	}
+	return errors.New(text + "; see throttle --help")
+}
+
+// A versionResult is what --version prints as JSON.
+type versionResult struct {
+	Version  int    `json:"version"`
+	Throttle string `json:"throttle"` // "(devel)" for one that was built from a checkout
+	Go       string `json:"go"`
+}
+
+// printVersion prints the version of the command.
+func printVersion(c *cobra.Command) error {
+	v := versionResult{outputVersion, "(devel)", runtime.Version()}
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
+		v.Throttle = b.Main.Version
+	}
+	done, err := printJSON(c, v)
+	if !done {
+		_, err = fmt.Fprintf(c.OutOrStdout(), "throttle %s, %s\n", v.Throttle, v.Go)
+	}
+	return err
 }

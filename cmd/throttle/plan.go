@@ -165,6 +165,13 @@ func newWaits(d *simulation.Durations) waits {
 	return waits{d.Positive(), d.Quantile(0.5).Milliseconds(), d.Quantile(0.99).Milliseconds(), d.Max.Milliseconds(), d}
 }
 
+// drawing returns the chart of a plan as SVG.
+func (p *planned) drawing() string {
+	title := fmt.Sprintf("%s take %s", numerals.Count(p.Requests, "request", "requests"), brief(p.took))
+	note := fmt.Sprintf("%s with %s each, %d ms a request", numerals.Count(p.Nodes, "node", "nodes"), numerals.Count(p.Workers, "worker", "workers"), p.Latency)
+	return p.Chart.drawing(title, note)
+}
+
 // A phase is a time in which one limit binds, or none.
 type phase struct {
 	From   int64  `json:"from_ms"`
@@ -214,7 +221,7 @@ func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *
 		}
 		p.Phases = append(p.Phases, one)
 	}
-	p.Chart = newChart(r.Timeline, r.Took, p.Policies)
+	p.Chart = newChart(r.Timeline, r.Took, r.Policies)
 	return p
 }
 

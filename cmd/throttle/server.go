@@ -92,14 +92,6 @@ func (s *server) connect() (redis.UniversalClient, error) {
 	return nil, errAddress
 }
 
-// fleetCommands are those that see and steer a fleet through Redis.
-func fleetCommands() []*cobra.Command {
-	return []*cobra.Command{
-		newStatus(), newPause(), newResume(), newReset(), newSetUsed(), newAudit(),
-		newPush(), newPull(), newDiff(), newHistory(), newRollback(), newTop(),
-	}
-}
-
 // with calls f with the fleet, and a context that ends when Redis has taken too long.
 func (s *server) with(ctx context.Context, f func(ctx context.Context, all *fleet.Fleet) error) error {
 	all, closeAll, err := s.open(ctx)
@@ -110,6 +102,13 @@ func (s *server) with(ctx context.Context, f func(ctx context.Context, all *flee
 	ctx, stop := context.WithTimeout(ctx, s.timeout)
 	defer stop()
 	return coded(f(ctx, all))
+}
+
+// within calls f with a context that ends when Redis has taken too long.
+func (s *server) within(ctx context.Context, f func(context.Context) error) error {
+	ctx, stop := context.WithTimeout(ctx, s.timeout)
+	defer stop()
+	return coded(f(ctx))
 }
 
 // interruptGrace is how long an answer that is on its way may take when the command is

@@ -229,7 +229,6 @@ func (r *logReplay) send(ctx context.Context, e accesslog.Entry) {
 // finish notes what became of the requests.
 func (r *logReplay) finish(all *simulation.Replayed) {
 	r.Requests, r.Waited, r.Refused, r.Crowded, r.Unmatched, r.Late = all.Requests, newWaits(&all.Waits), all.Refused, all.Crowded, all.Unmatched, r.sorter.Late
-	var used []usedPolicy
 	for i := range all.Policies {
 		u := &all.Policies[i]
 		p := simulatedPolicy{
@@ -241,9 +240,8 @@ func (r *logReplay) finish(all *simulation.Replayed) {
 			p.Would = &would
 		}
 		r.Policies = append(r.Policies, p)
-		used = append(used, usedPolicy{Policy: p.Policy})
 	}
-	r.Chart = newChart(all.Timeline, all.Took, used)
+	r.Chart = newChart(all.Timeline, all.Took, all.Policies)
 }
 
 func (r *logReplay) print(c *cobra.Command) error {

@@ -203,13 +203,6 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 	return err
 }
 
-// within calls f with a context that ends when Redis has taken too long.
-func (s *server) within(ctx context.Context, f func(context.Context) error) error {
-	ctx, stop := context.WithTimeout(ctx, s.timeout)
-	defer stop()
-	return coded(f(ctx))
-}
-
 func newPause() *cobra.Command {
 	var o operator
 	var d time.Duration

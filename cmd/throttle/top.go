@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,7 +112,7 @@ func (o *top) show(c *cobra.Command, live source, recorded *recording) error {
 			return err
 		}
 	}
-	_, err := tea.NewProgram(newModel(o, c.Context(), live, recorded), tea.WithContext(c.Context()),
+	_, err := tea.NewProgram(newModel(c.Context(), o.every, o.sort, o.filter, live, recorded), tea.WithContext(c.Context()),
 		tea.WithInput(c.InOrStdin()), tea.WithOutput(c.OutOrStdout())).Run()
 	if errors.Is(err, tea.ErrInterrupted) {
 		return nil
@@ -175,32 +174,4 @@ func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
 	}
 	fmt.Fprintln(out, s.At.UTC().Format(time.RFC3339))
 	return newView(s, o.filter).print(out)
-}
-
-// sorts are the orders of budgets.
-var sorts = []string{"starts", "wait", "waiting", "closed", "name"}
-
-// arrange puts the budgets of a snapshot in order, and leaves out what does not have a text.
-func arrange(s *fleet.Snapshot, by, filter string) {
-	filter = strings.ToLower(filter)
-	has := func(words []string) bool { return strings.Contains(strings.ToLower(strings.Join(words, " ")), filter) }
-	s.Budgets = slices.DeleteFunc(append([]fleet.Budget{}, s.Budgets...), func(b fleet.Budget) bool { return filter != "" && !has(budgetRow(&b)) })
-	s.Nodes = slices.DeleteFunc(append([]fleet.Node{}, s.Nodes...), func(n fleet.Node) bool { return filter != "" && !has(nodeRow(&n, s.File)) })
-	slices.SortStableFunc(s.Budgets, func(a, b fleet.Budget) int {
-		order := map[string]int{
-			"starts":  cmp.Compare(b.Starts, a.Starts),
-			"wait":    cmp.Compare(wait(&b), wait(&a)),
-			"waiting": cmp.Compare(b.State.Waiting, a.State.Waiting),
-			"closed":  cmp.Compare(b.State.Paused.Duration, a.State.Paused.Duration),
-		}[by]
-		return cmp.Or(order, strings.Compare(a.Name, b.Name), strings.Compare(a.Node, b.Node))
-	})
-}
-
-// wait is how long a request would wait; the longest if no start can be planned.
-func wait(b *fleet.Budget) time.Duration {
-	if b.State.Wait.Duration < 0 {
-		return 1<<63 - 1
-	}
-	return b.State.Wait.Duration
 }

@@ -26,7 +26,7 @@ const outage = "testdata/outage.jsonl"
 func recordedModel(t *testing.T) *model {
 	recorded := openedRecording(t, outage)
 	require.NoError(t, recorded.readAll(t.Context()))
-	m := newModel(&top{every: time.Second, sort: "starts"}, t.Context(), nil, recorded)
+	m := newModel(t.Context(), time.Second, "starts", "", nil, recorded)
 	m.Update(tea.WindowSizeMsg{Width: 100, Height: 12})
 	return m
 }
@@ -113,7 +113,7 @@ func TestTopFits(t *testing.T) {
 
 // TestTopAway: while Redis is away the last snapshot stays, with the reason.
 func TestTopAway(t *testing.T) {
-	m := newModel(&top{every: time.Second, sort: "starts"}, t.Context(), openedRecording(t, outage).next, nil)
+	m := newModel(t.Context(), time.Second, "starts", "", openedRecording(t, outage).next, nil)
 	require.Contains(t, screen(m), "reading")
 	m.Update(m.Init()())
 	m.Update(readMsg{nil, errors.New("connection refused\x1b[2J")})

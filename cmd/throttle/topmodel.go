@@ -41,8 +41,8 @@ type (
 	tickMsg struct{}
 )
 
-func newModel(o *top, ctx context.Context, live source, recorded *recording) *model {
-	m := &model{ctx: ctx, every: o.every, live: live, recording: recorded, sort: o.sort, filter: o.filter, width: 80, height: 24}
+func newModel(ctx context.Context, every time.Duration, sort, filter string, live source, recorded *recording) *model {
+	m := &model{ctx: ctx, every: every, live: live, recording: recorded, sort: sort, filter: filter, width: 80, height: 24}
 	m.step(0)
 	return m
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,6 +127,55 @@ func budgetWords(b *fleet.Budget) []string {
 	return words
 }
 
+// A state is what a budget is like now. Times are in milliseconds.
+type state struct {
+	Used     int     `json:"used"`
+	Booked   int     `json:"booked"`
+	Waiting  int     `json:"waiting"`
+	Wait     int64   `json:"wait_ms"` // -1: no start can be planned
+	Paused   int64   `json:"paused_ms"`
+	Repeated int     `json:"repeated,omitempty"`
+	Ceiling  float64 `json:"ceiling,omitempty"`
+
+	status throttle.Status
+}
+
+func (s *state) words() (words []string) {
+	st := s.status
+	switch n := st.Limit.Capacity(); {
+	case st.Limit.Kind() == throttle.KindUnlimited:
+	case st.Limit.Kind() == throttle.KindConcurrency:
+		words = append(words, fmt.Sprintf("%d of %d in flight", st.Used, n))
+	default:
+		words = append(words, fmt.Sprintf("%d of %d used", st.Used, n))
+	}
+	if st.Booked > 0 {
+		words = append(words, fmt.Sprintf("%d booked", st.Booked))
+	}
+	if st.Waiting > 0 {
+		words = append(words, fmt.Sprintf("%d wait", st.Waiting))
+	}
+	if st.Paused > 0 {
+		text := "closed for " + brief(st.Paused)
+		if st.Repeated > 0 {
+			text += fmt.Sprintf(" (met again %s)", numerals.Count(st.Repeated, "time", "times"))
+		}
+		words = append(words, text)
+	}
+	if st.Ceiling > 0 {
+		words = append(words, fmt.Sprintf("learned ceiling %.1f", st.Ceiling))
+	}
+	switch {
+	case st.Wait == throttle.Never:
+		words = append(words, "no start can be planned")
+	case st.Wait > 0:
+		words = append(words, "next start in "+brief(st.Wait))
+	default:
+		words = append(words, "room now")
+	}
+	return words
+}
+
 // noteWords says what an operator said who closed a budget, and for how long it is closed.
 func noteWords(n *fleet.Note, left time.Duration) []string {
 	return []string{fmt.Sprintf("%v (%s left)", throttle.PauseNote{By: n.By, Reason: n.Reason}, brief(left))}
@@ -171,4 +221,32 @@ func (v *view) print(out io.Writer) error {
 	}
 	_, err := io.WriteString(out, strings.Join(append(lines, v.foot...), "\n")+"\n")
 	return err
+}
+
+// sorts are the orders of budgets.
+var sorts = []string{"starts", "wait", "waiting", "closed", "name"}
+
+// arrange puts the budgets of a snapshot in order, and leaves out what does not have a text.
+func arrange(s *fleet.Snapshot, by, filter string) {
+	filter = strings.ToLower(filter)
+	has := func(words []string) bool { return strings.Contains(strings.ToLower(strings.Join(words, " ")), filter) }
+	s.Budgets = slices.DeleteFunc(append([]fleet.Budget{}, s.Budgets...), func(b fleet.Budget) bool { return filter != "" && !has(budgetRow(&b)) })
+	s.Nodes = slices.DeleteFunc(append([]fleet.Node{}, s.Nodes...), func(n fleet.Node) bool { return filter != "" && !has(nodeRow(&n, s.File)) })
+	slices.SortStableFunc(s.Budgets, func(a, b fleet.Budget) int {
+		order := map[string]int{
+			"starts":  cmp.Compare(b.Starts, a.Starts),
+			"wait":    cmp.Compare(wait(&b), wait(&a)),
+			"waiting": cmp.Compare(b.State.Waiting, a.State.Waiting),
+			"closed":  cmp.Compare(b.State.Paused.Duration, a.State.Paused.Duration),
+		}[by]
+		return cmp.Or(order, strings.Compare(a.Name, b.Name), strings.Compare(a.Node, b.Node))
+	})
+}
+
+// wait is how long a request would wait; the longest if no start can be planned.
+func wait(b *fleet.Budget) time.Duration {
+	if b.State.Wait.Duration < 0 {
+		return 1<<63 - 1
+	}
+	return b.State.Wait.Duration
 }

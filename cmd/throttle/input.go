@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fleetthrottle/throttle/internal/numerals"
 	"github.com/fleetthrottle/throttle/policyfile"
 )
 
@@ -65,4 +66,30 @@ func loadInput(c *cobra.Command, path string) (*policyfile.File, error) {
 		return nil, err
 	}
 	return policyfile.Parse(path, text)
+}
+
+// manyArguments is more than anybody writes.
+const manyArguments = 1 << 20
+
+// takes sees to it that a command has from least to most arguments.
+func takes(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return fmt.Errorf("%s accepts %s, received %d; usage: %s", c.Name(), accepted(least, most), len(args), c.UseLine())
+		}
+		return nil
+	}
+}
+
+// accepted says how many arguments a command takes.
+func accepted(least, most int) string {
+	switch {
+	case most == 0:
+		return "no arguments"
+	case most == manyArguments:
+		return fmt.Sprintf("at least %s", numerals.Count(least, "argument", "arguments"))
+	case least < most:
+		return fmt.Sprintf("%d to %s", least, numerals.Count(most, "argument", "arguments"))
+	}
+	return numerals.Count(least, "argument", "arguments")
 }
