@@ -11,14 +11,6 @@ import (
 // role is that of the members.
 const role = "fleet"
 
-// orders are what a member is told when it starts.
-type orders struct {
-	Config  Config
-	Process int
-	URL     string // of the upstream; "": none, every request is answered at once
-	Root    []byte // the certificate of the upstream; nil: plain HTTP
-}
-
 // A result is what a member says in the end.
 type result struct {
 	Samples []Sample

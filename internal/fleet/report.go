@@ -9,6 +9,10 @@ import (
 	"github.com/fleetthrottle/throttle/internal/stat"
 )
 
+// settle is how long a fleet may take to come to rest: shares of the quota are
+// measured after that.
+const settle = 2 * time.Second
+
 // A Report is what a run showed. Shares of the quota and between workers leave
 // out the first two seconds.
 type Report struct {

@@ -7,10 +7,6 @@ import (
 	"github.com/fleetthrottle/throttle/internal/crew"
 )
 
-// settle is how long a fleet may take to come to rest: shares of the quota are
-// measured after that.
-const settle = 2 * time.Second
-
 // Run runs a fleet and reports what it did. The program must have called
 // [Main]. All members have ended when Run returns.
 func Run(ctx context.Context, c Config) (Report, error) {

@@ -13,6 +13,14 @@ import (
 	"time"
 )
 
+// orders are what a member is told when it starts.
+type orders struct {
+	Config  Config
+	Process int
+	URL     string // of the upstream; "": none, every request is answered at once
+	Root    []byte // the certificate of the upstream; nil: plain HTTP
+}
+
 // work lets all workers of a member go on for Config.Load, and calls ending
 // when that is over. The first error of a worker ends them all.
 func (o orders) work(ctx context.Context, transport http.RoundTripper, ending func()) ([]Sample, error) {

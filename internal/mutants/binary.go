@@ -11,6 +11,16 @@ import (
 	"time"
 )
 
+// A verdict is what became of a mutation.
+type verdict string
+
+const (
+	killed   verdict = "killed"
+	survived verdict = "survived"
+	excused  verdict = "explained" // it survived, and the list says why it had to
+	invalid  verdict = "invalid"   // it does not compile: a mistake in the list
+)
+
 // some and whole are how long the tests that should notice may take, and all of
 // their package. A mutant that hangs for longer is noticed by that.
 const (

@@ -4,43 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 )
-
-// A change is what a mutation makes of one function.
-type change struct {
-	old, new string // new is "" if the old goes
-	which    int    // of the places where the old stands, from 1 on; 0: there is one
-}
-
-// A span is a part of a text.
-type span struct{ from, to int }
-
-var (
-	numbered = regexp.MustCompile(`^#(\d+) `)
-	arrow    = regexp.MustCompile(`\s->\s`)
-)
-
-// parseChange reads "drop: x" or "x -> y", perhaps with a number in front, as in "#2 x -> y".
-func parseChange(text string) (c change, err error) {
-	if n := numbered.FindStringSubmatch(text); n != nil {
-		c.which, err = strconv.Atoi(n[1])
-		text = text[len(n[0]):]
-	}
-	var arrows bool
-	if c.old, arrows = strings.CutPrefix(text, "drop: "); !arrows {
-		at := arrow.FindStringIndex(text)
-		if arrows = at != nil; arrows {
-			c.old, c.new = text[:at[0]], text[at[1]:]
-		}
-	}
-	if !arrows || strings.TrimSpace(c.old) == "" || arrow.MatchString(c.new) {
-		return c, fmt.Errorf("neither drop: x nor x -> y: %q", text)
-	}
-	return c, err
-}
 
 // broken returns the file of the tree at root that has the mutation's function, and its
 // text with the change.

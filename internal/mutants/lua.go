@@ -60,6 +60,9 @@ func luaFunctions(tokens []luaToken) (all []luaFunction) {
 	return all
 }
 
+// A span is a part of a text.
+type span struct{ from, to int }
+
 // luaFind returns where some words stand in the function, or outside of all functions.
 func luaFind(text, function, words string) (found []span) {
 	tokens, wanted := luaTokens(text), luaTokens(words)

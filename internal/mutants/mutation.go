@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -107,4 +108,34 @@ func (m *mutation) place() string {
 		return m.function
 	}
 	return m.dir + " " + m.function
+}
+
+// A change is what a mutation makes of one function.
+type change struct {
+	old, new string // new is "" if the old goes
+	which    int    // of the places where the old stands, from 1 on; 0: there is one
+}
+
+var (
+	numbered = regexp.MustCompile(`^#(\d+) `)
+	arrow    = regexp.MustCompile(`\s->\s`)
+)
+
+// parseChange reads "drop: x" or "x -> y", perhaps with a number in front, as in "#2 x -> y".
+func parseChange(text string) (c change, err error) {
+	if n := numbered.FindStringSubmatch(text); n != nil {
+		c.which, err = strconv.Atoi(n[1])
+		text = text[len(n[0]):]
+	}
+	var arrows bool
+	if c.old, arrows = strings.CutPrefix(text, "drop: "); !arrows {
+		at := arrow.FindStringIndex(text)
+		if arrows = at != nil; arrows {
+			c.old, c.new = text[:at[0]], text[at[1]:]
+		}
+	}
+	if !arrows || strings.TrimSpace(c.old) == "" || arrow.MatchString(c.new) {
+		return c, fmt.Errorf("neither drop: x nor x -> y: %q", text)
+	}
+	return c, err
 }

@@ -33,29 +33,3 @@ func records(root string) (map[string]record, error) {
 	}
 	return kept, err
 }
-
-// keep adds what was seen to the record, drops what the list has no more, and
-// writes the page anew.
-func keep(root string, all []mutation, seen ...trial) error {
-	path := filepath.Join(root, filepath.FromSlash(recordFile))
-	old, err := os.ReadFile(path)
-	if err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	lines := make(map[string]string)
-	for line := range strings.Lines(string(old)) {
-		name, _, _ := strings.Cut(line, "\t")
-		lines[name] = line
-	}
-	for _, r := range seen {
-		lines[r.name] = fmt.Sprintf("%s\t%s\t%s\t%.1fs\t%s\n", r.name, r.id(), r.verdict, r.took.Seconds(), r.by)
-	}
-	var b strings.Builder
-	for _, m := range all {
-		b.WriteString(lines[m.name])
-	}
-	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
-		return err
-	}
-	return writePage(root, all)
-}

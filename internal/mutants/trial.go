@@ -9,16 +9,6 @@ import (
 	"time"
 )
 
-// A verdict is what became of a mutation.
-type verdict string
-
-const (
-	killed   verdict = "killed"
-	survived verdict = "survived"
-	excused  verdict = "explained" // it survived, and the list says why it had to
-	invalid  verdict = "invalid"   // it does not compile: a mistake in the list
-)
-
 // A trial is one mutation's.
 type trial struct {
 	mutation

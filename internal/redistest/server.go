@@ -3,6 +3,7 @@ package redistest
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -40,6 +41,10 @@ func Single(t TB, args ...string) *Server {
 	t.Cleanup(p.kill)
 	return s
 }
+
+var namespaces atomic.Int64
+
+func namespace() string { return fmt.Sprintf("test%d", namespaces.Add(1)) }
 
 // newServer returns the view that test t has of database db.
 func newServer(t TB, p *process, db int) *Server {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 )
 
@@ -29,10 +28,6 @@ type lent struct {
 	used int // databases
 	by   TB  // nil: it is free
 }
-
-var namespaces atomic.Int64
-
-func namespace() string { return fmt.Sprintf("test%d", namespaces.Add(1)) }
 
 // Main runs the tests and then stops the servers of [Shared]. A package that
 // uses Shared has

@@ -18,10 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle/internal/redistest"
 )
 
-const (
-	module = "github.com/fleetthrottle/throttle"
-	scene  = "./internal/trace/scene"
-)
+const scene = "./internal/trace/scene"
 
 func main() {
 	if len(os.Args) > 1 {

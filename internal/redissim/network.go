@@ -1,0 +1,166 @@
+package redissim
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A Network is virtual servers, each at the end of wires that take time. They keep the
+// subscriptions themselves, and have the scripts run by a real server, to which they tell
+// the virtual time in place of its own. So everything but wires and clock is what runs in
+// production: the engine, the client, the scripts.
+type Network struct {
+	backend *Backend
+	trip    time.Duration // there and back: each time between half of it and one and a half
+
+	mu      sync.Mutex
+	random  *rand.Rand
+	servers []*server
+	holders []int              // by shard: which server has its slots
+	hearers map[string][]*link // by channel: the connections that subscribed
+	failed  error              // what must not happen
+}
+
+// A server is one virtual Redis.
+type server struct {
+	network *Network
+	number  int
+	cluster bool
+
+	// The lock of the network guards the rest.
+	load  Load
+	links map[*link]struct{}
+	down  bool
+}
+
+// New returns a network of so many masters of a cluster, or of one server that
+// belongs to none if shards is 0. Spare servers have no slots yet.
+func New(b *Backend, shards, spare int, trip time.Duration, seed uint64) *Network {
+	n := &Network{backend: b, trip: trip, random: rand.New(rand.NewPCG(seed, 1)), hearers: make(map[string][]*link)}
+	for i := range max(1, shards) + spare {
+		n.servers = append(n.servers, &server{network: n, number: i, cluster: shards > 0, links: make(map[*link]struct{})})
+	}
+	for i := range shards {
+		n.holders = append(n.holders, i)
+	}
+	return n
+}
+
+func (s *server) addr() string { return fmt.Sprintf("10.0.%d.%d:6379", s.number/250, s.number%250+1) }
+
+// way is how long one way takes, this time.
+func (n *Network) way() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.trip/4 + time.Duration(n.random.Int64N(int64(n.trip/2)+1))
+}
+
+// Loads returns what each server was asked for until now.
+func (n *Network) Loads() (all []Load) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.servers {
+		all = append(all, s.load)
+	}
+	return all
+}
+
+// Links returns how many connections there are now.
+func (n *Network) Links() (count int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.servers {
+		count += len(s.links)
+	}
+	return count
+}
+
+// Fail notes what must not happen.
+func (n *Network) Fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failed = cmp.Or(n.failed, err)
+}
+
+// Err returns the first thing that happened and must not.
+func (n *Network) Err() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.failed
+}
+
+// A link is a client's connection to a virtual server, seen from the server.
+type link struct {
+	server   *server
+	conn     net.Conn
+	out      chan parcel
+	over     chan struct{}
+	channels []string // to which the client has subscribed; guarded by the network's lock
+}
+
+// A parcel is on its way to the client.
+type parcel struct {
+	value []byte
+	due   time.Time
+}
+
+// send lets the client have a value when it has come the way.
+func (l *link) send(value []byte) {
+	l.count(0, len(value))
+	select {
+	case l.out <- parcel{value, time.Now().Add(l.server.network.way())}:
+	case <-l.over:
+	}
+}
+
+func (l *link) write() {
+	for {
+		select {
+		case p := <-l.out:
+			time.Sleep(time.Until(p.due))
+			if _, err := l.conn.Write(p.value); err != nil {
+				return
+			}
+		case <-l.over:
+			return
+		}
+	}
+}
+
+// cut ends the connection.
+func (l *link) cut() {
+	n := l.server.network
+	n.mu.Lock()
+	_, there := l.server.links[l]
+	delete(l.server.links, l)
+	for _, channel := range l.channels {
+		left := slices.DeleteFunc(n.hearers[channel], func(other *link) bool { return other == l })
+		if n.hearers[channel] = left; len(left) == 0 {
+			delete(n.hearers, channel)
+		}
+	}
+	l.channels = nil
+	n.mu.Unlock()
+	if there {
+		close(l.over)
+		_ = l.conn.Close()
+	}
+}
+
+func (l *link) isDown() bool {
+	l.server.network.mu.Lock()
+	defer l.server.network.mu.Unlock()
+	return l.server.down
+}
+
+func (l *link) count(in, out int) {
+	l.server.network.mu.Lock()
+	defer l.server.network.mu.Unlock()
+	l.server.load.BytesIn += in
+	l.server.load.BytesOut += out
+}
