@@ -16,48 +16,6 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// TestP4_OneCall makes every kind of booking alone, and counts.
-func TestP4_OneCall(t *testing.T) {
-	onTap(t, nil, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		once := []string{"evalsha"}
-
-		hourly := charge("hourly", throttle.PerHour(1))
-		require.Zero(t, book(t, s, hourly))
-		require.Equal(t, once, tap.names(), "a grant at once")
-
-		require.Equal(t, time.Hour+time.Microsecond, book(t, s, hourly))
-		require.Equal(t, once, tap.names(), "a grant in an hour")
-
-		day := charge("day", throttle.CalendarWindow(1, throttle.Day, time.UTC))
-		many := []throttle.Charge{hourly, day, charge("window", throttle.FixedWindow(1, time.Second)),
-			charge("paced", throttle.LeakyBucket(1, time.Second)), charge("large", throttle.PerHour(1e6))}
-		require.Equal(t, 2*(time.Hour+time.Microsecond), book(t, s, many...))
-		require.Equal(t, once, tap.names(), "budgets of every kind")
-
-		for range 2 {
-			book(t, s, day)
-		}
-		require.Equal(t, []string{"evalsha", "evalsha"}, tap.names(), "a queue of three days")
-
-		refused(t, s, hourly)
-		require.Equal(t, once, tap.names(), "a refusal")
-
-		k := booking(hourly)
-		g := ask(t, s, k)
-		k.Instead = g.Handle
-		again := ask(t, s, k)
-		require.Equal(t, g.Wait, again.Wait)
-		require.Equal(t, []string{"evalsha", "evalsha"}, tap.names(), "a booking instead of another")
-
-		s.Cancel(k, again)
-		require.Equal(t, once, tap.names(), "a cancel")
-		require.NoError(t, s.Pause(t.Context(), hourly, time.Second))
-		require.Equal(t, once, tap.names(), "a pause")
-		status(t, s, hourly)
-		require.Equal(t, once, tap.names(), "a status")
-	})
-}
-
 // TestP4_CallersShareCalls lets callers of one process come while a call is on
 // its way, and counts the calls that serve them. All are served in their order.
 func TestP4_CallersShareCalls(t *testing.T) {

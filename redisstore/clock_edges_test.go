@@ -24,39 +24,6 @@ func edgeAfter(c *skewed, per time.Duration) int64 {
 	return (c.now()/per.Microseconds() + 1) * per.Microseconds()
 }
 
-// sleepTo lets the server's clock come to a time.
-func sleepTo(c *skewed, at int64) { time.Sleep(time.Duration(at-c.now()) * time.Microsecond) }
-
-// TestP9_EdgeAfterStepBack: callers wait for the begin of a window, or have just started there,
-// and the clock is set back by at most 50 ms, so that the window before is not over. Their starts
-// count in the window in which they are by the clock of before.
-func TestP9_EdgeAfterStepBack(t *testing.T) {
-	each(t, oddWindows, func(t *testing.T, per time.Duration) {
-		for _, step := range []time.Duration{time.Microsecond, 1500 * time.Microsecond, 50 * time.Millisecond} {
-			for _, waits := range []bool{true, false} {
-				onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
-					two := charge("two", throttle.FixedWindow(2, per))
-					edge := edgeAfter(c, per)
-					if waits {
-						sleepTo(c, edge-(step+20*time.Millisecond).Microseconds())
-						startNow(t, s, 2, two)
-						require.Positive(t, book(t, s, two))
-						require.Positive(t, book(t, s, two))
-					} else {
-						sleepTo(c, edge)
-						startNow(t, s, 2, two)
-					}
-					c.step(-step)
-					next := time.Duration(edge+per.Microseconds()-c.now()) * time.Microsecond
-					require.Equal(t, next, book(t, s, two), "a step of %v: two are in the window before that", step)
-					sleepTo(c, edge)
-					require.Equal(t, per, book(t, s, two))
-				})
-			}
-		}
-	})
-}
-
 // TestP1_EdgesOfOddWindows books a microsecond before the edge of a window, on it, and a
 // microsecond after it, until times at which Lua's numbers have no digit left. A window is what
 // the definition in whole numbers says.

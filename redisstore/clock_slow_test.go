@@ -36,72 +36,6 @@ func (w *slowWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// TestP9_ASlowCallIsNoStep holds a call up for half a second. To the server that looks
-// as if its clock had been set forward. The program knows better: nothing moves, and
-// places that are cancelled are given back at once.
-func TestP9_ASlowCallIsNoStep(t *testing.T) {
-	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		client, way := server.Client(t), &slowWay{}
-		client.AddHook(way)
-		s := redisstore.NewAt(client, nil, way.now)
-		one := charge("one", throttle.PerSecond(1))
-		require.Zero(t, book(t, s, one))
-		way.by.Store(int64(500 * time.Millisecond))
-		about(t, span-500*time.Millisecond, book(t, s, one))
-		way.by.Store(int64(200 * time.Millisecond))
-		k := booking(one)
-		g := ask(t, s, k)
-		about(t, 2*span-700*time.Millisecond, g.Wait)
-		s.Cancel(k, g)
-		about(t, 2*span-700*time.Millisecond, book(t, s, one))
-	})
-}
-
-// TestP9_AStepAfterASlowCall sets the clock forward while a call is held up. That is
-// found out all the same.
-func TestP9_AStepAfterASlowCall(t *testing.T) {
-	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		client, way := server.Client(t), &slowWay{}
-		client.AddHook(way)
-		s := redisstore.NewAt(client, nil, way.now)
-		one := charge("one", throttle.SlidingWindow(1, time.Hour))
-		require.Zero(t, book(t, s, one))
-		way.step(30 * time.Minute)
-		way.by.Store(int64(500 * time.Millisecond))
-		about(t, time.Hour+time.Microsecond-500*time.Millisecond, book(t, s, one))
-	})
-}
-
-// about compares a wait: how far away the server is, a program knows with a little doubt.
-func about(t *testing.T, want, got time.Duration) {
-	t.Helper()
-	require.InDelta(t, want, got, float64(time.Millisecond))
-}
-
-// TestP9_ClocksDrift lets the server's clock be a little faster than ours, as all
-// clocks are. That is no step: nobody asks back, and a cancelled place is given back.
-func TestP9_ClocksDrift(t *testing.T) {
-	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		client, c := server.Client(t), &skewed{}
-		_, tap := loaded(t, client, nil)
-		s := redisstore.NewAt(client, nil, c.now)
-		one := charge("one", throttle.SlidingWindow(1, time.Hour))
-		require.Zero(t, book(t, s, one))
-		tap.names()
-		for range 4 {
-			time.Sleep(10 * time.Minute)
-			c.step(300 * time.Millisecond) // half a thousandth
-			k := booking(one)
-			g := ask(t, s, k)
-			s.Cancel(k, g)
-			again := ask(t, s, k)
-			require.Equal(t, g.Wait, again.Wait)
-			s.Cancel(k, again)
-			require.Len(t, tap.names(), 4)
-		}
-	})
-}
-
 // TestP9_TheServersClockIsReadInFull: a row begins with the time at which it was
 // seen last. Every script reads it from the server, to the microsecond.
 func TestP9_TheServersClockIsReadInFull(t *testing.T) {
@@ -193,38 +127,6 @@ func TestP9_AnsweredAgainAfterAStep(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestP9_RemembersWhatWasAnsweredAgain lets the server forget everything after that.
-// The program remembers the start for when it was. It was taken to be to come until
-// the old time, so that the budget was closed for an hour.
-func TestP9_RemembersWhatWasAnsweredAgain(t *testing.T) {
-	onAgain(t, func(t *testing.T, s *redisstore.Store, lose func(by, away time.Duration)) {
-		one := charge("one", throttle.PerSecond(1))
-		require.Zero(t, book(t, s, one))
-		lose(-time.Hour, 0)
-		require.Equal(t, span, ask(t, s, booking(one)).Wait)
-		forgets(t, s.Client())
-		require.LessOrEqual(t, book(t, s, one), 2*span)
-		time.Sleep(4 * span)
-		forgets(t, s.Client())
-		require.Zero(t, book(t, s, one), "all is over")
-	})
-}
-
-// TestP11_RefusedAgainAfterAStepBack does the same to the answer that a budget is
-// closed. The program remembers that for as long as it was.
-func TestP11_RefusedAgainAfterAStepBack(t *testing.T) {
-	onAgain(t, func(t *testing.T, s *redisstore.Store, lose func(by, away time.Duration)) {
-		one := charge("one", throttle.PerSecond(1))
-		require.NoError(t, s.Pause(t.Context(), one, 5*time.Second))
-		lose(-time.Hour, 0)
-		b := bookingFor(0, one)
-		g := ask(t, s, b)
-		require.False(t, g.OK)
-		require.Equal(t, 5*time.Second, g.Wait)
-		require.Equal(t, 5*time.Second, s.Closed(s.Key(one.Budget)))
-	})
 }
 
 // TestP12_AnsweredAgainLate loses the answer that a start was booked at once, and

@@ -4,12 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
-	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -77,29 +74,4 @@ func (d *pair) cheap() throttle.Booking {
 		k.Spread = time.Duration(d.rng.IntN(20_000)) * time.Microsecond
 	}
 	return k
-}
-
-// TestP7_UnlimitedLeavesTheRow has a program ask without a number for a row in which others of
-// the fleet count, while it believes that the row is closed because it did not hear that it was
-// resumed. That says nothing of the starts in the row: one that is cancelled leaves its place,
-// and the same waits as in memory follow.
-func TestP7_UnlimitedLeavesTheRow(t *testing.T) {
-	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		client := server.Client(t)
-		forgets(t, client)
-		s, other := atRest(t, redisstore.NewAt(client, nil, bubbleClock)), atRest(t, redisstore.NewAt(client, nil, bubbleClock))
-		memory := memstore.New()
-		for _, of := range []struct{ first, second throttle.Store }{{memory, memory}, {s, other}} {
-			none, paced := free("row"), charge("row", throttle.LeakyBucket(10, time.Second))
-			require.NoError(t, of.first.Pause(t.Context(), none, time.Minute))
-			require.NoError(t, of.second.Resume(t.Context(), none))
-			rest(time.Second)
-			require.Zero(t, book(t, of.first, paced))
-			last := ask(t, of.first, booking(paced))
-			require.Equal(t, 100*time.Millisecond, last.Wait)
-			require.Zero(t, book(t, of.first, none))
-			of.first.Cancel(booking(paced), last)
-			require.Equal(t, 100*time.Millisecond, book(t, of.first, paced), "%T", of.first)
-		}
-	})
 }

@@ -68,36 +68,6 @@ func TestP4_UnlimitedIsReadOnce(t *testing.T) {
 	})
 }
 
-// TestP4_UnlimitedCallsTwiceOnce books while an unlimited budget is closed. A program that
-// does not know that makes one call more, the first time.
-func TestP4_UnlimitedCallsTwiceOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		client := server.Client(t)
-		s, tap := loaded(t, client, nil)
-		other := atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock))
-		row, one := free("row"), charge("one", throttle.PerSecond(1))
-		require.NoError(t, other.Pause(t.Context(), row, time.Minute))
-		calls := func(want int) {
-			t.Helper()
-			require.Len(t, tap.names(), want)
-		}
-		require.Equal(t, time.Minute, book(t, s, one, row))
-		calls(2)
-		require.Equal(t, time.Minute+time.Second+time.Microsecond, book(t, s, one, row))
-		calls(1)
-		time.Sleep(time.Minute + 250*time.Millisecond)
-		require.Zero(t, book(t, s, row))
-		calls(1)
-		require.NoError(t, s.Pause(t.Context(), row, time.Second))
-		calls(1)
-		require.Equal(t, time.Second, book(t, s, row))
-		calls(1) // it closed the budget itself
-		require.NoError(t, other.Resume(t.Context(), row))
-		require.Zero(t, book(t, s, row))
-		calls(1)
-	})
-}
-
 // stumbles makes a client lose its next script call before it is done, or its answer if
 // after is true, and does something then.
 func stumbles(c *redis.Client, after bool, then func()) {
@@ -168,41 +138,6 @@ func TestP12_LostWithWhatItKnew(t *testing.T) {
 		})
 		require.Greater(t, book(t, s, row), 59*time.Second)
 		require.Greater(t, book(t, atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock)), row), 59*time.Second)
-	})
-}
-
-// TestP12_UnlimitedOnAReplicaThatLags has a server forget the second penalty of an
-// unlimited budget, and the calls since the first one. Who was held by it remembers.
-func TestP12_UnlimitedOnAReplicaThatLags(t *testing.T) {
-	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
-		row := free("row")
-		require.NoError(t, s.Pause(t.Context(), row, time.Millisecond))
-		was, err := client.Dump(t.Context(), s.Key(row.Budget)).Result()
-		require.NoError(t, err)
-		require.NoError(t, s.Pause(t.Context(), row, time.Hour))
-		require.Equal(t, time.Hour, book(t, s, row))
-		forgets(t, client)
-		require.NoError(t, client.RestoreReplace(t.Context(), s.Key(row.Budget), time.Hour, was).Err())
-		require.GreaterOrEqual(t, book(t, s, row), time.Hour)
-	})
-}
-
-// TestP11_LiftedForThoseWhoDidNotHear closes an unlimited budget for an hour and opens it.
-// Redis remembers that for as long as a program may that did not hear of it.
-func TestP11_LiftedForThoseWhoDidNotHear(t *testing.T) {
-	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		client := server.Client(t)
-		operator, _ := loaded(t, client, nil)
-		held := atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock))
-		row := free("row")
-		require.NoError(t, operator.Pause(t.Context(), row, time.Hour))
-		require.False(t, ask(t, held, &throttle.Booking{Charges: []throttle.Charge{row}}).OK)
-		require.NoError(t, operator.Resume(t.Context(), row))
-		left := lifetime(t, client, operator.Key(row.Budget))
-		require.Greater(t, left, time.Hour)
-		time.Sleep(10 * time.Minute)
-		require.Zero(t, book(t, held, row))
-		require.Zero(t, book(t, operator, row))
 	})
 }
 

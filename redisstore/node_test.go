@@ -25,25 +25,6 @@ func own(c throttle.Charge) throttle.Charge {
 	return c
 }
 
-// TestNode_KeepsItsOwn shares a limit between two nodes, and gives each another
-// for itself. The latter never reaches Redis.
-func TestNode_KeepsItsOwn(t *testing.T) {
-	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		client := server.Client(t)
-		a, tap := loaded(t, client, nil)
-		b := redisstore.NewAt(client, nil, bubbleClock)
-		mine := own(charge("mine", throttle.PerSecond(1)))
-		require.Zero(t, book(t, a, mine))
-		require.Zero(t, book(t, b, mine))
-		require.Equal(t, span, book(t, a, mine))
-		require.NoError(t, a.Pause(t.Context(), mine, time.Minute))
-		require.Equal(t, time.Minute, book(t, a, mine))
-		require.Equal(t, 2*span, book(t, b, mine)+span)
-		require.Equal(t, time.Minute, status(t, a, mine).Paused)
-		require.Empty(t, tap.names())
-	})
-}
-
 // TestP6_NodeAndFleet books in both or in none, at one start, with one call.
 func TestP6_NodeAndFleet(t *testing.T) {
 	onTap(t, nil, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {

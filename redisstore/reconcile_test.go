@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -48,31 +47,6 @@ func TestP11_ReconcileReachesOthers(t *testing.T) {
 	}
 }
 
-// TestP9_ReconcileAfterALoss has a program hear what is left of a budget that Redis
-// has forgotten. Its own starts, which the next booking restores, are not taken for
-// those of others.
-func TestP9_ReconcileAfterALoss(t *testing.T) {
-	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
-		c := charge("budget", throttle.SlidingWindow(100, time.Minute))
-		c.Cost = 60
-		require.Zero(t, book(t, s, c))
-		forgets(t, client)
-		state(t, s, c, 40, time.Minute)
-		c.Cost = 40
-		require.Equal(t, telling, bookLost(t, s, c))
-
-		// What others spent is forgotten with the budget, and said again.
-		c = charge("other", throttle.SlidingWindow(100, time.Minute))
-		require.Zero(t, book(t, s, c))
-		state(t, s, c, 9, time.Minute)
-		forgets(t, client)
-		require.Equal(t, telling, bookLost(t, s, c))
-		state(t, s, c, 8, time.Minute)
-		c.Cost = 9
-		require.Equal(t, time.Minute-telling+time.Microsecond, book(t, s, c), "booked when the loss was found")
-	})
-}
-
 // TestP10_Reconcile hears of something else all the time.
 func TestP10_Reconcile(t *testing.T) {
 	eachBubble(t, []throttle.Limit{
@@ -90,31 +64,6 @@ func TestP10_Reconcile(t *testing.T) {
 			}
 		}
 		requireSmall(t, client)
-	})
-}
-
-// TestNode_Reconcile lowers what this node has, and no other.
-func TestNode_Reconcile(t *testing.T) {
-	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		client := server.Client(t)
-		a, tap := loaded(t, client, nil)
-		b := redisstore.NewAt(client, nil, bubbleClock)
-		mine := own(charge("mine", throttle.PerSecond(1)))
-		state(t, a, mine, 0, time.Second)
-		require.Equal(t, time.Second, book(t, a, mine))
-		require.Zero(t, book(t, b, mine))
-		require.Empty(t, tap.names())
-	})
-}
-
-// TestP4_NothingToTell makes no call for limits that know of no rest, and without a
-// reset.
-func TestP4_NothingToTell(t *testing.T) {
-	onTap(t, nil, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		state(t, s, charge("paced", throttle.LeakyBucket(1, time.Second)), 0, time.Second)
-		state(t, s, charge("flying", throttle.Concurrency(1)), 0, time.Second)
-		state(t, s, charge("sliding", throttle.PerSecond(1)), 0, 0)
-		require.Empty(t, tap.names())
 	})
 }
 

@@ -216,19 +216,6 @@ func TestP11_KeysOutliveASlowStart(t *testing.T) {
 	}
 }
 
-// TestP11_TheLatestEndIsRemembered: the server forgot a penalty and was then told
-// of a shorter one. The program remembers the one that ends last.
-func TestP11_TheLatestEndIsRemembered(t *testing.T) {
-	forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
-		s, c := redisstore.NewAt(client, nil, bubbleClock), charge("budget", throttle.PerSecond(1))
-		for _, d := range []time.Duration{time.Minute, 10 * time.Second} {
-			require.NoError(t, s.Pause(t.Context(), c, d))
-			forget()
-		}
-		require.GreaterOrEqual(t, book(t, s, c), time.Minute)
-	})
-}
-
 // TestP11_APenaltyThatIsStoredLate tells of a penalty while the server hears nothing.
 // When it does, it closes the budget for what is left.
 func TestP11_APenaltyThatIsStoredLate(t *testing.T) {
@@ -241,34 +228,5 @@ func TestP11_APenaltyThatIsStoredLate(t *testing.T) {
 		require.NoError(t, s.Pause(t.Context(), five, 6*time.Second))
 		require.Equal(t, 3500*time.Millisecond, status(t, s, five).Paused)
 		c.end()
-	})
-}
-
-// TestP11_TheLatestEndCountsInFlight: a second penalty that ends sooner changes
-// nothing.
-func TestP11_TheLatestEndCountsInFlight(t *testing.T) {
-	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		s := redisstore.NewAt(server.Client(t), nil, bubbleClock)
-		two := charge("two", throttle.Concurrency(2))
-		for _, d := range []time.Duration{10 * time.Second, time.Second} {
-			require.NoError(t, s.Pause(t.Context(), two, d))
-			require.Equal(t, 10*time.Second, status(t, s, two).Paused)
-		}
-	})
-}
-
-// TestP11_APauseThatComesLateEndsInTime: Redis was away when the penalty was
-// learnt. It ends when it would have ended anyway.
-func TestP11_APauseThatComesLateEndsInTime(t *testing.T) {
-	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		s, h := saying(t, server.Client(t), errAway)
-		one := charge("one", throttle.PerHour(1))
-		end := time.Now().Add(20 * time.Second)
-		stored := make(chan error, 1)
-		go func() { stored <- s.Pause(t.Context(), one, 20*time.Second) }()
-		time.Sleep(10 * time.Second)
-		h.err.Store(nil)
-		require.NoError(t, <-stored)
-		require.Equal(t, time.Until(end), book(t, s, one))
 	})
 }

@@ -15,39 +15,6 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// TestP12_ScriptFlush lets the server forget the scripts. The next call brings
-// its script along, and the budget is as it was.
-func TestP12_ScriptFlush(t *testing.T) {
-	t.Parallel()
-	server := redistest.Single(t)
-	synctest.Test(t, func(t *testing.T) { // where no answer is late, so no call is made twice
-		client := server.Client(t)
-		s := redisstore.NewAt(client, nil, bubbleClock)
-		tap := newTap(client, nil)
-		hourly := charge("hourly", throttle.PerHour(1))
-		flush := func() {
-			require.NoError(t, client.ScriptFlush(t.Context()).Err())
-			tap.names()
-		}
-		both := []string{"evalsha", "eval"}
-
-		flush()
-		require.Zero(t, book(t, s, hourly))
-		require.Equal(t, both, tap.names())
-		flush()
-		require.Equal(t, time.Hour+time.Microsecond, book(t, s, hourly))
-		require.Equal(t, both, tap.names())
-		flush()
-		require.NoError(t, s.Pause(t.Context(), hourly, time.Minute))
-		require.Equal(t, both, tap.names())
-		flush()
-		st := status(t, s, hourly)
-		require.Equal(t, 1, st.Used)
-		require.Equal(t, 1, st.Waiting)
-		require.Equal(t, both, tap.names())
-	})
-}
-
 // TestP12_ServerDies kills the server while callers wait for it. They are served
 // by its empty successor, each by its own turn, without being told of it.
 func TestP12_ServerDies(t *testing.T) {

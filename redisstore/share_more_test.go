@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -146,15 +145,6 @@ func TestP15_SharingEnds(t *testing.T) {
 		node.way.names()
 		time.Sleep(time.Hour)
 		require.Empty(t, node.way.names())
-	})
-}
-
-// TestP4_WaitSaysNothing: only who shares makes calls besides those for bookings.
-func TestP4_WaitSaysNothing(t *testing.T) {
-	onTap(t, nil, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		book(t, s, charge("one", throttle.PerSecond(1)))
-		time.Sleep(time.Minute)
-		require.Equal(t, []string{"evalsha"}, tap.names())
 	})
 }
 

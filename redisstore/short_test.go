@@ -182,55 +182,6 @@ func stored(t *testing.T, client *redis.Client, key string) string {
 	return fmt.Sprintf("%.0f", head)
 }
 
-// These tests are about what lua/short.lua must leave to the scripts behind it.
-
-// TestP9_TheShortWaySeesAStepBack: the clock was set back since a row was seen, but
-// not to before its last start.
-func TestP9_TheShortWaySeesAStepBack(t *testing.T) {
-	onSkewed(t, func(t *testing.T, s *redisstore.Store, c *skewed) {
-		two := charge("two", throttle.PerMinute(2))
-		require.Zero(t, book(t, s, two))
-		time.Sleep(9 * time.Second)
-		turnedAway(t, s, two)
-		c.step(-5 * time.Second)
-		require.Zero(t, book(t, s, two))
-		require.Equal(t, 51*time.Second+time.Microsecond, book(t, s, two), "nine seconds have passed, not four")
-	})
-}
-
-// TestP1_TheShortWaySeesThatHistoryIsMissing: a sliding window is as long as the
-// fixed one that the row was for, which needed less history.
-func TestP1_TheShortWaySeesThatHistoryIsMissing(t *testing.T) {
-	onEmpty(t, func(t *testing.T, _ *redis.Client, s *redisstore.Store) {
-		const ms = time.Millisecond
-		two := charge("two", throttle.SlidingWindow(2, 100*ms-time.Microsecond))
-		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(1900 * ms)))
-		require.Zero(t, book(t, s, two))
-		time.Sleep(110 * ms)
-		turnedAway(t, s, two) // and the start is forgotten
-		two.Limit = throttle.FixedWindow(2, time.Second)
-		time.Sleep(40 * ms)
-		require.Zero(t, book(t, s, two))
-		two.Limit = throttle.SlidingWindow(2, time.Second-time.Microsecond)
-		time.Sleep(10 * ms)
-		require.Equal(t, 840*ms, book(t, s, two), "a second after the first start, which nobody knows any more")
-	})
-}
-
-// TestP10_TheShortWayProlongsALife: a budget is kept for as long as its last start
-// counts.
-func TestP10_TheShortWayProlongsALife(t *testing.T) {
-	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
-		ten := charge("ten", throttle.PerHour(10))
-		require.Zero(t, book(t, s, ten))
-		require.NoError(t, c.Persist(t.Context(), s.Key(ten.Budget)).Err())
-		time.Sleep(2 * time.Minute)
-		require.Zero(t, book(t, s, ten))
-		left := lifetime(t, c, s.Key(ten.Budget))
-		require.Greater(t, left, time.Hour)
-	})
-}
-
 // TestP10_TheShortWayJoinsEntries: a row has 224 entries at the most, also of starts that
 // may be used for longer than their window.
 func TestP10_TheShortWayJoinsEntries(t *testing.T) {
@@ -246,28 +197,4 @@ func TestP10_TheShortWayJoinsEntries(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 224, numberOf(raw, redisstore.HeadSize))
 	})
-}
-
-// TestP12_TheShortWaySeesAnOldRow: the row is that of a replica that lagged, and no
-// record of calls is left that would say so.
-func TestP12_TheShortWaySeesAnOldRow(t *testing.T) {
-	onEmpty(t, func(t *testing.T, c *redis.Client, s *redisstore.Store) {
-		ten := charge("ten", throttle.PerHour(10))
-		startNow(t, s, 3, ten)
-		old := keepRows(t, c)
-		startNow(t, s, 2, ten)
-		time.Sleep(2 * time.Minute)
-		key := s.Key(ten.Budget)
-		keptRows{key: old[key]}.restore(t, c)
-		require.Equal(t, telling, bookLost(t, s, ten))
-		require.Equal(t, 6, status(t, s, ten).Used)
-	})
-}
-
-// turnedAway asks for a start in a second at the earliest, and does not wait for it.
-func turnedAway(t *testing.T, s throttle.Store, c throttle.Charge) {
-	t.Helper()
-	k := booking(c)
-	k.NotBefore, k.MaxWait = time.Second, 0
-	require.False(t, ask(t, s, k).OK)
 }

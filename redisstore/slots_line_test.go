@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,44 +84,6 @@ func TestP5_InFlightWholeLineAtOnce(t *testing.T) {
 	})
 }
 
-// TestP5_InFlightReserveBehindMany has many of low priority in line. One that
-// matters more finds the room that they must leave free.
-func TestP5_InFlightReserveBehindMany(t *testing.T) {
-	inFlight(t, 3, func(t *testing.T, a, b *cuttable, high throttle.Charge) {
-		low := high
-		low.Reserve = 1
-		board(t, a, low)
-		board(t, a, low)
-		for range 30 {
-			lineUp(t, a, low)
-		}
-		k, g := board(t, a, high)
-		waiting, place := lineUp(t, a, high)
-		_, other := lineUp(t, b, high)
-		a.Release(k, g)
-		require.True(t, woken(place, soon))
-		g = again(t, a, waiting, place)
-		a.Release(waiting, g)
-		require.True(t, woken(other, soon))
-	})
-}
-
-// TestP5_InFlightLimitBecomesSmaller leaves one in line that asks for more than
-// there will ever be. It stops nobody.
-func TestP5_InFlightLimitBecomesSmaller(t *testing.T) {
-	inFlight(t, 2, func(t *testing.T, a, b *cuttable, small throttle.Charge) {
-		large := small
-		large.Limit, large.Cost = throttle.Concurrency(5), 4
-		k, g := board(t, b, small)
-		board(t, b, small)
-		lineUp(t, a, large)
-		waiting, place := lineUp(t, b, small)
-		b.Release(k, g)
-		require.True(t, woken(place, soon))
-		again(t, b, waiting, place)
-	})
-}
-
 // TestP10_InFlightMemory has large fleets that hold and wait. The key stays small
 // and expires.
 func TestP10_InFlightMemory(t *testing.T) {
@@ -155,32 +116,6 @@ func TestP10_InFlightMemory(t *testing.T) {
 			require.Positive(t, left)
 		})
 	}
-}
-
-// TestInFlight_NobodyPolls lets fifty wait for a minute. All that is sent for them
-// is one renewal every second and a half.
-func TestInFlight_NobodyPolls(t *testing.T) {
-	onTap(t, nil, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		one := charge("one", throttle.Concurrency(1))
-		board(t, s, one)
-		for range 50 {
-			lineUp(t, s, one)
-		}
-		time.Sleep(soon)
-		scripts(tap)
-		time.Sleep(time.Minute)
-		require.Equal(t, 40, scripts(tap))
-	})
-}
-
-// scripts counts the script calls since the tap was last asked.
-func scripts(p *tap) (n int) {
-	for _, name := range p.names() {
-		if strings.HasPrefix(name, "eval") {
-			n++
-		}
-	}
-	return n
 }
 
 // TestInFlight_MayNotPublish has a user without permission for channels. All works,
@@ -257,23 +192,4 @@ func TestP15_NobodyListensWithoutNeed(t *testing.T) {
 	listeners(t, client, 0)
 	require.Zero(t, s.Subscriptions())
 	s.Release(held, g)
-}
-
-// TestP15_ListensForAMomentLonger ends the subscription within a second, and not
-// while waiters come and go.
-func TestP15_ListensForAMomentLonger(t *testing.T) {
-	inFlight(t, 1, func(t *testing.T, a, b *cuttable, one throttle.Charge) {
-		held, g := board(t, b, one)
-		for range 10 {
-			k, place := lineUp(t, a, one)
-			a.Cancel(k, place)
-			time.Sleep(100 * time.Millisecond)
-			require.Equal(t, 1, a.Subscriptions())
-		}
-		time.Sleep(900 * time.Millisecond)
-		require.Zero(t, a.Subscriptions())
-		b.Release(held, g)
-		time.Sleep(time.Minute)
-		require.Zero(t, a.Leases()+b.Leases())
-	})
 }

@@ -15,97 +15,6 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
-// quiet is for how long a budget gives no room after it was lost.
-const quiet = 2500 * time.Millisecond
-
-// TestInFlight_Forgotten empties Redis while two nodes hold all. Nobody gets room
-// until all is known again, whoever asks first.
-func TestInFlight_Forgotten(t *testing.T) {
-	t.Parallel()
-	for name, first := range map[string]int{"by one that holds": 0, "by one that only asked": 2} {
-		runBubble(t, name, func(t *testing.T, server *redistest.Server) {
-			nodes := nodesOf(t, server, 3)
-			four := charge("four", throttle.Concurrency(4))
-			k, g := board(t, nodes[0], four)
-			board(t, nodes[0], four)
-			board(t, nodes[1], four)
-			board(t, nodes[1], four)
-			refused(t, nodes[2], four)
-			time.Sleep(time.Second)
-
-			forgets(t, server.Client(t))
-			_, place := lineUp(t, nodes[first], four)
-			refused(t, nodes[2], four)
-			require.False(t, woken(place, quiet+soon))
-			nodes[0].Release(k, g)
-			require.True(t, woken(place, soon))
-			refused(t, nodes[1], four)
-		})
-	}
-}
-
-// TestInFlight_ForgottenBeforeAStranger has a node that is the first to ask a store
-// that was emptied, and knows nothing. It begins; but when one comes that remembers,
-// nothing more is given.
-func TestInFlight_ForgottenBeforeAStranger(t *testing.T) {
-	inFlight(t, 2, func(t *testing.T, a, b *cuttable, two throttle.Charge) {
-		k, g := board(t, a, two)
-		time.Sleep(time.Second)
-		forgets(t, a.Client())
-		board(t, b, two)
-		a.Release(k, g)
-		refused(t, b, two)
-		time.Sleep(quiet)
-		board(t, b, two)
-		refused(t, a, two)
-	})
-}
-
-// TestInFlight_StaleReplica has Redis show what was some writes ago, as a replica
-// does that lags and takes over. That is found out by the first who asks.
-func TestInFlight_StaleReplica(t *testing.T) {
-	eachBubble(t, []int{0, 1, 2}, func(t *testing.T, server *redistest.Server, asks int) {
-		nodes, client := nodesOf(t, server, 3), server.Client(t)
-		four := charge("four", throttle.Concurrency(4))
-		for _, n := range nodes {
-			k, g := board(t, n, four)
-			n.Release(k, g)
-		}
-		key := nodes[0].LeasesKey(four.Budget)
-		stale, err := client.Dump(t.Context(), key).Result()
-		require.NoError(t, err)
-		board(t, nodes[1], four)
-		k, g := board(t, nodes[0], four)
-		board(t, nodes[1], four)
-		board(t, nodes[0], four)
-		refused(t, nodes[2], four)
-
-		forgets(t, client)
-		require.NoError(t, client.Restore(t.Context(), key, time.Minute, stale).Err())
-		refused(t, nodes[asks], four)
-		time.Sleep(quiet + soon)
-		refused(t, nodes[asks], four)
-		nodes[0].Release(k, g)
-		board(t, nodes[asks], four)
-		refused(t, nodes[asks], four)
-	})
-}
-
-// TestInFlight_IdleIsNotForgotten lets a budget be idle for any time. Nobody takes
-// that for a loss.
-func TestInFlight_IdleIsNotForgotten(t *testing.T) {
-	inFlight(t, 1, func(t *testing.T, a, b *cuttable, one throttle.Charge) {
-		for i := range 45 {
-			for _, s := range []*cuttable{a, b} {
-				k, g := board(t, s, one)
-				time.Sleep(time.Duration(i) * time.Millisecond)
-				s.Release(k, g)
-				time.Sleep(time.Duration(i) * time.Second)
-			}
-		}
-	})
-}
-
 // deafen makes a client lose the answers of script calls after they were made, as many as
 // it is told.
 func deafen(c *redis.Client) (lose *atomic.Int64) {
@@ -117,35 +26,6 @@ func deafen(c *redis.Client) (lose *atomic.Int64) {
 		return failing(cmd, errAway)
 	}))
 	return lose
-}
-
-// TestP8_InFlightOnce loses answers: of a call that takes room, of one that gives
-// it back, and of one that lines up. Each counts once.
-func TestP8_InFlightOnce(t *testing.T) {
-	eachBubble(t, []int64{0, 1, 2, 3}, func(t *testing.T, server *redistest.Server, lost int64) {
-		client := server.Client(t)
-		lose := deafen(client)
-		a := redisstore.NewAt(client, nil, bubbleClock)
-		b := redisstore.NewAt(server.Client(t), nil, bubbleClock)
-		two := charge("two", throttle.Concurrency(2))
-
-		lose.Store(lost)
-		k, g := board(t, a, two)
-		board(t, b, two)
-		refused(t, b, two)
-		lose.Store(lost)
-		waiting, place := lineUp(t, a, two)
-		lose.Store(lost)
-		a.Release(k, g)
-		require.True(t, woken(place, time.Second))
-		refused(t, b, two)
-		lose.Store(lost)
-		g = again(t, a, waiting, place)
-		refused(t, b, two)
-		a.Release(waiting, g)
-		board(t, b, two)
-		refused(t, b, two)
-	})
 }
 
 // TestP8_InFlightLateCall repeats a call long after the next ones, when Redis has

@@ -42,26 +42,6 @@ func TestP12_BusyFleetLosesAll(t *testing.T) {
 	}
 }
 
-// TestP12_TellingTakesAWindowAtMost has the others tell for as long as a window, if that
-// is less than a second.
-func TestP12_TellingTakesAWindowAtMost(t *testing.T) {
-	each(t, []throttle.Limit{
-		throttle.SlidingWindow(5, 200*time.Millisecond), throttle.FixedWindow(5, 200*time.Millisecond),
-		throttle.SlidingWindow(5, time.Minute), throttle.TokenBucket(5, time.Second, 5), throttle.LeakyBucket(5, time.Second),
-	}, func(t *testing.T, limit throttle.Limit) {
-		onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
-			c := charge("budget", limit)
-			book(t, s, c)
-			forgets(t, client)
-			k := bookingFor(0, c)
-			g := ask(t, s, k)
-			require.False(t, g.OK, "who cannot wait is refused")
-			require.Positive(t, g.Wait, limit)
-			require.LessOrEqual(t, bookLost(t, s, c), min(telling, windowLength(limit)), limit)
-		})
-	})
-}
-
 // TestP12_LostWithoutEnd loses a budget ten times a second, as a server may that has no
 // memory left for it. Its callers are kept for a while, and not for ever.
 func TestP12_LostWithoutEnd(t *testing.T) {
@@ -78,26 +58,6 @@ func TestP12_LostWithoutEnd(t *testing.T) {
 		for range 20 {
 			require.LessOrEqual(t, bookLost(t, s, many), 2*telling)
 			time.Sleep(150 * time.Millisecond)
-		}
-	})
-}
-
-// TestP12_ToldOnce has nodes tell one after the other what they know of a loss. Only the
-// first makes others wait.
-func TestP12_ToldOnce(t *testing.T) {
-	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
-		nodes := []*redisstore.Store{s}
-		many := charge("many", throttle.PerMinute(100))
-		for range 5 {
-			nodes = append(nodes, redisstore.NewAt(client, nil, bubbleClock))
-		}
-		for _, s := range nodes {
-			require.Zero(t, book(t, s, many))
-		}
-		forgets(t, client)
-		require.Equal(t, telling, bookLost(t, nodes[0], many))
-		for _, s := range nodes[1:] {
-			require.Zero(t, bookLost(t, s, many))
 		}
 	})
 }
@@ -135,22 +95,6 @@ func TestP12_TellingIsNoExcuse(t *testing.T) {
 		require.False(t, ask(t, s, k).OK)
 		require.Equal(t, k.MaxWait, time.Since(asked))
 		c.end()
-	})
-}
-
-// TestP7_PlacesAfterALoss are given back, though what was booked again is not.
-func TestP7_PlacesAfterALoss(t *testing.T) {
-	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
-		five := charge("five", throttle.PerMinute(5))
-		startNow(t, s, 5, five)
-		forgets(t, client)
-		k := booking(five)
-		want := ask(t, s, k)
-		require.True(t, want.OK)
-		for range 100 {
-			s.Cancel(k, want)
-			require.Equal(t, want.Handle.Start, ask(t, s, k).Handle.Start)
-		}
 	})
 }
 

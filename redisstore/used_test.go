@@ -285,42 +285,6 @@ func heard(t *testing.T, news ...chan struct{}) {
 	}
 }
 
-// TestP12_SetUsedIsTold: after a loss of data the programs tell what a count was raised to.
-// What it was lowered by they tell too: they cannot know which of their starts were none.
-func TestP12_SetUsedIsTold(t *testing.T) {
-	for name, after := range map[string]int{"raised": 80, "lowered": 10} {
-		t.Run(name, func(t *testing.T) {
-			forgotten(t, func(t *testing.T, client *redis.Client, forget func()) {
-				s := redisstore.NewAt(client, nil, bubbleClock)
-				c := charge("budget", throttle.PerHour(100))
-				startNow(t, s, 40, c)
-				setUsed(t, client, s, c, after)
-				startNow(t, s, 1, c) // whose answer tells the program
-				forget()
-				bookLost(t, s, c)
-				require.Equal(t, max(40, after)+2, booked(t, s, c))
-			})
-		})
-	}
-}
-
-// TestP12_SetUsedIsToldToABackup: a server that is back at the state before is told to what a count
-// was raised.
-func TestP12_SetUsedIsToldToABackup(t *testing.T) {
-	forgotten(t, func(t *testing.T, client *redis.Client, _ func()) {
-		s := redisstore.NewAt(client, nil, bubbleClock)
-		c := charge("budget", throttle.PerHour(100))
-		startNow(t, s, 40, c)
-		kept := keepRows(t, client)
-		time.Sleep(time.Minute)
-		setUsed(t, client, s, c, 80)
-		startNow(t, s, 1, c)
-		kept.restore(t, client)
-		bookLost(t, s, c)
-		require.Equal(t, 82, booked(t, s, c))
-	})
-}
-
 // TestSetUsed_NothingCounted: where Redis has no count there is none to set, and nothing is made.
 func TestSetUsed_NothingCounted(t *testing.T) {
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
@@ -345,21 +309,5 @@ func TestSetUsed_NothingCounted(t *testing.T) {
 		_, ok, err = s.SetUsed(t.Context(), own(never), 5)
 		require.NoError(t, err)
 		require.False(t, ok)
-	})
-}
-
-// TestP6_SetUsedAndCancel: a start that is given back after the count was lowered may be one of
-// those that were taken out. So nothing is taken out for it.
-func TestP6_SetUsedAndCancel(t *testing.T) {
-	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
-		c := charge("budget", throttle.SlidingWindow(300, time.Minute))
-		k := booking(c)
-		k.Charges[0].Cost = 100
-		g := ask(t, s, k)
-		startNow(t, s, 20, c)
-		require.Equal(t, 120, setUsed(t, client, s, c, 60))
-		s.Cancel(k, g)
-		rest(time.Second)
-		require.Equal(t, 60, status(t, s, c).Used)
 	})
 }

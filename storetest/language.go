@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -161,6 +162,10 @@ func (s *scope) move(text string) {
 		return
 	}
 	m.verb = words[0]
+	if _, ok := grammar[m.verb]; !ok && s.fleet {
+		s.own(&m, words[1:])
+		return
+	}
 	for words = words[1:]; len(words) > 0; {
 		words = words[min(s.word(&m, words), len(words)):]
 	}
@@ -177,6 +182,27 @@ func (s *scope) move(text string) {
 		s.labels[strings.TrimSuffix(label, "+")] = true
 	}
 	s.moves = append(s.moves, m)
+}
+
+// own reads a move that only a fleet has.
+func (s *scope) own(m *move, words []string) {
+	for i := 0; i < len(words); i++ {
+		word := words[i]
+		if c, ok := s.charges[word]; ok {
+			m.own.Charges = append(m.own.Charges, c)
+		} else if n, err := strconv.Atoi(word); err == nil {
+			m.own.Times = append(m.own.Times, time.Duration(n))
+		} else if at, err := parseMoment(word); err == nil {
+			m.own.Times = append(m.own.Times, at.Duration)
+		} else if word == "by" && i+1 < len(words) {
+			i++
+			m.program = words[i]
+		} else {
+			m.own.Words = append(m.own.Words, word)
+		}
+	}
+	m.own.Place, m.own.Program = m.place, m.program
+	s.moves = append(s.moves, *m)
 }
 
 // needs notes what a move lacks.
@@ -210,6 +236,9 @@ func (s *scope) word(m *move, words []string) int {
 		return 1
 	}
 	switch parts := several.FindStringSubmatch(word); {
+	case word == "by" && s.fleet && len(words) > 1:
+		m.program = words[1]
+		return 2
 	case slices.Contains(plainWords, word):
 		m.words[word] = true
 	case slices.Contains(optionWords, word) && len(words) > 1:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -23,6 +24,28 @@ type move struct {
 	words   map[string]bool
 	times   int // how often: x20
 	want    expectation
+	program string // who makes it; of a fleet
+	own     Move   // one that only a fleet has
+}
+
+// A Fleet is programs that share budgets, each with a store of its own, and what happens to the
+// programs and to what they share. It is for vectors that only such a store has.
+type Fleet struct {
+	// Program returns the store of a program, the same whenever it is named. Moves that name no
+	// program are made by the program "".
+	Program func(name string) throttle.Store
+
+	// Moves are what can happen, by their verbs.
+	Moves map[string]func(Move)
+}
+
+// A Move is one that a [Fleet] has beside those of all stores.
+type Move struct {
+	Place   string            // the file and the line, for failures
+	Program string            // who makes it
+	Words   []string          // behind the verb; budgets and times are not among them
+	Times   []time.Duration   // also of numbers, as nanoseconds
+	Charges []throttle.Charge // of the budgets that are named
 }
 
 // A reference names some of the callers with a label.
@@ -61,6 +84,7 @@ type field struct {
 type reader struct {
 	file     string
 	line     int
+	fleet    bool // a fleet plays: it has programs, and moves of its own
 	mistakes []error
 }
 

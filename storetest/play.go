@@ -12,6 +12,10 @@ type play struct {
 	*bench
 	known map[string][]*caller
 	came  []*visitor
+
+	fleet    *Fleet            // nil: there is one program
+	programs map[string]*bench // of the fleet
+	program  string            // that makes a move
 }
 
 // A caller is somebody who asked the store: for a start or a place in line, which it may watch
@@ -21,6 +25,22 @@ type caller struct {
 	watched throttle.Watch
 	news    chan struct{}
 	visitor *visitor
+	program string // whose caller it is
+}
+
+// enter lets the moves that follow be those of a program.
+func (p *play) enter(program string) {
+	if p.fleet == nil {
+		return
+	}
+	b, ok := p.programs[program]
+	if !ok {
+		b = new(bench)
+		*b = *p.bench
+		b.store = p.fleet.Program(program)
+		p.programs[program] = b
+	}
+	b.place, p.bench, p.program = p.place, b, program
 }
 
 // of returns the callers that a move is about.
@@ -44,6 +64,9 @@ func (p *play) of(m *move) (all []*caller) {
 
 // name gives new callers their labels: one each, or one for all.
 func (p *play) name(m *move, made []*caller) {
+	for _, c := range made {
+		c.program = p.program
+	}
 	for i, label := range m.labels {
 		own := made
 		if len(m.labels) > 1 {

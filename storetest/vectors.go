@@ -31,7 +31,7 @@ var vectors = sync.OnceValue(func() map[string][]check {
 	files, err := vectorFiles.ReadDir("vectors")
 	for _, f := range files {
 		text, unread := vectorFiles.ReadFile("vectors/" + f.Name())
-		list, wrong := parseVectors(f.Name(), string(text))
+		list, wrong := parseVectors(&reader{file: f.Name()}, string(text))
 		err = errors.Join(err, unread, wrong)
 		for _, v := range list {
 			name := strings.TrimSuffix(f.Name(), ".txt")
@@ -47,8 +47,7 @@ var vectors = sync.OnceValue(func() map[string][]check {
 var vectorName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*_[A-Z][A-Za-z0-9]*$`)
 
 // parseVectors reads a file of vectors. The error tells all mistakes.
-func parseVectors(file, text string) ([]vector, error) {
-	r := &reader{file: file}
+func parseVectors(r *reader, text string) ([]vector, error) {
 	var list []vector
 	var lines []vectorLine
 	end := func() {

@@ -10,7 +10,7 @@ import (
 
 // TestMistakesInVectors: all are told, each with its line.
 func TestMistakesInVectors(t *testing.T) {
-	_, err := parseVectors("x.txt", `
+	_, err := parseVectors(&reader{file: "x.txt"}, `
 no name
   a = 3/s
 P1_Some
@@ -73,7 +73,7 @@ func TestThePageOfVectors(t *testing.T) {
 	require.NoError(t, err)
 	_, code, _ := strings.Cut(string(page), "```\n")
 	code, _, _ = strings.Cut(code, "```")
-	list, err := parseVectors("README.md", code)
+	list, err := parseVectors(&reader{file: "README.md"}, code)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	for name := range grammar {

@@ -61,6 +61,7 @@ func each(do func(*play, *move, *caller)) func(*play, *move) {
 	return func(p *play, m *move) {
 		p.Helper()
 		for _, c := range p.of(m) {
+			p.enter(c.program)
 			do(p, m, c)
 		}
 		p.calm()
@@ -95,11 +96,36 @@ func (v vector) run(b *bench) {
 			b.zero = time.Now()
 		}
 		p := &play{bench: b, known: make(map[string][]*caller)}
-		for j := range moves {
-			if b.place = moves[j].place; i > 0 {
-				b.place += fmt.Sprintf("case %d: ", i+1)
-			}
-			verbs[moves[j].verb](p, &moves[j])
+		p.play(moves, i)
+	}
+}
+
+// play makes the moves of the i-th case.
+func (p *play) play(moves []move, i int) {
+	p.Helper()
+	for j := range moves {
+		m := &moves[j]
+		p.enter(m.program)
+		if p.place = m.place; i > 0 {
+			p.place += fmt.Sprintf("case %d: ", i+1)
+		}
+		if p.fleet == nil || !p.happens(m) {
+			verbs[m.verb](p, m)
 		}
 	}
+}
+
+// happens makes a move that only a fleet has, and reports whether it is one.
+func (p *play) happens(m *move) bool {
+	p.Helper()
+	if _, ok := verbs[m.verb]; ok {
+		return false
+	}
+	do, ok := p.fleet.Moves[m.verb]
+	if !ok {
+		p.fatalf("%q is no move", m.verb)
+	}
+	do(m.own)
+	p.calm()
+	return true
 }
