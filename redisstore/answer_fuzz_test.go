@@ -41,7 +41,11 @@ func (f *forger) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		if f.calls++; f.calls > 10_000 {
 			panic("a broken Redis is asked again and again")
 		}
-		cmd.(interface{ SetVal(any) }).SetVal(f.answer())
+		answer := f.answer()
+		if err, ok := answer.(error); ok {
+			return failing(cmd, err)
+		}
+		cmd.(interface{ SetVal(any) }).SetVal(answer)
 		return nil
 	}
 }
@@ -52,9 +56,12 @@ var forgedNumbers = []float64{
 	math.NaN(), math.Inf(1), math.Inf(-1), 1 << 53, -(1 << 53), 1 << 62, 1 << 63, -(1 << 63), math.MaxFloat64, 0.5, -0.5, 1 << 31, 1e15,
 }
 
+// forgedValues are answers that hold no numbers, by the byte behind a byte 239.
+var forgedValues = []any{int64(1), true, []any{}, []any{[]any{}}, redis.Nil, said("ERR"), said("WRONGTYPE x"), said("MOVED x y"), said("ASK")}
+
 // answer makes numbers of the text up to the next byte 255, and what 254 says is
 // not even numbers.
-func (f *forger) answer() string {
+func (f *forger) answer() any {
 	var out []byte
 	now := float64(time.Now().UnixMicro())
 	for len(f.rest) > 0 {
@@ -64,6 +71,10 @@ func (f *forger) answer() string {
 		switch {
 		case b == 255:
 			return string(out)
+		case b == 239 && len(f.rest) > 0:
+			which := int(f.rest[0]) % len(forgedValues)
+			f.rest = f.rest[1:]
+			return forgedValues[which]
 		case b == 254:
 			out = append(out, 'x')
 			continue
@@ -114,7 +125,8 @@ func FuzzAnswers(f *testing.F) {
 	notHis := forge(slices.Concat([]int{0, now, 0, 0, 1, 4, soon, 1, 0, soon, 1, 2, 7, 3, 0}, row, line)...)
 	edges, late := forge(1, now, soon), forge(2, now)
 	for kind := range uint8(18) {
-		for _, answers := range [][]byte{granted, again, waits, seats, inLine, stands, called, crowd, tickets, noTicket, notHis, edges, late, {}, {254}, {240, 240, 255}} {
+		for _, answers := range [][]byte{granted, again, waits, seats, inLine, stands, called, crowd, tickets, noTicket, notHis, edges, late, {}, {254}, {240, 240, 255},
+			{239, 0, 239, 1, 239, 2}, {239, 3, 239, 4, 239, 5}, {239, 6, 239, 7, 239, 8}} {
 			f.Add(kind, append(append([]byte{}, answers...), answers...))
 		}
 		f.Add(kind, append(append([]byte{}, edges...), granted...))

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	_ "time/tzdata" // the machine may have no zones
+	_ "time/tzdata"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,7 +26,7 @@ const (
 // TestP1_AsMemstore does the same random operations on both stores. They must
 // give the same answers, to the microsecond, in everything but Age.
 func TestP1_AsMemstore(t *testing.T) {
-	eachBubble(t, seeds(soak.Most(differentialSeeds, 4)), func(t *testing.T, server *redistest.Server, seed uint64) {
+	eachBubble(t, seeds(soak.Most(differentialSeeds, 2)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		client := server.Client(t)
 		forgets(t, client) // over a connection that is there before years pass: one made later costs minutes
 		d := newPair(t, seed, redisstore.NewAt(client, nil, bubbleClock))
@@ -289,4 +289,104 @@ func TestP1_FromWindowToPace(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestP1_UnlimitedAsMemstore has few budgets lose their number and get another one again and
+// again, while they are closed, resumed, booked and given back. Both stores must give the same
+// waits, to the microsecond.
+func TestP1_UnlimitedAsMemstore(t *testing.T) {
+	eachBubble(t, seeds(soak.Most(2000, 6)), func(t *testing.T, server *redistest.Server, seed uint64) {
+		client := server.Client(t)
+		forgets(t, client)
+		d := newPair(t, seed, redisstore.NewAt(client, nil, bubbleClock))
+		d.budgets = d.budgets[:2]
+		for i := range d.budgets {
+			d.changeNumber(&d.budgets[i])
+		}
+		for d.op = range differentialOps {
+			d.stepUnlimited()
+		}
+	})
+}
+
+// stepUnlimited does one operation on a budget whose number comes and goes.
+func (d *pair) stepUnlimited() {
+	switch r := d.rng.IntN(100); {
+	case r < 30:
+		d.book(d.cheap())
+	case r < 40:
+		d.replace()
+	case r < 52:
+		d.cancel()
+	case r < 58:
+		d.pause()
+	case r < 62:
+		d.resume()
+	case r < 65:
+		d.status()
+	case r < 80:
+		d.changeNumber(&d.budgets[d.rng.IntN(len(d.budgets))])
+	default:
+		time.Sleep(min(d.duration(), 5*time.Second))
+	}
+}
+
+// changeNumber gives a budget a small number, of any kind of limit, or none.
+func (d *pair) changeNumber(c *throttle.Charge) {
+	n := 1 + d.rng.IntN(6)
+	per := []time.Duration{50 * time.Millisecond, 333_333 * time.Microsecond, time.Second, 3*time.Second + time.Microsecond}[d.rng.IntN(4)]
+	c.Limit = []throttle.Limit{
+		throttle.SlidingWindow(n, per), throttle.FixedWindow(n, per), throttle.LeakyBucket(n, per),
+		throttle.TokenBucket(n, per, 1+d.rng.IntN(5)), throttle.Unlimited(), throttle.Unlimited(), throttle.Unlimited(),
+	}[d.rng.IntN(7)]
+	d.adorn(c)
+	c.Shadow = false
+}
+
+// cheap is a booking that costs little, often of both budgets.
+func (d *pair) cheap() throttle.Booking {
+	k := throttle.Booking{MaxWait: d.patience()}
+	for _, i := range d.rng.Perm(len(d.budgets))[:1+d.rng.IntN(len(d.budgets))] {
+		c := d.budgets[i]
+		c.Cost = 1 + d.rng.IntN(min(c.Limit.Capacity(), 3))
+		k.Charges = append(k.Charges, c)
+	}
+	if d.rng.IntN(6) == 0 {
+		k.Spread = time.Duration(d.rng.IntN(20_000)) * time.Microsecond
+	}
+	return k
+}
+
+// TestP1_PartsAsMemstore: callers that wait for large windows have the same starts in both stores: those
+// of a single budget at the begin of a part, those of several budgets anywhere.
+func TestP1_PartsAsMemstore(t *testing.T) {
+	limits := []int{40, 129, 200, 255, 700, 1000, 5000}
+	eachBubble(t, seeds(soak.Most(400, 4)), func(t *testing.T, server *redistest.Server, seed uint64) {
+		client := server.Client(t)
+		forgets(t, client)
+		rng := rand.New(rand.NewPCG(seed, 3))
+		mem, red := memstore.New(), atRest(t, redisstore.NewAt(client, nil, bubbleClock))
+		var budgets []throttle.Charge
+		for _, name := range []string{"one", "two"} {
+			n, per := limits[rng.IntN(len(limits))], time.Duration(50+rng.IntN(1950))*time.Millisecond
+			c := charge(name, throttle.SlidingWindow(n, per))
+			c.Jitter, c.Pace = time.Duration(rng.IntN(2)*35)*time.Millisecond, per/time.Duration(n*(1+rng.IntN(2)))
+			budgets = append(budgets, c)
+		}
+		for range 300 {
+			first := rng.IntN(2)
+			b := throttle.Booking{MaxWait: -1, Horizon: time.Hour}
+			for _, c := range budgets[first : first+1+rng.IntN(2-first)] {
+				if rng.IntN(3) == 0 {
+					c.Cost = 1 + rng.IntN(1+c.Limit.N()/8)
+				}
+				b.Charges = append(b.Charges, c)
+			}
+			want, got := ask(t, mem, &b), ask(t, red, &b)
+			require.Equal(t, want.Wait, got.Wait, "seed %d: %+v", seed, b)
+			if rng.IntN(4) == 0 {
+				time.Sleep(time.Duration(rng.IntN(100_000)) * time.Microsecond)
+			}
+		}
+	})
 }

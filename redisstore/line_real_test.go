@@ -30,7 +30,7 @@ func hourlyInLine(t *testing.T, client func() redis.UniversalClient) (a, b *redi
 	require.NotNil(t, w.grant.Ready)
 	require.Equal(t, 1, b.Standing())
 	require.Eventually(t, func() bool { return b.Complete("group", time.Now().Add(-time.Millisecond)) }, awaitMost, time.Millisecond)
-	return a, b, &held{k, g}, w
+	return a, b, &held{booking: k, grant: g}, w
 }
 
 // starts awaits that the walker does.
@@ -123,76 +123,7 @@ func (w *wire) stands(s throttle.Store) *held {
 	require.False(w, g.OK)
 	require.NotNil(w, g.Ready)
 	require.NotNil(w, g.Turn)
-	return &held{k, g}
-}
-
-// TestP8_LostPlaceInLine loses a call that joins the line. There is one ticket, which is
-// given back once.
-func TestP8_LostPlaceInLine(t *testing.T) {
-	onLoss(t, func(w *wire, lose, late func()) {
-		for range 5 {
-			w.now(w.store)
-		}
-		first := w.stands(w.store)
-		w.charged(6)
-		lose()
-		h := w.stands(w.store)
-		w.charged(7)
-		late()
-		w.charged(7)
-		w.store.Cancel(h.booking, h.grant)
-		w.charged(6)
-		w.store.Cancel(h.booking, h.grant)
-		w.charged(6)
-		w.store.Cancel(first.booking, first.grant)
-		w.charged(5)
-		gone(t, w.store, w.direct)
-	})
-}
-
-// TestP8_LostLeave loses a call that leaves the line. One place is given back, and not
-// that of another.
-func TestP8_LostLeave(t *testing.T) {
-	onLoss(t, func(w *wire, lose, late func()) {
-		for range 5 {
-			w.now(w.store)
-		}
-		all := []*held{w.stands(w.store), w.stands(w.direct), w.stands(w.store)}
-		w.charged(8)
-		lose()
-		w.store.Cancel(all[0].booking, all[0].grant)
-		w.charged(7)
-		late()
-		w.charged(7)
-		all[0] = w.stands(w.direct)
-		w.charged(8)
-		w.direct.Cancel(all[0].booking, all[0].grant)
-		w.direct.Cancel(all[1].booking, all[1].grant)
-		w.store.Cancel(all[2].booking, all[2].grant)
-		gone(t, w.store, w.direct)
-	})
-}
-
-// TestP8_LostComing loses a call of one who comes back to ask. It keeps its place.
-func TestP8_LostComing(t *testing.T) {
-	onLoss(t, func(w *wire, lose, late func()) {
-		for range 5 {
-			w.now(w.store)
-		}
-		first, behind := w.stands(w.store), w.stands(w.direct)
-		lose()
-		first.booking.Turn, first.booking.Returns = first.grant.Turn, true
-		g := ask(w.T, w.store, first.booking)
-		require.NotNil(w, g.Ready)
-		require.LessOrEqual(w, g.Wait, behind.grant.Wait, "it is the first one")
-		w.charged(7)
-		late()
-		w.charged(7)
-		w.store.Cancel(first.booking, g)
-		w.charged(6)
-		w.direct.Cancel(behind.booking, behind.grant)
-		w.charged(5)
-	})
+	return &held{booking: k, grant: g}
 }
 
 // TestP8_LeavesBeforeThePlaceIsKnown: a caller leaves while the call that joins the line

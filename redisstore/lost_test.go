@@ -2,7 +2,12 @@ package redisstore_test
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -69,7 +74,7 @@ func (w *wire) now(s throttle.Store) *held {
 	g := ask(w.T, s, k)
 	require.True(w, g.OK)
 	require.Zero(w, g.Wait)
-	return &held{k, g}
+	return &held{booking: k, grant: g}
 }
 
 // room requires that there is room for so many starts and no more.
@@ -85,6 +90,7 @@ func (w *wire) room(want int) {
 type held struct {
 	booking *throttle.Booking
 	grant   throttle.Grant
+	by      *redisstore.Store
 }
 
 // hows are the ways in which a call can go wrong.
@@ -127,70 +133,85 @@ func onLoss(t *testing.T, test func(w *wire, lose, late func())) {
 	}
 }
 
-// TestP8_LostBooking loses a call that books. The caller gets a start, and one
-// is charged.
-func TestP8_LostBooking(t *testing.T) {
-	onLoss(t, func(w *wire, lose, late func()) {
-		w.now(w.store)
-		lose()
-		w.now(w.store)
-		w.charged(2)
-		w.now(w.store)
-		late()
-		w.charged(3)
-		w.room(2)
-	})
+// losses are what is done while a call is lost, and what must come of it. There is one call between
+// "lose" and the move behind it; "late" is when all is over, and what was held back arrives. "now k" starts a
+// call's caller k at once, "stands k" has it stand in line, "other" does so by another program.
+var losses = map[string]string{
+	"P8_LostBooking":     "now a; lose; now b; charged 2; now c; late; charged 3; room 2",
+	"P8_LostCancel":      "now a b c d k; lose; cancel k; charged 4; other now a; late; charged 5; room 0",
+	"P8_LostReplacement": "now a b c d k; lose; again k; charged 5; late; charged 5; room 0",
+	"P8_LostSettlement":  "now a k; lose; settle k; charged 4; late; charged 4; room 1",
+	"P8_LostPlaceInLine": "now a b c d e; stands k; charged 6; lose; stands l; charged 7; late; charged 7; cancel l; charged 6; cancel l; charged 6; cancel k; charged 5; gone",
+	"P8_LostLeave":       "now a b c d e; stands k; other stands l; stands m; charged 8; lose; cancel k; charged 7; late; charged 7; other stands k; charged 8; cancel k l m; gone",
+	"P8_LostComing":      "now a b c d e; stands k; other stands l; lose; comes k; charged 7; late; charged 7; cancel k; charged 6; cancel l; charged 5",
+	"P11_LostPause":      "now a; lose; pause; late; closed",
 }
 
-// TestP8_LostCancel loses a call that gives a place back. It is given back, and
-// once: the place that becomes free is taken by another, who keeps it.
-func TestP8_LostCancel(t *testing.T) {
-	onLoss(t, func(w *wire, lose, late func()) {
-		for range 4 {
-			w.now(w.store)
-		}
-		h := w.now(w.store)
-		lose()
-		w.store.Cancel(h.booking, h.grant)
-		w.charged(4)
-		w.now(w.direct)
-		late()
-		w.charged(5)
-		w.room(0)
-	})
+// TestLost plays losses with every client and every way to lose a call.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	for name, moves := range losses {
+		t.Run(name, func(t *testing.T) {
+			onLoss(t, func(w *wire, lose, late func()) {
+				callers := make(map[string]*held)
+				for move := range strings.SplitSeq(moves, "; ") {
+					words, s := strings.Fields(move), w.store
+					if words[0] == "other" {
+						words, s = words[1:], w.direct
+					}
+					switch words[0] {
+					case "lose":
+						lose()
+					case "late":
+						late()
+					case "pause":
+						require.NoError(w, s.Pause(w.Context(), w.five, time.Hour))
+					case "closed":
+						require.Greater(w, book(w.T, w.direct, w.five), 59*time.Minute)
+					case "gone":
+						gone(t, w.store, w.direct)
+					case "charged", "room":
+						n, err := strconv.Atoi(words[1])
+						require.NoError(w, err)
+						map[string]func(int){"charged": w.charged, "room": w.room}[words[0]](n)
+					default:
+						for _, name := range words[1:] {
+							callers[name] = w.does(s, words[0], callers[name])
+						}
+					}
+				}
+			})
+		})
+	}
 }
 
-// TestP8_LostReplacement loses a call that books a start instead of another.
-func TestP8_LostReplacement(t *testing.T) {
-	onLoss(t, func(w *wire, lose, late func()) {
-		for range 4 {
-			w.now(w.store)
-		}
-		h := w.now(w.store)
-		lose()
+// does makes a move of a caller.
+func (w *wire) does(s *redisstore.Store, move string, h *held) *held {
+	w.Helper()
+	switch move {
+	case "now":
+		h = w.now(s)
+		h.by = s
+	case "stands":
+		h = w.stands(s)
+		h.by = s
+	case "cancel":
+		h.by.Cancel(h.booking, h.grant)
+	case "settle":
+		require.NoError(w, s.Settle(w.Context(), h.booking, h.grant, []int{3}))
+	case "again":
 		h.booking.Instead = h.grant.Handle
-		g := ask(w.T, w.store, h.booking)
-		require.True(w, g.OK)
-		require.Zero(w, g.Wait)
-		w.charged(5)
-		late()
-		w.charged(5)
-		w.room(0)
-	})
-}
-
-// TestP8_LostSettlement loses a call that changes what a start cost.
-func TestP8_LostSettlement(t *testing.T) {
-	onLoss(t, func(w *wire, lose, late func()) {
-		w.now(w.store)
-		h := w.now(w.store)
-		lose()
-		require.NoError(w, w.store.Settle(w.Context(), h.booking, h.grant, []int{3}))
-		w.charged(4)
-		late()
-		w.charged(4)
-		w.room(1)
-	})
+		h.grant = ask(w.T, s, h.booking)
+		require.True(w, h.grant.OK)
+		require.Zero(w, h.grant.Wait)
+	case "comes":
+		h.booking.Turn, h.booking.Returns = h.grant.Turn, true
+		before := h.grant.Wait
+		h.grant = ask(w.T, s, h.booking)
+		require.NotNil(w, h.grant.Ready)
+		require.LessOrEqual(w, h.grant.Wait, before, "it keeps its place")
+	}
+	return h
 }
 
 // TestP8_LeavesAfterALoss lets the only caller leave while its call is on the way
@@ -259,4 +280,183 @@ func TestP8_LateCommandsInAnyOrder(t *testing.T) {
 		w.charged(3)
 	}
 	w.room(2)
+}
+
+// An upstream counts requests and answers them.
+type upstream struct{ requests int }
+
+func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
+	u.requests++
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("")), Request: req}, nil
+}
+
+// TestP8_LostInALimiter loses a call of Acquire in every way. One start is
+// charged, and the caller knows nothing of it.
+func TestP8_LostInALimiter(t *testing.T) {
+	onLoss(t, func(w *wire, lose, late func()) {
+		l := limiter(w, w.store, throttle.Policy{Name: "five", Limit: throttle.PerHour(5)})
+		charged := func(want int) {
+			w.Helper()
+			w.quiet()
+			st, err := l.Status(w.Context(), "key")
+			require.NoError(w, err)
+			require.Equal(w, want, st.Used+st.Waiting)
+		}
+		acquire := func() {
+			w.Helper()
+			_, err := l.Acquire(w.Context(), "key", 1)
+			require.NoError(w, err)
+		}
+		acquire()
+		lose()
+		acquire()
+		charged(2)
+		late()
+		charged(2)
+		for range 3 {
+			acquire()
+		}
+		_, err := l.TryAcquire(w.Context(), "key", 1)
+		require.ErrorIs(w, err, throttle.ErrLimited)
+		charged(5)
+	})
+}
+
+// TestP8_LostInATransport loses a call for a request with two policies. It is
+// sent once and charged once under both.
+func TestP8_LostInATransport(t *testing.T) {
+	onLoss(t, func(w *wire, lose, late func()) {
+		policies := []throttle.Policy{
+			{Name: "five", Limit: throttle.PerHour(5)},
+			{Name: "path", Match: "example.com/", Key: throttle.Path, Limit: throttle.PerHour(3)},
+		}
+		u := &upstream{}
+		tr, err := throttle.New(throttle.Config{Store: w.store, Policies: policies, Base: u, MaxWait: 30 * time.Second})
+		require.NoError(w, err)
+		send := func() error {
+			req, err := http.NewRequestWithContext(w.Context(), http.MethodGet, "https://example.com/a", nil)
+			require.NoError(w, err)
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				return err
+			}
+			return resp.Body.Close()
+		}
+		require.NoError(w, send())
+		lose()
+		require.NoError(w, send())
+		late()
+		require.NoError(w, send())
+		require.ErrorIs(w, send(), throttle.ErrLimited)
+		require.Equal(w, 3, u.requests)
+
+		req, err := http.NewRequestWithContext(w.Context(), http.MethodGet, "https://example.com/a", nil)
+		require.NoError(w, err)
+		for _, c := range tr.Explain(req) {
+			require.Equal(w, 3, booked(w.T, w.direct, c), c.Budget.Policy)
+		}
+	})
+}
+
+// TestP8_NodesAreNotMistaken lets two stores, whose calls are counted alike, lose
+// answers in turn. The answer of one is never taken for the other's.
+func TestP8_NodesAreNotMistaken(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	proxy := redistest.NewProxy(t, server)
+	budget := charge("budget", throttle.PerHour(60))
+	stores := []*redisstore.Store{
+		redisstore.New(proxy.Client(t), nil), redisstore.New(proxy.Client(t), nil), redisstore.New(proxy.Client(t), nil),
+	}
+	book(t, stores[0], inGroup("other", charge("other", throttle.PerHour(1)))) // loads the script
+	marks := make(map[int64]int)
+	for i := range 60 {
+		if i%5 > 0 {
+			proxy.Disturb(redistest.CutAfter)
+		}
+		g, err := stores[i%len(stores)].Book(t.Context(), booking(budget))
+		require.NoError(t, err)
+		require.True(t, g.OK)
+		require.Zero(t, g.Wait, "start %d", i)
+		marks[g.Handle.Start]++
+	}
+	require.Positive(t, book(t, stores[0], budget))
+	require.Greater(t, len(marks), 1)
+	requireSmall(t, server.Client(t))
+}
+
+// TestP8_LostBatch loses the answer of a call that serves many callers. Each gets
+// a start of its own, without a gap, and each is charged once.
+func TestP8_LostBatch(t *testing.T) {
+	const callers = 50
+	server := redistest.Shared(t)
+	proxy := redistest.NewProxy(t, server)
+	each(t, []redistest.How{redistest.CutBefore, redistest.CutAfter}, func(t *testing.T, how redistest.How) {
+		synctest.Test(t, func(t *testing.T) {
+			s, tap := loaded(t, proxy.Client(t), isScript)
+			paced := charge("paced", throttle.LeakyBucket(1, time.Second))
+			hourly := charge("hourly", throttle.PerHour(1000))
+			var all []**outcome // the first is on its way, the others share the next call
+			for range 1 + callers {
+				all = append(all, bookAside(t.Context(), s, booking(paced, hourly)))
+			}
+			f := proxy.Disturb(how)
+			close(tap.pass)
+			f.Await(t)
+			time.Sleep(time.Second) // the store may pause before it repeats
+			synctest.Wait()
+			starts := make(map[time.Duration]bool)
+			for _, got := range all {
+				require.NoError(t, (*got).err)
+				starts[time.Duration((*got).grant.Handle.Start-(*all[0]).grant.Handle.Start)*time.Microsecond] = true
+			}
+			for i := range 1 + callers {
+				require.True(t, starts[time.Duration(i)*time.Second], "nobody starts at %d s", i)
+			}
+			require.Equal(t, 1+callers, booked(t, s, hourly))
+		})
+	})
+}
+
+// TestP8_CrowdAfterLosses lets many callers come at once while answers are lost
+// in every way.
+func TestP8_CrowdAfterLosses(t *testing.T) {
+	t.Parallel()
+	const callers = 50
+	for name, change := range clients {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(t, change)
+			w.five.Limit = throttle.PerHour(callers)
+			var late []*redistest.Fault
+			for _, how := range hows {
+				f := w.proxy.Disturb(how)
+				if how == redistest.HoldCall || how == redistest.HoldReply {
+					late = append(late, f)
+				}
+			}
+			waits := make(chan time.Duration)
+			for range callers {
+				go func() {
+					g, err := w.store.Book(t.Context(), booking(w.five))
+					if err != nil || !g.OK {
+						g.Wait = throttle.Never
+					}
+					waits <- g.Wait
+				}()
+			}
+			for range callers {
+				require.Zero(t, <-waits)
+			}
+			w.charged(callers)
+			// There may have been fewer calls than losses.
+			for range hows {
+				book(t, w.store, inGroup("other", charge("other", throttle.PerHour(1))))
+			}
+			for _, f := range late {
+				f.Pass(t)
+			}
+			w.charged(callers)
+			w.room(0)
+		})
+	}
 }

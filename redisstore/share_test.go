@@ -1,66 +1,76 @@
 package redisstore_test
 
 import (
+	"context"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/storetest"
 )
+
+// TestShares plays testdata/shares. Its moves: "pull 5 a b" lets five callers each of nodes pull, "end a"
+// ends them; "away a" takes the server from nodes, "silent a" has it say nothing, "back a" gives it back; "share
+// x" has them pull the budget x; "rate 1s 9s 11 12" wants 11 or 12 starts in each second from 1 s to
+// 9 s; "groups a 0" wants that a node uses so many groups.
+func TestShares(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	text, err := os.ReadFile("testdata/shares/shares.txt")
+	require.NoError(t, err)
+	storetest.RunVectors(t, "shares.txt", string(text), func(t *testing.T) storetest.Fleet {
+		c := newSharers(t, server, 4, share, throttle.Policy{Name: "twelve", Limit: throttle.PerSecond(12), Jitter: -1})
+		t.Cleanup(func() {
+			c.end()
+			if c.policy.Limit.Kind() == throttle.KindSlidingWindow {
+				c.never()
+			}
+		})
+		nodes := func(m storetest.Move) (all []*sharer) {
+			for _, name := range m.Words {
+				all = append(all, c.nodes[strings.Index("abcd", name)])
+			}
+			return all
+		}
+		return storetest.Fleet{
+			Program: func(string) throttle.Store { return c.nodes[0].store },
+			Moves: map[string]func(storetest.Move){
+				"pull":   func(m storetest.Move) { c.pull(int(m.Times[0]), nodes(m)...) },
+				"end":    func(m storetest.Move) { nodes(m)[0].stop() },
+				"away":   func(m storetest.Move) { away(false, nodes(m)...) },
+				"silent": func(m storetest.Move) { away(true, nodes(m)...) },
+				"back":   func(m storetest.Move) { back(nodes(m)...) },
+				"forget": func(storetest.Move) { forgets(t, server.Client(t)) },
+				"share":  func(m storetest.Move) { c.policy.Limit = m.Charges[0].Limit },
+				"groups": func(m storetest.Move) { require.Equal(t, int(m.Times[0]), nodes(m)[0].store.Groups(), m.Place) },
+				"rate": func(m storetest.Move) {
+					for from := m.Times[0]; from < m.Times[1]; from += time.Second {
+						n := time.Duration(c.between(from, from+time.Second))
+						require.GreaterOrEqual(t, n, m.Times[2], "%sfrom %v on", m.Place, from)
+						require.LessOrEqual(t, n, m.Times[len(m.Times)-1], "%sfrom %v on", m.Place, from)
+					}
+				},
+			},
+		}
+	})
+}
 
 var share = &redisstore.Options{Outage: redisstore.Share}
 
 // forty is what four nodes can divide without a rest.
 var forty = throttle.Policy{Name: "forty", Limit: throttle.PerSecond(40), Jitter: -1}
-
-// TestP12_ShareWhileRedisIsAway takes Redis from a whole fleet for half a minute,
-// and gives it back as it was, or empty. Share uses the limit to the full.
-func TestP12_ShareWhileRedisIsAway(t *testing.T) {
-	eachBubble(t, soak.Most([]int{0, 1, 2, 3}, []int{0, 3}), func(t *testing.T, server *redistest.Server, i int) {
-		silent, empty := i&1 > 0, i&2 > 0
-		c := newSharers(t, server, 4, share, forty)
-		c.pull(5, c.nodes...)
-		c.until(10 * time.Second)
-		away(silent, c.nodes...)
-		c.until(40 * time.Second)
-		if empty {
-			forgets(t, server.Client(t))
-		}
-		back(c.nodes...)
-		c.until(60 * time.Second)
-		c.end()
-		c.never()
-		c.everySecond(0, 10*time.Second, 40, 40)
-		c.everySecond(10*time.Second, 15*time.Second, 0, 0)
-		c.everySecond(17*time.Second, 40*time.Second, 40, 40)
-		c.everySecond(43*time.Second, 60*time.Second, 40, 40)
-	})
-}
-
-// TestP12_ShareAlone cuts off one node of four, for as long as is promised. The
-// others leave its share free.
-func TestP12_ShareAlone(t *testing.T) {
-	eachBubble(t, []bool{false, true}, func(t *testing.T, server *redistest.Server, silent bool) {
-		c := newSharers(t, server, 4, share, forty)
-		c.pull(5, c.nodes...)
-		c.until(10 * time.Second)
-		away(silent, c.nodes[0])
-		c.until(28 * time.Second)
-		back(c.nodes[0])
-		c.until(40 * time.Second)
-		c.end()
-		c.never()
-		c.everySecond(14*time.Second, 16*time.Second, 30, 30)
-		c.everySecond(17*time.Second, 28*time.Second, 40, 40)
-		c.everySecond(31*time.Second, 40*time.Second, 40, 40)
-	})
-}
 
 // TestP12_ShareRandom takes Redis from some nodes or all, at random, or makes it slow,
 // and gives it back to one after the other, as it was or empty.
@@ -172,6 +182,192 @@ func TestP12_UnlimitedNeedsNoShare(t *testing.T) {
 		require.NoError(t, s.Pause(t.Context(), later, time.Minute))
 		require.Equal(t, time.Minute, book(t, s, later))
 		require.Equal(t, time.Until(end), book(t, s, closed))
+		c.end()
+	})
+}
+
+// TestP11_SharesAreClosedByPenalties pauses the budget before an outage, and once
+// more during it.
+func TestP11_SharesAreClosedByPenalties(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		c := newSharers(t, server, 4, share, forty)
+		c.pull(5, c.nodes...)
+		c.until(10 * time.Second)
+		l := limiter(t, c.nodes[0].store, c.policy)
+		require.NoError(t, l.Pause(c.ctx, "", 20*time.Second))
+		c.until(12 * time.Second)
+		away(false, c.nodes...)
+		c.until(50 * time.Second)
+		// Who stood in line in Redis waits for a start of its node's share: those
+		// begin slowly, each by itself.
+		c.everySecond(10*time.Second, 30*time.Second, 0, 0)
+		c.everySecond(30*time.Second, 32*time.Second, 4, 20)
+		c.everySecond(33*time.Second, 50*time.Second, 40, 40)
+
+		ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+		defer cancel()
+		require.ErrorIs(t, l.Pause(ctx, "", 10*time.Second), context.DeadlineExceeded)
+		c.until(60 * time.Second)
+		c.everySecond(52*time.Second, 60*time.Second, 30, 30)
+
+		var told error
+		st, err := l.Status(outage.WithObserver(c.ctx, func(err error) { told = err }), "")
+		require.NoError(t, err)
+		require.Equal(t, throttle.PerSecond(10), st.Limit, "the node's share")
+		require.Error(t, told, "it is not Redis that has said so")
+		back(c.nodes...)
+		c.end()
+		c.never()
+	})
+}
+
+// TestP15_SharingEnds: a store that nobody uses makes no call, and keeps nothing.
+func TestP15_SharingEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		c := newSharers(t, server, 1, share, forty)
+		node := c.nodes[0]
+		book(t, node.store, charge("one", throttle.PerSecond(1)))
+		require.Equal(t, 1, node.store.Groups())
+		time.Sleep(12 * time.Second)
+		require.Equal(t, 0, node.store.Groups())
+		node.way.names()
+		time.Sleep(time.Hour)
+		require.Empty(t, node.way.names())
+	})
+}
+
+// TestP12_Open lets everything pass while Redis is away, but for what a penalty
+// closes.
+func TestP12_Open(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		open := &redisstore.Options{Outage: redisstore.FailOpen}
+		c := newSharers(t, server, 1, open, throttle.Policy{Name: "slow", Limit: throttle.PerHour(1)})
+		l := limiter(t, c.nodes[0].store, c.policy)
+		acquire := func(n int, within time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(c.ctx, within)
+			defer cancel()
+			for range n {
+				_, err := l.Acquire(ctx, "", 1)
+				require.NoError(t, err)
+			}
+		}
+		acquire(1, time.Second)
+		away(false, c.nodes...)
+		acquire(1000, 3*time.Second)
+		start := time.Now()
+		acquire(1000, time.Second)
+		require.Zero(t, time.Since(start))
+
+		ctx, cancel := context.WithTimeout(c.ctx, time.Second)
+		defer cancel()
+		require.Error(t, l.Pause(ctx, "", time.Minute))
+		_, err := l.TryAcquire(c.ctx, "", 1)
+		var limited *throttle.LimitError
+		require.ErrorAs(t, err, &limited)
+		require.True(t, limited.Paused)
+		time.Sleep(time.Minute)
+		acquire(100, time.Second)
+
+		back(c.nodes...)
+		time.Sleep(3 * time.Second)
+		_, err = l.TryAcquire(c.ctx, "", 1)
+		require.ErrorIs(t, err, throttle.ErrLimited, "Redis was told")
+		time.Sleep(time.Hour)
+		acquire(1, time.Second)
+		atRest(t, c.nodes[0].store)
+	})
+}
+
+// TestP12_ShareOfThoseInLine: a node whose callers stand in line counts as one that uses
+// the budget, however long they make no call. So it has its share when Redis goes away.
+func TestP12_ShareOfThoseInLine(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		c := newSharers(t, server, 1, share, throttle.Policy{Name: "four", Limit: throttle.PerMinute(4), Jitter: -1})
+		node := c.nodes[0]
+		l := limiter(t, node.store, c.policy)
+		for range 4 {
+			_, err := l.Acquire(c.ctx, "", 1)
+			require.NoError(t, err)
+		}
+		waiter := acquire(c.ctx, l)
+		c.until(40 * time.Second)
+		require.Equal(t, 1, node.store.Standing())
+		require.Equal(t, 1, node.store.Groups())
+		away(false, node)
+		require.NoError(t, (<-waiter).err)
+		require.InDelta(t, 106, time.Since(c.began).Seconds(), 1, "a window after Redis was given up")
+		back(node)
+		c.end()
+	})
+}
+
+// TestP12_ShareAfterStartsFarAhead: a share begins a window after the last start that was
+// booked in Redis, however far ahead that is.
+func TestP12_ShareAfterStartsFarAhead(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		c := newSharers(t, server, 1, share, forty)
+		node, one := c.nodes[0], charge("one", throttle.PerSecond(1))
+		for range 21 {
+			book(t, node.store, one)
+		}
+		c.until(4 * time.Second)
+		away(false, node)
+		wait := book(t, node.store, one)
+		require.GreaterOrEqual(t, time.Since(c.began)+wait, 26*time.Second, "20 s, 5 s and a window")
+		require.Less(t, time.Since(c.began)+wait, 28*time.Second)
+		wait = book(t, node.store, one)
+		require.Less(t, time.Since(c.began)+wait, 29*time.Second, "it stays open")
+		back(node)
+		c.end()
+	})
+}
+
+// TestP12_AnObserverOfAShareKnows that Redis is away, though the share lets callers start.
+func TestP12_AnObserverOfAShareKnows(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		c := newSharers(t, server, 1, share, forty)
+		var asks atomic.Value
+		all, err := throttle.NewLimiters(throttle.Config{
+			Store: c.nodes[0].store, Policies: []throttle.Policy{forty},
+			Observe: func(ctx context.Context, e throttle.Event) {
+				if e.Kind == throttle.StoreFailed {
+					asks.CompareAndSwap(nil, outage.QuestionOf(ctx))
+				}
+			},
+		})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(c.ctx)
+		var caller sync.WaitGroup
+		caller.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = all.Acquire(ctx, throttle.Demand{Policy: forty.Name})
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+		answers := func() error {
+			ctx, stop := context.WithTimeout(c.ctx, time.Second)
+			defer stop()
+			_, err := all.Statuses(ctx)
+			if q, ok := asks.Load().(outage.Question); ok {
+				require.Equal(t, err == nil, q.Ask(ctx) == nil)
+			}
+			return err
+		}
+		c.until(10 * time.Second)
+		require.NoError(t, answers())
+		require.Nil(t, asks.Load())
+		away(false, c.nodes...)
+		for at := 20 * time.Second; at < time.Minute; at += time.Second {
+			c.until(at)
+			require.Error(t, answers())
+			require.NotNil(t, asks.Load())
+		}
+		back(c.nodes...)
+		c.until(70 * time.Second)
+		require.NoError(t, answers())
+		stop()
+		caller.Wait()
 		c.end()
 	})
 }

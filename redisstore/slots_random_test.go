@@ -39,7 +39,7 @@ type seat struct {
 // for a moment, loses messages, and empties Redis now and then. Never do more run
 // than may, and at last everybody who waits for one budget is served.
 func TestP1_InFlightWhateverHappens(t *testing.T) {
-	eachBubble(t, seeds(soak.Most(6, 2)), func(t *testing.T, server *redistest.Server, seed uint64) {
+	eachBubble(t, seeds(soak.Most(6, 1)), func(t *testing.T, server *redistest.Server, seed uint64) {
 		c := &crew{
 			T: t, rng: rand.New(rand.NewPCG(seed, 7)), nodes: nodesOf(t, server, 3),
 			client: server.Client(t), runs: make(map[string]int),

@@ -1,13 +1,21 @@
 package redisstore_test
 
 import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
 
@@ -93,4 +101,347 @@ func again(t *testing.T, s throttle.Store, k *throttle.Booking, g throttle.Grant
 	require.True(t, g.OK)
 	require.Zero(t, g.Wait)
 	return g
+}
+
+// deafen makes a client lose the answers of script calls after they were made, as many as
+// it is told.
+func deafen(c *redis.Client) (lose *atomic.Int64) {
+	lose = new(atomic.Int64)
+	c.AddHook(middle(func(cmd redis.Cmder, next func() error) error {
+		if err := next(); lose.Add(-1) < 0 {
+			return err
+		}
+		return failing(cmd, errAway)
+	}))
+	return lose
+}
+
+// TestP8_InFlightLateCall repeats a call long after the next ones, when Redis has
+// forgotten which calls there were. It changes nothing.
+func TestP8_InFlightLateCall(t *testing.T) {
+	onTap(t, nil, func(t *testing.T, client *redis.Client, s *redisstore.Store, tap *tap) {
+		two := charge("two", throttle.Concurrency(2))
+		board(t, s, two)
+		k, g := board(t, s, two)
+		late := tap.cmds[len(tap.cmds)-1]
+		s.Release(k, g)
+		require.NoError(t, client.Del(t.Context(), late.Args()[3].(string)).Err())
+		require.NoError(t, client.Do(t.Context(), late.Args()...).Err())
+		require.Equal(t, 1, status(t, s, two).Used)
+	})
+}
+
+// TestP1_InFlightInTwoLanes uses one budget in two groups, as two tables of
+// policies do. A call that does not know yet what the other queue's was granted is
+// not made.
+func TestP1_InFlightInTwoLanes(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		s, tap := loaded(t, server.Client(t), isScript)
+		two := charge("two", throttle.Concurrency(2))
+		first := bookAside(t.Context(), s, booking(inGroup("x", two)))
+		synctest.Wait()
+		second := bookAside(t.Context(), s, booking(inGroup("y", two)))
+		synctest.Wait()
+		tap.open()
+		require.True(t, (*first).grant.OK)
+		require.True(t, (*second).grant.OK)
+		refused(t, redisstore.NewAt(server.Client(t), nil, bubbleClock), two)
+	})
+}
+
+// TestP7_InFlightWaiterLeavesWhileAway ends the context of one in line who books
+// again, while Redis is away. The place is gone with it.
+func TestP7_InFlightWaiterLeavesWhileAway(t *testing.T) {
+	inFlight(t, 1, func(t *testing.T, a, b *cuttable, one throttle.Charge) {
+		held, g := board(t, b, one)
+		k, place := lineUp(t, a, one)
+		_, next := lineUp(t, a, one)
+		b.Release(held, g)
+		require.True(t, woken(place, soon))
+		a.cut()
+		ctx := forAtMost(t, time.Second)
+		k.Instead = place.Handle
+		_, err := a.Book(ctx, k)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		a.mend()
+		require.True(t, woken(next, 10*time.Second))
+	})
+}
+
+// TestP7_InFlightCallerLeaves ends the context of a caller whose call is on its way.
+// What it was given is given back.
+func TestP7_InFlightCallerLeaves(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		s, tap := loaded(t, server.Client(t), isScript)
+		other := redisstore.NewAt(server.Client(t), nil, bubbleClock)
+		one := charge("one", throttle.Concurrency(1))
+		for _, full := range []bool{false, true} {
+			if full {
+				board(t, other, one)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := s.Book(ctx, booking(one))
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			refused(t, other, one)
+			tap.pass <- struct{}{}
+			tap.pass <- struct{}{} // of the call that gives back
+			synctest.Wait()
+			st := status(t, other, one)
+			require.Zero(t, st.Waiting)
+			if !full {
+				require.Zero(t, st.Used)
+			}
+		}
+		close(tap.pass)
+	})
+}
+
+// TestP5_InFlightLongLines has many more waiters than a node states. All are
+// served in the order in which they came, some at a time, across the fleet.
+func TestP5_InFlightLongLines(t *testing.T) {
+	inFlight(t, 5, func(t *testing.T, a, b *cuttable, five throttle.Charge) {
+		var running []seat
+		for range 5 {
+			k, g := board(t, a, five)
+			running = append(running, seat{a, k, g})
+		}
+		var line []seat
+		for i := range 90 { // thirty of one node, thirty of the other, thirty mixed
+			s := seat{node: b}
+			if i < 30 || i >= 60 && i%2 == 0 {
+				s.node = a
+			}
+			s.k, s.g = lineUp(t, s.node, five)
+			line = append(line, s)
+			time.Sleep(time.Millisecond)
+		}
+		for len(line) > 0 {
+			for _, s := range running[:3] {
+				s.node.Release(s.k, s.g)
+			}
+			running = running[3:]
+			time.Sleep(soon)
+			for i, s := range line {
+				require.Equal(t, i < 3, woken(s.g, 0), "%d of %d", i, len(line))
+			}
+			for _, s := range line[:3] {
+				s.g = again(t, s.node, s.k, s.g)
+				running = append(running, s)
+			}
+			line = line[3:]
+		}
+	})
+}
+
+// TestP5_InFlightWholeLineAtOnce lets a large request end, so that many who wait
+// have room in one moment.
+func TestP5_InFlightWholeLineAtOnce(t *testing.T) {
+	inFlight(t, 40, func(t *testing.T, a, b *cuttable, forty throttle.Charge) {
+		all := forty
+		all.Cost = 40
+		k, g := board(t, b, all)
+		var line []seat
+		for range 60 {
+			s := seat{node: a}
+			s.k, s.g = lineUp(t, a, forty)
+			line = append(line, s)
+		}
+		time.Sleep(10 * time.Second) // long enough to state the line again
+		b.Release(k, g)
+		var order []int
+		for len(order) < 40 {
+			time.Sleep(soon)
+			refused(t, b, forty) // who comes later does not pass them
+			for i, s := range line {
+				if !slices.Contains(order, i) && woken(s.g, 0) {
+					again(t, a, s.k, s.g)
+					order = append(order, i)
+				}
+			}
+		}
+		for i, who := range order {
+			require.Equal(t, i, who)
+		}
+	})
+}
+
+// TestP10_InFlightMemory has large fleets that hold and wait. The key stays small
+// and expires.
+func TestP10_InFlightMemory(t *testing.T) {
+	t.Parallel()
+	fleets := map[int]int{1: 300, 40: 30, 100: 5, 120: 0}
+	for nodes, waiters := range soak.Most(fleets, map[int]int{1: 300, 60: 5}) {
+		runBubble(t, fmt.Sprint(nodes), func(t *testing.T, server *redistest.Server) {
+			client := server.Client(t)
+			big := charge("big", throttle.Concurrency(nodes))
+			var fleet []*redisstore.Store
+			for range nodes {
+				s := redisstore.NewAt(client, nil, bubbleClock)
+				s.Disconnect()
+				board(t, s, big)
+				fleet = append(fleet, s)
+			}
+			key := fleet[0].LeasesKey(big.Budget)
+			for range 2 {
+				for _, s := range fleet {
+					for range waiters {
+						go s.Book(t.Context(), booking(big)) // a crowd that shares calls
+					}
+					synctest.Wait()
+				}
+				size, err := client.MemoryUsage(t.Context(), key).Result()
+				require.NoError(t, err)
+				require.LessOrEqual(t, size, int64(4096))
+				time.Sleep(10 * time.Second) // all have stated themselves again
+			}
+			left := lifetime(t, client, key)
+			require.Positive(t, left)
+		})
+	}
+}
+
+// TestInFlight_MayNotPublish has a user without permission for channels. All works,
+// a little slower.
+func TestInFlight_MayNotPublish(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	require.NoError(t, server.Client(t).Do(t.Context(),
+		"ACL", "SETUSER", "quiet", "on", ">secret", "~*", "+@all", "resetchannels").Err())
+	synctest.Test(t, func(t *testing.T) {
+		o := server.Options()
+		o.Username, o.Password = "quiet", "secret"
+		client := clientOf(t, o)
+		a, b := redisstore.NewAt(client, nil, bubbleClock), redisstore.NewAt(client, nil, bubbleClock)
+		a.Disconnect()
+		one := charge("one", throttle.Concurrency(1))
+		k, g := board(t, b, one)
+		waiting, place := lineUp(t, a, one)
+		b.Release(k, g)
+		require.True(t, woken(place, 1500*time.Millisecond+soon))
+		again(t, a, waiting, place)
+	})
+}
+
+// TestInFlight_CutSubscription cuts the connection that messages come on, while
+// somebody waits, and lets room become free at once. The waiter is called when the
+// connection is there again, though nothing is renewed.
+func TestInFlight_CutSubscription(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	client := server.Client(t)
+	a, b := redisstore.New(client, nil), redisstore.New(server.Client(t), nil)
+	a.NeverRenew()
+	one := charge("one", throttle.Concurrency(1))
+	k, g := board(t, b, one)
+	for range 3 {
+		waiting, place := lineUp(t, a, one)
+		listeners(t, client, 1)
+		require.NoError(t, client.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err())
+		b.Release(k, g)
+		<-place.Ready
+		g = again(t, a, waiting, place)
+		a.Release(waiting, g)
+		k, g = board(t, b, one)
+	}
+	b.Release(k, g)
+}
+
+// listeners waits until there are so many subscriptions.
+func listeners(t *testing.T, client *redis.Client, want int) {
+	t.Helper()
+	for {
+		channels, err := client.PubSubChannels(t.Context(), "*wake:*").Result()
+		require.NoError(t, err)
+		if len(channels) == want {
+			return
+		}
+	}
+}
+
+// TestP15_NobodyListensWithoutNeed ends the subscription after the last waiter has
+// left.
+func TestP15_NobodyListensWithoutNeed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	client := server.Client(t)
+	s := redisstore.New(client, nil)
+	one := charge("one", throttle.Concurrency(1))
+	held, g := board(t, s, one)
+	require.Zero(t, s.Subscriptions(), "who holds need not listen")
+	k, place := lineUp(t, s, one)
+	listeners(t, client, 1)
+	s.Cancel(k, place)
+	listeners(t, client, 0)
+	require.Zero(t, s.Subscriptions())
+	s.Release(held, g)
+}
+
+// crewOnSkewed runs f in a bubble with some nodes of one server, which has a clock of
+// its own.
+func crewOnSkewed(t *testing.T, count int, f func(t *testing.T, nodes []*cuttable, c *skewed)) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		c, nodes := &skewed{}, make([]*cuttable, count)
+		for i := range nodes {
+			client := server.Client(t)
+			nodes[i] = &cuttable{Store: redisstore.NewAt(client, nil, c.now)}
+			client.AddHook(nodes[i])
+		}
+		f(t, nodes, c)
+		time.Sleep(2 * time.Second) // calls that are repeated come to their end
+	})
+}
+
+// TestP9_InFlightRandomSteps lets three nodes book, release and leave, while the
+// server's clock steps forward and back. Never do more run than may, and at last
+// everybody is served.
+func TestP9_InFlightRandomSteps(t *testing.T) {
+	server := redistest.Shared(t)
+	each(t, seeds(soak.Most(4, 2)), func(t *testing.T, seed uint64) {
+		crewOnSkewed(t, 3, func(t *testing.T, nodes []*cuttable, clock *skewed) {
+			c := &crew{
+				T: t, rng: rand.New(rand.NewPCG(seed, 11)), nodes: nodes,
+				client: server.Client(t), runs: make(map[string]int),
+			}
+			for i := range 2 {
+				c.budgets = append(c.budgets, charge(fmt.Sprint("budget ", i), throttle.Concurrency(2+c.rng.IntN(4))))
+			}
+			for range 350 {
+				c.move(clock)
+			}
+			c.end()
+		})
+	})
+}
+
+// move is a step of a crew that loses nothing and is never cut off, but for the clock.
+func (c *crew) move(clock *skewed) {
+	switch r := c.rng.IntN(100); {
+	case r < 45:
+		c.book()
+	case r < 80:
+		c.release()
+	case r < 88:
+		c.leave()
+	case r < 92:
+		c.lookAround() // or the first to ask would be strangers
+		far := []time.Duration{100 * time.Millisecond, 5 * time.Second, 23 * time.Second, time.Hour, 24 * time.Hour}[c.rng.IntN(5)]
+		by := time.Duration(c.rng.Int64N(int64(far))).Truncate(time.Microsecond)
+		if c.rng.IntN(2) == 0 {
+			by = -by
+		}
+		clock.step(by)
+	}
+	time.Sleep(time.Duration(c.rng.ExpFloat64() * float64(300*time.Millisecond)))
+	c.comeBack()
+}
+
+// lookAround lets every node hear of every budget.
+func (c *crew) lookAround() {
+	for _, n := range c.nodes {
+		k := &throttle.Booking{Charges: c.budgets}
+		if g := ask(c.T, n, k); g.OK {
+			n.Cancel(k, g)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -241,4 +242,194 @@ func hears(s *redisstore.Store) {
 	for !s.Complete("sleepers", time.Now()) {
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// A call is what somebody got who waited in the background.
+type call struct {
+	err error
+	at  time.Time
+}
+
+// acquire waits in the background.
+func acquire(ctx context.Context, l *throttle.Limiter) <-chan call {
+	got := make(chan call, 1)
+	go func() {
+		_, err := l.Acquire(ctx, "", 1)
+		got <- call{err, time.Now()}
+	}()
+	return got
+}
+
+// asleep returns three sleepers of a store, with starts 250 ms apart: one that leaves when
+// it is told to, one that has 800 ms, and one that has patience.
+func asleep(t *testing.T, s *redisstore.Store) (leaver, hasty, patient <-chan call, leave context.CancelFunc) {
+	l := limiter(t, s, throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(4, time.Second), Jitter: -1})
+	_, err := l.Acquire(t.Context(), "", 1)
+	require.NoError(t, err)
+	leaving, leave := context.WithCancel(t.Context())
+	short, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
+	t.Cleanup(cancel)
+	leaver = acquire(leaving, l)
+	waiting(t, l, 1)
+	hasty = acquire(short, l)
+	waiting(t, l, 2)
+	patient = acquire(t.Context(), l)
+	waiting(t, l, 3)
+	return leaver, hasty, patient, leave
+}
+
+// waiting returns when so many starts are booked for later.
+func waiting(t *testing.T, l *throttle.Limiter, n int) {
+	for {
+		st, err := l.Status(t.Context(), "")
+		require.NoError(t, err)
+		if st.Waiting >= n {
+			return
+		}
+	}
+}
+
+// TestP11_NobodyStartsWhileRedisIsAway, because nobody knows. Who has a deadline
+// obeys it, and who has none goes on when Redis is back.
+func TestP11_NobodyStartsWhileRedisIsAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	for name, away := range map[string]func(t *testing.T, c *redis.Client) (s *redisstore.Store, away, back func()){
+		"hangs": func(t *testing.T, c *redis.Client) (*redisstore.Store, func(), func()) {
+			var hangs atomic.Bool
+			s, tap := loaded(t, c, func(redis.Cmder) bool { return hangs.Load() })
+			return s, func() { hangs.Store(true) }, func() { hangs.Store(false); close(tap.pass) }
+		},
+		"killed": func(t *testing.T, c *redis.Client) (*redisstore.Store, func(), func()) {
+			s, server := saying(t, c, errAway)
+			server.err.Store(nil)
+			return s, func() { server.set(errAway) }, func() { server.err.Store(nil) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, away, back := away(t, server.Client(t))
+				back = sync.OnceFunc(back)
+				t.Cleanup(back)
+				s.Disconnect()
+				leaver, hasty, patient, leave := asleep(t, s)
+				away()
+				require.ErrorIs(t, (<-hasty).err, context.DeadlineExceeded)
+				require.Empty(t, leaver, "it has asked for long")
+				leave()
+				require.ErrorIs(t, (<-leaver).err, context.Canceled)
+				time.Sleep(time.Minute)
+				require.Empty(t, patient)
+				after := time.Now()
+				back()
+				got := <-patient
+				require.NoError(t, got.err)
+				require.False(t, got.at.Before(after))
+			})
+		})
+	}
+}
+
+// TestP11_ASilentConnection: nothing comes any more on what the store listens to,
+// and the connection is not cut. It notices by itself.
+func TestP11_ASilentConnection(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	proxy := redistest.NewProxy(t, server)
+	s := redisstore.New(proxy.Client(t), nil)
+	slow := throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, 3*time.Second), Jitter: -1}
+	l := limiter(t, s, slow)
+	_, err := l.Acquire(t.Context(), "", 1)
+	require.NoError(t, err)
+	begin := time.Now()
+	sleeper := acquire(t.Context(), l)
+	waiting(t, l, 1)
+	hears(s)
+	proxy.Mute()
+	for s.Complete("sleepers", time.Now()) {
+		time.Sleep(time.Millisecond)
+	}
+	other := limiter(t, redisstore.New(server.Client(t), nil), slow)
+	end := begin.Add(3200 * time.Millisecond)
+	require.NoError(t, other.Pause(t.Context(), "", time.Until(end)+time.Millisecond))
+	got := <-sleeper
+	require.NoError(t, got.err)
+	require.False(t, got.at.Before(end), "it slept until 3 s, and asked")
+}
+
+// TestP11_NewsComeAtOnce: a sleeper of another program learns that its deadline
+// cannot be kept, long before its start.
+func TestP11_NewsComeAtOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	s := redisstore.New(server.Client(t), nil)
+	hourly := throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, time.Hour), Jitter: -1}
+	l := limiter(t, s, hourly)
+	_, err := l.Acquire(t.Context(), "", 1)
+	require.NoError(t, err)
+	ctx := forAtMost(t, 2*time.Hour)
+	sleeper := acquire(ctx, l)
+	waiting(t, l, 1)
+	hears(s)
+	other := limiter(t, redisstore.New(server.Client(t), nil), hourly)
+	require.NoError(t, other.Pause(t.Context(), "", 20*time.Hour))
+	got := <-sleeper
+	var limited *throttle.LimitError
+	require.ErrorAs(t, got.err, &limited)
+	require.True(t, limited.Paused)
+	waiting(t, l, 0)
+
+	long := acquire(t.Context(), l)
+	waiting(t, l, 1)
+	hears(s)
+	require.NoError(t, other.Resume(t.Context(), ""))
+	waiting(t, l, 1) // it takes the place that the first one left, in an hour
+	st, err := l.Status(t.Context(), "")
+	require.NoError(t, err)
+	require.Zero(t, st.Paused)
+	require.Empty(t, long)
+}
+
+// TestP11_AMixedStartHasItsPatience: half of it is asked for in Redis, which is away.
+func TestP11_AMixedStartHasItsPatience(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	s := redisstore.New(server.Client(t), nil)
+	node := charge("node", throttle.PerSecond(1))
+	node.Node = true
+	k := booking(charge("fleet", throttle.PerSecond(1)), node)
+	g := ask(t, s, k)
+	w := s.Watch(k, g, nil)
+	defer w.Stop()
+	server.Pause()
+	ctx := forAtMost(t, time.Minute)
+	_, err := w.Confirm(ctx, time.Millisecond)
+	require.Error(t, err)
+	require.NoError(t, ctx.Err(), "MaxWait ended it")
+	server.Continue()
+}
+
+// TestP15_NobodyListensWhenNobodySleeps: the subscription ends with the last one.
+func TestP15_NobodyListensWhenNobodySleeps(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	client := server.Client(t)
+	s := redisstore.New(client, nil)
+	l := limiter(t, s, throttle.Policy{Name: "sleepers", Limit: throttle.LeakyBucket(1, time.Hour), Jitter: -1})
+	_, err := l.Acquire(t.Context(), "", 1)
+	require.NoError(t, err)
+	require.Zero(t, s.Subscriptions(), "who need not wait need not listen")
+	sleeps := func(n int) (leave func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		sleeper := acquire(ctx, l)
+		waiting(t, l, n)
+		return func() { cancel(); require.ErrorIs(t, (<-sleeper).err, context.Canceled) }
+	}
+	first, last := sleeps(1), sleeps(2)
+	listeners(t, client, 1)
+	first()
+	require.Equal(t, 1, s.Subscriptions(), "for both of them")
+	last()
+	listeners(t, client, 0)
+	require.Zero(t, s.Subscriptions())
 }

@@ -135,7 +135,7 @@ func (f *forgetful) book(node int) {
 		f.stored[id] = true
 		require.True(f, f.starts.allows(f.stored, id), "operation %d: too many around %v", f.op, now.Add(g.Wait))
 		f.latest = max(f.latest, f.starts.at[id])
-		f.grants = append(f.grants, bookedBy{node, id, held{k, g}})
+		f.grants = append(f.grants, bookedBy{node, id, held{booking: k, grant: g}})
 	}
 	f.known[node] = maps.Clone(f.stored)
 }
