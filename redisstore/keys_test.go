@@ -101,27 +101,6 @@ func TestNamespace(t *testing.T) {
 	require.Greater(t, book(t, in(redisstore.DefaultNamespace), one), 59*time.Minute)
 }
 
-// TestTimesOf2200 needs all digits of a microsecond: the numbers are near those
-// that a Lua number cannot hold any more.
-func TestTimesOf2200(t *testing.T) {
-	inBubble(t, func(t *testing.T, server *redistest.Server) {
-		time.Sleep(time.Until(time.Date(2200, 2, 28, 23, 59, 59, 999_993_000, time.UTC)))
-		client := server.Client(t)
-		s, _ := loaded(t, client, nil)
-		k := booking(charge("odd", throttle.SlidingWindow(1, 7*time.Microsecond)),
-			charge("month", throttle.CalendarWindow(3, throttle.Month, time.UTC)))
-		first := ask(t, s, k)
-		require.Equal(t, time.Now().UnixMicro(), first.Handle.Start)
-		for i := range 2 {
-			g := ask(t, s, k)
-			require.Equal(t, time.Duration(i+1)*8*time.Microsecond, g.Wait)
-			require.Equal(t, first.Handle.Start+8*int64(i+1), g.Handle.Start)
-		}
-		s.Cancel(k, first)
-		require.Zero(t, book(t, s, k.Charges...))
-	})
-}
-
 // TestP12_AKeyThatHoldsGarbage: a budget whose key holds something else, or only a
 // part of what it should, is as one that Redis has lost, and no script runs on and
 // on. Some of these made a search that never ended.

@@ -49,36 +49,6 @@ func TestP5_LineAcrossNodes(t *testing.T) {
 	}
 }
 
-// TestP5_LineOfPriorities: High goes before Normal, and that before Low, wherever they
-// stand.
-func TestP5_LineOfPriorities(t *testing.T) {
-	inLines(t, 3, func(t *testing.T, nodes []*cuttable) {
-		c := charge("ten", throttle.LeakyBucket(10, time.Second))
-		var low, normal, high []*walker
-		for i := range 60 {
-			low = append(low, walks(t, nodes[i%3], throttle.Low, c))
-		}
-		time.Sleep(2 * time.Second)
-		for i := range 30 {
-			normal = append(normal, walks(t, nodes[i%2], throttle.Normal, c))
-		}
-		time.Sleep(time.Second)
-		came := time.Now()
-		for i := range 10 {
-			high = append(high, walks(t, nodes[2-i%2], throttle.High, c))
-		}
-		starts := allStart(t, time.Minute, high...)
-		ordered(t, 300*time.Millisecond, starts)
-		require.Less(t, starts[9].Sub(came), 2200*time.Millisecond, "what was near is before them")
-		starts = allStart(t, time.Minute, normal...)
-		ordered(t, 300*time.Millisecond, starts)
-		require.Less(t, starts[29].Sub(came), 5200*time.Millisecond)
-		starts = allStart(t, time.Minute, low...)
-		ordered(t, 300*time.Millisecond, starts)
-		require.Less(t, starts[59].Sub(came), 9*time.Second)
-	})
-}
-
 // TestP5_LineOfManyInOneCall: those who share a call have a ticket each, also if only
 // some of them are patient enough for their turn.
 func TestP5_LineOfManyInOneCall(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,32 +59,6 @@ func TestP7_LineOfADeadNode(t *testing.T) {
 	}
 }
 
-// TestP7_LineThatLeaves: many wait in one node and leave. Who comes to another
-// node then starts at once.
-func TestP7_LineThatLeaves(t *testing.T) {
-	each(t, []throttle.Limit{throttle.LeakyBucket(5, time.Second), throttle.PerSecond(5), throttle.TokenBucket(5, time.Second, 5)}, func(t *testing.T, limit throttle.Limit) {
-		inLines(t, 2, func(t *testing.T, nodes []*cuttable) {
-			c := charge("five", limit)
-			all := crowdOf(t, nodes[:1], soak.Most(1000, 200), 0, c)
-			behind := walks(t, nodes[1], throttle.Normal, c)
-			time.Sleep(3 * time.Second)
-			left := time.Now()
-			for _, w := range all {
-				w.leaves()
-			}
-			require.LessOrEqual(t, status(t, nodes[1], c).Waiting, 5, "who left does not wait")
-			most := time.Second // a whole window may have started just now
-			if limit.Kind() != throttle.KindSlidingWindow {
-				most = 200 * time.Millisecond
-			}
-			starts := allStart(t, time.Minute, behind, walks(t, nodes[1], throttle.Normal, c))
-			require.LessOrEqual(t, starts[0].Sub(left), most+100*time.Millisecond)
-			require.LessOrEqual(t, starts[1].Sub(left), most+300*time.Millisecond)
-			gone(t, nodes[0].Store, nodes[1].Store)
-		})
-	})
-}
-
 // TestP12_ForgottenLine: the server forgets everything, or one key, or its scripts, while
 // fifty wait in two nodes. All of them start, and the limit holds.
 func TestP12_ForgottenLine(t *testing.T) {
@@ -115,31 +88,6 @@ func TestP12_ForgottenLine(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestP9_LineWhileTheClockSteps: the server's clock is set by a minute while fifty wait
-// in two nodes. Nobody hangs, and the limit holds.
-func TestP9_LineWhileTheClockSteps(t *testing.T) {
-	eachBubble(t, [][]time.Duration{
-		{time.Minute}, {-time.Minute}, {time.Minute, -time.Minute}, {-time.Minute, time.Minute}, {-time.Second}, {time.Hour}, {-time.Hour},
-	}, func(t *testing.T, server *redistest.Server, steps []time.Duration) {
-		var set atomic.Int64
-		clock := func() int64 { return bubbleClock() + set.Load() }
-		var nodes []*cuttable
-		for range 2 {
-			nodes = append(nodes, &cuttable{Store: atRest(t, redisstore.NewAt(server.Client(t), nil, clock).Listen())})
-		}
-		all := crowdOf(t, nodes, 50, time.Millisecond, charge("five", throttle.PerSecond(5)))
-		begin := all[0].came
-		for _, step := range steps {
-			time.Sleep(1800 * time.Millisecond)
-			set.Add(step.Microseconds())
-		}
-		starts := allStart(t, 5*time.Minute, all...)
-		require.Less(t, starts[49].Sub(begin), 15*time.Second)
-		within(t, 5, time.Second, starts)
-		gone(t, nodes[0].Store, nodes[1].Store)
-	})
 }
 
 // TestP10_LineOfManyNodes: sixty nodes have two thousand waiters of all priorities and of

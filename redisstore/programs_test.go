@@ -28,32 +28,6 @@ func own(c throttle.Charge) throttle.Charge {
 	return c
 }
 
-// TestP6_NodeAndFleet books in both or in none, at one start, with one call.
-func TestP6_NodeAndFleet(t *testing.T) {
-	onTap(t, nil, func(t *testing.T, _ *redis.Client, s *redisstore.Store, tap *tap) {
-		mine, all := own(charge("mine", throttle.PerSecond(2))), charge("all", throttle.PerMinute(3))
-		require.Zero(t, book(t, s, mine, all))
-		require.Zero(t, book(t, s, all, mine))
-		require.Equal(t, span, book(t, s, mine, all), "the node's limit decides")
-		require.Equal(t, time.Minute+time.Microsecond, book(t, s, mine, all), "the fleet's limit decides")
-		require.Len(t, tap.names(), 4)
-
-		k := bookingFor(10*time.Second, mine, all)
-		g := ask(t, s, k)
-		require.False(t, g.OK)
-		require.Equal(t, 1, g.Held)
-		require.Equal(t, 2*span, book(t, s, mine)+span, "a refusal spends nothing")
-
-		k.MaxWait = -1
-		g = ask(t, s, k)
-		require.NoError(t, s.Settle(t.Context(), k, g, []int{2, 3}))
-		k.Charges[0].Cost, k.Charges[1].Cost = 2, 3
-		s.Cancel(k, g)
-		k.Charges[0].Cost, k.Charges[1].Cost = 1, 1
-		require.Equal(t, g.Wait, ask(t, s, k).Wait, "cancelling gives back in both")
-	})
-}
-
 // TestP1_NodeAndFleetTogether lets many callers of two nodes book both, and
 // counts the starts of each budget.
 func TestP1_NodeAndFleetTogether(t *testing.T) {

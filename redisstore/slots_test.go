@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -230,38 +229,6 @@ func TestP5_InFlightLongLines(t *testing.T) {
 				running = append(running, s)
 			}
 			line = line[3:]
-		}
-	})
-}
-
-// TestP5_InFlightWholeLineAtOnce lets a large request end, so that many who wait
-// have room in one moment.
-func TestP5_InFlightWholeLineAtOnce(t *testing.T) {
-	inFlight(t, 40, func(t *testing.T, a, b *cuttable, forty throttle.Charge) {
-		all := forty
-		all.Cost = 40
-		k, g := board(t, b, all)
-		var line []seat
-		for range 60 {
-			s := seat{node: a}
-			s.k, s.g = lineUp(t, a, forty)
-			line = append(line, s)
-		}
-		time.Sleep(10 * time.Second) // long enough to state the line again
-		b.Release(k, g)
-		var order []int
-		for len(order) < 40 {
-			time.Sleep(soon)
-			refused(t, b, forty) // who comes later does not pass them
-			for i, s := range line {
-				if !slices.Contains(order, i) && woken(s.g, 0) {
-					again(t, a, s.k, s.g)
-					order = append(order, i)
-				}
-			}
-		}
-		for i, who := range order {
-			require.Equal(t, i, who)
 		}
 	})
 }

@@ -149,6 +149,23 @@ func (p *play) isInOrder(m *move) {
 	}
 }
 
+// areAtMost wants that no closed interval of a length holds more than so many starts.
+func (p *play) areAtMost(m *move) {
+	p.Helper()
+	var starts []time.Duration
+	for _, v := range p.visitors(m) {
+		if v.begun() != never {
+			starts = append(starts, v.begun())
+		}
+	}
+	slices.Sort(starts)
+	for i, n := 0, m.numbers[0]; i+n < len(starts); i++ {
+		if starts[i+n]-starts[i] <= m.time.Duration {
+			p.errorf("%d visitors begin from %v to %v", n+1, starts[i], starts[i+n])
+		}
+	}
+}
+
 // isGapless wants that the starts of those that did not leave follow each other as a leaky
 // bucket's do, in any order.
 func (p *play) isGapless(m *move) {

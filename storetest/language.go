@@ -56,6 +56,7 @@ var grammar = map[string]verb{
 	"set":     {"caller", answers},
 	"over":    {"caller time", nothing},
 	"order":   {"caller", nothing},
+	"most":    {"caller number time", nothing},
 	"busy":    {"charge", nothing},
 	"gapless": {"charge caller time", nothing},
 	"near":    {"caller number", nothing},

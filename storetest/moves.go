@@ -84,10 +84,10 @@ func (p *play) boards(m *move, c *caller) {
 	p.rebook(m, c, answer{kind: "start", bounds: bounds{now, now}})
 }
 
-// cancel gives back what a caller has, of another cost if the move says so.
+// cancel gives back what a caller has, of other costs if the move says so.
 func (p *play) cancel(m *move, c *caller) {
-	if len(m.numbers) > 0 {
-		c.booking.Charges[0].Cost = m.numbers[0]
+	for i, cost := range m.numbers {
+		c.booking.Charges[i].Cost = cost
 	}
 	p.store.Cancel(&c.booking, c.grant)
 }

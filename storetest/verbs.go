@@ -46,6 +46,7 @@ var verbs = map[string]func(*play, *move){
 	"set":     (*play).isSet,
 	"over":    (*play).isOver,
 	"order":   (*play).isInOrder,
+	"most":    (*play).areAtMost,
 	"busy":    budget((*play).isBusy),
 	"gapless": (*play).isGapless,
 	"near":    (*play).isNear,
