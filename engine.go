@@ -218,7 +218,7 @@ func (q storeQuestion) Ask(ctx context.Context) error {
 	if err := q.unheard(); err != nil {
 		return err
 	}
-	_, err := q.status(ctx, nobodys(q.group))
+	_, err := q.statusOrAway(ctx, nobodys(q.group))
 	return err
 }
 
@@ -235,9 +235,9 @@ func (e *engine) unheard() error {
 	return nil
 }
 
-// status asks the store what a budget is like. If another store answers in its place, the error
+// statusOrAway asks the store what a budget is like. If another store answers in its place, the error
 // says why.
-func (e *engine) status(ctx context.Context, c Charge) (Status, error) {
+func (e *engine) statusOrAway(ctx context.Context, c Charge) (Status, error) {
 	var away error
 	st, err := e.store.Status(outage.WithObserver(ctx, func(err error) { away = err }), c)
 	return st, cmp.Or(err, away)

@@ -157,7 +157,7 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (all []BudgetStatus
 			for i := int(next.Add(1)) - 1; i < len(charges); i = int(next.Add(1)) - 1 {
 				st, err := Status{}, ctx.Err()
 				if err == nil {
-					st, err = e.status(ctx, charges[i])
+					st, err = e.statusOrAway(ctx, charges[i])
 				}
 				mu.Lock()
 				if err != nil {

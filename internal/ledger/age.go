@@ -32,6 +32,10 @@ func (r *Row) forgetDead(now int64) {
 // remember makes the row complete for as long back as the rule needs. History
 // that is not there is replaced by the most that there can have been, at the
 // latest moment it can have happened.
+//
+// Of a rule, back is how far back a start can matter to one of now, keep is how long entries are
+// kept, and most is the most in any half-open interval as long as keep, wherever it begins: n
+// if the window slides, 2n if it has edges.
 func (r *Row) remember(now int64, u *rule) {
 	if u.kind == throttle.KindConcurrency {
 		return // it has no past

@@ -19,7 +19,7 @@ type Row struct {
 	seen   int64 // the latest time that anybody asked
 	lost   int64 // no start later than this was forgotten; 0: none was
 	span   int64 // entries are kept for so long
-	most   int64 // no span holds more than this
+	most   int64 // no half-open interval of a span holds more than this
 	until  int64 // span and most are needed until then, even if a caller's limit is smaller
 	paused int64 // closed until then; kept for the slow start after it
 	last   penalty

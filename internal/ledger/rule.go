@@ -18,7 +18,7 @@ type rule struct {
 	cost    int64
 	reserve int64 // what must stay free
 	room    int64 // what may be there besides the cost and what must stay free
-	span    int64 // Sliding, Bucket: the length that counts; Paced: what one unit occupies
+	span    int64 // no start matters to one a span later; LeakyBucket: what one unit occupies; see throttle.Charge.Span
 	jitter  int64
 	pace    int64 // see throttle.Charge
 	spread  int64 // see throttle.Booking

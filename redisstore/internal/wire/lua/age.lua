@@ -176,7 +176,7 @@ local function prune(r, now, u)
   if r.size == 0 or not is_over(r, r.F and r.L[1] or r.old, now) then
     return
   end
-  if not r.F and r.lined == 0 and r.size > 1 and u.kind < LEAKY_BUCKET and r.unit == 0 and r.last + r.span > now then
+  if not r.F and r.lined == 0 and r.size > 1 and (u.kind == SLIDING_WINDOW or u.kind == FIXED_WINDOW) and r.unit == 0 and r.last + r.span > now then
     for _ = 1, 4 do
       forget(r, r.old, 0, u)
       pop(r)

@@ -102,7 +102,7 @@ if known ~= 0 and known ~= r.generation and known ~= r.g1 then
   -- what we spent ourselves must not count as spent by others until then.
 elseif u.kind == TOKEN_BUCKET then
   believed = bucket_left()
-elseif reset > 0 and u.kind < LEAKY_BUCKET then
+elseif reset > 0 and (u.kind == SLIDING_WINDOW or u.kind == FIXED_WINDOW) then
   believed = window_left()
 end
 save(r, queue.write(r))

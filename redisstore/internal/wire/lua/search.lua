@@ -127,6 +127,7 @@ function paced(s, t)
   return t
 end
 
+-- By kind: SLIDING_WINDOW, FIXED_WINDOW, LEAKY_BUCKET, TOKEN_BUCKET.
 booked = {sliding, aligned, paced, bucket}
 end
 
@@ -260,6 +261,7 @@ function sliding_paced(s, t)
 end
 end
 
+-- By kind: SLIDING_WINDOW, FIXED_WINDOW, LEAKY_BUCKET, TOKEN_BUCKET, none for slots, UNLIMITED.
 local search = {sliding_paced, room, paced, room, false, function(s, t)
   return s.row.paused > 0 and behind_probe(s.row, t) or t
 end}

@@ -15,7 +15,7 @@ wanted, cursor = struct.unpack('<d', frame, cursor)
 local u = read_rule(0)
 local r = load(KEYS[1])
 u.row = r
-if not r.stored or u.kind >= LEAKY_BUCKET then
+if not r.stored or not (u.kind == SLIDING_WINDOW or u.kind == FIXED_WINDOW) then
   return struct.pack('<dddddd', DONE, now, 0, 0, 0, 0)
 end
 if not advance(r, now, u) then
