@@ -346,7 +346,6 @@ func (p *script) parseOwnMove(w *words) func(*stage) {
 		return func(s *stage) { s.status(name, key) }
 	case "watches": // how many there are
 		return func(s *stage) {
-			s.show = append(s.show, "status")
 			s.note("status", nil, "%d watches", s.store.watching())
 		}
 	case "table":

@@ -195,7 +195,7 @@ func (s *stage) newCaller(name string, crowd bool) *caller {
 
 // note adds to the trace, if that shows such things.
 func (s *stage) note(kind string, who *caller, format string, args ...any) {
-	if !slices.Contains(s.show, kind) || who != nil && slices.Contains(s.quiet, strings.TrimRight(who.name, "0123456789")) {
+	if kind != "status" && !slices.Contains(s.show, kind) || who != nil && slices.Contains(s.quiet, strings.TrimRight(who.name, "0123456789")) {
 		return
 	}
 	s.mu.Lock()
@@ -346,7 +346,6 @@ func (s *stage) status(name, key string) {
 	if st.Ceiling != 0 {
 		text += fmt.Sprintf(" ceiling %v,", st.Ceiling)
 	}
-	s.show = append(s.show, "status")
 	s.note("status", nil, "%s", strings.TrimRight(text, ",:"))
 }
 
@@ -408,7 +407,6 @@ func (s *stage) countStarts(per, since, until time.Duration) {
 	if within < len(starts) {
 		text += fmt.Sprintf(", %d from %s to %s", within, short(since), short(until))
 	}
-	s.show = append(s.show, "status")
 	s.note("status", nil, "%s, at most %d in %s", text, highest, short(per))
 }
 

@@ -52,6 +52,8 @@ type players struct {
 type player struct {
 	tap
 	store *redisstore.Store
+
+	// The lock of the tap guards the rest.
 	back  time.Time // until then no call reaches the server
 	loses int       // the answers of how many calls are lost
 	then  func()    // what happens when the last one is
@@ -73,9 +75,9 @@ func newPlayers(t *testing.T, server *redistest.Server) storetest.Fleet {
 			"small":   func(storetest.Move) { requireSmall(t, p.operator) },
 			"lives":   p.lives,
 			"cut":     p.cut,
-			"mend":    func(m storetest.Move) { p.program(m.Program).back = time.Time{} },
+			"mend":    func(m storetest.Move) { p.program(m.Program).isAwayUntil(time.Time{}) },
 			"lose":    p.lose,
-			"slow":    func(m storetest.Move) { p.program(m.Program).slow = m.Times[0] },
+			"slow":    p.slow,
 			"calls":   p.calls,
 			"leases":  func(m storetest.Move) { p.is(m, p.program(m.Program).store.Leases()) },
 			"listens": func(m storetest.Move) { p.is(m, p.program(m.Program).store.Subscriptions()) },
@@ -113,18 +115,50 @@ func (w *player) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		slow := w.slow
 		w.slow = 0
 		w.mu.Unlock()
-		if time.Sleep(slow); time.Now().Before(w.back) {
+		if time.Sleep(slow); w.isAway() {
 			return failing(cmd, errAway)
 		}
-		err := next(ctx, cmd)
-		if w.loses > 0 {
-			if w.loses--; w.loses == 0 && w.then != nil {
-				w.then()
-			}
-			return failing(cmd, errAway)
+		if err := next(ctx, cmd); !w.losesAnswer() {
+			return err
 		}
-		return err
+		return failing(cmd, errAway)
 	}
+}
+
+// isAwayUntil lets no call reach the server until then.
+func (w *player) isAwayUntil(back time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.back = back
+}
+
+func (w *player) isAway() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Before(w.back)
+}
+
+// losesAnswer reports whether the answer that came now is lost.
+func (w *player) losesAnswer() bool {
+	w.mu.Lock()
+	lost, then := w.loses > 0, w.then
+	if lost {
+		w.loses--
+	}
+	last := lost && w.loses == 0
+	w.mu.Unlock()
+	if last && then != nil {
+		then()
+	}
+	return lost
+}
+
+// slow has the next call of a program take so long.
+func (p *players) slow(m storetest.Move) {
+	way := p.program(m.Program)
+	way.mu.Lock()
+	defer way.mu.Unlock()
+	way.slow = m.Times[0]
 }
 
 // cut keeps a program's calls from the server for so long, or until it is mended.
@@ -133,17 +167,19 @@ func (p *players) cut(m storetest.Move) {
 	if len(m.Times) > 0 {
 		long = m.Times[0]
 	}
-	p.program(m.Program).back = time.Now().Add(long)
+	p.program(m.Program).isAwayUntil(time.Now().Add(long))
 }
 
 // lose loses the answers of so many calls. With the last one the clock is set, and then the server
 // is away for so long, if the move says so.
 func (p *players) lose(m storetest.Move) {
 	way := p.program(m.Program)
+	way.mu.Lock()
+	defer way.mu.Unlock()
 	way.loses, way.then = int(m.Times[0]), func() {
 		if len(m.Times) > 1 {
 			p.step(m.Times[1])
-			way.back = time.Now().Add(m.Times[2])
+			way.isAwayUntil(time.Now().Add(m.Times[2]))
 		}
 	}
 }
