@@ -59,7 +59,6 @@ type bench struct {
 	zero    time.Time
 	promise string
 	place   string // the line of a vector that is played
-	gates   int    // made by later
 	slack   Slack
 }
 

@@ -1,3 +1,9 @@
+// Package commit makes the booking calls of a node. While a call for a group of budgets
+// is on its way, other callers' operations wait in a queue, and the next call serves them
+// all, in order: this is group commit. A caller that finds no call on its way makes one, as
+// their leader. The package hides batches, merged operations, the
+// numbers of calls, calls that are made again, and callers that leave before they have
+// their answer. See docs/once.md.
 package commit
 
 import (
