@@ -30,9 +30,9 @@ type Hold struct {
 //	granted     a start to use now, and its slots  goes on
 //
 // Every answer of the store sets the state, in receive. A start becomes granted in book, if the
-// store allows it at once, or in acquire; recheck makes it booked again. forget and cancelSlots
-// end in idle: the caller has used, lost or given back what it had. It gives it back when its context
-// ends, when MaxWait is over, and when the store refuses it or fails.
+// store allows it at once, or in acquire; recheck makes it booked again. forget, cancelSlots and
+// rematch end in idle: the caller has used, lost or given back what it had. The caller gives that
+// back when its context ends, when MaxWait is over, and when the store refuses it or fails.
 type acquisitionState uint8
 
 const (

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -24,6 +25,7 @@ import (
 )
 
 func main() {
+	flag.Parse() // refuses all flags: internal/demo has some
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx, os.Stdout); err != nil {
@@ -45,7 +47,6 @@ func run(ctx context.Context, w io.Writer) error {
 	}
 	// The throttle is inside the retrier: a call that is made again waits again.
 	b := book{client: retry.NewClient(transport).StandardClient()}
-
 	fmt.Fprintf(w, "%d workers pull an address book, which takes about eight seconds\n", workers)
 	begin := time.Now()
 	err = b.pull(ctx)
@@ -58,7 +59,6 @@ func run(ctx context.Context, w io.Writer) error {
 type book struct {
 	client *http.Client
 	token  string // as DingTalk wants it in a URL
-
 	mu     sync.Mutex
 	people []string // their ids
 }
