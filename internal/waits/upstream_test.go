@@ -141,7 +141,8 @@ func tokensRedis(t *testing.T, v virtual) (rows []row) {
 	return rows
 }
 
-// farAway has a server that is far away, with one node and with four.
+// farAway has a server that is far away, with one node and with four. What is used depends on the phase in which the
+// nodes find each other, so the figure is the mean over some seeds.
 func farAway(t *testing.T, v virtual) (rows []row) {
 	for _, c := range []struct {
 		away  time.Duration
@@ -150,7 +151,7 @@ func farAway(t *testing.T, v virtual) (rows []row) {
 	}{{40 * ms, 40, usedNear40}, {150 * ms, 40, usedFar}, {300 * ms, 20, usedVeryFar}} {
 		for _, nodes := range []int{1, 4} {
 			var shares []float64
-			for seed := range uint64(inFull(3, 1)) {
+			for seed := range uint64(inFull(12, 4)) {
 				v.stage(t, c.away, seed, func(s stage, net *redissim.Network) {
 					all := s.nodes(net, nodes)
 					s.begin = time.Now()
@@ -171,8 +172,13 @@ func farAway(t *testing.T, v virtual) (rows []row) {
 					shares = append(shares, used(starts, 5*time.Second, end, c.n, time.Second))
 				})
 			}
-			rows = append(rows, atLeast(fmt.Sprintf("Redis %v away, %d/s, 32 callers, %d nodes: used of the quota", c.away, c.n, nodes), slices.Min(shares), c.least).
-				also("%s at the most", percent(slices.Max(shares))).knownIn("docs/line.md", slices.Min(shares) >= c.least-0.1))
+			sum := 0.0
+			for _, share := range shares {
+				sum += share
+			}
+			mean := sum / float64(len(shares))
+			rows = append(rows, atLeast(fmt.Sprintf("Redis %v away, %d/s, 32 callers, %d nodes: used of the quota", c.away, c.n, nodes), mean, c.least).
+				also("%s to %s", percent(slices.Min(shares)), percent(slices.Max(shares))).knownIn("docs/line.md", mean >= c.least-0.1))
 		}
 	}
 	return rows
