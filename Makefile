@@ -26,9 +26,9 @@ redis: ## install redis-server unless it is there
 prometheus: ## install prometheus, for make soak, unless it is there
 	@scripts/install-prometheus.sh
 
-# Packages with arithmetic that has no goroutines: internal/soak leaves it out of the
-# runs of make test with the race detector.
-ARITHMETIC = ./internal/ledger ./memstore ./storetest
+# Packages with tests that make test runs without the race detector, see internal/soak:
+# arithmetic, and waits in virtual time of engines that other tests show the detector.
+WITHOUT_RACE = ./internal/ledger ./internal/waits ./memstore ./storetest
 
 # Modules that compile much code of other people; make sdks has their tests.
 FOREIGN = ./benchmarks ./promthrottle/promql ./sdktest
@@ -41,7 +41,7 @@ test: redis ## the tests, with the race detector and in random order; make sdks 
 	@# make lint vets.
 	@# With -race in GOFLAGS, what tests have go vet look at is not compiled once more without it.
 	@GORACE=atexit_sleep_ms=100 GOFLAGS="$$GOFLAGS -race" JOBS=2 BUT="$(FOREIGN)" $(EACH) go test -vet=off -short -shuffle=on -count=1 -parallel 4 -timeout 10m ./...
-	go test -vet=off -short -shuffle=on -count=1 -timeout 10m $(ARITHMETIC)
+	go test -vet=off -short -shuffle=on -count=1 -timeout 10m $(WITHOUT_RACE)
 
 .PHONY: sdks
 sdks: redis ## throttle beside other libraries, inside other people's SDKs, and its alert rules read by Prometheus' parser
@@ -66,7 +66,7 @@ chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long bre
 	go run ./internal/chaos $(CHAOS)
 
 .PHONY: lint
-lint: ## gofmt, spelling, go vet, staticcheck
+lint: ## gofmt, spelling, go vet, staticcheck, no files that refer to each other in a cycle
 	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not as gofmt has it: $$files"; exit 1; }
 	@# Chinese pages have few words that it knows, and testdata has text of others.
 	@misspell=$$(go tool -modfile=tools/go.mod -n misspell) && \
@@ -76,6 +76,7 @@ lint: ## gofmt, spelling, go vet, staticcheck
 	@# Its path, because each module is looked at in its own folder.
 	@staticcheck=$$(go tool -modfile=tools/go.mod -n staticcheck) && \
 		$(EACH) "$$staticcheck" ./...
+	go run ./internal/layers -check
 
 .PHONY: api
 api: ## fail if the last release's users cannot compile any more, and the changelog does not say so

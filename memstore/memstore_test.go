@@ -114,7 +114,7 @@ func TestP11_ABanOutlivesItsWindow(t *testing.T) {
 // TestP1_AgainstTheDefinition compares fifty thousand more operations with
 // the definition.
 func TestP1_AgainstTheDefinition(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	for seed := range uint64(soak.Most(25, 5)) {
 		storetest.Random(t, newStore, 1000+seed, 2000)
 	}
@@ -123,7 +123,7 @@ func TestP1_AgainstTheDefinition(t *testing.T) {
 // TestP1_OddWindows compares random operations on windows that divide no second with the
 // definition: two million, in make soak.
 func TestP1_OddWindows(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	for seed := range uint64(soak.Most(4000, 40)) {
 		storetest.RandomWindows(t, newStore, 1000+seed, 500)
 	}

@@ -230,7 +230,7 @@ func shuffling() func() throttle.Store {
 }
 
 func TestEveryMutantOfTheLineIsCaughtByName(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	for _, m := range lineMutants {
 		t.Run(m.name, func(t *testing.T) {
 			require.True(t, caught(t, vectorsOf("lines"), m.prefix, m.store), "no check %s… failed", m.prefix)
@@ -239,7 +239,7 @@ func TestEveryMutantOfTheLineIsCaughtByName(t *testing.T) {
 }
 
 func TestEveryMutantOfTheLineIsCaughtAtRandom(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	for _, m := range lineMutants {
 		if m.blind != "" {
 			continue

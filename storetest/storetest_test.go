@@ -17,7 +17,7 @@ import (
 // thousands of starts, and it books every start at once. Those checks, and the ones
 // about lines, are seen passing with memstore.
 func TestOraclePassesTheContract(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	for _, c := range without(slices.Concat(vectorsOf("large"), vectorsOf("lines"), randomLineChecks())) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, newOracle(), c.name)) })
@@ -26,7 +26,7 @@ func TestOraclePassesTheContract(t *testing.T) {
 }
 
 func TestMemstorePassesTheLargeChecks(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	for _, c := range vectorsOf("large") {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, memstore.New(), c.name)) })
@@ -36,7 +36,7 @@ func TestMemstorePassesTheLargeChecks(t *testing.T) {
 
 // Stores in memory run all seeds with -short too: two of them failed for long, unseen.
 func TestMemstorePassesEverySeedOfAdaptive(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	for _, c := range adaptiveRandomChecks() {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { c.run(newBench(t, memstore.New(), c.name)) })
@@ -62,7 +62,7 @@ func TestLimitsThatAreComparedExactlyAreSmall(t *testing.T) {
 }
 
 func TestOraclePassesARandomRun(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	Random(t, func(*testing.T) throttle.Store { return newOracle() }, 100, 2000)
 }
 
@@ -80,7 +80,7 @@ func mutants() []mutant {
 }
 
 func TestEveryMutantIsCaughtByName(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	named := without(slices.Concat(vectorsOf("large"), vectorsOf("lines"), randomLineChecks(), randomChecks(), adaptiveRandomChecks()))
 	for _, m := range mutants() {
 		t.Run(m.name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestEveryMutantIsCaughtByName(t *testing.T) {
 }
 
 func TestEveryMutantIsCaughtAtRandom(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	for _, m := range mutants() {
 		if m.blind != "" {
 			continue
@@ -119,7 +119,7 @@ func (m mutant) store() throttle.Store {
 }
 
 func TestLargeMutantsAreCaught(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	more := func(c *throttle.Charge) { c.Limit = resized(c.Limit, c.Limit.N()+1, c.Limit.Per()) }
 	tooSoon := func(c *throttle.Charge) { c.Limit = resized(c.Limit, c.Limit.N(), c.Limit.Per()*98/100) }
 	hoard := brokenBy(brokenLine{cancel: func(throttle.Store, *throttle.Booking, throttle.Grant) {}})

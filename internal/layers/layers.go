@@ -45,16 +45,16 @@ func packages(dir string, patterns ...string) ([]pkg, error) {
 			return nil, fmt.Errorf("%s: %w", l.ImportPath, err)
 		}
 		p := pkg{path: l.ImportPath}
-		p.files, p.cycle = order(l.GoFiles, refs)
+		p.files, p.cycle = sortFiles(l.GoFiles, refs)
 		all = append(all, p)
 	}
 	return all, nil
 }
 
-// order sorts files so that each comes behind those that it refers to, and returns the
+// sortFiles sorts files so that each comes behind those that it refers to, and returns the
 // references within cycles. The algorithm is Tarjan's for strongly connected components
 // (SIAM Journal on Computing 1, 1972), which finds them in this order.
-func order(files []string, refs []reference) (sorted []string, cycle []reference) {
+func sortFiles(files []string, refs []reference) (sorted []string, cycle []reference) {
 	below := make(map[string][]string)
 	for _, r := range refs {
 		below[r.from] = append(below[r.from], r.to)

@@ -18,13 +18,13 @@ import (
 // TestContract: a store that keeps every row as bytes between calls, and has lost steps and
 // lost answers, passes the whole contract.
 func TestContract(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	storetest.Run(t, func(t *testing.T) throttle.Store { return newTable(t, 1).stores[0] })
 }
 
 // TestContractOfTwoStores: so do two of them on one table, which take turns to be called.
 func TestContractOfTwoStores(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	storetest.Run(t, func(t *testing.T) throttle.Store {
 		return &pair{stores: newTable(t, 2).stores}
 	})

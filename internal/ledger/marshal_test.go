@@ -95,7 +95,7 @@ func (k *callers) act(row *ledger.Row, now int64, c throttle.Charge, r *rand.Ran
 // TestP10_RowsRoundTrip: a row is the same after it was bytes, after any operations, and is
 // never larger than it may be.
 func TestP10_RowsRoundTrip(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	for i, c := range charges() {
 		t.Run(fmt.Sprint(i, c.Limit), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, uint64(i)))

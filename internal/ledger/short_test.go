@@ -15,7 +15,7 @@ import (
 // TestP1_TheShortWayIsTheLongWay: random bookings in random rows, by both ways. The short way gives
 // the same grant and the same row, or does nothing, and it takes most of what is plain.
 func TestP1_TheShortWayIsTheLongWay(t *testing.T) {
-	soak.Arithmetic(t)
+	soak.WithoutRace(t)
 	var all, taken, plain tally
 	for seed := range uint64(soak.Most(6000, 300)) {
 		h := newHistory(seed)

@@ -21,12 +21,12 @@ func Most[T any](soak, quick T) T {
 	return soak
 }
 
-// Arithmetic is for a test that has no goroutines of interest: the race detector finds
-// nothing in it, and makes it six times as long. make test runs it without; so the
-// Makefile lists its package in ARITHMETIC.
-func Arithmetic(t *testing.T) {
+// WithoutRace is for a test of arithmetic, or of what other tests show the race detector: the
+// detector finds nothing in it, and makes it three to six times as long. make test runs the
+// test without the detector; so the Makefile lists its package in WITHOUT_RACE.
+func WithoutRace(t *testing.T) {
 	t.Helper()
 	if testing.Short() && raced {
-		t.Skip("arithmetic: make test runs it without the race detector")
+		t.Skip("make test runs it without the race detector")
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestArithmeticIsRun looks up that make test runs the packages once more, without
-// the race detector, whose tests leave arithmetic out with it. Otherwise they would
+// TestWithoutRaceIsRun looks up that make test runs the packages once more, without
+// the race detector, whose tests are left out with it. Otherwise they would
 // not be run at all.
-func TestArithmeticIsRun(t *testing.T) {
+func TestWithoutRaceIsRun(t *testing.T) {
 	root := os.DirFS("../..")
 	var want []string
 	require.NoError(t, fs.WalkDir(root, ".", func(name string, _ fs.DirEntry, err error) error {
@@ -23,17 +23,17 @@ func TestArithmeticIsRun(t *testing.T) {
 			return err
 		}
 		source, err := fs.ReadFile(root, name)
-		if dir := "./" + path.Dir(name); strings.Contains(string(source), "soak.Arithmetic(") && !slices.Contains(want, dir) {
+		if dir := "./" + path.Dir(name); strings.Contains(string(source), "soak.WithoutRace(") && !slices.Contains(want, dir) {
 			want = append(want, dir)
 		}
 		return err
 	}))
 	makefile, err := fs.ReadFile(root, "Makefile")
 	require.NoError(t, err)
-	list := regexp.MustCompile(`(?m)^ARITHMETIC = (.*)$`).FindSubmatch(makefile)
+	list := regexp.MustCompile(`(?m)^WITHOUT_RACE = (.*)$`).FindSubmatch(makefile)
 	require.NotNil(t, list)
 	require.ElementsMatch(t, want, strings.Fields(string(list[1])))
-	run := regexp.MustCompile(`(?m)^\t@?go test -vet=off -short .*\$\(ARITHMETIC\)$`).FindString(string(makefile))
+	run := regexp.MustCompile(`(?m)^\t@?go test -vet=off -short .*\$\(WITHOUT_RACE\)$`).FindString(string(makefile))
 	require.NotEmpty(t, run)
 	require.NotContains(t, run, "-race")
 }

@@ -100,6 +100,7 @@ var onRedis = []scenario{
 // TestWaits measures all scenarios, with -short only those in virtual time. In real time,
 // without -long, a figure that is missed says little about the engine, so none is judged.
 func TestWaits(t *testing.T) {
+	soak.WithoutRace(t)
 	var all []row
 	run := func(s scenario, judged bool, rows func(*testing.T) []row) {
 		t.Run(s.name, func(t *testing.T) {
