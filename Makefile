@@ -28,7 +28,7 @@ prometheus: ## install prometheus, for make soak, unless it is there
 
 # Packages with tests that make test runs without the race detector, see internal/soak:
 # arithmetic, and waits in virtual time of engines that other tests show the detector.
-WITHOUT_RACE = ./internal/ledger ./internal/waits ./memstore ./storetest
+WITHOUT_RACE = ./internal/ledger ./internal/mutants ./internal/waits ./memstore ./storetest
 
 # Modules that compile much code of other people; make sdks has their tests.
 FOREIGN = ./benchmarks ./promthrottle/promql ./sdktest

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/soak"
 )
 
 // root is the module's folder.
@@ -24,6 +26,7 @@ func listed(t *testing.T) []mutation {
 
 // TestTheListFits: a function that is on the list has what is changed there.
 func TestTheListFits(t *testing.T) {
+	soak.WithoutRace(t)
 	require.NoError(t, fits(listed(t), root))
 }
 
