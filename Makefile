@@ -100,7 +100,7 @@ fuzz: ## each fuzz target for FUZZTIME (30s)
 	@$(EACH) "$(CURDIR)/scripts/fuzz.sh"
 
 .PHONY: twins
-twins: ## note that all Chinese pages say what the English ones say: compare them first
+twins: ## note that all Chinese pages have the facts of the English ones: compare them first
 	go test -count=1 -run '^TestChinesePagesFollow$$' . -update-twins
 
 .PHONY: mutants

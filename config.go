@@ -24,7 +24,7 @@ type Config struct {
 	// MaxWait bounds how long a caller is held, and [WithMaxWait] does so for one
 	// request. If the wait cannot fit MaxWait and the deadline of the context, the
 	// request is refused at once and spends nothing; http.Client.Timeout is a
-	// deadline, too. That is decided by an estimate: docs/line.md says how good it
+	// deadline, too. That is decided by an estimate: docs/internals/line.md says how good it
 	// is. If the context ends during the wait, the place is given back.
 	//
 	// A store that cannot be reached is asked again for as long as MaxWait and the

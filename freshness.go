@@ -94,7 +94,7 @@ func spreadLimit(charges []Charge) time.Duration {
 
 // A start is booked at most so far ahead: a caller that has to wait for longer stands in
 // line, so that the line can move when something changes. What is booked is not moved any more,
-// so the nearer the horizon is, the less a caller that leaves disturbs the order. docs/line.md
+// so the nearer the horizon is, the less a caller that leaves disturbs the order. docs/internals/line.md
 // explains the numbers.
 const (
 	leastHorizon = 350 * time.Millisecond

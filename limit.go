@@ -137,7 +137,7 @@ func Concurrency(n int) Limit { return Limit{kind: KindConcurrency, n: n} }
 // none that is known, and that refusals speak of all the same. A request that meets
 // such a row obeys its penalties as those of any other; while it is open the row
 // holds nothing, counts nothing and costs a store next to nothing. See
-// docs/unlimited.md.
+// docs/internals/unlimited.md.
 func Unlimited() Limit { return Limit{kind: KindUnlimited} }
 
 // maxCost is the most that Settle can book for one start.

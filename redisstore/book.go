@@ -12,7 +12,7 @@ import (
 
 // Book implements [throttle.Store]. Of a budget that was lost, the others are given
 // time to tell what they know, once, before the caller asks again: see
-// docs/state-loss.md.
+// docs/internals/state-loss.md.
 func (p *primary) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	g, r, err := p.bookOnce(ctx, b, false)
 	if err != nil || r.after == 0 {

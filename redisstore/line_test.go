@@ -160,7 +160,7 @@ func TestP15_NoGoroutineIsLeftOfALine(t *testing.T) {
 }
 
 // outOfOrder are the seeds of random lines in which a caller is passed by more than the
-// contract allows: docs/line.md says why.
+// contract allows: docs/internals/line.md says why.
 var outOfOrder = map[uint64]bool{
 	109: true, 127: true, 140: true, 166: true, 187: true, 193: true, 202: true, 234: true, 249: true, 282: true, 287: true,
 }

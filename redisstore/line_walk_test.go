@@ -191,7 +191,7 @@ func gone(t *testing.T, nodes ...*redisstore.Store) {
 }
 
 // A lineTrace holds what each call of some nodes asked, and what was answered, against the model of
-// a line: see docs/model.md. The calls are made one after the other, so that their order is known.
+// a line: see docs/internals/model.md. The calls are made one after the other, so that their order is known.
 type lineTrace struct {
 	mu     sync.Mutex
 	lines  linecheck.Lines

@@ -23,7 +23,7 @@ type Options struct {
 }
 
 // An Outage says what a [Store] does with bookings while Redis is away. What is
-// guaranteed and what it costs is told in docs/outages.md.
+// guaranteed and what it costs is told in docs/failures.md.
 type Outage uint8
 
 const (

@@ -31,7 +31,7 @@ type primary struct {
 	history  *history.History
 	offsets  *history.ClockOffsets
 	pauses   *history.PauseEnds
-	shut     *history.PauseEnds // unlimited budgets that Redis said to be shut: see docs/unlimited.md
+	shut     *history.PauseEnds // unlimited budgets that Redis said to be shut: see docs/internals/unlimited.md
 	commit   *commit.Queues
 	line     *line.Lines
 	subs     *notify.Subscriptions

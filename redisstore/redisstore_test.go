@@ -23,7 +23,7 @@ import (
 //
 // In some cases it is further: those who come back at one moment, after a pause or with a
 // start that they give up, find that others whose turn had come were called already; see
-// docs/line.md.
+// docs/internals/line.md.
 var lineSlack = storetest.Slack{
 	Order: 300 * time.Millisecond,
 	Start: 100 * time.Millisecond,

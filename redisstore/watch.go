@@ -94,7 +94,7 @@ func (p *primary) paused(m notify.Pause) {
 
 // A node whose callers all sleep makes no call, and what it booked last no other may
 // know. When Redis loses a budget, the node that finds out announces it, and the others
-// tell Redis at once what they remember; see docs/state-loss.md.
+// tell Redis at once what they remember; see docs/internals/state-loss.md.
 
 // announceLoss tells the fleet that a budget was lost. The call takes as long as the
 // client lets it.

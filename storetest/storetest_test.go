@@ -44,7 +44,7 @@ func TestMemstorePassesEverySeedOfAdaptive(t *testing.T) {
 	}
 }
 
-// A store may join starts of a limit above 128 (docs/booking.md): what it then answers
+// A store may join starts of a limit above 128 (docs/internals/booking.md): what it then answers
 // cannot be compared with the definition.
 func TestLimitsThatAreComparedExactlyAreSmall(t *testing.T) {
 	for seed := range uint64(1000) {

@@ -7,5 +7,5 @@
 //	go run ./internal/chaos -fault kill   one of them
 //
 // The program is its own fleet: it starts itself again for each member. It ends
-// with 1 if a promise was broken, and says which. See docs/chaos.md.
+// with 1 if a promise was broken, and says which. See docs/internals/chaos.md.
 package main

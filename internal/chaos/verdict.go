@@ -13,7 +13,7 @@ const (
 )
 
 // forgetting is for how long nothing new is let in flight after the store has
-// lost what it knew: see docs/in-flight.md.
+// lost what it knew: see docs/internals/in-flight.md.
 const forgetting = 2500 * time.Millisecond
 
 // refused is the kind of error of an answer of 429.

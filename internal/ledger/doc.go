@@ -1,7 +1,7 @@
 // Package ledger is what stores have in common: the state of budgets, and what requests do
 // to it. It is pure: it has no lock, no clock and no I/O, and starts no goroutine. memstore
 // is built on it; a store on a database loads rows in a transaction, decides, and saves
-// them. docs/ledger.md shows how.
+// them. docs/internals/ledger.md shows how.
 //
 // A [Row] is one budget. A [Request] is one step: a booking, the rows of its charges, and
 // the time. One call decides for all of them, and what it changed for others is [News]. A
@@ -12,7 +12,7 @@
 //
 //   - Truth. Every booked start that can still matter lies in an entry, and is counted there.
 //     Widening an entry, joining two and counting too many are always safe.
-//   - P1. No rule of docs/booking.md is broken by the row, judged by the limit of the caller
+//   - P1. No rule of docs/internals/booking.md is broken by the row, judged by the limit of the caller
 //     that booked. Lines, leases and news decide which caller starts when, and never make room.
 //   - P6. A request books in all its rows or in none, at one time.
 //   - P10. A row's bytes are at most [MaxBytes]. It lists so many waiters as fit, and counts

@@ -11,7 +11,7 @@ import (
 const doubt = 2_000_000
 
 // Reconcile lowers what is left of the first charge's budget to what its upstream says.
-// See docs/booking.md.
+// See docs/internals/booking.md.
 func (q *Request) Reconcile(of throttle.Quota) {
 	left, reset, age := int64(max(0, of.Left)), Micros(min(of.Reset, throttle.MaxPenalty)), Micros(max(0, of.Age))
 	s := &q.Searches[0]

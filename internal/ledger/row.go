@@ -10,7 +10,7 @@ import (
 // A Key names a budget: [throttle.Budget].Key.
 type Key = [16]byte
 
-// A Row is one budget: see docs/booking.md for what it promises. The zero Row is a budget
+// A Row is one budget: see docs/internals/booking.md for what it promises. The zero Row is a budget
 // that was never used. All times are microseconds of the store's clock.
 type Row struct {
 	entries []entry // each begins later than the one before, and ends no earlier
@@ -82,7 +82,7 @@ func class(p throttle.Priority) int {
 	return int(throttle.High - max(throttle.Low, min(p, throttle.High)))
 }
 
-// A queue is the line of a budget for starts: see docs/line.md.
+// A queue is the line of a budget for starts: see docs/internals/line.md.
 type queue struct {
 	places [classes][]place // each by arrival
 	costs  [classes]int64   // of all waiters

@@ -25,7 +25,7 @@ type Search struct {
 	ramp *Search // of what a slow start keeps free; nil: not asked yet
 }
 
-// sliding sweeps the forbidden ranges of docs/booking.md: entry i and the
+// sliding sweeps the forbidden ranges of docs/internals/booking.md: entry i and the
 // shortest run from it that leaves no room forbid every start from which an
 // interval of length span can touch the whole run.
 func (s *Search) sliding(t int64) int64 {

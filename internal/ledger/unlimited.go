@@ -22,7 +22,7 @@ func (s *Search) wake(now int64) {
 }
 
 // isOpen reports whether an unlimited budget holds nothing: no penalty closes it, and
-// the time of the probe after the last one is over. See docs/unlimited.md.
+// the time of the probe after the last one is over. See docs/internals/unlimited.md.
 func (r *Row) isOpen(now int64) bool { return r.paused == 0 || r.paused+r.last.probe <= now }
 
 // bookProbe counts a start of an unlimited budget, if it goes first after a penalty.

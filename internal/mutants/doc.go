@@ -1,7 +1,7 @@
 // Mutants breaks the library on purpose, one function at a time, and sees whether
 // the tests notice. Each mutation of list/ says which promise it breaks, what it
 // changes in the syntax of which function, and which tests should be red;
-// docs/mutants.md tells what became of each.
+// docs/internals/mutants.md tells what became of each.
 //
 //	go run ./internal/mutants                      all of them
 //	go run ./internal/mutants -run 'P11|lease' -list some of them, only named

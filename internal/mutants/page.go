@@ -12,7 +12,7 @@ import (
 
 // pageFile is the page with the table, which stands between two marks.
 const (
-	pageFile   = "docs/mutants.md"
+	pageFile   = "docs/internals/mutants.md"
 	tableBegin = "<!-- The table is written by go run ./internal/mutants -write. -->\n"
 	tableEnd   = "<!-- End of the table. -->\n"
 )

@@ -1,4 +1,4 @@
-// Scale says what large fleets cost, and prints it as tables: docs/scale.md has them.
+// Scale says what large fleets cost, and prints it as tables: docs/internals/scale.md has them.
 //
 //	go run ./internal/scale            # simulated: minutes
 //	go run ./internal/scale -measure   # compared with processes, on a quiet machine

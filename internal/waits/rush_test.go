@@ -27,7 +27,7 @@ func rush(t *testing.T) []row {
 	what := fmt.Sprintf("%d callers at once, 1000/s, Redis", callers)
 	return []row{
 		atMost(what+": the last one", last(waited), most).also("%d started", len(waited)).
-			knownIn("docs/line.md", last(waited) <= most+300*ms),
+			knownIn("docs/internals/line.md", last(waited) <= most+300*ms),
 		below(what+": heap for each while they wait, bytes", float64(<-each), bytesOfCrowd),
 	}
 }

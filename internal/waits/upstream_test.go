@@ -178,7 +178,7 @@ func farAway(t *testing.T, v virtual) (rows []row) {
 			}
 			mean := sum / float64(len(shares))
 			rows = append(rows, atLeast(fmt.Sprintf("Redis %v away, %d/s, 32 callers, %d nodes: used of the quota", c.away, c.n, nodes), mean, c.least).
-				also("%s to %s", percent(slices.Min(shares)), percent(slices.Max(shares))).knownIn("docs/line.md", mean >= c.least-0.1))
+				also("%s to %s", percent(slices.Min(shares)), percent(slices.Max(shares))).knownIn("docs/internals/line.md", mean >= c.least-0.1))
 		}
 	}
 	return rows

@@ -176,7 +176,7 @@ func (qs *Queues) noteHeld(op *Op, received time.Time) {
 
 // A call names the unlimited budgets of its callers as gates: keys that Redis looks at and
 // leaves alone, as long as nobody has closed them. One that is shut stands in the call as
-// a row like any other. See docs/unlimited.md and lua/answer.lua.
+// a row like any other. See docs/internals/unlimited.md and lua/answer.lua.
 
 // isShut reports whether a budget is shut, as far as the program knows.
 func (qs *Queues) isShut(key string, now time.Time) bool {

@@ -3,7 +3,7 @@
 // all, in order: this is group commit. A caller that finds no call on its way makes one, as
 // their leader. The package hides batches, merged operations, the
 // numbers of calls, calls that are made again, and callers that leave before they have
-// their answer. See docs/once.md.
+// their answer. See docs/internals/once.md.
 package commit
 
 import (

@@ -63,7 +63,7 @@ func (m *model) judgeRows(w *modelWorld) {
 }
 
 // judgeVague is less exact. A node that heard late of a start cannot tell that its
-// row is not lost, but over, and has it counted again: see docs/state-loss.md. And
+// row is not lost, but over, and has it counted again: see docs/internals/state-loss.md. And
 // a paced row joins starts to blocks.
 func (m *model) judgeVague(w *modelWorld, k int, got, want map[int64]int64) {
 	least, most, sum := int64(0), int64(0), int64(0)

@@ -17,11 +17,11 @@ import (
 )
 
 // modelTime is for how long the model is explored in the larger bounds of
-// docs/model.md.
+// docs/internals/model.md.
 var modelTime = flag.Duration("model", 0, "explore the model for so long, in larger bounds")
 
 // TestModel explores what can happen between some nodes and a real server; see
-// docs/model.md.
+// docs/internals/model.md.
 func TestModel(t *testing.T) {
 	server := redistest.Shared(t)
 	padded := wire.BookScript

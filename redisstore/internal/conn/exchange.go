@@ -60,7 +60,7 @@ func (once) NoRetry() bool { return true }
 // client notices when its ReadTimeout is over, by default after five seconds, and
 // then takes the next one, which may be as dead. So a call that has no answer for a
 // second is made again on another connection. The first answer counts. To the
-// scripts it is no news that a call comes twice, or late: see docs/once.md.
+// scripts it is no news that a call comes twice, or late: see docs/internals/once.md.
 const (
 	hedgeAfter = time.Second
 	pingTime   = 20 * time.Millisecond // after it the dead connections are not in the pool

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// RecordTime is for how long Redis surely remembers a call: see docs/once.md.
+// RecordTime is for how long Redis surely remembers a call: see docs/internals/once.md.
 const RecordTime = wire.RecordTime - 5*time.Second
 
 // suspendThreshold is by how much the two clocks of a computer may differ about how

@@ -1,7 +1,7 @@
 // Package history keeps what a node knows of the budgets that it used: how many
 // starts there were and when, what Redis said of them last, when their pauses
 // end, and how far the servers' clocks are ahead of the node's. A Redis that
-// lost budgets is told of it; see docs/state-loss.md. It does no I/O, and callers
+// lost budgets is told of it; see docs/internals/state-loss.md. It does no I/O, and callers
 // pass the time in.
 package history
 
@@ -107,7 +107,7 @@ func (h *History) LastStart(key string) (last time.Time) {
 
 // AddUnreported remembers starts of which Redis does not know, none of them later than
 // those of the sample, as a generation of their own until MarkReported: see
-// docs/outages.md.
+// docs/failures.md.
 func (h *History) AddUnreported(key string, starts Sample, keep time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

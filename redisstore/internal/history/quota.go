@@ -10,7 +10,7 @@ import (
 // An upstream may say with every response what is left. Nearly always the store knows
 // that already, and a second call for each request would be a high price for hearing it
 // again. So a node compares what it is told with what it knows without asking, and
-// tells the store only where others seem to have spent. See docs/booking.md.
+// tells the store only where others seem to have spent. See docs/internals/booking.md.
 
 // burst is for how long responses say much the same: the store is being told.
 const burst = 100 * time.Millisecond

@@ -1,7 +1,7 @@
 // Package line keeps the callers of a node that wait: for starts that are further away than
 // they may be booked ([Starts]), and for slots of budgets of concurrency ([Slots]). Redis
 // knows how much waits, and of slots the first waiters of each node; which caller
-// is meant by what Redis says is known here. See docs/line.md and docs/in-flight.md.
+// is meant by what Redis says is known here. See docs/internals/line.md and docs/internals/in-flight.md.
 package line
 
 import (

@@ -17,7 +17,7 @@ var (
 	modelTwo = throttle.SlidingWindow(2, time.Second)
 )
 
-// modelLarge is for the larger bounds of docs/model.md, which the race detector would make too long.
+// modelLarge is for the larger bounds of docs/internals/model.md, which the race detector would make too long.
 var modelLarge = flag.Bool("large", false, "explore the model of a line in larger bounds")
 
 // modelPlans are nodes whose callers are alike.

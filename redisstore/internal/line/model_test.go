@@ -145,7 +145,7 @@ func (m *model) begin() *modelWorld {
 	return w
 }
 
-// TestLineModel explores a line of three programs; see docs/model.md.
+// TestLineModel explores a line of three programs; see docs/internals/model.md.
 func TestLineModel(t *testing.T) {
 	server := redistest.Shared(t)
 	var all modelTally

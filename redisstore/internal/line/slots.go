@@ -13,7 +13,7 @@ import (
 )
 
 // A lease is what this node holds of one budget of concurrency, and the callers that wait
-// here for more; see docs/in-flight.md. It exists while there is either, and
+// here for more; see docs/internals/in-flight.md. It exists while there is either, and
 // as long as Redis is sure to keep the record after that. The lock of the slots guards all
 // but the record lock.
 type lease struct {

@@ -80,7 +80,7 @@ func (gs gatherings) end(g *gathering) {
 }
 
 // A turn is what this node knows of a caller that waits in line for a start, or did:
-// its tickets. See docs/line.md and lua/queue.lua. It is a [commit.Turn], and the
+// its tickets. See docs/internals/line.md and lua/queue.lua. It is a [commit.Turn], and the
 // [throttle.Turn] of its caller. The lock of the starts guards it.
 type turn struct {
 	mu      *sync.Mutex       // of the starts

@@ -1,5 +1,5 @@
 // Package linecheck says which answers of lua/book.lua about lines are allowed, given all
-// calls before: the transition relation of docs/model.md. It knows nothing of rows and of how room
+// calls before: the transition relation of docs/internals/model.md. It knows nothing of rows and of how room
 // is looked for. So the cut may move over as much as a limit could have room for, at any time, and
 // what was offered may lapse at any time when it has stood for long enough. All else follows from what
 // was asked: which tickets are given, what waits, and who is told to wait.

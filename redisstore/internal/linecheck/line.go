@@ -22,7 +22,7 @@ type Line struct {
 	states  []state
 }
 
-// A state is what one may believe of a line after the calls so far: docs/line.md says what the words
+// A state is what one may believe of a line after the calls so far: docs/internals/line.md says what the words
 // mean. The holes of a script are the tickets that are not among those that are there.
 type state struct {
 	classes [classes]class

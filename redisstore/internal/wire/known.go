@@ -10,7 +10,7 @@ import "time"
 type Generation struct{ ID, Count int64 }
 
 // Parts is into how many parts a node cuts a window to remember its starts, and
-// Lives how many lives of a row are counted; see docs/state-loss.md.
+// Lives how many lives of a row are counted; see docs/internals/state-loss.md.
 const (
 	Parts = 8
 	Lives = 4

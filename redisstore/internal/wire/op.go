@@ -73,7 +73,7 @@ func Holds(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConc
 
 // Unlimited reports whether the charge is for an unlimited budget. Those are gates:
 // keys that Redis looks at and leaves alone, as long as they are open. One that is shut
-// is a row like any other. See docs/unlimited.md and lua/answer.lua.
+// is a row like any other. See docs/internals/unlimited.md and lua/answer.lua.
 func Unlimited(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.KindUnlimited }
 
 // Cost is what a charge costs its budget. What an unlimited one costs means nothing.

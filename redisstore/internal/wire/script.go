@@ -111,7 +111,7 @@ func (s Script) CalledAt(line int) string {
 // Constants that both sides need to know. The scripts have those of shared, by the
 // names there.
 const (
-	// RecordTime is for how long Redis remembers the last call for a group: see docs/once.md.
+	// RecordTime is for how long Redis remembers the last call for a group: see docs/internals/once.md.
 	RecordTime = 60 * time.Second
 
 	// Stall and Steady bound by how much the times of two calls may differ though no

@@ -12,7 +12,7 @@ local function answer(format, ...)
   out[#out + 1] = struct.pack(format, ...)
 end
 
--- Gates are the keys of unlimited budgets; see docs/unlimited.md. Before anything else is
+-- Gates are the keys of unlimited budgets; see docs/internals/unlimited.md. Before anything else is
 -- done each is looked at. If one is shut, or the program knows that it should be, nothing
 -- is done but to say so: the program makes the call again with its row among the others.
 

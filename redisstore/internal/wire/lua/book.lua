@@ -1,7 +1,7 @@
 -- Books starts for several callers, in their order, each in every budget that it
 -- asks for or in none; gives unused starts back; and changes what starts cost.
 --
--- KEYS  1 the record of the program's last call for this group (see docs/once.md)
+-- KEYS  1 the record of the program's last call for this group (see docs/internals/once.md)
 --       2… the budgets, then those of slots, then the gates, all with the same hash tag
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 the frame: numbers, 8 bytes each:

@@ -1,5 +1,5 @@
 -- Heartbeats of the nodes that use a group of budgets, and which share of each limit
--- is whose while Redis is away: see docs/outages.md.
+-- is whose while Redis is away: see docs/failures.md.
 --
 -- KEYS  the group's heartbeats
 -- ARGV  1 the time in microseconds, or '' for the server's clock

@@ -1,5 +1,5 @@
 -- A budget of slots is what a Concurrency limit counts: what each node holds, for as long as
--- its lease lasts, and the line of each. docs/in-flight.md says what it promises and why. This
+-- its lease lasts, and the line of each. docs/internals/in-flight.md says what it promises and why. This
 -- file reads and writes them, and takes in the reports of nodes; slots.lua gives room.
 --
 -- Stored form, one string a budget: a MessagePack array

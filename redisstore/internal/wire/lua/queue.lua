@@ -1,4 +1,4 @@
--- The line of waiters for a start in a row; docs/line.md says what it promises and why. The
+-- The line of waiters for a start in a row; docs/internals/line.md says what it promises and why. The
 -- programs know their waiters. A row knows how much waits, and whose turn it is.
 --
 -- Each priority is a class, 1 for High to 3 for Low. A class counts the costs of all

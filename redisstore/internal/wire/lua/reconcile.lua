@@ -1,4 +1,4 @@
--- Lowers what is left of a budget to what its upstream says; see docs/booking.md.
+-- Lowers what is left of a budget to what its upstream says; see docs/internals/booking.md.
 --
 -- KEYS  1 the budget
 -- ARGV  1 the time in microseconds, or '' for the server's clock

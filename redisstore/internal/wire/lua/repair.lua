@@ -1,4 +1,4 @@
--- The fleet's memory of a budget, for a store that forgot; docs/state-loss.md
+-- The fleet's memory of a budget, for a store that forgot; docs/internals/state-loss.md
 -- says why it is enough.
 --
 -- A generation of a row begins when its key is made and ends when that is gone. The row

@@ -1,4 +1,4 @@
--- A row is one budget; docs/booking.md says what it promises, and memstore has
+-- A row is one budget; docs/internals/booking.md says what it promises, and memstore has
 -- the same in Go. This file reads and writes rows, entries.lua changes them,
 -- age.lua lets time pass, and search.lua looks for room.
 --

@@ -37,7 +37,7 @@ end
 
 local booked, paced -- look for room beside what is in the row
 do
--- sliding goes over the forbidden ranges of docs/booking.md: entry i and the
+-- sliding goes over the forbidden ranges of docs/internals/booking.md: entry i and the
 -- shortest run from it that leaves no room forbid every start from which an
 -- interval of length span can touch the whole run.
 local function sliding(s, t)
