@@ -40,10 +40,34 @@ func demo(ctx context.Context, args []string, stdout, stderr io.Writer) (exit in
 
 // run plays the fleet and tells what happened.
 func (o options) run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int, err error) {
+	r, err := o.play(ctx, args, stdout, stderr)
+	if err != nil {
+		return exitFailed, err
+	}
+	if o.svg != "" {
+		if err := r.picture(o.svg); err != nil {
+			return exitFailed, err
+		}
+	}
+	if o.halves != "" {
+		o.unthrottled = true
+		without, err := o.play(ctx, args, stdout, stderr)
+		if err != nil {
+			return exitFailed, err
+		}
+		if err := drawHalves(o.halves, without, r); err != nil {
+			return exitFailed, err
+		}
+	}
+	return r.exitCode(), nil
+}
+
+// play has the fleet do its job once.
+func (o options) play(ctx context.Context, args []string, stdout, stderr io.Writer) (r report, err error) {
 	upstream := o.upstream()
 	f, stop, err := o.fleet(ctx, upstream, args)
 	if err != nil {
-		return exitFailed, err
+		return r, err
 	}
 	defer stop()
 	fmt.Fprintf(stdout, "%d nodes × %d workers %s: %d people\n", o.nodes, o.workers, o.sharing(), o.people)
@@ -53,15 +77,10 @@ func (o options) run(ctx context.Context, args []string, stdout, stderr io.Write
 		defer letIn(ctx, f.base, f.outsider)()
 	}
 	if err := p.run(ctx, o.workers, stderr); err != nil && ctx.Err() == nil {
-		return exitFailed, err
+		return r, err
 	}
-	r := report{options: o, pull: p, upstream: upstream, log: upstream.Log(),
+	r = report{options: o, pull: p, upstream: upstream, log: upstream.Log(),
 		begin: begin, took: time.Since(begin), interrupted: ctx.Err() != nil}
 	r.print(stdout)
-	if o.svg != "" {
-		if err := r.picture(o.svg); err != nil {
-			return exitFailed, err
-		}
-	}
-	return r.exitCode(), nil
+	return r, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/xml"
 	"io"
 	"os"
 	"os/exec"
@@ -59,6 +60,19 @@ func TestWithoutTheLibrary(t *testing.T) {
 	require.Contains(t, out, "bans: 1\n")
 	require.Contains(t, out, "Without the library DingTalk refuses")
 	require.NotContains(t, out, "lost       0")
+}
+
+// TestHalves: both jobs are drawn in each language, from what the upstream counted.
+func TestHalves(t *testing.T) {
+	dir := t.TempDir()
+	plays(t, exitDone, "-people", "100", "-halves", dir)
+	for _, w := range languages {
+		drawn, err := os.ReadFile(filepath.Join(dir, w.file))
+		require.NoError(t, err)
+		require.NoError(t, xml.Unmarshal(drawn, new(struct{})))
+		require.Contains(t, string(drawn), w.banned)
+		require.NotContains(t, string(drawn), "%!")
+	}
 }
 
 // TestProvoked: all nodes stop for the ban, and finish the job.
@@ -136,8 +150,8 @@ func TestUsage(t *testing.T) {
 		"-nodes 0":                        "numbers are positive",
 		"-jitter -1s":                     "numbers are positive",
 		"stray":                           "only flags",
-		"-unthrottled -redis localhost:1": "needs neither",
-		"-unthrottled -provoke":           "needs neither",
+		"-unthrottled -redis localhost:1": "exclude each other",
+		"-unthrottled -provoke":           "exclude each other",
 		"-redis redis://localhost:x":      "a node did not start",
 	} {
 		_, err := demo(t.Context(), strings.Fields(args), io.Discard, io.Discard)

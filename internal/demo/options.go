@@ -15,7 +15,7 @@ type options struct {
 	redis                  string
 	unthrottled, provoke   bool
 	ban, jitter            time.Duration
-	svg                    string
+	svg, halves            string
 	node                   string // the host of the upstream, for a process that is a node
 }
 
@@ -32,13 +32,14 @@ func parse(args []string) (o options, err error) {
 	f.DurationVar(&o.ban, "ban", 5*time.Minute, "how long a ban lasts")
 	f.DurationVar(&o.jitter, "jitter", throttle.DefaultJitter, "how long a call may be on its way; more on a busy machine")
 	f.StringVar(&o.svg, "svg", "", "`file` for a picture of the calls")
+	f.StringVar(&o.halves, "halves", "", "`folder` for a picture of the job without the library and with it")
 	f.StringVar(&o.node, "node", "", "be a node that calls this `host`; for the program itself")
 	_ = f.Parse(args) // an error has ended the program
 	switch {
 	case f.NArg() > 0 || o.nodes < 1 || o.workers < 1 || o.people < 1 || o.address < 100 || o.ban <= 0 || o.jitter <= 0:
 		return o, errors.New("there are only flags, and all numbers are positive, -address at least 100")
-	case o.unthrottled && (o.redis != "" || o.provoke):
-		return o, errors.New("-unthrottled needs neither -redis nor -provoke")
+	case (o.unthrottled || o.halves != "") && (o.redis != "" || o.provoke) || o.unthrottled && o.halves != "":
+		return o, errors.New("-unthrottled, -halves, -redis and -provoke exclude each other, but for -redis with -provoke")
 	}
 	return o, nil
 }
