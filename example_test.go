@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,7 +18,9 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/retry"
 )
 
 // One process, one limit.
@@ -51,6 +54,37 @@ func Example_fleet() {
 	})
 	fmt.Println(transport != nil, err) // nothing is sent before the first request
 	// Output: true <nil>
+}
+
+// README's program: one call of DingTalk, in a fleet.
+func Example_readme() {
+	_ = getUser(redis.NewClient(&redis.Options{Addr: "localhost:6379"}), "access-token")
+}
+
+func getUser(rdb redis.UniversalClient, token string) error {
+	transport, err := throttle.New(throttle.Config{
+		Store:    redisstore.New(rdb, nil),                               // memstore.New() for one program
+		Policies: dingtalk.Policies(dingtalk.Options{App: "my-app-key"}), // 20 calls a second, as a standard company may make
+		MaxWait:  time.Minute,                                            // a longer wait is refused at once
+	})
+	if err != nil {
+		return err // all mistakes of the configuration
+	}
+	client := retry.NewClient(transport).StandardClient() // an *http.Client; each attempt waits for its place
+	resp, err := client.Post("https://oapi.dingtalk.com/topapi/v2/user/get?access_token="+token,
+		"application/json", strings.NewReader(`{"userid": "manager4220"}`))
+	if err != nil {
+		return errors.Unwrap(err) // http.Client's part of the error holds the URL, and with it the token
+	}
+	defer resp.Body.Close()
+	answer := struct{ ErrCode int }{-1} // DingTalk refuses with status 200, and bans without any code
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return err
+	}
+	if answer.ErrCode != 0 {
+		return fmt.Errorf("DingTalk refused with errcode %d", answer.ErrCode)
+	}
+	return nil
 }
 
 // While Redis is away each node keeps a share of the limits by itself.
