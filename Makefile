@@ -82,6 +82,10 @@ lint: ## gofmt, spelling, go vet, staticcheck, no files that refer to each other
 api: ## fail if the last release's users cannot compile any more, and the changelog does not say so
 	@scripts/api.sh
 
+.PHONY: release
+release: ## prepare the tags of VERSION in a clone, and try them from an empty folder through a proxy
+	@scripts/release.sh $(VERSION)
+
 .PHONY: tidy
 tidy: ## fail if go.mod or go.sum is not tidy
 	@$(EACH) go mod tidy -diff
