@@ -22,7 +22,7 @@ func TestScripts(t *testing.T) {
 		require.NoError(t, err)
 		require.NotRegexp(t, `local\s[^=\n]*\b\d+\b[^=\n]*(=|\n)`, inline(string(text)), "%s: a local has the name of a constant", e.Name())
 		found := false
-		for _, s := range []Script{BookScript, PauseScript, StatusScript, ReconcileScript, SetUsedScript, ClosedScript, HeartbeatScript, SlotsPauseScript, SlotsStatusScript} {
+		for _, s := range Scripts {
 			found = found || strings.Contains(s.Source, inline(string(text)))
 		}
 		require.True(t, found, e.Name())

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"math"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -12,6 +11,16 @@ type Request[R any] interface {
 	Call(Boundaries) Call
 	Read(Frame) (R, error)
 }
+
+// The scripts of the requests in this file.
+var (
+	PauseScript      = newScript(join(engine, "pause")...)
+	SlotsPauseScript = newScript(join(engine, "leases", "slots_pause")...)
+	ReconcileScript  = newScript(join(engine, "place", "anew", "reconcile")...)
+	SetUsedScript    = newScript(join(engine, "anew", "set_used")...)
+	ClosedScript     = newScript("penalty", "leases", "closed")
+	HeartbeatScript  = newScript("heartbeat")
+)
 
 // A PauseRequest closes a budget, or opens it.
 type PauseRequest struct {
@@ -112,35 +121,6 @@ func (q SetUsedRequest) Read(f Frame) (p SetUsedReply, err error) {
 	_ = r.next() // the time
 	p.Done, p.Before, p.From, p.Until = r.next() == 1, r.next(), r.next(), r.next()
 	return p, r.end()
-}
-
-// A StatusRequest asks what a budget is like.
-type StatusRequest struct {
-	Key    string
-	Charge *throttle.Charge
-}
-
-// Call implements [Request].
-func (q StatusRequest) Call(b Boundaries) Call {
-	script := StatusScript
-	if Holds(q.Charge) {
-		script = SlotsStatusScript
-	}
-	return Call{script, []string{q.Key}, b.AppendRule(nil, 1, q.Charge), nil}
-}
-
-// Read implements [Request].
-func (q StatusRequest) Read(f Frame) (throttle.Status, error) {
-	r := &reader{rest: f}
-	_ = r.next() // the time
-	st := throttle.Status{
-		Limit: q.Charge.Limit, Used: int(r.next()), Booked: int(r.next()), Waiting: int(r.next()), Wait: Wait(r.next()), Paused: Wait(r.next()),
-		Repeated: int(min(max(0, r.next()), math.MaxInt32)),
-	}
-	if !Holds(q.Charge) {
-		st.Ceiling = thousandths(r.next())
-	}
-	return st, r.end()
 }
 
 // A PausesRequest asks until when budgets are closed.

@@ -32,25 +32,24 @@ var (
 	engine = []string{"penalty", "entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue", "offers"}
 )
 
-// The scripts.
-var (
-	BookScript = FromSource(source("frame", "book", "short") +
-		inner(source(join(rows, "answer")...)+
-			inner(source(join(engine, "place", "repair", "leases", "slots", "request", "line", "serve")...))))
-	PauseScript     = newScript(join(engine, "pause")...)
-	StatusScript    = newScript(join(engine, "status")...)
-	ReconcileScript = newScript(join(engine, "place", "anew", "reconcile")...)
-	SetUsedScript   = newScript(join(engine, "anew", "set_used")...)
-	ClosedScript    = newScript("penalty", "leases", "closed")
-	HeartbeatScript = newScript("heartbeat")
+// BookScript books. The other scripts stand beside their requests.
+var BookScript = made(source("frame", "book", "short") +
+	inner(source(join(rows, "answer")...)+
+		inner(source(join(engine, "place", "repair", "leases", "slots", "request", "line", "serve")...))))
 
-	SlotsPauseScript  = newScript(join(engine, "leases", "slots_pause")...)
-	SlotsStatusScript = newScript(join(engine, "leases", "slots_status")...)
-)
+// Scripts are all scripts.
+var Scripts []Script
 
 // newScript returns the script that consists of rows and those files.
 func newScript(names ...string) Script {
-	return FromSource(source(join([]string{"frame"}, rows...)...) + inner(source(names...)))
+	return made(source(join([]string{"frame"}, rows...)...) + inner(source(names...)))
+}
+
+// made returns the script of that text, and adds it to Scripts.
+func made(source string) Script {
+	s := FromSource(source)
+	Scripts = append(Scripts, s)
+	return s
 }
 
 // inner makes a function of a source, which is run at once. Lua makes all functions of
