@@ -12,7 +12,6 @@ package redisstore
 import (
 	"cmp"
 	"context"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,12 +28,22 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/watch"
 )
 
-// A Store keeps budgets in Redis. It is safe for concurrent use.
+// A Store is a [throttle.Store] that keeps budgets in Redis. It is safe for concurrent use.
+//
+// While Redis is away Book, Pause, Refuse, Resume, Reconcile and Status try again, with a growing
+// pause, for as long as ctx and the MaxWait of a booking allow; see [Options.Outage] for bookings
+// that need not wait. A Redis that does not answer soon is told of a Cancel in the background, for
+// a moment, and after that by the next caller; it is told of a Release with the next call, or
+// forgets. Reconcile does not tell what is not worth a call. A start that no row knows, because it
+// was taken from a share while Redis was away, teaches Refuse nothing.
 type Store struct {
-	budgets  throttle.Store  // those of the fleet, in Redis, and those of this node alone, in memory
+	budgets                  // those of the fleet, in Redis, and those of this node alone, in memory
 	fallback *fallback.Store // what the fleet's go through while Redis is away; nil: callers wait
 	primary  *primary
 }
+
+// budgets is embedded, so that a Store has all methods of a throttle.Store.
+type budgets = throttle.Store
 
 // New returns a store on client, which stays the caller's: throttle never
 // closes it. New sends nothing, so Redis need not be up.
@@ -71,56 +80,6 @@ func newPrimary(client redis.UniversalClient, o *Options) *primary {
 		Pauses: p.pauses, Shut: p.shut, Line: p.line, Lost: p.announceLoss,
 	})
 	return p
-}
-
-// Book implements [throttle.Store]. While Redis is away it tries again, with a
-// growing pause, for as long as ctx and b.MaxWait allow.
-func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	return s.budgets.Book(ctx, b)
-}
-
-// Cancel implements [throttle.Store]. A Redis that does not answer soon is told
-// in the background, for a moment; after that the next caller tells it.
-func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) { s.budgets.Cancel(b, g) }
-
-// Release implements [throttle.Store]. A Redis that does not answer soon is told
-// with the next call, or forgets.
-func (s *Store) Release(b *throttle.Booking, g throttle.Grant) { s.budgets.Release(b, g) }
-
-// Settle implements [throttle.Store].
-func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
-	return s.budgets.Settle(ctx, b, g, costs)
-}
-
-// Pause implements [throttle.Store]. While Redis is away it tries again as long
-// as ctx allows.
-func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
-	return s.budgets.Pause(ctx, c, d)
-}
-
-// Refuse implements [throttle.Store]. A start that no row knows, because it was taken from
-// a share while Redis was away, teaches nothing.
-func (s *Store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
-	return s.budgets.Refuse(ctx, c, r)
-}
-
-// Resume implements [throttle.Store].
-func (s *Store) Resume(ctx context.Context, c throttle.Charge) error { return s.budgets.Resume(ctx, c) }
-
-// Reconcile implements [throttle.Store]. What is not worth a call is not told.
-// While Redis is away it tries again as long as ctx allows.
-func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
-	return s.budgets.Reconcile(ctx, c, q)
-}
-
-// Watch implements [throttle.Store].
-func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
-	return s.budgets.Watch(b, g, news)
-}
-
-// Status implements [throttle.Store].
-func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	return s.budgets.Status(ctx, c)
 }
 
 // SetUsed sets how much of its window a budget of the fleet has used, from nothing to its limit,

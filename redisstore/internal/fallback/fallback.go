@@ -12,6 +12,27 @@ import (
 	"github.com/fleetthrottle/throttle/internal/outage"
 )
 
+// New returns a Store before a primary.
+func New(p Primary, o Options) *Store {
+	s := &Store{Options: o, primary: p, groups: make(map[string]*group)}
+	s.Finder = s.keeper
+	return s
+}
+
+// keeper returns the store that says what a budget is like. While the primary is away it is the
+// local store, which has a share of the budget, and an observer is told so.
+func (s *Store) keeper(ctx context.Context, c throttle.Charge) (throttle.Store, throttle.Charge) {
+	if l := s.local(c.Budget.Group); l != nil {
+		if observer := outage.From(ctx); observer != nil {
+			observer.StoreAway(errAway)
+		}
+		if part, ok := l.charge(c); ok {
+			return l.store, part
+		}
+	}
+	return s.primary, c
+}
+
 // Cancel implements [throttle.Store].
 func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if !g.Handle.Local {
@@ -81,18 +102,4 @@ func (s *Store) Resume(ctx context.Context, c throttle.Charge) error {
 // Reconcile implements [throttle.Store].
 func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
 	return s.primary.Reconcile(ctx, c, q)
-}
-
-// Status implements [throttle.Store]. While the primary is away it is that of the share, and an
-// observer is told so.
-func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	if l := s.local(c.Budget.Group); l != nil {
-		if observer := outage.From(ctx); observer != nil {
-			observer.StoreAway(errAway)
-		}
-		if part, ok := l.charge(c); ok {
-			return l.store.Status(ctx, part)
-		}
-	}
-	return s.primary.Status(ctx, c)
 }

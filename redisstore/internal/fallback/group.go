@@ -8,21 +8,18 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/keeper"
 )
 
 // A Store sends callers to a primary, and to a store of this node while the primary
 // is away.
 type Store struct {
 	Options
+	keeper.Finder
 	primary Primary
 
 	mu     sync.Mutex
 	groups map[string]*group
-}
-
-// New returns a Store before a primary.
-func New(p Primary, o Options) *Store {
-	return &Store{Options: o, primary: p, groups: make(map[string]*group)}
 }
 
 // Groups returns how many groups are in use.

@@ -8,15 +8,23 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/keeper"
 )
 
 // A store keeps charges with [throttle.Charge.Node] in one store, and all others
 // in another.
-type store struct{ fleet, node throttle.Store }
+type store struct {
+	keeper.Finder
+	fleet, node throttle.Store
+}
 
 // Compose returns a store that keeps budgets of this node in node, and those of the
 // fleet in fleet.
-func Compose(fleet, node throttle.Store) throttle.Store { return &store{fleet, node} }
+func Compose(fleet, node throttle.Store) throttle.Store {
+	s := &store{fleet: fleet, node: node}
+	s.Finder = func(_ context.Context, c throttle.Charge) (throttle.Store, throttle.Charge) { return s.of(c), c }
+	return s
+}
 
 // of returns the store of a charge.
 func (s *store) of(c throttle.Charge) throttle.Store {
@@ -99,11 +107,6 @@ func (s *store) Resume(ctx context.Context, c throttle.Charge) error { return s.
 // Reconcile implements [throttle.Store].
 func (s *store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
 	return s.of(c).Reconcile(ctx, c, q)
-}
-
-// Status implements [throttle.Store].
-func (s *store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	return s.of(c).Status(ctx, c)
 }
 
 // Watch implements [throttle.Store].
