@@ -26,7 +26,8 @@ func TestContract(t *testing.T) {
 func TestContractOfTwoStores(t *testing.T) {
 	soak.WithoutRace(t)
 	storetest.Run(t, func(t *testing.T) throttle.Store {
-		return &pair{stores: newTable(t, 2).stores}
+		stores := newTable(t, 2).stores
+		return &pair{Store: stores[1], stores: stores}
 	})
 }
 

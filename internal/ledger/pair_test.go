@@ -11,7 +11,8 @@ import (
 // A pair is several stores of one table that take turns to be called by new callers. A
 // caller stays with its store.
 type pair struct {
-	stores []*byteStore
+	throttle.Store // the last one: it is asked for what is not about a caller
+	stores         []*byteStore
 
 	mu    sync.Mutex
 	turns int
@@ -100,14 +101,6 @@ func (p *pair) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal
 	return p.stores[1].Refuse(ctx, c, r)
 }
 
-func (p *pair) Resume(ctx context.Context, c throttle.Charge) error {
-	return p.stores[1].Resume(ctx, c)
-}
-
 func (p *pair) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
 	return p.stores[0].Reconcile(ctx, c, q)
-}
-
-func (p *pair) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
-	return p.stores[1].Status(ctx, c)
 }
