@@ -34,6 +34,9 @@ func (s *scope) want(m *move, kind int, text string, expects bool) {
 		}
 	case kind == answers || kind == guesses:
 		s.answers(m, strings.Fields(text))
+		if kind == answers && len(m.want.answers) == 0 {
+			s.wrong("%q are no answers to %s", text, m.verb)
+		}
 	}
 }
 
@@ -59,7 +62,7 @@ func (s *scope) answers(m *move, words []string) {
 			i++
 		case multiple.MatchString(word) && len(m.want.answers) > 0:
 			last := m.want.answers[len(m.want.answers)-1]
-			m.want.answers = append(m.want.answers, slices.Repeat([]answer{last}, s.number64(word[1:])-1)...)
+			m.want.answers = append(m.want.answers, slices.Repeat([]answer{last}, s.times(word[1:])-1)...)
 		default:
 			m.want.answers = append(m.want.answers, s.answer(word)...)
 		}

@@ -26,6 +26,9 @@ func Run(t *testing.T, newStore func(*testing.T) throttle.Store) { RunWithin(t, 
 
 // RunWithin is Run for a store whose lines are not exactly those of the perfect queue.
 func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Store) {
+	if _, err := vectors(); err != nil {
+		t.Fatalf("mistakes in storetest/vectors:\n%v", err)
+	}
 	for _, c := range contract() {
 		if slices.Contains(slack.Not, c.name) {
 			t.Logf("%s is not run: the store does not pass it yet", c.name)

@@ -11,62 +11,6 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// A verb is what a move is about, and what it expects.
-type verb struct {
-	needs string
-	wants int
-}
-
-// grammar has all moves.
-var grammar = map[string]verb{
-	"at":   {"time", nothing},
-	"wait": {"time", nothing},
-
-	"book":    {"charge", answers},
-	"try":     {"charge", answers},
-	"again":   {"caller", answers},
-	"board":   {"caller", nothing},
-	"cancel":  {"caller", nothing},
-	"release": {"caller", nothing},
-	"settle":  {"caller number", nothing},
-	"called":  {"caller", nothing},
-	"waits":   {"caller", nothing},
-
-	"pause":  {"charge time", nothing},
-	"resume": {"charge", nothing},
-	"refuse": {"charge", levels},
-	"states": {"charge number", nothing},
-	"status": {"charge", statuses},
-	"shows":  {"charge", statuses},
-
-	"watch":   {"who", guesses},
-	"move":    {"caller", answers},
-	"stop":    {"caller", nothing},
-	"good":    {"caller", nothing},
-	"bad":     {"caller", nothing},
-	"useless": {"caller", nothing},
-	"quiet":   {"caller", nothing},
-	"deaf":    {"caller", nothing},
-
-	"come":    {"who", guesses},
-	"leave":   {"caller", nothing},
-	"change":  {"caller charge", nothing},
-	"return":  {"caller", nothing},
-	"begin":   {"caller", answers},
-	"set":     {"caller", answers},
-	"over":    {"caller time", nothing},
-	"order":   {"caller", nothing},
-	"most":    {"caller number time", nothing},
-	"busy":    {"charge", nothing},
-	"gapless": {"charge caller time", nothing},
-	"near":    {"caller number", nothing},
-
-	"crowd":  {"charge", guesses},
-	"ride":   {"charge", nothing},
-	"queue":  {"charge", answers},
-	"steady": {"charge", nothing},
-}
-
 // read reads a line: a budget, or moves.
 func (s *scope) read(text string) {
 	if loop, ok := strings.CutPrefix(text, "every "); ok {
@@ -105,7 +49,10 @@ func (s *scope) define(name, text string) {
 	for _, part := range parts[1:] {
 		words := strings.Fields(part)
 		if len(words) == 2 && (words[0] == "key" || words[0] == "beside") {
-			c.Budget = s.charges[words[1]].Budget
+			other, ok := s.charges[words[1]]
+			if c.Budget = other.Budget; !ok {
+				s.wrong("%q is no budget", words[1])
+			}
 			if words[0] == "beside" {
 				c.Budget.Key[15] = 1 // differs in the last place of the key only
 			}
@@ -163,14 +110,14 @@ func (s *scope) move(text string) {
 		return
 	}
 	m.verb = words[0]
-	if _, ok := grammar[m.verb]; !ok && s.fleet {
+	if _, ok := verbs[m.verb]; !ok && s.fleet {
 		s.own(&m, words[1:])
 		return
 	}
 	for words = words[1:]; len(words) > 0; {
 		words = words[min(s.word(&m, words), len(words)):]
 	}
-	if v, ok := grammar[m.verb]; !ok {
+	if v, ok := verbs[m.verb]; !ok {
 		s.wrong("%q is no move", m.verb)
 	} else {
 		s.want(&m, v.wants, strings.TrimSpace(want), expects)
@@ -233,7 +180,7 @@ func (s *scope) word(m *move, words []string) int {
 		return 1
 	}
 	if x := multiple.FindStringSubmatch(word); x != nil {
-		m.times = s.number64(x[1])
+		m.times = s.times(x[1])
 		return 1
 	}
 	switch parts := several.FindStringSubmatch(word); {

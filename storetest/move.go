@@ -124,6 +124,15 @@ func (s *scope) number64(text string) int {
 	return n
 }
 
+// times reads how often something is done, at least once.
+func (s *scope) times(text string) int {
+	n := s.number64(text)
+	if n < 1 {
+		s.wrong("%q is less than once", text)
+	}
+	return max(1, n)
+}
+
 // moment reads a time.
 func (s *scope) moment(text string) moment {
 	m, err := parseMoment(text)

@@ -22,26 +22,29 @@ type vectorLine struct {
 	text   string
 }
 
-// vectorsOf returns the checks of one file; the package is broken if it has mistakes.
-func vectorsOf(file string) []check { return vectors()[file] }
+// vectorsOf returns the checks of one file; none if the file has mistakes, which vectors tells.
+func vectorsOf(file string) []check {
+	all, _ := vectors()
+	return all[file]
+}
 
-// vectors returns the checks of all files, by the files' names.
-var vectors = sync.OnceValue(func() map[string][]check {
+// vectors returns the checks of all files without mistakes, by the files' names, and all mistakes.
+var vectors = sync.OnceValues(func() (map[string][]check, error) {
 	all := make(map[string][]check)
 	files, err := vectorFiles.ReadDir("vectors")
 	for _, f := range files {
 		text, unread := vectorFiles.ReadFile("vectors/" + f.Name())
 		list, wrong := parseVectors(&reader{file: f.Name()}, string(text))
-		err = errors.Join(err, unread, wrong)
+		if wrong = errors.Join(unread, wrong); wrong != nil {
+			err = errors.Join(err, wrong)
+			continue
+		}
+		name := strings.TrimSuffix(f.Name(), ".txt")
 		for _, v := range list {
-			name := strings.TrimSuffix(f.Name(), ".txt")
 			all[name] = append(all[name], check{v.name, v.run})
 		}
 	}
-	if err != nil {
-		panic(err)
-	}
-	return all
+	return all, err
 })
 
 var vectorName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*_[A-Z][A-Za-z0-9]*$`)

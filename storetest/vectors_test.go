@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 )
 
 // TestMistakesInVectors: all are told, each with its line.
@@ -30,6 +33,8 @@ P1_Other
   for a; b in 1 | 2; 3
   k: book
   cancel k -> 0; cancel l
+  b = 1/s; e = 1/s, beside d
+  book b -> 1s x0; again k -> none
 `)
 	require.Error(t, err)
 	require.Equal(t, strings.TrimSpace(mistakes), err.Error())
@@ -65,7 +70,32 @@ x.txt:19: book says nothing of its answer
 x.txt:19: book without a charge
 x.txt:20: cancel has no answer
 x.txt:20: "l" is neither a budget, nor a caller, nor a word of the language
-x.txt:20: cancel without a caller`
+x.txt:20: cancel without a caller
+x.txt:21: "d" is no budget
+x.txt:22: "0" is less than once
+x.txt:22: "none" are no answers to again`
+
+// TestNoMistakesInVectors: the files have none.
+func TestNoMistakesInVectors(t *testing.T) {
+	_, err := vectors()
+	require.NoError(t, err)
+}
+
+// TestMistakesInPlay: what cannot be played fails with its line.
+func TestMistakesInPlay(t *testing.T) {
+	for text, want := range map[string]string{
+		"k: book a -> 0; leave k":         "x.txt:3: the move cannot be made: ",
+		"k: book a -> 0; settle k[4] 1":   "x.txt:3: k has 1 callers",
+		"k: book a -> 0; cancel k 1 2":    "x.txt:3: the move cannot be made: ",
+		"k: book a -> 0; good k":          "x.txt:3: the move cannot be made: ",
+		"crowd a choosing x2 -> 0 1s+1us": "x.txt:3: the move cannot be made: ",
+	} {
+		list, err := parseVectors(&reader{file: "x.txt"}, "P1_Some\n  a = 1/s\n  "+text)
+		require.NoError(t, err)
+		got := failure(t, check{"P1_Some", list[0].run}, func() throttle.Store { return memstore.New() })
+		require.Contains(t, got, want)
+	}
+}
 
 // TestThePageOfVectors: the vector on the page is one, and the page names all moves.
 func TestThePageOfVectors(t *testing.T) {
@@ -76,8 +106,7 @@ func TestThePageOfVectors(t *testing.T) {
 	list, err := parseVectors(&reader{file: "README.md"}, code)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
-	for name := range grammar {
+	for name := range verbs {
 		require.Contains(t, string(page), "`"+name+" ")
-		require.NotNil(t, verbs[name], name)
 	}
 }

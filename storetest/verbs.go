@@ -2,59 +2,67 @@ package storetest
 
 import (
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 )
 
-// verbs are what the moves do; vectors/README.md describes them.
-var verbs = map[string]func(*play, *move){
-	"at":   (*play).passes,
-	"wait": (*play).passes,
+// A verb is what a move is about, what stands behind its arrow, and what it does.
+type verb struct {
+	needs string
+	wants int
+	do    func(*play, *move)
+}
 
-	"book":    (*play).books,
-	"try":     (*play).books,
-	"again":   each((*play).bookAgain),
-	"board":   each((*play).boards),
-	"cancel":  each((*play).cancel),
-	"release": each((*play).release),
-	"settle":  each((*play).settles),
-	"called":  each((*play).isCalled),
-	"waits":   each((*play).isWaiting),
+// verbs are all moves; vectors/README.md describes them.
+var verbs = map[string]verb{
+	"at":   {"time", nothing, (*play).passes},
+	"wait": {"time", nothing, (*play).passes},
 
-	"pause":  budget((*play).pauses),
-	"resume": budget((*play).resumes),
-	"refuse": budget((*play).refuse),
-	"states": budget((*play).isTold),
-	"status": budget((*play).isStatus),
-	"shows":  budget((*play).isStatus),
+	"book":    {"charge", answers, (*play).books},
+	"try":     {"charge", answers, (*play).books},
+	"again":   {"caller", answers, each((*play).bookAgain)},
+	"board":   {"caller", nothing, each((*play).boards)},
+	"cancel":  {"caller", nothing, each((*play).cancel)},
+	"release": {"caller", nothing, each((*play).release)},
+	"settle":  {"caller number", nothing, each((*play).settles)},
+	"called":  {"caller", nothing, each((*play).isCalled)},
+	"waits":   {"caller", nothing, each((*play).isWaiting)},
 
-	"watch":   (*play).watches,
-	"move":    each((*play).moveOn),
-	"stop":    each((*play).stop),
-	"good":    each((*play).isGood),
-	"bad":     each((*play).isBad),
-	"useless": each((*play).isUseless),
-	"quiet":   each((*play).isQuiet),
-	"deaf":    each((*play).watchDeaf),
+	"pause":  {"charge time", nothing, budget((*play).pauses)},
+	"resume": {"charge", nothing, budget((*play).resumes)},
+	"refuse": {"charge", levels, budget((*play).refuse)},
+	"states": {"charge number", nothing, budget((*play).isTold)},
+	"status": {"charge", statuses, budget((*play).isStatus)},
+	"shows":  {"charge", statuses, budget((*play).isStatus)},
 
-	"come":    (*play).come,
-	"leave":   each((*play).leave),
-	"change":  each((*play).change),
-	"return":  each((*play).comeBack),
-	"begin":   (*play).isBegun,
-	"set":     (*play).isSet,
-	"over":    (*play).isOver,
-	"order":   (*play).isInOrder,
-	"most":    (*play).areAtMost,
-	"busy":    budget((*play).isBusy),
-	"gapless": (*play).isGapless,
-	"near":    (*play).isNear,
+	"watch":   {"who", guesses, (*play).watches},
+	"move":    {"caller", answers, each((*play).moveOn)},
+	"stop":    {"caller", nothing, each((*play).stop)},
+	"good":    {"caller", nothing, each((*play).isGood)},
+	"bad":     {"caller", nothing, each((*play).isBad)},
+	"useless": {"caller", nothing, each((*play).isUseless)},
+	"quiet":   {"caller", nothing, each((*play).isQuiet)},
+	"deaf":    {"caller", nothing, each((*play).watchDeaf)},
 
-	"crowd":  (*play).crowd,
-	"ride":   (*play).ride,
-	"queue":  (*play).queue,
-	"steady": (*play).steady,
+	"come":    {"who", guesses, (*play).come},
+	"leave":   {"caller", nothing, each((*play).leave)},
+	"change":  {"caller charge", nothing, each((*play).change)},
+	"return":  {"caller", nothing, each((*play).comeBack)},
+	"begin":   {"caller", answers, (*play).isBegun},
+	"set":     {"caller", answers, (*play).isSet},
+	"over":    {"caller time", nothing, (*play).isOver},
+	"order":   {"caller", nothing, (*play).isInOrder},
+	"most":    {"caller number time", nothing, (*play).areAtMost},
+	"busy":    {"charge", nothing, budget((*play).isBusy)},
+	"gapless": {"charge caller time", nothing, (*play).isGapless},
+	"near":    {"caller number", nothing, (*play).isNear},
+
+	"crowd":  {"charge", guesses, (*play).crowd},
+	"ride":   {"charge", nothing, (*play).ride},
+	"queue":  {"charge", answers, (*play).queue},
+	"steady": {"charge", nothing, (*play).steady},
 }
 
 // each does something for each caller that a move is about.
@@ -101,9 +109,15 @@ func (v vector) run(b *bench) {
 	}
 }
 
-// play makes the moves of the i-th case.
+// play makes the moves of the i-th case. A panic is a mistake in a move that can be seen only
+// now, as a caller that a move needs to be a visitor, or one of the store.
 func (p *play) play(moves []move, i int) {
 	p.Helper()
+	defer func() {
+		if why := recover(); why != nil {
+			p.fatalf("the move cannot be made: %v\n%s", why, debug.Stack())
+		}
+	}()
 	for j := range moves {
 		m := &moves[j]
 		p.enter(m.program)
@@ -111,7 +125,7 @@ func (p *play) play(moves []move, i int) {
 			p.place += fmt.Sprintf("case %d: ", i+1)
 		}
 		if p.fleet == nil || !p.happens(m) {
-			verbs[m.verb](p, m)
+			verbs[m.verb].do(p, m)
 		}
 	}
 }
