@@ -3,8 +3,6 @@ package storetest
 import (
 	"slices"
 	"strings"
-
-	"github.com/fleetthrottle/throttle"
 )
 
 // What stands behind the arrow of a move.
@@ -92,54 +90,4 @@ func (s *scope) answer(word string) (all []answer) {
 		all = append(all, answer{kind: kind, bounds: s.boundsOf(one)})
 	}
 	return all
-}
-
-// statusFields are the numbers of a Status; "all" is what is used or booked.
-var statusFields = map[string]func(st throttle.Status) float64{
-	"used":     func(st throttle.Status) float64 { return float64(st.Used) },
-	"booked":   func(st throttle.Status) float64 { return float64(st.Booked) },
-	"waiting":  func(st throttle.Status) float64 { return float64(st.Waiting) },
-	"all":      func(st throttle.Status) float64 { return float64(st.Used + st.Booked) },
-	"wait":     func(st throttle.Status) float64 { return float64(st.Wait) },
-	"paused":   func(st throttle.Status) float64 { return float64(st.Paused) },
-	"repeated": func(st throttle.Status) float64 { return float64(st.Repeated) },
-	"ceiling":  func(st throttle.Status) float64 { return st.Ceiling },
-}
-
-// fields reads the fields of a status. A status shows all that is not named as 0, and as many
-// that wait as are booked.
-func (s *scope) fields(m *move, words []string) {
-	if slices.Equal(words, []string{"idle"}) {
-		words = nil
-	}
-	if len(words)%2 != 0 {
-		s.wrong("a field without a value")
-		return
-	}
-	booked := ""
-	for i := 0; i < len(words); i += 2 {
-		if statusFields[words[i]] == nil {
-			s.wrong("%q is no field of a status", words[i])
-		}
-		low, high, ok := strings.Cut(words[i+1], "~")
-		if !ok {
-			high = low
-		}
-		if m.want.fields = append(m.want.fields, field{words[i], s.value(low), s.value(high)}); words[i] == "booked" {
-			booked = words[i+1]
-		}
-	}
-	if m.verb == "shows" {
-		return
-	}
-	for name := range statusFields {
-		if name == "all" || slices.ContainsFunc(m.want.fields, func(f field) bool { return f.name == name }) {
-			continue
-		}
-		f := field{name: name}
-		if name == "waiting" && booked != "" {
-			f.low, f.high = s.value(booked), s.value(booked)
-		}
-		m.want.fields = append(m.want.fields, f)
-	}
 }

@@ -104,18 +104,6 @@ func (b *bench) pause(c throttle.Charge, d time.Duration) {
 	}
 }
 
-// status compares the whole status of one budget; Limit is filled in.
-func (b *bench) status(c throttle.Charge, want throttle.Status) {
-	b.Helper()
-	got, err := b.store.Status(b.Context(), c)
-	if err != nil {
-		b.fatalf("Status(%v) at %v: %v", c.Budget, b.now(), err)
-	}
-	if want.Limit = c.Limit; got != want {
-		b.errorf("status at %v:\n got %+v\nwant %+v", b.now(), got, want)
-	}
-}
-
 // settle changes what a start cost.
 func (b *bench) settle(k throttle.Booking, g throttle.Grant, costs ...int) {
 	b.Helper()

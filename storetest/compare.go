@@ -6,23 +6,6 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// isStatus compares a status with what a move expects.
-func (p *play) isStatus(m *move, c throttle.Charge) {
-	p.Helper()
-	st, err := p.store.Status(p.Context(), c)
-	if err != nil {
-		p.fatalf("Status(%v) at %v: %v", c.Budget, p.now(), err)
-	}
-	if st.Limit != c.Limit {
-		p.errorf("status at %v: the limit is %v, want %v", p.now(), st.Limit, c.Limit)
-	}
-	for _, f := range m.want.fields {
-		if got := statusFields[f.name](st); got < f.low || got > f.high {
-			p.errorf("status at %v: %s is %v, want %v to %v, in %+v", p.now(), f.name, got, f.low, f.high, st)
-		}
-	}
-}
-
 // isAnswer compares the answer to a booking with what a move expects.
 func (p *play) isAnswer(m *move, k throttle.Booking, g throttle.Grant, want answer) {
 	p.Helper()

@@ -244,27 +244,6 @@ func stayOf(c throttle.Charge, spread time.Duration, t int64) stay {
 	return s
 }
 
-// status describes one budget at the time now.
-func (l *ledger) status(c throttle.Charge, now int64) throttle.Status {
-	st := throttle.Status{Limit: c.Limit}
-	for _, s := range l.stays[c.Budget.Key] {
-		switch {
-		case s.at > now:
-			st.Booked += s.cost
-		case over(c, s) > now && !isOpen(c):
-			st.Used += s.cost
-		}
-	}
-	st.Waiting = st.Booked
-	one := []throttle.Charge{costing(c, 1)}
-	one[0].Shadow = false
-	st.Wait = time.Duration(l.earliest(throttle.Booking{Charges: one}, now)-now) * tick
-	st.Paused = time.Duration(max(0, l.closed[c.Budget.Key]-now)) * tick
-	st.Repeated = l.penalty(c.Budget.Key).repeated(now)
-	st.Ceiling = l.learnt[c.Budget.Key].shown(c, now)
-	return st
-}
-
 // depth is how many different starts still matter to the charge, and end is
 // when the last of them does no more.
 func (l *ledger) depth(c throttle.Charge, now int64) (starts int, end int64) {

@@ -301,23 +301,3 @@ func (w *world) close() {
 	}
 	w.truth.shut(c, w.clock(), d, ago)
 }
-
-// look compares a status.
-func (w *world) look() {
-	w.Helper()
-	c := w.budgets[w.rng.IntN(len(w.budgets))]
-	got, err := w.store.Status(w.Context(), c)
-	if err != nil {
-		w.failf("Status: %v", err)
-	}
-	if w.mood != exact {
-		return
-	}
-	want := w.truth.status(c, w.clock())
-	if c.Limit.Kind() == throttle.KindLeakyBucket {
-		want.Used, want.Booked, want.Waiting = got.Used, got.Booked, got.Waiting // say little where starts only keep their distance
-	}
-	if got != want {
-		w.failf("status of %s (%s):\n got %+v\nwant %+v", c.Budget.Policy, sentence(c), got, want)
-	}
-}
