@@ -132,24 +132,6 @@ func (s *Store) Reconcile(_ context.Context, c throttle.Charge, of throttle.Quot
 	return nil
 }
 
-// Status implements [throttle.Store].
-func (s *Store) Status(_ context.Context, c throttle.Charge) (throttle.Status, error) {
-	sh := s.shard(&c.Budget)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	var r *ledger.Row
-	if b := sh.budgets[c.Budget.Key]; b != nil {
-		r = &b.Row
-	}
-	c.Cost = 1
-	return ledger.NewRequest(s.clock.now(), ledger.Node{}, nil, only(c), []*ledger.Row{r.Clone()}).Status(), nil
-}
-
-// only is a booking of one charge.
-func only(c throttle.Charge) *throttle.Booking {
-	return &throttle.Booking{Charges: []throttle.Charge{c}}
-}
-
 // change does something for all charges of a booking, in one atomic step, and serves
 // the lines that moved.
 func (s *Store) change(b *throttle.Booking, do func(*ledger.Request)) {

@@ -9,15 +9,19 @@ import (
 	"github.com/fleetthrottle/throttle/internal/virtual"
 )
 
-// A Store keeps budgets in memory. Make one with [New]. It is safe for
+// A Store is a [throttle.Store] that keeps budgets in memory. Make one with [New]. It is safe for
 // concurrent use; different budgets rarely share a lock. There is nothing to
 // close.
 type Store struct {
+	reader
 	clock    clock
 	arrivals ledger.Arrivals
 	lines    lines
 	shards   [shardCount]shard
 }
+
+// reader is embedded, so that a Store has the methods that only read a budget.
+type reader = ledger.Reader
 
 // New returns an empty store. Its clock is the machine's, made monotonic.
 func New() *Store {
@@ -36,10 +40,28 @@ func NewVirtual(c *virtual.Clock) *Store {
 
 func newStore() *Store {
 	s := new(Store)
+	s.reader = s.read
 	for i := range s.shards {
 		s.shards[i].budgets = make(map[ledger.Key]*budget)
 	}
 	return s
+}
+
+// read implements [ledger.Reader].
+func (s *Store) read(c throttle.Charge, read func(*ledger.Request)) {
+	sh := s.shard(&c.Budget)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var r *ledger.Row
+	if b := sh.budgets[c.Budget.Key]; b != nil {
+		r = &b.Row
+	}
+	read(ledger.NewRequest(s.clock.now(), ledger.Node{}, nil, only(c), []*ledger.Row{r.Clone()}))
+}
+
+// only is a booking of one charge.
+func only(c throttle.Charge) *throttle.Booking {
+	return &throttle.Booking{Charges: []throttle.Charge{c}}
 }
 
 // lines guards the waiters of all lines. It is taken before the locks of shards, and only

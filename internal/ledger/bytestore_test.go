@@ -34,6 +34,7 @@ func TestContractOfTwoStores(t *testing.T) {
 // A byteStore is a store of one node on a table: what it keeps itself, its callers lose
 // with it.
 type byteStore struct {
+	ledger.Reader
 	table *table
 	node  ledger.Node
 
@@ -260,13 +261,11 @@ func (s *byteStore) Reconcile(_ context.Context, c throttle.Charge, of throttle.
 	return nil
 }
 
-// Status implements [throttle.Store].
-func (s *byteStore) Status(_ context.Context, c throttle.Charge) (st throttle.Status, err error) {
-	c.Cost = 1
+// read implements [ledger.Reader].
+func (s *byteStore) read(c throttle.Charge, read func(*ledger.Request)) {
 	s.table.read(func(now int64, row func(ledger.Key) *ledger.Row) {
-		st = ledger.NewRequest(now, s.node, nil, only(c), []*ledger.Row{row(c.Budget.Key)}).Status()
+		read(ledger.NewRequest(now, s.node, nil, only(c), []*ledger.Row{row(c.Budget.Key)}))
 	})
-	return st, nil
 }
 
 func only(c throttle.Charge) *throttle.Booking {

@@ -41,6 +41,7 @@ func newTable(t testing.TB, stores int) *table {
 			table: db, slots: make(map[ledger.Place]*slotWaiter), line: make(map[ledger.Place]*waiter),
 			timers: make(map[ledger.Key]*time.Timer), watches: make(map[*watch]struct{}),
 		}
+		s.Reader = s.read
 		if stores > 1 {
 			s.node = ledger.Node{ID: int64(i + 1), Lease: int64(farthest.Wait / time.Microsecond)}
 		}
