@@ -10,6 +10,9 @@ import (
 // Validate is the check that New makes of a limit.
 func (l Limit) Validate(jitter time.Duration) error { return l.validate(jitter) }
 
+// LimitForms is what ParseLimit says it understands.
+const LimitForms = limitForms
+
 // ErrSpent is errSpent.
 var ErrWaitOver = errWaitOver
 

@@ -32,7 +32,7 @@ func TestParseLimit(t *testing.T) {
 			require.Zero(t, l)
 			reason, found := strings.CutPrefix(err.Error(), `throttle: limit "`+text+`": `)
 			require.True(t, found, err)
-			return "error: " + strings.ReplaceAll(reason, "\n", " & ")
+			return "error: " + strings.NewReplacer("\n", " & ", throttle.LimitForms, "…").Replace(reason)
 		}
 		out := fmt.Sprintf("%s, %d in %v, %d at once: %v", kinds[l.Kind()], l.N(), l.Per(), l.Capacity(), l)
 		if l.Kind() == throttle.KindFixedWindow {

@@ -89,7 +89,7 @@ var files = map[string]string{
 	"tight.yaml":  "version: 1\npolicies:\n  - {name: shop, match: \"{shop}.example.com/admin/\", key: \"{shop}\", limit: 4/h}\n  - {name: all, match: \"{shop}.example.com/\", limit: 20/h}\n",
 	"loose.yaml":  "version: 1\npolicies:\n  - {name: shop, match: \"{shop}.example.com/admin/\", key: \"{shop}\", limit: 6/h}\n",
 	"shop.yaml":   "version: 1\npolicies:\n  - {name: shop, match: \"{shop}.example.com/admin/\", key: \"{shop}\", limit: 5/h}\n",
-	"bad.yaml":    "version: 1\npolicies:\n  - {name: shop, limit: 5/fortnight}\n",
+	"bad.yaml":    "version: 1\npolicies:\n  - {name: shop, limit: 0/s}\n",
 	"advice.yaml": "version: 1\npolicies:\n  - {name: month, limit: 2/month}\n",
 	"access.csv":  "2026-11-23T08:00:00.1Z,GET,https://acme.example.com/admin/a\n2026-11-23T08:00:00.2Z,GET,https://acme.example.com/admin/a\nnonsense\n" + strings.Repeat("2026-11-23T08:00:01.2Z,GET,https://acme.example.com/admin/a\n", 5),
 	"empty.csv":   "",
