@@ -1,9 +1,5 @@
 package ledger
 
-import (
-	"github.com/fleetthrottle/throttle"
-)
-
 // advance brings the row to the time now and makes it fit for the rule.
 func (r *Row) advance(now int64, u *rule) {
 	if now < r.seen {
@@ -32,43 +28,30 @@ func (r *Row) forgetDead(now int64) {
 // remember makes the row complete for as long back as the rule needs. History
 // that is not there is replaced by the most that there can have been, at the
 // latest moment it can have happened.
-//
-// Of a rule, back is how far back a start can matter to one of now, keep is how long entries are
-// kept, and most is the most in any half-open interval as long as keep, wherever it begins: n
-// if the window slides, 2n if it has edges.
 func (r *Row) remember(now int64, u *rule) {
-	if u.kind == throttle.KindConcurrency {
+	if u.slots {
 		return // it has no past
 	}
-	back, keep, most := u.span, u.span, u.n
-	switch u.kind {
-	case throttle.KindFixedWindow:
-		start, end := u.window(now)
-		back, keep, most = now-start+1, end-start, 2*u.n // its first moment counts
-	case throttle.KindLeakyBucket:
-		most = 1
-	case throttle.KindTokenBucket:
-		most = 2 * u.n // a full one, and what flows in
+	if u.tokens > 0 {
 		r.recount(u)
-	case throttle.KindUnlimited:
-		most = 0 // what starts is not counted
 	}
-	if missing := r.lost - (now - back); missing > 0 {
+	since, _, keep := u.window(now)
+	if missing := r.lost - since + 1; missing > 0 {
 		if n := r.atMost(missing); n > 0 {
 			r.add(r.lost, r.lost, n)
 			r.bound()
 		}
-		r.lost, r.level = now-back, 0
+		r.lost, r.level = since-1, 0
 	}
-	if u.kind == throttle.KindLeakyBucket && keep != r.span && r.span > 0 {
+	if u.unit > 0 && keep != r.span && r.span > 0 {
 		r.pinUntil(0) // blocks of another unit cannot be told apart
 	}
 	if now >= r.until || r.isBlank() {
-		r.span, r.most = keep, most
+		r.span, r.most = keep, u.peak
 	} else if keep > r.span {
-		r.span, r.most = keep, max(r.atMost(keep), most)
+		r.span, r.most = keep, max(r.atMost(keep), u.peak)
 	} else {
-		r.most = max(r.most, most)
+		r.most = max(r.most, u.peak)
 	}
 	if keep == r.span {
 		r.until = max(r.until, now+keep)
@@ -91,10 +74,7 @@ func (r *Row) atMost(length int64) int64 {
 // prune drops the entries that matter to no start to come.
 func (r *Row) prune(now int64, u *rule) {
 	k := 0
-	for k < len(r.entries) && r.isOver(&r.entries[k], now) {
-		if u.kind == throttle.KindLeakyBucket && r.entries[k].end(u.span+u.pad, u.n) > now {
-			break
-		}
+	for k < len(r.entries) && r.isOver(&r.entries[k], now) && r.entries[k].end(u.unit+u.pad, u.n) <= now {
 		k++
 	}
 	if k > 0 {
@@ -117,8 +97,8 @@ const stall = 50_000
 // starts at the edge of a window would count in the window before that alone.
 func (r *Row) stepBack(now int64, u *rule) {
 	shift, reach := now-r.seen, len(r.entries)
-	if u.kind == throttle.KindFixedWindow && -shift <= stall {
-		start, _ := u.window(r.seen)
+	if u.aligned && -shift <= stall {
+		start, _, _ := u.window(r.seen)
 		reach = r.after(start)
 	}
 	for i := range r.entries {

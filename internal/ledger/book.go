@@ -114,9 +114,9 @@ func (q *Request) start(t int64) {
 		}
 		switch {
 		case s.free:
-		case s.rule.kind == throttle.KindUnlimited:
+		case s.rule.peak == 0:
 			s.row.bookProbe(t, &s.rule)
-		case s.rule.kind != throttle.KindConcurrency:
+		case !s.rule.slots:
 			s.row.book(t, &s.rule)
 		case t == q.Now:
 			s.row.hold(s.rule.cost, q.Node)
@@ -151,7 +151,7 @@ func (q *Request) acquire() bool {
 	arrival := b.Instead.Place
 	for i := range q.Searches {
 		s := &q.Searches[i]
-		if s.rule.kind != throttle.KindConcurrency || b.Charges[i].Shadow {
+		if !s.rule.slots || b.Charges[i].Shadow {
 			continue
 		}
 		l := s.row.slots
@@ -199,7 +199,7 @@ func (q *Request) Release() {
 func (q *Request) Settle(g throttle.Grant, costs []int) {
 	for i := range q.Searches {
 		s := &q.Searches[i]
-		if s.rule.kind != throttle.KindConcurrency && s.rule.kind != throttle.KindUnlimited {
+		if !s.rule.slots && s.rule.peak > 0 {
 			s.row.settle(g.Handle.Start, &s.rule, int64(costs[i]))
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/fleetthrottle/throttle"
 )
 
 // TestP10_EveryChangeBoundsARow: a full row stays within its bounds when forgotten starts are
@@ -32,12 +30,12 @@ func TestP10_EveryChangeBoundsARow(t *testing.T) {
 
 	longer := full()
 	longer.lost, longer.until = 8_999_000, 1<<40
-	u := rule{kind: throttle.KindSlidingWindow, span: Micros(time.Second), n: 5}
+	u := rule{span: Micros(time.Second), n: 5, peak: 5}
 	longer.remember(longer.seen, &u)
 	isBounded(longer)
 
 	block := full()
-	paced := rule{kind: throttle.KindLeakyBucket, span: span, n: 10, cost: 1}
+	paced := rule{span: span, unit: span, n: 10, cost: 1}
 	require.True(t, block.remove(10_000_000+2*span, &paced))
 	isBounded(block)
 }

@@ -3,8 +3,6 @@ package ledger
 import (
 	"math/bits"
 	"slices"
-
-	"github.com/fleetthrottle/throttle"
 )
 
 // maxLevel is more than any bucket of a limit holds, and little enough to be
@@ -61,7 +59,7 @@ func (r *Row) forget(k int, u *rule) {
 	for i := range k {
 		e := &r.entries[i]
 		switch {
-		case u.kind == throttle.KindTokenBucket:
+		case u.tokens > 0:
 			r.level = level{r.lost, r.level}.addUp(e, u).spent
 		case r.unit != 0:
 			// It may be a bucket again: until then nothing flows in.

@@ -1,10 +1,6 @@
 package ledger
 
-import (
-	"math"
-
-	"github.com/fleetthrottle/throttle"
-)
+import "math"
 
 const (
 	// A ceiling comes back to the level that was refused within so many windows, and so
@@ -53,12 +49,8 @@ func (r *Row) obey(now int64, u *rule) {
 	share := level / u.rate
 	u.most = max(1, int64(float64(u.n)*share))
 	u.room = min(u.room, max(0, u.room-(u.n-u.most)))
-	switch u.kind {
-	case throttle.KindTokenBucket:
-		u.tokens = max(1, int64(float64(u.tokens)*share))
-	case throttle.KindLeakyBucket:
-		u.pad = int64(float64(u.span)/share) - u.span
-	}
+	u.tokens = min(u.tokens, max(1, int64(float64(u.tokens)*share)))
+	u.pad = int64(float64(u.unit)/share) - u.unit
 }
 
 // cutOff leaves three decimals.
@@ -94,25 +86,23 @@ func believed(level, from float64) float64 {
 // only the rate is of interest. Where a part of the window is forgotten, it is taken to
 // have been as full as the rest.
 func (r *Row) used(mark int64, u *rule) float64 {
-	since := mark - u.span
 	if mark > r.seen {
 		return 0
 	}
-	switch u.kind {
-	case throttle.KindTokenBucket, throttle.KindLeakyBucket:
+	if !u.hasWindows() {
 		return u.rate
-	case throttle.KindFixedWindow:
-		last, _ := u.window(r.seen)
-		if before, _ := u.window(last - 1); mark < before {
+	}
+	if u.aligned {
+		last, _, _ := u.window(r.seen)
+		if before, _, _ := u.window(last - 1); mark < before {
 			return 0
 		}
-		since, _ = u.window(mark)
-		since--
 	}
+	since, _, _ := u.window(mark)
 	sum := 0.0
 	for _, e := range r.entries {
 		switch {
-		case e.last <= since || e.first > mark:
+		case e.last < since || e.first > mark:
 		case e.last <= mark:
 			sum += float64(e.n)
 		default:
@@ -122,8 +112,8 @@ func (r *Row) used(mark int64, u *rule) float64 {
 	if sum > u.rate {
 		return 0
 	}
-	if r.lost > since {
-		sum *= float64(mark-since) / float64(max(1, mark-r.lost))
+	if r.lost >= since {
+		sum *= float64(mark-since+1) / float64(max(1, mark-r.lost))
 	}
 	return max(1, sum)
 }

@@ -2,27 +2,6 @@ package ledger
 
 import "github.com/fleetthrottle/throttle"
 
-// earliest returns the first start not before t that has room for the cost.
-// Successive calls must not go back.
-func (s *Search) earliest(t int64) int64 {
-	if s.free {
-		return t
-	}
-	t = max(t, s.row.paused, s.tail)
-	switch s.rule.kind {
-	case throttle.KindSlidingWindow:
-		return s.slidingPaced(t)
-	case throttle.KindLeakyBucket:
-		return s.paced(t)
-	case throttle.KindConcurrency:
-		return t // what is in flight opens at no known time
-	case throttle.KindUnlimited:
-		return s.row.behindProbe(t)
-	default:
-		return s.room(t)
-	}
-}
-
 // room looks for the first start for which the limit has room: in the row and,
 // after a penalty, behind the probe and in the ramp of the slow start.
 func (s *Search) room(t int64) int64 {
@@ -41,18 +20,6 @@ func (s *Search) room(t int64) int64 {
 		t = s.booked(min(next, end))
 	}
 	return t
-}
-
-// booked looks for the first start that breaks the rule with nothing in the row.
-func (s *Search) booked(t int64) int64 {
-	switch s.rule.kind {
-	case throttle.KindSlidingWindow:
-		return s.sliding(t)
-	case throttle.KindFixedWindow:
-		return s.aligned(t)
-	default:
-		return s.bucket(t)
-	}
 }
 
 // slidingPaced is room for a charge that may have a pace: it counts when the

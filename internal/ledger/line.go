@@ -134,7 +134,7 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 	near := q.Booking.Horizon + q.Booking.NotBefore
 	for i := range q.Searches {
 		s, key := q.Searches[i], q.key(i) // a copy: what it finds for here is not for later
-		if q.Booking.Charges[i].Shadow || s.rule.kind == throttle.KindConcurrency {
+		if q.Booking.Charges[i].Shadow || s.rule.slots {
 			continue
 		}
 		sum := int64(0)
@@ -201,7 +201,7 @@ func (q *Request) Due(w *Waiter, key Key) time.Duration {
 func (q *Request) Serve(w *Waiter, key Key) (called bool) {
 	at := *w.stand
 	q.stepOut(w)
-	if !slices.ContainsFunc(q.Booking.Charges, isConcurrency) {
+	if !q.needsSlots {
 		q.stand(w, key)
 		return false
 	}

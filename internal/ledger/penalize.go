@@ -51,7 +51,7 @@ func (q *Request) Resume() {
 		r.lifts++
 		q.useless(0, 0, math.MaxInt64, true)
 	}
-	if s.rule.kind == throttle.KindUnlimited {
+	if s.rule.peak == 0 {
 		r.forgetProbe()
 		r.until = max(r.until, r.paused) // a store may keep the row until then
 	}

@@ -11,24 +11,24 @@ import (
 func (r *Row) book(t int64, u *rule) {
 	first, last := t, t+u.length()
 	i := r.after(t)
-	if u.kind == throttle.KindLeakyBucket {
+	if u.unit > 0 {
 		// Blocks without a gap between them become one.
-		if i > 0 && r.entries[i-1].last == first-u.span {
-			first -= u.span
+		if i > 0 && r.entries[i-1].last == first-u.unit {
+			first -= u.unit
 		}
-		if k := r.after(last + 1); k < len(r.entries) && r.entries[k].first == last+u.span {
-			last += u.span
+		if k := r.after(last + 1); k < len(r.entries) && r.entries[k].first == last+u.unit {
+			last += u.unit
 		}
-	} else if u.kind == throttle.KindFixedWindow {
-		start, end := u.window(t)
-		r.span = max(r.span, end-start) // months and days differ in length
+	} else if u.aligned {
+		_, _, keep := u.window(t)
+		r.span = max(r.span, keep) // months and days differ in length
 	}
 	shares, end := t, t
 	if u.n > windowParts {
 		shares, end = u.part(t)
 	}
 	switch k := len(r.entries); {
-	case u.kind == throttle.KindLeakyBucket:
+	case u.unit > 0:
 		r.add(first, last, u.cost)
 	case k == 0 || r.entries[k-1].first <= t:
 		r.push(first, last, u.cost, shares)
@@ -61,7 +61,7 @@ func (r *Row) share(i int, first, last, start, end int64) (int64, int64) {
 func (s *Search) giveBack(h throttle.Handle, by Node) {
 	switch {
 	case s.free:
-	case s.rule.kind != throttle.KindConcurrency:
+	case !s.rule.slots:
 		if s.row.remove(h.Start, &s.rule) {
 			s.row.untail(h.Start)
 		}
@@ -73,7 +73,7 @@ func (s *Search) giveBack(h throttle.Handle, by Node) {
 
 // release ends what a node holds.
 func (s *Search) release(by Node) {
-	if s.rule.kind == throttle.KindConcurrency {
+	if s.rule.slots {
 		s.row.release(s.rule.cost, by)
 	}
 }
@@ -88,12 +88,11 @@ func (r *Row) settle(t int64, u *rule, cost int64) {
 		r.untail(r.seen) // what is free now is for the next one
 	}
 	if !r.remove(t, u) {
-		if cost -= u.cost; u.kind == throttle.KindLeakyBucket {
-			t += u.cost * u.span // behind the other units
-		}
+		cost -= u.cost
+		t += u.cost * u.unit // behind the other units
 	}
-	if u.kind == throttle.KindLeakyBucket {
-		cost = min(cost, Micros(farthest.Wait)/u.span) // a longer block means no more
+	if u.unit > 0 {
+		cost = min(cost, Micros(farthest.Wait)/u.unit) // a longer block means no more
 	}
 	if cost > 0 {
 		v := *u
@@ -114,14 +113,14 @@ func (r *Row) remove(t int64, u *rule) bool {
 	}
 	e := r.entries[i]
 	rest := max(0, e.n-u.cost)
-	if rest > 0 && (u.kind != throttle.KindLeakyBucket || e.overfull(u.span)) {
+	if rest > 0 && (u.unit == 0 || e.overfull(u.unit)) {
 		r.entries[i].n = rest
 		r.total -= u.cost
 		return true
 	}
 	r.entries = slices.Delete(r.entries, i, i+1)
 	r.total -= e.n
-	if u.kind == throttle.KindLeakyBucket {
+	if u.unit > 0 {
 		r.split(e, rest, t, u)
 		r.bound()
 	}
@@ -132,11 +131,11 @@ func (r *Row) remove(t int64, u *rule) bool {
 // t: up to two halves, and as many units in each as fit. How many exactly is only
 // of interest to a limit of another kind.
 func (r *Row) split(e entry, rest, t int64, u *rule) {
-	end := t + u.length() + u.span
+	end := t + u.length() + u.unit
 	if e.first < t {
-		r.add(e.first, max(e.first, t-u.span), max(1, min(rest, (t-e.first)/u.span)))
+		r.add(e.first, max(e.first, t-u.unit), max(1, min(rest, (t-e.first)/u.unit)))
 	}
 	if e.last >= end {
-		r.add(end, e.last, max(1, min(rest, (e.last-end)/u.span+1)))
+		r.add(end, e.last, max(1, min(rest, (e.last-end)/u.unit+1)))
 	}
 }

@@ -16,16 +16,13 @@ var steps = [...]int64{8, 2}
 // ramped returns the rule that a slow start of the row keeps: its own, or, for steps that
 // are shorter than the window, that of as much as the window has for so long.
 func (u *rule) ramped(r *Row) rule {
-	v, step, window := *u, r.last.step(), u.span
-	if u.kind == throttle.KindFixedWindow {
-		window = Micros(u.limit.Per())
-	}
-	if u.kind == throttle.KindTokenBucket || step >= window || step == 0 {
+	v, step := *u, r.last.step()
+	if step >= u.width || step == 0 {
 		return v
 	}
-	parts := window / step
+	parts := u.width / step
 	part := func(n int64) int64 { return (n + parts - 1) / parts }
-	v.kind, v.span, v.n, v.most = throttle.KindSlidingWindow, step, part(u.n), part(u.most)
+	v.kind, v.aligned, v.span, v.n, v.most = throttle.KindSlidingWindow, false, step, part(u.n), part(u.most)
 	v.room = part(u.room+u.cost+u.reserve) - u.cost - part(u.reserve)
 	return v
 }
@@ -33,27 +30,16 @@ func (u *rule) ramped(r *Row) rule {
 // rampEnd returns when the slow start of a row is over. If there is none, it is over when
 // the penalty ends.
 func (u *rule) rampEnd(r *Row) int64 {
-	switch per := u.limit.Per(); {
-	case u.kind == throttle.KindTokenBucket:
+	switch step := r.last.step(); {
+	case u.tokens > 0:
 		return r.paused + u.span
-	case u.kind == throttle.KindLeakyBucket || per == 0 || r.last.step() == 0:
+	case u.width == 0 || step == 0:
 		return r.paused
-	case u.kind == throttle.KindFixedWindow && r.last.step() >= Micros(per):
-		return r.paused - r.paused%Micros(per) + int64(len(steps))*Micros(per)
-	case u.kind == throttle.KindFixedWindow:
-		return r.paused + int64(len(steps))*r.last.step()
+	case u.aligned && step >= u.width:
+		return r.paused - r.paused%u.width + int64(len(steps))*u.width
 	default:
-		return r.paused + int64(len(steps))*min(r.last.step(), u.span)
+		return r.paused + int64(len(steps))*min(step, u.width)
 	}
-}
-
-// step returns when the step of a slow start is over that begins at t.
-func (u *rule) step(t int64) int64 {
-	if u.kind == throttle.KindFixedWindow {
-		_, end := u.window(t)
-		return end
-	}
-	return t + u.span
 }
 
 // newRamp returns a search of a row that holds, besides what is booked, what a
@@ -61,7 +47,7 @@ func (u *rule) step(t int64) int64 {
 // one knows nothing of it.
 func (s *Search) newRamp() *Search {
 	ramp := &Search{row: &Row{total: maxCount}, rule: s.rule.ramped(s.row)} // in any case more than there is room for
-	if s.rule.kind == throttle.KindTokenBucket {
+	if s.rule.tokens > 0 {
 		ramp.row.entries = s.bucketRamp()
 	} else {
 		ramp.row.entries = s.windowRamp(&ramp.rule)
@@ -84,7 +70,7 @@ func (s *Search) windowRamp(u *rule) []entry {
 			taken.last = max(begin, entries[i].last)
 		}
 		entries = slices.Insert(entries, i, taken)
-		begin = u.step(begin)
+		_, begin, _ = u.window(begin)
 	}
 	return entries
 }

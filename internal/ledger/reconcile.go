@@ -17,9 +17,9 @@ func (q *Request) Reconcile(of throttle.Quota) {
 	s := &q.Searches[0]
 	var from, before int64
 	switch u := &s.rule; {
-	case u.kind == throttle.KindTokenBucket:
+	case u.tokens > 0:
 		from, before = s.row.bucketLeft(u, left)
-	case reset > 0:
+	case reset > 0 && u.hasWindows():
 		from, before = s.row.windowLeft(u, left, reset, age)
 	}
 	if from < before {
@@ -33,22 +33,19 @@ func (q *Request) Reconcile(of throttle.Quota) {
 // any more.
 func (r *Row) windowLeft(u *rule, left, reset, age int64) (from, before int64) {
 	var since, at, end int64 // the window, and when the others are taken to have spent
-	switch now := r.seen; u.kind {
-	case throttle.KindSlidingWindow:
+	if now := r.seen; !u.aligned {
 		end = now + min(reset, u.span)
 		since, at = max(now, end-doubt)-u.span+1, end-u.span
 		if age > 0 { // what has started since was not known to the upstream; what others spent lies at about at
 			mine, _ := r.between(max(at+doubt, now-age)+1, now+1)
 			left = max(0, left-mine)
 		}
-	case throttle.KindFixedWindow:
-		since, end = u.window(now)
+	} else {
+		since, end, _ = u.window(now)
 		at = now
 		if end-now > min(2*reset, Micros(throttle.MaxPenalty)) {
 			return 0, 0
 		}
-	default:
-		return 0, 0
 	}
 	spent, coming := r.between(since, end)
 	if others := u.n - spent - left; others > 0 {

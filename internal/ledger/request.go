@@ -70,16 +70,16 @@ type Closed struct {
 func (q *Request) Open(i int, r *Row) {
 	s := &q.Searches[i]
 	s.rule.set(&q.Booking.Charges[i], q.Booking.Spread)
-	if s.rule.kind == throttle.KindUnlimited && s.passBy(r, q.Now) {
+	if s.rule.peak == 0 && s.passBy(r, q.Now) {
 		return
 	}
 	live := len(r.leases)
 	s.row = r
 	r.advance(q.Now, &s.rule)
-	switch s.rule.kind {
-	case throttle.KindUnlimited:
+	switch {
+	case s.rule.peak == 0:
 		s.free = r.isOpen(q.Now)
-	case throttle.KindConcurrency:
+	case s.rule.slots:
 		if q.needsSlots = true; r.slots == nil {
 			r.slots = new(slots)
 		}
@@ -94,7 +94,7 @@ func (q *Request) begin(s *Search, from int64) {
 	s.from, s.horizon = from, Micros(q.Booking.Horizon)
 	starts := 0
 	for i := range q.Searches {
-		if q.Searches[i].rule.kind != throttle.KindConcurrency {
+		if !q.Searches[i].rule.slots {
 			starts++
 		}
 	}

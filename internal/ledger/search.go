@@ -1,5 +1,7 @@
 package ledger
 
+import "github.com/fleetthrottle/throttle"
+
 // A Search looks for the earliest start on one row. It remembers how far it
 // came, so that asking again for a later start costs only the rest of the way.
 type Search struct {
@@ -23,6 +25,39 @@ type Search struct {
 	called bool // Concurrency: room was set aside, and is free again
 
 	ramp *Search // of what a slow start keeps free; nil: not asked yet
+}
+
+// earliest returns the first start not before t that has room for the cost.
+// Successive calls must not go back.
+func (s *Search) earliest(t int64) int64 {
+	if s.free {
+		return t
+	}
+	t = max(t, s.row.paused, s.tail)
+	switch s.rule.kind {
+	case throttle.KindSlidingWindow:
+		return s.slidingPaced(t)
+	case throttle.KindLeakyBucket:
+		return s.paced(t)
+	case throttle.KindConcurrency:
+		return t // what is in flight opens at no known time
+	case throttle.KindUnlimited:
+		return s.row.behindProbe(t)
+	default:
+		return s.room(t)
+	}
+}
+
+// booked looks for the first start that breaks the rule with nothing in the row.
+func (s *Search) booked(t int64) int64 {
+	switch s.rule.kind {
+	case throttle.KindSlidingWindow:
+		return s.sliding(t)
+	case throttle.KindFixedWindow:
+		return s.aligned(t)
+	default:
+		return s.bucket(t)
+	}
 }
 
 // sliding sweeps the forbidden ranges of docs/internals/booking.md: entry i and the
@@ -62,7 +97,7 @@ func (s *Search) aligned(t int64) int64 {
 	tail, room := s.rule.jitter+s.rule.spread, s.rule.room
 	e := s.row.entries
 	for {
-		start, end := s.rule.window(t)
+		start, end, _ := s.rule.window(t)
 		if t+min(tail, end-start-1) >= end { // a window shorter than tail still has a first moment
 			t = end
 			continue
@@ -78,7 +113,7 @@ func (s *Search) aligned(t int64) int64 {
 			return t
 		}
 		if e[s.i].n > room && e[s.i].last >= end {
-			_, end = s.rule.window(e[s.i].last) // it fills every window that it touches
+			_, end, _ = s.rule.window(e[s.i].last) // it fills every window that it touches
 		}
 		t = end
 	}
@@ -86,13 +121,13 @@ func (s *Search) aligned(t int64) int64 {
 
 // paced looks for the first gap that is long enough.
 func (s *Search) paced(t int64) int64 {
-	unit, length := s.rule.span+s.rule.pad, s.rule.length()+s.rule.cost*s.rule.pad
+	unit, length := s.rule.unit+s.rule.pad, s.rule.length()+s.rule.cost*s.rule.pad
 	for e := s.row.entries; s.i < len(e); s.i++ {
 		end := e[s.i].end(unit, s.rule.n)
 		if end <= t {
 			continue
 		}
-		if t+length+s.rule.span <= e[s.i].first {
+		if t+length+s.rule.unit <= e[s.i].first {
 			break
 		}
 		t = end

@@ -76,7 +76,7 @@ func (r *Row) hasRoom(now, span, room int64) bool {
 }
 
 // sliding is all that prune has to know of a sliding window.
-var sliding = rule{kind: throttle.KindSlidingWindow}
+var sliding rule
 
 // bookPlain is what advance and book do with a row that is plain, for a start now.
 func (r *Row) bookPlain(now, span, n, cost, spread int64) {

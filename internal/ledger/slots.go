@@ -3,8 +3,6 @@ package ledger
 import (
 	"cmp"
 	"slices"
-
-	"github.com/fleetthrottle/throttle"
 )
 
 // taken is what no other request can have.
@@ -101,5 +99,3 @@ func (s *slots) setAside(tell func(p place)) {
 		}
 	}
 }
-
-func isConcurrency(c throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }

@@ -14,7 +14,7 @@ func (q *Request) Status() throttle.Status {
 	r := s.row
 	s.from = q.Now
 	st := throttle.Status{Limit: q.Booking.Charges[0].Limit}
-	if s.rule.kind == throttle.KindConcurrency {
+	if s.rule.slots {
 		st.Used, st.Waiting = r.inFlight()
 	} else {
 		st.Used, st.Booked = r.starts(q.Now, &s.rule)
@@ -32,21 +32,17 @@ func (q *Request) Status() throttle.Status {
 // starts sums the costs that count now: of starts that have come, and of those that are
 // booked for later. An entry whose first start has come counts as if all of them had.
 func (r *Row) starts(now int64, u *rule) (used, booked int) {
-	since := now - u.span
-	if u.kind == throttle.KindFixedWindow {
-		start, _ := u.window(now)
-		since = start - 1
-	}
+	since, _, _ := u.window(now)
 	for _, e := range r.entries {
 		switch {
 		case e.first > now:
 			booked += int(e.n)
-		case e.last > since && u.kind != throttle.KindUnlimited:
+		case e.last >= since && u.peak > 0:
 			come := e.come(now, u)
 			used, booked = used+int(come), booked+int(e.n-come)
 		}
 	}
-	if u.kind == throttle.KindLeakyBucket {
+	if u.unit > 0 {
 		used = min(used, 1)
 	}
 	return used, booked
@@ -55,10 +51,10 @@ func (r *Row) starts(now int64, u *rule) (used, booked int) {
 // come is how much of an entry that has begun has come: all, but of a block, whose units
 // come one after another.
 func (e *entry) come(now int64, u *rule) int64 {
-	if u.kind != throttle.KindLeakyBucket || e.last <= now {
+	if u.unit == 0 || e.last <= now {
 		return e.n
 	}
-	return min(e.n, max(1+(now-e.first)/u.span, e.n-(e.last-now+u.span-1)/u.span))
+	return min(e.n, max(1+(now-e.first)/u.unit, e.n-(e.last-now+u.unit-1)/u.unit))
 }
 
 // inFlight sums the costs of what runs and of what waits in line.
@@ -75,7 +71,7 @@ func (r *Row) inFlight() (held, waiting int) {
 // wait returns when one that comes now would start, behind those in line.
 func (r *Row) wait(q *Search) int64 {
 	turn := q.from
-	if sum := r.waiting(); sum > 0 && q.rule.kind != throttle.KindConcurrency {
+	if sum := r.waiting(); sum > 0 && !q.rule.slots {
 		turn = q.turn(sum + q.rule.cost)
 	}
 	q.behind(&throttle.Booking{Horizon: 1})

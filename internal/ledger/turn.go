@@ -1,30 +1,29 @@
 package ledger
 
-import "github.com/fleetthrottle/throttle"
-
 // farWindows is how many windows of a calendar are looked at one by one.
 const farWindows = 64
 
 // turn returns when a caller with so much of the limit before it, its own cost included,
 // will start: if nothing changes, and without a pace. The search has not begun.
 func (s *Search) turn(rank int64) int64 {
-	from := max(s.from, s.row.paused)
-	switch s.rule.kind {
-	case throttle.KindSlidingWindow:
-		return s.slidingTurn(from, rank)
-	case throttle.KindFixedWindow:
-		return s.alignedTurn(from, rank)
-	case throttle.KindLeakyBucket:
+	from, u := max(s.from, s.row.paused), &s.rule
+	switch {
+	case u.unit > 0:
 		if k := len(s.row.entries); k > 0 {
-			from = max(from, s.row.entries[k-1].end(s.rule.span+s.rule.pad, s.rule.n))
+			from = max(from, s.row.entries[k-1].end(u.unit+u.pad, u.n))
 		}
-		return from + (rank-s.rule.cost)*(s.rule.span+s.rule.pad)
-	case throttle.KindTokenBucket:
+		return from + (rank-u.cost)*(u.unit+u.pad)
+	case u.tokens > 0:
 		v := Search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
-		v.rule.room -= rank - s.rule.cost
+		v.rule.room -= rank - u.cost
 		return v.filled(from)
+	case u.aligned:
+		return s.alignedTurn(from, rank)
+	case u.peak == 0:
+		return from
+	default:
+		return s.slidingTurn(from, rank)
 	}
-	return from
 }
 
 // usable is how much of the limit the charge may use.
@@ -58,7 +57,7 @@ func (s *Search) slidingTurn(from, rank int64) int64 {
 func (s *Search) alignedTurn(from, rank int64) int64 {
 	most, t := s.rule.usable(), from
 	for range farWindows {
-		start, end := s.rule.window(t)
+		start, end, _ := s.rule.window(t)
 		left := most
 		for _, e := range s.row.entries {
 			if e.last >= start && e.first < end {
@@ -71,6 +70,6 @@ func (s *Search) alignedTurn(from, rank int64) int64 {
 		rank -= max(0, left)
 		t = end
 	}
-	start, end := s.rule.window(t)
-	return t + (rank-1)/most*(end-start)
+	_, _, keep := s.rule.window(t)
+	return t + (rank-1)/most*keep
 }

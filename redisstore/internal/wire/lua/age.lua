@@ -93,7 +93,7 @@ local function step(r, now, shift, asleep, u)
   open(r)
   touch(r, 1)
   local F, L, few, reach = r.F, r.L, 0, r.size
-  if u.kind == FIXED_WINDOW then
+  if u.boundaries then
     few = after(r, window(u, r.seen) or r.seen - r.span) - 1
     reach = shift < 0 and -shift <= STALL and few or reach
   end
@@ -108,7 +108,7 @@ local function step(r, now, shift, asleep, u)
   -- Marks are times of the clock that they were booked by: older ones may point to starts of
   -- others, however late they come.
   pin_until(r, min(max(0, -shift), max(r.span, MARKED)))
-  if u.kind == FIXED_WINDOW then
+  if u.boundaries then
     carry_over(r, now, few)
   end
   widen_pending(r, now, asleep)
@@ -128,24 +128,24 @@ end
 -- remember makes the row complete for as long back as the rule needs. History
 -- that is not there is replaced by the most that there can have been, at the
 -- latest moment it can have happened.
-local function remember(r, now, back, keep, most, u)
-  local missing = r.lost - (now - back)
+local function remember(r, now, since, keep, u)
+  local missing = r.lost - since + 1
   if missing > 0 then
     local n = at_most(r, missing)
     if n > 0 then
       add(r, r.lost, r.lost, n)
     end
-    r.lost, r.level = now - back, 0
+    r.lost, r.level = since - 1, 0
   end
-  if u.kind == LEAKY_BUCKET and keep ~= r.span and r.span > 0 then
+  if u.unit > 0 and keep ~= r.span and r.span > 0 then
     pin_until(r) -- blocks of another unit cannot be told apart
   end
   if now >= r.till or is_blank(r) then
-    r.span, r.most = keep, most
+    r.span, r.most = keep, u.peak
   elseif keep > r.span then
-    r.span, r.most = keep, max(at_most(r, keep), most)
+    r.span, r.most = keep, max(at_most(r, keep), u.peak)
   else
-    r.most = max(r.most, most)
+    r.most = max(r.most, u.peak)
   end
   if keep == r.span then
     r.till = max(r.till, now + keep)
@@ -162,7 +162,7 @@ end
 -- is_free reports whether a rule is unlimited and its row is not shut: nothing holds a start,
 -- and the row counts none.
 local function is_free(u, r)
-  return u.kind == UNLIMITED and r.paused + r.probe <= now and r.opens <= now
+  return u.peak == 0 and r.paused + r.probe <= now and r.opens <= now
 end
 
 -- is_over reports whether no start to come can share an interval with an entry
@@ -176,7 +176,7 @@ local function prune(r, now, u)
   if r.size == 0 or not is_over(r, r.F and r.L[1] or r.old, now) then
     return
   end
-  if not r.F and r.lined == 0 and r.size > 1 and (u.kind == SLIDING_WINDOW or u.kind == FIXED_WINDOW) and r.unit == 0 and r.last + r.span > now then
+  if not r.F and r.lined == 0 and r.size > 1 and has_windows(u) and r.unit == 0 and r.last + r.span > now then
     for _ = 1, 4 do
       forget(r, r.old, 0, u)
       pop(r)
@@ -190,7 +190,7 @@ local function prune(r, now, u)
   open(r)
   local k = 0
   while k < r.size and is_over(r, r.L[k + 1], now)
-    and not (u.kind == LEAKY_BUCKET and block_end(r, k + 1, u.span + u.pad, u.n) > now) do
+    and not (u.unit > 0 and block_end(r, k + 1, u.unit + u.pad, u.n) > now) do
     k = k + 1
     forget(r, r.L[k], r.N[k], u)
   end
@@ -201,19 +201,9 @@ end
 -- returns false where the rule's boundaries end, or if the program must say first whether
 -- the clock was set.
 local function advance(r, now, u)
-  local back, keep, most = u.span, u.span, u.n
-  if u.kind == FIXED_WINDOW then
-    local start, stop = window(u, now)
-    if not start then
-      return false
-    end
-    back, keep, most = now - start + 1, stop - start, 2 * u.n -- its first moment counts
-  elseif u.kind == LEAKY_BUCKET then
-    most = 1
-  elseif u.kind == TOKEN_BUCKET then
-    most = 2 * u.n -- a full one, and what flows in
-  elseif u.kind == UNLIMITED then
-    most = 0 -- what starts is not counted
+  local since, _, keep = window(u, now)
+  if not since then
+    return false
   end
   if now < r.seen then
     step(r, now, now - r.seen, math.huge, u)
@@ -230,10 +220,10 @@ local function advance(r, now, u)
   if r.top > 0 then
     ceiling.obey(r, now, u)
   end
-  if u.kind == TOKEN_BUCKET then
+  if u.tokens > 0 then
     recount(r, u)
   end
-  remember(r, now, back, keep, most, u)
+  remember(r, now, since, keep, u)
   r.seen = now
   prune(r, now, u)
   return true

@@ -50,7 +50,7 @@ end
 -- forget counts an entry that leaves the row. A bucket remembers what was spent:
 -- one that is never left in peace for long enough to fill up owes it for ever.
 local function forget(r, last, n, u)
-  if u.kind == TOKEN_BUCKET then
+  if u.tokens > 0 then
     local _
     _, r.level = add_up(r.lost, r.level, last, n, u)
   elseif r.unit ~= 0 then

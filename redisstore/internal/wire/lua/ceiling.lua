@@ -47,11 +47,8 @@ function ceiling.obey(r, now, u)
   end
   local share = level / u.rate
   u.cap = max(1, floor(u.n * share))
-  if u.kind == TOKEN_BUCKET then
-    u.tokens = max(1, floor(u.tokens * share))
-  elseif u.kind == LEAKY_BUCKET then
-    u.pad = floor(u.span / share) - u.span
-  end
+  u.tokens = min(u.tokens, max(1, floor(u.tokens * share)))
+  u.pad = floor(u.unit / share) - u.unit
 end
 
 -- used returns how much of the limit was in use when the start at mark came, itself
@@ -60,24 +57,21 @@ end
 -- only the rate is of interest. Where a part of the window is forgotten, it is taken to
 -- have been as full as the rest.
 local function used(r, mark, u)
-  local since = mark - u.span
   if mark > r.seen then
     return 0
-  elseif u.kind == TOKEN_BUCKET or u.kind == LEAKY_BUCKET then
+  elseif not has_windows(u) then
     return u.rate
-  elseif u.kind == FIXED_WINDOW then
-    local before = window(u, window(u, r.seen) - 1)
-    since = window(u, mark)
-    if not since or (before and mark < before) then
-      return 0
-    end
-    since = since - 1
+  end
+  local since = window(u, mark)
+  local before = u.boundaries and window(u, window(u, r.seen) - 1)
+  if not since or (before and mark < before) then
+    return 0
   end
   open(r)
   local sum = 0
   for i = 1, r.size do
     local first, last, n = r.F[i], r.L[i], r.N[i]
-    if last > since and first <= mark then
+    if last >= since and first <= mark then
       if last > mark then
         n = ceil(n * ((mark - first + 1) / (last - first + 1)))
       end
@@ -87,8 +81,8 @@ local function used(r, mark, u)
   if sum > u.rate then
     return 0
   end
-  if r.lost > since then
-    sum = sum * ((mark - since) / max(1, mark - r.lost))
+  if r.lost >= since then
+    sum = sum * ((mark - since + 1) / max(1, mark - r.lost))
   end
   return max(1, sum)
 end

@@ -160,7 +160,7 @@ end
 function started(list, want, held, t, from)
   for _, s in ipairs(list) do
     local f = 't' .. want.class
-    if is_free(s, s.row) then
+    if is_free(s.rule, s.row) then
       -- the row is left as it is
     elseif t - from > want.horizon then
       s.row.pin = t

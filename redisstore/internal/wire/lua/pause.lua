@@ -30,7 +30,7 @@ if lift == 1 then
   penalty.forgive(r)
   ceiling.forget(r)
   queue.free(r)
-  if u.kind == UNLIMITED then
+  if u.peak == 0 then
     -- Its probe is forgotten, unless a program has a number for it and counts. The row
     -- stays until then, to know better than one that did not hear that the pause was lifted.
     if r.most == 0 then

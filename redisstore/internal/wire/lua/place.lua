@@ -34,27 +34,27 @@ end
 -- book counts the cost of search s at t. Of an unlimited budget only the probe is
 -- counted.
 local function book(r, t, s)
-  local first, last = t, t + s.length
-  if s.kind == UNLIMITED then
+  local u, first, last = s.rule, t, t + s.length
+  if u.peak == 0 then
     if r.paused > 0 and t < r.paused + r.probe and last >= r.paused then
       add(r, first, last, 1)
     end
     return
-  elseif s.kind == LEAKY_BUCKET then
+  elseif u.unit > 0 then
     open(r)
-    first, last = fuse(r, first, last, s.span)
-  elseif s.kind == FIXED_WINDOW then
-    local start, stop = window(s.rule, t)
-    r.span = max(r.span, stop - start) -- months and days differ in length
+    first, last = fuse(r, first, last, u.unit)
+  elseif u.boundaries then
+    local _, _, keep = window(u, t)
+    r.span = max(r.span, keep) -- months and days differ in length
   end
   local shares, stop, newest = t, t, r.first
   if s.n > WINDOW_PARTS then
-    shares, stop = part(s.rule, t)
+    shares, stop = part(u, t)
   end
   if r.F then
     newest = r.F[r.size]
   end
-  if s.kind == LEAKY_BUCKET then
+  if u.unit > 0 then
     add(r, first, last, s.cost)
   elseif not newest or newest <= t then
     push(r, first, last, s.cost, shares)
@@ -78,10 +78,10 @@ local function remove(r, t, s)
   if not i then
     return false
   end
-  local first, last, all = r.F[i], r.L[i], r.N[i]
+  local first, last, all, unit = r.F[i], r.L[i], r.N[i], s.rule.unit
   local rest = max(0, all - s.cost)
   -- In a block with more units than time for them, taking one out frees nothing.
-  if rest > 0 and (s.kind ~= LEAKY_BUCKET or first + all * s.span > last + s.span) then
+  if rest > 0 and (unit == 0 or first + all * unit > last + unit) then
     r.N[i] = rest
     touch(r, i)
     r.total = r.total - s.cost
@@ -89,25 +89,25 @@ local function remove(r, t, s)
   end
   delete(r, i)
   r.total = r.total - all
-  if s.kind ~= LEAKY_BUCKET then
+  if unit == 0 then
     return true
   end
   -- The block splits in two. Each half may have up to as many units as fit: how
   -- many is only of interest to a limit of another kind.
-  local stop = t + s.length + s.span
+  local stop = t + s.length + unit
   if first < t then
-    add(r, first, max(first, t - s.span), max(1, min(rest, floor((t - first) / s.span))))
+    add(r, first, max(first, t - unit), max(1, min(rest, floor((t - first) / unit))))
   end
   if last >= stop then
-    add(r, stop, last, max(1, min(rest, floor((last - stop) / s.span) + 1)))
+    add(r, stop, last, max(1, min(rest, floor((last - stop) / unit) + 1)))
   end
   return true
 end
 
 -- counts reports whether the start at t still counts.
 local function counts(s, t, now)
-  if s.kind == FIXED_WINDOW then
-    return t >= window(s.rule, now)
+  if not s.rule.boundaries then
+    t = t + s.length
   end
-  return t + s.length + s.span > now
+  return t >= window(s.rule, now)
 end

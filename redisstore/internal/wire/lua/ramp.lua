@@ -4,36 +4,19 @@
 
 local ramp_end, ramped
 do
--- step returns when the step of a slow start is over that begins at t.
-local function step(u, t)
-  if u.kind == FIXED_WINDOW then
-    local _, stop = window(u, t)
-    return stop
-  end
-  return t + u.span
-end
-
--- window_of returns how long a window is; nil if they differ in length.
-local function window_of(u)
-  if u.kind == FIXED_WINDOW then
-    return #u.boundaries == 1 and u.boundaries[1] or nil
-  end
-  return u.span
-end
-
 -- ramp_end returns when the slow start of a row is over. If there is none, it is over when
 -- the penalty ends. Its steps are as long as the window, if the penalty was at least twice
 -- as long, and the window is not very long.
 function ramp_end(u, r)
-  local begin, length, window = r.paused, penalty.step(r), window_of(u)
-  if u.kind == TOKEN_BUCKET then
+  local begin, length, width = r.paused, penalty.step(r), u.width
+  if u.tokens > 0 then
     return begin + u.span
-  elseif u.kind == LEAKY_BUCKET or not window or length == 0 then
+  elseif width == 0 or length == 0 then
     return begin
-  elseif u.kind == FIXED_WINDOW and length >= window then
-    return begin - begin % window + SLOW_STEPS * window
+  elseif u.boundaries and length >= width then
+    return begin - begin % width + SLOW_STEPS * width
   end
-  return begin + SLOW_STEPS * min(length, window)
+  return begin + SLOW_STEPS * min(length, width)
 end
 
 -- copied_from returns an open row with the entries of r from index i on.
@@ -56,7 +39,8 @@ local function window_ramp(s, u)
       i, last = i + 1, max(begin, ramp.L[i])
     end
     insert(ramp, i, begin, last, u.cap - ceil(u.cap / part))
-    begin = step(u, begin)
+    local _, stop = window(u, begin)
+    begin = stop
   end
   return ramp
 end
@@ -76,16 +60,16 @@ end
 -- ramped returns what the slow start of a search is a search for: by its own rule, or, for
 -- steps that are shorter than the window, by that of as much as the window has for so long.
 function ramped(s, r)
-  local length, window, reserve = penalty.step(r), window_of(s.rule), s.reserve
+  local length, width, reserve = penalty.step(r), s.rule.width, s.reserve
   local u = setmetatable({}, {__index = s.rule})
-  if s.kind ~= TOKEN_BUCKET and length > 0 and length < window then
-    local parts = floor(window / length)
+  if length > 0 and length < width then
+    local parts = floor(width / length)
     u.kind, u.span, u.boundaries, u.cap = SLIDING_WINDOW, length, false, ceil(s.cap / parts)
     u.row = window_ramp(s, u)
     u.n = ceil((s.room + s.cost + reserve) / parts) -- as much as a ceiling leaves
     u.cap, reserve = u.n, ceil(reserve / parts)
   else
-    u.row = s.kind == TOKEN_BUCKET and bucket_ramp(s) or window_ramp(s, u)
+    u.row = u.tokens > 0 and bucket_ramp(s) or window_ramp(s, u)
   end
   return u, s.cost, reserve, s.from, s.spread, false
 end

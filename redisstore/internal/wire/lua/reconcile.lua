@@ -76,7 +76,7 @@ end
 -- of it so that it is over when the window is.
 local function window_left()
   local since, at, finish
-  if u.kind == SLIDING_WINDOW then
+  if not u.boundaries then
     finish = now + min(reset, u.span)
     since, at = max(now, finish - DOUBT) - u.span + 1, finish - u.span
     if age > 0 then -- the upstream did not know what has started since; what others spent lies at about at
@@ -88,7 +88,7 @@ local function window_left()
   end
   local spent, coming = between(since, finish)
   local others = u.n - spent - left
-  if others <= 0 or u.kind == FIXED_WINDOW and finish - now > min(2 * reset, MAX_PENALTY) then
+  if others <= 0 or u.boundaries and finish - now > min(2 * reset, MAX_PENALTY) then
     return u.n - spent
   end
   from, stop = last_of(r, coming - left, finish), finish
@@ -100,9 +100,9 @@ local believed = 0
 if known ~= 0 and known ~= r.generation and known ~= r.g1 then
   -- The row is not the one that the program knows: the next booking repairs it, and
   -- what we spent ourselves must not count as spent by others until then.
-elseif u.kind == TOKEN_BUCKET then
+elseif u.tokens > 0 then
   believed = bucket_left()
-elseif reset > 0 and (u.kind == SLIDING_WINDOW or u.kind == FIXED_WINDOW) then
+elseif reset > 0 and has_windows(u) then
   believed = window_left()
 end
 save(r, queue.write(r))

@@ -148,7 +148,7 @@ end
 local function repair(r, u, now, seed)
   local h = r.history
   local generation, g1 = r.generation, r.g1
-  if u.kind == UNLIMITED then
+  if u.peak == 0 then
     return -- it has no starts
   end
   -- If the record of calls is older than what the program saw, and the program saw this
@@ -172,15 +172,15 @@ local function repair(r, u, now, seed)
     local age, n
     age, n, at = struct.unpack('<dd', frame, at)
     youngest, all = youngest or age, all + n
-    if missing > 0 and age < r.span and u.kind ~= TOKEN_BUCKET then
+    if missing > 0 and age < r.span and u.tokens == 0 then
       rebook(r, now, age, min(n, missing))
     end
     missing = missing - n
   end
-  if u.kind == FIXED_WINDOW and was_set(r, now) then
+  if u.boundaries and was_set(r, now) then
     carry_over(r, now, 0)
   end
-  if u.kind == TOKEN_BUCKET and youngest < r.span then
+  if u.tokens > 0 and youngest < r.span then
     -- What is older than a span still counts in a bucket, but never more than all of it.
     local n = min(h.size > PARTS and u.n or all, u.n, lacking)
     if back then

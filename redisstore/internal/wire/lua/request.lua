@@ -19,27 +19,27 @@ local function passes_by(u, r)
 end
 
 for _ = 1, rule_count do
-  local at, behind, u, many = cursor, 0
+  local at, behind, u, many, key = cursor, 0
   repeat
     cursor = at
-    u, many = read_rule(behind)
-    local r = rows[u.key]
+    u, many, key = read_rule(behind)
+    local r = rows[key]
     if not r then
-      r = load(KEYS[u.key], texts[u.key])
-      r.history, rows[u.key] = histories[u.key], r
+      r = load(KEYS[key], texts[key])
+      r.history, rows[key] = histories[key], r
     end
     u.row, rules[#rules + 1] = r, u
     if not passes_by(u, r) then
       if not advance(r, now, u) then
         return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
       end
-      if not rule_of[u.key] then
+      if not rule_of[key] then
         repair(r, u, now, seed)
         if is_to_be_closed(r) then
           r.paused = now + penalty.shut(r, r.paused - now, closed[r.key], 0, 0)
         end
       end
-      rule_of[u.key] = u
+      rule_of[key] = u
     end
     behind = behind + 1
   until behind == many

@@ -1,31 +1,57 @@
--- A rule u is what a charge's limit says: kind, n, span, jitter, pace, and for
--- aligned windows their boundaries (see window).
+-- A rule u is what a charge's limit says. What a kind of limit is stands in this file, and how it looks
+-- for a start in search.lua; the other files ask the rule, and do not know kinds. memstore has the same in
+-- Go: see internal/ledger/rule.go.
+--
+--   kind, n, span       as in Go, like all that follows
+--   jitter, pace
+--   learns, rate        the window that an adaptive charge learns by, 0 if it does not, and what the limit allows in that
+--   cap                 n, or how much of it a ceiling allows
+--   row                 what is booked of the budget
+--
+-- What some kinds have, and others not:
+--
+--   boundaries          one: windows of that length, from the epoch; several: the boundaries of successive calendar
+--                       windows; false: the windows have no edges, and one ends at every moment
+--   width               how long the windows are; 0: there are none, or they differ in length
+--   unit, pad           for so long each unit of a cost is alone, 0: units may start together; and by how much more a
+--                       ceiling keeps them apart
+--   tokens, micros      so many flow into a bucket, 0: there is no bucket; in so many microseconds
+--   peak                the most in any half-open interval for which entries are kept; 0: no start counts
 
--- read_rule reads the rule of a budget, and of how many: the index of the first one's key,
--- how many keys from there on have the same rule, kind, n, span, jitter, pace, the flow
--- into a bucket, tokens in micros, the window that it learns by, 0 if it does not, and how
--- many boundaries it has, then those. The budget is so many behind the first one.
+-- read_rule reads the rule of a budget that is so many behind the first one that has the same rule. It also returns how
+-- many have, and the index of the budget's key.
 local function read_rule(behind)
-  local key, many, kind, n, span, jitter, pace, tokens, micros, learns, boundaries
-  key, many, kind, n, span, jitter, pace, tokens, micros, learns, boundaries, cursor = struct.unpack('<ddddddddddd', frame, cursor)
-  local u = {key = key + behind, kind = kind, n = n, span = span, jitter = jitter, pace = pace, tokens = tokens, micros = micros,
-    learns = learns, rate = kind == TOKEN_BUCKET and learns * tokens / micros or n, cap = n, pad = 0, boundaries = boundaries > 0 and {},
-    row = false}
-  -- One boundary: windows of that length, from the epoch. Several: the boundaries of
-  -- successive calendar windows.
-  u.boundaries = boundaries > 0 and {}
-  for i = 1, boundaries do
-    u.boundaries[i], cursor = struct.unpack('<d', frame, cursor)
+  local key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges
+  key, many, kind, n, span, jitter, pace, tokens, micros, learns, edges, cursor = struct.unpack('<ddddddddddd', frame, cursor)
+  local boundaries, width, unit, peak, rate = edges > 0 and {}, 0, 0, n, n
+  for i = 1, edges do
+    boundaries[i], cursor = struct.unpack('<d', frame, cursor)
   end
-  return u, many
+  if kind == SLIDING_WINDOW then
+    width = span
+  elseif kind == FIXED_WINDOW then
+    width, peak = edges == 1 and boundaries[1] or 0, 2 * n -- at an edge
+  elseif kind == LEAKY_BUCKET then
+    unit, peak = span, 1
+  elseif kind == TOKEN_BUCKET then
+    peak, rate = 2 * n, learns * tokens / micros -- a full one, and what flows in
+  elseif kind == UNLIMITED then
+    peak = 0
+  end
+  return {kind = kind, n = n, span = span, jitter = jitter, pace = pace, learns = learns, rate = rate, cap = n, row = false,
+    boundaries = boundaries, width = width, unit = unit, pad = 0, tokens = tokens, micros = micros, peak = peak},
+    many, key + behind
 end
 
--- window returns the window that holds t, or nil where the boundaries end.
+-- window returns since when starts matter to one at t, until when one at t matters, and for how
+-- long a start can matter. It returns nil where the boundaries end.
 local function window(u, t)
   local e = u.boundaries
-  if #e == 1 then
+  if not e then
+    return t - u.span + 1, t + u.span, u.span
+  elseif #e == 1 then
     local start = floor(t / e[1]) * e[1]
-    return start, start + e[1]
+    return start, start + e[1], e[1]
   end
   local i, k = 1, #e
   if t < e[1] or t >= e[k] then
@@ -39,18 +65,22 @@ local function window(u, t)
       k = m
     end
   end
-  return e[i], e[k]
+  return e[i], e[k], e[k] - e[i]
+end
+
+-- has_windows reports whether starts are counted in windows.
+local function has_windows(u)
+  return u.boundaries or u.width > 0
 end
 
 -- part returns the part of the time line around t in which starts may share an
 -- entry.
 local function part(u, t)
-  local base, span = 0, u.span
-  if u.kind == FIXED_WINDOW then
-    local start, stop = window(u, t)
-    base, span = start, stop - start
+  local base, _, keep = window(u, t)
+  if not u.boundaries then
+    base = 0
   end
-  local width = ceil(span / WINDOW_PARTS)
+  local width = ceil(keep / WINDOW_PARTS)
   local start = t - (t - base) % width
   return start, start + width
 end

@@ -9,14 +9,11 @@
 -- begin of a part of that length, or anywhere if part is 0; so many like it fit there. Successive
 -- questions must not go back in time.
 local function weigh(s, cost)
-  s.cost, s.room, s.length = cost, s.most - cost, s.spread
+  s.cost, s.room, s.length = cost, s.most - cost, s.spread + (cost - 1) * s.rule.unit -- so long beyond its start
   if s.cap < s.n then
     s.room = max(s.room, min(0, s.n - s.reserve - cost)) -- what is dearer than a ceiling fits an idle budget
   end
-  if s.kind == LEAKY_BUCKET then
-    s.length = s.spread + (cost - 1) * s.span -- what it occupies beyond its start
-  end
-  s.i, s.j, s.sum, s.k, s.wait, s.at, s.ramp = 1, 1, 0, false, false, s.at and false, false
+  s.i, s.j, s.sum, s.k, s.wait, s.at, s.ramp = 1, 1, 0, false, false, false, false
   s.gap, s.back, s.part, s.fits = 0, 0, 0, 1
   return s
 end
@@ -29,9 +26,9 @@ end
 -- search_for starts a search for a charge under rule u, for starts from a time
 -- on.
 local function search_for(u, cost, reserve, from, spread, shadow)
-  return weigh({rule = u, row = u.row, kind = u.kind, n = u.n, cap = u.cap, span = u.span, pace = u.pace, most = usable(u, reserve),
+  return weigh({rule = u, row = u.row, n = u.n, cap = u.cap, span = u.span, pace = u.pace, most = usable(u, reserve),
     reserve = reserve, spread = spread, shadow = shadow, from = from, cost = 0, room = 0, length = 0, tail = 0, horizon = 0, index = 0,
-    each = cost, more = 0, i = 1, j = 1, sum = 0, k = false, wait = false, ramp = false, gap = 0, back = 0, part = 0, fits = 1,
+    each = cost, more = 0, i = 1, j = 1, sum = 0, k = false, wait = false, at = false, ramp = false, gap = 0, back = 0, part = 0, fits = 1,
     start = false, alone = false, single = false}, cost)
 end
 
@@ -112,12 +109,12 @@ end
 
 -- paced looks for the first gap that is long enough.
 function paced(s, t)
-  local r, span, pad = s.row, s.span, s.rule.pad
+  local r, unit, pad = s.row, s.rule.unit, s.rule.pad
   open(r)
   while s.i <= r.size do
-    local stop = block_end(r, s.i, span + pad, s.n)
+    local stop = block_end(r, s.i, unit + pad, s.n)
     if stop > t then
-      if t + s.length + s.cost * pad + span <= r.F[s.i] then
+      if t + s.length + s.cost * pad + unit <= r.F[s.i] then
         break
       end
       t = stop
@@ -147,7 +144,7 @@ end
 -- after a penalty, behind the probe and in the ramp of the slow start. It returns
 -- nil where the boundaries end.
 local function room(s, t)
-  local look, need = booked[s.kind], nil
+  local look, need = booked[s.rule.kind], nil
   if s.row.paused == 0 then
     return look(s, t)
   end
@@ -155,7 +152,7 @@ local function room(s, t)
   local stop = ramp_end(s.rule, s.row)
   while t and t < stop do
     s.ramp = s.ramp or search_for(ramped(s, s.row))
-    local start = booked[s.ramp.kind](s.ramp, t)
+    local start = booked[s.ramp.rule.kind](s.ramp, t)
     if start == t then
       break
     end
@@ -269,10 +266,10 @@ end}
 -- earliest returns the first start not before t that has room for the cost; or
 -- nil and the time up to which more boundaries are needed.
 local function earliest(s, t)
-  if is_free(s, s.row) then
+  if is_free(s.rule, s.row) then
     return t
   end
-  return search[s.kind](s, max(t, s.row.paused, s.row.opens, s.tail))
+  return search[s.rule.kind](s, max(t, s.row.paused, s.row.opens, s.tail))
 end
 
 -- resume lets a search look for another start like the last one, if it found that alone and that
@@ -281,7 +278,7 @@ end
 local function resume(s)
   local r, t = s.row, s.start
   s.start, s.alone = false, false
-  if not t or s.shadow or s.kind ~= SLIDING_WINDOW or not s.wait or r.paused > 0
+  if not t or s.shadow or not s.wait or r.paused > 0
     or r.low < s.j or not r.F then
     return weigh(s, s.each)
   end

@@ -4,7 +4,7 @@
 -- as one that costs as much, and none has to go first after a penalty.
 local function together(list, many, t)
   for _, s in ipairs(list) do
-    if s.kind == LEAKY_BUCKET or s.shadow or s.each * many > s.most or t < s.row.paused + s.row.probe then
+    if s.rule.unit > 0 or s.shadow or s.each * many > s.most or t < s.row.paused + s.row.probe then
       return false
     end
   end
@@ -19,7 +19,7 @@ end
 -- is booked. They are one request, as far as the row is concerned, which costs as much as they do.
 local function run(list, claims, callers, t)
   local s, r = list[1], list[1].row
-  if #list > 1 or #claims > 0 or s.shadow or s.kind ~= SLIDING_WINDOW or r.paused > 0 or t < latest(r) then
+  if s.fits == 1 or #list > 1 or #claims > 0 or s.shadow or r.paused > 0 or t < latest(r) then
     return 1
   end
   open(r)
@@ -101,7 +101,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
     r.low, r.grown = MAX_NUMBER, 0
     s.cost = s.each * many
     book(r, t, s)
-    r.count = r.count + (s.kind == UNLIMITED and 0 or s.cost)
+    r.count = r.count + (s.rule.peak == 0 and 0 or s.cost)
     s.cost, s.start = s.each, (s.alone == t or #list == 1) and t
   end
   if want.horizon > 0 then
@@ -152,7 +152,7 @@ end
 local function settle(s, booked)
   if not counts(s, booked, now) then
     return true
-  elseif s.kind == FIXED_WINDOW and not window(s.rule, booked) then
+  elseif not window(s.rule, booked) then
     return false
   end
   local cost, t = s.more, booked
@@ -161,12 +161,10 @@ local function settle(s, booked)
   end
   if not remove(s.row, booked, s) then
     cost = cost - s.each
-    if s.kind == LEAKY_BUCKET then
-      t = t + s.each * s.span -- behind what is there
-    end
+    t = t + s.each * s.rule.unit -- behind what is there
   end
-  if s.kind == LEAKY_BUCKET then
-    cost = min(cost, ceil(FARTHEST / s.span)) -- a longer block means no more
+  if s.rule.unit > 0 then
+    cost = min(cost, ceil(FARTHEST / s.rule.unit)) -- a longer block means no more
   end
   if cost > 0 then
     book(s.row, t, weigh(s, cost))
@@ -183,7 +181,7 @@ local function operate(kind, callers, max_wait, booked, arrival, from, list, cla
       if not settle(s, booked) then
         return booked
       end
-    elseif booked > 0 and not is_free(s, s.row) and remove(s.row, booked, s) then
+    elseif booked > 0 and not is_free(s.rule, s.row) and remove(s.row, booked, s) then
       untail(s.row, booked)
     end
   end

@@ -15,7 +15,7 @@ wanted, cursor = struct.unpack('<d', frame, cursor)
 local u = read_rule(0)
 local r = load(KEYS[1])
 u.row = r
-if not r.stored or not (u.kind == SLIDING_WINDOW or u.kind == FIXED_WINDOW) then
+if not r.stored or not has_windows(u) then
   return struct.pack('<dddddd', DONE, now, 0, 0, 0, 0)
 end
 if not advance(r, now, u) then
@@ -23,15 +23,11 @@ if not advance(r, now, u) then
 end
 open(r)
 
-local since, finish = now - u.span, now + u.span
-if u.kind == FIXED_WINDOW then
-  since, finish = window(u, now)
-  since = since - 1
-end
+local since, finish = window(u, now)
 
 -- is_used reports whether an entry counts as used: as in status.lua.
 local function is_used(i)
-  return r.L[i] > since and r.F[i] <= now
+  return r.L[i] >= since and r.F[i] <= now
 end
 
 -- lower takes so much out of what is used, the oldest first: what remains counts the longest.

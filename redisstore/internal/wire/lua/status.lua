@@ -14,18 +14,15 @@ if not advance(r, now, u) then
   return struct.pack('<ddd', NEEDS_BOUNDARIES, now, now)
 end
 open(r)
-local since = now - u.span
-if u.kind == FIXED_WINDOW then
-  since = window(u, now) - 1
-end
+local since = window(u, now)
 
 -- come is how much of an entry that has begun has come: all, but of a block, whose units
 -- come one after another.
 local function come(i)
-  if u.kind ~= LEAKY_BUCKET or r.L[i] <= now then
+  if u.unit == 0 or r.L[i] <= now then
     return r.N[i]
   end
-  return min(r.N[i], max(1 + floor((now - r.F[i]) / u.span), r.N[i] - ceil((r.L[i] - now) / u.span)))
+  return min(r.N[i], max(1 + floor((now - r.F[i]) / u.unit), r.N[i] - ceil((r.L[i] - now) / u.unit)))
 end
 
 -- An entry whose first start has come counts as if all of them had.
@@ -33,11 +30,11 @@ local used, booked = 0, 0
 for i = 1, r.size do
   if r.F[i] > now then
     booked = booked + r.N[i]
-  elseif r.L[i] > since and u.kind ~= UNLIMITED then
+  elseif r.L[i] >= since and u.peak > 0 then
     used, booked = used + come(i), booked + r.N[i] - come(i)
   end
 end
-if u.kind == LEAKY_BUCKET then
+if u.unit > 0 then
   used = min(used, 1)
 end
 local s = search_for(u, 1, 0, now, 0, false)

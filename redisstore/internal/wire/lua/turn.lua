@@ -65,19 +65,19 @@ function turn.at(u, reserve, from, cost, rank)
   local r, most = u.row, usable(u, reserve)
   open(r)
   from = max(from, r.paused, r.opens)
-  if u.kind == SLIDING_WINDOW then
-    return max(sliding_turn(u, most, from, rank), (paced_turn(u, from, rank - cost)))
-  elseif u.kind == FIXED_WINDOW then
-    return aligned_turn(u, most, from, rank)
-  elseif u.kind == TOKEN_BUCKET then
+  if u.unit > 0 then
+    if r.size > 0 then
+      from = max(from, block_end(r, r.size, u.unit + u.pad, u.n))
+    end
+    return from + (rank - cost) * (u.unit + u.pad)
+  elseif u.tokens > 0 then
     return bucket_turn(u, most, from, rank)
-  elseif u.kind == UNLIMITED then
+  elseif u.boundaries then
+    return aligned_turn(u, most, from, rank)
+  elseif u.peak == 0 then
     return from
   end
-  if r.size > 0 then
-    from = max(from, block_end(r, r.size, u.span + u.pad, u.n))
-  end
-  return from + (rank - cost) * (u.span + u.pad)
+  return max(sliding_turn(u, most, from, rank), (paced_turn(u, from, rank - cost)))
 end
 
 -- units returns how much of the limit can start up to a time, which is not long from
@@ -88,23 +88,23 @@ function turn.units(u, reserve, t)
   local from = max(now, r.paused, r.opens)
   if from > t then
     return 0
-  elseif u.kind == UNLIMITED then
+  elseif u.peak == 0 then
     return MAX_COUNT
-  elseif u.kind == LEAKY_BUCKET then
-    local sum, unit = 0, u.span + u.pad
+  elseif u.unit > 0 then
+    local sum, unit = 0, u.unit + u.pad
     for i = 1, r.size do
       sum = sum + max(0, floor((min(r.F[i], t) - from) / unit))
       from = max(from, block_end(r, i, unit, u.n))
     end
     return sum + max(0, floor((t - from) / unit) + 1)
-  elseif u.kind == TOKEN_BUCKET then
+  elseif u.tokens > 0 then
     local at, spent = r.lost, r.level
     for i = 1, r.size do
       at, spent = add_up(at, spent, r.L[i], r.N[i], u)
     end
     spent = max(0, spent - max(0, t - u.jitter - at) * u.tokens)
     return max(0, floor((most * u.micros - spent) / u.micros))
-  elseif u.kind == FIXED_WINDOW then
+  elseif u.boundaries then
     local sum = 0
     for _ = 1, FAR_WINDOWS do
       local start, stop = window(u, from)
