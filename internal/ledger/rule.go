@@ -11,7 +11,7 @@ import (
 const windowParts = 128
 
 // A rule is a charge in microseconds. What a kind of limit is stands in this file, and how it looks for
-// a start in search.go; the other files ask the rule, and do not know kinds. In Redis it is the same:
+// a start in earliest.go; the other files ask the rule, and do not know kinds. In Redis it is the same:
 // see rule.lua and search.lua.
 type rule struct {
 	limit   *throttle.Limit
