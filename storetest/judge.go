@@ -146,19 +146,3 @@ func drained(c throttle.Charge, stays []stay) string {
 	}
 	return ""
 }
-
-// together sums what can be used in the same window as the first, or in the
-// closed interval of length per and jitter that begins when its use ends.
-func together(c throttle.Charge, stays []stay, first stay) (sum int) {
-	from, last := first.until, first.until+int64((c.Limit.Per()+c.Jitter)/tick)
-	if c.Limit.Kind() == throttle.KindFixedWindow {
-		start, end := window(c.Limit, first.at)
-		from, last = start, end-1
-	}
-	for _, s := range stays {
-		if s.until >= from && s.at <= last {
-			sum += s.cost
-		}
-	}
-	return sum
-}

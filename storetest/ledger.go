@@ -178,25 +178,6 @@ func (q question) nextBucket(s stay) int64 {
 	return first
 }
 
-// over is when something booked no longer counts: it has no more influence on
-// later starts, other than through its own window, or through what it left in
-// a bucket.
-func over(c throttle.Charge, s stay) int64 {
-	switch c.Limit.Kind() {
-	case throttle.KindSlidingWindow:
-		return s.until + span(c)
-	case throttle.KindFixedWindow:
-		_, to := window(c.Limit, s.at)
-		return to
-	case throttle.KindTokenBucket:
-		return s.until + drain(c)
-	case throttle.KindUnlimited:
-		return s.until
-	default:
-		return s.until + int64(s.cost)*pace(c)
-	}
-}
-
 // add books a start in every budget, shadow or not.
 func (l *ledger) add(k throttle.Booking, t int64) {
 	for _, c := range k.Charges {

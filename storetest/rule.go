@@ -86,6 +86,53 @@ func fitsPaced(c throttle.Charge, others []stay, s stay) bool {
 	return true
 }
 
+// over is when something booked no longer counts: it has no more influence on
+// later starts, other than through its own window, or through what it left in
+// a bucket.
+func over(c throttle.Charge, s stay) int64 {
+	switch c.Limit.Kind() {
+	case throttle.KindSlidingWindow:
+		return s.until + span(c)
+	case throttle.KindFixedWindow:
+		_, to := window(c.Limit, s.at)
+		return to
+	case throttle.KindTokenBucket:
+		return s.until + drain(c)
+	case throttle.KindUnlimited:
+		return s.until
+	default:
+		return s.until + int64(s.cost)*pace(c)
+	}
+}
+
+// together sums what can be used in the same window as the first, or in the
+// closed interval of length per and jitter that begins when its use ends.
+func together(c throttle.Charge, stays []stay, first stay) (sum int) {
+	from, last := first.until, first.until+int64((c.Limit.Per()+c.Jitter)/tick)
+	if c.Limit.Kind() == throttle.KindFixedWindow {
+		start, end := window(c.Limit, first.at)
+		from, last = start, end-1
+	}
+	for _, s := range stays {
+		if s.until >= from && s.at <= last {
+			sum += s.cost
+		}
+	}
+	return sum
+}
+
+// width is how long the windows are; 0: there are none, or they differ in length.
+func width(c throttle.Charge) int64 {
+	switch c.Limit.Kind() {
+	case throttle.KindSlidingWindow:
+		return span(c)
+	case throttle.KindFixedWindow:
+		return micros(c.Limit.Per())
+	default:
+		return 0
+	}
+}
+
 // span is how far apart two starts must be to never share a closed interval
 // of length per and jitter.
 func span(c throttle.Charge) int64 { return micros(c.Limit.Per()+c.Jitter) + 1 }

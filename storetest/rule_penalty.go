@@ -141,19 +141,17 @@ const longestStep = 20 * time.Second
 
 // rampOf returns the slow start after a penalty, next to what was booked.
 func rampOf(c throttle.Charge, stays []stay, p penalty) ramp {
-	switch per := c.Limit.Per(); {
+	switch length := width(c); {
 	case p.end == 0:
 		return ramp{}
 	case c.Limit.Kind() == throttle.KindTokenBucket:
 		return rampOfBucket(c, stays, p.end)
-	case c.Limit.Kind() == throttle.KindSlidingWindow && p.step() < span(c):
-		return rampOfSteps(c, since(stays, p.end-span(c)), p, span(c), shares)
-	case c.Limit.Kind() == throttle.KindFixedWindow && per > 0 && p.step() < micros(per):
-		return rampOfSteps(c, since(stays, p.end-micros(per)), p, micros(per), shares)
-	case c.Limit.Kind() == throttle.KindSlidingWindow, c.Limit.Kind() == throttle.KindFixedWindow && per > 0:
-		return rampOfWindows(c, stays, p.end, shares)
-	default:
+	case length == 0:
 		return ramp{}
+	case p.step() < length:
+		return rampOfSteps(c, since(stays, p.end-length), p, length, shares)
+	default:
+		return rampOfWindows(c, stays, p.end, shares)
 	}
 }
 
