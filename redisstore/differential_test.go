@@ -3,7 +3,10 @@ package redisstore_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -188,12 +191,8 @@ func (d *pair) limit() throttle.Limit {
 	switch d.rng.IntN(6) {
 	case 5:
 		return throttle.Unlimited()
-	case 0, 1:
-		return throttle.SlidingWindow(n, per)
-	case 2:
-		return throttle.FixedWindow(n, per)
-	case 3:
-		return throttle.LeakyBucket(n, per)
+	case 0, 1, 2, 3:
+		return d.window(n, per)
 	}
 	zones := []string{
 		"Pacific/Apia", "Asia/Kathmandu", "America/Havana", "Australia/Lord_Howe", "Africa/Casablanca",
@@ -202,6 +201,22 @@ func (d *pair) limit() throttle.Limit {
 	loc, err := time.LoadLocation(zones[d.rng.IntN(len(zones))])
 	require.NoError(d, err)
 	return throttle.CalendarWindow(max(n, 20), throttle.Unit(1+d.rng.IntN(3)), loc)
+}
+
+// lengths finds what stands behind the length of a window, in all forms that ParseLimit understands.
+var lengths = regexp.MustCompile(`"[0-9]+/[0-9]*[smh]( [^"]*)?"`)
+
+// window returns a limit of any kind that has so many in such a length. Where no bucket is so wide, it is
+// a sliding window.
+func (d *pair) window(n int, per time.Duration) throttle.Limit {
+	_, err := throttle.ParseLimit("?")
+	forms := lengths.FindAllStringSubmatch(err.Error(), -1)
+	burst := strconv.Itoa(1 + d.rng.IntN(40))
+	more := strings.Replace(forms[d.rng.IntN(len(forms))][1], "40", burst, 1)
+	if l, err := throttle.ParseLimit(fmt.Sprintf("%d/%v%s", n, per, more)); err == nil {
+		return l
+	}
+	return throttle.SlidingWindow(n, per)
 }
 
 // adorn gives a charge a jitter, a pace and a shadow that go with its limit.
@@ -335,10 +350,10 @@ func (d *pair) stepUnlimited() {
 func (d *pair) changeNumber(c *throttle.Charge) {
 	n := 1 + d.rng.IntN(6)
 	per := []time.Duration{50 * time.Millisecond, 333_333 * time.Microsecond, time.Second, 3*time.Second + time.Microsecond}[d.rng.IntN(4)]
-	c.Limit = []throttle.Limit{
-		throttle.SlidingWindow(n, per), throttle.FixedWindow(n, per), throttle.LeakyBucket(n, per),
-		throttle.TokenBucket(n, per, 1+d.rng.IntN(5)), throttle.Unlimited(), throttle.Unlimited(), throttle.Unlimited(),
-	}[d.rng.IntN(7)]
+	c.Limit = d.window(n, per)
+	if d.rng.IntN(7) > 3 {
+		c.Limit = throttle.Unlimited()
+	}
 	d.adorn(c)
 	c.Shadow = false
 }
