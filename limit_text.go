@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,134 @@ func (l Limit) String() string {
 		return text + periodText(l.per) + " paced"
 	}
 	return text + periodText(l.per)
+}
+
+// ParseLimit reads a limit the way people write it and [Limit.String] prints
+// it:
+//
+//	40/s                      SlidingWindow; s, m, h or any Go duration
+//	10000/20s                 the same; 2d is 48 hours
+//	40/s paced                LeakyBucket
+//	100/m fixed               FixedWindow
+//	100/day                   CalendarWindow in UTC; day, week or month
+//	5000/month Asia/Shanghai  CalendarWindow in a zone of the IANA database
+//	7/week +08:00             CalendarWindow at an offset from UTC
+//	2/s burst 40              TokenBucket
+//	20 in flight              Concurrency
+//	unlimited                 Unlimited
+//
+// Spaces around the slash, "per" instead of it, and longer names of units
+// ("10000 per 20 seconds") are understood too. Words are in lower case.
+//
+// A limit that ParseLimit returns passes all checks of [New] but the one that
+// compares it with [Policy.Jitter]. An error says what was found, where, and
+// which forms are understood.
+func ParseLimit(s string) (Limit, error) {
+	p := limitParser{text: s, forms: limitForms}
+	l, err := p.limit()
+	if err == nil {
+		err = l.validate(0)
+	}
+	if err != nil {
+		return Limit{}, fmt.Errorf("throttle: limit %q: %w", s, err)
+	}
+	return l, nil
+}
+
+// MarshalText implements [encoding.TextMarshaler] with the text of
+// [Limit.String]; the zero Limit is empty. A limit that could not be read back
+// is an error.
+func (l Limit) MarshalText() ([]byte, error) {
+	if l.kind == 0 {
+		return []byte{}, nil
+	}
+	text := l.String()
+	if _, err := ParseLimit(text); err != nil {
+		return nil, err
+	}
+	return []byte(text), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseLimit]; an
+// empty text is the zero Limit.
+func (l *Limit) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*l = Limit{}
+		return nil
+	}
+	parsed, err := ParseLimit(string(text))
+	if err != nil {
+		return err
+	}
+	*l = parsed
+	return nil
+}
+
+// limitForms stands in every error of ParseLimit about the form of a text.
+const limitForms = `"40/s", "10000/20s", "40/s paced", "100/m fixed", "100/day", "5000/month Asia/Shanghai", "2/s burst 40", "20 in flight" and "unlimited"`
+
+// limit reads the whole text.
+func (p *limitParser) limit() (Limit, error) {
+	if word, _ := p.word(); word == "unlimited" {
+		return Unlimited(), p.end()
+	}
+	p.pos = 0
+	n, err := p.count()
+	if err != nil {
+		return Limit{}, err
+	}
+	switch word, at := p.separator(); word {
+	case "/", "per":
+	case "in":
+		return p.inFlight(n)
+	default:
+		return Limit{}, p.unexpected(at, `"/", "per" or "in flight"`)
+	}
+	unit, per, err := p.period()
+	if err != nil {
+		return Limit{}, err
+	}
+	word, at := p.word()
+	if word == "burst" && unit == 0 {
+		return p.bucket(n, per)
+	}
+	if err := p.end(); err != nil {
+		return Limit{}, err
+	}
+	if unit != 0 {
+		loc, err := parseZone(word)
+		if err != nil {
+			return Limit{}, fmt.Errorf("%q at offset %d is not a known time zone: write it like Asia/Shanghai or +08:00, "+
+				"and import time/tzdata if this system has no zones", word, at)
+		}
+		return CalendarWindow(n, unit, loc), nil
+	}
+	switch word {
+	case "":
+		return SlidingWindow(n, per), nil
+	case "paced":
+		return LeakyBucket(n, per), nil
+	case "fixed":
+		return FixedWindow(n, per), nil
+	}
+	return Limit{}, p.unexpected(at, `"paced", "fixed", "burst" or the end`)
+}
+
+// bucket reads what follows "burst".
+func (p *limitParser) bucket(n int, per time.Duration) (Limit, error) {
+	burst, err := p.count()
+	if err == nil {
+		err = p.end()
+	}
+	return TokenBucket(n, per, burst), err
+}
+
+// inFlight reads what follows "in".
+func (p *limitParser) inFlight(n int) (Limit, error) {
+	if word, at := p.word(); word != "flight" {
+		return Limit{}, p.unexpected(at, `"flight"`)
+	}
+	return Concurrency(n), p.end()
 }
 
 // periodText prints a length without what Duration.String adds to it: "m" and
