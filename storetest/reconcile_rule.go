@@ -24,19 +24,17 @@ type statement struct {
 func statementOf(c throttle.Charge, q throttle.Quota, now int64) (s statement, ok bool) {
 	reset := micros(min(q.Reset, throttle.MaxPenalty))
 	s.left = int64(max(0, q.Left))
-	switch c.Limit.Kind() {
-	case throttle.KindSlidingWindow:
-		s.end = now + min(reset, span(c))
-		s.at = s.end - span(c)
-		s.since = max(now+1, s.end-micros(doubt)+1) - span(c)
-		return s, reset > 0
-	case throttle.KindFixedWindow:
+	if c.Limit.Kind() == throttle.KindFixedWindow {
 		s.since, s.end = window(c.Limit, now)
 		s.at = now
 		rest := s.end - now
 		return s, reset > 0 && rest <= 2*reset && rest <= micros(throttle.MaxPenalty)
 	}
-	return s, false
+	length := width(c)
+	s.end = now + min(reset, length)
+	s.at = s.end - length
+	s.since = max(now+1, s.end-micros(doubt)+1) - length
+	return s, reset > 0 && length > 0
 }
 
 // reconcile books what others have spent, if the upstream says that less is left
