@@ -10,19 +10,19 @@ import (
 type wake uint8
 
 const (
-	timeCame   wake = iota // its start, or its turn in line
-	newsCame               // the start may have become useless, or must be confirmed
+	timeCame   wake = iota // the start or the caller's turn in line has come
+	newsCame               // the start may have become useless, or the store must confirm the start
 	noticeCame             // the observer must be told that the caller still waits
 )
 
 // acquire waits until the start and the slots may be used, and books what is missing. It returns
-// errReplaced, and still holds what it held, when the policies were replaced, and errDetach when
-// the start is too far away to hold a connection until then.
+// errReplaced when the policies were replaced: the caller then still holds what it held. It
+// returns errDetach when the start is too far away to hold a connection until the start.
 //
-// Each turn of the loop tells the observer of a long wait, which happens ever more rarely,
-// or asks the store once. So the loop ends, or the time moves, whatever a store answers: a
-// caller asks at most mostAsks times in askPeriod, and one whose MaxWait is over keeps no
-// place in line (see answered).
+// Each pass of the loop tells the observer of a long wait, which happens ever more rarely,
+// or asks the store once. So the loop ends, or time passes, whatever a store answers: a
+// caller asks at most mostAsks times in askPeriod, and a caller whose MaxWait is over keeps no
+// place in line (see takeAnswer).
 func (a *acquisition) acquire(ctx context.Context, w waitOptions) error {
 	if a.state == idle {
 		if err := a.book(ctx); err != nil {
@@ -43,7 +43,7 @@ func (a *acquisition) acquire(ctx context.Context, w waitOptions) error {
 			a.state = granted
 			break
 		}
-		if err := a.mayAsk(ctx); err != nil {
+		if err := a.waitToAsk(ctx); err != nil {
 			return err
 		}
 		if err := question(a, ctx); err != nil {
@@ -53,9 +53,9 @@ func (a *acquisition) acquire(ctx context.Context, w waitOptions) error {
 	return nil
 }
 
-// question returns what the caller must ask the store when it wakes; nil: nothing, it has all
-// that it needs. News says that a watch has news of the start, or that the time to confirm it
-// has come.
+// question returns the method by which a caller that wakes must ask the store; nil: the caller
+// has all that it needs. news says that a watch has news of the start, or that the time to
+// confirm the start has come.
 func (a *acquisition) question(news bool) func(*acquisition, context.Context) error {
 	switch {
 	case a.state != booked:
@@ -64,19 +64,20 @@ func (a *acquisition) question(news bool) func(*acquisition, context.Context) er
 		return (*acquisition).replaceStale
 	case news || a.needsRevalidation():
 		return (*acquisition).revalidate
-	case a.holdsSlots() || now() < a.startAt: // before its start it has a lead
+	case a.holdsSlots() || now() < a.startAt: // the lead: slots are taken at the start, not before
 		return nil
 	}
 	return (*acquisition).acquireSlots
 }
 
-// replaceStale books a start in place of one that is too old.
+// replaceStale reports that the start is too old, and books another start in its place.
 func (a *acquisition) replaceStale(ctx context.Context) error {
 	a.report(ctx, Stale, max(0, now()-a.startAt), nil)
 	return a.book(ctx)
 }
 
-// recheck has acquire look again at a start that was granted a while ago.
+// recheck puts a granted start back into the state booked, so that acquire checks the start
+// once more: time has passed since the grant.
 func (a *acquisition) recheck() {
 	if a.state == granted {
 		a.state = booked
@@ -91,20 +92,21 @@ var (
 	// connection in hand. No caller sees it.
 	errDetach = errors.New("throttle: the start is far away")
 
-	// errSentAnyway is the error of a request that must not be sent again.
+	// errSentAnyway is the error of a request that the pre-write check stopped, but that may
+	// have arrived: it must not be sent again.
 	errSentAnyway = errors.New("throttle: the request may have been written though it was stopped")
 )
 
 // A waitOptions says how a caller waits.
 type waitOptions struct {
-	early           time.Duration   // return this much before the start
-	replaced        <-chan struct{} // return when it is closed
-	withConnection  bool            // the caller holds a connection: do not wait beyond connectionUntil
-	connectionUntil time.Duration
+	early           time.Duration   // the wait ends this much before the start
+	replaced        <-chan struct{} // closed when the policies are replaced, which ends the wait; nil: never
+	withConnection  bool            // the caller holds a connection, until connectionUntil at the latest
+	connectionUntil time.Duration   // a time as of now
 }
 
-// mayAsk waits until the caller may ask its store again.
-func (a *acquisition) mayAsk(ctx context.Context) error {
+// waitToAsk waits until the caller's askRate allows another question to the store.
+func (a *acquisition) waitToAsk(ctx context.Context) error {
 	delay := a.rate.next(now())
 	if delay == 0 {
 		return nil
@@ -119,8 +121,9 @@ func (a *acquisition) mayAsk(ctx context.Context) error {
 	}
 }
 
-// wait waits for the start, or a little before it, or for the caller's turn in line. A caller
-// whose context ends gives back what it holds.
+// wait waits until w.early before the booked start, or for the caller's turn in line. It returns
+// early when there is news, or a notice is due. A caller whose context ends gives back what it
+// holds.
 func (a *acquisition) wait(ctx context.Context, w waitOptions) (wake, error) {
 	if a.state == booked {
 		return a.waitForStart(ctx, w)
@@ -128,32 +131,32 @@ func (a *acquisition) wait(ctx context.Context, w waitOptions) (wake, error) {
 	return a.waitInLine(ctx, w)
 }
 
-// waitForStart waits for the start that is booked.
+// waitForStart waits until w.early before the booked start.
 func (a *acquisition) waitForStart(ctx context.Context, w waitOptions) (wake, error) {
 	if a.grant.Wait == 0 || a.unusable() {
 		return timeCame, nil
 	}
-	d := a.startAt - w.early - now()
-	if d <= 0 {
+	left := a.startAt - w.early - now()
+	if left <= 0 {
 		return timeCame, nil
 	}
 	if w.withConnection && a.startAt > w.connectionUntil {
 		return 0, errDetach
 	}
 	why := timeCame
-	if d > validFor {
+	if left > validFor {
 		a.startWatch(ctx)
-		if lead := a.revalidateLead(); lead > 0 && d > validFor+lead {
-			d, why = d-lead, newsCame
+		if lead := a.revalidateLead(); lead > 0 && left > validFor+lead {
+			left, why = left-lead, newsCame
 		}
 	}
-	switch n, ok := a.noticeIn(); {
-	case ok && n == 0:
+	switch noticeDelay, ok := a.noticeIn(); {
+	case ok && noticeDelay == 0:
 		return noticeCame, nil
-	case ok && n < d:
-		d, why = n, noticeCame
+	case ok && noticeDelay < left:
+		left, why = noticeDelay, noticeCame
 	}
-	timer := time.NewTimer(d)
+	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -167,10 +170,10 @@ func (a *acquisition) waitForStart(ctx context.Context, w waitOptions) (wake, er
 	}
 }
 
-// waitInLine waits for the caller's turn in line. When that is cannot be known, but in
-// the line for a start there is an estimate.
+// waitInLine waits for the caller's turn in line, which the store announces on grant.Ready. In
+// the line for a start startAt is an estimate; in the line for slots there is none.
 func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) (wake, error) {
-	var waitOver, connectionOver, notice <-chan time.Time
+	var waitOver, connectionOver, noticeDue <-chan time.Time
 	if w.withConnection && a.state == inLine && a.startAt > w.connectionUntil {
 		return 0, errDetach
 	}
@@ -184,22 +187,22 @@ func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) (wake, erro
 		defer timer.Stop()
 		connectionOver = timer.C
 	}
-	switch n, ok := a.noticeIn(); {
-	case ok && n == 0:
+	switch noticeDelay, ok := a.noticeIn(); {
+	case ok && noticeDelay == 0:
 		return noticeCame, nil
 	case ok:
-		timer := time.NewTimer(n)
+		timer := time.NewTimer(noticeDelay)
 		defer timer.Stop()
-		notice = timer.C
+		noticeDue = timer.C
 	}
 	select {
 	case <-a.grant.Ready:
 		return timeCame, nil
-	case <-notice:
+	case <-noticeDue:
 		return noticeCame, nil
 	case <-waitOver:
 		if a.state == inLine {
-			return timeCame, nil // the store has a start at once, or says how long it would be
+			return timeCame, nil // the caller books once more: the store has a start at once, or says how long the wait would be
 		}
 		a.cancel()
 		a.remaining, a.remainingBy = a.maxWait, "MaxWait is"
@@ -213,15 +216,15 @@ func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) (wake, erro
 	}
 }
 
-// needsRevalidation reports whether the store must confirm the start before it is
-// used.
+// needsRevalidation reports whether the store's last word on the start is so old that the store
+// must confirm the start before the start is used.
 func (a *acquisition) needsRevalidation() bool {
 	return now()-a.validatedAt > validFor+min(a.revalidateLead(), a.validateRTT)
 }
 
-// revalidateLead is how much before the start the store is asked to confirm it: as
-// long as the store takes to answer, if that is more than validFor. What it took
-// this caller counts, too: the estimate may be of another time.
+// revalidateLead returns how long before the start the store is asked to confirm the start: as
+// long as the store takes to answer, if that is more than validFor, else 0. The answer to this
+// caller's own booking bounds the estimate, which other callers may have made at another time.
 func (a *acquisition) revalidateLead() time.Duration {
 	if lag := min(a.rtt.get(), a.grant.Age); lag > validFor {
 		return lag
@@ -230,7 +233,7 @@ func (a *acquisition) revalidateLead() time.Duration {
 }
 
 // revalidate asks the store whether the start may still be used, and books another
-// one if not.
+// start if not.
 func (a *acquisition) revalidate(ctx context.Context) error {
 	asked := now()
 	maxWait := a.remainingWait(ctx, asked)
@@ -238,7 +241,7 @@ func (a *acquisition) revalidate(ctx context.Context) error {
 	storeCtx, stop := a.storeContext(ctx, maxWait)
 	defer stop()
 	ok, err := a.watch.Confirm(storeCtx, maxWait)
-	a.returned()
+	a.endStoreCall()
 	a.validatedAt = now()
 	a.validateRTT = a.validatedAt - asked
 	switch {
@@ -246,15 +249,15 @@ func (a *acquisition) revalidate(ctx context.Context) error {
 		a.cancel()
 		return a.storeFailure(ctx, err)
 	case !ok, a.validatedAt-max(asked, a.startAt) > DefaultJitter:
-		// Starts that the store held up would leave together. A caller without
-		// Jitter may be late for reasons of its own, but not for this one.
+		// Starts that waited for one slow answer of the store would leave together. A caller
+		// without Jitter may be late for other reasons, but not for a slow answer.
 		return a.book(ctx)
 	}
 	a.outageReported = false
 	return nil
 }
 
-// startWatch makes the store watch over the start, unless it does already.
+// startWatch has the store watch over the start, unless the store does so already.
 func (a *acquisition) startWatch(ctx context.Context) {
 	if a.watch != nil {
 		return

@@ -43,13 +43,13 @@ const (
 	granted
 )
 
-// An acquisition is one caller that acquires a start: it books one, waits for it,
-// and uses the grant in time or gives it back. Transport and Limiter are built on
-// it.
+// An acquisition is one caller that acquires a start: it books a start, waits for the start,
+// and uses the grant in time or gives the grant back. Transport and Limiter are built on
+// acquisitions. Fields that are moments are as of now: the time since the process began.
 type acquisition struct {
 	*engine
 	state    acquisitionState
-	observed observedContext // of the call of the store
+	observed observedContext // the context of the present call of the store
 
 	booking      Booking
 	maxWait      time.Duration // as in Config
@@ -68,28 +68,28 @@ type acquisition struct {
 	concurrent     bool          // some charges are Concurrency: they need slots
 	slots          *slotHold     // the slots, if they were acquired after the start was booked
 	validatedAt    time.Duration // when the store last said that the start may be used
-	validateRTT    time.Duration // how long it took to say so
+	validateRTT    time.Duration // how long that answer took
 	staleStreak    int           // how many answers in a row were too old when they arrived
 	watch          Watch         // over a start that the caller waits for; nil: none
-	invalidated    chan struct{} // the watch sends on it when the start may be useless; nil: no watch yet
+	invalidated    chan struct{} // the watch sends when the start may be useless; nil: no watch yet
 	outageReported bool          // observe has been told that the store is away
-	waitsForStore  bool          // and the call that said so has not returned
+	waitsForStore  bool          // a call of the store has told so, and has not returned
 	hold           Hold          // what held the caller last
-	queue          *atomic.Int64 // counts the caller among those that a policy holds; nil: none
+	heldCallers    *atomic.Int64 // how many callers the policy holds that holds this one, which is counted; nil: none holds it
 	noticeAt       time.Duration // when the observer is told that the caller still waits; 0: never
 }
 
-// A slotHold is the second booking of a caller that had to wait for its start: of
-// its Concurrency charges alone, made when the start has come. The first booking stays
-// as it is. Rebooking it would move the start slightly later, where it collides with
-// the starts booked behind it, and send it to the end of the queue.
+// A slotHold is the second booking of a caller that had to wait for its start: it has the
+// Concurrency charges alone, and is made when the start has come. The first booking stays
+// as it is: a new booking of all charges would move the start slightly later, where other
+// starts are booked already, and so behind all of them.
 type slotHold struct {
 	booking Booking
 	grant   Grant
 }
 
-// inspectCharges notes what the charges ask of a grant: the smallest Jitter, and
-// whether they need slots. A slot is held and does not age.
+// inspectCharges sets jitter and concurrent by the charges. The Jitter of a Concurrency charge
+// does not count: a slot is held and does not age.
 func (a *acquisition) inspectCharges() {
 	a.jitter, a.concurrent = 0, false
 	for i := range a.booking.Charges {
@@ -103,7 +103,7 @@ func (a *acquisition) inspectCharges() {
 	}
 }
 
-// receive notes an answer of the store, and what the caller holds by it.
+// receive takes over an answer of the store, and sets the state to what the caller now holds.
 func (a *acquisition) receive(g Grant) {
 	a.grant = g
 	switch {
@@ -118,12 +118,13 @@ func (a *acquisition) receive(g Grant) {
 	}
 }
 
-// isImmediate reports whether the store granted the start without a wait, and in no time.
+// isImmediate reports whether the store granted the start without a wait, by an answer that
+// took no time: one from memory.
 func (a *acquisition) isImmediate() bool {
 	return a.state == granted && a.grant.Wait == 0 && a.grant.Age == 0
 }
 
-// forget drops what was used, given back or lost.
+// forget notes that the caller holds nothing any more: all was used, given back or lost.
 func (a *acquisition) forget() { a.state, a.slots = idle, nil }
 
 // waited returns how long the caller has been held so far.
@@ -135,21 +136,22 @@ func (a *acquisition) waited() time.Duration {
 }
 
 // A caller asks its store at most mostAsks times in askPeriod. A store that keeps its
-// contract hardly ever needs that many, see [Grant.Ready]; any other would have the caller ask
-// without a pause, and at a wait of 0 for ever.
+// contract hardly ever has a caller ask so often, see [Grant.Ready]. With a store that does not,
+// the caller would ask without end.
 const (
 	mostAsks  = 8
 	askPeriod = 8 * time.Millisecond
 )
 
-// An askRate counts how often a caller asked lately. Its zero value is of a caller that has
-// not asked yet.
+// An askRate counts how often a caller asked in the present askPeriod. Its zero value is of a
+// caller that has not asked yet.
 type askRate struct {
-	since time.Duration
-	asks  int
+	since time.Duration // when the period began
+	asks  int           // in the period
 }
 
-// next notes that the caller asks at a time, and returns how long it must wait before it does.
+// next counts a question that the caller wants to ask at a time, and returns how long the
+// caller must wait before it asks.
 func (r *askRate) next(at time.Duration) (delay time.Duration) {
 	if r.asks == 0 || at-r.since >= askPeriod {
 		*r = askRate{since: at}
@@ -162,8 +164,8 @@ func (r *askRate) next(at time.Duration) (delay time.Duration) {
 	return delay
 }
 
-// An observedContext is the context of a call of the store that has an observer of
-// outages. It lies in the caller's acquisition, so that it costs no memory of its own.
+// An observedContext is the context of a call of the store, with the observer of outages that
+// the store finds there. It is a field of the caller's acquisition, and so costs no allocation.
 type observedContext struct {
 	context.Context
 	observer outage.Observer

@@ -18,26 +18,27 @@ type roundTrip struct {
 	req *http.Request
 
 	reqBody  io.ReadCloser // the request's body
-	rewound  io.ReadCloser // the same, for the next attempt
-	detached bool          // an attempt before this one gave its connection back
+	rewound  io.ReadCloser // the request's body for the next attempt
+	detached bool          // an earlier attempt gave its connection back
 	dials    *dialPlace    // what is known of the host's connections
-	dialTook time.Duration // how long the base took to get a connection
+	dialTook time.Duration // how long the base took to get a connection, in the last attempt that got one
 
-	// What the base gets. It all lies here so that it is allocated at once. None of
-	// it is used again, because a base may keep it for longer than the response.
+	// The fields down to handedAt are what the base gets. They lie here so that one allocation
+	// serves all of them. No other attempt uses them, because a base may keep them for longer
+	// than the response.
 	sent        http.Request
 	sentContext sentContext
-	sentURL     url.URL // see abort
+	sentURL     url.URL // of sent: abort makes it unwritable
 	revocable   revocableBody
 	respBody    responseBody
 	handedAt    time.Duration // when the base got the request
 
 	// The base calls the hooks of a trace from goroutines of its own.
 	mu            sync.Mutex
-	wrote         bool        // the headers have left under the present grant
+	wrote         bool        // the headers were written under the present grant
 	connSeen      bool        // the base has called gotConn
 	connClosed    bool        // the connection was closed before anything was written
-	baseRetried   bool        // the base sends again what it has written before
+	baseRetried   bool        // the base sends a request again that it has written before
 	ended         bool        // the response is over, or there is none
 	stopErr       error       // why the pre-write check stopped the request
 	stopAfterFunc func() bool // ends the watch over the request's context
@@ -62,67 +63,69 @@ func (r *roundTrip) priceRequest(s *policySet, matched []int32) error {
 func (r *roundTrip) acquireUntilSend() error {
 	r.lead = r.dialLead()
 	return r.acquireStart(r.req.Context(), func() error {
-		var few [fewPolicies]int32
+		var matchBuf [fewPolicies]int32
 		s := r.t.policies.Load()
-		return r.priceRequest(s, s.index.Match(few[:0], r.req))
+		return r.priceRequest(s, s.index.Match(matchBuf[:0], r.req))
 	})
 }
 
-// dialLead is how much before its start the request is handed to the base. If an
-// attempt has dialled for longer than usual, the next one needs as long.
+// dialLead returns how long before its start the request is handed to the base: as long as the
+// base usually takes to get a connection to the host, or as long as the last attempt's dial took,
+// if that took longer; 0 if the base usually has an idle connection.
 func (r *roundTrip) dialLead() time.Duration {
-	usual := r.dials.usual(r.req.URL.Host)
+	usual := r.dials.usualDial(r.req.URL.Host)
 	if usual == 0 {
 		return 0
 	}
 	return max(usual, r.dialTook)
 }
 
-// elapsed is how long ago the request started: when it was handed to the base, or at
-// its booked start if that was later.
+// elapsed returns how long ago the request started: it started when it was handed to the base,
+// or at its booked start if that was later.
 func (r *roundTrip) elapsed() time.Duration { return max(0, now()-max(r.handedAt, r.startAt)) }
 
 // reportWait bounds how long a response is kept from its caller while the store is told
-// what it means. maxReport bounds how long the report is tried at all: after a longer
+// what the response means. maxReport bounds how long the report is tried at all: after a longer
 // outage the next response tells the store of a penalty that still lasts.
 const (
 	reportWait = time.Second
 	maxReport  = 30 * time.Second
 )
 
-// reportContext returns the context for telling the store something: the caller's,
-// without its end.
+// reportContext returns the context for telling the store something: it has the values of the
+// caller's context but not its end. It lasts as long as the report is worth something, but at
+// least reportWait and at most maxReport.
 func (r *roundTrip) reportContext(worth time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(r.req.Context()), min(max(worth, reportWait), maxReport))
 }
 
-// A sentContext is the context of the request that the base gets: the caller's, with
-// the hooks of an attempt and an end of its own. It lies in the attempt, and makes the
-// rest when the base asks for it. The zero sentContext can only be ended.
+// A sentContext is the context of the request that the base gets: the caller's context, with
+// the hooks of an attempt, and with an end that the attempt can cause. Most bases never ask for
+// either, so both are made when the base asks. The zero sentContext can only be ended.
 type sentContext struct {
 	context.Context // the caller's
 	hooks           hooks
 
-	mu     sync.Mutex
-	trace  httptrace.ClientTrace
-	traced bool            // trace is made
-	own    context.Context // the caller's with another end; nil: nobody could tell it from the caller's
-	cancel context.CancelCauseFunc
-	ended  bool
-	cause  error
+	mu        sync.Mutex
+	trace     httptrace.ClientTrace // calls the hooks, then those of the caller
+	traceMade bool
+	endable   context.Context         // derived from the caller's, and ends with cancel; nil: nobody has asked for it
+	cancel    context.CancelCauseFunc // of endable
+	ended     bool                    // end was called
+	cause     error                   // with this cause
 }
 
-// hooks are what the base calls on the way of a request.
+// hooks are what the base calls through package httptrace on the way of a request.
 type hooks interface {
 	gotConn(httptrace.GotConnInfo)
 	wroteHeaders()
 }
 
-// traced is a context that holds a trace and nothing else: so it tells the key of traces,
-// which package httptrace keeps to itself, from others.
-var traced = httptrace.WithClientTrace(context.Background(), new(httptrace.ClientTrace))
+// traceOnly is a context that has a value for the key of traces and for no other key. Package
+// httptrace does not export the key, so a key is recognized by asking traceOnly for its value.
+var traceOnly = httptrace.WithClientTrace(context.Background(), new(httptrace.ClientTrace))
 
-// end ends the context, unless it was ended before.
+// end ends the context, for a cause that may be nil, unless the context was ended before.
 func (c *sentContext) end(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +133,7 @@ func (c *sentContext) end(cause error) {
 		return
 	}
 	c.ended, c.cause = true, cause
-	if c.own != nil {
+	if c.endable != nil {
 		c.cancel(cause)
 	}
 }
@@ -147,51 +150,54 @@ func (c *sentContext) Err() error { return c.current().Err() }
 
 // Value implements [context.Context].
 func (c *sentContext) Value(key any) any {
-	if traced.Value(key) != nil {
+	if traceOnly.Value(key) != nil {
 		return c.withHooks()
 	}
 	return c.current().Value(key)
 }
 
-// current is the caller's context for as long as nobody can tell it from this one.
-// Package context asks it for the key of its own contexts, too: so those that are derived
-// from this one are linked to it without a goroutine.
+// current returns the caller's context until somebody calls Done or end, and the endable context
+// from then on. Value uses it for all keys but that of traces, also for the private key of package
+// context: so contexts that are derived from this one are linked to the endable context without a
+// goroutine.
 func (c *sentContext) current() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.own == nil && !c.ended {
+	if c.endable == nil && !c.ended {
 		return c.Context
 	}
 	return c.withEnd()
 }
 
-// withEnd returns the caller's context with an end of its own. The mutex is held.
+// withEnd returns the endable context, and makes it if it is the first call. The mutex is held.
 func (c *sentContext) withEnd() context.Context {
-	if c.own == nil {
-		c.own, c.cancel = context.WithCancelCause(c.Context)
+	if c.endable == nil {
+		c.endable, c.cancel = context.WithCancelCause(c.Context)
 		if c.ended {
 			c.cancel(c.cause)
 		}
 	}
-	return c.own
+	return c.endable
 }
 
-// withHooks returns the hooks, with those of the caller behind them.
+// withHooks returns a trace that calls the hooks of the attempt, and then those of the caller's
+// trace if there is one.
 func (c *sentContext) withHooks() *httptrace.ClientTrace {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.traced {
-		c.traced = true
+	if !c.traceMade {
+		c.traceMade = true
 		c.trace.GotConn, c.trace.WroteHeaders = c.hooks.gotConn, c.hooks.wroteHeaders
 		if httptrace.ContextClientTrace(c.Context) != nil {
-			httptrace.WithClientTrace(c.Context, &c.trace) // which adds the caller's
+			httptrace.WithClientTrace(c.Context, &c.trace) // adds the caller's hooks to c.trace
 		}
 	}
 	return &c.trace
 }
 
-// A revocableBody is the body that the base gets if it can be had only once. When
-// the attempt is abandoned the body is taken away from the base.
+// A revocableBody is the body that the base gets if the request has no GetBody, so that there
+// is one body for all attempts. An attempt that gives its connection back takes the body away
+// from the base, and the next attempt gets it.
 type revocableBody struct {
 	io.ReadCloser
 
@@ -201,7 +207,8 @@ type revocableBody struct {
 	revoked bool
 }
 
-// revoke takes the body away and returns true, unless it was read or closed.
+// revoke takes the body away from the base and returns true, unless the base has read or closed
+// the body.
 func (b *revocableBody) revoke() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -233,17 +240,17 @@ func (b *revocableBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// A responseBody tells its ender when the response is over: at its end, at an error,
-// or when it is closed.
+// A responseBody tells its ender when the response is over: when a read of the body reaches its
+// end or fails, or when the body is closed.
 type responseBody struct {
 	io.ReadCloser
-	of ender
+	ender ender
 }
 
-// An upgradedBody is the body of an upgraded connection.
+// An upgradedBody is the body of an upgraded connection. It tells its ender when it is closed.
 type upgradedBody struct {
 	io.ReadWriteCloser
-	of ender
+	ender ender
 }
 
 // An ender is told, perhaps more than once, that a response is over.
@@ -253,7 +260,7 @@ type ender interface{ end() }
 func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		b.of.end()
+		b.ender.end()
 	}
 	return n, err
 }
@@ -261,13 +268,13 @@ func (b *responseBody) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (b *responseBody) Close() error {
 	err := b.ReadCloser.Close()
-	b.of.end()
+	b.ender.end()
 	return err
 }
 
 // Close implements io.Closer.
 func (b *upgradedBody) Close() error {
 	err := b.ReadWriteCloser.Close()
-	b.of.end()
+	b.ender.end()
 	return err
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// book asks the store for a start within the horizon, in place of the one that is
-// held, if any. After an error nothing is held.
+// book asks the store for a start within the horizon, in place of what the caller
+// holds. After an error the caller holds nothing.
 func (a *acquisition) book(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return a.gaveUp(ctx)
@@ -18,7 +18,7 @@ func (a *acquisition) book(ctx context.Context) error {
 	}
 	a.booking.MaxWait = a.remainingWait(ctx, asked)
 	if !a.needsStoreContext(a.booking.MaxWait) {
-		return a.bookBy(ctx, ctx, asked)
+		return a.bookWithin(ctx, ctx, asked)
 	}
 	storeCtx, stop := a.storeContext(ctx, a.booking.MaxWait)
 	defer stop()
@@ -26,23 +26,23 @@ func (a *acquisition) book(ctx context.Context) error {
 		a.cancel()
 		return a.storeFailure(ctx, context.Cause(storeCtx))
 	}
-	return a.bookBy(ctx, storeCtx, asked)
+	return a.bookWithin(ctx, storeCtx, asked)
 }
 
-// bookBy books what is set by now, and asks the store for it with storeCtx.
-func (a *acquisition) bookBy(ctx, storeCtx context.Context, asked time.Duration) error {
+// bookWithin is the part of book that calls the store, with storeCtx. asked is when it is called.
+func (a *acquisition) bookWithin(ctx, storeCtx context.Context, asked time.Duration) error {
 	b := &a.booking
-	turn, s := a.state == inLine, a.spread()
-	if a.returns { // else there is nothing to replace
+	stoodInLine, s := a.state == inLine, a.spread()
+	if a.returns { // a caller that asks for the first time holds nothing
 		a.replacePlace(s)
 	}
 	b.Spread = s
 	a.adjustPace()
 	b.Horizon, b.Priority = a.horizon(), a.priority
 	g, err := a.store.Book(storeCtx, b)
-	a.returned()
+	a.endStoreCall()
 	if err != nil {
-		a.forget() // given back or lost: it must not be given back twice
+		a.forget() // the store gives back what was held, or has lost it: it must not be given back twice
 		return a.storeFailure(ctx, err)
 	}
 	a.receive(g)
@@ -56,18 +56,19 @@ func (a *acquisition) bookBy(ctx, storeCtx context.Context, asked time.Duration)
 			return nil
 		}
 	}
-	if err := a.answered(ctx, turn); err != nil {
+	if err := a.takeAnswer(ctx, stoodInLine); err != nil {
 		return err
 	}
-	// An observer may have taken its time.
+	// Without an observer, whose calls take time, the start is still fresh.
 	if g.OK && g.Wait == 0 && a.observe == nil && g.Age <= validFor && !a.unusable() {
 		a.state = granted
 	}
 	return nil
 }
 
-// replacePlace makes the booking one in place of what is held. Spread is that of the
-// new one.
+// replacePlace sets the booking's Instead, Turn and Returns, so that the store gives back what the
+// caller holds when it books the new start, which has the given spread. What the store cannot
+// replace is given back here.
 func (a *acquisition) replacePlace(spread time.Duration) {
 	b := &a.booking
 	a.stopWatch()
@@ -81,9 +82,11 @@ func (a *acquisition) replacePlace(spread time.Duration) {
 	}
 }
 
-// answered deals with an answer that holds the caller, or refuses it, or that an
-// observer is told of. Turn says that the caller stood in the line for a start.
-func (a *acquisition) answered(ctx context.Context, turn bool) error {
+// takeAnswer goes through the store's answer to a booking, unless that is a start at once that no
+// observer is told of. It returns the error of a caller that is refused, sets startAt for one that
+// must wait, and tells the observer. stoodInLine says that the caller stood in the line for a start
+// before.
+func (a *acquisition) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	g := a.grant
 	answered := now()
 	a.rtt.add(g.Age, answered)
@@ -95,19 +98,19 @@ func (a *acquisition) answered(ctx context.Context, turn bool) error {
 		return a.refusal(g)
 	}
 	if g.Wait > 0 || g.Age > 0 {
-		a.startAt, a.validatedAt = answered+g.Wait, answered-g.Age/2 // about when it was decided
+		a.startAt, a.validatedAt = answered+g.Wait, answered-g.Age/2 // the store decided about then
 		a.countStale()
 		if err := a.exceedsMaxWait(ctx, g); err != nil {
 			return err
 		}
 	}
-	a.reportHeld(ctx, g, turn && g.OK)
+	a.reportHeld(ctx, g, stoodInLine && g.OK) // a caller in line was reported when it got in line
 	return nil
 }
 
-// exceedsMaxWait gives back a start that is too late and returns the caller's error:
-// the wait fitted into MaxWait, or before the deadline, when it was asked for, but
-// the answer or the line took longer than it was to take.
+// exceedsMaxWait gives back a start that is too late for MaxWait or for the deadline of ctx, and
+// returns the caller's error; nil if the start is in time. A start can be too late although the
+// store was told what wait is of use: its answer, or the line, may have taken long.
 func (a *acquisition) exceedsMaxWait(ctx context.Context, g Grant) error {
 	if !g.OK || g.Held < 0 && a.maxWait <= 0 {
 		return nil
@@ -131,11 +134,11 @@ func (a *acquisition) exceedsMaxWait(ctx context.Context, g Grant) error {
 }
 
 // holdsSlots reports whether all Concurrency charges have their slots. A grant without
-// a wait holds its own.
+// a wait has them.
 func (a *acquisition) holdsSlots() bool { return !a.concurrent || a.grant.Wait == 0 || a.slots != nil }
 
-// acquireSlots acquires the slots when the start has come. If there is no room for
-// them the start is given up for a place in line.
+// acquireSlots acquires the slots when the start has come. If there is no room for the slots the
+// caller gives back the start and gets in line.
 func (a *acquisition) acquireSlots(ctx context.Context) error {
 	b := &slotHold{booking: Booking{
 		Charges: slices.DeleteFunc(slices.Clone(a.booking.Charges), countsStart),
@@ -147,7 +150,7 @@ func (a *acquisition) acquireSlots(ctx context.Context) error {
 	storeCtx, stop := a.storeContext(ctx, b.booking.MaxWait)
 	defer stop()
 	g, err := a.store.Book(storeCtx, &b.booking)
-	a.returned()
+	a.endStoreCall()
 	if err != nil {
 		a.cancel()
 		return a.storeFailure(ctx, err)
@@ -157,7 +160,7 @@ func (a *acquisition) acquireSlots(ctx context.Context) error {
 		b.grant, a.slots = g, b
 		return nil
 	}
-	if g.OK { // a penalty has closed a budget meanwhile
+	if g.OK { // with a wait, because a penalty has closed a budget meanwhile
 		a.store.Cancel(&b.booking, g)
 		return a.book(ctx)
 	}
@@ -175,21 +178,22 @@ func (a *acquisition) acquireSlots(ctx context.Context) error {
 	return nil
 }
 
-// spansScopes reports whether a store may keep some charges for the fleet and others
-// for the node. Then a place in line for some of them is no place for all: a caller
-// that finds no room books all of them again.
+// spansScopes reports whether some charges are of the Fleet scope and others of the Node scope.
+// Then a place in the line for slots of one scope is no place for slots of the other: a caller
+// that finds no room books all charges again.
 func (a *acquisition) spansScopes() bool {
 	c := a.booking.Charges
 	return slices.ContainsFunc(c, func(other Charge) bool { return other.Node != c[0].Node })
 }
 
-// countsStart reports whether a charge is for the start alone.
+// countsStart reports whether a charge counts starts, and takes no slot.
 func countsStart(c Charge) bool { return c.Limit.kind != KindConcurrency }
 
-// countsSlot reports whether a charge is for a slot.
+// countsSlot reports whether a charge takes a slot.
 func countsSlot(c Charge) bool { return c.Limit.kind == KindConcurrency }
 
-// chargeIndex finds a charge of a slotHold among all charges of the caller.
+// chargeIndex returns the index among the caller's charges of the i-th charge of the booking of a
+// slotHold; below 0 if i is.
 func (a *acquisition) chargeIndex(b *Booking, i int) int {
 	return slices.IndexFunc(a.booking.Charges, func(c Charge) bool {
 		return i >= 0 && c.Budget == b.Charges[i].Budget

@@ -35,7 +35,7 @@ func (c Charge) Span() time.Duration {
 }
 
 // Refill returns the flow into the bucket of a TokenBucket charge, in numbers that
-// stores can count with: so many tokens in so many microseconds. It is exact
+// stores can count with: tokens flow in every micros microseconds. The flow is exact
 // where that is possible in small numbers, else a little slower, by less than
 // one part in a thousand.
 //
@@ -43,18 +43,20 @@ func (c Charge) Span() time.Duration {
 // at most burst + max(0, d - Jitter)·tokens/micros; then their arrivals, each
 // up to Jitter late, never exceed what the upstream's bucket holds.
 //
-// The numbers of an Adaptive charge are larger by as much as stores can hold, so that a
-// part of the flow is a whole number, too.
+// Both numbers of an Adaptive charge are multiplied by one factor, as large as stores can hold
+// and at most 1024, so that a part of the flow is a whole number, too.
 func (c Charge) Refill() (tokens, micros int64) {
-	tokens, micros = c.refill()
+	tokens, micros = c.smallestRefill()
 	if c.Adaptive {
-		grain := max(1, min(finest, maxBucket/(int64(c.Limit.burst)*micros)))
-		tokens, micros = tokens*grain, micros*grain
+		factor := max(1, min(mostFactor, maxBucket/(int64(c.Limit.burst)*micros)))
+		tokens, micros = tokens*factor, micros*factor
 	}
 	return tokens, micros
 }
 
-func (c Charge) refill() (tokens, micros int64) {
+// smallestRefill is Refill in the smallest numbers: n tokens per window, divided by their greatest
+// common divisor, and rounded if the numbers are still too large for a bucket of the burst.
+func (c Charge) smallestRefill() (tokens, micros int64) {
 	n, per := int64(c.Limit.n), int64(ceilMicro(c.Limit.per)/time.Microsecond)
 	for a, b := n, per; ; a, b = b, a%b {
 		if b == 0 {
@@ -69,12 +71,12 @@ func (c Charge) refill() (tokens, micros int64) {
 	return tokens, (per*tokens + n - 1) / n
 }
 
-// maxBucket is the largest burst times micros of a flow that is not rounded: a row
-// full of them still fits the numbers of every store.
+// maxBucket is the largest product of burst and micros for which Refill does not round: a row
+// full of such products still fits the numbers of every store.
 const maxBucket = 1 << 44
 
-// finest is by how much the numbers of an Adaptive flow are larger at the most.
-const finest = 1024
+// mostFactor is by how much the numbers of an Adaptive flow are multiplied at the most.
+const mostFactor = 1024
 
 // LearnsPer returns the length of time by which a store measures what an Adaptive charge
 // has learned: the limit's window, a month for 30 days; 0 if the charge learns nothing.
@@ -90,10 +92,10 @@ func (c Charge) LearnsPer() time.Duration {
 	}
 }
 
-// The waiters of a window leave evenly. In a short window that is always in use starts
-// are nearly per/n apart, and a store may place them a little further apart while it is
-// full. In a longer window the last requests of a short job must not wait for all of
-// it, so a full window leaves within maxSpread.
+// The waiters of a window leave evenly. In a window of at most longestEven that is always in use
+// starts are nearly per/n apart, and a store may place them a little further apart while the
+// window is full. In a longer window the last requests of a short job must not wait until the
+// window ends, so the starts of a full window leave within maxSpread.
 const (
 	longestEven = 2 * time.Second
 	maxSpread   = 250 * time.Millisecond
@@ -102,9 +104,9 @@ const (
 // probeTime is how long, at the least, one start goes first after a penalty: see docs/bans.md.
 const probeTime = 250 * time.Millisecond
 
-// pace is the Pace of a policy's charges. Without it all waiters of a window would
-// leave at one moment, come back at one moment, and be served in the order in which
-// the network happened to deliver them.
+// pace returns the Pace of the charges of a policy with the limit. Without a Pace all waiters of
+// a window would leave at one moment, come back at one moment, and be served in the order in
+// which the network happened to deliver them.
 func pace(l Limit) time.Duration {
 	if l.kind != KindSlidingWindow || l.n < 1 {
 		return 0
@@ -116,13 +118,13 @@ func pace(l Limit) time.Duration {
 	return (within / time.Duration(l.n)).Truncate(time.Microsecond)
 }
 
-// ceilMicro rounds up to whole microseconds, the unit of every store.
+// ceilMicro rounds a duration up to whole microseconds, the unit of every store.
 func ceilMicro(d time.Duration) time.Duration {
 	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
-// mostSettled is the most that a response can make a start cost. A limit that lets
-// starts through one by one is closed for as long as the cost says, and no response
+// mostSettled returns the highest cost that a response can settle a charge at. Under a
+// LeakyBucket each unit of cost keeps the next start away for per/n, and no response
 // closes anything for longer than [MaxPenalty].
 func mostSettled(c *Charge) int {
 	if c.Limit.kind != KindLeakyBucket {
@@ -141,14 +143,15 @@ func costsOf(charges []Charge) []int {
 	return costs
 }
 
-// checkCosts refuses a cost above the limit: no wait can make it fit.
+// checkCosts returns the error of a charge whose cost is above its limit: no wait can make it
+// fit. It lowers such a cost of a shadow charge instead.
 func checkCosts(charges []Charge) error {
 	for i := range charges {
 		c := &charges[i]
 		switch most := c.Limit.capacity() - c.Reserve; {
 		case c.Cost <= most:
 		case c.Shadow:
-			c.Cost = most // counted as far as it can be
+			c.Cost = most // a shadow refuses nobody, so it counts as much as fits
 		default:
 			return &LimitError{Policy: c.Budget.Policy, Limit: c.Limit, RetryAfter: Never, cost: c.Cost}
 		}

@@ -22,13 +22,14 @@ type compiledPolicy struct {
 	pattern  *match.Pattern
 	charge   Charge // complete but for the key, the cost and the reserve of a policy that sets them
 	reserves reserves
-	fixed    bool // the charge is complete for every request
+	fixed    bool // charge is complete for every request
 
 	illegibleReported *atomic.Bool    // Observe was told of a response that could not be read
-	byDefault         *defaultPenalty // nil: a function of the policy's own looks at every response
+	byDefault         *defaultPenalty // the only function that looks at responses; nil: the policy has functions of its own
 }
 
-// compile checks one policy; i is its place in the slice.
+// compile checks one policy and makes it ready for requests. i is its index in the slice, by
+// which errors name a policy without a name.
 func compile(p Policy, i int) (compiledPolicy, error) {
 	var errs []error
 	name := p.Name
@@ -66,7 +67,7 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 	}
 	if c.Penalty == nil {
 		d := new(defaultPenalty)
-		if c.Penalty = d.of; p.Quota == nil && p.Settle == nil {
+		if c.Penalty = d.penalty; p.Quota == nil && p.Settle == nil {
 			c.byDefault = d
 		}
 	}
@@ -76,7 +77,8 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 // leastJitterSet is the least Jitter that a machine can keep.
 const leastJitterSet = time.Millisecond
 
-// jitter resolves the field's zero value and its negative ones.
+// jitter returns how long after its grant a start may arrive: DefaultJitter where the field is 0,
+// and 0 where the field is negative.
 func (p *Policy) jitter() time.Duration {
 	switch {
 	case p.Jitter < 0:
@@ -87,11 +89,11 @@ func (p *Policy) jitter() time.Duration {
 	return p.Jitter
 }
 
-// price sets the cost, the key and the reserve of c, which is the policy's charge,
-// to those of the request.
+// price completes c, a copy of the policy's charge, for a request: it sets the cost, the key and
+// the reserve. An error says that a function of the policy failed.
 func (p *compiledPolicy) price(c *Charge, req *http.Request) (err error) {
 	if p.Headroom != nil {
-		c.Reserve = p.reserves.of(optionsOf(req.Context()).priority)
+		c.Reserve = p.reserves.forPriority(optionsOf(req.Context()).priority)
 	}
 	if p.Key == nil && p.Cost == nil {
 		return nil
@@ -129,21 +131,22 @@ func (p *compiledPolicy) penalty(resp *http.Response) (d time.Duration, err erro
 	return p.Penalty(resp), nil
 }
 
-// acted calls Acted; a panic becomes an error.
+// acted calls Acted, which must not be nil; a panic becomes an error.
 func (p *compiledPolicy) acted(resp *http.Response) (acted bool, err error) {
 	defer recoverAs(&err, p.Name, "Acted")
 	return p.Acted(resp), nil
 }
 
-// quota calls Quota; a panic becomes an error.
+// quota calls Quota, which must not be nil; a panic becomes an error.
 func (p *compiledPolicy) quota(resp *http.Response) (q Quota, ok bool, err error) {
 	defer recoverAs(&err, p.Name, "Quota")
 	q, ok = p.Quota(resp)
 	return q, ok, nil
 }
 
-// settle calls Settle; a panic becomes an error.
-func (p *compiledPolicy) settle(resp *http.Response) (cost int, err error) {
+// settledCost calls Settle, which must not be nil; a panic becomes an error. A negative cost says
+// that the response does not tell what the request cost.
+func (p *compiledPolicy) settledCost(resp *http.Response) (cost int, err error) {
 	defer recoverAs(&err, p.Name, "Settle")
 	return p.Settle(resp), nil
 }
@@ -171,7 +174,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// nameInErrors is what errors call a policy whose name is wrong; i is its place in the slice.
+// nameInErrors returns what errors call a policy whose name is wrong; i is its index in the slice.
 func nameInErrors(name string, i int) string {
 	if name == "" {
 		return fmt.Sprintf("#%d", i+1)
@@ -186,8 +189,8 @@ func nameInErrors(name string, i int) string {
 }
 
 // A panicError says that a function of the program's own panicked. It holds the type
-// of the value but not the value, which may hold a token, and, as the stack is gone,
-// the line.
+// of the panic's value but not the value, which may hold a token. It also holds the line,
+// because the stack is gone when the error is read.
 type panicError struct {
 	kind   string
 	line   string // "file.go:7"
@@ -196,8 +199,8 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panicked with a %s at %s", e.kind, e.line) }
 
-// recoverAs is deferred around a function of a policy, which it names: a panic
-// becomes an error.
+// recoverAs is deferred by what calls a function of a policy: a panic of the function becomes
+// *err, which names the policy and the field that has the function.
 func recoverAs(err *error, policy, field string) {
 	if v := recover(); v != nil {
 		*err = &ConfigError{policy, field, &panicError{fmt.Sprintf("%T", v), panicLine(), v == http.ErrAbortHandler}}
@@ -211,8 +214,8 @@ func abortsHandler(err error) bool {
 	return ok && e.aborts
 }
 
-// panicLine returns where the panic began that a deferred function has recovered
-// from.
+// panicLine returns the file and line of the panic that a deferred function has just recovered
+// from, as "file.go:7": the first frame behind the runtime's own.
 func panicLine() string {
 	var stack [32]uintptr
 	frames := runtime.CallersFrames(stack[:runtime.Callers(0, stack[:])])
@@ -230,11 +233,11 @@ func panicLine() string {
 	return "an unknown line"
 }
 
-// An observer is [Config.Observe]. Its panics end here, and it is then told of them.
+// An observer is [Config.Observe].
 type observer func(context.Context, Event)
 
-// guarded returns a function that calls the observer and never panics; nil if there
-// is no observer.
+// guarded returns a function that calls the observer and never panics: after a panic it tells the
+// observer of the panic. It returns nil if there is no observer.
 func (o observer) guarded() func(context.Context, Event) {
 	if o == nil {
 		return nil
@@ -246,6 +249,7 @@ func (o observer) guarded() func(context.Context, Event) {
 	}
 }
 
+// call calls the observer; a panic becomes an error.
 func (o observer) call(ctx context.Context, e Event) (err error) {
 	defer recoverAs(&err, e.Policy, "Observe")
 	o(ctx, e)

@@ -58,7 +58,7 @@ const DefaultLongWait = 10 * time.Second
 func WithMaxWait(ctx context.Context, d time.Duration) context.Context {
 	o := optionsOf(ctx)
 	o.maxWait, o.setMaxWait = d, true
-	return o.in(ctx)
+	return o.addTo(ctx)
 }
 
 // WithPriority returns a context whose requests have priority p. In the line
@@ -69,7 +69,7 @@ func WithMaxWait(ctx context.Context, d time.Duration) context.Context {
 func WithPriority(ctx context.Context, p Priority) context.Context {
 	o := optionsOf(ctx)
 	o.priority = p
-	return o.in(ctx)
+	return o.addTo(ctx)
 }
 
 // The contextOptions are what a context says of the calls that are made with it: see
@@ -92,12 +92,12 @@ func optionsOf(ctx context.Context) contextOptions {
 	return contextOptions{}
 }
 
-// in returns a context that has the options.
-func (o contextOptions) in(ctx context.Context) context.Context {
+// addTo returns a context with the options.
+func (o contextOptions) addTo(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextOptionsKey{}, &o)
 }
 
-// maxWaitOr returns the bound of WithMaxWait or, if there is none, d.
+// maxWaitOr returns what WithMaxWait set or, if it was not called, d.
 func (o *contextOptions) maxWaitOr(d time.Duration) time.Duration {
 	if o.setMaxWait {
 		return o.maxWait

@@ -20,13 +20,13 @@ type engine struct {
 	observe        func(context.Context, Event) // nil: none
 	longWait       time.Duration                // as in Config; 0: none, or there is no observer
 	rtt            rttEstimator                 // how long the store's answers take
-	queues         sync.Map                     // of *atomic.Int64: how many callers each policy holds
+	heldByPolicy   sync.Map                     // of *atomic.Int64: how many callers each policy holds
 	closings       closings
 	recent         atomic.Pointer[recents] // the budgets that callers used last; nil: nobody asks for them
 	unanswered     atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
 }
 
-// configure takes over what it needs of a configuration.
+// configure sets the fields that come from a configuration. Its error is that of a missing Store.
 func (e *engine) configure(c Config) error {
 	e.store, e.defaultMaxWait, e.observe = c.Store, c.MaxWait, observer(c.Observe).guarded()
 	if e.observe != nil {
@@ -38,8 +38,8 @@ func (e *engine) configure(c Config) error {
 	return nil
 }
 
-// closings are the budgets of which this program knows that they are closed, so that
-// each time makes one event, and another when the budget is open again.
+// closings are the budgets that are closed, as far as this program knows. By them the observer
+// gets one event when a budget closes, and one when it is open again.
 type closings struct {
 	count atomic.Int32 // of known, so that starts need no lock while it is 0
 	mu    sync.Mutex
@@ -48,16 +48,16 @@ type closings struct {
 
 // A closing is the time for which a budget is closed, as far as it is known here.
 type closing struct {
-	since   time.Duration // when this program learned of it first
-	learned time.Duration // and last
-	until   time.Duration
+	since   time.Duration // when this program learned first that the budget is closed
+	learned time.Duration // when it learned of the present end
+	until   time.Duration // the present end
 }
 
-// mostClosings is how many closed budgets are known at a time. Of others nothing is told.
+// mostClosings is how many closed budgets are known at a time. The observer hears nothing of others.
 const mostClosings = 1024
 
-// add notes that a budget is closed until then. It returns false if that was known, or
-// too many others are.
+// add notes at a time that a budget is closed until a later time. It returns false, and changes
+// nothing, if the budget is known to be closed still, or if too many other budgets are.
 func (k *closings) add(b Budget, at, until time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -66,7 +66,7 @@ func (k *closings) add(b Budget, at, until time.Duration) bool {
 		return false
 	}
 	if len(k.known) >= mostClosings && !found {
-		k.forgetOld(at)
+		k.forgetPast(at)
 		if len(k.known) >= mostClosings {
 			return false
 		}
@@ -83,7 +83,8 @@ func (k *closings) add(b Budget, at, until time.Duration) bool {
 	return true
 }
 
-// extend notes a later end.
+// extend notes at a time that a budget is closed at least until a later time, also if the budget
+// is known to be closed.
 func (k *closings) extend(b Budget, at, until time.Duration) {
 	if k.add(b, at, until) {
 		return
@@ -96,8 +97,10 @@ func (k *closings) extend(b Budget, at, until time.Duration) {
 	}
 }
 
-// remove notes that a budget is open. It returns how long it was closed; false if it was
-// not known to be, or only since the store was asked.
+// remove notes at a time that a budget is open, by an answer of the store to a question that was
+// sent at asked. It returns since how long the budget was known to be closed. It returns false, and
+// changes nothing, if the budget was not known to be closed, or if this program learned of the end
+// after it asked: then the answer may be older than the closing.
 func (k *closings) remove(b Budget, asked, at time.Duration) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,8 +113,8 @@ func (k *closings) remove(b Budget, asked, at time.Duration) (time.Duration, boo
 	return at - c.since, true
 }
 
-// forgetOld drops what must be open by now.
-func (k *closings) forgetOld(at time.Duration) {
+// forgetPast drops the budgets whose end has passed.
+func (k *closings) forgetPast(at time.Duration) {
 	for b, c := range k.known {
 		if c.until < at {
 			delete(k.known, b)
@@ -121,27 +124,28 @@ func (k *closings) forgetOld(at time.Duration) {
 
 const (
 	mostRecent = 16          // how many budgets of a policy are known
-	inUse      = time.Minute // for how long one keeps its place after its last use
-	recentFor  = time.Hour   // for how long one is known after its last use
+	inUse      = time.Minute // for how long a budget keeps its place after its last use
+	recentFor  = time.Hour   // for how long a budget is known after its last use, and budgets are noted after the last question
 )
 
-// recents are the budgets that callers used last, some of each policy. They know hashes, and no
-// keys.
+// recents are the budgets that callers used last, at most mostRecent of each policy. They have
+// hashed keys only.
 type recents struct {
 	mu       sync.Mutex
 	askedAt  time.Duration // when somebody asked for them last
 	byPolicy map[string][]recentBudget
 }
 
-// A recentBudget is one of them.
+// A recentBudget is a budget of a policy that a caller used.
 type recentBudget struct {
 	key    [16]byte
 	usedAt time.Duration
 	heldAt time.Duration // when it held a caller last
 }
 
-// note takes in the budgets of a booking, unless another caller is about to do so for its own:
-// nobody waits here. It returns false if nobody has asked for long.
+// note notes the budgets of a booking that was answered with g, unless another caller has the lock:
+// no caller waits for it. It returns false if nobody has called ofTable for recentFor: then the
+// recents can be dropped.
 func (r *recents) note(charges []Charge, g *Grant, at time.Duration) bool {
 	if !r.mu.TryLock() {
 		return true
@@ -149,15 +153,16 @@ func (r *recents) note(charges []Charge, g *Grant, at time.Duration) bool {
 	defer r.mu.Unlock()
 	for i := range charges {
 		b := &charges[i].Budget
-		r.byPolicy[b.Policy] = use(r.byPolicy[b.Policy], b.Key, g.Held == i && (!g.OK || g.Wait > 0), at)
+		r.byPolicy[b.Policy] = noteUse(r.byPolicy[b.Policy], b.Key, g.Held == i && (!g.OK || g.Wait > 0), at)
 	}
 	return at-r.askedAt < recentFor
 }
 
-// use notes that a budget is used. Where all places are taken, it takes that of the one that was
-// used the longest ago and is not in use. One that holds its caller takes that of one that holds
-// nobody.
-func use(all []recentBudget, key [16]byte, held bool, at time.Duration) []recentBudget {
+// noteUse notes in all, the budgets of a policy, that the budget with a key is used at a time, and
+// whether it holds its caller. A new budget takes a free place or, if there is none, replaces the
+// budget that was used the longest ago among those that are replaceable: those that were not used
+// within inUse and, if the new one holds its caller, those that have held nobody within inUse.
+func noteUse(all []recentBudget, key [16]byte, held bool, at time.Duration) []recentBudget {
 	place := -1
 	for i := range all {
 		b := &all[i]
@@ -165,8 +170,8 @@ func use(all []recentBudget, key [16]byte, held bool, at time.Duration) []recent
 			place = i
 			break
 		}
-		free := at-b.usedAt > inUse || held && at-b.heldAt > inUse
-		if free && (place < 0 || b.usedAt < all[place].usedAt) {
+		replaceable := at-b.usedAt > inUse || held && at-b.heldAt > inUse
+		if replaceable && (place < 0 || b.usedAt < all[place].usedAt) {
 			place = i
 		}
 	}
@@ -185,15 +190,16 @@ func use(all []recentBudget, key [16]byte, held bool, at time.Duration) []recent
 	return all
 }
 
-// ask returns the budgets that are known of each policy in the table, and forgets the others.
-func (r *recents) ask(has func(policy string) bool, at time.Duration) map[string][]recentBudget {
+// ofTable returns the budgets that are known of each policy that is in the table, and forgets all
+// others. inTable tells which policies are.
+func (r *recents) ofTable(inTable func(policy string) bool, at time.Duration) map[string][]recentBudget {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.askedAt = at
 	all := make(map[string][]recentBudget)
 	for policy, budgets := range r.byPolicy {
 		budgets = slices.DeleteFunc(budgets, func(b recentBudget) bool { return at-b.usedAt > recentFor })
-		if len(budgets) == 0 || !has(policy) {
+		if len(budgets) == 0 || !inTable(policy) {
 			delete(r.byPolicy, policy)
 			continue
 		}
@@ -203,48 +209,50 @@ func (r *recents) ask(has func(policy string) bool, at time.Duration) map[string
 	return all
 }
 
-// A storeQuestion asks the store about a budget that nobody has. It lies where those of a group
-// lie.
+// A storeQuestion asks the store whether it answers for the budgets of a group.
 type storeQuestion struct {
 	*engine
 	group string
 }
 
+// errUnanswered is the error of unansweredError.
 var errUnanswered = errors.New("throttle: callers wait for the store's answer")
 
-// Ask implements [outage.Question]. The store may serve such a question and not the callers, as
-// one does that cannot write.
+// Ask implements [outage.Question]. A store that cannot write answers a question but no caller, so
+// Ask looks first whether callers wait for an answer.
 func (q storeQuestion) Ask(ctx context.Context) error {
-	if err := q.unheard(); err != nil {
+	if err := q.unansweredError(); err != nil {
 		return err
 	}
-	_, err := q.statusOrAway(ctx, nobodys(q.group))
+	_, err := q.statusOrAway(ctx, livenessCharge(q.group))
 	return err
 }
 
-// nobodys returns a charge of a budget that nobody has.
-func nobodys(group string) Charge {
+// livenessCharge returns a charge of a budget that nobody uses, in a group: the store is asked for
+// its status to learn whether the server of the group answers.
+func livenessCharge(group string) Charge {
 	return Charge{Budget: Budget{Group: group}, Limit: PerSecond(1), Cost: 1}
 }
 
-// unheard returns an error while callers wait for an answer that should have come.
-func (e *engine) unheard() error {
+// unansweredError returns errUnanswered while callers wait for a store of which they were told
+// that it does not answer; else nil.
+func (e *engine) unansweredError() error {
 	if e.unanswered.Load() > 0 {
 		return errUnanswered
 	}
 	return nil
 }
 
-// statusOrAway asks the store what a budget is like. If another store answers in its place, the error
-// says why.
+// statusOrAway asks the store for the status of a budget. If the store is away and another store
+// answers in its place, the error says why the first one is away.
 func (e *engine) statusOrAway(ctx context.Context, c Charge) (Status, error) {
 	var away error
 	st, err := e.store.Status(outage.WithObserver(ctx, func(err error) { away = err }), c)
 	return st, cmp.Or(err, away)
 }
 
-// withQuestion returns the context of an event. If the error says that the store did not do what
-// it was asked of the charges, an observer can ask by the context whether the store answers.
+// withQuestion returns the context of an event about charges. If the event's error is a StoreError,
+// the context has a storeQuestion, by which an observer can ask whether the store answers again.
 func (e *engine) withQuestion(ctx context.Context, err error, charges []Charge) context.Context {
 	if _, failed := errors.AsType[*StoreError](err); !failed {
 		return ctx

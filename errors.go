@@ -23,21 +23,21 @@ const Never = time.Duration(math.MaxInt64)
 // spent on any budget. It matches [ErrLimited].
 type LimitError struct {
 	Policy     string        // the policy whose budget had no room in time
-	Limit      Limit         // its limit
+	Limit      Limit         // that policy's limit
 	RetryAfter time.Duration // when there would have been room; 0: unknown, as for Concurrency; Never: no wait helps
 	Paused     bool          // a penalty or a pause closes the budget; else it is full
 	Note       PauseNote     // what the operator said who paused it; zero: a penalty closes it, or that is unknown
 
-	cost int           // set when the cost is above the limit
-	room time.Duration // how long the caller could have waited; negative: unknown
-	by   string        // what bounded the wait: "the deadline", "MaxWait"
+	cost      int           // the request's cost, if that is above the limit; else 0
+	couldWait time.Duration // how long the caller could still have waited when it was refused
+	boundedBy string        // what bounded couldWait, as remainingWait has it; "": nothing did
 }
 
-// maxWaitOver is what bounds the wait of a caller whose MaxWait is over.
+// maxWaitOver is the boundedBy of a caller whose MaxWait is over.
 const maxWaitOver = "MaxWait is over"
 
-// Error implements error. It names the policy and the limit, says whether the
-// caller waited or would have had to, and holds no key and no URL.
+// Error implements error. It names the policy and the limit, says how long the caller would have
+// had to wait and what bounded its wait, and holds no key and no URL.
 func (e *LimitError) Error() string {
 	head := fmt.Sprintf("throttle: policy %q (%v): ", e.Policy, e.Limit)
 	switch {
@@ -56,14 +56,14 @@ func (e *LimitError) Error() string {
 		text = head + "closed by a penalty, would wait " + brief(e.RetryAfter)
 	}
 	switch {
-	case e.by == "":
+	case e.boundedBy == "":
 		return text
-	case e.by == maxWaitOver:
-		return text + ", but " + e.by
-	case e.room <= 0:
+	case e.boundedBy == maxWaitOver:
+		return text + ", but " + e.boundedBy
+	case e.couldWait <= 0:
 		return text + ", but may not wait at all"
 	default:
-		return text + fmt.Sprintf(", but %s %s", e.by, brief(e.room))
+		return text + fmt.Sprintf(", but %s %s", e.boundedBy, brief(e.couldWait))
 	}
 }
 
@@ -124,7 +124,7 @@ func (e *ConfigError) Error() string {
 // Unwrap returns what is wrong.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// gaveUpError is what a caller gets whose own context ended while it waited.
+// A gaveUpError is the error of a caller whose own context ended while it waited.
 type gaveUpError struct {
 	policy string
 	waited time.Duration
@@ -158,13 +158,13 @@ func (e *gaveUpError) Unwrap() []error {
 	return []error{e.cause, e.err, e.store}
 }
 
-// Timeout lets http.Client and net.Error users recognise a deadline.
+// Timeout implements net.Error: it reports whether the context ended because of its deadline.
 func (e *gaveUpError) Timeout() bool { return errors.Is(e.err, context.DeadlineExceeded) }
 
-// Temporary completes net.Error.
+// Temporary implements net.Error, which has no meaning of its own for it.
 func (e *gaveUpError) Temporary() bool { return e.Timeout() }
 
-// brief prints a duration as a person would say it: three digits are enough.
+// brief prints a duration with about three digits, which are enough for a message.
 func brief(d time.Duration) string {
 	switch {
 	case d >= time.Minute:

@@ -15,14 +15,14 @@ func now() time.Duration { return time.Since(born) }
 // born is when the process began.
 var born = time.Now()
 
-// A decayingMax is the longest of some recent durations. Many goroutines may update it
-// at once.
+// A decayingMax is about the longest of the durations that were added lately. Many goroutines may
+// update it at once.
 type decayingMax struct{ nanos atomic.Int64 }
 
 func (m *decayingMax) get() time.Duration { return time.Duration(m.nanos.Load()) }
 
-// add keeps the longest. Each shorter one takes off a 256th, until less than a
-// millisecond is left, which is not worth keeping.
+// add sets the maximum to d if d is longer. A shorter d makes the maximum shorter by a 256th; a
+// maximum below a millisecond becomes 0, because it is not worth keeping.
 func (m *decayingMax) add(d time.Duration) {
 	old := m.get()
 	next := max(d, old-old/256)
@@ -41,7 +41,7 @@ func (m *decayingMax) add(d time.Duration) {
 // again. One that is too large costs quota: starts that were given much room stay
 // booked after the store is fast again.
 type rttEstimator struct {
-	estimate atomic.Int64 // the estimate
+	estimate atomic.Int64 // in nanoseconds
 
 	mu      sync.Mutex
 	mean    time.Duration
@@ -51,32 +51,32 @@ type rttEstimator struct {
 }
 
 const (
-	// rttSamples is how many answers in a row must be slow before that is
-	// believed: a store that needs a second for each has then been slow for as
-	// many seconds.
+	// rttSamples is how many answers in a row must be slow until the estimate believes that the
+	// store is slow. A store that needs a second for each answer has then been slow for as many
+	// seconds.
 	rttSamples = 6
 
-	// An answer that took outlierFactor times the shortest of them is an outlier,
-	// unless it took less than DefaultJitter, which costs little.
+	// An answer that took more than outlierFactor times as long as the shortest of the last
+	// rttSamples is an outlier, unless it took less than DefaultJitter, which costs little.
 	outlierFactor = 4
 )
 
 func (e *rttEstimator) get() time.Duration { return time.Duration(e.estimate.Load()) }
 
-// add takes in an answer that came at a time and took so long. Callers share answers,
-// and a hiccup delays all that are on their way. So an answer that was on its way
+// add takes in how long an answer took and when it arrived. Callers share answers,
+// and a hiccup delays all answers that are on their way. So an answer that was on its way
 // together with the last one, for most of the time, says nothing new. Neither does
-// one that took no time: it came from memory.
-func (e *rttEstimator) add(took, came time.Duration) {
+// an answer that took no time: it came from memory.
+func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	if took <= 0 {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.seen > 0 && came-took/2 < e.lastAt {
+	if e.seen > 0 && arrivedAt-took/2 < e.lastAt {
 		return
 	}
-	e.lastAt = came
+	e.lastAt = arrivedAt
 	e.samples[e.seen%rttSamples] = took
 	e.seen++
 	most := max(outlierFactor*slices.Min(e.samples[:min(e.seen, rttSamples)]), DefaultJitter)
@@ -95,8 +95,8 @@ type dialEstimator struct {
 	hosts [64]dialPlace
 }
 
-// A dialPlace is the place of all hosts with the same hash. A later host displaces the one
-// before.
+// A dialPlace is the place of all hosts with the same hash. It has what is known of the host that
+// was dialled last.
 type dialPlace struct{ atomic.Pointer[hostDials] }
 
 type hostDials struct {
@@ -105,8 +105,8 @@ type hostDials struct {
 	silent  atomic.Bool // the base does not call the hooks of httptrace
 }
 
-// longestDial bounds how early a request is handed to the base, which holds a
-// connection for it from then on.
+// longestDial bounds how long before its start a request is handed to the base, which holds a
+// connection for the request from then on.
 const longestDial = time.Second
 
 var dialSeed = maphash.MakeSeed()
@@ -116,9 +116,10 @@ func (e *dialEstimator) place(host string) *dialPlace {
 	return &e.hosts[maphash.String(dialSeed, host)%uint64(len(e.hosts))]
 }
 
-// usual returns how much before its start a request to host should be handed to the
-// base; 0 if connections are idle, or nothing is known.
-func (p *dialPlace) usual(host string) time.Duration {
+// usualDial returns how long before its start a request to host should be handed to the
+// base; 0 if the base usually has an idle connection, if nothing is known of the host, or if the
+// base calls no hooks.
+func (p *dialPlace) usualDial(host string) time.Duration {
 	t := p.Load()
 	if t == nil || t.host != host || t.silent.Load() {
 		return 0
@@ -126,8 +127,8 @@ func (p *dialPlace) usual(host string) time.Duration {
 	return t.longest.get()
 }
 
-// add notes how long one connection took. A connection that was used before needed no
-// dialling: handing the request over early would only keep it from others.
+// add notes how long the base took to get a connection to host. A reused connection counts as 0:
+// it needed no dialling, and a request that is handed over early keeps it from other requests.
 func (p *dialPlace) add(host string, took time.Duration, reused bool) {
 	t := p.Load()
 	if t == nil || t.host != host {
@@ -140,8 +141,8 @@ func (p *dialPlace) add(host string, took time.Duration, reused bool) {
 	t.longest.add(min(took, longestDial))
 }
 
-// markSilent notes that the base got an answer from host without calling the hook for
-// a connection. Then no pre-write check would stop a request that is handed over early.
+// markSilent notes that the base got an answer from host without a call of gotConn. No pre-write
+// check would stop a request that is handed to such a base early, so usualDial is 0 then.
 func (p *dialPlace) markSilent(host string) {
 	if t := p.Load(); t != nil && t.host == host {
 		t.silent.Store(true)

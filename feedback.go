@@ -17,15 +17,15 @@ type feedback struct {
 	costs     []int // of all charges; nil: they cost what was booked
 }
 
-// A quota is what is left of one budget.
+// A quota is what a response says is left of the budget of a charge.
 type quota struct {
 	charge *Charge
 	Quota
 }
 
-// saysNothing reports whether a response is no refusal, and no policy has a function
-// that looks at others. It ends the rows of outages.
-func (r *roundTrip) saysNothing(resp *http.Response) bool {
+// hasNoFeedback reports whether no policy can read anything out of a response: all of them have
+// only the default penalty, and that is for other statuses.
+func (r *roundTrip) hasNoFeedback(resp *http.Response) bool {
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
 		return false
 	}
@@ -34,31 +34,36 @@ func (r *roundTrip) saysNothing(resp *http.Response) bool {
 			return false
 		}
 	}
+	return true
+}
+
+// endOutages tells the default penalties of all policies of a response that is no 503, so that
+// their rows of 503s end.
+func (r *roundTrip) endOutages() {
 	for i := range r.policyCount() {
 		p, _ := r.policy(i)
 		p.byDefault.outage.end()
 	}
-	return true
 }
 
-// readFeedback lets the policies look at a response. No is negative if one of them
-// says that it is certainly no refusal.
-func (r *roundTrip) readFeedback(resp *http.Response) (l feedback, no time.Duration) {
+// readFeedback lets the policies look at a response. denial is negative if a policy
+// says that the response is certainly no refusal.
+func (r *roundTrip) readFeedback(resp *http.Response) (f feedback, denial time.Duration) {
 	req := resp.Request
-	late := r.responseDelay(resp)
-	l.penalties, no = r.readPenalties(resp, late)
-	l.quotas = r.readQuotas(resp, late)
-	l.costs = r.readCosts(resp)
-	resp.Request = req
-	return l, no
+	delay := r.responseDelay(resp)
+	f.penalties, denial = r.readPenalties(resp, delay)
+	f.quotas = r.readQuotas(resp, delay)
+	f.costs = r.readCosts(resp)
+	resp.Request = req // responseDelay may have set another
+	return f, denial
 }
 
-// responseDelay returns how long ago a response was sent. A response that took long
-// gets a Request that tells the functions of policies when the request was handed
-// on.
+// responseDelay returns how long ago a response was sent. If the response took longer than
+// slowAnswer, responseDelay sets resp.Request to a copy that tells SentAt when the request was
+// handed on.
 func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
 	took := r.elapsed()
-	if took <= slow {
+	if took <= slowAnswer {
 		return 0
 	}
 	ctx := context.WithValue(r.req.Context(), handedKey{}, time.Now().Add(-took))
@@ -66,32 +71,32 @@ func (r *roundTrip) responseDelay(resp *http.Response) time.Duration {
 	return time.Since(SentAt(resp))
 }
 
-// readPenalties returns the penalties, and a negative number if a policy says that
-// the response is certainly no refusal. They count from when the response was sent,
-// that long ago.
-func (r *roundTrip) readPenalties(resp *http.Response, late time.Duration) (all []penalty, no time.Duration) {
+// readPenalties returns the penalties that the policies read out of a response, which was sent
+// delay ago: a penalty counts from then. denial is negative if a policy says that the response is
+// certainly no refusal.
+func (r *roundTrip) readPenalties(resp *http.Response, delay time.Duration) (all []penalty, denial time.Duration) {
 	for i := range r.policyCount() {
 		p, c := r.policy(i)
 		d, err := p.penalty(resp)
 		r.reportIllegible(p, c, resp)
 		if err != nil {
 			r.functionFailed(r.req.Context(), p, err)
-			d = RetryAfter(resp) // rather than none
+			d = RetryAfter(resp) // the policy's own function cannot say
 		}
 		if d > 0 {
 			all = append(all, penalty{
-				charge: c, length: min(d, MaxPenalty) - late, acted: r.hasActed(p, resp),
+				charge: c, length: min(d, MaxPenalty) - delay, acted: r.hasActed(p, resp),
 				outage: resp.StatusCode == http.StatusServiceUnavailable,
 			})
 		} else if !c.Shadow {
-			no = min(no, d)
+			denial = min(denial, d)
 		}
 	}
-	return all, no
+	return all, denial
 }
 
-// hasActed reports whether a policy says of a refusal that a part was done all the
-// same.
+// hasActed reports whether a policy says of a refusal that the upstream has done a part of what
+// was asked all the same.
 func (r *roundTrip) hasActed(p *compiledPolicy, resp *http.Response) bool {
 	if p.Acted == nil {
 		return false
@@ -103,8 +108,8 @@ func (r *roundTrip) hasActed(p *compiledPolicy, resp *http.Response) bool {
 	return acted
 }
 
-// readQuotas returns what the response says is left of budgets, that long ago.
-func (r *roundTrip) readQuotas(resp *http.Response, late time.Duration) (all []quota) {
+// readQuotas returns what a response, which was sent delay ago, says is left of budgets.
+func (r *roundTrip) readQuotas(resp *http.Response, delay time.Duration) (all []quota) {
 	for i := range r.policyCount() {
 		p, c := r.policy(i)
 		if p.Quota == nil {
@@ -118,26 +123,26 @@ func (r *roundTrip) readQuotas(resp *http.Response, late time.Duration) (all []q
 		if !ok {
 			continue
 		}
-		// The answer knows of what arrived before its own request. It may know of
-		// later arrivals, too: that cannot be told.
+		// The upstream has counted what arrived before its own request. It may have counted
+		// later arrivals, too, but nobody can tell.
 		q.Left, q.Age = max(0, q.Left), max(0, r.elapsed()-max(c.Jitter, DefaultJitter))
-		q.Reset = max(0, min(q.Reset, MaxPenalty)-late)
-		if q.Reset > 0 || c.Limit.kind == KindTokenBucket { // which knows by itself when there will be more
+		q.Reset = max(0, min(q.Reset, MaxPenalty)-delay)
+		if q.Reset > 0 || c.Limit.kind == KindTokenBucket { // a bucket needs no Reset: its flow is known
 			all = append(all, quota{c, q})
 		}
 	}
 	return all
 }
 
-// readCosts returns what the request has cost under each of its policies, or nil if
-// that is what was booked.
+// readCosts returns what a response says that its request has cost, one cost for each booked
+// charge; nil if all costs are as booked.
 func (r *roundTrip) readCosts(resp *http.Response) (all []int) {
 	for i, p := range r.quote.policies {
 		c := &r.booking.Charges[i]
 		if p.Settle == nil || !c.Limit.counts() {
 			continue
 		}
-		cost, err := p.settle(resp)
+		cost, err := p.settledCost(resp)
 		r.reportIllegible(p, c, resp)
 		if err != nil {
 			r.functionFailed(r.req.Context(), p, err)
@@ -154,8 +159,8 @@ func (r *roundTrip) readCosts(resp *http.Response) (all []int) {
 	return all
 }
 
-// codings are those that upstreams are known to use and that cannot be decoded here.
-// Others are not named in events: their name is the upstream's own text.
+// codings are the content codings that upstreams are known to use and that PeekBody cannot decode.
+// Events name no other coding: its name is a text that the upstream has chosen.
 var codings = map[string]bool{"br": true, "zstd": true, "compress": true}
 
 // reportIllegible tells the observer, once for each policy, that a function of the
@@ -216,16 +221,16 @@ type mark struct {
 // markKey is the context key of a mark.
 type markKey struct{}
 
-// mark notes on a response for how long it closes budgets.
+// mark has PenaltyOf return a duration for a response: see there.
 func (r *roundTrip) mark(resp *http.Response, closes time.Duration) {
 	ctx := context.WithValue(r.req.Context(), markKey{}, mark{resp, closes})
 	resp.Request = r.req.WithContext(ctx)
 }
 
-// markRefusal marks a response that a policy takes for a refusal, if the request has a
-// charge under it. told says that the store has heard of all penalties or could not be
-// told; otherwise the report still goes on.
-func (r *roundTrip) markRefusal(resp *http.Response, penalties []penalty, told bool) {
+// markRefusal marks a response that is a refusal by a policy under which the request has a
+// charge. reported says that the report to the store has ended, so that stored is set in each
+// penalty; otherwise the report still goes on.
+func (r *roundTrip) markRefusal(resp *http.Response, penalties []penalty, reported bool) {
 	var longest time.Duration
 	for i := range penalties {
 		p := &penalties[i]
@@ -236,7 +241,7 @@ func (r *roundTrip) markRefusal(resp *http.Response, penalties []penalty, told b
 			r.mark(resp, -1)
 			return
 		}
-		if longest = max(longest, Unheld); !told || p.stored {
+		if longest = max(longest, Unheld); !reported || p.stored {
 			longest = max(longest, p.length)
 		}
 	}
@@ -245,11 +250,12 @@ func (r *roundTrip) markRefusal(resp *http.Response, penalties []penalty, told b
 	}
 }
 
-// markDenial marks a response that is certainly no refusal, unless a policy takes it
-// for one all the same.
-func (r *roundTrip) markDenial(resp *http.Response, penalties []penalty, no time.Duration) {
-	closes := func(p penalty) bool { return !p.charge.Shadow }
-	if no < 0 && !slices.ContainsFunc(penalties, closes) {
-		r.mark(resp, no)
+// markDenial marks a response of which a policy says that it is certainly no refusal: then denial
+// is negative. It does not mark the response if another policy that is no shadow read a penalty
+// out of it.
+func (r *roundTrip) markDenial(resp *http.Response, penalties []penalty, denial time.Duration) {
+	counts := func(p penalty) bool { return !p.charge.Shadow }
+	if denial < 0 && !slices.ContainsFunc(penalties, counts) {
+		r.mark(resp, denial)
 	}
 }

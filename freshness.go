@@ -6,7 +6,7 @@ import (
 )
 
 // validFor is how long an answer of the store about a start counts as current. A
-// penalty may take effect that much later.
+// penalty may take effect so much later than it was stored.
 const validFor = 5 * time.Millisecond
 
 // usableFor is how long after its start a grant may be used: 10 of the default 35 ms. The
@@ -14,14 +14,15 @@ const validFor = 5 * time.Millisecond
 // does not use it up.
 func (a *acquisition) usableFor() time.Duration { return a.jitter * 2 / 7 }
 
-// age returns how long ago the start was, at most: part of the time that the store's
-// answer was on its way may have passed after the start.
+// age returns how long ago, at most, the start was; negative before the start. The store may have
+// decided as long before its answer arrived as the grant's Age says, so the start may have been so
+// much earlier than startAt. The spread is room that the store has left behind the start for that.
 func (a *acquisition) age() time.Duration {
 	return now() - a.startAt + a.grant.Age - a.booking.Spread
 }
 
-// late returns by how much a request that is written now may arrive later than Jitter
-// after its start, even if the way takes no time; 0 if it does not.
+// late returns by how much more than Jitter has passed since the start of a request that is
+// written now; 0 if no more has passed.
 func (a *acquisition) late() time.Duration {
 	if a.jitter == 0 {
 		return 0
@@ -32,17 +33,16 @@ func (a *acquisition) late() time.Duration {
 // stale reports whether the grant is too old to be used now.
 func (a *acquisition) stale() bool { return a.jitter > 0 && a.age() > a.usableFor() }
 
-// unusable reports whether the start cannot be used in time, even if it is still to
-// come: the store's answer took so long that it is unknown when the start is. Then
-// another is booked at once, and not after the wait.
+// unusable reports whether the grant will be stale already at startAt, because the store's answer
+// took so long. Then the caller books another start at once, and not after the wait.
 func (a *acquisition) unusable() bool {
 	return a.jitter > 0 && a.grant.Age-a.booking.Spread > a.usableFor()
 }
 
-// spread asks for room behind the start if the store is so far away that its answer
-// alone would use up the age that a grant may have. Other callers may get faster
-// answers than this one, whose budgets may be elsewhere: after several stale answers
-// in a row it believes its own.
+// spread returns the Spread of the next booking: room behind the start, if the store is so far
+// away that its answer alone would make the grant stale. It goes by the estimate of all callers.
+// The budgets of this caller may lie on a slower server than those of others: after rttSamples
+// stale answers in a row the last answer to this caller counts, too.
 func (a *acquisition) spread() time.Duration {
 	if a.jitter == 0 {
 		return 0
@@ -58,11 +58,14 @@ func (a *acquisition) spread() time.Duration {
 	return min(room, spreadLimit(a.booking.Charges))
 }
 
-// adjustPace lets starts flow evenly. The room behind a start is part of the distance to the
-// next one: as far apart as both together, starts would leave a part of the limit unused. So would
-// starts of different costs: each window has room for some of them, and what keeps them apart on top
-// of that leaves room that none of them fits into. One that costs more than 1 keeps no distance, but in
-// a long window: if costs are guessed too low there, all of a window's would be too many at once.
+// adjustPace sets the Pace of each charge: the distance to the next start, which the policy's
+// limit gives, less the spread, which keeps the next start away as well. With both distances
+// starts would leave a part of the limit unused.
+//
+// A start that costs more than 1 has no Pace in a short window: starts of different costs do not
+// fill a window, and a distance between them leaves room that no start fits into. In a window longer
+// than longestEven it has one: costs may be guessed too low, and then all starts of such a window
+// would be too many at once.
 func (a *acquisition) adjustPace() {
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
@@ -73,17 +76,21 @@ func (a *acquisition) adjustPace() {
 	}
 }
 
-// countStale counts the answers in a row that alone made the grant too old.
+// countStale counts an answer of the store that took so long that the grant was unusable, and
+// begins to count anew after an answer that did not.
 func (a *acquisition) countStale() {
-	if a.staleStreak++; a.grant.Age-a.booking.Spread <= a.usableFor() {
+	if a.grant.Age-a.booking.Spread <= a.usableFor() {
 		a.staleStreak = 0
+		return
 	}
+	a.staleStreak++
 }
 
-// spreadLimit returns the largest spread that fits into the fixed windows among the
-// charges. If the store is slower than that, no grant can be proved to be in time.
+// spreadLimit returns the largest spread that the charges allow: for each fixed window half of
+// what its jitter leaves, so that the window has as much time for starts as for the spread. If
+// the store needs more, no grant can be proved to be in time.
 func spreadLimit(charges []Charge) time.Duration {
-	most := time.Duration(math.MaxInt64)
+	most := time.Duration(math.MaxInt64) // no fixed window: no limit
 	for i := range charges {
 		if c := &charges[i]; c.Limit.kind == KindFixedWindow && c.Limit.per > 0 {
 			most = min(most, (c.Limit.per-c.Jitter)/2)
@@ -92,20 +99,21 @@ func spreadLimit(charges []Charge) time.Duration {
 	return most
 }
 
-// A start is booked at most so far ahead: a caller that has to wait for longer stands in
-// line, so that the line can move when something changes. What is booked is not moved any more,
+// A start is booked at most one horizon ahead: a caller that has to wait for longer stands in
+// line, so that the line can move when something changes. A booked start is not moved any more,
 // so the nearer the horizon is, the less a caller that leaves disturbs the order. docs/internals/line.md
 // explains the numbers.
 const (
 	leastHorizon = 350 * time.Millisecond
 	longHorizon  = 750 * time.Millisecond
 	mostHorizon  = 2 * time.Second
-	leadMargin   = 250 * time.Millisecond
-	horizonTrips = 5 // so many answers of the store must fit into it
+	leadMargin   = 250 * time.Millisecond // the horizon reaches so much further than the caller's lead
+	horizonTrips = 5                      // the store can answer so often, one answer after the other, within the horizon
 )
 
-// horizon is how far ahead the next start is booked. A caller that wants to go on
-// long before it, because its connections take long, must know it then.
+// horizon returns how far ahead the next start is booked at the most. A caller that goes on long
+// before its start, because its connections take long, must know its start that early: so the
+// horizon reaches beyond the lead.
 func (a *acquisition) horizon() time.Duration {
 	least := leastHorizon
 	for i := range a.booking.Charges {
@@ -114,17 +122,17 @@ func (a *acquisition) horizon() time.Duration {
 	return max(min(max(least, horizonTrips*a.rtt.get()), mostHorizon), a.lead+leadMargin)
 }
 
-// Horizon returns how far ahead a [Transport] or a [Limiter] books a start under the limit, if its
-// store is near: [Booking.Horizon]. Of several limits the largest counts.
+// Horizon returns the [Booking.Horizon] of a [Transport] or a [Limiter] under the limit, if its
+// store is near. Of several limits the largest counts.
 func (l Limit) Horizon() time.Duration {
 	switch {
 	case !l.counts() || l.n < 1:
 		return leastHorizon
 	case l.unit != 0, l.kind != KindLeakyBucket && l.kind != KindTokenBucket && l.per > longestEven:
-		// The window leaves in bunches. A near horizon makes them denser, and where costs are guessed
-		// too low a bunch spends more than the limit.
+		// The starts of such a window leave in bunches. A nearer horizon makes the bunches denser, and
+		// where costs are guessed too low a bunch spends more than the limit.
 		return longHorizon
 	}
-	// Starts that keep a distance need a horizon that holds one and a half of it.
+	// Starts that keep a distance of per/n need a horizon of one and a half distances.
 	return max(leastHorizon, min(longHorizon, l.per*3/2/time.Duration(l.n)))
 }

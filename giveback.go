@@ -39,29 +39,31 @@ func (a *acquisition) cancelSlots() {
 	}
 }
 
-// releaseSlots ends the use of the slots. The start stays booked: it was used.
+// releaseSlots gives the slots back after use. The start stays booked: it was used.
 func (a *acquisition) releaseSlots() {
 	if b, g, ok := a.heldSlots(); ok {
 		a.store.Release(b, g)
 	}
 }
 
-// stopWatch ends the watch, and the wait: the start is used or given back.
+// stopWatch ends the watch, and counts the caller as held no more, because the start is used or
+// given back.
 func (a *acquisition) stopWatch() {
-	if a.queue != nil || a.watch != nil {
+	if a.heldCallers != nil || a.watch != nil { // so little that stopWatch is inlined
 		a.endWait()
 	}
 }
 
+// endWait is stopWatch without the condition.
 func (a *acquisition) endWait() {
-	a.leaveQueue()
+	a.uncountHeld()
 	if a.watch != nil {
 		a.watch.Stop()
 		a.watch = nil
 	}
 }
 
-// gaveUp gives the place back and returns the error of a caller whose context ended.
+// gaveUp gives back what is held and returns the error of a caller whose context ended.
 func (a *acquisition) gaveUp(ctx context.Context) *gaveUpError {
 	a.cancel()
 	e := &gaveUpError{waited: a.waited(), cause: context.Cause(ctx), err: ctx.Err()}
@@ -74,7 +76,7 @@ func (a *acquisition) gaveUp(ctx context.Context) *gaveUpError {
 
 // refusal returns the error of a caller whose booking was refused.
 func (a *acquisition) refusal(g Grant) error {
-	e := &LimitError{RetryAfter: g.Wait, Paused: g.Paused, room: a.remaining, by: a.remainingBy}
+	e := &LimitError{RetryAfter: g.Wait, Paused: g.Paused, couldWait: a.remaining, boundedBy: a.remainingBy}
 	if g.Held >= 0 {
 		c := &a.booking.Charges[g.Held]
 		e.Policy, e.Limit = c.Budget.Policy, c.Limit
@@ -85,9 +87,9 @@ func (a *acquisition) refusal(g Grant) error {
 	return e
 }
 
-// storeFailure returns the error of a caller to which the store gave no answer. If
-// the caller's own context has ended, the error also says what kept the store, if
-// the store knows more than that the context has ended.
+// storeFailure returns the error of a caller whose call of the store returned err. If the caller's
+// own context has ended, the caller gave up, and err is part of its error only if err says more
+// than that the context has ended.
 func (a *acquisition) storeFailure(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return &StoreError{err}

@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// lengthNames maps the names of lengths to those that time.ParseDuration
-// knows. Days are not among them: see limitParser.length.
+// lengthNames maps the names of units of time to the names that time.ParseDuration
+// knows. It has no days: see limitParser.length.
 var lengthNames = map[string]string{
 	"s": "s", "sec": "s", "second": "s", "seconds": "s",
 	"m": "m", "min": "m", "minute": "m", "minutes": "m",
@@ -21,7 +21,7 @@ var lengthNames = map[string]string{
 // A limitParser reads one text from left to right.
 type limitParser struct {
 	text  string
-	pos   int
+	pos   int    // the offset in text of what is read next
 	forms string // what is understood, for errors
 }
 

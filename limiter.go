@@ -45,14 +45,14 @@ func NewLimiter(s Store, p Policy) (*Limiter, error) {
 //
 // It has the policies as they are now: after [Transport.SetPolicies] ask for another.
 func (t *Transport) Limiter(policy string) (*Limiter, error) {
-	p, err := t.policies.Load().named(policy, "the transport has")
+	p, err := t.policies.Load().policyNamed(policy, "the transport has")
 	if err != nil {
 		return nil, err
 	}
 	return newLimiter(&t.engine, p), nil
 }
 
-// newLimiter returns a limiter for the policy's budgets.
+// newLimiter returns a limiter for the budgets of a policy, with an engine that it may share.
 func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 	l := &Limiter{meter: meter{e, p.charge}, reserves: p.reserves}
 	l.pool.New = func() any {
@@ -64,7 +64,7 @@ func newLimiter(e *engine, p *compiledPolicy) *Limiter {
 	return l
 }
 
-// reuse makes ready for another caller what one has done with.
+// reuse puts an acquisition with which a caller is done into the pool, ready for another caller.
 func (l *Limiter) reuse(a *acquisition) {
 	switch {
 	case a.isImmediate() && !a.booking.Returns:
@@ -76,7 +76,7 @@ func (l *Limiter) reuse(a *acquisition) {
 			jitter: a.jitter, concurrent: a.concurrent, invalidated: a.invalidated, grant: Grant{Held: NotHeld},
 		}
 	default:
-		return // the store may still have the context that is a part of it
+		return // the store may still use the observed context, which is a field of the acquisition
 	}
 	l.pool.Put(a)
 }
@@ -89,8 +89,8 @@ func (l *Limiter) reuse(a *acquisition) {
 // A limit of [Concurrency] counts the work as in flight until [Permit.Release].
 // The permits of other limits may be dropped.
 func (l *Limiter) Acquire(ctx context.Context, key string, cost int) (*Permit, error) {
-	// Made here, and so little else that this is inlined: a permit that does
-	// not leave the caller's function is not allocated.
+	// Acquire is so small that it is inlined. So a permit that does not leave the function of
+	// its caller is not allocated.
 	return l.acquire(ctx, new(Permit), key, cost, true)
 }
 
@@ -99,12 +99,12 @@ func (l *Limiter) TryAcquire(ctx context.Context, key string, cost int) (*Permit
 	return l.acquire(ctx, new(Permit), key, cost, false)
 }
 
-// acquire fills in and returns p. Waits says that the caller may be held.
+// acquire fills in p and returns it. waits says that the caller may be held.
 func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, waits bool) (*Permit, error) {
 	p.meter = &l.meter
 	if cost == 0 {
 		p.state.Store(permitFree)
-		p.start.key, p.start.cost = l.key(key), 1 // as far as the store is told of it
+		p.start.key, p.start.cost = l.key(key), 1 // for Penalize: a charge costs at least 1
 		return p, nil
 	}
 	a, o := l.pool.Get().(*acquisition), optionsOf(ctx)
@@ -115,7 +115,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 	c := &a.booking.Charges[0]
 	c.Budget.Key, c.Cost = l.key(key), cost
 	if l.reserves != (reserves{}) {
-		c.Reserve = l.reserves.of(a.priority)
+		c.Reserve = l.reserves.forPriority(a.priority)
 	}
 	err := a.checkCost()
 	if err == nil {
@@ -125,7 +125,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 		err = a.awaitStart(ctx)
 	}
 	if err == nil {
-		if p.start.keep(a); a.observe != nil || !a.isImmediate() {
+		if p.start.set(a); a.observe != nil || !a.isImmediate() {
 			p.tell(ctx, a)
 		}
 	} else {
@@ -136,7 +136,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 	return p, err
 }
 
-// checkCost refuses a cost that is no cost, or above the limit.
+// checkCost returns the error of a cost that is negative, or above the limit.
 func (a *acquisition) checkCost() error {
 	if c := &a.booking.Charges[0]; c.Cost < 0 {
 		return negativeCost(c.Budget.Policy)
@@ -150,7 +150,8 @@ func (a *acquisition) awaitStart(ctx context.Context) error {
 	return a.acquire(ctx, waitOptions{})
 }
 
-// key returns the key of a budget.
+// key returns the hashed key of the budget that a key of the program names; "" names the budget of
+// a policy without a Key.
 func (l *Limiter) key(key string) [16]byte {
 	if key == "" {
 		return l.charge.Budget.Key
@@ -158,8 +159,8 @@ func (l *Limiter) key(key string) [16]byte {
 	return budgetKey(l.charge.Budget.Policy, key)
 }
 
-// one returns a charge of cost 1.
-func (l *Limiter) one(key string) Charge {
+// unitCharge returns a charge of cost 1 for the budget of key.
+func (l *Limiter) unitCharge(key string) Charge {
 	c := l.charge
 	c.Budget.Key = l.key(key)
 	return c
@@ -170,7 +171,7 @@ func (l *Limiter) one(key string) Charge {
 // counts, and none is longer than [MaxPenalty]. [Limiter.Resume] ends it early. A
 // store that is away is asked again until ctx ends, so give it a deadline.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
-	if err := l.store.Pause(ctx, l.one(key), min(d, MaxPenalty)); err != nil {
+	if err := l.store.Pause(ctx, l.unitCharge(key), min(d, MaxPenalty)); err != nil {
 		return &StoreError{err}
 	}
 	return nil
@@ -179,7 +180,7 @@ func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error 
 // Resume opens the budget of key again, for the whole fleet, before its pauses
 // end: waiters may start at once.
 func (l *Limiter) Resume(ctx context.Context, key string) error {
-	if err := l.store.Resume(ctx, l.one(key)); err != nil {
+	if err := l.store.Resume(ctx, l.unitCharge(key)); err != nil {
 		return &StoreError{err}
 	}
 	return nil
@@ -187,7 +188,7 @@ func (l *Limiter) Resume(ctx context.Context, key string) error {
 
 // Status describes the budget of key and changes nothing.
 func (l *Limiter) Status(ctx context.Context, key string) (Status, error) {
-	st, err := l.store.Status(ctx, l.one(key))
+	st, err := l.store.Status(ctx, l.unitCharge(key))
 	if err != nil {
 		return st, &StoreError{err}
 	}

@@ -44,7 +44,7 @@ func (l *Limiters) SetPolicies(policies []Policy) error { return l.policies.set(
 // with the same MaxWait and Observe: to close and open them by hand, to look at them, or
 // for work that needs no other.
 func (l *Limiters) Limiter(policy string) (*Limiter, error) {
-	p, err := l.policies.Load().named(policy, "the limiters have")
+	p, err := l.policies.Load().policyNamed(policy, "the limiters have")
 	if err != nil {
 		return nil, err
 	}
@@ -75,19 +75,21 @@ func (l *Limiters) TryAcquire(ctx context.Context, demands ...Demand) (*Permit, 
 func (l *Limiters) AcquireRequest(req *http.Request) (*Permit, error) {
 	a := l.newAcquisition(req.Context())
 	return l.acquire(req.Context(), a, func() error {
-		var few [fewPolicies]int32
+		var matchBuf [fewPolicies]int32
 		s := l.policies.Load()
-		return a.useQuote(req.Context(), a.newQuote(s).priceRequest(s, s.index.Match(few[:0], req), req))
+		return a.useQuote(req.Context(), a.newQuote(s).priceRequest(s, s.index.Match(matchBuf[:0], req), req))
 	})
 }
 
-// newAcquisition returns one that waits as long as the context and MaxWait allow.
+// newAcquisition returns the acquisition of a caller that waits as long as MaxWait allows, or
+// WithMaxWait of the context.
 func (l *Limiters) newAcquisition(ctx context.Context) *quotedAcquisition {
 	a, o := new(quotedAcquisition), optionsOf(ctx)
 	a.engine, a.maxWait, a.priority, a.grant.Held = &l.engine, o.maxWaitOr(l.defaultMaxWait), o.priority, NotHeld
 	return a
 }
 
+// acquireDemands acquires what the demands cost under the policies as they are.
 func (l *Limiters) acquireDemands(ctx context.Context, a *quotedAcquisition, demands []Demand) (*Permit, error) {
 	return l.acquire(ctx, a, func() error {
 		s := l.policies.Load()
@@ -95,10 +97,11 @@ func (l *Limiters) acquireDemands(ctx context.Context, a *quotedAcquisition, dem
 	})
 }
 
-// acquire acquires what price says, and again when the policies were replaced.
+// acquire returns the permit of a caller for the charges that price sets. price is called once at
+// first, and again each time the policies are replaced during the wait.
 func (l *Limiters) acquire(ctx context.Context, a *quotedAcquisition, price func() error) (*Permit, error) {
 	err := price()
-	if err == nil && !a.free() {
+	if err == nil && !a.hasNoPolicy() {
 		err = a.acquireStart(ctx, price)
 		a.stopWatch()
 	}
@@ -107,10 +110,10 @@ func (l *Limiters) acquire(ctx context.Context, a *quotedAcquisition, price func
 		return nil, err
 	}
 	p := &Permit{several: a}
-	if a.free() {
+	if a.hasNoPolicy() {
 		p.state.Store(permitFree)
 	} else {
-		p.take(ctx, &a.acquisition)
+		p.setAndTell(ctx, &a.acquisition)
 	}
 	return p, nil
 }
@@ -141,16 +144,17 @@ func (l *Limiters) Statuses(ctx context.Context) ([]BudgetStatus, error) {
 // mostAsked is how many questions the store is asked at a time.
 const mostAsked = 16
 
-// statuses asks the store.
+// statuses asks the store about the budgets that are known, and once about each group of the
+// fleet without a known budget, to learn whether the group's server answers.
 func (e *engine) statuses(ctx context.Context, s *policySet) (all []BudgetStatus, err error) {
 	charges := e.recentCharges(s, now())
-	known := len(charges)
+	known := len(charges) // the charges behind these are for groups
 	for group := range unasked(s, charges) {
-		charges = append(charges, nobodys(group))
+		charges = append(charges, livenessCharge(group))
 	}
 	var mu sync.Mutex
 	var next atomic.Int64
-	failed := e.unheard()
+	failed := e.unansweredError()
 	var asked sync.WaitGroup
 	for range min(mostAsked, len(charges)) {
 		asked.Go(func() {
@@ -175,14 +179,16 @@ func (e *engine) statuses(ctx context.Context, s *policySet) (all []BudgetStatus
 	return all, nil
 }
 
-// recentCharges returns a charge of cost 1 for each budget that is known.
+// recentCharges returns a charge of cost 1 for each budget that is known: those of policies
+// without a Key, and those that callers used last. From its first call on the budgets that callers
+// use are noted.
 func (e *engine) recentCharges(s *policySet, at time.Duration) (charges []Charge) {
 	r := e.recent.Load()
 	if r == nil {
 		e.recent.CompareAndSwap(nil, &recents{askedAt: at, byPolicy: make(map[string][]recentBudget)})
 		r = e.recent.Load()
 	}
-	known := r.ask(func(policy string) bool { return s.byName[policy] != nil }, at)
+	known := r.ofTable(func(policy string) bool { return s.byName[policy] != nil }, at)
 	for i := range s.policies {
 		p := &s.policies[i]
 		c := p.charge
@@ -200,7 +206,8 @@ func (e *engine) recentCharges(s *policySet, at time.Duration) (charges []Charge
 	return charges
 }
 
-// unasked returns the groups of the fleet's policies that no charge is of; "" if the fleet has none.
+// unasked returns the groups of the policies of the Fleet scope to which none of the charges
+// belongs; only "" if there are no such policies.
 func unasked(s *policySet, charges []Charge) map[string]bool {
 	groups := make(map[string]bool)
 	for i := range s.policies {
@@ -230,12 +237,12 @@ type Demand struct {
 	Free bool
 }
 
-// priceDemands sets the quote to what the demands cost, for work of that priority.
-func (q *quote) priceDemands(s *policySet, demands []Demand, of Priority) error {
+// priceDemands sets the quote to what the demands of work with a priority cost.
+func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) error {
 	q.charges, q.policies, q.zeroCost = q.charges[:0], q.policies[:0], q.zeroCost[:0]
 	for i := range demands {
 		d := &demands[i]
-		p, err := s.named(d.Policy, "the limiters have")
+		p, err := s.policyNamed(d.Policy, "the limiters have")
 		if err != nil {
 			return err
 		}
@@ -243,7 +250,7 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, of Priority) error 
 		if d.Key != "" {
 			c.Budget.Key = budgetKey(p.Name, d.Key)
 		}
-		switch c.Reserve = p.reserves.of(of); {
+		switch c.Reserve = p.reserves.forPriority(priority); {
 		case d.Cost < 0:
 			return negativeCost(p.Name)
 		case d.Free && d.Cost > 0:
@@ -259,11 +266,11 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, of Priority) error 
 	return nil
 }
 
-// add adds a charge to the quote. Charges of one budget add up.
+// add adds a charge to the quote, or its cost to the charge of the same budget.
 func (q *quote) add(p *compiledPolicy, c Charge) {
 	for i := range q.charges {
 		if old := &q.charges[i]; old.Budget == c.Budget {
-			old.Cost = min(old.Cost, maxCost+1) + min(c.Cost, maxCost+1) // too much stays too much
+			old.Cost = min(old.Cost, maxCost+1) + min(c.Cost, maxCost+1) // bounded, so that a sum above the limit cannot overflow
 			return
 		}
 	}

@@ -8,18 +8,19 @@ import (
 	"github.com/fleetthrottle/throttle/internal/farthest"
 )
 
-// noWaitLeft is the remaining wait of a caller whose MaxWait is over. It is not 0:
-// for callers that never wait a store may take longer to answer.
+// noWaitLeft is the Booking.MaxWait of a caller whose MaxWait is over. It is not 0, which is the
+// MaxWait of a caller that never waits: a store may take longer to answer such a caller.
 const noWaitLeft = time.Nanosecond
 
-// storeGrace is for how long after MaxWait the store may still be asked. A start
-// that was given up may have another one right behind it.
+// storeGrace is for how long after the end of MaxWait the store may still be asked: a caller whose
+// start became useless at the last moment may get another start right behind it.
 const storeGrace = 100 * time.Millisecond
 
 // errWaitOver says that storeGrace is over, too.
 var errWaitOver = errors.New("throttle: " + maxWaitOver)
 
-// beginWait says since when the caller waits.
+// beginWait sets when the caller's wait began, and by that when its MaxWait is over and when the
+// observer must be told of a long wait.
 func (a *acquisition) beginWait(at time.Duration) {
 	a.arrivedAt, a.waitDeadline = at, at+min(max(0, a.maxWait), farthest.Wait)
 	if a.longWait > 0 {
@@ -27,7 +28,9 @@ func (a *acquisition) beginWait(at time.Duration) {
 	}
 }
 
-// remainingWait returns how long the caller can still wait; negative: for ever.
+// remainingWait returns how long a caller that asks the store now, at asked, can still wait, as a
+// Booking.MaxWait. It notes the same in remaining and remainingBy, for the error if the
+// store refuses.
 func (a *acquisition) remainingWait(ctx context.Context, asked time.Duration) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok && a.maxWait == 0 {
@@ -53,23 +56,25 @@ func (a *acquisition) remainingWait(ctx context.Context, asked time.Duration) ti
 	return left
 }
 
-// extendDeadline lets the caller ask once more however long its base took to dial,
-// or to find out that it must try again: that was no wait for room.
+// extendDeadline lets the caller ask the store once more although MaxWait may be over: the base
+// took the time to dial or to try again, and that was no wait for room.
 func (a *acquisition) extendDeadline() { a.waitDeadline = max(a.waitDeadline, now()) }
 
-// inGrace reports whether MaxWait leaves the caller nothing to wait for but storeGrace.
+// inGrace reports whether the caller's MaxWait is over, so that only storeGrace is left for the
+// store's answer. maxWait is what remainingWait returned.
 func (a *acquisition) inGrace(maxWait time.Duration) bool {
 	return a.maxWait > 0 && maxWait <= noWaitLeft
 }
 
-// needsStoreContext reports whether a call of the store needs a context of its own.
+// needsStoreContext reports whether storeContext would return another context than the caller's.
 func (a *acquisition) needsStoreContext(maxWait time.Duration) bool {
 	return a.observe != nil || a.inGrace(maxWait)
 }
 
-// storeContext returns the context of a call of the store for which the caller can wait
-// for maxWait. By it the store says why it does not answer. It ends with storeGrace if
-// the store could go on for longer.
+// storeContext returns the context of a call of the store by a caller that can wait for maxWait,
+// which is what remainingWait returned. If there is an observer, the context has an
+// [outage.Observer] that the store tells of an outage. If MaxWait is over, the context ends when
+// storeGrace is over.
 func (a *acquisition) storeContext(ctx context.Context, maxWait time.Duration) (context.Context, context.CancelFunc) {
 	if a.observe != nil {
 		a.observed = observedContext{ctx, a}
@@ -81,7 +86,8 @@ func (a *acquisition) storeContext(ctx context.Context, maxWait time.Duration) (
 	return context.WithTimeoutCause(ctx, a.waitDeadline+storeGrace-now(), errWaitOver)
 }
 
-// StoreAway implements [outage.Observer]: an outage makes one event.
+// StoreAway implements [outage.Observer]. It counts the caller in engine.unanswered until the call
+// of the store returns, and makes one event of each outage.
 func (a *acquisition) StoreAway(err error) {
 	if !a.waitsForStore {
 		a.waitsForStore = true
@@ -93,8 +99,9 @@ func (a *acquisition) StoreAway(err error) {
 	}
 }
 
-// returned notes that a call of the store has returned, whatever it said.
-func (a *acquisition) returned() {
+// endStoreCall notes that a call of the store has returned, with an answer or an error: the caller
+// does not wait for the store any more.
+func (a *acquisition) endStoreCall() {
 	if a.waitsForStore {
 		a.waitsForStore = false
 		a.unanswered.Add(-1)

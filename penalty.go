@@ -14,43 +14,44 @@ import (
 // the answers are a 503, one run of ten comes in 60,000 answers.
 const OutageAnswers = 10
 
-// InARow returns a [Policy.Penalty] that is p's if p was more than 0 for the last n
-// answers, and 0 otherwise. It is for refusals that one backend of many may send: until
+// InARow returns a [Policy.Penalty] that returns what p returns, but 0 as long as fewer than n
+// answers in a row had a p above 0. It is for refusals that one backend of many may send: until
 // n of them came in a row only the caller of each waits. It counts the answers in this
-// program, so it must see the good ones too. It is safe for concurrent use.
+// program, so it must see the good answers, too. It is safe for concurrent use.
 func InARow(n int, p func(*http.Response) time.Duration) func(*http.Response) time.Duration {
 	row := new(answerRow)
 	return func(resp *http.Response) time.Duration { return row.count(n, p(resp)) }
 }
 
 // An answerRow counts how many answers in a row were worth a penalty.
-type answerRow struct{ n atomic.Int64 }
+type answerRow struct{ length atomic.Int64 }
 
-// count takes in an answer and returns its penalty, which is d if it is at least the
-// most-th in a row.
-func (r *answerRow) count(most int, d time.Duration) time.Duration {
+// count takes in an answer that p gives a penalty of d, and returns the penalty that counts: d if
+// d is 0 or less, or if the answer is at least the n-th in a row with a penalty; else 0.
+func (r *answerRow) count(n int, d time.Duration) time.Duration {
 	if d <= 0 {
 		r.end()
 		return d
 	}
-	if r.n.Add(1) < int64(most) {
+	if r.length.Add(1) < int64(n) {
 		return 0
 	}
 	return d
 }
 
-// end takes in an answer that was worth none.
+// end takes in an answer that was worth no penalty: the row ends.
 func (r *answerRow) end() {
-	if r.n.Load() != 0 { // so that good answers do not all write to one place in memory
-		r.n.Store(0)
+	if r.length.Load() != 0 { // so that good answers do not all write to one place in memory
+		r.length.Store(0)
 	}
 }
 
-// A defaultPenalty is the penalty of a policy that has none of its own: that of
-// [RetryAfter], a 503's if it is one of [OutageAnswers] in a row.
+// A defaultPenalty is the penalty of a policy that sets none: what [RetryAfter] returns, but 0 for
+// a 503 that is not at least the last of [OutageAnswers] in a row.
 type defaultPenalty struct{ outage answerRow }
 
-func (p *defaultPenalty) of(resp *http.Response) time.Duration {
+// penalty is a [Policy.Penalty].
+func (p *defaultPenalty) penalty(resp *http.Response) time.Duration {
 	if resp.StatusCode == http.StatusServiceUnavailable {
 		return p.outage.count(OutageAnswers, RetryAfter(resp))
 	}
@@ -141,9 +142,9 @@ func SentAt(resp *http.Response) time.Time {
 	if resp == nil || resp.Request == nil {
 		return now
 	}
-	handed, slow := resp.Request.Context().Value(handedKey{}).(time.Time)
+	handed, tookLong := resp.Request.Context().Value(handedKey{}).(time.Time)
 	date, err := http.ParseTime(resp.Header.Get("Date"))
-	if !slow || err != nil {
+	if !tookLong || err != nil {
 		return now
 	}
 	if sent := date.Add(time.Second); !sent.Before(handed) && sent.Before(now) {
@@ -152,10 +153,10 @@ func SentAt(resp *http.Response) time.Time {
 	return now
 }
 
-// handedKey is the context key of when a request was handed on, if its answer took
-// long.
+// handedKey is the context key of the time.Time when a request was handed on, if its answer took
+// longer than slowAnswer.
 type handedKey struct{}
 
-// slow is how long an answer takes at least for which its Date tells anything: Date
-// has whole seconds.
-const slow = time.Second
+// slowAnswer is how long an answer must have taken for its Date to tell anything: a Date has
+// whole seconds.
+const slowAnswer = time.Second

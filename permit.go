@@ -17,25 +17,26 @@ type meter struct {
 // A Permit is leave to do one piece of work, which may start now. Any goroutine may call
 // Release, at any time, and one at a time the other methods.
 type Permit struct {
-	meter   *meter             // of work under one policy; nil: see several
-	start   start              // and its start
-	several *quotedAcquisition // of work under several policies; nil: see meter
+	meter   *meter             // of work under one policy; nil: the work has several, or the permit is zero
+	start   start              // of work under one policy
+	several *quotedAcquisition // of work under several policies; nil: the work has one, or the permit is zero
 	held    Hold
-	usedAt  time.Duration // when Renew returned; 0: see startAt
+	usedAt  time.Duration // when Renew returned, and the work began; 0: the work began at its start
 	state   atomic.Uint32
 }
 
-// What a permit holds. A permit whose methods took a mutex would cost memory.
+// The states of a permit: what it holds, and who may change that. A mutex in place of them would
+// cost memory.
 const (
-	permitHeld      uint32 = iota // its start
-	permitBusy                    // its start, which Renew or Settle is changing
-	permitToRelease               // the same, and Release was called meanwhile
-	permitGone                    // nothing: it was released, or could not be renewed
-	permitFree                    // nothing: the work costs nothing
+	permitHeld      uint32 = iota // the permit holds its start
+	permitBusy                    // the permit holds its start, which Renew or Settle is changing
+	permitToRelease               // as permitBusy, and Release was called meanwhile
+	permitGone                    // the permit holds nothing: it was released, or could not be renewed
+	permitFree                    // the permit never held anything: the work costs nothing
 )
 
-// A start is what a permit keeps of an acquisition under one policy. A permit that does
-// not leave its caller's function costs no memory, so it holds no pointer to one.
+// A start is what a permit keeps of an acquisition under one policy. It has no pointer to the
+// acquisition, so that a permit that does not leave its caller's function costs no allocation.
 type start struct {
 	key         [16]byte
 	cost        int // as it was settled last
@@ -51,9 +52,9 @@ type start struct {
 	priority    Priority
 }
 
-// keep takes what must be kept of an acquisition under one policy. It sets each field by
+// set sets the start to that of an acquisition under one policy. It sets each field by
 // itself, because a literal would be copied.
-func (s *start) keep(a *acquisition) {
+func (s *start) set(a *acquisition) {
 	c, g := &a.booking.Charges[0], &a.grant
 	if a.slots != nil {
 		g = &a.slots.grant // the only charge is Concurrency
@@ -64,7 +65,8 @@ func (s *start) keep(a *acquisition) {
 	s.maxWait, s.priority = a.maxWait, a.priority
 }
 
-// acquisition returns the permit's acquisition as its own copy.
+// acquisition returns an acquisition that holds the permit's start, made anew, so that the caller
+// may change it.
 func (p *Permit) acquisition() *acquisition {
 	if p.several != nil {
 		a := p.several.acquisition
@@ -85,19 +87,18 @@ func (p *Permit) acquisition() *acquisition {
 	return a
 }
 
-// keep makes the permit that of an acquisition that has its start.
-func (p *Permit) keep(a *acquisition) {
+// setStart has the permit keep what an acquisition that has its start holds.
+func (p *Permit) setStart(a *acquisition) {
 	if p.several != nil {
 		p.several.acquisition = *a
 	} else {
-		p.start.keep(a)
+		p.start.set(a)
 	}
 }
 
-// take makes the permit that of an acquisition that has its start, and tells the
-// observer.
-func (p *Permit) take(ctx context.Context, a *acquisition) {
-	p.keep(a)
+// setAndTell is setStart, and tells the observer of the start.
+func (p *Permit) setAndTell(ctx context.Context, a *acquisition) {
+	p.setStart(a)
 	if a.observe != nil || !a.isImmediate() {
 		p.tell(ctx, a)
 	}
@@ -123,15 +124,16 @@ func (p *Permit) Release() {
 		if p.several != nil || p.meter != nil && p.meter.charge.Limit.kind == KindConcurrency {
 			p.acquisition().releaseSlots()
 		}
-	case p.state.CompareAndSwap(permitBusy, permitToRelease): // idle does it
+	case p.state.CompareAndSwap(permitBusy, permitToRelease): // endChange releases
 	}
 }
 
-// busy takes the permit for a change, and reports whether it holds a start.
-func (p *Permit) busy() bool { return p.state.CompareAndSwap(permitHeld, permitBusy) }
+// beginChange begins a change of what the permit holds, which endChange ends. It returns false,
+// and begins nothing, if the permit holds nothing or is being changed.
+func (p *Permit) beginChange() bool { return p.state.CompareAndSwap(permitHeld, permitBusy) }
 
-// idle ends a change, and reports whether the permit was not released meanwhile.
-func (p *Permit) idle() bool {
+// endChange ends a change. It returns false if Release was called meanwhile: then it releases.
+func (p *Permit) endChange() bool {
 	if p.state.CompareAndSwap(permitBusy, permitHeld) {
 		return true
 	}
@@ -158,27 +160,28 @@ func (p *Permit) SettleBudget(ctx context.Context, policy, key string, cost int)
 	})
 }
 
-// settle settles the only charge that is meant.
-func (p *Permit) settle(ctx context.Context, cost int, meant func(*Charge) bool) error {
-	if p.meter == nil && p.several == nil || !p.busy() {
+// settle settles the one charge that counts starts and for which isMeant is true. It does nothing
+// if there is none, and returns an error if there are several.
+func (p *Permit) settle(ctx context.Context, cost int, isMeant func(*Charge) bool) error {
+	if p.meter == nil && p.several == nil || !p.beginChange() {
 		return nil
 	}
-	defer p.idle()
-	a, which := p.acquisition(), -1
+	defer p.endChange()
+	a, index := p.acquisition(), -1
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
 		switch {
-		case !c.Limit.counts() || !meant(c):
-		case which >= 0:
+		case !c.Limit.counts() || !isMeant(c):
+		case index >= 0:
 			return &ConfigError{c.Budget.Policy, "cost", errors.New("the permit is one of several budgets: say with SettleBudget which of them is meant")}
 		default:
-			which = i
+			index = i
 		}
 	}
-	if which < 0 {
+	if index < 0 {
 		return nil
 	}
-	c := &a.booking.Charges[which]
+	c := &a.booking.Charges[index]
 	if cost < 0 {
 		return negativeCost(c.Budget.Policy)
 	}
@@ -187,15 +190,15 @@ func (p *Permit) settle(ctx context.Context, cost int, meant func(*Charge) bool)
 		return nil
 	}
 	costs := costsOf(a.booking.Charges)
-	costs[which] = cost
+	costs[index] = cost
 	err := a.store.Settle(ctx, &a.booking, a.grant, costs)
 	if err != nil {
-		// It is unknown which of the two is booked. The lesser one counts: giving
-		// back too much would give back another's.
+		// It is unknown which of the two costs is booked. The permit keeps the lower one: to give
+		// back more than is booked would give back the start of other work.
 		cost, err = min(before, cost), &StoreError{err}
 	}
 	c.Cost = cost
-	p.keep(a)
+	p.setStart(a)
 	return err
 }
 
@@ -215,7 +218,7 @@ func (p *Permit) Renew(ctx context.Context) error {
 	if p.meter == nil && p.several == nil || p.state.Load() == permitFree {
 		return nil
 	}
-	if !p.busy() {
+	if !p.beginChange() {
 		return errNotHeld
 	}
 	a := p.acquisition()
@@ -230,12 +233,12 @@ func (p *Permit) Renew(ctx context.Context) error {
 		return err
 	}
 	a.noticeOpen(ctx)
-	p.keep(a)
+	p.setStart(a)
 	if p.usedAt = now(); a.hold.Policy != "" {
 		a.hold.Duration = p.held.Duration + a.waited()
 		p.held = a.hold
 	}
-	if !p.idle() {
+	if !p.endChange() {
 		return errNotHeld
 	}
 	return nil
@@ -270,10 +273,10 @@ func (p *Permit) Penalize(ctx context.Context, d time.Duration, policies ...stri
 			penalties = append(penalties, penalty{charge: c, length: min(d, MaxPenalty)})
 		}
 	}
-	teaches := a.teaches(ctx, penalties, func(*Charge) bool { return false })
+	teaches := a.teachingPenalty(ctx, penalties, func(*Charge) bool { return false })
 	var errs []error
 	for i := range penalties {
-		passed := (now() - began).Truncate(time.Millisecond) // the store was away for the one before
+		passed := (now() - began).Truncate(time.Millisecond) // the report of the penalty before may have taken long
 		if penalties[i].length -= passed; penalties[i].length <= 0 {
 			break
 		}
@@ -284,8 +287,8 @@ func (p *Permit) Penalize(ctx context.Context, d time.Duration, policies ...stri
 	return errors.Join(errs...)
 }
 
-// penalized returns the permit's acquisition, its charges, those too under which the
-// work is free, and how long ago the work began.
+// penalized returns what Penalize needs: the permit's acquisition, all charges of the work,
+// including those under which the work is free, and how long ago the work began.
 func (p *Permit) penalized() (a *acquisition, charges []*Charge, ago time.Duration) {
 	a = p.acquisition()
 	for i := range a.booking.Charges {

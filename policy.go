@@ -232,8 +232,8 @@ func (p Priority) String() string {
 // reserves is a policy's Headroom in units of its limit.
 type reserves [3]int
 
-// of returns what a request of priority p must leave free.
-func (r *reserves) of(p Priority) int {
+// forPriority returns how much of the limit a request of priority p must leave free.
+func (r *reserves) forPriority(p Priority) int {
 	if p < Low || p > High {
 		return 0
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 
-// A policySet is a set of policies made ready for requests. It never changes;
-// SetPolicies puts another in its place.
+// A policySet is a set of policies made ready for requests. A policySet never changes;
+// SetPolicies puts another one in its place.
 type policySet struct {
 	policies []compiledPolicy
 	byName   map[string]*compiledPolicy
@@ -35,15 +35,16 @@ func (l *livePolicies) set(policies []Policy) error {
 	return nil
 }
 
-// named returns a policy; owner is what should have it, for the error.
-func (s *policySet) named(policy, owner string) (*compiledPolicy, error) {
+// policyNamed returns the policy of a name. The error of a name that no policy has begins with
+// owner, such as "the limiters have".
+func (s *policySet) policyNamed(policy, owner string) (*compiledPolicy, error) {
 	if p := s.byName[policy]; p != nil {
 		return p, nil
 	}
 	return nil, &ConfigError{policy, "Name", errors.New(owner + " no policy of this name")}
 }
 
-// newPolicySet reports every mistake in the policies at once.
+// newPolicySet makes policies ready for requests. Its error joins all mistakes in the policies.
 func newPolicySet(policies []Policy) (*policySet, error) {
 	s := &policySet{policies: make([]compiledPolicy, len(policies)), byName: make(map[string]*compiledPolicy), replaced: make(chan struct{})}
 	patterns := make([]*match.Pattern, len(policies))
@@ -91,19 +92,19 @@ type zeroCost struct {
 }
 
 // fewPolicies is how many policies a request may match before matching allocates
-// memory.
+// memory: the size of the buffers for their indexes.
 const fewPolicies = 8
 
 // quote returns what the request costs.
 func (s *policySet) quote(req *http.Request) (q quote, err error) {
-	var few [fewPolicies]int32
-	err = q.priceRequest(s, s.index.Match(few[:0], req), req)
+	var matchBuf [fewPolicies]int32
+	err = q.priceRequest(s, s.index.Match(matchBuf[:0], req), req)
 	return q, err
 }
 
-// priceRequest sets the quote to what the request costs each policy at the positions
-// in matched, except for those that cannot say. The error is that of the first of
-// them.
+// priceRequest sets the quote to what the request costs under each policy of s whose index is in
+// matched. A policy that cannot be priced has no charge in it. The error is that of the first such
+// policy that is no shadow.
 func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (err error) {
 	charges, policies := slices.Grow(q.charges[:0], len(matched)), slices.Grow(q.policies[:0], len(matched))
 	q.zeroCost, q.unpriced = q.zeroCost[:0], nil
@@ -125,12 +126,13 @@ func (q *quote) priceRequest(s *policySet, matched []int32, req *http.Request) (
 	return err
 }
 
-// leaveOut notes a policy that has no charge for a request: it costs nothing there, or
-// the policy cannot say what. The error is one that refuses the request.
+// leaveOut notes a policy without a charge in the quote: the request costs nothing under the
+// policy or, if failed is not nil, the policy could not be priced. It returns failed if that
+// refuses the request.
 func (q *quote) leaveOut(p *compiledPolicy, c *Charge, failed error) error {
 	switch {
 	case failed == nil:
-		c.Cost = 1 // as far as the store is told of it
+		c.Cost = 1 // for calls of the store about the budget, such as Pause: a cost is at least 1
 		q.zeroCost = append(q.zeroCost, zeroCost{p, *c})
 	case p.Shadow:
 		q.unpriced = append(q.unpriced, unpriced{p, failed})

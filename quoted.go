@@ -11,11 +11,11 @@ type quotedAcquisition struct {
 	policies *policySet
 	quote    quote // its charges are those of the booking
 
-	chargeBuf [2]Charge
+	chargeBuf [2]Charge // memory of the quote, so that few charges cost no allocation
 	policyBuf [2]*compiledPolicy
 }
 
-// newQuote makes the quote ready for one under these policies.
+// newQuote notes the policies, and returns the caller's quote to be filled in under them.
 func (a *quotedAcquisition) newQuote(s *policySet) *quote {
 	a.policies = s
 	if a.quote.charges == nil {
@@ -24,7 +24,8 @@ func (a *quotedAcquisition) newQuote(s *policySet) *quote {
 	return &a.quote
 }
 
-// useQuote books what the quote says from now on; failed says why there is none.
+// useQuote makes the charges of the quote those of the booking, reports the policies that could
+// not be priced, and checks the costs. failed is the error of the quote, which is returned.
 func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 	for i := range a.quote.unpriced {
 		f := &a.quote.unpriced[i]
@@ -37,47 +38,49 @@ func (a *quotedAcquisition) useQuote(ctx context.Context, failed error) error {
 	return checkCosts(a.booking.Charges)
 }
 
-// functionFailed reports that a function of a policy failed where the request, or
-// its response, goes on all the same.
+// functionFailed tells the observer that a function of a policy failed, although the request, or
+// its response, goes on.
 func (a *acquisition) functionFailed(ctx context.Context, p *compiledPolicy, err error) {
 	if a.observe != nil {
 		a.observe(ctx, Event{Kind: FunctionFailed, Policy: p.Name, Limit: p.Limit, Err: err})
 	}
 }
 
-// free reports whether no policy holds the caller. That may change while it waits,
+// hasNoPolicy reports whether no policy holds the caller. That may change while it waits,
 // with the policies.
-func (a *quotedAcquisition) free() bool { return len(a.quote.policies) == 0 }
+func (a *quotedAcquisition) hasNoPolicy() bool { return len(a.quote.policies) == 0 }
 
-// policyCount is how many policies the caller has, those too under which it costs
+// policyCount returns how many policies the caller has, including those under which it costs
 // nothing.
 func (a *quotedAcquisition) policyCount() int { return len(a.quote.policies) + len(a.quote.zeroCost) }
 
-// policy returns one of them, with its charge.
+// policy returns one of the caller's policies, with its charge: i is below policyCount, and the
+// policies under which the caller costs nothing come last.
 func (a *quotedAcquisition) policy(i int) (*compiledPolicy, *Charge) {
 	if n := len(a.quote.policies); i >= n {
-		free := &a.quote.zeroCost[i-n]
-		return free.policy, &free.charge
+		z := &a.quote.zeroCost[i-n]
+		return z.policy, &z.charge
 	}
 	return a.quote.policies[i], &a.booking.Charges[i]
 }
 
-// acquireStart holds the caller until it may go on: until its start, or lead before it.
-// Reprice makes and uses a new quote when the policies were replaced.
+// acquireStart holds the caller until it may go on: until its start, or lead before its start.
+// reprice makes and uses a new quote; it is called when the policies were replaced.
 func (a *quotedAcquisition) acquireStart(ctx context.Context, reprice func() error) error {
 	for {
 		err := a.acquire(ctx, waitOptions{early: a.lead, replaced: a.policies.replaced})
 		if err != errReplaced {
 			return err
 		}
-		if err = a.rematch(ctx, reprice); err != nil || a.free() {
+		if err = a.rematch(ctx, reprice); err != nil || a.hasNoPolicy() {
 			return err
 		}
 	}
 }
 
-// rematch matches and prices the caller again, because the policies were replaced.
-// If nothing changes for it, it keeps its place; otherwise it gives the place back.
+// rematch has the caller matched and priced again, because the policies were replaced. A caller
+// whose charges are equivalent keeps its start or place. Another one books in place of what it
+// holds, if the store can replace that in one step; otherwise it gives back what it holds.
 func (a *quotedAcquisition) rematch(ctx context.Context, reprice func() error) error {
 	a.stopWatch()
 	old := a.booking
@@ -88,7 +91,7 @@ func (a *quotedAcquisition) rematch(ctx context.Context, reprice func() error) e
 	}
 	moves := a.state == inLine || slices.EqualFunc(old.Charges, a.booking.Charges, interchangeable)
 	if a.state != idle && moves && err == nil && len(a.booking.Charges) > 0 {
-		return a.book(ctx) // so nobody passes while it changes places
+		return a.book(ctx) // in one step, so that no other caller passes
 	}
 	if a.state != idle {
 		a.store.Cancel(&old, a.grant)
@@ -98,14 +101,13 @@ func (a *quotedAcquisition) rematch(ctx context.Context, reprice func() error) e
 	return err
 }
 
-// interchangeable reports whether a start booked for a can be given back by a
-// booking of b.
+// interchangeable reports whether a booking of b can give back a start that was booked for a.
 func interchangeable(a, b Charge) bool {
 	return a.Budget == b.Budget && a.Cost == b.Cost && a.Shadow == b.Shadow && a.Node == b.Node &&
 		a.Limit.kind == b.Limit.kind && a.Limit.kind != KindLeakyBucket
 }
 
-// equivalent reports whether a place booked for a is as good as one for b.
+// equivalent reports whether what was booked for a is as good as what would be booked for b.
 func equivalent(a, b Charge) bool {
 	return a.Budget == b.Budget && a.Cost == b.Cost && a.Jitter == b.Jitter && a.Shadow == b.Shadow &&
 		a.Node == b.Node && a.Adaptive == b.Adaptive && a.Reserve == b.Reserve && a.Limit.String() == b.Limit.String()

@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// A penalty is for how long a budget must stay closed from now on; 0 or less if the
-// response took so long that the penalty is over.
+// A penalty is what a refusal means for one budget.
 type penalty struct {
 	charge *Charge
-	length time.Duration
-	stored bool
-	acted  bool // the upstream has done a part of what was asked
-	outage bool // the upstream is down: it may be up again at any time, and bans nobody
+	length time.Duration // how long the budget must stay closed from now on; 0 or less: the penalty is over
+	stored bool          // the store knows the penalty
+	acted  bool          // the upstream has done a part of what was asked
+	outage bool          // the upstream is down: it may be up again at any time, and bans nobody
 }
 
-// reportPenalty closes a budget, and lets it learn if the penalty teaches something. The
-// refused work began that long ago, and its answer took that long. After an error the store does
-// not know.
+// reportPenalty has the store close the budget of a penalty. The refused work began ago, and its
+// answer took so much of that. teaches says that the budget may learn from the refusal. After an
+// error it is unknown whether the store has closed the budget.
 func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took time.Duration, teaches bool) error {
 	c := p.charge
 	if p.outage {
@@ -48,7 +47,8 @@ func (a *acquisition) reportPenalty(ctx context.Context, p *penalty, ago, took t
 	return nil
 }
 
-// pauseBudget closes a budget. After an error the store does not know.
+// pauseBudget has the store close a budget for d. After an error it is unknown whether the store
+// has closed the budget.
 func (a *acquisition) pauseBudget(ctx context.Context, c *Charge, d time.Duration) error {
 	if err := a.store.Pause(ctx, *c, d); err != nil {
 		a.reportFailure(ctx, c, d, err)
@@ -61,7 +61,8 @@ func (a *acquisition) pauseBudget(ctx context.Context, c *Charge, d time.Duratio
 	return nil
 }
 
-// reportFailure reports that the store could not be told something about a budget.
+// reportFailure tells the observer that the store could not be told something about a budget: a
+// penalty or a quota of length d, or a cost, with d 0.
 func (a *acquisition) reportFailure(ctx context.Context, c *Charge, d time.Duration, err error) {
 	if a.observe != nil {
 		failed := &StoreError{err}
@@ -79,11 +80,11 @@ func (a *acquisition) isBooked(c *Charge) bool {
 	return false
 }
 
-// teaches returns the index of the penalty that says that the upstream allows less than
-// the limit, below 0 if none does: see docs/learning.md. If a response closes several
-// adaptive budgets only the fullest learns: the one that was hardly used is not what
-// the refusal is about. Budgets teach nothing of which the response says what is left.
-func (a *acquisition) teaches(ctx context.Context, penalties []penalty, stated func(*Charge) bool) int {
+// teachingPenalty returns the index of the penalty from which an Adaptive budget learns that the
+// upstream allows less than the limit, below 0 if there is none: see docs/learning.md. If a
+// response closes several Adaptive budgets only the fullest learns: the refusal is not about a
+// budget that was hardly used. A budget of which the response states what is left does not learn.
+func (a *acquisition) teachingPenalty(ctx context.Context, penalties []penalty, stated func(*Charge) bool) int {
 	var able []int
 	for i := range penalties {
 		p := &penalties[i]
@@ -103,7 +104,8 @@ func (a *acquisition) teaches(ctx context.Context, penalties []penalty, stated f
 	return best
 }
 
-// fullness is how much of what a budget may use counts now; 0 if the store does not say.
+// fullness returns which part of what a budget may use is used now, 1 for all; 0 if the store does
+// not say.
 func (a *acquisition) fullness(ctx context.Context, c *Charge) float64 {
 	st, err := a.store.Status(ctx, *c)
 	if err != nil {
@@ -112,7 +114,7 @@ func (a *acquisition) fullness(ctx context.Context, c *Charge) float64 {
 	most := float64(c.Limit.Capacity())
 	switch {
 	case c.Limit.kind == KindLeakyBucket:
-		most = 1 // nothing else counts
+		most = 1 // one start counts at a time
 	case st.Ceiling > 0:
 		most *= st.Ceiling / float64(c.Limit.n)
 	}

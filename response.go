@@ -12,33 +12,35 @@ import (
 // lowers those that have less left than was believed, and settles costs that were
 // only estimated.
 func (r *roundTrip) applyResponse(resp *http.Response) {
-	if r.saysNothing(resp) {
+	if r.hasNoFeedback(resp) {
+		r.endOutages()
 		return
 	}
-	l, no := r.readFeedback(resp)
-	r.markDenial(resp, l.penalties, no)
-	if l.penalties == nil && l.quotas == nil && l.costs == nil {
+	f, denial := r.readFeedback(resp)
+	r.markDenial(resp, f.penalties, denial)
+	if f.penalties == nil && f.quotas == nil && f.costs == nil {
 		return
 	}
 	reported := make(chan struct{})
 	go func() {
 		defer close(reported)
-		r.reportFeedback(l)
+		r.reportFeedback(f)
 	}()
 	timer := time.NewTimer(r.maxResponseDelay())
 	defer timer.Stop()
 	select {
 	case <-reported:
-		r.markRefusal(resp, l.penalties, true)
+		r.markRefusal(resp, f.penalties, true)
 		return
-	case <-timer.C: // the fleet must know all the same
+	case <-timer.C:
 	case <-r.req.Context().Done():
-	}
-	r.markRefusal(resp, l.penalties, false)
+	} // the report goes on: the fleet must hear of the response
+	r.markRefusal(resp, f.penalties, false)
 }
 
-// maxResponseDelay is how long a response may be kept from its caller while the
-// store is told what it means. It respects a MaxWait that is over.
+// maxResponseDelay returns how long a response may be kept from its caller while the
+// store is told what the response means: reportWait, or what is left of MaxWait if that is less,
+// but at least storeGrace.
 func (r *roundTrip) maxResponseDelay() time.Duration {
 	if r.maxWait == 0 {
 		return reportWait
@@ -48,33 +50,33 @@ func (r *roundTrip) maxResponseDelay() time.Duration {
 
 // reportFeedback tells the store, and the observer, what a response means. It tries to
 // report a penalty for as long as the penalty lasts.
-func (r *roundTrip) reportFeedback(l feedback) {
+func (r *roundTrip) reportFeedback(f feedback) {
 	arrived, took := now(), r.elapsed()
 	ctx, cancel := r.reportContext(reportWait)
-	teaches := r.teaches(ctx, l.penalties, func(c *Charge) bool {
-		return slices.ContainsFunc(l.quotas, func(q quota) bool { return q.charge == c })
+	teaches := r.teachingPenalty(ctx, f.penalties, func(c *Charge) bool {
+		return slices.ContainsFunc(f.quotas, func(q quota) bool { return q.charge == c })
 	})
 	cancel()
-	for i := range l.penalties {
-		p := l.penalties[i]
-		p.length -= (now() - arrived).Truncate(time.Millisecond) // the store was away for the one before
+	for i := range f.penalties {
+		p := f.penalties[i]
+		p.length -= (now() - arrived).Truncate(time.Millisecond) // the report of the penalty before may have taken long
 		if p.length > 0 || i == teaches {
 			ctx, cancel := r.reportContext(p.length)
-			l.penalties[i].stored = r.reportPenalty(ctx, &p, r.elapsed(), took, i == teaches) == nil && p.length > 0
+			f.penalties[i].stored = r.reportPenalty(ctx, &p, r.elapsed(), took, i == teaches) == nil && p.length > 0
 			cancel()
 		}
 	}
 	ctx, cancel = r.reportContext(reportWait)
 	defer cancel()
-	r.settleCosts(ctx, l.costs)
-	for _, q := range l.quotas { // which know of the true costs
+	r.settleCosts(ctx, f.costs)
+	for _, q := range f.quotas { // after the costs: what the upstream says is left takes the true costs into account
 		r.lowerQuota(ctx, q)
 	}
 }
 
-// resetDoubt is how much too late a reset may be: upstreams state it in whole seconds,
-// and a response travels for a while. In a window of a second a reset that is a second
-// later than the window ends is another window's.
+// resetDoubt bounds by how much a stated reset may be too late: upstreams state it in whole
+// seconds, and a response is on its way for a while. The doubt is never longer than the limit's
+// window: a reset that is a window later than the end of a window belongs to another window.
 const resetDoubt = 2 * time.Second
 
 // lowerQuota tells the store what is left of a budget. A store counts within the
@@ -99,11 +101,12 @@ func (r *roundTrip) lowerQuota(ctx context.Context, q quota) {
 	case err != nil:
 		r.reportFailure(ctx, c, q.Reset, err)
 	case status.Wait+doubt < q.Reset:
-		_ = r.pauseBudget(ctx, c, q.Reset) // the observer knows
+		_ = r.pauseBudget(ctx, c, q.Reset) // which tells the observer of its error
 	}
 }
 
-// settleCosts tells the store what the request has cost; nil: what was booked.
+// settleCosts tells the store what the request has cost, one cost for each charge; nil: all costs
+// are as booked.
 func (r *roundTrip) settleCosts(ctx context.Context, costs []int) {
 	if costs == nil {
 		return

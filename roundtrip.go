@@ -12,17 +12,17 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
 		return t.base.RoundTrip(req) // which says what is wrong with it
 	}
-	var few [fewPolicies]int32
+	var matchBuf [fewPolicies]int32
 	policies := t.policies.Load()
-	matched := policies.index.Match(few[:0], req)
+	matched := policies.index.Match(matchBuf[:0], req)
 	if len(matched) == 0 {
 		return t.base.RoundTrip(req)
 	}
 
 	r := t.newRoundTrip(req)
 	err := r.priceRequest(policies, matched) // which budgets, which costs
-	for err == nil && !r.free() {
-		if err = r.acquireUntilSend(); err != nil || r.free() { // book, wait, revalidate
+	for err == nil && !r.hasNoPolicy() {
+		if err = r.acquireUntilSend(); err != nil || r.hasNoPolicy() { // book, wait, revalidate
 			break
 		}
 		resp, failed := r.sendAndLearn() // checks once more before the first byte

@@ -74,13 +74,13 @@ func (r *roundTrip) wrapBody(resp *http.Response) {
 	resp.Body = &r.respBody
 }
 
-// gotConn runs the pre-write check: there is a connection, and nothing is written to
-// it yet.
+// gotConn implements hooks: the base has a connection, and has written nothing to it yet. It runs
+// the pre-write check, and stops a request that may not be written.
 func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopErr != nil || r.ended {
-		r.connClosed = false // this is another connection
+		r.connClosed = false // the base has got another connection than the one that was closed
 		return
 	}
 	if !r.connSeen {
@@ -99,9 +99,9 @@ func (r *roundTrip) gotConn(info httptrace.GotConnInfo) {
 	r.noticeOpen(r.req.Context())
 }
 
-// abort keeps the request from being written. Ending its context is not enough:
-// HTTP/1 hands a request to the connection before it looks at the context. So the
-// URL becomes one that cannot be written, and the request fails before its first
+// abort keeps the request from being written, because of err. Ending its context is not enough:
+// net/http hands a request to an HTTP/1 connection before it looks at the context. So abort
+// makes the URL one that cannot be written, and the request fails before its first
 // byte.
 func (r *roundTrip) abort(err error) {
 	r.stopErr = err
@@ -109,10 +109,10 @@ func (r *roundTrip) abort(err error) {
 	r.sentContext.end(err)
 }
 
-// closeConn closes a connection of HTTP/1, which carries only this request: a base
-// that sends a clone of the request has a URL of its own. A connection of HTTP/2 is
-// shared, and there the end of the context is enough. It reports whether it closed
-// the connection: then nothing of the request can leave on it.
+// closeConn closes a connection of HTTP/1, because abort's URL does not stop a base that sends a
+// clone of the request. Such a connection carries only this request. A connection of HTTP/2 is
+// shared, and there the end of the context stops the request. closeConn reports whether it closed
+// the connection: then nothing of the request can leave on it. secure says that the URL is https.
 func closeConn(info httptrace.GotConnInfo, secure bool) bool {
 	switch c, ok := info.Conn.(*tls.Conn); {
 	case ok && c.ConnectionState().NegotiatedProtocol != "h2":
@@ -132,8 +132,8 @@ func (r *roundTrip) preWriteCheck() error {
 	r.extendDeadline()
 	r.lead = r.dialLead() // for an attempt that must connect again
 	if r.wrote {
-		// The base tries again on another connection. What it wrote on the
-		// first may have arrived, so that grant is spent.
+		// The base tries again on another connection. The request that it wrote on the
+		// first connection may have arrived, so the grant of that request is spent.
 		r.wrote, r.baseRetried = false, true
 		r.releaseSlots()
 		r.forget()
@@ -149,12 +149,13 @@ func (r *roundTrip) preWriteCheck() error {
 	return err
 }
 
-// wroteHeaders reports a request that left too late in spite of the pre-write check.
+// wroteHeaders implements hooks: the base has written the headers, so the start is used. It
+// reports a request that left too late in spite of the pre-write check.
 func (r *roundTrip) wroteHeaders() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.connClosed {
-		return // into a buffer that goes nowhere: HTTP/1 notices before it flushes
+		return // the headers are in a buffer only: net/http notices the closed connection when it flushes
 	}
 	r.wrote = true
 	r.stopWatch()
@@ -163,8 +164,9 @@ func (r *roundTrip) wroteHeaders() {
 	}
 }
 
-// preWriteResult returns why the pre-write check stopped the request, nil if it did
-// not, and whether the base called it at all. No check runs after it.
+// preWriteResult returns why the pre-write check stopped the request, nil if the check did
+// not, and whether the base called the check at all. answered says that the base returned a
+// response. The base has returned, so no check runs any more.
 func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -180,8 +182,8 @@ func (r *roundTrip) preWriteResult(answered bool) (stopped error, checked bool) 
 // request that has to wait for longer waits without a connection.
 const maxConnectionHold = 4 * time.Second
 
-// rewindBody gets the request's body for another attempt, and reports whether it can:
-// not if the base has touched a body that can be had only once.
+// rewindBody sets rewound to the request's body for another attempt, and reports whether there is
+// one: there is none if the base has touched the body of a request without GetBody.
 func (r *roundTrip) rewindBody() bool {
 	switch {
 	case r.reqBody == nil || r.reqBody == http.NoBody:
@@ -212,7 +214,7 @@ func (r *roundTrip) end() {
 	r.ended = true
 	r.stopWatch()
 	if r.req.Context().Err() == nil {
-		// A caller's context that has ended ends this one, with its own error.
+		// Otherwise the end of the caller's context ends sentContext, with the caller's own error.
 		r.sentContext.end(nil)
 	}
 	if r.concurrent {
@@ -226,8 +228,8 @@ func (r *roundTrip) end() {
 	}
 }
 
-// nextAttempt returns the attempt that follows one whose connection was given back.
-// It takes over the acquisition, but nothing that the base has seen.
+// nextAttempt ends this attempt, whose connection was given back, and returns the attempt that
+// follows. The next attempt takes over the acquisition, but nothing that the base has seen.
 func (r *roundTrip) nextAttempt() *roundTrip {
 	r.mu.Lock()
 	next := &roundTrip{
@@ -240,9 +242,9 @@ func (r *roundTrip) nextAttempt() *roundTrip {
 	return next
 }
 
-// abandon is for an attempt that was to be followed by another and is not, because
-// the base went on or panicked. The request may have arrived: its start stays
-// booked, or one is booked for it.
+// abandon is for an attempt that errDetach stopped, and that no other attempt follows, because
+// the base went on or panicked. The request may have arrived: its start stays booked or, if the
+// caller stood in line, a start is booked for the request now.
 func (r *roundTrip) abandon() {
 	if r.state == inLine || r.state == inSlotLine {
 		r.cancel()
@@ -254,8 +256,8 @@ func (r *roundTrip) abandon() {
 	}
 }
 
-// bookArrival books a start, however far away, for a request that may have arrived. What is in
-// flight is over.
+// bookArrival books a start, however far away, for a request that may have arrived. It takes no
+// slots, because the request is not in flight any more.
 func (r *roundTrip) bookArrival() {
 	b := Booking{Charges: slices.DeleteFunc(slices.Clone(r.booking.Charges), countsSlot), MaxWait: AnyWait}
 	if len(b.Charges) == 0 {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// report tells the observer of something that concerns the budget that held the
-// caller, if one did.
+// report tells the observer of an event. If a budget holds the caller, or held it last, the event
+// names that budget; else it names the policy of the error, if there is one.
 func (a *acquisition) report(ctx context.Context, k EventKind, d time.Duration, err error) {
 	if a.observe == nil {
 		return
@@ -23,8 +23,8 @@ func (a *acquisition) report(ctx context.Context, k EventKind, d time.Duration, 
 	} else if err != nil {
 		e.Policy, e.Limit = decidedBy(err)
 	}
-	if (k == Waiting || k == StillWaiting) && a.queue != nil {
-		e.Callers = int(a.queue.Load())
+	if (k == Waiting || k == StillWaiting) && a.heldCallers != nil {
+		e.Callers = int(a.heldCallers.Load())
 	}
 	if k == StillWaiting && a.state != inSlotLine {
 		e.Left = max(0, a.startAt-now())
@@ -35,7 +35,8 @@ func (a *acquisition) report(ctx context.Context, k EventKind, d time.Duration, 
 	a.observe(ctx, e)
 }
 
-// outcomeOf returns the kind of event for an error.
+// outcomeOf returns the kind of event for a caller that is not let start: GaveUp if err says that
+// its context ended, else Refused.
 func outcomeOf(err error) EventKind {
 	var gone *gaveUpError
 	if errors.As(err, &gone) {
@@ -44,7 +45,7 @@ func outcomeOf(err error) EventKind {
 	return Refused
 }
 
-// decidedBy returns the policy that an error names, and its limit.
+// decidedBy returns the policy that an error names, "" if it names none, and that policy's limit.
 func decidedBy(err error) (policy string, l Limit) {
 	var limited *LimitError
 	var wrong *ConfigError
@@ -56,9 +57,9 @@ func decidedBy(err error) (policy string, l Limit) {
 	return "", Limit{}
 }
 
-// reportHeld notes what holds the caller. It tells the observer that the caller is
-// held, unless it was told so when the caller got in line, and what shadow policies
-// would have done.
+// reportHeld notes which policy holds the caller by the store's answer g, if one does. It tells the
+// observer that the caller is held, unless told says that it was told before, and
+// which shadow policies would have held the caller.
 func (a *acquisition) reportHeld(ctx context.Context, g Grant, told bool) {
 	held := g.Wait > 0 || !g.OK
 	if held && g.Held >= 0 {
@@ -71,7 +72,7 @@ func (a *acquisition) reportHeld(ctx context.Context, g Grant, told bool) {
 		return
 	}
 	if a.hold.Policy != "" && held {
-		a.enterQueue(a.hold.Policy)
+		a.countHeld(a.hold.Policy)
 	}
 	if !told && held {
 		a.report(ctx, Waiting, g.Wait, nil)
@@ -91,36 +92,37 @@ func (a *acquisition) pauseNote(c *Charge) PauseNote {
 	return PauseNote{}
 }
 
-// enterQueue counts the caller among those that a policy holds, and no other.
-func (a *acquisition) enterQueue(policy string) {
-	n, ok := a.queues.Load(policy)
+// countHeld counts the caller among those that the policy holds, and not any more among those of
+// the policy before.
+func (a *acquisition) countHeld(policy string) {
+	n, ok := a.heldByPolicy.Load(policy)
 	if !ok {
-		n, _ = a.queues.LoadOrStore(policy, new(atomic.Int64))
+		n, _ = a.heldByPolicy.LoadOrStore(policy, new(atomic.Int64))
 	}
-	if n := n.(*atomic.Int64); n != a.queue {
-		a.leaveQueue()
-		a.queue = n
+	if n := n.(*atomic.Int64); n != a.heldCallers {
+		a.uncountHeld()
+		a.heldCallers = n
 		n.Add(1)
 	}
 }
 
-// leaveQueue ends that.
-func (a *acquisition) leaveQueue() {
-	if a.queue != nil {
-		a.queue.Add(-1)
-		a.queue = nil
+// uncountHeld notes that no policy holds the caller any more.
+func (a *acquisition) uncountHeld() {
+	if a.heldCallers != nil {
+		a.heldCallers.Add(-1)
+		a.heldCallers = nil
 	}
 }
 
-// askClosed is for how long the store is asked until when a budget is closed. A caller
-// whose start is nearer does not ask.
+// askClosed bounds how long a caller that meets a closed budget asks the store for the budget's
+// end, for the observer. A caller that waits for less than nearlyOpen does not ask.
 const (
 	askClosed  = time.Second
 	nearlyOpen = 50 * time.Millisecond
 )
 
-// noticeIn is how long it is until the observer must be told that the caller still
-// waits; false: never.
+// noticeIn returns how long it is until the observer must be told that the caller still
+// waits; false: the observer is never told.
 func (a *acquisition) noticeIn() (time.Duration, bool) {
 	if a.noticeAt == 0 {
 		return 0, false
@@ -128,16 +130,16 @@ func (a *acquisition) noticeIn() (time.Duration, bool) {
 	return max(0, a.noticeAt-now()), true
 }
 
-// noticeLongWait tells the observer that the caller still waits. It does so again when
-// the caller has waited for twice as long.
+// noticeLongWait tells the observer that the caller still waits. The next notice is due when
+// the caller has waited for twice as long as now.
 func (a *acquisition) noticeLongWait(ctx context.Context) {
 	waited := a.waited()
 	a.noticeAt = now() + waited
 	a.report(ctx, StillWaiting, waited, nil)
 }
 
-// noticeClosed tells the observer that a budget is closed, if it was not told. The store
-// knows for how long.
+// noticeClosed tells the observer that the budget that holds the caller by the answer g is closed,
+// unless the observer knows. It asks the store for how long the budget is closed.
 func (a *acquisition) noticeClosed(ctx context.Context, g *Grant) {
 	if a.observe == nil || !g.Paused || g.Held < 0 || g.Wait < nearlyOpen {
 		return
@@ -148,9 +150,9 @@ func (a *acquisition) noticeClosed(ctx context.Context, g *Grant) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askClosed)
 	defer cancel()
-	one := *c
-	one.Cost = 1
-	st, err := a.store.Status(ctx, one)
+	unit := *c
+	unit.Cost = 1
+	st, err := a.store.Status(ctx, unit)
 	if err != nil || st.Paused <= 0 {
 		return
 	}
@@ -160,11 +162,12 @@ func (a *acquisition) noticeClosed(ctx context.Context, g *Grant) {
 	a.observe(ctx, e)
 }
 
-// reportStart tells the observer that the caller goes on, and what is open again.
+// reportStart tells the observer that the caller goes on, after it was held for some time, and
+// which budgets are open again.
 func (a *acquisition) reportStart(ctx context.Context, held time.Duration) {
 	if a.observe != nil {
 		a.noticeOpen(ctx)
-		a.leaveQueue()
+		a.uncountHeld()
 		a.report(ctx, Started, held, nil)
 	}
 }
@@ -177,7 +180,7 @@ func (a *acquisition) noticeOpen(ctx context.Context) {
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
 		if c.Shadow {
-			continue // it starts nothing, and holds nothing up
+			continue // a start does not show whether a shadow's budget is open
 		}
 		if d, ok := a.closings.remove(c.Budget, a.validatedAt, now()); ok {
 			a.observe(ctx, eventOf(Opened, c, d, nil))

@@ -62,7 +62,7 @@ func (t *Transport) Explain(req *http.Request) []Charge {
 	return b.charges
 }
 
-// CloseIdleConnections passes the call on to the base, if it understands it.
+// CloseIdleConnections calls the method of the same name of the base, if the base has one.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
