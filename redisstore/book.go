@@ -58,7 +58,7 @@ func (p *primary) bookOnce(ctx context.Context, b *throttle.Booking, informed bo
 func (p *primary) op(k wire.Kind, b *throttle.Booking) *commit.Op {
 	op := p.commit.NewOp(k, b.Charges)
 	op.MaxWait, op.NotBefore, op.Spread = wire.MaxWait(b.MaxWait), b.NotBefore, b.Spread
-	op.Has(b.Instead)
+	op.SetHandle(b.Instead)
 	p.line.Join(op, b)
 	return op
 }
@@ -134,7 +134,7 @@ func (p *primary) Cancel(b *throttle.Booking, g throttle.Grant) {
 	}
 	p.line.GiveUp(b.Charges, g.Handle.Place, g.OK && g.Wait == 0)
 	op := p.op(wire.Cancel, b)
-	op.Has(g.Handle)
+	op.SetHandle(g.Handle)
 	p.commit.Tell(op)
 }
 
@@ -158,7 +158,7 @@ func (p *primary) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gr
 	}
 	op := p.op(wire.Settle, b)
 	op.Costs = slices.Clone(costs)
-	op.Has(g.Handle)
+	op.SetHandle(g.Handle)
 	if err := p.commit.Do(ctx, op, throttle.AnyWait); err != nil {
 		return err
 	}

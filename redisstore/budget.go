@@ -28,7 +28,7 @@ func (p *primary) Resume(ctx context.Context, c throttle.Charge) error {
 // Refuse implements [throttle.Store]. A start that no row knows, because it was taken from
 // a share while Redis was away, teaches nothing.
 func (p *primary) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
-	if wire.Holds(&c) {
+	if wire.ForSlots(&c) {
 		r.Start.Handle = throttle.Handle{}
 	}
 	r.Length, r.Ago = max(0, min(r.Length, farthest.Wait)), max(time.Microsecond, r.Ago)

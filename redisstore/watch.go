@@ -33,7 +33,7 @@ func (p *primary) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struc
 	}
 	for i := range b.Charges {
 		c := &b.Charges[i]
-		if !wire.Holds(c) {
+		if !wire.ForSlots(c) {
 			start.Charges = append(start.Charges, *c)
 		}
 		if !c.Shadow {

@@ -56,7 +56,7 @@ func readAct(text string) (a Act, ok bool) {
 func (f *Fleet) Audit(ctx context.Context, most int) (all []Act, illegible int, err error) {
 	list, err := f.client.LRange(ctx, f.keys.audit, 0, int64(max(1, most))-1).Result()
 	if err != nil {
-		return nil, 0, f.failed(err)
+		return nil, 0, f.commandError(err)
 	}
 	all = []Act{}
 	for _, text := range list {

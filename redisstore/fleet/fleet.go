@@ -46,8 +46,8 @@ func New(client redis.UniversalClient, o *Options) *Fleet {
 // patience is for how long a call asks again whose context has no deadline.
 const patience = 10 * time.Second
 
-// bound gives a context a deadline unless it has one.
-func bound(ctx context.Context) (context.Context, context.CancelFunc) {
+// withDeadline gives a context a deadline unless it has one.
+func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
@@ -57,11 +57,11 @@ func bound(ctx context.Context) (context.Context, context.CancelFunc) {
 // now returns the server's time.
 func (f *Fleet) now(ctx context.Context) (time.Time, error) {
 	t, err := f.client.Time(ctx).Result()
-	return t, f.failed(err)
+	return t, f.commandError(err)
 }
 
-// failed is the error of a command; nil stays nil.
-func (f *Fleet) failed(err error) error {
+// commandError is the error of a command; nil stays nil.
+func (f *Fleet) commandError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -77,8 +77,8 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the error of the client, or of the store.
 func (e *Error) Unwrap() error { return e.Err }
 
-// failure is the error of a store that was asked; nil stays nil.
-func failure(err error) error {
+// storeError is the error of a store that was asked; nil stays nil.
+func storeError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -88,8 +88,8 @@ func failure(err error) error {
 // Denied reports whether an error says that the user of Redis may not do what was asked.
 func Denied(err error) bool { return conn.Denied(err) }
 
-// away reports whether an error is about all budgets and not one.
-func away(err error) bool {
+// isOutage reports whether an error is about all budgets and not one.
+func isOutage(err error) bool {
 	return conn.Transient(err) || Denied(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 

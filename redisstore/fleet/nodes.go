@@ -48,7 +48,7 @@ func (f *Fleet) nodes(ctx context.Context) (all []Node, now time.Time, illegible
 	all = []Node{}
 	ids, err := f.client.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: f.keys.nodes, Start: 0, Stop: mostNodes - 1, Rev: true}).Result()
 	if err != nil {
-		return nil, now, 0, f.failed(err)
+		return nil, now, 0, f.commandError(err)
 	}
 	for chunk := range slices.Chunk(ids, 100) {
 		names := make([]string, len(chunk))
@@ -57,7 +57,7 @@ func (f *Fleet) nodes(ctx context.Context) (all []Node, now time.Time, illegible
 		}
 		records, err := f.client.MGet(ctx, names...).Result()
 		if err != nil {
-			return nil, now, 0, f.failed(err)
+			return nil, now, 0, f.commandError(err)
 		}
 		for i, text := range records {
 			text, ok := text.(string)

@@ -64,7 +64,7 @@ func readNotes(reply []any, now time.Time) map[[16]byte]Note {
 func (f *Fleet) notes(ctx context.Context, now time.Time) (map[[16]byte]Note, error) {
 	reply, err := f.client.HGetAll(ctx, f.keys.pauses).Result()
 	if err != nil {
-		return nil, f.failed(err)
+		return nil, f.commandError(err)
 	}
 	all := make(map[[16]byte]Note)
 	for field, value := range reply {

@@ -77,7 +77,7 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 	reply, err := f.conn.Run(ctx, pushScript, []string{f.keys.policies, f.keys.history, f.keys.audit},
 		instead, rand.Text(), own.Generation, own.Text, own.By, own.Reason, entry, mostFiles, acted, mostActs)
 	if err != nil {
-		return 0, failure(err)
+		return 0, storeError(err)
 	}
 	ok := len(reply) == 2
 	if ok {
@@ -85,7 +85,7 @@ func (f *Fleet) Push(ctx context.Context, instead int64, p Pushed, act string) (
 	}
 	switch {
 	case !ok:
-		return 0, failure(errors.New("fleet: Redis says what the script does not"))
+		return 0, storeError(errors.New("fleet: Redis says what the script does not"))
 	case reply[0] == int64(0):
 		return 0, &ConflictError{instead, number}
 	}
@@ -117,7 +117,7 @@ func (f *Fleet) pushed(ctx context.Context, fields ...string) (*Pushed, error) {
 		return nil, f.unreadable()
 	}
 	if err != nil {
-		return nil, f.failed(err)
+		return nil, f.commandError(err)
 	}
 	text := func(i int) string { s, _ := v[i].(string); return s }
 	if !slices.ContainsFunc(v, func(field any) bool { return field != nil }) {
@@ -153,7 +153,7 @@ func pushedOf(number, at, generation, by, reason string) (*Pushed, bool) {
 func (f *Fleet) History(ctx context.Context) (all []Pushed, illegible int, err error) {
 	list, err := f.client.LRange(ctx, f.keys.history, 0, mostFiles-1).Result()
 	if err != nil {
-		return nil, 0, f.failed(err)
+		return nil, 0, f.commandError(err)
 	}
 	all = []Pushed{}
 	for _, entry := range list {

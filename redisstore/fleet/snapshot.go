@@ -60,7 +60,7 @@ const asksAtOnce = 16
 // Snapshot reads the fleet, and the state of so many budgets, 0 for [DefaultBudgets]:
 // those that are paused by hand, and those used most. It changes nothing.
 func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
-	ctx, stop := bound(ctx)
+	ctx, stop := withDeadline(ctx)
 	defer stop()
 	nodes, now, illegible, err := f.nodes(ctx)
 	if err != nil {
@@ -109,11 +109,11 @@ func (s *Snapshot) gather(notes map[[16]byte]Note) {
 		s.Budgets = append(s.Budgets, s.paused(note))
 	}
 	slices.SortFunc(s.Budgets, func(a, b Budget) int {
-		return cmp.Or(-cmp.Compare(weight(&a), weight(&b)), strings.Compare(a.Name, b.Name), strings.Compare(a.Node, b.Node))
+		return cmp.Or(-cmp.Compare(sortWeight(&a), sortWeight(&b)), strings.Compare(a.Name, b.Name), strings.Compare(a.Node, b.Node))
 	})
 }
 
-func weight(b *Budget) float64 {
+func sortWeight(b *Budget) float64 {
 	if b.Note != nil {
 		return math.Inf(1)
 	}
@@ -199,7 +199,7 @@ func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 				if b.State = StateOf(st); st.Paused == 0 {
 					b.Note = nil // it was opened otherwise
 				}
-			case away(err) || ctx.Err() != nil:
+			case isOutage(err) || ctx.Err() != nil:
 				stop(err)
 			default:
 				b.Err = Clean(err.Error(), longestText)
@@ -207,5 +207,5 @@ func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 		})
 	}
 	wg.Wait()
-	return failure(context.Cause(ctx))
+	return storeError(context.Cause(ctx))
 }

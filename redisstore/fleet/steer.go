@@ -54,11 +54,11 @@ func (f *Fleet) State(ctx context.Context, t Target) (State, *Note, error) {
 
 // Describe is [Fleet.State] for a charge, as [throttle.Transport.Explain] returns them.
 func (f *Fleet) Describe(ctx context.Context, c throttle.Charge) (throttle.Status, *Note, error) {
-	ctx, stop := bound(ctx)
+	ctx, stop := withDeadline(ctx)
 	defer stop()
 	st, err := f.store.Status(ctx, c)
 	if err != nil || st.Paused == 0 {
-		return st, nil, failure(err)
+		return st, nil, storeError(err)
 	}
 	now, err := f.now(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 	if d <= 0 || d > throttle.MaxPenalty {
 		return fmt.Errorf("a pause is longer than nothing, and at most %v", throttle.MaxPenalty)
 	}
-	ctx, stop := bound(ctx)
+	ctx, stop := withDeadline(ctx)
 	defer stop()
 	act := Act{Act: "pause", What: t.Name, By: by, Reason: reason, For: Millis{d}}
 	note, err := json.Marshal(storedNote{t.charge.Budget.Policy, cut(by, longestName), cut(reason, longestText)})
@@ -90,7 +90,7 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 	}
 	if err := f.store.Pause(ctx, t.charge, d); err != nil {
 		f.unnote(t, after, before, act)
-		return failure(err)
+		return storeError(err)
 	}
 	return nil
 }
@@ -116,10 +116,10 @@ func (f *Fleet) Reset(ctx context.Context, t Target, by, reason string) error {
 
 // open opens a budget, and removes its note.
 func (f *Fleet) open(ctx context.Context, t Target, act Act) error {
-	ctx, stop := bound(ctx)
+	ctx, stop := withDeadline(ctx)
 	defer stop()
 	if err := f.store.Resume(ctx, t.charge); err != nil {
-		return failure(err)
+		return storeError(err)
 	}
 	_, _, err := f.note(ctx, t, "", 0, act)
 	return err
@@ -135,7 +135,7 @@ func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration
 	own := field(t.charge.Budget.Key)
 	reply, err := f.conn.Run(ctx, noteScript, []string{f.keys.pauses, f.keys.audit}, own, note, d.Microseconds(), text, mostActs)
 	if err != nil {
-		return "", "", failure(err)
+		return "", "", storeError(err)
 	}
 	if len(reply) == 2 && reply[0] == int64(0) {
 		if longer, ok := readNote(own, fmt.Sprint(reply[1])); ok {

@@ -62,11 +62,11 @@ func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	s.gather(notes)
 	var c throttle.Charge
 	if i := slices.IndexFunc(q.Table, func(p throttle.Policy) bool { return p.Name == q.Name }); i >= 0 {
-		c, err = q.ofTable(q.Table[i].Key != nil, s)
+		c, err = q.chargeByTable(q.Table[i].Key != nil, s)
 	} else if p := s.policy(q.Name); p != nil {
-		c, err = q.ofNodes(p, s)
+		c, err = q.chargeByReports(p, s)
 	} else {
-		c, err = q.byName(s)
+		c, err = q.chargeByName(s)
 	}
 	if err != nil {
 		return Target{}, err
@@ -95,12 +95,12 @@ func (f *Fleet) Names(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// ofTable returns the charge of a policy in the table.
-func (q *Query) ofTable(keyed bool, s *Snapshot) (throttle.Charge, error) {
+// chargeByTable returns the charge of a policy in the table.
+func (q *Query) chargeByTable(keyed bool, s *Snapshot) (throttle.Charge, error) {
 	if keyed && q.Key == "" {
 		return throttle.Charge{}, q.needsKey(s)
 	}
-	var asked asker
+	var asked pauseRecorder
 	t, err := throttle.New(throttle.Config{Store: &asked, Policies: q.Table})
 	if err != nil {
 		return throttle.Charge{}, err
@@ -109,24 +109,24 @@ func (q *Query) ofTable(keyed bool, s *Snapshot) (throttle.Charge, error) {
 	if err != nil {
 		return throttle.Charge{}, err
 	}
-	return asked.of(l, q.Key)
+	return asked.chargeOf(l, q.Key)
 }
 
-// ofNodes returns the charge of a policy that nodes have reported.
-func (q *Query) ofNodes(p *policyUse, s *Snapshot) (throttle.Charge, error) {
+// chargeByReports returns the charge of a policy that nodes have reported.
+func (q *Query) chargeByReports(p *policyUse, s *Snapshot) (throttle.Charge, error) {
 	c, err := p.charge()
 	if err != nil {
 		return c, err
 	}
 	c.Budget.Key = throttle.BudgetOf(c.Budget.Policy, q.Key).Key
-	if q.Key == "" && slices.ContainsFunc(s.of(q.Name), func(b *Budget) bool { return b.charge.Budget.Key != c.Budget.Key }) {
+	if q.Key == "" && slices.ContainsFunc(s.budgetsOf(q.Name), func(b *Budget) bool { return b.charge.Budget.Key != c.Budget.Key }) {
 		return c, q.needsKey(s)
 	}
 	return c, nil
 }
 
-// byName returns the charge of the one budget whose name begins so.
-func (q *Query) byName(s *Snapshot) (c throttle.Charge, err error) {
+// chargeByName returns the charge of the one budget whose name begins so.
+func (q *Query) chargeByName(s *Snapshot) (c throttle.Charge, err error) {
 	var found []*Budget
 	for i := range s.Budgets {
 		if b := &s.Budgets[i]; b.Node == "" && strings.HasPrefix(b.Name, q.Name) && len(q.Name) > len(b.Policy)+1 {
@@ -159,7 +159,7 @@ func (s *Snapshot) policies() (known []string) {
 
 // needsKey is the error of a query that names a policy with keys, and no key.
 func (q *Query) needsKey(s *Snapshot) error {
-	return &TargetError{q.Name, "the policy has a budget for each key: say --key, or the name of a budget", namesOf(s.of(q.Name))}
+	return &TargetError{q.Name, "the policy has a budget for each key: say --key, or the name of a budget", namesOf(s.budgetsOf(q.Name))}
 }
 
 // policy returns what nodes say of a policy: the one that reported last.
@@ -176,8 +176,8 @@ func (s *Snapshot) policy(name string) (found *policyUse) {
 	return found
 }
 
-// of returns the budgets of a policy.
-func (s *Snapshot) of(policy string) (all []*Budget) {
+// budgetsOf returns the budgets of a policy.
+func (s *Snapshot) budgetsOf(policy string) (all []*Budget) {
 	for i := range s.Budgets {
 		if b := &s.Budgets[i]; b.charge.Budget.Policy == policy {
 			all = append(all, b)
@@ -193,20 +193,20 @@ func namesOf(all []*Budget) (names []string) {
 	return names
 }
 
-// An asker is a store that is only asked to close budgets, and notes which.
-type asker struct {
+// An pauseRecorder is a store that is only asked to close budgets, and notes which.
+type pauseRecorder struct {
 	throttle.Store
 	charge throttle.Charge
 }
 
 // Pause implements [throttle.Store].
-func (a *asker) Pause(_ context.Context, c throttle.Charge, _ time.Duration) error {
+func (a *pauseRecorder) Pause(_ context.Context, c throttle.Charge, _ time.Duration) error {
 	a.charge = c
 	return nil
 }
 
-// of returns the charge of a limiter's budget.
-func (a *asker) of(l *throttle.Limiter, key string) (throttle.Charge, error) {
+// chargeOf returns the charge of a limiter's budget.
+func (a *pauseRecorder) chargeOf(l *throttle.Limiter, key string) (throttle.Charge, error) {
 	err := l.Pause(context.Background(), key, 0)
 	return a.charge, err
 }

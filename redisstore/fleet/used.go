@@ -60,11 +60,11 @@ func (f *Fleet) SetUsed(ctx context.Context, t Target, used int, by, reason stri
 	if err := t.CheckUsed(used); err != nil {
 		return 0, err
 	}
-	ctx, stop := bound(ctx)
+	ctx, stop := withDeadline(ctx)
 	defer stop()
 	before, counted, err := f.store.SetUsed(ctx, t.charge, used)
 	if err != nil {
-		return 0, failure(err)
+		return 0, storeError(err)
 	}
 	if !counted {
 		return 0, &UncountedError{t.Name}
@@ -75,7 +75,7 @@ func (f *Fleet) SetUsed(ctx context.Context, t Target, used int, by, reason stri
 		return before, err
 	}
 	if _, err = f.conn.Run(ctx, actScript, []string{f.keys.audit}, text, mostActs); err != nil {
-		return before, failure(fmt.Errorf("the count is set, and the audit does not say so: %w", err))
+		return before, storeError(fmt.Errorf("the count is set, and the audit does not say so: %w", err))
 	}
 	return before, nil
 }

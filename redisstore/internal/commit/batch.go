@@ -14,32 +14,32 @@ import (
 // and neighbours that ask for the same are merged.
 type batch struct {
 	ops    []*Op
-	merged []merged
-	number int64     // of the call, among all that this node makes
-	sent   time.Time // when it was sent for the first time
-	copied time.Time // and when it was sent last; zero: nobody waits for it
+	merged []mergedOps
+	number int64     // of the call, among all calls that this node makes
+	sent   time.Time // when the first copy of the call was sent; zero: none was
+	copied time.Time // when the last copy was sent; zero: none was, or the call is lost
 
 	exchange *conn.Exchange // of the last copy, until it has an answer
-	call     *wire.BookCall // that copy
-	failed   error          // why the leader has no answer, which the queue does not know yet
+	call     *wire.BookCall // the last copy
+	failed   error          // why the leader's call failed, for the first try of the goroutine that goes on
 
-	reports Reports            // that go along; nil: there are none
-	replies []wire.ReportReply // what was answered to each
+	reports Reports            // that go along with the call; nil: there are none
+	replies []wire.ReportReply // what Redis answered to each report
 
-	sorted bool              // it is decided which unlimited budgets are rows:
-	rows   map[[16]byte]bool // these
+	rowsChosen bool              // chooseRows has set rows
+	rows       map[[16]byte]bool // the keys of the unlimited budgets that are rows in the call
 }
 
-// isCopied reports whether the call was sent before.
+// isCopied reports whether a copy of the call was sent.
 func (b *batch) isCopied() bool { return !b.sent.IsZero() }
 
-// holds reports whether some ops need slots, whose leases are locked during a call.
-func (b *batch) holds() bool {
-	return slices.ContainsFunc(b.ops, (*Op).Holds)
+// forSlots reports whether some ops need slots, whose leases are locked during a call.
+func (b *batch) forSlots() bool {
+	return slices.ContainsFunc(b.ops, (*Op).ForSlots)
 }
 
-// age takes what has passed off the MaxWait of the callers, but for those that wait for any time.
-func (b *batch) age(passed time.Duration) {
+// shortenMaxWaits takes the time that has passed off the MaxWait of each caller that has one.
+func (b *batch) shortenMaxWaits(passed time.Duration) {
 	less := func(wait *int64) {
 		if *wait > 0 && *wait < wire.AnyWait {
 			*wait = max(0, *wait-wire.Micros(passed))
@@ -53,34 +53,35 @@ func (b *batch) age(passed time.Duration) {
 	}
 }
 
-// Reports are what a call says of concurrency slots. No other call says anything of the
-// same budgets until Done.
+// Reports are what a call says of leases. No other call reports the same leases until Done.
 type Reports interface {
 	// Write returns the reports as they are now, for one copy of the call.
 	Write() []wire.Report
-	// Done takes in what was answered, to a call that was first sent then; nil if there
-	// was no answer.
+	// Done takes in what Redis answered to a call that was sent for the first time at sent. replies
+	// is nil if there was no answer.
 	Done(replies []wire.ReportReply, sent time.Time)
 }
 
-// A merged is the ops from one index up to another, which ask for the same. It becomes one
+// A mergedOps is the ops from one index up to another, which ask for the same. It becomes one
 // operation.
-type merged struct {
+type mergedOps struct {
 	from, to int
-	maxWait  int64 // the least of theirs
+	maxWait  int64 // the least MaxWait of the ops, in microseconds
 }
 
-// waitTolerance is a MaxWait above which ops are merged though one is up to twice the other.
-// The difference is seen to when one of them is refused.
+// waitTolerance is the MaxWait, in microseconds, above which ops are merged although one MaxWait is
+// up to twice the other. An op that is refused for the lower one is asked again: see
+// refusedForOthers.
 const waitTolerance = int64(100 * time.Millisecond / time.Microsecond)
 
-// mergeable reports whether ops of two MaxWaits can be merged.
+// mergeable reports whether two ops with MaxWaits a and b can be merged.
 func mergeable(a, b int64) bool {
 	return a == b || min(a, b) > waitTolerance && min(a, b) > max(a, b)/2
 }
 
-// newBatch merges equal neighbours. It keeps the ops, in another order where that does not
-// matter: if each needs one budget and has no place, only the order of those of one budget does.
+// newBatch returns the call of some ops, which it keeps, with neighbours merged that ask the same. If
+// each op needs one budget, and none has a start or a place, only the order of the ops of one budget
+// matters: then newBatch sorts the ops by budget first, so that more of them are neighbours.
 func newBatch(ops []*Op, number int64) *batch {
 	b := &batch{ops: ops, number: number}
 	if len(ops) == 1 || slices.ContainsFunc(ops, func(op *Op) bool { return len(op.Charges) > 1 || op.hasPlace() }) {
@@ -107,60 +108,62 @@ func (b *batch) merge(from, to int) {
 	k := len(b.merged)
 	b.mergeIf(mergeable, from, to)
 	if len(b.merged) > k+1 {
-		// One that is refused for the MaxWait of others asks again: those
-		// behind it must not pass meanwhile.
+		// There are ops behind the merged ones. An op that is refused for the MaxWait of others
+		// asks again, and the ops behind it must not pass it meanwhile.
 		b.merged = b.merged[:k]
 		b.mergeIf(func(a, b int64) bool { return a == b }, from, to)
 	}
 }
 
-// mergeIf merges neighbours whose MaxWaits are as alike as they must be.
+// mergeIf merges neighbours from one index up to another that ask the same and whose MaxWaits are
+// mergeable.
 func (b *batch) mergeIf(mergeable func(a, b int64) bool, from, to int) {
 	for i := from; i < to; i++ {
 		op, k := b.ops[i], len(b.merged)-1
-		if i > from && b.ops[i-1].equal(op) && mergeable(b.ops[i-1].MaxWait, op.MaxWait) {
+		if i > from && b.ops[i-1].asksSame(op) && mergeable(b.ops[i-1].MaxWait, op.MaxWait) {
 			b.merged[k].to++
 			b.merged[k].maxWait = min(b.merged[k].maxWait, op.MaxWait)
 		} else {
-			b.merged = append(b.merged, merged{i, i + 1, op.MaxWait})
+			b.merged = append(b.merged, mergedOps{i, i + 1, op.MaxWait})
 		}
 	}
 }
 
-// equal reports whether two ops ask for the same, but for their MaxWait.
-func (op *Op) equal(o *Op) bool {
+// asksSame reports whether two ops can be one operation with two callers: they are alike but for
+// their MaxWait, and neither has a start or a place, nor needs slots.
+func (op *Op) asksSame(o *Op) bool {
 	return op.Kind == wire.Reserve && o.Kind == wire.Reserve && !op.hasPlace() && !o.hasPlace() &&
-		!op.holds && !op.noMerge && !o.noMerge &&
+		!op.forSlots && !op.noMerge && !o.noMerge &&
 		op.Horizon == o.Horizon && op.Class == o.Class && op.Returns == o.Returns && op.Informed == o.Informed &&
 		op.NotBefore == o.NotBefore && op.Spread == o.Spread && slices.Equal(op.Charges, o.Charges)
 }
 
 // hasPlace reports whether the caller has a start, or a place in a line.
-func (op *Op) hasPlace() bool { return op.Start != 0 || op.Arrival != 0 || op.turns() > 0 }
+func (op *Op) hasPlace() bool { return op.Start != 0 || op.Arrival != 0 || op.turnCount() > 0 }
 
-// turns is 1 for a caller that has been in line.
-func (op *Op) turns() int {
+// turnCount is 1 for a caller that has been in a line for a start, else 0.
+func (op *Op) turnCount() int {
 	if op.Turn == nil && len(op.Tickets) == 0 {
 		return 0
 	}
 	return 1
 }
 
-// compareOps sorts the ops of one call: those that give something back, those of callers
-// that had a start or their turn, by how long they wait, and the others as they came.
+// compareOps orders the ops of a queue: by rank, and within a rank by rankOrder. Newcomers stay in
+// the order in which they came.
 func compareOps(a, b *Op) int {
 	if c := cmp.Compare(a.rank(), b.rank()); c != 0 || a.rank() == newcomer {
 		return c
 	}
-	return cmp.Compare(a.place(), b.place())
+	return cmp.Compare(a.rankOrder(), b.rankOrder())
 }
 
-// The ranks of ops.
+// The ranks of ops, in the order in which a call serves them.
 const (
-	givesBack = iota
-	returner
-	inTurn
-	newcomer
+	givesBack = iota // books nothing
+	returner         // of a caller that had a start
+	inTurn           // of a caller that waited in line
+	newcomer         // of any other caller
 )
 
 func (op *Op) rank() int {
@@ -175,8 +178,10 @@ func (op *Op) rank() int {
 	return newcomer
 }
 
-// place is what the ops of one rank are sorted by.
-func (op *Op) place() int64 {
+// rankOrder is the number by which the ops of one rank are sorted: of returners the start that they
+// had, or the moment when they joined a line for slots, below 0; of those in turn the class and the
+// ticket.
+func (op *Op) rankOrder() int64 {
 	switch op.rank() {
 	case returner:
 		return op.Start - op.Arrival

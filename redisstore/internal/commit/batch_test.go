@@ -66,30 +66,30 @@ func TestBatchMerges(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		ops  []*Op
-		want []merged
+		want []mergedOps
 	}{
-		{"one", []*Op{reserve(5, "a")}, []merged{{0, 1, 5000}}},
-		{"equal ones", []*Op{reserve(5, "a"), reserve(5, "a"), reserve(5, "a")}, []merged{{0, 3, 5000}}},
-		{"alike ones wait as long as the least patient", []*Op{reserve(300, "a"), reserve(200, "a")}, []merged{{0, 2, 200_000}}},
+		{"one", []*Op{reserve(5, "a")}, []mergedOps{{0, 1, 5000}}},
+		{"equal ones", []*Op{reserve(5, "a"), reserve(5, "a"), reserve(5, "a")}, []mergedOps{{0, 3, 5000}}},
+		{"alike ones wait as long as the least patient", []*Op{reserve(300, "a"), reserve(200, "a")}, []mergedOps{{0, 2, 200_000}}},
 		{"alike ones among others have to be equal", []*Op{reserve(300, "a"), reserve(200, "a"), reserve(1, "a")},
-			[]merged{{0, 1, 300_000}, {1, 2, 200_000}, {2, 3, 1000}}},
+			[]mergedOps{{0, 1, 300_000}, {1, 2, 200_000}, {2, 3, 1000}}},
 		{"neighbours only", []*Op{reserve(1, "a"), reserve(2, "a"), reserve(1, "a")},
-			[]merged{{0, 1, 1000}, {1, 2, 2000}, {2, 3, 1000}}},
-		{"each budget by itself", []*Op{reserve(5, "a"), reserve(5, "b"), reserve(5, "a")}, []merged{{0, 2, 5000}, {2, 3, 5000}}},
+			[]mergedOps{{0, 1, 1000}, {1, 2, 2000}, {2, 3, 1000}}},
+		{"each budget by itself", []*Op{reserve(5, "a"), reserve(5, "b"), reserve(5, "a")}, []mergedOps{{0, 2, 5000}, {2, 3, 5000}}},
 		{"several budgets keep the order of all", []*Op{reserve(5, "a"), reserve(5, "a", "b"), reserve(5, "a")},
-			[]merged{{0, 1, 5000}, {1, 2, 5000}, {2, 3, 5000}}},
+			[]mergedOps{{0, 1, 5000}, {1, 2, 5000}, {2, 3, 5000}}},
 		{"what is given back", []*Op{NewOp(wire.Cancel, charges("a")...), NewOp(wire.Cancel, charges("a")...)},
-			[]merged{{0, 1, 0}, {1, 2, 0}}},
+			[]mergedOps{{0, 1, 0}, {1, 2, 0}}},
 		{"one that has a start", []*Op{reserve(5, "a"), with(reserve(5, "a"), func(op *Op) { op.Start = 1 })},
-			[]merged{{0, 1, 5000}, {1, 2, 5000}}},
+			[]mergedOps{{0, 1, 5000}, {1, 2, 5000}}},
 		{"one that must stay alone", []*Op{reserve(5, "a"), with(reserve(5, "a"), func(op *Op) { op.noMerge = true })},
-			[]merged{{0, 1, 5000}, {1, 2, 5000}}},
+			[]mergedOps{{0, 1, 5000}, {1, 2, 5000}}},
 		{"another spread", []*Op{reserve(5, "a"), with(reserve(5, "a"), func(op *Op) { op.Spread = 1 })},
-			[]merged{{0, 1, 5000}, {1, 2, 5000}}},
+			[]mergedOps{{0, 1, 5000}, {1, 2, 5000}}},
 		{"another priority", []*Op{reserve(5, "a"), with(reserve(5, "a"), func(op *Op) { op.Class = 2 })},
-			[]merged{{0, 1, 5000}, {1, 2, 5000}}},
+			[]mergedOps{{0, 1, 5000}, {1, 2, 5000}}},
 		{"another cost", []*Op{reserve(5, "a"), with(reserve(5, "a"), func(op *Op) { op.Charges[0].Cost = 2 })},
-			[]merged{{0, 1, 5000}, {1, 2, 5000}}},
+			[]mergedOps{{0, 1, 5000}, {1, 2, 5000}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBatch(c.ops, 1)
@@ -124,9 +124,9 @@ func TestOrderOfOps(t *testing.T) {
 func TestAgeOfABatch(t *testing.T) {
 	ops := []*Op{reserve(300, "a"), reserve(200, "a"), with(reserve(0, "b"), func(op *Op) { op.MaxWait = wire.AnyWait })}
 	b := newBatch(ops, 1)
-	b.age(250 * time.Millisecond)
+	b.shortenMaxWaits(250 * time.Millisecond)
 	require.Equal(t, []int64{50_000, 0, wire.AnyWait}, []int64{ops[0].MaxWait, ops[1].MaxWait, ops[2].MaxWait})
-	require.Equal(t, []merged{{0, 2, 0}, {2, 3, wire.AnyWait}}, b.merged)
+	require.Equal(t, []mergedOps{{0, 2, 0}, {2, 3, wire.AnyWait}}, b.merged)
 }
 
 // TestRefusedForOthers: who asks again because it was merged with less patient callers.
@@ -147,7 +147,7 @@ func TestRefusedForOthers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			op := reserve(c.maxWait, "a")
 			op.Outcome = Outcome{Outcome: wire.Outcome{State: c.outcome}, Wait: c.wait * 1000}
-			require.Equal(t, c.want, op.refusedForOthers(merged{0, 2, 200_000}))
+			require.Equal(t, c.want, op.refusedForOthers(mergedOps{0, 2, 200_000}))
 		})
 	}
 }

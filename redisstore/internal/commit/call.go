@@ -11,8 +11,8 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// try makes the call of a batch once, or goes on with a call that its leader left. The ops
-// have their outcomes then, but for an error.
+// try makes the call of a batch once, or goes on with a copy of the call that a leader left without
+// an answer. After nil the ops have their outcomes.
 func (qs *Queues) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) error {
 	if err := b.failed; err != nil {
 		b.failed = nil
@@ -37,32 +37,32 @@ func (qs *Queues) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) 
 	return nil
 }
 
-// send sends a copy of a batch's call.
+// send sends a copy of a batch's call: the first one, or another one with the same number.
 func (qs *Queues) send(b *batch) {
 	now := time.Now()
 	if !b.isCopied() {
 		b.sent = now
 	}
 	if !b.copied.IsZero() {
-		b.age(now.Sub(b.copied))
+		b.shortenMaxWaits(now.Sub(b.copied))
 	}
 	b.copied = now
 	if b.reports != nil && now.Sub(b.sent) > wire.SureLease {
-		// What it took in flight is gone, whatever the record says.
-		b.number, b.sent = qs.number(), now
+		// The lease is over, and with it all slots that the call may have taken: it is a new call.
+		b.number, b.sent = qs.nextNumber(), now
 	}
 	again := false
 	b.exchange = qs.Conn.Begin(func(e wire.Boundaries, shut []wire.Gate) wire.Call {
 		qs.noteShut(shut)
-		qs.sort(b, again, shut)
+		qs.chooseRows(b, again, shut)
 		again = true
-		b.call = qs.request(b).Write(e, budgets{qs})
+		b.call = qs.bookRequest(b).Write(e, budgets{qs})
 		return b.call.Call
 	})
 }
 
-// request is the call of a batch.
-func (qs *Queues) request(b *batch) *wire.BookRequest {
+// bookRequest returns what the call of a batch asks.
+func (qs *Queues) bookRequest(b *batch) *wire.BookRequest {
 	group := b.ops[0].group()
 	r := &wire.BookRequest{
 		Record: qs.Names.Record(group), Number: b.number, Age: time.Since(b.sent), Rows: b.rows,
@@ -84,12 +84,13 @@ func (qs *Queues) request(b *batch) *wire.BookRequest {
 	return r
 }
 
-// observe takes in a reply to a batch.
+// observe takes in the reply to a copy of a batch's call: it sets the outcomes of the ops, and tells
+// the history, the pauses and the lines what the reply says of budgets.
 func (qs *Queues) observe(b *batch, p *wire.BookReply, sent, received time.Time) {
 	group := b.ops[0].group()
 	at, since := p.Now, time.Time{}
 	last := history.Reply{Group: group, Number: b.number, Sent: b.sent, ServerTime: p.Now, By: received}
-	if p.DecidedAt != 0 { // by a copy that was made so much later than the first
+	if p.DecidedAt != 0 { // Redis had done the call by an earlier copy, which was made CopyAge after the first
 		last.Sent, last.ServerTime, last.By = b.sent.Add(min(p.CopyAge, received.Sub(b.sent))), p.DecidedAt, time.Time{}
 		at, since = history.DecidedAt(last.Sent, received, p.DecidedAt, p.Now)
 	} else {
@@ -125,7 +126,8 @@ func (bs budgets) Known(budget *throttle.Budget, key string, b wire.Boundaries) 
 	return bs.qs.History.Known(key, budget.Group, time.Now(), b.ServerTime())
 }
 
-// observation is what a reply that belongs to a time of the server says of a budget.
+// observation returns what a reply says of a budget; at is the server's time that its moments
+// belong to.
 func observation(b *wire.BudgetReply, last history.Reply, at int64, received time.Time) history.Observation {
 	o := history.Observation{Reply: last, Generations: b.Generations, Keep: Keep(b.Charge)}
 	o.Starts = history.Sample{By: received.Add(history.Between(at, b.Last)), Count: b.Starts}
@@ -135,7 +137,7 @@ func observation(b *wire.BudgetReply, last history.Reply, at int64, received tim
 	return o
 }
 
-// Keep is for how long starts matter to a charge.
+// Keep returns for how long after a start the start matters to a charge.
 func Keep(c *throttle.Charge) time.Duration {
 	if c.Limit.Kind() != throttle.KindFixedWindow {
 		return c.Span()
@@ -167,31 +169,32 @@ func (qs *Queues) keysOf(ops []*Op) iter.Seq[string] {
 	}
 }
 
-// noteHeld remembers the pause that an op's outcome speaks of.
+// noteHeld notes the pause by which an op's outcome says that a budget is closed, if there is one.
 func (qs *Queues) noteHeld(op *Op, received time.Time) {
-	if o := &op.Outcome; o.paused > 0 && o.Charge >= 0 && !wire.Holds(&op.Charges[o.Charge]) {
+	if o := &op.Outcome; o.paused > 0 && o.Charge >= 0 && !wire.ForSlots(&op.Charges[o.Charge]) {
 		qs.Pauses.Note(qs.Names.Row(&op.Charges[o.Charge].Budget), received.Add(min(wire.Wait(o.paused), throttle.MaxPenalty)), received)
 	}
 }
 
-// A call names the unlimited budgets of its callers as gates: keys that Redis looks at and
-// leaves alone, as long as nobody has closed them. One that is shut stands in the call as
+// A call names the unlimited budgets of its callers as gates: keys that the script only looks at,
+// as long as nobody has closed the budgets. A gate that is shut stands in the call as
 // a row like any other. See docs/internals/unlimited.md and lua/answer.lua.
 
-// isShut reports whether a budget is shut, as far as the program knows.
+// isShut reports whether an unlimited budget is closed, or in the probe time after a penalty, as far
+// as the program knows.
 func (qs *Queues) isShut(key string, now time.Time) bool {
 	return qs.Shut.End(key).After(now) || qs.Pauses.End(key).Add(wire.LeastProbe).After(now)
 }
 
-// sort decides which unlimited budgets of a batch are rows: those that are shut, and those
-// in whose line a caller has a place. What was decided stays, as long as a call may have
-// been done that was written so. Again says that the last one was not, because of those
-// that are shut.
-func (qs *Queues) sort(b *batch, again bool, shut []wire.Gate) {
-	if b.sorted && !again {
+// chooseRows decides which unlimited budgets of a batch are rows in its call and not gates: those
+// that are shut, and those in whose line a caller has a place. Copies of a call are alike, so it
+// decides once, unless again is true: Redis did not do the last copy, because the gates in shut are
+// shut.
+func (qs *Queues) chooseRows(b *batch, again bool, shut []wire.Gate) {
+	if b.rowsChosen && !again {
 		return
 	}
-	b.sorted = true
+	b.rowsChosen = true
 	for _, op := range b.ops {
 		for i := range op.Charges {
 			ch := &op.Charges[i]
@@ -205,7 +208,7 @@ func (qs *Queues) sort(b *batch, again bool, shut []wire.Gate) {
 	}
 }
 
-// isRow reports whether an op's unlimited budget is a row.
+// isRow reports whether an op's unlimited budget must be a row: see chooseRows.
 func (qs *Queues) isRow(op *Op, b *throttle.Budget, shut []wire.Gate) bool {
 	if slices.ContainsFunc(op.Tickets, func(t wire.Ticket) bool { return t.Budget == b.Key }) {
 		return true

@@ -17,10 +17,11 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// lead makes the call for the caller of an op whose queue stood still, and for the callers that
-// came with it: a lone caller needs no goroutine of the queue. It reports whether the op is done.
-// It leaves to such a goroutine what has no answer within a second, or before the caller leaves,
-// what fails, and calls that a lock could delay. A caller that has left by now needs none.
+// lead makes the next call of a queue that stood still, on the goroutine of the caller of an op, its
+// leader. So a lone caller needs no other goroutine. It reports whether the op is done. It starts
+// a goroutine, which drains the queue, for a call that has no answer within conn.Silence or before
+// the leader leaves, for a call that failed, for a call with reports, which may have to wait for
+// locks, and for the ops that have come meanwhile.
 func (qs *Queues) lead(ctx context.Context, op *Op, q *queue, maxWait time.Duration) bool {
 	group, most := op.group(), conn.Silence
 	if d, ends := conn.Patience(ctx, maxWait, op.Joined); ends {
@@ -32,7 +33,7 @@ func (qs *Queues) lead(ctx context.Context, op *Op, q *queue, maxWait time.Durat
 		return false
 	}
 	b := qs.next(group, q)
-	if b.holds() {
+	if b.forSlots() {
 		go qs.drain(group, q, b)
 		return false
 	}
@@ -47,19 +48,19 @@ func (qs *Queues) lead(ctx context.Context, op *Op, q *queue, maxWait time.Durat
 		return false
 	}
 	qs.deliver(q, b, nil)
-	if !qs.ends(group, q) {
+	if !qs.stopIfEmpty(group, q) {
 		go qs.drain(group, q, nil)
 	}
 	select {
 	case <-op.done:
 		return true
 	default:
-		return false // it is in the next call: this one was as patient as the others were
+		return false // the op was refused for the MaxWait of others, and is in the next call
 	}
 }
 
-// drain makes one call after another until nobody waits in the queue. It begins with what a
-// leader left to it; nil: nothing.
+// drain makes one call after another until the queue has no ops. It begins with b, the call that a
+// leader left to it; nil: there is none.
 func (qs *Queues) drain(group string, q *queue, b *batch) {
 	conn.GrowStack()
 	if b != nil && !qs.execute(q, b) {
@@ -71,22 +72,22 @@ func (qs *Queues) drain(group string, q *queue, b *batch) {
 		if b == nil || !qs.execute(q, b) {
 			return
 		}
-		// Callers that were served may come again at once: let them, before the next
-		// call leaves without them.
+		// Callers that were served may come again at once: they get the processor, so that they
+		// share the next call.
 		runtime.Gosched()
 	}
 }
 
-// execute makes a call until it is known what became of it, or nobody wants to
-// know; then it returns false. A call that is made again has the same number, by
-// which Redis knows whether it was done already.
+// execute makes a call, again and again, until Redis has answered or refused it. It returns false if
+// nobody waits for the answer any more: then the queue has stopped. A call that is made again has
+// the same number, by which Redis knows whether the call was done already.
 func (qs *Queues) execute(q *queue, b *batch) bool {
 	if b.reports = qs.Line.Report(b.ops); b.reports != nil {
 		defer func() { b.reports.Done(b.replies, b.sent) }()
 	}
 	left := false
 	err := conn.Retry(context.Background(), q.left, func(err error) bool {
-		left = !qs.failed(q, b, err)
+		left = !qs.noteFailure(q, b, err)
 		return !left
 	}, func() error {
 		return qs.try(b, func(x *conn.Exchange) (wire.Frame, error) { return x.Await(context.Background()) })
@@ -112,18 +113,18 @@ func (qs *Queues) deliver(q *queue, b *batch, err error) {
 		for i := m.from; i < m.to; i++ {
 			op := b.ops[i]
 			op.First, op.Sent, op.Err = b.sent, b.copied, err
-			qs.Line.Settled(op)
+			qs.Line.Answered(op)
 			switch {
 			case err == nil && op.left && op.Outcome.State == wire.InLine:
-				undone = append(undone, op.leaving()...)
+				undone = append(undone, op.leaveOps()...)
 			case err == nil && op.left && (op.Outcome.Booked() || op.Outcome.State == wire.Waiting):
-				undone = append(undone, op.undoing(op.Outcome.Handle()))
+				undone = append(undone, op.cancelOp(op.Outcome.Handle()))
 			case err == nil && !op.left && op.refusedForOthers(m):
 				op.noMerge = true
 				back = append(back, op)
 			default:
 				if err != nil {
-					undone = append(undone, op.leaving()...)
+					undone = append(undone, op.leaveOps()...)
 				}
 				op.done <- struct{}{}
 			}
@@ -134,16 +135,16 @@ func (qs *Queues) deliver(q *queue, b *batch, err error) {
 	}
 }
 
-// refusedForOthers reports whether the op would have been booked if it had not been merged
-// with less patient ones.
-func (op *Op) refusedForOthers(m merged) bool {
+// refusedForOthers reports whether the op was refused only because it was merged with ops of a lower
+// MaxWait.
+func (op *Op) refusedForOthers(m mergedOps) bool {
 	return op.MaxWait > m.maxWait && !op.Outcome.Booked() && op.Outcome.State != wire.Unsettled && op.Ready == nil && op.Outcome.Wait <= op.MaxWait
 }
 
-// failed notes why a call failed, and reports whether anybody waits in the queue.
-// If nobody does, the queue stands still: the next caller will find out what became of
-// the call.
-func (qs *Queues) failed(q *queue, b *batch, err error) bool {
+// noteFailure notes why a call failed, and reports whether anybody waits in the queue.
+// If nobody does, it stops the queue and keeps the call as lost: the next caller of the group will
+// make it once more.
+func (qs *Queues) noteFailure(q *queue, b *batch, err error) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	for _, op := range b.ops {
@@ -152,30 +153,30 @@ func (qs *Queues) failed(q *queue, b *batch, err error) bool {
 	for _, op := range q.ops {
 		op.fail(err)
 	}
-	if slices.ContainsFunc(b.ops, (*Op).waits) || slices.ContainsFunc(q.ops, (*Op).waits) {
+	if slices.ContainsFunc(b.ops, (*Op).isAwaited) || slices.ContainsFunc(q.ops, (*Op).isAwaited) {
 		return true
 	}
 	q.lost, q.running, b.copied = b, false, time.Time{}
 	return false
 }
 
-// isolate queues the ops of a batch again, first and each for a call of its own,
-// because one of them has something that cannot be served.
+// isolate puts the ops of a batch back to the front of the queue, each for a call of its own,
+// because Redis cannot do the call, and one op may be the reason.
 func (qs *Queues) isolate(q *queue, b *batch) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	for _, op := range b.ops {
 		op.isolated = true
 		if op.left {
-			q.gone++
+			q.leavers++
 		}
 	}
 	q.ops = append(slices.Clone(b.ops), q.ops...)
 }
 
-// Do queues an op and waits until it is done, as long as ctx and maxWait allow, which means
-// what [throttle.Booking.MaxWait] does. Then it returns at once, and what is booked all the
-// same is given back. After an error the op is not the caller's any more.
+// Do queues an op and waits until it is done, as long as ctx and maxWait allow. maxWait means
+// what [throttle.Booking.MaxWait] does. When they do not allow more, Do returns an error at once,
+// and what is booked all the same is given back. After an error the op is not the caller's any more.
 func (qs *Queues) Do(ctx context.Context, op *Op, maxWait time.Duration) error {
 	if op.observer = outage.From(ctx); op.observer != nil {
 		op.failed = make(chan struct{}, 1)
@@ -197,11 +198,12 @@ func (qs *Queues) Do(ctx context.Context, op *Op, maxWait time.Duration) error {
 	default:
 	}
 	op.left = true
-	qs.all[op.group()].leave()
+	qs.all[op.group()].noteLeft()
 	return qs.Conn.Unavailable(op.unavailability(), context.Cause(ctx))
 }
 
-// await returns true when the op is done, false when its caller waits no longer.
+// await waits until the op is done, and returns true; or until timeUp is told or ctx ends, and
+// returns false. It tells the op's observer of an outage.
 func (qs *Queues) await(ctx context.Context, op *Op, timeUp <-chan time.Time) bool {
 	if op.observer == nil {
 		return conn.Await(ctx, op.Joined, op.done, timeUp, nil, nil)
@@ -214,13 +216,13 @@ func (qs *Queues) await(ctx context.Context, op *Op, timeUp <-chan time.Time) bo
 	})
 }
 
-// undoSoon is how long a caller that leaves waits for its place to be given
-// back, so that the next caller finds it free. It does not wait for a Redis that has
-// not answered for so long.
+// undoSoon is how long a caller that gives something back waits until Redis has it back, so that the
+// caller's next booking finds the room. The caller does not wait for a Redis that has not answered
+// for undoSoon.
 const undoSoon = 50 * time.Millisecond
 
-// Tell queues an op that gives something back, and waits a little for it. After that others
-// use the op, and the memory of its charges.
+// Tell queues an op that gives something back, and waits until it is done, for undoSoon at most. The
+// caller must not use the op and its charges any more.
 func (qs *Queues) Tell(op *Op) {
 	op.Joined = time.Now()
 	unheard := qs.Conn.Unheard()
@@ -244,17 +246,18 @@ func (qs *Queues) Post(op *Op) {
 	}
 }
 
-// enqueue queues an op. It returns its queue if that stood still: then it must be drained.
+// enqueue puts an op into the queue of its group. It returns the queue if the queue stood still: then
+// it runs now, and the caller must lead or drain it. Otherwise it returns nil.
 func (qs *Queues) enqueue(op *Op) *queue {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	q := qs.all[op.group()]
 	if q == nil {
-		q = &queue{left: make(chan struct{}, 1), hurry: make(chan struct{}, 1)}
+		q = &queue{left: make(chan struct{}, 1), sooner: make(chan struct{}, 1)}
 		qs.all[op.group()] = q
 	}
 	q.ops = append(q.ops, op)
-	q.hasten(op)
+	q.noteDue(op)
 	qs.Line.Arrived(op)
 	if q.running {
 		return nil

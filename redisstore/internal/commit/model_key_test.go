@@ -214,7 +214,7 @@ const (
 
 // told calls do with the state, the start, the charge that held it and the end of its pause of each op
 // that a reply speaks of, and returns what follows.
-func told(v wire.Frame, runs []merged, do func(op int, state, start, held, paused int64)) wire.Frame {
+func told(v wire.Frame, runs []mergedOps, do func(op int, state, start, held, paused int64)) wire.Frame {
 	if v.Size() >= 2 && v.At(0) == wire.AllNow {
 		for _, r := range runs {
 			for i := r.from; i < r.to; i++ {
@@ -235,7 +235,7 @@ func told(v wire.Frame, runs []merged, do func(op int, state, start, held, pause
 }
 
 // answer writes what a record says.
-func (k *modelWriter) answer(v wire.Frame, runs []merged) {
+func (k *modelWriter) answer(v wire.Frame, runs []mergedOps) {
 	v = told(v, runs, func(_ int, state, start, held, paused int64) {
 		k.num(state, start-k.w.clock, held, paused-k.w.clock)
 	})

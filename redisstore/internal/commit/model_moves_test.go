@@ -130,7 +130,7 @@ func (m *model) faults(w *modelWorld, ended bool, add func(func(*modelWorld), st
 func (m *model) fails(w *modelWorld, i int) {
 	s, n := m.mount(w, i)
 	defer n.unmount(s)
-	if !s.failed(n.queue, n.now, errModelAway) {
+	if !s.noteFailure(n.queue, n.now, errModelAway) {
 		n.now = nil
 	}
 }

@@ -122,7 +122,7 @@ func (m *model) call(w *modelWorld, i int, f modelFate) {
 		}
 	case !errors.Is(err, errModelAway):
 		m.breaks(w, "P8: a call fails: %w", err)
-	case !s.failed(n.queue, b, err):
+	case !s.noteFailure(n.queue, b, err):
 		n.now = nil
 	}
 }
@@ -175,7 +175,7 @@ func (m *model) hear(w *modelWorld, i int) {
 			// Too old: it takes another one instead.
 			w.starts[j.start].phase = modelGiven
 			c := m.op(m.plans[i][j.wish])
-			c.Has(throttle.Handle{Start: o.At})
+			c.SetHandle(throttle.Handle{Start: o.At})
 			j.c, j.start, j.turn = c, -1, j.turn+1
 			s.enqueue(c)
 			continue
@@ -192,7 +192,7 @@ func (m *model) leave(w *modelWorld, i, k int) {
 	n := w.nodes[i]
 	j := n.jobs[k]
 	j.c.left, j.state = true, modelLeft
-	n.queue.leave()
+	n.queue.noteLeft()
 	if j.start >= 0 {
 		w.starts[j.start].phase = modelGiven
 	}

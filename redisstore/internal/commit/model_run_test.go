@@ -47,7 +47,7 @@ func (modelLine) Gather(string)              {}
 func (modelLine) Arrived(*Op)                {}
 func (modelLine) Report([]*Op) Reports       { return nil }
 func (modelLine) Observe(string, *wire.Line) {}
-func (modelLine) Settled(*Op)                {}
+func (modelLine) Answered(*Op)               {}
 
 // newModel returns a model whose scripts are told the time.
 func newModel(t *testing.T, c redis.UniversalClient, s modelScope, stop func() bool) *model {

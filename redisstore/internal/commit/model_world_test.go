@@ -167,7 +167,7 @@ type modelLetter struct {
 type modelPlan struct {
 	name   string // of the node
 	number int64  // of the call
-	merged []merged
+	merged []mergedOps
 	asks   []modelQuestion
 	know   modelStarts // what it tells
 }

@@ -10,75 +10,76 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// An Op is one caller's operation, on its way through a queue.
+// An Op is one caller's operation, on its way through a commit queue.
 type Op struct {
 	wire.Op
 	Turn   Turn      // the caller's arrival in lines for starts; nil: it was in none
-	Joined time.Time // when the caller began to wait; zero: it does not
+	Joined time.Time // when the caller began to wait for the answer; zero: nobody waits
 
-	Patience time.Duration // for how long its call may wait for the ops of other callers
+	Patience time.Duration // for how long the op's call may wait for the ops of other callers
 
-	holds    bool // some charges are for slots
-	noMerge  bool // it must not be merged with others
-	isolated bool // nor share a call
+	forSlots bool // some charges are for slots
+	noMerge  bool // the op must not be merged with others
+	isolated bool // the op must have a call for itself
 
-	observer outage.Observer // of an outage
+	observer outage.Observer // is told of an outage; nil: nobody is
 	failed   chan struct{}   // told when a call has failed, if there is an observer
-	fails    int             // how many calls failed while it waited
+	fails    int             // how many calls failed while the op waited
 	left     bool            // nobody waits for the answer; guarded by the queues' lock
 	done     chan struct{}   // told once, when the fields below are set
 
 	Outcome Outcome
-	Ready   <-chan struct{} // the place in line; see throttle.Grant
-	First   time.Time       // when the call was sent for the first time
-	Sent    time.Time       // and when it was sent that answered
-	Err     error           // why there is no outcome; while it waits, why there is none yet
+	Ready   <-chan struct{} // of the place in line; see throttle.Grant
+	First   time.Time       // when the op's call was sent for the first time
+	Sent    time.Time       // when the copy of the call was sent that Redis answered
+	Err     error           // why there is no outcome; while the op waits, why there is none yet
 }
 
 // A Turn is a caller's arrival in lines for starts.
 type Turn interface {
-	// Ticket orders the turns of one class in the line where they stood last.
+	// Ticket returns the number of the turn's ticket, by which the turns of one class are ordered.
 	Ticket() int64
-	// Leave returns the op that leaves all lines; nil if the turn stands in none.
+	// Leave returns the op that gives up the turn's places in lines; nil if it has none.
 	Leave() *Op
 }
 
 // NewOp returns an op that keeps the charges.
 func NewOp(k wire.Kind, charges ...throttle.Charge) *Op {
-	return &Op{Op: wire.Op{Kind: k, Charges: charges}, holds: hold(charges), Joined: time.Now(), done: make(chan struct{}, 1)}
+	return &Op{Op: wire.Op{Kind: k, Charges: charges}, forSlots: needSlots(charges), Joined: time.Now(), done: make(chan struct{}, 1)}
 }
 
-// NewReport returns an op that asks for nothing, so that the reports of its charges go
-// along. It keeps the charges. Unless Do or Tell waits for it, it is not made again if
-// it fails.
+// NewReport returns an op that asks for nothing. It is there so that a call is made, with which
+// the reports of the charges' leases go along. It keeps the charges. Unless Do or Tell waits for
+// the op, its call is not made again after a failure.
 func NewReport(charges ...throttle.Charge) *Op {
-	return &Op{Op: wire.Op{Kind: wire.Cancel, Charges: charges}, holds: hold(charges), done: make(chan struct{}, 1)}
+	return &Op{Op: wire.Op{Kind: wire.Cancel, Charges: charges}, forSlots: needSlots(charges), done: make(chan struct{}, 1)}
 }
 
-func hold(charges []throttle.Charge) bool {
+// needSlots reports whether some charges are for slots.
+func needSlots(charges []throttle.Charge) bool {
 	for i := range charges {
-		if wire.Holds(&charges[i]) {
+		if wire.ForSlots(&charges[i]) {
 			return true
 		}
 	}
 	return false
 }
 
-// Holds reports whether some of its charges are for slots.
-func (op *Op) Holds() bool { return op.holds }
+// ForSlots reports whether some of the op's charges are for slots.
+func (op *Op) ForSlots() bool { return op.forSlots }
 
-// Has says what the caller has: the start, or the place in line for concurrency, that
-// a handle names.
-func (op *Op) Has(h throttle.Handle) { op.Start, op.Arrival = h.Start, h.Place }
+// SetHandle sets what the caller holds: the start, or the place in a line for slots, that a handle
+// names.
+func (op *Op) SetHandle(h throttle.Handle) { op.Start, op.Arrival = h.Start, h.Place }
 
 // Left reports whether nobody waits for the answer. The queues are locked.
 func (op *Op) Left() bool { return op.left }
 
-// due is when its call must be made.
+// due returns when the op's call must be made at the latest.
 func (op *Op) due() time.Time { return op.Joined.Add(op.Patience) }
 
-// age takes off its MaxWait what the op waited for others.
-func (op *Op) age() {
+// subtractPatience takes the time for which the op has waited for other callers off its MaxWait.
+func (op *Op) subtractPatience() {
 	if op.Patience > 0 && op.MaxWait < wire.AnyWait {
 		op.MaxWait = max(1, op.MaxWait-wire.Micros(time.Since(op.Joined)))
 	}
@@ -87,7 +88,8 @@ func (op *Op) age() {
 
 func (op *Op) group() string { return op.Charges[0].Budget.Group }
 
-// fail notes why a call failed for which the caller waits. The queues are locked.
+// fail notes why a call failed while the op waited, and tells the caller if it has an observer.
+// The queues are locked.
 func (op *Op) fail(err error) {
 	op.Err = err
 	op.fails++
@@ -102,27 +104,27 @@ func (op *Op) unavailability() conn.Unavailability {
 	return conn.Unavailability{Since: op.Joined, Fails: op.fails, Last: op.Err}
 }
 
-// waits reports whether anybody waits for the answer. For a start that is given back that
-// is so for a moment only.
-func (op *Op) waits() bool {
+// isAwaited reports whether anybody waits for the answer: the caller, unless it has left. An op that
+// gives something back counts as awaited for conn.ReplyTime.
+func (op *Op) isAwaited() bool {
 	if op.Kind == wire.Cancel {
 		return time.Since(op.Joined) < conn.ReplyTime
 	}
 	return !op.left
 }
 
-// undoing returns the op that gives back a start, or a place in line, of a caller that has
+// cancelOp returns the op that gives back what a handle names, for the caller of op, which has
 // left.
-func (op *Op) undoing(h throttle.Handle) *Op {
+func (op *Op) cancelOp(h throttle.Handle) *Op {
 	back := NewOp(wire.Cancel, slices.Clone(op.Charges)...)
 	back.Spread = op.Spread
-	back.Has(h)
+	back.SetHandle(h)
 	return back
 }
 
-// leaving returns the op that leaves the lines of a caller that does not come again, if it
-// stands in any.
-func (op *Op) leaving() []*Op {
+// leaveOps returns the op that gives up the places in lines of a caller that does not come again;
+// none if the caller stands in no line.
+func (op *Op) leaveOps() []*Op {
 	if op.Kind == wire.Reserve && op.Turn != nil {
 		if back := op.Turn.Leave(); back != nil {
 			return []*Op{back}
@@ -135,23 +137,22 @@ func (op *Op) leaving() []*Op {
 type Outcome struct {
 	wire.Outcome
 	Wait   int64     // until At, in microseconds
-	paused int64     // for how long the charge that kept it is closed, in microseconds
-	since  time.Time // Wait counts from then at the earliest; zero: since the call was sent
+	paused int64     // for how long the budget that held the caller is still closed, in microseconds
+	since  time.Time // the earliest time from which Wait may count; zero: when the answered copy was sent
 }
 
-// Repeated reports whether the call was done by an earlier copy than the one that was
-// answered, so that its reply says little of the server's clock.
+// Repeated reports whether Redis had done the call by an earlier copy than the one that it answered.
+// Then the answer says little of when the call was done.
 func (o *Outcome) Repeated() bool { return !o.since.IsZero() }
 
-// Grant is the outcome as the caller of the op knows it, now, but for Ready and Turn. Of shadow
-// charges it says how much later they would have started.
+// Grant returns the outcome as a grant to the op's caller, as of now, without Ready and Turn.
 func (op *Op) Grant() throttle.Grant {
 	o := &op.Outcome
 	age, wait := time.Since(op.Sent), wire.Wait(o.Wait)
-	if o.State == wire.Booked && op.holds {
-		wait = max(wait, time.Microsecond) // only callers that need not wait hold
+	if o.State == wire.Booked && op.forSlots {
+		wait = max(wait, time.Microsecond) // a grant without a wait would say that it holds slots
 	}
-	var over []time.Duration
+	var over []time.Duration // by charge; nil: all are 0
 	for i, delay := range o.Delays {
 		if over == nil && delay > 0 {
 			over = make([]time.Duration, len(op.Charges))

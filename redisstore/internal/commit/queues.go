@@ -13,13 +13,13 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// Queues are those of a node, one for each group of budgets that is in use.
+// Queues are the commit queues of a node, one for each group of budgets that is in use.
 type Queues struct {
 	Options
 	unused sync.Pool // of ops
 
 	mu    sync.Mutex
-	calls int64             // how many batches there were
+	calls int64             // the number of the last call
 	all   map[string]*queue // by group
 }
 
@@ -47,10 +47,10 @@ type Line interface {
 	// Observe takes in what a reply says of the line for starts of the budget with that key; nil:
 	// there is none.
 	Observe(key string, l *wire.Line)
-	// Settled notes what became of an op: its Outcome and Err are set. It sets the Turn of one
-	// that stands in line from now on, and Ready, unless its caller has left. What was granted
-	// to a caller that has left is not used.
-	Settled(op *Op)
+	// Answered notes the answer to an op: its Outcome and Err are set. If the caller stands in line
+	// from now on, Answered sets the op's Turn and, unless the caller has left, its Ready. It does
+	// not count what was granted to a caller that has left.
+	Answered(op *Op)
 }
 
 // New returns queues that are empty.
@@ -63,7 +63,7 @@ func (qs *Queues) NewOp(k wire.Kind, charges []throttle.Charge) *Op {
 	if op == nil {
 		op = &Op{done: make(chan struct{}, 1)}
 	}
-	*op = Op{Op: wire.Op{Kind: k, Charges: append(op.Charges[:0], charges...)}, done: op.done, holds: hold(charges)}
+	*op = Op{Op: wire.Op{Kind: k, Charges: append(op.Charges[:0], charges...)}, done: op.done, forSlots: needSlots(charges)}
 	return op
 }
 
@@ -83,18 +83,18 @@ func (qs *Queues) Len() (ops, running int) {
 	return ops, running
 }
 
-// A queue is the ops of one group, and makes one call after the other. A call belongs to no
-// caller, so one that leaves does not disturb the others. A queue runs only while callers
-// wait: a leader, or a goroutine, makes its calls. It exists while it runs, or has a lost call. The lock of the queues
-// guards all of it.
+// A queue is the commit queue of one group: the ops that wait for the next call. It makes one call
+// after the other. A call belongs to no caller, so a caller that leaves does not disturb the others.
+// A queue runs only while callers wait: then a leader, or a goroutine, makes its calls. It exists
+// while it runs, or has a lost call. The lock of the queues guards all of it.
 type queue struct {
 	ops     []*Op
 	running bool
-	lost    *batch        // nobody waited for it when Redis did not answer; see next
-	gone    int           // how many callers left, at most so many of them in the queue
-	left    chan struct{} // told when a caller leaves while the queue pauses
+	lost    *batch        // a call without an answer, for which nobody waited any more; see next
+	leavers int           // how many callers have left since the last sweep: at most so many ops are of callers that left
+	left    chan struct{} // told when a caller leaves, for a call that waits before it is made again
 	due     time.Time     // when the next call must be made, if there are ops
-	hurry   chan struct{} // told when that is sooner than it was
+	sooner  chan struct{} // told when due becomes earlier
 }
 
 // batchMost bounds how many ops one script call serves, and with it how
@@ -105,12 +105,12 @@ const batchMost = 80
 // of its own, and Redis keeps the answers to the last call.
 const turnsMost = 32
 
-// next returns the next call of the queue; nil ends it. A call of which nobody
-// knows what became of it goes first: what it may have booked is given back.
+// next returns the next call of the queue; nil: there are no ops, and the queue stops. A lost call
+// goes first, so that what it may have booked is given back, unless Redis has forgotten it.
 func (qs *Queues) next(group string, q *queue) *batch {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if qs.stops(group, q) {
+	if qs.stopIfEmptyLocked(group, q) {
 		return nil
 	}
 	if b := q.lost; b != nil {
@@ -121,32 +121,32 @@ func (qs *Queues) next(group string, q *queue) *batch {
 	}
 	slices.SortStableFunc(q.ops, compareOps)
 	n := 1
-	turns := q.ops[0].turns()
+	turns := q.ops[0].turnCount()
 	for n < min(len(q.ops), batchMost) && !q.ops[0].isolated && !q.ops[n].isolated {
-		if turns += q.ops[n].turns(); turns > turnsMost {
+		if turns += q.ops[n].turnCount(); turns > turnsMost {
 			break
 		}
 		n++
 	}
 	ops := q.ops[:n:n]
-	q.ops = append(make([]*Op, 0, len(q.ops)), q.ops[n:]...) // as many may come during the call
-	q.due = time.Time{}                                      // what is left here has waited enough
+	q.ops = append(make([]*Op, 0, len(q.ops)), q.ops[n:]...) // with room for as many ops as this call has
+	q.due = time.Time{}                                      // the ops that are left have waited enough
 	for _, op := range ops {
-		op.age()
+		op.subtractPatience()
 	}
 	qs.calls++
 	return newBatch(ops, qs.calls)
 }
 
-// ends reports whether nobody waits in the queue. Then it stands still.
-func (qs *Queues) ends(group string, q *queue) bool {
+// stopIfEmpty stops the queue if it has no ops, and reports whether it did.
+func (qs *Queues) stopIfEmpty(group string, q *queue) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	return qs.stops(group, q)
+	return qs.stopIfEmptyLocked(group, q)
 }
 
-// stops is ends while the queues are locked.
-func (qs *Queues) stops(group string, q *queue) bool {
+// stopIfEmptyLocked is stopIfEmpty while the queues are locked.
+func (qs *Queues) stopIfEmptyLocked(group string, q *queue) bool {
 	q.sweep()
 	if len(q.ops) > 0 {
 		return false
@@ -158,18 +158,18 @@ func (qs *Queues) stops(group string, q *queue) bool {
 	return true
 }
 
-// number returns the number of another call.
-func (qs *Queues) number() int64 {
+// nextNumber returns the number of a new call.
+func (qs *Queues) nextNumber() int64 {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	qs.calls++
 	return qs.calls
 }
 
-// leave wakes the queue, so that it need not make calls for nobody, and keeps one
-// that stands still from growing with callers that come and go.
-func (q *queue) leave() {
-	if q.gone++; q.gone > 100 && q.gone > len(q.ops)/2 {
+// noteLeft notes that a caller has left. It wakes a queue that waits to make a call again, which
+// nobody may want any more, and sweeps a queue in which most callers have left.
+func (q *queue) noteLeft() {
+	if q.leavers++; q.leavers > 100 && q.leavers > len(q.ops)/2 {
 		q.sweep()
 	}
 	select {
@@ -178,20 +178,20 @@ func (q *queue) leave() {
 	}
 }
 
-// sweep takes the ops of callers that left out of the queue. What they wanted to replace is
-// given back.
+// sweep takes the ops of callers that left out of the queue. In place of an op of a caller that
+// held a start or a place in line it puts an op that gives that back.
 func (q *queue) sweep() {
-	if q.gone == 0 {
+	if q.leavers == 0 {
 		return
 	}
-	q.gone = 0
+	q.leavers = 0
 	var back []*Op
 	q.ops = slices.DeleteFunc(q.ops, func(op *Op) bool {
 		if op.left && op.Kind == wire.Reserve {
 			if op.Start > 0 {
-				back = append(back, op.undoing(throttle.Handle{Start: op.Start}))
+				back = append(back, op.cancelOp(throttle.Handle{Start: op.Start}))
 			}
-			back = append(back, op.leaving()...)
+			back = append(back, op.leaveOps()...)
 		}
 		return op.left
 	})
@@ -199,11 +199,11 @@ func (q *queue) sweep() {
 }
 
 // gather waits for callers that may share the next call of a queue: until one of its ops can wait no
-// longer, or so many have come that a call is full, or ctx is done. Callers that were called
-// are on their way then, and are awaited.
+// longer, or so many have come that a call is full, or ctx is done. Then it waits for the callers
+// in line that were called and are on their way to the queue.
 func (qs *Queues) gather(ctx context.Context, group string, q *queue) {
 	for {
-		d := qs.leisure(q)
+		d := qs.spareTime(q)
 		if d <= 0 {
 			qs.Line.Gather(group)
 			return
@@ -211,7 +211,7 @@ func (qs *Queues) gather(ctx context.Context, group string, q *queue) {
 		timer := time.NewTimer(d)
 		select {
 		case <-timer.C:
-		case <-q.hurry:
+		case <-q.sooner:
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -221,8 +221,8 @@ func (qs *Queues) gather(ctx context.Context, group string, q *queue) {
 	}
 }
 
-// leisure returns for how long the next call of a queue may wait.
-func (qs *Queues) leisure(q *queue) time.Duration {
+// spareTime returns for how long the next call of a queue may still wait.
+func (qs *Queues) spareTime(q *queue) time.Duration {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if len(q.ops) == 0 || len(q.ops) >= batchMost {
@@ -231,8 +231,9 @@ func (qs *Queues) leisure(q *queue) time.Duration {
 	return time.Until(q.due)
 }
 
-// hasten notes when the call of an op that has come must be made. The queues are locked.
-func (q *queue) hasten(op *Op) {
+// noteDue takes the op that has come last into account in q.due, and tells sooner if the next call
+// must be made earlier, or is full. The queues are locked.
+func (q *queue) noteDue(op *Op) {
 	due := op.due()
 	switch first := len(q.ops) == 1; {
 	case !first && !due.Before(q.due) && len(q.ops) != batchMost:
@@ -241,7 +242,7 @@ func (q *queue) hasten(op *Op) {
 		q.due = due
 	}
 	select {
-	case q.hurry <- struct{}{}:
+	case q.sooner <- struct{}{}:
 	default:
 	}
 }

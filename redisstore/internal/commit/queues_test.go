@@ -88,7 +88,7 @@ func TestALostCallGoesFirst(t *testing.T) {
 				lost := newBatch([]*Op{gone}, 7)
 				lost.sent = time.Now()
 				q.ops = nil
-				require.False(t, qs.failed(q, lost, errors.New("away")), "nobody waits")
+				require.False(t, qs.noteFailure(q, lost, errors.New("away")), "nobody waits")
 				require.False(t, q.running)
 				time.Sleep(c.age)
 				next := reserve(5, "a")
@@ -113,7 +113,7 @@ func TestWhoLeavesTheQueue(t *testing.T) {
 	_, q := queued(plain, returns, turn, stays)
 	for _, op := range []*Op{plain, returns, turn} {
 		op.left = true
-		q.leave()
+		q.noteLeft()
 	}
 	q.sweep()
 	require.Len(t, q.ops, 3)
@@ -122,7 +122,7 @@ func TestWhoLeavesTheQueue(t *testing.T) {
 	require.Equal(t, time.Duration(3), q.ops[0].Spread)
 	require.Equal(t, "left", q.ops[1].Charges[0].Budget.Policy)
 	require.Same(t, stays, q.ops[2])
-	require.Zero(t, q.gone)
+	require.Zero(t, q.leavers)
 }
 
 // TestAQueueThatStandsStillStaysSmall though callers come and go.
@@ -132,7 +132,7 @@ func TestAQueueThatStandsStillStaysSmall(t *testing.T) {
 		op := reserve(5, "a")
 		qs.enqueue(op)
 		op.left = true
-		q.leave()
+		q.noteLeft()
 		require.LessOrEqual(t, len(q.ops), 102)
 	}
 }

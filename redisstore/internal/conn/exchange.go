@@ -42,19 +42,19 @@ func (c *Conn) send(name, script string, keys []string, args []any) (string, err
 		words = append(words, k)
 	}
 	ctx := context.Background()
-	cmd := once{redis.NewCmd(ctx, append(words, args...)...)}
+	cmd := noRetryCmd{redis.NewCmd(ctx, append(words, args...)...)}
 	if err := c.client.Process(ctx, cmd); err != nil {
 		return "", err
 	}
 	return cmd.Text()
 }
 
-// A once is a command that the client must not repeat by itself: only the owner of a
+// A noRetryCmd is a command that the client must not repeat by itself: only the owner of a
 // call knows how to ask what became of it.
-type once struct{ *redis.Cmd }
+type noRetryCmd struct{ *redis.Cmd }
 
 // NoRetry tells the client so.
-func (once) NoRetry() bool { return true }
+func (noRetryCmd) NoRetry() bool { return true }
 
 // A connection can die without a word: a router forgets it, a cable is cut. The
 // client notices when its ReadTimeout is over, by default after five seconds, and
@@ -97,7 +97,7 @@ func (h *hedge) attempt() {
 	GrowStack()
 	reply, err := h.conn.eval(h.call)
 	if !h.answered.Swap(true) {
-		h.answers <- answer{reply, h.conn.heard(err, h.call.Script)}
+		h.answers <- answer{reply, h.conn.noteAnswer(err, h.call.Script)}
 	}
 }
 
@@ -135,8 +135,8 @@ func (h *hedge) await(ctx context.Context) (string, error) {
 	}
 }
 
-// heard notes an answer to a script. It returns the error with what would help.
-func (c *Conn) heard(err error, s wire.Script) error {
+// noteAnswer notes an answer to a script. It returns the error with what would help.
+func (c *Conn) noteAnswer(err error, s wire.Script) error {
 	if err == nil {
 		c.heardAt.Store(time.Now().UnixNano())
 		c.askedAt.Store(0)
@@ -170,7 +170,7 @@ func (c *Conn) reloadTopology(err error) {
 func (c *Conn) pingIdle() {
 	node := func(ctx context.Context, c *redis.Client) error {
 		for range min(int(c.PoolStats().IdleConns), c.Options().PoolSize-maxHedges) {
-			go c.Process(ctx, once{redis.NewCmd(ctx, "ping")})
+			go c.Process(ctx, noRetryCmd{redis.NewCmd(ctx, "ping")})
 		}
 		return nil
 	}

@@ -13,8 +13,8 @@ import (
 func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	g := s.enter(b.Charges[0].Budget.Group)
 	defer g.leave()
-	own, n := *b, newOutageNotice(ctx, s.Conn)
-	timeUp, stop := conn.Timeout(context.Background(), b.MaxWait, n.Since)
+	own, notice := *b, newOutageNotice(ctx, s.Conn)
+	timeUp, stop := conn.Timeout(context.Background(), b.MaxWait, notice.Since)
 	defer stop()
 	for {
 		r := g.route()
@@ -24,12 +24,12 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 			s.leaveLine(&own)
 			own.Charges = b.Charges
 			decided := time.Now()
-			grant, from, booked := r.local.book(&own)
+			grant, opensAt, booked := r.local.book(&own)
 			if booked {
 				grant.Age = max(1, time.Since(decided)) // the caller has waited: its start is of now
 				return grant, nil
 			}
-			opens = from
+			opens = opensAt
 		case r.ready && leaveRoom(&own, b, r.suspected):
 			grant, err := s.bookPrimary(ctx, r.up, &own)
 			if err == nil || r.up.Err() == nil || ctx.Err() != nil {
@@ -37,13 +37,13 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 			}
 		}
 		if b.MaxWait > 0 {
-			own.MaxWait = max(1, b.MaxWait-time.Since(n.Since)) // 0 is that of a caller that never waits
+			own.MaxWait = max(1, b.MaxWait-time.Since(notice.Since)) // 0 is that of a caller that never waits
 		}
 		if r.local == nil && r.up.Err() != nil {
 			continue // given up meanwhile
 		}
-		if !n.await(ctx, &r, opens, timeUp) {
-			return throttle.Grant{Held: throttle.NotHeld}, n.end(ctx)
+		if !notice.await(ctx, &r, opens, timeUp) {
+			return throttle.Grant{Held: throttle.NotHeld}, notice.end(ctx)
 		}
 	}
 }

@@ -42,17 +42,17 @@ func (s *Store) local(group string) *localShare {
 // A group is budgets that one request can need together, while they are in use and a
 // little longer. The store's lock guards all of it.
 type group struct {
-	store  *Store
-	name   string
-	users  int           // calls that book, and watches
-	used   time.Time     // when there was one last
-	change chan struct{} // closed, and made anew, when callers may go another way
-	beats  heartbeats
+	store        *Store
+	name         string
+	users        int           // calls that book, and watches
+	lastUsed     time.Time     // when there was one last
+	routeChanged chan struct{} // closed, and made anew, when callers may go another way
+	beats        heartbeats
 
-	up     context.Context // ends, with errAway, when the primary is given up
-	giveUp context.CancelCauseFunc
-	local  *localShare // where callers are then
-	steady time.Time   // since when the primary answers again
+	up             context.Context // ends, with errAway, when the primary is given up
+	giveUp         context.CancelCauseFunc
+	local          *localShare // where callers are then
+	answeringSince time.Time   // since when the primary answers again
 }
 
 const (
@@ -67,8 +67,8 @@ func (s *Store) enter(name string) *group {
 	defer s.mu.Unlock()
 	g := s.groups[name]
 	if g == nil {
-		g = &group{store: s, name: name, change: make(chan struct{}), beats: heartbeats{began: time.Now()}}
-		g.reached()
+		g = &group{store: s, name: name, routeChanged: make(chan struct{}), beats: heartbeats{began: time.Now()}}
+		g.usePrimary()
 		s.groups[name] = g
 		time.AfterFunc(0, g.run)
 	}
@@ -81,24 +81,24 @@ func (g *group) leave() {
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
 	g.users--
-	g.used = time.Now()
+	g.lastUsed = time.Now()
 }
 
-// reached sends callers to the primary. The store is locked.
-func (g *group) reached() {
-	g.local, g.steady = nil, time.Time{}
+// usePrimary sends callers to the primary. The store is locked.
+func (g *group) usePrimary() {
+	g.local, g.answeringSince = nil, time.Time{}
 	g.up, g.giveUp = context.WithCancelCause(context.Background())
 }
 
 // signal lets all callers look where to go. The store is locked.
 func (g *group) signal() {
-	close(g.change)
-	g.change = make(chan struct{})
+	close(g.routeChanged)
+	g.routeChanged = make(chan struct{})
 }
 
 // run sends a heartbeat, and one after the other until the group is idle.
 func (g *group) run() {
-	kind, over := g.next()
+	kind, over := g.nextKind()
 	if over {
 		return
 	}
@@ -107,8 +107,8 @@ func (g *group) run() {
 	}
 }
 
-// next returns what to send. Over says that the group is forgotten.
-func (g *group) next() (k Kind, over bool) {
+// nextKind returns what to send. Over says that the group is forgotten.
+func (g *group) nextKind() (k Kind, over bool) {
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
 	switch idle := g.idle(time.Now()); {
@@ -127,13 +127,13 @@ func (g *group) next() (k Kind, over bool) {
 // counts any more.
 func (g *group) idle(now time.Time) bool {
 	if g.store.primary.InLine(g.name) {
-		g.used = now
+		g.lastUsed = now
 	}
 	after := linger
 	if g.local != nil {
-		after = max(after, g.local.keep())
+		after = max(after, g.local.longestKeep())
 	}
-	return g.users == 0 && now.Sub(g.used) > after
+	return g.users == 0 && now.Sub(g.lastUsed) > after
 }
 
 // beat sends a heartbeat and does what the answer says. It returns when to send the next.
@@ -150,7 +150,7 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 		g.beats = heartbeats{began: now}
 		return 0, false
 	case err != nil:
-		g.steady = time.Time{}
+		g.answeringSince = time.Time{}
 		return g.missed(now), false
 	}
 	g.beats.note(k, r, sent, now)
@@ -160,9 +160,9 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 			return 0, false // and now a heartbeat
 		}
 		return beatEvery - now.Sub(sent), false
-	case g.steady.IsZero():
-		g.steady = now
-	case now.Sub(g.steady) > steadyFor:
+	case g.answeringSince.IsZero():
+		g.answeringSince = now
+	case now.Sub(g.answeringSince) > steadyFor:
 		g.comeBack()
 	}
 	return lookEvery, false
@@ -223,12 +223,12 @@ func (g *group) comeBack() {
 	}
 	g.store.mu.Lock()
 	if err == nil && r.Counts {
-		g.reached()
+		g.usePrimary()
 		g.beats.note(Beat, r, sent, time.Now())
 	} else {
 		// The heartbeat may have been heard, and then the others left no room for a while.
 		g.local = newLocalShare(g.store.Options, g.store.primary, g.beats.divisor.get(), g.beats.sent.Add(shareWait), started)
-		g.steady = time.Time{}
+		g.answeringSince = time.Time{}
 	}
 	g.signal()
 }

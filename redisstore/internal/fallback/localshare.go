@@ -18,13 +18,13 @@ type localShare struct {
 	divisor int // a limit n has a share of n/divisor; 0: there are no limits
 	store   throttle.Store
 
-	mu      sync.Mutex
-	closed  bool                       // the primary is back
-	from    time.Time                  // since when the others leave room
-	opened  map[string]time.Time       // budgets whose shares have begun, see opens
-	started map[string]throttle.Charge // what was used here
-	paused  map[string]time.Time       // penalties that the store knows
-	watches map[*localWatch]struct{}
+	mu              sync.Mutex
+	closed          bool                       // the primary is back
+	othersLeaveRoom time.Time                  // since when the others leave room
+	opensAfter      map[string]time.Time       // budgets whose shares have begun, see opens
+	started         map[string]throttle.Charge // what was used here
+	storePauses     map[string]time.Time       // penalties that the store knows
+	watches         map[*localWatch]struct{}
 }
 
 // newLocalShare returns one that nobody has used, but for what was started before.
@@ -33,8 +33,8 @@ func newLocalShare(o Options, p Primary, divisor int, from time.Time, started ma
 		divisor = 0
 	}
 	return &localShare{
-		Options: o, primary: p, divisor: divisor, from: from, store: o.Local(), opened: make(map[string]time.Time),
-		paused: make(map[string]time.Time), started: started, watches: make(map[*localWatch]struct{}),
+		Options: o, primary: p, divisor: divisor, othersLeaveRoom: from, store: o.Local(), opensAfter: make(map[string]time.Time),
+		storePauses: make(map[string]time.Time), started: started, watches: make(map[*localWatch]struct{}),
 	}
 }
 
@@ -111,20 +111,20 @@ func (l *localShare) booking(b *throttle.Booking) (own throttle.Booking, ok bool
 	return own, true
 }
 
-// opens returns when the share of a budget does: a window after the last start that any
+// opensAt returns when the share of a budget does: a window after the last start that any
 // node can have booked in the primary. Those may be far ahead. The share is locked.
-func (l *localShare) opens(part *throttle.Charge, now time.Time) time.Time {
+func (l *localShare) opensAt(part *throttle.Charge, now time.Time) time.Time {
 	if l.divisor == 0 || part.Shadow || !isShared(part) {
 		return time.Time{}
 	}
 	key := l.primary.Key(part)
-	last, opened := l.opened[key]
+	last, opened := l.opensAfter[key]
 	if !opened {
-		last = latest(l.from, l.History.LastStart(key).Add(shareWait))
+		last = latest(l.othersLeaveRoom, l.History.LastStart(key).Add(shareWait))
 	}
 	at := last.Add(part.Span())
 	if !at.After(now) {
-		l.opened[key] = last // from now on the history has starts of this share too
+		l.opensAfter[key] = last // from now on the history has starts of this share too
 	}
 	return at
 }
@@ -140,7 +140,7 @@ func (l *localShare) book(b *throttle.Booking) (g throttle.Grant, opens time.Tim
 		return g, time.Time{}, false
 	}
 	for i := range own.Charges {
-		opens = latest(opens, l.opens(&own.Charges[i], now))
+		opens = latest(opens, l.opensAt(&own.Charges[i], now))
 	}
 	if opens.After(now) {
 		return g, opens, false
@@ -151,7 +151,7 @@ func (l *localShare) book(b *throttle.Booking) (g throttle.Grant, opens time.Tim
 		return g, opens, true
 	}
 	if g.Wait <= unconfirmed {
-		l.count(b.Charges, now.Add(g.Wait))
+		l.countStarts(b.Charges, now.Add(g.Wait))
 	}
 	g.Handle.Local = true
 	return g, opens, true
@@ -164,22 +164,22 @@ const unconfirmed = 50 * time.Millisecond
 func (l *localShare) pauseKnown(charges []throttle.Charge, now time.Time) {
 	for i := range charges {
 		key := l.primary.Key(&charges[i])
-		if end := l.Pauses.End(key); end.After(l.paused[key]) {
-			l.paused[key] = end
+		if end := l.Pauses.End(key); end.After(l.storePauses[key]) {
+			l.storePauses[key] = end
 			_ = l.store.Pause(context.Background(), charges[i], end.Sub(now))
 		}
 	}
 }
 
-// count notes starts that are used. The share is locked.
-func (l *localShare) count(charges []throttle.Charge, start time.Time) {
+// countStarts notes starts that are used. The share is locked.
+func (l *localShare) countStarts(charges []throttle.Charge, start time.Time) {
 	for i := range charges {
-		l.add(&charges[i], charges[i].Cost, start)
+		l.countStart(&charges[i], charges[i].Cost, start)
 	}
 }
 
-// add notes that so much of a budget is used. The share is locked.
-func (l *localShare) add(c *throttle.Charge, cost int, start time.Time) {
+// countStart notes that so much of a budget is used. The share is locked.
+func (l *localShare) countStart(c *throttle.Charge, cost int, start time.Time) {
 	if k := c.Limit.Kind(); k == throttle.KindConcurrency || k == throttle.KindUnlimited {
 		return
 	}
@@ -196,14 +196,14 @@ func (l *localShare) settle(ctx context.Context, b *throttle.Booking, g throttle
 	defer l.mu.Unlock()
 	for i := range b.Charges {
 		if more := costs[i] - b.Charges[i].Cost; more > 0 {
-			l.add(&b.Charges[i], more, time.Now())
+			l.countStart(&b.Charges[i], more, time.Now())
 		}
 	}
 	return err
 }
 
-// keep is for how long starts on this node matter.
-func (l *localShare) keep() (longest time.Duration) {
+// longestKeep is for how long starts on this node matter.
+func (l *localShare) longestKeep() (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.started {

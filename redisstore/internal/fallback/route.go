@@ -16,13 +16,13 @@ type route struct {
 	suspected []int           // the divisors of nodes that room is left for
 	fails     int             // how many heartbeats in a row were not answered,
 	lastErr   error           // and why
-	change    <-chan struct{} // closed when there may be another way
+	changed   <-chan struct{} // closed when there may be another way
 }
 
 func (g *group) route() route {
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
-	r := route{local: g.local, up: g.up, change: g.change, ready: g.store.FailOpen, fails: g.beats.fails, lastErr: g.beats.lastErr}
+	r := route{local: g.local, up: g.up, changed: g.routeChanged, ready: g.store.FailOpen, fails: g.beats.fails, lastErr: g.beats.lastErr}
 	if !r.ready && g.beats.recent(time.Now()) {
 		r.ready, r.suspected = true, g.beats.last.Suspected
 	}
@@ -62,7 +62,7 @@ func (n *outageNotice) await(ctx context.Context, r *route, until time.Time, tim
 		timer = t.C
 	}
 	select {
-	case <-r.change:
+	case <-r.changed:
 	case <-timer:
 	case <-timeUp:
 		return false

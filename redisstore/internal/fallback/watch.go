@@ -37,8 +37,8 @@ type primaryWatch struct {
 // Confirm implements [throttle.Watch]. A start is no good when the primary is given up,
 // nor, before that, on the word of a primary that does not answer.
 func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
-	n := newOutageNotice(ctx, w.group.store.Conn)
-	timeUp, stop := conn.Timeout(context.Background(), maxWait, n.Since)
+	notice := newOutageNotice(ctx, w.group.store.Conn)
+	timeUp, stop := conn.Timeout(context.Background(), maxWait, notice.Since)
 	defer stop()
 	for {
 		r := w.group.route()
@@ -46,16 +46,16 @@ func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool
 		case r.local != nil:
 			return false, nil
 		case r.ready:
-			within, stop := whileUp(ctx, r.up)
-			good, err := w.Watch.Confirm(within, maxWait)
+			upCtx, stop := whileUp(ctx, r.up)
+			good, err := w.Watch.Confirm(upCtx, maxWait)
 			stop()
 			if err != nil && r.up.Err() != nil && ctx.Err() == nil {
 				return false, nil
 			}
 			return good, err
 		}
-		if !n.await(ctx, &r, time.Time{}, timeUp) {
-			return false, n.end(ctx)
+		if !notice.await(ctx, &r, time.Time{}, timeUp) {
+			return false, notice.end(ctx)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, 
 		return false, err
 	}
 	if w.grant.Wait > unconfirmed {
-		w.share.count(w.charges, latest(w.start, time.Now()))
+		w.share.countStarts(w.charges, latest(w.start, time.Now()))
 	}
 	return true, nil
 }

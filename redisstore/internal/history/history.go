@@ -86,7 +86,7 @@ func (h *History) Observe(key string, o Observation, now time.Time) (lost bool) 
 		o.Reply = o.Reply.repeated(b.Last, now)
 	}
 	// A row names few generations, so the sum of what it has counts, too.
-	added := min(o.Starts.Count, max(b.unknown(o.Generations), o.Starts.Count-b.since(now.Add(-o.Keep))))
+	added := min(o.Starts.Count, max(b.unknown(o.Generations), o.Starts.Count-b.startsSince(now.Add(-o.Keep))))
 	b.Generations, b.Keep, b.Last = o.Generations, max(o.Keep, b.Keep), o.Reply
 	if added > 0 {
 		b.Add(Sample{o.Starts.By, added})
@@ -242,8 +242,8 @@ func (b *Budget) Add(s Sample) {
 	b.Starts = append(b.Starts, s)
 }
 
-// since counts the starts that may have been since a time: not fewer than were known.
-func (b *Budget) since(t time.Time) (n int64) {
+// startsSince counts the starts that may have been since a time: not fewer than were known.
+func (b *Budget) startsSince(t time.Time) (n int64) {
 	for _, s := range b.Starts {
 		if !s.By.Before(t) {
 			n += s.Count

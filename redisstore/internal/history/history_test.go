@@ -85,7 +85,7 @@ func TestP1_SamplesAreNotTooEarly(t *testing.T) {
 		require.LessOrEqual(t, len(b.Starts), wire.Parts+1)
 		for d := time.Duration(0); d <= 7*time.Second; d += 50 * time.Millisecond {
 			begin := at(time.Duration(i)*100*time.Millisecond - d)
-			require.GreaterOrEqual(t, b.since(begin), min(int64(i), int64(d/(100*time.Millisecond)))+1, "since %v", d)
+			require.GreaterOrEqual(t, b.startsSince(begin), min(int64(i), int64(d/(100*time.Millisecond)))+1, "since %v", d)
 		}
 	}
 	b.Add(Sample{at(0), 1})

@@ -48,8 +48,8 @@ func TestP4_ReportsQuota(t *testing.T) {
 	id, report := h.ReportsQuota("k", c, throttle.Quota{Left: 80, Reset: time.Minute}, at(time.Second))
 	require.True(t, report, "others spent ten")
 	require.EqualValues(t, 5, id)
-	require.False(t, said(79, time.Second+burst-1), "the store is being told")
-	require.True(t, said(79, time.Second+burst))
+	require.False(t, said(79, time.Second+repeatAfter-1), "the store is being told")
+	require.True(t, said(79, time.Second+repeatAfter))
 
 	q := throttle.Quota{Left: 80, Reset: time.Minute}
 	h.ObserveQuota("k", c, q, QuotaReply{Left: 80, Generation: gen(5, 10)}, at(2*time.Second))

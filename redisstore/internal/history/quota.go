@@ -12,8 +12,8 @@ import (
 // again. So a node compares what it is told with what it knows without asking, and
 // tells the store only where others seem to have spent. See docs/internals/booking.md.
 
-// burst is for how long responses say much the same: the store is being told.
-const burst = 100 * time.Millisecond
+// repeatAfter is for how long responses say much the same: the store is being told.
+const repeatAfter = 100 * time.Millisecond
 
 // ReportsQuota is the filter of quota reports. It reports whether the store should be
 // told, and notes that it will be. The generation of the row that the node knows is 0
@@ -27,9 +27,9 @@ func (h *History) ReportsQuota(key string, c *throttle.Charge, q throttle.Quota,
 	}
 	left := int64(q.Left)
 	if q.Age > 0 && c.Limit.Kind() == throttle.KindSlidingWindow {
-		left -= b.since(now.Add(-q.Age)) // the upstream did not know of these
+		left -= b.startsSince(now.Add(-q.Age)) // the upstream did not know of these
 	}
-	report = left+tolerance(c) < b.estimatedLeft(c, q, now) && now.Sub(b.quota.asked) >= burst
+	report = left+tolerance(c) < b.estimatedLeft(c, q, now) && now.Sub(b.quota.asked) >= repeatAfter
 	if report {
 		b.quota.asked = now
 	}
@@ -52,7 +52,7 @@ func (b *Budget) estimatedLeft(c *throttle.Charge, q throttle.Quota, now time.Ti
 	n, last := int64(c.Limit.Capacity()), &b.quota
 	if last.Generation.ID != b.Generations[0].ID || !now.Before(last.end) {
 		begin, _ := windowOf(c, q, now)
-		return n - b.since(begin)
+		return n - b.startsSince(begin)
 	}
 	left := last.Left - (b.Generations[0].Count - last.Generation.Count)
 	if c.Limit.Kind() == throttle.KindTokenBucket {

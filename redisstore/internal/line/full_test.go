@@ -40,7 +40,7 @@ func TestPatience(t *testing.T) {
 		{"a bucket", throttle.TokenBucket(1000, sec, 1), sec, throttle.Booking{MaxWait: -1}, joinMost},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f, now := full{all: make(map[[16]byte]*busy)}, time.Now()
+			f, now := fullBudgets{all: make(map[[16]byte]*fullBudget)}, time.Now()
 			charges := []throttle.Charge{{Limit: c.limit, Cost: 1}}
 			last := commit.NewOp(wire.Reserve, charges...)
 			last.Class, last.Horizon = 2, horizon
@@ -59,7 +59,7 @@ func TestPatience(t *testing.T) {
 
 // TestPatienceOfACrowd: of many that come at once few wait, until the next answer.
 func TestPatienceOfACrowd(t *testing.T) {
-	f, now := full{all: make(map[[16]byte]*busy)}, time.Now()
+	f, now := fullBudgets{all: make(map[[16]byte]*fullBudget)}, time.Now()
 	op := commit.NewOp(wire.Reserve, throttle.Charge{Limit: throttle.PerSecond(100), Cost: 1})
 	op.Class, op.Horizon, op.Outcome.Wait = 2, horizon, wire.Micros(time.Second)
 	b := throttle.Booking{MaxWait: -1, Horizon: horizon}
@@ -75,7 +75,7 @@ func TestPatienceOfACrowd(t *testing.T) {
 
 // TestFullForgets budgets that are full no more.
 func TestFullForgets(t *testing.T) {
-	f, now := full{all: make(map[[16]byte]*busy)}, time.Now()
+	f, now := fullBudgets{all: make(map[[16]byte]*fullBudget)}, time.Now()
 	for i := range 10 * fullLeast {
 		op := commit.NewOp(wire.Reserve, throttle.Charge{Budget: throttle.Budget{Key: [16]byte{byte(i), byte(i >> 8)}}})
 		op.Class, op.Horizon, op.Outcome.Wait = 2, horizon, 1

@@ -1,7 +1,8 @@
 // Package line keeps the callers of a node that wait: for starts that are further away than
-// they may be booked ([Starts]), and for slots of budgets of concurrency ([Slots]). Redis
-// knows how much waits, and of slots the first waiters of each node; which caller
-// is meant by what Redis says is known here. See docs/internals/line.md and docs/internals/in-flight.md.
+// they may be booked ([Starts]), and for slots of Concurrency budgets ([Slots]). Redis knows how
+// much waits for starts, and the first waiters of each node for slots. It tells nodes about tickets
+// and arrivals, and this package knows the callers that have them. See docs/internals/line.md and
+// docs/internals/in-flight.md.
 package line
 
 import (
@@ -13,7 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// Lines are those of a node. They implement [commit.Line].
+// Lines are all lines in which callers of a node wait. They implement [commit.Line].
 type Lines struct {
 	Starts
 	Slots
@@ -22,7 +23,7 @@ type Lines struct {
 // New returns lines in which nobody waits.
 func New(o *Options) *Lines {
 	return &Lines{
-		Starts: Starts{Options: o, all: make(map[string]*queue), full: full{all: make(map[[16]byte]*busy)}, coming: make(gatherings)},
+		Starts: Starts{Options: o, all: make(map[string]*nodeLine), full: fullBudgets{all: make(map[[16]byte]*fullBudget)}, gatherings: make(gatherings)},
 		Slots:  Slots{RenewEvery: renewEvery, options: o, all: make(map[string]*lease)},
 	}
 }
@@ -35,72 +36,75 @@ func (l *Lines) Report(ops []*commit.Op) commit.Reports {
 	return nil
 }
 
-// Settled implements [commit.Line].
-func (l *Lines) Settled(op *commit.Op) {
-	l.Slots.settled(op)
+// Answered implements [commit.Line].
+func (l *Lines) Answered(op *commit.Op) {
+	l.Slots.answered(op)
 	if op.Err == nil {
-		l.Starts.settled(op)
+		l.Starts.answered(op)
 	}
 }
 
-// moveLeast: a turn in a line of many that is sooner by less is not worth a call.
+// moveLeast is by how much a turn must be sooner than the last guess to be worth a call, where other
+// nodes have most of the line.
 const moveLeast = 250 * time.Millisecond
 
-// callNow, as the hurry of a reply, says that the waiters whose turn it is are called.
+// callNow is the Hurry of a reply that says: call the waiters whose turn it is now.
 const callNow = 2
 
 // Observe implements [commit.Line].
 func (s *Starts) Observe(key string, l *wire.Line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q := s.all[key]; q != nil {
+	if n := s.all[key]; n != nil {
 		if l == nil {
-			l = new(wire.Line) // it has ended
+			l = new(wire.Line) // the line has ended
 		}
-		q.waiting, q.updated, q.hurry = l.Waiting, time.Now(), l.Hurry > 0
-		q.due = q.updated.Add(l.Soon)
-		q.move(l)
-		q.receive(l.ID, l.Cuts, l.Hurry == callNow)
+		n.waiting, n.heardAt, n.hurry = l.Waiting, time.Now(), l.Hurry > 0
+		n.firstStart = n.heardAt.Add(l.Soon)
+		n.moveUp(l)
+		n.takeCuts(l.ID, l.Cuts, l.Hurry == callNow)
 	}
 }
 
-// move lets waiters come sooner whose turn is sooner than the last guess, as far as one can
-// tell: a line is served evenly, but that of a long window may be served at its end.
-func (q *queue) move(l *wire.Line) {
-	if l.ID != q.line || q.charge.Limit.Kind() == throttle.KindFixedWindow {
-		return // its waiters leave all at once when their window begins
+// moveUp has waiters book again sooner if their turn is sooner than the last guess. The guess takes
+// a line to be served evenly, between the starts of its first and its last waiter. The line of a
+// window longer than evenMost may be served at the window's end.
+func (n *nodeLine) moveUp(l *wire.Line) {
+	if l.ID != n.id || n.charge.Limit.Kind() == throttle.KindFixedWindow {
+		return // it is another line; or the waiters of a fixed window leave all at once when it begins
 	}
 	late, least := comeLate, time.Duration(0)
-	if !q.isLarge() {
+	if !n.isLarge() {
 		least = moveLeast
 	}
-	if per := q.charge.Limit.Per(); per > evenMost {
+	if per := n.charge.Limit.Per(); per > evenMost {
 		late += per
 	}
-	for _, t := range q.waiters {
+	for _, t := range n.waiters {
 		k := t.class - 1
 		if all := l.Joined[k] - l.Cuts[k]; all > 0 && t.number >= l.Cuts[k] {
 			part := float64(t.number+t.cost-l.Cuts[k]) / float64(all)
 			wait := l.First[k] + time.Duration(part*float64(l.Last[k]-l.First[k])).Truncate(time.Microsecond)
-			if near := q.updated.Add(wait - t.horizon + late); near.Before(t.near.Add(-least)) {
-				t.comes(near)
+			if near := n.heardAt.Add(wait - t.horizon + late); near.Before(t.nearAt.Add(-least)) {
+				t.setComeBy(near)
 			}
 		}
 	}
 }
 
-// receive takes in the cuts of a line. It calls the waiters whose turn it is, if they are to
-// come now, and all if Redis has another line than theirs.
-func (q *queue) receive(line int64, cuts [3]int64, now bool) {
+// takeCuts takes in the cuts of a line: the tickets of each class below which it is the waiters'
+// turn. It calls the waiters whose turn it is, if now says so, and all waiters if the line in Redis
+// is another one than theirs.
+func (n *nodeLine) takeCuts(line int64, cuts [3]int64, now bool) {
 	switch {
-	case line != q.line:
-		q.starts.full.forget(q.charge.Budget.Key)
-		q.callAll()
+	case line != n.id:
+		n.starts.full.forget(n.charge.Budget.Key)
+		n.callAll()
 	case now:
-		q.starts.full.forget(q.charge.Budget.Key)
-		q.call(func(t *turn) bool { return t.number < cuts[t.class-1] })
+		n.starts.full.forget(n.charge.Budget.Key)
+		n.call(func(t *turn) bool { return t.number < cuts[t.class-1] })
 	default:
-		q.setTimer()
+		n.setTimer()
 	}
 }
 
@@ -108,8 +112,8 @@ func (q *queue) receive(line int64, cuts [3]int64, now bool) {
 func (s *Starts) Turns(m notify.Turns) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q := s.all[m.Key]; q != nil {
-		q.receive(m.Line, m.Cuts, true)
+	if n := s.all[m.Key]; n != nil {
+		n.takeCuts(m.Line, m.Cuts, true)
 	}
 }
 
@@ -118,9 +122,9 @@ func (s *Starts) Lifted(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.full.all)
-	if q := s.all[key]; q != nil {
-		q.ask()
-		q.setTimer()
+	if n := s.all[key]; n != nil {
+		n.ask()
+		n.setTimer()
 	}
 }
 
@@ -129,29 +133,31 @@ func (s *Starts) Lifted(key string) {
 func (s *Starts) Paused(key string, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q := s.all[key]; q != nil {
-		q.call(func(t *turn) bool { return !t.deadline.IsZero() && t.deadline.Before(until) })
+	if n := s.all[key]; n != nil {
+		n.call(func(t *turn) bool { return !t.deadline.IsZero() && t.deadline.Before(until) })
 	}
 }
 
-// Lost takes in that a budget was lost. No node finds out that an unlimited one was, so
-// waiters for the end of its penalty tell of that whatever was lost.
+// Lost takes in that Redis lost a budget: it calls the budget's waiters. No node finds out that an
+// unlimited budget was lost, so the waiters for the end of an unlimited budget's penalty are called
+// whatever was lost.
 func (s *Starts) Lost(key string) {
-	s.wake(func(q *queue) bool { return q.key == key || wire.Unlimited(&q.charge) })
+	s.wake(func(n *nodeLine) bool { return n.key == key || wire.Unlimited(&n.charge) })
 }
 
-// Wake calls all that wait for budgets of a group.
+// Wake calls all waiters for budgets of a group.
 func (s *Starts) Wake(group string) {
-	s.wake(func(q *queue) bool { return q.group == group })
+	s.wake(func(n *nodeLine) bool { return n.group == group })
 }
 
-func (s *Starts) wake(which func(*queue) bool) {
+// wake calls all waiters of the lines for which isCalled is true.
+func (s *Starts) wake(isCalled func(*nodeLine) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.full.all)
-	for _, q := range s.all {
-		if which(q) {
-			q.callAll()
+	for _, n := range s.all {
+		if isCalled(n) {
+			n.callAll()
 		}
 	}
 }

@@ -29,8 +29,8 @@ func (m *model) books(w *modelWorld, n *modelNode, k int) {
 func (m *model) settle(n *modelNode) {
 	n.starts.mu.Lock()
 	defer n.starts.mu.Unlock()
-	for _, q := range n.starts.all {
-		q.timer.Stop()
+	for _, n := range n.starts.all {
+		n.timer.Stop()
 	}
 	for _, op := range m.posted {
 		n.queued = append(n.queued, modelOp{op, -1})
@@ -97,7 +97,7 @@ func (m *model) answered(w *modelWorld, n *modelNode) {
 		n.starts.Observe(b.Key, b.Line)
 	}
 	for i, op := range n.flying {
-		n.starts.settled(op.Op)
+		n.starts.answered(op.Op)
 		if op.caller < 0 {
 			continue
 		}

@@ -98,11 +98,11 @@ func (n *modelNode) key(now int64) string {
 		k.num(t.Cuts[:]...)
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.starts.all)) {
-		q := n.starts.all[key]
-		k.num(q.line, q.cost, q.waiting)
-		k.flag(q.hurry, q.fresh)
-		k.times(n, q.updated, q.near, q.next)
-		for _, t := range q.waiters {
+		l := n.starts.all[key]
+		k.num(l.id, l.cost, l.waiting)
+		k.flag(l.hurry, l.unasked)
+		k.times(n, l.heardAt, l.nearAt, l.timerAt)
+		for _, t := range l.waiters {
 			k.num(t.number)
 		}
 	}
@@ -111,10 +111,10 @@ func (n *modelNode) key(now int64) string {
 
 func (k *modelWriter) turn(n *modelNode, t *turn) {
 	k.tickets(t.tickets)
-	k.flag(t.inLine, t.started, t.queue != "", t.calls > 1)
-	if t.queue != "" {
+	k.flag(t.inLine, t.started, t.lineKey != "", t.calls > 1)
+	if t.lineKey != "" {
 		k.num(t.number)
-		k.times(n, t.near, t.come, t.notBefore)
+		k.times(n, t.nearAt, t.comeBy, t.notBefore)
 	}
 }
 

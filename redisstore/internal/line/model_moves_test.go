@@ -65,11 +65,11 @@ func (m *model) moves(w *modelWorld) (all []*modelWorld) {
 				})
 			}
 		}
-		for _, q := range n.starts.all {
-			if n.due(q.next) <= w.now && m.flaw != modelNoTimers {
+		for _, l := range n.starts.all {
+			if n.due(l.timerAt) <= w.now && m.flaw != modelNoTimers {
 				busy = true
 				do("its timer is over", func(_ *modelWorld, n *modelNode) {
-					n.starts.all[q.key].callDue()
+					n.starts.all[l.key].callDue()
 					synctest.Wait() // it may ask in a goroutine of its own
 				})
 			}
@@ -161,8 +161,8 @@ func (m *model) later(w *modelWorld, all []*modelWorld) []*modelWorld {
 		if n.until > w.now {
 			next = min(next, n.until)
 		}
-		for _, q := range n.starts.all {
-			if at := n.due(q.next); at > w.now && m.flaw != modelNoTimers {
+		for _, l := range n.starts.all {
+			if at := n.due(l.timerAt); at > w.now && m.flaw != modelNoTimers {
 				next = min(next, at)
 			}
 		}

@@ -90,7 +90,7 @@ func (n *modelTally) add(o modelTally) {
 }
 
 func (m *model) newStarts() *Starts {
-	return &Starts{Options: m.options, all: make(map[string]*queue), full: full{all: make(map[[16]byte]*busy)}, coming: make(gatherings)}
+	return &Starts{Options: m.options, all: make(map[string]*nodeLine), full: fullBudgets{all: make(map[[16]byte]*fullBudget)}, gatherings: make(gatherings)}
 }
 
 // newModel returns a model whose scripts are those of a server.

@@ -121,12 +121,12 @@ func (c *copier) time(t time.Time) time.Time {
 }
 
 func (c *copier) starts(s *Starts) *Starts {
-	c.s = &Starts{Options: s.Options, all: make(map[string]*queue), full: full{all: make(map[[16]byte]*busy)}, coming: make(gatherings)}
-	for key, q := range s.all {
-		to := *q
-		to.starts, to.waiters = c.s, slices.Clone(q.waiters)
+	c.s = &Starts{Options: s.Options, all: make(map[string]*nodeLine), full: fullBudgets{all: make(map[[16]byte]*fullBudget)}, gatherings: make(gatherings)}
+	for key, n := range s.all {
+		to := *n
+		to.starts, to.waiters = c.s, slices.Clone(n.waiters)
 		to.timer = time.AfterFunc(time.Hour, func() {}) // the model calls when it is over
-		to.updated, to.near, to.next = c.time(q.updated), c.time(q.near), c.time(q.next)
+		to.heardAt, to.nearAt, to.timerAt = c.time(n.heardAt), c.time(n.nearAt), c.time(n.timerAt)
 		for i, t := range to.waiters {
 			to.waiters[i] = c.turn(t)
 		}
@@ -140,8 +140,8 @@ func (c *copier) turn(t *turn) *turn {
 		return c.turns[t]
 	}
 	to := *t
-	to.mu, to.expected, to.tickets = &c.s.mu, nil, slices.Clone(t.tickets)
-	to.near, to.come, to.notBefore, to.deadline = c.time(t.near), c.time(t.come), c.time(t.notBefore), c.time(t.deadline)
+	to.mu, to.gathering, to.tickets = &c.s.mu, nil, slices.Clone(t.tickets)
+	to.nearAt, to.comeBy, to.notBefore, to.deadline = c.time(t.nearAt), c.time(t.comeBy), c.time(t.notBefore), c.time(t.deadline)
 	if t.ready != nil && !isClosed(t.ready) {
 		to.ready = make(chan struct{})
 	}

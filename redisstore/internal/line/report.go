@@ -7,10 +7,10 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// reportedMost is how many waiters the whole fleet reports, roughly.
+// reportedMost is how many waiters for a budget the whole fleet reports, roughly.
 const reportedMost = 150
 
-// Reports are what a call says of the leases whose records it has locked.
+// reports are what a call says of leases, whose records the call has locked.
 type reports struct {
 	slots  *Slots
 	leases []*lease
@@ -24,7 +24,7 @@ func (r *reports) Write() []wire.Report {
 	all, now := make([]wire.Report, len(r.leases)), time.Now()
 	for i, l := range r.leases {
 		s.sequence++
-		all[i] = l.report(s.sequence, s.latest, now)
+		all[i] = l.report(s.sequence, s.latestArrival, now)
 	}
 	return all
 }
@@ -35,16 +35,17 @@ func (r *reports) Done(replies []wire.ReportReply, sent time.Time) {
 	r.slots.unlockRecords(r.leases, replies != nil)
 }
 
-// report is what the node says of a lease.
+// report returns what the node says of a lease now. sequence is the number of the report, and
+// latest when the last waiter of this node came. The slots are locked.
 func (l *lease) report(sequence, latest int64, now time.Time) wire.Report {
 	r := wire.Report{
 		Key: l.key, Budget: l.charge.Budget.Key, Limit: l.charge.Limit.N(), Sequence: sequence, Held: l.held,
-		Generation: l.generation, Latest: latest, Most: l.most, Waiters: l.reported(),
+		Generation: l.generation, Latest: latest, Most: l.reportMost, Waiters: l.reported(),
 	}
-	if now.Sub(l.answered) > wire.SureLease {
-		r.Generation = wire.Generation{} // it may have expired since
+	if now.Sub(l.answeredAt) > wire.SureLease {
+		r.Generation = wire.Generation{} // the record in Redis may have expired since
 	}
-	r.Elapsed, r.Clock = history.Elapsed(l.asked, now)
+	r.Elapsed, r.Clock = history.Elapsed(l.askedAt, now)
 	return r
 }
 
@@ -67,7 +68,7 @@ func (l *lease) reported() []wire.Waiter {
 			classes = append(classes, class{reserve: w.reserve})
 		}
 		c := &classes[k]
-		if !w.woken && c.count >= l.most {
+		if !w.woken && c.count >= l.reportMost {
 			all[c.last].Behind += w.cost
 			continue
 		}
@@ -79,16 +80,16 @@ func (l *lease) reported() []wire.Waiter {
 	return all
 }
 
-// learn notes what was answered to the reports of some leases, if it was, in a call that was
-// first sent then.
+// learn notes what Redis answered to the reports of leases, in a call that was sent for the first
+// time at sent. replies is nil if there was no answer.
 func (s *Slots) learn(leases []*lease, replies []wire.ReportReply, sent time.Time) {
 	received := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range replies {
 		l, r := leases[i], &replies[i]
-		l.generation, l.asked, l.answered, l.again = r.Generation, sent, received, r.Again
-		l.most = max(1, min(lineMost, reportedMost/max(1, r.Nodes)))
+		l.generation, l.askedAt, l.answeredAt, l.askAgain = r.Generation, sent, received, r.Again
+		l.reportMost = max(1, min(lineMost, reportedMost/max(1, r.Nodes)))
 		l.wake(r.Granted)
 	}
 }

@@ -12,48 +12,48 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// A lease is what this node holds of one budget of concurrency, and the callers that wait
-// here for more; see docs/internals/in-flight.md. It exists while there is either, and
-// as long as Redis is sure to keep the record after that. The lock of the slots guards all
-// but the record lock.
+// A lease is what this node holds of one Concurrency budget, and the callers of this node that wait
+// for its slots; see docs/internals/in-flight.md. It exists while the node holds slots or has waiters, and
+// after that as long as Redis keeps the record for sure. The lock of the slots guards all
+// but recordLock.
 type lease struct {
 	key        string
-	recordLock chan struct{} // full while a call reports the lease: one at a time
+	recordLock chan struct{} // full while a call reports the lease, so that one call at a time does
 
 	charge     throttle.Charge // one of the budget, as it was last seen
 	held       int             // by granted bookings that were not released
 	line       []*waiter       // in the order in which they came
-	most       int             // how many of the line are reported for each reserve
+	reportMost int             // how many of the line are reported for each reserve
 	generation wire.Generation // of the record in Redis, and how often it was written, as far as is known
-	asked      time.Time       // when that was asked
-	answered   time.Time       // and when it was answered
-	again      time.Duration   // when to ask again at the latest; 0: whenever
-	calls      int             // how many report the lease, or will soon
-	early      []int64         // the waiters that were called while a call was on its way
-	next       *time.Timer     // renews
+	askedAt    time.Time       // when that was asked
+	answeredAt time.Time       // and when it was answered
+	askAgain   time.Duration   // when to ask again at the latest; 0: whenever
+	reporting  int             // how many report the lease, or will soon
+	earlyCalls []int64         // the waiters that were called while a call was on its way
+	renewTimer *time.Timer     // renews
 }
 
-// lineMost is how many of a line are reported for each reserve, at the most.
+// lineMost is how many waiters of a line are reported for each reserve, at the most.
 const lineMost = 8
 
 // A waiter is one place in line.
 type waiter struct {
-	arrival int64 // by the server's clock: its name
+	arrival int64 // by the server's clock, in microseconds: no two waiters have the same
 	cost    int
 	reserve int
 	ready   chan struct{} // the caller's Grant.Ready
 	woken   bool          // ready is closed
 }
 
-// live reports whether the node holds something or waits.
-func (l *lease) live() bool { return l.held > 0 || len(l.line) > 0 }
+// inUse reports whether the node holds something or waits.
+func (l *lease) inUse() bool { return l.held > 0 || len(l.line) > 0 }
 
-// find returns the index in the line of the waiter that came then, or where it would be.
+// find returns the index in the line of the waiter with an arrival, or where it would be.
 func (l *lease) find(arrival int64) (int, bool) {
 	return slices.BinarySearchFunc(l.line, arrival, func(w *waiter, at int64) int { return cmp.Compare(w.arrival, at) })
 }
 
-// wake lets the waiters that came then book again.
+// wake has the waiters with the arrivals book again.
 func (l *lease) wake(arrivals []int64) {
 	for _, at := range arrivals {
 		if i, ok := l.find(at); ok && !l.line[i].woken {
@@ -67,29 +67,29 @@ func (l *lease) wake(arrivals []int64) {
 type Slots struct {
 	RenewEvery time.Duration // how often a lease is renewed at least
 
-	options  *Options
-	mu       sync.Mutex
-	all      map[string]*lease // by key
-	sequence int64             // of the last report
-	latest   int64             // when the last waiter of this node came
+	options       *Options
+	mu            sync.Mutex
+	all           map[string]*lease // by key
+	sequence      int64             // of the last report
+	latestArrival int64             // when the last waiter of this node came
 }
 
 const (
 	renewEvery = 1500 * time.Millisecond
-	renewAgain = time.Second      // after a call that failed
-	renewSoon  = time.Millisecond // to see what should be over by now
+	renewAgain = time.Second      // when a lease is renewed after a call that failed
+	renewSoon  = time.Millisecond // a lease is renewed no sooner than this after a call
 )
 
-// lockRecords finds the leases that a call for some ops reports, and waits until no other
-// call does. They are in the order of their keys, so that two calls never wait for each
-// other.
+// lockRecords returns the leases that a call for some ops reports, and waits until no other
+// call reports any of them. It locks them in the order of their keys, so that two calls never wait
+// for each other.
 func (s *Slots) lockRecords(ops []*commit.Op) []*lease {
 	var locked []*lease
 	s.mu.Lock()
 	for _, op := range ops {
 		for i := range op.Charges {
-			if c := &op.Charges[i]; wire.Holds(c) {
-				locked = s.use(locked, c)
+			if c := &op.Charges[i]; wire.ForSlots(c) {
+				locked = s.appendLease(locked, c)
 			}
 		}
 	}
@@ -101,52 +101,53 @@ func (s *Slots) lockRecords(ops []*commit.Op) []*lease {
 	return locked
 }
 
-// use appends the lease of a charge, unless it is there already.
-func (s *Slots) use(to []*lease, c *throttle.Charge) []*lease {
+// appendLease appends the lease of a charge to leases that a call reports, unless it is among them.
+// It makes the lease if there is none. The slots are locked.
+func (s *Slots) appendLease(to []*lease, c *throttle.Charge) []*lease {
 	key := s.options.Names.Leases(&c.Budget)
 	l := s.all[key]
 	if l == nil {
-		l = &lease{key: key, recordLock: make(chan struct{}, 1), most: lineMost}
+		l = &lease{key: key, recordLock: make(chan struct{}, 1), reportMost: lineMost}
 		s.all[key] = l
 	}
 	if l.charge = *c; slices.Contains(to, l) {
 		return to
 	}
-	l.calls++
+	l.reporting++
 	return append(to, l)
 }
 
-// unlockRecords ends what lockRecords began, and sees to it that what is held or
-// waited for is renewed.
+// unlockRecords ends what lockRecords began, and sets when each lease is to be renewed. answered
+// says that Redis answered the reports.
 func (s *Slots) unlockRecords(locked []*lease, answered bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range locked {
-		l.calls--
-		l.early = l.early[:0]
+		l.reporting--
+		l.earlyCalls = l.earlyCalls[:0]
 		<-l.recordLock
 		after := s.RenewEvery
 		switch {
-		case !l.live():
+		case !l.inUse():
 			after = wire.Lease
 		case !answered:
 			after = renewAgain
-		case l.again > 0:
-			after = min(after, max(l.again, renewSoon))
+		case l.askAgain > 0:
+			after = min(after, max(l.askAgain, renewSoon))
 		}
-		if l.next == nil {
-			l.next = time.AfterFunc(after, func() { s.renew(l) })
+		if l.renewTimer == nil {
+			l.renewTimer = time.AfterFunc(after, func() { s.renew(l) })
 		} else {
-			l.next.Reset(after)
+			l.renewTimer.Reset(after)
 		}
 	}
 }
 
-// renew renews a lease, or forgets it, when there was no call for some time.
+// renew reports a lease to Redis once more, or forgets it if it is not in use.
 func (s *Slots) renew(l *lease) {
 	s.mu.Lock()
-	live, c := l.live(), l.charge
-	if !live && l.calls == 0 {
+	live, c := l.inUse(), l.charge
+	if !live && l.reporting == 0 {
 		delete(s.all, l.key)
 	}
 	s.mu.Unlock()
@@ -155,17 +156,17 @@ func (s *Slots) renew(l *lease) {
 	}
 }
 
-// settled notes what a call that reported the leases granted to an op: its old place in line
+// answered notes what a call that reported the leases granted to an op: its old place in line
 // is gone, and it holds what it asked for or stands in line anew.
-func (s *Slots) settled(op *commit.Op) {
-	if op.Kind != wire.Reserve || !op.Holds() {
+func (s *Slots) answered(op *commit.Op) {
+	if op.Kind != wire.Reserve || !op.ForSlots() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range op.Charges {
 		c := &op.Charges[i]
-		if !wire.Holds(c) {
+		if !wire.ForSlots(c) {
 			continue
 		}
 		l := s.all[s.options.Names.Leases(&c.Budget)]
@@ -183,17 +184,17 @@ func (s *Slots) settled(op *commit.Op) {
 // lineUp puts a charge in line and returns its Ready. The slots are locked.
 func (s *Slots) lineUp(l *lease, c *throttle.Charge, arrival int64) <-chan struct{} {
 	w := &waiter{arrival: arrival, cost: c.Cost, reserve: c.Reserve, ready: make(chan struct{})}
-	s.latest = max(s.latest, arrival)
+	s.latestArrival = max(s.latestArrival, arrival)
 	i, _ := l.find(arrival)
 	l.line = slices.Insert(l.line, i, w)
 	s.options.Subs.Retain(s.options.channels(c.Budget.Group))
-	if slices.Contains(l.early, arrival) {
+	if slices.Contains(l.earlyCalls, arrival) {
 		l.wake([]int64{arrival})
 	}
 	return w.ready
 }
 
-// leaveLine takes the waiter that came then out of the line, if there is one. The slots are
+// leaveLine takes the waiter with an arrival out of the line, if there is one. The slots are
 // locked.
 func (s *Slots) leaveLine(l *lease, arrival int64) {
 	if i, ok := l.find(arrival); ok {
@@ -202,15 +203,15 @@ func (s *Slots) leaveLine(l *lease, arrival int64) {
 	}
 }
 
-// GiveUp ends what the node has of the slots that some charges are for: what is held, or the
-// place in line of the waiter that came then. The next call that reports them says so. It
-// returns those charges.
+// GiveUp notes that a caller gives back the slots that its charges are for, if it holds them, and
+// the place in line of the waiter with an arrival. The next call that reports the leases tells
+// Redis. It returns the charges that are for slots.
 func (s *Slots) GiveUp(charges []throttle.Charge, arrival int64, holds bool) (ended []throttle.Charge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range charges {
 		c := &charges[i]
-		if !wire.Holds(c) {
+		if !wire.ForSlots(c) {
 			continue
 		}
 		ended = append(ended, *c)
@@ -225,8 +226,8 @@ func (s *Slots) GiveUp(charges []throttle.Charge, arrival int64, holds bool) (en
 	return ended
 }
 
-// Granted takes in which waiters of a budget have slots set aside. It may come before the
-// reply that names them.
+// Granted takes in a message that names waiters of a budget for which slots are set aside. The
+// message may come before the reply by which the node learns that such a waiter stands in line.
 func (s *Slots) Granted(m notify.Slots) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,14 +235,14 @@ func (s *Slots) Granted(m notify.Slots) {
 	if l == nil {
 		return
 	}
-	if l.calls > 0 {
-		l.early = append(l.early, m.Arrivals...)
+	if l.reporting > 0 {
+		l.earlyCalls = append(l.earlyCalls, m.Arrivals...)
 	}
 	l.wake(m.Arrivals)
 }
 
-// Subscribed reports the leases of all callers that wait for a message on the channel, because
-// it may have come before the subscription did.
+// Subscribed takes in that a subscription of a channel has begun. It reports the leases of all
+// waiters that are called on the channel: the message that calls them may have been sent before.
 func (s *Slots) Subscribed(channel string) {
 	s.mu.Lock()
 	var waiting []*lease

@@ -49,7 +49,7 @@ func (n *node) told(class, ticket int64, wait time.Duration) *commit.Op {
 	op.Class, op.Horizon, op.MaxWait = class, horizon, wire.AnyWait
 	op.Outcome.State, op.Outcome.Wait = wire.InLine, wire.Micros(wait)
 	op.Outcome.Tickets = []wire.Ticket{{Budget: c.Budget.Key, Line: 1, Number: ticket}}
-	n.Settled(op)
+	n.Answered(op)
 	return op
 }
 
@@ -95,7 +95,7 @@ func TestReportedWaiters(t *testing.T) {
 			[]wire.Waiter{{Arrival: 1, Cost: 1}, {Arrival: 2, Cost: 1}, {Arrival: 3, Cost: 1}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			require.Equal(t, c.want, (&lease{line: c.line, most: c.most}).reported())
+			require.Equal(t, c.want, (&lease{line: c.line, reportMost: c.most}).reported())
 		})
 	}
 }
@@ -104,7 +104,7 @@ func TestReportedWaiters(t *testing.T) {
 func (n *node) booked(state wire.State, arrival int64) *commit.Op {
 	op := commit.NewOp(wire.Reserve, charge(throttle.Concurrency(2)))
 	op.Outcome.State, op.Outcome.Arrival = state, arrival
-	n.Settled(op)
+	n.Answered(op)
 	return op
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// Join gives an op what the caller of a booking has in lines, where it waits no longer.
-// Places that are of no use to the booking are left. Callers that wait for the same budgets,
-// and whose start is near, are called: they share the op's call.
+// Join takes the caller of a booking out of the lines in which it waits, and gives its tickets to
+// its op. It gives up places that are of no use to the booking. It calls the waiters for the same
+// budgets whose start is near: they share the op's call.
 func (s *Starts) Join(op *commit.Op, b *throttle.Booking) {
 	op.Horizon, op.Class, op.Returns = b.Horizon, classOf(b.Priority), b.Returns && b.Horizon > 0
 	if left := s.join(op, b); left != nil {
@@ -19,7 +19,8 @@ func (s *Starts) Join(op *commit.Op, b *throttle.Booking) {
 	}
 }
 
-// join is Join but for the op that leaves useless places.
+// join is Join without the fields of the booking, and without the post of the op that leaves
+// useless places, which it returns.
 func (s *Starts) join(op *commit.Op, b *throttle.Booking) (left *commit.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,7 +30,7 @@ func (s *Starts) join(op *commit.Op, b *throttle.Booking) (left *commit.Op) {
 	if t, ok := b.Turn.(*turn); ok {
 		s.remove(t)
 		if b.Horizon == 0 {
-			s.came(t)
+			s.endExpectation(t)
 			return nil
 		}
 		if !slices.EqualFunc(t.charges, b.Charges, sameBudget) {
@@ -43,10 +44,12 @@ func (s *Starts) join(op *commit.Op, b *throttle.Booking) (left *commit.Op) {
 	return left
 }
 
+// sameBudget reports whether a place in line for a is one for b.
 func sameBudget(a, b throttle.Charge) bool { return a.Budget == b.Budget && a.Cost == b.Cost }
 
-// settled notes what a call said of a caller's places in line.
-func (s *Starts) settled(op *commit.Op) {
+// answered takes in what a call answered of the places in line of an op's caller. If the caller
+// waits in line from now on it sets the op's Turn and Ready.
+func (s *Starts) answered(op *commit.Op) {
 	t, _ := op.Turn.(*turn)
 	inLine := op.Outcome.State == wire.InLine
 	if op.Kind != wire.Reserve || op.Outcome.State == wire.Unsettled || t == nil && !inLine && op.Outcome.Wait <= 0 {
@@ -60,7 +63,7 @@ func (s *Starts) settled(op *commit.Op) {
 	}
 	if !inLine {
 		t.inLine, t.started = false, t.started || op.Outcome.Booked()
-		t.hadStart()
+		t.markHadStart()
 		return
 	}
 	if t == nil {
@@ -73,38 +76,39 @@ func (s *Starts) settled(op *commit.Op) {
 	}
 }
 
-// Cancel gives up a caller's place in line. The caller keeps its arrival if it comes
-// back. It returns the op that tells Redis; nil if there is nothing to tell.
-func (s *Starts) Cancel(of throttle.Turn) *commit.Op {
-	t, ok := of.(*turn)
+// Cancel gives up a caller's places in line. The caller's Turn keeps its arrival, for the case that
+// it books again. Cancel returns the op that tells Redis; nil if there is nothing to tell.
+func (s *Starts) Cancel(arrival throttle.Turn) *commit.Op {
+	t, ok := arrival.(*turn)
 	if !ok {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.remove(t)
-	s.came(t)
+	s.endExpectation(t)
 	tickets := t.tickets
 	op := t.leave()
 	if op != nil {
 		t.tickets = tickets
-		t.hadStart()
+		t.markHadStart()
 	}
 	return op
 }
 
-// add lets a caller wait, and returns its Ready. The starts are locked.
+// add has the caller of an op wait in the line that the answer to the op names, and returns its
+// Ready. The starts are locked.
 func (s *Starts) add(t *turn, op *commit.Op) <-chan struct{} {
 	o := &op.Outcome
 	c := &op.Charges[o.Charge]
 	i := slices.IndexFunc(t.tickets, func(k wire.Ticket) bool { return k.Budget == c.Budget.Key })
 	key := s.Names.Row(&c.Budget)
-	q := s.all[key]
-	if q == nil {
-		q = &queue{starts: s, key: key, group: c.Budget.Group, fresh: true, updated: time.Now()}
-		s.all[key] = q
+	n := s.all[key]
+	if n == nil {
+		n = &nodeLine{starts: s, key: key, group: c.Budget.Group, unasked: true, heardAt: time.Now()}
+		s.all[key] = n
 	}
-	q.line, q.charge = t.tickets[i].Line, *c
+	n.id, n.charge = t.tickets[i].Line, *c
 	t.number, t.cost, t.ready = t.tickets[i].Number, wire.Cost(c), make(chan struct{})
 	t.deadline = time.Time{}
 	if op.MaxWait < wire.AnyWait {
@@ -113,23 +117,24 @@ func (s *Starts) add(t *turn, op *commit.Op) <-chan struct{} {
 	t.horizon, t.notBefore = op.Horizon, time.Now().Add(leastToCome)
 	near := time.Now().Add(wire.Wait(o.Wait) - op.Horizon)
 	if t.calls++; t.calls > 1 {
-		t.near = latest(near, t.notBefore)
-		t.come = t.near // else others come in time for its start, again and again
+		t.nearAt = latest(near, t.notBefore)
+		t.comeBy = t.nearAt // any later, other callers might book the room before it, again and again
 	} else {
-		t.comes(near.Add(comeLate))
+		t.setComeBy(near.Add(comeLate))
 	}
-	q.add(t)
+	n.add(t)
 	return t.ready
 }
 
-// remove ends a wait. The caller may have been called. The starts are locked.
+// remove takes a turn out of the line in which it waits, if it does: the caller may have been
+// called. The starts are locked.
 func (s *Starts) remove(t *turn) {
-	if q := s.all[t.queue]; q != nil {
-		at, _ := slices.BinarySearchFunc(q.waiters, t, compareTurns)
-		q.remove(at + slices.Index(q.waiters[at:], t))
-		if len(q.waiters) == 0 {
-			q.setTimer()
-		} // else the timer may be too early, and is set then
+	if n := s.all[t.lineKey]; n != nil {
+		at, _ := slices.BinarySearchFunc(n.waiters, t, compareTurns)
+		n.remove(at + slices.Index(n.waiters[at:], t))
+		if len(n.waiters) == 0 {
+			n.setTimer()
+		} // else the timer may call too early, and is then set anew
 	}
 }
 
@@ -138,23 +143,23 @@ func (s *Starts) Arrived(op *commit.Op) {
 	if t, ok := op.Turn.(*turn); ok {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.came(t)
+		s.endExpectation(t)
 	}
 }
 
-// came notes that a caller is there if it was called, or does not come. The starts are
-// locked.
-func (s *Starts) came(t *turn) {
-	if t.expected != nil {
-		s.coming.came(t.expected)
-		t.expected = nil
+// endExpectation notes that a caller that was called has come to the commit queue, or does not
+// come. The starts are locked.
+func (s *Starts) endExpectation(t *turn) {
+	if t.gathering != nil {
+		s.gatherings.arrived(t.gathering)
+		t.gathering = nil
 	}
 }
 
 // Gather implements [commit.Line].
 func (s *Starts) Gather(group string) {
 	s.mu.Lock()
-	g := s.coming[group]
+	g := s.gatherings[group]
 	s.mu.Unlock()
 	if g == nil {
 		return
@@ -166,19 +171,20 @@ func (s *Starts) Gather(group string) {
 	case <-late.C:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.coming.end(g)
+		s.gatherings.end(g)
 	}
 }
 
-// callNear calls the waiters for some budgets whose start is within the horizon. The starts are locked.
+// callNear calls the waiters for the budgets of charges whose start is within their horizon. The
+// starts are locked.
 func (s *Starts) callNear(charges []throttle.Charge) {
 	if len(s.all) == 0 {
 		return
 	}
 	now := time.Now()
 	for i := range charges {
-		if q := s.all[s.Names.Row(&charges[i].Budget)]; q != nil && !q.near.After(now) {
-			q.callNear(now)
+		if n := s.all[s.Names.Row(&charges[i].Budget)]; n != nil && !n.nearAt.After(now) {
+			n.callNear(now)
 		}
 	}
 }
@@ -187,23 +193,23 @@ func (s *Starts) callNear(charges []throttle.Charge) {
 func (s *Starts) Waiting(group string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, q := range s.all {
-		if q.group == group {
+	for _, n := range s.all {
+		if n.group == group {
 			return true
 		}
 	}
 	return false
 }
 
-// Len returns how many callers wait, in how many lines, and how many were called and are
-// not there yet.
+// Len returns how many callers wait, in how many lines, and how many were called and have not come
+// to their commit queue yet.
 func (s *Starts) Len() (waiting, lines, coming int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, q := range s.all {
-		waiting += len(q.waiters)
+	for _, n := range s.all {
+		waiting += len(n.waiters)
 	}
-	for _, g := range s.coming {
+	for _, g := range s.gatherings {
 		coming += g.missing
 	}
 	return waiting, len(s.all), coming

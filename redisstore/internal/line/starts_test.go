@@ -20,7 +20,7 @@ func TestCalledWhenItsStartIsNear(t *testing.T) {
 		op := n.told(2, 1, 5*time.Second)
 		requireCalled(t, 5*time.Second-horizon+comeLate+min(spareMost, horizon/2-comeLate), op)
 		n.Arrived(op)
-		n.Settled(op) // it has to wait as long again
+		n.Answered(op) // it has to wait as long again
 		requireCalled(t, 5*time.Second-horizon, op)
 		waiting, lines, coming := n.Starts.Len()
 		require.Equal(t, [3]int{0, 0, 1}, [3]int{waiting, lines, coming})
@@ -143,11 +143,11 @@ func TestAsks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := time.Now()
-			q := &queue{waiters: []*turn{{near: now.Add(c.wait), come: now.Add(c.wait), cost: 1, horizon: horizon}}, cost: 1, waiting: c.line, fresh: c.fresh, hurry: c.hurry, updated: now}
+			n := &nodeLine{waiters: []*turn{{nearAt: now.Add(c.wait), comeBy: now.Add(c.wait), cost: 1, horizon: horizon}}, cost: 1, waiting: c.line, unasked: c.fresh, hurry: c.hurry, heardAt: now}
 			if c.soon > 0 {
-				q.due = now.Add(c.soon)
+				n.firstStart = now.Add(c.soon)
 			}
-			require.Equal(t, c.want, q.asks().Sub(now))
+			require.Equal(t, c.want, n.askAt().Sub(now))
 		})
 	}
 }

@@ -18,10 +18,10 @@ type Options struct {
 	Names  *names.Space
 	Subs   *notify.Subscriptions
 	Post   func(*commit.Op) // makes an op that nobody waits for
-	NoNews bool             // callers for starts listen to no messages, and wait for no others: a test has a clock of its own
+	NoNews bool             // callers for starts listen to no messages, and do not gather, as a test with a clock of its own needs it
 }
 
-// channels are those on which waiters for budgets of a group are called.
+// channels returns the channels on which waiters for budgets of a group are called.
 func (o *Options) channels(group string) notify.Channels { return notify.ChannelsOf(o.Names, group) }
 
 func latest(a, b time.Time) time.Time {
@@ -38,22 +38,22 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// A gathering is the callers of one group that were called and are on their way to its queue.
-// The queue waits for them, so that callers that are called together are served together, in the
-// order of their tickets.
+// A gathering is the callers of one group that were called and are on their way to the group's
+// commit queue. The commit queue waits for them, so that callers that are called together are
+// served by one call, in the order of their tickets.
 type gathering struct {
 	group   string
 	missing int
 	over    chan struct{} // closed when nobody is missing
 }
 
-// gatherMost is how long a queue waits: a caller may have something else to do.
+// gatherMost is how long a commit queue waits at the most: a caller may have something else to do.
 const gatherMost = 5 * time.Millisecond
 
-// Gatherings are those that go on, by group. The lock of the starts guards them.
+// gatherings are the gatherings that go on, by group. The lock of the starts guards them.
 type gatherings map[string]*gathering
 
-// expect adds a caller that is called.
+// expect adds a caller that is being called to the gathering of its group.
 func (gs gatherings) expect(group string) *gathering {
 	g := gs[group]
 	if g == nil {
@@ -64,15 +64,15 @@ func (gs gatherings) expect(group string) *gathering {
 	return g
 }
 
-// came notes that a caller is there, or does not come.
-func (gs gatherings) came(g *gathering) {
+// arrived notes that an expected caller has come to the commit queue, or does not come.
+func (gs gatherings) arrived(g *gathering) {
 	if g.missing--; g.missing == 0 {
 		close(g.over)
 		gs.end(g)
 	}
 }
 
-// end lets nobody wait for a gathering any more.
+// end ends a gathering: no commit queue waits for it from now on.
 func (gs gatherings) end(g *gathering) {
 	if gs[g.group] == g {
 		delete(gs, g.group)
@@ -84,41 +84,44 @@ func (gs gatherings) end(g *gathering) {
 // [throttle.Turn] of its caller. The lock of the starts guards it.
 type turn struct {
 	mu      *sync.Mutex       // of the starts
-	charges []throttle.Charge // what it asked for last
-	class   int64
-	tickets []wire.Ticket
-	inLine  bool // Redis believes that it waits
-	started bool // it had a start: where it has no ticket it goes before all others
+	charges []throttle.Charge // what the caller asked for last
+	class   int64             // of the caller's priority: see classOf
+	tickets []wire.Ticket     // one for each line in which the caller waits or waited
+	inLine  bool              // Redis believes that the caller waits
+	started bool              // the caller had a start: in lines where it has no ticket it goes before all others
 
-	queue     string // the key of that where it waits to be called; "": nowhere
-	number    int64  // its ticket there
+	// The fields below are about the one line in which the caller waits to be called.
+	lineKey   string // the key of the line's budget; "": the caller does not wait
+	number    int64  // of the caller's ticket there
 	cost      int64
 	ready     chan struct{}
-	near      time.Time // when its start is within the horizon
-	come      time.Time // when to come at the latest
-	notBefore time.Time // and not earlier
-	calls     int       // how often it had to stand here
-	deadline  time.Time // a start after that is of no use; zero: any is
+	nearAt    time.Time // when its start is within the horizon, by the last estimate
+	comeBy    time.Time // when the caller is called at the latest
+	notBefore time.Time // when the caller is called at the earliest
+	calls     int       // how often the caller had to wait in lines
+	deadline  time.Time // a start after this is of no use to the caller; zero: any start is of use
 	horizon   time.Duration
-	expected  *gathering // it was called, and is not there yet
+	gathering *gathering // the caller was called, and has not come yet; nil: it was not called
 }
 
 const (
-	comeLate  = 60 * time.Millisecond  // after a start is within the horizon: the guess may be a little off
-	evenMost  = 2 * time.Second        // longer windows are not served evenly
-	spareMost = 200 * time.Millisecond // for so long a caller waits for others, or for a call that is made anyway
+	comeLate  = 60 * time.Millisecond  // a caller is called so much later than nearAt, which is an estimate
+	evenMost  = 2 * time.Second        // lines of longer windows are not served evenly
+	spareMost = 200 * time.Millisecond // for how long after nearAt a caller may wait for a call that is made for others
 )
 
-// classOf returns the class of a priority: see lua/queue.lua.
+// classOf returns the class of a priority, 1 for High to 3 for Low: see lua/queue.lua.
 func classOf(p throttle.Priority) int64 {
 	return int64(throttle.High-max(throttle.Low, min(p, throttle.High))) + 1
 }
 
+// compareTurns orders the turns of one line: by class, then by ticket.
 func compareTurns(a, b *turn) int {
 	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.number, b.number))
 }
 
-// Ticket implements [commit.Turn]. Nobody changes it while an op has the turn.
+// Ticket implements [commit.Turn]. It takes no lock: nobody changes the number while an op has the
+// turn.
 func (t *turn) Ticket() int64 { return t.number }
 
 // Leave implements [commit.Turn].
@@ -139,39 +142,43 @@ func (t *turn) leave() *commit.Op {
 	return op
 }
 
-// hadStart notes that a turn that stood in lines has left them, and kept its arrival.
-func (t *turn) hadStart() {
+// markHadStart marks the tickets of a turn that has left its lines as those of a caller that had a
+// start: a caller that comes back with them goes before those that came later.
+func (t *turn) markHadStart() {
 	for i := range t.tickets {
 		t.tickets[i].State = wire.HadStart
 	}
 }
 
-// comes sets when to come. There is time for some answers of the store until the start.
-func (t *turn) comes(near time.Time) {
-	t.near = latest(near, t.notBefore)
-	t.come = t.near.Add(max(0, min(spareMost, t.horizon/2-comeLate)))
+// setComeBy sets nearAt, and comeBy a little later: within the horizon there is time for
+// several answers of Redis.
+func (t *turn) setComeBy(near time.Time) {
+	t.nearAt = latest(near, t.notBefore)
+	t.comeBy = t.nearAt.Add(max(0, min(spareMost, t.horizon/2-comeLate)))
 }
 
-// joinMost is how long a newcomer's call may wait for other callers. So between programs a
-// caller may get a place in line before one that came so much earlier.
+// joinMost is how long a newcomer's call may wait for other callers. So a caller of another program
+// may get a place in line before a newcomer that came up to so much earlier.
 const joinMost = 150 * time.Millisecond
 
-// Full has what answers said of budgets that are full. The lock of the starts guards it.
-type full struct {
-	all  map[[16]byte]*busy
-	most int // how many there may be before those that are over are dropped
+// fullBudgets are the budgets that were full by the last answers. The lock of the starts guards
+// them.
+type fullBudgets struct {
+	all  map[[16]byte]*fullBudget
+	most int // how many there may be until sweep drops those that are full no more
 }
 
-// A busy budget is full.
-type busy struct {
-	until  [3]time.Time // the last start that a caller of each class waits for: a newcomer of that class, or of a lesser one, starts no earlier, but for what is given back
-	coming int          // newcomers whose calls wait for others
+// A fullBudget is what the last answers said of a budget that is full.
+type fullBudget struct {
+	until     [3]time.Time // by class: the latest start that a caller waits for. A newcomer of the class or a lower one starts no earlier, unless something is given back
+	newcomers int          // how many newcomers came since the last answer, whose calls wait for other callers
 }
 
+// fullLeast is how many budgets are kept without a sweep.
 const fullLeast = 64
 
-// note takes in what was answered to an op.
-func (f *full) note(op *commit.Op, now time.Time) {
+// note takes in the answer to an op: which budget made it wait, and for how long.
+func (f *fullBudgets) note(op *commit.Op, now time.Time) {
 	o := &op.Outcome
 	if o.Charge < 0 || o.Wait <= 0 || o.PausedUntil > 0 || op.Class == 0 || op.Horizon == 0 {
 		return
@@ -180,14 +187,15 @@ func (f *full) note(op *commit.Op, now time.Time) {
 	b := f.all[key]
 	if b == nil {
 		f.sweep(now)
-		b = new(busy)
+		b = new(fullBudget)
 		f.all[key] = b
 	}
-	b.until[op.Class-1], b.coming = now.Add(wire.Wait(o.Wait)), 0
+	b.until[op.Class-1], b.newcomers = now.Add(wire.Wait(o.Wait)), 0
 }
 
-// sweep drops budgets that are full no more, when there are twice as many as after the last time.
-func (f *full) sweep(now time.Time) {
+// sweep drops the budgets that are full no more, if there are twice as many budgets as after the
+// last sweep.
+func (f *fullBudgets) sweep(now time.Time) {
 	if len(f.all) < f.most {
 		return
 	}
@@ -200,39 +208,41 @@ func (f *full) sweep(now time.Time) {
 }
 
 // forget lets newcomers for a budget ask at once.
-func (f *full) forget(key [16]byte) { delete(f.all, key) }
+func (f *fullBudgets) forget(key [16]byte) { delete(f.all, key) }
 
-// patience returns how long the call of a newcomer may wait for other callers: half of what its
-// start is away. A caller that would be refused hears that at once. Of a crowd no more wait than
-// the budget starts in half of joinMost, so that a crowd of this program does not pass those of others.
-func (f *full) patience(op *commit.Op, b *throttle.Booking, now time.Time) time.Duration {
-	if op.Kind != wire.Reserve || b.Horizon == 0 || b.Turn != nil || b.Instead != (throttle.Handle{}) || b.NotBefore > 0 || op.Holds() {
+// patience returns how long the call of a newcomer may wait for other callers: half of the time
+// until its start, but 0 if the newcomer would be refused, so that it hears of it at once. Of
+// many newcomers only so many wait as the budget starts in half of joinMost: otherwise a crowd of
+// this program would come before callers of others.
+func (f *fullBudgets) patience(op *commit.Op, b *throttle.Booking, now time.Time) time.Duration {
+	if op.Kind != wire.Reserve || b.Horizon == 0 || b.Turn != nil || b.Instead != (throttle.Handle{}) || b.NotBefore > 0 || op.ForSlots() {
 		return 0
 	}
 	var wait time.Duration
-	var by *busy
+	var holder *fullBudget
 	crowd := 0
 	for i := range op.Charges {
 		c := &op.Charges[i]
-		if of := f.all[c.Budget.Key]; of != nil && !c.Shadow {
-			for _, t := range of.until[:op.Class] {
+		if budget := f.all[c.Budget.Key]; budget != nil && !c.Shadow {
+			for _, t := range budget.until[:op.Class] {
 				if d := t.Sub(now); d > wait {
-					wait, by, crowd = d, of, flow(c)
+					wait, holder, crowd = d, budget, flow(c)
 				}
 			}
 		}
 	}
-	if by == nil || b.MaxWait >= 0 && wait >= b.MaxWait {
+	if holder == nil || b.MaxWait >= 0 && wait >= b.MaxWait {
 		return 0
 	}
-	if by.coming++; by.coming >= crowd {
+	if holder.newcomers++; holder.newcomers >= crowd {
 		return 0
 	}
 	return min(joinMost, wait/2)
 }
 
-// flow returns how many callers start within half of joinMost if the budget is full; 0 if they do not flow
-// evenly: there one that is passed may wait for another window.
+// flow returns how many callers with a charge start within half of joinMost while the budget is
+// full; 0 if starts do not flow evenly there: a caller that is passed might have to wait for
+// another window.
 func flow(c *throttle.Charge) int {
 	n, per := int64(c.Limit.N()), c.Limit.Per()
 	if c.Limit.Kind() == throttle.KindFixedWindow || c.Limit.Kind() == throttle.KindSlidingWindow && per > evenMost || per <= 0 {

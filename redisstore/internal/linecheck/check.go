@@ -177,7 +177,7 @@ func (l *Line) reaches(s *state, told *wire.Line, c *Call, key string) error {
 			return fmt.Errorf("class %d: the cut goes back from %d to %d", k+1, q.cut, cut)
 		case cut > q.joined:
 			return fmt.Errorf("class %d: the cut is %d, and the next ticket %d", k+1, cut, q.joined)
-		case q.left() == 0:
+		case q.notOffered() == 0:
 			q.cut = cut // nobody is left: a script that has to guess which tickets are gone may not know
 		case cut > q.cut:
 			most := c.Limits[key].most(l.horizon)
@@ -185,7 +185,7 @@ func (l *Line) reaches(s *state, told *wire.Line, c *Call, key string) error {
 				most = max(most, q.step)
 			}
 			before := q.offered()
-			q.cut, q.since = cut, c.Now
+			q.cut, q.cutSince = cut, c.Now
 			if n := q.offered(); n > max(most, before)+q.counted {
 				return fmt.Errorf("class %d: %d are offered, and there is room for %d", k+1, n, most)
 			}

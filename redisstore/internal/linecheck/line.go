@@ -35,10 +35,10 @@ const classes = 3
 type class struct {
 	joined, cut int64
 	waiting     int64   // all that counts: what is below the cut and was offered, and what is not
-	live        []place // tickets of those that did not start, leave or pass, by number
-	lapsed      int64   // what stood below the cut when offers lapsed last counts no more
-	round       int64   // when that was
-	since       int64   // the cut did not move later than that
+	places      []place // tickets of those that did not start, leave or pass, by number
+	lapsedCut   int64   // what stood below the cut when offers lapsed last counts no more
+	lapsedAt    int64   // when that was
+	cutSince    int64   // the cut did not move later than that
 	step        int64   // how far the cut may go though there is no room, as nobody came
 	lapsing     bool    // in this call
 	counted     int64   // what came below the cut in this call, and waits again
@@ -49,14 +49,14 @@ type place struct{ number, cost int64 }
 func newState() state {
 	var s state
 	for k := range s.classes {
-		s.classes[k] = class{joined: 1, cut: 1, lapsed: 1}
+		s.classes[k] = class{joined: 1, cut: 1, lapsedCut: 1}
 	}
 	return s
 }
 
 func (s state) clone() state {
 	for k := range s.classes {
-		s.classes[k].live = slices.Clone(s.classes[k].live)
+		s.classes[k].places = slices.Clone(s.classes[k].places)
 	}
 	return s
 }
@@ -69,25 +69,25 @@ func (s *state) waiting(class int) (sum int64) {
 	return sum
 }
 
-// left is what was not offered anything.
-func (c *class) left() (sum int64) {
-	for _, p := range c.live {
+// notOffered is what was not offered anything.
+func (c *class) notOffered() (sum int64) {
+	for _, p := range c.places {
 		sum += min(p.cost, max(0, p.number+p.cost-c.cut))
 	}
 	return sum
 }
 
-func (c *class) offered() int64 { return max(0, c.waiting-c.left()) }
+func (c *class) offered() int64 { return max(0, c.waiting-c.notOffered()) }
 
 // counts is how much of a ticket counts.
 func (c *class) counts(t *Ticket, cost int64) int64 {
 	switch {
-	case t.State == counted && t.Round == c.round:
+	case t.State == counted && t.Round == c.lapsedAt:
 		return cost
 	case t.Number == wire.Front || t.State != counted && t.State != waits:
 		return 0
 	}
-	return max(0, min(cost, t.Number+cost-c.lapsed))
+	return max(0, min(cost, t.Number+cost-c.lapsedCut))
 }
 
 // The states of a ticket that a reply tells: see lua/queue.lua.
@@ -97,27 +97,27 @@ const (
 	passed
 )
 
-// joins gives a ticket to one that comes.
-func (c *class) joins(cost int64) {
-	c.live = append(c.live, place{c.joined, cost})
+// join gives a ticket to one that comes.
+func (c *class) join(cost int64) {
+	c.places = append(c.places, place{c.joined, cost})
 	c.joined += cost
 	c.waiting += cost
 }
 
-// comes counts one whose turn has come, and that has to wait again.
-func (c *class) comes(t *Ticket, cost, round int64) {
+// recount counts one whose turn has come, and that has to wait again.
+func (c *class) recount(t *Ticket, cost, round int64) {
 	missing := cost - c.counts(t, cost)
 	c.waiting += missing
 	c.counted += missing
-	c.round = round
+	c.lapsedAt = round
 }
 
-// ends takes a ticket out.
-func (c *class) ends(t *Ticket, cost int64) {
+// takeOut takes a ticket out.
+func (c *class) takeOut(t *Ticket, cost int64) {
 	n := c.counts(t, cost)
-	i, found := slices.BinarySearchFunc(c.live, t.Number, func(p place, number int64) int { return cmp.Compare(p.number, number) })
+	i, found := slices.BinarySearchFunc(c.places, t.Number, func(p place, number int64) int { return cmp.Compare(p.number, number) })
 	if found {
-		c.live = slices.Delete(c.live, i, i+1)
+		c.places = slices.Delete(c.places, i, i+1)
 	}
 	c.waiting = max(0, c.waiting-n)
 	if n > 0 && t.Number != wire.Front && t.Number < c.cut {
@@ -131,10 +131,10 @@ func (c *class) lapse(now int64) {
 	offered := c.offered()
 	c.step = max(2*c.step, offered)
 	c.waiting -= offered
-	c.round, c.lapsed, c.since, c.lapsing = now, c.cut, now, true
+	c.lapsedAt, c.lapsedCut, c.cutSince, c.lapsing = now, c.cut, now, true
 }
 
 // mayLapse reports whether offers may lapse now.
 func (c *class) mayLapse(now int64) bool {
-	return c.offered() > 0 && now-c.since > leastLapse
+	return c.offered() > 0 && now-c.cutSince > leastLapse
 }

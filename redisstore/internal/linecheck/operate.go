@@ -9,10 +9,10 @@ import (
 
 // operate lets one operation happen.
 func (l *Line) operate(s *state, op *Op, at int, now int64) error {
-	var has *Ticket
+	var held *Ticket
 	for i := range op.Tickets {
 		if t := op.Tickets[i]; t.Charge == at && t.Line == l.id {
-			has = &t
+			held = &t
 		}
 	}
 	class, cost := &s.classes[op.Class-1], op.Charges[at].Cost
@@ -20,28 +20,28 @@ func (l *Line) operate(s *state, op *Op, at int, now int64) error {
 	case wire.Renew, wire.Settle:
 		return nil
 	case wire.Cancel:
-		if has != nil {
-			class.ends(has, cost)
+		if held != nil {
+			class.takeOut(held, cost)
 		}
 		return nil
 	}
 	for _, o := range op.Outcomes {
-		if err := behind(s, op, at, has, &o, now); err != nil {
+		if err := checkOrder(s, op, at, held, &o, now); err != nil {
 			return err
 		}
 		switch {
 		case o.State == wire.Unsettled || o.State == wire.Booked && op.Horizon == 0:
 		case o.State != wire.InLine:
-			if has == nil {
+			if held == nil {
 				break
 			}
-			class.ends(has, cost)
-			has.State = wire.HadStart
+			class.takeOut(held, cost)
+			held.State = wire.HadStart
 			if o.State == wire.Booked || o.State == wire.Held {
 				class.step = 0
 			}
 		default:
-			if err := class.waitsOn(op, at, has, &o, cost, l.id); err != nil {
+			if err := class.keepWaiting(op, at, held, &o, cost, l.id); err != nil {
 				return err
 			}
 		}
@@ -49,14 +49,14 @@ func (l *Line) operate(s *state, op *Op, at int, now int64) error {
 	return nil
 }
 
-// behind says what is wrong if a newcomer starts at once though others go before it, or if a caller
+// checkOrder says what is wrong if a newcomer starts at once though others go before it, or if a caller
 // is told to wait until now.
-func behind(s *state, op *Op, at int, has *Ticket, o *Outcome, now int64) error {
+func checkOrder(s *state, op *Op, at int, held *Ticket, o *Outcome, now int64) error {
 	if o.State == wire.InLine && o.At <= now {
 		return fmt.Errorf("a caller has to wait in line, until now")
 	}
 	starts := (o.State == wire.Booked || o.State == wire.Held) && o.At <= now
-	if !starts || op.Horizon == 0 || op.Charges[at].Shadow || has != nil || op.Returns {
+	if !starts || op.Horizon == 0 || op.Charges[at].Shadow || held != nil || op.Returns {
 		return nil
 	}
 	if n := s.waiting(op.Class); n > 0 {
@@ -65,8 +65,8 @@ func behind(s *state, op *Op, at int, has *Ticket, o *Outcome, now int64) error 
 	return nil
 }
 
-// waitsOn is what becomes of a ticket when its owner is told to wait.
-func (c *class) waitsOn(op *Op, at int, has *Ticket, o *Outcome, cost, id int64) error {
+// keepWaiting is what becomes of a ticket when its owner is told to wait.
+func (c *class) keepWaiting(op *Op, at int, held *Ticket, o *Outcome, cost, id int64) error {
 	i := slices.IndexFunc(o.Tickets, func(t Ticket) bool { return t.Charge == at })
 	if i < 0 {
 		return nil
@@ -75,35 +75,35 @@ func (c *class) waitsOn(op *Op, at int, has *Ticket, o *Outcome, cost, id int64)
 	switch {
 	case t.Line != id:
 		return nil // of a line that is over
-	case has == nil && t.Number == wire.Front:
+	case held == nil && t.Number == wire.Front:
 		if !op.Returns {
 			return fmt.Errorf("a caller that had no start goes before all")
 		}
-		has = &Ticket{at, wire.Ticket{Line: id, Number: wire.Front}}
-	case has == nil:
+		held = &Ticket{at, wire.Ticket{Line: id, Number: wire.Front}}
+	case held == nil:
 		if t.Number != c.joined {
 			return fmt.Errorf("ticket %d is given, and the next one is %d", t.Number, c.joined)
 		}
 		for range o.Callers {
-			c.joins(cost)
+			c.join(cost)
 		}
-		has = &Ticket{at, wire.Ticket{Line: id, Number: t.Number}}
-	case t.Number != has.Number:
-		return fmt.Errorf("ticket %d has become %d", has.Number, t.Number)
+		held = &Ticket{at, wire.Ticket{Line: id, Number: t.Number}}
+	case t.Number != held.Number:
+		return fmt.Errorf("ticket %d has become %d", held.Number, t.Number)
 	}
 	switch {
 	case t.State == counted:
 		if t.Number >= c.joined {
 			return fmt.Errorf("ticket %d was never given", t.Number)
 		}
-		if has.State != counted || has.Round != t.Round {
-			c.comes(has, cost, t.Round)
+		if held.State != counted || held.Round != t.Round {
+			c.recount(held, cost, t.Round)
 		}
-	case t.State == passed && has.State != passed:
-		c.ends(has, cost)
-	case t.State != has.State:
-		return fmt.Errorf("ticket %d was in state %d, and is in %d", t.Number, has.State, t.State)
+	case t.State == passed && held.State != passed:
+		c.takeOut(held, cost)
+	case t.State != held.State:
+		return fmt.Errorf("ticket %d was in state %d, and is in %d", t.Number, held.State, t.State)
 	}
-	*has = *t
+	*held = *t
 	return nil
 }

@@ -146,16 +146,16 @@ func (r *request) read(args []any) {
 
 // operations reads some operations that have nearly all in common.
 func (r *request) operations(in *numbers) {
-	o := Op{Kind: wire.Kind(in.next())}
+	common := Op{Kind: wire.Kind(in.next())}
 	in.skip(5)
-	o.Horizon, o.Class, o.Returns = in.next(), int(in.next()), in.next() == 1
+	common.Horizon, common.Class, common.Returns = in.next(), int(in.next()), in.next() == 1
 	tickets, charges := in.next(), in.next()
 	for range in.next() {
-		one := o
-		one.Outcomes = []Outcome{{Callers: int(in.next())}} // how many are to be answered
+		op := common
+		op.Outcomes = []Outcome{{Callers: int(in.next())}} // how many are to be answered
 		in.skip(1)
 		for range tickets {
-			one.Tickets = append(one.Tickets, ticket(in))
+			op.Tickets = append(op.Tickets, ticket(in))
 		}
 		for range charges {
 			index, cost := in.next(), in.next()
@@ -164,10 +164,10 @@ func (r *request) operations(in *numbers) {
 				c.Key = r.rules[index-r.slots-1]
 			}
 			in.skip(1)
-			c.Shadow = in.next() == 1 && o.Kind == wire.Reserve
-			one.Charges = append(one.Charges, c)
+			c.Shadow = in.next() == 1 && common.Kind == wire.Reserve
+			op.Charges = append(op.Charges, c)
 		}
-		r.Ops = append(r.Ops, one)
+		r.Ops = append(r.Ops, op)
 	}
 }
 

@@ -20,7 +20,7 @@ func (w *Watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error
 	if w.Void() {
 		return false, nil
 	}
-	if len(w.Keys) > 0 && !w.owner.subs.CompleteSince(w.Channels.Own, w.knownSince()) {
+	if len(w.Keys) > 0 && !w.owner.subs.CompleteSince(w.Channels.Own, w.pausesKnownUntil()) {
 		if err := w.owner.query(ctx, w, maxWait); err != nil {
 			return false, err
 		}
@@ -34,7 +34,7 @@ func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) e
 	timeUp, stop := conn.Timeout(ctx, maxWait, since)
 	defer stop()
 	q := ws.joinQuery(w)
-	defer ws.leave(q)
+	defer ws.leaveQuery(q)
 	var tell func()
 	if observer := outage.From(ctx); observer != nil {
 		tell = func() { observer.StoreAway(ws.conn.Cause(ws.unavailability(q, since))) }
@@ -49,10 +49,10 @@ func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) e
 func (ws *Watches) joinQuery(w *Watch) *query {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	s := ws.servers[w.Channels.Own]
+	s := ws.queriers[w.Channels.Own]
 	if s == nil {
-		s = new(server)
-		ws.servers[w.Channels.Own] = s
+		s = new(querier)
+		ws.queriers[w.Channels.Own] = s
 		go ws.serve(w.Channels.Own, s)
 	}
 	if s.next == nil || s.next.ctx.Err() != nil { // or nobody waits for it any more
@@ -66,8 +66,8 @@ func (ws *Watches) joinQuery(w *Watch) *query {
 	return s.next
 }
 
-// leave ends the query if nobody else waits for it.
-func (ws *Watches) leave(q *query) {
+// leaveQuery ends the query if nobody else waits for it.
+func (ws *Watches) leaveQuery(q *query) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if q.callers--; q.callers == 0 {
@@ -93,13 +93,13 @@ func (ws *Watches) fail(q *query, err error) {
 }
 
 // serve asks one query after the other until there is none.
-func (ws *Watches) serve(own string, s *server) {
+func (ws *Watches) serve(own string, s *querier) {
 	for {
 		ws.mu.Lock()
 		q := s.next
 		s.next = nil
 		if q == nil {
-			delete(ws.servers, own)
+			delete(ws.queriers, own)
 			ws.mu.Unlock()
 			return
 		}
@@ -137,7 +137,7 @@ func (ws *Watches) answered(q *query, found []notify.Pause, asked time.Time) {
 		for w := range ws.watches[p.Key] {
 			w.learn(p)
 			if !slices.ContainsFunc(w.Keys, func(key string) bool { _, ok := q.keys[key]; return !ok }) {
-				w.known = asked
+				w.knownUntil = asked
 			}
 			if w.Void() {
 				w.tell()

@@ -29,11 +29,11 @@ type Watches struct {
 	subs *notify.Subscriptions
 	ask  func(ctx context.Context, keys []string) ([]notify.Pause, error)
 
-	mu      sync.Mutex
-	watches map[string]map[*Watch]struct{} // by the keys of their budgets
-	past    []pastInvalidation             // the oldest first
-	pastEnd time.Time                      // what came before then is forgotten
-	servers map[string]*server             // those that are asked, by own channel
+	mu             sync.Mutex
+	watches        map[string]map[*Watch]struct{} // by the keys of their budgets
+	pastNews       []pastInvalidation             // the oldest first
+	forgottenUntil time.Time                      // what came before then is forgotten
+	queriers       map[string]*querier            // those that are asked, by own channel
 }
 
 // New returns the watches of a node. They ask Redis by the function, which makes one
@@ -41,7 +41,7 @@ type Watches struct {
 func New(c *conn.Conn, subs *notify.Subscriptions, ask func(context.Context, []string) ([]notify.Pause, error)) *Watches {
 	return &Watches{
 		SubscribeFrom: SubscribeFrom, conn: c, subs: subs, ask: ask,
-		watches: make(map[string]map[*Watch]struct{}), servers: make(map[string]*server),
+		watches: make(map[string]map[*Watch]struct{}), queriers: make(map[string]*querier),
 	}
 }
 
@@ -64,9 +64,9 @@ type Start struct {
 // their way.
 const clockDoubt = 250 * time.Millisecond
 
-// A server is asked one query after the other. Callers that ask while a query is on its
+// A querier is asked one query after the other. Callers that ask while a query is on its
 // way share the next one; it is nil if there is none.
-type server struct{ next *query }
+type querier struct{ next *query }
 
 // A query asks for the pauses of the budgets of one or more watches.
 type query struct {
@@ -89,7 +89,7 @@ type Watch struct {
 	owner      *Watches
 	news       chan<- struct{}
 	subscribed bool
-	known      time.Time   // all pauses stored before then are; guarded by the owner's lock
+	knownUntil time.Time   // all pauses stored before then are; guarded by the owner's lock
 	void       atomic.Bool // the start is of no use any more
 	stopped    atomic.Bool
 }
@@ -98,7 +98,7 @@ type Watch struct {
 // received of its budgets before the reply to its booking came, or may have been and is
 // forgotten, the watch must ask: nobody knows which of the two was later.
 func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
-	w := &Watch{Start: s, owner: ws, news: news, known: s.Sent}
+	w := &Watch{Start: s, owner: ws, news: news, knownUntil: s.Sent}
 	if w.subscribed = time.Until(s.Due) > ws.SubscribeFrom; w.subscribed {
 		ws.subs.Retain(s.Channels)
 	}
@@ -110,11 +110,11 @@ func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 		}
 		ws.watches[key][w] = struct{}{}
 	}
-	if concerned, lifted := ws.missed(w); concerned {
+	if concerned, lifted := ws.newsSinceBooking(w); concerned {
 		if lifted {
 			w.void.Store(true)
 		}
-		w.known = time.Time{}
+		w.knownUntil = time.Time{}
 		w.tell()
 	}
 	return w
@@ -145,11 +145,11 @@ func (ws *Watches) remove(w *Watch) {
 	}
 }
 
-// knownSince returns when all pauses are known from that concern a watch.
-func (w *Watch) knownSince() time.Time {
+// pausesKnownUntil returns when all pauses are known from that concern a watch.
+func (w *Watch) pausesKnownUntil() time.Time {
 	w.owner.mu.Lock()
 	defer w.owner.mu.Unlock()
-	return w.known
+	return w.knownUntil
 }
 
 // learn takes in what a budget of the watch is like.
@@ -186,10 +186,10 @@ func (ws *Watches) Paused(p notify.Pause) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	now := time.Now()
-	for len(ws.past) > 0 && (now.Sub(ws.past[0].at) > pastTime || len(ws.past) >= pastMost) {
-		ws.pastEnd, ws.past = ws.past[0].at, ws.past[1:]
+	for len(ws.pastNews) > 0 && (now.Sub(ws.pastNews[0].at) > pastTime || len(ws.pastNews) >= pastMost) {
+		ws.forgottenUntil, ws.pastNews = ws.pastNews[0].at, ws.pastNews[1:]
 	}
-	ws.past = append(ws.past, pastInvalidation{p, now})
+	ws.pastNews = append(ws.pastNews, pastInvalidation{p, now})
 	for _, w := range ws.inOrder(p.Key) {
 		if w.learn(p); p.Lifted() {
 			w.void.Store(true)
@@ -233,12 +233,12 @@ func (ws *Watches) inOrder(key string) []*Watch {
 	return all
 }
 
-// missed reports whether something was received of a watch's budgets since its booking
+// newsSinceBooking reports whether something was received of a watch's budgets since its booking
 // was sent, or may have been, and whether a pause was lifted since then.
-func (ws *Watches) missed(w *Watch) (concerned, lifted bool) {
-	concerned = w.Sent.Before(ws.pastEnd)
-	for i := len(ws.past) - 1; i >= 0 && !ws.past[i].at.Before(w.Sent); i-- {
-		if p := &ws.past[i]; slices.Contains(w.Keys, p.Key) {
+func (ws *Watches) newsSinceBooking(w *Watch) (concerned, lifted bool) {
+	concerned = w.Sent.Before(ws.forgottenUntil)
+	for i := len(ws.pastNews) - 1; i >= 0 && !ws.pastNews[i].at.Before(w.Sent); i-- {
+		if p := &ws.pastNews[i]; slices.Contains(w.Keys, p.Key) {
 			concerned = true
 			lifted = lifted || p.Lifted() && p.at.After(w.Sent)
 		}

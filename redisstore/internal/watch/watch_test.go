@@ -204,7 +204,7 @@ func TestP4_QueriesAreShared(t *testing.T) {
 		all.Wait()
 		require.Equal(t, [][]string{{"a"}, {"b", "c"}}, f.asked)
 		synctest.Wait()
-		require.Empty(t, ws.servers)
+		require.Empty(t, ws.queriers)
 	})
 }
 
@@ -223,7 +223,7 @@ func TestP12_NoReply(t *testing.T) {
 		require.Equal(t, 3*time.Second, time.Since(began))
 		require.Equal(t, []error{broken}, told)
 		synctest.Wait()
-		require.Empty(t, ws.servers)
+		require.Empty(t, ws.queriers)
 
 		f.err = nil
 		require.True(t, confirm(t, w), "a query that nobody waits for is not joined")

@@ -202,7 +202,7 @@ func (w *writer) gate(o *Op, ch *throttle.Charge) {
 // rule returns the index of a charge's rule, behind those of the reports, or of its report. It
 // writes the rule down if it is new.
 func (w *writer) rule(ch *throttle.Charge) int {
-	if Holds(ch) {
+	if ForSlots(ch) {
 		return 1 + slices.IndexFunc(w.request.Reports, func(r Report) bool { return r.Budget == ch.Budget.Key })
 	}
 	at, known := w.places[ch.Budget.Key]

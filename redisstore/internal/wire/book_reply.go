@@ -142,7 +142,7 @@ func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outc
 func (r *reader) delays(o *Outcome, q *BookRequest, op *Op) {
 	for i := range op.Charges {
 		ch := &op.Charges[i]
-		if !ch.Shadow || Holds(ch) || op.Kind != Reserve {
+		if !ch.Shadow || ForSlots(ch) || op.Kind != Reserve {
 			continue
 		}
 		if o.Delays == nil {

@@ -68,8 +68,8 @@ func (o *Op) more(i int) int64 {
 	return 0
 }
 
-// Holds reports whether the charge is for requests in flight.
-func Holds(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }
+// ForSlots reports whether the charge is for requests in flight.
+func ForSlots(c *throttle.Charge) bool { return c.Limit.Kind() == throttle.KindConcurrency }
 
 // Unlimited reports whether the charge is for an unlimited budget. Those are gates:
 // keys that Redis looks at and leaves alone, as long as they are open. One that is shut

@@ -44,7 +44,7 @@ type PauseReply struct {
 // Call implements [Request].
 func (q PauseRequest) Call(b Boundaries) Call {
 	script := PauseScript
-	if Holds(q.Charge) {
+	if ForSlots(q.Charge) {
 		script = SlotsPauseScript
 	}
 	f := Frame(nil).Add(Micros(q.Length), flag(q.Lift), b.Due(), Micros(q.Ago), Micros(q.Took), q.Start)
@@ -55,7 +55,7 @@ func (q PauseRequest) Call(b Boundaries) Call {
 func (q PauseRequest) Read(f Frame) (PauseReply, error) {
 	r := &reader{rest: f}
 	p := PauseReply{Now: r.next(), End: r.next(), Changed: r.next() == 1}
-	if !Holds(q.Charge) {
+	if !ForSlots(q.Charge) {
 		p.From, p.To = thousandths(r.next()), thousandths(r.next())
 	}
 	return p, r.end()

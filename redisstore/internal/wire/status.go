@@ -21,7 +21,7 @@ type StatusRequest struct {
 // Call implements [Request].
 func (q StatusRequest) Call(b Boundaries) Call {
 	script := StatusScript
-	if Holds(q.Charge) {
+	if ForSlots(q.Charge) {
 		script = SlotsStatusScript
 	}
 	return Call{script, []string{q.Key}, b.AppendRule(nil, 1, q.Charge), nil}
@@ -35,7 +35,7 @@ func (q StatusRequest) Read(f Frame) (throttle.Status, error) {
 		Limit: q.Charge.Limit, Used: int(r.next()), Booked: int(r.next()), Waiting: int(r.next()), Wait: Wait(r.next()), Paused: Wait(r.next()),
 		Repeated: int(min(max(0, r.next()), math.MaxInt32)),
 	}
-	if !Holds(q.Charge) {
+	if !ForSlots(q.Charge) {
 		st.Ceiling = thousandths(r.next())
 	}
 	return st, r.end()

@@ -1,0 +1,206 @@
+package line
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/commit"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// Starts are the callers of a node that wait in line for a start. Redis knows how much waits in
+// each line and up to which ticket it is the waiters' turn, and nothing of single callers. So this
+// node calls each caller, by closing its Ready, when its turn should have come; the caller then
+// books again.
+type Starts struct {
+	*Options
+	mu         sync.Mutex
+	all        map[string]*nodeLine // by the keys of the budgets
+	full       fullBudgets
+	gatherings gatherings
+}
+
+// A nodeLine is the part of a budget's line that stands on this node: the node's callers that wait
+// there. The lock of the starts guards all of it.
+type nodeLine struct {
+	starts     *Starts
+	key, group string
+	charge     throttle.Charge // a charge of the budget, as a caller had it last
+	id         int64           // of the line: Redis gives a new line another id
+	waiters    []*turn         // by class and ticket
+	cost       int64           // the sum of the waiters' costs
+	waiting    int64           // the sum of costs in the whole line, as Redis said last
+	hurry      bool            // Redis has offered room that no waiter of the fleet has taken
+	heardAt    time.Time       // when Redis said how the line stands, or was asked last
+	unasked    bool            // the node has not asked Redis since its first waiter came
+	firstStart time.Time       // when the first waiter of the whole line may start; zero: Redis has not said
+	nearAt     time.Time       // the earliest nearAt of the waiters, or a time before it
+	timerAt    time.Time       // when the timer calls callDue
+	timer      *time.Timer
+}
+
+const (
+	askFirst    = 500 * time.Millisecond // a large part of a line asks for the first time after this: those before may have died
+	askRarely   = 15 * time.Second       // a first waiter asks at least so often, unless its turn is far away
+	askSmall    = 3 * time.Second        // a small part asks no sooner: other nodes ask, too
+	farAway     = 20                     // a first waiter need not ask more often than after this part of half of its wait
+	largePart   = 8                      // a node's part of a line is large from a largePart-th of the line on
+	leastToCome = 10 * time.Millisecond  // a caller that has to wait again books again no sooner
+)
+
+// add puts a turn into the line.
+func (n *nodeLine) add(t *turn) {
+	t.lineKey = n.key
+	at, _ := slices.BinarySearchFunc(n.waiters, t, compareTurns)
+	n.waiters = slices.Insert(n.waiters, at, t)
+	n.cost += t.cost
+	if !n.starts.NoNews {
+		n.starts.Subs.Retain(n.starts.channels(n.group))
+	}
+	if len(n.waiters) == 1 {
+		n.setTimer()
+	} else { // without a look at each waiter, because thousands may come at once
+		n.nearAt = earliest(n.nearAt, t.nearAt)
+		n.setTimerTo(earliest(n.timerAt, earliest(t.comeBy, n.askAt())))
+	}
+}
+
+// remove takes the i-th waiter out of the line.
+func (n *nodeLine) remove(i int) {
+	t := n.waiters[i]
+	n.waiters = slices.Delete(n.waiters, i, i+1)
+	n.cost -= t.cost
+	t.lineKey = ""
+	if !n.starts.NoNews {
+		n.starts.Subs.Release(n.starts.channels(n.group))
+	}
+}
+
+// setTimer sets the timer to when the next waiter is to be called, or Redis is to be asked. A line
+// without waiters has no timer, and is forgotten.
+func (n *nodeLine) setTimer() {
+	if len(n.waiters) == 0 {
+		if n.timer != nil {
+			n.timer.Stop()
+		}
+		if n.starts.all[n.key] == n {
+			delete(n.starts.all, n.key)
+		}
+		return
+	}
+	next := n.askAt()
+	n.nearAt = n.waiters[0].nearAt
+	for _, t := range n.waiters {
+		next, n.nearAt = earliest(next, t.comeBy), earliest(n.nearAt, t.nearAt)
+	}
+	n.setTimerTo(next)
+}
+
+func (n *nodeLine) setTimerTo(next time.Time) {
+	n.timerAt = next
+	d := max(0, time.Until(next))
+	if n.timer == nil {
+		n.timer = time.AfterFunc(d, n.callDue)
+	} else {
+		n.timer.Reset(d)
+	}
+}
+
+// callDue calls the waiters whose turn should have come, or asks how the line stands.
+func (n *nodeLine) callDue() {
+	n.starts.mu.Lock()
+	defer n.starts.mu.Unlock()
+	if len(n.waiters) == 0 {
+		return
+	}
+	now := time.Now()
+	if !n.askAt().After(now) && n.nearAt.After(now) {
+		n.ask()
+	}
+	n.callNear(now)
+}
+
+// callNear calls the waiters whose start is within their horizon by the estimates of this node, and
+// with each of them the waiters of its class that came before it.
+func (n *nodeLine) callNear(now time.Time) {
+	var below [3]int64 // by class: waiters with lower tickets are called
+	for _, t := range n.waiters {
+		if !t.nearAt.After(now) {
+			below[t.class-1] = t.number + 1
+		}
+	}
+	n.call(func(t *turn) bool { return t.number < below[t.class-1] })
+}
+
+// callAll calls all waiters.
+func (n *nodeLine) callAll() { n.call(func(*turn) bool { return true }) }
+
+// call calls the waiters for which isCalled is true: it takes them out of the line and closes
+// their ready, so that they book again together.
+func (n *nodeLine) call(isCalled func(*turn) bool) {
+	var called []*turn
+	for i := 0; i < len(n.waiters); {
+		if t := n.waiters[i]; isCalled(t) {
+			t.gathering = n.starts.gatherings.expect(n.group)
+			called = append(called, t)
+			n.remove(i)
+		} else {
+			i++
+		}
+	}
+	for _, t := range called {
+		close(t.ready)
+	}
+	n.setTimer()
+}
+
+// askAt returns when the node must ask Redis how the line stands, or call its first waiter, which
+// asks as well when it books again.
+func (n *nodeLine) askAt() (at time.Time) {
+	first, least := n.waiters[0], wire.AskLeast
+	if !n.isLarge() && first.cost == 1 { // a waiter that costs more must show more often that it lives
+		least = askSmall
+	}
+	if !n.firstStart.IsZero() && n.isLarge() {
+		// The waiters before this node's may all be dead: the next answer says whether they take the
+		// room that they are offered.
+		by := latest(n.firstStart.Add(-first.horizon/4), n.heardAt.Add(askFirst))
+		defer func() { at = earliest(at, by) }()
+	}
+	left := first.comeBy.Sub(n.heardAt) / 2
+	switch {
+	case n.hurry:
+		return n.heardAt.Add(wire.AskSoon)
+	case n.unasked && n.isLarge():
+		return n.heardAt.Add(askFirst)
+	case left < least && !n.isLarge():
+		return first.comeBy // the first waiter books again soon, which is enough
+	}
+	if at = n.heardAt.Add(min(max(least, left), max(askRarely, min(left/farAway, wire.AskLast)))); at.Before(first.nearAt) {
+		return at
+	}
+	return first.comeBy
+}
+
+// isLarge reports whether this node has a large part of all that waits in the line, so that it
+// cannot rely on other nodes to ask how the line stands.
+func (n *nodeLine) isLarge() bool { return n.cost*largePart >= n.waiting }
+
+// ask makes a call that books nothing, so that Redis says how the line stands, and knows
+// that the first waiter will ask again.
+func (n *nodeLine) ask() {
+	n.heardAt, n.unasked = time.Now(), false
+	go n.starts.renew(n.waiters[0], time.Until(n.askAt())) // which locks the starts: they are locked here
+}
+
+// renew asks Redis how the lines stand in which a turn has tickets, and tells Redis within what
+// time the node will ask again.
+func (s *Starts) renew(t *turn, again time.Duration) {
+	s.mu.Lock()
+	op := commit.NewOp(wire.Renew, t.charges...)
+	op.Class, op.Tickets, op.Again = t.class, slices.Clone(t.tickets), again
+	s.mu.Unlock()
+	s.Post(op)
+}
