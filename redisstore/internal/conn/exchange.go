@@ -11,7 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// eval runs a script once and returns its answer.
+// eval runs the script of a call once and returns its answer.
 func (c *Conn) eval(call wire.Call) (string, error) {
 	args := call.Args(c.now())
 	reply, err := c.send("evalsha", call.Script.Hash, call.Keys, args)
@@ -21,7 +21,8 @@ func (c *Conn) eval(call wire.Call) (string, error) {
 	return reply, err
 }
 
-// Run runs a script that is no call, and returns the list that it answers.
+// Run runs a script that is not written as a wire.Call, such as those of package fleet, and returns
+// the list that the script answers.
 func (c *Conn) Run(ctx context.Context, s wire.Script, keys []string, args ...any) ([]any, error) {
 	reply, err := c.client.EvalSha(ctx, s.Hash, keys, args...).Result()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -34,8 +35,8 @@ func (c *Conn) Run(ctx context.Context, s wire.Script, keys []string, args ...an
 	return list, nil
 }
 
-// send sends one command. It belongs to no caller's context: how long it may take
-// is up to the client's own timeouts.
+// send sends a command that runs a script, evalsha or eval, and waits for its answer. It belongs to
+// no caller's context: how long it may take is up to the client's own timeouts.
 func (c *Conn) send(name, script string, keys []string, args []any) (string, error) {
 	words := append(make([]any, 0, 3+len(keys)+len(args)), name, script, len(keys))
 	for _, k := range keys {
@@ -49,22 +50,22 @@ func (c *Conn) send(name, script string, keys []string, args []any) (string, err
 	return cmd.Text()
 }
 
-// A noRetryCmd is a command that the client must not repeat by itself: only the owner of a
-// call knows how to ask what became of it.
+// A noRetryCmd is a command that the client must not repeat by itself: only the package that makes
+// a call knows how to find out whether the call was done.
 type noRetryCmd struct{ *redis.Cmd }
 
-// NoRetry tells the client so.
+// NoRetry is the method by which go-redis asks a command.
 func (noRetryCmd) NoRetry() bool { return true }
 
 // A connection can die without a word: a router forgets it, a cable is cut. The
 // client notices when its ReadTimeout is over, by default after five seconds, and
-// then takes the next one, which may be as dead. So a call that has no answer for a
-// second is made again on another connection. The first answer counts. To the
-// scripts it is no news that a call comes twice, or late: see docs/internals/once.md.
+// then takes another idle connection, which may be as dead. So a call that has no answer for
+// hedgeAfter is made again on another connection. The first answer counts. The scripts do a call
+// once, also if it comes twice or late: see docs/internals/once.md.
 const (
 	hedgeAfter = time.Second
-	pingTime   = 20 * time.Millisecond // after it the dead connections are not in the pool
-	maxHedges  = 8                     // at the same time, for one call
+	pingTime   = 20 * time.Millisecond // how long after pingIdle the dead connections have left the pool
+	maxHedges  = 8                     // how often one call is made, on as many connections
 )
 
 // A hedge is a call on its way, once or several times. The client does not promise to obey
@@ -73,9 +74,9 @@ type hedge struct {
 	conn     *Conn
 	call     wire.Call
 	begun    time.Time
-	attempts int
-	answers  chan answer
-	answered atomic.Bool
+	attempts int         // how often hedgeAfter or pingTime was over without an answer
+	answers  chan answer // gets the first answer
+	answered atomic.Bool // an attempt has sent the first answer
 }
 
 // An answer is what an attempt got.
@@ -84,7 +85,7 @@ type answer struct {
 	err   error
 }
 
-// begin sends a call.
+// begin sends a call, and does not wait for its answer.
 func (c *Conn) begin(call wire.Call) *hedge {
 	h := &hedge{conn: c, call: call, begun: time.Now(), answers: make(chan answer, 1)}
 	c.askedAt.CompareAndSwap(0, h.begun.UnixNano())
@@ -92,7 +93,7 @@ func (c *Conn) begin(call wire.Call) *hedge {
 	return h
 }
 
-// attempt sends the call and tells the first answer.
+// attempt sends the call and waits for its answer, which is the hedge's if it is the first.
 func (h *hedge) attempt() {
 	GrowStack()
 	reply, err := h.conn.eval(h.call)
@@ -135,7 +136,8 @@ func (h *hedge) await(ctx context.Context) (string, error) {
 	}
 }
 
-// noteAnswer notes an answer to a script. It returns the error with what would help.
+// noteAnswer notes whether Redis has answered a script, err being the client's error. It returns the
+// error with a text that says what would help; nil stays nil.
 func (c *Conn) noteAnswer(err error, s wire.Script) error {
 	if err == nil {
 		c.heardAt.Store(time.Now().UnixNano())
@@ -147,8 +149,8 @@ func (c *Conn) noteAnswer(err error, s wire.Script) error {
 	return c.explain(err, s)
 }
 
-// GrowStack makes room on the stack for deep calls at once, while there is little to
-// move: growing in steps cost a tenth of a call. New goroutines of a call begin with it.
+// GrowStack grows the goroutine's stack at once, while there is little on it to move: growing
+// it in steps cost a tenth of a call. Goroutines that make calls begin with GrowStack.
 //
 //go:noinline
 func GrowStack() (x byte) {
@@ -156,19 +158,18 @@ func GrowStack() (x byte) {
 	return room[len(room)-1]
 }
 
-// reloadTopology lets a cluster client find out who serves what now. It does so by
-// itself only for commands that it may repeat, and else once a minute.
+// reloadTopology has a cluster client find out which server has which keys now. By itself the client
+// does so after an error of a command that it may repeat, and otherwise once a minute.
 func (c *Conn) reloadTopology(err error) {
 	if cluster, ok := c.client.(*redis.ClusterClient); ok && Transient(err) {
 		cluster.ReloadState(context.Background())
 	}
 }
 
-// pingIdle asks all idle connections for a sign of life, so that those that are dead
-// leave the pool together and not one after the other. It leaves room in the pool
-// for calls.
+// pingIdle sends a ping on each idle connection, so that all dead connections leave the pool now,
+// and not one after the other. It leaves connections in the pool for maxHedges calls.
 func (c *Conn) pingIdle() {
-	node := func(ctx context.Context, c *redis.Client) error {
+	pingNode := func(ctx context.Context, c *redis.Client) error {
 		for range min(int(c.PoolStats().IdleConns), c.Options().PoolSize-maxHedges) {
 			go c.Process(ctx, noRetryCmd{redis.NewCmd(ctx, "ping")})
 		}
@@ -177,34 +178,34 @@ func (c *Conn) pingIdle() {
 	ctx := context.Background()
 	switch c := c.client.(type) {
 	case *redis.Client:
-		_ = node(ctx, c)
+		_ = pingNode(ctx, c)
 	case *redis.ClusterClient:
-		go c.ForEachMaster(ctx, node)
+		go c.ForEachMaster(ctx, pingNode)
 	case *redis.Ring:
-		go c.ForEachShard(ctx, node)
+		go c.ForEachShard(ctx, pingNode)
 	}
 }
 
 // An Exchange is a call of a script on its way to its answer. It goes on when nobody waits
-// for it: a goroutine may leave it, and another one await it then.
+// for it: one goroutine may stop to wait for it, and another one await it later.
 type Exchange struct {
 	conn       *Conn
 	build      func(wire.Boundaries, []wire.Gate) wire.Call
-	boundaries wire.Boundaries
-	call       wire.Call
-	sent       *hedge // the call, on its way
-	calls      int
+	boundaries wire.Boundaries // that the last call was built with
+	call       wire.Call       // as it was built last
+	sent       *hedge          // the same call, on its way
+	calls      int             // how often the call was built and sent
 }
 
 // ErrUnanswered says that an [Exchange] goes on. No caller sees it.
 var ErrUnanswered = errors.New("redisstore: no answer yet")
 
-// maxCalls bounds how often one call is made again with more boundaries of calendar
-// windows. Each time they reach at least twice as far.
+// maxCalls bounds how often a call is built anew because the script needs more boundaries of
+// calendar windows. Each time the boundaries reach at least twice as far.
 const maxCalls = 12
 
-// Begin sends a call. It builds the call anew as often as the script asks for more, and
-// tells it which gates the last one found shut.
+// Begin sends a call, which build returns. The exchange calls build again when the script needs more
+// boundaries of calendar windows, or found gates shut, which build is told then.
 func (c *Conn) Begin(build func(wire.Boundaries, []wire.Gate) wire.Call) *Exchange {
 	now := time.Now().UnixMicro() + c.skew.Load()
 	x := &Exchange{conn: c, build: build, boundaries: wire.Boundaries{Now: now, Until: now, Known: c.clocked.Load()}}
@@ -212,31 +213,33 @@ func (c *Conn) Begin(build func(wire.Boundaries, []wire.Gate) wire.Call) *Exchan
 	return x
 }
 
-// Call runs a script and returns its answer: the server's time, then what it did. Build is
-// as for [Conn.Begin], and ctx as for [Exchange.Await].
+// Call is [Conn.Begin], then [Exchange.Await].
 func (c *Conn) Call(ctx context.Context, build func(wire.Boundaries, []wire.Gate) wire.Call) (wire.Frame, error) {
 	return c.Begin(build).Await(ctx)
 }
 
-// send sends the call as it is now.
+// send builds the call with the present boundaries and sends it. shut are the gates that the last
+// call found shut.
 func (x *Exchange) send(shut []wire.Gate) {
 	x.calls++
 	x.call = x.build(x.boundaries, shut)
 	x.sent = x.conn.begin(x.call)
 }
 
-// Await waits for the answer and returns what the script did. It makes calls again that
-// have none for a second. If ctx ends it returns at once, but what was sent goes on.
+// Await waits for the answer and returns what the script did. It makes a call again that
+// has no answer for hedgeAfter. If ctx ends it returns at once, but the exchange goes on.
 func (x *Exchange) Await(ctx context.Context) (wire.Frame, error) {
 	return x.await(func() (string, error) { return x.sent.await(ctx) })
 }
 
-// AwaitUntil waits for the answer until ctx ends or the time is up: then the error is
-// [ErrUnanswered], and nothing is lost. It makes no call again for want of an answer.
+// AwaitUntil waits for the answer until ctx ends or the time is up. Then the error is
+// [ErrUnanswered], and another goroutine can await the exchange. It does not make a call again that
+// has no answer.
 func (x *Exchange) AwaitUntil(ctx context.Context, timeUp <-chan time.Time) (wire.Frame, error) {
 	return x.await(func() (string, error) { return x.sent.awaitUntil(ctx, timeUp) })
 }
 
+// await waits for an answer by reply, and sends the call anew as long as the script asks for it.
 func (x *Exchange) await(reply func() (string, error)) (wire.Frame, error) {
 	for {
 		s, err := reply()

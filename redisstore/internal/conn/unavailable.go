@@ -8,24 +8,23 @@ import (
 )
 
 const (
-	// overdue is how late a reply is to be named as the reason why a caller has
-	// none that has left.
+	// overdue is how long Redis must not have answered to be named as the reason in the error of a
+	// caller whose context ended.
 	overdue = 50 * time.Millisecond
 
-	// Silence is how long a caller waits without an answer before it is told why.
+	// Silence is how long a caller waits for an answer before its observer is told why there is none.
 	Silence = time.Second
 )
 
-// A caller that does not wait for room still waits so long for Redis to answer;
-// one that waits, but not long, a little.
+// How long a caller waits for Redis to answer.
 const (
-	ReplyTime      = time.Second
-	leastReplyTime = 100 * time.Millisecond
+	ReplyTime      = time.Second            // a caller that does not wait for room
+	leastReplyTime = 100 * time.Millisecond // the least, for a caller with a short MaxWait
 )
 
 // Timeout returns a channel that is told when Redis has taken too long for a caller
-// that came at since and waits for room as long as maxWait; nil if the caller's context
-// ends earlier, or it waits as long as that lets it.
+// that came at since and waits for room as long as maxWait; nil if Patience has no end. stop must
+// be called when the channel is not needed any more.
 func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeUp <-chan time.Time, stop func()) {
 	d, ends := Patience(ctx, maxWait, since)
 	if !ends {
@@ -40,8 +39,8 @@ func Timeout(ctx context.Context, maxWait time.Duration, since time.Time) (timeU
 	return timer.C, func() { timer.Stop() }
 }
 
-// Patience is how long such a caller waits for an answer of Redis; false: as long as its context
-// lets it.
+// Patience returns how long, from since on, a caller that came then and waits for room as long as
+// maxWait waits for an answer of Redis; false: as long as its context lets it.
 func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d time.Duration, ends bool) {
 	switch {
 	case maxWait < 0:
@@ -55,19 +54,18 @@ func Patience(ctx context.Context, maxWait time.Duration, since time.Time) (d ti
 	return d, !ok || end.Sub(since) > d
 }
 
-// An Unavailability is what keeps a caller from having its answer.
+// An Unavailability is why a caller has no answer of Redis yet.
 type Unavailability struct {
 	Since time.Time // when the caller began to wait
-	Fails int       // how many calls failed meanwhile
-	Last  error     // why the last one did; nil: none did
+	Fails int       // how many calls failed since
+	Last  error     // why the last call failed; nil: none failed
 }
 
 // Add notes that a call failed.
 func (u *Unavailability) Add(err error) { u.Fails, u.Last = u.Fails+1, err }
 
-// Unavailable is the error of a caller that waits no longer because its context ended,
-// or its time if ended is nil. One that leaves before anything is wrong learns
-// nothing new.
+// Unavailable returns the error of a caller that waits no longer: ended is why its context ended;
+// nil: its own time is up. It is ended itself if nothing was wrong with Redis.
 func (c *Conn) Unavailable(u Unavailability, ended error) error {
 	took := time.Since(u.Since)
 	if ended != nil && u.Last == nil && took < overdue {
@@ -76,7 +74,7 @@ func (c *Conn) Unavailable(u Unavailability, ended error) error {
 	return &unavailableError{u, took, c.where(), ended}
 }
 
-// Cause is why a caller that goes on waiting has no answer.
+// Cause returns the error that an observer is told of while a caller waits for its answer.
 func (c *Conn) Cause(u Unavailability) error {
 	if u.Last != nil {
 		return u.Last
@@ -92,7 +90,7 @@ type unavailableError struct {
 	ended error
 }
 
-// Error implements error. Why the caller waits no longer it knows best.
+// Error implements error. It does not say why the caller waits no longer, which the caller knows.
 func (e *unavailableError) Error() string {
 	text := "redisstore: no answer for " + brief(e.took).String()
 	switch {

@@ -11,10 +11,10 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 )
 
-// maxKeys bounds for how many budgets one call asks.
+// maxKeys bounds how many budgets one call asks about.
 const maxKeys = 256
 
-// Confirm reports whether the start may still be used. If that is not sure it asks
+// Confirm reports whether the start may still be used. If the node may have missed a message it asks
 // Redis, as long as ctx and maxWait allow.
 func (w *Watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	if w.Void() {
@@ -28,7 +28,8 @@ func (w *Watch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error
 	return !w.Void(), nil
 }
 
-// query asks for the pauses of a watch's budgets, and tells all who watch them.
+// query asks Redis for the pauses of a watch's budgets, and tells all watches over them. It shares a
+// query with other callers.
 func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) error {
 	since := time.Now()
 	timeUp, stop := conn.Timeout(ctx, maxWait, since)
@@ -45,7 +46,8 @@ func (ws *Watches) query(ctx context.Context, w *Watch, maxWait time.Duration) e
 	return ws.conn.Unavailable(ws.unavailability(q, since), context.Cause(ctx))
 }
 
-// joinQuery joins the next query, and begins to ask if nobody does.
+// joinQuery adds the budgets of a watch to the next query of their server, and starts the querier if
+// it does not run.
 func (ws *Watches) joinQuery(w *Watch) *query {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -55,7 +57,7 @@ func (ws *Watches) joinQuery(w *Watch) *query {
 		ws.queriers[w.Channels.Own] = s
 		go ws.serve(w.Channels.Own, s)
 	}
-	if s.next == nil || s.next.ctx.Err() != nil { // or nobody waits for it any more
+	if s.next == nil || s.next.ctx.Err() != nil { // ended: all its callers have left
 		s.next = &query{keys: make(map[string]struct{}), failed: make(chan struct{}), done: make(chan struct{})}
 		s.next.ctx, s.next.stop = context.WithCancel(context.Background())
 	}
@@ -66,7 +68,7 @@ func (ws *Watches) joinQuery(w *Watch) *query {
 	return s.next
 }
 
-// leaveQuery ends the query if nobody else waits for it.
+// leaveQuery notes that a caller waits for a query no longer. It ends a query without callers.
 func (ws *Watches) leaveQuery(q *query) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -75,7 +77,7 @@ func (ws *Watches) leaveQuery(q *query) {
 	}
 }
 
-// unavailability is why a query has no answer yet, for a caller that waits since then.
+// unavailability returns why a query has no answer yet, for a caller that waits since a time.
 func (ws *Watches) unavailability(q *query, since time.Time) conn.Unavailability {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -92,7 +94,8 @@ func (ws *Watches) fail(q *query, err error) {
 	q.last = err
 }
 
-// serve asks one query after the other until there is none.
+// serve asks the queries of a querier, one after the other, until there is none. own is the channel
+// by which the querier is known.
 func (ws *Watches) serve(own string, s *querier) {
 	for {
 		ws.mu.Lock()
@@ -113,7 +116,8 @@ func (ws *Watches) serve(own string, s *querier) {
 	}
 }
 
-// call asks Redis until it answers.
+// call asks Redis for the pauses of a query's budgets, again and again until Redis answers or the
+// query ends.
 func (ws *Watches) call(q *query) (found []notify.Pause, err error) {
 	for keys := range slices.Chunk(slices.Collect(maps.Keys(q.keys)), maxKeys) {
 		var some []notify.Pause
@@ -129,7 +133,8 @@ func (ws *Watches) call(q *query) (found []notify.Pause, err error) {
 	return found, nil
 }
 
-// answered passes on what a query found that was asked then.
+// answered passes the pauses that a query found on to all watches over their budgets. asked is when
+// the query was sent: a watch all of whose budgets were in the query knows all pauses before that.
 func (ws *Watches) answered(q *query, found []notify.Pause, asked time.Time) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package watch finds out whether booked starts have become void: because a budget was
 // paused, because a pause was lifted so that there may be an earlier start, or because
-// the upstream has less left than was known. It is told of that; where a node cannot be
-// sure to be told, it asks Redis before the start. See docs/bans.md.
+// the upstream has less left than was known. Messages tell the node so. Where a node cannot be
+// sure to receive all messages, it asks Redis before the start. See docs/bans.md.
 package watch
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/notify"
 )
 
-// SubscribeFrom is from how long a wait on a start is worth a subscription. For less
-// Redis is asked.
+// SubscribeFrom is how long the wait for a start must be to be worth a subscription. A watch over a
+// nearer start asks Redis instead.
 const SubscribeFrom = 20 * time.Millisecond
 
-// Watches are those of a node.
+// Watches are all watches of a node.
 type Watches struct {
-	SubscribeFrom time.Duration // unless a test wants to ask always
+	SubscribeFrom time.Duration // the constant, unless a test has watches always ask
 
 	conn *conn.Conn
 	subs *notify.Subscriptions
@@ -45,12 +45,12 @@ func New(c *conn.Conn, subs *notify.Subscriptions, ask func(context.Context, []s
 	}
 }
 
-// A Start is what a watch is kept over.
+// A Start is the booked start over which a watch is kept.
 type Start struct {
 	Channels notify.Channels
 	Keys     []string      // of the budgets that count
-	At       int64         // by the server's clock, in microseconds
-	Sent     time.Time     // when the booking was
+	At       int64         // the start by the server's clock, in microseconds
+	Sent     time.Time     // when the booking was sent
 	Due      time.Time     // the start by the node's clock, or a little later
 	Doubt    time.Duration // by how much Due may be too late
 
@@ -59,14 +59,14 @@ type Start struct {
 	Charges []throttle.Charge
 }
 
-// clockDoubt is from how much on the two times of a pause disagree about a start because
-// the server's clock was set back after it was booked, and not because they were on
-// their way.
+// clockDoubt is by how much the End and the Left of a pause may disagree about a start because
+// messages and replies are on their way. If they disagree by more, the server's clock was set back
+// after the start was booked, and Left counts, too.
 const clockDoubt = 250 * time.Millisecond
 
-// A querier is asked one query after the other. Callers that ask while a query is on its
-// way share the next one; it is nil if there is none.
-type querier struct{ next *query }
+// A querier asks a server one query after the other. Callers that ask while a query is on its
+// way share the next one.
+type querier struct{ next *query } // nil: nobody waits for a next query
 
 // A query asks for the pauses of the budgets of one or more watches.
 type query struct {
@@ -79,8 +79,8 @@ type query struct {
 
 	// The lock of the watches guards the rest.
 	callers int
-	fails   int   // how many calls failed
-	last    error // why the last one did
+	fails   int   // how many calls for the query failed
+	last    error // why the last of them failed
 }
 
 // A Watch is kept over one start.
@@ -89,14 +89,14 @@ type Watch struct {
 	owner      *Watches
 	news       chan<- struct{}
 	subscribed bool
-	knownUntil time.Time   // all pauses stored before then are; guarded by the owner's lock
+	knownUntil time.Time   // the watch knows all pauses that were stored before this; guarded by the owner's lock
 	void       atomic.Bool // the start is of no use any more
 	stopped    atomic.Bool
 }
 
-// Add begins a watch, which sends on news when the start may be void. If something was
-// received of its budgets before the reply to its booking came, or may have been and is
-// forgotten, the watch must ask: nobody knows which of the two was later.
+// Add begins a watch, which sends on news when the start may be void. If a message about its budgets
+// was received since its booking was sent, or may have been received and is forgotten, the watch
+// must ask Redis: nobody knows whether the script that booked knew of what the message says.
 func (ws *Watches) Add(s Start, news chan<- struct{}) *Watch {
 	w := &Watch{Start: s, owner: ws, news: news, knownUntil: s.Sent}
 	if w.subscribed = time.Until(s.Due) > ws.SubscribeFrom; w.subscribed {
@@ -145,25 +145,25 @@ func (ws *Watches) remove(w *Watch) {
 	}
 }
 
-// pausesKnownUntil returns when all pauses are known from that concern a watch.
+// pausesKnownUntil returns the time before which all pauses of the watch's budgets are known.
 func (w *Watch) pausesKnownUntil() time.Time {
 	w.owner.mu.Lock()
 	defer w.owner.mu.Unlock()
 	return w.knownUntil
 }
 
-// learn takes in what a budget of the watch is like.
+// learn takes in the pause of a budget of the watch: if it ends after the start, the start is void.
 func (w *Watch) learn(p notify.Pause) {
 	if p.End > w.At || p.Left > max(0, time.Until(w.Due)+w.Doubt+clockDoubt) {
 		w.void.Store(true)
 	}
 }
 
-// tell wakes the caller.
+// tell sends on news.
 func (w *Watch) tell() {
 	select {
 	case w.news <- struct{}{}:
-	default: // it is told already
+	default: // news is full: the caller has not taken in what was sent before
 	}
 }
 
@@ -173,8 +173,8 @@ type pastInvalidation struct {
 	at time.Time
 }
 
-// A pause can be received before the reply to the booking that it makes void: as long
-// before as replies take, and not in greater numbers than these.
+// A pause can be received before the reply to the booking that it makes void. So the messages of
+// the last pastTime are kept, the last pastMost of them.
 const (
 	pastTime = time.Minute
 	pastMost = 1 << 12
@@ -212,8 +212,8 @@ func (ws *Watches) Invalidated(i notify.Invalidation) {
 	}
 }
 
-// Charges returns those of a start that needs a budget and is watched; nil if there is
-// none.
+// Charges returns the charges of some watched start that needs a budget; nil if there is no such
+// start.
 func (ws *Watches) Charges(key string) []throttle.Charge {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -233,8 +233,8 @@ func (ws *Watches) inOrder(key string) []*Watch {
 	return all
 }
 
-// newsSinceBooking reports whether something was received of a watch's budgets since its booking
-// was sent, or may have been, and whether a pause was lifted since then.
+// newsSinceBooking reports whether a message about a watch's budgets was received since its booking
+// was sent, or may have been, and whether one said since then that a pause was lifted.
 func (ws *Watches) newsSinceBooking(w *Watch) (concerned, lifted bool) {
 	concerned = w.Sent.Before(ws.forgottenUntil)
 	for i := len(ws.pastNews) - 1; i >= 0 && !ws.pastNews[i].at.Before(w.Sent); i-- {
