@@ -35,11 +35,11 @@ func (p *primary) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refu
 	return p.pause(ctx, c, r, false)
 }
 
-// pause closes a budget, because of a refusal if that has an Ago, or lifts its pauses. It
-// returns the ceiling before and after that. The script tells the fleet; this node knows at
-// once.
+// pause closes a budget for r.Length: because of a refusal if r.Ago is not 0, else as an operator
+// does. If lift is true it ends all pauses of the budget instead. It returns the budget's ceiling
+// before and after the call. The script tells the other nodes; pause tells the watches and lines of
+// this node.
 func (p *primary) pause(ctx context.Context, c throttle.Charge, r throttle.Refusal, lift bool) (from, to float64, err error) {
-	d := r.Length
 	key := p.names.Of(&c)
 	asked := time.Now()
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.PauseReply] {
@@ -47,8 +47,8 @@ func (p *primary) pause(ctx context.Context, c throttle.Charge, r throttle.Refus
 			Key: key, Charge: &c, Shared: p.names.Shared(c.Budget.Group), Lift: lift,
 			Ago: r.Ago, Took: cmp.Or(r.Took, r.Ago), Start: r.Start.Handle.Start,
 		}
-		passed := time.Since(asked) // Redis may have been away
-		q.Length = max(0, d-passed)
+		passed := time.Since(asked) // the request is built anew for each try, and Redis may have been away
+		q.Length = max(0, r.Length-passed)
 		if q.Ago > 0 {
 			q.Ago = min(q.Ago, farthest.Wait) + passed
 		}
@@ -66,7 +66,8 @@ func (p *primary) pause(ctx context.Context, c throttle.Charge, r throttle.Refus
 	return reply.From, reply.To, nil
 }
 
-// Reconcile implements [throttle.Store]. What is not worth a call is not told.
+// Reconcile implements [throttle.Store]. It makes no call for a quota that says nothing new: see
+// history.ReportsQuota.
 func (p *primary) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
 	switch c.Limit.Kind() {
 	case throttle.KindLeakyBucket, throttle.KindConcurrency, throttle.KindUnlimited:
@@ -86,8 +87,8 @@ func (p *primary) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Q
 	return p.reconcile(ctx, key, generation, &c, q)
 }
 
-// reconcile tells Redis. The script tells the fleet of starts that became void; this node
-// knows at once.
+// reconcile tells Redis what is left of a budget. The script tells the other nodes which starts became
+// void; reconcile tells the watches of this node.
 func (p *primary) reconcile(ctx context.Context, key string, generation int64, c *throttle.Charge, q throttle.Quota) error {
 	asked := time.Now()
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.ReconcileReply] {
@@ -105,8 +106,8 @@ func (p *primary) reconcile(ctx context.Context, key string, generation int64, c
 	return nil
 }
 
-// setUsed tells Redis. The script tells the fleet of starts that became void; this node knows
-// at once.
+// setUsed sets how much of a budget is used, see Store.SetUsed. The script tells the other nodes
+// which starts became void; setUsed tells the watches of this node.
 func (p *primary) setUsed(ctx context.Context, c *throttle.Charge, used int) (before int, ok bool, err error) {
 	key := p.names.Of(c)
 	reply, err := conn.Ask(ctx, p.conn, nil, func() wire.Request[wire.SetUsedReply] {

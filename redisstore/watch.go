@@ -15,7 +15,7 @@ import (
 // origin is what the stamps of grants are counted from.
 var origin = time.Now()
 
-// stamp is the stamp of a grant whose booking was sent then.
+// stamp returns the Stamp of the handle of a grant whose booking was sent at sent, for Watch.
 func stamp(sent time.Time) int64 { return int64(sent.Sub(origin)) }
 
 // A startWatch is the watch over a start in Redis.
@@ -92,9 +92,9 @@ func (p *primary) paused(m notify.Pause) {
 	}
 }
 
-// A node whose callers all sleep makes no call, and what it booked last no other may
-// know. When Redis loses a budget, the node that finds out announces it, and the others
-// tell Redis at once what they remember; see docs/internals/state-loss.md.
+// A node whose callers all sleep makes no call, and no other node may know what it booked last.
+// So when Redis loses a budget, the node that finds out announces it, and the other nodes tell
+// Redis at once what they remember; see docs/internals/state-loss.md.
 
 // announceLoss tells the fleet that a budget was lost. The call takes as long as the
 // client lets it.
@@ -107,7 +107,8 @@ func (p *primary) announceLoss(group, key string) {
 	}
 }
 
-// lost tells Redis what is remembered of a budget that callers sleep for.
+// lost takes in that Redis lost a budget. If callers of this node wait for starts under it, the
+// node tells Redis what it remembers of the budget.
 func (p *primary) lost(key string) {
 	p.line.Lost(key)
 	if all := p.watches.Charges(key); len(all) > 0 && p.history.NoteLoss(key, time.Now()) {

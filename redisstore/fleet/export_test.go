@@ -26,7 +26,7 @@ func Counted(r *Reporter) (requests int64, budgets map[string]int64) {
 	budgets = make(map[string]int64)
 	for i := range r.uses.shards {
 		for _, b := range r.uses.shards[i].all {
-			budgets[b.of.name] += b.starts.now.Load()
+			budgets[b.policy.name] += b.starts.now.Load()
 		}
 	}
 	return r.uses.requests.now.Load(), budgets

@@ -30,8 +30,8 @@ type Node struct {
 // mostNodes bounds what is read.
 const mostNodes = 5000
 
-// missed is after how many reports that did not come a node is silent.
-const missed = 3
+// silentAfter is after how many reports that did not come a node is silent.
+const silentAfter = 3
 
 // Nodes returns the programs that report themselves.
 func (f *Fleet) Nodes(ctx context.Context) ([]Node, error) {
@@ -85,7 +85,7 @@ func nodeOf(id string, r *record, ago time.Duration) Node {
 	n := Node{
 		ID: id, Program: Clean(r.Program, longestName), Host: Clean(r.Host, longestName), PID: r.PID,
 		Library: Clean(r.Library, longestName), Up: Millis{r.Up.Duration + ago}, Ago: Millis{ago},
-		Silent: ago > missed*max(r.Every.Duration, time.Second), File: r.File.clip(), record: r,
+		Silent: ago > silentAfter*max(r.Every.Duration, time.Second), File: r.File.clip(), record: r,
 	}
 	if n.File.InForce != "" {
 		n.File.For.Duration += ago

@@ -89,7 +89,7 @@ func (f *Fleet) Pause(ctx context.Context, t Target, d time.Duration, by, reason
 		return err
 	}
 	if err := f.store.Pause(ctx, t.charge, d); err != nil {
-		f.unnote(t, after, before, act)
+		f.takeBackNote(t, after, before, act)
 		return storeError(err)
 	}
 	return nil
@@ -148,8 +148,8 @@ func (f *Fleet) note(ctx context.Context, t Target, note string, d time.Duration
 	return after, before, nil
 }
 
-// unnote takes back the note of a pause that could not be stored, and says so.
-func (f *Fleet) unnote(t Target, after, before string, act Act) {
+// takeBackNote takes back the note of a pause that could not be stored, and says so.
+func (f *Fleet) takeBackNote(t Target, after, before string, act Act) {
 	ctx, stop := context.WithTimeout(context.Background(), farewell) // the caller's may have ended
 	defer stop()
 	act.Failed = true

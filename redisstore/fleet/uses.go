@@ -31,7 +31,7 @@ const mostInShard = 256
 
 // A used is a budget that was used lately.
 type used struct {
-	of     *policyUsed
+	policy *policyUsed
 	terms  terms
 	starts tally
 	cost   tally // what the starts were charged
@@ -75,16 +75,16 @@ type policyUsed struct {
 	charge throttle.Charge
 }
 
-// idle is how long a budget is reported after its last use.
-const idle = time.Minute
+// reportedFor is how long a budget is reported after its last use.
+const reportedFor = time.Minute
 
 // add counts the starts of a booking: 1 that it got, -1 that was given back, or 0. Slots are held
 // from a start that is now. Those of one that was later are booked when it has come, without a
 // horizon and by themselves, and belong to a request that is counted.
-func (u *uses) add(of *throttle.Booking, starts int64, now bool) {
-	request := of.Horizon > 0
-	for i := range of.Charges {
-		c, n := &of.Charges[i], starts
+func (u *uses) add(booking *throttle.Booking, starts int64, now bool) {
+	request := booking.Horizon > 0
+	for i := range booking.Charges {
+		c, n := &booking.Charges[i], starts
 		if c.Limit.Kind() != throttle.KindConcurrency {
 			request = true
 		} else if !now {
@@ -109,9 +109,9 @@ func (u *uses) add(of *throttle.Booking, starts int64, now bool) {
 }
 
 // settle counts what the starts of a booking turned out to cost, beside what they were charged.
-func (u *uses) settle(of *throttle.Booking, costs []int) {
-	for i := range of.Charges {
-		c := &of.Charges[i]
+func (u *uses) settle(booking *throttle.Booking, costs []int) {
+	for i := range booking.Charges {
+		c := &booking.Charges[i]
 		switch c.Limit.Kind() {
 		case throttle.KindConcurrency, throttle.KindUnlimited:
 			continue // what these are charged stays
@@ -145,7 +145,7 @@ func (u *uses) learn(s *shard, c *throttle.Charge) *used {
 	case s.all == nil:
 		s.all = make(map[[16]byte]*used)
 	}
-	b = &used{of: p, terms: termsOf(c)}
+	b = &used{policy: p, terms: termsOf(c)}
 	s.all[c.Budget.Key] = b
 	return b
 }
@@ -180,13 +180,13 @@ func (u *uses) report(now time.Time, whole bool) (all []policyUse, leftOut int) 
 		p.mu.Unlock()
 		return true
 	})
-	of := make(map[string]*policyUse)
+	byName := make(map[string]*policyUse)
 	for i := range all {
-		of[all[i].Policy] = &all[i]
+		byName[all[i].Policy] = &all[i]
 	}
 	weight := make(map[string]int64)
 	for _, b := range budgets {
-		p := of[b.policy]
+		p := byName[b.policy]
 		p.Budgets = append(p.Budgets, budgetUse{Key: encodeKey(b.key), Starts: b.starts, Cost: b.cost})
 		weight[b.policy] += b.weight + 1
 	}
@@ -205,7 +205,7 @@ func (s *shard) report(all []counted, now time.Time, whole bool) ([]counted, boo
 		if b.asked {
 			b.last = now
 		}
-		if now.Sub(b.last) > idle {
+		if now.Sub(b.last) > reportedFor {
 			delete(s.all, key)
 			continue
 		}
@@ -213,7 +213,7 @@ func (s *shard) report(all []counted, now time.Time, whole bool) ([]counted, boo
 		if b.asked = false; whole {
 			b.weight = b.weight/2 + starts
 		}
-		all = append(all, counted{key, b.of.name, starts, cost, b.weight})
+		all = append(all, counted{key, b.policy.name, starts, cost, b.weight})
 	}
 	full := s.full
 	s.full = full && !whole

@@ -9,7 +9,8 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 )
 
-// Book implements [throttle.Store]. While the primary is suspected to be away callers wait.
+// Book implements [throttle.Store]. Callers wait from when the primary seems to be away until it is
+// given up, and then until the share can be used.
 func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	g := s.enter(b.Charges[0].Budget.Group)
 	defer g.leave()
@@ -26,7 +27,7 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 			decided := time.Now()
 			grant, opensAt, booked := r.local.book(&own)
 			if booked {
-				grant.Age = max(1, time.Since(decided)) // the caller has waited: its start is of now
+				grant.Age = max(1, time.Since(decided)) // the start counts from now, not from when Book was called
 				return grant, nil
 			}
 			opens = opensAt
@@ -37,10 +38,10 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 			}
 		}
 		if b.MaxWait > 0 {
-			own.MaxWait = max(1, b.MaxWait-time.Since(notice.Since)) // 0 is that of a caller that never waits
+			own.MaxWait = max(1, b.MaxWait-time.Since(notice.Since)) // not 0, the MaxWait of a caller that never waits
 		}
 		if r.local == nil && r.up.Err() != nil {
-			continue // given up meanwhile
+			continue // the primary was given up meanwhile
 		}
 		if !notice.await(ctx, &r, opens, timeUp) {
 			return throttle.Grant{Held: throttle.NotHeld}, notice.end(ctx)
@@ -48,22 +49,25 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 	}
 }
 
-// bookPrimary books in the primary, as long as that is not given up.
+// bookPrimary books in the primary. It returns an error if the primary is given up meanwhile: up
+// ends then. After an error b has nothing any more that could be given back twice.
 func (s *Store) bookPrimary(ctx, up context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	ctx, stop := whileUp(ctx, up)
 	defer stop()
 	if b.Instead.Local {
-		b.Instead = throttle.Handle{} // the local store is no more
+		b.Instead = throttle.Handle{} // a start in a share that has ended
 	}
 	g, err := s.primary.Book(ctx, b)
 	if err != nil {
-		// See throttle.Booking. The place in line is the call's, which may go on.
+		// After an error Instead counts as given back, see throttle.Booking. The Turn belongs to the
+		// call, which may go on.
 		b.Instead, b.Turn, b.Returns = throttle.Handle{}, nil, b.Returns || b.Turn != nil
 	}
 	return g, err
 }
 
-// leaveLine gives back a place in the primary's lines. The caller keeps its arrival.
+// leaveLine gives back a caller's places in the primary's lines, if it has any. The caller keeps its
+// Turn.
 func (s *Store) leaveLine(b *throttle.Booking) {
 	if place := b.Instead.Place; place != 0 || b.Turn != nil {
 		s.primary.Cancel(b, throttle.Grant{Handle: throttle.Handle{Place: place}, Turn: b.Turn, Held: throttle.NotHeld})
@@ -73,8 +77,8 @@ func (s *Store) leaveLine(b *throttle.Booking) {
 	}
 }
 
-// whileUp returns a context that ends with ctx, or when the primary is given up. When the
-// function that it returns has been called, once, nothing looks at ctx any more: it is the caller's.
+// whileUp returns a context that ends with ctx, or with errAway when up ends, because the primary
+// is given up. The function that it returns must be called once; after that nothing uses ctx.
 func whileUp(ctx, up context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -90,8 +94,9 @@ func whileUp(ctx, up context.Context) (context.Context, func()) {
 	}
 }
 
-// leaveRoom makes own, a copy of b, leave free what suspected nodes may use. It reports
-// whether there is any room then.
+// leaveRoom sets the Reserve of the charges of own, a copy of b, so that own leaves free what
+// suspected nodes may use; suspected are the divisors of their shares. It returns false if a charge
+// then has no room, ever.
 func leaveRoom(own, b *throttle.Booking, suspected []int) bool {
 	own.Charges = b.Charges
 	if len(suspected) == 0 {

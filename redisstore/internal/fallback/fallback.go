@@ -38,8 +38,8 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	if !g.Handle.Local {
 		s.primary.Cancel(b, g)
 	} else if l := s.local(b.Charges[0].Budget.Group); l != nil {
-		own, _ := l.booking(b)
-		l.store.Cancel(&own, g)
+		part, _ := l.booking(b)
+		l.store.Cancel(&part, g)
 	}
 }
 
@@ -77,7 +77,7 @@ func (s *Store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusa
 	return s.primary.Refuse(ctx, c, r)
 }
 
-// pauseLocal closes a budget on this node, if the primary is away.
+// pauseLocal closes a budget in this node's share, if the primary is away, and notes the pause.
 func (s *Store) pauseLocal(ctx context.Context, c throttle.Charge, d time.Duration) {
 	if l := s.local(c.Budget.Group); l != nil {
 		now := time.Now()

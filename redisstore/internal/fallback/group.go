@@ -29,7 +29,8 @@ func (s *Store) Groups() int {
 	return len(s.groups)
 }
 
-// local returns where a group's callers are while the primary is away, else nil.
+// local returns a group's share, in which callers book while the primary is away; nil: it is not
+// away.
 func (s *Store) local(group string) *localShare {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,19 +85,19 @@ func (g *group) leave() {
 	g.lastUsed = time.Now()
 }
 
-// usePrimary sends callers to the primary. The store is locked.
+// usePrimary has callers book in the primary from now on. The store is locked.
 func (g *group) usePrimary() {
 	g.local, g.answeringSince = nil, time.Time{}
 	g.up, g.giveUp = context.WithCancelCause(context.Background())
 }
 
-// signal lets all callers look where to go. The store is locked.
+// signal has all callers that wait look at their route again. The store is locked.
 func (g *group) signal() {
 	close(g.routeChanged)
 	g.routeChanged = make(chan struct{})
 }
 
-// run sends a heartbeat, and one after the other until the group is idle.
+// run sends a heartbeat, and sets when it runs again, until the group is forgotten.
 func (g *group) run() {
 	kind, over := g.nextKind()
 	if over {
@@ -107,7 +108,8 @@ func (g *group) run() {
 	}
 }
 
-// nextKind returns what to send. Over says that the group is forgotten.
+// nextKind returns the kind of the next heartbeat. over says that the group is forgotten, and sends
+// no heartbeat any more.
 func (g *group) nextKind() (k Kind, over bool) {
 	g.store.mu.Lock()
 	defer g.store.mu.Unlock()
@@ -136,7 +138,8 @@ func (g *group) idle(now time.Time) bool {
 	return g.users == 0 && now.Sub(g.lastUsed) > after
 }
 
-// beat sends a heartbeat and does what the answer says. It returns when to send the next.
+// beat sends a heartbeat and acts on the answer, or on the lack of one. It returns how long to wait
+// before the next heartbeat. over says that the group is forgotten.
 func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	r, sent, err := g.send(k)
 	g.store.mu.Lock()
@@ -168,7 +171,8 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 	return lookEvery, false
 }
 
-// send sends one. What is not answered in time was not.
+// send sends a heartbeat and waits for the answer, for replyTime at most, and not beyond when the
+// primary must be given up.
 func (g *group) send(k Kind) (r Reply, sent time.Time, err error) {
 	g.store.mu.Lock()
 	sent = time.Now()
@@ -191,8 +195,9 @@ func (g *group) send(k Kind) (r Reply, sent time.Time, err error) {
 	return r, sent, err
 }
 
-// missed gives the primary up when it has not answered for so long. It returns when to ask
-// again. The store is locked.
+// missed takes in that a heartbeat had no answer. It gives the primary up if the primary has not
+// answered for too long: then callers book in a new share. It returns how long to wait before the
+// next heartbeat. The store is locked.
 func (g *group) missed(now time.Time) time.Duration {
 	at, sure := g.beats.lostAt(g.store.FailOpen)
 	switch {
@@ -208,8 +213,9 @@ func (g *group) missed(now time.Time) time.Duration {
 	return lookEvery
 }
 
-// comeBack tells the primary of the starts on this node, and sends callers there. The
-// store is locked, but not meanwhile.
+// comeBack ends the share, tells the primary of the starts in it, and has callers book in the
+// primary. If the primary does not take that in, a new share begins. The store is locked, but
+// unlocked during the calls of the primary.
 func (g *group) comeBack() {
 	started := g.local.close()
 	g.store.mu.Unlock()

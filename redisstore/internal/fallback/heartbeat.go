@@ -31,13 +31,13 @@ const (
 
 // Heartbeats are what a node has sent and was answered.
 type heartbeats struct {
-	began    time.Time
-	since    time.Time // the first of those that were answered without a gap
-	sent     time.Time // the last one, answered or not
-	heard    time.Time // when the last one was sent that was answered
-	answered time.Time // when there was an answer to anything
-	now      int64     // by the primary's clock, then
-	last     Reply     // to a heartbeat that counts
+	began    time.Time // when the node began to use the group
+	since    time.Time // when the first of the heartbeats was sent that were answered without a gap
+	sent     time.Time // when the last heartbeat was sent, answered or not
+	heard    time.Time // when the last heartbeat was sent that was answered, and counts
+	answered time.Time // when the last answer came, also to a look
+	now      int64     // the time of the primary's clock in the last answer, in microseconds
+	last     Reply     // to the last heartbeat that counts
 	divisor  largest
 	nodes    largest
 
@@ -45,7 +45,7 @@ type heartbeats struct {
 	lastErr error // of a call that failed meanwhile
 }
 
-// next returns what is sent now.
+// next returns the heartbeat of a kind that is sent now.
 func (h *heartbeats) next(k Kind, now time.Time) Heartbeat {
 	b := Heartbeat{Kind: k, Divisor: h.divisor.get(), Nodes: h.nodes.get()}
 	if k == Beat {
@@ -57,7 +57,7 @@ func (h *heartbeats) next(k Kind, now time.Time) Heartbeat {
 	return b
 }
 
-// note takes an answer to what was sent then.
+// note takes in the answer to a heartbeat that was sent at sent.
 func (h *heartbeats) note(k Kind, r Reply, sent, now time.Time) {
 	h.answered, h.now, h.fails, h.lastErr = now, r.Now, 0, nil
 	if k != Beat || !r.Counts {
@@ -71,8 +71,8 @@ func (h *heartbeats) note(k Kind, r Reply, sent, now time.Time) {
 	h.nodes.note(r.Nodes, now)
 }
 
-// lostAt returns when the primary is to be given up if it does not answer; false if
-// the node has no share that all others count on.
+// lostAt returns when the primary is to be given up if it does not answer until then; false: it is
+// not given up, because not all other nodes know yet that this node has a share.
 func (h *heartbeats) lostAt(failOpen bool) (time.Time, bool) {
 	if failOpen {
 		return latest(h.began, h.answered).Add(openWait), true
@@ -80,16 +80,16 @@ func (h *heartbeats) lostAt(failOpen bool) (time.Time, bool) {
 	return h.sent.Add(shareWait), h.last.Divisor > 0 && h.heard.Sub(h.since) > knownFor
 }
 
-// recent reports whether it is known which nodes are suspected.
+// recent reports whether the last answer is so young that it still says which nodes are suspected.
 func (h *heartbeats) recent(now time.Time) bool {
 	return !h.heard.IsZero() && now.Sub(h.heard) < believed
 }
 
-// A largest is the largest number of late. A primary that forgot some nodes does not
-// make the shares of the others larger at once.
+// A largest is the largest of the numbers that were noted in the last largestFor, or twice as long. So a
+// primary that forgot some nodes does not make the shares of the others larger at once.
 type largest struct {
-	recent, before int
-	turned         time.Time // when recent began
+	recent, before int       // the largest number of this interval, and of the one before
+	turned         time.Time // when this interval began
 }
 
 // largestFor is for how long a number is remembered at least.

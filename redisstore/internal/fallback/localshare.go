@@ -15,8 +15,8 @@ import (
 type localShare struct {
 	Options
 	primary Primary
-	divisor int // a limit n has a share of n/divisor; 0: there are no limits
-	store   throttle.Store
+	divisor int            // a limit n has a share of n/divisor; 0: there are no limits
+	store   throttle.Store // has the shares as limits
 
 	mu              sync.Mutex
 	closed          bool                       // the primary is back
@@ -27,7 +27,8 @@ type localShare struct {
 	watches         map[*localWatch]struct{}
 }
 
-// newLocalShare returns one that nobody has used, but for what was started before.
+// newLocalShare returns a share with an empty store. othersLeaveRoom is since when all other nodes
+// leave room for the share; started has the budgets that an earlier share of this node used.
 func newLocalShare(o Options, p Primary, divisor int, from time.Time, started map[string]throttle.Charge) *localShare {
 	if o.FailOpen {
 		divisor = 0
@@ -38,11 +39,11 @@ func newLocalShare(o Options, p Primary, divisor int, from time.Time, started ma
 	}
 }
 
-// A localWatch is kept over a start on this node. It is no good any more when the
+// A localWatch is kept over a start that was booked in a share. Such a start is void when the
 // primary is back.
 type localWatch struct {
-	share   *localShare    // nil: it is back
-	watch   throttle.Watch // over penalties
+	share   *localShare    // nil: the primary was back when the watch began
+	watch   throttle.Watch // of the share's store
 	leave   func()
 	charges []throttle.Charge
 	grant   throttle.Grant
@@ -54,12 +55,11 @@ type localWatch struct {
 func (w *localWatch) tell() {
 	select {
 	case w.news <- struct{}{}:
-	default: // it is told already
+	default: // news is full: the caller has not taken in what was sent before
 	}
 }
 
-// isShared reports whether a charge's budget has shares: where none is held back there
-// is nothing to share out.
+// isShared reports whether the limit of a charge can be divided into shares.
 func isShared(c *throttle.Charge) bool {
 	switch c.Limit.Kind() {
 	case throttle.KindLeakyBucket, throttle.KindConcurrency, throttle.KindUnlimited:
@@ -68,7 +68,8 @@ func isShared(c *throttle.Charge) bool {
 	return true
 }
 
-// charge returns the node's part of a charge; ok is false if it has none.
+// charge returns a charge as the share's store has it, with the share as its limit; ok is false if
+// the share has no room for the charge, ever.
 func (l *localShare) charge(c throttle.Charge) (part throttle.Charge, ok bool) {
 	switch n, d := c.Limit.N(), l.divisor; {
 	case d == 0:
@@ -80,7 +81,7 @@ func (l *localShare) charge(c throttle.Charge) (part throttle.Charge, ok bool) {
 		return c, c.Shadow
 	case c.Limit.Kind() == throttle.KindTokenBucket:
 		c.Limit = throttle.TokenBucket(n, c.Limit.Per()*time.Duration(d), share(c.Limit.Capacity(), d))
-	case c.Limit.Per() == 0: // of a calendar
+	case c.Limit.Per() == 0: // a window of the calendar
 		c.Limit = throttle.SlidingWindow(share(n, d), l.primary.Keep(&c))
 	default:
 		c.Limit = throttle.SlidingWindow(share(n, d), c.Limit.Per())
@@ -89,14 +90,14 @@ func (l *localShare) charge(c throttle.Charge) (part throttle.Charge, ok bool) {
 	return c, true
 }
 
-// share returns the part of n that goes with a divisor.
+// share returns the share of a limit n, with a divisor.
 func share(n, divisor int) int { return n / divisor }
 
-// booking returns the booking as the local store has it; ok is false if a charge has no
-// part.
+// booking returns a booking as the share's store has it; ok is false if a charge has no room there,
+// ever.
 func (l *localShare) booking(b *throttle.Booking) (own throttle.Booking, ok bool) {
 	own = *b
-	own.Horizon, own.Turn = 0, nil // a local store ends, and nobody wakes those in its lines
+	own.Horizon, own.Turn = 0, nil // no lines: nobody would call their waiters when the share ends
 	if !own.Instead.Local {
 		own.Instead = throttle.Handle{}
 	}
@@ -111,8 +112,9 @@ func (l *localShare) booking(b *throttle.Booking) (own throttle.Booking, ok bool
 	return own, true
 }
 
-// opensAt returns when the share of a budget does: a window after the last start that any
-// node can have booked in the primary. Those may be far ahead. The share is locked.
+// opensAt returns when the share of a budget can be used: a window after the last start that any
+// node can have booked in the primary, which may be far ahead; the zero time if there is no need to
+// wait. The share is locked.
 func (l *localShare) opensAt(part *throttle.Charge, now time.Time) time.Time {
 	if l.divisor == 0 || part.Shadow || !isShared(part) {
 		return time.Time{}
@@ -124,13 +126,13 @@ func (l *localShare) opensAt(part *throttle.Charge, now time.Time) time.Time {
 	}
 	at := last.Add(part.Span())
 	if !at.After(now) {
-		l.opensAfter[key] = last // from now on the history has starts of this share too
+		l.opensAfter[key] = last // kept, because from now on the history has starts of this share, too
 	}
 	return at
 }
 
-// book books on this node, or returns when that will be possible: at the zero time it is
-// not known when.
+// book books a start in the share. booked is false if the share cannot be used yet: then opens is
+// when it can be, or the zero time if that is not known.
 func (l *localShare) book(b *throttle.Booking) (g throttle.Grant, opens time.Time, booked bool) {
 	own, ok := l.booking(b)
 	l.mu.Lock()
@@ -157,10 +159,12 @@ func (l *localShare) book(b *throttle.Booking) (g throttle.Grant, opens time.Tim
 	return g, opens, true
 }
 
-// unconfirmed is how long a start may be ahead that is used without being confirmed.
+// unconfirmed is how far ahead a start may be that its caller uses without a call of Confirm, and
+// that book therefore counts.
 const unconfirmed = 50 * time.Millisecond
 
-// pauseKnown closes what the node knows to be closed. The share is locked.
+// pauseKnown closes budgets in the share's store that the node knows to be closed. The share is
+// locked.
 func (l *localShare) pauseKnown(charges []throttle.Charge, now time.Time) {
 	for i := range charges {
 		key := l.primary.Key(&charges[i])
@@ -171,14 +175,16 @@ func (l *localShare) pauseKnown(charges []throttle.Charge, now time.Time) {
 	}
 }
 
-// countStarts notes starts that are used. The share is locked.
+// countStarts notes that a start is used, in the history of each charge's budget, so that the
+// primary is told of it later. The share is locked.
 func (l *localShare) countStarts(charges []throttle.Charge, start time.Time) {
 	for i := range charges {
 		l.countStart(&charges[i], charges[i].Cost, start)
 	}
 }
 
-// countStart notes that so much of a budget is used. The share is locked.
+// countStart notes in the history that cost of a charge's budget is used by a start at a time. The
+// share is locked.
 func (l *localShare) countStart(c *throttle.Charge, cost int, start time.Time) {
 	if k := c.Limit.Kind(); k == throttle.KindConcurrency || k == throttle.KindUnlimited {
 		return
@@ -188,7 +194,7 @@ func (l *localShare) countStart(c *throttle.Charge, cost int, start time.Time) {
 	l.History.AddUnreported(key, history.Sample{By: start, Count: int64(cost)}, l.primary.Keep(c))
 }
 
-// settle changes what a start on this node cost.
+// settle changes what a start in the share cost.
 func (l *localShare) settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
 	own, _ := l.booking(b)
 	err := l.store.Settle(ctx, &own, g, costs)
@@ -202,7 +208,7 @@ func (l *localShare) settle(ctx context.Context, b *throttle.Booking, g throttle
 	return err
 }
 
-// longestKeep is for how long starts on this node matter.
+// longestKeep returns for how long a start in the share matters at the most.
 func (l *localShare) longestKeep() (longest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,8 +218,8 @@ func (l *localShare) longestKeep() (longest time.Duration) {
 	return longest
 }
 
-// close ends what can be booked, wakes all sleepers, and returns a charge of each budget
-// that was used, by its key.
+// close ends the share: nothing is booked in it any more, and all its sleepers are woken. It returns
+// a charge of each budget that was used, by the budget's key.
 func (l *localShare) close() map[string]throttle.Charge {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,12 +8,13 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 )
 
-// A route is where a group's callers go.
+// A route says where a group's callers book now: in local if that is not nil, else in the primary if
+// ready, else nowhere.
 type route struct {
-	local     *localShare     // not nil: to the store of this node
-	ready     bool            // else to the primary
-	up        context.Context // ends when that is given up
-	suspected []int           // the divisors of nodes that room is left for
+	local     *localShare     // this node's share; nil: the primary is not given up
+	ready     bool            // it is known which nodes are suspected, or FailOpen is set
+	up        context.Context // ends when the primary is given up
+	suspected []int           // the divisors of the shares that suspected nodes may be using
 	fails     int             // how many heartbeats in a row were not answered,
 	lastErr   error           // and why
 	changed   <-chan struct{} // closed when there may be another way

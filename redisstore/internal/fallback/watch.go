@@ -34,8 +34,8 @@ type primaryWatch struct {
 	leave func()
 }
 
-// Confirm implements [throttle.Watch]. A start is no good when the primary is given up,
-// nor, before that, on the word of a primary that does not answer.
+// Confirm implements [throttle.Watch]. A start in the primary is void when the primary is given up.
+// Before that Confirm waits until the primary answers.
 func (w *primaryWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	notice := newOutageNotice(ctx, w.group.store.Conn)
 	timeUp, stop := conn.Timeout(context.Background(), maxWait, notice.Since)
@@ -66,8 +66,7 @@ func (w *primaryWatch) Stop() {
 	w.leave()
 }
 
-// Confirm implements [throttle.Watch]. Starts that are confirmed are reported to the
-// primary.
+// Confirm implements [throttle.Watch]. It counts a confirmed start that book has not counted.
 func (w *localWatch) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
 	if w.share == nil {
 		return false, nil

@@ -25,11 +25,11 @@ type Reply struct {
 	By         time.Time // when it was that time, at the latest; zero in a repeated reply
 }
 
-// repeated returns a reply that was given again, and received then. It was decided as
+// withTime returns a reply that was given again, and received then. It was decided as
 // much later than the one before as it says. If there was none before, it was decided
 // when the copy of the call was sent that did it: if that was held up, it will seem
 // that the clock was set back since, which is the safe mistake.
-func (r Reply) repeated(last Reply, received time.Time) Reply {
+func (r Reply) withTime(last Reply, received time.Time) Reply {
 	r.By = r.Sent
 	if !last.By.IsZero() {
 		r.By = last.By.Add(Between(last.ServerTime, r.ServerTime))

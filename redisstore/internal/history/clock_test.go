@@ -66,9 +66,9 @@ func TestP9_DecidedAt(t *testing.T) {
 func TestP9_RepeatedReply(t *testing.T) {
 	again := Reply{Sent: at(time.Second), ServerTime: 4_000_000}
 	last := Reply{ServerTime: 1_000_000, By: at(0)}
-	require.Equal(t, at(3*time.Second), again.repeated(last, at(time.Minute)).By)
-	require.Equal(t, at(2*time.Second), again.repeated(last, at(2*time.Second)).By)
-	require.Equal(t, at(time.Second), again.repeated(Reply{}, at(time.Minute)).By)
+	require.Equal(t, at(3*time.Second), again.withTime(last, at(time.Minute)).By)
+	require.Equal(t, at(2*time.Second), again.withTime(last, at(2*time.Second)).By)
+	require.Equal(t, at(time.Second), again.withTime(Reply{}, at(time.Minute)).By)
 }
 
 func TestBetween(t *testing.T) {

@@ -28,9 +28,9 @@ type History struct {
 func New() *History { return &History{budgets: make(map[string]*Budget)} }
 
 // Restore returns a History that knows what a Snapshot holds.
-func Restore(of map[string]Budget) *History {
+func Restore(snapshot map[string]Budget) *History {
 	h := New()
-	for key, b := range of {
+	for key, b := range snapshot {
 		h.budgets[key] = b.clone()
 	}
 	return h
@@ -59,7 +59,7 @@ func (h *History) Known(key, group string, now time.Time, serverTime int64) wire
 	k := b.Last.clockSample(now, serverTime)
 	k.Record = b.Last.record(group, now)
 	if !b.Expired(now) {
-		k.Generations = b.reported()
+		k.Generations = b.toReport()
 		for _, s := range slices.Backward(b.Starts) {
 			k.Starts.Add(wire.Sample{Ago: now.Sub(s.By), Count: s.Count})
 		}
@@ -83,10 +83,10 @@ func (h *History) Observe(key string, o Observation, now time.Time) (lost bool) 
 	b := h.budget(key)
 	lost = !b.Expired(now) && !slices.ContainsFunc(b.Generations[:], func(g Generation) bool { return g.ID == o.Generations[0].ID })
 	if o.Reply.By.IsZero() {
-		o.Reply = o.Reply.repeated(b.Last, now)
+		o.Reply = o.Reply.withTime(b.Last, now)
 	}
 	// A row names few generations, so the sum of what it has counts, too.
-	added := min(o.Starts.Count, max(b.unknown(o.Generations), o.Starts.Count-b.startsSince(now.Add(-o.Keep))))
+	added := min(o.Starts.Count, max(b.newStarts(o.Generations), o.Starts.Count-b.startsSince(now.Add(-o.Keep))))
 	b.Generations, b.Keep, b.Last = o.Generations, max(o.Keep, b.Keep), o.Reply
 	if added > 0 {
 		b.Add(Sample{o.Starts.By, added})
@@ -252,9 +252,9 @@ func (b *Budget) startsSince(t time.Time) (n int64) {
 	return n
 }
 
-// reported returns the generations that Redis is told of: starts that no row knows of
+// toReport returns the generations that Redis is told of: starts that no row knows of
 // come first.
-func (b *Budget) reported() [Generations]Generation {
+func (b *Budget) toReport() [Generations]Generation {
 	if b.Unreported.ID == 0 {
 		return b.Generations
 	}
@@ -263,9 +263,9 @@ func (b *Budget) reported() [Generations]Generation {
 	return all
 }
 
-// unknown counts the starts of generations that are news.
-func (b *Budget) unknown(now [Generations]Generation) (sum int64) {
-	for _, g := range now {
+// newStarts counts the starts of generations that are news.
+func (b *Budget) newStarts(told [Generations]Generation) (sum int64) {
+	for _, g := range told {
 		sum += max(0, g.Count-b.count(g.ID))
 	}
 	return sum

@@ -22,10 +22,10 @@ type PauseEnds struct {
 const MostPauses = 1 << 12
 
 // RestorePauseEnds returns PauseEnds that know what a Snapshot holds; nil: nothing.
-func RestorePauseEnds(of map[string]time.Time) *PauseEnds {
-	p := &PauseEnds{ends: make(map[string]time.Time, len(of))}
-	maps.Copy(p.ends, of)
-	p.any.Store(len(of) > 0)
+func RestorePauseEnds(snapshot map[string]time.Time) *PauseEnds {
+	p := &PauseEnds{ends: make(map[string]time.Time, len(snapshot))}
+	maps.Copy(p.ends, snapshot)
+	p.any.Store(len(snapshot) > 0)
 	return p
 }
 

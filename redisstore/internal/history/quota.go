@@ -12,12 +12,12 @@ import (
 // again. So a node compares what it is told with what it knows without asking, and
 // tells the store only where others seem to have spent. See docs/internals/booking.md.
 
-// repeatAfter is for how long responses say much the same: the store is being told.
+// repeatAfter is for how long after a report no other report is made of the same budget: responses
+// say much the same while the store is being told.
 const repeatAfter = 100 * time.Millisecond
 
-// ReportsQuota is the filter of quota reports. It reports whether the store should be
-// told, and notes that it will be. The generation of the row that the node knows is 0
-// if it knows none.
+// ReportsQuota decides whether the store should be told of a quota, and notes that it will be. It
+// also returns the generation of the budget's row that the node knows, 0 if it knows none.
 func (h *History) ReportsQuota(key string, c *throttle.Charge, q throttle.Quota, now time.Time) (generation int64, report bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -27,7 +27,7 @@ func (h *History) ReportsQuota(key string, c *throttle.Charge, q throttle.Quota,
 	}
 	left := int64(q.Left)
 	if q.Age > 0 && c.Limit.Kind() == throttle.KindSlidingWindow {
-		left -= b.startsSince(now.Add(-q.Age)) // the upstream did not know of these
+		left -= b.startsSince(now.Add(-q.Age)) // the upstream had not counted these starts yet
 	}
 	report = left+tolerance(c) < b.estimatedLeft(c, q, now) && now.Sub(b.quota.asked) >= repeatAfter
 	if report {
@@ -46,8 +46,9 @@ func (h *History) ObserveQuota(key string, c *throttle.Charge, q throttle.Quota,
 	}
 }
 
-// estimatedLeft is what is left as far as the node knows: what the store said of this
-// window less what was booked since, or else the limit less all that is known.
+// estimatedLeft returns what is left of a budget as far as the node knows: what the store said last
+// is left of this window, less what was booked since; or, if the store has said nothing of this
+// window, the limit less the starts that the node knows.
 func (b *Budget) estimatedLeft(c *throttle.Charge, q throttle.Quota, now time.Time) int64 {
 	n, last := int64(c.Limit.Capacity()), &b.quota
 	if last.Generation.ID != b.Generations[0].ID || !now.Before(last.end) {
@@ -61,8 +62,8 @@ func (b *Budget) estimatedLeft(c *throttle.Charge, q throttle.Quota, now time.Ti
 	return left
 }
 
-// windowOf returns the window that a quota is about, with all that may count as spent
-// of it; for a bucket, the time in which it fills up.
+// windowOf returns the window that a quota is about, from the first moment whose starts may count in
+// it; for a bucket, the times that it takes to fill up, before now and after.
 func windowOf(c *throttle.Charge, q throttle.Quota, now time.Time) (begin, end time.Time) {
 	switch c.Limit.Kind() {
 	case throttle.KindFixedWindow:
@@ -74,8 +75,8 @@ func windowOf(c *throttle.Charge, q throttle.Quota, now time.Time) (begin, end t
 	return end.Add(-c.Span() - wire.Doubt), end
 }
 
-// tolerance is by how much a quota may fall short of the estimate: by what flows into a
-// bucket within a second.
+// tolerance returns by how much a quota may fall short of the estimate without a report: by what
+// flows into a bucket within a second, and by nothing in a window.
 func tolerance(c *throttle.Charge) int64 {
 	if c.Limit.Kind() != throttle.KindTokenBucket {
 		return 0
@@ -83,8 +84,8 @@ func tolerance(c *throttle.Charge) int64 {
 	return refill(c, time.Second)
 }
 
-// refill is how much flows into a bucket.
+// refill returns how many tokens flow into a bucket within d.
 func refill(c *throttle.Charge, d time.Duration) int64 {
-	tokens, each := c.Refill()
-	return int64(float64(d/time.Microsecond) * float64(tokens) / float64(each))
+	tokens, micros := c.Refill()
+	return int64(float64(d/time.Microsecond) * float64(tokens) / float64(micros))
 }

@@ -22,12 +22,12 @@ type Lines map[string]*Line
 func (ls Lines) Clone() Lines {
 	to := make(Lines, len(ls))
 	for key, l := range ls {
-		own := *l
-		own.states = nil
+		copied := *l
+		copied.states = nil
 		for _, s := range l.states {
-			own.states = append(own.states, s.clone())
+			copied.states = append(copied.states, s.clone())
 		}
-		to[key] = &own
+		to[key] = &copied
 	}
 	return to
 }
@@ -52,7 +52,7 @@ func (l *Line) check(c *Call, key string) error {
 	told := c.Lines[key]
 	id := l.idAfter(c, key, told)
 	if id != l.id {
-		if l.waits() && c.Now-l.heard < kept {
+		if l.hasWaiters() && c.Now-l.heard < kept {
 			return fmt.Errorf("line %d has waiters, and now there is line %d", l.id, id)
 		}
 		l.id, l.states = id, []state{newState()}
@@ -64,13 +64,13 @@ func (l *Line) check(c *Call, key string) error {
 	var after []state
 	var why error
 	for _, s := range l.states {
-		ends, err := l.follow(s, c, key)
+		ends, err := l.outcomes(s, c, key)
 		if err != nil {
 			why = err
 			continue
 		}
 		for _, e := range ends {
-			if err := l.reaches(&e, told, c, key); err != nil {
+			if err := l.agrees(&e, told, c, key); err != nil {
 				why = err
 				continue
 			}
@@ -89,8 +89,8 @@ func (l *Line) check(c *Call, key string) error {
 	return nil
 }
 
-// waits reports whether somebody does.
-func (l *Line) waits() bool {
+// hasWaiters reports whether somebody does.
+func (l *Line) hasWaiters() bool {
 	return l.id != 0 && slices.ContainsFunc(l.states, func(s state) bool { return s.waiting(classes) > 0 })
 }
 
@@ -111,8 +111,8 @@ func (l *Line) idAfter(c *Call, key string, told *wire.Line) int64 {
 	return l.id
 }
 
-// follow lets the operations of a call happen, and returns what may be so then.
-func (l *Line) follow(s state, c *Call, key string) (ends []state, err error) {
+// outcomes lets the operations of a call happen, and returns what may be so then.
+func (l *Line) outcomes(s state, c *Call, key string) (ends []state, err error) {
 	s = s.clone()
 	for k := range s.classes {
 		s.classes[k].lapsing, s.classes[k].counted = false, 0
@@ -160,8 +160,8 @@ func lapses(all []state, now int64) []state {
 	return all
 }
 
-// reaches says why a reply does not tell of such a state. Then the state has the cuts that are told.
-func (l *Line) reaches(s *state, told *wire.Line, c *Call, key string) error {
+// agrees says why a reply does not tell of such a state. Then the state has the cuts that are told.
+func (l *Line) agrees(s *state, told *wire.Line, c *Call, key string) error {
 	if told == nil {
 		if n := s.waiting(classes); n > 0 {
 			return fmt.Errorf("%d wait, and there is no line", n)

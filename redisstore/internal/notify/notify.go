@@ -122,11 +122,11 @@ func (s *Subscriptions) Len() int {
 // that is up proves nothing. It may be half open, or lead to a server that is master no
 // more.
 type heartbeat struct {
-	subscribed time.Time // when the server had confirmed the shared channel; zero: not yet
-	since      time.Time // of all that was published since then nothing was lost; zero: of nothing
-	until      time.Time // and before then
-	sent       time.Time // when the last beat was
-	sending    bool      // and it is still on its way to the server
+	subscribed    time.Time // when the server had confirmed the shared channel; zero: not yet
+	completeFrom  time.Time // of all that was published since then nothing was lost; zero: of nothing
+	completeUntil time.Time // and before then
+	sent          time.Time // when the last beat was
+	sending       bool      // and it is still on its way to the server
 }
 
 const (
@@ -148,7 +148,7 @@ func (s *Subscriptions) CompleteSince(own string, t time.Time) bool {
 		return false
 	}
 	h := &sub.heartbeat
-	return !h.since.IsZero() && !h.since.After(t) && time.Since(h.until) < validFor
+	return !h.completeFrom.IsZero() && !h.completeFrom.After(t) && time.Since(h.completeUntil) < validFor
 }
 
 // connected notes that the shared channel is confirmed.
@@ -173,14 +173,14 @@ func (sub *Subscription) received(b beat) {
 	if h.subscribed.IsZero() || sent.Before(h.subscribed) {
 		return // it was sent before the connection could receive all
 	}
-	if h.since.IsZero() {
-		h.since = sent
+	if h.completeFrom.IsZero() {
+		h.completeFrom = sent
 	}
-	h.until = sent
+	h.completeUntil = sent
 }
 
-// quiet returns how long to listen before it is time for the next beat.
-func (sub *Subscription) quiet() time.Duration {
+// listenTime returns how long to listen before it is time for the next beat.
+func (sub *Subscription) listenTime() time.Duration {
 	sub.owner.mu.Lock()
 	defer sub.owner.mu.Unlock()
 	h := &sub.heartbeat
@@ -233,7 +233,7 @@ func (s *Subscriptions) listen(ctx context.Context, sub *Subscription) {
 // After a silence it sends a beat, and then asks for any answer.
 func (sub *Subscription) readLoop(ctx context.Context, c *redis.PubSub) (worked bool) {
 	for silences := 0; ; {
-		m, err := c.ReceiveTimeout(ctx, sub.quiet())
+		m, err := c.ReceiveTimeout(ctx, sub.listenTime())
 		switch {
 		case err == nil:
 			worked, silences = true, 0

@@ -101,7 +101,7 @@ func TestP11_Heartbeat(t *testing.T) {
 		sub.beat(t.Context())
 		synctest.Wait()
 		require.Empty(t, c.published, "one a second")
-		require.Equal(t, beatEvery, sub.quiet())
+		require.Equal(t, beatEvery, sub.listenTime())
 		time.Sleep(beatEvery)
 		echo()
 		time.Sleep(validFor - 1)

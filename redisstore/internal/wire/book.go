@@ -47,7 +47,7 @@ type BookCall struct {
 // Write writes the request down.
 func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
 	w := writers.Get().(*writer)
-	defer w.done()
+	defer w.release()
 	w.BookCall = &BookCall{request: r, Call: Call{Script: BookScript, Keys: make([]string, 1, 1+len(r.Ops))}}
 	w.boundaries, w.budgets, w.Keys[0] = b, budgets, r.Record
 	for _, o := range r.Ops {
@@ -57,7 +57,7 @@ func (r *BookRequest) Write(b Boundaries, budgets Budgets) *BookCall {
 		w.Keys, w.reports = append(w.Keys, r.Reports[i].Key), r.Reports[i].append(w.reports)
 	}
 	w.Keys = append(w.Keys, w.gates...)
-	w.head = w.head.Add(r.Number, rand.Int64N(Names-1)+1, int64(w.written), Micros(r.Age), int64(len(w.gates)))
+	w.head = w.head.Add(r.Number, rand.Int64N(Names-1)+1, int64(w.ruleCount), Micros(r.Age), int64(len(w.gates)))
 	w.Frame = slices.Concat(w.head, w.known, w.ruled, w.reports, w.ops)
 	w.More = []any{r.Shared}
 	if len(r.Reports) > 0 || len(r.Pauses) > 0 {
@@ -82,16 +82,16 @@ func (r *BookRequest) leavesOut(o *Op, ch *throttle.Charge) bool {
 	return Unlimited(ch) && (o.Kind == Settle || !r.Rows[ch.Budget.Key])
 }
 
-// A written says where those of an operation's charges stand that a call says something
+// A chargeIndexes says where those of an operation's charges stand that a call says something
 // of; nil if those are all.
-type written []int
+type chargeIndexes []int
 
-func (r *BookRequest) written(o *Op) written {
+func (r *BookRequest) writtenCharges(o *Op) chargeIndexes {
 	left := func(ch throttle.Charge) bool { return r.leavesOut(o, &ch) }
 	if !slices.ContainsFunc(o.Charges, left) {
 		return nil
 	}
-	at := make(written, 0, len(o.Charges))
+	at := make(chargeIndexes, 0, len(o.Charges))
 	for i := range o.Charges {
 		if !left(o.Charges[i]) {
 			at = append(at, i)
@@ -100,7 +100,7 @@ func (r *BookRequest) written(o *Op) written {
 	return at
 }
 
-func (w written) size(o *Op) int {
+func (w chargeIndexes) size(o *Op) int {
 	if w == nil {
 		return len(o.Charges)
 	}
@@ -108,7 +108,7 @@ func (w written) size(o *Op) int {
 }
 
 // index returns where a charge stands among those that are written down.
-func (w written) index(charge int) int {
+func (w chargeIndexes) index(charge int) int {
 	if w == nil {
 		return charge
 	}
@@ -116,7 +116,7 @@ func (w written) index(charge int) int {
 }
 
 // charge returns which charge stands there.
-func (w written) charge(index int) int {
+func (w chargeIndexes) charge(index int) int {
 	if w == nil {
 		return index
 	}
@@ -137,11 +137,11 @@ type writer struct {
 
 	head, known, ruled, reports, ops Frame
 
-	written int // rules: one may be for several budgets
-	ruleAt  int // where the last one begins
+	ruleCount int // rules: one may be for several budgets
+	ruleAt    int // where the last one begins
 
-	alike  [11]int64 // what the last operations have in common
-	manyAt int       // where it stands how many they are
+	common  [11]int64 // what the last operations have in common
+	countAt int       // where it stands how many they are
 }
 
 // A place is where a row stands: the indices of its key and of its first rule, from 1.
@@ -151,8 +151,8 @@ var writers = sync.Pool{New: func() any {
 	return &writer{places: make(map[[16]byte]place), gated: make(map[[16]byte]struct{})}
 }}
 
-// done lets another request use the writer.
-func (w *writer) done() {
+// release lets another request use the writer.
+func (w *writer) release() {
 	clear(w.places)
 	clear(w.gated)
 	clear(w.rules)
@@ -166,14 +166,14 @@ func (w *writer) done() {
 
 // op writes one operation down. What it has in common with the one before is not written again.
 func (w *writer) op(o *Op) {
-	at := w.request.written(o)
-	alike := [...]int64{int64(o.Kind), flag(o.Informed), o.Start, o.Arrival, Micros(o.NotBefore), Micros(o.Spread),
+	at := w.request.writtenCharges(o)
+	common := [...]int64{int64(o.Kind), flag(o.Informed), o.Start, o.Arrival, Micros(o.NotBefore), Micros(o.Spread),
 		Micros(o.Horizon), max(1, o.Class), flag(o.Returns), int64(len(o.Tickets)), int64(at.size(o))}
-	if len(w.ops) > 0 && alike == w.alike {
-		w.ops.Increase(w.manyAt)
+	if len(w.ops) > 0 && common == w.common {
+		w.ops.Increase(w.countAt)
 	} else {
-		w.ops = w.ops.Add(alike[:]...).Add(1)
-		w.alike, w.manyAt = alike, w.ops.Size()-1
+		w.ops = w.ops.Add(common[:]...).Add(1)
+		w.common, w.countAt = common, w.ops.Size()-1
 	}
 	w.ops = w.ops.Add(int64(o.Callers), o.maxWait())
 	for _, t := range o.Tickets {
@@ -186,7 +186,7 @@ func (w *writer) op(o *Op) {
 			w.gate(o, ch)
 			continue
 		}
-		w.ops = w.ops.Add(int64(w.rule(ch)), Cost(ch), int64(ch.Reserve), o.more(i))
+		w.ops = w.ops.Add(int64(w.rule(ch)), Cost(ch), int64(ch.Reserve), o.lastField(i))
 	}
 }
 
@@ -225,7 +225,7 @@ func (w *writer) rule(ch *throttle.Charge) int {
 	if n := len(w.rules); n > 1 && !known && w.rules[n-2] == w.rows[len(w.rows)-2] && equalLimits(w.rules[n-2], ch) {
 		w.ruled.Increase(w.ruleAt + 1)
 	} else {
-		w.written, w.ruleAt = w.written+1, w.ruled.Size()
+		w.ruleCount, w.ruleAt = w.ruleCount+1, w.ruled.Size()
 		w.ruled = w.boundaries.AppendRule(w.ruled, at.key, ch)
 	}
 	return len(w.request.Reports) + len(w.rules)

@@ -112,7 +112,7 @@ func (r *reader) allNow(to []Outcome, callers int) []Outcome {
 // outcomes appends the next outcomes, of some of the callers that are left of an
 // operation.
 func (r *reader) outcomes(to []Outcome, q *BookRequest, op *Op, left int) []Outcome {
-	at := q.written(op)
+	at := q.writtenCharges(op)
 	callers := r.next()
 	o := Outcome{State: State(r.next()), At: r.next(), Charge: int(r.next()) - 1, PausedUntil: r.next()}
 	r.check(callers >= 1 && callers <= int64(left) && o.State <= Waiting && o.State >= Refused &&
@@ -156,7 +156,7 @@ func (r *reader) delays(o *Outcome, q *BookRequest, op *Op) {
 
 // tickets reads the tickets of the first of some callers in line. It returns when the
 // last of them may have its turn.
-func (r *reader) tickets(o *Outcome, op *Op, at written) (last int64) {
+func (r *reader) tickets(o *Outcome, op *Op, at chargeIndexes) (last int64) {
 	last = r.next()
 	n := r.count()
 	r.check(n >= 1 && n <= at.size(op))

@@ -45,8 +45,8 @@ func (f Frame) From(i int) Frame { return f[8*i:] }
 // differences fit.
 const maxNumber = 1 << 60
 
-// sound reports whether they are numbers at all, and small enough to reckon with.
-func (f Frame) sound() bool {
+// isSound reports whether they are numbers at all, and small enough to reckon with.
+func (f Frame) isSound() bool {
 	for i := range f.Size() {
 		v := math.Float64frombits(binary.LittleEndian.Uint64(f[8*i:]))
 		if !(math.Abs(v) <= maxNumber) { // NaN is not either
@@ -131,7 +131,7 @@ type Gate struct {
 // what comes after the status if the call was done.
 func ReadHead(reply string, keys []string) (Head, Frame, error) {
 	f := Frame(reply)
-	if f.Size() < 2 || !f.sound() {
+	if f.Size() < 2 || !f.isSound() {
 		return Head{}, nil, ErrReply
 	}
 	h, rest := Head{Status: Status(f.At(0)), Now: f.At(1)}, f.From(2)

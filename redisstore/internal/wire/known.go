@@ -54,7 +54,7 @@ type Samples struct {
 }
 
 // Add adds one.
-func (s *Samples) Add(one Sample) { s.all[s.n], s.n = one, s.n+1 }
+func (s *Samples) Add(sample Sample) { s.all[s.n], s.n = sample, s.n+1 }
 
 // All returns them.
 func (s *Samples) All() []Sample { return s.all[:s.n] }

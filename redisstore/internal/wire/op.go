@@ -57,8 +57,8 @@ func (o *Op) maxWait() int64 {
 	return o.MaxWait
 }
 
-// more is the last thing that the script is told of a charge.
-func (o *Op) more(i int) int64 {
+// lastField is the last thing that the script is told of a charge.
+func (o *Op) lastField(i int) int64 {
 	switch {
 	case o.Kind == Settle:
 		return int64(o.Costs[i])

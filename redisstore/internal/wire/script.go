@@ -60,9 +60,9 @@ func inner(source string) string { return "return (function()\n" + source + "end
 // A Script is what Redis runs, and the name by which EVALSHA finds it.
 type Script struct{ Source, Hash string }
 
-// texts are the files of lua/ by name, with the constants that they share with Go. Most are
+// sources are the files of lua/ by name, with the constants that they share with Go. Most are
 // part of several scripts, so they are made once: every program does this when it starts.
-var texts = func() map[string]string {
+var sources = func() map[string]string {
 	all := make(map[string]string)
 	entries, _ := fs.ReadDir(files, "lua")
 	for _, e := range entries {
@@ -76,7 +76,7 @@ var texts = func() map[string]string {
 func source(names ...string) string {
 	var s strings.Builder
 	for _, name := range names {
-		s.WriteString(texts[name])
+		s.WriteString(sources[name])
 	}
 	return s.String()
 }
@@ -91,8 +91,8 @@ func join(first []string, more ...string) []string {
 	return append(first[:len(first):len(first)], more...)
 }
 
-// called is how a script calls a command of Redis.
-var called = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
+// redisCall is how a script calls a command of Redis.
+var redisCall = regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
 
 // CalledAt returns the command of Redis that the script calls in a line, counted from 1; "" if
 // it calls none there.
@@ -101,7 +101,7 @@ func (s Script) CalledAt(line int) string {
 	if line < 1 || line > len(lines) {
 		return ""
 	}
-	if m := called.FindStringSubmatch(lines[line-1]); m != nil {
+	if m := redisCall.FindStringSubmatch(lines[line-1]); m != nil {
 		return m[1]
 	}
 	return ""
