@@ -60,7 +60,7 @@ func (f *Fleet) now(ctx context.Context) (time.Time, error) {
 	return t, f.commandError(err)
 }
 
-// commandError is the error of a command; nil stays nil.
+// commandError returns the *Error of a command of the client that returned err; nil stays nil.
 func (f *Fleet) commandError(err error) error {
 	if err == nil {
 		return nil
@@ -77,7 +77,7 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the error of the client, or of the store.
 func (e *Error) Unwrap() error { return e.Err }
 
-// storeError is the error of a store that was asked; nil stays nil.
+// storeError returns the *Error of a call of the store that returned err; nil stays nil.
 func storeError(err error) error {
 	if err == nil {
 		return nil
@@ -88,7 +88,8 @@ func storeError(err error) error {
 // Denied reports whether an error says that the user of Redis may not do what was asked.
 func Denied(err error) bool { return conn.Denied(err) }
 
-// isOutage reports whether an error is about all budgets and not one.
+// isOutage reports whether an error of a question about one budget will be that of any other budget, too:
+// Redis is away, denies the command, or the context has ended.
 func isOutage(err error) bool {
 	return conn.Transient(err) || Denied(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
@@ -105,6 +106,7 @@ type keys struct {
 	history  string // list: pushed files; the newest first
 }
 
+// keysOf returns the keys of the fleet of a namespace; "" is the default one.
 func keysOf(namespace string) keys {
 	p := names.Escape(cmp.Or(namespace, redisstore.DefaultNamespace)) + ":{fleet}:"
 	return keys{p + "nodes", p + "node:", p + "pauses", p + "audit", p + "policies", p + "history"}

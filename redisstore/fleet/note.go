@@ -22,23 +22,25 @@ type Note struct {
 	key [16]byte
 }
 
-// note is how a note is stored, behind its end.
+// A storedNote is a note as Redis keeps it, as JSON: the value of a field is the end of the pause in
+// microseconds, a space, and the note.
 type storedNote struct {
 	Policy string `json:"policy"`
 	By     string `json:"by"`
 	Reason string `json:"reason"`
 }
 
-// field is the name of a budget's note.
+// field returns the field under which the note of a budget is stored, by the budget's hashed key.
 func field(key [16]byte) string { return hex.EncodeToString(key[:]) }
 
-// readNote reads a note, which somebody may have written by hand.
+// readNote reads a field and its value. ok is false if they are no note: somebody may have written them
+// by hand.
 func readNote(field, value string) (n Note, ok bool) {
 	key, err := hex.DecodeString(field)
 	end, text, found := strings.Cut(value, " ")
-	until, right := moment(end)
+	until, isMoment := moment(end)
 	var s storedNote
-	if err != nil || len(key) != len(n.key) || !found || !right || json.Unmarshal([]byte(text), &s) != nil {
+	if err != nil || len(key) != len(n.key) || !found || !isMoment || json.Unmarshal([]byte(text), &s) != nil {
 		return n, false
 	}
 	copy(n.key[:], key)
@@ -48,8 +50,8 @@ func readNote(field, value string) (n Note, ok bool) {
 	return n, true
 }
 
-// readNotes reads what HGETALL says, as a list. What is over at a time, or cannot be
-// read, is left out.
+// readNotes reads the reply of HGETALL in a script: fields and values, in turn. It leaves out notes of
+// pauses that are over at now, and what is no note. The notes are by the hashed keys of their budgets.
 func readNotes(reply []any, now time.Time) map[[16]byte]Note {
 	all := make(map[[16]byte]Note)
 	for i := 0; i+1 < len(reply); i += 2 {
@@ -60,7 +62,7 @@ func readNotes(reply []any, now time.Time) map[[16]byte]Note {
 	return all
 }
 
-// notes returns what is noted of pauses that hold at a moment.
+// notes returns the notes of pauses that are not over at now, by the hashed keys of their budgets.
 func (f *Fleet) notes(ctx context.Context, now time.Time) (map[[16]byte]Note, error) {
 	reply, err := f.client.HGetAll(ctx, f.keys.pauses).Result()
 	if err != nil {

@@ -20,7 +20,7 @@ type Snapshot struct {
 	File      *Pushed   `json:"file,omitempty"`
 	Nodes     []Node    `json:"nodes"`
 	Budgets   []Budget  `json:"budgets"`
-	LeftOut   int       `json:"left_out"`  // budgets that were not asked about, at least so many
+	LeftOut   int       `json:"left_out"`  // how many budgets are not in Budgets, at least
 	Illegible int       `json:"illegible"` // records that could not be read
 }
 
@@ -57,8 +57,8 @@ const DefaultBudgets = 200
 // asksAtOnce is how many budgets are asked about at the same time.
 const asksAtOnce = 16
 
-// Snapshot reads the fleet, and the state of so many budgets, 0 for [DefaultBudgets]:
-// those that are paused by hand, and those used most. It changes nothing.
+// Snapshot reads the fleet, and the state of at most budgets budgets; 0 for [DefaultBudgets].
+// Budgets that are paused by hand come first, then those used most. Snapshot changes nothing.
 func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -84,8 +84,8 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	return s, f.describe(ctx, s.Budgets)
 }
 
-// gather puts together what nodes say of budgets: those with notes come first, then by
-// use.
+// gather sets s.Budgets to what the nodes of s have reported: budgets with notes come first, then those
+// with the most starts. It takes the notes that it uses out of notes.
 func (s *Snapshot) gather(notes map[[16]byte]Note) {
 	all := make(map[string]*Budget)
 	for i := range s.Nodes {
@@ -113,6 +113,7 @@ func (s *Snapshot) gather(notes map[[16]byte]Note) {
 	})
 }
 
+// sortWeight returns the number by which budgets are sorted, the largest first.
 func sortWeight(b *Budget) float64 {
 	if b.Note != nil {
 		return math.Inf(1)
@@ -161,7 +162,7 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 	}
 }
 
-// paused is a budget that an operator paused, and that nobody used lately.
+// paused returns a budget that an operator paused, by its note, and that no node used lately.
 func (s *Snapshot) paused(note Note) Budget {
 	b := Budget{Name: note.Budget, Policy: note.Policy, Limits: []string{}, Note: &note, State: State{Paused: Millis{note.Until.Sub(s.At)}}}
 	for i := range s.Nodes {
@@ -178,26 +179,26 @@ func (s *Snapshot) paused(note Note) Budget {
 	return b
 }
 
-// describe asks about budgets, some at a time. One that cannot be described says why; a
-// store that cannot be asked is an error.
+// describe sets the state of each budget of the fleet, asksAtOnce at a time. A budget whose state cannot
+// be read gets an Err; an outage of the store is returned as an error.
 func (f *Fleet) describe(ctx context.Context, all []Budget) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var wg sync.WaitGroup
-	places := make(chan struct{}, asksAtOnce)
+	running := make(chan struct{}, asksAtOnce)
 	for i := range all {
 		b := &all[i]
 		if b.Node != "" || b.Err != "" {
 			continue
 		}
-		places <- struct{}{}
+		running <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-running }()
 			st, err := f.store.Status(ctx, b.charge)
 			switch {
 			case err == nil:
 				if b.State = StateOf(st); st.Paused == 0 {
-					b.Note = nil // it was opened otherwise
+					b.Note = nil // the pause was ended, and not by a command of the fleet
 				}
 			case isOutage(err) || ctx.Err() != nil:
 				stop(err)

@@ -18,11 +18,11 @@ type Target struct {
 	charge throttle.Charge
 }
 
-// A TargetError says that no one budget is meant.
+// A TargetError says why a query names no budget, or several.
 type TargetError struct {
 	Name string   // what was asked for
 	Why  string   // what is wrong, and what would help
-	Of   []string // budgets or policies, one of which may be meant
+	Of   []string // names of budgets or policies, one of which may be meant
 }
 
 // Error implements error.
@@ -47,8 +47,8 @@ type Query struct {
 	Table []throttle.Policy
 }
 
-// Find returns the budget that is meant. What its policy is the table says, else the
-// reports of the nodes.
+// Find returns the budget that a query names. It takes the policy from the query's table if the table
+// has it, else from the reports of the nodes.
 func (f *Fleet) Find(ctx context.Context, q Query) (Target, error) {
 	nodes, now, _, err := f.nodes(ctx)
 	if err != nil {
@@ -157,12 +157,12 @@ func (s *Snapshot) policies() (known []string) {
 	return known
 }
 
-// needsKey is the error of a query that names a policy with keys, and no key.
+// needsKey returns the error of a query that names a policy with keys, and no key.
 func (q *Query) needsKey(s *Snapshot) error {
 	return &TargetError{q.Name, "the policy has a budget for each key: say --key, or the name of a budget", namesOf(s.budgetsOf(q.Name))}
 }
 
-// policy returns what nodes say of a policy: the one that reported last.
+// policy returns what the node that reported last says of a policy; nil: no node has reported it.
 func (s *Snapshot) policy(name string) (found *policyUse) {
 	last := time.Duration(-1)
 	for i := range s.Nodes {
@@ -186,6 +186,7 @@ func (s *Snapshot) budgetsOf(policy string) (all []*Budget) {
 	return all
 }
 
+// namesOf returns the names of budgets.
 func namesOf(all []*Budget) (names []string) {
 	for _, b := range all {
 		names = append(names, b.Name)
@@ -205,7 +206,7 @@ func (a *pauseRecorder) Pause(_ context.Context, c throttle.Charge, _ time.Durat
 	return nil
 }
 
-// chargeOf returns the charge of a limiter's budget.
+// chargeOf returns the charge of a limiter's budget, by a Pause that reaches this store only.
 func (a *pauseRecorder) chargeOf(l *throttle.Limiter, key string) (throttle.Charge, error) {
 	err := l.Pause(context.Background(), key, 0)
 	return a.charge, err

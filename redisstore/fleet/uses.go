@@ -29,7 +29,7 @@ type shard struct {
 // mostInShard bounds the budgets that are counted: 4,096 in all.
 const mostInShard = 256
 
-// A used is a budget that was used lately.
+// A used is what is counted of a budget that was used lately.
 type used struct {
 	policy *policyUsed
 	terms  terms
@@ -40,16 +40,16 @@ type used struct {
 	weight int64 // starts, those of earlier intervals less and less
 }
 
-// A tally counts the starts of an interval, which a whole report ends. Others come at any time: too
-// little has happened since the last whole report to tell a rate by, so they count the interval
-// before as well.
+// A tally counts the starts of an interval, which a whole report ends. A report that is not whole comes
+// at any time: too few starts have come since the last whole report to tell a rate by, so it counts the
+// interval before as well.
 type tally struct {
 	now    atomic.Int64
 	before int64 // in the interval before
 }
 
-// report returns what a report says. Of starts that are given back in a later interval than they
-// were counted in, those that are more than what was counted there are left for the next.
+// report returns the number that a report says. More starts may be given back in an interval than are
+// counted in it, because they were counted in an earlier one: the rest is taken off the next interval.
 func (t *tally) report(whole bool) int64 {
 	if !whole {
 		return max(0, t.before+t.now.Load())
@@ -59,7 +59,7 @@ func (t *tally) report(whole bool) int64 {
 	return t.before
 }
 
-// terms are what can change of a policy.
+// terms are the fields of a policy's charges that SetPolicies can change.
 type terms struct {
 	limit            throttle.Limit
 	jitter           time.Duration
@@ -78,9 +78,10 @@ type policyUsed struct {
 // reportedFor is how long a budget is reported after its last use.
 const reportedFor = time.Minute
 
-// add counts the starts of a booking: 1 that it got, -1 that was given back, or 0. Slots are held
-// from a start that is now. Those of one that was later are booked when it has come, without a
-// horizon and by themselves, and belong to a request that is counted.
+// add counts the starts of a booking: 1 for a start that it got, -1 for a start that was given back, 0
+// for none. now says that the start is now: only such a start takes slots. The slots for a later start
+// are booked when it has come, by a booking of their own without a horizon: that booking is no request
+// of its own, because the start's request was counted.
 func (u *uses) add(booking *throttle.Booking, starts int64, now bool) {
 	request := booking.Horizon > 0
 	for i := range booking.Charges {
@@ -114,7 +115,7 @@ func (u *uses) settle(booking *throttle.Booking, costs []int) {
 		c := &booking.Charges[i]
 		switch c.Limit.Kind() {
 		case throttle.KindConcurrency, throttle.KindUnlimited:
-			continue // what these are charged stays
+			continue // these charges are not settled
 		}
 		s := &u.shards[c.Budget.Key[0]%16]
 		s.mu.Lock()
@@ -125,7 +126,8 @@ func (u *uses) settle(booking *throttle.Booking, costs []int) {
 	}
 }
 
-// learn takes in a budget, or terms, that are new. The shard is locked.
+// learn begins to count the budget of a charge, or notes its new terms. It returns nil if the shard is
+// full. The shard is locked.
 func (u *uses) learn(s *shard, c *throttle.Charge) *used {
 	own := *c
 	own.Budget.Key, own.Cost, own.Reserve = [16]byte{}, 1, 0
@@ -159,8 +161,8 @@ type counted struct {
 	weight int64
 }
 
-// report returns the policies that were ever used, and their budgets that were used
-// lately. At least so many were left out.
+// report returns the policies that were ever used, and those of their budgets that were used
+// lately. leftOut is how many budgets there is no room for, at least. whole ends the interval.
 func (u *uses) report(now time.Time, whole bool) (all []policyUse, leftOut int) {
 	var budgets []counted
 	for i := range u.shards {
@@ -196,8 +198,8 @@ func (u *uses) report(now time.Time, whole bool) (all []policyUse, leftOut int) 
 	return all[:min(len(all), mostPolicies)], leftOut
 }
 
-// report adds the shard's budgets, forgets those that are idle, and says whether it was
-// full.
+// report appends the shard's budgets to all, forgets those that were not used for reportedFor, and
+// reports whether a budget found no room.
 func (s *shard) report(all []counted, now time.Time, whole bool) ([]counted, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,20 +13,19 @@ const (
 	kept       = int64(5 * time.Minute / time.Microsecond)    // a line that nothing is heard of
 )
 
-// A Line is what is known of one line: all that may be so, if the calls before were answered
-// as they were.
+// A Line is what is known of one line: all states in which it may be, after the answers so far.
 type Line struct {
 	id      int64
-	heard   int64
-	horizon int64 // the largest
+	heard   int64 // when the last call was done, by the server's clock in microseconds
+	horizon int64 // the largest of all operations, in microseconds
 	states  []state
 }
 
-// A state is what one may believe of a line after the calls so far: docs/internals/line.md says what the words
-// mean. The holes of a script are the tickets that are not among those that are there.
+// A state is one state in which a line may be after the calls so far: docs/internals/line.md says what the words
+// mean. Tickets that were given and are not among the places of a class are gone.
 type state struct {
 	classes [classes]class
-	called  bool // in this call the line has been looked at: offers may have lapsed
+	called  bool // the present call has looked at the line already, so that offers may have lapsed
 }
 
 const classes = 3
@@ -44,8 +43,10 @@ type class struct {
 	counted     int64   // what came below the cut in this call, and waits again
 }
 
+// A place is the number of a ticket, and what its owner costs.
 type place struct{ number, cost int64 }
 
+// newState returns the state of a line in which nobody has waited yet: the first ticket has number 1.
 func newState() state {
 	var s state
 	for k := range s.classes {
@@ -61,7 +62,7 @@ func (s state) clone() state {
 	return s
 }
 
-// waiting is what waits with that priority and the higher ones.
+// waiting returns the sum of what waits in the class, which counts from 1, and in the classes before it.
 func (s *state) waiting(class int) (sum int64) {
 	for k := range class {
 		sum += s.classes[k].waiting
@@ -69,7 +70,7 @@ func (s *state) waiting(class int) (sum int64) {
 	return sum
 }
 
-// notOffered is what was not offered anything.
+// notOffered returns how much of the class's places lies behind the cut: nothing was offered to it.
 func (c *class) notOffered() (sum int64) {
 	for _, p := range c.places {
 		sum += min(p.cost, max(0, p.number+p.cost-c.cut))
@@ -77,9 +78,10 @@ func (c *class) notOffered() (sum int64) {
 	return sum
 }
 
+// offered returns how much of what waits has an offer.
 func (c *class) offered() int64 { return max(0, c.waiting-c.notOffered()) }
 
-// counts is how much of a ticket counts.
+// counts returns how much of a ticket of a cost is part of c.waiting.
 func (c *class) counts(t *Ticket, cost int64) int64 {
 	switch {
 	case t.State == counted && t.Round == c.lapsedAt:
@@ -97,14 +99,14 @@ const (
 	passed
 )
 
-// join gives a ticket to one that comes.
+// join gives the next ticket to a newcomer.
 func (c *class) join(cost int64) {
 	c.places = append(c.places, place{c.joined, cost})
 	c.joined += cost
 	c.waiting += cost
 }
 
-// recount counts one whose turn has come, and that has to wait again.
+// recount counts a ticket in full again whose owner came when its turn had come, and has to wait again.
 func (c *class) recount(t *Ticket, cost, round int64) {
 	missing := cost - c.counts(t, cost)
 	c.waiting += missing
@@ -112,7 +114,7 @@ func (c *class) recount(t *Ticket, cost, round int64) {
 	c.lapsedAt = round
 }
 
-// takeOut takes a ticket out.
+// takeOut takes a ticket out of the line.
 func (c *class) takeOut(t *Ticket, cost int64) {
 	n := c.counts(t, cost)
 	i, found := slices.BinarySearchFunc(c.places, t.Number, func(p place, number int64) int { return cmp.Compare(p.number, number) })
@@ -125,7 +127,7 @@ func (c *class) takeOut(t *Ticket, cost int64) {
 	}
 }
 
-// lapse is what may happen to offers that nobody took: they count no more, and the cut goes
+// lapse has the offers lapse that nobody took: what was offered counts no more, and the cut may go
 // further.
 func (c *class) lapse(now int64) {
 	offered := c.offered()

@@ -7,7 +7,8 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// operate lets one operation happen.
+// operate brings a state behind one operation of a call, which was done at now; at is the index of the
+// charge for the line's row. It returns why an answer to the operation is not allowed.
 func (l *Line) operate(s *state, op *Op, at int, now int64) error {
 	var held *Ticket
 	for i := range op.Tickets {

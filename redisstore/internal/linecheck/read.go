@@ -17,7 +17,7 @@ type Call struct {
 	Lines  map[string]*wire.Line // that the reply speaks of; nil: there is none
 }
 
-// A Limit is as much of a rule as bounds what can be offered.
+// A Limit is the part of a rule that bounds what can be offered; Span is in microseconds.
 type Limit struct {
 	Kind    throttle.Kind
 	N, Span int64
@@ -62,7 +62,7 @@ var errUnread = errors.New("linecheck: a call that cannot be read")
 // reply. It returns nil if the call did nothing, or was done before.
 func Read(args []any, reply string) (c *Call, err error) {
 	defer func() {
-		if recover() != nil { // it is shorter than it says
+		if recover() != nil { // the call or the reply is shorter than it says
 			c, err = nil, errUnread
 		}
 	}()
@@ -84,15 +84,17 @@ func Read(args []any, reply string) (c *Call, err error) {
 	return c, nil
 }
 
-// numbers are read from their beginning.
+// numbers reads the numbers of a frame, one after the other.
 type numbers struct{ rest wire.Frame }
 
+// next returns the next number. It panics if there is none.
 func (n *numbers) next() int64 {
 	v := n.rest.At(0)
 	n.rest = n.rest.From(1)
 	return v
 }
 
+// skip passes over count numbers.
 func (n *numbers) skip(count int64) { n.rest = n.rest.From(int(count)) }
 
 // A request is a call as it is read.
@@ -100,7 +102,7 @@ type request struct {
 	*Call
 	rows  []string // the keys of the rows
 	rules []string // which key each rule is for
-	slots int64
+	slots int64    // how many budgets of slots there are
 }
 
 // read reads what was asked: see lua/book.lua.
@@ -171,6 +173,7 @@ func (r *request) operations(in *numbers) {
 	}
 }
 
+// ticket reads a ticket.
 func ticket(in *numbers) Ticket {
 	return Ticket{int(in.next()) - 1, wire.Ticket{
 		Line: in.next(), Number: in.next(), State: wire.TicketState(in.next()), Round: in.next(),
@@ -241,6 +244,7 @@ func (r *request) answer(out *numbers, op *Op) {
 	}
 }
 
+// text returns an argument of a command, which is a string or an int, as a text.
 func text(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -76,14 +76,14 @@ func flag(b bool) int64 {
 	return 0
 }
 
-// leavesOut reports whether a call says nothing of an operation's charge but, at most,
-// that it is a gate.
+// leavesOut reports whether a charge is not written down with its operation: a gate is only named once
+// in the call.
 func (r *BookRequest) leavesOut(o *Op, ch *throttle.Charge) bool {
 	return Unlimited(ch) && (o.Kind == Settle || !r.Rows[ch.Budget.Key])
 }
 
-// A chargeIndexes says where those of an operation's charges stand that a call says something
-// of; nil if those are all.
+// chargeIndexes are the indexes of those charges of an operation that are written down with it; nil:
+// all are.
 type chargeIndexes []int
 
 func (r *BookRequest) writtenCharges(o *Op) chargeIndexes {

@@ -13,8 +13,8 @@ import (
 // ErrReply means that something else than the script answered.
 var ErrReply = errors.New("redisstore: an answer that cannot be understood")
 
-// A Frame is how the scripts are told and tell: numbers of 8 bytes each, the way
-// that Lua keeps them. They are exact up to 2^53.
+// A Frame is numbers of 8 bytes each, in which the scripts are told and answer. The numbers are doubles,
+// as in Lua, and so exact up to 2^53.
 type Frame []byte
 
 // Add appends whole numbers.
@@ -33,19 +33,19 @@ func (f Frame) Increase(i int) {
 // Size is how many numbers there are.
 func (f Frame) Size() int { return len(f) / 8 }
 
-// At returns one of them.
+// At returns the i-th number, from 0 on.
 func (f Frame) At(i int) int64 {
 	return int64(math.Float64frombits(binary.LittleEndian.Uint64(f[8*i:])))
 }
 
-// From returns all but the first few.
+// From returns the numbers from the i-th on.
 func (f Frame) From(i int) Frame { return f[8*i:] }
 
 // maxNumber is more than a script ever says, and so little that sums and
 // differences fit.
 const maxNumber = 1 << 60
 
-// isSound reports whether they are numbers at all, and small enough to reckon with.
+// isSound reports whether the frame has whole numbers of 8 bytes, none of them NaN or above maxNumber.
 func (f Frame) isSound() bool {
 	for i := range f.Size() {
 		v := math.Float64frombits(binary.LittleEndian.Uint64(f[8*i:]))
@@ -74,7 +74,7 @@ func (r *reader) next() int64 {
 	return v
 }
 
-// peek returns the next number, which is read again.
+// peek returns the next number, and does not move on.
 func (r *reader) peek() int64 {
 	if len(r.rest) == 0 {
 		return r.next()
@@ -82,7 +82,7 @@ func (r *reader) peek() int64 {
 	return r.rest.At(0)
 }
 
-// count returns how many numbers of a list follow, which has one or more for each.
+// count reads how many elements a list has, each of which is one number or more.
 func (r *reader) count() int {
 	n := r.next()
 	if n < 0 || n > int64(r.rest.Size()) {
