@@ -38,6 +38,7 @@ func NewVirtual(c *virtual.Clock) *Store {
 	return s
 }
 
+// newStore returns an empty store without a clock.
 func newStore() *Store {
 	s := new(Store)
 	s.reader = s.read
@@ -64,8 +65,8 @@ func only(c throttle.Charge) *throttle.Booking {
 	return &throttle.Booking{Charges: []throttle.Charge{c}}
 }
 
-// lines guards the waiters of all lines. It is taken before the locks of shards, and only
-// where callers wait.
+// lines has the lock that guards the waiters of all lines. The lock is taken before the locks of shards,
+// and only where callers wait.
 type lines struct{ mu sync.Mutex }
 
 func (s *Store) shard(b *throttle.Budget) *shard { return &s.shards[b.Key[0]] }
@@ -78,7 +79,7 @@ func (s *Store) keep(c throttle.Charge) {
 	sh.budget(c.Budget.Key, s.clock.now())
 }
 
-// audience returns that of a budget, new if need be. The shard is locked.
+// audience returns the audience of a budget, a new one if there is none. The shard is locked.
 func (s *Store) audience(of throttle.Budget) *audience {
 	b := s.shard(&of).budget(of.Key, s.clock.now())
 	if b.audience == nil {
@@ -122,8 +123,8 @@ func (s *Store) unlock(l locked) {
 	}
 }
 
-// changeRows does something for all charges of a booking, in one atomic step, and tells the
-// watches and waiters that hear of it at once.
+// changeRows calls do with a request for a booking, in one atomic step, and tells the watches and waiters
+// that must hear of the change. It returns the same news.
 func (s *Store) changeRows(b *throttle.Booking, do func(*ledger.Request)) ledger.News {
 	q := ledger.Request{Booking: b, Arrivals: &s.arrivals, Grant: new(throttle.Grant), Searches: make([]ledger.Search, len(b.Charges))}
 	held := s.lock(b.Charges)
@@ -143,8 +144,8 @@ func (s *Store) open(q *ledger.Request) {
 	}
 }
 
-// rows appends those of charges, whose shards are locked. Idle rows are cleared away before
-// one is looked up, so that it is none of these.
+// rows appends the rows of charges, whose shards are locked. It sweeps idle rows away before it looks
+// rows up, so that it returns no row that is swept away.
 func (s *Store) rows(all []*ledger.Row, charges []throttle.Charge, now int64) []*ledger.Row {
 	for i := range charges {
 		if sh := s.shard(&charges[i].Budget); sh.isDue(now) {
@@ -157,7 +158,8 @@ func (s *Store) rows(all []*ledger.Row, charges []throttle.Charge, now int64) []
 	return all
 }
 
-// standBy makes the channel of a caller that waits for slots.
+// standBy sets the Ready of the grant to a request that got a place in the line for slots. Its shards are
+// locked.
 func (s *Store) standBy(q *ledger.Request) {
 	if place := q.Grant.Handle.Place; q.Waits && place != 0 {
 		ready := make(chan struct{})

@@ -66,7 +66,7 @@ func New(policies []throttle.Policy) *Metrics {
 	return m
 }
 
-// histogram returns the options of a histogram of waits: classic buckets, and a native one.
+// histogram returns the options of a histogram of waits, which has classic buckets and is native, too.
 func histogram(name, help string) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name: name, Help: help,
@@ -90,8 +90,8 @@ type series struct {
 	closed                   closed
 }
 
-// labelOf is the label of a policy: that of requests that none held must not be empty,
-// because Prometheus takes an empty label for none.
+// labelOf returns the label of a policy. The label of requests that no policy held is not empty,
+// because an empty label is no label to Prometheus.
 func labelOf(policy string) string {
 	if policy == None {
 		return "none"
@@ -144,7 +144,7 @@ func (m *Metrics) Observe(ctx context.Context, e throttle.Event) {
 // other counts an event that is not what became of a request.
 func (s *series) other(e *throttle.Event) {
 	if int(e.Kind) >= len(s.events) || s.events[e.Kind] == nil {
-		return // of a version that this one does not know
+		return // an event of a later version of throttle
 	}
 	s.events[e.Kind].Inc()
 	switch e.Kind {

@@ -23,9 +23,9 @@ func newAudit() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "audit",
 		Short: "Show what operators did: when, who, what and why",
-		Args:  takes(0, 0),
+		Args:  argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+			return at.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				acts, illegible, err := all.Audit(ctx, most)
 				if err != nil {
 					return err
@@ -39,7 +39,7 @@ func newAudit() *cobra.Command {
 			})
 		},
 	}
-	at.flags(c)
+	at.addFlags(c)
 	c.Flags().IntVarP(&most, "number", "n", 20, "show so many, the last first")
 	return c
 }

@@ -34,7 +34,7 @@ func newCheck() *cobra.Command {
 		Long: `Check reads files of policies, reports all mistakes at once, runs the tests in
 them, and warns of what cannot keep an upstream's limits. It exits with 1 if
 there are mistakes, or tests that fail.`,
-		Args: takes(1, manyArguments),
+		Args: argumentCount(1, manyArguments),
 		RunE: func(c *cobra.Command, files []string) error {
 			all := checkResult{Version: outputVersion, Files: []tally{}, Findings: []finding{}}
 			for _, file := range files {
@@ -57,7 +57,8 @@ there are mistakes, or tests that fail.`,
 	return c
 }
 
-// check checks one file. Its error is that of a file that cannot be read.
+// check checks one file, and adds its tally and its findings. It returns the error of a file that cannot
+// be read.
 func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 	f, err := loadInput(c, file)
 	if err != nil {
@@ -71,7 +72,8 @@ func (all *checkResult) check(c *cobra.Command, file string, nodes int) error {
 	return nil
 }
 
-// add adds the mistakes that an error holds. It returns errors that are none.
+// add adds the mistakes in a file that err holds, as findings of a severity. It returns err if err holds
+// no mistakes.
 func (all *checkResult) add(severity string, err error) error {
 	mistakes := policyfile.Mistakes(err)
 	if err != nil && mistakes == nil {
@@ -83,6 +85,7 @@ func (all *checkResult) add(severity string, err error) error {
 	return nil
 }
 
+// failed reports whether the command fails: there are errors or, if strict, warnings.
 func (all *checkResult) failed(strict bool) bool {
 	for _, f := range all.Findings {
 		if strict || f.Severity == "error" {
@@ -92,12 +95,13 @@ func (all *checkResult) failed(strict bool) bool {
 	return false
 }
 
-// text is what was found, as compilers print it, and then what each good file holds.
+// text returns the findings as compilers print them, then what each file holds that could be read. Of the
+// findings of one file and severity it has the first mostFindings.
 func (all *checkResult) text() string {
 	var out strings.Builder
-	same := 0 // findings of the same file and severity
+	inGroup := 0 // how many findings of the present file and severity there were
 	for i, f := range all.Findings {
-		if same++; same <= mostFindings {
+		if inGroup++; inGroup <= mostFindings {
 			e := policyfile.Error{File: f.File, Line: f.Line, Column: f.Column, Text: f.Text}
 			if f.Severity == "warning" {
 				e.Text = "warning: " + e.Text
@@ -106,10 +110,10 @@ func (all *checkResult) text() string {
 			out.WriteString(f.excerpt)
 		}
 		if i+1 == len(all.Findings) || all.Findings[i+1].File != f.File || all.Findings[i+1].Severity != f.Severity {
-			if same > mostFindings {
-				fmt.Fprintf(&out, "%s: and %s\n", clean(f.File), numerals.Count(same-mostFindings, "more "+f.Severity, "more "+f.Severity+"s"))
+			if inGroup > mostFindings {
+				fmt.Fprintf(&out, "%s: and %s\n", clean(f.File), numerals.Count(inGroup-mostFindings, "more "+f.Severity, "more "+f.Severity+"s"))
 			}
-			same = 0
+			inGroup = 0
 		}
 	}
 	for _, t := range all.Files {
@@ -126,7 +130,7 @@ func newSchema() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON schema of a file of policies, for editors",
-		Args:  takes(0, 0),
+		Args:  argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := c.OutOrStdout().Write(policyfile.Schema())
 			return err

@@ -46,7 +46,7 @@ func newExplain() *cobra.Command {
 which budgets it needs. Keys are hashed, as in Redis. With --redis, or with
 THROTTLE_REDIS, it says what the budgets are like now, and when the request could
 start. It exits with 1 if that is not at once.`,
-		Args: takes(3, 3),
+		Args: argumentCount(3, 3),
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := loadInput(c, args[0])
 			if err != nil {
@@ -57,8 +57,8 @@ start. It exits with 1 if that is not at once.`,
 				return err
 			}
 			e, err := explain(f, req)
-			if err == nil && at.known() {
-				err = at.with(c.Context(), e.ask)
+			if err == nil && at.hasAddress() {
+				err = at.withFleet(c.Context(), e.ask)
 			}
 			if err != nil {
 				return err
@@ -74,7 +74,7 @@ start. It exits with 1 if that is not at once.`,
 		},
 	}
 	c.Flags().StringArrayVarP(&headers, "header", "H", nil, `a field of the request, such as "X-App: a"; may be repeated`)
-	at.flags(c)
+	at.addFlags(c)
 	return c
 }
 

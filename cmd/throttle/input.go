@@ -28,7 +28,7 @@ func stdin(c *cobra.Command) io.Reader {
 // openInput opens a file that a command reads; "-" is stdin.
 func openInput(c *cobra.Command, path string) (io.ReadCloser, error) {
 	if path == "-" {
-		if n := dashes(c); n > 1 {
+		if n := stdinArguments(c); n > 1 {
 			return nil, fmt.Errorf("stdin is read once, and %d arguments name it", n)
 		}
 		return io.NopCloser(stdin(c)), nil
@@ -36,8 +36,8 @@ func openInput(c *cobra.Command, path string) (io.ReadCloser, error) {
 	return os.Open(path)
 }
 
-// dashes returns how many arguments name stdin.
-func dashes(c *cobra.Command) (n int) {
+// stdinArguments returns how many arguments name stdin.
+func stdinArguments(c *cobra.Command) (n int) {
 	for _, arg := range c.Flags().Args() {
 		if arg == "-" {
 			n++
@@ -49,7 +49,7 @@ func dashes(c *cobra.Command) (n int) {
 	return n
 }
 
-// readInput reads a file that a command reads as a whole.
+// readInput returns all that a file holds; "-" is stdin.
 func readInput(c *cobra.Command, path string) ([]byte, error) {
 	in, err := openInput(c, path)
 	if err != nil {
@@ -59,7 +59,7 @@ func readInput(c *cobra.Command, path string) ([]byte, error) {
 	return io.ReadAll(in)
 }
 
-// loadInput reads a file of policies.
+// loadInput reads a file of policies; "-" is stdin.
 func loadInput(c *cobra.Command, path string) (*policyfile.File, error) {
 	text, err := readInput(c, path)
 	if err != nil {
@@ -71,8 +71,8 @@ func loadInput(c *cobra.Command, path string) (*policyfile.File, error) {
 // manyArguments is more than anybody writes.
 const manyArguments = 1 << 20
 
-// takes sees to it that a command has from least to most arguments.
-func takes(least, most int) cobra.PositionalArgs {
+// argumentCount sees to it that a command has from least to most arguments.
+func argumentCount(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
 			return fmt.Errorf("%s accepts %s, received %d; usage: %s", c.Name(), accepted(least, most), len(args), c.UseLine())

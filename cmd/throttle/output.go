@@ -26,11 +26,10 @@ const (
 // outputVersion is the version of what --json prints.
 const outputVersion = 1
 
-// An exit is an error with the code that the program ends with. Without a text it was
-// told already.
+// An exit is an error with the code that the program ends with.
 type exit struct {
 	code int
-	err  error
+	err  error // nil: the command has printed already what is wrong
 }
 
 func (e *exit) Error() string {
@@ -42,8 +41,8 @@ func (e *exit) Error() string {
 
 func (e *exit) Unwrap() error { return e.err }
 
-// clean makes a text of several lines fit to be printed, because it may repeat what somebody
-// has written to Redis.
+// clean returns a text of several lines without control characters, because the text may repeat what
+// somebody has written to Redis.
 func clean(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -63,19 +62,19 @@ func printJSON(c *cobra.Command, v any) (bool, error) {
 	if !asJSON(c) {
 		return false, nil
 	}
-	e := lines(c.OutOrStdout())
+	e := jsonLines(c.OutOrStdout())
 	e.SetIndent("", "  ")
 	return true, e.Encode(v)
 }
 
-// lines returns an encoder that writes a line of JSON for each value.
-func lines(out io.Writer) *json.Encoder {
+// jsonLines returns an encoder that writes each value as JSON in one line, without the escapes for HTML.
+func jsonLines(out io.Writer) *json.Encoder {
 	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)
 	return e
 }
 
-// brief rounds a duration to what is worth reading.
+// brief prints a duration, rounded to what is worth reading.
 func brief(d time.Duration) string {
 	switch {
 	case d < time.Second:

@@ -39,7 +39,7 @@ the file says before the answer is there; refusals are not foreseen.
 A mix of requests is named with -r, or line by line in a file: ` + mixForm + `.
 Without one it is the tests of the file. With --within it exits with 1 if the
 job takes longer.`,
-		Args: takes(1, 1),
+		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := loadInput(c, args[0])
 			if err != nil {
@@ -104,9 +104,9 @@ func (o *planOptions) run(c *cobra.Command, f *policyfile.File) (err error) {
 	return err
 }
 
-// handOver is how long a slot takes from one request to the next, unless it is said: two calls
-// of Redis and a message. So long it was with a Redis that is near, on a machine with nothing
-// else to do; with twenty programs on two cores it was 7 to 13 ms.
+// handOver is the default of --hand-over. It takes two calls of Redis and a message. It was so long
+// with a Redis that is near, on a machine with nothing else to do; with twenty programs on two cores
+// it was 7 to 13 ms.
 const handOver = 2 * time.Millisecond
 
 // mostWorkers and mostRequests bound what is simulated, so that a mistake with a zero ends
@@ -116,6 +116,7 @@ const (
 	mostRequests = 1_000_000_000
 )
 
+// check returns what is wrong with the flags.
 func (o *planOptions) check() error {
 	j := &o.job
 	switch {
@@ -191,9 +192,10 @@ type usedPolicy struct {
 	Waits    waits   `json:"waits"`
 	Binds    float64 `json:"binds"` // for what share of the time
 	Shadow   bool    `json:"shadow,omitempty"`
-	Would    *waits  `json:"would_wait,omitempty"` // in shadow mode
+	Would    *waits  `json:"would_wait,omitempty"` // how much longer requests would wait; nil: the policy is no shadow
 }
 
+// newPlanned returns what plan prints of a job and its result.
 func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *planned {
 	p := &planned{
 		Version: outputVersion, Requests: j.Requests, Nodes: j.Nodes, Workers: j.Workers, Latency: j.Latency.Milliseconds(), HandOver: j.HandOver.Milliseconds(),
@@ -205,21 +207,21 @@ func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *
 	}
 	for i := range r.Policies {
 		u := &r.Policies[i]
-		one := usedPolicy{Policy: u.Policy.Name, Limit: u.Policy.Limit.String(), Requests: u.Requests, Cost: u.Cost, Waits: newWaits(&u.Waits), Shadow: u.Policy.Shadow}
-		if one.Shadow {
+		entry := usedPolicy{Policy: u.Policy.Name, Limit: u.Policy.Limit.String(), Requests: u.Requests, Cost: u.Cost, Waits: newWaits(&u.Waits), Shadow: u.Policy.Shadow}
+		if entry.Shadow {
 			would := newWaits(&u.Over)
-			one.Would = &would
+			entry.Would = &would
 		}
-		p.Policies = append(p.Policies, one)
+		p.Policies = append(p.Policies, entry)
 	}
 	for _, f := range r.Timeline.Phases(r.Took) {
-		one := phase{From: f.From.Milliseconds(), To: f.To.Milliseconds(), from: f.From, to: f.To}
+		entry := phase{From: f.From.Milliseconds(), To: f.To.Milliseconds(), from: f.From, to: f.To}
 		if f.Binds >= 0 {
 			u := &p.Policies[f.Binds]
-			one.Policy, one.limit = u.Policy, u.Limit
+			entry.Policy, entry.limit = u.Policy, u.Limit
 			u.Binds += float64(f.To-f.From) / float64(r.Took)
 		}
-		p.Phases = append(p.Phases, one)
+		p.Phases = append(p.Phases, entry)
 	}
 	p.Chart = newChart(r.Timeline, r.Took, r.Policies)
 	return p
@@ -228,6 +230,7 @@ func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *
 // mostPhases is how many phases are printed.
 const mostPhases = 20
 
+// print prints the plan as text.
 func (p *planned) print(c *cobra.Command) error {
 	out := c.OutOrStdout()
 	fmt.Fprintf(out, "%s take %s: %.3g a second, by %s with %s each, %s a request\n", numerals.Count(p.Requests, "request", "requests"), brief(p.took), p.Rate,
@@ -245,7 +248,7 @@ func (p *planned) print(c *cobra.Command) error {
 			binds.add("…", "", fmt.Sprintf("%d more: see --json", len(p.Phases)-i))
 			break
 		}
-		binds.add(brief(f.from), brief(f.to), f.what())
+		binds.add(brief(f.from), brief(f.to), f.binding())
 	}
 	policies := table{titles: []string{"POLICY", "LIMIT", "REQUESTS", "COST", "HELD", "P99", "LONGEST", "BINDS"}}
 	for _, u := range p.Policies {
@@ -260,21 +263,22 @@ func (p *planned) print(c *cobra.Command) error {
 	return err
 }
 
-func (f *phase) what() string {
+// binding says in words what binds in the phase.
+func (f *phase) binding() string {
 	if f.Policy == "" {
 		return "no limit: the workers are busy"
 	}
 	return f.Policy + ", " + f.limit
 }
 
-// sentence says how many requests waited, and how long.
+// sentence says how many requests waited, and how long. held is the verb, such as "waited".
 func (w *waits) sentence(held string) string {
 	if w.Held == 0 {
 		return "none " + held
 	}
-	of := "all requests"
+	base := "all requests"
 	if w.Held == w.all.N {
-		of = "them"
+		base = "them"
 	}
-	return fmt.Sprintf("%d %s: half of %s for %s or less, 99 %% for %s, the longest for %s", w.Held, held, of, brief(w.all.Quantile(0.5)), brief(w.all.Quantile(0.99)), brief(w.all.Max))
+	return fmt.Sprintf("%d %s: half of %s for %s or less, 99 %% for %s, the longest for %s", w.Held, held, base, brief(w.all.Quantile(0.5)), brief(w.all.Quantile(0.99)), brief(w.all.Max))
 }

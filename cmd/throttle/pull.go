@@ -27,13 +27,13 @@ func newPull() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pull [NUMBER]",
 		Short: "Print the file of policies that is pushed, or that had a number",
-		Args:  takes(0, 1),
+		Args:  argumentCount(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			number, err := numberOf(args)
 			if err != nil {
 				return err
 			}
-			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+			return at.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				p, err := pull(ctx, all, number)
 				if err != nil {
 					return err
@@ -50,7 +50,7 @@ func newPull() *cobra.Command {
 			})
 		},
 	}
-	at.flags(c)
+	at.addFlags(c)
 	c.Flags().StringVarP(&output, "output", "o", "", "write it to this file")
 	return c
 }
@@ -86,13 +86,13 @@ func newDiff() *cobra.Command {
 		Short: "Show what pushing a file would change",
 		Long: `Diff compares a file with the one that is pushed, and says what it loosens. It
 exits with 1 if they differ.`,
-		Args: takes(1, 1),
+		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			text, err := readInput(c, args[0])
 			if err != nil {
 				return err
 			}
-			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+			return at.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				change, err := compare(ctx, all, args[0], text)
 				if err != nil {
 					return err
@@ -112,7 +112,7 @@ exits with 1 if they differ.`,
 			})
 		},
 	}
-	at.flags(c)
+	at.addFlags(c)
 	return c
 }
 
@@ -128,9 +128,9 @@ func newHistory() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history",
 		Short: "Show which files of policies were pushed, the newest first",
-		Args:  takes(0, 0),
+		Args:  argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+			return at.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				files, illegible, err := all.History(ctx)
 				if err != nil {
 					return err
@@ -149,7 +149,7 @@ func newHistory() *cobra.Command {
 			})
 		},
 	}
-	at.flags(c)
+	at.addFlags(c)
 	return c
 }
 

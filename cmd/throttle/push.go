@@ -43,7 +43,7 @@ type pusher struct {
 }
 
 func (p *pusher) pushFlags(c *cobra.Command) {
-	p.acting(c)
+	p.addActFlags(c)
 	c.Flags().BoolVar(&p.loosen, "loosen", false, "push it though it loosens a limit or loses a policy")
 	c.Flags().DurationVar(&p.wait, "wait", time.Minute, "how long to wait until the nodes have it in force; 0: not at all")
 }
@@ -58,7 +58,7 @@ asks, and pushes it if nobody else has meanwhile. What loosens a limit or loses
 a policy needs the word loosen: as the answer, or as --loosen beside --yes. It
 then waits until every program that follows has it in force, and exits with 1
 if one has not.`,
-		Args: takes(1, 1),
+		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			text, err := readInput(c, args[0])
 			if err != nil {
@@ -78,7 +78,7 @@ func newRollback() *cobra.Command {
 		Short: "Push an older file again, under a new number",
 		Long: `Rollback pushes the file that had a number, or else the one before the last. See
 history for the numbers. It asks as push does: an older file may loosen, too.`,
-		Args: takes(0, 1),
+		Args: argumentCount(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			number, err := numberOf(args)
 			if err != nil {
@@ -145,13 +145,13 @@ func older(ctx context.Context, all *fleet.Fleet, number int64) (*fleet.Pushed, 
 
 // push compares a text with what is pushed, asks, pushes it and waits for the nodes.
 func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Context, *fleet.Fleet) ([]byte, error)) error {
-	all, closeAll, err := p.open(c.Context())
+	all, closeAll, err := p.connectFleet(c.Context())
 	if err != nil {
 		return err
 	}
 	defer closeAll()
 	var change *pushed.Change
-	if err := p.within(c.Context(), func(ctx context.Context) error {
+	if err := p.withTimeout(c.Context(), func(ctx context.Context) error {
 		text, err := read(ctx, all)
 		if err != nil {
 			return err
@@ -170,8 +170,8 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 	if err := p.consent(c, change); err != nil {
 		return err
 	}
-	if err := p.within(c.Context(), func(ctx context.Context) (err error) {
-		result.Number, err = change.Push(ctx, act, p.who(), p.reason)
+	if err := p.withTimeout(c.Context(), func(ctx context.Context) (err error) {
+		result.Number, err = change.Push(ctx, act, p.name(), p.reason)
 		var conflict *fleet.ConflictError
 		if errors.As(err, &conflict) {
 			return &exit{exitConflict, err}
@@ -202,11 +202,11 @@ func (p *pusher) push(c *cobra.Command, name, act string, read func(context.Cont
 func (p *pusher) consent(c *cobra.Command, change *pushed.Change) error {
 	switch {
 	case len(change.Loosens) == 0 || p.loosen:
-		return p.ask(c, "Push it?")
+		return p.confirm(c, "Push it?")
 	case p.yes:
 		return &exit{exitDeclined, errors.New("nothing was done, because it loosens: pass --loosen as well")}
 	}
-	return consent(c, `Push it, though it loosens? Write "loosen" to do so: `, "--yes and --loosen", "loosen")
+	return askOnTerminal(c, `Push it, though it loosens? Write "loosen" to do so: `, "--yes and --loosen", "loosen")
 }
 
 // compare looks at a text that is to be pushed, or compared. A file with mistakes was found
@@ -250,7 +250,7 @@ func (p *pusher) await(c *cobra.Command, all *fleet.Fleet, generation string) (l
 	defer tick.Stop()
 	for {
 		var settled bool
-		err := p.within(c.Context(), func(ctx context.Context) error {
+		err := p.withTimeout(c.Context(), func(ctx context.Context) error {
 			nodes, err := all.Nodes(ctx)
 			list, settled = followers(nodes, generation)
 			return err

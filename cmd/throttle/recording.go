@@ -31,7 +31,7 @@ func (s source) record(path string) (source, func() error, error) {
 			return nil, nil, err
 		}
 	}
-	e := lines(f)
+	e := jsonLines(f)
 	return func(ctx context.Context) (*fleet.Snapshot, error) {
 		snap, err := s(ctx)
 		if err == nil {

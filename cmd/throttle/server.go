@@ -28,7 +28,7 @@ type server struct {
 	identity
 }
 
-func (s *server) flags(c *cobra.Command) {
+func (s *server) addFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&s.address, "redis", "", "the Redis of the programs, such as redis://localhost:6379/0, redis+cluster://host:6379\nor redis+sentinel://host:26379/0?master_name=main")
 	s.identity.flags(c)
@@ -37,8 +37,9 @@ func (s *server) flags(c *cobra.Command) {
 	f.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long Redis may take")
 }
 
-// known reports whether it was said where the fleet is.
-func (s *server) known() bool {
+// hasAddress reports whether the address of Redis is known, and sets it by addressVariable if --redis
+// was not passed.
+func (s *server) hasAddress() bool {
 	s.address = cmp.Or(s.address, os.Getenv(addressVariable))
 	return s.address != ""
 }
@@ -51,8 +52,8 @@ var errAddress = errors.New("--redis: it is not an address such as redis://local
 // refuses takes so long that --timeout ends first, and hides the cause.
 const oneDial = 1
 
-// connect returns a client for the address, by what the scheme says. It sends nothing yet. The
-// client obeys --timeout also if Redis hangs.
+// connect returns a client for the address: of one server, of a cluster, or of servers behind sentinels,
+// as the scheme says. It sends nothing yet. The client obeys --timeout also if Redis hangs.
 func (s *server) connect() (redis.UniversalClient, error) {
 	scheme, rest, _ := strings.Cut(s.address, "://")
 	scheme, kind, _ := strings.Cut(scheme, "+")
@@ -92,33 +93,36 @@ func (s *server) connect() (redis.UniversalClient, error) {
 	return nil, errAddress
 }
 
-// with calls f with the fleet, and a context that ends when Redis has taken too long.
-func (s *server) with(ctx context.Context, f func(ctx context.Context, all *fleet.Fleet) error) error {
-	all, closeAll, err := s.open(ctx)
+// withFleet calls f with the fleet, and a context that ends after --timeout. Its error has the code that
+// the program ends with.
+func (s *server) withFleet(ctx context.Context, f func(ctx context.Context, all *fleet.Fleet) error) error {
+	all, closeAll, err := s.connectFleet(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeAll()
 	ctx, stop := context.WithTimeout(ctx, s.timeout)
 	defer stop()
-	return coded(f(ctx, all))
+	return withExitCode(f(ctx, all))
 }
 
-// within calls f with a context that ends when Redis has taken too long.
-func (s *server) within(ctx context.Context, f func(context.Context) error) error {
+// withTimeout calls f with a context that ends after --timeout. Its error has the code that the program
+// ends with.
+func (s *server) withTimeout(ctx context.Context, f func(context.Context) error) error {
 	ctx, stop := context.WithTimeout(ctx, s.timeout)
 	defer stop()
-	return coded(f(ctx))
+	return withExitCode(f(ctx))
 }
 
-// interruptGrace is how long an answer that is on its way may take when the command is
-// interrupted: what was done is then still said.
+// interruptGrace is how long after an interrupt the command still waits for an answer that is on its way,
+// so that it can say what was done.
 const interruptGrace = 500 * time.Millisecond
 
-// open returns the fleet. It sends nothing yet. An interrupt ends calls that Redis does not
-// answer, because the client looks at the deadline of a context alone while it reads.
-func (s *server) open(ctx context.Context) (all *fleet.Fleet, closeAll func(), err error) {
-	if !s.known() {
+// connectFleet returns the fleet, and the function that closes its client. It sends nothing yet. An
+// interrupt, which ends ctx, closes the client after interruptGrace: while the client reads, it obeys the
+// deadline of a context, but not its end.
+func (s *server) connectFleet(ctx context.Context) (all *fleet.Fleet, closeAll func(), err error) {
+	if !s.hasAddress() {
 		return nil, nil, fmt.Errorf("there is no address of Redis: pass --redis, or set %s", addressVariable)
 	}
 	client, err := s.connect()
@@ -130,8 +134,8 @@ func (s *server) open(ctx context.Context) (all *fleet.Fleet, closeAll func(), e
 	return fleet.New(client, &fleet.Options{Namespace: s.namespace, HashTags: s.hashTags}), closeClient, nil
 }
 
-// coded gives an error of a fleet the code that the program ends with.
-func coded(err error) error {
+// withExitCode returns an error of the fleet as an exit, with the code that the program ends with.
+func withExitCode(err error) error {
 	var known *exit
 	var away *fleet.Error
 	switch {

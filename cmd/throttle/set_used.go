@@ -23,7 +23,7 @@ lower, callers that wait start as soon as there is room; set higher, starts that
 and do not fit any more are booked anew. The count is that of a sliding, fixed or calendar
 window, as status prints it; other limits have none. It is not above the limit: at the limit
 nothing starts. Starts that are booked for later stay booked, and come on top.`,
-		Args: takes(1, 1),
+		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			used, wrong := usedOf(to)
 			o.check = func(t fleet.Target, missing error) error {
@@ -35,7 +35,7 @@ nothing starts. Starts that are booked for later stay booked, and come on top.`,
 			change := &fleet.Change{After: used}
 			return o.act(c, args[0], fmt.Sprintf("Set what is used to %d?", used), actResult{Act: "set-used", Used: change},
 				func(ctx context.Context, all *fleet.Fleet, t fleet.Target) (err error) {
-					change.Before, err = all.SetUsed(ctx, t, used, o.who(), o.reason)
+					change.Before, err = all.SetUsed(ctx, t, used, o.name(), o.reason)
 					var uncounted *fleet.UncountedError
 					if errors.As(err, &uncounted) {
 						return &exit{exitConflict, err}
@@ -44,7 +44,7 @@ nothing starts. Starts that are booked for later stay booked, and come on top.`,
 				})
 		},
 	}
-	o.budget(c)
+	o.addBudgetFlags(c)
 	c.Flags().StringVar(&to, "to", "", "how much is used in truth, from 0 to the limit; required")
 	return c
 }

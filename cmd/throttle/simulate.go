@@ -41,7 +41,7 @@ Logs are in the Common or Combined Log Format, as nginx and Apache write them,
 or CSV of time, method and URL; packed with gzip or not; - is stdin. Lines whose
 requests have a path only need --url. Lines that cannot be read are counted and
 told. A log of whole seconds has its requests spread evenly over each second.`,
-		Args: takes(2, manyArguments),
+		Args: argumentCount(2, manyArguments),
 		RunE: func(c *cobra.Command, args []string) error {
 			f, err := loadInput(c, args[0])
 			if err != nil {
@@ -63,7 +63,7 @@ told. A log of whole seconds has its requests spread evenly over each second.`,
 // mostSorted is how many lines are kept to bring them into order.
 const mostSorted = 100_000
 
-// mostBroken is how many broken lines are told.
+// mostBroken is how many of the lines that cannot be read are printed.
 const mostBroken = 10
 
 // A simulated is what simulate prints as JSON. Times are in milliseconds.
@@ -99,16 +99,16 @@ type simulatedPolicy struct {
 	Waits    waits  `json:"waits"` // of those that it would have held
 	Refused  int    `json:"refused"`
 	Shadow   bool   `json:"shadow,omitempty"`
-	Would    *waits `json:"would_wait,omitempty"` // in shadow mode
+	Would    *waits `json:"would_wait,omitempty"` // how much longer requests would wait; nil: the policy is no shadow
 }
 
-// A logReplay is a simulation under way.
+// A logReplay is the replay of access logs under way.
 type logReplay struct {
-	simulated
-	engine simulation.Replay
-	sorter *accesslog.Sorter
-	header http.Header
-	failed error
+	simulated // what was found so far
+	engine    simulation.Replay
+	sorter    *accesslog.Sorter // brings lines into the order of their times
+	header    http.Header       // of all requests
+	failed    error             // why send failed: nothing is sent any more
 }
 
 // run replays the logs and prints what it found.
@@ -176,7 +176,8 @@ func (o *simulateOptions) check() (base *url.URL, err error) {
 	return base, nil
 }
 
-// read reads one log, and calls send for each of its requests, in order.
+// read reads the log at path, and notes its lines that cannot be read. base is where requests went whose
+// line has a path only. The sorter calls send for the requests, in the order of their times.
 func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func(accesslog.Entry)) error {
 	in, err := openInput(c, path)
 	if err != nil {
@@ -210,7 +211,7 @@ func (r *logReplay) read(c *cobra.Command, path string, base *url.URL, send func
 	}
 }
 
-// send has the request of a line come.
+// send sends the request of a line to the engine, at the line's time.
 func (r *logReplay) send(ctx context.Context, e accesslog.Entry) {
 	if r.failed != nil {
 		return
@@ -226,7 +227,7 @@ func (r *logReplay) send(ctx context.Context, e accesslog.Entry) {
 	r.End = &at
 }
 
-// finish notes what became of the requests.
+// finish takes over what the engine says became of the requests.
 func (r *logReplay) finish(all *simulation.Replayed) {
 	r.Requests, r.Waited, r.Refused, r.Crowded, r.Unmatched, r.Late = all.Requests, newWaits(&all.Waits), all.Refused, all.Crowded, all.Unmatched, r.sorter.Late
 	for i := range all.Policies {
@@ -244,6 +245,7 @@ func (r *logReplay) finish(all *simulation.Replayed) {
 	r.Chart = newChart(all.Timeline, all.Took, all.Policies)
 }
 
+// print prints what was found as text.
 func (r *logReplay) print(c *cobra.Command) error {
 	talk, out := c.ErrOrStderr(), c.OutOrStdout()
 	for _, l := range r.Lines {

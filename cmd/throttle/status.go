@@ -9,7 +9,7 @@ import (
 )
 
 func newStatus() *cobra.Command {
-	var at server
+	var redis server
 	var budgets int
 	c := &cobra.Command{
 		Use:   "status",
@@ -17,22 +17,22 @@ func newStatus() *cobra.Command {
 		Long: `Status shows the programs that report themselves (see docs/fleet.md), the
 budgets that they used in the last minute, and what closes those that are closed.
 It writes nothing, and works with a user of Redis that can only read.`,
-		Args: takes(0, 0),
+		Args: argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return at.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
+			return redis.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) error {
 				s, err := all.Snapshot(ctx, budgets)
 				if err != nil {
 					return err
 				}
 				done, err := printJSON(c, s)
 				if !done {
-					err = newView(s, "").print(c.OutOrStdout())
+					err = newView(s, "").write(c.OutOrStdout())
 				}
 				return err
 			})
 		},
 	}
-	at.flags(c)
+	redis.addFlags(c)
 	c.Flags().IntVar(&budgets, "budgets", fleet.DefaultBudgets, "ask about so many budgets, those used most first")
 	return c
 }

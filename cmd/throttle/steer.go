@@ -20,34 +20,34 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
-// An operator is the flags of commands that act.
+// An operator is the flags of the commands that change something in the fleet.
 type operator struct {
 	server
 	key, file  string
 	by, reason string
 	yes        bool
 
-	check func(fleet.Target, error) error // adds what is wrong with the act to why no budget was found; nil: nothing can be
+	check func(fleet.Target, error) error // is told of the budget, or why there is none, and returns why the act is refused; nil: no check
 }
 
-// acting are the flags that every act has.
-func (o *operator) acting(c *cobra.Command) {
-	o.flags(c)
+// addActFlags adds the flags of all commands that act.
+func (o *operator) addActFlags(c *cobra.Command) {
+	o.addFlags(c)
 	c.Flags().StringVar(&o.by, "by", "", "who acts; user@host unless it is said")
 	c.Flags().StringVar(&o.reason, "reason", "", "why; those who are held by it read it")
 	c.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
 }
 
-// budget are the flags that name a budget.
-func (o *operator) budget(c *cobra.Command) {
-	o.acting(c)
+// addBudgetFlags adds the flags of commands that act on a budget.
+func (o *operator) addBudgetFlags(c *cobra.Command) {
+	o.addActFlags(c)
 	c.ValidArgsFunction = o.complete
 	c.Flags().StringVar(&o.key, "key", "", "the key of the budget, in clear; only its hash is sent")
 	c.Flags().StringVar(&o.file, "file", "", "the file of the policy, if no program has used it yet")
 }
 
-// who is the operator.
-func (o *operator) who() string {
+// name returns the operator's name: --by, or user@host.
+func (o *operator) name() string {
 	if o.by != "" {
 		return o.by
 	}
@@ -64,15 +64,15 @@ func (o *operator) complete(c *cobra.Command, args []string, _ string) (names []
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	_ = o.with(c.Context(), func(ctx context.Context, all *fleet.Fleet) (err error) {
+	_ = o.withFleet(c.Context(), func(ctx context.Context, all *fleet.Fleet) (err error) {
 		names, err = all.Names(ctx)
 		return err
 	})
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// find returns the budget that is meant. What its policy is the file says, else the nodes,
-// else the file that is pushed.
+// find returns the budget that an argument and the flags name. It takes the policy from --file or,
+// without that, from what the nodes report, or from the pushed file.
 func (o *operator) find(ctx context.Context, all *fleet.Fleet, name string) (t fleet.Target, err error) {
 	q := fleet.Query{Name: name, Key: o.key}
 	if o.file != "" {
@@ -113,17 +113,18 @@ func pushedTable(ctx context.Context, all *fleet.Fleet) ([]throttle.Policy, erro
 	return f.Policies, nil
 }
 
-// ask asks whether to go on, unless --yes was said.
-func (o *operator) ask(c *cobra.Command, question string) error {
+// confirm asks the operator a question, unless --yes was passed. It returns an error unless the operator
+// agrees.
+func (o *operator) confirm(c *cobra.Command, question string) error {
 	if o.yes {
 		return nil
 	}
-	return consent(c, question+" [y/N] ", "--yes", "y", "yes")
+	return askOnTerminal(c, question+" [y/N] ", "--yes", "y", "yes")
 }
 
-// consent asks a question on the terminal, and is an error unless the answer is one of some
-// words. Without a terminal flags would say the same.
-func consent(c *cobra.Command, question, flags string, words ...string) error {
+// askOnTerminal asks a question on stderr and reads the answer from stdin. It returns an error unless the
+// answer is one of words. The error without an answer names flags, which would answer the question.
+func askOnTerminal(c *cobra.Command, question, flags string, words ...string) error {
 	fmt.Fprint(c.ErrOrStderr(), question)
 	answer, err := bufio.NewReader(stdin(c)).ReadString('\n')
 	switch {
@@ -150,7 +151,7 @@ type actResult struct {
 	Used *fleet.Change `json:"used,omitempty"` // of set-used
 }
 
-// words say what was done to the budget.
+// words says what was done to the budget.
 func (r *actResult) words() string {
 	switch r.Act {
 	case "pause":
@@ -163,9 +164,10 @@ func (r *actResult) words() string {
 	return fmt.Sprintf("has %d used, %d before", r.Used.After, r.Used.Before)
 }
 
-// act finds a budget, says what it is like, asks, and acts.
+// act finds the budget with a name, shows its state, asks the question verb, and calls does. Then it
+// prints done, or that in words.
 func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does func(context.Context, *fleet.Fleet, fleet.Target) error) error {
-	all, closeAll, err := o.open(c.Context())
+	all, closeAll, err := o.connectFleet(c.Context())
 	if err != nil {
 		return err
 	}
@@ -173,7 +175,7 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 	var t fleet.Target
 	var state fleet.State
 	var note *fleet.Note
-	if err = o.within(c.Context(), func(ctx context.Context) (err error) {
+	if err = o.withTimeout(c.Context(), func(ctx context.Context) (err error) {
 		t, err = o.find(ctx, all, name)
 		if o.check != nil {
 			err = o.check(t, err)
@@ -189,10 +191,10 @@ func (o *operator) act(c *cobra.Command, name, verb string, done actResult, does
 	if note != nil {
 		words = append(noteWords(note, state.Paused.Duration), words...)
 	}
-	if err := o.ask(c, fmt.Sprintf("%s (%v) is now: %s. %s", t.Name, t.Limit, strings.Join(words, ", "), verb)); err != nil {
+	if err := o.confirm(c, fmt.Sprintf("%s (%v) is now: %s. %s", t.Name, t.Limit, strings.Join(words, ", "), verb)); err != nil {
 		return err
 	}
-	if err := o.within(c.Context(), func(ctx context.Context) error { return does(ctx, all, t) }); err != nil {
+	if err := o.withTimeout(c.Context(), func(ctx context.Context) error { return does(ctx, all, t) }); err != nil {
 		return err
 	}
 	done.Version, done.Budget = outputVersion, t.Name
@@ -212,14 +214,14 @@ func newPause() *cobra.Command {
 		Long: `Pause closes a budget until it is over, or resumed: nothing starts before. The
 reason stands in status and top, and in the errors of callers that it held.
 A budget is named by its policy, and its key if it has one, or as status prints it.`,
-		Args: takes(1, 1),
+		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if d <= 0 || d > throttle.MaxPenalty {
 				return fmt.Errorf("--for: say for how long, at most %v", throttle.MaxPenalty)
 			}
 			return o.act(c, args[0], "Close it for "+brief(d)+"?", actResult{Act: "pause", For: d.Milliseconds()},
 				func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
-					err := all.Pause(ctx, t, d, o.who(), o.reason)
+					err := all.Pause(ctx, t, d, o.name(), o.reason)
 					var longer *fleet.LongerError
 					if errors.As(err, &longer) {
 						return &exit{exitConflict, err}
@@ -228,7 +230,7 @@ A budget is named by its policy, and its key if it has one, or as status prints 
 				})
 		},
 	}
-	o.budget(c)
+	o.addBudgetFlags(c)
 	c.Flags().DurationVar(&d, "for", 0, "for how long, such as 10m; required")
 	return c
 }
@@ -240,10 +242,10 @@ func newResume() *cobra.Command {
 		Short: "End the pause of a budget",
 		Long: `Resume ends what pause began. A budget that an answer of the upstream closed stays
 closed: see reset.`,
-		Args: takes(1, 1),
+		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.act(c, args[0], "Open it?", actResult{Act: "resume"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
-				err := all.Resume(ctx, t, o.who(), o.reason)
+				err := all.Resume(ctx, t, o.name(), o.reason)
 				var open *fleet.NotPausedError
 				if errors.As(err, &open) {
 					return &exit{exitConflict, err}
@@ -252,7 +254,7 @@ closed: see reset.`,
 			})
 		},
 	}
-	o.budget(c)
+	o.addBudgetFlags(c)
 	return c
 }
 
@@ -263,13 +265,13 @@ func newReset() *cobra.Command {
 		Short: "Open a budget whatever closed it, and forget its bans",
 		Long: `Reset opens a budget also if its upstream closed it, and forgets how often a ban
 was met again, and a ceiling that was learned. Starts stay counted.`,
-		Args: takes(1, 1),
+		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.act(c, args[0], "Open it, whatever closed it?", actResult{Act: "reset"}, func(ctx context.Context, all *fleet.Fleet, t fleet.Target) error {
-				return all.Reset(ctx, t, o.who(), o.reason)
+				return all.Reset(ctx, t, o.name(), o.reason)
 			})
 		},
 	}
-	o.budget(c)
+	o.addBudgetFlags(c)
 	return c
 }

@@ -38,10 +38,10 @@ func newTop() *cobra.Command {
 		Long: `Top shows what status shows, again and again. In a terminal keys sort, filter and
 scroll: ? lists them. Elsewhere it prints plain lines. It writes nothing to Redis,
 and works with a user that can only read.`,
-		Args: takes(0, 0),
+		Args: argumentCount(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
-	o.flags(c)
+	o.addFlags(c)
 	f := c.Flags()
 	f.DurationVar(&o.every, "interval", 2*time.Second, "how often to read; how fast to replay")
 	f.IntVar(&o.budgets, "budgets", fleet.DefaultBudgets, "ask about so many budgets, those used most first")
@@ -72,13 +72,13 @@ func (o *top) run(c *cobra.Command) (err error) {
 		defer recorded.warn(c.ErrOrStderr())
 		return o.show(c, nil, recorded)
 	}
-	all, closeAll, err := o.open(c.Context())
+	all, closeAll, err := o.connectFleet(c.Context())
 	if err != nil {
 		return err
 	}
 	defer closeAll()
 	live := source(func(ctx context.Context) (s *fleet.Snapshot, err error) {
-		err = o.within(ctx, func(ctx context.Context) error {
+		err = o.withTimeout(ctx, func(ctx context.Context) error {
 			s, err = all.Snapshot(ctx, o.budgets)
 			return err
 		})
@@ -160,11 +160,11 @@ func (o *top) plain(c *cobra.Command, from source) error {
 
 // print prints one snapshot, the n-th from 0.
 func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
-	arrange(s, o.sort, o.filter)
+	sortAndFilter(s, o.sort, o.filter)
 	out := c.OutOrStdout()
 	switch {
 	case asJSON(c) && !o.once:
-		return lines(out).Encode(s)
+		return jsonLines(out).Encode(s)
 	case asJSON(c):
 		_, err := printJSON(c, s)
 		return err
@@ -173,5 +173,5 @@ func (o *top) print(c *cobra.Command, s *fleet.Snapshot, n int) error {
 		fmt.Fprintln(out)
 	}
 	fmt.Fprintln(out, s.At.UTC().Format(time.RFC3339))
-	return newView(s, o.filter).print(out)
+	return newView(s, o.filter).write(out)
 }

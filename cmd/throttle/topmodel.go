@@ -224,7 +224,7 @@ func (m *model) title() string {
 // tables are the budgets, then the nodes.
 func (m *model) tables() (lines []string) {
 	s := *m.shown
-	arrange(&s, m.sort, m.filter)
+	sortAndFilter(&s, m.sort, m.filter)
 	v := newView(&s, m.filter)
 	for _, line := range v.head {
 		lines = append(lines, fleet.Clean(line, 1000))

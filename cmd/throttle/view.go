@@ -21,7 +21,8 @@ type view struct {
 	foot    []string // what is not shown
 }
 
-// newView says in words what a snapshot shows of what has a text; "": of all.
+// newView returns a snapshot in words. filter is the text by which the snapshot was filtered, for the
+// message that no program has it; "": it was not filtered.
 func newView(s *fleet.Snapshot, filter string) *view {
 	v := &view{
 		nodes:   table{titles: []string{"NODE", "HOST", "PID", "UP", "SEEN", "STARTS", "THROTTLE", "POLICIES"}},
@@ -53,7 +54,7 @@ func newView(s *fleet.Snapshot, filter string) *view {
 	return v
 }
 
-// reason is what somebody said, if he did.
+// reason returns what an operator said, as the end of a sentence; "" if the operator said nothing.
 func reason(text string) string {
 	if text == "" {
 		return ""
@@ -61,7 +62,8 @@ func reason(text string) string {
 	return fmt.Sprintf(": %q", text)
 }
 
-// nodeName is how a node is called in tables: ids are long, and their beginning tells.
+// nodeName returns the name of a node in tables: the program, and the beginning of the id, which is enough
+// to tell nodes apart.
 func nodeName(program, id string) string { return program + "/" + id[:min(len(id), 6)] }
 
 func nodeRow(n *fleet.Node, pushed *fleet.Pushed) []string {
@@ -105,12 +107,12 @@ func budgetRow(b *fleet.Budget) []string {
 	if b.Node != "" {
 		name += " of " + b.Node[:min(len(b.Node), 6)]
 	}
-	return []string{name, strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), rate(cost(b)), strings.Join(budgetWords(b), ", ")}
+	return []string{name, strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), rate(costOf(b)), strings.Join(budgetWords(b), ", ")}
 }
 
-// cost is what the starts of a second cost. A recording of an earlier version does not say, and
+// costOf is what the starts of a second cost. A recording of an earlier version does not say, and
 // nothing that starts costs nothing.
-func cost(b *fleet.Budget) float64 { return cmp.Or(b.Cost, b.Starts) }
+func costOf(b *fleet.Budget) float64 { return cmp.Or(b.Cost, b.Starts) }
 
 // budgetWords says what a budget is like.
 func budgetWords(b *fleet.Budget) []string {
@@ -193,7 +195,7 @@ func stateWords(l throttle.Limit, s fleet.State) []string {
 	return (&state{status: st}).words()
 }
 
-// rate is a number of starts in a second.
+// rate prints a number of starts in a second.
 func rate(r float64) string {
 	switch {
 	case r == 0:
@@ -204,8 +206,8 @@ func rate(r float64) string {
 	return fmt.Sprintf("%.0f/s", r)
 }
 
-// print writes all of it as plain lines.
-func (v *view) print(out io.Writer) error {
+// write writes the view as plain lines.
+func (v *view) write(out io.Writer) error {
 	var lines []string
 	for _, line := range v.head {
 		lines = append(lines, fleet.Clean(line, 1000))
@@ -226,8 +228,9 @@ func (v *view) print(out io.Writer) error {
 // sorts are the orders of budgets.
 var sorts = []string{"starts", "wait", "waiting", "closed", "name"}
 
-// arrange puts the budgets of a snapshot in order, and leaves out what does not have a text.
-func arrange(s *fleet.Snapshot, by, filter string) {
+// sortAndFilter puts the budgets of a snapshot in an order of sorts, and leaves out budgets and nodes
+// whose row does not contain filter.
+func sortAndFilter(s *fleet.Snapshot, by, filter string) {
 	filter = strings.ToLower(filter)
 	has := func(words []string) bool { return strings.Contains(strings.ToLower(strings.Join(words, " ")), filter) }
 	s.Budgets = slices.DeleteFunc(append([]fleet.Budget{}, s.Budgets...), func(b fleet.Budget) bool { return filter != "" && !has(budgetRow(&b)) })
@@ -235,7 +238,7 @@ func arrange(s *fleet.Snapshot, by, filter string) {
 	slices.SortStableFunc(s.Budgets, func(a, b fleet.Budget) int {
 		order := map[string]int{
 			"starts":  cmp.Compare(b.Starts, a.Starts),
-			"wait":    cmp.Compare(wait(&b), wait(&a)),
+			"wait":    cmp.Compare(waitOf(&b), waitOf(&a)),
 			"waiting": cmp.Compare(b.State.Waiting, a.State.Waiting),
 			"closed":  cmp.Compare(b.State.Paused.Duration, a.State.Paused.Duration),
 		}[by]
@@ -243,8 +246,9 @@ func arrange(s *fleet.Snapshot, by, filter string) {
 	})
 }
 
-// wait is how long a request would wait; the longest if no start can be planned.
-func wait(b *fleet.Budget) time.Duration {
+// waitOf returns how long a request would wait under a budget; the longest duration if no start can be
+// planned.
+func waitOf(b *fleet.Budget) time.Duration {
 	if b.State.Wait.Duration < 0 {
 		return 1<<63 - 1
 	}

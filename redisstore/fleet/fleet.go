@@ -46,7 +46,7 @@ func New(client redis.UniversalClient, o *Options) *Fleet {
 // patience is for how long a call asks again whose context has no deadline.
 const patience = 10 * time.Second
 
-// withDeadline gives a context a deadline unless it has one.
+// withDeadline returns a context with the deadline of ctx or, if ctx has none, with one after patience.
 func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}

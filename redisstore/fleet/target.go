@@ -194,7 +194,7 @@ func namesOf(all []*Budget) (names []string) {
 	return names
 }
 
-// An pauseRecorder is a store that is only asked to close budgets, and notes which.
+// A pauseRecorder is a store that only remembers the charge whose budget it is asked to pause.
 type pauseRecorder struct {
 	throttle.Store
 	charge throttle.Charge

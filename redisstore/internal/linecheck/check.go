@@ -89,7 +89,7 @@ func (l *Line) check(c *Call, key string) error {
 	return nil
 }
 
-// hasWaiters reports whether somebody does.
+// hasWaiters reports whether somebody may wait in the line.
 func (l *Line) hasWaiters() bool {
 	return l.id != 0 && slices.ContainsFunc(l.states, func(s state) bool { return s.waiting(classes) > 0 })
 }

@@ -75,13 +75,13 @@ func (a *account) look(goesOn func() bool) {
 func (a *account) lookOnce() {
 	var rows []int
 	now := a.engine.Clock.Now()
-	held := a.engine.holding(a.latency, func(c *throttle.Charge) { rows = append(rows, a.rows[c.Budget.Policy]) })
+	held := a.engine.eachBinding(a.latency, func(c *throttle.Charge) { rows = append(rows, a.rows[c.Budget.Policy]) })
 	a.timeline.spread(a.looked, now, func(b *Bin, d time.Duration) {
 		for _, row := range rows {
 			b.Bound[row] += d / time.Duration(len(rows))
 		}
 		if !held {
-			b.Free += d
+			b.Unbound += d
 		}
 	})
 	a.looked = now

@@ -1,5 +1,5 @@
-// Package simulation has requests take their starts in virtual time. What decides is the
-// engine that programs use, memstore, and a request does what one of a Transport does:
+// Package simulation has requests take their starts in virtual time. The store that decides is
+// memstore, which programs use as well, and a request does what a request of a Transport does:
 // it books within the horizon, waits for its start or its turn in line, and takes its slots
 // at the start. A test compares the two.
 package simulation
@@ -14,8 +14,8 @@ import (
 	"github.com/fleetthrottle/throttle/memstore"
 )
 
-// grace is by how much a start may come later than MaxWait.
-const grace = 50 * time.Millisecond
+// maxWaitGrace is by how much a start may come later than MaxWait.
+const maxWaitGrace = 50 * time.Millisecond
 
 // An Engine is a store in virtual time, for requests.
 type Engine struct {
@@ -52,19 +52,19 @@ type Request struct {
 	Waits   bool  // a charge held it, and it has not started
 	Data    any   // the observer's own
 
-	engine   *Engine
-	observer Observer
-	booking  throttle.Booking
-	grant    throttle.Grant
-	held     int   // the charge that holds it, or held it last; below 0: none
-	since    int64 // when that began
-	over     *virtual.Timer
-	place    *list.Element // among those that wait
-	slots    *hold
+	engine       *Engine
+	observer     Observer
+	booking      throttle.Booking
+	grant        throttle.Grant
+	held         int   // the charge that holds it, or held it last; below 0: none
+	since        int64 // when that began
+	maxWaitTimer *virtual.Timer
+	element      *list.Element // among those that wait
+	slots        *slotBooking
 }
 
-// A hold is a second booking, of the Concurrency charges alone, made when the start has come.
-type hold struct {
+// A slotBooking is a second booking, of the Concurrency charges alone, made when the start has come.
+type slotBooking struct {
 	booking throttle.Booking
 	grant   throttle.Grant
 }
@@ -124,13 +124,13 @@ func (r *Request) book() {
 		panic(err) // a store in memory has none
 	}
 	r.grant = g
-	r.goOn()
+	r.follow()
 }
 
-// goOn does what follows from a grant.
-func (r *Request) goOn() {
+// follow does what follows from the grant: it starts or refuses the request, or has it wait.
+func (r *Request) follow() {
 	g := &r.grant
-	late := r.MaxWait > 0 && g.OK && r.waited()+g.Wait > r.MaxWait+grace
+	late := r.MaxWait > 0 && g.OK && r.waited()+g.Wait > r.MaxWait+maxWaitGrace
 	if late {
 		r.engine.store.Cancel(&r.booking, *g)
 	}
@@ -149,11 +149,12 @@ func (r *Request) goOn() {
 	}
 	r.engine.Clock.OnClose(g.Ready, r.book)
 	if r.MaxWait > 0 {
-		r.over = r.engine.Clock.AfterFunc(r.MaxWait-r.waited(), r.giveUp)
+		r.maxWaitTimer = r.engine.Clock.AfterFunc(r.MaxWait-r.waited(), r.giveUp)
 	}
 }
 
-// arrive takes the slots: the start has come.
+// arrive takes the slots, because the start has come. A request that finds no room for them gives the
+// start back and gets in line.
 func (r *Request) arrive() {
 	var few []throttle.Charge
 	mixed := false
@@ -167,7 +168,7 @@ func (r *Request) arrive() {
 		r.start()
 		return
 	}
-	h := &hold{booking: throttle.Booking{Charges: few, MaxWait: r.remaining()}}
+	h := &slotBooking{booking: throttle.Booking{Charges: few, MaxWait: r.remaining()}}
 	if mixed { // a place in line for some charges is none for all
 		h.booking.MaxWait = 0
 	}
@@ -188,11 +189,11 @@ func (r *Request) arrive() {
 			}
 		}
 		r.grant = g
-		r.goOn()
+		r.follow()
 	}
 }
 
-// giveUp ends a wait in line that has become too long.
+// giveUp ends a wait in line, because MaxWait is over.
 func (r *Request) giveUp() {
 	r.engine.Clock.Forget(r.grant.Ready)
 	if r.grant.Handle == (throttle.Handle{}) {
@@ -204,10 +205,11 @@ func (r *Request) giveUp() {
 	r.refuse(held, r.grant.Wait)
 }
 
+// stopTimer stops the timer that runs for MaxWait while the request is in line.
 func (r *Request) stopTimer() {
-	if r.over != nil {
-		r.over.Stop()
-		r.over = nil
+	if r.maxWaitTimer != nil {
+		r.maxWaitTimer.Stop()
+		r.maxWaitTimer = nil
 	}
 }
 
@@ -220,15 +222,15 @@ func (r *Request) wait(held int) {
 	if r.Waits && r.held == held {
 		return
 	}
-	r.account(now)
-	if r.place == nil {
-		r.place = r.engine.waiting.PushBack(r)
+	r.tellHeld(now)
+	if r.element == nil {
+		r.element = r.engine.waiting.PushBack(r)
 	}
 	r.Waits, r.held, r.since = true, held, now
 }
 
-// account tells of the part of the wait that is over.
-func (r *Request) account(now int64) {
+// tellHeld tells the observer how long the present charge has held the request.
+func (r *Request) tellHeld(now int64) {
 	if r.Waits && r.held >= 0 && now > r.since {
 		r.observer.Held(r, r.held, r.since, now)
 	}
@@ -236,19 +238,22 @@ func (r *Request) account(now int64) {
 
 // endWait notes that nothing holds the request any more.
 func (r *Request) endWait() {
-	r.account(r.engine.Clock.Now())
+	r.tellHeld(r.engine.Clock.Now())
 	r.Waits = false
-	if r.place != nil {
-		r.engine.waiting.Remove(r.place)
-		r.place = nil
+	if r.element != nil {
+		r.engine.waiting.Remove(r.element)
+		r.element = nil
 	}
 }
 
+// start tells the observer that the request has started.
 func (r *Request) start() {
 	r.endWait()
 	r.observer.Started(r)
 }
 
+// refuse tells the observer that the request was refused because of the charge with an index, and how
+// long it would have had to wait.
 func (r *Request) refuse(charge int, wait time.Duration) {
 	r.stopTimer()
 	r.endWait()
@@ -275,16 +280,16 @@ func (r *Request) End() {
 	}
 }
 
-// fewWaiters is how many of the requests that wait are asked what holds them.
-const fewWaiters = 4
+// askedWaiters is how many of the requests that wait are asked what holds them.
+const askedWaiters = 4
 
-// holding calls add for each of the first few requests that wait, with the charge that holds
+// eachBinding calls add for each of the first few requests that wait, with the charge that holds
 // it: the one whose budget has no room for longest. In whose line a request stands says less,
 // because one line may stand still for the sake of another. A full budget in flight has room
 // after the latency. It reports whether there are any.
-func (e *Engine) holding(latency time.Duration, add func(*throttle.Charge)) bool {
+func (e *Engine) eachBinding(latency time.Duration, add func(*throttle.Charge)) bool {
 	n := 0
-	for at := e.waiting.Front(); at != nil && n < fewWaiters; at = at.Next() {
+	for at := e.waiting.Front(); at != nil && n < askedWaiters; at = at.Next() {
 		r := at.Value.(*Request)
 		best, most := r.held, time.Duration(0)
 		for i, c := range r.Charges {

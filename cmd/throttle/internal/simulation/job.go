@@ -55,13 +55,13 @@ func (e *Impossible) Error() string {
 type run struct {
 	*Job
 	*account
-	result *Result
-	prices [][][]throttle.Charge // by node and part
-	debts  []int                 // by part, for an even mix
-	total  int                   // of the weights
-	left   int
-	busy   int // requests in flight
-	err    error
+	result   *Result
+	prices   [][][]throttle.Charge // by node and part
+	arrears  []int                 // by part, for an even mix
+	total    int                   // of the weights
+	unsent   int
+	inFlight int // requests in flight
+	err      error
 }
 
 // A worker sends one request after the other.
@@ -72,16 +72,16 @@ type worker struct {
 
 // Run runs the job. It ends early with ctx, and with an [Impossible].
 func (j *Job) Run(ctx context.Context) (*Result, error) {
-	r := &run{Job: j, left: j.Requests, debts: make([]int, len(j.Mix))}
+	r := &run{Job: j, unsent: j.Requests, arrears: make([]int, len(j.Mix))}
 	if err := r.priceMix(); err != nil {
 		return nil, err
 	}
 	for node := range j.Nodes {
 		for range min(j.Workers, j.Requests) {
-			r.next(&worker{node: node})
+			r.sendNext(&worker{node: node})
 		}
 	}
-	r.look(func() bool { return r.busy > 0 || r.engine.waiting.Len() > 0 })
+	r.look(func() bool { return r.inFlight > 0 || r.engine.waiting.Len() > 0 })
 	for n := 0; r.err == nil && r.engine.Clock.Next(); n++ {
 		if n%1024 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -128,24 +128,24 @@ func (r *run) priceMix() error {
 	return nil
 }
 
-// pick returns the part of the mix that is sent next: the one that is behind its share most.
+// pick returns the index of the part of the mix that is sent next: the part that is behind its share most.
 func (r *run) pick() int {
 	best := 0
 	for i, p := range r.Mix {
-		if r.debts[i] += p.Weight; r.debts[i] > r.debts[best] {
+		if r.arrears[i] += p.Weight; r.arrears[i] > r.arrears[best] {
 			best = i
 		}
 	}
-	r.debts[best] -= r.total
+	r.arrears[best] -= r.total
 	return best
 }
 
-// next has a worker send its next request.
-func (r *run) next(w *worker) {
-	if r.left == 0 {
+// sendNext has a worker send its next request, if the job has one left.
+func (r *run) sendNext(w *worker) {
+	if r.unsent == 0 {
 		return
 	}
-	r.left--
+	r.unsent--
 	w.part = r.pick()
 	charges := append([]throttle.Charge(nil), r.prices[w.node][w.part]...)
 	r.price(charges)
@@ -159,22 +159,22 @@ func (r *run) next(w *worker) {
 func (r *run) Started(q *Request) {
 	w := q.Data.(*worker)
 	r.result.Waits.Add(q.Waited())
-	r.busy++
+	r.inFlight++
 	r.timeline.start(r.engine.Clock.Now())
 	r.shadowed(q)
 	latency := r.Latency
-	if own := r.Mix[w.part].Latency; own > 0 {
-		latency = own
+	if partLatency := r.Mix[w.part].Latency; partLatency > 0 {
+		latency = partLatency
 	}
 	r.engine.Clock.AfterFunc(latency, func() {
-		r.busy--
+		r.inFlight--
 		r.result.Took = time.Duration(r.engine.Clock.Now()-r.Begin.UnixMicro()) * time.Microsecond
 		if slices.ContainsFunc(q.Charges, handedOver) {
 			r.engine.Clock.AfterFunc(r.HandOver, q.End)
 		} else {
 			q.End()
 		}
-		r.next(w)
+		r.sendNext(w)
 	})
 }
 

@@ -15,9 +15,9 @@ type Timeline struct {
 
 // A Bin is what happened in a part of the time.
 type Bin struct {
-	Starts int             // requests that started
-	Bound  []time.Duration // by policy, for how long it was what held requests
-	Free   time.Duration   // for how long nothing held any
+	Starts  int             // requests that started
+	Bound   []time.Duration // by policy, for how long it was what held requests
+	Unbound time.Duration   // for how long nothing held any
 }
 
 // newTimeline returns a timeline from a moment on, for so many policies.
@@ -25,7 +25,7 @@ func newTimeline(begin int64, rows int) *Timeline {
 	return &Timeline{Width: time.Millisecond, begin: begin, rows: rows}
 }
 
-// bin returns that of a moment, which makes the bins as wide as they then must be.
+// bin returns the bin of a moment. It makes all bins wider until the moment lies in one of mostBins.
 func (l *Timeline) bin(at int64) *Bin {
 	d := time.Duration(at-l.begin) * time.Microsecond
 	for d/l.Width >= mostBins {
@@ -37,7 +37,7 @@ func (l *Timeline) bin(at int64) *Bin {
 	return &l.Bins[d/l.Width]
 }
 
-// fold makes one bin of two.
+// fold makes one bin of each two, so that the bins are twice as wide.
 func (l *Timeline) fold() {
 	for i := range l.Bins {
 		if i%2 == 0 {
@@ -50,9 +50,10 @@ func (l *Timeline) fold() {
 	l.Width *= 2
 }
 
+// add adds what happened in another bin.
 func (b *Bin) add(o *Bin) {
 	b.Starts += o.Starts
-	b.Free += o.Free
+	b.Unbound += o.Unbound
 	for i, d := range o.Bound {
 		b.Bound[i] += d
 	}
@@ -72,10 +73,10 @@ func (l *Timeline) spread(from, to int64, add func(*Bin, time.Duration)) {
 	}
 }
 
-// Binds returns the policy that held requests in a bin, the one that did for longest; below 0
-// if for longer none did.
+// Binds returns the index of the policy that held requests for the longest time in a bin; below 0 if
+// for a longer time nothing held any.
 func (b *Bin) Binds() int {
-	best, most := -1, b.Free
+	best, most := -1, b.Unbound
 	for i, d := range b.Bound {
 		if d > most {
 			best, most = i, d
@@ -98,7 +99,7 @@ func (l *Timeline) Phases(end time.Duration) (all []Phase) {
 		if from >= end {
 			break
 		}
-		all = join(all, Phase{from, min(end, from+l.Width), l.Bins[i].Binds()})
+		all = appendPhase(all, Phase{from, min(end, from+l.Width), l.Bins[i].Binds()})
 	}
 	short := end / 50
 	var kept []Phase
@@ -106,13 +107,13 @@ func (l *Timeline) Phases(end time.Duration) (all []Phase) {
 		if n := len(kept); n > 0 && i+1 < len(all) && p.To-p.From < short && kept[n-1].Binds == all[i+1].Binds {
 			p.Binds = kept[n-1].Binds
 		}
-		kept = join(kept, p)
+		kept = appendPhase(kept, p)
 	}
 	return kept
 }
 
-// join adds a phase, or makes the last one longer.
-func join(all []Phase, p Phase) []Phase {
+// appendPhase appends a phase, or makes the last phase longer if the same policy binds in it.
+func appendPhase(all []Phase, p Phase) []Phase {
 	if n := len(all); n > 0 && all[n-1].Binds == p.Binds {
 		all[n-1].To = p.To
 		return all
