@@ -7,13 +7,13 @@ import (
 
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // overloaded is the status of an upstream that has no capacity left, for anybody.
 const overloaded = 529
 
-// wait is for how long a refusal closes its budget.
+// wait is the penalty of a refusal by its Retry-After, a second without one.
 var wait = feedback.RetryAfter(time.Second)
 
 // about is the kind of tokens that a refusal names: "… of 40,000 input tokens per minute.".
@@ -29,17 +29,18 @@ func tokensRefused(kind string) feedback.Penalty {
 	}.Penalty)
 }
 
-// noMoney knows the 429 that is no refusal: it stays one until the month is over.
+// noMoney says of the 429 of an account that has spent its money that it is no refusal: a request that
+// is repeated gets it again until the month is over.
 var noMoney = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.Codes{
 	Fields: []string{"error.details.error_code"},
 	Lasts:  map[string]time.Duration{"enforced_spend_limit_reached": feedback.NotRefused},
 }.Penalty)
 
-// requestsRefused is the penalty of all other refusals of messages.
+// requestsRefused is the penalty of the refusals of messages that name no kind of tokens.
 func requestsRefused() feedback.Penalty {
 	return feedback.First(
 		noMoney,
-		own.Refusals(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+		tablerow.WithoutDenials(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
 			feedback.Codes{
 				Fields:  []string{"error.message"},
 				Pattern: about,
@@ -48,7 +49,7 @@ func requestsRefused() feedback.Penalty {
 			wait,
 		))),
 		feedback.When{Status: []int{overloaded}}.Penalty(wait),
-		own.Outage(),
+		tablerow.Outage(),
 	)
 }
 
@@ -58,7 +59,7 @@ var otherRefused = feedback.First(
 	feedback.When{Status: []int{http.StatusTooManyRequests, overloaded}}.Penalty(wait),
 )
 
-// left reads what is left of requests or tokens.
+// left returns the quota that reads what an answer says is left of requests or of a kind of tokens.
 func left(what string) feedback.Quota {
 	prefix := "anthropic-ratelimit-" + what
 	return llm.Bucket{Limit: prefix + "-limit", Remaining: prefix + "-remaining", Reset: prefix + "-reset"}.Quota
@@ -70,7 +71,8 @@ var (
 	written = feedback.Amount{Fields: []string{"usage.output_tokens"}}
 )
 
-// inputUsed is a [throttle.Policy.Settle]: what was sent, and what was put into a cache.
+// inputUsed is a [throttle.Policy.Settle]: the tokens that were sent, and those that were put into a
+// cache; below 0 if the answer does not say.
 func inputUsed(resp *http.Response) int {
 	n := sent.Settle(resp)
 	if n < 0 {
@@ -79,4 +81,5 @@ func inputUsed(resp *http.Response) int {
 	return n + max(0, cached.Settle(resp))
 }
 
+// outputUsed is a [throttle.Policy.Settle]: the tokens that were written.
 func outputUsed(resp *http.Response) int { return written.Settle(resp) }

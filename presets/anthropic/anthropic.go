@@ -83,7 +83,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Options are what an organization's tier changes, and whose requests are counted together.
@@ -150,7 +150,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "anthropic-api", Match: o.Host + "/", Key: throttle.Join(o.Caller, endpoint), Cost: other,
-			Limit: throttle.Unlimited(), Penalty: own.Penalty(other, otherRefused),
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(other, otherRefused),
 		},
 	}
 }
@@ -170,12 +170,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// atMost is the cost that an estimate says, and no more than a limit.
+// atMost returns the cost of an estimate, bounded by a limit; a limit of 0 is unpublished.
 func atMost(estimate func(*http.Request) int, limit int) func(*http.Request) int {
 	return func(r *http.Request) int { return min(estimate(r), cmp.Or(limit, llm.Unpublished)) }
 }
 
-// other is the cost of a request that asks for no message.
+// other is a [throttle.Policy.Cost]: 0 for a request for a message, which other rows count, and 1 for
+// all others.
 func other(r *http.Request) int {
 	if throttle.Method(r) == http.MethodPost && throttle.Path(r) == messages {
 		return 0
@@ -183,8 +184,8 @@ func other(r *http.Request) int {
 	return 1
 }
 
-// endpoint is what is counted together: "/v1/files", "/v1/messages/count_tokens". What
-// comes behind it are ids.
+// endpoint is a [throttle.Policy.Key]: the segments of the path before the first id, such as
+// "/v1/files" or "/v1/messages/count_tokens".
 func endpoint(r *http.Request) string {
 	segments := strings.Split(throttle.Path(r), "/") // "", "v1", "messages", "batches", id
 	n := 3

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // usage is what a request has cost in the end.
@@ -43,9 +43,9 @@ var tokensRefused = refused(func() feedback.Penalty {
 
 // requestsRefused is the penalty of all other refusals.
 func requestsRefused() feedback.Penalty {
-	return own.Refusals(feedback.First(
+	return tablerow.WithoutDenials(feedback.First(
 		refused(feedback.First(tokens(feedback.NotRefused).Penalty, stated, feedback.For(10*time.Second))),
-		own.Outage(),
+		tablerow.Outage(),
 	))
 }
 

@@ -49,7 +49,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Options are what Binance may change, and where requests come from. The zero value
@@ -113,6 +113,6 @@ func refused() feedback.Penalty {
 		feedback.When{Status: []int{429}}.Penalty(feedback.First(
 			feedback.RetryAfter(0), bannedUntil.Penalty, feedback.For(time.Minute),
 		)),
-		own.Outage(),
+		tablerow.Outage(),
 	)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // beijing is the zone of every time that DingTalk prints, and of its months.
@@ -54,7 +54,7 @@ func (c codes) penalty(end feedback.Penalty) feedback.Penalty {
 		both(wrapped, feedback.First(in(c.numbers(), nil, "sub_code"), in(c.numbers(), subcode, "errmsg"))),
 		both(failed, in(c.words(), lastWord, "code")),
 	)
-	return own.Refusals(func(resp *http.Response) time.Duration {
+	return tablerow.WithoutDenials(func(resp *http.Response) time.Duration {
 		d := coded(resp)
 		if d > 0 && denied(resp) > 0 {
 			return 0

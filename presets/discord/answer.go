@@ -11,13 +11,13 @@ import (
 var (
 	tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
 
-	// stated is for how long a refusal asks to stay away.
+	// stated is the penalty that a refusal states: in its body, or else in Retry-After.
 	stated = feedback.First(
 		feedback.Printed{Fields: []string{"retry_after"}, As: feedback.After(time.Second)}.Penalty,
 		feedback.RetryAfter(time.Second),
 	)
 
-	// global closes a bot.
+	// global is the penalty of the refusals that are about all requests of a bot.
 	global = tooMany.Penalty(feedback.First(
 		feedback.When{Header: map[string]string{"X-RateLimit-Global": "true"}}.Penalty(stated),
 		feedback.When{Header: map[string]string{"X-RateLimit-Scope": "global"}}.Penalty(stated),
@@ -28,17 +28,19 @@ var (
 		}.Penalty,
 	))
 
-	// banned closes an address. Discord itself answers in JSON.
+	// banned is the penalty of the refusals that ban an address. They are no JSON, as Discord's own
+	// answers are.
 	banned = tooMany.Penalty(feedback.When{Media: []string{"text/*"}}.Penalty(feedback.RetryAfter(10 * time.Minute)))
 
-	// left is what is left of a route.
+	// left is the quota of a route.
 	left = feedback.Headers{
 		Remaining: "X-RateLimit-Remaining",
 		Reset:     "X-RateLimit-Reset-After",
 	}.Quota
 )
 
-// limited closes a route, with whatever closes nothing wider.
+// limited is the penalty of the refusals that are about a route: those that are neither global nor
+// about an address.
 func limited(resp *http.Response) time.Duration {
 	if global(resp) != 0 || banned(resp) != 0 {
 		return 0
@@ -46,7 +48,8 @@ func limited(resp *http.Response) time.Duration {
 	return tooMany.Penalty(stated)(resp)
 }
 
-// refusals counts what gets an address banned.
+// refusals is a [throttle.Policy.Settle]: 1 for an answer that counts towards a ban of the address, else
+// 0.
 func refusals(resp *http.Response) int {
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:

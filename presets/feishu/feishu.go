@@ -62,7 +62,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // BasicPerMonth is what all custom apps of a tenant on the basic plan may call
@@ -132,7 +132,7 @@ func Policies(o Options) []throttle.Policy {
 	rows := tier("api", "", o.Tier, throttle.Policy{
 		Match: o.Host + "/open-apis/", Cost: o.unlisted,
 		Key:     throttle.Join(app, tenant, throttle.Method, family),
-		Penalty: own.Penalty(o.unlisted, refused),
+		Penalty: tablerow.PenaltyIfCharged(o.unlisted, refused),
 	})
 	for _, api := range slices.Sorted(maps.Keys(o.APIs)) {
 		method, path := split(api)
@@ -156,7 +156,8 @@ func Policies(o Options) []throttle.Policy {
 	return rows
 }
 
-// tier makes the rows of both bounds. One of them is enough to stop the API.
+// tier returns the rows of a tier's bounds, one for each second and one for each minute, made from row.
+// Only the first one has row's penalty: to close one of them is enough to stop the API.
 func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy) {
 	for _, bound := range []struct {
 		name string
@@ -176,6 +177,7 @@ func tier(name, api string, t Tier, row throttle.Policy) (rows []throttle.Policy
 	return rows
 }
 
+// metered is a [throttle.Policy.Cost]: 1 for a request that the month counts, else 0.
 func (o Options) metered(r *http.Request) int {
 	if o.Metered != nil && !o.Metered(r) {
 		return 0
@@ -183,11 +185,11 @@ func (o Options) metered(r *http.Request) int {
 	return 1
 }
 
-// botPath is where custom bots are sent to; what follows is the bot.
+// botPath is the beginning of the path of calls to custom bots; the bot's id follows.
 const botPath = "/open-apis/bot/v2/hook/"
 
-// unlisted is the cost under the rows of all other APIs: what has rows of its
-// own is free.
+// unlisted is a [throttle.Policy.Cost] under the rows of the APIs without rows of their own: 0 for the
+// others.
 func (o Options) unlisted(r *http.Request) int {
 	path := throttle.Path(r)
 	if strings.HasPrefix(path, botPath) {
@@ -202,7 +204,8 @@ func (o Options) unlisted(r *http.Request) int {
 	return 1
 }
 
-// family is the service and the version in "/open-apis/im/v1/messages".
+// family is a [throttle.Policy.Key]: the service and the version of the API, such as "im/v1" of
+// "/open-apis/im/v1/messages".
 func family(r *http.Request) string {
 	service, rest, _ := strings.Cut(strings.TrimPrefix(throttle.Path(r), "/open-apis/"), "/")
 	version, _, _ := strings.Cut(rest, "/")
@@ -217,7 +220,7 @@ func split(api string) (method, path string) {
 	return "", api
 }
 
-// fits compares a path with a template, whose "{name}" stands for a segment.
+// fits reports whether a path matches a template, where "{name}" stands for any segment.
 func fits(template, path string) bool {
 	want, got := strings.Split(template, "/"), strings.Split(path, "/")
 	if len(want) != len(got) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Policies returns the table. Its rows are plain values: change them, leave some
@@ -21,19 +21,19 @@ func Policies(o Options) []throttle.Policy {
 	return []throttle.Policy{
 		{
 			Name: "github-primary", Match: all, Key: throttle.Join(o.account, o.resource), Cost: o.calls,
-			Limit: throttle.PerHour(o.PerHour), Penalty: own.Penalty(o.calls, primary), Quota: own.Quota(o.calls, o.left), Settle: unchanged,
+			Limit: throttle.PerHour(o.PerHour), Penalty: tablerow.PenaltyIfCharged(o.calls, primary), Quota: tablerow.QuotaIfCharged(o.calls, o.left), Settle: unchanged,
 		},
 		{
 			Name: "github-in-flight", Match: all, Key: o.account, Cost: o.calls,
-			Limit: throttle.Concurrency(100), Penalty: own.Penalty(o.calls, o.secondary()), Acted: o.acted,
+			Limit: throttle.Concurrency(100), Penalty: tablerow.PenaltyIfCharged(o.calls, o.secondary()), Acted: o.acted,
 		},
 		{
 			Name: "github-points", Match: all, Key: o.account, Cost: o.restPoints,
-			Limit: throttle.PerMinute(900), Penalty: own.Penalty(o.restPoints, o.secondary()),
+			Limit: throttle.PerMinute(900), Penalty: tablerow.PenaltyIfCharged(o.restPoints, o.secondary()),
 		},
 		{
 			Name: "github-graphql-points", Match: all, Key: o.account, Cost: o.graphqlPoints,
-			Limit: throttle.PerMinute(2000), Penalty: own.Penalty(o.graphqlPoints, o.secondary()), Acted: o.acted,
+			Limit: throttle.PerMinute(2000), Penalty: tablerow.PenaltyIfCharged(o.graphqlPoints, o.secondary()), Acted: o.acted,
 		},
 		{
 			Name: "github-content-minute", Match: all, Key: o.account, Cost: o.creations,

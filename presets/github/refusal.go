@@ -9,7 +9,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/graphql"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 var (
@@ -51,7 +51,7 @@ func ofMessage(fields ...string) feedback.Penalty {
 
 // secondary closes an account.
 func (o Options) secondary() feedback.Penalty {
-	return own.Refusals(func(resp *http.Response) time.Duration {
+	return tablerow.WithoutDenials(func(resp *http.Response) time.Duration {
 		if resp.Request != nil && o.isGraphQL(resp.Request) {
 			if d := succeededSecondary(resp); d > 0 {
 				return d

@@ -70,7 +70,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Options are what differs between users and servers. The zero value is one user of GitLab.com
@@ -107,9 +107,9 @@ func Policies(o Options) []throttle.Policy {
 	at := o.Host + api
 	rows := []throttle.Policy{
 		{Name: "gitlab-user", Match: o.Host + "/api/", Key: o.Caller, Cost: authenticated,
-			Limit: throttle.PerMinute(o.PerMinute), Penalty: own.Penalty(authenticated, callerRefused()), Quota: left("throttle_authenticated_api")},
+			Limit: throttle.PerMinute(o.PerMinute), Penalty: tablerow.PenaltyIfCharged(authenticated, callerRefused()), Quota: left("throttle_authenticated_api")},
 		{Name: "gitlab-anonymous", Match: o.Host + "/api/", Key: address, Cost: anonymous,
-			Limit: throttle.PerMinute(500), Penalty: own.Penalty(anonymous, callerRefused()), Quota: left("throttle_unauthenticated_api")},
+			Limit: throttle.PerMinute(500), Penalty: tablerow.PenaltyIfCharged(anonymous, callerRefused()), Quota: left("throttle_unauthenticated_api")},
 		{Name: "gitlab-address", Match: o.Host + "/", Key: address,
 			Limit: throttle.PerMinute(2_000), Penalty: throttle.NoPenalty},
 		{Name: "gitlab-endpoint", Match: o.Host + "/api/", Key: throttle.Join(o.Caller, endpoint),
@@ -205,12 +205,12 @@ var (
 
 // callerRefused is the penalty of all others.
 func callerRefused() feedback.Penalty {
-	return own.Refusals(feedback.First(
+	return tablerow.WithoutDenials(feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
 			tooMany(feedback.NotRefused).Penalty,
 			feedback.RetryAfter(time.Minute),
 		)),
-		own.Outage(),
+		tablerow.Outage(),
 	))
 }
 

@@ -80,7 +80,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // A Plan is what an account's subscription allows.
@@ -144,11 +144,11 @@ func Policies(o Options) []throttle.Policy {
 		{
 			Name: "hubspot-app", Match: match, Key: throttle.Join(app, account), Cost: other,
 			Limit:   throttle.SlidingWindow(plan.PerTenSeconds, window),
-			Penalty: own.Penalty(other, appRefused()), Quota: own.Quota(other, left("Remaining", window)),
+			Penalty: tablerow.PenaltyIfCharged(other, appRefused()), Quota: tablerow.QuotaIfCharged(other, left("Remaining", window)),
 		},
 		{
 			Name: "hubspot-search", Match: "POST " + match + "crm/", Key: account, Cost: search,
-			Limit: throttle.PerSecond(5), Penalty: own.Penalty(search, searchRefused),
+			Limit: throttle.PerSecond(5), Penalty: tablerow.PenaltyIfCharged(search, searchRefused),
 		},
 		day,
 	}
@@ -207,17 +207,18 @@ func refused(otherwise time.Duration) feedback.Penalty {
 	)
 }
 
-var searchRefused = own.Refusals(refused(time.Second))
+var searchRefused = tablerow.WithoutDenials(refused(time.Second))
 
 // appRefused is the penalty of all others.
 func appRefused() feedback.Penalty {
-	return own.Refusals(feedback.First(refused(window), own.Outage()))
+	return tablerow.WithoutDenials(feedback.First(refused(window), tablerow.Outage()))
 }
 
 // moving is the status of an account that HubSpot moves to another place.
 const moving = 477
 
-// dayRefused is the penalty of what refuses all of an account's apps.
+// dayRefused is the penalty of the refusals that are about an account's day, and so about all its apps. If
+// zone is not nil it lasts until midnight there where the refusal does not say.
 func dayRefused(zone *time.Location) feedback.Penalty {
 	end := feedback.RetryAfter(0)
 	if zone != nil {
@@ -229,7 +230,7 @@ func dayRefused(zone *time.Location) feedback.Penalty {
 	)
 }
 
-// left reads what is left in a window.
+// left returns the quota that reads what an answer says is left in a window of length per.
 func left(of string, per time.Duration) feedback.Quota {
 	return feedback.Headers{Remaining: "X-HubSpot-RateLimit-" + of, Per: per}.Quota
 }

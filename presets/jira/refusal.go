@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // refused is the penalty of the 429s that give one of the reasons.
@@ -26,9 +26,9 @@ var soon = feedback.Headers{Reset: "X-RateLimit-Reset", Per: time.Second}.Penalt
 
 // burstRefused is the penalty of all refusals that no other row knows.
 func burstRefused() feedback.Penalty {
-	return own.Refusals(feedback.First(
+	return tablerow.WithoutDenials(feedback.First(
 		refused(feedback.For(feedback.NotRefused), "jira-quota-global-based", "jira-quota-tenant-based", "jira-per-issue-on-write"),
 		feedback.When{Status: []int{429}}.Penalty(soon),
-		own.Outage(),
+		tablerow.Outage(),
 	))
 }

@@ -55,7 +55,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // What the plans allow each connection in a minute.
@@ -114,7 +114,7 @@ func Policies(o Options) []throttle.Policy {
 	}
 }
 
-// reason is where a 429 says which limit it is about.
+// reason is the field in which a 429 says which limit it is about.
 var reason = []string{"additional_data.rate_limit_reason"}
 
 // refused is the penalty of the 429s of one reason.
@@ -128,7 +128,7 @@ func refused(code string) feedback.Penalty {
 
 // connectionRefused is the penalty of all other refusals.
 func connectionRefused() feedback.Penalty {
-	return own.Refusals(feedback.First(
+	return tablerow.WithoutDenials(feedback.First(
 		feedback.When{Status: []int{429}}.Penalty(feedback.First(
 			feedback.Codes{
 				Fields: reason,
@@ -142,7 +142,7 @@ func connectionRefused() feedback.Penalty {
 			feedback.RetryAfter(time.Minute),
 		)),
 		feedback.When{Status: []int{529}}.Penalty(feedback.RetryAfter(0)),
-		own.Outage(),
+		tablerow.Outage(),
 	))
 }
 

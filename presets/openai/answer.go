@@ -6,7 +6,7 @@ import (
 
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // usage is what a request has cost in the end.
@@ -38,14 +38,14 @@ var noMoney = feedback.When{Status: []int{429}}.Penalty(feedback.Codes{
 func requestsRefused() feedback.Penalty {
 	return feedback.First(
 		noMoney,
-		own.Refusals(feedback.When{Status: []int{429}}.Penalty(feedback.First(
+		tablerow.WithoutDenials(feedback.When{Status: []int{429}}.Penalty(feedback.First(
 			feedback.Codes{
 				Fields: []string{"error.type"},
 				Lasts:  map[string]time.Duration{"tokens": feedback.NotRefused},
 			}.Penalty,
 			wait,
 		))),
-		own.Outage(),
+		tablerow.Outage(),
 	)
 }
 

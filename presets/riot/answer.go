@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // unsaid is for how long a refusal counts that does not say so.
@@ -20,11 +20,11 @@ func refused(kind string) feedback.Penalty {
 
 // serviceRefused is the penalty of all other refusals.
 func serviceRefused() feedback.Penalty {
-	return own.Refusals(feedback.First(
+	return tablerow.WithoutDenials(feedback.First(
 		feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "application"}}.Penalty(feedback.For(feedback.NotRefused)),
 		feedback.When{Header: map[string]string{"X-Rate-Limit-Type": "method"}}.Penalty(feedback.For(feedback.NotRefused)),
 		feedback.When{Status: []int{429}}.Penalty(feedback.RetryAfter(unsaid)),
-		own.Outage(),
+		tablerow.Outage(),
 	))
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 )
 
-// token is the API key itself.
+// token is a [throttle.Policy.Key]: the API key.
 var token = caller.Or(throttle.Header("X-Riot-Token"), throttle.Query("api_key"))
 
 // method is the default of [Options.Method]:
@@ -25,7 +25,7 @@ func method(r *http.Request) string {
 	return throttle.Method(r) + " " + strings.Join(segments, "/")
 }
 
-// service is the first two segments of the path, as in "/lol/match".
+// service is a [throttle.Policy.Key]: the first two segments of the path, as in "/lol/match".
 func service(r *http.Request) string {
 	segments := strings.SplitN(throttle.Path(r), "/", 4)
 	return strings.Join(segments[:min(3, len(segments))], "/")

@@ -75,7 +75,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Options are what differs between organizations. The zero value is organizations with
@@ -158,10 +158,10 @@ var (
 
 // orgRefused is the penalty of all others.
 func orgRefused() feedback.Penalty {
-	return own.Refusals(feedback.First(
+	return tablerow.WithoutDenials(feedback.First(
 		limited(feedback.First(total(feedback.NotRefused), feedback.RetryAfter(5*time.Second))),
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.RetryAfter(0)),
-		own.Outage(),
+		tablerow.Outage(),
 	))
 }
 

@@ -62,7 +62,7 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
 	gql "github.com/fleetthrottle/throttle/presets/internal/graphql"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // A Plan is what a store's plan allows one app.
@@ -120,7 +120,7 @@ func Policies(o Options) []throttle.Policy {
 	return []throttle.Policy{
 		{
 			Name: "shopify-rest", Match: rest, Key: appAndStore, Cost: restCalls,
-			Limit: calls, Penalty: own.Penalty(restCalls, tooMany), Quota: own.Quota(restCalls, callsLeft(calls)),
+			Limit: calls, Penalty: tablerow.PenaltyIfCharged(restCalls, tooMany), Quota: tablerow.QuotaIfCharged(restCalls, callsLeft(calls)),
 		},
 		{
 			Name: "shopify-graphql", Match: graphql, Key: appAndStore, Cost: o.Estimate,

@@ -55,7 +55,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // A Tier is how often a method may be called.
@@ -124,7 +124,7 @@ func Policies(o Options) []throttle.Policy {
 		rows = append(rows, throttle.Policy{
 			Name: "slack-tier-" + strconv.Itoa(int(tier)), Match: o.Host + prefix,
 			Key: throttle.Join(workspace, app, throttle.Path), Cost: cost,
-			Limit: throttle.PerMinute(perMinute[tier]), Penalty: own.Penalty(cost, refused),
+			Limit: throttle.PerMinute(perMinute[tier]), Penalty: tablerow.PenaltyIfCharged(cost, refused),
 		})
 	}
 	return append(rows, throttle.Policy{

@@ -8,7 +8,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // refused closes an empty bucket until the next request has flowed in.
@@ -18,7 +18,7 @@ func refused(l throttle.Limit) feedback.Penalty {
 		feedback.When{Status: []int{429}}.Penalty(feedback.First(
 			feedback.RetryAfter(0), atRate, feedback.For(usual),
 		)),
-		own.Outage(),
+		tablerow.Outage(),
 	)
 }
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // reason is the field in which a 429 says which limit it is about.
@@ -24,7 +24,7 @@ var (
 	objectRefused   = refused("resource-specific")
 
 	// anyRefused is the penalty of what has one limit for all reasons.
-	anyRefused = own.Refusals(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+	anyRefused = tablerow.WithoutDenials(feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
 		not(objectRefused), lockTimeout, wait,
 	)))
 
@@ -37,13 +37,13 @@ var (
 
 // accountRefused is the penalty of all others.
 func accountRefused() feedback.Penalty {
-	return own.Refusals(feedback.First(
+	return tablerow.WithoutDenials(feedback.First(
 		feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
 			not(endpointRefused), not(objectRefused),
 			lockTimeout,
 			wait,
 		)),
-		own.Outage(),
+		tablerow.Outage(),
 	))
 }
 

@@ -65,7 +65,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Options are what differs between accounts. The zero value is one account in live
@@ -105,9 +105,9 @@ func Policies(o Options) []throttle.Policy {
 	none := throttle.NoPenalty
 	rows := []throttle.Policy{
 		{Name: "stripe-account", Match: o.Host + "/", Key: o.account, Cost: o.base,
-			Limit: throttle.PerSecond(o.PerSecond), Penalty: own.Penalty(o.base, accountRefused())},
+			Limit: throttle.PerSecond(o.PerSecond), Penalty: tablerow.PenaltyIfCharged(o.base, accountRefused())},
 		{Name: "stripe-endpoint", Match: o.Host + "/", Key: throttle.Join(o.account, endpoint), Cost: o.base,
-			Limit: throttle.PerSecond(25), Penalty: own.Penalty(o.base, endpointRefused)},
+			Limit: throttle.PerSecond(25), Penalty: tablerow.PenaltyIfCharged(o.base, endpointRefused)},
 		{Name: "stripe-search", Match: "GET " + o.Host + "/v1/{resource}/search", Key: o.account,
 			Limit: throttle.PerSecond(20), Penalty: none},
 		{Name: "stripe-files-read", Match: "GET " + o.Host + files + "/", Key: o.account,
@@ -138,7 +138,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// account is a [throttle.Policy.Key]: whose limits count, in which mode.
+// account is a [throttle.Policy.Key]: the account, with its sandbox apart.
 func (o Options) account(r *http.Request) string {
 	if o.Sandbox {
 		return o.Caller(r) + " sandbox"
@@ -146,8 +146,8 @@ func (o Options) account(r *http.Request) string {
 	return o.Caller(r)
 }
 
-// base is the cost under the limits of account and endpoint, which live meter events
-// do not count for.
+// base is a [throttle.Policy.Cost] under the limits of account and endpoint: 0 for live meter events,
+// which those limits do not count, else 1.
 func (o Options) base(r *http.Request) int {
 	if !o.Sandbox && throttle.Path(r) == meterEvents {
 		return 0

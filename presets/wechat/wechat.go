@@ -80,7 +80,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // Options are what differs between accounts. The zero value is one newly registered
@@ -122,9 +122,9 @@ func Policies(o Options) []throttle.Policy {
 	api := throttle.Join(o.Caller, throttle.Path)
 	rows := []throttle.Policy{
 		{Name: "wechat-day", Match: o.Host + "/", Key: api, Cost: counted,
-			Limit: throttle.Unlimited(), Penalty: own.Penalty(counted, dayUsedUp)},
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(counted, dayUsedUp)},
 		{Name: "wechat-minute", Match: o.Host + "/", Key: api, Cost: counted,
-			Limit: throttle.Unlimited(), Penalty: own.Penalty(counted, minuteUsedUp)},
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(counted, minuteUsedUp)},
 	}
 	for path, n := range sorted(o.perDay()) {
 		rows = append(rows, throttle.Policy{Name: name(path), Match: o.Host + path, Key: o.Caller,

@@ -73,7 +73,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/caller"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // What a service provider may call from one address; set them as IPPerMinute
@@ -143,7 +143,7 @@ func Policies(o Options) []throttle.Policy {
 		companyAPI = throttle.Join(company, throttle.Path)
 		addressAPI = throttle.Join(caller.Always(o.Address), throttle.Path)
 		companyApp = throttle.Join(company, app)
-		blocked    = own.Penalty(o.base, refused(o.Blocked))
+		blocked    = tablerow.PenaltyIfCharged(o.base, refused(o.Blocked))
 	)
 	return []throttle.Policy{
 		{Name: "wecom-company-minute", Match: host + "/cgi-bin/", Key: companyAPI, Cost: o.base,

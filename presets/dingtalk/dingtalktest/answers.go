@@ -16,16 +16,16 @@ func reply(status int, body object) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json;charset=UTF-8")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(body) // the caller is gone: nobody to tell
+		_ = json.NewEncoder(w).Encode(body) // an error says that the caller is gone
 	}
 }
 
-// plain is an error of oapi.dingtalk.com whose code is errcode itself.
+// plain answers with an error of oapi.dingtalk.com whose code is errcode itself.
 func plain(code int, text string) http.HandlerFunc {
 	return reply(http.StatusOK, object{"errcode": code, "errmsg": text})
 }
 
-// wrapped is an error of oapi.dingtalk.com behind errcode 88.
+// wrapped answers with an error of oapi.dingtalk.com whose errcode is 88, and whose code is sub_code.
 func wrapped(code, text string) http.HandlerFunc {
 	return reply(http.StatusOK, object{
 		"errcode": 88, "sub_code": code, "sub_msg": text, "request_id": "16l4ew3d47pdp",
@@ -33,12 +33,12 @@ func wrapped(code, text string) http.HandlerFunc {
 	})
 }
 
-// gateway is an error of api.dingtalk.com.
+// gateway answers with an error of api.dingtalk.com.
 func gateway(status int, code, text string) http.HandlerFunc {
 	return reply(status, object{"code": code, "requestid": "01A08FE7-CD6B-79BB-8B2E-35D8768AD457", "message": text})
 }
 
-// forbidden is how api.dingtalk.com refuses what is too much. The text of the
+// forbidden answers as api.dingtalk.com refuses a call above a limit. The real text of the
 // message is not known.
 func forbidden(limit string) http.HandlerFunc {
 	return gateway(http.StatusForbidden, "Forbidden.AccessDenied."+limit, "The request is limited.")

@@ -22,15 +22,15 @@ const Banned = "banned"
 type rules struct {
 	options Options
 	windows map[window][]time.Time
-	closed  map[window]time.Time // banned addresses and closed robots: until when
-	bans    int
-	month   string
-	metered int // calls in the month
+	closed  map[window]time.Time // until when addresses are banned and robots closed
+	bans    int                  // how many there were
+	month   string               // the calendar month of the last metered call, in Beijing
+	metered int                  // calls in the month
 }
 
-// A window names what is counted together: the calls of one API by one
-// application, say.
-type window struct{ rule, of, api string }
+// A window names calls that are counted together, such as the calls of one API by one
+// application. by is the application, the address or the robot, where the rule counts by one.
+type window struct{ rule, by, api string }
 
 func newRules(o Options) *rules {
 	return &rules{options: o, windows: make(map[window][]time.Time), closed: make(map[window]time.Time)}
@@ -43,7 +43,7 @@ type call struct {
 	*rules
 }
 
-// refuse notes why the call is refused.
+// refuse notes why the call is refused, and returns h, which answers it.
 func (c *call) refuse(code string, h http.HandlerFunc) http.HandlerFunc {
 	c.Refusal = code
 	return h
@@ -94,7 +94,8 @@ func (c *call) within(w window, after time.Time) int {
 // add counts the call in a window.
 func (c *call) add(w window) { c.windows[w] = append(c.windows[w], c.At) }
 
-// since returns the moment after which calls count together with this one.
+// since returns the moment after which calls count together with this one: per ago or, if windows are
+// fixed, just before the window of this call begins.
 func (c *call) since(per time.Duration, fixed bool) time.Time {
 	if fixed {
 		return c.At.Truncate(per).Add(-1)
@@ -105,7 +106,7 @@ func (c *call) since(per time.Duration, fixed bool) time.Time {
 // overAddress reports whether the address is banned, and bans the address if
 // this call is one too many.
 func (c *call) overAddress() bool {
-	w := window{rule: "address", of: c.Address}
+	w := window{rule: "address", by: c.Address}
 	if c.At.Before(c.closed[w]) {
 		if c.options.BanProlongs {
 			c.closed[w] = c.At.Add(c.options.Ban)
@@ -123,7 +124,8 @@ func (c *call) overAddress() bool {
 	return true
 }
 
-// overCrowd counts the second of the clock, because the refusal names the second.
+// overCrowd counts the calls of the API by all applications, in seconds of the clock, because the
+// refusal names such a second. It reports whether this call is one too many.
 func (c *call) overCrowd() bool {
 	w := window{rule: "crowd", api: c.API}
 	count := c.within(w, c.since(time.Second, true))
@@ -131,7 +133,8 @@ func (c *call) overCrowd() bool {
 	return c.options.PerAPI > 0 && count >= c.options.PerAPI
 }
 
-// overSecond is the rule that a program meets first.
+// overSecond counts the calls of the API by the application within a second, and reports whether this
+// call is one too many.
 func (c *call) overSecond() bool {
 	w := window{"second", c.App, c.API}
 	over := c.within(w, c.since(time.Second, c.options.FixedWindows)) >= c.options.Edition.PerSecond
@@ -141,7 +144,8 @@ func (c *call) overSecond() bool {
 	return over
 }
 
-// overMonth counts a metered call in the calendar month of Beijing.
+// overMonth counts a metered call in the calendar month of Beijing, and reports whether it is one too
+// many.
 func (c *call) overMonth() bool {
 	if !strings.HasPrefix(c.URL.Path, "/topapi/attendance/") && !strings.HasPrefix(c.URL.Path, "/v1.0/workflow/") {
 		return false
@@ -153,10 +157,10 @@ func (c *call) overMonth() bool {
 	return c.options.Edition.PerMonth > 0 && c.metered > c.options.Edition.PerMonth
 }
 
-// judgeRobot counts every message for a robot, and closes the robot for longer
-// than it counts.
+// judgeRobot counts every message for a robot in a minute, and closes the robot for ten minutes if they
+// are too many. It returns what refuses the message, or nil.
 func (c *call) judgeRobot() http.HandlerFunc {
-	w := window{rule: "robot", of: c.URL.Query().Get("access_token")}
+	w := window{rule: "robot", by: c.URL.Query().Get("access_token")}
 	count := c.within(w, c.since(time.Minute, false))
 	c.add(w)
 	open := !c.At.Before(c.closed[w])

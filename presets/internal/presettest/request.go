@@ -79,7 +79,7 @@ func explain(t *testing.T, policies []throttle.Policy, r *http.Request) []thrott
 	return transport.Explain(r)
 }
 
-// list prints what is said of each value, but for what is empty.
+// list joins the texts of values that say returns, without those that are empty.
 func list[T any](all []T, say func(T) string) string {
 	var texts []string
 	for _, v := range all {

@@ -1,4 +1,4 @@
-package own_test
+package tablerow_test
 
 import (
 	"net/http"
@@ -9,14 +9,14 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/feedback"
-	"github.com/fleetthrottle/throttle/presets/internal/own"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
 // TestFreeRequests: what an answer to one says is another row's.
 func TestFreeRequests(t *testing.T) {
 	cost := func(r *http.Request) int { return len(r.Method) - len("GET") }
-	closes := own.Penalty(cost, feedback.For(time.Second))
-	leaves := own.Quota(cost, func(*http.Response) (throttle.Quota, bool) { return throttle.Quota{Left: 7}, true })
+	closes := tablerow.PenaltyIfCharged(cost, feedback.For(time.Second))
+	leaves := tablerow.QuotaIfCharged(cost, func(*http.Response) (throttle.Quota, bool) { return throttle.Quota{Left: 7}, true })
 
 	for method, costs := range map[string]bool{"GET": false, "POST": true} {
 		resp := &http.Response{Request: &http.Request{Method: method}}
@@ -30,13 +30,13 @@ func TestFreeRequests(t *testing.T) {
 }
 
 func TestAnothersRefusal(t *testing.T) {
-	require.Zero(t, own.Refusals(feedback.For(feedback.NotRefused))(nil))
-	require.Equal(t, time.Second, own.Refusals(feedback.For(time.Second))(nil))
+	require.Zero(t, tablerow.WithoutDenials(feedback.For(feedback.NotRefused))(nil))
+	require.Equal(t, time.Second, tablerow.WithoutDenials(feedback.For(time.Second))(nil))
 }
 
 // TestOutage: one backend of many closes nothing.
 func TestOutage(t *testing.T) {
-	outage := own.Outage()
+	outage := tablerow.Outage()
 	away := &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"7"}}}
 	for _, between := range []*http.Response{{StatusCode: 200}, {StatusCode: 503}} {
 		for range throttle.OutageAnswers - 1 {
