@@ -1,28 +1,28 @@
--- Heartbeats of the nodes that use a group of budgets, and which share of each limit
--- is whose while Redis is away: see docs/failures.md.
+-- Heartbeats of the nodes that use a group of budgets. They decide which share of each limit a node
+-- may use by itself while Redis is away: see docs/failures.md.
 --
 -- KEYS  the group's heartbeats
 -- ARGV  1 the time in microseconds, or '' for the server's clock
 --       2 numbers, 8 bytes each: the kind of heartbeat (see below), the time at which
---         it should be here, or 0, the least divisor, and how many
---         nodes it knows of
+--         the heartbeat should be here, or 0, the least divisor of the node's share, and how
+--         many nodes the node knows of
 --       3 the node's name
 --
 -- Result as of book.lua: DONE, now, whether the heartbeat counts, the node's divisor, or
--- 0 if there is no share for it, how many nodes there are, and the divisors of those
--- that are suspected to have lost Redis.
+-- 0 if there is no share for the node, how many nodes there are, and the divisors of the nodes
+-- that are suspected to have lost Redis. A node with a divisor has that part of each limit.
 --
 -- Stored form: a MessagePack array
 --   seen, age, then for each node
---   name, when its last heartbeat was, divisor, how many nodes it knew of
--- age is for how long there were heartbeats. After a time without any, however long,
--- it goes on by just so much that all nodes are suspected, and none is forgotten for
--- that; so it does when the server's clock jumps.
+--   name, the age at its last heartbeat, divisor, how many nodes it knew of
+-- seen is the time of the last heartbeat of any node. age is a clock that runs while there are
+-- heartbeats. After a time without any, however long, and after a jump of the server's clock, age
+-- goes on by just so much that all nodes are suspected and none is taken for dead.
 
-local LOOK, BEAT, LEAVE = 0, 1, 2
-local TOO_LATE = 1000000 -- what comes later may be from before an outage
+local LOOK, BEAT, LEAVE = 0, 1, 2 -- asks only; the node uses the group; the node uses it no longer
+local TOO_LATE = 1000000 -- a heartbeat that comes so much later than due may be from before an outage
 local DEAD = 20000000 -- a node without a heartbeat for so long is taken for dead
-local GAP = 2000000 -- the longest time between two heartbeats of a fleet that has Redis
+local GAP = 2000000 -- the longest time between two heartbeats of any nodes while the fleet has Redis
 local KEPT_MS = 3600000
 
 local kind, due, least, most = struct.unpack('<dddd', frame)
@@ -39,10 +39,12 @@ local counts = kind == LEAVE or kind == BEAT and (due == 0 or now <= due + TOO_L
 
 local nodes, mine = {seen, age}, nil
 local beating, suspected, shares = 0, {}, 0
+-- keep stores a node.
 local function keep(name, heard, divisor, knew)
   local n = #nodes
   nodes[n + 1], nodes[n + 2], nodes[n + 3], nodes[n + 4] = name, heard, divisor, knew
 end
+-- suspect notes that a node with a divisor may be using its share.
 local function suspect(divisor)
   suspected[#suspected + 1] = divisor
   shares = shares + 1 / divisor
@@ -66,7 +68,8 @@ if kind == BEAT then
   beating = beating + 1
 end
 if age < DEAD then
-  -- The key was lost not long ago, perhaps with nodes that have not come back.
+  -- The key was lost not long ago, perhaps with nodes that have sent no heartbeat since: nodes that
+  -- others knew of are suspected.
   for _ = beating + #suspected + 1, most do
     suspect(most)
   end

@@ -1,24 +1,26 @@
 -- The fleet's memory of a budget, for a store that forgot; docs/internals/state-loss.md
 -- says why it is enough.
 --
--- A generation of a row begins when its key is made and ends when that is gone. The row
--- counts the starts of each: generation and count are this one's, g1, n1 … those of the last
--- few before, as far as programs told. A program remembers the counts that it saw, and when
--- the starts were. What it knows and the row does not is booked again.
+-- A generation of a row begins when the row's key is made and ends when the key is gone. The row
+-- counts the starts of each generation: generation and count are the present one and its starts, g1,
+-- n1 … g3, n3 the last generations before it and their starts, as far as programs have told. A
+-- program remembers the counts that it saw, and when the starts were. Starts that a program knows of
+-- and the row does not are booked again.
 
 -- read_history reads what the calling program knows of the next row, its history of it:
 --
---   call               the call that the program knows the row from
---   ago, clock, at     how long ago that was made; whether the program can tell, and knows
---                      more: ELAPSED_UNKNOWN, ELAPSED_KNOWN or SET_FORWARD; the time that
---                      was answered
---   generation, count  this generation of the row, 0 if it knows none, and how many starts
---   g1, n1 … g3, n3    it had; the same of earlier ones
+--   call               the number of the last call whose answer told the program of the row
+--   ago, clock, at     how long ago that call was made; whether the program can tell that, and
+--                      whether the clock was set: ELAPSED_UNKNOWN, ELAPSED_KNOWN or SET_FORWARD;
+--                      the server's time in that answer
+--   generation, count  the generation that the row had then, 0 if the program knows none, and how
+--                      many starts it had
+--   g1, n1 … g3, n3    earlier generations of the row, and how many starts they had
 --   size, samples      how many pairs of an age and a number of starts there are, the
---                      youngest first, and where in the frame the first one is
+--                      youngest first, and where in the frame the first pair is
 --   elapsed            how much time has passed at least since that answer
---   outdated           the server forgot that call: then the row is that of a replica that
---                      lagged
+--   outdated           the server has no record of that call: then the row is that of a replica
+--                      that lagged
 local function read_history(recorded)
   local call, ago, clock, at, generation, count, g1, n1, g2, n2, g3, n3, size, samples =
     struct.unpack('<ddddddddddddd', frame, cursor)
@@ -28,15 +30,17 @@ local function read_history(recorded)
     g3 = g3, n3 = n3, size = size, samples = samples, elapsed = elapsed, outdated = call > recorded}
 end
 
-local TELLING = 1000000 -- so long the others have to tell what they know
+local TELLING = 1000000 -- for how long after a loss nothing starts, so that all programs can tell what they know
 
--- ordinal returns which generations of a budget are older than a generation: those with a lower one.
+-- ordinal returns the ordinal of a generation: it is lower than those of younger generations.
 local function ordinal(generation)
   return floor(generation / NAMES)
 end
 
--- branch returns the name of what a server forgot of a generation and went on without. Both
--- begin with the same starts. The branch of a branch is the generation.
+-- branch returns the name of the branch of a generation. A server that forgot the last starts of a
+-- generation goes on with the generation; the starts of the generation as it was before are counted
+-- under the name of its branch. Both begin with the same starts. The branch of a branch is the
+-- generation.
 local function branch(generation)
   return ordinal(generation) * NAMES + (generation + NAMES / 2) % NAMES
 end
@@ -46,7 +50,7 @@ local function knows(h, generation)
   return h.generation == generation or h.g1 == generation or h.g2 == generation or h.g3 == generation
 end
 
--- generations returns the names and counts that a row or a history has.
+-- generations returns {name, count} of each generation that x, a row or a history, names.
 local function generations(x)
   local all = {}
   for _, v in ipairs({{x.generation, x.count}, {x.g1, x.n1}, {x.g2, x.n2}, {x.g3, x.n3}}) do
@@ -55,9 +59,9 @@ local function generations(x)
   return all
 end
 
--- in_common returns how many starts the row has of those that history h names, if all who told the
--- row of what was before it know less than the program: not even of the oldest generation that it
--- names. Then what it knows of still older ones is not told either. Else it returns nil.
+-- in_common returns how many starts of the generations that history h names the row has. It returns
+-- nil unless no program has told the row of the oldest generation that h names: only then may the
+-- program know of still older generations that nobody has told the row of.
 local function in_common(r, h)
   local told, n = {}, 0
   for _, v in ipairs(generations(r)) do
@@ -72,7 +76,7 @@ local function in_common(r, h)
   return n
 end
 
--- sampled returns how many starts history h has within a span.
+-- sampled returns how many starts of history h are younger than span.
 local function sampled(h, span)
   local n, at = 0, h.samples
   for _ = 1, h.size do
@@ -83,13 +87,15 @@ local function sampled(h, span)
   return n
 end
 
--- learn takes over the counts that history h has and the row has not, and returns how
--- many starts that is. Counts only rise, so what many programs tell is counted once. The names of
--- generations rise, too, and the row keeps the last three names: what is older than those was told, and
--- is not counted again. If the row is back at an earlier state, shared is how many starts the
--- generation and what was forgotten of it have in common. If a part of the row's generation was
--- forgotten, or a later generation was told, a new one begins, whose name is seed, or higher. A row
--- that is fresh takes over the names though there is nothing to count.
+-- learn takes over the counts of history h that are higher than those of the row, and returns by how
+-- many starts they are higher. Counts only rise, so starts that many programs tell of are counted
+-- once. The names of generations rise, too, and the row keeps the last three names: generations
+-- that are older were told before, and are not counted again.
+--
+-- If the row is back at an earlier state, shared is how many starts its generation and the branch
+-- have in common. If a part of the row's generation was forgotten, or a later generation was told,
+-- a new generation begins, whose name is seed, or higher. If fresh is true the row takes over the
+-- names also if there is nothing to count.
 local function learn(r, h, seed, fresh, shared)
   local list, n, told, missing = {}, {}, {}, 0
   for _, v in ipairs(generations(r)) do
@@ -124,8 +130,8 @@ local function learn(r, h, seed, fresh, shared)
   return missing
 end
 
--- count_before returns how many starts a row had, at least, before the last call of the program
--- with history h, which the server forgot: all that came since are later than that call.
+-- count_before returns how many starts a row had, at least, before the call of history h, which the
+-- server forgot: the starts that the row has got since are later than that call.
 local function count_before(r, h, now)
   local since, n = h.clock == ELAPSED_UNKNOWN and 0 or now - h.ago, 0
   open(r)
@@ -135,33 +141,34 @@ local function count_before(r, h, now)
   return max(0, r.count - n)
 end
 
--- rebook counts n starts of which the latest may be an age ago. Those that may
--- still be to come are taken to be anywhere from now until then.
+-- rebook counts n starts, none of which is younger than age. If age is below 0 the starts may still be
+-- to come: they are counted as anywhere from now until that time.
 local function rebook(r, now, age, n)
   add(r, min(now, now - age), now - age, n)
   r.till = max(r.till, now - age + r.span)
 end
 
--- repair books what the row lacks, and leaves cancelled places taken for a while:
--- what is booked so is not as sharp as what was. The first program to tell does not
--- know what others booked last, so no caller starts before they had time to tell, too.
+-- repair books the starts that the program's history of a row has and the row lacks. The history does
+-- not say when each start was, and has starts that were given back, so the row counts too much for
+-- a while. The first program that tells does not know what others booked last, so nothing starts
+-- until the others had time to tell, too.
 local function repair(r, u, now, seed)
   local h = r.history
   local generation, g1 = r.generation, r.g1
   if u.peak == 0 then
-    return -- it has no starts
+    return -- an unlimited row counts no starts
   end
   -- If the record of calls is older than what the program saw, and the program saw this
   -- generation, the row is back at an earlier state, and others may have counted on from there.
   local back = h.outdated and generation ~= 0 and knows(h, generation)
   local fresh = generation == 0 or g1 == 0 and not knows(h, generation) -- nobody has told anything
   if h.generation == 0 or not back and h.generation == generation and h.count <= r.count and h.g1 == g1 and h.n1 <= r.n1 then
-    return -- nearly always
+    return -- the row lacks nothing, as nearly always
   end
   local common = not back and in_common(r, h)
   local missing, before = learn(r, h, seed, fresh or common, back and count_before(r, h, now)), r.total
   if fresh then
-    missing = MAX_COUNT -- all, because a program knows of more generations than it names
+    missing = MAX_COUNT -- all samples, because they may be of more generations than the history names
   elseif common then
     missing = max(missing, sampled(h, r.span) - common)
   elseif missing == 0 then
@@ -181,10 +188,10 @@ local function repair(r, u, now, seed)
     carry_over(r, now, 0)
   end
   if u.tokens > 0 and youngest < r.span then
-    -- What is older than a span still counts in a bucket, but never more than all of it.
+    -- Starts that are older than a span still count in a bucket, but never more than the bucket holds.
     local n = min(h.size > PARTS and u.n or all, u.n, lacking)
     if back then
-      -- One entry, which is never more than the whole bucket, however many tell of it.
+      -- One entry: it is never more than the whole bucket, however many programs tell of these starts.
       add(r, now - r.span, max(now, now - youngest), n)
       r.till = max(r.till, now - youngest + r.span)
     else
@@ -199,8 +206,8 @@ local function repair(r, u, now, seed)
   end
 end
 
--- all_told returns when the programs will have told what the rows that count have
--- lost.
+-- all_told returns when all programs will have told what the rows of the searches in a list, without
+-- shadows, have lost; 0 if nothing was lost.
 local function all_told(list)
   local opens = 0
   for _, s in ipairs(list) do

@@ -138,7 +138,8 @@ local function serve(list, claims, callers, arrival, from, max_wait, want)
   end
 end
 
--- untail notes that a start was given back: the next one may have its place.
+-- untail notes that a start at t was given back: the next search may look from t on, and find its
+-- place.
 local function untail(r, t)
   r.t1, r.t2, r.t3 = min(r.t1, t - 1), min(r.t2, t - 1), min(r.t3, t - 1)
   if r.pin == t then
@@ -147,8 +148,8 @@ local function untail(r, t)
   queue.free(r)
 end
 
--- settle changes what a start cost under s, if it still counts. It returns false where the
--- rule's boundaries end.
+-- settle changes what the start booked cost under a search s to s.more, if the start still counts. It
+-- returns false if the rule's calendar boundaries do not reach to the start.
 local function settle(s, booked)
   if not counts(s, booked, now) then
     return true
@@ -157,14 +158,23 @@ local function settle(s, booked)
   end
   local cost, t = s.more, booked
   if cost < s.each then
-    untail(s.row, now) -- what is free now is for the next one
+    untail(s.row, now) -- the room that is given back is for the next start
   end
   if not remove(s.row, booked, s) then
     cost = cost - s.each
+<<<<<<< HEAD
     t = t + s.each * s.rule.unit -- behind what is there
   end
   if s.rule.unit > 0 then
     cost = min(cost, ceil(FARTHEST / s.rule.unit)) -- a longer block means no more
+=======
+    if s.kind == LEAKY_BUCKET then
+      t = t + s.each * s.span -- the rest of the cost lies behind the start, which stays
+    end
+  end
+  if s.kind == LEAKY_BUCKET then
+    cost = min(cost, ceil(FARTHEST / s.span)) -- a higher cost closes the row for no longer
+>>>>>>> 080eeb3 (lua: comments of the repair, the heartbeat, the short way and what is given back say their nouns)
   end
   if cost > 0 then
     book(s.row, t, weigh(s, cost))

@@ -1,17 +1,18 @@
--- The short way of a call: starts now in sliding windows, and in nothing else, that have
--- room behind all that was booked before. That is what busy budgets are asked for. What
--- follows this file would do the same, in several times as many steps; whatever is not as
--- simple is left to it. Nothing is written before all is known to be simple.
+-- The short way of a call: the call books starts now, in sliding windows alone, and all of them have
+-- room behind all that was booked before. Most calls for busy budgets are like that. The files behind
+-- this one would do the same in several times as many steps; a call that is not as simple
+-- is left to them. This file writes nothing before the whole call is known to be simple.
 --
 -- Lua makes each function of a script anew in each call. So this file comes before all
--- others, and has few. A table with names costs as much as all the rest, so here a head is
--- a list of numbers: ROW_SEEN … ROW_LEARNS are where they stand.
+-- others, and has few functions. A table with names costs as much as all the rest, so here the head of
+-- a row is a list of numbers, v: ROW_SEEN … ROW_LEARNS are their places in the list.
 
-local texts = {} -- the heads of rows that were read
+local texts = {} -- the stored heads of rows that were read, by the index of the row's key
 do
--- read_head reads what the program knows of a budget, see repair.lua, and the head of its
--- row, whose text is texts[i] then. It returns the head, nil if one of them needs more than this file
--- does, and where the next begins.
+-- read_head reads what the program knows of the budget of a key, at a place in the frame, see
+-- repair.lua, and the head of the budget's row, which it also notes in texts[i]. It returns the head,
+-- or nil if the row has a line, needs a repair or is no row; and where what is known of the next
+-- budget begins.
 local function read_head(key, at, i)
   local from, ago, clock, told, generation, count, g1, n1, _, _, _, _, size, samples = struct.unpack('<ddddddddddddd', frame, at)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
@@ -29,16 +30,16 @@ local function read_head(key, at, i)
   return known and v or nil, at
 end
 
--- is_plain reports whether all that is to be done with a row under a sliding window is to
--- append to it. See age.lua, ceiling.lua, search.lua, line.lua and queue.lua.
+-- is_plain reports whether a booking now under a sliding window does nothing to a row with the head v
+-- but to append a start. See age.lua, ceiling.lua, search.lua, line.lua and queue.lua.
 local function is_plain(v, span)
   return (v[ROW_SPAN] == span or v[ROW_SEEN] == 0) and v[ROW_LOST] <= now - span and v[ROW_UNIT] == 0 and v[ROW_FIRST] <= now
     and v[ROW_OPENS] <= now and v[ROW_TOP] == 0 and max(v[ROW_T1], v[ROW_T2], v[ROW_T3]) <= now
     and (v[ROW_PAUSED] == 0 or v[ROW_PAUSED] + max(min(SLOW_STEPS * span, v[ROW_BAN]), v[ROW_PROBE]) <= now)
 end
 
--- drop forgets the entries of a row that are over, which are not all. It fails where
--- something else is stored.
+-- drop takes the entries of a row that are over off the head v. Some entries are not over. It raises an
+-- error if what is stored is no row.
 local function drop(key, v, span)
   local raw, at = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_AT], -1), 0
   repeat
@@ -55,9 +56,10 @@ local function drop(key, v, span)
   v[ROW_AT] = v[ROW_AT] + at
 end
 
--- begin lets the last entry of a row be one that has the starts of now, as entries.lua and
--- place.lua do. It returns what has to be stored behind the head then, nil if that stays, and
--- what has to be appended; or false if the row must be looked at as a whole.
+-- begin makes the last entry of a row, which stands in the head v, the one that takes the starts of
+-- now, as entries.lua and place.lua do. It returns two texts for write: what is to be stored behind
+-- the head, nil if that stays, and what is to be appended to it, nil if nothing is. It returns false
+-- if the row must be looked at as a whole. n is the limit.
 local function begin(key, v, n, span)
   if v[ROW_LAST] + span <= now then -- no start counts any more
     v[ROW_LOST], v[ROW_TOTAL], v[ROW_SIZE], v[ROW_AT], v[ROW_BEFORE] = max(v[ROW_LOST], v[ROW_LAST]), 0, 1, 0, now
@@ -87,7 +89,7 @@ local function begin(key, v, n, span)
   return rest .. pushed
 end
 
--- write stores a row, with what begin returned.
+-- write stores a row with the head v; body and pushed are what begin returned.
 local function write(key, v, body, pushed, span)
   v[ROW_SEEN], v[ROW_SPAN] = now, span
   v[ROW_OLD] = v[ROW_SIZE] == 1 and v[ROW_LAST] or v[ROW_OLD]
@@ -101,7 +103,7 @@ local function write(key, v, body, pushed, span)
     redis.call('SET', key, struct.pack(HEAD, unpack(v)) .. body, 'PX', ms)
     return
   end
-  redis.call('SETRANGE', key, '0', struct.pack(HEAD_CHANGED, unpack(v, 1, ROW_EXPIRES))) -- what follows is as it was
+  redis.call('SETRANGE', key, '0', struct.pack(HEAD_CHANGED, unpack(v, 1, ROW_EXPIRES))) -- the rest of the head is as it was
   if pushed then
     redis.call('APPEND', key, pushed)
   end
@@ -110,7 +112,7 @@ local function write(key, v, body, pushed, span)
   end
 end
 
-local simple = not ARGV[4]
+local simple = not ARGV[4] -- no slots and no pauses; false as soon as the call is not simple
 for i = simple and budgets + 1 or #KEYS + 1, #KEYS do
   simple = simple and redis.call('GETRANGE', KEYS[i], '0', '0') == '' -- a gate that nobody has closed
 end
@@ -124,7 +126,7 @@ for i = 2, simple and budgets or 0 do
     break
   end
 end
-local ruled = 1 -- up to that budget
+local ruled = 1 -- the index of the last key that has a rule
 for _ = 1, simple and rule_count or 0 do
   local key, many, kind, n, span, _, _, _, _, _, boundaries
   key, many, kind, n, span, _, _, _, _, _, boundaries, at = struct.unpack('<ddddddddddd', frame, at)

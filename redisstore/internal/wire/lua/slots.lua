@@ -196,7 +196,7 @@ function next_change(slots)
   return 0
 end
 
--- ready returns which waiters in the own line were called.
+-- ready returns the arrivals of the waiters of the calling node that were called.
 function ready(slots)
   local list = {}
   for _, w in ipairs(slots.own.line) do
@@ -207,8 +207,8 @@ function ready(slots)
   return list
 end
 
--- tell_called tells other nodes which of their waiters were called. What a node may not
--- publish the others hear with their next call.
+-- tell_called publishes to each other node which of its waiters were called. If the program may not
+-- publish, the other nodes hear of it with their next call.
 function tell_called(slots, channel)
   local names = {}
   for _, m in ipairs(slots.nodes) do
