@@ -23,8 +23,8 @@ type audience struct {
 	timer   timer                   // serves the line
 }
 
-// expiry is when nothing in the budget can matter any more; while it is watched, not
-// yet.
+// expiry returns when nothing in the budget can matter any more: now at the earliest if the budget
+// is busy or watched.
 func (b *budget) expiry(now int64) int64 {
 	end := b.Expiry()
 	if b.Busy() || b.audience != nil && len(b.watches) > 0 {
@@ -37,33 +37,35 @@ func (b *budget) expiry(now int64) int64 {
 type waiter struct {
 	ledger.Waiter
 	booking throttle.Booking
-	ends    int64 // when its patience is over
-	ready   chan struct{}
-	grant   throttle.Grant // what was booked for it, if that is OK
+	ends    int64          // when the caller's MaxWait is over, in microseconds of the store's clock
+	ready   chan struct{}  // the Ready of the caller's grant
+	grant   throttle.Grant // the start that was booked for the caller while it waited, if OK
 }
 
-// A watch wants to hear that a start became useless.
+// A watch is kept over one booked start, and is told when the start becomes useless.
 type watch struct {
 	grant  throttle.Grant
 	news   chan<- struct{}
-	lifted atomic.Bool // a pause ended early, or others have spent: it is booked anew
+	lifted atomic.Bool // a pause ended early, or less is left than was known: the start must be booked anew
 }
 
+// tell sends on news.
 func (w *watch) tell() {
 	select {
 	case w.news <- struct{}{}:
-	default: // it is told already
+	default: // news is full: the caller has not taken in what was sent before
 	}
 }
 
-// called returns the channel of the waiter for slots whose turn it is.
-func (b *budget) called(arrival int64) (ready chan struct{}) {
+// takeSlotWaiter takes the waiter for slots with an arrival out of the audience, and returns its channel;
+// nil if there is none.
+func (b *budget) takeSlotWaiter(arrival int64) (ready chan struct{}) {
 	ready = b.slots[arrival]
 	delete(b.slots, arrival)
 	return ready
 }
 
-// warn tells those who watch a start that became useless, the earliest first, so that they
+// warn tells the watches over starts that became useless, the earliest start first, so that their callers
 // book anew in that order.
 func (b *budget) warn(u ledger.Useless) {
 	if b.audience == nil {

@@ -24,7 +24,7 @@ func (s *Store) Book(_ context.Context, b *throttle.Booking) (g throttle.Grant, 
 	case s.bookAll(b, &g):
 		return g, nil
 	}
-	return s.queue(b), nil
+	return s.bookInLine(b), nil
 }
 
 // bookAll books for a caller that finds no waiters in line. It returns false if there are

@@ -9,13 +9,13 @@ import (
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
-// punctual is by how many microseconds the caller of a start may be late. One that is
-// later takes another: its start is nearly as old as it may be, and no caller may believe that
-// the store is slow.
+// punctual is by how many microseconds a caller may come later than the start that was booked for it. A
+// caller that comes later gets another start: its own is nearly as old as a grant may be, and a
+// caller takes an old grant for the answer of a slow store.
 const punctual = 5_000
 
-// queue is Book for a caller that may have to wait in line, or comes from one.
-func (s *Store) queue(b *throttle.Booking) throttle.Grant {
+// bookInLine is Book for a caller that may have to wait in line, or has waited in a line.
+func (s *Store) bookInLine(b *throttle.Booking) throttle.Grant {
 	s.lines.mu.Lock()
 	defer s.lines.mu.Unlock()
 	w, _ := b.Turn.(*waiter)
@@ -40,7 +40,7 @@ func (s *Store) queue(b *throttle.Booking) throttle.Grant {
 	return g
 }
 
-// deliver hands over what was booked for a waiter.
+// deliver returns the start that was booked for a waiter, as a grant of now, and takes it from the waiter.
 func (s *Store) deliver(w *waiter) throttle.Grant {
 	g, now := w.grant, s.clock.now()
 	w.grant = throttle.Grant{}

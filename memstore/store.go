@@ -168,11 +168,11 @@ func (s *Store) standBy(q *ledger.Request) {
 	}
 }
 
-// tell tells watches, and waiters for slots, what a request has changed for them. Its
-// shards are locked.
+// tell wakes the waiters for slots that a request has called, and warns the watches over starts that the
+// request has made useless. The shards of all these budgets are locked.
 func (s *Store) tell(n ledger.News) {
 	for _, p := range n.Called {
-		s.clock.wake(s.shards[p.Key[0]].budgets[p.Key].called(p.Arrival))
+		s.clock.wake(s.shards[p.Key[0]].budgets[p.Key].takeSlotWaiter(p.Arrival))
 	}
 	for _, u := range n.Useless {
 		s.shards[u.Key[0]].budgets[u.Key].warn(u)

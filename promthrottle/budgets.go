@@ -23,17 +23,18 @@ type budgets struct {
 }
 
 // Budgets returns a collector of what the budgets of all policies of the sources are like. A
-// policy with a Key has a budget for each key, and keys are no labels: of its budgets, those that
-// the program used last are asked, 16 at the most, and told together. Each scrape asks the store
-// once for each budget, so let few programs of a fleet have it. It follows SetPolicies by itself.
+// policy with a Key has a budget for each key, and keys are no labels: of its budgets the collector
+// asks about those that the program used last, 16 at the most, and its metrics are about all of them
+// together. Each scrape asks the store once for each budget, so register the collector in few programs
+// of a fleet. It follows SetPolicies by itself.
 //
 // One collector is for all transports and limiters of a program: a registry takes no second one.
-func Budgets(of ...Source) prometheus.Collector {
+func Budgets(sources ...Source) prometheus.Collector {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{"policy"}, nil)
 	}
 	return &budgets{
-		sources: of,
+		sources: sources,
 		up:      prometheus.NewDesc("throttle_store_up", "Whether the store answered when it was asked what budgets are like.", nil, nil),
 		known:   desc("throttle_budgets", "How many budgets were asked; of a policy with a Key those that were used last, 16 at the most."),
 		limit:   desc("throttle_limit", "How much the limit of the fullest budget allows: in a window, in flight, or in a burst."),

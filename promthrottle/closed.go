@@ -7,11 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// mostClosed is how many closed budgets of a policy are known at a time. Of others only
-// the last end counts.
+// mostClosed is how many closed budgets of a policy are known at a time. Of any more budgets only the
+// last end is known.
 const mostClosed = 64
 
-// A closed knows until when the budgets of a policy are closed, and tells the last end.
+// A closed knows until when the budgets of a policy are closed, and sets its gauge to the last end.
 type closed struct {
 	gauge prometheus.Gauge
 
@@ -20,7 +20,7 @@ type closed struct {
 	rest time.Time            // of budgets that found no room
 }
 
-// close notes that a budget is closed until then.
+// close notes that a budget is closed until a time.
 func (c *closed) close(budget string, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,8 +42,8 @@ func (c *closed) close(budget string, until time.Time) {
 	c.tell(until)
 }
 
-// open notes that a budget is open. If it was the one that is closed for longest, what is
-// told falls to the end of another, or to now.
+// open notes that a budget is open. If the budget had the last end, the gauge falls to the end of
+// another budget, or to now.
 func (c *closed) open(budget string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +54,7 @@ func (c *closed) open(budget string) {
 	}
 }
 
-// tell tells the last end of all, and at least this one.
+// tell sets the gauge to the latest of last and all ends that are known.
 func (c *closed) tell(last time.Time) {
 	last = later(last, c.rest)
 	for _, end := range c.ends {
@@ -63,6 +63,7 @@ func (c *closed) tell(last time.Time) {
 	c.gauge.Set(float64(last.UnixMilli()) / 1000)
 }
 
+// later returns the later one of two times.
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b

@@ -57,7 +57,7 @@ func CheckRetry(ctx context.Context, resp *http.Response, err error) (bool, erro
 	return answered(ctx, resp), nil
 }
 
-// answered decides about a request that has an answer.
+// answered reports whether a request that has an answer is sent again.
 func answered(ctx context.Context, resp *http.Response) bool {
 	penalty := throttle.PenaltyOf(resp)
 	tooLong := penalty <= throttle.Unheld && throttle.RetryAfter(resp) > LongestWait
@@ -69,34 +69,34 @@ func answered(ctx context.Context, resp *http.Response) bool {
 	return (refused || again) && repeatable(resp.Request, refused)
 }
 
-// refused reports whether an answer says that nothing was done.
+// refused reports whether an answer says that the service has not acted on the request.
 func refused(resp *http.Response) bool {
 	return resp.StatusCode == http.StatusTooManyRequests ||
 		throttle.PenaltyOf(resp) > 0 && resp.StatusCode < http.StatusInternalServerError
 }
 
-// canWait reports whether the context leaves time for what the answer asks for
-// and, on top, for d. A budget needs none: if it is closed for too long, the next
-// attempt learns that at once.
+// canWait reports whether the deadline of ctx leaves time for the wait that the answer asks for, and for d
+// on top of that. If a budget holds the request, its next attempt learns at once that the wait is too long,
+// so canWait is true.
 func canWait(ctx context.Context, resp *http.Response, d time.Duration) bool {
 	deadline, bounded := ctx.Deadline()
 	return !bounded || throttle.PenaltyOf(resp) > throttle.Unheld || throttle.RetryAfter(resp)+d < time.Until(deadline)
 }
 
-// repeatable reports whether a request may be sent again after an attempt of
-// which nobody knows how far it came or, if it is untouched, of which it is
-// known that the service has not acted on it.
-func repeatable(r *http.Request, untouched bool) bool {
+// repeatable reports whether a request may be sent again after an attempt. notActedOn says that the
+// service has not acted on the request; otherwise nobody knows whether it has.
+func repeatable(r *http.Request, notActedOn bool) bool {
 	if r == nil {
 		return false
 	}
 	for r.Response != nil && r.Response.Request != nil { // the repeat begins before the redirects
-		r, untouched = r.Response.Request, false
+		r, notActedOn = r.Response.Request, false
 	}
 	renewable := r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
-	return renewable && (untouched || idempotent(r.Method) || keyed(r.Header))
+	return renewable && (notActedOn || idempotent(r.Method) || keyed(r.Header))
 }
 
+// idempotent reports whether a request with the method does no harm if the service acts on it twice.
 func idempotent(method string) bool {
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
@@ -105,16 +105,17 @@ func idempotent(method string) bool {
 	return false
 }
 
+// keyed reports whether a request has a key by which the service knows that it comes again.
 func keyed(h http.Header) bool {
 	_, key := h["Idempotency-Key"]
 	_, xkey := h["X-Idempotency-Key"]
 	return key || xkey
 }
 
-// failed decides about a request that has no answer, or one that a
-// ResponseHandler did not like.
+// failed reports whether a request is sent again that has no answer, or an answer that a ResponseHandler
+// has refused.
 func failed(ctx context.Context, resp *http.Response, err error) bool {
-	if ours(err) {
+	if neverRetried(err) {
 		return false
 	}
 	attempt, ok := err.(*url.Error)
@@ -134,9 +135,9 @@ func failed(ctx context.Context, resp *http.Response, err error) bool {
 	return idempotent(strings.ToUpper(attempt.Op))
 }
 
-// ours reports whether the throttle did not send the request, or its caller
-// called it off.
-func ours(err error) bool {
+// neverRetried reports whether err says that throttle did not send the request, or that the caller's context was
+// cancelled.
+func neverRetried(err error) bool {
 	var store *throttle.StoreError
 	var config *throttle.ConfigError
 	return errors.Is(err, throttle.ErrLimited) || errors.Is(err, context.Canceled) ||

@@ -23,7 +23,8 @@ func (f *failure) Timeout() bool {
 	return errors.As(f.error, &failed) && failed.Timeout()
 }
 
-// plain returns the error as http.Client would, but for what may be secret.
+// plain returns an error of http.Client with the scheme and the host of its URL alone: the rest may be
+// secret.
 func plain(failed *url.Error) *url.Error {
 	e := &url.Error{Op: failed.Op, Err: reason(failed.Err)}
 	if u, err := url.Parse(failed.URL); err == nil {
@@ -32,8 +33,8 @@ func plain(failed *url.Error) *url.Error {
 	return e
 }
 
-// errLocation stands in for what http.Client says of such a field, which prints
-// it.
+// errLocation stands in for the error of http.Client about a Location field, whose text has the field's
+// value.
 var errLocation = errors.New("failed to parse Location header")
 
 // reason returns why an attempt has failed, with no URL in it.
@@ -50,7 +51,8 @@ func reason(err error) error {
 	return err
 }
 
-// giveUp is the client's ErrorHandler.
+// giveUp is the ErrorHandler of the retrying client: it is called when a request is not sent again, and
+// returns what the caller gets. An answer goes to the caller as it is.
 func giveUp(resp *http.Response, err error, _ int) (*http.Response, error) {
 	if err == nil {
 		restore(resp)

@@ -54,10 +54,11 @@ var perMinute = map[string]int{
 	"/cgi-bin/stable_token": 10_000,
 }
 
-// merged returns the numbers of both. Those of own come first, and 0 is none.
-func merged(published, own map[string]int) map[string]int {
+// merged returns the numbers of published and of options, by path. A number in options replaces the
+// published one, and a 0 in options takes it away.
+func merged(published, options map[string]int) map[string]int {
 	numbers := maps.Clone(published)
-	maps.Copy(numbers, own)
+	maps.Copy(numbers, options)
 	maps.DeleteFunc(numbers, func(_ string, n int) bool { return n == 0 })
 	return numbers
 }

@@ -174,7 +174,8 @@ func (r *Reporter) Settle(ctx context.Context, b *throttle.Booking, g throttle.G
 // PauseNote implements [throttle.PauseNoter].
 func (r *Reporter) PauseNote(b throttle.Budget) throttle.PauseNote { return r.notes.of(b.Key) }
 
-// run reports until ctx ends.
+// run reports until ctx ends: a whole report with each tick, and a report that ends no interval of counting
+// when somebody wants the notes anew. Then it has the fleet forget the program.
 func (r *Reporter) run(ctx context.Context) {
 	defer close(r.done)
 	ticker := time.NewTicker(r.every)
@@ -193,7 +194,7 @@ func (r *Reporter) run(ctx context.Context) {
 	}
 }
 
-// report makes one report: a whole one ends an interval of counting.
+// report makes one report. whole says that the report ends an interval of counting: see tally.
 func (r *Reporter) report(ctx context.Context, whole bool) {
 	r.reporting.Lock()
 	defer r.reporting.Unlock()
@@ -203,7 +204,8 @@ func (r *Reporter) report(ctx context.Context, whole bool) {
 	r.mu.Unlock()
 }
 
-// beat stores a record, or forgets the node if there is none, and learns the notes.
+// beat stores a record of the program in Redis or, if record is "", removes the program. In the same call it
+// reads the notes.
 func (r *Reporter) beat(ctx context.Context, record string) error {
 	defer close(r.notes.asked())
 	asked := time.Now()

@@ -22,20 +22,20 @@ type store struct {
 // fleet in fleet.
 func Compose(fleet, node throttle.Store) throttle.Store {
 	s := &store{fleet: fleet, node: node}
-	s.Finder = func(_ context.Context, c throttle.Charge) (throttle.Store, throttle.Charge) { return s.of(c), c }
+	s.Finder = func(_ context.Context, c throttle.Charge) (throttle.Store, throttle.Charge) { return s.storeOf(c), c }
 	return s
 }
 
-// of returns the store of a charge.
-func (s *store) of(c throttle.Charge) throttle.Store {
+// storeOf returns the store that keeps a charge.
+func (s *store) storeOf(c throttle.Charge) throttle.Store {
 	if c.Node {
 		return s.node
 	}
 	return s.fleet
 }
 
-// only returns the store that keeps all of the charges; nil if they need both.
-func (s *store) only(charges []throttle.Charge) throttle.Store {
+// singleStore returns the store that keeps all of the charges; nil: they need both stores.
+func (s *store) singleStore(charges []throttle.Charge) throttle.Store {
 	for i := range charges {
 		if charges[i].Node != charges[0].Node {
 			return nil
@@ -44,21 +44,21 @@ func (s *store) only(charges []throttle.Charge) throttle.Store {
 	if len(charges) == 0 {
 		return s.fleet
 	}
-	return s.of(charges[0])
+	return s.storeOf(charges[0])
 }
 
 // Book implements [throttle.Store].
 func (s *store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	if one := s.only(b.Charges); one != nil {
-		return one.Book(ctx, b)
+	if single := s.singleStore(b.Charges); single != nil {
+		return single.Book(ctx, b)
 	}
 	return s.bookBoth(ctx, b)
 }
 
 // Cancel implements [throttle.Store].
 func (s *store) Cancel(b *throttle.Booking, g throttle.Grant) {
-	if one := s.only(b.Charges); one != nil {
-		one.Cancel(b, g)
+	if single := s.singleStore(b.Charges); single != nil {
+		single.Cancel(b, g)
 		return
 	}
 	h := split(b)
@@ -68,8 +68,8 @@ func (s *store) Cancel(b *throttle.Booking, g throttle.Grant) {
 
 // Release implements [throttle.Store].
 func (s *store) Release(b *throttle.Booking, g throttle.Grant) {
-	if one := s.only(b.Charges); one != nil {
-		one.Release(b, g)
+	if single := s.singleStore(b.Charges); single != nil {
+		single.Release(b, g)
 		return
 	}
 	h := split(b)
@@ -79,8 +79,8 @@ func (s *store) Release(b *throttle.Booking, g throttle.Grant) {
 
 // Settle implements [throttle.Store].
 func (s *store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
-	if one := s.only(b.Charges); one != nil {
-		return one.Settle(ctx, b, g, costs)
+	if single := s.singleStore(b.Charges); single != nil {
+		return single.Settle(ctx, b, g, costs)
 	}
 	h := split(b)
 	return errors.Join(
@@ -90,7 +90,7 @@ func (s *store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Gran
 
 // Pause implements [throttle.Store].
 func (s *store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
-	return s.of(c).Pause(ctx, c, d)
+	return s.storeOf(c).Pause(ctx, c, d)
 }
 
 // Refuse implements [throttle.Store].
@@ -98,21 +98,23 @@ func (s *store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusa
 	if c.Node && r.Start.Handle.Node != nil {
 		r.Start = ofNode(r.Start)
 	}
-	return s.of(c).Refuse(ctx, c, r)
+	return s.storeOf(c).Refuse(ctx, c, r)
 }
 
 // Resume implements [throttle.Store].
-func (s *store) Resume(ctx context.Context, c throttle.Charge) error { return s.of(c).Resume(ctx, c) }
+func (s *store) Resume(ctx context.Context, c throttle.Charge) error {
+	return s.storeOf(c).Resume(ctx, c)
+}
 
 // Reconcile implements [throttle.Store].
 func (s *store) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
-	return s.of(c).Reconcile(ctx, c, q)
+	return s.storeOf(c).Reconcile(ctx, c, q)
 }
 
 // Watch implements [throttle.Store].
 func (s *store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
-	if one := s.only(b.Charges); one != nil {
-		return one.Watch(b, g, news)
+	if single := s.singleStore(b.Charges); single != nil {
+		return single.Watch(b, g, news)
 	}
 	h := split(b)
 	return &watch{s.fleet.Watch(&h.fleet, ofFleet(g), news), s.node.Watch(&h.node, ofNode(g), news)}
@@ -138,57 +140,57 @@ func (w *watch) Stop() {
 	w.inNode.Stop()
 }
 
-// bookBoth books one start in both halves or in none. The node names a start,
-// the fleet answers with the first one from then on, and the node's start moves
-// there. If somebody else of this node was there first, all begins again from the
-// next start: that is the only case of more than one round trip.
+// bookBoth books one start in the budgets of both stores, or in none. The node's store books a start
+// first, the fleet's store books its first start that is no earlier, and the node's start moves to that time. If
+// another caller of this node has taken the room there meanwhile, bookBoth begins again from the next
+// start: that is the only case of more than one round trip to the fleet's store.
 func (s *store) bookBoth(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	h, asked := split(b), time.Now()
 	for {
 		named := time.Now()
-		mine, err := h.book(ctx, s.node, &h.node, h.inNode)
-		if err != nil || !mine.OK {
-			s.leave(&h.fleet)
-			place := mine.Handle
-			h.node.Turn, mine.Handle = mine.Turn, throttle.Handle{Node: &place}
-			return h.granted(mine, h.inNode), err
+		nodeGrant, err := h.book(ctx, s.node, &h.node, h.inNode)
+		if err != nil || !nodeGrant.OK {
+			s.leaveFleet(&h.fleet)
+			place := nodeGrant.Handle
+			h.node.Turn, nodeGrant.Handle = nodeGrant.Turn, throttle.Handle{Node: &place}
+			return h.granted(nodeGrant, h.inNode), err
 		}
-		h.node.Turn = mine.Turn
-		h.fleet.NotBefore, h.fleet.MaxWait = mine.Wait, remaining(b.MaxWait, asked)
-		theirs, err := h.book(ctx, s.fleet, &h.fleet, h.inFleet)
-		h.fleet.Turn = theirs.Turn
-		if err != nil || !theirs.OK {
-			s.node.Cancel(&h.node, mine)
-			return h.granted(theirs, h.inFleet), err
+		h.node.Turn = nodeGrant.Turn
+		h.fleet.NotBefore, h.fleet.MaxWait = nodeGrant.Wait, remaining(b.MaxWait, asked)
+		fleetGrant, err := h.book(ctx, s.fleet, &h.fleet, h.inFleet)
+		h.fleet.Turn = fleetGrant.Turn
+		if err != nil || !fleetGrant.OK {
+			s.node.Cancel(&h.node, nodeGrant)
+			return h.granted(fleetGrant, h.inFleet), err
 		}
-		moved := s.move(ctx, h, mine, theirs.Wait, remaining(b.MaxWait, asked))
+		moved := s.move(ctx, h, nodeGrant, fleetGrant.Wait, remaining(b.MaxWait, asked))
 		h.node.Turn = moved.Turn
-		if !moved.OK || moved.Wait > theirs.Wait {
+		if !moved.OK || moved.Wait > fleetGrant.Wait {
 			s.node.Cancel(&h.node, moved)
-			h.node.Instead, h.node.NotBefore, h.fleet.Instead = throttle.Handle{}, theirs.Wait, theirs.Handle
+			h.node.Instead, h.node.NotBefore, h.fleet.Instead = throttle.Handle{}, fleetGrant.Wait, fleetGrant.Handle
 			h.node.Returns, h.fleet.Returns = true, true
 			continue
 		}
-		theirs.Handle.Node = &moved.Handle
-		if moved.Handle.Start == mine.Handle.Start {
-			theirs.Age = max(theirs.Age, time.Since(named)) // it counts from when it was named
+		fleetGrant.Handle.Node = &moved.Handle
+		if moved.Handle.Start == nodeGrant.Handle.Start {
+			fleetGrant.Age = max(fleetGrant.Age, time.Since(named)) // the start counts from when the node's store booked it
 		}
-		if theirs.Held < 0 && theirs.Wait > 0 {
-			theirs.Held, theirs.Paused = mine.Held, mine.Paused
-			return h.granted(theirs, h.inNode), nil
+		if fleetGrant.Held < 0 && fleetGrant.Wait > 0 {
+			fleetGrant.Held, fleetGrant.Paused = nodeGrant.Held, nodeGrant.Paused
+			return h.granted(fleetGrant, h.inNode), nil
 		}
-		return h.granted(theirs, h.inFleet), nil
+		return h.granted(fleetGrant, h.inFleet), nil
 	}
 }
 
-// move takes the node's start to a later time, if there is room then. A start that
-// need not move keeps what it holds: nobody in line may take it meanwhile.
+// move books the node's start at a later time, after wait or the first time with room after that. A start
+// that need not move stays booked, so that no waiter of the node gets its room meanwhile.
 func (s *store) move(ctx context.Context, h *halves, g throttle.Grant, wait, maxWait time.Duration) throttle.Grant {
 	if wait <= g.Wait {
 		return g
 	}
 	h.node.Instead = g.Handle
-	if holds(h.node.Charges, g) {
+	if holdsSlots(h.node.Charges, g) {
 		s.node.Cancel(&h.node, g)
 		h.node.Instead = throttle.Handle{}
 	}
@@ -197,11 +199,11 @@ func (s *store) move(ctx context.Context, h *halves, g throttle.Grant, wait, max
 	return moved
 }
 
-// leave gives back the fleet's half of a start, and its places in line, for a caller
-// that waits in a line of the node or was refused there. It keeps its arrival.
-func (s *store) leave(b *throttle.Booking) {
+// leaveFleet gives back what a caller holds in the fleet's store, a start or places in line, because the
+// caller waits in a line of the node or was refused there. The caller keeps its Turn.
+func (s *store) leaveFleet(b *throttle.Booking) {
 	if b.Turn != nil || b.Instead != (throttle.Handle{}) {
-		// What is replaced never holds Concurrency charges: it had to wait.
+		// A grant that a booking replaces holds no Concurrency charges: its start had a wait.
 		s.fleet.Cancel(b, throttle.Grant{OK: b.Instead.Start != 0, Handle: b.Instead, Wait: 1, Ready: never, Turn: b.Turn})
 	}
 }
@@ -209,8 +211,8 @@ func (s *store) leave(b *throttle.Booking) {
 // never is the Ready of a place in line that is given back.
 var never = make(chan struct{})
 
-// holds reports whether a grant holds Concurrency charges.
-func holds(charges []throttle.Charge, g throttle.Grant) bool {
+// holdsSlots reports whether a grant to a booking of the charges holds slots.
+func holdsSlots(charges []throttle.Charge, g throttle.Grant) bool {
 	for i := range charges {
 		if charges[i].Limit.Kind() == throttle.KindConcurrency {
 			return g.OK && g.Wait == 0
@@ -219,8 +221,9 @@ func holds(charges []throttle.Charge, g throttle.Grant) bool {
 	return false
 }
 
-// remaining is what is left of a longest wait. One that is spent is not that of a
-// caller that never waits, for whom Redis may take longer.
+// remaining returns what is left of maxWait, a Booking.MaxWait that began at since. If nothing is left it
+// returns 1 and not 0, which is the MaxWait of a caller that never waits: Redis may take longer to answer
+// such a caller.
 func remaining(maxWait time.Duration, since time.Time) time.Duration {
 	if maxWait <= 0 {
 		return maxWait

@@ -162,19 +162,10 @@ local function settle(s, booked)
   end
   if not remove(s.row, booked, s) then
     cost = cost - s.each
-<<<<<<< HEAD
-    t = t + s.each * s.rule.unit -- behind what is there
+    t = t + s.each * s.rule.unit -- the rest of the cost lies behind the start, which stays
   end
   if s.rule.unit > 0 then
-    cost = min(cost, ceil(FARTHEST / s.rule.unit)) -- a longer block means no more
-=======
-    if s.kind == LEAKY_BUCKET then
-      t = t + s.each * s.span -- the rest of the cost lies behind the start, which stays
-    end
-  end
-  if s.kind == LEAKY_BUCKET then
-    cost = min(cost, ceil(FARTHEST / s.span)) -- a higher cost closes the row for no longer
->>>>>>> 080eeb3 (lua: comments of the repair, the heartbeat, the short way and what is given back say their nouns)
+    cost = min(cost, ceil(FARTHEST / s.rule.unit)) -- a higher cost closes the row for no longer
   end
   if cost > 0 then
     book(s.row, t, weigh(s, cost))
