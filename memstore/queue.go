@@ -78,7 +78,8 @@ func (s *Store) step(w *waiter, do func(*ledger.Request)) ledger.News {
 	})
 }
 
-// try books a start for a waiter, or puts it in a line.
+// try books a start for a waiter, or puts it in a line, by do, a method of ledger.Request that decides which.
+// It returns the grant to the waiter's caller.
 func (s *Store) try(w *waiter, do func(*ledger.Request, *ledger.Waiter)) (g throttle.Grant) {
 	s.step(w, func(q *ledger.Request) {
 		do(q, &w.Waiter)

@@ -94,9 +94,9 @@ func (o Options) ofResource(resp *http.Response) bool {
 	return name == "" || name == o.resource(resp.Request)
 }
 
-// ofCaller reports whether an answer speaks of a caller that may have PerHour: 60
-// in place of 5,000 is what a caller without a token has. The other resources are
-// small for everybody.
+// ofCaller reports whether the limit that an answer states can be that of the options' caller: within a
+// factor of ten of PerHour. GitHub states 60 in place of 5,000 for requests without a token, which are
+// another caller's. The limits of other resources than "core" do not tell callers apart.
 func (o Options) ofCaller(resp *http.Response) bool {
 	limit, err := strconv.Atoi(resp.Header.Get("X-RateLimit-Limit"))
 	return err != nil || o.resource(resp.Request) != "core" || limit >= o.PerHour/10 && limit/10 <= o.PerHour

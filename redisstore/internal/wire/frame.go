@@ -235,7 +235,8 @@ func (b Boundaries) appendWindows(f Frame, l throttle.Limit) Frame {
 	return f
 }
 
-// Micros rounds up: every promise that a store keeps is about more room.
+// Micros returns a duration in microseconds, rounded up: a store that keeps starts a little further apart
+// than asked keeps every promise.
 func Micros(d time.Duration) int64 {
 	m := int64(d / time.Microsecond)
 	if d%time.Microsecond > 0 {
