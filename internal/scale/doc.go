@@ -3,6 +3,7 @@
 //	go run ./internal/scale            # simulated: minutes
 //	go run ./internal/scale -measure   # compared with processes, on a quiet machine
 //	go run ./internal/scale -far       # what is used of a limit where Redis is far away
+//	go run ./internal/scale -room      # how long a start waits that has room; sixty pods, four providers
 //	go run ./internal/scale -waiting   # what waiting costs Redis, in real time, on a quiet machine
 //
 // A simulated fleet is the real engine in virtual time: nodes are real stores with real

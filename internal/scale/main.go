@@ -19,17 +19,18 @@ func main() {
 	real := flags.Bool("measure", false, "compare with fleets of processes instead: for a quiet machine")
 	distant := flags.Bool("far", false, "say what is used of a limit where Redis is far away instead")
 	crowded := flags.Bool("waiting", false, "say what a start costs Redis for which a caller waits instead: for a quiet machine")
+	roomy := flags.Bool("room", false, "say how long a start waits that has room, and what sixty pods with four providers cost instead")
 	_ = flags.Parse(os.Args[1:]) // it exits
 	redis.SetLogger(quiet{})
 	if *crowded {
 		asTest(func(t *testing.T) { report{t: t, out: os.Stdout}.waiting() })
 		return
 	}
-	asTest(func(t *testing.T) { show(t, *real, *distant) })
+	asTest(func(t *testing.T) { show(t, *real, *distant, *roomy) })
 }
 
-// show prints the tables that are simulated, those that compare, or that of distances.
-func show(t *testing.T, measured, distant bool) {
+// show prints the tables that are simulated, those that compare, or those of distances.
+func show(t *testing.T, measured, distant, roomy bool) {
 	b, err := redissim.Connect(redistest.Single(t).Addr)
 	if err != nil {
 		t.Fatal(err)
@@ -38,6 +39,11 @@ func show(t *testing.T, measured, distant bool) {
 	r := report{t: t, out: os.Stdout, b: b}
 	if distant {
 		r.far()
+		return
+	}
+	if roomy {
+		r.room()
+		r.providers()
 		return
 	}
 	r.costs()
