@@ -42,7 +42,8 @@ func (r *record) worst(s *scene) crowd {
 	return worst
 }
 
-// onTheWay is what a grant leaves of its jitter for the way to the upstream.
+// onTheWay is the longest stall that is no excuse. A grant leaves 25 ms of its jitter for the way to
+// the upstream, and a part of that is needed without any stall.
 const onTheWay = 10 * time.Millisecond
 
 // excuse is how many arrivals may be counted in a wrong window because the

@@ -107,7 +107,7 @@ func (h *History) LastStart(key string) (last time.Time) {
 
 // AddUnreported remembers starts of which Redis does not know, none of them later than
 // those of the sample, as a generation of their own until MarkReported: see
-// docs/failures.md.
+// docs/internals/shares.md.
 func (h *History) AddUnreported(key string, starts Sample, keep time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

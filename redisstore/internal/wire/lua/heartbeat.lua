@@ -1,5 +1,5 @@
 -- Heartbeats of the nodes that use a group of budgets. They decide which share of each limit a node
--- may use by itself while Redis is away: see docs/failures.md.
+-- may use by itself while Redis is away: see docs/internals/shares.md.
 --
 -- KEYS  the group's heartbeats
 -- ARGV  1 the time in microseconds, or '' for the server's clock
