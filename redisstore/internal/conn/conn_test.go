@@ -118,7 +118,7 @@ func TestErrorsOfAServer(t *testing.T) {
 	server := redistest.Single(t)
 	fails := func(text string) func(wire.Boundaries, []wire.Gate) wire.Call {
 		return func(wire.Boundaries, []wire.Gate) wire.Call {
-			return wire.Call{Script: wire.FromSource("return redis.error_reply(ARGV[3])"), Keys: []string{"key"}, More: []any{text}}
+			return wire.Call{Script: wire.FromSource("redis.call('TIME') return redis.error_reply(ARGV[3])"), Keys: []string{"key"}, More: []any{text}}
 		}
 	}
 	cn := conn.New(server.Client(t))
@@ -126,10 +126,12 @@ func TestErrorsOfAServer(t *testing.T) {
 		"NOAUTH Authentication required.": "NOAUTH Authentication required.",
 		"ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'me' 'pa55word'": "ERR unknown command 'HELLO'",
 		"LOADING the dataset of redis://me:pa55word@10.0.0.1:6379/0":                        "LOADING the dataset of …@10.0.0.1:6379/0",
-		"MOVED 1 127.0.0.1:7000":                                                 "the server is part of a cluster: it needs redis.NewClusterClient: MOVED 1 127.0.0.1:7000",
-		"NOPERM No permissions to access a key":                                  "NOPERM No permissions to access a key (it needs ~NAMESPACE:*)",
-		"NOPERM this user has no permissions to run the 'get' command":           "NOPERM this user has no permissions to run the 'get' command (docs/redis.md lists the rights that it needs)",
-		"ERR The user executing the script can't run this command or subcommand": "ERR The user executing the script can't run this command or subcommand (docs/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)",
+		"MOVED 1 127.0.0.1:7000":                                                                                        "the server is part of a cluster: it needs redis.NewClusterClient: MOVED 1 127.0.0.1:7000",
+		"NOPERM No permissions to access a key":                                                                         "NOPERM No permissions to access a key (it needs ~NAMESPACE:*)",
+		"NOPERM this user has no permissions to run the 'get' command":                                                  "NOPERM this user has no permissions to run the 'get' command (docs/redis.md lists the rights that it needs)",
+		"ERR The user executing the script can't run this command or subcommand":                                        "ERR The user executing the script can't run this command or subcommand (docs/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)",
+		"ERR This Redis command is not allowed from script script: 53aa, on @user_script:1":                             "ERR This Redis command is not allowed from script script: 53aa, on @user_script:1 (the script calls TIME: docs/managed.md names services that refuse it)",
+		"ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array": "ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array (set script_check_enable of the instance to 0, as docs/managed.md says)",
 	} {
 		_, err := cn.Call(t.Context(), fails(text))
 		require.EqualError(t, err, "redisstore: "+server.Addr+": "+want)

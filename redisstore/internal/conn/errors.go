@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,6 +94,10 @@ func (c *Conn) explain(err error, s wire.Script) error {
 		return fmt.Errorf("%w (docs/redis.md lists the rights that it needs; ACL LOG of Redis says which is missing)", err)
 	case begins("NOPERM ") || begins("ERR ACL failure in script"):
 		return fmt.Errorf("%w (docs/redis.md lists the rights that it needs)", err)
+	case begins("ERR This Redis command is not allowed from script"): // a managed service that refuses TIME
+		return fmt.Errorf("%w (the script calls %s: docs/managed.md names services that refuse it)", err, cmp.Or(s.CalledAt(lineOf(text)), "it"))
+	case strings.Contains(text, "bad lua script for redis cluster"): // a proxy that reads the text of scripts
+		return fmt.Errorf("%w (set script_check_enable of the instance to 0, as docs/managed.md says)", err)
 	case begins("WRONGTYPE "):
 		return fmt.Errorf("%w (something else has written a key of the namespace)", err)
 	case errors.Is(err, redis.Nil):
