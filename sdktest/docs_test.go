@@ -28,7 +28,7 @@ func TestDocsAreTheTestedCode(t *testing.T) {
 		require.Contains(t, code.String(), "\n"+block[1])
 	}
 	recipes := regexp.MustCompile(`(?m)^func recipe\w+\(.*$`).FindAllString(code.String(), -1)
-	require.Len(t, recipes, 15)
+	require.Len(t, recipes, 17)
 	for _, recipe := range recipes {
 		require.Contains(t, string(page), "```go\n"+recipe)
 	}
