@@ -69,8 +69,11 @@ func dingtalkReply(ctx context.Context, client *http.Client, webhook, text strin
 		Code    int    `json:"errcode"`
 		Message string `json:"errmsg"`
 	}{Code: -1} // a ban has no code
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || answer.Code != 0 {
-		return fmt.Errorf("DingTalk refused: %d %s, %w", answer.Code, answer.Message, err)
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return err
+	}
+	if answer.Code != 0 {
+		return fmt.Errorf("DingTalk refused: %d %s", answer.Code, answer.Message)
 	}
 	return nil
 }
