@@ -79,14 +79,16 @@ func dingtalkPlatform() platform {
 func TestDingTalk(t *testing.T) {
 	play(t, dingtalkPlatform(), func(t *testing.T, u *upstream) {
 		store := memstore.New()
-		robots := clients(func() *robot.Client {
-			sdk, err := robot.NewClient(recipeDingTalk(store, u.base()))
+		configs := clients(func() *openapi.Config { return recipeDingTalk(store, u.base()) })
+		robots := make([]*robot.Client, 24) // one for each worker: the SDK's client changes itself without a lock
+		for w := range robots {
+			sdk, err := robot.NewClient(configs[w%programs])
 			require.NoError(t, err)
-			return sdk
-		})
+			robots[w] = sdk
+		}
 		send := func(w, i int) error {
 			id := fmt.Sprint("user-", i)
-			sent, err := robots[w%programs].BatchSendOTOWithOptions(
+			sent, err := robots[w].BatchSendOTOWithOptions(
 				new(robot.BatchSendOTORequest).SetRobotCode("ding-client-id").SetMsgKey("sampleText").
 					SetMsgParam(`{"content":"hello"}`).SetUserIds([]*string{&id}),
 				new(robot.BatchSendOTOHeaders).SetXAcsDingtalkAccessToken("t-token"),
@@ -97,11 +99,11 @@ func TestDingTalk(t *testing.T) {
 			}
 			return err
 		}
-		u.calls(0, 1000, 24, send)
+		u.calls(0, 1000, len(robots), send)
 		u.requireUsed("/v1.0/robot/oToMessages/batchSend", 49*time.Second)
 
 		u.refuse(400)
-		u.calls(1000, 1000, 24, send)
+		u.calls(1000, 1000, len(robots), send)
 		for i := range 2000 {
 			u.requireOnce(fmt.Sprint("user-", i))
 		}

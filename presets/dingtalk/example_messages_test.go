@@ -72,7 +72,7 @@ func mayGet(ctx context.Context, day *throttle.Limiter, users []string) (some []
 	return some, nil
 }
 
-// answers stands for DingTalk.
+// answers stand for DingTalk, which takes every message.
 type answers struct{}
 
 func (answers) RoundTrip(r *http.Request) (*http.Response, error) {
