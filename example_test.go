@@ -149,14 +149,14 @@ func Example_model() {
 
 	policies := []throttle.Policy{
 		{
-			Name: "requests", Limit: throttle.TokenBucket(1, time.Second, 60),
+			Name: "requests", Match: "api.example.com/v1/", Limit: throttle.TokenBucket(1, time.Second, 60),
 			Headroom: map[throttle.Priority]float64{throttle.Low: 0.25}, // batch work leaves a quarter free
 		},
 		{
-			Name: "tokens", Limit: throttle.PerMinute(90_000),
+			Name: "tokens", Match: "api.example.com/v1/", Limit: throttle.PerMinute(90_000),
 			Cost: estimate, Settle: usage, // the difference is charged or given back
 		},
-		{Name: "at once", Limit: throttle.Concurrency(8), Scope: throttle.Node}, // each process for itself
+		{Name: "at once", Match: "api.example.com/v1/", Limit: throttle.Concurrency(8), Scope: throttle.Node}, // each process for itself
 	}
 
 	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: policies, Base: offline}))
