@@ -101,7 +101,7 @@ const (
 	maxSpread   = 250 * time.Millisecond
 )
 
-// probeTime is how long, at the least, one start goes first after a penalty: see docs/bans.md.
+// probeTime is how long, at the least, one start goes first after a penalty: see docs/internals/bans.md.
 const probeTime = 250 * time.Millisecond
 
 // pace returns the Pace of the charges of a policy with the limit. Without a Pace all waiters of

@@ -133,7 +133,7 @@ func (u *upstream) arrive(c *call, written time.Time) (reply, *closing) {
 }
 
 // wordAge is how old a word of the store may be on which a start is used: callers
-// with a start that is no further away sleep without a watch. See docs/bans.md.
+// with a start that is no further away sleep without a watch. See docs/internals/bans.md.
 const wordAge = 5 * time.Millisecond
 
 // closing is what refuses a call.

@@ -11,7 +11,7 @@ import (
 var steps = [...]int64{8, 2}
 
 // A slow start begins when a penalty ends. Its steps are as long as the window, if the
-// penalty was at least twice as long, and the window is not very long: see docs/bans.md.
+// penalty was at least twice as long, and the window is not very long: see docs/internals/bans.md.
 
 // ramped returns the rule that a slow start of the row keeps: its own, or, for steps that
 // are shorter than the window, that of as much as the window has for so long.

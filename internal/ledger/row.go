@@ -46,7 +46,7 @@ type entry struct{ first, last, n int64 }
 // microsecond rule.tokens units flow back.
 type level struct{ at, spent int64 }
 
-// A penalty is what a row remembers of the last one; see docs/bans.md.
+// A penalty is what a row remembers of the last one; see docs/internals/bans.md.
 type penalty struct {
 	length int64 // for how long it closed the budget
 	probe  int64 // for how long the first start after it is alone

@@ -1,7 +1,7 @@
 // Package watch finds out whether booked starts have become void: because a budget was
 // paused, because a pause was lifted so that there may be an earlier start, or because
 // the upstream has less left than was known. Messages tell the node so. Where a node cannot be
-// sure to receive all messages, it asks Redis before the start. See docs/bans.md.
+// sure to receive all messages, it asks Redis before the start. See docs/internals/bans.md.
 package watch
 
 import (
