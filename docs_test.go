@@ -62,6 +62,21 @@ func TestDocsNameWhatExists(t *testing.T) {
 	}
 }
 
+// TestIndexesAreComplete: docs/README.md and llms.txt link every page for users, and what llms.txt
+// links exists.
+func TestIndexesAreComplete(t *testing.T) {
+	files := repositoryFiles(t)
+	readPage := func(page string) string { return read(t, page) }
+	index, forModels := read(t, "docs/README.md"), read(t, "llms.txt")
+	for _, page := range files {
+		if ok, _ := path.Match("docs/*.md", page); ok && page != "docs/README.md" {
+			require.Contains(t, index, "]("+path.Base(page)+")")
+			require.Contains(t, forModels, "]("+page+")")
+		}
+	}
+	require.Empty(t, brokenLinks("llms.txt", forModels, files, readPage))
+}
+
 // TestDocsCheckCanFail: the check sees a link, a file and a pattern that lead nowhere.
 func TestDocsCheckCanFail(t *testing.T) {
 	headings := func(string) string { return "# Line\n## A rule\n" }
