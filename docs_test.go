@@ -80,7 +80,7 @@ func TestIndexesAreComplete(t *testing.T) {
 // TestDocsCheckCanFail: the check sees a link, a file and a pattern that lead nowhere.
 func TestDocsCheckCanFail(t *testing.T) {
 	headings := func(string) string { return "# Line\n## A rule\n" }
-	files := []string{"docs/page.md", "docs/internals/line.md", "memstore/row.go", "memstore/row_test.go", "redisstore/internal/wire/lua/age.lua"}
+	files := []string{"docs/page.md", "docs/line.md", "memstore/row.go", "memstore/row_test.go", "redisstore/internal/wire/lua/age.lua"}
 	text := "[line](line.md#a-rule), [no](gone.md), [no rule](line.md#rule), [here](#gone), [up](../memstore), [web](https://example.com/x.go#y); " +
 		"`row.go`, `memstore/row.go`, `lua/age.lua`, `row*.go`, `_test.go`, `ow.go`, `lua/row.go`, `gone*.lua`"
 	require.Equal(t, []string{"gone.md", "line.md#rule", "#gone"}, brokenLinks("docs/page.md", text, files, headings))
