@@ -56,7 +56,7 @@ type acquisition struct {
 	rate         askRate       // how often the store was asked lately
 	arrivedAt    time.Duration // when the first start was asked for; 0: not yet
 	waitDeadline time.Duration // when MaxWait is over
-	remaining    time.Duration // how long the caller could still wait when it last asked; negative: for ever
+	remaining    time.Duration // how long the caller could still wait when it last asked; negative: forever
 	remainingBy  string        // what bounds remaining, for the error
 
 	priority       Priority      // among the waiters

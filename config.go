@@ -29,7 +29,7 @@ type Config struct {
 	//
 	// A store that cannot be reached is asked again for as long as MaxWait and the
 	// context allow, and nothing is sent meanwhile. With neither MaxWait nor a
-	// deadline a request waits for ever, so set one of the two. redisstore.Options has
+	// deadline a request waits forever, so set one of the two. redisstore.Options has
 	// other ways to go on.
 	//
 	// Negative: not at all. Defaults to 0: as long as the caller's context allows.

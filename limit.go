@@ -50,7 +50,7 @@ func (u Unit) text() string {
 // [Limit.String]. The zero value is no limit and is refused by [New].
 //
 // SlidingWindow (and PerSecond, PerMinute, PerHour) is right against every upstream
-// that counts n per interval. FixedWindow and CalendarWindow use a quota to the full
+// that counts n per interval. FixedWindow and CalendarWindow use all of a quota
 // where the upstream resets at known moments. LeakyBucket spaces starts out.
 // TokenBucket is right where the upstream keeps such a bucket, and only there.
 // Unlimited is for rows that have no number: it holds nothing until an answer closes
@@ -84,7 +84,7 @@ func PerMinute(n int) Limit { return SlidingWindow(n, time.Minute) }
 func PerHour(n int) Limit { return SlidingWindow(n, time.Hour) }
 
 // FixedWindow allows at most n starts in each window of length per, aligned to
-// the Unix epoch by the store's clock. It uses a quota to the full where the
+// the Unix epoch by the store's clock. It uses all of a quota where the
 // upstream resets at those moments, and passes up to 2n around an edge where it
 // does not: when in doubt, use [SlidingWindow].
 func FixedWindow(n int, per time.Duration) Limit {
@@ -123,7 +123,7 @@ func TokenBucket(n int, per time.Duration, burst int) Limit {
 // work of a [Limiter] ends with [Permit.Release]. What a process that died had in
 // flight ends within 30 seconds. An upstream may go on working at a request whose
 // context ended, and count it. A request whose body is neither read to its end nor
-// closed stays in flight until its context ends, and for ever if the context does not
+// closed stays in flight until its context ends, and forever if the context does not
 // end.
 //
 // When there will be room cannot be known beforehand. Callers stand in a line by

@@ -56,7 +56,7 @@ func TestP11_NoLieLastsLongerThanItsCap(t *testing.T) {
 		{"headers", throttle.Policy{Penalty: believes.Penalty, Quota: believes.Quota}, throttle.MaxPenalty},
 		{"rate limit", throttle.Policy{Penalty: feedback.RateLimit{}.Penalty, Quota: feedback.RateLimit{}.Quota}, throttle.MaxPenalty},
 		{"a century", throttle.Policy{Penalty: func(*http.Response) time.Duration { return 100 * 365 * 24 * time.Hour }}, throttle.MaxPenalty},
-		{"for ever", throttle.Policy{
+		{"forever", throttle.Policy{
 			Penalty: func(*http.Response) time.Duration { return math.MaxInt64 },
 			Quota: func(*http.Response) (throttle.Quota, bool) {
 				return throttle.Quota{Left: math.MinInt, Reset: math.MaxInt64}, true

@@ -30,7 +30,7 @@ var dingtalk = feedback.Codes{
 		"Forbidden.Yes": 2 * time.Second,
 		"none":          0,
 		"money":         feedback.NotRefused,
-		"for ever":      1000 * time.Hour,
+		"forever":      1000 * time.Hour,
 	},
 }
 
@@ -65,7 +65,7 @@ func TestCodes(t *testing.T) {
 		{"the longest", `{"code":"X.QpsLimitForApi"}`, 7 * time.Second},
 		{"a part", `{"code":"X.QpsLimitForAppkeyAndApi"}`, 6 * time.Second},
 		{"the whole counts", `{"code":"Forbidden.Yes"}`, 2 * time.Second},
-		{"more than the cap", `{"code":"for ever"}`, throttle.MaxPenalty},
+		{"more than the cap", `{"code":"forever"}`, throttle.MaxPenalty},
 		{"certainly no refusal", `{"code":"money"}`, feedback.NotRefused},
 		{"known to be nothing", `{"code":"none"}`, 0},
 

@@ -27,7 +27,7 @@ func (p *primary) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant
 	own := *b
 	own.Instead, own.MaxWait = throttle.Handle{}, remaining(b.MaxWait, r.since)
 	own.NotBefore = max(0, b.NotBefore-time.Since(r.since))
-	// A budget that is lost again and again keeps nobody for ever.
+	// A budget that is lost again and again keeps nobody forever.
 	g, _, err = p.bookOnce(ctx, &own, true)
 	return g, err
 }

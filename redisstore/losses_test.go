@@ -123,7 +123,7 @@ func TestP12_BusyFleetLosesAll(t *testing.T) {
 }
 
 // TestP12_LostWithoutEnd loses a budget ten times a second, as a server may that has no
-// memory left for it. Its callers are kept for a while, and not for ever.
+// memory left for it. Its callers are kept for a while, and not forever.
 func TestP12_LostWithoutEnd(t *testing.T) {
 	onEmpty(t, func(t *testing.T, client *redis.Client, s *redisstore.Store) {
 		ctx, stop := context.WithCancel(t.Context())

@@ -10,7 +10,7 @@ import (
 
 // drainTime is how long the next attempt waits for the body of the answer before
 // it, which go-retryablehttp reads to keep the connection. What takes longer is
-// not worth a connection, or would take for ever.
+// not worth a connection, or would take forever.
 const drainTime = 100 * time.Millisecond
 
 // A spent body is that of an answer whose request is about to be repeated. It is

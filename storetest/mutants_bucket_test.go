@@ -44,7 +44,7 @@ var settleMutants = []mutant{
 		}
 		o.ledger.settle(e.booking, e.at, o.clock(), costs)
 	})},
-	{"settle for ever", "Store_SettleAfterThePace", longAgo, settling(func(o *oracle, e entry, costs []int) {
+	{"settle forever", "Store_SettleAfterThePace", longAgo, settling(func(o *oracle, e entry, costs []int) {
 		o.ledger.settle(e.booking, e.at, e.at, costs)
 	})},
 	{"settle gives back what a bucket has forgotten", "Store_SettleAfterTheBucket", longAgo, settling(func(o *oracle, e entry, costs []int) {

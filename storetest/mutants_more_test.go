@@ -99,7 +99,7 @@ var otherMutants = []mutant{
 		}
 	}}},
 
-	{"status counts for ever", "Store_Status", "", broken{status: func(o *oracle, c throttle.Charge, st *throttle.Status) {
+	{"status counts forever", "Store_Status", "", broken{status: func(o *oracle, c throttle.Charge, st *throttle.Status) {
 		st.Used = -st.Waiting
 		for _, s := range o.ledger.stays[c.Budget.Key] {
 			st.Used += s.cost

@@ -119,7 +119,7 @@ var rampMutants = []mutant{
 	{"the share grows too early", "P11_SlowStart", "", sharing(func(all []int) []int { return all[1:] })},
 	{"the share grows too late", "P11_SlowStart", "", sharing(func(all []int) []int { return slices.Concat(all[:1], all) })},
 	{"after the first share all", "P11_SlowStart", "", sharing(func(all []int) []int { return all[:1] })},
-	{"slow for ever", "P11_SlowStartIsOver", "", sharing(func(all []int) []int {
+	{"slow forever", "P11_SlowStartIsOver", "", sharing(func(all []int) []int {
 		return slices.Concat(all, slices.Repeat(all[1:], 100))
 	})},
 	{"the share is rounded down", "P11_SlowStartWithJitter", "", ramping(func(c throttle.Charge, stays []stay, p penalty) ramp {

@@ -149,7 +149,7 @@ var watchMutants = []mutant{
 		silently(o, func() { resumeOf(o, c) })
 	}}},
 	{"resume moves nobody up", "P11_ResumeLets", unwatched, confirming(func(v *oracleWatch, honest bool) bool { return honest || !v.closed() })},
-	{"resume moves all up, for ever", "P11_ResumeLets", unwatched, broken{resume: func(o *oracle, c throttle.Charge) {
+	{"resume moves all up, forever", "P11_ResumeLets", unwatched, broken{resume: func(o *oracle, c throttle.Charge) {
 		resumeOf(o, c)
 		for mark := range int64(100) {
 			o.lifted[mark] = true

@@ -53,7 +53,7 @@ told. A log of whole seconds has its requests spread evenly over each second.`,
 	flags := c.Flags()
 	flags.StringVar(&o.base, "url", "", "where requests went whose line has a path only, such as https://api.example.com")
 	flags.StringArrayVarP(&o.headers, "header", "H", nil, `a field that all requests had, such as "X-App: a"; may be repeated`)
-	flags.DurationVar(&o.maxWait, "max-wait", 30*time.Second, "refuse what would wait for longer; 0: wait for ever, negative: never wait")
+	flags.DurationVar(&o.maxWait, "max-wait", 30*time.Second, "refuse what would wait for longer; 0: wait forever, negative: never wait")
 	flags.DurationVar(&o.latency, "latency", 100*time.Millisecond, "how long the upstream takes for a request, for limits in flight")
 	flags.DurationVar(&o.window, "window", time.Minute, "put lines into the order of their times that are no further apart than this")
 	flags.StringVar(&o.svg, "svg", "", "draw the chart into this file")

@@ -31,7 +31,7 @@ type account struct {
 	late            time.Duration // the most that a caller came back after its deadline, without what the machine was late with
 	overdue         time.Duration // the same of a MaxWait
 	latest, longest call          // whose they were
-	failed          int           // callers that wait as long as it takes, and did not
+	failed          int           // callers without a deadline that failed
 	errors          map[string]int
 	texts           map[string]int
 	stall           time.Duration

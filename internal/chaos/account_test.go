@@ -88,7 +88,7 @@ func TestPromisesBroken(t *testing.T) {
 		}, "test: a caller came back 101ms after its deadline: call 0/1/2, deadline after 2.101s"},
 		{"a caller that waits and fails", func(r *record, _ *scene) {
 			r.calls["0"] = []call{{Kind: patient, Returned: 6 * time.Second, Err: "store"}}
-		}, "test: 1 callers failed that wait as long as it takes"},
+		}, "test: 1 callers without a deadline failed"},
 		{"an unknown error", func(r *record, _ *scene) {
 			r.calls["0"] = []call{{Kind: dated, Returned: 6 * time.Second, Err: "other"}}
 		}, "test: 1 errors of no known kind"},

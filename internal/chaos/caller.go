@@ -18,7 +18,7 @@ import (
 type callerKind int
 
 const (
-	patient callerKind = iota // as long as it takes
+	patient callerKind = iota // without a deadline
 	dated                     // until the deadline of its context
 	bounded                   // for a MaxWait
 )

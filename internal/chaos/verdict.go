@@ -52,7 +52,7 @@ func (a *account) passed() (all []string) {
 		sayf("%d arrivals while a penalty lasted", a.trespass)
 	}
 	if a.failed > 0 {
-		sayf("%d callers failed that wait as long as it takes", a.failed)
+		sayf("%d callers without a deadline failed", a.failed)
 	}
 	if n := a.errors["other"]; n > 0 {
 		sayf("%d errors of no known kind", n)

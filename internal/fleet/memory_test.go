@@ -14,7 +14,7 @@ import (
 
 // Budgets of every kind are used as heavily as they can be: a thousand bookings
 // each, of any cost, with queues of hours. No key grows beyond 4 KB, and none
-// stays for ever.
+// stays forever.
 func TestP10_Memory(t *testing.T) {
 	soak.Only(t)
 	limits := []string{"1000000/h", "5/s", "40/s", "10000/20s", "1000000/h fixed", "5000/month Asia/Shanghai", "40/s paced"}

@@ -54,7 +54,7 @@ func (r *Row) recount(u *rule) {
 }
 
 // forget drops the first k entries. A bucket remembers what was spent: one that
-// is never left in peace for long enough to fill up owes it to them for ever.
+// is never left in peace for long enough to fill up owes it to them forever.
 func (r *Row) forget(k int, u *rule) {
 	for i := range k {
 		e := &r.entries[i]

@@ -227,7 +227,7 @@ type decodedBody struct {
 
 // slack is how much more of a compressed body may be read than what is to be seen of
 // it: decoders give nothing out before they have 32 KB of text or the end, and a
-// hostile body can go on for ever without a byte of it.
+// hostile body can go on forever without a byte of it.
 const slack = 64 << 10
 
 // decoded returns the view of a body that is coded so.

@@ -41,7 +41,7 @@ func TestPeekBodyOfABodyThatBreaksItsContract(t *testing.T) {
 			"throttle: the answer's body returned an impossible count from Read"},
 		{"less than nothing", func([]byte) (int, error) { return -1, io.EOF },
 			"throttle: the answer's body returned an impossible count from Read"},
-		{"nothing for ever", func([]byte) (int, error) { return 0, nil }, ""},
+		{"nothing forever", func([]byte) (int, error) { return 0, nil }, ""},
 		{"gone", func([]byte) (int, error) { runtime.Goexit(); return 0, nil }, "throttle: the answer's body panicked"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -44,7 +44,7 @@ func TestServerEndsWithAKilledBinary(t *testing.T) {
 	conn, err := net.Dial("tcp", strings.TrimSpace(addr))
 	require.NoError(t, err)
 	defer conn.Close()
-	// The deadline only keeps a failure from lasting for ever.
+	// The deadline only keeps a failure from lasting forever.
 	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 	replies := bufio.NewReader(conn)
 	_, err = fmt.Fprint(conn, "PING\r\n")

@@ -23,7 +23,7 @@ func dial(t *testing.T, w *redistest.Wire) line {
 	conn, err := net.Dial("tcp", w.Addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	// It only keeps a failure from lasting for ever.
+	// It only keeps a failure from lasting forever.
 	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 	return line{t, conn, bufio.NewReader(conn)}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // LookedAt sends a request whose answer has a body without an end: begin, and then
-// spaces for ever. Its length is not stated, unless the header has a Content-Length.
+// spaces forever. Its length is not stated, unless the header has a Content-Length.
 // LookedAt returns how many bytes of it were read when the caller got the answer.
 func LookedAt(t *testing.T, policies []throttle.Policy, line string, status int, header Header, begin string) int {
 	t.Helper()

@@ -43,7 +43,7 @@ func (c *Conn) now() any {
 }
 
 // Unheard is for how long Redis has not answered what it was asked. If it failed
-// when it was heard of last, that is for ever.
+// when it was heard of last, that is forever.
 func (c *Conn) Unheard() time.Duration {
 	if c.heardAt.Load() == 0 {
 		return farthest.Wait

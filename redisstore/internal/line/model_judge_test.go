@@ -88,7 +88,7 @@ func (m *model) judgeEnd(w *modelWorld, over bool) {
 	}
 	if !over {
 		if w.now > modelBegins+wire.Micros(modelEnd) {
-			m.breaks(w, "%w: it waits for ever", errForgotten)
+			m.breaks(w, "%w: it waits forever", errForgotten)
 		}
 		return
 	}

@@ -48,7 +48,7 @@ local function recount(r, u)
 end
 
 -- forget counts an entry that leaves the row. A bucket remembers what was spent:
--- one that is never left in peace for long enough to fill up owes it for ever.
+-- one that is never left in peace for long enough to fill up owes it forever.
 local function forget(r, last, n, u)
   if u.tokens > 0 then
     local _
