@@ -38,7 +38,9 @@
 // minute's calls are used up; minutes are those of the clock, so a minute is enough.
 //
 // After a call of clear_quota, which the account has ten of in a month, the upstream
-// begins anew. The rows do not know: resume wechat-day, and reset the rows with numbers.
+// begins anew. The rows do not know. Open wechat-day with "throttle reset" or
+// [throttle.Limiter.Resume], and set the count of the rows with numbers to 0 with
+// "throttle set-used … --to 0": a reset forgets no calls.
 //
 // -1 (busy), 45015 (too late to answer a user), 45047 (too many messages to one user
 // without an answer), 48006 (clear_quota is used up) and all other codes close nothing.
