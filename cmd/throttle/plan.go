@@ -177,10 +177,11 @@ func (p *planned) drawing() string {
 type phase struct {
 	From   int64  `json:"from_ms"`
 	To     int64  `json:"to_ms"`
-	Policy string `json:"policy"` // "": no limit does, and more workers would help
+	Policy string `json:"policy"`            // "": no limit does, and more workers would help
+	InTurn string `json:"in_turn,omitempty"` // if no limit does: the policy that binds for short times between
 
 	from, to time.Duration
-	limit    string
+	limit    string // of Policy, or of InTurn
 }
 
 // A usedPolicy is one policy that the mix matches.
@@ -217,11 +218,14 @@ func newPlanned(j *simulation.Job, r *simulation.Result, within time.Duration) *
 	for _, f := range r.Timeline.Phases(r.Took) {
 		entry := phase{From: f.From.Milliseconds(), To: f.To.Milliseconds(), from: f.From, to: f.To}
 		if f.Binds >= 0 {
-			u := &p.Policies[f.Binds]
-			entry.Policy, entry.limit = u.Policy, u.Limit
-			u.Binds += float64(f.To-f.From) / float64(r.Took)
+			entry.Policy, entry.limit = p.Policies[f.Binds].Policy, p.Policies[f.Binds].Limit
+		} else if f.InTurn >= 0 {
+			entry.InTurn, entry.limit = p.Policies[f.InTurn].Policy, p.Policies[f.InTurn].Limit
 		}
 		p.Phases = append(p.Phases, entry)
+	}
+	for i, d := range r.Timeline.Bound(0, r.Took) {
+		p.Policies[i].Binds = d.Seconds() / max(r.Took, 1).Seconds()
 	}
 	p.Chart = newChart(r.Timeline, r.Took, r.Policies)
 	return p
@@ -265,10 +269,13 @@ func (p *planned) print(c *cobra.Command) error {
 
 // binding says in words what binds in the phase.
 func (f *phase) binding() string {
-	if f.Policy == "" {
-		return "no limit: the workers are busy"
+	switch {
+	case f.Policy != "":
+		return f.Policy + ", " + f.limit
+	case f.InTurn != "":
+		return f.InTurn + ", " + f.limit + ", in turn with the workers"
 	}
-	return f.Policy + ", " + f.limit
+	return "no limit: the workers are busy"
 }
 
 // sentence says how many requests waited, and how long. held is the verb, such as "waited".

@@ -89,6 +89,7 @@ func (b *Bin) Binds() int {
 type Phase struct {
 	From, To time.Duration
 	Binds    int // a policy; below 0: none
+	InTurn   int // if none binds: the policy that bound again and again for short times; below 0: none
 }
 
 // Phases returns what bound when, until an end. What binds for less than a fiftieth of the
@@ -99,7 +100,7 @@ func (l *Timeline) Phases(end time.Duration) (all []Phase) {
 		if from >= end {
 			break
 		}
-		all = appendPhase(all, Phase{from, min(end, from+l.Width), l.Bins[i].Binds()})
+		all = appendPhase(all, Phase{from, min(end, from+l.Width), l.Bins[i].Binds(), -1})
 	}
 	short := end / 50
 	var kept []Phase
@@ -109,7 +110,37 @@ func (l *Timeline) Phases(end time.Duration) (all []Phase) {
 		}
 		kept = appendPhase(kept, p)
 	}
+	for i := range kept {
+		if p := &kept[i]; p.Binds < 0 {
+			p.InTurn = l.inTurn(p)
+		}
+	}
 	return kept
+}
+
+// inTurn returns the policy that bound longest in a phase in which none binds; below 0 if that is
+// less than a fiftieth of the phase.
+func (l *Timeline) inTurn(p *Phase) int {
+	best, most := -1, (p.To-p.From)/50
+	for i, d := range l.Bound(p.From, p.To) {
+		if d > most {
+			best, most = i, d
+		}
+	}
+	return best
+}
+
+// Bound returns for how long each policy bound between two moments. It counts the short times, too, that
+// Phases passes over.
+func (l *Timeline) Bound(from, to time.Duration) []time.Duration {
+	bound := make([]time.Duration, l.rows)
+	for i := range l.Bins {
+		begin := time.Duration(i) * l.Width
+		if k := l.Bins[i].Binds(); k >= 0 && begin >= from && begin < to {
+			bound[k] += min(to, begin+l.Width) - begin
+		}
+	}
+	return bound
 }
 
 // appendPhase appends a phase, or makes the last phase longer if the same policy binds in it.
