@@ -48,7 +48,7 @@ func recipeGoogle(ctx context.Context, store throttle.Store, base http.RoundTrip
 }
 
 // googleRefused knows the refusals of Google's APIs by their reason, because a 403 may
-// be about permissions, too. What is refused is refused for the rest of a minute.
+// be about permissions, too. A refusal lasts for the rest of a minute.
 var googleRefused = feedback.When{Status: []int{403, 429}}.Penalty(feedback.Codes{
 	Fields: []string{"error.errors.*.reason"},
 	Lasts:  map[string]time.Duration{"rateLimitExceeded": time.Minute, "userRateLimitExceeded": time.Minute},
