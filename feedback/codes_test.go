@@ -30,7 +30,7 @@ var dingtalk = feedback.Codes{
 		"Forbidden.Yes": 2 * time.Second,
 		"none":          0,
 		"money":         feedback.NotRefused,
-		"forever":      1000 * time.Hour,
+		"forever":       1000 * time.Hour,
 	},
 }
 
