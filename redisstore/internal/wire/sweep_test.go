@@ -29,7 +29,8 @@ type strangers struct{ budgets }
 func (strangers) Known(*throttle.Budget, string, wire.Boundaries) wire.Known { return wire.Known{} }
 
 // TestP1_SweepIsOnlyFaster: equal callers of one operation get the starts that they get from a
-// script whose searches begin anew for each of them, and the rows are the same.
+// script whose searches begin anew for each of them, and the rows are the same. In the seeds from 3,000 on the
+// callers of each second call gave a start up, so they keep behind none.
 func TestP1_SweepIsOnlyFaster(t *testing.T) {
 	source := wire.BookScript.Source
 	for old, new := range map[string]string{
@@ -42,7 +43,7 @@ func TestP1_SweepIsOnlyFaster(t *testing.T) {
 	anew := wire.FromSource(source)
 	server := redistest.Single(t)
 	client := server.Client(t)
-	for _, seed := range soak.Most(seeds(3_000), append(seeds(40), 536, 1173, 2528)) {
+	for _, seed := range soak.Most(seeds(4_000), append(seeds(40), 536, 1173, 1564, 2528)) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		require.NoError(t, client.FlushDB(t.Context()).Err())
 		all := []throttle.Charge{randomWindow(r, "one"), randomWindow(r, "two")}
@@ -54,6 +55,7 @@ func TestP1_SweepIsOnlyFaster(t *testing.T) {
 			}
 			for range 1 + r.IntN(3) {
 				q.Ops = append(q.Ops, randomOp(r, all))
+				q.Ops[len(q.Ops)-1].Returns = seed >= 3_000 && call%2 == 1
 			}
 			c := q.Write(wire.Boundaries{Now: now, Until: now + 1_000_000}, strangers{}).Call
 			want := play(t, client, anew, c, "anew:", now)
@@ -61,6 +63,82 @@ func TestP1_SweepIsOnlyFaster(t *testing.T) {
 			now += r.Int64N(int64(200 * time.Millisecond / time.Microsecond))
 		}
 	}
+}
+
+// TestP5_EqualCallersAsOneByOne: equal callers of one operation get the starts that they get from operations of one
+// caller each, so none starts before an equal caller that came earlier. Runs are left out: all callers of a run keep the pace
+// that the first one found.
+func TestP5_EqualCallersAsOneByOne(t *testing.T) {
+	const runs = "if s.fits == 1 or"
+	require.Equal(t, 1, strings.Count(wire.BookScript.Source, runs), "premise: the line is there")
+	script := wire.FromSource(strings.Replace(wire.BookScript.Source, runs, "if true or", 1))
+	client := redistest.Single(t).Client(t)
+	for _, seed := range soak.Most(seeds(1_000), append(seeds(10), 60, 147, 174)) {
+		r := rand.New(rand.NewPCG(seed, 97))
+		require.NoError(t, client.FlushDB(t.Context()).Err())
+		all := []throttle.Charge{randomWindow(r, "one"), randomWindow(r, "two")}
+		now := int64(1_000_000_000)
+		for call := range 25 {
+			together, apart := &wire.BookRequest{Number: int64(call + 1)}, &wire.BookRequest{Number: int64(call + 1)}
+			callers := 0
+			for range 1 + r.IntN(3) {
+				op := randomOp(r, all)
+				if op.Horizon > 0 {
+					op.Horizon = time.Hour // so none stands in line
+				}
+				single := *op
+				single.Callers = 1
+				together.Ops = append(together.Ops, op)
+				apart.Ops = append(apart.Ops, slices.Repeat([]*wire.Op{&single}, op.Callers)...)
+				callers += op.Callers
+			}
+			starts := func(q *wire.BookRequest, prefix string) []float64 {
+				c := q.Write(wire.Boundaries{Now: now, Until: now + 1_000_000}, strangers{}).Call
+				return startsOf(play(t, client, script, c, prefix, now)[0].([]float64), callers)
+			}
+			require.Equal(t, starts(apart, "apart:"), starts(together, ""), "seed %d, call %d", seed, call)
+			now += r.Int64N(int64(200 * time.Millisecond / time.Microsecond))
+		}
+	}
+}
+
+// TestP5_ARunLeavesItsPartToOthers: a run beside starts of others at the begin of a part is of no more callers
+// than the pace has beside those.
+func TestP5_ARunLeavesItsPartToOthers(t *testing.T) {
+	const n, per, now, others = 1536, 200 * time.Millisecond, 1_000_000_000, 6
+	c := charge("one", throttle.SlidingWindow(n, per))
+	c.Pace, c.Cost = per/n, 1
+	op := func(callers int, class int64, horizon time.Duration) *wire.Op {
+		return &wire.Op{Callers: callers, Charges: []throttle.Charge{c}, MaxWait: wire.AnyWait, Class: class, Horizon: horizon}
+	}
+	q := &wire.BookRequest{Number: 1, Ops: []*wire.Op{op(n, 2, 0), op(others, 2, time.Hour), op(40, 1, time.Hour)}}
+	w := q.Write(wire.Boundaries{Now: now, Until: now + 1_000_000}, strangers{}).Call
+	answer := play(t, redistest.Single(t).Client(t), wire.BookScript, w, "", now)[0].([]float64)
+	starts := startsOf(answer, n+others+40)[n:]
+	require.Greater(t, starts[0], float64(now), "premise: they wait")
+	together := 0
+	for _, at := range starts {
+		if at == starts[0] {
+			together++
+		}
+	}
+	require.Greater(t, together, others, "premise: they share a part")
+	require.LessOrEqual(t, together, n/128+1)
+}
+
+// startsOf returns when so many callers start, 0 for each that does not; all by the answer to a call.
+func startsOf(answer []float64, callers int) (all []float64) {
+	for answer = answer[5:]; len(all) < callers; answer = answer[5:] {
+		if answer[0] == wire.AllNow {
+			return slices.Repeat(answer[1:2], callers)
+		}
+		at := answer[2]
+		if wire.State(answer[1]) != wire.Booked {
+			at = 0
+		}
+		all = append(all, slices.Repeat([]float64{at}, int(answer[0]))...)
+	}
+	return all
 }
 
 // TestP1_TextOfEntriesIsKept: a row whose stored entries are kept as text answers as one whose entries are all

@@ -156,7 +156,7 @@ function renew(list, want, length)
 end
 
 -- started notes a start that was waited for: others of its class, and those of the lesser
--- ones, keep behind it in the row that held it. One beyond the horizon is the only one.
+-- ones, keep behind it in the row that held it, the next of equal callers as well. One beyond the horizon is the only one.
 function started(list, want, held, t, from)
   for _, s in ipairs(list) do
     local f = 't' .. want.class
@@ -166,6 +166,7 @@ function started(list, want, held, t, from)
       s.row.pin = t
     elseif s.index == held then
       s.row[f] = max(s.row[f], t)
+      s.tail = s.follows and max(s.tail, t) or s.tail
     end
   end
 end
@@ -182,6 +183,7 @@ function keep_behind(list, want)
       s.tail = max(s.tail, s.row['t' .. k])
     end
     s.horizon, s.single = want.horizon, #list == 1
+    s.follows = not had
   end
 end
 

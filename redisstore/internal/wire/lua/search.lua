@@ -1,7 +1,7 @@
 -- A search s is one charge under a rule, looking for its earliest start: it has
 -- what the rule has, and cost, reserve, spread, shadow and the row. It keeps behind
--- tail, a start that others waited for. Its horizon is that of its caller, 0 if it has none; it is single
--- if the caller needs no start in other rows.
+-- tail, a start that others waited for; follows says whether the next of equal callers keeps behind this one's start, too.
+-- Its horizon is that of its caller, 0 if it has none; it is single if the caller needs no start in other rows.
 
 -- weigh makes the search one for the cost. A search remembers how far it came: i
 -- is the entry it stands at, and for a sliding window j the first behind the run
@@ -29,7 +29,7 @@ local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({rule = u, row = u.row, n = u.n, cap = u.cap, span = u.span, pace = u.pace, most = usable(u, reserve),
     reserve = reserve, spread = spread, shadow = shadow, from = from, cost = 0, room = 0, length = 0, tail = 0, horizon = 0, index = 0,
     each = cost, more = 0, i = 1, j = 1, sum = 0, k = false, wait = false, at = false, ramp = false, gap = 0, back = 0, part = 0, fits = 1,
-    start = false, alone = false, single = false}, cost)
+    start = false, alone = false, single = false, follows = false}, cost)
 end
 
 local booked, paced -- look for room beside what is in the row
@@ -219,9 +219,8 @@ local function clear(s, t)
     else
       stop = stop - early
     end
-    if part > 0 and F[k] == t and L[k] == t and N[k] + s.cost <= s.fits * s.cost then
-      s.fits = s.fits - ceil(N[k] / s.cost)
-    elseif stop > t then
+    local shared = part > 0 and F[k] == t and L[k] == t and N[k] + s.cost <= s.fits * s.cost
+    if stop > t and not shared then
       if t + length <= F[k] then
         break
       end
@@ -230,6 +229,9 @@ local function clear(s, t)
     k = k + 1
   end
   s.k = k
+  if part > 0 and F[k - 1] == t then -- it is shared, perhaps since an earlier question
+    s.fits = s.fits - ceil(N[k - 1] / s.cost)
+  end
   return t
 end
 
@@ -237,10 +239,10 @@ end
 -- makes the request wait longer than it asked to.
 function sliding_paced(s, t)
   if not s.wait then
-    local gap = s.gap
+    local gap, part = s.gap, s.part
     s.wait = room(s, max(s.from, s.row.paused, s.row.opens, s.tail, s.back))
     s.gap = s.pace > 0 and s.wait > s.from and even(s, s.wait) or 0
-    if s.back > 0 and (s.gap < gap or s.wait > latest(s.row)) then
+    if s.back > s.tail and (s.gap < gap or part > 0 and s.gap > gap or s.wait > latest(s.row)) then
       return sliding_paced(weigh(s, s.cost), t) -- what comes before the last start may matter
     end
   end
@@ -273,8 +275,8 @@ local function earliest(s, t)
 end
 
 -- resume lets a search look for another start like the last one, if it found that alone and that
--- was booked. None is earlier, as long as the pace does not fall. So the search goes on where it
--- stands, if what it has seen is as it was.
+-- was booked. None is earlier if the caller keeps behind that start, or as long as the pace does not fall and no part
+-- may round it otherwise. So the search goes on where it stands, if what it has seen is as it was.
 local function resume(s)
   local r, t = s.row, s.start
   s.start, s.alone = false, false
