@@ -43,7 +43,7 @@ func TestP1_SweepIsOnlyFaster(t *testing.T) {
 	anew := wire.FromSource(source)
 	server := redistest.Single(t)
 	client := server.Client(t)
-	for _, seed := range soak.Most(seeds(4_000), append(seeds(40), 536, 1173, 1564, 2528, 3126)) {
+	inSeeds(t, 4_000, append(seeds(40), 536, 1173, 1564, 2528, 3126), func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		require.NoError(t, client.FlushDB(t.Context()).Err())
 		sizes := allSizes
@@ -66,7 +66,7 @@ func TestP1_SweepIsOnlyFaster(t *testing.T) {
 			require.Equal(t, want, play(t, client, wire.BookScript, c, "", now), "seed %d, call %d", seed, call)
 			now += r.Int64N(int64(200 * time.Millisecond / time.Microsecond))
 		}
-	}
+	})
 }
 
 // TestP5_EqualCallersAsOneByOne: equal callers of one operation get the starts that they get from operations of one
@@ -77,7 +77,7 @@ func TestP5_EqualCallersAsOneByOne(t *testing.T) {
 	require.Equal(t, 1, strings.Count(wire.BookScript.Source, runs), "premise: the line is there")
 	script := wire.FromSource(strings.Replace(wire.BookScript.Source, runs, "if true or", 1))
 	client := redistest.Single(t).Client(t)
-	for _, seed := range soak.Most(seeds(1_000), append(seeds(10), 147, 174)) {
+	inSeeds(t, 1_000, append(seeds(10), 147, 174), func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 97))
 		require.NoError(t, client.FlushDB(t.Context()).Err())
 		all := []throttle.Charge{randomWindow(r, "one", allSizes), randomWindow(r, "two", allSizes)}
@@ -103,7 +103,7 @@ func TestP5_EqualCallersAsOneByOne(t *testing.T) {
 			require.Equal(t, starts(apart, "apart:"), starts(together, ""), "seed %d, call %d", seed, call)
 			now += r.Int64N(int64(200 * time.Millisecond / time.Microsecond))
 		}
-	}
+	})
 }
 
 // TestP5_ARunLeavesItsPartToOthers: a run beside starts of others at the begin of a part is of no more callers
@@ -152,7 +152,7 @@ func TestP1_TextOfEntriesIsKept(t *testing.T) {
 	require.Equal(t, 1, strings.Count(wire.BookScript.Source, kept), "premise: the line is there")
 	anew := wire.FromSource(strings.Replace(wire.BookScript.Source, kept, "r.kept, r.raw = F, L, N, 0, ''", 1))
 	client := redistest.Single(t).Client(t)
-	for _, seed := range soak.Most(seeds(3_000), seeds(60)) {
+	inSeeds(t, 3_000, seeds(60), func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 8))
 		require.NoError(t, client.FlushDB(t.Context()).Err())
 		c := randomWindow(r, "one", allSizes)
@@ -177,7 +177,7 @@ func TestP1_TextOfEntriesIsKept(t *testing.T) {
 				now -= r.Int64N(int64(500 * time.Millisecond / time.Microsecond))
 			}
 		}
-	}
+	})
 }
 
 // TestP3_RunsCostWhatTheyAre: the last run of a call may be of fewer callers than the others, and
@@ -250,6 +250,20 @@ func play(t *testing.T, client *redis.Client, s wire.Script, c wire.Call, prefix
 		all = append(all, client.Get(t.Context(), key).Val())
 	}
 	return all
+}
+
+// inSeeds plays the known seeds, which show soon what is wrong, and for make soak so many.
+func inSeeds(t *testing.T, many uint64, known []uint64, play func(t *testing.T, seed uint64)) {
+	all := func(t *testing.T, list []uint64) {
+		for _, seed := range list {
+			play(t, seed)
+		}
+	}
+	t.Run("known", func(t *testing.T) { all(t, known) })
+	t.Run("many", func(t *testing.T) {
+		soak.Only(t)
+		all(t, seeds(many))
+	})
 }
 
 // seeds are so many.
