@@ -1,0 +1,86 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/match"
+)
+
+// errInside says that a host is at an address where no public upstream is.
+var errInside = errors.New("proxy: the host is at an address that is not public")
+
+// inside are the addresses that [net/netip.Addr] has no method for, and where no public upstream is.
+var inside = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"),    // carrier-grade NAT, and Alibaba's metadata
+	netip.MustParsePrefix("168.63.129.16/32"), // Azure's own services for its machines
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("::/96"), // has an address of IPv4 in it, as the next four have
+	netip.MustParsePrefix("64:ff9b::/96"),
+	netip.MustParsePrefix("64:ff9b:1::/48"),
+	netip.MustParsePrefix("2001::/32"),
+	netip.MustParsePrefix("2002::/16"),
+	netip.MustParsePrefix("fec0::/10"),
+}
+
+// isPublic reports whether an upstream may be at an address.
+func isPublic(a netip.Addr) bool {
+	a = a.WithZone("").Unmap()
+	if !a.IsGlobalUnicast() || a.IsPrivate() { // loopback, link-local, multicast and 0.0.0.0 are no global unicast
+		return false
+	}
+	for _, p := range inside {
+		if p.Contains(a) {
+			return false
+		}
+	}
+	return true
+}
+
+// NewBase returns a base for the [throttle.Transport] of a [Handler]. It connects to public
+// addresses only: a name that leads to the loopback, to a private network, to a link-local
+// address or to the metadata of a cloud is refused when it is dialled. Hosts that are listed, as
+// the URL has them and without a port, may be anywhere. It unpacks no answer and obeys no
+// HTTP_PROXY.
+func NewBase(private ...string) *http.Transport {
+	listed := make(map[string]bool)
+	for _, host := range private {
+		listed[plainHost(host)] = true
+	}
+	open := &net.Dialer{Timeout: 10 * time.Second}
+	guarded := *open
+	guarded.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		if at, err := netip.ParseAddrPort(address); err != nil || !isPublic(at.Addr()) {
+			return errInside
+		}
+		return nil
+	}
+	return &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if host, _ := match.SplitPort(address); listed[plainHost(host)] {
+				return open.DialContext(ctx, network, address)
+			}
+			return guarded.DialContext(ctx, network, address)
+		},
+		DisableCompression:    true,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   100,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}
+}
+
+// plainHost returns a host as it is compared.
+func plainHost(host string) string {
+	return strings.Trim(strings.TrimSuffix(strings.ToLower(host), "."), "[]")
+}

@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// maxWait returns how long a caller wants to be held at most, as "Prefer: wait=5" says in seconds
+// (RFC 7240), but no longer than most.
+func maxWait(h http.Header, most time.Duration) time.Duration {
+	text, ok := parameter(h["Prefer"], "wait")
+	seconds, err := strconv.ParseUint(text, 10, 31)
+	switch wanted := time.Duration(seconds) * time.Second; {
+	case !ok || err != nil || wanted >= most:
+		return most
+	case wanted == 0:
+		return -1
+	default:
+		return wanted
+	}
+}
+
+// normalUrgency is the urgency of RFC 9218 that a request has which names none.
+const normalUrgency = 3
+
+// priority returns what "Priority: u=1" says (RFC 9218): 0 is the most urgent.
+func priority(h http.Header) throttle.Priority {
+	text, _ := parameter(h["Priority"], "u")
+	if len(text) != 1 || text[0] < '0' || text[0] > '7' {
+		return throttle.Normal
+	}
+	switch u := int(text[0] - '0'); {
+	case u < normalUrgency:
+		return throttle.High
+	case u > normalUrgency:
+		return throttle.Low
+	}
+	return throttle.Normal
+}
+
+// parameter returns the value of the first "name=value" in lists that commas separate. What comes
+// after a semicolon belongs to the element before it.
+func parameter(lists []string, name string) (value string, ok bool) {
+	for _, list := range lists {
+		for element := range strings.SplitSeq(list, ",") {
+			element, _, _ = strings.Cut(element, ";")
+			key, value, ok := strings.Cut(element, "=")
+			if ok && strings.EqualFold(strings.TrimSpace(key), name) {
+				return strings.Trim(strings.TrimSpace(value), `"`), true
+			}
+		}
+	}
+	return "", false
+}
