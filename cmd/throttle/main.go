@@ -82,7 +82,7 @@ func newRoot() *cobra.Command {
 		return c.Help()
 	}
 	root.PersistentFlags().Bool("json", false, "print JSON")
-	group(root, "Files of policies:", newCheck(), newExplain(), newPlan(), newSimulate(), newSchema())
+	group(root, "Files of policies:", newCheck(), newExplain(), newPlan(), newSimulate(), newProxy(), newSchema())
 	group(root, "A fleet:", fleetCommands()...)
 	return root
 }
