@@ -370,6 +370,50 @@ func TestLeave(t *testing.T) {
 	}
 }
 
+// TestBrokenBody: a body that ends before its length is not sent, and its request has no start.
+func TestBrokenBody(t *testing.T) {
+	s := newScene(t, func(http.ResponseWriter, *http.Request) {}, nil, anything(1))
+	for _, framing := range []string{"Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n5\r\nab", "Transfer-Encoding: chunked\r\n\r\nzz\r\n"} {
+		conn, err := net.Dial("tcp", s.address)
+		require.NoError(t, err)
+		fmt.Fprintf(conn, "POST /%s/ HTTP/1.1\r\nHost: localhost\r\n%s", s.upstream, framing)
+		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, 400, resp.StatusCode)
+		s.problem(resp, string(text))
+		conn.Close()
+	}
+	resp, _ := s.get("/" + s.upstream + "/")
+	require.Equal(t, 200, resp.StatusCode, "the only start is still there")
+}
+
+// TestExpect: a body is asked for when its request has its start, and not before.
+func TestExpect(t *testing.T) {
+	s := newScene(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }, nil, anything(1))
+	for _, status := range []int{100, 429} {
+		conn, err := net.Dial("tcp", s.address)
+		require.NoError(t, err)
+		fmt.Fprintf(conn, "POST /%s/ HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n", s.upstream)
+		from := bufio.NewReader(conn)
+		resp, err := http.ReadResponse(from, nil)
+		require.NoError(t, err)
+		require.Equal(t, status, resp.StatusCode)
+		for resp.StatusCode == 100 { // the upstream's own may follow
+			if status == 100 {
+				io.WriteString(conn, "body")
+				status = 200
+			}
+			resp, err = http.ReadResponse(from, nil)
+			require.NoError(t, err)
+		}
+		require.Equal(t, status, resp.StatusCode)
+		conn.Close()
+	}
+}
+
 // TestHeldCountsWaits: a request that was sent waits no more, however long its answer takes.
 func TestHeldCountsWaits(t *testing.T) {
 	arrived, answer := make(chan bool), make(chan bool)

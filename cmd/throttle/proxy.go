@@ -62,7 +62,7 @@ func newProxy() *cobra.Command {
 	f.BoolVar(&s.expose, "expose", false, "listen at an address that other machines reach: each of them can then send requests")
 	f.DurationVar(&s.maxWait, "max-wait", proxy.DefaultMaxWait, "how long a request is held at most; callers ask for less with \"Prefer: wait=2\"")
 	f.IntVar(&s.held, "held", proxy.DefaultHeld, "how many requests are held at once at most")
-	f.StringSliceVar(&s.private, "private", nil, "a host of the file that may be at a private address")
+	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
 	return c
 }
 
