@@ -7,16 +7,21 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/fleetthrottle/throttle"
 )
 
 // A call is one request on its way.
 type call struct {
+	counts *counts
 	target *url.URL
 	begun  time.Time // when its wait began
 
-	mu    sync.Mutex
-	leave func()    // counts the request as one that waits no more; nil: it was called
-	sent  time.Time // when the base was asked for a connection; zero: not yet
+	place *place // among those that wait
+	left  bool   // the caller has left before there was an answer
+
+	mu   sync.Mutex
+	sent time.Time // when the base was asked for a connection; zero: not yet
 }
 
 // callKey is the context key of a *call.
@@ -36,19 +41,23 @@ func (c *call) trace(ctx context.Context) context.Context {
 
 // start notes that the request has its start. It may lose the start and get another.
 func (c *call) start() {
-	c.endWait()
+	c.place.leave()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent = time.Now()
 }
 
-// endWait notes that the request waits no more.
-func (c *call) endWait() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.leave != nil {
-		c.leave()
-		c.leave = nil
+// Observe tells a [Handler] what holds its requests, for [Config.HeldPerBudget] and for
+// [Handler.Stop]. The [throttle.Config.Observe] of the handler's transport must be this function,
+// or call it with the context that it got.
+func Observe(ctx context.Context, e throttle.Event) {
+	c := callOf(ctx)
+	switch {
+	case c == nil:
+	case e.Kind == throttle.Waiting:
+		c.place.holdAt(e.Budget, e.Policy, e.Duration)
+	case e.Kind == throttle.StillWaiting:
+		c.place.holdAt(e.Budget, e.Policy, e.Left)
 	}
 }
 

@@ -1,7 +1,11 @@
 package proxy
 
 import (
+	"bufio"
+	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 	"time"
@@ -34,6 +38,61 @@ func TestMaxWait(t *testing.T) {
 		require.Equal(t, want, maxWait(http.Header{"Prefer": {text}}, 5*time.Second), text)
 	}
 	require.Equal(t, -time.Second, maxWait(http.Header{"Prefer": {"wait=2"}}, -time.Second))
+}
+
+// TestFields: a limit of each kind, in the fields of the draft.
+func TestFields(t *testing.T) {
+	for _, c := range []struct {
+		policy       string
+		limit        throttle.Limit
+		wait         time.Duration
+		quota, state string
+	}{
+		{"api", throttle.PerMinute(500), 36 * time.Second, `"api";q=500;w=60`, `"api";r=0;t=36`},
+		{"api", throttle.SlidingWindow(3, 1500*time.Millisecond), time.Millisecond, `"api";q=3;w=2`, `"api";r=0;t=1`},
+		{"api", throttle.FixedWindow(9, time.Hour), throttle.Never, `"api";q=9;w=3600`, `"api";r=0`},
+		{"api", throttle.CalendarWindow(9, throttle.Day, time.UTC), 0, `"api";q=9;w=86400`, `"api";r=0`},
+		{"api", throttle.LeakyBucket(2, time.Second), time.Second, `"api";q=2;w=1`, `"api";r=0;t=1`},
+		{"api", throttle.TokenBucket(5, time.Second, 50), time.Second, `"api";q=50;w=10`, `"api";r=0;t=1`},
+		{"api", throttle.Concurrency(8), 0, `"api";q=8;qu="concurrent-requests"`, `"api";r=0`},
+		{"api", throttle.Unlimited(), time.Minute, "", `"api";r=0;t=60`},
+		{"a\"\\%\x7f钉", throttle.PerSecond(1), 0, `"a\"\\%25%7F%E9%92%89";q=1;w=1`, `"a\"\\%25%7F%E9%92%89";r=0`},
+	} {
+		h := make(http.Header)
+		addLimit(h, c.policy, c.limit, c.wait)
+		require.Equal(t, c.quota, h.Get("RateLimit-Policy"))
+		require.Equal(t, c.state, h.Get("RateLimit"))
+	}
+}
+
+// TestSlowBody: a body that does not come in time is not waited for, and its request has no start.
+func TestSlowBody(t *testing.T) {
+	h, err := New(Config{Transport: http.DefaultTransport, Hosts: func(string) bool { return true }})
+	require.NoError(t, err)
+	h.bodies.within = time.Millisecond
+	server := httptest.NewServer(h)
+	defer server.Close()
+	for _, framing := range []string{"Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n5\r\nab"} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		fmt.Fprintf(conn, "POST /api.example.com/ HTTP/1.1\r\nHost: localhost\r\n%s", framing)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
+		require.True(t, resp.Close, "the rest of the body may still come")
+		conn.Close()
+	}
+	require.Eventually(t, func() bool { s := h.Stats(); return s.Held == 0 && s.BodyBytes == 0 }, time.Minute, time.Millisecond)
+	require.EqualValues(t, 2, h.Stats().Refused["slow_body"])
+}
+
+// TestIsReadable: policies read gzip and deflate.
+func TestIsReadable(t *testing.T) {
+	for coding, want := range map[string]bool{
+		"": true, "gzip": true, "X-GZIP": true, "deflate, gzip": true, "identity": true, "br": false, "zstd": false, "gzip, br": false,
+	} {
+		require.Equal(t, want, isReadable(http.Header{"Content-Encoding": {coding}}), coding)
+	}
 }
 
 // TestPriority: an urgency is a priority.

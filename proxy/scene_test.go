@@ -26,6 +26,7 @@ type scene struct {
 	*testing.T
 	upstream string // its host and port
 	address  string // of the proxy
+	handler  *proxy.Handler
 	events   chan throttle.Event
 }
 
@@ -55,7 +56,7 @@ func newSceneOver(t *testing.T, http2 bool, upstream http.HandlerFunc, change fu
 func (s *scene) serve(base http.RoundTripper, policies []throttle.Policy, change func(*proxy.Config)) {
 	transport, err := throttle.New(throttle.Config{
 		Store: memstore.New(), Policies: policies, Base: base,
-		Observe: func(_ context.Context, e throttle.Event) { s.events <- e },
+		Observe: func(ctx context.Context, e throttle.Event) { proxy.Observe(ctx, e); s.events <- e },
 	})
 	require.NoError(s, err)
 	c := proxy.Config{Transport: transport, Hosts: proxy.Hosts(policies), Local: true}
@@ -64,6 +65,7 @@ func (s *scene) serve(base http.RoundTripper, policies []throttle.Policy, change
 	}
 	h, err := proxy.New(c)
 	require.NoError(s, err)
+	s.handler = h
 	front := httptest.NewServer(h)
 	s.Cleanup(front.Close)
 	s.address = front.Listener.Addr().String()
@@ -113,6 +115,7 @@ func (s *scene) problem(resp *http.Response, body string) (problem map[string]an
 	s.Helper()
 	require.Equal(s, "application/problem+json", resp.Header.Get("Content-Type"))
 	require.Equal(s, "1.1 throttle", resp.Header.Get("Via"))
+	require.Regexp(s, `^throttle;dur=[0-9.]+$`, resp.Header.Get("Server-Timing"))
 	require.NoError(s, json.Unmarshal([]byte(body), &problem))
 	require.EqualValues(s, resp.StatusCode, problem["status"])
 	require.Equal(s, http.StatusText(resp.StatusCode), problem["title"])
