@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+const (
+	workers    = 16 // of each source; more do no harm, because they wait
+	mostFailed = 20 // pages of a source, before the job gives up
+)
+
+// A source is where rows come from, as pages, and where they go.
+type source struct {
+	*folder
+	*tally
+}
+
+// openSource opens a source whose ids go from 1 to last, so many on a page.
+func openSource(o options, name, policy string, last, size int) (*source, error) {
+	f, err := openFolder(o.out, name, last, size, o.part, o.parts)
+	if err != nil {
+		return nil, err
+	}
+	share := 1.0
+	if o.priority == throttle.Low {
+		share -= forUsers
+	}
+	return &source{f, newTally(policy, share/float64(o.parts), f)}, nil
+}
+
+// pull pulls the pages that a source lacks. A page that fails is left for the next run, and the others
+// are pulled all the same.
+func pull[Row any](ctx context.Context, s *source, call func(context.Context, page) ([]Row, error)) error {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	pages := make(chan page)
+	var working sync.WaitGroup
+	for range workers {
+		working.Go(func() {
+			for p := range pages {
+				rows, err := call(ctx, p)
+				if err == nil {
+					err = write(s.folder, p, rows)
+				}
+				switch {
+				case err == nil:
+					s.add(len(rows))
+				case ctx.Err() != nil: // the job is being stopped
+				case errors.Is(err, throttle.ErrLimited): // no start before the job's end
+					giveUp(err)
+				case s.fail(err) == mostFailed:
+					giveUp(s.failure())
+				}
+			}
+		})
+	}
+	for _, p := range s.missing() {
+		select {
+		case pages <- p:
+		case <-ctx.Done():
+		}
+	}
+	close(pages)
+	working.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if err := s.failure(); err != nil {
+		return err
+	}
+	return s.finish()
+}
