@@ -33,7 +33,7 @@ func policies() []throttle.Policy {
 	headroom := map[throttle.Priority]float64{throttle.Low: forUsers}
 	return []throttle.Policy{
 		{Name: "orders", Match: "orders.example.com/", Limit: throttle.PerSecond(40), Headroom: headroom},
-		{Name: "queries", Match: "warehouse.example.com/", Limit: throttle.PerSecond(10), Headroom: headroom},
+		{Name: "queries", Match: "warehouse.example.com/", Limit: throttle.PerSecond(12), Headroom: headroom},
 		{Name: "queries at once", Match: "warehouse.example.com/", Limit: throttle.Concurrency(4)},
 	}
 }
@@ -98,20 +98,19 @@ type job struct {
 
 // pull pulls both sources side by side, and shows the progress.
 func (j *job) pull(ctx context.Context, o options, orders, shipments *source, p *progress) error {
-	ctx = throttle.WithPriority(ctx, o.priority)
-	if o.most > 0 { // what cannot start before the end is refused at once
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.most)
-		defer cancel()
-	}
+	ctx, cancel := o.untilEnd(throttle.WithPriority(ctx, o.priority))
+	defer cancel()
 	defer p.show(ctx)()
 	var both sync.WaitGroup
 	var errOrders, errShipments error
 	both.Go(func() { errOrders = pull(ctx, orders, j.pageOfOrders) })
 	both.Go(func() { errShipments = pull(ctx, shipments, j.pageOfShipments) })
 	both.Wait()
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errOrders == errShipments: // both are nil, or the time is over for both
+		return errOrders
 	}
 	return errors.Join(errOrders, errShipments)
 }

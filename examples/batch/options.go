@@ -113,6 +113,14 @@ func (o *options) check() error {
 	return errors.Join(errs...)
 }
 
+// untilEnd returns a context that ends when the time of the job is over.
+func (o *options) untilEnd(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.most == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, o.most, errOver)
+}
+
 // store returns where the limits are kept.
 func (o *options) store(ctx context.Context) (throttle.Store, error) {
 	if o.redis == "" {
@@ -122,6 +130,7 @@ func (o *options) store(ctx context.Context) (throttle.Store, error) {
 	if err != nil {
 		return nil, errors.New("-redis is no URL such as redis://localhost:6379") // err may have its password
 	}
+	redis.SetLogger(quiet{})
 	client := redis.NewClient(settings)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -130,3 +139,9 @@ func (o *options) store(ctx context.Context) (throttle.Store, error) {
 	}
 	return redisstore.New(client, nil), nil
 }
+
+// quiet is a logger of the client of Redis that writes nothing: the progress says that Redis is away.
+type quiet struct{}
+
+// Printf implements the interface of the client's logger.
+func (quiet) Printf(context.Context, string, ...any) {}

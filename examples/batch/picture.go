@@ -15,9 +15,10 @@ import (
 const (
 	pictureWidth       = 860.0
 	plotLeft, plotWide = 68.0, pictureWidth - 68.0 - svg.Margin
-	plotHigh, plotStep = 112.0, 176.0
-	firstPlot          = 108.0
-	pictureHigh        = firstPlot + 3*plotStep + 4
+	plotHigh, plotStep = 112.0, 188.0
+	firstPlot          = 118.0
+	nameAbove          = 26.0 // how far above its plot
+	pictureHigh        = firstPlot + 3*plotStep - 18
 )
 
 const pictureRules = `  .name { font-weight: 600 }
@@ -70,7 +71,7 @@ func (d *drawing) x(at time.Duration) float64 {
 // axes draws the axes of a plot and its name. Its top stands for a number of something.
 func (d *drawing) axes(top float64, name, high string) {
 	base := top + plotHigh
-	d.Text("name", svg.Margin, top-14, name)
+	d.Text("name", svg.Margin, top-nameAbove, name)
 	d.Line("base", plotLeft, base, plotLeft+plotWide, base)
 	d.Text("scale", plotLeft-8, top+5, high)
 	d.Text("scale", plotLeft-8, base+4, "0")
@@ -110,7 +111,7 @@ func (d *drawing) calls(top float64, name string, calls []downstream.Call, limit
 	y := top + plotHigh - unit*float64(limit)
 	d.Line("limit", plotLeft, y, plotLeft+plotWide, y)
 	d.Text("mark", plotLeft+plotWide, y-6, fmt.Sprintf("limit: %d in any second", limit))
-	d.legend(top-14, []string{"job", "user", "refused"}, []string{"the job", "users", "refused"})
+	d.legend(top-nameAbove, []string{"job", "user", "refused"}, []string{"the job", "users", "refused"})
 }
 
 // waits draws each wait of users where its call started.
@@ -130,7 +131,7 @@ func (d *drawing) waits(top float64, all []waiting) {
 		}
 	}
 	d.Text("tick", plotLeft+plotWide/2, top+plotHigh+38, "second of the job")
-	d.legend(top-14, classes, []string{users[0].who, users[1].who})
+	d.legend(top-nameAbove, classes, []string{users[0].who, users[1].who})
 }
 
 // legend names colours, from the right.

@@ -33,6 +33,10 @@ func newProgress(out *os.File, status func(context.Context) ([]throttle.BudgetSt
 	return &progress{out: out, rewrite: err == nil && info.Mode()&os.ModeCharDevice != 0, status: status, tallies: tallies}
 }
 
+// columns is how much fits into a line of the smallest terminal: a line that is longer cannot be
+// written again.
+const columns = 79
+
 // rateSeconds is over how many seconds the rate is measured.
 const rateSeconds = 10
 
@@ -56,8 +60,8 @@ func (p *progress) show(ctx context.Context) (hide func()) {
 			case ctx.Err() != nil: // the store was not asked to the end
 				return
 			case p.rewrite:
-				fmt.Fprintf(p.out, "\r%-*s", p.longest, line)
-				p.longest = max(p.longest, len(line))
+				fmt.Fprintf(p.out, "\r%-*.*s", p.longest, columns, line)
+				p.longest = min(max(p.longest, len(line)), columns)
 			case second >= next:
 				next += min(next, 60)
 				fallthrough
@@ -87,15 +91,13 @@ func (p *progress) line(ctx context.Context) (line, trouble string) {
 		if i := slices.IndexFunc(statuses, func(s throttle.BudgetStatus) bool { return s.Budget.Policy == t.policy }); i >= 0 {
 			status = statuses[i].Status
 		}
-		text := t.text(status.Limit, status.Paused)
 		if status.Paused > 0 {
-			text += fmt.Sprintf(", closed for %v", short(status.Paused))
 			trouble += t.source + " "
 		}
-		parts = append(parts, text)
+		parts = append(parts, t.text(status.Limit, status.Paused))
 	}
 	if err != nil {
-		parts = append(parts, "the store does not answer, so nothing is sent")
+		parts = append(parts, "the store does not answer: nothing is sent")
 		trouble += "store"
 	}
 	return strings.Join(parts, " | "), trouble
@@ -136,6 +138,13 @@ func (t *tally) fail(err error) int {
 	return t.failed
 }
 
+// failures returns how many pages have failed.
+func (t *tally) failures() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failed
+}
+
 // failure returns an error if pages have failed.
 func (t *tally) failure() error {
 	t.mu.Lock()
@@ -146,32 +155,38 @@ func (t *tally) failure() error {
 	return fmt.Errorf("%d pages of %s failed, the last one because: %w", t.failed, t.source, t.lastFailed)
 }
 
-// text says how far the source is. It is called each second.
+// text says how far the source is: how much is pulled, how many pages a second, and how long the rest
+// takes by the limit and by the measured rate. It is called each second.
 func (t *tally) text(limit throttle.Limit, closed time.Duration) string {
 	pulled := t.pulled.Load()
-	rate := 0.0 // pages a second
+	rate := 0.0
 	if n := len(t.before); n > 0 {
 		rate = float64(pulled-t.before[0]) / float64(n)
 	}
 	t.before = append(t.before, pulled)
 	t.before = t.before[max(0, len(t.before)-rateSeconds):]
 
-	left := float64(int64(t.pages-t.found) - pulled)
-	text := fmt.Sprintf("%s %d of %d", t.source, int64(t.found)+pulled, t.pages)
-	if left == 0 {
-		return text
+	left := t.pages - t.found - int(pulled)
+	text := fmt.Sprintf("%s %.1f%%", t.source, 100*float64(t.pages-left)/float64(max(t.pages, 1)))
+	if failed := t.failures(); failed > 0 {
+		text += fmt.Sprintf(" (%d failed)", failed)
 	}
-	if text += fmt.Sprintf(", %.1f/s", rate); limit.N() == 0 {
-		return text // the store did not say
+	if left == 0 || limit.N() == 0 { // the store did not tell the limit
+		return text
 	}
 	// As many starts as the limit has take its window and the jitter, and none comes before a
 	// penalty ends.
 	window := (limit.Per() + throttle.DefaultJitter).Seconds()
-	soonest := closed + seconds(left*window/(float64(limit.N())*t.share))
-	if rate == 0 {
-		return text + fmt.Sprintf(", not done before %v", short(soonest))
+	soonest := closed + seconds(float64(left)*window/(float64(limit.N())*t.share))
+	switch measured := seconds(float64(left) / rate); {
+	case closed > 0:
+		return text + fmt.Sprintf(" closed for %v, %v left", short(closed), short(soonest))
+	case rate == 0:
+		return text + fmt.Sprintf(" at least %v left", short(soonest))
+	case measured > soonest && short(measured) != short(soonest):
+		return text + fmt.Sprintf(" %.1f/s %v-%v left", rate, short(soonest), short(measured))
 	}
-	return text + fmt.Sprintf(", %v left (by the limit %v)", short(max(soonest, closed+seconds(left/rate))), short(soonest))
+	return text + fmt.Sprintf(" %.1f/s %v left", rate, short(soonest))
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -13,6 +13,9 @@ const (
 	mostFailed = 20 // pages of a source, before the job gives up
 )
 
+// errOver is why a job ends that has no time left.
+var errOver = errors.New("the time is over")
+
 // A source is where rows come from, as pages, and where they go.
 type source struct {
 	*folder
@@ -35,7 +38,7 @@ func openSource(o options, name, policy string, last, size int) (*source, error)
 // pull pulls the pages that a source lacks. A page that fails is left for the next run, and the others
 // are pulled all the same.
 func pull[Row any](ctx context.Context, s *source, call func(context.Context, page) ([]Row, error)) error {
-	ctx, giveUp := context.WithCancelCause(ctx)
+	enough, giveUp := context.WithCancelCause(ctx) // ends before ctx when no other page is to be begun
 	defer giveUp(nil)
 	pages := make(chan page)
 	var working sync.WaitGroup
@@ -50,8 +53,8 @@ func pull[Row any](ctx context.Context, s *source, call func(context.Context, pa
 				case err == nil:
 					s.add(len(rows))
 				case ctx.Err() != nil: // the job is being stopped
-				case errors.Is(err, throttle.ErrLimited): // no start before the job's end
-					giveUp(err)
+				case errors.Is(err, throttle.ErrLimited): // ctx ends before there is room for the call
+					giveUp(errOver)
 				case s.fail(err) == mostFailed:
 					giveUp(s.failure())
 				}
@@ -61,13 +64,13 @@ func pull[Row any](ctx context.Context, s *source, call func(context.Context, pa
 	for _, p := range s.missing() {
 		select {
 		case pages <- p:
-		case <-ctx.Done():
+		case <-enough.Done():
 		}
 	}
 	close(pages)
 	working.Wait()
-	if err := context.Cause(ctx); err != nil {
-		return err
+	if enough.Err() != nil {
+		return context.Cause(enough)
 	}
 	if err := s.failure(); err != nil {
 		return err

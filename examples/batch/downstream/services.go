@@ -30,9 +30,9 @@ type Options struct {
 // The defaults of [Options].
 const (
 	Orders           = 27_000
-	Shipments        = 15_000
+	Shipments        = 19_000
 	OrdersPerSecond  = 40
-	QueriesPerSecond = 10
+	QueriesPerSecond = 12
 	QueriesAtOnce    = 4
 	Latency          = 100 * time.Millisecond
 	BeforeBan        = 300
