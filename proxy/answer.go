@@ -1,21 +1,20 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	problems "github.com/fleetthrottle/throttle/internal/problem"
 )
 
 // via is how the proxy names itself in the header Via.
-const via = "1.1 throttle"
+const via = problems.Via
 
 // passedProxy reports whether a request was sent by a proxy like this.
 func passedProxy(h http.Header) bool {
@@ -29,27 +28,15 @@ func passedProxy(h http.Header) bool {
 	return false
 }
 
-// quotaExceeded is the type of problem that IANA has for a limit without room.
-const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-
-// A problem is an answer of the proxy itself, as RFC 9457 has it. It names no URL and repeats
-// nothing of the request.
+// A problem is an answer of the proxy itself.
 type problem struct {
-	Type     string   `json:"type,omitempty"`
-	Title    string   `json:"title"`
-	Status   int      `json:"status"`
-	Detail   string   `json:"detail"`
-	Policy   string   `json:"policy,omitempty"`
-	Violated []string `json:"violated-policies,omitempty"` // of quotaExceeded
-
-	reason     reason
-	limit      throttle.Limit // of Policy; zero: the answer does not say
-	retryAfter time.Duration  // 0: the answer does not say
-	timing     string         // "": the request was not held
+	problems.Problem
+	reason reason
+	timing string // "": the request was not held
 }
 
 func newProblem(status int, detail string) *problem {
-	return &problem{Title: http.StatusText(status), Status: status, Detail: detail, reason: reasons[status]}
+	return &problem{Problem: *problems.New(status, detail), reason: reasons[status]}
 }
 
 // because sets the reason of an answer whose status has several.
@@ -60,7 +47,7 @@ func (p *problem) because(r reason) *problem {
 
 // after sets when the caller may try again.
 func (p *problem) after(d time.Duration) *problem {
-	p.retryAfter = d
+	p.RetryAfter = d
 	return p
 }
 
@@ -70,47 +57,24 @@ func (p *problem) Error() string { return p.Detail }
 // write sends the answer.
 func (p *problem) write(w http.ResponseWriter) {
 	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	h.Set("Via", via)
-	h.Set("Server-Timing", "throttle;dur=0")
-	if p.retryAfter > 0 {
-		h.Set("Retry-After", strconv.FormatInt(seconds(p.retryAfter), 10))
-	}
-	if p.limit != (throttle.Limit{}) {
-		addLimit(h, p.Policy, p.limit, p.retryAfter)
-	}
-	if p.timing != "" {
-		h.Set("Server-Timing", p.timing)
-	}
+	h.Set("Server-Timing", cmp.Or(p.timing, "throttle;dur=0"))
 	if p.Status == http.StatusProxyAuthRequired {
 		h.Set("Proxy-Authenticate", `Basic realm="throttle"`)
 	}
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // a caller that has gone needs no answer
+	p.Write(w)
 }
 
 // problemOf returns what an error means to the caller.
 func problemOf(err error) *problem {
-	var full *throttle.LimitError
-	var away *throttle.StoreError
-	var mistake *throttle.ConfigError
-	switch {
-	case errors.As(err, &full):
-		p := newProblem(http.StatusTooManyRequests, full.Error())
-		p.Type, p.Policy, p.Violated, p.limit = quotaExceeded, full.Policy, []string{full.Policy}, full.Limit
-		if full.RetryAfter != throttle.Never {
-			p.retryAfter = full.RetryAfter
-		}
-		return p
-	case errors.As(err, &away):
-		return newProblem(http.StatusServiceUnavailable, "it is unknown whether there is room: the store of the budgets does not answer").because(storeAway).after(time.Second)
-	case errors.As(err, &mistake):
-		p := newProblem(http.StatusInternalServerError, "the policy cannot read this request")
-		p.Policy = mistake.Policy
-		return p
+	known := problems.Of(err)
+	if known == nil {
+		return unreached(err)
 	}
-	return unreached(err)
+	p := &problem{Problem: *known, reason: reasons[known.Status]}
+	if known.Status == http.StatusServiceUnavailable {
+		p.reason = storeAway
+	}
+	return p
 }
 
 // unreached returns the answer of a request that an upstream has not answered.

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/fleetthrottle/throttle"
 )
 
 // TestIsPublic: addresses where no upstream is are known in all their forms.
@@ -26,42 +24,6 @@ func TestIsPublic(t *testing.T) {
 		"::7f00:1": false, "64:ff9b::7f00:1": false, "64:ff9b:1::a00:1": false, "2002:7f00:1::": false, "2001::1": false,
 	} {
 		require.Equal(t, want, isPublic(netip.MustParseAddr(text)), text)
-	}
-}
-
-// TestMaxWait: a caller may wait for less than the most, and not for more.
-func TestMaxWait(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"": 5 * time.Second, "wait=2": 2 * time.Second, "Wait = 2": 2 * time.Second, `wait="2"`: 2 * time.Second, "respond-async, wait=2;x=1": 2 * time.Second, "wait=0": -1,
-		"wait=60": 5 * time.Second, "wait": 5 * time.Second, "wait=-1": 5 * time.Second, "wait=1.5": 5 * time.Second, "wait=99999999999999999999": 5 * time.Second, "await=1": 5 * time.Second,
-	} {
-		require.Equal(t, want, maxWait(http.Header{"Prefer": {text}}, 5*time.Second), text)
-	}
-	require.Equal(t, -time.Second, maxWait(http.Header{"Prefer": {"wait=2"}}, -time.Second))
-}
-
-// TestFields: a limit of each kind, in the fields of the draft.
-func TestFields(t *testing.T) {
-	for _, c := range []struct {
-		policy       string
-		limit        throttle.Limit
-		wait         time.Duration
-		quota, state string
-	}{
-		{"api", throttle.PerMinute(500), 36 * time.Second, `"api";q=500;w=60`, `"api";r=0;t=36`},
-		{"api", throttle.SlidingWindow(3, 1500*time.Millisecond), time.Millisecond, `"api";q=3;w=2`, `"api";r=0;t=1`},
-		{"api", throttle.FixedWindow(9, time.Hour), throttle.Never, `"api";q=9;w=3600`, `"api";r=0`},
-		{"api", throttle.CalendarWindow(9, throttle.Day, time.UTC), 0, `"api";q=9;w=86400`, `"api";r=0`},
-		{"api", throttle.LeakyBucket(2, time.Second), time.Second, `"api";q=2;w=1`, `"api";r=0;t=1`},
-		{"api", throttle.TokenBucket(5, time.Second, 50), time.Second, `"api";q=50;w=10`, `"api";r=0;t=1`},
-		{"api", throttle.Concurrency(8), 0, `"api";q=8;qu="concurrent-requests"`, `"api";r=0`},
-		{"api", throttle.Unlimited(), time.Minute, "", `"api";r=0;t=60`},
-		{"a\"\\%\x7f钉", throttle.PerSecond(1), 0, `"a\"\\%25%7F%E9%92%89";q=1;w=1`, `"a\"\\%25%7F%E9%92%89";r=0`},
-	} {
-		h := make(http.Header)
-		addLimit(h, c.policy, c.limit, c.wait)
-		require.Equal(t, c.quota, h.Get("RateLimit-Policy"))
-		require.Equal(t, c.state, h.Get("RateLimit"))
 	}
 }
 
@@ -92,14 +54,5 @@ func TestIsReadable(t *testing.T) {
 		"": true, "gzip": true, "X-GZIP": true, "deflate, gzip": true, "identity": true, "br": false, "zstd": false, "gzip, br": false,
 	} {
 		require.Equal(t, want, isReadable(http.Header{"Content-Encoding": {coding}}), coding)
-	}
-}
-
-// TestPriority: an urgency is a priority.
-func TestPriority(t *testing.T) {
-	for text, want := range map[string]throttle.Priority{
-		"": throttle.Normal, "u=0": throttle.High, "u=2, i": throttle.High, "i, u=3": throttle.Normal, "u=4": throttle.Low, "u=7": throttle.Low, "u=8": throttle.Normal, "u=-1": throttle.Normal, "u": throttle.Normal, "uu=7": throttle.Normal,
-	} {
-		require.Equal(t, want, priority(http.Header{"Priority": {text}}), text)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/wishes"
 )
 
 // The defaults of a [Config].
@@ -128,8 +129,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer place.leave()
 	c := &call{counts: &h.counts, target: target, place: place}
 	ctx = context.WithValue(ctx, callKey{}, c)
-	ctx = throttle.WithMaxWait(ctx, maxWait(r.Header, h.c.MaxWait))
-	ctx = throttle.WithPriority(ctx, priority(r.Header))
+	ctx = throttle.WithMaxWait(ctx, wishes.MaxWait(r.Header, h.c.MaxWait))
+	ctx = throttle.WithPriority(ctx, wishes.Priority(r.Header))
 	r = r.WithContext(c.trace(ctx))
 	free, p := h.bodies.readAhead(w, r)
 	defer free()
