@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"net/http/httptrace"
-	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -11,8 +10,10 @@ import (
 
 // A call is one request on its way.
 type call struct {
-	target *url.URL
+	to     *route
 	begun  time.Time // when its wait began
+	cut    func()    // ends a request that asks for an upgrade
+	tunnel *tunnel   // of the upgraded connection; nil: there is none
 
 	mu    sync.Mutex
 	leave func()    // counts the request as one that waits no more; nil: it was called
@@ -62,4 +63,17 @@ func (c *call) timing() string {
 	}
 	held := float64(end.Sub(c.begun).Microseconds()) / 1000
 	return "throttle;dur=" + strconv.FormatFloat(held, 'f', -1, 64)
+}
+
+// enterTunnel notes that the connection is upgraded; false: the handler ends.
+func (c *call) enterTunnel(all *tunnels) (ok bool) {
+	c.tunnel, ok = all.add(c.cut, c.cut)
+	return ok
+}
+
+// leaveTunnel notes that an upgraded connection has ended.
+func (c *call) leaveTunnel() {
+	if c.tunnel != nil {
+		c.tunnel.leave()
+	}
 }

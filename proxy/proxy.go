@@ -5,10 +5,8 @@ import (
 	"errors"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 const (
 	DefaultMaxWait = 5 * time.Second
 	DefaultHeld    = 256
+	DefaultTunnels = 256
 )
 
 // Config is what [New] needs.
@@ -29,8 +28,15 @@ type Config struct {
 	Transport http.RoundTripper
 
 	// Hosts reports whether a host may be reached, which the caller names as "host" or
-	// "host:port": see [Hosts]. It is called for each request, by many goroutines. Required.
+	// "host:port": see [Hosts]. It is called for each request, by many goroutines. Required,
+	// unless there is a Table: then it defaults to [Table.Has].
 	Hosts func(host string) bool
+
+	// Table returns the table of the policies in force: see [NewTable]. It says at which port a
+	// host is that a caller names without one, and to which hosts tunnels of TLS may lead. It is
+	// called for each request, by many goroutines. Defaults to nil: hosts without a port are at
+	// port 443, and no tunnel of TLS is there.
+	Table func() *Table
 
 	// MaxWait is how long a request is held at most. A caller asks for less with the header
 	// "Prefer: wait=2". Negative: not at all. Defaults to [DefaultMaxWait].
@@ -40,10 +46,23 @@ type Config struct {
 	// them has at most 1 MiB of its body in memory. Defaults to [DefaultHeld].
 	Held int
 
-	// Local lets only requests in whose Host field is localhost, or an address of the
-	// loopback: no web page reaches the handler under a name that leads to this machine.
+	// Tunnels is how many tunnels of CONNECT there are at once. Another one is refused with 503.
+	// Negative: none. Defaults to [DefaultTunnels].
+	Tunnels int
+
+	// Local lets only requests in whose Host field is localhost, an address of the
+	// loopback, or one of the hosts: no web page reaches the handler under a name of its own that leads to
+	// this machine.
 	Local bool
+
+	// OutsideLink is called for each link of an answer, in Location, Content-Location or Link, that
+	// leads round the handler, with the link's host: such a link is left as it is. It is called by
+	// many goroutines. Defaults to nil: nobody is told.
+	OutsideLink func(host string)
 }
+
+// errEnding says that the handler shuts down.
+var errEnding = errors.New("proxy: the handler shuts down")
 
 // A Handler sends requests on, each when it has its start. It is safe for concurrent use.
 type Handler struct {
@@ -51,12 +70,19 @@ type Handler struct {
 	held    chan struct{} // has an element for each request that waits
 	origins *http.CrossOriginProtection
 	proxy   *httputil.ReverseProxy
+	known   known
+	links   links
+	tunnels tunnels
+	connect connector
 }
 
 // New returns a handler.
 func New(c Config) (*Handler, error) {
+	if c.Hosts == nil && c.Table != nil {
+		c.Hosts = func(host string) bool { return c.Table().Has(host) }
+	}
 	if c.Transport == nil || c.Hosts == nil {
-		return nil, errors.New("proxy: Config needs Transport and Hosts")
+		return nil, errors.New("proxy: Config needs Transport, and Hosts or Table")
 	}
 	if c.Held < 0 {
 		return nil, errors.New("proxy: Config.Held is negative: use 1 or more")
@@ -67,13 +93,24 @@ func New(c Config) (*Handler, error) {
 	if c.MaxWait == 0 {
 		c.MaxWait = DefaultMaxWait
 	}
-	h := &Handler{c: c, held: make(chan struct{}, c.Held), origins: http.NewCrossOriginProtection()}
+	if c.Tunnels == 0 {
+		c.Tunnels = DefaultTunnels
+	}
+	if c.OutsideLink == nil {
+		c.OutsideLink = func(string) {}
+	}
+	h := &Handler{c: c, held: make(chan struct{}, c.Held), origins: http.NewCrossOriginProtection(), known: known{c.Hosts, c.Table}}
+	h.links = links{&h.known, c.OutsideLink}
+	h.connect = connector{
+		known: &h.known, transport: c.Transport, tunnels: &h.tunnels, slots: make(chan struct{}, max(0, c.Tunnels)),
+		hold: h.hold, serve: h.tunnelled,
+	}
 	h.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		Transport:      c.Transport,
 		FlushInterval:  -1,
 		ErrorLog:       log.New(io.Discard, "", 0), // errors of streams, which callers see as well
-		ModifyResponse: finish,
+		ModifyResponse: h.finish,
 		ErrorHandler:   answerError,
 	}
 	return h, nil
@@ -81,39 +118,84 @@ func New(c Config) (*Handler, error) {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p := h.inadmissible(r); p != nil {
+	h.serve(w, r, h.c.Local, routeOf)
+}
+
+// Upstream returns a handler that sends all its requests to one of the hosts, and shares
+// everything else with h. It is for an address of its own: programs that drop the path of a base URL
+// reach the host there. While no policy names the host, it answers that.
+func (h *Handler) Upstream(host string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.serve(w, r, h.c.Local && onLoopback(r), func(r *http.Request, k *known) (*route, *problem) { return upstreamRoute(r, host, k) })
+	})
+}
+
+// tunnelled returns a handler for the requests in a tunnel.
+func (h *Handler) tunnelled(authority string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.serve(w, r, false, func(r *http.Request, k *known) (*route, *problem) { return tunnelRoute(r, authority, k) })
+	})
+}
+
+// Shutdown lets the connections end that callers have taken over, by CONNECT or by an upgrade, which
+// [http.Server.Shutdown] does not know. Plain HTTP ends when its requests have their answers, and
+// TLS when nothing was carried for a second. What is left is cut when ctx ends. There are no new ones.
+func (h *Handler) Shutdown(ctx context.Context) error { return h.tunnels.shutdown(ctx) }
+
+// serve sends a request on, by a route.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, local bool, routeOf func(*http.Request, *known) (*route, *problem)) {
+	if p := h.inadmissible(r, local); p != nil {
 		p.write(w)
 		return
 	}
-	target, p := targetOf(r, h.c.Hosts)
+	to, p := routeOf(r, &h.known)
 	if p != nil {
 		p.write(w)
 		return
 	}
-	select {
-	case h.held <- struct{}{}:
-	default:
-		newProblem(http.StatusServiceUnavailable, "too many requests wait in this proxy").write(w)
+	if to.tunnel {
+		h.connect.ServeHTTP(w, r)
 		return
 	}
-	c := &call{target: target, leave: func() { <-h.held }}
+	r, c, p := h.hold(r)
+	if p != nil {
+		p.write(w)
+		return
+	}
 	defer c.endWait()
-	ctx := context.WithValue(r.Context(), callKey{}, c)
-	ctx = throttle.WithMaxWait(ctx, wishes.MaxWait(r.Header, h.c.MaxWait))
-	ctx = throttle.WithPriority(ctx, wishes.Priority(r.Header))
-	r = r.WithContext(c.trace(ctx))
+	c.to = to
+	if r.Header.Get("Upgrade") != "" {
+		ctx, cut := context.WithCancel(r.Context())
+		defer cut()
+		c.cut, r = cut, r.WithContext(ctx)
+	}
 	if p := readAhead(w, r); p != nil {
 		p.write(w)
 		return
 	}
 	c.begun = time.Now()
-	h.proxy.ServeHTTP(w, r)
+	defer c.leaveTunnel()
+	h.proxy.ServeHTTP(&informational{w, r.ProtoAtLeast(1, 1), func(early http.Header) { h.links.rewrite(early, to) }}, r)
+}
+
+// hold counts a request as one that waits, until its call says otherwise.
+func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
+	select {
+	case h.held <- struct{}{}:
+	default:
+		return nil, nil, newProblem(http.StatusServiceUnavailable, "too many requests wait in this proxy")
+	}
+	c := &call{leave: func() { <-h.held }}
+	ctx := context.WithValue(r.Context(), callKey{}, c)
+	ctx = throttle.WithMaxWait(ctx, wishes.MaxWait(r.Header, h.c.MaxWait))
+	ctx = throttle.WithPriority(ctx, wishes.Priority(r.Header))
+	return r.WithContext(c.trace(ctx)), c, nil
 }
 
 // inadmissible returns why a request is not let in, whatever it is for; nil: it is.
-func (h *Handler) inadmissible(r *http.Request) *problem {
-	if h.c.Local && !isLocal(r.Host) {
-		return newProblem(http.StatusForbidden, "this proxy is reached as localhost or by an address of the loopback")
+func (h *Handler) inadmissible(r *http.Request, local bool) *problem {
+	if local && !h.known.admits(r) {
+		return newProblem(http.StatusForbidden, "this proxy is reached as localhost, by an address of the loopback, or by the name of a host of its policies")
 	}
 	asPost := *r // so that a page's GET is checked, too: it spends quota
 	asPost.Method = http.MethodPost
@@ -126,22 +208,12 @@ func (h *Handler) inadmissible(r *http.Request) *problem {
 	return nil
 }
 
-// isLocal reports whether a Host field names the loopback.
-func isLocal(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && address.Unmap().IsLoopback()
-}
-
 // rewrite makes of the caller's request the one that is sent.
 func rewrite(pr *httputil.ProxyRequest) {
-	target := *callOf(pr.In.Context()).target
-	pr.Out.URL, pr.Out.Host = &target, target.Host
+	to := callOf(pr.In.Context()).to
+	target := *to.target
+	pr.Out.URL, pr.Out.Host = &target, to.field
+	removeProxyHeaders(pr.Out.Header)
 	pr.Out.Header.Add("Via", via)
 	if !strings.EqualFold(pr.Out.Header.Get("Upgrade"), "websocket") { // under h2c no policy would see a request
 		pr.Out.Header.Del("Upgrade")
@@ -149,15 +221,19 @@ func rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
-// finish says in an answer of the upstream how long its request was held, and lets its trailers
-// follow: HTTP/1 has none behind a body whose length is known, and HTTP/2 has.
-func finish(resp *http.Response) error {
+// finish says in an answer of the upstream how long its request was held, leads its links back to
+// the caller's way, and lets its trailers follow: HTTP/1 has none behind a body whose length is
+// known, and HTTP/2 has. It fails when the answer is an upgrade and the handler ends.
+func (h *Handler) finish(resp *http.Response) error {
 	if len(resp.Trailer) > 0 && resp.Request.Method != http.MethodHead {
 		resp.Header.Del("Content-Length")
 	}
-	if c := callOf(resp.Request.Context()); c != nil {
-		c.endWait()
-		resp.Header.Add("Server-Timing", c.timing())
+	c := callOf(resp.Request.Context())
+	c.endWait()
+	resp.Header.Add("Server-Timing", c.timing())
+	h.links.rewrite(resp.Header, c.to)
+	if resp.StatusCode == http.StatusSwitchingProtocols && !c.enterTunnel(&h.tunnels) {
+		return errEnding
 	}
 	return nil
 }
