@@ -66,6 +66,9 @@ func (p *problem) write(w http.ResponseWriter) {
 
 // problemOf returns what an error means to the caller.
 func problemOf(err error) *problem {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p // it has ended the wait
+	}
 	known := problems.Of(err)
 	if known == nil {
 		return unreached(err)

@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"net/http/httptrace"
-	"net/url"
 	"strconv"
 	"sync"
 	"time"
@@ -13,9 +12,10 @@ import (
 
 // A call is one request on its way.
 type call struct {
-	counts *counts
-	target *url.URL
+	to     *route
 	begun  time.Time // when its wait began
+	cut    func()    // ends a request that asks for an upgrade
+	tunnel *tunnel   // of the upgraded connection; nil: there is none
 
 	place *place // among those that wait
 	left  bool   // the caller has left before there was an answer
@@ -41,11 +41,14 @@ func (c *call) trace(ctx context.Context) context.Context {
 
 // start notes that the request has its start. It may lose the start and get another.
 func (c *call) start() {
-	c.place.leave()
+	c.endWait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent = time.Now()
 }
+
+// endWait notes that the request waits no more.
+func (c *call) endWait() { c.place.leave() }
 
 // Observe tells a [Handler] what holds its requests, for [Config.HeldPerBudget] and for
 // [Handler.Stop]. The [throttle.Config.Observe] of the handler's transport must be this function,
@@ -71,4 +74,17 @@ func (c *call) timing() string {
 	}
 	held := float64(end.Sub(c.begun).Microseconds()) / 1000
 	return "throttle;dur=" + strconv.FormatFloat(held, 'f', -1, 64)
+}
+
+// enterTunnel notes that the connection is upgraded; false: the handler ends.
+func (c *call) enterTunnel(all *tunnels) (ok bool) {
+	c.tunnel, ok = all.add(c.cut, c.cut)
+	return ok
+}
+
+// leaveTunnel notes that an upgraded connection has ended.
+func (c *call) leaveTunnel() {
+	if c.tunnel != nil {
+		c.tunnel.leave()
+	}
 }

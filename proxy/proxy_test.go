@@ -128,23 +128,6 @@ func TestRefusedTargets(t *testing.T) {
 	}
 }
 
-// TestForwardProxy: requests of other forms are told the base URL.
-func TestForwardProxy(t *testing.T) {
-	s := newScene(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was reached") }, nil, anything(1000))
-	for _, line := range []string{"GET http://" + s.upstream + "/ HTTP/1.1", "CONNECT " + s.upstream + " HTTP/1.1"} {
-		conn, err := net.Dial("tcp", s.address)
-		require.NoError(t, err)
-		fmt.Fprintf(conn, "%s\r\nHost: localhost\r\nConnection: close\r\n\r\n", line)
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
-		require.Equal(t, 403, resp.StatusCode, line)
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.Contains(t, s.problem(resp, string(text))["detail"], "base URL")
-		conn.Close()
-	}
-}
-
 // TestDialIsGuarded: a name of the file that leads inside is refused when it is dialled.
 func TestDialIsGuarded(t *testing.T) {
 	s := &scene{T: t, upstream: "localhost", events: make(chan throttle.Event, 100)}
