@@ -114,17 +114,21 @@ func newUpstream(t *testing.T, o downstream.Options) upstream {
 	return upstream{services, server.Listener.Addr().String()}
 }
 
-// pages returns how many calls for pages came, and how many of these were refused.
-func (u upstream) pages() (calls, refused int) {
+// pages returns how many calls for pages came, and how many of these were refused, by the API and
+// by the database.
+func (u upstream) pages() (calls, byAPI, byDatabase int) {
 	for _, c := range u.Counts().Calls {
-		if !c.OfUser {
-			calls++
-			if c.Refused {
-				refused++
-			}
+		switch {
+		case c.OfUser:
+			continue
+		case c.Refused && c.Query:
+			byDatabase++
+		case c.Refused:
+			byAPI++
 		}
+		calls++
 	}
-	return calls, refused
+	return calls, byAPI, byDatabase
 }
 
 // files returns the files of a folder that match a pattern, in the order of their names.
@@ -172,7 +176,7 @@ func number(t *testing.T, out, before string) int {
 // row returns the fields of the line of a source in the report.
 func row(t *testing.T, out, source string) []string {
 	t.Helper()
-	line := regexp.MustCompile(`(?m)^` + source + ` +\d.*$`).FindString(out)
+	line := regexp.MustCompile(`(?m)^` + source + ` +\d+ +\d+ .*$`).FindString(out)
 	require.NotEmpty(t, line, out)
 	return strings.Fields(line)
 }
