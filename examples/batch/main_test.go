@@ -85,11 +85,11 @@ func TestKilled(t *testing.T) {
 		calls, _, _ := up.pages()
 		written := len(files(t, dir, ".*"))
 		p := start(t, args...)
-		p.await("another call", func() bool { n, _, _ := up.pages(); return n > calls })
+		p.awaitOrEnd("another call", func() bool { n, _, _ := up.pages(); return n > calls })
 		if rand.N(2) == 0 {
 			time.Sleep(rand.N(200 * time.Millisecond)) // awaits nothing: any moment will do
 		} else {
-			p.await("another page that is being written", func() bool { return len(files(t, dir, ".*")) > written })
+			p.awaitOrEnd("another page that is being written", func() bool { return len(files(t, dir, ".*")) > written })
 		}
 		p.kill()
 		if len(files(t, dir, ".*")) > written {

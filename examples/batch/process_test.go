@@ -69,6 +69,16 @@ func (p *process) output() string {
 	return p.text.String()
 }
 
+// ended reports whether the program has ended.
+func (p *process) ended() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // kill ends the program with SIGKILL.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // an error says that it is gone already
@@ -91,13 +101,15 @@ func (p *process) ends(exit int) string {
 // await waits until something is so while the program runs.
 func (p *process) await(what string, so func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {
-		select {
-		case <-p.gone:
-			p.t.Fatalf("the program has ended before %s: %s", what, p.output())
-		default:
-			require.True(p.t, time.Now().Before(end), "not %s: %s", what, p.output())
-		}
+	p.awaitOrEnd(what, so)
+	require.True(p.t, so(), "the program has ended before %s: %s", what, p.output())
+}
+
+// awaitOrEnd waits until something is so, or the program has ended.
+func (p *process) awaitOrEnd(what string, so func() bool) {
+	p.t.Helper()
+	for end := time.Now().Add(time.Minute); !so() && !p.ended(); time.Sleep(time.Millisecond) {
+		require.True(p.t, time.Now().Before(end), "not %s: %s", what, p.output())
 	}
 }
 
