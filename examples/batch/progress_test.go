@@ -41,7 +41,7 @@ func shown(t *testing.T, p *progress, seconds int, work func(second int)) string
 // TestProgress_Elsewhere: into a file a line is written after 2, 4, 8 seconds and so on, and when a budget
 // is closed or the store is away, and again when that is over.
 func TestProgress_Elsewhere(t *testing.T) {
-	orders := &tally{source: "orders", policy: "orders", share: 0.5, pages: 1000, found: 100}
+	orders := &tally{source: "orders", policy: throttle.Policy{Name: "orders"}, share: 0.5, pages: 1000, found: 100}
 	second := 0
 	p := &progress{tallies: []*tally{orders}, status: func(context.Context) ([]throttle.BudgetStatus, error) {
 		switch second++; second {
@@ -73,7 +73,7 @@ func TestProgress_Elsewhere(t *testing.T) {
 
 // TestProgress_Terminal: on a terminal one line is written again and again, and is gone at the end.
 func TestProgress_Terminal(t *testing.T) {
-	orders := &tally{source: "orders", policy: "orders", share: 1, pages: 20}
+	orders := &tally{source: "orders", policy: throttle.Policy{Name: "orders"}, share: 1, pages: 20}
 	p := &progress{rewrite: true, tallies: []*tally{orders}, status: func(context.Context) ([]throttle.BudgetStatus, error) {
 		return aBudget(0), nil
 	}}
@@ -98,7 +98,7 @@ func TestProgress_Terminal(t *testing.T) {
 // TestProgress_SlowStore: a store that does not answer holds the progress for a second, and the work not
 // at all.
 func TestProgress_SlowStore(t *testing.T) {
-	orders := &tally{source: "orders", policy: "orders", share: 1, pages: 20}
+	orders := &tally{source: "orders", policy: throttle.Policy{Name: "orders"}, share: 1, pages: 20}
 	p := &progress{tallies: []*tally{orders}, status: func(ctx context.Context) ([]throttle.BudgetStatus, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
