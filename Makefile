@@ -104,8 +104,9 @@ tidy: ## fail if go.mod or go.sum is not tidy
 	@$(EACH) go mod tidy -diff
 
 .PHONY: examples
-examples: redis ## run the example, and the demonstration with a Redis of its own
+examples: redis ## run the examples, and the demonstration with a Redis of its own
 	go run ./examples/dingtalk
+	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && go run ./examples/batch -out "$$out"
 	scripts/with-redis.sh sh -c 'go run ./internal/demo -redis "$$REDIS_URL"'
 
 .PHONY: bench
