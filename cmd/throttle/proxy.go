@@ -22,6 +22,7 @@ import (
 	"github.com/fleetthrottle/throttle/proxy"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/waitapi"
 )
 
 // proxyTokenVariable has the token of a proxy if there is no --token-file.
@@ -43,6 +44,7 @@ type sidecar struct {
 	maxWait, stopTime              time.Duration
 	held, perBudget, connections   int
 	private                        []string
+	permits                        time.Duration // how long they last at most
 
 	table   atomic.Pointer[proxy.Table] // of the policies in force
 	metrics *promthrottle.Metrics
@@ -78,6 +80,7 @@ func newProxy() *cobra.Command {
 	f.IntVar(&s.held, "held", proxy.DefaultHeld, "how many requests are held at once at most; bodies in memory have as many MiB")
 	f.IntVar(&s.perBudget, "held-per-budget", proxy.DefaultHeldPerBudget, "how many requests are held at once at most for one budget")
 	f.IntVar(&s.connections, "connections", defaultConnections, "how many connections of callers may be open at once")
+	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
 	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
 	return c
 }
@@ -99,6 +102,8 @@ func (s *sidecar) check(path string) (err error) {
 		return errors.New("--held-per-budget: use 1 or more")
 	case s.connections <= 0:
 		return errors.New("--connections: use 1 or more")
+	case s.permits <= 0:
+		return errors.New("--permit-lifetime: use more than 0")
 	case !s.expose && isExposed(s.listen):
 		return errors.New("--listen: other machines would reach this address, and could send requests: pass --expose as well")
 	}
@@ -155,15 +160,23 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	if err != nil {
 		return nil, err
 	}
+	limiters, err := throttle.NewLimiters(throttle.Config{Store: store, Observe: s.observe})
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := waitapi.New(waitapi.Config{Limiters: limiters, MaxWait: s.maxWait, Held: s.held, MaxLifetime: s.permits})
+	if err != nil {
+		return nil, err
+	}
 	handler, err := proxy.New(proxy.Config{
-		Transport: transport, Table: s.table.Load, Token: s.token, Local: !isExposed(s.listen) && !strings.HasPrefix(s.listen, unixPrefix),
+		Transport: transport, Waiting: waiting, Table: s.table.Load, Token: s.token, Local: !isExposed(s.listen) && !strings.HasPrefix(s.listen, unixPrefix),
 		MaxWait: s.maxWait, Held: s.held, HeldPerBudget: s.perBudget,
 	})
 	if err != nil {
 		return nil, err
 	}
 	follower, err := s.followFile(ctx, path, reporter, func(f *policyfile.File) error {
-		if err := transport.SetPolicies(f.Policies); err != nil {
+		if err := errors.Join(transport.SetPolicies(f.Policies), limiters.SetPolicies(f.Policies)); err != nil {
 			return err
 		}
 		s.metrics.SetPolicies(f.Policies)
@@ -173,7 +186,9 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	if err != nil {
 		return nil, err
 	}
-	return s.service(handler, transport, follower)
+	v := s.service(handler, transport, follower)
+	v.waiting = waiting
+	return v, nil
 }
 
 // followFile follows a file or, where path is "", what is pushed.
@@ -191,7 +206,7 @@ func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.R
 }
 
 // service returns what is served.
-func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport, follower *policyfile.Follower) (*service, error) {
+func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport, follower *policyfile.Follower) *service {
 	registry := prometheus.NewRegistry()
 	v := &service{
 		listen: s.listen, adminListen: s.admin, handler: handler, connections: s.connections, stopTime: s.stopTime, say: s.say,
@@ -208,7 +223,7 @@ func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport,
 	if isExposed(s.listen) && s.token == "" {
 		s.say("WARNING: there is no token, and each machine that reaches " + s.listen + " can send requests")
 	}
-	return v, nil
+	return v
 }
 
 // report tells of a file that has changed.

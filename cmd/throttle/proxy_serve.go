@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/proxy"
+	"github.com/fleetthrottle/throttle/waitapi"
 )
 
 // How long a caller may take for its headers, and how long it may keep a connection that it does
@@ -37,6 +38,7 @@ const adminConnections = 64
 type service struct {
 	listen, adminListen string
 	handler             *proxy.Handler
+	waiting             *waitapi.Handler
 	admin               *admin
 	connections         int
 	stopTime            time.Duration
@@ -84,6 +86,7 @@ func (v *service) run(ctx context.Context) error {
 func (v *service) end(ctx context.Context, server *http.Server) {
 	v.admin.stopping.Store(true)
 	v.handler.Stop(v.stopTime / 2)
+	v.waiting.Close() // what its callers wait for could go on for long, and end without an answer
 	ctx, cancel := context.WithTimeout(ctx, v.stopTime)
 	defer cancel()
 	if err := errors.Join(server.Shutdown(ctx), v.handler.Shutdown(ctx)); err != nil {
