@@ -44,6 +44,15 @@ func (p *problem) write(w http.ResponseWriter) {
 	p.Write(w)
 }
 
+// refuse answers a request that is not held. A body that nobody reads is not awaited: net/http would
+// read it before the answer is sent, however slowly it comes.
+func (p *problem) refuse(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 && r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+	p.write(w)
+}
+
 // answerError answers a request that has no answer of the upstream, because of err.
 func answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(r.Context().Err(), context.Canceled) {

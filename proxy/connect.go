@@ -42,13 +42,13 @@ type connector struct {
 func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host, p := c.host(r)
 	if p != nil {
-		p.write(w)
+		p.refuse(w, r)
 		return
 	}
 	select {
 	case c.slots <- struct{}{}:
 	default:
-		newProblem(http.StatusServiceUnavailable, "there are too many tunnels through this proxy").write(w)
+		newProblem(http.StatusServiceUnavailable, "there are too many tunnels through this proxy").refuse(w, r)
 		return
 	}
 	defer func() { <-c.slots }()
@@ -56,7 +56,7 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer t.hangUp()
 	if strings.HasSuffix(r.RequestURI, ":443") { // certainly TLS
 		if p := t.prepare(r); p != nil {
-			p.write(w)
+			p.refuse(w, r)
 			return
 		}
 	}

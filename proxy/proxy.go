@@ -145,12 +145,12 @@ func (h *Handler) Shutdown(ctx context.Context) error { return h.tunnels.shutdow
 // serve sends a request on, by a route.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, local bool, routeOf func(*http.Request, *known) (*route, *problem)) {
 	if p := h.inadmissible(r, local); p != nil {
-		p.write(w)
+		p.refuse(w, r)
 		return
 	}
 	to, p := routeOf(r, &h.known)
 	if p != nil {
-		p.write(w)
+		p.refuse(w, r)
 		return
 	}
 	if to.tunnel {
@@ -159,7 +159,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, local bool, rout
 	}
 	r, c, p := h.hold(r)
 	if p != nil {
-		p.write(w)
+		p.refuse(w, r)
 		return
 	}
 	defer c.endWait()
@@ -170,7 +170,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, local bool, rout
 		c.cut, r = cut, r.WithContext(ctx)
 	}
 	if p := readAhead(w, r); p != nil {
-		p.write(w)
+		p.refuse(w, r)
 		return
 	}
 	c.begun = time.Now()
