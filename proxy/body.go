@@ -53,10 +53,8 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	deadline := http.NewResponseController(w)
 	_ = deadline.SetReadDeadline(time.Now().Add(b.within)) // where it is not supported the caller's context has to do
 	begin, err := io.ReadAll(io.LimitReader(r.Body, mostAhead))
-	if err == nil {
+	if err == nil { // else nothing more is read
 		_ = deadline.SetReadDeadline(time.Time{})
-	} else {
-		w.Header().Set("Connection", "close") // else net/http would wait for the rest of the body before it answers
 	}
 	b.used.Add(int64(len(begin)) - size)
 	size = int64(len(begin))

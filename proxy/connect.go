@@ -36,20 +36,20 @@ type connector struct {
 	slots     chan struct{} // has an element for each tunnel
 	hold      func(*http.Request) (*http.Request, *call, *problem)
 	serve     func(authority string) http.Handler
-	answer    func(http.ResponseWriter, *problem)
+	refuse    func(http.ResponseWriter, *http.Request, *problem)
 }
 
 // ServeHTTP implements [http.Handler].
 func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host, p := c.host(r)
 	if p != nil {
-		c.answer(w, p)
+		c.refuse(w, r, p)
 		return
 	}
 	select {
 	case c.slots <- struct{}{}:
 	default:
-		c.answer(w, newProblem(http.StatusServiceUnavailable, "there are too many tunnels through this proxy").after(soon))
+		c.refuse(w, r, newProblem(http.StatusServiceUnavailable, "there are too many tunnels through this proxy").after(soon))
 		return
 	}
 	defer func() { <-c.slots }()
@@ -57,7 +57,7 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer t.hangUp()
 	if strings.HasSuffix(r.RequestURI, ":443") { // certainly TLS
 		if p := t.prepare(r); p != nil {
-			c.answer(w, p)
+			c.refuse(w, r, p)
 			return
 		}
 	}

@@ -63,7 +63,7 @@ func New(c Config) (*Handler, error) {
 	}}
 	h.connect = connector{
 		known: &h.known, transport: c.Transport, tunnels: &h.tunnels, slots: make(chan struct{}, max(0, c.Tunnels)),
-		hold: h.hold, serve: h.tunnelled, answer: h.answer,
+		hold: h.hold, serve: h.tunnelled, refuse: h.refuse,
 	}
 	h.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
@@ -79,7 +79,7 @@ func New(c Config) (*Handler, error) {
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := h.inadmissible(r, h.c.Local, &h.token); p != nil {
-		h.answer(w, p)
+		h.refuse(w, r, p)
 		return
 	}
 	r = h.token.remove(r)
@@ -96,7 +96,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) Upstream(host string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := h.inadmissible(r, h.c.Local && onLoopback(r), &h.token); p != nil {
-			h.answer(w, p)
+			h.refuse(w, r, p)
 			return
 		}
 		h.send(w, h.token.remove(r), func(r *http.Request, k *known) (*route, *problem) { return upstreamRoute(r, host, k) })
@@ -107,7 +107,7 @@ func (h *Handler) Upstream(host string) http.Handler {
 func (h *Handler) tunnelled(authority string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := h.inadmissible(r, false, new(token)); p != nil {
-			h.answer(w, p)
+			h.refuse(w, r, p)
 			return
 		}
 		h.send(w, h.token.remove(r), func(r *http.Request, k *known) (*route, *problem) { return tunnelRoute(r, authority, k) })
@@ -123,7 +123,7 @@ func (h *Handler) Shutdown(ctx context.Context) error { return h.tunnels.shutdow
 func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*http.Request, *known) (*route, *problem)) {
 	to, p := routeOf(r, &h.known)
 	if p != nil {
-		h.answer(w, p)
+		h.refuse(w, r, p)
 		return
 	}
 	if to.tunnel {
@@ -132,7 +132,7 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 	}
 	r, c, p := h.hold(r)
 	if p != nil {
-		h.answer(w, p)
+		h.refuse(w, r, p)
 		return
 	}
 	defer c.endWait()
@@ -145,9 +145,10 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 	free, p := h.bodies.readAhead(w, r)
 	defer free()
 	if p != nil {
-		h.answer(w, p)
+		h.refuse(w, r, p)
 		return
 	}
+	_, c.unread = r.Body.(*joinedBody)
 	c.begun = time.Now()
 	defer h.countAborted(c)
 	defer c.leaveTunnel()
@@ -160,7 +161,7 @@ func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
 	place, p := h.held.enter(refuse)
 	if p != nil {
 		refuse(p)
-		return nil, nil, p
+		return r, nil, p
 	}
 	c := &call{place: place}
 	ctx = context.WithValue(ctx, callKey{}, c)
@@ -173,6 +174,15 @@ func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
 func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 	h.counts.refused[p.reason].Add(1)
 	p.write(w)
+}
+
+// refuse answers a request that is not held. A body that nobody reads is not awaited: net/http would
+// read it before the answer is sent, however slowly it comes.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
+	if r.ContentLength != 0 && r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+	h.answer(w, p)
 }
 
 // answerError answers a request that has no answer of the upstream, because of err.
@@ -190,7 +200,9 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	default:
 		p = problemOf(err)
 	}
-	p.timing = c.timing()
+	if p.timing = c.timing(); c.unread {
+		w.Header().Set("Connection", "close")
+	}
 	h.answer(w, p)
 }
 

@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -28,7 +30,10 @@ func take(w http.ResponseWriter) (*taken, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &taken{Conn: conn, from: buffered.Reader, closed: make(chan struct{})}
+	// The reader of the server ends the context of the request when a read fails.
+	ahead, _ := buffered.Peek(buffered.Reader.Buffered())
+	from := bufio.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), conn))
+	t := &taken{Conn: conn, from: from, closed: make(chan struct{})}
 	_ = conn.SetDeadline(time.Now().Add(firstBytesTime))
 	if _, err := conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
 		t.Close()

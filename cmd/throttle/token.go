@@ -1,13 +1,12 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
 )
 
-// mostToken is how many bytes of a token file are read.
+// mostToken is how many bytes a token file may have.
 const mostToken = 4096
 
 // readToken returns the token in a file or, where there is no --token-file, in a variable of the
@@ -21,8 +20,11 @@ func readToken(file, variable string) (string, error) {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
 	token := strings.TrimSpace(string(text))
-	if token == "" || len(text) > mostToken {
-		return "", errors.New("--token-file: " + file + " has no token: \"openssl rand -hex 32\" prints one")
+	switch {
+	case token == "":
+		return "", fmt.Errorf("--token-file: %s is empty", file)
+	case len(text) > mostToken:
+		return "", fmt.Errorf("--token-file: %s is no token, but %d bytes", file, len(text))
 	}
 	return token, nil
 }
