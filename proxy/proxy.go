@@ -69,6 +69,7 @@ func New(c Config) (*Handler, error) {
 		Rewrite:        rewrite,
 		Transport:      c.Transport,
 		FlushInterval:  -1,
+		BufferPool:     new(buffers),
 		ErrorLog:       log.New(io.Discard, "", 0), // errors of streams, which callers see as well
 		ModifyResponse: h.finish,
 		ErrorHandler:   h.answerError,
