@@ -71,7 +71,7 @@ func TestInterrupted(t *testing.T) {
 // enough of them have hit a page that was being written.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	orders, shipments, hits := soak.Most(100_000, 8000), soak.Most(60_000, 2000), soak.Most(50, 3)
+	orders, shipments, hits := soak.Most(150_000, 8000), soak.Most(60_000, 2000), soak.Most(20, 3)
 	up := newUpstream(t, downstream.Options{
 		Orders: orders, Shipments: shipments, Latency: 5 * time.Millisecond,
 		// A program without Redis does not know what it sent before it was killed.
