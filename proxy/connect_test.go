@@ -215,8 +215,11 @@ func TestTunnelAdmission(t *testing.T) {
 	require.Contains(t, s.problem(resp, body)["detail"], "tunnels")
 	open.Conn.Close()
 	require.Eventually(t, func() bool {
-		resp, _ := s.ask("CONNECT", "api.example.com:443 HTTP/1.0\n\n")
-		return resp.StatusCode == 200
+		w := s.dial()
+		defer w.Conn.Close()
+		w.send("CONNECT api.example.com:443 HTTP/1.0\n\n")
+		resp, err := http.ReadResponse(w.from, nil)
+		return err == nil && resp.StatusCode == 200
 	}, time.Minute, time.Millisecond)
 }
 
@@ -242,6 +245,29 @@ func TestTunnelHolds(t *testing.T) {
 		_, err = s.tunnel(authority).secure()
 		require.NoError(t, err)
 	}
+}
+
+// TestUpgradeInTunnel: a WebSocket of a program with HTTP_PROXY is plain HTTP in a tunnel.
+func TestUpgradeInTunnel(t *testing.T) {
+	s := newNamedScene(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		line, _ := rw.ReadString('\n')
+		io.WriteString(conn, "echo "+line)
+	}, nil, rows...)
+	w := s.tunnel("api.example.com:80")
+	w.send("GET /v1/ HTTP/1.1\nHost: api.example.com\nConnection: Upgrade\nUpgrade: websocket\n\n")
+	resp, err := http.ReadResponse(w.from, nil)
+	require.NoError(t, err)
+	require.Equal(t, 101, resp.StatusCode)
+	w.send("hello\n")
+	line, err := w.from.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "echo hello\r\n", line)
 }
 
 // TestTunnelHalfClosed: a caller that has sent everything still gets the answer.

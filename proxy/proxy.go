@@ -183,7 +183,7 @@ func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
 	select {
 	case h.held <- struct{}{}:
 	default:
-		return nil, nil, newProblem(http.StatusServiceUnavailable, "too many requests wait in this proxy")
+		return r, nil, newProblem(http.StatusServiceUnavailable, "too many requests wait in this proxy")
 	}
 	c := &call{leave: func() { <-h.held }}
 	ctx := context.WithValue(r.Context(), callKey{}, c)
@@ -213,6 +213,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	to := callOf(pr.In.Context()).to
 	target := *to.target
 	pr.Out.URL, pr.Out.Host = &target, to.field
+	pr.Out.Trailer = pr.In.Trailer // the server fills it in when the body has ended
 	removeProxyHeaders(pr.Out.Header)
 	pr.Out.Header.Add("Via", via)
 	if !strings.EqualFold(pr.Out.Header.Get("Upgrade"), "websocket") { // under h2c no policy would see a request
