@@ -50,6 +50,10 @@ type Config struct {
 	// Negative: none. Defaults to [DefaultTunnels].
 	Tunnels int
 
+	// Waiting serves the paths under /v1/ of the handler's own address, for callers that are let
+	// in. Defaults to nil: they are paths like others.
+	Waiting http.Handler
+
 	// Local lets only requests in whose Host field is localhost, an address of the
 	// loopback, or one of the hosts: no web page reaches the handler under a name of its own that leads to
 	// this machine.
@@ -118,7 +122,18 @@ func New(c Config) (*Handler, error) {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.serve(w, r, h.c.Local, routeOf)
+	h.serve(w, r, h.c.Local, h.route)
+}
+
+// route returns the route of a request that is for one of many hosts, or for the handler itself.
+func (h *Handler) route(r *http.Request, k *known) (*route, *problem) {
+	switch {
+	case r.Method == http.MethodConnect:
+		return &route{instead: &h.connect}, nil
+	case h.c.Waiting != nil && strings.HasPrefix(k.ownPath(r), "/v1/"):
+		return &route{instead: h.c.Waiting}, nil
+	}
+	return routeOf(r, k)
 }
 
 // Upstream returns a handler that sends all its requests to one of the hosts, and shares
@@ -153,8 +168,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, local bool, rout
 		p.refuse(w, r)
 		return
 	}
-	if to.tunnel {
-		h.connect.ServeHTTP(w, r)
+	if to.instead != nil {
+		to.instead.ServeHTTP(w, r)
 		return
 	}
 	r, c, p := h.hold(r)

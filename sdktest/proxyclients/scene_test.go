@@ -29,7 +29,8 @@ policies:
   - {name: coded, match: "HOST/{client}/coded/", key: "{client}", limit: 100/s, penalty: {codes: {fields: errcode, lasts: {"90018": 1h}}}}
   - {name: banned, match: "HOST/{client}/banned/", key: "{client}", limit: 100/s}
   - {name: scarce, match: "HOST/{client}/scarce/", key: "{client}", limit: 1/h}
-  - {name: short, match: "HOST/{client}/short/", key: "{client}", limit: 1/2s}
+  - {name: defaults, match: "HOST/{client}/defaults/", limit: 100/s}
+  - {name: short, match: "HOST/{client}/short/", key: "{client}", limit: 1/4s}
 `
 
 // A scene is two proxies that share a Redis, before an upstream.
@@ -52,7 +53,7 @@ func newScene(t *testing.T) *scene {
 	build(t, "../../cmd/throttle", "go", "build", "-o", program, ".")
 	redis := redistest.Single(t)
 	for i := range s.proxies {
-		s.proxies[i] = startProxy(t, authority, program, "proxy", file, "--redis", redis.URL(), "--max-wait", "20s",
+		s.proxies[i] = startProxy(t, authority, program, "proxy", file, "--redis", redis.URL(), "--max-wait", "10m",
 			"--private", "127.0.0.1", "--listen", "127.0.0.1:0")
 	}
 	var err error
