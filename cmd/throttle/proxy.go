@@ -5,10 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
-	"net"
-	"net/http"
-	"net/netip"
 	"os/signal"
 	"strings"
 	"sync"
@@ -30,18 +26,18 @@ import (
 
 // A sidecar is a proxy that is served.
 type sidecar struct {
+	listening
 	at      server
-	listen  string
-	expose  bool
 	maxWait time.Duration
 	held    int
 	private []string
 	permits time.Duration // how long they last at most
 	waiting *waitapi.Handler
 
-	hosts atomic.Pointer[func(host string) bool] // of the policies in force
-	mu    sync.Mutex                             // is held while talk is written to
-	talk  io.Writer
+	table   atomic.Pointer[proxy.Table] // of the policies in force
+	outside outsideLinks
+	mu      sync.Mutex // is held while talk is written to
+	talk    io.Writer
 }
 
 func newProxy() *cobra.Command {
@@ -50,7 +46,8 @@ func newProxy() *cobra.Command {
 		Use:   "proxy FILE",
 		Short: "Hold the requests of programs in other languages",
 		Long: "Serve a proxy that holds requests until the policies of FILE have room for them.\n" +
-			"Programs reach https://api.example.com/v1 by the base URL http://127.0.0.1:7070/api.example.com/v1.\n" +
+			"Programs reach https://api.example.com/v1 by the base URL http://127.0.0.1:7070/api.example.com/v1,\n" +
+			"or by http://api.example.com/v1 with HTTP_PROXY=http://127.0.0.1:7070, or by an --upstream.\n" +
 			"With --redis all proxies and programs share the budgets.",
 		Args: argumentCount(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -61,8 +58,7 @@ func newProxy() *cobra.Command {
 	s.at.addFlags(c)
 	f := c.Flags()
 	_ = f.MarkHidden("timeout") // --max-wait says how long a caller waits for Redis, too
-	f.StringVar(&s.listen, "listen", "127.0.0.1:7070", "where to listen")
-	f.BoolVar(&s.expose, "expose", false, "listen at an address that other machines reach: each of them can then send requests")
+	s.listening.addFlags(c)
 	f.DurationVar(&s.maxWait, "max-wait", proxy.DefaultMaxWait, "how long a request is held at most; callers ask for less with \"Prefer: wait=2\"")
 	f.IntVar(&s.held, "held", proxy.DefaultHeld, "how many requests are held at once at most")
 	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
@@ -72,17 +68,8 @@ func newProxy() *cobra.Command {
 
 // run serves until ctx ends, or until the process is told to end.
 func (s *sidecar) run(ctx context.Context, path string) error {
-	switch {
-	case path == "-":
-		return errors.New("proxy follows a file, and stdin is none")
-	case s.maxWait <= 0:
-		return errors.New("--max-wait: use more than 0")
-	case s.held <= 0:
-		return errors.New("--held: use 1 or more")
-	case s.permits <= 0:
-		return errors.New("--permit-lifetime: use more than 0")
-	case !s.expose && !onLoopback(s.listen):
-		return errors.New("--listen: other machines would reach this address, and could send requests: pass --expose as well")
+	if err := errors.Join(s.mistakes(path)...); err != nil {
+		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
@@ -98,14 +85,18 @@ func (s *sidecar) run(ctx context.Context, path string) error {
 	return s.serve(ctx, handler)
 }
 
-// onLoopback reports whether only this machine reaches an address.
-func onLoopback(listen string) bool {
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return false
+// mistakes returns all that is wrong with the flags.
+func (s *sidecar) mistakes(path string) (all []error) {
+	note := func(wrong bool, text string) {
+		if wrong {
+			all = append(all, errors.New(text))
+		}
 	}
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.Unmap().IsLoopback()
+	note(path == "-", "proxy follows a file, and stdin is none")
+	note(s.maxWait <= 0, "--max-wait: use more than 0")
+	note(s.held <= 0, "--held: use 1 or more")
+	note(s.permits <= 0, "--permit-lifetime: use more than 0")
+	return append(all, s.wrongAddresses()...)
 }
 
 // open returns the store of the budgets, and what reports to the fleet, if there is one.
@@ -127,7 +118,7 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 }
 
 // follow returns a handler under the policies of a file, as the file is now and becomes later.
-func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (http.Handler, error) {
+func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (*proxy.Handler, error) {
 	transport, err := throttle.New(throttle.Config{Store: store, Base: proxy.NewBase(s.private...), Observe: s.observe})
 	if err != nil {
 		return nil, err
@@ -140,12 +131,14 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 		if err := errors.Join(transport.SetPolicies(f.Policies), limiters.SetPolicies(f.Policies)); err != nil {
 			return err
 		}
-		hosts := proxy.Hosts(f.Policies)
-		s.hosts.Store(&hosts)
+		s.use(proxy.NewTable(f.Policies))
 		return nil
 	}
 	follower, err := policyfile.Follow(ctx, policyfile.Options{Path: path, Apply: apply, Report: s.report})
 	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(s.missing(s.table.Load())...); err != nil {
 		return nil, err
 	}
 	if reporter != nil {
@@ -157,8 +150,18 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	}
 	return proxy.New(proxy.Config{
 		Transport: transport, Waiting: s.waiting, MaxWait: s.maxWait, Held: s.held, Local: onLoopback(s.listen),
-		Hosts: func(host string) bool { return (*s.hosts.Load())(host) },
+		Table: s.table.Load, Tunnels: s.maxTunnels(), OutsideLink: s.tellOutside,
 	})
+}
+
+// use puts a table in force, and tells of the addresses whose hosts it does not have.
+func (s *sidecar) use(table *proxy.Table) {
+	if s.table.Swap(table) == nil {
+		return // at the start that is a mistake
+	}
+	for _, err := range s.missing(table) {
+		s.say(err.Error() + " any more, and requests to the address are refused")
+	}
 }
 
 // report tells of a file that has changed.
@@ -187,38 +190,34 @@ func (s *sidecar) say(line string) {
 	fmt.Fprintln(s.talk, "throttle: "+clean(line))
 }
 
-// How long a caller may take for its headers, how long it may keep a connection that it does not
-// use, and how long answers may go on when the process ends. There is no bound for a whole
-// request: some answers are streams.
-const (
-	headerTime = 10 * time.Second
-	idleTime   = 2 * time.Minute
-	stopTime   = 10 * time.Second
-)
+// tellOutside tells of a link that leads round the proxy, once for each host.
+func (s *sidecar) tellOutside(host string) {
+	if host = fleet.Clean(host, longestHost); s.outside.add(host) {
+		s.say("an answer has a link to " + host + ", which leads round the proxy: a program that follows it is not held there")
+	}
+}
+
+// longestHost is how long the name of a host may be.
+const longestHost = 255
 
 // serve serves until ctx ends. Requests that are held then still have their time.
-func (s *sidecar) serve(ctx context.Context, handler http.Handler) error {
-	listener, err := net.Listen("tcp", s.listen)
+func (s *sidecar) serve(ctx context.Context, handler *proxy.Handler) error {
+	services, err := s.listening.open(handler)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
-		ErrorLog: log.New(io.Discard, "", 0), // which callers do not keep to HTTP
+	served := make(chan error, len(services))
+	for _, p := range services {
+		go func() { served <- p.server.Serve(p.Listener) }()
+		s.say(p.told)
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	s.say("the proxy is at http://" + listener.Addr().String() + "/HOST/")
 	select {
-	case err := <-served:
-		return err
+	case err = <-served:
 	case <-ctx.Done():
 	}
 	s.waiting.Close() // what its callers wait for could go on for long, and end without an answer
 	ending, cancel := context.WithTimeout(context.Background(), s.maxWait+stopTime)
 	defer cancel()
-	if server.Shutdown(ending) != nil {
-		server.Close() // streams that go on
-	}
-	return nil
+	shutdown(ending, handler, services)
+	return err
 }

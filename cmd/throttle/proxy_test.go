@@ -29,8 +29,8 @@ type served struct {
 }
 
 // startProxy starts a proxy that follows a file, and may reach the host 127.0.0.1.
-func startProxy(t *testing.T, file string) *served {
-	cmd, _ := startCommand(t, commandVariable, "proxy", file, "--listen", "127.0.0.1:0", "--private", "127.0.0.1")
+func startProxy(t *testing.T, file string, flags ...string) *served {
+	cmd, _ := startCommand(t, commandVariable, append([]string{"proxy", file, "--listen", "127.0.0.1:0", "--private", "127.0.0.1"}, flags...)...)
 	talk, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
