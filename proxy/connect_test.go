@@ -146,16 +146,20 @@ func TestBlindTunnel(t *testing.T) {
 				method, rest = "POST ", rest[len("POST "):]
 			}
 			pattern.Match = method + host + rest[1:]
-			s := newNamedScene(t, false, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was reached") }, nil, at("api.example.com/", 9), pattern)
+			told := make(chan string, 2)
+			s := newNamedScene(t, false, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was reached") },
+				func(c *proxy.Config) { c.BlindTunnel = func(detail string) { told <- detail } }, at("api.example.com/", 9), pattern)
 			resp, body := s.ask("CONNECT", "api.example.com:443 HTTP/1.1\nHost: x\n\n")
 			require.Equal(t, 403, resp.StatusCode, pattern.Match)
 			refusal := s.problem(resp, body)
 			require.Equal(t, "row", refusal["policy"])
+			require.Equal(t, <-told, refusal["detail"])
 			require.Contains(t, refusal["detail"], "http://"+s.address+"/api.example.com/ as the base URL")
 			require.Contains(t, refusal["detail"], "http://api.example.com/ by this proxy")
 			require.Contains(t, refusal["detail"], reads[:4])
 			_, err := s.tunnel("api.example.com:80").secure()
 			require.ErrorContains(t, err, "access denied")
+			require.Equal(t, <-told, refusal["detail"])
 		}
 	}
 }

@@ -63,6 +63,11 @@ type Config struct {
 	// leads round the handler, with the link's host: such a link is left as it is. It is called by
 	// many goroutines. Defaults to nil: nobody is told.
 	OutsideLink func(host string)
+
+	// BlindTunnel is called for each tunnel of TLS that is refused because a policy needs to see what TLS
+	// hides, with what the answer says. Most clients show their users only the status of that
+	// answer. It is called by many goroutines. Defaults to nil: nobody is told.
+	BlindTunnel func(detail string)
 }
 
 // errEnding says that the handler shuts down.
@@ -103,11 +108,14 @@ func New(c Config) (*Handler, error) {
 	if c.OutsideLink == nil {
 		c.OutsideLink = func(string) {}
 	}
+	if c.BlindTunnel == nil {
+		c.BlindTunnel = func(string) {}
+	}
 	h := &Handler{c: c, held: make(chan struct{}, c.Held), origins: http.NewCrossOriginProtection(), known: known{c.Hosts, c.Table}}
 	h.links = links{&h.known, c.OutsideLink}
 	h.connect = connector{
 		known: &h.known, transport: c.Transport, tunnels: &h.tunnels, slots: make(chan struct{}, max(0, c.Tunnels)),
-		hold: h.hold, serve: h.tunnelled,
+		hold: h.hold, serve: h.tunnelled, tell: c.BlindTunnel,
 	}
 	h.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewrite,

@@ -35,8 +35,9 @@ type sidecar struct {
 	waiting *waitapi.Handler
 
 	table   atomic.Pointer[proxy.Table] // of the policies in force
-	outside outsideLinks
-	mu      sync.Mutex // is held while talk is written to
+	outside atomic.Int64                // how many links of answers have led round the proxy
+	once    firsts                      // what stderr says once
+	mu      sync.Mutex                  // is held while talk is written to
 	talk    io.Writer
 }
 
@@ -150,7 +151,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	}
 	return proxy.New(proxy.Config{
 		Transport: transport, Waiting: s.waiting, MaxWait: s.maxWait, Held: s.held, Local: onLoopback(s.listen),
-		Table: s.table.Load, Tunnels: s.maxTunnels(), OutsideLink: s.tellOutside,
+		Table: s.table.Load, Tunnels: s.maxTunnels(), OutsideLink: s.tellOutside, BlindTunnel: s.tellBlind,
 	})
 }
 
@@ -190,10 +191,19 @@ func (s *sidecar) say(line string) {
 	fmt.Fprintln(s.talk, "throttle: "+clean(line))
 }
 
-// tellOutside tells of a link that leads round the proxy, once for each host.
+// tellOutside tells of a link that leads round the proxy.
 func (s *sidecar) tellOutside(host string) {
-	if host = fleet.Clean(host, longestHost); s.outside.add(host) {
-		s.say("an answer has a link to " + host + ", which leads round the proxy: a program that follows it is not held there")
+	s.outside.Add(1)
+	s.sayOnce("an answer has a link to " + fleet.Clean(host, longestHost) + ", which leads round the proxy: a program that follows it is not held there")
+}
+
+// tellBlind tells of a tunnel that is refused.
+func (s *sidecar) tellBlind(detail string) { s.sayOnce("a tunnel of TLS is refused: " + detail) }
+
+// sayOnce writes a line to stderr, unless it stands there already.
+func (s *sidecar) sayOnce(line string) {
+	if s.once.add(line) {
+		s.say(line)
 	}
 }
 

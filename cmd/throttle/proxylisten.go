@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -161,27 +160,25 @@ func shutdown(ctx context.Context, h *proxy.Handler, services []service) {
 	ending.Wait()
 }
 
-// outsideLinks are the links of answers that lead round the proxy.
-type outsideLinks struct {
-	count atomic.Int64
-	mu    sync.Mutex
-	told  map[string]bool // the hosts that stderr has named
+// firsts are texts of which each is told once.
+type firsts struct {
+	mu   sync.Mutex
+	told map[string]bool
 }
 
-// mostTold bounds the hosts that are named: upstreams write them.
+// mostTold bounds the texts: callers and upstreams have their parts in them.
 const mostTold = 100
 
-// add counts a link to a host, and reports whether the host is to be named.
-func (o *outsideLinks) add(host string) bool {
-	o.count.Add(1)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.told[host] || len(o.told) >= mostTold {
+// add reports whether a text is to be told.
+func (f *firsts) add(text string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.told[text] || len(f.told) >= mostTold {
 		return false
 	}
-	if o.told == nil {
-		o.told = make(map[string]bool)
+	if f.told == nil {
+		f.told = make(map[string]bool)
 	}
-	o.told[host] = true
+	f.told[text] = true
 	return true
 }

@@ -124,14 +124,16 @@ func TestProxyLosesHost(t *testing.T) {
 	require.Equal(t, "throttle: --upstream 127.0.0.1:7071=a.example.com: no policy of the file names this host any more, and requests to the address are refused\n", talk.String())
 }
 
-// TestOutsideLinks: each host is named once, and not more of them than an operator would read.
-func TestOutsideLinks(t *testing.T) {
-	var o outsideLinks
-	require.True(t, o.add("a.example.com"))
-	require.False(t, o.add("a.example.com"))
-	for i := range mostTold - 1 {
-		require.True(t, o.add(fmt.Sprint(i)))
+// TestSayOnce: each line is told once, and not more of them than an operator would read. All are counted.
+func TestSayOnce(t *testing.T) {
+	var talk strings.Builder
+	s := &sidecar{talk: &talk}
+	for i := range 2 * (mostTold + 1) {
+		s.tellOutside(fmt.Sprint("h", i/2, "\x1b.example.com"))
 	}
-	require.False(t, o.add("one.more.example.com"))
-	require.EqualValues(t, mostTold+2, o.count.Load())
+	s.tellBlind("use another")
+	require.Equal(t, mostTold, strings.Count(talk.String(), "\n"))
+	require.Equal(t, 1, strings.Count(talk.String(), "a link to h0"))
+	require.NotContains(t, talk.String(), "\x1b")
+	require.EqualValues(t, 2*(mostTold+1), s.outside.Load())
 }
