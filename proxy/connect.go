@@ -36,6 +36,7 @@ type connector struct {
 	slots     chan struct{} // has an element for each tunnel
 	hold      func(*http.Request) (*http.Request, *call, *problem)
 	serve     func(authority string) http.Handler
+	refuse    func(http.ResponseWriter, *http.Request, *problem)
 	tell      func(detail string)
 }
 
@@ -43,13 +44,13 @@ type connector struct {
 func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host, p := c.host(r)
 	if p != nil {
-		p.refuse(w, r)
+		c.refuse(w, r, p)
 		return
 	}
 	select {
 	case c.slots <- struct{}{}:
 	default:
-		newProblem(http.StatusServiceUnavailable, "there are too many tunnels through this proxy").refuse(w, r)
+		c.refuse(w, r, newProblem(http.StatusServiceUnavailable, "there are too many tunnels through this proxy").after(soon))
 		return
 	}
 	defer func() { <-c.slots }()
@@ -57,7 +58,7 @@ func (c *connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer t.hangUp()
 	if strings.HasSuffix(r.RequestURI, ":443") { // certainly TLS
 		if p := t.prepare(r); p != nil {
-			p.refuse(w, r)
+			c.refuse(w, r, p)
 			return
 		}
 	}

@@ -335,7 +335,7 @@ func TestShutdown(t *testing.T) {
 	again.send(upgrade)
 	resp, err = http.ReadResponse(again.from, nil)
 	require.NoError(t, err)
-	require.Equal(t, 502, resp.StatusCode)
+	require.Equal(t, 503, resp.StatusCode)
 }
 
 // TestShutdownCuts: what does not end in time is cut.

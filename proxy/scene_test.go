@@ -61,7 +61,7 @@ func newSceneOver(t *testing.T, http2 bool, upstream http.HandlerFunc, change fu
 func (s *scene) serve(base http.RoundTripper, policies []throttle.Policy, change func(*proxy.Config)) {
 	transport, err := throttle.New(throttle.Config{
 		Store: memstore.New(), Policies: policies, Base: base,
-		Observe: func(_ context.Context, e throttle.Event) { s.events <- e },
+		Observe: func(ctx context.Context, e throttle.Event) { proxy.Observe(ctx, e); s.events <- e },
 	})
 	require.NoError(s, err)
 	table := proxy.NewTable(policies)
@@ -214,6 +214,7 @@ func (s *scene) problem(resp *http.Response, body string) (problem map[string]an
 	s.Helper()
 	require.Equal(s, "application/problem+json", resp.Header.Get("Content-Type"))
 	require.Equal(s, "1.1 throttle", resp.Header.Get("Via"))
+	require.Regexp(s, `^throttle;dur=[0-9.]+$`, resp.Header.Get("Server-Timing"))
 	require.NoError(s, json.Unmarshal([]byte(body), &problem))
 	require.EqualValues(s, resp.StatusCode, problem["status"])
 	require.Equal(s, http.StatusText(resp.StatusCode), problem["title"])

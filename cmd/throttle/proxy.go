@@ -1,103 +1,153 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/policyfile/pushed"
+	"github.com/fleetthrottle/throttle/promthrottle"
 	"github.com/fleetthrottle/throttle/proxy"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 	"github.com/fleetthrottle/throttle/waitapi"
 )
 
+// proxyTokenVariable has the token of a proxy if there is no --token-file.
+const proxyTokenVariable = "THROTTLE_PROXY_TOKEN"
+
+// The defaults of a proxy.
+const (
+	defaultListen      = "127.0.0.1:7070"
+	defaultConnections = 1024
+	defaultStopTime    = 20 * time.Second
+)
+
 // A sidecar is a proxy that is served.
 type sidecar struct {
-	listening
-	at      server
-	maxWait time.Duration
-	held    int
-	private []string
-	permits time.Duration // how long they last at most
-	waiting *waitapi.Handler
+	at                             server
+	listen, admin                  string // addresses; admin "": none
+	expose, noToken, budgetMetrics bool
+	tokenFile, token               string
+	upstreamFlags                  []string
+	upstreams                      []upstreamAt
+	tunnels                        int
+	maxWait, stopTime              time.Duration
+	held, perBudget, connections   int
+	private                        []string
+	permits                        time.Duration // how long they last at most
 
 	table   atomic.Pointer[proxy.Table] // of the policies in force
-	outside atomic.Int64                // how many links of answers have led round the proxy
-	once    firsts                      // what stderr says once
-	mu      sync.Mutex                  // is held while talk is written to
+	metrics *promthrottle.Metrics
+	once    firsts     // what stderr says once
+	mu      sync.Mutex // is held while talk is written to
 	talk    io.Writer
 }
 
 func newProxy() *cobra.Command {
-	s := &sidecar{}
+	s := &sidecar{metrics: promthrottle.New(nil)}
 	c := &cobra.Command{
-		Use:   "proxy FILE",
+		Use:   "proxy [FILE]",
 		Short: "Hold the requests of programs in other languages",
 		Long: "Serve a proxy that holds requests until the policies of FILE have room for them.\n" +
 			"Programs reach https://api.example.com/v1 by the base URL http://127.0.0.1:7070/api.example.com/v1,\n" +
 			"or by http://api.example.com/v1 with HTTP_PROXY=http://127.0.0.1:7070, or by an --upstream.\n" +
-			"With --redis all proxies and programs share the budgets.",
-		Args: argumentCount(1, 1),
+			"With --redis all proxies and programs share the budgets, and without FILE the proxy follows what is pushed there.",
+		Args: argumentCount(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			s.talk = c.ErrOrStderr()
-			return s.run(c.Context(), args[0])
+			return s.run(c.Context(), strings.Join(args, ""))
 		},
 	}
 	s.at.addFlags(c)
 	f := c.Flags()
 	_ = f.MarkHidden("timeout") // --max-wait says how long a caller waits for Redis, too
-	s.listening.addFlags(c)
+	f.StringVar(&s.listen, "listen", defaultListen, "where to listen: an address, or unix:/path/to/socket, which only this user may use")
+	f.StringArrayVar(&s.upstreamFlags, "upstream", nil, "an address for one host of the file alone, as 127.0.0.1:7071=api.example.com; may be repeated")
+	f.BoolVar(&s.expose, "expose", false, "listen at an address that other machines reach; needs a token")
+	f.StringVar(&s.tokenFile, "token-file", "", "a file with the token that callers must send; else "+proxyTokenVariable+" has it, if there is one")
+	f.BoolVar(&s.noToken, "no-token", false, "with --expose and no token: each machine that reaches the address may send requests")
+	f.StringVar(&s.admin, "admin", "", "where to serve /livez, /readyz, /upstreams and /metrics, such as 127.0.0.1:7079; default: nowhere")
+	f.BoolVar(&s.budgetMetrics, "budget-metrics", false, "metrics also say what budgets are like: each scrape asks Redis, so set it for few proxies of a fleet")
 	f.DurationVar(&s.maxWait, "max-wait", proxy.DefaultMaxWait, "how long a request is held at most; callers ask for less with \"Prefer: wait=2\"")
-	f.IntVar(&s.held, "held", proxy.DefaultHeld, "how many requests are held at once at most")
+	f.DurationVar(&s.stopTime, "stop-time", defaultStopTime, "how long the proxy goes on when it is told to end; what waits has half of that time to start")
+	f.IntVar(&s.held, "held", proxy.DefaultHeld, "how many requests are held at once at most; bodies in memory have as many MiB")
+	f.IntVar(&s.perBudget, "held-per-budget", proxy.DefaultHeldPerBudget, "how many requests are held at once at most for one budget")
+	f.IntVar(&s.tunnels, "tunnels", proxy.DefaultTunnels, "how many tunnels programs with HTTP_PROXY have at once at most; 0: none")
+	f.IntVar(&s.connections, "connections", defaultConnections, "how many connections of callers may be open at once")
 	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
 	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
 	return c
 }
 
+// check refuses what is unsafe, or has no meaning, all at once, and reads the token.
+func (s *sidecar) check(path string) error {
+	var mistakes []error
+	note := func(wrong bool, text string) {
+		if wrong {
+			mistakes = append(mistakes, errors.New(text))
+		}
+	}
+	note(path == "-", "proxy follows a file, and stdin is none")
+	note(path == "" && !s.at.hasAddress(), "there is no FILE, and no --redis into which one is pushed")
+	note(s.maxWait <= 0, "--max-wait: use more than 0")
+	note(s.stopTime <= 0, "--stop-time: use more than 0")
+	note(s.held <= 0, "--held: use 1 or more")
+	note(s.perBudget <= 0, "--held-per-budget: use 1 or more")
+	note(s.connections <= 0, "--connections: use 1 or more")
+	note(s.permits <= 0, "--permit-lifetime: use more than 0")
+	note(s.tunnels < 0, "--tunnels: use 0 or more")
+	note(!s.expose && isExposed(s.listen), "--listen: other machines would reach this address, and could send requests: pass --expose as well")
+	upstreams, wrong := upstreamsOf(s.upstreamFlags, s.listen, s.expose)
+	s.upstreams, mistakes = upstreams, append(mistakes, wrong...)
+	var err error
+	if s.token, err = readToken(s.tokenFile, proxyTokenVariable); err != nil {
+		return errors.Join(append(mistakes, err)...)
+	}
+	note(s.expose && len(s.exposed()) > 0 && s.token == "" && !s.noToken, "--expose: each machine that reaches the address could send requests: set --token-file or "+proxyTokenVariable+", or pass --no-token")
+	return errors.Join(mistakes...)
+}
+
+// exposed returns the addresses that other machines reach.
+func (s *sidecar) exposed() (all []string) {
+	for _, u := range append([]upstreamAt{{address: s.listen}}, s.upstreams...) {
+		if isExposed(u.address) {
+			all = append(all, u.address)
+		}
+	}
+	return all
+}
+
 // run serves until ctx ends, or until the process is told to end.
 func (s *sidecar) run(ctx context.Context, path string) error {
-	if err := errors.Join(s.mistakes(path)...); err != nil {
+	if err := s.check(path); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
-	defer stop()
 	store, reporter, closeStore, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer closeStore()
-	handler, err := s.follow(ctx, path, store, reporter)
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	served, err := s.follow(following, path, store, reporter)
 	if err != nil {
 		return err
 	}
-	return s.serve(ctx, handler)
-}
-
-// mistakes returns all that is wrong with the flags.
-func (s *sidecar) mistakes(path string) (all []error) {
-	note := func(wrong bool, text string) {
-		if wrong {
-			all = append(all, errors.New(text))
-		}
-	}
-	note(path == "-", "proxy follows a file, and stdin is none")
-	note(s.maxWait <= 0, "--max-wait: use more than 0")
-	note(s.held <= 0, "--held: use 1 or more")
-	note(s.permits <= 0, "--permit-lifetime: use more than 0")
-	return append(all, s.wrongAddresses()...)
+	return served.run(ctx)
 }
 
 // open returns the store of the budgets, and what reports to the fleet, if there is one.
@@ -118,8 +168,9 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 	}, nil
 }
 
-// follow returns a handler under the policies of a file, as the file is now and becomes later.
-func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (*proxy.Handler, error) {
+// follow returns what is served under the policies of a file, or of what is pushed, as they are now
+// and become later.
+func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (*service, error) {
 	transport, err := throttle.New(throttle.Config{Store: store, Base: proxy.NewBase(s.private...), Observe: s.observe})
 	if err != nil {
 		return nil, err
@@ -128,31 +179,70 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	if err != nil {
 		return nil, err
 	}
-	apply := func(f *policyfile.File) error {
+	waiting, err := waitapi.New(waitapi.Config{Limiters: limiters, MaxWait: s.maxWait, Held: s.held, MaxLifetime: s.permits})
+	if err != nil {
+		return nil, err
+	}
+	handler, err := proxy.New(proxy.Config{
+		OutsideLink: s.tellOutside, BlindTunnel: s.tellBlind, Tunnels: cmp.Or(s.tunnels, -1),
+		Transport: transport, Waiting: waiting, Table: s.table.Load, Token: s.token, Local: !isExposed(s.listen) && !strings.HasPrefix(s.listen, unixPrefix),
+		MaxWait: s.maxWait, Held: s.held, HeldPerBudget: s.perBudget,
+	})
+	if err != nil {
+		return nil, err
+	}
+	follower, err := s.followFile(ctx, path, reporter, func(f *policyfile.File) error {
 		if err := errors.Join(transport.SetPolicies(f.Policies), limiters.SetPolicies(f.Policies)); err != nil {
 			return err
 		}
+		s.metrics.SetPolicies(f.Policies)
 		s.use(proxy.NewTable(f.Policies))
 		return nil
-	}
-	follower, err := policyfile.Follow(ctx, policyfile.Options{Path: path, Apply: apply, Report: s.report})
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.missing(s.table.Load())...); err != nil {
+	if err := errors.Join(missing(s.upstreams, s.table.Load())...); err != nil {
 		return nil, err
 	}
-	if reporter != nil {
+	v := s.service(handler, transport, follower)
+	v.waiting = waiting
+	return v, nil
+}
+
+// followFile follows a file or, where path is "", what is pushed.
+func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.Reporter, apply func(*policyfile.File) error) (*policyfile.Follower, error) {
+	options := policyfile.Options{Path: path, Apply: apply, Report: s.report}
+	if path == "" {
+		follower, err := pushed.Follow(ctx, reporter, options)
+		return follower, withExitCode(err)
+	}
+	follower, err := policyfile.Follow(ctx, options)
+	if err == nil && reporter != nil {
 		pushed.Report(reporter, follower)
 	}
-	s.waiting, err = waitapi.New(waitapi.Config{Limiters: limiters, MaxWait: s.maxWait, Held: s.held, MaxLifetime: s.permits})
-	if err != nil {
-		return nil, err
+	return follower, err
+}
+
+// service returns what is served.
+func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport, follower *policyfile.Follower) *service {
+	registry := prometheus.NewRegistry()
+	v := &service{
+		listen: s.listen, adminListen: s.admin, handler: handler, upstreams: s.upstreams, door: bounded{bound: &bound{most: int64(s.connections)}}, stopTime: s.stopTime, say: s.say,
+		admin: &admin{
+			statuses: transport.Statuses, file: follower.State, metrics: registry, local: !isExposed(s.admin) && !strings.HasPrefix(s.admin, unixPrefix),
+			policies: func() []throttle.Policy { return follower.File().Policies },
+		},
 	}
-	return proxy.New(proxy.Config{
-		Transport: transport, Waiting: s.waiting, MaxWait: s.maxWait, Held: s.held, Local: onLoopback(s.listen),
-		Table: s.table.Load, Tunnels: s.maxTunnels(), OutsideLink: s.tellOutside, BlindTunnel: s.tellBlind,
-	})
+	registry.MustRegister(s.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		&proxyMetrics{handler, &v.door, func() bool { return follower.State().Err == nil }})
+	if s.budgetMetrics {
+		registry.MustRegister(promthrottle.Budgets(transport))
+	}
+	if at := s.exposed(); len(at) > 0 && s.token == "" {
+		s.say("WARNING: there is no token, and each machine that reaches " + strings.Join(at, ", ") + " can send requests")
+	}
+	return v
 }
 
 // use puts a table in force, and tells of the addresses whose hosts it does not have.
@@ -160,7 +250,7 @@ func (s *sidecar) use(table *proxy.Table) {
 	if s.table.Swap(table) == nil {
 		return // at the start that is a mistake
 	}
-	for _, err := range s.missing(table) {
+	for _, err := range missing(s.upstreams, table) {
 		s.say(err.Error() + " any more, and requests to the address are refused")
 	}
 }
@@ -178,7 +268,9 @@ func (s *sidecar) report(state policyfile.State) {
 }
 
 // observe tells of what an operator must know, without which limits are not kept.
-func (s *sidecar) observe(_ context.Context, e throttle.Event) {
+func (s *sidecar) observe(ctx context.Context, e throttle.Event) {
+	proxy.Observe(ctx, e)
+	s.metrics.Observe(ctx, e)
 	if e.Kind == throttle.Illegible || e.Kind == throttle.FunctionFailed {
 		s.say(e.Err.Error())
 	}
@@ -191,9 +283,11 @@ func (s *sidecar) say(line string) {
 	fmt.Fprintln(s.talk, "throttle: "+clean(line))
 }
 
+// longestHost is how long the name of a host may be.
+const longestHost = 255
+
 // tellOutside tells of a link that leads round the proxy.
 func (s *sidecar) tellOutside(host string) {
-	s.outside.Add(1)
 	s.sayOnce("an answer has a link to " + fleet.Clean(host, longestHost) + ", which leads round the proxy: a program that follows it is not held there")
 }
 
@@ -205,29 +299,4 @@ func (s *sidecar) sayOnce(line string) {
 	if s.once.add(line) {
 		s.say(line)
 	}
-}
-
-// longestHost is how long the name of a host may be.
-const longestHost = 255
-
-// serve serves until ctx ends. Requests that are held then still have their time.
-func (s *sidecar) serve(ctx context.Context, handler *proxy.Handler) error {
-	services, err := s.listening.open(handler)
-	if err != nil {
-		return err
-	}
-	served := make(chan error, len(services))
-	for _, p := range services {
-		go func() { served <- p.server.Serve(p.Listener) }()
-		s.say(p.told)
-	}
-	select {
-	case err = <-served:
-	case <-ctx.Done():
-	}
-	s.waiting.Close() // what its callers wait for could go on for long, and end without an answer
-	ending, cancel := context.WithTimeout(context.Background(), s.maxWait+stopTime)
-	defer cancel()
-	shutdown(ending, handler, services)
-	return err
 }
