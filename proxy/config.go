@@ -55,8 +55,8 @@ type Config struct {
 	// random bits in base64. It is not sent on. Defaults to "": anybody may send.
 	Token string
 
-	// Waiting serves the paths under /v1/, for callers that are let in. Defaults to nil: they
-	// are paths like others.
+	// Waiting serves the paths under /v1/ of the handler's own address, for callers that are let
+	// in. Defaults to nil: they are paths like others.
 	Waiting http.Handler
 
 	// Local lets only requests in whose Host field is localhost, an address of the
@@ -68,4 +68,9 @@ type Config struct {
 	// leads round the handler, with the link's host: such a link is left as it is. It is called by
 	// many goroutines. Defaults to nil: nobody is told.
 	OutsideLink func(host string)
+
+	// BlindTunnel is called for each tunnel of TLS that is refused because a policy needs to see what TLS
+	// hides, with what the answer says. Most clients show their users only the status of that
+	// answer. It is called by many goroutines. Defaults to nil: nobody is told.
+	BlindTunnel func(detail string)
 }

@@ -37,6 +37,7 @@ type connector struct {
 	hold      func(*http.Request) (*http.Request, *call, *problem)
 	serve     func(authority string) http.Handler
 	refuse    func(http.ResponseWriter, *http.Request, *problem)
+	tell      func(detail string)
 }
 
 // ServeHTTP implements [http.Handler].
@@ -141,6 +142,7 @@ func (t *tunnelled) blind(r *http.Request) *problem {
 	host := strings.TrimSuffix(t.host, ":443")
 	p := newProblem(http.StatusForbidden, "a policy needs to see "+reads+", which TLS hides: use http://"+at+"/"+host+"/ as the base URL, or http://"+host+"/ by this proxy, which goes on by https")
 	p.Policy = policy
+	t.tell(p.Detail)
 	return p
 }
 

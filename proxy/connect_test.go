@@ -146,16 +146,20 @@ func TestBlindTunnel(t *testing.T) {
 				method, rest = "POST ", rest[len("POST "):]
 			}
 			pattern.Match = method + host + rest[1:]
-			s := newNamedScene(t, false, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was reached") }, nil, at("api.example.com/", 9), pattern)
+			told := make(chan string, 2)
+			s := newNamedScene(t, false, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was reached") },
+				func(c *proxy.Config) { c.BlindTunnel = func(detail string) { told <- detail } }, at("api.example.com/", 9), pattern)
 			resp, body := s.ask("CONNECT", "api.example.com:443 HTTP/1.1\nHost: x\n\n")
 			require.Equal(t, 403, resp.StatusCode, pattern.Match)
 			refusal := s.problem(resp, body)
 			require.Equal(t, "row", refusal["policy"])
+			require.Equal(t, <-told, refusal["detail"])
 			require.Contains(t, refusal["detail"], "http://"+s.address+"/api.example.com/ as the base URL")
 			require.Contains(t, refusal["detail"], "http://api.example.com/ by this proxy")
 			require.Contains(t, refusal["detail"], reads[:4])
 			_, err := s.tunnel("api.example.com:80").secure()
 			require.ErrorContains(t, err, "access denied")
+			require.Equal(t, <-told, refusal["detail"])
 		}
 	}
 }
@@ -215,8 +219,11 @@ func TestTunnelAdmission(t *testing.T) {
 	require.Contains(t, s.problem(resp, body)["detail"], "tunnels")
 	open.Conn.Close()
 	require.Eventually(t, func() bool {
-		resp, _ := s.ask("CONNECT", "api.example.com:443 HTTP/1.0\n\n")
-		return resp.StatusCode == 200
+		w := s.dial()
+		defer w.Conn.Close()
+		w.send("CONNECT api.example.com:443 HTTP/1.0\n\n")
+		resp, err := http.ReadResponse(w.from, nil)
+		return err == nil && resp.StatusCode == 200
 	}, time.Minute, time.Millisecond)
 }
 
@@ -242,6 +249,29 @@ func TestTunnelHolds(t *testing.T) {
 		_, err = s.tunnel(authority).secure()
 		require.NoError(t, err)
 	}
+}
+
+// TestUpgradeInTunnel: a WebSocket of a program with HTTP_PROXY is plain HTTP in a tunnel.
+func TestUpgradeInTunnel(t *testing.T) {
+	s := newNamedScene(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		line, _ := rw.ReadString('\n')
+		io.WriteString(conn, "echo "+line)
+	}, nil, rows...)
+	w := s.tunnel("api.example.com:80")
+	w.send("GET /v1/ HTTP/1.1\nHost: api.example.com\nConnection: Upgrade\nUpgrade: websocket\n\n")
+	resp, err := http.ReadResponse(w.from, nil)
+	require.NoError(t, err)
+	require.Equal(t, 101, resp.StatusCode)
+	w.send("hello\n")
+	line, err := w.from.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "echo hello\r\n", line)
 }
 
 // TestTunnelHalfClosed: a caller that has sent everything still gets the answer.

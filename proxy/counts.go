@@ -33,7 +33,7 @@ var reasonNames = [reasonCount]string{
 
 // reasons are those of statuses that have one, or have one that is usual.
 var reasons = map[int]reason{
-	http.StatusForbidden: forbidden, http.StatusBadRequest: malformed, http.StatusProxyAuthRequired: noToken,
+	http.StatusForbidden: forbidden, http.StatusBadRequest: malformed, http.StatusMisdirectedRequest: malformed, http.StatusNotImplemented: malformed, http.StatusProxyAuthRequired: noToken,
 	http.StatusRequestTimeout: slowBody, http.StatusTooManyRequests: noRoom, http.StatusInternalServerError: unreadable,
 	http.StatusBadGateway: away, http.StatusGatewayTimeout: away, http.StatusLoopDetected: looped, http.StatusServiceUnavailable: heldFull,
 }

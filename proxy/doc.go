@@ -7,6 +7,14 @@
 // Paths, queries and bodies stay as the caller has written them. The command "throttle proxy"
 // serves this handler.
 //
+// A caller may also name the host in its Host field; reach it at an address of its own
+// ([Handler.Upstream]); or use the handler as its HTTP_PROXY, with URLs of http, for which the handler goes on
+// by https. Tunnels of TLS are carried only to hosts whose policies need nothing but the host.
+// Links of answers lead back to the handler by the way on which the request has come.
+//
+// A server of the handler should speak HTTP/2 without TLS for callers with gRPC:
+// [http.Protocols] has that. Its end calls [Handler.Shutdown], too.
+//
 // An answer of the proxy itself has the header "Via: 1.1 throttle" and a body of
 // application/problem+json; an answer of the upstream has neither, unless the upstream set them.
 package proxy

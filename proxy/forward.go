@@ -29,6 +29,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 	to := callOf(pr.In.Context()).to
 	target := *to.target
 	pr.Out.URL, pr.Out.Host = &target, to.field
+	pr.Out.Trailer = pr.In.Trailer // the server fills it in when the body has ended
 	removeProxyHeaders(pr.Out.Header)
 	pr.Out.Header.Add("Via", via)
 	if !strings.EqualFold(pr.Out.Header.Get("Upgrade"), "websocket") { // under h2c no policy would see a request

@@ -53,6 +53,9 @@ func New(c Config) (*Handler, error) {
 	if c.OutsideLink == nil {
 		c.OutsideLink = func(string) {}
 	}
+	if c.BlindTunnel == nil {
+		c.BlindTunnel = func(string) {}
+	}
 	h := &Handler{
 		c: c, token: newToken(c.Token), held: newPlaces(c.Held, c.HeldPerBudget), origins: http.NewCrossOriginProtection(),
 		bodies: bodies{most: int64(c.Held) * mostAhead, within: aheadTime}, known: known{c.Hosts, c.Table},
@@ -63,7 +66,7 @@ func New(c Config) (*Handler, error) {
 	}}
 	h.connect = connector{
 		known: &h.known, transport: c.Transport, tunnels: &h.tunnels, slots: make(chan struct{}, max(0, c.Tunnels)),
-		hold: h.hold, serve: h.tunnelled, refuse: h.refuse,
+		hold: h.hold, serve: h.tunnelled, refuse: h.refuse, tell: c.BlindTunnel,
 	}
 	h.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
@@ -83,12 +86,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, p)
 		return
 	}
-	r = h.token.remove(r)
-	if h.c.Waiting != nil && strings.HasPrefix(r.RequestURI, "/v1/") {
-		h.c.Waiting.ServeHTTP(w, r)
-		return
+	h.send(w, h.token.remove(r), h.route)
+}
+
+// route returns the route of a request that is for one of many hosts, or for the handler itself.
+func (h *Handler) route(r *http.Request, k *known) (*route, *problem) {
+	switch {
+	case r.Method == http.MethodConnect:
+		return &route{instead: &h.connect}, nil
+	case h.c.Waiting != nil && strings.HasPrefix(k.ownPath(r), "/v1/"):
+		return &route{instead: h.c.Waiting}, nil
 	}
-	h.send(w, r, routeOf)
+	return routeOf(r, k)
 }
 
 // Upstream returns a handler that sends all its requests to one of the hosts, and shares
@@ -127,8 +136,8 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 		h.refuse(w, r, p)
 		return
 	}
-	if to.tunnel {
-		h.connect.ServeHTTP(w, r)
+	if to.instead != nil {
+		to.instead.ServeHTTP(w, r)
 		return
 	}
 	r, c, p := h.hold(r)

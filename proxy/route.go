@@ -1,6 +1,9 @@
 package proxy
 
-import "net/url"
+import (
+	"net/http"
+	"net/url"
+)
 
 // A route is where a request goes, and how its caller reaches hosts.
 type route struct {
@@ -11,5 +14,5 @@ type route struct {
 	anywhere string // what the caller puts before each host: "http://127.0.0.1:7070/"; "": it reaches no host but the target
 	root     string // what the caller puts before a path: "/api.example.com"
 
-	tunnel bool // the request is a CONNECT, and has no target
+	instead http.Handler // serves the request, which has no target; nil: it is sent on
 }

@@ -8,9 +8,6 @@ import (
 // routeOf returns the route of a request that is for one of many hosts: the one in its Host
 // field, in an absolute form, or at the begin of its path.
 func routeOf(r *http.Request, k *known) (*route, *problem) {
-	if r.Method == http.MethodConnect {
-		return &route{tunnel: true}, nil
-	}
 	if !strings.HasPrefix(r.RequestURI, "/") {
 		return absoluteRoute(r, k)
 	}
@@ -18,6 +15,21 @@ func routeOf(r *http.Request, k *known) (*route, *problem) {
 		return newRoute(host, name, r.RequestURI, route{here: origin(r)})
 	}
 	return prefixRoute(r, r.RequestURI, k)
+}
+
+// ownPath returns the path and query of a request that is for the address of the handler itself; ""
+// if it is for a host in another way than by its path.
+func (k *known) ownPath(r *http.Request) string {
+	if _, _, ok := k.field(r); ok {
+		return ""
+	}
+	if strings.HasPrefix(r.RequestURI, "/") {
+		return r.RequestURI
+	}
+	if _, authority, rest, ok := splitAbsolute(r.RequestURI); ok && isOwn(r, authority) {
+		return rest
+	}
+	return ""
 }
 
 // prefixRoute is the route of "/host/path".

@@ -81,7 +81,7 @@ func (s *scene) listen(h http.Handler) (address string) {
 	front.Config.Protocols = new(http.Protocols)
 	front.Config.Protocols.SetHTTP1(true)
 	front.Config.Protocols.SetUnencryptedHTTP2(true)
-	front.Config.ErrorLog = log.New(io.Discard, "", 0) // of attacks
+	front.Config.ErrorLog = log.New(panics{s}, "", 0)
 	front.Start()
 	s.Cleanup(func() {
 		ended, cancel := context.WithCancel(context.Background())
@@ -90,6 +90,17 @@ func (s *scene) listen(h http.Handler) (address string) {
 		front.Close()
 	})
 	return front.Listener.Addr().String()
+}
+
+// panics fails the test when a server tells of a panic. It takes no notice of what servers tell
+// of attacks.
+type panics struct{ *scene }
+
+func (p panics) Write(text []byte) (int, error) {
+	if strings.Contains(string(text), "panic") {
+		p.Errorf("%s", text)
+	}
+	return len(text), nil
 }
 
 // newNamedScene starts a proxy before an upstream that is at each address of each name, such as

@@ -34,7 +34,8 @@ func take(w http.ResponseWriter) (*taken, error) {
 	ahead, _ := buffered.Peek(buffered.Reader.Buffered())
 	from := bufio.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(ahead)), conn))
 	t := &taken{Conn: conn, from: from, closed: make(chan struct{})}
-	_ = conn.SetDeadline(time.Now().Add(firstBytesTime))
+	_ = conn.SetDeadline(time.Time{}) // those of the server
+	_ = conn.SetWriteDeadline(time.Now().Add(firstBytesTime))
 	if _, err := conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
 		t.Close()
 		return nil, err
@@ -45,6 +46,7 @@ func take(w http.ResponseWriter) (*taken, error) {
 // speaksTLS waits for the first bytes, and reports whether they begin a handshake of TLS.
 func (t *taken) speaksTLS() (bool, error) {
 	const handshake, version3 = 0x16, 0x03
+	_ = t.SetReadDeadline(time.Now().Add(firstBytesTime))
 	first, err := t.from.Peek(1)
 	if err == nil && first[0] == handshake {
 		first, err = t.from.Peek(2)

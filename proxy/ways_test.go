@@ -171,3 +171,28 @@ func ExampleHandler_Upstream() {
 	one := httptest.NewServer(h.Upstream("api.example.com")) // http://127.0.0.1:7071/v1
 	defer one.Close()
 }
+
+// TestWaitingPaths: the handler's own paths are those of its own address. The same path at a host
+// of the policies is the host's.
+func TestWaitingPaths(t *testing.T) {
+	s := newNamedScene(t, false, told, func(c *proxy.Config) {
+		c.Waiting = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Came", "waiting "+r.URL.Path) })
+	}, rows...)
+	for _, c := range [][3]string{
+		{"/v1/acquire", "localhost", "waiting /v1/acquire"},
+		{"http://" + s.address + "/v1/acquire", "x", "waiting /v1/acquire"},
+		{"/v1/acquire", "api.example.com", "api.example.com /v1/acquire"},
+		{"http://api.example.com/v1/acquire", "x", "api.example.com /v1/acquire"},
+		{"/api.example.com/v1/acquire", "localhost", "api.example.com /v1/acquire"},
+	} {
+		resp, body := s.ask("GET", c[0]+" HTTP/1.1\nHost: "+c[1]+"\n\n")
+		require.Equal(t, c[2], resp.Header.Get("X-Came"), body)
+	}
+	w := s.tunnel("api.example.com:80")
+	w.send("GET /v1/acquire HTTP/1.1\nHost: api.example.com\n\n")
+	resp, _ := w.answer("GET")
+	require.Equal(t, "api.example.com /v1/acquire", resp.Header.Get("X-Came"))
+	s.address = s.listen(s.handler.Upstream("api.example.com"))
+	resp, _ = s.ask("GET", "/v1/acquire HTTP/1.1\nHost: localhost\n\n")
+	require.Equal(t, "api.example.com /v1/acquire", resp.Header.Get("X-Came"))
+}

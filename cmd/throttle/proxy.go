@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,9 @@ type sidecar struct {
 	listen, admin                  string // addresses; admin "": none
 	expose, noToken, budgetMetrics bool
 	tokenFile, token               string
+	upstreamFlags                  []string
+	upstreams                      []upstreamAt
+	tunnels                        int
 	maxWait, stopTime              time.Duration
 	held, perBudget, connections   int
 	private                        []string
@@ -48,6 +52,7 @@ type sidecar struct {
 
 	table   atomic.Pointer[proxy.Table] // of the policies in force
 	metrics *promthrottle.Metrics
+	once    firsts     // what stderr says once
 	mu      sync.Mutex // is held while talk is written to
 	talk    io.Writer
 }
@@ -64,7 +69,8 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 		Use:   "proxy [FILE]",
 		Short: "Hold the requests of programs in other languages",
 		Long: "Serve a proxy that holds requests until the policies of FILE have room for them.\n" +
-			"Programs reach https://api.example.com/v1 by the base URL http://127.0.0.1:7070/api.example.com/v1.\n" +
+			"Programs reach https://api.example.com/v1 by the base URL http://127.0.0.1:7070/api.example.com/v1,\n" +
+			"or by http://api.example.com/v1 with HTTP_PROXY=http://127.0.0.1:7070, or by an --upstream.\n" +
 			"With --redis all proxies and programs share the budgets, and without FILE the proxy follows what is pushed there.",
 		Args: argumentCount(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -76,6 +82,7 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 	f := c.Flags()
 	_ = f.MarkHidden("timeout") // --max-wait says how long a caller waits for Redis, too
 	f.StringVar(&s.listen, "listen", defaultListen, "where to listen: an address, or unix:/path/to/socket, which only this user may use")
+	f.StringArrayVar(&s.upstreamFlags, "upstream", nil, "an address for one host of the file alone, as 127.0.0.1:7071=api.example.com; may be repeated")
 	f.BoolVar(&s.expose, "expose", false, "listen at an address that other machines reach; needs a token")
 	f.StringVar(&s.tokenFile, "token-file", "", "a file with the token that callers must send; else "+proxyTokenVariable+" has it, if there is one")
 	f.BoolVar(&s.noToken, "no-token", false, "with --expose and no token: each machine that reaches the address may send requests")
@@ -85,41 +92,49 @@ func newProxyWith() (*cobra.Command, *sidecar) {
 	f.DurationVar(&s.stopTime, "stop-time", defaultStopTime, "how long the proxy goes on when it is told to end; what waits has half of that time to start")
 	f.IntVar(&s.held, "held", proxy.DefaultHeld, "how many requests are held at once at most; bodies in memory have as many MiB")
 	f.IntVar(&s.perBudget, "held-per-budget", proxy.DefaultHeldPerBudget, "how many requests are held at once at most for one budget")
+	f.IntVar(&s.tunnels, "tunnels", proxy.DefaultTunnels, "how many tunnels programs with HTTP_PROXY have at once at most; 0: none")
 	f.IntVar(&s.connections, "connections", defaultConnections, "how many connections of callers may be open at once")
 	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
 	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
 	return c, s
 }
 
-// check refuses what is unsafe, or has no meaning, and reads the token.
-func (s *sidecar) check(path string) (err error) {
-	switch {
-	case path == "-":
-		return errors.New("proxy follows a file, and stdin is none")
-	case path == "" && !s.at.hasAddress():
-		return errors.New("there is no FILE, and no --redis into which one is pushed")
-	case s.maxWait <= 0:
-		return errors.New("--max-wait: use more than 0")
-	case s.stopTime <= 0:
-		return errors.New("--stop-time: use more than 0")
-	case s.held <= 0:
-		return errors.New("--held: use 1 or more")
-	case s.perBudget <= 0:
-		return errors.New("--held-per-budget: use 1 or more")
-	case s.connections <= 0:
-		return errors.New("--connections: use 1 or more")
-	case s.permits <= 0:
-		return errors.New("--permit-lifetime: use more than 0")
-	case !s.expose && isExposed(s.listen):
-		return errors.New("--listen: other machines would reach this address, and could send requests: pass --expose as well")
+// check refuses what is unsafe, or has no meaning, all at once, and reads the token.
+func (s *sidecar) check(path string) error {
+	var mistakes []error
+	note := func(wrong bool, text string) {
+		if wrong {
+			mistakes = append(mistakes, errors.New(text))
+		}
 	}
+	note(path == "-", "proxy follows a file, and stdin is none")
+	note(path == "" && !s.at.hasAddress(), "there is no FILE, and no --redis into which one is pushed")
+	note(s.maxWait <= 0, "--max-wait: use more than 0")
+	note(s.stopTime <= 0, "--stop-time: use more than 0")
+	note(s.held <= 0, "--held: use 1 or more")
+	note(s.perBudget <= 0, "--held-per-budget: use 1 or more")
+	note(s.connections <= 0, "--connections: use 1 or more")
+	note(s.permits <= 0, "--permit-lifetime: use more than 0")
+	note(s.tunnels < 0, "--tunnels: use 0 or more")
+	note(!s.expose && isExposed(s.listen), "--listen: other machines would reach this address, and could send requests: pass --expose as well")
+	upstreams, wrong := upstreamsOf(s.upstreamFlags, s.listen, s.expose)
+	s.upstreams, mistakes = upstreams, append(mistakes, wrong...)
+	var err error
 	if s.token, err = readToken(s.tokenFile, proxyTokenVariable); err != nil {
-		return err
+		return errors.Join(append(mistakes, err)...)
 	}
-	if isExposed(s.listen) && s.token == "" && !s.noToken {
-		return errors.New("--expose: each machine that reaches the address could send requests: set --token-file or " + proxyTokenVariable + ", or pass --no-token")
+	note(s.expose && len(s.exposed()) > 0 && s.token == "" && !s.noToken, "--expose: each machine that reaches the address could send requests: set --token-file or "+proxyTokenVariable+", or pass --no-token")
+	return errors.Join(mistakes...)
+}
+
+// exposed returns the addresses that other machines reach.
+func (s *sidecar) exposed() (all []string) {
+	for _, u := range append([]upstreamAt{{address: s.listen}}, s.upstreams...) {
+		if isExposed(u.address) {
+			all = append(all, u.address)
+		}
 	}
-	return nil
+	return all
 }
 
 // run serves until ctx ends, or until the process is told to end.
@@ -175,6 +190,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 		return nil, err
 	}
 	handler, err := proxy.New(proxy.Config{
+		OutsideLink: s.tellOutside, BlindTunnel: s.tellBlind, Tunnels: cmp.Or(s.tunnels, -1),
 		Transport: transport, Waiting: waiting, Table: s.table.Load, Token: s.token, Local: !isExposed(s.listen) && !strings.HasPrefix(s.listen, unixPrefix),
 		MaxWait: s.maxWait, Held: s.held, HeldPerBudget: s.perBudget,
 	})
@@ -186,10 +202,13 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 			return err
 		}
 		s.metrics.SetPolicies(f.Policies)
-		s.table.Store(proxy.NewTable(f.Policies))
+		s.use(proxy.NewTable(f.Policies))
 		return nil
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(missing(s.upstreams, s.table.Load())...); err != nil {
 		return nil, err
 	}
 	v := s.service(handler, transport, follower)
@@ -215,7 +234,7 @@ func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.R
 func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport, follower *policyfile.Follower) *service {
 	registry := prometheus.NewRegistry()
 	v := &service{
-		listen: s.listen, adminListen: s.admin, handler: handler, connections: s.connections, stopTime: s.stopTime, say: s.say,
+		listen: s.listen, adminListen: s.admin, handler: handler, upstreams: s.upstreams, door: bounded{bound: &bound{most: int64(s.connections)}}, stopTime: s.stopTime, say: s.say,
 		admin: &admin{
 			statuses: transport.Statuses, file: follower.State, metrics: registry, local: !isExposed(s.admin) && !strings.HasPrefix(s.admin, unixPrefix),
 			policies: func() []throttle.Policy { return follower.File().Policies },
@@ -226,10 +245,20 @@ func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport,
 	if s.budgetMetrics {
 		registry.MustRegister(promthrottle.Budgets(transport))
 	}
-	if isExposed(s.listen) && s.token == "" {
-		s.say("WARNING: there is no token, and each machine that reaches " + s.listen + " can send requests")
+	if at := s.exposed(); len(at) > 0 && s.token == "" {
+		s.say("WARNING: there is no token, and each machine that reaches " + strings.Join(at, ", ") + " can send requests")
 	}
 	return v
+}
+
+// use puts a table in force, and tells of the addresses whose hosts it does not have.
+func (s *sidecar) use(table *proxy.Table) {
+	if s.table.Swap(table) == nil {
+		return // at the start that is a mistake
+	}
+	for _, err := range missing(s.upstreams, table) {
+		s.say(err.Error() + " any more, and requests to the address are refused")
+	}
 }
 
 // report tells of a file that has changed.
@@ -258,4 +287,22 @@ func (s *sidecar) say(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprintln(s.talk, "throttle: "+clean(line))
+}
+
+// longestHost is how long the name of a host may be.
+const longestHost = 255
+
+// tellOutside tells of a link that leads round the proxy.
+func (s *sidecar) tellOutside(host string) {
+	s.sayOnce("an answer has a link to " + fleet.Clean(host, longestHost) + ", which leads round the proxy: a program that follows it is not held there")
+}
+
+// tellBlind tells of a tunnel that is refused.
+func (s *sidecar) tellBlind(detail string) { s.sayOnce("a tunnel of TLS is refused: " + detail) }
+
+// sayOnce writes a line to stderr, unless it stands there already.
+func (s *sidecar) sayOnce(line string) {
+	if s.once.add(line) {
+		s.say(line)
+	}
 }

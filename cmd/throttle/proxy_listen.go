@@ -106,9 +106,14 @@ func (s *socket) Close() error {
 }
 
 // A bounded listener has at most so many connections open, so that slow clients cannot pile up. One
-// more is told so, and closed.
+// more is told so, and closed. Several listeners may have one bound.
 type bounded struct {
 	net.Listener
+	*bound
+}
+
+// A bound is how many connections may be open, and how many are.
+type bound struct {
 	most    int64
 	open    atomic.Int64
 	refused atomic.Int64

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os/signal"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,7 +42,7 @@ type service struct {
 	handler             *proxy.Handler
 	waiting             *waitapi.Handler
 	admin               *admin
-	connections         int
+	upstreams           []upstreamAt
 	stopTime            time.Duration
 	say                 func(line string)
 
@@ -56,8 +58,8 @@ func (v *service) run(ctx context.Context) error {
 		return err
 	}
 	defer door.Close()
-	v.door.Listener, v.door.most = door, int64(v.connections)
-	failed := make(chan error, 2)
+	v.door.Listener = door
+	failed := make(chan error, 2+len(v.upstreams))
 	if v.adminListen != "" {
 		server, err := v.serveAdmin(ctx, failed)
 		if err != nil {
@@ -68,6 +70,10 @@ func (v *service) run(ctx context.Context) error {
 	server := v.server(v.handler)
 	go func() { failed <- server.Serve(&v.door) }()
 	v.say("the proxy is at " + shown(v.listen, door.Addr(), "/HOST/"))
+	others, err := v.serveUpstreams(ctx, failed)
+	if err != nil {
+		return err
+	}
 	select {
 	case err := <-failed:
 		return err
@@ -78,21 +84,66 @@ func (v *service) run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		first = context.WithoutCancel(ctx) // an interrupt has ended it; the next one ends the process
 	}
-	v.end(first, server)
+	v.end(first, append(others, server))
 	return nil
 }
 
+// serveUpstreams serves the addresses of single hosts. What ends that is sent to failed. Their
+// connections count as those of the proxy's own address.
+func (v *service) serveUpstreams(ctx context.Context, failed chan<- error) (servers []*http.Server, err error) {
+	listeners, errs := make([]net.Listener, len(v.upstreams)), make([]error, len(v.upstreams))
+	for i, u := range v.upstreams {
+		listeners[i], errs[i] = listenAt(ctx, u.address)
+	}
+	if err := errors.Join(errs...); err != nil {
+		for _, l := range listeners {
+			if l != nil {
+				l.Close()
+			}
+		}
+		return nil, err
+	}
+	for i, u := range v.upstreams {
+		server := v.server(v.handler.Upstream(u.host))
+		servers = append(servers, server)
+		go func() { failed <- server.Serve(&bounded{listeners[i], v.door.bound}) }()
+		v.say(u.host + " is at " + shown(u.address, listeners[i].Addr(), "/"))
+	}
+	return servers, nil
+}
+
 // end lets what goes on end, in the time for that. It is over at once when ctx ends.
-func (v *service) end(ctx context.Context, server *http.Server) {
+func (v *service) end(ctx context.Context, servers []*http.Server) {
 	v.admin.stopping.Store(true)
 	v.handler.Stop(v.stopTime / 2)
 	v.waiting.Close() // what its callers wait for could go on for long, and end without an answer
 	ctx, cancel := context.WithTimeout(ctx, v.stopTime)
 	defer cancel()
-	if err := errors.Join(server.Shutdown(ctx), v.handler.Shutdown(ctx)); err != nil {
+	if !v.shutdown(ctx, servers) {
 		v.say("the time to stop is over: what went on was cut")
-		server.Close()
+		for _, server := range servers {
+			server.Close()
+		}
 	}
+}
+
+// shutdown lets all end side by side, and reports whether all has ended before ctx.
+func (v *service) shutdown(ctx context.Context, servers []*http.Server) bool {
+	ends := []func(context.Context) error{v.handler.Shutdown}
+	for _, server := range servers {
+		ends = append(ends, server.Shutdown)
+	}
+	var ending sync.WaitGroup
+	var cut atomic.Bool
+	for _, end := range ends {
+		ending.Go(func() {
+			if end(ctx) != nil {
+				cut.Store(true)
+			}
+		})
+	}
+	ending.Wait()
+	return !cut.Load()
 }
 
 // server returns a server with bounds for what a caller may cost.
@@ -115,7 +166,7 @@ func (v *service) serveAdmin(ctx context.Context, failed chan<- error) (*http.Se
 	}
 	server := v.server(v.admin.handler())
 	server.ReadTimeout, server.WriteTimeout = headerTime, time.Minute
-	go func() { failed <- server.Serve(&bounded{Listener: listener, most: adminConnections}) }()
+	go func() { failed <- server.Serve(&bounded{listener, &bound{most: adminConnections}}) }()
 	go v.admin.ask() // from now on it is known which budgets are used
 	v.say("the admin is at " + shown(v.adminListen, listener.Addr(), "/readyz"))
 	return server, nil

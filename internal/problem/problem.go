@@ -15,8 +15,8 @@ import (
 // Via is how the handlers name themselves in the header Via.
 const Via = "1.1 throttle"
 
-// A Problem is such an answer. It names no URL and repeats nothing of the request but names of
-// policies and fields.
+// A Problem is such an answer. It repeats nothing of the request but names: of policies, of fields,
+// and of a host that policies name.
 type Problem struct {
 	Type     string    `json:"type,omitempty"` // "": the status says all
 	Title    string    `json:"title"`

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bufio"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/proxy"
+)
+
+// trusted starts an upstream whose certificate the proxies of the test trust.
+func trusted(t *testing.T, handler http.HandlerFunc) (host string) {
+	upstream := httptest.NewTLSServer(handler)
+	t.Cleanup(upstream.Close)
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw}), 0o600))
+	t.Setenv("SSL_CERT_FILE", authority)
+	return upstream.Listener.Addr().String()
+}
+
+// writePolicies writes a file with a policy for each host.
+func writePolicies(t *testing.T, file string, hosts ...string) {
+	text := "version: 1\npolicies:\n"
+	for i, host := range hosts {
+		text += fmt.Sprintf("  - {name: api%d, match: \"%s/\", limit: 1000/h}\n", i, host)
+	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+}
+
+// at reads stderr up to the address of a host.
+func (s *served) at(host string) (base string) {
+	line := s.line(host + " is at ")
+	return strings.TrimSpace(line[strings.Index(line, "http://"):])
+}
+
+// TestProxyWays: a host has an address of its own, beside HTTP_PROXY and HTTP/2; and the process
+// ends although there are tunnels.
+func TestProxyWays(t *testing.T) {
+	host := trusted(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "<https://docs.example.com/a>; rel=help")
+		fmt.Fprint(w, r.Host, " ", r.RequestURI)
+	})
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	writePolicies(t, file, host, "b.example.com")
+	s := startProxy(t, file, "--upstream", "127.0.0.1:0="+host, "--upstream", "127.0.0.1:0=b.example.com")
+	one := s.at(host)
+	s.at("b.example.com")
+
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	proxied := &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse(s.baseURL) }}
+	for base, way := range map[string]http.RoundTripper{one: http.DefaultTransport, s.baseURL + host + "/": h2, "http://" + host + "/": proxied} {
+		resp, err := (&http.Client{Transport: way}).Get(base + "x/?a=%7e")
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, host+" /x/?a=%7e", string(text))
+	}
+	s.line("a link to docs.example.com, which leads round the proxy")
+
+	tunnel, err := net.Dial("tcp", strings.Trim(strings.TrimPrefix(s.baseURL, "http:"), "/"))
+	require.NoError(t, err)
+	defer tunnel.Close()
+	fmt.Fprint(tunnel, "CONNECT b.example.com:80 HTTP/1.1\r\nHost: b.example.com\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(tunnel), &http.Request{Method: http.MethodConnect})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	_, err = tunnel.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.NoError(t, s.cmd.Wait())
+}
+
+// TestProxyMistakes: all mistakes of the flags are told at once.
+func TestProxyMistakes(t *testing.T) {
+	const good = "../../policyfile/testdata/good.yaml"
+	mistakes := func(args ...string) string {
+		talk := new(strings.Builder)
+		require.Equal(t, exitUsage, run(t.Context(), append([]string{"proxy"}, args...), new(sink), talk), "%v", args)
+		return talk.String()
+	}
+	require.Equal(t, `throttle: proxy follows a file, and stdin is none
+--max-wait: use more than 0
+--stop-time: use more than 0
+--held: use 1 or more
+--held-per-budget: use 1 or more
+--connections: use 1 or more
+--permit-lifetime: use more than 0
+--tunnels: use 0 or more
+--listen: other machines would reach this address, and could send requests: pass --expose as well
+--upstream 0.0.0.0:7071=a.example.com: other machines would reach this address, and could send requests: pass --expose as well
+--upstream 127.0.0.1:7072: use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com
+--upstream 127.0.0.1:7073=https://a.example.com: what follows = is a host, without a scheme and without a path
+--upstream unix:=a.example.com: use ADDRESS:PORT=HOST, such as 127.0.0.1:7071=api.example.com
+--upstream 0.0.0.0:7070=a.example.com: other machines would reach this address, and could send requests: pass --expose as well
+--upstream 0.0.0.0:7070=a.example.com: another flag has this address
+`, mistakes("-", "--max-wait", "0", "--stop-time", "0", "--held", "0", "--held-per-budget", "0", "--connections", "0", "--permit-lifetime", "0", "--tunnels", "-1",
+		"--listen", "0.0.0.0:7070", "--upstream", "0.0.0.0:7071=a.example.com", "--upstream", "127.0.0.1:7072", "--upstream", "127.0.0.1:7073=https://a.example.com",
+		"--upstream", "unix:=a.example.com", "--upstream", "0.0.0.0:7070=a.example.com"))
+	require.Contains(t, mistakes(good, "--expose", "--upstream", "0.0.0.0:0=api.example.com"), "--expose: each machine that reaches the address could send requests")
+	require.Contains(t, mistakes(good, "--upstream", "127.0.0.1:0=a.nowhere.example", "--upstream", "127.0.0.1:0=b.nowhere.example"),
+		"--upstream 127.0.0.1:0=a.nowhere.example: no policy of the file names this host\n--upstream 127.0.0.1:0=b.nowhere.example: no policy of the file names this host\n")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	a, b := taken.Addr().String(), "127.0.0.1:0"
+	require.Contains(t, mistakes(good, "--listen", a), "address already in use")
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	writePolicies(t, file, "a.example.com")
+	require.Contains(t, mistakes(file, "--listen", b, "--upstream", b+"=a.example.com", "--upstream", a+"=a.example.com"), "address already in use")
+}
+
+// TestProxyLosesHost: a file that does not have the host of an address any more is no mistake, and is told.
+func TestProxyLosesHost(t *testing.T) {
+	var talk strings.Builder
+	s := &sidecar{talk: &talk, upstreams: []upstreamAt{{"127.0.0.1:7071", "a.example.com"}, {"127.0.0.1:7072", "b.example.com"}}}
+	with := func(match string) *proxy.Table { return proxy.NewTable([]throttle.Policy{{Name: "api", Match: match}}) }
+	s.use(with("*.example.com/"))
+	s.use(with("b.example.com/"))
+	require.Equal(t, "throttle: --upstream 127.0.0.1:7071=a.example.com: no policy of the file names this host any more, and requests to the address are refused\n", talk.String())
+}
+
+// TestSayOnce: each line is told once, and not more of them than an operator would read.
+func TestSayOnce(t *testing.T) {
+	var talk strings.Builder
+	s := &sidecar{talk: &talk}
+	for i := range 2 * (mostFirsts + 1) {
+		s.tellOutside(fmt.Sprint("h", i/2, "\x1b.example.com"))
+	}
+	s.tellBlind("use another")
+	require.Equal(t, mostFirsts, strings.Count(talk.String(), "\n"))
+	require.Equal(t, 1, strings.Count(talk.String(), "a link to h0"))
+	require.NotContains(t, talk.String(), "\x1b")
+}
