@@ -128,6 +128,16 @@ func (p *Permit) Release() {
 	}
 }
 
+// Cancel gives back all that the permit holds, its start too, because the work has not
+// begun and will not. It must not be called once the work has begun: a start that was
+// used would be given back. After Release it does nothing.
+func (p *Permit) Cancel() {
+	if (p.meter != nil || p.several != nil) && p.beginChange() {
+		p.state.Store(permitGone)
+		p.acquisition().cancel()
+	}
+}
+
 // beginChange begins a change of what the permit holds, which endChange ends. It returns false,
 // and begins nothing, if the permit holds nothing or is being changed.
 func (p *Permit) beginChange() bool { return p.state.CompareAndSwap(permitHeld, permitBusy) }
