@@ -99,7 +99,7 @@ func (p *Permit) setStart(a *acquisition) {
 // setAndTell is setStart, and tells the observer of the start.
 func (p *Permit) setAndTell(ctx context.Context, a *acquisition) {
 	p.setStart(a)
-	if a.observe != nil || !a.isImmediate() {
+	if a.observe != nil || !a.isImmediate() || a.hold.Policy != "" {
 		p.tell(ctx, a)
 	}
 }
