@@ -40,6 +40,10 @@ type Config struct {
 	// them has at most 1 MiB of its body in memory. Defaults to [DefaultHeld].
 	Held int
 
+	// Waiting serves the paths under /v1/, for callers that are let in. Defaults to nil: they
+	// are paths like others.
+	Waiting http.Handler
+
 	// Local lets only requests in whose Host field is localhost, or an address of the
 	// loopback: no web page reaches the handler under a name that leads to this machine.
 	Local bool
@@ -83,6 +87,10 @@ func New(c Config) (*Handler, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := h.inadmissible(r); p != nil {
 		p.write(w)
+		return
+	}
+	if h.c.Waiting != nil && strings.HasPrefix(r.RequestURI, "/v1/") {
+		h.c.Waiting.ServeHTTP(w, r)
 		return
 	}
 	target, p := targetOf(r, h.c.Hosts)

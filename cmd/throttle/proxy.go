@@ -25,6 +25,7 @@ import (
 	"github.com/fleetthrottle/throttle/proxy"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/waitapi"
 )
 
 // A sidecar is a proxy that is served.
@@ -35,6 +36,8 @@ type sidecar struct {
 	maxWait time.Duration
 	held    int
 	private []string
+	permits time.Duration // how long they last at most
+	waiting *waitapi.Handler
 
 	hosts atomic.Pointer[func(host string) bool] // of the policies in force
 	mu    sync.Mutex                             // is held while talk is written to
@@ -62,6 +65,7 @@ func newProxy() *cobra.Command {
 	f.BoolVar(&s.expose, "expose", false, "listen at an address that other machines reach: each of them can then send requests")
 	f.DurationVar(&s.maxWait, "max-wait", proxy.DefaultMaxWait, "how long a request is held at most; callers ask for less with \"Prefer: wait=2\"")
 	f.IntVar(&s.held, "held", proxy.DefaultHeld, "how many requests are held at once at most")
+	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
 	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
 	return c
 }
@@ -75,6 +79,8 @@ func (s *sidecar) run(ctx context.Context, path string) error {
 		return errors.New("--max-wait: use more than 0")
 	case s.held <= 0:
 		return errors.New("--held: use 1 or more")
+	case s.permits <= 0:
+		return errors.New("--permit-lifetime: use more than 0")
 	case !s.expose && !onLoopback(s.listen):
 		return errors.New("--listen: other machines would reach this address, and could send requests: pass --expose as well")
 	}
@@ -126,8 +132,12 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	if err != nil {
 		return nil, err
 	}
+	limiters, err := throttle.NewLimiters(throttle.Config{Store: store, Observe: s.observe})
+	if err != nil {
+		return nil, err
+	}
 	apply := func(f *policyfile.File) error {
-		if err := transport.SetPolicies(f.Policies); err != nil {
+		if err := errors.Join(transport.SetPolicies(f.Policies), limiters.SetPolicies(f.Policies)); err != nil {
 			return err
 		}
 		hosts := proxy.Hosts(f.Policies)
@@ -141,8 +151,12 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	if reporter != nil {
 		pushed.Report(reporter, follower)
 	}
+	s.waiting, err = waitapi.New(waitapi.Config{Limiters: limiters, MaxWait: s.maxWait, Held: s.held, MaxLifetime: s.permits})
+	if err != nil {
+		return nil, err
+	}
 	return proxy.New(proxy.Config{
-		Transport: transport, MaxWait: s.maxWait, Held: s.held, Local: onLoopback(s.listen),
+		Transport: transport, Waiting: s.waiting, MaxWait: s.maxWait, Held: s.held, Local: onLoopback(s.listen),
 		Hosts: func(host string) bool { return (*s.hosts.Load())(host) },
 	})
 }
@@ -200,6 +214,7 @@ func (s *sidecar) serve(ctx context.Context, handler http.Handler) error {
 		return err
 	case <-ctx.Done():
 	}
+	s.waiting.Close() // what its callers wait for could go on for long, and end without an answer
 	ending, cancel := context.WithTimeout(context.Background(), s.maxWait+stopTime)
 	defer cancel()
 	if server.Shutdown(ending) != nil {
