@@ -41,7 +41,8 @@ func problemOf(err error) *problem.Problem {
 	if p == nil { // the permit was released while its start was awaited
 		return problem.New(http.StatusGone, "the permit is gone: it was released meanwhile")
 	}
-	if errors.As(err, &full) && full.RetryAfter == 0 { // unknown, as for what is in flight
+	isFull := errors.As(err, &full)
+	if !isFull || full.RetryAfter == 0 { // unknown, as for what is in flight, and for a store that is away
 		p.RetryAfter = soon
 	}
 	return p
