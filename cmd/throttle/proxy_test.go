@@ -115,7 +115,7 @@ func TestProxyUsage(t *testing.T) {
 	const good = "../../policyfile/testdata/good.yaml"
 	for _, args := range [][]string{
 		{good, "--listen", "0.0.0.0:7070"}, {good, "--listen", ":7070"}, {good, "--listen", "[::]:7070"}, {good, "--listen", "example.com:7070"}, {good, "--listen", "7070"},
-		{good, "--max-wait", "0"}, {good, "--held", "0"}, {good, "--redis", "redis+moon://127.0.0.1:1"},
+		{good, "--max-wait", "0"}, {good, "--held", "0"}, {good, "--permit-lifetime", "0"}, {good, "--redis", "redis+moon://127.0.0.1:1"},
 		{"-"}, {"nothing.yaml"}, {"../../policyfile/testdata/bad.yaml"}, {},
 	} {
 		require.Equal(t, exitUsage, run(t.Context(), append([]string{"proxy"}, args...), new(sink), new(sink)), "%v", args)
