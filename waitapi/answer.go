@@ -41,8 +41,7 @@ func problemOf(err error) *problem.Problem {
 	if p == nil { // the permit was released while its start was awaited
 		return problem.New(http.StatusGone, "the permit is gone: it was released meanwhile")
 	}
-	isFull := errors.As(err, &full)
-	if !isFull || full.RetryAfter == 0 { // unknown, as for what is in flight, and for a store that is away
+	if errors.As(err, &full) && full.RetryAfter == 0 { // unknown, as for what is in flight
 		p.RetryAfter = soon
 	}
 	return p

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -34,6 +35,9 @@ policies:
   - {name: scarce, match: api.example.com/, limit: 1/h}
   - {name: tokens, match: api.example.com/, limit: 100/h}
 `
+
+// token is what the proxy asks for.
+const token = "a-token-of-the-test-of-clients"
 
 // A scene is a process of "throttle proxy" behind a tap, and an upstream.
 type scene struct {
@@ -65,8 +69,9 @@ func newScene(t *testing.T) *scene {
 	file, binary := filepath.Join(dir, "policies.yaml"), filepath.Join(dir, "throttle")
 	require.NoError(t, os.WriteFile(file, []byte(policies), 0o600))
 	build(t, "../../cmd/throttle", "go", "build", "-o", binary, ".")
+	require.NoError(t, os.WriteFile(file+".token", []byte(token), 0o600))
 	redis := redistest.Single(t)
-	proxy, err := url.Parse("http://" + startProxy(t, binary, "proxy", file, "--redis", redis.URL(), "--listen", "127.0.0.1:0", "--max-wait", "2s"))
+	proxy, err := url.Parse("http://" + startProxy(t, binary, "proxy", file, "--token-file", file+".token", "--redis", redis.URL(), "--listen", "127.0.0.1:0", "--max-wait", "2s"))
 	require.NoError(t, err)
 
 	var all []throttle.Policy
@@ -79,8 +84,14 @@ func newScene(t *testing.T) *scene {
 	upstream := httptest.NewServer(http.HandlerFunc(s.serveWork))
 	t.Cleanup(upstream.Close)
 	s.upstream = upstream.URL
-	through := httputil.NewSingleHostReverseProxy(proxy)
-	through.ErrorLog = log.New(io.Discard, "", 0) // which clients left
+	through := &httputil.ReverseProxy{
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.SetURL(proxy)
+			pr.Out.Host = ""
+			maps.Copy(pr.Out.Header, http.Header{"Proxy-Authorization": pr.In.Header["Proxy-Authorization"]})
+		},
+		ErrorLog: log.New(io.Discard, "", 0), // which clients left
+	}
 	tap := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.pass(through, w, r) }))
 	t.Cleanup(tap.Close)
 	s.tap = tap.URL
@@ -150,7 +161,7 @@ func (s *scene) asked(key string) []string {
 func (s *scene) start(t *testing.T, p program, policy, key, wait string, orders ...string) (*exec.Cmd, *bytes.Buffer) {
 	words := append(append(p.words[1:len(p.words):len(p.words)], policy, key, wait, s.upstream+"/?"+policy+key), orders...)
 	cmd := exec.CommandContext(t.Context(), p.words[0], words...)
-	cmd.Env = append(os.Environ(), "THROTTLE_URL="+s.tap, "HTTP_PROXY=http://127.0.0.1:1", "PYTHONDONTWRITEBYTECODE=1", "no_proxy="+strings.TrimPrefix(s.upstream, "http://"))
+	cmd.Env = append(os.Environ(), "THROTTLE_URL="+s.tap, "THROTTLE_TOKEN="+token, "HTTP_PROXY=http://127.0.0.1:1", "PYTHONDONTWRITEBYTECODE=1", "no_proxy="+strings.TrimPrefix(s.upstream, "http://"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var talk bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &talk, &talk

@@ -1,0 +1,158 @@
+package dashboard
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+const (
+	longestBody   = 8 << 10
+	longestName   = 200
+	longestReason = 500
+)
+
+// An order is what an operator asks for.
+type order struct {
+	Token  string `json:"token"`  // of a login
+	Budget string `json:"budget"` // by its id
+	For    int64  `json:"for"`    // of a pause, in milliseconds
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
+// readOrder reads an order. It answers by itself if there is none.
+func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
+		answerError(w, http.StatusUnsupportedMediaType, "Content-Type: application/json is missing")
+		return o, false
+	}
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, longestBody)).Decode(&o); err != nil {
+		answerError(w, http.StatusBadRequest, "the body is no JSON of an order")
+		return o, false
+	}
+	return o, true
+}
+
+// An office takes the orders of operators.
+type office struct {
+	guard  *guard
+	source Source
+	done   func() // is called when something was done
+}
+
+// tellAccess answers with what the viewer may do.
+func (o *office) tellAccess(w http.ResponseWriter, r *http.Request) {
+	answerJSON(w, http.StatusOK, o.guard.accessOf(r))
+}
+
+// takeToken gives who knows the token a cookie that proves it.
+func (o *office) takeToken(w http.ResponseWriter, r *http.Request) {
+	what, ok := readOrder(w, r)
+	if !ok {
+		return
+	}
+	if !o.guard.token.is(what.Token) {
+		answerError(w, http.StatusUnauthorized, languageOf(r).word("wrong token"))
+		return
+	}
+	until := time.Now().Add(cookieLasts)
+	http.SetCookie(w, o.cookie(r, o.guard.token.proof(until), int(cookieLasts.Seconds())))
+	r.Header.Set("Authorization", "Bearer "+what.Token)
+	answerJSON(w, http.StatusOK, o.guard.accessOf(r))
+}
+
+// forgetToken takes the cookie back.
+func (o *office) forgetToken(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, o.cookie(r, "", -1))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// cookie returns the cookie that proves the token. It has no path, so browsers send it below the path of the
+// page only, wherever that is mounted.
+func (o *office) cookie(r *http.Request, value string, age int) *http.Cookie {
+	return &http.Cookie{
+		Name: cookieName, Value: value, MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: r.TLS != nil || o.guard.trustProxy && r.Header.Get("X-Forwarded-Proto") == "https",
+	}
+}
+
+// pause closes a budget.
+func (o *office) pause(w http.ResponseWriter, r *http.Request) {
+	o.act(w, r, func(what *order) error {
+		return o.source.pause(r.Context(), what.Budget, time.Duration(what.For)*time.Millisecond, what.By, what.Reason)
+	}, func(what *order) string {
+		if what.For <= 0 || what.For > throttle.MaxPenalty.Milliseconds() {
+			return "bad length"
+		}
+		return ""
+	})
+}
+
+// resume ends an operator's pause.
+func (o *office) resume(w http.ResponseWriter, r *http.Request) {
+	o.act(w, r, func(what *order) error { return o.source.resume(r.Context(), what.Budget, what.By, what.Reason) }, nil)
+}
+
+// act does what an operator orders who has the token and says why. check returns the word for what else is wrong
+// with the order.
+func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) error, check func(*order) string) {
+	l, a := languageOf(r), o.guard.accessOf(r)
+	if !a.Act || !a.Read {
+		answerError(w, a.refusal(), l.word("no token"))
+		return
+	}
+	what, ok := readOrder(w, r)
+	if !ok {
+		return
+	}
+	what.By = cmp.Or(a.User, cleaned(what.By, longestName))
+	what.Reason = cleaned(what.Reason, longestReason)
+	wrong := ""
+	switch {
+	case what.By == "":
+		wrong = "no name"
+	case what.Reason == "":
+		wrong = "no reason"
+	case check != nil:
+		wrong = check(&what)
+	}
+	if wrong != "" {
+		answerError(w, http.StatusUnprocessableEntity, l.word(wrong))
+		return
+	}
+	if err := do(&what); err != nil {
+		answerError(w, statusOf(err), fleet.Clean(err.Error(), 1000))
+		return
+	}
+	o.done()
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// cleaned returns a text fit to be stored and shown.
+func cleaned(text string, most int) string { return fleet.Clean(strings.TrimSpace(text), most) }
+
+// statusOf returns the status for an act that was not done.
+func statusOf(err error) int {
+	var longer *fleet.LongerError
+	var open *fleet.NotPausedError
+	var target *fleet.TargetError
+	var away *fleet.Error
+	switch {
+	case errors.As(err, &longer), errors.As(err, &open):
+		return http.StatusConflict
+	case errors.As(err, &target):
+		return http.StatusNotFound
+	case errors.As(err, &away):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}

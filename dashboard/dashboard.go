@@ -1,0 +1,101 @@
+package dashboard
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// DefaultBudgets is how many budgets a page shows that is not told otherwise.
+const DefaultBudgets = 100
+
+// mostBudgets bounds Config.Budgets: each budget is a question each second.
+const mostBudgets = 1000
+
+// A Config says what a page shows, and to whom. Only Source is required.
+type Config struct {
+	// Source is what the page shows: [Fleet], or a [Process].
+	Source Source
+
+	// Token is what an operator must know to pause and resume, and who is not on this
+	// machine to look. It has at least 128 random bits, as "openssl rand -hex 16" prints
+	// them. Defaults to none: then nobody can act.
+	Token string
+
+	// Login is the login of the program around the page: it says who asks, and whether
+	// they may look. The name stands in the audit trail. Whoever may look may act only
+	// with the token. Defaults to none: requests to a loopback address may look.
+	Login func(*http.Request) (user string, ok bool)
+
+	// TrustProxy says that the only way to the page leads through a proxy that sets
+	// X-Forwarded-For. Defaults to false: requests through a proxy need the token, or
+	// the login.
+	TrustProxy bool
+
+	// Budgets is how many budgets are shown at most: those that are closed first, then
+	// those used most. Each of them is one question to the store each second while
+	// somebody looks. Defaults to [DefaultBudgets]; at most 1,000.
+	Budgets int
+
+	// Title is the name of what is shown. Defaults to "throttle".
+	Title string
+}
+
+// A Handler serves the page. It is safe for concurrent use, and has nothing to close. Mount it with a
+// path that ends with a slash: the page's addresses are relative to that.
+type Handler struct {
+	mux     http.Handler
+	guard   *guard
+	sampler *sampler
+}
+
+// New returns the page that a Config describes.
+func New(c Config) (*Handler, error) {
+	switch {
+	case c.Source == nil:
+		return nil, errors.New("dashboard: Config.Source is missing: use Fleet or NewProcess")
+	case c.Budgets < 0 || c.Budgets > mostBudgets:
+		return nil, fmt.Errorf("dashboard: Config.Budgets is %d: use 1 to %d, or 0 for %d", c.Budgets, mostBudgets, DefaultBudgets)
+	}
+	if c.Token != "" {
+		if err := token(c.Token).check(); err != nil {
+			return nil, err
+		}
+	}
+	g := &guard{token(c.Token), c.Login, c.TrustProxy}
+	s := newSampler(c.Source, cmp.Or(c.Budgets, DefaultBudgets), rand.Text()[:8])
+	f := &front{g, fleet.Clean(cmp.Or(c.Title, "throttle"), 100)}
+	o := &office{g, c.Source, s.poke}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", f.page)
+	mux.HandleFunc("GET /{file}", f.file)
+	mux.Handle("GET /events", g.reader(s.stream))
+	mux.Handle("GET /history", g.reader(s.answerHistory))
+	mux.Handle("GET /why", g.reader(s.answerWhy))
+	mux.HandleFunc("GET /access", o.tellAccess)
+	mux.HandleFunc("POST /token", o.takeToken)
+	mux.HandleFunc("POST /forget", o.forgetToken)
+	mux.HandleFunc("POST /pause", o.pause)
+	mux.HandleFunc("POST /resume", o.resume)
+	// A page of another site cannot act with the operator's cookie.
+	return &Handler{http.NewCrossOriginProtection().Handler(mux), g, s}, nil
+}
+
+// policyOfContent lets the page use what the binary has, and nothing else.
+const policyOfContent = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	head := w.Header()
+	head.Set("Content-Security-Policy", policyOfContent)
+	head.Set("X-Content-Type-Options", "nosniff")
+	head.Set("Referrer-Policy", "no-referrer")
+	head.Set("Cross-Origin-Opener-Policy", "same-origin")
+	head.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.mux.ServeHTTP(w, r)
+}
