@@ -44,10 +44,15 @@ test: redis ## the tests, with the race detector and in random order; make sdks 
 	go test -vet=off -short -shuffle=on -count=1 -timeout 10m $(WITHOUT_RACE)
 
 .PHONY: sdks
-sdks: redis ## throttle beside other libraries, inside other people's SDKs, and its alert rules read by Prometheus' parser
+sdks: redis clients ## throttle beside other libraries, inside other people's SDKs and before clients of other languages, and its alert rules read by Prometheus' parser
+	@# Clients of other languages wait for most of the time: more of them than there are cores side by side.
 	@for module in $(FOREIGN); do \
-		(cd $$module && go test -vet=off -short -race -shuffle=on -count=1 -timeout 10m ./...) || exit; \
+		(cd $$module && go test -vet=off -short -race -shuffle=on -count=1 -parallel 8 -timeout 10m ./...) || exit; \
 	done
+
+.PHONY: clients
+clients: ## install the HTTP clients of other languages that make sdks puts behind the proxy, unless they are there
+	@scripts/install-clients.sh
 
 .PHONY: cost
 cost: redis ## what make test costs, with an empty build cache and with a warm one
