@@ -53,5 +53,4 @@ calls)
 	;;
 stream) events 2 ;;
 stop) events 1 ;; # in the middle of a stream
-defaults) echo '{"timeout":0,"retries":0}' ;;
 esac

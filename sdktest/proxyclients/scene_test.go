@@ -29,7 +29,8 @@ policies:
   - {name: coded, match: "HOST/{client}/coded/", key: "{client}", limit: 100/s, penalty: {codes: {fields: errcode, lasts: {"90018": 1h}}}}
   - {name: banned, match: "HOST/{client}/banned/", key: "{client}", limit: 100/s}
   - {name: scarce, match: "HOST/{client}/scarce/", key: "{client}", limit: 1/h}
-  - {name: short, match: "HOST/{client}/short/", key: "{client}", limit: 1/2s}
+  - {name: defaults, match: "HOST/{client}/defaults/", limit: 100/s}
+  - {name: short, match: "HOST/{client}/short/", key: "{client}", limit: 1/4s}
 `
 
 // A scene is two proxies that share a Redis, before an upstream.

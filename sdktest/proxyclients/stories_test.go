@@ -2,7 +2,9 @@ package proxyclients
 
 import (
 	"net/http"
+	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +26,7 @@ func TestClients(t *testing.T) {
 		{"coded", (*scene).coded},
 		{"refused", (*scene).refused},
 		{"repeated", (*scene).repeated},
+		{"defaults", (*scene).defaults},
 	}
 	for _, c := range played() {
 		t.Run(c.name, func(t *testing.T) {
@@ -36,6 +39,7 @@ func TestClients(t *testing.T) {
 			}
 		})
 	}
+	t.Run("guzzle with a slash", s.lostHost)
 }
 
 // held: two processes of a client, before two proxies, are held so that no window has a request
@@ -141,6 +145,7 @@ func (s *scene) coded(t *testing.T, c *client) {
 	require.Len(t, all, 2)
 	require.Equal(t, http.StatusOK, all[0].Status, "%+v", all[0])
 	require.Contains(t, string(all[0].Answer), "90018")
+	require.Equal(t, c.brotli, strings.Contains(s.coding(p), "br"))
 	s.requireRefused(t, c, all[1], "coded", "penalty")
 	require.Equal(t, 1, s.count(p))
 }
@@ -169,20 +174,36 @@ func (s *scene) refused(t *testing.T, c *client) {
 func (s *scene) repeated(t *testing.T, c *client) {
 	p := place{c.name, "short"}
 	wish := "PREFER=wait=0"
-	if c.asks != "" {
-		wish = c.asks + "=Prefer: wait=0"
+	if c.wish != "" {
+		wish = c.wish + "=Prefer: wait=0"
 	}
 	between := newTap(t, s.proxies[0])
 	all := s.start(t, c, between.Addr().String(), p, wish, "calls", "2").all()
 	require.Len(t, all, 2)
 	require.Equal(t, http.StatusOK, all[0].Status, "%+v", all[0])
-	if c.repeats {
+	if c.obeys {
 		require.Equal(t, http.StatusOK, all[1].Status, "%+v", all[1])
 		require.Equal(t, 3, between.requests())
 		return
 	}
-	s.requireRefused(t, c, all[1], "short", "1/2s")
+	s.requireRefused(t, c, all[1], "short", "1/4s")
 	require.Equal(t, 2, between.requests())
+	if c.told {
+		all = s.start(t, c, between.Addr().String(), p, wish, "RETRIES=1", "calls", "2").all()
+		require.Len(t, all, 2)
+		require.Equal(t, http.StatusOK, all[0].Status, "%+v", all[0])
+		require.Equal(t, http.StatusOK, all[1].Status, "%+v", all[1])
+	}
+}
+
+// defaults: what a client does unless told otherwise, as the client itself tells.
+func (s *scene) defaults(t *testing.T, c *client) {
+	if c.timeout == untold {
+		return
+	}
+	r := s.run(t, c, s.proxies[0], place{c.name, "defaults"}, "defaults")
+	require.InDelta(t, c.timeout, r.Timeout, 0)
+	require.Equal(t, c.retries, r.Retries)
 }
 
 // requireRefused requires that the proxy has refused a call, and that the client shows why.
@@ -198,4 +219,21 @@ func (s *scene) requireRefused(t *testing.T, c *client, r *report, policy, why s
 	require.Equal(t, policy, named)
 	require.Contains(t, detail, why)
 	t.Logf("%s: %s", r.Error, r.Message)
+}
+
+// lostHost: a client that resolves a path with a slash before it loses the host, and is told so.
+func (s *scene) lostHost(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("php", "-r", `
+		require 'GuzzleHttp/autoload.php';
+		$client = new GuzzleHttp\Client(['base_uri' => $argv[1] . '/', 'http_errors' => false]);
+		foreach (['chat/completions', '/chat/completions'] as $path) {
+			$answer = $client->post($path, ['json' => ['model' => 'm']]);
+			echo $answer->getStatusCode(), ' ', $answer->getBody(), "\n";
+		}`, s.baseURL(s.proxies[0], place{"guzzle", "defaults"})).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	kept, lost, _ := strings.Cut(string(out), "\n")
+	require.Contains(t, kept, "200 ")
+	require.Contains(t, lost, "403 ")
+	require.Contains(t, lost, "no policy names this host")
 }

@@ -23,6 +23,7 @@ type upstream struct {
 	mu      sync.Mutex
 	arrived map[string][]time.Time // by place
 	banned  map[string]bool
+	codings map[string]string // the last Accept-Encoding
 
 	gates sync.Map // by place: chan gate, for the stories that a test leads
 }
@@ -34,7 +35,7 @@ type gate struct {
 }
 
 func newUpstream(t *testing.T) *upstream {
-	u := &upstream{t: t, arrived: make(map[string][]time.Time), banned: make(map[string]bool)}
+	u := &upstream{t: t, arrived: make(map[string][]time.Time), banned: make(map[string]bool), codings: make(map[string]string)}
 	u.Server = httptest.NewUnstartedServer(u)
 	u.EnableHTTP2 = true
 	u.StartTLS()
@@ -52,6 +53,13 @@ func (u *upstream) count(p place) int {
 	return len(u.arrived[p.path()])
 }
 
+// coding returns which compression the last request to a place asked for.
+func (u *upstream) coding(p place) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.codings[p.path()]
+}
+
 // gate returns where the requests to a place tell that they wait.
 func (u *upstream) gate(p place) chan gate {
 	gates, _ := u.gates.LoadOrStore(p.path(), make(chan gate))
@@ -65,12 +73,13 @@ const (
 )
 
 // arrive notes a request, and returns whether its caller is banned.
-func (u *upstream) arrive(path string) (banned bool) {
+func (u *upstream) arrive(path string, r *http.Request) (banned bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := time.Now()
 	all := append(u.arrived[path], now)
 	u.arrived[path] = all
+	u.codings[path] = r.Header.Get("Accept-Encoding")
 	if strings.HasSuffix(path, "/held") && len(all) > heldMost && now.Sub(all[len(all)-1-heldMost]) < heldPer {
 		u.banned[path] = true
 	}
@@ -86,7 +95,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	place, call := parts[0]+"/"+parts[1], parts[3]
-	if u.arrive(place) {
+	if u.arrive(place, r) {
 		answer(w, r, http.StatusTooManyRequests, `{"error":{"message":"banned, because of one request too many"}}`)
 		return
 	}

@@ -48,6 +48,6 @@ class JavaNet extends Stories {
     }
 
     double timeout() {
-        return client.connectTimeout().map(d -> d.toMillis() / 1000.0).orElse(0.0);
+        return request("").timeout().map(d -> d.toMillis() / 1000.0).orElse(0.0);
     }
 }

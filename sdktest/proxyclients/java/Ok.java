@@ -15,7 +15,7 @@ class Ok extends Stories {
     Ok() {
         OkHttpClient.Builder b = new OkHttpClient.Builder();
         if (TIMEOUT != null) {
-            b.callTimeout((long) (1000 * Double.parseDouble(TIMEOUT)), TimeUnit.MILLISECONDS);
+            b.readTimeout((long) (1000 * Double.parseDouble(TIMEOUT)), TimeUnit.MILLISECONDS);
         }
         client = b.build();
     }

@@ -36,4 +36,4 @@ async function* stream() {
   }
 }
 
-await run({ call, stream, defaults: { timeout: 300, retries: 0 } });
+await run({ call, stream });

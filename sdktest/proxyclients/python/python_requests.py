@@ -47,5 +47,3 @@ elif story == "stop":  # in the middle of a stream
     for text in stream():
         say(event=text)
         break
-elif story == "defaults":
-    say(timeout=0, retries=session.get_adapter("http://").max_retries.total)
