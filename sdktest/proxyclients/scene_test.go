@@ -53,7 +53,7 @@ func newScene(t *testing.T) *scene {
 	build(t, "../../cmd/throttle", "go", "build", "-o", program, ".")
 	redis := redistest.Single(t)
 	for i := range s.proxies {
-		s.proxies[i] = startProxy(t, authority, program, "proxy", file, "--redis", redis.URL(), "--max-wait", "20s",
+		s.proxies[i] = startProxy(t, authority, program, "proxy", file, "--redis", redis.URL(), "--max-wait", "10m",
 			"--private", "127.0.0.1", "--listen", "127.0.0.1:0")
 	}
 	var err error
