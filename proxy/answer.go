@@ -3,19 +3,16 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 
-	"github.com/fleetthrottle/throttle"
+	problems "github.com/fleetthrottle/throttle/internal/problem"
 )
 
 // via is how the proxy names itself in the header Via.
-const via = "1.1 throttle"
+const via = problems.Via
 
 // passedProxy reports whether a request was sent by a proxy like this.
 func passedProxy(h http.Header) bool {
@@ -29,37 +26,22 @@ func passedProxy(h http.Header) bool {
 	return false
 }
 
-// A problem is an answer of the proxy itself, as RFC 9457 has it. It names no URL and repeats
-// nothing of the request.
+// A problem is an answer of the proxy itself.
 type problem struct {
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail"`
-	Policy string `json:"policy,omitempty"`
-
-	retryAfter time.Duration // 0: the answer does not say
-	timing     string        // "": the answer does not say
+	problems.Problem
+	timing string // "": the answer does not say
 }
 
 func newProblem(status int, detail string) *problem {
-	return &problem{Title: http.StatusText(status), Status: status, Detail: detail}
+	return &problem{Problem: *problems.New(status, detail)}
 }
 
 // write sends the answer.
 func (p *problem) write(w http.ResponseWriter) {
-	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	h.Set("Via", via)
-	if p.retryAfter > 0 {
-		seconds := int64((p.retryAfter-1)/time.Second) + 1 // rounded up
-		h.Set("Retry-After", strconv.FormatInt(seconds, 10))
-	}
 	if p.timing != "" {
-		h.Set("Server-Timing", p.timing)
+		w.Header().Set("Server-Timing", p.timing)
 	}
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // a caller that has gone needs no answer
+	p.Write(w)
 }
 
 // answerError answers a request that has no answer of the upstream, because of err.
@@ -76,23 +58,8 @@ func answerError(w http.ResponseWriter, r *http.Request, err error) {
 
 // problemOf returns what an error means to the caller.
 func problemOf(err error) *problem {
-	var full *throttle.LimitError
-	var away *throttle.StoreError
-	var mistake *throttle.ConfigError
-	switch {
-	case errors.As(err, &full):
-		p := newProblem(http.StatusTooManyRequests, full.Error())
-		p.Policy = full.Policy
-		if full.RetryAfter != throttle.Never {
-			p.retryAfter = full.RetryAfter
-		}
-		return p
-	case errors.As(err, &away):
-		return newProblem(http.StatusServiceUnavailable, "it is unknown whether there is room: the store of the budgets does not answer")
-	case errors.As(err, &mistake):
-		p := newProblem(http.StatusInternalServerError, "the policy cannot read this request")
-		p.Policy = mistake.Policy
-		return p
+	if p := problems.Of(err); p != nil {
+		return &problem{Problem: *p}
 	}
 	return unreached(err)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/wishes"
 )
 
 // The defaults of a [Config].
@@ -98,8 +99,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &call{target: target, leave: func() { <-h.held }}
 	defer c.endWait()
 	ctx := context.WithValue(r.Context(), callKey{}, c)
-	ctx = throttle.WithMaxWait(ctx, maxWait(r.Header, h.c.MaxWait))
-	ctx = throttle.WithPriority(ctx, priority(r.Header))
+	ctx = throttle.WithMaxWait(ctx, wishes.MaxWait(r.Header, h.c.MaxWait))
+	ctx = throttle.WithPriority(ctx, wishes.Priority(r.Header))
 	r = r.WithContext(c.trace(ctx))
 	if p := readAhead(w, r); p != nil {
 		p.write(w)
