@@ -29,6 +29,8 @@ policies:
   - {name: coded, match: "HOST/{client}/coded/", key: "{client}", limit: 100/s, penalty: {codes: {fields: errcode, lasts: {"90018": 1h}}}}
   - {name: banned, match: "HOST/{client}/banned/", key: "{client}", limit: 100/s}
   - {name: scarce, match: "HOST/{client}/scarce/", key: "{client}", limit: 1/h}
+  - {name: forwarded, match: "HOST/{client}/forwarded/", key: "{client}", limit: 1/h}
+  - {name: signed, match: "HOST/{client}/signed/", limit: 100/s}
   - {name: defaults, match: "HOST/{client}/defaults/", limit: 100/s}
   - {name: short, match: "HOST/{client}/short/", key: "{client}", limit: 1/4s}
 `

@@ -39,7 +39,9 @@ func TestClients(t *testing.T) {
 			}
 		})
 	}
-	t.Run("guzzle with a slash", s.lostHost)
+	t.Run("lost host", s.lostHost)
+	t.Run("forwarded", s.forwarded)
+	t.Run("signed", s.signed)
 }
 
 // held: two processes of a client, before two proxies, are held so that no window has a request

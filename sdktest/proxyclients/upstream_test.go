@@ -90,6 +90,10 @@ func (u *upstream) arrive(path string, r *http.Request) (banned bool) {
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 4)
 	var question struct{ Stream bool }
+	if len(parts) > 1 && parts[1] == "signed" && !isSigned(r) {
+		http.Error(w, `{"message":"the signature does not match"}`, http.StatusForbidden)
+		return
+	}
 	if len(parts) != 4 || parts[2] != "v1" || json.NewDecoder(r.Body).Decode(&question) != nil {
 		http.Error(w, `{"error":{"message":"this is no call of a model"}}`, http.StatusBadRequest)
 		return
