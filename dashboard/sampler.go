@@ -10,11 +10,12 @@ import (
 )
 
 const (
-	every    = time.Second      // how often the source is read
 	patience = 3 * time.Second  // how long a reading may take
 	linger   = 10 * time.Second // how long the source is read after the last viewer has left
 	replayed = 120              // how many changes a viewer that comes back can have missed
 	sparks   = 180              // how many points of each budget a viewer gets at first
+
+	mostViewers = 1000
 )
 
 // A sampler reads the source for all viewers together. Its goroutine runs while somebody
@@ -22,7 +23,8 @@ const (
 type sampler struct {
 	source  Source
 	budgets int
-	epoch   string // tells the ids of this sampler's frames from those of another
+	epoch   string        // tells the ids of this sampler's frames from those of another
+	every   time.Duration // how often the source is read
 
 	mu       sync.Mutex
 	viewers  int
@@ -49,7 +51,7 @@ type frame struct {
 
 func newSampler(s Source, budgets int, epoch string) *sampler {
 	return &sampler{
-		source: s, budgets: budgets, epoch: epoch, poked: make(chan struct{}, 1),
+		source: s, budgets: budgets, epoch: epoch, every: every, poked: make(chan struct{}, 1),
 		news: make(chan struct{}), points: make(series), closed: make(bands),
 	}
 }
@@ -88,7 +90,7 @@ func (s *sampler) poke() {
 
 // run reads the source until nobody has looked for linger.
 func (s *sampler) run() {
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(s.every)
 	defer tick.Stop()
 	for fresh := false; s.goOn(); {
 		ctx, stop := context.WithTimeout(context.Background(), patience)
@@ -222,12 +224,4 @@ func (s *sampler) whole() (text []byte, number int64, news <-chan struct{}) {
 		return nil, 0, s.news
 	}
 	return text, s.number, s.news
-}
-
-// history returns all points of a budget; false: it is not known.
-func (s *sampler) history(id string) (columns, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	points, known := s.points[id]
-	return columnsOf(points, mostPoints), known
 }

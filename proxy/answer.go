@@ -1,12 +1,14 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	problems "github.com/fleetthrottle/throttle/internal/problem"
 )
@@ -29,39 +31,53 @@ func passedProxy(h http.Header) bool {
 // A problem is an answer of the proxy itself.
 type problem struct {
 	problems.Problem
-	timing string // "": the answer does not say
+	reason reason
+	timing string // "": the request was not held
 }
 
 func newProblem(status int, detail string) *problem {
-	return &problem{Problem: *problems.New(status, detail)}
+	return &problem{Problem: *problems.New(status, detail), reason: reasons[status]}
 }
+
+// because sets the reason of an answer whose status has several.
+func (p *problem) because(r reason) *problem {
+	p.reason = r
+	return p
+}
+
+// after sets when the caller may try again.
+func (p *problem) after(d time.Duration) *problem {
+	p.RetryAfter = d
+	return p
+}
+
+// Error implements error: a problem is the cause with which the context of a request is ended.
+func (p *problem) Error() string { return p.Detail }
 
 // write sends the answer.
 func (p *problem) write(w http.ResponseWriter) {
-	if p.timing != "" {
-		w.Header().Set("Server-Timing", p.timing)
+	h := w.Header()
+	h.Set("Server-Timing", cmp.Or(p.timing, "throttle;dur=0"))
+	if p.Status == http.StatusProxyAuthRequired {
+		h.Set("Proxy-Authenticate", `Basic realm="throttle"`)
 	}
 	p.Write(w)
 }
 
-// answerError answers a request that has no answer of the upstream, because of err.
-func answerError(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(r.Context().Err(), context.Canceled) {
-		panic(http.ErrAbortHandler) // the caller has gone: its connection ends without an answer
-	}
-	p := problemOf(err)
-	if c := callOf(r.Context()); c != nil {
-		p.timing = c.timing()
-	}
-	p.write(w)
-}
-
 // problemOf returns what an error means to the caller.
 func problemOf(err error) *problem {
-	if p := problems.Of(err); p != nil {
-		return &problem{Problem: *p}
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p // it has ended the wait
 	}
-	return unreached(err)
+	known := problems.Of(err)
+	if known == nil {
+		return unreached(err)
+	}
+	p := &problem{Problem: *known, reason: reasons[known.Status]}
+	if known.Status == http.StatusServiceUnavailable {
+		p.reason = storeAway
+	}
+	return p
 }
 
 // unreached returns the answer of a request that an upstream has not answered.
@@ -71,7 +87,7 @@ func unreached(err error) *problem {
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, errInside):
-		return newProblem(http.StatusForbidden, "the host is at an address that is not public, and is not listed as private")
+		return newProblem(http.StatusForbidden, "the host is at an address that is not public, and is not listed as private").because(hostInside)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return newProblem(http.StatusGatewayTimeout, "there was no answer in time")
 	case errors.As(err, &name):

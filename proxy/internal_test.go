@@ -1,8 +1,14 @@
 package proxy
 
 import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -18,5 +24,35 @@ func TestIsPublic(t *testing.T) {
 		"::7f00:1": false, "64:ff9b::7f00:1": false, "64:ff9b:1::a00:1": false, "2002:7f00:1::": false, "2001::1": false,
 	} {
 		require.Equal(t, want, isPublic(netip.MustParseAddr(text)), text)
+	}
+}
+
+// TestSlowBody: a body that does not come in time is not waited for, and its request has no start.
+func TestSlowBody(t *testing.T) {
+	h, err := New(Config{Transport: http.DefaultTransport, Hosts: func(string) bool { return true }})
+	require.NoError(t, err)
+	h.bodies.within = time.Millisecond
+	server := httptest.NewServer(h)
+	defer server.Close()
+	for _, framing := range []string{"Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n5\r\nab"} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		fmt.Fprintf(conn, "POST /api.example.com/ HTTP/1.1\r\nHost: localhost\r\n%s", framing)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
+		require.True(t, resp.Close, "the rest of the body may still come")
+		conn.Close()
+	}
+	require.Eventually(t, func() bool { s := h.Stats(); return s.Held == 0 && s.BodyBytes == 0 }, time.Minute, time.Millisecond)
+	require.EqualValues(t, 2, h.Stats().Refused["slow_body"])
+}
+
+// TestIsReadable: policies read gzip and deflate.
+func TestIsReadable(t *testing.T) {
+	for coding, want := range map[string]bool{
+		"": true, "gzip": true, "X-GZIP": true, "deflate, gzip": true, "identity": true, "br": false, "zstd": false, "gzip, br": false,
+	} {
+		require.Equal(t, want, isReadable(http.Header{"Content-Encoding": {coding}}), coding)
 	}
 }

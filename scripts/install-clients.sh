@@ -30,19 +30,11 @@ if [ -n "$packages" ]; then
 		say "this machine lacks, by the names that Debian and Ubuntu have for them:" $packages
 		exit 1
 	fi
-	{
-		root apt-get update
-		# shellcheck disable=SC2086 # one word for each package
-		root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages
-	} </dev/null >&2
+	# shellcheck disable=SC2086 # one word for each package
+	apt_install $packages </dev/null >&2
 fi
 
-# This script notes which lock file npm has followed, so that a second run does nothing.
-lock=node/package-lock.json
-if ! cmp -s "$lock" node/node_modules/.of-lock; then
-	npm ci --prefix node --no-audit --no-fund --loglevel=error >&2
-	cp "$lock" node/node_modules/.of-lock
-fi
+npm_install node >&2
 
 if [ "${1-}" = --pypi ]; then
 	/usr/bin/python3 -m venv python/.venv

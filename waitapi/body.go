@@ -33,7 +33,9 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem)
 	deadline := http.NewResponseController(w)
 	_ = deadline.SetReadDeadline(time.Now().Add(bodyTime)) // where it is not supported the caller's context has to do
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
-	_ = deadline.SetReadDeadline(time.Time{})
+	if err == nil {
+		_ = deadline.SetReadDeadline(time.Time{}) // else it stays: net/http reads what is left of a body before it answers
+	}
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,7 +20,7 @@ func TestSameKey(t *testing.T) {
 	play(t, nil, "p: 3/h, q: 1 in flight", func(s *scene) {
 		first := s.do("acquire", want("q"))
 		a := s.later(s.Context(), "acquire", want("p", "q"), key)
-		b := s.later(s.Context(), "acquire", `{ "demands":[{"policy":"p","key":""}, {"policy":"q"}]}`, `Idempotency-Key: "`+secret+`"`)
+		b := s.later(s.Context(), "acquire", `{ "demands":[{"policy":"p","key":""}, {"policy":"q"}], "wait": 80}`, `Idempotency-Key: "`+secret+`"`)
 		other := s.do("acquire", want("p"), key)
 		require.Equal(s, []any{422, "the Idempotency-Key was used with another body: use another key"}, []any{other.Code, other.Detail})
 		time.Sleep(time.Second)
@@ -135,8 +136,10 @@ func TestLeavers(t *testing.T) {
 		d = s.later(s.Context(), "acquire", want("q"))
 		leave()
 		require.True(s, (<-a).Aborted)
+		synctest.Wait()
+		require.Equal(s, 1, s.status("q", "").Waiting, "the place in line is free")
 		s.do("release", named(q))
-		require.Equal(s, 200, (<-d).Code, "the place in line is free")
+		require.Equal(s, 200, (<-d).Code)
 		require.Equal(s, 200, s.do("acquire", want("p"), key).Code, "the key is free")
 		require.Equal(s, 2, s.used("p", ""))
 	})

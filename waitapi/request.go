@@ -59,7 +59,7 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config) (*acquireReq
 		q.wait = min(q.wait, wait)
 	}
 	if key != "" {
-		same, _ := json.Marshal([]any{q.demands, wait, q.priority, q.lifetime}) // never fails
+		same, _ := json.Marshal([]any{q.demands, q.lifetime}) // never fails; a repeat may wait in another way
 		q.key, q.body = sha256.Sum256([]byte(key)), sha256.Sum256(same)
 	}
 	for i := range q.demands {

@@ -127,14 +127,17 @@ func (s *scene) later(ctx context.Context, path, body string, headers ...string)
 	return c
 }
 
-// used returns how much of a budget is used, and how much is in flight.
-func (s *scene) used(policy, key string) int {
+// status returns what a budget is like.
+func (s *scene) status(policy, key string) throttle.Status {
 	l, err := s.limiters.Limiter(policy)
 	require.NoError(s, err)
 	st, err := l.Status(s.Context(), key)
 	require.NoError(s, err)
-	return st.Used
+	return st
 }
+
+// used returns how much of a budget is used, or in flight.
+func (s *scene) used(policy, key string) int { return s.status(policy, key).Used }
 
 // want returns a body that acquires 1 of each policy.
 func want(policies ...string) string {

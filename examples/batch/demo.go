@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,10 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle/examples/batch/downstream"
 )
 
-// An observer is told what happens to the calls of the job.
-type observer = func(context.Context, throttle.Event)
-
-// A demo is what the job is shown with: fake services, and two users beside it.
+// A demo is what the job is shown with: fake services, and users beside it.
 type demo struct {
 	options
 	address string            // of the services
@@ -25,16 +23,16 @@ type demo struct {
 	server  *http.Server      // nil: the services are elsewhere
 	begin   time.Time
 	job     waits
-	before  *user // has the usual priority, and so goes before the job
-	beside  *user // has the job's priority
+	users   []*user
 	sources []*source
 
 	endUsers context.CancelFunc
 	asking   sync.WaitGroup
 }
 
-// startDemo starts the services, if they are to be in this program, and the users.
-func startDemo(o options, store throttle.Store, orders, shipments *source) (*demo, error) {
+// startDemo starts the services, if they are to be in this program, and users with the job's
+// configuration.
+func startDemo(o options, c throttle.Config, orders, shipments *source) (*demo, error) {
 	d := &demo{options: o, address: o.services, begin: time.Now(), sources: []*source{orders, shipments}}
 	if d.address == "" {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,17 +43,19 @@ func startDemo(o options, store throttle.Store, orders, shipments *source) (*dem
 		go d.server.Serve(listener)
 	}
 	d.base = reach(d.address)
+	c.Base = d.base
 	ctx, cancel := context.WithCancel(context.Background())
 	d.endUsers = cancel
 	d.job.begin = d.begin
-	for user, priority := range map[**user]throttle.Priority{&d.before: throttle.Normal, &d.beside: o.priority} {
-		var err error
-		if *user, err = newUser(store, d.base, d.begin); err != nil {
+	priorities := []throttle.Priority{throttle.Normal, o.priority}
+	for _, priority := range slices.Compact(priorities) {
+		u, err := newUser(c, priority, o.priority, d.begin)
+		if err != nil {
+			cancel()
 			return nil, err
 		}
-		d.asking.Go(func() {
-			(*user).ask(throttle.WithPriority(ctx, priority), o.orders, time.Duration(o.parts)*betweenUsers)
-		})
+		d.users = append(d.users, u)
+		d.asking.Go(func() { u.ask(ctx, o.orders, time.Duration(o.parts)*betweenUsers) })
 	}
 	return d, nil
 }
@@ -68,11 +68,10 @@ func (d *demo) report(w *os.File, failed error) error {
 	took := time.Since(d.begin)
 	d.endUsers()
 	d.asking.Wait()
-	r := report{took: took, failed: failed, sources: d.sources, waits: []waiting{
-		{"the job", d.job.all()},
-		{"a user, who goes before the job", d.before.all()},
-		{"a user with the job's priority", d.beside.all()},
-	}}
+	r := report{took: took, failed: failed, sources: d.sources, job: d.job.all()}
+	for _, u := range d.users {
+		r.users = append(r.users, waiting{u.who, u.all()})
+	}
 	if err := r.count(d.address, d.begin); err != nil {
 		fmt.Fprintln(w, "the services do not say what they have counted:", err)
 	}

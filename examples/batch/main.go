@@ -24,19 +24,15 @@ import (
 	"github.com/fleetthrottle/throttle/retry"
 )
 
-// forUsers is the share of the limits that the job leaves free, so that users find room at once.
-const forUsers = 0.25
+// These are the limits that the owners of both services have set. All programs that use the same
+// store share them. Work of low priority, as this job, leaves a quarter free, so that users find room.
+var (
+	ordersPolicy  = throttle.Policy{Name: "orders", Match: "orders.example.com/", Limit: throttle.PerSecond(40), Headroom: forUsers}
+	queriesPolicy = throttle.Policy{Name: "queries", Match: "warehouse.example.com/", Limit: throttle.PerSecond(12), Headroom: forUsers}
+	atOncePolicy  = throttle.Policy{Name: "queries at once", Match: "warehouse.example.com/", Limit: throttle.Concurrency(4)}
 
-// policies are what the owners of both services allow. All programs that use the same store share
-// it.
-func policies() []throttle.Policy {
-	headroom := map[throttle.Priority]float64{throttle.Low: forUsers}
-	return []throttle.Policy{
-		{Name: "orders", Match: "orders.example.com/", Limit: throttle.PerSecond(40), Headroom: headroom},
-		{Name: "queries", Match: "warehouse.example.com/", Limit: throttle.PerSecond(12), Headroom: headroom},
-		{Name: "queries at once", Match: "warehouse.example.com/", Limit: throttle.Concurrency(4)},
-	}
-}
+	forUsers = map[throttle.Priority]float64{throttle.Low: 0.25}
+)
 
 func main() {
 	log.SetFlags(0)
@@ -57,19 +53,20 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	orders, err := openSource(o, "orders", "orders", o.orders, 50)
+	orders, err := openSource(o, "orders", ordersPolicy, o.orders, 50)
 	if err != nil {
 		return err
 	}
-	shipments, err := openSource(o, "shipments", "queries", o.shipments, 100)
+	shipments, err := openSource(o, "shipments", queriesPolicy, o.shipments, 100)
 	if err != nil {
 		return err
 	}
-	demo, err := startDemo(o, store, orders, shipments)
+	config := throttle.Config{Store: store, Policies: []throttle.Policy{ordersPolicy, queriesPolicy, atOncePolicy}}
+	demo, err := startDemo(o, config, orders, shipments)
 	if err != nil {
 		return err
 	}
-	config := throttle.Config{Store: store, Policies: policies(), Observe: demo.observe}
+	config.Observe = demo.observe
 	limits, err := throttle.NewLimiters(config)
 	if err != nil {
 		return err
@@ -137,7 +134,7 @@ func (j *job) pageOfOrders(ctx context.Context, p page) (rows []downstream.Order
 // pageOfShipments queries the database, again after each refusal.
 func (j *job) pageOfShipments(ctx context.Context, p page) ([]downstream.Shipment, error) {
 	for {
-		permit, err := j.limits.Acquire(ctx, throttle.Demand{Policy: "queries"}, throttle.Demand{Policy: "queries at once"})
+		permit, err := j.limits.Acquire(ctx, throttle.Demand{Policy: queriesPolicy.Name}, throttle.Demand{Policy: atOncePolicy.Name})
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +144,7 @@ func (j *job) pageOfShipments(ctx context.Context, p page) ([]downstream.Shipmen
 		if !ok {
 			return rows, err
 		}
-		if err := permit.Penalize(ctx, busy.RetryAfter, "queries"); err != nil {
+		if err := permit.Penalize(ctx, busy.RetryAfter, queriesPolicy.Name); err != nil {
 			return nil, err
 		}
 	}

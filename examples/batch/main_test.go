@@ -82,14 +82,14 @@ func TestKilled(t *testing.T) {
 	pages := (orders+49)/50 + (shipments+99)/100
 	kills, hit := 0, 0
 	for ; hit < hits && len(files(t, dir, "*.jsonl")) < pages*3/4; kills++ {
-		calls, _ := up.pages()
+		calls, _, _ := up.pages()
 		written := len(files(t, dir, ".*"))
 		p := start(t, args...)
-		p.await("another call", func() bool { n, _ := up.pages(); return n > calls })
+		p.awaitOrEnd("another call", func() bool { n, _, _ := up.pages(); return n > calls })
 		if rand.N(2) == 0 {
 			time.Sleep(rand.N(200 * time.Millisecond)) // awaits nothing: any moment will do
 		} else {
-			p.await("another page that is being written", func() bool { return len(files(t, dir, ".*")) > written })
+			p.awaitOrEnd("another page that is being written", func() bool { return len(files(t, dir, ".*")) > written })
 		}
 		p.kill()
 		if len(files(t, dir, ".*")) > written {
@@ -99,10 +99,10 @@ func TestKilled(t *testing.T) {
 	}
 	require.Positive(t, hit, "no kill has hit a page that was being written")
 	there := len(files(t, dir, "*.jsonl"))
-	calls, _ := up.pages()
+	calls, _, _ := up.pages()
 	require.Equal(t, there, number(t, start(t, args...).ends(0), " were there before"))
 	requireTruth(t, up.Services, dir, orders, shipments)
-	after, _ := up.pages()
+	after, _, _ := up.pages()
 	require.Equal(t, pages-there, after-calls, "a page that is done is not pulled again")
 	t.Logf("%d kills, of which %d hit a page that was being written; %d calls for %d pages", kills, hit, after, pages)
 }
@@ -133,13 +133,14 @@ func TestBanned(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, append(sizes, "-out", dir, "-services", up.address)...)
 	p.await("some pages", func() bool { return len(files(t, dir, "*.jsonl")) >= 10 })
-	up.Ban(time.Second)
+	up.Ban(2 * time.Second)
 	out := p.ends(0)
 	requireTruth(t, up.Services, dir, 2190, 1520)
-	calls, refused := up.pages()
-	require.Positive(t, refused, out)
-	require.LessOrEqual(t, refused, 2*workers, "the workers do not go on during a ban")
-	require.Equal(t, 60+refused, calls, "each page is pulled once, and once more for each refusal")
+	calls, byAPI, byDatabase := up.pages()
+	require.Positive(t, byAPI+byDatabase, out)
+	require.LessOrEqual(t, byAPI, workers, "no worker goes on during a ban")
+	require.LessOrEqual(t, byDatabase, 2*downstream.QueriesAtOnce, "no worker goes on during a ban")
+	require.Equal(t, 60+byAPI+byDatabase, calls, "each page is pulled once, and once more for each refusal")
 }
 
 // TestMachines: three programs share the limits by Redis, and pull each page once. Redis is killed
@@ -162,15 +163,15 @@ func TestMachines(t *testing.T) {
 	for _, p := range all {
 		p.await("it is told that Redis is away", func() bool { return strings.Contains(p.output(), "the store does not answer") })
 	}
-	away, _ := up.pages()
+	away, _, _ := up.pages()
 	require.Less(t, away, 100, "the job does not go on without Redis")
 	redis.Restart()
 	for part, p := range all {
 		require.Contains(t, p.ends(0), []string{"34 of 34", "34 of 34", "32 of 32"}[part]+" pages are there after ")
 	}
 	requireTruth(t, up.Services, dir, 4000, 2000)
-	calls, refused := up.pages()
-	require.Zero(t, refused)
+	calls, byAPI, byDatabase := up.pages()
+	require.Zero(t, byAPI+byDatabase, "calls that were refused")
 	require.Equal(t, 100, calls, "each page is pulled once")
 }
 

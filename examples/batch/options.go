@@ -113,6 +113,9 @@ func (o *options) check() error {
 	return errors.Join(errs...)
 }
 
+// errOver is why a job ends that has no time left.
+var errOver = errors.New("the time is over")
+
 // untilEnd returns a context that ends when the time of the job is over.
 func (o *options) untilEnd(ctx context.Context) (context.Context, context.CancelFunc) {
 	if o.most == 0 {

@@ -53,13 +53,13 @@ type drawing struct {
 func (r *report) picture() string {
 	var notes []string
 	for i, s := range r.sources {
-		notes = append(notes, fmt.Sprintf("%s: at most %d of %d calls in any second, %d refused", s.tally.source, most(r.counts[i]), s.limit(), refused(r.counts[i])))
+		notes = append(notes, fmt.Sprintf("%s: at most %d of %d calls in any second, %d refused", s.tally.source, most(r.counts[i]), s.policy.Limit.N(), refused(r.counts[i])))
 	}
 	d := &drawing{svg.New(pictureWidth, pictureHigh, "A job beside users, under the limits of two services", strings.Join(notes, " · "), pictureRules, pictureDark), second(r.lastCall()) + 1}
 	for i, s := range r.sources {
-		d.calls(firstPlot+float64(i)*plotStep, s.tally.source+": calls in each second", r.counts[i], s.limit())
+		d.calls(firstPlot+float64(i)*plotStep, s.tally.source+": calls in each second", r.counts[i], s.policy.Limit.N())
 	}
-	d.waits(firstPlot+2*plotStep, r.waits)
+	d.waits(firstPlot+2*plotStep, r.users)
 	return d.String()
 }
 
@@ -115,9 +115,9 @@ func (d *drawing) calls(top float64, name string, calls []downstream.Call, limit
 }
 
 // waits draws each wait of users where its call started.
-func (d *drawing) waits(top float64, all []waiting) {
+func (d *drawing) waits(top float64, users []waiting) {
 	classes := []string{"user", "beside"}
-	users := all[1:] // the first is the job
+	var names []string
 	longest := 100 * time.Millisecond
 	for _, u := range users {
 		if lengths := u.lengths(); len(lengths) > 0 {
@@ -126,12 +126,13 @@ func (d *drawing) waits(top float64, all []waiting) {
 	}
 	d.axes(top, "How long users waited", longest.Round(10*time.Millisecond).String())
 	for i, u := range users {
+		names = append(names, u.who)
 		for _, w := range u.all {
 			d.Circle(classes[i], min(d.x(w.startedAt), plotLeft+plotWide), top+plotHigh*(1-float64(w.length)/float64(longest)), 3)
 		}
 	}
 	d.Text("tick", plotLeft+plotWide/2, top+plotHigh+38, "second of the job")
-	d.legend(top-nameAbove, classes, []string{users[0].who, users[1].who})
+	d.legend(top-nameAbove, classes, names)
 }
 
 // legend names colours, from the right.

@@ -69,6 +69,16 @@ func (p *process) output() string {
 	return p.text.String()
 }
 
+// ended reports whether the program has ended.
+func (p *process) ended() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // kill ends the program with SIGKILL.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // an error says that it is gone already
@@ -91,13 +101,15 @@ func (p *process) ends(exit int) string {
 // await waits until something is so while the program runs.
 func (p *process) await(what string, so func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {
-		select {
-		case <-p.gone:
-			p.t.Fatalf("the program has ended before %s: %s", what, p.output())
-		default:
-			require.True(p.t, time.Now().Before(end), "not %s: %s", what, p.output())
-		}
+	p.awaitOrEnd(what, so)
+	require.True(p.t, so(), "the program has ended before %s: %s", what, p.output())
+}
+
+// awaitOrEnd waits until something is so, or the program has ended.
+func (p *process) awaitOrEnd(what string, so func() bool) {
+	p.t.Helper()
+	for end := time.Now().Add(time.Minute); !so() && !p.ended(); time.Sleep(time.Millisecond) {
+		require.True(p.t, time.Now().Before(end), "not %s: %s", what, p.output())
 	}
 }
 
@@ -114,17 +126,21 @@ func newUpstream(t *testing.T, o downstream.Options) upstream {
 	return upstream{services, server.Listener.Addr().String()}
 }
 
-// pages returns how many calls for pages came, and how many of these were refused.
-func (u upstream) pages() (calls, refused int) {
+// pages returns how many calls for pages came, and how many of these were refused, by the API and
+// by the database.
+func (u upstream) pages() (calls, byAPI, byDatabase int) {
 	for _, c := range u.Counts().Calls {
-		if !c.OfUser {
-			calls++
-			if c.Refused {
-				refused++
-			}
+		switch {
+		case c.OfUser:
+			continue
+		case c.Refused && c.Query:
+			byDatabase++
+		case c.Refused:
+			byAPI++
 		}
+		calls++
 	}
-	return calls, refused
+	return calls, byAPI, byDatabase
 }
 
 // files returns the files of a folder that match a pattern, in the order of their names.
@@ -172,7 +188,7 @@ func number(t *testing.T, out, before string) int {
 // row returns the fields of the line of a source in the report.
 func row(t *testing.T, out, source string) []string {
 	t.Helper()
-	line := regexp.MustCompile(`(?m)^` + source + ` +\d.*$`).FindString(out)
+	line := regexp.MustCompile(`(?m)^` + source + ` +\d+ +\d+ .*$`).FindString(out)
 	require.NotEmpty(t, line, out)
 	return strings.Fields(line)
 }

@@ -88,7 +88,7 @@ func (p *progress) line(ctx context.Context) (line, trouble string) {
 	var parts []string
 	for _, t := range p.tallies {
 		status := throttle.Status{} // unknown
-		if i := slices.IndexFunc(statuses, func(s throttle.BudgetStatus) bool { return s.Budget.Policy == t.policy }); i >= 0 {
+		if i := slices.IndexFunc(statuses, func(s throttle.BudgetStatus) bool { return s.Budget.Policy == t.policy.Name }); i >= 0 {
 			status = statuses[i].Status
 		}
 		if status.Paused > 0 {
@@ -105,9 +105,10 @@ func (p *progress) line(ctx context.Context) (line, trouble string) {
 
 // A tally is how far one source is.
 type tally struct {
-	source, policy string
-	share          float64 // of the policy's limit, for this machine
-	pages, found   int     // of this machine: all, and those that were there at the beginning
+	source       string
+	policy       throttle.Policy // under which the source is called
+	share        float64         // of the policy's limit, for this machine
+	pages, found int             // of this machine: all, and those that were there at the beginning
 
 	pulled, rows atomic.Int64 // since then
 
@@ -118,8 +119,8 @@ type tally struct {
 	before []int64 // what was pulled at each of the last rateSeconds, the oldest first
 }
 
-// newTally returns the tally of a source, of whose policy this machine has a share.
-func newTally(policy string, share float64, f *folder) *tally {
+// newTally returns the tally of a folder, for a machine that has a share of the policy's limit.
+func newTally(policy throttle.Policy, share float64, f *folder) *tally {
 	return &tally{source: f.source, policy: policy, share: share, pages: len(f.mine), found: len(f.mine) - len(f.missing())}
 }
 

@@ -20,10 +20,11 @@ type report struct {
 	failed  error // why the job is not done; nil: it is done
 	sources []*source
 	counts  [2][]downstream.Call // of all callers, as the services have counted them, since the job began
-	waits   []waiting
+	job     []wait
+	users   []waiting
 }
 
-// A waiting is how long the calls of one program waited.
+// A waiting is how long the calls of one caller waited.
 type waiting struct {
 	who string
 	all []wait
@@ -70,29 +71,19 @@ func (r *report) print(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "source\tpages\trows\tcalls\trefused\tmost in any second\tquota used")
 	for i, s := range r.sources {
-		calls, limit := r.counts[i], s.limit()
+		calls, limit := r.counts[i], s.policy.Limit.N()
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d of %d\t%s\n", s.tally.source, s.pulled.Load(), s.rows.Load(),
 			len(calls), refused(calls), most(calls), limit, used(calls, limit))
 	}
 	fmt.Fprintln(t)
 	fmt.Fprintln(t, "who waited for a start\tcalls\thalf at most\t99 % at most\tlongest")
-	for _, who := range r.waits {
+	for _, who := range append([]waiting{{"the job", r.job}}, r.users...) {
 		lengths := who.lengths()
 		fmt.Fprintf(t, "%s\t%d\t%v\t%v\t%v\n", who.who, len(lengths), rounded(stat.Quantile(lengths, 0.5)),
 			rounded(stat.Quantile(lengths, 0.99)), rounded(stat.Quantile(lengths, 1)))
 	}
 	t.Flush()
 	fmt.Fprintln(w)
-}
-
-// limit returns how many calls a second the source allows.
-func (t *tally) limit() int {
-	for _, p := range policies() {
-		if p.Name == t.policy {
-			return p.Limit.N()
-		}
-	}
-	return 0
 }
 
 // lengths returns how long the calls waited.

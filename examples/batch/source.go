@@ -13,26 +13,20 @@ const (
 	mostFailed = 20 // pages of a source, before the job gives up
 )
 
-// errOver is why a job ends that has no time left.
-var errOver = errors.New("the time is over")
-
 // A source is where rows come from, as pages, and where they go.
 type source struct {
 	*folder
 	*tally
 }
 
-// openSource opens a source whose ids go from 1 to last, so many on a page.
-func openSource(o options, name, policy string, last, size int) (*source, error) {
+// openSource opens a source under a policy. Its ids go from 1 to last, so many on a page.
+func openSource(o options, name string, p throttle.Policy, last, size int) (*source, error) {
 	f, err := openFolder(o.out, name, last, size, o.part, o.parts)
 	if err != nil {
 		return nil, err
 	}
-	share := 1.0
-	if o.priority == throttle.Low {
-		share -= forUsers
-	}
-	return &source{f, newTally(policy, share/float64(o.parts), f)}, nil
+	share := (1 - p.Headroom[o.priority]) / float64(o.parts)
+	return &source{f, newTally(p, share, f)}, nil
 }
 
 // pull pulls the pages that a source lacks. A page that fails is left for the next run, and the others

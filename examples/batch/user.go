@@ -20,16 +20,19 @@ const betweenUsers = 250 * time.Millisecond
 // A user is an interactive program beside the job, which asks for single orders.
 type user struct {
 	waits
-	client *http.Client
+	who      string
+	client   *http.Client
+	priority throttle.Priority
 }
 
-// newUser returns a user with the job's store, and so with the job's budgets.
-func newUser(store throttle.Store, base http.RoundTripper, begin time.Time) (*user, error) {
-	u := &user{waits: waits{begin: begin}}
-	transport, err := throttle.New(throttle.Config{
-		Store: store, Policies: policies(), Base: base,
-		Observe: func(_ context.Context, e throttle.Event) { u.note(e) },
-	})
+// newUser returns a user with a configuration, and so with the budgets of the job that has it too.
+func newUser(c throttle.Config, priority, ofJob throttle.Priority, begin time.Time) (*user, error) {
+	u := &user{waits: waits{begin: begin}, who: "a user with the job's priority", priority: priority}
+	if priority > ofJob {
+		u.who = "a user, who goes before the job"
+	}
+	c.Observe = func(_ context.Context, e throttle.Event) { u.note(e) }
+	transport, err := throttle.New(c)
 	u.client = &http.Client{Transport: transport}
 	return u, err
 }
@@ -37,6 +40,7 @@ func newUser(store throttle.Store, base http.RoundTripper, begin time.Time) (*us
 // ask asks for orders at random times, until the context ends. It does not await an answer before
 // it asks again, as users of a website do not await each other.
 func (u *user) ask(ctx context.Context, orders int, between time.Duration) {
+	ctx = throttle.WithPriority(ctx, u.priority)
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	for {

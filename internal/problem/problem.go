@@ -18,14 +18,20 @@ const Via = "1.1 throttle"
 // A Problem is such an answer. It names no URL and repeats nothing of the request but names of
 // policies and fields.
 type Problem struct {
-	Title  string    `json:"title"`
-	Status int       `json:"status"`
-	Detail string    `json:"detail"`
-	Policy string    `json:"policy,omitempty"`
-	Errors []Mistake `json:"errors,omitempty"`
+	Type     string    `json:"type,omitempty"` // "": the status says all
+	Title    string    `json:"title"`
+	Status   int       `json:"status"`
+	Detail   string    `json:"detail"`
+	Policy   string    `json:"policy,omitempty"`
+	Violated []string  `json:"violated-policies,omitempty"` // of quotaExceeded
+	Errors   []Mistake `json:"errors,omitempty"`
 
-	RetryAfter time.Duration `json:"-"` // 0: the answer does not say
+	RetryAfter time.Duration  `json:"-"` // 0: the answer does not say
+	Limit      throttle.Limit `json:"-"` // of Policy, for the fields RateLimit and RateLimit-Policy; zero: they are left out
 }
+
+// quotaExceeded is the type that IANA has for a limit without room.
+const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 // A Mistake is one of several in the body of a request. Pointer is a JSON pointer to its place,
 // as a fragment of a URI: "#/demands/0/cost".
@@ -48,13 +54,15 @@ func Of(err error) *Problem {
 	switch {
 	case errors.As(err, &full):
 		p := New(http.StatusTooManyRequests, full.Error())
-		p.Policy = full.Policy
+		p.Type, p.Policy, p.Violated, p.Limit = quotaExceeded, full.Policy, []string{full.Policy}, full.Limit
 		if full.RetryAfter != throttle.Never {
 			p.RetryAfter = full.RetryAfter
 		}
 		return p
 	case errors.As(err, &away):
-		return New(http.StatusServiceUnavailable, "it is unknown whether there is room: the store of the budgets does not answer")
+		p := New(http.StatusServiceUnavailable, "it is unknown whether there is room: the store of the budgets does not answer")
+		p.RetryAfter = time.Second
+		return p
 	case errors.As(err, &mistake):
 		p := New(http.StatusInternalServerError, "the policy cannot read this request")
 		p.Policy = mistake.Policy
@@ -70,8 +78,10 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Via", Via)
 	if p.RetryAfter > 0 {
-		seconds := int64((p.RetryAfter-1)/time.Second) + 1 // rounded up
-		h.Set("Retry-After", strconv.FormatInt(seconds, 10))
+		h.Set("Retry-After", strconv.FormatInt(seconds(p.RetryAfter), 10))
+	}
+	if p.Limit != (throttle.Limit{}) {
+		addLimit(h, p.Policy, p.Limit, p.RetryAfter)
 	}
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // a caller that has gone needs no answer

@@ -14,9 +14,6 @@ import (
 	"time"
 )
 
-// Statement is the only one that the database knows.
-const Statement = "SELECT id, carrier, grams FROM shipments WHERE id BETWEEN ? AND ? ORDER BY id"
-
 // A BusyError is how the database refuses a query: too many in a second, too many at once, or a
 // ban.
 type BusyError struct{ RetryAfter time.Duration }
@@ -50,12 +47,6 @@ func (conn) Begin() (driver.Tx, error) { return nil, errUnsupported }
 
 // Close implements driver.Conn.
 func (conn) Close() error { return nil }
-
-// A query is what goes to the database.
-type query struct {
-	Statement string `json:"statement"`
-	IDs       []int  `json:"ids"`
-}
 
 // QueryContext implements driver.QueryerContext.
 func (c conn) QueryContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Rows, error) {

@@ -16,9 +16,18 @@ type Shipment struct {
 	Grams   int    `json:"grams"`
 }
 
-// Orders returns the orders whose ids lie from first to last, as far as there are such ids.
-func (s *Services) Orders(first, last int) (rows []Order) {
-	for id := max(first, 1); id <= min(last, s.options.Orders); id++ {
+// Statement is the only one that the database knows.
+const Statement = "SELECT id, carrier, grams FROM shipments WHERE id BETWEEN ? AND ? ORDER BY id"
+
+// A query is what the driver sends to the database.
+type query struct {
+	Statement string `json:"statement"`
+	IDs       []int  `json:"ids"`
+}
+
+// ordersOf returns the orders whose ids lie from first to last, as far as there are such ids.
+func ordersOf(first, last int) (rows []Order) {
+	for id := first; id <= last; id++ {
 		if exists(id) {
 			rows = append(rows, Order{id, fmt.Sprintf("customer %d", id*7919%1000), 100 + id*31%9900})
 		}
@@ -26,9 +35,9 @@ func (s *Services) Orders(first, last int) (rows []Order) {
 	return rows
 }
 
-// Shipments returns the shipments whose ids lie from first to last, as far as there are such ids.
-func (s *Services) Shipments(first, last int) (rows []Shipment) {
-	for id := max(first, 1); id <= min(last, s.options.Shipments); id++ {
+// shipmentsOf returns the shipments whose ids lie from first to last, as far as there are such ids.
+func shipmentsOf(first, last int) (rows []Shipment) {
+	for id := first; id <= last; id++ {
 		if exists(id) {
 			rows = append(rows, Shipment{id, []string{"by road", "by rail", "by air"}[id%3], 50 + id*17%20000})
 		}

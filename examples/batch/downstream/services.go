@@ -98,6 +98,16 @@ func (s *Services) Counts() Counts {
 	return Counts{time.Since(s.begin), append([]Call(nil), s.calls...)}
 }
 
+// Orders returns the orders whose ids lie from first to last.
+func (s *Services) Orders(first, last int) []Order {
+	return ordersOf(max(first, 1), min(last, s.options.Orders))
+}
+
+// Shipments returns the shipments whose ids lie from first to last.
+func (s *Services) Shipments(first, last int) []Shipment {
+	return shipmentsOf(max(first, 1), min(last, s.options.Shipments))
+}
+
 // Ban refuses every call for d.
 func (s *Services) Ban(d time.Duration) {
 	s.mu.Lock()
