@@ -13,24 +13,34 @@ import (
 type way struct {
 	name, client string
 	variables    []string
+	refused      string // what it calls a tunnel that is refused
 }
 
-// ways go to an address and its port. curl reads no HTTP_PROXY in capitals, Guzzle reads it on
-// the command line alone, and Java goes round proxies to the loopback unless told otherwise.
+// ways go to an address. curl reads no HTTP_PROXY in capitals, Guzzle reads it on the command line
+// alone, and Java goes round proxies to the loopback unless told otherwise.
 func ways(address string) []way {
 	host, port, _ := net.SplitHostPort(address)
-	variable, java := "HTTP_PROXY=http://"+address, "JDK_JAVA_OPTIONS=-Dhttp.proxyHost="+host+" -Dhttp.proxyPort="+port+" -Dhttp.nonProxyHosts="
-	return []way{
-		{"requests", "requests", []string{variable}},
-		{"httpx", "httpx", []string{variable}},
-		{"curl", "curl", []string{"http_proxy=http://" + address}},
-		{"guzzle", "guzzle", []string{variable}},
-		{"axios", "axios", []string{variable}},
-		{"undici", "fetch", []string{variable, "NODE_OPTIONS=--import ./node/proxyagent.mjs"}},
-		{"fetch", "fetch", []string{variable, "NODE_USE_ENV_PROXY=1"}}, // asks for a tunnel, for http too
-		{"java", "java", []string{java}},
-		{"okhttp", "okhttp", []string{java}},
+	plain, secure := "HTTP_PROXY=http://"+address, "HTTPS_PROXY=http://"+address
+	java := "JDK_JAVA_OPTIONS=-Dhttp.nonProxyHosts="
+	for _, scheme := range []string{"http", "https"} {
+		java += " -D" + scheme + ".proxyHost=" + host + " -D" + scheme + ".proxyPort=" + port
 	}
+	return []way{
+		{"requests", "requests", []string{plain, secure}, "SSLError"},
+		{"httpx", "httpx", []string{plain, secure}, "ConnectError"},
+		{"curl", "curl", []string{"http_proxy=http://" + address, secure}, "35"},
+		{"guzzle", "guzzle", []string{plain, secure}, "ConnectException"},
+		{"axios", "axios", []string{plain, secure}, "EPROTO"},
+		{"undici", "fetch", []string{plain, "NODE_OPTIONS=--import ./node/proxyagent.mjs"}, "TypeError"},
+		{"fetch", "fetch", []string{plain, secure, "NODE_USE_ENV_PROXY=1"}, "TypeError"}, // asks for a tunnel, for http too
+		{"java", "java", []string{java}, "SSLHandshakeException"},
+		{"okhttp", "okhttp", []string{java}, "SSLHandshakeException"},
+	}
+}
+
+// of returns the client of a way.
+func (w *way) of() *client {
+	return clients[slices.IndexFunc(clients, func(c *client) bool { return c.name == w.client })]
 }
 
 // forwarded: clients that are told of a proxy, and call the API as if by http, are held to the
@@ -39,7 +49,7 @@ func (s *scene) forwarded(t *testing.T) {
 	for _, w := range ways(s.proxies[0]) {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			c := clients[slices.IndexFunc(clients, func(c *client) bool { return c.name == w.client })]
+			c := w.of()
 			p := place{w.name, "forwarded"}
 			args := append(w.variables, c.variable+"=http://"+s.host()+"/"+p.path()+"/v1", "RETRIES=0", "calls", "2")
 			all := s.start(t, c, s.proxies[0], p, args...).all()
@@ -48,6 +58,22 @@ func (s *scene) forwarded(t *testing.T) {
 			require.Contains(t, all[0].Timing, "throttle;dur=")
 			s.requireRefused(t, c, all[1], "forwarded", "1/h")
 			require.Equal(t, 1, s.count(p))
+		})
+	}
+}
+
+// tunnelled: a client that wants a tunnel for https is refused where a tunnel would hide what the
+// policies look at, and shows an error of its own.
+func (s *scene) tunnelled(t *testing.T) {
+	for _, w := range ways(s.proxies[0]) {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			c := w.of()
+			p := place{w.name, "tunnelled"}
+			args := append(w.variables, c.variable+"=https://"+s.host()+"/"+p.path()+"/v1", "RETRIES=0", "calls", "1")
+			r := s.run(t, c, s.proxies[0], p, args...)
+			require.Equal(t, w.refused, r.Error, "%+v", r)
+			require.Zero(t, s.count(p))
 		})
 	}
 }

@@ -31,6 +31,7 @@ policies:
   - {name: banned, match: "HOST/{client}/banned/", key: "{client}", limit: 100/s}
   - {name: scarce, match: "HOST/{client}/scarce/", key: "{client}", limit: 1/h}
   - {name: forwarded, match: "HOST/{client}/forwarded/", key: "{client}", limit: 1/h}
+  - {name: tunnelled, match: "HOST/{client}/tunnelled/", key: "{client}", limit: 100/s}
   - {name: signed, match: "HOST/{client}/signed/", limit: 100/s}
   - {name: defaults, match: "HOST/{client}/defaults/", limit: 100/s}
   - {name: short, match: "HOST/{client}/short/", key: "{client}", limit: 1/4s}

@@ -43,6 +43,7 @@ func TestClients(t *testing.T) {
 	t.Run("lost host", s.lostHost)
 	t.Run("forwarded", s.forwarded)
 	t.Run("signed", s.signed)
+	t.Run("tunnelled", s.tunnelled)
 }
 
 // held: two processes of a client, before two proxies, are held so that no window has a request
