@@ -191,11 +191,15 @@ func (s *scene) refused(t *testing.T, c *client) {
 	r := s.run(t, c, once.Addr().String(), p, "RETRIES=0", "calls", "1")
 	s.requireRefused(t, c, r, "scarce", "1/h")
 	require.Equal(t, 1, once.requests())
+	between := newTap(t, s.proxies[0])
 	if c.tries > 0 {
-		between := newTap(t, s.proxies[0])
 		r = s.run(t, c, between.Addr().String(), p, "calls", "1")
 		s.requireRefused(t, c, r, "scarce", "1/h")
 		require.Equal(t, c.tries, between.requests())
+	} else {
+		r = s.run(t, c, between.Addr().String(), p, "SIGNAL=3", "calls", "1")
+		require.Equal(t, "APIUserAbortError", r.Error, "%+v", r)
+		require.Equal(t, 1, between.requests())
 	}
 	require.Equal(t, 1, s.count(p))
 }
