@@ -151,7 +151,7 @@ func TestProxyAdmin(t *testing.T) {
 	require.Equal(t, http.StatusOK, send("/x"))
 	pages := func(want map[string]int) (all string) {
 		for path, status := range want {
-			got, text := s.ask(path)
+			got, text := s.askAdmin(path)
 			require.Equal(t, status, got, "%s: %s", path, text)
 			all += text
 		}
