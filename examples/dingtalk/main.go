@@ -25,23 +25,30 @@ import (
 )
 
 func main() {
-	flag.Parse() // refuses all flags: internal/demo has some
+	page := flag.Bool("dashboard", false, "show the budgets on a page, and pull until you interrupt")
+	flag.Parse() // internal/demo has more flags
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Stdout); err != nil {
+	if err := run(ctx, os.Stdout, *page); err != nil {
 		log.Fatal(err)
 	}
 }
 
 const workers = 64
 
-func run(ctx context.Context, w io.Writer) error {
+func run(ctx context.Context, w io.Writer, page bool) error {
 	fake := dingtalktest.New(dingtalktest.Options{}) // counts, refuses and bans as DingTalk does
-	transport, err := throttle.New(throttle.Config{
+	config := throttle.Config{
 		Store:    memstore.New(), // redisstore.New(rdb, nil) for a fleet of programs
 		Policies: dingtalk.Policies(dingtalk.Options{App: "dingabc"}),
 		Base:     fake, // for DingTalk itself: an *http.Transport with MaxIdleConnsPerHost: workers
-	})
+	}
+	if page {
+		if err := showPage(ctx, w, &config); err != nil {
+			return err
+		}
+	}
+	transport, err := throttle.New(config)
 	if err != nil {
 		return err
 	}
@@ -50,6 +57,12 @@ func run(ctx context.Context, w io.Writer) error {
 	fmt.Fprintf(w, "%d workers pull an address book, which takes about eight seconds\n", workers)
 	begin := time.Now()
 	err = b.pull(ctx)
+	for page && err == nil { // what is shown goes on
+		err = b.pull(ctx)
+	}
+	if page && ctx.Err() != nil {
+		err = nil
+	}
 	fmt.Fprintf(w, "pulled %d people in %.1f s\n\n", len(b.people), time.Since(begin).Seconds())
 	fmt.Fprint(w, fake) // what DingTalk has counted
 	return err

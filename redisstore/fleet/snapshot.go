@@ -29,7 +29,8 @@ type Snapshot struct {
 type Budget struct {
 	Name   string   `json:"name"` // the policy and the beginning of its hashed key, as events have it
 	Policy string   `json:"policy"`
-	Limits []string `json:"limits"` // more than one while nodes do not agree
+	Group  string   `json:"group,omitempty"` // the hosts of the policy: see [throttle.Budget]
+	Limits []string `json:"limits"`          // more than one while nodes do not agree
 	Shadow bool     `json:"shadow,omitempty"`
 	Node   string   `json:"node,omitempty"`    // the node whose own it is; "": the fleet's
 	Nodes  int      `json:"nodes"`             // that used it lately
@@ -82,6 +83,42 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 	s.LeftOut += max(0, len(s.Budgets)-most)
 	s.Budgets = s.Budgets[:min(len(s.Budgets), most)]
 	return s, f.describe(ctx, s.Budgets)
+}
+
+// Refresh returns a snapshot with the states of its budgets, and the notes of their pauses, as they are
+// now. It reads no reports, so it costs Redis less than Snapshot: which nodes and budgets there are, their
+// starts and the pushed file are those of s, which stays as it is.
+func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
+	ctx, stop := withDeadline(ctx)
+	defer stop()
+	now, err := f.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	notes, err := f.notes(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	next := *s
+	next.At, next.Nodes, next.Budgets = now.UTC(), slices.Clone(s.Nodes), slices.Clone(s.Budgets)
+	for i := range next.Nodes {
+		n := &next.Nodes[i]
+		*n = nodeOf(n.ID, n.record, n.Ago.Duration+max(0, now.Sub(s.At)))
+	}
+	for i := range next.Budgets {
+		b := &next.Budgets[i]
+		if b.Node != "" {
+			continue
+		}
+		b.Note = nil
+		if note, ok := notes[b.charge.Budget.Key]; ok {
+			b.Note = &note
+		}
+		if b.Err != "" && len(b.Limits) > 0 {
+			b.Err = "" // it is asked again
+		}
+	}
+	return &next, f.describe(ctx, next.Budgets)
 }
 
 // gather sets s.Budgets to what the nodes of s have reported: budgets with notes come first, then those
@@ -143,7 +180,7 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 		}
 		b := all[id]
 		if b == nil {
-			b = &Budget{Name: name, Policy: Clean(p.Policy, longestName), charge: c}
+			b = &Budget{Name: name, Policy: Clean(p.Policy, longestName), Group: Clean(p.Group, longestName), charge: c}
 			all[id] = b
 		}
 		if limit := c.Limit.String(); !slices.Contains(b.Limits, limit) && len(b.Limits) < 4 {
@@ -170,7 +207,7 @@ func (s *Snapshot) paused(note Note) Budget {
 			p := &s.Nodes[i].record.Policies[j]
 			if c, err := p.charge(); err == nil && Clean(p.Policy, longestName) == note.Policy && !p.Node {
 				b.charge = c
-				b.charge.Budget.Key, b.Limits = note.key, []string{c.Limit.String()}
+				b.charge.Budget.Key, b.Limits, b.Group = note.key, []string{c.Limit.String()}, Clean(p.Group, longestName)
 				return b
 			}
 		}

@@ -1,0 +1,75 @@
+package dashboard
+
+import (
+	"strings"
+	"time"
+)
+
+// opening is for how long after its end a penalty explains why a budget has little room: the slow start is
+// over by then for most limits.
+const opening = time.Minute
+
+// explain sets why requests wait for each budget of a reading that holds some.
+func explain(r *reading) {
+	at := r.At.UnixMilli()
+	for i := range r.Budgets {
+		b := &r.Budgets[i]
+		m := b.moment()
+		m.Used, m.Booked, m.Waiting, m.Wait = b.Used, b.Booked, b.Waiting, millis(b.Wait)
+		m.Left, m.Err = millis(max(0, b.Until-at)), b.Err
+		m.setBand(b.Bands, at)
+		if b.Why = nil; b.Err == "" && (m.Left > 0 || m.Waiting > 0 || m.Shadow && m.holds()) {
+			sentence := m.reason()
+			b.Why = &sentence
+		}
+	}
+}
+
+// moment returns what is true of a budget at any moment.
+func (b *budget) moment() moment {
+	return moment{
+		Limit: strings.Join(b.Limits, " or "), Kind: b.Kind, Capacity: b.Capacity,
+		By: b.By, Reason: b.Reason, Repeated: b.Repeated, Ceiling: b.Ceiling, Shadow: b.Shadow,
+	}
+}
+
+// setBand sets who closed the budget, or how long ago it opened.
+func (m *moment) setBand(all []band, at int64) {
+	for i := range all {
+		switch b := &all[i]; {
+		case b.From <= at && at < b.Until:
+			m.By, m.Reason = b.By, b.Reason
+		case b.Until <= at && millis(at-b.Until) < opening:
+			m.Opened = max(time.Millisecond, millis(at-b.Until))
+		}
+	}
+}
+
+// why says why requests waited for a budget at a moment, and of which reading that is true; false: nothing is
+// known of that.
+func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, known := s.points.at(id, at)
+	if !known || at-p.At > (10*every).Milliseconds() || s.reading == nil {
+		return 0, nil, false
+	}
+	var m moment
+	for i := range s.reading.Budgets {
+		if b := &s.reading.Budgets[i]; b.ID == id {
+			m = b.moment()
+			if p.At != s.reading.At.UnixMilli() { // only a reading knows these
+				m.Repeated, m.Ceiling = 0, 0
+			}
+		}
+	}
+	m.By, m.Reason = "", ""
+	m.Used, m.Capacity, m.Booked, m.Waiting = p.Used, p.Capacity, p.Booked, p.Waiting
+	m.Wait, m.Left = millis(p.Wait), millis(p.Left)
+	m.setBand(s.closed[id], p.At)
+	w := whyOf(m)
+	return p.At, &w, true
+}
+
+// millis returns a number of milliseconds as a length of time.
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -1,0 +1,165 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+const (
+	reportsEvery = fleet.DefaultInterval // how often reports are read: programs report so often
+	mostNodes    = 200                   // how many nodes are shown
+	shownActs    = 50
+)
+
+// A fleetSource is the programs that share budgets in Redis.
+type fleetSource struct {
+	fleet    *fleet.Fleet
+	snapshot *fleet.Snapshot
+	readAt   time.Time // when reports were read
+	acts     []fleet.Act
+}
+
+// Fleet returns the source of all programs that report themselves to a fleet. It needs the rights of a
+// watcher, and to pause and resume those of an operator: docs/redis.md has them. Reports are read every
+// five seconds, and the states of budgets every second.
+func Fleet(f *fleet.Fleet) Source { return &fleetSource{fleet: f} }
+
+// read implements [Source].
+func (s *fleetSource) read(ctx context.Context, most int, fresh bool) (*reading, error) {
+	var err error
+	var next *fleet.Snapshot
+	acts := s.acts
+	if whole := fresh || s.snapshot == nil || time.Since(s.readAt) >= reportsEvery; whole {
+		begun := time.Now()
+		if next, err = s.fleet.Snapshot(ctx, most); err != nil {
+			return nil, err
+		}
+		if acts, _, err = s.fleet.Audit(ctx, shownActs); err != nil {
+			return nil, err
+		}
+		s.readAt = begun
+	} else if next, err = s.fleet.Refresh(ctx, s.snapshot); err != nil {
+		return nil, err
+	}
+	s.snapshot, s.acts = next, acts
+	return readingOf(next, acts), nil
+}
+
+// readingOf returns what a snapshot and the last acts say.
+func readingOf(s *fleet.Snapshot, acts []fleet.Act) *reading {
+	r := &reading{At: s.At, Kind: kindFleet, BudgetsLeftOut: s.LeftOut, Illegible: s.Illegible}
+	if p := s.File; p != nil {
+		r.File = &file{p.Number, p.Generation, p.By, p.Reason, p.At.UnixMilli()}
+	}
+	for i := range s.Budgets {
+		r.Budgets = append(r.Budgets, budgetOfFleet(&s.Budgets[i], s.At))
+	}
+	for i := range s.Nodes {
+		r.Nodes = append(r.Nodes, nodeOfFleet(&s.Nodes[i], s.At))
+	}
+	slices.SortStableFunc(r.Nodes, func(a, b node) int { return cmp.Compare(trouble(&b), trouble(&a)) })
+	r.NodesLeftOut = max(0, len(r.Nodes)-mostNodes)
+	r.Nodes = r.Nodes[:min(len(r.Nodes), mostNodes)]
+	for _, a := range acts {
+		r.Acts = append(r.Acts, act{a.At.UnixMilli(), a.Act, a.What, a.By, a.Reason, a.For.Milliseconds(), a.Failed})
+	}
+	r.Closed = closedByActs(r.Acts, s.At)
+	return r
+}
+
+// trouble is 1 for a node that an operator should see: one that is silent, or refuses a file.
+func trouble(n *node) int {
+	if n.Silent || n.Refused != "" {
+		return 1
+	}
+	return 0
+}
+
+// budgetOfFleet returns a budget as a snapshot of a moment has it.
+func budgetOfFleet(f *fleet.Budget, at time.Time) budget {
+	kind, capacity := kindOf(f.Limit())
+	_, key, _ := cutLast(f.Name, "/")
+	b := budget{
+		ID: f.Name, Name: f.Name, Policy: f.Policy, Key: key, Upstream: f.Group, Limits: f.Limits,
+		Kind: kind, Capacity: capacity, Shadow: f.Shadow, Node: f.Node, Nodes: f.Nodes, Starts: f.Starts, Cost: f.Cost,
+		Used: f.State.Used, Booked: f.State.Booked, Waiting: f.State.Waiting, Wait: f.State.Wait.Milliseconds(),
+		Repeated: f.State.Repeated, Ceiling: f.State.Ceiling, Err: f.Err,
+	}
+	if f.Node != "" {
+		b.ID += " of " + f.Node
+	}
+	if left := f.State.Paused.Duration; left > 0 {
+		b.Until = at.Add(left).UnixMilli()
+	}
+	if f.Note != nil {
+		b.By, b.Reason = f.Note.By, f.Note.Reason
+	}
+	return b
+}
+
+// nodeOfFleet returns a node as a snapshot of a moment has it.
+func nodeOfFleet(f *fleet.Node, at time.Time) node {
+	n := node{
+		ID: f.ID, Program: f.Program, Host: f.Host, PID: f.PID, Library: f.Library,
+		Since: steady(at.Add(-f.Up.Duration)), Heard: steady(at.Add(-f.Ago.Duration)), Silent: f.Silent,
+		Budgets: f.Budgets, Starts: f.Starts, Follows: f.File.Pushed, InForce: f.File.InForce, Refused: f.File.Err,
+	}
+	if f.File.Seen != f.File.InForce {
+		n.Seen = f.File.Seen
+	}
+	if f.File.Grace.Duration > 0 {
+		n.Waits = steady(at.Add(f.File.Grace.Duration))
+	}
+	return n
+}
+
+// steady returns a moment in whole seconds, because one that is computed anew each second moves a little.
+func steady(t time.Time) int64 { return t.Round(time.Second).UnixMilli() }
+
+// closedByActs returns when operators closed budgets in the last hour, as far as that is over: pauses that
+// nobody watched.
+func closedByActs(acts []act, now time.Time) map[string][]band {
+	all := make(map[string][]band)
+	for _, a := range slices.Backward(acts) { // the oldest first
+		own := all[a.What]
+		last := len(own) - 1
+		switch {
+		case a.Failed:
+		case (a.Act == "resume" || a.Act == "reset") && last >= 0 && own[last].Until > a.At:
+			own[last].Until = a.At
+		case a.Act == "pause":
+			if last >= 0 && own[last].Until > a.At {
+				own[last].Until = a.At
+			}
+			all[a.What] = append(own, band{a.At, a.At + a.For, a.By, a.Reason})
+		}
+	}
+	for id, own := range all {
+		all[id] = slices.DeleteFunc(own, func(b band) bool {
+			return b.Until > now.UnixMilli() || b.Until < now.Add(-remembered).UnixMilli()
+		})
+	}
+	return all
+}
+
+// pause implements [Source].
+func (s *fleetSource) pause(ctx context.Context, id string, d time.Duration, by, reason string) error {
+	t, err := s.fleet.Find(ctx, fleet.Query{Name: id})
+	if err != nil {
+		return err
+	}
+	return s.fleet.Pause(ctx, t, d, by, reason)
+}
+
+// resume implements [Source].
+func (s *fleetSource) resume(ctx context.Context, id, by, reason string) error {
+	t, err := s.fleet.Find(ctx, fleet.Query{Name: id})
+	if err != nil {
+		return err
+	}
+	return s.fleet.Resume(ctx, t, by, reason)
+}

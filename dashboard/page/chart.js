@@ -1,0 +1,149 @@
+// Charts, drawn by hand as SVG.
+
+import {draw, put} from "./dom.js";
+import {clock, number, word} from "./words.js";
+
+/** @typedef {import("./stream.js").Band} Band */
+
+/** A silence of the server's readings that is longer is a gap: nobody looked. */
+const gap = 5000;
+
+/**
+ * The paths of a line in steps, and of the area below it: a value holds until the next one.
+ * @param {number[]} at
+ * @param {number[]} values
+ * @param {(at: number) => number} x
+ * @param {(value: number) => number} y
+ * @param {number} from the first moment that is drawn
+ * @param {number} to the last one, until which the last value holds
+ */
+function paths(at, values, x, y, from, to) {
+  let line = "", area = "";
+  const f = (/** @type {number} */ n) => n.toFixed(1);
+  for (let i = firstSince(at, from); i < at.length;) {
+    let d = `M${f(x(Math.max(from, at[i])))} ${f(y(values[i]))}`;
+    const begin = f(x(Math.max(from, at[i])));
+    let end = at[i];
+    for (;;) {
+      const next = at[i + 1];
+      end = next === undefined ? to : next - at[i] > gap ? at[i] + 1000 : next;
+      while (i + 2 < at.length && values[i + 1] === values[i] && at[i + 2] - at[i + 1] <= gap && next - at[i] <= gap) {
+        i++; // a level stretch is one step
+        end = at[i + 1];
+      }
+      d += `H${f(x(Math.min(to, end)))}`;
+      i++;
+      if (i >= at.length || at[i] - at[i - 1] > gap) break;
+      d += `V${f(y(values[i]))}`;
+    }
+    line += d;
+    area += `${d}V${f(y(0))}H${begin}Z`;
+  }
+  return {line, area};
+}
+
+/**
+ * The index of the last point that is not later than a moment; 0 if all are.
+ * @param {number[]} at
+ * @param {number} moment
+ */
+export function firstSince(at, moment) {
+  let low = 0, high = at.length;
+  while (low < high) {
+    const mid = (low + high) >> 1;
+    if (at[mid] <= moment) low = mid + 1;
+    else high = mid;
+  }
+  return Math.max(0, low - 1);
+}
+
+/**
+ * Draws a small chart without words into an SVG with a viewBox of 100 by 30.
+ * @param {SVGElement} svg
+ * @param {{at: number[], values: number[], top: number, bands: Band[], from: number, to: number}} c
+ */
+export function spark(svg, c) {
+  const x = (/** @type {number} */ t) => Math.max(0, Math.min(100, (t - c.from) / (c.to - c.from) * 100));
+  const y = (/** @type {number} */ v) => 29 - Math.min(1, v / c.top) * 27;
+  const p = paths(c.at, c.values, x, y, c.from, c.to);
+  svg.replaceChildren(
+    ...c.bands.filter((b) => b.until > c.from).map((b) => draw("rect", {class: "band", x: x(b.from), y: 0, width: Math.max(0.8, x(b.until) - x(b.from)), height: 30})),
+    draw("path", {class: "area", d: p.area}),
+    draw("path", {class: "line", d: p.line}),
+  );
+}
+
+/**
+ * A rounded number at or above another one, for the top of a scale.
+ * @param {number} n
+ */
+function ceiling(n) {
+  const digit = 10 ** Math.floor(Math.log10(Math.max(1, n)));
+  for (const m of [1, 2, 5, 10]) if (n <= m * digit) return m * digit;
+  return 10 * digit;
+}
+
+const left = 6, right = 6, above = 20, below = 22;
+
+/**
+ * Draws a chart with its words into an SVG of any size.
+ * @param {SVGElement} svg
+ * @param {{at: number[], values: number[], limit: number, bands: Band[], from: number, to: number, cursor: number | null,
+ *   label: string, name: boolean}} c limit: 0 if there is none; cursor: the moment that is pointed at; name: bands are named
+ */
+export function chart(svg, c) {
+  const {width, height} = svg.getBoundingClientRect();
+  if (width < 20) return;
+  put(svg, "viewBox", `0 0 ${width.toFixed(0)} ${height.toFixed(0)}`);
+  put(svg, "aria-label", c.label);
+  const bottom = height - below;
+  let most = 0;
+  for (let i = firstSince(c.at, c.from); i < c.values.length; i++) most = Math.max(most, c.values[i]);
+  const top = c.limit > 0 ? Math.max(c.limit, most) : ceiling(Math.max(1, most));
+  const x = (/** @type {number} */ t) => left + Math.max(0, Math.min(1, (t - c.from) / (c.to - c.from))) * (width - left - right);
+  const y = (/** @type {number} */ v) => bottom - v / top * (bottom - above);
+  const p = paths(c.at, c.values, x, y, c.from, c.to);
+  const parts = [];
+  for (const b of c.bands) {
+    if (b.until <= c.from || b.from >= c.to) continue;
+    const x0 = x(b.from), x1 = Math.max(x0 + 2, x(Math.min(b.until, c.to)));
+    parts.push(draw("rect", {class: "band", x: x0, y: above, width: x1 - x0, height: bottom - above}),
+      draw("line", {class: "band-edge", x1: x0, x2: x0, y1: above, y2: bottom}));
+    const text = bandWords(b);
+    if (c.name && x1 - x0 > 7 * text.length) parts.push(draw("text", {class: "red", x: x0 + 6, y: above + 16}, text));
+  }
+  parts.push(draw("line", {class: "base", x1: left, x2: width - right, y1: bottom, y2: bottom}),
+    draw("path", {class: "area", d: p.area}), draw("path", {class: "line", d: p.line}));
+  const high = c.limit > 0 ? c.limit : top;
+  parts.push(draw("line", {class: "top-line", x1: left, x2: width - right, y1: y(high), y2: y(high)}),
+    draw("text", {x: left, y: y(high) - 5}, (c.limit > 0 ? word("limit") + " " : "") + number(high)));
+  parts.push(draw("text", {x: left, y: height - 5}, clock(c.from)), draw("text", {class: "end", x: width - right, y: height - 5}, clock(c.to)));
+  if (c.cursor !== null && c.cursor >= c.from) {
+    const at = x(c.cursor);
+    parts.push(draw("line", {class: "cursor", x1: at, x2: at, y1: above, y2: bottom}));
+    if (width > 260) parts.push(draw("text", {class: "middle", x: Math.max(left + 100, Math.min(width - right - 100, at)), y: height - 5}, clock(c.cursor)));
+  }
+  svg.replaceChildren(...parts);
+}
+
+/**
+ * The moment at which a pointer is.
+ * @param {SVGElement} svg
+ * @param {number} clientX
+ * @param {number} from
+ * @param {number} to
+ */
+export function momentAt(svg, clientX, from, to) {
+  const box = svg.getBoundingClientRect();
+  const share = (clientX - box.left - left) / (box.width - left - right);
+  return from + Math.max(0, Math.min(1, share)) * (to - from);
+}
+
+/**
+ * Who closed a budget, and why.
+ * @param {Band} b
+ */
+export function bandWords(b) {
+  if (!b.by) return word("band answer");
+  return b.reason ? word("by reason", {by: b.by, reason: b.reason}) : word("by", {by: b.by});
+}

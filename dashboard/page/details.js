@@ -1,0 +1,198 @@
+// The details of one budget: why requests wait for it, charts, facts, and what an operator can do.
+
+import {draw, make, put, say} from "./dom.js";
+import {bandWords, chart, momentAt} from "./chart.js";
+import {isClosed, nameOf, nextStart} from "./state.js";
+import {addHistory, known, noPoints, now} from "./stream.js";
+import {access, order} from "./steer.js";
+import {clock, count, number, page, seconds, span, word} from "./words.js";
+
+/**
+ * @typedef {import("./stream.js").Budget} Budget
+ * @typedef {{root: HTMLElement, id: string, because: HTMLElement, title: HTMLElement, why: HTMLElement, facts: HTMLElement,
+ *   charts: {svg: SVGElement, what: "used" | "starts" | "waiting", title: HTMLElement}[], slider: HTMLInputElement, spans: HTMLElement[], time: number,
+ *   moment: number | null, whole: number, asked: number, bands: HTMLElement, pause: HTMLButtonElement, resume: HTMLButtonElement, note: HTMLElement}} Details
+ */
+
+const language = page.language === "zh" ? "zh" : "en";
+const times = [{ms: 300e3, name: "5 min"}, {ms: 900e3, name: "15 min"}, {ms: 3600e3, name: "1 h"}];
+
+/**
+ * Makes the details of a budget.
+ * @param {string} id
+ * @returns {Details}
+ */
+export function makeDetails(id) {
+  const title = make("h3"), why = make("p"), because = make("div", {class: "because"}, title, why);
+  const facts = make("dl", {class: "facts"}), bands = make("div", {class: "bandlist"});
+  const figures = /** @type {const} */ ([["used", "chart used"], ["starts", "chart starts"], ["waiting", "chart waiting"]]).map(([what, name]) => {
+    const svg = draw("svg", {role: "img", class: what}), caption = make("figcaption", {}, word(name));
+    return {svg, what, title: caption, figure: make("figure", {}, caption, svg)};
+  });
+  const slider = /** @type {HTMLInputElement} */ (make("input", {type: "range", step: "1000"}));
+  const spans = times.map((t) => make("button", {type: "button"}, word(t.name)));
+  const pause = /** @type {HTMLButtonElement} */ (make("button", {type: "button"}, word("pause")));
+  const resume = /** @type {HTMLButtonElement} */ (make("button", {type: "button"}, word("resume")));
+  const note = make("p", {class: "note"});
+  /** @type {Details} */
+  const d = {
+    root: make("div", {class: "details"}, because,
+      make("div", {class: "charts"}, ...figures.map((f) => f.figure)),
+      make("div", {class: "times"}, make("div", {role: "group", "aria-label": word("span")}, ...spans), make("label", {title: word("moment hint")}, word("moment"), slider)),
+      facts, bands, make("div", {class: "steer"}, pause, resume, note)),
+    id, because, title, why, facts, charts: figures, slider, spans, time: times[0].ms, moment: null, whole: -1, asked: 0, bands, pause, resume, note,
+  };
+  spans.forEach((b, i) => b.addEventListener("click", () => {
+    d.time = times[i].ms;
+    showDetails(d);
+  }));
+  slider.addEventListener("input", () => point(d, now() - d.time + Number(slider.value)));
+  for (const f of figures) {
+    f.svg.addEventListener("pointermove", (e) => point(d, momentAt(f.svg, e.clientX, now() - d.time, now())));
+    f.svg.addEventListener("pointerleave", (e) => { if (e.pointerType === "mouse") point(d, null); });
+    f.svg.addEventListener("pointerdown", (e) => point(d, momentAt(f.svg, e.clientX, now() - d.time, now())));
+  }
+  pause.addEventListener("click", () => order("pause", id));
+  resume.addEventListener("click", () => order("resume", id));
+  return d;
+}
+
+/**
+ * Points at a moment, or at none: then the details say what is now.
+ * @param {Details} d
+ * @param {number | null} moment
+ */
+function point(d, moment) {
+  d.moment = moment !== null && moment < now() - 1500 ? moment : null;
+  showDetails(d);
+  if (d.moment !== null) askWhy(d, d.moment);
+}
+
+/**
+ * Asks the server why requests waited at a moment, for the last moment that was pointed at.
+ * @param {Details} d
+ * @param {number} moment
+ */
+async function askWhy(d, moment) {
+  const asked = ++d.asked;
+  await new Promise((done) => setTimeout(done, 120));
+  if (asked !== d.asked) return;
+  const answer = await fetch(`why?budget=${encodeURIComponent(d.id)}&at=${moment.toFixed(0)}`).then((r) => r.json()).catch(() => null);
+  if (asked !== d.asked || d.moment === null || !answer) return;
+  say(d.why, answer.why ?? answer.error);
+  const waited = answer.why !== undefined;
+  say(d.title, word("why at", {time: clock(waited ? answer.at : moment)}));
+}
+
+/** Asks for the points before those that came with the stream. @param {Details} d */
+async function askHistory(d) {
+  d.whole = known.whole;
+  const points = await fetch(`history?budget=${encodeURIComponent(d.id)}`).then((r) => (r.ok ? r.json() : null)).catch(() => null);
+  if (!points) return;
+  addHistory(d.id, points);
+  showDetails(d);
+}
+
+/** Shows the details of a budget as they are now. @param {Details} d */
+export function showDetails(d) {
+  const b = known.state?.budgets[d.id];
+  if (!b) return;
+  if (d.whole !== known.whole) void askHistory(d);
+  if (d.moment !== null && d.moment < now() - d.time) d.moment = null;
+  if (d.moment === null) {
+    d.asked++;
+    say(d.title, word("why now"));
+    say(d.why, b.error ?? (b.why ? b.why[language] : calm(b)));
+  }
+  put(d.because, "data-kind", d.moment !== null || b.shadow ? "past" : isClosed(b) ? "closed" : (b.waiting ?? 0) > 0 ? "waits" : "calm");
+  d.spans.forEach((s, i) => put(s, "aria-pressed", String(times[i].ms === d.time)));
+  showCharts(d, b);
+  showFacts(d, b);
+  showBands(d, b);
+  showSteer(d, b);
+}
+
+/** What is said of a budget that holds nothing. @param {Budget} b */
+function calm(b) {
+  return b.wait > 0 ? word("next") + " " + nextStart(b) : word("nobody waits");
+}
+
+/**
+ * @param {Details} d
+ * @param {Budget} b
+ */
+function showCharts(d, b) {
+  const p = known.points.get(d.id) ?? noPoints();
+  const to = now(), from = to - d.time;
+  for (const c of d.charts) {
+    const values = p[c.what];
+    const limit = c.what === "used" && b.kind !== "spaced" ? b.capacity : 0;
+    const label = word("chart label", {title: c.title.textContent ?? "", now: number(values.at(-1) ?? 0), most: number(Math.max(0, ...values.slice(-d.time / 1000))), time: span(d.time)});
+    chart(c.svg, {at: p.at, values, limit, bands: b.bands ?? [], from, to, cursor: d.moment, label, name: c.what === "used"});
+  }
+  put(d.slider, "max", String(d.time));
+  if (d.moment === null) d.slider.value = String(d.time);
+  else if (document.activeElement !== d.slider) d.slider.value = String(d.moment - from);
+  put(d.slider, "aria-valuetext", d.moment === null ? word("now") : clock(d.moment));
+}
+
+/**
+ * @param {Details} d
+ * @param {Budget} b
+ */
+function showFacts(d, b) {
+  /** @type {[string, string, string?][]} */
+  const all = [[word("limit"), b.limits.join(" / ")]];
+  if (b.capacity > 0 && b.kind !== "spaced") all.push([word("used"), word("used of", {used: count(b.used), capacity: count(b.capacity)})]);
+  if (b.kind !== "unlimited") all.push([word("booked"), count(b.booked ?? 0)]);
+  all.push([word("waiting"), count(b.waiting ?? 0)], [word("next"), nextStart(b)]);
+  all.push([word("starts"), b.starts < 0 ? "–" : number(b.starts)]);
+  if (Math.abs(b.cost - b.starts) > 0.05) all.push([word("cost"), number(b.cost)]);
+  if (b.ceiling) all.push([word("ceiling"), number(b.ceiling)]);
+  if (b.shadow && b.shadowed) {
+    all.push([word("would hold"), b.shadowed.count ? word("would hold note", {n: count(b.shadowed.count), time: span(b.shadowed.p99)}) : word("would hold none")]);
+  } else if (b.waits?.count) {
+    const of = word("waits of", {n: count(b.waits.count)});
+    all.push([word("waits p50"), span(b.waits.p50), of], [word("waits p99"), span(b.waits.p99), of]);
+  } else if (b.waits) {
+    all.push([word("waits p50"), "–", word("waits none")]);
+  }
+  if (known.state?.kind === "fleet") all.push([word("nodes use it"), b.node ? word("own of") : count(b.nodes ?? 0)]);
+  all.push(["key", b.key]);
+  if (d.facts.children.length !== all.length) d.facts.replaceChildren(...all.map(() => make("div", {}, make("dt"), make("dd", {}, make("span"), make("small")))));
+  all.forEach(([name, value, note], i) => {
+    const div = d.facts.children[i];
+    say(div.children[0], name);
+    say(div.children[1].children[0], value);
+    say(div.children[1].children[1], note ?? "");
+  });
+}
+
+/**
+ * @param {Details} d
+ * @param {Budget} b
+ */
+function showBands(d, b) {
+  const lines = [...(b.bands ?? [])].reverse().slice(0, 5).map((band) => {
+    const length = (isClosed(b) && band.until > now() ? now() : band.until) - band.from;
+    return `${clock(band.from)} · ${seconds(length)} · ${bandWords(band)}`;
+  });
+  if (lines.length) lines.unshift(word("bands"));
+  if (d.bands.children.length !== lines.length) d.bands.replaceChildren(...lines.map((_, i) => make(i ? "p" : "h3")));
+  lines.forEach((line, i) => say(d.bands.children[i], line));
+  d.bands.hidden = lines.length === 0;
+}
+
+/**
+ * @param {Details} d
+ * @param {Budget} b
+ */
+function showSteer(d, b) {
+  const can = access.act && !b.node;
+  d.pause.hidden = !can;
+  d.resume.hidden = !can || !isClosed(b) || !b.by;
+  const why = b.node ? word("act node") : !access.token ? word("act none") : can ? "" : word("act locked");
+  say(d.note, why);
+  put(d.pause, "aria-label", word("pause title", {name: nameOf(b)}));
+  put(d.resume, "aria-label", word("resume title", {name: nameOf(b)}));
+}

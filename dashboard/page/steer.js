@@ -1,0 +1,141 @@
+// What an operator does: unlock the page, pause and resume a budget.
+
+import {byId, make, put, say} from "./dom.js";
+import {nameOf} from "./state.js";
+import {known} from "./stream.js";
+import {page, word} from "./words.js";
+
+/** What the viewer may do. */
+export const access = page.access;
+
+/** @type {() => void} */
+let changed = () => {};
+
+const dialogs = {token: /** @type {HTMLDialogElement} */ (byId("token")), order: /** @type {HTMLDialogElement} */ (byId("order"))};
+
+/** What the open dialog is about. */
+let asked = {act: "", budget: ""};
+
+/** The name that the operator has said last, in this browser. */
+const nameKey = "throttle-dashboard-name";
+
+/**
+ * Posts an order. It returns what is wrong; "": it was done.
+ * @param {string} path
+ * @param {object} body
+ * @returns {Promise<string>}
+ */
+async function post(path, body) {
+  try {
+    const r = await fetch(path, {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body)});
+    if (r.ok) {
+      if (r.status === 200) Object.assign(access, await r.json());
+      return "";
+    }
+    const text = await r.text();
+    try {
+      return JSON.parse(text).error;
+    } catch {
+      return text;
+    }
+  } catch {
+    return word("lost");
+  }
+}
+
+/**
+ * Asks for what an act needs.
+ * @param {"pause" | "resume"} act
+ * @param {string} id of the budget
+ */
+export function order(act, id) {
+  const b = known.state?.budgets[id];
+  if (!b) return;
+  asked = {act, budget: id};
+  say(byId("order-title"), word(act + " title", {name: nameOf(b)}));
+  say(byId("order-note"), word(act + " note"));
+  byId("order-for").hidden = act === "resume";
+  const named = Boolean(access.user);
+  byId("order-by-label").hidden = byId("order-by").hidden = named;
+  const by = /** @type {HTMLInputElement} */ (byId("order-by"));
+  by.required = !named;
+  if (!by.value) by.value = localStorage.getItem(nameKey) ?? "";
+  /** @type {HTMLInputElement} */ (byId("order-reason")).value = "";
+  const main = /** @type {HTMLElement} */ (dialogs.order.querySelector(".main"));
+  say(main, word(act + " now"));
+  open(dialogs.order);
+  byId("order-reason").focus();
+}
+
+/** @param {HTMLDialogElement} dialog */
+function open(dialog) {
+  say(/** @type {HTMLElement} */ (dialog.querySelector(".wrong")), "");
+  dialog.showModal();
+}
+
+/**
+ * Sends a form when it is complete, and closes its dialog if that was done.
+ * @param {HTMLDialogElement} dialog
+ * @param {(form: FormData) => Promise<string>} send
+ */
+function onSubmit(dialog, send) {
+  const form = /** @type {HTMLFormElement} */ (dialog.querySelector("form"));
+  form.addEventListener("submit", async (e) => {
+    e.preventDefault();
+    const main = /** @type {HTMLButtonElement} */ (form.querySelector(".main"));
+    if (main.disabled) return;
+    main.disabled = true;
+    const wrong = await send(new FormData(form));
+    main.disabled = false;
+    say(/** @type {HTMLElement} */ (form.querySelector(".wrong")), wrong);
+    if (!wrong) {
+      dialog.close();
+      changed();
+    }
+  });
+  form.querySelector(".cancel")?.addEventListener("click", () => dialog.close());
+}
+
+/** Shows what the viewer may do. */
+export function showAccess() {
+  const lock = byId("lock");
+  lock.hidden = !access.token;
+  say(lock, word(access.act ? "lock" : "unlock"));
+}
+
+/**
+ * Makes the page's buttons work.
+ * @param {() => void} onChange is called when the viewer may do something else than before
+ */
+export function wire(onChange) {
+  changed = onChange;
+  const typed = /** @type {HTMLInputElement} */ (byId("token-text"));
+  onSubmit(dialogs.token, async (form) => {
+    const before = access.read;
+    const wrong = await post("token", {token: form.get("token")});
+    if (!wrong) typed.value = "";
+    if (!wrong && !before) location.reload();
+    return wrong;
+  });
+  onSubmit(dialogs.order, async (form) => {
+    const by = String(form.get("by") ?? "");
+    if (by) localStorage.setItem(nameKey, by);
+    const wrong = await post(asked.act, {budget: asked.budget, for: Number(form.get("for")), by, reason: form.get("reason")});
+    return wrong && word("failed act", {why: wrong});
+  });
+  byId("lock").addEventListener("click", async () => {
+    if (!access.act) return open(dialogs.token);
+    await post("forget", {});
+    location.reload();
+  });
+  if (!access.read) {
+    say(byId("shut-why"), page.why);
+    byId("shut").hidden = false;
+    if (access.token) {
+      const button = make("button", {type: "button", class: "main"}, word("unlock"));
+      button.addEventListener("click", () => open(dialogs.token));
+      byId("shut").append(button);
+    }
+  }
+  put(document.body, "data-wired", "");
+}

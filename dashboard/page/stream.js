@@ -1,0 +1,143 @@
+// What the server sends: all that it knows, then what changes, once a second.
+
+/**
+ * @typedef {{from: number, until: number, by?: string, reason?: string}} Band
+ * @typedef {{name: string, policy: string, key: string, group: string, limits: string[], kind: string, capacity: number,
+ *   shadow?: boolean, node?: string, nodes?: number, starts: number, cost: number, used: number, booked?: number,
+ *   waiting?: number, wait: number, until?: number, repeated?: number, ceiling?: number, by?: string, reason?: string,
+ *   error?: string, waits?: {count: number, p50: number, p99: number}, shadowed?: {count: number, p99: number},
+ *   bands?: Band[], why?: {en: string, zh: string}}} Budget
+ * @typedef {{id: string, program: string, host: string, pid: number, library?: string, since: number, heard: number,
+ *   silent?: boolean, budgets: number, starts: number, follows?: boolean, inForce?: string, seen?: string,
+ *   waits?: number, refused?: string}} Program
+ * @typedef {{at: number, act: string, what: string, by: string, reason?: string, for?: number, failed?: boolean}} Act
+ * @typedef {{at: number, kind?: string, failed?: string, failedAt?: number, nodes: Record<string, Program>,
+ *   budgets: Record<string, Budget>, acts: Act[], budgetsLeftOut?: number, nodesLeftOut?: number, illegible?: number,
+ *   file?: {number: number, generation: string, by: string, reason?: string, at: number}}} State
+ * @typedef {{at: number[], used: number[], capacity: number[], waiting: number[], wait: number[], starts: number[]}} Points
+ */
+
+const names = /** @type {const} */ (["at", "used", "capacity", "waiting", "wait", "starts"]);
+
+/** How long points are kept, in milliseconds. */
+export const remembered = 3600e3;
+
+/** What is known: the state, the points of each budget, and by how much the server's clock is ahead. */
+export const known = {
+  /** @type {State | null} */ state: null,
+  /** @type {Map<string, Points>} */ points: new Map(),
+  ahead: 0,
+  whole: 0, // how often all was sent: then points that were asked for are gone
+  /** @type {"wait" | "live" | "hidden" | "lost"} */ live: "wait",
+};
+
+/** The server's time now. */
+export const now = () => Date.now() + known.ahead;
+
+/**
+ * Applies a merge patch (RFC 7396).
+ * @param {any} target
+ * @param {any} patch
+ */
+function merge(target, patch) {
+  if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
+  const all = target !== null && typeof target === "object" && !Array.isArray(target) ? target : {};
+  for (const [name, value] of Object.entries(patch)) {
+    if (value === null) delete all[name];
+    else all[name] = merge(all[name], value);
+  }
+  return all;
+}
+
+/** @returns {Points} */
+export const noPoints = () => ({at: [], used: [], capacity: [], waiting: [], wait: [], starts: []});
+
+/** Adds a point of each budget, and forgets those that are too old. */
+function addPoints() {
+  const s = /** @type {State} */ (known.state);
+  if (s.failed) return;
+  for (const [id, b] of Object.entries(s.budgets)) {
+    let p = known.points.get(id);
+    if (!p) known.points.set(id, p = noPoints());
+    p.at.push(s.at);
+    p.used.push(b.used);
+    p.capacity.push(b.capacity);
+    p.waiting.push(b.waiting ?? 0);
+    p.wait.push(b.wait);
+    p.starts.push(Math.max(0, b.starts));
+    let old = 0;
+    while (p.at[old] < s.at - remembered) old++;
+    if (old > 60) for (const name of names) p[name].splice(0, old);
+  }
+  for (const id of known.points.keys()) if (!s.budgets[id]) known.points.delete(id);
+}
+
+/**
+ * Takes in points from the server that are older than those that are known.
+ * @param {string} id
+ * @param {Points} older
+ */
+export function addHistory(id, older) {
+  const p = known.points.get(id) ?? noPoints();
+  const first = p.at[0] ?? Infinity;
+  const n = older.at.filter((at) => at < first).length;
+  for (const name of names) p[name].unshift(...older[name].slice(0, n));
+  known.points.set(id, p);
+}
+
+/**
+ * Follows the server, but while the page is hidden: a browser has six connections for a host, and a page that nobody
+ * sees needs none of them.
+ * @param {() => void} changed is called when something has changed
+ */
+export function follow(changed) {
+  /** @type {EventSource | null} */
+  let source = null;
+  let last = "";
+
+  const open = () => {
+    source = new EventSource("events" + (last && `?last=${encodeURIComponent(last)}`));
+    source.addEventListener("state", (e) => {
+      const all = JSON.parse(e.data);
+      known.state = all.state;
+      known.whole++;
+      known.points = new Map(Object.entries(all.points));
+      take(e);
+    });
+    source.addEventListener("change", (e) => {
+      known.state = merge(known.state, JSON.parse(e.data));
+      addPoints();
+      take(e);
+    });
+    source.addEventListener("error", () => {
+      known.live = "lost";
+      changed();
+      if (source?.readyState === EventSource.CLOSED) { // refused: the browser does not try again
+        close();
+        setTimeout(() => { if (!source && !document.hidden) open(); }, 5000);
+      }
+    });
+  };
+  /** @param {MessageEvent} e */
+  const take = (e) => {
+    last = e.lastEventId;
+    known.ahead = /** @type {State} */ (known.state).at - Date.now();
+    known.live = "live";
+    changed();
+  };
+  const close = () => {
+    source?.close();
+    source = null;
+  };
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      close();
+      known.live = "hidden";
+    } else if (!source) {
+      known.live = "wait";
+      open();
+    }
+    changed();
+  });
+  if (!document.hidden) open();
+}

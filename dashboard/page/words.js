@@ -1,0 +1,69 @@
+// The page's language: its words, numbers, lengths of time and moments.
+
+/**
+ * What the server tells the scripts.
+ * @typedef {{read: boolean, act: boolean, token: boolean, user?: string}} Access
+ * @type {{language: string, words: Record<string, string>, access: Access, why: string}}
+ */
+export const page = JSON.parse(document.body.dataset.page || "{}");
+
+const locale = page.language === "zh" ? "zh-CN" : "en";
+const chinese = page.language === "zh";
+
+/**
+ * A word or a sentence, with its blanks filled in.
+ * @param {string} name
+ * @param {Record<string, string | number>} [blanks]
+ */
+export function word(name, blanks = {}) {
+  return (page.words[name] ?? name).replace(/\{(\w+)\}/g, (_, blank) => String(blanks[blank] ?? ""));
+}
+
+const whole = new Intl.NumberFormat(locale, {maximumFractionDigits: 0});
+const fine = new Intl.NumberFormat(locale, {maximumFractionDigits: 1});
+
+/** A count. @param {number} n */
+export const count = (n) => whole.format(n);
+
+/** A rate or another number that is no whole one. @param {number} n */
+export const number = (n) => (n < 100 ? fine : whole).format(n);
+
+/** A share, in percent. @param {number} n */
+export const percent = (n) => whole.format(Math.floor(n * 100)) + (chinese ? "%" : " %");
+
+const units = chinese ? ["毫秒", "秒", "分", "小时", "天"] : ["ms", "s", "min", "h", "d"];
+
+/**
+ * A length of time with two units at the most, as the server says it.
+ * @param {number} ms
+ */
+export function span(ms) {
+  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ${units[0]}`;
+  if (ms < 10000) return `${(ms / 1000).toFixed(1)} ${units[1]}`;
+  return seconds(ms);
+}
+
+/**
+ * A length of time in whole seconds, for what counts down.
+ * @param {number} ms
+ */
+export function seconds(ms) {
+  let rest = Math.max(0, Math.round(ms / 1000));
+  const parts = [];
+  for (const [i, length] of [[4, 86400], [3, 3600], [2, 60], [1, 1]]) {
+    const n = Math.floor(rest / length);
+    if (n > 0 || (i === 1 && parts.length === 0)) parts.push(`${n} ${units[i]}`);
+    rest -= n * length;
+    if (parts.length > 0 && (parts.length === 2 || n === 0)) break;
+  }
+  return parts.join(" ");
+}
+
+const clockFormat = new Intl.DateTimeFormat(locale, {hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23"});
+const dayFormat = new Intl.DateTimeFormat(locale, {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23"});
+
+/** A moment of today. @param {number} at */
+export const clock = (at) => clockFormat.format(at);
+
+/** A moment of any day. @param {number} at */
+export const day = (at) => dayFormat.format(at);

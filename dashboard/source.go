@@ -1,0 +1,147 @@
+package dashboard
+
+import (
+	"context"
+	"time"
+)
+
+// A Source knows what a page shows: [Fleet] or a [Process]. All its methods are safe for
+// concurrent use, but for read, which one goroutine calls at a time.
+type Source interface {
+	// read returns what there is now: at most so many budgets, those that are closed
+	// first, then those used most. fresh says that somebody has acted, so what the
+	// source keeps for a while must be read anew.
+	read(ctx context.Context, budgets int, fresh bool) (*reading, error)
+
+	// pause closes a budget for d.
+	pause(ctx context.Context, budget string, d time.Duration, by, reason string) error
+
+	// resume ends an operator's pause of a budget.
+	resume(ctx context.Context, budget, by, reason string) error
+}
+
+// A reading is what a source is like at one moment. All its texts are fit to be shown.
+type reading struct {
+	At      time.Time // by the clock of the store
+	Kind    string    // what the source is: kindFleet, kindProcess
+	File    *file     // nil: no file of policies is pushed
+	Nodes   []node
+	Budgets []budget
+	Acts    []act // the newest first
+
+	// Closed are times in which budgets were closed that no reading may have met, by the id of
+	// the budget, the oldest first.
+	Closed map[string][]band
+
+	BudgetsLeftOut int // at least
+	NodesLeftOut   int
+	Illegible      int // records that could not be read
+}
+
+// The kinds of sources.
+const (
+	kindFleet   = "fleet"
+	kindProcess = "process"
+)
+
+// A file is the file of policies that is pushed to the fleet.
+type file struct {
+	Number     int64  `json:"number"`
+	Generation string `json:"generation"`
+	By         string `json:"by"`
+	Reason     string `json:"reason,omitempty"`
+	At         int64  `json:"at"` // in milliseconds since 1970, as all moments
+}
+
+// A node is a program.
+type node struct {
+	ID      string  `json:"id"`
+	Program string  `json:"program"`
+	Host    string  `json:"host"`
+	PID     int     `json:"pid"`
+	Library string  `json:"library,omitempty"`
+	Since   int64   `json:"since"` // when it began
+	Heard   int64   `json:"heard"` // its last report; 0: it is this program
+	Silent  bool    `json:"silent,omitempty"`
+	Budgets int     `json:"budgets"`
+	Starts  float64 `json:"starts"` // a second
+
+	Follows bool   `json:"follows,omitempty"` // a file of policies
+	InForce string `json:"inForce,omitempty"` // the generation in force; or the number that is pushed
+	Seen    string `json:"seen,omitempty"`    // the generation that it has read last, if that is another
+	Waits   int64  `json:"waits,omitempty"`   // until when a file that loosens waits
+	Refused string `json:"refused,omitempty"` // why what it has seen is not in force
+}
+
+// A budget is one budget as it is now. It is what a page gets of it, as JSON.
+type budget struct {
+	ID       string   `json:"-"`
+	Name     string   `json:"name"` // the policy and the beginning of its hashed key
+	Policy   string   `json:"policy"`
+	Key      string   `json:"key"`   // the beginning of its hashed key
+	Upstream string   `json:"group"` // the hosts of the policy, as its group names them
+	Limits   []string `json:"limits"`
+	Kind     string   `json:"kind"`     // of limit: see kindOf
+	Capacity int      `json:"capacity"` // 0: no number
+	Shadow   bool     `json:"shadow,omitempty"`
+	Node     string   `json:"node,omitempty"` // whose own it is; "": the fleet's
+	Nodes    int      `json:"nodes,omitempty"`
+	Starts   float64  `json:"starts"` // a second; -1: not known yet
+	Cost     float64  `json:"cost"`   // a second; -1: not known yet
+
+	Used     int     `json:"used"`
+	Booked   int     `json:"booked,omitempty"`
+	Waiting  int     `json:"waiting,omitempty"`
+	Wait     int64   `json:"wait"`            // until the next free start, in milliseconds; -1: none can be planned
+	Until    int64   `json:"until,omitempty"` // when it opens; 0: it is open
+	Since    int64   `json:"-"`               // when it closed; 0: unknown
+	Repeated int     `json:"repeated,omitempty"`
+	Ceiling  float64 `json:"ceiling,omitempty"`
+	By       string  `json:"by,omitempty"` // who paused it
+	Reason   string  `json:"reason,omitempty"`
+	Err      string  `json:"error,omitempty"` // why its state is not known
+
+	Waits    *waits  `json:"waits,omitempty"`    // nil: the source does not know
+	Shadowed *shadow `json:"shadowed,omitempty"` // of a policy that only counts; nil: the source does not know
+
+	Bands []band  `json:"bands,omitempty"` // when it was closed lately
+	Why   *phrase `json:"why,omitempty"`   // why requests wait for it; nil: nothing holds them
+}
+
+// waits are how long requests were held that the policy held last, in the last minute.
+type waits struct {
+	Count int   `json:"count"`
+	Half  int64 `json:"p50"` // milliseconds
+	Most  int64 `json:"p99"`
+}
+
+// A shadow is what a policy would have done to requests in the last minute.
+type shadow struct {
+	Count int   `json:"count"` // requests that it would have held
+	Most  int64 `json:"p99"`   // how much longer, in milliseconds
+}
+
+// A band is a time in which a budget was closed.
+type band struct {
+	From   int64  `json:"from"`
+	Until  int64  `json:"until"`
+	By     string `json:"by,omitempty"` // the operator; "": an answer of the upstream
+	Reason string `json:"reason,omitempty"`
+}
+
+// An act is what an operator did.
+type act struct {
+	At     int64  `json:"at"`
+	Act    string `json:"act"`
+	What   string `json:"what"`
+	By     string `json:"by"`
+	Reason string `json:"reason,omitempty"`
+	For    int64  `json:"for,omitempty"`
+	Failed bool   `json:"failed,omitempty"`
+}
+
+// A phrase is a sentence in each language of the page.
+type phrase struct {
+	English string `json:"en"`
+	Chinese string `json:"zh"`
+}

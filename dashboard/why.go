@@ -1,0 +1,210 @@
+package dashboard
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A moment is what a budget was like at one moment, as far as it tells why requests wait.
+type moment struct {
+	Limit    string // as people write it, such as "20/s"
+	Kind     string // of limit: see kindOf
+	Capacity int    // 0: the limit has no number
+	Used     int
+	Booked   int
+	Waiting  int
+	Wait     time.Duration // until the next free start; negative: none can be planned
+	Left     time.Duration // for how long it is still closed; 0: it is open
+	By       string        // who paused it; "": an answer of the upstream closed it
+	Reason   string
+	Repeated int
+	Ceiling  float64 // 0: the limit alone counts
+	Shadow   bool
+	Opened   time.Duration // how long ago it opened; 0: long ago
+	Err      string        // why nothing is known
+}
+
+// holds reports whether something keeps a request from starting at once.
+func (m *moment) holds() bool { return m.Left > 0 || m.Wait != 0 || m.Waiting > 0 }
+
+// whyOf says in each language why requests wait for a budget, or that they do not.
+func whyOf(m moment) phrase {
+	if m.Err != "" {
+		return phrase{"The state of the budget is unknown: " + m.Err, "不知道这份额度现在怎么样：" + m.Err}
+	}
+	why := m.reason()
+	if !m.Shadow {
+		why.English, why.Chinese = join(" ", why.English, m.waitingEnglish()), join("", why.Chinese, m.waitingChinese())
+	}
+	return why
+}
+
+// reason is whyOf without the number of those who wait, which the page shows beside it.
+func (m *moment) reason() phrase {
+	cause := m.cause()
+	if m.Shadow {
+		return phrase{m.shadowEnglish(cause.English), m.shadowChinese(cause.Chinese)}
+	}
+	return phrase{join(" ", cause.English, m.learnedEnglish()), join("", cause.Chinese, m.learnedChinese())}
+}
+
+// cause says what keeps the next request from starting.
+func (m *moment) cause() phrase {
+	length := phrase{span(m.Wait), spanChinese(m.Wait)}
+	switch {
+	case m.Left > 0 && m.By != "":
+		return phrase{
+			fmt.Sprintf("%s paused it%s; it opens in %s.", m.By, quoted(": “%s”", m.Reason), span(m.Left)),
+			fmt.Sprintf("%s 人工暂停了这份额度%s，%s后恢复。", m.By, quoted("，原因是“%s”", m.Reason), spanChinese(m.Left)),
+		}
+	case m.Left > 0:
+		return phrase{
+			fmt.Sprintf("The upstream refused a request, so nothing starts for another %s%s.", span(m.Left), m.repeatedEnglish()),
+			fmt.Sprintf("对方拒绝过请求，额度自动暂停，%s后恢复%s。", spanChinese(m.Left), m.repeatedChinese()),
+		}
+	case m.Wait == 0 && m.Waiting > 0:
+		return phrase{"There is room here: those who wait start in a moment, or another limit holds them.", "这里有余量：排队的马上放行，或者在等别的上限。"}
+	case m.Wait == 0 && m.Capacity > 0 && m.Kind != spaced:
+		return phrase{
+			fmt.Sprintf("Nothing holds a request: %d of %d are used.", m.Used, m.Capacity),
+			fmt.Sprintf("不用排队：上限 %d，用了 %d。", m.Capacity, m.Used),
+		}
+	case m.Wait == 0:
+		return phrase{"Nothing holds a request.", "不用排队。"}
+	case m.Kind == inFlight && m.Used < m.Capacity:
+		return phrase{
+			fmt.Sprintf("%d of %d slots are in use, and those who came first take the others.", m.Used, m.Capacity),
+			fmt.Sprintf("同时最多 %d 个，已占 %d 个，其余的先给排在前面的请求。", m.Capacity, m.Used),
+		}
+	case m.Kind == inFlight:
+		return phrase{
+			fmt.Sprintf("All %d slots are in use: the next request starts when another one ends.", m.Capacity),
+			fmt.Sprintf("同时最多 %d 个，已经占满，要等前面的请求结束。", m.Capacity),
+		}
+	case m.Wait < 0:
+		return phrase{"No start can be planned.", "排不出放行时间。"}
+	case m.Opened > 0 && m.Used < m.Capacity:
+		return phrase{
+			fmt.Sprintf("It opened %s ago and fills up slowly after the penalty: the next free start is in %s.", span(m.Opened), length.English),
+			fmt.Sprintf("%s前才恢复，正在慢慢加量，再过 %s才有空位。", spanChinese(m.Opened), length.Chinese),
+		}
+	case m.Kind == spaced:
+		return phrase{
+			fmt.Sprintf("%s spaces starts out: the next free start is in %s.", m.Limit, length.English),
+			fmt.Sprintf("%s 要求请求均匀发出，再过 %s才有空位。", m.Limit, length.Chinese),
+		}
+	case m.Kind == bucketed:
+		return phrase{
+			fmt.Sprintf("The bucket of %s is empty%s: the next free start is in %s.", m.Limit, m.ahead(" but for what %d booked starts take"), length.English),
+			fmt.Sprintf("%s 的令牌用完了%s，再过 %s才有空位。", m.Limit, m.ahead("，另有 %d 个已排好时间"), length.Chinese),
+		}
+	case m.Used+m.Booked >= m.Capacity && m.Booked > 0:
+		return phrase{
+			fmt.Sprintf("%d of %d are used and the next %d booked: the next free start is in %s.", m.Used, m.Capacity, m.Booked, length.English),
+			fmt.Sprintf("上限 %d，用了 %d，另有 %d 个已排好时间，再过 %s才有空位。", m.Capacity, m.Used, m.Booked, length.Chinese),
+		}
+	case m.Used >= m.Capacity:
+		return phrase{
+			fmt.Sprintf("All %d of %s are used: the next free start is in %s, when the oldest one no longer counts.", m.Capacity, m.Limit, length.English),
+			fmt.Sprintf("%s 已经用完，再过 %s最早的一批不再计数，才有空位。", m.Limit, length.Chinese),
+		}
+	}
+	return phrase{
+		fmt.Sprintf("%d of %d are used, and those who came first take the rest: the next free start is in %s.", m.Used, m.Capacity, length.English),
+		fmt.Sprintf("上限 %d，用了 %d，余下的先给排在前面的请求，再过 %s才有空位。", m.Capacity, m.Used, length.Chinese),
+	}
+}
+
+// waitingEnglish and waitingChinese say how many requests wait.
+func (m *moment) waitingEnglish() string {
+	switch m.Waiting {
+	case 0:
+		return ""
+	case 1:
+		return "1 request waits."
+	}
+	return fmt.Sprintf("%d requests wait.", m.Waiting)
+}
+
+func (m *moment) waitingChinese() string {
+	if m.Waiting == 0 {
+		return ""
+	}
+	return fmt.Sprintf("有 %d 个请求在排队。", m.Waiting)
+}
+
+// learnedEnglish and learnedChinese say that the fleet uses less than the limit.
+func (m *moment) learnedEnglish() string {
+	if m.Ceiling == 0 {
+		return ""
+	}
+	return fmt.Sprintf("The fleet has learned to use only %.4g of %s.", m.Ceiling, m.Limit)
+}
+
+func (m *moment) learnedChinese() string {
+	if m.Ceiling == 0 {
+		return ""
+	}
+	return fmt.Sprintf("根据对方的拒绝，目前只用 %s 里的 %.4g。", m.Limit, m.Ceiling)
+}
+
+// repeatedEnglish and repeatedChinese say how often a ban was met again.
+func (m *moment) repeatedEnglish() string {
+	switch m.Repeated {
+	case 0:
+		return ""
+	case 1:
+		return "; it refused again as soon as it could"
+	}
+	return fmt.Sprintf("; it refused again %d times in a row", m.Repeated)
+}
+
+func (m *moment) repeatedChinese() string {
+	if m.Repeated == 0 {
+		return ""
+	}
+	return fmt.Sprintf("；恢复之后又被拒绝，已连续 %d 次", m.Repeated)
+}
+
+// shadowEnglish and shadowChinese say what a policy that only counts would do.
+func (m *moment) shadowEnglish(cause string) string {
+	if !m.holds() {
+		return "This policy only counts, and would hold nothing now."
+	}
+	return "This policy only counts. If it held requests: " + strings.ToLower(cause[:1]) + cause[1:]
+}
+
+func (m *moment) shadowChinese(cause string) string {
+	if !m.holds() {
+		return "这条策略只计数。就算生效，现在也不用排队。"
+	}
+	return "这条策略只计数。如果生效：" + cause
+}
+
+// ahead says how many starts are booked; "" if none are.
+func (m *moment) ahead(format string) string {
+	if m.Booked == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, m.Booked)
+}
+
+// quoted returns a text in a format; "" if there is none.
+func quoted(format, text string) string {
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf(format, text)
+}
+
+// join joins the sentences that there are.
+func join(between string, sentences ...string) string {
+	var all []string
+	for _, s := range sentences {
+		if s != "" {
+			all = append(all, s)
+		}
+	}
+	return strings.Join(all, between)
+}

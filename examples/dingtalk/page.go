@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/dashboard"
+)
+
+// showPage serves a page with the budgets of a transport that is to be made of c, until ctx ends.
+func showPage(ctx context.Context, w io.Writer, c *throttle.Config) error {
+	watched := dashboard.NewProcess(c.Store)
+	c.Store, c.Observe = watched, watched.Observe
+	token := rand.Text() // what pauses a budget; a real program reads it from its environment
+	page, err := dashboard.New(dashboard.Config{Source: watched, Token: token, Title: "Address book"})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:7071")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: page}
+	go server.Serve(listener)
+	context.AfterFunc(ctx, func() { server.Close() })
+	fmt.Fprintf(w, "the page is at http://%s/; to pause a budget, unlock it with %s\n", listener.Addr(), token)
+	return nil
+}
