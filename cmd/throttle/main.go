@@ -91,7 +91,7 @@ func newRoot() *cobra.Command {
 func fleetCommands() []*cobra.Command {
 	return []*cobra.Command{
 		newStatus(), newPause(), newResume(), newReset(), newSetUsed(), newAudit(),
-		newPush(), newPull(), newDiff(), newHistory(), newRollback(), newTop(),
+		newPush(), newPull(), newDiff(), newHistory(), newRollback(), newTop(), newDashboard(),
 	}
 }
 

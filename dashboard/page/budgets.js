@@ -3,9 +3,9 @@
 import {byId, draw, keep, make, put, say} from "./dom.js";
 import {firstSince, spark} from "./chart.js";
 import {makeDetails, showDetails} from "./details.js";
-import {closedBy, fullness, isClosed, nameOf, nextStart} from "./state.js";
+import {fullness, holds, isClosed, nextStart} from "./state.js";
 import {known, noPoints, now} from "./stream.js";
-import {count, number, percent, word} from "./words.js";
+import {count, number, word} from "./words.js";
 
 /**
  * @typedef {import("./stream.js").Budget} Budget
@@ -86,7 +86,7 @@ function createPolicy() {
  * @param {Item[]} items
  */
 function sortKeys(p, items) {
-  const weight = (/** @type {Budget} */ b) => (isClosed(b) ? 4e9 : 0) + ((b.waiting ?? 0) > 0 ? 2e9 : 0);
+  const weight = (/** @type {Budget} */ b) => (isClosed(b) ? 2 : holds(b) ? 1 : 0);
   if (now() - p.sorted > orderStays || items.some((i) => !p.order.includes(i.id))) {
     p.sorted = now();
     p.order = [...items].sort((x, y) => weight(y.b) - weight(x.b) || y.b.starts - x.b.starts || fullness(y.b) - fullness(x.b) || (x.id < y.id ? -1 : 1)).map((i) => i.id);
@@ -109,7 +109,7 @@ function updatePolicy(p, [name, items]) {
   const shown = p.all ? sorted : sorted.filter((i, n) => n < few || rows.get(i.id)?.details || isClosed(i.b));
   keep(p.rows, p.views, shown, (i) => i.id, createRow, (row, i) => updateRow(row, i.b, several));
   p.more.hidden = items.length <= few || (!p.all && shown.length === items.length);
-  say(p.more, p.all ? word("fewer keys") : word("more keys", {n: count(items.length - shown.length)}));
+  say(p.more, p.all ? word("fewer keys") : word(shown.length ? "more keys" : "show keys", {n: count(items.length - shown.length)}));
 }
 
 /**
@@ -117,7 +117,7 @@ function updatePolicy(p, [name, items]) {
  * @returns {Row}
  */
 function createRow({id}) {
-  const name = make("b"), key = make("span", {class: "mono note"}), limit = make("span", {class: "note"}), tag = make("span", {class: "tag"}, word("only counts"));
+  const name = make("b"), key = make("span", {class: "mono note"}), limit = make("span", {class: "note"}), tag = make("span", {class: "tag"});
   const use = make("span"), bar = draw("svg", {class: "bar", viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true"});
   const small = draw("svg", {class: "spark", viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true"});
   const starts = make("span"), waiting = make("span"), next = make("span");
@@ -176,7 +176,9 @@ function updateRow(v, b, several) {
   say(v.key, b.key + (b.node ? ` @${b.node.slice(0, 6)}` : ""));
   v.limit.hidden = several;
   say(v.limit, b.limits.join(" / "));
-  v.tag.hidden = !b.shadow;
+  v.tag.hidden = !b.shadow && !isClosed(b);
+  say(v.tag, word(b.shadow ? "only counts" : "closed"));
+  put(v.tag, "class", isClosed(b) && !b.shadow ? "tag red" : "tag");
   say(v.use, b.error ? b.error : !numbered ? word(b.kind === "spaced" ? "spaced" : "no number")
     : word(b.kind === "flight" ? "in flight of" : "used of", {used: count(b.used), capacity: count(b.capacity)}));
   drawBar(v.bar, b, numbered);
@@ -188,20 +190,10 @@ function updateRow(v, b, several) {
   }
   say(v.starts, b.starts < 0 ? "–" : number(b.starts));
   say(v.waiting, count(b.waiting ?? 0));
-  put(v.waiting, "class", (b.waiting ?? 0) > 0 && !b.shadow ? "warn" : "");
+  put(v.waiting, "class", holds(b) ? "warn" : "");
   say(v.next, nextStart(b));
   put(v.next, "class", isClosed(b) ? "alarm" : "");
-  put(v.row, "aria-label", label(b));
   if (v.details) showDetails(v.details);
-}
-
-/** What a reader of screens says of a row. @param {Budget} b */
-function label(b) {
-  const words = [nameOf(b), b.limits.join(" / ")];
-  if (isClosed(b)) words.push(`${word("closed")}, ${closedBy(b)}`);
-  if (b.capacity > 0) words.push(`${word("used")} ${percent(fullness(b))}`);
-  if ((b.waiting ?? 0) > 0) words.push(word("wait for", {n: count(b.waiting ?? 0)}));
-  return words.join(", ");
 }
 
 /**

@@ -83,6 +83,26 @@ function ceiling(n) {
   return 10 * digit;
 }
 
+/**
+ * The times in which nobody looked, from a moment to another.
+ * @param {number[]} at
+ * @param {number} from
+ * @param {number} to
+ * @returns {[number, number][]}
+ */
+function gaps(at, from, to) {
+  /** @type {[number, number][]} */
+  const all = [];
+  let last = from;
+  for (const t of at) {
+    if (t <= from) continue;
+    if (t - last > gap) all.push([last === from ? from : last + 1000, t]);
+    last = t;
+  }
+  if (to - last > gap) all.push([last === from ? from : last + 1000, to]);
+  return all;
+}
+
 const left = 6, right = 6, above = 20, below = 22;
 
 /**
@@ -111,6 +131,11 @@ export function chart(svg, c) {
       draw("line", {class: "band-edge", x1: x0, x2: x0, y1: above, y2: bottom}));
     const text = bandWords(b);
     if (c.name && x1 - x0 > 7 * text.length) parts.push(draw("text", {class: "red", x: x0 + 6, y: above + 16}, text));
+  }
+  for (const [begin, end] of gaps(c.at, c.from, c.to)) {
+    const x0 = x(begin), x1 = x(end);
+    parts.push(draw("rect", {class: "gap", x: x0, y: above, width: x1 - x0, height: bottom - above}));
+    if (c.name && x1 - x0 > 90) parts.push(draw("text", {class: "middle", x: (x0 + x1) / 2, y: (above + bottom) / 2}, word("no history")));
   }
   parts.push(draw("line", {class: "base", x1: left, x2: width - right, y1: bottom, y2: bottom}),
     draw("path", {class: "area", d: p.area}), draw("path", {class: "line", d: p.line}));

@@ -2,7 +2,7 @@
 
 import {draw, make, put, say} from "./dom.js";
 import {bandWords, chart, momentAt} from "./chart.js";
-import {isClosed, nameOf, nextStart} from "./state.js";
+import {holds, isClosed, nameOf, nextStart} from "./state.js";
 import {addHistory, known, noPoints, now} from "./stream.js";
 import {access, order} from "./steer.js";
 import {clock, count, number, page, seconds, span, word} from "./words.js";
@@ -101,10 +101,10 @@ export function showDetails(d) {
   if (d.moment !== null && d.moment < now() - d.time) d.moment = null;
   if (d.moment === null) {
     d.asked++;
-    say(d.title, word("why now"));
+    say(d.title, word(isClosed(b) || holds(b) ? "why now" : "state now"));
     say(d.why, b.error ?? (b.why ? b.why[language] : calm(b)));
   }
-  put(d.because, "data-kind", d.moment !== null || b.shadow ? "past" : isClosed(b) ? "closed" : (b.waiting ?? 0) > 0 ? "waits" : "calm");
+  put(d.because, "data-kind", d.moment !== null || b.shadow ? "past" : isClosed(b) ? "closed" : holds(b) ? "waits" : "calm");
   d.spans.forEach((s, i) => put(s, "aria-pressed", String(times[i].ms === d.time)));
   showCharts(d, b);
   showFacts(d, b);
@@ -158,7 +158,7 @@ function showFacts(d, b) {
     all.push([word("waits p50"), "–", word("waits none")]);
   }
   if (known.state?.kind === "fleet") all.push([word("nodes use it"), b.node ? word("own of") : count(b.nodes ?? 0)]);
-  all.push(["key", b.key]);
+  all.push([word("hashed key"), b.key]);
   if (d.facts.children.length !== all.length) d.facts.replaceChildren(...all.map(() => make("div", {}, make("dt"), make("dd", {}, make("span"), make("small")))));
   all.forEach(([name, value, note], i) => {
     const div = d.facts.children[i];

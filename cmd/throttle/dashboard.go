@@ -1,0 +1,143 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fleetthrottle/throttle/dashboard"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// tokenVariable has the token of the page if --token-file does not name a file with it.
+const tokenVariable = "THROTTLE_DASHBOARD_TOKEN"
+
+// A dashboardServer is the flags of dashboard.
+type dashboardServer struct {
+	at         server
+	listen     string
+	tokenFile  string
+	trustProxy bool
+	budgets    int
+	title      string
+}
+
+func newDashboard() *cobra.Command {
+	s := &dashboardServer{}
+	c := &cobra.Command{
+		Use:   "dashboard",
+		Short: "Serve a page that shows a fleet, and pauses and resumes its budgets",
+		Long: "Serve a page that shows what is closed and why, who waits, and how much of each\n" +
+			"limit is used. Who is on this machine may look; whoever wants to pause or resume,\n" +
+			"or looks from elsewhere, needs the token, which a file or $" + tokenVariable + " has.\n" +
+			"A page that nobody looks at asks Redis nothing.",
+		Args: argumentCount(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
+	}
+	s.at.addFlags(c)
+	f := c.Flags()
+	f.StringVar(&s.listen, "listen", "127.0.0.1:7072", "where to listen; an address that other machines reach needs a token")
+	f.StringVar(&s.tokenFile, "token-file", "", "a file with the token, 32 hexadecimal digits or more; or $"+tokenVariable)
+	f.BoolVar(&s.trustProxy, "trust-proxy", false, "the only way to the page is through a proxy that sets X-Forwarded-For")
+	f.IntVar(&s.budgets, "budgets", dashboard.DefaultBudgets, "show so many budgets, those used most first; each is a question to Redis a second while somebody looks")
+	f.StringVar(&s.title, "title", "", "the name of the fleet on the page")
+	return c
+}
+
+// run serves the page until the context ends, or the process is told to end.
+func (s *dashboardServer) run(c *cobra.Command) error {
+	token, err := s.token()
+	if err != nil {
+		return err
+	}
+	if token == "" && !onLoopback(s.listen) {
+		return errors.New("--listen: other machines would reach this address: pass --token-file, or set " + tokenVariable)
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM)
+	defer stop()
+	all, closeAll, err := s.at.connectFleet(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	page, err := dashboard.New(dashboard.Config{
+		Source: dashboard.Fleet(all), Token: token, TrustProxy: s.trustProxy, Budgets: s.budgets,
+		Title: cmp.Or(s.title, "throttle "+s.at.namespace),
+	})
+	if err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "dashboard: "))
+	}
+	// An operator wants the page most when something is wrong, so it is served all the same.
+	if err := s.at.withTimeout(ctx, func(ctx context.Context) error { return try(ctx, all) }); err != nil && ctx.Err() == nil {
+		fmt.Fprintln(c.ErrOrStderr(), "throttle: the page will say so, too: "+clean(err.Error()))
+	}
+	return s.serve(ctx, page, c.ErrOrStderr(), token != "")
+}
+
+// try asks the fleet for what costs little, to tell mistakes in the address or in the rights at once.
+func try(ctx context.Context, all *fleet.Fleet) error {
+	_, err := all.Snapshot(ctx, 1)
+	return err
+}
+
+// token returns the token; "" if there is none.
+func (s *dashboardServer) token() (string, error) {
+	if s.tokenFile == "" {
+		return os.Getenv(tokenVariable), nil
+	}
+	text, err := os.ReadFile(s.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" {
+		return "", fmt.Errorf("--token-file: %s is empty", s.tokenFile)
+	}
+	return token, nil
+}
+
+// serve serves the page until ctx ends. Its streams end with the server.
+func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.Writer, canAct bool) error {
+	listener, err := net.Listen("tcp", s.listen)
+	if err != nil {
+		return err
+	}
+	// A proxy in front may share one connection among all pages; browsers open one for each over HTTP/1.1.
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{
+		Handler: page, Protocols: &protocols, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		ErrorLog: log.New(io.Discard, "", 0), // which viewers do not keep to HTTP
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	act := "; with the token it pauses and resumes budgets"
+	if !canAct {
+		act = "; without a token it only shows"
+	}
+	fmt.Fprintf(talk, "throttle: the page is at http://%s/%s\n", listener.Addr(), act)
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	ending, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if server.Shutdown(ending) != nil {
+		server.Close() // streams go on for as long as pages are open
+	}
+	return nil
+}
