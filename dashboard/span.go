@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// A unit is a part of a length of time, the longest first.
+// units are the parts of a length of time, the longest first.
 var units = []struct {
 	length           time.Duration
 	english, chinese string
 }{
 	{24 * time.Hour, "d", "天"},
 	{time.Hour, "h", "小时"},
-	{time.Minute, "min", "分"},
+	{time.Minute, "min", "分钟"},
 	{time.Second, "s", "秒"},
 }
 
 // span returns a length of time in English, with two units at the most.
 func span(d time.Duration) string {
-	return inUnits(d, " ", "ms", func(i int) string { return units[i].english })
+	return inUnits(d, "ms", func(i int) string { return units[i].english })
 }
 
 // spanChinese is span in Chinese.
 func spanChinese(d time.Duration) string {
-	return inUnits(d, "", "毫秒", func(i int) string { return units[i].chinese })
+	return inUnits(d, "毫秒", func(i int) string { return units[i].chinese })
 }
 
-// inUnits returns a length of time; between stands between its parts.
-func inUnits(d time.Duration, between, millis string, name func(unit int) string) string {
+// inUnits returns a length of time.
+func inUnits(d time.Duration, millis string, name func(unit int) string) string {
 	switch {
 	case d < time.Second:
 		return fmt.Sprintf("%d %s", d.Milliseconds(), millis)
@@ -47,5 +47,5 @@ func inUnits(d time.Duration, between, millis string, name func(unit int) string
 			}
 		}
 	}
-	return strings.Join(parts, between+" ")
+	return strings.Join(parts, " ")
 }

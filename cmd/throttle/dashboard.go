@@ -74,7 +74,7 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 	defer closeAll()
 	page, err := dashboard.New(dashboard.Config{
 		Source: dashboard.Fleet(all), Token: token, TrustProxy: s.trustProxy, Budgets: s.budgets,
-		Title: cmp.Or(s.title, "throttle "+s.at.namespace),
+		Title: cmp.Or(s.title, s.at.namespace),
 	})
 	if err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "dashboard: "))

@@ -26,12 +26,12 @@ const fine = new Intl.NumberFormat(locale, {maximumFractionDigits: 1});
 export const count = (n) => whole.format(n);
 
 /** A rate or another number that is no whole one. @param {number} n */
-export const number = (n) => (n < 100 ? fine : whole).format(n);
+export const number = (n) => (n < 10 ? fine : whole).format(n);
 
 /** A share, in percent. @param {number} n */
 export const percent = (n) => whole.format(Math.floor(n * 100)) + (chinese ? "%" : " %");
 
-const units = chinese ? ["毫秒", "秒", "分", "小时", "天"] : ["ms", "s", "min", "h", "d"];
+const units = chinese ? ["毫秒", "秒", "分钟", "小时", "天"] : ["ms", "s", "min", "h", "d"];
 
 /**
  * A length of time with two units at the most, as the server says it.

@@ -1,0 +1,267 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// shop is a policy whose windows are exactly as long as they say.
+var shop = throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throttle.PerSecond(3), Jitter: -1}
+
+// newLimiters returns limiters that a process watches.
+func newLimiters(t *testing.T, p *Process, policies ...throttle.Policy) *throttle.Limiters {
+	l, err := throttle.NewLimiters(throttle.Config{Store: p, Observe: p.Observe, Policies: policies})
+	require.NoError(t, err)
+	return l
+}
+
+// readOnce returns what a source says now.
+func readOnce(t *testing.T, s Source) *reading {
+	r, err := s.read(t.Context(), DefaultBudgets, false)
+	require.NoError(t, err)
+	return r
+}
+
+// TestProcess: what one program uses, how long its requests wait, and what it has started in a second.
+func TestProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		l := newLimiters(t, p, shop)
+		require.Empty(t, readOnce(t, p).Budgets)
+		ctx, leave := context.WithCancel(t.Context())
+		for range 10 {
+			go func() {
+				permit, err := l.Acquire(ctx, throttle.Demand{Policy: "shop"})
+				if err == nil {
+					permit.Release()
+				}
+			}()
+		}
+		synctest.Wait()
+		time.Sleep(time.Millisecond)
+		r := readOnce(t, p)
+		require.Len(t, r.Budgets, 1)
+		b := r.Budgets[0]
+		require.Equal(t, "shop", b.Policy)
+		require.Equal(t, "example.com", b.Upstream)
+		require.Equal(t, throttle.BudgetOf("shop", "").String(), b.ID)
+		require.Equal(t, []string{"3/s"}, b.Limits)
+		require.Equal(t, [3]int{3, 3, 7}, [3]int{b.Used, b.Capacity, b.Waiting})
+		require.Equal(t, int64(2999), b.Wait) // two windows are booked, or waited for
+		require.Equal(t, &waits{}, b.Waits)
+
+		time.Sleep(2 * time.Second)
+		b = readOnce(t, p).Budgets[0]
+		require.Equal(t, 3, b.Waits.Count+0, "those whose wait has ended") // the second window; the third is now
+		time.Sleep(8 * time.Second)
+		b = readOnce(t, p).Budgets[0]
+		require.Equal(t, 7, b.Waits.Count)
+		require.InDelta(t, 2000, b.Waits.Half, 400) // a bucket is a fifth wide
+		require.InDelta(t, 3000, b.Waits.Most, 600)
+		require.Zero(t, b.Starts)
+		require.Equal(t, "self", readOnce(t, p).Nodes[0].ID)
+		leave()
+		synctest.Wait()
+	})
+}
+
+// TestProcessRates: starts that are given back are no starts.
+func TestProcessRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		l := newLimiters(t, p, throttle.Policy{Name: "shop", Limit: throttle.PerSecond(100)}, throttle.Policy{Name: "bytes", Limit: throttle.PerSecond(1000)})
+		acquire := func() {
+			_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"}, throttle.Demand{Policy: "bytes", Cost: 50})
+			require.NoError(t, err)
+		}
+		acquire()
+		require.Equal(t, float64(unknown), readOnce(t, p).Budgets[0].Starts)
+		for range 8 {
+			acquire()
+		}
+		time.Sleep(2 * time.Second)
+		r := readOnce(t, p)
+		costs := map[string]float64{}
+		for _, b := range r.Budgets {
+			require.Equal(t, float64(4), b.Starts)
+			costs[b.Policy] = b.Cost
+		}
+		require.Equal(t, map[string]float64{"shop": 4, "bytes": 200}, costs)
+		require.Equal(t, float64(4), r.Nodes[0].Starts)
+
+		ctx, leave := context.WithCancel(t.Context())
+		go func() {
+			_, err := l.Acquire(ctx, throttle.Demand{Policy: "shop", Cost: 100})
+			require.NoError(t, err)
+			_, err = l.Acquire(ctx, throttle.Demand{Policy: "shop", Cost: 100})
+			require.ErrorIs(t, err, context.Canceled)
+		}()
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		for _, b := range readOnce(t, p).Budgets {
+			if b.Policy == "shop" {
+				require.Equal(t, float64(1), b.Starts)
+			}
+		}
+	})
+}
+
+// TestProcessPause: an operator's pause holds callers, whose errors say who and why; it ends, and stands in the audit.
+func TestProcessPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		l := newLimiters(t, p, shop)
+		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		id := readOnce(t, p).Budgets[0].ID
+		var open *fleet.NotPausedError
+		require.ErrorAs(t, p.resume(t.Context(), id, "ann", "x"), &open)
+		require.NoError(t, p.pause(t.Context(), id, time.Minute, "ann", "the shop moves"))
+		_, err = l.TryAcquire(t.Context(), throttle.Demand{Policy: "shop"})
+		var limited *throttle.LimitError
+		require.ErrorAs(t, err, &limited)
+		require.Contains(t, err.Error(), `paused by ann: "the shop moves"`)
+		var longer *fleet.LongerError
+		require.ErrorAs(t, p.pause(t.Context(), id, time.Second, "bob", "shorter"), &longer)
+
+		r := readOnce(t, p)
+		require.Equal(t, time.Now().Add(time.Minute).UnixMilli(), r.Budgets[0].Until)
+		require.Equal(t, "ann", r.Budgets[0].By)
+		time.Sleep(5 * time.Second)
+		require.NoError(t, p.resume(t.Context(), id, "bob", "it has moved"))
+		_, err = l.TryAcquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		r = readOnce(t, p)
+		require.Zero(t, r.Budgets[0].Until)
+		require.Equal(t, []string{"resume", "pause"}, []string{r.Acts[0].Act, r.Acts[1].Act})
+		require.Equal(t, "it has moved", r.Acts[0].Reason)
+		require.Equal(t, int64(60_000), r.Acts[1].For)
+
+		var target *fleet.TargetError
+		require.ErrorAs(t, p.pause(t.Context(), "shop/none", time.Minute, "ann", "x"), &target)
+	})
+}
+
+// TestProcessBans: what an answer closed while nobody looked is a band all the same.
+func TestProcessBans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		l := newLimiters(t, p, shop)
+		permit, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		begun := time.Now()
+		require.NoError(t, permit.Penalize(t.Context(), 20*time.Second))
+		time.Sleep(30 * time.Second)
+		all := make(bands)
+		r := readOnce(t, p)
+		all.add(r)
+		require.Equal(t, []band{{From: begun.UnixMilli(), Until: begun.Add(20 * time.Second).UnixMilli()}}, r.Budgets[0].Bands)
+
+		permit, err = l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+		require.NoError(t, err)
+		begun = time.Now()
+		require.NoError(t, permit.Penalize(t.Context(), 10*time.Second))
+		time.Sleep(3 * time.Second)
+		r = readOnce(t, p)
+		all.add(r)
+		require.Equal(t, begun.UnixMilli(), r.Budgets[0].Bands[1].From)
+		require.Empty(t, r.Budgets[0].By)
+	})
+}
+
+// TestProcessShadow: what a policy that only counts would have done.
+func TestProcessShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		tried := shop
+		tried.Shadow = true
+		l := newLimiters(t, p, tried)
+		readOnce(t, p)
+		for range 8 {
+			_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
+			require.NoError(t, err)
+		}
+		b := readOnce(t, p).Budgets[0]
+		require.True(t, b.Shadow)
+		require.Nil(t, b.Waits)
+		require.Equal(t, 5, b.Shadowed.Count)
+		require.Positive(t, b.Shadowed.Most)
+	})
+}
+
+// TestProcessIsBounded: a program that uses many keys is shown by a part of them, and the page says so.
+func TestProcessIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		keyed := shop
+		l := newLimiters(t, p, keyed)
+		for i := range 6000 {
+			_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop", Key: string(rune('a' + i))})
+			require.NoError(t, err)
+		}
+		r, err := p.read(t.Context(), 10, false)
+		require.NoError(t, err)
+		require.Len(t, r.Budgets, 10)
+		require.Greater(t, r.BudgetsLeftOut, 16*mostInShard-500)
+		time.Sleep(soonAgain + time.Second) // and there is room for those that come later
+		_, err = l.Acquire(t.Context(), throttle.Demand{Policy: "shop", Key: "new"})
+		require.NoError(t, err)
+		_, err = p.find(throttle.BudgetOf("shop", "new").String())
+		require.NoError(t, err)
+	})
+}
+
+// TestProcessPassesOn: the errors of the store reach the program as they are.
+func TestProcessPassesOn(t *testing.T) {
+	broken := errors.New("broken")
+	p := NewProcess(brokenStore{err: broken})
+	_, err := p.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{{Limit: throttle.PerSecond(1), Cost: 1}}})
+	require.ErrorIs(t, err, broken)
+	require.ErrorIs(t, p.Pause(t.Context(), throttle.Charge{}, time.Second), broken)
+	require.ErrorIs(t, p.Resume(t.Context(), throttle.Charge{}), broken)
+	require.Empty(t, p.closed)
+}
+
+// brokenStore is a store that fails.
+type brokenStore struct {
+	throttle.Store
+	err error
+}
+
+func (b brokenStore) Book(context.Context, *throttle.Booking) (throttle.Grant, error) {
+	return throttle.Grant{}, b.err
+}
+func (b brokenStore) Pause(context.Context, throttle.Charge, time.Duration) error { return b.err }
+func (b brokenStore) Resume(context.Context, throttle.Charge) error               { return b.err }
+
+// BenchmarkProcessBook measures what watching adds to a booking; the lower line is the store alone.
+func BenchmarkProcessBook(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		store throttle.Store
+	}{{"watched", NewProcess(memstore.New())}, {"alone", memstore.New()}} {
+		b.Run(c.name, func(b *testing.B) {
+			l, err := throttle.NewLimiter(c.store, throttle.Policy{Name: "x", Limit: throttle.PerSecond(1 << 30)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := l.Acquire(context.Background(), "", 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
