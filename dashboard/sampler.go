@@ -22,7 +22,8 @@ const (
 type sampler struct {
 	source  Source
 	budgets int
-	epoch   string // tells the ids of this sampler's frames from those of another
+	epoch   string        // tells the ids of this sampler's frames from those of another
+	every   time.Duration // how often the source is read
 
 	mu       sync.Mutex
 	viewers  int
@@ -49,7 +50,7 @@ type frame struct {
 
 func newSampler(s Source, budgets int, epoch string) *sampler {
 	return &sampler{
-		source: s, budgets: budgets, epoch: epoch, poked: make(chan struct{}, 1),
+		source: s, budgets: budgets, epoch: epoch, every: every, poked: make(chan struct{}, 1),
 		news: make(chan struct{}), points: make(series), closed: make(bands),
 	}
 }
@@ -88,7 +89,7 @@ func (s *sampler) poke() {
 
 // run reads the source until nobody has looked for linger.
 func (s *sampler) run() {
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(s.every)
 	defer tick.Stop()
 	for fresh := false; s.goOn(); {
 		ctx, stop := context.WithTimeout(context.Background(), patience)

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -36,16 +35,13 @@ func inUnits(d time.Duration, millis string, name func(unit int) string) string 
 		return fmt.Sprintf("%.1f %s", d.Round(100*time.Millisecond).Seconds(), name(len(units)-1))
 	}
 	d = d.Round(time.Second)
-	var parts []string
-	for i := range units {
-		if n := d / units[i].length; n > 0 || len(parts) > 0 {
-			if d -= n * units[i].length; n > 0 {
-				parts = append(parts, fmt.Sprintf("%d %s", n, name(i)))
-			}
-			if i > 0 && len(parts) == 2 || len(parts) > 0 && d == 0 {
-				break
-			}
-		}
+	first := 0
+	for units[first].length > d {
+		first++
 	}
-	return strings.Join(parts, " ")
+	text := fmt.Sprintf("%d %s", d/units[first].length, name(first))
+	if rest := d % units[first].length; first+1 < len(units) && rest >= units[first+1].length {
+		text += fmt.Sprintf(" %d %s", rest/units[first+1].length, name(first+1))
+	}
+	return text
 }

@@ -48,6 +48,13 @@ func (v *viewer) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
+// sent returns all that the viewer was sent, and by when it has to take it.
+func (v *viewer) sent() (string, time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.text.String(), v.deadline
+}
+
 // look opens a stream. last is the id of the event that the viewer saw last.
 func look(t *testing.T, h http.Handler, last string) *viewer {
 	ctx, leave := context.WithCancel(t.Context())
@@ -140,8 +147,9 @@ func TestStream(t *testing.T) {
 		require.Equal(t, "text/event-stream; charset=utf-8", head.Get("Content-Type"))
 		require.Equal(t, "no-store", head.Get("Cache-Control"))
 		require.Equal(t, "no", head.Get("X-Accel-Buffering"))
-		require.True(t, strings.HasPrefix(all[0].text.String(), "retry: 2000\n\n"))
-		require.True(t, all[0].deadline.After(time.Now()) && !all[0].deadline.After(time.Now().Add(writeTime)))
+		text, deadline := all[0].sent()
+		require.True(t, strings.HasPrefix(text, "retry: 2000\n\n"))
+		require.True(t, deadline.After(time.Now()) && !deadline.After(time.Now().Add(writeTime)))
 
 		for _, v := range all {
 			v.leave()
@@ -199,7 +207,8 @@ func TestHeartbeat(t *testing.T) {
 		}}})
 		v := look(t, h, "")
 		time.Sleep(heartbeat + time.Millisecond)
-		require.Contains(t, v.text.String(), "\n: still here\n\n")
+		text, _ := v.sent()
+		require.Contains(t, text, "\n: still here\n\n")
 		close(block)
 		v.leave()
 		time.Sleep(linger + every)

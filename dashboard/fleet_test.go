@@ -1,0 +1,197 @@
+package dashboard
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// startProgram starts a program of the fleet that has started something for some keys.
+func startProgram(t *testing.T, client redis.UniversalClient, p throttle.Policy, keys ...string) *fleet.Reporter {
+	r := fleet.Start(client, redisstore.New(client, nil), &fleet.ReporterOptions{Program: "importer", Interval: time.Hour})
+	t.Cleanup(r.Close)
+	l, err := throttle.NewLimiter(r, p)
+	require.NoError(t, err)
+	for _, key := range keys {
+		_, err := l.Acquire(t.Context(), key, 1)
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return r.Err() == nil }, time.Minute, time.Millisecond)
+	r.ReportSoon()
+	return r
+}
+
+// serve serves the page.
+func serve(t *testing.T, c Config) string {
+	server := httptest.NewServer(newHandler(t, c))
+	t.Cleanup(server.CloseClientConnections)
+	t.Cleanup(server.Close)
+	return server.URL + "/"
+}
+
+// open opens a stream, which ends with the test, and returns its lines.
+func open(t *testing.T, url string) *bufio.Reader {
+	ctx, leave := context.WithCancel(context.Background())
+	t.Cleanup(leave)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"events", nil)
+	require.NoError(t, err)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	t.Cleanup(func() { resp.Body.Close() })
+	return bufio.NewReader(resp.Body)
+}
+
+// awaitEvents reads so many events, and returns the last one's data.
+func awaitEvents(t *testing.T, from *bufio.Reader, n int) (data string) {
+	for n > 0 {
+		line, err := from.ReadString('\n')
+		require.NoError(t, err)
+		if text, ok := strings.CutPrefix(line, "data: "); ok {
+			data = text
+			n--
+		}
+	}
+	return data
+}
+
+// awaitState reads events until the state that they make fulfils a condition.
+func awaitState(t *testing.T, from *bufio.Reader, is func(document) bool) document {
+	var state any
+	for {
+		var data document
+		require.NoError(t, json.Unmarshal([]byte(awaitEvents(t, from, 1)), &data))
+		if whole, ok := data["state"]; ok {
+			state = whole
+		} else {
+			state = merge(state, any(data))
+		}
+		if d := state.(document); is(d) {
+			return d
+		}
+	}
+}
+
+// commands returns how many commands a server has done.
+func commands(t *testing.T, client *redis.Client) int64 {
+	info, err := client.Info(t.Context(), "stats").Result()
+	require.NoError(t, err)
+	_, text, _ := strings.Cut(info, "total_commands_processed:")
+	text, _, _ = strings.Cut(text, "\r")
+	n, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	return n
+}
+
+// TestHundredPagesCostAsOne: Redis is asked once a second, however many look.
+func TestHundredPagesCostAsOne(t *testing.T) {
+	server := redistest.Single(t)
+	client := server.Client(t)
+	startProgram(t, client, throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throttle.PerHour(30)}, "acme", "other").Close()
+	startProgram(t, client, throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throttle.PerHour(30)}, "acme", "other")
+
+	// cost returns the commands of ten readings while so many look.
+	cost := func(pages int) int64 {
+		h := newHandler(t, Config{Source: Fleet(fleet.New(server.Client(t), nil))})
+		h.sampler.every = 50 * time.Millisecond
+		page := httptest.NewServer(h)
+		defer page.Close()
+		defer page.CloseClientConnections()
+		var last *bufio.Reader
+		for range pages {
+			last = open(t, page.URL+"/")
+			awaitEvents(t, last, 1)
+		}
+		awaitEvents(t, last, 2) // the client's connections are there
+		before := commands(t, client)
+		awaitEvents(t, last, 10)
+		return commands(t, client) - before
+	}
+	one := cost(1)
+	require.Greater(t, one, int64(20))
+	// What other programs of this test do, and a reading that has begun, make the counts differ a little.
+	require.Less(t, cost(100), 2*one)
+}
+
+// TestFleetSource: a fleet in Redis is shown, hashed keys only, and paused and resumed through the page.
+func TestFleetSource(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	keyed := throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throttle.PerHour(30), Key: throttle.Header("X")}
+	reporter := startProgram(t, client, keyed, "acme", "acme")
+	all := fleet.New(client, nil)
+	url := serve(t, Config{Source: Fleet(all), Token: secret})
+	stream := open(t, url)
+	id := throttle.BudgetOf("shop", "acme").String()
+	budgetIn := func(d document) document { b, _ := d["budgets"].(document)[id].(document); return b }
+	state := awaitState(t, stream, func(d document) bool { return budgetIn(d) != nil })
+	b := budgetIn(state)
+	require.Equal(t, float64(2), b["used"])
+	require.Equal(t, float64(30), b["capacity"])
+	require.Equal(t, "example.com", b["group"])
+	text, err := json.Marshal(state)
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "acme")
+	require.Equal(t, "importer", state["nodes"].(document)[reporter.ID()].(document)["program"])
+
+	post := func(path string, body any, token string) (int, string) {
+		text, err := json.Marshal(body)
+		require.NoError(t, err)
+		r, err := http.NewRequest(http.MethodPost, url+path, bytes.NewReader(text))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(answer)
+	}
+	pause := order{Budget: id, For: 600_000, By: "ann", Reason: "the shop moves"}
+	status, _ := post("pause", pause, "")
+	require.Equal(t, http.StatusUnauthorized, status)
+	status, answer := post("pause", pause, secret)
+	require.Equal(t, http.StatusNoContent, status, answer)
+	state = awaitState(t, stream, func(d document) bool { return budgetIn(d)["until"] != nil && len(d["acts"].([]any)) == 1 })
+	b = budgetIn(state)
+	require.Equal(t, "ann", b["by"])
+	require.Equal(t, "the shop moves", b["reason"])
+	require.Contains(t, b["why"].(document)["en"], "ann paused it: “the shop moves”; it opens in ")
+	band := b["bands"].([]any)[0].(document)
+	require.Equal(t, "ann", band["by"])
+
+	status, answer = post("pause", order{Budget: id, For: 1000, By: "bob", Reason: "shorter"}, secret)
+	require.Equal(t, http.StatusConflict, status)
+	require.Contains(t, answer, "resume it first")
+	status, answer = post("resume", order{Budget: id, By: "bob", Reason: "it has moved"}, secret)
+	require.Equal(t, http.StatusNoContent, status, answer)
+	state = awaitState(t, stream, func(d document) bool { return budgetIn(d)["until"] == nil && len(d["acts"].([]any)) == 2 })
+	require.Equal(t, "it has moved", state["acts"].([]any)[0].(document)["reason"])
+	status, answer = post("resume", order{Budget: id, By: "bob", Reason: "again"}, secret)
+	require.Equal(t, http.StatusConflict, status)
+	require.Contains(t, answer, "is not paused")
+	status, _ = post("pause", order{Budget: "shop/000000000000", For: 1000, By: "bob", Reason: "x"}, secret)
+	require.Equal(t, http.StatusNotFound, status)
+
+	acts, _, err := all.Audit(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, []string{"resume", "pause"}, []string{acts[0].Act, acts[1].Act})
+}
