@@ -48,7 +48,7 @@ func randomDocument(r *rand.Rand, depth int) document {
 // TestDifference: the patch makes one document of another, and is empty only if they are equal.
 func TestDifference(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 20_000 {
+	for range 3_000 {
 		from, to := randomDocument(r, 3), randomDocument(r, 3)
 		patch := difference(from, to)
 		require.Equal(t, fmt.Sprint(from) == fmt.Sprint(to), len(patch) == 0, "%v %v", from, to)

@@ -201,8 +201,7 @@ func TestProcessShadow(t *testing.T) {
 func TestProcessIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcess(memstore.New())
-		keyed := shop
-		l := newLimiters(t, p, keyed)
+		l := newLimiters(t, p, shop)
 		for i := range 6000 {
 			_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "shop", Key: string(rune('a' + i))})
 			require.NoError(t, err)

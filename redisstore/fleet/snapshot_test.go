@@ -241,3 +241,33 @@ func TestAnUnreadablePushedFile(t *testing.T) {
 	_, err = all.Push(t.Context(), 0, fleet.Pushed{Generation: "bb", Text: []byte("version: 1"), By: "anna"}, "push")
 	require.NoError(t, err)
 }
+
+// TestRefresh: the states of budgets and the notes of pauses are those of now, and reports are not read again.
+func TestRefresh(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	a, l, all := used(t, client, shop, "acme")
+	first := snapshot(t, all)
+	require.Equal(t, "shop", first.Budgets[0].Group, "a limiter without a Match has a group of its own")
+	acquire(t, l, "acme")
+	target, err := all.Find(t.Context(), fleet.Query{Name: "shop", Key: "acme"})
+	require.NoError(t, err)
+	require.NoError(t, all.Pause(t.Context(), target, time.Minute, "ann", "moves"))
+	a.Close() // and its record is gone
+
+	next, err := all.Refresh(t.Context(), first)
+	require.NoError(t, err)
+	require.Len(t, next.Nodes, 1)
+	require.False(t, next.At.Before(first.At))
+	require.GreaterOrEqual(t, next.Nodes[0].Ago.Duration, first.Nodes[0].Ago.Duration)
+	require.Equal(t, 2, next.Budgets[0].State.Used)
+	require.Positive(t, next.Budgets[0].State.Paused.Duration)
+	require.Equal(t, "ann", next.Budgets[0].Note.By)
+	require.Equal(t, 1, first.Budgets[0].State.Used, "the snapshot before stays as it was")
+	require.Nil(t, first.Budgets[0].Note)
+
+	require.NoError(t, all.Resume(t.Context(), target, "bob", ""))
+	last, err := all.Refresh(t.Context(), next)
+	require.NoError(t, err)
+	require.Zero(t, last.Budgets[0].State.Paused.Duration)
+	require.Nil(t, last.Budgets[0].Note)
+}
