@@ -117,17 +117,17 @@ func TestHundredPagesCostAsOne(t *testing.T) {
 	client := server.Client(t)
 	startProgram(t, client, throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throttle.PerHour(30)}, "acme", "other")
 
-	// cost returns how many commands a reading takes while so many look.
-	cost := func(pages int) float64 {
-		const often = 50 * time.Millisecond
-		source := &counted{Source: Fleet(fleet.New(server.Client(t), nil))}
-		h := newHandler(t, Config{Source: source})
-		h.sampler.every = often
-		page := httptest.NewServer(h)
-		defer page.Close()
-		defer page.CloseClientConnections()
-		begun := time.Now()
-		for range pages {
+	const often = 50 * time.Millisecond
+	source := &counted{Source: Fleet(fleet.New(server.Client(t), nil))}
+	h := newHandler(t, Config{Source: source})
+	h.sampler.every = often
+	page := httptest.NewServer(h)
+	t.Cleanup(page.Close)
+	t.Cleanup(page.CloseClientConnections)
+	begun := time.Now()
+	// cost returns how many commands a reading takes while so many more look.
+	cost := func(more int) float64 {
+		for range more {
 			awaitEvents(t, open(t, page.URL+"/"), 1)
 		}
 		read, before := source.readings.Load(), commands(t, client)
@@ -138,7 +138,7 @@ func TestHundredPagesCostAsOne(t *testing.T) {
 	}
 	one := cost(1)
 	require.Greater(t, one, 2.0)
-	require.Less(t, cost(100), 1.5*one) // a reading that has begun, and the test's own commands, make a difference
+	require.Less(t, cost(99), 1.5*one) // a reading that has begun, and the test's own commands, make a difference
 }
 
 // TestFleetSource: a fleet in Redis is shown, hashed keys only, and paused and resumed through the page.

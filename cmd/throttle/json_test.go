@@ -40,6 +40,7 @@ var empty = []jsonCase{
 	{"plan-free", "plan shop.yaml -n 5 --latency 0 --request GET~https://other.com/ --at 2026-11-23T08:00:00Z", exitDone},
 	{"simulate", "simulate good.yaml access.csv --max-wait 1s", exitFound},
 	{"simulate-nothing", "simulate good.yaml empty.csv", exitDone},
+	{"dashboard-exposed", "dashboard --listen 0.0.0.0:7072", exitUsage},
 	{"proxy-exposed", "proxy good.yaml --listen 0.0.0.0:7070", exitUsage},
 	{"status-empty", "status", exitDone},
 	{"top-empty", "top --once", exitDone},

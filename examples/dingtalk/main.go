@@ -44,7 +44,7 @@ func run(ctx context.Context, w io.Writer, page bool) error {
 		Base:     fake, // for DingTalk itself: an *http.Transport with MaxIdleConnsPerHost: workers
 	}
 	if page {
-		if err := showPage(ctx, w, &config); err != nil {
+		if err := showPage(ctx, w, &config, "127.0.0.1:7071"); err != nil {
 			return err
 		}
 	}

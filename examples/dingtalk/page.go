@@ -7,13 +7,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/dashboard"
 )
 
-// showPage serves a page with the budgets of a transport that is to be made of c, until ctx ends.
-func showPage(ctx context.Context, w io.Writer, c *throttle.Config) error {
+// showPage serves a page with the budgets of the transport that will be made of c, until ctx ends.
+func showPage(ctx context.Context, w io.Writer, c *throttle.Config, address string) error {
 	watched := dashboard.NewProcess(c.Store)
 	c.Store, c.Observe = watched, watched.Observe
 	token := rand.Text() // what pauses a budget; a real program reads it from its environment
@@ -21,13 +22,13 @@ func showPage(ctx context.Context, w io.Writer, c *throttle.Config) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:7071")
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: page}
-	go server.Serve(listener)
+	server := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }() // until it is closed
 	context.AfterFunc(ctx, func() { server.Close() })
-	fmt.Fprintf(w, "the page is at http://%s/; to pause a budget, unlock it with %s\n", listener.Addr(), token)
+	fmt.Fprintf(w, "the page is at http://%s/ until you interrupt; to pause a budget, unlock it with %s\n", listener.Addr(), token)
 	return nil
 }

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/redistest"
+)
+
+const pageToken = "0123456789abcdef0123456789abcdef"
+
+// startDashboard starts the command, and returns the page's address and what ends the command.
+func startDashboard(t *testing.T, args ...string) (url string, end func() error) {
+	cmd, _ := startCommand(t, commandVariable, append([]string{"dashboard", "--listen", "127.0.0.1:0"}, args...)...)
+	talk, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	lines := bufio.NewReader(talk)
+	for {
+		line, err := lines.ReadString('\n')
+		require.NoError(t, err)
+		if _, rest, found := strings.Cut(line, "the page is at "); found {
+			url, _, _ = strings.Cut(rest, ";")
+			return url, func() error {
+				require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+				return cmd.Wait()
+			}
+		}
+	}
+}
+
+// ask asks the page, and returns the status and what the answer begins with.
+func ask(t *testing.T, method, url, body, token string) (int, string) {
+	r, err := http.NewRequest(method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	begin := make([]byte, 200)
+	n, err := io.ReadFull(resp.Body, begin)
+	if err != io.ErrUnexpectedEOF && err != io.EOF {
+		require.NoError(t, err)
+	}
+	return resp.StatusCode, string(begin[:n])
+}
+
+// TestDashboard: the page is served until the command is told to end, reads from here without the token, and acts with
+// the token in a file.
+func TestDashboard(t *testing.T) {
+	t.Setenv(addressVariable, redistest.Single(t).URL())
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(pageToken+"\n"), 0o600))
+	url, end := startDashboard(t, "--token-file", file)
+	status, text := ask(t, http.MethodGet, url, "", "")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, "<!doctype html>")
+	status, text = ask(t, http.MethodGet, url+"events", "", "")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, "event: state")
+	const order = `{"budget":"shop/000000000000","for":1000,"by":"ann","reason":"x"}`
+	status, _ = ask(t, http.MethodPost, url+"pause", order, "")
+	require.Equal(t, http.StatusUnauthorized, status)
+	status, text = ask(t, http.MethodPost, url+"pause", order, pageToken)
+	require.Equal(t, http.StatusNotFound, status)
+	require.Contains(t, text, "no node has reported")
+	require.NoError(t, end())
+}
+
+// TestDashboardWithoutRedis: the page is served while Redis is away, and says so.
+func TestDashboardWithoutRedis(t *testing.T) {
+	url, end := startDashboard(t, "--redis", "redis://127.0.0.1:1", "--timeout", "500ms")
+	status, text := ask(t, http.MethodGet, url+"events", "", "")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, `"failed":"`)
+	require.NoError(t, end())
+}
+
+// TestDashboardIsRefused: what would let others in, or nobody, is refused with what would help.
+func TestDashboardIsRefused(t *testing.T) {
+	t.Setenv(addressVariable, "redis://127.0.0.1:1")
+	empty := filepath.Join(t.TempDir(), "empty")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	for want, args := range map[string][]string{
+		"other machines would reach this address": {"--listen", "0.0.0.0:0"},
+		"is empty":                                {"--token-file", empty},
+		"no such file":                            {"--token-file", empty + "x"},
+		"use 1 to 1000, or 0 for 100":             {"--budgets", "1001"},
+	} {
+		var out, talk strings.Builder
+		require.Equal(t, exitUsage, run(t.Context(), append([]string{"dashboard"}, args...), &out, &talk), want)
+		require.Contains(t, talk.String(), want)
+	}
+	t.Setenv(tokenVariable, "secret")
+	var out, talk strings.Builder
+	require.Equal(t, exitUsage, run(t.Context(), []string{"dashboard"}, &out, &talk))
+	require.Contains(t, talk.String(), "too easy to guess")
+	require.NotContains(t, talk.String(), "secret")
+}
