@@ -17,20 +17,27 @@ type access struct {
 	why  string // why Read is false: a word of words.json
 }
 
+// A guard knows who may do what.
+type guard struct {
+	token      token
+	login      func(*http.Request) (user string, ok bool) // nil: there is none
+	trustProxy bool
+}
+
 // accessOf decides what a request may do. Reading is open to whom the login knows, to who has the token and,
 // without a login, to this machine. Acting needs the token.
-func (h *Handler) accessOf(r *http.Request) access {
-	a := access{Token: h.token != "", Act: h.token.isIn(r)}
+func (g *guard) accessOf(r *http.Request) access {
+	a := access{Token: g.token != "", Act: g.token.isIn(r)}
 	a.Read = a.Act
-	if h.login != nil {
+	if g.login != nil {
 		var ok bool
-		if a.User, ok = h.login(r); !ok {
+		if a.User, ok = g.login(r); !ok {
 			return access{why: "no login"}
 		}
 		a.Read = true
 	}
 	if !a.Read {
-		a.Read, a.why = h.fromHere(r)
+		a.Read, a.why = g.fromHere(r)
 	}
 	return a
 }
@@ -38,13 +45,13 @@ func (h *Handler) accessOf(r *http.Request) access {
 // fromHere reports whether a request comes from this machine, or why that cannot be said. The address at
 // which it came in decides: nobody else reaches a loopback address. Behind a proxy that is the proxy's,
 // so a request with a proxy's fields is not from here, or, if the proxy is trusted, is from where it says.
-func (h *Handler) fromHere(r *http.Request) (here bool, why string) {
+func (g *guard) fromHere(r *http.Request) (here bool, why string) {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if local == nil || !isLoopback(local.String()) {
 		return false, "not local"
 	}
 	if client, forwarded := forwardedFor(r); forwarded {
-		if !h.trustProxy {
+		if !g.trustProxy {
 			return false, "forwarded"
 		}
 		if !isLoopback(client) {
@@ -77,4 +84,12 @@ func isLoopback(address string) bool {
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+// refusal returns the status for who may not read.
+func (a *access) refusal() int {
+	if a.Token {
+		return http.StatusUnauthorized
+	}
+	return http.StatusForbidden
 }

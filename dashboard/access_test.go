@@ -73,7 +73,7 @@ func TestAccess(t *testing.T) {
 		"login alone does not act":      {config: Config{Login: known, Token: secret}, at: elsewhere, fields: []string{"X-User", "ann"}, read: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newHandler(t, c.config).accessOf(cameIn(c.at, c.fields...))
+			a := newHandler(t, c.config).guard.accessOf(cameIn(c.at, c.fields...))
 			if a.Read {
 				a.why = ""
 			}

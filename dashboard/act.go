@@ -42,48 +42,55 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
 	return o, true
 }
 
+// An office takes the orders of operators.
+type office struct {
+	guard  *guard
+	source Source
+	done   func() // is called when something was done
+}
+
 // tellAccess answers with what the viewer may do.
-func (h *Handler) tellAccess(w http.ResponseWriter, r *http.Request) {
-	answerJSON(w, http.StatusOK, h.accessOf(r))
+func (o *office) tellAccess(w http.ResponseWriter, r *http.Request) {
+	answerJSON(w, http.StatusOK, o.guard.accessOf(r))
 }
 
 // takeToken gives who knows the token a cookie that proves it.
-func (h *Handler) takeToken(w http.ResponseWriter, r *http.Request) {
-	o, ok := readOrder(w, r)
+func (o *office) takeToken(w http.ResponseWriter, r *http.Request) {
+	what, ok := readOrder(w, r)
 	if !ok {
 		return
 	}
-	if !h.token.is(o.Token) {
+	if !o.guard.token.is(what.Token) {
 		answerError(w, http.StatusUnauthorized, languageOf(r).word("wrong token"))
 		return
 	}
 	until := time.Now().Add(cookieLasts)
-	http.SetCookie(w, h.cookie(r, h.token.proof(until), int(cookieLasts.Seconds())))
-	r.Header.Set("Authorization", "Bearer "+o.Token)
-	answerJSON(w, http.StatusOK, h.accessOf(r))
+	http.SetCookie(w, o.cookie(r, o.guard.token.proof(until), int(cookieLasts.Seconds())))
+	r.Header.Set("Authorization", "Bearer "+what.Token)
+	answerJSON(w, http.StatusOK, o.guard.accessOf(r))
 }
 
 // forgetToken takes the cookie back.
-func (h *Handler) forgetToken(w http.ResponseWriter, r *http.Request) {
-	http.SetCookie(w, h.cookie(r, "", -1))
+func (o *office) forgetToken(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, o.cookie(r, "", -1))
 	w.WriteHeader(http.StatusNoContent)
 }
 
 // cookie returns the cookie that proves the token. It has no path, so browsers send it below the path of the
 // page only, wherever that is mounted.
-func (h *Handler) cookie(r *http.Request, value string, age int) *http.Cookie {
+func (o *office) cookie(r *http.Request, value string, age int) *http.Cookie {
 	return &http.Cookie{
 		Name: cookieName, Value: value, MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: r.TLS != nil || h.trustProxy && r.Header.Get("X-Forwarded-Proto") == "https",
+		Secure: r.TLS != nil || o.guard.trustProxy && r.Header.Get("X-Forwarded-Proto") == "https",
 	}
 }
 
 // pause closes a budget.
-func (h *Handler) pause(w http.ResponseWriter, r *http.Request) {
-	h.act(w, r, func(o *order) error {
-		return h.source.pause(r.Context(), o.Budget, time.Duration(o.For)*time.Millisecond, o.By, o.Reason)
-	}, func(o *order) string {
-		if o.For <= 0 || o.For > throttle.MaxPenalty.Milliseconds() {
+func (o *office) pause(w http.ResponseWriter, r *http.Request) {
+	o.act(w, r, func(what *order) error {
+		return o.source.pause(r.Context(), what.Budget, time.Duration(what.For)*time.Millisecond, what.By, what.Reason)
+	}, func(what *order) string {
+		if what.For <= 0 || what.For > throttle.MaxPenalty.Milliseconds() {
 			return "bad length"
 		}
 		return ""
@@ -91,42 +98,42 @@ func (h *Handler) pause(w http.ResponseWriter, r *http.Request) {
 }
 
 // resume ends an operator's pause.
-func (h *Handler) resume(w http.ResponseWriter, r *http.Request) {
-	h.act(w, r, func(o *order) error { return h.source.resume(r.Context(), o.Budget, o.By, o.Reason) }, nil)
+func (o *office) resume(w http.ResponseWriter, r *http.Request) {
+	o.act(w, r, func(what *order) error { return o.source.resume(r.Context(), what.Budget, what.By, what.Reason) }, nil)
 }
 
 // act does what an operator orders who has the token and says why. check returns the word for what else is wrong
 // with the order.
-func (h *Handler) act(w http.ResponseWriter, r *http.Request, do func(*order) error, check func(*order) string) {
-	l, a := languageOf(r), h.accessOf(r)
+func (o *office) act(w http.ResponseWriter, r *http.Request, do func(*order) error, check func(*order) string) {
+	l, a := languageOf(r), o.guard.accessOf(r)
 	if !a.Act || !a.Read {
-		answerError(w, h.refusal(&a), l.word("no token"))
+		answerError(w, a.refusal(), l.word("no token"))
 		return
 	}
-	o, ok := readOrder(w, r)
+	what, ok := readOrder(w, r)
 	if !ok {
 		return
 	}
-	o.By = cmp.Or(a.User, cleaned(o.By, longestName))
-	o.Reason = cleaned(o.Reason, longestReason)
+	what.By = cmp.Or(a.User, cleaned(what.By, longestName))
+	what.Reason = cleaned(what.Reason, longestReason)
 	wrong := ""
 	switch {
-	case o.By == "":
+	case what.By == "":
 		wrong = "no name"
-	case o.Reason == "":
+	case what.Reason == "":
 		wrong = "no reason"
 	case check != nil:
-		wrong = check(&o)
+		wrong = check(&what)
 	}
 	if wrong != "" {
 		answerError(w, http.StatusUnprocessableEntity, l.word(wrong))
 		return
 	}
-	if err := do(&o); err != nil {
+	if err := do(&what); err != nil {
 		answerError(w, statusOf(err), fleet.Clean(err.Error(), 1000))
 		return
 	}
-	h.sampler.poke()
+	o.done()
 	w.WriteHeader(http.StatusNoContent)
 }
 

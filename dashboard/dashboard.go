@@ -48,13 +48,9 @@ type Config struct {
 // A Handler serves the page. It is safe for concurrent use, and has nothing to close. Mount it with a
 // path that ends with a slash: the page's addresses are relative to that.
 type Handler struct {
-	mux        http.Handler
-	sampler    *sampler
-	source     Source
-	token      token
-	login      func(*http.Request) (string, bool)
-	trustProxy bool
-	title      string
+	mux     http.Handler
+	guard   *guard
+	sampler *sampler
 }
 
 // New returns the page that a Config describes.
@@ -70,24 +66,23 @@ func New(c Config) (*Handler, error) {
 			return nil, err
 		}
 	}
-	h := &Handler{
-		source: c.Source, token: token(c.Token), login: c.Login, trustProxy: c.TrustProxy,
-		title:   fleet.Clean(cmp.Or(c.Title, "throttle"), 100),
-		sampler: newSampler(c.Source, cmp.Or(c.Budgets, DefaultBudgets), rand.Text()[:8]),
-	}
+	g := &guard{token(c.Token), c.Login, c.TrustProxy}
+	s := newSampler(c.Source, cmp.Or(c.Budgets, DefaultBudgets), rand.Text()[:8])
+	f := &front{g, fleet.Clean(cmp.Or(c.Title, "throttle"), 100)}
+	o := &office{g, c.Source, s.poke}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", h.page)
-	mux.HandleFunc("GET /{file}", h.file)
-	mux.Handle("GET /events", h.reader(h.stream))
-	mux.Handle("GET /history", h.reader(h.history))
-	mux.Handle("GET /why", h.reader(h.why))
-	mux.HandleFunc("GET /access", h.tellAccess)
-	mux.HandleFunc("POST /token", h.takeToken)
-	mux.HandleFunc("POST /forget", h.forgetToken)
-	mux.HandleFunc("POST /pause", h.pause)
-	mux.HandleFunc("POST /resume", h.resume)
-	h.mux = http.NewCrossOriginProtection().Handler(mux) // a page of another site cannot act with the operator's cookie
-	return h, nil
+	mux.HandleFunc("GET /{$}", f.page)
+	mux.HandleFunc("GET /{file}", f.file)
+	mux.Handle("GET /events", g.reader(s.stream))
+	mux.Handle("GET /history", g.reader(s.answerHistory))
+	mux.Handle("GET /why", g.reader(s.answerWhy))
+	mux.HandleFunc("GET /access", o.tellAccess)
+	mux.HandleFunc("POST /token", o.takeToken)
+	mux.HandleFunc("POST /forget", o.forgetToken)
+	mux.HandleFunc("POST /pause", o.pause)
+	mux.HandleFunc("POST /resume", o.resume)
+	// A page of another site cannot act with the operator's cookie.
+	return &Handler{http.NewCrossOriginProtection().Handler(mux), g, s}, nil
 }
 
 // policyOfContent lets the page use what the binary has, and nothing else.
@@ -103,23 +98,4 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head.Set("Cross-Origin-Opener-Policy", "same-origin")
 	head.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.mux.ServeHTTP(w, r)
-}
-
-// reader serves those who may read.
-func (h *Handler) reader(serve http.HandlerFunc) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a := h.accessOf(r); !a.Read {
-			answerError(w, h.refusal(&a), languageOf(r).word(a.why))
-			return
-		}
-		serve(w, r)
-	})
-}
-
-// refusal returns the status for who may not read.
-func (h *Handler) refusal(a *access) int {
-	if a.Token {
-		return http.StatusUnauthorized
-	}
-	return http.StatusForbidden
 }

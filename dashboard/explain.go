@@ -45,31 +45,5 @@ func (m *moment) setBand(all []band, at int64) {
 	}
 }
 
-// why says why requests waited for a budget at a moment, and of which reading that is true; false: nothing is
-// known of that.
-func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, known := s.points.at(id, at)
-	if !known || at-p.At > (10*every).Milliseconds() || s.reading == nil {
-		return 0, nil, false
-	}
-	var m moment
-	for i := range s.reading.Budgets {
-		if b := &s.reading.Budgets[i]; b.ID == id {
-			m = b.moment()
-			if p.At != s.reading.At.UnixMilli() { // only a reading knows these
-				m.Repeated, m.Ceiling = 0, 0
-			}
-		}
-	}
-	m.By, m.Reason = "", ""
-	m.Used, m.Capacity, m.Booked, m.Waiting = p.Used, p.Capacity, p.Booked, p.Waiting
-	m.Wait, m.Left = millis(p.Wait), millis(p.Left)
-	m.setBand(s.closed[id], p.At)
-	w := whyOf(m)
-	return p.At, &w, true
-}
-
 // millis returns a number of milliseconds as a length of time.
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

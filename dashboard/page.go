@@ -38,17 +38,23 @@ type scriptView struct {
 	Why      string            `json:"why"` // why the viewer may not read; "": they may
 }
 
+// A front serves the page and its files.
+type front struct {
+	guard *guard
+	title string
+}
+
 // page answers with the page, which shows nothing by itself. It goes to everybody, so that who has the token can
 // type it in.
-func (h *Handler) page(w http.ResponseWriter, r *http.Request) {
-	l, a := languageOf(r), h.accessOf(r)
+func (f *front) page(w http.ResponseWriter, r *http.Request) {
+	l, a := languageOf(r), f.guard.accessOf(r)
 	script, err := json.Marshal(scriptView{l, words[l], a, l.word(a.why)})
 	if err != nil {
 		http.Error(w, "dashboard: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	var page bytes.Buffer
-	if err := pageTemplate.Execute(&page, pageView{l, h.title, words[l], string(script)}); err != nil {
+	if err := pageTemplate.Execute(&page, pageView{l, f.title, words[l], string(script)}); err != nil {
 		http.Error(w, "dashboard: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -63,7 +69,7 @@ func (h *Handler) page(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Vary", "Accept-Language, Cookie")
 	if !a.Read {
-		w.WriteHeader(h.refusal(&a))
+		w.WriteHeader(a.refusal())
 	}
 	_, _ = w.Write(page.Bytes()) // a viewer that has gone needs no page
 }
@@ -72,7 +78,7 @@ func (h *Handler) page(w http.ResponseWriter, r *http.Request) {
 var kinds = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 
 // file answers with a file of the page. They hold nothing that is not in the repository.
-func (h *Handler) file(w http.ResponseWriter, r *http.Request) {
+func (f *front) file(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("file")
 	text, err := files.ReadFile(path.Join("page", name))
 	kind := kinds[path.Ext(name)]

@@ -10,11 +10,12 @@ import (
 )
 
 const (
-	every    = time.Second      // how often the source is read
 	patience = 3 * time.Second  // how long a reading may take
 	linger   = 10 * time.Second // how long the source is read after the last viewer has left
 	replayed = 120              // how many changes a viewer that comes back can have missed
 	sparks   = 180              // how many points of each budget a viewer gets at first
+
+	mostViewers = 1000
 )
 
 // A sampler reads the source for all viewers together. Its goroutine runs while somebody
@@ -223,12 +224,4 @@ func (s *sampler) whole() (text []byte, number int64, news <-chan struct{}) {
 		return nil, 0, s.news
 	}
 	return text, s.number, s.news
-}
-
-// history returns all points of a budget; false: it is not known.
-func (s *sampler) history(id string) (columns, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	points, known := s.points[id]
-	return columnsOf(points, mostPoints), known
 }

@@ -2,8 +2,10 @@ package dashboard
 
 import "time"
 
-// remembered is for how long the points of a budget are kept.
-const remembered = time.Hour
+const (
+	every      = time.Second // how often the source is read
+	remembered = time.Hour   // for how long points are kept
+)
 
 // mostPoints bounds the points of a budget.
 const mostPoints = int(remembered / every)

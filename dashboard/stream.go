@@ -11,20 +11,19 @@ import (
 )
 
 const (
-	mostViewers = 1000
-	heartbeat   = 15 * time.Second // the longest silence of a stream
-	writeTime   = 10 * time.Second // how long a viewer may take for what it is sent
-	retryAfter  = 2 * time.Second  // how soon a viewer that lost its stream asks again
+	heartbeat  = 15 * time.Second // the longest silence of a stream
+	writeTime  = 10 * time.Second // how long a viewer may take for what it is sent
+	retryAfter = 2 * time.Second  // how soon a viewer that lost its stream asks again
 )
 
 // stream sends what changes, as server-sent events: an event state with all there is, then an event change
 // with a merge patch for each reading. A viewer that says which event it saw last gets those since.
-func (h *Handler) stream(w http.ResponseWriter, r *http.Request) {
-	if !h.sampler.join() {
+func (s *sampler) stream(w http.ResponseWriter, r *http.Request) {
+	if !s.join() {
 		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
 		return
 	}
-	defer h.sampler.leave()
+	defer s.leave()
 	head := w.Header()
 	head.Set("Content-Type", "text/event-stream; charset=utf-8")
 	head.Set("Cache-Control", "no-store")
@@ -36,8 +35,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	beat := time.NewTimer(heartbeat)
 	defer beat.Stop()
-	for last := h.sampler.lastSeen(cmp.Or(r.Header.Get("Last-Event-ID"), r.FormValue("last"))); ; {
-		news, err := h.sampler.tell(to, &last)
+	for last := s.lastSeen(cmp.Or(r.Header.Get("Last-Event-ID"), r.FormValue("last"))); ; {
+		news, err := s.tell(to, &last)
 		if err != nil {
 			return
 		}

@@ -95,9 +95,9 @@ func TestDashboardIsRefused(t *testing.T) {
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for want, args := range map[string][]string{
 		"other machines would reach this address": {"--listen", "0.0.0.0:0"},
-		"is empty":                                {"--token-file", empty},
-		"no such file":                            {"--token-file", empty + "x"},
-		"use 1 to 1000, or 0 for 100":             {"--budgets", "1001"},
+		"is empty":                    {"--token-file", empty},
+		"no such file":                {"--token-file", empty + "x"},
+		"use 1 to 1000, or 0 for 100": {"--budgets", "1001"},
 	} {
 		var out, talk strings.Builder
 		require.Equal(t, exitUsage, run(t.Context(), append([]string{"dashboard"}, args...), &out, &talk), want)

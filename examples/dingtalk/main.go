@@ -57,11 +57,11 @@ func run(ctx context.Context, w io.Writer, page bool) error {
 	fmt.Fprintf(w, "%d workers pull an address book, which takes about eight seconds\n", workers)
 	begin := time.Now()
 	err = b.pull(ctx)
-	for page && err == nil { // what is shown goes on
+	for page && err == nil { // the page shows budgets for as long as they are used
 		err = b.pull(ctx)
 	}
 	if page && ctx.Err() != nil {
-		err = nil
+		err = nil // an interrupt is how it ends
 	}
 	fmt.Fprintf(w, "pulled %d people in %.1f s\n\n", len(b.people), time.Since(begin).Seconds())
 	fmt.Fprint(w, fake) // what DingTalk has counted

@@ -1,0 +1,65 @@
+package dashboard
+
+import (
+	"net/http"
+	"strconv"
+)
+
+// why says why requests waited for a budget at a moment, and of which reading that is true; false: nothing is
+// known of that.
+func (s *sampler) why(id string, at int64) (read int64, sentence *phrase, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, known := s.points.at(id, at)
+	if !known || at-p.At > (10*every).Milliseconds() || s.reading == nil {
+		return 0, nil, false
+	}
+	var m moment
+	for i := range s.reading.Budgets {
+		if b := &s.reading.Budgets[i]; b.ID == id {
+			m = b.moment()
+			if p.At != s.reading.At.UnixMilli() { // only a reading knows these
+				m.Repeated, m.Ceiling = 0, 0
+			}
+		}
+	}
+	m.By, m.Reason = "", ""
+	m.Used, m.Capacity, m.Booked, m.Waiting = p.Used, p.Capacity, p.Booked, p.Waiting
+	m.Wait, m.Left = millis(p.Wait), millis(p.Left)
+	m.setBand(s.closed[id], p.At)
+	w := whyOf(m)
+	return p.At, &w, true
+}
+
+// history returns all points of a budget; false: it is not known.
+func (s *sampler) history(id string) (columns, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	points, known := s.points[id]
+	return columnsOf(points, mostPoints), known
+}
+
+// answerHistory answers with all points of a budget.
+func (s *sampler) answerHistory(w http.ResponseWriter, r *http.Request) {
+	points, known := s.history(r.FormValue("budget"))
+	if !known {
+		answerError(w, http.StatusNotFound, languageOf(r).word("no such budget"))
+		return
+	}
+	answerJSON(w, http.StatusOK, points)
+}
+
+// answerWhy answers with the sentence that says why requests wait for a budget, or did at a moment.
+func (s *sampler) answerWhy(w http.ResponseWriter, r *http.Request) {
+	at, err := strconv.ParseInt(r.FormValue("at"), 10, 64)
+	if err != nil {
+		answerError(w, http.StatusBadRequest, languageOf(r).word("no such moment"))
+		return
+	}
+	moment, sentence, known := s.why(r.FormValue("budget"), at)
+	if !known {
+		answerError(w, http.StatusNotFound, languageOf(r).word("no such moment"))
+		return
+	}
+	answerJSON(w, http.StatusOK, map[string]any{"at": moment, "why": sentence.in(languageOf(r))})
+}
