@@ -18,7 +18,7 @@ func explain(r *reading) {
 		m.Used, m.Booked, m.Waiting, m.Wait = b.Used, b.Booked, b.Waiting, millis(b.Wait)
 		m.Left, m.Err = millis(max(0, b.Until-at)), b.Err
 		m.setBand(b.Bands, at)
-		if b.Why = nil; b.Err == "" && (m.Left > 0 || m.Waiting > 0 || m.Shadow && m.holds()) {
+		if b.Why = nil; b.Err == "" && (m.Left > 0 || m.Waiting > 0 || m.Shadow) {
 			sentence := m.reason()
 			b.Why = &sentence
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A moment is what a budget was like at one moment, as far as it tells why requests wait.
@@ -56,7 +58,7 @@ func (m *moment) cause() phrase {
 	case m.Left > 0 && m.By != "":
 		return phrase{
 			fmt.Sprintf("%s paused it%s; it opens in %s.", m.By, quoted(": “%s”", m.Reason), span(m.Left)),
-			fmt.Sprintf("%s 人工暂停了这份额度%s，%s后恢复。", m.By, quoted("，原因是“%s”", m.Reason), spanChinese(m.Left)),
+			fmt.Sprintf("%s人工暂停了这份额度%s，%s后恢复。", besideChinese(m.By), quoted("，原因是“%s”", m.Reason), spanChinese(m.Left)),
 		}
 	case m.Left > 0:
 		return phrase{
@@ -96,7 +98,7 @@ func (m *moment) cause() phrase {
 		}
 	case m.Kind == bucketed:
 		return phrase{
-			fmt.Sprintf("The bucket of %s is empty%s: the next free start is in %s.", m.Limit, m.ahead(" but for what %d booked starts take"), length.English),
+			fmt.Sprintf("The bucket of %s is empty%s: the next free start is in %s.", m.Limit, m.ahead(" and the next %d booked"), length.English),
 			fmt.Sprintf("%s 的令牌用完了%s，再过 %s才有空位。", m.Limit, m.ahead("，另有 %d 个已排好时间"), length.Chinese),
 		}
 	case m.Used+m.Booked >= m.Capacity && m.Booked > 0:
@@ -188,6 +190,14 @@ func (m *moment) ahead(format string) string {
 		return ""
 	}
 	return fmt.Sprintf(format, m.Booked)
+}
+
+// besideChinese returns a name as it stands before Chinese characters: Latin letters have a space behind them.
+func besideChinese(name string) string {
+	if last, _ := utf8.DecodeLastRuneInString(name); unicode.Is(unicode.Han, last) {
+		return name
+	}
+	return name + " "
 }
 
 // quoted returns a text in a format; "" if there is none.

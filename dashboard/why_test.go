@@ -50,6 +50,11 @@ func TestWhy(t *testing.T) {
 			"alice paused it: “the shop moves”; it opens in 9 min 51 s. 62 requests wait.",
 			"alice 人工暂停了这份额度，原因是“the shop moves”，9 分钟 51 秒后恢复。有 62 个请求在排队。",
 		},
+		"paused by a Chinese name": {
+			with(window, func(m *moment) { m.Left, m.By, m.Reason = 10*time.Second, "小王", "短信通道维护" }),
+			"小王 paused it: “短信通道维护”; it opens in 10 s.",
+			"小王人工暂停了这份额度，原因是“短信通道维护”，10 秒后恢复。",
+		},
 		"paused without a reason": {
 			with(window, func(m *moment) { m.Left, m.By = time.Hour, "alice" }),
 			"alice paused it; it opens in 1 h.",
@@ -82,7 +87,7 @@ func TestWhy(t *testing.T) {
 		},
 		"bucket": {
 			moment{Limit: "2/s burst 40", Kind: bucketed, Capacity: 40, Used: 40, Booked: 3, Wait: 2 * time.Second},
-			"The bucket of 2/s burst 40 is empty but for what 3 booked starts take: the next free start is in 2.0 s.",
+			"The bucket of 2/s burst 40 is empty and the next 3 booked: the next free start is in 2.0 s.",
 			"2/s burst 40 的令牌用完了，另有 3 个已排好时间，再过 2.0 秒才有空位。",
 		},
 		"unlimited": {

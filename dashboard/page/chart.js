@@ -141,12 +141,12 @@ export function chart(svg, c) {
     draw("path", {class: "area", d: p.area}), draw("path", {class: "line", d: p.line}));
   const high = c.limit > 0 ? c.limit : top;
   parts.push(draw("line", {class: "top-line", x1: left, x2: width - right, y1: y(high), y2: y(high)}),
-    draw("text", {x: left, y: y(high) - 5}, (c.limit > 0 ? word("limit") + " " : "") + number(high)));
+    draw("text", {x: left, y: Math.max(above, y(high)) - 6}, (c.limit > 0 ? word("limit") + " " : "") + number(high)));
   parts.push(draw("text", {x: left, y: height - 5}, clock(c.from)), draw("text", {class: "end", x: width - right, y: height - 5}, clock(c.to)));
   if (c.cursor !== null && c.cursor >= c.from) {
     const at = x(c.cursor);
     parts.push(draw("line", {class: "cursor", x1: at, x2: at, y1: above, y2: bottom}));
-    if (width > 260) parts.push(draw("text", {class: "middle", x: Math.max(left + 100, Math.min(width - right - 100, at)), y: height - 5}, clock(c.cursor)));
+    parts.push(draw("text", {class: "middle", x: Math.max(left + 130, Math.min(width - right - 30, at)), y: above - 6}, clock(c.cursor)));
   }
   svg.replaceChildren(...parts);
 }

@@ -29,7 +29,7 @@ export function makeDetails(id) {
     const svg = draw("svg", {role: "img", class: what}), caption = make("figcaption", {}, word(name));
     return {svg, what, title: caption, figure: make("figure", {}, caption, svg)};
   });
-  const slider = /** @type {HTMLInputElement} */ (make("input", {type: "range", step: "1000"}));
+  const slider = /** @type {HTMLInputElement} */ (make("input", {type: "range", min: "0", step: "1000"}));
   const spans = times.map((t) => make("button", {type: "button"}, word(t.name)));
   const pause = /** @type {HTMLButtonElement} */ (make("button", {type: "button"}, word("pause")));
   const resume = /** @type {HTMLButtonElement} */ (make("button", {type: "button"}, word("resume")));
@@ -46,7 +46,7 @@ export function makeDetails(id) {
     d.time = times[i].ms;
     showDetails(d);
   }));
-  slider.addEventListener("input", () => point(d, now() - d.time + Number(slider.value)));
+  slider.addEventListener("input", () => point(d, Number(slider.value) >= d.time ? null : now() - d.time + Number(slider.value)));
   for (const f of figures) {
     f.svg.addEventListener("pointermove", (e) => point(d, momentAt(f.svg, e.clientX, now() - d.time, now())));
     f.svg.addEventListener("pointerleave", (e) => { if (e.pointerType === "mouse") point(d, null); });
@@ -63,7 +63,7 @@ export function makeDetails(id) {
  * @param {number | null} moment
  */
 function point(d, moment) {
-  d.moment = moment !== null && moment < now() - 1500 ? moment : null;
+  d.moment = moment;
   showDetails(d);
   if (d.moment !== null) askWhy(d, d.moment);
 }
@@ -131,8 +131,7 @@ function showCharts(d, b) {
     chart(c.svg, {at: p.at, values, limit, bands: b.bands ?? [], from, to, cursor: d.moment, label, name: c.what === "used"});
   }
   put(d.slider, "max", String(d.time));
-  if (d.moment === null) d.slider.value = String(d.time);
-  else if (document.activeElement !== d.slider) d.slider.value = String(d.moment - from);
+  d.slider.value = String(d.moment === null ? d.time : d.moment - from);
   put(d.slider, "aria-valuetext", d.moment === null ? word("now") : clock(d.moment));
 }
 

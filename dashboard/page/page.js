@@ -9,6 +9,7 @@ import {showActs, showPrograms} from "./tables.js";
 import {clock, word} from "./words.js";
 
 let isFirst = true;
+const title = document.title;
 
 /** Shows all that is known. */
 function show() {
@@ -20,6 +21,7 @@ function show() {
   if (!known.state) return;
   byId("shown").hidden = false;
   showGlance();
+  document.title = (byId("glance").dataset.state === "closed" ? `${byId("verdict").textContent} · ` : "") + title;
   showBudgets();
   showPrograms();
   showActs();

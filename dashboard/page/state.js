@@ -5,8 +5,8 @@ import {seconds, span, word} from "./words.js";
 
 /** @typedef {import("./stream.js").Budget} Budget */
 
-/** Which share of its limit a budget has used. @param {Budget} b */
-export const fullness = (b) => (b.capacity > 0 && b.kind !== "spaced" ? b.used / b.capacity : 0);
+/** Which share of its limit a budget has used: all of it, also where a store counts more. @param {Budget} b */
+export const fullness = (b) => (b.capacity > 0 && b.kind !== "spaced" ? Math.min(1, b.used / b.capacity) : 0);
 
 /** Whether a budget is closed now. @param {Budget} b */
 export const isClosed = (b) => (b.until ?? 0) > now();

@@ -11,12 +11,14 @@ const locale = page.language === "zh" ? "zh-CN" : "en";
 const chinese = page.language === "zh";
 
 /**
- * A word or a sentence, with its blanks filled in.
+ * A word or a sentence, with its blanks filled in. The spaces around a blank are for words of Latin letters: between
+ * Chinese characters there is none.
  * @param {string} name
  * @param {Record<string, string | number>} [blanks]
  */
 export function word(name, blanks = {}) {
-  return (page.words[name] ?? name).replace(/\{(\w+)\}/g, (_, blank) => String(blanks[blank] ?? ""));
+  const filled = (page.words[name] ?? name).replace(/\{(\w+)\}/g, (_, blank) => String(blanks[blank] ?? ""));
+  return chinese ? filled.replace(/(?<=\p{sc=Han}) (?=\p{sc=Han})/gu, "") : filled;
 }
 
 const whole = new Intl.NumberFormat(locale, {maximumFractionDigits: 0});
