@@ -134,7 +134,7 @@ func (p *Process) noteClosed(c *throttle.Charge, d time.Duration) {
 	defer p.mu.Unlock()
 	note := p.noteOf(c.Budget.Key)
 	now := time.Now()
-	next := band{now.UnixMilli(), now.Add(d).UnixMilli(), note.By, note.Reason}
+	next := band{From: now.UnixMilli(), Until: now.Add(d).UnixMilli(), By: note.By, Reason: note.Reason}
 	own := p.closed[c.Budget.Key]
 	if last := len(own) - 1; last >= 0 && own[last].Until >= next.From && own[last].By == next.By {
 		own[last].Until = max(own[last].Until, next.Until) // many requests meet one ban

@@ -162,7 +162,7 @@ func TestProcessBans(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		all := make(bands)
 		r := readOnce(t, p)
-		all.add(r)
+		all.add(r, func(string) bool { return true })
 		require.Equal(t, []band{{From: begun.UnixMilli(), Until: begun.Add(20 * time.Second).UnixMilli()}}, r.Budgets[0].Bands)
 
 		permit, err = l.Acquire(t.Context(), throttle.Demand{Policy: "shop"})
@@ -171,7 +171,7 @@ func TestProcessBans(t *testing.T) {
 		require.NoError(t, permit.Penalize(t.Context(), 10*time.Second))
 		time.Sleep(3 * time.Second)
 		r = readOnce(t, p)
-		all.add(r)
+		all.add(r, func(string) bool { return true })
 		require.Equal(t, begun.UnixMilli(), r.Budgets[0].Bands[1].From)
 		require.Empty(t, r.Budgets[0].By)
 	})

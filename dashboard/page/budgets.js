@@ -27,9 +27,6 @@ const sparkTime = 120e3;
 /** @type {Map<string, Host>} */
 const hosts = new Map();
 
-/** The rows by the ids of their budgets. @type {Map<string, Row>} */
-const rows = new Map();
-
 /** Shows all budgets. */
 export function showBudgets() {
   const s = known.state;
@@ -106,7 +103,7 @@ function updatePolicy(p, [name, items]) {
   say(p.note, word(items.some((i) => i.b.kind !== "unlimited") ? "keys" : "keys open", {n: count(items.length)}));
   const sorted = sortKeys(p, items);
   const few = several && items.every((i) => i.b.kind === "unlimited") ? 0 : fewKeys; // what has no number is of interest only while it is closed
-  const shown = p.all ? sorted : sorted.filter((i, n) => n < few || rows.get(i.id)?.details || isClosed(i.b));
+  const shown = p.all ? sorted : sorted.filter((i, n) => n < few || p.views.get(i.id)?.details || isClosed(i.b));
   keep(p.rows, p.views, shown, (i) => i.id, createRow, (row, i) => updateRow(row, i.b, several));
   p.more.hidden = items.length <= few || (!p.all && shown.length === items.length);
   say(p.more, p.all ? word("fewer keys") : word(shown.length ? "more keys" : "show keys", {n: count(items.length - shown.length)}));
@@ -128,7 +125,6 @@ function createRow({id}) {
   /** @type {Row} */
   const view = {root: make("div", {}, row), id, row, name, key, limit, tag, use, bar, spark: small, starts, waiting, next, details: null};
   row.addEventListener("click", () => toggle(view));
-  rows.set(id, view);
   return view;
 }
 

@@ -79,7 +79,7 @@ function update(v, [id, b]) {
   if (isClosed(b)) {
     const band = b.bands?.at(-1);
     say(v.count, word("opens", {time: seconds((b.until ?? 0) - now())}));
-    say(v.more, [waits, band ? word("closed for", {time: seconds(now() - band.from)}) : ""].filter(Boolean).join(" · "));
+    say(v.more, [waits, band ? word(band.before ? "closed for least" : "closed for", {time: seconds(now() - band.from)}) : ""].filter(Boolean).join(" · "));
     say(v.why, closedBy(b));
   } else {
     say(v.count, waits);

@@ -1,7 +1,7 @@
 // What the server sends: all that it knows, then what changes, once a second.
 
 /**
- * @typedef {{from: number, until: number, by?: string, reason?: string}} Band
+ * @typedef {{from: number, before?: boolean, until: number, by?: string, reason?: string}} Band
  * @typedef {{name: string, policy: string, key: string, group: string, limits: string[], kind: string, capacity: number,
  *   shadow?: boolean, node?: string, nodes?: number, starts: number, cost: number, used: number, booked?: number,
  *   waiting?: number, wait: number, until?: number, repeated?: number, ceiling?: number, by?: string, reason?: string,
