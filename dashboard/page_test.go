@@ -236,3 +236,19 @@ func TestLocked(t *testing.T) {
 		require.Contains(t, text, "through a proxy")
 	}
 }
+
+// TestLoginIsTheAuthor: behind a login, an act is of whom the login names, whatever the page says.
+func TestLoginIsTheAuthor(t *testing.T) {
+	source := &fixed{}
+	url := serve(t, Config{Source: source, Token: secret, Login: known})
+	r, err := http.NewRequest(http.MethodPost, url+"resume", strings.NewReader(`{"budget":"shop/1","by":"eve","reason":"moved"}`))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+secret)
+	r.Header.Set("X-User", "ann")
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusNoContent, resp.StatusCode)
+	require.Equal(t, []string{"resume shop/1 ann: moved"}, source.acts)
+}
