@@ -14,7 +14,7 @@ import {count, number, word} from "./words.js";
  *   use: HTMLElement, bar: SVGElement, spark: SVGElement, starts: HTMLElement, waiting: HTMLElement, next: HTMLElement,
  *   details: import("./details.js").Details | null}} Row
  * @typedef {{root: HTMLElement, name: HTMLElement, limit: HTMLElement, note: HTMLElement, title: HTMLElement, rows: HTMLElement,
- *   views: Map<string, Row>, more: HTMLElement, all: boolean, order: string[], sorted: number}} Policy
+ *   views: Map<string, Row>, more: HTMLElement, all: boolean, order: Map<string, number>, sorted: number}} Policy
  * @typedef {{root: HTMLElement, title: HTMLElement, views: Map<string, Policy>}} Host
  */
 
@@ -68,7 +68,7 @@ function createPolicy() {
   const title = make("h3", {class: "title"}, name, limit, note);
   const rowsOf = make("div"), more = make("button", {type: "button", class: "more quiet"});
   /** @type {Policy} */
-  const p = {root: make("div", {class: "policy"}, title, rowsOf, more), name, limit, note, title, rows: rowsOf, views: new Map(), more, all: false, order: [], sorted: 0};
+  const p = {root: make("div", {class: "policy"}, title, rowsOf, more), name, limit, note, title, rows: rowsOf, views: new Map(), more, all: false, order: new Map(), sorted: 0};
   more.addEventListener("click", () => {
     p.all = !p.all;
     showBudgets();
@@ -84,11 +84,12 @@ function createPolicy() {
  */
 function sortKeys(p, items) {
   const weight = (/** @type {Budget} */ b) => (isClosed(b) ? 2 : holds(b) ? 1 : 0);
-  if (now() - p.sorted > orderStays || items.some((i) => !p.order.includes(i.id))) {
+  if (now() - p.sorted > orderStays || items.some((i) => !p.order.has(i.id))) {
     p.sorted = now();
-    p.order = [...items].sort((x, y) => weight(y.b) - weight(x.b) || y.b.starts - x.b.starts || fullness(y.b) - fullness(x.b) || (x.id < y.id ? -1 : 1)).map((i) => i.id);
+    const sorted = [...items].sort((x, y) => weight(y.b) - weight(x.b) || y.b.starts - x.b.starts || fullness(y.b) - fullness(x.b) || (x.id < y.id ? -1 : 1));
+    p.order = new Map(sorted.map((i, n) => [i.id, n]));
   }
-  return [...items].sort((x, y) => p.order.indexOf(x.id) - p.order.indexOf(y.id));
+  return [...items].sort((x, y) => (p.order.get(x.id) ?? 0) - (p.order.get(y.id) ?? 0));
 }
 
 /**

@@ -23,7 +23,7 @@ export function showGlance() {
   const all = Object.entries(s.budgets);
   const closed = all.filter(([, b]) => isClosed(b) && !b.shadow).sort(mostWaitingFirst);
   const waiting = all.filter(([, b]) => !isClosed(b) && holds(b)).sort(mostWaitingFirst);
-  put(byId("glance"), "data-state", s.failed ? "stale" : closed.length ? "closed" : waiting.length ? "waits" : "calm");
+  put(byId("glance"), "data-state", s.failed || known.live === "lost" ? "stale" : closed.length ? "closed" : waiting.length ? "waits" : "calm");
   say(byId("verdict"), verdict(closed.map(([, b]) => b), waiting.length, all.length));
   say(byId("subline"), subline(closed.length, waiting.length, all.map(([, b]) => b)));
   keep(byId("trouble"), views, [...closed.slice(0, mostClosed), ...waiting.slice(0, mostWaiting)], ([id]) => id, create, update);
@@ -37,6 +37,7 @@ export function showGlance() {
  * @param {number} all
  */
 function verdict(closed, waiting, all) {
+  if (known.live === "lost") return word("page lost");
   if (known.state?.failed) return word("unreadable");
   if (all === 0) return word("nobody");
   if (closed.length > 1) return word("closed many", {n: closed.length});
@@ -52,6 +53,7 @@ function verdict(closed, waiting, all) {
  */
 function subline(closed, waiting, all) {
   const s = known.state;
+  if (s && known.live === "lost") return word("unreadable note", {time: clock(s.at), why: ""});
   if (s?.failed) return word(all.length ? "unreadable note" : "unreadable yet", {time: clock(s.failedAt ?? s.at), why: s.failed});
   if (all.length === 0) return word("nobody note");
   const hidden = [];

@@ -20,6 +20,7 @@ function show() {
   showAccess();
   if (!known.state) return;
   byId("shown").hidden = false;
+  byId("people").hidden = !known.state.kind; // nothing was read yet
   showGlance();
   document.title = (byId("glance").dataset.state === "closed" ? `${byId("verdict").textContent} · ` : "") + title;
   showBudgets();
