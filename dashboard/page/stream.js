@@ -22,6 +22,9 @@ const names = /** @type {const} */ (["at", "used", "capacity", "waiting", "wait"
 /** How long points are kept, in milliseconds. */
 export const remembered = 3600e3;
 
+/** For how long a stream may be away before the page says so, in milliseconds. */
+const patience = 5000;
+
 /** What is known: the state, the points of each budget, and by how much the server's clock is ahead. */
 export const known = {
   /** @type {State | null} */ state: null,
@@ -93,7 +96,7 @@ export function addHistory(id, older) {
 export function follow(changed) {
   /** @type {EventSource | null} */
   let source = null;
-  let last = "";
+  let last = "", lost = 0;
 
   const open = () => {
     source = new EventSource("events" + (last && `?last=${encodeURIComponent(last)}`));
@@ -110,7 +113,11 @@ export function follow(changed) {
       take(e);
     });
     source.addEventListener("error", () => {
-      known.live = "lost";
+      if (known.live === "live") known.live = "wait";
+      lost ||= setTimeout(() => {
+        if (known.live === "wait") known.live = "lost";
+        changed();
+      }, patience);
       changed();
       if (source?.readyState === EventSource.CLOSED) { // refused: the browser does not try again
         close();
@@ -120,6 +127,8 @@ export function follow(changed) {
   };
   /** @param {MessageEvent} e */
   const take = (e) => {
+    clearTimeout(lost);
+    lost = 0;
     last = e.lastEventId;
     known.ahead = /** @type {State} */ (known.state).at - Date.now();
     known.live = "live";
