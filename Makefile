@@ -33,6 +33,10 @@ WITHOUT_RACE = ./internal/ledger ./internal/mutants ./internal/waits ./memstore 
 # Modules that compile much code of other people; make sdks has their tests.
 FOREIGN = ./benchmarks ./promthrottle/promql ./sdktest
 
+.PHONY: chromium
+chromium: ## install chromium, for looks at the page of package dashboard, unless it is there
+	@scripts/install-chromium.sh
+
 .PHONY: test
 test: redis ## the tests, with the race detector and in random order; make sdks and make soak have the rest
 	@# Most tests of redisstore await a server of their own, so more of them than

@@ -22,7 +22,9 @@ if [ -n "${CHROMIUM:-}" ] && ! found "$CHROMIUM"; then
 fi
 
 if found apt-get; then
-	with_apt chromium fonts-noto-cjk
+	root apt-get update
+	root env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y --no-install-recommends chromium fontconfig fonts-noto-cjk
 elif found brew; then
 	brew install --cask chromium
 elif found apk; then
