@@ -18,13 +18,14 @@ func (p *Process) read(ctx context.Context, most int, _ bool) (*reading, error) 
 	now := time.Now()
 	p.events.step(now)
 	r := &reading{At: now, Kind: kindProcess}
-	statuses := make(map[[16]byte]throttle.Status)
+	statuses, notes := make(map[[16]byte]throttle.Status), make(map[[16]byte]throttle.PauseNote)
 	for i := range all {
 		st, err := p.Status(ctx, all[i].charge)
 		if err != nil {
 			return nil, err
 		}
-		statuses[all[i].charge.Budget.Key] = st
+		key := all[i].charge.Budget.Key
+		statuses[key], notes[key] = st, p.PauseNote(all[i].charge.Budget)
 	}
 	rate := p.ratesOf(all, now)
 	p.mu.Lock()
@@ -36,7 +37,7 @@ func (p *Process) read(ctx context.Context, most int, _ bool) (*reading, error) 
 		b := budgetOf(&t.charge, statuses[key], now)
 		before := rate.last[key] // a budget that is new had nothing before
 		b.Starts, b.Cost = rate.of(t.starts-before.starts), rate.of(t.cost-before.cost)
-		note := p.noteOf(key)
+		note := notes[key]
 		b.By, b.Reason = fleet.Clean(note.By, longestName), fleet.Clean(note.Reason, longestReason)
 		b.Waits, b.Shadowed = p.events.of(t.charge.Budget.Policy, t.charge.Shadow)
 		for _, c := range p.closed[key] {

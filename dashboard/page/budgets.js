@@ -145,9 +145,9 @@ function toggle(view) {
 
 /** Opens the budget that the address names. */
 export function openNamed() {
-  const id = decodeURIComponent(location.hash.slice(1));
-  const b = known.state?.budgets[id];
-  if (!b) return;
+  const id = Object.keys(known.state?.budgets ?? {}).find((id) => "#" + encodeURIComponent(id) === location.hash);
+  if (!id || !known.state) return;
+  const b = known.state.budgets[id];
   const policy = hosts.get(b.group)?.views.get(b.policy);
   if (policy && !policy.views.has(id)) {
     policy.all = true;

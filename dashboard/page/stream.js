@@ -46,6 +46,7 @@ function merge(target, patch) {
   if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
   const all = target !== null && typeof target === "object" && !Array.isArray(target) ? target : {};
   for (const [name, value] of Object.entries(patch)) {
+    if (name === "__proto__") continue; // ids of programs come from Redis, and this one would reach all objects
     if (value === null) delete all[name];
     else all[name] = merge(all[name], value);
   }
