@@ -13,6 +13,10 @@ const (
 	reportsEvery = fleet.DefaultInterval // how often reports are read: programs report so often
 	mostNodes    = 200                   // how many nodes are shown
 	shownActs    = 50
+
+	// A budget that an answer closed starts nothing, so it is not among those used most. With the reports so many
+	// times more budgets are asked about than are shown, to find it.
+	surveyed = 5
 )
 
 // A fleetSource is the programs that share budgets in Redis.
@@ -35,9 +39,10 @@ func (s *fleetSource) read(ctx context.Context, most int, fresh bool) (*reading,
 	acts := s.acts
 	if whole := fresh || s.snapshot == nil || time.Since(s.readAt) >= reportsEvery; whole {
 		begun := time.Now()
-		if next, err = s.fleet.Snapshot(ctx, most); err != nil {
+		if next, err = s.fleet.Snapshot(ctx, max(most, min(surveyed*most, mostBudgets))); err != nil {
 			return nil, err
 		}
+		choose(next, most)
 		if acts, _, err = s.fleet.Audit(ctx, shownActs); err != nil {
 			return nil, err
 		}
@@ -47,6 +52,23 @@ func (s *fleetSource) read(ctx context.Context, most int, fresh bool) (*reading,
 	}
 	s.snapshot, s.acts = next, acts
 	return readingOf(next, acts), nil
+}
+
+// choose leaves the budgets of a snapshot that are to be shown: those that are closed, those that requests wait for, then
+// those used most.
+func choose(s *fleet.Snapshot, most int) {
+	weight := func(b *fleet.Budget) int {
+		switch {
+		case b.State.Paused.Duration > 0:
+			return 2
+		case b.State.Waiting > 0 && b.State.Wait.Duration != 0:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(s.Budgets, func(a, b fleet.Budget) int { return weight(&b) - weight(&a) })
+	s.LeftOut += max(0, len(s.Budgets)-most)
+	s.Budgets = s.Budgets[:min(len(s.Budgets), most)]
 }
 
 // readingOf returns what a snapshot and the last acts say.
