@@ -1,7 +1,7 @@
 // The page at a glance: what is closed, who waits, how full the budgets are.
 
 import {byId, keep, make, put, say} from "./dom.js";
-import {closedBy, fullness, holds, isClosed, nameOf} from "./state.js";
+import {closedBy, closedFor, fullness, holds, isClosed, nameOf} from "./state.js";
 import {known, now} from "./stream.js";
 import {clock, count, number, page, percent, seconds, word} from "./words.js";
 
@@ -80,7 +80,7 @@ function update(v, [id, b]) {
   say(v.link, nameOf(b));
   if (isClosed(b)) {
     const band = b.bands?.at(-1);
-    say(v.count, word("opens", {time: seconds((b.until ?? 0) - now())}));
+    say(v.count, word("opens", {time: seconds(closedFor(b))}));
     say(v.more, [waits, band ? word(band.before ? "closed for least" : "closed for", {time: seconds(now() - band.from)}) : ""].filter(Boolean).join(" · "));
     say(v.why, closedBy(b));
   } else {

@@ -34,8 +34,15 @@ export const known = {
   /** @type {"wait" | "live" | "hidden" | "lost"} */ live: "wait",
 };
 
-/** The server's time now. */
-export const now = () => Date.now() + known.ahead;
+let shownAt = 0;
+
+/** The server's time, as of which the page is shown: one time for all that is shown together. */
+export const now = () => shownAt;
+
+/** Has the page shown as of now. */
+export function tick() {
+  shownAt = Date.now() + known.ahead;
+}
 
 /**
  * Applies a merge patch (RFC 7396).
