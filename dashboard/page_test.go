@@ -55,7 +55,10 @@ func TestPage(t *testing.T) {
 // TestPageBelowAPath: the page works below any path of a program's own server.
 func TestPageBelowAPath(t *testing.T) {
 	mux := http.NewServeMux()
-	mux.Handle("/throttle/", http.StripPrefix("/throttle", newHandler(t, Config{})))
+	mux.Handle("/throttle/", http.StripPrefix("/throttle", newHandler(t, Config{Token: secret})))
+	mux.HandleFunc("/elsewhere", func(_ http.ResponseWriter, r *http.Request) {
+		require.Empty(t, r.Cookies(), "the proof of the token is for the page only")
+	})
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	resp, text := get(t, http.DefaultClient, server.URL+"/throttle/")
@@ -63,6 +66,16 @@ func TestPageBelowAPath(t *testing.T) {
 	require.NotRegexp(t, `(src|href)="/`, text)
 	resp, _ = get(t, http.DefaultClient, server.URL+"/throttle/page.js")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
+
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	client := &http.Client{Jar: jar}
+	resp, err = client.Post(server.URL+"/throttle/token", "application/json", strings.NewReader(`{"token":"`+secret+`"}`))
+	require.NoError(t, err)
+	resp.Body.Close()
+	_, text = get(t, client, server.URL+"/throttle/access")
+	require.JSONEq(t, `{"read":true,"act":true,"token":true}`, text)
+	get(t, client, server.URL+"/elsewhere")
 }
 
 // TestScriptsUseTextOnly: nothing in the page's scripts can make HTML of a text, and each file begins with what it is.
