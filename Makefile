@@ -31,11 +31,7 @@ prometheus: ## install prometheus, for make soak, unless it is there
 WITHOUT_RACE = ./internal/ledger ./internal/mutants ./internal/waits ./memstore ./storetest
 
 # Modules that compile much code of other people; make sdks has their tests.
-FOREIGN = ./benchmarks ./promthrottle/promql ./sdktest
-
-.PHONY: chromium
-chromium: ## install chromium, for looks at the page of package dashboard, unless it is there
-	@scripts/install-chromium.sh
+FOREIGN = ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./sdktest
 
 .PHONY: test
 test: redis ## the tests, with the race detector and in random order; make sdks and make soak have the rest
@@ -48,10 +44,23 @@ test: redis ## the tests, with the race detector and in random order; make sdks 
 	go test -vet=off -short -shuffle=on -count=1 -timeout 10m $(WITHOUT_RACE)
 
 .PHONY: sdks
-sdks: redis ## throttle beside other libraries, inside other people's SDKs, and its alert rules read by Prometheus' parser
+sdks: redis clients browser ## throttle beside other libraries, inside other people's SDKs and before clients of other languages, its page in a browser, and its alert rules read by Prometheus' parser
+	@# Clients of other languages wait for most of the time: more of them than there are cores side by side.
 	@for module in $(FOREIGN); do \
-		(cd $$module && go test -vet=off -short -race -shuffle=on -count=1 -timeout 10m ./...) || exit; \
+		(cd $$module && go test -vet=off -short -race -shuffle=on -count=1 -parallel 8 -timeout 10m ./...) || exit; \
 	done
+
+.PHONY: clients
+clients: ## install the HTTP clients of other languages that make sdks puts behind the proxy, unless they are there
+	@scripts/install-clients.sh
+
+.PHONY: browser
+browser: ## install the browser in which make sdks looks at the dashboard, unless it is there
+	@scripts/install-chromium.sh
+
+.PHONY: pictures
+pictures: redis browser ## make the pictures of the dashboard anew
+	cd dashboard/browsertest && go test -count=1 -run TestPictures . -pictures ../../docs/pictures
 
 .PHONY: cost
 cost: redis ## what make test costs, with an empty build cache and with a warm one
@@ -95,8 +104,9 @@ tidy: ## fail if go.mod or go.sum is not tidy
 	@$(EACH) go mod tidy -diff
 
 .PHONY: examples
-examples: redis ## run the example, and the demonstration with a Redis of its own
+examples: redis ## run the examples, and the demonstration with a Redis of its own
 	go run ./examples/dingtalk
+	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && go run ./examples/batch -out "$$out"
 	scripts/with-redis.sh sh -c 'go run ./internal/demo -redis "$$REDIS_URL"'
 
 .PHONY: bench

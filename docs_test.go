@@ -154,7 +154,7 @@ func repositoryFiles(t *testing.T) (files []string) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && d.Name() == ".git":
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules" || d.Name() == ".venv"):
 			return filepath.SkipDir
 		case !d.IsDir():
 			files = append(files, filepath.ToSlash(p))

@@ -125,7 +125,7 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 		err = a.awaitStart(ctx)
 	}
 	if err == nil {
-		if p.start.set(a); a.observe != nil || !a.isImmediate() {
+		if p.start.set(a); a.observe != nil || !a.isImmediate() || a.hold.Policy != "" {
 			p.tell(ctx, a)
 		}
 	} else {

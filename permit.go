@@ -99,7 +99,7 @@ func (p *Permit) setStart(a *acquisition) {
 // setAndTell is setStart, and tells the observer of the start.
 func (p *Permit) setAndTell(ctx context.Context, a *acquisition) {
 	p.setStart(a)
-	if a.observe != nil || !a.isImmediate() {
+	if a.observe != nil || !a.isImmediate() || a.hold.Policy != "" {
 		p.tell(ctx, a)
 	}
 }
@@ -125,6 +125,16 @@ func (p *Permit) Release() {
 			p.acquisition().releaseSlots()
 		}
 	case p.state.CompareAndSwap(permitBusy, permitToRelease): // endChange releases
+	}
+}
+
+// Cancel gives back all that the permit holds, its start too, because the work has not
+// begun and will not. It must not be called once the work has begun: a start that was
+// used would be given back. After Release it does nothing.
+func (p *Permit) Cancel() {
+	if (p.meter != nil || p.several != nil) && p.beginChange() {
+		p.state.Store(permitGone)
+		p.acquisition().cancel()
 	}
 }
 

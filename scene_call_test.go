@@ -93,6 +93,8 @@ func parseCall(w *words) func(*stage, *caller) {
 		return func(s *stage, c *caller) { s.acquire(c, verb == "try", single, demands, o) }
 	case "release":
 		return func(s *stage, c *caller) { c.permitted(s).Release() }
+	case "give-back":
+		return func(s *stage, c *caller) { c.permitted(s).Cancel() }
 	case "settle":
 		cost, budget := w.number(), w.rest()
 		return func(s *stage, c *caller) {

@@ -1,21 +1,20 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/fleetthrottle/throttle"
+	problems "github.com/fleetthrottle/throttle/internal/problem"
 )
 
 // via is how the proxy names itself in the header Via.
-const via = "1.1 throttle"
+const via = problems.Via
 
 // passedProxy reports whether a request was sent by a proxy like this.
 func passedProxy(h http.Header) bool {
@@ -29,72 +28,56 @@ func passedProxy(h http.Header) bool {
 	return false
 }
 
-// A problem is an answer of the proxy itself, as RFC 9457 has it. It names no URL and repeats
-// nothing of the request.
+// A problem is an answer of the proxy itself.
 type problem struct {
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail"`
-	Policy string `json:"policy,omitempty"`
-
-	retryAfter time.Duration // 0: the answer does not say
-	timing     string        // "": the answer does not say
+	problems.Problem
+	reason reason
+	timing string // "": the request was not held
 }
 
 func newProblem(status int, detail string) *problem {
-	return &problem{Title: http.StatusText(status), Status: status, Detail: detail}
+	return &problem{Problem: *problems.New(status, detail), reason: reasons[status]}
 }
+
+// because sets the reason of an answer whose status has several.
+func (p *problem) because(r reason) *problem {
+	p.reason = r
+	return p
+}
+
+// after sets when the caller may try again.
+func (p *problem) after(d time.Duration) *problem {
+	p.RetryAfter = d
+	return p
+}
+
+// Error implements error: a problem is the cause with which the context of a request is ended.
+func (p *problem) Error() string { return p.Detail }
 
 // write sends the answer.
 func (p *problem) write(w http.ResponseWriter) {
 	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	h.Set("Via", via)
-	if p.retryAfter > 0 {
-		seconds := int64((p.retryAfter-1)/time.Second) + 1 // rounded up
-		h.Set("Retry-After", strconv.FormatInt(seconds, 10))
+	h.Set("Server-Timing", cmp.Or(p.timing, "throttle;dur=0"))
+	if p.Status == http.StatusProxyAuthRequired {
+		h.Set("Proxy-Authenticate", `Basic realm="throttle"`)
 	}
-	if p.timing != "" {
-		h.Set("Server-Timing", p.timing)
-	}
-	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // a caller that has gone needs no answer
-}
-
-// answerError answers a request that has no answer of the upstream, because of err.
-func answerError(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(r.Context().Err(), context.Canceled) {
-		panic(http.ErrAbortHandler) // the caller has gone: its connection ends without an answer
-	}
-	p := problemOf(err)
-	if c := callOf(r.Context()); c != nil {
-		p.timing = c.timing()
-	}
-	p.write(w)
+	p.Write(w)
 }
 
 // problemOf returns what an error means to the caller.
 func problemOf(err error) *problem {
-	var full *throttle.LimitError
-	var away *throttle.StoreError
-	var mistake *throttle.ConfigError
-	switch {
-	case errors.As(err, &full):
-		p := newProblem(http.StatusTooManyRequests, full.Error())
-		p.Policy = full.Policy
-		if full.RetryAfter != throttle.Never {
-			p.retryAfter = full.RetryAfter
-		}
-		return p
-	case errors.As(err, &away):
-		return newProblem(http.StatusServiceUnavailable, "it is unknown whether there is room: the store of the budgets does not answer")
-	case errors.As(err, &mistake):
-		p := newProblem(http.StatusInternalServerError, "the policy cannot read this request")
-		p.Policy = mistake.Policy
-		return p
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p // it has ended the wait
 	}
-	return unreached(err)
+	known := problems.Of(err)
+	if known == nil {
+		return unreached(err)
+	}
+	p := &problem{Problem: *known, reason: reasons[known.Status]}
+	if known.Status == http.StatusServiceUnavailable {
+		p.reason = storeAway
+	}
+	return p
 }
 
 // unreached returns the answer of a request that an upstream has not answered.
@@ -104,7 +87,7 @@ func unreached(err error) *problem {
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, errInside):
-		return newProblem(http.StatusForbidden, "the host is at an address that is not public, and is not listed as private")
+		return newProblem(http.StatusForbidden, "the host is at an address that is not public, and is not listed as private").because(hostInside)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return newProblem(http.StatusGatewayTimeout, "there was no answer in time")
 	case errors.As(err, &name):

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,32 +17,61 @@ const (
 	aheadTime = 10 * time.Second
 )
 
+// bodies are the bodies that are read ahead.
+type bodies struct {
+	most   int64 // how many bytes all of them may have together
+	used   atomic.Int64
+	within time.Duration // how long one of them may take
+}
+
+// take takes n bytes; false: there are not as many.
+func (b *bodies) take(n int64) bool {
+	if b.used.Add(n) > b.most {
+		b.used.Add(-n)
+		return false
+	}
+	return true
+}
+
 // readAhead reads a body before its request waits, because net/http does not notice that a
 // caller has left while there is more to read of its body (golang/go#23262). It leaves two kinds
 // of bodies alone: a caller that expects 100 Continue sends its body when the request has its start, and HTTP/2
-// notices by itself.
-func readAhead(w http.ResponseWriter, r *http.Request) *problem {
+// notices by itself. free gives back the memory of the body, when the request is over.
+func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(), _ *problem) {
+	free = func() {}
 	if r.Body == nil || r.Body == http.NoBody || r.ProtoMajor != 1 || strings.EqualFold(r.Header.Get("Expect"), "100-continue") {
-		return nil
+		return free, nil
 	}
+	size := int64(mostAhead) // of a body of unknown length
+	if r.ContentLength >= 0 {
+		size = min(size, r.ContentLength)
+	}
+	if !b.take(size) {
+		return free, newProblem(http.StatusServiceUnavailable, "the bodies of all requests are too large for this proxy's memory").because(bodiesFull).after(soon)
+	}
+	free = func() { b.used.Add(-size) }
 	deadline := http.NewResponseController(w)
-	_ = deadline.SetReadDeadline(time.Now().Add(aheadTime)) // where it is not supported the caller's context has to do
+	_ = deadline.SetReadDeadline(time.Now().Add(b.within)) // where it is not supported the caller's context has to do
 	begin, err := io.ReadAll(io.LimitReader(r.Body, mostAhead))
-	_ = deadline.SetReadDeadline(time.Time{})
+	if err == nil { // else nothing more is read
+		_ = deadline.SetReadDeadline(time.Time{})
+	}
+	b.used.Add(int64(len(begin)) - size)
+	size = int64(len(begin))
 	switch {
 	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return newProblem(http.StatusRequestTimeout, "the body of the request came too slowly")
+		return free, newProblem(http.StatusRequestTimeout, "the body of the request came too slowly")
 	default:
-		return newProblem(http.StatusBadRequest, "the body of the request could not be read")
+		return free, newProblem(http.StatusBadRequest, "the body of the request could not be read")
 	}
 	if len(begin) == mostAhead {
 		r.Body = &joinedBody{io.MultiReader(bytes.NewReader(begin), r.Body), r.Body}
-		return nil
+		return free, nil
 	}
 	r.Body = io.NopCloser(bytes.NewReader(begin))
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(begin)), nil }
-	return nil
+	return free, nil
 }
 
 // A joinedBody is a body whose begin was read.

@@ -3,20 +3,26 @@ package proxy
 import (
 	"context"
 	"net/http/httptrace"
-	"net/url"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/fleetthrottle/throttle"
 )
 
 // A call is one request on its way.
 type call struct {
-	target *url.URL
+	to     *route
 	begun  time.Time // when its wait began
+	cut    func()    // ends a request that asks for an upgrade
+	tunnel *tunnel   // of the upgraded connection; nil: there is none
 
-	mu    sync.Mutex
-	leave func()    // counts the request as one that waits no more; nil: it was called
-	sent  time.Time // when the base was asked for a connection; zero: not yet
+	place  *place // among those that wait
+	unread bool   // its body is longer than what was read ahead
+	left   bool   // the caller has left before there was an answer
+
+	mu   sync.Mutex
+	sent time.Time // when the base was asked for a connection; zero: not yet
 }
 
 // callKey is the context key of a *call.
@@ -43,12 +49,19 @@ func (c *call) start() {
 }
 
 // endWait notes that the request waits no more.
-func (c *call) endWait() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.leave != nil {
-		c.leave()
-		c.leave = nil
+func (c *call) endWait() { c.place.leave() }
+
+// Observe tells a [Handler] what holds its requests, for [Config.HeldPerBudget] and for
+// [Handler.Stop]. The [throttle.Config.Observe] of the handler's transport must be this function,
+// or call it with the context that it got.
+func Observe(ctx context.Context, e throttle.Event) {
+	c := callOf(ctx)
+	switch {
+	case c == nil:
+	case e.Kind == throttle.Waiting:
+		c.place.holdAt(e.Budget, e.Policy, e.Duration)
+	case e.Kind == throttle.StillWaiting:
+		c.place.holdAt(e.Budget, e.Policy, e.Left)
 	}
 }
 
@@ -62,4 +75,17 @@ func (c *call) timing() string {
 	}
 	held := float64(end.Sub(c.begun).Microseconds()) / 1000
 	return "throttle;dur=" + strconv.FormatFloat(held, 'f', -1, 64)
+}
+
+// enterTunnel notes that the connection is upgraded; false: the handler ends.
+func (c *call) enterTunnel(all *tunnels) (ok bool) {
+	c.tunnel, ok = all.add(c.cut, c.cut)
+	return ok
+}
+
+// leaveTunnel notes that an upgraded connection has ended.
+func (c *call) leaveTunnel() {
+	if c.tunnel != nil {
+		c.tunnel.leave()
+	}
 }

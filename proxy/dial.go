@@ -64,7 +64,7 @@ func NewBase(private ...string) *http.Transport {
 		}
 		return nil
 	}
-	return &http.Transport{
+	base := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if host, _ := match.SplitPort(address); listed[plainHost(host)] {
 				return open.DialContext(ctx, network, address)
@@ -78,6 +78,10 @@ func NewBase(private ...string) *http.Transport {
 		TLSHandshakeTimeout:   10 * time.Second,
 		ExpectContinueTimeout: time.Second,
 	}
+	base.RegisterProtocol(tunnelScheme, tunnelBase{func(ctx context.Context, network, address string) (net.Conn, error) {
+		return base.DialContext(ctx, network, address) // which may have been replaced
+	}})
+	return base
 }
 
 // plainHost returns a host as it is compared.

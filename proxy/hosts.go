@@ -1,56 +1,107 @@
 package proxy
 
 import (
+	"net"
 	"net/http"
-	"net/url"
+	"net/netip"
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 
-// Hosts returns a [Config.Hosts] that knows the hosts that the patterns of policies name. A
-// pattern without a port is for port 443 alone. A pattern without a host, or one whose host is nothing
-// but wildcards, names none.
-func Hosts(policies []throttle.Policy) func(host string) bool {
-	var all []*match.Pattern
-	for i := range policies {
-		if p, err := match.Parse(hostPattern(policies[i].Match)); err == nil {
-			all = append(all, p)
-		}
-	}
-	index := match.NewIndex(all)
-	return func(host string) bool {
-		r := &http.Request{URL: &url.URL{Scheme: "https", Host: host, Path: "/"}}
-		return len(index.Match(nil, r)) > 0
-	}
+// Hosts returns a [Config.Hosts] that knows the hosts of a [Table].
+func Hosts(policies []throttle.Policy) func(host string) bool { return NewTable(policies).Has }
+
+// known is what a handler knows of hosts.
+type known struct {
+	has   func(host string) bool
+	table func() *Table // nil: there is none
 }
 
-// noHost is a pattern that cannot be parsed.
-const noHost = "//"
+// atAnyPort returns the host that a caller means who names no port, or port 80: a caller speaks
+// plain HTTP to the proxy, and the proxy goes on by https.
+func (k *known) atAnyPort(name string) (host string, ok bool) {
+	if k.table != nil {
+		return k.table().atAnyPort(name)
+	}
+	return name, k.has(name)
+}
 
-// hostPattern returns the pattern of all that is at the host of a pattern.
-func hostPattern(pattern string) string {
-	if i := strings.LastIndexAny(pattern, " \t"); i >= 0 {
-		pattern = pattern[i+1:]
+// meant returns the host that http://authority/ means; false: no policy names it. name is what a
+// program that asks this host has in its Host field.
+func (k *known) meant(authority string) (host, name string, ok bool) {
+	name, port := match.SplitPort(authority)
+	switch port {
+	case "", ":", ":80":
+		host, ok = k.atAnyPort(name)
+		return host, name, ok
+	case ":443":
+		return name, name, k.has(name)
 	}
-	host, _, _ := strings.Cut(pattern, "/")
-	name, port := match.SplitPort(host)
-	if !namesLabel(name) {
-		return noHost
+	return authority, authority, k.has(authority)
+}
+
+// field returns the host that the Host field of a request means; false: it names the proxy
+// itself, or a host that no policy names.
+func (k *known) field(r *http.Request) (host, name string, ok bool) {
+	switch {
+	case isLocal(r.Host) || !isHost(r.Host):
+		return "", "", false
+	case k.has(r.Host):
+		return r.Host, r.Host, true
 	}
+	authority := r.Host
+	if name, port := match.SplitPort(authority); port != "" && port[1:] == ownPort(r) {
+		authority = name
+	}
+	return k.meant(authority)
+}
+
+// admits reports whether a request names this machine or a host of the policies. A request that is
+// not for a path says by its form that it is for a proxy, and no web page writes that.
+func (k *known) admits(r *http.Request) bool {
+	if isLocal(r.Host) || !strings.HasPrefix(r.RequestURI, "/") {
+		return true
+	}
+	_, _, ok := k.field(r)
+	return ok
+}
+
+// ownPort returns the port at which a request has come in; "": at none.
+func ownPort(r *http.Request) string {
+	if at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		if _, port, err := net.SplitHostPort(at.String()); err == nil {
+			return port
+		}
+	}
+	return ""
+}
+
+// isOwn reports whether an authority is the address at which a request has come in.
+func isOwn(r *http.Request, authority string) bool {
+	name, port := match.SplitPort(authority)
 	if port == "" {
-		port = ":443"
+		port = ":80"
 	}
-	return name + port + "/"
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ok && port[1:] == ownPort(r) && (isLocal(name) || at.String() == authority)
 }
 
-// namesLabel reports whether a label of a host is no wildcard.
-func namesLabel(host string) bool {
-	for label := range strings.SplitSeq(host, ".") {
-		if label != "" && label != "*" && label[0] != '{' {
-			return true
-		}
+// onLoopback reports whether only this machine reaches the address at which a request has come in.
+func onLoopback(r *http.Request) bool {
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && at.IP.IsLoopback()
+}
+
+// isLocal reports whether a Host field names the loopback.
+func isLocal(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
 	}
-	return false
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil && address.Unmap().IsLoopback()
 }

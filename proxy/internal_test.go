@@ -1,14 +1,16 @@
 package proxy
 
 import (
+	"bufio"
+	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/fleetthrottle/throttle"
 )
 
 // TestIsPublic: addresses where no upstream is are known in all their forms.
@@ -25,22 +27,32 @@ func TestIsPublic(t *testing.T) {
 	}
 }
 
-// TestMaxWait: a caller may wait for less than the most, and not for more.
-func TestMaxWait(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"": 5 * time.Second, "wait=2": 2 * time.Second, "Wait = 2": 2 * time.Second, `wait="2"`: 2 * time.Second, "respond-async, wait=2;x=1": 2 * time.Second, "wait=0": -1,
-		"wait=60": 5 * time.Second, "wait": 5 * time.Second, "wait=-1": 5 * time.Second, "wait=1.5": 5 * time.Second, "wait=99999999999999999999": 5 * time.Second, "await=1": 5 * time.Second,
-	} {
-		require.Equal(t, want, maxWait(http.Header{"Prefer": {text}}, 5*time.Second), text)
+// TestSlowBody: a body that does not come in time is not waited for, and its request has no start.
+func TestSlowBody(t *testing.T) {
+	h, err := New(Config{Transport: http.DefaultTransport, Hosts: func(string) bool { return true }})
+	require.NoError(t, err)
+	h.bodies.within = time.Millisecond
+	server := httptest.NewServer(h)
+	defer server.Close()
+	for _, framing := range []string{"Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n5\r\nab"} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		fmt.Fprintf(conn, "POST /api.example.com/ HTTP/1.1\r\nHost: localhost\r\n%s", framing)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
+		require.True(t, resp.Close, "the rest of the body may still come")
+		conn.Close()
 	}
-	require.Equal(t, -time.Second, maxWait(http.Header{"Prefer": {"wait=2"}}, -time.Second))
+	require.Eventually(t, func() bool { s := h.Stats(); return s.Held == 0 && s.BodyBytes == 0 }, time.Minute, time.Millisecond)
+	require.EqualValues(t, 2, h.Stats().Refused["slow_body"])
 }
 
-// TestPriority: an urgency is a priority.
-func TestPriority(t *testing.T) {
-	for text, want := range map[string]throttle.Priority{
-		"": throttle.Normal, "u=0": throttle.High, "u=2, i": throttle.High, "i, u=3": throttle.Normal, "u=4": throttle.Low, "u=7": throttle.Low, "u=8": throttle.Normal, "u=-1": throttle.Normal, "u": throttle.Normal, "uu=7": throttle.Normal,
+// TestIsReadable: policies read gzip and deflate.
+func TestIsReadable(t *testing.T) {
+	for coding, want := range map[string]bool{
+		"": true, "gzip": true, "X-GZIP": true, "deflate, gzip": true, "identity": true, "br": false, "zstd": false, "gzip, br": false,
 	} {
-		require.Equal(t, want, priority(http.Header{"Priority": {text}}), text)
+		require.Equal(t, want, isReadable(http.Header{"Content-Encoding": {coding}}), coding)
 	}
 }

@@ -1,118 +1,239 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/wishes"
 )
 
-// The defaults of a [Config].
-const (
-	DefaultMaxWait = 5 * time.Second
-	DefaultHeld    = 256
-)
-
-// Config is what [New] needs.
-type Config struct {
-	// Transport sends the requests: a [throttle.Transport] whose base is one of [NewBase].
-	// Required.
-	Transport http.RoundTripper
-
-	// Hosts reports whether a host may be reached, which the caller names as "host" or
-	// "host:port": see [Hosts]. It is called for each request, by many goroutines. Required.
-	Hosts func(host string) bool
-
-	// MaxWait is how long a request is held at most. A caller asks for less with the header
-	// "Prefer: wait=2". Negative: not at all. Defaults to [DefaultMaxWait].
-	MaxWait time.Duration
-
-	// Held is how many requests wait at once. Another one is refused with 503. Each of
-	// them has at most 1 MiB of its body in memory. Defaults to [DefaultHeld].
-	Held int
-
-	// Local lets only requests in whose Host field is localhost, or an address of the
-	// loopback: no web page reaches the handler under a name that leads to this machine.
-	Local bool
-}
+// errEnding says that the handler shuts down.
+var errEnding = errors.New("proxy: the handler shuts down")
 
 // A Handler sends requests on, each when it has its start. It is safe for concurrent use.
 type Handler struct {
 	c       Config
-	held    chan struct{} // has an element for each request that waits
+	token   token
+	counts  counts
+	held    *places
+	bodies  bodies
 	origins *http.CrossOriginProtection
 	proxy   *httputil.ReverseProxy
+	known   known
+	links   links
+	tunnels tunnels
+	connect connector
 }
 
 // New returns a handler.
 func New(c Config) (*Handler, error) {
+	if c.Hosts == nil && c.Table != nil {
+		c.Hosts = func(host string) bool { return c.Table().Has(host) }
+	}
 	if c.Transport == nil || c.Hosts == nil {
-		return nil, errors.New("proxy: Config needs Transport and Hosts")
+		return nil, errors.New("proxy: Config needs Transport, and Hosts or Table")
 	}
-	if c.Held < 0 {
-		return nil, errors.New("proxy: Config.Held is negative: use 1 or more")
+	if c.Held < 0 || c.HeldPerBudget < 0 {
+		return nil, errors.New("proxy: Config.Held or HeldPerBudget is negative: use 1 or more")
 	}
-	if c.Held == 0 {
-		c.Held = DefaultHeld
+	if c.Token != "" && !isToken(c.Token) {
+		return nil, errToken
 	}
-	if c.MaxWait == 0 {
-		c.MaxWait = DefaultMaxWait
+	c.Held, c.HeldPerBudget = cmp.Or(c.Held, DefaultHeld), cmp.Or(c.HeldPerBudget, DefaultHeldPerBudget)
+	c.MaxWait = cmp.Or(c.MaxWait, DefaultMaxWait)
+	c.Tunnels = cmp.Or(c.Tunnels, DefaultTunnels)
+	if c.OutsideLink == nil {
+		c.OutsideLink = func(string) {}
 	}
-	h := &Handler{c: c, held: make(chan struct{}, c.Held), origins: http.NewCrossOriginProtection()}
+	h := &Handler{
+		c: c, token: newToken(c.Token), held: newPlaces(c.Held, c.HeldPerBudget), origins: http.NewCrossOriginProtection(),
+		bodies: bodies{most: int64(c.Held) * mostAhead, within: aheadTime}, known: known{c.Hosts, c.Table},
+	}
+	h.links = links{&h.known, func(host string) {
+		h.counts.linksRound.Add(1)
+		c.OutsideLink(host)
+	}}
+	h.connect = connector{
+		known: &h.known, transport: c.Transport, tunnels: &h.tunnels, slots: make(chan struct{}, max(0, c.Tunnels)),
+		hold: h.hold, serve: h.tunnelled, refuse: h.refuse,
+	}
 	h.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		Transport:      c.Transport,
 		FlushInterval:  -1,
 		ErrorLog:       log.New(io.Discard, "", 0), // errors of streams, which callers see as well
-		ModifyResponse: finish,
-		ErrorHandler:   answerError,
+		ModifyResponse: h.finish,
+		ErrorHandler:   h.answerError,
 	}
 	return h, nil
 }
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p := h.inadmissible(r); p != nil {
-		p.write(w)
+	if p := h.inadmissible(r, h.c.Local, &h.token); p != nil {
+		h.refuse(w, r, p)
 		return
 	}
-	target, p := targetOf(r, h.c.Hosts)
-	if p != nil {
-		p.write(w)
+	r = h.token.remove(r)
+	if h.c.Waiting != nil && strings.HasPrefix(r.RequestURI, "/v1/") {
+		h.c.Waiting.ServeHTTP(w, r)
 		return
 	}
-	select {
-	case h.held <- struct{}{}:
-	default:
-		newProblem(http.StatusServiceUnavailable, "too many requests wait in this proxy").write(w)
-		return
-	}
-	c := &call{target: target, leave: func() { <-h.held }}
-	defer c.endWait()
-	ctx := context.WithValue(r.Context(), callKey{}, c)
-	ctx = throttle.WithMaxWait(ctx, maxWait(r.Header, h.c.MaxWait))
-	ctx = throttle.WithPriority(ctx, priority(r.Header))
-	r = r.WithContext(c.trace(ctx))
-	if p := readAhead(w, r); p != nil {
-		p.write(w)
-		return
-	}
-	c.begun = time.Now()
-	h.proxy.ServeHTTP(w, r)
+	h.send(w, r, routeOf)
 }
 
-// inadmissible returns why a request is not let in, whatever it is for; nil: it is.
-func (h *Handler) inadmissible(r *http.Request) *problem {
-	if h.c.Local && !isLocal(r.Host) {
-		return newProblem(http.StatusForbidden, "this proxy is reached as localhost or by an address of the loopback")
+// Upstream returns a handler that sends all its requests to one of the hosts, and shares
+// everything else with h. It is for an address of its own: programs that drop the path of a base URL
+// reach the host there. While no policy names the host, it answers that.
+func (h *Handler) Upstream(host string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := h.inadmissible(r, h.c.Local && onLoopback(r), &h.token); p != nil {
+			h.refuse(w, r, p)
+			return
+		}
+		h.send(w, h.token.remove(r), func(r *http.Request, k *known) (*route, *problem) { return upstreamRoute(r, host, k) })
+	})
+}
+
+// tunnelled returns a handler for the requests in a tunnel, whose CONNECT had the token.
+func (h *Handler) tunnelled(authority string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := h.inadmissible(r, false, new(token)); p != nil {
+			h.refuse(w, r, p)
+			return
+		}
+		h.send(w, h.token.remove(r), func(r *http.Request, k *known) (*route, *problem) { return tunnelRoute(r, authority, k) })
+	})
+}
+
+// Shutdown lets the connections end that callers have taken over, by CONNECT or by an upgrade, which
+// [http.Server.Shutdown] does not know. Plain HTTP ends when its requests have their answers, and
+// TLS when nothing was carried for a second. What is left is cut when ctx ends. There are no new ones.
+func (h *Handler) Shutdown(ctx context.Context) error { return h.tunnels.shutdown(ctx) }
+
+// send sends a request on that was let in, by a route.
+func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*http.Request, *known) (*route, *problem)) {
+	to, p := routeOf(r, &h.known)
+	if p != nil {
+		h.refuse(w, r, p)
+		return
+	}
+	if to.tunnel {
+		h.connect.ServeHTTP(w, r)
+		return
+	}
+	r, c, p := h.hold(r)
+	if p != nil {
+		h.refuse(w, r, p)
+		return
+	}
+	defer c.endWait()
+	c.to = to
+	if r.Header.Get("Upgrade") != "" {
+		ctx, cut := context.WithCancel(r.Context())
+		defer cut()
+		c.cut, r = cut, r.WithContext(ctx)
+	}
+	free, p := h.bodies.readAhead(w, r)
+	defer free()
+	if p != nil {
+		h.refuse(w, r, p)
+		return
+	}
+	_, c.unread = r.Body.(*joinedBody)
+	c.begun = time.Now()
+	defer h.countAborted(c)
+	defer c.leaveTunnel()
+	h.proxy.ServeHTTP(&informational{w, r.ProtoAtLeast(1, 1), func(early http.Header) { h.links.rewrite(early, to) }}, r)
+}
+
+// hold counts a request as one that waits, until its call says otherwise.
+func (h *Handler) hold(r *http.Request) (*http.Request, *call, *problem) {
+	ctx, refuse := context.WithCancelCause(r.Context())
+	place, p := h.held.enter(refuse)
+	if p != nil {
+		refuse(p)
+		return r, nil, p
+	}
+	c := &call{place: place}
+	ctx = context.WithValue(ctx, callKey{}, c)
+	ctx = throttle.WithMaxWait(ctx, wishes.MaxWait(r.Header, h.c.MaxWait))
+	ctx = throttle.WithPriority(ctx, wishes.Priority(r.Header))
+	return r.WithContext(c.trace(ctx)), c, nil
+}
+
+// answer sends an answer of the proxy itself.
+func (h *Handler) answer(w http.ResponseWriter, p *problem) {
+	h.counts.refused[p.reason].Add(1)
+	p.write(w)
+}
+
+// refuse answers a request that is not held. A body that nobody reads is not awaited: net/http would
+// read it before the answer is sent, however slowly it comes.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
+	if r.ContentLength != 0 && r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+	h.answer(w, p)
+}
+
+// answerError answers a request that has no answer of the upstream, because of err.
+func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error) {
+	c := callOf(r.Context())
+	p, refused := errors.AsType[*problem](context.Cause(r.Context()))
+	switch {
+	case refused:
+	case errors.Is(err, errEnding):
+		p = stops()
+	case errors.Is(r.Context().Err(), context.Canceled):
+		c.left = true
+		h.counts.left.Add(1)
+		panic(http.ErrAbortHandler) // the caller has gone: its connection ends without an answer
+	default:
+		p = problemOf(err)
+	}
+	if p.timing = c.timing(); c.unread {
+		w.Header().Set("Connection", "close")
+	}
+	h.answer(w, p)
+}
+
+// countAborted counts an answer that ends in the middle. It is called when ServeHTTP returns, or
+// panics with [http.ErrAbortHandler], for which the server ends the connection and logs nothing.
+func (h *Handler) countAborted(c *call) {
+	if v := recover(); v != nil {
+		if v == http.ErrAbortHandler && !c.left {
+			h.counts.aborted.Add(1)
+		}
+		panic(v)
+	}
+}
+
+// Stop lets no request in any more: it is refused with 503. Requests that wait must have started
+// within a time. Those that are known to start later are refused now, if the handler has
+// [Observe], and the others then. Answers go on.
+func (h *Handler) Stop(within time.Duration) { h.held.stop(time.Now().Add(within)) }
+
+// Stats returns what the handler does, and has done.
+func (h *Handler) Stats() Stats {
+	s := h.counts.stats()
+	s.Held, s.BodyBytes = h.held.count(), h.bodies.used.Load()
+	return s
+}
+
+// inadmissible returns why a request is not let in, whatever it is for; nil: it is. local: only
+// programs of this machine are.
+func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
+	if local && !h.known.admits(r) {
+		return newProblem(http.StatusForbidden, "this proxy is reached as localhost, by an address of the loopback, or by the name of a host of its policies")
 	}
 	asPost := *r // so that a page's GET is checked, too: it spends quota
 	asPost.Method = http.MethodPost
@@ -122,41 +243,28 @@ func (h *Handler) inadmissible(r *http.Request) *problem {
 	if passedProxy(r.Header) {
 		return newProblem(http.StatusLoopDetected, "the request has passed a throttle proxy already")
 	}
+	if !t.isIn(r.Header) {
+		return newProblem(http.StatusProxyAuthRequired, "this proxy needs its token: send Proxy-Authorization: Bearer TOKEN")
+	}
 	return nil
 }
 
-// isLocal reports whether a Host field names the loopback.
-func isLocal(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && address.Unmap().IsLoopback()
-}
-
-// rewrite makes of the caller's request the one that is sent.
-func rewrite(pr *httputil.ProxyRequest) {
-	target := *callOf(pr.In.Context()).target
-	pr.Out.URL, pr.Out.Host = &target, target.Host
-	pr.Out.Header.Add("Via", via)
-	if !strings.EqualFold(pr.Out.Header.Get("Upgrade"), "websocket") { // under h2c no policy would see a request
-		pr.Out.Header.Del("Upgrade")
-		pr.Out.Header.Del("Connection")
-	}
-}
-
-// finish says in an answer of the upstream how long its request was held, and lets its trailers
-// follow: HTTP/1 has none behind a body whose length is known, and HTTP/2 has.
-func finish(resp *http.Response) error {
+// finish says in an answer of the upstream how long its request was held, leads its links back to
+// the caller's way, and lets its trailers follow: HTTP/1 has none behind a body whose length is
+// known, and HTTP/2 has. It fails when the answer is an upgrade and the handler ends.
+func (h *Handler) finish(resp *http.Response) error {
 	if len(resp.Trailer) > 0 && resp.Request.Method != http.MethodHead {
 		resp.Header.Del("Content-Length")
 	}
-	if c := callOf(resp.Request.Context()); c != nil {
-		c.endWait()
-		resp.Header.Add("Server-Timing", c.timing())
+	c := callOf(resp.Request.Context())
+	c.endWait()
+	if !isReadable(resp.Header) {
+		h.counts.unreadable.Add(1)
+	}
+	resp.Header.Add("Server-Timing", c.timing())
+	h.links.rewrite(resp.Header, c.to)
+	if resp.StatusCode == http.StatusSwitchingProtocols && !c.enterTunnel(&h.tunnels) {
+		return errEnding
 	}
 	return nil
 }

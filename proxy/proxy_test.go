@@ -128,23 +128,6 @@ func TestRefusedTargets(t *testing.T) {
 	}
 }
 
-// TestForwardProxy: requests of other forms are told the base URL.
-func TestForwardProxy(t *testing.T) {
-	s := newScene(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was reached") }, nil, anything(1000))
-	for _, line := range []string{"GET http://" + s.upstream + "/ HTTP/1.1", "CONNECT " + s.upstream + " HTTP/1.1"} {
-		conn, err := net.Dial("tcp", s.address)
-		require.NoError(t, err)
-		fmt.Fprintf(conn, "%s\r\nHost: localhost\r\nConnection: close\r\n\r\n", line)
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
-		require.Equal(t, 403, resp.StatusCode, line)
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.Contains(t, s.problem(resp, string(text))["detail"], "base URL")
-		conn.Close()
-	}
-}
-
 // TestDialIsGuarded: a name of the file that leads inside is refused when it is dialled.
 func TestDialIsGuarded(t *testing.T) {
 	s := &scene{T: t, upstream: "localhost", events: make(chan throttle.Event, 100)}
@@ -166,6 +149,10 @@ func TestFull(t *testing.T) {
 	require.Equal(t, "api", p["policy"])
 	require.Contains(t, p["detail"], "MaxWait")
 	require.Contains(t, []string{"3600", "3601"}, h.Get("Retry-After"))
+	require.Equal(t, `"api";q=1;w=3600`, h.Get("RateLimit-Policy"))
+	require.Equal(t, `"api";r=0;t=`+h.Get("Retry-After"), h.Get("RateLimit"))
+	require.Equal(t, "https://iana.org/assignments/http-problem-types#quota-exceeded", p["type"])
+	require.Equal(t, []any{"api"}, p["violated-policies"])
 	require.Regexp(t, `^throttle;dur=[0-9.]+$`, h.Get("Server-Timing"))
 }
 
@@ -192,12 +179,13 @@ func TestErrorsOfTheTransport(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		status int
+		again  string
 	}{
-		{&throttle.StoreError{Err: errors.New("redis://:not-to-be-told@host")}, 503},
-		{&throttle.ConfigError{Policy: "api", Err: errors.New("not-to-be-told")}, 500},
-		{&throttle.LimitError{Policy: "api", RetryAfter: throttle.Never}, 429},
-		{&url.Error{Op: "Get", URL: "https://127.0.0.1/?key=not-to-be-told", Err: context.DeadlineExceeded}, 504},
-		{errors.New("not-to-be-told"), 502},
+		{&throttle.StoreError{Err: errors.New("redis://:not-to-be-told@host")}, 503, "1"},
+		{&throttle.ConfigError{Policy: "api", Err: errors.New("not-to-be-told")}, 500, ""},
+		{&throttle.LimitError{Policy: "api", RetryAfter: throttle.Never}, 429, ""},
+		{&url.Error{Op: "Get", URL: "https://127.0.0.1/?key=not-to-be-told", Err: context.DeadlineExceeded}, 504, ""},
+		{errors.New("not-to-be-told"), 502, ""},
 	} {
 		s := &scene{T: t, upstream: "api.example.com"}
 		policies := []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.SlidingWindow(9, time.Hour)}}
@@ -205,7 +193,7 @@ func TestErrorsOfTheTransport(t *testing.T) {
 			o.Transport = roundTripper(func(*http.Request) (*http.Response, error) { return nil, c.err })
 		})
 		h, _ := s.refused(c.status, "/api.example.com/")
-		require.Empty(t, h.Get("Retry-After"))
+		require.Equal(t, c.again, h.Get("Retry-After"))
 	}
 }
 
@@ -398,7 +386,9 @@ func TestUpgrade(t *testing.T) {
 // TestNew: a configuration that lacks something is refused.
 func TestNew(t *testing.T) {
 	all := func(string) bool { return true }
-	for _, c := range []proxy.Config{{}, {Transport: http.DefaultTransport}, {Hosts: all}, {Transport: http.DefaultTransport, Hosts: all, Held: -1}} {
+	for _, c := range []proxy.Config{{}, {Transport: http.DefaultTransport}, {Hosts: all}, {Transport: http.DefaultTransport, Hosts: all, Held: -1},
+		{Transport: http.DefaultTransport, Hosts: all, HeldPerBudget: -1}, {Transport: http.DefaultTransport, Hosts: all, Token: "0123456789abcdef01234"},
+		{Transport: http.DefaultTransport, Hosts: all, Token: "0123456789abcdef012345 7"}} {
 		_, err := proxy.New(c)
 		require.Error(t, err)
 	}

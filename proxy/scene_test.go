@@ -1,10 +1,14 @@
 package proxy_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"io"
+	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -26,6 +30,8 @@ type scene struct {
 	*testing.T
 	upstream string // its host and port
 	address  string // of the proxy
+	handler  *proxy.Handler
+	roots    *x509.CertPool // of the upstream
 	events   chan throttle.Event
 }
 
@@ -55,18 +61,102 @@ func newSceneOver(t *testing.T, http2 bool, upstream http.HandlerFunc, change fu
 func (s *scene) serve(base http.RoundTripper, policies []throttle.Policy, change func(*proxy.Config)) {
 	transport, err := throttle.New(throttle.Config{
 		Store: memstore.New(), Policies: policies, Base: base,
-		Observe: func(_ context.Context, e throttle.Event) { s.events <- e },
+		Observe: func(ctx context.Context, e throttle.Event) { proxy.Observe(ctx, e); s.events <- e },
 	})
 	require.NoError(s, err)
-	c := proxy.Config{Transport: transport, Hosts: proxy.Hosts(policies), Local: true}
+	table := proxy.NewTable(policies)
+	c := proxy.Config{Transport: transport, Table: func() *proxy.Table { return table }, Local: true}
 	if change != nil {
 		change(&c)
 	}
 	h, err := proxy.New(c)
 	require.NoError(s, err)
-	front := httptest.NewServer(h)
-	s.Cleanup(front.Close)
-	s.address = front.Listener.Addr().String()
+	s.handler = h
+	s.address = s.listen(h)
+}
+
+// listen serves a handler for HTTP/1.1 and for HTTP/2 without TLS.
+func (s *scene) listen(h http.Handler) (address string) {
+	front := httptest.NewUnstartedServer(h)
+	front.Config.Protocols = new(http.Protocols)
+	front.Config.Protocols.SetHTTP1(true)
+	front.Config.Protocols.SetUnencryptedHTTP2(true)
+	front.Config.ErrorLog = log.New(io.Discard, "", 0) // of attacks
+	front.Start()
+	s.Cleanup(func() {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel() // what a test leaves open is cut
+		_ = s.handler.Shutdown(ended)
+		front.Close()
+	})
+	return front.Listener.Addr().String()
+}
+
+// newNamedScene starts a proxy before an upstream that is at each address of each name, such as
+// api.example.com, and before policies as they are.
+func newNamedScene(t *testing.T, http2 bool, upstream http.HandlerFunc, change func(*proxy.Config), policies ...throttle.Policy) *scene {
+	server := httptest.NewUnstartedServer(upstream)
+	server.EnableHTTP2 = http2
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	s := &scene{T: t, upstream: server.Listener.Addr().String(), events: make(chan throttle.Event, 100)}
+	base := proxy.NewBase()
+	base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, s.upstream)
+	}
+	s.roots = server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	base.TLSClientConfig = &tls.Config{RootCAs: s.roots, ServerName: "example.com"}
+	t.Cleanup(base.CloseIdleConnections)
+	s.serve(base, policies, change)
+	return s
+}
+
+// at is a policy for a pattern.
+func at(pattern string, n int) throttle.Policy {
+	return throttle.Policy{Name: pattern, Match: pattern, Limit: throttle.SlidingWindow(n, time.Hour)}
+}
+
+// dial connects to the proxy.
+func (s *scene) dial() *wire {
+	s.Helper()
+	conn, err := net.Dial("tcp", s.address)
+	require.NoError(s, err)
+	s.Cleanup(func() { conn.Close() })
+	return &wire{s, conn, bufio.NewReader(conn)}
+}
+
+// A wire is a connection on which a test writes bytes as it likes.
+type wire struct {
+	*scene
+	net.Conn
+	from *bufio.Reader
+}
+
+// send writes a text whose lines end with CRLF.
+func (w *wire) send(lines string) {
+	w.Helper()
+	_, err := io.WriteString(w.Conn, strings.ReplaceAll(lines, "\n", "\r\n"))
+	require.NoError(w, err)
+}
+
+// answer reads an answer with its body.
+func (w *wire) answer(method string) (resp *http.Response, body string) {
+	w.Helper()
+	resp, err := http.ReadResponse(w.from, &http.Request{Method: method})
+	require.NoError(w, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(w, err)
+	return resp, string(text)
+}
+
+// ask sends one request on a connection of its own.
+func (s *scene) ask(method, lines string) (resp *http.Response, body string) {
+	s.Helper()
+	w := s.dial()
+	defer w.Conn.Close()
+	w.send(method + " " + lines)
+	return w.answer(method)
 }
 
 // client leaves answers as they are.
@@ -113,6 +203,7 @@ func (s *scene) problem(resp *http.Response, body string) (problem map[string]an
 	s.Helper()
 	require.Equal(s, "application/problem+json", resp.Header.Get("Content-Type"))
 	require.Equal(s, "1.1 throttle", resp.Header.Get("Via"))
+	require.Regexp(s, `^throttle;dur=[0-9.]+$`, resp.Header.Get("Server-Timing"))
 	require.NoError(s, json.Unmarshal([]byte(body), &problem))
 	require.EqualValues(s, resp.StatusCode, problem["status"])
 	require.Equal(s, http.StatusText(resp.StatusCode), problem["title"])

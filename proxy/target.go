@@ -1,39 +1,36 @@
 package proxy
 
 import (
-	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/fleetthrottle/throttle/internal/match"
 )
 
-// targetOf returns the URL that a request is for, at one of the hosts.
-func targetOf(r *http.Request, hosts func(host string) bool) (*url.URL, *problem) {
-	if r.Method == http.MethodConnect || !strings.HasPrefix(r.RequestURI, "/") {
-		return nil, newProblem(http.StatusForbidden, "this is no forward proxy: use http://ADDRESS-OF-THIS-PROXY/HOST/ as the base URL")
-	}
-	host, path, query, hasQuery := splitTarget(r.RequestURI)
-	if !isHost(host) {
-		return nil, newProblem(http.StatusBadRequest, "the path begins with no host: use http://ADDRESS-OF-THIS-PROXY/HOST/ as the base URL")
-	}
-	if !hosts(host) {
-		return nil, newProblem(http.StatusForbidden, "no policy names this host")
-	}
-	target, ok := newTarget(host, path)
-	if !ok {
-		return nil, newProblem(http.StatusBadRequest, "the path cannot be sent on as it is: escape its odd characters")
-	}
-	target.RawQuery, target.ForceQuery = query, hasQuery && query == ""
-	return target, nil
+// splitPrefix cuts "/host/path?query" before the path.
+func splitPrefix(uri string) (host, rest string) {
+	rest = strings.TrimPrefix(uri, "/")
+	end := endOf(rest, "/?")
+	return rest[:end], rest[end:]
 }
 
-// splitTarget cuts "/host/path?query".
-func splitTarget(uri string) (host, path, query string, hasQuery bool) {
-	rest, query, hasQuery := strings.Cut(uri[len("/"):], "?")
-	end := strings.IndexByte(rest, '/')
-	if end < 0 {
-		end = len(rest)
+// splitAbsolute cuts "http://host/path?query". It takes no user and no password.
+func splitAbsolute(uri string) (scheme, host, rest string, ok bool) {
+	scheme, rest, ok = strings.Cut(uri, "://")
+	scheme = strings.ToLower(scheme)
+	if !ok || scheme != "http" && scheme != "https" {
+		return "", "", "", false
 	}
-	return rest[:end], rest[end:], query, hasQuery
+	end := endOf(rest, "/?")
+	return scheme, rest[:end], rest[end:], isHost(rest[:end])
+}
+
+// endOf returns where the first of some characters stands in a text, or the length of the text.
+func endOf(s, chars string) int {
+	if i := strings.IndexAny(s, chars); i >= 0 {
+		return i
+	}
+	return len(s)
 }
 
 // isHost reports whether a text has only characters of hosts and ports, so that it is nothing
@@ -44,9 +41,13 @@ func isHost(s string) bool {
 	})
 }
 
-// newTarget returns a URL that is sent with exactly this path; false: there is none.
-func newTarget(host, path string) (*url.URL, bool) {
-	u := &url.URL{Scheme: "https", Host: host, RawPath: path}
+// newTarget returns a URL that is sent with exactly this path and query; false: there is none.
+func newTarget(host, rest string) (*url.URL, bool) {
+	path, query, hasQuery := strings.Cut(rest, "?")
+	if path != "" && path[0] != '/' {
+		return nil, false
+	}
+	u := &url.URL{Scheme: "https", Host: host, RawPath: path, RawQuery: query, ForceQuery: hasQuery && query == ""}
 	var err error
 	if u.Path, err = url.PathUnescape(path); err != nil {
 		return nil, false
@@ -56,4 +57,30 @@ func newTarget(host, path string) (*url.URL, bool) {
 	}
 	u.Opaque = path // with characters that net/url would escape
 	return u, !strings.HasPrefix(path, "//")
+}
+
+// sameHost reports whether two hosts of https are one.
+func sameHost(a, b string) bool { return canonical(a) == canonical(b) }
+
+// canonical returns a host of https as it is compared.
+func canonical(host string) string {
+	name, port := match.SplitPort(host)
+	if port == ":443" {
+		port = ""
+	}
+	return strings.TrimSuffix(strings.ToLower(name), ".") + port
+}
+
+// hasPort reports whether a host has a port.
+func hasPort(host string) bool {
+	_, port := match.SplitPort(host)
+	return port != ""
+}
+
+// withPort returns a host of https with its port.
+func withPort(host string) string {
+	if hasPort(host) {
+		return host
+	}
+	return host + ":443"
 }

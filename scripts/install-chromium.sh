@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs chromium, in which tests look at the page of package dashboard, and a font
-# with Chinese characters for its pictures, unless this machine has them already.
+# Installs what dashboard/browsertest looks at the page of package dashboard with, unless this
+# machine has it already: chromium, a font with Chinese characters, and axe-core, for which npm is needed.
 set -eu
 
 name=install-chromium
@@ -10,30 +10,33 @@ name=install-chromium
 # nothing can be said, and the browser brings none.
 has_chinese() { found fc-list && [ -n "$(fc-list :lang=zh-cn)" ]; }
 
-# The program that CHROMIUM names is what the tests use, if it is set.
-for browser in ${CHROMIUM:-chromium chromium-browser google-chrome}; do
-	if found "$browser" && has_chinese; then
-		exit 0
+# has_browser reports whether a browser is there that the tests find.
+has_browser() {
+	if [ -n "${CHROMIUM:-}" ]; then
+		found "$CHROMIUM"
+	else
+		found chromium || found chromium-browser || found google-chrome
 	fi
-done
-if [ -n "${CHROMIUM:-}" ] && ! found "$CHROMIUM"; then
-	say "CHROMIUM names $CHROMIUM, which is not there"
-	exit 1
+}
+
+if ! has_browser || ! has_chinese || ! found npm; then
+	if found apt-get; then
+		apt_install chromium fonts-noto-cjk fontconfig npm
+	elif found brew; then
+		brew install node
+		brew install --cask chromium
+	elif found apk; then
+		root apk add chromium font-noto-cjk fontconfig npm
+	elif found dnf; then
+		root dnf install -y chromium google-noto-sans-cjk-fonts fontconfig npm
+	fi </dev/null >&2
 fi
-
-if found apt-get; then
-	root apt-get update
-	root env DEBIAN_FRONTEND=noninteractive \
-		apt-get install -y --no-install-recommends chromium fontconfig fonts-noto-cjk
-elif found brew; then
-	brew install --cask chromium
-elif found apk; then
-	root apk add chromium font-noto-cjk
-elif found dnf; then
-	root dnf install -y chromium google-noto-sans-cjk-fonts
-fi </dev/null >&2
-
-if ! found chromium && ! found chromium-browser && ! found google-chrome; then
+if ! has_browser; then
 	say "no chromium: install Chromium or Chrome and put it on PATH, or set CHROMIUM"
 	exit 1
 fi
+if ! found npm; then
+	say "no npm: install Node.js"
+	exit 1
+fi
+npm_install "$(dirname "$0")/../dashboard/browsertest" >&2

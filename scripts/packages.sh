@@ -27,14 +27,27 @@ forbid_services() {
 }
 allow_services() { root rm -f "$policy"; }
 
+# apt_install installs packages that have no service.
+apt_install() {
+	root apt-get update
+	root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+}
+
 # with_apt installs a package, whose service has its name.
 with_apt() {
-	root apt-get update
 	forbid_services
-	root env DEBIAN_FRONTEND=noninteractive \
-		apt-get install -y --no-install-recommends "$1"
+	apt_install "$1"
 	# Nor should it start with the machine.
 	if [ -d /run/systemd/system ]; then
 		root systemctl disable "$1"
+	fi
+}
+
+# npm_install installs the packages of Node that the package-lock.json of a folder names. It notes
+# which lock file npm has followed, so that a second run does nothing.
+npm_install() {
+	if ! cmp -s "$1/package-lock.json" "$1/node_modules/.of-lock"; then
+		npm ci --prefix "$1" --no-audit --no-fund --loglevel=error
+		cp "$1/package-lock.json" "$1/node_modules/.of-lock"
 	fi
 }

@@ -9,7 +9,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -18,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle/dashboard"
+	"github.com/fleetthrottle/throttle/internal/loopback"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
@@ -58,11 +58,11 @@ func newDashboard() *cobra.Command {
 
 // run serves the page until the context ends, or the process is told to end.
 func (s *dashboardServer) run(c *cobra.Command) error {
-	token, err := s.token()
+	token, err := readToken(s.tokenFile, tokenVariable)
 	if err != nil {
 		return err
 	}
-	if token == "" && !onLoopback(s.listen) {
+	if token == "" && !loopback.IsAddress(s.listen) {
 		return errors.New("--listen: other machines would reach this address: pass --token-file, or set " + tokenVariable)
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM)
@@ -90,22 +90,6 @@ func (s *dashboardServer) run(c *cobra.Command) error {
 func try(ctx context.Context, all *fleet.Fleet) error {
 	_, err := all.Snapshot(ctx, 1)
 	return err
-}
-
-// token returns the token; "" if there is none.
-func (s *dashboardServer) token() (string, error) {
-	if s.tokenFile == "" {
-		return os.Getenv(tokenVariable), nil
-	}
-	text, err := os.ReadFile(s.tokenFile)
-	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
-	}
-	token := strings.TrimSpace(string(text))
-	if token == "" {
-		return "", fmt.Errorf("--token-file: %s is empty", s.tokenFile)
-	}
-	return token, nil
 }
 
 // serve serves the page until ctx ends. Its streams end with the server.

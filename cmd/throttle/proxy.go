@@ -5,101 +5,134 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
-	"net"
-	"net/http"
-	"net/netip"
-	"os/signal"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/policyfile/pushed"
+	"github.com/fleetthrottle/throttle/promthrottle"
 	"github.com/fleetthrottle/throttle/proxy"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
+	"github.com/fleetthrottle/throttle/waitapi"
+)
+
+// proxyTokenVariable has the token of a proxy if there is no --token-file.
+const proxyTokenVariable = "THROTTLE_PROXY_TOKEN"
+
+// The defaults of a proxy.
+const (
+	defaultListen      = "127.0.0.1:7070"
+	defaultConnections = 1024
+	defaultStopTime    = 20 * time.Second
 )
 
 // A sidecar is a proxy that is served.
 type sidecar struct {
-	at      server
-	listen  string
-	expose  bool
-	maxWait time.Duration
-	held    int
-	private []string
+	at                             server
+	listen, admin                  string // addresses; admin "": none
+	expose, noToken, budgetMetrics bool
+	tokenFile, token               string
+	maxWait, stopTime              time.Duration
+	held, perBudget, connections   int
+	private                        []string
+	permits                        time.Duration // how long they last at most
 
-	hosts atomic.Pointer[func(host string) bool] // of the policies in force
-	mu    sync.Mutex                             // is held while talk is written to
-	talk  io.Writer
+	table   atomic.Pointer[proxy.Table] // of the policies in force
+	metrics *promthrottle.Metrics
+	mu      sync.Mutex // is held while talk is written to
+	talk    io.Writer
 }
 
 func newProxy() *cobra.Command {
-	s := &sidecar{}
+	s := &sidecar{metrics: promthrottle.New(nil)}
 	c := &cobra.Command{
-		Use:   "proxy FILE",
+		Use:   "proxy [FILE]",
 		Short: "Hold the requests of programs in other languages",
 		Long: "Serve a proxy that holds requests until the policies of FILE have room for them.\n" +
 			"Programs reach https://api.example.com/v1 by the base URL http://127.0.0.1:7070/api.example.com/v1.\n" +
-			"With --redis all proxies and programs share the budgets.",
-		Args: argumentCount(1, 1),
+			"With --redis all proxies and programs share the budgets, and without FILE the proxy follows what is pushed there.",
+		Args: argumentCount(0, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			s.talk = c.ErrOrStderr()
-			return s.run(c.Context(), args[0])
+			return s.run(c.Context(), strings.Join(args, ""))
 		},
 	}
 	s.at.addFlags(c)
 	f := c.Flags()
 	_ = f.MarkHidden("timeout") // --max-wait says how long a caller waits for Redis, too
-	f.StringVar(&s.listen, "listen", "127.0.0.1:7070", "where to listen")
-	f.BoolVar(&s.expose, "expose", false, "listen at an address that other machines reach: each of them can then send requests")
+	f.StringVar(&s.listen, "listen", defaultListen, "where to listen: an address, or unix:/path/to/socket, which only this user may use")
+	f.BoolVar(&s.expose, "expose", false, "listen at an address that other machines reach; needs a token")
+	f.StringVar(&s.tokenFile, "token-file", "", "a file with the token that callers must send; else "+proxyTokenVariable+" has it, if there is one")
+	f.BoolVar(&s.noToken, "no-token", false, "with --expose and no token: each machine that reaches the address may send requests")
+	f.StringVar(&s.admin, "admin", "", "where to serve /livez, /readyz, /upstreams and /metrics, such as 127.0.0.1:7079; default: nowhere")
+	f.BoolVar(&s.budgetMetrics, "budget-metrics", false, "metrics also say what budgets are like: each scrape asks Redis, so set it for few proxies of a fleet")
 	f.DurationVar(&s.maxWait, "max-wait", proxy.DefaultMaxWait, "how long a request is held at most; callers ask for less with \"Prefer: wait=2\"")
-	f.IntVar(&s.held, "held", proxy.DefaultHeld, "how many requests are held at once at most")
+	f.DurationVar(&s.stopTime, "stop-time", defaultStopTime, "how long the proxy goes on when it is told to end; what waits has half of that time to start")
+	f.IntVar(&s.held, "held", proxy.DefaultHeld, "how many requests are held at once at most; bodies in memory have as many MiB")
+	f.IntVar(&s.perBudget, "held-per-budget", proxy.DefaultHeldPerBudget, "how many requests are held at once at most for one budget")
+	f.IntVar(&s.connections, "connections", defaultConnections, "how many connections of callers may be open at once")
+	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
 	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
 	return c
 }
 
-// run serves until ctx ends, or until the process is told to end.
-func (s *sidecar) run(ctx context.Context, path string) error {
+// check refuses what is unsafe, or has no meaning, and reads the token.
+func (s *sidecar) check(path string) (err error) {
 	switch {
 	case path == "-":
 		return errors.New("proxy follows a file, and stdin is none")
+	case path == "" && !s.at.hasAddress():
+		return errors.New("there is no FILE, and no --redis into which one is pushed")
 	case s.maxWait <= 0:
 		return errors.New("--max-wait: use more than 0")
+	case s.stopTime <= 0:
+		return errors.New("--stop-time: use more than 0")
 	case s.held <= 0:
 		return errors.New("--held: use 1 or more")
-	case !s.expose && !onLoopback(s.listen):
+	case s.perBudget <= 0:
+		return errors.New("--held-per-budget: use 1 or more")
+	case s.connections <= 0:
+		return errors.New("--connections: use 1 or more")
+	case s.permits <= 0:
+		return errors.New("--permit-lifetime: use more than 0")
+	case !s.expose && isExposed(s.listen):
 		return errors.New("--listen: other machines would reach this address, and could send requests: pass --expose as well")
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
-	defer stop()
+	if s.token, err = readToken(s.tokenFile, proxyTokenVariable); err != nil {
+		return err
+	}
+	if isExposed(s.listen) && s.token == "" && !s.noToken {
+		return errors.New("--expose: each machine that reaches the address could send requests: set --token-file or " + proxyTokenVariable + ", or pass --no-token")
+	}
+	return nil
+}
+
+// run serves until ctx ends, or until the process is told to end.
+func (s *sidecar) run(ctx context.Context, path string) error {
+	if err := s.check(path); err != nil {
+		return err
+	}
 	store, reporter, closeStore, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer closeStore()
-	handler, err := s.follow(ctx, path, store, reporter)
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	served, err := s.follow(following, path, store, reporter)
 	if err != nil {
 		return err
 	}
-	return s.serve(ctx, handler)
-}
-
-// onLoopback reports whether only this machine reaches an address.
-func onLoopback(listen string) bool {
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return false
-	}
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.Unmap().IsLoopback()
+	return served.run(ctx)
 }
 
 // open returns the store of the budgets, and what reports to the fleet, if there is one.
@@ -120,31 +153,77 @@ func (s *sidecar) open() (store throttle.Store, reporter *fleet.Reporter, closeS
 	}, nil
 }
 
-// follow returns a handler under the policies of a file, as the file is now and becomes later.
-func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (http.Handler, error) {
+// follow returns what is served under the policies of a file, or of what is pushed, as they are now
+// and become later.
+func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store, reporter *fleet.Reporter) (*service, error) {
 	transport, err := throttle.New(throttle.Config{Store: store, Base: proxy.NewBase(s.private...), Observe: s.observe})
 	if err != nil {
 		return nil, err
 	}
-	apply := func(f *policyfile.File) error {
-		if err := transport.SetPolicies(f.Policies); err != nil {
-			return err
-		}
-		hosts := proxy.Hosts(f.Policies)
-		s.hosts.Store(&hosts)
-		return nil
-	}
-	follower, err := policyfile.Follow(ctx, policyfile.Options{Path: path, Apply: apply, Report: s.report})
+	limiters, err := throttle.NewLimiters(throttle.Config{Store: store, Observe: s.observe})
 	if err != nil {
 		return nil, err
 	}
-	if reporter != nil {
+	waiting, err := waitapi.New(waitapi.Config{Limiters: limiters, MaxWait: s.maxWait, Held: s.held, MaxLifetime: s.permits})
+	if err != nil {
+		return nil, err
+	}
+	handler, err := proxy.New(proxy.Config{
+		Transport: transport, Waiting: waiting, Table: s.table.Load, Token: s.token, Local: !isExposed(s.listen) && !strings.HasPrefix(s.listen, unixPrefix),
+		MaxWait: s.maxWait, Held: s.held, HeldPerBudget: s.perBudget,
+	})
+	if err != nil {
+		return nil, err
+	}
+	follower, err := s.followFile(ctx, path, reporter, func(f *policyfile.File) error {
+		if err := errors.Join(transport.SetPolicies(f.Policies), limiters.SetPolicies(f.Policies)); err != nil {
+			return err
+		}
+		s.metrics.SetPolicies(f.Policies)
+		s.table.Store(proxy.NewTable(f.Policies))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	v := s.service(handler, transport, follower)
+	v.waiting = waiting
+	return v, nil
+}
+
+// followFile follows a file or, where path is "", what is pushed.
+func (s *sidecar) followFile(ctx context.Context, path string, reporter *fleet.Reporter, apply func(*policyfile.File) error) (*policyfile.Follower, error) {
+	options := policyfile.Options{Path: path, Apply: apply, Report: s.report}
+	if path == "" {
+		follower, err := pushed.Follow(ctx, reporter, options)
+		return follower, withExitCode(err)
+	}
+	follower, err := policyfile.Follow(ctx, options)
+	if err == nil && reporter != nil {
 		pushed.Report(reporter, follower)
 	}
-	return proxy.New(proxy.Config{
-		Transport: transport, MaxWait: s.maxWait, Held: s.held, Local: onLoopback(s.listen),
-		Hosts: func(host string) bool { return (*s.hosts.Load())(host) },
-	})
+	return follower, err
+}
+
+// service returns what is served.
+func (s *sidecar) service(handler *proxy.Handler, transport *throttle.Transport, follower *policyfile.Follower) *service {
+	registry := prometheus.NewRegistry()
+	v := &service{
+		listen: s.listen, adminListen: s.admin, handler: handler, connections: s.connections, stopTime: s.stopTime, say: s.say,
+		admin: &admin{
+			statuses: transport.Statuses, file: follower.State, metrics: registry, local: !isExposed(s.admin) && !strings.HasPrefix(s.admin, unixPrefix),
+			policies: func() []throttle.Policy { return follower.File().Policies },
+		},
+	}
+	registry.MustRegister(s.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		&proxyMetrics{handler, &v.door, func() bool { return follower.State().Err == nil }})
+	if s.budgetMetrics {
+		registry.MustRegister(promthrottle.Budgets(transport))
+	}
+	if isExposed(s.listen) && s.token == "" {
+		s.say("WARNING: there is no token, and each machine that reaches " + s.listen + " can send requests")
+	}
+	return v
 }
 
 // report tells of a file that has changed.
@@ -160,7 +239,9 @@ func (s *sidecar) report(state policyfile.State) {
 }
 
 // observe tells of what an operator must know, without which limits are not kept.
-func (s *sidecar) observe(_ context.Context, e throttle.Event) {
+func (s *sidecar) observe(ctx context.Context, e throttle.Event) {
+	proxy.Observe(ctx, e)
+	s.metrics.Observe(ctx, e)
 	if e.Kind == throttle.Illegible || e.Kind == throttle.FunctionFailed {
 		s.say(e.Err.Error())
 	}
@@ -171,39 +252,4 @@ func (s *sidecar) say(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprintln(s.talk, "throttle: "+clean(line))
-}
-
-// How long a caller may take for its headers, how long it may keep a connection that it does not
-// use, and how long answers may go on when the process ends. There is no bound for a whole
-// request: some answers are streams.
-const (
-	headerTime = 10 * time.Second
-	idleTime   = 2 * time.Minute
-	stopTime   = 10 * time.Second
-)
-
-// serve serves until ctx ends. Requests that are held then still have their time.
-func (s *sidecar) serve(ctx context.Context, handler http.Handler) error {
-	listener, err := net.Listen("tcp", s.listen)
-	if err != nil {
-		return err
-	}
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
-		ErrorLog: log.New(io.Discard, "", 0), // which callers do not keep to HTTP
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	s.say("the proxy is at http://" + listener.Addr().String() + "/HOST/")
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	ending, cancel := context.WithTimeout(context.Background(), s.maxWait+stopTime)
-	defer cancel()
-	if server.Shutdown(ending) != nil {
-		server.Close() // streams that go on
-	}
-	return nil
 }

@@ -23,22 +23,60 @@ import (
 // A served is a proxy that runs as a process of its own.
 type served struct {
 	*testing.T
-	cmd     *exec.Cmd
-	talk    *bufio.Reader
-	baseURL string // "http://127.0.0.1:7070/"
+	cmd      *exec.Cmd
+	talk     *bufio.Reader
+	baseURL  string // "http://127.0.0.1:7070/"
+	adminURL string
 }
 
-// startProxy starts a proxy that follows a file, and may reach the host 127.0.0.1.
-func startProxy(t *testing.T, file string) *served {
-	cmd, _ := startCommand(t, commandVariable, "proxy", file, "--listen", "127.0.0.1:0", "--private", "127.0.0.1")
+// startProxy starts a proxy that follows a file, or what is pushed if file is "", and may reach the
+// host 127.0.0.1.
+func startProxy(t *testing.T, file string, flags ...string) *served {
+	args := []string{"proxy", "--listen", "127.0.0.1:0", "--private", "127.0.0.1", "--admin", "127.0.0.1:0"}
+	if file != "" {
+		args = append(args, file)
+	}
+	cmd, _ := startCommand(t, commandVariable, append(args, flags...)...)
 	talk, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	s := &served{T: t, cmd: cmd, talk: bufio.NewReader(talk)}
-	line := s.line("the proxy is at ")
-	s.baseURL = strings.TrimSuffix(line[strings.Index(line, "http://"):], "HOST/\n")
+	line := s.line("the admin is at ")
+	s.adminURL = strings.TrimSuffix(line[strings.Index(line, "http://"):], "readyz\n")
+	line = s.line("the proxy is at ")
+	if strings.Contains(line, "http://") {
+		s.baseURL = strings.TrimSuffix(line[strings.Index(line, "http://"):], "HOST/\n")
+	}
 	return s
+}
+
+// ask returns the status and the text of a page of the admin.
+func (s *served) ask(path string) (status int, text string) {
+	resp, err := http.Get(s.adminURL + path)
+	require.NoError(s, err)
+	defer resp.Body.Close()
+	all, err := io.ReadAll(resp.Body)
+	require.NoError(s, err)
+	return resp.StatusCode, string(all)
+}
+
+// newUpstream starts an upstream that proxies trust, and returns its host and port.
+func newUpstream(t *testing.T, f http.HandlerFunc) string {
+	upstream := httptest.NewTLSServer(f)
+	t.Cleanup(upstream.Close)
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw}), 0o600))
+	t.Setenv("SSL_CERT_FILE", authority)
+	return upstream.Listener.Addr().String()
+}
+
+// newFile returns the path of a file with one policy for a host.
+func newFile(t *testing.T, host, limit string) string {
+	path := filepath.Join(t.TempDir(), "policies.yaml")
+	text := fmt.Sprintf("version: 1\npolicies:\n  - {name: api, match: \"%s/\", limit: %s}\n", host, limit)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }
 
 // line reads stderr up to a line with a text.
@@ -75,12 +113,7 @@ func (s *served) detail(path string) string {
 func TestProxy(t *testing.T) {
 	t.Setenv(addressVariable, redistest.Single(t).URL())
 	var arrived atomic.Int64
-	upstream := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
-	defer upstream.Close()
-	host := upstream.Listener.Addr().String()
-	authority := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: upstream.Certificate().Raw}), 0o600))
-	t.Setenv("SSL_CERT_FILE", authority)
+	host := newUpstream(t, func(http.ResponseWriter, *http.Request) { arrived.Add(1) })
 
 	file := filepath.Join(t.TempDir(), "policies.yaml")
 	write := func(hosts ...string) {
@@ -115,7 +148,9 @@ func TestProxyUsage(t *testing.T) {
 	const good = "../../policyfile/testdata/good.yaml"
 	for _, args := range [][]string{
 		{good, "--listen", "0.0.0.0:7070"}, {good, "--listen", ":7070"}, {good, "--listen", "[::]:7070"}, {good, "--listen", "example.com:7070"}, {good, "--listen", "7070"},
-		{good, "--max-wait", "0"}, {good, "--held", "0"}, {good, "--redis", "redis+moon://127.0.0.1:1"},
+		{good, "--max-wait", "0"}, {good, "--held", "0"}, {good, "--redis", "redis+moon://127.0.0.1:1"}, {good, "--held-per-budget", "0"}, {good, "--connections", "0"}, {good, "--stop-time", "0"},
+		{good, "--listen", "127.0.0.1:0", "--token-file", "nothing"}, {good, "--listen", "127.0.0.1:0", "--token-file", "testdata/empty"}, {good, "--listen", "127.0.0.1:0", "--token-file", "go.mod"},
+		{good, "--listen", "0.0.0.0:0", "--expose"}, {good, "--listen", "unix:" + good}, {good, "--listen", "unix:/nowhere/at/all"},
 		{"-"}, {"nothing.yaml"}, {"../../policyfile/testdata/bad.yaml"}, {},
 	} {
 		require.Equal(t, exitUsage, run(t.Context(), append([]string{"proxy"}, args...), new(sink), new(sink)), "%v", args)

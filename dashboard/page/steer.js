@@ -110,10 +110,15 @@ export function showAccess() {
 export function wire(onChange) {
   changed = onChange;
   const typed = /** @type {HTMLInputElement} */ (byId("token-text"));
+  const openToken = () => {
+    typed.value = "";
+    open(dialogs.token);
+  };
   onSubmit(dialogs.token, async (form) => {
     const before = access.read;
     const wrong = await post("token", {token: form.get("token")});
-    if (!wrong) typed.value = "";
+    if (wrong) typed.select();
+    else typed.value = "";
     if (!wrong && !before) location.reload();
     return wrong;
   });
@@ -124,7 +129,7 @@ export function wire(onChange) {
     return wrong && word("failed act", {why: wrong});
   });
   byId("lock").addEventListener("click", async () => {
-    if (!access.act) return open(dialogs.token);
+    if (!access.act) return openToken();
     await post("forget", {});
     location.reload();
   });
@@ -133,7 +138,7 @@ export function wire(onChange) {
     byId("shut").hidden = false;
     if (access.token) {
       const button = make("button", {type: "button", class: "main"}, word("unlock"));
-      button.addEventListener("click", () => open(dialogs.token));
+      button.addEventListener("click", openToken);
       byId("shut").append(button);
     }
   }

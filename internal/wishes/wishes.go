@@ -1,4 +1,5 @@
-package proxy
+// Package wishes reads the headers by which a caller says how long it waits, and before whom.
+package wishes
 
 import (
 	"net/http"
@@ -9,9 +10,9 @@ import (
 	"github.com/fleetthrottle/throttle"
 )
 
-// maxWait returns how long a caller wants to be held at most, as "Prefer: wait=5" says in seconds
+// MaxWait returns how long a caller wants to be held at most, as "Prefer: wait=5" says in seconds
 // (RFC 7240), but no longer than most.
-func maxWait(h http.Header, most time.Duration) time.Duration {
+func MaxWait(h http.Header, most time.Duration) time.Duration {
 	text, ok := parameter(h["Prefer"], "wait")
 	seconds, err := strconv.ParseUint(text, 10, 31)
 	switch wanted := time.Duration(seconds) * time.Second; {
@@ -27,8 +28,8 @@ func maxWait(h http.Header, most time.Duration) time.Duration {
 // normalUrgency is the urgency of RFC 9218 that a request has which names none.
 const normalUrgency = 3
 
-// priority returns what "Priority: u=1" says (RFC 9218): 0 is the most urgent.
-func priority(h http.Header) throttle.Priority {
+// Priority returns what "Priority: u=1" says (RFC 9218): 0 is the most urgent.
+func Priority(h http.Header) throttle.Priority {
 	text, _ := parameter(h["Priority"], "u")
 	if len(text) != 1 || text[0] < '0' || text[0] > '7' {
 		return throttle.Normal

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/loopback"
+)
+
+// unixPrefix marks an address that is the path of a socket.
+const unixPrefix = "unix:"
+
+// isExposed reports whether other machines reach an address.
+func isExposed(address string) bool {
+	return !strings.HasPrefix(address, unixPrefix) && !loopback.IsAddress(address)
+}
+
+// listenAt listens at an address: "host:port", or "unix:/path".
+func listenAt(ctx context.Context, address string) (net.Listener, error) {
+	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+		return listenUnix(ctx, path)
+	}
+	return new(net.ListenConfig).Listen(ctx, "tcp", address)
+}
+
+// A socket is a listener whose file it removes.
+type socket struct {
+	net.Listener
+	path string
+	file fs.FileInfo // as it was made
+	once sync.Once
+}
+
+// listenUnix makes a socket that its owner alone may use. It takes the place of a socket where
+// nobody listens any more, and of nothing else. It is made in a folder of its own and moved, so that
+// nobody finds it before its rights are set.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	if err := findStale(ctx, path); err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp(filepath.Dir(path), ".t")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	made := filepath.Join(folder, "s")
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", made)
+	if err != nil {
+		return nil, err
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	s := &socket{Listener: listener, path: path}
+	if err = os.Chmod(made, 0o600); err == nil {
+		if s.file, err = os.Lstat(made); err == nil {
+			err = os.Rename(made, path)
+		}
+	}
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// findStale fails unless there is nothing at a path, or a socket where nobody listens.
+func findStale(ctx context.Context, path string) error {
+	file, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case file.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s is no socket, and stays", path)
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		conn.Close()
+		return fmt.Errorf("another program listens at %s", path)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return nil
+}
+
+// Close removes the file, unless another one stands there now.
+func (s *socket) Close() error {
+	s.once.Do(func() {
+		if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.file) {
+			os.Remove(s.path)
+		}
+	})
+	return s.Listener.Close()
+}
+
+// A bounded listener has at most so many connections open, so that slow clients cannot pile up. One
+// more is told so, and closed.
+type bounded struct {
+	net.Listener
+	most    int64
+	open    atomic.Int64
+	refused atomic.Int64
+	telling atomic.Int64 // how many connections are being told
+}
+
+// mostTold is how many connections are told at once that there are too many.
+const mostTold = 64
+
+// tooMany is what they are told.
+var tooMany = fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nVia: 1.1 throttle\r\nRetry-After: 1\r\nConnection: close\r\n"+
+	"Content-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n%s", len(tooManyProblem), tooManyProblem)
+
+const tooManyProblem = `{"title":"Service Unavailable","status":503,"detail":"too many connections to this proxy are open"}`
+
+// Accept implements [net.Listener].
+func (b *bounded) Accept() (net.Conn, error) {
+	for {
+		conn, err := b.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if b.open.Add(1) <= b.most {
+			return &boundedConn{Conn: conn, of: b}, nil
+		}
+		b.open.Add(-1)
+		b.refused.Add(1)
+		if b.telling.Add(1) > mostTold {
+			conn.Close()
+			b.telling.Add(-1)
+			continue
+		}
+		go func() {
+			defer b.telling.Add(-1)
+			tell(conn)
+		}()
+	}
+}
+
+// tell writes tooMany, and reads for a while what the client sends: a connection that is closed with
+// something unread is reset, and the client would not see the answer.
+func tell(conn net.Conn) {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	if _, err := io.WriteString(conn, tooMany); err == nil && closeWrite(conn) == nil {
+		_, _ = io.CopyN(io.Discard, conn, 1<<20)
+	}
+}
+
+// A boundedConn is a connection of a bounded listener.
+type boundedConn struct {
+	net.Conn
+	of   *bounded
+	once sync.Once
+}
+
+// Close implements [net.Conn].
+func (c *boundedConn) Close() error {
+	c.once.Do(func() { c.of.open.Add(-1) })
+	return c.Conn.Close()
+}
+
+// CloseWrite lets net/http end its side first, so that a client sees the last answer.
+func (c *boundedConn) CloseWrite() error { return closeWrite(c.Conn) }
+
+func closeWrite(conn net.Conn) error {
+	if c, ok := conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}

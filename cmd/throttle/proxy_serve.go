@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log"
+	"net"
+	"net/http"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fleetthrottle/throttle/proxy"
+	"github.com/fleetthrottle/throttle/waitapi"
+)
+
+// How long a caller may take for its headers, and how long it may keep a connection that it does
+// not use. There is no bound for a whole request: some answers are streams.
+const (
+	headerTime = 10 * time.Second
+	idleTime   = 2 * time.Minute
+)
+
+// What a connection may cost: bytes of headers, and with HTTP/2 requests at once and bytes that
+// nobody has read yet.
+const (
+	mostHeaders  = 64 << 10
+	mostStreams  = 100
+	mostReceived = 256 << 10
+)
+
+// adminConnections is how many connections may be open at the admin's address.
+const adminConnections = 64
+
+// A service is a proxy that is ready to be served.
+type service struct {
+	listen, adminListen string
+	handler             *proxy.Handler
+	waiting             *waitapi.Handler
+	admin               *admin
+	connections         int
+	stopTime            time.Duration
+	say                 func(line string)
+
+	door bounded // at listen
+}
+
+// run serves until ctx ends, or until the process gets SIGTERM.
+func (v *service) run(ctx context.Context) error {
+	told, restore := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer restore()
+	door, err := listenAt(ctx, v.listen)
+	if err != nil {
+		return err
+	}
+	defer door.Close()
+	v.door.Listener, v.door.most = door, int64(v.connections)
+	failed := make(chan error, 2)
+	if v.adminListen != "" {
+		server, err := v.serveAdmin(ctx, failed)
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+	}
+	server := v.server(v.handler)
+	go func() { failed <- server.Serve(&v.door) }()
+	v.say("the proxy is at " + shown(v.listen, door.Addr(), "/HOST/"))
+	select {
+	case err := <-failed:
+		return err
+	case <-told.Done():
+	}
+	restore() // the next SIGTERM ends the process
+	first := ctx
+	if ctx.Err() != nil {
+		first = context.WithoutCancel(ctx) // an interrupt has ended it; the next one ends the process
+	}
+	v.end(first, server)
+	return nil
+}
+
+// end lets what goes on end, in the time for that. It is over at once when ctx ends.
+func (v *service) end(ctx context.Context, server *http.Server) {
+	v.admin.stopping.Store(true)
+	v.handler.Stop(v.stopTime / 2)
+	v.waiting.Close() // what its callers wait for could go on for long, and end without an answer
+	ctx, cancel := context.WithTimeout(ctx, v.stopTime)
+	defer cancel()
+	if err := errors.Join(server.Shutdown(ctx), v.handler.Shutdown(ctx)); err != nil {
+		v.say("the time to stop is over: what went on was cut")
+		server.Close()
+	}
+}
+
+// server returns a server with bounds for what a caller may cost.
+func (v *service) server(handler http.Handler) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true) // for callers that begin with it; nobody is upgraded
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeaders,
+		Protocols: protocols, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: mostStreams, MaxReceiveBufferPerConnection: mostReceived},
+		ErrorLog: log.New(panics(v.say), "", 0),
+	}
+}
+
+// serveAdmin serves the admin's paths. What ends that is sent to failed.
+func (v *service) serveAdmin(ctx context.Context, failed chan<- error) (*http.Server, error) {
+	listener, err := listenAt(ctx, v.adminListen)
+	if err != nil {
+		return nil, err
+	}
+	server := v.server(v.admin.handler())
+	server.ReadTimeout, server.WriteTimeout = headerTime, time.Minute
+	go func() { failed <- server.Serve(&bounded{Listener: listener, most: adminConnections}) }()
+	go v.admin.ask() // from now on it is known which budgets are used
+	v.say("the admin is at " + shown(v.adminListen, listener.Addr(), "/readyz"))
+	return server, nil
+}
+
+// shown returns where something is served, for a person.
+func shown(listen string, at net.Addr, path string) string {
+	if strings.HasPrefix(listen, unixPrefix) {
+		return listen + ", path " + path
+	}
+	return "http://" + at.String() + path
+}
+
+// panics is the log of a server: it passes on where a panic was, without its value, which may repeat
+// something of a request. What else a server logs tells of callers that do not keep to HTTP.
+type panics func(line string)
+
+// Write implements [io.Writer].
+func (say panics) Write(text []byte) (int, error) {
+	if head, stack, ok := bytes.Cut(text, []byte("\n")); ok && bytes.Contains(head, []byte("panic serving")) {
+		say("a request ended in a panic, which is a mistake in throttle:\n" + string(stack))
+	}
+	return len(text), nil
+}

@@ -1,0 +1,210 @@
+// Package downstream has what the example batch pulls from: an API of orders, and a database of
+// shipments with a driver for database/sql. Both count every call, and refuse those above their
+// limits and those that come during a ban, as real services do.
+package downstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Options say how large the services are, and what they allow. The zero value of each field is
+// that of the example.
+type Options struct {
+	Orders, Shipments int           // the highest ids; default to [Orders] and [Shipments]
+	OrdersPerSecond   int           // defaults to [OrdersPerSecond]
+	QueriesPerSecond  int           // defaults to [QueriesPerSecond]
+	QueriesAtOnce     int           // defaults to [QueriesAtOnce]
+	Latency           time.Duration // how long a call takes; defaults to [Latency]
+
+	// Ban is for how long everybody is refused once BeforeBan calls have come. Defaults to 0: there
+	// is no ban.
+	Ban time.Duration
+}
+
+// The defaults of [Options].
+const (
+	Orders           = 27_000
+	Shipments        = 19_000
+	OrdersPerSecond  = 40
+	QueriesPerSecond = 12
+	QueriesAtOnce    = 4
+	Latency          = 100 * time.Millisecond
+	BeforeBan        = 300
+)
+
+// Services are both services. Their address is that of one HTTP server.
+type Services struct {
+	options Options
+	mux     *http.ServeMux
+	begin   time.Time
+
+	mu        sync.Mutex
+	calls     []Call
+	atOnce    int // queries that are being answered
+	bannedTil time.Time
+}
+
+// A Call is what the services have counted of one call.
+type Call struct {
+	At      time.Duration `json:"at"` // since the services began
+	Query   bool          `json:"query,omitempty"`
+	OfUser  bool          `json:"ofUser,omitempty"` // for one order, and not for a page
+	Refused bool          `json:"refused,omitempty"`
+}
+
+// Counts are all calls, in the order of their arrival.
+type Counts struct {
+	Now   time.Duration `json:"now"` // since the services began
+	Calls []Call        `json:"calls"`
+}
+
+// New returns services that nobody has called.
+func New(o Options) *Services {
+	set(&o.Orders, Orders)
+	set(&o.Shipments, Shipments)
+	set(&o.OrdersPerSecond, OrdersPerSecond)
+	set(&o.QueriesPerSecond, QueriesPerSecond)
+	set(&o.QueriesAtOnce, QueriesAtOnce)
+	set(&o.Latency, Latency)
+	s := &Services{options: o, mux: http.NewServeMux(), begin: time.Now()}
+	s.mux.HandleFunc("GET /v1/orders", s.counted(Call{}, s.page))
+	s.mux.HandleFunc("GET /v1/orders/{id}", s.counted(Call{OfUser: true}, s.order))
+	s.mux.HandleFunc("POST /query", s.counted(Call{Query: true}, s.query))
+	s.mux.HandleFunc("GET /counts", func(w http.ResponseWriter, _ *http.Request) { write(w, s.Counts()) })
+	return s
+}
+
+// set sets a value that is zero to its default.
+func set[T comparable](value *T, fallback T) {
+	var zero T
+	if *value == zero {
+		*value = fallback
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Services) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// Counts returns what has been counted.
+func (s *Services) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Counts{time.Since(s.begin), append([]Call(nil), s.calls...)}
+}
+
+// Orders returns the orders whose ids lie from first to last.
+func (s *Services) Orders(first, last int) []Order {
+	return ordersOf(max(first, 1), min(last, s.options.Orders))
+}
+
+// Shipments returns the shipments whose ids lie from first to last.
+func (s *Services) Shipments(first, last int) []Shipment {
+	return shipmentsOf(max(first, 1), min(last, s.options.Shipments))
+}
+
+// Ban refuses every call for d.
+func (s *Services) Ban(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bannedTil = time.Now().Add(d)
+}
+
+// counted returns a handler that counts a call, and answers it unless it must be refused.
+func (s *Services) counted(c Call, answer http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		wait, done := s.arrive(c)
+		defer done()
+		if wait > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+			http.Error(w, "too many calls", http.StatusTooManyRequests)
+			return
+		}
+		select {
+		case <-time.After(s.options.Latency):
+			answer(w, r)
+		case <-r.Context().Done():
+		}
+	}
+}
+
+// arrive counts a call. It returns for how long the caller must wait, if the call is refused, and
+// what to do when the call has ended.
+func (s *Services) arrive(c Call) (wait time.Duration, done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.At = time.Since(s.begin)
+	limit := s.options.OrdersPerSecond
+	if c.Query {
+		limit = s.options.QueriesPerSecond
+		s.atOnce++
+	}
+	switch {
+	case time.Now().Before(s.bannedTil):
+		wait = time.Until(s.bannedTil)
+	case s.inLastSecond(c) >= limit || s.atOnce > s.options.QueriesAtOnce:
+		wait = time.Second
+	}
+	c.Refused = wait > 0
+	if s.calls = append(s.calls, c); len(s.calls) == BeforeBan && s.options.Ban > 0 {
+		s.bannedTil = time.Now().Add(s.options.Ban)
+	}
+	return wait, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c.Query {
+			s.atOnce--
+		}
+	}
+}
+
+// inLastSecond returns how many calls of the same service came within the second before a call.
+func (s *Services) inLastSecond(c Call) (n int) {
+	for i := len(s.calls) - 1; i >= 0 && s.calls[i].At >= c.At-time.Second; i-- {
+		if s.calls[i].Query == c.Query {
+			n++
+		}
+	}
+	return n
+}
+
+// page answers with the orders of a range of ids.
+func (s *Services) page(w http.ResponseWriter, r *http.Request) {
+	first, err := strconv.Atoi(r.FormValue("from"))
+	last, err2 := strconv.Atoi(r.FormValue("to"))
+	if err != nil || err2 != nil {
+		http.Error(w, "from and to must be ids", http.StatusBadRequest)
+		return
+	}
+	write(w, s.Orders(first, last))
+}
+
+// order answers with one order.
+func (s *Services) order(w http.ResponseWriter, r *http.Request) {
+	id, err := strconv.Atoi(r.PathValue("id"))
+	if rows := s.Orders(id, id); err == nil && len(rows) == 1 {
+		write(w, rows[0])
+		return
+	}
+	http.Error(w, fmt.Sprintf("there is no order %q", r.PathValue("id")), http.StatusNotFound)
+}
+
+// query answers one query of the database: the ids of the only statement that it knows.
+func (s *Services) query(w http.ResponseWriter, r *http.Request) {
+	var q query
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Statement != Statement || len(q.IDs) != 2 {
+		http.Error(w, "the database knows one statement: "+Statement, http.StatusBadRequest)
+		return
+	}
+	write(w, s.Shipments(q.IDs[0], q.IDs[1]))
+}
+
+func write(w http.ResponseWriter, answer any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer) // an error says that the caller is gone
+}

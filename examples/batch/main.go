@@ -1,0 +1,167 @@
+// Batch pulls all orders from an API and all shipments from a database, side by side, as fast as
+// the limits of both allow and never faster. It may be killed at any moment: the same command
+// goes on where it was.
+//
+// Copy this file, source.go, pages.go and progress.go. The other files are what the job is shown with: fake
+// services that count and refuse, users beside the job, a report.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/examples/batch/downstream"
+	"github.com/fleetthrottle/throttle/retry"
+)
+
+// These are the limits that the owners of both services have set. All programs that use the same
+// store share them. Work of low priority, as this job, leaves a quarter free, so that users find room.
+var (
+	ordersPolicy  = throttle.Policy{Name: "orders", Match: "orders.example.com/", Limit: throttle.PerSecond(40), Headroom: forUsers}
+	queriesPolicy = throttle.Policy{Name: "queries", Match: "warehouse.example.com/", Limit: throttle.PerSecond(12), Headroom: forUsers}
+	atOncePolicy  = throttle.Policy{Name: "queries at once", Match: "warehouse.example.com/", Limit: throttle.Concurrency(4)}
+
+	forUsers = map[throttle.Priority]float64{throttle.Low: 0.25}
+)
+
+func main() {
+	log.SetFlags(0)
+	o, do := parse(os.Args[1:]), run
+	if o.serve != "" {
+		do = serve
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := do(ctx, o); err != nil {
+		log.Fatal("batch: ", err)
+	}
+}
+
+// run opens what is pulled from and what is pulled to, and pulls.
+func run(ctx context.Context, o options) error {
+	store, err := o.store(ctx) // memstore.New() for one program, redisstore.New(rdb, nil) for several
+	if err != nil {
+		return err
+	}
+	orders, err := openSource(o, "orders", ordersPolicy, o.orders, 50)
+	if err != nil {
+		return err
+	}
+	shipments, err := openSource(o, "shipments", queriesPolicy, o.shipments, 100)
+	if err != nil {
+		return err
+	}
+	config := throttle.Config{Store: store, Policies: []throttle.Policy{ordersPolicy, queriesPolicy, atOncePolicy}}
+	demo, err := startDemo(o, config, orders, shipments)
+	if err != nil {
+		return err
+	}
+	config.Observe = demo.observe
+	limits, err := throttle.NewLimiters(config)
+	if err != nil {
+		return err
+	}
+	config.Base = demo.base // yours: an *http.Transport with MaxIdleConnsPerHost: workers
+	transport, err := throttle.New(config)
+	if err != nil {
+		return err
+	}
+	db, err := sql.Open("warehouse", demo.address) // yours: your driver, your database
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	j := job{retry.NewClient(transport).StandardClient(), db, limits} // each attempt waits for its place
+	err = j.pull(ctx, o, orders, shipments, newProgress(os.Stdout, transport.Statuses, orders.tally, shipments.tally))
+	return errors.Join(err, demo.report(os.Stdout, err))
+}
+
+// A job is what pages are pulled with.
+type job struct {
+	api    *http.Client
+	db     *sql.DB
+	limits *throttle.Limiters // of the database
+}
+
+// pull pulls both sources side by side, and shows the progress.
+func (j *job) pull(ctx context.Context, o options, orders, shipments *source, p *progress) error {
+	ctx, cancel := o.untilEnd(throttle.WithPriority(ctx, o.priority))
+	defer cancel()
+	defer p.show(ctx)()
+	var both sync.WaitGroup
+	var errOrders, errShipments error
+	both.Go(func() { errOrders = pull(ctx, orders, j.pageOfOrders) })
+	both.Go(func() { errShipments = pull(ctx, shipments, j.pageOfShipments) })
+	both.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errOrders == errShipments: // both are nil, or the time is over for both
+		return errOrders
+	}
+	return errors.Join(errOrders, errShipments)
+}
+
+// pageOfOrders calls the API.
+func (j *job) pageOfOrders(ctx context.Context, p page) (rows []downstream.Order, err error) {
+	url := fmt.Sprintf("http://orders.example.com/v1/orders?from=%d&to=%d", p.first, p.last)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := j.api.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.New(resp.Status)
+	}
+	err = json.NewDecoder(resp.Body).Decode(&rows)
+	return rows, err
+}
+
+// pageOfShipments queries the database, again after each refusal.
+func (j *job) pageOfShipments(ctx context.Context, p page) ([]downstream.Shipment, error) {
+	for {
+		permit, err := j.limits.Acquire(ctx, throttle.Demand{Policy: queriesPolicy.Name}, throttle.Demand{Policy: atOncePolicy.Name})
+		if err != nil {
+			return nil, err
+		}
+		rows, err := j.query(ctx, p)
+		permit.Release()
+		busy, ok := errors.AsType[*downstream.BusyError](err)
+		if !ok {
+			return rows, err
+		}
+		if err := permit.Penalize(ctx, busy.RetryAfter, queriesPolicy.Name); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (j *job) query(ctx context.Context, p page) (all []downstream.Shipment, err error) {
+	rows, err := j.db.QueryContext(ctx, downstream.Statement, p.first, p.last)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var s downstream.Shipment
+		if err := rows.Scan(&s.ID, &s.Carrier, &s.Grams); err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, rows.Err()
+}

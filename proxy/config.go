@@ -1,0 +1,71 @@
+package proxy
+
+import (
+	"net/http"
+	"time"
+)
+
+// The defaults of a [Config].
+const (
+	DefaultMaxWait       = 5 * time.Second
+	DefaultHeld          = 256
+	DefaultHeldPerBudget = 128
+	DefaultTunnels       = 256
+)
+
+// Config is what [New] needs.
+type Config struct {
+	// Transport sends the requests: a [throttle.Transport] whose base is one of [NewBase].
+	// Required.
+	Transport http.RoundTripper
+
+	// Hosts reports whether a host may be reached, which the caller names as "host" or
+	// "host:port": see [Hosts]. It is called for each request, by many goroutines. Required,
+	// unless there is a Table: then it defaults to [Table.Has].
+	Hosts func(host string) bool
+
+	// Table returns the table of the policies in force: see [NewTable]. It says at which port a
+	// host is that a caller names without one, and to which hosts tunnels of TLS may lead. It is
+	// called for each request, by many goroutines. Defaults to nil: hosts without a port are at
+	// port 443, and no tunnel of TLS is there.
+	Table func() *Table
+
+	// MaxWait is how long a request is held at most. A caller asks for less with the header
+	// "Prefer: wait=2". Negative: not at all. Defaults to [DefaultMaxWait].
+	MaxWait time.Duration
+
+	// Held is how many requests wait at once. Another one is refused with 503. Of each body
+	// at most 1 MiB is in memory, and of all bodies at most Held MiB, also of those that
+	// wait no more: a body that finds no room is refused with 503. Defaults to [DefaultHeld].
+	Held int
+
+	// HeldPerBudget is how many requests wait at once for one budget. Another one is refused
+	// with 503, so that one busy key leaves places to the others. It needs [Observe]. Defaults
+	// to [DefaultHeldPerBudget].
+	HeldPerBudget int
+
+	// Tunnels is how many tunnels of CONNECT there are at once. Another one is refused with 503.
+	// Negative: none. Defaults to [DefaultTunnels].
+	Tunnels int
+
+	// Token is what callers must send: "Proxy-Authorization: Bearer TOKEN", or TOKEN as the
+	// password of Basic there. Callers that can only set a base URL send it in
+	// http://throttle:TOKEN@…/, which makes it Basic in Authorization, if their upstream has
+	// its own key elsewhere. It needs 22 characters of letters, digits and "-._~+/=", which are 128
+	// random bits in base64. It is not sent on. Defaults to "": anybody may send.
+	Token string
+
+	// Waiting serves the paths under /v1/, for callers that are let in. Defaults to nil: they
+	// are paths like others.
+	Waiting http.Handler
+
+	// Local lets only requests in whose Host field is localhost, an address of the
+	// loopback, or one of the hosts: no web page reaches the handler under a name of its own that leads to
+	// this machine.
+	Local bool
+
+	// OutsideLink is called for each link of an answer, in Location, Content-Location or Link, that
+	// leads round the handler, with the link's host: such a link is left as it is. It is called by
+	// many goroutines. Defaults to nil: nobody is told.
+	OutsideLink func(host string)
+}

@@ -1,0 +1,157 @@
+package proxy
+
+import (
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/match"
+)
+
+// A Table is what policies say of hosts: which of them may be reached, at which port, and what
+// must be seen of a request there. It never changes and is safe for concurrent use.
+type Table struct {
+	named *match.Index // a pattern for each policy that names a host
+	all   *match.Index // a pattern for the host of each policy, at the same position as in readers
+	ports []string     // those that patterns write, ascending
+
+	readers []reader
+}
+
+// A reader is a policy with what it reads of a request, or of an answer, that TLS hides.
+type reader struct{ policy, reads string } // reads is "" if it needs only the host
+
+// NewTable returns the table of policies. A pattern without a port is for port 443 alone. A
+// pattern without a host, or one whose host is nothing but wildcards, names none.
+func NewTable(policies []throttle.Policy) *Table {
+	t := &Table{readers: make([]reader, len(policies))}
+	var named, all []*match.Pattern
+	for i := range policies {
+		p := &policies[i]
+		method, host, path := splitPattern(p.Match)
+		t.readers[i] = reader{p.Name, readsOf(p, method, path)}
+		all = append(all, parsedOrAll(host))
+		name, port := match.SplitPort(host)
+		if !namesLabel(name) {
+			continue
+		}
+		if port == "" {
+			port = ":443"
+		}
+		if parsed, err := match.Parse(name + port + "/"); err == nil {
+			named = append(named, parsed)
+			t.ports = append(t.ports, strings.TrimLeft(port[1:], "0"))
+		}
+	}
+	t.named, t.all = match.NewIndex(named), match.NewIndex(all)
+	slices.SortFunc(t.ports, comparePorts)
+	t.ports = slices.Compact(t.ports)
+	return t
+}
+
+// splitPattern cuts "METHOD host/path".
+func splitPattern(pattern string) (method, host, path string) {
+	if i := strings.IndexAny(pattern, " \t"); i >= 0 {
+		method, pattern = pattern[:i], strings.TrimLeft(pattern[i:], " \t")
+	}
+	host, path, _ = strings.Cut(pattern, "/")
+	return method, host, path
+}
+
+// parsedOrAll returns the pattern of all that is at a host, or of everything where there is no
+// such pattern.
+func parsedOrAll(host string) *match.Pattern {
+	if p, err := match.Parse(host + "/"); err == nil {
+		return p
+	}
+	p, _ := match.Parse("")
+	return p
+}
+
+// namesLabel reports whether a label of a host is no wildcard.
+func namesLabel(host string) bool {
+	for label := range strings.SplitSeq(host, ".") {
+		if label != "" && label != "*" && label[0] != '{' {
+			return true
+		}
+	}
+	return false
+}
+
+// comparePorts puts the port of https first.
+func comparePorts(a, b string) int {
+	rank := func(port string) int {
+		n, _ := strconv.Atoi(port)
+		if n == 443 {
+			n = 0
+		}
+		return n
+	}
+	return rank(a) - rank(b)
+}
+
+// readsOf returns what a policy reads that TLS hides. A policy in Shadow needs nothing.
+func readsOf(p *throttle.Policy, method, path string) string {
+	switch {
+	case p.Shadow:
+		return ""
+	case path != "":
+		return "paths"
+	case method != "":
+		return "methods"
+	case p.Key != nil:
+		return "a key in requests"
+	case p.Cost != nil:
+		return "the cost of requests"
+	case !readsRetryAfterOnly(p.Penalty), p.Acted != nil, p.Quota != nil, p.Settle != nil, p.Adaptive:
+		return "answers"
+	}
+	return ""
+}
+
+// readsRetryAfterOnly reports whether a penalty is one that no policy asked for: the default, or
+// none.
+func readsRetryAfterOnly(penalty func(*http.Response) time.Duration) bool {
+	if penalty == nil {
+		return true
+	}
+	at := reflect.ValueOf(penalty).Pointer()
+	return at == reflect.ValueOf(throttle.RetryAfter).Pointer() || at == reflect.ValueOf(throttle.NoPenalty).Pointer()
+}
+
+// Has reports whether a policy names a host, which is "host" or "host:port".
+func (t *Table) Has(host string) bool { return len(t.named.Match(nil, requestTo(host))) > 0 }
+
+// atAnyPort returns the host of the table that a name without a port means: at port 443 or else
+// at the lowest port.
+func (t *Table) atAnyPort(name string) (host string, ok bool) {
+	if t.Has(name) {
+		return name, true
+	}
+	for _, port := range t.ports {
+		if host := name + ":" + port; t.Has(host) {
+			return host, true
+		}
+	}
+	return "", false
+}
+
+// readerAt returns the first policy of a host that reads what TLS hides; false: none does.
+func (t *Table) readerAt(host string) (reader, bool) {
+	for _, i := range t.all.Match(nil, requestTo(host)) {
+		if r := t.readers[i]; r.reads != "" {
+			return r, true
+		}
+	}
+	return reader{}, false
+}
+
+// requestTo returns a request that is looked up to find a host.
+func requestTo(host string) *http.Request {
+	return &http.Request{URL: &url.URL{Scheme: "https", Host: host, Path: "/"}}
+}

@@ -1,0 +1,148 @@
+package waitapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/problem"
+)
+
+// errOtherBudget says that a permit cannot be settled for a budget.
+var errOtherBudget = errors.New("the permit is not one of this policy and key")
+
+// storeTime is how long a change of a permit's budgets may take.
+const storeTime = 10 * time.Second
+
+// release serves /v1/release. A permit may be released twice: the first answer may have been lost.
+func (t *table) release(w http.ResponseWriter, r *http.Request) *problem.Problem {
+	name, bad := readChange(w, r, new(reader), nil)
+	if bad != nil {
+		return bad
+	}
+	if bad := t.end(name); bad != nil {
+		return bad
+	}
+	done(w)
+	return nil
+}
+
+// end ends the permit of a name.
+func (t *table) end(name string) *problem.Problem {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.byName[name]; p != nil {
+		t.drop(p, errGone)
+		p.inner.Release()
+		p.leave() // if it is being acquired again
+	} else if known, over := t.names.knows(name); !known || over {
+		_, bad := t.find(name)
+		return bad
+	}
+	return nil
+}
+
+// settle serves /v1/settle.
+func (t *table) settle(w http.ResponseWriter, r *http.Request) *problem.Problem {
+	var d reader
+	var policy, key string
+	var cost int
+	name, bad := readChange(w, r, &d, map[string]field{
+		"cost":   d.number(&cost, 0),
+		"policy": d.text(&policy),
+		"key":    d.text(&key),
+	}, "cost")
+	if bad != nil {
+		return bad
+	}
+	return t.changePermit(w, r, name, func(ctx context.Context, p *permit) error {
+		switch {
+		case policy == "" && key == "":
+			return p.inner.Settle(ctx, cost)
+		case !slices.Contains(p.budgets, budgetHash(policy, key)):
+			return &throttle.ConfigError{Policy: policy, Field: "Key", Err: errOtherBudget}
+		}
+		return p.inner.SettleBudget(ctx, policy, key, cost)
+	})
+}
+
+// penalize serves /v1/penalize.
+func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Problem {
+	var d reader
+	var policies []string
+	var duration time.Duration
+	name, bad := readChange(w, r, &d, map[string]field{
+		"duration": d.seconds(&duration, time.Millisecond, throttle.MaxPenalty),
+		"policies": d.list(mostDemands, func(raw json.RawMessage, at string) {
+			var policy string
+			d.text(&policy)(raw, at)
+			policies = append(policies, policy)
+		}),
+	}, "duration")
+	if bad != nil {
+		return bad
+	}
+	return t.changePermit(w, r, name, func(ctx context.Context, p *permit) error {
+		return p.inner.Penalize(ctx, duration, policies...)
+	})
+}
+
+// readChange reads a request about a permit, which has these fields besides the permit's name.
+func readChange(w http.ResponseWriter, r *http.Request, d *reader, fields map[string]field, required ...string) (name string, bad *problem.Problem) {
+	body, bad := readBody(w, r)
+	if bad != nil {
+		return "", bad
+	}
+	all := map[string]field{"permit": d.text(&name)}
+	for name, read := range fields {
+		all[name] = read
+	}
+	d.read(body, all, append(required, "permit")...)
+	return name, d.problem()
+}
+
+// changePermit changes something at a permit. It goes on when the caller leaves: a higher cost that is told
+// must be charged.
+func (t *table) changePermit(w http.ResponseWriter, r *http.Request, name string, change func(context.Context, *permit) error) *problem.Problem {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeTime)
+	defer cancel()
+	p, bad := t.begin(name)
+	if bad != nil {
+		return bad
+	}
+	select {
+	case p.change <- struct{}{}:
+		defer func() { <-p.change }()
+	case <-ctx.Done():
+		return problemOf(&throttle.StoreError{Err: ctx.Err()})
+	}
+	if err := change(ctx, p); err != nil {
+		return problemOf(err)
+	}
+	if _, bad := t.begin(name); bad != nil { // it may be gone since before the change, which then did nothing
+		return bad
+	}
+	done(w)
+	return nil
+}
+
+// begin returns the permit of a name, and notes that its work has begun.
+func (t *table) begin(name string) (*permit, *problem.Problem) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, bad := t.find(name)
+	if bad == nil {
+		p.begun = true
+	}
+	return p, bad
+}
+
+// done is the answer to what was done.
+func done(w http.ResponseWriter) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNoContent)
+}

@@ -1,0 +1,240 @@
+package waitapi
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/problem"
+)
+
+// A permitState says what a permit holds, and what it may become:
+//
+//	state      the permit holds     and becomes
+//	acquiring  a place in line      held, when its start has come;
+//	                                gone, if it is refused, or the last caller that waits for it leaves
+//	held       a start, and slots   gone, if it is released or expires, or no caller could be answered;
+//	                                acquiring, if its key is used again
+//	gone       nothing
+type permitState uint8
+
+const (
+	acquiring permitState = iota
+	held
+	gone
+)
+
+// An acquired is the answer to a caller that has its permit.
+type acquired struct {
+	Permit   string  `json:"permit"`
+	Waited   float64 `json:"waited"`           // in seconds
+	Policy   string  `json:"policy,omitempty"` // what held the caller last
+	Lifetime float64 `json:"lifetime"`         // in seconds
+}
+
+// A permit is what a caller acquires, from its first request on. The mutex of the table guards it.
+type permit struct {
+	key     digest   // zero: the caller named none
+	body    digest   // of what was asked for
+	budgets []uint64 // hashes of them
+
+	state   permitState
+	callers int                // callers that wait for the permit, or whose answers are written
+	ready   chan struct{}      // closed when the permit is not acquiring any more
+	leave   context.CancelFunc // ends the wait
+	err     error              // why it is gone
+
+	name     string // "": it was not held yet
+	inner    *throttle.Permit
+	lifetime time.Duration
+	expiry   time.Time
+	timer    *time.Timer
+	answered bool          // an answer may have arrived, since the permit was acquired last
+	begun    bool          // the caller has said something about the work
+	change   chan struct{} // has an element while inner is settled or penalized
+}
+
+// A table has the permits of a handler.
+type table struct {
+	c       Config
+	waiting chan struct{} // has an element for each caller that waits
+	names   *namer
+
+	ctx   context.Context // of all waits
+	stop  context.CancelCauseFunc
+	waits sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	count  int // of permits that are acquiring or held
+	byName map[string]*permit
+	byKey  map[digest]*permit
+}
+
+func newTable(c Config) *table {
+	t := &table{c: c, waiting: make(chan struct{}, c.Held), names: newNamer(), byName: make(map[string]*permit), byKey: make(map[digest]*permit)}
+	t.ctx, t.stop = context.WithCancelCause(context.Background())
+	return t
+}
+
+// close is [Handler.Close].
+func (t *table) close() {
+	t.mu.Lock()
+	t.closed = true
+	for _, p := range t.byName {
+		if p.state == held {
+			t.drop(p, errClosed)
+			p.inner.Release()
+		}
+	}
+	t.mu.Unlock()
+	t.stop(errClosed)
+	t.waits.Wait()
+}
+
+// join has a caller wait for a permit: for that of its key, or for another one.
+func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, problemOf(errClosed)
+	}
+	p := t.byKey[q.key]
+	switch {
+	case q.key == digest{} || p == nil:
+		if t.count == t.c.Permits {
+			return nil, refuse("too many permits are neither released nor expired")
+		}
+		p = &permit{key: q.key, body: q.body, budgets: q.budgets, lifetime: q.lifetime, change: make(chan struct{}, 1)}
+		if t.count++; q.key != (digest{}) {
+			t.byKey[q.key] = p
+		}
+		t.acquirePermit(p, q, func(ctx context.Context) (*throttle.Permit, error) { return t.c.Limiters.Acquire(ctx, q.demands...) })
+	case p.body != q.body:
+		return nil, problem.New(http.StatusUnprocessableEntity, "the Idempotency-Key was used with another body: use another key")
+	case p.begun:
+		return nil, problem.New(http.StatusConflict, "the work of this Idempotency-Key has begun: use another key")
+	case p.state == held:
+		// The caller has had no answer. An answer now must be for a start that is now.
+		t.acquirePermit(p, q, func(ctx context.Context) (*throttle.Permit, error) { return p.inner, p.inner.Renew(ctx) })
+	}
+	p.callers++
+	return p, nil
+}
+
+// acquirePermit has a permit acquire its start. t.mu is held.
+func (t *table) acquirePermit(p *permit, q *acquireRequest, acquire func(context.Context) (*throttle.Permit, error)) {
+	var ctx context.Context
+	ctx, p.leave = context.WithCancel(throttle.WithPriority(throttle.WithMaxWait(t.ctx, q.wait), q.priority))
+	p.state, p.answered, p.ready = acquiring, false, make(chan struct{})
+	t.waits.Go(func() {
+		inner, err := acquire(ctx)
+		p.leave()
+		t.endWait(p, inner, err)
+	})
+}
+
+// endWait notes how the wait for a permit has ended.
+func (t *table) endWait(p *permit, inner *throttle.Permit, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer close(p.ready)
+	if t.closed && err == nil {
+		err = errClosed
+		defer inner.Cancel()
+	}
+	switch {
+	case p.state == gone: // nobody waits for it
+		if err == nil {
+			inner.Cancel()
+		}
+	case err != nil:
+		t.drop(p, err)
+	default:
+		p.state, p.inner = held, inner
+		p.expiry = time.Now().Add(p.lifetime)
+		if p.name == "" {
+			p.name = t.names.name(p.expiry)
+			t.byName[p.name] = p
+			p.timer = time.AfterFunc(p.lifetime, func() { t.expire(p) })
+		} else {
+			p.timer.Reset(p.lifetime)
+		}
+	}
+}
+
+// drop forgets a permit. t.mu is held.
+func (t *table) drop(p *permit, why error) {
+	p.state, p.err = gone, why
+	t.count--
+	delete(t.byName, p.name)
+	if t.byKey[p.key] == p {
+		delete(t.byKey, p.key)
+	}
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+}
+
+// expire releases a permit whose time is over.
+func (t *table) expire(p *permit) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p.state == held && !time.Now().Before(p.expiry) {
+		t.drop(p, errGone)
+		p.inner.Release()
+	}
+}
+
+// left notes that a caller waits no more. With answered it has an answer, or may have one. If
+// none has, and no other waits, the permit gives back what it holds.
+func (t *table) left(p *permit, answered bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p.callers--
+	p.answered = p.answered || answered
+	if p.callers > 0 || p.answered {
+		return
+	}
+	switch p.state {
+	case acquiring:
+		t.drop(p, errGone)
+		p.leave()
+	case held:
+		t.drop(p, errGone)
+		p.inner.Cancel()
+	}
+}
+
+// outcome returns what a caller of a permit is answered: that it is held, or why it is gone. Until
+// then it returns a channel to wait for.
+func (t *table) outcome(p *permit) (answer *acquired, ready <-chan struct{}, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch p.state {
+	case acquiring:
+		return nil, p.ready, nil
+	case gone:
+		return nil, nil, p.err
+	}
+	hold := p.inner.Held()
+	return &acquired{Permit: p.name, Waited: hold.Duration.Seconds(), Policy: hold.Policy, Lifetime: time.Until(p.expiry).Seconds()}, nil, nil
+}
+
+// find returns the permit of a name that is held.
+func (t *table) find(name string) (*permit, *problem.Problem) {
+	p := t.byName[name]
+	switch known, over := t.names.knows(name); {
+	case p != nil && p.state == held:
+		return p, nil
+	case p != nil:
+		return nil, problem.New(http.StatusConflict, "the permit is being acquired again, under its Idempotency-Key")
+	case !known:
+		return nil, problem.New(http.StatusNotFound, "this process has made no permit of this name: it may have been started anew")
+	case over:
+		return nil, problem.New(http.StatusGone, "the permit has expired, or was released")
+	}
+	return nil, problem.New(http.StatusGone, "the permit was released")
+}

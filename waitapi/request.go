@@ -1,0 +1,138 @@
+package waitapi
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"hash/maphash"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/problem"
+	"github.com/fleetthrottle/throttle/internal/wishes"
+)
+
+// A digest stands for a caller's key, or for what a caller asks for.
+type digest [sha256.Size]byte
+
+// mostDemands is how many demands one permit has at most.
+const mostDemands = 32
+
+// An acquireRequest is what a caller wants to acquire.
+type acquireRequest struct {
+	demands  []throttle.Demand
+	budgets  []uint64
+	wait     time.Duration // as for throttle.WithMaxWait
+	priority throttle.Priority
+	lifetime time.Duration
+	key      digest // zero: the caller names none
+	body     digest
+}
+
+// readAcquire returns what a request asks for.
+func readAcquire(w http.ResponseWriter, r *http.Request, c *Config) (*acquireRequest, *problem.Problem) {
+	q := &acquireRequest{priority: wishes.Priority(r.Header), lifetime: c.Lifetime, wait: wishes.MaxWait(r.Header, c.MaxWait)}
+	key, bad := keyOf(r.Header)
+	if bad != nil {
+		return nil, bad
+	}
+	body, bad := readBody(w, r)
+	if bad != nil {
+		return nil, bad
+	}
+	var d reader
+	wait := time.Duration(-1)
+	d.read(body, map[string]field{
+		"demands":  d.list(mostDemands, func(raw json.RawMessage, at string) { q.demands = append(q.demands, readDemand(&d, raw, at, c)) }),
+		"wait":     d.seconds(&wait, 0, throttle.MaxPenalty),
+		"priority": d.priority(&q.priority),
+		"lifetime": d.seconds(&q.lifetime, time.Millisecond, c.MaxLifetime),
+	}, "demands")
+	if bad := d.problem(); bad != nil {
+		return nil, bad
+	}
+	switch {
+	case wait == 0:
+		q.wait = -1
+	case wait > 0:
+		q.wait = min(q.wait, wait)
+	}
+	if key != "" {
+		same, _ := json.Marshal([]any{q.demands, q.lifetime}) // never fails; a repeat may wait in another way
+		q.key, q.body = sha256.Sum256([]byte(key)), sha256.Sum256(same)
+	}
+	for i := range q.demands {
+		q.budgets = append(q.budgets, budgetHash(q.demands[i].Policy, q.demands[i].Key))
+	}
+	return q, nil
+}
+
+// readDemand reads one of the demands.
+func readDemand(d *reader, raw json.RawMessage, at string, c *Config) throttle.Demand {
+	var demand throttle.Demand
+	d.object(raw, at, map[string]field{
+		"policy": d.policy(&demand.Policy, c.Limiters),
+		"key":    d.text(&demand.Key),
+		"cost":   d.number(&demand.Cost, 1),
+		"free":   d.truth(&demand.Free),
+	}, "policy")
+	if demand.Free && demand.Cost > 0 {
+		d.mistake(at+"/cost", "is set for free work: leave one out")
+	}
+	return demand
+}
+
+// policy returns a field that names a policy of the limiters.
+func (d *reader) policy(to *string, limiters *throttle.Limiters) field {
+	return d.word(to, func(name string) bool {
+		_, err := limiters.Limiter(name)
+		return err == nil
+	}, "is no policy here")
+}
+
+// priority returns a field that is a priority.
+func (d *reader) priority(to *throttle.Priority) field {
+	var name string
+	return d.word(&name, func(name string) bool {
+		for _, p := range []throttle.Priority{throttle.Low, throttle.Normal, throttle.High} {
+			if name == p.String() {
+				*to = p
+				return true
+			}
+		}
+		return false
+	}, "is not low, normal or high")
+}
+
+// seed is that of the hashes of budgets in this process.
+var seed = maphash.MakeSeed()
+
+// budgetHash returns what a permit keeps of a budget.
+func budgetHash(policy, key string) uint64 {
+	return maphash.Comparable(seed, [2]string{policy, key})
+}
+
+// mostKey is how long an Idempotency-Key is at most.
+const mostKey = 255
+
+// keyOf returns the Idempotency-Key of a request, as a string of RFC 8941 or without its quotes; "":
+// there is none.
+func keyOf(h http.Header) (string, *problem.Problem) {
+	values := h.Values("Idempotency-Key")
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := values[0]
+	if inner, ok := strings.CutPrefix(key, `"`); ok {
+		key, ok = strings.CutSuffix(inner, `"`)
+		if !ok {
+			key = ""
+		}
+	}
+	odd := func(c rune) bool { return c <= ' ' || c > '~' || c == '"' || c == '\\' }
+	if len(values) > 1 || key == "" || len(key) > mostKey || strings.ContainsFunc(key, odd) {
+		return "", problem.New(http.StatusBadRequest, `the Idempotency-Key is not one of 1 to 255 ASCII characters, without spaces, \ and "`)
+	}
+	return key, nil
+}
