@@ -124,7 +124,7 @@ type bound struct {
 const mostTold = 64
 
 // tooMany is what they are told.
-var tooMany = fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nVia: 1.1 throttle\r\nRetry-After: 1\r\nConnection: close\r\n"+
+var tooMany = fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nVia: 1.1 throttle\r\nServer-Timing: throttle;dur=0\r\nRetry-After: 1\r\nConnection: close\r\n"+
 	"Content-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n%s", len(tooManyProblem), tooManyProblem)
 
 const tooManyProblem = `{"title":"Service Unavailable","status":503,"detail":"too many connections to this proxy are open"}`
