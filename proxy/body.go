@@ -17,6 +17,9 @@ const (
 	aheadTime = 10 * time.Second
 )
 
+// expected is how long a body may say that it is for memory to be there before it comes.
+const expected = 64 << 10
+
 // bodies are the bodies that are read ahead.
 type bodies struct {
 	most   int64 // how many bytes all of them may have together
@@ -52,7 +55,9 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 	free = func() { b.used.Add(-size) }
 	deadline := http.NewResponseController(w)
 	_ = deadline.SetReadDeadline(time.Now().Add(b.within)) // where it is not supported the caller's context has to do
-	begin, err := io.ReadAll(io.LimitReader(r.Body, mostAhead))
+	read := bytes.NewBuffer(make([]byte, 0, min(size, expected)+bytes.MinRead))
+	_, err := read.ReadFrom(io.LimitReader(r.Body, mostAhead))
+	begin := read.Bytes()
 	if err == nil { // else nothing more is read
 		_ = deadline.SetReadDeadline(time.Time{})
 	}

@@ -13,7 +13,9 @@
 // Links of answers lead back to the handler by the way on which the request has come.
 //
 // A server of the handler should speak HTTP/2 without TLS for callers with gRPC:
-// [http.Protocols] has that. Its end calls [Handler.Shutdown], too.
+// [http.Protocols] has that. Before its end it calls [Handler.Stop], so that what waits starts in
+// time or is refused, and then [Handler.Shutdown]. The [throttle.Config.Observe] of the transport
+// calls [Observe].
 //
 // An answer of the proxy itself has the header "Via: 1.1 throttle" and a body of
 // application/problem+json; an answer of the upstream has neither, unless the upstream set them.

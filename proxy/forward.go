@@ -4,7 +4,25 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"strings"
+	"sync"
 )
+
+// copyBuffer is how much of an answer is copied at a time.
+const copyBuffer = 32 << 10
+
+// buffers are those of answers that are over. They implement [httputil.BufferPool].
+type buffers struct{ pool sync.Pool }
+
+// Get implements [httputil.BufferPool].
+func (b *buffers) Get() []byte {
+	if free, ok := b.pool.Get().(*[copyBuffer]byte); ok {
+		return free[:]
+	}
+	return make([]byte, copyBuffer)
+}
+
+// Put implements [httputil.BufferPool].
+func (b *buffers) Put(free []byte) { b.pool.Put((*[copyBuffer]byte)(free)) }
 
 // rewrite makes of the caller's request the one that is sent.
 func rewrite(pr *httputil.ProxyRequest) {

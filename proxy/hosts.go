@@ -3,10 +3,10 @@ package proxy
 import (
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/loopback"
 	"github.com/fleetthrottle/throttle/internal/match"
 )
 
@@ -46,7 +46,7 @@ func (k *known) meant(authority string) (host, name string, ok bool) {
 // itself, or a host that no policy names.
 func (k *known) field(r *http.Request) (host, name string, ok bool) {
 	switch {
-	case isLocal(r.Host) || !isHost(r.Host):
+	case loopback.IsHost(r.Host) || !isHost(r.Host):
 		return "", "", false
 	case k.has(r.Host):
 		return r.Host, r.Host, true
@@ -61,7 +61,7 @@ func (k *known) field(r *http.Request) (host, name string, ok bool) {
 // admits reports whether a request names this machine or a host of the policies. A request that is
 // not for a path says by its form that it is for a proxy, and no web page writes that.
 func (k *known) admits(r *http.Request) bool {
-	if isLocal(r.Host) || !strings.HasPrefix(r.RequestURI, "/") {
+	if loopback.IsHost(r.Host) || !strings.HasPrefix(r.RequestURI, "/") {
 		return true
 	}
 	_, _, ok := k.field(r)
@@ -85,23 +85,11 @@ func isOwn(r *http.Request, authority string) bool {
 		port = ":80"
 	}
 	at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return ok && port[1:] == ownPort(r) && (isLocal(name) || at.String() == authority)
+	return ok && port[1:] == ownPort(r) && (loopback.IsHost(name) || at.String() == authority)
 }
 
 // onLoopback reports whether only this machine reaches the address at which a request has come in.
 func onLoopback(r *http.Request) bool {
 	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && at.IP.IsLoopback()
-}
-
-// isLocal reports whether a Host field names the loopback.
-func isLocal(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	address, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && address.Unmap().IsLoopback()
 }

@@ -52,6 +52,27 @@ func TestHeldPerBudget(t *testing.T) {
 	require.EqualValues(t, 2, s.handler.Stats().Refused["held"])
 }
 
+// TestBudgetHasRoomAgain: a request that has left leaves its place to another one of its budget.
+func TestBudgetHasRoomAgain(t *testing.T) {
+	s := newScene(t, func(http.ResponseWriter, *http.Request) {}, func(c *proxy.Config) { c.MaxWait, c.HeldPerBudget = 4*time.Hour, 1 }, anything(1))
+	s.get("/" + s.upstream + "/")
+	for range 3 {
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() {
+			_, err := s.do(ctx, "GET", "/"+s.upstream+"/", nil)
+			left <- err
+		}()
+		s.kind(throttle.Waiting)
+		leave()
+		require.ErrorIs(t, <-left, context.Canceled)
+		s.kind(throttle.GaveUp)
+		require.Eventually(t, func() bool { return s.handler.Stats().Held == 0 }, time.Minute, time.Millisecond)
+	}
+	require.EqualValues(t, 3, s.handler.Stats().Left)
+	require.Zero(t, s.handler.Stats().Refused["held"])
+}
+
 // TestStop: what cannot start in time is refused at once, what can is sent, and nothing enters.
 func TestStop(t *testing.T) {
 	s := newScene(t, func(http.ResponseWriter, *http.Request) {}, func(c *proxy.Config) { c.MaxWait = 2 * time.Hour },
@@ -197,6 +218,25 @@ func TestToken(t *testing.T) {
 	}
 	require.Empty(t, got)
 	require.EqualValues(t, 16, s.handler.Stats().Refused["token"])
+}
+
+// TestTokenOfATunnel: CONNECT needs the token, and what is in its tunnel does not.
+func TestTokenOfATunnel(t *testing.T) {
+	const token = "0123456789abcdef.-_~+/="
+	got := make(chan http.Header, 1)
+	s := newNamedScene(t, false, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }, func(c *proxy.Config) { c.Token = token }, at("api.example.com/", 9))
+	resp, _ := s.ask("CONNECT", "api.example.com:80 HTTP/1.1\nHost: x\n\n")
+	require.Equal(t, 407, resp.StatusCode)
+	require.Equal(t, `Basic realm="throttle"`, resp.Header.Get("Proxy-Authenticate"))
+	w := s.dial()
+	w.send("CONNECT api.example.com:80 HTTP/1.1\nHost: x\nProxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("throttle:"+token)) + "\n\n")
+	resp, err := http.ReadResponse(w.from, &http.Request{Method: "CONNECT"})
+	require.NoError(t, err)
+	require.Equal(t, 200, resp.StatusCode)
+	w.send("GET /x HTTP/1.1\nHost: api.example.com\nProxy-Authorization: Bearer " + token + "\n\n")
+	resp, body := w.answer("GET")
+	require.Equal(t, 200, resp.StatusCode, body)
+	require.NotContains(t, <-got, "Proxy-Authorization")
 }
 
 // TestWaiting: paths under /v1/ have another handler, behind the same checks.

@@ -72,6 +72,7 @@ func New(c Config) (*Handler, error) {
 		Rewrite:        rewrite,
 		Transport:      c.Transport,
 		FlushInterval:  -1,
+		BufferPool:     new(buffers),
 		ErrorLog:       log.New(io.Discard, "", 0), // errors of streams, which callers see as well
 		ModifyResponse: h.finish,
 		ErrorHandler:   h.answerError,
@@ -185,13 +186,19 @@ func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 	p.write(w)
 }
 
-// refuse answers a request that is not held. A body that nobody reads is not awaited: net/http would
-// read it before the answer is sent, however slowly it comes.
+// refuse answers a request that is not held.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 	if r.ContentLength != 0 && r.ProtoMajor == 1 {
-		w.Header().Set("Connection", "close")
+		hangUp(w)
 	}
 	h.answer(w, p)
+}
+
+// hangUp lets the connection end behind the answer, without its body: net/http would read the body
+// before it sends the answer, and behind it, however slowly the body comes.
+func hangUp(w http.ResponseWriter) {
+	w.Header().Set("Connection", "close")
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Second))
 }
 
 // answerError answers a request that has no answer of the upstream, because of err.
@@ -210,7 +217,7 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 		p = problemOf(err)
 	}
 	if p.timing = c.timing(); c.unread {
-		w.Header().Set("Connection", "close")
+		hangUp(w)
 	}
 	h.answer(w, p)
 }

@@ -109,7 +109,7 @@ func TestStoreIsAway(t *testing.T) {
 		store.away = true
 		for path, body := range map[string]string{"acquire": want("p"), "settle": named(a, `"cost": 2`)} {
 			got := s.do(path, body)
-			require.Equal(s, 503, got.Code)
+			require.Equal(s, []any{503, "1"}, []any{got.Code, got.Get("Retry-After")})
 			require.Contains(s, got.Detail, "the store of the budgets does not answer")
 		}
 	})

@@ -58,6 +58,12 @@ type sidecar struct {
 }
 
 func newProxy() *cobra.Command {
+	c, _ := newProxyWith()
+	return c
+}
+
+// newProxyWith also returns what the command's flags set.
+func newProxyWith() (*cobra.Command, *sidecar) {
 	s := &sidecar{metrics: promthrottle.New(nil)}
 	c := &cobra.Command{
 		Use:   "proxy [FILE]",
@@ -90,7 +96,7 @@ func newProxy() *cobra.Command {
 	f.IntVar(&s.connections, "connections", defaultConnections, "how many connections of callers may be open at once")
 	f.DurationVar(&s.permits, "permit-lifetime", waitapi.DefaultMaxLifetime, "how long a permit of the waiting API lasts at most that is not released; callers ask for more than a minute")
 	f.StringSliceVar(&s.private, "private", nil, "a host of the file, without a port, that may be at a private address")
-	return c
+	return c, s
 }
 
 // check refuses what is unsafe, or has no meaning, all at once, and reads the token.

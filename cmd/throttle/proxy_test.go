@@ -51,8 +51,8 @@ func startProxy(t *testing.T, file string, flags ...string) *served {
 	return s
 }
 
-// ask returns the status and the text of a page of the admin.
-func (s *served) ask(path string) (status int, text string) {
+// askAdmin returns the status and the text of a page of the admin.
+func (s *served) askAdmin(path string) (status int, text string) {
 	resp, err := http.Get(s.adminURL + path)
 	require.NoError(s, err)
 	defer resp.Body.Close()
@@ -148,7 +148,7 @@ func TestProxyUsage(t *testing.T) {
 	const good = "../../policyfile/testdata/good.yaml"
 	for _, args := range [][]string{
 		{good, "--listen", "0.0.0.0:7070"}, {good, "--listen", ":7070"}, {good, "--listen", "[::]:7070"}, {good, "--listen", "example.com:7070"}, {good, "--listen", "7070"},
-		{good, "--max-wait", "0"}, {good, "--held", "0"}, {good, "--redis", "redis+moon://127.0.0.1:1"}, {good, "--held-per-budget", "0"}, {good, "--connections", "0"}, {good, "--stop-time", "0"},
+		{good, "--max-wait", "0"}, {good, "--held", "0"}, {good, "--permit-lifetime", "0"}, {good, "--redis", "redis+moon://127.0.0.1:1"}, {good, "--held-per-budget", "0"}, {good, "--connections", "0"}, {good, "--stop-time", "0"},
 		{good, "--listen", "127.0.0.1:0", "--token-file", "nothing"}, {good, "--listen", "127.0.0.1:0", "--token-file", "testdata/empty"}, {good, "--listen", "127.0.0.1:0", "--token-file", "go.mod"},
 		{good, "--listen", "0.0.0.0:0", "--expose"}, {good, "--listen", "unix:" + good}, {good, "--listen", "unix:/nowhere/at/all"},
 		{"-"}, {"nothing.yaml"}, {"../../policyfile/testdata/bad.yaml"}, {},

@@ -175,9 +175,9 @@ func Value[T any](p *Page, expression string) (T, error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// Picture returns the whole page as PNG.
+// Picture returns what is in view of the page, as PNG.
 func (p *Page) Picture() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, pageTime)
 	defer cancel()
-	return chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	return chromedp.Run(ctx, chromedp.CaptureScreenshot())
 }

@@ -112,9 +112,9 @@ type tally struct {
 
 	pulled, rows atomic.Int64 // since then
 
-	mu         sync.Mutex
-	failed     int
-	lastFailed error
+	mu          sync.Mutex
+	failures    int
+	lastFailure error
 
 	before []int64 // what was pulled at each of the last rateSeconds, the oldest first
 }
@@ -130,30 +130,27 @@ func (t *tally) add(rows int) {
 	t.pulled.Add(1)
 }
 
-// fail counts a page that failed, and returns how many have.
+// fail counts a page that failed, and returns how often pages have.
 func (t *tally) fail(err error) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.failed++
-	t.lastFailed = err
-	return t.failed
+	t.failures++
+	t.lastFailure = err
+	return t.failures
 }
 
-// failures returns how many pages have failed.
-func (t *tally) failures() int {
+// failed returns how often pages have failed.
+func (t *tally) failed() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.failed
+	return t.failures
 }
 
-// failure returns an error if pages have failed.
+// failure returns an error that says how often pages have failed.
 func (t *tally) failure() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.failed == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d pages of %s failed, the last one because: %w", t.failed, t.source, t.lastFailed)
+	return fmt.Errorf("pages of %s failed %d times, at last because: %w", t.source, t.failures, t.lastFailure)
 }
 
 // text says how far the source is: how much is pulled, how many pages a second, and how long the rest
@@ -169,8 +166,8 @@ func (t *tally) text(limit throttle.Limit, closed time.Duration) string {
 
 	left := t.pages - t.found - int(pulled)
 	text := fmt.Sprintf("%s %.1f%%", t.source, 100*float64(t.pages-left)/float64(max(t.pages, 1)))
-	if failed := t.failures(); failed > 0 {
-		text += fmt.Sprintf(" (%d failed)", failed)
+	if failed := t.failed(); failed > 0 {
+		text += fmt.Sprintf(" (%d failures)", failed)
 	}
 	if left == 0 || limit.N() == 0 { // the store did not tell the limit
 		return text

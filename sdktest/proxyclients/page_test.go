@@ -25,4 +25,7 @@ func TestPage(t *testing.T) {
 	for _, c := range slices.Concat(clients, pypiClients) {
 		require.Contains(t, string(page), c.row())
 	}
+	for _, w := range ways("127.0.0.1:7070") {
+		require.Regexp(t, "(?m)^\\|.*\\| `?"+w.refused+"`? \\|$", string(page), w.name)
+	}
 }

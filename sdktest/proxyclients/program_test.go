@@ -66,13 +66,14 @@ func need(t *testing.T, what, program string, args ...string) {
 	}
 }
 
-// build runs a command in a directory.
-func build(t *testing.T, dir, name string, args ...string) {
+// build runs a command in a directory, and returns what it prints.
+func build(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s: %s", cmd, out)
+	return string(out)
 }
 
 // A report is a line that a program prints: of a call, of an event in a stream, or of what the

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 )
@@ -21,14 +22,17 @@ import (
 // policies is the file that the proxies follow. Each client has budgets of its own.
 const policies = `version: 1
 policies:
-  # Windows are counted where requests arrive. Jitter is for a machine on which many programs start.
-  - {name: held, match: "HOST/{client}/held/", key: "{client}", limit: 2/s, jitter: 500ms}
+  # Windows are counted where requests arrive. Jitter is for a machine that is busy with many programs.
+  - {name: held, match: "HOST/{client}/held/", key: "{client}", limit: 2/s, jitter: 3500ms}
   - {name: led, match: "HOST/{client}/led/", key: "{client}", limit: 1 in flight}
   - {name: streamed, match: "HOST/{client}/streamed/", key: "{client}", limit: 100/s}
   - {name: stopped, match: "HOST/{client}/stopped/", key: "{client}", limit: 100/s}
   - {name: coded, match: "HOST/{client}/coded/", key: "{client}", limit: 100/s, penalty: {codes: {fields: errcode, lasts: {"90018": 1h}}}}
   - {name: banned, match: "HOST/{client}/banned/", key: "{client}", limit: 100/s}
   - {name: scarce, match: "HOST/{client}/scarce/", key: "{client}", limit: 1/h}
+  - {name: forwarded, match: "HOST/{client}/forwarded/", key: "{client}", limit: 1/h}
+  - {name: tunnelled, match: "HOST/{client}/tunnelled/", key: "{client}", limit: 100/s}
+  - {name: signed, match: "HOST/{client}/signed/", limit: 100/s}
   - {name: defaults, match: "HOST/{client}/defaults/", limit: 100/s}
   - {name: short, match: "HOST/{client}/short/", key: "{client}", limit: 1/4s}
 `
@@ -65,29 +69,31 @@ func newScene(t *testing.T) *scene {
 
 // startProxy returns the address of a proxy that trusts an authority.
 func startProxy(t *testing.T, authority, program string, args ...string) string {
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, args...)
+	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+authority)
 	talk, err := cmd.StderrPipe()
 	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
+	gone, err := crew.Spawn(cmd) // so that it ends with this program
+	require.NoError(t, err)
+	address, told := make(chan string), make(chan struct{})
+	go func() {
+		defer close(told)
+		defer close(address)
+		for lines := bufio.NewScanner(talk); lines.Scan(); {
+			t.Log(lines.Text())
+			if _, at, found := strings.Cut(lines.Text(), "the proxy is at http://"); found {
+				address <- strings.TrimSuffix(at, "/HOST/")
+			}
+		}
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		<-gone
+		<-told
 	})
-	lines := bufio.NewScanner(talk)
-	for lines.Scan() {
-		if _, address, found := strings.Cut(lines.Text(), "the proxy is at http://"); found {
-			go func() {
-				for lines.Scan() {
-					t.Log(lines.Text())
-				}
-			}()
-			return strings.TrimSuffix(address, "/HOST/")
-		}
-		t.Log(lines.Text())
-	}
-	t.Fatal("the proxy has ended")
-	return ""
+	at, ok := <-address
+	require.True(t, ok, "the proxy has ended")
+	return at
 }
 
 // A place is what the requests of a client in a story are for.

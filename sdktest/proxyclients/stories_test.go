@@ -1,6 +1,7 @@
 package proxyclients
 
 import (
+	"context"
 	"net/http"
 	"os/exec"
 	"strconv"
@@ -39,7 +40,10 @@ func TestClients(t *testing.T) {
 			}
 		})
 	}
-	t.Run("guzzle with a slash", s.lostHost)
+	t.Run("lost host", s.lostHost)
+	t.Run("forwarded", s.forwarded)
+	t.Run("signed", s.signed)
+	t.Run("tunnelled", s.tunnelled)
 }
 
 // held: two processes of a client, before two proxies, are held so that no window has a request
@@ -48,17 +52,17 @@ func (s *scene) held(t *testing.T, c *client) {
 	p := place{c.name, "held"}
 	var programs []*program
 	for _, address := range s.proxies {
-		programs = append(programs, s.start(t, c, address, p, "calls", "3"))
+		programs = append(programs, s.start(t, c, address, p, "calls", "2"))
 	}
 	for _, one := range programs {
 		all := one.all()
-		require.Len(t, all, 3)
+		require.Len(t, all, 2)
 		for _, r := range all {
 			require.Equal(t, http.StatusOK, r.Status, "%+v", r)
 			require.Contains(t, r.Timing, "throttle;dur=")
 		}
 	}
-	require.Equal(t, 6, s.count(p))
+	require.Equal(t, 4, s.count(p))
 }
 
 // streamed: an event arrives before the next is sent.
@@ -85,11 +89,9 @@ func (s *scene) stopped(t *testing.T, c *client) {
 // left: a client whose own timeout ends while it is held frees its place, and is not sent.
 func (s *scene) left(t *testing.T, c *client) {
 	p := place{c.name, "led"}
-	waiting := func(n int) {
-		require.Eventually(t, func() bool {
-			status, err := s.led.Status(t.Context(), c.name)
-			return err == nil && status.Waiting == n
-		}, time.Minute, 5*time.Millisecond)
+	waiting := func() bool {
+		status, err := s.led.Status(context.WithoutCancel(t.Context()), c.name)
+		return err == nil && status.Waiting == 1
 	}
 	own := func() (answered chan int) {
 		answered = make(chan int, 1)
@@ -104,21 +106,50 @@ func (s *scene) left(t *testing.T, c *client) {
 	}
 	before := own()
 	first := <-s.gate(p)
-	one := s.start(t, c, s.proxies[0], p, "TIMEOUT=3", "RETRIES=0", "calls", "1")
-	waiting(1)
-	r := one.next()
-	require.Equal(t, c.late, r.Error, "%+v", r)
-	require.Nil(t, one.next())
-	waiting(0)
+
+	for timeout, waited := 2, false; !waited; timeout *= 2 { // until it is seen to wait, on a busy machine
+		one := s.start(t, c, s.proxies[0], p, "TIMEOUT="+strconv.Itoa(timeout), "RETRIES=0", "calls", "1")
+		seen := during(waiting)
+		r := one.next()
+		waited = seen()
+		require.Equal(t, c.late, r.Error, "%+v", r)
+		require.Nil(t, one.next())
+		require.Eventually(t, func() bool { return !waiting() }, time.Minute, 5*time.Millisecond)
+	}
 
 	after := own()
-	waiting(1)
+	require.Eventually(t, waiting, time.Minute, 5*time.Millisecond)
 	close(first.pass)
 	require.Equal(t, http.StatusOK, <-before)
 	second := <-s.gate(p)
 	close(second.pass)
 	require.Equal(t, http.StatusOK, <-after)
 	require.Equal(t, 2, s.count(p), "the client's call was sent")
+}
+
+// during looks for a condition, until it holds or seen is called, which returns whether it held.
+func during(condition func() bool) (seen func() bool) {
+	stop, held := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		again := time.NewTicker(5 * time.Millisecond)
+		defer again.Stop()
+		for {
+			select {
+			case <-again.C:
+				if condition() {
+					held <- true
+					return
+				}
+			case <-stop:
+				held <- false
+				return
+			}
+		}
+	}()
+	return func() bool {
+		close(stop)
+		return <-held
+	}
 }
 
 // banned: an answer 429 with Retry-After, compressed if the client wants that, closes the budget
@@ -160,11 +191,15 @@ func (s *scene) refused(t *testing.T, c *client) {
 	r := s.run(t, c, once.Addr().String(), p, "RETRIES=0", "calls", "1")
 	s.requireRefused(t, c, r, "scarce", "1/h")
 	require.Equal(t, 1, once.requests())
+	between := newTap(t, s.proxies[0])
 	if c.tries > 0 {
-		between := newTap(t, s.proxies[0])
 		r = s.run(t, c, between.Addr().String(), p, "calls", "1")
 		s.requireRefused(t, c, r, "scarce", "1/h")
 		require.Equal(t, c.tries, between.requests())
+	} else {
+		r = s.run(t, c, between.Addr().String(), p, "SIGNAL=3", "calls", "1")
+		require.Equal(t, "APIUserAbortError", r.Error, "%+v", r)
+		require.Equal(t, 1, between.requests())
 	}
 	require.Equal(t, 1, s.count(p))
 }

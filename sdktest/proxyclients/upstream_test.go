@@ -72,11 +72,10 @@ const (
 	heldPer  = time.Second
 )
 
-// arrive notes a request, and returns whether its caller is banned.
-func (u *upstream) arrive(path string, r *http.Request) (banned bool) {
+// arrive notes a request that came at a time, and returns whether its caller is banned.
+func (u *upstream) arrive(now time.Time, path string, r *http.Request) (banned bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	now := time.Now()
 	all := append(u.arrived[path], now)
 	u.arrived[path] = all
 	u.codings[path] = r.Header.Get("Accept-Encoding")
@@ -88,14 +87,19 @@ func (u *upstream) arrive(path string, r *http.Request) (banned bool) {
 
 // ServeHTTP implements [http.Handler].
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	now := time.Now()
 	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 4)
 	var question struct{ Stream bool }
+	if len(parts) > 1 && parts[1] == "signed" && !isSigned(r) {
+		http.Error(w, `{"message":"the signature does not match"}`, http.StatusForbidden)
+		return
+	}
 	if len(parts) != 4 || parts[2] != "v1" || json.NewDecoder(r.Body).Decode(&question) != nil {
 		http.Error(w, `{"error":{"message":"this is no call of a model"}}`, http.StatusBadRequest)
 		return
 	}
 	place, call := parts[0]+"/"+parts[1], parts[3]
-	if u.arrive(place, r) {
+	if u.arrive(now, place, r) {
 		answer(w, r, http.StatusTooManyRequests, `{"error":{"message":"banned, because of one request too many"}}`)
 		return
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,12 +84,13 @@ func (a *api) play() {
 	require.NoError(a, err)
 	require.NoError(a, pauses.Pause(a.Context(), "", 20*time.Second))
 	time.Sleep(time.Second)
-	go a.do("POST", "acquire", p, 410, "Idempotency-Key: again")
+	var repeat sync.WaitGroup
+	repeat.Go(func() { a.do("POST", "acquire", p, 410, "Idempotency-Key: again") })
 	synctest.Wait()
 	a.do("POST", "settle", `{"permit": "`+again+`", "cost": 1}`, 409)
 	a.do("POST", "penalize", `{"permit": "`+again+`", "duration": 1}`, 409)
 	a.do("POST", "release", `{"permit": "`+again+`"}`, 204)
-	synctest.Wait()
+	repeat.Wait()
 	time.Sleep(time.Minute)
 
 	last := a.acquire(p)
@@ -109,6 +111,7 @@ type api struct {
 
 	doc     *openapi3.T
 	router  routers.Router
+	checks  sync.Mutex
 	answers map[string]bool // "POST /v1/acquire 200"
 }
 
@@ -183,6 +186,8 @@ func (a *api) do(method, path, body string, status int, headers ...string) []byt
 // check requires that an answer, and the request of a good answer, are documented.
 func (a *api) check(r *http.Request, resp *http.Response, text []byte) {
 	a.Helper()
+	a.checks.Lock()
+	defer a.checks.Unlock()
 	documented := r.Clone(r.Context())
 	if resp.StatusCode == http.StatusMethodNotAllowed {
 		documented.Method = strings.Split(resp.Header.Get("Allow"), ", ")[0]

@@ -2,7 +2,7 @@
 import Anthropic from '@anthropic-ai/sdk';
 import { run, say } from './stories.mjs';
 
-const { TIMEOUT, RETRIES } = process.env;
+const { TIMEOUT, RETRIES, SIGNAL } = process.env;
 
 const client = new Anthropic({
   ...(TIMEOUT && { timeout: TIMEOUT * 1000 }),
@@ -12,7 +12,8 @@ const question = { model: 'm', max_tokens: 100, messages: [{ role: 'user', conte
 
 async function call() {
   try {
-    const { data, response } = await client.messages.create(question).withResponse();
+    const options = { signal: SIGNAL && AbortSignal.timeout(SIGNAL * 1000) };
+    const { data, response } = await client.messages.create(question, options).withResponse();
     say({ status: response.status, answer: data, timing: response.headers.get('Server-Timing') });
   } catch (e) {
     say({

@@ -5,8 +5,6 @@ import httpx
 options = {"base_url": os.environ["BASE_URL"]}
 if "TIMEOUT" in os.environ:
     options["timeout"] = float(os.environ["TIMEOUT"])
-if "RETRIES" in os.environ:  # of connections alone
-    options["transport"] = httpx.HTTPTransport(retries=int(os.environ["RETRIES"]))
 if "PREFER" in os.environ:
     options["headers"] = {"Prefer": os.environ["PREFER"]}
 client = httpx.Client(**options)

@@ -1,0 +1,17 @@
+"""Does work under a permit: drive.py POLICY KEY WAIT URL [settle=N] [penalize=N] [fail]."""
+import sys, urllib.request
+sys.path.insert(0, sys.argv[1])
+from throttle_client import Refused, acquire
+
+policy, key, wait, url, *orders = sys.argv[2:]
+try:
+    with acquire({"policy": policy, "key": key}, wait=float(wait)) as permit:
+        urllib.request.urlopen(url).read()
+        for order in orders:
+            if order == "fail":
+                sys.exit(3)
+            name, value = order.split("=")
+            {"settle": permit.settle, "penalize": permit.penalize}[name](int(value))
+except Refused as refused:
+    print(refused, file=sys.stderr)
+    sys.exit(75)
