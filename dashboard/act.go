@@ -151,6 +151,8 @@ func statusOf(err error) int {
 		return http.StatusConflict
 	case errors.As(err, &target):
 		return http.StatusNotFound
+	case fleet.Denied(err):
+		return http.StatusForbidden
 	case errors.As(err, &away):
 		return http.StatusServiceUnavailable
 	}

@@ -26,6 +26,7 @@ func answerError(w http.ResponseWriter, status int, text string) {
 func (g *guard) reader(serve http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a := g.accessOf(r); !a.Read {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="dashboard"`)
 			answerError(w, a.refusal(), languageOf(r).word(a.why))
 			return
 		}

@@ -12,15 +12,16 @@ type bands map[string][]band
 // moment and takes some time.
 const slack = 1500
 
-// add takes in what a reading says of each budget, and sets the bands of the reading's budgets.
-func (all bands) add(r *reading) {
+// add takes in what a reading says of each budget, and sets the bands of the reading's budgets. wasOpen says whether
+// a reading of a moment ago found a budget open.
+func (all bands) add(r *reading, wasOpen func(id string) bool) {
 	at := r.At.UnixMilli()
 	for id, closed := range r.Closed {
 		all.insert(id, closed)
 	}
 	for i := range r.Budgets {
 		b := &r.Budgets[i]
-		all.meet(b, at)
+		all.meet(b, at, wasOpen(b.ID))
 	}
 	for id, own := range all {
 		old := 0
@@ -36,9 +37,9 @@ func (all bands) add(r *reading) {
 	}
 }
 
-// meet takes in whether a budget is closed at a moment. An end that has hardly moved stays as it was, so
+// meet takes in whether a budget is closed at a moment. wasOpen says that a reading of a moment ago found it open. An end that has hardly moved stays as it was, so
 // that the page does not change.
-func (all bands) meet(b *budget, at int64) {
+func (all bands) meet(b *budget, at int64, wasOpen bool) {
 	own := all[b.ID]
 	last := len(own) - 1
 	held := last >= 0 && own[last].Until > at // by a band that reaches beyond this moment
@@ -52,11 +53,15 @@ func (all bands) meet(b *budget, at int64) {
 		if held {
 			own[last].Until = at
 		}
-		from := at
-		if b.Since > 0 && !held {
-			from = b.Since
+		next := band{From: at, Until: b.Until, By: b.By, Reason: b.Reason}
+		switch {
+		case held: // the band before ends here
+		case b.Since > 0:
+			next.From = b.Since
+		default:
+			next.Before = !wasOpen
 		}
-		all[b.ID] = append(own, band{From: from, Until: b.Until, By: b.By, Reason: b.Reason})
+		all[b.ID] = append(own, next)
 	case held && own[last].Until > at+slack:
 		own[last].Until = at // somebody has opened it
 	}
@@ -71,14 +76,4 @@ func (all bands) insert(id string, closed []band) {
 		}
 	}
 	slices.SortFunc(all[id], func(a, b band) int { return int(a.From - b.From) })
-}
-
-// of returns the band in which a budget was at a moment; nil: it was open.
-func (all bands) of(id string, moment int64) *band {
-	for i := range all[id] {
-		if b := &all[id][i]; b.From <= moment && moment < b.Until {
-			return b
-		}
-	}
-	return nil
 }

@@ -18,7 +18,7 @@ func TestBands(t *testing.T) {
 			b.Until = begun.Add(until).UnixMilli()
 		}
 		r := &reading{At: begun.Add(after), Budgets: []budget{b}}
-		all.add(r)
+		all.add(r, func(string) bool { return true })
 		return r.Budgets[0].Bands
 	}
 	s := func(n int64) int64 { return 1_000_000 + n*1000 }
@@ -28,9 +28,17 @@ func TestBands(t *testing.T) {
 	require.Equal(t, []band{{From: s(1), Until: s(90)}}, see(3*time.Second, 90*time.Second, ""), "a ban is met again")
 	require.Equal(t, []band{{From: s(1), Until: s(5)}, {From: s(5), Until: s(100), By: "ann"}}, see(5*time.Second, 100*time.Second, "ann"))
 	require.Equal(t, []band{{From: s(1), Until: s(5)}, {From: s(5), Until: s(9), By: "ann"}}, see(9*time.Second, 0, ""))
-	require.Equal(t, "ann", all.of("shop", s(8)).By)
-	require.Nil(t, all.of("shop", s(9)))
 	require.Empty(t, see(2*time.Hour, 0, ""))
+}
+
+// TestBandBefore: of a budget that is closed when somebody begins to look, only the source may know since when.
+func TestBandBefore(t *testing.T) {
+	now := time.UnixMilli(1_000_000)
+	never := func(string) bool { return false }
+	r := &reading{At: now, Budgets: []budget{{ID: "ban", Until: 2_000_000}, {ID: "pause", Until: 2_000_000, Since: 900_000}}}
+	make(bands).add(r, never)
+	require.Equal(t, []band{{From: 1_000_000, Before: true, Until: 2_000_000}}, r.Budgets[0].Bands)
+	require.Equal(t, []band{{From: 900_000, Until: 2_000_000}}, r.Budgets[1].Bands)
 }
 
 // TestClosedByActs: pauses that nobody watched are known by the audit.
@@ -43,7 +51,8 @@ func TestClosedByActs(t *testing.T) {
 		{At: at(25 * time.Minute), Act: "pause", What: "shop", By: "ann", Reason: "moves", For: time.Hour.Milliseconds()},
 		{At: at(26 * time.Minute), Act: "pause", What: "shop", By: "eve", For: time.Hour.Milliseconds(), Failed: true},
 	}
-	closed := closedByActs(acts, now)
+	closed, begun := closedByActs(acts, now)
+	require.Equal(t, map[string]int64{"open": at(time.Minute)}, begun)
 	require.Equal(t, []band{{From: at(25 * time.Minute), Until: at(20 * time.Minute), By: "ann", Reason: "moves"}}, closed["shop"])
 	require.Empty(t, closed["open"], "readings meet it")
 }

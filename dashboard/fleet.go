@@ -13,6 +13,10 @@ const (
 	reportsEvery = fleet.DefaultInterval // how often reports are read: programs report so often
 	mostNodes    = 200                   // how many nodes are shown
 	shownActs    = 50
+
+	// A budget that an answer closed starts nothing, so it is not among those used most. With the reports so many
+	// times more budgets are asked about than are shown, to find it.
+	surveyed = 5
 )
 
 // A fleetSource is the programs that share budgets in Redis.
@@ -35,9 +39,10 @@ func (s *fleetSource) read(ctx context.Context, most int, fresh bool) (*reading,
 	acts := s.acts
 	if whole := fresh || s.snapshot == nil || time.Since(s.readAt) >= reportsEvery; whole {
 		begun := time.Now()
-		if next, err = s.fleet.Snapshot(ctx, most); err != nil {
+		if next, err = s.fleet.Snapshot(ctx, max(most, min(surveyed*most, mostBudgets))); err != nil {
 			return nil, err
 		}
+		choose(next, most)
 		if acts, _, err = s.fleet.Audit(ctx, shownActs); err != nil {
 			return nil, err
 		}
@@ -47,6 +52,23 @@ func (s *fleetSource) read(ctx context.Context, most int, fresh bool) (*reading,
 	}
 	s.snapshot, s.acts = next, acts
 	return readingOf(next, acts), nil
+}
+
+// choose leaves the budgets of a snapshot that are to be shown: those that are closed, those that requests wait for, then
+// those used most.
+func choose(s *fleet.Snapshot, most int) {
+	weight := func(b *fleet.Budget) int {
+		switch {
+		case b.State.Paused.Duration > 0:
+			return 2
+		case b.State.Waiting > 0 && b.State.Wait.Duration != 0:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(s.Budgets, func(a, b fleet.Budget) int { return weight(&b) - weight(&a) })
+	s.LeftOut += max(0, len(s.Budgets)-most)
+	s.Budgets = s.Budgets[:min(len(s.Budgets), most)]
 }
 
 // readingOf returns what a snapshot and the last acts say.
@@ -67,7 +89,13 @@ func readingOf(s *fleet.Snapshot, acts []fleet.Act) *reading {
 	for _, a := range acts {
 		r.Acts = append(r.Acts, act{a.At.UnixMilli(), a.Act, a.What, a.By, a.Reason, a.For.Milliseconds(), a.Failed})
 	}
-	r.Closed = closedByActs(r.Acts, s.At)
+	var since map[string]int64
+	r.Closed, since = closedByActs(r.Acts, s.At)
+	for i := range r.Budgets {
+		if b := &r.Budgets[i]; b.By != "" {
+			b.Since = since[b.ID]
+		}
+	}
 	return r
 }
 
@@ -120,30 +148,28 @@ func nodeOfFleet(f *fleet.Node, at time.Time) node {
 // steady returns a moment in whole seconds, because one that is computed anew each second moves a little.
 func steady(t time.Time) int64 { return t.Round(time.Second).UnixMilli() }
 
-// closedByActs returns when operators closed budgets in the last hour, as far as that is over: pauses that
-// nobody watched.
-func closedByActs(acts []act, now time.Time) map[string][]band {
-	all := make(map[string][]band)
+// closedByActs returns when operators closed budgets in the last hour, as far as that is over: pauses that nobody
+// watched. Of those that go on it returns since when.
+func closedByActs(acts []act, now time.Time) (closed map[string][]band, since map[string]int64) {
+	closed, since = make(map[string][]band), make(map[string]int64)
 	for _, a := range slices.Backward(acts) { // the oldest first
-		own := all[a.What]
-		last := len(own) - 1
-		switch {
-		case a.Failed:
-		case (a.Act == "resume" || a.Act == "reset") && last >= 0 && own[last].Until > a.At:
+		own := closed[a.What]
+		if last := len(own) - 1; last >= 0 && own[last].Until > a.At && !a.Failed && (a.Act == "pause" || a.Act == "resume" || a.Act == "reset") {
 			own[last].Until = a.At
-		case a.Act == "pause":
-			if last >= 0 && own[last].Until > a.At {
-				own[last].Until = a.At
-			}
-			all[a.What] = append(own, band{a.At, a.At + a.For, a.By, a.Reason})
+		}
+		if a.Act == "pause" && !a.Failed {
+			closed[a.What] = append(own, band{From: a.At, Until: a.At + a.For, By: a.By, Reason: a.Reason})
 		}
 	}
-	for id, own := range all {
-		all[id] = slices.DeleteFunc(own, func(b band) bool {
+	for id, own := range closed {
+		if last := own[len(own)-1]; last.Until > now.UnixMilli() {
+			since[id] = last.From
+		}
+		closed[id] = slices.DeleteFunc(own, func(b band) bool {
 			return b.Until > now.UnixMilli() || b.Until < now.Add(-remembered).UnixMilli()
 		})
 	}
-	return all
+	return closed, since
 }
 
 // pause implements [Source].

@@ -207,3 +207,24 @@ func TestFleetSource(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"resume", "pause"}, []string{acts[0].Act, acts[1].Act})
 }
+
+// TestFleetShowsWhatIsClosed: a budget that is closed is shown, though others are used more and not all are shown.
+func TestFleetShowsWhatIsClosed(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	keyed := throttle.Policy{Name: "shop", Match: "api.example.com/", Limit: throttle.PerHour(30)}
+	reporter := startProgram(t, client, keyed, "a", "a", "b", "b", "c", "c", "banned")
+	l, err := throttle.NewLimiter(reporter, keyed)
+	require.NoError(t, err)
+	require.NoError(t, l.Pause(t.Context(), "banned", time.Minute))
+	id := throttle.BudgetOf("shop", "banned").String()
+	require.Eventually(t, func() bool { // the program has reported
+		s, err := fleet.New(client, nil).Snapshot(t.Context(), 0)
+		require.NoError(t, err)
+		return len(s.Budgets) == 4
+	}, time.Minute, time.Millisecond)
+	r, err := Fleet(fleet.New(client, nil)).read(t.Context(), 1, false)
+	require.NoError(t, err)
+	require.Len(t, r.Budgets, 1)
+	require.Equal(t, id, r.Budgets[0].ID)
+	require.Equal(t, 3, r.BudgetsLeftOut)
+}

@@ -68,9 +68,6 @@ func (f *front) page(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Language", string(l))
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Vary", "Accept-Language, Cookie")
-	if !a.Read {
-		w.WriteHeader(a.refusal())
-	}
 	_, _ = w.Write(page.Bytes()) // a viewer that has gone needs no page
 }
 

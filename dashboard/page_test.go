@@ -55,7 +55,10 @@ func TestPage(t *testing.T) {
 // TestPageBelowAPath: the page works below any path of a program's own server.
 func TestPageBelowAPath(t *testing.T) {
 	mux := http.NewServeMux()
-	mux.Handle("/throttle/", http.StripPrefix("/throttle", newHandler(t, Config{})))
+	mux.Handle("/throttle/", http.StripPrefix("/throttle", newHandler(t, Config{Token: secret})))
+	mux.HandleFunc("/elsewhere", func(_ http.ResponseWriter, r *http.Request) {
+		require.Empty(t, r.Cookies(), "the proof of the token is for the page only")
+	})
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	resp, text := get(t, http.DefaultClient, server.URL+"/throttle/")
@@ -63,6 +66,16 @@ func TestPageBelowAPath(t *testing.T) {
 	require.NotRegexp(t, `(src|href)="/`, text)
 	resp, _ = get(t, http.DefaultClient, server.URL+"/throttle/page.js")
 	require.Equal(t, http.StatusOK, resp.StatusCode)
+
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	client := &http.Client{Jar: jar}
+	resp, err = client.Post(server.URL+"/throttle/token", "application/json", strings.NewReader(`{"token":"`+secret+`"}`))
+	require.NoError(t, err)
+	resp.Body.Close()
+	_, text = get(t, client, server.URL+"/throttle/access")
+	require.JSONEq(t, `{"read":true,"act":true,"token":true}`, text)
+	get(t, client, server.URL+"/elsewhere")
 }
 
 // TestScriptsUseTextOnly: nothing in the page's scripts can make HTML of a text, and each file begins with what it is.
@@ -228,12 +241,27 @@ func TestNoTokenNoActs(t *testing.T) {
 // TestLocked: who may not look gets the page, which says why, and nothing else.
 func TestLocked(t *testing.T) {
 	url := serve(t, Config{Token: secret})
-	resp, text := get(t, http.DefaultClient, url, "X-Forwarded-For", "127.0.0.1")
-	require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+	_, text := get(t, http.DefaultClient, url, "X-Forwarded-For", "127.0.0.1")
 	require.Contains(t, text, "through a proxy")
 	for _, path := range []string{"events", "history?budget=x", "why?budget=x&at=1"} {
 		resp, text := get(t, http.DefaultClient, url+path, "X-Forwarded-For", "127.0.0.1")
 		require.Equal(t, http.StatusUnauthorized, resp.StatusCode, path)
 		require.Contains(t, text, "through a proxy")
 	}
+}
+
+// TestLoginIsTheAuthor: behind a login, an act is of whom the login names, whatever the page says.
+func TestLoginIsTheAuthor(t *testing.T) {
+	source := &fixed{}
+	url := serve(t, Config{Source: source, Token: secret, Login: known})
+	r, err := http.NewRequest(http.MethodPost, url+"resume", strings.NewReader(`{"budget":"shop/1","by":"eve","reason":"moved"}`))
+	require.NoError(t, err)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+secret)
+	r.Header.Set("X-User", "ann")
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusNoContent, resp.StatusCode)
+	require.Equal(t, []string{"resume shop/1 ann: moved"}, source.acts)
 }

@@ -124,7 +124,11 @@ func (s *sampler) take(r *reading, err error) {
 		}
 		s.failed = fleet.Clean(err.Error(), 500)
 	} else {
-		s.closed.add(r)
+		at := r.At.UnixMilli()
+		s.closed.add(r, func(id string) bool {
+			p, known := s.points.at(id, at)
+			return known && p.Left == 0 && at-p.At < 5*every.Milliseconds()
+		})
 		s.points.add(r)
 		explain(r)
 		s.reading, s.failed, s.failedAt = r, "", 0

@@ -1,6 +1,9 @@
 package dashboard
 
-import "time"
+import (
+	"sort"
+	"time"
+)
 
 const (
 	every      = time.Second // how often the source is read
@@ -53,13 +56,12 @@ func (s series) add(r *reading) {
 
 // at returns the last point of a budget that is not later than a moment; false: there is none.
 func (s series) at(id string, moment int64) (found point, ok bool) {
-	for _, p := range s[id] {
-		if p.At > moment {
-			break
-		}
-		found, ok = p, true
+	all := s[id]
+	after := sort.Search(len(all), func(i int) bool { return all[i].At > moment })
+	if after == 0 {
+		return found, false
 	}
-	return found, ok
+	return all[after-1], true
 }
 
 // columns are the points of a budget, as a page draws them.

@@ -124,6 +124,7 @@ type shadow struct {
 // A band is a time in which a budget was closed.
 type band struct {
 	From   int64  `json:"from"`
+	Before bool   `json:"before,omitempty"` // it was closed at From already, and nobody knows since when
 	Until  int64  `json:"until"`
 	By     string `json:"by,omitempty"` // the operator; "": an answer of the upstream
 	Reason string `json:"reason,omitempty"`

@@ -162,6 +162,7 @@ func TestStream(t *testing.T) {
 
 		late := look(t, h, "") // the first thing that it gets is new
 		synctest.Wait()
+		require.Len(t, late.events(t), 1)
 		require.Equal(t, float64(read+1), late.used(t))
 		late.leave()
 		time.Sleep(linger + every)

@@ -89,32 +89,32 @@ func (m *moment) cause() phrase {
 	case m.Opened > 0 && m.Used < m.Capacity:
 		return phrase{
 			fmt.Sprintf("It opened %s ago and fills up slowly after the penalty: the next free start is in %s.", span(m.Opened), length.English),
-			fmt.Sprintf("%s前才恢复，正在慢慢加量，再过 %s才有空位。", spanChinese(m.Opened), length.Chinese),
+			fmt.Sprintf("%s前才恢复，正在慢慢加量，再过 %s才能放行。", spanChinese(m.Opened), length.Chinese),
 		}
 	case m.Kind == spaced:
 		return phrase{
 			fmt.Sprintf("%s spaces starts out: the next free start is in %s.", m.Limit, length.English),
-			fmt.Sprintf("%s 要求请求均匀发出，再过 %s才有空位。", m.Limit, length.Chinese),
+			fmt.Sprintf("%s 要求请求均匀发出，再过 %s才能放行。", m.Limit, length.Chinese),
 		}
 	case m.Kind == bucketed:
 		return phrase{
 			fmt.Sprintf("The bucket of %s is empty%s: the next free start is in %s.", m.Limit, m.ahead(" and the next %d booked"), length.English),
-			fmt.Sprintf("%s 的令牌用完了%s，再过 %s才有空位。", m.Limit, m.ahead("，另有 %d 个已排好时间"), length.Chinese),
+			fmt.Sprintf("%s 的令牌用完了%s，再过 %s才能放行。", m.Limit, m.ahead("，另有 %d 个已排定"), length.Chinese),
 		}
 	case m.Used+m.Booked >= m.Capacity && m.Booked > 0:
 		return phrase{
 			fmt.Sprintf("%d of %d are used and the next %d booked: the next free start is in %s.", m.Used, m.Capacity, m.Booked, length.English),
-			fmt.Sprintf("上限 %d，用了 %d，另有 %d 个已排好时间，再过 %s才有空位。", m.Capacity, m.Used, m.Booked, length.Chinese),
+			fmt.Sprintf("上限 %d，用了 %d，另有 %d 个已排定，再过 %s才能放行。", m.Capacity, m.Used, m.Booked, length.Chinese),
 		}
 	case m.Used >= m.Capacity:
 		return phrase{
 			fmt.Sprintf("All %d of %s are used: the next free start is in %s, when the oldest one no longer counts.", m.Capacity, m.Limit, length.English),
-			fmt.Sprintf("%s 已经用完，再过 %s最早的一批不再计数，才有空位。", m.Limit, length.Chinese),
+			fmt.Sprintf("%s 已经用完，再过 %s最早的一批不再计数，才能放行。", m.Limit, length.Chinese),
 		}
 	}
 	return phrase{
 		fmt.Sprintf("%d of %d are used, and those who came first take the rest: the next free start is in %s.", m.Used, m.Capacity, length.English),
-		fmt.Sprintf("上限 %d，用了 %d，余下的先给排在前面的请求，再过 %s才有空位。", m.Capacity, m.Used, length.Chinese),
+		fmt.Sprintf("上限 %d，用了 %d，余下的先给排在前面的请求，再过 %s才能放行。", m.Capacity, m.Used, length.Chinese),
 	}
 }
 

@@ -26,12 +26,12 @@ func TestWhy(t *testing.T) {
 		"full": {
 			with(window, func(m *moment) { m.Used, m.Wait, m.Waiting = 20, 812*time.Millisecond, 1 }),
 			"All 20 of 20/s are used: the next free start is in 812 ms, when the oldest one no longer counts. 1 request waits.",
-			"20/s 已经用完，再过 812 毫秒最早的一批不再计数，才有空位。有 1 个请求在排队。",
+			"20/s 已经用完，再过 812 毫秒最早的一批不再计数，才能放行。有 1 个请求在排队。",
 		},
 		"booked": {
 			with(window, func(m *moment) { m.Used, m.Booked, m.Wait, m.Waiting = 20, 17, 3266*time.Millisecond, 63 }),
 			"20 of 20 are used and the next 17 booked: the next free start is in 3.3 s. 63 requests wait.",
-			"上限 20，用了 20，另有 17 个已排好时间，再过 3.3 秒才有空位。有 63 个请求在排队。",
+			"上限 20，用了 20，另有 17 个已排定，再过 3.3 秒才能放行。有 63 个请求在排队。",
 		},
 		"held elsewhere": {
 			with(window, func(m *moment) { m.Used, m.Waiting = 3, 18 }),
@@ -41,7 +41,7 @@ func TestWhy(t *testing.T) {
 		"line": {
 			with(window, func(m *moment) { m.Used, m.Wait, m.Waiting = 12, 400*time.Millisecond, 40 }),
 			"12 of 20 are used, and those who came first take the rest: the next free start is in 400 ms. 40 requests wait.",
-			"上限 20，用了 12，余下的先给排在前面的请求，再过 400 毫秒才有空位。有 40 个请求在排队。",
+			"上限 20，用了 12，余下的先给排在前面的请求，再过 400 毫秒才能放行。有 40 个请求在排队。",
 		},
 		"paused": {
 			with(window, func(m *moment) {
@@ -68,7 +68,7 @@ func TestWhy(t *testing.T) {
 		"slow start": {
 			with(window, func(m *moment) { m.Used, m.Wait, m.Opened = 2, 130*time.Millisecond, 1400*time.Millisecond }),
 			"It opened 1.4 s ago and fills up slowly after the penalty: the next free start is in 130 ms.",
-			"1.4 秒前才恢复，正在慢慢加量，再过 130 毫秒才有空位。",
+			"1.4 秒前才恢复，正在慢慢加量，再过 130 毫秒才能放行。",
 		},
 		"slots": {
 			moment{Limit: "8 in flight", Kind: inFlight, Capacity: 8, Used: 8, Waiting: 3, Wait: -1},
@@ -83,12 +83,12 @@ func TestWhy(t *testing.T) {
 		"spaced": {
 			moment{Limit: "40/s paced", Kind: spaced, Capacity: 1, Used: 1, Wait: 25 * time.Millisecond},
 			"40/s paced spaces starts out: the next free start is in 25 ms.",
-			"40/s paced 要求请求均匀发出，再过 25 毫秒才有空位。",
+			"40/s paced 要求请求均匀发出，再过 25 毫秒才能放行。",
 		},
 		"bucket": {
 			moment{Limit: "2/s burst 40", Kind: bucketed, Capacity: 40, Used: 40, Booked: 3, Wait: 2 * time.Second},
 			"The bucket of 2/s burst 40 is empty and the next 3 booked: the next free start is in 2.0 s.",
-			"2/s burst 40 的令牌用完了，另有 3 个已排好时间，再过 2.0 秒才有空位。",
+			"2/s burst 40 的令牌用完了，另有 3 个已排定，再过 2.0 秒才能放行。",
 		},
 		"unlimited": {
 			moment{Limit: "unlimited", Kind: unlimited},
@@ -103,12 +103,12 @@ func TestWhy(t *testing.T) {
 		"learned": {
 			with(window, func(m *moment) { m.Used, m.Wait, m.Ceiling = 12, time.Second, 12.5 }),
 			"12 of 20 are used, and those who came first take the rest: the next free start is in 1.0 s. The fleet has learned to use only 12.5 of 20/s.",
-			"上限 20，用了 12，余下的先给排在前面的请求，再过 1.0 秒才有空位。根据对方的拒绝，目前只用 20/s 里的 12.5。",
+			"上限 20，用了 12，余下的先给排在前面的请求，再过 1.0 秒才能放行。根据对方的拒绝，目前只用 20/s 里的 12.5。",
 		},
 		"shadow": {
 			with(window, func(m *moment) { m.Used, m.Wait, m.Shadow = 20, time.Second, true }),
 			"This policy only counts. If it held requests: all 20 of 20/s are used: the next free start is in 1.0 s, when the oldest one no longer counts.",
-			"这条策略只计数。如果生效：20/s 已经用完，再过 1.0 秒最早的一批不再计数，才有空位。",
+			"这条策略只计数。如果生效：20/s 已经用完，再过 1.0 秒最早的一批不再计数，才能放行。",
 		},
 		"shadow with room": {
 			with(window, func(m *moment) { m.Shadow = true }),

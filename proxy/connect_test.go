@@ -367,3 +367,14 @@ func TestTunnelBaseHooks(t *testing.T) {
 	resp.Body.Close()
 	require.Equal(t, []string{"get " + s.upstream, "got " + s.upstream, "wrote"}, called)
 }
+
+// TestPlainAt443: plain HTTP in a tunnel to the port of TLS is served, and not carried.
+func TestPlainAt443(t *testing.T) {
+	s := newNamedScene(t, false, told, nil, at("api.example.com/", 2))
+	w := s.tunnel("api.example.com:443")
+	for _, status := range []int{200, 429} { // the tunnel has had a start as well
+		w.send("GET /x HTTP/1.1\nHost: api.example.com\n\n")
+		resp, _ := w.answer("GET")
+		require.Equal(t, status, resp.StatusCode)
+	}
+}

@@ -220,8 +220,11 @@ func (t *table) outcome(p *permit) (answer *acquired, ready <-chan struct{}, err
 		return nil, nil, p.err
 	}
 	hold := p.inner.Held()
-	return &acquired{Permit: p.name, Waited: hold.Duration.Seconds(), Policy: hold.Policy, Lifetime: time.Until(p.expiry).Seconds()}, nil, nil
+	return &acquired{Permit: p.name, Waited: brief(hold.Duration), Policy: hold.Policy, Lifetime: brief(time.Until(p.expiry))}, nil, nil
 }
+
+// brief returns a duration in seconds, with three decimals.
+func brief(d time.Duration) float64 { return d.Truncate(time.Millisecond).Seconds() }
 
 // find returns the permit of a name that is held.
 func (t *table) find(name string) (*permit, *problem.Problem) {

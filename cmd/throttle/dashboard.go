@@ -103,7 +103,9 @@ func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
-		Handler: page, Protocols: &protocols, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		Handler: page, Protocols: &protocols,
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // streams end with it
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
 		ErrorLog: log.New(io.Discard, "", 0), // which viewers do not keep to HTTP
 	}
 	served := make(chan error, 1)
@@ -121,7 +123,7 @@ func (s *dashboardServer) serve(ctx context.Context, page http.Handler, talk io.
 	ending, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if server.Shutdown(ending) != nil {
-		server.Close() // streams go on for as long as pages are open
+		server.Close()
 	}
 	return nil
 }

@@ -48,13 +48,13 @@ func TestProxyStop(t *testing.T) {
 	require.Equal(t, "/first", <-arrived)
 	go get("/second")
 	s.metric("throttle_proxy_held 1")
-	status, _ := s.ask("readyz")
+	status, _ := s.askAdmin("readyz")
 	require.Equal(t, 200, status)
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	refused := <-answers
 	require.Contains(t, refused, "503 ")
 	require.Contains(t, refused, "this proxy ends")
-	status, text := s.ask("readyz")
+	status, text := s.askAdmin("readyz")
 	require.Equal(t, 503, status)
 	require.Equal(t, "not ready: the proxy ends\n", text)
 	_, err := http.Get(s.baseURL + host + "/third")
@@ -68,7 +68,7 @@ func TestProxyStop(t *testing.T) {
 func (s *served) metric(line string) {
 	s.Helper()
 	require.Eventually(s, func() bool {
-		_, text := s.ask("metrics")
+		_, text := s.askAdmin("metrics")
 		return strings.Contains(text, "\n"+line+"\n")
 	}, time.Minute, 5*time.Millisecond, line)
 }
@@ -101,7 +101,7 @@ func TestProxyStopNow(t *testing.T) {
 		<-arrived
 		for i, signal := range c.signals {
 			if i > 0 {
-				require.Eventually(t, func() bool { status, _ := s.ask("readyz"); return status == 503 }, time.Minute, time.Millisecond)
+				require.Eventually(t, func() bool { status, _ := s.askAdmin("readyz"); return status == 503 }, time.Minute, time.Millisecond)
 			}
 			require.NoError(t, s.cmd.Process.Signal(signal))
 		}
@@ -151,7 +151,7 @@ func TestProxyAdmin(t *testing.T) {
 	require.Equal(t, http.StatusOK, send("/x"))
 	pages := func(want map[string]int) (all string) {
 		for path, status := range want {
-			got, text := s.ask(path)
+			got, text := s.askAdmin(path)
 			require.Equal(t, status, got, "%s: %s", path, text)
 			all += text
 		}
@@ -160,10 +160,10 @@ func TestProxyAdmin(t *testing.T) {
 	}
 	pages(map[string]int{"livez": 200, "readyz": 200, "upstreams": 200, "metrics": 200, "": 404})
 	require.Equal(t, http.StatusTooManyRequests, send("/ban"))
-	require.Eventually(t, func() bool { status, _ := s.ask("upstreams"); return status == 503 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { status, _ := s.askAdmin("upstreams"); return status == 503 }, time.Minute, 10*time.Millisecond)
 	pages(map[string]int{"livez": 200, "readyz": 200, "upstreams": 503})
 	var result upstreamsResult
-	_, text := s.ask("upstreams")
+	_, text := s.askAdmin("upstreams")
 	require.NoError(t, json.Unmarshal([]byte(text), &result))
 	require.True(t, result.Complete)
 	require.Len(t, result.Closed, 1)
@@ -171,7 +171,7 @@ func TestProxyAdmin(t *testing.T) {
 	require.Equal(t, 1, result.Closed[0].Budgets)
 	require.WithinDuration(t, time.Now().Add(10*time.Minute), result.Closed[0].Until, time.Minute)
 	require.Equal(t, http.StatusTooManyRequests, send("/x"))
-	_, text = s.ask("metrics")
+	_, text = s.askAdmin("metrics")
 	for _, line := range []string{
 		`throttle_proxy_refused_total{reason="limit"} 1`, `throttle_proxy_refused_total{reason="token"} 1`, `throttle_proxy_refused_total{reason="held"} 0`,
 		`throttle_requests_total{policy="api",result="refused"} 1`, `throttle_budgets{policy="api"} 1`, "throttle_proxy_held 0", "throttle_proxy_file_applied 1",
@@ -188,7 +188,7 @@ func TestProxyAdmin(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, resp.StatusCode)
 
 	server.Kill()
-	require.Eventually(t, func() bool { status, _ := s.ask("readyz"); return status == 503 }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { status, _ := s.askAdmin("readyz"); return status == 503 }, time.Minute, 10*time.Millisecond)
 	pages(map[string]int{"livez": 200, "readyz": 503})
 }
 

@@ -51,8 +51,8 @@ func startProxy(t *testing.T, file string, flags ...string) *served {
 	return s
 }
 
-// ask returns the status and the text of a page of the admin.
-func (s *served) ask(path string) (status int, text string) {
+// askAdmin returns the status and the text of a page of the admin.
+func (s *served) askAdmin(path string) (status int, text string) {
 	resp, err := http.Get(s.adminURL + path)
 	require.NoError(s, err)
 	defer resp.Body.Close()

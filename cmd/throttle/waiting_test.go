@@ -26,8 +26,8 @@ type told struct {
 	Detail         string
 }
 
-// ask sends a body to the waiting API.
-func (s *served) ask(path, body string, headers ...string) (a told) {
+// post sends a body to the waiting API.
+func (s *served) post(path, body string, headers ...string) (a told) {
 	r, err := http.NewRequest(http.MethodPost, s.baseURL+"v1/"+path, strings.NewReader(body))
 	require.NoError(s, err)
 	r.Header.Set("Content-Type", "application/json")
@@ -66,24 +66,24 @@ func TestWaitingAPI(t *testing.T) {
 	write("slots")
 	a, b := startProxy(t, file), startProxy(t, file)
 	const slots, hour = `{"demands": [{"policy": "slots"}]}`, `{"demands": [{"policy": "hour"}], "wait": 0}`
-	permit := a.ask("acquire", hour)
+	permit := a.post("acquire", hour)
 	require.Equal(t, http.StatusOK, permit.Status)
 	require.LessOrEqual(t, permit.Lifetime, 60.0)
 	require.Equal(t, http.StatusForbidden, b.get("localhost:1/"), "it has its start, and is refused when it is dialled")
-	full := b.ask("acquire", hour)
+	full := b.post("acquire", hour)
 	require.Equal(t, []any{http.StatusTooManyRequests, "hour"}, []any{full.Status, full.Policy})
 	require.Equal(t, http.StatusTooManyRequests, a.get("localhost:1/"), "two starts an hour, of both kinds and both proxies")
-	require.Equal(t, http.StatusForbidden, b.ask("acquire", hour, "Origin: https://evil.example.com").Status)
+	require.Equal(t, http.StatusForbidden, b.post("acquire", hour, "Origin: https://evil.example.com").Status)
 
-	held := a.ask("acquire", slots)
+	held := a.post("acquire", slots)
 	require.Equal(t, http.StatusOK, held.Status)
-	require.Equal(t, http.StatusOK, a.ask("acquire", slots).Status)
+	require.Equal(t, http.StatusOK, a.post("acquire", slots).Status)
 	write("slots", "more")
 	a.line("is in force")
-	require.Equal(t, http.StatusOK, a.ask("acquire", `{"demands": [{"policy": "more"}]}`).Status)
+	require.Equal(t, http.StatusOK, a.post("acquire", `{"demands": [{"policy": "more"}]}`).Status)
 
 	waiting := make(chan told)
-	go func() { waiting <- a.ask("acquire", slots) }()
+	go func() { waiting <- a.post("acquire", slots) }()
 	for waits := 0; waits == 0; {
 		st, err := limiter.Status(t.Context(), "")
 		require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestWaitingAPI(t *testing.T) {
 	require.Contains(t, (<-waiting).Detail, "this process ends")
 	require.NoError(t, a.cmd.Wait())
 	for range 2 {
-		for b.ask("acquire", slots).Status != http.StatusOK { // until Redis knows that the permits of the other are released
+		for b.post("acquire", slots).Status != http.StatusOK { // until Redis knows that the permits of the other are released
 		}
 	}
 }

@@ -89,7 +89,7 @@ func TestServerComesBack(t *testing.T) {
 	s.awaitText(p, "#budgets", "dingtalk address")
 	s.away.Store(true)
 	s.cut()
-	s.awaitText(p, "#live", "does not answer")
+	s.awaitText(p, "#verdict", "does not answer")
 	s.awaitText(p, "#live", "as of")
 	s.usable(p)
 	s.away.Store(false)

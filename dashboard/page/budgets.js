@@ -14,7 +14,7 @@ import {count, number, word} from "./words.js";
  *   use: HTMLElement, bar: SVGElement, spark: SVGElement, starts: HTMLElement, waiting: HTMLElement, next: HTMLElement,
  *   details: import("./details.js").Details | null}} Row
  * @typedef {{root: HTMLElement, name: HTMLElement, limit: HTMLElement, note: HTMLElement, title: HTMLElement, rows: HTMLElement,
- *   views: Map<string, Row>, more: HTMLElement, all: boolean, order: string[], sorted: number}} Policy
+ *   views: Map<string, Row>, more: HTMLElement, all: boolean, order: Map<string, number>, sorted: number}} Policy
  * @typedef {{root: HTMLElement, title: HTMLElement, views: Map<string, Policy>}} Host
  */
 
@@ -26,9 +26,6 @@ const sparkTime = 120e3;
 
 /** @type {Map<string, Host>} */
 const hosts = new Map();
-
-/** The rows by the ids of their budgets. @type {Map<string, Row>} */
-const rows = new Map();
 
 /** Shows all budgets. */
 export function showBudgets() {
@@ -71,7 +68,7 @@ function createPolicy() {
   const title = make("h3", {class: "title"}, name, limit, note);
   const rowsOf = make("div"), more = make("button", {type: "button", class: "more quiet"});
   /** @type {Policy} */
-  const p = {root: make("div", {class: "policy"}, title, rowsOf, more), name, limit, note, title, rows: rowsOf, views: new Map(), more, all: false, order: [], sorted: 0};
+  const p = {root: make("div", {class: "policy"}, title, rowsOf, more), name, limit, note, title, rows: rowsOf, views: new Map(), more, all: false, order: new Map(), sorted: 0};
   more.addEventListener("click", () => {
     p.all = !p.all;
     showBudgets();
@@ -87,11 +84,12 @@ function createPolicy() {
  */
 function sortKeys(p, items) {
   const weight = (/** @type {Budget} */ b) => (isClosed(b) ? 2 : holds(b) ? 1 : 0);
-  if (now() - p.sorted > orderStays || items.some((i) => !p.order.includes(i.id))) {
+  if (now() - p.sorted > orderStays || items.some((i) => !p.order.has(i.id))) {
     p.sorted = now();
-    p.order = [...items].sort((x, y) => weight(y.b) - weight(x.b) || y.b.starts - x.b.starts || fullness(y.b) - fullness(x.b) || (x.id < y.id ? -1 : 1)).map((i) => i.id);
+    const sorted = [...items].sort((x, y) => weight(y.b) - weight(x.b) || y.b.starts - x.b.starts || fullness(y.b) - fullness(x.b) || (x.id < y.id ? -1 : 1));
+    p.order = new Map(sorted.map((i, n) => [i.id, n]));
   }
-  return [...items].sort((x, y) => p.order.indexOf(x.id) - p.order.indexOf(y.id));
+  return [...items].sort((x, y) => (p.order.get(x.id) ?? 0) - (p.order.get(y.id) ?? 0));
 }
 
 /**
@@ -106,7 +104,7 @@ function updatePolicy(p, [name, items]) {
   say(p.note, word(items.some((i) => i.b.kind !== "unlimited") ? "keys" : "keys open", {n: count(items.length)}));
   const sorted = sortKeys(p, items);
   const few = several && items.every((i) => i.b.kind === "unlimited") ? 0 : fewKeys; // what has no number is of interest only while it is closed
-  const shown = p.all ? sorted : sorted.filter((i, n) => n < few || rows.get(i.id)?.details || isClosed(i.b));
+  const shown = p.all ? sorted : sorted.filter((i, n) => n < few || p.views.get(i.id)?.details || isClosed(i.b));
   keep(p.rows, p.views, shown, (i) => i.id, createRow, (row, i) => updateRow(row, i.b, several));
   p.more.hidden = items.length <= few || (!p.all && shown.length === items.length);
   say(p.more, p.all ? word("fewer keys") : word(shown.length ? "more keys" : "show keys", {n: count(items.length - shown.length)}));
@@ -128,7 +126,6 @@ function createRow({id}) {
   /** @type {Row} */
   const view = {root: make("div", {}, row), id, row, name, key, limit, tag, use, bar, spark: small, starts, waiting, next, details: null};
   row.addEventListener("click", () => toggle(view));
-  rows.set(id, view);
   return view;
 }
 
@@ -148,9 +145,9 @@ function toggle(view) {
 
 /** Opens the budget that the address names. */
 export function openNamed() {
-  const id = decodeURIComponent(location.hash.slice(1));
-  const b = known.state?.budgets[id];
-  if (!b) return;
+  const id = Object.keys(known.state?.budgets ?? {}).find((id) => "#" + encodeURIComponent(id) === location.hash);
+  if (!id || !known.state) return;
+  const b = known.state.budgets[id];
   const policy = hosts.get(b.group)?.views.get(b.policy);
   if (policy && !policy.views.has(id)) {
     policy.all = true;

@@ -1,7 +1,7 @@
 // The page at a glance: what is closed, who waits, how full the budgets are.
 
 import {byId, keep, make, put, say} from "./dom.js";
-import {closedBy, fullness, holds, isClosed, nameOf} from "./state.js";
+import {closedBy, closedFor, fullness, holds, isClosed, nameOf} from "./state.js";
 import {known, now} from "./stream.js";
 import {clock, count, number, page, percent, seconds, word} from "./words.js";
 
@@ -23,7 +23,7 @@ export function showGlance() {
   const all = Object.entries(s.budgets);
   const closed = all.filter(([, b]) => isClosed(b) && !b.shadow).sort(mostWaitingFirst);
   const waiting = all.filter(([, b]) => !isClosed(b) && holds(b)).sort(mostWaitingFirst);
-  put(byId("glance"), "data-state", s.failed ? "stale" : closed.length ? "closed" : waiting.length ? "waits" : "calm");
+  put(byId("glance"), "data-state", s.failed || known.live === "lost" ? "stale" : closed.length ? "closed" : waiting.length ? "waits" : "calm");
   say(byId("verdict"), verdict(closed.map(([, b]) => b), waiting.length, all.length));
   say(byId("subline"), subline(closed.length, waiting.length, all.map(([, b]) => b)));
   keep(byId("trouble"), views, [...closed.slice(0, mostClosed), ...waiting.slice(0, mostWaiting)], ([id]) => id, create, update);
@@ -37,6 +37,7 @@ export function showGlance() {
  * @param {number} all
  */
 function verdict(closed, waiting, all) {
+  if (known.live === "lost") return word("page lost");
   if (known.state?.failed) return word("unreadable");
   if (all === 0) return word("nobody");
   if (closed.length > 1) return word("closed many", {n: closed.length});
@@ -52,6 +53,7 @@ function verdict(closed, waiting, all) {
  */
 function subline(closed, waiting, all) {
   const s = known.state;
+  if (s && known.live === "lost") return word("unreadable note", {time: clock(s.at), why: ""});
   if (s?.failed) return word(all.length ? "unreadable note" : "unreadable yet", {time: clock(s.failedAt ?? s.at), why: s.failed});
   if (all.length === 0) return word("nobody note");
   const hidden = [];
@@ -78,8 +80,8 @@ function update(v, [id, b]) {
   say(v.link, nameOf(b));
   if (isClosed(b)) {
     const band = b.bands?.at(-1);
-    say(v.count, word("opens", {time: seconds((b.until ?? 0) - now())}));
-    say(v.more, [waits, band ? word("closed for", {time: seconds(now() - band.from)}) : ""].filter(Boolean).join(" · "));
+    say(v.count, word("opens", {time: seconds(closedFor(b))}));
+    say(v.more, [waits, band ? word(band.before ? "closed for least" : "closed for", {time: seconds(now() - band.from)}) : ""].filter(Boolean).join(" · "));
     say(v.why, closedBy(b));
   } else {
     say(v.count, waits);

@@ -4,7 +4,7 @@ import {byId, put, say} from "./dom.js";
 import {openNamed, showBudgets} from "./budgets.js";
 import {showGlance} from "./glance.js";
 import {access, showAccess, wire} from "./steer.js";
-import {follow, known} from "./stream.js";
+import {follow, known, tick} from "./stream.js";
 import {showActs, showPrograms} from "./tables.js";
 import {clock, word} from "./words.js";
 
@@ -13,6 +13,7 @@ const title = document.title;
 
 /** Shows all that is known. */
 function show() {
+  tick();
   const live = known.live;
   put(byId("live"), "data-state", live);
   const as = known.state && live !== "live" ? " · " + word("since", {time: clock(known.state.at)}) : "";
@@ -20,6 +21,7 @@ function show() {
   showAccess();
   if (!known.state) return;
   byId("shown").hidden = false;
+  byId("people").hidden = !known.state.kind; // nothing was read yet
   showGlance();
   document.title = (byId("glance").dataset.state === "closed" ? `${byId("verdict").textContent} · ` : "") + title;
   showBudgets();

@@ -11,6 +11,9 @@ export const fullness = (b) => (b.capacity > 0 && b.kind !== "spaced" ? Math.min
 /** Whether a budget is closed now. @param {Budget} b */
 export const isClosed = (b) => (b.until ?? 0) > now();
 
+/** For how long a budget is still closed: a second at least while it is. @param {Budget} b */
+export const closedFor = (b) => Math.ceil(((b.until ?? 0) - now()) / 1000) * 1000;
+
 /** Whether requests wait because a budget has no room: others have their starts here, and another budget holds them. @param {Budget} b */
 export const holds = (b) => !b.shadow && (b.waiting ?? 0) > 0 && b.wait !== 0;
 
@@ -28,7 +31,7 @@ export function closedBy(b) {
 
 /** When the next request could start. @param {Budget} b */
 export function nextStart(b) {
-  if (isClosed(b)) return word("in", {time: seconds((b.until ?? 0) - now())});
+  if (isClosed(b)) return word("in", {time: seconds(closedFor(b))});
   if (b.wait < 0) return word(b.kind === "flight" ? "ends" : "unplanned");
   if (b.wait === 0) return b.kind === "flight" && b.capacity > 0 && b.used >= b.capacity ? word("ends") : word("now");
   return word("in", {time: span(b.wait)});

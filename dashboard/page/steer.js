@@ -39,7 +39,7 @@ async function post(path, body) {
       return text;
     }
   } catch {
-    return word("lost");
+    return word("page lost");
   }
 }
 

@@ -1,7 +1,7 @@
 // What the server sends: all that it knows, then what changes, once a second.
 
 /**
- * @typedef {{from: number, until: number, by?: string, reason?: string}} Band
+ * @typedef {{from: number, before?: boolean, until: number, by?: string, reason?: string}} Band
  * @typedef {{name: string, policy: string, key: string, group: string, limits: string[], kind: string, capacity: number,
  *   shadow?: boolean, node?: string, nodes?: number, starts: number, cost: number, used: number, booked?: number,
  *   waiting?: number, wait: number, until?: number, repeated?: number, ceiling?: number, by?: string, reason?: string,
@@ -22,6 +22,9 @@ const names = /** @type {const} */ (["at", "used", "capacity", "waiting", "wait"
 /** How long points are kept, in milliseconds. */
 export const remembered = 3600e3;
 
+/** For how long a stream may be away before the page says so, in milliseconds. */
+const patience = 5000;
+
 /** What is known: the state, the points of each budget, and by how much the server's clock is ahead. */
 export const known = {
   /** @type {State | null} */ state: null,
@@ -31,8 +34,15 @@ export const known = {
   /** @type {"wait" | "live" | "hidden" | "lost"} */ live: "wait",
 };
 
-/** The server's time now. */
-export const now = () => Date.now() + known.ahead;
+let shownAt = 0;
+
+/** The server's time, as of which the page is shown: one time for all that is shown together. */
+export const now = () => shownAt;
+
+/** Has the page shown as of now. */
+export function tick() {
+  shownAt = Date.now() + known.ahead;
+}
 
 /**
  * Applies a merge patch (RFC 7396).
@@ -43,6 +53,7 @@ function merge(target, patch) {
   if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
   const all = target !== null && typeof target === "object" && !Array.isArray(target) ? target : {};
   for (const [name, value] of Object.entries(patch)) {
+    if (name === "__proto__") continue; // ids of programs come from Redis, and this one would reach all objects
     if (value === null) delete all[name];
     else all[name] = merge(all[name], value);
   }
@@ -93,7 +104,7 @@ export function addHistory(id, older) {
 export function follow(changed) {
   /** @type {EventSource | null} */
   let source = null;
-  let last = "";
+  let last = "", lost = 0;
 
   const open = () => {
     source = new EventSource("events" + (last && `?last=${encodeURIComponent(last)}`));
@@ -110,7 +121,11 @@ export function follow(changed) {
       take(e);
     });
     source.addEventListener("error", () => {
-      known.live = "lost";
+      if (known.live === "live") known.live = "wait";
+      lost ||= setTimeout(() => {
+        if (known.live === "wait") known.live = "lost";
+        changed();
+      }, patience);
       changed();
       if (source?.readyState === EventSource.CLOSED) { // refused: the browser does not try again
         close();
@@ -120,6 +135,8 @@ export function follow(changed) {
   };
   /** @param {MessageEvent} e */
   const take = (e) => {
+    clearTimeout(lost);
+    lost = 0;
     last = e.lastEventId;
     known.ahead = /** @type {State} */ (known.state).at - Date.now();
     known.live = "live";

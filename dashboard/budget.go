@@ -1,0 +1,59 @@
+package dashboard
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
+)
+
+// idOf returns the id of a budget on the page.
+func idOf(b throttle.Budget) string { return b.String() }
+
+// budgetOf returns a budget of a charge as a store describes it.
+func budgetOf(c *throttle.Charge, st throttle.Status, now time.Time) budget {
+	kind, capacity := kindOf(c.Limit)
+	_, key, _ := cutLast(c.Budget.String(), "/")
+	b := budget{
+		ID: fleet.Clean(idOf(c.Budget), longestName), Name: fleet.Clean(c.Budget.String(), longestName), Policy: fleet.Clean(c.Budget.Policy, longestName),
+		Key: key, Upstream: fleet.Clean(c.Budget.Group, longestName), Limits: []string{c.Limit.String()},
+		Kind: kind, Capacity: capacity, Shadow: c.Shadow, Nodes: 1,
+		Used: st.Used, Booked: st.Booked, Waiting: st.Waiting, Wait: st.Wait.Milliseconds(), Repeated: st.Repeated, Ceiling: st.Ceiling,
+	}
+	if st.Wait == throttle.Never {
+		b.Wait = -1
+	} else if st.Wait > 0 {
+		b.Wait = max(1, b.Wait)
+	}
+	if st.Paused > 0 {
+		b.Until = now.Add(st.Paused).UnixMilli()
+	}
+	return b
+}
+
+// cutLast is strings.Cut at the last place.
+func cutLast(text, at string) (before, after string, found bool) {
+	if i := strings.LastIndex(text, at); i >= 0 {
+		return text[:i], text[i+len(at):], true
+	}
+	return text, "", false
+}
+
+// sortBudgets sorts budgets: those that are closed first, then those that hold requests, then those used most.
+func sortBudgets(all []budget) {
+	weight := func(b *budget) int {
+		switch {
+		case b.Until > 0:
+			return 2
+		case b.Waiting > 0:
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(all, func(a, b budget) int {
+		return cmp.Or(weight(&b)-weight(&a), cmp.Compare(b.Starts, a.Starts), cmp.Compare(b.Used, a.Used), strings.Compare(a.ID, b.ID))
+	})
+}
