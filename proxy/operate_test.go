@@ -85,20 +85,24 @@ func TestStop(t *testing.T) {
 	s := newScene(t, func(http.ResponseWriter, *http.Request) {}, func(c *proxy.Config) { c.MaxWait = 2 * time.Hour },
 		throttle.Policy{Name: "late", Match: "late", Limit: throttle.SlidingWindow(1, time.Hour)},
 		throttle.Policy{Name: "soon", Match: "soon", Limit: throttle.SlidingWindow(1, 500*time.Millisecond)})
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // else a request that is held would hold the test
+	defer stop()
 	statuses := make(map[string]chan int)
 	for _, path := range []string{"late", "soon"} {
 		s.get("/" + s.upstream + "/" + path)
 		statuses[path] = make(chan int, 1)
 		go func() {
-			resp, err := s.do(s.Context(), "GET", "/"+s.upstream+"/"+path, nil)
-			if err == nil {
-				resp.Body.Close()
-				statuses[path] <- resp.StatusCode
+			resp, err := s.do(ctx, "GET", "/"+s.upstream+"/"+path, nil)
+			if err != nil {
+				statuses[path] <- 0
+				return
 			}
+			resp.Body.Close()
+			statuses[path] <- resp.StatusCode
 		}()
 		s.kind(throttle.Waiting)
 	}
-	s.handler.Stop(time.Minute)
+	s.handler.Stop(30 * time.Minute)
 	require.Equal(t, 503, <-statuses["late"])
 	h, p := s.refused(503, "/"+s.upstream+"/other")
 	require.Contains(t, p["detail"], "ends")
