@@ -37,6 +37,7 @@ func TestSlowBody(t *testing.T) {
 	for _, framing := range []string{"Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n5\r\nab"} {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
 		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second))) // else a body that is awaited would hold the test
 		fmt.Fprintf(conn, "POST /api.example.com/ HTTP/1.1\r\nHost: localhost\r\n%s", framing)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		require.NoError(t, err)
