@@ -388,7 +388,7 @@ func TestP14_NoKeyOfACommandThatIsNotThere(t *testing.T) {
 	l := limiter(t, redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
 	_, err := l.Acquire(t.Context(), "tenant", 1)
 	require.EqualError(t, err, "throttle: the store could not be asked: redisstore: "+server.Addr+": ERR unknown command 'evalsha'")
-	require.NotContains(t, spelled(err), redisstore.DefaultNamespace+":5:")
+	require.NotContains(t, spelled(err), redisstore.DefaultNamespace+":6:")
 }
 
 // TestP14_AnAddressWithAPassword is a mistake, and no reason to print it.
