@@ -195,6 +195,9 @@ const (
 	HeadLined   = 30
 )
 
+// Names is how many generations of a row have a name.
+const Names = wire.Lives
+
 // TestHeadNumbers: tests that read and spoil rows know how they are stored.
 func TestHeadNumbers(t *testing.T) {
 	require.Contains(t, wire.BookScript.Source, "'<"+strings.Repeat("d", HeadNumbers)+"'")

@@ -239,25 +239,6 @@ func TestP12_LossesAmongNewAndSilentPrograms(t *testing.T) {
 	}
 }
 
-// TestP12_MoreLossesThanNames: a window has more losses than a row has names of generations. Then
-// starts may count twice, if two programs know different ones of generations without a name. No start is missing.
-func TestP12_MoreLossesThanNames(t *testing.T) {
-	t.Parallel()
-	exact, all := 0, 0
-	t.Run("", func(t *testing.T) {
-		for _, seed := range seeds(soak.Most(100, 3)) {
-			t.Run(fmt.Sprint(seed), func(t *testing.T) {
-				lossesAmongPrograms(t, seed, 20, func(t *testing.T, want, booked int) {
-					require.GreaterOrEqual(t, booked, want)
-					exact += map[bool]int{true: 1}[booked == want]
-					all++
-				})
-			})
-		}
-	})
-	require.Greater(t, exact, all*9/10)
-}
-
 // lossesAmongPrograms loses a row so often, and has judge look after each loss at how many starts the
 // row must have, and has.
 func lossesAmongPrograms(t *testing.T, seed uint64, losses int, judge func(t *testing.T, want, booked int)) {
