@@ -77,9 +77,9 @@ func (a *acquisition) replaceStale(ctx context.Context) error {
 }
 
 // recheck puts a granted start back into the state booked, so that acquire checks the start
-// once more: time has passed since the grant.
+// once more: time has passed since the grant. The start of a caller that is only counted stays granted.
 func (a *acquisition) recheck() {
-	if a.state == granted {
+	if a.state == granted && !a.shadowed {
 		a.state = booked
 	}
 }
