@@ -164,8 +164,8 @@ func TestP15_NoGoroutineIsLeftOfALine(t *testing.T) {
 var outOfOrder = map[uint64]bool{172: true, 193: true, 202: true, 210: true, 217: true}
 
 // calledInVain are the seeds of random lines in which a waiter of a token bucket is called more
-// than a hundred times, every 10 ms, before it has a start: see docs/internals/line.md.
-var calledInVain = map[uint64]bool{140: true, 190: true, 283: true}
+// than a hundred times in some seconds before it has a start: see docs/internals/line.md.
+var calledInVain = map[uint64]bool{190: true, 283: true}
 
 // TestP5_RandomLinesOfOneProgram compares more lines of one program with the perfect queue.
 func TestP5_RandomLinesOfOneProgram(t *testing.T) {
