@@ -85,6 +85,24 @@ func TestProxyWays(t *testing.T) {
 	require.NoError(t, s.cmd.Wait())
 }
 
+// TestUnaskedAnswers: what an upstream sends behind its answer stands in no log.
+func TestUnaskedAnswers(t *testing.T) {
+	host := trusted(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		require.NoError(t, err)
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\nnot-to-be-told")
+		_, _ = io.Copy(io.Discard, conn) // until the proxy has read that, and has closed
+	})
+	s := startProxy(t, newFile(t, host, "100/h"))
+	require.Equal(t, http.StatusNoContent, s.get(host+"/x"))
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	rest, err := io.ReadAll(s.talk)
+	require.NoError(t, err)
+	require.Empty(t, string(rest))
+	require.NoError(t, s.cmd.Wait())
+}
+
 // TestProxyMistakes: all mistakes of the flags are told at once.
 func TestProxyMistakes(t *testing.T) {
 	const good = "../../policyfile/testdata/good.yaml"
