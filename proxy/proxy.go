@@ -85,7 +85,7 @@ func New(c Config) (*Handler, error) {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p := h.inadmissible(r, h.c.Local, &h.token); p != nil {
+	if p := h.inadmissible(r, h.c.Local && !onSocket(r), &h.token); p != nil {
 		h.refuse(w, r, p)
 		return
 	}
