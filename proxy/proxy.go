@@ -18,6 +18,9 @@ import (
 // errEnding says that the handler shuts down.
 var errEnding = errors.New("proxy: the handler shuts down")
 
+// errStatus says that an answer has a status that no answer has.
+var errStatus = errors.New("proxy: the upstream has answered with a status that is none")
+
 // A Handler sends requests on, each when it has its start. It is safe for concurrent use.
 type Handler struct {
 	c       Config
@@ -82,7 +85,7 @@ func New(c Config) (*Handler, error) {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p := h.inadmissible(r, h.c.Local, &h.token); p != nil {
+	if p := h.inadmissible(r, h.c.Local && !onSocket(r), &h.token); p != nil {
 		h.refuse(w, r, p)
 		return
 	}
@@ -267,8 +270,12 @@ func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 
 // finish says in an answer of the upstream how long its request was held, leads its links back to
 // the caller's way, and lets its trailers follow: HTTP/1 has none behind a body whose length is
-// known, and HTTP/2 has. It fails when the answer is an upgrade and the handler ends.
+// known, and HTTP/2 has. It fails when the answer is an upgrade and the handler ends, and when the
+// answer has a status for which net/http panics.
 func (h *Handler) finish(resp *http.Response) error {
+	if resp.StatusCode < 100 || resp.StatusCode > 999 {
+		return errStatus
+	}
 	if len(resp.Trailer) > 0 && resp.Request.Method != http.MethodHead {
 		resp.Header.Del("Content-Length")
 	}
