@@ -226,7 +226,7 @@ func (a *acquisition) needsRevalidation() bool {
 // long as the store takes to answer, if that is more than validFor, else 0. The answer to this
 // caller's own booking bounds the estimate, which other callers may have made at another time.
 func (a *acquisition) revalidateLead() time.Duration {
-	if lag := min(a.rtt.get(), a.grant.Age); lag > validFor {
+	if lag := min(a.grantAge.get(), a.grant.Age); lag > validFor {
 		return lag
 	}
 	return 0

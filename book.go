@@ -76,7 +76,11 @@ func (a *acquisition) bookWithin(ctx, storeCtx context.Context, asked time.Durat
 func (a *acquisition) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	g := a.grant
 	answered := now()
-	a.rtt.add(g.Age, answered)
+	if g.OK {
+		a.grantAge.add(g.Age, answered)
+	} else {
+		a.rtt.add(g.Age, answered)
+	}
 	a.noticeClosed(ctx, &g)
 	if a.state == inLine && a.remaining == 0 {
 		a.cancel() // the place is of no use to a caller that can wait no longer
