@@ -17,9 +17,9 @@ type call struct {
 	cut    func()    // ends a request that asks for an upgrade
 	tunnel *tunnel   // of the upgraded connection; nil: there is none
 
-	place  *place // among those that wait
-	unread bool   // its body is longer than what was read ahead
-	left   bool   // the caller has left before there was an answer
+	place  *place  // among those that wait
+	upload *upload // its body, of which something is still to come; nil: nothing is
+	left   bool    // the caller has left before there was an answer
 
 	mu   sync.Mutex
 	sent time.Time // when the base was asked for a connection; zero: not yet

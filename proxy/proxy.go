@@ -143,6 +143,12 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 		to.instead.ServeHTTP(w, r)
 		return
 	}
+	free, p := h.bodies.readAhead(w, r) // before the request waits: no slow caller takes a place
+	defer free()
+	if p != nil {
+		h.refuse(w, r, p)
+		return
+	}
 	r, c, p := h.hold(r)
 	if p != nil {
 		h.refuse(w, r, p)
@@ -155,13 +161,9 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 		defer cut()
 		c.cut, r = cut, r.WithContext(ctx)
 	}
-	free, p := h.bodies.readAhead(w, r)
-	defer free()
-	if p != nil {
-		h.refuse(w, r, p)
-		return
+	if c.upload, _ = r.Body.(*upload); c.upload != nil {
+		defer c.upload.Close()
 	}
-	_, c.unread = r.Body.(*joinedBody)
 	c.begun = time.Now()
 	defer h.countAborted(c)
 	defer c.leaveTunnel()
@@ -191,7 +193,7 @@ func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 
 // refuse answers a request that is not held.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
-	if r.ContentLength != 0 && r.ProtoMajor == 1 {
+	if _, whole := r.Body.(wholeBody); !whole && r.ContentLength != 0 && r.ProtoMajor == 1 {
 		hangUp(w)
 	}
 	h.answer(w, p)
@@ -201,6 +203,11 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 // before it sends the answer, and behind it, however slowly the body comes.
 func hangUp(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
+	awaitLittle(w)
+}
+
+// awaitLittle has net/http wait for a second at most for the rest of a body that nobody reads.
+func awaitLittle(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Second))
 }
 
@@ -219,7 +226,7 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	default:
 		p = problemOf(err)
 	}
-	if p.timing = c.timing(); c.unread {
+	if p.timing = c.timing(); !c.upload.isOver() {
 		hangUp(w)
 	}
 	h.answer(w, p)
@@ -281,6 +288,9 @@ func (h *Handler) finish(resp *http.Response) error {
 	}
 	c := callOf(resp.Request.Context())
 	c.endWait()
+	if !c.upload.isOver() && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Header.Set("Connection", "close")
+	}
 	if !isReadable(resp.Header) {
 		h.counts.unreadable.Add(1)
 	}
