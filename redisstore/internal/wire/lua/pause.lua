@@ -30,15 +30,13 @@ if lift == 1 then
   penalty.forgive(r)
   ceiling.forget(r)
   queue.free(r)
-  if u.peak == 0 then
-    -- Its probe is forgotten, unless a program has a number for it and counts. The row
-    -- stays until then, to know better than one that did not hear that the pause was lifted.
-    if r.most == 0 then
-      open(r)
-      drop(r, r.size)
-    end
-    r.till = max(r.till, old)
+  if u.peak == 0 and r.most == 0 then -- unless a program has a number for it and counts, its probe is forgotten
+    open(r)
+    drop(r, r.size)
   end
+  -- The row stays for as long as the pause would have lasted, to know better than a program that did
+  -- not hear that the pause was lifted: such a program would tell an empty Redis of the pause.
+  r.till = max(r.till, old)
 elseif length > 0 then
   r.paused = now + penalty.shut(r, old - now, length, refused, took)
 end
