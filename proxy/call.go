@@ -35,9 +35,13 @@ func callOf(ctx context.Context) *call {
 }
 
 // trace returns a context that tells the call when its request has its start: the base, which
-// gets the request then, asks for a connection.
+// gets the request then, asks for a connection. A start that is too old then is replaced before the
+// hook of the connection is called here.
 func (c *call) trace(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { c.start() }})
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { c.start() },
+		GotConn: func(httptrace.GotConnInfo) { c.endWait() },
+	})
 }
 
 // start notes that the request has its start. It may lose the start and get another.
