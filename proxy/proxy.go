@@ -206,11 +206,6 @@ func hangUp(w http.ResponseWriter) {
 	awaitLittle(w)
 }
 
-// awaitLittle has net/http wait for a second at most for the rest of a body that nobody reads.
-func awaitLittle(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Second))
-}
-
 // answerError answers a request that has no answer of the upstream, because of err.
 func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	c := callOf(r.Context())

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
+	"time"
 )
 
 // An upload is a body of HTTP/1 of which something is still to come when its request waits.
@@ -47,3 +48,8 @@ func (u *upload) Close() error {
 
 // isOver reports whether all has come; nil: nothing was to come.
 func (u *upload) isOver() bool { return u == nil || u.ended.Load() }
+
+// awaitLittle has net/http wait for a second at most for the rest of a body that nobody reads.
+func awaitLittle(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Second))
+}

@@ -11,7 +11,7 @@ import (
 
 // acquire serves /v1/acquire.
 func (t *table) acquire(w http.ResponseWriter, r *http.Request) *problem.Problem {
-	q, bad := t.readAcquire(w, r)
+	q, bad := readAcquire(w, r, &t.c, t.bodies)
 	if bad != nil {
 		return bad
 	}

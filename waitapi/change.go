@@ -93,7 +93,7 @@ func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Proble
 
 // readChange reads a request about a permit, which has these fields besides the permit's name.
 func (t *table) readChange(w http.ResponseWriter, r *http.Request, d *reader, fields map[string]field, required ...string) (name string, bad *problem.Problem) {
-	body, bad := t.readBody(w, r)
+	body, bad := t.bodies.read(w, r)
 	if bad != nil {
 		return "", bad
 	}

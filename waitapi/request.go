@@ -31,14 +31,13 @@ type acquireRequest struct {
 }
 
 // readAcquire returns what a request asks for.
-func (t *table) readAcquire(w http.ResponseWriter, r *http.Request) (*acquireRequest, *problem.Problem) {
-	c := &t.c
+func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) (*acquireRequest, *problem.Problem) {
 	q := &acquireRequest{priority: wishes.Priority(r.Header), lifetime: c.Lifetime, wait: wishes.MaxWait(r.Header, c.MaxWait)}
 	key, bad := keyOf(r.Header)
 	if bad != nil {
 		return nil, bad
 	}
-	body, bad := t.readBody(w, r)
+	body, bad := all.read(w, r)
 	if bad != nil {
 		return nil, bad
 	}
