@@ -85,15 +85,18 @@ func unreached(err error) *problem {
 	var timeout net.Error
 	var name *net.DNSError
 	var certificate *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
 	switch {
 	case errors.Is(err, errInside):
-		return newProblem(http.StatusForbidden, "the host is at an address that is not public, and is not listed as private").because(hostInside)
+		return newProblem(http.StatusForbidden, "the host is at an address that is not public, and is not listed as private (--private HOST)").because(hostInside)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return newProblem(http.StatusGatewayTimeout, "there was no answer in time")
 	case errors.As(err, &name):
 		return newProblem(http.StatusBadGateway, "the name of the upstream has no address")
 	case errors.As(err, &certificate):
 		return newProblem(http.StatusBadGateway, "the certificate of the upstream is not trusted")
+	case errors.As(err, &record):
+		return newProblem(http.StatusBadGateway, "the upstream does not speak TLS, and is called by https alone")
 	}
 	return newProblem(http.StatusBadGateway, "the upstream could not be reached")
 }

@@ -141,6 +141,16 @@ func TestDialIsGuarded(t *testing.T) {
 	}
 }
 
+// TestPlainUpstream: an upstream that knows no TLS is named as that.
+func TestPlainUpstream(t *testing.T) {
+	upstream := httptest.NewServer(http.NotFoundHandler())
+	defer upstream.Close()
+	s := &scene{T: t, upstream: upstream.Listener.Addr().String(), events: make(chan throttle.Event, 100)}
+	s.serve(proxy.NewBase("127.0.0.1"), []throttle.Policy{{Name: "plain", Match: s.upstream + "/", Limit: throttle.SlidingWindow(9, time.Hour)}}, nil)
+	_, p := s.refused(502, "/"+s.upstream+"/x")
+	require.Contains(t, p["detail"], "https alone")
+}
+
 // TestFull is a request that cannot start in time.
 func TestFull(t *testing.T) {
 	s := newScene(t, func(http.ResponseWriter, *http.Request) {}, nil, anything(1))

@@ -81,7 +81,11 @@ func (d *reader) problem() *problem.Problem {
 	if len(d.mistakes) == 0 {
 		return nil
 	}
-	p := problem.New(http.StatusBadRequest, "the body has mistakes: see errors")
+	text := d.mistakes[0].Pointer + " " + d.mistakes[0].Detail
+	if more := len(d.mistakes) - 1; more > 0 {
+		text += fmt.Sprintf(", and errors has %d more", more)
+	}
+	p := problem.New(http.StatusBadRequest, "the body has a mistake: "+text)
 	p.Errors = d.mistakes
 	return p
 }

@@ -183,6 +183,7 @@ func TestMistakes(t *testing.T) {
 				got = append(got, e.Pointer+" "+e.Detail)
 			}
 			require.Equal(s, want, strings.Join(got, " | "), body)
+			require.Contains(s, a.Detail, "the body has a mistake: "+got[0])
 		}
 		for body, path := range map[string]string{`{"permit": 1}`: "release", `{"cost": "1"}`: "settle", `{"permit": "", "duration": 0}`: "penalize", `{"permit": "", "duration": 86401, "policies": [1]}`: "penalize"} {
 			a := s.do(path, body)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,6 +117,10 @@ func (s *sidecar) check(path string) error {
 	note(s.connections <= 0, "--connections: use 1 or more")
 	note(s.permits <= 0, "--permit-lifetime: use more than 0")
 	note(s.tunnels < 0, "--tunnels: use 0 or more")
+	for _, host := range s.private {
+		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		note(err != nil && strings.ContainsAny(host, ":/"), "--private "+host+": use a host, without a scheme, a port and a path")
+	}
 	note(!s.expose && isExposed(s.listen), "--listen: other machines would reach this address, and could send requests: pass --expose as well")
 	upstreams, wrong := upstreamsOf(s.upstreamFlags, s.listen, s.expose)
 	s.upstreams, mistakes = upstreams, append(mistakes, wrong...)
@@ -264,8 +269,10 @@ func (s *sidecar) use(table *proxy.Table) {
 // report tells of a file that has changed.
 func (s *sidecar) report(state policyfile.State) {
 	switch {
+	case state.Err != nil && state.Seen == state.InForce:
+		s.say("the file cannot be read, and " + state.InForce + " stays in force: " + state.Err.Error())
 	case state.Err != nil:
-		s.say("the file is not in force: " + state.Err.Error())
+		s.say(state.Seen + " is not in force, and " + state.InForce + " stays: " + state.Err.Error())
 	case !state.Until.IsZero():
 		s.say(fmt.Sprintf("%s loosens, and is in force in %s: %s", state.Seen, brief(time.Until(state.Until)), strings.Join(state.Loosens, "; ")))
 	case state.InForce == state.Seen:

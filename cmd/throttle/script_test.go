@@ -148,6 +148,7 @@ func TestCodes(t *testing.T) {
 		{[]string{"status"}, exitUsage},
 		{[]string{"status", "--redis", "redis+moon://127.0.0.1:1"}, exitUsage},
 		{[]string{"status", "--redis", "redis://127.0.0.1:1"}, exitStore},
+		{[]string{"proxy", "--redis", "redis://127.0.0.1:1"}, exitStore},
 		{[]string{"status", "--redis", "redis+cluster://127.0.0.1:1"}, exitStore},
 		{[]string{"status", "--redis", "redis+sentinel://127.0.0.1:1?master_name=main", "--timeout", "100ms"}, exitStore},
 	} {

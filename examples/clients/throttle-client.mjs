@@ -25,7 +25,9 @@ async function post(path, body, timeout = 20, headers = {}) {
 	if (process.env.THROTTLE_TOKEN) headers['Proxy-Authorization'] = `Bearer ${process.env.THROTTLE_TOKEN}`
 	headers['Content-Type'] = 'application/json'
 	const signal = AbortSignal.timeout(Math.ceil(timeout * 1000))
-	const response = await fetch(`${url}/v1/${path}`, {method: 'POST', body: JSON.stringify(body), headers, signal})
+	const response = await fetch(`${url}/v1/${path}`, {method: 'POST', body: JSON.stringify(body), headers, signal}).catch(cause => {
+		throw new Error(`no throttle proxy answers at ${url}, or it wants another THROTTLE_TOKEN`, {cause}) // fetch hides an answer 407
+	})
 	const text = await response.text()
 	if (!response.ok) throw new Refused(JSON.parse(text), Number(response.headers.get('Retry-After') ?? Infinity))
 	return text && JSON.parse(text)

@@ -54,7 +54,7 @@ def acquire(*demands, wait=60, **options):  # options are priority and lifetime
         except urllib.error.HTTPError as error:
             failure, pause = Refused(json.load(error)), float(error.headers.get("Retry-After", "inf"))
         except NO_ANSWER as error:  # with the same key nothing is charged twice
-            failure, pause = error, 0.5
+            failure, pause = ConnectionError("no throttle proxy answers at %s: %s" % (URL, error)), 0.5
         if time.monotonic() + pause > end:
             raise failure
         time.sleep(pause)

@@ -15,9 +15,13 @@ var libraryVersion = sync.OnceValue(func() string {
 		return ""
 	}
 	for _, m := range b.Deps {
-		if m.Path == module {
-			return m.Version
+		if m.Path != module {
+			continue
 		}
+		if m.Replace != nil && m.Replace.Version == "" {
+			break // by a folder
+		}
+		return m.Version
 	}
 	return "(devel)"
 })

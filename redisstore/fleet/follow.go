@@ -32,7 +32,7 @@ func (r *Reporter) File(ctx context.Context) ([]byte, error) {
 func (r *Reporter) fields(ctx context.Context, names ...string) (all []string, err error) {
 	v, err := r.client.HMGet(ctx, r.keys.policies, names...).Result()
 	if err != nil {
-		return nil, r.conn.Error(err)
+		return nil, storeError(r.conn.Error(err))
 	}
 	for _, field := range v {
 		text, ok := field.(string)
