@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"bufio"
 	"encoding/pem"
 	"fmt"
@@ -92,7 +93,9 @@ func TestUpstreamBesideSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	s := startProxy(t, newFile(t, host, "100/h"), "--listen", "unix:"+path, "--upstream", "127.0.0.1:0="+host)
 	base := s.at(host)
-	socket := &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", path) }}
+	socket := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}
 	for _, c := range []struct {
 		url, field string
 		way        http.RoundTripper
