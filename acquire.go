@@ -77,9 +77,9 @@ func (a *acquisition) replaceStale(ctx context.Context) error {
 }
 
 // recheck puts a granted start back into the state booked, so that acquire checks the start
-// once more: time has passed since the grant.
+// once more: time has passed since the grant. The start of a caller that is only counted stays granted.
 func (a *acquisition) recheck() {
-	if a.state == granted {
+	if a.state == granted && !a.shadowed {
 		a.state = booked
 	}
 }
@@ -226,7 +226,7 @@ func (a *acquisition) needsRevalidation() bool {
 // long as the store takes to answer, if that is more than validFor, else 0. The answer to this
 // caller's own booking bounds the estimate, which other callers may have made at another time.
 func (a *acquisition) revalidateLead() time.Duration {
-	if lag := min(a.rtt.get(), a.grant.Age); lag > validFor {
+	if lag := min(a.grantAge.get(), a.grant.Age); lag > validFor {
 		return lag
 	}
 	return 0

@@ -66,6 +66,9 @@ type acquisition struct {
 	startAt        time.Duration // the booked start, or a little later: the grant may be used from then on
 	jitter         time.Duration // the smallest Jitter among the charges that count; 0: none has any
 	concurrent     bool          // some charges are Concurrency: they need slots
+	shadowed       bool          // all charges are of shadow policies: the caller is only counted, see count.go
+	uncounted      bool          // granted: the store was away and holds nothing for the caller
+	stopCount      func()        // ends the present call of count; nil: there is none
 	slots          *slotHold     // the slots, if they were acquired after the start was booked
 	validatedAt    time.Duration // when the store last said that the start may be used
 	validateRTT    time.Duration // how long that answer took
@@ -88,12 +91,13 @@ type slotHold struct {
 	grant   Grant
 }
 
-// inspectCharges sets jitter and concurrent by the charges. The Jitter of a Concurrency charge
+// inspectCharges sets jitter, concurrent and shadowed by the charges. The Jitter of a Concurrency charge
 // does not count: a slot is held and does not age.
 func (a *acquisition) inspectCharges() {
-	a.jitter, a.concurrent = 0, false
+	a.jitter, a.concurrent, a.shadowed = 0, false, len(a.booking.Charges) > 0
 	for i := range a.booking.Charges {
 		c := &a.booking.Charges[i]
+		a.shadowed = a.shadowed && c.Shadow
 		switch j := c.Jitter; {
 		case c.Limit.kind == KindConcurrency:
 			a.concurrent = true
@@ -125,7 +129,7 @@ func (a *acquisition) isImmediate() bool {
 }
 
 // forget notes that the caller holds nothing any more: all was used, given back or lost.
-func (a *acquisition) forget() { a.state, a.slots = idle, nil }
+func (a *acquisition) forget() { a.state, a.slots, a.uncounted = idle, nil, false }
 
 // waited returns how long the caller has been held so far.
 func (a *acquisition) waited() time.Duration {

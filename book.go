@@ -17,6 +17,9 @@ func (a *acquisition) book(ctx context.Context) error {
 		a.beginWait(asked)
 	}
 	a.booking.MaxWait = a.remainingWait(ctx, asked)
+	if a.shadowed {
+		return a.count(ctx, asked)
+	}
 	if !a.needsStoreContext(a.booking.MaxWait) {
 		return a.bookWithin(ctx, ctx, asked)
 	}
@@ -66,22 +69,6 @@ func (a *acquisition) bookWithin(ctx, storeCtx context.Context, asked time.Durat
 	return nil
 }
 
-// replacePlace sets the booking's Instead, Turn and Returns, so that the store gives back what the
-// caller holds when it books the new start, which has the given spread. What the store cannot
-// replace is given back here.
-func (a *acquisition) replacePlace(spread time.Duration) {
-	b := &a.booking
-	a.stopWatch()
-	a.cancelSlots()
-	if a.state == booked && spread != b.Spread {
-		a.cancel() // Instead is for bookings of the same spread
-	}
-	b.Instead, b.Turn, b.Returns = Handle{}, a.grant.Turn, true
-	if a.state != idle {
-		b.Instead = a.grant.Handle
-	}
-}
-
 // takeAnswer goes through the store's answer to a booking, unless that is a start at once that no
 // observer is told of. It returns the error of a caller that is refused, sets startAt for one that
 // must wait, and tells the observer. stoodInLine says that the caller stood in the line for a start
@@ -89,7 +76,11 @@ func (a *acquisition) replacePlace(spread time.Duration) {
 func (a *acquisition) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	g := a.grant
 	answered := now()
-	a.rtt.add(g.Age, answered)
+	if g.OK {
+		a.grantAge.add(g.Age, answered)
+	} else {
+		a.rtt.add(g.Age, answered)
+	}
 	a.noticeClosed(ctx, &g)
 	if a.state == inLine && a.remaining == 0 {
 		a.cancel() // the place is of no use to a caller that can wait no longer

@@ -19,9 +19,11 @@ type engine struct {
 	defaultMaxWait time.Duration                // as in Config
 	observe        func(context.Context, Event) // nil: none
 	longWait       time.Duration                // as in Config; 0: none, or there is no observer
-	rtt            rttEstimator                 // how long the store's answers take
+	rtt            rttEstimator                 // how long the store's answers take: those without a start
+	grantAge       rttEstimator                 // how old starts are at the most: a store may know how long ago it booked them
 	heldByPolicy   sync.Map                     // of *atomic.Int64: how many callers each policy holds
 	closings       closings
+	counting       counting
 	recent         atomic.Pointer[recents] // the budgets that callers used last; nil: nobody asks for them
 	unanswered     atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
 }

@@ -41,7 +41,8 @@ func (m *decayingMax) add(d time.Duration) {
 // again. One that is too large costs quota: starts that were given much room stay
 // booked after the store is fast again.
 type rttEstimator struct {
-	estimate atomic.Int64 // in nanoseconds
+	estimate  atomic.Int64 // in nanoseconds
+	deviation atomic.Int64 // by how much answers differ from the mean, on average
 
 	mu      sync.Mutex
 	mean    time.Duration
@@ -63,6 +64,12 @@ const (
 
 func (e *rttEstimator) get() time.Duration { return time.Duration(e.estimate.Load()) }
 
+// most returns how long nearly all answers take: a quarter more than the estimate, or less if
+// they are more alike.
+func (e *rttEstimator) most() time.Duration {
+	return e.get() + min(e.get()/4, 4*time.Duration(e.deviation.Load()))
+}
+
 // add takes in how long an answer took and when it arrived. Callers share answers,
 // and a hiccup delays all answers that are on their way. So an answer that was on its way
 // together with the last one, for most of the time, says nothing new. Neither does
@@ -83,6 +90,7 @@ func (e *rttEstimator) add(took, arrivedAt time.Duration) {
 	if took < e.mean {
 		e.mean = min(e.mean, most) // forget the part that was not believed
 	}
+	e.deviation.Add((int64((took - e.mean).Abs()) - e.deviation.Load()) / 4)
 	e.mean += (took - e.mean) / 4
 	e.estimate.Store(int64(min(e.mean, most)))
 }

@@ -139,7 +139,7 @@ func (r *roundTrip) readQuotas(resp *http.Response, delay time.Duration) (all []
 func (r *roundTrip) readCosts(resp *http.Response) (all []int) {
 	for i, p := range r.quote.policies {
 		c := &r.booking.Charges[i]
-		if p.Settle == nil || !c.Limit.counts() {
+		if p.Settle == nil || !c.Limit.counts() || r.uncounted {
 			continue
 		}
 		cost, err := p.settledCost(resp)

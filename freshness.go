@@ -40,18 +40,18 @@ func (a *acquisition) unusable() bool {
 }
 
 // spread returns the Spread of the next booking: room behind the start, if the store is so far
-// away that its answer alone would make the grant stale. It goes by the estimate of all callers.
+// away that its answer alone would make the grant stale. It goes by what all callers were told.
 // The budgets of this caller may lie on a slower server than those of others: after rttSamples
 // stale answers in a row the last answer to this caller counts, too.
 func (a *acquisition) spread() time.Duration {
 	if a.jitter == 0 {
 		return 0
 	}
-	lag := a.rtt.get()
+	lag := a.grantAge.most()
 	if a.staleStreak >= rttSamples {
 		lag = max(lag, a.grant.Age)
 	}
-	room := lag + lag/4 - a.usableFor()/2
+	room := lag - a.usableFor()/2
 	if room <= 0 {
 		return 0
 	}

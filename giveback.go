@@ -3,16 +3,33 @@ package throttle
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // cancel gives back the start, the place in line and the slots, if any are held.
 func (a *acquisition) cancel() {
 	a.stopWatch()
 	a.cancelSlots()
-	if a.state != idle {
+	if a.state != idle && !a.uncounted {
 		a.store.Cancel(&a.booking, a.grant)
 	}
 	a.forget()
+}
+
+// replacePlace sets the booking's Instead, Turn and Returns, so that the store gives back what the
+// caller holds when it books the new start, which has the given spread. What the store cannot
+// replace is given back here.
+func (a *acquisition) replacePlace(spread time.Duration) {
+	b := &a.booking
+	a.stopWatch()
+	a.cancelSlots()
+	if a.state == booked && spread != b.Spread {
+		a.cancel() // Instead is for bookings of the same spread
+	}
+	b.Instead, b.Turn, b.Returns = Handle{}, a.grant.Turn, true
+	if a.state != idle {
+		b.Instead = a.grant.Handle
+	}
 }
 
 // heldSlots returns the booking and the grant of the slots, if they are held.
@@ -20,7 +37,7 @@ func (a *acquisition) heldSlots() (b *Booking, g Grant, ok bool) {
 	switch {
 	case a.slots != nil:
 		return &a.slots.booking, a.slots.grant, true
-	case a.concurrent && a.state >= booked && a.grant.Wait == 0:
+	case a.concurrent && a.state >= booked && a.grant.Wait == 0 && !a.uncounted:
 		return &a.booking, a.grant, true
 	}
 	return nil, Grant{}, false

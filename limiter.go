@@ -69,11 +69,11 @@ func (l *Limiter) reuse(a *acquisition) {
 	switch {
 	case a.isImmediate() && !a.booking.Returns:
 		// It booked once. The next caller's first booking sets the rest anew.
-		a.state, a.arrivedAt, a.returns, a.grant.Held = idle, 0, false, NotHeld
+		a.state, a.arrivedAt, a.returns, a.uncounted, a.grant.Held = idle, 0, false, false, NotHeld
 	case a.isImmediate() || a.observe == nil:
 		*a = acquisition{
 			engine: a.engine, booking: Booking{Charges: a.booking.Charges, Spread: a.booking.Spread},
-			jitter: a.jitter, concurrent: a.concurrent, invalidated: a.invalidated, grant: Grant{Held: NotHeld},
+			jitter: a.jitter, concurrent: a.concurrent, shadowed: a.shadowed, invalidated: a.invalidated, grant: Grant{Held: NotHeld},
 		}
 	default:
 		return // the store may still use the observed context, which is a field of the acquisition
@@ -123,6 +123,9 @@ func (l *Limiter) acquire(ctx context.Context, p *Permit, key string, cost int, 
 	}
 	if err == nil && a.state != granted {
 		err = a.awaitStart(ctx)
+	}
+	if err == nil && a.uncounted {
+		p.state.Store(permitFree)
 	}
 	if err == nil {
 		if p.start.set(a); a.observe != nil || !a.isImmediate() || a.hold.Policy != "" {

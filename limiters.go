@@ -110,9 +110,10 @@ func (l *Limiters) acquire(ctx context.Context, a *quotedAcquisition, price func
 		return nil, err
 	}
 	p := &Permit{several: a}
-	if a.hasNoPolicy() {
+	if a.hasNoPolicy() || a.uncounted {
 		p.state.Store(permitFree)
-	} else {
+	}
+	if !a.hasNoPolicy() {
 		p.setAndTell(ctx, &a.acquisition)
 	}
 	return p, nil

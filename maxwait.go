@@ -87,7 +87,8 @@ func (a *acquisition) storeContext(ctx context.Context, maxWait time.Duration) (
 }
 
 // StoreAway implements [outage.Observer]. It counts the caller in engine.unanswered until the call
-// of the store returns, and makes one event of each outage.
+// of the store returns, and makes one event of each outage. A caller that is only counted does not
+// wait any longer.
 func (a *acquisition) StoreAway(err error) {
 	if !a.waitsForStore {
 		a.waitsForStore = true
@@ -96,6 +97,9 @@ func (a *acquisition) StoreAway(err error) {
 	if !a.outageReported {
 		a.outageReported = true
 		a.report(a.observed.Context, StoreFailed, a.waited(), &StoreError{err})
+	}
+	if a.stopCount != nil {
+		a.stopCount()
 	}
 }
 

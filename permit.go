@@ -71,6 +71,9 @@ func (p *Permit) acquisition() *acquisition {
 	if p.several != nil {
 		a := p.several.acquisition
 		a.state, a.hold = booked, Hold{}
+		if a.shadowed {
+			a.state = granted
+		}
 		a.booking.Charges = slices.Clone(a.booking.Charges)
 		return &a
 	}
@@ -83,7 +86,9 @@ func (p *Permit) acquisition() *acquisition {
 		startAt: s.startAt, validatedAt: s.validatedAt, validateRTT: s.validateRTT,
 		maxWait: s.maxWait, priority: s.priority, returns: true,
 	}
-	a.inspectCharges()
+	if a.inspectCharges(); a.shadowed {
+		a.state = granted
+	}
 	return a
 }
 

@@ -153,7 +153,8 @@ type Policy struct {
 	Headroom map[Priority]float64
 
 	// Shadow makes the policy count and report, but never hold or refuse, not
-	// even if its Key or its Cost panics.
+	// even if its Key or its Cost panics. A request under such policies alone does not wait for a
+	// store that is away: it starts, and is not counted.
 	Shadow bool
 
 	// Scope says which programs share the budgets. Defaults to [Fleet].

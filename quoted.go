@@ -83,6 +83,9 @@ func (a *quotedAcquisition) acquireStart(ctx context.Context, reprice func() err
 // holds, if the store can replace that in one step; otherwise it gives back what it holds.
 func (a *quotedAcquisition) rematch(ctx context.Context, reprice func() error) error {
 	a.stopWatch()
+	if a.uncounted {
+		a.forget()
+	}
 	old := a.booking
 	old.Charges = slices.Clone(old.Charges)
 	err := reprice()

@@ -21,6 +21,12 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	if f.penalties == nil && f.quotas == nil && f.costs == nil {
 		return
 	}
+	if r.holdsNobody(f) {
+		if !r.uncounted { // otherwise the store is away, and each response would leave a goroutine behind
+			go r.reportFeedback(f)
+		}
+		return
+	}
 	reported := make(chan struct{})
 	go func() {
 		defer close(reported)
@@ -36,6 +42,14 @@ func (r *roundTrip) applyResponse(resp *http.Response) {
 	case <-r.req.Context().Done():
 	} // the report goes on: the fleet must hear of the response
 	r.markRefusal(resp, f.penalties, false)
+}
+
+// holdsNobody reports whether a feedback is about shadow policies alone: then no caller waits until the
+// store has heard of it.
+func (r *roundTrip) holdsNobody(f feedback) bool {
+	held := func(c *Charge) bool { return !c.Shadow }
+	return r.shadowed && !slices.ContainsFunc(f.penalties, func(p penalty) bool { return held(p.charge) }) &&
+		!slices.ContainsFunc(f.quotas, func(q quota) bool { return held(q.charge) })
 }
 
 // maxResponseDelay returns how long a response may be kept from its caller while the

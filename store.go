@@ -141,9 +141,8 @@ type Charge struct {
 	Reserve int
 
 	// Pace is for SlidingWindow charges. If it is not 0 and the charge alone makes
-	// the request wait, the start keeps clear of all others still to come:
-	// each keeps the next one away for Pace times its cost (the costs of
-	// starts at one moment summed). So a queue does not leave in bursts.
+	// the request wait, the start keeps Pace times its own cost away from all
+	// others still to come. So a queue does not leave in bursts.
 	Pace time.Duration
 }
 

@@ -42,7 +42,11 @@ func (b *bodies) take(n int64) bool {
 // notices by itself. free gives back the memory of the body, when the request is over.
 func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(), _ *problem) {
 	free = func() {}
-	if r.Body == nil || r.Body == http.NoBody || r.ProtoMajor != 1 || strings.EqualFold(r.Header.Get("Expect"), "100-continue") {
+	switch {
+	case r.Body == nil || r.Body == http.NoBody || r.ProtoMajor != 1:
+		return free, nil
+	case r.ProtoAtLeast(1, 1) && strings.EqualFold(r.Header.Get("Expect"), "100-continue"):
+		r.Body = &upload{Reader: r.Body, body: r.Body, answer: w, left: r.ContentLength}
 		return free, nil
 	}
 	size := int64(mostAhead) // of a body of unknown length
@@ -71,16 +75,16 @@ func (b *bodies) readAhead(w http.ResponseWriter, r *http.Request) (free func(),
 		return free, newProblem(http.StatusBadRequest, "the body of the request could not be read")
 	}
 	if len(begin) == mostAhead {
-		r.Body = &joinedBody{io.MultiReader(bytes.NewReader(begin), r.Body), r.Body}
+		r.Body = &upload{Reader: io.MultiReader(bytes.NewReader(begin), r.Body), body: r.Body, answer: w, left: r.ContentLength}
 		return free, nil
 	}
-	r.Body = io.NopCloser(bytes.NewReader(begin))
-	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(begin)), nil }
+	r.Body = wholeBody{bytes.NewReader(begin)}
+	r.GetBody = func() (io.ReadCloser, error) { return wholeBody{bytes.NewReader(begin)}, nil }
 	return free, nil
 }
 
-// A joinedBody is a body whose begin was read.
-type joinedBody struct {
-	io.Reader
-	io.Closer
-}
+// A wholeBody is a body that was read to its end.
+type wholeBody struct{ *bytes.Reader }
+
+// Close implements [io.Closer].
+func (wholeBody) Close() error { return nil }

@@ -17,9 +17,9 @@ type call struct {
 	cut    func()    // ends a request that asks for an upgrade
 	tunnel *tunnel   // of the upgraded connection; nil: there is none
 
-	place  *place // among those that wait
-	unread bool   // its body is longer than what was read ahead
-	left   bool   // the caller has left before there was an answer
+	place  *place  // among those that wait
+	upload *upload // its body, of which something is still to come; nil: nothing is
+	left   bool    // the caller has left before there was an answer
 
 	mu   sync.Mutex
 	sent time.Time // when the base was asked for a connection; zero: not yet
@@ -35,9 +35,13 @@ func callOf(ctx context.Context) *call {
 }
 
 // trace returns a context that tells the call when its request has its start: the base, which
-// gets the request then, asks for a connection.
+// gets the request then, asks for a connection. A start that is too old then is replaced before the
+// hook of the connection is called here.
 func (c *call) trace(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { c.start() }})
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { c.start() },
+		GotConn: func(httptrace.GotConnInfo) { c.endWait() },
+	})
 }
 
 // start notes that the request has its start. It may lose the start and get another.

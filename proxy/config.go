@@ -61,7 +61,7 @@ type Config struct {
 
 	// Local lets only requests in whose Host field is localhost, an address of the
 	// loopback, or one of the hosts: no web page reaches the handler under a name of its own that leads to
-	// this machine.
+	// this machine. Requests that come by a socket of Unix may have any Host field.
 	Local bool
 
 	// OutsideLink is called for each link of an answer, in Location, Content-Location or Link, that

@@ -17,6 +17,9 @@
 // time or is refused, and then [Handler.Shutdown]. The [throttle.Config.Observe] of the transport
 // calls [Observe].
 //
+// net/http writes to the standard log what an upstream sends without having been asked, which may be
+// an answer with secrets: a program sends the output of package log elsewhere if nobody may see that.
+//
 // An answer of the proxy itself has the header "Via: 1.1 throttle" and a body of
 // application/problem+json; an answer of the upstream has neither, unless the upstream set them.
 package proxy

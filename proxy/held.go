@@ -75,19 +75,19 @@ func (p *place) leaveBudget() {
 
 // holdAt notes which budget holds the request, "" for none that is known, and for how long it will
 // do so; 0: that is unknown. It ends the wait if that budget holds too many, or if the wait is
-// longer than the handler goes on.
+// longer than the handler goes on. A request that waits again, because it lost its start while it
+// connected, has a place again, also if there is none for others.
 func (p *place) holdAt(budget, policy string, wait time.Duration) {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()
-	if !p.all.held[p] {
-		return // it has had its start before
-	}
+	again := !p.all.held[p]
+	p.all.held[p] = true
 	p.leaveBudget()
 	p.startsAt = time.Time{}
 	if wait > 0 {
 		p.startsAt = time.Now().Add(wait)
 	}
-	if budget != "" && p.all.byBudget[budget] >= p.all.mostPerBudget {
+	if budget != "" && p.all.byBudget[budget] >= p.all.mostPerBudget && !again {
 		full := newProblem(http.StatusServiceUnavailable, "too many requests wait in this proxy for the same budget").after(max(soon, wait))
 		full.Policy = policy
 		p.refuse(full)

@@ -16,8 +16,8 @@ type informational struct {
 
 // WriteHeader implements [http.ResponseWriter].
 func (w *informational) WriteHeader(status int) {
-	if status >= 100 && status < 200 && status != http.StatusSwitchingProtocols {
-		if !w.modern {
+	if status >= 100 && status < 200 {
+		if !w.modern || status == http.StatusSwitchingProtocols { // which only HTTP/2 has before an answer; an upgrade is written elsewhere
 			return
 		}
 		removeHopHeaders(w.Header())

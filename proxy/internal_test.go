@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -21,7 +22,7 @@ func TestIsPublic(t *testing.T) {
 		"10.0.0.1": false, "172.16.0.1": false, "192.168.1.1": false, "::ffff:10.0.0.1": false, "::ffff:100.100.100.200": false, "::ffff:168.63.129.16": false, "fd00:ec2::254": false, "fc00::1": false,
 		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1%eth0": false, "fec0::1": false, "100.100.100.200": false, "100.64.0.1": false,
 		"168.63.129.16": false, "192.0.0.192": false, "198.18.0.1": false, "224.0.0.1": false, "ff02::1": false, "255.255.255.255": false, "240.0.0.1": false,
-		"::7f00:1": false, "64:ff9b::7f00:1": false, "64:ff9b:1::a00:1": false, "2002:7f00:1::": false, "2001::1": false,
+		"::7f00:1": false, "::ffff:0:7f00:1": false, "64:ff9b::7f00:1": false, "64:ff9b:1::a00:1": false, "2002:7f00:1::": false, "2001::1": false,
 	} {
 		require.Equal(t, want, isPublic(netip.MustParseAddr(text)), text)
 	}
@@ -37,6 +38,7 @@ func TestSlowBody(t *testing.T) {
 	for _, framing := range []string{"Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n5\r\nab"} {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
 		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second))) // else a body that is awaited would hold the test
 		fmt.Fprintf(conn, "POST /api.example.com/ HTTP/1.1\r\nHost: localhost\r\n%s", framing)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		require.NoError(t, err)
@@ -55,4 +57,29 @@ func TestIsReadable(t *testing.T) {
 	} {
 		require.Equal(t, want, isReadable(http.Header{"Content-Encoding": {coding}}), coding)
 	}
+}
+
+// TestWaitAgain: a request that waits again counts as one that waits, and is refused when the handler
+// ends before its start.
+func TestWaitAgain(t *testing.T) {
+	all := newPlaces(1, 1)
+	ctx, refuse := context.WithCancelCause(t.Context())
+	p, full := all.enter(refuse)
+	require.Nil(t, full)
+	p.holdAt("b", "api", 0)
+	p.leave()
+	other, full := all.enter(func(error) {})
+	require.Nil(t, full)
+	other.holdAt("b", "api", 0)
+	p.holdAt("b", "api", time.Hour)
+	require.NoError(t, ctx.Err(), "it had a place")
+	require.Equal(t, 2, all.count())
+	other.leave()
+	_, full = all.enter(func(error) {})
+	require.NotNil(t, full)
+	all.stop(time.Now().Add(time.Minute))
+	require.Equal(t, error(stops()), context.Cause(ctx))
+	p.leave()
+	require.Zero(t, all.count())
+	require.Empty(t, all.byBudget)
 }

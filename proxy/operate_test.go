@@ -39,13 +39,20 @@ func TestHeldPerBudget(t *testing.T) {
 	policy.Key = throttle.Header("X-Key")
 	s := newScene(t, func(http.ResponseWriter, *http.Request) {}, func(c *proxy.Config) { c.MaxWait, c.Held, c.HeldPerBudget = 4*time.Hour, 3, 1 }, policy)
 	for _, key := range []string{"X-Key: a", "X-Key: b"} {
-		resp, _ := s.get("/"+s.upstream+"/", key)
-		require.Equal(t, 200, resp.StatusCode)
+		first, _ := s.get("/"+s.upstream+"/", key)
+		require.Equal(t, 200, first.StatusCode)
 		s.hold(key)
-		h, p := s.refused(503, "/"+s.upstream+"/", key)
+		ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // else a request that is held would hold the test
+		resp, err := s.do(ctx, "GET", "/"+s.upstream+"/", nil, key)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		stop()
+		require.Equal(t, 503, resp.StatusCode)
+		p := s.problem(resp, string(text))
 		require.Contains(t, p["detail"], "the same budget")
 		require.Equal(t, "api", p["policy"])
-		require.Contains(t, []string{"7200", "7201"}, h.Get("Retry-After"))
+		require.Contains(t, []string{"7200", "7201"}, resp.Header.Get("Retry-After"))
 		s.kind(throttle.GaveUp)
 	}
 	require.Equal(t, 2, s.handler.Stats().Held)
@@ -78,20 +85,24 @@ func TestStop(t *testing.T) {
 	s := newScene(t, func(http.ResponseWriter, *http.Request) {}, func(c *proxy.Config) { c.MaxWait = 2 * time.Hour },
 		throttle.Policy{Name: "late", Match: "late", Limit: throttle.SlidingWindow(1, time.Hour)},
 		throttle.Policy{Name: "soon", Match: "soon", Limit: throttle.SlidingWindow(1, 500*time.Millisecond)})
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // else a request that is held would hold the test
+	defer stop()
 	statuses := make(map[string]chan int)
 	for _, path := range []string{"late", "soon"} {
 		s.get("/" + s.upstream + "/" + path)
 		statuses[path] = make(chan int, 1)
 		go func() {
-			resp, err := s.do(s.Context(), "GET", "/"+s.upstream+"/"+path, nil)
-			if err == nil {
-				resp.Body.Close()
-				statuses[path] <- resp.StatusCode
+			resp, err := s.do(ctx, "GET", "/"+s.upstream+"/"+path, nil)
+			if err != nil {
+				statuses[path] <- 0
+				return
 			}
+			resp.Body.Close()
+			statuses[path] <- resp.StatusCode
 		}()
 		s.kind(throttle.Waiting)
 	}
-	s.handler.Stop(time.Minute)
+	s.handler.Stop(30 * time.Minute)
 	require.Equal(t, 503, <-statuses["late"])
 	h, p := s.refused(503, "/"+s.upstream+"/other")
 	require.Contains(t, p["detail"], "ends")
@@ -171,7 +182,9 @@ func TestBodyMemory(t *testing.T) {
 	send(1<<20 - 1)
 	<-arrived
 	require.EqualValues(t, 2<<20-1, s.handler.Stats().BodyBytes)
-	resp, err := s.do(t.Context(), "POST", "/"+s.upstream+"/", strings.NewReader("ab"))
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // else a request that arrives would hold the test
+	defer stop()
+	resp, err := s.do(ctx, "POST", "/"+s.upstream+"/", strings.NewReader("ab"))
 	require.NoError(t, err)
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)

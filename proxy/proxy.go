@@ -18,6 +18,9 @@ import (
 // errEnding says that the handler shuts down.
 var errEnding = errors.New("proxy: the handler shuts down")
 
+// errStatus says that an answer has a status that no answer has.
+var errStatus = errors.New("proxy: the upstream has answered with a status that is none")
+
 // A Handler sends requests on, each when it has its start. It is safe for concurrent use.
 type Handler struct {
 	c       Config
@@ -82,7 +85,7 @@ func New(c Config) (*Handler, error) {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p := h.inadmissible(r, h.c.Local, &h.token); p != nil {
+	if p := h.inadmissible(r, h.c.Local && !onSocket(r), &h.token); p != nil {
 		h.refuse(w, r, p)
 		return
 	}
@@ -140,6 +143,12 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 		to.instead.ServeHTTP(w, r)
 		return
 	}
+	free, p := h.bodies.readAhead(w, r) // before the request waits: no slow caller takes a place
+	defer free()
+	if p != nil {
+		h.refuse(w, r, p)
+		return
+	}
 	r, c, p := h.hold(r)
 	if p != nil {
 		h.refuse(w, r, p)
@@ -152,13 +161,9 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, routeOf func(*htt
 		defer cut()
 		c.cut, r = cut, r.WithContext(ctx)
 	}
-	free, p := h.bodies.readAhead(w, r)
-	defer free()
-	if p != nil {
-		h.refuse(w, r, p)
-		return
+	if c.upload, _ = r.Body.(*upload); c.upload != nil {
+		defer c.upload.Close()
 	}
-	_, c.unread = r.Body.(*joinedBody)
 	c.begun = time.Now()
 	defer h.countAborted(c)
 	defer c.leaveTunnel()
@@ -188,7 +193,7 @@ func (h *Handler) answer(w http.ResponseWriter, p *problem) {
 
 // refuse answers a request that is not held.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
-	if r.ContentLength != 0 && r.ProtoMajor == 1 {
+	if _, whole := r.Body.(wholeBody); !whole && r.ContentLength != 0 && r.ProtoMajor == 1 {
 		hangUp(w)
 	}
 	h.answer(w, p)
@@ -198,7 +203,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, p *problem) {
 // before it sends the answer, and behind it, however slowly the body comes.
 func hangUp(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Second))
+	awaitLittle(w)
 }
 
 // answerError answers a request that has no answer of the upstream, because of err.
@@ -216,7 +221,7 @@ func (h *Handler) answerError(w http.ResponseWriter, r *http.Request, err error)
 	default:
 		p = problemOf(err)
 	}
-	if p.timing = c.timing(); c.unread {
+	if p.timing = c.timing(); !c.upload.isOver() {
 		hangUp(w)
 	}
 	h.answer(w, p)
@@ -267,13 +272,20 @@ func (h *Handler) inadmissible(r *http.Request, local bool, t *token) *problem {
 
 // finish says in an answer of the upstream how long its request was held, leads its links back to
 // the caller's way, and lets its trailers follow: HTTP/1 has none behind a body whose length is
-// known, and HTTP/2 has. It fails when the answer is an upgrade and the handler ends.
+// known, and HTTP/2 has. It fails when the answer is an upgrade and the handler ends, and when the
+// answer has a status for which net/http panics.
 func (h *Handler) finish(resp *http.Response) error {
+	if resp.StatusCode < 100 || resp.StatusCode > 999 {
+		return errStatus
+	}
 	if len(resp.Trailer) > 0 && resp.Request.Method != http.MethodHead {
 		resp.Header.Del("Content-Length")
 	}
 	c := callOf(resp.Request.Context())
 	c.endWait()
+	if !c.upload.isOver() && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Header.Set("Connection", "close")
+	}
 	if !isReadable(resp.Header) {
 		h.counts.unreadable.Add(1)
 	}

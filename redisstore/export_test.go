@@ -186,12 +186,17 @@ func (s *Store) Closed(key string) time.Duration {
 }
 
 // HeadNumbers is how many numbers a stored row begins with; HeadSize is which of them is how
-// many entries it has, and HeadLined the length of its line.
+// many entries it has, HeadNamed the length of the names of its earlier generations, and HeadLined that
+// of its line.
 const (
-	HeadNumbers = 38
-	HeadSize    = 18
-	HeadLined   = 31
+	HeadNumbers = 37
+	HeadNamed   = 13
+	HeadSize    = 17
+	HeadLined   = 30
 )
+
+// Names is how many generations of a row have a name.
+const Names = wire.Lives
 
 // TestHeadNumbers: tests that read and spoil rows know how they are stored.
 func TestHeadNumbers(t *testing.T) {

@@ -45,13 +45,13 @@ func TestKeys(t *testing.T) {
 		opts   *redisstore.Options
 		want   string
 	}{
-		{"plain", plain, nil, "throttle:5:app %7Band%7D API:" + hash},
-		{"no options", plain, &redisstore.Options{}, "throttle:5:app %7Band%7D API:" + hash},
-		{"namespace", plain, &redisstore.Options{Namespace: "{a}b"}, "%7Ba%7Db:5:app %7Band%7D API:" + hash},
-		{"percent", plain, &redisstore.Options{Namespace: "%7B:"}, "%257B::5:app %7Band%7D API:" + hash},
-		{"hash tags", plain, &redisstore.Options{HashTags: true}, "throttle:5:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
-		{"cluster", cluster, nil, "throttle:5:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
-		{"ring", ring, nil, "throttle:5:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
+		{"plain", plain, nil, "throttle:6:app %7Band%7D API:" + hash},
+		{"no options", plain, &redisstore.Options{}, "throttle:6:app %7Band%7D API:" + hash},
+		{"namespace", plain, &redisstore.Options{Namespace: "{a}b"}, "%7Ba%7Db:6:app %7Band%7D API:" + hash},
+		{"percent", plain, &redisstore.Options{Namespace: "%7B:"}, "%257B::6:app %7Band%7D API:" + hash},
+		{"hash tags", plain, &redisstore.Options{HashTags: true}, "throttle:6:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
+		{"cluster", cluster, nil, "throttle:6:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
+		{"ring", ring, nil, "throttle:6:{ding%7Btalk%7D.com}:app %7Band%7D API:" + hash},
 	} {
 		require.Equal(t, c.want, redisstore.New(c.client, c.opts).Key(b), c.name)
 	}

@@ -206,8 +206,7 @@ func spoilLine(t *testing.T, c *redis.Client, key string, dice *rand.Rand) {
 	t.Helper()
 	raw, err := c.Get(t.Context(), key).Bytes()
 	require.NoError(t, err)
-	const head = 8 * redisstore.HeadNumbers
-	size := sizeOfLine(raw)
+	size, head := sizeOfLine(raw), 8*redisstore.HeadNumbers+numberOf(raw, redisstore.HeadNamed)
 	require.Positive(t, size)
 	line := raw[head : head+size]
 	switch dice.IntN(4) {

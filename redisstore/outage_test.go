@@ -105,6 +105,42 @@ func TestP12_NeverWaiting(t *testing.T) {
 	}
 }
 
+// TestP12_ShadowsDoNotWaitForRedis: work under shadow policies alone starts while Redis refuses, and waits
+// for half a second at most while Redis says nothing.
+func TestP12_ShadowsDoNotWaitForRedis(t *testing.T) {
+	t.Parallel()
+	for silent, most := range map[bool]time.Duration{false: 0, true: 500 * time.Millisecond} {
+		runBubble(t, fmt.Sprint(silent), func(t *testing.T, server *redistest.Server) {
+			c := newSharers(t, server, 1, nil, forty)
+			l := limiter(t, c.nodes[0].store, throttle.Policy{Name: "shadow", Limit: throttle.PerHour(1), Shadow: true})
+			start := func() time.Duration {
+				begin := time.Now()
+				_, err := l.Acquire(t.Context(), "", 1)
+				require.NoError(t, err)
+				return time.Since(begin)
+			}
+			used := func() int {
+				st, err := l.Status(t.Context(), "")
+				require.NoError(t, err)
+				return st.Used
+			}
+			require.Zero(t, start())
+			require.Equal(t, 1, used())
+			away(silent, c.nodes...)
+			for range 10 {
+				require.LessOrEqual(t, start(), most)
+				time.Sleep(300 * time.Millisecond)
+			}
+			back(c.nodes...)
+			time.Sleep(2 * time.Second)
+			counted := used()
+			require.Zero(t, start())
+			require.Equal(t, counted+1, used())
+			c.end()
+		})
+	}
+}
+
 // TestP12_WaitCountsAgainstMaxWait brings the server back while a caller still
 // has patience. What is left of it is not enough for the start.
 func TestP12_WaitCountsAgainstMaxWait(t *testing.T) {
@@ -388,7 +424,7 @@ func TestP14_NoKeyOfACommandThatIsNotThere(t *testing.T) {
 	l := limiter(t, redisstore.New(server.Client(t), nil), throttle.Policy{Name: "p", Limit: throttle.PerSecond(9)})
 	_, err := l.Acquire(t.Context(), "tenant", 1)
 	require.EqualError(t, err, "throttle: the store could not be asked: redisstore: "+server.Addr+": ERR unknown command 'evalsha'")
-	require.NotContains(t, spelled(err), redisstore.DefaultNamespace+":5:")
+	require.NotContains(t, spelled(err), redisstore.DefaultNamespace+":6:")
 }
 
 // TestP14_AnAddressWithAPassword is a mistake, and no reason to print it.

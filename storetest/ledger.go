@@ -60,7 +60,6 @@ type question struct {
 	gap    gap    // after a penalty
 	ramp   ramp   // the same
 	clear  []stay // what a pace keeps clear of: empty if it does not count
-	whole  int    // the limit's own number
 }
 
 // pacing sets what a start must keep clear of, if the charge has a pace and
@@ -76,35 +75,23 @@ func (q *question) pacing(now, soonest int64) {
 	}
 }
 
-// isClear reports whether a start at t and all those to come keep each other's
-// distance.
+// isClear reports whether a start at t keeps its own distance to all those to come.
 func (q question) isClear(t int64) bool {
 	unit := micros(q.charge.Pace)
-	end := func(s stay, sum int) int64 { return max(s.until+unit, s.at+int64(sum)*unit) }
-	s := stayOf(q.charge, q.spread, t)
+	apart := int64(q.charge.Cost) * unit
+	end := max(stayOf(q.charge, q.spread, t).until+unit, t+apart)
 	for _, o := range q.clear {
-		if t < end(o, q.together(o.at)) && o.at < end(s, s.cost) {
+		if t < o.until+apart && o.at < end {
 			return false
 		}
 	}
 	return true
 }
 
-// together is the cost of all that starts at one moment; it never keeps the
-// next one away for longer than a full window does.
-func (q question) together(at int64) (sum int) {
-	for _, o := range q.clear {
-		if o.at == at {
-			sum += o.cost
-		}
-	}
-	return min(sum, q.whole)
-}
-
 // ask prepares the question for a charge of a booking made now. A bucket is
 // asked with its whole history: what kept it from filling up may be long past.
 func (l *ledger) ask(c throttle.Charge, k throttle.Booking, now int64) question {
-	q := question{spread: k.Spread, closed: l.closed[c.Budget.Key], whole: c.Limit.N()}
+	q := question{spread: k.Spread, closed: l.closed[c.Budget.Key]}
 	q.charge = l.learnt[c.Budget.Key].lower(c, now)
 	for _, s := range l.stays[c.Budget.Key] {
 		if over(c, s) > now || c.Limit.Kind() == throttle.KindTokenBucket {
@@ -156,8 +143,7 @@ func (q question) next(t int64) int64 {
 	}
 	first := q.ramp.next(q.charge, t)
 	for _, s := range q.clear {
-		unit := micros(q.charge.Pace)
-		if end := max(s.until+unit, s.at+int64(q.together(s.at))*unit); end > t {
+		if end := s.until + int64(q.charge.Cost)*micros(q.charge.Pace); end > t {
 			first = min(first, end)
 		}
 	}

@@ -11,15 +11,15 @@ import (
 
 // acquire serves /v1/acquire.
 func (t *table) acquire(w http.ResponseWriter, r *http.Request) *problem.Problem {
+	q, bad := readAcquire(w, r, &t.c, t.bodies)
+	if bad != nil {
+		return bad
+	}
 	select {
 	case t.waiting <- struct{}{}:
 		defer func() { <-t.waiting }()
 	default:
 		return refuse("too many callers wait in this process")
-	}
-	q, bad := readAcquire(w, r, &t.c)
-	if bad != nil {
-		return bad
 	}
 	p, bad := t.join(q)
 	if bad != nil {

@@ -17,18 +17,29 @@ import (
 	"github.com/fleetthrottle/throttle/internal/problem"
 )
 
-// A body has at most mostBody bytes, which come within bodyTime.
+// A body has at most mostBody bytes, which come within bodyTime. At most mostBodies come at once, so
+// that slow callers cannot fill the memory.
 const (
-	mostBody = 64 << 10
-	bodyTime = 10 * time.Second
+	mostBody   = 64 << 10
+	bodyTime   = 10 * time.Second
+	mostBodies = 1024
 )
 
-// readBody returns the whole body of a request. It is read before the caller waits, because
+// bodies has an element for each body that is read.
+type bodies chan struct{}
+
+// read returns the whole body of a request. It is read before the caller waits, because
 // net/http notices only then that a caller leaves (golang/go#23262). Other types than JSON are refused:
 // a browser sends those for pages of any origin without asking.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem) {
+func (b bodies) read(w http.ResponseWriter, r *http.Request) ([]byte, *problem.Problem) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, problem.New(http.StatusUnsupportedMediaType, "the Content-Type is not application/json")
+	}
+	select {
+	case b <- struct{}{}:
+		defer func() { <-b }()
+	default:
+		return nil, refuse("too many bodies are on their way to this process")
 	}
 	deadline := http.NewResponseController(w)
 	_ = deadline.SetReadDeadline(time.Now().Add(bodyTime)) // where it is not supported the caller's context has to do

@@ -20,7 +20,7 @@ const storeTime = 10 * time.Second
 
 // release serves /v1/release. A permit may be released twice: the first answer may have been lost.
 func (t *table) release(w http.ResponseWriter, r *http.Request) *problem.Problem {
-	name, bad := readChange(w, r, new(reader), nil)
+	name, bad := t.readChange(w, r, new(reader), nil)
 	if bad != nil {
 		return bad
 	}
@@ -51,7 +51,7 @@ func (t *table) settle(w http.ResponseWriter, r *http.Request) *problem.Problem 
 	var d reader
 	var policy, key string
 	var cost int
-	name, bad := readChange(w, r, &d, map[string]field{
+	name, bad := t.readChange(w, r, &d, map[string]field{
 		"cost":   d.number(&cost, 0),
 		"policy": d.text(&policy),
 		"key":    d.text(&key),
@@ -75,7 +75,7 @@ func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Proble
 	var d reader
 	var policies []string
 	var duration time.Duration
-	name, bad := readChange(w, r, &d, map[string]field{
+	name, bad := t.readChange(w, r, &d, map[string]field{
 		"duration": d.seconds(&duration, time.Millisecond, throttle.MaxPenalty),
 		"policies": d.list(mostDemands, func(raw json.RawMessage, at string) {
 			var policy string
@@ -92,8 +92,8 @@ func (t *table) penalize(w http.ResponseWriter, r *http.Request) *problem.Proble
 }
 
 // readChange reads a request about a permit, which has these fields besides the permit's name.
-func readChange(w http.ResponseWriter, r *http.Request, d *reader, fields map[string]field, required ...string) (name string, bad *problem.Problem) {
-	body, bad := readBody(w, r)
+func (t *table) readChange(w http.ResponseWriter, r *http.Request, d *reader, fields map[string]field, required ...string) (name string, bad *problem.Problem) {
+	body, bad := t.bodies.read(w, r)
 	if bad != nil {
 		return "", bad
 	}

@@ -60,6 +60,7 @@ type permit struct {
 type table struct {
 	c       Config
 	waiting chan struct{} // has an element for each caller that waits
+	bodies  bodies
 	names   *namer
 
 	ctx   context.Context // of all waits
@@ -74,7 +75,7 @@ type table struct {
 }
 
 func newTable(c Config) *table {
-	t := &table{c: c, waiting: make(chan struct{}, c.Held), names: newNamer(), byName: make(map[string]*permit), byKey: make(map[digest]*permit)}
+	t := &table{c: c, waiting: make(chan struct{}, c.Held), bodies: make(bodies, mostBodies), names: newNamer(), byName: make(map[string]*permit), byKey: make(map[digest]*permit)}
 	t.ctx, t.stop = context.WithCancelCause(context.Background())
 	return t
 }

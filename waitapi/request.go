@@ -31,13 +31,13 @@ type acquireRequest struct {
 }
 
 // readAcquire returns what a request asks for.
-func readAcquire(w http.ResponseWriter, r *http.Request, c *Config) (*acquireRequest, *problem.Problem) {
+func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) (*acquireRequest, *problem.Problem) {
 	q := &acquireRequest{priority: wishes.Priority(r.Header), lifetime: c.Lifetime, wait: wishes.MaxWait(r.Header, c.MaxWait)}
 	key, bad := keyOf(r.Header)
 	if bad != nil {
 		return nil, bad
 	}
-	body, bad := readBody(w, r)
+	body, bad := all.read(w, r)
 	if bad != nil {
 		return nil, bad
 	}

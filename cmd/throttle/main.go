@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"runtime"
@@ -40,6 +41,7 @@ func run(ctx context.Context, args []string, out, talk io.Writer) int {
 // execute is run for a root, whose stdin may be another.
 func execute(ctx context.Context, root *cobra.Command, args []string, out, talk io.Writer) int {
 	redis.SetLogger(quiet{})
+	log.SetOutput(io.Discard) // net/http writes there what upstreams send unasked, which may be an answer with secrets
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(talk)

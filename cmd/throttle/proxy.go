@@ -196,7 +196,7 @@ func (s *sidecar) follow(ctx context.Context, path string, store throttle.Store,
 	}
 	handler, err := proxy.New(proxy.Config{
 		OutsideLink: s.tellOutside, BlindTunnel: s.tellBlind, Tunnels: cmp.Or(s.tunnels, -1),
-		Transport: transport, Waiting: waiting, Table: s.table.Load, Token: s.token, Local: !isExposed(s.listen) && !strings.HasPrefix(s.listen, unixPrefix),
+		Transport: transport, Waiting: waiting, Table: s.table.Load, Token: s.token, Local: !isExposed(s.listen),
 		MaxWait: s.maxWait, Held: s.held, HeldPerBudget: s.perBudget,
 	})
 	if err != nil {

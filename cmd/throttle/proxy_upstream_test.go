@@ -85,6 +85,51 @@ func TestProxyWays(t *testing.T) {
 	require.NoError(t, s.cmd.Wait())
 }
 
+// TestUpstreamBesideSocket: the address of one host is as safe from web pages beside a socket as beside
+// another address.
+func TestUpstreamBesideSocket(t *testing.T) {
+	host := trusted(t, func(http.ResponseWriter, *http.Request) {})
+	path := filepath.Join(t.TempDir(), "s")
+	s := startProxy(t, newFile(t, host, "100/h"), "--listen", "unix:"+path, "--upstream", "127.0.0.1:0="+host)
+	base := s.at(host)
+	socket := &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("unix", path) }}
+	for _, c := range []struct {
+		url, field string
+		way        http.RoundTripper
+		want       int
+	}{
+		{base, "", http.DefaultTransport, http.StatusOK},
+		{base, "page.example.com", http.DefaultTransport, http.StatusForbidden},
+		{"http://proxy/" + host + "/", "", socket, http.StatusOK},
+	} {
+		req, err := http.NewRequest("GET", c.url, nil)
+		require.NoError(t, err)
+		req.Host = c.field
+		resp, err := c.way.RoundTrip(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, c.want, resp.StatusCode, "%+v", c)
+	}
+}
+
+// TestUnaskedAnswers: what an upstream sends behind its answer stands in no log.
+func TestUnaskedAnswers(t *testing.T) {
+	host := trusted(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		require.NoError(t, err)
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\nnot-to-be-told")
+		_, _ = io.Copy(io.Discard, conn) // until the proxy has read that, and has closed
+	})
+	s := startProxy(t, newFile(t, host, "100/h"))
+	require.Equal(t, http.StatusNoContent, s.get(host+"/x"))
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	rest, err := io.ReadAll(s.talk)
+	require.NoError(t, err)
+	require.Empty(t, string(rest))
+	require.NoError(t, s.cmd.Wait())
+}
+
 // TestProxyMistakes: all mistakes of the flags are told at once.
 func TestProxyMistakes(t *testing.T) {
 	const good = "../../policyfile/testdata/good.yaml"

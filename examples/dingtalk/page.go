@@ -23,8 +23,10 @@ func showPage(ctx context.Context, w io.Writer, c *throttle.Config, address stri
 		return err
 	}
 	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
+	if err != nil { // another program has the port
+		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			return err
+		}
 	}
 	server := &http.Server{Handler: page, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(listener) }() // until it is closed

@@ -150,6 +150,9 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 			// The waiters before it do not start now, so this one waits for some time: with a wait
 			// of 0 a caller that may wait no longer would get a place in line, and ask again at once.
 			t = max(t, q.Searches[i].turn(sum+s.rule.cost), q.Now+1)
+			if s.row.paused > 0 {
+				t = max(t, q.Searches[i].together(sum+s.rule.cost))
+			}
 		}
 		d := time.Duration(t-q.Now) * time.Microsecond
 		far := d > near && key != turn

@@ -39,17 +39,17 @@ func (s *Search) even(t int64) int64 {
 // clear returns the first moment not before t that is clear of all starts still
 // to come.
 func (s *Search) clear(t int64) int64 {
-	length := max(s.rule.spread+s.pace, s.rule.cost*s.pace)
+	apart := s.rule.cost * s.pace
 	t = s.align(t)
 	for e := s.row.entries; s.k < len(e); s.k++ {
 		if e[s.k].last <= s.row.seen || s.shares(&e[s.k], t) {
 			continue
 		}
-		end := s.over(&e[s.k])
+		end := s.over(&e[s.k], apart)
 		if end <= t {
 			continue
 		}
-		if t+length <= e[s.k].first {
+		if t+max(s.rule.spread+s.pace, apart) <= e[s.k].first {
 			break
 		}
 		t = s.align(end)
@@ -57,16 +57,16 @@ func (s *Search) clear(t int64) int64 {
 	return t
 }
 
-// over is when the next start may be after those of an entry. Those at the begin of a part are
-// over with their part.
-func (s *Search) over(e *entry) int64 {
-	switch end := e.end(s.pace, s.rule.n); {
+// over is when a start that keeps so far apart may be after those of an entry. In parts it is at
+// the begin of the next one.
+func (s *Search) over(e *entry, apart int64) int64 {
+	switch {
 	case s.part == 0:
-		return end
+		return e.last + apart
 	case e.first == e.last && e.first%s.part == 0:
 		return e.first + s.part
 	default:
-		return end - s.rule.cost*s.pace + 1
+		return e.last + 1
 	}
 }
 

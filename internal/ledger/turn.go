@@ -26,6 +26,16 @@ func (s *Search) turn(rank int64) int64 {
 	}
 }
 
+// together returns when a request would start that costs as much as the caller and all that goes before
+// it. Turn does not know that a slow start has room for a part of that only.
+func (s *Search) together(rank int64) int64 {
+	v := Search{row: s.row, rule: s.rule, from: s.from, level: level{s.row.lost, s.row.level}}
+	more := min(rank, s.rule.usable()) - s.rule.cost
+	v.rule.cost += more
+	v.rule.room -= more
+	return v.earliest(s.from)
+}
+
 // usable is how much of the limit the charge may use.
 func (u *rule) usable() int64 { return u.room + u.cost }
 

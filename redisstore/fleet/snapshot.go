@@ -87,7 +87,7 @@ func (f *Fleet) Snapshot(ctx context.Context, budgets int) (*Snapshot, error) {
 
 // Refresh returns a snapshot with the states of its budgets, and the notes of their pauses, as they are
 // now. It reads no reports, so it costs Redis less than Snapshot: which nodes and budgets there are, their
-// starts and the pushed file are those of s, which stays as it is.
+// starts, which nodes are silent, and the pushed file are those of s, which stays as it is.
 func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	ctx, stop := withDeadline(ctx)
 	defer stop()
@@ -103,7 +103,9 @@ func (f *Fleet) Refresh(ctx context.Context, s *Snapshot) (*Snapshot, error) {
 	next.At, next.Nodes, next.Budgets = now.UTC(), slices.Clone(s.Nodes), slices.Clone(s.Budgets)
 	for i := range next.Nodes {
 		n := &next.Nodes[i]
+		silent := n.Silent // reports that came since are not read
 		*n = nodeOf(n.ID, n.record, n.Ago.Duration+max(0, now.Sub(s.At)))
+		n.Silent = silent
 	}
 	for i := range next.Budgets {
 		b := &next.Budgets[i]

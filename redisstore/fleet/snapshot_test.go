@@ -265,6 +265,13 @@ func TestRefresh(t *testing.T) {
 	require.Equal(t, 1, first.Budgets[0].State.Used, "the snapshot before stays as it was")
 	require.Nil(t, first.Budgets[0].Note)
 
+	early := *first
+	early.At = first.At.AddDate(0, 0, -1)
+	next, err = all.Refresh(t.Context(), &early)
+	require.NoError(t, err)
+	require.Greater(t, next.Nodes[0].Ago.Duration, 24*time.Hour)
+	require.False(t, next.Nodes[0].Silent, "what was reported meanwhile is not known")
+
 	require.NoError(t, all.Resume(t.Context(), target, "bob", ""))
 	last, err := all.Refresh(t.Context(), next)
 	require.NoError(t, err)

@@ -129,7 +129,7 @@ func (bs budgets) Known(budget *throttle.Budget, key string, b wire.Boundaries) 
 // observation returns what a reply says of a budget; at is the server's time that its moments
 // belong to.
 func observation(b *wire.BudgetReply, last history.Reply, at int64, received time.Time) history.Observation {
-	o := history.Observation{Reply: last, Generations: b.Generations, Keep: Keep(b.Charge)}
+	o := history.Observation{Reply: last, Generations: b.Generations, Older: b.Older, Keep: Keep(b.Charge)}
 	o.Starts = history.Sample{By: received.Add(history.Between(at, b.Last)), Count: b.Starts}
 	if wire.Unlimited(b.Charge) {
 		o.Starts.Count = 0 // it has no starts

@@ -1,7 +1,6 @@
 package commit
 
 import (
-	"github.com/fleetthrottle/throttle/redisstore/internal/history"
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
@@ -18,6 +17,7 @@ func (k *modelWriter) node(n *modelNode) {
 			k.birth(g.ID)
 			k.num(g.Count)
 		}
+		k.num(r.Older.Count, r.Older.Mark)
 		k.num(int64(len(r.Starts)), r.Last.Number-n.calls)
 		if k.clockMatters() {
 			k.num(r.Last.ServerTime - k.w.clock)
@@ -124,13 +124,20 @@ func (k *modelWriter) args(args []any) {
 	k.num(blob.At(3))
 	rest := blob.From(5) // without its number and its seed
 	for range count - 1 {
-		for i := range history.Generations {
+		for i := range 2 {
 			k.birth(rest.At(4 + 2*i))
 			k.num(rest.At(5 + 2*i))
 		}
-		size := int(rest.At(12))
-		k.text(string(rest.From(13)[:16*size]))
-		rest = rest.From(14 + 2*size)
+		k.num(rest.At(8), rest.At(9), rest.At(10))
+		more := int(rest.At(10))
+		for i := range more {
+			k.birth(rest.At(11 + 2*i))
+			k.num(rest.At(12 + 2*i))
+		}
+		rest = rest.From(11 + 2*more)
+		size := int(rest.At(0))
+		k.text(string(rest.From(1)[:16*size]))
+		rest = rest.From(2 + 2*size)
 	}
 	k.num(int64(rest.Size()))
 }

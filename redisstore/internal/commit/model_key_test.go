@@ -191,13 +191,17 @@ func (k *modelWriter) row(raw string) {
 			k.num(max(t-k.w.clock, 0))
 		case i == modelHeadPaused:
 			k.num(max(t-k.w.clock, -4*k.longest()))
-		case i >= modelHeadBirths && i < modelHeadBirths+8 && i%2 == 1:
+		case i >= modelHeadBirths && i < modelHeadBirths+4 && i%2 == 1:
 			k.birth(t)
 		case i <= modelHeadLost, i == modelHeadTill, i == modelHeadExpires:
 			k.num(t - k.w.clock)
 		default:
 			k.num(t)
 		}
+	}
+	for i := range r.earlier.Size() / 2 {
+		k.birth(r.earlier.At(2 * i))
+		k.num(r.earlier.At(2*i + 1))
 	}
 	for _, e := range r.entries {
 		k.num(e.first-k.w.clock, e.last-k.w.clock, e.n)
@@ -208,7 +212,7 @@ func (k *modelWriter) row(raw string) {
 const (
 	perRun     = 5
 	perRow     = 5
-	perEarlier = 2 * (wire.Lives - 1)
+	perEarlier = 5 // and two for each that has a name besides
 	hasEarlier = 1
 )
 
@@ -246,10 +250,14 @@ func (k *modelWriter) answer(v wire.Frame, runs []mergedOps) {
 		if v = v.From(perRow); more != hasEarlier {
 			continue // no caller waits in a line
 		}
-		for i := range wire.Lives - 1 {
+		named := int(v.At(4))
+		k.birth(v.At(0))
+		k.num(v.At(1), v.At(2), v.At(3), v.At(4))
+		v = v.From(perEarlier)
+		for i := range named {
 			k.birth(v.At(2 * i))
 			k.num(v.At(2*i + 1))
 		}
-		v = v.From(perEarlier)
+		v = v.From(2 * named)
 	}
 }

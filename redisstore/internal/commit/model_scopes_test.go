@@ -10,24 +10,26 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
 // A modelRow is one as lua/row.lua keeps it.
 type modelRow struct {
 	head    [modelHead]float64
+	earlier wire.Frame // generations before the last two
 	entries []modelEntry
 }
 
 type modelEntry struct{ first, last, n int64 }
 
 // modelHead is how many numbers a row begins with: TestHeadNumbers of redisstore has the same.
-const modelHead = 38
+const modelHead = 37
 
 // The fields of a head that the model looks at.
 const (
 	modelHeadSeen, modelHeadLost, modelHeadSpan, modelHeadTill, modelHeadPaused, modelHeadFrozen, modelHeadLevel                 = 0, 1, 2, 4, 5, 6, 7
-	modelHeadBirths, modelHeadSize, modelHeadAt, modelHeadOld, modelHeadBefore, modelHeadFirst, modelHeadExpires, modelHeadOpens = 9, 18, 19, 20, 21, 22, 25, 26
-	modelHeadLined                                                                                                               = 31
+	modelHeadBirths, modelHeadSize, modelHeadAt, modelHeadOld, modelHeadBefore, modelHeadFirst, modelHeadExpires, modelHeadOpens = 9, 17, 18, 19, 20, 21, 24, 25
+	modelHeadNamed, modelHeadLined                                                                                               = 13, 30
 )
 
 // modelReadRow takes a stored row apart.
@@ -39,11 +41,16 @@ func modelReadRow(raw string) (r modelRow, err error) {
 	for i := range r.head {
 		r.head[i] = math.Float64frombits(binary.LittleEndian.Uint64([]byte(raw[8*i:])))
 	}
+	named := int(r.head[modelHeadNamed])
+	if named%16 != 0 || len(raw) < size+named {
+		return r, fmt.Errorf("a row of %d bytes with %d of names", len(raw), named)
+	}
+	r.earlier = wire.Frame(raw[size : size+named])
 	count := int(r.head[modelHeadSize])
 	if count == 0 {
 		return r, nil
 	}
-	body := raw[size+int(r.head[modelHeadLined]+r.head[modelHeadAt]):]
+	body := raw[size+int(r.head[modelHeadNamed]+r.head[modelHeadLined]+r.head[modelHeadAt]):]
 	prev := int64(0)
 	for i := range 3 * (count - 1) {
 		var v int64

@@ -127,8 +127,8 @@ type ClockOffsets struct {
 
 // An offset lies between two bounds. A reply that tells the server's time was decided
 // after it was asked for and before it was received, so each reply is a pair of bounds,
-// and the fastest one that was ever received is the best. Half of what lies between the
-// two is all that is not known: it is the same for all that a far but steady server says.
+// and the fastest one that was ever received is the best. What lies between the two is not
+// known, and may be another part of the way for each node.
 type offset struct {
 	least, most time.Duration
 	seen        time.Time
@@ -169,8 +169,8 @@ func (c *ClockOffsets) Observe(group string, serverTime int64, sent, received ti
 	o.replies++
 }
 
-// Until returns how long it is until a time of the group's server, and how wrong that
-// can be. It is not known before some replies agree.
+// Until returns how long it is until a time of the group's server has surely come, and how
+// much earlier it may have come. It is not known before some replies agree.
 func (c *ClockOffsets) Until(group string, serverTime int64, now time.Time) (wait, doubt time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,6 +178,5 @@ func (c *ClockOffsets) Until(group string, serverTime int64, now time.Time) (wai
 	if o == nil || o.replies < enoughReplies {
 		return 0, 0, false
 	}
-	middle := (o.least + o.most) / 2
-	return time.Duration(serverTime)*time.Microsecond - middle - now.Sub(origin), (o.most - o.least) / 2, true
+	return time.Duration(serverTime)*time.Microsecond - o.least - now.Sub(origin), o.most - o.least, true
 }

@@ -59,7 +59,7 @@ func (h *History) Known(key, group string, now time.Time, serverTime int64) wire
 	k := b.Last.clockSample(now, serverTime)
 	k.Record = b.Last.record(group, now)
 	if !b.Expired(now) {
-		k.Generations = b.toReport()
+		k.Generations, k.Older = b.toReport(), b.Older
 		for _, s := range slices.Backward(b.Starts) {
 			k.Starts.Add(wire.Sample{Ago: now.Sub(s.By), Count: s.Count})
 		}
@@ -71,6 +71,7 @@ func (h *History) Known(key, group string, now time.Time, serverTime int64) wire
 type Observation struct {
 	Reply       Reply
 	Generations [Generations]Generation
+	Older       wire.Older
 	Starts      Sample        // those that count now
 	Keep        time.Duration // for how long starts matter
 }
@@ -85,9 +86,9 @@ func (h *History) Observe(key string, o Observation, now time.Time) (lost bool) 
 	if o.Reply.By.IsZero() {
 		o.Reply = o.Reply.withTime(b.Last, now)
 	}
-	// A row names few generations, so the sum of what it has counts, too.
-	added := min(o.Starts.Count, max(b.newStarts(o.Generations), o.Starts.Count-b.startsSince(now.Add(-o.Keep))))
-	b.Generations, b.Keep, b.Last = o.Generations, max(o.Keep, b.Keep), o.Reply
+	// Starts that are over count no more, so the sum of what the row has counts, too.
+	added := min(o.Starts.Count, max(b.newStarts(o.Generations, o.Older), o.Starts.Count-b.startsSince(now.Add(-o.Keep))))
+	b.Generations, b.Older, b.Keep, b.Last = o.Generations, o.Older, max(o.Keep, b.Keep), o.Reply
 	if added > 0 {
 		b.Add(Sample{o.Starts.By, added})
 	}
@@ -175,7 +176,7 @@ func (h *History) budget(key string) *Budget {
 	return b
 }
 
-// Generations is how many generations of a row are counted.
+// Generations is how many generations of a row have a name, at most.
 const Generations = wire.Lives
 
 // A Generation of a row, whose ID is 0 if there was none.
@@ -205,9 +206,10 @@ type quotaReply struct {
 // A Budget is what a node knows of one budget. Its zero value knows nothing.
 type Budget struct {
 	Generations [Generations]Generation // the present one first
-	Unreported  Generation              // of starts that no row knows of; zero: there are none
-	Starts      []Sample                // the oldest first
-	Keep        time.Duration           // for how long they matter
+	Older       wire.Older
+	Unreported  Generation    // of starts that no row knows of; zero: there are none
+	Starts      []Sample      // the oldest first
+	Keep        time.Duration // for how long they matter
 	Last        Reply
 	quota       quotaReply
 	lostAt      time.Time // when a loss was noted last
@@ -254,21 +256,43 @@ func (b *Budget) startsSince(t time.Time) (n int64) {
 
 // toReport returns the generations that Redis is told of: starts that no row knows of
 // come first.
-func (b *Budget) toReport() [Generations]Generation {
+func (b *Budget) toReport() (all [Generations + 1]Generation) {
 	if b.Unreported.ID == 0 {
-		return b.Generations
+		copy(all[:], b.Generations[:])
+		return all
 	}
-	all := [Generations]Generation{b.Unreported}
+	all[0] = b.Unreported
 	copy(all[1:], b.Generations[:])
 	return all
 }
 
-// newStarts counts the starts of generations that are news.
-func (b *Budget) newStarts(told [Generations]Generation) (sum int64) {
+// newStarts counts the starts of generations that are news. Generations that only one of the two has
+// a name for, because the other has younger ones, are compared with the starts without a name.
+func (b *Budget) newStarts(told [Generations]Generation, without wire.Older) (sum int64) {
+	oldest := max(oldestOf(told), oldestOf(b.Generations))
+	older := without.Count - b.Older.Count
 	for _, g := range told {
-		sum += max(0, g.Count-b.count(g.ID))
+		if g.ID < oldest {
+			older += g.Count
+		} else {
+			sum += max(0, g.Count-b.count(g.ID))
+		}
 	}
-	return sum
+	for _, g := range b.Generations {
+		if g.ID < oldest {
+			older -= g.Count
+		}
+	}
+	return sum + max(0, older)
+}
+
+// oldestOf returns the oldest of as many generations as can have a name; 0 if there are fewer.
+func oldestOf(all [Generations]Generation) int64 {
+	oldest := all[0].ID
+	for _, g := range all {
+		oldest = min(oldest, g.ID)
+	}
+	return oldest
 }
 
 // count is how many starts of a generation are known.

@@ -62,7 +62,7 @@ func TestP12_OnlyNewStartsAreAdded(t *testing.T) {
 	require.EqualValues(t, 10, total())
 	own := h.Known("k", "g", at(time.Second), 0).Generations[0]
 	require.EqualValues(t, 4, own.Count)
-	require.Equal(t, [Generations]Generation{own, gen(1, 5)}, h.Known("k", "g", at(time.Second), 0).Generations)
+	require.Equal(t, [Generations + 1]Generation{own, gen(1, 5)}, h.Known("k", "g", at(time.Second), 0).Generations)
 	require.True(t, h.HasUnreported("k", at(0)))
 	require.False(t, h.Observe("k", observed(0, 10, gen(1, 5), own), at(0)))
 	h.MarkReported("k")
@@ -73,6 +73,36 @@ func TestP12_OnlyNewStartsAreAdded(t *testing.T) {
 	require.Zero(t, known.Generations, "what does not matter is not told")
 	require.Empty(t, known.Starts)
 	require.False(t, h.Observe("k", observed(11*time.Second, 1, gen(3, 1)), at(11*time.Second)), "nor lost")
+}
+
+// TestP12_StartsWithoutANameAreAddedOnce: a generation that loses its name is counted with the starts
+// that have none, and is no news.
+func TestP12_StartsWithoutANameAreAddedOnce(t *testing.T) {
+	named := func(from int64) (all []Generation) { // the youngest first, each with 10 starts
+		for i := range int64(Generations) {
+			all = append(all, gen(from+Generations-1-i, 10))
+		}
+		return all
+	}
+	with := func(older int64, generations ...Generation) (b Budget) {
+		copy(b.Generations[:], generations)
+		b.Older.Count = older
+		return b
+	}
+	for name, x := range map[string]struct {
+		known, told Budget
+		news        int64
+	}{
+		"the same":                  {with(7, named(1)...), with(7, named(1)...), 0},
+		"one more":                  {with(7, named(1)...), with(17, named(2)...), 10},
+		"one more, of which 3 late": {with(7, named(1)...), with(20, named(2)...), 13},
+		"nothing was known":         {with(0), with(7, named(1)...), 10*Generations + 7},
+		"few were known":            {with(0, gen(3, 4), gen(2, 10)), with(7, named(2)...), 10*Generations + 7 - 14},
+		"an older one was known":    {with(0, gen(3, 4), gen(1, 5)), with(7, named(2)...), 10*Generations + 7 - 9},
+		"the row has fewer":         {with(7, named(1)...), with(0, gen(20, 4), gen(19, 2)), 6},
+	} {
+		require.Equal(t, x.news, x.known.newStarts(x.told.Generations, x.told.Older), name)
+	}
 }
 
 // TestP1_SamplesAreNotTooEarly: however many starts there are, few samples say of all

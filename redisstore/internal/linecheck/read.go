@@ -123,8 +123,9 @@ func (r *request) read(args []any) {
 	gates := in.next()
 	r.rows = keys[1 : int64(len(keys))-r.slots-gates]
 	for range r.rows {
-		in.skip(12)
-		in.skip(2*in.next() + 1)
+		in.skip(10)
+		in.skip(2 * in.next())   // earlier generations
+		in.skip(2*in.next() + 1) // when starts were
 	}
 	for range rules {
 		key, many := in.next(), in.next()
@@ -198,7 +199,8 @@ func (r *request) answers(out *numbers) {
 		out.skip(4)
 		more := out.next()
 		if more&1 != 0 {
-			out.skip(6)
+			out.skip(4)
+			out.skip(2 * out.next())
 		}
 		if more&2 != 0 {
 			l := &wire.Line{ID: out.next(), Waiting: out.next(), Hurry: out.next(), Soon: wire.Wait(out.next())}

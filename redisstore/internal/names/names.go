@@ -17,7 +17,7 @@ func Escape(text string) string { return escape.Replace(text) }
 
 // storedForm is the version of the stored form. It is part of every key, so that
 // programs with different forms never share a row: see docs/upgrades.md.
-const storedForm = "5"
+const storedForm = "6"
 
 // A Space is a namespace as one node uses it: what its keys and channels are called.
 type Space struct {

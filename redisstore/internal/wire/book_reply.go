@@ -46,9 +46,10 @@ type BudgetReply struct {
 	Key         string
 	Charge      *throttle.Charge  // one of those that are about it
 	Generations [Lives]Generation // the present one first
-	Starts      int64             // that count now
-	Last        int64             // the end of the last
-	Line        *Line             // nil: there is none
+	Older       Older
+	Starts      int64 // that count now
+	Last        int64 // the end of the last
+	Line        *Line // nil: there is none
 }
 
 // A Line is what a call says of the line of one budget; see lua/queue.lua.
@@ -197,8 +198,11 @@ func (r *reader) budget(b *BudgetReply) {
 	more := r.next()
 	r.check(more >= 0 && more <= moreGenerations|moreLine)
 	if more&moreGenerations != 0 {
-		for i := range b.Generations[1:] {
-			b.Generations[1+i] = r.generation()
+		b.Generations[1], b.Older = r.generation(), Older{r.next(), r.next()}
+		more := r.count()
+		r.check(more <= Lives-2)
+		for i := range min(more, Lives-2) {
+			b.Generations[2+i] = r.generation()
 		}
 	}
 	if more&moreLine != 0 {

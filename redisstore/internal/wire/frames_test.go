@@ -26,7 +26,8 @@ func (budgets) Key(b *throttle.Budget) string { return "key:" + b.Policy }
 func (budgets) Known(*throttle.Budget, string, wire.Boundaries) wire.Known {
 	k := wire.Known{
 		Record: 6, Elapsed: 250 * time.Millisecond, Clock: wire.ElapsedKnown, ServerTime: 900_000, AtLeast: time.Millisecond,
-		Generations: [wire.Lives]wire.Generation{{ID: 77, Count: 12}, {ID: 66, Count: 3}},
+		Generations: [wire.Lives + 1]wire.Generation{{ID: 77, Count: 12}, {ID: 66, Count: 3}, {ID: 55, Count: 2}},
+		Older:       wire.Older{Count: 8, Mark: 99},
 	}
 	k.Starts.Add(wire.Sample{Ago: time.Second, Count: 5})
 	k.Starts.Add(wire.Sample{Ago: 2 * time.Second, Count: 7})
@@ -154,7 +155,7 @@ func TestFrames(t *testing.T) {
 var line = []int64{9, 5, 1, 7, 1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60}
 
 // budget is what it says of a row.
-var budget = append([]int64{77, 12, 4, 1_200_000, 3, 66, 3, 0, 0, 0, 0}, line...)
+var budget = append([]int64{77, 12, 4, 1_200_000, 3, 66, 3, 8, 99, 1, 55, 2}, line...)
 
 // replies are what the script may answer to each of the requests.
 func replies() map[string][]int64 {

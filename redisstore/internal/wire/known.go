@@ -10,10 +10,10 @@ import "time"
 type Generation struct{ ID, Count int64 }
 
 // Parts is into how many parts a node cuts a window to remember its starts, and
-// Lives how many lives of a row are counted; see docs/internals/state-loss.md.
+// Lives how many lives of a row have a name; see docs/internals/state-loss.md.
 const (
 	Parts = 8
-	Lives = 4
+	Lives = 12
 )
 
 const (
@@ -21,15 +21,20 @@ const (
 	LastOrdinal = 1<<32 - 1 // with Names it fills the integers that a Lua number holds
 )
 
+// Older is the starts of all generations that have no name any more: how many there were, and a mark that
+// tells one set of them from another.
+type Older struct{ Count, Mark int64 }
+
 // Known is what a node knows of a budget, in case Redis forgot it: see lua/repair.lua.
 type Known struct {
-	Record      int64             // the number that the record of calls cannot be below; 0: there may be none
-	Elapsed     time.Duration     // since the last call that spoke of the budget was sent
-	Clock       Clock             // what that says of the server's clock
-	ServerTime  int64             // the time that its reply told
-	AtLeast     time.Duration     // that has passed since that moment
-	Generations [Lives]Generation // the present one first
-	Starts      Samples           // the latest first
+	Record      int64                 // the number that the record of calls cannot be below; 0: there may be none
+	Elapsed     time.Duration         // since the last call that spoke of the budget was sent
+	Clock       Clock                 // what that says of the server's clock
+	ServerTime  int64                 // the time that its reply told
+	AtLeast     time.Duration         // that has passed since that moment
+	Generations [Lives + 1]Generation // the present one first; one more than rows name: starts that no row knows of
+	Older       Older
+	Starts      Samples // the latest first
 }
 
 // A Clock says what a node knows of the time that has passed since a call.
@@ -61,7 +66,15 @@ func (s *Samples) All() []Sample { return s.all[:s.n] }
 
 func (k *Known) append(f Frame) Frame {
 	f = f.Add(k.Record, Micros(k.Elapsed), int64(k.Clock), k.ServerTime)
-	for _, g := range k.Generations {
+	more := 0 // generations before the last two, which most budgets do not have
+	for more < len(k.Generations)-2 && k.Generations[2+more].ID != 0 {
+		more++
+	}
+	for _, g := range k.Generations[:2] {
+		f = f.Add(g.ID, g.Count)
+	}
+	f = f.Add(k.Older.Count, k.Older.Mark, int64(more))
+	for _, g := range k.Generations[2 : 2+more] {
 		f = f.Add(g.ID, g.Count)
 	}
 	f = f.Add(int64(k.Starts.n))

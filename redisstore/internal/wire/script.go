@@ -153,6 +153,8 @@ var shared = []struct {
 	{"STEADY", Steady},
 	{"PARTS", Parts},
 	{"LIVES", Lives},
+	{"PAIR", 16}, // bytes of a name and a count
+	{"MAX_NAMED", 16 * (Lives - 2)},
 	{"NAMES", Names},
 	{"LAST_ORDINAL", LastOrdinal},
 	{"RECORD_MS", fmt.Sprintf("'%d'", RecordTime.Milliseconds())},
@@ -213,7 +215,7 @@ var shared = []struct {
 // head is what a stored row begins with: see lua/row.lua. Scripts know where
 // these numbers stand as ROW_SEEN and so on.
 var head = []string{"SEEN", "LOST", "SPAN", "MOST", "TILL", "PAUSED", "FROZEN", "LEVEL", "UNIT", "GENERATION", "COUNT",
-	"G1", "N1", "G2", "N2", "G3", "N3", "TOTAL", "SIZE", "AT", "OLD", "BEFORE", "FIRST", "LAST", "N", "EXPIRES",
+	"G1", "N1", "NAMED", "OLDER", "MARK", "TOTAL", "SIZE", "AT", "OLD", "BEFORE", "FIRST", "LAST", "N", "EXPIRES",
 	"OPENS", "T1", "T2", "T3", "PIN", "LINED", "BAN", "PROBE", "TIMES", "TOP", "FELL", "LEARNS"}
 
 // constants are the values of shared and head, as scripts write them.

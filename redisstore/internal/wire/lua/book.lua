@@ -43,7 +43,8 @@
 --   {how many, state, start, held, paused, over…}, over one for each charge that is a shadow
 -- then for each budget: {generation, count, how many starts count now, the end of the last,
 -- and what else is known: 0 if nothing, 1 earlier generations, 2 a line, 3 both}; then, if it has
--- some, {g1, n1, g2, n2, g3, n3}; then, if there is one, {the line, what waits in it, whether
+-- some, {g1, n1, older, mark, how many more generations, for each its name and
+-- its starts}; then, if there is one, {the line, what waits in it, whether
 -- waiters should hurry whose turn it is, in how long the first waiter may start, the three cuts, the next ticket of each class, and in how
 -- long the first and the last of each will have their turn}; see row.lua and queue.lua;
 -- then for each budget of slots: {generation, count, how many programs it knows, in how long

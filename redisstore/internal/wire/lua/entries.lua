@@ -142,7 +142,7 @@ end
 -- started is never joined with what has not, which may yet be cancelled.
 function bound(r)
   open(r)
-  local most = MAX_STORED - HEAD_SIZE - r.lined
+  local most = MAX_STORED - HEAD_SIZE - r.named - r.lined
   if is_small(r, most) then
     return
   end
@@ -190,7 +190,8 @@ end
 
 -- pop forgets the first entry of a closed row with more than one.
 function pop(r)
-  local raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.lined + r.at, HEAD_SIZE + r.lined + r.at + 2 * TRIPLE - 1)
+  local begin = HEAD_SIZE + r.named + r.lined + r.at
+  local raw = redis.call('GETRANGE', r.key, begin, begin + 2 * TRIPLE - 1)
   local known, stop, n, gap, width = pcall(first_two, raw, r.size > 2)
   if not (known and type(n) == 'number' and type(gap) == 'number' and type(width) == 'number') then
     return open(r) -- which knows what to make of it

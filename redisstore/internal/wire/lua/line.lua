@@ -61,6 +61,10 @@ local function held_by(list, want, from)
       if before > 0 and (ahead > 0 or t - from > want.horizon) then
         t = max(t, turn.at(s.rule, s.reserve, from, s.each, before + s.each))
       end
+      if ahead > 0 and s.row.paused > 0 then -- turn.at does not know that a slow start has room for a part of them only
+        local together = search_for(s.rule, min(before + s.each, s.most), s.reserve, from, 0, false)
+        t = max(t, earliest(together, from) or t)
+      end
       local c = q and not (want.first or w and w.state == HAD) and q[want.class]
       if c and (t - from > want.horizon or c.stood) then
         t = max(t, c.furthest or 0) -- none starts, or is told to come, before one of this call that goes first

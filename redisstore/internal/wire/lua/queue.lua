@@ -36,7 +36,7 @@ end
 
 -- read takes a stored line apart. Of a class in which nobody was there is a 0.
 local function read_queue(r)
-  local v = cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE, HEAD_SIZE + r.lined - 1))
+  local v = cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE + r.named, HEAD_SIZE + r.named + r.lined - 1))
   for _, x in ipairs(v) do
     if x % 1 ~= 0 or x > MAX_NUMBER or x < -MAX_NUMBER then
       error('no number of a line')

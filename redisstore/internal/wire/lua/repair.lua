@@ -2,10 +2,12 @@
 -- says why it is enough.
 --
 -- A generation of a row begins when the row's key is made and ends when the key is gone. The row
--- counts the starts of each generation: generation and count are the present one and its starts, g1,
--- n1 … g3, n3 the last generations before it and their starts, as far as programs have told. A
--- program remembers the counts that it saw, and when the starts were. Starts that a program knows of
--- and the row does not are booked again.
+-- counts the starts of each generation: generation and count are the present one and its starts, g1 and
+-- n1 the last generation before it and its starts, as far as programs have told. The other generations
+-- that have a name stand behind the head, see names_of in row.lua, the youngest first: for each its name
+-- and its starts. A row has at most LIVES names; of still older generations it counts the starts together,
+-- as older. A program remembers the counts that it saw, and when the starts were. Starts that a program
+-- knows of and the row does not are booked again.
 
 -- read_history reads what the calling program knows of the next row, its history of it:
 --
@@ -15,19 +17,22 @@
 --                      the server's time in that answer
 --   generation, count  the generation that the row had then, 0 if the program knows none, and how
 --                      many starts it had
---   g1, n1 … g3, n3    earlier generations of the row, and how many starts they had
+--   g1, n1             the generation before it, and its starts
+--   older, mark        how many starts generations without a name had, and the mark of these starts
+--   more, list         how many more generations the program names, the youngest first, and where in the
+--                      frame the first one is
 --   size, samples      how many pairs of an age and a number of starts there are, the
 --                      youngest first, and where in the frame the first pair is
 --   elapsed            how much time has passed at least since that answer
 --   outdated           the server has no record of that call: then the row is that of a replica
 --                      that lagged
 local function read_history(recorded)
-  local call, ago, clock, at, generation, count, g1, n1, g2, n2, g3, n3, size, samples =
-    struct.unpack('<ddddddddddddd', frame, cursor)
+  local call, ago, clock, at, generation, count, g1, n1, older, mark, more, list = struct.unpack('<ddddddddddd', frame, cursor)
+  local size, samples = struct.unpack('<d', frame, list + PAIR * more)
   local elapsed
-  elapsed, cursor = struct.unpack('<d', frame, samples + 16 * size)
-  return {call = call, ago = ago, clock = clock, at = at, generation = generation, count = count, g1 = g1, n1 = n1, g2 = g2, n2 = n2,
-    g3 = g3, n3 = n3, size = size, samples = samples, elapsed = elapsed, outdated = call > recorded}
+  elapsed, cursor = struct.unpack('<d', frame, samples + PAIR * size)
+  return {call = call, ago = ago, clock = clock, at = at, generation = generation, count = count, g1 = g1, n1 = n1, older = older,
+    mark = mark, more = more, list = list, size = size, samples = samples, elapsed = elapsed, outdated = call > recorded}
 end
 
 local TELLING = 1000000 -- for how long after a loss nothing starts, so that all programs can tell what they know
@@ -45,89 +50,141 @@ local function branch(generation)
   return ordinal(generation) * NAMES + (generation + NAMES / 2) % NAMES
 end
 
+-- generations returns {name, count} of each generation that x, a row or a history, names, the youngest
+-- first, and by each name its count.
+local function generations(x)
+  local all, counts, text, at, stop = {}, {}, frame, x.list, nil
+  if x.list then
+    stop = at + PAIR * x.more
+  else
+    text, at = names_of(x), 1
+    stop = #text + 1
+  end
+  local function name(g, n)
+    if g ~= 0 then
+      all[#all + 1], counts[g] = {g, n}, n
+    end
+  end
+  name(x.generation, x.count)
+  name(x.g1, x.n1)
+  while at < stop do
+    local g, n
+    g, n, at = struct.unpack('<dd', text, at)
+    name(g, n)
+  end
+  return all, counts
+end
+
 -- knows reports whether the program with history h has seen a generation.
 local function knows(h, generation)
-  return h.generation == generation or h.g1 == generation or h.g2 == generation or h.g3 == generation
+  local _, counts = generations(h)
+  return counts[generation] ~= nil
 end
 
--- generations returns {name, count} of each generation that x, a row or a history, names.
-local function generations(x)
-  local all = {}
-  for _, v in ipairs({{x.generation, x.count}, {x.g1, x.n1}, {x.g2, x.n2}, {x.g3, x.n3}}) do
-    all[#all + 1] = v[1] ~= 0 and v or nil
+-- compare returns what learn needs to know of the generations of a row and of history h: the names of
+-- both in a list, the youngest first; by each name how many starts the row was told of, and how many
+-- the program knows.
+--
+-- If the row is back at an earlier state, shared is how many starts its generation and the branch
+-- have in common.
+local function compare(r, h, shared)
+  local mine, had = generations(r)
+  local theirs, known = generations(h)
+  local list, told, counts = {}, {}, {}
+  for _, v in ipairs(mine) do
+    list[#list + 1], told[v[1]] = v[1], v[2]
   end
-  return all
+  for _, v in ipairs(theirs) do
+    local g, other = v[1], branch(v[1])
+    if h.outdated and (g == r.generation or had[other]) and not known[other] then
+      g, other = other, g -- what the program knows is of the part that was forgotten
+    end
+    if not told[g] then
+      list[#list + 1], told[g] = g, g == branch(r.generation) and shared or had[other] or 0
+    end
+    counts[g] = max(counts[g] or 0, v[2]) -- starts that no row knew of may have a name in the row by now, too
+  end
+  table.sort(list, function(a, b) return a > b end)
+  return list, told, counts
 end
 
--- in_common returns how many starts of the generations that history h names the row has. It returns
--- nil unless no program has told the row of the oldest generation that h names: only then may the
--- program know of still older generations that nobody has told the row of.
-local function in_common(r, h)
-  local told, n = {}, 0
-  for _, v in ipairs(generations(r)) do
-    told[v[1]] = v[2]
+-- is_part reports whether all that programs have told the row is known to a program too: it knows at
+-- least as many starts of each generation as they did.
+local function is_part(r, told, counts)
+  for g, n in pairs(told) do
+    if g ~= r.generation and n > (counts[g] or 0) then
+      return false
+    end
   end
-  if h.g3 == 0 or told[h.g3] or h.g3 < r.g3 then
-    return nil
-  end
-  for _, v in ipairs(generations(h)) do
-    n = n + min(v[2], told[v[1]] or 0)
-  end
-  return n
+  return true
 end
 
--- sampled returns how many starts of history h are younger than span.
-local function sampled(h, span)
-  local n, at = 0, h.samples
-  for _ = 1, h.size do
-    local age, starts
-    age, starts, at = struct.unpack('<dd', frame, at)
-    n = n + (age < span and starts or 0)
-  end
-  return n
+local MARKS = 2147483647 -- marks are below it, but where a row had doubtful starts: see learn
+
+-- marked adds n starts of a generation to a mark. Of two sets of starts the marks differ, but for one case in
+-- two thousand millions.
+local function marked(mark, generation, n)
+  return (mark + generation % MARKS * (n % 1048576)) % MARKS
 end
 
 -- learn takes over the counts of history h that are higher than those of the row, and returns by how
 -- many starts they are higher. Counts only rise, so starts that many programs tell of are counted
--- once. The names of generations rise, too, and the row keeps the last three names: generations
--- that are older were told before, and are not counted again.
+-- once. The names of generations rise, too, and the row keeps the last names.
 --
--- If the row is back at an earlier state, shared is how many starts its generation and the branch
--- have in common. If a part of the row's generation was forgotten, or a later generation was told,
--- a new generation begins, whose name is seed, or higher. If fresh is true the row takes over the
--- names also if there is nothing to count.
+-- Of generations that the row has no name for, only the sum of all starts and their mark can be compared. Equal
+-- marks are of the same starts. If all that programs have told the row is known to this one, too, the difference
+-- is missing. Otherwise all of them are missing, and doubtful: some may be counted twice. How many are doubtful is the
+-- second value that learn returns. What the row was told cannot be told apart from then on, so all that other
+-- programs tell it of such generations is doubtful as well.
+--
+-- If a part of the row's generation was forgotten, or a later generation was told, a new generation begins,
+-- whose name is seed, or higher. If fresh is true the row takes over the names also if there is nothing to count.
 local function learn(r, h, seed, fresh, shared)
-  local list, n, told, missing = {}, {}, {}, 0
-  for _, v in ipairs(generations(r)) do
-    list[#list + 1], n[v[1]], told[v[1]] = v[1], v[2], v[2]
+  local list, told, counts = compare(r, h, shared)
+  local covers = (told[h.generation] or 0) > h.count and not h.outdated -- somebody who knew all that h has told it
+  local present = r.generation
+  if present == 0 or max(told[present], counts[present] or 0) ~= r.count or told[branch(present)] or ordinal(present) < ordinal(list[1]) then
+    present = max(seed, min(ordinal(list[1]) + 1, LAST_ORDINAL) * NAMES + seed % NAMES)
   end
-  for _, v in ipairs(generations(h)) do
-    local g, starts = v[1], v[2]
-    local other = branch(g)
-    if h.outdated and (g == r.generation or told[other]) and not knows(h, other) then
-      g, other = other, g -- what the program knows is of the part that was forgotten
-    end
-    if not n[g] and ordinal(g) >= ordinal(r.g3) then
-      list[#list + 1], n[g] = g, g == branch(r.generation) and shared or told[other] or 0
-    end
-    if n[g] and starts > n[g] then
-      missing, n[g] = missing + starts - n[g], starts
-    end
-  end
-  if missing == 0 and not fresh then
-    return 0
-  end
-  table.sort(list, function(a, b) return a > b end)
-  if r.generation == 0 or n[r.generation] ~= r.count or n[branch(r.generation)] or ordinal(r.generation) < ordinal(list[1]) then
-    r.generation, r.count = max(seed, min(ordinal(list[1]) + 1, LAST_ORDINAL) * NAMES + seed % NAMES), 0
-  end
-  local before = {}
+  local before, missing, mixed = {}, 0, r.mark >= MARKS
+  local mine, theirs, my_mark, their_mark = r.older, h.older, r.mark % MARKS, h.mark % MARKS -- of starts without a name
   for _, g in ipairs(list) do
-    before[#before + 1] = g ~= r.generation and g or nil
+    local n, knows = told[g], counts[g] or 0
+    if g == present or #before < LIVES - 1 then
+      missing = missing + max(0, knows - n)
+      if g ~= present then
+        before[#before + 1] = {g, max(n, knows)}
+      end
+    else
+      mixed = mixed or g == h.generation -- nothing would tell that this program told the row
+      mine, my_mark = mine + n, marked(my_mark, g, n)
+      theirs, their_mark = theirs + knows, marked(their_mark, g, knows)
+    end
   end
-  r.g1, r.g2, r.g3 = before[1] or 0, before[2] or 0, before[3] or 0
-  r.n1, r.n2, r.n3 = n[r.g1] or 0, n[r.g2] or 0, n[r.g3] or 0
-  return missing
+  local more, doubtful = 0, 0
+  if theirs > 0 and not covers and (theirs ~= mine or their_mark ~= my_mark) then
+    mixed = mixed or not is_part(r, told, counts)
+    if mixed then
+      more, doubtful = theirs, theirs
+    elseif theirs > mine then
+      more, mine, my_mark = theirs - mine, theirs, their_mark
+    end
+  end
+  missing = missing + more
+  if missing == 0 and not fresh then
+    return 0, 0
+  end
+  open(r) -- so that the names are written
+  if present ~= r.generation then
+    r.generation, r.count = present, 0
+  end
+  local names = {}
+  for i = 2, #before do
+    names[i - 1] = struct.pack('<dd', before[i][1], before[i][2])
+  end
+  local last = before[1] or {0, 0}
+  r.g1, r.n1, r.older, r.mark, r.names = last[1], last[2], mine, mixed and my_mark + MARKS or my_mark, table.concat(names)
+  return missing, doubtful
 end
 
 -- count_before returns how many starts a row had, at least, before the call of history h, which the
@@ -157,20 +214,17 @@ local function repair(r, u, now, seed)
   local generation, g1 = r.generation, r.g1
   if u.peak == 0 then
     return -- an unlimited row counts no starts
+  elseif h.generation == 0 or not h.outdated and h.generation == generation and h.count <= r.count and h.g1 == g1 and h.n1 <= r.n1 then
+    return -- the row lacks nothing, as nearly always
   end
   -- If the record of calls is older than what the program saw, and the program saw this
   -- generation, the row is back at an earlier state, and others may have counted on from there.
   local back = h.outdated and generation ~= 0 and knows(h, generation)
   local fresh = generation == 0 or g1 == 0 and not knows(h, generation) -- nobody has told anything
-  if h.generation == 0 or not back and h.generation == generation and h.count <= r.count and h.g1 == g1 and h.n1 <= r.n1 then
-    return -- the row lacks nothing, as nearly always
-  end
-  local common = not back and in_common(r, h)
-  local missing, before = learn(r, h, seed, fresh or common, back and count_before(r, h, now)), r.total
+  local missing, doubtful = learn(r, h, seed, fresh, back and count_before(r, h, now))
+  local before = r.total
   if fresh then
     missing = MAX_COUNT -- all samples, because they may be of more generations than the history names
-  elseif common then
-    missing = max(missing, sampled(h, r.span) - common)
   elseif missing == 0 then
     return
   end
@@ -198,6 +252,8 @@ local function repair(r, u, now, seed)
       rebook(r, now, youngest, n)
     end
   end
+  -- What may have been counted before counts as starts of the present generation: so programs learn and tell it.
+  r.count = r.count + min(doubtful, r.total - before)
   if r.total > before then
     pin_until(r)
     if fresh or r.generation ~= generation then

@@ -5,7 +5,8 @@
 -- All times are whole microseconds of the server's clock. They fit a Lua number
 -- without loss until the year 2255.
 --
--- Stored form, one string a budget: the head, a fixed number of numbers, then the line
+-- Stored form, one string a budget: the head, a fixed number of numbers, then the names and counts of
+-- the generations before the last two, if there are any, see repair.lua, then the line
 -- of waiters, if there is one, see queue.lua, then all entries but the last, in MessagePack:
 -- for each the distance of first from the last before it, which is below 0 where two overlap,
 -- the distance of last from first, and n. The last entry is in the head. So what happens at the ends of a row, which is nearly everything,
@@ -38,7 +39,10 @@ end
 --                      taken when they are cancelled
 --   level, unit        see bucket.lua
 --   generation, count  this one of the row, and how many starts it had
---   g1, n1 … g3, n3    the same of earlier ones; see repair.lua
+--   g1, n1             the same of the one before, 0 if there is none
+--   named              how many bytes the generations before that take: see repair.lua
+--   older, mark        how many starts there were in generations that are still older and have no name,
+--                      and a number that tells one set of such starts from another
 --   total, size        of the entries: the sum of n, and how many
 --   at, old            closed: where the first one begins, and its last
 --   before             closed: the last of the entry before the last one
@@ -49,6 +53,7 @@ end
 --   pin                the last start that is, or was, beyond the horizon
 --   top, fell, learns  what was learned of the upstream, top 0 if nothing: see ceiling.lua
 --   history            what the calling program knows of the row, false if nothing
+--   names              the generations before the last two as they are stored, nil before names_of looked
 --   lined, queue       how many bytes the line has, as it is stored; the line, false if
 --                      there is none, nil before queue.of looked
 --   ban, probe, times  of the last penalty: see penalty.lua
@@ -56,17 +61,17 @@ end
 --   low, grown         open, since the last caller was served: the first entry that is another one, and
 --                      how many starts the last one that was there got
 local function read(key, head)
-  local seen, lost, span, most, till, paused, frozen, level, unit, generation, count, g1, n1, g2, n2, g3, n3,
+  local seen, lost, span, most, till, paused, frozen, level, unit, generation, count, g1, n1, named, older, mark,
     total, size, at, old, before, first, last, n, expires, opens, t1, t2, t3, pin, lined,
     ban, probe, times, top, fell, learns = struct.unpack(HEAD, head or string.rep('\0', HEAD_SIZE))
   local fractions = seen % 1 + lost % 1 + span % 1 + most % 1 + till % 1 + paused % 1 + frozen % 1 + level % 1 + unit % 1
-    + generation % 1 + count % 1 + g1 % 1 + n1 % 1 + g2 % 1 + n2 % 1 + g3 % 1 + n3 % 1 + total % 1 + size % 1 + at % 1 + old % 1
+    + generation % 1 + count % 1 + g1 % 1 + n1 % 1 + older % 1 + mark % 1 + total % 1 + size % 1 + at % 1 + old % 1
     + before % 1 + first % 1 + last % 1 + n % 1 + expires % 1 + opens % 1 + t1 % 1 + t2 % 1 + t3 % 1 + pin % 1 + lined % 1
     + ban % 1 + probe % 1 + times % 1 + fell % 1 + learns % 1
   local sound = fractions == 0 -- nor is any of them infinite, or no number
-    and lined >= 0 and lined <= MAX_STORED and size >= 0 and size <= 2 * MAX_ENTRIES and at >= 0 and at <= MAX_STORED
-    and min(span, most, level, generation, count, g1, n1, g2, n2, g3, n3, total, n, ban, probe, times, learns) >= 0
-    and max(most, unit, -unit, generation, count, g1, n1, g2, n2, g3, n3, total, n) <= 64 * MAX_NUMBER
+    and named >= 0 and named <= MAX_NAMED and named % PAIR == 0 and lined >= 0 and lined <= MAX_STORED and size >= 0 and size <= 2 * MAX_ENTRIES and at >= 0 and at <= MAX_STORED
+    and min(span, most, level, generation, count, g1, n1, older, mark, total, n, ban, probe, times, learns) >= 0
+    and max(most, unit, -unit, generation, count, g1, n1, older, mark, total, n) <= 64 * MAX_NUMBER
     and max(seen, lost, span, till, paused, frozen, old, before, first, last, expires, opens, t1, t2, t3, pin, ban, probe, times,
       top, fell, learns) <= MAX_NUMBER
     and min(seen, lost, till, paused, frozen, old, before, first, last, expires, opens, t1, t2, t3, pin, fell) >= -MAX_NUMBER
@@ -77,7 +82,7 @@ local function read(key, head)
   -- All fields at once: a table that grows is what costs most here.
   local r = {key = key, stored = head ~= nil, history = false, pushed = '', seen = seen, lost = lost, span = span, most = most,
     till = till, paused = paused, frozen = frozen, level = level, unit = unit, generation = generation, count = count,
-    g1 = g1, n1 = n1, g2 = g2, n2 = n2, g3 = g3, n3 = n3, total = total, size = size, at = at, old = old,
+    g1 = g1, n1 = n1, named = named, older = older, mark = mark, names = named == 0 and '' or nil, total = total, size = size, at = at, old = old,
     before = before, first = first, last = last, n = n, expires = expires, opens = opens, t1 = t1, t2 = t2, t3 = t3,
     pin = pin, lined = lined, ban = ban, probe = probe, times = times, top = top, fell = fell, learns = learns,
     low = MAX_NUMBER, grown = 0, kept = 0, raw = ''}
@@ -97,7 +102,7 @@ end
 local function entries(r)
   local F, L, N, k, raw = {}, {}, {}, 0, ''
   if r.size > 1 then
-    raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.lined + r.at, -1) .. r.pushed
+    raw = redis.call('GETRANGE', r.key, HEAD_SIZE + r.named + r.lined + r.at, -1) .. r.pushed
     local v = {cmsgpack.unpack(raw)}
     local first, last = -math.huge, r.old - v[2] - v[1]
     for i = 1, #v, 3 do
@@ -129,6 +134,21 @@ local function open(r)
   r.F, r.L, r.N, r.kept, r.raw = F, L, N, k - 1, raw
 end
 
+-- names_of returns the names and counts of the generations before the last two, as they are stored:
+-- see repair.lua. Where there is something else, there are none.
+local function names_of(r)
+  if not r.names then
+    local text = redis.call('GETRANGE', r.key, HEAD_SIZE, HEAD_SIZE + r.named - 1)
+    local at, sound, number = 1, #text == r.named
+    while sound and at <= #text do
+      number, at = struct.unpack('<d', text, at)
+      sound = number % 1 == 0 and number >= 0 and number <= MAX_NUMBER
+    end
+    r.names = sound and text or ''
+  end
+  return r.names
+end
+
 -- latest returns the end of the last entry; 0 if there is none.
 local function latest(r)
   if r.size == 0 then
@@ -139,7 +159,7 @@ end
 
 local function head(r)
   return struct.pack(HEAD, r.seen, r.lost, r.span, r.most, r.till, r.paused, r.frozen, r.level, r.unit,
-    r.generation, r.count, r.g1, r.n1, r.g2, r.n2, r.g3, r.n3, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires,
+    r.generation, r.count, r.g1, r.n1, r.named, r.older, r.mark, r.total, r.size, r.at, r.old, r.before, r.first, r.last, r.n, r.expires,
     r.opens, r.t1, r.t2, r.t3, r.pin, r.lined,
     r.ban, r.probe, r.times, r.top, r.fell, r.learns)
 end
@@ -180,8 +200,9 @@ local function save(r, line)
     r.pushed = ''
     open(r)
   end
+  local names = r.F and names_of(r)
   if r.F then
-    r.lined = #line
+    r.named, r.lined = #names, #line
     bound(r)
   end
   local renew = stop > r.expires or r.F
@@ -195,7 +216,7 @@ local function save(r, line)
     local ms = string.format('%.0f', ceil((r.expires - r.seen) / 1000))
     if r.F then
       local body = close(r)
-      redis.call('SET', r.key, head(r) .. line .. body, 'PX', ms)
+      redis.call('SET', r.key, head(r) .. names .. line .. body, 'PX', ms)
     else
       redis.call('PEXPIRE', r.key, ms)
     end

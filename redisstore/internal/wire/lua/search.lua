@@ -198,28 +198,20 @@ local function align(s, t, apart)
 end
 
 -- clear returns the first moment not before t that is clear of all starts still
--- to come. A block ends as block_end says. Starts at the begin of a part may have more
--- of those beside them, and are over with their part.
+-- to come. Starts at the begin of a part may have more of those beside them, and are over with their part.
 local function clear(s, t)
-  local r, pace, n, part, early = s.row, s.gap, s.n, s.part, 0
+  local r, part, apart = s.row, s.part, s.cost * s.gap
   open(r)
-  local F, L, N, apart = r.F, r.L, r.N, s.cost * pace
-  local length = max(s.spread + pace, apart)
+  local F, L, N = r.F, r.L, r.N
+  local length, behind = max(s.spread + s.gap, apart), part > 0 and 1 or apart
   local k = s.k or after(r, r.seen + 1)
   if part > 0 then
-    t, early = align(s, t, apart), apart - 1
+    t = align(s, t, apart)
   end
   while k <= r.size do
-    local stop, last = F[k] + (N[k] < n and N[k] or n) * pace, L[k] + pace
-    if stop < last then
-      stop = last
-    end
-    if part > 0 and F[k] == L[k] and F[k] % part == 0 then
-      stop = F[k] + part
-    else
-      stop = stop - early
-    end
-    local shared = part > 0 and F[k] == t and L[k] == t and N[k] + s.cost <= s.fits * s.cost
+    local alone = part > 0 and F[k] == L[k] and F[k] % part == 0
+    local stop = alone and F[k] + part or L[k] + behind
+    local shared = alone and F[k] == t and N[k] + s.cost <= s.fits * s.cost
     if stop > t and not shared then
       if t + length <= F[k] then
         break

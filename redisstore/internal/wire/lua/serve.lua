@@ -227,7 +227,8 @@ for i = 2, budgets do
   local q = r.lined > 0 and r.queue
   answer(FIVE, r.generation, r.count, spent(r), latest(r), (r.g1 ~= 0 and 1 or 0) + (q and 2 or 0))
   if r.g1 ~= 0 then
-    answer('<dddddd', r.g1, r.n1, r.g2, r.n2, r.g3, r.n3)
+    answer(FIVE, r.g1, r.n1, r.older, r.mark, #names_of(r) / PAIR)
+    out[#out + 1] = r.names
   end
   if q then
     local first, last, soon = queue.turns(r, rule_of[i], now)

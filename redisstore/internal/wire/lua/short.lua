@@ -8,15 +8,17 @@
 -- a row is a list of numbers, v: ROW_SEEN … ROW_LEARNS are their places in the list.
 
 local texts = {} -- the stored heads of rows that were read, by the index of the row's key
+local earlier = {} -- the stored names of the generations before the last two of those rows
 do
 -- read_head reads what the program knows of the budget of a key, at a place in the frame, see
--- repair.lua, and the head of the budget's row, which it also notes in texts[i]. It returns the head,
--- or nil if the row has a line, needs a repair or is no row; and where what is known of the next
+-- repair.lua, and the head of the budget's row, which it also notes in texts[i], and earlier[i]. It returns
+-- the head, or nil if the row has a line, needs a repair or is no row; and where what is known of the next
 -- budget begins.
 local function read_head(key, at, i)
-  local from, ago, clock, told, generation, count, g1, n1, _, _, _, _, size, samples = struct.unpack('<ddddddddddddd', frame, at)
+  local from, ago, clock, told, generation, count, g1, n1, _, _, more, list = struct.unpack('<ddddddddddd', frame, at)
   local head = redis.call('GETRANGE', key, '0', HEAD_END)
-  at = samples + 16 * size + 8
+  local size, samples = struct.unpack('<d', frame, list + PAIR * more)
+  at, earlier[i] = samples + PAIR * size + 8, ''
   if #head ~= HEAD_SIZE then
     return generation == 0 and {struct.unpack(HEAD, string.rep('\0', HEAD_SIZE))} or nil, at
   end
@@ -27,7 +29,11 @@ local function read_head(key, at, i)
   local v = {struct.unpack(HEAD, head)}
   local known = from <= recorded and now >= v[ROW_SEEN] and (clock == ELAPSED_UNKNOWN or now - told - ago <= STALL + ago / STEADY)
     and (generation == 0 or generation == v[ROW_GENERATION] and count <= v[ROW_COUNT] and g1 == v[ROW_G1] and n1 <= v[ROW_N1])
-  return known and v or nil, at
+  local named = v[ROW_NAMED]
+  if named > 0 and named <= MAX_NAMED then
+    earlier[i] = redis.call('GETRANGE', key, HEAD_SIZE, HEAD_SIZE + named - 1)
+  end
+  return known and #earlier[i] == named and v or nil, at
 end
 
 -- is_plain reports whether a booking now under a sliding window does nothing to a row with the head v
@@ -41,7 +47,7 @@ end
 -- drop takes the entries of a row that are over off the head v. Some entries are not over. It raises an
 -- error if what is stored is no row.
 local function drop(key, v, span)
-  local raw, at = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_AT], -1), 0
+  local raw, at = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT], -1), 0
   repeat
     local stop, _, _, n = cmsgpack.unpack_limit(raw, 3, at)
     at = stop < 0 and #raw or stop
@@ -73,7 +79,8 @@ local function begin(key, v, n, span)
   end
   local pushed = cmsgpack.pack(v[ROW_FIRST] - v[ROW_BEFORE], v[ROW_LAST] - v[ROW_FIRST], v[ROW_N])
   v[ROW_SIZE], v[ROW_BEFORE], v[ROW_FIRST], v[ROW_LAST], v[ROW_N] = v[ROW_SIZE] + 1, v[ROW_LAST], now, max(now, v[ROW_LAST]), 0
-  if HEAD_SIZE + v[ROW_AT] + TRIPLE * v[ROW_SIZE] <= MAX_APPENDED then
+  local begin = HEAD_SIZE + v[ROW_NAMED] + v[ROW_AT]
+  if begin + TRIPLE * v[ROW_SIZE] <= MAX_APPENDED then
     return nil, pushed
   elseif v[ROW_SIZE] > MAX_ENTRIES then
     return false
@@ -84,13 +91,13 @@ local function begin(key, v, n, span)
   elseif bytes - v[ROW_AT] > MAX_APPENDED then
     return false
   end
-  local rest = redis.call('GETRANGE', key, HEAD_SIZE + v[ROW_AT], -1)
+  local rest = redis.call('GETRANGE', key, begin, -1)
   v[ROW_AT] = 0
   return rest .. pushed
 end
 
 -- write stores a row with the head v; body and pushed are what begin returned.
-local function write(key, v, body, pushed, span)
+local function write(key, v, names, body, pushed, span)
   v[ROW_SEEN], v[ROW_SPAN] = now, span
   v[ROW_OLD] = v[ROW_SIZE] == 1 and v[ROW_LAST] or v[ROW_OLD]
   v[ROW_GENERATION] = v[ROW_GENERATION] == 0 and seed or v[ROW_GENERATION]
@@ -100,7 +107,7 @@ local function write(key, v, body, pushed, span)
     ms = string.format('%.0f', ceil((v[ROW_EXPIRES] - now) / 1000))
   end
   if body then
-    redis.call('SET', key, struct.pack(HEAD, unpack(v)) .. body, 'PX', ms)
+    redis.call('SET', key, struct.pack(HEAD, unpack(v)) .. names .. body, 'PX', ms)
     return
   end
   redis.call('SETRANGE', key, '0', struct.pack(HEAD_CHANGED, unpack(v, 1, ROW_EXPIRES))) -- the rest of the head is as it was
@@ -172,10 +179,10 @@ if simple then
   out[2] = struct.pack('<dd', ALL_NOW, now)
   for i = 2, budgets do
     local v = heads[i]
-    write(KEYS[i], v, bodies[i], pushed[i], spans[i])
+    write(KEYS[i], v, earlier[i], bodies[i], pushed[i], spans[i])
     out[#out + 1] = struct.pack('<ddddd', v[ROW_GENERATION], v[ROW_COUNT], v[ROW_TOTAL], v[ROW_LAST], v[ROW_G1] == 0 and 0 or 1)
     if v[ROW_G1] ~= 0 then
-      out[#out + 1] = struct.pack('<dddddd', v[ROW_G1], v[ROW_N1], v[ROW_G2], v[ROW_N2], v[ROW_G3], v[ROW_N3])
+      out[#out + 1] = struct.pack('<ddddd', v[ROW_G1], v[ROW_N1], v[ROW_OLDER], v[ROW_MARK], v[ROW_NAMED] / PAIR) .. earlier[i]
     end
   end
   return finish()

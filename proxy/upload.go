@@ -1,0 +1,55 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// An upload is a body of HTTP/1 of which something is still to come when its request waits.
+//
+// The answer may begin before the upload has ended. Then its connection must end with it: else
+// net/http would read what is left of the body before it sends the answer, which the caller may
+// never send, and which the upstream may want.
+type upload struct {
+	io.Reader
+	body   io.Closer
+	answer http.ResponseWriter
+	left   int64       // how many bytes are still to come; negative: unknown
+	begun  atomic.Bool // something was read
+	ended  atomic.Bool // all have come
+}
+
+// Read implements [io.Reader].
+func (u *upload) Read(p []byte) (int, error) {
+	u.begun.Store(true)
+	n, err := u.Reader.Read(p)
+	if u.left > 0 {
+		u.left -= int64(n)
+	}
+	if u.left == 0 || err == io.EOF {
+		u.ended.Store(true)
+	}
+	return n, err
+}
+
+// Close implements [io.Closer]. The handler calls it at its end, because net/http/httputil closes no
+// body. Nobody reads the body then. What is still to come is awaited, but not for long.
+func (u *upload) Close() error {
+	if !u.ended.Load() {
+		awaitLittle(u.answer)
+	}
+	if !u.begun.Load() {
+		return nil // net/http waits when it has sent the answer
+	}
+	return u.body.Close()
+}
+
+// isOver reports whether all has come; nil: nothing was to come.
+func (u *upload) isOver() bool { return u == nil || u.ended.Load() }
+
+// awaitLittle has net/http wait for a second at most for the rest of a body that nobody reads.
+func awaitLittle(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(time.Second))
+}
