@@ -64,7 +64,8 @@ function policiesOf(n) {
   const file = known.state?.file;
   const is = (/** @type {string} */ generation) => (file && generation === file.generation ? word("number", {n: file.number}) : generation);
   const words = [n.follows ? is(n.inForce) : word("a file", {generation: is(n.inForce)})];
-  if (n.refused) words.push(word("refuses", {generation: is(n.seen ?? ""), why: n.refused}));
+  if (n.refused && !n.seen) words.push(word("cannot read", {why: n.refused}));
+  else if (n.refused) words.push(word("refuses", {generation: is(n.seen), why: n.refused}));
   else if (n.seen && n.waits) words.push(word("waits until", {generation: is(n.seen), time: seconds(n.waits - now())}));
   else if (n.seen) words.push(word("has seen", {generation: is(n.seen)}));
   return words.join("; ");

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -18,8 +19,8 @@ var libraryVersion = sync.OnceValue(func() string {
 		if m.Path != module {
 			continue
 		}
-		if m.Replace != nil && m.Replace.Version == "" {
-			break // by a folder
+		if m.Replace != nil {
+			return cmp.Or(m.Replace.Version, "(devel)") // a folder has no version
 		}
 		return m.Version
 	}
