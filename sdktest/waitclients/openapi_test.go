@@ -72,7 +72,9 @@ func (a *api) play() {
 			a.do("POST", path, fmt.Sprintf(body, permit), 410)
 		}
 	}
-	a.do("POST", "release", `{"permit": "`+a.acquire(p)+`"}`, 204)
+	released := a.acquire(p)
+	a.withSlowBodies(1024, func() { a.do("POST", "release", `{"permit": "`+released+`"}`, 503) })
+	a.do("POST", "release", `{"permit": "`+released+`"}`, 204)
 
 	begun := a.acquire(p, "Idempotency-Key: begun", "Prefer: wait=3", "Priority: u=1")
 	a.do("POST", "acquire", q, 422, "Idempotency-Key: begun")
@@ -151,6 +153,20 @@ func newAPI(t *testing.T) *api {
 	a.router, err = legacy.NewRouter(a.doc)
 	require.NoError(t, err)
 	return a
+}
+
+// withSlowBodies calls f while so many bodies are on their way that do not come.
+func (a *api) withSlowBodies(many int, f func()) {
+	a.Helper()
+	for range many {
+		conn, err := a.dial(a.Context(), "", "")
+		require.NoError(a, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "POST /v1/release HTTP/1.1\r\nHost: 127.0.0.1:7070\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n")
+		require.NoError(a, err)
+	}
+	synctest.Wait()
+	f()
 }
 
 // acquire returns the name of a permit.
