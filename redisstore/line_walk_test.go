@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/bubble"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/redisstore/internal/linecheck"
@@ -72,9 +73,9 @@ func (w *walker) book(ctx context.Context) {
 func (w *walker) run(ctx context.Context) {
 	defer close(w.over)
 	for w.err == nil {
-		var due <-chan time.Time
+		var due <-chan struct{}
 		if w.grant.OK {
-			due = time.After(w.grant.Wait)
+			due, _ = bubble.After(w.grant.Wait)
 		}
 		select {
 		case <-due:

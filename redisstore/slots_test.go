@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/bubble"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
@@ -73,12 +74,12 @@ func lineUp(t *testing.T, s throttle.Store, charges ...throttle.Charge) (*thrott
 
 // woken reports whether the place's turn comes within d.
 func woken(g throttle.Grant, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+	over, stop := bubble.After(d)
+	defer stop()
 	select {
 	case <-g.Ready:
 		return true
-	case <-timer.C:
+	case <-over:
 	}
 	select {
 	case <-g.Ready:

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/bubble"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/redisstore"
@@ -114,10 +115,12 @@ func (p *spender) start(ctx context.Context) error {
 		}
 		news := make(chan struct{}, 1)
 		w := p.store.Watch(&p.booking, g, news)
+		due, stop := bubble.After(g.Wait)
 		select {
-		case <-time.After(g.Wait):
+		case <-due:
 		case <-news:
 		}
+		stop()
 		good, err := w.Confirm(ctx, -1)
 		w.Stop()
 		if err != nil {

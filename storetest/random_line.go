@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/bubble"
 	"github.com/fleetthrottle/throttle/internal/farthest"
 )
 
@@ -118,7 +119,7 @@ func (r *lineRun) visits(v visit) *visitor {
 		}
 		w.mu.Lock()
 		w.begins = func() {
-			known, stop := in(v.delay)
+			known, stop := bubble.After(v.delay)
 			defer stop()
 			select {
 			case <-known:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/bubble"
 )
 
 // never is the start of a visitor that has none.
@@ -127,7 +128,7 @@ func (v *visitor) stand() {
 func (v *visitor) watch() {
 	news := make(chan struct{}, 1)
 	w := v.b.store.Watch(&v.booking, v.grant, news)
-	due, stop := in(v.due - v.b.now())
+	due, stop := bubble.After(v.due - v.b.now())
 	defer stop()
 	for {
 		select {
@@ -212,12 +213,4 @@ func (v *visitor) settles(costs ...int) {
 	v.b.Helper()
 	v.b.settle(v.booking, v.grant, costs...)
 	synctest.Wait()
-}
-
-// in returns a channel that is closed in d, and what stops that. In a bubble,
-// goroutines that receive at once from timers that are over break the race detector
-// (go.dev/issue/78156): those of time.AfterFunc have no channel.
-func in(d time.Duration) (over <-chan struct{}, stop func() bool) {
-	c := make(chan struct{})
-	return c, time.AfterFunc(d, func() { close(c) }).Stop
 }
