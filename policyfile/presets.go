@@ -13,6 +13,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/discord"
 	"github.com/fleetthrottle/throttle/presets/feishu"
+	"github.com/fleetthrottle/throttle/presets/gemini"
 	"github.com/fleetthrottle/throttle/presets/github"
 	"github.com/fleetthrottle/throttle/presets/gitlab"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
@@ -89,6 +90,16 @@ var presets = choice("a preset",
 		member("tier", "of APIs that are not listed", feishuTierShape, func(o *feishu.Options, v feishu.Tier) { o.Tier = v }),
 		member("per-month", "what a tenant may call in a month", number(1), func(o *feishu.Options, v int) { o.PerMonth = v }),
 		host(func(o *feishu.Options, v string) { o.Host = v }),
+	),
+	preset("gemini", gemini.Policies,
+		member("requests", "how many requests a minute each model allows", number(1), func(o *gemini.Options, v int) { o.Requests = v }),
+		member("tokens", "how many tokens a minute may be sent to each model", number(1), func(o *gemini.Options, v int) { o.Tokens = v }),
+		member("per-day", "how many requests a day each model allows", number(1), func(o *gemini.Options, v int) { o.PerDay = v }),
+		member("project", "the project's id", label, func(o *gemini.Options, v string) { o.Project = v }),
+		callerID("project", func(o *gemini.Options, v keyFunc) { o.Caller = v }),
+		member("model", "tells models apart", key, func(o *gemini.Options, v keyFunc) { o.Model = v }),
+		member("cost", "the tokens that a request sends", cost, func(o *gemini.Options, v costFunc) { o.Cost = v }),
+		host(func(o *gemini.Options, v string) { o.Host = v }),
 	),
 	preset("github", github.Policies,
 		member("account", "the id of the user or the installation", label, func(o *github.Options, v string) { o.Account = v }),

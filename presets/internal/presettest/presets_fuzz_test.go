@@ -61,6 +61,8 @@ func FuzzPresets(f *testing.F) {
 		{"https://api.hubapi.com/crm/v3/objects/contacts/1", "", 429, strings.Repeat("0\n", 46), `{"policyName":"DAILY"}`},
 		{"https://acme.my.salesforce.com/services/data/v66.0/query", "", 403, strings.Repeat("api-usage=9/5\n", 47), `[{"errorCode":"REQUEST_LIMIT_EXCEEDED"}]`},
 		{"https://api.notion.com/v1/pages/1", "", 529, strings.Repeat("-1\n", 34), `{"code":"rate_limited"}`},
+		{"https://generativelanguage.googleapis.com/v1beta/models/m:generateContent", `{"contents":[]}`, 429, "",
+			`[{"error":{"details":[{"violations":[{"quotaId":"PerDay"}]},{"retryDelay":"1e9h"}]}}]`},
 	} {
 		f.Add("POST", seed.url, seed.body, seed.status, seed.fields, seed.answer)
 		f.Add("GET", seed.url, seed.body, seed.status, seed.fields, seed.answer)

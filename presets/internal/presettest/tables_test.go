@@ -10,6 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/discord"
 	"github.com/fleetthrottle/throttle/presets/feishu"
+	"github.com/fleetthrottle/throttle/presets/gemini"
 	"github.com/fleetthrottle/throttle/presets/github"
 	"github.com/fleetthrottle/throttle/presets/gitlab"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
@@ -40,6 +41,8 @@ var tables = []table{
 	preset("discord", discord.Policies),
 	preset("feishu", feishu.Policies,
 		with("PerMonth: feishu.BasicPerMonth", feishu.Options{PerMonth: feishu.BasicPerMonth})),
+	preset("gemini", gemini.Policies,
+		with("Requests: 1000, Tokens: 1_000_000, PerDay: 10_000", gemini.Options{Requests: 1000, Tokens: 1_000_000, PerDay: 10_000})),
 	preset("github", github.Policies,
 		with("PerHour: github.Anonymous", github.Options{PerHour: github.Anonymous}),
 		with("PerHour: github.Actions", github.Options{PerHour: github.Actions}),
