@@ -10,6 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/discord"
 	"github.com/fleetthrottle/throttle/presets/feishu"
@@ -61,6 +62,14 @@ var presets = choice("a preset",
 		member("weight", "what a request costs", cost, func(o *binance.Options, v costFunc) { o.Weight = v }),
 		member("address", "a name for the address that requests leave from", label, func(o *binance.Options, v string) { o.Address = v }),
 		host(func(o *binance.Options, v string) { o.Host = v }),
+	),
+	preset("deepseek", deepseek.Policies,
+		member("pro", "how many requests to deepseek-v4-pro may be in flight", number(1), func(o *deepseek.Options, v int) { o.Pro = v }),
+		member("flash", "how many requests to deepseek-flash may be in flight", number(1), func(o *deepseek.Options, v int) { o.Flash = v }),
+		member("account", "a name for the account", label, func(o *deepseek.Options, v string) { o.Account = v }),
+		callerID("account", func(o *deepseek.Options, v keyFunc) { o.Caller = v }),
+		member("model", "the model that a request asks for", key, func(o *deepseek.Options, v keyFunc) { o.Model = v }),
+		host(func(o *deepseek.Options, v string) { o.Host = v }),
 	),
 	preset("dingtalk", dingtalk.Policies,
 		member("edition", "what the company has bought; the month counts only if it is named", editions, func(o *dingtalk.Options, v dingtalk.Edition) { o.Edition = v }),

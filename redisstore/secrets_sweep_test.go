@@ -22,6 +22,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/discord"
 	"github.com/fleetthrottle/throttle/presets/feishu"
@@ -366,6 +367,7 @@ func (s *sweep) presets() {
 		"acme.my.salesforce.com/services/data/" + canaryPath:                                 salesforce.Policies(salesforce.Options{Organization: canaryOption}),
 		"qyapi.weixin.qq.com/cgi-bin/message/send":                                           wecom.Policies(wecom.Options{Company: canaryOption}),
 		"generativelanguage.googleapis.com/v1beta/models/" + canaryPath + ":generateContent": gemini.Policies(gemini.Options{}),
+		"api.deepseek.com/chat/completions":                                                  deepseek.Policies(deepseek.Options{Account: canaryOption}),
 	} {
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")

@@ -63,6 +63,7 @@ func FuzzPresets(f *testing.F) {
 		{"https://api.notion.com/v1/pages/1", "", 529, strings.Repeat("-1\n", 34), `{"code":"rate_limited"}`},
 		{"https://generativelanguage.googleapis.com/v1beta/models/m:generateContent", `{"contents":[]}`, 429, "",
 			`[{"error":{"details":[{"violations":[{"quotaId":"PerDay"}]},{"retryDelay":"1e9h"}]}}]`},
+		{"https://api.deepseek.com/chat/completions", `{"model":"deepseek-v4-pro"}`, 429, "", `{"error":{"type":"rate_limit_error"}}`},
 	} {
 		f.Add("POST", seed.url, seed.body, seed.status, seed.fields, seed.answer)
 		f.Add("GET", seed.url, seed.body, seed.status, seed.fields, seed.answer)

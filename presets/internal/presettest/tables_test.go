@@ -7,6 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/discord"
 	"github.com/fleetthrottle/throttle/presets/feishu"
@@ -33,6 +34,7 @@ var tables = []table{
 	preset("anthropic", anthropic.Policies),
 	preset("azureopenai", azureopenai.Policies),
 	preset("binance", binance.Policies),
+	preset("deepseek", deepseek.Policies),
 	preset("dingtalk", dingtalk.Policies,
 		with("Edition: dingtalk.Standard", dingtalk.Options{Edition: dingtalk.Standard}),
 		with("Edition: dingtalk.Professional", dingtalk.Options{Edition: dingtalk.Professional}),
