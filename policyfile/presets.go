@@ -19,6 +19,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/gitlab"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
 	"github.com/fleetthrottle/throttle/presets/jira"
+	"github.com/fleetthrottle/throttle/presets/kimi"
 	"github.com/fleetthrottle/throttle/presets/notion"
 	"github.com/fleetthrottle/throttle/presets/openai"
 	"github.com/fleetthrottle/throttle/presets/riot"
@@ -141,6 +142,13 @@ var presets = choice("a preset",
 		member("points", "the cost of a request", cost, func(o *jira.Options, v costFunc) { o.Points = v }),
 		host(func(o *jira.Options, v string) { o.Host = v }),
 	),
+	preset("kimi", kimi.Policies,
+		member("tier", "of the account, by what it has paid in", kimiTiers, func(o *kimi.Options, v kimi.Tier) { o.Tier = v }),
+		member("account", "a name for the account", label, func(o *kimi.Options, v string) { o.Account = v }),
+		callerID("account", func(o *kimi.Options, v keyFunc) { o.Caller = v }),
+		member("cost", "the tokens of a request", cost, func(o *kimi.Options, v costFunc) { o.Cost = v }),
+		host(func(o *kimi.Options, v string) { o.Host = v }),
+	),
 	preset("notion", notion.Policies,
 		member("per-minute", "what the plan allows each connection in a minute", number(1), func(o *notion.Options, v int) { o.PerMinute = v }),
 		member("connection", "the connection's id", label, func(o *notion.Options, v string) { o.Connection = v }),
@@ -261,6 +269,11 @@ var plans = oneOf(
 var hubspotPlans = oneOf(
 	word[hubspot.Plan]{"free", hubspot.Free}, word[hubspot.Plan]{"professional", hubspot.Professional},
 	word[hubspot.Plan]{"enterprise", hubspot.Enterprise}, word[hubspot.Plan]{"marketplace", hubspot.Marketplace},
+)
+
+var kimiTiers = oneOf(
+	word[kimi.Tier]{"0", kimi.Tier0}, word[kimi.Tier]{"1", kimi.Tier1}, word[kimi.Tier]{"2", kimi.Tier2},
+	word[kimi.Tier]{"3", kimi.Tier3}, word[kimi.Tier]{"4", kimi.Tier4}, word[kimi.Tier]{"5", kimi.Tier5},
 )
 
 var editions = oneOf(

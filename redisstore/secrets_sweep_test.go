@@ -31,6 +31,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/gitlab"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
 	"github.com/fleetthrottle/throttle/presets/jira"
+	"github.com/fleetthrottle/throttle/presets/kimi"
 	"github.com/fleetthrottle/throttle/presets/notion"
 	"github.com/fleetthrottle/throttle/presets/openai"
 	"github.com/fleetthrottle/throttle/presets/riot"
@@ -368,6 +369,7 @@ func (s *sweep) presets() {
 		"qyapi.weixin.qq.com/cgi-bin/message/send":                                           wecom.Policies(wecom.Options{Company: canaryOption}),
 		"generativelanguage.googleapis.com/v1beta/models/" + canaryPath + ":generateContent": gemini.Policies(gemini.Options{}),
 		"api.deepseek.com/chat/completions":                                                  deepseek.Policies(deepseek.Options{Account: canaryOption}),
+		"api.moonshot.cn/v1/files/" + canaryPath:                                             kimi.Policies(kimi.Options{Account: canaryOption}),
 	} {
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")

@@ -16,6 +16,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/gitlab"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
 	"github.com/fleetthrottle/throttle/presets/jira"
+	"github.com/fleetthrottle/throttle/presets/kimi"
 	"github.com/fleetthrottle/throttle/presets/notion"
 	"github.com/fleetthrottle/throttle/presets/openai"
 	"github.com/fleetthrottle/throttle/presets/riot"
@@ -57,6 +58,9 @@ var tables = []table{
 		with("Increases: 1", hubspot.Options{Increases: 1})),
 	preset("jira", jira.Policies,
 		with("Quota: jira.Tier2(300), PerTenant: true", jira.Options{Quota: jira.Tier2(300), PerTenant: true})),
+	preset("kimi", kimi.Policies,
+		with("Tier: kimi.Tier1", kimi.Options{Tier: kimi.Tier1}),
+		with("Tier: kimi.Tier5", kimi.Options{Tier: kimi.Tier5})),
 	preset("notion", notion.Policies,
 		with("PerMinute: notion.Business", notion.Options{PerMinute: notion.Business})),
 	preset("openai", openai.Policies,
