@@ -10,6 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/dashscope"
 	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/discord"
@@ -63,6 +64,16 @@ var presets = choice("a preset",
 		member("weight", "what a request costs", cost, func(o *binance.Options, v costFunc) { o.Weight = v }),
 		member("address", "a name for the address that requests leave from", label, func(o *binance.Options, v string) { o.Address = v }),
 		host(func(o *binance.Options, v string) { o.Host = v }),
+	),
+	preset("dashscope", dashscope.Policies,
+		member("requests", "how many requests a minute each model allows", number(1), func(o *dashscope.Options, v int) { o.Requests = v }),
+		member("tokens", "how many tokens a minute each model allows", number(1), func(o *dashscope.Options, v int) { o.Tokens = v }),
+		member("even", "space requests and tokens out", yes, func(o *dashscope.Options, v bool) { o.Even = v }),
+		member("account", "a name for the account", label, func(o *dashscope.Options, v string) { o.Account = v }),
+		callerID("account", func(o *dashscope.Options, v keyFunc) { o.Caller = v }),
+		member("model", "tells models apart", key, func(o *dashscope.Options, v keyFunc) { o.Model = v }),
+		member("cost", "the tokens of a request", cost, func(o *dashscope.Options, v costFunc) { o.Cost = v }),
+		host(func(o *dashscope.Options, v string) { o.Host = v }),
 	),
 	preset("deepseek", deepseek.Policies,
 		member("pro", "how many requests to deepseek-v4-pro may be in flight", number(1), func(o *deepseek.Options, v int) { o.Pro = v }),

@@ -22,6 +22,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/dashscope"
 	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/discord"
@@ -370,6 +371,7 @@ func (s *sweep) presets() {
 		"generativelanguage.googleapis.com/v1beta/models/" + canaryPath + ":generateContent": gemini.Policies(gemini.Options{}),
 		"api.deepseek.com/chat/completions":                                                  deepseek.Policies(deepseek.Options{Account: canaryOption}),
 		"api.moonshot.cn/v1/files/" + canaryPath:                                             kimi.Policies(kimi.Options{Account: canaryOption}),
+		"dashscope.aliyuncs.com/api/v1/tasks/" + canaryPath:                                  dashscope.Policies(dashscope.Options{Account: canaryOption}),
 	} {
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")

@@ -7,6 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/dashscope"
 	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/discord"
@@ -35,6 +36,8 @@ var tables = []table{
 	preset("anthropic", anthropic.Policies),
 	preset("azureopenai", azureopenai.Policies),
 	preset("binance", binance.Policies),
+	preset("dashscope", dashscope.Policies,
+		with("Requests: 30_000, Tokens: 5_000_000", dashscope.Options{Requests: 30_000, Tokens: 5_000_000})),
 	preset("deepseek", deepseek.Policies),
 	preset("dingtalk", dingtalk.Policies,
 		with("Edition: dingtalk.Standard", dingtalk.Options{Edition: dingtalk.Standard}),
