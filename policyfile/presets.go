@@ -31,6 +31,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/stripe"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/zhipu"
 )
 
 // The rows of a preset.
@@ -239,6 +240,13 @@ var presets = choice("a preset",
 		member("people", "how many people a message goes to", cost, func(o *wecom.Options, v costFunc) { o.People = v }),
 		member("blocked", "for how long 45009 closes an API", length, func(o *wecom.Options, v time.Duration) { o.Blocked = v }),
 		host(func(o *wecom.Options, v string) { o.Host = v }),
+	),
+	preset("zhipu", zhipu.Policies,
+		member("in-flight", "how many requests each model allows at the same time", number(1), func(o *zhipu.Options, v int) { o.InFlight = v }),
+		member("account", "a name for the account", label, func(o *zhipu.Options, v string) { o.Account = v }),
+		callerID("account", func(o *zhipu.Options, v keyFunc) { o.Caller = v }),
+		member("model", "tells models apart", key, func(o *zhipu.Options, v keyFunc) { o.Model = v }),
+		host(func(o *zhipu.Options, v string) { o.Host = v }),
 	),
 )
 

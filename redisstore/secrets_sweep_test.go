@@ -43,6 +43,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/stripe"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/zhipu"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/retry"
 )
@@ -372,6 +373,7 @@ func (s *sweep) presets() {
 		"api.deepseek.com/chat/completions":                                                  deepseek.Policies(deepseek.Options{Account: canaryOption}),
 		"api.moonshot.cn/v1/files/" + canaryPath:                                             kimi.Policies(kimi.Options{Account: canaryOption}),
 		"dashscope.aliyuncs.com/api/v1/tasks/" + canaryPath:                                  dashscope.Policies(dashscope.Options{Account: canaryOption}),
+		"open.bigmodel.cn/api/paas/v4/files/" + canaryPath:                                   zhipu.Policies(zhipu.Options{Account: canaryOption}),
 	} {
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")

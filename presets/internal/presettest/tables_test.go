@@ -28,6 +28,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/stripe"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/zhipu"
 )
 
 // tables are all presets. A new one needs a line here and a page in docs/presets; what
@@ -84,6 +85,8 @@ var tables = []table{
 		with("Accounts: 500", wecom.Options{Accounts: 500}),
 		with("IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour",
 			wecom.Options{IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour})),
+	preset("zhipu", zhipu.Policies,
+		with("InFlight: 5", zhipu.Options{InFlight: 5})),
 }
 
 // A table is what a preset returns for its zero Options, and for others.
