@@ -18,6 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/gemini"
 	"github.com/fleetthrottle/throttle/presets/github"
 	"github.com/fleetthrottle/throttle/presets/gitlab"
+	"github.com/fleetthrottle/throttle/presets/graph"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
 	"github.com/fleetthrottle/throttle/presets/jira"
 	"github.com/fleetthrottle/throttle/presets/kimi"
@@ -135,6 +136,12 @@ var presets = choice("a preset",
 		member("address", "a name for the address that requests leave from", label, func(o *gitlab.Options, v string) { o.Address = v }),
 		member("per-minute", "how often a user may call in a minute", number(1), func(o *gitlab.Options, v int) { o.PerMinute = v }),
 		host(func(o *gitlab.Options, v string) { o.Host = v }),
+	),
+	preset("graph", graph.Policies,
+		member("app", "the id of the app's registration, not a token", label, func(o *graph.Options, v string) { o.App = v }),
+		member("tenant", "the id of the tenant that is called", label, func(o *graph.Options, v string) { o.Tenant = v }),
+		callerIDs("app", "tenant", func(o *graph.Options, v callerFunc) { o.Caller = v }),
+		host(func(o *graph.Options, v string) { o.Host = v }),
 	),
 	preset("hubspot", hubspot.Policies,
 		member("plan", "of the accounts", hubspotPlans, func(o *hubspot.Options, v hubspot.Plan) { o.Plan = v }),

@@ -15,6 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/gemini"
 	"github.com/fleetthrottle/throttle/presets/github"
 	"github.com/fleetthrottle/throttle/presets/gitlab"
+	"github.com/fleetthrottle/throttle/presets/graph"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
 	"github.com/fleetthrottle/throttle/presets/jira"
 	"github.com/fleetthrottle/throttle/presets/kimi"
@@ -55,6 +56,7 @@ var tables = []table{
 		with("PerHour: github.Actions", github.Options{PerHour: github.Actions}),
 		with("PerHour: github.Enterprise", github.Options{PerHour: github.Enterprise})),
 	preset("gitlab", gitlab.Policies),
+	preset("graph", graph.Policies),
 	preset("hubspot", hubspot.Policies,
 		with("Plan: hubspot.Professional", hubspot.Options{Plan: hubspot.Professional}),
 		with("Plan: hubspot.Enterprise", hubspot.Options{Plan: hubspot.Enterprise}),
