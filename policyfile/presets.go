@@ -18,6 +18,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/gemini"
 	"github.com/fleetthrottle/throttle/presets/github"
 	"github.com/fleetthrottle/throttle/presets/gitlab"
+	"github.com/fleetthrottle/throttle/presets/gmail"
 	"github.com/fleetthrottle/throttle/presets/graph"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
 	"github.com/fleetthrottle/throttle/presets/jira"
@@ -136,6 +137,15 @@ var presets = choice("a preset",
 		member("address", "a name for the address that requests leave from", label, func(o *gitlab.Options, v string) { o.Address = v }),
 		member("per-minute", "how often a user may call in a minute", number(1), func(o *gitlab.Options, v int) { o.PerMinute = v }),
 		host(func(o *gitlab.Options, v string) { o.Host = v }),
+	),
+	preset("gmail", gmail.Policies,
+		member("per-minute", "how many units a minute the project has", number(1), func(o *gmail.Options, v int) { o.PerMinute = v }),
+		member("per-user", "how many units a minute each user has", number(1), func(o *gmail.Options, v int) { o.PerUser = v }),
+		member("project", "the project's id", label, func(o *gmail.Options, v string) { o.Project = v }),
+		member("user", "the id of the user whose mailbox is called", label, func(o *gmail.Options, v string) { o.User = v }),
+		callerIDs("project", "user", func(o *gmail.Options, v callerFunc) { o.Caller = v }),
+		member("units", "what a request costs", cost, func(o *gmail.Options, v costFunc) { o.Units = v }),
+		host(func(o *gmail.Options, v string) { o.Host = v }),
 	),
 	preset("graph", graph.Policies,
 		member("app", "the id of the app's registration, not a token", label, func(o *graph.Options, v string) { o.App = v }),

@@ -30,6 +30,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/gemini"
 	"github.com/fleetthrottle/throttle/presets/github"
 	"github.com/fleetthrottle/throttle/presets/gitlab"
+	"github.com/fleetthrottle/throttle/presets/gmail"
 	"github.com/fleetthrottle/throttle/presets/graph"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
 	"github.com/fleetthrottle/throttle/presets/jira"
@@ -376,6 +377,7 @@ func (s *sweep) presets() {
 		"dashscope.aliyuncs.com/api/v1/tasks/" + canaryPath:                                  dashscope.Policies(dashscope.Options{Account: canaryOption}),
 		"open.bigmodel.cn/api/paas/v4/files/" + canaryPath:                                   zhipu.Policies(zhipu.Options{Account: canaryOption}),
 		"graph.microsoft.com/v1.0/users/" + canaryPath:                                       graph.Policies(graph.Options{App: canaryOption, Tenant: canaryOption}),
+		"gmail.googleapis.com/gmail/v1/users/" + canaryPath:                                  gmail.Policies(gmail.Options{Project: canaryOption}),
 	} {
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")

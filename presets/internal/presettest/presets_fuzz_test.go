@@ -68,6 +68,7 @@ func FuzzPresets(f *testing.F) {
 		{"https://dashscope.aliyuncs.com/compatible-mode/v1/chat/completions", `{"max_tokens":9}`, 429, "", `{"code":"Throttling.RateQuota","usage":{"total_tokens":1e400}}`},
 		{"https://open.bigmodel.cn/api/paas/v4/chat/completions", `{"model":"m"}`, 429, "", `{"error":{"code":"1308","message":"9999-99-99 99:99:99"}}`},
 		{"https://graph.microsoft.com/v1.0/me/messages", "x", 429, "", `{"error":{"message":"MailboxConcurrency"}}`},
+		{"https://gmail.googleapis.com/gmail/v1/users/me/messages", "x", 403, "", `{"error":{"message":"limit '9 per minute per user' Retry after 9999-99-99T99:99:99Z","errors":[{"reason":"rateLimitExceeded"}]}}`},
 	} {
 		f.Add("POST", seed.url, seed.body, seed.status, seed.fields, seed.answer)
 		f.Add("GET", seed.url, seed.body, seed.status, seed.fields, seed.answer)

@@ -15,6 +15,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/gemini"
 	"github.com/fleetthrottle/throttle/presets/github"
 	"github.com/fleetthrottle/throttle/presets/gitlab"
+	"github.com/fleetthrottle/throttle/presets/gmail"
 	"github.com/fleetthrottle/throttle/presets/graph"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
 	"github.com/fleetthrottle/throttle/presets/jira"
@@ -56,6 +57,8 @@ var tables = []table{
 		with("PerHour: github.Actions", github.Options{PerHour: github.Actions}),
 		with("PerHour: github.Enterprise", github.Options{PerHour: github.Enterprise})),
 	preset("gitlab", gitlab.Policies),
+	preset("gmail", gmail.Policies,
+		with("PerUser: gmail.PerUserBefore", gmail.Options{PerUser: gmail.PerUserBefore})),
 	preset("graph", graph.Policies),
 	preset("hubspot", hubspot.Policies,
 		with("Plan: hubspot.Professional", hubspot.Options{Plan: hubspot.Professional}),
