@@ -27,6 +27,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/openai"
 	"github.com/fleetthrottle/throttle/presets/riot"
 	"github.com/fleetthrottle/throttle/presets/salesforce"
+	"github.com/fleetthrottle/throttle/presets/sheets"
 	"github.com/fleetthrottle/throttle/presets/shopify"
 	"github.com/fleetthrottle/throttle/presets/slack"
 	"github.com/fleetthrottle/throttle/presets/spapi"
@@ -207,6 +208,14 @@ var presets = choice("a preset",
 		member("organization", "the organization's id", label, func(o *salesforce.Options, v string) { o.Organization = v }),
 		callerID("organization", func(o *salesforce.Options, v keyFunc) { o.Caller = v }),
 		host(func(o *salesforce.Options, v string) { o.Host = v }),
+	),
+	preset("sheets", sheets.Policies,
+		member("per-minute", "how many reads, and how many writes, the project has in a minute", number(1), func(o *sheets.Options, v int) { o.PerMinute = v }),
+		member("per-user", "how many reads, and how many writes, each user has in a minute", number(1), func(o *sheets.Options, v int) { o.PerUser = v }),
+		member("project", "the project's id", label, func(o *sheets.Options, v string) { o.Project = v }),
+		member("user", "the id of the user or the service account", label, func(o *sheets.Options, v string) { o.User = v }),
+		callerIDs("project", "user", func(o *sheets.Options, v callerFunc) { o.Caller = v }),
+		host(func(o *sheets.Options, v string) { o.Host = v }),
 	),
 	preset("shopify", shopify.Policies,
 		member("plan", "of the stores", plans, func(o *shopify.Options, v shopify.Plan) { o.Plan = v }),

@@ -39,6 +39,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/openai"
 	"github.com/fleetthrottle/throttle/presets/riot"
 	"github.com/fleetthrottle/throttle/presets/salesforce"
+	"github.com/fleetthrottle/throttle/presets/sheets"
 	"github.com/fleetthrottle/throttle/presets/shopify"
 	"github.com/fleetthrottle/throttle/presets/slack"
 	"github.com/fleetthrottle/throttle/presets/spapi"
@@ -378,6 +379,7 @@ func (s *sweep) presets() {
 		"open.bigmodel.cn/api/paas/v4/files/" + canaryPath:                                   zhipu.Policies(zhipu.Options{Account: canaryOption}),
 		"graph.microsoft.com/v1.0/users/" + canaryPath:                                       graph.Policies(graph.Options{App: canaryOption, Tenant: canaryOption}),
 		"gmail.googleapis.com/gmail/v1/users/" + canaryPath:                                  gmail.Policies(gmail.Options{Project: canaryOption}),
+		"sheets.googleapis.com/v4/spreadsheets/" + canaryPath:                                sheets.Policies(sheets.Options{Project: canaryOption}),
 	} {
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")

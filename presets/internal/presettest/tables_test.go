@@ -24,6 +24,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/openai"
 	"github.com/fleetthrottle/throttle/presets/riot"
 	"github.com/fleetthrottle/throttle/presets/salesforce"
+	"github.com/fleetthrottle/throttle/presets/sheets"
 	"github.com/fleetthrottle/throttle/presets/shopify"
 	"github.com/fleetthrottle/throttle/presets/slack"
 	"github.com/fleetthrottle/throttle/presets/spapi"
@@ -78,6 +79,7 @@ var tables = []table{
 		with("Limits: riot.Production()", riot.Options{Limits: riot.Production()})),
 	preset("salesforce", salesforce.Policies,
 		with("PerDay: 145_000", salesforce.Options{PerDay: 145_000})),
+	preset("sheets", sheets.Policies),
 	preset("shopify", shopify.Policies,
 		with("Plan: shopify.Advanced", shopify.Options{Plan: shopify.Advanced}),
 		with("Plan: shopify.Plus", shopify.Options{Plan: shopify.Plus}),
