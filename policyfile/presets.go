@@ -14,6 +14,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/discord"
+	"github.com/fleetthrottle/throttle/presets/drive"
 	"github.com/fleetthrottle/throttle/presets/feishu"
 	"github.com/fleetthrottle/throttle/presets/gemini"
 	"github.com/fleetthrottle/throttle/presets/github"
@@ -106,6 +107,15 @@ var presets = choice("a preset",
 		member("address", "a name for the address that requests leave from", label, func(o *discord.Options, v string) { o.Address = v }),
 		member("per-second", "the global limit", number(1), func(o *discord.Options, v int) { o.PerSecond = v }),
 		host(func(o *discord.Options, v string) { o.Host = v }),
+	),
+	preset("drive", drive.Policies,
+		member("per-minute", "how many units a minute the project has", number(1), func(o *drive.Options, v int) { o.PerMinute = v }),
+		member("per-user", "how many units a minute each user has", number(1), func(o *drive.Options, v int) { o.PerUser = v }),
+		member("units", "what a request costs", cost, func(o *drive.Options, v costFunc) { o.Units = v }),
+		member("project", "the project's id", label, func(o *drive.Options, v string) { o.Project = v }),
+		member("user", "the id of the user or the service account", label, func(o *drive.Options, v string) { o.User = v }),
+		callerIDs("project", "user", func(o *drive.Options, v callerFunc) { o.Caller = v }),
+		host(func(o *drive.Options, v string) { o.Host = v }),
 	),
 	preset("feishu", feishu.Policies,
 		member("app", "the app's id, not its token", label, func(o *feishu.Options, v string) { o.App = v }),

@@ -70,6 +70,7 @@ func FuzzPresets(f *testing.F) {
 		{"https://graph.microsoft.com/v1.0/me/messages", "x", 429, "", `{"error":{"message":"MailboxConcurrency"}}`},
 		{"https://gmail.googleapis.com/gmail/v1/users/me/messages", "x", 403, "", `{"error":{"message":"limit '9 per minute per user' Retry after 9999-99-99T99:99:99Z","errors":[{"reason":"rateLimitExceeded"}]}}`},
 		{"https://sheets.googleapis.com/v4/spreadsheets/1:batchUpdate", "x", 429, "-1", `{"error":{"message":"limit 'Write requests per minute'"}}`},
+		{"https://www.googleapis.com/drive/v3/files", "x", 403, "", `{"error":{"errors":[{"reason":"dailyLimitExceeded"}]}}`},
 	} {
 		f.Add("POST", seed.url, seed.body, seed.status, seed.fields, seed.answer)
 		f.Add("GET", seed.url, seed.body, seed.status, seed.fields, seed.answer)

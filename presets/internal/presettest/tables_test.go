@@ -11,6 +11,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/discord"
+	"github.com/fleetthrottle/throttle/presets/drive"
 	"github.com/fleetthrottle/throttle/presets/feishu"
 	"github.com/fleetthrottle/throttle/presets/gemini"
 	"github.com/fleetthrottle/throttle/presets/github"
@@ -49,6 +50,7 @@ var tables = []table{
 		with("Edition: dingtalk.Exclusive", dingtalk.Options{Edition: dingtalk.Exclusive}),
 		with(`ISV: "vendor"`, dingtalk.Options{ISV: "vendor"})),
 	preset("discord", discord.Policies),
+	preset("drive", drive.Policies),
 	preset("feishu", feishu.Policies,
 		with("PerMonth: feishu.BasicPerMonth", feishu.Options{PerMonth: feishu.BasicPerMonth})),
 	preset("gemini", gemini.Policies,
