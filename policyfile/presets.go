@@ -33,6 +33,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/slack"
 	"github.com/fleetthrottle/throttle/presets/spapi"
 	"github.com/fleetthrottle/throttle/presets/stripe"
+	"github.com/fleetthrottle/throttle/presets/telegram"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
@@ -256,6 +257,13 @@ var presets = choice("a preset",
 		member("sandbox", "the keys are those of a sandbox", yes, func(o *stripe.Options, v bool) { o.Sandbox = v }),
 		member("per-second", "what the account may call in a second", number(1), func(o *stripe.Options, v int) { o.PerSecond = v }),
 		host(func(o *stripe.Options, v string) { o.Host = v }),
+	),
+	preset("telegram", telegram.Policies,
+		member("per-second", "how many messages a bot may send in a second", number(1), func(o *telegram.Options, v int) { o.PerSecond = v }),
+		member("bot", "the bot's id", label, func(o *telegram.Options, v string) { o.Bot = v }),
+		callerID("bot", func(o *telegram.Options, v keyFunc) { o.Caller = v }),
+		member("channel", "the chat that a message goes to", key, func(o *telegram.Options, v keyFunc) { o.Channel = v }),
+		host(func(o *telegram.Options, v string) { o.Host = v }),
 	),
 	preset("wechat", wechat.Policies,
 		member("account", "the account's AppID, not its token", label, func(o *wechat.Options, v string) { o.Account = v }),

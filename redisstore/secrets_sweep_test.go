@@ -45,6 +45,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/slack"
 	"github.com/fleetthrottle/throttle/presets/spapi"
 	"github.com/fleetthrottle/throttle/presets/stripe"
+	"github.com/fleetthrottle/throttle/presets/telegram"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
@@ -382,6 +383,7 @@ func (s *sweep) presets() {
 		"gmail.googleapis.com/gmail/v1/users/" + canaryPath:                                  gmail.Policies(gmail.Options{Project: canaryOption}),
 		"sheets.googleapis.com/v4/spreadsheets/" + canaryPath:                                sheets.Policies(sheets.Options{Project: canaryOption}),
 		"www.googleapis.com/drive/v3/files/" + canaryPath:                                    drive.Policies(drive.Options{Project: canaryOption}),
+		"api.telegram.org/bot" + canaryPath + "/sendMessage":                                 telegram.Policies(telegram.Options{}),
 	} {
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")

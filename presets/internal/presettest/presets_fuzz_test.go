@@ -71,6 +71,7 @@ func FuzzPresets(f *testing.F) {
 		{"https://gmail.googleapis.com/gmail/v1/users/me/messages", "x", 403, "", `{"error":{"message":"limit '9 per minute per user' Retry after 9999-99-99T99:99:99Z","errors":[{"reason":"rateLimitExceeded"}]}}`},
 		{"https://sheets.googleapis.com/v4/spreadsheets/1:batchUpdate", "x", 429, "-1", `{"error":{"message":"limit 'Write requests per minute'"}}`},
 		{"https://www.googleapis.com/drive/v3/files", "x", 403, "", `{"error":{"errors":[{"reason":"dailyLimitExceeded"}]}}`},
+		{"https://api.telegram.org/bot1/sendMessage", `{"chat_id":-1}`, 429, "", `{"parameters":{"retry_after":1e400}}`},
 	} {
 		f.Add("POST", seed.url, seed.body, seed.status, seed.fields, seed.answer)
 		f.Add("GET", seed.url, seed.body, seed.status, seed.fields, seed.answer)

@@ -30,6 +30,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/slack"
 	"github.com/fleetthrottle/throttle/presets/spapi"
 	"github.com/fleetthrottle/throttle/presets/stripe"
+	"github.com/fleetthrottle/throttle/presets/telegram"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
@@ -89,6 +90,8 @@ var tables = []table{
 	preset("slack", slack.Policies),
 	preset("spapi", spapi.Policies),
 	preset("stripe", stripe.Policies),
+	preset("telegram", telegram.Policies,
+		with("PerSecond: 1000", telegram.Options{PerSecond: 1000})),
 	preset("wechat", wechat.Policies),
 	preset("wecom", wecom.Policies,
 		with("Accounts: 500", wecom.Options{Accounts: 500}),
