@@ -10,6 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/cloudflare"
 	"github.com/fleetthrottle/throttle/presets/dashscope"
 	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
@@ -70,6 +71,13 @@ var presets = choice("a preset",
 		member("weight", "what a request costs", cost, func(o *binance.Options, v costFunc) { o.Weight = v }),
 		member("address", "a name for the address that requests leave from", label, func(o *binance.Options, v string) { o.Address = v }),
 		host(func(o *binance.Options, v string) { o.Host = v }),
+	),
+	preset("cloudflare", cloudflare.Policies,
+		member("user", "the id of the user or the account, not a token", label, func(o *cloudflare.Options, v string) { o.User = v }),
+		callerID("user", func(o *cloudflare.Options, v keyFunc) { o.Caller = v }),
+		member("address", "a name for the address that requests leave from", label, func(o *cloudflare.Options, v string) { o.Address = v }),
+		member("per-5-minutes", "what a user may call in 5 minutes", number(1), func(o *cloudflare.Options, v int) { o.Per5Minutes = v }),
+		host(func(o *cloudflare.Options, v string) { o.Host = v }),
 	),
 	preset("dashscope", dashscope.Policies,
 		member("requests", "how many requests a minute each model allows", number(1), func(o *dashscope.Options, v int) { o.Requests = v }),

@@ -22,6 +22,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/cloudflare"
 	"github.com/fleetthrottle/throttle/presets/dashscope"
 	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
@@ -384,6 +385,7 @@ func (s *sweep) presets() {
 		"sheets.googleapis.com/v4/spreadsheets/" + canaryPath:                                sheets.Policies(sheets.Options{Project: canaryOption}),
 		"www.googleapis.com/drive/v3/files/" + canaryPath:                                    drive.Policies(drive.Options{Project: canaryOption}),
 		"api.telegram.org/bot" + canaryPath + "/sendMessage":                                 telegram.Policies(telegram.Options{}),
+		"api.cloudflare.com/client/v4/zones/" + canaryPath:                                   cloudflare.Policies(cloudflare.Options{User: canaryOption}),
 	} {
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")

@@ -7,6 +7,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/cloudflare"
 	"github.com/fleetthrottle/throttle/presets/dashscope"
 	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
@@ -42,6 +43,7 @@ var tables = []table{
 	preset("anthropic", anthropic.Policies),
 	preset("azureopenai", azureopenai.Policies),
 	preset("binance", binance.Policies),
+	preset("cloudflare", cloudflare.Policies),
 	preset("dashscope", dashscope.Policies,
 		with("Requests: 30_000, Tokens: 5_000_000", dashscope.Options{Requests: 30_000, Tokens: 5_000_000})),
 	preset("deepseek", deepseek.Policies),
