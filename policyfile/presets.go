@@ -37,6 +37,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/telegram"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/zendesk"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
 )
 
@@ -292,6 +293,13 @@ var presets = choice("a preset",
 		member("people", "how many people a message goes to", cost, func(o *wecom.Options, v costFunc) { o.People = v }),
 		member("blocked", "for how long 45009 closes an API", length, func(o *wecom.Options, v time.Duration) { o.Blocked = v }),
 		host(func(o *wecom.Options, v string) { o.Host = v }),
+	),
+	preset("zendesk", zendesk.Policies,
+		member("per-minute", "what the plan allows in a minute", number(1), func(o *zendesk.Options, v int) { o.PerMinute = v }),
+		member("high-volume", "the account has the High Volume API add-on", yes, func(o *zendesk.Options, v bool) { o.HighVolume = v }),
+		member("user", "the id of the user who updates tickets", label, func(o *zendesk.Options, v string) { o.User = v }),
+		callerID("user", func(o *zendesk.Options, v keyFunc) { o.Caller = v }),
+		host(func(o *zendesk.Options, v string) { o.Host = v }),
 	),
 	preset("zhipu", zhipu.Policies,
 		member("in-flight", "how many requests each model allows at the same time", number(1), func(o *zhipu.Options, v int) { o.InFlight = v }),

@@ -49,6 +49,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/telegram"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/zendesk"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/retry"
@@ -386,6 +387,7 @@ func (s *sweep) presets() {
 		"www.googleapis.com/drive/v3/files/" + canaryPath:                                    drive.Policies(drive.Options{Project: canaryOption}),
 		"api.telegram.org/bot" + canaryPath + "/sendMessage":                                 telegram.Policies(telegram.Options{}),
 		"api.cloudflare.com/client/v4/zones/" + canaryPath:                                   cloudflare.Policies(cloudflare.Options{User: canaryOption}),
+		"acme.zendesk.com/api/v2/tickets/" + canaryPath:                                      zendesk.Policies(zendesk.Options{User: canaryOption}),
 	} {
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")

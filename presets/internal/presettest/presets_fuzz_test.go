@@ -73,6 +73,7 @@ func FuzzPresets(f *testing.F) {
 		{"https://www.googleapis.com/drive/v3/files", "x", 403, "", `{"error":{"errors":[{"reason":"dailyLimitExceeded"}]}}`},
 		{"https://api.telegram.org/bot1/sendMessage", `{"chat_id":-1}`, 429, "", `{"parameters":{"retry_after":1e400}}`},
 		{"https://api.cloudflare.com/client/v4/graphql", "x", 429, "99999999999999999999", `{"errors":[{"code":971}]}`},
+		{"https://acme.zendesk.com/api/v2/tickets/1.json", "x", 429, "-9", "Number of allowed API requests per minute exceeded"},
 	} {
 		f.Add("POST", seed.url, seed.body, seed.status, seed.fields, seed.answer)
 		f.Add("GET", seed.url, seed.body, seed.status, seed.fields, seed.answer)

@@ -34,6 +34,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/telegram"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/zendesk"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
 )
 
@@ -99,6 +100,9 @@ var tables = []table{
 		with("Accounts: 500", wecom.Options{Accounts: 500}),
 		with("IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour",
 			wecom.Options{IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour})),
+	preset("zendesk", zendesk.Policies,
+		with("PerMinute: zendesk.Professional", zendesk.Options{PerMinute: zendesk.Professional}),
+		with("HighVolume: true", zendesk.Options{HighVolume: true})),
 	preset("zhipu", zhipu.Policies,
 		with("InFlight: 5", zhipu.Options{InFlight: 5})),
 }
