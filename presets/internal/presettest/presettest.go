@@ -3,10 +3,13 @@
 package presettest
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -56,6 +59,39 @@ type Case struct {
 
 	// NoRefusal says that the answer is certainly none, and so not repeated.
 	NoRefusal bool
+}
+
+// Recorded is the case of an answer that a platform has documented, or that somebody has
+// published: status, header and body as HTTP has them, in a file of testdata. Its first
+// lines begin with "# " and say where the answer is from: "# official, 2026-11: https://…",
+// or "# observed, …" where somebody else than the platform has published it.
+func Recorded(t *testing.T, file string) Case {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", file))
+	require.NoError(t, err)
+	answer := string(text)
+	sources := 0
+	for strings.HasPrefix(answer, "# ") {
+		source, rest, _ := strings.Cut(answer, "\n")
+		require.Regexp(t, `^# (?:official|observed), 20\d\d-\d\d: https://\S+`, source, file)
+		answer, sources = rest, sources+1
+	}
+	require.Positive(t, sources, "%s has no source", file)
+	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(answer)), nil)
+	require.NoError(t, err, file)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err, file)
+	c := Case{Status: resp.StatusCode, Header: make(Header), Answers: strings.TrimSuffix(string(body), "\n")}
+	for name := range resp.Header {
+		c.Header[name] = resp.Header.Get(name)
+	}
+	return c
+}
+
+// As returns the case under a name, with what must come of its answer.
+func (c Case) As(name, closes string) Case {
+	c.Name, c.Closes = name, closes
+	return c
 }
 
 // Run plays each case in virtual time, with a store of its own: what the store is
