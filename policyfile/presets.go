@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
@@ -48,6 +49,11 @@ type presetRows = []throttle.Policy
 // options have the names of the fields in Go, and what they do not have here is for a
 // table in Go.
 var presets = choice("a preset",
+	preset("airtable", airtable.Policies,
+		member("user", "the id of the user or the service account, not a token", label, func(o *airtable.Options, v string) { o.User = v }),
+		callerID("user", func(o *airtable.Options, v keyFunc) { o.Caller = v }),
+		host(func(o *airtable.Options, v string) { o.Host = v }),
+	),
 	preset("anthropic", anthropic.Policies,
 		member("requests", "how many requests a minute each model allows", number(1), func(o *anthropic.Options, v int) { o.Requests = v }),
 		member("input-tokens", "how many tokens a minute may be sent to each model", number(1), func(o *anthropic.Options, v int) { o.InputTokens = v }),

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
@@ -388,6 +389,7 @@ func (s *sweep) presets() {
 		"api.telegram.org/bot" + canaryPath + "/sendMessage":                                 telegram.Policies(telegram.Options{}),
 		"api.cloudflare.com/client/v4/zones/" + canaryPath:                                   cloudflare.Policies(cloudflare.Options{User: canaryOption}),
 		"acme.zendesk.com/api/v2/tickets/" + canaryPath:                                      zendesk.Policies(zendesk.Options{User: canaryOption}),
+		"api.airtable.com/v0/" + canaryPath:                                                  airtable.Policies(airtable.Options{User: canaryOption}),
 	} {
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")

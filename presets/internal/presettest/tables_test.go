@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
@@ -41,6 +42,7 @@ import (
 // tables are all presets. A new one needs a line here and a page in docs/presets; what
 // the page shows beside the zero Options stands here as the page writes it.
 var tables = []table{
+	preset("airtable", airtable.Policies),
 	preset("anthropic", anthropic.Policies),
 	preset("azureopenai", azureopenai.Policies),
 	preset("binance", binance.Policies),
