@@ -38,6 +38,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/telegram"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/xero"
 	"github.com/fleetthrottle/throttle/presets/zendesk"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
 )
@@ -299,6 +300,13 @@ var presets = choice("a preset",
 		member("people", "how many people a message goes to", cost, func(o *wecom.Options, v costFunc) { o.People = v }),
 		member("blocked", "for how long 45009 closes an API", length, func(o *wecom.Options, v time.Duration) { o.Blocked = v }),
 		host(func(o *wecom.Options, v string) { o.Host = v }),
+	),
+	preset("xero", xero.Policies,
+		member("per-day", "what the app's tier allows for each tenant in a day", number(1), func(o *xero.Options, v int) { o.PerDay = v }),
+		member("app", "the app's client id", label, func(o *xero.Options, v string) { o.App = v }),
+		member("tenant", "the id of the tenant that is called", label, func(o *xero.Options, v string) { o.Tenant = v }),
+		callerIDs("app", "tenant", func(o *xero.Options, v callerFunc) { o.Caller = v }),
+		host(func(o *xero.Options, v string) { o.Host = v }),
 	),
 	preset("zendesk", zendesk.Policies,
 		member("per-minute", "what the plan allows in a minute", number(1), func(o *zendesk.Options, v int) { o.PerMinute = v }),

@@ -35,6 +35,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/telegram"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/xero"
 	"github.com/fleetthrottle/throttle/presets/zendesk"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
 )
@@ -102,6 +103,8 @@ var tables = []table{
 		with("Accounts: 500", wecom.Options{Accounts: 500}),
 		with("IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour",
 			wecom.Options{IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour})),
+	preset("xero", xero.Policies,
+		with("PerDay: xero.Starter", xero.Options{PerDay: xero.Starter})),
 	preset("zendesk", zendesk.Policies,
 		with("PerMinute: zendesk.Professional", zendesk.Options{PerMinute: zendesk.Professional}),
 		with("HighVolume: true", zendesk.Options{HighVolume: true})),
