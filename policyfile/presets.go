@@ -36,6 +36,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/spapi"
 	"github.com/fleetthrottle/throttle/presets/stripe"
 	"github.com/fleetthrottle/throttle/presets/telegram"
+	"github.com/fleetthrottle/throttle/presets/tencentmeeting"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
 	"github.com/fleetthrottle/throttle/presets/xero"
@@ -280,6 +281,15 @@ var presets = choice("a preset",
 		callerID("bot", func(o *telegram.Options, v keyFunc) { o.Caller = v }),
 		member("channel", "the chat that a message goes to", key, func(o *telegram.Options, v keyFunc) { o.Channel = v }),
 		host(func(o *telegram.Options, v string) { o.Host = v }),
+	),
+	preset("tencentmeeting", tencentmeeting.Policies,
+		member("third-party", "the app is a third party's, which is counted by user", yes, func(o *tencentmeeting.Options, v bool) { o.ThirdParty = v }),
+		member("per-minute", "how many calls a minute are allowed", number(1), func(o *tencentmeeting.Options, v int) { o.PerMinute = v }),
+		member("per-day", "how many calls a day are allowed to an app", number(1), func(o *tencentmeeting.Options, v int) { o.PerDay = v }),
+		member("app", "the app's id", label, func(o *tencentmeeting.Options, v string) { o.App = v }),
+		member("user", "the id of the user for whom requests are", label, func(o *tencentmeeting.Options, v string) { o.User = v }),
+		callerIDs("app", "user", func(o *tencentmeeting.Options, v callerFunc) { o.Caller = v }),
+		host(func(o *tencentmeeting.Options, v string) { o.Host = v }),
 	),
 	preset("wechat", wechat.Policies,
 		member("account", "the account's AppID, not its token", label, func(o *wechat.Options, v string) { o.Account = v }),

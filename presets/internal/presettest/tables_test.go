@@ -33,6 +33,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/spapi"
 	"github.com/fleetthrottle/throttle/presets/stripe"
 	"github.com/fleetthrottle/throttle/presets/telegram"
+	"github.com/fleetthrottle/throttle/presets/tencentmeeting"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
 	"github.com/fleetthrottle/throttle/presets/xero"
@@ -98,6 +99,8 @@ var tables = []table{
 	preset("stripe", stripe.Policies),
 	preset("telegram", telegram.Policies,
 		with("PerSecond: 1000", telegram.Options{PerSecond: 1000})),
+	preset("tencentmeeting", tencentmeeting.Policies,
+		with("ThirdParty: true", tencentmeeting.Options{ThirdParty: true})),
 	preset("wechat", wechat.Policies),
 	preset("wecom", wecom.Policies,
 		with("Accounts: 500", wecom.Options{Accounts: 500}),
