@@ -39,6 +39,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/tencentmeeting"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/welink"
 	"github.com/fleetthrottle/throttle/presets/xero"
 	"github.com/fleetthrottle/throttle/presets/zendesk"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
@@ -310,6 +311,13 @@ var presets = choice("a preset",
 		member("people", "how many people a message goes to", cost, func(o *wecom.Options, v costFunc) { o.People = v }),
 		member("blocked", "for how long 45009 closes an API", length, func(o *wecom.Options, v time.Duration) { o.Blocked = v }),
 		host(func(o *wecom.Options, v string) { o.Host = v }),
+	),
+	preset("welink", welink.Policies,
+		member("app", "the application's client_id", label, func(o *welink.Options, v string) { o.App = v }),
+		callerID("app", func(o *welink.Options, v keyFunc) { o.Caller = v }),
+		member("address", "a name for the address that requests leave from", label, func(o *welink.Options, v string) { o.Address = v }),
+		member("endpoint", "tells APIs apart", key, func(o *welink.Options, v keyFunc) { o.Endpoint = v }),
+		host(func(o *welink.Options, v string) { o.Host = v }),
 	),
 	preset("xero", xero.Policies,
 		member("per-day", "what the app's tier allows for each tenant in a day", number(1), func(o *xero.Options, v int) { o.PerDay = v }),

@@ -51,6 +51,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/tencentmeeting"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/welink"
 	"github.com/fleetthrottle/throttle/presets/xero"
 	"github.com/fleetthrottle/throttle/presets/zendesk"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
@@ -394,6 +395,7 @@ func (s *sweep) presets() {
 		"api.airtable.com/v0/" + canaryPath:                                                  airtable.Policies(airtable.Options{User: canaryOption}),
 		"api.xero.com/api.xro/2.0/Invoices/" + canaryPath:                                    xero.Policies(xero.Options{App: canaryOption}),
 		"api.meeting.qq.com/v1/meetings/" + canaryPath:                                       tencentmeeting.Policies(tencentmeeting.Options{App: canaryOption}),
+		"open.welink.huaweicloud.com/api/contact/v1/users/" + canaryPath:                     welink.Policies(welink.Options{App: canaryOption}),
 	} {
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")

@@ -36,6 +36,7 @@ import (
 	"github.com/fleetthrottle/throttle/presets/tencentmeeting"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/welink"
 	"github.com/fleetthrottle/throttle/presets/xero"
 	"github.com/fleetthrottle/throttle/presets/zendesk"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
@@ -106,6 +107,7 @@ var tables = []table{
 		with("Accounts: 500", wecom.Options{Accounts: 500}),
 		with("IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour",
 			wecom.Options{IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour})),
+	preset("welink", welink.Policies),
 	preset("xero", xero.Policies,
 		with("PerDay: xero.Starter", xero.Options{PerDay: xero.Starter})),
 	preset("zendesk", zendesk.Policies,
