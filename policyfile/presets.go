@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
@@ -35,8 +36,11 @@ import (
 	"github.com/fleetthrottle/throttle/presets/spapi"
 	"github.com/fleetthrottle/throttle/presets/stripe"
 	"github.com/fleetthrottle/throttle/presets/telegram"
+	"github.com/fleetthrottle/throttle/presets/tencentmeeting"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/welink"
+	"github.com/fleetthrottle/throttle/presets/xero"
 	"github.com/fleetthrottle/throttle/presets/zendesk"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
 )
@@ -48,6 +52,11 @@ type presetRows = []throttle.Policy
 // options have the names of the fields in Go, and what they do not have here is for a
 // table in Go.
 var presets = choice("a preset",
+	preset("airtable", airtable.Policies,
+		member("user", "the id of the user or the service account, not a token", label, func(o *airtable.Options, v string) { o.User = v }),
+		callerID("user", func(o *airtable.Options, v keyFunc) { o.Caller = v }),
+		host(func(o *airtable.Options, v string) { o.Host = v }),
+	),
 	preset("anthropic", anthropic.Policies,
 		member("requests", "how many requests a minute each model allows", number(1), func(o *anthropic.Options, v int) { o.Requests = v }),
 		member("input-tokens", "how many tokens a minute may be sent to each model", number(1), func(o *anthropic.Options, v int) { o.InputTokens = v }),
@@ -274,6 +283,15 @@ var presets = choice("a preset",
 		member("channel", "the chat that a message goes to", key, func(o *telegram.Options, v keyFunc) { o.Channel = v }),
 		host(func(o *telegram.Options, v string) { o.Host = v }),
 	),
+	preset("tencentmeeting", tencentmeeting.Policies,
+		member("third-party", "the app is a third party's, which is counted by user", yes, func(o *tencentmeeting.Options, v bool) { o.ThirdParty = v }),
+		member("per-minute", "how many calls a minute are allowed", number(1), func(o *tencentmeeting.Options, v int) { o.PerMinute = v }),
+		member("per-day", "how many calls a day are allowed to an app", number(1), func(o *tencentmeeting.Options, v int) { o.PerDay = v }),
+		member("app", "the app's id", label, func(o *tencentmeeting.Options, v string) { o.App = v }),
+		member("user", "the id of the user for whom requests are", label, func(o *tencentmeeting.Options, v string) { o.User = v }),
+		callerIDs("app", "user", func(o *tencentmeeting.Options, v callerFunc) { o.Caller = v }),
+		host(func(o *tencentmeeting.Options, v string) { o.Host = v }),
+	),
 	preset("wechat", wechat.Policies,
 		member("account", "the account's AppID, not its token", label, func(o *wechat.Options, v string) { o.Account = v }),
 		callerID("account", func(o *wechat.Options, v keyFunc) { o.Caller = v }),
@@ -293,6 +311,20 @@ var presets = choice("a preset",
 		member("people", "how many people a message goes to", cost, func(o *wecom.Options, v costFunc) { o.People = v }),
 		member("blocked", "for how long 45009 closes an API", length, func(o *wecom.Options, v time.Duration) { o.Blocked = v }),
 		host(func(o *wecom.Options, v string) { o.Host = v }),
+	),
+	preset("welink", welink.Policies,
+		member("app", "the application's client_id", label, func(o *welink.Options, v string) { o.App = v }),
+		callerID("app", func(o *welink.Options, v keyFunc) { o.Caller = v }),
+		member("address", "a name for the address that requests leave from", label, func(o *welink.Options, v string) { o.Address = v }),
+		member("endpoint", "tells APIs apart", key, func(o *welink.Options, v keyFunc) { o.Endpoint = v }),
+		host(func(o *welink.Options, v string) { o.Host = v }),
+	),
+	preset("xero", xero.Policies,
+		member("per-day", "what the app's tier allows for each tenant in a day", number(1), func(o *xero.Options, v int) { o.PerDay = v }),
+		member("app", "the app's client id", label, func(o *xero.Options, v string) { o.App = v }),
+		member("tenant", "the id of the tenant that is called", label, func(o *xero.Options, v string) { o.Tenant = v }),
+		callerIDs("app", "tenant", func(o *xero.Options, v callerFunc) { o.Caller = v }),
+		host(func(o *xero.Options, v string) { o.Host = v }),
 	),
 	preset("zendesk", zendesk.Policies,
 		member("per-minute", "what the plan allows in a minute", number(1), func(o *zendesk.Options, v int) { o.PerMinute = v }),

@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
@@ -32,8 +33,11 @@ import (
 	"github.com/fleetthrottle/throttle/presets/spapi"
 	"github.com/fleetthrottle/throttle/presets/stripe"
 	"github.com/fleetthrottle/throttle/presets/telegram"
+	"github.com/fleetthrottle/throttle/presets/tencentmeeting"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/welink"
+	"github.com/fleetthrottle/throttle/presets/xero"
 	"github.com/fleetthrottle/throttle/presets/zendesk"
 	"github.com/fleetthrottle/throttle/presets/zhipu"
 )
@@ -41,6 +45,7 @@ import (
 // tables are all presets. A new one needs a line here and a page in docs/presets; what
 // the page shows beside the zero Options stands here as the page writes it.
 var tables = []table{
+	preset("airtable", airtable.Policies),
 	preset("anthropic", anthropic.Policies),
 	preset("azureopenai", azureopenai.Policies),
 	preset("binance", binance.Policies),
@@ -95,11 +100,16 @@ var tables = []table{
 	preset("stripe", stripe.Policies),
 	preset("telegram", telegram.Policies,
 		with("PerSecond: 1000", telegram.Options{PerSecond: 1000})),
+	preset("tencentmeeting", tencentmeeting.Policies,
+		with("ThirdParty: true", tencentmeeting.Options{ThirdParty: true})),
 	preset("wechat", wechat.Policies),
 	preset("wecom", wecom.Policies,
 		with("Accounts: 500", wecom.Options{Accounts: 500}),
 		with("IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour",
 			wecom.Options{IPPerMinute: wecom.ProviderIPPerMinute, IPPerHour: wecom.ProviderIPPerHour})),
+	preset("welink", welink.Policies),
+	preset("xero", xero.Policies,
+		with("PerDay: xero.Starter", xero.Options{PerDay: xero.Starter})),
 	preset("zendesk", zendesk.Policies,
 		with("PerMinute: zendesk.Professional", zendesk.Options{PerMinute: zendesk.Professional}),
 		with("HighVolume: true", zendesk.Options{HighVolume: true})),
