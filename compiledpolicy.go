@@ -67,7 +67,7 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 	}
 	if c.Penalty == nil {
 		d := new(defaultPenalty)
-		if c.Penalty = d.penalty; p.Quota == nil && p.Settle == nil {
+		if c.Penalty = d.penalty; p.Quota == nil && p.Settle == nil && p.Meter == nil {
 			c.byDefault = d
 		}
 	}
@@ -149,6 +149,12 @@ func (p *compiledPolicy) quota(resp *http.Response) (q Quota, ok bool, err error
 func (p *compiledPolicy) settledCost(resp *http.Response) (cost int, err error) {
 	defer recoverAs(&err, p.Name, "Settle")
 	return p.Settle(resp), nil
+}
+
+// meter calls Meter, which must not be nil; a panic becomes an error.
+func (p *compiledPolicy) meter(resp *http.Response) (m Meter, err error) {
+	defer recoverAs(&err, p.Name, "Meter")
+	return p.Meter(resp), nil
 }
 
 // longestName is how many characters a policy's name may have.

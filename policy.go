@@ -3,6 +3,7 @@ package throttle
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"time"
@@ -170,6 +171,35 @@ type Policy struct {
 	// not say. A request whose Cost is 0 stays free, and what is in flight
 	// keeps its Cost. Defaults to nil: Cost is the truth.
 	Settle func(*http.Response) int
+
+	// Meter is for an answer whose body says late what the request cost, as a
+	// stream does in its last event. It is called once the answer is there, unless
+	// Settle knew the cost, and returns a [Meter] that reads along while the caller
+	// reads the body; nil for an answer that needs none. When the body is over the
+	// Meter's Cost settles the request as a result of Settle does. It must leave the
+	// body alone. Defaults to nil: no body is read along.
+	Meter func(*http.Response) Meter
+}
+
+// A Meter reads along while a caller reads an answer's body, and says in the end what
+// the request cost. The caller gets each byte when it comes, and as it came: a Meter
+// delays nothing but by the time of its own Write, so it must not block.
+//
+// Write gets the body's text in pieces of any length. A body in gzip or deflate, which
+// the base has left to the caller, is decoded at its end, and a Meter gets 16 MB of
+// its text at most; one that is longer than 1 MB before it is decoded, and one in
+// another coding, is not metered ([Illegible] tells of the latter). An error means that
+// the Meter has seen enough.
+//
+// Cost is called once, when the body is over: it was read to its end, a read failed,
+// or the caller closed it, however early. Then nothing is written any more. Below 0
+// it says that the body has not told, and the request costs what was booked. A body
+// that its caller neither reads to the end nor closes is never over.
+//
+// Write and Cost may be called by different goroutines, one at a time.
+type Meter interface {
+	io.Writer
+	Cost() int
 }
 
 // A Scope says which programs share the budgets of a policy.

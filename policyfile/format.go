@@ -78,6 +78,7 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 	function("Acted", p.Acted, nil)
 	function("Quota", p.Quota, nil)
 	function("Settle", p.Settle, nil)
+	function("Meter", p.Meter, nil)
 	switch {
 	case p.Jitter < 0:
 		put("jitter", "none")

@@ -132,6 +132,7 @@ const messages = "/v1/messages"
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	key := throttle.Join(o.Caller, o.Model)
+	sends, writes := input(key, o.Input, o.InputTokens), output(key, o.Output, o.OutputTokens)
 	return []throttle.Policy{
 		{
 			Name: "anthropic-requests", Match: "POST " + o.Host + messages, Key: key,
@@ -140,12 +141,12 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "anthropic-input-tokens", Match: "POST " + o.Host + messages, Key: key,
-			Limit: llm.Tokens(o.InputTokens, o.Even), Cost: atMost(o.Input, o.InputTokens), Settle: inputUsed,
+			Limit: llm.Tokens(o.InputTokens, o.Even), Cost: sends.cost, Settle: sends.settle(inputUsed), Meter: sends.usage().Meter,
 			Penalty: tokensRefused("input"), Quota: left("input-tokens"),
 		},
 		{
 			Name: "anthropic-output-tokens", Match: "POST " + o.Host + messages, Key: key,
-			Limit: llm.Tokens(o.OutputTokens, o.Even), Cost: atMost(o.Output, o.OutputTokens), Settle: outputUsed,
+			Limit: llm.Tokens(o.OutputTokens, o.Even), Cost: writes.cost, Settle: writes.settle(written.Settle), Meter: writes.usage().Meter,
 			Penalty: tokensRefused("output"), Quota: left("output-tokens"),
 		},
 		{
@@ -161,18 +162,7 @@ func (o Options) withDefaults() Options {
 	if o.Model == nil {
 		o.Model = llm.Model
 	}
-	if o.Input == nil {
-		o.Input = llm.Sent
-	}
-	if o.Output == nil {
-		o.Output = func(r *http.Request) int { return max(1, llm.Reserved(r)) }
-	}
 	return o
-}
-
-// atMost returns the cost of an estimate, bounded by a limit; a limit of 0 is unpublished.
-func atMost(estimate func(*http.Request) int, limit int) func(*http.Request) int {
-	return func(r *http.Request) int { return min(estimate(r), cmp.Or(limit, llm.Unpublished)) }
 }
 
 // other is a [throttle.Policy.Cost]: 0 for a request for a message, which other rows count, and 1 for

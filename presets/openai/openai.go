@@ -120,6 +120,10 @@ func Policies(o Options) []throttle.Policy {
 	match := o.Host + "/"
 	project := caller.Or(caller.ID(o.Project, o.Caller), throttle.Header("Authorization"))
 	key := throttle.Join(project, o.Model)
+	tokens := &tokens{o: o, key: key}
+	if tokens.learns = o.Cost == nil; tokens.learns {
+		tokens.o.Cost = llm.Estimate
+	}
 	return []throttle.Policy{
 		{
 			Name: "openai-requests", Match: match, Key: key,
@@ -128,7 +132,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "openai-tokens", Match: match, Key: key,
-			Limit: llm.Tokens(o.Tokens, o.Even), Cost: o.cost, Settle: o.settle,
+			Limit: llm.Tokens(o.Tokens, o.Even), Cost: tokens.cost, Settle: tokens.settle, Meter: tokens.usage().Meter,
 			Penalty: tokensRefused, Quota: left("tokens"),
 		},
 	}
@@ -139,24 +143,6 @@ func (o Options) withDefaults() Options {
 	if o.Model == nil {
 		o.Model = llm.Model
 	}
-	if o.Cost == nil {
-		o.Cost = llm.Estimate
-	}
 	o.Host = cmp.Or(o.Host, "api.openai.com")
 	return o
 }
-
-// cost is what a request is estimated to cost.
-func (o *Options) cost(r *http.Request) int { return o.atMost(o.Cost(r)) }
-
-// settle returns the usage, but not less than was reserved: OpenAI does not
-// give that back either.
-func (o *Options) settle(resp *http.Response) int {
-	used := usage.Settle(resp)
-	if used < 0 || resp.Request == nil {
-		return used
-	}
-	return max(used, o.atMost(llm.Reserved(resp.Request)))
-}
-
-func (o *Options) atMost(tokens int) int { return min(tokens, cmp.Or(o.Tokens, llm.Unpublished)) }

@@ -121,6 +121,7 @@ func (c Case) play(t *testing.T, policies []throttle.Policy) {
 	require.NoError(t, err)
 
 	c.send(t, transport)
+	synctest.Wait() // a meter tells the store when the body is over
 	closes := listed(t, c.Closes)
 	require.Equal(t, closes, told.closes, "which budgets are closed, and for how long")
 	require.Equal(t, listed(t, c.Left), told.left, "what is left of which budgets")
