@@ -389,7 +389,7 @@ func (s *sweep) presets() {
 		"gmail.googleapis.com/gmail/v1/users/" + canaryPath:                                  gmail.Policies(gmail.Options{Project: canaryOption}),
 		"sheets.googleapis.com/v4/spreadsheets/" + canaryPath:                                sheets.Policies(sheets.Options{Project: canaryOption}),
 		"www.googleapis.com/drive/v3/files/" + canaryPath:                                    drive.Policies(drive.Options{Project: canaryOption}),
-		"api.telegram.org/bot" + canaryPath + "/sendMessage":                                 telegram.Policies(telegram.Options{}),
+		"api.telegram.org/" + canaryPath:                                                     telegram.Policies(telegram.Options{}),
 		"api.cloudflare.com/client/v4/zones/" + canaryPath:                                   cloudflare.Policies(cloudflare.Options{User: canaryOption}),
 		"acme.zendesk.com/api/v2/tickets/" + canaryPath:                                      zendesk.Policies(zendesk.Options{User: canaryOption}),
 		"api.airtable.com/v0/" + canaryPath:                                                  airtable.Policies(airtable.Options{User: canaryOption}),

@@ -135,13 +135,6 @@ func atMost(n int, units func(*http.Request) int) func(*http.Request) int {
 	return func(r *http.Request) int { return min(units(r), n) }
 }
 
-// called are the segments of the path from the user on: of
-// "/upload/gmail/v1/users/me/messages/send" "me", "messages" and "send".
-func called(r *http.Request) []string {
-	_, rest, _ := strings.Cut(throttle.Path(r), "/users/")
-	return strings.Split(rest, "/")
-}
-
 // ofPath is a [throttle.Policy.Key]: the user that the path names.
 func ofPath(r *http.Request) string {
 	if user := called(r)[0]; user != "" && user != "me" {

@@ -27,6 +27,13 @@ var costs = map[string]int{
 // actions are the segments in the place of an id that are none.
 var actions = map[string]bool{"batchDelete": true, "batchModify": true, "import": true, "send": true}
 
+// called are the segments of the path from the user on: of
+// "/upload/gmail/v1/users/me/messages/send" "me", "messages" and "send".
+func called(r *http.Request) []string {
+	_, rest, _ := strings.Cut(throttle.Path(r), "/users/")
+	return strings.Split(rest, "/")
+}
+
 // units is the default of [Options.Units].
 func units(r *http.Request) int {
 	method, segments := throttle.Method(r), called(r)[1:]
