@@ -57,7 +57,7 @@ var unready = []string{
 // Transient reports whether asking again may help. What the server itself says is
 // final, unless it says that it is not ready.
 func Transient(err error) bool {
-	for _, final := range []error{redis.ErrClosed, ErrFar, wire.ErrReply, ErrOvertaken, ErrSingle} {
+	for _, final := range []error{redis.ErrClosed, ErrFar, wire.ErrReply, ErrOvertaken, ErrSingle, ErrUnfit} {
 		if errors.Is(err, final) {
 			return false
 		}
@@ -72,6 +72,9 @@ func Transient(err error) bool {
 
 // ErrSingle means that the server is part of a cluster and the client is not for one.
 var ErrSingle = errors.New("the server is part of a cluster: it needs redis.NewClusterClient")
+
+// ErrUnfit means that a server cannot keep budgets: see admit.
+var ErrUnfit = errors.New("this server cannot keep budgets")
 
 // explain adds to an error of a server what would help, where its own words leave
 // that open. The script is the one that failed; the zero Script if none did.

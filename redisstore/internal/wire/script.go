@@ -37,6 +37,12 @@ var BookScript = made(source("frame", "book", "short") +
 	inner(source(join(rows, "answer")...)+
 		inner(source(join(engine, "place", "repair", "leases", "slots", "request", "line", "serve")...))))
 
+// The scripts by which a program finds out whether a server can keep budgets.
+var (
+	CheckScript     = made(source("check"))
+	CheckLockScript = made(source("check_lock"))
+)
+
 // Scripts are all scripts.
 var Scripts []Script
 
