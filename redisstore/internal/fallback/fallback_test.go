@@ -79,8 +79,12 @@ func (p *primary) seen() saw {
 func (p *primary) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	p.mu.Lock()
 	away := p.away
+	unfit := p.unfit
 	p.saw.booked = append(p.saw.booked, b.Charges[0])
 	p.mu.Unlock()
+	if unfit {
+		return throttle.Grant{Held: -1}, conn.ErrUnfit
+	}
 	if away {
 		timeUp, stop := conn.Timeout(ctx, b.MaxWait, time.Now())
 		defer stop()
