@@ -3,6 +3,7 @@ package conn_test
 import (
 	"context"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -216,4 +217,66 @@ func TestATimeThatIsCutOff(t *testing.T) {
 	require.Zero(t, cn.CutOff(1764160000123001))
 	cn.Now = func() int64 { return 0 }
 	require.Zero(t, cn.CutOff(1764160000123000), "a test's own clock is right")
+}
+
+// reads answers scripts as a proxy that reads their text: each key must stand there as KEYS[…].
+func reads(keyed *regexp.Regexp) func(*redis.Cmd) bool {
+	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)', ([^\n]*)`)
+	return func(cmd *redis.Cmd) bool {
+		if cmd.Name() != "eval" {
+			return false
+		}
+		for _, m := range call.FindAllStringSubmatch(cmd.Args()[1].(string), -1) {
+			if m[1] != "PUBLISH" && !keyed.MatchString(m[2]) {
+				cmd.SetErr(said("ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array, and KEYS should not be in expression"))
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// TestAProxyThatReadsScripts gets each script in a form that it takes, from the first refusal on.
+func TestAProxyThatReadsScripts(t *testing.T) {
+	for name, c := range map[string]struct {
+		keyed *regexp.Regexp
+		takes bool
+	}{"any place": {regexp.MustCompile(`^KEYS\[[^\]]+\][,)]`), true}, "none": {regexp.MustCompile("^$"), false}} {
+		t.Run(name, func(t *testing.T) {
+			client := redistest.Single(t).Client(t)
+			require.NoError(t, client.Ping(t.Context()).Err())
+			e := &engine{answer: reads(c.keyed)}
+			client.AddHook(e)
+			cn := conn.New(client)
+			named := wire.FromSource("local r = {key = KEYS[2]}\nlocal key = KEYS[1]\nredis.call('INCR', r.key)\nreturn struct.pack('<ddd', 0, 1, redis.call('INCR', key))")
+			for i := range 3 {
+				f, err := cn.Call(t.Context(), func(wire.Boundaries, []wire.Gate) wire.Call {
+					return wire.Call{Script: named, Keys: []string{"a", "b"}}
+				})
+				if !c.takes {
+					require.ErrorContains(t, err, "KEYS should not be in expression (set script_check_enable of the instance to 0, as docs/managed.md says)")
+					require.False(t, conn.Transient(err))
+					continue
+				}
+				require.NoError(t, err)
+				require.Equal(t, int64(i+1), f.At(1))
+			}
+			if c.takes {
+				require.Equal(t, "evalsha hello eval eval evalsha eval evalsha evalsha", strings.Join(e.names, " "))
+			}
+			list, err := cn.Run(t.Context(), wire.FromSource("local key = KEYS[1]\nreturn {redis.call('GET', key)}"), []string{"a"})
+			require.Equal(t, c.takes, err == nil)
+			require.Equal(t, c.takes, len(list) == 1)
+		})
+	}
+}
+
+// TestKeyed: each script has a form in which it names keys as proxies want them.
+func TestKeyed(t *testing.T) {
+	readable := reads(regexp.MustCompile(`^KEYS\[[^\]]+\][,)]`))
+	for _, s := range wire.Scripts {
+		require.False(t, readable(redis.NewCmd(t.Context(), "eval", s.Keyed().Source)))
+		require.Equal(t, strings.Count(s.Source, "\n"), strings.Count(s.Keyed().Source, "\n"), "lines keep their numbers")
+	}
+	require.True(t, readable(redis.NewCmd(t.Context(), "eval", wire.BookScript.Source)))
 }

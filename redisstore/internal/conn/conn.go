@@ -19,6 +19,9 @@ type Conn struct {
 	// Now tells the scripts the time in microseconds; nil lets them ask the server.
 	Now func() int64
 
+	textIsRead atomic.Bool // a proxy reads the text of scripts: it gets them in another form
+	keyed      sync.Map    // scripts in that form, by the hash of the usual one
+
 	client   redis.UniversalClient
 	admitted sync.Map     // by address of a server: when it was found to be able to keep budgets
 	skew     atomic.Int64 // the server's clock less ours, in microseconds: a guess

@@ -11,35 +11,6 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// eval runs the script of a call once and returns its answer.
-func (c *Conn) eval(call wire.Call) (string, error) {
-	args := call.Args(c.now())
-	reply, err := c.send("evalsha", call.Script.Hash, call.Keys, args).Text()
-	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return reply, err
-	}
-	if err := c.admit(call.Keys); err != nil {
-		return "", err
-	}
-	return c.send("eval", call.Script.Source, call.Keys, args).Text()
-}
-
-// Run runs a script that is not written as a wire.Call, such as those of package fleet, and returns
-// the list that the script answers.
-func (c *Conn) Run(ctx context.Context, s wire.Script, keys []string, args ...any) ([]any, error) {
-	reply, err := c.client.EvalSha(ctx, s.Hash, keys, args...).Result()
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		if err = c.admit(keys); err == nil {
-			reply, err = c.client.Eval(ctx, s.Source, keys, args...).Result()
-		}
-	}
-	if err != nil {
-		return nil, c.failed(err, s)
-	}
-	list, _ := reply.([]any)
-	return list, nil
-}
-
 // A connection can die without a word: a router forgets it, a cable is cut. The
 // client notices when its ReadTimeout is over, by default after five seconds, and
 // then takes another idle connection, which may be as dead. So a call that has no answer for
