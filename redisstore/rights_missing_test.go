@@ -6,7 +6,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -297,4 +299,35 @@ func TestCauses(t *testing.T) {
 		require.Error(t, err, c.name)
 		require.Equal(t, c.cause, outage.CauseOf(err), "%s: %v", c.name, err)
 	}
+}
+
+// TestAProxyThatReadsScripts: all works behind a proxy that takes a script only if each key stands there
+// as KEYS[…], as those of Alibaba Cloud do.
+func TestAProxyThatReadsScripts(t *testing.T) {
+	t.Parallel()
+	server := redistest.Single(t)
+	call, keyed := regexp.MustCompile(`redis\.p?call\('([A-Z]+)', ([^\n]*)`), regexp.MustCompile(`^KEYS\[[^\]]+\][,)]`)
+	refused := atomic.Int64{}
+	reads := middle(func(cmd redis.Cmder, next func() error) error {
+		for _, m := range call.FindAllStringSubmatch(cmd.Args()[1].(string), -1) {
+			if m[1] != "PUBLISH" && !keyed.MatchString(m[2]) {
+				refused.Add(1)
+				return failing(cmd, said("ERR bad lua script for redis cluster, all the keys that the script uses should be passed using the KEYS array"))
+			}
+		}
+		return next()
+	})
+	for range 2 {
+		client := server.Client(t)
+		client.AddHook(reads)
+		s := redisstore.New(client, &redisstore.Options{HashTags: true})
+		for _, policy := range []throttle.Policy{
+			{Name: "window", Limit: throttle.PerHour(128)},
+			{Name: "bucket", Limit: throttle.TokenBucket(100, time.Second, 200)},
+			{Name: "flight", Limit: throttle.Concurrency(2)},
+		} {
+			require.NoError(t, exercise(forAtMost(t, inTheEnd), s, policy))
+		}
+	}
+	require.Equal(t, int64(2), refused.Load(), "once for each client")
 }

@@ -33,6 +33,9 @@ func (qs *Queues) try(b *batch, await func(*conn.Exchange) (wire.Frame, error)) 
 	if err != nil {
 		return err
 	}
+	// The answer's time is one that the server had after the call was sent, or it is cut off: then the
+	// call counts as sent so much earlier.
+	b.copied = b.copied.Add(-qs.Conn.CutOff(reply.Now))
 	qs.observe(b, &reply, b.copied, time.Now())
 	return nil
 }

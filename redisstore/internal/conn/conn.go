@@ -5,6 +5,7 @@ package conn
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,11 +19,15 @@ type Conn struct {
 	// Now tells the scripts the time in microseconds; nil lets them ask the server.
 	Now func() int64
 
-	client  redis.UniversalClient
-	skew    atomic.Int64 // the server's clock less ours, in microseconds: a guess
-	clocked atomic.Bool  // skew is known
-	askedAt atomic.Int64 // when it was first asked what it has not answered; 0: it answered since
-	heardAt atomic.Int64 // when Redis answered last, in nanoseconds; 0: it failed to since
+	textIsRead atomic.Bool // a proxy reads the text of scripts: it gets them in another form
+	keyed      sync.Map    // scripts in that form, by the hash of the usual one
+
+	client   redis.UniversalClient
+	admitted sync.Map     // by address of a server: when it was found to be able to keep budgets
+	skew     atomic.Int64 // the server's clock less ours, in microseconds: a guess
+	clocked  atomic.Bool  // skew is known
+	askedAt  atomic.Int64 // when it was first asked what it has not answered; 0: it answered since
+	heardAt  atomic.Int64 // when Redis answered last, in nanoseconds; 0: it failed to since
 }
 
 // New returns a Conn that uses a client.
@@ -32,6 +37,15 @@ func New(client redis.UniversalClient) *Conn { return &Conn{client: client} }
 func (c *Conn) learnTime(now int64) {
 	c.skew.Store(now - time.Now().UnixMicro())
 	c.clocked.Store(true)
+}
+
+// CutOff is by how much the server's time in an answer may be too early. Dragonfly tells scripts whole
+// milliseconds; a time that has no fraction of one may come from such a server.
+func (c *Conn) CutOff(now int64) time.Duration {
+	if c.Now != nil || now%time.Millisecond.Microseconds() != 0 {
+		return 0
+	}
+	return time.Millisecond
 }
 
 // now is the time for the scripts; "" lets them ask the server.

@@ -57,7 +57,7 @@ var unready = []string{
 // Transient reports whether asking again may help. What the server itself says is
 // final, unless it says that it is not ready.
 func Transient(err error) bool {
-	for _, final := range []error{redis.ErrClosed, ErrFar, wire.ErrReply, ErrOvertaken, ErrSingle} {
+	for _, final := range []error{redis.ErrClosed, ErrFar, wire.ErrReply, ErrOvertaken, ErrSingle, ErrUnfit} {
 		if errors.Is(err, final) {
 			return false
 		}
@@ -72,6 +72,14 @@ func Transient(err error) bool {
 
 // ErrSingle means that the server is part of a cluster and the client is not for one.
 var ErrSingle = errors.New("the server is part of a cluster: it needs redis.NewClusterClient")
+
+// isRefusedText reports whether a proxy refused a script because of how its text names keys.
+func isRefusedText(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "bad lua script for redis cluster")
+}
+
+// ErrUnfit means that a server cannot keep budgets: see admit.
+var ErrUnfit = errors.New("this server cannot keep budgets")
 
 // explain adds to an error of a server what would help, where its own words leave
 // that open. The script is the one that failed; the zero Script if none did.
@@ -96,7 +104,7 @@ func (c *Conn) explain(err error, s wire.Script) error {
 		return fmt.Errorf("%w (docs/redis.md lists the rights that it needs)", err)
 	case begins("ERR This Redis command is not allowed from script"): // a managed service that refuses TIME
 		return fmt.Errorf("%w (the script calls %s: docs/managed.md names services that refuse it)", err, cmp.Or(s.CalledAt(lineOf(text)), "it"))
-	case strings.Contains(text, "bad lua script for redis cluster"): // a proxy that reads the text of scripts
+	case isRefusedText(err): // also with the keys as KEYS[…]
 		return fmt.Errorf("%w (set script_check_enable of the instance to 0, as docs/managed.md says)", err)
 	case begins("WRONGTYPE "):
 		return fmt.Errorf("%w (something else has written a key of the namespace)", err)

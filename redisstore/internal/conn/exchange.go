@@ -11,52 +11,6 @@ import (
 	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
 )
 
-// eval runs the script of a call once and returns its answer.
-func (c *Conn) eval(call wire.Call) (string, error) {
-	args := call.Args(c.now())
-	reply, err := c.send("evalsha", call.Script.Hash, call.Keys, args)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return c.send("eval", call.Script.Source, call.Keys, args)
-	}
-	return reply, err
-}
-
-// Run runs a script that is not written as a wire.Call, such as those of package fleet, and returns
-// the list that the script answers.
-func (c *Conn) Run(ctx context.Context, s wire.Script, keys []string, args ...any) ([]any, error) {
-	reply, err := c.client.EvalSha(ctx, s.Hash, keys, args...).Result()
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = c.client.Eval(ctx, s.Source, keys, args...).Result()
-	}
-	if err != nil {
-		return nil, c.failed(err, s)
-	}
-	list, _ := reply.([]any)
-	return list, nil
-}
-
-// send sends a command that runs a script, evalsha or eval, and waits for its answer. It belongs to
-// no caller's context: how long it may take is up to the client's own timeouts.
-func (c *Conn) send(name, script string, keys []string, args []any) (string, error) {
-	words := append(make([]any, 0, 3+len(keys)+len(args)), name, script, len(keys))
-	for _, k := range keys {
-		words = append(words, k)
-	}
-	ctx := context.Background()
-	cmd := noRetryCmd{redis.NewCmd(ctx, append(words, args...)...)}
-	if err := c.client.Process(ctx, cmd); err != nil {
-		return "", err
-	}
-	return cmd.Text()
-}
-
-// A noRetryCmd is a command that the client must not repeat by itself: only the package that makes
-// a call knows how to find out whether the call was done.
-type noRetryCmd struct{ *redis.Cmd }
-
-// NoRetry is the method by which go-redis asks a command.
-func (noRetryCmd) NoRetry() bool { return true }
-
 // A connection can die without a word: a router forgets it, a cable is cut. The
 // client notices when its ReadTimeout is over, by default after five seconds, and
 // then takes another idle connection, which may be as dead. So a call that has no answer for

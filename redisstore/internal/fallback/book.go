@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -21,6 +22,8 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 		r := g.route()
 		var opens time.Time
 		switch {
+		case r.local == nil && errors.Is(r.lastErr, conn.ErrUnfit): // it is not away, and no waiting helps
+			return throttle.Grant{Held: throttle.NotHeld}, r.lastErr
 		case r.local != nil:
 			s.leaveLine(&own)
 			own.Charges = b.Charges

@@ -27,6 +27,7 @@ type primary struct {
 
 	mu    sync.Mutex
 	away  bool
+	unfit bool // it is a server that cannot keep budgets
 	reply fallback.Reply
 	saw   saw
 }
@@ -57,6 +58,9 @@ func (p *primary) Heartbeat(_ context.Context, _ string, h fallback.Heartbeat) (
 	if p.away {
 		return fallback.Reply{}, errRefused
 	}
+	if p.unfit {
+		return fallback.Reply{}, conn.ErrUnfit
+	}
 	r := p.reply
 	r.Now, r.Counts = time.Now().UnixMicro(), true
 	return r, nil
@@ -75,8 +79,12 @@ func (p *primary) seen() saw {
 func (p *primary) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	p.mu.Lock()
 	away := p.away
+	unfit := p.unfit
 	p.saw.booked = append(p.saw.booked, b.Charges[0])
 	p.mu.Unlock()
+	if unfit {
+		return throttle.Grant{Held: -1}, conn.ErrUnfit
+	}
 	if away {
 		timeUp, stop := conn.Timeout(ctx, b.MaxWait, time.Now())
 		defer stop()
@@ -190,6 +198,21 @@ func TestShares(t *testing.T) {
 				require.ErrorIs(t, err, errRefused)
 				require.ErrorContains(t, err, "redisstore: no answer for 1s (failed calls: ")
 			})
+		})
+	}
+}
+
+// TestAServerThatCannotKeepBudgets is not away: nobody waits for it, shares its limits or starts without it.
+func TestAServerThatCannotKeepBudgets(t *testing.T) {
+	for _, failOpen := range []bool{false, true} {
+		inBubble(t, failOpen, fallback.Reply{}, func(t *testing.T, p *primary, s *fallback.Store) {
+			p.unfit = true
+			for range 2 {
+				since := time.Now()
+				_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{charge(throttle.PerSecond(40))}, MaxWait: -1})
+				require.ErrorIs(t, err, conn.ErrUnfit)
+				require.Zero(t, time.Since(since))
+			}
 		})
 	}
 }

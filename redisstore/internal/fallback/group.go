@@ -2,12 +2,14 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore/internal/conn"
 	"github.com/fleetthrottle/throttle/redisstore/internal/keeper"
 )
 
@@ -154,6 +156,9 @@ func (g *group) beat(k Kind) (wait time.Duration, over bool) {
 		return 0, false
 	case err != nil:
 		g.answeringSince = time.Time{}
+		if errors.Is(err, conn.ErrUnfit) {
+			g.signal() // callers are told
+		}
 		return g.missed(now), false
 	}
 	g.beats.note(k, r, sent, now)

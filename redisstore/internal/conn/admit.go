@@ -1,0 +1,203 @@
+package conn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle/redisstore/internal/wire"
+)
+
+// admittedFor is for how long a server that was looked at is not looked at again. After a failover the
+// same address may lead to another one.
+const admittedFor = time.Minute
+
+// admit finds out whether the server that has some keys can keep budgets, unless the client did so
+// just now. It is called when the server does not know a script, before the script is sent: so a server
+// that knows a script was looked at, and a start costs no call more. A server that would pass a limit, or
+// that tells no time, gets no script. The error wraps ErrUnfit and says in one sentence what is wrong
+// and what to do; another error says that the server did not answer.
+func (c *Conn) admit(keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	s, addr, err := c.serverOf(keys[0])
+	if err != nil {
+		return err
+	}
+	if at, known := c.admitted.Load(addr); known && time.Since(at.(time.Time)) < admittedFor {
+		return nil
+	}
+	id, err := identify(s)
+	if err == nil {
+		err = c.admitScripts(keys[:1], id)
+	}
+	if err == nil && id.garnet {
+		err = c.admitLocks(keys[0])
+	}
+	if err == nil {
+		c.admitted.Store(addr, time.Now())
+	}
+	return err
+}
+
+// unfit is the error of a server with that fault; nil for "".
+func unfit(fault string) error {
+	if fault == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrUnfit, fault)
+}
+
+// A server answers commands.
+type server interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// serverOf returns the server that has a key, and its address; "" if the client does not tell.
+func (c *Conn) serverOf(key string) (_ server, addr string, err error) {
+	var node *redis.Client
+	switch client := c.client.(type) {
+	case *redis.Client:
+		node = client
+	case *redis.ClusterClient:
+		node, err = client.MasterForKey(context.Background(), key)
+	case *redis.Ring:
+		node, err = client.GetShardClientForKey(key)
+	default:
+		return client, "", nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return node, node.Options().Addr, nil
+}
+
+// An identity is what a server says of itself.
+type identity struct {
+	version string // of Redis, that it is or is compatible with; "" if it does not say
+	role    string
+	garnet  bool
+}
+
+// identify asks a server who it is, by HELLO, which every user may send. The identity of a server, or of
+// a proxy, that does not know HELLO is empty.
+func identify(s server) (id identity, err error) {
+	ctx := context.Background()
+	hello := redis.NewCmd(ctx, "hello")
+	err = s.Process(ctx, noRetryCmd{hello})
+	if begins(err, []string{""}) { // the server's own words
+		return id, nil
+	}
+	each(hello.Val(), func(name, value string) {
+		switch name {
+		case "version":
+			id.version = value
+		case "role":
+			id.role = value
+		case "garnet_version":
+			id.garnet = true
+		}
+	})
+	return id, err
+}
+
+// each calls f with the texts of a reply that is a map, which is a list in RESP2.
+func each(reply any, f func(name, value string)) {
+	switch reply := reply.(type) {
+	case map[any]any:
+		for name, value := range reply {
+			f(fmt.Sprint(name), fmt.Sprint(value))
+		}
+	case []any:
+		for i := 0; i+1 < len(reply); i += 2 {
+			f(fmt.Sprint(reply[i]), fmt.Sprint(reply[i+1]))
+		}
+	}
+}
+
+// admitScripts finds out whether scripts have what they need, and the time.
+func (c *Conn) admitScripts(keys []string, id identity) error {
+	answer, err := c.send("eval", wire.CheckScript.Source, keys, []any{c.now()}).Slice()
+	switch {
+	case Denied(err):
+		return nil // the script that comes needs more rights, and its error names what is missing
+	case err != nil:
+		return err
+	}
+	return unfit(fault(id, answer))
+}
+
+// oldest is the oldest version of Redis that works.
+const oldest = 7
+
+// isOld reports whether a version of Redis, as its server tells it, is too old, or none.
+func isOld(version string) bool {
+	major, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(major)
+	return err != nil || n < oldest
+}
+
+// fault says why a server cannot keep budgets that has an identity and answers so to lua/check.lua; ""
+// if it can.
+func fault(id identity, answer []any) string {
+	const newer = "use Redis 7.0 or later, or Valkey"
+	if len(answer) != 4 {
+		return "it answers scripts with something else: " + newer
+	}
+	lacks, refusal, seconds, version := fmt.Sprint(answer[0]), fmt.Sprint(answer[1]), fmt.Sprint(answer[2]), fmt.Sprint(answer[3])
+	switch {
+	case id.role == "active-replica":
+		return "it is an active replica of KeyDB, and so is the other master, which grants the same starts once more: " + newer
+	case isOld(id.version) && isOld(version):
+		return fmt.Sprintf("it says that it is Redis %s: %s", cmp.Or(id.version, version, "without a version, as before 7.0"), newer)
+	case lacks != "":
+		return "its scripts lack " + lacks + ": " + newer
+	case Denied(reply(refusal)):
+		return "" // the script that comes says which right is missing
+	case refusal != "":
+		return "it refuses TIME in scripts, the one clock of the fleet: use a service whose scripts may call TIME, as docs/managed.md says (" + refusal + ")"
+	case seconds == "0":
+		return "its TIME tells no time: " + newer
+	}
+	return ""
+}
+
+const (
+	lockTime = 20 * time.Millisecond // for how long lua/check_lock.lua looks
+	lockKey  = ":check"              // ends the key that it writes, in the slot of the key before that
+)
+
+// admitLocks finds out whether a script of Garnet has its keys to itself: another connection writes the
+// key of a script while the script runs. Only Garnet can be set to run scripts otherwise.
+func (c *Conn) admitLocks(key string) error {
+	key += lockKey
+	var writer sync.WaitGroup
+	over := make(chan struct{})
+	writer.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				c.client.Set(context.Background(), key, "another", 10*time.Second)
+			}
+		}
+	})
+	alone, err := c.send("eval", wire.CheckLockScript.Source, []string{key}, []any{c.now(), "script", lockTime.Microseconds()}).Int()
+	close(over)
+	writer.Wait()
+	switch {
+	case err != nil:
+		return err
+	case alone != 1:
+		return unfit("its scripts are not atomic, so it would grant more than the limit: start Garnet with --lua-transaction-mode")
+	}
+	return nil
+}
