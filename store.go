@@ -144,6 +144,18 @@ type Charge struct {
 	// the request wait, the start keeps Pace times its own cost away from all
 	// others still to come. So a queue does not leave in bursts.
 	Pace time.Duration
+
+	// Share is the part of the budget's callers to which the caller belongs: see [Share].
+	Share Share
+}
+
+// A Share is a part of the callers of one budget: a tenant, a job, an agent. While callers wait
+// in the budget's line, the shares with callers of one priority take turns, by weight. Within a
+// share the first to come is the first served. The zero Share is that of all callers
+// without one.
+type Share struct {
+	ID     uint64 // a hash of the policy's name and the share's name, below 2^53; 0: no share
+	Weight int    // 1 to 1000; 0 means 1
 }
 
 // AnyWait is the MaxWait of a caller that waits as long as it has to.
