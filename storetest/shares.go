@@ -39,6 +39,7 @@ type shareScene struct {
 	n       int
 	tenants []tenant
 	phase   uint64 // of the random numbers
+	random  bool   // nobody has seen it: what is rare may happen
 }
 
 // A tenant is the callers of one share.
@@ -49,7 +50,7 @@ type tenant struct {
 	most       int     // the highest
 	heap       int     // so many more come at the begin
 	from, to   float64 // they come between these windows; to 0: until the end
-	leave      int     // so many of a hundred leave after less than two windows
+	leave      int     // so many of a hundred leave after 0.6 to 2.6 s
 	everybody  bool    // so do all that still wait at to
 	withoutOne bool    // they have no share
 }
@@ -69,9 +70,9 @@ func shareScenes() []shareScene {
 	}
 	return []shareScene{
 		{name: "LightBesideAHeap", n: 40, tenants: []tenant{light, heap}},
-		{name: "LightBesideAHeapFast", n: 150, tenants: []tenant{light, heap}},
+		{name: "LightBesideAHeapFast", n: 160, tenants: []tenant{light, heap}},
 		{name: "LightBesideCallersWithoutShare", n: 40, tenants: []tenant{light, {heap: 1000, withoutOne: true}}},
-		{name: "Weights", n: 70, tenants: []tenant{{weight: 1, load: 3}, {weight: 2, load: 3}, {weight: 4, load: 3}}},
+		{name: "Weights", n: 80, tenants: []tenant{{weight: 1, load: 3}, {weight: 2, load: 3}, {weight: 4, load: 3}}},
 		{name: "LeavesTheRest", n: 60, tenants: []tenant{{load: 0.2}, {load: 0.6}, {load: 5}}},
 		{name: "Ten", n: 100, tenants: some(10, ten)},
 		{name: "Hundred", n: 300, tenants: some(100, hundred)},
@@ -93,7 +94,7 @@ func some(n int, of func(int) tenant) (all []tenant) {
 // randomShares returns a random scene.
 func randomShares(seed uint64) shareScene {
 	r := rand.New(rand.NewPCG(seed, 7))
-	s := shareScene{name: fmt.Sprint(seed), n: []int{40, 100, 200}[r.IntN(3)], phase: seed}
+	s := shareScene{name: fmt.Sprint(seed), n: []int{40, 100, 200}[r.IntN(3)], phase: seed, random: true}
 	dear := 1
 	if r.IntN(3) == 0 {
 		s.n, dear = 3000, 50
@@ -101,12 +102,12 @@ func randomShares(seed uint64) shareScene {
 	for range []int{2, 3, 10, 30}[r.IntN(4)] {
 		a := tenant{weight: []int{0, 1, 2, 4, 8}[r.IntN(5)], load: []float64{0.1, 0.5, 0.9, 2, 4}[r.IntN(5)], most: 1 + r.IntN(dear)}
 		a.leave = []int{0, 0, 0, 50}[r.IntN(4)]
-		if r.IntN(4) == 0 {
+		switch r.IntN(8) {
+		case 0:
+			a.heap, a.load = 50+r.IntN(500), 4
+		case 1, 2:
 			a.from = r.Float64() * shareWindows / 2
 			a.to = a.from + 3 + r.Float64()*shareWindows/2
-		}
-		if r.IntN(8) == 0 {
-			a.heap = 50 + r.IntN(500)
 		}
 		s.tenants = append(s.tenants, a)
 	}
@@ -141,6 +142,12 @@ func (s shareScene) part(i int) float64 {
 	return s.rate() * float64(max(1, s.tenants[i].weight)) / float64(sum)
 }
 
+// opening is the share of the first callers, and shareOpening how many they are.
+const (
+	opening      = 2
+	shareOpening = 20
+)
+
 // shareID is that of the i-th tenant.
 func (s shareScene) shareID(i int) uint64 {
 	if s.tenants[i].withoutOne {
@@ -149,16 +156,21 @@ func (s shareScene) shareID(i int) uint64 {
 	return uint64(i) + 1000
 }
 
-// sharers returns all callers, in the order in which they come. Those of one tenant come evenly.
+// sharers returns all callers, in the order in which they come. Those of one tenant come evenly. Before
+// them others use a whole window evenly: of an idle budget those that come first would have all
+// at once, and room would come back at once ever after.
 func (s shareScene) sharers() (all []sharer) {
+	for i := range shareOpening {
+		all = append(all, sharer{at: s.windows(float64(i) / shareOpening), cost: s.n / shareOpening, share: throttle.Share{ID: opening}})
+	}
 	r := rand.New(rand.NewPCG(s.phase, 8))
 	for i, a := range s.tenants {
 		least := max(1, a.least)
-		from, to := s.windows(a.from), s.windows(cmp.Or(a.to, shareWarm+shareWindows))
+		from, to := s.windows(1+a.from), s.windows(cmp.Or(a.to, shareWarm+shareWindows-1)+1)
 		comes := func(at time.Duration) {
 			c := sharer{at: at.Truncate(tick), share: throttle.Share{ID: s.shareID(i), Weight: a.weight}, cost: least + r.IntN(max(least, a.most)-least+1)}
 			if r.IntN(100) < a.leave {
-				c.leaves = c.at + ms + time.Duration(r.Int64N(int64(2*sec))).Truncate(tick)
+				c.leaves = c.at + 600*ms + time.Duration(r.Int64N(int64(2*sec))).Truncate(tick)
 			}
 			if a.everybody {
 				c.leaves = to
@@ -177,6 +189,13 @@ func (s shareScene) sharers() (all []sharer) {
 	}
 	slices.SortStableFunc(all, func(a, b sharer) int { return cmp.Compare(a.at, b.at) })
 	return all
+}
+
+// isSteady reports whether all come all the time.
+func (s shareScene) isSteady() bool {
+	return !slices.ContainsFunc(s.tenants, func(a tenant) bool {
+		return a.from > 0 || a.to > 0 || a.leave > 0 || a.everybody || a.heap > 0
+	})
 }
 
 // play lets all callers come to a store, and compares what they got with the fair queue.

@@ -46,11 +46,9 @@ func (r *shareRun) compare() {
 		starts = append(starts, v.begun())
 	}
 	r.isLawful(starts)
-	want := fair(r.callers, r.scene.rate(), r.end)
-	r.areParts(starts, want)
-	r.isUsed(starts, want)
 	r.isInOrder(starts)
 	r.isSoon(starts)
+	r.areParts(starts, fair(r.callers, r.scene.rate()*r.isUsed(starts), r.end))
 }
 
 // isLawful: no window holds more than the limit.
@@ -75,32 +73,49 @@ func (r *shareRun) isLawful(starts []time.Duration) {
 }
 
 // areParts: what each share got over ten windows is what the fair queue gives it, within 5 % and two
-// of its callers. The fair queue has no burst at the begin.
+// of its callers. Starts within the horizon are booked already when others come and go; what they
+// leave of that, if they ask for little, is a large part of what one other share gets.
 func (r *shareRun) areParts(starts, want []time.Duration) {
 	r.Helper()
 	for i, a := range r.scene.tenants {
 		got, fair := r.served(i, starts), r.served(i, want)
-		if off := float64(got - fair); max(off, -off) > 0.05*float64(fair)+2*float64(max(1, a.most)) {
-			r.errorf("%s: the share %d of %d (weight %d, load %.1f) got %d in %d windows, want %d",
-				r.scene.name, i, len(r.scene.tenants), a.weight, a.load, got, shareWindows, fair)
+		most := 0.05*float64(fair) + 2*float64(max(1, a.most))
+		switch {
+		case r.scene.random:
+			most += r.scene.rate() * shareHorizon.Seconds()
+		case !r.scene.isSteady():
+			most += r.scene.part(i) * shareHorizon.Seconds()
+		}
+		if off := float64(got - fair); max(off, -off) > most {
+			r.errorf("%s: the share %d of %d, %+v, got %d in %d windows, want %d",
+				r.scene.name, i, len(r.scene.tenants), a, got, shareWindows, fair)
 		}
 	}
 }
 
-// isUsed: of what the fair queue serves, 98 % are used.
-func (r *shareRun) isUsed(starts, want []time.Duration) {
+// isUsed: of what the fair queue serves, 98 % are used; 88 % if costs differ, as without shares, or in a random
+// scene. It returns how much was used if that is less than all.
+func (r *shareRun) isUsed(starts []time.Duration) float64 {
 	r.Helper()
-	got, fair := 0, 0
-	for i := range r.scene.tenants {
+	want := fair(r.callers, r.scene.rate(), r.end)
+	got, fair, least := 0, 0, 0.98
+	for i, a := range r.scene.tenants {
 		got, fair = got+r.served(i, starts), fair+r.served(i, want)
+		if a.most > 1 || r.scene.random {
+			least = 0.88
+		}
 	}
-	if float64(got) < 0.98*float64(fair) {
+	if used := float64(got) / float64(fair); used < least {
 		r.errorf("%s: starts cost %d in %d windows, the fair queue's %d", r.scene.name, got, shareWindows, fair)
+	} else if least < 0.98 {
+		return min(1, used)
 	}
+	return 1
 }
 
 // isSoon: callers of a share that asks for a tenth of its part start within 0.3 s and the time
-// that their cost takes of the part.
+// that their cost takes of the part. In the first windows there may be no room: a budget that was
+// idle lets a window's starts go at once.
 func (r *shareRun) isSoon(starts []time.Duration) {
 	r.Helper()
 	for i, a := range r.scene.tenants {
@@ -109,8 +124,11 @@ func (r *shareRun) isSoon(starts []time.Duration) {
 		}
 		for j, c := range r.callers {
 			most := 300*ms + time.Duration(float64(c.cost)/r.scene.part(i)*float64(sec)) + r.slack.Start
+			if r.scene.random {
+				most += 50 * ms
+			}
 			switch {
-			case c.share.ID != r.scene.shareID(i) || c.leaves > 0 || c.at+most > r.end:
+			case c.share.ID != r.scene.shareID(i) || c.leaves > 0 || c.at < r.scene.windows(shareWarm) || c.at+most > r.end:
 			case starts[j] == never:
 				r.fatalf("%s: a caller of the light share %d came at %v and has not started at %v", r.scene.name, i, c.at, r.end)
 			case starts[j]-c.at > most:
