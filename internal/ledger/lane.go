@@ -39,6 +39,14 @@ type lane struct {
 	beyond int64   // of those waiters that have no place, and are only counted
 }
 
+// A place is that of one waiter in a line.
+type place struct {
+	arrival int64 // an order that follows the clock
+	cost    int64
+	node    int64 // the node of the waiter; 0: one without a lease
+	front   bool  // it had its turn, and goes before all that had none
+}
+
 // of returns the lane of a share; nil if it has none.
 func (c lanes) of(share uint64) *lane {
 	for i := range c {

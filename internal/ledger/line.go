@@ -18,6 +18,13 @@ func (q *Request) Leave(w *Waiter) {
 	q.settle(w)
 }
 
+// GiveUp is Leave for a waiter that does not come again: its share has back the turns that the waiter did
+// not use.
+func (q *Request) GiveUp(w *Waiter) {
+	q.Leave(w)
+	q.uncount(w)
+}
+
 // Again is Stand for a waiter that stands in line, but may have lost its place: see Row.Lists.
 func (q *Request) Again(w *Waiter) {
 	q.Dismiss(w)

@@ -90,14 +90,6 @@ type queue struct {
 	asked  int64   // when a waiter came or left last
 }
 
-// A place is that of one waiter in a line.
-type place struct {
-	arrival int64 // an order that follows the clock
-	cost    int64
-	node    int64 // the node of the waiter; 0: one without a lease
-	front   bool  // it had its turn, and goes before all that had none
-}
-
 // slots is what a Concurrency budget has in flight, and the line for it. It is not known when there will
 // be room, so waiters are told no time: they are called when it is there.
 type slots struct {

@@ -32,10 +32,8 @@ func (q *Request) countIn(w *Waiter, key Key) {
 	w.counted = append(w.counted, key)
 }
 
-// GiveUp is Leave for a waiter that does not come again: its share has back the turns that it did
-// not use. The booking is that with which it came last.
-func (q *Request) GiveUp(w *Waiter) {
-	q.Leave(w)
+// uncount takes back the turns of a waiter that did not use them.
+func (q *Request) uncount(w *Waiter) {
 	for i := range q.Searches {
 		if !slices.Contains(w.counted, q.key(i)) || q.Searches[i].row.queue == nil {
 			continue
