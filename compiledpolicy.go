@@ -37,7 +37,7 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 		name = nameInErrors(name, i)
 		errs = append(errs, &ConfigError{name, "Name", err})
 	}
-	fixed := p.Key == nil && p.Cost == nil && p.Headroom == nil
+	fixed := p.Key == nil && p.Cost == nil && p.Share == nil && p.Headroom == nil
 	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), charge: Charge{
 		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
@@ -61,6 +61,9 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 	}
 	if p.Adaptive && !p.Limit.counts() {
 		errs = append(errs, &ConfigError{name, "Adaptive", errors.New("only a limit that counts starts can be learned: leave Adaptive out with Concurrency and Unlimited")})
+	}
+	if err := p.checkShares(); err != nil {
+		errs = append(errs, &ConfigError{name, "Share", err})
 	}
 	if p.Scope > Node {
 		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is no scope: use Fleet or Node", p.Scope)})
@@ -89,18 +92,23 @@ func (p *Policy) jitter() time.Duration {
 	return p.Jitter
 }
 
-// price completes c, a copy of the policy's charge, for a request: it sets the cost, the key and
-// the reserve. An error says that a function of the policy failed.
+// price completes c, a copy of the policy's charge, for a request: it sets the cost, the key, the
+// share and the reserve. An error says that a function of the policy failed.
 func (p *compiledPolicy) price(c *Charge, req *http.Request) (err error) {
 	if p.Headroom != nil {
 		c.Reserve = p.reserves.forPriority(optionsOf(req.Context()).priority)
 	}
-	if p.Key == nil && p.Cost == nil {
+	if p.Key == nil && p.Cost == nil && p.Share == nil {
 		return nil
 	}
 	req = p.pattern.Bind(req)
 	if p.Cost != nil {
 		if c.Cost, err = p.cost(req); err != nil {
+			return err
+		}
+	}
+	if p.Share != nil {
+		if c.Share, err = p.share(req); err != nil {
 			return err
 		}
 	}

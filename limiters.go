@@ -233,6 +233,12 @@ type Demand struct {
 	Key    string // which of its budgets; "" is one of them
 	Cost   int    // defaults to 1
 
+	// Share is the name of the share to which the work belongs, and Weight how much the share gets beside
+	// others, from 1 to 1000: see [Policy.Share], which is not called. "" is no share, and a
+	// weight of 0 means 1. Of several demands of one budget the first counts.
+	Share  string
+	Weight int
+
 	// Free says that the work costs nothing under the policy. It can still close the
 	// budget: see [Permit.Penalize].
 	Free bool
@@ -250,6 +256,10 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 		c := p.charge
 		if d.Key != "" {
 			c.Budget.Key = budgetKey(p.Name, d.Key)
+		}
+		c.Share = Share{ShareOf(p.Name, d.Share), d.Weight}
+		if err := p.checkDemandedShare(d); err != nil {
+			return err
 		}
 		switch c.Reserve = p.reserves.forPriority(priority); {
 		case d.Cost < 0:
