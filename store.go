@@ -296,4 +296,17 @@ type Status struct {
 	// fleet has learned, cut off after three decimals; 0 if the limit alone counts. It
 	// rises with time. Windows hold whole starts.
 	Ceiling float64
+
+	// Shares are those whose callers stand in the line for a start, and those that had
+	// turns just now beside them, by ID: at most 128, and nil without shares. A store that does
+	// not tell them leaves it nil.
+	Shares []ShareStatus
+}
+
+// A ShareStatus is what one share of a budget's callers looks like at one moment. Callers without a
+// share have the ID 0; those of shares beyond the most that a budget tells apart have the ID 1 together.
+type ShareStatus struct {
+	Share
+	Waiting int // the costs of its callers in line
+	Served  int // the costs of the turns that it had since its callers began to wait
 }

@@ -28,7 +28,7 @@ type explained struct {
 	Policy string `json:"policy"`
 	Limit  string `json:"limit"`
 	Cost   int    `json:"cost"`
-	Budget string `json:"budget"` // its key is hashed
+	Budget string `json:"budget"`           // its key is hashed
 	Share  string `json:"share,omitempty"`  // its name is hashed
 	Weight int    `json:"weight,omitempty"` // of the share
 	Shadow bool   `json:"shadow,omitempty"`

@@ -35,6 +35,7 @@ type lane struct {
 	weight int64
 	lead   int64
 	places []place // by arrival
+	served int64   // the costs of the turns that it had
 	costs  int64   // of all waiters
 	beyond int64   // of those waiters that have no place, and are only counted
 }
@@ -92,10 +93,13 @@ func (c lanes) serve(l *lane, cost int64) {
 		c[i].lead = max(0, c[i].lead-least)
 	}
 	l.lead = min(l.lead+l.step(cost), maxNumber)
+	l.served = min(l.served+cost, maxNumber)
 }
 
 // unserve takes a turn back.
-func (l *lane) unserve(cost int64) { l.lead = max(0, l.lead-l.step(cost)) }
+func (l *lane) unserve(cost int64) {
+	l.lead, l.served = max(0, l.lead-l.step(cost)), max(0, l.served-cost)
+}
 
 // step is by how much a start makes the lane lead.
 func (l *lane) step(cost int64) int64 {

@@ -81,3 +81,31 @@ func TestP5_ACallerInFrontGoesBeforeAllShares(t *testing.T) {
 	require.EqualValues(t, 1, r.queue.before(1, 7, 10, false))
 	require.EqualValues(t, 0, r.queue.before(1, 8, 9, true))
 }
+
+// TestP5_StatusTellsShares: which wait, and what each got.
+func TestP5_StatusTellsShares(t *testing.T) {
+	b := func(share uint64, weight int) *throttle.Booking {
+		c := throttle.Charge{Budget: throttle.Budget{Key: Key{1}}, Limit: throttle.LeakyBucket(1, 1_000_000_000), Cost: 1}
+		c.Share = throttle.Share{ID: share, Weight: weight}
+		return &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1, Horizon: 1000}
+	}
+	row, now := new(Row), int64(1_700_000_000_000_000)
+	var a Arrivals
+	var first []*Waiter
+	for range 3 {
+		for share := range uint64(2) {
+			w := new(Waiter)
+			NewRequest(now, Node{}, &a, b(10+share, 1+int(share)), []*Row{row}).Book(w)
+			first = append(first, w)
+		}
+	}
+	status := func() []throttle.ShareStatus {
+		return NewRequest(now, Node{}, nil, &throttle.Booking{Charges: b(0, 0).Charges}, []*Row{row.Clone()}).Status().Shares
+	}
+	require.Equal(t, []throttle.ShareStatus{
+		{Share: throttle.Share{ID: 10, Weight: 1}, Waiting: 2}, {Share: throttle.Share{ID: 11, Weight: 2}, Waiting: 3},
+	}, status())
+	now += 1_000_000
+	NewRequest(now, Node{}, &a, b(11, 2), []*Row{row}).Serve(first[1], Key{1})
+	require.Equal(t, throttle.ShareStatus{Share: throttle.Share{ID: 11, Weight: 2}, Waiting: 2, Served: 1}, status()[1])
+}

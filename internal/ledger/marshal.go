@@ -132,6 +132,7 @@ func (w *writer) queue(r *Row) {
 			w.number(int64(c[i].share))
 			w.number(c[i].weight)
 			w.number(c[i].lead)
+			w.number(c[i].served)
 			w.number(c[i].beyond)
 			w.places(r, c[i].places)
 		}

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/fleetthrottle/throttle"
@@ -45,4 +46,35 @@ func (q *Request) uncount(w *Waiter) {
 		}
 	}
 	w.counted = nil
+}
+
+// hasShares reports whether a line needs lanes of shares, and not only one lane for each priority.
+func (l *queue) hasShares() bool {
+	if l == nil {
+		return false
+	}
+	for _, c := range l.lanes {
+		if len(c) > 1 || len(c) == 1 && c[0].share != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// shares describes the shares of a line, by ID; nil if it has none.
+func (l *queue) shares() (all []throttle.ShareStatus) {
+	if !l.hasShares() {
+		return nil
+	}
+	for _, c := range l.lanes {
+		for _, o := range c {
+			i, found := slices.BinarySearchFunc(all, o.share, func(s throttle.ShareStatus, id uint64) int { return cmp.Compare(s.ID, id) })
+			if !found {
+				all = slices.Insert(all, i, throttle.ShareStatus{Share: throttle.Share{ID: o.share, Weight: int(o.weight)}})
+			}
+			all[i].Waiting += int(o.costs)
+			all[i].Served += int(o.served)
+		}
+	}
+	return all
 }

@@ -3,19 +3,6 @@ package ledger
 // A row as bytes has an end. So it lists the first waiters of each lane, counts the others, and lets the
 // last of many lanes stand together. In memory nothing is cut off.
 
-// hasShares reports whether a line needs lanes of shares, and not only one lane for each priority.
-func (l *queue) hasShares() bool {
-	if l == nil {
-		return false
-	}
-	for _, c := range l.lanes {
-		if len(c) > 1 || len(c) == 1 && c[0].share != 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // shorten leaves so many places, and as many lanes and one more in each class, and counts the waiters
 // that have none.
 func (l *queue) shorten(places int) {

@@ -72,7 +72,7 @@ func (rd *reader) queue(r *Row) *queue {
 func (rd *reader) lane(r *Row) lane {
 	l := lane{weight: 1}
 	if rd.shares {
-		l.share, l.weight, l.lead = uint64(rd.number()), rd.number(), rd.number()
+		l.share, l.weight, l.lead, l.served = uint64(rd.number()), rd.number(), rd.number(), rd.number()
 	}
 	l.beyond = rd.number()
 	l.places = rd.places(r)
