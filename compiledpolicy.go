@@ -133,6 +133,26 @@ func (p *compiledPolicy) key(req *http.Request) (key [16]byte, err error) {
 	return budgetKey(p.Name, p.Key(req)), nil
 }
 
+// share calls Share, which must not be nil, and Weight; a panic becomes an error. The share's name is hashed.
+func (p *compiledPolicy) share(req *http.Request) (s Share, err error) {
+	if s.ID, err = p.shareID(req); err != nil || s.ID == 0 || p.Weight == nil {
+		return s, err
+	}
+	s.Weight, err = p.weight(req)
+	return s, err
+}
+
+func (p *compiledPolicy) shareID(req *http.Request) (id uint64, err error) {
+	defer recoverAs(&err, p.Name, "Share")
+	return ShareOf(p.Name, p.Share(req)), nil
+}
+
+func (p *compiledPolicy) weight(req *http.Request) (weight int, err error) {
+	defer recoverAs(&err, p.Name, "Weight")
+	weight = p.Weight(req)
+	return weight, checkWeight(p.Name, "Weight", weight)
+}
+
 // penalty calls Penalty; a panic becomes an error.
 func (p *compiledPolicy) penalty(resp *http.Response) (d time.Duration, err error) {
 	defer recoverAs(&err, p.Name, "Penalty")

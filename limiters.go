@@ -277,6 +277,17 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 	return nil
 }
 
+// checkDemandedShare checks the share of a demand.
+func (p *compiledPolicy) checkDemandedShare(d *Demand) error {
+	switch {
+	case d.Share == "" && d.Weight != 0:
+		return &ConfigError{p.Name, "weight", errors.New("is set without a share: name the share, or leave the weight out")}
+	case d.Share != "" && !p.Limit.counts():
+		return &ConfigError{p.Name, "share", errNoTurns}
+	}
+	return checkWeight(p.Name, "weight", d.Weight)
+}
+
 // add adds a charge to the quote, or its cost to the charge of the same budget.
 func (q *quote) add(p *compiledPolicy, c Charge) {
 	for i := range q.charges {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/http"
 )
 
 // mostWeight is the largest weight of a share.
@@ -41,35 +40,4 @@ func checkWeight(policy, field string, weight int) error {
 		return &ConfigError{policy, field, fmt.Errorf("%d is out of range: use 1 to %d", weight, mostWeight)}
 	}
 	return nil
-}
-
-// checkDemandedShare checks the share of a demand.
-func (p *compiledPolicy) checkDemandedShare(d *Demand) error {
-	switch {
-	case d.Share == "" && d.Weight != 0:
-		return &ConfigError{p.Name, "weight", errors.New("is set without a share: name the share, or leave the weight out")}
-	case d.Share != "" && !p.Limit.counts():
-		return &ConfigError{p.Name, "share", errNoTurns}
-	}
-	return checkWeight(p.Name, "weight", d.Weight)
-}
-
-// share calls Share, which must not be nil, and Weight; a panic becomes an error. The share's name is hashed.
-func (p *compiledPolicy) share(req *http.Request) (s Share, err error) {
-	if s.ID, err = p.shareID(req); err != nil || s.ID == 0 || p.Weight == nil {
-		return s, err
-	}
-	s.Weight, err = p.weight(req)
-	return s, err
-}
-
-func (p *compiledPolicy) shareID(req *http.Request) (id uint64, err error) {
-	defer recoverAs(&err, p.Name, "Share")
-	return ShareOf(p.Name, p.Share(req)), nil
-}
-
-func (p *compiledPolicy) weight(req *http.Request) (weight int, err error) {
-	defer recoverAs(&err, p.Name, "Weight")
-	weight = p.Weight(req)
-	return weight, checkWeight(p.Name, "Weight", weight)
 }
