@@ -64,6 +64,21 @@ type Policy struct {
 	// Defaults to nil: one budget for all.
 	Key func(*http.Request) string
 
+	// Share splits the callers of each budget into shares: tenants, jobs, agents. It returns the
+	// name of the request's share, as Key returns a key: [Header], [PathValue] or any function;
+	// "" is no share. While a budget is full its shares take turns, within a priority, so that no
+	// share waits for the crowd of another: see docs/shares.md. All of the limit is used: what a
+	// share does not ask for goes to the others. Names are hashed before they leave the program.
+	// If it panics the request is not sent and fails with a *[ConfigError], as with Key. Not for
+	// [Concurrency] and [Unlimited]. Defaults to nil: first come, first served.
+	Share func(*http.Request) string
+
+	// Weight returns how much the request's share gets beside the others, from 1 to 1000: a
+	// share of weight 2 has two turns where one of weight 1 has one. What the last request of a share
+	// says counts. 0 means 1. If it panics, or is out of range, the request is not sent and
+	// fails with a *[ConfigError]. Defaults to nil: 1.
+	Weight func(*http.Request) int
+
 	// Limit is what each budget holds. Required.
 	Limit Limit
 

@@ -144,6 +144,18 @@ type Charge struct {
 	// the request wait, the start keeps Pace times its own cost away from all
 	// others still to come. So a queue does not leave in bursts.
 	Pace time.Duration
+
+	// Share is the part of the budget's callers to which the caller belongs: see [Share].
+	Share Share
+}
+
+// A Share is a part of the callers of one budget: a tenant, a job, an agent. While callers wait
+// in the budget's line, the shares with callers of one priority take turns, by weight. Within a
+// share the first to come is the first served. The zero Share is that of all callers
+// without one.
+type Share struct {
+	ID     uint64 // a hash of the policy's name and the share's name, below 2^53; 0: no share
+	Weight int    // 1 to 1000; 0 means 1
 }
 
 // AnyWait is the MaxWait of a caller that waits as long as it has to.
@@ -284,4 +296,17 @@ type Status struct {
 	// fleet has learned, cut off after three decimals; 0 if the limit alone counts. It
 	// rises with time. Windows hold whole starts.
 	Ceiling float64
+
+	// Shares are those whose callers stand in the line for a start, and those that had
+	// turns just now beside them, by ID: at most 128, and nil without shares. A store that does
+	// not tell them leaves it nil.
+	Shares []ShareStatus
+}
+
+// A ShareStatus is what one share of a budget's callers looks like at one moment. Callers without a
+// share have the ID 0; those of shares beyond the most that a budget tells apart have the ID 1 together.
+type ShareStatus struct {
+	Share
+	Waiting int // the costs of its callers in line
+	Served  int // the costs of the turns that it had since its callers began to wait
 }
