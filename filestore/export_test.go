@@ -1,0 +1,74 @@
+package filestore
+
+import (
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/nodestore"
+)
+
+// A Machine is one of a test: its time is the program's, which may be that of a bubble.
+type Machine struct {
+	Boot     string
+	Arrivals ledger.Arrivals // of all stores, as if no two callers came within a microsecond
+	Step     time.Duration   // by how much the wall clock was set forward
+
+	mu    sync.Mutex
+	wakes map[int64]func()
+	nodes int64
+}
+
+// began is when the machines of a test were booted: the same in all bubbles.
+var began = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (m *Machine) boot() (string, error) { return m.Boot, nil }
+
+func (m *Machine) clock() (sinceBoot, wall int64, err error) {
+	now := time.Now()
+	return now.Sub(began).Microseconds(), now.Add(m.Step).UnixMicro(), nil
+}
+
+func (m *Machine) listen(node int64, wake func()) (stop func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.wakes == nil {
+		m.wakes = make(map[int64]func())
+	}
+	m.wakes[node] = wake
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.wakes, node)
+	}, nil
+}
+
+func (m *Machine) ring(node int64) {
+	m.mu.Lock()
+	wake := m.wakes[node]
+	m.mu.Unlock()
+	if wake != nil {
+		wake()
+	}
+}
+
+func (m *Machine) ringAll(but int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for node, wake := range m.wakes {
+		if node != but {
+			wake()
+		}
+	}
+}
+
+// Open opens a store on the machine, with a lease of so long.
+func (m *Machine) Open(dir string, lease time.Duration) (*Store, error) {
+	m.mu.Lock()
+	m.nodes++
+	id := m.nodes
+	m.mu.Unlock()
+	return open(dir, m, m, nodestore.Options{
+		Node: ledger.Node{ID: id, Lease: lease.Microseconds()}, RenewEvery: lease / 10, Arrivals: &m.Arrivals,
+	})
+}
