@@ -1,6 +1,7 @@
 package nodestore
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -94,6 +95,7 @@ func (l *lane) warn(n ledger.News) {
 func (l *lane) run() {
 	var batch []*op
 	for {
+		runtime.Gosched() // callers that are about to ask share the step
 		var heard ledger.News
 		l.mu.Lock()
 		n := min(len(l.queue), batchMost)
