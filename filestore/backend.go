@@ -24,13 +24,14 @@ type backend struct {
 	machine machine
 	bells   bells
 	boot    string
+	grow    int64 // by how much a file grows before it is ended
 
-	mu   sync.Mutex
-	gen  *generation // nil: none is open
-	used bool        // a generation of this boot was open
-	rows rows
-	news ledger.News // of other processes, not returned yet
-	buf  []byte
+	mu    sync.Mutex
+	gen   *generation // nil: none is open
+	used  bool        // a generation of this boot was open
+	rows  rows
+	heard nodestore.Heard // what other processes have done, not returned yet
+	buf   []byte
 }
 
 // Lane implements [nodestore.Backend]. There is one lane: which policies are of one group depends on
@@ -38,11 +39,11 @@ type backend struct {
 func (b *backend) Lane(*throttle.Budget) string { return "" }
 
 // Step implements [nodestore.Backend].
-func (b *backend) Step(_ string, _ []ledger.Key, decide func(nodestore.Rows) nodestore.Told) (ledger.News, error) {
+func (b *backend) Step(_ string, _ []ledger.Key, decide func(nodestore.Rows) nodestore.Told) (nodestore.Heard, error) {
 	for {
-		told, news, done, err := b.try(decide)
+		told, heard, done, err := b.try(decide)
 		if err != nil {
-			return news, fmt.Errorf("filestore: %w", err)
+			return heard, fmt.Errorf("filestore: %w", err)
 		}
 		if done {
 			switch {
@@ -53,43 +54,43 @@ func (b *backend) Step(_ string, _ []ledger.Key, decide func(nodestore.Rows) nod
 					b.bells.ring(node)
 				}
 			}
-			return news, nil
+			return heard, nil
 		}
 	}
 }
 
 // try makes a step. It returns false if the step is to be made again: the generation has ended.
-func (b *backend) try(decide func(nodestore.Rows) nodestore.Told) (told nodestore.Told, news ledger.News, done bool, err error) {
+func (b *backend) try(decide func(nodestore.Rows) nodestore.Told) (told nodestore.Told, heard nodestore.Heard, done bool, err error) {
 	g, err := b.current()
 	if err != nil {
-		return told, news, false, err
+		return told, heard, false, err
 	}
 	if locked, err := b.lock(g); err != nil || !locked {
-		return told, news, false, err
+		return told, heard, false, err
 	}
 	defer unlock(g.f)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gen != g {
-		return told, news, false, nil
+		return told, heard, false, nil
 	}
 	if gone, err := b.catchUp(g); err != nil || gone {
-		return told, news, false, errors.Join(err, b.advanceIf(gone, g))
+		return told, heard, false, errors.Join(err, b.advanceIf(gone, g))
 	}
 	if err := b.begin(true); err != nil {
-		return told, news, false, err
+		return told, heard, false, err
 	}
 	told = decide(&b.rows)
 	saved, err := b.save(g, &told)
 	b.rows.end(saved)
 	if err != nil || !saved {
-		return told, news, false, errors.Join(err, b.advanceIf(err == nil, g))
+		return told, heard, false, errors.Join(err, b.advanceIf(err == nil, g))
 	}
-	news, b.news = b.news, ledger.News{}
+	heard, b.heard = b.heard, nodestore.Heard{}
 	if g.end > g.limit {
 		_ = b.advance(g) // the next step does it, if this one cannot: the file is longer then
 	}
-	return told, news, true, nil
+	return told, heard, true, nil
 }
 
 // lock locks a generation. It returns false if another process has locked it, and stands still; then
@@ -131,8 +132,8 @@ func (b *backend) current() (*generation, error) {
 	return b.gen, nil
 }
 
-// catchUp takes in what other processes have done. It returns true if the generation was removed. The
-// file is locked.
+// catchUp takes in what other processes have done. It returns true if the generation was removed, or
+// emptied. The file is locked.
 func (b *backend) catchUp(g *generation) (gone bool, err error) {
 	i, err := g.f.Stat()
 	if err != nil || links(i) == 0 {
@@ -147,6 +148,9 @@ func (b *backend) catchUp(g *generation) (gone bool, err error) {
 		}
 	}
 	if i.Size() < g.end {
+		if ended, err := g.hasEnded(); ended || err != nil {
+			return ended, err // its records were taken away since
+		}
 		return false, fmt.Errorf("%s: %w: it was cut short", g.path, errDamaged)
 	}
 	return false, nil
@@ -162,7 +166,7 @@ func (b *backend) take(r record) error {
 	if err != nil {
 		return errors.Join(errDamaged, err)
 	}
-	nodestore.Append(&b.news, n)
+	nodestore.Append(&b.heard.News, n)
 	return nil
 }
 
@@ -206,17 +210,17 @@ func (b *backend) save(g *generation, told *nodestore.Told) (saved bool, err err
 }
 
 // Read implements [nodestore.Backend].
-func (b *backend) Read(_ string, look func(nodestore.Rows)) (news ledger.News, err error) {
+func (b *backend) Read(_ string, look func(nodestore.Rows)) (heard nodestore.Heard, err error) {
 	if _, err := b.current(); err != nil {
-		return news, fmt.Errorf("filestore: %w", err)
+		return heard, fmt.Errorf("filestore: %w", err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.look(look); err != nil {
-		return news, fmt.Errorf("filestore: %w", err)
+		return heard, fmt.Errorf("filestore: %w", err)
 	}
-	news, b.news = b.news, ledger.News{}
-	return news, nil
+	heard, b.heard = b.heard, nodestore.Heard{}
+	return heard, nil
 }
 
 func (b *backend) look(look func(nodestore.Rows)) error {
@@ -343,7 +347,7 @@ func (b *backend) succeed(g *generation) error {
 
 // reopen opens a generation anew.
 func (b *backend) reopen(g *generation) error {
-	b.gen = nil
+	b.gen, b.heard.Lost = nil, true
 	return b.open(g.number() - 1)
 }
 
@@ -386,6 +390,8 @@ func (b *backend) load(g *generation) (done bool, err error) {
 	if g.boot != b.boot && b.used {
 		return false, errors.Join(ErrOtherMachine, g.f.Close())
 	}
+	// A file that was emptied had another one behind the next.
+	b.heard.Lost = b.heard.Lost || b.gen != nil && g.generation > b.gen.generation+1
 	b.rows.clear()
 	b.gen = g
 	if err := g.read(b.take); err != nil {
@@ -400,9 +406,9 @@ func (b *backend) load(g *generation) (done bool, err error) {
 		return false, b.endGeneration(g)
 	}
 	if !b.used {
-		b.used, b.news = true, ledger.News{} // of before this process
+		b.used, b.heard = true, nodestore.Heard{} // of before this process
 	}
-	g.limit = 4*g.end + growMost
+	g.limit = 4*g.end + b.grow
 	tidy(b.dir, g.number())
 	return true, nil
 }

@@ -29,11 +29,14 @@ func TestContractOfTwoStores(t *testing.T) {
 	dirs := t.TempDir()
 	slack := storetest.Slack{Not: []string{"P11_ResumeOfANodeBudget", "P11_WatchOfANodeBudget", "P11_UnlimitedOfANode"}}
 	storetest.RunWithin(t, slack, func(t *testing.T) throttle.Store {
-		m, dir := &filestore.Machine{Boot: "one"}, newDir(t, dirs)
+		m, dir := &filestore.Machine{Boot: "one", Grow: everyFewSteps}, newDir(t, dirs)
 		stores := []throttle.Store{open(t, m, dir), open(t, m, dir)}
 		return &pair{Store: stores[1], stores: stores}
 	})
 }
+
+// everyFewSteps lets a file end after a few steps.
+const everyFewSteps = -12_000
 
 // newDir makes a directory that outlives the test: stores are not closed, and end with a bubble.
 func newDir(t *testing.T, in string) string {

@@ -1,6 +1,8 @@
 package filestore
 
 import (
+	"cmp"
+	"os"
 	"sync"
 	"time"
 
@@ -13,6 +15,8 @@ type Machine struct {
 	Boot     string
 	Arrivals ledger.Arrivals // of all stores, as if no two callers came within a microsecond
 	Step     time.Duration   // by how much the wall clock was set forward
+	Grow     int64           // by how much a file grows before it is ended; 0: as usual
+	Asked    func()          // is called when a store asks for the time, in each step; nil: nothing is
 
 	mu    sync.Mutex
 	wakes map[int64]func()
@@ -25,6 +29,9 @@ var began = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
 func (m *Machine) boot() (string, error) { return m.Boot, nil }
 
 func (m *Machine) clock() (sinceBoot, wall int64, err error) {
+	if m.Asked != nil {
+		m.Asked()
+	}
 	now := time.Now()
 	return now.Sub(began).Microseconds(), now.Add(m.Step).UnixMicro(), nil
 }
@@ -68,7 +75,34 @@ func (m *Machine) Open(dir string, lease time.Duration) (*Store, error) {
 	m.nodes++
 	id := m.nodes
 	m.mu.Unlock()
-	return open(dir, m, m, nodestore.Options{
+	return open(dir, m, m, cmp.Or(m.Grow, growMost), nodestore.Options{
 		Node: ledger.Node{ID: id, Lease: lease.Microseconds()}, RenewEvery: lease / 10, Arrivals: &m.Arrivals,
 	})
 }
+
+// File returns the path of the file that the store uses, and where its next record begins.
+func (s *Store) File() (path string, end int64) {
+	s.backend.mu.Lock()
+	defer s.backend.mu.Unlock()
+	return s.backend.gen.path, s.backend.gen.end
+}
+
+// Swap has the store use another file in place of its own, until back is called.
+func (s *Store) Swap(f *os.File) (back func()) {
+	s.backend.mu.Lock()
+	defer s.backend.mu.Unlock()
+	g := s.backend.gen
+	own := g.f
+	g.f = f
+	return func() {
+		s.backend.mu.Lock()
+		defer s.backend.mu.Unlock()
+		g.f = own
+	}
+}
+
+const (
+	Standstill = standstill
+	HeaderUsed = int64(headerUsed + 4)
+	HeaderSize = int64(headerSize)
+)

@@ -21,7 +21,10 @@ import (
 // A Store is a [throttle.Store] that keeps budgets in a directory, which other processes of the
 // machine may use at the same time. Make one with [Open]. It is safe for concurrent use. There is
 // nothing to close.
-type Store struct{ *nodestore.Store }
+type Store struct {
+	*nodestore.Store
+	backend *backend
+}
 
 // lease is for how long a process is believed to live that says nothing: after that, what it held of
 // Concurrency budgets is free, and its callers have left their lines.
@@ -40,15 +43,15 @@ func Open(dir string) (*Store, error) {
 	case kind != "":
 		return nil, fmt.Errorf("filestore: %s is on %s: locks and clocks of several machines cannot be relied on; use a directory of this machine, or redisstore", dir, kind)
 	}
-	return open(dir, thisMachine{}, pipes{dir}, nodestore.Options{
+	return open(dir, thisMachine{}, pipes{dir}, growMost, nodestore.Options{
 		Node:       ledger.Node{ID: newNode(), Lease: int64(lease / time.Microsecond)},
 		RenewEvery: time.Second,
 	})
 }
 
 // open is Open on a machine.
-func open(dir string, m machine, bells bells, o nodestore.Options) (*Store, error) {
-	b := &backend{dir: dir, node: o.Node.ID, machine: m, bells: bells}
+func open(dir string, m machine, bells bells, grow int64, o nodestore.Options) (*Store, error) {
+	b := &backend{dir: dir, node: o.Node.ID, machine: m, bells: bells, grow: grow}
 	var err error
 	if b.boot, err = m.boot(); err != nil {
 		return nil, fmt.Errorf("filestore: the identity of the boot: %w", err)
@@ -56,7 +59,7 @@ func open(dir string, m machine, bells bells, o nodestore.Options) (*Store, erro
 	if _, err := b.current(); err != nil {
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
-	return &Store{nodestore.New(b, o)}, nil
+	return &Store{nodestore.New(b, o), b}, nil
 }
 
 // newNode returns a number that no other process has.

@@ -18,11 +18,11 @@ type Backend interface {
 	// all rows are saved, or none. The keys are those that decide asks for first. Decide may be called
 	// again, with the rows as they were, if what it did could not be saved. After an error
 	// nothing was saved. Step returns what other nodes have done since the last call.
-	Step(lane string, keys []ledger.Key, decide func(Rows) Told) (ledger.News, error)
+	Step(lane string, keys []ledger.Key, decide func(Rows) Told) (Heard, error)
 
 	// Read calls look with the rows as they are, which look does not change. It returns what Step
 	// returns.
-	Read(lane string, look func(Rows)) (ledger.News, error)
+	Read(lane string, look func(Rows)) (Heard, error)
 
 	// Listen has wake called, from any goroutine, when other nodes have news for this one, until
 	// stop is called. Wake does not block. A backend whose nodes cannot be told calls wake four times a second.
@@ -45,6 +45,21 @@ type Told struct {
 	Nodes []int64 // the nodes that are to hear of it at once
 	All   bool    // all nodes are to hear of it at once
 }
+
+// Heard is what other nodes have done.
+type Heard struct {
+	News ledger.News
+	Lost bool // they may have done more
+}
+
+// Add adds what was heard later.
+func (h *Heard) Add(later Heard) {
+	Append(&h.News, later.News)
+	h.Lost = h.Lost || later.Lost
+}
+
+// Empty reports whether nothing was heard.
+func (h *Heard) Empty() bool { return !h.Lost && IsEmpty(&h.News) }
 
 // Empty reports whether there is nothing to tell.
 func (t *Told) Empty() bool { return IsEmpty(&t.News) }

@@ -26,9 +26,9 @@ type lane struct {
 
 	mu      sync.Mutex
 	queue   []*op
-	running bool        // a goroutine makes steps
-	heard   ledger.News // of other nodes
-	look    bool        // other nodes have news
+	running bool  // a goroutine makes steps
+	heard   Heard // what other nodes have done
+	look    bool  // other nodes have news
 
 	state  sync.Mutex
 	step   step
@@ -69,13 +69,13 @@ func (l *lane) wakeUp() {
 }
 
 // hear takes in news of other nodes.
-func (l *lane) hear(n ledger.News) {
-	if IsEmpty(&n) {
+func (l *lane) hear(h Heard) {
+	if h.Empty() {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	Append(&l.heard, n)
+	l.heard.Add(h)
 	l.start()
 }
 
@@ -96,17 +96,17 @@ func (l *lane) run() {
 	var batch []*op
 	for {
 		runtime.Gosched() // callers that are about to ask share the step
-		var heard ledger.News
+		var heard Heard
 		l.mu.Lock()
 		n := min(len(l.queue), batchMost)
 		batch = append(batch[:0], l.queue[:n]...)
 		rest := copy(l.queue, l.queue[n:])
 		clear(l.queue[rest:])
 		l.queue = l.queue[:rest]
-		heard, l.heard = l.heard, ledger.News{}
+		heard, l.heard = l.heard, Heard{}
 		look := l.look
 		l.look = false
-		if n == 0 && IsEmpty(&heard) && !look {
+		if n == 0 && heard.Empty() && !look {
 			l.running = false
 			l.mu.Unlock()
 			return
@@ -117,11 +117,11 @@ func (l *lane) run() {
 		heard = l.memory.hears(heard)
 		l.state.Unlock()
 		switch {
-		case n > 0 || !IsEmpty(&heard):
+		case n > 0 || !heard.Empty():
 			l.make(batch, heard)
 		case look:
-			if n, err := l.backend.Read(l.name, func(Rows) {}); err == nil {
-				l.hear(n)
+			if h, err := l.backend.Read(l.name, func(Rows) {}); err == nil {
+				l.hear(h)
 			}
 		}
 		clear(batch)
@@ -129,7 +129,7 @@ func (l *lane) run() {
 }
 
 // make makes a step for a batch of ops and for news.
-func (l *lane) make(batch []*op, heard ledger.News) {
+func (l *lane) make(batch []*op, heard Heard) {
 	var keys []ledger.Key
 	for _, o := range batch {
 		if o.books && o.hasLeft() {
@@ -139,7 +139,7 @@ func (l *lane) make(batch []*op, heard ledger.News) {
 			keys = append(keys, o.booking.Charges[i].Budget.Key)
 		}
 	}
-	news, err := l.backend.Step(l.name, keys, func(rows Rows) Told {
+	later, err := l.backend.Step(l.name, keys, func(rows Rows) Told {
 		l.state.Lock()
 		defer l.state.Unlock()
 		l.step.begin(rows)
@@ -147,7 +147,10 @@ func (l *lane) make(batch []*op, heard ledger.News) {
 			o.asked = rows.Asked()
 			o.decide(&l.step, o)
 		}
-		l.step.hear(heard)
+		l.step.hear(heard.News)
+		if heard.Lost {
+			l.step.recover()
+		}
 		l.step.settle()
 		return l.step.told
 	})
@@ -164,7 +167,7 @@ func (l *lane) make(batch []*op, heard ledger.News) {
 			l.giveBack(o)
 		}
 	}
-	l.hear(news)
+	l.hear(later)
 }
 
 // giveUp takes the place of an op that asks for a start for a caller that has left. What the caller
@@ -235,7 +238,7 @@ func (l *lane) lookAgain(key ledger.Key, later time.Duration) {
 	case t != nil:
 		t.Reset(later)
 	default:
-		l.memory.timers[key] = time.AfterFunc(later, func() { l.hear(ledger.News{Moved: []ledger.Key{key}}) })
+		l.memory.timers[key] = time.AfterFunc(later, func() { l.hear(Heard{News: ledger.News{Moved: []ledger.Key{key}}}) })
 	}
 }
 

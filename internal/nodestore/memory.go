@@ -133,8 +133,9 @@ func chargeOf(b *throttle.Booking, key ledger.Key) throttle.Charge {
 	return b.Charges[i]
 }
 
-// hears returns the part of news that concerns this node.
-func (m *memory) hears(n ledger.News) (mine ledger.News) {
+// hears returns the part of what other nodes have done that concerns this node.
+func (m *memory) hears(h Heard) Heard {
+	n, mine := h.News, ledger.News{}
 	for _, p := range n.Called {
 		if p.Node == m.node.ID {
 			mine.Called = append(mine.Called, p)
@@ -153,7 +154,7 @@ func (m *memory) hears(n ledger.News) (mine ledger.News) {
 			mine.Moved = append(mine.Moved, key)
 		}
 	}
-	return mine
+	return Heard{mine, h.Lost && m.listens()}
 }
 
 // warn tells the watches over starts that became useless, the earliest start first, so that their

@@ -158,6 +158,21 @@ func (st *step) relist(key ledger.Key, r *ledger.Row) {
 	}
 }
 
+// recover does what news may have asked that were lost. Rows do not say which waiters for slots were
+// called, so all of them ask again.
+func (st *step) recover() {
+	for key := range st.slots {
+		for at, w := range st.slots[key] {
+			st.setSlot(key, at, nil)
+			st.wake = append(st.wake, w.ready)
+		}
+	}
+	for key := range st.line {
+		st.news.Moved = append(st.news.Moved, key)
+	}
+	st.useless = append(st.useless, everything)
+}
+
 // renew makes other nodes believe that this one lives, and serves the lines in which its callers
 // wait: it may have missed news.
 func (st *step) renew() {

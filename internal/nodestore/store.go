@@ -219,8 +219,8 @@ func (s *Store) Status(_ context.Context, c throttle.Charge) (st throttle.Status
 
 // read looks at rows, and takes in what other nodes have done.
 func (s *Store) read(l *lane, look func(Rows)) error {
-	news, err := s.backend.Read(l.name, look)
-	l.warn(news)
-	l.hear(news)
+	heard, err := s.backend.Read(l.name, look)
+	l.warn(heard.News)
+	l.hear(heard)
 	return err
 }

@@ -23,8 +23,14 @@ func (w *watch) tell() {
 	}
 }
 
+// everything are news that may be about any start: who watches asks.
+var everything = ledger.Useless{}
+
 // isAbout reports whether news of a budget are news of the start.
 func (w *watch) isAbout(u *ledger.Useless) bool {
+	if *u == everything {
+		return true
+	}
 	if w.grant.Handle.Start < u.From || w.grant.Handle.Start >= u.Before {
 		return false
 	}
