@@ -255,6 +255,9 @@ func (b *backend) Listen(_ string, wake func()) (stop func(), err error) {
 	return poll(wake), nil // the file system has no named pipes
 }
 
+// IsDead implements [nodestore.Mourner].
+func (b *backend) IsDead(node int64) bool { return b.bells.isDead(node) }
+
 // pollEvery is how often a node looks that others cannot wake.
 const pollEvery = 250 * time.Millisecond
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // pipes are bells: each node that listens has a named pipe in the directory, and a byte in it says
@@ -59,14 +60,24 @@ func (p pipes) listen(node int64, wake func()) (stop func(), err error) {
 	}, nil
 }
 
+// open opens the pipe of a node, to write to it.
+func (p pipes) open(node int64) (fd int, err error) {
+	return syscall.Open(p.path(node), syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+}
+
+// isDead implements [bells]: nobody reads from the pipe of a process that has died. A stopped process
+// has its pipe open.
+func (p pipes) isDead(node int64) bool {
+	fd, err := p.open(node)
+	if err == nil {
+		_ = syscall.Close(fd)
+	}
+	return errors.Is(err, syscall.ENXIO)
+}
+
 // ring implements [bells].
 func (p pipes) ring(node int64) {
-	path := p.path(node)
-	fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
-	if errors.Is(err, syscall.ENXIO) {
-		_ = os.Remove(path) // the node died
-	}
-	if err == nil {
+	if fd, err := p.open(node); err == nil {
 		_, _ = syscall.Write(fd, []byte{1}) // a full pipe says the same
 		_ = syscall.Close(fd)
 	}
@@ -74,17 +85,37 @@ func (p pipes) ring(node int64) {
 
 // ringAll implements [bells].
 func (p pipes) ringAll(but int64) {
+	p.each(func(node int64) {
+		if node != but {
+			p.ring(node)
+		}
+	})
+}
+
+// each calls do with all nodes that have a pipe.
+func (p pipes) each(do func(node int64)) {
 	all, err := os.ReadDir(p.dir)
 	if err != nil {
 		return // those that are not told look once a second
 	}
 	for _, e := range all {
-		id, ok := strings.CutPrefix(e.Name(), pipePrefix)
-		if !ok {
-			continue
-		}
-		if node, err := strconv.ParseInt(id, 16, 64); err == nil && node != but {
-			p.ring(node)
+		if id, ok := strings.CutPrefix(e.Name(), pipePrefix); ok {
+			if node, err := strconv.ParseInt(id, 16, 64); err == nil {
+				do(node)
+			}
 		}
 	}
+}
+
+// deadLife is for how long the pipe of a dead node stays, so that all nodes find out: as long as any
+// lease.
+const deadLife = time.Minute
+
+// tidy removes the pipes of nodes that died some time ago.
+func (p pipes) tidy() {
+	p.each(func(node int64) {
+		if i, err := os.Stat(p.path(node)); err == nil && time.Since(i.ModTime()) > deadLife && p.isDead(node) {
+			_ = os.Remove(p.path(node))
+		}
+	})
 }

@@ -18,6 +18,8 @@ type Machine struct {
 	Grow     int64           // by how much a file grows before it is ended; 0: as usual
 	Asked    func()          // is called when a store asks for the time, in each step; nil: nothing is
 
+	Dead map[int64]bool // the nodes that died
+
 	mu    sync.Mutex
 	wakes map[int64]func()
 	nodes int64
@@ -48,6 +50,12 @@ func (m *Machine) listen(node int64, wake func()) (stop func(), err error) {
 		defer m.mu.Unlock()
 		delete(m.wakes, node)
 	}, nil
+}
+
+func (m *Machine) isDead(node int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.Dead[node]
 }
 
 func (m *Machine) ring(node int64) {

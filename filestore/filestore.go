@@ -43,6 +43,7 @@ func Open(dir string) (*Store, error) {
 	case kind != "":
 		return nil, fmt.Errorf("filestore: %s is on %s: locks and clocks of several machines cannot be relied on; use a directory of this machine, or redisstore", dir, kind)
 	}
+	pipes{dir}.tidy()
 	return open(dir, thisMachine{}, pipes{dir}, growMost, nodestore.Options{
 		Node:       ledger.Node{ID: newNode(), Lease: int64(lease / time.Microsecond)},
 		RenewEvery: time.Second,

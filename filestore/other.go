@@ -27,3 +27,5 @@ type pipes struct{ dir string }
 func (pipes) listen(int64, func()) (func(), error) { return nil, errUnsupported }
 func (pipes) ring(int64)                           {}
 func (pipes) ringAll(int64)                        {}
+func (pipes) isDead(int64) bool                    { return false }
+func (pipes) tidy()                                {}

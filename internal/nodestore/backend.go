@@ -29,6 +29,12 @@ type Backend interface {
 	Listen(lane string, wake func()) (stop func(), err error)
 }
 
+// A Mourner is a Backend that knows of nodes that they are dead before their leases end.
+type Mourner interface {
+	// IsDead reports whether a node is dead for sure. It does not block.
+	IsDead(node int64) bool
+}
+
 // Rows are the rows of a lane during a step or a look.
 type Rows interface {
 	// Now is the time of the store's clock, in microseconds. Asked is when this node asked for it.

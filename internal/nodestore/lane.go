@@ -39,7 +39,11 @@ type lane struct {
 }
 
 func newLane(name string, b Backend, o Options) *lane {
-	l := &lane{name: name, backend: b, every: o.RenewEvery, memory: newMemory(name, o.Node, o.Arrivals)}
+	isDead := func(int64) bool { return false }
+	if m, ok := b.(Mourner); ok {
+		isDead = m.IsDead
+	}
+	l := &lane{name: name, backend: b, every: o.RenewEvery, memory: newMemory(name, o, isDead)}
 	l.step.memory = &l.memory
 	return l
 }
@@ -247,7 +251,7 @@ func (l *lane) keepAlive() {
 	if l.memory.isIdle() {
 		return // tick ends what is of no use
 	}
-	if l.memory.listens() && l.stop == nil {
+	if l.stop == nil {
 		stop, err := l.backend.Listen(l.name, l.wakeUp)
 		if err == nil {
 			l.stop = stop
@@ -272,12 +276,10 @@ func (l *lane) tick() {
 	owed := l.owed
 	l.owed = nil
 	idle, stop := l.memory.isIdle(), l.stop
-	if stop != nil && !l.memory.listens() {
+	if idle {
 		l.stop = nil
 	} else {
 		stop = nil
-	}
-	if !idle {
 		l.tickLater()
 	}
 	l.state.Unlock()

@@ -19,12 +19,13 @@ type memory struct {
 	slots    map[ledger.Key]map[int64]*slotWaiter // by arrival, of the waiters for slots
 	held     map[ledger.Key]*holding
 	watches  map[*watch]struct{}
+	isDead   func(node int64) bool
 	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
 }
 
-func newMemory(lane string, node ledger.Node, arrivals *ledger.Arrivals) memory {
+func newMemory(lane string, o Options, isDead func(node int64) bool) memory {
 	return memory{
-		lane: lane, node: node, arrivals: arrivals,
+		lane: lane, node: o.Node, arrivals: o.Arrivals, isDead: isDead,
 		line: make(map[ledger.Key]map[int64]*waiter), slots: make(map[ledger.Key]map[int64]*slotWaiter),
 		held: make(map[ledger.Key]*holding), watches: make(map[*watch]struct{}), timers: make(map[ledger.Key]*time.Timer),
 	}
@@ -53,13 +54,11 @@ type holding struct {
 	n      int
 }
 
-// isIdle reports whether nothing is to be renewed and nobody is to hear news.
+// isIdle reports whether nothing is to be renewed and nobody is to hear news. Nodes that are not idle
+// listen: that shows that they live.
 func (m *memory) isIdle() bool {
 	return len(m.line) == 0 && len(m.slots) == 0 && len(m.held) == 0 && len(m.watches) == 0
 }
-
-// listens reports whether anybody is to hear news.
-func (m *memory) listens() bool { return len(m.line) > 0 || len(m.slots) > 0 || len(m.watches) > 0 }
 
 // put sets, or with nil deletes, what belongs to an arrival in the line of a budget.
 func put[W any](all map[ledger.Key]map[int64]*W, key ledger.Key, arrival int64, w *W) {
@@ -107,23 +106,31 @@ func (m *memory) hold(b *throttle.Booking, sign int) {
 	}
 }
 
+// charge returns a charge of a budget in which the node needs its lease; false if there is none.
+func (m *memory) charge(key ledger.Key) (c throttle.Charge, ok bool) {
+	if h := m.held[key]; h != nil {
+		return h.charge, true
+	}
+	for _, w := range m.line[key] {
+		return chargeOf(&w.booking, key), true
+	}
+	for _, w := range m.slots[key] {
+		return chargeOf(&w.booking, key), true
+	}
+	return c, false
+}
+
 // leased returns a charge of each budget in which the node needs its lease.
 func (m *memory) leased() map[ledger.Key]throttle.Charge {
 	all := make(map[ledger.Key]throttle.Charge)
-	for key, h := range m.held {
-		all[key] = h.charge
+	for key := range m.held {
+		all[key], _ = m.charge(key)
 	}
-	for key, of := range m.line {
-		for _, w := range of {
-			all[key] = chargeOf(&w.booking, key)
-			break
-		}
+	for key := range m.line {
+		all[key], _ = m.charge(key)
 	}
-	for key, of := range m.slots {
-		for _, w := range of {
-			all[key] = chargeOf(&w.booking, key)
-			break
-		}
+	for key := range m.slots {
+		all[key], _ = m.charge(key)
 	}
 	return all
 }
@@ -154,7 +161,7 @@ func (m *memory) hears(h Heard) Heard {
 			mine.Moved = append(mine.Moved, key)
 		}
 	}
-	return Heard{mine, h.Lost && m.listens()}
+	return Heard{mine, h.Lost && !m.isIdle()}
 }
 
 // warn tells the watches over starts that became useless, the earliest start first, so that their

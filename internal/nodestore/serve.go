@@ -85,6 +85,13 @@ func (st *step) serve(key ledger.Key) {
 		case !ok:
 			st.lookAgain(key, -1)
 			return
+		case head.Node != st.node.ID && st.isDead(head.Node):
+			c, known := st.charge(key)
+			if r.Bury(head.Node); !known {
+				return // the next node that waits here goes on
+			}
+			st.change(&throttle.Booking{Charges: []throttle.Charge{c}}, (*ledger.Request).Renew)
+			continue
 		case head.Node != st.node.ID:
 			st.lookAgain(key, -1)
 			if !slices.Contains(st.told.News.Moved, key) {
@@ -173,10 +180,24 @@ func (st *step) recover() {
 	st.useless = append(st.useless, everything)
 }
 
+// bury ends the leases of nodes that are dead.
+func (st *step) bury(key ledger.Key) {
+	r := st.rows.Row(key, false)
+	if r == nil {
+		return
+	}
+	for _, node := range r.Nodes() {
+		if node != st.node.ID && st.isDead(node) {
+			r.Bury(node)
+		}
+	}
+}
+
 // renew makes other nodes believe that this one lives, and serves the lines in which its callers
 // wait: it may have missed news.
 func (st *step) renew() {
 	for key, c := range st.leased() {
+		st.bury(key)
 		st.change(&throttle.Booking{Charges: []throttle.Charge{c}}, (*ledger.Request).Renew)
 		if st.line[key] == nil && st.slots[key] == nil {
 			continue
