@@ -3,8 +3,6 @@ package filestore
 import (
 	"errors"
 	"fmt"
-	"os"
-	"runtime"
 	"sync"
 	"time"
 
@@ -19,19 +17,12 @@ const standstill = 500 * time.Millisecond
 
 // A backend implements [nodestore.Backend] by the files of a directory.
 type backend struct {
-	dir     string
-	node    int64
-	machine machine
-	bells   bells
-	boot    string
-	grow    int64 // by how much a file grows before it is ended
+	node  int64
+	bells bells
 
-	mu    sync.Mutex
-	gen   *generation // nil: none is open
-	used  bool        // a generation of this boot was open
-	rows  rows
-	heard nodestore.Heard // what other processes have done, not returned yet
-	buf   []byte
+	mu sync.Mutex
+	directory
+	buf []byte
 }
 
 // Lane implements [nodestore.Backend]. There is one lane: which policies are of one group depends on
@@ -156,20 +147,6 @@ func (b *backend) catchUp(g *generation) (gone bool, err error) {
 	return false, nil
 }
 
-// take takes in a record of another process.
-func (b *backend) take(r record) error {
-	b.rows.take(&r)
-	if len(r.news) == 0 {
-		return nil
-	}
-	n, err := nodestore.ParseNews(r.news)
-	if err != nil {
-		return errors.Join(errDamaged, err)
-	}
-	nodestore.Append(&b.heard.News, n)
-	return nil
-}
-
 // begin asks the clock, and begins a step or a look.
 func (b *backend) begin(changes bool) error {
 	asked := time.Now()
@@ -279,139 +256,4 @@ func poll(wake func()) (stop func()) {
 		defer mu.Unlock()
 		stopped = true
 	}
-}
-
-// advanceIf is advance if it is called for.
-func (b *backend) advanceIf(ended bool, g *generation) error {
-	if !ended {
-		return nil
-	}
-	return b.advance(g)
-}
-
-// looksForNext is how often a process looks for the generation that another one is writing.
-const looksForNext = 50
-
-// advance goes on to the generation after one, which it ends, and which it writes if no other process does.
-func (b *backend) advance(g *generation) error {
-	if err := b.endGeneration(g); err != nil {
-		return err
-	}
-	return b.open(g.number())
-}
-
-func (g *generation) number() int64 { return g.generation }
-
-// endGeneration ends a generation.
-func (b *backend) endGeneration(g *generation) error {
-	ended, err := g.hasEnded()
-	if err != nil {
-		return err
-	}
-	if !ended {
-		if err := g.markEnded(); err != nil {
-			return err
-		}
-	} else {
-		for range looksForNext {
-			if last, err := newest(b.dir); err != nil || last > g.number() {
-				return err
-			}
-			runtime.Gosched()
-		}
-	}
-	if err := g.read(b.take); err != nil {
-		return err
-	}
-	return b.succeed(g)
-}
-
-// succeed writes the generation after one that has ended, and was read to its end.
-func (b *backend) succeed(g *generation) error {
-	sinceBoot, wall, err := b.machine.clock()
-	if err != nil {
-		return err
-	}
-	next := header{1, b.boot}
-	ahead := wall - sinceBoot
-	if g != nil {
-		if next.generation = g.number() + 1; g.boot == b.boot {
-			ahead = max(b.rows.ahead, ahead-drift)
-		}
-	}
-	i, err := os.Stat(b.dir)
-	if err != nil {
-		return err
-	}
-	return create(b.dir, fileMode(i), next, func(write func(*record) error) error {
-		return b.rows.write(sinceBoot+ahead, ahead, write)
-	})
-}
-
-// reopen opens a generation anew.
-func (b *backend) reopen(g *generation) error {
-	b.gen, b.heard.Lost = nil, true
-	return b.open(g.number() - 1)
-}
-
-// open opens the last generation, which is later than one, and makes one if there is none.
-func (b *backend) open(after int64) error {
-	for {
-		last, err := newest(b.dir)
-		if err != nil {
-			return err
-		}
-		switch {
-		case last == 0: // this process is the first, or the files were removed
-			if b.gen == nil {
-				b.rows.clear()
-			}
-			if err := b.succeed(b.gen); err != nil {
-				return err
-			}
-			continue
-		case last <= after:
-			after = 0 // the files were removed, and another process has begun anew
-		}
-		g, err := openGeneration(b.dir, last)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // it was removed meanwhile
-		}
-		if err != nil {
-			return err
-		}
-		if done, err := b.load(g); done || err != nil {
-			return err
-		}
-		after = last
-	}
-}
-
-// load takes a generation into use. It returns false if it has ended, or is of an earlier boot: then
-// there is a later one now.
-func (b *backend) load(g *generation) (done bool, err error) {
-	if g.boot != b.boot && b.used {
-		return false, errors.Join(ErrOtherMachine, g.f.Close())
-	}
-	// A file that was emptied had another one behind the next.
-	b.heard.Lost = b.heard.Lost || b.gen != nil && g.generation > b.gen.generation+1
-	b.rows.clear()
-	b.gen = g
-	if err := g.read(b.take); err != nil {
-		b.gen = nil
-		return false, errors.Join(err, g.f.Close())
-	}
-	ended, err := g.hasEnded()
-	if err != nil {
-		return false, err
-	}
-	if ended || g.boot != b.boot {
-		return false, b.endGeneration(g)
-	}
-	if !b.used {
-		b.used, b.heard = true, nodestore.Heard{} // of before this process
-	}
-	g.limit = 4*g.end + b.grow
-	tidy(b.dir, g.number())
-	return true, nil
 }

@@ -192,6 +192,27 @@ func TestP1_Boots(t *testing.T) {
 	require.ErrorIs(t, err, filestore.ErrOtherMachine, "no process lives in two boots")
 }
 
+// TestPowerFailure: a file that had not got to the disk when the machine lost its power is empty, or ends early.
+// Programs go on with what is there.
+func TestPowerFailure(t *testing.T) {
+	long := time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC) // before the machines of tests were started
+	for _, left := range []int64{0, 100, 5000} {
+		dir := t.TempDir()
+		s := open(t, &filestore.Machine{Boot: "one"}, dir)
+		for range 50 {
+			require.True(t, now(t, s, hourly(100)))
+		}
+		path, _ := s.File()
+		require.NoError(t, os.Truncate(path, left))
+		require.NoError(t, os.Chtimes(path, long, long))
+		after := open(t, &filestore.Machine{Boot: "two"}, dir)
+		require.True(t, now(t, after, hourly(100)))
+		if left > filestore.HeaderSize {
+			require.Greater(t, used(t, after, hourly(100)), 1)
+		}
+	}
+}
+
 // TestP9_WallClock: a wall clock that is set back changes nothing. One that is set forward is
 // followed, as memstore does.
 func TestP9_WallClock(t *testing.T) {

@@ -52,7 +52,7 @@ func Open(dir string) (*Store, error) {
 
 // open is Open on a machine.
 func open(dir string, m machine, bells bells, grow int64, o nodestore.Options) (*Store, error) {
-	b := &backend{dir: dir, node: o.Node.ID, machine: m, bells: bells, grow: grow}
+	b := &backend{node: o.Node.ID, bells: bells, directory: directory{dir: dir, machine: m, grow: grow}}
 	var err error
 	if b.boot, err = m.boot(); err != nil {
 		return nil, fmt.Errorf("filestore: the identity of the boot: %w", err)

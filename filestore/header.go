@@ -3,6 +3,7 @@ package filestore
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 )
@@ -56,4 +57,19 @@ func parseHeader(b []byte) (h header, err error) {
 		return header{}, fmt.Errorf("%w: its first bytes were changed", errDamaged)
 	}
 	return header{int64(binary.LittleEndian.Uint64(b[20:])), string(b[29 : 29+b[28]])}, nil
+}
+
+// errDamaged says that a file is none that a store has written.
+var errDamaged = errors.New("the file is damaged")
+
+// A FormatError says that another version of this package wrote the budgets. Nothing is booked,
+// because neither version would know what the other one books. Stop all programs that use the
+// directory, remove the files in it, and start programs of one version.
+type FormatError struct {
+	Found int // the form that the file has
+}
+
+func (e *FormatError) Error() string {
+	return fmt.Sprintf("it was written by another version of the program (form %d, this program knows form %d): "+
+		"use one version, or another directory", e.Found, format)
 }

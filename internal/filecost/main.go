@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 // Command filecost measures what a start costs in a filestore: so many processes with so
 // many callers each acquire starts of one budget that has room for all of them.
 //
@@ -11,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -31,6 +34,7 @@ type orders struct {
 type result struct {
 	Starts int
 	Waits  [4]time.Duration // of the median, 99 and 99.9 % and all
+	Busy   time.Duration    // of processors
 }
 
 func main() {
@@ -64,7 +68,7 @@ func run(processes, callers int, length time.Duration, dir string) error {
 			return err
 		}
 	}
-	total, worst := 0, time.Duration(0)
+	total, worst, busy := 0, time.Duration(0), time.Duration(0)
 	fmt.Printf("%d processes with %d callers each, one budget, %v\n", processes, callers, length)
 	for i, m := range all {
 		var r result
@@ -72,11 +76,13 @@ func run(processes, callers int, length time.Duration, dir string) error {
 			return err
 		}
 		total += r.Starts
+		busy += r.Busy
 		worst = max(worst, r.Waits[3])
 		fmt.Printf("  process %d: %9d starts, a start takes %v (half), %v (99%%), %v (99.9%%), %v (all)\n",
 			i+1, r.Starts, r.Waits[0], r.Waits[1], r.Waits[2], r.Waits[3])
 	}
-	fmt.Printf("  all: %.0f starts a second, the longest call took %v\n", float64(total)/length.Seconds(), worst)
+	fmt.Printf("  all: %.0f starts a second, the longest call took %v, %v of processor time for a start\n",
+		float64(total)/length.Seconds(), worst, busy/time.Duration(total))
 	return nil
 }
 
@@ -103,6 +109,7 @@ func member(program *crew.Link) error {
 	var wg sync.WaitGroup
 	waits := make([][]time.Duration, o.Callers)
 	errs := make([]error, o.Callers)
+	before := busy()
 	end := time.Now().Add(o.Length)
 	for i := range o.Callers {
 		wg.Go(func() {
@@ -126,9 +133,18 @@ func member(program *crew.Link) error {
 	}
 	all := slices.Concat(waits...)
 	slices.Sort(all)
-	r := result{Starts: len(all)}
+	r := result{Starts: len(all), Busy: busy() - before}
 	for i, part := range []float64{0.5, 0.99, 0.999, 1} {
 		r.Waits[i] = all[int(part*float64(len(all)-1))]
 	}
 	return program.Tell(r)
+}
+
+// busy is how long processors have worked for this process.
+func busy() time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		panic(err) // there is no such error
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
