@@ -20,10 +20,11 @@
 // [Options.Even]. How large the buckets are is not published, so the rows are windows.
 //
 // A request costs a quarter of its length in tokens sent, and max_tokens in tokens written,
-// until the usage in its answer says what it truly took. Tokens that are read from a
-// cache are free, as they are for most models. The usage of an answer that streams cannot
-// be read, so it costs its estimate: set [Options.Output] where max_tokens is far more than
-// is usual.
+// until the usage in its answer, or in the events of its stream, says what it truly took. Tokens
+// that are read from a cache are free, as they are for most models. Once 8 requests of a model
+// were answered, what they took is the estimate for the next: a share of the length, and of what
+// was written max_tokens at the most (see [feedback.Estimates]). A stream that is cut keeps its
+// estimate of what was written, but a token for each event at least.
 //
 // To know the model and max_tokens the request's body is read from a copy, as in package
 // openai. Models whose numbers differ need a [throttle.Transport] each, with the same Store.
@@ -116,8 +117,8 @@ type Options struct {
 
 	// Input and Output estimate the tokens of a request, sent and written. More than
 	// a minute allows counts as that, so that Anthropic and not an estimate refuses
-	// what is too large. Default to a quarter of the body's length, and to
-	// max_tokens, at least 1.
+	// what is too large. They replace what was learned. Default to a quarter of the
+	// body's length, and to max_tokens, at least 1, until more is known.
 	Input, Output func(*http.Request) int
 
 	// Host is a pattern of the hosts that are meant: for a fake, a proxy, or a server of

@@ -48,3 +48,14 @@ func TestEstimatesLearn(t *testing.T) {
 	}
 	require.Equal(t, "anthropic-input-tokens 70, anthropic-output-tokens 90", costs(own, "a", 4000))
 }
+
+func TestStreamsCutAtEachByte(t *testing.T) {
+	r := presettest.Request(t, message, `{"model":"a","max_tokens":4000}`)
+	r.Header.Set("Content-Type", "application/json")
+	const stream = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":60,\"cache_read_input_tokens\":9,\"output_tokens\":1}}}\n\n" +
+		"event: ping\ndata: {\"type\": \"ping\"}\n\nevent: content_block_delta\ndata: {\"delta\":{\"text\":\"\\\"usage\\\":{\\\"output_tokens\\\":7}\"}}\n\n" +
+		"event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":2100}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
+	presettest.CutStreams(t, anthropic.Policies(anthropic.Options{}), "anthropic-output-tokens", r, stream, 2100)
+	own := anthropic.Policies(anthropic.Options{Input: func(*http.Request) int { return 4000 }})
+	presettest.CutStreams(t, own, "anthropic-input-tokens", r, stream, 60)
+}

@@ -18,7 +18,8 @@
 // RPM are checked over 1 or 10 seconds, so a second has its share: 10 with 600 a minute, rounded
 // down. Less than 60 a minute are one each so many seconds. TPM count
 // what Azure estimates when a request comes, and nothing is given back: the tokens sent (a quarter of
-// the body's length) and max_tokens, times best_of. A usage that is more than that replaces it.
+// the body's length) and max_tokens, times best_of. A usage that is more than that replaces it,
+// also one that a stream tells (stream_options.include_usage).
 //
 // The deployment is in the path, and under /openai/v1/ in the field "model" of the body,
 // which is read from a copy, as in package openai. Deployments with other numbers need a

@@ -194,3 +194,13 @@ func TestEstimateLearns(t *testing.T) {
 	require.Equal(t, 300, cost(`{"model":"a","max_tokens":300}`))
 	require.Equal(t, "openai-requests 1", presettest.Costs(t, policies, presettest.Request(t, "https://api.openai.com/v1/models")))
 }
+
+func TestStreamsCutAtEachByte(t *testing.T) {
+	r := ask(t, `{"model":"a","messages":"`+strings.Repeat("x", 4000)+`"}`)
+	for _, stream := range []string{
+		"data: {\"choices\":[{\"delta\":{\"content\":\"{\\\"usage\\\":{\\\"total_tokens\\\":7}}\"}}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"total_tokens\":2100}}\n\ndata: [DONE]\n\n",
+		"event: response.created\ndata: {\"response\":{\"usage\":null}}\n\nevent: response.completed\ndata: {\"response\":{\"output\":[],\"usage\":{\"input_tokens\":9,\"total_tokens\":2100}}}\n\n",
+	} {
+		presettest.CutStreams(t, openai.Policies(openai.Options{}), "openai-tokens", r, stream, 2100)
+	}
+}
