@@ -37,6 +37,7 @@ type contender struct {
 	err      error         // why the variant has no start
 	guess    time.Duration // for how long its budgets would hold the caller, as they said when it tried; 0: unknown
 	arrived  bool          // it has stood in line, and keeps its arrival
+	behind   bool          // other callers of this program stand in its line
 }
 
 // A chooser is a caller with several variants.
@@ -124,7 +125,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	if s.silent = false; s.longWait > 0 {
 		s.noticeAt = max(c.begun+s.longWait, now())
 	}
-	if s.state == idle && s.guess > 0 && s.guess <= s.horizon() {
+	if s.state == idle && !s.behind && s.guess > 0 && s.guess <= s.horizon() {
 		if s.err = s.within(s.horizon(), s.book); s.hasStart() {
 			return c.settleFor(s), nil
 		}
@@ -159,9 +160,14 @@ func (c *chooser) variant(i int) *contender {
 const tryFor = 100 * time.Millisecond
 
 // try books a start for now, if there is one. A variant that has a place in line keeps the place. One
-// that had a place does not try: callers may stand where it stood.
+// that had a place, or whose line has other callers of this program, does not try: a start would be theirs.
 func (v *contender) try() {
 	if v.err, v.guess = v.unpriced, 0; v.err != nil || v.state != idle || v.hasNoPolicy() || v.arrived {
+		return
+	}
+	var until time.Duration
+	if until, v.behind = v.ahead.of(v.booking.Charges, v.priority); v.behind {
+		v.guess = max(1, until-now())
 		return
 	}
 	v.trying = true
@@ -252,6 +258,7 @@ func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error
 // race stands in the variant's line until a variant has won or ctx ends. A variant that is refused,
 // or whose store fails, stands aside as long as others wait.
 func (v *contender) race(ctx context.Context, r *race) {
+	defer v.leaveLine()
 	for {
 		err := v.unpriced
 		if err == nil {
@@ -263,6 +270,7 @@ func (v *contender) race(ctx context.Context, r *race) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
+		v.leaveLine()
 		v.err = err
 		if r.retire(); !v.standAside(ctx) {
 			return

@@ -58,10 +58,25 @@ func (r *race) ask(ctx context.Context, a *acquisition, question func(*acquisiti
 	if ctx.Err() != nil {
 		return a.gaveUp(ctx)
 	}
-	if err := question(a, ctx); err != nil || a.state < booked {
+	err := question(a, ctx)
+	a.leaveLine()
+	switch {
+	case err != nil:
 		return err
+	case a.state >= booked:
+		return r.claim(a)
+	case a.state == inLine && a.grant.Held >= 0:
+		a.line = a.ahead.join(lineName{a.booking.Charges[a.grant.Held].Budget, a.priority}, a.startAt)
 	}
-	return r.claim(a)
+	return nil
+}
+
+// leaveLine notes that others need not know any more of the line in which the variant stands.
+func (a *acquisition) leaveLine() {
+	if a.line != nil {
+		a.ahead.leave(a.line)
+		a.line = nil
+	}
 }
 
 // claim makes a variant that has a start, or needs none, the winner. If there is another winner it gives
