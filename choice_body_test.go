@@ -66,6 +66,7 @@ func TestP13_AChoiceSendsABodyOnce(t *testing.T) {
 		own     bool // the second variant has a body of its own
 		closed  bool // both variants are closed at first, the second one for longer
 		ban     time.Duration
+		maxWait time.Duration
 		want    string
 	}{
 		{name: "no ban", want: "a: text"},
@@ -75,13 +76,15 @@ func TestP13_AChoiceSendsABodyOnce(t *testing.T) {
 		{name: "can be read again", getBody: true, early: true, ban: time.Minute, want: "b: text"},
 		{name: "other body", getBody: true, own: true, early: true, ban: time.Minute, want: "b: TEXT"},
 		{name: "cannot be read again", early: true, ban: time.Minute, want: "a: text"},
+		{name: "a ban of seconds", getBody: true, ban: 3 * time.Second, want: "b: text"},
+		{name: "no time to wait", getBody: true, ban: time.Minute, maxWait: 1200 * ms, want: "b: text"},
 		{name: "short ban", getBody: true, ban: 1200 * ms, want: "a: text"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var all bodies
 				d := &reader{dialer: *newDialer(always(time.Second)), early: c.early}
-				s, _ := newSite(t, throttle.Config{Base: d}, throttle.PerSecond(5), throttle.PerSecond(5))
+				s, _ := newSite(t, throttle.Config{Base: d, MaxWait: c.maxWait}, throttle.PerSecond(5), throttle.PerSecond(5))
 				variants := hosts(2)
 				if c.own {
 					variants[1].Change = func(r *http.Request) error {

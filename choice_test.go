@@ -232,6 +232,64 @@ func TestChoice_TooLate(t *testing.T) {
 	})
 }
 
+// TestP5_AChoiceStandsInLine starts a caller with a choice where it came in the lines of callers without one.
+func TestP5_AChoiceStandsInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newSite(t, throttle.Config{}, throttle.PerSecond(1), throttle.PerSecond(1))
+		line(t, c, 2, home)
+		s.pause(t, "b", time.Minute)
+		var order []string
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		come := func(name string, tr http.RoundTripper, url string) {
+			all.Go(func() {
+				require.NoError(t, send(t, tr, get(t, url)))
+				mu.Lock()
+				order = append(order, name)
+				mu.Unlock()
+			})
+			time.Sleep(ms)
+		}
+		come("1", s.t, "http://a/")
+		come("2", s.t, "http://a/")
+		come("choice", c, home)
+		come("4", s.t, "http://a/")
+		come("choice", c, home)
+		all.Wait()
+		require.Equal(t, []string{"1", "2", "choice", "4", "choice"}, order)
+	})
+}
+
+// TestChoice_BehindOthers asks for no start now where others of the program stand in line.
+func TestChoice_BehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spy := newSpy()
+		_, c := newSite(t, throttle.Config{Store: spy}, throttle.PerMinute(1), throttle.PerMinute(1))
+		line(t, c, 2, home)
+		var all sync.WaitGroup
+		asked := func(p throttle.Priority) (now, inLine int) {
+			before := len(spy.booked())
+			all.Go(func() { require.NoError(t, send(t, c, get(t, home).WithContext(throttle.WithPriority(t.Context(), p)))) })
+			time.Sleep(time.Second)
+			for _, b := range spy.booked()[before:] {
+				if b.MaxWait == 0 {
+					now++
+				} else {
+					inLine++
+				}
+			}
+			return now, inLine
+		}
+		now, inLine := asked(throttle.Normal)
+		require.Equal(t, [2]int{2, 2}, [2]int{now, inLine})
+		now, inLine = asked(throttle.Low)
+		require.Equal(t, [2]int{0, 2}, [2]int{now, inLine})
+		now, inLine = asked(throttle.High)
+		require.Equal(t, [2]int{2, 2}, [2]int{now, inLine})
+		all.Wait()
+	})
+}
+
 // TestChoice_MaxWaitEnds refuses a caller whose variants are closed while it waits, when MaxWait is over.
 func TestChoice_MaxWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
