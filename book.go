@@ -16,7 +16,7 @@ func (a *acquisition) book(ctx context.Context) error {
 	if a.arrivedAt == 0 {
 		a.beginWait(asked)
 	}
-	a.booking.MaxWait = a.remainingWait(ctx, asked)
+	a.booking.MaxWait = a.usefulWait(a.remainingWait(ctx, asked))
 	if a.shadowed {
 		return a.count(ctx, asked)
 	}

@@ -103,8 +103,13 @@ func (l *Limiters) acquire(ctx context.Context, a *quotedAcquisition, price func
 	err := price()
 	if err == nil && !a.hasNoPolicy() {
 		err = a.acquireStart(ctx, price)
-		a.stopWatch()
 	}
+	return l.permit(ctx, a, err)
+}
+
+// permit returns the permit of a caller that has its start, or needs none; or the caller's error.
+func (l *Limiters) permit(ctx context.Context, a *quotedAcquisition, err error) (*Permit, error) {
+	a.stopWatch()
 	if err != nil {
 		a.report(ctx, outcomeOf(err), a.waited(), err)
 		return nil, err

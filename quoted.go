@@ -67,8 +67,14 @@ func (a *quotedAcquisition) policy(i int) (*compiledPolicy, *Charge) {
 // acquireStart holds the caller until it may go on: until its start, or lead before its start.
 // reprice makes and uses a new quote; it is called when the policies were replaced.
 func (a *quotedAcquisition) acquireStart(ctx context.Context, reprice func() error) error {
+	return a.acquireAs(ctx, waitOptions{}, reprice)
+}
+
+// acquireAs is acquireStart for a caller that waits as w says.
+func (a *quotedAcquisition) acquireAs(ctx context.Context, w waitOptions, reprice func() error) error {
 	for {
-		err := a.acquire(ctx, waitOptions{early: a.lead, replaced: a.policies.replaced})
+		w.early, w.replaced = a.lead, a.policies.replaced
+		err := a.acquire(ctx, w)
 		if err != errReplaced {
 			return err
 		}
