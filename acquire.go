@@ -178,7 +178,7 @@ func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) (wake, erro
 		return 0, errDetach
 	}
 	if a.maxWait > 0 || a.patience > 0 {
-		timer := time.NewTimer(max(a.waitDeadline, a.patienceEnd()) - now())
+		timer := time.NewTimer(a.lineEnd() - now())
 		defer timer.Stop()
 		waitOver = timer.C
 	}

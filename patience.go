@@ -5,12 +5,15 @@ import "time"
 // leastPatience is for how long the store is asked for a caller with patience, at the least.
 const leastPatience = time.Second
 
-// patienceEnd is when a caller with patience leaves its line; 0 for other callers.
-func (a *acquisition) patienceEnd() time.Duration {
-	if a.patience == 0 {
-		return 0
+// patienceEnd is when a caller with patience leaves its line.
+func (a *acquisition) patienceEnd() time.Duration { return a.arrivedAt + a.patience }
+
+// lineEnd is when a caller leaves its line that has patience, or a MaxWait.
+func (a *acquisition) lineEnd() time.Duration {
+	if a.patience > 0 {
+		return a.patienceEnd()
 	}
-	return a.arrivedAt + a.patience
+	return a.waitDeadline
 }
 
 // remainingPatience is remainingWait for a caller with patience. One that has no rank yet must get in

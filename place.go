@@ -70,9 +70,13 @@ func (p *Place) MarshalText() ([]byte, error) {
 		b = append(append(b, d.policy...), d.key[:]...)
 		b = binary.AppendUvarint(b, uint64(d.cost))
 	}
-	b = append(b, p.turn...)
+	return sealPlace(append(b, p.turn...)), nil
+}
+
+// sealPlace returns the text form of the bytes of a place.
+func sealPlace(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
-	return base64.RawURLEncoding.AppendEncode(nil, b), nil
+	return base64.RawURLEncoding.AppendEncode(nil, b)
 }
 
 // UnmarshalText implements [encoding.TextUnmarshaler]. The error is a *[PlaceError].
@@ -152,6 +156,7 @@ type PlaceProblem uint8
 const (
 	PlaceIllegible PlaceProblem = iota + 1 // the text is none of a place, or was changed or cut
 	PlaceForeign                           // it was reserved in another store: another Redis namespace, or the memory of another kind of store
+	PlaceOther                             // it was reserved for other budgets than those that are demanded
 	PlaceUnknown                           // none of the limiters' policies has the name of its policy
 	PlaceExpired                           // more than a week has passed since it should have come
 	PlaceRedeemed                          // these limiters have redeemed it, or do so now
@@ -170,6 +175,8 @@ func (e *PlaceError) Error() string {
 	switch e.Problem {
 	case PlaceForeign:
 		return text + "it was reserved in another store or another namespace"
+	case PlaceOther:
+		return text + "it was reserved for other budgets"
 	case PlaceUnknown:
 		return text + fmt.Sprintf("the limiters have no policy %q", e.Policy)
 	case PlaceExpired:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -36,9 +37,12 @@ func (l *Limiters) Reserve(ctx context.Context, demands ...Demand) (*Permit, *Pl
 // A *[PlaceError] says that the place cannot be redeemed at all: reserve anew. After any other error
 // the place is as good as before.
 //
+// With demands the place must be one of the same budgets, and the work costs what the demands say. Without
+// demands it costs what the text of the place says, so who can change the text can change that.
+//
 // A place is good for one permit. Limiters know of 8192 places that they redeemed last. A place that another
 // program has redeemed gets a permit once more, if there is room: it is one more start within the limit.
-func (l *Limiters) Redeem(ctx context.Context, place *Place) (*Permit, *Place, error) {
+func (l *Limiters) Redeem(ctx context.Context, place *Place, demands ...Demand) (*Permit, *Place, error) {
 	a, err := l.newReservation(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -50,7 +54,15 @@ func (l *Limiters) Redeem(ctx context.Context, place *Place) (*Permit, *Place, e
 	restored := false
 	price := func() error {
 		s := l.policies.Load()
-		if err := a.useQuote(ctx, a.newQuote(s).pricePlace(s, place)); err != nil || restored {
+		q := a.newQuote(s)
+		err := q.pricePlace(s, place)
+		if err == nil && len(demands) > 0 {
+			own := slices.Clone(q.charges)
+			if err = q.priceDemands(s, demands, place.priority); err == nil && !slices.EqualFunc(own, q.charges, isOfBudget) {
+				err = &PlaceError{Problem: PlaceOther}
+			}
+		}
+		if err := a.useQuote(ctx, err); err != nil || restored {
 			return err
 		}
 		turn, ok := a.keeper.RestoreTurn(&Booking{Charges: a.booking.Charges, Priority: a.priority}, place.turn)
@@ -73,6 +85,9 @@ func (l *Limiters) Redeem(ctx context.Context, place *Place) (*Permit, *Place, e
 	return permit, later, err
 }
 
+// isOfBudget reports whether two charges are of one budget.
+func isOfBudget(a, b Charge) bool { return a.Budget == b.Budget }
+
 // check returns the error of a place that cannot be redeemed whatever the policies are.
 func (p *Place) check() error {
 	last := p.issued
@@ -80,7 +95,7 @@ func (p *Place) check() error {
 		last = p.when
 	}
 	switch {
-	case len(p.demands) == 0:
+	case !slices.ContainsFunc(p.demands, func(d placeDemand) bool { return d.cost > 0 }):
 		return &PlaceError{Problem: PlaceIllegible}
 	case time.Since(last) > placeLife:
 		return &PlaceError{Problem: PlaceExpired}
