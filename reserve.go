@@ -40,7 +40,7 @@ func (l *Limiters) Reserve(ctx context.Context, demands ...Demand) (*Permit, *Pl
 // With demands the place must be one of the same budgets, and the work costs what the demands say. Without
 // demands it costs what the text of the place says, so who can change the text can change that.
 //
-// A place is good for one permit. Limiters know of 8192 places that they redeemed last. A place that another
+// A place is good for one permit, and again after [Permit.Cancel]. Limiters know of 8192 places that they redeemed last. A place that another
 // program has redeemed gets a permit once more, if there is room: it is one more start within the limit.
 func (l *Limiters) Redeem(ctx context.Context, place *Place, demands ...Demand) (*Permit, *Place, error) {
 	a, err := l.newReservation(ctx)
@@ -79,8 +79,8 @@ func (l *Limiters) Redeem(ctx context.Context, place *Place, demands ...Demand) 
 		return nil, nil, &PlaceError{Problem: PlaceRedeemed}
 	}
 	permit, later, err := l.reserve(ctx, a, place, price)
-	if permit == nil {
-		l.redeemed.remove(place.id)
+	if a.unredeem = func() { l.redeemed.remove(place.id) }; permit == nil {
+		a.unredeem()
 	}
 	return permit, later, err
 }
