@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 version=${1:?which version? v0.1.0}
 module=$(go list -m)
 # A module stands behind those that it requires.
-beside=(policyfile grpcthrottle otelthrottle promthrottle cmd/throttle)
+beside=(policyfile asynqthrottle grpcthrottle otelthrottle promthrottle riverthrottle cmd/throttle)
 
 work=$(mktemp -d)
 trap 'GOMODCACHE=$work/filled go clean -modcache; GOMODCACHE=$work/user go clean -modcache; rm -rf "$work"' EXIT
