@@ -105,4 +105,3 @@ func TestPlaceInAnotherProcess(t *testing.T) {
 		require.Equal(s, http.StatusOK, all[1].post(s.Context(), "acquire", fmt.Sprintf(body, a.Place)).Code)
 	})
 }
-

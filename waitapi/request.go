@@ -28,7 +28,7 @@ type acquireRequest struct {
 	lifetime time.Duration
 	aside    bool            // the caller wants a place in place of a long wait
 	place    *throttle.Place // that it has; nil: none
-	key      digest // zero: the caller names none
+	key      digest          // zero: the caller names none
 	body     digest
 }
 
