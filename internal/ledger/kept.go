@@ -36,7 +36,7 @@ func (w *Waiter) Restore(b []byte, now int64) bool {
 // first time, and those that came back and left again. It is a moment in microseconds.
 type Appointments [2]int64
 
-// Of returns the tail of one kind of callers.
+// of returns the tail of one kind of callers.
 func (a *Appointments) of(again bool) *int64 {
 	if again {
 		return &a[1]
