@@ -22,6 +22,10 @@ setup: redis prometheus ## install servers, modules and programs that check
 redis: ## install redis-server unless it is there
 	@scripts/install-redis.sh
 
+.PHONY: postgres
+postgres: ## install PostgreSQL's server, for make sdks, unless it is there
+	@scripts/install-postgres.sh
+
 .PHONY: prometheus
 prometheus: ## install prometheus, for make soak, unless it is there
 	@scripts/install-prometheus.sh
@@ -31,7 +35,7 @@ prometheus: ## install prometheus, for make soak, unless it is there
 WITHOUT_RACE = ./internal/ledger ./internal/mutants ./internal/waits ./memstore ./storetest
 
 # Modules that compile much code of other people; make sdks has their tests.
-FOREIGN = ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./sdktest
+FOREIGN = ./asynqthrottle ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./riverthrottle ./sdktest
 
 .PHONY: test
 test: redis ## the tests, with the race detector and in random order; make sdks and make soak have the rest
@@ -44,7 +48,7 @@ test: redis ## the tests, with the race detector and in random order; make sdks 
 	go test -vet=off -short -shuffle=on -count=1 -timeout 10m $(WITHOUT_RACE)
 
 .PHONY: sdks
-sdks: redis clients browser ## throttle beside other libraries, inside other people's SDKs and before clients of other languages, its page in a browser, and its alert rules read by Prometheus' parser
+sdks: redis postgres clients browser ## throttle beside other libraries, in job queues, inside other people's SDKs and before clients of other languages, its page in a browser, and its alert rules read by Prometheus' parser
 	@# Clients of other languages wait for most of the time: more of them than there are cores side by side.
 	@for module in $(FOREIGN); do \
 		(cd $$module && go test -vet=off -short -race -shuffle=on -count=1 -parallel 8 -timeout 10m ./...) || exit; \

@@ -197,8 +197,8 @@ func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) (wake, erro
 	if w.withConnection && a.state == inLine && a.startAt > w.connectionUntil {
 		return 0, errDetach
 	}
-	if a.maxWait > 0 {
-		timer := time.NewTimer(a.waitDeadline - now())
+	if a.maxWait > 0 || a.patience > 0 {
+		timer := time.NewTimer(a.lineEnd() - now())
 		defer timer.Stop()
 		waitOver = timer.C
 	}
@@ -221,6 +221,14 @@ func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) (wake, erro
 	case <-noticeDue:
 		return noticeCame, nil
 	case <-waitOver:
+		if a.patience > 0 {
+			g := a.grant
+			if g.Wait = 0; a.state == inLine {
+				g.Wait = max(time.Millisecond, a.startAt-now())
+			}
+			a.cancel()
+			return 0, a.refusal(g)
+		}
 		if a.state == inLine {
 			return timeCame, nil // the caller books once more: the store has a start at once, or says how long the wait would be
 		}

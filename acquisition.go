@@ -59,6 +59,9 @@ type acquisition struct {
 	remaining    time.Duration // how long the caller could still wait when it last asked; negative: forever
 	remainingBy  string        // what bounds remaining, for the error
 
+	patience time.Duration // for how long the caller waits in line until it leaves with a place; 0: it takes none. See Limiters.Reserve
+	ranked   bool          // the caller came with a place
+
 	priority       Priority      // among the waiters
 	returns        bool          // the caller had a start or a place in line before
 	lead           time.Duration // how much before its start the caller wants to go on

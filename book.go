@@ -85,6 +85,9 @@ func (a *acquisition) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	if a.state == inLine && a.remaining == 0 {
 		a.cancel() // the place is of no use to a caller that can wait no longer
 	}
+	if a.outOfPatience(g, answered) {
+		a.cancel()
+	}
 	if a.state == idle {
 		return a.refusal(g)
 	}

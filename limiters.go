@@ -15,6 +15,7 @@ import (
 type Limiters struct {
 	engine
 	policies livePolicies
+	redeemed redeemedPlaces
 }
 
 // NewLimiters returns limiters for the policies. The functions of policies that look at

@@ -32,6 +32,9 @@ func (a *acquisition) beginWait(at time.Duration) {
 // Booking.MaxWait. It notes the same in remaining and remainingBy, for the error if the
 // store refuses.
 func (a *acquisition) remainingWait(ctx context.Context, asked time.Duration) time.Duration {
+	if a.patience > 0 {
+		return a.remainingPatience(asked)
+	}
 	deadline, ok := ctx.Deadline()
 	if !ok && a.maxWait == 0 {
 		a.remaining, a.remainingBy = AnyWait, ""
@@ -82,7 +85,7 @@ func (a *acquisition) inGrace(maxWait time.Duration) bool {
 
 // needsStoreContext reports whether storeContext would return another context than the caller's.
 func (a *acquisition) needsStoreContext(maxWait time.Duration) bool {
-	return a.observe != nil || a.inGrace(maxWait) || a.outlasts(maxWait)
+	return a.observe != nil || a.inGrace(maxWait) || a.outlasts(maxWait) || a.patience > 0
 }
 
 // outlasts reports whether the store would be asked for longer than the caller's MaxWait, because
@@ -97,6 +100,9 @@ func (a *acquisition) storeContext(ctx context.Context, maxWait time.Duration) (
 	if a.observe != nil {
 		a.observed = observedContext{ctx, a}
 		ctx = &a.observed
+	}
+	if a.patience > 0 {
+		return context.WithTimeoutCause(ctx, max(a.patienceEnd()-now(), leastPatience), errWaitOver)
 	}
 	if !a.inGrace(maxWait) && !a.outlasts(maxWait) {
 		return ctx, func() {}

@@ -11,6 +11,8 @@ type quotedAcquisition struct {
 	policies *policySet
 	quote    quote // its charges are those of the booking
 
+	unredeem func() // notes that the place of the caller is good again; nil: it had none
+
 	chargeBuf [2]Charge // memory of the quote, so that few charges cost no allocation
 	policyBuf [2]*compiledPolicy
 }

@@ -90,6 +90,26 @@ type PauseNoter interface {
 	PauseNote(b Budget) PauseNote
 }
 
+// A PlaceKeeper is a Store whose callers can leave their place in line, and come back to it in another
+// program: see [Limiters.Reserve]. Its methods are optional; without them there are no places.
+type PlaceKeeper interface {
+	// KeepTurn returns what a Turn says of a caller that has left its line, by Cancel or because it
+	// was refused. The caller may never come back, and the store keeps nothing of it. t is
+	// nil if the caller was in no line.
+	KeepTurn(b *Booking, t Turn) []byte
+
+	// RestoreTurn returns the Turn of a caller that comes back, for a Booking with Returns, with the same budgets and
+	// the same priority as b. It returns false if the bytes are not from a store of the same kind with the same budgets.
+	// Nothing else may depend on what the bytes say but the order of callers.
+	RestoreTurn(b *Booking, kept []byte) (Turn, bool)
+
+	// Appoint returns in how long a caller that leaves should come again: after wait, which the store told
+	// it, or later, so that callers of the charge that leave one after the other come one after
+	// the other. again says that the caller came back and leaves once more; those have appointments
+	// of their own. An appointment holds nothing of the budget.
+	Appoint(ctx context.Context, c Charge, wait time.Duration, again bool) (time.Duration, error)
+}
+
 // A Watch is kept by a Store over one booked start, from the booking until the
 // start is used or given back.
 //

@@ -22,7 +22,7 @@ end
 -- ticket_of returns what a caller has in the line of a search, nil if nothing, and that line.
 local function ticket_of(want, s)
   local w, q = want.tickets[s.index], queue.of(s.row)
-  return w and q and w.id == q.id and w or nil, q
+  return w and q and w.id == q.id and w.ticket < q[want.class].joined and w or nil, q
 end
 
 -- held_by returns the search whose line a caller has to stand in, and when it will have its
