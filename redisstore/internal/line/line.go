@@ -6,6 +6,7 @@
 package line
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -62,7 +63,7 @@ func (s *Starts) Observe(key string, l *wire.Line) {
 		n.waiting, n.heardAt, n.hurry = l.Waiting, time.Now(), l.Hurry > 0
 		n.firstStart = n.heardAt.Add(l.Soon)
 		n.moveUp(l)
-		n.takeCuts(l.ID, l.Cuts, l.Hurry == callNow)
+		n.takeCuts(l.ID, cutsOf(l), l.Hurry == callNow)
 	}
 }
 
@@ -80,11 +81,17 @@ func (n *nodeLine) moveUp(l *wire.Line) {
 	if per := n.charge.Limit.Per(); per > evenMost {
 		late += per
 	}
-	for _, t := range n.waiters {
-		k := t.class - 1
-		if all := l.Joined[k] - l.Cuts[k]; all > 0 && t.number >= l.Cuts[k] {
-			part := float64(t.number+t.cost-l.Cuts[k]) / float64(all)
-			wait := l.First[k] + time.Duration(part*float64(l.Last[k]-l.First[k])).Truncate(time.Microsecond)
+	var lane *wire.Lane
+	for i, t := range n.waiters {
+		if i == 0 || t.laneID() != n.waiters[i-1].laneID() {
+			lane = laneOf(l, t.laneID())
+		}
+		if lane == nil {
+			continue
+		}
+		if all := lane.Joined - lane.Cut; all > 0 && t.number >= lane.Cut {
+			part := float64(t.number+t.cost-lane.Cut) / float64(all)
+			wait := lane.First + time.Duration(part*float64(lane.Last-lane.First)).Truncate(time.Microsecond)
 			if near := n.heardAt.Add(wait - t.horizon + late); near.Before(t.nearAt.Add(-least)) {
 				t.setComeBy(near)
 			}
@@ -92,17 +99,63 @@ func (n *nodeLine) moveUp(l *wire.Line) {
 	}
 }
 
-// takeCuts takes in the cuts of a line: the tickets of each class below which it is the waiters'
+// laneOf returns what a line says of a lane; nil if it says nothing.
+func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
+	if k := id.Class - 1; id.Share == 0 {
+		return &wire.Lane{LaneID: id, Cut: l.Cuts[k], Joined: l.Joined[k], First: l.First[k], Last: l.Last[k]}
+	}
+	if i := slices.IndexFunc(l.Lanes, func(o wire.Lane) bool { return o.LaneID == id }); i >= 0 {
+		return &l.Lanes[i]
+	}
+	return nil
+}
+
+// cuts are the tickets of each lane below which it is the waiters' turn.
+type cuts struct {
+	classes [3]int64 // of callers without a share
+	shares  map[wire.LaneID]int64
+}
+
+// cutsOf returns the cuts that a line tells.
+func cutsOf(l *wire.Line) cuts {
+	c := cuts{classes: l.Cuts}
+	for i := range l.Lanes {
+		c.set(l.Lanes[i].LaneID, l.Lanes[i].Cut)
+	}
+	return c
+}
+
+// set sets the cut of a lane.
+func (c *cuts) set(id wire.LaneID, cut int64) {
+	if id.Share == 0 {
+		c.classes[id.Class-1] = cut
+		return
+	}
+	if c.shares == nil {
+		c.shares = make(map[wire.LaneID]int64)
+	}
+	c.shares[id] = cut
+}
+
+// of returns the cut of a lane; 0 if it is not known.
+func (c *cuts) of(id wire.LaneID) int64 {
+	if id.Share == 0 {
+		return c.classes[id.Class-1]
+	}
+	return c.shares[id]
+}
+
+// takeCuts takes in the cuts of a line: the tickets of each lane below which it is the waiters'
 // turn. It calls the waiters whose turn it is, if now says so, and all waiters if the line in Redis
 // is another one than theirs.
-func (n *nodeLine) takeCuts(line int64, cuts [3]int64, now bool) {
+func (n *nodeLine) takeCuts(line int64, cuts cuts, now bool) {
 	switch {
 	case line != n.id:
 		n.starts.full.forget(n.charge.Budget.Key)
 		n.callAll()
 	case now:
 		n.starts.full.forget(n.charge.Budget.Key)
-		n.call(func(t *turn) bool { return t.number < cuts[t.class-1] })
+		n.call(func(t *turn) bool { return t.number < cuts.of(t.laneID()) })
 	default:
 		n.setTimer()
 	}
@@ -113,7 +166,13 @@ func (s *Starts) Turns(m notify.Turns) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.all[m.Key]; n != nil {
-		n.takeCuts(m.Line, m.Cuts, true)
+		c := cuts{classes: m.Cuts}
+		for _, l := range m.Lanes {
+			if l.Class >= 1 && l.Class <= 3 {
+				c.set(wire.LaneID{Class: l.Class, Share: l.Share}, l.Cut)
+			}
+		}
+		n.takeCuts(m.Line, c, true)
 	}
 }
 

@@ -109,7 +109,7 @@ func (s *Starts) add(t *turn, op *commit.Op) <-chan struct{} {
 		s.all[key] = n
 	}
 	n.id, n.charge = t.tickets[i].Line, *c
-	t.number, t.cost, t.ready = t.tickets[i].Number, wire.Cost(c), make(chan struct{})
+	t.number, t.share, t.cost, t.ready = t.tickets[i].Number, t.tickets[i].Share, wire.Cost(c), make(chan struct{})
 	t.deadline = time.Time{}
 	if op.MaxWait < wire.AnyWait {
 		t.deadline = time.Now().Add(time.Duration(op.MaxWait) * time.Microsecond)
