@@ -116,7 +116,10 @@ func (s *Starts) add(t *turn, op *commit.Op) <-chan struct{} {
 	}
 	t.horizon, t.notBefore = op.Horizon, time.Now().Add(leastToCome)
 	near := time.Now().Add(wire.Wait(o.Wait) - op.Horizon)
-	if t.calls++; t.calls > 1 {
+	// Callers of other shares do not wait for one that comes late: their starts are booked before its own. The first
+	// of a share, whose turn is near already, comes as soon as it can.
+	light := t.share != 0 && wire.Wait(o.Wait) <= op.Horizon+lightMost
+	if t.calls++; t.calls > 1 || light {
 		t.nearAt = latest(near, t.notBefore)
 		t.comeBy = t.nearAt // any later, other callers might book the room before it, again and again
 	} else {

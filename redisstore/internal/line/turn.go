@@ -108,6 +108,7 @@ type turn struct {
 const (
 	comeLate  = 60 * time.Millisecond  // a caller is called so much later than nearAt, which is an estimate
 	evenMost  = 2 * time.Second        // lines of longer windows are not served evenly
+	lightMost = 100 * time.Millisecond // a caller of a share whose start is so much beyond the horizon, at the most, is not called late
 	spareMost = 200 * time.Millisecond // for how long after nearAt a caller may wait for a call that is made for others
 )
 
@@ -276,7 +277,7 @@ func (f *fullBudgets) patience(op *commit.Op, b *throttle.Booking, now time.Time
 		c := &op.Charges[i]
 		if budget := f.all[c.Budget.Key]; budget != nil && !c.Shadow {
 			share, _ := wire.Share(c)
-			if d := budget.wait(wire.LaneID{Class: op.Class, Share: share}, now); d > wait {
+			if d := budget.wait(wire.LaneID{Class: op.Class, Share: share}, now); d > wait && (share == 0 || d > b.Horizon+lightMost) {
 				wait, holder, crowd = d, budget, flow(c)
 			}
 		}
