@@ -84,7 +84,7 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	}
 	if w, ok := g.Turn.(*waiter); ok {
 		s.lines.mu.Lock()
-		s.serveAll(s.leave(w))
+		s.serveAll(s.leave(w, (*ledger.Request).GiveUp))
 		s.lines.mu.Unlock()
 	}
 	s.change(b, func(q *ledger.Request) { q.Cancel(g) })
