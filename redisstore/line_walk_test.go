@@ -49,16 +49,10 @@ func walks(t *testing.T, s throttle.Store, p throttle.Priority, charges ...throt
 // comes is walks for a caller that others may share a call with.
 func comes(t *testing.T, s throttle.Store, p throttle.Priority, charges ...throttle.Charge) *walker {
 	t.Helper()
-	return comesNear(t, s, near, p, charges...)
-}
-
-// comesNear is comes for a caller with a horizon.
-func comesNear(t *testing.T, s throttle.Store, horizon time.Duration, p throttle.Priority, charges ...throttle.Charge) *walker {
-	t.Helper()
 	ctx, leave := context.WithCancel(t.Context())
 	w := &walker{
 		store: s, came: time.Now(), leave: leave, dead: new(atomic.Bool), over: make(chan struct{}), answered: make(chan struct{}),
-		booking: throttle.Booking{Charges: slices.Clone(charges), MaxWait: -1, Horizon: horizon, Priority: p},
+		booking: throttle.Booking{Charges: slices.Clone(charges), MaxWait: -1, Horizon: near, Priority: p},
 	}
 	go func() {
 		w.book(ctx)

@@ -289,6 +289,7 @@ function lanes.complete(q, c, w, cost)
     c.offered = c.offered + passed
     deal(q.many, c, passed)
   end
+  c.step, c.since = 0, now -- its callers live
   lanes.settle(q, c)
 end
 
@@ -351,12 +352,12 @@ end
 -- offer deals the lanes of a class so much room, by their turns. Where there is much room for a few lanes, more is
 -- dealt at once.
 local function offer(q, m, class, amount, active)
-  local C, F, L, P = m.class, m.finish, m.left, m.step
+  local C, F, L = m.class, m.finish, m.left
   local least = floor(amount / (4 * active))
   while amount > 0 do
     local first, tag, next_tag = nil, math.huge, math.huge
     for i = 1, #C do
-      if L[i] > 0 and C[i] == class and P[i] == 0 then
+      if L[i] > 0 and C[i] == class then
         local f = F[i]
         if f < tag then
           first, next_tag, tag = i, tag, f
@@ -387,7 +388,7 @@ function lanes.call(r, u, q, class, now, taken)
   local C, L, O, S, H, P = m.class, m.left, m.offered, m.since, m.holds, m.step
   local reserve, horizon = min(limits.reserve, u.n - 1), limits.horizon
   local soon = turn.units(u, reserve, now + floor(horizon / 3)) > 0
-  local lapse, slow, open, claimed, hurry, active = max(queue.LAPSE, floor(horizon / 4)), r.paused > 0, nil, 0, false, 0
+  local lapse, slow, open, claimed, hurry, active = max(ASK_SOON, floor(horizon / 4)), r.paused > 0, nil, 0, false, 0
   for i = 1, #C do
     if C[i] == class and (L[i] > 0 or O[i] > 0) then
       H[i] = min(H[i], now + queue.MOST_HELD)
