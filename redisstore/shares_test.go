@@ -58,7 +58,7 @@ func spreadStores(server *redistest.Server, nodes int) func(*testing.T) throttle
 		forgets(t, client)
 		s := &spread{}
 		for range nodes {
-			s.nodes = append(s.nodes, atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock)).Listen())
+			s.nodes = append(s.nodes, atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock)))
 		}
 		s.Store = s.nodes[0]
 		return s

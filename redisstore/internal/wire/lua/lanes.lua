@@ -293,8 +293,8 @@ function lanes.complete(q, c, w, cost)
   lanes.settle(q, c)
 end
 
--- leave notes what it means for the turns of lanes that a caller with a ticket starts, or leaves; was is how much of its cost counted. What
--- lapsed, or went beyond the room since, was not counted for the lane.
+-- leave notes what it means for the turns of lanes that a caller with a ticket starts, or leaves; was is how much of its cost counted. One whose
+-- turn had come was counted for the lane when it was dealt.
 function lanes.leave(q, c, w, cost, was, starts)
   local m = q.many
   if not starts then
@@ -302,9 +302,7 @@ function lanes.leave(q, c, w, cost, was, starts)
       lanes.refund(q, c, cost)
     end
   elseif w.state == queue.WAITS or w.state == queue.COUNTED then
-    if c.step > 0 then
-      c.finish = max(c.finish, m.v[c.class]) + floor(c.offered * UNIT / c.weight)
-    elseif was == 0 and w.ticket ~= FRONT or w.ticket >= c.cut then
+    if w.ticket >= c.cut then
       deal(m, c, cost)
     end
   end
