@@ -74,12 +74,12 @@ func (n *nodeLine) moveUp(l *wire.Line) {
 	if l.ID != n.id || n.charge.Limit.Kind() == throttle.KindFixedWindow {
 		return // it is another line; or the waiters of a fixed window leave all at once when it begins
 	}
-	late, least := comeLate, time.Duration(0)
+	lateness, least := comeLate, time.Duration(0)
 	if !n.isLarge() {
 		least = moveLeast
 	}
 	if per := n.charge.Limit.Per(); per > evenMost {
-		late += per
+		lateness += per
 	}
 	var lane *wire.Lane
 	for i, t := range n.waiters {
@@ -88,6 +88,10 @@ func (n *nodeLine) moveUp(l *wire.Line) {
 		}
 		if lane == nil {
 			continue
+		}
+		late := lateness
+		if t.share != 0 {
+			late -= comeLate
 		}
 		if all := lane.Joined - lane.Cut; all > 0 && t.number >= lane.Cut {
 			part := float64(t.number+t.cost-lane.Cut) / float64(all)
@@ -116,11 +120,16 @@ type cuts struct {
 	shares  map[wire.LaneID]int64
 }
 
-// cutsOf returns the cuts that a line tells.
-func cutsOf(l *wire.Line) cuts {
-	c := cuts{classes: l.Cuts}
+// cutsOf returns the cuts that a line tells. Of a line with shares they are those that are new: other lanes' waiters who are below
+// their cut wait for a start that they know.
+func cutsOf(l *wire.Line) (c cuts) {
+	if !l.HasShares {
+		return cuts{classes: l.Cuts}
+	}
 	for i := range l.Lanes {
-		c.set(l.Lanes[i].LaneID, l.Lanes[i].Cut)
+		if l.Lanes[i].News {
+			c.set(l.Lanes[i].LaneID, l.Lanes[i].Cut)
+		}
 	}
 	return c
 }

@@ -51,6 +51,7 @@ const (
 	farAway     = 20                     // a first waiter need not ask more often than after this part of half of its wait
 	largePart   = 8                      // a node's part of a line is large from a largePart-th of the line on
 	leastToCome = 10 * time.Millisecond  // a caller that has to wait again books again no sooner
+	leastMost   = 5                      // a caller with a share no sooner than so often that, if it was called as often
 )
 
 // add puts a turn into the line.

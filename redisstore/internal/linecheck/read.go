@@ -216,7 +216,7 @@ func (r *request) answers(out *numbers) {
 			if l.HasShares = more&4 != 0; l.HasShares {
 				for range out.next() {
 					l.Lanes = append(l.Lanes, wire.Lane{LaneID: wire.LaneID{Class: out.next(), Share: uint64(out.next())}, Cut: out.next(), Joined: out.next()})
-					out.skip(2)
+					out.skip(3)
 				}
 			}
 			r.Lines[key] = l

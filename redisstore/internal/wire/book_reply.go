@@ -69,6 +69,7 @@ type Lane struct {
 	LaneID
 	Cut, Joined int64
 	First, Last time.Duration
+	News        bool // the waiters below the cut may not know
 }
 
 // A LaneID names a lane of a line.
@@ -253,7 +254,7 @@ func (r *reader) line() *Line {
 
 func (r *reader) lanes() (all []Lane) {
 	for range r.count() {
-		l := Lane{LaneID: LaneID{r.next(), r.share()}, Cut: r.next(), Joined: r.next(), First: Wait(r.next()), Last: Wait(r.next())}
+		l := Lane{LaneID: LaneID{r.next(), r.share()}, Cut: r.next(), Joined: r.next(), First: Wait(r.next()), Last: Wait(r.next()), News: r.next() != 0}
 		r.check(l.Class >= 1 && l.Class <= 3)
 		all = append(all, l)
 	}

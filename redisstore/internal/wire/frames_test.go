@@ -172,7 +172,7 @@ func replies() map[string][]int64 {
 		"shadow":        slices.Concat(begin, []int64{1, 1, 1_000_000, 0, 0, 500}, budget, budget),
 		"tickets":       slices.Concat(begin, []int64{1, 4, 3_000_000, 1, 0, 3_000_000, 1, 1, 4, 31, 2, 2, 0}, budget),
 		"share": slices.Concat(begin, []int64{1, 4, 3_000_000, 1, 0, 3_000_000, 1, 1, 9, 3, 1, 0, 1 << 52}, []int64{77, 12, 4, 1_200_000, 6}, line,
-			[]int64{2, 2, 1 << 52, 3, 8, 70, 80, 3, 1, 5, 6, 90, 95}),
+			[]int64{2, 2, 1 << 52, 3, 8, 70, 80, 1, 3, 1, 5, 6, 90, 95, 0}),
 		"cancel":       slices.Concat(begin, []int64{1, 0, 1_100_000, 0, 0}, budget),
 		"settle":       slices.Concat(begin, []int64{1, 0, 1_100_000, 0, 0}, budget),
 		"renew":        slices.Concat(begin, []int64{1, 0, 1_000_000, 0, 0}, budget),

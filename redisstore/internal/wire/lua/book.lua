@@ -48,8 +48,8 @@
 -- its starts}; then, if there is one, {the line, what waits in it, whether
 -- waiters should hurry whose turn it is, in how long the first waiter may start, the three cuts, the next ticket of each class, and in how
 -- long the first and the last of each will have their turn}, all of those without a share; then, if there are shares in the line, {how
--- many lanes this call was about, for each its class, its share, its cut, its next ticket, and in how long its first and its last
--- waiter will have their turn}; see row.lua, queue.lua and lanes.lua;
+-- many lanes this call was about, for each its class, its share, its cut, its next ticket, in how long its first and its last
+-- waiter will have their turn, and 1 if its cut is new}; see row.lua, queue.lua and lanes.lua;
 -- then for each budget of slots: {generation, count, how many programs it knows, in how long
 -- the program should ask again at the latest, or 0, how many waiters of our line were called, when each of them arrived…}.
 -- state is REFUSED, also of what books nothing; BOOKED; HELD if slots were taken with it;

@@ -450,7 +450,7 @@ function lanes.tell(r, q, channel)
   local cuts = {}
   for k, i in ipairs(news) do
     local c = table_of(m, i)
-    c.told = c.cut
+    c.told, c.news = c.cut, 1
     set(m, c)
     cuts[k] = string.format('%.0f %.0f %.0f ', c.class, c.share, c.cut)
   end
@@ -483,7 +483,7 @@ function lanes.turns(q, u, now)
       return from + (all > least and floor((to - from) * (rank - least) / (all - least)) or 0)
     end
     for i, c in pairs(m.open) do
-      if c.class == class and (i > CLASSES or L[i] > 0) then
+      if c.class == class and (i > CLASSES or L[i] > 0 or c.news) then
         local a, b = 0, 0
         if L[i] > 0 then
           local rank = least + floor(max(0, c.finish - m.v[class]) * weights / UNIT)
@@ -491,8 +491,9 @@ function lanes.turns(q, u, now)
         end
         if i <= CLASSES then
           first[class], last[class] = a, b
-        else
-          told[#told + 1] = struct.pack('<dddddd', class, c.share, c.cut, c.joined, a, b)
+        end
+        if i > CLASSES or c.news then
+          told[#told + 1] = struct.pack('<ddddddd', class, c.share, c.cut, c.joined, a, b, c.news or 0)
         end
       end
     end
