@@ -49,6 +49,9 @@ func (l *Lines) Answered(op *commit.Op) {
 // nodes have most of the line.
 const moveLeast = 250 * time.Millisecond
 
+// putOffLeast is by how much a turn in a line with shares must be later than the last guess to be put off.
+const putOffLeast = 50 * time.Millisecond
+
 // callNow is the Hurry of a reply that says: call the waiters whose turn it is now.
 const callNow = 2
 
@@ -61,13 +64,14 @@ func (s *Starts) Observe(key string, l *wire.Line) {
 			l = new(wire.Line) // the line has ended
 		}
 		n.waiting, n.heardAt, n.hurry = l.Waiting, time.Now(), l.Hurry > 0
+		n.hasShares = l.HasShares
 		n.firstStart = n.heardAt.Add(l.Soon)
 		n.moveUp(l)
 		n.takeCuts(l.ID, cutsOf(l), l.Hurry == callNow)
 	}
 }
 
-// moveUp has waiters book again sooner if their turn is sooner than the last guess. The guess takes
+// moveUp has waiters book again sooner if their turn is sooner than the last guess, and in a line with shares later if it is later. The guess takes
 // a line to be served evenly, between the starts of its first and its last waiter. The line of a
 // window longer than evenMost may be served at the window's end.
 func (n *nodeLine) moveUp(l *wire.Line) {
@@ -96,7 +100,7 @@ func (n *nodeLine) moveUp(l *wire.Line) {
 		if all := lane.Joined - lane.Cut; all > 0 && t.number >= lane.Cut {
 			part := float64(t.number+t.cost-lane.Cut) / float64(all)
 			wait := lane.First + time.Duration(part*float64(lane.Last-lane.First)).Truncate(time.Microsecond)
-			if near := n.heardAt.Add(wait - t.horizon + late); near.Before(t.nearAt.Add(-least)) {
+			if near := n.heardAt.Add(wait - t.horizon + late); near.Before(t.nearAt.Add(-least)) || n.hasShares && near.After(t.nearAt.Add(putOffLeast)) {
 				t.setComeBy(near)
 			}
 		}

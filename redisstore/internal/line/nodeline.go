@@ -35,6 +35,7 @@ type nodeLine struct {
 	shared     int             // how many waiters have a share
 	cost       int64           // the sum of the waiters' costs
 	waiting    int64           // the sum of costs in the whole line, as Redis said last
+	hasShares  bool            // callers of several shares have stood in the line
 	hurry      bool            // Redis has offered room that no waiter of the fleet has taken
 	heardAt    time.Time       // when Redis said how the line stands, or was asked last
 	unasked    bool            // the node has not asked Redis since its first waiter came
@@ -142,6 +143,9 @@ func (n *nodeLine) callDue() {
 // callNear calls the waiters whose start is within their horizon by the estimates of this node, and
 // with each of them the waiters of its lane that came before it.
 func (n *nodeLine) callNear(now time.Time) {
+	if n.hasShares {
+		n.putOff(now)
+	}
 	var below cuts // waiters with lower tickets are called
 	for _, t := range n.waiters {
 		if !t.nearAt.After(now) {
@@ -149,6 +153,19 @@ func (n *nodeLine) callNear(now time.Time) {
 		}
 	}
 	n.call(func(t *turn) bool { return t.number < below.of(t.laneID()) })
+}
+
+// putOff puts off waiters of a line with shares that stand behind one of their lane whose start is not near. Callers of other shares that
+// came since made their starts later, and those in front, who asked last, know it.
+func (n *nodeLine) putOff(now time.Time) {
+	for i, t := range n.waiters {
+		if i == 0 || t.laneID() != n.waiters[i-1].laneID() {
+			continue
+		}
+		if before := n.waiters[i-1]; !t.nearAt.After(now) && before.nearAt.After(now) {
+			t.nearAt, t.comeBy = before.nearAt, latest(t.comeBy, before.comeBy)
+		}
+	}
 }
 
 // callAll calls all waiters.
