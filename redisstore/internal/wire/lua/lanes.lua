@@ -161,8 +161,8 @@ function lanes.read(r, v)
   return q
 end
 
--- is_over reports whether the lane at an index can be forgotten.
-local function is_over(m, i)
+-- is_idle reports whether the lane at an index can be forgotten.
+local function is_idle(m, i)
   local class = m.class[i]
   return i > CLASSES and m.left[i] <= 0 and m.offered[i] <= 0 and (m.finish[i] <= m.v[class] or m.sum[class] <= 0)
 end
@@ -174,7 +174,7 @@ local function text(q, m)
     columns[k] = {}
   end
   for i = 1, #m.share do
-    if is_over(m, i) then
+    if is_idle(m, i) then
       m.base = max(m.base, (m.open[i] or table_of(m, i)).joined)
     else
       size = size + 1
