@@ -90,7 +90,7 @@ func (r *shareRun) isLawful(starts []time.Duration) {
 	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(starts[i], starts[j]) })
 	first, sum := 0, 0
 	for _, i := range order {
-		for sum += r.callers[i].cost; starts[i]-starts[order[first]] >= r.scene.window(); first++ {
+		for sum += r.callers[i].cost; starts[i]-starts[order[first]] > r.scene.window()-tick; first++ {
 			sum -= r.callers[order[first]].cost
 		}
 		if sum > r.scene.n {

@@ -9,7 +9,7 @@ import (
 )
 
 // keptSize is how many bytes a kept ticket takes.
-const keptSize = 16 + 8 + 8
+const keptSize = 16 + 3*8
 
 // Keep appends the tickets of a caller that has left its lines; [Starts.Restore] reads them. In Redis they are
 // holes, and cost nothing.
@@ -24,6 +24,7 @@ func (s *Starts) Keep(b []byte, arrival throttle.Turn) []byte {
 		b = append(b, k.Budget[:]...)
 		b = binary.BigEndian.AppendUint64(b, uint64(k.Line))
 		b = binary.BigEndian.AppendUint64(b, uint64(k.Number))
+		b = binary.BigEndian.AppendUint64(b, k.Share)
 	}
 	return b
 }
@@ -39,11 +40,11 @@ func (s *Starts) Restore(b *throttle.Booking, kept []byte) (throttle.Turn, bool)
 	t := &turn{mu: &s.mu, charges: slices.Clone(b.Charges), class: classOf(b.Priority), started: true}
 	for ; len(kept) > 0; kept = kept[keptSize:] {
 		k := wire.Ticket{Budget: [16]byte(kept), State: wire.HadStart}
-		line, number := binary.BigEndian.Uint64(kept[16:]), binary.BigEndian.Uint64(kept[24:])
-		if line > wire.MostTicket || number > wire.MostTicket {
+		line, number, share := binary.BigEndian.Uint64(kept[16:]), binary.BigEndian.Uint64(kept[24:]), binary.BigEndian.Uint64(kept[32:])
+		if max(line, number, share) > wire.MostTicket {
 			return nil, false
 		}
-		k.Line, k.Number = int64(line), int64(number)
+		k.Line, k.Number, k.Share = int64(line), int64(number), share
 		isOf := func(other wire.Ticket) bool { return other.Budget == k.Budget }
 		if !slices.ContainsFunc(b.Charges, func(c throttle.Charge) bool { return c.Budget.Key == k.Budget && !wire.ForSlots(&c) }) ||
 			slices.ContainsFunc(t.tickets, isOf) {

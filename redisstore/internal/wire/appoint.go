@@ -5,7 +5,7 @@ import "time"
 // AppointScript makes appointments.
 var AppointScript = made(source("frame", "appoint"))
 
-// MostTicket is the largest number of a ticket or of a line.
+// MostTicket is the largest number of a ticket, of a line or of a share.
 const MostTicket = 1<<53 - 1
 
 // An AppointRequest asks when a caller should come again that leaves with its place.
