@@ -29,13 +29,14 @@ var tokens = feedback.Amount{Fields: []string{"usage.total_tokens", "response.us
 
 // told is a stream that says what it has cost, in the forms that streams have.
 var told = map[string]string{
-	"chat":      "data: {\"choices\":[{\"delta\":{\"content\":\"\\\"usage\\\" total_tokens\"}}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"total_tokens\":2100}}\n\ndata: [DONE]\n\n",
-	"responses": "event: response.created\ndata: {\"response\":{\"usage\":null}}\n\nevent: response.completed\ndata: {\"response\":{\"usage\":{\"total_tokens\":2100}}}\n\n",
-	"CRLF":      ": comment\r\nid: 1\r\ndata:{\"usage\":{\"total_tokens\":2100}}\r\n\r\n",
-	"CR":        "data: {\"usage\":{\"total_tokens\":2100}}\r\r",
-	"a mark":    "\ufeffdata: {\"usage\":{\"total_tokens\":2100}}\n\n",
-	"lines":     "data: {\"usage\":\ndata: {\"total_tokens\":\ndata: 2100}}\n\n",
-	"no end":    "data: {\"usage\":{\"total_tokens\":2100}}",
+	"chat":       "data: {\"choices\":[{\"delta\":{\"content\":\"\\\"usage\\\" total_tokens\"}}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"total_tokens\":2100}}\n\ndata: [DONE]\n\n",
+	"responses":  "event: response.created\ndata: {\"response\":{\"usage\":null}}\n\nevent: response.completed\ndata: {\"response\":{\"usage\":{\"total_tokens\":2100}}}\n\n",
+	"CRLF":       ": comment\r\nid: 1\r\ndata:{\"usage\":{\"total_tokens\":2100}}\r\n\r\n",
+	"CR":         "data: {\"usage\":{\"total_tokens\":2100}}\r\r",
+	"a mark":     "\ufeffdata: {\"usage\":{\"total_tokens\":2100}}\n\n",
+	"lines":      "data: {\"usage\":\ndata: {\"total_tokens\":\ndata: 2100}}\n\n",
+	"CRLF lines": "data: {\"usage\":\r\ndata: {\"total_tokens\":\r\ndata: 2100}}\r\n\r\n",
+	"no end":     "data: {\"usage\":{\"total_tokens\":2100}}",
 }
 
 // TestEventsInPieces: wherever a stream is cut in two pieces the cost is the same.
