@@ -32,7 +32,7 @@ prometheus: ## install prometheus, for make soak, unless it is there
 
 # Packages with tests that make test runs without the race detector, see internal/soak:
 # arithmetic, and waits in virtual time of engines that other tests show the detector.
-WITHOUT_RACE = ./internal/ledger ./internal/mutants ./internal/waits ./memstore ./storetest
+WITHOUT_RACE = ./filestore ./internal/ledger ./internal/mutants ./internal/waits ./memstore ./storetest
 
 # Modules that compile much code of other people; make sdks has their tests.
 FOREIGN = ./asynqthrottle ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./riverthrottle ./sdktest
@@ -81,10 +81,6 @@ soak: redis prometheus ## what is long or measured: all of the tests, the tables
 .PHONY: chaos
 chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long breaks all that can be
 	go run ./internal/chaos $(CHAOS)
-
-.PHONY: servers
-servers: ## the tests of redisstore with each Redis and Valkey that Debian packages; writes the table of docs/redis.md
-	@scripts/servers.sh
 
 .PHONY: lint
 lint: ## gofmt, spelling, go vet, staticcheck, no files that refer to each other in a cycle

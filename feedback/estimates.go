@@ -25,10 +25,11 @@ type Estimates struct {
 }
 
 const (
-	mostGroups  = 256
-	leastToKnow = 8
-	keepsOfOld  = 1 - 1.0/64                      // by each new request
-	leastWeight = float64(100 * time.Millisecond) // of an answer that took no time
+	mostGroups    = 256
+	leastToKnow   = 8
+	keepsOfOld    = 1 - 1.0/64                      // by each new request
+	leastVariance = 1e-9                            // of the squared mean: less is rounding
+	leastWeight   = float64(100 * time.Millisecond) // of an answer that took no time
 )
 
 // An estimate has sums over the requests of a group. With each new request the old ones count less.
@@ -50,7 +51,10 @@ func (e *Estimates) Cost(group string, otherwise int) int {
 		return otherwise
 	}
 	mean := g.costs / g.weights
-	variance := max(0, g.costsSquared/g.weights-mean*mean)
+	variance := g.costsSquared/g.weights - mean*mean
+	if variance < leastVariance*mean*mean {
+		variance = 0 // what is left of sums of floats
+	}
 	standardError := math.Sqrt(variance * g.weightsSquared / (g.weights * g.weights))
 	const rounding = 1e-6 // of sums of floats
 	return max(1, int(math.Ceil(min(mean+standardError, math.MaxInt32)-rounding)))

@@ -13,9 +13,12 @@ import (
 // Shares checks that a store shares a budget out among the shares of its callers, as
 // [throttle.Share] says: every share gets its part, a share that asks for little does not wait for the
 // others, and all of the limit is used. It compares what happens with a fair queue that serves one caller after the other.
-func Shares(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Store) {
+// It plays the scenes whose names are for play; nil: all of them.
+func Shares(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Store, play func(name string) bool) {
 	for _, s := range shareScenes() {
-		t.Run("P5_Shares"+s.name, func(t *testing.T) { s.play(t, slack, newStore) })
+		if play == nil || play(s.name) {
+			t.Run("P5_Shares"+s.name, func(t *testing.T) { s.play(t, slack, newStore) })
+		}
 	}
 }
 

@@ -65,7 +65,6 @@ local function push(m, c, class, share)
   m.sum[class] = m.sum[class] + m.left[i] + m.offered[i]
   return c
 end
-
 local function empty(base)
   local m = {base = base, v = {0, 0, 0}, sum = {0, 0, 0}, rest = {}, open = {}}
   for _, name in ipairs(COLUMNS) do
