@@ -48,7 +48,6 @@ local function set(m, c)
   m.finish[i], m.left[i], m.offered[i], m.since[i], m.holds[i], m.step[i] = c.finish, left(c), c.offered, c.since, c.holds, c.step
   m.flags[i] = (c.told < c.cut and NEWS or 0) + (#c.holes > 0 and HOLES or 0)
 end
-
 function lanes.settle(q, c)
   local m, i = q.many, c.index
   local before = m.left[i] + m.offered[i]
