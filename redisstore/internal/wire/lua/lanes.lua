@@ -71,7 +71,6 @@ local function empty(base)
   end
   return m
 end
-
 -- begin gives a line lanes.
 function lanes.begin(q)
   local m = empty(1)
@@ -80,7 +79,6 @@ function lanes.begin(q)
     push(m, q[k], k, 0)
   end
 end
-
 -- numbers_of returns the numbers of a text.
 local function numbers_of(text)
   local v = {cmsgpack.unpack(text)}
@@ -93,7 +91,6 @@ local function numbers_of(text)
   end
   return v
 end
-
 -- table_of returns the table of the lane at an index.
 local function table_of(m, i)
   local c = m.open[i]
@@ -116,7 +113,6 @@ local function table_of(m, i)
   m.open[i], m.rest[i] = c, false
   return c
 end
-
 -- text_of returns the rest of a table.
 local function text_of(c)
   local v = {c.joined, c.round, c.joined - c.lapsed}
@@ -126,7 +122,6 @@ local function text_of(c)
   end
   return cmsgpack.pack(unpack(v))
 end
-
 -- read makes a line of what is stored.
 function lanes.read(r, v)
   local q, m, columns = {id = v[2], began = v[3]}, empty(v[4]), v[6]
@@ -158,7 +153,6 @@ function lanes.read(r, v)
   end
   return q
 end
-
 -- is_idle reports whether the lane at an index can be forgotten.
 local function is_idle(m, i)
   local class = m.class[i]
