@@ -218,7 +218,7 @@ func TestChoice_TooLate(t *testing.T) {
 		}
 		s.pause(t, "b", 20*time.Second)
 		began := time.Now()
-		err := send(t, c, get(t, home).WithContext(throttle.WithMaxWait(t.Context(), 100*ms)))
+		err := send(t, c, get(t, home).WithContext(throttle.WithMaxWait(t.Context(), 2*time.Second)))
 		require.Zero(t, time.Since(began))
 		var limited *throttle.LimitError
 		require.ErrorAs(t, err, &limited)
@@ -269,7 +269,9 @@ func TestChoice_BehindOthers(t *testing.T) {
 		var all sync.WaitGroup
 		asked := func(p throttle.Priority) (now, inLine int) {
 			before := len(spy.booked())
-			all.Go(func() { require.NoError(t, send(t, c, get(t, home).WithContext(throttle.WithPriority(t.Context(), p)))) })
+			all.Go(func() {
+				require.NoError(t, send(t, c, get(t, home).WithContext(throttle.WithPriority(t.Context(), p))))
+			})
 			time.Sleep(time.Second)
 			for _, b := range spy.booked()[before:] {
 				if b.MaxWait == 0 {
