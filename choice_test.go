@@ -218,7 +218,7 @@ func TestChoice_TooLate(t *testing.T) {
 		}
 		s.pause(t, "b", 20*time.Second)
 		began := time.Now()
-		err := send(t, c, get(t, home).WithContext(throttle.WithMaxWait(t.Context(), 100*ms)))
+		err := send(t, c, get(t, home).WithContext(throttle.WithMaxWait(t.Context(), 2*time.Second)))
 		require.Zero(t, time.Since(began))
 		var limited *throttle.LimitError
 		require.ErrorAs(t, err, &limited)

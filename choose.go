@@ -104,7 +104,7 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 		if v == nil {
 			continue
 		}
-		if v.try(); v.hasStart() {
+		if v.try() {
 			return c.settleFor(v), nil
 		}
 		if all = append(all, v); ctx.Err() != nil {
@@ -114,7 +114,15 @@ func (c *chooser) find(ctx context.Context) (*contender, error) {
 	if len(all) == 0 {
 		return nil, errors.Join(c.failed...)
 	}
-	c.speaker = slices.MinFunc(all, func(a, b *contender) int { return cmp.Compare(a.rank(), b.rank()) })
+	c.speaker = earliest(all)
+	if ctx.Err() == nil && c.isTooLate(ctx, all) { // the guesses of those behind others are hearsay
+		for _, v := range all {
+			if v.behind && v.ask() {
+				return c.settleFor(v), nil
+			}
+		}
+		c.speaker = earliest(all)
+	}
 	if ctx.Err() != nil || c.isTooLate(ctx, all) {
 		return c.refuse(ctx, all)
 	}
@@ -159,26 +167,33 @@ func (c *chooser) variant(i int) *contender {
 // waits longer if the store is far away.
 const tryFor = 100 * time.Millisecond
 
-// try books a start for now, if there is one. A variant that has a place in line keeps the place. One
-// that had a place, or whose line has other callers of this program, does not try: a start would be theirs.
-func (v *contender) try() {
+// try books a start for now, if there is one, and reports whether the variant has a start. A variant that has
+// a place in line keeps the place. One that had a place, or whose line has other callers of this
+// program, does not ask: a start would be theirs.
+func (v *contender) try() bool {
 	if v.err, v.guess = v.unpriced, 0; v.err != nil || v.state != idle || v.hasNoPolicy() || v.arrived {
-		return
+		return v.hasStart()
 	}
 	var until time.Duration
 	if until, v.behind = v.ahead.of(v.booking.Charges, v.priority); v.behind {
 		v.guess = max(1, until-now())
-		return
+		return false
 	}
-	v.trying = true
+	return v.ask()
+}
+
+// ask is try for a variant that asks in any case.
+func (v *contender) ask() bool {
+	v.trying, v.behind = true, false
 	v.err = v.within(max(tryFor, min(horizonTrips*v.rtt.get(), leastHorizon)), v.book)
 	if v.trying = false; v.state != idle {
-		return
+		return v.hasStart()
 	}
 	v.returns, v.grant.Turn = false, nil // it has held nothing
 	if _, refused := errors.AsType[*LimitError](v.err); refused {
 		v.guess = v.grant.Wait
 	}
+	return false
 }
 
 // within calls ask with a context that ends after d at the latest: a store that is away keeps the
@@ -197,6 +212,11 @@ func (v *contender) within(d time.Duration, ask func(context.Context) error) err
 // hasStart reports whether the variant has a start, or needs none.
 func (v *contender) hasStart() bool {
 	return v.state >= booked || v.hasNoPolicy() && v.unpriced == nil
+}
+
+// earliest returns the variant that may start first.
+func earliest(all []*contender) *contender {
+	return slices.MinFunc(all, func(a, b *contender) int { return cmp.Compare(a.rank(), b.rank()) })
 }
 
 // rank returns how long the variant may have to wait, as far as that is known. A variant that has a
@@ -267,7 +287,7 @@ func (v *contender) race(ctx context.Context, r *race) {
 		if err == nil && v.hasNoPolicy() { // not any more
 			err = r.claim(&v.acquisition)
 		}
-		if err == nil || ctx.Err() != nil {
+		if err == nil || err == errLost || ctx.Err() != nil {
 			return
 		}
 		v.leaveLine()

@@ -44,8 +44,8 @@ func (r *race) stop() {
 	}
 }
 
-// ask has a variant ask the store by question, and wins if the variant then has a start. It returns
-// errLost, and the variant holds nothing, if another variant has won.
+// ask has a variant ask the store by question, and the variant wins if it then has a start. It
+// returns errLost if another variant has won.
 func (r *race) ask(ctx context.Context, a *acquisition, question func(*acquisition, context.Context) error) error {
 	timer := time.NewTimer(askAlone)
 	defer timer.Stop()
@@ -79,8 +79,8 @@ func (a *acquisition) leaveLine() {
 	}
 }
 
-// claim makes a variant that has a start, or needs none, the winner. If there is another winner it gives
-// back the start and returns errLost.
+// claim makes a variant that has a start, or needs none, the winner. If there is another winner it returns
+// errLost: the variant keeps what it has until the race is over.
 func (r *race) claim(a *acquisition) error {
 	r.mu.Lock()
 	won := r.winner == nil || r.winner == a
@@ -89,7 +89,6 @@ func (r *race) claim(a *acquisition) error {
 	}
 	r.mu.Unlock()
 	if !won {
-		a.cancel()
 		return errLost
 	}
 	r.stop()

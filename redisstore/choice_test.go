@@ -20,22 +20,18 @@ import (
 
 // TestChoice_FullLoad has four nodes send to three hosts under full load, on a real Redis, and beside
 // that to a single host with the sum of the limits. It prints what was used, how long callers
-// waited and what Redis did.
+// waited and what Redis did. It measures: the memory's TestChoice_FullLoad compares with the limits.
 func TestChoice_FullLoad(t *testing.T) {
 	soak.Only(t)
 	for _, c := range []struct{ callers, times int }{{5, 1}, {16, 1}, {100, 1}, {64, 10}} {
-		var used [2]float64
-		for i, limits := range [][]int{{65 * c.times}, {5 * c.times, 20 * c.times, 40 * c.times}} {
-			used[i] = chooseUnderLoad(t, limits, c.callers)
-		}
-		if c.times == 1 { // else two cores are too few beside other work
-			require.GreaterOrEqual(t, used[1], 0.98)
+		for _, limits := range [][]int{{65 * c.times}, {5 * c.times, 20 * c.times, 40 * c.times}} {
+			chooseUnderLoad(t, limits, c.callers)
 		}
 	}
 }
 
-// chooseUnderLoad returns which part of the sum of the limits was used.
-func chooseUnderLoad(t *testing.T, limits []int, callers int) float64 {
+// chooseUnderLoad has callers of four nodes send for 20 s, and logs what came of it.
+func chooseUnderLoad(t *testing.T, limits []int, callers int) {
 	const nodes, settling, lasts = 4, 2 * time.Second, 20 * time.Second
 	server := redistest.Single(t)
 	var mu sync.Mutex
@@ -100,7 +96,6 @@ func chooseUnderLoad(t *testing.T, limits []int, callers int) float64 {
 	t.Logf("%d hosts, %d nodes with %d callers each: %.1f %% of %d/s used; waits p50 %v, p99 %v, longest %v; %d starts; %s",
 		len(limits), nodes, callers, 100*used, sum, waits[len(waits)/2].Round(10*time.Millisecond), waits[len(waits)*99/100].Round(10*time.Millisecond),
 		waits[len(waits)-1].Round(10*time.Millisecond), len(waits), calls)
-	return used
 }
 
 // A roundTripper is a base that is a function.
