@@ -27,13 +27,6 @@ sid experimental redis-server'
 
 found debootstrap || apt_install debootstrap </dev/null >&2
 
-# in_root runs a program of a release with the libraries of that release.
-in_root() {
-	release=$1 program=$2
-	shift 2
-	exec "$roots/$release"/usr/lib/*-linux-gnu/ld-linux-* --library-path "$(echo "$roots/$release"/usr/lib/*-linux-gnu)" "$program" "$@"
-}
-
 # install_server puts a package of a suite into the root of a release, and prints the path of a copy that
 # the next package leaves alone.
 install_server() {
@@ -54,14 +47,11 @@ install_server() {
 	mkdir -p "$roots/bin/$suite"
 	cp -L "$root/usr/bin/$package" "$copy"
 	chroot "$root" dpkg-query -W -f '${Version}' "$package" >"$copy.version"
-	printf '#!/bin/sh\nexec "%s" -in-root %s "%s" "$@"\n' "$PWD/scripts/servers.sh" "$release" "$copy" >"$copy.run"
+	# The server runs in the folder of its test, with the libraries of its release.
+	libraries=$(echo "$root"/usr/lib/*-linux-gnu)
+	printf '#!/bin/sh\nexec %s --library-path %s %s "$@"\n' "$libraries"/ld-linux-* "$libraries" "$copy" >"$copy.run"
 	chmod 755 "$copy.run"
 }
-
-if [ "${1:-}" = -in-root ]; then
-	shift
-	in_root "$@"
-fi
 
 # matches reports whether a line has all words.
 matches() {
