@@ -22,16 +22,20 @@ setup: redis prometheus ## install servers, modules and programs that check
 redis: ## install redis-server unless it is there
 	@scripts/install-redis.sh
 
+.PHONY: postgres
+postgres: ## install PostgreSQL's server, for make sdks, unless it is there
+	@scripts/install-postgres.sh
+
 .PHONY: prometheus
 prometheus: ## install prometheus, for make soak, unless it is there
 	@scripts/install-prometheus.sh
 
 # Packages with tests that make test runs without the race detector, see internal/soak:
 # arithmetic, and waits in virtual time of engines that other tests show the detector.
-WITHOUT_RACE = ./internal/ledger ./internal/mutants ./internal/waits ./memstore ./storetest
+WITHOUT_RACE = ./filestore ./internal/ledger ./internal/mutants ./internal/waits ./memstore ./storetest
 
 # Modules that compile much code of other people; make sdks has their tests.
-FOREIGN = ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./sdktest
+FOREIGN = ./asynqthrottle ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./riverthrottle ./sdktest
 
 .PHONY: test
 test: redis ## the tests, with the race detector and in random order; make sdks and make soak have the rest
@@ -44,7 +48,7 @@ test: redis ## the tests, with the race detector and in random order; make sdks 
 	go test -vet=off -short -shuffle=on -count=1 -timeout 10m $(WITHOUT_RACE)
 
 .PHONY: sdks
-sdks: redis clients browser ## throttle beside other libraries, inside other people's SDKs and before clients of other languages, its page in a browser, and its alert rules read by Prometheus' parser
+sdks: redis postgres clients browser ## throttle beside other libraries, in job queues, inside other people's SDKs and before clients of other languages, its page in a browser, and its alert rules read by Prometheus' parser
 	@# Clients of other languages wait for most of the time: more of them than there are cores side by side.
 	@for module in $(FOREIGN); do \
 		(cd $$module && go test -vet=off -short -race -shuffle=on -count=1 -parallel 8 -timeout 10m ./...) || exit; \
@@ -77,10 +81,6 @@ soak: redis prometheus ## what is long or measured: all of the tests, the tables
 .PHONY: chaos
 chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long breaks all that can be
 	go run ./internal/chaos $(CHAOS)
-
-.PHONY: servers
-servers: ## the tests of redisstore with each Redis and Valkey that Debian packages; writes the table of docs/redis.md
-	@scripts/servers.sh
 
 .PHONY: lint
 lint: ## gofmt, spelling, go vet, staticcheck, no files that refer to each other in a cycle

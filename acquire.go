@@ -25,11 +25,14 @@ const (
 // place in line (see takeAnswer).
 func (a *acquisition) acquire(ctx context.Context, w waitOptions) error {
 	if a.state == idle {
-		if err := a.book(ctx); err != nil {
+		if err := w.ask(ctx, a, (*acquisition).book); err != nil {
 			return err
 		}
 	}
-	for a.state != granted {
+	for a.state != granted && (w.race == nil || a.state != booked) {
+		if w.whileBooked && a.state != booked {
+			return errUnbooked
+		}
 		why, err := a.wait(ctx, w)
 		if err != nil {
 			return err
@@ -46,9 +49,12 @@ func (a *acquisition) acquire(ctx context.Context, w waitOptions) error {
 		if err := a.waitToAsk(ctx); err != nil {
 			return err
 		}
-		if err := question(a, ctx); err != nil {
+		if err := w.ask(ctx, a, question); err != nil {
 			return err
 		}
+	}
+	if w.race != nil {
+		return w.race.claim(a)
 	}
 	return nil
 }
@@ -95,6 +101,10 @@ var (
 	// errSentAnyway is the error of a request that the pre-write check stopped, but that may
 	// have arrived: it must not be sent again.
 	errSentAnyway = errors.New("throttle: the request may have been written though it was stopped")
+
+	// errUnbooked says that a caller of several variants has lost its start, and would have to wait in
+	// line for another. No caller sees it.
+	errUnbooked = errors.New("throttle: the start was lost")
 )
 
 // A waitOptions says how a caller waits.
@@ -103,6 +113,16 @@ type waitOptions struct {
 	replaced        <-chan struct{} // closed when the policies are replaced, which ends the wait; nil: never
 	withConnection  bool            // the caller holds a connection, until connectionUntil at the latest
 	connectionUntil time.Duration   // a time as of now
+	race            *race           // the wait ends when the caller has a start, however far away; nil: the caller has no other variant
+	whileBooked     bool            // the wait ends with errUnbooked when the caller has no start any more
+}
+
+// ask asks the store by question.
+func (w *waitOptions) ask(ctx context.Context, a *acquisition, question func(*acquisition, context.Context) error) error {
+	if w.race != nil {
+		return w.race.ask(ctx, a, question)
+	}
+	return question(a, ctx)
 }
 
 // waitToAsk waits until the caller's askRate allows another question to the store.
@@ -177,8 +197,8 @@ func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) (wake, erro
 	if w.withConnection && a.state == inLine && a.startAt > w.connectionUntil {
 		return 0, errDetach
 	}
-	if a.maxWait > 0 {
-		timer := time.NewTimer(a.waitDeadline - now())
+	if a.maxWait > 0 || a.patience > 0 {
+		timer := time.NewTimer(a.lineEnd() - now())
 		defer timer.Stop()
 		waitOver = timer.C
 	}
@@ -201,6 +221,14 @@ func (a *acquisition) waitInLine(ctx context.Context, w waitOptions) (wake, erro
 	case <-noticeDue:
 		return noticeCame, nil
 	case <-waitOver:
+		if a.patience > 0 {
+			g := a.grant
+			if g.Wait = 0; a.state == inLine {
+				g.Wait = max(time.Millisecond, a.startAt-now())
+			}
+			a.cancel()
+			return 0, a.refusal(g)
+		}
 		if a.state == inLine {
 			return timeCame, nil // the caller books once more: the store has a start at once, or says how long the wait would be
 		}

@@ -59,6 +59,9 @@ type acquisition struct {
 	remaining    time.Duration // how long the caller could still wait when it last asked; negative: forever
 	remainingBy  string        // what bounds remaining, for the error
 
+	patience time.Duration // for how long the caller waits in line until it leaves with a place; 0: it takes none. See Limiters.Reserve
+	ranked   bool          // the caller came with a place
+
 	priority       Priority      // among the waiters
 	returns        bool          // the caller had a start or a place in line before
 	lead           time.Duration // how much before its start the caller wants to go on
@@ -66,6 +69,10 @@ type acquisition struct {
 	startAt        time.Duration // the booked start, or a little later: the grant may be used from then on
 	jitter         time.Duration // the smallest Jitter among the charges that count; 0: none has any
 	concurrent     bool          // some charges are Concurrency: they need slots
+	variant        bool          // the caller has other variants of its work: see choose.go
+	trying         bool          // a variant asks for a start now, and for nothing else
+	line           *line         // the line in which the variant stands, as others are to know; nil: none
+	silent         bool          // another variant tells the observer how the caller waits
 	shadowed       bool          // all charges are of shadow policies: the caller is only counted, see count.go
 	uncounted      bool          // granted: the store was away and holds nothing for the caller
 	stopCount      func()        // ends the present call of count; nil: there is none

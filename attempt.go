@@ -32,6 +32,7 @@ type roundTrip struct {
 	revocable   revocableBody
 	respBody    responseBody
 	handedAt    time.Duration // when the base got the request
+	settled     settlement    // what the store knows of the costs
 
 	// The base calls the hooks of a trace from goroutines of its own.
 	mu            sync.Mutex

@@ -16,7 +16,7 @@ func (a *acquisition) book(ctx context.Context) error {
 	if a.arrivedAt == 0 {
 		a.beginWait(asked)
 	}
-	a.booking.MaxWait = a.remainingWait(ctx, asked)
+	a.booking.MaxWait = a.usefulWait(a.remainingWait(ctx, asked))
 	if a.shadowed {
 		return a.count(ctx, asked)
 	}
@@ -84,6 +84,9 @@ func (a *acquisition) takeAnswer(ctx context.Context, stoodInLine bool) error {
 	a.noticeClosed(ctx, &g)
 	if a.state == inLine && a.remaining == 0 {
 		a.cancel() // the place is of no use to a caller that can wait no longer
+	}
+	if a.outOfPatience(g, answered) {
+		a.cancel()
 	}
 	if a.state == idle {
 		return a.refusal(g)

@@ -37,7 +37,7 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 		name = nameInErrors(name, i)
 		errs = append(errs, &ConfigError{name, "Name", err})
 	}
-	fixed := p.Key == nil && p.Cost == nil && p.Headroom == nil
+	fixed := p.Key == nil && p.Cost == nil && p.Share == nil && p.Headroom == nil
 	c := compiledPolicy{Policy: p, fixed: fixed, illegibleReported: new(atomic.Bool), charge: Charge{
 		Budget: Budget{Policy: p.Name, Key: budgetKey(p.Name, "")},
 		Limit:  p.Limit, Cost: 1, Jitter: p.jitter(), Shadow: p.Shadow,
@@ -62,12 +62,15 @@ func compile(p Policy, i int) (compiledPolicy, error) {
 	if p.Adaptive && !p.Limit.counts() {
 		errs = append(errs, &ConfigError{name, "Adaptive", errors.New("only a limit that counts starts can be learned: leave Adaptive out with Concurrency and Unlimited")})
 	}
+	if err := p.checkShares(); err != nil {
+		errs = append(errs, &ConfigError{name, "Share", err})
+	}
 	if p.Scope > Node {
 		errs = append(errs, &ConfigError{name, "Scope", fmt.Errorf("%d is no scope: use Fleet or Node", p.Scope)})
 	}
 	if c.Penalty == nil {
 		d := new(defaultPenalty)
-		if c.Penalty = d.penalty; p.Quota == nil && p.Settle == nil {
+		if c.Penalty = d.penalty; p.Quota == nil && p.Settle == nil && p.Meter == nil {
 			c.byDefault = d
 		}
 	}
@@ -89,18 +92,23 @@ func (p *Policy) jitter() time.Duration {
 	return p.Jitter
 }
 
-// price completes c, a copy of the policy's charge, for a request: it sets the cost, the key and
-// the reserve. An error says that a function of the policy failed.
+// price completes c, a copy of the policy's charge, for a request: it sets the cost, the key, the
+// share and the reserve. An error says that a function of the policy failed.
 func (p *compiledPolicy) price(c *Charge, req *http.Request) (err error) {
 	if p.Headroom != nil {
 		c.Reserve = p.reserves.forPriority(optionsOf(req.Context()).priority)
 	}
-	if p.Key == nil && p.Cost == nil {
+	if p.Key == nil && p.Cost == nil && p.Share == nil {
 		return nil
 	}
 	req = p.pattern.Bind(req)
 	if p.Cost != nil {
 		if c.Cost, err = p.cost(req); err != nil {
+			return err
+		}
+	}
+	if p.Share != nil {
+		if c.Share, err = p.share(req); err != nil {
 			return err
 		}
 	}
@@ -123,6 +131,26 @@ func (p *compiledPolicy) cost(req *http.Request) (cost int, err error) {
 func (p *compiledPolicy) key(req *http.Request) (key [16]byte, err error) {
 	defer recoverAs(&err, p.Name, "Key")
 	return budgetKey(p.Name, p.Key(req)), nil
+}
+
+// share calls Share, which must not be nil, and Weight; a panic becomes an error. The share's name is hashed.
+func (p *compiledPolicy) share(req *http.Request) (s Share, err error) {
+	if s.ID, err = p.shareID(req); err != nil || s.ID == 0 || p.Weight == nil {
+		return s, err
+	}
+	s.Weight, err = p.weight(req)
+	return s, err
+}
+
+func (p *compiledPolicy) shareID(req *http.Request) (id uint64, err error) {
+	defer recoverAs(&err, p.Name, "Share")
+	return ShareOf(p.Name, p.Share(req)), nil
+}
+
+func (p *compiledPolicy) weight(req *http.Request) (weight int, err error) {
+	defer recoverAs(&err, p.Name, "Weight")
+	weight = p.Weight(req)
+	return weight, checkWeight(p.Name, "Weight", weight)
 }
 
 // penalty calls Penalty; a panic becomes an error.
@@ -149,6 +177,12 @@ func (p *compiledPolicy) quota(resp *http.Response) (q Quota, ok bool, err error
 func (p *compiledPolicy) settledCost(resp *http.Response) (cost int, err error) {
 	defer recoverAs(&err, p.Name, "Settle")
 	return p.Settle(resp), nil
+}
+
+// meter calls Meter, which must not be nil; a panic becomes an error.
+func (p *compiledPolicy) meter(resp *http.Response) (m Meter, err error) {
+	defer recoverAs(&err, p.Name, "Meter")
+	return p.Meter(resp), nil
 }
 
 // longestName is how many characters a policy's name may have.

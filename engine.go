@@ -24,6 +24,7 @@ type engine struct {
 	heldByPolicy   sync.Map                     // of *atomic.Int64: how many callers each policy holds
 	closings       closings
 	counting       counting
+	ahead          ahead
 	recent         atomic.Pointer[recents] // the budgets that callers used last; nil: nobody asks for them
 	unanswered     atomic.Int32            // how many callers were told that the store does not answer, and wait for it still
 }

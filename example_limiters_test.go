@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -109,6 +110,52 @@ func ExamplePermit_Renew() {
 	// nack ann: throttle: policy "customer" (2/m): would wait 1m0s, but MaxWait is 1s
 	// nack busy: the provider is busy
 	// nack bob: throttle: policy "mails" (500/h): closed by a penalty, would wait 30s, but MaxWait is 1s
+}
+
+// A job would have to wait, so it gives its worker back and keeps its place. The text of the place is stored with the job.
+// Another program of the fleet redeems it when its time has come.
+func ExampleLimiters_Reserve() {
+	limits, err := throttle.NewLimiters(throttle.Config{
+		Store:    memstore.New(), // redisstore.New(client, nil) for a fleet
+		Policies: []throttle.Policy{{Name: "crm", Limit: throttle.PerSecond(1)}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	type job struct {
+		Name  string
+		Place *throttle.Place `json:",omitempty"`
+	}
+	visit := func(ctx context.Context, text string) (stored string, again time.Duration) {
+		var j job
+		var permit *throttle.Permit
+		demand, err := throttle.Demand{Policy: "crm"}, json.Unmarshal([]byte(text), &j)
+		switch {
+		case err != nil:
+		case j.Place == nil:
+			permit, j.Place, err = limits.Reserve(ctx, demand)
+		default:
+			permit, j.Place, err = limits.Redeem(ctx, j.Place, demand) // after a *throttle.PlaceError reserve anew
+		}
+		if permit == nil && err == nil {
+			fmt.Println(j.Name, "is put aside")
+			after := j.Place.RetryAfter()
+			text, _ := json.Marshal(j) // never fails
+			return string(text), after
+		}
+		fmt.Println(j.Name, "starts", err)
+		return "", 0
+	}
+	ctx := throttle.WithMaxWait(context.Background(), 100*time.Millisecond) // 2 seconds without
+	visit(ctx, `{"Name": "the first"}`)
+	stored, again := visit(ctx, `{"Name": "the second"}`)
+	time.Sleep(again)
+	visit(ctx, stored)
+	// Output:
+	// the first starts <nil>
+	// the second is put aside
+	// the second starts <nil>
 }
 
 // A message is one of a queue.

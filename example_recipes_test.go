@@ -3,6 +3,7 @@ package throttle_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -302,4 +303,55 @@ func Example_tokens() {
 	status, err := tokens.Status(context.Background(), "")
 	fmt.Println(status.Used, "of", status.Limit, err)
 	// Output: 1730 of 90000/m <nil>
+}
+
+// A model's API whose answers stream, and which has no preset. The last event of a stream says what it has
+// cost, and what requests of a model have cost is the estimate for the next.
+func Example_stream() {
+	usage := feedback.Amount{Fields: []string{"usage.total_tokens"}}
+	var learned feedback.Estimates
+	model := throttle.Header("X-Model")
+	policy := throttle.Policy{
+		Name: "tokens", Match: "llm.example.com/v1/", Key: model, Limit: throttle.PerMinute(90_000),
+		Cost:   func(r *http.Request) int { return min(8_000, learned.Cost(model(r), 8_000)) }, // max_tokens at the most
+		Settle: usage.Settle,
+		Meter: func(resp *http.Response) throttle.Meter {
+			group, began := model(resp.Request), time.Now().Add(-throttle.Took(resp))
+			told := func(data []byte) int {
+				n, ok := usage.In(data)
+				if !ok {
+					return -1 // the estimate stays, unless a later event says more
+				}
+				learned.Settled(group, n, time.Since(began))
+				return n
+			}
+			return feedback.Events(resp, told)
+		},
+	}
+	transport := throttle.Must(throttle.New(throttle.Config{
+		Store: memstore.New(), Policies: []throttle.Policy{policy},
+		Base: answer(200, "data: {\"text\":\"Because.\"}\n\ndata: {\"usage\":{\"total_tokens\":1730}}\n\n", "Content-Type", "text/event-stream"),
+	}))
+	ask := func() *http.Request {
+		r, err := http.NewRequest(http.MethodPost, "https://llm.example.com/v1/chat", strings.NewReader("Why?"))
+		if err != nil {
+			panic(err)
+		}
+		r.Header.Set("X-Model", "small")
+		return r
+	}
+	fmt.Println("at first", transport.Explain(ask())[0].Cost)
+	for range 8 {
+		resp, err := transport.RoundTrip(ask())
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		_, _ = io.Copy(io.Discard, resp.Body) // the caller has each byte as it comes
+		resp.Body.Close()
+	}
+	fmt.Println("then", transport.Explain(ask())[0].Cost)
+	// Output:
+	// at first 8000
+	// then 1730
 }

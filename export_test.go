@@ -16,6 +16,9 @@ const LimitForms = limitForms
 // ErrSpent is errSpent.
 var ErrWaitOver = errWaitOver
 
+// WithChecksum returns the text of a place that has these bytes.
+func WithChecksum(b []byte) []byte { return sealPlace(b) }
+
 // TestEventsOfABudgetAskedBefore: the store was asked for a start before this program
 // learned of the penalty. So its answer does not say that the budget is open again.
 func TestEventsOfABudgetAskedBefore(t *testing.T) {

@@ -2,19 +2,16 @@ package throttle
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
-
-	"github.com/fleetthrottle/throttle/internal/peek"
 )
 
 // A feedback is what the policies read out of a response.
 type feedback struct {
 	penalties []penalty
 	quotas    []quota
-	costs     []int // of all charges; nil: they cost what was booked
+	costs     []int // of all charges, asBooked where the response does not say; nil: it says nothing
 }
 
 // A quota is what a response says is left of the budget of a charge.
@@ -54,6 +51,10 @@ func (r *roundTrip) readFeedback(resp *http.Response) (f feedback, denial time.D
 	f.penalties, denial = r.readPenalties(resp, delay)
 	f.quotas = r.readQuotas(resp, delay)
 	f.costs = r.readCosts(resp)
+	r.meterBody(resp, f.costs)
+	if r.areBooked(f.costs) {
+		f.costs = nil
+	}
 	resp.Request = req // responseDelay may have set another
 	return f, denial
 }
@@ -132,49 +133,6 @@ func (r *roundTrip) readQuotas(resp *http.Response, delay time.Duration) (all []
 		}
 	}
 	return all
-}
-
-// readCosts returns what a response says that its request has cost, one cost for each booked
-// charge; nil if all costs are as booked.
-func (r *roundTrip) readCosts(resp *http.Response) (all []int) {
-	for i, p := range r.quote.policies {
-		c := &r.booking.Charges[i]
-		if p.Settle == nil || !c.Limit.counts() || r.uncounted {
-			continue
-		}
-		cost, err := p.settledCost(resp)
-		r.reportIllegible(p, c, resp)
-		if err != nil {
-			r.functionFailed(r.req.Context(), p, err)
-			continue
-		}
-		if cost = min(cost, mostSettled(c)); cost < 0 || cost == c.Cost {
-			continue
-		}
-		if all == nil {
-			all = costsOf(r.booking.Charges)
-		}
-		all[i] = cost
-	}
-	return all
-}
-
-// codings are the content codings that upstreams are known to use and that PeekBody cannot decode.
-// Events name no other coding: its name is a text that the upstream has chosen.
-var codings = map[string]bool{"br": true, "zstd": true, "compress": true}
-
-// reportIllegible tells the observer, once for each policy, that a function of the
-// policy wanted to look at a response in a coding that cannot be decoded.
-func (r *roundTrip) reportIllegible(p *compiledPolicy, c *Charge, resp *http.Response) {
-	coding := peek.Refused(resp)
-	if coding == "" || r.observe == nil || p.illegibleReported.Swap(true) {
-		return
-	}
-	if !codings[coding] {
-		coding = "an unknown coding"
-	}
-	err := fmt.Errorf("throttle: policy %q cannot read answers in %s: leave Accept-Encoding unset, or set it to gzip", p.Name, coding)
-	r.observe(r.req.Context(), eventOf(Illegible, c, 0, err))
 }
 
 // Unheld is what [PenaltyOf] returns for a refusal that closes no budget: the store

@@ -105,6 +105,7 @@ func spreadLimit(charges []Charge) time.Duration {
 // explains the numbers.
 const (
 	leastHorizon = 350 * time.Millisecond
+	shareHorizon = 250 * time.Millisecond // in place of leastHorizon for callers with a share: one that asks for little waits for all that is booked
 	longHorizon  = 750 * time.Millisecond
 	mostHorizon  = 2 * time.Second
 	leadMargin   = 250 * time.Millisecond // the horizon reaches so much further than the caller's lead
@@ -115,9 +116,13 @@ const (
 // before its start, because its connections take long, must know its start that early: so the
 // horizon reaches beyond the lead.
 func (a *acquisition) horizon() time.Duration {
-	least := leastHorizon
+	least, shared := leastHorizon, false
 	for i := range a.booking.Charges {
-		least = max(least, a.booking.Charges[i].Limit.Horizon())
+		c := &a.booking.Charges[i]
+		least, shared = max(least, c.Limit.Horizon()), shared || c.Share.ID != 0
+	}
+	if shared && least == leastHorizon {
+		least = shareHorizon
 	}
 	return max(min(max(least, horizonTrips*a.rtt.get()), mostHorizon), a.lead+leadMargin)
 }

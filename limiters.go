@@ -15,6 +15,7 @@ import (
 type Limiters struct {
 	engine
 	policies livePolicies
+	redeemed redeemedPlaces
 }
 
 // NewLimiters returns limiters for the policies. The functions of policies that look at
@@ -103,8 +104,13 @@ func (l *Limiters) acquire(ctx context.Context, a *quotedAcquisition, price func
 	err := price()
 	if err == nil && !a.hasNoPolicy() {
 		err = a.acquireStart(ctx, price)
-		a.stopWatch()
 	}
+	return l.permit(ctx, a, err)
+}
+
+// permit returns the permit of a caller that has its start, or needs none; or the caller's error.
+func (l *Limiters) permit(ctx context.Context, a *quotedAcquisition, err error) (*Permit, error) {
+	a.stopWatch()
 	if err != nil {
 		a.report(ctx, outcomeOf(err), a.waited(), err)
 		return nil, err
@@ -233,6 +239,12 @@ type Demand struct {
 	Key    string // which of its budgets; "" is one of them
 	Cost   int    // defaults to 1
 
+	// Share is the name of the share to which the work belongs, and Weight how much the share gets beside
+	// others, from 1 to 1000: see [Policy.Share], which is not called. "" is no share, and a
+	// weight of 0 means 1. Of several demands of one budget the first counts.
+	Share  string
+	Weight int
+
 	// Free says that the work costs nothing under the policy. It can still close the
 	// budget: see [Permit.Penalize].
 	Free bool
@@ -251,6 +263,10 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 		if d.Key != "" {
 			c.Budget.Key = budgetKey(p.Name, d.Key)
 		}
+		c.Share = Share{ShareOf(p.Name, d.Share), d.Weight}
+		if err := p.checkDemandedShare(d); err != nil {
+			return err
+		}
 		switch c.Reserve = p.reserves.forPriority(priority); {
 		case d.Cost < 0:
 			return negativeCost(p.Name)
@@ -265,6 +281,17 @@ func (q *quote) priceDemands(s *policySet, demands []Demand, priority Priority) 
 		q.add(p, c)
 	}
 	return nil
+}
+
+// checkDemandedShare checks the share of a demand.
+func (p *compiledPolicy) checkDemandedShare(d *Demand) error {
+	switch {
+	case d.Share == "" && d.Weight != 0:
+		return &ConfigError{p.Name, "weight", errors.New("is set without a share: name the share, or leave the weight out")}
+	case d.Share != "" && !p.Limit.counts():
+		return &ConfigError{p.Name, "share", errNoTurns}
+	}
+	return checkWeight(p.Name, "weight", d.Weight)
 }
 
 // add adds a charge to the quote, or its cost to the charge of the same budget.

@@ -32,6 +32,9 @@ func (a *acquisition) beginWait(at time.Duration) {
 // Booking.MaxWait. It notes the same in remaining and remainingBy, for the error if the
 // store refuses.
 func (a *acquisition) remainingWait(ctx context.Context, asked time.Duration) time.Duration {
+	if a.patience > 0 {
+		return a.remainingPatience(asked)
+	}
 	deadline, ok := ctx.Deadline()
 	if !ok && a.maxWait == 0 {
 		a.remaining, a.remainingBy = AnyWait, ""
@@ -56,6 +59,20 @@ func (a *acquisition) remainingWait(ctx context.Context, asked time.Duration) ti
 	return left
 }
 
+// usefulWait returns the Booking.MaxWait of a caller that can wait for left. A caller with other
+// variants stands in each line whatever the line's guess is: the guess counts callers
+// that will start elsewhere, and a closed budget may be opened early. A start within the horizon is
+// no guess, and is booked only if it is of use.
+func (a *acquisition) usefulWait(left time.Duration) time.Duration {
+	switch {
+	case a.trying:
+		return 0
+	case a.variant && left > a.horizon():
+		return AnyWait
+	}
+	return left
+}
+
 // extendDeadline lets the caller ask the store once more although MaxWait may be over: the base
 // took the time to dial or to try again, and that was no wait for room.
 func (a *acquisition) extendDeadline() { a.waitDeadline = max(a.waitDeadline, now()) }
@@ -68,11 +85,15 @@ func (a *acquisition) inGrace(maxWait time.Duration) bool {
 
 // needsStoreContext reports whether storeContext would return another context than the caller's.
 func (a *acquisition) needsStoreContext(maxWait time.Duration) bool {
-	return a.observe != nil || a.inGrace(maxWait)
+	return a.observe != nil || a.inGrace(maxWait) || a.outlasts(maxWait) || a.patience > 0
 }
 
+// outlasts reports whether the store would be asked for longer than the caller's MaxWait, because
+// maxWait is what usefulWait returned for one of several variants.
+func (a *acquisition) outlasts(maxWait time.Duration) bool { return a.maxWait > 0 && maxWait < 0 }
+
 // storeContext returns the context of a call of the store by a caller that can wait for maxWait,
-// which is what remainingWait returned. If there is an observer, the context has an
+// which is what remainingWait or usefulWait returned. If there is an observer, the context has an
 // [outage.Observer] that the store tells of an outage. If MaxWait is over, the context ends when
 // storeGrace is over.
 func (a *acquisition) storeContext(ctx context.Context, maxWait time.Duration) (context.Context, context.CancelFunc) {
@@ -80,7 +101,10 @@ func (a *acquisition) storeContext(ctx context.Context, maxWait time.Duration) (
 		a.observed = observedContext{ctx, a}
 		ctx = &a.observed
 	}
-	if !a.inGrace(maxWait) {
+	if a.patience > 0 {
+		return context.WithTimeoutCause(ctx, max(a.patienceEnd()-now(), leastPatience), errWaitOver)
+	}
+	if !a.inGrace(maxWait) && !a.outlasts(maxWait) {
 		return ctx, func() {}
 	}
 	return context.WithTimeoutCause(ctx, a.waitDeadline+storeGrace-now(), errWaitOver)

@@ -153,6 +153,19 @@ func SentAt(resp *http.Response) time.Time {
 	return now
 }
 
+// Took returns how long an answer took from when its request was handed on, for the functions of a
+// policy that a [Transport] shows the answer to; 0 if that was less than a second.
+func Took(resp *http.Response) time.Duration {
+	if resp == nil || resp.Request == nil {
+		return 0
+	}
+	handed, tookLong := resp.Request.Context().Value(handedKey{}).(time.Time)
+	if !tookLong {
+		return 0
+	}
+	return time.Since(handed)
+}
+
 // handedKey is the context key of the time.Time when a request was handed on, if its answer took
 // longer than slowAnswer.
 type handedKey struct{}

@@ -140,6 +140,9 @@ func (p *Permit) Cancel() {
 	if (p.meter != nil || p.several != nil) && p.beginChange() {
 		p.state.Store(permitGone)
 		p.acquisition().cancel()
+		if p.several != nil && p.several.unredeem != nil {
+			p.several.unredeem()
+		}
 	}
 }
 

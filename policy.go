@@ -3,6 +3,7 @@ package throttle
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"time"
@@ -62,6 +63,21 @@ type Policy struct {
 	// panic's value and its line, but not the value, which may be a secret.
 	// Defaults to nil: one budget for all.
 	Key func(*http.Request) string
+
+	// Share splits the callers of each budget into shares: tenants, jobs, agents. It returns the
+	// name of the request's share, as Key returns a key: [Header], [PathValue] or any function;
+	// "" is no share. While a budget is full its shares take turns, within a priority, so that no
+	// share waits for the crowd of another: see docs/shares.md. All of the limit is used: what a
+	// share does not ask for goes to the others. Names are hashed before they leave the program.
+	// If it panics the request is not sent and fails with a *[ConfigError], as with Key. Not for
+	// [Concurrency] and [Unlimited]. Defaults to nil: first come, first served.
+	Share func(*http.Request) string
+
+	// Weight returns how much the request's share gets beside the others, from 1 to 1000: a
+	// share of weight 2 has two turns where one of weight 1 has one. What the last request of a share
+	// says counts. 0 means 1. If it panics, or is out of range, the request is not sent and
+	// fails with a *[ConfigError]. Defaults to nil: 1.
+	Weight func(*http.Request) int
 
 	// Limit is what each budget holds. Required.
 	Limit Limit
@@ -170,6 +186,35 @@ type Policy struct {
 	// not say. A request whose Cost is 0 stays free, and what is in flight
 	// keeps its Cost. Defaults to nil: Cost is the truth.
 	Settle func(*http.Response) int
+
+	// Meter is for an answer whose body says late what the request cost, as a
+	// stream does in its last event. It is called once the answer is there, unless
+	// Settle knew the cost, and returns a [Meter] that reads along while the caller
+	// reads the body; nil for an answer that needs none. When the body is over the
+	// Meter's Cost settles the request as a result of Settle does. It must leave the
+	// body alone. Defaults to nil: no body is read along.
+	Meter func(*http.Response) Meter
+}
+
+// A Meter reads along while a caller reads an answer's body, and says in the end what
+// the request cost. The caller gets each byte when it comes, and as it came: a Meter
+// delays nothing but by the time of its own Write, so it must not block.
+//
+// Write gets the body's text in pieces of any length. A body in gzip or deflate, which
+// the base has left to the caller, is decoded at its end, and a Meter gets 16 MB of
+// its text at most; one that is longer than 1 MB before it is decoded, and one in
+// another coding, is not metered ([Illegible] tells of the latter). An error means that
+// the Meter has seen enough.
+//
+// Cost is called once, when the body is over: it was read to its end, a read failed,
+// or the caller closed it, however early. Then nothing is written any more. Below 0
+// it says that the body has not told, and the request costs what was booked. A body
+// that its caller neither reads to the end nor closes is never over.
+//
+// Write and Cost may be called by different goroutines, one at a time.
+type Meter interface {
+	io.Writer
+	Cost() int
 }
 
 // A Scope says which programs share the budgets of a policy.

@@ -39,7 +39,7 @@ func TestP15_OnlyTheStandardLibrary(t *testing.T) {
 	for pkg, want := range map[string][]string{
 		".":           append(own, module),
 		"./memstore":  append(own, module, module+"/internal/ledger", module+"/internal/virtual", module+"/memstore"),
-		"./storetest": append(own, module, module+"/storetest"),
+		"./storetest": append(own, module, module+"/internal/bubble", module+"/storetest"),
 	} {
 		require.Equal(t, want, goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg))
 	}

@@ -11,6 +11,8 @@ type quotedAcquisition struct {
 	policies *policySet
 	quote    quote // its charges are those of the booking
 
+	unredeem func() // notes that the place of the caller is good again; nil: it had none
+
 	chargeBuf [2]Charge // memory of the quote, so that few charges cost no allocation
 	policyBuf [2]*compiledPolicy
 }
@@ -67,8 +69,14 @@ func (a *quotedAcquisition) policy(i int) (*compiledPolicy, *Charge) {
 // acquireStart holds the caller until it may go on: until its start, or lead before its start.
 // reprice makes and uses a new quote; it is called when the policies were replaced.
 func (a *quotedAcquisition) acquireStart(ctx context.Context, reprice func() error) error {
+	return a.acquireAs(ctx, waitOptions{}, reprice)
+}
+
+// acquireAs is acquireStart for a caller that waits as w says.
+func (a *quotedAcquisition) acquireAs(ctx context.Context, w waitOptions, reprice func() error) error {
 	for {
-		err := a.acquire(ctx, waitOptions{early: a.lead, replaced: a.policies.replaced})
+		w.early, w.replaced = a.lead, a.policies.replaced
+		err := a.acquire(ctx, w)
 		if err != errReplaced {
 			return err
 		}

@@ -118,18 +118,3 @@ func (r *roundTrip) lowerQuota(ctx context.Context, q quota) {
 		_ = r.pauseBudget(ctx, c, q.Reset) // which tells the observer of its error
 	}
 }
-
-// settleCosts tells the store what the request has cost, one cost for each charge; nil: all costs
-// are as booked.
-func (r *roundTrip) settleCosts(ctx context.Context, costs []int) {
-	if costs == nil {
-		return
-	}
-	if err := r.store.Settle(ctx, &r.booking, r.grant, costs); err != nil {
-		for i, cost := range costs {
-			if c := &r.booking.Charges[i]; c.Cost != cost {
-				r.reportFailure(ctx, c, 0, err)
-			}
-		}
-	}
-}

@@ -137,16 +137,29 @@ func (r *roundTrip) preWriteCheck() error {
 		r.wrote, r.baseRetried = false, true
 		r.releaseSlots()
 		r.forget()
+		r.variant = false
 		return r.acquire(ctx, w)
 	}
-	w.withConnection, w.connectionUntil = !r.baseRetried, now()+maxConnectionHold
+	w.withConnection, w.connectionUntil = !r.baseRetried, now()+r.connectionHold()
 	r.recheck()
 	err := r.acquire(ctx, w)
+	if r.variant && err != nil && ctx.Err() == nil {
+		err = errDetach // another variant may have room
+	}
 	if err == errDetach && !r.rewindBody() {
-		w.withConnection = false
+		w.withConnection, r.variant = false, false
 		err = r.acquire(ctx, w)
 	}
 	return err
+}
+
+// connectionHold returns for how long the request may hold a connection while it waits. A request
+// that has other variants waits for no longer than it waits for a start.
+func (r *roundTrip) connectionHold() time.Duration {
+	if r.variant {
+		return leastHorizon
+	}
+	return maxConnectionHold
 }
 
 // wroteHeaders implements hooks: the base has written the headers, so the start is used. It

@@ -90,6 +90,26 @@ type PauseNoter interface {
 	PauseNote(b Budget) PauseNote
 }
 
+// A PlaceKeeper is a Store whose callers can leave their place in line, and come back to it in another
+// program: see [Limiters.Reserve]. Its methods are optional; without them there are no places.
+type PlaceKeeper interface {
+	// KeepTurn returns what a Turn says of a caller that has left its line, by Cancel or because it
+	// was refused. The caller may never come back, and the store keeps nothing of it. t is
+	// nil if the caller was in no line.
+	KeepTurn(b *Booking, t Turn) []byte
+
+	// RestoreTurn returns the Turn of a caller that comes back, for a Booking with Returns, with the same budgets and
+	// the same priority as b. It returns false if the bytes are not from a store of the same kind with the same budgets.
+	// Nothing else may depend on what the bytes say but the order of callers.
+	RestoreTurn(b *Booking, kept []byte) (Turn, bool)
+
+	// Appoint returns in how long a caller that leaves should come again: after wait, which the store told
+	// it, or later, so that callers of the charge that leave one after the other come one after
+	// the other. again says that the caller came back and leaves once more; those have appointments
+	// of their own. An appointment holds nothing of the budget.
+	Appoint(ctx context.Context, c Charge, wait time.Duration, again bool) (time.Duration, error)
+}
+
 // A Watch is kept by a Store over one booked start, from the booking until the
 // start is used or given back.
 //
@@ -144,6 +164,18 @@ type Charge struct {
 	// the request wait, the start keeps Pace times its own cost away from all
 	// others still to come. So a queue does not leave in bursts.
 	Pace time.Duration
+
+	// Share is the part of the budget's callers to which the caller belongs: see [Share].
+	Share Share
+}
+
+// A Share is a part of the callers of one budget: a tenant, a job, an agent. While callers wait
+// in the budget's line, the shares with callers of one priority take turns, by weight. Within a
+// share the first to come is the first served. The zero Share is that of all callers
+// without one.
+type Share struct {
+	ID     uint64 // a hash of the policy's name and the share's name, below 2^53; 0: no share
+	Weight int    // 1 to 1000; 0 means 1
 }
 
 // AnyWait is the MaxWait of a caller that waits as long as it has to.
@@ -284,4 +316,17 @@ type Status struct {
 	// fleet has learned, cut off after three decimals; 0 if the limit alone counts. It
 	// rises with time. Windows hold whole starts.
 	Ceiling float64
+
+	// Shares are those whose callers stand in the line for a start, and those that had
+	// turns just now beside them, by ID: at most 128, and nil without shares. A store that does
+	// not tell them leaves it nil.
+	Shares []ShareStatus
+}
+
+// A ShareStatus is what one share of a budget's callers looks like at one moment. Callers without a
+// share have the ID 0; those of shares beyond the most that a budget tells apart have the ID 1 together.
+type ShareStatus struct {
+	Share
+	Waiting int // the costs of its callers in line
+	Served  int // the costs of the turns that it had since its callers began to wait
 }

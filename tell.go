@@ -68,7 +68,7 @@ func (a *acquisition) reportHeld(ctx context.Context, g Grant, told bool) {
 			a.hold.Note = a.pauseNote(c)
 		}
 	}
-	if a.observe == nil {
+	if a.observe == nil || a.silent {
 		return
 	}
 	if a.hold.Policy != "" && held {

@@ -1,8 +1,11 @@
 package feedback
 
 import (
+	"bytes"
+	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +36,37 @@ func (a Amount) Settle(resp *http.Response) int {
 	return int(math.Ceil(n))
 }
 
+// Meter is a [throttle.Policy.Meter], for bodies that say late what the request has cost: streams,
+// of which the last event that has the amount counts, and JSON that is longer than what Settle looks
+// at. See [Events].
+func (a Amount) Meter(resp *http.Response) throttle.Meter {
+	return Events(resp, func(data []byte) int {
+		if n, ok := a.In(data); ok {
+			return n
+		}
+		return -1
+	})
+}
+
+// In returns the amount in a JSON text, and whether it is there and not below 0. The text may be cut.
+func (a Amount) In(data []byte) (n int, ok bool) {
+	if !slices.ContainsFunc(a.Fields, func(field string) bool { return mayHave(data, field) }) {
+		return 0, false // as with nearly all events of a stream
+	}
+	amount, ok := a.parse(bytes.NewReader(data))
+	if !ok || amount < 0 {
+		return 0, false
+	}
+	return int(math.Ceil(amount)), true
+}
+
+// mayHave reports whether a JSON text may have a field: whether the last name of the field's path
+// is in the text.
+func mayHave(data []byte, field string) bool {
+	name := field[strings.LastIndexByte(field, '.')+1:]
+	return name == "*" || digits(name) || bytes.Contains(data, []byte(name)) || bytes.IndexByte(data, '\\') >= 0
+}
+
 // Quota is a [throttle.Policy.Quota]: the amount is what is left. A 401 and an
 // answer out of a cache are ignored.
 func (a Amount) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
@@ -47,7 +81,12 @@ func (a Amount) Quota(resp *http.Response) (q throttle.Quota, ok bool) {
 }
 
 func (a Amount) read(resp *http.Response) (n float64, ok bool) {
-	_, ok = firstField(resp, a.Fields, atMost(a.Max, mostBytes), func(text string) (fits bool) {
+	return a.parse(look(resp, atMost(a.Max, mostBytes)))
+}
+
+// parse reads the amount out of a JSON text.
+func (a Amount) parse(text io.Reader) (n float64, ok bool) {
+	_, ok = firstFieldIn(text, a.Fields, func(text string) (fits bool) {
 		text, negative := strings.CutPrefix(text, "-")
 		if n, fits = number(text); negative {
 			n = -n

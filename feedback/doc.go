@@ -19,7 +19,8 @@
 // said by [For], [RetryAfter], [Codes], [Text], [Printed], [UntilMidnight] and
 // [UntilFirst]; what is left of the budget by [Headers], [RateLimit] and
 // [Amount], of which the first two close it too if a 403, 429 or 503 says so.
-// [First], [Longest] and [Least] put several together.
+// [First], [Longest] and [Least] put several together. What a request has cost is said by
+// [Amount], and by [Events] of a stream; [Estimates] learn from it.
 //
 // # What cannot be read
 //

@@ -1,6 +1,7 @@
 package feedback
 
 import (
+	"io"
 	"net/http"
 	"regexp"
 	"slices"
@@ -19,7 +20,12 @@ const scanBytes = 2 << 10
 // It looks no further than it must: the first field ends the search where it
 // stands, and a body that cannot have the fields does so with its first byte.
 func firstField(resp *http.Response, fields []string, max int64, fits func(text string) bool) (text string, ok bool) {
-	s := search{json: jsonscan.New(look(resp, max), scanBytes), fits: fits, best: len(fields)}
+	return firstFieldIn(look(resp, max), fields, fits)
+}
+
+// firstFieldIn is firstField for the JSON text that a reader has.
+func firstFieldIn(r io.Reader, fields []string, fits func(text string) bool) (text string, ok bool) {
+	s := search{json: jsonscan.New(r, scanBytes), fits: fits, best: len(fields)}
 	paths := make([]path, len(fields))
 	for i, field := range fields {
 		paths[i] = path{rank: i, rest: strings.Split(field, ".")}

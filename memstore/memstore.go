@@ -1,7 +1,7 @@
 // Package memstore keeps budgets in the memory of one process. It is exact,
 // needs nothing, and keeps nothing for budgets that are idle. For programs
-// that run more than once, use redisstore: every process with a memstore of its
-// own has the whole limit to itself.
+// that run more than once, use filestore on one machine, or redisstore: every process with a
+// memstore of its own has the whole limit to itself.
 package memstore
 
 import (
@@ -84,7 +84,7 @@ func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
 	}
 	if w, ok := g.Turn.(*waiter); ok {
 		s.lines.mu.Lock()
-		s.serveAll(s.leave(w))
+		s.serveAll(s.leave(w, (*ledger.Request).GiveUp))
 		s.lines.mu.Unlock()
 	}
 	s.change(b, func(q *ledger.Request) { q.Cancel(g) })

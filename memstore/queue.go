@@ -26,7 +26,7 @@ func (s *Store) bookInLine(b *throttle.Booking) throttle.Grant {
 		return s.deliver(w)
 	}
 	w.Come(b)
-	left := s.leave(w)
+	left := s.leave(w, (*ledger.Request).Leave)
 	w.booking = *b
 	w.booking.Charges = slices.Clone(b.Charges)
 	if w.ends = math.MaxInt64; b.MaxWait >= 0 {
@@ -49,14 +49,14 @@ func (s *Store) deliver(w *waiter) throttle.Grant {
 	return g
 }
 
-// leave takes a waiter out of its line, and gives back what was booked for it. It returns
+// leave takes a waiter out of its line, by do, and gives back what was booked for it. It returns
 // the lines in which there may be room now.
-func (s *Store) leave(w *waiter) []ledger.Key {
+func (s *Store) leave(w *waiter, do func(*ledger.Request, *ledger.Waiter)) []ledger.Key {
 	if !w.Keeps() && !w.grant.OK {
 		return nil
 	}
 	return s.step(w, func(q *ledger.Request) {
-		q.Leave(&w.Waiter)
+		do(q, &w.Waiter)
 		if w.grant.OK {
 			q.Cancel(throttle.Grant{Handle: w.grant.Handle})
 			w.grant = throttle.Grant{}

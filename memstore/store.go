@@ -18,6 +18,8 @@ type Store struct {
 	arrivals ledger.Arrivals
 	lines    lines
 	shards   [shardCount]shard
+
+	appointments appointments
 }
 
 // reader is embedded, so that a Store has the methods that only read a budget.

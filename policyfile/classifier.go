@@ -78,9 +78,17 @@ func quotaKinds() shape[feedback.Quota] {
 	)
 }
 
+// A settling is how a policy learns what a request has cost.
+type settling struct {
+	settle feedback.Settle
+	meter  feedback.Meter
+}
+
 // settle is where an answer says what the request has cost.
 var settle = choice("a settle",
-	kind("amount", "a number in a JSON body", spent.shape(), func(a feedback.Amount) feedback.Settle { return a.Settle }),
+	kind("amount", "a number in a JSON body, or in the last event of a stream that has it", spent.shape(), func(a feedback.Amount) settling {
+		return settling{a.Settle, a.Meter}
+	}),
 )
 
 // acted is how an answer says that a part was done all the same.

@@ -72,12 +72,15 @@ func formatRow(p throttle.Policy) (*yaml.Node, error) {
 		n.Content = append(n.Content, mapping("match", quoted(p.Match)).Content...)
 	}
 	function("Key", p.Key, keyNames)
+	function("Share", p.Share, keyNames)
+	function("Weight", p.Weight, nil)
 	put("limit", p.Limit.String())
 	function("Cost", p.Cost, nil)
 	function("Penalty", p.Penalty, penaltyNames)
 	function("Acted", p.Acted, nil)
 	function("Quota", p.Quota, nil)
 	function("Settle", p.Settle, nil)
+	function("Meter", p.Meter, nil)
 	switch {
 	case p.Jitter < 0:
 		put("jitter", "none")

@@ -36,12 +36,14 @@ var policy = record[row]{name: "a policy", fields: []field[row]{
 	must(member("name", "unique; it is part of the store's keys, and stands in errors, events and metrics", label, func(p *row, v string) { p.Name = v })),
 	member("match", `"[METHOD ][HOST]/[PATH]"; every request if there is none`, matching, func(p *row, v string) { p.Match = v }),
 	member("key", `one budget for each value: "{header.X-App}", "{query.access_token}", "{shop}" for a wildcard of match, several together`, key, func(p *row, v keyFunc) { p.Key = v }),
+	member("share", `callers that take turns while the budget is full: tenants, such as "{header.X-Tenant}", written as a key is`, key, func(p *row, v keyFunc) { p.Share = v }),
+	member("weight", `how much the share gets beside the others, from 1 to 1000: a number, or "{header.NAME}" for the number in a field of the request, 1 if it has none`, weight, func(p *row, v costFunc) { p.Weight = v }),
 	must(member("limit", `what each budget holds, such as "40/s", "10000/20s", "40/s paced", "5000/month Asia/Shanghai", "2/s burst 40" or "20 in flight"`, limit, func(p *row, v throttle.Limit) { p.Limit = v })),
 	member("cost", `what a request costs: a number, or "{header.NAME}" for the number in a field of the request, 1 if it has none`, cost, func(p *row, v costFunc) { p.Cost = v }),
 	member("penalty", "which answers close the budget, and for how long; retry-after if there is none", penalties, func(p *row, v func(*http.Response) time.Duration) { p.Penalty = v }),
 	member("acted", "how an answer says that a part was done all the same", acted, func(p *row, v func(*http.Response) bool) { p.Acted = v }),
 	member("quota", "where an answer says what is left", quotas, func(p *row, v func(*http.Response) (throttle.Quota, bool)) { p.Quota = v }),
-	member("settle", "where an answer says what the request has cost", settle, func(p *row, v func(*http.Response) int) { p.Settle = v }),
+	member("settle", "where an answer says what the request has cost", settle, func(p *row, v settling) { p.Settle, p.Meter = v.settle, v.meter }),
 	member("adaptive", "learn how much of the limit the upstream truly allows", yes, func(p *row, v bool) { p.Adaptive = v }),
 	member("jitter", "the time that may pass between a grant and the arrival at the upstream; none for no time at all", jitter, func(p *row, v time.Duration) { p.Jitter = v }),
 	member("headroom", "the share of the limit that requests of a priority must leave free", filled(headroom.shape()), func(p *row, v map[throttle.Priority]float64) { p.Headroom = v }),
@@ -102,6 +104,27 @@ func (t template) cost() costFunc {
 		}
 		return 1
 	}
+}
+
+// mostWeight is the largest weight of a share.
+const mostWeight = 1000
+
+// weight is a number, or a template whose value is one. A request may say more than there is.
+var weight = defined("weight", as(templates(`a weight such as 2 or "{header.X-Weight}"`, schema{"type": []any{"integer", "string"}}, parseWeight), func(t template) costFunc {
+	said := t.cost()
+	return func(req *http.Request) int { return max(1, min(said(req), mostWeight)) }
+}))
+
+// parseWeight reads a weight, which is written as a cost is.
+func parseWeight(s string) (template, error) {
+	if n, err := parseNumber(s); err == nil && (n < 1 || n > mostWeight) {
+		return template{}, fmt.Errorf("a weight of %d is out of range: use 1 to %d", n, mostWeight)
+	}
+	t, err := parseCost(s)
+	if err != nil {
+		err = fmt.Errorf("%q is not a weight: it is a whole number from 1 to %d, or one value of the request such as \"{header.X-Weight}\"", clip(s), mostWeight)
+	}
+	return t, err
 }
 
 // jitter is a duration, or none.

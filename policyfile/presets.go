@@ -7,26 +7,42 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/cloudflare"
+	"github.com/fleetthrottle/throttle/presets/dashscope"
+	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/discord"
+	"github.com/fleetthrottle/throttle/presets/drive"
 	"github.com/fleetthrottle/throttle/presets/feishu"
+	"github.com/fleetthrottle/throttle/presets/gemini"
 	"github.com/fleetthrottle/throttle/presets/github"
 	"github.com/fleetthrottle/throttle/presets/gitlab"
+	"github.com/fleetthrottle/throttle/presets/gmail"
+	"github.com/fleetthrottle/throttle/presets/graph"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
 	"github.com/fleetthrottle/throttle/presets/jira"
+	"github.com/fleetthrottle/throttle/presets/kimi"
 	"github.com/fleetthrottle/throttle/presets/notion"
 	"github.com/fleetthrottle/throttle/presets/openai"
 	"github.com/fleetthrottle/throttle/presets/riot"
 	"github.com/fleetthrottle/throttle/presets/salesforce"
+	"github.com/fleetthrottle/throttle/presets/sheets"
 	"github.com/fleetthrottle/throttle/presets/shopify"
 	"github.com/fleetthrottle/throttle/presets/slack"
 	"github.com/fleetthrottle/throttle/presets/spapi"
 	"github.com/fleetthrottle/throttle/presets/stripe"
+	"github.com/fleetthrottle/throttle/presets/telegram"
+	"github.com/fleetthrottle/throttle/presets/tencentmeeting"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/welink"
+	"github.com/fleetthrottle/throttle/presets/xero"
+	"github.com/fleetthrottle/throttle/presets/zendesk"
+	"github.com/fleetthrottle/throttle/presets/zhipu"
 )
 
 // The rows of a preset.
@@ -36,6 +52,11 @@ type presetRows = []throttle.Policy
 // options have the names of the fields in Go, and what they do not have here is for a
 // table in Go.
 var presets = choice("a preset",
+	preset("airtable", airtable.Policies,
+		member("user", "the id of the user or the service account, not a token", label, func(o *airtable.Options, v string) { o.User = v }),
+		callerID("user", func(o *airtable.Options, v keyFunc) { o.Caller = v }),
+		host(func(o *airtable.Options, v string) { o.Host = v }),
+	),
 	preset("anthropic", anthropic.Policies,
 		member("requests", "how many requests a minute each model allows", number(1), func(o *anthropic.Options, v int) { o.Requests = v }),
 		member("input-tokens", "how many tokens a minute may be sent to each model", number(1), func(o *anthropic.Options, v int) { o.InputTokens = v }),
@@ -61,6 +82,31 @@ var presets = choice("a preset",
 		member("address", "a name for the address that requests leave from", label, func(o *binance.Options, v string) { o.Address = v }),
 		host(func(o *binance.Options, v string) { o.Host = v }),
 	),
+	preset("cloudflare", cloudflare.Policies,
+		member("user", "the id of the user or the account, not a token", label, func(o *cloudflare.Options, v string) { o.User = v }),
+		callerID("user", func(o *cloudflare.Options, v keyFunc) { o.Caller = v }),
+		member("address", "a name for the address that requests leave from", label, func(o *cloudflare.Options, v string) { o.Address = v }),
+		member("per-5-minutes", "what a user may call in 5 minutes", number(1), func(o *cloudflare.Options, v int) { o.Per5Minutes = v }),
+		host(func(o *cloudflare.Options, v string) { o.Host = v }),
+	),
+	preset("dashscope", dashscope.Policies,
+		member("requests", "how many requests a minute each model allows", number(1), func(o *dashscope.Options, v int) { o.Requests = v }),
+		member("tokens", "how many tokens a minute each model allows", number(1), func(o *dashscope.Options, v int) { o.Tokens = v }),
+		member("even", "space requests and tokens out", yes, func(o *dashscope.Options, v bool) { o.Even = v }),
+		member("account", "a name for the account", label, func(o *dashscope.Options, v string) { o.Account = v }),
+		callerID("account", func(o *dashscope.Options, v keyFunc) { o.Caller = v }),
+		member("model", "tells models apart", key, func(o *dashscope.Options, v keyFunc) { o.Model = v }),
+		member("cost", "the tokens of a request", cost, func(o *dashscope.Options, v costFunc) { o.Cost = v }),
+		host(func(o *dashscope.Options, v string) { o.Host = v }),
+	),
+	preset("deepseek", deepseek.Policies,
+		member("pro", "how many requests to deepseek-v4-pro may be in flight", number(1), func(o *deepseek.Options, v int) { o.Pro = v }),
+		member("flash", "how many requests to deepseek-flash may be in flight", number(1), func(o *deepseek.Options, v int) { o.Flash = v }),
+		member("account", "a name for the account", label, func(o *deepseek.Options, v string) { o.Account = v }),
+		callerID("account", func(o *deepseek.Options, v keyFunc) { o.Caller = v }),
+		member("model", "the model that a request asks for", key, func(o *deepseek.Options, v keyFunc) { o.Model = v }),
+		host(func(o *deepseek.Options, v string) { o.Host = v }),
+	),
 	preset("dingtalk", dingtalk.Policies,
 		member("edition", "what the company has bought; the month counts only if it is named", editions, func(o *dingtalk.Options, v dingtalk.Edition) { o.Edition = v }),
 		member("app", "the application's id, not its token", label, func(o *dingtalk.Options, v string) { o.App = v }),
@@ -81,6 +127,15 @@ var presets = choice("a preset",
 		member("per-second", "the global limit", number(1), func(o *discord.Options, v int) { o.PerSecond = v }),
 		host(func(o *discord.Options, v string) { o.Host = v }),
 	),
+	preset("drive", drive.Policies,
+		member("per-minute", "how many units a minute the project has", number(1), func(o *drive.Options, v int) { o.PerMinute = v }),
+		member("per-user", "how many units a minute each user has", number(1), func(o *drive.Options, v int) { o.PerUser = v }),
+		member("units", "what a request costs", cost, func(o *drive.Options, v costFunc) { o.Units = v }),
+		member("project", "the project's id", label, func(o *drive.Options, v string) { o.Project = v }),
+		member("user", "the id of the user or the service account", label, func(o *drive.Options, v string) { o.User = v }),
+		callerIDs("project", "user", func(o *drive.Options, v callerFunc) { o.Caller = v }),
+		host(func(o *drive.Options, v string) { o.Host = v }),
+	),
 	preset("feishu", feishu.Policies,
 		member("app", "the app's id, not its token", label, func(o *feishu.Options, v string) { o.App = v }),
 		member("tenant", "the id of the tenant that is called", label, func(o *feishu.Options, v string) { o.Tenant = v }),
@@ -89,6 +144,16 @@ var presets = choice("a preset",
 		member("tier", "of APIs that are not listed", feishuTierShape, func(o *feishu.Options, v feishu.Tier) { o.Tier = v }),
 		member("per-month", "what a tenant may call in a month", number(1), func(o *feishu.Options, v int) { o.PerMonth = v }),
 		host(func(o *feishu.Options, v string) { o.Host = v }),
+	),
+	preset("gemini", gemini.Policies,
+		member("requests", "how many requests a minute each model allows", number(1), func(o *gemini.Options, v int) { o.Requests = v }),
+		member("tokens", "how many tokens a minute may be sent to each model", number(1), func(o *gemini.Options, v int) { o.Tokens = v }),
+		member("per-day", "how many requests a day each model allows", number(1), func(o *gemini.Options, v int) { o.PerDay = v }),
+		member("project", "the project's id", label, func(o *gemini.Options, v string) { o.Project = v }),
+		callerID("project", func(o *gemini.Options, v keyFunc) { o.Caller = v }),
+		member("model", "tells models apart", key, func(o *gemini.Options, v keyFunc) { o.Model = v }),
+		member("cost", "the tokens that a request sends", cost, func(o *gemini.Options, v costFunc) { o.Cost = v }),
+		host(func(o *gemini.Options, v string) { o.Host = v }),
 	),
 	preset("github", github.Policies,
 		member("account", "the id of the user or the installation", label, func(o *github.Options, v string) { o.Account = v }),
@@ -102,6 +167,21 @@ var presets = choice("a preset",
 		member("address", "a name for the address that requests leave from", label, func(o *gitlab.Options, v string) { o.Address = v }),
 		member("per-minute", "how often a user may call in a minute", number(1), func(o *gitlab.Options, v int) { o.PerMinute = v }),
 		host(func(o *gitlab.Options, v string) { o.Host = v }),
+	),
+	preset("gmail", gmail.Policies,
+		member("per-minute", "how many units a minute the project has", number(1), func(o *gmail.Options, v int) { o.PerMinute = v }),
+		member("per-user", "how many units a minute each user has", number(1), func(o *gmail.Options, v int) { o.PerUser = v }),
+		member("project", "the project's id", label, func(o *gmail.Options, v string) { o.Project = v }),
+		member("user", "the id of the user whose mailbox is called", label, func(o *gmail.Options, v string) { o.User = v }),
+		callerIDs("project", "user", func(o *gmail.Options, v callerFunc) { o.Caller = v }),
+		member("units", "what a request costs", cost, func(o *gmail.Options, v costFunc) { o.Units = v }),
+		host(func(o *gmail.Options, v string) { o.Host = v }),
+	),
+	preset("graph", graph.Policies,
+		member("app", "the id of the app's registration, not a token", label, func(o *graph.Options, v string) { o.App = v }),
+		member("tenant", "the id of the tenant that is called", label, func(o *graph.Options, v string) { o.Tenant = v }),
+		callerIDs("app", "tenant", func(o *graph.Options, v callerFunc) { o.Caller = v }),
+		host(func(o *graph.Options, v string) { o.Host = v }),
 	),
 	preset("hubspot", hubspot.Policies,
 		member("plan", "of the accounts", hubspotPlans, func(o *hubspot.Options, v hubspot.Plan) { o.Plan = v }),
@@ -120,6 +200,13 @@ var presets = choice("a preset",
 		member("endpoint", "tells endpoints apart", key, func(o *jira.Options, v keyFunc) { o.Endpoint = v }),
 		member("points", "the cost of a request", cost, func(o *jira.Options, v costFunc) { o.Points = v }),
 		host(func(o *jira.Options, v string) { o.Host = v }),
+	),
+	preset("kimi", kimi.Policies,
+		member("tier", "of the account, by what it has paid in", kimiTiers, func(o *kimi.Options, v kimi.Tier) { o.Tier = v }),
+		member("account", "a name for the account", label, func(o *kimi.Options, v string) { o.Account = v }),
+		callerID("account", func(o *kimi.Options, v keyFunc) { o.Caller = v }),
+		member("cost", "the tokens of a request", cost, func(o *kimi.Options, v costFunc) { o.Cost = v }),
+		host(func(o *kimi.Options, v string) { o.Host = v }),
 	),
 	preset("notion", notion.Policies,
 		member("per-minute", "what the plan allows each connection in a minute", number(1), func(o *notion.Options, v int) { o.PerMinute = v }),
@@ -151,6 +238,14 @@ var presets = choice("a preset",
 		callerID("organization", func(o *salesforce.Options, v keyFunc) { o.Caller = v }),
 		host(func(o *salesforce.Options, v string) { o.Host = v }),
 	),
+	preset("sheets", sheets.Policies,
+		member("per-minute", "how many reads, and how many writes, the project has in a minute", number(1), func(o *sheets.Options, v int) { o.PerMinute = v }),
+		member("per-user", "how many reads, and how many writes, each user has in a minute", number(1), func(o *sheets.Options, v int) { o.PerUser = v }),
+		member("project", "the project's id", label, func(o *sheets.Options, v string) { o.Project = v }),
+		member("user", "the id of the user or the service account", label, func(o *sheets.Options, v string) { o.User = v }),
+		callerIDs("project", "user", func(o *sheets.Options, v callerFunc) { o.Caller = v }),
+		host(func(o *sheets.Options, v string) { o.Host = v }),
+	),
 	preset("shopify", shopify.Policies,
 		member("plan", "of the stores", plans, func(o *shopify.Options, v shopify.Plan) { o.Plan = v }),
 		member("app", "the app's id", label, func(o *shopify.Options, v string) { o.App = v }),
@@ -181,6 +276,22 @@ var presets = choice("a preset",
 		member("per-second", "what the account may call in a second", number(1), func(o *stripe.Options, v int) { o.PerSecond = v }),
 		host(func(o *stripe.Options, v string) { o.Host = v }),
 	),
+	preset("telegram", telegram.Policies,
+		member("per-second", "how many messages a bot may send in a second", number(1), func(o *telegram.Options, v int) { o.PerSecond = v }),
+		member("bot", "the bot's id", label, func(o *telegram.Options, v string) { o.Bot = v }),
+		callerID("bot", func(o *telegram.Options, v keyFunc) { o.Caller = v }),
+		member("channel", "the chat that a message goes to", key, func(o *telegram.Options, v keyFunc) { o.Channel = v }),
+		host(func(o *telegram.Options, v string) { o.Host = v }),
+	),
+	preset("tencentmeeting", tencentmeeting.Policies,
+		member("third-party", "the app is a third party's, which is counted by user", yes, func(o *tencentmeeting.Options, v bool) { o.ThirdParty = v }),
+		member("per-minute", "how many calls a minute are allowed", number(1), func(o *tencentmeeting.Options, v int) { o.PerMinute = v }),
+		member("per-day", "how many calls a day are allowed to an app", number(1), func(o *tencentmeeting.Options, v int) { o.PerDay = v }),
+		member("app", "the app's id", label, func(o *tencentmeeting.Options, v string) { o.App = v }),
+		member("user", "the id of the user for whom requests are", label, func(o *tencentmeeting.Options, v string) { o.User = v }),
+		callerIDs("app", "user", func(o *tencentmeeting.Options, v callerFunc) { o.Caller = v }),
+		host(func(o *tencentmeeting.Options, v string) { o.Host = v }),
+	),
 	preset("wechat", wechat.Policies,
 		member("account", "the account's AppID, not its token", label, func(o *wechat.Options, v string) { o.Account = v }),
 		callerID("account", func(o *wechat.Options, v keyFunc) { o.Caller = v }),
@@ -200,6 +311,34 @@ var presets = choice("a preset",
 		member("people", "how many people a message goes to", cost, func(o *wecom.Options, v costFunc) { o.People = v }),
 		member("blocked", "for how long 45009 closes an API", length, func(o *wecom.Options, v time.Duration) { o.Blocked = v }),
 		host(func(o *wecom.Options, v string) { o.Host = v }),
+	),
+	preset("welink", welink.Policies,
+		member("app", "the application's client_id", label, func(o *welink.Options, v string) { o.App = v }),
+		callerID("app", func(o *welink.Options, v keyFunc) { o.Caller = v }),
+		member("address", "a name for the address that requests leave from", label, func(o *welink.Options, v string) { o.Address = v }),
+		member("endpoint", "tells APIs apart", key, func(o *welink.Options, v keyFunc) { o.Endpoint = v }),
+		host(func(o *welink.Options, v string) { o.Host = v }),
+	),
+	preset("xero", xero.Policies,
+		member("per-day", "what the app's tier allows for each tenant in a day", number(1), func(o *xero.Options, v int) { o.PerDay = v }),
+		member("app", "the app's client id", label, func(o *xero.Options, v string) { o.App = v }),
+		member("tenant", "the id of the tenant that is called", label, func(o *xero.Options, v string) { o.Tenant = v }),
+		callerIDs("app", "tenant", func(o *xero.Options, v callerFunc) { o.Caller = v }),
+		host(func(o *xero.Options, v string) { o.Host = v }),
+	),
+	preset("zendesk", zendesk.Policies,
+		member("per-minute", "what the plan allows in a minute", number(1), func(o *zendesk.Options, v int) { o.PerMinute = v }),
+		member("high-volume", "the account has the High Volume API add-on", yes, func(o *zendesk.Options, v bool) { o.HighVolume = v }),
+		member("user", "the id of the user who updates tickets", label, func(o *zendesk.Options, v string) { o.User = v }),
+		callerID("user", func(o *zendesk.Options, v keyFunc) { o.Caller = v }),
+		host(func(o *zendesk.Options, v string) { o.Host = v }),
+	),
+	preset("zhipu", zhipu.Policies,
+		member("in-flight", "how many requests each model allows at the same time", number(1), func(o *zhipu.Options, v int) { o.InFlight = v }),
+		member("account", "a name for the account", label, func(o *zhipu.Options, v string) { o.Account = v }),
+		callerID("account", func(o *zhipu.Options, v keyFunc) { o.Caller = v }),
+		member("model", "tells models apart", key, func(o *zhipu.Options, v keyFunc) { o.Model = v }),
+		host(func(o *zhipu.Options, v string) { o.Host = v }),
 	),
 )
 
@@ -241,6 +380,11 @@ var plans = oneOf(
 var hubspotPlans = oneOf(
 	word[hubspot.Plan]{"free", hubspot.Free}, word[hubspot.Plan]{"professional", hubspot.Professional},
 	word[hubspot.Plan]{"enterprise", hubspot.Enterprise}, word[hubspot.Plan]{"marketplace", hubspot.Marketplace},
+)
+
+var kimiTiers = oneOf(
+	word[kimi.Tier]{"0", kimi.Tier0}, word[kimi.Tier]{"1", kimi.Tier1}, word[kimi.Tier]{"2", kimi.Tier2},
+	word[kimi.Tier]{"3", kimi.Tier3}, word[kimi.Tier]{"4", kimi.Tier4}, word[kimi.Tier]{"5", kimi.Tier5},
 )
 
 var editions = oneOf(

@@ -100,6 +100,12 @@ func (r *reader) checkUse(p *row) {
 			r.fail(follow(settle), "settle has no effect: what is in flight keeps its cost")
 		}
 	}
+	switch share, weight := p.fields["share"], p.fields["weight"]; {
+	case p.Share == nil && p.Weight != nil && share == nil:
+		r.fail(follow(weight), "weight has no effect without share: it is the weight of a share")
+	case p.Share != nil && (p.Limit.Kind() == throttle.KindConcurrency || p.Limit.Kind() == throttle.KindUnlimited):
+		r.fail(follow(share), "share has no effect: only a limit that counts starts has a line in which shares take turns")
+	}
 	if penalty := p.fields["penalty"]; p.Acted != nil && penalty != nil && follow(penalty).Value == "none" {
 		r.fail(follow(p.fields["acted"]), "acted has no effect: it looks at answers that close the budget, and the penalty is none")
 	}

@@ -108,6 +108,8 @@ func readsOf(p *throttle.Policy, method, path string) string {
 		return "a key in requests"
 	case p.Cost != nil:
 		return "the cost of requests"
+	case p.Share != nil:
+		return "a share in requests"
 	case !readsRetryAfterOnly(p.Penalty), p.Acted != nil, p.Quota != nil, p.Settle != nil, p.Adaptive:
 		return "answers"
 	}

@@ -19,26 +19,42 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/presets/airtable"
 	"github.com/fleetthrottle/throttle/presets/anthropic"
 	"github.com/fleetthrottle/throttle/presets/azureopenai"
 	"github.com/fleetthrottle/throttle/presets/binance"
+	"github.com/fleetthrottle/throttle/presets/cloudflare"
+	"github.com/fleetthrottle/throttle/presets/dashscope"
+	"github.com/fleetthrottle/throttle/presets/deepseek"
 	"github.com/fleetthrottle/throttle/presets/dingtalk"
 	"github.com/fleetthrottle/throttle/presets/discord"
+	"github.com/fleetthrottle/throttle/presets/drive"
 	"github.com/fleetthrottle/throttle/presets/feishu"
+	"github.com/fleetthrottle/throttle/presets/gemini"
 	"github.com/fleetthrottle/throttle/presets/github"
 	"github.com/fleetthrottle/throttle/presets/gitlab"
+	"github.com/fleetthrottle/throttle/presets/gmail"
+	"github.com/fleetthrottle/throttle/presets/graph"
 	"github.com/fleetthrottle/throttle/presets/hubspot"
 	"github.com/fleetthrottle/throttle/presets/jira"
+	"github.com/fleetthrottle/throttle/presets/kimi"
 	"github.com/fleetthrottle/throttle/presets/notion"
 	"github.com/fleetthrottle/throttle/presets/openai"
 	"github.com/fleetthrottle/throttle/presets/riot"
 	"github.com/fleetthrottle/throttle/presets/salesforce"
+	"github.com/fleetthrottle/throttle/presets/sheets"
 	"github.com/fleetthrottle/throttle/presets/shopify"
 	"github.com/fleetthrottle/throttle/presets/slack"
 	"github.com/fleetthrottle/throttle/presets/spapi"
 	"github.com/fleetthrottle/throttle/presets/stripe"
+	"github.com/fleetthrottle/throttle/presets/telegram"
+	"github.com/fleetthrottle/throttle/presets/tencentmeeting"
 	"github.com/fleetthrottle/throttle/presets/wechat"
 	"github.com/fleetthrottle/throttle/presets/wecom"
+	"github.com/fleetthrottle/throttle/presets/welink"
+	"github.com/fleetthrottle/throttle/presets/xero"
+	"github.com/fleetthrottle/throttle/presets/zendesk"
+	"github.com/fleetthrottle/throttle/presets/zhipu"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/retry"
 )
@@ -343,27 +359,43 @@ func (s *sweep) away() {
 // them, once to be liked and once to be refused.
 func (s *sweep) presets() {
 	for target, policies := range map[string][]throttle.Policy{
-		"api.binance.com/api/v3/order":                                          binance.Policies(binance.Options{Address: canaryOption}),
-		"oapi.dingtalk.com/robot/send":                                          dingtalk.Policies(dingtalk.Options{App: canaryOption, Company: canaryOption, Address: canaryOption}),
-		"api.dingtalk.com/v1.0/contact/users/me":                                dingtalk.Policies(dingtalk.Options{App: canaryOption, ISV: canaryOption}),
-		"discord.com/api/v10/webhooks/1/" + canaryPath:                          discord.Policies(discord.Options{}),
-		"open.feishu.cn/open-apis/bot/v2/hook/" + "h00":                         feishu.Policies(feishu.Options{App: canaryOption, Tenant: canaryOption}),
-		"api.github.com/repos/o/" + canaryPath:                                  github.Policies(github.Options{}),
-		"site.atlassian.net/rest/api/3/issue/A-1":                               jira.Policies(jira.Options{}),
-		"api.notion.com/v1/pages/" + canaryPath:                                 notion.Policies(notion.Options{}),
-		"api.openai.com/v1/chat/completions":                                    openai.Policies(openai.Options{}),
-		"euw1.api.riotgames.com/lol/" + canaryPath:                              riot.Policies(riot.Options{}),
-		"shop.myshopify.com/admin/api/2025-01/x.json":                           shopify.Policies(shopify.Options{App: canaryOption}),
-		"slack.com/api/chat.postMessage":                                        slack.Policies(slack.Options{}),
-		"sellingpartnerapi-eu.amazon.com/tokens/2021-03-01/restrictedDataToken": spapi.Policies(spapi.Options{}),
-		"api.weixin.qq.com/cgi-bin/user/info":                                   wechat.Policies(wechat.Options{Account: canaryOption}),
-		"api.anthropic.com/v1/files/" + canaryPath:                              anthropic.Policies(anthropic.Options{Organization: canaryOption}),
-		"acme.openai.azure.com/openai/deployments/" + canaryPath + "/chat":      azureopenai.Policies(azureopenai.Options{}),
-		"api.stripe.com/v1/payment_intents/" + canaryPath:                       stripe.Policies(stripe.Options{Account: canaryOption}),
-		"gitlab.com/api/v4/projects/" + canaryPath:                              gitlab.Policies(gitlab.Options{User: canaryOption, Address: canaryOption}),
-		"api.hubapi.com/crm/v3/objects/" + canaryPath + "/search":               hubspot.Policies(hubspot.Options{App: canaryOption, Account: canaryOption}),
-		"acme.my.salesforce.com/services/data/" + canaryPath:                    salesforce.Policies(salesforce.Options{Organization: canaryOption}),
-		"qyapi.weixin.qq.com/cgi-bin/message/send":                              wecom.Policies(wecom.Options{Company: canaryOption}),
+		"api.binance.com/api/v3/order":                                                       binance.Policies(binance.Options{Address: canaryOption}),
+		"oapi.dingtalk.com/robot/send":                                                       dingtalk.Policies(dingtalk.Options{App: canaryOption, Company: canaryOption, Address: canaryOption}),
+		"api.dingtalk.com/v1.0/contact/users/me":                                             dingtalk.Policies(dingtalk.Options{App: canaryOption, ISV: canaryOption}),
+		"discord.com/api/v10/webhooks/1/" + canaryPath:                                       discord.Policies(discord.Options{}),
+		"open.feishu.cn/open-apis/bot/v2/hook/" + "h00":                                      feishu.Policies(feishu.Options{App: canaryOption, Tenant: canaryOption}),
+		"api.github.com/repos/o/" + canaryPath:                                               github.Policies(github.Options{}),
+		"site.atlassian.net/rest/api/3/issue/A-1":                                            jira.Policies(jira.Options{}),
+		"api.notion.com/v1/pages/" + canaryPath:                                              notion.Policies(notion.Options{}),
+		"api.openai.com/v1/chat/completions":                                                 openai.Policies(openai.Options{}),
+		"euw1.api.riotgames.com/lol/" + canaryPath:                                           riot.Policies(riot.Options{}),
+		"shop.myshopify.com/admin/api/2025-01/x.json":                                        shopify.Policies(shopify.Options{App: canaryOption}),
+		"slack.com/api/chat.postMessage":                                                     slack.Policies(slack.Options{}),
+		"sellingpartnerapi-eu.amazon.com/tokens/2021-03-01/restrictedDataToken":              spapi.Policies(spapi.Options{}),
+		"api.weixin.qq.com/cgi-bin/user/info":                                                wechat.Policies(wechat.Options{Account: canaryOption}),
+		"api.anthropic.com/v1/files/" + canaryPath:                                           anthropic.Policies(anthropic.Options{Organization: canaryOption}),
+		"acme.openai.azure.com/openai/deployments/" + canaryPath + "/chat":                   azureopenai.Policies(azureopenai.Options{}),
+		"api.stripe.com/v1/payment_intents/" + canaryPath:                                    stripe.Policies(stripe.Options{Account: canaryOption}),
+		"gitlab.com/api/v4/projects/" + canaryPath:                                           gitlab.Policies(gitlab.Options{User: canaryOption, Address: canaryOption}),
+		"api.hubapi.com/crm/v3/objects/" + canaryPath + "/search":                            hubspot.Policies(hubspot.Options{App: canaryOption, Account: canaryOption}),
+		"acme.my.salesforce.com/services/data/" + canaryPath:                                 salesforce.Policies(salesforce.Options{Organization: canaryOption}),
+		"qyapi.weixin.qq.com/cgi-bin/message/send":                                           wecom.Policies(wecom.Options{Company: canaryOption}),
+		"generativelanguage.googleapis.com/v1beta/models/" + canaryPath + ":generateContent": gemini.Policies(gemini.Options{}),
+		"api.deepseek.com/chat/completions":                                                  deepseek.Policies(deepseek.Options{Account: canaryOption}),
+		"api.moonshot.cn/v1/files/" + canaryPath:                                             kimi.Policies(kimi.Options{Account: canaryOption}),
+		"dashscope.aliyuncs.com/api/v1/tasks/" + canaryPath:                                  dashscope.Policies(dashscope.Options{Account: canaryOption}),
+		"open.bigmodel.cn/api/paas/v4/files/" + canaryPath:                                   zhipu.Policies(zhipu.Options{Account: canaryOption}),
+		"graph.microsoft.com/v1.0/users/" + canaryPath:                                       graph.Policies(graph.Options{App: canaryOption, Tenant: canaryOption}),
+		"gmail.googleapis.com/gmail/v1/users/" + canaryPath:                                  gmail.Policies(gmail.Options{Project: canaryOption}),
+		"sheets.googleapis.com/v4/spreadsheets/" + canaryPath:                                sheets.Policies(sheets.Options{Project: canaryOption}),
+		"www.googleapis.com/drive/v3/files/" + canaryPath:                                    drive.Policies(drive.Options{Project: canaryOption}),
+		"api.telegram.org/" + canaryPath:                                                     telegram.Policies(telegram.Options{}),
+		"api.cloudflare.com/client/v4/zones/" + canaryPath:                                   cloudflare.Policies(cloudflare.Options{User: canaryOption}),
+		"acme.zendesk.com/api/v2/tickets/" + canaryPath:                                      zendesk.Policies(zendesk.Options{User: canaryOption}),
+		"api.airtable.com/v0/" + canaryPath:                                                  airtable.Policies(airtable.Options{User: canaryOption}),
+		"api.xero.com/api.xro/2.0/Invoices/" + canaryPath:                                    xero.Policies(xero.Options{App: canaryOption}),
+		"api.meeting.qq.com/v1/meetings/" + canaryPath:                                       tencentmeeting.Policies(tencentmeeting.Options{App: canaryOption}),
+		"open.welink.huaweicloud.com/api/contact/v1/users/" + canaryPath:                     welink.Policies(welink.Options{App: canaryOption}),
 	} {
 		tr := throttle.Must(throttle.New(throttle.Config{Store: s.store, Base: secretUpstream, Policies: policies, Observe: s.observe}))
 		host, path, _ := strings.Cut(target, "/")

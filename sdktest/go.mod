@@ -19,6 +19,7 @@ require (
 	github.com/getkin/kin-openapi v0.153.0
 	github.com/go-resty/resty/v2 v2.17.2
 	github.com/google/go-github/v87 v87.0.0
+	github.com/gregjones/httpcache v0.0.0-20190611155906-901d90724c79
 	github.com/hashicorp/go-retryablehttp v0.7.8
 	github.com/larksuite/oapi-sdk-go/v3 v3.9.2
 	github.com/open-dingtalk/dingtalk-stream-sdk-go v0.9.1

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -103,7 +104,7 @@ func (b *bench) status(c throttle.Charge, want throttle.Status) {
 	if err != nil {
 		b.fatalf("Status(%v) at %v: %v", c.Budget, b.now(), err)
 	}
-	if want.Limit = c.Limit; got != want {
+	if want.Limit = c.Limit; !reflect.DeepEqual(got, want) {
 		b.errorf("status at %v:\n got %+v\nwant %+v", b.now(), got, want)
 	}
 }
@@ -123,7 +124,7 @@ func (w *world) look() {
 	if c.Limit.Kind() == throttle.KindLeakyBucket {
 		want.Used, want.Booked, want.Waiting = got.Used, got.Booked, got.Waiting // say little where starts only keep their distance
 	}
-	if got != want {
+	if !reflect.DeepEqual(got, want) {
 		w.failf("status of %s (%s):\n got %+v\nwant %+v", c.Budget.Policy, sentence(c), got, want)
 	}
 }

@@ -33,6 +33,10 @@ func (t *table) acquire(w http.ResponseWriter, r *http.Request) *problem.Problem
 			panic(http.ErrAbortHandler) // the caller has gone: its connection ends without an answer
 		case err != nil:
 			t.left(p, false)
+			if later := new(placed); errors.As(err, &later) {
+				writePlaced(w, later)
+				return nil
+			}
 			return problemOf(err)
 		case answer != nil:
 			t.left(p, writeAnswer(w, r, answer))

@@ -37,6 +37,9 @@ func problemOf(err error) *problem.Problem {
 		p.Policy = mistake.Policy
 		return p
 	}
+	if p := problemOfPlace(err); p != nil {
+		return p
+	}
 	p := problem.Of(err)
 	if p == nil { // the permit was released while its start was awaited
 		return problem.New(http.StatusGone, "the permit is gone: it was released meanwhile")

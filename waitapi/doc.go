@@ -5,6 +5,13 @@
 //	POST /v1/acquire {"demands": [{"policy": "shop", "key": "acme"}], "wait": 5}
 //	200 {"permit": "h0b…", "waited": 0.81, "policy": "shop", "lifetime": 60}
 //
+// A caller that does not want to wait long, because it has a queue of its own, says that with a place, which is empty at
+// first. It is answered 202 with a place in line, and comes again with that, after Retry-After, to any process
+// of the fleet: see [throttle.Limiters.Reserve].
+//
+//	POST /v1/acquire {"demands": [{"policy": "shop", "key": "acme"}], "place": ""}
+//	202 {"place": "AcRz…", "retryAfter": 12.3}
+//
 // The caller then does its work. It may say what the work turned out to cost (/v1/settle), or that
 // the work was refused (/v1/penalize). In the end it releases the permit (/v1/release). The fields
 // are those of [throttle.Demand] and the arguments of [throttle.Permit]; times are in seconds.

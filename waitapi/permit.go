@@ -112,7 +112,12 @@ func (t *table) join(q *acquireRequest) (*permit, *problem.Problem) {
 		if t.count++; q.key != (digest{}) {
 			t.byKey[q.key] = p
 		}
-		t.acquirePermit(p, q, func(ctx context.Context) (*throttle.Permit, error) { return t.c.Limiters.Acquire(ctx, q.demands...) })
+		t.acquirePermit(p, q, func(ctx context.Context) (*throttle.Permit, error) {
+			if q.aside {
+				return q.reserve(ctx, t.c.Limiters)
+			}
+			return t.c.Limiters.Acquire(ctx, q.demands...)
+		})
 	case p.body != q.body:
 		return nil, problem.New(http.StatusUnprocessableEntity, "the Idempotency-Key was used with another body: use another key")
 	case p.begun:

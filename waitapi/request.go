@@ -26,13 +26,15 @@ type acquireRequest struct {
 	wait     time.Duration // as for throttle.WithMaxWait
 	priority throttle.Priority
 	lifetime time.Duration
-	key      digest // zero: the caller names none
+	aside    bool            // the caller wants a place in place of a long wait
+	place    *throttle.Place // that it has; nil: none
+	key      digest          // zero: the caller names none
 	body     digest
 }
 
 // readAcquire returns what a request asks for.
 func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) (*acquireRequest, *problem.Problem) {
-	q := &acquireRequest{priority: wishes.Priority(r.Header), lifetime: c.Lifetime, wait: wishes.MaxWait(r.Header, c.MaxWait)}
+	q := &acquireRequest{priority: wishes.Priority(r.Header), lifetime: c.Lifetime, wait: wishes.MaxWait(r.Header, c.MaxWait), aside: prefersAside(r.Header)}
 	key, bad := keyOf(r.Header)
 	if bad != nil {
 		return nil, bad
@@ -47,6 +49,7 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) 
 		"demands":  d.list(mostDemands, func(raw json.RawMessage, at string) { q.demands = append(q.demands, readDemand(&d, raw, at, c)) }),
 		"wait":     d.seconds(&wait, 0, throttle.MaxPenalty),
 		"priority": d.priority(&q.priority),
+		"place":    d.place(q),
 		"lifetime": d.seconds(&q.lifetime, time.Millisecond, c.MaxLifetime),
 	}, "demands")
 	if bad := d.problem(); bad != nil {
@@ -59,7 +62,7 @@ func readAcquire(w http.ResponseWriter, r *http.Request, c *Config, all bodies) 
 		q.wait = min(q.wait, wait)
 	}
 	if key != "" {
-		same, _ := json.Marshal([]any{q.demands, q.lifetime}) // never fails; a repeat may wait in another way
+		same, _ := json.Marshal([]any{q.demands, q.lifetime}) // without the place: who lost an answer may have an older one. It never fails; a repeat may wait in another way
 		q.key, q.body = sha256.Sum256([]byte(key)), sha256.Sum256(same)
 	}
 	for i := range q.demands {

@@ -65,10 +65,10 @@ type answer struct {
 	Text    string
 	Aborted bool // there is none: the caller has left
 
-	Title, Detail, Policy, Permit string
-	Status                        int
-	Waited, Lifetime              float64
-	Errors                        []struct{ Pointer, Detail string }
+	Title, Detail, Policy, Permit, Place string
+	Status                               int
+	Waited, Lifetime, RetryAfter         float64
+	Errors                               []struct{ Pointer, Detail string }
 }
 
 // post sends a body; headers are "Name: value".

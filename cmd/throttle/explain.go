@@ -28,7 +28,9 @@ type explained struct {
 	Policy string `json:"policy"`
 	Limit  string `json:"limit"`
 	Cost   int    `json:"cost"`
-	Budget string `json:"budget"` // its key is hashed
+	Budget string `json:"budget"`           // its key is hashed
+	Share  string `json:"share,omitempty"`  // its name is hashed
+	Weight int    `json:"weight,omitempty"` // of the share
 	Shadow bool   `json:"shadow,omitempty"`
 	Node   bool   `json:"node,omitempty"`
 	State  *state `json:"state,omitempty"`
@@ -113,12 +115,19 @@ func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 	}
 	e.charges = t.Explain(req)
 	for _, c := range e.charges {
-		e.Policies = append(e.Policies, explained{
+		x := explained{
 			Policy: c.Budget.Policy, Limit: c.Limit.String(), Cost: c.Cost, Budget: c.Budget.String(), Shadow: c.Shadow, Node: c.Node,
-		})
+		}
+		if c.Share.ID != 0 {
+			x.Share, x.Weight = shareText(c.Share.ID), max(1, c.Share.Weight)
+		}
+		e.Policies = append(e.Policies, x)
 	}
 	return e, nil
 }
+
+// shareText is how a share is shown: its name is hashed.
+func shareText(id uint64) string { return fmt.Sprintf("%014x", id) }
 
 // ask asks the fleet what the budgets are like now, and who paused them.
 func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {
@@ -173,6 +182,9 @@ func (x *explained) now() string {
 		words = append(noteWords(x.Note, s.status.Paused), s.words()...)
 	case s != nil:
 		words = s.words()
+	}
+	if x.Share != "" {
+		words = append(words, fmt.Sprintf("share %s of weight %d", x.Share, x.Weight))
 	}
 	if x.Shadow {
 		words = append(words, "only counts")

@@ -53,7 +53,8 @@ type sidecar struct {
 
 	table   atomic.Pointer[proxy.Table] // of the policies in force
 	metrics *promthrottle.Metrics
-	once    firsts     // what stderr says once
+	once    firsts // what stderr says once
+	news    news
 	mu      sync.Mutex // is held while talk is written to
 	talk    io.Writer
 }
@@ -65,7 +66,7 @@ func newProxy() *cobra.Command {
 
 // newProxyWith also returns what the command's flags set.
 func newProxyWith() (*cobra.Command, *sidecar) {
-	s := &sidecar{metrics: promthrottle.New(nil)}
+	s := &sidecar{metrics: promthrottle.New(nil), news: news{now: time.Now}}
 	c := &cobra.Command{
 		Use:   "proxy [FILE]",
 		Short: "Hold the requests of programs in other languages",
@@ -280,10 +281,13 @@ func (s *sidecar) report(state policyfile.State) {
 	}
 }
 
-// observe tells of what an operator must know, without which limits are not kept.
+// observe tells of what an operator must know: without it limits are not kept, or programs stand still.
 func (s *sidecar) observe(ctx context.Context, e throttle.Event) {
 	proxy.Observe(ctx, e)
 	s.metrics.Observe(ctx, e)
+	if line := s.news.of(e); line != "" {
+		s.say(line)
+	}
 	if e.Kind == throttle.Illegible || e.Kind == throttle.FunctionFailed {
 		s.say(e.Err.Error())
 	}

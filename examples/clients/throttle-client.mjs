@@ -21,6 +21,14 @@ export class Refused extends Error {
 	}
 }
 
+/** The work may start later: keep place with it, and come again after retryAfter seconds; see docs/jobs.md. */
+export class Later extends Error {
+	constructor({place, retryAfter}) {
+		super(`come again in ${retryAfter} s`)
+		Object.assign(this, {name: 'Later', place, retryAfter})
+	}
+}
+
 async function post(path, body, timeout = 20, headers = {}) {
 	if (process.env.THROTTLE_TOKEN) headers['Proxy-Authorization'] = `Bearer ${process.env.THROTTLE_TOKEN}`
 	headers['Content-Type'] = 'application/json'
@@ -43,15 +51,17 @@ class Permit {
 	[Symbol.asyncDispose]() { return this.release() }
 }
 
-export async function acquire(demands, {wait = 60, ...options} = {}) { // options are priority and lifetime
+export async function acquire(demands, {wait = 60, ...options} = {}) { // options are priority, lifetime and place: with '', or that of a Later, it throws Later
 	const end = performance.now() / 1000 + wait, key = crypto.randomUUID()
 	for (;;) {
 		const left = Math.max(0, end - performance.now() / 1000)
 		try {
-			return new Permit(await post('acquire', {demands, wait: left, ...options}, left + 20, {'Idempotency-Key': key}))
+			const answer = await post('acquire', {demands, wait: left, ...options}, left + 20, {'Idempotency-Key': key})
+			if (answer.place) throw new Later(answer)
+			return new Permit(answer)
 		} catch (error) { // without an answer the same key is sent again: nothing is charged twice
 			const pause = error instanceof Refused ? error.retryAfter : 0.5
-			if (performance.now() / 1000 + pause > end) throw error
+			if (error instanceof Later || performance.now() / 1000 + pause > end) throw error
 			await sleep(pause * 1000)
 		}
 	}

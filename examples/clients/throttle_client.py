@@ -16,6 +16,12 @@ class Refused(Exception):
         self.problem = problem
 
 
+class Later(Exception):
+    def __init__(self, answer):  # which says when to come again, and with what; see docs/jobs.md
+        super().__init__("come again in %.1f s" % answer["retryAfter"])
+        self.place, self.retry_after = answer["place"], answer["retryAfter"]
+
+
 def post(path, body, timeout=20, **headers):
     headers["Content-Type"] = "application/json"
     if "THROTTLE_TOKEN" in os.environ:
@@ -45,12 +51,15 @@ class Permit:
             warnings.warn("the permit was not released: %s" % error)
 
 
-def acquire(*demands, wait=60, **options):  # options are priority and lifetime
+def acquire(*demands, wait=60, **options):  # options are priority, lifetime and place: with place="", or that of a Later, it raises Later
     key, end = str(uuid.uuid4()), time.monotonic() + wait
     while True:
         left = max(0, end - time.monotonic())
         try:
-            return Permit(post("acquire", {"demands": demands, "wait": left, **options}, left + 20, **{"Idempotency-Key": key}))
+            answer = post("acquire", {"demands": demands, "wait": left, **options}, left + 20, **{"Idempotency-Key": key})
+            if "place" in answer:
+                raise Later(answer)
+            return Permit(answer)
         except urllib.error.HTTPError as error:
             failure, pause = Refused(json.load(error)), float(error.headers.get("Retry-After", "inf"))
         except NO_ANSWER as error:  # with the same key nothing is charged twice

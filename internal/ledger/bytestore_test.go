@@ -215,7 +215,7 @@ func (s *byteStore) Cancel(b *throttle.Booking, g throttle.Grant) {
 		booked := w.grant
 		w.grant = throttle.Grant{}
 		s.do(news, w, func(w *ledger.Waiter, q ...*ledger.Request) {
-			q[0].Leave(w)
+			q[0].GiveUp(w)
 			if booked.OK {
 				q[0].Cancel(throttle.Grant{Handle: booked.Handle})
 			}

@@ -10,7 +10,10 @@ import (
 const maxNumber = 1 << 53
 
 // A writer appends numbers to bytes: small ones take one byte.
-type writer struct{ b []byte }
+type writer struct {
+	b      []byte
+	shares bool // the row has lanes of shares
+}
 
 func (w *writer) number(x int64) { w.b = binary.AppendUvarint(w.b, uint64(x)) }
 func (w *writer) signed(x int64) { w.b = binary.AppendVarint(w.b, x) }
@@ -37,6 +40,7 @@ func (w *writer) flag(x bool) {
 type reader struct {
 	b      []byte
 	failed bool
+	shares bool // the row has lanes of shares
 }
 
 // took moves the reader on, unless it failed.

@@ -18,6 +18,13 @@ func (q *Request) Leave(w *Waiter) {
 	q.settle(w)
 }
 
+// GiveUp is Leave for a waiter that does not come again: its share has back the turns that the waiter did
+// not use.
+func (q *Request) GiveUp(w *Waiter) {
+	q.Leave(w)
+	q.uncount(w)
+}
+
 // Again is Stand for a waiter that stands in line, but may have lost its place: see Row.Lists.
 func (q *Request) Again(w *Waiter) {
 	q.Dismiss(w)
@@ -34,7 +41,7 @@ func (q *Request) Dismiss(w *Waiter) {
 // stepOut takes a waiter out of its line.
 func (q *Request) stepOut(w *Waiter) {
 	if r := q.row(w.stand.key); r != nil && r.queue != nil {
-		r.queue.leave(w.stand.class, w.stand.place)
+		r.queue.leave(w.stand.class, w.stand.share, w.stand.place)
 		r.queue.asked = r.seen
 	}
 	w.stand = nil
@@ -93,7 +100,9 @@ func (q *Request) stand(w *Waiter, turn Key) {
 	at, wait := q.hold(w, turn)
 	switch patient := b.MaxWait < 0 || wait <= b.MaxWait; {
 	case at < 0:
-		q.start(q.find(q.Now + Micros(b.NotBefore)))
+		if q.start(q.find(q.Now + Micros(b.NotBefore))); g.OK {
+			q.count(w)
+		}
 	case !patient || b.MaxWait == 0:
 		g.Held, g.Wait, g.Paused = at, wait, q.Searches[at].row.paused > q.Now
 	default:
@@ -118,7 +127,8 @@ func (q *Request) lineUp(w *Waiter, i int) {
 		at = q.Arrivals.next(max(q.Now, s.row.queue.newest()+1))
 	}
 	s.row.lease(q.Node)
-	w.stand = &stand{key, w.class, s.row.lineUp(w.class, place{at, s.rule.cost, q.Node.ID})}
+	p, share := s.row.lineUp(w.class, q.Booking.Charges[i].Share, place{at, s.rule.cost, q.Node.ID, w.front(key)})
+	w.stand = &stand{key, w.class, share, p}
 	w.came(key, w.stand.place.arrival)
 	q.Waits = true
 }
@@ -138,12 +148,12 @@ func (q *Request) hold(w *Waiter, turn Key) (at int, wait time.Duration) {
 			continue
 		}
 		sum := int64(0)
-		if l := s.row.queue; l != nil {
-			if came, known := w.arrival(key); known {
-				sum = l.ahead(w.class, came)
-			} else {
-				sum = l.before(w.class)
+		if l := s.row.queue; l != nil && key != turn {
+			came, known := w.arrival(key)
+			if !known {
+				came = newcomer
 			}
+			sum = l.before(w.class, q.Booking.Charges[i].Share.ID, came, w.front(key))
 		}
 		t := s.earliest(s.from)
 		if sum > 0 {
@@ -204,6 +214,7 @@ func (q *Request) Due(w *Waiter, key Key) time.Duration {
 func (q *Request) Serve(w *Waiter, key Key) (called bool) {
 	at := *w.stand
 	q.stepOut(w)
+	q.countIn(w, key)
 	if !q.needsSlots {
 		q.stand(w, key)
 		return false

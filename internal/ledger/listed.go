@@ -16,12 +16,17 @@ func (r *Row) Lists(at Place) bool {
 // Wants reports whether waiters without a place should ask again now: few are left that
 // have one.
 func (r *Row) Wants() bool {
-	if r.queue != nil && r.queue.beyond != [classes]int64{} {
-		listed := 0
-		for _, q := range r.queue.places {
-			listed += len(q)
+	if r.queue != nil {
+		listed, beyond := 0, int64(0)
+		for _, c := range r.queue.lanes {
+			for i := range c {
+				listed += len(c[i].places)
+			}
+			beyond += c.beyond()
 		}
-		return listed < maxPlaces/2
+		if beyond > 0 {
+			return listed < maxPlaces/2
+		}
 	}
 	return r.slots != nil && r.slots.beyond > 0 && len(r.slots.line) < maxPlaces/2
 }

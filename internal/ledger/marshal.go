@@ -10,8 +10,10 @@ const (
 	// MaxBytes bounds the binary form of a row, whatever its limit and however many wait.
 	MaxBytes = 4096
 
-	// version is the first byte of a row's binary form. Another form has another one.
-	version = 1
+	// These are the first bytes of a row's binary form. Another form has another one. A row with
+	// which no share waits is as rows were before there were shares.
+	version       = 1
+	versionShares = 2
 )
 
 // ErrCorrupt says that bytes are no row.
@@ -54,15 +56,12 @@ func (r *Row) shortened(places int) *Row {
 	used := make(map[int64]bool)
 	use := func(p place) { used[p.node] = true }
 	if c.queue != nil {
-		left := places
-		for k, q := range c.queue.places {
-			c.queue.places[k] = q[:min(len(q), left)]
-			left -= len(c.queue.places[k])
-			for _, p := range q[len(c.queue.places[k]):] {
-				c.queue.beyond[k] += p.cost
-			}
-			for _, p := range c.queue.places[k] {
-				use(p)
+		c.queue.shorten(places)
+		for _, c := range c.queue.lanes {
+			for i := range c {
+				for _, p := range c[i].places {
+					use(p)
+				}
 			}
 		}
 		for _, p := range c.queue.called {
@@ -80,7 +79,10 @@ func (r *Row) shortened(places int) *Row {
 }
 
 func (r *Row) append(b []byte) []byte {
-	w := writer{append(b, version)}
+	w := writer{b: append(b, version), shares: r.queue.hasShares()}
+	if w.shares {
+		w.b[len(b)] = versionShares
+	}
 	w.number(r.seen)
 	for _, x := range r.numbers() {
 		w.number(*x)
@@ -119,9 +121,21 @@ func (w *writer) queue(r *Row) {
 	w.signed(l.began - r.seen)
 	w.signed(l.asked - r.seen)
 	w.places(r, l.called)
-	for k := range l.places {
-		w.number(l.beyond[k])
-		w.places(r, l.places[k])
+	for _, c := range l.lanes {
+		if !w.shares {
+			w.number(c.beyond())
+			w.places(r, c.places())
+			continue
+		}
+		w.number(int64(len(c)))
+		for i := range c {
+			w.number(int64(c[i].share))
+			w.number(c[i].weight)
+			w.number(c[i].lead)
+			w.number(c[i].served)
+			w.number(c[i].beyond)
+			w.places(r, c[i].places)
+		}
 	}
 }
 
@@ -129,7 +143,9 @@ func (w *writer) places(r *Row, all []place) {
 	w.number(int64(len(all)))
 	last := r.seen
 	for _, p := range all {
-		w.place(r, p, last)
+		if w.place(r, p, last); w.shares {
+			w.flag(p.front)
+		}
 		last = p.arrival
 	}
 }

@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,11 +45,15 @@ type callers struct {
 	arrivals ledger.Arrivals
 	waiters  []ledger.Waiter
 	grants   []throttle.Grant
+	shares   int // of how many shares they are; 0: they have none
 }
 
 // act does one operation on a row, as r decides.
 func (k *callers) act(row *ledger.Row, now int64, c throttle.Charge, r *rand.Rand) {
 	by := ledger.Node{ID: r.Int64N(3), Lease: 30 * second}
+	if k.shares > 0 {
+		c.Share = throttle.Share{ID: uint64(r.IntN(k.shares)) + 1<<52, Weight: r.IntN(9)}
+	}
 	b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1, Horizon: time.Duration(r.IntN(2)) * 750 * time.Millisecond}
 	b.Priority = throttle.Priority(r.IntN(3) - 1)
 	q := ledger.NewRequest(now, by, &k.arrivals, b, []*ledger.Row{row})
@@ -74,8 +79,11 @@ func (k *callers) act(row *ledger.Row, now int64, c throttle.Charge, r *rand.Ran
 	case 7:
 		if n := len(k.waiters); n > 0 {
 			w := &k.waiters[r.IntN(n)]
-			if q.Leave(w); r.IntN(2) == 0 {
+			if r.IntN(2) == 0 {
+				q.Leave(w)
 				q.Again(w)
+			} else {
+				q.GiveUp(w)
 			}
 		}
 	default:
@@ -96,11 +104,11 @@ func (k *callers) act(row *ledger.Row, now int64, c throttle.Charge, r *rand.Ran
 // never larger than it may be.
 func TestP10_RowsRoundTrip(t *testing.T) {
 	soak.WithoutRace(t)
-	for i, c := range charges() {
+	for i, c := range slices.Concat(charges(), charges(), charges()) {
 		t.Run(fmt.Sprint(i, c.Limit), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, uint64(i)))
 			row, now := new(ledger.Row), begin
-			var k callers
+			k := callers{shares: i / len(charges()) * 100} // none, less than there are lanes, more
 			for range 3000 {
 				now += r.Int64N(second / 10)
 				k.act(row, now, c, r)
@@ -150,6 +158,7 @@ func FuzzRow(f *testing.F) {
 		r := rand.New(rand.NewPCG(2, uint64(i)))
 		row, now := new(ledger.Row), begin
 		var k callers
+		k.shares = i % 3
 		for range 200 {
 			now += r.Int64N(second / 10)
 			k.act(row, now, c, r)

@@ -1,8 +1,9 @@
 package ledger
 
 import (
-	"cmp"
 	"slices"
+
+	"github.com/fleetthrottle/throttle"
 )
 
 // busySpans is for how many windows a line must have had waiters for a limit to be in
@@ -17,16 +18,16 @@ func (r *Row) isBusy(span int64) bool {
 // waiting sums the costs of those in line for a start.
 func (r *Row) waiting() (sum int64) {
 	if r.queue != nil {
-		for _, cost := range r.queue.costs {
-			sum += cost
+		for _, c := range r.queue.lanes {
+			sum += c.costs()
 		}
 	}
 	return sum
 }
 
 // lineUp puts a waiter in the row's line, as one that came then, and returns the place
-// that is its own.
-func (r *Row) lineUp(class int, p place) place {
+// that is its own, and the share in whose lane it stands.
+func (r *Row) lineUp(class int, share throttle.Share, p place) (place, uint64) {
 	if r.queue == nil {
 		r.queue = &queue{began: r.seen}
 		if slices.Max(r.tails[:]) > r.seen-r.span/4 {
@@ -37,86 +38,106 @@ func (r *Row) lineUp(class int, p place) place {
 	for l.has(p.arrival) { // it gave up a start at the same time as another
 		p.arrival++
 	}
-	i, _ := l.find(class, p.arrival)
-	l.places[class] = slices.Insert(l.places[class], i, p)
-	l.costs[class] += p.cost
+	at := l.open(class, share)
+	at.insert(p)
 	l.asked = r.seen
-	return p
+	return p, at.share
 }
 
-// find returns the place of an arrival in a queue.
-func (l *queue) find(class int, arrival int64) (int, bool) {
-	return slices.BinarySearchFunc(l.places[class], arrival, func(p place, a int64) int { return cmp.Compare(p.arrival, a) })
+// lane returns the lane of a share: that of all beyond the most lanes if it would be one more; nil if
+// there is none yet.
+func (l *queue) lane(class int, share uint64) *lane {
+	if own := l.lanes[class].of(share); own != nil || !l.full() {
+		return own
+	}
+	return l.lanes[class].of(commonShare)
+}
+
+// open is lane for a caller that needs one. The weight of a share is what its last caller said.
+func (l *queue) open(class int, share throttle.Share) *lane {
+	c := &l.lanes[class]
+	own := l.lane(class, share.ID)
+	if own == nil {
+		if l.full() {
+			share.ID = commonShare
+		}
+		*c = append(*c, lane{share: share.ID})
+		own = &(*c)[len(*c)-1]
+	}
+	if own.weight = 1; own.share != commonShare {
+		own.weight = int64(max(1, min(share.Weight, mostWeight)))
+	}
+	return own
+}
+
+// mostWeight is the largest of a share.
+const mostWeight = 1000
+
+// full reports whether there are as many lanes as there may be, but for those of all beyond.
+func (l *queue) full() bool {
+	n := 0
+	for _, c := range l.lanes {
+		n += len(c)
+	}
+	return n >= mostLanes-classes
 }
 
 // has reports whether a waiter of any class has that arrival.
 func (l *queue) has(arrival int64) bool {
-	for k := range l.places {
-		if _, ok := l.find(k, arrival); ok {
-			return true
+	for _, c := range l.lanes {
+		for i := range c {
+			if _, ok := c[i].find(arrival); ok {
+				return true
+			}
 		}
 	}
 	return slices.ContainsFunc(l.called, func(p place) bool { return p.arrival == arrival })
 }
 
-// before returns the costs of the waiters that go before a caller of a class that comes now,
-// and of those that were called.
-func (l *queue) before(class int) (sum int64) {
-	for _, cost := range l.costs[:class+1] {
-		sum += cost
-	}
+// before returns the costs of the waiters that go before a caller of a share that came then, and of
+// those that were called. Front says that it had its turn.
+func (l *queue) before(class int, share uint64, arrival int64, front bool) (sum int64) {
 	for _, p := range l.called {
 		sum += p.cost
 	}
-	return sum
-}
-
-// ahead is before for a caller that came then. Waiters that are only counted are taken to have
-// come later than all that had a place.
-func (l *queue) ahead(class int, arrival int64) int64 {
-	sum := l.before(class) - l.beyond[class]
-	for _, p := range slices.Backward(l.places[class]) {
-		if p.arrival < arrival {
-			break
-		}
-		sum -= p.cost
+	for _, c := range l.lanes[:class] {
+		sum += c.costs()
 	}
-	return sum
+	return sum + l.lanes[class].before(l.lane(class, share), arrival, front)
 }
 
 // head returns the place that is served next.
 func (l *queue) head() (p place, ok bool) {
-	for k := range l.places {
-		if len(l.places[k]) > 0 {
-			return l.places[k][0], true
+	for _, c := range l.lanes {
+		if next := c.next(); next != nil {
+			return next.places[0], true
 		}
 	}
 	return place{}, false
 }
 
-// leave takes a place out of the line. A waiter without one is taken off the count.
-func (l *queue) leave(class int, p place) {
-	if i, ok := l.find(class, p.arrival); ok {
-		l.places[class] = slices.Delete(l.places[class], i, i+1)
-	} else {
-		p.cost = min(p.cost, l.beyond[class])
-		l.beyond[class] -= p.cost
+// leave takes a place out of the line. Its share may have lost its lane: see Row.shortened.
+func (l *queue) leave(class int, share uint64, p place) {
+	c := &l.lanes[class]
+	own := c.of(share)
+	if own == nil {
+		own = c.of(commonShare)
 	}
-	l.costs[class] -= p.cost
+	if own != nil {
+		own.remove(p)
+	}
+	*c = c.tidy()
 }
 
 // forget takes a node's places out of the line.
 func (l *queue) forget(node int64) {
-	of := func(p place) bool { return p.node == node }
-	for k, q := range l.places {
-		for _, p := range q {
-			if of(p) {
-				l.costs[k] -= p.cost
-			}
+	for k, c := range l.lanes {
+		for i := range c {
+			c[i].forget(node)
 		}
-		l.places[k] = slices.DeleteFunc(q, of)
+		l.lanes[k] = c.tidy()
 	}
-	l.called = slices.DeleteFunc(l.called, of)
+	l.called = slices.DeleteFunc(l.called, func(p place) bool { return p.node == node })
 }
 
 // forgetSilent forgets the waiters that are only counted, if none of them has asked for
@@ -125,9 +146,11 @@ func (l *queue) forgetSilent(now int64) {
 	if now-l.asked <= silence {
 		return
 	}
-	for k := range l.beyond {
-		l.costs[k] -= l.beyond[k]
-		l.beyond[k] = 0
+	for k, c := range l.lanes {
+		for i := range c {
+			c[i].costs, c[i].beyond = c[i].costs-c[i].beyond, 0
+		}
+		l.lanes[k] = c.tidy()
 	}
 }
 
@@ -136,9 +159,11 @@ func (l *queue) newest() (at int64) {
 	if l == nil {
 		return 0
 	}
-	for _, q := range l.places {
-		if len(q) > 0 {
-			at = max(at, q[len(q)-1].arrival)
+	for _, c := range l.lanes {
+		for i := range c {
+			if n := len(c[i].places); n > 0 {
+				at = max(at, c[i].places[n-1].arrival)
+			}
 		}
 	}
 	return at
@@ -146,7 +171,12 @@ func (l *queue) newest() (at int64) {
 
 // empty reports whether the line need not be kept.
 func (l *queue) empty() bool {
-	return l.costs == [classes]int64{} && len(l.called) == 0
+	for _, c := range l.lanes {
+		if c.costs() > 0 {
+			return false
+		}
+	}
+	return len(l.called) == 0
 }
 
 // keepBehind notes a start that its caller waited for in this row. Those of its priority,

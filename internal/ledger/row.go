@@ -84,19 +84,10 @@ func class(p throttle.Priority) int {
 
 // A queue is the line of a budget for starts: see docs/internals/line.md.
 type queue struct {
-	places [classes][]place // each by arrival
-	costs  [classes]int64   // of all waiters
-	beyond [classes]int64   // of those waiters that have no place, and are only counted
-	called []place          // of waiters that had their turn, and come for slots too
-	began  int64            // since when it has had waiters
-	asked  int64            // when a waiter came or left last
-}
-
-// A place is that of one waiter in a line.
-type place struct {
-	arrival int64 // an order that follows the clock
-	cost    int64
-	node    int64 // the node of the waiter; 0: one without a lease
+	lanes  [classes]lanes
+	called []place // of waiters that had their turn, and come for slots too
+	began  int64   // since when it has had waiters
+	asked  int64   // when a waiter came or left last
 }
 
 // slots is what a Concurrency budget has in flight, and the line for it. It is not known when there will
@@ -142,8 +133,8 @@ func (r *Row) Clone() *Row {
 	c.entries, c.leases = slices.Clone(r.entries), slices.Clone(r.leases)
 	if r.queue != nil {
 		l := *r.queue
-		for k := range l.places {
-			l.places[k] = slices.Clone(l.places[k])
+		for k := range l.lanes {
+			l.lanes[k] = l.lanes[k].clone()
 		}
 		l.called = slices.Clone(l.called)
 		c.queue = &l

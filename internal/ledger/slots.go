@@ -43,7 +43,7 @@ func (s *slots) newest() int64 {
 // lineUp puts a request in line.
 func (s *slots) lineUp(u *rule, arrival, node int64) {
 	i, _ := s.find(arrival, node)
-	s.line = slices.Insert(s.line, i, slotWait{place: place{arrival, u.cost, node}, room: u.room, whole: u.n - u.cost})
+	s.line = slices.Insert(s.line, i, slotWait{place: place{arrival: arrival, cost: u.cost, node: node}, room: u.room, whole: u.n - u.cost})
 }
 
 // leave takes a request out of the line, if it is in it, and reports whether it

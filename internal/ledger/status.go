@@ -19,6 +19,7 @@ func (q *Request) Status() throttle.Status {
 	} else {
 		st.Used, st.Booked = r.starts(q.Now, &s.rule)
 		st.Waiting = st.Booked + int(r.waiting())
+		st.Shares = r.queue.shares()
 	}
 	st.Wait = time.Duration(r.wait(s)-q.Now) * time.Microsecond
 	st.Paused = time.Duration(max(0, r.paused-q.Now)) * time.Microsecond

@@ -7,10 +7,10 @@ import (
 // UnmarshalBinary makes r the row that MarshalBinary was called on. Bytes that are not of
 // a row, or of another version, are an [ErrCorrupt].
 func (r *Row) UnmarshalBinary(b []byte) error {
-	if len(b) == 0 || len(b) > MaxBytes || b[0] != version {
+	if len(b) == 0 || len(b) > MaxBytes || b[0] != version && b[0] != versionShares {
 		return ErrCorrupt
 	}
-	rd, c := reader{b: b[1:]}, Row{}
+	rd, c := reader{b: b[1:], shares: b[0] == versionShares}, Row{}
 	c.read(&rd)
 	if rd.failed || len(rd.b) > 0 || !c.sound() {
 		return ErrCorrupt
@@ -56,13 +56,29 @@ func (r *Row) read(rd *reader) {
 func (rd *reader) queue(r *Row) *queue {
 	l := &queue{began: r.seen + rd.signed(), asked: r.seen + rd.signed()}
 	l.called = rd.places(r)
-	for k := range l.places {
-		l.beyond[k] = rd.number()
-		l.places[k] = rd.places(r)
-		l.costs[k] = l.beyond[k]
-		for _, p := range l.places[k] {
-			l.costs[k] += p.cost
+	for k := range l.lanes {
+		lanes := 1
+		if rd.shares {
+			lanes = rd.count(mostLanes)
 		}
+		for range lanes {
+			l.lanes[k] = append(l.lanes[k], rd.lane(r))
+		}
+		l.lanes[k] = l.lanes[k].tidy()
+	}
+	return l
+}
+
+func (rd *reader) lane(r *Row) lane {
+	l := lane{weight: 1}
+	if rd.shares {
+		l.share, l.weight, l.lead, l.served = uint64(rd.number()), rd.number(), rd.number(), rd.number()
+	}
+	l.beyond = rd.number()
+	l.places = rd.places(r)
+	l.costs = l.beyond
+	for _, p := range l.places {
+		l.costs += p.cost
 	}
 	return l
 }
@@ -71,6 +87,7 @@ func (rd *reader) places(r *Row) (all []place) {
 	last := r.seen
 	for range rd.count(MaxBytes) {
 		p := rd.place(r, last)
+		p.front = rd.shares && rd.flag()
 		all, last = append(all, p), p.arrival
 	}
 	return all
@@ -129,11 +146,21 @@ func (l *queue) sound() bool {
 	if l == nil {
 		return true
 	}
-	for k := range l.places {
-		for i, p := range l.places[k] {
-			if i > 0 && p.arrival <= l.places[k][i-1].arrival {
+	for _, c := range l.lanes {
+		for i := range c {
+			if c[i].weight < 1 || c[i].weight > mostWeight || c.of(c[i].share) != &c[i] || !c[i].inOrder() {
 				return false
 			}
+		}
+	}
+	return true
+}
+
+// inOrder reports whether the places are by arrival.
+func (l *lane) inOrder() bool {
+	for i := 1; i < len(l.places); i++ {
+		if l.places[i].arrival <= l.places[i-1].arrival {
+			return false
 		}
 	}
 	return true

@@ -17,6 +17,7 @@ type Waiter struct {
 	turn     Key       // where it had its last turn
 	stand    *stand    // where it stands; nil: nowhere
 	lost     bool      // it had a start, and gave it up: it goes before others' starts
+	counted  []Key     // where its turn counts as one of its share
 }
 
 // An arrival is when a waiter came to the line of one budget. It is an order and no time.
@@ -29,6 +30,7 @@ type arrival struct {
 type stand struct {
 	key   Key
 	class int
+	share uint64 // the lane in which it stands
 	place place
 }
 
@@ -38,7 +40,7 @@ const inFront = -1 << 62
 // Clone returns a copy, for a step that may fail.
 func (w *Waiter) Clone() Waiter {
 	c := *w
-	c.arrivals, c.passed = slices.Clone(w.arrivals), slices.Clone(w.passed)
+	c.arrivals, c.passed, c.counted = slices.Clone(w.arrivals), slices.Clone(w.passed), slices.Clone(w.counted)
 	return c
 }
 
@@ -55,7 +57,10 @@ func (w *Waiter) Line() (key Key, arrival int64, ok bool) {
 func (w *Waiter) IsCalled() bool { return len(w.passed) > 0 && w.stand == nil }
 
 // Keeps reports whether rows know of the waiter.
-func (w *Waiter) Keeps() bool { return w.stand != nil || w.passed != nil }
+func (w *Waiter) Keeps() bool { return w.stand != nil || w.passed != nil || w.counted != nil }
+
+// front reports whether the waiter goes before those in a row's line that had no turn yet.
+func (w *Waiter) front(key Key) bool { return w.lost || slices.Contains(w.counted, key) }
 
 // Come notes that the caller asks with b. It still stands where it stood.
 func (w *Waiter) Come(b *throttle.Booking) {

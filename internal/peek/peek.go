@@ -56,17 +56,36 @@ func peekable(resp *http.Response) (body *peekedBody, coding string) {
 		body = &peekedBody{ReadCloser: resp.Body, closeOnce: sync.OnceValue(resp.Body.Close), until: time.Now().Add(lookTime)}
 		resp.Body = body
 	}
+	coding, known := Coding(resp)
+	if !known {
+		body.refuse(coding)
+		return nil, ""
+	}
+	return body, coding
+}
+
+// Coding returns how an answer's body is coded, "" if it is plain, and whether [Decoded] knows the
+// coding.
+func Coding(resp *http.Response) (coding string, known bool) {
 	if !resp.Uncompressed {
 		coding = strings.ToLower(strings.TrimSpace(strings.Join(resp.Header["Content-Encoding"], ",")))
 	}
 	switch coding {
 	case "", "identity":
-		return body, ""
+		return "", true
 	case "gzip", "x-gzip", "deflate":
-		return body, coding
+		return coding, true
 	}
-	body.refuse(coding)
-	return nil, ""
+	return coding, false
+}
+
+// Decoded returns a reader of the text of a body in a coding that [Coding] knows, and that is not
+// plain. It fails if the body does not begin as the coding does.
+func Decoded(coding string, body io.Reader) (io.Reader, error) {
+	if coding == "deflate" {
+		return openDeflate(body)
+	}
+	return openGzip(body)
 }
 
 // Refused returns the coding in which [Body] or [Reader] was to look at the answer,

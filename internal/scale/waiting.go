@@ -23,12 +23,15 @@ type crowd struct {
 	Nodes, Callers int // of each node
 	PerSecond      int // of each key
 	Keys           int
+	Shares         int // callers belong to so many shares, by turns; 0: to none
 }
 
 // crowds are those whose waiting is measured.
 var crowds = []crowd{
-	{60, 4, 40, 1}, {4, 16, 40, 1}, {60, 4, 100, 1}, {4, 16, 1000, 1}, {4, 64, 5000, 1}, {4, 256, 20000, 1},
-	{4, 100, 20, 100}, {4, 1000, 4, 1000},
+	{60, 4, 40, 1, 0}, {4, 16, 40, 1, 0}, {60, 4, 100, 1, 0}, {4, 16, 1000, 1, 0}, {4, 64, 5000, 1, 0}, {4, 256, 20000, 1, 0},
+	{4, 100, 20, 100, 0}, {4, 1000, 4, 1000, 0},
+	{4, 100, 100, 1, 0}, {4, 100, 100, 1, 2}, {4, 100, 100, 1, 10}, {4, 100, 100, 1, 100},
+	{4, 200, 1000, 1, 0}, {4, 200, 1000, 1, 2}, {4, 200, 1000, 1, 10}, {4, 200, 1000, 1, 100},
 }
 
 const (
@@ -40,14 +43,14 @@ const (
 func (r report) waiting() {
 	r.say("\n## What waiting costs: nodes are stores of one program, with clients of their own; real time, %v of each\n", watchTime)
 	r.say("Redis' processor time of all that it does, and calls of scripts, for each start. Used is of what the limit and its jitter allow.\n")
-	r.say("| nodes × callers | keys | limit of each | µs a start | calls a start | of a core | used | wait p50 | p99 | longest | Jain |")
-	r.say("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+	r.say("| nodes × callers | keys | shares | limit of each | µs a start | calls a start | of a core | used | wait p50 | p99 | longest | Jain |")
+	r.say("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 	for _, c := range crowds {
 		w := c.watch(r.t)
 		w.sort()
 		starts := float64(len(w.waits))
-		r.say("| %d × %d | %d | %d/s | %.0f | %.2f | %.1f %% | %.1f %% | %v | %v | %v | %.2f |",
-			c.Nodes, c.Callers, c.Keys, c.PerSecond, w.cpu*1e6/starts, w.calls/starts, 100*w.cpu/w.took.Seconds(),
+		r.say("| %d × %d | %d | %d | %d/s | %.0f | %.2f | %.1f %% | %.1f %% | %v | %v | %v | %.2f |",
+			c.Nodes, c.Callers, c.Keys, c.Shares, c.PerSecond, w.cpu*1e6/starts, w.calls/starts, 100*w.cpu/w.took.Seconds(),
 			100*starts/w.took.Seconds()/float64(c.PerSecond*c.Keys)*(time.Second+jitter).Seconds(),
 			short(stat.Quantile(w.waits, 0.5)), short(stat.Quantile(w.waits, 0.99)), short(stat.Quantile(w.waits, 1)), stat.Jain(slices.Collect(maps.Values(w.starts))))
 	}
@@ -73,12 +76,9 @@ func (c crowd) watch(t redistest.TB) *watched {
 	var all sync.WaitGroup
 	begun := time.Now()
 	for node := range c.Nodes {
-		store := redisstore.New(server.Client(t), nil)
-		l, err := throttle.NewLimiter(store, throttle.Policy{Name: "waiting", Limit: throttle.PerSecond(c.PerSecond)})
-		if err != nil {
-			t.Fatalf("scale: %v", err)
-		}
+		limiters := c.limiters(t, redisstore.New(server.Client(t), nil))
 		for caller := range c.Callers {
+			l := limiters[caller%len(limiters)]
 			name, key := fmt.Sprint(node, "/", caller), strconv.Itoa(caller%c.Keys)
 			all.Go(func() {
 				for {
@@ -108,6 +108,36 @@ func (c crowd) watch(t redistest.TB) *watched {
 	stop()
 	all.Wait()
 	return w
+}
+
+// limiters returns the limiters of a node: one for each share.
+func (c crowd) limiters(t redistest.TB, s *redisstore.Store) (all []*throttle.Limiter) {
+	for i := range max(1, c.Shares) {
+		own := shareOf{Store: s}
+		if c.Shares > 0 {
+			own.share = throttle.Share{ID: uint64(1000 + i), Weight: 1}
+		}
+		l, err := throttle.NewLimiter(own, throttle.Policy{Name: "waiting", Limit: throttle.PerSecond(c.PerSecond)})
+		if err != nil {
+			t.Fatalf("scale: %v", err)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// A shareOf is a store all of whose callers belong to one share.
+type shareOf struct {
+	*redisstore.Store
+	share throttle.Share
+}
+
+// Book implements [throttle.Store].
+func (s shareOf) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	for i := range b.Charges {
+		b.Charges[i].Share = s.share
+	}
+	return s.Store.Book(ctx, b)
 }
 
 // spent returns how much processor time a server has used, in seconds, and how many scripts ran.

@@ -27,6 +27,10 @@ const (
 	startsAway    = 380                     // of 400 in 20 s; with the jitter and the store's 12 ms 382 are possible
 	lateNext      = 200 * time.Millisecond  // the next caller, when all waiters have left
 
+	offShares  = 0.05                   // of its part, over ten windows
+	waitShare  = 300 * time.Millisecond // and its own cost over its part: a share that asks for a tenth of its part
+	usedShares = 0.98
+
 	timesOpen  = 1.15 // the mean wait of a perfect queue, and
 	moreOpen   = 10 * time.Millisecond
 	passedOpen = 20 * time.Millisecond

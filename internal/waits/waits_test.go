@@ -45,6 +45,7 @@ var inMemory = []scenario{
 	{"priority", behindLow},
 	{"beside", besideHot},
 	{"skewed", skewed},
+	{"shares", shares},
 	{"leave", leaving},
 	{"left", allLeft},
 	{"raise", raised},

@@ -65,9 +65,11 @@ func left(what string) feedback.Quota {
 	return llm.Bucket{Limit: prefix + "-limit", Remaining: prefix + "-remaining", Reset: prefix + "-reset"}.Quota
 }
 
+// The fields of an answer's usage. A stream tells in its first event (message_start) what was sent, in
+// a message, and in its last (message_delta) what was written and sometimes once more what was sent.
 var (
-	sent    = feedback.Amount{Fields: []string{"usage.input_tokens"}}
-	cached  = feedback.Amount{Fields: []string{"usage.cache_creation_input_tokens"}}
+	sent    = feedback.Amount{Fields: []string{"usage.input_tokens", "message.usage.input_tokens"}}
+	cached  = feedback.Amount{Fields: []string{"usage.cache_creation_input_tokens", "message.usage.cache_creation_input_tokens"}}
 	written = feedback.Amount{Fields: []string{"usage.output_tokens"}}
 )
 
@@ -81,5 +83,22 @@ func inputUsed(resp *http.Response) int {
 	return n + max(0, cached.Settle(resp))
 }
 
-// outputUsed is a [throttle.Policy.Settle]: the tokens that were written.
-func outputUsed(resp *http.Response) int { return written.Settle(resp) }
+// inputTold is inputUsed for an event of a stream.
+func inputTold(data []byte) int {
+	n, ok := sent.In(data)
+	if !ok {
+		return -1
+	}
+	put, _ := cached.In(data)
+	return n + put
+}
+
+// outputTold returns the tokens that an event of a stream says were written in all; below 0 if it
+// does not say. The first event tells how many were written until then, which is not the cost.
+func outputTold(data []byte) int {
+	n, ok := written.In(data)
+	if !ok {
+		return -1
+	}
+	return n
+}

@@ -20,10 +20,11 @@
 // [Options.Even]. How large the buckets are is not published, so the rows are windows.
 //
 // A request costs a quarter of its length in tokens sent, and max_tokens in tokens written,
-// until the usage in its answer says what it truly took. Tokens that are read from a
-// cache are free, as they are for most models. The usage of an answer that streams cannot
-// be read, so it costs its estimate: set [Options.Output] where max_tokens is far more than
-// is usual.
+// until the usage in its answer, or in the events of its stream, says what it truly took. Tokens
+// that are read from a cache are free, as they are for most models. Once 8 requests of a model
+// were answered, what they took is the estimate for the next: a share of the length, and of what
+// was written max_tokens at the most (see [feedback.Estimates]). A stream that is cut keeps its
+// estimate of what was written, but a token for each event at least.
 //
 // To know the model and max_tokens the request's body is read from a copy, as in package
 // openai. Models whose numbers differ need a [throttle.Transport] each, with the same Store.
@@ -116,8 +117,8 @@ type Options struct {
 
 	// Input and Output estimate the tokens of a request, sent and written. More than
 	// a minute allows counts as that, so that Anthropic and not an estimate refuses
-	// what is too large. Default to a quarter of the body's length, and to
-	// max_tokens, at least 1.
+	// what is too large. They replace what was learned. Default to a quarter of the
+	// body's length, and to max_tokens, at least 1, until more is known.
 	Input, Output func(*http.Request) int
 
 	// Host is a pattern of the hosts that are meant: for a fake, a proxy, or a server of
@@ -132,6 +133,7 @@ const messages = "/v1/messages"
 func Policies(o Options) []throttle.Policy {
 	o = o.withDefaults()
 	key := throttle.Join(o.Caller, o.Model)
+	sends, writes := input(key, o.Input, o.InputTokens), output(key, o.Output, o.OutputTokens)
 	return []throttle.Policy{
 		{
 			Name: "anthropic-requests", Match: "POST " + o.Host + messages, Key: key,
@@ -140,12 +142,12 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "anthropic-input-tokens", Match: "POST " + o.Host + messages, Key: key,
-			Limit: llm.Tokens(o.InputTokens, o.Even), Cost: atMost(o.Input, o.InputTokens), Settle: inputUsed,
+			Limit: llm.Tokens(o.InputTokens, o.Even), Cost: sends.cost, Settle: sends.settle(inputUsed), Meter: sends.usage().Meter,
 			Penalty: tokensRefused("input"), Quota: left("input-tokens"),
 		},
 		{
 			Name: "anthropic-output-tokens", Match: "POST " + o.Host + messages, Key: key,
-			Limit: llm.Tokens(o.OutputTokens, o.Even), Cost: atMost(o.Output, o.OutputTokens), Settle: outputUsed,
+			Limit: llm.Tokens(o.OutputTokens, o.Even), Cost: writes.cost, Settle: writes.settle(written.Settle), Meter: writes.usage().Meter,
 			Penalty: tokensRefused("output"), Quota: left("output-tokens"),
 		},
 		{
@@ -161,18 +163,7 @@ func (o Options) withDefaults() Options {
 	if o.Model == nil {
 		o.Model = llm.Model
 	}
-	if o.Input == nil {
-		o.Input = llm.Sent
-	}
-	if o.Output == nil {
-		o.Output = func(r *http.Request) int { return max(1, llm.Reserved(r)) }
-	}
 	return o
-}
-
-// atMost returns the cost of an estimate, bounded by a limit; a limit of 0 is unpublished.
-func atMost(estimate func(*http.Request) int, limit int) func(*http.Request) int {
-	return func(r *http.Request) int { return min(estimate(r), cmp.Or(limit, llm.Unpublished)) }
 }
 
 // other is a [throttle.Policy.Cost]: 0 for a request for a message, which other rows count, and 1 for

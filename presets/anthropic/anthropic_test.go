@@ -26,7 +26,10 @@ const (
 var sends = header{"Content-Type": "application/json"}
 
 // told is a table with numbers that are never met.
-var told = anthropic.Policies(anthropic.Options{Requests: 50, InputTokens: 40_000, OutputTokens: 8_000})
+var (
+	toldOptions = anthropic.Options{Requests: 50, InputTokens: 40_000, OutputTokens: 8_000}
+	told        = anthropic.Policies(toldOptions)
+)
 
 func refused(what string) string {
 	return `{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed the rate limit for your organization (0dccdde6) of ` +
@@ -72,15 +75,23 @@ func TestUsage(t *testing.T) {
 	used := func(in, created, read, out int) string {
 		return fmt.Sprintf(`{"type":"message","content":[{"type":"text","text":"usage"}],"usage":{"input_tokens":%d,"cache_creation_input_tokens":%d,"cache_read_input_tokens":%d,"output_tokens":%d}}`, in, created, read, out)
 	}
+	stream := header{"Content-Type": "text/event-stream"}
+	started := "event: message_start\ndata: {\"type\":\"message_start\",\"message\":" + used(60, 1000, 5000, 1) + "}\n\n"
+	const ended = "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":20}}\n\n"
 	presettest.Run(t, told, presettest.Case{Request: message, Sends: sends, Body: long, Header: presettest.JSON()}, []presettest.Case{
 		{Name: "less", Answers: used(60, 0, 0, 20), Costs: "anthropic-input-tokens 60, anthropic-output-tokens 20"},
 		{Name: "more", Answers: used(160, 0, 0, 400), Costs: "anthropic-input-tokens 160, anthropic-output-tokens 400"},
 		{Name: "put into a cache", Answers: used(60, 1000, 0, 20), Costs: "anthropic-input-tokens 1060, anthropic-output-tokens 20"},
 		{Name: "read from a cache", Answers: used(60, 0, 1000, 20), Costs: "anthropic-input-tokens 60, anthropic-output-tokens 20"},
 		{Name: "without a word of a cache", Answers: `{"usage":{"input_tokens":60,"output_tokens":20}}`, Costs: "anthropic-input-tokens 60, anthropic-output-tokens 20"},
-		{Name: "a stream does not say", Header: header{"Content-Type": "text/event-stream"}, Answers: "event: message_start\ndata: " + used(60, 0, 0, 1)},
+		{Name: "a stream", Header: stream, Answers: started + ended, Costs: "anthropic-input-tokens 1060, anthropic-output-tokens 20"},
+		{Name: "a stream whose end does not know its beginning", Header: stream, Answers: started + strings.Replace(ended, "{\"output", "{\"input_tokens\":0,\"output", 1),
+			Costs: "anthropic-input-tokens 1060, anthropic-output-tokens 20"},
+		{Name: "a stream that is cut", Header: stream, Answers: started + ended[:60], Costs: "anthropic-input-tokens 1060"},
+		{Name: "a long stream that is cut", Header: stream, Answers: started + strings.Repeat("data: {\"type\":\"content_block_delta\"}\n\n", 400), Costs: "anthropic-input-tokens 1060, anthropic-output-tokens 401"},
 		{Name: "refused", Status: 400, Answers: `{"type":"error","error":{"type":"invalid_request_error"}}`},
 	})
+	told := anthropic.Policies(toldOptions) // which have learned nothing yet
 	costs := func(line, body string) string {
 		r := presettest.Request(t, line, body)
 		r.Header.Set("Content-Type", "application/json")

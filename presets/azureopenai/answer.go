@@ -9,8 +9,8 @@ import (
 	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
 )
 
-// usage is what a request has cost in the end.
-var usage = feedback.Amount{Fields: []string{"usage.total_tokens"}}
+// usage is what a request has cost in the end. Events of the Responses API have it in a response.
+var usage = feedback.Amount{Fields: []string{"usage.total_tokens", "response.usage.total_tokens"}}
 
 // stated is for how long a refusal says that it lasts.
 var stated = feedback.First(

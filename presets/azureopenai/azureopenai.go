@@ -18,7 +18,8 @@
 // RPM are checked over 1 or 10 seconds, so a second has its share: 10 with 600 a minute, rounded
 // down. Less than 60 a minute are one each so many seconds. TPM count
 // what Azure estimates when a request comes, and nothing is given back: the tokens sent (a quarter of
-// the body's length) and max_tokens, times best_of. A usage that is more than that replaces it.
+// the body's length) and max_tokens, times best_of. A usage that is more than that replaces it,
+// also one that a stream tells (stream_options.include_usage).
 //
 // The deployment is in the path, and under /openai/v1/ in the field "model" of the body,
 // which is read from a copy, as in package openai. Deployments with other numbers need a
@@ -64,6 +65,7 @@ import (
 	"cmp"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/presets/internal/llm"
@@ -116,7 +118,7 @@ func Policies(o Options) []throttle.Policy {
 		{Name: "azureopenai-requests", Match: match, Key: key,
 			Limit: requests, Penalty: requestsRefused()},
 		{Name: "azureopenai-tokens", Match: match, Key: key,
-			Limit: tokens, Cost: o.cost, Settle: o.settle, Penalty: tokensRefused},
+			Limit: tokens, Cost: o.cost, Settle: o.settle, Meter: o.usage().Meter, Penalty: tokensRefused},
 	}
 }
 
@@ -125,13 +127,25 @@ func (o *Options) cost(r *http.Request) int {
 	return min(o.Cost(r), cmp.Or(o.Tokens, llm.Unpublished))
 }
 
-// settle returns the usage, but not less than was estimated: Azure gives nothing back.
-func (o *Options) settle(resp *http.Response) int {
-	used := usage.Settle(resp)
-	if used < 0 || resp.Request == nil {
-		return used
+// settle returns the usage that the answer tells.
+func (o *Options) settle(resp *http.Response) int { return o.usage().Settled(resp, usage.Settle(resp)) }
+
+// usage is how answers and streams tell their usage. It costs no less than was estimated: Azure gives
+// nothing back.
+func (o *Options) usage() llm.Usage {
+	return llm.Usage{
+		Told: func(data []byte) int {
+			if n, ok := usage.In(data); ok {
+				return n
+			}
+			return -1
+		},
+		Count: func(r *http.Request) llm.Count {
+			estimate := o.cost(r)
+			return func(used int, _ time.Duration) int { return max(used, estimate) }
+		},
+		Booked: o.cost,
 	}
-	return max(used, o.cost(resp.Request))
 }
 
 // estimate is the default of [Options.Cost].

@@ -63,6 +63,8 @@ func TestTokens(t *testing.T) {
 		{Name: "more", Answers: used(2100), Costs: "azureopenai-tokens 2100"},
 		{Name: "less is not given back", Answers: used(21)},
 		{Name: "not told", Answers: `{}`},
+		{Name: "more, in a stream", Header: presettest.Header{"Content-Type": "text/event-stream"}, Answers: "data: " + used(2100) + "\n\ndata: [DONE]\n\n", Costs: "azureopenai-tokens 2100"},
+		{Name: "less, in a stream", Header: presettest.Header{"Content-Type": "text/event-stream"}, Answers: "data: " + used(21) + "\n\ndata: [DONE]\n\n"},
 	})
 	cost := func(policies []throttle.Policy, body string) int {
 		r := presettest.Request(t, chat, body)

@@ -17,7 +17,12 @@
 // A request costs as many tokens as it reserves (max_tokens and its like, times
 // n or best_of) or as a quarter of its length, whichever is more: OpenAI counts alike. The
 // usage in the answer replaces the estimate, but does not undo what was reserved.
-// Refused requests count too.
+// A request that reserves nothing is taken to be answered as those before it with the same
+// model, once 8 of them were (see [feedback.Estimates]). Refused requests count too.
+//
+// A stream tells its usage in its last event: those of chat completions only with
+// stream_options.include_usage. One that does not, or that is cut, costs its estimate, and a
+// token for each event at least.
 //
 // To know the model and the tokens asked for, the first 32 MB of the request's
 // body are read, if it is JSON, from a copy: that of [http.Request.GetBody], which
@@ -50,8 +55,8 @@
 // # Not covered
 //
 // Limits per day, on images, and those that several projects of an organisation
-// share: an answer that says so closes the model for that project. Usage in
-// answers that stream. Azure and Anthropic, whose limits are made otherwise.
+// share: an answer that says so closes the model for that project. Azure and
+// Anthropic, whose limits are made otherwise.
 //
 // # Sources
 //
@@ -106,7 +111,8 @@ type Options struct {
 
 	// Cost estimates the tokens of a request; 0 for one that has none. More
 	// than Tokens counts as Tokens, so that OpenAI and not an estimate refuses
-	// what is too large. Defaults to what the package documentation says.
+	// what is too large. It replaces what was learned. Defaults to what the package
+	// documentation says.
 	Cost func(*http.Request) int
 
 	// Host is a pattern of the API's hosts, in place of the default for a fake,
@@ -120,6 +126,10 @@ func Policies(o Options) []throttle.Policy {
 	match := o.Host + "/"
 	project := caller.Or(caller.ID(o.Project, o.Caller), throttle.Header("Authorization"))
 	key := throttle.Join(project, o.Model)
+	tokens := &tokens{o: o, key: key}
+	if tokens.learns = o.Cost == nil; tokens.learns {
+		tokens.o.Cost = llm.Estimate
+	}
 	return []throttle.Policy{
 		{
 			Name: "openai-requests", Match: match, Key: key,
@@ -128,7 +138,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "openai-tokens", Match: match, Key: key,
-			Limit: llm.Tokens(o.Tokens, o.Even), Cost: o.cost, Settle: o.settle,
+			Limit: llm.Tokens(o.Tokens, o.Even), Cost: tokens.cost, Settle: tokens.settle, Meter: tokens.usage().Meter,
 			Penalty: tokensRefused, Quota: left("tokens"),
 		},
 	}
@@ -139,24 +149,6 @@ func (o Options) withDefaults() Options {
 	if o.Model == nil {
 		o.Model = llm.Model
 	}
-	if o.Cost == nil {
-		o.Cost = llm.Estimate
-	}
 	o.Host = cmp.Or(o.Host, "api.openai.com")
 	return o
 }
-
-// cost is what a request is estimated to cost.
-func (o *Options) cost(r *http.Request) int { return o.atMost(o.Cost(r)) }
-
-// settle returns the usage, but not less than was reserved: OpenAI does not
-// give that back either.
-func (o *Options) settle(resp *http.Response) int {
-	used := usage.Settle(resp)
-	if used < 0 || resp.Request == nil {
-		return used
-	}
-	return max(used, o.atMost(llm.Reserved(resp.Request)))
-}
-
-func (o *Options) atMost(tokens int) int { return min(tokens, cmp.Or(o.Tokens, llm.Unpublished)) }

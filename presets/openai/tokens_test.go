@@ -149,13 +149,18 @@ func TestUsage(t *testing.T) {
 		return `{"id":"chatcmpl-1","object":"chat.completion","choices":[{"message":{"content":"usage"}}],` +
 			`"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":` + tokens + `}}`
 	}
+	stream := header{"Content-Type": "text/event-stream"}
 	long := `{"model":"gpt-4o","messages":"` + strings.Repeat("x", 370) + `"}` // 100 tokens
 	presettest.Run(t, openai.Policies(openai.Options{Tokens: 30_000}), presettest.Case{Request: chat, Sends: sent, Body: `{"max_tokens":300}`, Header: json}, []presettest.Case{
 		{Name: "more", Body: long, Answers: used("2100"), Costs: "openai-tokens 2100"},
 		{Name: "less than estimated", Body: long, Answers: used("21"), Costs: "openai-tokens 21"},
 		{Name: "less than reserved", Answers: used("21")},
-		{Name: "a stream does not say", Body: `{"stream":true,"max_tokens":300}`, Header: header{"Content-Type": "text/event-stream"},
-			Answers: "data: " + used("2100")},
+		{Name: "in a stream", Body: long, Header: stream, Answers: "data: {\"choices\":[],\"usage\":null}\n\ndata: " + used("2100") + "\n\ndata: [DONE]\n\n", Costs: "openai-tokens 2100"},
+		{Name: "in a stream, less than reserved", Body: `{"stream":true,"max_tokens":300}`, Header: stream, Answers: "data: " + used("21") + "\n\ndata: [DONE]\n\n"},
+		{Name: "in a stream of the Responses API", Body: long, Header: stream, Answers: "event: response.completed\ndata: {\"response\":{\"usage\":{\"total_tokens\":2100}}}\n\n", Costs: "openai-tokens 2100"},
+		{Name: "a stream does not say", Body: long, Header: stream, Answers: "data: {\"choices\":[]}\n\ndata: [DONE]\n\n"},
+		{Name: "a long stream does not say", Body: long, Header: stream, Answers: strings.Repeat("data: {\"choices\":[]}\n\n", 170), Costs: "openai-tokens 170"},
+		{Name: "behind 64 KB", Body: long, Header: json, Answers: `{"data":"` + strings.Repeat("x", 100_000) + `",` + used("2100")[1:], Costs: "openai-tokens 2100"},
 		{Name: "a refusal costs what was estimated", Status: 400, Answers: `{"error":{"type":"invalid_request_error","code":null}}`},
 	})
 }
@@ -163,4 +168,39 @@ func TestUsage(t *testing.T) {
 func TestOwnEstimate(t *testing.T) {
 	policies := openai.Policies(openai.Options{Tokens: 100, Cost: func(*http.Request) int { return 101 }})
 	require.Equal(t, 100, presettest.Cost(t, policies, "openai-tokens", presettest.Request(t, chat)))
+}
+
+// TestEstimateLearns: a request that reserves nothing for its answer is expected to be answered as the 8
+// before it, for each model; one that reserves tokens costs those.
+func TestEstimateLearns(t *testing.T) {
+	policies := openai.Policies(openai.Options{Tokens: 30_000})
+	long := func(model string) string {
+		return `{"model":"` + model + `","messages":"` + strings.Repeat("x", 376) + `"}`
+	} // 100 tokens
+	cost := func(body string) int {
+		r := ask(t, body)
+		r.Header.Set("Authorization", sent["Authorization"])
+		return presettest.Cost(t, policies, "openai-tokens", r)
+	}
+	for range 8 {
+		require.Equal(t, 100, cost(long("a")))
+		presettest.Run(t, policies, presettest.Case{Request: chat, Sends: sent, Header: header{"Content-Type": "text/event-stream"}}, []presettest.Case{
+			{Body: long("a"), Answers: `data: {"usage":{"total_tokens":750}}` + "\n\n", Costs: "openai-tokens 750"},
+			{Body: `{"model":"a","max_tokens":300}`, Answers: `data: {"usage":{"total_tokens":9}}` + "\n\n"},
+		})
+	}
+	require.Equal(t, 750, cost(long("a")))
+	require.Equal(t, 100, cost(long("b")))
+	require.Equal(t, 300, cost(`{"model":"a","max_tokens":300}`))
+	require.Equal(t, "openai-requests 1", presettest.Costs(t, policies, presettest.Request(t, "https://api.openai.com/v1/models")))
+}
+
+func TestStreamsCutAtEachByte(t *testing.T) {
+	r := ask(t, `{"model":"a","messages":"`+strings.Repeat("x", 4000)+`"}`)
+	for _, stream := range []string{
+		"data: {\"choices\":[{\"delta\":{\"content\":\"{\\\"usage\\\":{\\\"total_tokens\\\":7}}\"}}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"total_tokens\":2100}}\n\ndata: [DONE]\n\n",
+		"event: response.created\ndata: {\"response\":{\"usage\":null}}\n\nevent: response.completed\ndata: {\"response\":{\"output\":[],\"usage\":{\"input_tokens\":9,\"total_tokens\":2100}}}\n\n",
+	} {
+		presettest.CutStreams(t, openai.Policies(openai.Options{}), "openai-tokens", r, stream, 2100)
+	}
 }

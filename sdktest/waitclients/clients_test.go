@@ -1,6 +1,7 @@
 package waitclients
 
 import (
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -23,6 +24,9 @@ func TestClients(t *testing.T) {
 			t.Run("lost answer", func(t *testing.T) { s.testLostAnswer(t, p) })
 			t.Run("killed", func(t *testing.T) { s.testKilled(t, p) })
 			t.Run("failed", func(t *testing.T) { s.testFailed(t, p) })
+			if p.places {
+				t.Run("placed", func(t *testing.T) { s.testPlaced(t, p) })
+			}
 			if p.settles {
 				t.Run("settled", func(t *testing.T) { s.testSettled(t, p) })
 			}
@@ -114,6 +118,22 @@ func (s *scene) testFailed(t *testing.T, p program) {
 	code, talk := s.run(t, p, "alone", p.name, "60", "fail")
 	require.Equal(t, 3, code, talk)
 	require.Zero(t, s.status(t, "alone", p.name).Used)
+}
+
+// testPlaced: a client that would have to wait is told a place, and starts with it when there is room.
+func (s *scene) testPlaced(t *testing.T, p program) {
+	permit, err := s.limiters.Acquire(t.Context(), throttle.Demand{Policy: "alone", Key: p.name})
+	require.NoError(t, err)
+	arrived := s.arrivals("alone", p.name)
+	code, talk := s.run(t, p, "alone", p.name, "0.1", "place=")
+	require.Equal(t, 74, code, talk)
+	code, talk = s.run(t, p, "alone", p.name, "0.1", "place="+strings.TrimSpace(talk))
+	require.Equal(t, 74, code, talk)
+	require.Equal(t, arrived, s.arrivals("alone", p.name))
+	permit.Release()
+	code, talk = s.run(t, p, "alone", p.name, "5", "place="+strings.TrimSpace(talk))
+	require.Zero(t, code, talk)
+	require.Equal(t, arrived+1, s.arrivals("alone", p.name))
 }
 
 // testSettled: a client tells what the work cost, and that it was refused.

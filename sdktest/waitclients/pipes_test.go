@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
 )
 
 // pipes is a listener whose connections are pipes, so that a server on it is in virtual time.
@@ -34,7 +35,7 @@ func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)
 
 // An awayStore can be away.
 type awayStore struct {
-	throttle.Store
+	*memstore.Store
 	away bool
 }
 

@@ -60,6 +60,7 @@ type program struct {
 	name    string
 	words   []string
 	settles bool
+	places  bool
 }
 
 func newScene(t *testing.T) *scene {
@@ -221,8 +222,8 @@ func findPrograms(t *testing.T, dir string) []program {
 	}
 	build(t, ".", "javac", "-d", dir, clients+"/Client.java", "Drive.java")
 	return []program{
-		{name: "Python", words: []string{"python3", "drive.py", clients}, settles: true},
-		{name: "Node", words: []string{"node", "drive.mjs", clients}, settles: true},
+		{name: "Python", words: []string{"python3", "drive.py", clients}, settles: true, places: true},
+		{name: "Node", words: []string{"node", "drive.mjs", clients}, settles: true, places: true},
 		{name: "Java", words: []string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-classpath", dir, "Drive"}, settles: true},
 		{name: "shell", words: []string{"./drive.sh", clients}},
 	}

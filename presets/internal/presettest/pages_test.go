@@ -44,6 +44,31 @@ func TestPages(t *testing.T) {
 	require.ElementsMatch(t, named, found, "a page for each preset, and a preset for each page")
 }
 
+// TestPagesHaveOneForm: each page begins alike, says how the preset is used, and has the same
+// parts in the same order.
+func TestPagesHaveOneForm(t *testing.T) {
+	index, err := os.ReadFile(pages + ".md")
+	require.NoError(t, err)
+	for _, p := range tables {
+		require.Contains(t, string(index), "\n| [`"+p.name+"`](presets/"+p.name+".md) | ", "docs/presets.md does not list it")
+		text, err := os.ReadFile(filepath.Join(pages, p.name+".md"))
+		require.NoError(t, err)
+		require.Regexp(t, form(p.name), string(text), p.name)
+	}
+}
+
+// form is the form of a preset's page.
+func form(name string) string {
+	return strings.ReplaceAll("^# .+\n\n"+
+		"\\[Package `NAME`\\]\\(../../presets/NAME\\)\\. \\[All presets\\]\\(../presets\\.md\\)\n\n"+
+		"For (?:[^\n]+ )?`[^`]+`.+\n"+
+		"Use it as `NAME\\.Policies\\(NAME\\.Options{}\\)` in Go, or as `presets: \\[NAME\\]` in \\[a file\\]\\(../policyfile\\.md\\)\\.\n\n"+
+		"\\| row \\| matches \\| limit \\| counted per \\| closed by \\| source \\|\n(?:[^#\n].*\n|\n)+"+
+		"(?:## With other Options\n(?:[^#\n].*\n|\n)+)?"+
+		"## What to set\n\n- Zero `Options` (?:[^#\n].*\n|\n)+"+
+		"(?:\\[\\d+\\]: https://.+\n)+$", "NAME", name)
+}
+
 // TestDocs: the documentation of each preset begins with how it is used, and has the same
 // parts in the same order.
 func TestDocs(t *testing.T) {

@@ -61,6 +61,23 @@ func FuzzPresets(f *testing.F) {
 		{"https://api.hubapi.com/crm/v3/objects/contacts/1", "", 429, strings.Repeat("0\n", 46), `{"policyName":"DAILY"}`},
 		{"https://acme.my.salesforce.com/services/data/v66.0/query", "", 403, strings.Repeat("api-usage=9/5\n", 47), `[{"errorCode":"REQUEST_LIMIT_EXCEEDED"}]`},
 		{"https://api.notion.com/v1/pages/1", "", 529, strings.Repeat("-1\n", 34), `{"code":"rate_limited"}`},
+		{"https://generativelanguage.googleapis.com/v1beta/models/m:generateContent", `{"contents":[]}`, 429, "",
+			`[{"error":{"details":[{"violations":[{"quotaId":"PerDay"}]},{"retryDelay":"1e9h"}]}}]`},
+		{"https://api.deepseek.com/chat/completions", `{"model":"deepseek-v4-pro"}`, 429, "", `{"error":{"type":"rate_limit_error"}}`},
+		{"https://api.moonshot.cn/v1/chat/completions", `{"max_tokens":9}`, 429, strings.Repeat("9\n", 50), `{"error":{"message":"concurrency: try again after 99999999999999999999 seconds"}}`},
+		{"https://dashscope.aliyuncs.com/compatible-mode/v1/chat/completions", `{"max_tokens":9}`, 429, "", `{"code":"Throttling.RateQuota","usage":{"total_tokens":1e400}}`},
+		{"https://open.bigmodel.cn/api/paas/v4/chat/completions", `{"model":"m"}`, 429, "", `{"error":{"code":"1308","message":"9999-99-99 99:99:99"}}`},
+		{"https://graph.microsoft.com/v1.0/me/messages", "x", 429, "", `{"error":{"message":"MailboxConcurrency"}}`},
+		{"https://gmail.googleapis.com/gmail/v1/users/me/messages", "x", 403, "", `{"error":{"message":"limit '9 per minute per user' Retry after 9999-99-99T99:99:99Z","errors":[{"reason":"rateLimitExceeded"}]}}`},
+		{"https://sheets.googleapis.com/v4/spreadsheets/1:batchUpdate", "x", 429, "-1", `{"error":{"message":"limit 'Write requests per minute'"}}`},
+		{"https://www.googleapis.com/drive/v3/files", "x", 403, "", `{"error":{"errors":[{"reason":"dailyLimitExceeded"}]}}`},
+		{"https://api.telegram.org/bot1/sendMessage", `{"chat_id":-1}`, 429, "", `{"parameters":{"retry_after":1e400}}`},
+		{"https://api.cloudflare.com/client/v4/graphql", "x", 429, "99999999999999999999", `{"errors":[{"code":971}]}`},
+		{"https://acme.zendesk.com/api/v2/tickets/1.json", "x", 429, "-9", "Number of allowed API requests per minute exceeded"},
+		{"https://api.airtable.com/v0/app1/Tasks", "x", 429, "", `{"errors":[{"error":"RATE_LIMIT_REACHED"},7]}`},
+		{"https://api.xero.com/connections", "x", 429, "99999999999999999999", ""},
+		{"https://api.meeting.qq.com/v1/meetings", `{"userid":"\\ud800"}`, 500, "", `{"error_info":{"error_code":190311}}`},
+		{"https://open.welink.huaweicloud.com/api/contact/v1/users", "x", 200, "", `{"code":"48503"}`},
 	} {
 		f.Add("POST", seed.url, seed.body, seed.status, seed.fields, seed.answer)
 		f.Add("GET", seed.url, seed.body, seed.status, seed.fields, seed.answer)

@@ -3,10 +3,13 @@
 package presettest
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -58,6 +61,39 @@ type Case struct {
 	NoRefusal bool
 }
 
+// Recorded is the case of an answer that a platform has documented, or that somebody has
+// published: status, header and body as HTTP has them, in a file of testdata. Its first
+// lines begin with "# " and say where the answer is from: "# official, 2026-11: https://…",
+// or "# observed, …" where somebody else than the platform has published it.
+func Recorded(t *testing.T, file string) Case {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", file))
+	require.NoError(t, err)
+	answer := string(text)
+	sources := 0
+	for strings.HasPrefix(answer, "# ") {
+		source, rest, _ := strings.Cut(answer, "\n")
+		require.Regexp(t, `^# (?:official|observed), 20\d\d-\d\d: https://\S+`, source, file)
+		answer, sources = rest, sources+1
+	}
+	require.Positive(t, sources, "%s has no source", file)
+	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(answer)), nil)
+	require.NoError(t, err, file)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err, file)
+	c := Case{Status: resp.StatusCode, Header: make(Header), Answers: strings.TrimSuffix(string(body), "\n")}
+	for name := range resp.Header {
+		c.Header[name] = resp.Header.Get(name)
+	}
+	return c
+}
+
+// As returns the case under a name, with what must come of its answer.
+func (c Case) As(name, closes string) Case {
+	c.Name, c.Closes = name, closes
+	return c
+}
+
 // Run plays each case in virtual time, with a store of its own: what the store is
 // told must be as the case has it, the next request like this one must start when
 // the last of the budgets opens, and the answer must come through untouched. A case
@@ -85,6 +121,7 @@ func (c Case) play(t *testing.T, policies []throttle.Policy) {
 	require.NoError(t, err)
 
 	c.send(t, transport)
+	synctest.Wait() // a meter tells the store when the body is over
 	closes := listed(t, c.Closes)
 	require.Equal(t, closes, told.closes, "which budgets are closed, and for how long")
 	require.Equal(t, listed(t, c.Left), told.left, "what is left of which budgets")

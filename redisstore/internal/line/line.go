@@ -6,6 +6,7 @@
 package line
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -48,6 +49,9 @@ func (l *Lines) Answered(op *commit.Op) {
 // nodes have most of the line.
 const moveLeast = 250 * time.Millisecond
 
+// putOffLeast is by how much a turn in a line with shares must be later than the last guess to be put off.
+const putOffLeast = 50 * time.Millisecond
+
 // callNow is the Hurry of a reply that says: call the waiters whose turn it is now.
 const callNow = 2
 
@@ -60,49 +64,111 @@ func (s *Starts) Observe(key string, l *wire.Line) {
 			l = new(wire.Line) // the line has ended
 		}
 		n.waiting, n.heardAt, n.hurry = l.Waiting, time.Now(), l.Hurry > 0
+		n.hasShares = l.HasShares
 		n.firstStart = n.heardAt.Add(l.Soon)
 		n.moveUp(l)
-		n.takeCuts(l.ID, l.Cuts, l.Hurry == callNow)
+		n.takeCuts(l.ID, cutsOf(l), l.Hurry == callNow)
 	}
 }
 
-// moveUp has waiters book again sooner if their turn is sooner than the last guess. The guess takes
+// moveUp has waiters book again sooner if their turn is sooner than the last guess, and in a line with shares later if it is later. The guess takes
 // a line to be served evenly, between the starts of its first and its last waiter. The line of a
 // window longer than evenMost may be served at the window's end.
 func (n *nodeLine) moveUp(l *wire.Line) {
 	if l.ID != n.id || n.charge.Limit.Kind() == throttle.KindFixedWindow {
 		return // it is another line; or the waiters of a fixed window leave all at once when it begins
 	}
-	late, least := comeLate, time.Duration(0)
+	lateness, least := comeLate, time.Duration(0)
 	if !n.isLarge() {
 		least = moveLeast
 	}
 	if per := n.charge.Limit.Per(); per > evenMost {
-		late += per
+		lateness += per
 	}
-	for _, t := range n.waiters {
-		k := t.class - 1
-		if all := l.Joined[k] - l.Cuts[k]; all > 0 && t.number >= l.Cuts[k] {
-			part := float64(t.number+t.cost-l.Cuts[k]) / float64(all)
-			wait := l.First[k] + time.Duration(part*float64(l.Last[k]-l.First[k])).Truncate(time.Microsecond)
-			if near := n.heardAt.Add(wait - t.horizon + late); near.Before(t.nearAt.Add(-least)) {
+	var lane *wire.Lane
+	for i, t := range n.waiters {
+		if i == 0 || t.laneID() != n.waiters[i-1].laneID() {
+			lane = laneOf(l, t.laneID())
+		}
+		if lane == nil {
+			continue
+		}
+		late := lateness
+		if t.share != 0 {
+			late -= comeLate
+		}
+		if all := lane.Joined - lane.Cut; all > 0 && t.number >= lane.Cut {
+			part := float64(t.number+t.cost-lane.Cut) / float64(all)
+			wait := lane.First + time.Duration(part*float64(lane.Last-lane.First)).Truncate(time.Microsecond)
+			if near := n.heardAt.Add(wait - t.horizon + late); near.Before(t.nearAt.Add(-least)) || n.hasShares && near.After(t.nearAt.Add(putOffLeast)) {
 				t.setComeBy(near)
 			}
 		}
 	}
 }
 
-// takeCuts takes in the cuts of a line: the tickets of each class below which it is the waiters'
+// laneOf returns what a line says of a lane; nil if it says nothing.
+func laneOf(l *wire.Line, id wire.LaneID) *wire.Lane {
+	if k := id.Class - 1; id.Share == 0 {
+		return &wire.Lane{LaneID: id, Cut: l.Cuts[k], Joined: l.Joined[k], First: l.First[k], Last: l.Last[k]}
+	}
+	if i := slices.IndexFunc(l.Lanes, func(o wire.Lane) bool { return o.LaneID == id }); i >= 0 {
+		return &l.Lanes[i]
+	}
+	return nil
+}
+
+// cuts are the tickets of each lane below which it is the waiters' turn.
+type cuts struct {
+	classes [3]int64 // of callers without a share
+	shares  map[wire.LaneID]int64
+}
+
+// cutsOf returns the cuts that a line tells. Of a line with shares they are those that are new: other lanes' waiters who are below
+// their cut wait for a start that they know.
+func cutsOf(l *wire.Line) (c cuts) {
+	if !l.HasShares {
+		return cuts{classes: l.Cuts}
+	}
+	for i := range l.Lanes {
+		if l.Lanes[i].News {
+			c.set(l.Lanes[i].LaneID, l.Lanes[i].Cut)
+		}
+	}
+	return c
+}
+
+// set sets the cut of a lane.
+func (c *cuts) set(id wire.LaneID, cut int64) {
+	if id.Share == 0 {
+		c.classes[id.Class-1] = cut
+		return
+	}
+	if c.shares == nil {
+		c.shares = make(map[wire.LaneID]int64)
+	}
+	c.shares[id] = cut
+}
+
+// of returns the cut of a lane; 0 if it is not known.
+func (c *cuts) of(id wire.LaneID) int64 {
+	if id.Share == 0 {
+		return c.classes[id.Class-1]
+	}
+	return c.shares[id]
+}
+
+// takeCuts takes in the cuts of a line: the tickets of each lane below which it is the waiters'
 // turn. It calls the waiters whose turn it is, if now says so, and all waiters if the line in Redis
 // is another one than theirs.
-func (n *nodeLine) takeCuts(line int64, cuts [3]int64, now bool) {
+func (n *nodeLine) takeCuts(line int64, cuts cuts, now bool) {
 	switch {
 	case line != n.id:
 		n.starts.full.forget(n.charge.Budget.Key)
 		n.callAll()
 	case now:
 		n.starts.full.forget(n.charge.Budget.Key)
-		n.call(func(t *turn) bool { return t.number < cuts[t.class-1] })
+		n.call(func(t *turn) bool { return t.number < cuts.of(t.laneID()) })
 	default:
 		n.setTimer()
 	}
@@ -113,7 +179,13 @@ func (s *Starts) Turns(m notify.Turns) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.all[m.Key]; n != nil {
-		n.takeCuts(m.Line, m.Cuts, true)
+		c := cuts{classes: m.Cuts}
+		for _, l := range m.Lanes {
+			if l.Class >= 1 && l.Class <= 3 {
+				c.set(wire.LaneID{Class: l.Class, Share: l.Share}, l.Cut)
+			}
+		}
+		n.takeCuts(m.Line, c, true)
 	}
 }
 

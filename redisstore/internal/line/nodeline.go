@@ -1,6 +1,7 @@
 package line
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -29,9 +30,12 @@ type nodeLine struct {
 	key, group string
 	charge     throttle.Charge // a charge of the budget, as a caller had it last
 	id         int64           // of the line: Redis gives a new line another id
-	waiters    []*turn         // by class and ticket
+	waiters    []*turn         // by class, share and ticket
+	lead       *turn           // see first; nil: it is looked for again
+	shared     int             // how many waiters have a share
 	cost       int64           // the sum of the waiters' costs
 	waiting    int64           // the sum of costs in the whole line, as Redis said last
+	hasShares  bool            // callers of several shares have stood in the line
 	hurry      bool            // Redis has offered room that no waiter of the fleet has taken
 	heardAt    time.Time       // when Redis said how the line stands, or was asked last
 	unasked    bool            // the node has not asked Redis since its first waiter came
@@ -48,6 +52,7 @@ const (
 	farAway     = 20                     // a first waiter need not ask more often than after this part of half of its wait
 	largePart   = 8                      // a node's part of a line is large from a largePart-th of the line on
 	leastToCome = 10 * time.Millisecond  // a caller that has to wait again books again no sooner
+	leastMost   = 5                      // a caller with a share no sooner than so often that, if it was called as often
 )
 
 // add puts a turn into the line.
@@ -56,6 +61,12 @@ func (n *nodeLine) add(t *turn) {
 	at, _ := slices.BinarySearchFunc(n.waiters, t, compareTurns)
 	n.waiters = slices.Insert(n.waiters, at, t)
 	n.cost += t.cost
+	if t.share != 0 {
+		n.shared++
+	}
+	if n.lead != nil && comesBefore(t, n.lead) {
+		n.lead = t
+	}
 	if !n.starts.NoNews {
 		n.starts.Subs.Retain(n.starts.channels(n.group))
 	}
@@ -72,6 +83,12 @@ func (n *nodeLine) remove(i int) {
 	t := n.waiters[i]
 	n.waiters = slices.Delete(n.waiters, i, i+1)
 	n.cost -= t.cost
+	if t.share != 0 {
+		n.shared--
+	}
+	if n.lead == t {
+		n.lead = nil
+	}
 	t.lineKey = ""
 	if !n.starts.NoNews {
 		n.starts.Subs.Release(n.starts.channels(n.group))
@@ -90,6 +107,7 @@ func (n *nodeLine) setTimer() {
 		}
 		return
 	}
+	n.lead = nil
 	next := n.askAt()
 	n.nearAt = n.waiters[0].nearAt
 	for _, t := range n.waiters {
@@ -123,15 +141,31 @@ func (n *nodeLine) callDue() {
 }
 
 // callNear calls the waiters whose start is within their horizon by the estimates of this node, and
-// with each of them the waiters of its class that came before it.
+// with each of them the waiters of its lane that came before it.
 func (n *nodeLine) callNear(now time.Time) {
-	var below [3]int64 // by class: waiters with lower tickets are called
+	if n.hasShares {
+		n.putOff(now)
+	}
+	var below cuts // waiters with lower tickets are called
 	for _, t := range n.waiters {
 		if !t.nearAt.After(now) {
-			below[t.class-1] = t.number + 1
+			below.set(t.laneID(), t.number+1)
 		}
 	}
-	n.call(func(t *turn) bool { return t.number < below[t.class-1] })
+	n.call(func(t *turn) bool { return t.number < below.of(t.laneID()) })
+}
+
+// putOff puts off waiters of a line with shares that stand behind one of their lane whose start is not near. Callers of other shares that
+// came since made their starts later, and those in front, who asked last, know it.
+func (n *nodeLine) putOff(now time.Time) {
+	for i, t := range n.waiters {
+		if i == 0 || t.laneID() != n.waiters[i-1].laneID() {
+			continue
+		}
+		if before := n.waiters[i-1]; !t.nearAt.After(now) && before.nearAt.After(now) {
+			t.nearAt, t.comeBy = before.nearAt, latest(t.comeBy, before.comeBy)
+		}
+	}
 }
 
 // callAll calls all waiters.
@@ -159,7 +193,7 @@ func (n *nodeLine) call(isCalled func(*turn) bool) {
 // askAt returns when the node must ask Redis how the line stands, or call its first waiter, which
 // asks as well when it books again.
 func (n *nodeLine) askAt() (at time.Time) {
-	first, least := n.waiters[0], wire.AskLeast
+	first, least := n.first(), wire.AskLeast
 	if !n.isLarge() && first.cost == 1 { // a waiter that costs more must show more often that it lives
 		least = askSmall
 	}
@@ -184,6 +218,31 @@ func (n *nodeLine) askAt() (at time.Time) {
 	return first.comeBy
 }
 
+// first returns the waiter whose turn comes first, as far as the node knows.
+func (n *nodeLine) first() *turn {
+	if n.shared == 0 {
+		return n.waiters[0]
+	}
+	if n.lead == nil {
+		n.lead = slices.MinFunc(n.waiters, func(a, b *turn) int {
+			if comesBefore(a, b) {
+				return -1
+			}
+			return 1
+		})
+	}
+	return n.lead
+}
+
+// comesBefore reports whether a comes to its turn before b: if it is of a class that goes before b's, or if its start is
+// sooner by the estimates of this node.
+func comesBefore(a, b *turn) bool {
+	if c := cmp.Compare(a.class, b.class); c != 0 {
+		return c < 0
+	}
+	return a.nearAt.Before(b.nearAt)
+}
+
 // isLarge reports whether this node has a large part of all that waits in the line, so that it
 // cannot rely on other nodes to ask how the line stands.
 func (n *nodeLine) isLarge() bool { return n.cost*largePart >= n.waiting }
@@ -192,7 +251,7 @@ func (n *nodeLine) isLarge() bool { return n.cost*largePart >= n.waiting }
 // that the first waiter will ask again.
 func (n *nodeLine) ask() {
 	n.heardAt, n.unasked = time.Now(), false
-	go n.starts.renew(n.waiters[0], time.Until(n.askAt())) // which locks the starts: they are locked here
+	go n.starts.renew(n.first(), time.Until(n.askAt())) // which locks the starts: they are locked here
 }
 
 // renew asks Redis how the lines stand in which a turn has tickets, and tells Redis within what

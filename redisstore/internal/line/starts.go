@@ -109,17 +109,26 @@ func (s *Starts) add(t *turn, op *commit.Op) <-chan struct{} {
 		s.all[key] = n
 	}
 	n.id, n.charge = t.tickets[i].Line, *c
-	t.number, t.cost, t.ready = t.tickets[i].Number, wire.Cost(c), make(chan struct{})
+	t.number, t.share, t.cost, t.ready = t.tickets[i].Number, t.tickets[i].Share, wire.Cost(c), make(chan struct{})
 	t.deadline = time.Time{}
 	if op.MaxWait < wire.AnyWait {
 		t.deadline = time.Now().Add(time.Duration(op.MaxWait) * time.Microsecond)
 	}
 	t.horizon, t.notBefore = op.Horizon, time.Now().Add(leastToCome)
 	near := time.Now().Add(wire.Wait(o.Wait) - op.Horizon)
-	if t.calls++; t.calls > 1 {
+	// Callers of other shares do not wait for one that comes late: their starts are booked before its own. The first
+	// of a share, whose turn is near already, comes as soon as it can.
+	light := t.share != 0 && wire.Wait(o.Wait) <= op.Horizon+lightMost
+	if t.calls++; t.share != 0 && t.calls > 1 {
+		t.notBefore = time.Now().Add(min(time.Duration(t.calls), leastMost) * leastToCome) // those that go before it may be late
+	}
+	switch {
+	case t.calls > 1 || light:
 		t.nearAt = latest(near, t.notBefore)
 		t.comeBy = t.nearAt // any later, other callers might book the room before it, again and again
-	} else {
+	case t.share != 0:
+		t.setComeBy(near)
+	default:
 		t.setComeBy(near.Add(comeLate))
 	}
 	n.add(t)

@@ -92,6 +92,7 @@ type turn struct {
 
 	// The fields below are about the one line in which the caller waits to be called.
 	lineKey   string // the key of the line's budget; "": the caller does not wait
+	share     uint64 // of the lane in which it waits there
 	number    int64  // of the caller's ticket there
 	cost      int64
 	ready     chan struct{}
@@ -107,6 +108,7 @@ type turn struct {
 const (
 	comeLate  = 60 * time.Millisecond  // a caller is called so much later than nearAt, which is an estimate
 	evenMost  = 2 * time.Second        // lines of longer windows are not served evenly
+	lightMost = 100 * time.Millisecond // a caller of a share whose start is so much beyond the horizon, at the most, is not called late
 	spareMost = 200 * time.Millisecond // for how long after nearAt a caller may wait for a call that is made for others
 )
 
@@ -115,9 +117,12 @@ func classOf(p throttle.Priority) int64 {
 	return int64(throttle.High-max(throttle.Low, min(p, throttle.High))) + 1
 }
 
-// compareTurns orders the turns of one line: by class, then by ticket.
+// laneID names the lane in which the caller waits.
+func (t *turn) laneID() wire.LaneID { return wire.LaneID{Class: t.class, Share: t.share} }
+
+// compareTurns orders the turns of one line: by class, then by share, then by ticket.
 func compareTurns(a, b *turn) int {
-	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.number, b.number))
+	return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.share, b.share), cmp.Compare(a.number, b.number))
 }
 
 // Ticket implements [commit.Turn]. It takes no lock: nobody changes the number while an op has the
@@ -170,8 +175,53 @@ type fullBudgets struct {
 
 // A fullBudget is what the last answers said of a budget that is full.
 type fullBudget struct {
-	until     [3]time.Time // by class: the latest start that a caller waits for. A newcomer of the class or a lower one starts no earlier, unless something is given back
-	newcomers int          // how many newcomers came since the last answer, whose calls wait for other callers
+	// By class, and of a class's callers with a share by lane: the latest start that a caller waits for. A newcomer of the lane, or
+	// of a lower class, starts no earlier, unless something is given back.
+	until     [3]time.Time
+	shares    map[wire.LaneID]time.Time
+	newcomers int // how many newcomers came since the last answer, whose calls wait for other callers
+}
+
+// note notes until when a lane is full.
+func (b *fullBudget) note(id wire.LaneID, until time.Time) {
+	if id.Share == 0 {
+		b.until[id.Class-1] = until
+		return
+	}
+	if b.shares == nil || len(b.shares) >= sharesMost {
+		b.shares = make(map[wire.LaneID]time.Time)
+	}
+	b.shares[id] = until
+}
+
+// sharesMost is how many lanes of a budget are remembered.
+const sharesMost = 512
+
+// wait returns how long a newcomer of a lane surely has to wait; 0 if nothing is known. Callers of the same class that have other
+// shares do not go before it.
+func (b *fullBudget) wait(id wire.LaneID, now time.Time) (wait time.Duration) {
+	for _, t := range b.until[:id.Class-1] {
+		wait = max(wait, t.Sub(now))
+	}
+	if id.Share == 0 {
+		wait = max(wait, b.until[id.Class-1].Sub(now))
+	}
+	for other, t := range b.shares {
+		if other == id || other.Class < id.Class {
+			wait = max(wait, t.Sub(now))
+		}
+	}
+	return wait
+}
+
+// isFull reports whether the budget is full.
+func (b *fullBudget) isFull(now time.Time) bool {
+	for _, t := range b.shares {
+		if t.After(now) {
+			return true
+		}
+	}
+	return latest(b.until[0], latest(b.until[1], b.until[2])).After(now)
 }
 
 // fullLeast is how many budgets are kept without a sweep.
@@ -190,7 +240,9 @@ func (f *fullBudgets) note(op *commit.Op, now time.Time) {
 		b = new(fullBudget)
 		f.all[key] = b
 	}
-	b.until[op.Class-1], b.newcomers = now.Add(wire.Wait(o.Wait)), 0
+	share, _ := wire.Share(&op.Charges[o.Charge])
+	b.note(wire.LaneID{Class: op.Class, Share: share}, now.Add(wire.Wait(o.Wait)))
+	b.newcomers = 0
 }
 
 // sweep drops the budgets that are full no more, if there are twice as many budgets as after the
@@ -200,7 +252,7 @@ func (f *fullBudgets) sweep(now time.Time) {
 		return
 	}
 	for key, b := range f.all {
-		if !latest(b.until[0], latest(b.until[1], b.until[2])).After(now) {
+		if !b.isFull(now) {
 			delete(f.all, key)
 		}
 	}
@@ -224,10 +276,9 @@ func (f *fullBudgets) patience(op *commit.Op, b *throttle.Booking, now time.Time
 	for i := range op.Charges {
 		c := &op.Charges[i]
 		if budget := f.all[c.Budget.Key]; budget != nil && !c.Shadow {
-			for _, t := range budget.until[:op.Class] {
-				if d := t.Sub(now); d > wait {
-					wait, holder, crowd = d, budget, flow(c)
-				}
+			share, _ := wire.Share(c)
+			if d := budget.wait(wire.LaneID{Class: op.Class, Share: share}, now); d > wait && (share == 0 || d > b.Horizon+lightMost) {
+				wait, holder, crowd = d, budget, flow(c)
 			}
 		}
 	}

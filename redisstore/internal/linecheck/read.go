@@ -39,6 +39,7 @@ type Charge struct {
 	Key    string
 	Cost   int64
 	Shadow bool
+	Share  uint64
 }
 
 // A Ticket is a place in the line of a charge's row.
@@ -168,6 +169,8 @@ func (r *request) operations(in *numbers) {
 			}
 			in.skip(1)
 			c.Shadow = in.next() == 1 && common.Kind == wire.Reserve
+			c.Share = uint64(in.next())
+			in.skip(1)
 			op.Charges = append(op.Charges, c)
 		}
 		r.Ops = append(r.Ops, op)
@@ -177,7 +180,7 @@ func (r *request) operations(in *numbers) {
 // ticket reads a ticket.
 func ticket(in *numbers) Ticket {
 	return Ticket{int(in.next()) - 1, wire.Ticket{
-		Line: in.next(), Number: in.next(), State: wire.TicketState(in.next()), Round: in.next(),
+		Line: in.next(), Number: in.next(), State: wire.TicketState(in.next()), Round: in.next(), Share: uint64(in.next()),
 	}}
 }
 
@@ -210,6 +213,12 @@ func (r *request) answers(out *numbers) {
 				}
 			}
 			out.skip(6) // guesses
+			if l.HasShares = more&4 != 0; l.HasShares {
+				for range out.next() {
+					l.Lanes = append(l.Lanes, wire.Lane{LaneID: wire.LaneID{Class: out.next(), Share: uint64(out.next())}, Cut: out.next(), Joined: out.next()})
+					out.skip(3)
+				}
+			}
 			r.Lines[key] = l
 		}
 	}

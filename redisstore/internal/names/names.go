@@ -52,6 +52,13 @@ func (n *Space) Row(b *throttle.Budget) string {
 // other form.
 func (n *Space) Leases(b *throttle.Budget) string { return n.Row(b) + ":flight" }
 
+// Appointments returns the key of when callers with places of a budget should come again. It ends
+// unlike that of any other form.
+func (n *Space) Appointments(b *throttle.Budget) string { return n.Row(b) + ":places" }
+
+// Namespace is what all keys begin with, whatever node made them.
+func (n *Space) Namespace() string { return n.prefix }
+
 // Of returns the key of the row, or of the leases, of a charge's budget.
 func (n *Space) Of(c *throttle.Charge) string {
 	if c.Limit.Kind() == throttle.KindConcurrency {

@@ -34,9 +34,17 @@ type Invalidation struct {
 // Turns says whose turn it is in the line of a budget: those whose tickets are below
 // the cut of their class; of lua/queue.lua.
 type Turns struct {
-	Key  string
-	Line int64
-	Cuts [3]int64
+	Key   string
+	Line  int64
+	Cuts  [3]int64 // by class, of callers without a share
+	Lanes []Cut    // of a line with shares, which has no Cuts: those that moved
+}
+
+// A Cut is the cut of the callers of one class and one share, which is 0 of those without one.
+type Cut struct {
+	Class int64
+	Share uint64
+	Cut   int64
 }
 
 // Slots says for which of this node's waiters a concurrency limit has slots set aside;
@@ -56,6 +64,7 @@ type beat time.Duration
 const (
 	invalidationMark = "anew "
 	turnsMark        = "come "
+	cutsMark         = "cuts "
 	lossMark         = "lost "
 	beatMark         = "~"
 )
@@ -74,14 +83,36 @@ func parseShared(text string) Message {
 		}
 	} else if rest, ok := strings.CutPrefix(text, turnsMark); ok {
 		if n, key := numbers(rest, 4); n != nil {
-			return Turns{key, n[0], [3]int64(n[1:])}
+			return Turns{Key: key, Line: n[0], Cuts: [3]int64(n[1:])}
 		}
+	} else if rest, ok := strings.CutPrefix(text, cutsMark); ok {
+		return parseCuts(rest)
 	} else if key, ok := strings.CutPrefix(text, lossMark); ok {
 		return Loss{key}
 	} else if n, key := numbers(text, 2); n != nil {
 		return Pause{key, n[0], time.Duration(n[1]) * time.Microsecond}
 	}
 	return nil
+}
+
+// cutsMost is how many lanes a line can have.
+const cutsMost = 1024
+
+// parseCuts takes a message about lanes of shares apart; nil if it makes no sense.
+func parseCuts(text string) Message {
+	n, rest := numbers(text, 2)
+	if n == nil || n[1] < 1 || n[1] > cutsMost {
+		return nil
+	}
+	all, key := numbers(rest, 3*int(n[1]))
+	if all == nil {
+		return nil
+	}
+	t := Turns{Key: key, Line: n[0]}
+	for i := 0; i < len(all); i += 3 {
+		t.Lanes = append(t.Lanes, Cut{all[i], uint64(all[i+1]), all[i+2]})
+	}
+	return t
 }
 
 // parseOwn takes a message apart that only this node receives; nil if it makes no sense.

@@ -150,7 +150,11 @@ func TestParse(t *testing.T) {
 		"1700000000000000 250000 ns:5:key": Pause{"ns:5:key", 1_700_000_000_000_000, 250 * time.Millisecond},
 		"0 0 a key with spaces":            Pause{"a key with spaces", 0, 0},
 		"anew 10 20 key":                   Invalidation{"key", 10, 20},
-		"come 7 1 2 3 key":                 Turns{"key", 7, [3]int64{1, 2, 3}},
+		"come 7 1 2 3 key":                 Turns{Key: "key", Line: 7, Cuts: [3]int64{1, 2, 3}},
+		"cuts 7 2 2 99 5 1 0 6 a key":      Turns{Key: "a key", Line: 7, Lanes: []Cut{{2, 99, 5}, {1, 0, 6}}},
+		"cuts 7 0 key":                     nil,
+		"cuts 7 2 2 99 5 key":              nil,
+		"cuts 7 9000000000 1 1 1 key":      nil,
 		"lost key":                         Loss{"key"},
 		"":                                 nil,
 		"1 key":                            nil,
@@ -177,7 +181,7 @@ func TestParse(t *testing.T) {
 
 // FuzzParse: whatever is published, a message is what it says, or nothing.
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{"1 2 k", "anew 1 2 k", "come 1 2 3 4 k", "lost k", "~5", "1,2 k", "-1 -1 ", "come 1 2 3 4"} {
+	for _, text := range []string{"1 2 k", "anew 1 2 k", "come 1 2 3 4 k", "lost k", "cuts 1 1 2 3 4 k", "~5", "1,2 k", "-1 -1 ", "come 1 2 3 4"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -189,6 +193,13 @@ func FuzzParse(f *testing.F) {
 			again = fmt.Sprintf("anew %d %d %s", m.From, m.Until, m.Key)
 		case Turns:
 			again = fmt.Sprintf("come %d %d %d %d %s", m.Line, m.Cuts[0], m.Cuts[1], m.Cuts[2], m.Key)
+			if m.Lanes != nil {
+				again = fmt.Sprintf("cuts %d %d ", m.Line, len(m.Lanes))
+				for _, l := range m.Lanes {
+					again += fmt.Sprintf("%d %d %d ", l.Class, l.Share, l.Cut)
+				}
+				again += m.Key
+			}
 		case Loss:
 			again = m.String()
 		}

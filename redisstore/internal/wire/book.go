@@ -178,7 +178,7 @@ func (w *writer) op(o *Op) {
 	w.ops = w.ops.Add(int64(o.Callers), o.maxWait())
 	for _, t := range o.Tickets {
 		i := slices.IndexFunc(o.Charges, func(ch throttle.Charge) bool { return ch.Budget.Key == t.Budget })
-		w.ops = w.ops.Add(int64(at.index(i))+1, t.Line, t.Number, int64(t.State), t.Round)
+		w.ops = w.ops.Add(int64(at.index(i))+1, t.Line, t.Number, int64(t.State), t.Round, int64(t.Share))
 	}
 	for i := range o.Charges {
 		ch := &o.Charges[i]
@@ -186,7 +186,8 @@ func (w *writer) op(o *Op) {
 			w.gate(o, ch)
 			continue
 		}
-		w.ops = w.ops.Add(int64(w.rule(ch)), Cost(ch), int64(ch.Reserve), o.lastField(i))
+		share, weight := Share(ch)
+		w.ops = w.ops.Add(int64(w.rule(ch)), Cost(ch), int64(ch.Reserve), o.lastField(i), int64(share), weight)
 	}
 }
 

@@ -60,6 +60,22 @@ type Line struct {
 	Cuts        [3]int64
 	Joined      [3]int64         // the next ticket of each class
 	First, Last [3]time.Duration // in how long the first and the last of each will have their turn
+	HasShares   bool             // some callers have had a share: what is said of classes is true of those without one
+	Lanes       []Lane           // of shares, of which the call knows more
+}
+
+// A Lane is what a call says of the callers of one class and one share in a line.
+type Lane struct {
+	LaneID
+	Cut, Joined int64
+	First, Last time.Duration
+	News        bool // the waiters below the cut may not know
+}
+
+// A LaneID names a lane of a line.
+type LaneID struct {
+	Class int64
+	Share uint64 // 0: the callers without one
 }
 
 // Read reads the reply to the call.
@@ -171,7 +187,7 @@ func (r *reader) tickets(o *Outcome, op *Op, at chargeIndexes) (last int64) {
 		i = at.charge(i)
 		found = found || i == o.Charge
 		o.Tickets = append(o.Tickets, Ticket{
-			Budget: op.Charges[i].Budget.Key, Line: r.next(), Number: r.next(), State: TicketState(r.next()), Round: r.next(),
+			Budget: op.Charges[i].Budget.Key, Line: r.next(), Number: r.next(), State: TicketState(r.next()), Round: r.next(), Share: r.share(),
 		})
 	}
 	r.check(found)
@@ -196,7 +212,7 @@ func (r *reader) budget(b *BudgetReply) {
 	b.Generations[0] = r.generation()
 	b.Starts, b.Last = r.next(), r.next()
 	more := r.next()
-	r.check(more >= 0 && more <= moreGenerations|moreLine)
+	r.check(more >= 0 && more <= moreGenerations|moreLine|moreLanes && (more&moreLanes == 0 || more&moreLine != 0))
 	if more&moreGenerations != 0 {
 		b.Generations[1], b.Older = r.generation(), Older{r.next(), r.next()}
 		more := r.count()
@@ -207,6 +223,9 @@ func (r *reader) budget(b *BudgetReply) {
 	}
 	if more&moreLine != 0 {
 		b.Line = r.line()
+		if b.Line.HasShares = more&moreLanes != 0; b.Line.HasShares {
+			b.Line.Lanes = r.lanes()
+		}
 	}
 }
 
@@ -214,6 +233,7 @@ func (r *reader) budget(b *BudgetReply) {
 const (
 	moreGenerations = 1 << iota
 	moreLine
+	moreLanes
 )
 
 func (r *reader) line() *Line {
@@ -230,4 +250,20 @@ func (r *reader) line() *Line {
 		}
 	}
 	return l
+}
+
+func (r *reader) lanes() (all []Lane) {
+	for range r.count() {
+		l := Lane{LaneID: LaneID{r.next(), r.share()}, Cut: r.next(), Joined: r.next(), First: Wait(r.next()), Last: Wait(r.next()), News: r.next() != 0}
+		r.check(l.Class >= 1 && l.Class <= 3)
+		all = append(all, l)
+	}
+	return all
+}
+
+// share reads the name of a share.
+func (r *reader) share() uint64 {
+	v := r.next()
+	r.check(v >= 0)
+	return uint64(v)
 }

@@ -85,6 +85,10 @@ func requests() map[string]wire.BookRequest {
 	all["concurrency"], all["gate_shut"], all["repeated"] = held, shut, late
 	all["gate_limited"] = of(wire.Op{Charges: []throttle.Charge{free}}, wire.Op{Charges: []throttle.Charge{limited}})
 	all["all_now"] = of(wire.Op{Charges: []throttle.Charge{window}, Callers: 2}, wire.Op{Charges: []throttle.Charge{window, free}})
+	shared := window
+	shared.Share = throttle.Share{ID: 1 << 52, Weight: 8}
+	all["share"] = of(wire.Op{Charges: []throttle.Charge{shared}, MaxWait: wire.AnyWait, Horizon: time.Second, Class: 2,
+		Tickets: []wire.Ticket{{Budget: window.Budget.Key, Line: 9, Number: 3, Share: 1 << 52}}})
 	return all
 }
 
@@ -161,20 +165,22 @@ var budget = append([]int64{77, 12, 4, 1_200_000, 3, 66, 3, 8, 99, 1, 55, 2}, li
 func replies() map[string][]int64 {
 	begin := []int64{1_000_000, 0, 7, 0}
 	return map[string][]int64{
-		"reserve":       slices.Concat(begin, []int64{1, 4, 3_000_000, 1, 0, 4_000_000, 1, 1, 9, 3, 0, 0}, budget),
+		"reserve":       slices.Concat(begin, []int64{1, 4, 3_000_000, 1, 0, 4_000_000, 1, 1, 9, 3, 0, 0, 0}, budget),
 		"reserve_many":  slices.Concat(begin, []int64{2, 1, 1_000_000, 0, 0, 3, 0, 2_000_000, 1, 1_900_000, 1, 3, 1_500_000, 0, 0}, budget, budget),
 		"reserve_again": slices.Concat(begin, []int64{1, 1, 1_200_000, 1, 0}, budget),
 		"calendar":      slices.Concat(begin, []int64{1, 0, 9_000_000, 1, 0}, budget),
 		"shadow":        slices.Concat(begin, []int64{1, 1, 1_000_000, 0, 0, 500}, budget, budget),
-		"tickets":       slices.Concat(begin, []int64{1, 4, 3_000_000, 1, 0, 3_000_000, 1, 1, 4, 31, 2, 2}, budget),
-		"cancel":        slices.Concat(begin, []int64{1, 0, 1_100_000, 0, 0}, budget),
-		"settle":        slices.Concat(begin, []int64{1, 0, 1_100_000, 0, 0}, budget),
-		"renew":         slices.Concat(begin, []int64{1, 0, 1_000_000, 0, 0}, budget),
-		"concurrency":   slices.Concat(begin, []int64{1, 5, 700_000, 2, 0}, budget, []int64{55, 5, 2, 250, 1, 700_000}),
-		"gate_shut":     slices.Concat(begin, []int64{1, 0, 5_000_000, 1, 5_000_000}, budget, budget),
-		"gate_limited":  slices.Concat(begin, []int64{1, 1, 1_000_000, 0, 0, 1, 0, 5_000_000, 1, 0}, budget),
-		"all_now":       slices.Concat(begin, []int64{0, 1_000_000}, budget[:4], []int64{0}),
-		"repeated":      slices.Concat([]int64{4_000_000, 1_000_000, 7, 2_000}, []int64{1, 1, 1_000_000, 0, 0}, budget),
+		"tickets":       slices.Concat(begin, []int64{1, 4, 3_000_000, 1, 0, 3_000_000, 1, 1, 4, 31, 2, 2, 0}, budget),
+		"share": slices.Concat(begin, []int64{1, 4, 3_000_000, 1, 0, 3_000_000, 1, 1, 9, 3, 1, 0, 1 << 52}, []int64{77, 12, 4, 1_200_000, 6}, line,
+			[]int64{2, 2, 1 << 52, 3, 8, 70, 80, 1, 3, 1, 5, 6, 90, 95, 0}),
+		"cancel":       slices.Concat(begin, []int64{1, 0, 1_100_000, 0, 0}, budget),
+		"settle":       slices.Concat(begin, []int64{1, 0, 1_100_000, 0, 0}, budget),
+		"renew":        slices.Concat(begin, []int64{1, 0, 1_000_000, 0, 0}, budget),
+		"concurrency":  slices.Concat(begin, []int64{1, 5, 700_000, 2, 0}, budget, []int64{55, 5, 2, 250, 1, 700_000}),
+		"gate_shut":    slices.Concat(begin, []int64{1, 0, 5_000_000, 1, 5_000_000}, budget, budget),
+		"gate_limited": slices.Concat(begin, []int64{1, 1, 1_000_000, 0, 0, 1, 0, 5_000_000, 1, 0}, budget),
+		"all_now":      slices.Concat(begin, []int64{0, 1_000_000}, budget[:4], []int64{0}),
+		"repeated":     slices.Concat([]int64{4_000_000, 1_000_000, 7, 2_000}, []int64{1, 1, 1_000_000, 0, 0}, budget),
 	}
 }
 

@@ -84,6 +84,14 @@ func Cost(c *throttle.Charge) int64 {
 	return int64(c.Cost)
 }
 
+// Share is the share of a charge's caller and its weight.
+func Share(c *throttle.Charge) (id uint64, weight int64) {
+	return c.Share.ID, int64(min(max(1, c.Share.Weight), maxWeight))
+}
+
+// maxWeight is the largest weight of a share.
+const maxWeight = 1000
+
 // A Ticket is a place in the line of one budget: see lua/queue.lua.
 type Ticket struct {
 	Budget [16]byte
@@ -91,6 +99,7 @@ type Ticket struct {
 	Number int64
 	State  TicketState
 	Round  int64
+	Share  uint64 // of the lane; 0: that of callers without a share
 }
 
 // Front is the number of tickets whose owners go before all others of their class; those have

@@ -23,9 +23,10 @@
 --             for how many
 --             the longest wait that is of use; to renew, within what time the caller will say again
 --               that it waits
---             for each ticket: the charge, the line, the ticket, its state, its round: see queue.lua
+--             for each ticket: the charge, the line, the ticket, its state, its round, the share of its lane: see queue.lua
 --             for each charge: the index of its slots, or of its rule behind all slots, cost,
---               reserve, and whether it is a shadow or, to change, the new cost
+--               reserve, whether it is a shadow or, to change, the new cost, and the caller's share, 0 if it has none, and
+--               that share's weight
 --       3 the channel of news
 --       4 to 6 only if there are slots or pauses: how many budgets of slots, the program's
 --         name, and what the channels of all programs begin with
@@ -42,11 +43,13 @@
 -- for each operation, until it has no callers left:
 --   {how many, state, start, held, paused, over…}, over one for each charge that is a shadow
 -- then for each budget: {generation, count, how many starts count now, the end of the last,
--- and what else is known: 0 if nothing, 1 earlier generations, 2 a line, 3 both}; then, if it has
+-- and what else is known: the sum of 1 for earlier generations, 2 for a line, 4 for shares in it}; then, if it has
 -- some, {g1, n1, older, mark, how many more generations, for each its name and
 -- its starts}; then, if there is one, {the line, what waits in it, whether
 -- waiters should hurry whose turn it is, in how long the first waiter may start, the three cuts, the next ticket of each class, and in how
--- long the first and the last of each will have their turn}; see row.lua and queue.lua;
+-- long the first and the last of each will have their turn}, all of those without a share; then, if there are shares in the line, {how
+-- many lanes this call was about, for each its class, its share, its cut, its next ticket, in how long its first and its last
+-- waiter will have their turn, and 1 if its cut is new}; see row.lua, queue.lua and lanes.lua;
 -- then for each budget of slots: {generation, count, how many programs it knows, in how long
 -- the program should ask again at the latest, or 0, how many waiters of our line were called, when each of them arrived…}.
 -- state is REFUSED, also of what books nothing; BOOKED; HELD if slots were taken with it;
@@ -54,7 +57,7 @@
 -- if nothing can be booked before start, when it is known what was lost: then ask again; IN_LINE
 -- of callers that joined a line: start is when the first may have its turn, and {when the
 -- last may, how many tickets it has, for each the charge, the line, the ticket, its
--- state, its round} follows.
+-- state, its round, the share of its lane} follows.
 -- held is the 1-based charge that set the start, 0 if none held it back, and paused
 -- the end of the pause that closes it, or 0. What was refused has spent nothing.
 

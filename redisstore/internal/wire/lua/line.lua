@@ -1,7 +1,7 @@
 -- Callers that have to wait in line for a start; see queue.lua.
 --
 -- What a caller wants, w, is its class, its horizon, 0 if it stands in no line, its tickets
--- by charge, and whether it goes first in lines where it has none.
+-- by charge, and whether it goes first in lines where it has none. A ticket has the share of its lane.
 
 local read_tickets, stand, quit, renew, started, keep_behind
 do
@@ -13,16 +13,19 @@ function read_tickets(count)
   local by_charge = {}
   for _ = 1, count do
     local index, w = 0, {}
-    index, w.id, w.ticket, w.state, w.round, cursor = struct.unpack('<ddddd', frame, cursor)
+    index, w.id, w.ticket, w.state, w.round, w.share, cursor = struct.unpack('<dddddd', frame, cursor)
     by_charge[index] = w
   end
   return by_charge
 end
 
--- ticket_of returns what a caller has in the line of a search, nil if nothing, and that line.
+-- ticket_of returns what a caller has in the line of a search, nil if nothing, that line, and the caller's lane, nil if there
+-- is none. A ticket of a lane that was forgotten is void: nobody waits there.
 local function ticket_of(want, s)
   local w, q = want.tickets[s.index], queue.of(s.row)
-  return w and q and w.id == q.id and w or nil, q
+  local has = w and q and w.id == q.id
+  local c = q and queue.lane(q, want.class, has and w.share or s.share)
+  return has and c and w.ticket < c.joined and w or nil, q, c
 end
 
 -- held_by returns the search whose line a caller has to stand in, and when it will have its
@@ -39,12 +42,14 @@ local function held_by(list, want, from)
         s.row.called = true
         queue.call(s.row, s.rule, now)
       end
-      local w, q = ticket_of(want, s)
+      local w, q, c = ticket_of(want, s)
       local ahead = 0
       if w then
-        ahead = queue.ahead(q, want.class, w.ticket)
+        ahead = queue.ahead(q, want.class, c, w.ticket)
+      elseif q and want.first then
+        ahead = queue.waiting(q, want.class - 1)
       elseif q then
-        ahead = queue.waiting(q, want.first and want.class - 1 or want.class)
+        ahead = queue.before_newcomer(q, want.class, s.share, s.weight)
       end
       local t, need = earliest(s, from)
       if not t then
@@ -57,7 +62,7 @@ local function held_by(list, want, from)
       if ahead > 0 then
         t = max(t, now + 1) -- the waiters before it do not start now, so this one waits for some time
       end
-      local before = ahead > 0 and ahead or (w and queue.before(q[want.class], w) or 0)
+      local before = ahead > 0 and ahead or (w and queue.before(c, w) or 0)
       if before > 0 and (ahead > 0 or t - from > want.horizon) then
         t = max(t, turn.at(s.rule, s.reserve, from, s.each, before + s.each))
       end
@@ -65,8 +70,7 @@ local function held_by(list, want, from)
         local together = search_for(s.rule, min(before + s.each, s.most), s.reserve, from, 0, false)
         t = max(t, earliest(together, from) or t)
       end
-      local c = q and not (want.first or w and w.state == HAD) and q[want.class]
-      if c and (t - from > want.horizon or c.stood) then
+      if c and not (want.first or w and w.state == HAD) and (t - from > want.horizon or c.stood) then
         t = max(t, c.furthest or 0) -- none starts, or is told to come, before one of this call that goes first
       end
       local far = t - from > want.horizon
@@ -86,7 +90,8 @@ end
 local function line_up(list, want, s, callers, turn_at, max_wait)
   local t_last = turn_at
   if callers > 1 then
-    local rank = queue.waiting(queue.of(s.row), want.class) + s.each * callers
+    local q = queue.of(s.row)
+    local rank = q and queue.behind(q, want.class, s.share, s.weight, s.each * callers) or s.each * callers
     t_last = max(t_last, turn.at(s.rule, s.reserve, now, s.each, rank))
   end
   if max_wait == 0 or turn_at - now > max_wait then
@@ -96,31 +101,30 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
     callers, t_last = 1, turn_at -- the others are asked one by one
   end
   for _, o in ipairs(list) do
-    local w, q = ticket_of(want, o)
-    if w and o ~= s and w.ticket < q[want.class].cut then
-      queue.pass(q, want.class, w, o.each)
+    local w, q, c = ticket_of(want, o)
+    if w and o ~= s and w.ticket < c.cut then
+      queue.pass(q, c, w, o.each)
     end
   end
-  local w, q = ticket_of(want, s)
+  local w, q, c = ticket_of(want, s)
   if not w then
     w = {state = WAITS, round = 0}
     if q and want.first then
-      w.id, w.ticket = q.id, FRONT
+      w.ticket, c = FRONT, c or queue.make(q, want.class, s.share)
     else
-      w.id, w.ticket = queue.line_up(s.row, want.class, s.each, callers, s.reserve, want.horizon, seed)
-      q = s.row.queue
+      q, w.ticket, c = queue.line_up(s.row, want.class, s.share, s.weight, s.each, callers, s.reserve, want.horizon, seed)
     end
+    w.id, w.share = q.id, c.share or 0
     want.tickets[s.index] = w
   end
-  local c = q[want.class]
   c.furthest = max(c.furthest or 0, turn_at)
   if w.state == HAD or w.state ~= PASSED and w.ticket < c.cut then
-    queue.count(c, w, s.each, now)
-    c.reserve, c.horizon = s.reserve, want.horizon
+    queue.count(q, c, w, s.each, now)
+    q[want.class].reserve, q[want.class].horizon = s.reserve, want.horizon
   end
   if w.ticket < c.cut then
     if s.each > 1 then
-      queue.hold(c, now, min(max(ASK_LEAST, floor((turn_at - now) / 2)), ASK_LAST))
+      queue.hold(q, c, now, min(max(ASK_LEAST, floor((turn_at - now) / 2)), ASK_LAST))
     end
     c.stood = (c.stood or 0) + s.each
   end
@@ -128,7 +132,7 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   local count, told = 0, {}
   for k, t in pairs(want.tickets) do
     count = count + 1
-    told[#told + 1] = struct.pack('<ddddd', k, t.id, t.ticket, t.state, t.round)
+    told[#told + 1] = struct.pack('<dddddd', k, t.id, t.ticket, t.state, t.round, t.share)
   end
   answer('<dd', t_last, count)
   out[#out + 1] = table.concat(told)
@@ -138,13 +142,15 @@ local function line_up(list, want, s, callers, turn_at, max_wait)
   return callers
 end
 
--- quit ends what a caller has in lines: it starts, or leaves.
-function quit(list, want, starts)
+-- quit ends what callers have in lines: they leave, or start; many is how many.
+function quit(list, want, starts, many)
   for _, s in ipairs(list) do
-    local w, q = ticket_of(want, s)
+    local w, q, c = ticket_of(want, s)
     if w then
-      queue.leave(q, want.class, w, s.each, starts)
+      queue.leave(q, c, w, s.each, starts)
       w.state = HAD
+    elseif q and q.many and starts and not want.first and not s.shadow then
+      lanes_of().start(q, want.class, s.share, s.weight, s.each * many)
     end
   end
 end
@@ -152,9 +158,9 @@ end
 -- renew keeps the room of one whose turn has come and that waits for more, for so long.
 function renew(list, want, length)
   for _, s in ipairs(list) do
-    local w, q = ticket_of(want, s)
-    if w and s.each > 1 and w.ticket < q[want.class].cut then
-      queue.hold(q[want.class], now, length)
+    local w, q, c = ticket_of(want, s)
+    if w and s.each > 1 and w.ticket < c.cut then
+      queue.hold(q, c, now, length)
     end
   end
 end

@@ -5,7 +5,8 @@ local left = queue.left
 local WAITS, COUNTED, PASSED, CLASSES = queue.WAITS, queue.COUNTED, queue.PASSED, queue.CLASSES
 local MOST_HOLES = queue.MOST_HOLES
 local LAPSE = ASK_SOON * 2 / 5 -- for so long, or a quarter of the horizon, an offer is good
-local SPARE, MOST_HELD = 1000000, 61000000
+queue.LAPSE, queue.MOST_HELD = LAPSE, 61000000
+local SPARE, MOST_HELD = 1000000, queue.MOST_HELD
 
 -- before returns what goes before a waiter whose turn has come, as far as one can tell: they
 -- are served in the order of their tickets.
@@ -53,11 +54,14 @@ local function counted(c, w, cost)
 end
 
 -- count counts a waiter whose turn has come and that waits for room.
-function queue.count(c, w, cost, now)
+function queue.count(q, c, w, cost, now)
   local missing = cost - counted(c, w, cost)
   w.state, w.round, c.offered = COUNTED, c.round, c.offered + missing
   if missing > 0 and c.since == 0 then
     c.since = now
+  end
+  if q.many then
+    lanes_of().complete(q, c, w, cost)
   end
 end
 
@@ -89,13 +93,16 @@ local function take_out(c, w, cost)
   end
 end
 
--- leave ends what one with a ticket had in a line: it starts, or leaves.
-function queue.leave(q, class, w, cost, starts)
-  local c = q[class]
+-- leave ends what one with a ticket had in a lane: it starts, or leaves.
+function queue.leave(q, c, w, cost, starts)
   if not starts then
     q.event = true
   end
-  if counted(c, w, cost) > 0 then
+  local was = counted(c, w, cost)
+  if q.many then
+    lanes_of().leave(q, c, w, cost, was, starts)
+  end
+  if was > 0 then
     take_out(c, w, cost)
   end
   if starts then
@@ -104,23 +111,25 @@ function queue.leave(q, class, w, cost, starts)
   if left(c) <= 0 then
     c.cut, c.holes = c.joined, {}
   end
+  queue.settle(q, c)
 end
 
 -- hold keeps room for a waiter whose turn has come and that waits for more than there is. Its
 -- program says again that it lives within that length.
-function queue.hold(c, now, length)
+function queue.hold(q, c, now, length)
   c.holds = max(c.holds, now + length + SPARE)
+  queue.settle(q, c)
 end
 
 -- pass notes that a waiter whose turn has come waits in another line.
-function queue.pass(q, class, w, cost)
-  local c = q[class]
+function queue.pass(q, c, w, cost)
   if counted(c, w, cost) > 0 then
     take_out(c, w, cost)
   end
   if w.state == COUNTED or w.state == WAITS then
     w.state = PASSED
   end
+  queue.settle(q, c)
 end
 
 -- free notes that there may be room for a waiter whose turn has come.
@@ -128,6 +137,9 @@ function queue.free(r)
   local q = queue.of(r)
   for k = 1, q and CLASSES or 0 do
     q[k].holds, q[k].told, q.event = 0, FRONT, true
+  end
+  if q and q.many then
+    lanes_of().free(q)
   end
 end
 
@@ -154,6 +166,7 @@ local function move(c, amount)
   end
   return passed
 end
+queue.move = move
 
 -- call offers what room there is within the horizon, High first. Waiters
 -- that did not come in time may never come: then the cut goes further each time, and they
@@ -168,7 +181,13 @@ function queue.call(r, u, now)
   for k = 1, CLASSES do
     local c = q[k]
     c.holds = min(c.holds, now + MOST_HELD) -- the clock may have been set back
-    if left(c) > 0 or c.offered > 0 then
+    if q.many then
+      local offered, near = lanes_of().call(r, u, q, k, now, taken)
+      hurry, taken = hurry or near, taken + offered
+      if lanes_of().is_left(q, k) then
+        break
+      end
+    elseif left(c) > 0 or c.offered > 0 then
       local reserve = min(c.reserve, u.n - 1)
       local near = turn.units(u, reserve, now + floor(c.horizon / 3)) > 0 and now > c.holds
       local amount = turn.units(u, reserve, now + c.horizon) - taken - c.offered
@@ -211,6 +230,9 @@ local COME = 'come %.0f %.0f %.0f %.0f %s'
 -- turn, and the last; 0 if there is none. It also returns when the first of all that wait may start.
 function queue.turns(r, u, now)
   local q, first, last, soon = r.queue, {0, 0, 0}, {0, 0, 0}, nil
+  if q.many then
+    return lanes_of().turns(q, u, now)
+  end
   for k = 1, CLASSES do
     local waits, reserve = left(q[k]), min(q[k].reserve, u.n - 1)
     if waits > 0 then
@@ -231,6 +253,8 @@ function queue.tell(r, channel)
   local q = r.queue
   if not q then
     return 0
+  elseif q.many then
+    return lanes_of().tell(r, q, channel)
   end
   local news, gone = false, false
   for k = 1, CLASSES do

@@ -1,22 +1,24 @@
 -- The line of waiters for a start in a row; docs/internals/line.md says what it promises and why. The
 -- programs know their waiters. A row knows how much waits, and whose turn it is.
 --
--- Each priority is a class, 1 for High to 3 for Low. A class counts the costs of all
+-- Each priority is a class, 1 for High to 3 for Low. The callers of one share and class are a lane; a line
+-- without shares has one lane for each class. A lane counts the costs of all
 -- waiters that joined; the count up to one is its ticket, so the first has 1. FRONT, which is 0,
--- is the ticket of a waiter that goes before all others of its class. The cut goes up as room comes, and
+-- is the ticket of a waiter that goes before all others of its lane. The cut goes up as room comes, and
 -- waiters with tickets below it may come.
 --
 -- A line q is
 --   id              a random number: tickets of another line are void
 --   began           when it was made
 --   event           something was given back, or a waiter left, in this call
--- and for each class a table c
+--   many            the lanes of shares, nil if the line has never had any: see lanes.lua
+-- and for each class a table c, the lane of the callers without a share
 --   joined, cut     the next ticket, and the first whose turn has not come
 --   offered, since  costs below the cut that did not come yet, and since when one of them could start; 0: none can
 --   step            how far the cut went last because no waiter came
 --   told            the cut that was published last
 --   holds           until then a waiter whose turn has come waits for more room than there is
---   reserve, horizon  of the last waiter that joined
+--   reserve, horizon  of the last waiter that joined any lane of the class
 --   round, lapsed   when offers lapsed last, and the cut then
 --   holes           {from, to, cost}: of the tickets in between so much has left
 --
@@ -24,6 +26,7 @@
 -- offers since the lapse that its round names; or it passed, and waits in another line; or it
 -- had a start.
 
+local lanes_of -- returns what works on lanes of shares: see lanes.lua
 local queue = {WAITS = 0, COUNTED = 1, PASSED = 2, HAD = 3, CLASSES = 3, MOST_HOLES = 6}
 do
 local CLASSES, MOST_HOLES = queue.CLASSES, queue.MOST_HOLES
@@ -34,9 +37,13 @@ local function unused()
     lapsed = 1, holes = {}}
 end
 
--- read takes a stored line apart. Of a class in which nobody was there is a 0.
+-- read takes a stored line apart. Of a class in which nobody was there is a 0. A line with lanes of shares begins
+-- with no number, so that programs that know no shares cannot read it: to them there is no line.
 local function read_queue(r)
   local v = cmsgpack.unpack(redis.call('GETRANGE', r.key, HEAD_SIZE + r.named, HEAD_SIZE + r.named + r.lined - 1))
+  if v[1] == true then
+    return lanes_of().read(r, v)
+  end
   for _, x in ipairs(v) do
     if x % 1 ~= 0 or x > MAX_NUMBER or x < -MAX_NUMBER then
       error('no number of a line')
@@ -89,9 +96,24 @@ end
 function queue.waiting(q, class)
   local sum = 0
   for k = 1, q and class or 0 do
-    sum = sum + queue.left(q[k]) + q[k].offered
+    sum = sum + (q.many and q.many.sum[k] or queue.left(q[k]) + q[k].offered)
   end
   return sum
+end
+
+-- lane returns the lane of a share in a class; nil if there is none.
+function queue.lane(q, class, share)
+  if q.many then
+    return lanes_of().find(q, class, share)
+  end
+  return share == 0 and q[class] or nil
+end
+
+-- settle takes note that a lane has changed.
+function queue.settle(q, c)
+  if q.many then
+    lanes_of().settle(q, c)
+  end
 end
 
 -- write returns a line as it is stored; '' if there are no waiters.
@@ -99,6 +121,8 @@ function queue.write(r)
   local q = queue.of(r)
   if not q or queue.waiting(q, CLASSES) <= 0 then
     return ''
+  elseif q.many then
+    return lanes_of().write(r, q)
   end
   local v = {q.id, q.began}
   for k = 1, CLASSES do
@@ -118,24 +142,60 @@ function queue.write(r)
   return cmsgpack.pack(v)
 end
 
--- ahead returns what goes before a ticket of a class.
-function queue.ahead(q, class, ticket)
-  local c, sum = q[class], queue.waiting(q, class - 1)
+-- ahead returns what goes before a ticket of a lane.
+function queue.ahead(q, class, c, ticket)
+  local sum = queue.waiting(q, class - 1)
   if ticket < c.cut then
     return sum
   end
-  sum = sum + c.offered + ticket - c.cut
+  local own = ticket - c.cut
   for _, h in ipairs(c.holes) do
     local from, to = max(h[1], c.cut), min(h[2], ticket)
     if from < to then
-      sum = sum - floor(h[3] * (to - from) / (h[2] - h[1]))
+      own = own - floor(h[3] * (to - from) / (h[2] - h[1]))
     end
   end
-  return sum
+  return sum + c.offered + own + (q.many and lanes_of().beside(q, class, c, c.weight, own) or 0)
 end
 
--- line_up lets so many of equal cost stand in line, and returns the ticket of the first.
-function queue.line_up(r, class, cost, many, reserve, horizon, seed)
+-- before_newcomer returns what goes before a caller that comes now.
+function queue.before_newcomer(q, class, share, weight)
+  if share ~= 0 and not q.many then
+    lanes_of().begin(q)
+  end
+  if not q.many then
+    return queue.waiting(q, class)
+  end
+  local c, own = queue.lane(q, class, share), 0
+  local sum = queue.waiting(q, class - 1)
+  if c then
+    own = queue.left(c)
+    sum = sum + own + c.offered
+  end
+  return sum + lanes_of().beside(q, class, c, weight, own)
+end
+
+-- behind returns what goes before callers that come now, and their own cost.
+function queue.behind(q, class, share, weight, cost)
+  if not q.many then
+    return queue.waiting(q, class) + cost
+  end
+  local c = queue.lane(q, class, share)
+  local own = cost + (c and queue.left(c) or 0)
+  return queue.waiting(q, class - 1) + (c and c.offered or 0) + own + lanes_of().beside(q, class, c, weight, own)
+end
+
+-- make returns the lane of a share, which there is from then on.
+function queue.make(q, class, share)
+  if not q.many then
+    lanes_of().begin(q)
+  end
+  return lanes_of().lane_for(q, class, share)
+end
+
+-- line_up lets so many of equal cost stand in the lane of a share, and returns the line, the ticket of the first, and the
+-- lane, which may be another than that of the share.
+function queue.line_up(r, class, share, weight, cost, many, reserve, horizon, seed)
   local q = queue.of(r)
   if not q then
     -- One that comes back soon after the last start that others waited for has been there.
@@ -146,8 +206,15 @@ function queue.line_up(r, class, cost, many, reserve, horizon, seed)
     r.queue = q
   end
   local c = q[class]
+  if share ~= 0 or q.many then
+    c = lanes_of().join(q, class, share, weight, cost)
+  end
   local ticket = c.joined
-  c.joined, c.reserve, c.horizon = ticket + cost * many, reserve, horizon
-  return q.id, ticket
+  c.joined = ticket + cost * many
+  q[class].reserve, q[class].horizon = reserve, horizon
+  queue.settle(q, c)
+  return q, ticket, c
 end
+
+queue.unused = unused
 end

@@ -57,13 +57,13 @@ end
 local function charges(count, from, spread)
   local list, claims = {}, {}
   for k = 1, count do
-    local index, cost, reserve, more
-    index, cost, reserve, more, cursor = struct.unpack('<dddd', frame, cursor)
+    local index, cost, reserve, more, share, weight
+    index, cost, reserve, more, share, weight, cursor = struct.unpack('<dddddd', frame, cursor)
     if index <= slots_count then
       claims[#claims + 1] = {slots = all_slots[index], cost = cost, reserve = reserve, shadow = more == 1, index = k}
     else
       local s = search_for(rules[index - slots_count], cost, reserve, from, spread, more == 1)
-      s.each, s.more, s.index = cost, more, k
+      s.each, s.more, s.index, s.share, s.weight = cost, more, k, share, weight
       list[#list + 1] = s
     end
   end

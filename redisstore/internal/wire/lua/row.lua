@@ -14,6 +14,7 @@
 -- arrays F, L and N, and closed otherwise. The form's version is part of the key.
 
 local MAX_STORED = 3500 -- bytes of a row with its line: Redis takes 3,584 for them, so 4 KB with the key
+local MAX_PLAIN = 900 -- bytes of a line without shares. With shares it may take as much as a row, which has them beside the entries: 8 KB in all
 local MAX_COUNT = 2 ^ 40 -- the largest n of a limit, enough to fill any window
 local LINE_KEPT = 300000000 -- a line is kept for so long after the last call that it concerns
 local STEPS = {8, 2} -- after a penalty the first SLOW_STEPS windows have an eighth, a half of the limit

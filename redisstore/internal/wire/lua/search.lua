@@ -29,7 +29,7 @@ local function search_for(u, cost, reserve, from, spread, shadow)
   return weigh({rule = u, row = u.row, n = u.n, cap = u.cap, span = u.span, pace = u.pace, most = usable(u, reserve),
     reserve = reserve, spread = spread, shadow = shadow, from = from, cost = 0, room = 0, length = 0, tail = 0, horizon = 0, index = 0,
     each = cost, more = 0, i = 1, j = 1, sum = 0, k = false, wait = false, at = false, ramp = false, gap = 0, back = 0, part = 0, fits = 1,
-    start = false, alone = false, single = false, follows = false}, cost)
+    start = false, alone = false, single = false, follows = false, share = 0, weight = 1}, cost)
 end
 
 local booked, paced -- look for room beside what is in the row

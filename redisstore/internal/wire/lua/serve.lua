@@ -106,7 +106,7 @@ local function start(list, claims, callers, arrival, from, max_wait, want, least
   end
   if want.horizon > 0 then
     started(list, want, held, t, from)
-    quit(list, want, true)
+    quit(list, want, true, many)
   end
   return many
 end
@@ -148,6 +148,15 @@ local function untail(r, t)
   queue.free(r)
 end
 
+-- forgo takes back what a start counted for a share, if others wait.
+local function forgo(s, class)
+  local q = queue.of(s.row)
+  local c = q and q.many and queue.lane(q, class, s.share)
+  if c then
+    lanes_of().refund(q, c, s.each)
+  end
+end
+
 -- settle changes what the start booked cost under a search s to s.more, if the start still counts. It
 -- returns false if the rule's calendar boundaries do not reach to the start.
 local function settle(s, booked)
@@ -184,6 +193,9 @@ local function operate(kind, callers, max_wait, booked, arrival, from, list, cla
       end
     elseif booked > 0 and not is_free(s.rule, s.row) and remove(s.row, booked, s) then
       untail(s.row, booked)
+      if kind == CANCEL then
+        forgo(s, want.class)
+      end
     end
   end
   if kind == RENEW then
@@ -225,15 +237,19 @@ for i = 2, budgets do
     save(r, queue.write(r))
   end
   local q = r.lined > 0 and r.queue
-  answer(FIVE, r.generation, r.count, spent(r), latest(r), (r.g1 ~= 0 and 1 or 0) + (q and 2 or 0))
+  answer(FIVE, r.generation, r.count, spent(r), latest(r), (r.g1 ~= 0 and 1 or 0) + (q and (q.many and 6 or 2) or 0))
   if r.g1 ~= 0 then
     answer(FIVE, r.g1, r.n1, r.older, r.mark, #names_of(r) / PAIR)
     out[#out + 1] = r.names
   end
   if q then
-    local first, last, soon = queue.turns(r, rule_of[i], now)
+    local first, last, soon, shares = queue.turns(r, rule_of[i], now)
     answer('<ddddddd', q.id, queue.waiting(q, queue.CLASSES), hurry, soon, q[1].cut, q[2].cut, q[3].cut)
     answer('<ddddddddd', q[1].joined, q[2].joined, q[3].joined, first[1], first[2], first[3], last[1], last[2], last[3])
+    if shares then
+      answer('<d', #shares)
+      out[#out + 1] = table.concat(shares)
+    end
   end
 end
 for _, slots in ipairs(all_slots) do

@@ -163,7 +163,7 @@ while simple and at <= #frame do
     callers, _, at = struct.unpack('<dd', frame, at)
     for _ = 1, count do
       local i, cost, reserve, shadow
-      i, cost, reserve, shadow, at = struct.unpack('<dddd', frame, at)
+      i, cost, reserve, shadow, _, _, at = struct.unpack('<dddddd', frame, at)
       i, cost = i + 1, callers * cost
       local v = heads[i]
       simple = simple and i > 1 and shadow == 0 and v[ROW_TOTAL] + cost <= limits[i] - reserve

@@ -1,0 +1,141 @@
+// Package asynqthrottle keeps the tasks of [asynq] within the limits of somebody else's API, and
+// keeps no worker while a task waits.
+//
+// A task that would have to wait is put aside: asynq tries it again when its turn has come. That does not
+// count as a failure, nor as one of its retries. It keeps its place in line meanwhile, before all that come later,
+// also before callers that wait in memory.
+package asynqthrottle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A Gate lets tasks through when there is room for them. It is safe for concurrent use.
+type Gate struct {
+	limiters *throttle.Limiters
+	client   redis.UniversalClient
+	demands  func(*asynq.Task) []throttle.Demand
+	patience time.Duration
+	prefix   string
+}
+
+// Options are optional, but for Demands.
+type Options struct {
+	// Demands returns what a task takes of which budgets. A task without demands is let through.
+	Demands func(*asynq.Task) []throttle.Demand
+
+	// Patience is for how long a task may wait in its worker before it is put aside. Let it be longer than
+	// the DelayedTaskCheckInterval of the server: asynq tries tasks again only so often. Defaults to
+	// [DefaultPatience].
+	Patience time.Duration
+
+	// Prefix is what the keys begin with under which Redis keeps the places of tasks. Defaults to
+	// [DefaultPrefix].
+	Prefix string
+}
+
+// The defaults of [Options], and the DelayedTaskCheckInterval that [Gate.Config] sets.
+const (
+	DefaultPatience = 3 * time.Second
+	DefaultPrefix   = "asynqthrottle:"
+	checkInterval   = time.Second
+)
+
+// New returns a gate to the budgets of limiters. asynq keeps nothing with a task but what it was enqueued with, so
+// the gate keeps its place in the Redis of client, for as long as the task is put aside and a day longer.
+func New(l *throttle.Limiters, client redis.UniversalClient, o Options) (*Gate, error) {
+	if o.Demands == nil {
+		return nil, errors.New("asynqthrottle: set Options.Demands: it says which budgets a task needs")
+	}
+	g := &Gate{limiters: l, client: client, demands: o.Demands, patience: o.Patience, prefix: o.Prefix}
+	if g.patience <= 0 {
+		g.patience = DefaultPatience
+	}
+	if g.prefix == "" {
+		g.prefix = DefaultPrefix
+	}
+	return g, nil
+}
+
+// A Later is the error of a task that is put aside.
+type Later struct {
+	Place *throttle.Place
+	Lost  error // why the place could not be kept: the task will have a new one; nil: it was kept
+}
+
+// Error implements error.
+func (e *Later) Error() string {
+	text := fmt.Sprintf("asynqthrottle: put aside for %v, because a limit is full", e.Place.RetryAfter().Round(time.Millisecond))
+	if e.Lost != nil {
+		text += fmt.Sprintf("; its place could not be kept: %v", e.Lost)
+	}
+	return text
+}
+
+// Unwrap returns [throttle.ErrLimited] and what became of the place.
+func (e *Later) Unwrap() []error {
+	if e.Lost == nil {
+		return []error{throttle.ErrLimited}
+	}
+	return []error{throttle.ErrLimited, e.Lost}
+}
+
+// Config returns the configuration of a server with what a gate needs: tasks that were put aside are tried
+// again when their turn comes, which is no failure, and asynq looks for them every second, unless
+// the configuration says another interval.
+func (g *Gate) Config(c asynq.Config) asynq.Config {
+	delay, failure := c.RetryDelayFunc, c.IsFailure
+	if delay == nil {
+		delay = asynq.DefaultRetryDelayFunc
+	}
+	c.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
+		if later := new(*Later); errors.As(err, later) {
+			return (*later).Place.RetryAfter()
+		}
+		return delay(n, err, t)
+	}
+	c.IsFailure = func(err error) bool {
+		if errors.As(err, new(*Later)) {
+			return false
+		}
+		return failure == nil || failure(err)
+	}
+	if c.DelayedTaskCheckInterval == 0 {
+		c.DelayedTaskCheckInterval = checkInterval
+	}
+	return c
+}
+
+// Middleware returns a handler that calls next for tasks that may start: see [asynq.ServeMux.Use]. The
+// permit ends when next returns. The server's configuration must be one of [Gate.Config].
+func (g *Gate) Middleware(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		demands := g.demands(t)
+		if len(demands) == 0 {
+			return next.ProcessTask(ctx, t)
+		}
+		permit, err := g.admit(ctx, demands)
+		if err != nil {
+			return err
+		}
+		defer permit.Release()
+		return next.ProcessTask(context.WithValue(ctx, permitKey{}, permit), t)
+	})
+}
+
+type permitKey struct{}
+
+// Permit returns the permit of the task whose context this is: to settle what it cost, or to close a
+// budget that refused it; nil if it has none.
+func Permit(ctx context.Context) *throttle.Permit {
+	p, _ := ctx.Value(permitKey{}).(*throttle.Permit)
+	return p
+}

@@ -1,0 +1,162 @@
+package throttle
+
+import (
+	"errors"
+	"io"
+	"net/http"
+)
+
+// A Choice is an [http.RoundTripper] that sends each request in the first of several
+// variants that may start: to one of several deployments, to one of several regions, as
+// one of several applications. Each variant has its own limits, which are policies of the
+// [Transport], and keeps them. It is meant for capacity that is yours: do not use it to
+// get around a provider's limits with several accounts. It is safe for concurrent use and
+// has nothing to close.
+//
+// A variant that has room is taken, the one to be preferred first: see [Variant.Weight].
+// If none has room the request stands in the lines of all of them, and goes where it
+// can start first, so it moves when a variant becomes free early. Its priority and its
+// arrival count in each line. A variant that a penalty closes is left alone until it is
+// open again. If a variant is closed between the choice and the first byte, the request
+// chooses again.
+//
+// MaxWait and the deadline bound the wait for all variants together. A request is refused
+// at once if all lines together cannot serve it in time; else at the latest when MaxWait is
+// over. The [LimitError] is that of the variant that would have started first.
+//
+// A request is sent once, in one variant, as by [Transport.RoundTrip]: an answer that is
+// a refusal is the caller's. So put a Choice inside a retrier; the next attempt takes another
+// variant. The answer's Request is the variant that was sent. A redirect is a request of
+// its own, to the host of the original request, and chooses anew.
+type Choice struct {
+	t        *Transport
+	variants []Variant
+}
+
+// NewChoice returns a choice between variants, whose requests the transport holds and
+// sends. It reports every mistake at once.
+func NewChoice(t *Transport, variants ...Variant) (*Choice, error) {
+	var missing error
+	if t == nil {
+		missing = &ConfigError{"", "Transport", errors.New("is required: its policies are the limits of the variants")}
+	}
+	if err := errors.Join(missing, checkVariants(variants)); err != nil {
+		return nil, err
+	}
+	return &Choice{t, append([]Variant(nil), variants...)}, nil
+}
+
+// CloseIdleConnections is [Transport.CloseIdleConnections].
+func (c *Choice) CloseIdleConnections() { c.t.CloseIdleConnections() }
+
+// Unwrap returns the transport.
+func (c *Choice) Unwrap() http.RoundTripper { return c.t }
+
+// RoundTrip sends the first variant of the request that may start. It fails as
+// [Transport.RoundTrip] does, and if no variant of the request can be made.
+func (c *Choice) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL == nil {
+		return c.t.RoundTrip(req)
+	}
+	o := &chosenRequest{choice: c, req: req, body: req.Body, trips: make([]*roundTrip, len(c.variants))}
+	o.chooser = newChooser(len(c.variants), func(i int) int { return c.variants[i].Weight }, o.build)
+	for {
+		v, err := o.chooser.choose(req.Context())
+		if err != nil {
+			return nil, o.refuse(v, err)
+		}
+		r := o.take(v)
+		if r.hasNoPolicy() {
+			defer o.closeOthers(r)
+			return r.sendFree()
+		}
+		resp, err := r.sendAndLearn()
+		if err != errDetach {
+			o.closeOthers(r)
+			return resp, err
+		}
+		o.replace(v, r.nextAttempt())
+	}
+}
+
+// A chosenRequest is one request of a [Choice].
+type chosenRequest struct {
+	choice  *Choice
+	req     *http.Request
+	chooser *chooser
+	trips   []*roundTrip  // the next attempt of each variant; nil: not built yet
+	body    io.ReadCloser // the request's body, for the variants that have no other
+	moved   bool          // an attempt was made, and has given the body back
+}
+
+// build returns the variant with an index.
+func (o *chosenRequest) build(i int) (*contender, error) {
+	req, err := o.choice.variants[i].request(o.req)
+	if err != nil {
+		return nil, err
+	}
+	r := o.choice.t.newRoundTrip(req)
+	o.trips[i] = r
+	v := &contender{ctx: req.Context()}
+	o.use(v, r)
+	return v, nil
+}
+
+// use has a variant acquire its start for an attempt.
+func (o *chosenRequest) use(v *contender, r *roundTrip) {
+	v.quotedAcquisition, v.price = &r.quotedAcquisition, func() error {
+		r.lead = r.dialLead()
+		var matchBuf [fewPolicies]int32
+		s := r.t.policies.Load()
+		return r.priceRequest(s, s.index.Match(matchBuf[:0], r.req))
+	}
+}
+
+// hasOwnBody reports whether an attempt sends another body than that of the request.
+func (o *chosenRequest) hasOwnBody(r *roundTrip) bool { return r.req.Body != o.req.Body }
+
+// take returns the attempt of a variant, with the request's body.
+func (o *chosenRequest) take(v *contender) *roundTrip {
+	r := o.trips[v.index]
+	if !o.hasOwnBody(r) {
+		r.reqBody, r.detached = o.body, r.detached || o.moved
+	}
+	return r
+}
+
+// replace puts a variant's next attempt in the place of one that was not sent, and takes back the
+// request's body.
+func (o *chosenRequest) replace(v *contender, next *roundTrip) {
+	o.trips[v.index] = next
+	o.use(v, next)
+	if o.moved = true; !o.hasOwnBody(next) {
+		o.body = next.reqBody
+	}
+}
+
+// closeOthers closes the bodies that were not handed to the base with an attempt. sent is nil if
+// none was.
+func (o *chosenRequest) closeOthers(sent *roundTrip) {
+	if o.body != nil && (sent == nil || o.hasOwnBody(sent)) {
+		o.body.Close()
+	}
+	for _, r := range o.trips {
+		if r != nil && r != sent && r.reqBody != nil && o.hasOwnBody(r) {
+			r.reqBody.Close()
+		}
+	}
+}
+
+// refuse ends a request that is not sent, and returns err, which is that of a variant; nil if there is none.
+func (o *chosenRequest) refuse(v *contender, err error) error {
+	o.closeOthers(nil)
+	if v == nil {
+		if abortsHandler(err) {
+			panic(http.ErrAbortHandler)
+		}
+		return err
+	}
+	r := o.take(v)
+	r.reqBody = nil
+	return r.refuse(err)
+}

@@ -1,0 +1,474 @@
+package throttle_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+)
+
+// A site is the hosts between which a Choice chooses: a, b, c, and so on, one policy for each.
+type site struct {
+	t     *throttle.Transport
+	store throttle.Store
+	events
+	begin time.Time
+	then  base // what answers
+
+	mu sync.Mutex
+	at map[string][]time.Duration // by host: when each request came
+}
+
+// newSite returns hosts with limits, and the choice between them.
+func newSite(t *testing.T, c throttle.Config, limits ...throttle.Limit) (*site, *throttle.Choice) {
+	t.Helper()
+	s := &site{store: c.Store, begin: time.Now(), then: answer(http.StatusOK, ""), at: make(map[string][]time.Duration)}
+	if s.store == nil {
+		s.store = memstore.New()
+	}
+	c.Store, c.Observe, c.Policies = s.store, s.observe, append(c.Policies, hostTable(limits...)...)
+	if c.Base == nil {
+		c.Base = s
+	}
+	s.t = must(throttle.New(c))
+	return s, must(throttle.NewChoice(s.t, hosts(len(limits))...))
+}
+
+// hostTable returns a policy without jitter for each host.
+func hostTable(limits ...throttle.Limit) (all []throttle.Policy) {
+	for i, l := range limits {
+		host := string(rune('a' + i))
+		all = append(all, throttle.Policy{Name: host, Match: host + "/", Limit: l, Jitter: -1})
+	}
+	return all
+}
+
+// hosts returns a variant for each of n hosts.
+func hosts(n int, weights ...int) []throttle.Variant {
+	all := make([]throttle.Variant, n)
+	for i := range all {
+		host := string(rune('a' + i))
+		all[i] = throttle.Variant{Name: host, Change: func(r *http.Request) error { r.URL.Host = host; return nil }}
+		if weights != nil {
+			all[i].Weight = weights[i]
+		}
+	}
+	return all
+}
+
+func (s *site) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	s.at[r.URL.Host] = append(s.at[r.URL.Host], time.Since(s.begin))
+	s.mu.Unlock()
+	return s.then(r)
+}
+
+// seen returns when requests came to a host.
+func (s *site) seen(host string) []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.at[host])
+}
+
+// pause closes a host, or opens it if d is 0.
+func (s *site) pause(t *testing.T, host string, d time.Duration) {
+	t.Helper()
+	l := must(s.t.Limiter(host))
+	if d == 0 {
+		require.NoError(t, l.Resume(t.Context(), ""))
+		return
+	}
+	require.NoError(t, l.Pause(t.Context(), "", d))
+}
+
+// isIdle fails the test if anybody waits for a host, or has a start that is to come.
+func (s *site) isIdle(t *testing.T, hosts ...string) {
+	t.Helper()
+	for _, h := range hosts {
+		st := must(must(s.t.Limiter(h)).Status(t.Context(), ""))
+		require.Zero(t, st.Waiting+st.Booked, h)
+	}
+}
+
+// TestChoice_PrimaryThenOthers takes the first variant that has room, as they are listed.
+func TestChoice_PrimaryThenOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newSite(t, throttle.Config{}, throttle.PerSecond(2), throttle.PerSecond(1), throttle.PerSecond(3))
+		for range 6 {
+			require.NoError(t, send(t, c, get(t, home)))
+		}
+		require.Equal(t, []time.Duration{0, 0}, s.seen("a"))
+		require.Equal(t, []time.Duration{0}, s.seen("b"))
+		require.Equal(t, []time.Duration{0, 0, 0}, s.seen("c"))
+		require.Equal(t, slices.Repeat([]throttle.EventKind{throttle.Started}, 6), s.kinds())
+	})
+}
+
+// TestChoice_Weights takes variants that all have room as often as their weights say, and one
+// without a weight only if no other has room.
+func TestChoice_Weights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newSite(t, throttle.Config{}, throttle.PerHour(100_000), throttle.PerHour(100_000), throttle.PerHour(100_000))
+		c := must(throttle.NewChoice(s.t, hosts(3, 0, 3, 1)...))
+		for range 4000 {
+			require.NoError(t, send(t, c, get(t, home)))
+		}
+		require.Empty(t, s.seen("a"))
+		require.InDelta(t, 3000, len(s.seen("b")), 5*28) // five standard deviations
+		s.pause(t, "b", time.Minute)
+		s.pause(t, "c", time.Minute)
+		require.NoError(t, send(t, c, get(t, home)))
+		require.Len(t, s.seen("a"), 1)
+	})
+}
+
+// TestChoice_MovesToTheOneThatIsFreeFirst waits in the lines of both variants: the one that is opened
+// early takes the caller, though the other one's guess was less.
+func TestChoice_MovesToTheOneThatIsFreeFirst(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		free func(t *testing.T, s *site)
+	}{
+		{"resumed", func(t *testing.T, s *site) { s.pause(t, "b", 0) }},
+		{"raised", func(t *testing.T, s *site) {
+			require.NoError(t, s.t.SetPolicies(hostTable(throttle.PerMinute(1), throttle.PerMinute(2))))
+		}},
+		{"unlimited", func(t *testing.T, s *site) { require.NoError(t, s.t.SetPolicies(hostTable(throttle.PerMinute(1)))) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, choice := newSite(t, throttle.Config{}, throttle.PerMinute(1), throttle.PerMinute(1))
+				require.NoError(t, send(t, choice, get(t, home)))
+				if c.name == "resumed" {
+					s.pause(t, "b", time.Hour)
+				} else {
+					require.NoError(t, send(t, choice, get(t, home)))
+				}
+				var all sync.WaitGroup
+				all.Go(func() { require.NoError(t, send(t, choice, get(t, home))) })
+				time.Sleep(10 * time.Second)
+				c.free(t, s)
+				all.Wait()
+				require.Equal(t, 10*time.Second, slices.Max(s.seen("b")))
+				require.Equal(t, []time.Duration{0}, s.seen("a"))
+				s.isIdle(t, "a")
+			})
+		})
+	}
+}
+
+// TestChoice_ABannedVariantIsLeftAlone sends nothing to a variant that an answer closed until it is open
+// again, and goes on with the other.
+func TestChoice_ABannedVariantIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newSite(t, throttle.Config{}, throttle.PerSecond(10), throttle.PerSecond(2))
+		s.then = func(r *http.Request) (*http.Response, error) {
+			if r.URL.Host == "a" && time.Since(s.begin) < 5*time.Second {
+				return answer(http.StatusTooManyRequests, "", "Retry-After", "5")(r)
+			}
+			return answer(http.StatusOK, "")(r)
+		}
+		for time.Since(s.begin) < 10*time.Second {
+			require.NoError(t, send(t, c, get(t, home)))
+		}
+		require.Zero(t, s.seen("a")[0])
+		require.Equal(t, 5*time.Second, s.seen("a")[1].Truncate(ms))
+		require.Len(t, slices.DeleteFunc(s.seen("b"), func(at time.Duration) bool { return at >= 5*time.Second }), 10)
+	})
+}
+
+// TestChoice_ABanAfterTheChoice closes the variant of a caller that waits for its start: it goes
+// elsewhere, and not behind all that came later.
+func TestChoice_ABanAfterTheChoice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newSite(t, throttle.Config{MaxWait: 10 * time.Second}, throttle.PerSecond(5), throttle.PerMinute(1))
+		for range 6 {
+			require.NoError(t, send(t, c, get(t, home)))
+		}
+		var all sync.WaitGroup
+		all.Go(func() { require.NoError(t, send(t, c, get(t, home))) })
+		time.Sleep(900 * ms) // it has a start at a, a second after the first ones
+		s.pause(t, "a", time.Hour)
+		require.NoError(t, s.t.SetPolicies(hostTable(throttle.PerSecond(5), throttle.PerMinute(2))))
+		all.Wait()
+		require.Equal(t, []time.Duration{0, 900 * ms}, s.seen("b"))
+		s.isIdle(t, "a", "b")
+	})
+}
+
+// TestChoice_TooLate refuses at once what all lines together cannot serve in time, and nothing that
+// they can serve though none of them could.
+func TestChoice_TooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newSite(t, throttle.Config{MaxWait: 3500 * ms}, throttle.PerSecond(1), throttle.PerSecond(1))
+		var all sync.WaitGroup
+		for range 8 { // the last two start at 3 s
+			all.Go(func() { require.NoError(t, send(t, c, get(t, home))) })
+			synctest.Wait()
+		}
+		s.pause(t, "b", 20*time.Second)
+		began := time.Now()
+		err := send(t, c, get(t, home).WithContext(throttle.WithMaxWait(t.Context(), 100*ms)))
+		require.Zero(t, time.Since(began))
+		var limited *throttle.LimitError
+		require.ErrorAs(t, err, &limited)
+		require.Equal(t, "a", limited.Policy)
+		require.ErrorIs(t, send(t, c, get(t, home).WithContext(throttle.WithMaxWait(t.Context(), -1))), throttle.ErrLimited)
+		require.Zero(t, time.Since(began))
+		s.pause(t, "b", 0)
+		all.Wait()
+		require.Equal(t, 3*time.Second, time.Since(s.begin).Truncate(ms))
+		s.isIdle(t, "a", "b")
+	})
+}
+
+// TestP5_AChoiceStandsInLine starts a caller with a choice where it came in the lines of callers without one.
+func TestP5_AChoiceStandsInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newSite(t, throttle.Config{}, throttle.PerSecond(1), throttle.PerSecond(1))
+		line(t, c, 2, home)
+		s.pause(t, "b", time.Minute)
+		var order []string
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		come := func(name string, tr http.RoundTripper, url string) {
+			all.Go(func() {
+				require.NoError(t, send(t, tr, get(t, url)))
+				mu.Lock()
+				order = append(order, name)
+				mu.Unlock()
+			})
+			time.Sleep(ms)
+		}
+		come("1", s.t, "http://a/")
+		come("2", s.t, "http://a/")
+		come("choice", c, home)
+		come("4", s.t, "http://a/")
+		come("choice", c, home)
+		all.Wait()
+		require.Equal(t, []string{"1", "2", "choice", "4", "choice"}, order)
+	})
+}
+
+// TestChoice_BehindOthers asks for no start now where others of the program stand in line.
+func TestChoice_BehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spy := newSpy()
+		_, c := newSite(t, throttle.Config{Store: spy}, throttle.PerMinute(1), throttle.PerMinute(1))
+		line(t, c, 2, home)
+		var all sync.WaitGroup
+		asked := func(p throttle.Priority) (now, inLine int) {
+			before := len(spy.booked())
+			all.Go(func() { require.NoError(t, send(t, c, get(t, home).WithContext(throttle.WithPriority(t.Context(), p)))) })
+			time.Sleep(time.Second)
+			for _, b := range spy.booked()[before:] {
+				if b.MaxWait == 0 {
+					now++
+				} else {
+					inLine++
+				}
+			}
+			return now, inLine
+		}
+		now, inLine := asked(throttle.Normal)
+		require.Equal(t, [2]int{2, 2}, [2]int{now, inLine})
+		now, inLine = asked(throttle.Low)
+		require.Equal(t, [2]int{0, 2}, [2]int{now, inLine})
+		now, inLine = asked(throttle.High)
+		require.Equal(t, [2]int{2, 2}, [2]int{now, inLine})
+		all.Wait()
+	})
+}
+
+// TestChoice_MaxWaitEnds refuses a caller whose variants are closed while it waits, when MaxWait is over.
+func TestChoice_MaxWaitEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newSite(t, throttle.Config{MaxWait: 5 * time.Second}, throttle.PerSecond(1), throttle.PerSecond(1))
+		line(t, c, 2, home)
+		var all sync.WaitGroup
+		all.Go(func() {
+			err := send(t, c, get(t, home))
+			require.ErrorIs(t, err, throttle.ErrLimited)
+			require.Contains(t, err.Error(), `policy "b"`)
+			require.Equal(t, 5*time.Second, time.Since(s.begin).Truncate(200*ms))
+		})
+		synctest.Wait()
+		s.pause(t, "a", time.Hour)
+		s.pause(t, "b", time.Minute)
+		all.Wait()
+		s.isIdle(t, "a", "b")
+	})
+}
+
+// TestP7_AChoiceThatIsCancelled leaves nothing in any line, and no goroutine.
+func TestP7_AChoiceThatIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newSite(t, throttle.Config{}, throttle.PerMinute(1), throttle.PerMinute(2), throttle.Concurrency(1))
+		s.then = func(r *http.Request) (*http.Response, error) {
+			if r.URL.Host == "c" {
+				time.Sleep(time.Minute)
+			}
+			return answer(http.StatusOK, "")(r)
+		}
+		var slot sync.WaitGroup
+		for range 3 {
+			require.NoError(t, send(t, c, get(t, home)))
+		}
+		slot.Go(func() { require.NoError(t, send(t, c, get(t, home))) })
+		synctest.Wait()
+		before := inBubble()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("the shop is closed")
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				err := send(t, c, get(t, home).WithContext(ctx))
+				require.ErrorIs(t, err, why)
+				require.ErrorIs(t, err, context.Canceled)
+			})
+		}
+		time.Sleep(time.Second)
+		cancel(why)
+		all.Wait()
+		synctest.Wait()
+		require.LessOrEqual(t, inBubble(), before)
+		s.isIdle(t, "a", "b", "c")
+		slot.Wait()
+		require.Len(t, s.seen("c"), 1)
+	})
+}
+
+// TestChoice_Events tells once that a caller waits, by the variant that it expects first, and says to which
+// variant an event belongs.
+func TestChoice_Events(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var names []string
+		s, _ := newSite(t, throttle.Config{LongWait: 20 * time.Second}, throttle.PerMinute(1), throttle.PerMinute(1))
+		observe := func(ctx context.Context, e throttle.Event) {
+			s.observe(ctx, e)
+			names = append(names, e.Kind.String()+" "+throttle.VariantOf(ctx)+" "+e.Policy)
+		}
+		tr := must(throttle.New(throttle.Config{Store: s.store, Base: s, Observe: observe, LongWait: 20 * time.Second, Policies: hostTable(throttle.PerMinute(1), throttle.PerMinute(1))}))
+		c := must(throttle.NewChoice(tr, hosts(2)...))
+		line(t, c, 1, home)
+		time.Sleep(time.Second)
+		line(t, c, 1, home)
+		resp := must(c.RoundTrip(get(t, home)))
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, "a", resp.Request.URL.Host)
+		require.Equal(t, "a", throttle.VariantOf(resp.Request.Context()))
+		require.Equal(t, []string{"started a ", "started b ", "waiting a a", "still waiting a a", "still waiting a a", "started a a"}, names)
+	})
+}
+
+// TestChoice_AServerThatIsAway does not keep callers from the variants of another server.
+func TestChoice_AServerThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := &awayStore{Store: memstore.New(), policy: "a"}
+		s, c := newSite(t, throttle.Config{Store: away}, throttle.PerSecond(5), throttle.PerSecond(2))
+		for range 5 {
+			require.NoError(t, send(t, c, get(t, home)))
+		}
+		require.Len(t, s.seen("b"), 5)
+		require.LessOrEqual(t, time.Since(s.begin), 2*time.Second+200*ms)
+		s.isIdle(t, "b")
+	})
+}
+
+// An awayStore does not answer for one policy.
+type awayStore struct {
+	throttle.Store
+	policy string
+}
+
+func (s *awayStore) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	if b.Charges[0].Budget.Policy == s.policy {
+		<-ctx.Done()
+		return throttle.Grant{Held: throttle.NotHeld}, context.Cause(ctx)
+	}
+	return s.Store.Book(ctx, b)
+}
+
+// TestChoice_NoVariantOfTheRequest leaves out variants that cannot be made.
+func TestChoice_NoVariantOfTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newSite(t, throttle.Config{}, throttle.PerSecond(5), throttle.PerSecond(5))
+		all := hosts(2)
+		all[0].Change = func(*http.Request) error { return errors.New("has no such model") }
+		require.NoError(t, send(t, must(throttle.NewChoice(s.t, all...)), get(t, home)))
+		require.Len(t, s.seen("b"), 1)
+		all[1].Change = func(*http.Request) error { panic("oh") }
+		body := &responseBody{t: t}
+		r := must(http.NewRequestWithContext(t.Context(), http.MethodPost, home, body))
+		err := send(t, must(throttle.NewChoice(s.t, all...)), r)
+		require.ErrorContains(t, err, `variant "a": has no such model`)
+		require.ErrorContains(t, err, `variant "b"`)
+		require.EqualValues(t, 1, body.closed.Load())
+	})
+}
+
+func TestNewChoice_Mistakes(t *testing.T) {
+	_, err := throttle.NewChoice(nil, throttle.Variant{}, throttle.Variant{Name: "x", Weight: -1}, throttle.Variant{Name: "x"})
+	require.Equal(t, strings.TrimSpace(`
+throttle: Transport: is required: its policies are the limits of the variants
+throttle: Variants: #1 has no Name
+throttle: Variants: the Weight of "x" is negative: use 0 or more
+throttle: Variants: two of them are named "x"`), err.Error())
+	_, err = throttle.NewChoice(newTransport(t, nil))
+	require.ErrorContains(t, err, "there are 0 of them: use 1 to 16")
+}
+
+// TestLimiters_AcquireFirst takes the first alternative that has room, and nothing of the others.
+func TestLimiters_AcquireFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := must(throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+			{Name: "a", Limit: throttle.PerMinute(10), Jitter: -1}, {Name: "b", Limit: throttle.Concurrency(1)}, {Name: "all", Limit: throttle.PerHour(100), Jitter: -1},
+		}}))
+		both := []throttle.Alternative{
+			{Demands: []throttle.Demand{{Policy: "a", Cost: 6}, {Policy: "all"}}},
+			{Demands: []throttle.Demand{{Policy: "b"}, {Policy: "all"}}},
+		}
+		began := time.Now()
+		take := func(want int) *throttle.Permit {
+			t.Helper()
+			p, i, err := l.AcquireFirst(t.Context(), both...)
+			require.NoError(t, err)
+			require.Equal(t, want, i)
+			return p
+		}
+		used := func(policy string) int {
+			st := must(must(l.Limiter(policy)).Status(t.Context(), ""))
+			require.Zero(t, st.Waiting)
+			return st.Used
+		}
+		take(0)
+		slot := take(1)
+		require.Equal(t, []int{6, 1, 2}, []int{used("a"), used("b"), used("all")})
+		time.AfterFunc(5*time.Second, slot.Release)
+		slot = take(1)
+		require.Equal(t, 5*time.Second, time.Since(began))
+		require.Equal(t, "b", slot.Held().Policy)
+		take(0)
+		require.Equal(t, time.Minute, time.Since(began).Truncate(time.Second))
+		slot.Release()
+		require.Equal(t, []int{6, 0, 4}, []int{used("a"), used("b"), used("all")})
+		_, i, err := l.AcquireFirst(throttle.WithMaxWait(t.Context(), -1), both[0], throttle.Alternative{Demands: []throttle.Demand{{Policy: "a", Cost: 11}}})
+		require.ErrorIs(t, err, throttle.ErrLimited)
+		require.Equal(t, -1, i)
+		_, _, err = l.AcquireFirst(t.Context())
+		require.Error(t, err)
+		_, i, err = l.AcquireFirst(t.Context(), throttle.Alternative{Demands: []throttle.Demand{{Policy: "x"}}}, throttle.Alternative{})
+		require.NoError(t, err)
+		require.Equal(t, 1, i)
+	})
+}

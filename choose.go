@@ -1,0 +1,346 @@
+package throttle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Several variants of one piece of work: the first that may start is taken.
+//
+// Invariant: a caller goes on with one start, and its other variants hold nothing then. It
+// holds because choose returns either one variant that has a start, with all others idle, or an
+// error, with all of them idle. The store books each start as for any caller, so each limit holds
+// whatever the caller chooses.
+//
+// No capacity is lost. A variant is first asked for a start now and for nothing else: a refusal
+// books nothing. A caller that stands in several lines asks for one variant at a time, and leaves
+// the other lines when it has a start (see race). A store that booked for two variants at one moment
+// gets one start back at once, before that start has come: the next waiter has it.
+//
+// No caller waits for longer than a horizon while a variant has room. The caller stands in the lines
+// of all variants, so room in each of them calls it. A start that it has is at most a horizon away.
+// If it loses the start, it chooses again.
+
+// A contender is one variant of a caller's work.
+type contender struct {
+	*quotedAcquisition
+	index    int // among the variants
+	ctx      context.Context
+	price    func() error  // has the variant matched and priced, again each time the policies are replaced
+	unpriced error         // what price returned
+	err      error         // why the variant has no start
+	guess    time.Duration // for how long its budgets would hold the caller, as they said when it tried; 0: unknown
+	arrived  bool          // it has stood in line, and keeps its arrival
+	behind   bool          // other callers of this program stand in its line
+}
+
+// A chooser is a caller with several variants.
+type chooser struct {
+	order   []int                           // the indexes of the variants, the one to be preferred first
+	build   func(i int) (*contender, error) // returns the variant with an index
+	built   []*contender                    // by index; nil: not built yet
+	failed  []error                         // by index: why a variant cannot be built
+	speaker *contender                      // tells the observer how the caller waits
+	begun   time.Duration                   // when the caller came
+}
+
+// newChooser returns a caller with n variants.
+func newChooser(n int, weight func(i int) int, build func(i int) (*contender, error)) *chooser {
+	return &chooser{
+		order: preference(n, weight), build: build, built: make([]*contender, n), failed: make([]error, n), begun: now(),
+	}
+}
+
+// preference returns the order in which n variants are asked. Those with a weight come first: each
+// draws when it would come if variants came as often as their weights say. The others follow
+// as they are listed.
+func preference(n int, weight func(i int) int) []int {
+	order, comes := make([]int, n), make([]float64, n)
+	for i := range n {
+		order[i], comes[i] = i, math.Inf(1)
+		if w := weight(i); w > 0 {
+			comes[i] = rand.ExpFloat64() / float64(w)
+		}
+	}
+	slices.SortStableFunc(order, func(i, k int) int { return cmp.Compare(comes[i], comes[k]) })
+	return order
+}
+
+// choose waits until a variant may go on, and returns the variant: it holds a start, or needs none. The
+// others hold nothing. After an error no variant holds anything. The contender is then the variant
+// of the error; nil if no variant could be built.
+func (c *chooser) choose(ctx context.Context) (*contender, error) {
+	for {
+		v, err := c.find(ctx)
+		if err != nil || v.hasNoPolicy() {
+			return v, err
+		}
+		if v.silent {
+			v.silent = false
+			v.reportHeld(v.ctx, Grant{OK: true, Held: NotHeld, Over: v.grant.Over}, true)
+		}
+		err = v.acquireAs(v.ctx, waitOptions{whileBooked: true}, v.price)
+		if err == nil || ctx.Err() != nil {
+			return v, err
+		}
+		// The start was lost, by a ban perhaps. A place in line that the variant has now stays.
+		if err != errUnbooked {
+			v.leave()
+		}
+	}
+}
+
+// find returns a variant that has a start, perhaps one to come, or needs none.
+func (c *chooser) find(ctx context.Context) (*contender, error) {
+	var all []*contender
+	for _, i := range c.order {
+		v := c.variant(i)
+		if v == nil {
+			continue
+		}
+		if v.try(); v.hasStart() {
+			return c.settleFor(v), nil
+		}
+		if all = append(all, v); ctx.Err() != nil {
+			break
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.Join(c.failed...)
+	}
+	c.speaker = slices.MinFunc(all, func(a, b *contender) int { return cmp.Compare(a.rank(), b.rank()) })
+	if ctx.Err() != nil || c.isTooLate(ctx, all) {
+		return c.refuse(ctx, all)
+	}
+	for _, v := range all {
+		v.silent, v.noticeAt = true, 0
+	}
+	s := c.speaker
+	if s.silent = false; s.longWait > 0 {
+		s.noticeAt = max(c.begun+s.longWait, now())
+	}
+	if s.state == idle && !s.behind && s.guess > 0 && s.guess <= s.horizon() {
+		if s.err = s.within(s.horizon(), s.book); s.hasStart() {
+			return c.settleFor(s), nil
+		}
+	}
+	return c.wait(ctx, all)
+}
+
+// variant returns the variant with an index, priced; nil if it cannot be built.
+func (c *chooser) variant(i int) *contender {
+	v := c.built[i]
+	if v != nil {
+		select {
+		case <-v.policies.replaced:
+			v.unpriced = v.price()
+		default:
+		}
+		return v
+	}
+	if c.failed[i] == nil {
+		c.built[i], c.failed[i] = c.build(i)
+	}
+	if v = c.built[i]; v != nil {
+		v.index = i
+		v.unpriced, v.variant = v.price(), len(c.order) > 1
+		v.beginWait(c.begun)
+	}
+	return v
+}
+
+// tryFor is for how long a variant waits for the store's answer whether there is a start now. It
+// waits longer if the store is far away.
+const tryFor = 100 * time.Millisecond
+
+// try books a start for now, if there is one. A variant that has a place in line keeps the place. One
+// that had a place, or whose line has other callers of this program, does not try: a start would be theirs.
+func (v *contender) try() {
+	if v.err, v.guess = v.unpriced, 0; v.err != nil || v.state != idle || v.hasNoPolicy() || v.arrived {
+		return
+	}
+	var until time.Duration
+	if until, v.behind = v.ahead.of(v.booking.Charges, v.priority); v.behind {
+		v.guess = max(1, until-now())
+		return
+	}
+	v.trying = true
+	v.err = v.within(max(tryFor, min(horizonTrips*v.rtt.get(), leastHorizon)), v.book)
+	if v.trying = false; v.state != idle {
+		return
+	}
+	v.returns, v.grant.Turn = false, nil // it has held nothing
+	if _, refused := errors.AsType[*LimitError](v.err); refused {
+		v.guess = v.grant.Wait
+	}
+}
+
+// within calls ask with a context that ends after d at the latest: a store that is away keeps the
+// caller from its other variants no longer. The context has no deadline, by which the store would
+// take the start to be of no use after d.
+func (v *contender) within(d time.Duration, ask func(context.Context) error) error {
+	ctx, stop := context.WithCancel(v.ctx)
+	defer stop()
+	defer time.AfterFunc(d, stop).Stop()
+	if err := v.waitToAsk(ctx); err != nil {
+		return err
+	}
+	return ask(ctx)
+}
+
+// hasStart reports whether the variant has a start, or needs none.
+func (v *contender) hasStart() bool {
+	return v.state >= booked || v.hasNoPolicy() && v.unpriced == nil
+}
+
+// rank returns how long the variant may have to wait, as far as that is known. A variant that has a
+// place in line, of which the observer knows, comes before all others.
+func (v *contender) rank() time.Duration {
+	switch {
+	case v.state != idle:
+		return -1
+	case v.unpriced != nil:
+		return Never
+	}
+	return v.guess
+}
+
+// isTooLate reports whether no variant can start in time. If each variant has a line of its own in which
+// the same callers stand, their rates add up, so the caller waits for less than each of the guesses
+// says. An unknown guess is not too late, and a variant that stood in line asks once more.
+func (c *chooser) isTooLate(ctx context.Context, all []*contender) bool {
+	left := c.speaker.remainingWait(ctx, now())
+	if left < 0 {
+		return false
+	}
+	rate := 0.0
+	for _, v := range all {
+		switch {
+		case v.arrived || v.state != idle:
+			return false
+		case v.unpriced != nil || v.guess == Never || left <= noWaitLeft:
+		case v.guess <= 0:
+			return false
+		default:
+			rate += 1 / v.guess.Seconds()
+		}
+	}
+	return rate*left.Seconds() < 1
+}
+
+// wait has the caller stand in the lines of all variants until one of them has a start.
+func (c *chooser) wait(ctx context.Context, all []*contender) (*contender, error) {
+	r := &race{asking: make(chan struct{}, 1), active: len(all)}
+	defer r.stop()
+	waits := make([]context.Context, len(all))
+	for i, v := range all {
+		waits[i] = r.wait(v.ctx)
+	}
+	var racing sync.WaitGroup
+	for i, v := range all {
+		racing.Go(func() { v.race(waits[i], r) })
+	}
+	racing.Wait()
+	for _, v := range all {
+		if &v.acquisition == r.winner {
+			return c.settleFor(v), nil
+		}
+	}
+	return c.refuse(ctx, all)
+}
+
+// race stands in the variant's line until a variant has won or ctx ends. A variant that is refused,
+// or whose store fails, stands aside as long as others wait.
+func (v *contender) race(ctx context.Context, r *race) {
+	defer v.leaveLine()
+	for {
+		err := v.unpriced
+		if err == nil {
+			err = v.acquireAs(ctx, waitOptions{race: r}, v.price)
+		}
+		if err == nil && v.hasNoPolicy() { // not any more
+			err = r.claim(&v.acquisition)
+		}
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		v.leaveLine()
+		v.err = err
+		if r.retire(); !v.standAside(ctx) {
+			return
+		}
+		r.reenter()
+	}
+}
+
+// asideFor is for how long a variant stands aside that was refused, or whose store failed.
+const asideFor = time.Second
+
+// standAside waits until the variant may ask again, and returns false if ctx ends before. A
+// variant without a price waits until the policies are replaced.
+func (v *contender) standAside(ctx context.Context) bool {
+	var over <-chan time.Time
+	if v.unpriced == nil {
+		timer := time.NewTimer(asideFor)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-v.policies.replaced:
+		v.unpriced = v.price()
+	case <-over:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// settleFor has all variants but one give back what they hold, and returns that one.
+func (c *chooser) settleFor(chosen *contender) *contender {
+	for _, v := range c.built {
+		if v != nil && v != chosen {
+			v.leave()
+		}
+	}
+	return chosen
+}
+
+// leave has the variant give back what it holds. It keeps its arrival, for the case that it comes
+// again.
+func (v *contender) leave() {
+	if v.state != idle {
+		v.cancel()
+	}
+	v.stopWatch()
+	b := &v.booking
+	v.arrived = v.grant.Turn != nil
+	v.returns, b.Turn, b.Returns, b.Instead = false, v.grant.Turn, false, Handle{}
+}
+
+// refuse has all variants give back what they hold, and returns the caller's error: that of the
+// variant that would have started first.
+func (c *chooser) refuse(ctx context.Context, all []*contender) (*contender, error) {
+	c.settleFor(nil)
+	if ctx.Err() != nil {
+		return c.speaker, c.speaker.gaveUp(ctx)
+	}
+	first := slices.MinFunc(all, func(a, b *contender) int { return cmp.Compare(delay(a.err), delay(b.err)) })
+	return first, first.err
+}
+
+// delay returns when a variant with an error might have started. An error of the store may be
+// over soon, and one of the configuration never.
+func delay(err error) time.Duration {
+	if limited, ok := errors.AsType[*LimitError](err); ok && limited.cost == 0 {
+		return limited.RetryAfter
+	}
+	if _, failed := errors.AsType[*StoreError](err); failed {
+		return Never - 1
+	}
+	return Never
+}

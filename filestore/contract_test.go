@@ -1,0 +1,52 @@
+package filestore_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/filestore"
+	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/storetest"
+)
+
+// TestContract: one process.
+func TestContract(t *testing.T) {
+	soak.WithoutRace(t)
+	dirs := t.TempDir()
+	storetest.Run(t, func(t *testing.T) throttle.Store {
+		return open(t, &filestore.Machine{Boot: "one"}, newDir(t, dirs))
+	})
+}
+
+// TestContractOfTwoStores: two of them, which take turns to be called. A budget of one store is not
+// the other's, so what is about budgets of one store is not run.
+func TestContractOfTwoStores(t *testing.T) {
+	soak.WithoutRace(t)
+	dirs := t.TempDir()
+	slack := storetest.Slack{Not: []string{"P11_ResumeOfANodeBudget", "P11_WatchOfANodeBudget", "P11_UnlimitedOfANode"}}
+	storetest.RunWithin(t, slack, func(t *testing.T) throttle.Store {
+		m, dir := &filestore.Machine{Boot: "one", Grow: everyFewSteps}, newDir(t, dirs)
+		stores := []throttle.Store{open(t, m, dir), open(t, m, dir)}
+		return &pair{Store: stores[1], stores: stores}
+	})
+}
+
+// everyFewSteps lets a file end after a few steps.
+const everyFewSteps = -12_000
+
+// newDir makes a directory that outlives the test: stores are not closed, and end with a bubble.
+func newDir(t *testing.T, in string) string {
+	dir, err := os.MkdirTemp(in, "")
+	require.NoError(t, err)
+	return dir
+}
+
+func open(t *testing.T, m *filestore.Machine, dir string) *filestore.Store {
+	s, err := m.Open(dir, farthest.Wait)
+	require.NoError(t, err)
+	return s
+}

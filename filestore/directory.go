@@ -1,0 +1,193 @@
+package filestore
+
+import (
+	"errors"
+	"os"
+	"runtime"
+
+	"github.com/fleetthrottle/throttle/internal/nodestore"
+)
+
+// ErrOtherMachine says that programs of another machine use the directory. Locks and clocks
+// of a machine are its own, so budgets cannot be shared in that way.
+var ErrOtherMachine = errors.New("filestore: programs of another machine, or of an earlier boot, use the directory: only programs of one machine can share it")
+
+// A directory is what a process knows of the files of a directory.
+type directory struct {
+	dir     string
+	machine machine
+	boot    string
+	grow    int64 // by how much a file grows before it is ended
+
+	gen   *generation // nil: none is open
+	used  bool        // a generation of this boot was open
+	rows  rows
+	heard nodestore.Heard // what other processes have done, not returned yet
+}
+
+// take takes in a record of another process.
+func (d *directory) take(r record) error {
+	d.rows.take(&r)
+	if len(r.news) == 0 {
+		return nil
+	}
+	n, err := nodestore.ParseNews(r.news)
+	if err != nil {
+		return errors.Join(errDamaged, err)
+	}
+	nodestore.Append(&d.heard.News, n)
+	return nil
+}
+
+// advanceIf is advance if it is called for.
+func (d *directory) advanceIf(ended bool, g *generation) error {
+	if !ended {
+		return nil
+	}
+	return d.advance(g)
+}
+
+// looksForNext is how often a process looks for the generation that another one is writing.
+const looksForNext = 50
+
+// advance goes on to the generation after one, which it ends, and which it writes if no other process does.
+func (d *directory) advance(g *generation) error {
+	if err := d.endGeneration(g); err != nil {
+		return err
+	}
+	return d.open(g.number())
+}
+
+func (g *generation) number() int64 { return g.generation }
+
+// endGeneration ends a generation.
+func (d *directory) endGeneration(g *generation) error {
+	ended, err := g.hasEnded()
+	if err != nil {
+		return err
+	}
+	if !ended {
+		if err := g.markEnded(); err != nil {
+			return err
+		}
+	} else {
+		for range looksForNext {
+			if last, err := newest(d.dir); err != nil || last > g.number() {
+				return err
+			}
+			runtime.Gosched()
+		}
+	}
+	if err := g.read(d.take); err != nil {
+		return err
+	}
+	return d.succeed(g)
+}
+
+// succeed writes the generation after one that has ended, and was read to its end.
+func (d *directory) succeed(g *generation) error {
+	sinceBoot, wall, err := d.machine.clock()
+	if err != nil {
+		return err
+	}
+	next := header{1, d.boot}
+	ahead := wall - sinceBoot
+	if g != nil {
+		if next.generation = g.number() + 1; g.boot == d.boot {
+			ahead = max(d.rows.ahead, ahead-drift)
+		}
+	}
+	i, err := os.Stat(d.dir)
+	if err != nil {
+		return err
+	}
+	return create(d.dir, fileMode(i), next, func(write func(*record) error) error {
+		return d.rows.write(sinceBoot+ahead, ahead, write)
+	})
+}
+
+// reopen opens a generation anew.
+func (d *directory) reopen(g *generation) error {
+	d.gen, d.heard.Lost = nil, true
+	return d.open(g.number() - 1)
+}
+
+// open opens the last generation, which is later than one, and makes one if there is none.
+func (d *directory) open(after int64) error {
+	for {
+		last, err := newest(d.dir)
+		if err != nil {
+			return err
+		}
+		switch {
+		case last == 0: // this process is the first, or the files were removed
+			if d.gen == nil {
+				d.rows.clear()
+			}
+			if err := d.succeed(d.gen); err != nil {
+				return err
+			}
+			continue
+		case last <= after:
+			after = 0 // the files were removed, and another process has begun anew
+		}
+		g, err := openGeneration(d.dir, last)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it was removed meanwhile
+		}
+		if errors.Is(err, errDamaged) && d.isOlderThanBoot(pathOf(d.dir, last)) {
+			d.rows.clear()
+			if err := d.succeed(&generation{header: header{generation: last}}); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if done, err := d.load(g); done || err != nil {
+			return err
+		}
+		after = last
+	}
+}
+
+// isOlderThanBoot reports whether a file was written before the machine was started: what had not got
+// to the disk when the power failed is missing, and no program wants it back.
+func (d *directory) isOlderThanBoot(path string) bool {
+	i, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	sinceBoot, wall, err := d.machine.clock()
+	return err == nil && i.ModTime().UnixMicro() < wall-sinceBoot
+}
+
+// load takes a generation into use. It returns false if it has ended, or is of an earlier boot: then
+// there is a later one now.
+func (d *directory) load(g *generation) (done bool, err error) {
+	if g.boot != d.boot && d.used {
+		return false, errors.Join(ErrOtherMachine, g.f.Close())
+	}
+	// A file that was emptied had another one behind the next.
+	d.heard.Lost = d.heard.Lost || d.gen != nil && g.generation > d.gen.generation+1
+	d.rows.clear()
+	d.gen = g
+	if err := g.read(d.take); err != nil {
+		d.gen = nil
+		return false, errors.Join(err, g.f.Close())
+	}
+	ended, err := g.hasEnded()
+	if err != nil {
+		return false, err
+	}
+	if ended || g.boot != d.boot {
+		return false, d.endGeneration(g)
+	}
+	if !d.used {
+		d.used, d.heard = true, nodestore.Heard{} // of before this process
+	}
+	g.limit = 4*g.end + d.grow
+	tidy(d.dir, g.number())
+	return true, nil
+}

@@ -1,0 +1,31 @@
+//go:build !linux && !darwin
+
+package filestore
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"runtime"
+	"time"
+)
+
+// errUnsupported says that the operating system lacks what the store needs.
+var errUnsupported = errors.New("filestore needs Linux or macOS: " + runtime.GOOS + " has no clock and no lock that are known to do; use memstore or redisstore")
+
+type thisMachine struct{}
+
+func (thisMachine) boot() (string, error)        { return "", errUnsupported }
+func (thisMachine) clock() (int64, int64, error) { return 0, 0, errUnsupported }
+func sharedBy(string) (string, error)            { return "", errUnsupported }
+func lock(*os.File, time.Duration) (bool, error) { return false, errUnsupported }
+func unlock(*os.File)                            {}
+func links(fs.FileInfo) int                      { return 1 }
+
+type pipes struct{ dir string }
+
+func (pipes) listen(int64, func()) (func(), error) { return nil, errUnsupported }
+func (pipes) ring(int64)                           {}
+func (pipes) ringAll(int64)                        {}
+func (pipes) isDead(int64) bool                    { return false }
+func (pipes) tidy()                                {}

@@ -1,0 +1,118 @@
+package filestore_test
+
+import (
+	"context"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A pair is several stores of one table that take turns to be called by new callers. A
+// caller stays with its store.
+type pair struct {
+	throttle.Store // the last one: it is asked for what is not about a caller
+	stores         []throttle.Store
+
+	mu    sync.Mutex
+	turns int
+}
+
+// A turn is that of one of the stores.
+type turn struct {
+	store int
+	of    throttle.Turn
+}
+
+// Book implements [throttle.Store]. Its handles say which store gave them.
+func (p *pair) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	k := *b
+	i := p.next(&k)
+	g, err := p.stores[i].Book(ctx, &k)
+	if of := g.Handle; of != (throttle.Handle{}) {
+		g.Handle = throttle.Handle{Start: of.Start, Place: of.Place, Stamp: int64(i), Node: &of}
+	}
+	if g.Turn != nil {
+		g.Turn = turn{i, g.Turn}
+	}
+	return g, err
+}
+
+// next returns the store of a booking, and makes the booking that store's.
+func (p *pair) next(b *throttle.Booking) int {
+	i, instead := owner(b.Instead)
+	if b.Instead == (throttle.Handle{}) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.turns++
+		i = p.turns % len(p.stores)
+	}
+	b.Instead = instead
+	if t, ok := b.Turn.(turn); ok {
+		b.Turn, i = t.of, t.store
+	}
+	return i
+}
+
+// owner returns the store that gave a handle, and the handle as that gave it.
+func owner(h throttle.Handle) (int, throttle.Handle) {
+	if h.Node == nil {
+		return 0, h
+	}
+	return int(h.Stamp), *h.Node
+}
+
+// of returns the store of a grant, and the grant as that gave it.
+func (p *pair) of(g throttle.Grant) (throttle.Store, throttle.Grant) {
+	i, of := owner(g.Handle)
+	g.Handle = of
+	if t, ok := g.Turn.(turn); ok {
+		i, g.Turn = t.store, t.of
+	}
+	return p.stores[i], g
+}
+
+func (p *pair) Cancel(b *throttle.Booking, g throttle.Grant) {
+	s, g := p.of(g)
+	s.Cancel(b, g)
+}
+
+func (p *pair) Release(b *throttle.Booking, g throttle.Grant) {
+	s, g := p.of(g)
+	s.Release(b, g)
+}
+
+func (p *pair) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	s, g := p.of(g)
+	return s.Settle(ctx, b, g, costs)
+}
+
+func (p *pair) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+	s, g := p.of(g)
+	return s.Watch(b, g, news)
+}
+
+// News of one store takes a moment to get to the other one. What is asked of a store afterwards does
+// not wait for that, but whether a start may be used: the contract asks for news at once, of one store.
+
+func (p *pair) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	defer synctest.Wait()
+	return p.stores[0].Pause(ctx, c, d)
+}
+
+func (p *pair) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	defer synctest.Wait()
+	_, r.Start = p.of(r.Start)
+	return p.stores[1].Refuse(ctx, c, r)
+}
+
+func (p *pair) Resume(ctx context.Context, c throttle.Charge) error {
+	defer synctest.Wait()
+	return p.stores[1].Resume(ctx, c)
+}
+
+func (p *pair) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+	defer synctest.Wait()
+	return p.stores[0].Reconcile(ctx, c, q)
+}

@@ -1,0 +1,122 @@
+package filestore
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+
+	"github.com/fleetthrottle/throttle/internal/ledger"
+)
+
+// A record is what one step has done: the clock, the rows that it changed, and news. Records
+// follow one another in a file. A record counts if all of it is there, which its checksum tells:
+// so a step is done as a whole or not at all, wherever a program is killed.
+//
+//	4 bytes   length of the rest
+//	4 bytes   checksum of the position in the file and the rest
+//	varint    how far the clock is ahead of the time since boot, in microseconds
+//	uvarint   number of rows
+//	          of each its key, when it expires (varint), the length of its bytes (uvarint), and its bytes
+//	          news, to the end
+type record struct {
+	ahead int64
+	rows  []savedRow
+	news  []byte // as bytes; none: no news
+}
+
+// A savedRow is a row as bytes. A row without bytes is none.
+type savedRow struct {
+	key     ledger.Key
+	expires int64
+	bytes   []byte
+}
+
+const (
+	recordHead = 8
+	recordMost = 64 << 20 // more is no record
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checksum covers the position, so that bytes of an older record are no record elsewhere.
+func checksum(at int64, body []byte) uint32 {
+	var place [8]byte
+	binary.LittleEndian.PutUint64(place[:], uint64(at))
+	return crc32.Update(crc32.Checksum(place[:], castagnoli), castagnoli, body)
+}
+
+// append appends the record, which begins at a position of the file.
+func (r *record) append(b []byte, at int64) []byte {
+	from := len(b)
+	b = append(b, make([]byte, recordHead)...)
+	b = binary.AppendVarint(b, r.ahead)
+	b = binary.AppendUvarint(b, uint64(len(r.rows)))
+	for i := range r.rows {
+		row := &r.rows[i]
+		b = append(b, row.key[:]...)
+		b = binary.AppendVarint(b, row.expires)
+		b = binary.AppendUvarint(b, uint64(len(row.bytes)))
+		b = append(b, row.bytes...)
+	}
+	b = append(b, r.news...)
+	body := b[from+recordHead:]
+	binary.LittleEndian.PutUint32(b[from:], uint32(len(body)))
+	binary.LittleEndian.PutUint32(b[from+4:], checksum(at, body))
+	return b
+}
+
+// recordLength returns how long the record at the beginning of b is; 0 if that is not known yet,
+// or there is no record.
+func recordLength(b []byte) int64 {
+	if len(b) < recordHead {
+		return 0
+	}
+	n := int64(binary.LittleEndian.Uint32(b))
+	if n == 0 || n > recordMost {
+		return 0
+	}
+	return recordHead + n
+}
+
+// parseRecord returns the record at the beginning of b, which is at a position of the file; false
+// if there is none. Its bytes are those of b.
+func parseRecord(b []byte, at int64) (r record, ok bool) {
+	n := recordLength(b)
+	if n == 0 || n > int64(len(b)) {
+		return record{}, false
+	}
+	body := b[recordHead:n]
+	if binary.LittleEndian.Uint32(b[4:]) != checksum(at, body) {
+		return record{}, false
+	}
+	ahead, took := binary.Varint(body)
+	if took <= 0 {
+		return record{}, false
+	}
+	body = body[took:]
+	rows, took := binary.Uvarint(body)
+	if took <= 0 || rows > uint64(len(body)/len(ledger.Key{})) {
+		return record{}, false
+	}
+	body = body[took:]
+	r = record{ahead: ahead, rows: make([]savedRow, rows)}
+	for i := range r.rows {
+		row := &r.rows[i]
+		if len(body) < len(row.key) {
+			return record{}, false
+		}
+		body = body[copy(row.key[:], body):]
+		expires, took := binary.Varint(body)
+		if took <= 0 {
+			return record{}, false
+		}
+		row.expires, body = expires, body[took:]
+		length, took := binary.Uvarint(body)
+		if took <= 0 || length > uint64(len(body)-took) {
+			return record{}, false
+		}
+		row.bytes = body[took : took+int(length)]
+		body = body[took+int(length):]
+	}
+	r.news = body
+	return r, true
+}

@@ -1,0 +1,111 @@
+package ledger
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// TestP5_LanesAreBounded: a row has so many lanes, and shares beyond stand in one together, with
+// nobody lost.
+func TestP5_LanesAreBounded(t *testing.T) {
+	r := &Row{seen: 1000}
+	type waiter struct {
+		at    place
+		share uint64
+	}
+	var all []waiter
+	for i := range int64(1000) {
+		at, share := r.lineUp(1, throttle.Share{ID: uint64(5000 + i)}, place{arrival: i + 1, cost: 2})
+		all = append(all, waiter{at, share})
+	}
+	require.Len(t, r.queue.lanes[1], mostLanes-classes+1)
+	require.EqualValues(t, 2000, r.waiting())
+	for _, w := range all {
+		r.queue.leave(1, w.share, w.at)
+	}
+	require.True(t, r.queue.empty())
+	require.Empty(t, r.queue.lanes[1])
+}
+
+// TestP5_LanesTakeTurns: by weight, from the moment when a share has callers.
+func TestP5_LanesTakeTurns(t *testing.T) {
+	l := new(Row)
+	for i := range int64(30) {
+		l.lineUp(1, throttle.Share{ID: 7, Weight: 1}, place{arrival: 10 + i, cost: 1})
+		l.lineUp(1, throttle.Share{ID: 8, Weight: 2}, place{arrival: 50 + i, cost: 1})
+	}
+	serve := func() uint64 {
+		c := &l.queue.lanes[1]
+		next := c.next()
+		share, at := next.share, next.places[0]
+		next.remove(at)
+		c.serve(next, at.cost)
+		*c = c.tidy()
+		return share
+	}
+	got := make(map[uint64]int)
+	for range 30 {
+		got[serve()]++
+	}
+	require.InDelta(t, 10, got[7], 1)
+	require.InDelta(t, 20, got[8], 1)
+
+	// One that comes now goes before all, once: it has no credit.
+	l.lineUp(1, throttle.Share{ID: 9}, place{arrival: 99, cost: 1})
+	l.lineUp(1, throttle.Share{ID: 9}, place{arrival: 100, cost: 1})
+	require.LessOrEqual(t, l.queue.before(1, 10, newcomer, false), int64(3), "those that are as far as a newcomer, one each")
+	var order []uint64
+	for range 6 {
+		order = append(order, serve())
+	}
+	require.Contains(t, order[:3], uint64(9))
+	nines := 0
+	for _, share := range order {
+		if share == 9 {
+			nines++
+		}
+	}
+	require.LessOrEqual(t, nines, 2)
+}
+
+// TestP5_ACallerInFrontGoesBeforeAllShares: it had its turn.
+func TestP5_ACallerInFrontGoesBeforeAllShares(t *testing.T) {
+	r := new(Row)
+	r.lineUp(1, throttle.Share{ID: 7}, place{arrival: 10, cost: 1})
+	r.lineUp(1, throttle.Share{ID: 8}, place{arrival: 9, cost: 1, front: true})
+	r.queue.lanes[1].of(8).lead = 1 << 30
+	require.EqualValues(t, 8, r.queue.lanes[1].next().share)
+	require.EqualValues(t, 1, r.queue.before(1, 7, 10, false))
+	require.EqualValues(t, 0, r.queue.before(1, 8, 9, true))
+}
+
+// TestP5_StatusTellsShares: which wait, and what each got.
+func TestP5_StatusTellsShares(t *testing.T) {
+	b := func(share uint64, weight int) *throttle.Booking {
+		c := throttle.Charge{Budget: throttle.Budget{Key: Key{1}}, Limit: throttle.LeakyBucket(1, 1_000_000_000), Cost: 1}
+		c.Share = throttle.Share{ID: share, Weight: weight}
+		return &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1, Horizon: 1000}
+	}
+	row, now := new(Row), int64(1_700_000_000_000_000)
+	var a Arrivals
+	var first []*Waiter
+	for range 3 {
+		for share := range uint64(2) {
+			w := new(Waiter)
+			NewRequest(now, Node{}, &a, b(10+share, 1+int(share)), []*Row{row}).Book(w)
+			first = append(first, w)
+		}
+	}
+	status := func() []throttle.ShareStatus {
+		return NewRequest(now, Node{}, nil, &throttle.Booking{Charges: b(0, 0).Charges}, []*Row{row.Clone()}).Status().Shares
+	}
+	require.Equal(t, []throttle.ShareStatus{
+		{Share: throttle.Share{ID: 10, Weight: 1}, Waiting: 2}, {Share: throttle.Share{ID: 11, Weight: 2}, Waiting: 3},
+	}, status())
+	now += 1_000_000
+	NewRequest(now, Node{}, &a, b(11, 2), []*Row{row}).Serve(first[1], Key{1})
+	require.Equal(t, throttle.ShareStatus{Share: throttle.Share{ID: 11, Weight: 2}, Waiting: 2, Served: 1}, status()[1])
+}

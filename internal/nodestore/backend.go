@@ -1,0 +1,84 @@
+package nodestore
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
+)
+
+// A Backend keeps the rows of budgets for many nodes. Its methods are safe for concurrent use, but
+// that there is one Step at a time for each lane of a node.
+type Backend interface {
+	// Lane names the lane of a budget: the budgets of one booking have one lane, in all nodes
+	// that use them.
+	Lane(b *throttle.Budget) string
+
+	// Step locks the rows of a lane, calls decide, saves the rows that decide has got and unlocks them:
+	// all rows are saved, or none. The keys are those that decide asks for first. Decide may be called
+	// again, with the rows as they were, if what it did could not be saved. After an error
+	// nothing was saved. Step returns what other nodes have done since the last call.
+	Step(lane string, keys []ledger.Key, decide func(Rows) Told) (Heard, error)
+
+	// Read calls look with the rows as they are, which look does not change. It returns what Step
+	// returns.
+	Read(lane string, look func(Rows)) (Heard, error)
+
+	// Listen has wake called, from any goroutine, when other nodes have news for this one, until
+	// stop is called. Wake does not block. A backend whose nodes cannot be told calls wake four times a second.
+	Listen(lane string, wake func()) (stop func(), err error)
+}
+
+// A Mourner is a Backend that knows of nodes that they are dead before their leases end.
+type Mourner interface {
+	// IsDead reports whether a node is dead for sure. It does not block.
+	IsDead(node int64) bool
+}
+
+// Rows are the rows of a lane during a step or a look.
+type Rows interface {
+	// Now is the time of the store's clock, in microseconds. Asked is when this node asked for it.
+	Now() int64
+	Asked() time.Time
+
+	// Row returns the row of a budget. If there is none it returns a new one, or nil if make is false.
+	Row(key ledger.Key, make bool) *ledger.Row
+}
+
+// Told is what a step has done that concerns other nodes.
+type Told struct {
+	News  ledger.News
+	Nodes []int64 // the nodes that are to hear of it at once
+	All   bool    // all nodes are to hear of it at once
+}
+
+// Heard is what other nodes have done.
+type Heard struct {
+	News ledger.News
+	Lost bool // they may have done more
+}
+
+// Add adds what was heard later.
+func (h *Heard) Add(later Heard) {
+	Append(&h.News, later.News)
+	h.Lost = h.Lost || later.Lost
+}
+
+// Empty reports whether nothing was heard.
+func (h *Heard) Empty() bool { return !h.Lost && IsEmpty(&h.News) }
+
+// Empty reports whether there is nothing to tell.
+func (t *Told) Empty() bool { return IsEmpty(&t.News) }
+
+// IsEmpty reports whether there are no news.
+func IsEmpty(n *ledger.News) bool {
+	return len(n.Called)+len(n.Useless)+len(n.Closed)+len(n.Moved) == 0
+}
+
+// Append adds news to others.
+func Append(all *ledger.News, n ledger.News) {
+	all.Called = append(all.Called, n.Called...)
+	all.Useless = append(all.Useless, n.Useless...)
+	all.Closed = append(all.Closed, n.Closed...)
+	all.Moved = append(all.Moved, n.Moved...)
+}

@@ -1,0 +1,295 @@
+package nodestore
+
+import (
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
+)
+
+// batchMost is how many ops share a step at the most, so that other nodes do not wait for long.
+const batchMost = 512
+
+// owedMost is how many ops a lane keeps that could not be done, to be tried again.
+const owedMost = 4096
+
+// A lane is a node's part of one lane: what callers want done, and the memory.
+//
+// Locks: that of the state is taken within a step of the backend, and that of the lane within that of the
+// state. Neither is held while the backend waits for other nodes.
+type lane struct {
+	name    string
+	backend Backend
+	every   time.Duration // how often leases are renewed
+
+	mu      sync.Mutex
+	queue   []*op
+	running bool  // a goroutine makes steps
+	heard   Heard // what other nodes have done
+	look    bool  // other nodes have news
+
+	state  sync.Mutex
+	step   step
+	memory memory
+	owed   []*op // could not be done
+	ticks  bool  // tick is called later
+	stop   func()
+}
+
+func newLane(name string, b Backend, o Options) *lane {
+	isDead := func(int64) bool { return false }
+	if m, ok := b.(Mourner); ok {
+		isDead = m.IsDead
+	}
+	l := &lane{name: name, backend: b, every: o.RenewEvery, memory: newMemory(name, o, isDead)}
+	l.step.memory = &l.memory
+	return l
+}
+
+// post has an op done in one of the next steps.
+func (l *lane) post(o *op) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = append(l.queue, o)
+	l.start()
+}
+
+// start has steps made, if there is anything to do. The lane is locked.
+func (l *lane) start() {
+	if !l.running {
+		l.running = true
+		go l.run()
+	}
+}
+
+// wakeUp looks for news of other nodes.
+func (l *lane) wakeUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look = true
+	l.start()
+}
+
+// hear takes in news of other nodes.
+func (l *lane) hear(h Heard) {
+	if h.Empty() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.heard.Add(h)
+	l.start()
+}
+
+// warn tells watches of news before the node takes them in: who asks about a start waits for that.
+func (l *lane) warn(n ledger.News) {
+	if len(n.Useless) == 0 {
+		return
+	}
+	l.state.Lock()
+	defer l.state.Unlock()
+	for _, u := range n.Useless {
+		l.memory.warn(u)
+	}
+}
+
+// run makes steps until there is nothing to do.
+func (l *lane) run() {
+	var batch []*op
+	for {
+		runtime.Gosched() // callers that are about to ask share the step
+		var heard Heard
+		l.mu.Lock()
+		n := min(len(l.queue), batchMost)
+		batch = append(batch[:0], l.queue[:n]...)
+		rest := copy(l.queue, l.queue[n:])
+		clear(l.queue[rest:])
+		l.queue = l.queue[:rest]
+		heard, l.heard = l.heard, Heard{}
+		look := l.look
+		l.look = false
+		if n == 0 && heard.Empty() && !look {
+			l.running = false
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+
+		l.state.Lock()
+		heard = l.memory.hears(heard)
+		l.state.Unlock()
+		switch {
+		case n > 0 || !heard.Empty():
+			l.make(batch, heard)
+		case look:
+			if h, err := l.backend.Read(l.name, func(Rows) {}); err == nil {
+				l.hear(h)
+			}
+		}
+		clear(batch)
+	}
+}
+
+// make makes a step for a batch of ops and for news.
+func (l *lane) make(batch []*op, heard Heard) {
+	var keys []ledger.Key
+	for _, o := range batch {
+		if o.books && o.hasLeft() {
+			o.decide = giveUp
+		}
+		for i := range o.booking.Charges {
+			keys = append(keys, o.booking.Charges[i].Budget.Key)
+		}
+	}
+	later, err := l.backend.Step(l.name, keys, func(rows Rows) Told {
+		l.state.Lock()
+		defer l.state.Unlock()
+		l.step.begin(rows)
+		for _, o := range batch {
+			o.asked = rows.Asked()
+			o.decide(&l.step, o)
+		}
+		l.step.hear(heard.News)
+		if heard.Lost {
+			l.step.recover()
+		}
+		l.step.settle()
+		return l.step.told
+	})
+	if err == nil {
+		l.saved()
+	} else {
+		l.failed(batch)
+	}
+	for _, o := range batch {
+		if o.done == nil {
+			continue // the node's own
+		}
+		if !o.tell(err) && o.books && err == nil {
+			l.giveBack(o)
+		}
+	}
+	l.hear(later)
+}
+
+// giveUp takes the place of an op that asks for a start for a caller that has left. What the caller
+// had counts as given back.
+func giveUp(st *step, o *op) {
+	st.cancel(&o.booking, throttle.Grant{Handle: o.booking.Instead, Turn: o.booking.Turn})
+	o.grant = throttle.Grant{}
+}
+
+// giveBack gives back what was booked for a caller that has left.
+func (l *lane) giveBack(o *op) {
+	if !o.grant.OK && o.grant.Ready == nil {
+		return
+	}
+	l.post(&op{decide: cancel, booking: o.booking, grant: o.grant})
+}
+
+// cancel gives back the grant of an op.
+func cancel(st *step, o *op) { st.cancel(&o.booking, o.grant) }
+
+// saved lets callers see what a step has done.
+func (l *lane) saved() {
+	l.state.Lock()
+	defer l.state.Unlock()
+	st := &l.step
+	for _, ready := range st.wake {
+		close(ready)
+	}
+	for _, u := range st.useless {
+		l.memory.warn(u)
+	}
+	for key, later := range st.later {
+		l.lookAgain(key, later)
+	}
+	st.forget()
+	l.keepAlive()
+}
+
+// failed puts the memory back, and keeps what must be done all the same.
+func (l *lane) failed(batch []*op) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	l.step.takeBack()
+	for _, o := range batch {
+		own := &op{decide: o.decide, booking: o.booking, grant: o.grant, isUndo: true}
+		own.booking.Charges = append([]throttle.Charge(nil), o.booking.Charges...)
+		switch {
+		case o.books && (o.booking.Turn != nil || o.booking.Instead != (throttle.Handle{})):
+			own.decide = giveUp
+		case o.isUndo:
+		default:
+			continue
+		}
+		if len(l.owed) < owedMost {
+			l.owed = append(l.owed, own)
+		}
+	}
+	l.tickLater()
+}
+
+// lookAgain has a line served later; below 0: not again. The state is locked.
+func (l *lane) lookAgain(key ledger.Key, later time.Duration) {
+	switch t := l.memory.timers[key]; {
+	case later < 0 && t != nil:
+		t.Stop()
+		delete(l.memory.timers, key)
+	case later < 0:
+	case t != nil:
+		t.Reset(later)
+	default:
+		l.memory.timers[key] = time.AfterFunc(later, func() { l.hear(Heard{News: ledger.News{Moved: []ledger.Key{key}}}) })
+	}
+}
+
+// keepAlive listens, and has leases renewed, as long as that is of use. The state is locked.
+func (l *lane) keepAlive() {
+	if l.memory.isIdle() {
+		return // tick ends what is of no use
+	}
+	if l.stop == nil {
+		stop, err := l.backend.Listen(l.name, l.wakeUp)
+		if err == nil {
+			l.stop = stop
+			l.wakeUp() // others may have told something meanwhile
+		}
+	}
+	l.tickLater()
+}
+
+// tickLater has tick called. The state is locked.
+func (l *lane) tickLater() {
+	if !l.ticks {
+		l.ticks = true
+		time.AfterFunc(l.every, l.tick)
+	}
+}
+
+// tick renews leases, serves lines whose news may have been lost, and does what could not be done before.
+func (l *lane) tick() {
+	l.state.Lock()
+	l.ticks = false
+	owed := l.owed
+	l.owed = nil
+	idle, stop := l.memory.isIdle(), l.stop
+	if idle {
+		l.stop = nil
+	} else {
+		stop = nil
+		l.tickLater()
+	}
+	l.state.Unlock()
+	if stop != nil {
+		stop()
+	}
+	for _, o := range owed {
+		l.post(o)
+	}
+	if !idle {
+		l.post(&op{decide: func(st *step, _ *op) { st.renew() }})
+	}
+}

@@ -1,0 +1,186 @@
+package nodestore
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
+)
+
+// A memory is what a node remembers of its callers in one lane. If the node dies, so do they.
+type memory struct {
+	lane     string // its name
+	node     ledger.Node
+	arrivals *ledger.Arrivals
+	line     map[ledger.Key]map[int64]*waiter     // by arrival, of the waiters for a start
+	slots    map[ledger.Key]map[int64]*slotWaiter // by arrival, of the waiters for slots
+	held     map[ledger.Key]*holding
+	watches  map[*watch]struct{}
+	isDead   func(node int64) bool
+	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
+}
+
+func newMemory(lane string, o Options, isDead func(node int64) bool) memory {
+	return memory{
+		lane: lane, node: o.Node, arrivals: o.Arrivals, isDead: isDead,
+		line: make(map[ledger.Key]map[int64]*waiter), slots: make(map[ledger.Key]map[int64]*slotWaiter),
+		held: make(map[ledger.Key]*holding), watches: make(map[*watch]struct{}), timers: make(map[ledger.Key]*time.Timer),
+	}
+}
+
+// A waiter is a caller that waits, or waited, for a start. It is the Turn of its caller.
+type waiter struct {
+	ledger.Waiter
+	lane    string
+	booking throttle.Booking
+	ends    int64          // when the caller's MaxWait is over, in microseconds of the store's clock
+	ready   chan struct{}  // the Ready of the caller's grant
+	grant   throttle.Grant // the start that was booked for the caller while it waited, if OK
+}
+
+// A slotWaiter is a caller that waits for the slots of a charge.
+type slotWaiter struct {
+	booking throttle.Booking
+	charge  int
+	ready   chan struct{}
+}
+
+// A holding is what callers of this node hold of a Concurrency budget.
+type holding struct {
+	charge throttle.Charge
+	n      int
+}
+
+// isIdle reports whether nothing is to be renewed and nobody is to hear news. Nodes that are not idle
+// listen: that shows that they live.
+func (m *memory) isIdle() bool {
+	return len(m.line) == 0 && len(m.slots) == 0 && len(m.held) == 0 && len(m.watches) == 0
+}
+
+// put sets, or with nil deletes, what belongs to an arrival in the line of a budget.
+func put[W any](all map[ledger.Key]map[int64]*W, key ledger.Key, arrival int64, w *W) {
+	switch of := all[key]; {
+	case w != nil && of == nil:
+		all[key] = map[int64]*W{arrival: w}
+	case w != nil:
+		of[arrival] = w
+	default:
+		if delete(of, arrival); len(of) == 0 {
+			delete(all, key)
+		}
+	}
+}
+
+// stand notes where a waiter stands, and walk that it may not stand there any more.
+func (m *memory) stand(w *waiter) {
+	if key, at, waits := w.Line(); waits {
+		put(m.line, key, at, w)
+	}
+}
+
+func (m *memory) walk(w *waiter) {
+	if key, at, waits := w.Line(); waits {
+		put(m.line, key, at, nil)
+	}
+}
+
+// hold counts slots that a caller holds from now on, or with a negative sign not any more.
+func (m *memory) hold(b *throttle.Booking, sign int) {
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		if c.Limit.Kind() != throttle.KindConcurrency {
+			continue
+		}
+		h := m.held[c.Budget.Key]
+		if h == nil {
+			h = new(holding)
+			m.held[c.Budget.Key] = h
+		}
+		h.charge = *c
+		if h.n += sign * c.Cost; h.n <= 0 {
+			delete(m.held, c.Budget.Key)
+		}
+	}
+}
+
+// charge returns a charge of a budget in which the node needs its lease; false if there is none.
+func (m *memory) charge(key ledger.Key) (c throttle.Charge, ok bool) {
+	if h := m.held[key]; h != nil {
+		return h.charge, true
+	}
+	for _, w := range m.line[key] {
+		return chargeOf(&w.booking, key), true
+	}
+	for _, w := range m.slots[key] {
+		return chargeOf(&w.booking, key), true
+	}
+	return c, false
+}
+
+// leased returns a charge of each budget in which the node needs its lease.
+func (m *memory) leased() map[ledger.Key]throttle.Charge {
+	all := make(map[ledger.Key]throttle.Charge)
+	for key := range m.held {
+		all[key], _ = m.charge(key)
+	}
+	for key := range m.line {
+		all[key], _ = m.charge(key)
+	}
+	for key := range m.slots {
+		all[key], _ = m.charge(key)
+	}
+	return all
+}
+
+func chargeOf(b *throttle.Booking, key ledger.Key) throttle.Charge {
+	i := slices.IndexFunc(b.Charges, func(c throttle.Charge) bool { return c.Budget.Key == key })
+	return b.Charges[i]
+}
+
+// hears returns the part of what other nodes have done that concerns this node.
+func (m *memory) hears(h Heard) Heard {
+	n, mine := h.News, ledger.News{}
+	for _, p := range n.Called {
+		if p.Node == m.node.ID {
+			mine.Called = append(mine.Called, p)
+		}
+	}
+	if len(m.watches) > 0 {
+		mine.Useless = n.Useless
+	}
+	for _, c := range n.Closed {
+		if m.line[c.Key] != nil {
+			mine.Closed = append(mine.Closed, c)
+		}
+	}
+	for _, key := range n.Moved {
+		if m.line[key] != nil || m.slots[key] != nil {
+			mine.Moved = append(mine.Moved, key)
+		}
+	}
+	return Heard{mine, h.Lost && !m.isIdle()}
+}
+
+// warn tells the watches over starts that became useless, the earliest start first, so that their
+// callers book anew in that order.
+func (m *memory) warn(u ledger.Useless) {
+	var all []*watch
+	for w := range m.watches {
+		if w.isAbout(&u) {
+			all = append(all, w)
+		}
+	}
+	slices.SortFunc(all, func(a, b *watch) int { return cmp.Compare(a.grant.Handle.Start, b.grant.Handle.Start) })
+	for _, w := range all {
+		if u.Lifted {
+			w.lifted.Store(true)
+		}
+		w.tell()
+	}
+}
+
+// arrivalsOf returns the arrivals of waiters, the first ones first.
+func arrivalsOf[W any](of map[int64]*W) []int64 { return slices.Sorted(maps.Keys(of)) }

@@ -1,0 +1,100 @@
+package nodestore
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// An op is what a caller, or the node itself, wants done in a step.
+type op struct {
+	// decide does it. It is called again if the step is made again.
+	decide func(*step, *op)
+
+	booking throttle.Booking // with charges of the op's own
+	grant   throttle.Grant   // of a booking: the answer; of what gives a grant back: that
+	asked   time.Time        // when this node asked the store's clock for the time of the step
+	books   bool             // the op asks for a start
+	isUndo  bool             // the op gives something back
+
+	costs []int // what a start has cost
+
+	from, to float64 // the answer to a refusal
+
+	err   error
+	done  chan struct{} // is sent to once
+	state atomic.Int32  // see pending, left and answered
+}
+
+const (
+	pending  = iota
+	left     // its caller did not wait for the answer
+	answered // its caller has the answer
+)
+
+// ops are those of a store that are not in use.
+type ops struct{ pool sync.Pool }
+
+// get returns an op about a booking.
+func (all *ops) get(decide func(*step, *op), b *throttle.Booking) *op {
+	o, _ := all.pool.Get().(*op)
+	if o == nil {
+		o = &op{done: make(chan struct{}, 1)}
+	}
+	charges := append(o.booking.Charges[:0], b.Charges...)
+	o.booking = *b
+	o.booking.Charges = charges
+	o.decide = decide
+	return o
+}
+
+// put lets an op be used again. Nobody else has it.
+func (all *ops) put(o *op) {
+	charges, done := o.booking.Charges, o.done
+	clear(charges)
+	*o = op{done: done}
+	o.booking.Charges = charges[:0]
+	all.pool.Put(o)
+}
+
+// await waits until the op is done, at most as long as ctx and patience allow, if that is not
+// negative. It returns false if the caller leaves: the op is not the caller's any more.
+func (o *op) await(ctx context.Context, patience time.Duration) bool {
+	if ctx.Done() == nil && patience < 0 {
+		<-o.done
+		return true
+	}
+	var over <-chan time.Time
+	if patience >= 0 {
+		t := time.NewTimer(patience)
+		defer t.Stop()
+		over = t.C
+	}
+	select {
+	case <-o.done:
+		return true
+	case <-over:
+	case <-ctx.Done():
+	}
+	if o.state.CompareAndSwap(pending, left) {
+		return false
+	}
+	<-o.done
+	return true
+}
+
+// tell lets the caller go on. It returns false if the caller has left.
+func (o *op) tell(err error) bool {
+	o.err = err
+	if !o.state.CompareAndSwap(pending, answered) {
+		return false
+	}
+	o.done <- struct{}{}
+	return true
+}
+
+// hasLeft reports whether the caller has left.
+func (o *op) hasLeft() bool { return o.state.Load() == left }

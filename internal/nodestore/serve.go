@@ -1,0 +1,210 @@
+package nodestore
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
+)
+
+// relistMost is how many waiters without a place ask again in one step.
+const relistMost = 32
+
+// settle does what news of the step ask of this node, and notes what others must know.
+func (st *step) settle() {
+	for !IsEmpty(&st.news) {
+		n := st.news
+		st.news = ledger.News{}
+		for _, p := range n.Called {
+			if p.Node != st.node.ID {
+				st.told.News.Called = append(st.told.News.Called, p)
+				st.tell(p.Node)
+			}
+		}
+		if len(n.Useless)+len(n.Closed) > 0 {
+			st.told.News.Useless = append(st.told.News.Useless, n.Useless...)
+			st.told.News.Closed = append(st.told.News.Closed, n.Closed...)
+			st.told.All = true
+		}
+		st.hear(n)
+	}
+}
+
+// tell has a node hear of the step at once.
+func (st *step) tell(node int64) {
+	if !slices.Contains(st.told.Nodes, node) {
+		st.told.Nodes = append(st.told.Nodes, node)
+	}
+}
+
+// hear does what news ask of this node.
+func (st *step) hear(n ledger.News) {
+	for _, p := range n.Called {
+		if w := st.slots[p.Key][p.Arrival]; w != nil && p.Node == st.node.ID {
+			st.setSlot(p.Key, p.Arrival, nil)
+			st.wake = append(st.wake, w.ready)
+		}
+	}
+	st.useless = append(st.useless, n.Useless...)
+	for _, c := range n.Closed {
+		st.dismiss(c)
+	}
+	for _, key := range n.Moved {
+		st.serve(key)
+	}
+}
+
+// dismiss has the waiters book again that cannot wait until their budget opens, so that they
+// are told.
+func (st *step) dismiss(c ledger.Closed) {
+	for _, at := range arrivalsOf(st.line[c.Key]) {
+		if w := st.line[c.Key][at]; w.ends < c.Until {
+			st.touch(w)
+			st.change(&w.booking, func(q *ledger.Request) { q.Dismiss(&w.Waiter) })
+			st.wake = append(st.wake, w.ready)
+		}
+	}
+}
+
+// serve books for those at the head of a line, as far as they wait here and their starts are
+// within their horizon, and looks again when the next one is. It tells the node of the first
+// waiter that waits elsewhere.
+func (st *step) serve(key ledger.Key) {
+	for {
+		r := st.rows.Row(key, false)
+		if r == nil {
+			st.lookAgain(key, -1)
+			return
+		}
+		head, ok := r.Head(key)
+		if r.Wants() {
+			st.relist(key, r)
+		}
+		switch {
+		case !ok:
+			st.lookAgain(key, -1)
+			return
+		case head.Node != st.node.ID && st.isDead(head.Node):
+			c, known := st.charge(key)
+			if r.Bury(head.Node); !known {
+				return // the next node that waits here goes on
+			}
+			st.change(&throttle.Booking{Charges: []throttle.Charge{c}}, (*ledger.Request).Renew)
+			continue
+		case head.Node != st.node.ID:
+			st.lookAgain(key, -1)
+			if !slices.Contains(st.told.News.Moved, key) {
+				st.told.News.Moved = append(st.told.News.Moved, key)
+			}
+			st.tell(head.Node)
+			return
+		}
+		w := st.line[key][head.Arrival]
+		if w == nil {
+			return // its caller leaves, and the line is served then
+		}
+		if later := st.serveHead(key, w); later > 0 {
+			st.lookAgain(key, later)
+			return
+		}
+	}
+}
+
+// serveHead books for the waiter at the head of a line, or returns in how long that is possible.
+func (st *step) serveHead(key ledger.Key, w *waiter) (later time.Duration) {
+	st.touch(w)
+	defer st.stand(w)
+	q := st.request(&w.booking, new(throttle.Grant))
+	// In one step: a penalty between the two would have it booked far behind its end.
+	if later = q.Due(&w.Waiter, key); later > 0 {
+		return later
+	}
+	called := q.Serve(&w.Waiter, key)
+	st.note(q)
+	st.served(w, q, called)
+	return 0
+}
+
+// served tells the caller of a waiter what was booked for it, if it does not wait elsewhere.
+func (st *step) served(w *waiter, q *ledger.Request, called bool) {
+	ready := w.ready
+	st.answer(w, q)
+	if next, _, waits := w.Line(); waits {
+		w.ready = ready // its caller does not know that it waits elsewhere
+		st.news.Moved = append(st.news.Moved, next)
+		return
+	}
+	if w.grant = *q.Grant; !w.grant.OK || called {
+		w.grant = throttle.Grant{}
+	}
+	st.wake = append(st.wake, ready)
+}
+
+// relist has waiters of a line stand in it again that have no place, the first ones first.
+func (st *step) relist(key ledger.Key, r *ledger.Row) {
+	few := relistMost
+	for _, at := range arrivalsOf(st.line[key]) {
+		if few > 0 && !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.node.ID}) {
+			w := st.line[key][at]
+			st.touch(w)
+			q := st.request(&w.booking, new(throttle.Grant))
+			q.Again(&w.Waiter)
+			st.note(q)
+			st.served(w, q, false)
+			st.stand(w)
+			few--
+		}
+	}
+	for _, at := range arrivalsOf(st.slots[key]) {
+		if few > 0 && !r.Lists(ledger.Place{Key: key, Arrival: at, Node: st.node.ID}) {
+			w := st.slots[key][at]
+			st.change(&w.booking, func(q *ledger.Request) { q.Relist(w.charge, at) })
+			few--
+		}
+	}
+}
+
+// recover does what news may have asked that were lost. Rows do not say which waiters for slots were
+// called, so all of them ask again.
+func (st *step) recover() {
+	for key := range st.slots {
+		for at, w := range st.slots[key] {
+			st.setSlot(key, at, nil)
+			st.wake = append(st.wake, w.ready)
+		}
+	}
+	for key := range st.line {
+		st.news.Moved = append(st.news.Moved, key)
+	}
+	st.useless = append(st.useless, everything)
+}
+
+// bury ends the leases of nodes that are dead.
+func (st *step) bury(key ledger.Key) {
+	r := st.rows.Row(key, false)
+	if r == nil {
+		return
+	}
+	for _, node := range r.Nodes() {
+		if node != st.node.ID && st.isDead(node) {
+			r.Bury(node)
+		}
+	}
+}
+
+// renew makes other nodes believe that this one lives, and serves the lines in which its callers
+// wait: it may have missed news.
+func (st *step) renew() {
+	for key, c := range st.leased() {
+		st.bury(key)
+		st.change(&throttle.Booking{Charges: []throttle.Charge{c}}, (*ledger.Request).Renew)
+		if st.line[key] == nil && st.slots[key] == nil {
+			continue
+		}
+		if r := st.rows.Row(key, false); r != nil {
+			st.relist(key, r)
+		}
+		st.news.Moved = append(st.news.Moved, key)
+	}
+}

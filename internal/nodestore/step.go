@@ -1,0 +1,115 @@
+package nodestore
+
+import (
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
+)
+
+// A step is what a node does in one lane at one time, for all callers that have come together. Rows
+// and the memory are changed at once; what callers see happens when the rows are saved. If they
+// cannot be, the memory is put back.
+type step struct {
+	*memory
+	rows Rows
+	now  int64
+	told Told
+
+	news ledger.News // of this step, which the step itself has not looked at
+	undo []func()
+
+	// What happens when the rows are saved.
+	wake    []chan struct{}
+	useless []ledger.Useless
+	later   map[ledger.Key]time.Duration // when lines are looked at again; below 0: not again
+}
+
+// begin makes the step ready for rows, and takes back what it has done with others.
+func (st *step) begin(rows Rows) {
+	st.takeBack()
+	st.rows, st.now = rows, rows.Now()
+}
+
+// takeBack puts the memory back.
+func (st *step) takeBack() {
+	for i := len(st.undo) - 1; i >= 0; i-- {
+		st.undo[i]()
+	}
+	st.forget()
+}
+
+// forget makes the step one that has done nothing.
+func (st *step) forget() {
+	clear(st.undo)
+	clear(st.wake)
+	clear(st.later)
+	*st = step{memory: st.memory, undo: st.undo[:0], wake: st.wake[:0], useless: st.useless[:0], later: st.later}
+}
+
+// row returns the row of a charge; nil for an unlimited budget that has none.
+func (st *step) row(c *throttle.Charge) *ledger.Row {
+	return st.rows.Row(c.Budget.Key, c.Limit.Kind() != throttle.KindUnlimited)
+}
+
+// request returns a request for a booking.
+func (st *step) request(b *throttle.Booking, g *throttle.Grant) *ledger.Request {
+	q := &ledger.Request{
+		Now: st.now, Node: st.node, Arrivals: st.arrivals, Booking: b, Grant: g,
+		Searches: make([]ledger.Search, len(b.Charges)),
+	}
+	for i := range b.Charges {
+		q.Open(i, st.row(&b.Charges[i]))
+	}
+	return q
+}
+
+// change does something for all charges of a booking.
+func (st *step) change(b *throttle.Booking, do func(*ledger.Request)) {
+	q := st.request(b, new(throttle.Grant))
+	do(q)
+	st.note(q)
+}
+
+// note takes in what a request has changed for others.
+func (st *step) note(q *ledger.Request) {
+	if q.HasNews() {
+		Append(&st.news, q.News())
+	}
+}
+
+// touch is called before a waiter is changed.
+func (st *step) touch(w *waiter) {
+	before := *w
+	before.Waiter = w.Clone()
+	st.undo = append(st.undo, func() {
+		st.memory.walk(w)
+		*w = before
+		st.memory.stand(w)
+	})
+	st.memory.walk(w)
+}
+
+// setSlot notes a waiter for slots; nil: there is none.
+func (st *step) setSlot(key ledger.Key, arrival int64, w *slotWaiter) {
+	before := st.slots[key][arrival]
+	if before == w {
+		return
+	}
+	st.undo = append(st.undo, func() { put(st.slots, key, arrival, before) })
+	put(st.slots, key, arrival, w)
+}
+
+// holds notes slots that a caller holds from now on, or not any more.
+func (st *step) holds(b *throttle.Booking, sign int) {
+	st.undo = append(st.undo, func() { st.hold(b, -sign) })
+	st.hold(b, sign)
+}
+
+// lookAgain has a line served later; below 0: not again.
+func (st *step) lookAgain(key ledger.Key, later time.Duration) {
+	if st.later == nil {
+		st.later = make(map[ledger.Key]time.Duration)
+	}
+	st.later[key] = later
+}

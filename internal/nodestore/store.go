@@ -1,0 +1,226 @@
+package nodestore
+
+import (
+	"context"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
+)
+
+// A Store is a node's part of a [throttle.Store] for many nodes.
+type Store struct {
+	backend Backend
+	options Options
+	lanes   sync.Map // of *lane, by name
+	ops     ops
+}
+
+// New returns the store of a node.
+func New(b Backend, o Options) *Store {
+	if o.Arrivals == nil {
+		o.Arrivals = new(ledger.Arrivals)
+	}
+	return &Store{backend: b, options: o}
+}
+
+// lane returns the lane of a budget.
+func (s *Store) lane(b *throttle.Budget) *lane { return s.named(s.backend.Lane(b)) }
+
+func (s *Store) named(name string) *lane {
+	if l, ok := s.lanes.Load(name); ok {
+		return l.(*lane)
+	}
+	l, _ := s.lanes.LoadOrStore(name, newLane(name, s.backend, s.options))
+	return l.(*lane)
+}
+
+// own gives budgets that are the node's own keys that no other node has.
+func (s *Store) own(charges []throttle.Charge) {
+	for i := range charges {
+		if c := &charges[i]; c.Node {
+			half := c.Budget.Key[:8]
+			binary.BigEndian.PutUint64(half, binary.BigEndian.Uint64(half)^uint64(s.options.Node.ID))
+		}
+	}
+}
+
+// op returns an op about a booking, with the keys that the rows have.
+func (s *Store) op(decide func(*step, *op), b *throttle.Booking) *op {
+	o := s.ops.get(decide, b)
+	s.own(o.booking.Charges)
+	return o
+}
+
+// Book implements [throttle.Store].
+func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	l := s.lane(&b.Charges[0].Budget)
+	if w, ok := b.Turn.(*waiter); ok && w.lane != l.name {
+		s.moveLane(ctx, w)
+	}
+	o := s.op(book, b)
+	o.books = true
+	l.post(o)
+	patience := b.MaxWait
+	if patience == 0 {
+		patience = -1
+	}
+	if !o.await(ctx, patience) {
+		return throttle.Grant{Held: throttle.NotHeld}, leftError(ctx)
+	}
+	g, err := o.grant, o.err
+	if err != nil {
+		g = throttle.Grant{Held: throttle.NotHeld}
+	} else if passed := time.Since(o.asked); passed > 0 {
+		if g.Age += passed; g.Wait > 0 {
+			g.Wait = max(time.Microsecond, g.Wait-passed)
+		}
+	}
+	s.ops.put(o)
+	return g, err
+}
+
+// book is Book in a step.
+func book(st *step, o *op) { st.book(&o.booking, &o.grant) }
+
+// moveLane has a waiter leave its line, because the caller's budgets belong to another lane now.
+func (s *Store) moveLane(ctx context.Context, w *waiter) {
+	o := s.ops.get(leave, &throttle.Booking{})
+	o.grant.Turn = w
+	s.named(w.lane).post(o)
+	if o.await(ctx, -1) {
+		s.ops.put(o)
+	}
+}
+
+func leave(st *step, o *op) {
+	w := o.grant.Turn.(*waiter)
+	st.touch(w)
+	st.leave(w)
+	st.stand(w)
+}
+
+// leftError is the error of a caller that did not wait for the answer.
+func leftError(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return context.DeadlineExceeded
+}
+
+// undoSoon is how long a caller that gives something back waits until the rows say so.
+const undoSoon = 50 * time.Millisecond
+
+// Cancel implements [throttle.Store].
+func (s *Store) Cancel(b *throttle.Booking, g throttle.Grant) {
+	if !g.OK && g.Ready == nil {
+		return
+	}
+	o := s.op(cancel, b)
+	o.grant = g
+	s.undo(o)
+}
+
+// Release implements [throttle.Store].
+func (s *Store) Release(b *throttle.Booking, g throttle.Grant) {
+	if g.OK && g.Wait == 0 && holdsSlots(b) {
+		s.undo(s.op(release, b))
+	}
+}
+
+func release(st *step, o *op) {
+	st.change(&o.booking, (*ledger.Request).Release)
+	st.holds(&o.booking, -1)
+}
+
+// undo does an op that gives something back.
+func (s *Store) undo(o *op) {
+	o.isUndo = true
+	s.lane(&o.booking.Charges[0].Budget).post(o)
+	if o.await(context.Background(), undoSoon) {
+		s.ops.put(o)
+	}
+}
+
+// do does an op and waits for it.
+func (s *Store) do(ctx context.Context, o *op) (from, to float64, err error) {
+	s.lane(&o.booking.Charges[0].Budget).post(o)
+	if !o.await(ctx, -1) {
+		return 0, 0, leftError(ctx)
+	}
+	from, to, err = o.from, o.to, o.err
+	s.ops.put(o)
+	return from, to, err
+}
+
+// Settle implements [throttle.Store].
+func (s *Store) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+	o := s.op(func(st *step, o *op) {
+		st.change(&o.booking, func(q *ledger.Request) { q.Settle(o.grant, o.costs) })
+	}, b)
+	o.grant, o.costs = g, append([]int(nil), costs...)
+	_, _, err := s.do(ctx, o)
+	return err
+}
+
+// charge does something for one budget.
+func (s *Store) charge(ctx context.Context, c throttle.Charge, do func(*ledger.Request, *op)) (from, to float64, err error) {
+	o := s.op(func(st *step, o *op) {
+		st.change(&o.booking, func(q *ledger.Request) { do(q, o) })
+	}, &throttle.Booking{Charges: []throttle.Charge{c}})
+	return s.do(ctx, o)
+}
+
+// close is charge for what closes the budget, which must have a row.
+func (s *Store) close(ctx context.Context, c throttle.Charge, do func(*ledger.Request, *op)) (from, to float64, err error) {
+	o := s.op(func(st *step, o *op) {
+		st.rows.Row(o.booking.Charges[0].Budget.Key, true)
+		st.change(&o.booking, func(q *ledger.Request) { do(q, o) })
+	}, &throttle.Booking{Charges: []throttle.Charge{c}})
+	return s.do(ctx, o)
+}
+
+// Pause implements [throttle.Store].
+func (s *Store) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+	_, _, err := s.close(ctx, c, func(q *ledger.Request, _ *op) { q.Pause(d) })
+	return err
+}
+
+// Refuse implements [throttle.Store].
+func (s *Store) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+	return s.close(ctx, c, func(q *ledger.Request, o *op) { o.from, o.to = q.Refuse(r) })
+}
+
+// Resume implements [throttle.Store].
+func (s *Store) Resume(ctx context.Context, c throttle.Charge) error {
+	_, _, err := s.charge(ctx, c, func(q *ledger.Request, _ *op) { q.Resume() })
+	return err
+}
+
+// Reconcile implements [throttle.Store].
+func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, of throttle.Quota) error {
+	_, _, err := s.charge(ctx, c, func(q *ledger.Request, _ *op) { q.Reconcile(of) })
+	return err
+}
+
+// Status implements [throttle.Store].
+func (s *Store) Status(_ context.Context, c throttle.Charge) (st throttle.Status, err error) {
+	charges := []throttle.Charge{c}
+	s.own(charges)
+	charges[0].Cost = 1
+	err = s.read(s.lane(&c.Budget), func(rows Rows) {
+		row := rows.Row(charges[0].Budget.Key, false).Clone()
+		st = ledger.NewRequest(rows.Now(), s.options.Node, nil, &throttle.Booking{Charges: charges}, []*ledger.Row{row}).Status()
+	})
+	return st, err
+}
+
+// read looks at rows, and takes in what other nodes have done.
+func (s *Store) read(l *lane, look func(Rows)) error {
+	heard, err := s.backend.Read(l.name, look)
+	l.warn(heard.News)
+	l.hear(heard)
+	return err
+}

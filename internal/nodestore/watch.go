@@ -1,0 +1,50 @@
+package nodestore
+
+import (
+	"sync/atomic"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
+)
+
+// A watch is kept over one booked start, and is told when the start becomes useless.
+type watch struct {
+	charges []throttle.Charge
+	grant   throttle.Grant
+	news    chan<- struct{}
+	lifted  atomic.Bool // a pause ended early, or less is left than was known: the start must be booked anew
+}
+
+// tell sends on news.
+func (w *watch) tell() {
+	select {
+	case w.news <- struct{}{}:
+	default: // news is full: the caller has not taken in what was sent before
+	}
+}
+
+// everything are news that may be about any start: who watches asks.
+var everything = ledger.Useless{}
+
+// isAbout reports whether news of a budget are news of the start.
+func (w *watch) isAbout(u *ledger.Useless) bool {
+	if *u == everything {
+		return true
+	}
+	if w.grant.Handle.Start < u.From || w.grant.Handle.Start >= u.Before {
+		return false
+	}
+	for i := range w.charges {
+		if w.charges[i].Budget.Key == u.Key && !w.charges[i].Shadow {
+			return true
+		}
+	}
+	return false
+}
+
+// usable reports whether the start may be used.
+func (w *watch) usable(rows Rows) bool {
+	return !w.lifted.Load() && ledger.Usable(w.charges, w.grant, func(i int) *ledger.Row {
+		return rows.Row(w.charges[i].Budget.Key, false)
+	})
+}

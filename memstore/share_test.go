@@ -1,0 +1,20 @@
+package memstore_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/storetest"
+)
+
+// TestP5_Shares: the shares of callers get their parts.
+func TestP5_Shares(t *testing.T) { storetest.Shares(t, storetest.Slack{}, newStore, nil) }
+
+// TestP5_RandomShares is TestP5_Shares for random scenes.
+func TestP5_RandomShares(t *testing.T) {
+	soak.WithoutRace(t)
+	for seed := range uint64(soak.Most(60, 12)) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { storetest.RandomShares(t, storetest.Slack{}, newStore, seed) })
+	}
+}

@@ -1,0 +1,180 @@
+package throttle
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/fleetthrottle/throttle/internal/peek"
+)
+
+// meterBody has the meters of the policies read along while the caller reads a response's body.
+// costs are what the response itself has told: their policies need no meter.
+func (r *roundTrip) meterBody(resp *http.Response, costs []int) {
+	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
+		return
+	}
+	var meters []policyMeter
+	for i, p := range r.quote.policies {
+		c := &r.booking.Charges[i]
+		if p.Meter == nil || !r.settles(c) || costs != nil && costs[i] >= 0 {
+			continue
+		}
+		switch m, err := p.meter(resp); {
+		case err != nil:
+			r.functionFailed(r.req.Context(), p, err)
+		case m != nil:
+			meters = append(meters, policyMeter{Meter: m, policy: p, charge: i})
+		}
+	}
+	if meters == nil {
+		return
+	}
+	coding, known := peek.Coding(resp)
+	if !known {
+		for i := range meters {
+			r.reportCoding(meters[i].policy, &r.booking.Charges[meters[i].charge], coding)
+		}
+		return
+	}
+	resp.Body = &meteredBody{ReadCloser: resp.Body, r: r, coding: coding, meters: meters}
+}
+
+// A policyMeter is the meter of one policy for one body.
+type policyMeter struct {
+	Meter
+	policy *compiledPolicy
+	charge int   // index of the charge
+	err    error // a panic of the meter; it is not asked any more then
+	full   bool  // the meter has seen enough
+}
+
+// write gives the meter a piece of the body's text.
+func (m *policyMeter) write(p []byte) {
+	if m.full || m.err != nil {
+		return
+	}
+	defer recoverAs(&m.err, m.policy.Name, "Meter")
+	_, err := m.Write(p)
+	m.full = err != nil
+}
+
+// cost asks the meter for the cost; asBooked if the meter has panicked.
+func (m *policyMeter) cost() (cost int) {
+	if m.err != nil {
+		return asBooked
+	}
+	cost = asBooked
+	defer recoverAs(&m.err, m.policy.Name, "Meter")
+	return m.Cost()
+}
+
+// A meteredBody is a response's body along which meters read.
+type meteredBody struct {
+	io.ReadCloser
+	r      *roundTrip
+	coding string // of the body; "": none
+
+	mu     sync.Mutex // a body may be closed while it is read
+	meters []policyMeter
+	coded  []byte // the body so far, if it has a coding
+	long   bool   // it was longer than mostCoded
+	over   bool
+}
+
+// mostCoded and mostDecoded bound what is kept of a body that has a coding, and the text that comes
+// out of it. Such a body is decoded in one step when it is over, so that no goroutine waits for a
+// caller that forgets the body.
+const (
+	mostCoded   = 1 << 20
+	mostDecoded = 16 << 20
+)
+
+// Read implements [io.Reader].
+func (b *meteredBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if 0 < n && n <= len(p) {
+		b.pass(p[:n])
+	}
+	if err != nil {
+		b.end()
+	}
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (b *meteredBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.end()
+	return err
+}
+
+// pass shows the meters a piece of the body.
+func (b *meteredBody) pass(p []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.over:
+	case b.coding == "":
+		b.write(p)
+	case b.long || len(b.coded)+len(p) > mostCoded:
+		b.long, b.coded = true, nil
+	default:
+		b.coded = append(b.coded, p...)
+	}
+}
+
+// write gives the meters a piece of the body's text.
+func (b *meteredBody) write(p []byte) {
+	for i := range b.meters {
+		b.meters[i].write(p)
+	}
+}
+
+// end settles the costs, unless it was called before. The caller does not wait for the store.
+func (b *meteredBody) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.over {
+		b.over = true
+		go b.settle()
+	}
+}
+
+// settle asks the meters for the costs, and tells the store.
+func (b *meteredBody) settle() {
+	ctx, cancel := b.r.reportContext(reportWait)
+	defer cancel()
+	b.r.settleCosts(ctx, b.costs(ctx))
+}
+
+// costs returns what the meters say, as readCosts does. It needs no mutex: pass does nothing any
+// more.
+func (b *meteredBody) costs(ctx context.Context) (costs []int) {
+	if b.coded != nil {
+		b.decode()
+	}
+	for i := range b.meters {
+		m := &b.meters[i]
+		costs = b.r.withCost(costs, m.charge, m.cost())
+		if m.err != nil {
+			b.r.functionFailed(ctx, m.policy, m.err)
+		}
+	}
+	return costs
+}
+
+// decode gives the meters the text of a body that has a coding, as far as it came.
+func (b *meteredBody) decode() {
+	text, err := peek.Decoded(b.coding, bytes.NewReader(b.coded))
+	b.coded = nil
+	piece := make([]byte, 32<<10)
+	for most := mostDecoded; err == nil && most > 0; {
+		var n int
+		n, err = text.Read(piece[:min(most, len(piece))])
+		b.write(piece[:n])
+		most -= n
+	}
+}

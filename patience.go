@@ -1,0 +1,34 @@
+package throttle
+
+import "time"
+
+// leastPatience is for how long the store is asked for a caller with patience, at the least.
+const leastPatience = time.Second
+
+// patienceEnd is when a caller with patience leaves its line.
+func (a *acquisition) patienceEnd() time.Duration { return a.arrivedAt + a.patience }
+
+// lineEnd is when a caller leaves its line that has patience, or a MaxWait.
+func (a *acquisition) lineEnd() time.Duration {
+	if a.patience > 0 {
+		return a.patienceEnd()
+	}
+	return a.waitDeadline
+}
+
+// remainingPatience is remainingWait for a caller with patience. One that has no rank yet must get in
+// line to get one, however long it would wait. One that has a rank gets in line only if its turn comes
+// soon.
+func (a *acquisition) remainingPatience(asked time.Duration) time.Duration {
+	a.remaining, a.remainingBy = AnyWait, ""
+	if a.ranked {
+		a.remaining = max(a.horizon(), a.patienceEnd()-asked)
+	}
+	return a.remaining
+}
+
+// outOfPatience reports whether a caller with patience has a place in line whose turn comes too late for
+// it, by the store's answer of that time.
+func (a *acquisition) outOfPatience(g Grant, answered time.Duration) bool {
+	return a.patience > 0 && a.state == inLine && answered+g.Wait > max(a.patienceEnd(), answered+a.horizon())
+}

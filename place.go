@@ -1,0 +1,188 @@
+package throttle
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"time"
+)
+
+// A Place is a caller's place in line, without the caller: [Limiters.Reserve] returns it to work
+// that would have to wait. It says when to come again. Its text form is kept with the work, in a
+// job of a queue for instance, and any program of the fleet redeems it with [Limiters.Redeem].
+//
+// A place holds nothing of a budget. Nobody waits for a place that does not come again.
+//
+// The text names policies, and keys as hashes. It has a checksum and no signature: who can write
+// the jobs can put work before other work of the same priority. The limits hold whatever the text
+// says.
+type Place struct {
+	id       [8]byte // random; the same for the place after each visit
+	issued   time.Time
+	when     time.Time
+	priority Priority
+	demands  []placeDemand
+	turn     []byte // as the store keeps it: see PlaceKeeper
+}
+
+// A placeDemand is what the work of a place takes from one budget.
+type placeDemand struct {
+	policy string
+	key    [16]byte // as in Budget
+	cost   int      // 0: the work costs nothing under the policy
+}
+
+// When returns the time at which the place should be redeemed, by the clock of the program that
+// reserved it. Earlier it may be too early; later, other work may have gone first.
+func (p *Place) When() time.Time { return p.when }
+
+// RetryAfter returns how long it is until [Place.When]: 0 if that has come.
+func (p *Place) RetryAfter() time.Duration { return max(0, time.Until(p.when)) }
+
+// String says when to come again. The text form is that of MarshalText.
+func (p *Place) String() string {
+	return "a place in line, to be redeemed at " + p.when.UTC().Format(time.RFC3339)
+}
+
+const (
+	// placeLife is how long after its When a place can be redeemed. The text of an older place may
+	// come from a backup.
+	placeLife = 7 * 24 * time.Hour
+
+	placeForm     = 1    // the version of the text form
+	mostPlaceText = 8192 // bytes
+	mostPlaced    = 64   // demands
+	mostNamed     = 1024 // bytes of a policy's name
+)
+
+// MarshalText implements [encoding.TextMarshaler]. The text has only letters, digits, - and _.
+func (p *Place) MarshalText() ([]byte, error) {
+	b := append([]byte{placeForm}, p.id[:]...)
+	b = binary.AppendVarint(b, p.issued.Unix())
+	b = binary.AppendVarint(b, p.when.UnixMilli())
+	b = binary.AppendVarint(b, int64(p.priority))
+	b = binary.AppendUvarint(b, uint64(len(p.demands)))
+	for i := range p.demands {
+		d := &p.demands[i]
+		b = binary.AppendUvarint(b, uint64(len(d.policy)))
+		b = append(append(b, d.policy...), d.key[:]...)
+		b = binary.AppendUvarint(b, uint64(d.cost))
+	}
+	return sealPlace(append(b, p.turn...)), nil
+}
+
+// sealPlace returns the text form of the bytes of a place.
+func sealPlace(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	return base64.RawURLEncoding.AppendEncode(nil, b)
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler]. The error is a *[PlaceError].
+func (p *Place) UnmarshalText(text []byte) error {
+	illegible := &PlaceError{Problem: PlaceIllegible}
+	if len(text) > mostPlaceText {
+		return illegible
+	}
+	b, err := base64.RawURLEncoding.Strict().AppendDecode(nil, text)
+	if err != nil || len(b) < 4 {
+		return illegible
+	}
+	sum := binary.BigEndian.Uint32(b[len(b)-4:])
+	b = b[:len(b)-4]
+	if crc32.ChecksumIEEE(b) != sum {
+		return illegible
+	}
+	r := placeReader{rest: b}
+	var read Place
+	form := r.take(1)
+	copy(read.id[:], r.take(len(read.id)))
+	read.issued, read.when = time.Unix(r.number(), 0), time.UnixMilli(r.number())
+	read.priority = Priority(max(int64(Low), min(r.number(), int64(High))))
+	for range r.count(mostPlaced) {
+		d := placeDemand{policy: string(r.take(r.count(mostNamed)))}
+		copy(d.key[:], r.take(len(d.key)))
+		d.cost = r.count(maxCost + 1)
+		read.demands = append(read.demands, d)
+	}
+	if r.failed || form[0] != placeForm || len(read.demands) == 0 {
+		return illegible
+	}
+	read.turn = r.rest
+	*p = read
+	return nil
+}
+
+// A placeReader reads the bytes of a place. After a mistake it reads zeros.
+type placeReader struct {
+	rest   []byte
+	failed bool
+}
+
+// take returns the next n bytes.
+func (r *placeReader) take(n int) []byte {
+	if r.failed = r.failed || n > len(r.rest); r.failed {
+		return make([]byte, n)
+	}
+	taken := r.rest[:n]
+	r.rest = r.rest[n:]
+	return taken
+}
+
+// number returns the next number.
+func (r *placeReader) number() int64 {
+	n, size := binary.Varint(r.rest)
+	if r.failed = r.failed || size <= 0; r.failed {
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}
+
+// count returns the next count, which is at most most.
+func (r *placeReader) count(most int) int {
+	n, size := binary.Uvarint(r.rest)
+	if r.failed = r.failed || size <= 0 || n > uint64(min(most, math.MaxInt)); r.failed {
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return int(n)
+}
+
+// A PlaceProblem is why a place cannot be redeemed.
+type PlaceProblem uint8
+
+const (
+	PlaceIllegible PlaceProblem = iota + 1 // the text is none of a place, or was changed or cut
+	PlaceForeign                           // it was reserved in another store: another Redis namespace, or the memory of another kind of store
+	PlaceOther                             // it was reserved for other budgets than those that are demanded
+	PlaceUnknown                           // none of the limiters' policies has the name of its policy
+	PlaceExpired                           // more than a week has passed since it should have come
+	PlaceRedeemed                          // these limiters have redeemed it, or do so now
+)
+
+// A PlaceError says why a place cannot be redeemed, whenever it comes. Nothing was spent. The work
+// can reserve anew, and has a new rank then.
+type PlaceError struct {
+	Problem PlaceProblem
+	Policy  string // of PlaceUnknown
+}
+
+// Error implements error.
+func (e *PlaceError) Error() string {
+	text := "throttle: this place cannot be redeemed: "
+	switch e.Problem {
+	case PlaceForeign:
+		return text + "it was reserved in another store or another namespace"
+	case PlaceOther:
+		return text + "it was reserved for other budgets"
+	case PlaceUnknown:
+		return text + fmt.Sprintf("the limiters have no policy %q", e.Policy)
+	case PlaceExpired:
+		return text + "it should have come more than a week ago"
+	case PlaceRedeemed:
+		return text + "it has been redeemed"
+	}
+	return text + "its text is not that of a place"
+}

@@ -1,0 +1,114 @@
+// Package airtable is the table of limits of Airtable's Web API.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: airtable.Policies(airtable.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	airtable-base    5 a second, to each base
+//	airtable-user   50 a second, with all personal access tokens of a user or service account
+//
+// The base is the first segment of the path behind /v0/ that begins with "app"; requests that
+// name none, as those of /v0/meta/whoami, are charged to the user alone.
+//
+// # Refusals
+//
+// A 429 closes for Retry-After; else 30 seconds, as Airtable asks. It does not say which limit was
+// reached.
+//
+//	PUBLIC_API_BILLING_LIMIT_EXCEEDED    nothing
+//	to a base                            airtable-base
+//	any other                            airtable-user
+//	503, ten in a row                    airtable-user
+//
+// That a refused request to a base is about the base is inferred: its limit is the narrower one.
+// A month's calls that are used up, on the smaller plans, are about money: waiting does not help,
+// so the caller gets the answer, and the next one too.
+//
+// # Not covered
+//
+// The calls of a month, on the plans that bound them. Who else shares a base: all callers do.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: the numbers, 429, 30 seconds, the month:
+//     https://support.airtable.com/docs/managing-api-call-limits-in-airtable
+//   - observed: the body: https://github.com/PipedreamHQ/pipedream/issues/10130
+//   - observed, in public code: PUBLIC_API_BILLING_LIMIT_EXCEEDED, with 429.
+//   - from common use: the host and the paths, that ids of bases begin with "app".
+//   - inferred: what a refusal is about; that an answer may have a Retry-After (RFC 9110).
+package airtable
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
+)
+
+// Options are whose requests are counted together. The zero value is users that are told by their
+// tokens.
+type Options struct {
+	// User is the id of the user or the service account. Not a token: all tokens of a
+	// user share the limit. Defaults to "": users are told apart by their
+	// Authorization.
+	User string
+
+	// Caller says for which user a request is, for a program that calls for several.
+	// It replaces User, and "" means the same. Defaults to nil.
+	Caller func(*http.Request) (user string)
+
+	// Host is a pattern of the API's hosts, in place of the default for a fake or a
+	// proxy. Defaults to "api.airtable.com".
+	Host string
+}
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	match := cmp.Or(o.Host, "api.airtable.com") + "/v0/"
+	user := caller.Or(caller.ID(o.User, o.Caller), throttle.Header("Authorization"))
+	return []throttle.Policy{
+		{
+			Name: "airtable-base", Match: match, Key: base, Cost: toBase,
+			Limit: throttle.PerSecond(5), Penalty: tablerow.PenaltyIfCharged(toBase, refused),
+		},
+		{
+			Name: "airtable-user", Match: match, Key: user,
+			Limit: throttle.PerSecond(50), Penalty: feedback.First(tablerow.PenaltyIfCharged(toNoBase, refused), tablerow.Outage()),
+		},
+	}
+}
+
+// base is a [throttle.Policy.Key]: of "/v0/appXyz/Tasks" and "/v0/meta/bases/appXyz/tables" it is
+// "appXyz".
+func base(r *http.Request) string {
+	for segment := range strings.SplitSeq(strings.TrimPrefix(throttle.Path(r), "/v0/"), "/") {
+		if strings.HasPrefix(segment, "app") {
+			return segment
+		}
+	}
+	return ""
+}
+
+func toBase(r *http.Request) int { return min(1, len(base(r))) }
+
+func toNoBase(r *http.Request) int { return 1 - toBase(r) }
+
+// refused is the penalty of refusals, which are 429s, except about money.
+var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+	feedback.Codes{
+		Fields: []string{"errors.*.error", "error.type", "error"},
+		Lasts:  map[string]time.Duration{"PUBLIC_API_BILLING_LIMIT_EXCEEDED": feedback.NotRefused},
+	}.Penalty,
+	feedback.RetryAfter(30*time.Second),
+))

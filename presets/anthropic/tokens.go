@@ -1,0 +1,85 @@
+package anthropic
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/llm"
+)
+
+// tokens says what requests cost a row of tokens.
+type tokens struct {
+	limit    int // a minute; 0: not told
+	estimate func(*http.Request) int
+	count    func(*http.Request) llm.Count
+	told     func(data []byte) int // the usage in a JSON text; below 0: it does not tell
+}
+
+// cost is a [throttle.Policy.Cost]: the estimate, bounded by the limit.
+func (t *tokens) cost(r *http.Request) int {
+	return min(t.estimate(r), cmp.Or(t.limit, llm.Unpublished))
+}
+
+// settle is a [throttle.Policy.Settle] that reads a kind of usage.
+func (t *tokens) settle(used feedback.Settle) feedback.Settle {
+	return func(resp *http.Response) int { return t.usage().Settled(resp, used(resp)) }
+}
+
+// usage is how answers and streams tell their usage.
+func (t *tokens) usage() llm.Usage { return llm.Usage{Told: t.told, Count: t.count, Booked: t.cost} }
+
+// asTold counts the usage, and learns nothing.
+func asTold(*http.Request) llm.Count {
+	return func(used int, _ time.Duration) int { return used }
+}
+
+// whole is a share of a guess, in thousandths.
+const whole = 1000
+
+// input says what is sent: a share of the guess, which is smaller the more of it is cached. own is the
+// program's own estimate; nil: none, and it is learned.
+func input(key func(*http.Request) string, own func(*http.Request) int, limit int) *tokens {
+	t := &tokens{limit: limit, estimate: own, count: asTold, told: inputTold}
+	if own != nil {
+		return t
+	}
+	shares := new(feedback.Estimates)
+	t.estimate = func(r *http.Request) int {
+		n := llm.Sent(r)
+		if n == 0 {
+			return 0
+		}
+		return max(1, int(float64(n)*float64(shares.Cost(key(r), whole))/whole))
+	}
+	t.count = func(r *http.Request) llm.Count {
+		k, n := key(r), float64(max(1, llm.Sent(r)))
+		return func(used int, inFlight time.Duration) int {
+			shares.Settled(k, int(float64(used)*whole/n), inFlight)
+			return used
+		}
+	}
+	return t
+}
+
+// output says what is written: what answers had before, and max_tokens at the most.
+func output(key func(*http.Request) string, own func(*http.Request) int, limit int) *tokens {
+	t := &tokens{limit: limit, estimate: own, count: asTold, told: outputTold}
+	if own != nil {
+		return t
+	}
+	written := new(feedback.Estimates)
+	t.estimate = func(r *http.Request) int {
+		most := max(1, llm.Reserved(r))
+		return min(most, written.Cost(key(r), most))
+	}
+	t.count = func(r *http.Request) llm.Count {
+		k := key(r)
+		return func(used int, inFlight time.Duration) int {
+			written.Settled(k, used, inFlight)
+			return used
+		}
+	}
+	return t
+}

@@ -1,0 +1,166 @@
+// Package dashscope is the table of limits of Alibaba Cloud's Model Studio (DashScope, 百炼),
+// which serves Qwen.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: dashscope.Policies(dashscope.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	dashscope-requests   requests a minute, for each account and model
+//	dashscope-tokens     tokens a minute, sent and written, for each account and model
+//
+// All keys, users and workspaces of an account count together. What a model allows stands in its
+// region's table of limits, and GET /api/v1/quotas says it: a row whose number is not told is
+// unlimited until an answer closes it. A minute may be enforced second by second: [Options.Even].
+//
+// A request costs the tokens that it sends and the max_tokens that it asks for, until the usage
+// in its answer says what it took. Answers that stream cost their estimate.
+//
+// The model is read from the request's body, as in package openai. Models whose numbers differ
+// need a [throttle.Transport] each, with the same Store.
+//
+// # Refusals
+//
+// A 429 says in its code, or in error.code, what it is about.
+//
+//	Throttling.RateQuota, LimitRequests, limit_requests    dashscope-requests, 1m
+//	Throttling.AllocationQuota, insufficient_quota         dashscope-tokens, 1m
+//	Throttling.BurstRate, limit_burst_rate                 dashscope-requests, 1s
+//	PrepaidBillOverdue, PostpaidBillOverdue,
+//	CommodityNotPurchased                                  nothing
+//	any other 429                                          dashscope-requests, 1s
+//	503, ten in a row                                      dashscope-requests, Retry-After
+//
+// Retry-After counts where there is one; none is documented. A limit is back within a minute,
+// says the page on limits, and a caller that goes on meanwhile is refused again. A burst is one
+// that came too suddenly though the minute had room: spread requests out by Even.
+//
+// insufficient_quota means tokens a minute here, and not money as with OpenAI. A bill that is
+// overdue is about money: waiting does not help, so the caller gets the answer, and the next one
+// too.
+//
+// # Not covered
+//
+// The limits of applications and workflows (100 a second each), of pictures, speech and tasks that
+// run later, and which models share a limit.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: for whom, what the three messages mean, second by second, back within a minute:
+//     https://help.aliyun.com/en/model-studio/rate-limit,
+//     https://alibabacloud.com/help/en/model-studio/rate-limit
+//   - official: GET /api/v1/quotas: https://www.alibabacloud.com/help/en/model-studio/list-quotas
+//   - official, as public code quotes it in 2026-09: the codes of 429:
+//     https://help.aliyun.com/zh/model-studio/error-code
+//   - official: a caller that goes on is refused again: https://help.aliyun.com/zh/model-studio/flow-agent-rate-limiting
+//   - observed: Throttling.AllocationQuota with the type insufficient_quota, back after a minute:
+//     https://github.com/can1357/oh-my-pi/pull/8476
+//   - from common use: the host, the names of fields in bodies.
+//   - inferred: four bytes a token; that max_tokens counts until the usage is known; a second; that a 503 may have
+//     a Retry-After (RFC 9110).
+package dashscope
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/llm"
+)
+
+// Options are what a model allows, and whose requests are counted together. The zero value is
+// one account, with models whose numbers are not told.
+type Options struct {
+	// Requests is how many requests a minute each model allows. Models that differ need
+	// a transport of their own: see the package documentation. Defaults to 0: not told.
+	Requests int
+
+	// Tokens is how many tokens a minute each model allows. Defaults to 0: not told.
+	Tokens int
+
+	// Even spaces requests and tokens out, because 60 a minute may be enforced as 1 a
+	// second. Defaults to false: at any pace within the minute.
+	Even bool
+
+	// Account is any name for the account. Not a key: all keys of an account share its
+	// limits. Defaults to "": all programs that share the store are one account.
+	Account string
+
+	// Caller says for which account a request is, for a program that calls for several.
+	// It replaces Account. Defaults to nil: Account.
+	Caller func(*http.Request) (account string)
+
+	// Model tells models, or groups of models that share their limits, apart. Defaults
+	// to the field "model" of the body.
+	Model func(*http.Request) string
+
+	// Cost estimates the tokens of a request; 0 for one that has none. More than Tokens
+	// counts as Tokens, so that Alibaba and not an estimate refuses what is too large.
+	// Defaults to a quarter of the body's length, plus max_tokens.
+	Cost func(*http.Request) int
+
+	// Host is a pattern of the API's hosts: "dashscope-intl.aliyuncs.com",
+	// "{workspace}.{region}.maas.aliyuncs.com", or that of a fake or a proxy. Defaults
+	// to "dashscope.aliyuncs.com".
+	Host string
+}
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	match := "POST " + o.Host + "/"
+	key := throttle.Join(caller.ID(o.Account, o.Caller), o.Model)
+	requests, tokens := throttle.Unlimited(), throttle.Unlimited()
+	if o.Requests > 0 {
+		requests = llm.Requests(o.Requests, o.Even)
+	}
+	if o.Tokens > 0 {
+		tokens = llm.Tokens(o.Tokens, o.Even)
+	}
+	return []throttle.Policy{
+		{
+			Name: "dashscope-requests", Match: match, Key: key,
+			Limit: requests, Penalty: requestsRefused(),
+		},
+		{
+			Name: "dashscope-tokens", Match: match, Key: key,
+			Limit: tokens, Cost: o.cost, Settle: usage.Settle, Penalty: tokensRefused,
+		},
+	}
+}
+
+// withDefaults fills in what was left out.
+func (o Options) withDefaults() Options {
+	if o.Model == nil {
+		o.Model = llm.Model
+	}
+	if o.Cost == nil {
+		o.Cost = asked
+	}
+	o.Host = cmp.Or(o.Host, "dashscope.aliyuncs.com")
+	return o
+}
+
+// cost is what a request is estimated to cost.
+func (o *Options) cost(r *http.Request) int {
+	return min(o.Cost(r), cmp.Or(o.Tokens, llm.Unpublished))
+}
+
+// asked is the default of [Options.Cost].
+func asked(r *http.Request) int {
+	sent := llm.Sent(r)
+	if sent == 0 {
+		return 0
+	}
+	return sent + llm.Reserved(r)
+}
+
+// usage is what a request has cost in the end.
+var usage = feedback.Amount{Fields: []string{"usage.total_tokens"}}

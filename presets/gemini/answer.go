@@ -1,0 +1,68 @@
+package gemini
+
+import (
+	"net/http"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
+)
+
+// pacific is the zone in which a day ends; nil on a machine that does not know it.
+var pacific = sync.OnceValue(func() *time.Location {
+	zone, err := time.LoadLocation("America/Los_Angeles")
+	if err != nil {
+		return nil
+	}
+	return zone
+})
+
+// in returns a field of an error, which some endpoints put into a list.
+func in(field string) []string { return []string{"error." + field, "0.error." + field} }
+
+// named is the quota that a refusal names: a day's of any kind, or a minute's of tokens.
+var named = regexp.MustCompile(`PerDay|Tokens.*PerMinute`)
+
+// wait is for how long a refusal says that it lasts.
+var wait = feedback.First(
+	feedback.RetryAfter(0),
+	feedback.Printed{Fields: in("details.*.retryDelay")}.Penalty,
+)
+
+// tooMany are the refusals.
+var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
+
+// quotaRefused is the penalty of the refusals that name a quota.
+func quotaRefused(quota string, lasts time.Duration) feedback.Penalty {
+	return tooMany.Penalty(feedback.Codes{
+		Fields: in("details.*.violations.*.quotaId"), Pattern: named,
+		Lasts: map[string]time.Duration{quota: lasts}, End: wait,
+	}.Penalty)
+}
+
+// dayRefused is the penalty of the refusals that are about a day.
+func dayRefused(resp *http.Response) time.Duration {
+	d := quotaRefused("PerDay", time.Hour)(resp)
+	if zone := pacific(); d > 0 && zone != nil && wait(resp) == 0 {
+		d = feedback.UntilMidnight(zone)(resp)
+	}
+	return d
+}
+
+// requestsRefused is the penalty of all other refusals.
+func requestsRefused() feedback.Penalty {
+	return tablerow.WithoutDenials(feedback.First(
+		quotaRefused("PerDay", feedback.NotRefused),
+		quotaRefused("Tokens*", feedback.NotRefused),
+		tooMany.Penalty(feedback.First(wait, feedback.For(time.Second))),
+		tablerow.Outage(),
+	))
+}
+
+// settle is a [throttle.Policy.Settle]: the tokens that were sent. An answer that streams in JSON is
+// left alone: it would be held until its first part has come.
+var settle = feedback.When{Path: []string{"*:generateContent", "*/openai/*"}}.Settle(
+	feedback.Amount{Fields: []string{"usageMetadata.promptTokenCount", "usage.prompt_tokens"}}.Settle,
+)

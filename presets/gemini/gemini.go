@@ -1,0 +1,181 @@
+// Package gemini is the table of limits of Google's Gemini API.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: gemini.Policies(gemini.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	gemini-requests   requests a minute, for each project and model
+//	gemini-tokens     tokens sent a minute, for each project and model
+//	gemini-day        requests a day of Pacific time, for each project and model
+//
+// The first limit that is reached refuses. What they allow depends on the project's
+// tier and the model, and stands in Google AI Studio: no number is published, so a row whose
+// number is not told is unlimited until an answer closes it.
+//
+// A request costs a quarter of its length in tokens, until the usage in its answer says how
+// many it had. Answers that stream cost their estimate.
+//
+// The model is read from the path ("/v1beta/models/gemini-2.5-flash:generateContent"), and
+// for the endpoints in OpenAI's form from the body, as in package openai. Models whose numbers
+// differ need a [throttle.Transport] each, with the same Store.
+//
+// A day ends at midnight of Pacific time. On a machine without a database of time zones the row
+// is a window of any 24 hours.
+//
+// # Refusals
+//
+//	429, a quota of a day         gemini-day
+//	429, a quota of tokens        gemini-tokens
+//	any other 429                 gemini-requests
+//	503, ten in a row             gemini-requests
+//
+// A 429 names its quota in error.details, as in GenerateRequestsPerDayPerProjectPerModel. A
+// refusal lasts as long as Retry-After says; else as retryDelay in error.details says; else a day's
+// until midnight, a quota of tokens a minute, and any other a second (inferred). A limit on
+// spending has no name of its own: it closes gemini-requests.
+//
+// # Not covered
+//
+// Images a minute, tokens a day (their refusal closes gemini-day), batches, Live. How many tokens
+// an attached picture or a file has, before the answer tells. Models on Vertex AI.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: what is limited, for each project and model, midnight of Pacific time, no published numbers:
+//     https://ai.google.dev/gemini-api/docs/rate-limits
+//   - observed: 429, QuotaFailure with quotaId, RetryInfo with retryDelay:
+//     https://github.com/RooCodeInc/Roo-Code/issues/3883,
+//     https://github.com/cline/cline/issues/4874
+//   - observed: an answer in a list, and without details: https://github.com/google-gemini/gemini-cli/issues/14831,
+//     https://github.com/google-gemini/gemini-cli/issues/2020
+//   - observed: GenerateRequestsPerDayPerProjectPerModel, with a retryDelay that ended at midnight UTC:
+//     https://dev.to/nils44344/gemini-api-429-resourceexhausted-why-your-limit-is-0-68o
+//   - from common use: the host, the paths, the names of fields in bodies, where the key travels.
+//   - inferred: four bytes a token; the times where nothing is said; that a 503 may have a Retry-After (RFC 9110).
+package gemini
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/llm"
+)
+
+// Options are what a project's tier changes, and whose requests are counted together. The zero
+// value is projects with a key each, of a tier that is not told.
+type Options struct {
+	// Requests is how many requests a minute each model allows. Models that differ
+	// need a transport of their own: see the package documentation. Defaults to 0: not
+	// told.
+	Requests int
+
+	// Tokens is how many tokens a minute may be sent to each model. Defaults to 0: not
+	// told.
+	Tokens int
+
+	// PerDay is how many requests a day each model allows. Defaults to 0: not told.
+	PerDay int
+
+	// Project is the project's id: all keys of a project share its limits. Defaults to
+	// "": projects are told apart by their keys, in X-Goog-Api-Key, in the parameter key, or
+	// in the Authorization.
+	Project string
+
+	// Caller says for which project a request is, for a program that calls for
+	// several. It replaces Project, and "" means the same. Defaults to nil.
+	Caller func(*http.Request) (project string)
+
+	// Model tells models, or groups of models that share their limits, apart.
+	// Defaults to the model in the path, or else to the field "model" of the body.
+	Model func(*http.Request) string
+
+	// Cost estimates the tokens that a request sends; 0 for one that has none. More
+	// than Tokens counts as Tokens, so that Google and not an estimate refuses what is
+	// too large. Defaults to a quarter of the body's length, at least 1.
+	Cost func(*http.Request) int
+
+	// Host is a pattern of the API's hosts, in place of the default for a fake, a
+	// proxy or a server of one's own. Defaults to "generativelanguage.googleapis.com".
+	Host string
+}
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	match := "POST " + o.Host + "/"
+	project := caller.Or(caller.ID(o.Project, o.Caller), apiKey)
+	key := throttle.Join(project, o.Model)
+	return []throttle.Policy{
+		{
+			Name: "gemini-requests", Match: match, Key: key,
+			Limit: perMinute(o.Requests), Penalty: requestsRefused(),
+		},
+		{
+			Name: "gemini-tokens", Match: match, Key: key,
+			Limit: perMinute(o.Tokens), Cost: o.cost, Settle: settle,
+			Penalty: quotaRefused("Tokens*", time.Minute),
+		},
+		{
+			Name: "gemini-day", Match: match, Key: key,
+			Limit: day(o.PerDay), Penalty: dayRefused,
+		},
+	}
+}
+
+// withDefaults fills in what was left out.
+func (o Options) withDefaults() Options {
+	if o.Model == nil {
+		o.Model = caller.Or(pathModel, llm.Model)
+	}
+	if o.Cost == nil {
+		o.Cost = llm.Sent
+	}
+	o.Host = cmp.Or(o.Host, "generativelanguage.googleapis.com")
+	return o
+}
+
+// cost is what a request is estimated to cost.
+func (o *Options) cost(r *http.Request) int {
+	return min(o.Cost(r), cmp.Or(o.Tokens, llm.Unpublished))
+}
+
+// perMinute is the limit of so many a minute, 0 if that is not told.
+func perMinute(n int) throttle.Limit {
+	if n == 0 {
+		return throttle.Unlimited()
+	}
+	return throttle.PerMinute(n)
+}
+
+// day is the limit of so many a day, 0 if that is not told.
+func day(n int) throttle.Limit {
+	switch zone := pacific(); {
+	case n == 0:
+		return throttle.Unlimited()
+	case zone == nil:
+		return throttle.SlidingWindow(n, 24*time.Hour)
+	default:
+		return throttle.CalendarWindow(n, throttle.Day, zone)
+	}
+}
+
+// apiKey is a [throttle.Policy.Key]: what a request is allowed by.
+var apiKey = caller.Or(throttle.Header("X-Goog-Api-Key"), caller.Or(throttle.Query("key"), throttle.Header("Authorization")))
+
+// pathModel is a [throttle.Policy.Key]: the model in a path such as
+// "/v1beta/models/gemini-2.5-flash:generateContent".
+func pathModel(r *http.Request) string {
+	_, rest, _ := strings.Cut(throttle.Path(r), "/models/")
+	model, _, _ := strings.Cut(rest, ":")
+	return model
+}

@@ -1,0 +1,144 @@
+// Package gmail is the table of limits of the Gmail API: quota units a minute, of each user and of
+// the project.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: gmail.Policies(gmail.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	gmail-project   1,200,000 units a minute, of a project
+//	gmail-user          6,000 units a minute, of each user in a project
+//
+// A request costs the units of its method: reading a message is 20, sending one 100. A method that
+// is not in Google's table costs 100 (inferred).
+//
+// A user is who the path names, /users/{user}/. /users/me/ is told by its Authorization, which
+// changes when a token is renewed; [Options.User] or [Options.Caller] says better.
+//
+// # Refusals
+//
+// A 429, and a 403 with the reason userRateLimitExceeded, rateLimitExceeded or
+// dailyLimitExceeded. The message may name the limit.
+//
+//	'… per minute per user'                  gmail-user, 1m
+//	'… per minute'                           gmail-project, 1m
+//	'… per day', dailyLimitExceeded          gmail-project, 1h
+//	any other: user rate, requests at once   gmail-user, 1s
+//	503, ten in a row                        gmail-project, Retry-After
+//
+// Retry-After counts where there is one, and so does "Retry after 2020-01-21T12:57:51.196Z" in a
+// message. Any other 403 is no refusal.
+//
+// # Not covered
+//
+// Requests within a batch. How many mails a user may send a day, which the mailbox counts and not
+// the API. How many requests of a user may be in flight: not published, but refused.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: the numbers, since when, the units:
+//     https://developers.google.com/workspace/gmail/api/reference/quota
+//   - official: statuses and reasons: https://developers.google.com/workspace/gmail/api/guides/handle-errors
+//   - observed: messages: https://github.com/mxngls/gmail-cleaner/issues/5,
+//     https://github.com/levz0r/gmail-tester/issues/23,
+//     https://github.com/googleapis/google-api-dotnet-client/issues/1982
+//   - from common use: the hosts and the paths.
+//   - inferred: the lengths where nothing is said; what methods cost that are not in the table; that an answer may
+//     have a Retry-After (RFC 9110).
+package gmail
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/google"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
+)
+
+// What each user may use in a minute.
+const (
+	PerUser = 6_000
+
+	// PerUserBefore is for projects from before 2026-05-01 that used the API between
+	// 2025-11 and 2026-04. Their methods cost other units: see [Options.Units].
+	PerUserBefore = 15_000
+)
+
+// Options are what a project has, and whose requests are counted together. The zero value is one
+// project, whose users are told by the path.
+type Options struct {
+	// PerMinute is how many units a minute the project has. Defaults to 1,200,000.
+	PerMinute int
+
+	// PerUser is how many units a minute each user of the project has. Defaults to
+	// [PerUser].
+	PerUser int
+
+	// Project is the project's id. Defaults to "": all programs that share the store
+	// are one project.
+	Project string
+
+	// User is the id of the user whose mailbox is called. Defaults to "": users are told
+	// by the path, and "me" by the Authorization.
+	User string
+
+	// Caller says whose a request is, for a program that calls for several projects or
+	// users. It replaces Project and User, and "" means the same. Defaults to nil.
+	Caller func(*http.Request) (project, user string)
+
+	// Units are what a request costs. Defaults to Google's table.
+	Units func(*http.Request) int
+
+	// Host is a pattern of the API's hosts, in place of the default for a fake, a proxy
+	// or a server of one's own. Defaults to "gmail.googleapis.com".
+	Host string
+}
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	match := o.Host + "/"
+	project, user := caller.IDs(o.Project, o.User, o.Caller)
+	return []throttle.Policy{
+		{
+			Name: "gmail-project", Match: match, Key: project, Cost: atMost(o.PerMinute, o.Units),
+			Limit: throttle.PerMinute(o.PerMinute), Penalty: feedback.First(google.ProjectRefused, tablerow.Outage()),
+		},
+		{
+			Name: "gmail-user", Match: match, Key: throttle.Join(project, caller.Or(user, ofPath)), Cost: atMost(o.PerUser, o.Units),
+			Limit: throttle.PerMinute(o.PerUser), Penalty: google.UserRefused,
+		},
+	}
+}
+
+// withDefaults fills in what was left out.
+func (o Options) withDefaults() Options {
+	o.PerMinute = cmp.Or(o.PerMinute, 1_200_000)
+	o.PerUser = cmp.Or(o.PerUser, PerUser)
+	o.Host = cmp.Or(o.Host, "gmail.googleapis.com")
+	if o.Units == nil {
+		o.Units = units
+	}
+	return o
+}
+
+func atMost(n int, units func(*http.Request) int) func(*http.Request) int {
+	return func(r *http.Request) int { return min(units(r), n) }
+}
+
+// ofPath is a [throttle.Policy.Key]: the user that the path names.
+func ofPath(r *http.Request) string {
+	if user := called(r)[0]; user != "" && user != "me" {
+		return strings.ToLower(user)
+	}
+	return throttle.Header("Authorization")(r)
+}

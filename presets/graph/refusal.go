@@ -1,0 +1,36 @@
+package graph
+
+import (
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
+)
+
+// tooMany are the refusals.
+var tooMany = feedback.When{Status: []int{http.StatusTooManyRequests}}
+
+// some is for how long a refusal lasts that does not say.
+const some = 10 * time.Second
+
+// inFlight is the penalty of the refusals of too many requests in flight: it lasts so long, unless
+// end says otherwise.
+func inFlight(lasts time.Duration, end feedback.Penalty) feedback.Penalty {
+	return tooMany.Penalty(feedback.Codes{
+		Fields: []string{"error.message"}, Pattern: regexp.MustCompile("MailboxConcurrency"),
+		Lasts: map[string]time.Duration{"MailboxConcurrency": lasts}, End: end,
+	}.Penalty)
+}
+
+var concurrencyRefused = inFlight(some, feedback.RetryAfter(0))
+
+// other is the penalty of any refusal.
+var other = tooMany.Penalty(feedback.RetryAfter(some))
+
+// mailboxRefused is the penalty of the refusals that are about a mailbox's other limits.
+var mailboxRefused = tablerow.WithoutDenials(feedback.First(inFlight(feedback.NotRefused, nil), other))
+
+// serviceRefused is the penalty of the refusals of all other services.
+func serviceRefused() feedback.Penalty { return feedback.First(other, tablerow.Outage()) }

@@ -1,0 +1,77 @@
+package llm
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+)
+
+// A Usage is how a row learns from answers what a request has cost.
+type Usage struct {
+	// Told reads the tokens out of the JSON of an answer or of an event of a stream; below 0 if
+	// they are not there.
+	Told func(data []byte) int
+
+	// Count looks at a request, and returns what says what the row counts once the request's tokens
+	// are told, and for how long the request was in flight. That may be after the answer is over, when
+	// the request is its caller's again: then nobody may look at it.
+	Count func(*http.Request) Count
+
+	// Booked is the estimate of the row.
+	Booked func(*http.Request) int
+}
+
+// A Count says what a row counts for tokens that were told.
+type Count = func(tokens int, inFlight time.Duration) int
+
+// Settled returns what a [throttle.Policy.Settle] returns of an answer that has told its tokens;
+// below 0 stays what it is.
+func (u Usage) Settled(resp *http.Response, tokens int) int {
+	if tokens < 0 || resp.Request == nil {
+		return tokens
+	}
+	return u.Count(resp.Request)(tokens, throttle.Took(resp))
+}
+
+// Meter is a [throttle.Policy.Meter]. Of several events that tell the tokens the highest number counts:
+// it grows, and some gateways write 0 where they do not know it. A stream that has not told its tokens
+// when it ends costs its estimate, but at least a token for each event that has come.
+func (u Usage) Meter(resp *http.Response) throttle.Meter {
+	if resp.Request == nil {
+		return nil
+	}
+	m := &meter{handed: time.Now().Add(-throttle.Took(resp))}
+	most := -1
+	m.Meter = feedback.Events(resp, func(data []byte) int {
+		m.events++
+		most = max(most, u.Told(data))
+		return most
+	})
+	if m.Meter == nil {
+		return nil
+	}
+	m.count, m.booked = u.Count(resp.Request), u.Booked(resp.Request)
+	return m
+}
+
+// meter is the [throttle.Meter] of a Usage.
+type meter struct {
+	throttle.Meter
+	count  Count
+	handed time.Time
+	booked int
+	events int
+}
+
+// Cost implements [throttle.Meter].
+func (m *meter) Cost() int {
+	switch tokens := m.Meter.Cost(); {
+	case tokens >= 0:
+		return m.count(tokens, time.Since(m.handed))
+	case m.events > m.booked:
+		return m.events
+	}
+	return -1
+}

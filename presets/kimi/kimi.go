@@ -1,0 +1,175 @@
+// Package kimi is the table of limits of Moonshot's Kimi API.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: kimi.Policies(kimi.Options{Tier: kimi.Tier1}),
+//	}))}
+//
+// # Rows
+//
+//	kimi-concurrency   requests in flight
+//	kimi-requests      requests a minute
+//	kimi-tokens        tokens a minute
+//	kimi-day           tokens a day, in the lowest tier only
+//
+// Each is for an account, whatever the key and the model: all models share the limits. The numbers
+// of the tiers, which depend on what an account has paid in, are in [Tier].
+//
+// A request costs the tokens that it sends and the max_tokens that it asks for, whatever is
+// written in the end: Kimi counts alike. A request without max_tokens costs what it sends:
+// how many Kimi counts then is not published. Set max_tokens, or [Options.Cost].
+//
+// # Refusals
+//
+// A 429 says in error.type what it is about, and in its message which limit was reached.
+//
+//	rate_limit_reached_error, concurrency         kimi-concurrency
+//	rate_limit_reached_error, TPM                 kimi-tokens
+//	rate_limit_reached_error, TPD                 kimi-day
+//	exceeded_current_quota_error                  nothing
+//	any other 429: RPM, engine_overloaded_error   kimi-requests
+//	503, ten in a row                             kimi-requests
+//
+// exceeded_current_quota_error is about money and not about pace. Waiting does not help, and a
+// budget that is closed would still be closed when the bill is paid: so the caller gets the
+// answer, and the next one too.
+//
+// A refusal lasts as long as Retry-After says; else as the message says ("please try again
+// after 1 seconds"); else a day's an hour, and any other a second (inferred).
+//
+// X-RateLimit-Remaining lowers kimi-requests if somebody else uses the account.
+//
+// # Not covered
+//
+// Limits of projects of an organization, of searches and of files. How long a day is: kimi-day is
+// any 24 hours. Kimi's subscriptions for coding, on another host.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: the tiers: https://platform.kimi.com/docs/pricing/limits.md,
+//     https://platform.moonshot.ai/docs/pricing/limits
+//   - official: for whom, all models together, max_tokens counts whatever is written:
+//     https://platform.moonshot.cn/docs/introduction
+//   - official: 429, the X-RateLimit fields: https://www.kimi.com/help/kimi-api/api-rate-limits
+//   - observed: the messages: https://github.com/LLM-Red-Team/kimi-cc/issues/16,
+//     https://github.com/LLM-Red-Team/kimi-cc/issues/41, https://github.com/MoonshotAI/kimi-cli/issues/1599
+//   - observed, in public code: exceeded_current_quota_error and engine_overloaded_error, with 429.
+//   - from common use: the hosts, the names of fields in bodies.
+//   - inferred: four bytes a token; the times where nothing is said; that what is left is of requests; that a 503
+//     may have a Retry-After (RFC 9110).
+package kimi
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/llm"
+)
+
+// A Tier is what an account is allowed, by what it has paid in.
+type Tier struct {
+	InFlight  int // requests
+	PerMinute int // requests
+	Tokens    int // a minute
+	DayTokens int // a day; 0 if there is no such limit
+}
+
+// The tiers.
+var (
+	Tier0 = Tier{InFlight: 1, PerMinute: 3, Tokens: 500_000, DayTokens: 1_500_000}
+	Tier1 = Tier{InFlight: 50, PerMinute: 200, Tokens: 2_000_000}
+	Tier2 = Tier{InFlight: 100, PerMinute: 500, Tokens: 3_000_000}
+	Tier3 = Tier{InFlight: 200, PerMinute: 5_000, Tokens: 3_000_000}
+	Tier4 = Tier{InFlight: 400, PerMinute: 5_000, Tokens: 4_000_000}
+	Tier5 = Tier{InFlight: 1_000, PerMinute: 10_000, Tokens: 5_000_000}
+)
+
+// Options are what an account has been given, and whose requests are counted together. The
+// zero value is one account of the lowest tier.
+type Options struct {
+	// Tier of the account. Accounts of different tiers need a transport each.
+	// Defaults to [Tier0].
+	Tier Tier
+
+	// Account is any name for the account. Not a key: all keys of an account share
+	// its limits. Defaults to "": all programs that share the store are one account.
+	Account string
+
+	// Caller says for which account a request is, for a program that calls for
+	// several. It replaces Account. Defaults to nil: Account.
+	Caller func(*http.Request) (account string)
+
+	// Cost is how many tokens Kimi counts for a request; 0 for one that has none. More
+	// than a minute allows counts as that, so that Kimi and not an estimate refuses what is
+	// too large. Defaults to a quarter of the body's length, plus max_tokens.
+	Cost func(*http.Request) int
+
+	// Host is a pattern of the API's hosts, in place of the default for a fake, a proxy or
+	// a server of one's own. Its wildcard {land} tells the accounts of the two hosts
+	// apart. Defaults to "api.moonshot.{land}": api.moonshot.cn and api.moonshot.ai.
+	Host string
+}
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	match := "POST " + o.Host + "/"
+	key := throttle.Join(caller.ID(o.Account, o.Caller), throttle.PathValue("land"))
+	return []throttle.Policy{
+		{
+			Name: "kimi-concurrency", Match: match, Key: key,
+			Limit: throttle.Concurrency(o.Tier.InFlight), Penalty: reached("concurrency", time.Second),
+		},
+		{
+			Name: "kimi-requests", Match: match, Key: key,
+			Limit: throttle.PerMinute(o.Tier.PerMinute), Penalty: requestsRefused(), Quota: left.Quota,
+		},
+		{
+			Name: "kimi-tokens", Match: match, Key: key,
+			Limit: throttle.PerMinute(o.Tier.Tokens), Cost: o.cost, Penalty: reached("TPM", time.Second),
+		},
+		{
+			Name: "kimi-day", Match: match, Key: key,
+			Limit: o.Tier.day(), Cost: o.cost, Penalty: reached("TPD", time.Hour),
+		},
+	}
+}
+
+// withDefaults fills in what was left out.
+func (o Options) withDefaults() Options {
+	o.Tier = cmp.Or(o.Tier, Tier0)
+	if o.Cost == nil {
+		o.Cost = counted
+	}
+	o.Host = cmp.Or(o.Host, "api.moonshot.{land}")
+	return o
+}
+
+func (t Tier) day() throttle.Limit {
+	if t.DayTokens == 0 {
+		return throttle.Unlimited()
+	}
+	return throttle.SlidingWindow(t.DayTokens, 24*time.Hour)
+}
+
+// cost is what a request costs, and no more than a minute allows.
+func (o *Options) cost(r *http.Request) int { return min(o.Cost(r), o.Tier.Tokens) }
+
+// counted is the default of [Options.Cost].
+func counted(r *http.Request) int {
+	sent := llm.Sent(r)
+	if sent == 0 {
+		return 0
+	}
+	return sent + llm.Reserved(r)
+}
+
+// left is what is left of a minute's requests.
+var left = feedback.Headers{Remaining: "X-RateLimit-Remaining", Reset: "X-RateLimit-Reset"}

@@ -1,0 +1,171 @@
+// Package telegram is the table of limits of Telegram's Bot API.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: telegram.Policies(telegram.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	telegram-bot     30 messages a second, of each bot
+//	telegram-chat     1 message a second, to each chat
+//	telegram-group   20 messages a minute, to each group
+//	telegram-other   all else of each bot: not published
+//
+// What sends, copies or forwards is a message. The chat is the
+// chat_id of the query or of a body in JSON or of a form. It is a group if the id is negative, and
+// a channel too, by its id or by its name. A message whose chat cannot be read, as in an upload, is
+// charged to the bot alone: [Options.Channel] can say.
+//
+// The bot is told by its token, which stands in the path and leaves the program as a hash only.
+//
+// # Refusals
+//
+// A 429 says in parameters.retry_after for how many seconds; without it is a second (inferred). It
+// does not say which limit was reached.
+//
+//	to a message to a group    telegram-group
+//	to any other message       telegram-bot
+//	to all else                telegram-other
+//	503, ten in a row          telegram-bot
+//
+// That is inferred: at this pace a private chat has no reason to refuse, and if the whole bot is
+// to be slower, closing one private chat after the other would not make it so.
+//
+// # Not covered
+//
+// How many short bursts a chat takes. Requests for several messages at once (sendMediaGroup,
+// copyMessages, forwardMessages) count as one. Edits. Downloads of files. Paid broadcasts, except
+// by [Options.PerSecond].
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: the numbers: https://core.telegram.org/bots/faq#my-bot-is-hitting-limits-how-do-i-avoid-this
+//   - official: retry_after, allow_paid_broadcast: https://core.telegram.org/bots/api#responseparameters
+//   - observed: the body of a refusal: https://github.com/flathunters/flathunter/issues/88,
+//     https://github.com/tdlib/telegram-bot-api/issues/184
+//   - from common use: the host and the paths, that ids of groups and channels are negative.
+//   - inferred: which methods send; what a refusal is about; a second; that an answer may have a Retry-After
+//     (RFC 9110).
+package telegram
+
+import (
+	"cmp"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/feedback"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
+)
+
+// Options are what a bot may do, and whose requests are counted together. The zero value is bots
+// that are told by their tokens.
+type Options struct {
+	// PerSecond is how many messages a bot may send in a second. It is up to 1000 for
+	// messages with allow_paid_broadcast. Defaults to 30.
+	PerSecond int
+
+	// Bot is the bot's id. Defaults to "": bots are told apart by the tokens in the
+	// path.
+	Bot string
+
+	// Caller says which bot sends a request, for a program that has several. It
+	// replaces Bot, and "" means the same. Defaults to nil.
+	Caller func(*http.Request) (bot string)
+
+	// Channel returns the id or the name of the chat that a message goes to, "" if that
+	// is not known. Defaults to what the query or the body has for chat_id.
+	Channel func(*http.Request) string
+
+	// Host is a pattern of the API's hosts, in place of the default for a Bot API server
+	// of one's own, a fake or a proxy. Defaults to "api.telegram.org".
+	Host string
+}
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	match := o.Host + "/{bot}/{method}"
+	bot := caller.Or(caller.ID(o.Bot, o.Caller), throttle.PathValue("bot"))
+	toChat := throttle.Join(bot, o.Channel)
+	return []throttle.Policy{
+		{
+			Name: "telegram-bot", Match: match, Key: bot, Cost: sends,
+			Limit: throttle.PerSecond(o.PerSecond), Penalty: o.botRefused(),
+		},
+		{
+			Name: "telegram-chat", Match: match, Key: toChat, Cost: o.toChat,
+			Limit: throttle.PerSecond(1), Penalty: throttle.NoPenalty,
+		},
+		{
+			Name: "telegram-group", Match: match, Key: toChat, Cost: o.toGroup,
+			Limit: throttle.PerMinute(20), Penalty: tablerow.PenaltyIfCharged(o.toGroup, refused),
+		},
+		{
+			Name: "telegram-other", Match: match, Key: bot, Cost: other,
+			Limit: throttle.Unlimited(), Penalty: tablerow.PenaltyIfCharged(other, refused),
+		},
+	}
+}
+
+// withDefaults fills in what was left out.
+func (o Options) withDefaults() Options {
+	o.PerSecond = cmp.Or(o.PerSecond, 30)
+	o.Host = cmp.Or(o.Host, "api.telegram.org")
+	if o.Channel == nil {
+		o.Channel = chat
+	}
+	return o
+}
+
+// sends is 1 for a message.
+func sends(r *http.Request) int {
+	path := throttle.Path(r)
+	method := strings.ToLower(path[strings.LastIndexByte(path, '/')+1:])
+	if method == "sendchataction" {
+		return 0
+	}
+	for _, prefix := range []string{"send", "copymessage", "forwardmessage"} {
+		if strings.HasPrefix(method, prefix) {
+			return 1
+		}
+	}
+	return 0
+}
+
+// other is 1 for what is no message.
+func other(r *http.Request) int { return 1 - sends(r) }
+
+// toChat is 1 for a message to a chat that is known.
+func (o *Options) toChat(r *http.Request) int {
+	if sends(r) == 0 || o.Channel(r) == "" {
+		return 0
+	}
+	return 1
+}
+
+// toGroup is 1 for a message to a group or a channel.
+func (o *Options) toGroup(r *http.Request) int {
+	if to := o.Channel(r); sends(r) == 1 && (strings.HasPrefix(to, "-") || strings.HasPrefix(to, "@")) {
+		return 1
+	}
+	return 0
+}
+
+// refused is the penalty of all refusals.
+var refused = feedback.When{Status: []int{http.StatusTooManyRequests}}.Penalty(feedback.First(
+	feedback.Printed{Fields: []string{"parameters.retry_after"}, As: feedback.After(time.Second)}.Penalty,
+	feedback.RetryAfter(time.Second),
+))
+
+// botRefused is the penalty of those that are about messages and about no group.
+func (o *Options) botRefused() feedback.Penalty {
+	toNoGroup := func(r *http.Request) int { return sends(r) - o.toGroup(r) }
+	return feedback.First(tablerow.PenaltyIfCharged(toNoGroup, refused), tablerow.Outage())
+}

@@ -1,0 +1,117 @@
+package telegram_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/presets/internal/presettest"
+	"github.com/fleetthrottle/throttle/presets/telegram"
+)
+
+const (
+	send = "POST https://api.telegram.org/bot123:ABC/sendMessage"
+	form = "application/x-www-form-urlencoded"
+)
+
+func usual(status int) presettest.Case {
+	return presettest.Case{Request: send, Sends: presettest.JSON(), Body: `{"chat_id":7,"text":"hello"}`, Status: status, Header: presettest.JSON()}
+}
+
+func TestRefusals(t *testing.T) {
+	group := presettest.Recorded(t, "refused.http").As("a group", "telegram-group 34s")
+	group.Body = `{"text":"hello","chat_id":-100123}`
+	presettest.Run(t, telegram.Policies(telegram.Options{}), usual(429), []presettest.Case{
+		group,
+		presettest.Recorded(t, "refused.http").As("a private chat", "telegram-bot 34s"),
+		{Name: "a channel's name", Request: send + "?chat_id=@news", Answers: `{"parameters":{"retry_after":5}}`, Closes: "telegram-group 5s"},
+		{Name: "hours", Answers: `{"parameters":{"retry_after":2282}}`, Closes: "telegram-bot 38m2s"},
+		{Name: "no message", Request: "https://api.telegram.org/bot123:ABC/getUpdates?chat_id=-1", Answers: `{"parameters":{"retry_after":5}}`, Closes: "telegram-other 5s"},
+		{Name: "it does not say for how long", Answers: `{"ok":false,"error_code":429,"parameters":{"retry_after":"soon"}}`, Closes: "telegram-bot 1s"},
+		{Name: "a gateway's page", Header: presettest.Header{"Content-Type": "text/html", "Retry-After": "9"}, Answers: "<html>", Closes: "telegram-bot 9s"},
+	})
+}
+
+func TestNoRefusals(t *testing.T) {
+	presettest.Run(t, telegram.Policies(telegram.Options{}), usual(200), []presettest.Case{
+		{Name: "a message that quotes a refusal", Answers: `{"ok":true,"parameters":{"retry_after":5}}`},
+		{Name: "a group has another id", Status: 400, Answers: `{"ok":false,"parameters":{"migrate_to_chat_id":-100}}`},
+		{Name: "blocked", Status: 403, Answers: `{"ok":false,"error_code":403,"description":"Forbidden: bot was blocked by the user"}`},
+		{Name: "one backend is away", Status: 503, Header: presettest.JSON("Retry-After", "9")},
+		{Name: "a file", Request: "https://api.telegram.org/file/bot123:ABC/documents/1", Status: 429},
+		{Name: "another host", Request: "https://core.telegram.org/bot1/sendMessage", Status: 429},
+	})
+}
+
+func TestCost(t *testing.T) {
+	for _, c := range []struct {
+		name, method, media, body string
+		bot, chat, group          int
+	}{
+		{"a private chat", "sendMessage", "application/json", `{"chat_id":7}`, 1, 1, 0},
+		{"a group", "sendPhoto", "application/json; charset=utf-8", `{"reply_markup":{"chat_id":7},"chat_id":"-100"}`, 1, 1, 1},
+		{"a channel, as a form", "copyMessage", form, "text=a%26b&chat_id=%40news", 1, 1, 1},
+		{"the query", "forwardMessages?chat_id=-5", "", "", 1, 1, 1},
+		{"in any case", "SENDMESSAGE?chat_id=5", "", "", 1, 1, 0},
+		{"an upload", "sendDocument", "multipart/form-data; boundary=x", "--x", 1, 0, 0},
+		{"no id", "sendMessage", "application/json", `{"chat_id":{"a":1}}`, 1, 0, 0},
+		{"no object", "sendMessage", "application/json", `[{"chat_id":1}]`, 1, 0, 0},
+		{"typing", "sendChatAction", "application/json", `{"chat_id":-7}`, 0, 0, 0},
+		{"what comes in", "getUpdates", "", "", 0, 0, 0},
+	} {
+		r := presettest.Request(t, "POST https://api.telegram.org/bot123:ABC/"+c.method, c.body)
+		r.Header.Set("Content-Type", c.media)
+		rows := telegram.Policies(telegram.Options{})
+		require.Equal(t, c.bot, presettest.Cost(t, rows, "telegram-bot", r), c.name)
+		require.Equal(t, c.chat, presettest.Cost(t, rows, "telegram-chat", r), c.name)
+		require.Equal(t, 1-c.bot, presettest.Cost(t, rows, "telegram-other", r), c.name)
+		require.Equal(t, c.group, presettest.Cost(t, rows, "telegram-group", r), c.name)
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	require.Equal(t, "telegram-bot 1000/s, telegram-chat 1/s, telegram-group 20/m, telegram-other unlimited", presettest.Limits(telegram.Policies(telegram.Options{PerSecond: 1000})))
+}
+
+func TestSharedBudgets(t *testing.T) {
+	with := func(token, chat string) *http.Request {
+		return presettest.Request(t, "POST https://api.telegram.org/bot"+token+"/sendMessage?chat_id="+chat, "")
+	}
+	for _, c := range []struct {
+		name, row string
+		options   telegram.Options
+		other     *http.Request
+		same      bool
+	}{
+		{"a bot's chats", "telegram-bot", telegram.Options{}, with("1:A", "-8"), true},
+		{"another bot", "telegram-bot", telegram.Options{}, with("2:B", "-7"), false},
+		{"a bot with a new token", "telegram-bot", telegram.Options{Bot: "1"}, with("1:B", "-7"), true},
+		{"a chat", "telegram-chat", telegram.Options{}, with("1:A", "-7"), true},
+		{"another chat", "telegram-chat", telegram.Options{}, with("1:A", "-8"), false},
+		{"another bot in the group", "telegram-group", telegram.Options{}, with("2:B", "-7"), false},
+		{"chats of which the options say", "telegram-group", telegram.Options{Channel: func(*http.Request) string { return "@x" }}, with("1:A", "-8"), true},
+	} {
+		require.Equal(t, c.same, presettest.Shared(t, telegram.Policies(c.options), c.row, with("1:A", "-7"), c.other), c.name)
+	}
+}
+
+func Example() {
+	transport := throttle.Must(throttle.New(throttle.Config{Store: memstore.New(), Policies: telegram.Policies(telegram.Options{})}))
+	r, err := http.NewRequest(http.MethodPost, "https://api.telegram.org/bot123:ABC/sendMessage", strings.NewReader(`{"chat_id":-100123,"text":"hello"}`)) // with GetBody
+	if err != nil {
+		panic(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	for _, c := range transport.Explain(r) {
+		fmt.Println(c.Budget.Policy, c.Limit)
+	}
+	// Output:
+	// telegram-bot 30/s
+	// telegram-chat 1/s
+	// telegram-group 20/m
+}

@@ -1,0 +1,119 @@
+// Package tencentmeeting is the table of limits of Tencent Meeting's REST API (腾讯会议).
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: tencentmeeting.Policies(tencentmeeting.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	tencentmeeting-minute     300 a minute, of an app; of a user in a third party's app
+//	tencentmeeting-day        200,000 a day, of an app; none of a third party's
+//	tencentmeeting-create     2,000 new meetings an hour, of a user
+//	tencentmeeting-endpoint   what the APIs for a whole account allow, of an app
+//
+// An API for a whole account may be called 100 times a minute; which ones these are stands in
+// their pages, so tencentmeeting-endpoint holds nothing until a refusal closes it. It knows an
+// endpoint by method and path, without the segments that hold a digit.
+//
+// The user who creates a meeting is the userid in the request's body.
+//
+// # Refusals
+//
+// The code in error_info.error_code, whatever the status, which is not published.
+//
+//	190310    tencentmeeting-minute, 1m
+//	190311    tencentmeeting-day, the rest of the day in Beijing
+//	190313    tencentmeeting-endpoint, 1m
+//	500029    tencentmeeting-create, 10m
+//
+// A 429 without such a code closes tencentmeeting-minute for its Retry-After, else a second; ten 503s in a
+// row for theirs. How long a refusal lasts is not published: the lengths are inferred from the
+// windows.
+//
+// # Not covered
+//
+// Meetings of a month (500168), which depend on what is bought. The quality of a running meeting,
+// 30 a minute for each (500046).
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: the numbers and the codes: https://cloud.tencent.com/document/product/1095/105276
+//   - official: 400 and 500 are errors, error_info: https://cloud.tencent.com/document/product/1095/43704
+//   - from common use: the host and the paths, userid in the body of POST /v1/meetings.
+//   - inferred: the lengths; Beijing's day; which segments of a path are ids.
+package tencentmeeting
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/tablerow"
+)
+
+// Options are what differs between apps. The zero value is one app that a company has built for
+// itself.
+type Options struct {
+	// ThirdParty says that the app is a third party's, which is counted by user. Name
+	// the users by User or Caller then. Defaults to false.
+	ThirdParty bool
+
+	// PerMinute is how many calls a minute are allowed. Defaults to 300.
+	PerMinute int
+
+	// PerDay is how many calls a day are allowed to an app that is no third party's.
+	// Defaults to 200,000.
+	PerDay int
+
+	// App is the app's id. Defaults to "": all programs that share the store are one
+	// app.
+	App string
+
+	// User is the id of the user for whom requests are. Defaults to "": only the user
+	// who creates a meeting is known, by the body.
+	User string
+
+	// Caller says whose a request is, for a program that calls for several apps or
+	// users. It replaces App and User. Defaults to nil.
+	Caller func(*http.Request) (app, user string)
+
+	// Host is a pattern of the API's hosts, in place of the default for a fake or a
+	// proxy. Defaults to "api.meeting.qq.com".
+	Host string
+}
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	host := cmp.Or(o.Host, "api.meeting.qq.com")
+	match := host + "/v1/"
+	app, user := caller.IDs(o.App, o.User, o.Caller)
+	counted, perDay := app, throttle.CalendarWindow(cmp.Or(o.PerDay, 200_000), throttle.Day, beijing)
+	if o.ThirdParty {
+		counted, perDay = throttle.Join(app, user), throttle.Unlimited()
+	}
+	creator := caller.Or(user, ofBody)
+	creates := func(r *http.Request) int { return min(1, len(creator(r))) }
+	return []throttle.Policy{
+		{
+			Name: "tencentmeeting-minute", Match: match, Key: counted,
+			Limit: throttle.PerMinute(cmp.Or(o.PerMinute, 300)), Penalty: minuteRefused(),
+		},
+		{
+			Name: "tencentmeeting-day", Match: match, Key: app,
+			Limit: perDay, Penalty: dayRefused,
+		},
+		{
+			Name: "tencentmeeting-create", Match: "POST " + match + "meetings", Key: throttle.Join(app, creator), Cost: creates,
+			Limit: throttle.PerHour(2_000), Penalty: tablerow.PenaltyIfCharged(creates, createRefused),
+		},
+		{
+			Name: "tencentmeeting-endpoint", Match: match, Key: throttle.Join(app, throttle.Method, endpoint),
+			Limit: throttle.Unlimited(), Penalty: endpointRefused,
+		},
+	}
+}

@@ -1,0 +1,117 @@
+// Package zhipu is the table of limits of Zhipu's API (BigModel, 智谱, Z.ai), which serves GLM.
+//
+//	client := &http.Client{Transport: throttle.Must(throttle.New(throttle.Config{
+//		Store:    redisstore.New(rdb, nil),
+//		Policies: zhipu.Policies(zhipu.Options{}),
+//	}))}
+//
+// # Rows
+//
+//	zhipu-model   requests in flight, for each account and model
+//	zhipu-plan    what a plan allows in 5 hours, a week or a month: not published
+//
+// How many requests may be in flight depends on the account's level and on the model; the console
+// shows it. A row whose number is not told is unlimited until an answer closes it. A request is in
+// flight until its answer's body is closed.
+//
+// The model is read from the request's body, as in package openai. Models whose numbers differ
+// need a [throttle.Transport] each, with the same Store.
+//
+// # Refusals
+//
+// All have status 429. The code in error.code says what one is about; in the form of Anthropic's
+// API it stands in error.type.
+//
+//	1302, 1303, 1305, 1312            zhipu-model, 1s
+//	1304, a day's calls               zhipu-model, 1h
+//	1308, 1310, 1316 to 1319          zhipu-plan, until the time in the message; else 1h
+//	1113, 1309, 1311, 1313 to 1315    nothing
+//	any other 429                     zhipu-model, 1s
+//	503, ten in a row                 zhipu-model, Retry-After
+//
+// Retry-After counts where there is one; none is documented. The time in a message is that of
+// Beijing. What closes nothing is no matter of pace: no money, a plan that has ended or does not
+// have the model, or fair use. Waiting does not help there, so the caller gets the answer, and the
+// next one too.
+//
+// # Not covered
+//
+// A bound on uploads: its answer has no code, and so closes zhipu-model for a second.
+//
+// # Sources
+//
+// Facts as of 2026-11.
+//
+//   - official: for whom, in flight, 1302 and 1305: https://docs.bigmodel.cn/cn/api/rate-limit
+//   - official: the codes, the time in the message: https://docs.bigmodel.cn/cn/faq/api-code
+//   - official: uploads: https://docs.bigmodel.cn/cn/faq
+//   - observed: the body of a refusal: https://github.com/yilewang/llm-for-zotero/issues/17,
+//     https://github.com/kaitranntt/ccs/issues/402; that of 1113:
+//     https://github.com/continuedev/continue/issues/10296
+//   - from common use: the hosts, the names of fields in bodies; error.type in the form of Anthropic's API.
+//   - inferred: Beijing's time; a second; an hour; that an answer may have a Retry-After (RFC 9110).
+package zhipu
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/presets/internal/caller"
+	"github.com/fleetthrottle/throttle/presets/internal/llm"
+)
+
+// Options are what a model allows, and whose requests are counted together. The zero value is
+// one account, with models whose numbers are not told.
+type Options struct {
+	// InFlight is how many requests each model allows at the same time. Models that
+	// differ need a transport of their own: see the package documentation. Defaults
+	// to 0: not told.
+	InFlight int
+
+	// Account is any name for the account. Not a key: all keys of an account share its
+	// limits. Defaults to "": all programs that share the store are one account.
+	Account string
+
+	// Caller says for which account a request is, for a program that calls for several.
+	// It replaces Account. Defaults to nil: Account.
+	Caller func(*http.Request) (account string)
+
+	// Model tells models apart. Defaults to the field "model" of the body.
+	Model func(*http.Request) string
+
+	// Host is a pattern of the API's hosts: "api.z.ai", or that of a fake or a proxy.
+	// Defaults to "open.bigmodel.cn".
+	Host string
+}
+
+// Policies returns the table. Its rows are plain values: change them, leave some
+// out, append your own.
+func Policies(o Options) []throttle.Policy {
+	o = o.withDefaults()
+	match := "POST " + o.Host + "/"
+	account := caller.ID(o.Account, o.Caller)
+	inFlight := throttle.Unlimited()
+	if o.InFlight > 0 {
+		inFlight = throttle.Concurrency(o.InFlight)
+	}
+	return []throttle.Policy{
+		{
+			Name: "zhipu-model", Match: match, Key: throttle.Join(account, o.Model),
+			Limit: inFlight, Penalty: modelRefused(),
+		},
+		{
+			Name: "zhipu-plan", Match: match, Key: account,
+			Limit: throttle.Unlimited(), Penalty: planRefused,
+		},
+	}
+}
+
+// withDefaults fills in what was left out.
+func (o Options) withDefaults() Options {
+	if o.Model == nil {
+		o.Model = llm.Model
+	}
+	o.Host = cmp.Or(o.Host, "open.bigmodel.cn")
+	return o
+}

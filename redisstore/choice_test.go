@@ -1,0 +1,109 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// TestChoice_FullLoad has four nodes send to three hosts under full load, on a real Redis, and beside
+// that to a single host with the sum of the limits. It prints what was used, how long callers
+// waited and what Redis did.
+func TestChoice_FullLoad(t *testing.T) {
+	soak.Only(t)
+	for _, c := range []struct{ callers, times int }{{5, 1}, {16, 1}, {100, 1}, {64, 10}} {
+		var used [2]float64
+		for i, limits := range [][]int{{65 * c.times}, {5 * c.times, 20 * c.times, 40 * c.times}} {
+			used[i] = chooseUnderLoad(t, limits, c.callers)
+		}
+		if c.times == 1 { // else two cores are too few beside other work
+			require.GreaterOrEqual(t, used[1], 0.98)
+		}
+	}
+}
+
+// chooseUnderLoad returns which part of the sum of the limits was used.
+func chooseUnderLoad(t *testing.T, limits []int, callers int) float64 {
+	const nodes, settling, lasts = 4, 2 * time.Second, 20 * time.Second
+	server := redistest.Single(t)
+	var mu sync.Mutex
+	at := make(map[string][]time.Duration)
+	var waits []time.Duration
+	begin := time.Now()
+	send := roundTripper(func(r *http.Request) (*http.Response, error) {
+		mu.Lock()
+		at[r.URL.Host] = append(at[r.URL.Host], time.Since(begin))
+		mu.Unlock()
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+	})
+	var policies []throttle.Policy
+	var variants []throttle.Variant
+	sum := 0
+	for i, n := range limits {
+		host := fmt.Sprintf("%c.example.com", 'a'+i)
+		policies = append(policies, throttle.Policy{Name: host, Match: host + "/", Limit: throttle.PerSecond(n), Jitter: -1})
+		variants = append(variants, throttle.Variant{Name: host, Change: func(r *http.Request) error { r.URL.Host = host; return nil }})
+		sum += n
+	}
+	var load sync.WaitGroup
+	for range nodes {
+		tr := throttle.Must(throttle.New(throttle.Config{Store: redisstore.New(server.Client(t), nil), Base: send, Policies: policies}))
+		choice, err := throttle.NewChoice(tr, variants...)
+		require.NoError(t, err)
+		for range callers {
+			load.Go(func() {
+				for time.Since(begin) < lasts {
+					came := time.Now()
+					r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://a.example.com/", nil)
+					resp, err := choice.RoundTrip(r)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					resp.Body.Close()
+					mu.Lock()
+					waits = append(waits, time.Since(came))
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	load.Wait()
+	starts := 0
+	for _, all := range at {
+		for _, x := range all {
+			if x >= settling && x < lasts {
+				starts++
+			}
+		}
+	}
+	slices.Sort(waits)
+	used := float64(starts) / (float64(sum) * (lasts - settling).Seconds())
+	calls := ""
+	for line := range strings.Lines(server.Client(t).Info(t.Context(), "commandstats").Val()) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "cmdstat_evalsha:"); ok {
+			calls = rest
+		}
+	}
+	t.Logf("%d hosts, %d nodes with %d callers each: %.1f %% of %d/s used; waits p50 %v, p99 %v, longest %v; %d starts; %s",
+		len(limits), nodes, callers, 100*used, sum, waits[len(waits)/2].Round(10*time.Millisecond), waits[len(waits)*99/100].Round(10*time.Millisecond),
+		waits[len(waits)-1].Round(10*time.Millisecond), len(waits), calls)
+	return used
+}
+
+// A roundTripper is a base that is a function.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,0 +1,87 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/storetest"
+)
+
+// A spread is some nodes to which callers come by turns.
+type spread struct {
+	*redisstore.Store // the first
+	nodes             []*redisstore.Store
+	came              int
+}
+
+// A spreadTurn is the turn of a caller that came to a node.
+type spreadTurn struct {
+	throttle.Turn
+	node *redisstore.Store
+}
+
+// Book implements [throttle.Store].
+func (s *spread) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+	s.came++
+	node, own := s.nodes[s.came%len(s.nodes)], *b
+	if t, ok := b.Turn.(spreadTurn); ok {
+		node, own.Turn = t.node, t.Turn
+	}
+	g, err := node.Book(ctx, &own)
+	if g.Turn != nil {
+		g.Turn = spreadTurn{g.Turn, node}
+	}
+	return g, err
+}
+
+// Cancel implements [throttle.Store].
+func (s *spread) Cancel(b *throttle.Booking, g throttle.Grant) {
+	node, own := s.Store, *b
+	if t, ok := b.Turn.(spreadTurn); ok {
+		node, own.Turn = t.node, t.Turn
+	}
+	if t, ok := g.Turn.(spreadTurn); ok {
+		node, g.Turn = t.node, t.Turn
+	}
+	node.Cancel(&own, g)
+}
+
+// spreadStores returns stores whose callers are spread over so many nodes.
+func spreadStores(server *redistest.Server, nodes int) func(*testing.T) throttle.Store {
+	return func(t *testing.T) throttle.Store {
+		client := server.Client(t)
+		forgets(t, client)
+		s := &spread{}
+		for range nodes {
+			s.nodes = append(s.nodes, atRest(t, redisstore.NewAt(server.Client(t), nil, bubbleClock)))
+		}
+		s.Store = s.nodes[0]
+		return s
+	}
+}
+
+// TestP5_Shares: the shares of callers get their parts, whether the callers come to one program or to several.
+// Where costs differ from 1 to 50 within a share, parts are off by up to 16 %: see docs/shares.md.
+func TestP5_Shares(t *testing.T) {
+	server := redistest.Shared(t)
+	play := func(name string) bool { return name != "Costs" && soak.Most(true, name == "Weights") }
+	for _, nodes := range []int{1, 3} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) { storetest.Shares(t, lineSlack, spreadStores(server, nodes), play) })
+	}
+}
+
+// TestP5_RandomShares is TestP5_Shares for random scenes.
+func TestP5_RandomShares(t *testing.T) {
+	soak.Only(t)
+	server := redistest.Shared(t)
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			storetest.RandomShares(t, lineSlack, spreadStores(server, 1+int(seed%3)), seed)
+		})
+	}
+}

@@ -1,0 +1,120 @@
+// Package riverthrottle keeps the jobs of [river] within the limits of somebody else's API, and keeps no
+// worker while a job waits.
+//
+// A job that would have to wait is snoozed until its turn comes, which does not count as an attempt. It keeps its
+// place in line meanwhile, before all that come later, also before callers that wait in memory. The place
+// is in the metadata of the job.
+package riverthrottle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A Gate is a [rivertype.WorkerMiddleware] that lets jobs through when there is room for them: put it into Middleware
+// of the [river.Config]. It is safe for concurrent use.
+type Gate struct {
+	river.MiddlewareDefaults
+	limiters *throttle.Limiters
+	demands  func(*rivertype.JobRow) []throttle.Demand
+	patience time.Duration
+}
+
+var _ rivertype.WorkerMiddleware = (*Gate)(nil)
+
+// Options are optional, but for Demands.
+type Options struct {
+	// Demands returns what a job takes of which budgets, by its Kind and EncodedArgs. A job without demands is let
+	// through.
+	Demands func(*rivertype.JobRow) []throttle.Demand
+
+	// Patience is for how long a job may wait in its worker before it is snoozed. Let it be longer than 5
+	// seconds: River looks so often for jobs whose snooze is over. Defaults to [DefaultPatience].
+	Patience time.Duration
+}
+
+// DefaultPatience is the Patience of [Options] that set none.
+const DefaultPatience = 6 * time.Second
+
+// MetadataKey is where the place of a job stands in its metadata.
+const MetadataKey = "throttle:place"
+
+// New returns a gate to the budgets of limiters.
+func New(l *throttle.Limiters, o Options) (*Gate, error) {
+	if o.Demands == nil {
+		return nil, errors.New("riverthrottle: set Options.Demands: it says which budgets a job needs")
+	}
+	g := &Gate{limiters: l, demands: o.Demands, patience: o.Patience}
+	if g.patience <= 0 {
+		g.patience = DefaultPatience
+	}
+	return g, nil
+}
+
+// Work implements [rivertype.WorkerMiddleware]. The permit of a job ends when the job has been worked.
+func (g *Gate) Work(ctx context.Context, job *rivertype.JobRow, work func(context.Context) error) error {
+	demands := g.demands(job)
+	if len(demands) == 0 {
+		return work(ctx)
+	}
+	came := placeOf(job)
+	permit, place, err := g.admit(ctx, came, demands)
+	switch {
+	case err != nil:
+		return err
+	case place != nil:
+		if err := river.MetadataSet(ctx, MetadataKey, place); err != nil {
+			return err
+		}
+		return river.JobSnooze(place.RetryAfter())
+	}
+	defer permit.Release()
+	if came != nil { // it is used up, also if the job fails: its next attempt needs a new one
+		if err := river.MetadataSet(ctx, MetadataKey, nil); err != nil {
+			permit.Cancel()
+			return err
+		}
+	}
+	return work(context.WithValue(ctx, permitKey{}, permit))
+}
+
+// admit returns the permit of a job, or a place. A place that cannot be redeemed is given up for a new one.
+func (g *Gate) admit(ctx context.Context, place *throttle.Place, demands []throttle.Demand) (*throttle.Permit, *throttle.Place, error) {
+	ctx = throttle.WithMaxWait(ctx, g.patience)
+	if place != nil {
+		permit, later, err := g.limiters.Redeem(ctx, place, demands...)
+		if !errors.As(err, new(*throttle.PlaceError)) {
+			return permit, later, err
+		}
+	}
+	return g.limiters.Reserve(ctx, demands...)
+}
+
+// placeOf returns the place in the metadata of a job; nil if there is none, or none that can be read.
+func placeOf(job *rivertype.JobRow) *throttle.Place {
+	var metadata map[string]json.RawMessage
+	if json.Unmarshal(job.Metadata, &metadata) != nil {
+		return nil
+	}
+	var place *throttle.Place
+	if json.Unmarshal(metadata[MetadataKey], &place) != nil {
+		return nil
+	}
+	return place
+}
+
+type permitKey struct{}
+
+// Permit returns the permit of the job whose context this is: to settle what it cost, or to close a
+// budget that refused it; nil if it has none.
+func Permit(ctx context.Context) *throttle.Permit {
+	p, _ := ctx.Value(permitKey{}).(*throttle.Permit)
+	return p
+}

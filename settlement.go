@@ -1,0 +1,47 @@
+package throttle
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// A settlement is what the store has been told of the costs of one request: by the response, and
+// by its body when that was over. The two may come at one time.
+type settlement struct {
+	mu     sync.Mutex
+	booked []Charge // the charges with the costs that the store has; nil: those of the booking
+}
+
+// tell tells the store what a start has cost: a cost for each charge, asBooked for those that keep
+// theirs. If that fails, failed has the charges whose costs the store does not know.
+func (s *settlement) tell(ctx context.Context, store Store, b Booking, g Grant, costs []int) (failed []Charge, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.booked != nil {
+		b.Charges = s.booked
+	}
+	all := costsOf(b.Charges)
+	for i, cost := range costs {
+		if cost >= 0 {
+			all[i] = cost
+		}
+	}
+	if slices.EqualFunc(b.Charges, all, func(c Charge, cost int) bool { return c.Cost == cost }) {
+		return nil, nil
+	}
+	err = store.Settle(ctx, &b, g, all)
+	s.booked = slices.Clone(b.Charges)
+	for i, cost := range all {
+		c := &s.booked[i]
+		if err != nil && c.Cost != cost {
+			failed = append(failed, b.Charges[i])
+		}
+		// If it is unknown which of two costs the store has, the lower one counts: to give back more
+		// than is booked would give back the start of another request.
+		if err == nil || cost < c.Cost {
+			c.Cost = cost
+		}
+	}
+	return failed, err
+}

@@ -1,0 +1,101 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A sharer is a caller of a share that comes, waits for its start, and may leave before it.
+type sharer struct {
+	at     time.Duration
+	share  throttle.Share
+	cost   int
+	leaves time.Duration // when it leaves if it has not started; 0: never
+}
+
+// leavesBy reports whether the caller leaves until then, if it has not started.
+func (c sharer) leavesBy(t time.Duration) bool { return c.leaves > 0 && c.leaves <= t }
+
+// A fairLane is the callers of one share that wait, in the order in which they came.
+type fairLane struct {
+	finish float64 // of all that it was served, in costs over weight
+	waits  []int   // indices of sharers
+}
+
+// fair is the definition of shares. It serves one caller after the other: each keeps the budget
+// busy for its cost over the rate, a cost for each second. The next caller is always the first of the
+// share that has been served least, in cost over weight. A share that comes back begins where
+// the share stands that was served last. Callers are given in the order in which they come.
+// fair returns when each of them starts; never: not at all.
+func fair(callers []sharer, rate float64, end time.Duration) (starts []time.Duration) {
+	lanes, served, next := make(map[uint64]*fairLane), 0.0, 0
+	for range callers {
+		starts = append(starts, never)
+	}
+	for now := time.Duration(0); now < end; {
+		for ; next < len(callers) && callers[next].at <= now; next++ {
+			id := callers[next].share.ID
+			if lanes[id] == nil {
+				lanes[id] = new(fairLane)
+			}
+			l := lanes[id]
+			if len(l.waits) == 0 {
+				l.finish = max(l.finish, served)
+			}
+			l.waits = append(l.waits, next)
+		}
+		var first *fairLane
+		for _, l := range lanes {
+			l.waits = slices.DeleteFunc(l.waits, func(i int) bool { return callers[i].leavesBy(now) })
+			switch {
+			case len(l.waits) == 0:
+			case first == nil, l.finish < first.finish, l.finish == first.finish && l.waits[0] < first.waits[0]:
+				first = l
+			}
+		}
+		if first == nil {
+			if next == len(callers) {
+				break
+			}
+			now = callers[next].at
+			continue
+		}
+		c := callers[first.waits[0]]
+		starts[first.waits[0]], first.waits = now, first.waits[1:]
+		served = first.finish
+		first.finish += float64(c.cost) / float64(max(1, c.share.Weight))
+		now += time.Duration(float64(c.cost) / rate * float64(time.Second))
+	}
+	return starts
+}
+
+// maxMin divides what a budget serves among shares by weight: none gets more than it asks for, and
+// what it leaves goes to the others.
+func maxMin(asked, weights []float64, served float64) (parts []float64) {
+	parts = make([]float64, len(asked))
+	content := make([]bool, len(asked))
+	for {
+		left, sum := served, 0.0
+		for i := range asked {
+			if content[i] {
+				left -= asked[i]
+			} else {
+				sum += weights[i]
+			}
+		}
+		again := false
+		for i := range asked {
+			if content[i] {
+				continue
+			}
+			if parts[i] = left * weights[i] / sum; parts[i] >= asked[i] {
+				parts[i], content[i], again = asked[i], true, true
+			}
+		}
+		if !again {
+			return parts
+		}
+	}
+}

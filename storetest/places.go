@@ -1,0 +1,213 @@
+package storetest
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// placeChecks are about stores that are a [throttle.PlaceKeeper]. Other stores pass them.
+func placeChecks() []check {
+	of := func(do func(*bench, throttle.PlaceKeeper)) func(*bench) {
+		return func(b *bench) {
+			if k, ok := b.store.(throttle.PlaceKeeper); ok {
+				do(b, k)
+			}
+		}
+	}
+	return []check{
+		{"P5_PlaceKeepsItsRank", of(placeKeepsItsRank)},
+		{"P5_PlaceOutlivesItsLine", of(placeOutlivesItsLine)},
+		{"P7_PlaceBlocksNobody", of(placeBlocksNobody)},
+		{"P1_PlaceForged", of(placeForged)},
+		{"Store_PlaceForeign", of(placeForeign)},
+		{"Store_PlaceAppointments", of(placeAppointments)},
+	}
+}
+
+// ten is a full budget of 10 starts a second.
+func (b *bench) ten(name string) throttle.Charge {
+	b.Helper()
+	c := charge(name, throttle.LeakyBucket(10, sec))
+	if _, g := b.book(throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1}); !g.OK {
+		b.fatalf("no start in a new budget")
+	}
+	return c
+}
+
+// crowdFor lets so many visitors come for a charge, 10 ms apart.
+func (b *bench) crowdFor(c throttle.Charge, n int) (all []*visitor) {
+	b.Helper()
+	for range n {
+		all = append(all, b.comes(throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1}))
+		b.at(b.now() + 10*ms)
+	}
+	return all
+}
+
+// leavesWithPlace lets a visitor leave its line, and returns what the store keeps of its Turn.
+func (v *visitor) leavesWithPlace(k throttle.PlaceKeeper) []byte {
+	v.b.Helper()
+	if !v.waits() || v.grant.OK {
+		v.b.fatalf("at %v a visitor should stand in line: %+v", v.b.now(), v.grant)
+	}
+	v.leaves()
+	return k.KeepTurn(&v.booking, v.grant.Turn)
+}
+
+// redeems lets a visitor come with what was kept.
+func (b *bench) redeems(k throttle.PlaceKeeper, c throttle.Charge, kept []byte) *visitor {
+	b.Helper()
+	booking := throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1, Returns: true}
+	turn, ok := k.RestoreTurn(&booking, kept)
+	if !ok || turn == nil {
+		b.fatalf("at %v the Turn that was kept is not restored: %v", b.now(), kept)
+	}
+	booking.Turn = turn
+	return b.comes(booking)
+}
+
+// allBegin lets time pass until the visitors have begun, at most so long.
+func (b *bench) allBegin(most time.Duration, all ...*visitor) (starts []time.Duration) {
+	b.Helper()
+	(&play{bench: b}).allOver(b.now()+most, all...)
+	for _, v := range all {
+		starts = append(starts, v.begun())
+	}
+	return starts
+}
+
+// placeKeepsItsRank: a caller leaves its line and comes back later. It begins behind those that came
+// before it, and before those that came after it and have no start yet.
+func placeKeepsItsRank(b *bench, k throttle.PlaceKeeper) {
+	c := b.ten("rank")
+	all := b.crowdFor(c, 40)
+	kept := all[20].leavesWithPlace(k)
+	b.at(1200 * ms)
+	back := b.redeems(k, c, kept)
+	starts := b.allBegin(10*sec, append(slices.Clone(all[:20]), append(all[21:], back)...)...)
+	at, before, behind := starts[len(starts)-1], starts[:20], starts[20:len(starts)-1]
+	if latest := slices.Max(before); at < latest-b.slack.Order {
+		b.errorf("a caller with a place begins at %v, and one that came before it at %v", at, latest)
+	}
+	passed := 0
+	for _, s := range behind {
+		if s < at-b.slack.Order {
+			passed++
+		}
+	}
+	if passed > 0 {
+		b.errorf("a caller with a place begins at %v, behind %d that came after it", at, passed)
+	}
+}
+
+// placeOutlivesItsLine: all others have begun, and others have come. The place goes before them.
+func placeOutlivesItsLine(b *bench, k throttle.PlaceKeeper) {
+	c := b.ten("outlives")
+	old := b.crowdFor(c, 12)
+	kept := old[11].leavesWithPlace(k)
+	b.allBegin(10*sec, old[:11]...)
+	b.at(b.now() + sec)
+	b.crowdFor(c, 1) // begins at once
+	young := b.crowdFor(c, 20)
+	back := b.redeems(k, c, kept)
+	starts := b.allBegin(10*sec, append(young, back)...)
+	passed := 0
+	for _, s := range starts[:20] {
+		if s < starts[20] {
+			passed++
+		}
+	}
+	// What is booked stays: starts within the horizon, since the first of the young ones came.
+	if most := int((200*ms + horizon + b.slack.Order) / (100 * ms)); passed > most {
+		b.errorf("a caller with a place from an earlier line begins behind %d of 20 that came after it, want at most %d", passed, most)
+	}
+}
+
+// placeBlocksNobody: most of a line leave with places and never come. The others begin as if they had not been.
+func placeBlocksNobody(b *bench, k throttle.PlaceKeeper) {
+	c := b.ten("blocks")
+	all := b.crowdFor(c, 60)
+	var stay []*visitor
+	for i, v := range all {
+		if i >= 20 && i%5 != 0 {
+			v.leavesWithPlace(k)
+		} else {
+			stay = append(stay, v)
+		}
+	}
+	starts := b.allBegin(time.Minute, stay...)
+	slices.Sort(starts)
+	if last, want := starts[len(starts)-1], time.Duration(len(stay))*c.Span(); last > want+b.slack.Start+10*ms {
+		b.errorf("%d callers remain in line, and the last begins at %v, want %v", len(stay), last, want)
+	}
+	if st, err := b.store.Status(b.Context(), c); err != nil || st.Waiting != 0 {
+		b.errorf("%d wait (%v), and nobody is there", st.Waiting, err)
+	}
+}
+
+// placeForged: whatever is changed in what was kept, and however often it is redeemed, no more begin than may.
+func placeForged(b *bench, k throttle.PlaceKeeper) {
+	c := b.ten("forged")
+	all := b.crowdFor(c, 30)
+	kept := all[29].leavesWithPlace(k)
+	all = all[:29]
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 60 {
+		forged := slices.Clone(kept)
+		for range rnd.IntN(4) {
+			forged[rnd.IntN(len(forged))] ^= byte(1 << rnd.IntN(8))
+		}
+		booking := throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: -1, Returns: true}
+		if turn, ok := k.RestoreTurn(&booking, forged); ok && turn != nil {
+			booking.Turn = turn
+			all = append(all, b.comes(booking))
+		}
+		b.at(b.now() + 5*ms)
+	}
+	starts := b.allBegin(time.Minute, all...)
+	slices.Sort(starts)
+	for i, s := range starts[1:] {
+		if s-starts[i] < c.Span() {
+			b.errorf("starts at %v and %v, want %v between them", starts[i], s, c.Span())
+		}
+	}
+}
+
+// placeForeign: what another store kept, or nobody, is no Turn.
+func placeForeign(b *bench, k throttle.PlaceKeeper) {
+	booking := throttle.Booking{Charges: []throttle.Charge{b.ten("foreign")}, MaxWait: -1}
+	own := k.KeepTurn(&booking, nil)
+	if turn, ok := k.RestoreTurn(&booking, own); !ok || turn != nil {
+		b.errorf("a caller that was in no line: %v, %v; want no Turn, and true", turn, ok)
+	}
+	for _, foreign := range [][]byte{nil, {}, {'?'}, append([]byte{own[0] ^ 0x20}, own[1:]...), append(slices.Clone(own), 1, 2, 3)} {
+		if _, ok := k.RestoreTurn(&booking, foreign); ok {
+			b.errorf("%v is taken for a Turn that this store kept: it keeps no Turn as %v", foreign, own)
+		}
+	}
+}
+
+// placeAppointments: callers that leave are told to come one after the other. Those that come back are not told to come
+// behind all that left after them.
+func placeAppointments(b *bench, k throttle.PlaceKeeper) {
+	c := charge("appointments", throttle.PerSecond(10))
+	is := func(wait time.Duration, cost int, again bool, want time.Duration) {
+		b.Helper()
+		got, err := k.Appoint(b.Context(), costing(c, cost), wait, again)
+		if err != nil || got != want {
+			b.errorf("at %v: an appointment in %v, %v; want %v", b.now(), got, err, want)
+		}
+	}
+	is(sec, 1, false, sec)
+	is(sec, 5, false, 1100*ms)
+	is(sec, 1, false, 1600*ms)
+	is(sec, 1, true, sec)
+	is(sec, 1, true, 1100*ms)
+	is(3*sec, 1, false, 3*sec)
+	b.at(2 * sec)
+	is(0, 1, false, 1100*ms)
+	is(0, 1, true, 0)
+}
