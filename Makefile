@@ -82,6 +82,10 @@ soak: redis prometheus ## what is long or measured: all of the tests, the tables
 chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long breaks all that can be
 	go run ./internal/chaos $(CHAOS)
 
+.PHONY: servers
+servers: ## the tests of redisstore with each Redis and Valkey that Debian packages; writes the table of docs/redis.md
+	@scripts/servers.sh
+
 .PHONY: lint
 lint: ## gofmt, spelling, go vet, staticcheck, no files that refer to each other in a cycle
 	@files=$$(gofmt -l .) && [ -z "$$files" ] || { echo "not as gofmt has it: $$files"; exit 1; }
