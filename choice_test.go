@@ -269,7 +269,9 @@ func TestChoice_BehindOthers(t *testing.T) {
 		var all sync.WaitGroup
 		asked := func(p throttle.Priority) (now, inLine int) {
 			before := len(spy.booked())
-			all.Go(func() { require.NoError(t, send(t, c, get(t, home).WithContext(throttle.WithPriority(t.Context(), p)))) })
+			all.Go(func() {
+				require.NoError(t, send(t, c, get(t, home).WithContext(throttle.WithPriority(t.Context(), p))))
+			})
 			time.Sleep(time.Second)
 			for _, b := range spy.booked()[before:] {
 				if b.MaxWait == 0 {

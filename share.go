@@ -27,7 +27,7 @@ var errNoTurns = errors.New("only a limit that counts starts has a line in which
 func (p *Policy) checkShares() error {
 	switch {
 	case p.Share == nil && p.Weight != nil:
-		return errors.New("Weight has no effect without Share: set Share, or leave Weight out")
+		return errors.New("a Weight has no effect without Share: set Share, or leave Weight out")
 	case p.Share != nil && !p.Limit.counts():
 		return errNoTurns
 	}

@@ -87,28 +87,26 @@ func (b *backend) try(decide func(nodestore.Rows) nodestore.Told) (told nodestor
 // lock locks a generation. It returns false if another process has locked it, and stands still; then
 // the generation is ended.
 func (b *backend) lock(g *generation) (locked bool, err error) {
-	for {
-		before, err := g.f.Stat()
-		if err != nil {
-			return false, err
-		}
-		if locked, err = lock(g.f, standstill); locked || err != nil {
-			return locked, err
-		}
-		b.mu.Lock()
-		if b.gen != g {
-			b.mu.Unlock()
-			return false, nil
-		}
-		after, err := g.f.Stat()
-		if err == nil && after.Size() == before.Size() {
-			err = b.advance(g)
-		} else if err == nil {
-			err = b.reopen(g) // others go on, and the lock may still be asked for in the old place
-		}
-		b.mu.Unlock()
+	before, err := g.f.Stat()
+	if err != nil {
 		return false, err
 	}
+	if locked, err = lock(g.f, standstill); locked || err != nil {
+		return locked, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gen != g {
+		return false, nil
+	}
+	after, err := g.f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if after.Size() == before.Size() {
+		return false, b.advance(g)
+	}
+	return false, b.reopen(g) // others go on, and the lock may still be asked for in the old place
 }
 
 // current returns the generation that is open, and opens the last one if none is.

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fleetthrottle/throttle"
@@ -16,7 +17,7 @@ import (
 type spread struct {
 	*redisstore.Store // the first
 	nodes             []*redisstore.Store
-	came              int
+	came              atomic.Int64
 }
 
 // A spreadTurn is the turn of a caller that came to a node.
@@ -27,8 +28,7 @@ type spreadTurn struct {
 
 // Book implements [throttle.Store].
 func (s *spread) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
-	s.came++
-	node, own := s.nodes[s.came%len(s.nodes)], *b
+	node, own := s.nodes[s.came.Add(1)%int64(len(s.nodes))], *b
 	if t, ok := b.Turn.(spreadTurn); ok {
 		node, own.Turn = t.node, t.Turn
 	}

@@ -3,6 +3,7 @@ package waitapi
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -48,4 +49,17 @@ func problemOf(err error) *problem.Problem {
 		p.RetryAfter = soon
 	}
 	return p
+}
+
+// problemOfPlace returns what it means that a place cannot be redeemed; nil if that is not what the error says.
+func problemOfPlace(err error) *problem.Problem {
+	var wrong *throttle.PlaceError
+	if !errors.As(err, &wrong) {
+		return nil
+	}
+	switch wrong.Problem {
+	case throttle.PlaceExpired, throttle.PlaceRedeemed:
+		return problem.New(http.StatusGone, strings.TrimPrefix(wrong.Error(), "throttle: ")+": send an empty place for a new one")
+	}
+	return problem.New(http.StatusBadRequest, strings.TrimPrefix(wrong.Error(), "throttle: ")+": send an empty place for a new one")
 }

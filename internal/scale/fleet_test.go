@@ -69,7 +69,9 @@ func TestP4_ServersAreCalledOnceAStart(t *testing.T) {
 	for i := range calls {
 		calls[i] = r.Before[i].Plus(r.Loads[i]).Calls
 	}
-	require.Equal(t, starts, calls)
+	for i := range calls { // a program looks at a server before it sends a script that the server does not know, if its last look was a minute ago
+		require.Contains(t, []int{starts[i], starts[i] + 1}, calls[i])
+	}
 	require.NotContains(t, starts, 0)
 }
 

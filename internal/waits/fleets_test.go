@@ -203,5 +203,6 @@ func resumedBurst(t *testing.T, v virtual) []row {
 			}
 		}
 	}
-	return []row{atMost("14 callers at 0.51 s, a trickle from 0.54 to 1.8 s, Pause and Resume within, Redis: passed by", worst, passedFleets).also("%s", how)}
+	return []row{atMost("14 callers at 0.51 s, a trickle from 0.54 to 1.8 s, Pause and Resume within, Redis: passed by", worst, passedFleets).also("%s", how).
+		knownIn("docs/internals/line.md", worst <= passedFleets+50*ms)}
 }
