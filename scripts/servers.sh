@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the tests of redisstore, as make test has them, with each Redis and Valkey that Debian packages, and
 # writes what came of it to docs/measurements/servers.txt and into the table of docs/redis.md. It needs root,
-# debootstrap, half a gigabyte, and about three minutes for each server. It changes nothing but a folder, which it
+# debootstrap, 1.1 GB, and about two minutes for each server. It changes nothing but a folder, which it
 # keeps, and starts no service.
 #
 #     scripts/servers.sh              # all servers
@@ -27,30 +27,34 @@ sid experimental redis-server'
 
 found debootstrap || apt_install debootstrap </dev/null >&2
 
-# install_server puts a package of a suite into the root of a release, and prints the path of a copy that
-# the next package leaves alone.
+# install_server puts a package of a suite, and what it needs beside a release, into a folder of its own. No program of
+# the packages is run but the server.
 install_server() {
 	release=$1 suite=$2 package=$3
-	root=$roots/$release copy=$roots/bin/$suite/$package
-	[ -x "$copy" ] && [ -x "$copy.run" ] && return
+	root=$roots/$release files=$roots/$suite-$package
+	[ -x "$files/run" ] && return
 	if [ ! -e "$root/.whole" ]; then
 		mkdir -p "$root"
 		debootstrap --variant=minbase "$release" "$root"
-		printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # no service starts
-		chmod 755 "$root/usr/sbin/policy-rc.d"
 		touch "$root/.whole"
 	fi
-	sed "s/ $release / $suite /" "$root/etc/apt/sources.list" >"$root/etc/apt/sources.list.d/$suite.list"
-	chroot "$root" apt-get update
-	chroot "$root" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends -t "$suite" "$package"
-	rm "$root/etc/apt/sources.list.d/$suite.list"
-	mkdir -p "$roots/bin/$suite"
-	cp -L "$root/usr/bin/$package" "$copy"
-	chroot "$root" dpkg-query -W -f '${Version}' "$package" >"$copy.version"
+	if [ "$suite" != "$release" ]; then
+		sed "s/ $release / $suite /" "$root/etc/apt/sources.list" >"$root/etc/apt/sources.list.d/$suite.list"
+	fi
+	# A mirror may lag: packages are signed, and an old one will do.
+	chroot "$root" apt-get -o Acquire::Check-Valid-Until=false update
+	chroot "$root" apt-get clean
+	chroot "$root" apt-get install -y --no-install-recommends --download-only -t "$suite" "$package"
+	rm -f "$root/etc/apt/sources.list.d/$suite.list"
+	mkdir -p "$files"
+	for deb in "$root"/var/cache/apt/archives/*.deb; do
+		dpkg-deb -x "$deb" "$files"
+	done
+	dpkg-deb -f "$root/var/cache/apt/archives/$package"_*.deb Version >"$files/version"
 	# The server runs in the folder of its test, with the libraries of its release.
-	libraries=$(echo "$root"/usr/lib/*-linux-gnu)
-	printf '#!/bin/sh\nexec %s --library-path %s %s "$@"\n' "$libraries"/ld-linux-* "$libraries" "$copy" >"$copy.run"
-	chmod 755 "$copy.run"
+	libraries=$(echo "$files"/usr/lib/*-linux-gnu):$(echo "$root"/usr/lib/*-linux-gnu)
+	printf '#!/bin/sh\nexec %s --library-path %s %s "$@"\n' "$root"/usr/lib/*-linux-gnu/ld-linux-* "$libraries" "$files/usr/bin/$package" >"$files/run"
+	chmod 755 "$files/run"
 }
 
 # matches reports whether a line has all words.
@@ -70,13 +74,13 @@ while read -r release suite package; do
 		continue
 	fi
 	install_server "$release" "$suite" "$package" </dev/null >&2
-	server=$roots/bin/$suite/$package
-	title=$("$server.run" --version | sed 's/.* v=\([0-9.]*\).*/\1/')
+	server=$roots/$suite-$package
+	title=$("$server/run" --version | sed 's/.* v=\([0-9.]*\).*/\1/')
 	case $package in redis*) title="Redis $title" ;; *) title="Valkey $title" ;; esac
 	say "$title of $suite"
-	REDIS_SERVER=$server.run go test -vet=off -short -count=1 -timeout 20m -json ./redisstore/... </dev/null >"$out" || status=1
+	REDIS_SERVER=$server/run go test -vet=off -short -count=1 -timeout 20m -json ./redisstore/... </dev/null >"$out" || status=1
 	count() { grep "\"Action\":\"$1\"" "$out" | grep -c '"Test":' || true; }
-	line="$title | $suite, $(cat "$server.version") | $(date -u +%Y-%m-%d) | $(git rev-parse --short HEAD) | $(count pass) passed, $(count fail) failed"
+	line="$title | $suite, $(cat "$server/version") | $(date -u +%Y-%m-%d) | $(git rev-parse --short HEAD) | $(count pass) passed, $(count fail) failed"
 	# The line takes the place of the one of the same suite and package.
 	touch "$results"
 	grep -v "^${title%% *} [0-9.]* | $suite, " "$results" >"$out.new" || true
