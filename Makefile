@@ -30,6 +30,10 @@ postgres: ## install PostgreSQL's server, for make sdks, unless it is there
 prometheus: ## install prometheus, for make soak, unless it is there
 	@scripts/install-prometheus.sh
 
+.PHONY: lua
+lua: ## install lua5.4, for make soak, unless it is there
+	@scripts/install-lua.sh
+
 # Packages with tests that make test runs without the race detector, see internal/soak:
 # arithmetic, and waits in virtual time of engines that other tests show the detector.
 WITHOUT_RACE = ./filestore ./internal/ledger ./internal/mutants ./internal/waits ./memstore ./storetest
@@ -71,7 +75,7 @@ cost: redis ## what make test costs, with an empty build cache and with a warm o
 	@scripts/cost.sh $(MAKE) test
 
 .PHONY: soak
-soak: redis prometheus ## what is long or measured: all of the tests, the tables of waits and scale, chaos
+soak: redis prometheus lua ## what is long or measured: all of the tests, the tables of waits and scale, chaos
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
 	@$(EACH) go test -vet=off -race -shuffle=on -count=1 -p 1 -timeout 30m ./...
 	go test -count=1 -timeout 30m ./internal/waits -v -long
@@ -81,6 +85,10 @@ soak: redis prometheus ## what is long or measured: all of the tests, the tables
 .PHONY: chaos
 chaos: redis ## break Redis, networks and members under a fleet; CHAOS=-long breaks all that can be
 	go run ./internal/chaos $(CHAOS)
+
+.PHONY: servers
+servers: ## the tests of redisstore with each Redis and Valkey that Debian packages; writes the table of docs/redis.md
+	@scripts/servers.sh
 
 .PHONY: lint
 lint: ## gofmt, spelling, go vet, staticcheck, no files that refer to each other in a cycle

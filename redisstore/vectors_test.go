@@ -41,6 +41,7 @@ func TestVectors(t *testing.T) {
 type players struct {
 	*testing.T
 	skewed
+	hooks    []redis.Hook
 	server   *redistest.Server
 	operator *redis.Client
 	began    time.Time
@@ -60,8 +61,9 @@ type player struct {
 	slow  time.Duration
 }
 
-func newPlayers(t *testing.T, server *redistest.Server) storetest.Fleet {
-	p := &players{T: t, server: server, operator: server.Client(t), began: time.Now(), programs: make(map[string]*player)}
+// newPlayers returns the programs of a vector; hooks are the innermost ones of their clients.
+func newPlayers(t *testing.T, server *redistest.Server, hooks ...redis.Hook) storetest.Fleet {
+	p := &players{T: t, hooks: hooks, server: server, operator: server.Client(t), began: time.Now(), programs: make(map[string]*player)}
 	loaded(t, p.operator, nil)
 	return storetest.Fleet{
 		Program: func(name string) throttle.Store { return p.program(name).store },
@@ -95,6 +97,9 @@ func (p *players) program(name string) *player {
 	}
 	client, way := p.server.Client(p), &player{}
 	client.AddHook(way)
+	for _, h := range p.hooks {
+		client.AddHook(h)
+	}
 	way.store = atRest(p.T, redisstore.NewAt(client, nil, func() int64 {
 		way.mu.Lock()
 		defer way.mu.Unlock()
