@@ -169,7 +169,7 @@ end
 -- ones, keep behind it in the row that held it, the next of equal callers as well. One beyond the horizon is the only one.
 function started(list, want, held, t, from)
   for _, s in ipairs(list) do
-    local f = 't' .. want.class
+    local f = 't' .. floor(want.class) -- Lua 5.4 has 1.0 of a number of a frame
     if is_free(s.rule, s.row) then
       -- the row is left as it is
     elseif t - from > want.horizon then
