@@ -235,6 +235,7 @@ func loaded(t *testing.T, c redis.UniversalClient, hold func(redis.Cmder) bool) 
 	first := charge("first", throttle.PerSecond(1))
 	book(t, s, first)
 	require.NoError(t, s.Pause(t.Context(), first, 0))
+	state(t, s, first, 0, time.Second)
 	status(t, s, first)
 	return s, newTap(c, hold)
 }

@@ -126,7 +126,7 @@ func (e *unavailableError) Unwrap() (all []error) {
 func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
 	if tell != nil {
 		silent := make(chan struct{})
-		timer := time.AfterFunc(Silence-time.Since(since), func() { close(silent) })
+		timer := time.AfterFunc(max(1, Silence-time.Since(since)), func() { close(silent) })
 		defer timer.Stop()
 		select {
 		case <-done:

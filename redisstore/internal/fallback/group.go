@@ -73,7 +73,7 @@ func (s *Store) enter(name string) *group {
 		g = &group{store: s, name: name, routeChanged: make(chan struct{}), beats: heartbeats{began: time.Now()}}
 		g.usePrimary()
 		s.groups[name] = g
-		time.AfterFunc(0, g.run)
+		go g.run()
 	}
 	g.users++
 	return g
@@ -101,12 +101,19 @@ func (g *group) signal() {
 
 // run sends a heartbeat, and sets when it runs again, until the group is forgotten.
 func (g *group) run() {
-	kind, over := g.nextKind()
-	if over {
-		return
-	}
-	if wait, over := g.beat(kind); !over {
-		time.AfterFunc(wait, g.run)
+	for {
+		kind, over := g.nextKind()
+		if over {
+			return
+		}
+		wait, over := g.beat(kind)
+		if over {
+			return
+		}
+		if wait > 0 {
+			time.AfterFunc(wait, g.run)
+			return
+		}
 	}
 }
 

@@ -118,7 +118,7 @@ func (n *nodeLine) setTimer() {
 
 func (n *nodeLine) setTimerTo(next time.Time) {
 	n.timerAt = next
-	d := max(0, time.Until(next))
+	d := max(1, time.Until(next))
 	if n.timer == nil {
 		n.timer = time.AfterFunc(d, n.callDue)
 	} else {
