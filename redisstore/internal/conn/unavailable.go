@@ -126,8 +126,11 @@ func (e *unavailableError) Unwrap() (all []error) {
 func Await(ctx context.Context, since time.Time, done <-chan struct{}, timeUp <-chan time.Time, failed <-chan struct{}, tell func()) bool {
 	if tell != nil {
 		silent := make(chan struct{})
-		timer := time.AfterFunc(max(1, Silence-time.Since(since)), func() { close(silent) })
-		defer timer.Stop()
+		if left := Silence - time.Since(since); left > 0 {
+			defer time.AfterFunc(left, func() { close(silent) }).Stop()
+		} else {
+			close(silent)
+		}
 		select {
 		case <-done:
 			return true

@@ -66,6 +66,7 @@ func (s *Starts) Observe(key string, l *wire.Line) {
 		n.waiting, n.heardAt, n.hurry = l.Waiting, time.Now(), l.Hurry > 0
 		n.hasShares = l.HasShares
 		n.firstStart = n.heardAt.Add(l.Soon)
+		s.full.noteLanes(n.charge.Budget.Key, l, n.heardAt)
 		n.moveUp(l)
 		n.takeCuts(l.ID, cutsOf(l), l.Hurry == callNow)
 	}
@@ -95,7 +96,7 @@ func (n *nodeLine) moveUp(l *wire.Line) {
 		}
 		late := lateness
 		if t.share != 0 {
-			late -= comeLate
+			late -= comeLate - comeLateShare
 		}
 		if all := lane.Joined - lane.Cut; all > 0 && t.number >= lane.Cut {
 			part := float64(t.number+t.cost-lane.Cut) / float64(all)

@@ -11,7 +11,7 @@ import (
 
 // Join takes the caller of a booking out of the lines in which it waits, and gives its tickets to
 // its op. It gives up places that are of no use to the booking. It calls the waiters for the same
-// budgets whose start is near: they share the op's call.
+// budgets whose start is near, unless the op's call waits for others anyway: they share the call.
 func (s *Starts) Join(op *commit.Op, b *throttle.Booking) {
 	op.Horizon, op.Class, op.Returns = b.Horizon, classOf(b.Priority), b.Returns && b.Horizon > 0
 	if left := s.join(op, b); left != nil {
@@ -38,7 +38,7 @@ func (s *Starts) join(op *commit.Op, b *throttle.Booking) (left *commit.Op) {
 		}
 		op.Turn, op.Tickets, op.Returns = t, slices.Clone(t.tickets), b.Returns && t.started
 	}
-	if b.Horizon > 0 && op.Kind != wire.Cancel {
+	if b.Horizon > 0 && op.Kind != wire.Cancel && op.Patience == 0 {
 		s.callNear(op.Charges)
 	}
 	return left
@@ -127,7 +127,7 @@ func (s *Starts) add(t *turn, op *commit.Op) <-chan struct{} {
 		t.nearAt = latest(near, t.notBefore)
 		t.comeBy = t.nearAt // any later, other callers might book the room before it, again and again
 	case t.share != 0:
-		t.setComeBy(near)
+		t.setComeBy(near.Add(comeLateShare))
 	default:
 		t.setComeBy(near.Add(comeLate))
 	}

@@ -1,0 +1,278 @@
+-- How the lanes of shares take turns; see lanes.lua.
+--
+-- Lanes take turns by start tags (start-time fair queueing). A lane has a finish tag, to which what it is dealt is added,
+-- divided by its weight. Dealt is what the cut of a lane moves over. Next is the lane with waiters whose finish tag is the least; of
+-- those with the same tag the first in the columns. Its tag becomes the class's tag, the tag of what was dealt last. A lane that gets
+-- its first waiter has a finish tag that is not below the class's. So it has no credit from the time when it was away.
+
+-- make_deals adds to lanes what deals them room, and returns them.
+function make_deals(lanes)
+local CLASSES = queue.CLASSES
+local UNIT = 1048576 -- of tags: what a cost of 1 adds with a weight of 1
+local NEWS, HOLES = lanes.NEWS, lanes.HOLES
+local COME = 'cuts %.0f %.0f %s%s'
+local move, min, max, floor, ceil = queue.move, min, max, floor, ceil
+local set, table_of = lanes.set, lanes.table_of
+
+-- beside returns what is dealt in the other lanes of a class before a caller of lane c, which may be nil, with so much
+-- of the lane before it.
+function lanes.beside(q, class, c, weight, own)
+  local m = q.many
+  local C, F, L, O, W, K, v = m.class, m.finish, m.left, m.offered, m.weight, m.cost, m.v[class]
+  local self = c and c.index or #C + 1
+  local tag, sum = max(v, c and c.finish or v) + floor(own * UNIT / weight), 0
+  for i = 1, #C do
+    if C[i] == class and i ~= self then
+      sum = sum + O[i]
+      local f = F[i]
+      if L[i] > 0 and (f < tag or f == tag and i < self) then
+        local turns = (tag - f) * W[i] / (UNIT * K[i])
+        sum = sum + min(L[i], (i < self and floor(turns) + 1 or ceil(turns)) * K[i])
+      end
+    end
+  end
+  return sum
+end
+
+-- deal adds what a lane is dealt to its finish tag.
+local function deal(m, c, amount)
+  local tag = max(c.finish, m.v[c.class])
+  m.v[c.class] = max(m.v[c.class], tag + floor(max(0, amount - c.cost) * UNIT / c.weight))
+  c.finish = tag + floor(amount * UNIT / c.weight)
+end
+
+-- complete deals a waiter that came, and waits for room, the rest of what it wants. Else each lane would be dealt a part of what
+-- its first waiter wants, and the parts would be used by nobody.
+function lanes.complete(q, c, w, cost)
+  local stop = w.ticket + cost
+  if w.ticket ~= FRONT and w.ticket < c.cut and stop > c.cut then
+    local passed = move(c, min(stop, c.joined) - c.cut)
+    c.offered = c.offered + passed
+    deal(q.many, c, passed)
+  end
+  c.step, c.since = 0, now -- its callers live
+  lanes.settle(q, c)
+end
+
+-- leave notes what it means for the turns of lanes that a caller with a ticket starts, or leaves; was is how much of its cost counted. One whose
+-- turn had come was counted for the lane when it was dealt.
+function lanes.leave(q, c, w, cost, was, starts)
+  local m = q.many
+  if not starts then
+    if was > 0 and w.ticket ~= FRONT and w.ticket < c.cut and c.step == 0 then
+      lanes.refund(q, c, cost)
+    end
+  elseif w.state == queue.WAITS or w.state == queue.COUNTED then
+    if w.ticket >= c.cut then
+      deal(m, c, cost)
+    end
+  end
+end
+
+-- refund takes back what a start counted for a lane.
+function lanes.refund(q, c, cost)
+  c.finish = max(q.many.v[c.class], c.finish - floor(cost * UNIT / c.weight))
+  q.many.finish[c.index] = c.finish
+end
+
+-- start counts a start of a caller that never stood in the line.
+function lanes.start(q, class, share, weight, cost)
+  local m = q.many
+  if m.sum[class] > 0 then
+    local c = lanes.join(q, class, share, weight, cost)
+    deal(m, c, cost)
+    lanes.settle(q, c)
+  end
+end
+
+-- free notes that there may be room for waiters whose turn has come.
+function lanes.free(q)
+  local m = q.many
+  for i = 1, #m.share do
+    if m.offered[i] > 0 then
+      local c = table_of(m, i)
+      c.holds, c.told = 0, FRONT
+      set(m, c)
+    end
+  end
+end
+
+-- is_left reports whether a waiter of a class was not offered anything.
+function lanes.is_left(q, class)
+  local C, L = q.many.class, q.many.left
+  for i = 1, #C do
+    if L[i] > 0 and C[i] == class then
+      return true
+    end
+  end
+  return false
+end
+
+-- offer deals the lanes of a class so much room, by their turns: those with the same tag one after the other. Where there
+-- is much room for a few lanes, more is dealt at once.
+local function offer(q, m, class, amount, active)
+  local C, F, L, W = m.class, m.finish, m.left, m.weight
+  local least = floor(amount / (4 * active))
+  while amount > 0 do
+    local first, tag, next_tag, size = {}, math.huge, math.huge, 0
+    for i = 1, #C do
+      if L[i] > 0 and C[i] == class then
+        local f = F[i]
+        if f < tag then
+          first, size, tag, next_tag = {i}, 1, f, tag
+        elseif f == tag then
+          size = size + 1
+          first[size] = i
+        elseif f < next_tag then
+          next_tag = f
+        end
+      end
+    end
+    if size == 0 then
+      break
+    end
+    local most = size == 1 and min(amount, ceil((next_tag - tag) * W[first[1]] / UNIT)) or 0
+    for k = 1, size do
+      local c = amount > 0 and table_of(m, first[k])
+      if c then
+        local passed = move(c, max(c.cost, least, most))
+        c.offered, c.since, amount = c.offered + passed, now, amount - max(passed, 1)
+        deal(m, c, passed)
+        lanes.settle(q, c)
+      end
+    end
+  end
+end
+
+-- call offers the lanes of a class what room there is within the horizon. It returns how much is offered then, and whether a
+-- waiter should hurry. A lane whose offers have lapsed claims no room until one of its waiters comes: its cut goes over
+-- twice as much each time.
+function lanes.call(r, u, q, class, now, taken)
+  local m, limits = q.many, q[class]
+  if m.sum[class] <= 0 then
+    return 0, false
+  end
+  local C, L, O, S, H, P = m.class, m.left, m.offered, m.since, m.holds, m.step
+  local reserve, horizon = min(limits.reserve, u.n - 1), limits.horizon
+  local soon = turn.units(u, reserve, now + floor(horizon / 3)) > 0
+  local lapse, slow, open, claimed, hurry, active = max(ASK_SOON, floor(horizon / 4)), r.paused > 0, nil, 0, false, 0
+  local held = now + queue.MOST_HELD
+  for i = 1, #C do
+    if C[i] == class and (L[i] > 0 or O[i] > 0) then
+      if H[i] > held then
+        H[i] = held
+      end
+      local near, since = soon and now > H[i], S[i]
+      if near then
+        since = (since == 0 or since > now) and now or since
+      elseif O[i] > 0 then
+        open = open or turn.at(u, reserve, now, 1, 1)
+        since = max(open, H[i])
+      else
+        since = 0
+      end
+      local lapses = near and O[i] > 0 and now - since > lapse
+      if lapses and slow then -- in a slow start the row has room that nobody can take
+        local t = earliest(search_for(u, 1, reserve, now, 0, false), now)
+        near = not t or t <= now + floor(horizon / 3)
+        since = near and since or now
+      end
+      S[i] = since
+      local c = m.open[i]
+      if c then
+        c.since, c.holds = since, H[i]
+      end
+      if near and lapses then
+        c = table_of(m, i)
+        c.step = max(2 * c.step, c.offered)
+        c.round, c.lapsed, c.since = now, c.cut, now
+        c.offered = move(c, c.step)
+        lanes.settle(q, c)
+      end
+      claimed = claimed + (P[i] == 0 and O[i] or 0)
+      hurry, active = hurry or near, active + 1
+    end
+  end
+  local amount = turn.units(u, reserve, now + horizon) - taken - claimed
+  if amount > 0 then
+    offer(q, m, class, amount, active)
+    claimed = 0
+    for i = 1, #C do
+      claimed = claimed + (C[i] == class and P[i] == 0 and O[i] or 0)
+    end
+  end
+  return claimed, hurry
+end
+
+-- tell publishes the cuts that are news; see queue.tell.
+function lanes.tell(r, q, channel)
+  local m, news, gone = q.many, {}, false
+  for i = 1, #m.flags do
+    local flags = m.flags[i]
+    if flags % HOLES == NEWS then
+      news[#news + 1] = i
+    end
+    gone = gone or flags >= HOLES
+  end
+  if not (q.hurry or q.event or gone) then
+    return 0
+  elseif #news == 0 then
+    return 1
+  end
+  local cuts = {}
+  for k, i in ipairs(news) do
+    local c = table_of(m, i)
+    c.told, c.news = c.cut, 1
+    set(m, c)
+    cuts[k] = string.format('%.0f %.0f %.0f ', c.class, c.share, c.cut)
+  end
+  redis.pcall('PUBLISH', channel, string.format(COME, q.id, #news, table.concat(cuts), r.key))
+  return 2
+end
+
+-- turns is queue.turns, and returns what to say of the lanes of shares that this call is about. Where lanes are
+-- served evenly, a lane's first waiter starts when the others have been dealt as much as their weights allow until its tag.
+function lanes.turns(q, u, now)
+  local m, first, last, soon, told = q.many, {0, 0, 0}, {0, 0, 0}, nil, {}
+  local C, L, O, W = m.class, m.left, m.offered, m.weight
+  local before = 0
+  for class = 1, CLASSES do
+    local all, rest, offered, weights = before + m.sum[class], 0, 0, 0
+    for i = 1, m.sum[class] > 0 and #C or 0 do
+      if C[i] == class and (L[i] > 0 or O[i] > 0) then
+        rest, offered, weights = rest + L[i], offered + O[i], weights + (L[i] > 0 and W[i] or 0)
+      end
+    end
+    local reserve, from, to, least = min(q[class].reserve, u.n - 1), 0, 0, all - rest + 1
+    if rest > 0 then
+      from, to = turn.at(u, reserve, now, 1, least) - now, turn.at(u, reserve, now, 1, all) - now
+    end
+    if not soon and m.sum[class] > 0 then
+      soon = offered > 0 and turn.at(u, reserve, now, 1, 1) - now or from
+    end
+    local function at(rank)
+      rank = min(all, max(least, rank))
+      return from + (all > least and floor((to - from) * (rank - least) / (all - least)) or 0)
+    end
+    for i, c in pairs(m.open) do
+      if c.class == class and (i > CLASSES or L[i] > 0 or c.news) then
+        local a, b = 0, 0
+        if L[i] > 0 then
+          local rank = least + floor(max(0, c.finish - m.v[class]) * weights / UNIT)
+          a, b = at(rank), at(rank + floor((L[i] - c.cost) * weights / c.weight))
+        end
+        if i <= CLASSES then
+          first[class], last[class] = a, b
+        end
+        if i > CLASSES or c.news then
+          told[#told + 1] = struct.pack('<ddddddd', class, c.share, c.cut, c.joined, a, b, c.news or 0)
+        end
+      end
+    end
+    before = all
+  end
+  return first, last, soon or 0, told
+end
+
+return lanes
+end
