@@ -40,7 +40,7 @@ local NEWS, HOLES = 1, 2
 local COLUMNS = {'class', 'share', 'weight', 'cost', 'finish', 'left', 'offered', 'since', 'holds', 'step', 'flags'}
 local COME = 'cuts %.0f %.0f %s%s'
 local left, move, min, max, floor, ceil = queue.left, queue.move, min, max, floor, ceil
-local lanes = {}
+local lanes, served = {}, served_of()
 
 -- set writes a table into the columns.
 local function set(m, c)
@@ -65,7 +65,7 @@ local function push(m, c, class, share)
   return c
 end
 local function empty(base)
-  local m = {base = base, v = {0, 0, 0}, sum = {0, 0, 0}, rest = {}, open = {}}
+  local m = {base = base, v = {0, 0, 0}, sum = {0, 0, 0}, rest = {}, open = {}, served = {}}
   for _, name in ipairs(COLUMNS) do
     m[name] = {}
   end
@@ -137,7 +137,7 @@ function lanes.read(r, v)
     m[name] = column
   end
   assert(fractions == 0 and greatest <= MAX_NUMBER and least >= -MAX_NUMBER)
-  m.rest, m.full = v[7], r.lined > MOST_LINED
+  m.rest, m.full = v[7], served.read(m, v[8], r.lined) > MOST_LINED
   for i = 1, size do
     local class, since = m.class[i], m.since[i]
     m.sum[class] = m.sum[class] + m.left[i] + m.offered[i]
@@ -161,7 +161,7 @@ end
 
 -- text returns the line as it is stored.
 local function text(q, m)
-  local began, columns, rest, limits, size = q.began, {}, {}, {}, 0
+  local began, columns, rest, list, limits, size = q.began, {}, {}, {}, {}, 0
   for k = 1, #COLUMNS do
     columns[k] = {}
   end
@@ -175,13 +175,13 @@ local function text(q, m)
       end
       columns[5][size] = max(0, m.finish[i] - m.v[m.class[i]])
       columns[8][size] = m.since[i] > 0 and max(1, m.since[i] - began) or 0
-      rest[size] = m.rest[i] or text_of(m.open[i])
+      rest[size], list[size] = m.rest[i] or text_of(m.open[i]), served.of(m, i)
     end
   end
   for k = 1, CLASSES do
     limits[2 * k - 1], limits[2 * k] = q[k].reserve, q[k].horizon
   end
-  return cmsgpack.pack({true, q.id, began, m.base, limits, columns, rest})
+  return served.pack(m, {true, q.id, began, m.base, limits, columns, rest}, list)
 end
 
 -- squeeze makes one hole of all those of a lane, from the cut on: which tickets are gone is a guess.
