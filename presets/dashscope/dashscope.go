@@ -61,7 +61,7 @@
 //   - official: a caller that goes on is refused again: https://help.aliyun.com/zh/model-studio/flow-agent-rate-limiting
 //   - observed: Throttling.AllocationQuota with the type insufficient_quota, back after a minute:
 //     https://github.com/can1357/oh-my-pi/pull/8476
-//   - from common use: the host, the names of fields in bodies.
+//   - from common use: the host, the names of fields in bodies, usage in each event of a stream in its own form.
 //   - inferred: four bytes a token; that max_tokens counts until the usage is known; a second; that a 503 may have
 //     a Retry-After (RFC 9110).
 package dashscope
