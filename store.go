@@ -318,8 +318,8 @@ type Status struct {
 	Ceiling float64
 
 	// Shares are those whose callers stand in the line for a start, and those that had
-	// turns just now beside them, by ID: at most 128, and nil without shares. A store that does
-	// not tell them leaves it nil.
+	// turns just now beside them, by ID: at most 128, and nil without shares. A store in which
+	// shares take no turns leaves it nil.
 	Shares []ShareStatus
 }
 
@@ -328,5 +328,5 @@ type Status struct {
 type ShareStatus struct {
 	Share
 	Waiting int // the costs of its callers in line
-	Served  int // the costs of the turns that it had since its callers began to wait
+	Served  int // the costs of the turns that it had since its callers began to wait; -1: the store had no room to count them
 }

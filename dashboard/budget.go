@@ -21,7 +21,7 @@ func budgetOf(c *throttle.Charge, st throttle.Status, now time.Time) budget {
 		ID: fleet.Clean(idOf(c.Budget), longestName), Name: fleet.Clean(c.Budget.String(), longestName), Policy: fleet.Clean(c.Budget.Policy, longestName),
 		Key: key, Upstream: fleet.Clean(c.Budget.Group, longestName), Limits: []string{c.Limit.String()},
 		Kind: kind, Capacity: capacity, Shadow: c.Shadow, Nodes: 1,
-		Used: st.Used, Booked: st.Booked, Waiting: st.Waiting, Wait: st.Wait.Milliseconds(), Repeated: st.Repeated, Ceiling: st.Ceiling,
+		Used: st.Used, Booked: st.Booked, Waiting: st.Waiting, Wait: st.Wait.Milliseconds(), Repeated: st.Repeated, Ceiling: st.Ceiling, Shares: fleet.StateOf(st).Shares,
 	}
 	if st.Wait == throttle.Never {
 		b.Wait = -1

@@ -115,7 +115,7 @@ func budgetOfFleet(f *fleet.Budget, at time.Time) budget {
 		ID: f.Name, Name: f.Name, Policy: f.Policy, Key: key, Upstream: f.Group, Limits: f.Limits,
 		Kind: kind, Capacity: capacity, Shadow: f.Shadow, Node: f.Node, Nodes: f.Nodes, Starts: f.Starts, Cost: f.Cost,
 		Used: f.State.Used, Booked: f.State.Booked, Waiting: f.State.Waiting, Wait: f.State.Wait.Milliseconds(),
-		Repeated: f.State.Repeated, Ceiling: f.State.Ceiling, Err: f.Err,
+		Repeated: f.State.Repeated, Ceiling: f.State.Ceiling, Shares: f.State.Shares, Err: f.Err,
 	}
 	if f.Node != "" {
 		b.ID += " of " + f.Node

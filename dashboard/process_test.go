@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -262,4 +263,29 @@ func BenchmarkProcessBook(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestProcessShares: a budget says which shares wait for it, and no name.
+func TestProcessShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := NewProcess(memstore.New())
+		l := newLimiters(t, p, throttle.Policy{Name: "model", Match: "example.com/", Limit: throttle.PerHour(1), Share: throttle.Header("X-Tenant")})
+		_, err := l.Acquire(t.Context(), throttle.Demand{Policy: "model", Share: "acme"})
+		require.NoError(t, err)
+		ctx, leave := context.WithCancel(t.Context())
+		for i := range 5 {
+			go func() {
+				_, _ = l.Acquire(ctx, throttle.Demand{Policy: "model", Share: []string{"acme", "other"}[i%2], Weight: 2})
+			}()
+		}
+		synctest.Wait()
+		b := readOnce(t, p).Budgets[0]
+		require.Equal(t, []fleet.Share{
+			{Name: fmt.Sprintf("%014x", throttle.ShareOf("model", "acme")), Weight: 2, Waiting: 3},
+			{Name: fmt.Sprintf("%014x", throttle.ShareOf("model", "other")), Weight: 2, Waiting: 2},
+		}, b.Shares)
+		leave()
+		synctest.Wait()
+		require.Nil(t, readOnce(t, p).Budgets[0].Shares)
+	})
 }

@@ -3,6 +3,8 @@ package dashboard
 import (
 	"context"
 	"time"
+
+	"github.com/fleetthrottle/throttle/redisstore/fleet"
 )
 
 // A Source knows what a page shows: [Fleet] or a [Process]. All its methods are safe for
@@ -100,6 +102,8 @@ type budget struct {
 	By       string  `json:"by,omitempty"` // who paused it
 	Reason   string  `json:"reason,omitempty"`
 	Err      string  `json:"error,omitempty"` // why its state is not known
+
+	Shares []fleet.Share `json:"shares,omitempty"` // whose callers wait
 
 	Waits    *waits  `json:"waits,omitempty"`    // nil: the source does not know
 	Shadowed *shadow `json:"shadowed,omitempty"` // of a policy that only counts; nil: the source does not know

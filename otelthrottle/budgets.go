@@ -22,6 +22,8 @@ type budgets struct {
 	limit, used, ceiling metric.Float64ObservableGauge
 	known, up            metric.Int64ObservableGauge
 	booked, waiting      metric.Int64ObservableUpDownCounter
+	shareWaiting         metric.Int64ObservableUpDownCounter
+	shareServed          metric.Int64ObservableGauge
 	paused               metric.Float64ObservableGauge
 }
 
@@ -30,10 +32,14 @@ type budgets struct {
 // are asked, 16 at the most, and told together. Each collection asks the store once for each budget,
 // so let few programs of a fleet have it. It follows SetPolicies by itself; the registration ends
 // it. One is for all transports and limiters of a program.
+//
+// Of a policy with a Share the shares that wait are told: the 16 that wait most by their hashed names, as "throttle explain" prints
+// them, and all others together as "other". Callers without a share are "none", and shares beyond those that a budget
+// tells apart are "common".
 func Budgets(p metric.MeterProvider, of ...Source) (metric.Registration, error) {
 	b := &budgets{sources: of}
 	m := p.Meter(scope)
-	var errs [8]error
+	var errs [10]error
 	b.limit, errs[0] = m.Float64ObservableGauge("throttle.budget.limit", metric.WithUnit("{request}"),
 		metric.WithDescription("How much the limit of the fullest budget allows: in a window, in flight, or in a burst."))
 	b.used, errs[1] = m.Float64ObservableGauge("throttle.budget.usage", metric.WithUnit("{request}"),
@@ -50,10 +56,14 @@ func Budgets(p metric.MeterProvider, of ...Source) (metric.Registration, error) 
 		metric.WithDescription("1 if the store answered when it was asked what budgets are like, else 0."))
 	b.booked, errs[7] = m.Int64ObservableUpDownCounter("throttle.budget.booked", metric.WithUnit("{request}"),
 		metric.WithDescription("How much is booked of these budgets for starts that are to come."))
+	b.shareWaiting, errs[8] = m.Int64ObservableUpDownCounter("throttle.share.queued_requests", metric.WithUnit("{request}"),
+		metric.WithDescription("How much the requests of a share ask for that wait in line; the 16 shares that wait most, and all others as \"other\"."))
+	b.shareServed, errs[9] = m.Int64ObservableGauge("throttle.share.served_requests", metric.WithUnit("{request}"),
+		metric.WithDescription("What a share's requests had since they began to wait: it begins at 0 again when none of them waits."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
-	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.booked, b.waiting, b.paused, b.known, b.up)
+	return m.RegisterCallback(b.observe, b.limit, b.used, b.ceiling, b.booked, b.waiting, b.paused, b.known, b.up, b.shareWaiting, b.shareServed)
 }
 
 // observe asks the stores. One that does not answer fails no collection.
@@ -82,4 +92,11 @@ func (b *budgets) tell(to metric.Observer, policy string, s *telemetry.Summary) 
 	to.ObserveInt64(b.booked, int64(s.Booked), of)
 	to.ObserveInt64(b.waiting, int64(s.Waiting), of)
 	to.ObserveFloat64(b.paused, s.Paused.Seconds(), of)
+	for _, l := range s.Shares {
+		share := metric.WithAttributes(policyKey.String(policy), shareKey.String(l.Name))
+		to.ObserveInt64(b.shareWaiting, int64(l.Waiting), share)
+		if l.Served >= 0 {
+			to.ObserveInt64(b.shareServed, int64(l.Served), share)
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 // The attributes.
 const (
 	policyKey = attribute.Key("throttle.policy")
+	shareKey  = attribute.Key("throttle.share")
 	resultKey = attribute.Key("throttle.result")
 	eventKey  = attribute.Key("throttle.event")
 	errorKey  = attribute.Key("error.type")

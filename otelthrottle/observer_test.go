@@ -2,6 +2,7 @@ package otelthrottle_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -290,6 +291,34 @@ func TestBudgets(t *testing.T) {
 		stop()
 		require.NoError(t, registration.Unregister())
 		require.NotContains(t, s.collect(), "throttle.store.up")
+	})
+}
+
+// TestBudgetsTellShares: what waits of each, and what it had.
+func TestBudgetsTellShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		limiters, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+			{Name: "model", Limit: throttle.PerSecond(10), Jitter: -1, Share: throttle.Header("X-Tenant")},
+		}})
+		require.NoError(t, err)
+		_, err = otelthrottle.Budgets(s.meters, limiters)
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		for range 100 {
+			go func() { _, _ = limiters.Acquire(ctx, throttle.Demand{Policy: "model", Share: "acme"}) }()
+		}
+		synctest.Wait()
+		of := []attribute.KeyValue{policy("model"), attribute.String("throttle.share", fmt.Sprintf("%014x", throttle.ShareOf("model", "acme")))}
+		before, known := s.sum("throttle.share.queued_requests", of...)
+		require.True(t, known)
+		require.Positive(t, before)
+		served := s.value("throttle.share.served_requests", of...)
+		time.Sleep(2 * time.Second)
+		after, _ := s.sum("throttle.share.queued_requests", of...)
+		require.Less(t, after, before)
+		require.Equal(t, before-after, s.value("throttle.share.served_requests", of...)-served)
 	})
 }
 

@@ -19,7 +19,7 @@ type Source interface {
 type budgets struct {
 	sources []Source
 
-	up, known, limit, used, booked, waiting, wait, paused, ceiling *prometheus.Desc
+	up, known, limit, used, booked, waiting, wait, paused, ceiling, shareWaiting, shareServed *prometheus.Desc
 }
 
 // Budgets returns a collector of what the budgets of all policies of the sources are like. A
@@ -28,10 +28,17 @@ type budgets struct {
 // together. Each scrape asks the store once for each budget, so register the collector in few programs
 // of a fleet. It follows SetPolicies by itself.
 //
+// Of a policy with a Share the collector tells the shares that wait: the 16 that wait most by their hashed names, as
+// "throttle explain" prints them, and all others together as "other". Callers without a share are "none", and shares beyond those
+// that a budget tells apart are "common".
+//
 // One collector is for all transports and limiters of a program: a registry takes no second one.
 func Budgets(sources ...Source) prometheus.Collector {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{"policy"}, nil)
+	}
+	ofShare := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, []string{"policy", "share"}, nil)
 	}
 	return &budgets{
 		sources: sources,
@@ -44,12 +51,15 @@ func Budgets(sources ...Source) prometheus.Collector {
 		wait:    desc("throttle_next_start_seconds", "How long a request would wait at the most if it came now; +Inf if no start can be planned."),
 		paused:  desc("throttle_paused_seconds", "For how long a budget is still closed, by a penalty or by hand; the longest."),
 		ceiling: desc("throttle_ceiling", "How much of the limit the fleet has learned to use, 0 if the limit alone counts; the lowest."),
+
+		shareWaiting: ofShare("throttle_share_waiting", "How much the requests of a share ask for that wait in line; the 16 shares that wait most, and all others as \"other\"."),
+		shareServed:  ofShare("throttle_share_served", "What a share's requests had since they began to wait: it begins at 0 again when none of them waits."),
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (b *budgets) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{b.up, b.known, b.limit, b.used, b.booked, b.waiting, b.wait, b.paused, b.ceiling} {
+	for _, d := range []*prometheus.Desc{b.up, b.known, b.limit, b.used, b.booked, b.waiting, b.wait, b.paused, b.ceiling, b.shareWaiting, b.shareServed} {
 		to <- d
 	}
 }
@@ -86,4 +96,10 @@ func (b *budgets) send(to chan<- prometheus.Metric, policy string, s *telemetry.
 	gauge(b.waiting, float64(s.Waiting))
 	gauge(b.paused, s.Paused.Seconds())
 	gauge(b.ceiling, s.Ceiling)
+	for _, l := range s.Shares {
+		to <- prometheus.MustNewConstMetric(b.shareWaiting, prometheus.GaugeValue, float64(l.Waiting), policy, l.Name)
+		if l.Served >= 0 {
+			to <- prometheus.MustNewConstMetric(b.shareServed, prometheus.GaugeValue, float64(l.Served), policy, l.Name)
+		}
+	}
 }

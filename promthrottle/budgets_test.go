@@ -68,6 +68,61 @@ func TestBudgetsOfBookedStarts(t *testing.T) {
 	})
 }
 
+// TestBudgetsTellShares: the shares that wait most, by hashed names, and all others together; nothing of them when nobody waits.
+func TestBudgetsTellShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiters, err := throttle.NewLimiters(throttle.Config{Store: memstore.New(), Policies: []throttle.Policy{
+			{Name: "model", Limit: throttle.PerSecond(10), Jitter: -1, Share: throttle.Header("X-Tenant")},
+		}})
+		require.NoError(t, err)
+		b := promthrottle.Budgets(limiters)
+		series := testutil.CollectAndCount(b)
+		ctx, stop := context.WithCancel(t.Context())
+		for range 10 {
+			_, err := limiters.Acquire(ctx, throttle.Demand{Policy: "model", Share: "first"})
+			require.NoError(t, err)
+		}
+		for tenant := range 20 {
+			for range 5 + tenant {
+				go func() {
+					_, _ = limiters.Acquire(ctx, throttle.Demand{Policy: "model", Share: fmt.Sprint("tenant ", tenant)})
+				}()
+			}
+		}
+		synctest.Wait()
+		require.Equal(t, series+2*17, testutil.CollectAndCount(b))
+		registry := prometheus.NewPedanticRegistry()
+		registry.MustRegister(b)
+		values := func(name string) (all map[string]float64, sum float64) {
+			all = make(map[string]float64)
+			families, err := registry.Gather()
+			require.NoError(t, err)
+			for _, f := range families {
+				for _, m := range f.GetMetric() {
+					if f.GetName() == name {
+						all[m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
+						sum += m.GetGauge().GetValue()
+					}
+				}
+			}
+			return all, sum
+		}
+		before, waited := values("throttle_share_waiting")
+		_, had := values("throttle_share_served")
+		require.Len(t, before, 17)
+		require.Positive(t, before["other"])
+		require.Positive(t, before[fmt.Sprintf("%014x", throttle.ShareOf("model", "tenant 19"))])
+		time.Sleep(3 * time.Second)
+		_, waits := values("throttle_share_waiting")
+		_, has := values("throttle_share_served")
+		require.Less(t, waits, waited)
+		require.InDelta(t, waited-waits, has-had, 0)
+		stop()
+		synctest.Wait()
+		require.Equal(t, series, testutil.CollectAndCount(b))
+	})
+}
+
 // call sends a request of a tenant that never waits.
 func call(t *throttle.Transport, tenant any) error {
 	req, _ := http.NewRequest(http.MethodGet, "https://example.com/", nil)

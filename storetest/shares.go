@@ -12,7 +12,7 @@ import (
 
 // Shares checks that a store shares a budget out among the shares of its callers, as
 // [throttle.Share] says: every share gets its part, a share that asks for little does not wait for the
-// others, and all of the limit is used. It compares what happens with a fair queue that serves one caller after the other.
+// others, all of the limit is used, and Status tells who waits. It compares what happens with a fair queue that serves one caller after the other.
 // It plays the scenes whose names are for play; nil: all of them.
 func Shares(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Store, play func(name string) bool) {
 	for _, s := range shareScenes() {
@@ -45,13 +45,19 @@ type shareRun struct {
 	scene    shareScene
 	callers  []sharer
 	visitors []*visitor
+	told     []shareTold // what the store told of shares, by time
 	end      time.Duration
 }
 
 // carryOut lets all of the callers come. Those that still wait in the end leave.
 func (r *shareRun) carryOut() {
 	r.Helper()
+	asks := asksAt
 	for _, c := range r.callers {
+		for ; len(asks) > 0 && r.scene.windows(asks[0]) <= c.at; asks = asks[1:] {
+			r.at(r.scene.windows(asks[0]))
+			r.asks()
+		}
 		r.at(c.at)
 		v := r.comes(throttle.Booking{Charges: []throttle.Charge{r.scene.charge(c)}, MaxWait: throttle.AnyWait, Horizon: shareHorizon})
 		if r.visitors = append(r.visitors, v); c.leavesBy(r.end) {
@@ -75,6 +81,7 @@ func (r *shareRun) compare() {
 	for _, v := range r.visitors {
 		starts = append(starts, v.begun())
 	}
+	r.areTold()
 	r.isLawful(starts)
 	r.isInOrder(starts)
 	r.isSoon(starts)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/shares"
 	"github.com/fleetthrottle/throttle/memstore"
 	"github.com/fleetthrottle/throttle/policyfile"
 	"github.com/fleetthrottle/throttle/redisstore/fleet"
@@ -119,15 +120,12 @@ func explain(f *policyfile.File, req *http.Request) (*explanation, error) {
 			Policy: c.Budget.Policy, Limit: c.Limit.String(), Cost: c.Cost, Budget: c.Budget.String(), Shadow: c.Shadow, Node: c.Node,
 		}
 		if c.Share.ID != 0 {
-			x.Share, x.Weight = shareText(c.Share.ID), max(1, c.Share.Weight)
+			x.Share, x.Weight = shares.Name(c.Share.ID), max(1, c.Share.Weight)
 		}
 		e.Policies = append(e.Policies, x)
 	}
 	return e, nil
 }
-
-// shareText is how a share is shown: its name is hashed.
-func shareText(id uint64) string { return fmt.Sprintf("%014x", id) }
 
 // ask asks the fleet what the budgets are like now, and who paused them.
 func (e *explanation) ask(ctx context.Context, all *fleet.Fleet) error {

@@ -221,7 +221,7 @@ func (m *model) title() string {
 	return strings.Join(append(words, "? for help"), "  ")
 }
 
-// tables are the budgets, then the nodes.
+// tables are the budgets and who waits for them, then the nodes.
 func (m *model) tables() (lines []string) {
 	s := *m.shown
 	sortAndFilter(&s, m.sort, m.filter)
@@ -235,6 +235,18 @@ func (m *model) tables() (lines []string) {
 			line = bold + line + plain
 		case s.Budgets[i-1].State.Paused.Duration > 0:
 			line = red + line + plain
+		}
+		lines = append(lines, line)
+	}
+	if len(v.shares.rows) > 0 {
+		lines = append(lines, "")
+	}
+	for i, line := range v.shares.lines() {
+		switch {
+		case len(v.shares.rows) == 0:
+			continue
+		case i == 0:
+			line = bold + line + plain
 		}
 		lines = append(lines, line)
 	}

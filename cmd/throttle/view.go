@@ -18,6 +18,7 @@ type view struct {
 	head    []string // about the fleet
 	nodes   table
 	budgets table
+	shares  table // of the budgets, those that wait
 	foot    []string // what is not shown
 }
 
@@ -27,6 +28,7 @@ func newView(s *fleet.Snapshot, filter string) *view {
 	v := &view{
 		nodes:   table{titles: []string{"NODE", "HOST", "PID", "UP", "SEEN", "STARTS", "THROTTLE", "POLICIES"}},
 		budgets: table{titles: []string{"BUDGET", "LIMIT", "NODES", "STARTS", "COST", "STATE"}},
+		shares:  table{titles: []string{"SHARE", "BUDGET", "WEIGHT", "WAITING", "SERVED"}},
 	}
 	if p := s.File; p != nil {
 		v.head = append(v.head, fmt.Sprintf("policies: number %d (%s), pushed by %s %s ago%s",
@@ -37,6 +39,9 @@ func newView(s *fleet.Snapshot, filter string) *view {
 	}
 	for i := range s.Budgets {
 		v.budgets.rows = append(v.budgets.rows, budgetRow(&s.Budgets[i]))
+		for _, share := range s.Budgets[i].State.Shares {
+			v.shares.rows = append(v.shares.rows, shareRow(&s.Budgets[i], share))
+		}
 	}
 	switch {
 	case len(s.Nodes) > 0:
@@ -102,12 +107,28 @@ func fileWords(f *fleet.FileState, pushed *fleet.Pushed) string {
 	return text
 }
 
-func budgetRow(b *fleet.Budget) []string {
-	name := b.Name
+// budgetName returns the name of a budget in tables.
+func budgetName(b *fleet.Budget) string {
 	if b.Node != "" {
-		name += " of " + b.Node[:min(len(b.Node), 6)]
+		return b.Name + " of " + b.Node[:min(len(b.Node), 6)]
 	}
-	return []string{name, strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), rate(costOf(b)), strings.Join(budgetWords(b), ", ")}
+	return b.Name
+}
+
+func budgetRow(b *fleet.Budget) []string {
+	return []string{budgetName(b), strings.Join(b.Limits, " or "), fmt.Sprint(b.Nodes), rate(b.Starts), rate(costOf(b)), strings.Join(budgetWords(b), ", ")}
+}
+
+// shareRow says what the callers of a share are like that wait for a budget.
+func shareRow(b *fleet.Budget, s fleet.Share) []string {
+	name, weight, served := s.Name, fmt.Sprint(s.Weight), fmt.Sprint(s.Served)
+	if s.Shares > 0 {
+		name, weight = fmt.Sprintf("%s (%d)", name, s.Shares), "-"
+	}
+	if s.Served < 0 {
+		served = "not known"
+	}
+	return []string{name, budgetName(b), weight, fmt.Sprint(s.Waiting), served}
 }
 
 // costOf is what the starts of a second cost. A recording of an earlier version does not say, and
@@ -212,7 +233,7 @@ func (v *view) write(out io.Writer) error {
 	for _, line := range v.head {
 		lines = append(lines, fleet.Clean(line, 1000))
 	}
-	for _, t := range []table{v.nodes, v.budgets} {
+	for _, t := range []table{v.nodes, v.budgets, v.shares} {
 		if len(t.rows) == 0 {
 			continue
 		}

@@ -9,7 +9,7 @@ import {clock, count, number, page, seconds, span, word} from "./words.js";
 
 /**
  * @typedef {import("./stream.js").Budget} Budget
- * @typedef {{root: HTMLElement, id: string, because: HTMLElement, title: HTMLElement, why: HTMLElement, facts: HTMLElement,
+ * @typedef {{root: HTMLElement, id: string, because: HTMLElement, title: HTMLElement, why: HTMLElement, facts: HTMLElement, shares: HTMLElement,
  *   charts: {svg: SVGElement, what: "used" | "starts" | "waiting", title: HTMLElement}[], slider: HTMLInputElement, spans: HTMLElement[], time: number,
  *   moment: number | null, whole: number, asked: number, bands: HTMLElement, pause: HTMLButtonElement, resume: HTMLButtonElement, note: HTMLElement}} Details
  */
@@ -25,6 +25,7 @@ const times = [{ms: 300e3, name: "5 min"}, {ms: 900e3, name: "15 min"}, {ms: 360
 export function makeDetails(id) {
   const title = make("h3"), why = make("p"), because = make("div", {class: "because"}, title, why);
   const facts = make("dl", {class: "facts"}), bands = make("div", {class: "bandlist"});
+  const shares = make("div", {class: "shares"});
   const figures = /** @type {const} */ ([["used", "chart used"], ["starts", "chart starts"], ["waiting", "chart waiting"]]).map(([what, name]) => {
     const svg = draw("svg", {role: "img", class: what}), caption = make("figcaption", {}, word(name));
     return {svg, what, title: caption, figure: make("figure", {}, caption, svg)};
@@ -39,8 +40,8 @@ export function makeDetails(id) {
     root: make("div", {class: "details"}, because,
       make("div", {class: "charts"}, ...figures.map((f) => f.figure)),
       make("div", {class: "times"}, make("div", {role: "group", "aria-label": word("span")}, ...spans), make("label", {title: word("moment hint")}, word("moment"), slider)),
-      facts, bands, make("div", {class: "steer"}, pause, resume, note)),
-    id, because, title, why, facts, charts: figures, slider, spans, time: times[0].ms, moment: null, whole: -1, asked: 0, bands, pause, resume, note,
+      facts, shares, bands, make("div", {class: "steer"}, pause, resume, note)),
+    id, because, title, why, facts, shares, charts: figures, slider, spans, time: times[0].ms, moment: null, whole: -1, asked: 0, bands, pause, resume, note,
   };
   spans.forEach((b, i) => b.addEventListener("click", () => {
     d.time = times[i].ms;
@@ -108,6 +109,7 @@ export function showDetails(d) {
   d.spans.forEach((s, i) => put(s, "aria-pressed", String(times[i].ms === d.time)));
   showCharts(d, b);
   showFacts(d, b);
+  showShares(d, b);
   showBands(d, b);
   showSteer(d, b);
 }
@@ -165,6 +167,38 @@ function showFacts(d, b) {
     say(div.children[1].children[0], value);
     say(div.children[1].children[1], note ?? "");
   });
+}
+
+/**
+ * Shows the shares whose callers wait.
+ * @param {Details} d
+ * @param {Budget} b
+ */
+function showShares(d, b) {
+  const all = b.shares ?? [];
+  d.shares.hidden = all.length === 0;
+  const table = d.shares.querySelector("tbody") ?? makeShares(d.shares);
+  if (table.children.length !== all.length) {
+    table.replaceChildren(...all.map(() => make("tr", {}, make("th", {scope: "row", class: "mono"}), ...[0, 1, 2].map(() => make("td", {class: "n"})))));
+  }
+  all.forEach((s, i) => {
+    const cells = [shareName(s), s.weight ? count(s.weight) : "–", count(s.waiting), s.served < 0 ? word("served unknown") : count(s.served)];
+    cells.forEach((text, k) => say(table.children[i].children[k], text));
+  });
+}
+
+/** How a share is named. @param {import("./stream.js").Share} s */
+function shareName(s) {
+  if (s.shares) return word("share other", {n: count(s.shares)});
+  return s.share === "none" ? word("share none") : s.share === "common" ? word("share common") : s.share;
+}
+
+/** Makes the table of shares. @param {HTMLElement} root */
+function makeShares(root) {
+  const head = ["share", "weight", "waiting", "served"].map((name, i) => make("th", i ? {scope: "col", class: "n"} : {scope: "col"}, word(name)));
+  const body = make("tbody");
+  root.append(make("table", {}, make("caption", {}, word("shares")), make("thead", {}, make("tr", {}, ...head)), body));
+  return body;
 }
 
 /**

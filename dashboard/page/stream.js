@@ -2,11 +2,12 @@
 
 /**
  * @typedef {{from: number, before?: boolean, until: number, by?: string, reason?: string}} Band
+ * @typedef {{share: string, weight?: number, waiting: number, served: number, shares?: number}} Share
  * @typedef {{name: string, policy: string, key: string, group: string, limits: string[], kind: string, capacity: number,
  *   shadow?: boolean, node?: string, nodes?: number, starts: number, cost: number, used: number, booked?: number,
  *   waiting?: number, wait: number, until?: number, repeated?: number, ceiling?: number, by?: string, reason?: string,
  *   error?: string, waits?: {count: number, p50: number, p99: number}, shadowed?: {count: number, p99: number},
- *   bands?: Band[], why?: {en: string, zh: string}}} Budget
+ *   shares?: Share[], bands?: Band[], why?: {en: string, zh: string}}} Budget
  * @typedef {{id: string, program: string, host: string, pid: number, library?: string, since: number, heard: number,
  *   silent?: boolean, budgets: number, starts: number, follows?: boolean, inForce?: string, seen?: string,
  *   waits?: number, refused?: string}} Program

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/shares"
 )
 
 // AskTime is how long stores may take to answer when somebody looks. It is less than a look may
@@ -28,6 +29,9 @@ type Summary struct {
 	Wait    time.Duration  // the longest
 	Paused  time.Duration  // the longest
 	Ceiling float64        // the lowest; 0: the limit alone counts everywhere
+	Shares  []shares.Line  // of all budgets together; nil without shares
+
+	told []throttle.ShareStatus
 }
 
 // Summaries asks the stores of all sources, for [AskTime] at the most, and returns what the budgets
@@ -52,6 +56,9 @@ func Summaries[S Source](ctx context.Context, sources []S) (map[string]*Summary,
 			all[b.Budget.Policy].add(&b.Status)
 		}
 	}
+	for _, s := range all {
+		s.Shares = shares.Lines(s.told)
+	}
 	return all, errors.Join(errs...)
 }
 
@@ -66,4 +73,5 @@ func (s *Summary) add(st *throttle.Status) {
 	if st.Ceiling > 0 && (s.Ceiling == 0 || st.Ceiling < s.Ceiling) {
 		s.Ceiling = st.Ceiling
 	}
+	s.told = shares.Add(s.told, st.Shares)
 }

@@ -16,7 +16,8 @@
 // unlimited until an answer closes it. A minute may be enforced second by second: [Options.Even].
 //
 // A request costs the tokens that it sends and the max_tokens that it asks for, until the usage
-// in its answer says what it took. Answers that stream cost their estimate.
+// in its answer says what it took. A stream in OpenAI's form says so in its last event, if the request asks for it:
+// stream_options.include_usage. One that does not say, or is cut, costs its estimate, and a token for each event at least.
 //
 // The model is read from the request's body, as in package openai. Models whose numbers differ
 // need a [throttle.Transport] each, with the same Store.
@@ -53,13 +54,14 @@
 //   - official: for whom, what the three messages mean, second by second, back within a minute:
 //     https://help.aliyun.com/en/model-studio/rate-limit,
 //     https://alibabacloud.com/help/en/model-studio/rate-limit
+//   - official: usage in the last event, with include_usage only: https://help.aliyun.com/zh/model-studio/stream
 //   - official: GET /api/v1/quotas: https://www.alibabacloud.com/help/en/model-studio/list-quotas
 //   - official, as public code quotes it in 2026-09: the codes of 429:
 //     https://help.aliyun.com/zh/model-studio/error-code
 //   - official: a caller that goes on is refused again: https://help.aliyun.com/zh/model-studio/flow-agent-rate-limiting
 //   - observed: Throttling.AllocationQuota with the type insufficient_quota, back after a minute:
 //     https://github.com/can1357/oh-my-pi/pull/8476
-//   - from common use: the host, the names of fields in bodies.
+//   - from common use: the host, the names of fields in bodies, usage in each event of a stream in its own form.
 //   - inferred: four bytes a token; that max_tokens counts until the usage is known; a second; that a 503 may have
 //     a Retry-After (RFC 9110).
 package dashscope
@@ -131,7 +133,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "dashscope-tokens", Match: match, Key: key,
-			Limit: tokens, Cost: o.cost, Settle: usage.Settle, Penalty: tokensRefused,
+			Limit: tokens, Cost: o.cost, Settle: usage.Settle, Meter: o.usage().Meter, Penalty: tokensRefused,
 		},
 	}
 }
@@ -160,6 +162,11 @@ func asked(r *http.Request) int {
 		return 0
 	}
 	return sent + llm.Reserved(r)
+}
+
+// usage is how streams tell their usage.
+func (o *Options) usage() llm.Usage {
+	return llm.Usage{Told: llm.Told(usage), Count: llm.AsTold, Booked: o.cost}
 }
 
 // usage is what a request has cost in the end.

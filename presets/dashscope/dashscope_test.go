@@ -52,11 +52,21 @@ func TestNoRefusals(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
+	events := presettest.Header{"Content-Type": "text/event-stream"}
 	presettest.Run(t, dashscope.Policies(dashscope.Options{Tokens: 5_000_000}), usual(200), []presettest.Case{
 		{Name: "in OpenAI's form", Answers: `{"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":21}}`, Costs: "dashscope-tokens 21"},
 		{Name: "its own form", Answers: `{"output":{},"usage":{"input_tokens":900,"output_tokens":100,"total_tokens":1000},"request_id":"x"}`, Costs: "dashscope-tokens 1000"},
-		{Name: "a stream does not say", Header: presettest.Header{"Content-Type": "text/event-stream"}, Answers: `data: {"usage":{"total_tokens":21}}`},
+		{Name: "a stream that was asked for its usage", Header: events, Costs: "dashscope-tokens 21",
+			Answers: `data: {"choices":[{"delta":{"content":"a"}}],"usage":null}` + "\n\n" + `data: {"choices":[],"usage":{"total_tokens":21}}` + "\n\ndata: [DONE]\n\n"},
+		{Name: "events of its own form, which grow", Header: events, Costs: "dashscope-tokens 1000",
+			Answers: "id:1\nevent:result\n" + `data:{"output":{},"usage":{"total_tokens":901}}` + "\n\nid:2\nevent:result\n" + `data:{"output":{},"usage":{"total_tokens":1000}}` + "\n\n"},
+		{Name: "a stream does not say", Header: events, Answers: `data: {"choices":[]}` + "\n\ndata: [DONE]\n\n"},
+		{Name: "a long stream does not say", Header: events, Answers: strings.Repeat(`data: {"choices":[]}`+"\n\n", 400), Costs: "dashscope-tokens 400"},
 	})
+	r := presettest.Request(t, chat, short)
+	r.Header.Set("Content-Type", "application/json")
+	presettest.CutStreams(t, dashscope.Policies(dashscope.Options{}), "dashscope-tokens", r,
+		"data: {\"choices\":[{\"delta\":{\"content\":\"\\\"total_tokens\\\":7\"}}],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"total_tokens\":2100}}\n\ndata: [DONE]\n\n", 2100)
 	require.Zero(t, presettest.LookedAt(t, dashscope.Policies(dashscope.Options{}), chat, 200, presettest.Header{"Content-Type": "text/event-stream"}, "data: "))
 }
 

@@ -61,8 +61,9 @@ func requestsRefused() feedback.Penalty {
 	))
 }
 
-// settle is a [throttle.Policy.Settle]: the tokens that were sent. An answer that streams in JSON is
-// left alone: it would be held until its first part has come.
-var settle = feedback.When{Path: []string{"*:generateContent", "*/openai/*"}}.Settle(
-	feedback.Amount{Fields: []string{"usageMetadata.promptTokenCount", "usage.prompt_tokens"}}.Settle,
-)
+// sent are the tokens that were sent. A stream tells them in its events, or in the members of a list.
+var sent = feedback.Amount{Fields: []string{"usageMetadata.promptTokenCount", "*.usageMetadata.promptTokenCount", "usage.prompt_tokens"}}
+
+// settle is a [throttle.Policy.Settle]. An answer that streams in JSON is left alone: it would be held
+// until its first part has come. The row's Meter reads it.
+var settle = feedback.When{Path: []string{"*:generateContent", "*/openai/*"}}.Settle(sent.Settle)

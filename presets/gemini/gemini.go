@@ -16,7 +16,8 @@
 // number is not told is unlimited until an answer closes it.
 //
 // A request costs a quarter of its length in tokens, until the usage in its answer says how
-// many it had. Answers that stream cost their estimate.
+// many it had. Streams say so in usageMetadata, those in OpenAI's form only with stream_options.include_usage; one that
+// does not say, or is cut before, costs its estimate.
 //
 // The model is read from the path ("/v1beta/models/gemini-2.5-flash:generateContent"), and
 // for the endpoints in OpenAI's form from the body, as in package openai. Models whose numbers
@@ -48,6 +49,10 @@
 //
 //   - official: what is limited, for each project and model, midnight of Pacific time, no published numbers:
 //     https://ai.google.dev/gemini-api/docs/rate-limits
+//   - official: a stream is a number of answers, which have usageMetadata: https://ai.google.dev/api/generate-content
+//   - observed: usageMetadata without promptTokenCount in the events before the last:
+//     https://alm.pragmatismo.com.br/GeneralBots/gb/raw/commit/144c4b0b79e3ada32911f430eda31de3a6fe84fc/out.txt
+//   - from common use: include_usage in OpenAI's form.
 //   - observed: 429, QuotaFailure with quotaId, RetryInfo with retryDelay:
 //     https://github.com/RooCodeInc/Roo-Code/issues/3883,
 //     https://github.com/cline/cline/issues/4874
@@ -122,7 +127,7 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "gemini-tokens", Match: match, Key: key,
-			Limit: perMinute(o.Tokens), Cost: o.cost, Settle: settle,
+			Limit: perMinute(o.Tokens), Cost: o.cost, Settle: settle, Meter: sent.Meter,
 			Penalty: quotaRefused("Tokens*", time.Minute),
 		},
 		{

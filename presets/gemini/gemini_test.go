@@ -56,17 +56,32 @@ func TestNoRefusals(t *testing.T) {
 func TestUsage(t *testing.T) {
 	policies := gemini.Policies(gemini.Options{Tokens: 250_000})
 	long := `{"contents":"` + strings.Repeat("x", 386) + `"}` // 100 tokens
+	events, stream := presettest.Header{"Content-Type": "text/event-stream"}, strings.Replace(generate, ":generate", ":streamGenerate", 1)
 	used := `{"candidates":[],"usageMetadata":{"promptTokenCount":1290,"candidatesTokenCount":5,"totalTokenCount":1295}}`
 	presettest.Run(t, policies, presettest.Case{Request: generate, Sends: presettest.JSON(), Body: long, Header: presettest.JSON()}, []presettest.Case{
 		{Name: "what was sent", Answers: used, Costs: "gemini-tokens 1290"},
 		{Name: "in OpenAI's form", Request: "POST https://generativelanguage.googleapis.com/v1beta/openai/chat/completions",
 			Answers: `{"usage":{"prompt_tokens":90,"completion_tokens":5,"total_tokens":95}}`, Costs: "gemini-tokens 90"},
-		{Name: "a stream does not say", Request: strings.Replace(generate, ":generate", ":streamGenerate", 1), Answers: "[" + used + "]"},
+		{Name: "a stream in a list", Request: stream, Answers: `[{"candidates":[]},` + used + "]", Costs: "gemini-tokens 1290"},
+		{Name: "a stream of events", Request: stream, Header: events, Costs: "gemini-tokens 1290",
+			Answers: `data: {"candidates":[],"usageMetadata":{"trafficType":"ON_DEMAND"}}` + "\r\n\r\ndata: " + used + "\r\n\r\n"},
+		{Name: "a stream in OpenAI's form", Request: "POST https://generativelanguage.googleapis.com/v1beta/openai/chat/completions", Header: events,
+			Answers: `data: {"choices":[],"usage":{"prompt_tokens":90,"completion_tokens":5,"total_tokens":95}}` + "\n\ndata: [DONE]\n\n", Costs: "gemini-tokens 90"},
+		{Name: "a stream does not say", Request: stream, Header: events, Answers: strings.Repeat(`data: {"candidates":[]}`+"\n\n", 200)},
 	})
 	require.Equal(t, 250_000, presettest.Cost(t, gemini.Policies(gemini.Options{Tokens: 250_000, Cost: func(*http.Request) int { return 1 << 30 }}),
 		"gemini-tokens", presettest.Request(t, generate)))
 }
 
+func TestStreamsCutAtEachByte(t *testing.T) {
+	r := presettest.Request(t, strings.Replace(generate, ":generate", ":streamGenerate", 1), `{"contents":"`+strings.Repeat("x", 386)+`"}`)
+	r.Header.Set("Content-Type", "application/json")
+	const stream = "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"\\\"promptTokenCount\\\":7\"}]}}],\"usageMetadata\":{\"trafficType\":\"ON_DEMAND\"}}\r\n\r\n" +
+		"data: {\"candidates\":[{\"finishReason\":\"STOP\"}],\"usageMetadata\":{\"promptTokenCount\":2100,\"candidatesTokenCount\":9}}\r\n\r\n"
+	presettest.CutStreams(t, gemini.Policies(gemini.Options{}), "gemini-tokens", r, stream, 2100)
+}
+
+// TestStreamsAreLeftAlone: nothing is read ahead.
 func TestStreamsAreLeftAlone(t *testing.T) {
 	stream := strings.Replace(generate, ":generate", ":streamGenerate", 1)
 	for _, media := range []string{"text/event-stream", "application/json"} {

@@ -19,6 +19,9 @@
 // written in the end: Kimi counts alike. A request without max_tokens costs what it sends:
 // how many Kimi counts then is not published. Set max_tokens, or [Options.Cost].
 //
+// The usage in the answer, and in the last event of a stream, puts right how many tokens were sent. Without max_tokens the
+// request costs all tokens that the usage has. A stream that is cut costs its estimate, and a token for each event at least.
+//
 // # Refusals
 //
 // A 429 says in error.type what it is about, and in its message which limit was reached.
@@ -52,6 +55,7 @@
 //     https://platform.moonshot.ai/docs/pricing/limits
 //   - official: for whom, all models together, max_tokens counts whatever is written:
 //     https://platform.moonshot.cn/docs/introduction
+//   - official: usage in a stream's last choice: https://platform.moonshot.cn/docs/api/chat
 //   - official: 429, the X-RateLimit fields: https://www.kimi.com/help/kimi-api/api-rate-limits
 //   - observed: the messages: https://github.com/LLM-Red-Team/kimi-cc/issues/16,
 //     https://github.com/LLM-Red-Team/kimi-cc/issues/41, https://github.com/MoonshotAI/kimi-cli/issues/1599
@@ -107,7 +111,8 @@ type Options struct {
 
 	// Cost is how many tokens Kimi counts for a request; 0 for one that has none. More
 	// than a minute allows counts as that, so that Kimi and not an estimate refuses what is
-	// too large. Defaults to a quarter of the body's length, plus max_tokens.
+	// too large. What answers tell does not change it. Defaults to a quarter of the body's length, plus max_tokens,
+	// until the usage is known.
 	Cost func(*http.Request) int
 
 	// Host is a pattern of the API's hosts, in place of the default for a fake, a proxy or
@@ -119,6 +124,10 @@ type Options struct {
 // Policies returns the table. Its rows are plain values: change them, leave some
 // out, append your own.
 func Policies(o Options) []throttle.Policy {
+	var meter feedback.Meter
+	if o.Cost == nil {
+		meter = o.meter
+	}
 	o = o.withDefaults()
 	match := "POST " + o.Host + "/"
 	key := throttle.Join(caller.ID(o.Account, o.Caller), throttle.PathValue("land"))
@@ -133,11 +142,11 @@ func Policies(o Options) []throttle.Policy {
 		},
 		{
 			Name: "kimi-tokens", Match: match, Key: key,
-			Limit: throttle.PerMinute(o.Tier.Tokens), Cost: o.cost, Penalty: reached("TPM", time.Second),
+			Limit: throttle.PerMinute(o.Tier.Tokens), Cost: o.cost, Meter: meter, Penalty: reached("TPM", time.Second),
 		},
 		{
 			Name: "kimi-day", Match: match, Key: key,
-			Limit: o.Tier.day(), Cost: o.cost, Penalty: reached("TPD", time.Hour),
+			Limit: o.Tier.day(), Cost: o.cost, Meter: meter, Penalty: reached("TPD", time.Hour),
 		},
 	}
 }
@@ -169,6 +178,28 @@ func counted(r *http.Request) int {
 		return 0
 	}
 	return sent + llm.Reserved(r)
+}
+
+// The usage of a request. A stream has it in its last choice, and some have it once more beside the choices.
+var (
+	sent  = feedback.Amount{Fields: []string{"usage.prompt_tokens", "choices.*.usage.prompt_tokens"}}
+	total = feedback.Amount{Fields: []string{"usage.total_tokens", "choices.*.usage.total_tokens"}}
+)
+
+// meter reads how many tokens were sent, beside the max_tokens that Kimi counts. Without max_tokens Kimi counts a default, so
+// at least all that was sent and written.
+func (o *Options) meter(resp *http.Response) throttle.Meter {
+	if resp.Request == nil {
+		return nil
+	}
+	reserved, amount := llm.Reserved(resp.Request), sent
+	if reserved == 0 {
+		amount = total
+	}
+	count := func(*http.Request) llm.Count {
+		return func(tokens int, _ time.Duration) int { return min(tokens+reserved, o.Tier.Tokens) }
+	}
+	return llm.Usage{Told: llm.Told(amount), Count: count, Booked: o.cost}.Meter(resp)
 }
 
 // left is what is left of a minute's requests.

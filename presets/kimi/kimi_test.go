@@ -62,6 +62,29 @@ func TestWhatIsLeft(t *testing.T) {
 	})
 }
 
+// TestUsage: what was sent is as the usage says, and max_tokens counts whatever was written; without max_tokens all of the usage counts.
+func TestUsage(t *testing.T) {
+	events := presettest.Header{"Content-Type": "text/event-stream"}
+	const used = `"usage":{"prompt_tokens":1019,"completion_tokens":13,"total_tokens":1032}`
+	last := `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop",` + used + "}]}\n\ndata: [DONE]\n\n"
+	policies := kimi.Policies(kimi.Options{Tier: kimi.Tier0})
+	const both, whole = "kimi-tokens 1319, kimi-day 1319", "kimi-tokens 1032, kimi-day 1032"
+	presettest.Run(t, policies, usual(200), []presettest.Case{
+		{Name: "an answer", Answers: `{"choices":[],` + used + "}", Costs: both},
+		{Name: "a stream", Header: events, Answers: `data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}` + "\n\n" + last, Costs: both},
+		{Name: "a stream that says it twice", Header: events, Answers: last + `data: {"choices":[],` + used + "}\n\n", Costs: both},
+		{Name: "a stream without max_tokens", Body: `{"model":"kimi-k2.6"}`, Header: events, Answers: last, Costs: whole},
+		{Name: "a stream does not say", Header: events, Answers: `data: {"choices":[]}` + "\n\n"},
+		{Name: "more than a minute has", Header: events, Answers: strings.ReplaceAll(last, "1019", "900000"), Costs: "kimi-tokens 500000, kimi-day 500000"},
+	})
+	own := kimi.Policies(kimi.Options{Cost: func(*http.Request) int { return 7 }})
+	presettest.Run(t, own, usual(200), []presettest.Case{{Name: "the program knows", Header: events, Answers: last}})
+	r := presettest.Request(t, chat, short)
+	r.Header.Set("Content-Type", "application/json")
+	presettest.CutStreams(t, policies, "kimi-tokens", r, "data: {\"choices\":[{\"delta\":{\"content\":\"\\\"prompt_tokens\\\":7\"}}]}\n\n"+last, 1319)
+}
+
+// TestStreamsAreLeftAlone: nothing is read ahead.
 func TestStreamsAreLeftAlone(t *testing.T) {
 	require.Zero(t, presettest.LookedAt(t, kimi.Policies(kimi.Options{}), chat, 200, presettest.Header{"Content-Type": "text/event-stream"}, "data: "))
 }

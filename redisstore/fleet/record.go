@@ -4,9 +4,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/shares"
 )
 
 // recordVersion is the version of what nodes report. A reader ignores fields that it does
@@ -89,13 +91,41 @@ type State struct {
 	Paused   Millis  `json:"paused_ms"`
 	Repeated int     `json:"repeated,omitempty"`
 	Ceiling  float64 `json:"ceiling,omitempty"`
+	Shares   []Share `json:"shares,omitempty"` // those that wait most, and in the end all others together
+}
+
+// MostShares is how many shares of a budget's callers a [State] names. All others are one [Share] together.
+const MostShares = shares.Most
+
+// A Share is what the callers of one share are like, or those of several together. The names that programs give
+// shares are hashed.
+type Share struct {
+	// Name is what "throttle explain" prints; "none" of callers without a share, "common" of the shares beyond those that a budget tells
+	// apart, "other" of all beyond [MostShares].
+	Name    string `json:"share"`
+	Weight  int    `json:"weight,omitempty"`
+	Waiting int    `json:"waiting"`          // the costs of its callers in line
+	Served  int    `json:"served"`           // what it had since its callers began to wait; -1: not known
+	Shares  int    `json:"shares,omitempty"` // how many are other
 }
 
 // StateOf is the state that a status describes.
 func StateOf(st throttle.Status) State {
-	s := State{st.Used, st.Booked, st.Waiting, Millis{st.Wait}, Millis{st.Paused}, st.Repeated, st.Ceiling}
+	s := State{st.Used, st.Booked, st.Waiting, Millis{st.Wait}, Millis{st.Paused}, st.Repeated, st.Ceiling, nil}
+	for _, l := range shares.Lines(st.Shares) {
+		s.Shares = append(s.Shares, Share(l))
+	}
 	if st.Wait == throttle.Never {
 		s.Wait.Duration = -time.Millisecond
+	}
+	return s
+}
+
+// clip bounds what a node says of shares.
+func (s State) clip() State {
+	s.Shares = slices.Clone(s.Shares[:min(len(s.Shares), MostShares+1)])
+	for i := range s.Shares {
+		s.Shares[i].Name = Clean(s.Shares[i].Name, longestName)
 	}
 	return s
 }

@@ -191,7 +191,7 @@ func gatherPolicy(all map[string]*Budget, n *Node, p *policyUse, s *Snapshot) {
 		if p.Node {
 			b.Node = n.ID
 			if u.State != nil {
-				b.State = *u.State
+				b.State = u.State.clip()
 			}
 		}
 		b.Shadow = b.Shadow || p.Shadow

@@ -278,3 +278,27 @@ func TestRefresh(t *testing.T) {
 	require.Zero(t, last.Budgets[0].State.Paused.Duration)
 	require.Nil(t, last.Budgets[0].Note)
 }
+
+// TestSharesOfAState: a state names the shares that wait most and counts the others, whoever tells it: the store, or the record of a node, which
+// somebody may have written by hand.
+func TestSharesOfAState(t *testing.T) {
+	var st throttle.Status
+	for i := range 30 {
+		st.Shares = append(st.Shares, throttle.ShareStatus{Share: throttle.Share{ID: uint64(100 + i)}, Waiting: 30 - i, Served: i})
+	}
+	told := fleet.StateOf(st).Shares
+	require.Len(t, told, fleet.MostShares+1)
+	require.Equal(t, fleet.Share{Name: "00000000000064", Weight: 1, Waiting: 30}, told[0])
+	require.Equal(t, fleet.Share{Name: "other", Waiting: 14 * 15 / 2, Served: 14 * (16 + 29) / 2, Shares: 14}, told[16])
+
+	client := redistest.Shared(t).Client(t)
+	reporter, _, all := used(t, client, throttle.Policy{Name: "own", Limit: throttle.Concurrency(8), Scope: throttle.Node}, "")
+	record, err := client.Get(t.Context(), "throttle:{fleet}:node:"+reporter.ID()).Result()
+	require.NoError(t, err)
+	shares := strings.Repeat(`{"share":"\u001b[2J","waiting":1},`, 99)
+	record = strings.Replace(record, `"state":{`, `"state":{"shares":[`+strings.TrimSuffix(shares, ",")+`],`, 1)
+	require.NoError(t, client.Set(t.Context(), "throttle:{fleet}:node:"+reporter.ID(), record, time.Minute).Err())
+	told = budget(t, snapshot(t, all), "own").State.Shares
+	require.Len(t, told, fleet.MostShares+1)
+	require.NotContains(t, told[0].Name, "\x1b")
+}

@@ -26,6 +26,19 @@ type Usage struct {
 // A Count says what a row counts for tokens that were told.
 type Count = func(tokens int, inFlight time.Duration) int
 
+// AsTold is a Count of what was told.
+func AsTold(*http.Request) Count { return func(tokens int, _ time.Duration) int { return tokens } }
+
+// Told returns what reads an amount out of the JSON of an answer or an event; below 0: it is not there.
+func Told(a feedback.Amount) func(data []byte) int {
+	return func(data []byte) int {
+		if n, ok := a.In(data); ok {
+			return n
+		}
+		return -1
+	}
+}
+
 // Settled returns what a [throttle.Policy.Settle] returns of an answer that has told its tokens;
 // below 0 stays what it is.
 func (u Usage) Settled(resp *http.Response, tokens int) int {

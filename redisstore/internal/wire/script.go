@@ -29,7 +29,7 @@ var (
 	rows = []string{"row", "rule"} // what reads and writes rows
 
 	// engine is what knows how they change.
-	engine = []string{"penalty", "entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue", "offers", "lanes", "deals"}
+	engine = []string{"penalty", "entries", "bucket", "ceiling", "age", "ramp", "search", "turn", "queue", "offers", "served", "lanes", "deals"}
 )
 
 // BookScript books. The other scripts stand beside their requests.

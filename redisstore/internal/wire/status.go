@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/fleetthrottle/throttle"
 )
@@ -37,6 +39,28 @@ func (q StatusRequest) Read(f Frame) (throttle.Status, error) {
 	}
 	if !ForSlots(q.Charge) {
 		st.Ceiling = thousandths(r.next())
+		st.Shares = r.shares()
 	}
 	return st, r.end()
+}
+
+// shares reads the lanes of a line, those of High first, to the end of the reply, and returns what they say of each share,
+// by ID; nil if all callers are without a share.
+func (r *reader) shares() (all []throttle.ShareStatus) {
+	for len(r.rest) > 0 {
+		lane := throttle.ShareStatus{
+			Share: throttle.Share{ID: uint64(max(0, r.next())), Weight: int(r.next())}, Waiting: int(r.next()), Served: int(r.next()),
+		}
+		i, found := slices.BinarySearchFunc(all, lane.ID, func(s throttle.ShareStatus, id uint64) int { return cmp.Compare(s.ID, id) })
+		if !found {
+			all = slices.Insert(all, i, lane)
+			continue
+		}
+		all[i].Waiting += lane.Waiting
+		all[i].Served = max(all[i].Served+lane.Served, min(all[i].Served, 0)) // of no lane, or of all
+	}
+	if len(all) == 1 && all[0].ID == 0 {
+		return nil
+	}
+	return all
 }

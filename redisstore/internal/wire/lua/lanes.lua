@@ -36,7 +36,7 @@ local COMMON = 1 -- the share whose lane all others share when there are too man
 local NEWS, HOLES = 1, 2
 local COLUMNS = {'class', 'share', 'weight', 'cost', 'finish', 'left', 'offered', 'since', 'holds', 'step', 'flags'}
 local left, min, max = queue.left, min, max
-local lanes = {NEWS = NEWS, HOLES = HOLES}
+local lanes, served = {NEWS = NEWS, HOLES = HOLES}, served_of()
 
 -- set writes a table into the columns.
 local function set(m, c)
@@ -61,7 +61,7 @@ local function push(m, c, class, share)
   return c
 end
 local function empty(base)
-  local m = {base = base, v = {0, 0, 0}, sum = {0, 0, 0}, rest = {}, open = {}, found = {{}, {}, {}}}
+  local m = {base = base, v = {0, 0, 0}, sum = {0, 0, 0}, rest = {}, open = {}, found = {{}, {}, {}}, served = {}}
   for _, name in ipairs(COLUMNS) do
     m[name] = {}
   end
@@ -137,7 +137,7 @@ function lanes.read(r, v)
     end
     m[name] = column
   end
-  m.rest, m.full = v[7], r.lined > MOST_LINED
+  m.rest, m.full = v[7], served.read(m, v[8], r.lined) > MOST_LINED
   for i = 1, size do
     local class, since = m.class[i], m.since[i]
     m.sum[class] = m.sum[class] + m.left[i] + m.offered[i]
@@ -188,12 +188,12 @@ local function text(q, m)
     end
   end
   kept = kept or every(#L)
-  local columns, began, finish, since, rest, limits = {}, q.began, {}, {}, {}, {}
+  local columns, began, finish, since, rest, list, limits = {}, q.began, {}, {}, {}, {}, {}
   for j = 1, #kept do
     local i = kept[j]
     finish[j] = max(0, F[i] - m.v[m.class[i]])
     since[j] = S[i] > 0 and max(1, S[i] - began) or 0
-    rest[j] = m.rest[i] or text_of(m.open[i])
+    rest[j], list[j] = m.rest[i] or text_of(m.open[i]), served.of(m, i)
   end
   for k, name in ipairs(COLUMNS) do
     columns[k] = #kept == #L and m[name] or pick(m[name], kept)
@@ -202,7 +202,7 @@ local function text(q, m)
   for k = 1, CLASSES do
     limits[2 * k - 1], limits[2 * k] = q[k].reserve, q[k].horizon
   end
-  return cmsgpack.pack({true, q.id, began, m.base, limits, columns, rest})
+  return served.pack(m, {true, q.id, began, m.base, limits, columns, rest}, list)
 end
 
 -- squeeze makes one hole of all those of a lane, from the cut on: which tickets are gone is a guess.

@@ -147,10 +147,14 @@ function quit(list, want, starts, many)
   for _, s in ipairs(list) do
     local w, q, c = ticket_of(want, s)
     if w then
+      if q.many and starts and w.state ~= HAD and w.ticket ~= FRONT then
+        served_of().count(q, want.class, c.share, s.each)
+      end
       queue.leave(q, c, w, s.each, starts)
       w.state = HAD
     elseif q and q.many and starts and not want.first and not s.shadow then
       lanes_of().start(q, want.class, s.share, s.weight, s.each * many)
+      served_of().count(q, want.class, s.share, s.each * many)
     end
   end
 end

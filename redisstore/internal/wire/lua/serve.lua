@@ -154,6 +154,7 @@ local function forgo(s, class)
   local c = q and q.many and queue.lane(q, class, s.share)
   if c then
     lanes_of().refund(q, c, s.each)
+    served_of().count(q, class, s.share, -s.each)
   end
 end
 

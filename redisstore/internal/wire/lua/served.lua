@@ -1,0 +1,62 @@
+-- What the lanes of a line were served, for status.lua: the costs with which callers have started since their lane was made. Nothing is
+-- decided by it, so a line keeps it only while there is room in the row. Without shares nothing here is made.
+--
+-- The many of lanes.lua has
+--   served  a list with a number for each lane, where no number means 0; nil if there is no room
+--   told    whether the row had such a list when it was read
+
+local served_of
+do
+local LEAST_LINED = 2400 -- a line of fewer bytes has room again for what was served
+
+local function make_served()
+local served = {}
+
+-- read takes the list of a line, of so many bytes, as it is stored, and returns how many bytes the line has without it.
+function served.read(m, stored, lined)
+  m.told = type(stored) == 'table'
+  if not m.told then
+    m.served = lined <= LEAST_LINED and {} or nil
+    return lined
+  end
+  assert(#stored == #m.share)
+  for _, x in ipairs(stored) do
+    assert(x % 1 == 0 and x >= 0 and x <= MAX_COUNT)
+    lined = lined - (x < 128 and 1 or x < 65536 and 3 or 5)
+  end
+  m.served = stored
+  return lined
+end
+
+-- pack returns the text of a line, with the list if there is room for it.
+function served.pack(m, line, list)
+  local text = m.served and cmsgpack.pack({line[1], line[2], line[3], line[4], line[5], line[6], line[7], list})
+  if text and #text <= MAX_STORED then
+    return text
+  end
+  m.served = nil
+  return cmsgpack.pack(line)
+end
+
+-- of returns what the lane at an index was served; 0 if that is not known.
+function served.of(m, i)
+  return m.served and m.served[i] or 0
+end
+
+-- count counts what callers of a share start with; below 0: what they give back.
+function served.count(q, class, share, cost)
+  local m, c = q.many, queue.lane(q, class, share)
+  if m.served and c then
+    m.served[c.index] = max(0, min((m.served[c.index] or 0) + cost, MAX_COUNT))
+  end
+end
+
+return served
+end
+
+local made
+function served_of()
+  made = made or make_served()
+  return made
+end
+end

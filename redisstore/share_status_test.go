@@ -1,0 +1,168 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/redistest"
+	"github.com/fleetthrottle/throttle/redisstore"
+)
+
+// stand lets so many callers of each share acquire a start, by turns, until the test ends, and returns a function that reads the shares.
+func stand(t *testing.T, server *redistest.Server, shares, each int) func() []throttle.ShareStatus {
+	t.Helper()
+	forgets(t, server.Client(t))
+	store := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
+	l, err := throttle.NewLimiters(throttle.Config{Store: store, Policies: []throttle.Policy{
+		{Name: "model", Limit: throttle.PerSecond(100), Share: throttle.Header("X-Tenant")},
+	}})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(func() {
+		stop()
+		synctest.Wait()
+	})
+	for i := range shares * each {
+		go func() {
+			_, _ = l.Acquire(ctx, throttle.Demand{Policy: "model", Share: fmt.Sprint("tenant ", i%shares), Weight: 1 + i%shares%2})
+		}()
+	}
+	return func() []throttle.ShareStatus {
+		t.Helper()
+		all, err := l.Statuses(ctx)
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		return all[0].Shares
+	}
+}
+
+// TestStatusTellsShares: by the names that [throttle.ShareOf] finds, with their weights, what waits and what was served; nothing when nobody
+// waits any more.
+func TestStatusTellsShares(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		shares := stand(t, server, 2, 300)
+		time.Sleep(4 * time.Second)
+		all := shares()
+		require.Len(t, all, 2)
+		for i := range 2 {
+			s, id := throttle.ShareStatus{}, throttle.ShareOf("model", fmt.Sprint("tenant ", i))
+			for _, other := range all {
+				if other.ID == id {
+					s = other
+				}
+			}
+			require.Equal(t, 1+i, s.Weight)
+			require.Positive(t, s.Waiting)
+			require.Positive(t, s.Served)
+		}
+		time.Sleep(time.Minute)
+		require.Nil(t, shares())
+	})
+}
+
+// TestStatusSaysWhatHasNoRoom: where a row has no room for what its shares were served, it says so, and tells all that wait.
+func TestStatusSaysWhatHasNoRoom(t *testing.T) {
+	server := redistest.Shared(t)
+	defer redisstore.MistakenScript(t, "#text <= MAX_STORED", "#text <= 1100")()
+	defer redisstore.MistakenScript(t, "lined <= LEAST_LINED", "lined <= 600")()
+	synctest.Test(t, func(t *testing.T) {
+		shares := stand(t, server, 40, 8)
+		time.Sleep(1500 * time.Millisecond)
+		all := shares()
+		require.Len(t, all, 40)
+		for _, s := range all {
+			require.Positive(t, s.Waiting)
+			require.Equal(t, -1, s.Served)
+		}
+	})
+}
+
+// TestStatusAddsPriorities: a share that waits in several priorities is told once, and callers without a share are told beside shares only.
+func TestStatusAddsPriorities(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		store := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
+		l, err := throttle.NewLimiters(throttle.Config{Store: store, Policies: []throttle.Policy{
+			{Name: "model", Limit: throttle.PerHour(1), Share: throttle.Header("X-Tenant")},
+		}})
+		require.NoError(t, err)
+		_, err = l.Acquire(t.Context(), throttle.Demand{Policy: "model"})
+		require.NoError(t, err)
+		shared, leave := context.WithCancel(t.Context())
+		ctx, stop := context.WithCancel(t.Context())
+		for _, c := range []struct {
+			ctx      context.Context
+			priority throttle.Priority
+			demand   throttle.Demand
+		}{
+			{shared, throttle.Low, throttle.Demand{Share: "acme", Weight: 2, Cost: 1}},
+			{shared, throttle.High, throttle.Demand{Share: "acme", Weight: 3, Cost: 1}},
+			{shared, throttle.Normal, throttle.Demand{Share: "acme", Cost: 1}},
+			{shared, throttle.Normal, throttle.Demand{Share: "other", Cost: 1}},
+			{ctx, throttle.Normal, throttle.Demand{Cost: 1}},
+		} {
+			c.demand.Policy = "model"
+			go func() { _, _ = l.Acquire(throttle.WithPriority(c.ctx, c.priority), c.demand) }()
+			time.Sleep(time.Second)
+		}
+		shares := func() []throttle.ShareStatus {
+			all, err := l.Statuses(ctx)
+			require.NoError(t, err)
+			return all[0].Shares
+		}
+		acme, other := throttle.ShareOf("model", "acme"), throttle.ShareOf("model", "other")
+		require.ElementsMatch(t, []throttle.ShareStatus{
+			{Share: throttle.Share{ID: acme, Weight: 3}, Waiting: 3},
+			{Share: throttle.Share{ID: other, Weight: 1}, Waiting: 1},
+			{Share: throttle.Share{Weight: 1}, Waiting: 1},
+		}, shares())
+		leave()
+		time.Sleep(time.Second)
+		require.Nil(t, shares())
+		stop()
+		time.Sleep(time.Second)
+	})
+}
+
+// TestStatusTakesBack: a start that its caller gives back, and does not want again, was not served.
+func TestStatusTakesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		store := atRest(t, redisstore.NewAt(roomy(t, server), nil, bubbleClock))
+		book := func(share uint64, turn throttle.Turn) (*throttle.Booking, throttle.Grant) {
+			c := charge("model", throttle.PerSecond(1))
+			c.Share = throttle.Share{ID: share, Weight: 1}
+			b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: throttle.AnyWait, Horizon: 250 * time.Millisecond, Turn: turn, Returns: turn != nil}
+			g, err := store.Book(t.Context(), b)
+			require.NoError(t, err)
+			return b, g
+		}
+		served := func(share uint64) int {
+			for _, s := range status(t, store, charge("model", throttle.PerSecond(1))).Shares {
+				if s.ID == share {
+					return s.Served
+				}
+			}
+			return -2
+		}
+		_, g := book(5, nil)
+		require.True(t, g.OK)
+		_, first := book(5, nil)
+		for _, share := range []uint64{6, 5, 6} {
+			_, g := book(share, nil)
+			require.NotNil(t, g.Ready)
+		}
+		require.Zero(t, served(5))
+		<-first.Ready
+		b, g := book(5, first.Turn)
+		require.True(t, g.OK)
+		require.Positive(t, g.Wait)
+		require.Equal(t, 1, served(5))
+		store.Cancel(b, g)
+		require.Eventually(t, func() bool { return served(5) == 0 }, time.Second, time.Millisecond)
+	})
+}
