@@ -11,7 +11,7 @@ import (
 
 // Join takes the caller of a booking out of the lines in which it waits, and gives its tickets to
 // its op. It gives up places that are of no use to the booking. It calls the waiters for the same
-// budgets whose start is near, unless the op's call waits for others anyway: they share the call.
+// budgets whose start is near: they share the op's call.
 func (s *Starts) Join(op *commit.Op, b *throttle.Booking) {
 	op.Horizon, op.Class, op.Returns = b.Horizon, classOf(b.Priority), b.Returns && b.Horizon > 0
 	if left := s.join(op, b); left != nil {
@@ -38,8 +38,8 @@ func (s *Starts) join(op *commit.Op, b *throttle.Booking) (left *commit.Op) {
 		}
 		op.Turn, op.Tickets, op.Returns = t, slices.Clone(t.tickets), b.Returns && t.started
 	}
-	if b.Horizon > 0 && op.Kind != wire.Cancel && op.Patience == 0 {
-		s.callNear(op.Charges)
+	if b.Horizon > 0 && op.Kind != wire.Cancel {
+		s.callNear(op.Charges, op.Patience > 0)
 	}
 	return left
 }
@@ -184,15 +184,16 @@ func (s *Starts) Gather(group string) {
 	}
 }
 
-// callNear calls the waiters for the budgets of charges whose start is within their horizon. The
-// starts are locked.
-func (s *Starts) callNear(charges []throttle.Charge) {
+// callNear calls the waiters for the budgets of charges whose start is within their horizon. A call that waits for others
+// calls none of a line with shares: it would end the wait of the call, and the estimates of many lanes end at many
+// moments. The starts are locked.
+func (s *Starts) callNear(charges []throttle.Charge, waits bool) {
 	if len(s.all) == 0 {
 		return
 	}
 	now := time.Now()
 	for i := range charges {
-		if n := s.all[s.Names.Row(&charges[i].Budget)]; n != nil && !n.nearAt.After(now) {
+		if n := s.all[s.Names.Row(&charges[i].Budget)]; n != nil && !n.nearAt.After(now) && !(waits && n.shared > 0) {
 			n.callNear(now)
 		}
 	}
