@@ -18,7 +18,7 @@ type view struct {
 	head    []string // about the fleet
 	nodes   table
 	budgets table
-	shares  table // of the budgets, those that wait
+	shares  table    // of the budgets, those that wait
 	foot    []string // what is not shown
 }
 
