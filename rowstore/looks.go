@@ -62,21 +62,16 @@ func (l *looks) run() {
 
 // make makes looks together.
 func (l *looks) make(batch []*look) error {
-	names := []string{l.boardKey()}
-	known := make(map[ledger.Key]struct{})
+	var budgets []ledger.Key
 	for _, one := range batch {
-		for _, k := range one.keys {
-			if _, ok := known[k]; !ok {
-				known[k] = struct{}{}
-				names = append(names, l.rowKey(k))
-			}
-		}
+		budgets = append(budgets, one.keys...)
 	}
+	keys := l.names.rows([]string{l.names.board()}, budgets)
 	ctx, stop := context.WithTimeout(context.Background(), transactMost)
 	defer stop()
 	asked := time.Now()
 	do := func(tx Tx) error {
-		o, err := l.open(tx, names, 0, asked, false)
+		o, err := l.open(tx, keys, 0, asked, false)
 		if err != nil {
 			return err
 		}
@@ -86,7 +81,7 @@ func (l *looks) make(batch []*look) error {
 		return o.table.Err()
 	}
 	if r, ok := l.db.(Reader); ok {
-		return r.Read(ctx, l.name, names, do)
+		return r.Read(ctx, l.name(), keys, do)
 	}
-	return l.db.Transact(ctx, l.name, names, do)
+	return l.db.Transact(ctx, l.name(), keys, do)
 }
