@@ -42,9 +42,6 @@ type row struct {
 // Transact implements [rowstore.Database].
 func (d *Directory) Transact(ctx context.Context, group string, _ []string, do func(rowstore.Tx) error) error {
 	dir := filepath.Join(d.path, group)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
 	for ctx.Err() == nil {
 		n, last, err := newest(dir)
 		if err != nil {
@@ -128,7 +125,7 @@ const kept = 100
 // swap saves a state under a number. It returns false if another program was first, and an error if nobody knows.
 func swap(dir string, n int, s *state) (saved bool, err error) {
 	b, err := json.Marshal(s)
-	if err != nil {
+	if err = errors.Join(err, os.MkdirAll(dir, 0o700)); err != nil {
 		return false, err
 	}
 	begun := filepath.Join(dir, s.ID+".tmp")
@@ -138,8 +135,7 @@ func swap(dir string, n int, s *state) (saved bool, err error) {
 	}
 	if errors.Is(err, fs.ErrExist) {
 		return false, nil
-	}
-	if err != nil {
+	} else if err != nil {
 		return false, err
 	}
 	_ = os.Remove(path(dir, n-kept)) // it may have been removed before
