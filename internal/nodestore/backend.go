@@ -49,6 +49,9 @@ type Rows interface {
 	Now() int64
 	Asked() time.Time
 
+	// Fetch says of which charges the rows are wanted next: a backend that has to load them does it at once.
+	Fetch(charges []throttle.Charge)
+
 	// Row returns the row of a budget. If there is none it returns a new one, or nil if make is false.
 	Row(key ledger.Key, make bool) *ledger.Row
 }
