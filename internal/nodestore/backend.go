@@ -2,6 +2,7 @@ package nodestore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -36,6 +37,10 @@ type Mourner interface {
 	// IsDead reports whether a node is dead for sure. It does not block.
 	IsDead(node int64) bool
 }
+
+// ErrAway is what an error of Step is if the backend cannot be reached now. Callers that can wait then
+// wait for it, and the step is made again.
+var ErrAway = errors.New("the database cannot be reached")
 
 // A Troubled is a Backend whose steps may take long because something has failed.
 type Troubled interface {
