@@ -35,6 +35,15 @@ func (m *measured) Transact(ctx context.Context, group string, keys []string, do
 	return err
 }
 
+// take returns what was noted since the last call.
+func (m *measured) take() (keys, gets []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys, gets = m.keys, m.gets
+	m.keys, m.gets = nil, nil
+	return keys, gets
+}
+
 type measuredTx struct {
 	rowstore.Tx
 	gets int
@@ -69,14 +78,15 @@ func TestRows(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.Equal(t, 12, slices.Max(m.keys), "ten, and two of the store's own")
-		require.Equal(t, 1, slices.Max(m.gets))
-		m.keys, m.gets = nil, nil
+		keys, gets := m.take()
+		require.Equal(t, 12, slices.Max(keys), "ten, and two of the store's own")
+		require.Equal(t, 1, slices.Max(gets))
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
-		require.Equal(t, 12, slices.Max(m.keys))
-		require.Equal(t, 1, slices.Max(m.gets))
-		require.Len(t, m.keys, 40, "400 leases are renewed")
+		keys, gets = m.take()
+		require.Equal(t, 12, slices.Max(keys))
+		require.Equal(t, 1, slices.Max(gets))
+		require.Len(t, keys, 40, "400 leases are renewed")
 		for i := range 200 {
 			s.Release(&throttle.Booking{Charges: []throttle.Charge{slots(2 * i), slots(2*i + 1)}}, throttle.Grant{OK: true})
 		}
