@@ -92,3 +92,25 @@ func TestRows(t *testing.T) {
 		}
 	})
 }
+
+// TestP12_Looks: a look is not awaited for longer than its caller may, and shows nothing to a caller that has left.
+func TestP12_Looks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		s := rowstore.New(&broken{Database: newMemory(), before: func() error { <-goOn; return nil }}, nil)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		began := time.Now()
+		_, err := s.Status(ctx, hourly(1))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+
+		c := hourly(1)
+		w := s.Watch(&throttle.Booking{Charges: []throttle.Charge{c}}, throttle.Grant{OK: true}, make(chan struct{}, 1))
+		_, err = w.Confirm(t.Context(), time.Second)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 2*time.Second, time.Since(began))
+		w.Stop()
+		close(goOn)
+	})
+}
