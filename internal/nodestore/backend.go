@@ -1,6 +1,8 @@
 package nodestore
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -20,9 +22,9 @@ type Backend interface {
 	// nothing was saved. Step returns what other nodes have done since the last call.
 	Step(lane string, keys []ledger.Key, decide func(Rows) Told) (Heard, error)
 
-	// Read calls look with the rows as they are, which look does not change. It returns what Step
-	// returns.
-	Read(lane string, look func(Rows)) (Heard, error)
+	// Read calls look with the rows as they are, which look does not change. The keys are those that
+	// look asks for; look may be called again. Read returns what Step returns, or an error when ctx has ended.
+	Read(ctx context.Context, lane string, keys []ledger.Key, look func(Rows)) (Heard, error)
 
 	// Listen has wake called, from any goroutine, when other nodes have news for this one, until
 	// stop is called. Wake does not block. A backend whose nodes cannot be told calls wake four times a second.
@@ -35,11 +37,24 @@ type Mourner interface {
 	IsDead(node int64) bool
 }
 
+// ErrAway is what an error of Step is if the backend cannot be reached now. Callers that can wait then
+// wait for it, and the step is made again.
+var ErrAway = errors.New("the database cannot be reached")
+
+// A Troubled is a Backend whose steps may take long because something has failed.
+type Troubled interface {
+	// Trouble is what has failed in the step of a lane that is under way; nil: nothing.
+	Trouble(lane string) error
+}
+
 // Rows are the rows of a lane during a step or a look.
 type Rows interface {
 	// Now is the time of the store's clock, in microseconds. Asked is when this node asked for it.
 	Now() int64
 	Asked() time.Time
+
+	// Fetch says of which charges the rows are wanted next: a backend that has to load them does it at once.
+	Fetch(charges []throttle.Charge)
 
 	// Row returns the row of a budget. If there is none it returns a new one, or nil if make is false.
 	Row(key ledger.Key, make bool) *ledger.Row

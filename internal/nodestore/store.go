@@ -3,11 +3,13 @@ package nodestore
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/outage"
 )
 
 // A Store is a node's part of a [throttle.Store] for many nodes.
@@ -61,14 +63,14 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 		s.moveLane(ctx, w)
 	}
 	o := s.op(book, b)
-	o.books = true
+	o.books, o.observer = true, outage.From(ctx)
 	l.post(o)
 	patience := b.MaxWait
 	if patience == 0 {
 		patience = -1
 	}
 	if !o.await(ctx, patience) {
-		return throttle.Grant{Held: throttle.NotHeld}, leftError(ctx)
+		return throttle.Grant{Held: throttle.NotHeld}, s.leftError(ctx, l)
 	}
 	g, err := o.grant, o.err
 	if err != nil {
@@ -103,11 +105,20 @@ func leave(st *step, o *op) {
 }
 
 // leftError is the error of a caller that did not wait for the answer.
-func leftError(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
+func (s *Store) leftError(ctx context.Context, l *lane) error {
+	why := context.Cause(ctx)
+	if why == nil {
+		why = context.DeadlineExceeded
 	}
-	return context.DeadlineExceeded
+	if err := l.away.Load(); err != nil {
+		return fmt.Errorf("%w (%w)", *err, why)
+	}
+	if t, ok := s.backend.(Troubled); ok {
+		if trouble := t.Trouble(l.name); trouble != nil {
+			return fmt.Errorf("%w (%w)", trouble, why)
+		}
+	}
+	return why
 }
 
 // undoSoon is how long a caller that gives something back waits until the rows say so.
@@ -146,9 +157,10 @@ func (s *Store) undo(o *op) {
 
 // do does an op and waits for it.
 func (s *Store) do(ctx context.Context, o *op) (from, to float64, err error) {
-	s.lane(&o.booking.Charges[0].Budget).post(o)
+	l := s.lane(&o.booking.Charges[0].Budget)
+	l.post(o)
 	if !o.await(ctx, -1) {
-		return 0, 0, leftError(ctx)
+		return 0, 0, s.leftError(ctx, l)
 	}
 	from, to, err = o.from, o.to, o.err
 	s.ops.put(o)
@@ -206,20 +218,28 @@ func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, of throttle.Qu
 }
 
 // Status implements [throttle.Store].
-func (s *Store) Status(_ context.Context, c throttle.Charge) (st throttle.Status, err error) {
+func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
 	charges := []throttle.Charge{c}
 	s.own(charges)
 	charges[0].Cost = 1
-	err = s.read(s.lane(&c.Budget), func(rows Rows) {
+	var st throttle.Status
+	if err := s.read(ctx, s.lane(&c.Budget), charges, func(rows Rows) {
 		row := rows.Row(charges[0].Budget.Key, false).Clone()
 		st = ledger.NewRequest(rows.Now(), s.options.Node, nil, &throttle.Booking{Charges: charges}, []*ledger.Row{row}).Status()
-	})
-	return st, err
+	}); err != nil {
+		return throttle.Status{}, err
+	}
+	return st, nil
 }
 
-// read looks at rows, and takes in what other nodes have done.
-func (s *Store) read(l *lane, look func(Rows)) error {
-	heard, err := s.backend.Read(l.name, look)
+// read looks at the rows of charges, and takes in what other nodes have done.
+func (s *Store) read(ctx context.Context, l *lane, charges []throttle.Charge, look func(Rows)) error {
+	var few [ledger.MostShort]ledger.Key
+	keys := few[:0]
+	for i := range charges {
+		keys = append(keys, charges[i].Budget.Key)
+	}
+	heard, err := s.backend.Read(ctx, l.name, keys, look)
 	l.warn(heard.News)
 	l.hear(heard)
 	return err

@@ -25,17 +25,26 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 	w.lane.state.Lock()
 	w.lane.memory.watches[&w.watch] = struct{}{}
 	w.lane.keepAlive()
+	late := w.lane.memory.recent.isAbout(&w.watch)
 	w.lane.state.Unlock()
-	if ok, err := w.Confirm(context.Background(), 0); err == nil && !ok {
+	if late {
 		w.tell()
 	}
 	return w
 }
 
 // Confirm implements [throttle.Watch].
-func (w *watching) Confirm(context.Context, time.Duration) (ok bool, err error) {
-	err = w.store.read(w.lane, func(rows Rows) { ok = w.usable(rows) })
-	return ok && err == nil && !w.lifted.Load(), err // the news that came with the rows may have lifted it
+func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	if maxWait > 0 {
+		within, stop := context.WithTimeout(ctx, maxWait)
+		defer stop()
+		ctx = within
+	}
+	var ok bool
+	if err := w.store.read(ctx, w.lane, w.charges, func(rows Rows) { ok = w.usable(rows) }); err != nil {
+		return false, err
+	}
+	return ok && !w.lifted.Load(), nil // the news that came with the rows may have lifted it
 }
 
 // Stop implements [throttle.Watch].

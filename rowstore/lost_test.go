@@ -1,0 +1,270 @@
+package rowstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// hourly is a budget of which what is spent stays spent during a test.
+func hourly(n int) throttle.Charge {
+	return throttle.Charge{Budget: throttle.Budget{Policy: "hourly", Key: [16]byte{1}}, Limit: throttle.PerHour(n), Cost: 1}
+}
+
+// slot is a budget of one request in flight.
+func slot() throttle.Charge {
+	return throttle.Charge{Budget: throttle.Budget{Policy: "slots", Key: [16]byte{2}}, Limit: throttle.Concurrency(1), Cost: 1}
+}
+
+// now books a start now, and reports whether there is one.
+func now(t *testing.T, s throttle.Store, c throttle.Charge) bool {
+	t.Helper()
+	g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{c}})
+	require.NoError(t, err)
+	return g.OK
+}
+
+func used(t *testing.T, s throttle.Store, c throttle.Charge) int {
+	t.Helper()
+	st, err := s.Status(t.Context(), c)
+	require.NoError(t, err)
+	return st.Used
+}
+
+var errLost = errors.New("the connection was lost")
+
+// A broken is a Database whose transactions go wrong.
+type broken struct {
+	rowstore.Database
+	before func() error // is called before a transaction, which it prevents by an error
+	after  func() error // is called when a transaction was saved
+}
+
+func (b *broken) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	if b.before != nil {
+		if err := b.before(); err != nil {
+			return err
+		}
+	}
+	if err := b.Database.Transact(ctx, group, keys, do); err != nil {
+		return err
+	}
+	if b.after != nil {
+		return b.after()
+	}
+	return nil
+}
+
+// An accident is what happens to a database: first a reply is lost, and then it is away.
+type accident struct {
+	err         error
+	loses, away atomic.Bool
+}
+
+func (a *accident) before() error {
+	if a.away.Load() {
+		return a.err
+	}
+	return nil
+}
+
+func (a *accident) after() error {
+	if a.loses.Load() {
+		a.away.Store(true)
+		return a.err
+	}
+	return nil
+}
+
+func (a *accident) isOver() {
+	a.loses.Store(false)
+	a.away.Store(false)
+}
+
+// once returns a function that fails the first time that it is called.
+func once() func() error {
+	done := false
+	return func() error {
+		if done {
+			return nil
+		}
+		done = true
+		return errLost
+	}
+}
+
+// TestP8_LostReplies: a transaction was saved, and nobody heard it. It counts, once.
+func TestP8_LostReplies(t *testing.T) {
+	m := newMemory()
+	for i := range 3 {
+		s := rowstore.New(&broken{Database: m, after: once()}, nil)
+		require.True(t, now(t, s, hourly(3)))
+		require.Equal(t, i+1, used(t, s, hourly(3)))
+	}
+	require.False(t, now(t, rowstore.New(m, nil), hourly(3)))
+}
+
+// TestP8_NotSaved: a transaction failed before anything was sent, and nothing is booked. The caller is told.
+func TestP8_NotSaved(t *testing.T) {
+	m := newMemory()
+	s := rowstore.New(&broken{Database: m, before: once()}, nil)
+	_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}})
+	require.ErrorIs(t, err, errLost)
+	require.ErrorContains(t, err, "rowstore: ")
+	require.Zero(t, used(t, s, hourly(1)))
+	require.True(t, now(t, s, hourly(1)))
+}
+
+// TestP8_LateCommits: a transaction is believed to be lost, and arrives after its node has found that it was not saved.
+// It is refused, because the step is made again.
+func TestP8_LateCommits(t *testing.T) {
+	m := newOptimistic()
+	s := rowstore.New(m, nil)
+	var late func() bool
+	commits, arrived := 0, false
+	m.commit = func(_ *optimisticTx, save func() bool) (bool, error) {
+		switch commits++; commits {
+		case 1:
+			late = save
+			return false, errLost
+		case 2: // the node has looked
+			saved := save()
+			arrived = late()
+			return saved, nil
+		}
+		return save(), nil
+	}
+	require.True(t, now(t, s, hourly(3)))
+	require.False(t, arrived, "two copies of a step were saved")
+	require.Equal(t, 3, commits)
+	m.commit = nil
+	require.Equal(t, 1, used(t, s, hourly(3)))
+}
+
+// TestP12_Doubt: while it is not known whether a step was saved, callers wait no longer than they may, and are
+// told what is the matter. When the database is there again, its answer counts.
+func TestP12_Doubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		a := &accident{err: errLost}
+		a.loses.Store(true)
+		s := rowstore.New(&broken{m, a.before, a.after}, nil)
+		g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}, MaxWait: time.Second})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, errLost)
+		require.False(t, g.OK)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		_, err = s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{hourly(2)}})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+
+		a.isOver()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Zero(t, used(t, s, hourly(2)), "what callers got that had left is given back")
+		require.True(t, now(t, s, hourly(2)))
+	})
+}
+
+// TestP12_LongDoubt: when the database is away for longer than the lease, callers get an error, and nothing that the
+// node had asked for in vain is held in the end.
+func TestP12_LongDoubt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		a.loses.Store(true)
+		s := rowstore.New(&broken{m, a.before, a.after}, nil)
+		began := time.Now()
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		_, err := s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{slot()}, MaxWait: throttle.AnyWait})
+		require.ErrorIs(t, err, errLost)
+		require.Greater(t, time.Since(began), 10*time.Second)
+		require.Less(t, time.Since(began), 15*time.Second)
+		a.isOver()
+		require.True(t, now(t, s, slot()))
+	})
+}
+
+// TestP1_Copies: a program goes on as a copy of another one, which has made steps since. Its steps are not taken for those of the
+// other one.
+func TestP1_Copies(t *testing.T) {
+	m := newMemory()
+	s := rowstore.New(m, nil)
+	require.True(t, now(t, s, hourly(9)))
+	for key, r := range m.rows {
+		if strings.Contains(key, "/node-") {
+			r.value = slices.Concat(r.value[:1], []byte{100, 2}) // 50 steps
+			m.rows[key] = r
+		}
+	}
+	_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(9)}})
+	require.ErrorContains(t, err, "copy")
+	require.Equal(t, 1, used(t, s, hourly(9)))
+}
+
+// TestP1_OtherRows: rows of another version, and what are no rows, are errors. Nothing is booked.
+func TestP1_OtherRows(t *testing.T) {
+	m := newMemory()
+	s := rowstore.New(m, nil)
+	require.NoError(t, s.Pause(t.Context(), hourly(9), time.Millisecond))
+	for key, r := range m.rows {
+		whole := r
+		r.value = append([]byte{77}, r.value[1:]...)
+		m.rows[key] = r
+		before := m.puts
+		_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(9)}})
+		require.Error(t, err, key)
+		require.Equal(t, before, m.puts, key)
+		m.rows[key] = whole
+	}
+	require.Len(t, m.rows, 3)
+}
+
+// TestP12_Away: while the database cannot be reached, callers wait as long as they may, are told so, and go on when it is there again.
+func TestP12_Away(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		a.away.Store(true)
+		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
+		told := 0
+		ctx := outage.WithObserver(t.Context(), func(err error) {
+			told++
+			require.ErrorIs(t, err, errLost)
+		})
+		var all sync.WaitGroup
+		all.Go(func() {
+			g, err := s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{hourly(2)}, MaxWait: time.Minute})
+			require.NoError(t, err)
+			require.True(t, g.OK)
+		})
+		all.Go(func() {
+			began := time.Now()
+			_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}, MaxWait: time.Second})
+			require.Equal(t, time.Second, time.Since(began))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, err, errLost)
+		})
+		_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}})
+		require.ErrorIs(t, err, errLost, "a caller that never waits")
+		require.ErrorIs(t, s.Pause(t.Context(), hourly(2), time.Second), errLost)
+		time.Sleep(5 * time.Second)
+		a.isOver()
+		all.Wait()
+		require.Positive(t, told)
+		require.Equal(t, 1, used(t, s, hourly(2)))
+	})
+}
