@@ -1,0 +1,78 @@
+package rowstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/nodestore"
+)
+
+// A backend implements [nodestore.Backend] by the rows of a database.
+type backend struct {
+	node  group    // what the groups of this node have in common
+	lanes sync.Map // of *lane, by name
+}
+
+// A lane is what a node does in a group.
+type lane struct {
+	group group
+	steps steps
+	looks looks
+}
+
+func newBackend(db Database, node int64, with Options) *backend {
+	with.Name = plain(with.Name)
+	return &backend{node: group{db: db, node: node, with: with}}
+}
+
+// Lane implements [nodestore.Backend].
+func (b *backend) Lane(of *throttle.Budget) string {
+	if !b.node.with.Groups {
+		return b.node.with.Name
+	}
+	return b.node.with.Name + "." + hashed(of.Group)
+}
+
+func (b *backend) lane(name string) *lane {
+	if l, ok := b.lanes.Load(name); ok {
+		return l.(*lane)
+	}
+	n := &lane{group: group{db: b.node.db, node: b.node.node, with: b.node.with, names: names(name)}}
+	n.steps.group, n.looks.group = &n.group, &n.group
+	l, _ := b.lanes.LoadOrStore(name, n)
+	return l.(*lane)
+}
+
+// Step implements [nodestore.Backend].
+func (b *backend) Step(name string, keys []ledger.Key, decide func(nodestore.Rows) nodestore.Told) (nodestore.Heard, error) {
+	l := b.lane(name)
+	err := l.steps.make(keys, decide)
+	return l.group.take(), wrap(err)
+}
+
+// Read implements [nodestore.Backend].
+func (b *backend) Read(ctx context.Context, name string, keys []ledger.Key, look func(nodestore.Rows)) (nodestore.Heard, error) {
+	l := b.lane(name)
+	err := l.looks.look(ctx, keys, look)
+	return l.group.take(), wrap(err)
+}
+
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("rowstore: %w", err)
+}
+
+// Listen implements [nodestore.Backend].
+func (b *backend) Listen(name string, wake func()) (stop func(), err error) {
+	if n, ok := b.node.db.(Notifier); ok {
+		if stop, err := n.Listen(name, nodeName(b.node.node), wake); err == nil {
+			return stop, nil
+		}
+	}
+	return nodestore.Poll(wake), nil
+}

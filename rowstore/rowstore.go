@@ -1,0 +1,36 @@
+// Package rowstore shares budgets through rows of a database: PostgreSQL, MySQL, or one that nobody
+// has thought of here. It is what all such stores have in common. What is special to a database is a
+// [Database], which runs transactions: usually a hundred lines.
+//
+// Modules pgstore and sqlstore have Databases that are ready to use. docs/your-own-store.md says how to write
+// another one, for etcd, DynamoDB, Spanner, or a service of one's own; package rowtest tests it.
+package rowstore
+
+import (
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/nodestore"
+)
+
+// A Store is a [throttle.Store] that keeps budgets in rows of a database, which other programs use at
+// the same time. Make one with [New]. It is safe for concurrent use. There is nothing to close but the
+// database.
+type Store struct {
+	*nodestore.Store
+}
+
+// New returns a store whose budgets are rows of a database. Nil Options are the defaults.
+func New(db Database, o *Options) *Store {
+	with := o.orDefaults()
+	node := nodestore.Options{
+		Node:       ledger.Node{ID: nodestore.NewNode(), Lease: with.Lease.Microseconds()},
+		RenewEvery: with.Lease / 10,
+	}
+	if a, ok := db.(arriver); ok {
+		node.Arrivals = a.Arrivals()
+	}
+	return &Store{nodestore.New(newBackend(db, node.Node.ID, with), node)}
+}
+
+// An arriver is a Database of a test whose stores count arrivals together, as if no two callers came
+// within a microsecond. Others cannot implement it.
+type arriver interface{ Arrivals() *ledger.Arrivals }
