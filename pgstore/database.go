@@ -1,0 +1,201 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// syncKey ends the key of a row that is written by a transaction that would only read, after a COMMIT without an
+// answer: what it reads may be in this server alone, if somebody ended the wait for a synchronous standby. What is
+// written waits for the standby, and for all that came before.
+const (
+	syncKey  = "/sync"
+	syncKeep = time.Hour
+)
+
+// errSaving says that a COMMIT is not cancelled.
+var errSaving = errors.New("pgstore: a COMMIT is under way")
+
+// triesMost is how often a transaction is made again that the server has undone.
+const triesMost = 5
+
+// A database implements [rowstore.Database], [rowstore.Reader] and [rowstore.Notifier].
+type database struct {
+	config     *pgx.ConnConfig
+	before     func(context.Context, *pgx.ConnConfig) error // see Options.BeforeConnect
+	schema     string
+	statements statements
+	conns      *conns
+	sweeper    sweeper
+	listener   listener
+	unsure     sync.Map         // groups of which a COMMIT had no answer, see syncKey
+	clock      func() time.Time // of tests; nil: the server's
+}
+
+func newDatabase(url string, o *Options) (*database, error) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: %w", err) // which has no password
+	}
+	var with Options
+	if o != nil {
+		with = *o
+	}
+	if with.Schema == "" {
+		with.Schema = defaultSchema
+	}
+	if !plainName.MatchString(with.Schema) {
+		return nil, fmt.Errorf("pgstore: the schema %q: want a name of small letters, digits and _", with.Schema)
+	}
+	if with.Connections <= 0 {
+		with.Connections = defaultConnections
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = connectTimeout
+	}
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "throttle"
+	}
+	d := &database{config: config, schema: with.Schema, before: with.BeforeConnect, statements: newStatements(with.Schema)}
+	d.conns = newConns(with.Connections, func(ctx context.Context) (*conn, error) {
+		return d.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {}) // those that PgBouncer passes on
+	})
+	d.listener.d = d
+	return d, nil
+}
+
+// connect makes a connection to a database that has been set up. If hear is nil, pgx keeps messages for WaitForNotification.
+func (d *database) connect(ctx context.Context, hear pgconn.NotificationHandler) (*conn, error) {
+	config := d.config.Copy()
+	if d.before != nil {
+		if err := d.before(ctx, config); err != nil {
+			return nil, fmt.Errorf("pgstore: BeforeConnect: %w", err)
+		}
+	}
+	c := new(conn)
+	config.OnNotification = hear
+	notice := config.OnNotice
+	config.OnNotice = func(pc *pgconn.PgConn, n *pgconn.Notice) {
+		if n.SeverityUnlocalized == "WARNING" {
+			c.warning = (*pgconn.PgError)(n)
+		}
+		if notice != nil {
+			notice(pc, n)
+		}
+	}
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		// pgx dials once more to have the server cancel what it does. A COMMIT that waits for a synchronous standby
+		// would succeed then without it.
+		if c.saving.Load() {
+			return nil, errSaving
+		}
+		return dial(ctx, network, addr)
+	}
+	var err error
+	if c.Conn, err = pgx.ConnectConfig(ctx, config); err != nil {
+		return nil, fmt.Errorf("pgstore: %w", err)
+	}
+	if err := d.checkVersion(ctx, c.Conn); err != nil {
+		closeNow(c)
+		return nil, err
+	}
+	return c, nil
+}
+
+// Transact implements [rowstore.Database].
+func (d *database) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	for try := 1; ; try++ {
+		again, err := d.try(ctx, group, keys, do)
+		if err == nil {
+			d.sweepSometimes()
+			return nil
+		}
+		if !again || try == triesMost || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// try makes a transaction. again says that it is certain that nothing was saved, and that another try may help.
+func (d *database) try(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
+	c, err := d.conns.get(ctx)
+	if err != nil {
+		return false, err
+	}
+	t := &tx{ctx: ctx, d: d, c: c, group: group}
+	if err := t.start(keys); err != nil {
+		again := isUndone(err) || c.used && c.IsClosed() // the server was restarted, or a firewall forgot the connection
+		d.conns.drop(c)
+		return again, fmt.Errorf("pgstore: %w", err)
+	}
+	if err := do(t); err != nil {
+		if t.broke != nil {
+			d.conns.drop(c)
+			return isUndone(t.broke), err
+		}
+		if t.rollBack() == nil {
+			d.conns.put(c)
+		} else {
+			d.conns.drop(c)
+		}
+		return false, err
+	}
+	if _, unsure := d.unsure.Load(group); unsure && len(t.puts) == 0 {
+		t.Put(group+syncKey, nil, syncKeep)
+	}
+	c.saving.Store(true)
+	if err := t.save(); err != nil {
+		d.conns.drop(c)
+		if isUndone(err) {
+			return true, fmt.Errorf("pgstore: %w", err)
+		}
+		d.unsure.Store(group, true)
+		return false, fmt.Errorf("pgstore: %w", err)
+	}
+	c.saving.Store(false)
+	d.unsure.Delete(group)
+	d.conns.put(c)
+	return false, nil
+}
+
+// isUndone reports whether the server has undone the transaction for the sake of others.
+func isUndone(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && (refused.Code == "40001" || refused.Code == "40P01")
+}
+
+// Read implements [rowstore.Reader].
+func (d *database) Read(ctx context.Context, _ string, keys []string, do func(rowstore.Tx) error) error {
+	for {
+		c, err := d.conns.get(ctx)
+		if err != nil {
+			return err
+		}
+		t := &tx{ctx: ctx, d: d, c: c}
+		if err := t.look(keys); err != nil {
+			again := c.used && c.IsClosed() && ctx.Err() == nil
+			d.conns.drop(c)
+			if again {
+				continue
+			}
+			return fmt.Errorf("pgstore: %w", err)
+		}
+		err = do(t)
+		if t.broke != nil {
+			d.conns.drop(c)
+		} else {
+			d.conns.put(c)
+		}
+		return err
+	}
+}
