@@ -67,10 +67,7 @@ func (l *looks) make(batch []*look) error {
 		budgets = append(budgets, one.keys...)
 	}
 	keys := l.names.rows([]string{l.names.board()}, budgets)
-	ctx, stop := context.WithTimeout(context.Background(), transactMost)
-	defer stop()
-	asked := time.Now()
-	do := func(tx Tx) error {
+	do := func(tx Tx, asked time.Time) error {
 		o, err := l.open(tx, keys, 0, asked, false)
 		if err != nil {
 			return err
@@ -80,8 +77,21 @@ func (l *looks) make(batch []*look) error {
 		}
 		return o.table.Err()
 	}
-	if r, ok := l.db.(Reader); ok {
-		return r.Read(ctx, l.name(), keys, do)
+	err := l.read(keys, do)
+	if err != nil {
+		err = l.read(keys, do) // a connection may have been lost
 	}
-	return l.db.Transact(ctx, l.name(), keys, do)
+	return err
+}
+
+// read runs a read.
+func (l *looks) read(keys []string, do func(Tx, time.Time) error) error {
+	ctx, stop := context.WithTimeout(context.Background(), transactMost)
+	defer stop()
+	asked := time.Now()
+	at := func(tx Tx) error { return do(tx, asked) }
+	if r, ok := l.db.(Reader); ok {
+		return r.Read(ctx, l.name(), keys, at)
+	}
+	return l.db.Transact(ctx, l.name(), keys, at)
 }

@@ -2,6 +2,7 @@ package rowstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -23,6 +24,9 @@ const (
 	tryFence = 2
 )
 
+// errTwice says that two programs are the same node: one of them is a copy of the other.
+var errTwice = errors.New("another program has made steps for this one: is it a copy of a running machine? Start it anew")
+
 // steps are those of a node in a group, one after another. Each has a number, which is saved with what it does in the
 // record of the node. When it is not known whether a step was saved, the record says it. If it was not, the
 // record is fenced: it gets the step's number, so that a transaction that is still on its way finds another record
@@ -34,7 +38,8 @@ type steps struct {
 	// Of the step that goes on.
 	decide func(nodestore.Rows) nodestore.Told
 	asked  time.Time
-	put    bool // a transaction got to its end, and has put something
+	ended  bool // do got to its end, the last time that it was called
+	put    bool // it has put something, whenever it was called
 }
 
 // make makes a step. After an error it was not saved.
@@ -43,16 +48,21 @@ func (s *steps) make(budgets []ledger.Key, decide func(nodestore.Rows) nodestore
 	defer func() { s.decide = nil }()
 	keys := s.names.rows([]string{s.names.board(), s.names.record(s.node)}, budgets)
 	for tries := 1; ; tries++ {
-		s.number, s.put = s.number+1, false
+		s.number, s.ended, s.put = s.number+1, false, false
 		err := s.transact(keys, s.do)
-		if err == nil || !s.put {
+		if err == nil || !s.ended && !s.put {
 			return err
 		}
-		saved, doubt := s.find()
-		if saved {
-			return nil
+		if s.put {
+			saved, doubt := s.find()
+			if saved {
+				return nil
+			}
+			if doubt != nil {
+				return err
+			}
 		}
-		if doubt != nil || tries == again {
+		if tries == again {
 			return err
 		}
 	}
@@ -72,6 +82,7 @@ func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 
 // do is a step in a transaction.
 func (s *steps) do(tx Tx, keys []string) error {
+	s.ended = false
 	o, err := s.open(tx, keys, 1, s.asked, true)
 	if err != nil {
 		return err
@@ -82,8 +93,11 @@ func (s *steps) do(tx Tx, keys []string) error {
 			return err
 		}
 	}
-	if record.Begin(s.number, tryStep) != ledger.Do {
+	switch record.Begin(s.number, tryStep) {
+	case ledger.Done:
 		return nil // it was saved before
+	case ledger.Late:
+		return errTwice
 	}
 	told := s.decide(&o.table)
 	changed, err := o.table.Changed()
@@ -97,6 +111,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 	if s.with.ManyClocks {
 		o.board.time = o.now
 	} else if told.Empty() && len(changed) == 0 {
+		s.ended = true
 		return nil
 	}
 	for i := range changed {
@@ -107,7 +122,7 @@ func (s *steps) do(tx Tx, keys []string) error {
 		tx.Put(s.names.board(), o.board.bytes(), boardKeep)
 	}
 	s.putRecord(tx, &record)
-	s.put = true
+	s.ended, s.put = true, true
 	return nil
 }
 
