@@ -37,8 +37,7 @@ type database struct {
 	conns      *conns
 	sweeper    sweeper
 	listener   listener
-	unsure     sync.Map         // groups of which a COMMIT had no answer, see syncKey
-	clock      func() time.Time // of tests; nil: the server's
+	unsure     sync.Map // groups of which a COMMIT had no answer, see syncKey
 }
 
 func newDatabase(url string, o *Options) (*database, error) {

@@ -49,7 +49,7 @@ func newStatements(schema string) statements {
 		notify: "SELECT pg_notify($1, $2)",
 		// Rows that a transaction is about to change are left out.
 		sweep: `DELETE FROM ` + table + ` WHERE (key, generation) IN (SELECT key, generation FROM ` + table + `
-			WHERE expires < coalesce($1, clock_timestamp()) ORDER BY expires LIMIT ` + fmt.Sprint(sweepMost) + ` FOR UPDATE SKIP LOCKED)`,
+			WHERE expires < clock_timestamp() ORDER BY expires LIMIT ` + fmt.Sprint(sweepMost) + ` FOR UPDATE SKIP LOCKED)`,
 	}
 }
 

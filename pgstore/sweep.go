@@ -44,12 +44,7 @@ func (d *database) sweep(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var now *time.Time
-	if d.clock != nil {
-		t := d.clock()
-		now = &t
-	}
-	done, err := c.Exec(ctx, d.statements.sweep, now)
+	done, err := c.Exec(ctx, d.statements.sweep)
 	if err != nil {
 		d.conns.drop(c)
 		return 0, err

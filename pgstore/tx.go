@@ -153,9 +153,6 @@ func (t *tx) start(keys []string) error {
 	if received := time.Now(); t.asked.After(received) {
 		t.asked = received
 	}
-	if t.d.clock != nil {
-		t.now = t.d.clock()
-	}
 	return nil
 }
 
@@ -271,8 +268,6 @@ func (t *tx) look(keys []string) error {
 	if err = errors.Join(err, replies.Close()); err != nil {
 		return err
 	}
-	if t.now = now; t.d.clock != nil {
-		t.now = t.d.clock()
-	}
+	t.now = now
 	return nil
 }
