@@ -17,3 +17,18 @@ func NewDatabase(t testing.TB, url string, o *Options) rowstore.Database {
 	t.Cleanup(func() { d.conns.closeIdle(time.Now()) })
 	return d
 }
+
+// Hears reports whether messages arrive, and Heard how many did.
+func Hears(d rowstore.Database) bool {
+	l := &d.(*database).listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hears
+}
+
+func Heard(d rowstore.Database) int {
+	l := &d.(*database).listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.heard
+}

@@ -84,9 +84,9 @@ func (c *crowd) ends() {
 	c.callers.Wait()
 }
 
-// TestP1_LostReplies: the connection of each tenth trip is lost when the server has done what was asked, and
+// TestP8_LostReplies: the connection of each tenth trip is lost when the server has done what was asked, and
 // nobody knows. Each start that was granted counts once, and no other.
-func TestP1_LostReplies(t *testing.T) {
+func TestP8_LostReplies(t *testing.T) {
 	server := newServer(t)
 	r := newRelay(t, server)
 	r.lose = func() bool { return rand.IntN(10) == 0 }
@@ -101,8 +101,8 @@ func TestP1_LostReplies(t *testing.T) {
 	require.NotZero(t, c.granted.Load())
 }
 
-// TestP1_KilledServer: the server crashes under load, and starts again. All starts that were granted count.
-func TestP1_KilledServer(t *testing.T) {
+// TestP12_KilledServer: the server crashes under load, and starts again. All starts that were granted count.
+func TestP12_KilledServer(t *testing.T) {
 	server := newServer(t)
 	charge := hourly(1_000_000)
 	var c crowd
@@ -118,9 +118,9 @@ func TestP1_KilledServer(t *testing.T) {
 	require.Eventually(t, func() bool { return used(t, s, charge) == int(c.granted.Load()) }, time.Minute, 10*time.Millisecond)
 }
 
-// TestP8_FrozenServer: nothing arrives any more, and no connection ends. Callers are told that when their patience is
+// TestP12_FrozenServer: nothing arrives any more, and no connection ends. Callers are told that when their patience is
 // over, and go on when the network does.
-func TestP8_FrozenServer(t *testing.T) {
+func TestP12_FrozenServer(t *testing.T) {
 	server := newServer(t)
 	r := newRelay(t, server)
 	s, charge := open(t, r.url(t, server)), hourly(1_000_000)

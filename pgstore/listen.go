@@ -33,6 +33,7 @@ type listener struct {
 	ears    map[*ear]struct{}
 	running bool
 	hears   bool   // messages arrive
+	heard   int    // how many messages did
 	end     func() // ends what run waits for
 	ending  *time.Timer
 }
@@ -210,5 +211,12 @@ func (l *listener) hear(text string) {
 	group, nodes, _ := strings.Cut(text, " ")
 	named := strings.Fields(nodes)
 	all := slices.Contains(named, everyone)
+	defer l.count()
 	l.wake(func(e *ear) bool { return e.group == group && (all || slices.Contains(named, e.node)) })
+}
+
+func (l *listener) count() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.heard++
 }
