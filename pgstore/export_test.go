@@ -44,34 +44,39 @@ var SchemaSQL = schemaSQL
 // Sweep removes some rows that have expired.
 func Sweep(ctx context.Context, d rowstore.Database) (int64, error) { return d.(*database).sweep(ctx) }
 
-// PagesRead returns how many pages the server looks at to read a row.
-func PagesRead(t testing.TB, d rowstore.Database, key string) (pages int) {
+// PagesUsed returns how many pages the server looks at to read a row and to save it.
+func PagesUsed(t testing.TB, d rowstore.Database, key string) (pages int) {
 	t.Helper()
-	db := d.(*database)
-	c, err := db.conns.get(context.Background())
+	db, ctx := d.(*database), context.Background()
+	err := d.Transact(ctx, "pages", []string{key}, func(tx0 rowstore.Tx) error {
+		tx := tx0.(*tx)
+		r := tx.row(key)
+		for _, q := range []struct {
+			sql  string
+			args []any
+		}{
+			{db.statements.read, []any{[]string{key}}},
+			{db.statements.save, []any{[]string{key}, []int64{r.generation}, []int32{r.updates + 1}, []time.Time{tx.now}, [][]byte{r.value}}},
+		} {
+			rows, err := tx.c.Query(ctx, "EXPLAIN (ANALYZE, BUFFERS) "+q.sql, append([]any{pgx.QueryExecModeExec}, q.args...)...)
+			if err != nil {
+				return err
+			}
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				return err
+			}
+			used := strings.Split(strings.Join(lines, " "), "Buffers: shared hit=")[1] // that of all of it comes first
+			n, err := strconv.Atoi(strings.Fields(used)[0])
+			if err != nil {
+				return err
+			}
+			pages += n
+		}
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	defer db.conns.put(c)
-	for _, sql := range []string{"SET plan_cache_mode = force_generic_plan", "SET enable_seqscan = off", "SET enable_bitmapscan = off"} {
-		if _, err := c.Exec(context.Background(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rows, err := c.Query(context.Background(), "EXPLAIN (ANALYZE, BUFFERS) "+db.statements.read, pgx.QueryExecModeExec, []string{key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var line string
-		if err := rows.Scan(&line); err != nil {
-			t.Fatal(err)
-		}
-		t.Log(line)
-		if _, n, ok := strings.Cut(line, "Buffers: shared hit="); ok && pages == 0 {
-			pages, _ = strconv.Atoi(strings.Fields(n)[0])
-		}
 	}
 	return pages
 }
