@@ -38,6 +38,9 @@ func Heard(d rowstore.Database) int {
 	return l.heard
 }
 
+// ProbeWait is how long a message may take that the listener sends to itself.
+const ProbeWait = probeWait
+
 // SchemaSQL is schema.sql.
 var SchemaSQL = schemaSQL
 
