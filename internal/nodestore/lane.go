@@ -3,6 +3,7 @@ package nodestore
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,10 @@ const batchMost = 512
 // owedMost is how many ops a lane keeps that could not be done, to be tried again.
 const owedMost = 4096
 
+// tidyFrom is how long a queue is, at the least, from which ops are taken out whose callers have left: a step may
+// take long if the backend cannot be reached.
+const tidyFrom = 4096
+
 // A lane is a node's part of one lane: what callers want done, and the memory.
 //
 // Locks: that of the state is taken within a step of the backend, and that of the lane within that of the
@@ -27,6 +32,7 @@ type lane struct {
 
 	mu      sync.Mutex
 	queue   []*op
+	tidied  int   // how long the queue was when ops of callers that have left were taken out of it
 	running bool  // a goroutine makes steps
 	heard   Heard // what other nodes have done
 	look    bool  // other nodes have news
@@ -53,6 +59,10 @@ func newLane(name string, b Backend, o Options) *lane {
 func (l *lane) post(o *op) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.queue) >= max(tidyFrom, 2*l.tidied) {
+		l.queue = slices.DeleteFunc(l.queue, (*op).isIdle)
+		l.tidied = len(l.queue)
+	}
 	l.queue = append(l.queue, o)
 	l.start()
 }
@@ -120,6 +130,7 @@ func (l *lane) run() {
 
 		l.state.Lock()
 		heard = l.memory.hears(heard)
+		look = look && l.memory.waits()
 		l.state.Unlock()
 		switch {
 		case n > 0 || !heard.Empty():
@@ -220,7 +231,7 @@ func (l *lane) failed(batch []*op) {
 		own := &op{decide: o.decide, booking: o.booking, grant: o.grant, isUndo: true}
 		own.booking.Charges = append([]throttle.Charge(nil), o.booking.Charges...)
 		switch {
-		case o.books && (o.booking.Turn != nil || o.booking.Instead != (throttle.Handle{})):
+		case o.books && o.gives():
 			own.decide = giveUp
 		case o.isUndo:
 		default:

@@ -98,3 +98,9 @@ func (o *op) tell(err error) bool {
 
 // hasLeft reports whether the caller has left.
 func (o *op) hasLeft() bool { return o.state.Load() == left }
+
+// gives reports whether an op that asks for a start gives something back when it is done.
+func (o *op) gives() bool { return o.booking.Turn != nil || o.booking.Instead != (throttle.Handle{}) }
+
+// isIdle reports whether nothing would come of the op but a start for a caller that has left.
+func (o *op) isIdle() bool { return o.books && !o.gives() && o.hasLeft() }
