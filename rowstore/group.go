@@ -84,12 +84,8 @@ func (g *group) open(tx Tx, keys []string, others int, asked time.Time, changes 
 		return o, err
 	}
 	o.others = values[1 : 1+others]
-	o.table = nodestore.NewTable(func(k ledger.Key) ([]byte, error) {
-		values, err := tx.Get(g.names.row(k))
-		if err != nil {
-			return nil, err
-		}
-		return values[0], nil
+	o.table = nodestore.NewTable(func(budgets []ledger.Key) ([][]byte, error) {
+		return tx.Get(g.names.rows(nil, budgets)...)
 	})
 	for i, value := range values[1+others:] {
 		o.table.Take(&nodestore.SavedRow{Key: g.names.budget(keys[1+others+i]), Bytes: value})

@@ -3,8 +3,10 @@ package rowstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/outage"
 	"github.com/fleetthrottle/throttle/rowstore"
 )
 
@@ -161,10 +164,11 @@ func TestP12_LongDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		away := false
-		b := &broken{Database: m, after: func() error { away = true; return errLost }}
+		isAway := fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)
+		b := &broken{Database: m, after: func() error { away = true; return isAway }}
 		b.before = func() error {
 			if away {
-				return errLost
+				return isAway
 			}
 			return nil
 		}
@@ -212,4 +216,44 @@ func TestP1_OtherRows(t *testing.T) {
 		m.rows[key] = whole
 	}
 	require.Len(t, m.rows, 3)
+}
+
+// TestP12_Away: while the database cannot be reached, callers wait as long as they may, are told so, and go on when it is there again.
+func TestP12_Away(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := true
+		b := &broken{Database: newMemory(), before: func() error {
+			if away {
+				return fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)
+			}
+			return nil
+		}}
+		s := rowstore.New(b, nil)
+		told := 0
+		ctx := outage.WithObserver(t.Context(), func(err error) {
+			told++
+			require.ErrorIs(t, err, errLost)
+		})
+		var all sync.WaitGroup
+		all.Go(func() {
+			g, err := s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{hourly(2)}, MaxWait: time.Minute})
+			require.NoError(t, err)
+			require.True(t, g.OK)
+		})
+		all.Go(func() {
+			began := time.Now()
+			_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}, MaxWait: time.Second})
+			require.Equal(t, time.Second, time.Since(began))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorIs(t, err, errLost)
+		})
+		_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}})
+		require.ErrorIs(t, err, errLost, "a caller that never waits")
+		require.ErrorIs(t, s.Pause(t.Context(), hourly(2), time.Second), errLost)
+		time.Sleep(5 * time.Second)
+		away = false
+		all.Wait()
+		require.Positive(t, told)
+		require.Equal(t, 1, used(t, s, hourly(2)))
+	})
 }

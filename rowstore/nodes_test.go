@@ -198,3 +198,30 @@ func TestGroups(t *testing.T) {
 	require.False(t, now(t, rowstore.New(m, &rowstore.Options{Name: "throttle"}), charge("")))
 	require.True(t, now(t, rowstore.New(m, &rowstore.Options{Name: "other"}), charge("")))
 }
+
+// TestP11_NewsBeforeTheWatch: a penalty is stored when a start is booked, and its watch has not begun.
+func TestP11_NewsBeforeTheWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := notifier{newMemory()}
+		one, other := rowstore.New(m, nil), rowstore.New(m, nil)
+		c := throttle.Charge{Budget: throttle.Budget{Policy: "minutely", Key: [16]byte{3}}, Limit: throttle.PerMinute(1), Cost: 1}
+		require.True(t, now(t, one, c))
+		b := &throttle.Booking{Charges: []throttle.Charge{c}, MaxWait: throttle.AnyWait}
+		for _, pauses := range []throttle.Store{one, other} {
+			g, err := one.Book(t.Context(), b)
+			require.NoError(t, err)
+			require.NoError(t, pauses.Pause(t.Context(), c, time.Hour))
+			synctest.Wait()
+			news := make(chan struct{}, 1)
+			w := one.Watch(b, g, news)
+			synctest.Wait()
+			require.Len(t, news, 1)
+			ok, err := w.Confirm(t.Context(), 0)
+			require.NoError(t, err)
+			require.False(t, ok)
+			w.Stop()
+			one.Cancel(b, g)
+			require.NoError(t, other.Resume(t.Context(), c))
+		}
+	})
+}

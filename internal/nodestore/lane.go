@@ -2,9 +2,11 @@ package nodestore
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -21,6 +23,12 @@ const owedMost = 4096
 // take long if the backend cannot be reached.
 const tidyFrom = 4096
 
+// awayEvery is how often a backend is asked that is away.
+const awayEvery = 250 * time.Millisecond
+
+// renewMost is how many leases are renewed in one step.
+const renewMost = 64
+
 // A lane is a node's part of one lane: what callers want done, and the memory.
 //
 // Locks: that of the state is taken within a step of the backend, and that of the lane within that of the
@@ -28,7 +36,9 @@ const tidyFrom = 4096
 type lane struct {
 	name    string
 	backend Backend
-	every   time.Duration // how often leases are renewed
+	every   time.Duration         // how often leases are renewed
+	away    atomic.Pointer[error] // why the backend is away; nil: it is not
+	most    int                   // about how many rows a step has; 0: any number
 
 	mu      sync.Mutex
 	queue   []*op
@@ -50,7 +60,7 @@ func newLane(name string, b Backend, o Options) *lane {
 	if m, ok := b.(Mourner); ok {
 		isDead = m.IsDead
 	}
-	l := &lane{name: name, backend: b, every: o.RenewEvery, memory: newMemory(name, o, isDead)}
+	l := &lane{name: name, backend: b, every: o.RenewEvery, most: o.Rows, memory: newMemory(name, o, isDead)}
 	l.step.memory = &l.memory
 	return l
 }
@@ -113,7 +123,7 @@ func (l *lane) run() {
 		runtime.Gosched() // callers that are about to ask share the step
 		var heard Heard
 		l.mu.Lock()
-		n := min(len(l.queue), batchMost)
+		n := l.share()
 		batch = append(batch[:0], l.queue[:n]...)
 		rest := copy(l.queue, l.queue[n:])
 		clear(l.queue[rest:])
@@ -144,6 +154,21 @@ func (l *lane) run() {
 	}
 }
 
+// share returns how many of the ops share the next step. The lane is locked.
+func (l *lane) share() int {
+	n := min(len(l.queue), batchMost)
+	if l.most <= 0 {
+		return n
+	}
+	rows := 0
+	for i := range n {
+		if rows += l.queue[i].size(); rows > l.most && i > 0 {
+			return i
+		}
+	}
+	return n
+}
+
 // make makes a step for a batch of ops and for news.
 func (l *lane) make(batch []*op, heard Heard) {
 	var keys []ledger.Key
@@ -151,10 +176,9 @@ func (l *lane) make(batch []*op, heard Heard) {
 		if o.books && o.hasLeft() {
 			o.decide = giveUp
 		}
-		for i := range o.booking.Charges {
-			keys = append(keys, o.booking.Charges[i].Budget.Key)
-		}
+		keys = o.budgets(keys)
 	}
+	keys = append(keys, heard.News.Moved...)
 	later, err := l.backend.Step(l.name, keys, func(rows Rows) Told {
 		l.state.Lock()
 		defer l.state.Unlock()
@@ -170,9 +194,17 @@ func (l *lane) make(batch []*op, heard Heard) {
 		l.step.settle()
 		return l.step.told
 	})
-	if err == nil {
+	switch {
+	case err == nil:
+		l.away.Store(nil)
 		l.saved()
-	} else {
+	case errors.Is(err, ErrAway):
+		l.away.Store(&err)
+		var waiting []*op
+		waiting, batch = part(batch, (*op).canWait)
+		l.failed(batch)
+		defer l.wait(waiting, err)
+	default:
 		l.failed(batch)
 	}
 	for _, o := range batch {
@@ -184,6 +216,29 @@ func (l *lane) make(batch []*op, heard Heard) {
 		}
 	}
 	l.hear(later)
+}
+
+// part returns the ops of which something is true, and the others.
+func part(all []*op, is func(*op) bool) (those, others []*op) {
+	for _, o := range all {
+		if is(o) {
+			those = append(those, o)
+		} else {
+			others = append(others, o)
+		}
+	}
+	return those, others
+}
+
+// wait has ops done in a later step, because the backend is away. There are only a few steps a second while it is.
+func (l *lane) wait(ops []*op, err error) {
+	for _, o := range ops {
+		o.tellAway(err)
+	}
+	time.Sleep(awayEvery)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = append(ops, l.queue...)
 }
 
 // giveUp takes the place of an op that asks for a start for a caller that has left. What the caller
@@ -288,6 +343,7 @@ func (l *lane) tick() {
 	owed := l.owed
 	l.owed = nil
 	idle, stop := l.memory.isIdle(), l.stop
+	leased := l.memory.leased()
 	if idle {
 		l.stop = nil
 	} else {
@@ -301,7 +357,14 @@ func (l *lane) tick() {
 	for _, o := range owed {
 		l.post(o)
 	}
-	if !idle {
-		l.post(&op{decide: func(st *step, _ *op) { st.renew() }})
+	if !idle && len(leased) == 0 {
+		l.wakeUp() // for news that were lost
+	}
+	most := renewMost
+	if l.most > 0 {
+		most = min(most, l.most)
+	}
+	for keys := range slices.Chunk(leased, most) {
+		l.post(&op{decide: func(st *step, o *op) { st.renew(o.keys) }, keys: keys})
 	}
 }

@@ -124,19 +124,19 @@ func (m *memory) charge(key ledger.Key) (c throttle.Charge, ok bool) {
 	return c, false
 }
 
-// leased returns a charge of each budget in which the node needs its lease.
-func (m *memory) leased() map[ledger.Key]throttle.Charge {
-	all := make(map[ledger.Key]throttle.Charge)
+// leased returns the budgets in which the node needs its lease.
+func (m *memory) leased() []ledger.Key {
+	all := make(map[ledger.Key]struct{})
 	for key := range m.held {
-		all[key], _ = m.charge(key)
+		all[key] = struct{}{}
 	}
 	for key := range m.line {
-		all[key], _ = m.charge(key)
+		all[key] = struct{}{}
 	}
 	for key := range m.slots {
-		all[key], _ = m.charge(key)
+		all[key] = struct{}{}
 	}
-	return all
+	return slices.Collect(maps.Keys(all))
 }
 
 func chargeOf(b *throttle.Booking, key ledger.Key) throttle.Charge {
