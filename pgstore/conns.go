@@ -44,7 +44,7 @@ func (p *conns) get(ctx context.Context) (*conn, error) {
 	select {
 	case p.most <- struct{}{}:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("pgstore: all connections are in use: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("all connections are in use: %w", context.Cause(ctx))
 	}
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {

@@ -23,7 +23,7 @@ const (
 )
 
 // errSaving says that a COMMIT is not cancelled.
-var errSaving = errors.New("pgstore: a COMMIT is under way")
+var errSaving = errors.New("a COMMIT is under way")
 
 // triesMost is how often a transaction is made again that the server has undone.
 const triesMost = 5
@@ -77,7 +77,7 @@ func (d *database) connect(ctx context.Context, hear pgconn.NotificationHandler)
 	config := d.config.Copy()
 	if d.before != nil {
 		if err := d.before(ctx, config); err != nil {
-			return nil, fmt.Errorf("pgstore: BeforeConnect: %w", err)
+			return nil, fmt.Errorf("BeforeConnect: %w", err)
 		}
 	}
 	c := new(conn)
@@ -102,7 +102,7 @@ func (d *database) connect(ctx context.Context, hear pgconn.NotificationHandler)
 	}
 	var err error
 	if c.Conn, err = pgx.ConnectConfig(ctx, config); err != nil {
-		return nil, fmt.Errorf("pgstore: %w", err)
+		return nil, err
 	}
 	if err := d.checkVersion(ctx, c.Conn); err != nil {
 		closeNow(c)
@@ -129,13 +129,13 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 func (d *database) try(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
 	c, err := d.conns.get(ctx)
 	if err != nil {
-		return false, err
+		return false, wrap(err)
 	}
 	t := &tx{ctx: ctx, d: d, c: c, group: group}
 	if err := t.start(keys); err != nil {
 		again := isUndone(err) || c.used && c.IsClosed() // the server was restarted, or a firewall forgot the connection
 		d.conns.drop(c)
-		return again, fmt.Errorf("pgstore: %w", err)
+		return again, wrap(err)
 	}
 	if err := do(t); err != nil {
 		if t.broke != nil {
@@ -156,10 +156,10 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 	if err := t.save(); err != nil {
 		d.conns.drop(c)
 		if isUndone(err) {
-			return true, fmt.Errorf("pgstore: %w", err)
+			return true, wrap(err)
 		}
 		d.unsure.Store(group, true)
-		return false, fmt.Errorf("pgstore: %w", err)
+		return false, wrap(err)
 	}
 	c.saving.Store(false)
 	d.unsure.Delete(group)
@@ -178,7 +178,7 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 	for {
 		c, err := d.conns.get(ctx)
 		if err != nil {
-			return err
+			return wrap(err)
 		}
 		t := &tx{ctx: ctx, d: d, c: c}
 		if err := t.look(keys); err != nil {
@@ -187,7 +187,7 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 			if again {
 				continue
 			}
-			return fmt.Errorf("pgstore: %w", err)
+			return wrap(err)
 		}
 		err = do(t)
 		if t.broke != nil {

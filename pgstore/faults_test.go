@@ -110,7 +110,16 @@ func TestP12_KilledServer(t *testing.T) {
 	for range 2 {
 		c.awaits(t, 200)
 		server.Kill()
+		s, waits := open(t, server.URL()), make(chan error)
+		go func() {
+			g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{charge}, MaxWait: time.Minute})
+			if err == nil && g.OK {
+				c.granted.Add(1)
+			}
+			waits <- err
+		}()
 		server.Restart()
+		require.NoError(t, <-waits, "a caller waits for a server that starts")
 	}
 	c.awaits(t, 200)
 	c.ends()

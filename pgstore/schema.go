@@ -42,13 +42,19 @@ func Setup(ctx context.Context, url string, o *Options) error {
 	if _, err := c.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
 		return fmt.Errorf("pgstore: setup: %w", err)
 	}
-	return d.checkVersion(ctx, c)
+	if err := d.checkVersion(ctx, c); err != nil {
+		return fmt.Errorf("pgstore: %w", err)
+	}
+	return nil
 }
 
 // inSchema returns SQL that is written for the default schema for another one.
 func inSchema(sql, schema string) string {
 	return strings.NewReplacer(defaultSchema+".", schema+".", "SCHEMA IF NOT EXISTS "+defaultSchema, "SCHEMA IF NOT EXISTS "+schema).Replace(sql)
 }
+
+// errNotSetUp says that the tables are not those that this package needs.
+var errNotSetUp = errors.New("the database is not set up for this program")
 
 // checkVersion looks whether the database has been set up for this package.
 func (d *database) checkVersion(ctx context.Context, c *pgx.Conn) error {
@@ -57,13 +63,13 @@ func (d *database) checkVersion(ctx context.Context, c *pgx.Conn) error {
 	var refused *pgconn.PgError
 	switch {
 	case errors.As(err, &refused) && (refused.Code == "42P01" || refused.Code == "3F000"):
-		return fmt.Errorf("pgstore: the database has no table %s.version: run pgstore.Setup or schema.sql once: %w", d.schema, err)
+		return fmt.Errorf("%w: it has no table %s.version; run pgstore.Setup or schema.sql once: %w", errNotSetUp, d.schema, err)
 	case errors.As(err, &refused) && refused.Code == "42501":
-		return fmt.Errorf("pgstore: the role %q may not use the tables of schema %s; schema.sql has the rights that it needs: %w", d.config.User, d.schema, err)
+		return fmt.Errorf("%w: the role %q may not use the tables of schema %s; schema.sql has the rights that it needs: %w", errNotSetUp, d.config.User, d.schema, err)
 	case err != nil:
-		return fmt.Errorf("pgstore: %w", err)
+		return err
 	case v != version:
-		return fmt.Errorf("pgstore: the tables of schema %s have version %d, and this program needs %d", d.schema, v, version)
+		return fmt.Errorf("%w: the tables of schema %s have version %d, and it needs %d", errNotSetUp, d.schema, v, version)
 	}
 	return nil
 }

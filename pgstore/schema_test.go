@@ -53,7 +53,7 @@ func TestSetup(t *testing.T) {
 	require.True(t, now(t, other, hourly(1)))
 
 	exec(t, connect(t, server), "UPDATE other.version SET version = 99")
-	require.ErrorContains(t, pgstore.Setup(t.Context(), server.URL(), &pgstore.Options{Schema: "other"}), "have version 99, and this program needs 1")
+	require.ErrorContains(t, pgstore.Setup(t.Context(), server.URL(), &pgstore.Options{Schema: "other"}), "have version 99, and it needs 1")
 	_, err = pgstore.Open(server.URL(), &pgstore.Options{Schema: `a"; DROP`})
 	require.ErrorContains(t, err, "want a name of small letters")
 	_, err = pgstore.Open("postgres://app:secret@host:port/", nil)

@@ -49,27 +49,33 @@ func (t *tx) Asked() time.Time { return t.asked }
 
 // Get implements [rowstore.Tx].
 func (t *tx) Get(keys ...string) ([][]byte, error) {
-	var missing []string
-	for _, key := range keys {
-		if t.row(key) == nil && !slices.Contains(missing, key) {
-			missing = append(missing, key)
-		}
-	}
-	if len(missing) > 0 {
-		b := new(pgx.Batch)
-		b.Queue(t.d.statements.read, missing)
-		replies := t.c.SendBatch(t.ctx, b)
-		_, err := t.readRows(replies, missing)
-		if err = errors.Join(err, replies.Close()); err != nil {
-			t.broke = fmt.Errorf("pgstore: %w", err)
-			return nil, t.broke
-		}
+	if err := t.fetch(keys); err != nil {
+		t.broke = err
+		return nil, wrap(err)
 	}
 	values := make([][]byte, len(keys))
 	for i, key := range keys {
 		values[i] = t.row(key).value
 	}
 	return values, nil
+}
+
+// fetch reads the rows of keys that were not read before.
+func (t *tx) fetch(keys []string) error {
+	var missing []string
+	for _, key := range keys {
+		if t.row(key) == nil && !slices.Contains(missing, key) {
+			missing = append(missing, key)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	b := new(pgx.Batch)
+	b.Queue(t.d.statements.read, missing)
+	replies := t.c.SendBatch(t.ctx, b)
+	_, err := t.readRows(replies, missing)
+	return errors.Join(err, replies.Close())
 }
 
 // Put implements [rowstore.Tx].
@@ -179,7 +185,7 @@ func (t *tx) save() error {
 	t.c.warning = nil
 	b := new(pgx.Batch)
 	if len(t.puts) > 0 {
-		if _, err := t.Get(keysOf(t.puts)...); err != nil { // which generation a row has must be known
+		if err := t.fetch(keysOf(t.puts)); err != nil { // which generation a row has must be known
 			return err
 		}
 		t.d.queuePuts(b, t)
