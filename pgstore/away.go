@@ -10,6 +10,9 @@ import (
 	"github.com/fleetthrottle/throttle/rowstore"
 )
 
+// errNotSetUp says that the tables are not those that this package needs.
+var errNotSetUp = errors.New("the database is not set up for this program")
+
 // wrap returns an error as a store returns it. Callers wait for a server that is away, or starts, or is a standby that is about to take over;
 // they do not wait for an administrator.
 func wrap(err error) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
@@ -22,22 +21,16 @@ const (
 	syncKeep = time.Hour
 )
 
-// errSaving says that a COMMIT is not cancelled.
-var errSaving = errors.New("a COMMIT is under way")
-
 // triesMost is how often a transaction is made again that the server has undone.
 const triesMost = 5
 
 // A database implements [rowstore.Database], [rowstore.Reader] and [rowstore.Notifier].
 type database struct {
-	config     *pgx.ConnConfig
-	before     func(context.Context, *pgx.ConnConfig) error // see Options.BeforeConnect
-	schema     string
-	statements statements
-	conns      *conns
-	sweeper    sweeper
-	listener   listener
-	unsure     sync.Map // groups of which a COMMIT had no answer, see syncKey
+	server   server
+	conns    *conns
+	sweeper  sweeper
+	listener listener
+	unsure   sync.Map // groups of which a COMMIT had no answer, see syncKey
 }
 
 func newDatabase(url string, o *Options) (*database, error) {
@@ -64,51 +57,13 @@ func newDatabase(url string, o *Options) (*database, error) {
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "throttle"
 	}
-	d := &database{config: config, schema: with.Schema, before: with.BeforeConnect, statements: newStatements(with.Schema)}
+	d := &database{server: server{config: config, before: with.BeforeConnect, sql: newStatements(with.Schema)}}
 	d.conns = newConns(with.Connections, func(ctx context.Context) (*conn, error) {
-		return d.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {}) // those that PgBouncer passes on
+		return d.server.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {}) // those that PgBouncer passes on
 	})
-	d.listener.d = d
+	d.sweeper.conns, d.sweeper.sql = d.conns, d.server.sql
+	d.listener.conns, d.listener.server = d.conns, &d.server
 	return d, nil
-}
-
-// connect makes a connection to a database that has been set up. If hear is nil, pgx keeps messages for WaitForNotification.
-func (d *database) connect(ctx context.Context, hear pgconn.NotificationHandler) (*conn, error) {
-	config := d.config.Copy()
-	if d.before != nil {
-		if err := d.before(ctx, config); err != nil {
-			return nil, fmt.Errorf("BeforeConnect: %w", err)
-		}
-	}
-	c := new(conn)
-	config.OnNotification = hear
-	notice := config.OnNotice
-	config.OnNotice = func(pc *pgconn.PgConn, n *pgconn.Notice) {
-		if n.SeverityUnlocalized == "WARNING" {
-			c.warning = (*pgconn.PgError)(n)
-		}
-		if notice != nil {
-			notice(pc, n)
-		}
-	}
-	dial := config.DialFunc
-	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		// pgx dials once more to have the server cancel what it does. A COMMIT that waits for a synchronous standby
-		// would succeed then without it.
-		if c.saving.Load() {
-			return nil, errSaving
-		}
-		return dial(ctx, network, addr)
-	}
-	var err error
-	if c.Conn, err = pgx.ConnectConfig(ctx, config); err != nil {
-		return nil, err
-	}
-	if err := d.checkVersion(ctx, c.Conn); err != nil {
-		closeNow(c)
-		return nil, err
-	}
-	return c, nil
 }
 
 // Transact implements [rowstore.Database].
@@ -116,7 +71,7 @@ func (d *database) Transact(ctx context.Context, group string, keys []string, do
 	for try := 1; ; try++ {
 		again, err := d.try(ctx, group, keys, do)
 		if err == nil {
-			d.sweepSometimes()
+			d.sweeper.sweepSometimes()
 			return nil
 		}
 		if !again || try == triesMost || ctx.Err() != nil {
@@ -131,7 +86,7 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 	if err != nil {
 		return false, wrap(err)
 	}
-	t := &tx{ctx: ctx, d: d, c: c, group: group}
+	t := &tx{ctx: ctx, sql: d.server.sql, c: c, group: group}
 	if err := t.start(keys); err != nil {
 		again := isUndone(err) || c.used && c.IsClosed() // the server was restarted, or a firewall forgot the connection
 		d.conns.drop(c)
@@ -180,7 +135,7 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 		if err != nil {
 			return wrap(err)
 		}
-		t := &tx{ctx: ctx, d: d, c: c}
+		t := &tx{ctx: ctx, sql: d.server.sql, c: c}
 		if err := t.look(keys); err != nil {
 			again := c.used && c.IsClosed() && ctx.Err() == nil
 			d.conns.drop(c)
@@ -197,4 +152,9 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 		}
 		return err
 	}
+}
+
+// Listen implements [rowstore.Notifier].
+func (d *database) Listen(group, node string, wake func()) (stop func(), err error) {
+	return d.listener.start(group, node, wake), nil
 }

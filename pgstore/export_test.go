@@ -45,7 +45,9 @@ const ProbeWait = probeWait
 var SchemaSQL = schemaSQL
 
 // Sweep removes some rows that have expired.
-func Sweep(ctx context.Context, d rowstore.Database) (int64, error) { return d.(*database).sweep(ctx) }
+func Sweep(ctx context.Context, d rowstore.Database) (int64, error) {
+	return d.(*database).sweeper.sweep(ctx)
+}
 
 // PagesUsed returns how many pages the server looks at to read a row and to save it.
 func PagesUsed(t testing.TB, d rowstore.Database, key string) (pages int) {
@@ -58,8 +60,8 @@ func PagesUsed(t testing.TB, d rowstore.Database, key string) (pages int) {
 			sql  string
 			args []any
 		}{
-			{db.statements.read, []any{[]string{key}}},
-			{db.statements.save, []any{[]string{key}, []int64{r.generation}, []int32{r.updates + 1}, []time.Time{tx.now}, [][]byte{r.value}}},
+			{db.server.sql.read, []any{[]string{key}}},
+			{db.server.sql.save, []any{[]string{key}, []int64{r.generation}, []int32{r.updates + 1}, []time.Time{tx.now}, [][]byte{r.value}}},
 		} {
 			rows, err := tx.c.Query(ctx, "EXPLAIN (ANALYZE, BUFFERS) "+q.sql, append([]any{pgx.QueryExecModeExec}, q.args...)...)
 			if err != nil {

@@ -27,7 +27,8 @@ var errNoMessages = errors.New("pgstore: LISTEN does not work here")
 // A listener hears messages of other nodes on one connection, as long as somebody listens. When it hears none,
 // because there is no connection or a pooler is in between, those who listen look four times a second.
 type listener struct {
-	d *database
+	server *server
+	conns  *conns
 
 	mu      sync.Mutex
 	ears    map[*ear]struct{}
@@ -45,12 +46,8 @@ type ear struct {
 	poll        *time.Timer
 }
 
-// channel is the channel of the messages.
-func (d *database) channel() string { return d.schema + "_news" }
-
-// Listen implements [rowstore.Notifier].
-func (d *database) Listen(group, node string, wake func()) (stop func(), err error) {
-	l := &d.listener
+// start has wake called when there is a message for a node of a group, until stop is called.
+func (l *listener) start(group, node string, wake func()) (stop func()) {
 	e := &ear{group: group, node: node, wake: wake}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +66,7 @@ func (d *database) Listen(group, node string, wake func()) (stop func(), err err
 		l.end = end
 		go l.run(ctx)
 	}
-	return func() { l.stop(e) }, nil
+	return func() { l.stop(e) }
 }
 
 func (l *listener) stop(e *ear) {
@@ -150,16 +147,16 @@ func (l *listener) wake(whom func(*ear) bool) {
 
 // listen hears messages on one connection, if a message arrives that is sent on another one.
 func (l *listener) listen(ctx context.Context) error {
-	c, err := l.d.connect(ctx, nil)
+	c, err := l.server.connect(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer closeNow(c)
-	if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{l.d.channel()}.Sanitize()); err != nil {
+	if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{l.server.sql.channel()}.Sanitize()); err != nil {
 		return err
 	}
 	probe := strconv.FormatUint(rand.Uint64(), 36)
-	if err := l.d.notify(ctx, probe); err != nil {
+	if err := l.notify(ctx, probe); err != nil {
 		return err
 	}
 	if err := l.await(ctx, c, probe); err != nil {
@@ -193,16 +190,16 @@ func (l *listener) await(ctx context.Context, c *conn, probe string) error {
 }
 
 // notify sends a message outside of a transaction.
-func (d *database) notify(ctx context.Context, text string) error {
-	c, err := d.conns.get(ctx)
+func (l *listener) notify(ctx context.Context, text string) error {
+	c, err := l.conns.get(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := c.Exec(ctx, d.statements.notify, d.channel(), text); err != nil {
-		d.conns.drop(c)
+	if _, err := c.Exec(ctx, l.server.sql.notify, l.server.sql.channel(), text); err != nil {
+		l.conns.drop(c)
 		return err
 	}
-	d.conns.put(c)
+	l.conns.put(c)
 	return nil
 }
 

@@ -13,11 +13,15 @@ const (
 	lockWait   = 5 * time.Second // nobody waits longer for the lock
 )
 
+// sweepMost is how many old rows are removed at once.
+const sweepMost = 1000
+
 // begin makes the transaction's snapshots those of each statement, whatever the default of the role is.
 const begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 // Statements are those of a schema.
 type statements struct {
+	schema                                  string
 	lock, read, save, forget, notify, sweep string
 }
 
@@ -32,10 +36,11 @@ var lock = fmt.Sprintf(`SELECT set_config('idle_in_transaction_session_timeout',
 	set_config('enable_bitmapscan', 'off', true), clock_timestamp(), pg_advisory_xact_lock($1)`,
 	standstill.Milliseconds(), lockWait.Milliseconds())
 
-func newStatements(schema string) statements {
+func newStatements(schema string) *statements {
 	table := schema + ".budgets"
-	return statements{
-		lock: lock,
+	return &statements{
+		schema: schema,
+		lock:   lock,
 		// One row for each key, in their order.
 		read: `SELECT clock_timestamp(), b.generation, b.updates, b.value
 			FROM unnest($1::text[]) WITH ORDINALITY AS k (key, place) LEFT JOIN LATERAL (
@@ -54,8 +59,11 @@ func newStatements(schema string) statements {
 }
 
 // lockOf returns the number of the advisory lock of a group. Two groups with one number only wait for each other.
-func (d *database) lockOf(group string) int64 {
+func (s *statements) lockOf(group string) int64 {
 	h := fnv.New64a()
-	h.Write([]byte("throttle/" + d.schema + "/" + group))
+	h.Write([]byte("throttle/" + s.schema + "/" + group))
 	return int64(h.Sum64())
 }
+
+// channel is the channel of the messages.
+func (s *statements) channel() string { return s.schema + "_news" }

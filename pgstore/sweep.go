@@ -9,28 +9,31 @@ import (
 
 const (
 	sweepEvery = time.Minute
-	sweepMost  = 1000             // rows at once
 	sweepLong  = 30 * time.Second // no sweep takes longer
 )
 
 // A sweeper removes rows that no limit needs any more.
-type sweeper struct{ next atomic.Int64 } // when, in nanoseconds of this program's clock
+type sweeper struct {
+	conns *conns
+	sql   *statements
+	next  atomic.Int64 // when, in nanoseconds of this program's clock
+}
 
 // sweepSometimes removes old rows in another goroutine, about once a minute as long as there are transactions.
-func (d *database) sweepSometimes() {
+func (s *sweeper) sweepSometimes() {
 	now := time.Now()
-	next := d.sweeper.next.Load()
+	next := s.next.Load()
 	if now.UnixNano() < next {
 		return
 	}
 	later := now.Add(sweepEvery/2 + rand.N(sweepEvery)).UnixNano() // programs that began together do not sweep together
-	if d.sweeper.next.CompareAndSwap(next, later) && next != 0 {
+	if s.next.CompareAndSwap(next, later) && next != 0 {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), sweepLong)
 			defer cancel()
 			for n := int64(sweepMost); n == sweepMost; {
 				var err error
-				if n, err = d.sweep(ctx); err != nil {
+				if n, err = s.sweep(ctx); err != nil {
 					return // another one will
 				}
 			}
@@ -39,16 +42,16 @@ func (d *database) sweepSometimes() {
 }
 
 // sweep removes some old rows, and returns how many.
-func (d *database) sweep(ctx context.Context) (int64, error) {
-	c, err := d.conns.get(ctx)
+func (s *sweeper) sweep(ctx context.Context) (int64, error) {
+	c, err := s.conns.get(ctx)
 	if err != nil {
 		return 0, err
 	}
-	done, err := c.Exec(ctx, d.statements.sweep)
+	done, err := c.Exec(ctx, s.sql.sweep)
 	if err != nil {
-		d.conns.drop(c)
+		s.conns.drop(c)
 		return 0, err
 	}
-	d.conns.put(c)
+	s.conns.put(c)
 	return done.RowsAffected(), nil
 }

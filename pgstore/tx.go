@@ -27,7 +27,7 @@ type row struct {
 // A tx is a transaction under way. It implements [rowstore.Tx], and what a Tx may be as well.
 type tx struct {
 	ctx   context.Context
-	d     *database
+	sql   *statements
 	c     *conn
 	now   time.Time
 	asked time.Time
@@ -72,7 +72,7 @@ func (t *tx) fetch(keys []string) error {
 		return nil
 	}
 	b := new(pgx.Batch)
-	b.Queue(t.d.statements.read, missing)
+	b.Queue(t.sql.read, missing)
 	replies := t.c.SendBatch(t.ctx, b)
 	_, err := t.readRows(replies, missing)
 	return errors.Join(err, replies.Close())
@@ -144,8 +144,8 @@ func (t *tx) start(keys []string) error {
 	}
 	b := new(pgx.Batch)
 	b.Queue(begin)
-	b.Queue(t.d.statements.lock, t.d.lockOf(t.group))
-	b.Queue(t.d.statements.read, keys)
+	b.Queue(t.sql.lock, t.sql.lockOf(t.group))
+	b.Queue(t.sql.read, keys)
 	sent := time.Now()
 	replies := t.c.SendBatch(t.ctx, b)
 	before, now, err := t.started(replies, keys)
@@ -188,10 +188,10 @@ func (t *tx) save() error {
 		if err := t.fetch(keysOf(t.puts)); err != nil { // which generation a row has must be known
 			return err
 		}
-		t.d.queuePuts(b, t)
+		t.queuePuts(b)
 	}
 	if len(t.wakes) > 0 {
-		b.Queue(t.d.statements.notify, t.d.channel(), t.group+" "+strings.Join(wakesOf(t.wakes), " "))
+		b.Queue(t.sql.notify, t.sql.channel(), t.group+" "+strings.Join(wakesOf(t.wakes), " "))
 	}
 	b.Queue("COMMIT")
 	replies := t.c.SendBatch(t.ctx, b)
@@ -236,7 +236,7 @@ func wakesOf(nodes []string) []string {
 }
 
 // queuePuts queues the statements that save rows.
-func (d *database) queuePuts(b *pgx.Batch, t *tx) {
+func (t *tx) queuePuts(b *pgx.Batch) {
 	n := len(t.puts)
 	keys, generations, updates := make([]string, n), make([]int64, n), make([]int32, n)
 	expires, values := make([]time.Time, n), make([][]byte, n)
@@ -255,9 +255,9 @@ func (d *database) queuePuts(b *pgx.Batch, t *tx) {
 		}
 		keys[i], generations[i], updates[i], expires[i], values[i] = p.key, p.generation, p.updates, p.expires, p.value
 	}
-	b.Queue(d.statements.save, keys, generations, updates, expires, values)
+	b.Queue(t.sql.save, keys, generations, updates, expires, values)
 	if len(renewed) > 0 {
-		b.Queue(d.statements.forget, renewed, since)
+		b.Queue(t.sql.forget, renewed, since)
 	}
 }
 
@@ -267,7 +267,7 @@ func (t *tx) look(keys []string) error {
 		keys = []string{""}
 	}
 	b := new(pgx.Batch)
-	b.Queue(t.d.statements.read, keys)
+	b.Queue(t.sql.read, keys)
 	t.asked = time.Now()
 	replies := t.c.SendBatch(t.ctx, b)
 	now, err := t.readRows(replies, keys)

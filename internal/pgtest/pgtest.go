@@ -170,6 +170,26 @@ func (s *Server) answers(port int) bool {
 	return false
 }
 
+// Stop ends all sessions, and then the server, if it runs.
+func (s *Server) Stop() { s.end(os.Interrupt) }
+
+// Kill ends the server as a crash does, if it runs. What was committed is there when it is started again.
+func (s *Server) Kill() { s.end(os.Kill) }
+
+func (s *Server) end(how os.Signal) {
+	if s.gone == nil {
+		return
+	}
+	_ = s.process.Process.Signal(how) // an error says that it is gone already
+	select {
+	case <-s.gone:
+	case <-time.After(longestWait):
+		_ = s.process.Process.Kill()
+		<-s.gone
+	}
+	s.gone = nil
+}
+
 // freePort returns a port on which nobody listens now.
 func freePort(t TB) int {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
