@@ -199,12 +199,10 @@ func TestP1_EndedWait(t *testing.T) {
 	endWaits := func() bool {
 		return exec("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") > 0
 	}
-	await := func() {
-		require.Eventually(t, endWaits, time.Minute, time.Millisecond)
-	}
 	result := make(chan error)
 	// The server may hear of the setting a moment later.
-	for done := false; !done; {
+	for done, end := false, time.Now().Add(time.Minute); !done; {
+		require.True(t, time.Now().Before(end), "a COMMIT that did not wait counts")
 		go func() { result <- db.Transact(t.Context(), "g", nil, put) }()
 		for waits := true; waits; {
 			select {
@@ -225,8 +223,19 @@ func TestP1_EndedWait(t *testing.T) {
 			return err
 		})
 	}()
-	await()
+	require.Eventually(t, endWaits, time.Minute, time.Millisecond)
 	require.ErrorContains(t, <-result, "COMMIT with a warning")
+
+	// A program that does not wait any longer does not end the wait of the server.
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { result <- db.Transact(ctx, "g", nil, put) }()
+	waiting := "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+	require.Eventually(t, func() bool { return exec(waiting) == 1 }, time.Minute, time.Millisecond)
+	cancel()
+	require.ErrorIs(t, <-result, context.Canceled)
+	time.Sleep(100 * time.Millisecond) // for what must not happen
+	require.EqualValues(t, 1, exec(waiting))
+	require.True(t, endWaits())
 }
 
 // TestP7_CancelledCrowd: callers that leave at any moment leave nothing behind.
