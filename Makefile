@@ -14,7 +14,7 @@ help: ## list the targets
 check: lint test sdks examples bench fuzz ## test, sdks, lint, examples, bench and fuzz
 
 .PHONY: setup
-setup: redis prometheus ## install servers, modules and programs that check
+setup: redis postgres prometheus ## install servers, modules and programs that check
 	@$(EACH) go mod download
 	@cd tools && go mod download
 
@@ -23,8 +23,12 @@ redis: ## install redis-server unless it is there
 	@scripts/install-redis.sh
 
 .PHONY: postgres
-postgres: ## install PostgreSQL's server, for make sdks, unless it is there
+postgres: ## install PostgreSQL's server unless it is there
 	@scripts/install-postgres.sh
+
+.PHONY: pgbouncer
+pgbouncer: ## install PgBouncer, for make soak, unless it is there
+	@scripts/install-pgbouncer.sh
 
 .PHONY: prometheus
 prometheus: ## install prometheus, for make soak, unless it is there
@@ -42,7 +46,7 @@ WITHOUT_RACE = ./filestore ./internal/ledger ./internal/mutants ./internal/waits
 FOREIGN = ./asynqthrottle ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./riverthrottle ./sdktest
 
 .PHONY: test
-test: redis ## the tests, with the race detector and in random order; make sdks and make soak have the rest
+test: redis postgres ## the tests, with the race detector and in random order; make sdks and make soak have the rest
 	@# Most tests of redisstore await a server of their own, so more of them than
 	@# there are cores run side by side. The detector would have each package sleep
 	@# for a second when it is done. They wait for most of the time: two modules at once.
@@ -75,7 +79,7 @@ cost: redis ## what make test costs, with an empty build cache and with a warm o
 	@scripts/cost.sh $(MAKE) test
 
 .PHONY: soak
-soak: redis prometheus lua ## what is long or measured: all of the tests, the tables of waits and scale, chaos
+soak: redis postgres pgbouncer prometheus lua ## what is long or measured: all of the tests, the tables of waits and scale, chaos
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
 	@$(EACH) go test -vet=off -race -shuffle=on -count=1 -p 1 -timeout 30m ./...
 	go test -count=1 -timeout 30m ./internal/waits -v -long

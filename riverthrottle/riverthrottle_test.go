@@ -21,10 +21,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/pgtest"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/riverthrottle"
-	"github.com/fleetthrottle/throttle/riverthrottle/internal/pgtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
@@ -49,7 +49,7 @@ type shop struct {
 }
 
 func open(t *testing.T) *shop {
-	pool, err := pgxpool.New(t.Context(), pgtest.Start(t))
+	pool, err := pgxpool.New(t.Context(), pgtest.Start(t).URL())
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: quiet()})

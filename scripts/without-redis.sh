@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tests what needs no Redis, in every Go module, and compiles the rest with its tests: for
-# systems on which there is none. What checks the repository's own text and not a program,
+# Tests what needs no Redis and no PostgreSQL, in every Go module, and compiles the rest with its tests: for
+# systems on which there are none. What checks the repository's own text and not a program,
 # runs elsewhere.
 #
 #     scripts/without-redis.sh -race
@@ -14,5 +14,5 @@ shift
 go vet ./...
 # Test binaries and what they are linked from.
 packages=$(go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | grep '^[^ ]*\.test ' |
-	grep -v -e throttle/internal/redistest -e '^[^ ]*/internal/\(layers\|mutants\|trace\)\.test ' | sed 's/\.test .*//')
+	grep -v -e throttle/internal/redistest -e throttle/internal/pgtest -e '^[^ ]*/internal/\(layers\|mutants\|trace\)\.test ' | sed 's/\.test .*//')
 [ -z "$packages" ] || go test -vet=off -short -shuffle=on -count=1 "$@" $packages

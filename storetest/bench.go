@@ -44,6 +44,9 @@ type Slack struct {
 	Order time.Duration // how much a start may be before that of an earlier visitor
 	Start time.Duration // how much a start may be later than it could be
 
+	// Far says that each call takes a trip to a server. With -short, checks of many calls are left out then.
+	Far bool
+
 	// Not names checks that the store does not pass yet. RunWithin logs them.
 	Not []string
 }

@@ -35,7 +35,7 @@ func RunWithin(t *testing.T, slack Slack, newStore func(*testing.T) throttle.Sto
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			if testing.Short() && c.isLong() {
+			if testing.Short() && (c.isLong() || slack.Far && manyCalls.MatchString(c.name)) {
 				t.Skip("takes long: not with -short")
 			}
 			synctest.Test(t, func(t *testing.T) {
@@ -70,6 +70,9 @@ func RandomWindows(t *testing.T, newStore func(*testing.T) throttle.Store, seed 
 
 // laterSeed are the random runs but for five of each kind: one of each mood.
 var laterSeed = regexp.MustCompile(`^P\d+_Random\D*([5-9]|\d\d)$`)
+
+// manyCalls are checks of hundreds of calls.
+var manyCalls = regexp.MustCompile(`_Line|_Random|^P11_PenaltyMetAgain|^P11_Probe.*Answers|_CeilingIsForgotten|_CancelledWaiters|_SlowStartAfterASecond|_SpreadsOverlap`)
 
 // isLong reports whether a check takes seconds on a store that is not in memory.
 func (c check) isLong() bool {

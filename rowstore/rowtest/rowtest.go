@@ -32,7 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o *rowstore.Op
 	t.Run("transactions", s.transactions)
 	t.Run("fleet", s.fleet)
 	t.Run("contract", func(t *testing.T) {
-		storetest.Run(t, func(t *testing.T) throttle.Store { return s.stores(t, 1, nil)[0] })
+		storetest.RunWithin(t, storetest.Slack{Far: true}, func(t *testing.T) throttle.Store { return s.stores(t, 1, nil)[0] })
 	})
 	t.Run("contract of two stores", func(t *testing.T) {
 		if testing.Short() {

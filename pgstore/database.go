@@ -1,0 +1,160 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// syncKey ends the key of a row that is written by a transaction that would only read, after a COMMIT without an
+// answer: what it reads may be in this server alone, if somebody ended the wait for a synchronous standby. What is
+// written waits for the standby, and for all that came before.
+const (
+	syncKey  = "/sync"
+	syncKeep = time.Hour
+)
+
+// triesMost is how often a transaction is made again that the server has undone.
+const triesMost = 5
+
+// A database implements [rowstore.Database], [rowstore.Reader] and [rowstore.Notifier].
+type database struct {
+	server   server
+	conns    *conns
+	sweeper  sweeper
+	listener listener
+	unsure   sync.Map // groups of which a COMMIT had no answer, see syncKey
+}
+
+func newDatabase(url string, o *Options) (*database, error) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("pgstore: %w", err) // which has no password
+	}
+	var with Options
+	if o != nil {
+		with = *o
+	}
+	if with.Schema == "" {
+		with.Schema = defaultSchema
+	}
+	if !plainName.MatchString(with.Schema) {
+		return nil, fmt.Errorf("pgstore: the schema %q: want a name of small letters, digits and _", with.Schema)
+	}
+	if with.Connections <= 0 {
+		with.Connections = defaultConnections
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = connectTimeout
+	}
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "throttle"
+	}
+	d := &database{server: server{config: config, before: with.BeforeConnect, sql: newStatements(with.Schema)}}
+	d.conns = newConns(with.Connections, func(ctx context.Context) (*conn, error) {
+		return d.server.connect(ctx, func(*pgconn.PgConn, *pgconn.Notification) {}) // those that PgBouncer passes on
+	})
+	d.sweeper.conns, d.sweeper.sql = d.conns, d.server.sql
+	d.listener.conns, d.listener.server = d.conns, &d.server
+	return d, nil
+}
+
+// Transact implements [rowstore.Database].
+func (d *database) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
+	for try := 1; ; try++ {
+		again, err := d.try(ctx, group, keys, do)
+		if err == nil {
+			d.sweeper.sweepSometimes()
+			return nil
+		}
+		if !again || try == triesMost || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// try makes a transaction. again says that it is certain that nothing was saved, and that another try may help.
+func (d *database) try(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
+	c, err := d.conns.get(ctx)
+	if err != nil {
+		return false, wrap(err)
+	}
+	t := &tx{ctx: ctx, sql: d.server.sql, c: c, group: group}
+	if err := t.start(keys); err != nil {
+		again := isUndone(err) || c.used && c.IsClosed() // the server was restarted, or a firewall forgot the connection
+		d.conns.drop(c)
+		return again, wrap(err)
+	}
+	if err := do(t); err != nil {
+		if t.broke != nil {
+			d.conns.drop(c)
+			return isUndone(t.broke), err
+		}
+		if t.rollBack() == nil {
+			d.conns.put(c)
+		} else {
+			d.conns.drop(c)
+		}
+		return false, err
+	}
+	if _, unsure := d.unsure.Load(group); unsure && len(t.puts) == 0 {
+		t.Put(group+syncKey, nil, syncKeep)
+	}
+	c.saving.Store(true)
+	if err := t.save(); err != nil {
+		d.conns.drop(c)
+		if isUndone(err) {
+			return true, wrap(err)
+		}
+		d.unsure.Store(group, true)
+		return false, wrap(err)
+	}
+	c.saving.Store(false)
+	d.unsure.Delete(group)
+	d.conns.put(c)
+	return false, nil
+}
+
+// isUndone reports whether the server has undone the transaction for the sake of others.
+func isUndone(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && (refused.Code == "40001" || refused.Code == "40P01")
+}
+
+// Read implements [rowstore.Reader].
+func (d *database) Read(ctx context.Context, _ string, keys []string, do func(rowstore.Tx) error) error {
+	for {
+		c, err := d.conns.get(ctx)
+		if err != nil {
+			return wrap(err)
+		}
+		t := &tx{ctx: ctx, sql: d.server.sql, c: c}
+		if err := t.look(keys); err != nil {
+			again := c.used && c.IsClosed() && ctx.Err() == nil
+			d.conns.drop(c)
+			if again {
+				continue
+			}
+			return wrap(err)
+		}
+		err = do(t)
+		if t.broke != nil {
+			d.conns.drop(c)
+		} else {
+			d.conns.put(c)
+		}
+		return err
+	}
+}
+
+// Listen implements [rowstore.Notifier].
+func (d *database) Listen(group, node string, wake func()) (stop func(), err error) {
+	return d.listener.start(group, node, wake), nil
+}

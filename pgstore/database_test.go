@@ -1,0 +1,26 @@
+package pgstore_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle/internal/pgtest"
+	"github.com/fleetthrottle/throttle/pgstore"
+	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/rowstore/rowtest"
+)
+
+// newServer starts a server whose database has been set up.
+func newServer(t *testing.T, settings ...string) *pgtest.Server {
+	t.Helper()
+	s := pgtest.Start(t, settings...)
+	require.NoError(t, pgstore.Setup(t.Context(), s.URL(), nil))
+	return s
+}
+
+// TestDatabase: what rowstore asks of a database, and the contract of stores on it.
+func TestDatabase(t *testing.T) {
+	server := newServer(t)
+	rowtest.Run(t, func(t *testing.T) rowstore.Database { return pgstore.NewDatabase(t, server.URL(), nil) }, nil)
+}

@@ -1,0 +1,87 @@
+package pgstore
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// NewDatabase returns the database of a store, whose connections end with the test.
+func NewDatabase(t testing.TB, url string, o *Options) rowstore.Database {
+	t.Helper()
+	d, err := newDatabase(url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.conns.closeIdle(time.Now()) })
+	return d
+}
+
+// Hears reports whether messages arrive, and Heard how many did.
+func Hears(d rowstore.Database) bool {
+	l := &d.(*database).listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hears
+}
+
+func Heard(d rowstore.Database) int {
+	l := &d.(*database).listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.heard
+}
+
+// ProbeWait is how long a message may take that the listener sends to itself.
+const ProbeWait = probeWait
+
+// SchemaSQL is schema.sql.
+var SchemaSQL = schemaSQL
+
+// Sweep removes some rows that have expired.
+func Sweep(ctx context.Context, d rowstore.Database) (int64, error) {
+	return d.(*database).sweeper.sweep(ctx)
+}
+
+// PagesUsed returns how many pages the server looks at to read a row and to save it.
+func PagesUsed(t testing.TB, d rowstore.Database, key string) (pages int) {
+	t.Helper()
+	db, ctx := d.(*database), context.Background()
+	err := d.Transact(ctx, "pages", []string{key}, func(tx0 rowstore.Tx) error {
+		tx := tx0.(*tx)
+		r := tx.row(key)
+		for _, q := range []struct {
+			sql  string
+			args []any
+		}{
+			{db.server.sql.read, []any{[]string{key}}},
+			{db.server.sql.save, []any{[]string{key}, []int64{r.generation}, []int32{r.updates + 1}, []time.Time{tx.now}, [][]byte{r.value}}},
+		} {
+			rows, err := tx.c.Query(ctx, "EXPLAIN (ANALYZE, BUFFERS) "+q.sql, append([]any{pgx.QueryExecModeExec}, q.args...)...)
+			if err != nil {
+				return err
+			}
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				return err
+			}
+			used := strings.Split(strings.Join(lines, " "), "Buffers: shared hit=")[1] // that of all of it comes first
+			n, err := strconv.Atoi(strings.Fields(used)[0])
+			if err != nil {
+				return err
+			}
+			pages += n
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages
+}

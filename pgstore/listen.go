@@ -1,0 +1,219 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	pollEvery   = 250 * time.Millisecond // how often nodes look that do not hear messages
+	linger      = 5 * time.Second        // how long the connection is kept when nobody listens
+	probeWait   = 2 * time.Second        // how long a message may take that the listener sends to itself
+	probeAgain  = time.Minute            // when a listener tries again that hears no messages
+	connectNext = time.Second            // when a listener connects again that has lost its connection
+)
+
+// errNoMessages says that messages do not arrive: PgBouncer in transaction mode takes LISTEN and does nothing.
+var errNoMessages = errors.New("pgstore: LISTEN does not work here")
+
+// A listener hears messages of other nodes on one connection, as long as somebody listens. When it hears none,
+// because there is no connection or a pooler is in between, those who listen look four times a second.
+type listener struct {
+	server *server
+	conns  *conns
+
+	mu      sync.Mutex
+	ears    map[*ear]struct{}
+	running bool
+	hears   bool   // messages arrive
+	heard   int    // how many messages did
+	end     func() // ends what run waits for
+	ending  *time.Timer
+}
+
+// An ear is somebody who listens.
+type ear struct {
+	group, node string
+	wake        func()
+	poll        *time.Timer
+}
+
+// start has wake called when there is a message for a node of a group, until stop is called.
+func (l *listener) start(group, node string, wake func()) (stop func()) {
+	e := &ear{group: group, node: node, wake: wake}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ears == nil {
+		l.ears = make(map[*ear]struct{})
+	}
+	l.ears[e] = struct{}{}
+	e.poll = time.AfterFunc(pollEvery, func() { l.poll(e) })
+	if l.ending != nil {
+		l.ending.Stop()
+		l.ending = nil
+	}
+	if !l.running {
+		l.running = true
+		ctx, end := context.WithCancel(context.Background())
+		l.end = end
+		go l.run(ctx)
+	}
+	return func() { l.stop(e) }
+}
+
+func (l *listener) stop(e *ear) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.poll.Stop()
+	delete(l.ears, e)
+	if len(l.ears) == 0 && l.ending == nil {
+		l.ending = time.AfterFunc(linger, l.endIfAlone)
+	}
+}
+
+// endIfAlone ends run if nobody listens.
+func (l *listener) endIfAlone() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ending = nil; len(l.ears) == 0 && l.running {
+		l.running = false
+		l.end()
+	}
+}
+
+// poll has somebody look who hears no messages.
+func (l *listener) poll(e *ear) {
+	l.mu.Lock()
+	_, listens := l.ears[e]
+	hears := l.hears
+	if listens {
+		e.poll.Reset(pollEvery)
+	}
+	l.mu.Unlock()
+	if listens && !hears {
+		e.wake()
+	}
+}
+
+// run hears messages until ctx ends.
+func (l *listener) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := l.listen(ctx)
+		l.setHears(false)
+		pause := connectNext
+		if errors.Is(err, errNoMessages) {
+			pause = probeAgain
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// setHears notes whether messages arrive, and has all look once: there may have been some before.
+func (l *listener) setHears(yes bool) {
+	l.mu.Lock()
+	changed := l.hears != yes
+	l.hears = yes
+	l.mu.Unlock()
+	if changed {
+		l.wake(func(*ear) bool { return true })
+	}
+}
+
+// wake wakes some of those who listen.
+func (l *listener) wake(whom func(*ear) bool) {
+	var all []func()
+	l.mu.Lock()
+	for e := range l.ears {
+		if whom(e) {
+			all = append(all, e.wake)
+		}
+	}
+	l.mu.Unlock()
+	for _, wake := range all {
+		wake()
+	}
+}
+
+// listen hears messages on one connection, if a message arrives that is sent on another one.
+func (l *listener) listen(ctx context.Context) error {
+	c, err := l.server.connect(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer closeNow(c)
+	if _, err := c.Exec(ctx, "LISTEN "+pgx.Identifier{l.server.sql.channel()}.Sanitize()); err != nil {
+		return err
+	}
+	probe := strconv.FormatUint(rand.Uint64(), 36)
+	if err := l.notify(ctx, probe); err != nil {
+		return err
+	}
+	if err := l.await(ctx, c, probe); err != nil {
+		return err
+	}
+	l.setHears(true)
+	for {
+		n, err := c.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		l.hear(n.Payload)
+	}
+}
+
+// await waits for a message.
+func (l *listener) await(ctx context.Context, c *conn, probe string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, probeWait, errNoMessages)
+	defer cancel()
+	for {
+		n, err := c.WaitForNotification(ctx)
+		switch {
+		case context.Cause(ctx) != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return err
+		case n.Payload == probe:
+			return nil
+		}
+	}
+}
+
+// notify sends a message outside of a transaction.
+func (l *listener) notify(ctx context.Context, text string) error {
+	c, err := l.conns.get(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Exec(ctx, l.server.sql.notify, l.server.sql.channel(), text); err != nil {
+		l.conns.drop(c)
+		return err
+	}
+	l.conns.put(c)
+	return nil
+}
+
+// hear takes in a message: a group, and nodes or everyone.
+func (l *listener) hear(text string) {
+	group, nodes, _ := strings.Cut(text, " ")
+	named := strings.Fields(nodes)
+	all := slices.Contains(named, everyone)
+	defer l.count()
+	l.wake(func(e *ear) bool { return e.group == group && (all || slices.Contains(named, e.node)) })
+}
+
+func (l *listener) count() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.heard++
+}

@@ -1,0 +1,38 @@
+-- What package pgstore needs in a database, version 1. The owner of the database runs this file, or pgstore.Setup does;
+-- to run it again changes nothing.
+--
+--     psql "$DATABASE_URL" -v ON_ERROR_STOP=1 --single-transaction -f schema.sql
+--
+-- Programs need these rights, and no others:
+--
+--     GRANT USAGE ON SCHEMA throttle TO app;
+--     GRANT SELECT ON throttle.version TO app;
+--     GRANT SELECT, INSERT, UPDATE, DELETE ON throttle.budgets TO app;
+
+CREATE SCHEMA IF NOT EXISTS throttle;
+
+CREATE TABLE IF NOT EXISTS throttle.version (version integer NOT NULL);
+
+-- A row has all that matters of one budget. After some updates a row begins anew under the next generation, and the
+-- last generation counts: so a transaction that holds a snapshot for hours leaves short chains of versions behind.
+-- expires is rounded, so that most updates change no column of an index (HOT). Half of each page is free for them.
+CREATE TABLE IF NOT EXISTS throttle.budgets (
+	generation bigint      NOT NULL,
+	expires    timestamptz NOT NULL, -- afterwards the row may be deleted
+	updates    integer     NOT NULL, -- of this generation
+	key        text        NOT NULL COLLATE "C",
+	value      bytea       NOT NULL,
+	PRIMARY KEY (key, generation)
+) WITH (
+	fillfactor = 50,
+	toast_tuple_target = 8160,
+	autovacuum_vacuum_scale_factor = 0,
+	autovacuum_vacuum_threshold = 5000,
+	autovacuum_vacuum_cost_delay = 0,
+	autovacuum_analyze_scale_factor = 0,
+	autovacuum_analyze_threshold = 100000
+);
+ALTER TABLE throttle.budgets ALTER COLUMN value SET STORAGE EXTERNAL;
+CREATE INDEX IF NOT EXISTS budgets_expires ON throttle.budgets (expires);
+
+INSERT INTO throttle.version SELECT 1 WHERE NOT EXISTS (SELECT FROM throttle.version);

@@ -1,0 +1,141 @@
+package pgstore_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/pgtest"
+	"github.com/fleetthrottle/throttle/pgstore"
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// connect returns a connection of an administrator.
+func connect(t *testing.T, server *pgtest.Server) *pgx.Conn {
+	c, err := pgx.Connect(t.Context(), server.URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c
+}
+
+func exec(t *testing.T, c *pgx.Conn, sql string) {
+	t.Helper()
+	_, err := c.Exec(t.Context(), sql)
+	require.NoError(t, err)
+}
+
+// TestSetup: programs may set up at the same time, and again; other schemas are other budgets.
+func TestSetup(t *testing.T) {
+	server := pgtest.Start(t)
+	_, err := open(t, server.URL()).Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}})
+	require.ErrorContains(t, err, "run pgstore.Setup or schema.sql once")
+	var all sync.WaitGroup
+	for range 4 {
+		for _, schema := range []string{"", "other"} {
+			all.Go(func() {
+				if err := pgstore.Setup(t.Context(), server.URL(), &pgstore.Options{Schema: schema}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	other, err := pgstore.Open(server.URL(), &pgstore.Options{Schema: "other"})
+	require.NoError(t, err)
+	require.True(t, now(t, open(t, server.URL()), hourly(1)))
+	require.False(t, now(t, open(t, server.URL()), hourly(1)))
+	require.True(t, now(t, other, hourly(1)))
+
+	exec(t, connect(t, server), "UPDATE other.version SET version = 99")
+	require.ErrorContains(t, pgstore.Setup(t.Context(), server.URL(), &pgstore.Options{Schema: "other"}), "have version 99, and it needs 1")
+	_, err = pgstore.Open(server.URL(), &pgstore.Options{Schema: `a"; DROP`})
+	require.ErrorContains(t, err, "want a name of small letters")
+	_, err = pgstore.Open("postgres://app:secret@host:port/", nil)
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "secret")
+}
+
+// TestRights: a program needs the rights that schema.sql names, and no others.
+func TestRights(t *testing.T) {
+	server := newServer(t)
+	admin := connect(t, server)
+	exec(t, admin, "REVOKE ALL ON SCHEMA public FROM PUBLIC; CREATE ROLE app LOGIN")
+	url := strings.Replace(server.URL(), "test@", "app@", 1)
+	_, err := open(t, url).Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(1)}})
+	require.ErrorContains(t, err, `the role "app" may not use the tables of schema throttle`)
+	rights := 0
+	for line := range strings.Lines(pgstore.SchemaSQL) {
+		if right, ok := strings.CutPrefix(line, "--     GRANT "); ok {
+			exec(t, admin, "GRANT "+right)
+			rights++
+		}
+	}
+	require.Equal(t, 3, rights)
+	require.True(t, now(t, open(t, url), hourly(1)))
+	newsOfOthers(t, url)
+	n, err := pgstore.Sweep(t.Context(), pgstore.NewDatabase(t, url, nil))
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+// TestP10_Expiry: rows that no limit needs any more are removed, and no others.
+func TestP10_Expiry(t *testing.T) {
+	server := newServer(t)
+	db := pgstore.NewDatabase(t, server.URL(), nil)
+	require.NoError(t, db.Transact(t.Context(), "g", nil, func(tx rowstore.Tx) error {
+		for i := range 2500 {
+			tx.Put("g/"+strings.Repeat("x", i%100)+string(rune('a'+i/100)), []byte("old"), -time.Hour)
+		}
+		tx.Put("g/1", []byte("new"), 0)
+		tx.Put("g/2", []byte("new"), time.Hour)
+		return nil
+	}))
+	left := func() (n int) {
+		require.NoError(t, connect(t, server).QueryRow(t.Context(), "SELECT count(*) FROM throttle.budgets").Scan(&n))
+		return n
+	}
+	require.Equal(t, 2502, left())
+	for _, want := range []int64{1000, 1000, 500, 0} {
+		n, err := pgstore.Sweep(t.Context(), db)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
+	require.Equal(t, 2, left())
+}
+
+// TestHeldSnapshot: updates change no index. A transaction that holds a snapshot keeps all versions of a row; the server
+// looks at few of them all the same.
+func TestHeldSnapshot(t *testing.T) {
+	server := newServer(t)
+	update := func(t *testing.T, times int) rowstore.Database {
+		db := pgstore.NewDatabase(t, server.URL(), nil)
+		for range times {
+			require.NoError(t, db.Transact(t.Context(), "g", []string{"g/a"}, func(tx rowstore.Tx) error {
+				tx.Put("g/a", make([]byte, 400), time.Hour)
+				return nil
+			}))
+		}
+		return db
+	}
+	admin, holder := connect(t, server), connect(t, server)
+	t.Run("updates", func(t *testing.T) { update(t, 300) }) // a connection that ends tells what it has done
+	require.Eventually(t, func() bool {
+		var updated, hot, live int
+		require.NoError(t, admin.QueryRow(t.Context(), `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables
+			WHERE relname = 'budgets'`).Scan(&updated, &hot))
+		require.NoError(t, admin.QueryRow(t.Context(), "SELECT count(*) FROM throttle.budgets").Scan(&live))
+		return updated > 200 && hot > updated*8/10 && live == 1
+	}, time.Minute, 10*time.Millisecond)
+
+	exec(t, holder, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+	exec(t, holder, "SELECT count(*) FROM throttle.budgets")
+	db := update(t, 1500)
+	// Without generations the server looks at all of the pages, which are more than 100.
+	require.Less(t, pgstore.PagesUsed(t, db, "g/a"), 50)
+}

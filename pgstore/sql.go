@@ -1,0 +1,69 @@
+package pgstore
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+)
+
+// How long a transaction may be in the way of others. A program that stands still while it has the lock
+// of a group is cut off by the server: what it decided is not saved then.
+const (
+	standstill = time.Second     // a transaction of which the server hears nothing is ended
+	lockWait   = 5 * time.Second // nobody waits longer for the lock
+)
+
+// sweepMost is how many old rows are removed at once.
+const sweepMost = 1000
+
+// begin makes the transaction's snapshots those of each statement, whatever the default of the role is.
+const begin = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
+// Statements are those of a schema.
+type statements struct {
+	schema                                  string
+	lock, read, save, forget, notify, sweep string
+}
+
+// The lock has a statement of its own, because a statement sees what was saved before it began, and its clock
+// may be read before it has waited. The settings end with the transaction, so that PgBouncer can give the
+// connection to others. statement_timeout would end the wait for a synchronous standby, and COMMIT would
+// succeed all the same. Plans are made once, and never read whole tables: those of a small table would still be used when old versions have made
+// the table large.
+var lock = fmt.Sprintf(`SELECT set_config('idle_in_transaction_session_timeout', '%d', true),
+	set_config('lock_timeout', '%d', true), set_config('statement_timeout', '0', true),
+	set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
+	set_config('enable_bitmapscan', 'off', true), clock_timestamp(), pg_advisory_xact_lock($1)`,
+	standstill.Milliseconds(), lockWait.Milliseconds())
+
+func newStatements(schema string) *statements {
+	table := schema + ".budgets"
+	return &statements{
+		schema: schema,
+		lock:   lock,
+		// One row for each key, in their order.
+		read: `SELECT clock_timestamp(), b.generation, b.updates, b.value
+			FROM unnest($1::text[]) WITH ORDINALITY AS k (key, place) LEFT JOIN LATERAL (
+				SELECT generation, updates, value FROM ` + table + ` WHERE key = k.key ORDER BY generation DESC LIMIT 1
+			) AS b ON true ORDER BY k.place`,
+		save: `INSERT INTO ` + table + ` AS b (key, generation, updates, expires, value)
+			SELECT * FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::timestamptz[], $5::bytea[])
+			ON CONFLICT (key, generation) DO UPDATE SET updates = excluded.updates, expires = excluded.expires, value = excluded.value`,
+		forget: `DELETE FROM ` + table + ` AS b USING unnest($1::text[], $2::bigint[]) AS k (key, generation)
+			WHERE b.key = k.key AND b.generation < k.generation`,
+		notify: "SELECT pg_notify($1, $2)",
+		// Rows that a transaction is about to change are left out.
+		sweep: `DELETE FROM ` + table + ` WHERE (key, generation) IN (SELECT key, generation FROM ` + table + `
+			WHERE expires < clock_timestamp() ORDER BY expires LIMIT ` + fmt.Sprint(sweepMost) + ` FOR UPDATE SKIP LOCKED)`,
+	}
+}
+
+// lockOf returns the number of the advisory lock of a group. Two groups with one number only wait for each other.
+func (s *statements) lockOf(group string) int64 {
+	h := fnv.New64a()
+	h.Write([]byte("throttle/" + s.schema + "/" + group))
+	return int64(h.Sum64())
+}
+
+// channel is the channel of the messages.
+func (s *statements) channel() string { return s.schema + "_news" }
