@@ -1,6 +1,7 @@
 package filestore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -73,7 +74,7 @@ func (b *backend) try(decide func(nodestore.Rows) nodestore.Told) (told nodestor
 	}
 	told = decide(&b.rows)
 	saved, err := b.save(g, &told)
-	b.rows.end(saved)
+	b.rows.End(saved)
 	if err != nil || !saved {
 		return told, heard, false, errors.Join(err, b.advanceIf(err == nil, g))
 	}
@@ -155,15 +156,15 @@ func (b *backend) begin(changes bool) error {
 	if gain := wall - sinceBoot; gain > b.rows.ahead+drift {
 		b.rows.ahead = gain
 	}
-	b.rows.begin(sinceBoot+b.rows.ahead, asked, changes)
+	b.rows.Begin(sinceBoot+b.rows.ahead, asked, changes)
 	return nil
 }
 
 // save writes what a step has changed. It returns false if the generation has ended.
 func (b *backend) save(g *generation, told *nodestore.Told) (saved bool, err error) {
-	changed, err := b.rows.changed()
+	changed, err := b.rows.Changed()
 	if err != nil {
-		return false, err
+		return false, damage(err)
 	}
 	if len(changed) == 0 && told.Empty() {
 		ended, err := g.hasEnded()
@@ -185,7 +186,7 @@ func (b *backend) save(g *generation, told *nodestore.Told) (saved bool, err err
 }
 
 // Read implements [nodestore.Backend].
-func (b *backend) Read(_ string, look func(nodestore.Rows)) (heard nodestore.Heard, err error) {
+func (b *backend) Read(_ context.Context, _ string, _ []ledger.Key, look func(nodestore.Rows)) (heard nodestore.Heard, err error) {
 	if _, err := b.current(); err != nil {
 		return heard, fmt.Errorf("filestore: %w", err)
 	}
@@ -219,7 +220,16 @@ func (b *backend) look(look func(nodestore.Rows)) error {
 		return err
 	}
 	look(&b.rows)
-	return b.rows.err
+	return damage(b.rows.Err())
+}
+
+// damage says that rows could not be read because the file is damaged. Rows that are known cannot be
+// written if they name too many nodes.
+func damage(err error) error {
+	if errors.Is(err, ledger.ErrCorrupt) {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return err
 }
 
 // Listen implements [nodestore.Backend].
@@ -227,31 +237,8 @@ func (b *backend) Listen(_ string, wake func()) (stop func(), err error) {
 	if stop, err := b.bells.listen(b.node, wake); err == nil {
 		return stop, nil
 	}
-	return poll(wake), nil // the file system has no named pipes
+	return nodestore.Poll(wake), nil // the file system has no named pipes
 }
 
 // IsDead implements [nodestore.Mourner].
 func (b *backend) IsDead(node int64) bool { return b.bells.isDead(node) }
-
-// pollEvery is how often a node looks that others cannot wake.
-const pollEvery = 250 * time.Millisecond
-
-func poll(wake func()) (stop func()) {
-	var mu sync.Mutex
-	stopped := false
-	var again func()
-	again = func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !stopped {
-			wake()
-			time.AfterFunc(pollEvery, again)
-		}
-	}
-	time.AfterFunc(pollEvery, again)
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		stopped = true
-	}
-}

@@ -8,8 +8,6 @@
 package filestore
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"time"
@@ -45,7 +43,7 @@ func Open(dir string) (*Store, error) {
 	}
 	pipes{dir}.tidy()
 	return open(dir, thisMachine{}, pipes{dir}, growMost, nodestore.Options{
-		Node:       ledger.Node{ID: newNode(), Lease: int64(lease / time.Microsecond)},
+		Node:       ledger.Node{ID: nodestore.NewNode(), Lease: int64(lease / time.Microsecond)},
 		RenewEvery: time.Second,
 	})
 }
@@ -61,11 +59,4 @@ func open(dir string, m machine, bells bells, grow int64, o nodestore.Options) (
 		return nil, fmt.Errorf("filestore: %w", err)
 	}
 	return &Store{nodestore.New(b, o), b}, nil
-}
-
-// newNode returns a number that no other process has.
-func newNode() int64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // which never fails
-	return int64(binary.LittleEndian.Uint64(b[:])>>11) | 1
 }

@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/nodestore"
 )
 
 // A record is what one step has done: the clock, the rows that it changed, and news. Records
@@ -19,15 +20,8 @@ import (
 //	          news, to the end
 type record struct {
 	ahead int64
-	rows  []savedRow
+	rows  []nodestore.SavedRow
 	news  []byte // as bytes; none: no news
-}
-
-// A savedRow is a row as bytes. A row without bytes is none.
-type savedRow struct {
-	key     ledger.Key
-	expires int64
-	bytes   []byte
 }
 
 const (
@@ -52,10 +46,10 @@ func (r *record) append(b []byte, at int64) []byte {
 	b = binary.AppendUvarint(b, uint64(len(r.rows)))
 	for i := range r.rows {
 		row := &r.rows[i]
-		b = append(b, row.key[:]...)
-		b = binary.AppendVarint(b, row.expires)
-		b = binary.AppendUvarint(b, uint64(len(row.bytes)))
-		b = append(b, row.bytes...)
+		b = append(b, row.Key[:]...)
+		b = binary.AppendVarint(b, row.Expires)
+		b = binary.AppendUvarint(b, uint64(len(row.Bytes)))
+		b = append(b, row.Bytes...)
 	}
 	b = append(b, r.news...)
 	body := b[from+recordHead:]
@@ -98,23 +92,23 @@ func parseRecord(b []byte, at int64) (r record, ok bool) {
 		return record{}, false
 	}
 	body = body[took:]
-	r = record{ahead: ahead, rows: make([]savedRow, rows)}
+	r = record{ahead: ahead, rows: make([]nodestore.SavedRow, rows)}
 	for i := range r.rows {
 		row := &r.rows[i]
-		if len(body) < len(row.key) {
+		if len(body) < len(row.Key) {
 			return record{}, false
 		}
-		body = body[copy(row.key[:], body):]
+		body = body[copy(row.Key[:], body):]
 		expires, took := binary.Varint(body)
 		if took <= 0 {
 			return record{}, false
 		}
-		row.expires, body = expires, body[took:]
+		row.Expires, body = expires, body[took:]
 		length, took := binary.Uvarint(body)
 		if took <= 0 || length > uint64(len(body)-took) {
 			return record{}, false
 		}
-		row.bytes = body[took : took+int(length)]
+		row.Bytes = body[took : took+int(length)]
 		body = body[took+int(length):]
 	}
 	r.news = body

@@ -1,6 +1,7 @@
 package nodestore
 
 import (
+	"context"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -20,9 +21,10 @@ type Backend interface {
 	// nothing was saved. Step returns what other nodes have done since the last call.
 	Step(lane string, keys []ledger.Key, decide func(Rows) Told) (Heard, error)
 
-	// Read calls look with the rows as they are, which look does not change. It returns what Step
-	// returns.
-	Read(lane string, look func(Rows)) (Heard, error)
+	// Read calls look with the rows as they are, which look does not change. The keys are those that
+	// look asks for; look may be called again, and after Read has returned an error because ctx has ended. Read
+	// returns what Step returns.
+	Read(ctx context.Context, lane string, keys []ledger.Key, look func(Rows)) (Heard, error)
 
 	// Listen has wake called, from any goroutine, when other nodes have news for this one, until
 	// stop is called. Wake does not block. A backend whose nodes cannot be told calls wake four times a second.

@@ -1,6 +1,7 @@
 package nodestore
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"time"
@@ -124,7 +125,7 @@ func (l *lane) run() {
 		case n > 0 || !heard.Empty():
 			l.make(batch, heard)
 		case look:
-			if h, err := l.backend.Read(l.name, func(Rows) {}); err == nil {
+			if h, err := l.backend.Read(context.Background(), l.name, nil, func(Rows) {}); err == nil {
 				l.hear(h)
 			}
 		}

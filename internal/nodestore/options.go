@@ -1,6 +1,8 @@
 package nodestore
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -11,4 +13,11 @@ type Options struct {
 	Node       ledger.Node
 	RenewEvery time.Duration    // how often the node renews its leases: a small part of them
 	Arrivals   *ledger.Arrivals // of the node; nil: new ones
+}
+
+// NewNode returns a number that no other node has.
+func NewNode() int64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // which never fails
+	return int64(binary.LittleEndian.Uint64(b[:])>>11) | 1
 }

@@ -206,20 +206,28 @@ func (s *Store) Reconcile(ctx context.Context, c throttle.Charge, of throttle.Qu
 }
 
 // Status implements [throttle.Store].
-func (s *Store) Status(_ context.Context, c throttle.Charge) (st throttle.Status, err error) {
+func (s *Store) Status(ctx context.Context, c throttle.Charge) (throttle.Status, error) {
 	charges := []throttle.Charge{c}
 	s.own(charges)
 	charges[0].Cost = 1
-	err = s.read(s.lane(&c.Budget), func(rows Rows) {
+	var st throttle.Status
+	if err := s.read(ctx, s.lane(&c.Budget), charges, func(rows Rows) {
 		row := rows.Row(charges[0].Budget.Key, false).Clone()
 		st = ledger.NewRequest(rows.Now(), s.options.Node, nil, &throttle.Booking{Charges: charges}, []*ledger.Row{row}).Status()
-	})
-	return st, err
+	}); err != nil {
+		return throttle.Status{}, err
+	}
+	return st, nil
 }
 
-// read looks at rows, and takes in what other nodes have done.
-func (s *Store) read(l *lane, look func(Rows)) error {
-	heard, err := s.backend.Read(l.name, look)
+// read looks at the rows of charges, and takes in what other nodes have done.
+func (s *Store) read(ctx context.Context, l *lane, charges []throttle.Charge, look func(Rows)) error {
+	var few [ledger.MostShort]ledger.Key
+	keys := few[:0]
+	for i := range charges {
+		keys = append(keys, charges[i].Budget.Key)
+	}
+	heard, err := s.backend.Read(ctx, l.name, keys, look)
 	l.warn(heard.News)
 	l.hear(heard)
 	return err

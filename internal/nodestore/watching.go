@@ -33,9 +33,17 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 }
 
 // Confirm implements [throttle.Watch].
-func (w *watching) Confirm(context.Context, time.Duration) (ok bool, err error) {
-	err = w.store.read(w.lane, func(rows Rows) { ok = w.usable(rows) })
-	return ok && err == nil && !w.lifted.Load(), err // the news that came with the rows may have lifted it
+func (w *watching) Confirm(ctx context.Context, maxWait time.Duration) (bool, error) {
+	if maxWait > 0 {
+		within, stop := context.WithTimeout(ctx, maxWait)
+		defer stop()
+		ctx = within
+	}
+	var ok bool
+	if err := w.store.read(ctx, w.lane, w.charges, func(rows Rows) { ok = w.usable(rows) }); err != nil {
+		return false, err
+	}
+	return ok && !w.lifted.Load(), nil // the news that came with the rows may have lifted it
 }
 
 // Stop implements [throttle.Watch].

@@ -1,0 +1,163 @@
+package nodestore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/ledger"
+)
+
+// A SavedRow is a row as bytes. A row without bytes is none.
+type SavedRow struct {
+	Key     ledger.Key
+	Expires int64
+	Bytes   []byte
+}
+
+// A Table is rows as a node knows them. It implements [Rows] for one step or look after another.
+type Table struct {
+	all  map[ledger.Key]*entry
+	load func(ledger.Key) ([]byte, error) // returns a row that the table does not know; nil: it knows all
+
+	// Of the step or look that goes on.
+	now     int64
+	asked   time.Time
+	changes bool // it is a step
+	touched []*entry
+	err     error
+}
+
+// An entry is a row. It is read from its bytes when it is asked for.
+type entry struct {
+	SavedRow
+	row     *ledger.Row // nil: not read yet
+	touched bool        // by the step that goes on
+	next    []byte      // the bytes after the step that goes on
+}
+
+// NewTable returns a table without rows. Load returns the bytes of a row that the table was not
+// given, without bytes if there is no such row; if load is nil, the table is given all rows that there are.
+func NewTable(load func(ledger.Key) ([]byte, error)) Table {
+	return Table{all: make(map[ledger.Key]*entry), load: load}
+}
+
+// Take takes in a row, whose bytes it copies.
+func (t *Table) Take(saved *SavedRow) {
+	e := t.all[saved.Key]
+	if e == nil {
+		e = t.add(saved.Key)
+	}
+	e.row, e.Expires = nil, saved.Expires
+	e.Bytes = append(e.Bytes[:0], saved.Bytes...)
+}
+
+func (t *Table) add(key ledger.Key) *entry {
+	e := &entry{SavedRow: SavedRow{Key: key}}
+	t.all[key] = e
+	return e
+}
+
+// Begin begins a step, or a look, at a time of the store's clock, for which the node asked then.
+func (t *Table) Begin(now int64, asked time.Time, changes bool) {
+	t.now, t.asked, t.changes, t.err = now, asked, changes, nil
+}
+
+// Now implements [Rows].
+func (t *Table) Now() int64 { return t.now }
+
+// Asked implements [Rows].
+func (t *Table) Asked() time.Time { return t.asked }
+
+// Row implements [Rows].
+func (t *Table) Row(key ledger.Key, make bool) *ledger.Row {
+	e := t.all[key]
+	if e == nil && t.load != nil {
+		e = t.add(key)
+		var err error
+		if e.Bytes, err = t.load(key); err != nil {
+			t.err = errors.Join(t.err, err)
+		}
+	}
+	if e == nil {
+		if !make {
+			return nil
+		}
+		e = t.add(key)
+	}
+	if e.row == nil {
+		e.row = new(ledger.Row)
+		if len(e.Bytes) > 0 {
+			if err := e.row.UnmarshalBinary(e.Bytes); err != nil {
+				t.err = errors.Join(t.err, fmt.Errorf("of a budget: %w", err))
+			}
+		} else if !make {
+			e.row = nil
+			return nil
+		}
+	}
+	if t.changes && !e.touched {
+		e.touched = true
+		t.touched = append(t.touched, e)
+	}
+	return e.row
+}
+
+// Err says which rows could not be read in the step or look that goes on.
+func (t *Table) Err() error { return t.err }
+
+// Changed returns the rows that a step has changed.
+func (t *Table) Changed() (all []SavedRow, err error) {
+	if t.err != nil {
+		return nil, t.err
+	}
+	for _, e := range t.touched {
+		b, err := e.row.MarshalBinary()
+		if err != nil {
+			return nil, err
+		}
+		if e.next = nil; !bytes.Equal(b, e.Bytes) {
+			e.next = b
+			all = append(all, SavedRow{e.Key, e.row.Expiry(), b})
+		}
+	}
+	return all, nil
+}
+
+// End ends a step, whose changes were saved or not.
+func (t *Table) End(saved bool) {
+	for _, e := range t.touched {
+		if saved && e.next != nil {
+			e.Bytes, e.Expires = e.next, e.row.Expiry()
+		}
+		// The bytes of a row in which callers wait may have less than the row has.
+		if !saved || e.row.Busy() {
+			e.row = nil
+		}
+		if e.next, e.touched = nil, false; e.row == nil && len(e.Bytes) == 0 {
+			delete(t.all, e.Key)
+		}
+	}
+	clear(t.touched)
+	t.touched = t.touched[:0]
+}
+
+// linger is for how many microseconds a row is kept that no limit needs: a longer one may come.
+const linger = 60_000_000
+
+// Matters returns in how many microseconds, counted from a time of the store's clock, a row can be
+// forgotten; 0 or less: now.
+func (r *SavedRow) Matters(now int64) int64 { return r.Expires + linger - now }
+
+// Live returns the rows that can still matter.
+func (t *Table) Live(now int64) iter.Seq[SavedRow] {
+	return func(yield func(SavedRow) bool) {
+		for _, e := range t.all {
+			if len(e.Bytes) > 0 && e.Matters(now) > 0 && !yield(e.SavedRow) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package rowstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/nodestore"
+)
+
+// A board is the row by which the nodes of a group tell each other news. It is small, because nodes that wait
+// read it again and again: notes are taken down when all nodes that wait have had the time to read them.
+type board struct {
+	time    int64 // the latest time that any node has seen, if there are many clocks
+	last    int64 // the version of the last note; 0: there was none
+	dropped int64 // the version of the last note that was taken down
+	notes   []note
+}
+
+// A note is what a node has done that concerns others. Versions grow, also if the row is lost: they follow
+// the clock.
+type note struct {
+	version, from int64
+	all           bool    // it is for all nodes
+	nodes         []int64 // those that it is for
+	news          []byte
+}
+
+const (
+	boardForm = 1         // another form has another number
+	noteLife  = 3_000_000 // for how many microseconds a note stays: a node that waits looks once a second at the least
+	boardMost = 2048      // bytes of notes
+)
+
+// errForm says that a row was written by another version of this package.
+var errForm = errors.New("rowstore: a row was written by another version of the program: use one version, or another Name")
+
+// parseBoard returns the board of a row, which may not exist.
+func parseBoard(b []byte) (all board, err error) {
+	if len(b) == 0 {
+		return board{}, nil
+	}
+	if b[0] != boardForm {
+		return board{}, errForm
+	}
+	r := reader{b: b[1:]}
+	all = board{time: r.number(), last: r.number(), dropped: r.number()}
+	for n := r.number(); n > 0 && !r.failed; n-- {
+		all.notes = append(all.notes, r.note())
+	}
+	if r.failed || len(r.b) > 0 {
+		return board{}, ledger.ErrCorrupt
+	}
+	return all, nil
+}
+
+// bytes returns the row of the board.
+func (all *board) bytes() []byte {
+	b := []byte{boardForm}
+	for _, x := range []int64{all.time, all.last, all.dropped, int64(len(all.notes))} {
+		b = binary.AppendVarint(b, x)
+	}
+	for i := range all.notes {
+		b = all.notes[i].append(b)
+	}
+	return b
+}
+
+func (n *note) append(b []byte) []byte {
+	b = binary.AppendVarint(binary.AppendVarint(b, n.version), n.from)
+	to := int64(len(n.nodes)) + 1
+	if n.all {
+		to = 0
+	}
+	if b = binary.AppendVarint(b, to); !n.all {
+		for _, node := range n.nodes {
+			b = binary.AppendVarint(b, node)
+		}
+	}
+	b = binary.AppendVarint(b, int64(len(n.news)))
+	return append(b, n.news...)
+}
+
+// pin puts up a note, and takes down others that are old or too many.
+func (all *board) pin(now int64, from int64, told *nodestore.Told) {
+	n := note{version: max(all.last+1, now), from: from, all: told.All, nodes: told.Nodes, news: nodestore.AppendNews(nil, &told.News)}
+	if all.last == 0 {
+		all.dropped = n.version - 1 // notes of a row that was lost
+	}
+	all.last = n.version
+	all.notes = append(all.notes, n)
+	size := 0
+	for i := range slices.Backward(all.notes) {
+		size += len(all.notes[i].append(nil))
+		if v := all.notes[i].version; size > boardMost || v < now-noteLife {
+			all.dropped = v
+			all.notes = all.notes[i+1:]
+			return
+		}
+	}
+}
+
+// since returns what others have done since a version that concerns a node.
+func (all *board) since(version, node int64) (h nodestore.Heard, err error) {
+	h.Lost = all.dropped > version
+	for i := range all.notes {
+		n := &all.notes[i]
+		if n.version <= version || n.from == node || !n.all && !slices.Contains(n.nodes, node) {
+			continue
+		}
+		news, err := nodestore.ParseNews(n.news)
+		if err != nil {
+			return h, err
+		}
+		nodestore.Append(&h.News, news)
+	}
+	return h, nil
+}
+
+// A reader takes numbers from bytes. After a failure it returns zeros.
+type reader struct {
+	b      []byte
+	failed bool
+}
+
+func (r *reader) number() int64 {
+	x, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.failed, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return x
+}
+
+// count reads how many there are of what takes a byte at least.
+func (r *reader) count() int64 {
+	n := r.number()
+	if n < 0 || n > int64(len(r.b)) {
+		r.failed = true
+		return 0
+	}
+	return n
+}
+
+func (r *reader) note() note {
+	n := note{version: r.number(), from: r.number()}
+	to := r.number()
+	n.all = to == 0
+	for ; to > 1 && !r.failed; to-- {
+		n.nodes = append(n.nodes, r.number())
+	}
+	size := r.count()
+	n.news, r.b = r.b[:size], r.b[size:]
+	return n
+}

@@ -1,0 +1,33 @@
+package rowstore
+
+import (
+	"fmt"
+	"time"
+)
+
+// A ClockError says that the clock of this node is more than a minute behind the latest time that a node
+// of the group has seen: one of the two is wrong. Nothing is booked, because either time may be the right one. See
+// Options.ManyClocks.
+type ClockError struct {
+	Behind time.Duration
+}
+
+func (e *ClockError) Error() string {
+	return fmt.Sprintf("the clock is %v behind that of another program, or of another server of the database: set the clocks by NTP", e.Behind.Round(time.Millisecond))
+}
+
+// behindMost is by how many microseconds clocks may differ.
+const behindMost = 60_000_000
+
+// timeOf returns the time of a transaction in microseconds. Seen is the latest time that any node has seen, if there are many
+// clocks.
+func (g *group) timeOf(now time.Time, seen int64) (int64, error) {
+	t := now.UnixMicro()
+	if !g.with.ManyClocks {
+		return t, nil
+	}
+	if behind := seen - t; behind > behindMost {
+		return 0, &ClockError{time.Duration(behind) * time.Microsecond}
+	}
+	return max(t, seen), nil
+}

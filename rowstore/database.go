@@ -1,0 +1,86 @@
+package rowstore
+
+import (
+	"context"
+	"time"
+)
+
+// A Database runs transactions on rows for many nodes. A node is one [Store], usually one program.
+//
+// Rows are small values under short keys. A key belongs to one group, and no other group has the
+// same key: a Database may use the group to place rows that are changed together, and need not store
+// it. Groups have at most 64 bytes and keys at most 128, all of them letters, digits and "-_./"; values have at most 8 KB.
+// A Database does not look into values.
+//
+// All methods are safe for concurrent use. A Store has at most one Transact of a group under way, and one Read.
+type Database interface {
+	// Transact runs do in one transaction of a group, and returns nil when the transaction is saved.
+	//
+	// Transactions of one group are serializable, whichever node runs them: usually a lock of the group
+	// lets one of them read and save at a time. All that do has put is saved, or nothing is. If do
+	// has put nothing, there is nothing to save.
+	//
+	// Keys are those that do is going to read, so that they can be read in one trip together with the
+	// clock. Do may read others.
+	//
+	// If do returns an error, nothing is saved and Transact returns that error. Do may be called
+	// again, one call after the other, when it is certain that what it did before is not saved and never will be: after a
+	// deadlock, or a compare-and-swap that was refused. Transact does not repeat what may have been saved, for
+	// example when the connection is lost during a commit: it returns an error, and the Store finds out.
+	//
+	// When ctx ends, Transact returns soon, with an error. A Database has to end transactions
+	// of nodes that stand still, by itself and within seconds: no other node can go on before.
+	Transact(ctx context.Context, group string, keys []string, do func(Tx) error) error
+}
+
+// A Tx is a transaction under way, for the call of do to which it was given.
+type Tx interface {
+	// Now is the time of the database's clock, read once, after the group was locked. The clock need not be right, but
+	// it is the same for all nodes: see Options.ManyClocks for databases that have none, or many.
+	Now() time.Time
+
+	// Get returns the values of rows; nil for a row that does not exist. It need not see what
+	// the same transaction has put. Nobody changes the bytes.
+	Get(keys ...string) ([][]byte, error)
+
+	// Put saves a row when the transaction is saved. The row may be removed when it was not
+	// put again for as long as keep; it must not be removed earlier. Each key is put once. Put may keep the value.
+	Put(key string, value []byte, keep time.Duration)
+}
+
+// An Asker is a Tx that knows when the database was asked for the time. Without it the Store
+// takes the time at which it called Transact. It then believes that starts are older than they are
+// by the time for which Transact waited for the group, and starts that may be too old are booked again.
+type Asker interface {
+	// Asked is a moment, by this program's clock, that is not later than the moment at which the database's
+	// clock was read: for example when the statement was sent that reads it, after the group was locked.
+	Asked() time.Time
+}
+
+// A Reader is a Database that reads without a transaction, so that nodes that only look do not
+// wait for each other. Without it they look in a Transact that puts nothing.
+type Reader interface {
+	// Read runs do with a Tx that is only read. Each row that do gets is at least as new as the
+	// last transaction that was saved before Read was called. Now is the database's clock, read after the
+	// call. Do may be called again if something failed. Read returns the error of do.
+	Read(ctx context.Context, group string, keys []string, do func(Tx) error) error
+}
+
+// A Notifier is a Database that can tell nodes of news at once: a penalty, a turn in line. Its Tx
+// implement [Waker]. Without it, nodes look at one small row four times a second while callers wait in them,
+// and more often while there are news.
+type Notifier interface {
+	// Listen has wake called when a transaction of the group was saved that woke the node, or all nodes,
+	// until stop is called. Wake does not block, and may be called too often. It may be called from any goroutine.
+	//
+	// News may be lost: nodes look once a second in any case. After a lost connection Listen connects again,
+	// and calls wake. If Listen returns an error, the node looks four times a second.
+	Listen(group, node string, wake func()) (stop func(), err error)
+}
+
+// A Waker is the Tx of a [Notifier].
+type Waker interface {
+	// Wake wakes other nodes when the transaction is saved. Without nodes it wakes all of the
+	// group; it may wake this one, too.
+	Wake(nodes ...string)
+}
