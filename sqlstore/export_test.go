@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"database/sql"
+	"time"
 
 	"github.com/fleetthrottle/throttle/rowstore"
 )
@@ -16,3 +17,6 @@ type Database interface {
 func NewDatabase(db *sql.DB) Database { return &database{db: db} }
 
 const Standstill = standstill
+
+// Sweep removes rows as a transaction at this time does.
+func Sweep(db Database, now time.Time) { db.(*database).sweep(now) }

@@ -4,22 +4,25 @@ import (
 	"context"
 	"database/sql"
 	"os"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/crew"
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/sqlstore"
 	"github.com/fleetthrottle/throttle/sqlstore/internal/mysqltest"
 )
 
-func TestMain(m *testing.M) { os.Exit(mysqltest.Main(m)) }
+func TestMain(m *testing.M) {
+	crew.Main(role, member)
+	os.Exit(mysqltest.Main(m))
+}
 
 // open opens a database, and closes it when the test ends.
-func open(t *testing.T, dsn string) *sql.DB {
+func open(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("mysql", dsn)
 	require.NoError(t, err)
@@ -28,80 +31,56 @@ func open(t *testing.T, dsn string) *sql.DB {
 }
 
 // table returns the data source name of a database that has an empty table.
-func table(t *testing.T) string {
+func table(t testing.TB) string {
 	t.Helper()
 	dsn := mysqltest.Shared(t)
 	require.NoError(t, sqlstore.CreateTable(t.Context(), open(t, dsn)))
 	return dsn
 }
 
-// A bubble is the databases of several stores in a bubble of package synctest: their clock is the bubble's, and
-// they tell each other news at once, because a bubble's hours would be very many looks.
-type bubble struct {
-	arrivals ledger.Arrivals
-	mu       sync.Mutex
-	wakes    map[string]func() // by node
-}
-
-// A bubbleDatabase is that of one of the stores.
-type bubbleDatabase struct {
-	*bubble
-	sqlstore.Database
-}
-
-// newBubble empties a table, and returns what opens stores that use it.
-func newBubble(t *testing.T, dsn string) func() *rowstore.Store {
-	db := open(t, dsn)
-	_, err := db.ExecContext(t.Context(), "DELETE FROM throttle_rows")
-	require.NoError(t, err)
-	b := &bubble{wakes: make(map[string]func())}
-	return func() *rowstore.Store {
-		return rowstore.New(bubbleDatabase{b, sqlstore.NewDatabase(open(t, dsn))}, &rowstore.Options{Lease: lease})
-	}
-}
-
-// Arrivals lets stores count arrivals together, as if no two callers came within a microsecond.
-func (b *bubble) Arrivals() *ledger.Arrivals { return &b.arrivals }
-
-func (b bubbleDatabase) Transact(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
-	var tx bubbleTx
-	err := b.Database.Transact(ctx, group, keys, func(of rowstore.Tx) error {
-		tx = bubbleTx{Tx: of, now: time.Now()}
-		return do(&tx)
+// bothWays runs a test with statements that are sent together, and one by one.
+func bothWays(t *testing.T, do func(t *testing.T, dsn string)) {
+	t.Run("together", func(t *testing.T) {
+		t.Parallel()
+		do(t, table(t))
 	})
-	if err == nil && tx.all {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for _, wake := range b.wakes {
-			wake()
+	t.Run("one by one", func(t *testing.T) {
+		t.Parallel()
+		do(t, oneByOne(table(t)))
+	})
+}
+
+func oneByOne(dsn string) string { return strings.Replace(dsn, "multiStatements=true", "multiStatements=false", 1) }
+
+// add adds to a row, and returns what the row was and the time.
+func add(db rowstore.Database, key string, meanwhile func()) (was string, now time.Time, err error) {
+	err = db.Transact(context.Background(), "group", []string{key}, func(tx rowstore.Tx) error {
+		values, err := tx.Get(key)
+		if err != nil {
+			return err
 		}
+		if meanwhile != nil {
+			meanwhile()
+		}
+		was, now = string(values[0]), tx.Now()
+		tx.Put(key, []byte(was+"+"), time.Hour)
+		return nil
+	})
+	return was, now, err
+}
+
+// exec runs statements.
+func exec(t testing.TB, db *sql.DB, statements ...string) {
+	t.Helper()
+	for _, s := range statements {
+		_, err := db.ExecContext(t.Context(), s)
+		require.NoError(t, err, s)
 	}
-	return err
 }
 
-func (b bubbleDatabase) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
-	return b.Database.Read(ctx, group, keys, func(of rowstore.Tx) error { return do(&bubbleTx{Tx: of, now: time.Now()}) })
+// number returns the number that a query returns.
+func number(t testing.TB, db *sql.DB, query string) (n int) {
+	t.Helper()
+	require.NoError(t, db.QueryRowContext(t.Context(), query).Scan(&n))
+	return n
 }
-
-// Listen implements [rowstore.Notifier].
-func (b *bubble) Listen(_, node string, wake func()) (stop func(), err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.wakes[node] = wake
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.wakes, node)
-	}, nil
-}
-
-// A bubbleTx has the time of the bubble.
-type bubbleTx struct {
-	rowstore.Tx
-	now time.Time
-	all bool
-}
-
-func (tx *bubbleTx) Now() time.Time   { return tx.now }
-func (tx *bubbleTx) Asked() time.Time { return tx.now }
-func (tx *bubbleTx) Wake(...string)   { tx.all = true }
