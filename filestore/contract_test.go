@@ -10,6 +10,7 @@ import (
 	"github.com/fleetthrottle/throttle/filestore"
 	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/internal/twostores"
 	"github.com/fleetthrottle/throttle/storetest"
 )
 
@@ -22,16 +23,13 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestContractOfTwoStores: two of them, which take turns to be called. A budget of one store is not
-// the other's, so what is about budgets of one store is not run.
+// TestContractOfTwoStores: two of them, which take turns to be called.
 func TestContractOfTwoStores(t *testing.T) {
 	soak.WithoutRace(t)
 	dirs := t.TempDir()
-	slack := storetest.Slack{Not: []string{"P11_ResumeOfANodeBudget", "P11_WatchOfANodeBudget", "P11_UnlimitedOfANode"}}
-	storetest.RunWithin(t, slack, func(t *testing.T) throttle.Store {
+	storetest.RunWithin(t, twostores.Slack, func(t *testing.T) throttle.Store {
 		m, dir := &filestore.Machine{Boot: "one", Grow: everyFewSteps}, newDir(t, dirs)
-		stores := []throttle.Store{open(t, m, dir), open(t, m, dir)}
-		return &pair{Store: stores[1], stores: stores}
+		return twostores.New(open(t, m, dir), open(t, m, dir))
 	})
 }
 

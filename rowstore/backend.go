@@ -2,11 +2,8 @@ package rowstore
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
-	"strconv"
 	"sync"
-	"time"
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -15,61 +12,52 @@ import (
 
 // A backend implements [nodestore.Backend] by the rows of a database.
 type backend struct {
-	db     Database
-	node   int64
-	with   Options
-	groups sync.Map // of *group, by name
+	node  group    // what the groups of this node have in common
+	lanes sync.Map // of *lane, by name
+}
+
+// A lane is what a node does in a group.
+type lane struct {
+	group group
+	steps steps
+	looks looks
 }
 
 func newBackend(db Database, node int64, with Options) *backend {
 	with.Name = plain(with.Name)
-	return &backend{db: db, node: node, with: with}
-}
-
-// A group is what a node knows of a group.
-type group struct {
-	*backend
-	name string
-	step step
-	looks
-
-	mu    sync.Mutex
-	seen  int64           // the version of the last note that the node has read
-	knows bool            // it has read one
-	heard nodestore.Heard // what other nodes have done, not returned yet
-	late  int64           // the time that was seen last, if there are many clocks
+	return &backend{node: group{db: db, node: node, with: with}}
 }
 
 // Lane implements [nodestore.Backend].
 func (b *backend) Lane(of *throttle.Budget) string {
-	if !b.with.Groups {
-		return b.with.Name
+	if !b.node.with.Groups {
+		return b.node.with.Name
 	}
-	return b.with.Name + "." + hashed(of.Group)
+	return b.node.with.Name + "." + hashed(of.Group)
 }
 
-func (b *backend) group(lane string) *group {
-	if g, ok := b.groups.Load(lane); ok {
-		return g.(*group)
+func (b *backend) lane(name string) *lane {
+	if l, ok := b.lanes.Load(name); ok {
+		return l.(*lane)
 	}
-	n := &group{backend: b, name: lane}
-	n.step.group, n.looks.group = n, n
-	g, _ := b.groups.LoadOrStore(lane, n)
-	return g.(*group)
+	n := &lane{group: group{db: b.node.db, node: b.node.node, with: b.node.with, names: names(name)}}
+	n.steps.group, n.looks.group = &n.group, &n.group
+	l, _ := b.lanes.LoadOrStore(name, n)
+	return l.(*lane)
 }
 
 // Step implements [nodestore.Backend].
-func (b *backend) Step(lane string, keys []ledger.Key, decide func(nodestore.Rows) nodestore.Told) (nodestore.Heard, error) {
-	g := b.group(lane)
-	err := g.step.make(keys, decide)
-	return g.take(), wrap(err)
+func (b *backend) Step(name string, keys []ledger.Key, decide func(nodestore.Rows) nodestore.Told) (nodestore.Heard, error) {
+	l := b.lane(name)
+	err := l.steps.make(keys, decide)
+	return l.group.take(), wrap(err)
 }
 
 // Read implements [nodestore.Backend].
-func (b *backend) Read(ctx context.Context, lane string, keys []ledger.Key, look func(nodestore.Rows)) (nodestore.Heard, error) {
-	g := b.group(lane)
-	err := g.looks.look(ctx, keys, look)
-	return g.take(), wrap(err)
+func (b *backend) Read(ctx context.Context, name string, keys []ledger.Key, look func(nodestore.Rows)) (nodestore.Heard, error) {
+	l := b.lane(name)
+	err := l.looks.look(ctx, keys, look)
+	return l.group.take(), wrap(err)
 }
 
 func wrap(err error) error {
@@ -79,78 +67,12 @@ func wrap(err error) error {
 	return fmt.Errorf("rowstore: %w", err)
 }
 
-// The keys of a group's rows.
-
-func (g *group) boardKey() string           { return g.name + "/news" }
-func (g *group) recordKey() string          { return g.name + "/node-" + nodeName(g.node) }
-func (g *group) rowKey(k ledger.Key) string { return g.name + "/" + hex.EncodeToString(k[:]) }
-func nodeName(node int64) string            { return strconv.FormatInt(node, 36) }
-func (g *group) parseRowKey(name string) (k ledger.Key) {
-	_, _ = hex.Decode(k[:], []byte(name[len(g.name)+1:])) // it is one that rowKey returned
-	return k
-}
-
-// take returns what other nodes have done since the last call.
-func (g *group) take() (h nodestore.Heard) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	h, g.heard = g.heard, nodestore.Heard{}
-	return h
-}
-
-// hear reads the board for this node.
-func (g *group) hear(all *board) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.knows && all.last > g.seen {
-		h, err := all.since(g.seen, g.node)
-		if err != nil {
-			return err
+// Listen implements [nodestore.Backend].
+func (b *backend) Listen(name string, wake func()) (stop func(), err error) {
+	if n, ok := b.node.db.(Notifier); ok {
+		if stop, err := n.Listen(name, nodeName(b.node.node), wake); err == nil {
+			return stop, nil
 		}
-		g.heard.Add(h)
 	}
-	g.seen, g.knows = max(g.seen, all.last), true
-	return nil
-}
-
-// open reads the board and rows of a transaction or look. The first key is that of the board, and those
-// after more others are keys of budgets.
-func (g *group) open(tx Tx, keys []string, others int, asked time.Time, changes bool) (o opened, err error) {
-	values, err := tx.Get(keys...)
-	if err != nil {
-		return o, err
-	}
-	if o.board, err = parseBoard(values[0]); err != nil {
-		return o, err
-	}
-	if err := g.hear(&o.board); err != nil {
-		return o, err
-	}
-	if a, ok := tx.(Asker); ok {
-		asked = a.Asked()
-	}
-	if o.now, err = g.timeOf(tx.Now(), o.board.time); err != nil {
-		return o, err
-	}
-	o.others = values[1 : 1+others]
-	o.table = nodestore.NewTable(func(k ledger.Key) ([]byte, error) {
-		values, err := tx.Get(g.rowKey(k))
-		if err != nil {
-			return nil, err
-		}
-		return values[0], nil
-	})
-	for i, value := range values[1+others:] {
-		o.table.Take(&nodestore.SavedRow{Key: g.parseRowKey(keys[1+others+i]), Bytes: value})
-	}
-	o.table.Begin(o.now, asked, changes)
-	return o, nil
-}
-
-// opened is what a transaction or look begins with.
-type opened struct {
-	board  board
-	others [][]byte
-	table  nodestore.Table
-	now    int64
+	return nodestore.Poll(wake), nil
 }

@@ -85,9 +85,6 @@ func (n *note) append(b []byte) []byte {
 // pin puts up a note, and takes down others that are old or too many.
 func (all *board) pin(now int64, from int64, told *nodestore.Told) {
 	n := note{version: max(all.last+1, now), from: from, all: told.All, nodes: told.Nodes, news: nodestore.AppendNews(nil, &told.News)}
-	if all.last == 0 {
-		all.dropped = n.version - 1 // notes of a row that was lost
-	}
 	all.last = n.version
 	all.notes = append(all.notes, n)
 	size := 0

@@ -19,13 +19,10 @@ func (e *ClockError) Error() string {
 // behindMost is by how many microseconds clocks may differ.
 const behindMost = 60_000_000
 
-// timeOf returns the time of a transaction in microseconds. Seen is the latest time that any node has seen, if there are many
-// clocks.
-func (g *group) timeOf(now time.Time, seen int64) (int64, error) {
+// latest returns the time of a transaction in microseconds. Seen is the latest time that any node has seen; 0 if there
+// is one clock.
+func latest(now time.Time, seen int64) (int64, error) {
 	t := now.UnixMicro()
-	if !g.with.ManyClocks {
-		return t, nil
-	}
 	if behind := seen - t; behind > behindMost {
 		return 0, &ClockError{time.Duration(behind) * time.Microsecond}
 	}

@@ -3,17 +3,14 @@ package rowstore_test
 import (
 	"testing"
 
-	"github.com/fleetthrottle/throttle"
-	"github.com/fleetthrottle/throttle/internal/farthest"
 	"github.com/fleetthrottle/throttle/internal/soak"
 	"github.com/fleetthrottle/throttle/rowstore"
-	"github.com/fleetthrottle/throttle/storetest"
+	"github.com/fleetthrottle/throttle/rowstore/rowtest"
 )
 
-// TestContract: one node.
-func TestContract(t *testing.T) {
+// TestDatabase: stores on a database that can do all that a database may be able to do.
+func TestDatabase(t *testing.T) {
 	soak.WithoutRace(t)
-	storetest.Run(t, func(*testing.T) throttle.Store {
-		return rowstore.New(notifier{newMemory()}, &rowstore.Options{Lease: farthest.Wait})
-	})
+	one := newMemory()
+	rowtest.Run(t, func(*testing.T) rowstore.Database { return notifier{one} }, nil)
 }

@@ -28,6 +28,8 @@ type Database interface {
 	// deadlock, or a compare-and-swap that was refused. Transact does not repeat what may have been saved, for
 	// example when the connection is lost during a commit: it returns an error, and the Store finds out.
 	//
+	// Do is not called, and does not run, after Transact has returned.
+	//
 	// When ctx ends, Transact returns soon, with an error. A Database has to end transactions
 	// of nodes that stand still, by itself and within seconds: no other node can go on before.
 	Transact(ctx context.Context, group string, keys []string, do func(Tx) error) error

@@ -62,21 +62,13 @@ func (l *looks) run() {
 
 // make makes looks together.
 func (l *looks) make(batch []*look) error {
-	names := []string{l.boardKey()}
-	known := make(map[ledger.Key]struct{})
+	var budgets []ledger.Key
 	for _, one := range batch {
-		for _, k := range one.keys {
-			if _, ok := known[k]; !ok {
-				known[k] = struct{}{}
-				names = append(names, l.rowKey(k))
-			}
-		}
+		budgets = append(budgets, one.keys...)
 	}
-	ctx, stop := context.WithTimeout(context.Background(), transactMost)
-	defer stop()
-	asked := time.Now()
-	do := func(tx Tx) error {
-		o, err := l.open(tx, names, 0, asked, false)
+	keys := l.names.rows([]string{l.names.board()}, budgets)
+	do := func(tx Tx, asked time.Time) error {
+		o, err := l.open(tx, keys, 0, asked, false)
 		if err != nil {
 			return err
 		}
@@ -85,8 +77,21 @@ func (l *looks) make(batch []*look) error {
 		}
 		return o.table.Err()
 	}
-	if r, ok := l.db.(Reader); ok {
-		return r.Read(ctx, l.name, names, do)
+	err := l.read(keys, do)
+	if err != nil {
+		err = l.read(keys, do) // a connection may have been lost
 	}
-	return l.db.Transact(ctx, l.name, names, do)
+	return err
+}
+
+// read runs a read.
+func (l *looks) read(keys []string, do func(Tx, time.Time) error) error {
+	ctx, stop := context.WithTimeout(context.Background(), transactMost)
+	defer stop()
+	asked := time.Now()
+	at := func(tx Tx) error { return do(tx, asked) }
+	if r, ok := l.db.(Reader); ok {
+		return r.Read(ctx, l.name(), keys, at)
+	}
+	return l.db.Transact(ctx, l.name(), keys, at)
 }

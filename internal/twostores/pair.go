@@ -1,4 +1,6 @@
-package filestore_test
+// Package twostores has stores of one table tested together: as one store whose callers are spread over
+// several, and beside another store that must give the same answers.
+package twostores
 
 import (
 	"context"
@@ -7,17 +9,27 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/storetest"
 )
 
-// A pair is several stores of one table that take turns to be called by new callers. A
+// A Pair is several stores of one table that take turns to be called by new callers. A
 // caller stays with its store.
-type pair struct {
+type Pair struct {
 	throttle.Store // the last one: it is asked for what is not about a caller
 	stores         []throttle.Store
 
 	mu    sync.Mutex
 	turns int
 }
+
+// New returns a pair of stores.
+func New(stores ...throttle.Store) *Pair {
+	return &Pair{Store: stores[len(stores)-1], stores: stores}
+}
+
+// Slack is for the contract of a pair: a budget of one store is not the other's, so what is about
+// budgets of one store is not run.
+var Slack = storetest.Slack{Not: []string{"P11_ResumeOfANodeBudget", "P11_WatchOfANodeBudget", "P11_UnlimitedOfANode"}}
 
 // A turn is that of one of the stores.
 type turn struct {
@@ -26,7 +38,7 @@ type turn struct {
 }
 
 // Book implements [throttle.Store]. Its handles say which store gave them.
-func (p *pair) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
+func (p *Pair) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, error) {
 	k := *b
 	i := p.next(&k)
 	g, err := p.stores[i].Book(ctx, &k)
@@ -40,7 +52,7 @@ func (p *pair) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, e
 }
 
 // next returns the store of a booking, and makes the booking that store's.
-func (p *pair) next(b *throttle.Booking) int {
+func (p *Pair) next(b *throttle.Booking) int {
 	i, instead := owner(b.Instead)
 	if b.Instead == (throttle.Handle{}) {
 		p.mu.Lock()
@@ -64,7 +76,7 @@ func owner(h throttle.Handle) (int, throttle.Handle) {
 }
 
 // of returns the store of a grant, and the grant as that gave it.
-func (p *pair) of(g throttle.Grant) (throttle.Store, throttle.Grant) {
+func (p *Pair) of(g throttle.Grant) (throttle.Store, throttle.Grant) {
 	i, of := owner(g.Handle)
 	g.Handle = of
 	if t, ok := g.Turn.(turn); ok {
@@ -73,22 +85,26 @@ func (p *pair) of(g throttle.Grant) (throttle.Store, throttle.Grant) {
 	return p.stores[i], g
 }
 
-func (p *pair) Cancel(b *throttle.Booking, g throttle.Grant) {
+// Cancel implements [throttle.Store].
+func (p *Pair) Cancel(b *throttle.Booking, g throttle.Grant) {
 	s, g := p.of(g)
 	s.Cancel(b, g)
 }
 
-func (p *pair) Release(b *throttle.Booking, g throttle.Grant) {
+// Release implements [throttle.Store].
+func (p *Pair) Release(b *throttle.Booking, g throttle.Grant) {
 	s, g := p.of(g)
 	s.Release(b, g)
 }
 
-func (p *pair) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
+// Settle implements [throttle.Store].
+func (p *Pair) Settle(ctx context.Context, b *throttle.Booking, g throttle.Grant, costs []int) error {
 	s, g := p.of(g)
 	return s.Settle(ctx, b, g, costs)
 }
 
-func (p *pair) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
+// Watch implements [throttle.Store].
+func (p *Pair) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}) throttle.Watch {
 	s, g := p.of(g)
 	return s.Watch(b, g, news)
 }
@@ -96,23 +112,27 @@ func (p *pair) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{}
 // News of one store takes a moment to get to the other one. What is asked of a store afterwards does
 // not wait for that, but whether a start may be used: the contract asks for news at once, of one store.
 
-func (p *pair) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
+// Pause implements [throttle.Store].
+func (p *Pair) Pause(ctx context.Context, c throttle.Charge, d time.Duration) error {
 	defer synctest.Wait()
 	return p.stores[0].Pause(ctx, c, d)
 }
 
-func (p *pair) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
+// Refuse implements [throttle.Store].
+func (p *Pair) Refuse(ctx context.Context, c throttle.Charge, r throttle.Refusal) (from, to float64, err error) {
 	defer synctest.Wait()
 	_, r.Start = p.of(r.Start)
 	return p.stores[1].Refuse(ctx, c, r)
 }
 
-func (p *pair) Resume(ctx context.Context, c throttle.Charge) error {
+// Resume implements [throttle.Store].
+func (p *Pair) Resume(ctx context.Context, c throttle.Charge) error {
 	defer synctest.Wait()
 	return p.stores[1].Resume(ctx, c)
 }
 
-func (p *pair) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
+// Reconcile implements [throttle.Store].
+func (p *Pair) Reconcile(ctx context.Context, c throttle.Charge, q throttle.Quota) error {
 	defer synctest.Wait()
 	return p.stores[0].Reconcile(ctx, c, q)
 }

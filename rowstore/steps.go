@@ -2,6 +2,7 @@ package rowstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -23,69 +24,66 @@ const (
 	tryFence = 2
 )
 
-// A step is the steps of a node in a group, one after another. Each has a number, which is saved with what it does in the
+// errTwice says that two programs are the same node: one of them is a copy of the other.
+var errTwice = errors.New("another program has made steps for this one: is it a copy of a running machine? Start it anew")
+
+// steps are those of a node in a group, one after another. Each has a number, which is saved with what it does in the
 // record of the node. When it is not known whether a step was saved, the record says it. If it was not, the
 // record is fenced: it gets the step's number, so that a transaction that is still on its way finds another record
 // than it expects, and cannot be saved any more. Only then the step is made again, with another number.
-type step struct {
+type steps struct {
 	*group
 	number int64
 
 	// Of the step that goes on.
 	decide func(nodestore.Rows) nodestore.Told
 	asked  time.Time
-	put    bool // a transaction got to its end, and has put something
+	ended  bool // do got to its end, the last time that it was called
+	put    bool // it has put something, whenever it was called
 }
 
 // make makes a step. After an error it was not saved.
-func (s *step) make(keys []ledger.Key, decide func(nodestore.Rows) nodestore.Told) error {
+func (s *steps) make(budgets []ledger.Key, decide func(nodestore.Rows) nodestore.Told) error {
 	s.decide = decide
 	defer func() { s.decide = nil }()
-	names := s.names(keys)
+	keys := s.names.rows([]string{s.names.board(), s.names.record(s.node)}, budgets)
 	for tries := 1; ; tries++ {
-		s.number, s.put = s.number+1, false
-		err := s.transact(names, s.do)
-		if err == nil || !s.put {
+		s.number, s.ended, s.put = s.number+1, false, false
+		err := s.transact(keys, s.do)
+		if err == nil || !s.ended && !s.put {
 			return err
 		}
-		saved, doubt := s.find()
-		if saved {
-			return nil
+		if s.put {
+			saved, doubt := s.find()
+			if saved {
+				return nil
+			}
+			if doubt != nil {
+				return err
+			}
 		}
-		if doubt != nil || tries == again {
+		if tries == again {
 			return err
 		}
 	}
-}
-
-// names are the keys that a step reads first, each once.
-func (s *step) names(keys []ledger.Key) []string {
-	names := append(make([]string, 0, len(keys)+2), s.boardKey(), s.recordKey())
-	known := make(map[ledger.Key]struct{}, len(keys))
-	for _, k := range keys {
-		if _, ok := known[k]; !ok {
-			known[k] = struct{}{}
-			names = append(names, s.rowKey(k))
-		}
-	}
-	return names
 }
 
 // transact runs a transaction.
-func (s *step) transact(names []string, do func(Tx, []string) error) error {
+func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 	ctx, stop := context.WithTimeout(context.Background(), transactMost)
 	defer stop()
 	s.asked = time.Now()
-	return s.db.Transact(ctx, s.name, names, func(tx Tx) error {
-		err := do(tx, names)
+	return s.db.Transact(ctx, s.name(), keys, func(tx Tx) error {
+		err := do(tx, keys)
 		s.asked = time.Now() // if it is called again, the clock is read again
 		return err
 	})
 }
 
 // do is a step in a transaction.
-func (s *step) do(tx Tx, names []string) error {
-	o, err := s.open(tx, names, 1, s.asked, true)
+func (s *steps) do(tx Tx, keys []string) error {
+	s.ended = false
+	o, err := s.open(tx, keys, 1, s.asked, true)
 	if err != nil {
 		return err
 	}
@@ -95,8 +93,11 @@ func (s *step) do(tx Tx, names []string) error {
 			return err
 		}
 	}
-	if record.Begin(s.number, tryStep) != ledger.Do {
+	switch record.Begin(s.number, tryStep) {
+	case ledger.Done:
 		return nil // it was saved before
+	case ledger.Late:
+		return errTwice
 	}
 	told := s.decide(&o.table)
 	changed, err := o.table.Changed()
@@ -105,32 +106,33 @@ func (s *step) do(tx Tx, names []string) error {
 	}
 	if !told.Empty() {
 		o.board.pin(o.now, s.node, &told)
-		s.wake(tx, &told)
+		wake(tx, &told)
 	}
 	if s.with.ManyClocks {
 		o.board.time = o.now
 	} else if told.Empty() && len(changed) == 0 {
+		s.ended = true
 		return nil
 	}
 	for i := range changed {
 		r := &changed[i]
-		tx.Put(s.rowKey(r.Key), r.Bytes, max(0, time.Duration(r.Matters(o.now))*time.Microsecond))
+		tx.Put(s.names.row(r.Key), r.Bytes, max(0, time.Duration(r.Matters(o.now))*time.Microsecond))
 	}
 	if !told.Empty() || s.with.ManyClocks {
-		tx.Put(s.boardKey(), o.board.bytes(), boardKeep)
+		tx.Put(s.names.board(), o.board.bytes(), boardKeep)
 	}
 	s.putRecord(tx, &record)
-	s.put = true
+	s.ended, s.put = true, true
 	return nil
 }
 
-func (s *step) putRecord(tx Tx, r *ledger.Record) {
+func (s *steps) putRecord(tx Tx, r *ledger.Record) {
 	b, _ := r.MarshalBinary() // which never fails
-	tx.Put(s.recordKey(), b, recordKeep)
+	tx.Put(s.names.record(s.node), b, recordKeep)
 }
 
 // wake wakes the nodes that a step concerns.
-func (s *step) wake(tx Tx, told *nodestore.Told) {
+func wake(tx Tx, told *nodestore.Told) {
 	w, ok := tx.(Waker)
 	if !ok {
 		return
@@ -150,12 +152,12 @@ func (s *step) wake(tx Tx, told *nodestore.Told) {
 
 // find finds out whether the last step was saved, however long that takes, but no longer than the lease of the node: after
 // that the rows have forgotten what the node holds and waits for, whether the step was saved or not.
-func (s *step) find() (saved bool, doubt error) {
+func (s *steps) find() (saved bool, doubt error) {
 	end := time.Now().Add(s.with.Lease + time.Second)
 	for wait := doubtFirst; ; wait = min(2*wait, doubtLater) {
-		err := s.transact([]string{s.recordKey()}, func(tx Tx, names []string) error {
+		err := s.transact([]string{s.names.record(s.node)}, func(tx Tx, keys []string) error {
 			var err error
-			saved, err = s.fence(tx, names)
+			saved, err = s.fence(tx, keys)
 			return err
 		})
 		if err == nil {
@@ -169,8 +171,8 @@ func (s *step) find() (saved bool, doubt error) {
 }
 
 // fence reports whether the last step was saved, and sees to it that it will not be if it was not.
-func (s *step) fence(tx Tx, names []string) (saved bool, err error) {
-	values, err := tx.Get(names...)
+func (s *steps) fence(tx Tx, keys []string) (saved bool, err error) {
+	values, err := tx.Get(keys...)
 	if err != nil {
 		return false, err
 	}

@@ -1,0 +1,90 @@
+package rowstore
+
+import (
+	"sync"
+	"time"
+
+	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/nodestore"
+)
+
+// A group is what a node knows of a group of rows.
+type group struct {
+	db    Database
+	node  int64
+	with  Options
+	names names
+
+	mu    sync.Mutex
+	seen  int64           // the version of the last note that the node has read
+	knows bool            // it has read one
+	heard nodestore.Heard // what other nodes have done, not returned yet
+}
+
+// name is the name of the group.
+func (g *group) name() string { return string(g.names) }
+
+// take returns what other nodes have done since the last call.
+func (g *group) take() (h nodestore.Heard) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h, g.heard = g.heard, nodestore.Heard{}
+	return h
+}
+
+// hear reads the board for this node.
+func (g *group) hear(all *board) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.knows && all.last > g.seen {
+		h, err := all.since(g.seen, g.node)
+		if err != nil {
+			return err
+		}
+		g.heard.Add(h)
+	}
+	g.seen, g.knows = max(g.seen, all.last), true
+	return nil
+}
+
+// open reads the board and rows of a transaction or look. The first key is that of the board, and those
+// after more others are keys of budgets.
+func (g *group) open(tx Tx, keys []string, others int, asked time.Time, changes bool) (o opened, err error) {
+	values, err := tx.Get(keys...)
+	if err != nil {
+		return o, err
+	}
+	if o.board, err = parseBoard(values[0]); err != nil {
+		return o, err
+	}
+	if err := g.hear(&o.board); err != nil {
+		return o, err
+	}
+	if a, ok := tx.(Asker); ok {
+		asked = a.Asked()
+	}
+	if o.now, err = latest(tx.Now(), o.board.time); err != nil {
+		return o, err
+	}
+	o.others = values[1 : 1+others]
+	o.table = nodestore.NewTable(func(k ledger.Key) ([]byte, error) {
+		values, err := tx.Get(g.names.row(k))
+		if err != nil {
+			return nil, err
+		}
+		return values[0], nil
+	})
+	for i, value := range values[1+others:] {
+		o.table.Take(&nodestore.SavedRow{Key: g.names.budget(keys[1+others+i]), Bytes: value})
+	}
+	o.table.Begin(o.now, asked, changes)
+	return o, nil
+}
+
+// opened is what a transaction or look begins with.
+type opened struct {
+	board  board
+	others [][]byte
+	table  nodestore.Table
+	now    int64
+}

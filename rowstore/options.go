@@ -1,0 +1,49 @@
+package rowstore
+
+import (
+	"time"
+)
+
+// Options are those of a [Store]. All programs that share budgets give the same ones.
+type Options struct {
+	// Name is what the names of groups and rows begin with. Programs with different names share
+	// nothing. Defaults to "throttle".
+	Name string
+
+	// Groups has budgets in one group only if one request may need them together. Then a
+	// transaction for one API does not wait for one of another API. Which budgets are in one group depends on the
+	// hosts in the policies, so all programs must have the same policies: a budget that gets
+	// into another group begins anew. Without Groups all budgets are in one group; that is enough for
+	// most, because callers that come together share a transaction.
+	Groups bool
+
+	// ManyClocks is for a database that has no clock of its own, whose Tx.Now is the clock of
+	// the program, and for one whose servers have a clock each. The Store then lets time stand still until it is later than
+	// the latest time that any node has seen. A node whose clock is more than a minute behind gets a
+	// *ClockError, because nobody knows whose clock is wrong.
+	ManyClocks bool
+
+	// Lease is for how long a program is believed to live that says nothing: after that, what it held
+	// of Concurrency budgets is free, and its callers have left their lines. A program says something ten times in that
+	// time while it waits for something or holds something. Defaults to 10 s.
+	Lease time.Duration
+}
+
+const (
+	defaultName  = "throttle"
+	defaultLease = 10 * time.Second
+)
+
+// orDefaults returns the options with all defaults.
+func (o *Options) orDefaults() (all Options) {
+	if o != nil {
+		all = *o
+	}
+	if all.Name == "" {
+		all.Name = defaultName
+	}
+	if all.Lease <= 0 {
+		all.Lease = defaultLease
+	}
+	return all
+}

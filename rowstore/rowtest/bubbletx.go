@@ -1,0 +1,42 @@
+package rowtest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// A bubbleTx is a transaction in a bubble. What it puts is put when it is known that it is not made again.
+type bubbleTx struct {
+	rowstore.Tx
+	now   time.Time
+	puts  []put
+	all   bool
+	nodes []string
+}
+
+type put struct {
+	key   string
+	value []byte
+	keep  time.Duration
+}
+
+// Now implements [rowstore.Tx].
+func (tx *bubbleTx) Now() time.Time { return tx.now }
+
+// Put implements [rowstore.Tx].
+func (tx *bubbleTx) Put(key string, value []byte, keep time.Duration) {
+	tx.puts = append(tx.puts, put{key, value, keep})
+}
+
+func (tx *bubbleTx) flush() {
+	for _, p := range tx.puts {
+		tx.Tx.Put(p.key, p.value, p.keep)
+	}
+}
+
+// Wake implements [rowstore.Waker].
+func (tx *bubbleTx) Wake(nodes ...string) { tx.all, tx.nodes = len(nodes) == 0, nodes }
+
+func (tx *bubbleTx) wakes(node string) bool { return tx.all || slices.Contains(tx.nodes, node) }

@@ -1,0 +1,56 @@
+package rowtest
+
+import (
+	"crypto/rand"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// fleet has several nodes with a Database each use one budget, by the database's own clock.
+func (s *suite) fleet(t *testing.T) {
+	const nodes, callers, n = 3, 8, 20
+	const per, length = 100 * time.Millisecond, time.Second
+	o := s.with
+	o.Name = rand.Text()
+	charge := throttle.Charge{Budget: throttle.Budget{Policy: "fleet", Key: [16]byte{1}}, Limit: throttle.SlidingWindow(n, per), Cost: 1}
+	var mu sync.Mutex
+	var marks []int64
+	var all sync.WaitGroup
+	end := time.Now().Add(length)
+	for range nodes {
+		store := rowstore.New(s.open(t), &o)
+		for range callers {
+			all.Go(func() {
+				for time.Now().Before(end) {
+					g, err := store.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{charge}, MaxWait: time.Minute})
+					if err != nil {
+						t.Errorf("Book: %v", err)
+						return
+					}
+					mu.Lock()
+					marks = append(marks, g.Handle.Start)
+					mu.Unlock()
+					time.Sleep(g.Wait)
+				}
+			})
+		}
+	}
+	all.Wait()
+	if t.Failed() {
+		return
+	}
+	slices.Sort(marks)
+	for i := n; i < len(marks); i++ {
+		if marks[i]-marks[i-n] <= per.Microseconds() {
+			t.Fatalf("%d starts in %d µs", n+1, marks[i]-marks[i-n])
+		}
+	}
+	if len(marks) < n*int(length/per)/2 {
+		t.Errorf("%d starts in a second, where there is room for 10 times as many as %d", len(marks), n)
+	}
+}

@@ -1,0 +1,55 @@
+// Package rowtest tests a [rowstore.Database]: what it promises about transactions, and the whole contract of a
+// [throttle.Store] for stores on it. Only the standard library is used: authors of databases inherit nothing.
+//
+//	func TestDatabase(t *testing.T) {
+//		rowtest.Run(t, func(t *testing.T) rowstore.Database { return mydb.New(address) }, nil)
+//	}
+package rowtest
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/twostores"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/storetest"
+)
+
+// Run tests a Database. It calls open for each of several hundred checks, with the t of the check, and
+// uses other groups and keys each time: all Databases may have one table. Options are those for which
+// the Database is made; nil are the defaults, and Name and Lease do not count.
+//
+// Most checks run in a bubble of testing/synctest, in which time passes when nothing else happens. There the Store
+// uses the bubble's clock, not that of the Database. What open starts in a bubble has to end with it: use t.Cleanup. A goroutine
+// that waits for the network stops the time, so open must not start one that does so while nobody calls.
+func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o *rowstore.Options) {
+	s := suite{open: open}
+	if o != nil {
+		s.with = *o
+	}
+	t.Run("transactions", s.transactions)
+	t.Run("fleet", s.fleet)
+	t.Run("contract", func(t *testing.T) {
+		storetest.Run(t, func(t *testing.T) throttle.Store { return s.stores(t, 1, nil)[0] })
+	})
+	t.Run("contract of two stores", func(t *testing.T) {
+		storetest.RunWithin(t, twostores.Slack, func(t *testing.T) throttle.Store {
+			return twostores.New(s.stores(t, 2, nil)...)
+		})
+	})
+	t.Run("lost replies", func(t *testing.T) {
+		for seed := range seeds {
+			synctest.Test(t, func(t *testing.T) {
+				twostores.Differ(t, seed, moves, memstore.New(), twostores.New(s.stores(t, 2, loseSome(seed))...))
+			})
+		}
+	})
+}
+
+// How much is tried with lost replies.
+const (
+	seeds = uint64(6)
+	moves = 200
+)

@@ -1,0 +1,27 @@
+package rowtest
+
+import (
+	"crypto/rand"
+	"testing"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/farthest"
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// A suite tests the databases that open returns.
+type suite struct {
+	open func(t *testing.T) rowstore.Database
+	with rowstore.Options
+}
+
+// stores returns several stores of one database, in a bubble.
+func (s *suite) stores(t *testing.T, n int, fates func() fate) (all []throttle.Store) {
+	db := inBubble(s.open(t), fates)
+	o := s.with
+	o.Name, o.Lease = rand.Text(), farthest.Wait
+	for range n {
+		all = append(all, rowstore.New(db, &o))
+	}
+	return all
+}
