@@ -24,11 +24,13 @@ func TestMain(m *testing.M) {
 // open opens a database, and closes it when the test ends.
 func open(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("mysql", dsn)
+	db, err := openDB(dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
 }
+
+func openDB(dsn string) (*sql.DB, error) { return sql.Open("mysql", dsn) }
 
 // table returns the data source name of a database that has an empty table.
 func table(t testing.TB) string {
