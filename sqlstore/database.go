@@ -44,13 +44,13 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 		return false, fail(err)
 	}
 	defer s.end()
-	tx := &transaction{ctx: ctx, session: s, rows: make(map[string][]byte, len(keys))}
-	locked, err := tx.begin(group, keys)
+	tx := newTransaction(ctx, s, group, len(keys))
+	locked, err := tx.begin(keys)
 	if err != nil {
 		return isRolledBack(err) || isGone(err), fail(err)
 	}
 	if !locked {
-		return true, fail(tx.makeGroup(group))
+		return true, fail(tx.makeGroup())
 	}
 	if err := do(tx); err != nil {
 		_ = tx.rollback() // if it fails the connection is closed, which does the same
@@ -64,23 +64,24 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 }
 
 // Read implements [rowstore.Reader].
-func (d *database) Read(ctx context.Context, _ string, keys []string, do func(rowstore.Tx) error) error {
+func (d *database) Read(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) error {
 	for n := 0; ; n++ {
-		again, err := d.look(ctx, keys, do)
+		again, err := d.look(ctx, group, keys, do)
 		if !again || n == repeatsMost || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-func (d *database) look(ctx context.Context, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
+// look is Read, once. It returns true if it may be repeated.
+func (d *database) look(ctx context.Context, group string, keys []string, do func(rowstore.Tx) error) (again bool, err error) {
 	s, err := d.session(ctx)
 	if err != nil {
 		return false, fail(err)
 	}
 	defer s.end()
-	tx := &transaction{ctx: ctx, session: s, rows: make(map[string][]byte, len(keys)), asked: time.Now()}
-	if err := s.send(ctx, tx.selects("0", keys)); err != nil {
+	tx := newTransaction(ctx, s, group, len(keys))
+	if err := tx.look(keys); err != nil {
 		return isGone(err), fail(err)
 	}
 	s.sound = true

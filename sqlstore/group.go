@@ -22,16 +22,16 @@ const (
 	restore = "SET SESSION wait_timeout = @throttle_patience"
 )
 
-// begin begins a transaction, locks the row of a group, and reads the clock and rows. It returns false if
+// begin begins a transaction, locks the row of its group, and reads the clock and rows. It returns false if
 // the group has no row: then nothing is locked.
-func (tx *transaction) begin(group string, keys []string) (locked bool, err error) {
+func (tx *transaction) begin(keys []string) (locked bool, err error) {
 	tx.asked = time.Now()
 	err = tx.session.send(tx.ctx,
 		statement{text: fmt.Sprintf("SET @throttle_patience = @@SESSION.wait_timeout, @throttle_began = %s, SESSION wait_timeout = %d", clock, standstill)},
 		statement{text: readCommitted},
 		statement{text: "BEGIN"},
 		statement{
-			text: "SELECT 1 FROM throttle_rows WHERE name = " + literal(groupRow(group)) + " FOR UPDATE",
+			text: "SELECT 1 FROM throttle_rows WHERE name = " + literal(groupRow(tx.group)) + " FOR UPDATE",
 			take: func(rows *sql.Rows) error {
 				locked = rows.Next()
 				return rows.Err()
@@ -42,20 +42,17 @@ func (tx *transaction) begin(group string, keys []string) (locked bool, err erro
 	return locked, err
 }
 
-// makeGroup makes the row of a group, in a transaction of its own: callers that lock nothing, and then insert, would
+// makeGroup makes the row of the group, in a transaction of its own: callers that lock nothing, and then insert, would
 // deadlock.
-func (tx *transaction) makeGroup(group string) error {
+func (tx *transaction) makeGroup() error {
 	err := tx.session.send(tx.ctx,
 		statement{text: "ROLLBACK"},
-		statement{text: fmt.Sprintf("INSERT IGNORE INTO throttle_rows (name, value, minute) VALUES (%s, '', %d)", literal(groupRow(group)), uint32(math.MaxUint32))},
+		statement{text: fmt.Sprintf("INSERT IGNORE INTO throttle_rows (name, value, minute) VALUES (%s, '', %d)", literal(groupRow(tx.group)), uint32(math.MaxUint32))},
 		statement{text: restore},
 	)
 	tx.session.sound = err == nil
 	return err
 }
-
-// groupRow returns the name of the row of a group. Keys have no spaces.
-func groupRow(group string) string { return "group " + group }
 
 // rollback ends a transaction that has nothing to save.
 func (tx *transaction) rollback() error {
@@ -82,5 +79,15 @@ func (tx *transaction) commit() error {
 	text.WriteString(" ON DUPLICATE KEY UPDATE value = VALUES(value), minute = VALUES(minute)")
 	err := tx.session.send(tx.ctx, statement{text: text.String()}, statement{text: "COMMIT"}, statement{text: restore})
 	tx.session.sound = err == nil
+	return err
+}
+
+// look reads the clock and rows, and locks nothing.
+func (tx *transaction) look(keys []string) error {
+	tx.asked = time.Now()
+	err := tx.session.send(tx.ctx, tx.selects("0", keys))
+	if err == nil && tx.now.IsZero() { // not even the group has a row
+		err = tx.session.send(tx.ctx, statement{text: "SELECT " + clock + ", 0, '', ''", take: tx.take})
+	}
 	return err
 }

@@ -52,7 +52,9 @@ func bothWays(t *testing.T, do func(t *testing.T, dsn string)) {
 	})
 }
 
-func oneByOne(dsn string) string { return strings.Replace(dsn, "multiStatements=true", "multiStatements=false", 1) }
+func oneByOne(dsn string) string {
+	return strings.Replace(dsn, "multiStatements=true", "multiStatements=false", 1)
+}
 
 // add adds to a row, and returns what the row was and the time.
 func add(db rowstore.Database, key string, meanwhile func()) (was string, now time.Time, err error) {

@@ -12,6 +12,7 @@ import (
 type transaction struct {
 	ctx     context.Context
 	session *session
+	group   string
 	now     time.Time
 	asked   time.Time
 	rows    map[string][]byte // that were read; nil: there is none
@@ -22,6 +23,10 @@ type transaction struct {
 // clock is the server's clock in microseconds, as a number that does not depend on a time zone. It is read when
 // its statement begins. That is after the lock was given, because the lock has a statement of its own.
 const clock = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+func newTransaction(ctx context.Context, s *session, group string, keys int) *transaction {
+	return &transaction{ctx: ctx, session: s, group: group, rows: make(map[string][]byte, keys)}
+}
 
 // A put is a row that is to be saved.
 type put struct {
@@ -69,37 +74,32 @@ func (tx *transaction) Put(key string, value []byte, keep time.Duration) {
 // of the server's clock have passed since the program sent what it sends together with the statement.
 func (tx *transaction) selects(passed string, keys []string) statement {
 	var text strings.Builder
-	text.WriteString("SELECT " + clock + ", " + passed + ", name, value FROM (SELECT 1) AS one LEFT JOIN throttle_rows ON ")
-	if len(keys) == 0 {
-		text.WriteString("FALSE")
-	} else {
-		text.WriteString("name IN (")
-		for i, key := range keys {
-			if i > 0 {
-				text.WriteByte(',')
-			}
-			text.WriteString(literal(key))
-			tx.rows[key] = nil
-		}
-		text.WriteByte(')')
+	text.WriteString("SELECT " + clock + ", " + passed + ", name, value FROM throttle_rows WHERE name IN (" + literal(groupRow(tx.group)))
+	for _, key := range keys {
+		text.WriteByte(',')
+		text.WriteString(literal(key))
+		tx.rows[key] = nil
 	}
+	text.WriteByte(')')
 	return statement{text: text.String(), take: tx.take}
 }
+
+// groupRow returns the name of the row of a group. Keys have no spaces.
+func groupRow(group string) string { return "group " + group }
 
 // take takes in the clock and rows.
 func (tx *transaction) take(rows *sql.Rows) error {
 	sent := tx.asked
 	for rows.Next() {
 		var now, passed int64
-		var name, value sql.RawBytes
+		var name string
+		var value []byte
 		if err := rows.Scan(&now, &passed, &name, &value); err != nil {
 			return err
 		}
 		tx.now = time.UnixMicro(now)
 		tx.asked = sent.Add(min(time.Duration(max(passed, 0))*time.Microsecond, time.Since(sent)))
-		if name != nil {
-			tx.rows[string(name)] = append(make([]byte, 0, len(value)), value...)
-		}
+		tx.rows[name] = value
 	}
 	return rows.Err()
 }
