@@ -73,6 +73,7 @@ func StartIn(t TB, folder string, args ...string) *Server {
 	}
 	initialize := s.programs.initialize(s.data())
 	initialize.Dir = s.dir
+	initialize.Env = append(os.Environ(), "TMPDIR="+s.dir) // two that begin at once take the same names for temporary files
 	s.user.run(initialize)
 	if out, err := initialize.CombinedOutput(); err != nil {
 		t.Fatalf("mysqltest: %v: %v\n%s", initialize, err, out)
