@@ -111,7 +111,7 @@ func (s *Server) Run() error {
 	s.cmd = exec.Command(s.programs.server, append([]string{
 		"--no-defaults", "--datadir=" + s.data(), "--bind-address=127.0.0.1", fmt.Sprint("--port=", s.port),
 		"--socket=" + filepath.Join(s.dir, "socket"), "--pid-file=" + filepath.Join(s.dir, "pid"), "--tmpdir=" + s.dir,
-		"--skip-name-resolve", "--innodb-buffer-pool-size=32M",
+		"--innodb-buffer-pool-size=32M",
 	}, append(s.programs.also, s.args...)...)...)
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr, s.cmd.WaitDelay = s.dir, s.log, s.log, time.Second
 	s.user.run(s.cmd)

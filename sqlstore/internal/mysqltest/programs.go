@@ -24,7 +24,7 @@ func find() (programs, error) {
 			return programs{}, fmt.Errorf("mysqltest: MYSQL_SERVER: %w", err)
 		}
 		if strings.HasPrefix(filepath.Base(path), "mysqld") {
-			return programs{server: path, also: []string{"--mysqlx=OFF"}}, nil
+			return programs{server: path, also: []string{"--mysqlx=OFF", "--secure-file-priv=NULL"}}, nil
 		}
 		return mariadb(path)
 	}
@@ -43,7 +43,7 @@ func mariadb(server string) (programs, error) {
 	if err != nil {
 		return programs{}, missing
 	}
-	return programs{server: server, install: install}, nil
+	return programs{server: server, install: install, also: []string{"--skip-name-resolve"}}, nil
 }
 
 // look is exec.LookPath, which looks where Debian and Fedora have servers as well.
