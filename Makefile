@@ -40,7 +40,7 @@ lua: ## install lua5.4, for make soak, unless it is there
 
 # Packages with tests that make test runs without the race detector, see internal/soak:
 # arithmetic, and waits in virtual time of engines that other tests show the detector.
-WITHOUT_RACE = ./filestore ./internal/ledger ./internal/mutants ./internal/waits ./memstore ./storetest
+WITHOUT_RACE = ./filestore ./internal/ledger ./internal/mutants ./internal/waits ./memstore ./rowstore ./rowstore/examplestore ./storetest
 
 # Modules that compile much code of other people; make sdks has their tests.
 FOREIGN = ./asynqthrottle ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./riverthrottle ./sdktest

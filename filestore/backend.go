@@ -237,7 +237,7 @@ func (b *backend) Listen(_ string, wake func()) (stop func(), err error) {
 	if stop, err := b.bells.listen(b.node, wake); err == nil {
 		return stop, nil
 	}
-	return nodestore.Poll(wake), nil // the file system has no named pipes
+	return nodestore.Poll(wake, func() time.Duration { return nodestore.Often }), nil // the file system has no named pipes
 }
 
 // IsDead implements [nodestore.Mourner].

@@ -74,5 +74,13 @@ func (b *backend) Listen(name string, wake func()) (stop func(), err error) {
 			return stop, nil
 		}
 	}
-	return nodestore.Poll(wake), nil
+	return nodestore.Poll(wake, b.lane(name).group.nextLook), nil
+}
+
+// Trouble implements [nodestore.Troubled].
+func (b *backend) Trouble(name string) error {
+	if err := b.lane(name).group.trouble.Load(); err != nil {
+		return wrap(*err)
+	}
+	return nil
 }

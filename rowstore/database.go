@@ -37,8 +37,10 @@ type Database interface {
 
 // A Tx is a transaction under way, for the call of do to which it was given.
 type Tx interface {
-	// Now is the time of the database's clock, read once, after the group was locked. The clock need not be right, but
-	// it is the same for all nodes: see Options.ManyClocks for databases that have none, or many.
+	// Now is the time of the database's clock, read once: after the group was locked or, in a database without locks,
+	// after the first Get. So the time does not go back from one transaction to the next. The clock need not be right, but
+	// it is the same for all nodes: see Options.ManyClocks for databases that have none, or many. Now is called
+	// after the first Get.
 	Now() time.Time
 
 	// Get returns the values of rows; nil for a row that does not exist. It need not see what

@@ -2,6 +2,7 @@ package rowstore
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -19,6 +20,20 @@ type group struct {
 	seen  int64           // the version of the last note that the node has read
 	knows bool            // it has read one
 	heard nodestore.Heard // what other nodes have done, not returned yet
+	news  time.Time       // when the node heard last of them
+
+	trouble atomic.Pointer[error] // why the step takes long that is under way; nil: it does not
+}
+
+// nextLook is how long a node waits until it looks again whom others cannot wake: where there are news, there are
+// more of them.
+func (g *group) nextLook() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.news) < 4*nodestore.Often {
+		return nodestore.Often / 10
+	}
+	return nodestore.Often
 }
 
 // name is the name of the group.
@@ -41,7 +56,9 @@ func (g *group) hear(all *board) error {
 		if err != nil {
 			return err
 		}
-		g.heard.Add(h)
+		if g.heard.Add(h); !h.Empty() {
+			g.news = time.Now()
+		}
 	}
 	g.seen, g.knows = max(g.seen, all.last), true
 	return nil
@@ -67,12 +84,8 @@ func (g *group) open(tx Tx, keys []string, others int, asked time.Time, changes 
 		return o, err
 	}
 	o.others = values[1 : 1+others]
-	o.table = nodestore.NewTable(func(k ledger.Key) ([]byte, error) {
-		values, err := tx.Get(g.names.row(k))
-		if err != nil {
-			return nil, err
-		}
-		return values[0], nil
+	o.table = nodestore.NewTable(func(budgets []ledger.Key) ([][]byte, error) {
+		return tx.Get(g.names.rows(nil, budgets)...)
 	})
 	for i, value := range values[1+others:] {
 		o.table.Take(&nodestore.SavedRow{Key: g.names.budget(keys[1+others+i]), Bytes: value})

@@ -23,6 +23,11 @@ type Options struct {
 	// *ClockError, because nobody knows whose clock is wrong.
 	ManyClocks bool
 
+	// Rows is about how many rows of budgets a transaction has at the most, for a database that bounds
+	// transactions: callers that come together and have other budgets then have another one. A transaction for requests with
+	// several budgets that wait in line may have some more. Defaults to 256.
+	Rows int
+
 	// Lease is for how long a program is believed to live that says nothing: after that, what it held
 	// of Concurrency budgets is free, and its callers have left their lines. A program says something ten times in that
 	// time while it waits for something or holds something. Defaults to 10 s.
@@ -32,6 +37,7 @@ type Options struct {
 const (
 	defaultName  = "throttle"
 	defaultLease = 10 * time.Second
+	defaultRows  = 256
 )
 
 // orDefaults returns the options with all defaults.
@@ -41,6 +47,9 @@ func (o *Options) orDefaults() (all Options) {
 	}
 	if all.Name == "" {
 		all.Name = defaultName
+	}
+	if all.Rows <= 0 {
+		all.Rows = defaultRows
 	}
 	if all.Lease <= 0 {
 		all.Lease = defaultLease

@@ -24,6 +24,7 @@ func New(db Database, o *Options) *Store {
 	node := nodestore.Options{
 		Node:       ledger.Node{ID: nodestore.NewNode(), Lease: with.Lease.Microseconds()},
 		RenewEvery: with.Lease / 10,
+		Rows:       with.Rows,
 	}
 	if a, ok := db.(arriver); ok {
 		node.Arrivals = a.Arrivals()

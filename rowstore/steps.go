@@ -54,7 +54,9 @@ func (s *steps) make(budgets []ledger.Key, decide func(nodestore.Rows) nodestore
 			return err
 		}
 		if s.put {
+			s.trouble.Store(&err)
 			saved, doubt := s.find()
+			s.trouble.Store(nil)
 			if saved {
 				return nil
 			}

@@ -3,7 +3,9 @@ package main
 import (
 	"io"
 	"net/http"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,24 @@ import (
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/memstore"
 )
+
+// TestMain lets the test be one of the processes, too.
+func TestMain(m *testing.M) {
+	if slices.Contains(os.Args, "-part") {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestProcesses: three processes pull everybody, each person once, and nothing is refused.
+func TestProcesses(t *testing.T) {
+	var out strings.Builder
+	require.NoError(t, runTogether(t.Context(), &out, 3, 600))
+	require.Contains(t, out.String(), "pulled 600 people")
+	require.Regexp(t, `listsub +\d+ +0 `, out.String())
+	require.Contains(t, out.String(), "bans: 0\n")
+}
 
 // TestRun: everybody comes, and nothing is refused.
 func TestRun(t *testing.T) {

@@ -37,11 +37,20 @@ type Mourner interface {
 	IsDead(node int64) bool
 }
 
+// A Troubled is a Backend whose steps may take long because something has failed.
+type Troubled interface {
+	// Trouble is what has failed in the step of a lane that is under way; nil: nothing.
+	Trouble(lane string) error
+}
+
 // Rows are the rows of a lane during a step or a look.
 type Rows interface {
 	// Now is the time of the store's clock, in microseconds. Asked is when this node asked for it.
 	Now() int64
 	Asked() time.Time
+
+	// Fetch says of which charges the rows are wanted next: a backend that has to load them does it at once.
+	Fetch(charges []throttle.Charge)
 
 	// Row returns the row of a budget. If there is none it returns a new one, or nil if make is false.
 	Row(key ledger.Key, make bool) *ledger.Row

@@ -3,6 +3,7 @@ package nodestore
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,13 @@ const batchMost = 512
 // owedMost is how many ops a lane keeps that could not be done, to be tried again.
 const owedMost = 4096
 
+// tidyFrom is how long a queue is, at the least, from which ops are taken out whose callers have left: a step may
+// take long if the backend cannot be reached.
+const tidyFrom = 4096
+
+// renewMost is how many leases are renewed in one step.
+const renewMost = 64
+
 // A lane is a node's part of one lane: what callers want done, and the memory.
 //
 // Locks: that of the state is taken within a step of the backend, and that of the lane within that of the
@@ -24,9 +32,11 @@ type lane struct {
 	name    string
 	backend Backend
 	every   time.Duration // how often leases are renewed
+	most    int           // about how many rows a step has; 0: any number
 
 	mu      sync.Mutex
 	queue   []*op
+	tidied  int   // how long the queue was when ops of callers that have left were taken out of it
 	running bool  // a goroutine makes steps
 	heard   Heard // what other nodes have done
 	look    bool  // other nodes have news
@@ -44,7 +54,7 @@ func newLane(name string, b Backend, o Options) *lane {
 	if m, ok := b.(Mourner); ok {
 		isDead = m.IsDead
 	}
-	l := &lane{name: name, backend: b, every: o.RenewEvery, memory: newMemory(name, o, isDead)}
+	l := &lane{name: name, backend: b, every: o.RenewEvery, most: o.Rows, memory: newMemory(name, o, isDead)}
 	l.step.memory = &l.memory
 	return l
 }
@@ -53,6 +63,10 @@ func newLane(name string, b Backend, o Options) *lane {
 func (l *lane) post(o *op) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.queue) >= max(tidyFrom, 2*l.tidied) {
+		l.queue = slices.DeleteFunc(l.queue, (*op).isIdle)
+		l.tidied = len(l.queue)
+	}
 	l.queue = append(l.queue, o)
 	l.start()
 }
@@ -103,7 +117,7 @@ func (l *lane) run() {
 		runtime.Gosched() // callers that are about to ask share the step
 		var heard Heard
 		l.mu.Lock()
-		n := min(len(l.queue), batchMost)
+		n := l.share()
 		batch = append(batch[:0], l.queue[:n]...)
 		rest := copy(l.queue, l.queue[n:])
 		clear(l.queue[rest:])
@@ -120,6 +134,7 @@ func (l *lane) run() {
 
 		l.state.Lock()
 		heard = l.memory.hears(heard)
+		look = look && l.memory.waits()
 		l.state.Unlock()
 		switch {
 		case n > 0 || !heard.Empty():
@@ -133,6 +148,21 @@ func (l *lane) run() {
 	}
 }
 
+// share returns how many of the ops share the next step. The lane is locked.
+func (l *lane) share() int {
+	n := min(len(l.queue), batchMost)
+	if l.most <= 0 {
+		return n
+	}
+	rows := 0
+	for i := range n {
+		if rows += l.queue[i].size(); rows > l.most && i > 0 {
+			return i
+		}
+	}
+	return n
+}
+
 // make makes a step for a batch of ops and for news.
 func (l *lane) make(batch []*op, heard Heard) {
 	var keys []ledger.Key
@@ -140,10 +170,9 @@ func (l *lane) make(batch []*op, heard Heard) {
 		if o.books && o.hasLeft() {
 			o.decide = giveUp
 		}
-		for i := range o.booking.Charges {
-			keys = append(keys, o.booking.Charges[i].Budget.Key)
-		}
+		keys = o.budgets(keys)
 	}
+	keys = append(keys, heard.News.Moved...)
 	later, err := l.backend.Step(l.name, keys, func(rows Rows) Told {
 		l.state.Lock()
 		defer l.state.Unlock()
@@ -220,7 +249,7 @@ func (l *lane) failed(batch []*op) {
 		own := &op{decide: o.decide, booking: o.booking, grant: o.grant, isUndo: true}
 		own.booking.Charges = append([]throttle.Charge(nil), o.booking.Charges...)
 		switch {
-		case o.books && (o.booking.Turn != nil || o.booking.Instead != (throttle.Handle{})):
+		case o.books && o.gives():
 			own.decide = giveUp
 		case o.isUndo:
 		default:
@@ -277,6 +306,7 @@ func (l *lane) tick() {
 	owed := l.owed
 	l.owed = nil
 	idle, stop := l.memory.isIdle(), l.stop
+	leased := l.memory.leased()
 	if idle {
 		l.stop = nil
 	} else {
@@ -290,7 +320,14 @@ func (l *lane) tick() {
 	for _, o := range owed {
 		l.post(o)
 	}
-	if !idle {
-		l.post(&op{decide: func(st *step, _ *op) { st.renew() }})
+	if !idle && len(leased) == 0 {
+		l.wakeUp() // for news that were lost
+	}
+	most := renewMost
+	if l.most > 0 {
+		most = min(most, l.most)
+	}
+	for keys := range slices.Chunk(leased, most) {
+		l.post(&op{decide: func(st *step, o *op) { st.renew(o.keys) }, keys: keys})
 	}
 }

@@ -19,6 +19,7 @@ type memory struct {
 	slots    map[ledger.Key]map[int64]*slotWaiter // by arrival, of the waiters for slots
 	held     map[ledger.Key]*holding
 	watches  map[*watch]struct{}
+	recent   recent
 	isDead   func(node int64) bool
 	timers   map[ledger.Key]*time.Timer // of lines whose head is a waiter of this node
 }
@@ -59,6 +60,9 @@ type holding struct {
 func (m *memory) isIdle() bool {
 	return len(m.line) == 0 && len(m.slots) == 0 && len(m.held) == 0 && len(m.watches) == 0
 }
+
+// waits reports whether anybody is to hear news.
+func (m *memory) waits() bool { return len(m.line)+len(m.slots)+len(m.watches) > 0 }
 
 // put sets, or with nil deletes, what belongs to an arrival in the line of a budget.
 func put[W any](all map[ledger.Key]map[int64]*W, key ledger.Key, arrival int64, w *W) {
@@ -120,19 +124,19 @@ func (m *memory) charge(key ledger.Key) (c throttle.Charge, ok bool) {
 	return c, false
 }
 
-// leased returns a charge of each budget in which the node needs its lease.
-func (m *memory) leased() map[ledger.Key]throttle.Charge {
-	all := make(map[ledger.Key]throttle.Charge)
+// leased returns the budgets in which the node needs its lease.
+func (m *memory) leased() []ledger.Key {
+	all := make(map[ledger.Key]struct{})
 	for key := range m.held {
-		all[key], _ = m.charge(key)
+		all[key] = struct{}{}
 	}
 	for key := range m.line {
-		all[key], _ = m.charge(key)
+		all[key] = struct{}{}
 	}
 	for key := range m.slots {
-		all[key], _ = m.charge(key)
+		all[key] = struct{}{}
 	}
-	return all
+	return slices.Collect(maps.Keys(all))
 }
 
 func chargeOf(b *throttle.Booking, key ledger.Key) throttle.Charge {
@@ -150,6 +154,13 @@ func (m *memory) hears(h Heard) Heard {
 	}
 	if len(m.watches) > 0 {
 		mine.Useless = n.Useless
+	} else {
+		for _, u := range n.Useless {
+			m.recent.note(u)
+		}
+	}
+	if h.Lost {
+		m.recent.note(everything)
 	}
 	for _, c := range n.Closed {
 		if m.line[c.Key] != nil {
@@ -167,6 +178,7 @@ func (m *memory) hears(h Heard) Heard {
 // warn tells the watches over starts that became useless, the earliest start first, so that their
 // callers book anew in that order.
 func (m *memory) warn(u ledger.Useless) {
+	m.recent.note(u)
 	var all []*watch
 	for w := range m.watches {
 		if w.isAbout(&u) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
 // An op is what a caller, or the node itself, wants done in a step.
@@ -21,6 +22,8 @@ type op struct {
 	isUndo  bool             // the op gives something back
 
 	costs []int // what a start has cost
+
+	keys []ledger.Key // of an op without a booking: the budgets that it is about
 
 	from, to float64 // the answer to a refusal
 
@@ -98,3 +101,20 @@ func (o *op) tell(err error) bool {
 
 // hasLeft reports whether the caller has left.
 func (o *op) hasLeft() bool { return o.state.Load() == left }
+
+// gives reports whether an op that asks for a start gives something back when it is done.
+func (o *op) gives() bool { return o.booking.Turn != nil || o.booking.Instead != (throttle.Handle{}) }
+
+// isIdle reports whether nothing would come of the op but a start for a caller that has left.
+func (o *op) isIdle() bool { return o.books && !o.gives() && o.hasLeft() }
+
+// budgets appends those that the op asks for first.
+func (o *op) budgets(keys []ledger.Key) []ledger.Key {
+	for i := range o.booking.Charges {
+		keys = append(keys, o.booking.Charges[i].Budget.Key)
+	}
+	return append(keys, o.keys...)
+}
+
+// size is how many rows the op asks for first.
+func (o *op) size() int { return len(o.booking.Charges) + len(o.keys) }

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// pollEvery is how often a node looks that others cannot wake.
-const pollEvery = 250 * time.Millisecond
+// Often is how often a node looks that others cannot wake.
+const Often = 250 * time.Millisecond
 
-// Poll calls wake four times a second, until stop is called.
-func Poll(wake func()) (stop func()) {
+// Poll calls wake again and again, until stop is called. Next is how long it is until the next time.
+func Poll(wake func(), next func() time.Duration) (stop func()) {
 	var mu sync.Mutex
 	stopped := false
 	var again func()
@@ -18,10 +18,10 @@ func Poll(wake func()) (stop func()) {
 		defer mu.Unlock()
 		if !stopped {
 			wake()
-			time.AfterFunc(pollEvery, again)
+			time.AfterFunc(next(), again)
 		}
 	}
-	time.AfterFunc(pollEvery, again)
+	time.AfterFunc(next(), again)
 	return func() {
 		mu.Lock()
 		defer mu.Unlock()

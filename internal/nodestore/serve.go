@@ -195,8 +195,12 @@ func (st *step) bury(key ledger.Key) {
 
 // renew makes other nodes believe that this one lives, and serves the lines in which its callers
 // wait: it may have missed news.
-func (st *step) renew() {
-	for key, c := range st.leased() {
+func (st *step) renew(keys []ledger.Key) {
+	for _, key := range keys {
+		c, ok := st.charge(key)
+		if !ok {
+			continue // its callers have left since
+		}
 		st.bury(key)
 		st.change(&throttle.Booking{Charges: []throttle.Charge{c}}, (*ledger.Request).Renew)
 		if st.line[key] == nil && st.slots[key] == nil {

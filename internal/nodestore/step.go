@@ -58,6 +58,7 @@ func (st *step) request(b *throttle.Booking, g *throttle.Grant) *ledger.Request 
 		Now: st.now, Node: st.node, Arrivals: st.arrivals, Booking: b, Grant: g,
 		Searches: make([]ledger.Search, len(b.Charges)),
 	}
+	st.rows.Fetch(b.Charges)
 	for i := range b.Charges {
 		q.Open(i, st.row(&b.Charges[i]))
 	}

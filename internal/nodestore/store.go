@@ -3,6 +3,7 @@ package nodestore
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"sync"
 	"time"
 
@@ -68,7 +69,7 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 		patience = -1
 	}
 	if !o.await(ctx, patience) {
-		return throttle.Grant{Held: throttle.NotHeld}, leftError(ctx)
+		return throttle.Grant{Held: throttle.NotHeld}, s.leftError(ctx, l)
 	}
 	g, err := o.grant, o.err
 	if err != nil {
@@ -103,11 +104,17 @@ func leave(st *step, o *op) {
 }
 
 // leftError is the error of a caller that did not wait for the answer.
-func leftError(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
+func (s *Store) leftError(ctx context.Context, l *lane) error {
+	why := context.Cause(ctx)
+	if why == nil {
+		why = context.DeadlineExceeded
 	}
-	return context.DeadlineExceeded
+	if t, ok := s.backend.(Troubled); ok {
+		if trouble := t.Trouble(l.name); trouble != nil {
+			return fmt.Errorf("%w (%w)", trouble, why)
+		}
+	}
+	return why
 }
 
 // undoSoon is how long a caller that gives something back waits until the rows say so.
@@ -146,9 +153,10 @@ func (s *Store) undo(o *op) {
 
 // do does an op and waits for it.
 func (s *Store) do(ctx context.Context, o *op) (from, to float64, err error) {
-	s.lane(&o.booking.Charges[0].Budget).post(o)
+	l := s.lane(&o.booking.Charges[0].Budget)
+	l.post(o)
 	if !o.await(ctx, -1) {
-		return 0, 0, leftError(ctx)
+		return 0, 0, s.leftError(ctx, l)
 	}
 	from, to, err = o.from, o.to, o.err
 	s.ops.put(o)

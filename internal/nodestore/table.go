@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
+	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
 )
 
@@ -20,7 +22,7 @@ type SavedRow struct {
 // A Table is rows as a node knows them. It implements [Rows] for one step or look after another.
 type Table struct {
 	all  map[ledger.Key]*entry
-	load func(ledger.Key) ([]byte, error) // returns a row that the table does not know; nil: it knows all
+	load func([]ledger.Key) ([][]byte, error) // returns rows that the table does not know; nil: it knows all
 
 	// Of the step or look that goes on.
 	now     int64
@@ -38,9 +40,9 @@ type entry struct {
 	next    []byte      // the bytes after the step that goes on
 }
 
-// NewTable returns a table without rows. Load returns the bytes of a row that the table was not
-// given, without bytes if there is no such row; if load is nil, the table is given all rows that there are.
-func NewTable(load func(ledger.Key) ([]byte, error)) Table {
+// NewTable returns a table without rows. Load returns the bytes of rows that the table was not
+// given, none for a row that does not exist; if load is nil, the table is given all rows that there are.
+func NewTable(load func([]ledger.Key) ([][]byte, error)) Table {
 	return Table{all: make(map[ledger.Key]*entry), load: load}
 }
 
@@ -71,15 +73,40 @@ func (t *Table) Now() int64 { return t.now }
 // Asked implements [Rows].
 func (t *Table) Asked() time.Time { return t.asked }
 
+// Fetch implements [Rows].
+func (t *Table) Fetch(charges []throttle.Charge) {
+	if t.load == nil || len(charges) < 2 {
+		return
+	}
+	var keys []ledger.Key
+	for i := range charges {
+		if k := charges[i].Budget.Key; t.all[k] == nil && !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) > 0 {
+		t.fetch(keys)
+	}
+}
+
+// fetch loads rows that the table does not know.
+func (t *Table) fetch(keys []ledger.Key) {
+	values, err := t.load(keys)
+	if err != nil {
+		t.err = errors.Join(t.err, err)
+		values = make([][]byte, len(keys)) // nothing will be saved
+	}
+	for i, k := range keys {
+		t.add(k).Bytes = values[i]
+	}
+}
+
 // Row implements [Rows].
 func (t *Table) Row(key ledger.Key, make bool) *ledger.Row {
 	e := t.all[key]
 	if e == nil && t.load != nil {
-		e = t.add(key)
-		var err error
-		if e.Bytes, err = t.load(key); err != nil {
-			t.err = errors.Join(t.err, err)
-		}
+		t.fetch([]ledger.Key{key})
+		e = t.all[key]
 	}
 	if e == nil {
 		if !make {

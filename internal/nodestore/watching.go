@@ -25,8 +25,9 @@ func (s *Store) Watch(b *throttle.Booking, g throttle.Grant, news chan<- struct{
 	w.lane.state.Lock()
 	w.lane.memory.watches[&w.watch] = struct{}{}
 	w.lane.keepAlive()
+	late := w.lane.memory.recent.isAbout(&w.watch)
 	w.lane.state.Unlock()
-	if ok, err := w.Confirm(context.Background(), 0); err == nil && !ok {
+	if late {
 		w.tell()
 	}
 	return w

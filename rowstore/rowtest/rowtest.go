@@ -31,6 +31,9 @@ func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o *rowstore.Op
 		storetest.Run(t, func(t *testing.T) throttle.Store { return s.stores(t, 1, nil)[0] })
 	})
 	t.Run("contract of two stores", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("takes long: not with -short")
+		}
 		storetest.RunWithin(t, twostores.Slack, func(t *testing.T) throttle.Store {
 			return twostores.New(s.stores(t, 2, nil)...)
 		})

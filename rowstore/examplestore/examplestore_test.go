@@ -1,0 +1,37 @@
+package examplestore_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/rowstore/examplestore"
+	"github.com/fleetthrottle/throttle/rowstore/rowtest"
+)
+
+func TestDirectory(t *testing.T) {
+	soak.WithoutRace(t)
+	dir := t.TempDir()
+	rowtest.Run(t, func(*testing.T) rowstore.Database { return examplestore.Open(dir) }, nil)
+}
+
+// All programs of this machine that name the directory share 20 requests a second.
+func Example() {
+	dir, err := os.MkdirTemp("", "budgets")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+
+	store := rowstore.New(examplestore.Open(dir), nil)
+	transport, err := throttle.New(throttle.Config{
+		Store:    store,
+		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}},
+	})
+	fmt.Println(transport != nil, err)
+	// Output: true <nil>
+}
