@@ -12,8 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/crew"
+	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/sqlstore"
 )
 
@@ -24,13 +27,15 @@ const (
 	plain    = "plain"
 	together = "together"
 	oneByOne = "one by one"
+	durable  = "Redis that writes to the disk"
+	volatile = "Redis that does not"
 )
 
 // Orders are those of a process.
 type orders struct {
-	Way, DSN string
-	Callers  int
-	Length   time.Duration
+	Way, At string // At is the server
+	Callers int
+	Length  time.Duration
 }
 
 // A result is what a process has seen: how long each start took.
@@ -42,16 +47,7 @@ func member(program *crew.Link) error {
 	if err := program.Hear(&o); err != nil {
 		return err
 	}
-	if o.Way != together {
-		o.DSN = strings.Replace(o.DSN, "multiStatements=true", "multiStatements=false", 1)
-	}
-	db, err := sql.Open("mysql", o.DSN)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	db.SetMaxIdleConns(o.Callers)
-	take, err := taker(db, o.Way)
+	take, err := taker(o)
 	if err != nil {
 		return err
 	}
@@ -85,11 +81,26 @@ func member(program *crew.Link) error {
 }
 
 // taker returns what takes a start.
-func taker(db *sql.DB, way string) (take func(context.Context) error, err error) {
-	if way == plain {
+func taker(o orders) (take func(context.Context) error, err error) {
+	if o.Way == durable || o.Way == volatile {
+		return of(redisstore.New(redis.NewClient(&redis.Options{Addr: o.At}), nil)), nil
+	}
+	if o.Way != together {
+		o.At = strings.Replace(o.At, "multiStatements=true", "multiStatements=false", 1)
+	}
+	db, err := sql.Open("mysql", o.At)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxIdleConns(o.Callers)
+	if o.Way == plain {
 		return plainly(db), nil
 	}
-	s := sqlstore.MySQL(db, nil)
+	return of(sqlstore.MySQL(db, nil)), nil
+}
+
+// of returns what takes a start from a store.
+func of(s throttle.Store) func(context.Context) error {
 	b := throttle.Booking{MaxWait: throttle.AnyWait, Horizon: time.Second, Charges: []throttle.Charge{{
 		Budget: throttle.Budget{Policy: "one", Key: [16]byte{1}}, Limit: throttle.PerSecond(100_000_000), Cost: 1, Jitter: throttle.DefaultJitter,
 	}}}
@@ -99,7 +110,7 @@ func taker(db *sql.DB, way string) (take func(context.Context) error, err error)
 			err = fmt.Errorf("no start: %+v", g)
 		}
 		return err
-	}, nil
+	}
 }
 
 // size is how many bytes a row of the plain way has.
