@@ -44,7 +44,7 @@ func explain(err error) error {
 	case isNumber(err, accessDenied, commandDenied):
 		return fmt.Errorf("%w: the program needs SELECT, INSERT, UPDATE and DELETE on throttle_rows; CreateTable needs CREATE", err)
 	case isNumber(err, readOnly):
-		return fmt.Errorf("%w: the store needs the primary; rejectReadOnly=true in the data source name has connections to a former primary closed", err)
+		return fmt.Errorf("%w: the store needs the primary", err)
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -79,6 +80,28 @@ func TestP1_ServerIsKilled(t *testing.T) {
 	u := used(t, stores[0], most)
 	require.GreaterOrEqual(t, u, int(told.Load()), "starts were lost")
 	require.LessOrEqual(t, u, int(told.Load()+failed.Load()))
+}
+
+// TestPrimary: a server that is not the primary any more is refused by name, and its connections are closed.
+func TestPrimary(t *testing.T) {
+	t.Parallel()
+	server := mysqltest.Start(t)
+	dsn := server.Database(t, "one")
+	root := open(t, dsn)
+	require.NoError(t, sqlstore.CreateTable(t.Context(), root))
+	exec(t, root, "CREATE USER program@'%'", "GRANT SELECT, INSERT, UPDATE, DELETE ON one.* TO program@'%'")
+	db := open(t, strings.Replace(dsn, "root@", "program@", 1))
+	store := sqlstore.NewDatabase(db)
+	_, _, err := add(store, "a", nil)
+	require.NoError(t, err)
+	exec(t, root, "SET GLOBAL read_only = 1")
+	_, _, err = add(store, "a", nil)
+	require.ErrorContains(t, err, "needs the primary")
+	require.Zero(t, db.Stats().OpenConnections)
+	exec(t, root, "SET GLOBAL read_only = 0")
+	was, _, err := add(store, "a", nil)
+	require.NoError(t, err)
+	require.Equal(t, "+", was)
 }
 
 // TestP8_ServerStandsStill: callers of a server that does not answer wait for as long as they want to, and their stores go on
