@@ -14,7 +14,7 @@ help: ## list the targets
 check: lint test sdks examples bench fuzz ## test, sdks, lint, examples, bench and fuzz
 
 .PHONY: setup
-setup: redis postgres prometheus ## install servers, modules and programs that check
+setup: redis postgres mariadb prometheus ## install servers, modules and programs that check
 	@$(EACH) go mod download
 	@cd tools && go mod download
 
@@ -29,6 +29,10 @@ postgres: ## install PostgreSQL's server unless it is there
 .PHONY: pgbouncer
 pgbouncer: ## install PgBouncer, for make soak, unless it is there
 	@scripts/install-pgbouncer.sh
+
+.PHONY: mariadb
+mariadb: ## install MariaDB's server unless it is there
+	@scripts/install-mariadb.sh
 
 .PHONY: prometheus
 prometheus: ## install prometheus, for make soak, unless it is there
@@ -46,7 +50,7 @@ WITHOUT_RACE = ./filestore ./internal/ledger ./internal/mutants ./internal/waits
 FOREIGN = ./asynqthrottle ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./riverthrottle ./sdktest
 
 .PHONY: test
-test: redis postgres ## the tests, with the race detector and in random order; make sdks and make soak have the rest
+test: redis postgres mariadb ## the tests, with the race detector and in random order; make sdks and make soak have the rest
 	@# Most tests of redisstore await a server of their own, so more of them than
 	@# there are cores run side by side. The detector would have each package sleep
 	@# for a second when it is done. They wait for most of the time: two modules at once.

@@ -25,12 +25,8 @@ import (
 // uses the bubble's clock, not that of the Database. What open starts in a bubble has to end with it: use t.Cleanup. A goroutine
 // that waits for the network stops the time, so open must not start one that does so while nobody calls.
 func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o *rowstore.Options) {
-	s := suite{open: open}
-	if o != nil {
-		s.with = *o
-	}
-	t.Run("transactions", s.transactions)
-	t.Run("fleet", s.fleet)
+	Transactions(t, open, o)
+	s := newSuite(open, o)
 	t.Run("contract", func(t *testing.T) {
 		storetest.RunWithin(t, storetest.Slack{Far: true}, func(t *testing.T) throttle.Store { return s.stores(t, 1, nil)[0] })
 	})
@@ -42,6 +38,14 @@ func Run(t *testing.T, open func(t *testing.T) rowstore.Database, o *rowstore.Op
 			return twostores.New(s.stores(t, 2, nil)...)
 		})
 	})
+}
+
+// Transactions is Run without the contract, which takes a minute on a database: what a Database promises, a fleet by
+// its own clock, and lost replies.
+func Transactions(t *testing.T, open func(t *testing.T) rowstore.Database, o *rowstore.Options) {
+	s := newSuite(open, o)
+	t.Run("transactions", s.transactions)
+	t.Run("fleet", s.fleet)
 	t.Run("lost replies", func(t *testing.T) {
 		for seed := range seeds {
 			synctest.Test(t, func(t *testing.T) {

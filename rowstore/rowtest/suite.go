@@ -15,6 +15,14 @@ type suite struct {
 	with rowstore.Options
 }
 
+func newSuite(open func(t *testing.T) rowstore.Database, o *rowstore.Options) *suite {
+	s := &suite{open: open}
+	if o != nil {
+		s.with = *o
+	}
+	return s
+}
+
 // stores returns several stores of one database, in a bubble.
 func (s *suite) stores(t *testing.T, n int, fates func() fate) (all []throttle.Store) {
 	db := inBubble(s.open(t), fates)

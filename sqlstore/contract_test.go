@@ -1,0 +1,26 @@
+package sqlstore_test
+
+import (
+	"testing"
+
+	"github.com/fleetthrottle/throttle/internal/soak"
+	"github.com/fleetthrottle/throttle/rowstore"
+	"github.com/fleetthrottle/throttle/rowstore/rowtest"
+	"github.com/fleetthrottle/throttle/sqlstore"
+)
+
+// TestTransactions: what a Database promises, and stores on it whose replies are lost.
+func TestTransactions(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, dsn string) { rowtest.Transactions(t, databases(dsn), nil) })
+}
+
+// TestContract: the contract of stores, one and two of them.
+func TestContract(t *testing.T) {
+	soak.Only(t)
+	rowtest.Run(t, databases(table(t)), nil)
+}
+
+func databases(dsn string) func(t *testing.T) rowstore.Database {
+	return func(t *testing.T) rowstore.Database { return sqlstore.NewDatabase(open(t, dsn)) }
+}

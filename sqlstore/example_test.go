@@ -1,0 +1,31 @@
+package sqlstore_test
+
+import (
+	"database/sql"
+	"log"
+	"net/http"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/sqlstore"
+)
+
+// All programs that use the table share 20 requests a second.
+func Example() {
+	db, err := sql.Open("mysql", "throttle:secret@tcp(db.example.com:3306)/app?multiStatements=true")
+	if err != nil {
+		log.Fatal(err)
+	}
+	transport, err := throttle.New(throttle.Config{
+		Store:    sqlstore.MySQL(db, nil),
+		Policies: []throttle.Policy{{Name: "api", Match: "api.example.com/", Limit: throttle.PerSecond(20)}},
+		MaxWait:  time.Minute,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: transport}
+	_, _ = client.Get("https://api.example.com/users")
+}

@@ -1,0 +1,22 @@
+package sqlstore
+
+import (
+	"database/sql"
+	"time"
+
+	"github.com/fleetthrottle/throttle/rowstore"
+)
+
+// A Database is what [MySQL] makes a store of.
+type Database interface {
+	rowstore.Database
+	rowstore.Reader
+}
+
+// NewDatabase returns the Database of [MySQL].
+func NewDatabase(db *sql.DB) Database { return &database{db: db} }
+
+const Standstill = standstill
+
+// Sweep removes rows as a transaction at this time does.
+func Sweep(db Database, now time.Time) { db.(*database).sweep(now) }

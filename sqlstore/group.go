@@ -1,0 +1,93 @@
+package sqlstore
+
+import (
+	"database/sql"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// standstill is for how many seconds a program may have a group locked and say nothing. Then the
+	// server closes the program's connection, which undoes its transaction. It is wait_timeout that does so:
+	// innodb_lock_wait_timeout ends only the patience of those that wait.
+	standstill = 1
+
+	// readCommitted is for the next transaction alone.
+	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+
+	// restore has the connection as it was.
+	restore = "SET SESSION wait_timeout = @throttle_patience"
+)
+
+// begin begins a transaction, locks the row of its group, and reads the clock and rows. It returns false if
+// the group has no row: then nothing is locked.
+func (tx *transaction) begin(keys []string) (locked bool, err error) {
+	tx.asked = time.Now()
+	err = tx.session.send(tx.ctx,
+		statement{text: fmt.Sprintf("SET @throttle_patience = @@SESSION.wait_timeout, @throttle_began = %s, SESSION wait_timeout = %d", clock, standstill)},
+		statement{text: readCommitted},
+		statement{text: "BEGIN"},
+		statement{
+			text: "SELECT 1 FROM throttle_rows WHERE name = " + literal(groupRow(tx.group)) + " FOR UPDATE",
+			take: func(rows *sql.Rows) error {
+				locked = rows.Next()
+				return rows.Err()
+			},
+		},
+		tx.selects(clock+" - @throttle_began", keys),
+	)
+	return locked, err
+}
+
+// makeGroup makes the row of the group, in a transaction of its own: callers that lock nothing, and then insert, would
+// deadlock.
+func (tx *transaction) makeGroup() error {
+	err := tx.session.send(tx.ctx,
+		statement{text: "ROLLBACK"},
+		statement{text: fmt.Sprintf("INSERT IGNORE INTO throttle_rows (name, value, minute) VALUES (%s, '', %d)", literal(groupRow(tx.group)), uint32(math.MaxUint32))},
+		statement{text: restore},
+	)
+	tx.session.sound = err == nil
+	return err
+}
+
+// rollback ends a transaction that has nothing to save.
+func (tx *transaction) rollback() error {
+	err := tx.session.send(tx.ctx, statement{text: "ROLLBACK"}, statement{text: restore})
+	tx.session.sound = err == nil
+	return err
+}
+
+// commit saves rows.
+func (tx *transaction) commit() error {
+	if len(tx.puts) == 0 {
+		return tx.rollback()
+	}
+	// Sorted, so that it locks rows in the order in which others do.
+	slices.SortFunc(tx.puts, func(a, b put) int { return strings.Compare(a.key, b.key) })
+	var text strings.Builder
+	text.WriteString("INSERT INTO throttle_rows (name, value, minute) VALUES ")
+	for i, p := range tx.puts {
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		fmt.Fprintf(&text, "(%s,%s,%d)", literal(p.key), literal(string(p.value)), p.minute)
+	}
+	text.WriteString(" ON DUPLICATE KEY UPDATE value = VALUES(value), minute = VALUES(minute)")
+	err := tx.session.send(tx.ctx, statement{text: text.String()}, statement{text: "COMMIT"}, statement{text: restore})
+	tx.session.sound = err == nil
+	return err
+}
+
+// look reads the clock and rows, and locks nothing.
+func (tx *transaction) look(keys []string) error {
+	tx.asked = time.Now()
+	err := tx.session.send(tx.ctx, tx.selects("0", keys))
+	if err == nil && tx.now.IsZero() { // not even the group has a row
+		err = tx.session.send(tx.ctx, statement{text: "SELECT " + clock + ", 0, '', ''", take: tx.take})
+	}
+	return err
+}

@@ -1,0 +1,90 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/hex"
+	"strings"
+)
+
+// A session is a connection during one transaction.
+type session struct {
+	conn     *sql.Conn
+	together bool
+	sound    bool // the connection is as it was before
+}
+
+// A statement is one that is sent to the server.
+type statement struct {
+	text string
+	take func(*sql.Rows) error // is given the rows of the result; nil: there are none
+}
+
+// send sends statements: together, in one round trip, if the driver allows that, or else one by one. The first one that
+// fails is the last one that is done.
+func (s *session) send(ctx context.Context, all ...statement) error {
+	if !s.together {
+		for _, one := range all {
+			if err := s.sendOne(ctx, one); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var text strings.Builder
+	for i, one := range all {
+		if i > 0 {
+			text.WriteByte(';')
+		}
+		text.WriteString(one.text)
+	}
+	rows, err := s.conn.QueryContext(ctx, text.String())
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for _, one := range all {
+		if one.take == nil {
+			continue // the driver leaves out results without rows
+		}
+		if err := one.take(rows); err != nil {
+			return err
+		}
+		rows.NextResultSet()
+	}
+	return rows.Err()
+}
+
+func (s *session) sendOne(ctx context.Context, one statement) error {
+	if one.take == nil {
+		_, err := s.conn.ExecContext(ctx, one.text)
+		return err
+	}
+	rows, err := s.conn.QueryContext(ctx, one.text)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	if err := one.take(rows); err != nil {
+		return err
+	}
+	return rows.Err()
+}
+
+// end gives the connection back to the pool, or closes it if something has failed: the
+// server then undoes what was not committed.
+func (s *session) end() {
+	if !s.sound {
+		_ = s.conn.Raw(func(any) error { return driver.ErrBadConn }) // which is how a pool is told to close it
+	}
+	_ = s.conn.Close() // it may be closed already
+}
+
+// literal returns bytes as they stand in a statement. It has only digits and letters, so nothing in it has to be escaped.
+func literal(s string) string {
+	if s == "" {
+		return "''"
+	}
+	return "x'" + hex.EncodeToString([]byte(s)) + "'"
+}
