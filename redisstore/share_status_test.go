@@ -69,7 +69,7 @@ func TestStatusTellsShares(t *testing.T) {
 // TestStatusSaysWhatHasNoRoom: where a row has no room for what its shares were served, it says so, and tells all that wait.
 func TestStatusSaysWhatHasNoRoom(t *testing.T) {
 	server := redistest.Shared(t)
-	defer redisstore.MistakenScript(t, "#text <= MAX_STORED", "#text <= 1100")()
+	defer redisstore.MistakenScript(t, "#text <= MAX_SHARED", "#text <= 1100")()
 	defer redisstore.MistakenScript(t, "lined <= LEAST_LINED", "lined <= 600")()
 	synctest.Test(t, func(t *testing.T) {
 		shares := stand(t, server, 40, 8)
@@ -79,6 +79,26 @@ func TestStatusSaysWhatHasNoRoom(t *testing.T) {
 		for _, s := range all {
 			require.Positive(t, s.Waiting)
 			require.Equal(t, -1, s.Served)
+		}
+	})
+}
+
+// TestP5_AsManySharesAsATableSays: a line with the callers of 125 shares fits its row: it is never lost, and begun anew, while
+// they are served.
+func TestP5_AsManySharesAsATableSays(t *testing.T) {
+	inBubble(t, func(t *testing.T, server *redistest.Server) {
+		const shares, each = 125, 8
+		waiting := stand(t, server, shares, each)
+		client := server.Client(t)
+		for i := range 8 {
+			time.Sleep(900 * time.Millisecond)
+			sum := 0
+			for _, s := range waiting() {
+				sum += s.Waiting
+			}
+			require.InDelta(t, shares*each-90*(i+1), sum, 150)
+			size := client.MemoryUsage(t.Context(), client.Keys(t.Context(), "*").Val()[0]).Val()
+			require.LessOrEqual(t, size, int64(8<<10))
 		}
 	})
 }

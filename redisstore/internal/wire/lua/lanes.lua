@@ -31,7 +31,7 @@ end
 function make_lanes()
 local CLASSES = queue.CLASSES
 local MOST_LANES = 128
-local MOST_LINED = 3000 -- a line of more bytes gets no new lanes
+local MOST_LINED = 3800 -- a line of more bytes gets no new lanes
 local COMMON = 1 -- the share whose lane all others share when there are too many
 local NEWS, HOLES = 1, 2
 local COLUMNS = {'class', 'share', 'weight', 'cost', 'finish', 'left', 'offered', 'since', 'holds', 'step', 'flags'}
@@ -220,11 +220,11 @@ end
 -- write returns the line as it is stored; '' if it is too large: then it is lost.
 function lanes.write(r, q)
   local all = text(q, q.many)
-  if #all > MAX_STORED then
+  if #all > MAX_SHARED then
     squeeze(q.many)
     all = text(q, q.many)
   end
-  return #all <= MAX_STORED and all or ''
+  return #all <= MAX_SHARED and all or ''
 end
 
 -- find returns the lane of a share in a class; nil if there is none.

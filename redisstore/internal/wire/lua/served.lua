@@ -7,7 +7,7 @@
 
 local served_of
 do
-local LEAST_LINED = 2400 -- a line of fewer bytes has room again for what was served
+local LEAST_LINED = 3000 -- a line of fewer bytes has room again for what was served
 
 local function make_served()
 local served = {}
@@ -31,7 +31,7 @@ end
 -- pack returns the text of a line, with the list if there is room for it.
 function served.pack(m, line, list)
   local text = m.served and cmsgpack.pack({line[1], line[2], line[3], line[4], line[5], line[6], line[7], list})
-  if text and #text <= MAX_STORED then
+  if text and #text <= MAX_SHARED then
     return text
   end
   m.served = nil
