@@ -3,7 +3,16 @@ package rowstore
 import (
 	"context"
 	"time"
+
+	"github.com/fleetthrottle/throttle/internal/nodestore"
 )
+
+// ErrAway says that the database cannot be reached now, and may be again soon. If an error of Transact wraps it, callers
+// wait for the database as long as MaxWait and their contexts allow. Of other errors they are told at once: a
+// right or a table that is missing.
+//
+//	return fmt.Errorf("%w: %w", rowstore.ErrAway, err)
+var ErrAway = nodestore.ErrAway
 
 // A Database runs transactions on rows for many nodes. A node is one [Store], usually one program.
 //

@@ -3,6 +3,7 @@ package rowstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/ledger"
@@ -61,7 +62,7 @@ func (s *steps) make(budgets []ledger.Key, decide func(nodestore.Rows) nodestore
 				return nil
 			}
 			if doubt != nil {
-				return err
+				return &doubtError{err}
 			}
 		}
 		if tries == again {
@@ -75,12 +76,26 @@ func (s *steps) transact(keys []string, do func(Tx, []string) error) error {
 	ctx, stop := context.WithTimeout(context.Background(), transactMost)
 	defer stop()
 	s.asked = time.Now()
-	return s.db.Transact(ctx, s.name(), keys, func(tx Tx) error {
+	err := s.db.Transact(ctx, s.name(), keys, func(tx Tx) error {
 		err := do(tx, keys)
 		s.asked = time.Now() // if it is called again, the clock is read again
 		return err
 	})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", ErrAway, err) // it does not answer
+	}
+	return err
 }
+
+// A doubtError says that it is not known whether a step was saved, so that it must not be made again.
+type doubtError struct{ err error }
+
+func (e *doubtError) Error() string {
+	return "it is not known whether this was saved: " + e.err.Error()
+}
+
+// Is implements the interface of [errors.Is].
+func (e *doubtError) Is(target error) bool { return target != ErrAway && errors.Is(e.err, target) }
 
 // do is a step in a transaction.
 func (s *steps) do(tx Tx, keys []string) error {

@@ -2,6 +2,7 @@ package nodestore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -22,8 +23,7 @@ type Backend interface {
 	Step(lane string, keys []ledger.Key, decide func(Rows) Told) (Heard, error)
 
 	// Read calls look with the rows as they are, which look does not change. The keys are those that
-	// look asks for; look may be called again, and after Read has returned an error because ctx has ended. Read
-	// returns what Step returns.
+	// look asks for; look may be called again. Read returns what Step returns, or an error when ctx has ended.
 	Read(ctx context.Context, lane string, keys []ledger.Key, look func(Rows)) (Heard, error)
 
 	// Listen has wake called, from any goroutine, when other nodes have news for this one, until
@@ -36,6 +36,10 @@ type Mourner interface {
 	// IsDead reports whether a node is dead for sure. It does not block.
 	IsDead(node int64) bool
 }
+
+// ErrAway is what an error of Step is if the backend cannot be reached now. Callers that can wait then
+// wait for it, and the step is made again.
+var ErrAway = errors.New("the database cannot be reached")
 
 // A Troubled is a Backend whose steps may take long because something has failed.
 type Troubled interface {

@@ -2,9 +2,11 @@ package nodestore
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fleetthrottle/throttle"
@@ -21,6 +23,9 @@ const owedMost = 4096
 // take long if the backend cannot be reached.
 const tidyFrom = 4096
 
+// awayEvery is how often a backend is asked that is away.
+const awayEvery = 250 * time.Millisecond
+
 // renewMost is how many leases are renewed in one step.
 const renewMost = 64
 
@@ -31,8 +36,9 @@ const renewMost = 64
 type lane struct {
 	name    string
 	backend Backend
-	every   time.Duration // how often leases are renewed
-	most    int           // about how many rows a step has; 0: any number
+	every   time.Duration         // how often leases are renewed
+	away    atomic.Pointer[error] // why the backend is away; nil: it is not
+	most    int                   // about how many rows a step has; 0: any number
 
 	mu      sync.Mutex
 	queue   []*op
@@ -188,9 +194,17 @@ func (l *lane) make(batch []*op, heard Heard) {
 		l.step.settle()
 		return l.step.told
 	})
-	if err == nil {
+	switch {
+	case err == nil:
+		l.away.Store(nil)
 		l.saved()
-	} else {
+	case errors.Is(err, ErrAway):
+		l.away.Store(&err)
+		var waiting []*op
+		waiting, batch = part(batch, (*op).canWait)
+		l.failed(batch)
+		defer l.wait(waiting, err)
+	default:
 		l.failed(batch)
 	}
 	for _, o := range batch {
@@ -202,6 +216,29 @@ func (l *lane) make(batch []*op, heard Heard) {
 		}
 	}
 	l.hear(later)
+}
+
+// part returns the ops of which something is true, and the others.
+func part(all []*op, is func(*op) bool) (those, others []*op) {
+	for _, o := range all {
+		if is(o) {
+			those = append(those, o)
+		} else {
+			others = append(others, o)
+		}
+	}
+	return those, others
+}
+
+// wait has ops done in a later step, because the backend is away. There are only a few steps a second while it is.
+func (l *lane) wait(ops []*op, err error) {
+	for _, o := range ops {
+		o.tellAway(err)
+	}
+	time.Sleep(awayEvery)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = append(ops, l.queue...)
 }
 
 // giveUp takes the place of an op that asks for a start for a caller that has left. What the caller

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/outage"
 )
 
 // An op is what a caller, or the node itself, wants done in a step.
@@ -30,6 +31,9 @@ type op struct {
 	err   error
 	done  chan struct{} // is sent to once
 	state atomic.Int32  // see pending, left and answered
+
+	observer outage.Observer // is told why the store does not answer; nil: nobody is
+	away     chan error      // has room for one
 }
 
 const (
@@ -45,7 +49,7 @@ type ops struct{ pool sync.Pool }
 func (all *ops) get(decide func(*step, *op), b *throttle.Booking) *op {
 	o, _ := all.pool.Get().(*op)
 	if o == nil {
-		o = &op{done: make(chan struct{}, 1)}
+		o = &op{done: make(chan struct{}, 1), away: make(chan error, 1)}
 	}
 	charges := append(o.booking.Charges[:0], b.Charges...)
 	o.booking = *b
@@ -56,9 +60,12 @@ func (all *ops) get(decide func(*step, *op), b *throttle.Booking) *op {
 
 // put lets an op be used again. Nobody else has it.
 func (all *ops) put(o *op) {
-	charges, done := o.booking.Charges, o.done
+	charges, done, away := o.booking.Charges, o.done, o.away
 	clear(charges)
-	*o = op{done: done}
+	for len(away) > 0 {
+		<-away
+	}
+	*o = op{done: done, away: away}
 	o.booking.Charges = charges[:0]
 	all.pool.Put(o)
 }
@@ -66,7 +73,7 @@ func (all *ops) put(o *op) {
 // await waits until the op is done, at most as long as ctx and patience allow, if that is not
 // negative. It returns false if the caller leaves: the op is not the caller's any more.
 func (o *op) await(ctx context.Context, patience time.Duration) bool {
-	if ctx.Done() == nil && patience < 0 {
+	if ctx.Done() == nil && patience < 0 && o.observer == nil {
 		<-o.done
 		return true
 	}
@@ -76,11 +83,19 @@ func (o *op) await(ctx context.Context, patience time.Duration) bool {
 		defer t.Stop()
 		over = t.C
 	}
-	select {
-	case <-o.done:
-		return true
-	case <-over:
-	case <-ctx.Done():
+	for waits := true; waits; {
+		select {
+		case <-o.done:
+			return true
+		case err := <-o.away:
+			if o.observer != nil {
+				o.observer.StoreAway(err)
+			}
+		case <-over:
+			waits = false
+		case <-ctx.Done():
+			waits = false
+		}
 	}
 	if o.state.CompareAndSwap(pending, left) {
 		return false
@@ -97,6 +112,17 @@ func (o *op) tell(err error) bool {
 	}
 	o.done <- struct{}{}
 	return true
+}
+
+// canWait reports whether the caller waits for the backend while that is away.
+func (o *op) canWait() bool { return o.books && o.booking.MaxWait != 0 && o.state.Load() == pending }
+
+// tellAway lets the caller know why it waits.
+func (o *op) tellAway(err error) {
+	select {
+	case o.away <- err:
+	default: // it knows
+	}
 }
 
 // hasLeft reports whether the caller has left.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fleetthrottle/throttle"
 	"github.com/fleetthrottle/throttle/internal/ledger"
+	"github.com/fleetthrottle/throttle/internal/outage"
 )
 
 // A Store is a node's part of a [throttle.Store] for many nodes.
@@ -62,7 +63,7 @@ func (s *Store) Book(ctx context.Context, b *throttle.Booking) (throttle.Grant, 
 		s.moveLane(ctx, w)
 	}
 	o := s.op(book, b)
-	o.books = true
+	o.books, o.observer = true, outage.From(ctx)
 	l.post(o)
 	patience := b.MaxWait
 	if patience == 0 {
@@ -108,6 +109,9 @@ func (s *Store) leftError(ctx context.Context, l *lane) error {
 	why := context.Cause(ctx)
 	if why == nil {
 		why = context.DeadlineExceeded
+	}
+	if err := l.away.Load(); err != nil {
+		return fmt.Errorf("%w (%w)", *err, why)
 	}
 	if t, ok := s.backend.(Troubled); ok {
 		if trouble := t.Trouble(l.name); trouble != nil {
