@@ -83,7 +83,7 @@ cost: redis ## what make test costs, with an empty build cache and with a warm o
 	@scripts/cost.sh $(MAKE) test
 
 .PHONY: soak
-soak: redis postgres pgbouncer prometheus lua ## what is long or measured: all of the tests, the tables of waits and scale, chaos
+soak: redis postgres pgbouncer mariadb prometheus lua ## what is long or measured: all of the tests, the tables of waits and scale, chaos
 	@# One package at a time: fleets are measured, and must have the machine to themselves.
 	@$(EACH) go test -vet=off -race -shuffle=on -count=1 -p 1 -timeout 30m ./...
 	go test -count=1 -timeout 30m ./internal/waits -v -long
@@ -143,7 +143,7 @@ twins: ## note that all Chinese pages have the facts of the English ones: compar
 	go test -count=1 -run '^TestChinesePagesFollow$$' . -update-twins
 
 .PHONY: mutants
-mutants: redis ## break each promise in many ways: the tests must notice
+mutants: redis mariadb ## break each promise in many ways: the tests must notice
 	go run ./internal/mutants -p 2
 
 .PHONY: deps
