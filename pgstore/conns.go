@@ -24,7 +24,7 @@ type conn struct {
 }
 
 // until has what waits for the server fail when ctx ends, until stop is called. Stop returns false if that has happened: the connection is of
-// no use any more. pgx does the same with a goroutine for each trip, which costs a lone caller a quarter of its time.
+// no use any more. pgx does the same with a goroutine for each trip.
 func (c *conn) until(ctx context.Context) (stop func() bool) {
 	server := c.PgConn().Conn()
 	return context.AfterFunc(ctx, func() { _ = server.SetDeadline(time.Unix(1, 0)) })
