@@ -72,8 +72,10 @@ func (d *directory) endGeneration(g *generation) error {
 		}
 	} else {
 		for range looksForNext {
-			if last, err := newest(d.dir); err != nil || last > g.number() {
+			if last, err := newest(d.dir); err != nil {
 				return err
+			} else if last > g.number() {
+				return g.read(d.take) // the news of records that were written just before the end
 			}
 			runtime.Gosched()
 		}

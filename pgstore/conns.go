@@ -23,6 +23,13 @@ type conn struct {
 	saving    atomic.Bool // a COMMIT is under way, or has had no answer
 }
 
+// until has what waits for the server fail when ctx ends, until stop is called. Stop returns false if that has happened: the connection is of
+// no use any more. pgx does the same with a goroutine for each trip.
+func (c *conn) until(ctx context.Context) (stop func() bool) {
+	server := c.PgConn().Conn()
+	return context.AfterFunc(ctx, func() { _ = server.SetDeadline(time.Unix(1, 0)) })
+}
+
 // conns are the connections of a database that are not in use. Connections are made when they are needed, and closed when
 // they have not been used for a minute, so that there is nothing to close.
 type conns struct {

@@ -86,40 +86,46 @@ func (d *database) try(ctx context.Context, group string, keys []string, do func
 	if err != nil {
 		return false, wrap(err)
 	}
-	t := &tx{ctx: ctx, sql: d.server.sql, c: c, group: group}
+	stop := c.until(ctx)
+	again, sound, err := d.transact(c, group, keys, do)
+	if stop() && sound {
+		d.conns.put(c)
+		return again, err
+	}
+	d.conns.drop(c)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	return again, err
+}
+
+// transact makes a transaction on a connection. sound says that the connection is in no transaction.
+func (d *database) transact(c *conn, group string, keys []string, do func(rowstore.Tx) error) (again, sound bool, err error) {
+	t := &tx{sql: d.server.sql, c: c, group: group}
 	if err := t.start(keys); err != nil {
-		again := isUndone(err) || c.used && c.IsClosed() // the server was restarted, or a firewall forgot the connection
-		d.conns.drop(c)
-		return again, wrap(err)
+		// The server was restarted, or a firewall forgot the connection.
+		return isUndone(err) || c.used && c.IsClosed(), false, wrap(err)
 	}
 	if err := do(t); err != nil {
 		if t.broke != nil {
-			d.conns.drop(c)
-			return isUndone(t.broke), err
+			return isUndone(t.broke), false, err
 		}
-		if t.rollBack() == nil {
-			d.conns.put(c)
-		} else {
-			d.conns.drop(c)
-		}
-		return false, err
+		return false, t.rollBack() == nil, err
 	}
 	if _, unsure := d.unsure.Load(group); unsure && len(t.puts) == 0 {
 		t.Put(group+syncKey, nil, syncKeep)
 	}
 	c.saving.Store(true)
 	if err := t.save(); err != nil {
-		d.conns.drop(c)
 		if isUndone(err) {
-			return true, wrap(err)
+			return true, false, wrap(err)
 		}
 		d.unsure.Store(group, true)
-		return false, wrap(err)
+		return false, false, wrap(err)
 	}
 	c.saving.Store(false)
 	d.unsure.Delete(group)
-	d.conns.put(c)
-	return false, nil
+	return false, true, nil
 }
 
 // isUndone reports whether the server has undone the transaction for the sake of others.
@@ -135,22 +141,28 @@ func (d *database) Read(ctx context.Context, _ string, keys []string, do func(ro
 		if err != nil {
 			return wrap(err)
 		}
-		t := &tx{ctx: ctx, sql: d.server.sql, c: c}
-		if err := t.look(keys); err != nil {
-			again := c.used && c.IsClosed() && ctx.Err() == nil
-			d.conns.drop(c)
-			if again {
-				continue
-			}
-			return wrap(err)
-		}
-		err = do(t)
-		if t.broke != nil {
-			d.conns.drop(c)
+		stop := c.until(ctx)
+		t := &tx{sql: d.server.sql, c: c}
+		broke, again := t.look(keys), false
+		if broke != nil {
+			again = c.used && c.IsClosed() && ctx.Err() == nil
+			err = wrap(broke)
 		} else {
-			d.conns.put(c)
+			err = do(t)
+			broke = t.broke
 		}
-		return err
+		if stop() && broke == nil {
+			d.conns.put(c)
+			return err
+		}
+		d.conns.drop(c)
+		switch {
+		case again:
+		case broke != nil && ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		default:
+			return err
+		}
 	}
 }
 

@@ -26,7 +26,6 @@ type row struct {
 
 // A tx is a transaction under way. It implements [rowstore.Tx], and what a Tx may be as well.
 type tx struct {
-	ctx   context.Context
 	sql   *statements
 	c     *conn
 	now   time.Time
@@ -73,7 +72,7 @@ func (t *tx) fetch(keys []string) error {
 	}
 	b := new(pgx.Batch)
 	b.Queue(t.sql.read, missing)
-	replies := t.c.SendBatch(t.ctx, b)
+	replies := t.c.SendBatch(context.Background(), b)
 	_, err := t.readRows(replies, missing)
 	return errors.Join(err, replies.Close())
 }
@@ -147,7 +146,7 @@ func (t *tx) start(keys []string) error {
 	b.Queue(t.sql.lock, t.sql.lockOf(t.group))
 	b.Queue(t.sql.read, keys)
 	sent := time.Now()
-	replies := t.c.SendBatch(t.ctx, b)
+	replies := t.c.SendBatch(context.Background(), b)
 	before, now, err := t.started(replies, keys)
 	if err = errors.Join(err, replies.Close()); err != nil {
 		return err
@@ -176,7 +175,7 @@ func (t *tx) started(replies pgx.BatchResults, keys []string) (before, now time.
 
 // rollBack ends the transaction without saving anything.
 func (t *tx) rollBack() error {
-	_, err := t.c.Exec(t.ctx, "ROLLBACK")
+	_, err := t.c.Exec(context.Background(), "ROLLBACK")
 	return err
 }
 
@@ -194,7 +193,7 @@ func (t *tx) save() error {
 		b.Queue(t.sql.notify, t.sql.channel(), t.group+" "+strings.Join(wakesOf(t.wakes), " "))
 	}
 	b.Queue("COMMIT")
-	replies := t.c.SendBatch(t.ctx, b)
+	replies := t.c.SendBatch(context.Background(), b)
 	for range b.Len() - 1 {
 		if _, err := replies.Exec(); err != nil {
 			return errors.Join(err, replies.Close())
@@ -269,7 +268,7 @@ func (t *tx) look(keys []string) error {
 	b := new(pgx.Batch)
 	b.Queue(t.sql.read, keys)
 	t.asked = time.Now()
-	replies := t.c.SendBatch(t.ctx, b)
+	replies := t.c.SendBatch(context.Background(), b)
 	now, err := t.readRows(replies, keys)
 	if err = errors.Join(err, replies.Close()); err != nil {
 		return err
