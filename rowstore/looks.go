@@ -20,13 +20,31 @@ type looks struct {
 // A look is that of one caller.
 type look struct {
 	keys []ledger.Key
-	at   func(nodestore.Rows)
 	done chan error // has room for one
+
+	mu sync.Mutex
+	at func(nodestore.Rows) // nil: the caller has left
+}
+
+// show lets the caller look.
+func (l *look) show(rows nodestore.Rows) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.at != nil {
+		l.at(rows)
+	}
+}
+
+// leave ends the look of a caller that does not wait for it.
+func (l *look) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.at = nil
 }
 
 // look has a look made, and waits for it as long as ctx allows.
 func (l *looks) look(ctx context.Context, keys []ledger.Key, at func(nodestore.Rows)) error {
-	one := &look{keys, at, make(chan error, 1)}
+	one := &look{keys: keys, at: at, done: make(chan error, 1)}
 	l.mu.Lock()
 	l.waiting = append(l.waiting, one)
 	if !l.running {
@@ -38,6 +56,7 @@ func (l *looks) look(ctx context.Context, keys []ledger.Key, at func(nodestore.R
 	case err := <-one.done:
 		return err
 	case <-ctx.Done():
+		one.leave()
 		return context.Cause(ctx)
 	}
 }
@@ -73,7 +92,7 @@ func (l *looks) make(batch []*look) error {
 			return err
 		}
 		for _, one := range batch {
-			one.at(&o.table)
+			one.show(&o.table)
 		}
 		return o.table.Err()
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,6 +66,32 @@ func (b *broken) Transact(ctx context.Context, group string, keys []string, do f
 		return b.after()
 	}
 	return nil
+}
+
+// An accident is what happens to a database: first a reply is lost, and then it is away.
+type accident struct {
+	err         error
+	loses, away atomic.Bool
+}
+
+func (a *accident) before() error {
+	if a.away.Load() {
+		return a.err
+	}
+	return nil
+}
+
+func (a *accident) after() error {
+	if a.loses.Load() {
+		a.away.Store(true)
+		return a.err
+	}
+	return nil
+}
+
+func (a *accident) isOver() {
+	a.loses.Store(false)
+	a.away.Store(false)
 }
 
 // once returns a function that fails the first time that it is called.
@@ -132,15 +159,9 @@ func TestP8_LateCommits(t *testing.T) {
 func TestP12_Doubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
-		away := false
-		b := &broken{Database: m, after: func() error { away = true; return errLost }}
-		b.before = func() error {
-			if away {
-				return errLost
-			}
-			return nil
-		}
-		s := rowstore.New(b, nil)
+		a := &accident{err: errLost}
+		a.loses.Store(true)
+		s := rowstore.New(&broken{m, a.before, a.after}, nil)
 		g, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{hourly(2)}, MaxWait: time.Second})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, errLost)
@@ -150,7 +171,7 @@ func TestP12_Doubt(t *testing.T) {
 		_, err = s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{hourly(2)}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 
-		b.after, away = nil, false
+		a.isOver()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		require.Zero(t, used(t, s, hourly(2)), "what callers got that had left is given back")
@@ -163,22 +184,17 @@ func TestP12_Doubt(t *testing.T) {
 func TestP12_LongDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
-		away := false
-		isAway := fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)
-		b := &broken{Database: m, after: func() error { away = true; return isAway }}
-		b.before = func() error {
-			if away {
-				return isAway
-			}
-			return nil
-		}
-		s := rowstore.New(b, nil)
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		a.loses.Store(true)
+		s := rowstore.New(&broken{m, a.before, a.after}, nil)
 		began := time.Now()
-		_, err := s.Book(t.Context(), &throttle.Booking{Charges: []throttle.Charge{slot()}, MaxWait: throttle.AnyWait})
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		_, err := s.Book(ctx, &throttle.Booking{Charges: []throttle.Charge{slot()}, MaxWait: throttle.AnyWait})
 		require.ErrorIs(t, err, errLost)
 		require.Greater(t, time.Since(began), 10*time.Second)
 		require.Less(t, time.Since(began), 15*time.Second)
-		b.after, away = nil, false
+		a.isOver()
 		require.True(t, now(t, s, slot()))
 	})
 }
@@ -221,14 +237,9 @@ func TestP1_OtherRows(t *testing.T) {
 // TestP12_Away: while the database cannot be reached, callers wait as long as they may, are told so, and go on when it is there again.
 func TestP12_Away(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		away := true
-		b := &broken{Database: newMemory(), before: func() error {
-			if away {
-				return fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)
-			}
-			return nil
-		}}
-		s := rowstore.New(b, nil)
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		a.away.Store(true)
+		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
 		told := 0
 		ctx := outage.WithObserver(t.Context(), func(err error) {
 			told++
@@ -251,7 +262,7 @@ func TestP12_Away(t *testing.T) {
 		require.ErrorIs(t, err, errLost, "a caller that never waits")
 		require.ErrorIs(t, s.Pause(t.Context(), hourly(2), time.Second), errLost)
 		time.Sleep(5 * time.Second)
-		away = false
+		a.isOver()
 		all.Wait()
 		require.Positive(t, told)
 		require.Equal(t, 1, used(t, s, hourly(2)))

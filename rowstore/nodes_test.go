@@ -105,14 +105,8 @@ func TestP4_Looks(t *testing.T) {
 func TestP7_DeadNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
-		dead := false
-		dying := &broken{Database: notifier{m}, before: func() error {
-			if dead {
-				return errLost
-			}
-			return nil
-		}}
-		one, other := rowstore.New(dying, nil), rowstore.New(notifier{m}, nil)
+		dead := &accident{err: errLost}
+		one, other := rowstore.New(&broken{notifier{m}, dead.before, nil}, nil), rowstore.New(notifier{m}, nil)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		l := limiter(t, one)
@@ -121,7 +115,7 @@ func TestP7_DeadNodes(t *testing.T) {
 		var gone sync.WaitGroup
 		gone.Go(func() { _, _ = l.Acquire(ctx, "", 1) }) // it waits, and is before the other node's caller
 		synctest.Wait()
-		dead = true
+		dead.away.Store(true)
 
 		began := time.Now()
 		permit, err := limiter(t, other).Acquire(t.Context(), "", 1)
@@ -130,7 +124,7 @@ func TestP7_DeadNodes(t *testing.T) {
 		permit.Release()
 		stop()
 		gone.Wait()
-		dead = false
+		dead.isOver()
 		synctest.Wait()
 	})
 }

@@ -35,6 +35,15 @@ func (m *measured) Transact(ctx context.Context, group string, keys []string, do
 	return err
 }
 
+// take returns what was noted since the last call.
+func (m *measured) take() (keys, gets []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	keys, gets = m.keys, m.gets
+	m.keys, m.gets = nil, nil
+	return keys, gets
+}
+
 type measuredTx struct {
 	rowstore.Tx
 	gets int
@@ -69,16 +78,39 @@ func TestRows(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.Equal(t, 12, slices.Max(m.keys), "ten, and two of the store's own")
-		require.Equal(t, 1, slices.Max(m.gets))
-		m.keys, m.gets = nil, nil
+		keys, gets := m.take()
+		require.Equal(t, 12, slices.Max(keys), "ten, and two of the store's own")
+		require.Equal(t, 1, slices.Max(gets))
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
-		require.Equal(t, 12, slices.Max(m.keys))
-		require.Equal(t, 1, slices.Max(m.gets))
-		require.Len(t, m.keys, 40, "400 leases are renewed")
+		keys, gets = m.take()
+		require.Equal(t, 12, slices.Max(keys))
+		require.Equal(t, 1, slices.Max(gets))
+		require.Len(t, keys, 40, "400 leases are renewed")
 		for i := range 200 {
 			s.Release(&throttle.Booking{Charges: []throttle.Charge{slots(2 * i), slots(2*i + 1)}}, throttle.Grant{OK: true})
 		}
+	})
+}
+
+// TestP12_Looks: a look is not awaited for longer than its caller may, and shows nothing to a caller that has left.
+func TestP12_Looks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		s := rowstore.New(&broken{Database: newMemory(), before: func() error { <-goOn; return nil }}, nil)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		began := time.Now()
+		_, err := s.Status(ctx, hourly(1))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+
+		c := hourly(1)
+		w := s.Watch(&throttle.Booking{Charges: []throttle.Charge{c}}, throttle.Grant{OK: true}, make(chan struct{}, 1))
+		_, err = w.Confirm(t.Context(), time.Second)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 2*time.Second, time.Since(began))
+		w.Stop()
+		close(goOn)
 	})
 }
