@@ -1,4 +1,4 @@
--- The lanes of shares in a line; docs/internals/line.md says what they promise. Without shares nothing here is
+-- The lanes of shares in a line; docs/internals/lanes.md says what they promise. Without shares nothing here is
 -- run, or even made: Lua makes the functions of a script in each call.
 --
 -- This file has what a lane is and how a line with lanes is stored; deals.lua has the turns that lanes take.
