@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
@@ -108,6 +109,30 @@ func TestP5_AsManySharesAsATableSays(t *testing.T) {
 			}
 			require.Equal(t, first, ids[0])
 		}
+	})
+}
+
+// TestP6_SharesWithTheSameTag: a caller is told how long it waits for the callers of other shares that had as much as its own, and whose
+// turns come first because they came first.
+func TestP6_SharesWithTheSameTag(t *testing.T) {
+	onEmpty(t, func(t *testing.T, _ *redis.Client, s *redisstore.Store) {
+		of := func(share uint64, maxWait time.Duration) *throttle.Booking {
+			b := bookingFor(maxWait, charge("model", throttle.PerSecond(100)))
+			b.Charges[0].Share, b.Horizon = throttle.Share{ID: share, Weight: 1}, 250*time.Millisecond
+			return b
+		}
+		for range 100 {
+			require.True(t, ask(t, s, of(2, 0)).OK)
+		}
+		var waits []throttle.Grant
+		for share := range uint64(100) {
+			waits = append(waits, ask(t, s, of(1000+share, -1)))
+		}
+		require.False(t, waits[99].OK)
+		g := ask(t, s, of(5000, 1700*time.Millisecond))
+		require.False(t, g.OK, "a window, and a second for a hundred others")
+		require.Nil(t, g.Ready, "it waits for nothing: it is refused")
+		require.NotNil(t, ask(t, s, of(5000, 2200*time.Millisecond)).Ready)
 	})
 }
 
