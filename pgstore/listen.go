@@ -17,7 +17,7 @@ const (
 	pollEvery   = 250 * time.Millisecond // how often nodes look that do not hear messages
 	linger      = 5 * time.Second        // how long the connection is kept when nobody listens
 	probeWait   = 2 * time.Second        // how long a message may take that the listener sends to itself
-	probeAgain  = time.Minute            // when a listener tries again that hears no messages
+	probeAgain  = time.Minute            // when a listener tries again that hears no messages, after it tried some times sooner
 	connectNext = time.Second            // when a listener connects again that has lost its connection
 )
 
@@ -105,12 +105,15 @@ func (l *listener) poll(e *ear) {
 
 // run hears messages until ctx ends.
 func (l *listener) run(ctx context.Context) {
+	next := connectNext // a server that is busy may be late, too
 	for ctx.Err() == nil {
 		err := l.listen(ctx)
 		l.setHears(false)
 		pause := connectNext
 		if errors.Is(err, errNoMessages) {
-			pause = probeAgain
+			pause, next = next, min(2*next, probeAgain)
+		} else {
+			next = connectNext
 		}
 		select {
 		case <-ctx.Done():
