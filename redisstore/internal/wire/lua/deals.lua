@@ -20,7 +20,8 @@ function lanes.beside(q, class, c, weight, own)
   local m = q.many
   local C, F, L, O, W, K, v = m.class, m.finish, m.left, m.offered, m.weight, m.cost, m.v[class]
   local self = c and c.index or #C + 1
-  local tag, sum = max(v, c and c.finish or v) + floor(own * UNIT / weight), 0
+  local begin = c and (c.finish > v or L[self] > 0) and c.finish or v
+  local tag, sum = begin + floor(own * UNIT / weight), 0
   for i = 1, #C do
     if C[i] == class and i ~= self then
       sum = sum + O[i]
@@ -34,11 +35,11 @@ function lanes.beside(q, class, c, weight, own)
   return sum
 end
 
--- deal adds what a lane is dealt to its finish tag.
-local function deal(m, c, amount)
-  local tag = max(c.finish, m.v[c.class])
-  m.v[c.class] = max(m.v[c.class], tag + floor(max(0, amount - c.cost) * UNIT / c.weight))
-  c.finish = tag + floor(amount * UNIT / c.weight)
+-- deal adds what a lane is dealt to its finish tag. Where that is for one caller, last is its cost, and else that of the last of several. A
+-- lane that waits keeps its tag also if it is below the class's: it was dealt less than the others.
+local function deal(m, c, amount, last)
+  m.v[c.class] = max(m.v[c.class], c.finish + floor(max(0, amount - last) * UNIT / c.weight))
+  c.finish = c.finish + floor(amount * UNIT / c.weight)
 end
 
 -- complete deals a waiter that came, and waits for room, the rest of what it wants. Else each lane would be dealt a part of what
@@ -48,30 +49,28 @@ function lanes.complete(q, c, w, cost)
   if w.ticket ~= FRONT and w.ticket < c.cut and stop > c.cut then
     local passed = move(c, min(stop, c.joined) - c.cut)
     c.offered = c.offered + passed
-    deal(q.many, c, passed)
+    deal(q.many, c, passed, passed)
   end
   c.step, c.since = 0, now -- its callers live
   lanes.settle(q, c)
 end
 
--- leave notes what it means for the turns of lanes that a caller with a ticket starts, or leaves; was is how much of its cost counted. One whose
--- turn had come was counted for the lane when it was dealt.
+-- leave notes what it means for the turns of lanes that a caller with a ticket starts, or leaves; was is how much of its cost counted. What is
+-- below the cut was counted for the lane when it was dealt: of a costly caller that may be a part.
 function lanes.leave(q, c, w, cost, was, starts)
-  local m = q.many
+  local dealt = w.ticket == FRONT and cost or max(0, min(cost, c.cut - w.ticket))
   if not starts then
-    if was > 0 and w.ticket ~= FRONT and w.ticket < c.cut and c.step == 0 then
-      lanes.refund(q, c, cost)
+    if was > 0 and w.ticket ~= FRONT and dealt > 0 and c.step == 0 then
+      lanes.refund(q, c, dealt)
     end
-  elseif w.state == queue.WAITS or w.state == queue.COUNTED then
-    if w.ticket >= c.cut then
-      deal(m, c, cost)
-    end
+  elseif dealt < cost and (w.state == queue.WAITS or w.state == queue.COUNTED) then
+    deal(q.many, c, cost - dealt, cost)
   end
 end
 
 -- refund takes back what a start counted for a lane.
 function lanes.refund(q, c, cost)
-  c.finish = max(q.many.v[c.class], c.finish - floor(cost * UNIT / c.weight))
+  c.finish = max(min(c.finish, q.many.v[c.class]), c.finish - floor(cost * UNIT / c.weight))
   q.many.finish[c.index] = c.finish
 end
 
@@ -80,7 +79,7 @@ function lanes.start(q, class, share, weight, cost)
   local m = q.many
   if m.sum[class] > 0 then
     local c = lanes.join(q, class, share, weight, cost)
-    deal(m, c, cost)
+    deal(m, c, cost, cost)
     lanes.settle(q, c)
   end
 end
@@ -137,7 +136,7 @@ local function offer(q, m, class, amount, active)
       if c then
         local passed = move(c, max(c.cost, least, most))
         c.offered, c.since, amount = c.offered + passed, now, amount - max(passed, 1)
-        deal(m, c, passed)
+        deal(m, c, passed, c.cost)
         lanes.settle(q, c)
       end
     end

@@ -191,7 +191,7 @@ local function text(q, m)
   local columns, began, finish, since, rest, list, limits = {}, q.began, {}, {}, {}, {}, {}
   for j = 1, #kept do
     local i = kept[j]
-    finish[j] = max(0, F[i] - m.v[m.class[i]])
+    finish[j] = F[i] - m.v[m.class[i]]
     since[j] = S[i] > 0 and max(1, S[i] - began) or 0
     rest[j], list[j] = m.rest[i] or text_of(m.open[i]), served.of(m, i)
   end
