@@ -30,18 +30,18 @@ func find() (programs, error) {
 	}
 	path, err := look("mariadbd")
 	if err != nil {
-		return programs{}, missing
+		return programs{}, errMissing
 	}
 	return mariadb(path)
 }
 
-var missing = errors.New("mysqltest: no mariadbd and mariadb-install-db: run `make mariadb`, or install MariaDB's server (apt-get install " +
+var errMissing = errors.New("mysqltest: no mariadbd and mariadb-install-db: run `make mariadb`, or install MariaDB's server (apt-get install " +
 	"mariadb-server-core mariadb-client-core, brew install mariadb, apk add mariadb), or name a server in MYSQL_SERVER")
 
 func mariadb(server string) (programs, error) {
 	install, err := look("mariadb-install-db")
 	if err != nil {
-		return programs{}, missing
+		return programs{}, errMissing
 	}
 	return programs{server: server, install: install, also: []string{"--skip-name-resolve"}}, nil
 }
