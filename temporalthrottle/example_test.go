@@ -3,9 +3,12 @@ package temporalthrottle_test
 import (
 	"context"
 
+	"github.com/redis/go-redis/v9"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/redisstore"
 	"github.com/fleetthrottle/throttle/temporalthrottle"
 )
 
@@ -24,11 +27,16 @@ func (a *Activities) Sync(ctx context.Context, tenant string) error {
 
 func callAPI(context.Context, string) error { return nil }
 
-// Register the activity with a worker, and leave MaximumAttempts of its retry policy at 0.
+// A worker has such activities. Leave MaximumAttempts of their retry policy at 0.
 func ExampleAcquire() {
-	activities := &Activities{}
-	register := func(any) {} // worker.RegisterActivity
-	register(activities)
+	limits, err := throttle.NewLimiters(throttle.Config{
+		Store:    redisstore.New(redis.NewClient(&redis.Options{Addr: "localhost:6379"}), nil),
+		Policies: []throttle.Policy{{Name: "crm", Limit: throttle.PerSecond(4)}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	_ = func(w worker.Worker) { w.RegisterActivity(&Activities{limits}) }
 }
 
 // An activity that has progress of its own in its heartbeat details asks whether there is any.

@@ -2,7 +2,6 @@ package temporalthrottle_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -167,13 +166,12 @@ func TestWorkflow(t *testing.T) {
 	env := new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
 	env.RegisterActivity(j.Run)
-	var delays []time.Duration
 	attempts := 0
 	env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) { attempts++ })
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-			StartToCloseTimeout: time.Minute,
-			RetryPolicy:         &temporal.RetryPolicy{MaximumAttempts: 1000},
+			ScheduleToCloseTimeout: 24 * time.Hour,
+			RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1000},
 		})
 		var all []workflow.Future
 		for range jobs {
@@ -188,7 +186,6 @@ func TestWorkflow(t *testing.T) {
 	})
 	require.True(t, env.IsWorkflowCompleted())
 	require.NoError(t, env.GetWorkflowError())
-	_ = delays
 	t.Logf("%d jobs, %d attempts", jobs, attempts)
-	require.False(t, errors.Is(env.GetWorkflowError(), throttle.ErrLimited))
+	require.Greater(t, attempts, jobs)
 }
