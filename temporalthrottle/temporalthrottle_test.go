@@ -2,6 +2,9 @@ package temporalthrottle_test
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -157,25 +160,43 @@ func TestOtherErrors(t *testing.T) {
 	require.NotEqual(t, temporalthrottle.ErrorType, failed.Type())
 }
 
-// TestWorkflow: activities of a workflow are put aside, each begins, and not more often than the limit lets them. The
-// environment's clock skips the delays, so attempts come too early.
+// TestWorkflow: activities of a workflow are put aside and come again with their places. Each begins once, within the limit.
 func TestWorkflow(t *testing.T) {
 	t.Parallel()
-	const jobs = 6
-	j := job{limiters(t, throttle.PerSecond(3))}
+	const jobs, perSecond = 12, 4
+	j := job{limiters(t, throttle.PerSecond(perSecond))}
+	var mu sync.Mutex
+	var starts []time.Time
+	attempts, due := 0, make(map[string]time.Time) // by the activity's ID
+	run := func(ctx context.Context) error {
+		id := activity.GetInfo(ctx).ActivityID
+		mu.Lock()
+		attempts++
+		wait := time.Until(due[id])
+		mu.Unlock()
+		time.Sleep(wait) // the environment's clock skips what Temporal would wait
+		_, err := j.Run(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		var later *temporal.ApplicationError
+		if errors.As(err, &later) {
+			due[id] = time.Now().Add(later.NextRetryDelay())
+		} else {
+			starts = append(starts, time.Now())
+		}
+		return err
+	}
 	env := new(testsuite.WorkflowTestSuite).NewTestWorkflowEnvironment()
 	env.SetTestTimeout(time.Minute)
-	env.RegisterActivity(j.Run)
-	attempts := 0
-	env.SetOnActivityStartedListener(func(*activity.Info, context.Context, converter.EncodedValues) { attempts++ })
+	env.RegisterActivityWithOptions(run, activity.RegisterOptions{Name: "Run"})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 			ScheduleToCloseTimeout: 24 * time.Hour,
-			RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1000},
+			RetryPolicy:            &temporal.RetryPolicy{MaximumAttempts: 1000}, // 0 is 10 in the environment
 		})
 		var all []workflow.Future
 		for range jobs {
-			all = append(all, workflow.ExecuteActivity(ctx, j.Run))
+			all = append(all, workflow.ExecuteActivity(ctx, "Run"))
 		}
 		for _, f := range all {
 			if err := f.Get(ctx, nil); err != nil {
@@ -188,4 +209,10 @@ func TestWorkflow(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 	t.Logf("%d jobs, %d attempts", jobs, attempts)
 	require.Greater(t, attempts, jobs)
+	require.Len(t, starts, jobs)
+	slices.SortFunc(starts, time.Time.Compare)
+	const arrival = 30 * time.Millisecond // between the permit and the look at the clock, on a machine that is busy
+	for i := range starts[:jobs-perSecond] {
+		require.Greater(t, starts[i+perSecond].Sub(starts[i]), time.Second-arrival, "P1")
+	}
 }
