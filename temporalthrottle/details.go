@@ -35,12 +35,13 @@ func detailsOf(ctx context.Context) details {
 	if !activity.HasHeartbeatDetails(ctx) {
 		return details{}
 	}
-	own, ok := rawDetails(ctx)
-	if !ok {
-		return details{opaque: true}
-	}
-	if len(own) == 0 {
-		return details{}
+	own, err := rawDetails(ctx)
+	if err != nil || len(own) == 0 {
+		var k kept // a place alone has a type that is known
+		if activity.GetHeartbeatDetails(ctx, &k) != nil || k.Place == nil {
+			return details{opaque: true}
+		}
+		return details{place: k.Place}
 	}
 	last := len(own) - 1
 	into := make([]any, len(own))
@@ -57,19 +58,19 @@ func detailsOf(ctx context.Context) details {
 
 // rawDetails returns all heartbeat details as they are stored. The SDK does not say how many there are: it leaves
 // alone what it has no detail for.
-func rawDetails(ctx context.Context) (raw []any, ok bool) {
+func rawDetails(ctx context.Context) (raw []any, err error) {
 	for n := 4; ; n *= 2 {
 		values, into := make([]converter.RawValue, n), make([]any, n)
 		for i := range values {
 			into[i] = &values[i]
 		}
-		if activity.GetHeartbeatDetails(ctx, into...) != nil {
-			return nil, false
+		if err := activity.GetHeartbeatDetails(ctx, into...); err != nil {
+			return nil, err
 		}
 		raw = raw[:0]
 		for _, v := range values {
 			if v.Payload() == nil {
-				return raw, true
+				return raw, nil
 			}
 			raw = append(raw, v)
 		}
