@@ -47,7 +47,7 @@ lua: ## install lua5.4, for make soak, unless it is there
 WITHOUT_RACE = ./filestore ./internal/ledger ./internal/mutants ./internal/waits ./memstore ./rowstore ./rowstore/examplestore ./storetest
 
 # Modules that compile much code of other people; make sdks has their tests.
-FOREIGN = ./asynqthrottle ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./riverthrottle ./sdktest
+FOREIGN = ./asynqthrottle ./benchmarks ./dashboard/browsertest ./promthrottle/promql ./riverthrottle ./sdktest ./temporalthrottle
 
 .PHONY: test
 test: redis postgres mariadb ## the tests, with the race detector and in random order; make sdks and make soak have the rest

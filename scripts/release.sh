@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 version=${1:?which version? v0.1.0}
 module=$(go list -m)
 # A module stands behind those that it requires.
-beside=(policyfile asynqthrottle grpcthrottle otelthrottle promthrottle riverthrottle pgstore sqlstore cmd/throttle)
+beside=(policyfile asynqthrottle grpcthrottle otelthrottle promthrottle riverthrottle pgstore sqlstore temporalthrottle cmd/throttle)
 
 work=$(mktemp -d)
 trap 'GOMODCACHE=$work/filled go clean -modcache; GOMODCACHE=$work/user go clean -modcache; rm -rf "$work"' EXIT
@@ -58,12 +58,12 @@ mkdir "$work/program" "$work/bin"
 		echo
 		echo 'import ('
 		printf '\t"%s"\n' encoding/json errors fmt strings time github.com/redis/go-redis/v9 "$module" "$module/presets/dingtalk" "$module/redisstore" "$module/retry"
-		printf '\t_ "%s"\n' "$module/asynqthrottle" "$module/grpcthrottle" "$module/otelthrottle" "$module/policyfile" "$module/pgstore" "$module/promthrottle" "$module/riverthrottle" "$module/sqlstore"
+		printf '\t_ "%s"\n' "$module/asynqthrottle" "$module/grpcthrottle" "$module/otelthrottle" "$module/policyfile" "$module/pgstore" "$module/promthrottle" "$module/riverthrottle" "$module/sqlstore" "$module/temporalthrottle"
 		echo ')'
 		sed -n '/^```go$/,/^```$/p' "$OLDPWD/README.md" | sed '/^```/d'
 		echo 'func main() { fmt.Println(getUser(redis.NewClient(&redis.Options{Addr: "localhost:1"}), "token") != nil) }'
 	} >main.go
-	go get "$module@$version" "$module/asynqthrottle@$version" "$module/riverthrottle@$version" "$module/grpcthrottle@$version" "$module/otelthrottle@$version" "$module/pgstore@$version" "$module/policyfile@$version" "$module/promthrottle@$version" "$module/sqlstore@$version"
+	go get "$module@$version" "$module/asynqthrottle@$version" "$module/riverthrottle@$version" "$module/grpcthrottle@$version" "$module/otelthrottle@$version" "$module/pgstore@$version" "$module/policyfile@$version" "$module/promthrottle@$version" "$module/sqlstore@$version" "$module/temporalthrottle@$version"
 	go mod tidy
 	go vet .
 	GOFLAGS= GOBIN=$work/bin go install "$module/cmd/throttle@$version"

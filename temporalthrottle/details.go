@@ -1,0 +1,91 @@
+package temporalthrottle
+
+import (
+	"context"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// A kept is the heartbeat detail that keeps a place. It is the last one.
+type kept struct {
+	Place *throttle.Place `json:"throttle:place"`
+}
+
+// details are the heartbeat details of the last attempt.
+type details struct {
+	own   []any           // those of the activity itself, as converter.RawValue
+	place *throttle.Place // nil: none
+	// opaque is whether the worker's DataConverter does not know converter.RawValue. The details of the
+	// activity cannot be read without their types then, and are left alone: no place is kept.
+	opaque bool
+}
+
+// HasHeartbeatDetails is [activity.HasHeartbeatDetails] without the place that [Acquire] keeps: it reports whether the
+// activity has recorded details of its own.
+func HasHeartbeatDetails(ctx context.Context) bool {
+	d := detailsOf(ctx)
+	return d.opaque || len(d.own) > 0
+}
+
+// detailsOf returns the heartbeat details of the last attempt.
+func detailsOf(ctx context.Context) details {
+	if !activity.HasHeartbeatDetails(ctx) {
+		return details{}
+	}
+	own, err := rawDetails(ctx)
+	if err != nil || len(own) == 0 {
+		var k kept // a place alone has a type that is known
+		if activity.GetHeartbeatDetails(ctx, &k) != nil || k.Place == nil {
+			return details{opaque: true}
+		}
+		return details{place: k.Place}
+	}
+	last := len(own) - 1
+	into := make([]any, len(own))
+	for i := range last {
+		into[i] = new(converter.RawValue)
+	}
+	var k kept
+	into[last] = &k
+	if activity.GetHeartbeatDetails(ctx, into...) != nil || k.Place == nil {
+		return details{own: own} // the last detail is the activity's own
+	}
+	return details{own: own[:last], place: k.Place}
+}
+
+// rawDetails returns all heartbeat details as they are stored. The SDK does not say how many there are: it leaves
+// alone what it has no detail for.
+func rawDetails(ctx context.Context) (raw []any, err error) {
+	for n := 4; ; n *= 2 {
+		values, into := make([]converter.RawValue, n), make([]any, n)
+		for i := range values {
+			into[i] = &values[i]
+		}
+		if err := activity.GetHeartbeatDetails(ctx, into...); err != nil {
+			return nil, err
+		}
+		raw = raw[:0]
+		for _, v := range values {
+			if v.Payload() == nil {
+				return raw, nil
+			}
+			raw = append(raw, v)
+		}
+	}
+}
+
+// record makes the details of the activity and a place those that its next attempt finds. Without a place it
+// makes them those of the activity.
+func (d details) record(ctx context.Context, place *throttle.Place) {
+	if d.opaque {
+		return
+	}
+	all := d.own[:len(d.own):len(d.own)]
+	if place != nil {
+		all = append(all, kept{place})
+	}
+	activity.RecordHeartbeat(ctx, all...)
+}

@@ -1,0 +1,145 @@
+// Package temporalthrottle keeps the activities of [Temporal] within the limits of somebody else's API, and keeps no
+// worker while an activity waits.
+//
+// An activity that would have to wait ends with an error that asks Temporal for another attempt when its turn comes.
+// It keeps its place in line meanwhile, before all that come later, also before callers that wait in memory. The place
+// is in the heartbeat details of the activity.
+//
+// # Attempts
+//
+// To be put aside counts as an attempt: leave MaximumAttempts of the activity's retry policy at 0, which is without
+// bound. Temporal says which attempt is the last: that one waits in its worker. The error has the category
+// benign, so the worker counts no failure in its metrics and logs the error at the level debug.
+//
+// The time between attempts counts for ScheduleToCloseTimeout, and not for StartToCloseTimeout or HeartbeatTimeout. Let the
+// two be longer than an activity waits in its worker: 2 seconds, or what [throttle.WithMaxWait] of the context says.
+//
+// Temporal before 1.24.2 does not know the delay that the error asks for, and tries again as the retry policy says. That is
+// too early or too late, and within the limit.
+//
+// # Heartbeat details
+//
+// An activity may have heartbeat details of its own. Its last ones stay in front of the place, so
+// [activity.GetHeartbeatDetails] finds them where they were: see [HasHeartbeatDetails].
+//
+// # What is tested
+//
+// The tests run activities in the SDK's test environment, and in a worker of the SDK before a stand-in for the
+// server that hands out activities. They do not run a Temporal server.
+//
+// [Temporal]: https://temporal.io
+package temporalthrottle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/fleetthrottle/throttle"
+)
+
+// ErrorType is the type of the [temporal.ApplicationError] of an activity that is put aside.
+const ErrorType = "throttle:later"
+
+// Acquire returns the permit of an activity. Call it once, before the work, and release the permit when the work is done.
+//
+// If the activity would have to wait, the error is a [*temporal.ApplicationError] of the type [ErrorType]. Return
+// that error as it is: Temporal does not see the delay of an error that another one wraps. Other errors are
+// those of [throttle.Limiters.Reserve].
+//
+// The last attempt that the retry policy allows waits in its worker, because Temporal would end the activity. A local activity
+// waits in its worker, too: it has no heartbeat details that could keep a place.
+func Acquire(ctx context.Context, l *throttle.Limiters, demands ...throttle.Demand) (*throttle.Permit, error) {
+	if !activity.IsActivity(ctx) {
+		return nil, errors.New("temporalthrottle: Acquire needs the context of an activity")
+	}
+	d := detailsOf(ctx)
+	for place := d.place; ; {
+		permit, later, err := visit(ctx, l, place, demands)
+		switch {
+		case err != nil:
+			return nil, err
+		case permit != nil:
+			return begin(ctx, d, permit)
+		case !isLast(ctx):
+			return nil, putAside(ctx, d, later)
+		}
+		if err := stay(ctx, d, later.RetryAfter()); err != nil {
+			return nil, err
+		}
+		place = later
+	}
+}
+
+// visit redeems a place, or reserves. A place that cannot be redeemed is given up for a new one.
+func visit(ctx context.Context, l *throttle.Limiters, place *throttle.Place, demands []throttle.Demand) (*throttle.Permit, *throttle.Place, error) {
+	if place != nil {
+		permit, later, err := l.Redeem(ctx, place, demands...)
+		if !errors.As(err, new(*throttle.PlaceError)) {
+			return permit, later, err
+		}
+	}
+	return l.Reserve(ctx, demands...)
+}
+
+// isLast reports whether Temporal would end the activity if it were put aside, or lose its place.
+func isLast(ctx context.Context) bool {
+	info := activity.GetInfo(ctx)
+	p := info.RetryPolicy // nil: an old server, which does not say
+	return info.IsLocalActivity || p != nil && p.MaximumAttempts > 0 && info.Attempt >= p.MaximumAttempts
+}
+
+// begin returns the permit of an activity that may start. Its place is used up, also if the work fails.
+func begin(ctx context.Context, d details, permit *throttle.Permit) (*throttle.Permit, error) {
+	if d.place == nil {
+		return permit, nil
+	}
+	d.record(ctx, nil)
+	if err := ctx.Err(); err != nil { // the answer to the heartbeat said so
+		permit.Cancel()
+		return nil, err
+	}
+	return permit, nil
+}
+
+// putAside keeps the place in the heartbeat details and returns the error that asks for another attempt.
+func putAside(ctx context.Context, d details, place *throttle.Place) error {
+	d.record(ctx, place)
+	if temporal.IsCanceledError(context.Cause(ctx)) { // there will be no other attempt
+		return ctx.Err()
+	}
+	wait := max(time.Millisecond, place.RetryAfter()) // Temporal takes 0 for none
+	return temporal.NewApplicationErrorWithOptions(
+		fmt.Sprintf("temporalthrottle: put aside for %v, because a limit is full", wait.Round(time.Millisecond)), ErrorType,
+		temporal.ApplicationErrorOptions{
+			NextRetryDelay: wait,
+			Category:       temporal.ApplicationErrorCategoryBenign,
+			Cause:          throttle.ErrLimited,
+		})
+}
+
+// stay waits in the worker, with heartbeats.
+func stay(ctx context.Context, d details, wait time.Duration) error {
+	until := time.Now().Add(wait)
+	for {
+		d.record(ctx, nil)
+		step := time.Until(until)
+		if most := activity.GetInfo(ctx).HeartbeatTimeout / 2; most > 0 {
+			step = min(step, most)
+		}
+		if step <= 0 {
+			return ctx.Err()
+		}
+		timer := time.NewTimer(step)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
