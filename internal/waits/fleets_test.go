@@ -157,7 +157,8 @@ func orderOfFleets(t *testing.T, v virtual) []row {
 	what := fmt.Sprintf("%d random fleets with leavers, pauses and deaths, Redis: ", many)
 	return []row{
 		below(what+fmt.Sprintf("part with a caller passed by %v", passedFleets), float64(over)/float64(many), inFull(partPassed, 0.2)).also("%s", text), // one of 6 says nothing
-		atMost(what+"passed by", worst[many-1], passedTrouble),
+		atMost(what+"passed by", worst[many-1], passedTrouble).
+			knownIn("docs/internals/line.md", worst[many-1] <= passedTrouble+60*ms),
 		atMost(fmt.Sprintf("%d random fleets without trouble, Redis: passed by", calm), none[calm-1], passedFleets).also("%s", calmText),
 	}
 }
