@@ -161,6 +161,7 @@ func newAPI(t *testing.T) *api {
 // withSlowBodies calls f while so many bodies are on their way that do not come.
 func (a *api) withSlowBodies(many int, f func()) {
 	a.Helper()
+	defer synctest.Wait() // until the handler knows that they do not come
 	for range many {
 		conn, err := a.dial(a.Context(), "", "")
 		require.NoError(a, err)
