@@ -51,13 +51,24 @@ FOREIGN = ./asynqthrottle ./benchmarks ./dashboard/browsertest ./promthrottle/pr
 
 .PHONY: test
 test: redis postgres mariadb ## the tests, with the race detector and in random order; make sdks and make soak have the rest
-	@# Most tests of redisstore await a server of their own, so more of them than
-	@# there are cores run side by side. The detector would have each package sleep
-	@# for a second when it is done. They wait for most of the time: two modules at once.
-	@# make lint vets.
-	@# With -race in GOFLAGS, what tests have go vet look at is not compiled once more without it.
-	@GORACE=atexit_sleep_ms=100 GOFLAGS="$$GOFLAGS -race" JOBS=2 BUT="$(FOREIGN)" $(EACH) go test -vet=off -short -shuffle=on -count=1 -parallel 4 -timeout 10m ./...
-	go test -vet=off -short -shuffle=on -count=1 -timeout 10m $(WITHOUT_RACE)
+	@# They wait for servers and fleets for much of the time, so two of these run side by side.
+	@$(MAKE) --jobs 2 --keep-going --no-print-directory test-root test-modules test-without-race
+
+# make lint vets. Most tests of redisstore await a server of their own, so more of them than there are cores run
+# side by side. The detector would have each package sleep for a second when it is done. With -race in GOFLAGS,
+# what tests have go vet look at is not compiled once more without it.
+SHORT = go test -vet=off -short -shuffle=on -count=1 -parallel 4 -timeout 10m
+RACE = GORACE=atexit_sleep_ms=100 GOFLAGS="$$GOFLAGS -race"
+
+.PHONY: test-root test-modules test-without-race
+test-root:
+	@$(RACE) $(SHORT) ./...
+
+test-modules:
+	@$(RACE) BUT=". $(FOREIGN)" $(EACH) $(SHORT) ./...
+
+test-without-race:
+	@$(SHORT) $(WITHOUT_RACE)
 
 .PHONY: sdks
 sdks: redis postgres clients browser ## throttle beside other libraries, in job queues, inside other people's SDKs and before clients of other languages, its page in a browser, and its alert rules read by Prometheus' parser
