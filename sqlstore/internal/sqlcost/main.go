@@ -22,9 +22,9 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/crew"
+	"github.com/fleetthrottle/throttle/internal/mysqltest"
 	"github.com/fleetthrottle/throttle/internal/redistest"
 	"github.com/fleetthrottle/throttle/sqlstore"
-	"github.com/fleetthrottle/throttle/sqlstore/internal/mysqltest"
 )
 
 func main() {

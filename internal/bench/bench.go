@@ -1,4 +1,5 @@
-package main
+// Package bench lets a program start servers as a test does.
+package bench
 
 import (
 	"errors"
@@ -8,16 +9,18 @@ import (
 	"slices"
 )
 
-// A bench is what a program needs to start servers as a test does: it cleans up
+// A Bench is what a program needs to start servers as a test does: it cleans up
 // in the end, and fails.
-type bench struct {
+type Bench struct {
+	folder   string
 	cleanups []func()
 	failures []error
 }
 
-// onBench calls f and cleans up after it. A failure ends f, as it ends a test.
-func onBench(f func(*bench)) error {
-	b := &bench{}
+// Run calls f and cleans up after it. A failure ends f, as it ends a test. Directories are
+// in the folder, or in that of temporary files if it is "".
+func Run(folder string, f func(*Bench)) error {
+	b := &Bench{folder: folder}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -28,21 +31,21 @@ func onBench(f func(*bench)) error {
 	return errors.Join(b.failures...)
 }
 
-func (b *bench) clean() {
+func (b *Bench) clean() {
 	for _, f := range slices.Backward(b.cleanups) {
 		f()
 	}
 }
 
 // Helper implements [redistest.TB].
-func (b *bench) Helper() {}
+func (b *Bench) Helper() {}
 
 // Cleanup implements [redistest.TB].
-func (b *bench) Cleanup(f func()) { b.cleanups = append(b.cleanups, f) }
+func (b *Bench) Cleanup(f func()) { b.cleanups = append(b.cleanups, f) }
 
 // TempDir implements [redistest.TB].
-func (b *bench) TempDir() string {
-	dir, err := os.MkdirTemp("", "chaos")
+func (b *Bench) TempDir() string {
+	dir, err := os.MkdirTemp(b.folder, "bench")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -51,18 +54,18 @@ func (b *bench) TempDir() string {
 }
 
 // Errorf implements [redistest.TB].
-func (b *bench) Errorf(format string, args ...any) {
+func (b *Bench) Errorf(format string, args ...any) {
 	b.failures = append(b.failures, fmt.Errorf(format, args...))
 }
 
 // Fatal implements [redistest.TB].
-func (b *bench) Fatal(args ...any) {
+func (b *Bench) Fatal(args ...any) {
 	b.failures = append(b.failures, errors.New(fmt.Sprint(args...)))
 	runtime.Goexit()
 }
 
 // Fatalf implements [redistest.TB].
-func (b *bench) Fatalf(format string, args ...any) {
+func (b *Bench) Fatalf(format string, args ...any) {
 	b.Errorf(format, args...)
 	runtime.Goexit()
 }
