@@ -69,3 +69,10 @@ func (b *Bench) Fatalf(format string, args ...any) {
 	b.Errorf(format, args...)
 	runtime.Goexit()
 }
+
+// Must fails with the error, if there is one.
+func (b *Bench) Must(err error) {
+	if err != nil {
+		b.Fatal(err)
+	}
+}

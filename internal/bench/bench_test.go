@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"path/filepath"
 	"testing"
 
@@ -17,10 +18,12 @@ func TestBench(t *testing.T) {
 		require.Equal(t, folder, filepath.Dir(dir))
 		b.Cleanup(func() { order = append(order, "first made") })
 		b.Cleanup(func() { order = append(order, "last made") })
-		b.Fatalf("number %d", 1)
+		b.Must(nil)
+		b.Must(errors.New("number 1"))
 		order = append(order, "not reached")
 	})
 	require.EqualError(t, err, "number 1")
 	require.Equal(t, []string{"last made", "first made"}, order)
 	require.NoError(t, Run("", func(*Bench) {}))
+	require.EqualError(t, Run("", func(b *Bench) { b.Fatalf("number %d", 2) }), "number 2")
 }
