@@ -141,7 +141,7 @@ examples: redis ## run the examples, and the demonstration with a Redis of its o
 	scripts/with-redis.sh sh -c 'go run ./internal/demo -redis "$$REDIS_URL"'
 
 .PHONY: bench
-bench: redis ## each benchmark once, so that none rots
+bench: redis postgres mariadb ## each benchmark once, so that none rots
 	@# The tests in a browser have no benchmarks, and need one even so.
 	@BUT=./dashboard/browsertest $(EACH) go test -run '^$$' -bench . -benchtime 1x ./...
 

@@ -15,9 +15,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fleetthrottle/throttle/internal/mysqltest"
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/sqlstore"
-	"github.com/fleetthrottle/throttle/sqlstore/internal/mysqltest"
 )
 
 // TestP1_ClockIsReadAfterTheLock: the time of a transaction is not from before it waited for another one, and the

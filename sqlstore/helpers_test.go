@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle/internal/crew"
+	"github.com/fleetthrottle/throttle/internal/mysqltest"
 	"github.com/fleetthrottle/throttle/rowstore"
 	"github.com/fleetthrottle/throttle/sqlstore"
-	"github.com/fleetthrottle/throttle/sqlstore/internal/mysqltest"
 )
 
 func TestMain(m *testing.M) {

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/internal/mysqltest"
 	"github.com/fleetthrottle/throttle/sqlstore"
-	"github.com/fleetthrottle/throttle/sqlstore/internal/mysqltest"
 )
 
 // hourly is a budget of which what is spent stays spent during a test.

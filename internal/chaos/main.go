@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fleetthrottle/throttle/internal/bench"
 	"github.com/fleetthrottle/throttle/internal/crew"
 )
 
@@ -80,7 +81,7 @@ func (p *program) play() (accounts []*account, broken []string, err error) {
 			if turn > 0 {
 				how.random.Shuffle(len(act), func(i, j int) { act[i], act[j] = act[j], act[i] })
 			}
-			err := onBench(func(b *bench) {
+			err := bench.Run("", func(b *bench.Bench) {
 				a, br := show(b, how, act[0].place, act)
 				accounts, broken = append(accounts, a...), append(broken, br...)
 			})

@@ -32,7 +32,7 @@ func (s *Server) Bouncer() string {
 	log := new(bytes.Buffer)
 	c := exec.Command(program, config)
 	c.Dir, c.Stdout, c.Stderr, c.WaitDelay = s.dir, log, log, time.Second
-	s.user.run(c)
+	s.user.Run(c)
 	gone, err := crew.Spawn(c)
 	if err != nil {
 		s.t.Fatalf("pgtest: starting pgbouncer: %v", err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/crew"
+	"github.com/fleetthrottle/throttle/internal/serveruser"
 )
 
 // longestWait is used up only by what is broken.
@@ -34,7 +35,7 @@ type Server struct {
 	t        TB
 	bin      string
 	dir      string // the database is in data below it
-	user     runner
+	user     serveruser.User
 	settings []string
 	log      *bytes.Buffer
 	process  *exec.Cmd
@@ -48,30 +49,37 @@ var quick = []string{"fsync=off", "max_connections=100", "shared_buffers=16MB"}
 // quick tests. The server ends with the test.
 func Start(t TB, settings ...string) *Server {
 	t.Helper()
-	s := newServer(t, settings)
+	// Not t.TempDir: the server may run as another user, who cannot enter that.
+	return StartIn(t, "", settings...)
+}
+
+// StartIn is Start with the data in a new folder of a folder, which the server's user must be able to enter; "" is that of
+// temporary files.
+func StartIn(t TB, folder string, settings ...string) *Server {
+	t.Helper()
+	s := newServer(t, folder, settings)
 	s.must("initdb", "-D", s.data(), "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 	s.Restart()
 	return s
 }
 
 // newServer returns a server that has no data yet, and does not run.
-func newServer(t TB, settings []string) *Server {
+func newServer(t TB, folder string, settings []string) *Server {
 	t.Helper()
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not t.TempDir: the server may run as another user, who cannot enter that.
-	dir, err := os.MkdirTemp("", "pgtest")
+	dir, err := os.MkdirTemp(folder, "pgtest")
 	if err != nil {
 		t.Fatal(err)
 	}
-	user, err := serverUser()
+	user, err := serveruser.Find("postgres", "nobody")
 	if err == nil {
-		err = user.give(dir)
+		err = user.Give(dir)
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("pgtest: %v", err)
 	}
 	s := &Server{t: t, bin: bin, dir: dir, user: user, settings: append(quick[:len(quick):len(quick)], settings...)}
 	t.Cleanup(func() {
@@ -99,7 +107,7 @@ func (s *Server) must(name string, args ...string) {
 	s.t.Helper()
 	c := exec.Command(filepath.Join(s.bin, name), args...)
 	c.Dir = s.dir
-	s.user.run(c)
+	s.user.Run(c)
 	if out, err := c.CombinedOutput(); err != nil {
 		s.t.Fatalf("pgtest: %s: %v\n%s", name, err, out)
 	}
@@ -138,7 +146,7 @@ func (s *Server) start(port int) bool {
 	s.log = new(bytes.Buffer)
 	s.process = exec.Command(filepath.Join(s.bin, "postgres"), args...)
 	s.process.Dir, s.process.Stdout, s.process.Stderr, s.process.WaitDelay = s.dir, s.log, s.log, time.Second
-	s.user.run(s.process)
+	s.user.Run(s.process)
 	var err error
 	if s.gone, err = crew.Spawn(s.process); err != nil {
 		s.t.Fatalf("pgtest: starting postgres: %v", err)

@@ -4,7 +4,7 @@ package pgtest
 // with settings that allow it.
 func (s *Server) Standby(name string, settings ...string) *Server {
 	s.t.Helper()
-	standby := newServer(s.t, append(s.settings[len(quick):len(s.settings):len(s.settings)], settings...))
+	standby := newServer(s.t, "", append(s.settings[len(quick):len(s.settings):len(s.settings)], settings...))
 	standby.must("pg_basebackup", "-D", standby.data(), "-d", s.URL()+"&application_name="+name, "-R", "-X", "stream", "-c", "fast", "--no-sync")
 	standby.Restart()
 	return standby

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-
-	"github.com/go-sql-driver/mysql"
 )
 
 // shared is the server that tests use together that only need a database of their own.
@@ -51,25 +49,21 @@ func Shared(t testing.TB) string {
 	return shared.server.Database(t, fmt.Sprint("shared", shared.databases))
 }
 
-// Database makes a database unless it is there, and returns its data source name for root.
+// Database makes a database unless it is there, and returns its data source name for root. The program has to import
+// a driver that is registered as mysql: this package imports none, so that the root module does not need one.
 func (s *Server) Database(t TB, name string) string {
 	t.Helper()
-	c := mysql.NewConfig()
-	c.User, c.Net, c.Addr, c.MultiStatements = "root", "tcp", s.Addr(), true
-	if err := s.do(c, "CREATE DATABASE IF NOT EXISTS "+name); err != nil {
-		t.Fatal(err)
+	db, err := sql.Open("mysql", s.dsn(""))
+	if err != nil {
+		t.Fatalf("mysqltest: %v", err)
 	}
-	c.DBName = name
-	return c.FormatDSN()
+	_, err = db.ExecContext(context.Background(), "CREATE DATABASE IF NOT EXISTS "+name)
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatalf("mysqltest: %v", err)
+	}
+	return s.dsn(name)
 }
 
-// do does statements.
-func (s *Server) do(c *mysql.Config, statements string) error {
-	connector, err := mysql.NewConnector(c)
-	if err != nil {
-		return err
-	}
-	db := sql.OpenDB(connector)
-	_, err = db.ExecContext(context.Background(), statements)
-	return errors.Join(err, db.Close())
+func (s *Server) dsn(database string) string {
+	return fmt.Sprintf("root@tcp(%s)/%s?multiStatements=true", s.Addr(), database)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fleetthrottle/throttle/internal/crew"
+	"github.com/fleetthrottle/throttle/internal/serveruser"
 )
 
 // longestWait is used up only by what is broken.
@@ -31,7 +32,7 @@ type TB interface {
 // A Server is a database server, with the user root and no password.
 type Server struct {
 	programs programs
-	user     runner
+	user     serveruser.User
 	dir      string
 	args     []string
 	port     int
@@ -56,10 +57,10 @@ func StartIn(t TB, folder string, args ...string) *Server {
 	s := &Server{args: args}
 	var err error
 	if s.programs, err = find(); err == nil {
-		s.user, err = serverUser()
+		s.user, err = serveruser.Find("mysql", "nobody")
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("mysqltest: %v", err)
 	}
 	if s.dir, err = os.MkdirTemp(folder, "mysqltest"); err != nil {
 		t.Fatal(err)
@@ -68,13 +69,13 @@ func StartIn(t TB, folder string, args ...string) *Server {
 		s.Kill()
 		os.RemoveAll(s.dir)
 	})
-	if err := s.user.give(s.dir); err != nil {
+	if err := s.user.Give(s.dir); err != nil {
 		t.Fatal(err)
 	}
 	initialize := s.programs.initialize(s.data())
 	initialize.Dir = s.dir
 	initialize.Env = append(os.Environ(), "TMPDIR="+s.dir) // two that begin at once take the same names for temporary files
-	s.user.run(initialize)
+	s.user.Run(initialize)
 	if out, err := initialize.CombinedOutput(); err != nil {
 		t.Fatalf("mysqltest: %v: %v\n%s", initialize, err, out)
 	}
@@ -114,7 +115,7 @@ func (s *Server) Run() error {
 		"--innodb-buffer-pool-size=32M",
 	}, append(s.programs.also, s.args...)...)...)
 	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr, s.cmd.WaitDelay = s.dir, s.log, s.log, time.Second
-	s.user.run(s.cmd)
+	s.user.Run(s.cmd)
 	var err error
 	if s.gone, err = crew.Spawn(s.cmd); err != nil {
 		return fmt.Errorf("mysqltest: %w", err)

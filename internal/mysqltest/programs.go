@@ -21,7 +21,7 @@ func find() (programs, error) {
 	if server := os.Getenv("MYSQL_SERVER"); server != "" {
 		path, err := exec.LookPath(server)
 		if err != nil {
-			return programs{}, fmt.Errorf("mysqltest: MYSQL_SERVER: %w", err)
+			return programs{}, fmt.Errorf("MYSQL_SERVER: %w", err)
 		}
 		if strings.HasPrefix(filepath.Base(path), "mysqld") {
 			return programs{server: path, also: []string{"--mysqlx=OFF", "--secure-file-priv=NULL"}}, nil
@@ -35,7 +35,7 @@ func find() (programs, error) {
 	return mariadb(path)
 }
 
-var errMissing = errors.New("mysqltest: no mariadbd and mariadb-install-db: run `make mariadb`, or install MariaDB's server (apt-get install " +
+var errMissing = errors.New("no mariadbd and mariadb-install-db: run `make mariadb`, or install MariaDB's server (apt-get install " +
 	"mariadb-server-core mariadb-client-core, brew install mariadb, apk add mariadb), or name a server in MYSQL_SERVER")
 
 func mariadb(server string) (programs, error) {

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/fleetthrottle/throttle"
+	"github.com/fleetthrottle/throttle/filestore"
+	"github.com/fleetthrottle/throttle/memstore"
+	"github.com/fleetthrottle/throttle/pgstore"
+	"github.com/fleetthrottle/throttle/redisstore"
+	"github.com/fleetthrottle/throttle/sqlstore"
+)
+
+// A taker takes a start.
+type taker func(context.Context) error
+
+func openMemory(string) (throttle.Store, error)       { return memstore.New(), nil }
+func openFiles(dir string) (throttle.Store, error)    { return filestore.Open(dir) }
+func openPostgres(url string) (throttle.Store, error) { return pgstore.Open(url, nil) }
+
+func openRedis(addr string) (throttle.Store, error) {
+	return redisstore.New(goredis.NewClient(&goredis.Options{Addr: addr}), nil), nil
+}
+
+func openMySQL(dsn string) (throttle.Store, error) {
+	db, err := sql.Open("mysql", dsn)
+	if err != nil {
+		return nil, err
+	}
+	return sqlstore.MySQL(db, nil), nil
+}
+
+func openMySQLOneByOne(dsn string) (throttle.Store, error) {
+	return openMySQL(strings.Replace(dsn, "multiStatements=true", "multiStatements=false", 1))
+}
+
+// plenty is a limit for each second that is never reached.
+const plenty = 100_000_000
+
+// from takes starts from a store.
+func from(open func(at string) (throttle.Store, error)) func(string) (taker, error) {
+	b := throttle.Booking{MaxWait: throttle.AnyWait, Horizon: time.Second, Charges: []throttle.Charge{{
+		Budget: throttle.Budget{Policy: "one", Key: [16]byte{1}}, Limit: throttle.PerSecond(plenty), Cost: 1, Jitter: throttle.DefaultJitter,
+	}}}
+	return func(at string) (taker, error) {
+		s, err := open(at)
+		return func(ctx context.Context) error {
+			g, err := s.Book(ctx, &b)
+			if err == nil && !g.OK {
+				err = fmt.Errorf("no start: %+v", g)
+			}
+			return err
+		}, err
+	}
+}
