@@ -49,6 +49,22 @@ func Sweep(ctx context.Context, d rowstore.Database) (int64, error) {
 	return d.(*database).sweeper.sweep(ctx)
 }
 
+// SweepPlan returns how the server finds the rows that Sweep removes.
+func SweepPlan(ctx context.Context, d rowstore.Database) (string, error) {
+	db := d.(*database)
+	c, err := db.conns.get(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer db.conns.put(c)
+	rows, err := c.Query(ctx, "EXPLAIN "+db.server.sql.sweep, pgx.QueryExecModeExec)
+	if err != nil {
+		return "", err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return strings.Join(lines, "\n"), err
+}
+
 // PagesUsed returns how many pages the server looks at to read a row and to save it.
 func PagesUsed(t testing.TB, d rowstore.Database, key string) (pages int) {
 	t.Helper()
