@@ -49,14 +49,17 @@ func Sweep(ctx context.Context, d rowstore.Database) (int64, error) {
 	return d.(*database).sweeper.sweep(ctx)
 }
 
-// SweepPlan returns how the server finds the rows that Sweep removes.
+// SweepPlan returns how the server finds the rows that Sweep removes, if the table is so large that an index is of use.
 func SweepPlan(ctx context.Context, d rowstore.Database) (string, error) {
 	db := d.(*database)
 	c, err := db.conns.get(ctx)
 	if err != nil {
 		return "", err
 	}
-	defer db.conns.put(c)
+	defer db.conns.drop(c)
+	if _, err := c.Exec(ctx, "SET enable_seqscan = off; SET enable_bitmapscan = off"); err != nil {
+		return "", err
+	}
 	rows, err := c.Query(ctx, "EXPLAIN "+db.server.sql.sweep, pgx.QueryExecModeExec)
 	if err != nil {
 		return "", err
@@ -100,4 +103,16 @@ func PagesUsed(t testing.TB, d rowstore.Database, key string) (pages int) {
 		t.Fatal(err)
 	}
 	return pages
+}
+
+// SetClock has a database read another clock than the server's, which is an expression in SQL.
+func SetClock(t testing.TB, d rowstore.Database, expression string) {
+	t.Helper()
+	s := d.(*database).server.sql
+	for _, sql := range []*string{&s.lock, &s.read, &s.sweep} {
+		if !strings.Contains(*sql, clock) {
+			t.Fatalf("no clock in %s", *sql)
+		}
+		*sql = strings.ReplaceAll(*sql, clock, expression)
+	}
 }
