@@ -268,3 +268,32 @@ func TestP12_Away(t *testing.T) {
 		require.Equal(t, 1, used(t, s, hourly(2)))
 	})
 }
+
+// TestP12_AwayBeforeTheStart: a caller that has a start, and asks whether the start is still good, waits for a database that is
+// away as callers do that ask for a start, and is told why.
+func TestP12_AwayBeforeTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
+		b := &throttle.Booking{Charges: []throttle.Charge{hourly(2)}}
+		g, err := s.Book(t.Context(), b)
+		require.NoError(t, err)
+		w := s.Watch(b, g, make(chan struct{}, 1))
+		defer w.Stop()
+		a.away.Store(true)
+		began := time.Now()
+		_, err = w.Confirm(t.Context(), 0)
+		require.ErrorIs(t, err, errLost, "a caller that never waits")
+		require.Zero(t, time.Since(began))
+		told := 0
+		_, err = w.Confirm(outage.WithObserver(t.Context(), func(error) { told++ }), time.Second)
+		require.ErrorIs(t, err, errLost)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+		require.Positive(t, told)
+		time.AfterFunc(time.Minute, a.isOver)
+		ok, err := w.Confirm(t.Context(), throttle.AnyWait)
+		require.NoError(t, err)
+		require.True(t, ok)
+	})
+}
