@@ -116,3 +116,15 @@ func SetClock(t testing.TB, d rowstore.Database, expression string) {
 		*sql = strings.ReplaceAll(*sql, clock, expression)
 	}
 }
+
+// Exec has the server do something in a transaction.
+func Exec(t rowstore.Tx, sql string) error {
+	_, err := t.(*tx).c.Exec(context.Background(), sql)
+	return err
+}
+
+// SweepNext has the next transaction followed by a sweep.
+func SweepNext(d rowstore.Database) { d.(*database).sweeper.next.Store(1) }
+
+// LockOf is the number of the lock of a group.
+func LockOf(d rowstore.Database, group string) int64 { return d.(*database).server.sql.lockOf(group) }

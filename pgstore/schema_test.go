@@ -107,6 +107,9 @@ func TestP10_Expiry(t *testing.T) {
 		require.Equal(t, want, n)
 	}
 	require.Equal(t, 2, left())
+	var kept bool
+	require.NoError(t, connect(t, server).QueryRow(t.Context(), "SELECT expires >= now() + interval '59 minutes' FROM throttle.budgets WHERE key = 'g/2'").Scan(&kept))
+	require.True(t, kept)
 	plan, err := pgstore.SweepPlan(t.Context(), db)
 	require.NoError(t, err)
 	require.Contains(t, plan, "Index Cond: (expires <", "rows that are not over are not looked at")
