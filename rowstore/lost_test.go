@@ -297,3 +297,51 @@ func TestP12_AwayBeforeTheStart(t *testing.T) {
 		require.True(t, ok)
 	})
 }
+
+// TestP1_DoubtAboutAStart: it is not known for longer than the lease whether a start was given back. It was, and it is not given
+// back again in place of the start of somebody else.
+func TestP1_DoubtAboutAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		s := rowstore.New(&broken{newMemory(), a.before, a.after}, nil)
+		b := &throttle.Booking{Charges: []throttle.Charge{hourly(1000)}}
+		var last throttle.Grant
+		for range 5 {
+			g, err := s.Book(t.Context(), b)
+			require.NoError(t, err)
+			last = g
+		}
+		a.loses.Store(true)
+		s.Cancel(b, last)
+		time.Sleep(30 * time.Second)
+		a.isOver()
+		time.Sleep(30 * time.Second)
+		require.Equal(t, 4, used(t, s, hourly(1000)))
+	})
+}
+
+// TestP1_DoubtAboutASlot: it is not known for longer than the lease whether a slot was given back. It was, and it is not given back
+// again in place of what another caller holds. The node forgets it all the same.
+func TestP1_DoubtAboutASlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &accident{err: fmt.Errorf("%w: %w", rowstore.ErrAway, errLost)}
+		m := newMemory()
+		s := rowstore.New(&broken{m, a.before, a.after}, nil)
+		release := func() { s.Release(&throttle.Booking{Charges: []throttle.Charge{slot()}}, throttle.Grant{OK: true}) }
+		require.True(t, now(t, s, slot()))
+		a.loses.Store(true)
+		release()
+		time.Sleep(30 * time.Second)
+		a.isOver()
+		require.True(t, now(t, s, slot()))
+		time.Sleep(30 * time.Second)
+		require.False(t, now(t, rowstore.New(m, nil), slot()))
+		release()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		puts := m.puts
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, puts, m.puts, "nothing is renewed")
+	})
+}
