@@ -345,3 +345,12 @@ func TestP1_DoubtAboutASlot(t *testing.T) {
 		require.Equal(t, puts, m.puts, "nothing is renewed")
 	})
 }
+
+// TestP12_LooksAgain: a look whose connection was lost is made again.
+func TestP12_LooksAgain(t *testing.T) {
+	b := &broken{Database: newMemory()}
+	s := rowstore.New(b, nil)
+	require.True(t, now(t, s, hourly(2)))
+	b.before = once()
+	require.Equal(t, 1, used(t, s, hourly(2)))
+}
