@@ -46,7 +46,7 @@ func TestTransact(t *testing.T) {
 	t.Run("the COMMIT is lost", func(t *testing.T) {
 		r := newRelay(t, server)
 		var loses atomic.Bool
-		r.lose = loses.Load
+		r.lose = func() bool { return loses.CompareAndSwap(true, false) }
 		calls := 0
 		err := pgstore.NewDatabase(t, r.url(t, server), nil).Transact(t.Context(), "g", nil, func(tx rowstore.Tx) error {
 			calls++
